@@ -1,0 +1,45 @@
+# Baton. Lists, not discovery: the floors can be read off this file, and a new file is one word in the right place.
+# Targets: deps all demo run test check-unit check-cluster check-asan check-tsan lint format fuzz-NAME bench install clean
+
+BUILD   ?= build
+CC      ?= gcc
+CFLAGS  ?= -O2 -g
+SAN     ?=
+PREFIX  ?= /usr/local
+STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+
+# ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
+PROTO    := proto/err
+BASE     :=
+NET      :=
+TEXT     :=
+ENGINE   :=
+ENDPOINT :=
+INSTANCE :=
+ROLES    :=
+COORD    :=
+
+# ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
+TESTS_PROTO    :=
+TESTS_BASE     :=
+TESTS_NET      :=
+TESTS_TEXT     :=
+TESTS_ENGINE   :=
+TESTS_ENDPOINT :=
+TESTS_INSTANCE :=
+TESTS_ROLES    :=
+TESTS_COORD    :=
+
+# ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
+FUZZ_PROTO    :=
+FUZZ_NET      :=
+FUZZ_TEXT     :=
+FUZZ_ENGINE   :=
+FUZZ_ENDPOINT :=
+FUZZ_INSTANCE :=
+FUZZ_COORD    :=
+
+# ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
+BENCH :=
+
+include tests/build.mk

@@ -1,0 +1,51 @@
+/* http_client: requests to other daemons as events of our loop (libcurl multi_socket, its only door).
+ * HTTP/1.1, persistent connections, no redirects, no proxies, no signals.
+ *
+ * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". */
+#ifndef BATON_NET_HTTP_CLIENT_H
+#define BATON_NET_HTTP_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/net/loop.h"
+#include "proto/err.h"
+
+struct http_client;
+struct http_call;
+
+struct http_result {
+    enum err err;             /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect, or
+                                 the connection broke. ERR_TIMEOUT. ERR_TOO_LARGE: the answer is over body_bytes_max. */
+    bool connected;           /* false: the peer never accepted the connection, so it did not see the request */
+    int status;
+    const char *content_type; /* "" when absent; lives during the callback */
+    const char *body;         /* collected body, zero-terminated; empty when on_data was given */
+    size_t body_len;
+    const char *detail;       /* what libcurl says of an error, for logs */
+};
+
+struct http_call_opts {
+    const char *method;
+    const char *url;
+    const char *const *headers; /* NULL-terminated "Name: value" lines, or NULL; copied */
+    const void *body;           /* copied */
+    size_t body_len;
+    unsigned connect_ms;        /* 0: 5,000 */
+    unsigned total_ms;          /* 0: none */
+    unsigned silence_ms;        /* ends with ERR_TIMEOUT when no byte arrived for so long; 0: none */
+    size_t body_bytes_max;      /* of a collected answer; 0: 16 MiB */
+    bool fresh_connection;
+    /* When given, body bytes of a 200 answer go here as they come (others are collected). Returning false ends the call (ERR_CANCELLED). */
+    bool (*on_data)(void *arg, const char *p, size_t n);
+    void (*on_headers)(void *arg, int status);                 /* may be NULL */
+    void (*on_done)(void *arg, const struct http_result *r);   /* exactly once, never from inside http_client_call(), not after http_call_cancel() */
+    void *arg;
+};
+
+enum err http_client_create(struct http_client **out, struct loop *loop, const char *user_agent);
+void http_client_destroy(struct http_client **c);  /* ends calls with ERR_CANCELLED */
+enum err http_client_call(struct http_client *c, const struct http_call_opts *o, struct http_call **out);
+void http_call_cancel(struct http_call **call);    /* no callback runs after this; NULL is fine; call pointers die with on_done */
+
+#endif

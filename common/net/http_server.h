@@ -1,0 +1,68 @@
+/* http_server: strict HTTP/1.1 listeners on a loop: limits, keep-alive, Expect, chunked requests and answers,
+ * streaming out with back-pressure. One connection answers its requests one after another.
+ *
+ * Thread: the loop thread. No call blocks.
+ * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it replied,
+ *   ended the stream, or its on_close callback ran, whichever comes first. */
+#ifndef BATON_NET_HTTP_SERVER_H
+#define BATON_NET_HTTP_SERVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "common/net/loop.h"
+#include "proto/err.h"
+
+struct http_server;
+struct http_x;
+
+struct http_server_opts {
+    const char *host;           /* IPv4 or IPv6 literal */
+    uint16_t port;              /* 0: the kernel picks; see http_server_port() */
+    const char *name;           /* header Server, or NULL for none */
+    unsigned conns_max;         /* one more is accepted and closed at once */
+    unsigned requests_per_conn_max; /* 0: no limit; over it: 429, see on_limit text in docs/architecture.md */
+    size_t head_bytes_max;      /* request line and headers together; over it: 431 */
+    unsigned idle_ms, read_ms, write_ms; /* between requests; for a whole head or between body bytes; without progress of a write */
+    size_t stream_pending_max;  /* bytes unsent on a stream over which the client counts as gone (slow reader) */
+
+    /* Called when a request's head is complete: gives the largest body this request may have
+     * (0: none). Over it the server answers 413 by calling on_too_large, or a plain 413 when that is NULL. */
+    size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
+    void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
+    /* Called when head and body are complete. Must reply, now or later. */
+    void (*on_request)(void *arg, struct http_x *x);
+    void *arg;
+};
+
+/* Binds and listens before it returns. ERR_CONFLICT: the port is taken (eb names host and port). */
+enum err http_server_open(struct http_server **out, struct loop *loop, const struct http_server_opts *opts,
+                          struct errbuf *eb);
+uint16_t http_server_port(const struct http_server *s);
+unsigned http_server_conns(const struct http_server *s);
+void http_server_stop_accepting(struct http_server *s);
+void http_server_close(struct http_server **s); /* closes every connection; runs the on_close of open exchanges */
+
+/* The request. Strings live as long as the exchange. */
+const char *http_x_method(const struct http_x *x);
+const char *http_x_path(const struct http_x *x);                     /* percent-decoded, no query */
+const char *http_x_query(const struct http_x *x);                    /* raw, "" when none */
+const char *http_x_header(const struct http_x *x, const char *name); /* case-insensitive; NULL when absent */
+size_t http_x_n_headers(const struct http_x *x);
+void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
+const char *http_x_body(const struct http_x *x, size_t *n);          /* terminated by a zero not counted in n */
+const char *http_x_peer(const struct http_x *x);                     /* "127.0.0.1:45122" */
+
+/* The answer. Headers first, then one reply or one stream. HEAD gets the headers without the body. */
+void http_x_set_header(struct http_x *x, const char *name, const char *value); /* copied; refused silently when it holds CR or LF */
+void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body, size_t n);
+void http_x_stream_begin(struct http_x *x, int status, const char *content_type); /* chunked (HTTP/1.0: until close) */
+void http_x_stream_write(struct http_x *x, const void *p, size_t n); /* buffered; flushed at the end of the loop pass */
+void http_x_stream_end(struct http_x *x);
+void http_x_abort(struct http_x *x);                                 /* closes the connection without a proper end */
+size_t http_x_pending(const struct http_x *x);                       /* bytes not yet taken by the socket */
+
+/* Runs fn(arg) once if the client goes away (or the server closes) before the answer is complete.
+ * Not run after a complete answer. NULL fn forgets it. */
+void http_x_on_close(struct http_x *x, loop_fn *fn, void *arg);
+
+#endif

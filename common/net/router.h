@@ -1,0 +1,40 @@
+/* router: method and path to a row of a route table. Pure.
+ * A pattern is literal segments and `{m}` (one segment, [A-Za-z0-9_.-]+, bound to params.model) or `{*}`
+ * (the rest of the path, bound to params.rest). A table ends with a row whose path is NULL. */
+#ifndef BATON_NET_ROUTER_H
+#define BATON_NET_ROUTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct http_x;
+
+struct route_params {
+    char model[257]; /* "" when the pattern has no {m} */
+    char rest[1025]; /* "" when the pattern has no {*} */
+};
+
+typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
+
+enum { PLANE_DATA = 1, PLANE_MGMT = 2, PLANE_METRICS = 4, PLANE_STATUS = 8 };
+
+struct route {
+    unsigned planes;    /* PLANE_* bits on which the row is served */
+    const char *method;
+    const char *path;
+    route_fn *fn;
+    size_t body_bytes_max;
+};
+
+struct route_match {
+    const struct route *row; /* NULL: no such path, or the method is wrong */
+    bool path_known;         /* some method of this path exists on these planes */
+    char allow[64];          /* "GET, HEAD": methods of a known path */
+    struct route_params params;
+};
+
+/* Walks the tables (a NULL-terminated array) in order. HEAD matches a GET row. */
+void router_find(struct route_match *out, const struct route *const *tables, unsigned planes,
+                 const char *method, const char *path);
+
+#endif

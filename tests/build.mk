@@ -1,0 +1,74 @@
+# How the lists of the Makefile become programs. No list lives here.
+
+LIBS_PROTO    := -ljson-c
+LIBS_BASE     := $(LIBS_PROTO) -lpthread
+LIBS_NET      := -lcurl -levent_core -levent_pthreads $(LIBS_BASE)
+LIBS_TEXT     := -lpcre2-8 -lutf8proc -lcrypto $(LIBS_BASE) -lm
+LIBS_ENGINE   := -lopenblas -lcrypto $(LIBS_BASE) -lm
+LIBS_ALL      := -lnanomsg -lcurl -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lopenblas -lcrypto -ljson-c -lpthread -lm
+LIBS_COORD    := $(LIBS_NET) -lcrypto -lm
+
+obj = $(patsubst %,$(BUILD)/%.o,$(1))
+
+O_PROTO    := $(call obj,$(PROTO))
+O_BASE     := $(call obj,$(BASE)) $(O_PROTO)
+O_NET      := $(call obj,$(NET)) $(O_BASE)
+O_TEXT     := $(call obj,$(TEXT)) $(O_BASE)
+O_ENGINE   := $(call obj,$(ENGINE)) $(O_BASE)
+O_ENDPOINT := $(call obj,$(ENDPOINT) $(TEXT) $(ENGINE) $(NET)) $(O_BASE)
+O_INSTANCE := $(call obj,$(INSTANCE)) $(O_ENDPOINT)
+O_ROLES    := $(call obj,$(ROLES)) $(O_INSTANCE)
+O_COORD    := $(call obj,$(COORD)) $(O_NET)
+
+# test and fuzz binaries: floor name, list of tests, libraries
+unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
+UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
+             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_COORD))
+
+define link_rule
+$(1): $(2)
+	@mkdir -p $$(@D)
+	$$(CC) $$(LDFLAGS) $$(SAN) -o $$@ $$(filter %.o,$$^) $(3)
+endef
+define unit_floor
+$(foreach t,$(TESTS_$(1)),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_test,$(BUILD)/tests/unit/$(t)_test.o $(O_$(1)),-lcmocka $(2))))
+endef
+$(call unit_floor,PROTO,$(LIBS_PROTO))
+$(call unit_floor,BASE,$(LIBS_BASE))
+$(call unit_floor,NET,$(LIBS_NET))
+$(call unit_floor,TEXT,$(LIBS_TEXT))
+$(call unit_floor,ENGINE,$(LIBS_ENGINE))
+$(call unit_floor,ENDPOINT,$(LIBS_ALL))
+$(call unit_floor,INSTANCE,$(LIBS_ALL))
+$(call unit_floor,ROLES,$(LIBS_ALL))
+$(call unit_floor,COORD,$(LIBS_COORD))
+
+# replay programs run a fuzz target over its corpus; fuzz-NAME builds the same file with libFuzzer
+FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)
+FUZZ_BINS  := $(patsubst %,$(BUILD)/tests/fuzz/replay_%,$(FUZZ_NAMES))
+define fuzz_floor
+$(foreach t,$(FUZZ_$(1)),$(eval $(call link_rule,$(BUILD)/tests/fuzz/replay_$(t),$(BUILD)/tests/fuzz/fuzz_$(t).o $(BUILD)/tests/fuzz/replay_main.o $(O_$(1)),$(2))))
+$(foreach t,$(FUZZ_$(1)),$(eval $(call link_rule,$(BUILD)/tests/fuzz/libfuzzer_$(t),$(BUILD)/tests/fuzz/fuzz_$(t).o $(O_$(1)),$(2))))
+endef
+$(call fuzz_floor,PROTO,$(LIBS_PROTO))
+$(call fuzz_floor,NET,$(LIBS_NET))
+$(call fuzz_floor,TEXT,$(LIBS_TEXT))
+$(call fuzz_floor,ENGINE,$(LIBS_ENGINE))
+$(call fuzz_floor,ENDPOINT,$(LIBS_ALL))
+$(call fuzz_floor,INSTANCE,$(LIBS_ALL))
+$(call fuzz_floor,COORD,$(LIBS_COORD))
+
+BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
+$(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(O_INSTANCE),$(LIBS_ALL))))
+
+# kernels of one instruction set carry their own flags; the file name says which
+$(BUILD)/common/engine/%_avx2.o: ISA := -mavx2 -mfma -mf16c
+$(BUILD)/common/engine/%_avx512.o: ISA := -march=x86-64-v4
+$(BUILD)/common/engine/%_avx512bf16.o: ISA := -march=x86-64-v4 -mavx512vnni -mavx512bf16
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(STRICT) $(CFLAGS) $(ISA) $(SAN) $(DEFS) -I. -MMD -MP -c -o $@ $<
+
+-include $(shell [ -d $(BUILD) ] && find $(BUILD) -name '*.d')
+.SECONDARY:
