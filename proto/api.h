@@ -1,0 +1,30 @@
+/* api: the client-facing paths of inference and the shape of each family's errors, in one table that instances and the
+ * coordinator share (inference-api 1, 3). */
+#ifndef BATON_PROTO_API_H
+#define BATON_PROTO_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "proto/infer_msg.h"
+
+enum api_stream { API_STREAM_NEVER, API_STREAM_FIELD, API_STREAM_ALWAYS }; /* FIELD: when the body says "stream": true */
+
+/* A row per inference path. /generate is API_TGI here; the body decides between TGI and vLLM (inference-api 6.1). */
+struct api_path {
+    const char *path; /* router pattern with {m} */
+    enum api api;
+    enum api_stream stream;
+};
+extern const struct api_path api_paths[]; /* ends with path NULL; all are POST */
+
+/* Style of error bodies (config errorStyle). */
+enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
+
+/* "Input Validation Error" for 422 and so on (inference-api 3.1, 3.5); a string constant. */
+const char *api_error_type(int status);
+
+/* The JSON error body of a family. openai_path: the path begins with /v1/ (adds the flat vLLM members, or the nested OpenAI
+ * object in that style). Returns a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
+char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type, const char *text);
+
+#endif
