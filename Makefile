@@ -9,8 +9,8 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err
-BASE     :=
+PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c
+BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
 NET      :=
 TEXT     :=
 ENGINE   :=

@@ -17,7 +17,8 @@ static const struct err_row err_rows[ERR_COUNT] = {
 #undef ERR_ROW
 };
 
-/* A number that is in no row can only be our own mistake: it reads as ERR_INTERNAL does, by another name. */
+/* A number that is in no row can only be our own mistake: it reads as ERR_INTERNAL does, by another
+ * name. */
 static const struct err_row err_unknown = {"ERR_UNKNOWN", "unknown error", 500, false};
 
 static const struct err_row *err_row(enum err e) {

@@ -126,11 +126,16 @@ void buf_json_str(struct buf *b, const char *s, size_t n) {
     buf_putc(b, '"');
 }
 
-/* Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7), or 0. *bad is then the length of
- * the longest prefix that could have begun one, which becomes one U+FFFD, as the Unicode standard advises. */
+/* Length of the well-formed UTF-8 sequence at s (Unicode 15, table 3-7), or 0. *bad is then the
+ * length of the longest prefix that could have begun one, which becomes one U+FFFD, as the Unicode
+ * standard advises. */
 static size_t utf8_seq(const unsigned char *s, size_t n, size_t *bad) {
     unsigned char c = s[0];
-    size_t len = c < 0x80 ? 1 : c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+    size_t len = c < 0x80                 ? 1
+                 : c >= 0xC2 && c <= 0xDF ? 2
+                 : c >= 0xE0 && c <= 0xEF ? 3
+                 : c >= 0xF0 && c <= 0xF4 ? 4
+                                          : 0;
     *bad = 1;
     for (size_t i = 1; i < len; i++) {
         unsigned char lo = 0x80, hi = 0xBF;

@@ -8,7 +8,8 @@
 
 enum { FAULTS_MAX = 16 };
 
-/* Test builds only, so this state may be global: a point is hit from places that share no struct. */
+/* Test builds only, so this state may be global: a point is hit from places that share no struct.
+ */
 static struct {
     char name[64];
     unsigned long left; /* hits until it fails; 0: spent */
@@ -41,7 +42,8 @@ bool fault_hit(const char *name) {
     pthread_once(&once, arm_from_environment);
     pthread_mutex_lock(&mutex);
     for (size_t i = 0; i < n_armed; i++)
-        if (armed[i].left > 0 && strcmp(armed[i].name, name) == 0 && --armed[i].left == 0) fail = true;
+        if (armed[i].left > 0 && strcmp(armed[i].name, name) == 0 && --armed[i].left == 0)
+            fail = true;
     pthread_mutex_unlock(&mutex);
     return fail;
 }

@@ -1,5 +1,5 @@
-/* log: formats a record on the stack and writes it with one write(2), so that lines of threads and of
- * processes that share a descriptor never mix. It buffers nothing and never fails its caller. */
+/* log: formats a record on the stack and writes it with one write(2), so that lines of threads and
+ * of processes that share a descriptor never mix. It buffers nothing and never fails its caller. */
 #include "common/base/log.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@ static const struct {
     const char *name;
     enum log_level level;
 } level_names[] = {
-    {"debug", LOG_DEBUG}, {"verbose", LOG_DEBUG}, {"info", LOG_INFO},      {"warn", LOG_WARN},
-    {"warning", LOG_WARN}, {"error", LOG_ERROR},  {"critical", LOG_ERROR}, {"fatal", LOG_ERROR},
-    {"none", LOG_NONE},   {"null", LOG_NONE},     {"off", LOG_NONE},
+    {"debug", LOG_DEBUG},  {"verbose", LOG_DEBUG}, {"info", LOG_INFO},      {"warn", LOG_WARN},
+    {"warning", LOG_WARN}, {"error", LOG_ERROR},   {"critical", LOG_ERROR}, {"fatal", LOG_ERROR},
+    {"none", LOG_NONE},    {"null", LOG_NONE},     {"off", LOG_NONE},
 };
 
 void log_init(enum log_level level, int fd) {
@@ -46,9 +46,9 @@ void log_write(enum log_level level, const char *area, const char *fmt, ...) {
     if (level < LOG_DEBUG || level > LOG_ERROR || (int)level < atomic_load(&sink_level)) return;
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
-    int head = snprintf(line, sizeof(line), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %s %.32s ", tm.tm_year + 1900,
-                        tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                        (int)(ts.tv_nsec / 1000000), names[level], area);
+    int head = snprintf(line, sizeof(line), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %s %.32s ",
+                        tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
+                        tm.tm_sec, (int)(ts.tv_nsec / 1000000), names[level], area);
     size_t len = (size_t)head, room = sizeof(line) - len;
     va_list ap;
     va_start(ap, fmt);
