@@ -1,0 +1,266 @@
+/* conf: walks a table of keys over a JSON tree. */
+#include "common/base/conf.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "proto/json.h"
+
+enum { PATH_BYTES_MAX = 256 };
+
+/* The value at a dotted path, or NULL. */
+static struct json_object *find(const struct json_object *root, const char *path) {
+    struct json_object *v = (struct json_object *)(uintptr_t)root;
+    while (*path != 0 && v != NULL) {
+        char seg[96];
+        size_t n = strcspn(path, ".");
+        assert(n < sizeof(seg));
+        memcpy(seg, path, n);
+        seg[n] = 0;
+        if (json_object_is_type(v, json_type_array) && isdigit((unsigned char)seg[0])) {
+            v = json_object_array_get_idx(v, strtoul(seg, NULL, 10));
+        } else {
+            struct json_object *next = NULL;
+            if (json_get(v, seg, &next) != JSON_OK) return NULL;
+            v = next;
+        }
+        path += n;
+        if (*path == '.') path++;
+    }
+    return v;
+}
+
+static bool word_in(const char *words, const char *s) {
+    size_t n = strlen(s);
+    for (const char *p = words; *p != 0;) {
+        size_t k = strcspn(p, "|");
+        if (k == n && memcmp(p, s, n) == 0) return true;
+        p += k + (p[k] == '|');
+    }
+    return false;
+}
+
+static bool name_ok(const char *s) {
+    size_t n = strlen(s);
+    if (n == 0 || strchr("-._", s[0]) != NULL || strchr("-._", s[n - 1]) != NULL) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)s[i]) && strchr("-._", s[i]) == NULL) return false;
+    return true;
+}
+
+static bool ip_ok(const char *s) {
+    unsigned char a[16];
+    return inet_pton(AF_INET, s, a) == 1 || inet_pton(AF_INET6, s, a) == 1;
+}
+
+static bool number_of(struct json_object *v, bool integer, double *d, int64_t *i) {
+    const char *s;
+    size_t n;
+    if (integer && json_as_i64(v, i) == JSON_OK) return true;
+    if (!integer && json_as_f64(v, d) == JSON_OK) return true;
+    if (json_as_str(v, &s, &n) != JSON_OK || n == 0 || isspace((unsigned char)s[0])) return false;
+    char *end;
+    if (integer) {
+        *i = strtoll(s, &end, 10);
+    } else {
+        *d = strtod(s, &end);
+    }
+    return *end == 0;
+}
+
+/* Checks one value and stores it. */
+static enum err set_value(void *dst, const struct conf_key *k, struct json_object *v, const char *prefix, struct errbuf *eb) {
+    char *at = (char *)dst + k->offset, lit[128];
+    int64_t i = 0;
+    double d = 0;
+    const char *s = "";
+    size_t n = 0;
+    json_literal(lit, sizeof(lit), v);
+    switch (k->type) {
+    case CONF_BOOL:
+        if (json_as_bool(v, (bool *)at) != JSON_OK)
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be true or false, got %s", prefix, k->path, lit);
+        return ERR_OK;
+    case CONF_INT:
+        if (!number_of(v, true, &d, &i) || (double)i < k->min || (double)i > k->max)
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an integer from %.0f to %.0f, got %s", prefix, k->path, k->min, k->max, lit);
+        memcpy(at, &i, sizeof(i));
+        return ERR_OK;
+    case CONF_F64:
+        if (!number_of(v, false, &d, &i) || !(d >= k->min && d <= k->max))
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a number from %g to %g, got %s", prefix, k->path, k->min, k->max, lit);
+        memcpy(at, &d, sizeof(d));
+        return ERR_OK;
+    case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP: break;
+    }
+    if (json_as_str(v, &s, &n) != JSON_OK || strlen(s) != n)
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a string, got %s", prefix, k->path, lit);
+    if (n >= k->size)
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu characters, got %zu", prefix, k->path, k->size - 1, n);
+    if (k->type == CONF_WORD && !word_in(k->words, s))
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be one of %s, got %s", prefix, k->path, k->words, lit);
+    if (k->type == CONF_NAME && !name_ok(s))
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be letters, digits, '-', '.', '_' (none of these three at the ends), got %s",
+                       prefix, k->path, lit);
+    if (k->type == CONF_IP && !ip_ok(s))
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an IPv4 or IPv6 address, got %s", prefix, k->path, lit);
+    memcpy(at, s, n + 1);
+    return ERR_OK;
+}
+
+void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
+    for (size_t i = 0; i < n_keys; i++) {
+        const struct conf_key *k = &keys[i];
+        char *at = (char *)dst + k->offset;
+        int64_t iv;
+        double dv;
+        switch (k->type) {
+        case CONF_BOOL: *(bool *)at = strcmp(k->def, "true") == 0; break;
+        case CONF_INT:
+            iv = strtoll(k->def, NULL, 10);
+            assert((double)iv >= k->min && (double)iv <= k->max);
+            memcpy(at, &iv, sizeof(iv));
+            break;
+        case CONF_F64:
+            dv = strtod(k->def, NULL);
+            assert(dv >= k->min && dv <= k->max);
+            memcpy(at, &dv, sizeof(dv));
+            break;
+        case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP:
+            assert(strlen(k->def) < k->size && (k->type != CONF_WORD || word_in(k->words, k->def)));
+            strcpy(at, k->def);
+            break;
+        }
+    }
+}
+
+enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *prefix,
+                   bool check_must, struct errbuf *eb) {
+    for (size_t i = 0; i < n_keys; i++) {
+        struct json_object *v = find(root, keys[i].path);
+        if (v == NULL) {
+            if (check_must && keys[i].must)
+                return err_set(eb, ERR_BAD_CONFIG, "%s%s is missing: %s", prefix, keys[i].path, keys[i].help);
+            continue;
+        }
+        enum err e = set_value(dst, &keys[i], v, prefix, eb);
+        if (e != ERR_OK) return e;
+    }
+    return ERR_OK;
+}
+
+struct unknown_walk {
+    const struct conf_key *keys;
+    size_t n_keys;
+    const char *const *also;
+    void (*fn)(void *arg, const char *path);
+    void *arg;
+    char path[PATH_BYTES_MAX];
+};
+
+/* 2: names a key; 1: lies on the way to one; 0: unknown. */
+static int known(const struct unknown_walk *u) {
+    size_t n = strlen(u->path);
+    int found = 0;
+    for (size_t i = 0; i < u->n_keys; i++) {
+        if (strcmp(u->keys[i].path, u->path) == 0) return 2;
+        if (strncmp(u->keys[i].path, u->path, n) == 0 && u->keys[i].path[n] == '.') found = 1;
+    }
+    for (size_t i = 0; u->also != NULL && u->also[i] != NULL; i++)
+        if (strcmp(u->also[i], u->path) == 0) return 2;
+    return found;
+}
+
+static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth);
+
+static void walk_child(struct unknown_walk *u, const char *seg, const struct json_object *v, int depth) {
+    size_t n = strlen(u->path);
+    if (n + strlen(seg) + 2 > sizeof(u->path)) return;
+    snprintf(u->path + n, sizeof(u->path) - n, "%s%s", n > 0 ? "." : "", seg);
+    int k = known(u);
+    if (k == 0) {
+        u->fn(u->arg, u->path);
+    } else if (k == 1) {
+        walk_unknown(u, v, depth + 1);
+    }
+    u->path[n] = 0;
+}
+
+static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth) {
+    if (depth > 8) return;
+    if (json_object_is_type(v, json_type_object)) {
+        json_object_object_foreach((struct json_object *)(uintptr_t)v, key, val) walk_child(u, key, val, depth);
+    } else if (json_object_is_type(v, json_type_array)) {
+        for (size_t i = 0; i < json_object_array_length(v); i++) {
+            char seg[24];
+            snprintf(seg, sizeof(seg), "%zu", i);
+            walk_child(u, seg, json_object_array_get_idx(v, i), depth);
+        }
+    }
+}
+
+void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *const *also,
+                  void (*fn)(void *arg, const char *path), void *arg) {
+    struct unknown_walk u = {.keys = keys, .n_keys = n_keys, .also = also, .fn = fn, .arg = arg};
+    walk_unknown(&u, root, 0);
+}
+
+static struct json_object *value_of(const void *src, const struct conf_key *k) {
+    const char *at = (const char *)src + k->offset;
+    int64_t i;
+    double d;
+    char num[40];
+    switch (k->type) {
+    case CONF_BOOL: return json_object_new_boolean(*(const bool *)at);
+    case CONF_INT: memcpy(&i, at, sizeof(i)); return json_object_new_int64(i);
+    case CONF_F64:
+        memcpy(&d, at, sizeof(d));
+        snprintf(num, sizeof(num), "%.15g", d);
+        return json_object_new_double_s(d, num);
+    case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP: break;
+    }
+    return json_object_new_string(at);
+}
+
+/* Puts v at a dotted path, making the objects and arrays on the way. Takes v. */
+static void put(struct json_object *root, const char *path, struct json_object *v) {
+    struct json_object *at = root;
+    for (;;) {
+        char seg[96];
+        size_t n = strcspn(path, ".");
+        memcpy(seg, path, n);
+        seg[n] = 0;
+        bool last = path[n] == 0, in_array = json_object_is_type(at, json_type_array);
+        struct json_object *next = NULL;
+        if (in_array) {
+            next = json_object_array_get_idx(at, strtoul(seg, NULL, 10));
+        } else {
+            json_object_object_get_ex(at, seg, &next);
+        }
+        if (last || next == NULL) {
+            struct json_object *child =
+                last ? v : isdigit((unsigned char)path[n + 1]) ? json_object_new_array() : json_object_new_object();
+            if (in_array) {
+                json_object_array_put_idx(at, strtoul(seg, NULL, 10), child);
+            } else {
+                json_object_object_add(at, seg, child);
+            }
+            next = child;
+        }
+        if (last) return;
+        at = next;
+        path += n + 1;
+    }
+}
+
+void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
+    struct json_object *root = json_object_new_object();
+    for (size_t i = 0; i < n_keys; i++) put(root, keys[i].path, value_of(src, &keys[i]));
+    buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE));
+    buf_putc(out, '\n');
+    json_object_put(root);
+}

@@ -1,0 +1,264 @@
+/* dresult: packing and byte-stream parsing of /dresult frames (see dresult.h for the grammar). */
+#include "proto/dresult.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "proto/limits.h"
+
+static const char *const kind_word[] = {
+    [DR_NONE] = "none",   [DR_DATA] = "data",   [DR_LAST] = "lastData",  [DR_ERROR] = "error",
+    [DR_RETRY] = "retry", [DR_CLOSE] = "close", [DR_HEARTBEAT] = "ka",
+};
+enum { KIND_COUNT = sizeof(kind_word) / sizeof(kind_word[0]) };
+
+static enum dresult_kind kind_parse(const char *s, size_t n) {
+    for (int k = DR_DATA; k < KIND_COUNT; k++)
+        if (strlen(kind_word[k]) == n && memcmp(kind_word[k], s, n) == 0) return (enum dresult_kind)k;
+    return DR_NONE;
+}
+
+static bool id_ok(const char *id) {
+    size_t n = strlen(id);
+    return n > 0 && n <= REQ_ID_BYTES_MAX && strcspn(id, " \t\r\n:;") == n;
+}
+
+static void put(struct wr *w, const char *s) { wr_bytes(w, s, strlen(s)); }
+
+static enum err pack_v1(struct wr *w, const struct dresult_frame *f) {
+    if (f->kind == DR_HEARTBEAT) {
+        wr_bytes(w, "ka:heartbeat", sizeof("ka:heartbeat"));
+        return w->failed ? ERR_NO_MEMORY : ERR_OK;
+    }
+    if (!id_ok(f->req_id) || memchr(f->body, 0, f->body_len) != NULL) return ERR_INVALID;
+    put(w, "reqId:");
+    wr_bytes(w, f->req_id, strlen(f->req_id) + 1);
+    put(w, kind_word[f->kind]);
+    put(w, ":");
+    wr_bytes(w, f->body, f->body_len);
+    wr_u8(w, 0);
+    return w->failed ? ERR_NO_MEMORY : ERR_OK;
+}
+
+static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
+    const char *id = f->kind == DR_HEARTBEAT ? "-" : f->req_id;
+    if (!id_ok(id)) return ERR_INVALID;
+    size_t start = w->len;
+    char num[64];
+    put(w, "00000000 ");
+    put(w, id);
+    snprintf(num, sizeof(num), " %u %llu ", f->epoch, (unsigned long long)f->seq);
+    put(w, num);
+    put(w, kind_word[f->kind]);
+    if (f->kind == DR_ERROR && f->status != 0) {
+        snprintf(num, sizeof(num), ";status=%d", f->status);
+        put(w, num);
+    } else {
+        for (size_t i = 0; i < f->n_ids; i++) {
+            snprintf(num, sizeof(num), "%c%d", i == 0 ? ';' : ',', f->ids[i]);
+            put(w, num);
+        }
+    }
+    put(w, " ");
+    wr_bytes(w, f->body, f->body_len);
+    if (w->failed) return ERR_NO_MEMORY;
+    size_t len = w->len - start - 9;
+    if (len > UINT32_MAX) {
+        w->len = start;
+        return ERR_TOO_LARGE;
+    }
+    snprintf(num, sizeof(num), "%08zx", len);
+    memcpy(w->data + start, num, 8);
+    return ERR_OK;
+}
+
+enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f) {
+    if (f->kind <= DR_NONE || f->kind > DR_HEARTBEAT || (version != 1 && version != 2)) return ERR_INVALID;
+    return version == 1 ? pack_v1(w, f) : pack_v2(w, f);
+}
+
+struct dresult_parser {
+    int version;
+    size_t frame_bytes_max;
+    struct wr hold; /* bytes of a frame not yet whole */
+    int32_t *ids;
+    size_t ids_cap;
+};
+
+enum err dresult_parser_create(struct dresult_parser **out, int version, size_t frame_bytes_max) {
+    *out = NULL;
+    if (version != 1 && version != 2) return ERR_INVALID;
+    struct dresult_parser *p = calloc(1, sizeof(*p));
+    if (p == NULL) return ERR_NO_MEMORY;
+    p->version = version;
+    p->frame_bytes_max = frame_bytes_max;
+    *out = p;
+    return ERR_OK;
+}
+
+void dresult_parser_destroy(struct dresult_parser **pp) {
+    struct dresult_parser *p = *pp;
+    if (p == NULL) return;
+    wr_free(&p->hold);
+    free(p->ids);
+    free(p);
+    *pp = NULL;
+}
+
+/* One version 1 frame at p[0..n): either a heartbeat or "reqId:" id NUL kind ":" body NUL. Returns its length, 0 when more bytes are
+ * needed, or sets *e. */
+static size_t take_v1(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg, enum err *e) {
+    const char *end1 = memchr(p, 0, n);
+    if (end1 == NULL) return 0;
+    size_t head = (size_t)(end1 - p);
+    struct dresult_frame f = {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""};
+    (void)ps;
+    if (head == strlen("ka:heartbeat") && memcmp(p, "ka:heartbeat", head) == 0) {
+        *e = fn(arg, &f);
+        return head + 1;
+    }
+    if (head <= 6 || memcmp(p, "reqId:", 6) != 0 || head - 6 > REQ_ID_BYTES_MAX) {
+        *e = ERR_BAD_FRAME;
+        return 0;
+    }
+    const char *rest = end1 + 1, *end2 = memchr(rest, 0, n - head - 1);
+    if (end2 == NULL) return 0;
+    const char *colon = memchr(rest, ':', (size_t)(end2 - rest));
+    if (colon == NULL) {
+        *e = ERR_BAD_FRAME;
+        return 0;
+    }
+    f.kind = kind_parse(rest, (size_t)(colon - rest));
+    f.req_id = p + 6;
+    f.body = colon + 1;
+    f.body_len = (size_t)(end2 - colon - 1);
+    if (f.kind != DR_NONE) *e = fn(arg, &f); /* an unknown kind is skipped */
+    return (size_t)(end2 - p) + 1;
+}
+
+/* Cuts the next space-terminated word out of p[*at..n). */
+static bool word(const char *p, size_t n, size_t *at, const char **w, size_t *len) {
+    const char *sp = *at < n ? memchr(p + *at, ' ', n - *at) : NULL;
+    if (sp == NULL) return false;
+    *w = p + *at;
+    *len = (size_t)(sp - *w);
+    *at += *len + 1;
+    return *len > 0;
+}
+
+static bool dec_u64(const char *s, size_t n, uint64_t max, uint64_t *out) {
+    uint64_t v = 0;
+    if (n == 0 || n > 20) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return false;
+        uint64_t d = (uint64_t)(s[i] - '0');
+        if (v > (max - d) / 10) return false;
+        v = v * 10 + d;
+    }
+    *out = v;
+    return true;
+}
+
+static enum err parse_ids(struct dresult_parser *ps, const char *s, size_t n, struct dresult_frame *f) {
+    size_t at = 0;
+    while (at < n) {
+        const char *comma = memchr(s + at, ',', n - at);
+        size_t len = comma != NULL ? (size_t)(comma - s) - at : n - at;
+        uint64_t v;
+        if (!dec_u64(s + at, len, INT32_MAX, &v)) return ERR_BAD_FRAME;
+        if (f->n_ids == ps->ids_cap) {
+            size_t cap = ps->ids_cap == 0 ? 64 : ps->ids_cap * 2;
+            if (cap > PROMPT_TOKENS_MAX * 2u) return ERR_BAD_FRAME;
+            int32_t *ids = realloc(ps->ids, cap * sizeof(*ids));
+            if (ids == NULL) return ERR_NO_MEMORY;
+            ps->ids = ids;
+            ps->ids_cap = cap;
+        }
+        ps->ids[f->n_ids++] = (int32_t)v;
+        at += len + 1;
+        if (comma != NULL && at == n) return ERR_BAD_FRAME;
+    }
+    f->ids = ps->ids;
+    return ERR_OK;
+}
+
+static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg) {
+    size_t at = 0, id_len, len;
+    const char *id, *w;
+    char id_z[REQ_ID_BYTES_MAX + 1];
+    uint64_t v;
+    struct dresult_frame f = {.req_id = id_z};
+    if (!word(p, n, &at, &id, &id_len) || id_len > REQ_ID_BYTES_MAX || memchr(id, 0, id_len) != NULL) return ERR_BAD_FRAME;
+    memcpy(id_z, id, id_len);
+    id_z[id_len] = 0;
+    if (!word(p, n, &at, &w, &len) || !dec_u64(w, len, UINT32_MAX, &v)) return ERR_BAD_FRAME;
+    f.epoch = (uint32_t)v;
+    if (!word(p, n, &at, &w, &len) || !dec_u64(w, len, UINT64_MAX, &f.seq)) return ERR_BAD_FRAME;
+    if (!word(p, n, &at, &w, &len)) return ERR_BAD_FRAME;
+    const char *semi = memchr(w, ';', len);
+    size_t kind_len = semi != NULL ? (size_t)(semi - w) : len;
+    f.kind = kind_parse(w, kind_len);
+    if (semi != NULL) {
+        const char *x = semi + 1;
+        size_t x_len = len - kind_len - 1;
+        if (f.kind == DR_ERROR && x_len > 7 && memcmp(x, "status=", 7) == 0) {
+            if (!dec_u64(x + 7, x_len - 7, 599, &v) || v < 100) return ERR_BAD_FRAME;
+            f.status = (int)v;
+        } else {
+            enum err e = x_len == 0 ? ERR_BAD_FRAME : parse_ids(ps, x, x_len, &f);
+            if (e != ERR_OK) return e;
+        }
+    }
+    f.body = p + at;
+    f.body_len = n - at;
+    return f.kind == DR_NONE ? ERR_OK : fn(arg, &f);
+}
+
+static size_t take_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg, enum err *e) {
+    if (n < 9) return 0;
+    size_t len = 0;
+    for (int i = 0; i < 8; i++) {
+        char c = p[i];
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (d < 0) {
+            *e = ERR_BAD_FRAME;
+            return 0;
+        }
+        len = len * 16 + (size_t)d;
+    }
+    if (p[8] != ' ' || len > ps->frame_bytes_max) {
+        *e = p[8] != ' ' ? ERR_BAD_FRAME : ERR_TOO_LARGE;
+        return 0;
+    }
+    if (n - 9 < len) return 0;
+    *e = parse_v2(ps, p + 9, len, fn, arg);
+    return 9 + len;
+}
+
+enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_t n, dresult_frame_fn *fn, void *arg) {
+    const char *p = bytes;
+    size_t left = n;
+    bool held = ps->hold.len > 0;
+    if (held) {
+        wr_bytes(&ps->hold, bytes, n);
+        if (ps->hold.failed) return ERR_NO_MEMORY;
+        p = (const char *)ps->hold.data;
+        left = ps->hold.len;
+    }
+    enum err e = ERR_OK;
+    while (left > 0) {
+        size_t used = ps->version == 1 ? take_v1(ps, p, left, fn, arg, &e) : take_v2(ps, p, left, fn, arg, &e);
+        if (e != ERR_OK) return e;
+        if (used == 0) break;
+        p += used;
+        left -= used;
+    }
+    if (left > ps->frame_bytes_max + REQ_ID_BYTES_MAX + 64) return ERR_TOO_LARGE;
+    if (held) {
+        memmove(ps->hold.data, p, left);
+        ps->hold.len = left;
+    } else {
+        wr_bytes(&ps->hold, p, left);
+    }
+    return ps->hold.failed ? ERR_NO_MEMORY : ERR_OK;
+}

@@ -1,0 +1,215 @@
+/* status_msg: GET /v1/config and GET /v1|v2/status bodies to structs and back. */
+#include "proto/status_msg.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "proto/json.h"
+
+static char *finish(struct json_object *root) {
+    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    char *out = s != NULL ? strdup(s) : NULL;
+    json_object_put(root);
+    return out;
+}
+
+static void add_int(struct json_object *o, const char *key, uint64_t v) {
+    json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+
+char *config_msg_format(const struct config_msg *m) {
+    struct json_object *o = json_object_new_object();
+    if (o == NULL) return NULL;
+    json_object_object_add(o, "modelName", json_object_new_string(m->model_name));
+    add_int(o, "maxSeqLen", m->max_seq_len);
+    json_object_object_add(o, "npuMemSize", json_object_new_int64(m->npu_mem_gb));
+    json_object_object_add(o, "cpuMemSize", json_object_new_int64(m->cpu_mem_gb));
+    add_int(o, "worldSize", m->world_size);
+    add_int(o, "maxOutputLen", m->max_output_len);
+    add_int(o, "cacheBlockSize", m->cache_block_size);
+    return finish(o);
+}
+
+/* An unsigned field in [min, max]. */
+static enum err get_uint(const struct json_object *o, const char *key, uint64_t min, uint64_t max, uint64_t *out,
+                         struct errbuf *eb) {
+    uint64_t v;
+    if (json_get_u64(o, key, &v) != JSON_OK || v < min || v > max)
+        return err_set(eb, ERR_INVALID, "%s must be an integer from %" PRIu64 " to %" PRIu64, key, min, max);
+    *out = v;
+    return ERR_OK;
+}
+
+static enum err read_root(struct json_object **root, const char *body, size_t n, struct errbuf *eb) {
+    enum err e = json_read(root, body, n, NULL, eb);
+    if (e == ERR_OK && !json_object_is_type(*root, json_type_object)) {
+        json_object_put(*root);
+        *root = NULL;
+        e = err_set(eb, ERR_INVALID, "the body must be an object");
+    }
+    return e;
+}
+
+enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, struct errbuf *eb) {
+    struct json_object *o;
+    const char *name;
+    size_t name_len;
+    uint64_t seq = 0, out_len = 0, block = 0, world = 1;
+    memset(m, 0, sizeof(*m));
+    enum err e = read_root(&o, body, n, eb);
+    if (e != ERR_OK) return e;
+    if (json_get_str(o, "modelName", &name, &name_len) != JSON_OK || name_len > MODEL_NAME_BYTES_MAX)
+        e = err_set(eb, ERR_INVALID, "modelName must be a string of at most %d bytes", MODEL_NAME_BYTES_MAX);
+    if (e == ERR_OK) e = get_uint(o, "maxSeqLen", 0, UINT32_MAX, &seq, eb);
+    if (e == ERR_OK) e = get_uint(o, "maxOutputLen", 1, UINT32_MAX - 1, &out_len, eb);
+    if (e == ERR_OK) e = get_uint(o, "cacheBlockSize", 1, 128, &block, eb);
+    if (e == ERR_OK) {
+        if (json_get_u64(o, "worldSize", &world) != JSON_OK || world > UINT32_MAX) world = 1; /* not checked by the reference */
+        (void)json_get_i64(o, "npuMemSize", &m->npu_mem_gb);
+        (void)json_get_i64(o, "cpuMemSize", &m->cpu_mem_gb);
+        memcpy(m->model_name, name, name_len);
+        m->max_seq_len = (uint32_t)seq;
+        m->max_output_len = (uint32_t)out_len;
+        m->cache_block_size = (uint32_t)block;
+        m->world_size = (uint32_t)world;
+    }
+    json_object_put(o);
+    return e;
+}
+
+static const char *const role_status_word[] = {"RoleUnknown", "RoleSwitching", "RoleReady"};
+
+const char *role_status_name(enum role_status s) {
+    return (unsigned)s <= ROLE_STATUS_READY ? role_status_word[s] : "RoleUnknown";
+}
+
+char *status_msg_format(const struct status_msg *m, int version) {
+    struct json_object *root = json_object_new_object(), *service = json_object_new_object(), *res = json_object_new_object(),
+                       *link = json_object_new_object(), *peers = json_object_new_array(), *ips = json_object_new_array();
+    json_object_object_add(service, "roleStatus", json_object_new_string(role_status_name(m->role_status)));
+    json_object_object_add(service, "currentRole", json_object_new_string(inst_role_name(m->role)));
+    json_object_object_add(root, "service", service);
+    add_int(res, "availSlotsNum", m->avail_slots);
+    add_int(res, "availBlockNum", m->avail_blocks);
+    add_int(res, "waitingRequestNum", m->waiting);
+    add_int(res, "runningRequestNum", m->running);
+    add_int(res, "swappedRequestNum", m->swapped);
+    add_int(res, "freeNpuBlockNums", m->free_blocks);
+    add_int(res, "freeCpuBlockNums", 0);
+    add_int(res, "totalNpuBlockNums", m->total_blocks);
+    add_int(res, "totalCpuBlockNums", 0);
+    add_int(res, "totalSlotsNum", m->total_slots);
+    add_int(res, "kvLeases", m->kv_leases);
+    if (version == 2) {
+        add_int(res, "totalAvailNpuSlotsNum", m->avail_slots);
+        add_int(res, "totalAvailNpuBlockNum", m->avail_blocks);
+        add_int(res, "maxAvailNpuBlockNum", m->avail_blocks);
+        struct json_object *map = json_object_new_array(), *pair = json_object_new_array();
+        json_object_array_add(pair, json_object_new_int(0));
+        json_object_array_add(pair, json_object_new_int64((int64_t)m->free_blocks));
+        json_object_array_add(map, pair);
+        json_object_object_add(res, "dpInstMap", map);
+    }
+    json_object_object_add(root, "resource", res);
+    for (size_t i = 0; i < m->n_links; i++) {
+        struct json_object *p = json_object_new_object();
+        add_int(p, "target", m->links[i].target);
+        json_object_object_add(p, "link", json_object_new_string(m->links[i].text));
+        json_object_array_add(peers, p);
+        if (m->links[i].ok) json_object_array_add(ips, json_object_new_string(m->links[i].server_ip));
+    }
+    json_object_object_add(link, "peers", peers);
+    json_object_object_add(root, "linkStatus", link);
+    json_object_object_add(root, "peers", ips);
+    return finish(root);
+}
+
+static enum err read_links(struct status_msg *m, const struct json_object *root, struct errbuf *eb) {
+    struct json_object *link, *arr;
+    bool ips = json_get_obj(root, "linkStatus", &link) != JSON_OK;
+    if (ips) {
+        if (json_get_arr(root, "peers", &arr) != JSON_OK) return ERR_OK;
+    } else if (json_get_arr(link, "peers", &arr) != JSON_OK) {
+        return ERR_OK;
+    }
+    size_t k = json_object_array_length(arr);
+    if (k == 0) return ERR_OK;
+    if (k > INSTANCES_MAX) return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k, INSTANCES_MAX);
+    m->links = calloc(k, sizeof(*m->links));
+    if (m->links == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < k; i++) {
+        struct json_object *p = json_object_array_get_idx(arr, i);
+        struct link_status *l = &m->links[i];
+        const char *s;
+        size_t n;
+        uint64_t target;
+        if (ips) { /* the older shape: addresses of good links */
+            if (json_as_str(p, &s, &n) != JSON_OK || n >= sizeof(l->server_ip))
+                return err_set(eb, ERR_INVALID, "peers[%zu] must be an IPv4 address", i);
+            memcpy(l->server_ip, s, n);
+            l->ok = true;
+            memcpy(l->text, "ok", 3);
+        } else {
+            if (json_get_u64(p, "target", &target) != JSON_OK || target > UINT32_MAX ||
+                json_get_str(p, "link", &s, &n) != JSON_OK)
+                return err_set(eb, ERR_INVALID, "linkStatus.peers[%zu] must have target and link", i);
+            l->target = (uint32_t)target;
+            snprintf(l->text, sizeof(l->text), "%s", s);
+            l->ok = strcmp(s, "ok") == 0;
+        }
+        m->n_links = i + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err read_service(struct status_msg *m, const struct json_object *root, struct errbuf *eb) {
+    struct json_object *service;
+    const char *s;
+    size_t n;
+    if (json_get_obj(root, "service", &service) != JSON_OK) return err_set(eb, ERR_INVALID, "service must be an object");
+    if (json_get_str(service, "roleStatus", &s, &n) != JSON_OK) return err_set(eb, ERR_INVALID, "service.roleStatus must be a string");
+    m->role_status = ROLE_STATUS_UNKNOWN;
+    for (int i = 0; i <= ROLE_STATUS_READY; i++)
+        if (strcmp(s, role_status_word[i]) == 0) m->role_status = (enum role_status)i;
+    if (json_get_str(service, "currentRole", &s, &n) != JSON_OK) return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
+    m->role = inst_role_parse(s);
+    return ERR_OK;
+}
+
+/* A counter that may be absent. */
+static uint64_t opt_uint(const struct json_object *o, const char *key) {
+    uint64_t v = 0;
+    return json_get_u64(o, key, &v) == JSON_OK ? v : 0;
+}
+
+enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {
+    struct json_object *root, *res;
+    uint64_t slots = 0;
+    memset(m, 0, sizeof(*m));
+    enum err e = read_root(&root, body, n, eb);
+    if (e != ERR_OK) return e;
+    e = read_service(m, root, eb);
+    if (e == ERR_OK && json_get_obj(root, "resource", &res) != JSON_OK) e = err_set(eb, ERR_INVALID, "resource must be an object");
+    if (e == ERR_OK) e = get_uint(res, "availSlotsNum", 0, 5000, &slots, eb);
+    if (e == ERR_OK) e = get_uint(res, "availBlockNum", 0, UINT32_MAX, &m->avail_blocks, eb);
+    if (e == ERR_OK) {
+        m->avail_slots = (uint32_t)slots;
+        m->waiting = (uint32_t)opt_uint(res, "waitingRequestNum");
+        m->running = (uint32_t)opt_uint(res, "runningRequestNum");
+        m->swapped = (uint32_t)opt_uint(res, "swappedRequestNum");
+        m->free_blocks = opt_uint(res, "freeNpuBlockNums");
+        m->total_blocks = opt_uint(res, "totalNpuBlockNums");
+        m->total_slots = (uint32_t)opt_uint(res, "totalSlotsNum");
+        m->kv_leases = (uint32_t)opt_uint(res, "kvLeases");
+        e = read_links(m, root, eb);
+    }
+    json_object_put(root);
+    if (e != ERR_OK) status_msg_free(m);
+    return e;
+}
+
+void status_msg_free(struct status_msg *m) {
+    free(m->links);
+    memset(m, 0, sizeof(*m));
+}
