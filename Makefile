@@ -9,8 +9,8 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c
-BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
+PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/dresult proto/role_msg proto/status_msg
+BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 NET      :=
 TEXT     :=
 ENGINE   :=
@@ -20,7 +20,7 @@ ROLES    :=
 COORD    :=
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
-TESTS_PROTO    :=
+TESTS_PROTO    := proto/infer_msg
 TESTS_BASE     :=
 TESTS_NET      :=
 TESTS_TEXT     :=
@@ -31,7 +31,7 @@ TESTS_ROLES    :=
 TESTS_COORD    :=
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
-FUZZ_PROTO    :=
+FUZZ_PROTO    := infer_msg
 FUZZ_NET      :=
 FUZZ_TEXT     :=
 FUZZ_ENGINE   :=

@@ -54,6 +54,10 @@ struct sampling {
     size_t n_logit_bias;
 };
 
+/* Copies src into *dst, arrays too; what *dst held before is overwritten, not freed. On ERR_NO_MEMORY *dst owns nothing. */
+enum err sampling_copy(struct sampling *dst, const struct sampling *src);
+void sampling_free(struct sampling *s); /* the arrays; safe to call twice */
+
 /* Which door the request came through: decides the shape of every answer. */
 enum api {
     API_NONE,
@@ -108,8 +112,12 @@ struct infer_req {
 
 struct infer_req *infer_req_create(void);        /* neutral sampling, skip_special true, priority 5; NULL: no memory */
 void infer_req_destroy(struct infer_req **req);
+/* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays here. */
 void infer_req_pack(struct wr *w, const struct infer_req *req);
-/* Reads what infer_req_pack wrote, with every count and length checked against proto/limits.h. */
+/* Reads what infer_req_pack wrote: every count and length is checked against proto/limits.h, every number against the range
+ * it has after the endpoint's checks, because the peer may be hostile. Ids are only known to be >= 0: whether the model has
+ * them is the engine's question. Bytes after the request are left to the caller, who looks at rd_left().
+ * ERR_BAD_FRAME, ERR_NO_MEMORY: *out is NULL. */
 enum err infer_req_unpack(struct rd *r, struct infer_req **out);
 
 /* A token as the engine made it. */
@@ -129,6 +137,7 @@ struct token_event {
     uint32_t step_us;        /* time since the previous token (or since arrival, for the first) */
 };
 void token_event_pack(struct wr *w, const struct token_event *ev);
+/* ERR_BAD_FRAME: *ev is undefined. Bytes after the event are left to the caller. */
 enum err token_event_unpack(struct rd *r, struct token_event *ev);
 
 #endif

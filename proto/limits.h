@@ -9,6 +9,8 @@ enum {
     PROMPT_TOKENS_MAX = 1048576,   /* ids in one request */
     STOP_STRINGS_MAX = 1024,       /* items of `stop` */
     STOP_STRING_UNITS_MAX = 32768, /* UTF-16 code units of one stop string, and of all together */
+    STOP_STRINGS_BYTES_MAX = 3 * 32768, /* the same in UTF-8 */
+    PROMPT_TEXT_BYTES_MAX = 100 * 1024 * 1024, /* largest maxRequestLength */
     STOP_TOKEN_IDS_MAX = 1024,
     LOGIT_BIAS_MAX = 1024, /* entries of logit_bias */
     TOP_LOGPROBS_MAX = 20,

@@ -1,0 +1,626 @@
+/* Goal: what crosses from one instance to another arrives as it left, and bytes that are not
+ * exactly that are refused. Method: random requests and events inside the limits go through pack
+ * and unpack and are compared member by member; every truncation of a good message fails; each
+ * bound is tried on both sides by patching one member; random bytes and random damage must not
+ * crash or leak; every allocation fails once. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/infer_msg.h"
+
+/* The n-th allocation fails. The sanitizers own malloc, so there the test of it is skipped. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OWN_MALLOC 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define OWN_MALLOC 0
+#endif
+#endif
+#ifndef OWN_MALLOC
+#define OWN_MALLOC 1
+#endif
+
+#if OWN_MALLOC
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void __libc_free(void *p);
+static struct {
+    bool armed, hit;
+    int left; /* allocations that still succeed */
+    long live;
+} faults;
+
+static bool alloc_fails(void) {
+    if (!faults.armed) return false;
+    if (faults.left-- > 0) return false;
+    faults.hit = true;
+    return true;
+}
+void *malloc(size_t n) {
+    if (alloc_fails()) return NULL;
+    faults.live++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size) {
+    if (alloc_fails()) return NULL;
+    faults.live++;
+    return __libc_calloc(n, size);
+}
+void free(void *p) {
+    if (p != NULL) faults.live--;
+    __libc_free(p);
+}
+#endif
+
+static uint64_t rng_state;
+
+static uint64_t rnd(void) {
+    rng_state += 0x9e3779b97f4a7c15u;
+    uint64_t z = rng_state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+static size_t rnd_to(size_t n) {
+    return (size_t)(rnd() % n);
+} /* 0 .. n - 1 */
+static bool rnd_bool(void) {
+    return rnd() >> 63;
+}
+static float rnd_f32(float min, float max) {
+    return min + (max - min) * (float)(rnd() >> 40) / 16777216.0f;
+}
+static char *rnd_str(size_t n_min, size_t n_max) {
+    size_t n = n_min + rnd_to(n_max - n_min + 1);
+    char *s = malloc(n + 1);
+    for (size_t i = 0; i < n; i++) s[i] = (char)(1 + rnd_to(255));
+    s[n] = 0;
+    return s;
+}
+static char *maybe_str(size_t n_max) {
+    return rnd_bool() ? rnd_str(0, n_max) : NULL;
+}
+
+static struct infer_req *rnd_req(void) {
+    struct infer_req *q = infer_req_create();
+    assert_non_null(q);
+    q->req_id = maybe_str(40);
+    q->client_id = maybe_str(CLIENT_ID_BYTES_MAX);
+    q->model = maybe_str(20);
+    q->output_name = maybe_str(8);
+    q->epoch = (uint32_t)rnd();
+    q->api = (enum api)rnd_to(API_COUNT);
+    q->created_unix_s = (int64_t)rnd();
+    q->arrival_us = rnd();
+    bool *const bools[] = {&q->stream,
+                           &q->is_recompute,
+                           &q->include_stop,
+                           &q->skip_special,
+                           &q->details,
+                           &q->decoder_input_details,
+                           &q->return_full_text,
+                           &q->perf_stat,
+                           &q->echo,
+                           &q->root_array,
+                           &q->include_usage,
+                           &q->include_usage_set,
+                           &q->continuous_usage,
+                           &q->seed_given,
+                           &q->sampling.do_sample,
+                           &q->sampling.ignore_eos,
+                           &q->sampling.logprobs,
+                           &q->sampling.prompt_logprobs};
+    for (size_t i = 0; i < sizeof(bools) / sizeof(bools[0]); i++) *bools[i] = rnd_bool();
+    if (rnd_bool()) {
+        q->text_len = rnd_to(50);
+        q->text = malloc(q->text_len + 1);
+        for (size_t i = 0; i < q->text_len; i++) q->text[i] = (char)rnd(); /* zero bytes too */
+        q->text[q->text_len] = 0;
+    }
+    q->n_ids = rnd_to(30);
+    q->n_prompt = q->n_ids == 0 ? 0 : rnd_to(q->n_ids + 1);
+    if (q->n_ids > 0) q->ids = calloc(q->n_ids, sizeof(*q->ids));
+    for (size_t i = 0; i < q->n_ids; i++) q->ids[i] = (int32_t)(rnd() >> 33);
+    q->n_stop = rnd_to(4);
+    if (q->n_stop > 0) q->stop = calloc(q->n_stop, sizeof(*q->stop));
+    for (size_t i = 0; i < q->n_stop; i++) q->stop[i] = rnd_str(1, 12);
+    q->priority = 1 + (int32_t)rnd_to(5);
+    q->timeout_s = (int32_t)rnd_to(65536);
+    struct sampling *s = &q->sampling;
+    s->temperature = rnd_f32(0.01f, 2.0f);
+    s->top_k = (int32_t)(rnd() >> 33);
+    s->top_p = rnd_f32(0.1f, 1.0f);
+    s->min_p = rnd_f32(0.0f, 1.0f);
+    s->typical_p = rnd_f32(0.1f, 1.0f);
+    s->repetition_penalty = rnd_f32(0.1f, 3.0f);
+    s->frequency_penalty = rnd_f32(-2.0f, 2.0f);
+    s->presence_penalty = rnd_f32(-2.0f, 2.0f);
+    s->seed = rnd();
+    s->new_tokens_max = 1 + (int32_t)rnd_to(INT32_MAX);
+    s->new_tokens_min = (int32_t)(rnd() >> 33);
+    s->top_logprobs = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1);
+    s->n_stop_token_ids = rnd_to(4);
+    if (s->n_stop_token_ids > 0) s->stop_token_ids = calloc(s->n_stop_token_ids, sizeof(int32_t));
+    for (size_t i = 0; i < s->n_stop_token_ids; i++) s->stop_token_ids[i] = (int32_t)rnd();
+    s->n_logit_bias = rnd_to(4);
+    if (s->n_logit_bias > 0) s->logit_bias = calloc(s->n_logit_bias, sizeof(*s->logit_bias));
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        s->logit_bias[i] = (struct logit_bias){(int32_t)rnd(), rnd_f32(-100, 100)};
+    q->prefill_us = rnd();
+    q->queue_wait_us = rnd();
+    q->prefill_batch = (uint32_t)rnd();
+    q->cached_tokens = (uint32_t)rnd_to(PROMPT_TOKENS_MAX + 1);
+    return q;
+}
+
+static void same_str(const char *a, const char *b) {
+    if (a == NULL || b == NULL)
+        assert_ptr_equal(a, b);
+    else
+        assert_string_equal(a, b);
+}
+
+static void same_sampling(const struct sampling *a, const struct sampling *b) {
+    struct sampling x = *a, y = *b;
+    assert_int_equal(x.n_stop_token_ids, y.n_stop_token_ids);
+    assert_int_equal(x.n_logit_bias, y.n_logit_bias);
+    for (size_t i = 0; i < x.n_stop_token_ids; i++)
+        assert_int_equal(x.stop_token_ids[i], y.stop_token_ids[i]);
+    for (size_t i = 0; i < x.n_logit_bias; i++) {
+        assert_int_equal(x.logit_bias[i].id, y.logit_bias[i].id);
+        assert_true(x.logit_bias[i].bias == y.logit_bias[i].bias);
+    }
+    assert_true(x.do_sample == y.do_sample && x.temperature == y.temperature &&
+                x.top_k == y.top_k && x.top_p == y.top_p && x.min_p == y.min_p &&
+                x.typical_p == y.typical_p && x.repetition_penalty == y.repetition_penalty &&
+                x.frequency_penalty == y.frequency_penalty &&
+                x.presence_penalty == y.presence_penalty && x.seed == y.seed &&
+                x.ignore_eos == y.ignore_eos && x.new_tokens_max == y.new_tokens_max &&
+                x.new_tokens_min == y.new_tokens_min && x.logprobs == y.logprobs &&
+                x.top_logprobs == y.top_logprobs && x.prompt_logprobs == y.prompt_logprobs);
+}
+
+static void same_req(const struct infer_req *a, const struct infer_req *b) {
+    same_str(a->req_id, b->req_id);
+    same_str(a->client_id, b->client_id);
+    same_str(a->model, b->model);
+    same_str(a->output_name, b->output_name);
+    assert_true((a->text == NULL) == (b->text == NULL));
+    assert_int_equal(a->text_len, b->text_len);
+    if (a->text != NULL) assert_memory_equal(a->text, b->text, a->text_len + 1);
+    assert_int_equal(a->n_ids, b->n_ids);
+    assert_int_equal(a->n_prompt, b->n_prompt);
+    for (size_t i = 0; i < a->n_ids; i++) assert_int_equal(a->ids[i], b->ids[i]);
+    assert_int_equal(a->n_stop, b->n_stop);
+    for (size_t i = 0; i < a->n_stop; i++) same_str(a->stop[i], b->stop[i]);
+    assert_true(a->epoch == b->epoch && a->api == b->api && a->stream == b->stream &&
+                a->is_recompute == b->is_recompute && a->created_unix_s == b->created_unix_s &&
+                a->include_stop == b->include_stop && a->skip_special == b->skip_special &&
+                a->details == b->details && a->decoder_input_details == b->decoder_input_details &&
+                a->return_full_text == b->return_full_text && a->perf_stat == b->perf_stat &&
+                a->echo == b->echo && a->root_array == b->root_array &&
+                a->include_usage == b->include_usage &&
+                a->include_usage_set == b->include_usage_set &&
+                a->continuous_usage == b->continuous_usage && a->seed_given == b->seed_given &&
+                a->priority == b->priority && a->timeout_s == b->timeout_s &&
+                a->prefill_us == b->prefill_us && a->queue_wait_us == b->queue_wait_us &&
+                a->prefill_batch == b->prefill_batch && a->cached_tokens == b->cached_tokens);
+    same_sampling(&a->sampling, &b->sampling);
+}
+
+static void test_identity(void **state) {
+    (void)state;
+    rng_state = 1;
+    for (int k = 0; k < 300; k++) {
+        struct infer_req *a = rnd_req(), *b = NULL;
+        struct wr w = WR_INIT, again = WR_INIT;
+        infer_req_pack(&w, a);
+        wr_u8(&w, 77); /* what follows belongs to the caller */
+        assert_false(w.failed);
+        struct rd r = rd_of(w.data, w.len);
+        assert_int_equal(infer_req_unpack(&r, &b), ERR_OK);
+        assert_int_equal(rd_left(&r), 1);
+        same_req(a, b);
+        assert_true(b->arrival_us == 0);
+        infer_req_pack(&again, b);
+        assert_int_equal(again.len, w.len - 1);
+        assert_memory_equal(again.data, w.data, again.len);
+        infer_req_destroy(&a);
+        assert_null(a);
+        infer_req_destroy(&b);
+        wr_free(&w);
+        wr_free(&again);
+    }
+}
+
+static void test_truncations(void **state) {
+    (void)state;
+    rng_state = 2;
+    for (int k = 0; k < 20; k++) {
+        struct infer_req *a = rnd_req(), *b;
+        struct wr w = WR_INIT;
+        infer_req_pack(&w, a);
+        for (size_t n = 0; n < w.len; n++) {
+            uint8_t *tight = malloc(n + 1); /* so that a sanitizer sees a read past the end */
+            memcpy(tight, w.data, n);
+            struct rd r = rd_of(tight, n);
+            b = a;
+            assert_int_equal(infer_req_unpack(&r, &b), ERR_BAD_FRAME);
+            assert_null(b);
+            free(tight);
+        }
+        infer_req_destroy(&a);
+        wr_free(&w);
+    }
+}
+
+/* Packs the request and says whether the other side takes it. */
+static bool taken(const struct infer_req *a) {
+    struct wr w = WR_INIT;
+    infer_req_pack(&w, a);
+    assert_false(w.failed);
+    struct rd r = rd_of(w.data, w.len);
+    struct infer_req *b = NULL;
+    enum err e = infer_req_unpack(&r, &b);
+    assert_true(e == ERR_OK ? b != NULL && rd_done(&r) : e == ERR_BAD_FRAME && b == NULL);
+    infer_req_destroy(&b);
+    wr_free(&w);
+    return e == ERR_OK;
+}
+
+#define BOTH_SIDES(member, good, bad)                                                              \
+    do {                                                                                           \
+        struct infer_req *q_ = infer_req_create();                                                 \
+        q_->sampling.do_sample = true;                                                             \
+        q_->member = (good);                                                                       \
+        if (!taken(q_)) fail_msg("%s = %s was refused", #member, #good);                           \
+        q_->member = (bad);                                                                        \
+        if (taken(q_)) fail_msg("%s = %s was taken", #member, #bad);                               \
+        infer_req_destroy(&q_);                                                                    \
+    } while (0)
+
+static void test_number_bounds(void **state) {
+    (void)state;
+    BOTH_SIDES(priority, 1, 0);
+    BOTH_SIDES(priority, 5, 6);
+    BOTH_SIDES(timeout_s, 0, -1);
+    BOTH_SIDES(timeout_s, 65535, 65536);
+    BOTH_SIDES(api, API_COUNT - 1, API_COUNT);
+    BOTH_SIDES(cached_tokens, PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX + 1);
+    BOTH_SIDES(sampling.temperature, FLT_MAX, INFINITY);
+    BOTH_SIDES(sampling.temperature, 1e-6f, 0.0f);
+    BOTH_SIDES(sampling.temperature, 1.0f, NAN);
+    BOTH_SIDES(sampling.temperature, 1.0f, -1.0f);
+    BOTH_SIDES(sampling.top_k, 0, -1);
+    BOTH_SIDES(sampling.top_p, 1.0f, 1.01f);
+    BOTH_SIDES(sampling.top_p, 1e-6f, 0.0f);
+    BOTH_SIDES(sampling.top_p, 1.0f, NAN);
+    BOTH_SIDES(sampling.min_p, 0.0f, -0.1f);
+    BOTH_SIDES(sampling.min_p, 1.0f, 1.1f);
+    BOTH_SIDES(sampling.typical_p, 1.0f, 1.1f);
+    BOTH_SIDES(sampling.typical_p, 0.1f, 0.0f);
+    BOTH_SIDES(sampling.repetition_penalty, 0.01f, 0.0f);
+    BOTH_SIDES(sampling.repetition_penalty, FLT_MAX, INFINITY);
+    BOTH_SIDES(sampling.frequency_penalty, 2.0f, 2.1f);
+    BOTH_SIDES(sampling.frequency_penalty, -2.0f, -2.1f);
+    BOTH_SIDES(sampling.presence_penalty, 2.0f, 2.1f);
+    BOTH_SIDES(sampling.presence_penalty, -2.0f, NAN);
+    BOTH_SIDES(sampling.new_tokens_max, 1, 0);
+    BOTH_SIDES(sampling.new_tokens_min, 0, -1);
+    BOTH_SIDES(sampling.top_logprobs, TOP_LOGPROBS_MAX, TOP_LOGPROBS_MAX + 1);
+    BOTH_SIDES(sampling.top_logprobs, 0, -1);
+    struct infer_req *q = infer_req_create();
+    q->sampling.temperature = 0.0f; /* greedy needs none */
+    assert_true(taken(q));
+    infer_req_destroy(&q);
+}
+
+static char *str_of(size_t n) {
+    char *s = malloc(n + 1);
+    memset(s, 'a', n);
+    s[n] = 0;
+    return s;
+}
+
+static void test_size_bounds(void **state) {
+    (void)state;
+    static const struct {
+        size_t at, max;
+    } strs[] = {{offsetof(struct infer_req, req_id), REQ_ID_BYTES_MAX},
+                {offsetof(struct infer_req, client_id), CLIENT_ID_BYTES_MAX},
+                {offsetof(struct infer_req, model), MODEL_NAME_BYTES_MAX},
+                {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX}};
+    for (size_t i = 0; i < sizeof(strs) / sizeof(strs[0]); i++)
+        for (size_t over = 0; over < 2; over++) {
+            struct infer_req *q = infer_req_create();
+            *(char **)((char *)q + strs[i].at) = str_of(strs[i].max + over);
+            assert_int_equal(taken(q), over == 0);
+            infer_req_destroy(&q);
+        }
+    for (size_t over = 0; over < 2; over++) {
+        struct infer_req *q = infer_req_create();
+        q->n_stop = STOP_STRINGS_MAX + over;
+        q->stop = calloc(q->n_stop, sizeof(*q->stop));
+        for (size_t i = 0; i < q->n_stop; i++) q->stop[i] = str_of(1);
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create(); /* all stop strings together */
+        q->n_stop = 2;
+        q->stop = calloc(2, sizeof(*q->stop));
+        q->stop[0] = str_of(STOP_STRINGS_BYTES_MAX - 10);
+        q->stop[1] = str_of(10 + over);
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create(); /* an empty stop string would stop at once */
+        q->n_stop = 1;
+        q->stop = calloc(1, sizeof(*q->stop));
+        q->stop[0] = str_of(1 - over);
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
+        q->sampling.n_stop_token_ids = STOP_TOKEN_IDS_MAX + over;
+        q->sampling.stop_token_ids = calloc(q->sampling.n_stop_token_ids, sizeof(int32_t));
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
+        q->sampling.n_logit_bias = LOGIT_BIAS_MAX + over;
+        q->sampling.logit_bias = calloc(q->sampling.n_logit_bias, sizeof(struct logit_bias));
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
+        q->n_ids = PROMPT_TOKENS_MAX + over;
+        q->n_prompt = 1;
+        q->ids = calloc(q->n_ids, sizeof(*q->ids));
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
+        q->n_ids = 3;
+        q->n_prompt = 3 + over;
+        q->ids = calloc(q->n_ids, sizeof(*q->ids));
+        assert_int_equal(taken(q), over == 0);
+        q->n_prompt = 3;
+        q->ids[2] = -(int32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
+        q->sampling.n_logit_bias = 1;
+        q->sampling.logit_bias = calloc(1, sizeof(struct logit_bias));
+        q->sampling.logit_bias[0].bias = over ? NAN : 100.0f;
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+    }
+}
+
+/* The version, an unknown flag and a zero byte inside a string, each by damage to a good message.
+ */
+static void test_format_damage(void **state) {
+    (void)state;
+    struct infer_req *a = infer_req_create(), *b;
+    a->req_id = str_of(4);
+    struct wr w = WR_INIT;
+    infer_req_pack(&w, a);
+    static const struct {
+        size_t at;
+        uint8_t flip;
+    } damage[] = {{0, 3}, {1, 1}, {5, 0x80}, {12, 'a'}};
+    for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
+        w.data[damage[i].at] ^= damage[i].flip;
+        struct rd r = rd_of(w.data, w.len);
+        assert_int_equal(infer_req_unpack(&r, &b), ERR_BAD_FRAME);
+        w.data[damage[i].at] ^= damage[i].flip;
+    }
+    struct rd r = rd_of(w.data, w.len);
+    assert_int_equal(infer_req_unpack(&r, &b), ERR_OK);
+    infer_req_destroy(&a);
+    infer_req_destroy(&b);
+    wr_free(&w);
+}
+
+/* Whatever is taken packs to the bytes it came from. */
+static void test_random_damage(void **state) {
+    (void)state;
+    rng_state = 3;
+    int n_taken = 0, n_refused = 0;
+    for (int k = 0; k < 4000; k++) {
+        struct infer_req *a = rnd_req(), *b;
+        struct wr w = WR_INIT, again = WR_INIT;
+        infer_req_pack(&w, a);
+        for (size_t n = 1 + rnd_to(3); n > 0; n--)
+            w.data[rnd_to(w.len)] ^= (uint8_t)(1 + rnd_to(255));
+        struct rd r = rd_of(w.data, w.len);
+        if (infer_req_unpack(&r, &b) == ERR_OK) {
+            n_taken++;
+            infer_req_pack(&again, b);
+            assert_int_equal(again.len, w.len - rd_left(&r));
+            assert_memory_equal(again.data, w.data, again.len);
+        } else {
+            n_refused++;
+            assert_null(b);
+        }
+        infer_req_destroy(&a);
+        infer_req_destroy(&b);
+        wr_free(&w);
+        wr_free(&again);
+    }
+    assert_true(n_taken > 0 && n_refused > 0);
+}
+
+static struct token_event rnd_event(void) {
+    struct token_event ev = {
+        .id = (int32_t)(rnd() >> 33),
+        .index = (int32_t)(rnd() >> 33),
+        .finish = (enum finish)rnd_to(FINISH_ERROR + 1),
+        .logprob = -rnd_f32(0, 20),
+        .n_top = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1),
+        .batch_size = (uint32_t)rnd(),
+        .queue_wait_us = (uint32_t)rnd(),
+        .step_us = (uint32_t)rnd(),
+    };
+    for (int32_t i = 0; i < ev.n_top; i++)
+        ev.top[i] = (struct top_logprob){(int32_t)(rnd() >> 33), -rnd_f32(0, 20)};
+    return ev;
+}
+
+static enum err event_trip(const struct token_event *a, struct token_event *b) {
+    struct wr w = WR_INIT;
+    token_event_pack(&w, a);
+    for (size_t n = 0; n < w.len; n++) {
+        struct rd cut = rd_of(w.data, n);
+        assert_int_equal(token_event_unpack(&cut, b), ERR_BAD_FRAME);
+    }
+    struct rd r = rd_of(w.data, w.len);
+    enum err e = token_event_unpack(&r, b);
+    if (e == ERR_OK) assert_true(rd_done(&r));
+    wr_free(&w);
+    return e;
+}
+
+static void test_event(void **state) {
+    (void)state;
+    rng_state = 4;
+    struct token_event a, b;
+    for (int k = 0; k < 300; k++) {
+        a = rnd_event();
+        assert_int_equal(event_trip(&a, &b), ERR_OK);
+        assert_true(a.id == b.id && a.index == b.index && a.finish == b.finish &&
+                    a.logprob == b.logprob && a.n_top == b.n_top && a.batch_size == b.batch_size &&
+                    a.queue_wait_us == b.queue_wait_us && a.step_us == b.step_us);
+        for (int32_t i = 0; i < a.n_top; i++)
+            assert_true(a.top[i].id == b.top[i].id && a.top[i].logprob == b.top[i].logprob);
+    }
+#define EVENT_BAD(member, bad)                                                                     \
+    do {                                                                                           \
+        a = rnd_event();                                                                           \
+        a.n_top = 1;                                                                               \
+        a.top[0] = (struct top_logprob){0, 0};                                                     \
+        assert_int_equal(event_trip(&a, &b), ERR_OK);                                              \
+        a.member = (bad);                                                                          \
+        struct wr w_ = WR_INIT;                                                                    \
+        token_event_pack(&w_, &a);                                                                 \
+        struct rd r_ = rd_of(w_.data, w_.len);                                                     \
+        assert_int_equal(token_event_unpack(&r_, &b), ERR_BAD_FRAME);                              \
+        wr_free(&w_);                                                                              \
+    } while (0)
+    EVENT_BAD(id, -1);
+    EVENT_BAD(index, -1);
+    EVENT_BAD(finish, FINISH_ERROR + 1);
+    EVENT_BAD(logprob, NAN);
+    EVENT_BAD(logprob, 0.5f);
+    EVENT_BAD(logprob, -INFINITY);
+    EVENT_BAD(top[0].id, -1);
+    EVENT_BAD(top[0].logprob, NAN);
+    a = rnd_event();
+    a.n_top = TOP_LOGPROBS_MAX;
+    struct wr w = WR_INIT;
+    token_event_pack(&w, &a);
+    w.data[1 + 4 + 4 + 1 + 4 + 12] = TOP_LOGPROBS_MAX + 1;
+    for (int i = 0; i < 8; i++) wr_u8(&w, 0);
+    struct rd r = rd_of(w.data, w.len);
+    assert_int_equal(token_event_unpack(&r, &b), ERR_BAD_FRAME);
+    wr_free(&w);
+}
+
+static void test_sampling_copy(void **state) {
+    (void)state;
+    rng_state = 5;
+    for (int k = 0; k < 50; k++) {
+        struct infer_req *a = rnd_req();
+        struct sampling s;
+        assert_int_equal(sampling_copy(&s, &a->sampling), ERR_OK);
+        same_sampling(&s, &a->sampling);
+        if (s.n_logit_bias > 0) assert_ptr_not_equal(s.logit_bias, a->sampling.logit_bias);
+        if (s.n_stop_token_ids > 0)
+            assert_ptr_not_equal(s.stop_token_ids, a->sampling.stop_token_ids);
+        sampling_free(&s);
+        sampling_free(&s);
+        infer_req_destroy(&a);
+    }
+}
+
+static void test_nth_allocation_fails(void **state) {
+    (void)state;
+#if OWN_MALLOC
+    rng_state = 6;
+    struct infer_req *a = infer_req_create(), *b = NULL;
+    a->req_id = str_of(3);
+    a->text = str_of(5);
+    a->text_len = 5;
+    a->n_ids = a->n_prompt = 4;
+    a->ids = calloc(4, sizeof(*a->ids));
+    a->n_stop = 2;
+    a->stop = calloc(2, sizeof(*a->stop));
+    a->stop[0] = str_of(2);
+    a->stop[1] = str_of(2);
+    a->sampling.n_stop_token_ids = 1;
+    a->sampling.stop_token_ids = calloc(1, sizeof(int32_t));
+    a->sampling.n_logit_bias = 1;
+    a->sampling.logit_bias = calloc(1, sizeof(struct logit_bias));
+    struct wr w = WR_INIT;
+    infer_req_pack(&w, a);
+    int n = 0;
+    for (;; n++) {
+        long live = faults.live;
+        faults.hit = false;
+        faults.left = n;
+        faults.armed = true;
+        struct rd r = rd_of(w.data, w.len);
+        enum err e = infer_req_unpack(&r, &b);
+        faults.armed = false;
+        if (!faults.hit) break;
+        assert_int_equal(e, ERR_NO_MEMORY);
+        assert_null(b);
+        assert_int_equal(faults.live, live);
+    }
+    assert_true(n >= 8); /* one per member above */
+    same_req(a, b);
+    for (int k = 0; k < 2; k++) {
+        struct sampling s;
+        long live = faults.live;
+        faults.left = k;
+        faults.armed = true;
+        enum err e = sampling_copy(&s, &a->sampling);
+        faults.armed = false;
+        assert_int_equal(e, ERR_NO_MEMORY);
+        assert_int_equal(faults.live, live);
+        sampling_free(&s);
+    }
+    infer_req_destroy(&a);
+    infer_req_destroy(&b);
+    wr_free(&w);
+#else
+    print_message("skipped: a sanitizer owns malloc in this build\n");
+    skip();
+#endif
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_number_bounds),
+        cmocka_unit_test(test_size_bounds),
+        cmocka_unit_test(test_format_damage),
+        cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_event),
+        cmocka_unit_test(test_sampling_copy),
+        cmocka_unit_test(test_nth_allocation_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
