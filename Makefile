@@ -9,9 +9,9 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/dresult proto/role_msg proto/status_msg
+PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg
 BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
-NET      :=
+NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_conn common/net/http_client
 TEXT     :=
 ENGINE   :=
 ENDPOINT :=

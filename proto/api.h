@@ -7,7 +7,14 @@
 #include <stddef.h>
 #include "proto/infer_msg.h"
 
-enum api_stream { API_STREAM_NEVER, API_STREAM_FIELD, API_STREAM_ALWAYS }; /* FIELD: when the body says "stream": true */
+struct json_object;
+
+enum api_stream {
+    API_STREAM_NEVER,
+    API_STREAM_FIELD,      /* when the body says "stream": true */
+    API_STREAM_ALWAYS,
+    API_STREAM_BY_DIALECT, /* /generate: a body with `prompt` (vLLM) as FIELD, one with `inputs` (TGI) never */
+};
 
 /* A row per inference path. /generate is API_TGI here; the body decides between TGI and vLLM (inference-api 6.1). */
 struct api_path {
@@ -17,13 +24,20 @@ struct api_path {
 };
 extern const struct api_path api_paths[]; /* ends with path NULL; all are POST */
 
+/* Takes the optional "/versions/V" out of a "/v2/models/M/versions/V..." path, in place, before it is routed; any other path
+ * stays as it is (inference-api 1: the part is accepted and ignored). */
+void api_path_drop_version(char *path);
+
+/* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is none. */
+bool api_wants_stream(const struct api_path *path, const struct json_object *body);
+
 /* Style of error bodies (config errorStyle). */
 enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
 
 /* "Input Validation Error" for 422 and so on (inference-api 3.1, 3.5); a string constant. */
 const char *api_error_type(int status);
 
-/* The JSON error body of a family. openai_path: the path begins with /v1/ (adds the flat vLLM members, or the nested OpenAI
+/* The JSON error body of a family. error_type NULL: api_error_type(status). openai_path: the path begins with /v1/ (adds the flat vLLM members, or the nested OpenAI
  * object in that style). Returns a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
 char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type, const char *text);
 

@@ -1,0 +1,123 @@
+/* api: the table of inference paths and the builder of error bodies. */
+#include "proto/api.h"
+
+#include <json-c/json.h>
+#include <string.h>
+#include "proto/json.h"
+
+const struct api_path api_paths[] = {
+    {"/", API_TGI, API_STREAM_FIELD},
+    {"/generate", API_TGI, API_STREAM_BY_DIALECT},
+    {"/generate_stream", API_TGI, API_STREAM_ALWAYS},
+    {"/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD},
+    {"/v1/completions", API_OPENAI_COMPLETIONS, API_STREAM_FIELD},
+    {"/infer", API_NATIVE, API_STREAM_FIELD},
+    {"/infer_token", API_NATIVE, API_STREAM_FIELD},
+    {"/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER},
+    {"/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER},
+    {"/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS},
+    {NULL, API_NONE, API_STREAM_NEVER},
+};
+
+void api_path_drop_version(char *path) {
+    static const char models[] = "/v2/models/", versions[] = "/versions/";
+    if (strncmp(path, models, sizeof(models) - 1) != 0) return;
+    char *at = strchr(path + sizeof(models) - 1, '/');
+    if (at == NULL || strncmp(at, versions, sizeof(versions) - 1) != 0) return;
+    const char *version = at + sizeof(versions) - 1;
+    const char *rest = version + strcspn(version, "/");
+    if (rest == version) return; /* an empty version is no version */
+    memmove(at, rest, strlen(rest) + 1);
+}
+
+bool api_wants_stream(const struct api_path *path, const struct json_object *body) {
+    bool on = false;
+    struct json_object *v;
+    if (path->stream == API_STREAM_ALWAYS) return true;
+    if (path->stream == API_STREAM_NEVER) return false;
+    if (path->stream == API_STREAM_BY_DIALECT && json_get(body, "prompt", &v) != JSON_OK)
+        return false;
+    return json_get_bool(body, "stream", &on) == JSON_OK && on;
+}
+
+/* One row per status: the MindIE error_type, the flat vLLM type, the nested OpenAI type. */
+static const struct status_row {
+    int status;
+    const char *error_type;
+    const char *vllm_type;
+    const char *openai_type;
+} status_rows[] = {
+    {400, "Bad Request", "BadRequestError", "invalid_request_error"},
+    {401, "Unauthorized", "AuthenticationError", "invalid_request_error"},
+    {404, "NotFoundError", "NotFoundError", "invalid_request_error"},
+    {405, "Method Not Allowed", "BadRequestError", "invalid_request_error"},
+    {408, "Request Timeout", "RequestTimeoutError", "timeout"},
+    {409, "Conflict", "BadRequestError", "invalid_request_error"},
+    {413, "Input Validation Error", "BadRequestError", "invalid_request_error"},
+    {422, "Input Validation Error", "BadRequestError", "invalid_request_error"},
+    {424, "Generation Error", "BadRequestError", "invalid_request_error"},
+    {429, "overloaded", "RateLimitError", "rate_limit_error"},
+    {500, "Incomplete Generation", "InternalServerError", "server_error"},
+    {501, "Not Implemented", "InternalServerError", "server_error"},
+    {503, "Service Unavailable", "ServiceUnavailableError", "server_error"},
+};
+
+static const struct status_row *status_row(int status) {
+    static const struct status_row client = {400, "Bad Request", "BadRequestError",
+                                             "invalid_request_error"};
+    static const struct status_row server = {500, "Incomplete Generation", "InternalServerError",
+                                             "server_error"};
+    for (size_t i = 0; i < sizeof(status_rows) / sizeof(status_rows[0]); i++)
+        if (status_rows[i].status == status) return &status_rows[i];
+    return status < 500 ? &client : &server;
+}
+
+const char *api_error_type(int status) {
+    return status_row(status)->error_type;
+}
+
+static void add_str(struct json_object *o, const char *key, const char *s) {
+    json_object_object_add(o, key, json_object_new_string(s));
+}
+
+/* {"error":{"message","type","param":null,"code"}}: OpenAI's own shape. */
+static struct json_object *nested(int status, const char *text) {
+    struct json_object *o = json_object_new_object(), *in = json_object_new_object();
+    add_str(in, "message", text);
+    add_str(in, "type", status_row(status)->openai_type);
+    json_object_object_add(in, "param", NULL);
+    json_object_object_add(in, "code",
+                           status == 401 ? json_object_new_string("invalid_api_key") : NULL);
+    json_object_object_add(o, "error", in);
+    return o;
+}
+
+char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
+                     const char *text) {
+    struct json_object *o;
+    if (error_type == NULL) error_type = api_error_type(*status);
+    if (*status == 401) {
+        o = nested(*status, text); /* inference-api 2.2: one shape for every family */
+    } else if (openai_path && style == ERROR_STYLE_OPENAI) {
+        if (*status == 422 || *status == 424) *status = 400;
+        o = nested(*status, text);
+    } else {
+        o = json_object_new_object();
+        add_str(o, "error", text);
+        add_str(o, "error_type", error_type);
+        if (openai_path) {
+            add_str(o, "object", "error");
+            add_str(o, "message", text);
+            add_str(o, "type", status_row(*status)->vllm_type);
+            json_object_object_add(o, "param", NULL);
+            json_object_object_add(o, "code", json_object_new_int(*status));
+        } else if (*status == 413) {
+            add_str(o, "message", text); /* the vendor's only member there */
+        }
+    }
+    const char *s =
+        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    char *body = s != NULL ? strdup(s) : NULL;
+    json_object_put(o);
+    return body;
+}
