@@ -57,7 +57,7 @@ def causal_attention(q, k, v, block=128):
     n, time, dim = q.shape
     out = []
     k = k.transpose(1, 2)
-    mask = torch.full((block, block), float("-inf")).triu(1)
+    mask = torch.full((block, block), float("-inf"), device=q.device).triu(1)
     for begin in range(0, time, block):
         end = min(begin + block, time)
         size = end - begin
@@ -133,7 +133,8 @@ class Fable(nn.Module):
         super().__init__()
         self.shape = s = shape or Shape()
         self.model = Trunk(s)
-        self.cos, self.sin = rope_tables(s)
+        for name, table in zip(("cos", "sin"), rope_tables(s)):
+            self.register_buffer(name, table, persistent=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 into_residual = name.endswith(("o_proj.weight", "down_proj.weight"))
