@@ -9,13 +9,13 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg
+PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame
 BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
-NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_conn common/net/http_client
+NET      := common/net/loop common/net/router common/net/http_parse common/net/sock_io common/net/http_server common/net/http_conn common/net/http_x common/net/http_client
 TEXT     :=
 ENGINE   :=
 ENDPOINT :=
-INSTANCE :=
+INSTANCE := common/instance/mailbox common/instance/worker
 ROLES    :=
 COORD    :=
 

@@ -1,0 +1,610 @@
+/* worker: the engine thread. Commands wait in a list under a mutex; events of one engine step go to
+ * the loop in one mailbox put.
+ *
+ * A sequence has one record (struct seq) that both threads know: the loop thread by its table of
+ * live sequences, the engine thread by its own. Which thread may free it follows from how the
+ * sequence ends:
+ *   - refused, failed or finished: the engine thread forgets the record and sends the event; the
+ * loop thread frees the record with it;
+ *   - cancelled or released by the loop: the loop thread forgets the record and sends the command
+ * that lives inside it; the engine thread forgets it and sends it back as the "done" event, with
+ * which it is freed. Events carry the id, never the record, so an event that was under way when the
+ * loop cancelled finds no record and is dropped. */
+#include "common/instance/worker.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/mailbox.h"
+
+enum {
+    TABLE_SIZE = 1024,       /* buckets of each table of sequences; a power of two */
+    IDLE_WAIT_MS = 500,      /* an idle engine thread shows so often that it lives */
+    STALL_US = 60 * 1000000, /* a step that takes longer is taken for a hang */
+};
+
+enum command_kind { CMD_ADD, CMD_START, CMD_CANCEL, CMD_RELEASE, CMD_SELF_TEST };
+
+struct command {
+    struct command *next;
+    enum command_kind kind;
+    bool counted; /* against n_commands_max */
+    uint64_t seq_id;
+    struct seq
+        *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
+    struct seq_opts opts; /* CMD_ADD: ids and sampling are the command's own */
+    int32_t *ids;         /* CMD_ADD, CMD_START */
+    size_t n_ids;
+    struct sampling sampling;
+    loop_fn *done; /* CMD_CANCEL, CMD_RELEASE */
+    void (*tested)(void *arg, enum err e);
+    void *done_arg;
+};
+
+enum mail_kind {
+    MAIL_ADMITTED,
+    MAIL_REFUSED,
+    MAIL_TOKEN,
+    MAIL_PROMPT_LOGPROB,
+    MAIL_FAILED,
+    MAIL_DONE,
+    MAIL_TESTED
+};
+
+struct worker_mail {
+    struct mail head;
+    enum mail_kind kind;
+    bool last; /* the sequence has ended with this event */
+    uint64_t seq_id;
+    enum err e;
+    union {
+        struct {
+            int n_blocks, n_held, n_cached;
+        } admitted;
+        char text[ERR_TEXT_BYTES_MAX];
+        struct token_event token;
+        struct {
+            int position;
+            float logprob;
+        } prompt;
+        struct command *cmd; /* MAIL_DONE, MAIL_TESTED */
+    } u;
+    int32_t table[]; /* MAIL_ADMITTED */
+};
+
+struct seq {
+    struct seq *loop_next;   /* chain of the loop's table */
+    struct seq *engine_next; /* chain of the engine's table */
+    uint64_t seq_id;
+    enum seq_kind kind;
+    struct worker_events ev;
+    void *arg;
+    const int32_t *table; /* engine thread: block table once admitted */
+    int n_blocks;
+    struct command end; /* the cancel or release command */
+};
+
+struct worker {
+    struct loop *loop;
+    struct engine *engine;
+    struct mailbox *mail;
+    pthread_t thread;
+    bool started;
+    uint64_t last_seq_id;
+    struct seq *live[TABLE_SIZE]; /* loop thread */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t wake;   /* on the monotonic clock */
+    struct command *first, **last;
+    size_t n_counted, n_counted_max;
+    bool stop;
+
+    struct seq *known[TABLE_SIZE]; /* engine thread */
+    struct mail *out, **out_last;  /* engine thread: events of the step under way */
+    _Atomic uint64_t last_step_us;
+};
+
+static void *thread_main(void *arg);
+
+/* ---- tables */
+
+static size_t bucket(uint64_t seq_id) {
+    return (size_t)((seq_id * 0x9e3779b97f4a7c15u) >> 54) & (TABLE_SIZE - 1);
+}
+
+static struct seq **find_live(struct worker *w, uint64_t seq_id) {
+    struct seq **p = &w->live[bucket(seq_id)];
+    while (*p != NULL && (*p)->seq_id != seq_id) p = &(*p)->loop_next;
+    return p;
+}
+
+static struct seq **find_known(struct worker *w, uint64_t seq_id) {
+    struct seq **p = &w->known[bucket(seq_id)];
+    while (*p != NULL && (*p)->seq_id != seq_id) p = &(*p)->engine_next;
+    return p;
+}
+
+static void forget_known(struct worker *w, uint64_t seq_id) {
+    struct seq **p = find_known(w, seq_id);
+    if (*p != NULL) *p = (*p)->engine_next;
+}
+
+/* ---- commands */
+
+static void command_free(struct command *c) {
+    free(c->ids);
+    if (c->kind == CMD_ADD) sampling_free(&c->sampling);
+    free(c);
+}
+
+static int32_t *ids_copy(const int32_t *ids, size_t n) {
+    int32_t *copy = malloc((n > 0 ? n : 1) * sizeof(*copy));
+    if (copy != NULL && n > 0) memcpy(copy, ids, n * sizeof(*copy));
+    return copy;
+}
+
+static enum err push(struct worker *w, struct command *c) {
+    pthread_mutex_lock(&w->mutex);
+    bool full = c->counted && w->n_counted >= w->n_counted_max;
+    if (!full) {
+        if (c->counted) w->n_counted++;
+        c->next = NULL;
+        *w->last = c;
+        w->last = &c->next;
+        pthread_cond_signal(&w->wake);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return full ? ERR_BUSY : ERR_OK;
+}
+
+uint64_t worker_next_seq_id(struct worker *w) {
+    return ++w->last_seq_id;
+}
+
+enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,
+                    void *arg) {
+    if (*find_live(w, o->seq_id) != NULL) return ERR_CONFLICT;
+    struct command *c = calloc(1, sizeof(*c));
+    struct seq *s = calloc(1, sizeof(*s));
+    enum err e = ERR_NO_MEMORY;
+    if (c == NULL || s == NULL) goto fail;
+    c->kind = CMD_ADD;
+    c->counted = true;
+    c->seq_id = o->seq_id;
+    c->seq = s;
+    c->opts = *o;
+    c->ids = ids_copy(o->ids, o->n_ids);
+    c->n_ids = o->n_ids;
+    if (c->ids == NULL || sampling_copy(&c->sampling, o->sampling) != ERR_OK) goto fail;
+    s->seq_id = o->seq_id;
+    s->kind = o->kind;
+    s->ev = *ev;
+    s->arg = arg;
+    if ((e = push(w, c)) != ERR_OK) goto fail;
+    *find_live(w, o->seq_id) = s; /* the end of its chain */
+    return ERR_OK;
+fail:
+    if (c != NULL) command_free(c);
+    free(s);
+    return e;
+}
+
+enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids, size_t n_first) {
+    if (*find_live(w, seq_id) == NULL) return ERR_NOT_FOUND;
+    struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL) return ERR_NO_MEMORY;
+    c->kind = CMD_START;
+    c->counted = true;
+    c->seq_id = seq_id;
+    c->ids = ids_copy(first_ids, n_first);
+    c->n_ids = n_first;
+    enum err e = c->ids == NULL ? ERR_NO_MEMORY : push(w, c);
+    if (e != ERR_OK) command_free(c);
+    return e;
+}
+
+static void end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, loop_fn *done,
+                    void *done_arg) {
+    struct seq **p = find_live(w, seq_id);
+    struct seq *s = *p;
+    if (s == NULL) {
+        /* Over already: nothing is held, but the caller still waits to hear so, not from inside
+         * this call. */
+        if (done != NULL && loop_post(w->loop, done, done_arg) != ERR_OK) {
+            log_error("worker", "out of memory: the end of sequence %llu is not reported",
+                      (unsigned long long)seq_id);
+        }
+        return;
+    }
+    *p = s->loop_next;
+    s->end = (struct command){
+        .kind = kind, .seq_id = seq_id, .seq = s, .done = done, .done_arg = done_arg};
+    push(w, &s->end);
+}
+
+void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
+    end_seq(w, CMD_CANCEL, seq_id, done, done_arg);
+}
+
+void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
+    end_seq(w, CMD_RELEASE, seq_id, done, done_arg);
+}
+
+enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg) {
+    struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL) return ERR_NO_MEMORY;
+    c->kind = CMD_SELF_TEST;
+    c->counted = true;
+    c->tested = done;
+    c->done_arg = arg;
+    enum err e = push(w, c);
+    if (e != ERR_OK) command_free(c);
+    return e;
+}
+
+/* ---- the engine thread */
+
+static struct worker_mail *mail_new(struct worker *w, enum mail_kind kind, uint64_t seq_id,
+                                    size_t extra) {
+    struct worker_mail *m = calloc(1, sizeof(*m) + extra);
+    if (m == NULL) {
+        log_error("worker", "out of memory: an event of sequence %llu is lost",
+                  (unsigned long long)seq_id);
+        return NULL;
+    }
+    m->kind = kind;
+    m->seq_id = seq_id;
+    *w->out_last = &m->head;
+    w->out_last = &m->head.next;
+    return m;
+}
+
+static void flush_mail(struct worker *w) {
+    mailbox_put(w->mail, w->out);
+    w->out = NULL;
+    w->out_last = &w->out;
+}
+
+static void learn_table(struct worker *w, struct seq *s, int *n_held) {
+    int held = 0;
+    if (engine_seq_blocks(w->engine, s->seq_id, &s->table, &s->n_blocks, &held) != ERR_OK) {
+        s->table = NULL;
+        s->n_blocks = 0;
+    }
+    if (n_held != NULL) *n_held = held;
+}
+
+static void mail_admitted(struct worker *w, struct seq *s, int n_cached) {
+    int n_held = 0;
+    learn_table(w, s, &n_held);
+    struct worker_mail *m =
+        mail_new(w, MAIL_ADMITTED, s->seq_id, (size_t)s->n_blocks * sizeof(int32_t));
+    if (m == NULL) return;
+    m->u.admitted.n_blocks = s->n_blocks;
+    m->u.admitted.n_held = n_held;
+    m->u.admitted.n_cached = n_cached;
+    if (s->n_blocks > 0) memcpy(m->table, s->table, (size_t)s->n_blocks * sizeof(int32_t));
+}
+
+static void on_engine_admitted(void *arg, uint64_t seq_id, int n_cached_tokens) {
+    struct worker *w = arg;
+    struct seq *s = *find_known(w, seq_id);
+    if (s != NULL) mail_admitted(w, s, n_cached_tokens);
+}
+
+static void on_engine_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
+    struct worker *w = arg;
+    struct seq *s = *find_known(w, seq_id);
+    if (s == NULL) return;
+    /* A prefill sequence holds its blocks after its token until it is released. */
+    bool last = ev->finish != FINISH_NONE && s->kind != SEQ_PREFILL;
+    struct worker_mail *m = mail_new(w, MAIL_TOKEN, seq_id, 0);
+    if (m == NULL) return;
+    m->u.token = *ev;
+    m->last = last;
+    if (last) forget_known(w, seq_id);
+}
+
+static void on_engine_kv(void *arg, uint64_t seq_id, int layer, int first, int n) {
+    struct worker *w = arg;
+    struct seq *s = *find_known(w, seq_id);
+    if (s == NULL || s->ev.on_kv == NULL) return;
+    if (s->table == NULL) learn_table(w, s, NULL);
+    if (s->table != NULL) s->ev.on_kv(s->arg, seq_id, s->table, layer, first, n);
+}
+
+static void on_engine_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+    struct worker *w = arg;
+    struct worker_mail *m = mail_new(w, MAIL_PROMPT_LOGPROB, seq_id, 0);
+    if (m == NULL) return;
+    m->u.prompt.position = position;
+    m->u.prompt.logprob = logprob;
+}
+
+static void on_engine_failed(void *arg, uint64_t seq_id, enum err e) {
+    struct worker *w = arg;
+    struct worker_mail *m = mail_new(w, MAIL_FAILED, seq_id, 0);
+    if (m == NULL) return;
+    m->e = e;
+    m->last = true;
+    forget_known(w, seq_id);
+}
+
+static void refuse(struct worker *w, uint64_t seq_id, enum err e, const char *text) {
+    struct worker_mail *m = mail_new(w, MAIL_REFUSED, seq_id, 0);
+    if (m == NULL) return;
+    m->e = e;
+    m->last = true;
+    snprintf(m->u.text, sizeof(m->u.text), "%s", text);
+}
+
+static void do_add(struct worker *w, struct command *c) {
+    struct errbuf eb = {0};
+    c->opts.ids = c->ids;
+    c->opts.sampling = &c->sampling;
+    /* Known before the engine is asked: nothing says that its events wait for the next step. */
+    *find_known(w, c->seq_id) = c->seq;
+    enum err e = engine_seq_add(w->engine, &c->opts, &eb);
+    if (e != ERR_OK) {
+        forget_known(w, c->seq_id);
+        refuse(w, c->seq_id, e, eb.text[0] != '\0' ? eb.text : err_text(e));
+    } else if (c->opts.kind == SEQ_IMPORT) {
+        mail_admitted(w, c->seq, 0);
+    }
+}
+
+static void do_start(struct worker *w, struct command *c) {
+    if (*find_known(w, c->seq_id) == NULL) return; /* ended before it could start */
+    enum err e = engine_seq_start(w->engine, c->seq_id, c->ids, c->n_ids);
+    if (e == ERR_OK) return;
+    engine_seq_cancel(w->engine, c->seq_id);
+    on_engine_failed(w, c->seq_id, e);
+}
+
+static void do_end(struct worker *w, struct command *c) {
+    if (*find_known(w, c->seq_id) == c->seq) {
+        forget_known(w, c->seq_id);
+        enum err e =
+            c->kind == CMD_RELEASE ? engine_seq_release(w->engine, c->seq_id) : ERR_NOT_FOUND;
+        if (e != ERR_OK) engine_seq_cancel(w->engine, c->seq_id);
+    }
+    struct worker_mail *m = mail_new(w, MAIL_DONE, c->seq_id, 0);
+    if (m != NULL) m->u.cmd = c;
+}
+
+static void do_self_test(struct worker *w, struct command *c) {
+    struct worker_mail *m = mail_new(w, MAIL_TESTED, 0, 0);
+    if (m == NULL) {
+        command_free(c);
+        return;
+    }
+    m->u.cmd = c;
+    m->e = engine_self_test(w->engine);
+}
+
+static void obey(struct worker *w, struct command *c) {
+    switch (c->kind) {
+    case CMD_ADD: do_add(w, c); break;
+    case CMD_START: do_start(w, c); break;
+    case CMD_CANCEL:
+    case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
+    case CMD_SELF_TEST: do_self_test(w, c); return;
+    }
+    command_free(c);
+}
+
+static struct command *take_commands(struct worker *w, bool wait, bool *stop) {
+    pthread_mutex_lock(&w->mutex);
+    if (wait && w->first == NULL && !w->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += IDLE_WAIT_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        while (w->first == NULL && !w->stop) {
+            if (pthread_cond_timedwait(&w->wake, &w->mutex, &until) == ETIMEDOUT) break;
+        }
+    }
+    struct command *list = w->first;
+    w->first = NULL;
+    w->last = &w->first;
+    w->n_counted = 0;
+    *stop = w->stop;
+    pthread_mutex_unlock(&w->mutex);
+    return list;
+}
+
+static void *thread_main(void *arg) {
+    struct worker *w = arg;
+    bool busy = true;
+    for (;;) {
+        bool stop = false;
+        struct command *c = take_commands(w, !busy, &stop);
+        while (c != NULL) {
+            struct command *next = c->next; /* obey() gives c away */
+            obey(w, c);
+            c = next;
+        }
+        flush_mail(w); /* a cancel is answered before the next step, which may be long */
+        if (stop) return NULL;
+        busy = engine_step(w->engine);
+        flush_mail(w);
+        atomic_store_explicit(&w->last_step_us, clock_us(), memory_order_relaxed);
+    }
+}
+
+/* ---- events on the loop thread */
+
+static void deliver(void *arg, struct mail *mail) {
+    struct worker *w = arg;
+    struct worker_mail *m = (struct worker_mail *)mail;
+    if (m->kind == MAIL_DONE) {
+        struct command *c = m->u.cmd;
+        loop_fn *done = c->done;
+        void *done_arg = c->done_arg;
+        free(c->seq);
+        free(m);
+        if (done != NULL) done(done_arg);
+        return;
+    }
+    if (m->kind == MAIL_TESTED) {
+        struct command *c = m->u.cmd;
+        enum err e = m->e;
+        free(m);
+        if (c->tested != NULL) c->tested(c->done_arg, e);
+        command_free(c);
+        return;
+    }
+    struct seq **p = find_live(w, m->seq_id);
+    struct seq *s = *p;
+    if (s == NULL) { /* cancelled while the event was under way */
+        free(m);
+        return;
+    }
+    struct worker_events ev = s->ev;
+    void *seq_arg = s->arg;
+    if (m->last) {
+        *p = s->loop_next;
+        free(s);
+    }
+    switch (m->kind) {
+    case MAIL_ADMITTED:
+        if (ev.on_admitted == NULL) break;
+        ev.on_admitted(seq_arg, m->seq_id, m->table, m->u.admitted.n_blocks, m->u.admitted.n_held,
+                       m->u.admitted.n_cached);
+        break;
+    case MAIL_REFUSED:
+        if (ev.on_refused != NULL) ev.on_refused(seq_arg, m->seq_id, m->e, m->u.text);
+        break;
+    case MAIL_TOKEN:
+        if (ev.on_token != NULL) ev.on_token(seq_arg, m->seq_id, &m->u.token);
+        break;
+    case MAIL_PROMPT_LOGPROB:
+        if (ev.on_prompt_logprob == NULL) break;
+        ev.on_prompt_logprob(seq_arg, m->seq_id, m->u.prompt.position, m->u.prompt.logprob);
+        break;
+    case MAIL_FAILED:
+        if (ev.on_failed != NULL) ev.on_failed(seq_arg, m->seq_id, m->e);
+        break;
+    case MAIL_DONE:
+    case MAIL_TESTED: break;
+    }
+    free(m);
+}
+
+/* Events left over when the worker closes: only the ends that someone waits for are still told. */
+static void flush_one(void *arg, struct mail *mail) {
+    struct worker_mail *m = (struct worker_mail *)mail;
+    if (m->kind == MAIL_DONE || m->kind == MAIL_TESTED) {
+        deliver(arg, mail);
+    } else {
+        free(m);
+    }
+}
+
+/* ---- life */
+
+enum err worker_open(struct worker **out, struct loop *loop, struct engine **engine,
+                     size_t n_commands_max) {
+    *out = NULL;
+    struct worker *w = calloc(1, sizeof(*w));
+    if (w == NULL) return ERR_NO_MEMORY;
+    w->loop = loop;
+    w->last = &w->first;
+    w->out_last = &w->out;
+    w->n_counted_max = n_commands_max;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    atomic_store(&w->last_step_us, clock_us());
+    enum err e = mailbox_open(&w->mail, loop, deliver, w);
+    if (e != ERR_OK) goto fail;
+    w->engine = *engine;
+    const struct engine_events ev = {
+        .on_token = on_engine_token,
+        .on_kv = on_engine_kv,
+        .on_admitted = on_engine_admitted,
+        .on_prompt_logprob = on_engine_prompt_logprob,
+        .on_failed = on_engine_failed,
+        .arg = w,
+    };
+    engine_set_events(w->engine, &ev);
+    if (pthread_create(&w->thread, NULL, thread_main, w) != 0) {
+        e = ERR_NO_MEMORY;
+        goto fail;
+    }
+    w->started = true;
+    *engine = NULL;
+    *out = w;
+    return ERR_OK;
+fail:
+    w->engine = NULL; /* stays the caller's */
+    worker_close(&w);
+    return e;
+}
+
+void worker_close(struct worker **wp) {
+    struct worker *w = *wp;
+    if (w == NULL) return;
+    *wp = NULL;
+    if (w->started) {
+        pthread_mutex_lock(&w->mutex);
+        w->stop = true;
+        pthread_cond_signal(&w->wake);
+        pthread_mutex_unlock(&w->mutex);
+        pthread_join(w->thread, NULL);
+    }
+    mailbox_close(&w->mail, flush_one, w);
+    /* A `done` above may have ended another sequence: the thread is gone, so obey on its behalf and
+     * tell its waiter too. */
+    struct command *c;
+    while ((c = w->first) != NULL) {
+        if ((w->first = c->next) == NULL) w->last = &w->first;
+        if (c->kind == CMD_CANCEL || c->kind == CMD_RELEASE) {
+            loop_fn *done = c->done;
+            void *done_arg = c->done_arg;
+            free(c->seq);
+            if (done != NULL) done(done_arg);
+        } else {
+            if (c->kind == CMD_ADD) {
+                struct seq **p = find_live(w, c->seq_id);
+                if (*p == c->seq) {
+                    *p = c->seq->loop_next;
+                    free(c->seq);
+                }
+            }
+            command_free(c);
+        }
+    }
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        while (w->live[i] != NULL) {
+            struct seq *s = w->live[i];
+            w->live[i] = s->loop_next;
+            free(s);
+        }
+    }
+    engine_close(&w->engine);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->mutex);
+    free(w);
+}
+
+const struct engine *worker_engine(const struct worker *w) {
+    return w->engine;
+}
+
+uint64_t worker_last_step_us(const struct worker *w) {
+    return atomic_load_explicit(&w->last_step_us, memory_order_relaxed);
+}
+
+bool worker_healthy(const struct worker *w) {
+    return clock_us() - worker_last_step_us(w) < STALL_US;
+}

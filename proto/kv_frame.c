@@ -1,0 +1,560 @@
+/* kv_frame: heads and payloads of the KV link. Every count from the wire is checked against its
+ * limit and against the bytes that are left before memory is taken for it; a payload with left-over
+ * bytes is refused. */
+#include "proto/kv_frame.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "proto/crc32c.h"
+#include "proto/role_msg.h"
+
+enum { KV_KEY_BYTES_MIN = 4 + 1 + 4, KV_RANGE_BYTES = 12 };
+enum { HEAD_TYPE_AT = 5, HEAD_LENGTH_AT = 8, HEAD_SEQ_AT = 12 };
+
+static const char *const type_names[KV_TYPE_COUNT] = {
+    [KV_NONE] = "none",
+    [KV_DOOR_ASK] = "door-ask",
+    [KV_DOOR_ANSWER] = "door-answer",
+    [KV_HELLO] = "hello",
+    [KV_OK] = "ok",
+    [KV_REFUSE_LINK] = "refuse-link",
+    [KV_HEARTBEAT] = "heartbeat",
+    [KV_OFFER] = "offer",
+    [KV_GRANT] = "grant",
+    [KV_BUSY] = "busy",
+    [KV_REFUSE] = "refuse",
+    [KV_DATA] = "data",
+    [KV_CREDIT] = "credit",
+    [KV_COMMIT] = "commit",
+    [KV_ACK] = "ack",
+    [KV_PULL] = "pull",
+    [KV_RELEASE] = "release",
+    [KV_CANCEL] = "cancel",
+};
+
+const char *kv_type_name(enum kv_type t) {
+    return (unsigned)t < KV_TYPE_COUNT ? type_names[t] : "?";
+}
+
+static const char *const code_texts[KV_LINK_CODE_COUNT] = {
+    [KV_LINK_OK] = "ok",
+    [KV_LINK_VERSION] = "protocol version differs",
+    [KV_LINK_MODEL] = "model hash differs",
+    [KV_LINK_SHARDS] = "shape of the KV differs",
+    [KV_LINK_DTYPE] = "KV dtype differs",
+    [KV_LINK_BLOCK] = "block size differs",
+    [KV_LINK_TOKENIZER] = "tokenizer hash differs",
+    [KV_LINK_ROLE] = "roles do not fit",
+    [KV_LINK_NOT_WANTED] = "not a wanted peer",
+    [KV_LINK_TICKET] = "wrong ticket",
+    [KV_LINK_TIMEOUT] = "no sign of life",
+    [KV_LINK_UNREACHABLE] = "unreachable",
+};
+
+const char *kv_link_code_text(enum kv_link_code c) {
+    return (unsigned)c < KV_LINK_CODE_COUNT ? code_texts[c] : "unknown code";
+}
+
+/* ---- frames */
+
+static void put_u32(uint8_t *p, uint32_t v) {
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
+}
+
+enum err kv_frame_open(struct kv_frame *f, const void *p, size_t n) {
+    *f = (struct kv_frame){0};
+    struct rd r = rd_of(p, n);
+    uint32_t magic = 0, length = 0, crc = 0;
+    uint8_t type = 0, flags = 0, tag_bytes = 0;
+    if (!rd_u32(&r, &magic) || magic != KV_MAGIC || !rd_u8(&r, &f->version)) return ERR_BAD_FRAME;
+    if (f->version != KV_VERSION) return ERR_MISMATCH;
+    rd_u8(&r, &type);
+    rd_u8(&r, &flags);
+    rd_u8(&r, &tag_bytes);
+    rd_u32(&r, &length);
+    if (!rd_u32(&r, &f->seq)) return ERR_BAD_FRAME;
+    if (type == KV_NONE || type >= KV_TYPE_COUNT) return ERR_BAD_FRAME;
+    f->type = type;
+    if (flags != 0 || tag_bytes != KV_CRC_BYTES) return ERR_BAD_FRAME;
+    if (length > KV_FRAME_BYTES_MAX || rd_left(&r) != (size_t)length + KV_CRC_BYTES) {
+        return ERR_BAD_FRAME;
+    }
+    f->payload = rd_of((const uint8_t *)p + KV_HEAD_BYTES, length);
+    rd_skip(&r, length);
+    rd_u32(&r, &crc);
+    if (crc != crc32c(0, p, KV_HEAD_BYTES + (size_t)length)) {
+        f->crc_failed = true;
+        return ERR_BAD_FRAME;
+    }
+    return ERR_OK;
+}
+
+void kv_frame_begin(struct wr *w, enum kv_type type) {
+    wr_clear(w);
+    wr_u32(w, KV_MAGIC);
+    wr_u8(w, KV_VERSION);
+    wr_u8(w, (uint8_t)type);
+    wr_u8(w, 0);
+    wr_u8(w, KV_CRC_BYTES);
+    wr_u32(w, 0);
+    wr_u32(w, 0);
+}
+
+void kv_frame_end(struct wr *w, uint32_t seq) {
+    if (w->failed || w->len < KV_HEAD_BYTES || w->len - KV_HEAD_BYTES > KV_FRAME_BYTES_MAX) {
+        w->failed = true;
+        return;
+    }
+    wr_patch_u32(w, HEAD_LENGTH_AT, (uint32_t)(w->len - KV_HEAD_BYTES));
+    wr_patch_u32(w, HEAD_SEQ_AT, seq);
+    wr_u32(w, crc32c(0, w->data, w->len));
+}
+
+void kv_frame_reseal(uint8_t *frame, size_t n, uint32_t seq) {
+    put_u32(frame + HEAD_SEQ_AT, seq);
+    put_u32(frame + n - KV_CRC_BYTES, crc32c(0, frame, n - KV_CRC_BYTES));
+}
+
+static enum err done(const struct rd *r) {
+    return rd_done(r) ? ERR_OK : ERR_BAD_FRAME;
+}
+
+/* ---- keys */
+
+void kv_key_set(struct kv_key *k, const char *req_id, uint32_t epoch) {
+    snprintf(k->req_id, sizeof(k->req_id), "%s", req_id);
+    k->epoch = epoch;
+}
+
+bool kv_key_equal(const struct kv_key *a, const struct kv_key *b) {
+    return a->epoch == b->epoch && strcmp(a->req_id, b->req_id) == 0;
+}
+
+void kv_key_pack(struct wr *w, const struct kv_key *k) {
+    wr_cstr(w, k->req_id);
+    wr_u32(w, k->epoch);
+}
+
+enum err kv_key_unpack(struct rd *r, struct kv_key *k) {
+    if (!rd_cstr(r, k->req_id, sizeof(k->req_id)) || k->req_id[0] == '\0' ||
+        !rd_u32(r, &k->epoch)) {
+        return ERR_BAD_FRAME;
+    }
+    return ERR_OK;
+}
+
+enum err kv_key_only_unpack(struct rd *r, struct kv_key *k) {
+    return kv_key_unpack(r, k) == ERR_OK ? done(r) : ERR_BAD_FRAME;
+}
+
+/* ---- the link itself */
+
+void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m) {
+    kv_frame_begin(w, KV_DOOR_ASK);
+    wr_u32(w, m->from_id);
+    wr_u32(w, m->to_id);
+    wr_cstr(w, m->from_ip);
+    wr_u16(w, m->from_port);
+    wr_u64(w, m->boot);
+}
+
+enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
+    rd_u32(r, &m->from_id);
+    rd_u32(r, &m->to_id);
+    rd_cstr(r, m->from_ip, sizeof(m->from_ip));
+    rd_u16(r, &m->from_port);
+    rd_u64(r, &m->boot);
+    return done(r);
+}
+
+void kv_door_answer_pack(struct wr *w, const struct kv_door_answer *m) {
+    kv_frame_begin(w, KV_DOOR_ANSWER);
+    wr_u16(w, m->code);
+    wr_cstr(w, m->text);
+    wr_u16(w, m->port);
+    wr_u64(w, m->ticket);
+}
+
+enum err kv_door_answer_unpack(struct rd *r, struct kv_door_answer *m) {
+    rd_u16(r, &m->code);
+    rd_cstr(r, m->text, sizeof(m->text));
+    rd_u16(r, &m->port);
+    rd_u64(r, &m->ticket);
+    return done(r);
+}
+
+void kv_hello_pack(struct wr *w, const struct kv_hello *m) {
+    kv_frame_begin(w, KV_HELLO);
+    wr_u32(w, m->protocol); /* first: a later version can still be told apart and named */
+    wr_u32(w, m->instance_id);
+    wr_u8(w, m->role);
+    wr_bytes(w, m->model_hash, sizeof(m->model_hash));
+    wr_bytes(w, m->tokenizer_hash, sizeof(m->tokenizer_hash));
+    wr_u32(w, m->n_layers);
+    wr_u32(w, m->n_kv_heads);
+    wr_u32(w, m->head_dim);
+    wr_u32(w, m->block_tokens);
+    wr_u32(w, m->n_shards);
+    wr_u8(w, m->kv_dtype);
+    wr_u64(w, m->boot);
+    wr_u64(w, m->ticket);
+    wr_u64(w, m->window_bytes);
+}
+
+enum err kv_hello_unpack(struct rd *r, struct kv_hello *m) {
+    rd_u32(r, &m->protocol);
+    rd_u32(r, &m->instance_id);
+    rd_u8(r, &m->role);
+    rd_copy(r, m->model_hash, sizeof(m->model_hash));
+    rd_copy(r, m->tokenizer_hash, sizeof(m->tokenizer_hash));
+    rd_u32(r, &m->n_layers);
+    rd_u32(r, &m->n_kv_heads);
+    rd_u32(r, &m->head_dim);
+    rd_u32(r, &m->block_tokens);
+    rd_u32(r, &m->n_shards);
+    rd_u8(r, &m->kv_dtype);
+    rd_u64(r, &m->boot);
+    rd_u64(r, &m->ticket);
+    rd_u64(r, &m->window_bytes);
+    return done(r);
+}
+
+void kv_ok_pack(struct wr *w) {
+    kv_frame_begin(w, KV_OK);
+}
+
+void kv_refuse_link_pack(struct wr *w, const struct kv_refuse_link *m) {
+    kv_frame_begin(w, KV_REFUSE_LINK);
+    wr_u16(w, m->code);
+    wr_cstr(w, m->text);
+}
+
+enum err kv_refuse_link_unpack(struct rd *r, struct kv_refuse_link *m) {
+    rd_u16(r, &m->code);
+    rd_cstr(r, m->text, sizeof(m->text));
+    return done(r);
+}
+
+void kv_heartbeat_pack(struct wr *w, const struct kv_heartbeat *m) {
+    kv_frame_begin(w, KV_HEARTBEAT);
+    wr_u32(w, m->instance_id);
+    wr_u64(w, m->free_blocks);
+    wr_u32(w, m->queue_len);
+    wr_u32(w, (uint32_t)m->n_wanted);
+    for (size_t i = 0; i < m->n_wanted; i++) kv_key_pack(w, &m->wanted[i]);
+}
+
+enum err kv_heartbeat_unpack(struct rd *r, struct kv_heartbeat *m) {
+    *m = (struct kv_heartbeat){0};
+    uint32_t n = 0;
+    rd_u32(r, &m->instance_id);
+    rd_u64(r, &m->free_blocks);
+    rd_u32(r, &m->queue_len);
+    if (!rd_u32(r, &n) || n > KV_WANTED_MAX || n > rd_left(r) / KV_KEY_BYTES_MIN) {
+        return ERR_BAD_FRAME;
+    }
+    if (n > 0 && (m->wanted = calloc(n, sizeof(*m->wanted))) == NULL) return ERR_NO_MEMORY;
+    for (; m->n_wanted < n; m->n_wanted++) {
+        if (kv_key_unpack(r, &m->wanted[m->n_wanted]) != ERR_OK) break;
+    }
+    if (m->n_wanted != n || !rd_done(r)) {
+        kv_heartbeat_free(m);
+        return ERR_BAD_FRAME;
+    }
+    return ERR_OK;
+}
+
+void kv_heartbeat_free(struct kv_heartbeat *m) {
+    free(m->wanted);
+    m->wanted = NULL;
+    m->n_wanted = 0;
+}
+
+/* ---- one request */
+
+void kv_offer_pack(struct wr *w, const struct kv_key *key, uint32_t n_blocks, uint32_t lease_ms,
+                   const struct infer_req *req) {
+    kv_frame_begin(w, KV_OFFER);
+    kv_key_pack(w, key);
+    wr_u32(w, n_blocks);
+    wr_u32(w, lease_ms);
+    infer_req_pack(w, req);
+}
+
+enum err kv_offer_unpack(struct rd *r, struct kv_offer *m) {
+    if (kv_key_unpack(r, &m->key) != ERR_OK) return ERR_BAD_FRAME;
+    rd_u32(r, &m->n_blocks);
+    if (!rd_u32(r, &m->lease_ms) || m->n_blocks == 0 || m->n_blocks > PROMPT_TOKENS_MAX) {
+        return ERR_BAD_FRAME;
+    }
+    m->req_bytes = rd_left(r);
+    return rd_bytes(r, &m->req, m->req_bytes) ? ERR_OK : ERR_BAD_FRAME;
+}
+
+void kv_grant_pack(struct wr *w, const struct kv_grant *m) {
+    kv_frame_begin(w, KV_GRANT);
+    kv_key_pack(w, &m->key);
+    wr_u32(w, m->n_held);
+}
+
+enum err kv_grant_unpack(struct rd *r, struct kv_grant *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u32(r, &m->n_held);
+    return done(r);
+}
+
+void kv_busy_pack(struct wr *w, const struct kv_busy *m) {
+    kv_frame_begin(w, KV_BUSY);
+    kv_key_pack(w, &m->key);
+    wr_u32(w, m->retry_after_ms);
+}
+
+enum err kv_busy_unpack(struct rd *r, struct kv_busy *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u32(r, &m->retry_after_ms);
+    return done(r);
+}
+
+void kv_refuse_pack(struct wr *w, const struct kv_refuse *m) {
+    kv_frame_begin(w, KV_REFUSE);
+    kv_key_pack(w, &m->key);
+    wr_u16(w, m->code);
+    wr_cstr(w, m->text);
+}
+
+enum err kv_refuse_unpack(struct rd *r, struct kv_refuse *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u16(r, &m->code);
+    rd_cstr(r, m->text, sizeof(m->text));
+    return done(r);
+}
+
+size_t kv_data_bytes(const struct kv_key *k, size_t n_bytes) {
+    return KV_HEAD_BYTES + 4 + strlen(k->req_id) + 4 + 12 + n_bytes + KV_CRC_BYTES;
+}
+
+uint8_t *kv_data_begin(uint8_t *frame, const struct kv_key *k, uint32_t layer, uint32_t first,
+                       uint32_t n, size_t n_bytes) {
+    size_t id_bytes = strlen(k->req_id);
+    uint8_t *p = frame;
+    put_u32(p, KV_MAGIC);
+    p[4] = KV_VERSION;
+    p[HEAD_TYPE_AT] = KV_DATA;
+    p[6] = 0;
+    p[7] = KV_CRC_BYTES;
+    put_u32(p + HEAD_LENGTH_AT,
+            (uint32_t)(kv_data_bytes(k, n_bytes) - KV_HEAD_BYTES - KV_CRC_BYTES));
+    put_u32(p + HEAD_SEQ_AT, 0);
+    p += KV_HEAD_BYTES;
+    put_u32(p, (uint32_t)id_bytes);
+    memcpy(p + 4, k->req_id, id_bytes);
+    p += 4 + id_bytes;
+    put_u32(p, k->epoch);
+    put_u32(p + 4, layer);
+    put_u32(p + 8, first);
+    put_u32(p + 12, n);
+    return p + 16;
+}
+
+void kv_data_end(uint8_t *frame, size_t frame_bytes, uint32_t seq) {
+    kv_frame_reseal(frame, frame_bytes, seq);
+}
+
+enum err kv_data_unpack(struct rd *r, struct kv_data *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u32(r, &m->layer);
+    rd_u32(r, &m->first);
+    if (!rd_u32(r, &m->n) || m->n == 0 || m->first > PROMPT_TOKENS_MAX ||
+        m->n > PROMPT_TOKENS_MAX - m->first || m->layer >= KV_LAYERS_MAX) {
+        return ERR_BAD_FRAME;
+    }
+    m->n_bytes = rd_left(r);
+    if (m->n_bytes == 0 || !rd_bytes(r, &m->bytes, m->n_bytes)) return ERR_BAD_FRAME;
+    return ERR_OK;
+}
+
+void kv_credit_pack(struct wr *w, uint64_t bytes_taken) {
+    kv_frame_begin(w, KV_CREDIT);
+    wr_u64(w, bytes_taken);
+}
+
+enum err kv_credit_unpack(struct rd *r, uint64_t *bytes_taken) {
+    rd_u64(r, bytes_taken);
+    return done(r);
+}
+
+void kv_commit_pack(struct wr *w, const struct kv_commit *m) {
+    kv_frame_begin(w, KV_COMMIT);
+    kv_key_pack(w, &m->key);
+    wr_u32(w, m->n_blocks);
+    wr_u32(w, m->n_layers);
+    wr_u64(w, m->total_bytes);
+    wr_u64(w, m->prefill_us);
+    wr_u64(w, m->queue_wait_us);
+    wr_u32(w, m->prefill_batch);
+    wr_u32(w, m->cached_tokens);
+    wr_u32(w, m->n_tokens);
+    for (uint32_t i = 0; i < m->n_tokens; i++) token_event_pack(w, &m->tokens[i]);
+    wr_u32(w, m->n_prompt_logprobs);
+    for (uint32_t i = 0; i < m->n_prompt_logprobs; i++) wr_f32(w, m->prompt_logprobs[i]);
+}
+
+enum err kv_commit_unpack(struct rd *r, struct kv_commit *m) {
+    *m = (struct kv_commit){0};
+    kv_key_unpack(r, &m->key);
+    rd_u32(r, &m->n_blocks);
+    rd_u32(r, &m->n_layers);
+    rd_u64(r, &m->total_bytes);
+    rd_u64(r, &m->prefill_us);
+    rd_u64(r, &m->queue_wait_us);
+    rd_u32(r, &m->prefill_batch);
+    rd_u32(r, &m->cached_tokens);
+    if (!rd_u32(r, &m->n_tokens) || m->n_tokens == 0 || m->n_tokens > KV_FIRST_TOKENS_MAX) {
+        return ERR_BAD_FRAME;
+    }
+    for (uint32_t i = 0; i < m->n_tokens; i++) {
+        if (token_event_unpack(r, &m->tokens[i]) != ERR_OK) return ERR_BAD_FRAME;
+    }
+    uint32_t n = 0;
+    if (!rd_u32(r, &n) || n > PROMPT_TOKENS_MAX || rd_left(r) != (size_t)n * 4)
+        return ERR_BAD_FRAME;
+    if (n > 0 && (m->prompt_logprobs = malloc(n * sizeof(float))) == NULL) return ERR_NO_MEMORY;
+    m->n_prompt_logprobs = n;
+    for (uint32_t i = 0; i < n; i++) rd_f32(r, &m->prompt_logprobs[i]);
+    if (!rd_done(r)) {
+        kv_commit_free(m);
+        return ERR_BAD_FRAME;
+    }
+    return ERR_OK;
+}
+
+void kv_commit_free(struct kv_commit *m) {
+    free(m->prompt_logprobs);
+    m->prompt_logprobs = NULL;
+    m->n_prompt_logprobs = 0;
+}
+
+void kv_ack_pack(struct wr *w, const struct kv_key *k) {
+    kv_frame_begin(w, KV_ACK);
+    kv_key_pack(w, k);
+}
+
+void kv_cancel_pack(struct wr *w, const struct kv_key *k) {
+    kv_frame_begin(w, KV_CANCEL);
+    kv_key_pack(w, k);
+}
+
+void kv_pull_pack(struct wr *w, const struct kv_pull *m) {
+    kv_frame_begin(w, KV_PULL);
+    kv_key_pack(w, &m->key);
+    wr_u32(w, (uint32_t)m->n_ranges);
+    for (size_t i = 0; i < m->n_ranges; i++) {
+        wr_u32(w, m->ranges[i].layer);
+        wr_u32(w, m->ranges[i].first);
+        wr_u32(w, m->ranges[i].n);
+    }
+}
+
+enum err kv_pull_unpack(struct rd *r, struct kv_pull *m) {
+    m->ranges = NULL;
+    m->n_ranges = 0;
+    uint32_t n = 0;
+    kv_key_unpack(r, &m->key);
+    if (!rd_u32(r, &n) || n == 0 || n > KV_RANGES_MAX || rd_left(r) != (size_t)n * KV_RANGE_BYTES) {
+        return ERR_BAD_FRAME;
+    }
+    if ((m->ranges = calloc(n, sizeof(*m->ranges))) == NULL) return ERR_NO_MEMORY;
+    m->n_ranges = n;
+    for (uint32_t i = 0; i < n; i++) {
+        struct kv_range *g = &m->ranges[i];
+        rd_u32(r, &g->layer);
+        rd_u32(r, &g->first);
+        rd_u32(r, &g->n);
+        if (g->n == 0 || g->layer >= KV_LAYERS_MAX || g->first > PROMPT_TOKENS_MAX ||
+            g->n > PROMPT_TOKENS_MAX - g->first) {
+            kv_pull_free(m);
+            return ERR_BAD_FRAME;
+        }
+    }
+    return ERR_OK;
+}
+
+void kv_pull_free(struct kv_pull *m) {
+    free(m->ranges);
+    m->ranges = NULL;
+    m->n_ranges = 0;
+}
+
+void kv_release_pack(struct wr *w, const struct kv_release *m) {
+    kv_frame_begin(w, KV_RELEASE);
+    kv_key_pack(w, &m->key);
+    wr_u8(w, m->reason);
+    wr_cstr(w, m->text);
+}
+
+enum err kv_release_unpack(struct rd *r, struct kv_release *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u8(r, &m->reason);
+    rd_cstr(r, m->text, sizeof(m->text));
+    if (!rd_done(r) || m->reason >= KV_RELEASE_COUNT) return ERR_BAD_FRAME;
+    return ERR_OK;
+}
+
+/* ---- do two sides fit? */
+
+static enum kv_link_code hash_differs(enum kv_link_code code, const char *what, const uint8_t *mine,
+                                      const uint8_t *theirs, char *text) {
+    /* eight bytes of a hash are enough to tell two models apart when reading a log */
+    int at = snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: mine ", what);
+    for (int i = 0; i < 8; i++) at += snprintf(text + at, 3, "%02x", mine[i]);
+    at += snprintf(text + at, 16, ", theirs ");
+    for (int i = 0; i < 8; i++) at += snprintf(text + at, 3, "%02x", theirs[i]);
+    return code;
+}
+
+static enum kv_link_code number_differs(enum kv_link_code code, const char *what, uint32_t mine,
+                                        uint32_t theirs, char *text) {
+    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: mine %u, theirs %u", what, mine, theirs);
+    return code;
+}
+
+enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hello *b,
+                                   char text[KV_TEXT_BYTES_MAX + 1]) {
+    text[0] = '\0';
+    if (a->protocol != b->protocol) {
+        return number_differs(KV_LINK_VERSION, "protocol version", a->protocol, b->protocol, text);
+    }
+    bool opposite = (a->role == ROLE_PREFILL && b->role == ROLE_DECODE) ||
+                    (a->role == ROLE_DECODE && b->role == ROLE_PREFILL);
+    if (!opposite) {
+        snprintf(text, KV_TEXT_BYTES_MAX + 1, "role: mine %s, theirs %s", inst_role_name(a->role),
+                 b->role <= ROLE_MIXED ? inst_role_name(b->role) : "unknown");
+        return KV_LINK_ROLE;
+    }
+    if (memcmp(a->model_hash, b->model_hash, sizeof(a->model_hash)) != 0) {
+        return hash_differs(KV_LINK_MODEL, "model hash", a->model_hash, b->model_hash, text);
+    }
+    const struct {
+        const char *what;
+        uint32_t mine, theirs;
+        enum kv_link_code code;
+    } rows[] = {
+        {"shards", a->n_shards, b->n_shards, KV_LINK_SHARDS},
+        {"layers", a->n_layers, b->n_layers, KV_LINK_SHARDS},
+        {"KV heads", a->n_kv_heads, b->n_kv_heads, KV_LINK_SHARDS},
+        {"head size", a->head_dim, b->head_dim, KV_LINK_SHARDS},
+        {"KV dtype", a->kv_dtype, b->kv_dtype, KV_LINK_DTYPE},
+        {"block tokens", a->block_tokens, b->block_tokens, KV_LINK_BLOCK},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].mine != rows[i].theirs) {
+            return number_differs(rows[i].code, rows[i].what, rows[i].mine, rows[i].theirs, text);
+        }
+    }
+    if (memcmp(a->tokenizer_hash, b->tokenizer_hash, sizeof(a->tokenizer_hash)) != 0) {
+        return hash_differs(KV_LINK_TOKENIZER, "tokenizer hash", a->tokenizer_hash,
+                            b->tokenizer_hash, text);
+    }
+    return KV_LINK_OK;
+}
