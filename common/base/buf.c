@@ -57,14 +57,19 @@ void buf_putc(struct buf *b, char c) {
 
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) {
     va_list again;
+    if (!buf_reserve(b, BUF_CAP_MIN)) return;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    size_t room = b->cap - b->len;
+    int n = vsnprintf(b->data + b->len, room, fmt, ap);
     if (n < 0) {
         b->failed = true;
+    } else if ((size_t)n < room) {
+        b->len += (size_t)n;
     } else if (buf_reserve(b, (size_t)n)) {
         vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
         b->len += (size_t)n;
     }
+    if (b->failed) b->data[b->len] = '\0'; /* half a text may stand there */
     va_end(again);
 }
 

@@ -1,7 +1,10 @@
 /* http_client: requests to other daemons as events of our loop (libcurl multi_socket, its only door).
  * HTTP/1.1, persistent connections, no redirects, no proxies, no signals.
  *
- * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". */
+ * A connection that was kept and turns out to be closed is replaced by a fresh one, once, and the request sent
+ *   again, as long as no byte of an answer came (libcurl's rule).
+ * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Any call may be started or
+ *   cancelled from any callback; the client must not be destroyed from one. */
 #ifndef BATON_NET_HTTP_CLIENT_H
 #define BATON_NET_HTTP_CLIENT_H
 
@@ -15,9 +18,9 @@ struct http_client;
 struct http_call;
 
 struct http_result {
-    enum err err;             /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect, or
-                                 the connection broke. ERR_TIMEOUT. ERR_TOO_LARGE: the answer is over body_bytes_max. */
-    bool connected;           /* false: the peer never accepted the connection, so it did not see the request */
+    enum err err;             /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect (in
+                                 time too), or the connection broke. ERR_TIMEOUT: connected, then too slow. ERR_TOO_LARGE: the answer is over body_bytes_max. */
+    bool connected;           /* false: no connection ever stood, so no byte of the request was sent */
     int status;
     const char *content_type; /* "" when absent; lives during the callback */
     const char *body;         /* collected body, zero-terminated; empty when on_data was given */
@@ -44,7 +47,8 @@ struct http_call_opts {
 };
 
 enum err http_client_create(struct http_client **out, struct loop *loop, const char *user_agent);
-void http_client_destroy(struct http_client **c);  /* ends calls with ERR_CANCELLED */
+void http_client_destroy(struct http_client **c);  /* ends calls with ERR_CANCELLED; comes before loop_destroy() */
+/* On an error nothing was started and on_done will not run. ERR_INVALID: url or headers. out may be NULL. */
 enum err http_client_call(struct http_client *c, const struct http_call_opts *o, struct http_call **out);
 void http_call_cancel(struct http_call **call);    /* no callback runs after this; NULL is fine; call pointers die with on_done */
 

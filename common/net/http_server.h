@@ -1,7 +1,15 @@
 /* http_server: strict HTTP/1.1 listeners on a loop: limits, keep-alive, Expect, chunked requests and answers,
  * streaming out with back-pressure. One connection answers its requests one after another.
  *
- * Thread: the loop thread. No call blocks.
+ * A client that closes, or only shuts down its sending side, while its request is unanswered counts as gone: the two
+ *   look alike on the socket, and work for a client that left must stop at once. An answer given from within
+ *   on_request still reaches a client that shut down right behind its request.
+ * Bytes behind a request (pipelining) wait until it is answered, up to 64 KiB are taken in.
+ * Errors the server answers by itself, with a line of plain text and a close: 400, 408, 413, 414, 417, 429, 431,
+ *   501, 503, 505.
+ *
+ * Thread: the loop thread. No call blocks, and none runs a callback of the caller's from inside
+ *   (http_server_close() excepted).
  * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it replied,
  *   ended the stream, or its on_close callback ran, whichever comes first. */
 #ifndef BATON_NET_HTTP_SERVER_H
@@ -19,14 +27,14 @@ struct http_server_opts {
     const char *host;           /* IPv4 or IPv6 literal */
     uint16_t port;              /* 0: the kernel picks; see http_server_port() */
     const char *name;           /* header Server, or NULL for none */
-    unsigned conns_max;         /* one more is accepted and closed at once */
+    unsigned conns_max;         /* one more is accepted and closed at once; 0: 1,000 */
     unsigned requests_per_conn_max; /* 0: no limit; over it: 429, see on_limit text in docs/architecture.md */
-    size_t head_bytes_max;      /* request line and headers together; over it: 431 */
-    unsigned idle_ms, read_ms, write_ms; /* between requests; for a whole head or between body bytes; without progress of a write */
-    size_t stream_pending_max;  /* bytes unsent on a stream over which the client counts as gone (slow reader) */
+    size_t head_bytes_max;      /* request line and headers together; over it: 431; 0: HTTP_HEAD_BYTES_MAX */
+    unsigned idle_ms, read_ms, write_ms; /* between requests; for a whole head or between body bytes; without progress of a write; 0: no limit */
+    size_t stream_pending_max;  /* bytes unsent on a stream over which the client counts as gone (slow reader); 0: no limit */
 
     /* Called when a request's head is complete: gives the largest body this request may have
-     * (0: none). Over it the server answers 413 by calling on_too_large, or a plain 413 when that is NULL. */
+     * (0: none). Over it the server answers 413 by calling on_too_large, or a plain 413 when that is NULL. NULL: 1 MiB for all. */
     size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
     void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
     /* Called when head and body are complete. Must reply, now or later. */
@@ -40,7 +48,8 @@ enum err http_server_open(struct http_server **out, struct loop *loop, const str
 uint16_t http_server_port(const struct http_server *s);
 unsigned http_server_conns(const struct http_server *s);
 void http_server_stop_accepting(struct http_server *s);
-void http_server_close(struct http_server **s); /* closes every connection; runs the on_close of open exchanges */
+/* Closes every connection; runs the on_close of open exchanges. Allowed inside callbacks. Comes before loop_destroy(). */
+void http_server_close(struct http_server **s);
 
 /* The request. Strings live as long as the exchange. */
 const char *http_x_method(const struct http_x *x);

@@ -1,0 +1,439 @@
+/* http_client: libcurl's multi interface driven by the loop. libcurl calls back from deep inside
+ * itself and forbids most calls there, so what a caller starts or cancels from such a callback is
+ * done when libcurl has returned. */
+#include "common/net/http_client.h"
+
+#include <curl/curl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+
+enum {
+    CONNECT_MS_DEFAULT = 5000,
+    BODY_BYTES_MAX_DEFAULT = 16 * 1024 * 1024,
+    IDLE_CONNECTIONS_MAX = 1024,
+};
+
+enum call_state {
+    CALL_NEW, /* to be handed to libcurl once it is not on the stack */
+    CALL_RUNNING,
+    CALL_CANCELLED, /* to be freed once libcurl is not on the stack */
+    CALL_ENDED,     /* on_done is running */
+};
+
+struct http_call {
+    struct http_client *client;
+    struct http_call *prev, *next;
+    enum call_state state;
+    CURL *easy;
+    struct curl_slist *headers;
+    struct http_call_opts opts; /* pointers into caller's memory are not kept */
+    struct buf body;
+    enum err failure; /* why a callback of ours ended the transfer */
+    bool connected, headers_told;
+    struct loop_timer *silence;
+    uint64_t last_byte_ms;
+    char detail[CURL_ERROR_SIZE];
+};
+
+struct http_client {
+    struct loop *loop;
+    CURLM *multi;
+    struct loop_timer *timer;
+    struct http_call *calls;
+    char *user_agent;
+    int in_curl;   /* libcurl is on the stack */
+    bool deferred; /* a call is NEW or CANCELLED */
+    bool closing;
+};
+
+struct watch {
+    struct http_client *client;
+    struct loop_fd *w;
+};
+
+static void call_unlink(struct http_call *call) {
+    if (call->prev != NULL)
+        call->prev->next = call->next;
+    else
+        call->client->calls = call->next;
+    if (call->next != NULL) call->next->prev = call->prev;
+}
+
+static void call_free(struct http_call *call) {
+    loop_timer_stop(&call->silence);
+    if (call->easy != NULL) curl_easy_cleanup(call->easy);
+    curl_slist_free_all(call->headers);
+    buf_free(&call->body);
+    free(call);
+}
+
+/* Takes the call out of libcurl and of the list. libcurl must not be on the stack. */
+static void call_detach(struct http_call *call) {
+    struct http_client *c = call->client;
+    if (call->state != CALL_NEW) {
+        c->in_curl++;
+        curl_multi_remove_handle(c->multi, call->easy);
+        c->in_curl--;
+    }
+    loop_timer_stop(&call->silence);
+    call_unlink(call);
+}
+
+static void call_end(struct http_call *call, enum err err, const char *detail) {
+    struct http_result r = {
+        .err = err, .connected = call->connected, .content_type = "", .body = "", .detail = detail};
+    long status = 0;
+    char *type = NULL;
+    call_detach(call);
+    call->state = CALL_ENDED;
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(call->easy, CURLINFO_CONTENT_TYPE, &type);
+    r.status = (int)status;
+    if (type != NULL) r.content_type = type;
+    if (call->body.data != NULL) r.body = call->body.data;
+    r.body_len = call->body.len;
+    call->opts.on_done(call->opts.arg, &r);
+    call_free(call);
+}
+
+static enum err err_of(const struct http_call *call, CURLcode code) {
+    switch (code) {
+    case CURLE_OK: return ERR_OK;
+    case CURLE_OPERATION_TIMEDOUT: return call->connected ? ERR_TIMEOUT : ERR_PEER_LOST;
+    case CURLE_OUT_OF_MEMORY: return ERR_NO_MEMORY;
+    case CURLE_WRITE_ERROR: return call->failure != ERR_OK ? call->failure : ERR_INTERNAL;
+    default: return ERR_PEER_LOST;
+    }
+}
+
+static void on_silence(void *arg) {
+    struct http_call *call = arg;
+    uint64_t now_ms = clock_ms(), end_ms = call->last_byte_ms + call->opts.silence_ms;
+    loop_timer_stop(&call->silence);
+    if (now_ms < end_ms && loop_timer_start(&call->silence, call->client->loop, end_ms - now_ms, 0,
+                                            on_silence, call) == ERR_OK)
+        return;
+    call_end(call, call->connected ? ERR_TIMEOUT : ERR_PEER_LOST, "no byte arrived in time");
+}
+
+/* Runs ended transfers' on_done. Any of them may start or cancel calls, so each message is copied
+ * first. */
+static void read_messages(struct http_client *c) {
+    CURLMsg *m;
+    int left;
+    while ((m = curl_multi_info_read(c->multi, &left)) != NULL) {
+        struct http_call *call = NULL;
+        CURLcode code = m->data.result;
+        if (m->msg != CURLMSG_DONE) continue;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+        if (call->state != CALL_RUNNING) continue;
+        call_end(call, err_of(call, code),
+                 call->detail[0] != '\0' ? call->detail : curl_easy_strerror(code));
+    }
+}
+
+static void begin(struct http_call *call) {
+    struct http_client *c = call->client;
+    c->in_curl++;
+    CURLMcode m = curl_multi_add_handle(c->multi, call->easy);
+    c->in_curl--;
+    if (m == CURLM_OK)
+        call->state = CALL_RUNNING;
+    else
+        call_end(call, ERR_INTERNAL, curl_multi_strerror(m));
+}
+
+/* What callbacks asked for while libcurl was on the stack. on_done of a call that could not begin
+ * may ask again. */
+static void run_deferred(struct http_client *c) {
+    while (c->deferred) {
+        struct http_call *call = c->calls;
+        c->deferred = false;
+        while (call != NULL && call->state != CALL_NEW && call->state != CALL_CANCELLED)
+            call = call->next;
+        if (call == NULL) break;
+        c->deferred = true; /* there may be more: look again */
+        if (call->state == CALL_NEW) {
+            begin(call);
+        } else {
+            call_detach(call);
+            call_free(call);
+        }
+    }
+}
+
+static void after_curl(struct http_client *c) {
+    if (c->in_curl > 0) return;
+    run_deferred(c);
+    read_messages(c);
+}
+
+static void act(struct http_client *c, curl_socket_t fd, int bits) {
+    int running;
+    c->in_curl++;
+    curl_multi_socket_action(c->multi, fd, bits, &running);
+    c->in_curl--;
+    after_curl(c);
+}
+
+static void on_socket_event(void *arg, int fd, int events) {
+    struct watch *w = arg;
+    act(w->client, fd,
+        (events & LOOP_READ ? CURL_CSELECT_IN : 0) | (events & LOOP_WRITE ? CURL_CSELECT_OUT : 0));
+}
+
+static void on_timer(void *arg) {
+    struct http_client *c = arg;
+    loop_timer_stop(&c->timer);
+    act(c, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int timer_cb(CURLM *multi, long timeout_ms, void *arg) {
+    struct http_client *c = arg;
+    (void)multi;
+    loop_timer_stop(&c->timer);
+    if (timeout_ms < 0) return 0;
+    return loop_timer_start(&c->timer, c->loop, (uint64_t)timeout_ms, 0, on_timer, c) == ERR_OK
+               ? 0
+               : -1;
+}
+
+static int socket_cb(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg) {
+    struct http_client *c = arg;
+    struct watch *w = socket_arg;
+    int events = (what & CURL_POLL_IN ? LOOP_READ : 0) | (what & CURL_POLL_OUT ? LOOP_WRITE : 0);
+    (void)easy;
+    if (what == CURL_POLL_REMOVE) {
+        if (w != NULL) loop_fd_unwatch(&w->w);
+        free(w);
+        curl_multi_assign(c->multi, fd, NULL);
+        return 0;
+    }
+    if (w != NULL) return loop_fd_set(w->w, events) == ERR_OK ? 0 : -1;
+    w = calloc(1, sizeof(*w));
+    if (w == NULL) return -1;
+    w->client = c;
+    if (loop_fd_watch(&w->w, c->loop, fd, events, on_socket_event, w) != ERR_OK) {
+        free(w);
+        return -1;
+    }
+    curl_multi_assign(c->multi, fd, w);
+    return 0;
+}
+
+/* Called when a connection stands, new or used before, and before the first byte of the request is
+ * sent. */
+static int prereq_cb(void *arg, char *peer_ip, char *own_ip, int peer_port, int own_port) {
+    struct http_call *call = arg;
+    (void)peer_ip;
+    (void)own_ip;
+    (void)peer_port;
+    (void)own_port;
+    call->connected = true;
+    return CURL_PREREQFUNC_OK;
+}
+
+static long status_of(const struct http_call *call) {
+    long status = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    return status;
+}
+
+static size_t header_cb(char *p, size_t size, size_t n, void *arg) {
+    struct http_call *call = arg;
+    (void)p;
+    n *= size;
+    call->last_byte_ms = clock_ms();
+    if (call->state != CALL_RUNNING) return 0;
+    /* The empty line ends a head; interim answers (1xx) have one of their own. */
+    if (n > 2 || call->headers_told || status_of(call) < 200) return n;
+    call->headers_told = true;
+    if (call->opts.on_headers != NULL) call->opts.on_headers(call->opts.arg, (int)status_of(call));
+    return call->state == CALL_RUNNING ? n : 0;
+}
+
+static size_t write_cb(char *p, size_t size, size_t n, void *arg) {
+    struct http_call *call = arg;
+    n *= size;
+    call->last_byte_ms = clock_ms();
+    if (call->state != CALL_RUNNING) return 0;
+    if (call->opts.on_data != NULL && status_of(call) == 200) {
+        if (!call->opts.on_data(call->opts.arg, p, n)) call->failure = ERR_CANCELLED;
+        return call->failure == ERR_OK && call->state == CALL_RUNNING ? n : 0;
+    }
+    if (n > call->opts.body_bytes_max - call->body.len) {
+        call->failure = ERR_TOO_LARGE;
+        return 0;
+    }
+    buf_append(&call->body, p, n);
+    if (call->body.failed) call->failure = ERR_NO_MEMORY;
+    return call->failure == ERR_OK ? n : 0;
+}
+
+enum err http_client_create(struct http_client **out, struct loop *loop, const char *user_agent) {
+    struct http_client *c = calloc(1, sizeof(*c));
+    *out = NULL;
+    if (c == NULL) return ERR_NO_MEMORY;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0) {
+        free(c);
+        return ERR_NO_MEMORY;
+    }
+    c->loop = loop;
+    c->multi = curl_multi_init();
+    c->user_agent = strdup(user_agent != NULL ? user_agent : "");
+    if (c->multi == NULL || c->user_agent == NULL) {
+        http_client_destroy(&c);
+        return ERR_NO_MEMORY;
+    }
+    curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, socket_cb);
+    curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, c);
+    curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, timer_cb);
+    curl_multi_setopt(c->multi, CURLMOPT_TIMERDATA, c);
+    curl_multi_setopt(c->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+    curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, (long)IDLE_CONNECTIONS_MAX);
+    *out = c;
+    return ERR_OK;
+}
+
+void http_client_destroy(struct http_client **cp) {
+    struct http_client *c = *cp;
+    if (c == NULL) return;
+    *cp = NULL;
+    c->closing = true; /* an on_done that tries again must not keep us here */
+    while (c->calls != NULL) {
+        struct http_call *call = c->calls;
+        if (call->state == CALL_CANCELLED) {
+            call_detach(call);
+            call_free(call);
+        } else {
+            call_end(call, ERR_CANCELLED, "the client is closing");
+        }
+    }
+    if (c->multi != NULL) curl_multi_cleanup(c->multi);
+    loop_timer_stop(&c->timer);
+    free(c->user_agent);
+    free(c);
+    curl_global_cleanup();
+}
+
+static bool add_header(struct http_call *call, const char *line) {
+    struct curl_slist *l = curl_slist_append(call->headers, line);
+    if (l != NULL) call->headers = l;
+    return l != NULL;
+}
+
+static bool copy_headers(struct http_call *call, const char *const *lines) {
+    bool has_type = false;
+    for (; lines != NULL && *lines != NULL; lines++) {
+        if (strpbrk(*lines, "\r\n") != NULL || !add_header(call, *lines)) return false;
+        has_type = has_type || strncasecmp(*lines, "Content-Type:", 13) == 0;
+    }
+    /* Without a name and value, such a line keeps libcurl from adding the field by itself. */
+    return (has_type || add_header(call, "Content-Type:")) && add_header(call, "Expect:");
+}
+
+static bool set_request(struct http_call *call, const struct http_call_opts *o) {
+    CURL *e = call->easy;
+    bool ok = curl_easy_setopt(e, CURLOPT_URL, o->url) == CURLE_OK;
+    if (strcmp(o->method, "HEAD") == 0) {
+        ok = ok && curl_easy_setopt(e, CURLOPT_NOBODY, 1L) == CURLE_OK;
+    } else if (strcmp(o->method, "GET") != 0 || o->body_len > 0) {
+        /* Like a POST, with a body (perhaps empty) of known length, under the method's own name. */
+        ok = ok &&
+             curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->body_len) == CURLE_OK;
+        ok = ok && curl_easy_setopt(e, CURLOPT_COPYPOSTFIELDS, o->body_len > 0 ? o->body : "") ==
+                       CURLE_OK;
+        ok = ok && curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, o->method) == CURLE_OK;
+    }
+    return ok && curl_easy_setopt(e, CURLOPT_HTTPHEADER, call->headers) == CURLE_OK;
+}
+
+static bool set_options(struct http_call *call) {
+    const struct http_call_opts *o = &call->opts;
+    CURL *e = call->easy;
+    bool ok = curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+    ok = ok && curl_easy_setopt(e, CURLOPT_USERAGENT, call->client->user_agent) == CURLE_OK;
+    ok = ok && curl_easy_setopt(e, CURLOPT_NOPROXY, "*") == CURLE_OK;
+    curl_easy_setopt(e, CURLOPT_PRIVATE, call);
+    curl_easy_setopt(e, CURLOPT_ERRORBUFFER, call->detail);
+    curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(e, CURLOPT_TCP_NODELAY, 1L);
+    curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_ms);
+    curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, (long)o->total_ms);
+    curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, o->fresh_connection ? 1L : 0L);
+    curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, prereq_cb);
+    curl_easy_setopt(e, CURLOPT_PREREQDATA, call);
+    curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, header_cb);
+    curl_easy_setopt(e, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, write_cb);
+    curl_easy_setopt(e, CURLOPT_WRITEDATA, call);
+    return ok;
+}
+
+enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
+                          struct http_call **out) {
+    if (out != NULL) *out = NULL;
+    if (c->closing) return ERR_STOPPING;
+    struct http_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) return ERR_NO_MEMORY;
+    call->client = c;
+    call->opts = *o;
+    call->opts.method = call->opts.url = NULL;
+    call->opts.headers = NULL;
+    call->opts.body = NULL;
+    if (o->connect_ms == 0) call->opts.connect_ms = CONNECT_MS_DEFAULT;
+    if (o->body_bytes_max == 0) call->opts.body_bytes_max = BODY_BYTES_MAX_DEFAULT;
+    call->last_byte_ms = clock_ms();
+    call->easy = curl_easy_init();
+    if (call->easy == NULL || !copy_headers(call, o->headers) || !set_request(call, o) ||
+        !set_options(call) ||
+        (o->silence_ms > 0 &&
+         loop_timer_start(&call->silence, c->loop, o->silence_ms, 0, on_silence, call) != ERR_OK)) {
+        call_free(call);
+        return ERR_INVALID;
+    }
+    call->next = c->calls;
+    if (call->next != NULL) call->next->prev = call;
+    c->calls = call;
+    if (c->in_curl > 0) {
+        call->state = CALL_NEW;
+        c->deferred = true;
+    } else {
+        c->in_curl++;
+        CURLMcode m = curl_multi_add_handle(c->multi, call->easy);
+        c->in_curl--;
+        if (m != CURLM_OK) {
+            call_unlink(call);
+            call_free(call);
+            return ERR_INTERNAL;
+        }
+        call->state = CALL_RUNNING;
+    }
+    if (out != NULL) *out = call;
+    return ERR_OK;
+}
+
+void http_call_cancel(struct http_call **callp) {
+    struct http_call *call = *callp;
+    *callp = NULL;
+    if (call == NULL || call->state == CALL_ENDED || call->state == CALL_CANCELLED) return;
+    if (call->client->in_curl > 0) {
+        if (call->state == CALL_NEW) {
+            call_unlink(call);
+            call_free(call);
+            return;
+        }
+        call->state = CALL_CANCELLED;
+        loop_timer_stop(&call->silence);
+        call->client->deferred = true;
+        return;
+    }
+    call_detach(call);
+    call_free(call);
+}

@@ -1,0 +1,244 @@
+/* http_x: one exchange: what a handler sees of the request, and the bytes of its answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "common/net/http_conn.h"
+
+static const struct {
+    int status;
+    const char *reason;
+} reasons[] = {
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {422, "Unprocessable Content"},
+    {424, "Failed Dependency"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {505, "HTTP Version Not Supported"},
+};
+
+static const char *reason_of(int status) {
+    for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "Status";
+}
+
+struct http_x *http_x_new(struct http_conn *c) {
+    struct http_x *x = calloc(1, sizeof(*x));
+    if (x == NULL) return NULL;
+    x->conn = c;
+    x->loop = c->s->loop;
+    http_head_move(&x->head, &c->parser.head);
+    x->keep_alive = x->head.keep_alive;
+    x->head_only = strcmp(http_head_method(&x->head), "HEAD") == 0;
+    memcpy(x->peer, c->peer, sizeof(x->peer));
+    return x;
+}
+
+void http_x_free(struct http_x *x) {
+    http_head_free(&x->head);
+    buf_free(&x->body);
+    buf_free(&x->fields);
+    free(x);
+}
+
+static void run_on_close(struct http_x *x) {
+    loop_fn *fn = x->on_close;
+    x->on_close = NULL;
+    x->closing = true;
+    if (fn != NULL) fn(x->on_close_arg);
+    http_x_free(x);
+}
+
+static void on_gone_posted(void *arg) {
+    struct http_x *x = arg;
+    x->gone_posted = false;
+    if (x->finished)
+        http_x_free(x);
+    else if (x->on_close != NULL)
+        run_on_close(x);
+}
+
+void http_x_client_gone(struct http_x *x) {
+    x->conn = NULL;
+    if (x->state == X_READING) { /* no handler has seen it */
+        http_x_free(x);
+    } else if (x->on_close != NULL) {
+        run_on_close(x);
+    }
+    /* Otherwise the handler still holds it, and answers into nothing. */
+}
+
+void http_x_on_close(struct http_x *x, loop_fn *fn, void *arg) {
+    x->on_close = fn;
+    x->on_close_arg = arg;
+    if (x->conn == NULL && fn != NULL && !x->closing && !x->gone_posted)
+        x->gone_posted = loop_post(x->loop, on_gone_posted, x) == ERR_OK;
+}
+
+/* The handler is done with x. */
+static void finish(struct http_x *x) {
+    struct http_conn *c = x->conn;
+    x->on_close = NULL;
+    if (c == NULL) {
+        x->finished = true;
+        if (!x->closing && !x->gone_posted) http_x_free(x);
+        return;
+    }
+    c->x = NULL;
+    if (!x->keep_alive) c->close_after = true;
+    http_x_free(x);
+    http_server_dirty(c->s, c);
+}
+
+const char *http_x_method(const struct http_x *x) {
+    return http_head_method(&x->head);
+}
+
+const char *http_x_path(const struct http_x *x) {
+    return http_head_path(&x->head);
+}
+
+const char *http_x_query(const struct http_x *x) {
+    return http_head_query(&x->head);
+}
+
+const char *http_x_header(const struct http_x *x, const char *name) {
+    return http_head_field(&x->head, name);
+}
+
+size_t http_x_n_headers(const struct http_x *x) {
+    return x->head.n_fields;
+}
+
+void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value) {
+    *name = x->head.raw.data + x->head.fields[i].name;
+    *value = x->head.raw.data + x->head.fields[i].value;
+}
+
+const char *http_x_body(const struct http_x *x, size_t *n) {
+    if (n != NULL) *n = x->body.len;
+    return x->body.data != NULL ? x->body.data : "";
+}
+
+const char *http_x_peer(const struct http_x *x) {
+    return x->peer;
+}
+
+void http_x_set_header(struct http_x *x, const char *name, const char *value) {
+    if (*name == '\0' || strpbrk(name, "\r\n: \t") != NULL || strpbrk(value, "\r\n") != NULL)
+        return;
+    /* How the answer is framed is not a handler's choice. */
+    if (strcasecmp(name, "Content-Length") == 0 || strcasecmp(name, "Transfer-Encoding") == 0)
+        return;
+    if (strcasecmp(name, "Connection") == 0) {
+        if (strcasecmp(value, "close") == 0) x->keep_alive = false;
+        return;
+    }
+    buf_printf(&x->fields, "%s: %s\r\n", name, value);
+}
+
+static bool has_no_body(int status) {
+    return status < 200 || status == 204 || status == 304;
+}
+
+/* Status line and fields up to, not with, those of the framing. */
+static void put_head(struct buf *out, const struct http_server *s, int status,
+                     const char *content_type) {
+    buf_printf(out, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
+    if (s->name != NULL) buf_printf(out, "Server: %s\r\n", s->name);
+    if (content_type != NULL && *content_type != '\0')
+        buf_printf(out, "Content-Type: %s\r\n", content_type);
+}
+
+static void put_fields(struct http_x *x) {
+    struct buf *out = &x->conn->out;
+    buf_append(out, x->fields.data, x->fields.len);
+    if (x->fields.failed) out->failed = true;
+    if (!x->keep_alive)
+        buf_puts(out, "Connection: close\r\n");
+    else if (x->head.minor == 0)
+        buf_puts(out, "Connection: keep-alive\r\n");
+    buf_puts(out, "\r\n");
+}
+
+void http_x_plain_answer(struct http_conn *c, int status, const char *text) {
+    size_t n = strlen(text);
+    bool line = n > 0 && text[n - 1] == '\n';
+    put_head(&c->out, c->s, status, "text/plain; charset=utf-8");
+    buf_printf(&c->out, "Content-Length: %zu\r\nConnection: close\r\n\r\n%s%s", n + (line ? 0 : 2),
+               text, line ? "" : "\r\n");
+}
+
+void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
+                  size_t n) {
+    struct http_conn *c = x->conn;
+    if (c != NULL) {
+        bool bare = has_no_body(status);
+        put_head(&c->out, c->s, status, bare ? NULL : content_type);
+        if (!bare) buf_printf(&c->out, "Content-Length: %zu\r\n", n);
+        put_fields(x);
+        if (!bare && !x->head_only) buf_append(&c->out, body, n);
+    }
+    finish(x);
+}
+
+void http_x_stream_begin(struct http_x *x, int status, const char *content_type) {
+    struct http_conn *c = x->conn;
+    x->state = X_STREAM;
+    if (c == NULL) return;
+    x->chunked = x->head.minor == 1;
+    if (!x->chunked) x->keep_alive = false; /* the close is the end of the body */
+    put_head(&c->out, c->s, status, content_type);
+    if (x->chunked) buf_puts(&c->out, "Transfer-Encoding: chunked\r\n");
+    put_fields(x);
+    http_server_dirty(c->s, c);
+}
+
+void http_x_stream_write(struct http_x *x, const void *p, size_t n) {
+    struct http_conn *c = x->conn;
+    if (c == NULL || x->head_only || n == 0) return; /* an empty chunk would be the end */
+    if (x->chunked) buf_printf(&c->out, "%zx\r\n", n);
+    buf_append(&c->out, p, n);
+    if (x->chunked) buf_append(&c->out, "\r\n", 2);
+    http_server_dirty(c->s, c);
+}
+
+void http_x_stream_end(struct http_x *x) {
+    if (x->conn != NULL && x->chunked && !x->head_only) buf_puts(&x->conn->out, "0\r\n\r\n");
+    finish(x);
+}
+
+void http_x_abort(struct http_x *x) {
+    struct http_conn *c = x->conn;
+    if (c != NULL) {
+        /* Where the close would read as a proper end, the client gets a reset instead. */
+        http_conn_abort(c, x->state == X_STREAM && !x->chunked);
+        x->conn = NULL;
+    }
+    finish(x);
+}
+
+size_t http_x_pending(const struct http_x *x) {
+    return x->conn != NULL ? http_conn_pending(x->conn) : 0;
+}
