@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
+#include <json-c/linkhash.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

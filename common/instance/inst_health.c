@@ -1,0 +1,184 @@
+/* inst_health: health endpoints (cluster-api 3.6, 3.7; inference-api 14). */
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/instance/inst_internal.h"
+#include "common/instance/inst_routes.h"
+
+enum { TIMED_DEFAULT_S = 10, TIMED_MAX_S = 600 };
+
+enum health { HEALTH_OK, HEALTH_BUSY, HEALTH_LINK_LOST, HEALTH_ABNORMAL };
+
+static enum health health_of(struct instance *in) {
+    struct engine_stats st;
+    if (!worker_healthy(in->worker)) return HEALTH_ABNORMAL;
+    if (role_ctl_unhealthy(in->role_ctl)) return HEALTH_LINK_LOST;
+    engine_stats(worker_engine(in->worker), &st);
+    return st.slots_free == 0 ? HEALTH_BUSY : HEALTH_OK;
+}
+
+static void reply_message(struct http_x *x, int status, const char *text) {
+    struct buf b = BUF_INIT;
+    buf_printf(&b, "{\"message\":\"%s\"}", text);
+    http_x_reply(x, status, "application/json", b.data, b.len);
+    buf_free(&b);
+}
+
+static void reply_abnormal(struct http_x *x, enum health h) {
+    reply_message(x, 500, h == HEALTH_LINK_LOST ? "DMI connection is unhealthy" : "Service is abnormal");
+}
+
+static void on_live(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    if (inst_guard(in, x)) return;
+    switch (health_of(in)) {
+    case HEALTH_OK: http_x_reply(x, 200, NULL, "", 0); return;
+    case HEALTH_BUSY: reply_message(x, 200, "Service is alive but busy"); return;
+    case HEALTH_LINK_LOST: reply_abnormal(x, HEALTH_LINK_LOST); return;
+    case HEALTH_ABNORMAL: reply_abnormal(x, HEALTH_ABNORMAL); return;
+    }
+}
+
+/* An instance of a cluster is not ready before its role is. */
+static bool role_ready(struct instance *in) { return role_ctl_status(in->role_ctl) == ROLE_STATUS_READY; }
+
+static void on_ready(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    if (inst_guard(in, x)) return;
+    enum health h = health_of(in);
+    if (h == HEALTH_LINK_LOST || h == HEALTH_ABNORMAL) {
+        reply_abnormal(x, h);
+    } else if (!role_ready(in)) {
+        reply_message(x, 503, "The role of this instance is not ready");
+    } else if (h == HEALTH_BUSY) {
+        reply_message(x, 503, "Service is alive but busy. Consider reducing request frequency");
+    } else {
+        http_x_reply(x, 200, NULL, "", 0);
+    }
+}
+
+static void on_health(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    if (inst_guard(in, x)) return;
+    if (health_of(in) == HEALTH_ABNORMAL) {
+        inst_reply_wrapped(x, 500, "Failed to get health status.");
+    } else {
+        http_x_reply(x, 200, NULL, "", 0);
+    }
+}
+
+static void on_model_ready(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct api_answer a;
+    if (inst_guard(in, x)) return;
+    if (!endpoint_has_model(in->endpoint, p->model)) {
+        endpoint_model_not_found(in->endpoint, p->model, &a);
+        instance_reply(x, &a);
+    } else {
+        on_health(in, x, p);
+    }
+}
+
+/* One /health/timed under way. Busy or stopping counts as healthy as long as the engine moves. */
+struct timed {
+    struct instance *in;
+    struct http_x *x;    /* NULL: answered, or the client is gone */
+    struct loop_timer *deadline;
+    bool testing;        /* the engine still owes us a callback */
+};
+
+static void timed_free(struct timed *t) {
+    loop_timer_stop(&t->deadline);
+    if (!t->testing && t->x == NULL) free(t);
+}
+
+static void timed_reply(struct timed *t, bool healthy) {
+    static const char ok[] = "{\"status\":\"healthy\"}";
+    struct http_x *x = t->x;
+    t->x = NULL;
+    if (x != NULL) {
+        http_x_on_close(x, NULL, NULL);
+        if (healthy) {
+            http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
+        } else {
+            inst_reply_wrapped(x, 500, "The simulated inference did not finish in time.");
+        }
+    }
+    timed_free(t);
+}
+
+static void timed_gone(void *arg) {
+    struct timed *t = arg;
+    t->x = NULL;
+    timed_free(t);
+}
+
+static void timed_done(void *arg, enum err e) {
+    struct timed *t = arg;
+    t->testing = false;
+    timed_reply(t, e == ERR_OK || e == ERR_BUSY);
+}
+
+static void timed_expired(void *arg) {
+    struct timed *t = arg;
+    uint64_t last = worker_last_step_us(t->in->worker);
+    timed_reply(t, clock_us() - last < 1000000);
+}
+
+static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
+    static const char ok[] = "{\"status\":\"healthy\"}";
+    if (in->stopping) {
+        http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
+        return;
+    }
+    if (inst_guard(in, x)) return;
+    struct timed *t = calloc(1, sizeof(*t));
+    if (t == NULL || loop_timer_start(&t->deadline, in->loop, seconds * 1000u, 0, timed_expired, t) != ERR_OK) {
+        free(t);
+        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
+        return;
+    }
+    t->in = in;
+    t->x = x;
+    http_x_on_close(x, timed_gone, t);
+    enum err e = worker_self_test(in->worker, timed_done, t);
+    t->testing = e == ERR_OK;
+    if (e != ERR_OK) timed_reply(t, e == ERR_BUSY);
+}
+
+static void on_timed(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    run_timed(arg, x, TIMED_DEFAULT_S);
+}
+
+static void reply_plain(struct http_x *x, int status, const char *text) {
+    http_x_reply(x, status, "text/plain", text, strlen(text));
+}
+
+static void on_timed_n(void *arg, struct http_x *x, const struct route_params *p) {
+    const char *n = p->rest;
+    size_t len = strlen(n);
+    if (len == 0 || len > 3 || n[strspn(n, "0123456789")] != 0) {
+        reply_plain(x, 404, "Max wait time is 600, input is invalid or too long");
+        return;
+    }
+    unsigned long s = strtoul(n, NULL, 10);
+    if (s < 1 || s > TIMED_MAX_S) {
+        reply_plain(x, 404, "Wait time should be in range of [1, 600], input is not valid");
+        return;
+    }
+    run_timed(arg, x, (unsigned)s);
+}
+
+const struct route inst_health_routes[] = {
+    {PLANE_MGMT | PLANE_DATA, "GET", "/v2/health/live", on_live, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/v2/health/ready", on_ready, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/v2/models/{m}/ready", on_model_ready, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/health", on_health, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed", on_timed, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
+    {0, NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,67 @@
+/* inst_internal: the inside of struct instance, for the files of this folder that make it up. */
+#ifndef BATON_INSTANCE_INST_INTERNAL_H
+#define BATON_INSTANCE_INST_INTERNAL_H
+
+#include <pthread.h>
+#include "common/instance/dresult_out.h"
+#include "common/instance/instance.h"
+#include "common/instance/kv_plane.h"
+#include "common/instance/role_ctl.h"
+#include "common/net/http_client.h"
+
+enum { LISTENERS_MAX = 3 };
+
+struct inst_listener {
+    struct instance *in;
+    unsigned planes;
+    struct http_server *server;
+};
+
+struct inst_loader {
+    pthread_t thread;
+    bool running;
+    struct engine *engine;
+    struct tokenizer *tokenizer;
+    struct endpoint *endpoint;
+    char model_dir[2 * CONF_PATH_BYTES];
+    struct errbuf eb;
+    enum err result;
+    int last_tenth;
+};
+
+struct instance {
+    struct inst_conf conf;
+    const struct role_ops *const *roles;
+    enum inst_role first_role;
+    struct loop *loop;
+    struct inst_listener listeners[LISTENERS_MAX];
+    int n_listeners;
+    struct inst_loader loader;
+    bool loaded; /* engine, text and role parts exist */
+    struct tokenizer *tokenizer;
+    struct endpoint *endpoint;
+    struct worker *worker;
+    struct text_pool *text_pool;
+    struct kv_plane *kv_plane;
+    struct dresult_out *dresult;
+    struct role_ctl *role_ctl;
+    bool stopping; /* /stopService */
+    struct http_x *stop_x;
+    uint64_t stop_deadline_ms; /* 0: none */
+    struct loop_timer *stop_timer;
+    struct http_client *client;      /* for registering */
+    struct loop_timer *register_timer;
+    struct http_call *register_call;
+    uint64_t next_req_id;
+    int exit_status;
+};
+
+void inst_stop_service(struct instance *in, struct http_x *x, bool force);  /* inst_stop.c */
+void inst_stop_fini(struct instance *in);
+enum err inst_register_start(struct instance *in);                         /* inst_register.c */
+void inst_register_stop(struct instance *in);
+enum err inst_load_start(struct instance *in);                             /* inst_load.c: loads on a thread, then calls inst_on_loaded */
+void inst_load_wait(struct instance *in);
+void inst_on_loaded(struct instance *in);                                  /* instance.c */
+
+#endif

@@ -1,0 +1,114 @@
+/* inst_load: loads model and tokenizer on a thread of their own, so that health endpoints answer meanwhile. */
+#include <stdio.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/inst_internal.h"
+
+static void on_progress(void *arg, const char *what, uint64_t done, uint64_t total) {
+    struct inst_loader *l = arg;
+    int tenth = total > 0 ? (int)(done * 10 / total) : 10;
+    if (tenth == l->last_tenth) return;
+    l->last_tenth = tenth;
+    log_info("load", "what=\"%s\" percent=%d", what, tenth * 10);
+}
+
+static enum err load_engine(struct instance *in, struct inst_loader *l) {
+    const struct inst_conf *c = &in->conf;
+    struct engine_opts o = {
+        .model_dir = l->model_dir,
+        .weight_dtype = strcmp(c->weight_dtype, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .kv_dtype = strcmp(c->kv_dtype, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .kernels = c->kernels,
+        .n_threads = (int)c->compute_threads,
+        .block_tokens = (int)c->cache_block_size,
+        .kv_bytes = c->kv_cache_mib > 0 ? (uint64_t)c->kv_cache_mib << 20 : c->npu_mem_gb > 0 ? (uint64_t)c->npu_mem_gb << 30 : 0,
+        .seq_tokens_max = (int)c->max_seq_len,
+        .batch_max = (int)c->max_batch,
+        .prefill_batch_max = (int)c->max_prefill_batch,
+        .step_tokens_max = (int)(c->max_prefill_tokens < c->chunk_tokens + c->max_batch ? c->max_prefill_tokens : c->chunk_tokens + c->max_batch),
+        .chunk_tokens = (int)c->chunk_tokens,
+        .queue_max = (int)c->queue_max,
+        .prefix_cache = c->prefix_cache,
+        .progress = on_progress,
+        .progress_arg = l,
+    };
+    if (c->pin_threads && c->n_cpus > 0) {
+        o.cpu_ids = c->cpus;
+        if (o.n_threads == 0 || o.n_threads > c->n_cpus) o.n_threads = c->n_cpus;
+    }
+    return engine_open(&l->engine, &o, &l->eb);
+}
+
+static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
+    const struct inst_conf *c = &in->conf;
+    const struct model_info *model = engine_model(l->engine);
+    int32_t ids = tokenizer_vocab_size(l->tokenizer);
+    if (ids > model->vocab_size)
+        return err_set(&l->eb, ERR_BAD_FILE, "%s: tokenizer.json has ids up to %d, config.json's vocab_size is %d", l->model_dir, ids - 1,
+                       model->vocab_size);
+    struct endpoint_conf e = {
+        .model_name = c->model_name,
+        .model_dir = l->model_dir,
+        .max_seq_len = engine_seq_tokens_max(l->engine),
+        .max_input_token_len = (int)c->max_input_token_len,
+        .max_iter_times = (int)c->max_iter_times,
+        .max_batch_size = (int)c->max_batch,
+        .max_prefill_batch_size = (int)c->max_prefill_batch,
+        .max_prefill_tokens = (int)c->max_prefill_tokens,
+        .max_n = (int)c->max_n,
+        .truncation = (int)c->truncation,
+        .max_request_bytes = (size_t)c->request_mib_max << 20,
+        .prefill_policy = (int)c->prefill_policy,
+        .decode_policy = (int)c->decode_policy,
+        .cpu_mem_gb = (int)c->cpu_mem_gb,
+        .npu_mem_gb = (int)c->npu_mem_gb,
+        .world_size = (int)c->world_size,
+        .split = strcmp(c->infer_mode, "dmi") == 0,
+        .openai_vllm_mode = strcmp(c->open_ai_support, "vllm") == 0,
+        .full_text = c->full_text_enabled,
+        .error_style = strcmp(c->error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE,
+        .strict_ranges = c->strict_ranges,
+        .token_id_scalar = c->token_id_scalar,
+        .tgi_legacy_space = c->tgi_legacy_space,
+        .vllm_legacy_space = c->vllm_legacy_space,
+        .benchmark_info = c->benchmark_info,
+        .openai_id_prefix = c->open_ai_id_prefix,
+        .vllm_delimiter = strcmp(c->vllm_delimiter, "newline") == 0 ? '\n' : '\0',
+        .loaded_unix_s = clock_unix_s(),
+    };
+    return endpoint_create(&l->endpoint, &e, l->tokenizer, model, &l->eb);
+}
+
+static void on_done(void *arg) { inst_on_loaded(arg); }
+
+static void *thread_main(void *arg) {
+    struct instance *in = arg;
+    struct inst_loader *l = &in->loader;
+    enum err e = tokenizer_load(&l->tokenizer, l->model_dir, &l->eb);
+    if (e == ERR_OK) e = load_engine(in, l);
+    if (e == ERR_OK) e = load_endpoint(in, l);
+    l->result = e;
+    loop_post(in->loop, on_done, in);
+    return NULL;
+}
+
+enum err inst_load_start(struct instance *in) {
+    struct inst_loader *l = &in->loader;
+    const char *path = in->conf.model_weight_path;
+    if (path[0] == '/') {
+        snprintf(l->model_dir, sizeof(l->model_dir), "%s", path);
+    } else {
+        snprintf(l->model_dir, sizeof(l->model_dir), "%s/%s", in->conf.dir, path);
+    }
+    l->last_tenth = -1;
+    if (pthread_create(&l->thread, NULL, thread_main, in) != 0) return ERR_NO_MEMORY;
+    l->running = true;
+    return ERR_OK;
+}
+
+void inst_load_wait(struct instance *in) {
+    if (!in->loader.running) return;
+    pthread_join(in->loader.thread, NULL);
+    in->loader.running = false;
+}

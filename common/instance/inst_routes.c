@@ -1,0 +1,382 @@
+/* inst_routes: model information, status, role and stop, and the way of a request to its handler. */
+#include "common/instance/inst_routes.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "common/instance/inst_internal.h"
+#include "common/instance/req_read.h"
+#include "proto/json.h"
+
+void inst_reply_json(struct http_x *x, int status, char *body) {
+    if (body == NULL) {
+        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
+        return;
+    }
+    http_x_reply(x, status, "application/json", body, strlen(body));
+    free(body);
+}
+
+void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
+    char *body = api_error_body(false, ERROR_STYLE_MINDIE, &status, NULL, text);
+    if (body == NULL) {
+        http_x_reply(x, status, NULL, "", 0);
+        return;
+    }
+    http_x_reply(x, status, "application/json", body, strlen(body));
+    free(body);
+}
+
+bool inst_guard(struct instance *in, struct http_x *x) {
+    if (in->stopping) {
+        inst_reply_wrapped(x, 503, "The service has been stopped.");
+        return true;
+    }
+    if (!in->loaded) {
+        http_x_reply(x, 503, NULL, "", 0);
+        return true;
+    }
+    return false;
+}
+
+/* ---- model information */
+typedef void info_fn(const struct endpoint *ep, struct api_answer *out);
+typedef void model_info_fn(const struct endpoint *ep, const char *name, struct api_answer *out);
+
+static void info(struct instance *in, struct http_x *x, info_fn *fn) {
+    struct api_answer a;
+    if (inst_guard(in, x)) return;
+    fn(in->endpoint, &a);
+    instance_reply(x, &a);
+}
+
+static void model_info(struct instance *in, struct http_x *x, const char *name, model_info_fn *fn) {
+    struct api_answer a;
+    if (inst_guard(in, x)) return;
+    fn(in->endpoint, name, &a);
+    instance_reply(x, &a);
+}
+
+static void on_models(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    info(arg, x, endpoint_models);
+}
+static void on_model(void *arg, struct http_x *x, const struct route_params *p) { model_info(arg, x, p->rest, endpoint_model); }
+static void on_triton_server(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    info(arg, x, endpoint_triton_server);
+}
+static void on_triton_model(void *arg, struct http_x *x, const struct route_params *p) {
+    model_info(arg, x, p->model, endpoint_triton_model);
+}
+static void on_triton_config(void *arg, struct http_x *x, const struct route_params *p) {
+    model_info(arg, x, p->model, endpoint_triton_config);
+}
+static void on_info(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    info(arg, x, endpoint_info);
+}
+
+static void on_slots(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct engine_stats st;
+    struct api_answer a;
+    if (inst_guard(in, x)) return;
+    engine_stats(worker_engine(in->worker), &st);
+    endpoint_slots(in->endpoint, p->model, st.slots_free, (int64_t)st.blocks_free * engine_block_tokens(worker_engine(in->worker)), &a);
+    instance_reply(x, &a);
+}
+
+/* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
+typedef void text_fn(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out);
+
+struct text_job {
+    const struct endpoint *ep;
+    struct http_x *x; /* NULL: the client is gone */
+    text_fn *fn;
+    char *body;
+    size_t n;
+    struct api_answer answer;
+};
+
+static void text_gone(void *arg) { ((struct text_job *)arg)->x = NULL; }
+
+static void text_work(void *arg) {
+    struct text_job *j = arg;
+    j->fn(j->ep, j->body, j->n, &j->answer);
+}
+
+static void text_done(void *arg) {
+    struct text_job *j = arg;
+    if (j->x != NULL) {
+        http_x_on_close(j->x, NULL, NULL);
+        instance_reply(j->x, &j->answer);
+    } else {
+        buf_free(&j->answer.body);
+    }
+    free(j->body);
+    free(j);
+}
+
+static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
+    if (inst_guard(in, x)) return;
+    struct text_job *j = calloc(1, sizeof(*j));
+    const char *body = http_x_body(x, j != NULL ? &j->n : &(size_t){0});
+    if (j == NULL || (j->body = malloc(j->n + 1)) == NULL) {
+        free(j);
+        inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
+        return;
+    }
+    memcpy(j->body, body, j->n);
+    j->body[j->n] = 0;
+    j->ep = in->endpoint;
+    j->fn = fn;
+    j->x = x;
+    http_x_on_close(x, text_gone, j);
+    if (text_pool_run(in->text_pool, text_work, text_done, j) != ERR_OK) {
+        http_x_on_close(x, NULL, NULL);
+        http_x_set_header(x, "Retry-After", "1");
+        inst_reply_wrapped(x, 429, "Too many requests");
+        free(j->body);
+        free(j);
+    }
+}
+
+static void on_tokenizer(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    text_service(arg, x, endpoint_tokenizer);
+}
+static void on_tokenize(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    text_service(arg, x, endpoint_tokenize_compat);
+}
+static void on_detokenize(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    text_service(arg, x, endpoint_detokenize);
+}
+
+/* ---- management */
+static void on_config(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    const struct inst_conf *c = &in->conf;
+    struct config_msg m = {.max_seq_len = (uint32_t)c->max_seq_len, .max_output_len = (uint32_t)c->max_iter_times,
+                           .cache_block_size = (uint32_t)c->cache_block_size, .world_size = (uint32_t)c->world_size,
+                           .npu_mem_gb = c->npu_mem_gb, .cpu_mem_gb = c->cpu_mem_gb};
+    (void)p;
+    memcpy(m.model_name, c->model_name, sizeof(m.model_name));
+    if (in->loaded) m.max_seq_len = (uint32_t)engine_seq_tokens_max(worker_engine(in->worker));
+    inst_reply_json(x, 200, config_msg_format(&m));
+}
+
+static void reply_status(struct instance *in, struct http_x *x, int version) {
+    struct engine_stats st;
+    struct role_load load;
+    struct status_msg m = {0};
+    if (inst_guard(in, x)) return;
+    engine_stats(worker_engine(in->worker), &st);
+    role_ctl_load(in->role_ctl, &load);
+    m.role_status = role_ctl_status(in->role_ctl);
+    m.role = role_ctl_role(in->role_ctl);
+    if (m.role == ROLE_MIXED) m.role = ROLE_NONE; /* the reference's word for standard mode */
+    m.avail_slots = (uint32_t)st.slots_free;
+    m.total_slots = (uint32_t)st.slots_total;
+    m.waiting = load.waiting;
+    m.running = load.running;
+    m.kv_leases = load.leases;
+    m.avail_blocks = m.free_blocks = (uint64_t)st.blocks_free;
+    m.total_blocks = (uint64_t)st.blocks_total;
+    if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
+    inst_reply_json(x, 200, status_msg_format(&m, version));
+    status_msg_free(&m);
+}
+
+static void on_status_v1(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    reply_status(arg, x, 1);
+}
+static void on_status_v2(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    reply_status(arg, x, 2);
+}
+
+static void post_role(struct instance *in, struct http_x *x, int version, const char *word) {
+    enum inst_role role = inst_role_parse(word);
+    if (role == ROLE_NONE || role == ROLE_MIXED || (role == ROLE_FLEX && version == 2)) {
+        http_x_reply(x, 404, NULL, "", 0);
+    } else if (!inst_guard(in, x)) {
+        role_ctl_post(in->role_ctl, x, version, role);
+    }
+}
+
+static void on_role_v1(void *arg, struct http_x *x, const struct route_params *p) { post_role(arg, x, 1, p->model); }
+static void on_role_v2(void *arg, struct http_x *x, const struct route_params *p) { post_role(arg, x, 2, p->model); }
+
+static void on_stop_service(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    inst_stop_service(arg, x, strcmp(http_x_query(x), "mode=Force") == 0);
+}
+
+/* POST .../stopInfer (cluster-api 3.13, inference-api 11.3). */
+static bool stop_id_ok(const char *s, size_t n) {
+    if (n < 1 || n > CLIENT_ID_BYTES_MAX) return false;
+    for (size_t i = 0; i < n; i++)
+        if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", s[i]) == NULL || s[i] == 0) return false;
+    return true;
+}
+
+static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct json_object *root = NULL;
+    struct api_answer a;
+    const char *id = NULL, *body;
+    size_t n, id_len = 0;
+    void *self;
+    if (inst_guard(in, x)) return;
+    if (!endpoint_has_model(in->endpoint, p->model)) {
+        endpoint_model_not_found(in->endpoint, p->model, &a);
+        instance_reply(x, &a);
+        return;
+    }
+    body = http_x_body(x, &n);
+    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK || !json_object_is_type(root, json_type_object)) {
+        inst_reply_wrapped(x, 422, "Failed to parse context to json body.");
+    } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
+        inst_reply_wrapped(x, 422, "Not found id.");
+    } else if (!stop_id_ok(id, id_len)) {
+        inst_reply_wrapped(x, 422, "The id can contain only digits, letters, underscores(_), hyphens(-) and no more than 256 words in length.");
+    } else if (ops == NULL || !ops->stop_request(self, id)) {
+        char text[CLIENT_ID_BYTES_MAX + 64] = "Stop request id ";
+        strcat(text, id);
+        strcat(text, " not found.");
+        inst_reply_wrapped(x, 404, text);
+    } else {
+        http_x_reply(x, 200, "application/json", body, n);
+    }
+    json_object_put(root);
+}
+
+static void on_dresult(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    enum inst_role role = role_ctl_role(in->role_ctl);
+    (void)p;
+    if (strcmp(in->conf.infer_mode, "dmi") != 0) {
+        inst_reply_wrapped(x, 400, "Non DMI does not support dresult request");
+    } else if (!inst_guard(in, x)) {
+        if (role != ROLE_DECODE) {
+            char text[96] = "Only the Decode node supports dresult but you send to ";
+            strcat(text, inst_role_name(role));
+            inst_reply_wrapped(x, 400, text);
+        } else {
+            dresult_out_listen(in->dresult, x);
+        }
+    }
+}
+
+enum { SMALL_BODY = 1 << 20 };
+
+const struct route inst_info_routes[] = {
+    {PLANE_DATA, "GET", "/v1/models", on_models, 0},
+    {PLANE_DATA, "GET", "/v1/models/{*}", on_model, 0},
+    {PLANE_DATA, "GET", "/v2", on_triton_server, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}", on_triton_model, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}/config", on_triton_config, 0},
+    {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
+    {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
+    {PLANE_DATA, "POST", "/v1/tokenizer", on_tokenizer, SIZE_MAX}, /* SIZE_MAX: maxRequestLength */
+    {PLANE_DATA, "POST", "/tokenize", on_tokenize, SIZE_MAX},
+    {PLANE_DATA, "POST", "/detokenize", on_detokenize, SIZE_MAX},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/info", on_info, 0},
+    {PLANE_MGMT | PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
+    {PLANE_MGMT, "GET", "/stopService", on_stop_service, 0},
+    {PLANE_MGMT, "GET", "/v1/config", on_config, 0},
+    {PLANE_MGMT, "GET", "/v1/status", on_status_v1, 0},
+    {PLANE_MGMT, "GET", "/v2/status", on_status_v2, 0},
+    {PLANE_MGMT, "POST", "/v1/role/{m}", on_role_v1, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v2/role/{m}", on_role_v2, SMALL_BODY},
+    {0, NULL, NULL, NULL, 0},
+};
+
+/* ---- dispatch */
+static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
+    if ((planes & PLANE_DATA) == 0) return NULL;
+    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0}, {0, NULL, NULL, NULL, 0}};
+        const struct route *const tables[] = {row, NULL};
+        struct route_match m;
+        router_find(&m, tables, PLANE_DATA, "POST", path);
+        if (m.row == NULL) continue;
+        memcpy(model, m.params.model, 257);
+        return a;
+    }
+    return NULL;
+}
+
+static void infer(struct instance *in, struct http_x *x, const struct api_path *path, const char *model) {
+    void *self;
+    if (!in->loaded) {
+        http_x_reply(x, 503, NULL, "", 0);
+        return;
+    }
+    const char *request_id = http_x_header(x, "X-Request-Id");
+    if (request_id != NULL) http_x_set_header(x, "X-Request-Id", request_id);
+    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
+    if (in->stopping) {
+        instance_reply_error(in, x, path, 503, "The service has been stopped");
+    } else if (ops == NULL) {
+        instance_reply_error(in, x, path, 503, "The server cannot process the inference request due to an unknown status. ");
+    } else {
+        ops->on_request(self, x, path, model);
+    }
+}
+
+static void reply_wrong_method(struct http_x *x, const char *allow) {
+    http_x_set_header(x, "Allow", allow);
+    if (strcmp(http_x_method(x), "OPTIONS") == 0) {
+        http_x_reply(x, 204, NULL, "", 0);
+    } else {
+        inst_reply_wrapped(x, 405, "The method is not allowed for this path.");
+    }
+}
+
+void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
+    struct route_match m;
+    char model[257], *path = strdup(http_x_path(x));
+    if (path == NULL) {
+        inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
+        return;
+    }
+    api_path_drop_version(path);
+    const struct api_path *ap = inference_path(planes, path, model);
+    if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
+        infer(in, x, ap, model);
+    } else if (ap != NULL) {
+        reply_wrong_method(x, "POST");
+    } else {
+        router_find(&m, tables, planes, http_x_method(x), path);
+        if (m.row != NULL) {
+            m.row->fn(in, x, &m.params);
+        } else if (m.path_known) {
+            reply_wrong_method(x, m.allow);
+        } else {
+            inst_reply_wrapped(x, 404, "The requested path does not exist.");
+        }
+    }
+    free(path);
+}
+
+size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method, const char *path) {
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
+    size_t max = (size_t)in->conf.request_mib_max << 20;
+    struct route_match m;
+    char model[257], *p = strdup(path);
+    if (p == NULL) return 0;
+    api_path_drop_version(p);
+    if (inference_path(planes, p, model) == NULL) {
+        router_find(&m, tables, planes, method, p);
+        size_t row_max = m.row != NULL ? m.row->body_bytes_max : SMALL_BODY; /* an unknown path still gets its 404 */
+        if (row_max < max) max = row_max;
+    }
+    free(p);
+    return max;
+}

@@ -1,0 +1,273 @@
+/* instance: opens the parts in order, runs the loop, closes them in reverse. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/inst_internal.h"
+#include "common/instance/inst_links.h"
+#include "common/instance/inst_routes.h"
+
+struct loop *instance_loop(struct instance *in) { return in->loop; }
+const struct inst_conf *instance_conf(const struct instance *in) { return &in->conf; }
+const struct endpoint *instance_endpoint(const struct instance *in) { return in->endpoint; }
+const struct tokenizer *instance_tokenizer(const struct instance *in) { return in->tokenizer; }
+struct worker *instance_worker(struct instance *in) { return in->worker; }
+struct text_pool *instance_text_pool(struct instance *in) { return in->text_pool; }
+struct kv_plane *instance_kv_plane(struct instance *in) { return in->kv_plane; }
+struct dresult_out *instance_dresult(struct instance *in) { return in->dresult; }
+uint32_t instance_id(const struct instance *in) { return role_ctl_id(in->role_ctl); }
+bool instance_stopping(const struct instance *in) { return in->stopping; }
+
+uint64_t instance_random(struct instance *in) {
+    uint64_t v = 0;
+    (void)in;
+    if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v)) v = clock_unix_us() * 0x9e3779b97f4a7c15u;
+    return v;
+}
+
+void instance_next_req_id(struct instance *in, char out[64]) {
+    snprintf(out, 64, "endpoint_common_%llu", (unsigned long long)in->next_req_id++);
+}
+
+void instance_reply(struct http_x *x, struct api_answer *a) {
+    if (a->body.failed) {
+        http_x_reply(x, 500, NULL, "", 0);
+    } else {
+        http_x_reply(x, a->status, a->content_type, a->body.data != NULL ? a->body.data : "", a->body.len);
+    }
+    buf_free(&a->body);
+}
+
+void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path, int status, const char *text) {
+    struct api_answer a = {0};
+    endpoint_error(in->endpoint, path, status, text, &a);
+    instance_reply(x, &a);
+}
+
+/* ---- listeners */
+static void on_request(void *arg, struct http_x *x) {
+    struct inst_listener *l = arg;
+    inst_serve(l->in, l->planes, x);
+}
+
+static size_t on_head(void *arg, const char *method, const char *path) {
+    struct inst_listener *l = arg;
+    return inst_body_bytes_max(l->in, l->planes, method, path);
+}
+
+static void on_too_large(void *arg, struct http_x *x, size_t max) {
+    char body[256];
+    (void)arg;
+    snprintf(body, sizeof(body),
+             "{\"error\":\"Request body too large. Maximum allowed size is %zuMB.\",\"error_type\":\"Input Validation Error\","
+             "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
+             max >> 20, max >> 20);
+    http_x_reply(x, 413, "application/json", body, strlen(body));
+}
+
+static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes, struct errbuf *eb) {
+    const struct inst_conf *c = &in->conf;
+    struct inst_listener *l = &in->listeners[in->n_listeners];
+    l->in = in;
+    l->planes = planes;
+    struct http_server_opts o = {
+        .host = ip,
+        .port = (uint16_t)port,
+        .conns_max = (unsigned)c->link_num_max * 3,
+        .head_bytes_max = HTTP_HEAD_BYTES_MAX,
+        .idle_ms = 60000,
+        .read_ms = 60000,
+        .write_ms = 600000,
+        .stream_pending_max = (size_t)c->stream_pending_mib << 20,
+        .body_bytes_max = on_head,
+        .on_too_large = on_too_large,
+        .on_request = on_request,
+        .arg = l,
+    };
+    enum err e = http_server_open(&l->server, in->loop, &o, eb);
+    if (e == ERR_OK) in->n_listeners++;
+    return e;
+}
+
+/* Planes with the same address and port share a socket (cluster-api 1.3). */
+static enum err open_listeners(struct instance *in, struct errbuf *eb) {
+    const struct inst_conf *c = &in->conf;
+    bool one_ip = strcmp(c->ip, c->management_ip) == 0;
+    bool business_is_mgmt = one_ip && c->port == c->management_port;
+    bool business_is_metrics = one_ip && c->port == c->metrics_port;
+    bool mgmt_is_metrics = c->management_port == c->metrics_port;
+    unsigned planes = PLANE_DATA | (business_is_mgmt ? PLANE_MGMT : 0) | (business_is_metrics ? PLANE_METRICS : 0);
+    enum err e = open_listener(in, c->ip, c->port, planes, eb);
+    if (e == ERR_OK && !business_is_mgmt)
+        e = open_listener(in, c->management_ip, c->management_port,
+                          PLANE_MGMT | (mgmt_is_metrics && !business_is_metrics ? PLANE_METRICS : 0), eb);
+    if (e == ERR_OK && !business_is_metrics && !mgmt_is_metrics) e = open_listener(in, c->management_ip, c->metrics_port, PLANE_METRICS, eb);
+    return e;
+}
+
+/* ---- life */
+static void fail_start(struct instance *in, const struct errbuf *eb) {
+    log_error("start", "%s", eb->text);
+    in->exit_status = 1;
+    loop_stop(in->loop);
+}
+
+static enum err open_parts(struct instance *in, struct errbuf *eb) {
+    struct inst_loader *l = &in->loader;
+    const struct inst_conf *c = &in->conf;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int64_t threads = c->tokenizer_threads < cores ? c->tokenizer_threads : cores;
+    in->tokenizer = l->tokenizer;
+    in->endpoint = l->endpoint;
+    l->tokenizer = NULL;
+    l->endpoint = NULL;
+    enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
+    if (e == ERR_OK) e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads), (size_t)c->link_num_max * 2);
+    if (e != ERR_OK) return err_set(eb, e, "cannot start the threads of the instance: %s", err_text(e));
+    if (strcmp(c->infer_mode, "dmi") != 0) {
+        e = role_ctl_start_alone(in->role_ctl, &mixed_role);
+        return e == ERR_OK ? e : err_set(eb, e, "cannot start standard mode: %s", err_text(e));
+    }
+    if ((e = dresult_out_create(&in->dresult, in->loop)) != ERR_OK) return err_set(eb, e, "cannot start /dresult: %s", err_text(e));
+    return inst_links_open(in, eb);
+}
+
+void inst_on_loaded(struct instance *in) {
+    struct inst_loader *l = &in->loader;
+    struct errbuf eb = {0};
+    inst_load_wait(in);
+    if (l->result != ERR_OK) {
+        fail_start(in, &l->eb);
+        return;
+    }
+    if (open_parts(in, &eb) != ERR_OK) {
+        fail_start(in, &eb);
+        return;
+    }
+    in->loaded = true;
+    const struct model_info *m = engine_model(worker_engine(in->worker));
+    log_info("start", "event=ready mode=%s model=%s family=%s params=%llu weights=%s kv=%s kernels=%s max_seq_len=%d", in->conf.infer_mode,
+             in->conf.model_name, m->family, (unsigned long long)m->n_params, dtype_name(m->weight_dtype), dtype_name(m->kv_dtype),
+             m->kernels, engine_seq_tokens_max(worker_engine(in->worker)));
+    if (inst_register_start(in) != ERR_OK) log_warn("register", "event=not_started");
+}
+
+static void on_term(void *arg) {
+    struct instance *in = arg;
+    void *self;
+    log_info("stop", "event=signal");
+    in->stopping = true;
+    const struct role_ops *ops = in->role_ctl != NULL ? role_ctl_ops(in->role_ctl, &self) : NULL;
+    if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+    loop_stop(in->loop);
+}
+
+static void raise_fd_limit(unsigned want) {
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
+    r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
+        log_warn("start", "event=few_descriptors limit=%llu wanted=%u", (unsigned long long)r.rlim_cur, want);
+}
+
+static enum err instance_open(struct instance *in, struct errbuf *eb) {
+    raise_fd_limit((unsigned)in->conf.link_num_max * 3 + 256);
+    enum err e = loop_create(&in->loop);
+    if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
+    if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
+    if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
+    if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
+    if ((e = open_listeners(in, eb)) != ERR_OK) return e;
+    if ((e = inst_load_start(in)) != ERR_OK) return err_set(eb, e, "cannot start loading: %s", err_text(e));
+    return ERR_OK;
+}
+
+static void instance_close(struct instance *in) {
+    inst_register_stop(in);
+    inst_stop_fini(in);
+    inst_load_wait(in);
+    role_ctl_destroy(&in->role_ctl); /* answers what is left, so it goes before the listeners */
+    for (int i = 0; i < in->n_listeners; i++) http_server_close(&in->listeners[i].server);
+    inst_links_close(in);
+    text_pool_close(&in->text_pool);
+    worker_close(&in->worker);
+    dresult_out_destroy(&in->dresult);
+    endpoint_destroy(&in->endpoint);
+    endpoint_destroy(&in->loader.endpoint);
+    engine_close(&in->loader.engine);
+    tokenizer_free(&in->tokenizer);
+    tokenizer_free(&in->loader.tokenizer);
+    loop_destroy(&in->loop);
+}
+
+static int run(struct instance *in) {
+    struct errbuf eb = {0};
+    if (instance_open(in, &eb) != ERR_OK) {
+        log_error("start", "%s", eb.text);
+        in->exit_status = 1;
+    } else {
+        log_info("start", "event=listening ip=%s port=%u management_port=%lld mode=%s natural_role=%s", in->conf.ip,
+                 http_server_port(in->listeners[0].server), (long long)in->conf.management_port, in->conf.infer_mode,
+                 inst_role_name(in->first_role));
+        loop_run(in->loop);
+    }
+    int status = in->exit_status;
+    instance_close(in);
+    return status;
+}
+
+static int usage(const char *name, int status) {
+    fprintf(status == 0 ? stdout : stderr,
+            "usage: %s -c config.json [--check-config]\n"
+            "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
+            "      --check-config  check the file, print the settings in effect, and end\n"
+            "  -h, --help          this text\n",
+            name);
+    return status;
+}
+
+int instance_main(int argc, char **argv, const struct role_ops *const *roles, enum inst_role first_role) {
+    const char *path = NULL;
+    bool check = false;
+    struct errbuf eb = {0};
+    for (int i = 1; i < argc; i++) {
+        if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
+            path = argv[++i];
+        } else if (strcmp(argv[i], "--check-config") == 0) {
+            check = true;
+        } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            return usage(argv[0], 0);
+        } else {
+            fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]);
+            return usage(argv[0], 2);
+        }
+    }
+    if (path == NULL) return usage(argv[0], 2);
+    struct instance *in = calloc(1, sizeof(*in));
+    if (in == NULL) return 1;
+    int status = 2;
+    in->roles = roles;
+    in->first_role = first_role;
+    log_init(LOG_INFO, STDERR_FILENO);
+    if (inst_conf_load(&in->conf, path, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s\n", argv[0], eb.text);
+    } else if (check) {
+        struct buf out = BUF_INIT;
+        inst_conf_print(&out, &in->conf);
+        fwrite(out.data, 1, out.len, stdout);
+        buf_free(&out);
+        status = 0;
+    } else {
+        const char *level = in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
+        log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
+        signal(SIGPIPE, SIG_IGN);
+        status = run(in);
+    }
+    free(in);
+    return status;
+}

@@ -1,0 +1,299 @@
+/* mixed_role: standard mode. One instance serves a request alone: body, engine, answer, in one process. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/instance.h"
+#include "common/instance/req_read.h"
+#include "common/instance/role.h"
+
+enum { SCAN_MS = 250 };
+
+struct mixed;
+
+struct flight {
+    struct flight *next, **at;
+    struct mixed *role;
+    struct http_x *x;
+    const struct api_path *path;
+    char req_id[64];
+    struct req_read *reading; /* until the body is read */
+    struct infer_req *req;
+    struct answer *answer;
+    uint64_t seq_id;          /* 0: not in the engine */
+    bool streaming;           /* the head of a 200 is out */
+    uint64_t arrival_ms, last_token_ms;
+    struct buf out;
+};
+
+struct mixed {
+    struct instance *in;
+    struct flight *flights;
+    struct loop_timer *scan;
+};
+
+static void flight_free(struct flight *fl) {
+    *fl->at = fl->next;
+    if (fl->next != NULL) fl->next->at = fl->at;
+    req_read_cancel(&fl->reading);
+    answer_destroy(&fl->answer);
+    infer_req_destroy(&fl->req);
+    buf_free(&fl->out);
+    free(fl);
+}
+
+/* Takes the sequence out of the engine, whatever its state. */
+static void leave_engine(struct flight *fl) {
+    if (fl->seq_id == 0) return;
+    worker_cancel(instance_worker(fl->role->in), fl->seq_id, NULL, NULL);
+    fl->seq_id = 0;
+}
+
+static void on_client_gone(void *arg) {
+    struct flight *fl = arg;
+    log_info("infer", "req=%s event=client_gone", fl->req_id);
+    leave_engine(fl);
+    flight_free(fl);
+}
+
+static void fail(struct flight *fl, int status, const char *text) {
+    struct http_x *x = fl->x;
+    leave_engine(fl);
+    http_x_on_close(x, NULL, NULL);
+    log_info("infer", "req=%s event=failed status=%d", fl->req_id, status);
+    if (fl->streaming) {
+        buf_clear(&fl->out);
+        answer_error(fl->answer, status, text, &fl->out);
+        http_x_stream_write(x, fl->out.data, fl->out.len);
+        http_x_stream_end(x);
+    } else {
+        instance_reply_error(fl->role->in, x, fl->path, status, text);
+    }
+    flight_free(fl);
+}
+
+/* Sends what is in fl->out; ends the exchange and the flight when the answer is complete. */
+static void send_piece(struct flight *fl, bool complete) {
+    struct http_x *x = fl->x;
+    if (fl->out.failed) {
+        fail(fl, 503, "out of memory");
+        return;
+    }
+    if (fl->req->stream) {
+        if (!fl->streaming && (complete || fl->out.len > 0)) {
+            http_x_set_header(x, "Cache-Control", "no-cache");
+            http_x_stream_begin(x, 200, answer_content_type(fl->answer));
+            fl->streaming = true;
+        }
+        if (fl->out.len > 0) http_x_stream_write(x, fl->out.data, fl->out.len);
+        buf_clear(&fl->out);
+        if (!complete) return;
+        http_x_on_close(x, NULL, NULL);
+        http_x_stream_end(x);
+    } else {
+        if (!complete) return;
+        http_x_on_close(x, NULL, NULL);
+        http_x_reply(x, 200, answer_content_type(fl->answer), fl->out.data, fl->out.len);
+    }
+    leave_engine(fl);
+    flight_free(fl);
+}
+
+static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
+    struct flight *fl = arg;
+    (void)seq_id;
+    fl->last_token_ms = clock_ms();
+    if (ev->index == 0) fl->req->prefill_us = clock_us() - fl->req->arrival_us;
+    if (ev->finish == FINISH_ERROR) {
+        fl->seq_id = 0;
+        fail(fl, 500, "Failed to get engine response.");
+        return;
+    }
+    enum finish fin = answer_token(fl->answer, ev, &fl->out);
+    if (ev->finish != FINISH_NONE) fl->seq_id = 0; /* the engine has let go of it */
+    send_piece(fl, fin != FINISH_NONE);
+}
+
+static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held, int n_cached) {
+    struct flight *fl = arg;
+    (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
+    fl->req->cached_tokens = (uint32_t)n_cached;
+}
+
+static void on_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+    struct flight *fl = arg;
+    (void)seq_id;
+    answer_prompt_logprob(fl->answer, position, logprob);
+}
+
+static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
+    struct flight *fl = arg;
+    char msg[ERR_TEXT_BYTES_MAX + 64];
+    (void)seq_id;
+    fl->seq_id = 0;
+    if (e == ERR_BUSY) {
+        http_x_set_header(fl->x, "Retry-After", "1");
+        fail(fl, 429, "Too many requests");
+        return;
+    }
+    snprintf(msg, sizeof(msg), "Failed to enqueue inferRequest. %s", text);
+    fail(fl, e == ERR_TOO_LARGE ? 424 : 500, msg);
+}
+
+static void on_failed(void *arg, uint64_t seq_id, enum err e) {
+    struct flight *fl = arg;
+    (void)seq_id;
+    log_error("infer", "req=%s event=engine_failed err=%s", fl->req_id, err_name(e));
+    fl->seq_id = 0;
+    fail(fl, 500, "Failed to get engine response.");
+}
+
+static const struct worker_events events = {
+    .on_admitted = on_admitted,
+    .on_refused = on_refused,
+    .on_token = on_token,
+    .on_prompt_logprob = on_prompt_logprob,
+    .on_failed = on_failed,
+};
+
+static bool id_in_use(const struct mixed *m, const struct flight *self, const char *id) {
+    for (const struct flight *fl = m->flights; fl != NULL; fl = fl->next)
+        if (fl != self && (strcmp(fl->req_id, id) == 0 || (fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0)))
+            return true;
+    return false;
+}
+
+static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
+    struct flight *fl = arg;
+    struct instance *in = fl->role->in;
+    fl->reading = NULL;
+    if (req == NULL) {
+        http_x_on_close(fl->x, NULL, NULL);
+        instance_reply(fl->x, err);
+        flight_free(fl);
+        return;
+    }
+    fl->req = req;
+    if (req->client_id != NULL && id_in_use(fl->role, fl, req->client_id)) {
+        fail(fl, 500, "Failed to enqueue inferRequest. Runtime request has been used before.");
+        return;
+    }
+    if (answer_create(&fl->answer, instance_endpoint(in), req) != ERR_OK) {
+        fail(fl, 503, "out of memory");
+        return;
+    }
+    fl->seq_id = worker_next_seq_id(instance_worker(in));
+    struct seq_opts o = {.seq_id = fl->seq_id, .kind = SEQ_WHOLE, .ids = req->ids, .n_ids = req->n_ids, .n_prompt = req->n_prompt,
+                         .sampling = &req->sampling, .priority = req->priority};
+    enum err e = worker_add(instance_worker(in), &o, &events, fl);
+    if (e != ERR_OK) on_refused(fl, fl->seq_id, e, err_text(e));
+}
+
+static void mixed_request(void *self, struct http_x *x, const struct api_path *path, const char *path_model) {
+    struct mixed *m = self;
+    struct flight *fl = calloc(1, sizeof(*fl));
+    if (fl == NULL) {
+        instance_reply_error(m->in, x, path, 503, "out of memory");
+        return;
+    }
+    fl->role = m;
+    fl->x = x;
+    fl->path = path;
+    fl->arrival_ms = fl->last_token_ms = clock_ms();
+    fl->next = m->flights;
+    fl->at = &m->flights;
+    if (fl->next != NULL) fl->next->at = &fl->next;
+    m->flights = fl;
+    instance_next_req_id(m->in, fl->req_id);
+    http_x_set_header(x, "RequestUUID", fl->req_id);
+    http_x_on_close(x, on_client_gone, fl);
+    enum err e = req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, false, on_read, fl);
+    if (e != ERR_OK) on_refused(fl, 0, e, err_text(e));
+}
+
+/* tokenTimeout: silence between two tokens; e2eTimeout and the request's own timeout: the whole (inference-api 4.8). */
+static void on_scan(void *arg) {
+    struct mixed *m = arg;
+    const struct inst_conf *c = instance_conf(m->in);
+    uint64_t now = clock_ms();
+    for (struct flight *fl = m->flights, *next; fl != NULL; fl = next) {
+        next = fl->next;
+        uint64_t own = fl->req != NULL && fl->req->timeout_s > 0 ? (uint64_t)fl->req->timeout_s * 1000 : UINT64_MAX;
+        uint64_t wait = now - (fl->req != NULL && fl->req->stream ? fl->last_token_ms : fl->arrival_ms);
+        if (wait >= own) {
+            fail(fl, 500, "Engine callback timeout: client timeout");
+        } else if (wait >= (uint64_t)c->token_timeout_s * 1000) {
+            fail(fl, 500, "Engine callback timeout: server tokenTimeout");
+        } else if (now - fl->arrival_ms >= (uint64_t)c->e2e_timeout_s * 1000) {
+            fail(fl, 500, "Engine callback timeout: server e2eTimeout");
+        }
+    }
+}
+
+static enum err mixed_start(void **self, struct instance *in) {
+    struct mixed *m = calloc(1, sizeof(*m));
+    *self = NULL;
+    if (m == NULL) return ERR_NO_MEMORY;
+    m->in = in;
+    enum err e = loop_timer_start(&m->scan, instance_loop(in), SCAN_MS, SCAN_MS, on_scan, m);
+    if (e != ERR_OK) {
+        free(m);
+        return e;
+    }
+    *self = m;
+    return ERR_OK;
+}
+
+static bool mixed_stop_request(void *self, const char *id) {
+    struct mixed *m = self;
+    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
+        bool own_id = fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0;
+        if (!own_id && strcmp(fl->req_id, id) != 0) continue;
+        leave_engine(fl);
+        if (fl->answer == NULL) {
+            fail(fl, 424, "The request was stopped.");
+        } else {
+            answer_abort(fl->answer, &fl->out);
+            send_piece(fl, true);
+        }
+        return true;
+    }
+    return false;
+}
+
+static void mixed_load(void *self, struct role_load *out) {
+    struct mixed *m = self;
+    memset(out, 0, sizeof(*out));
+    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
+        if (fl->answer != NULL && answer_n_tokens(fl->answer) > 0) {
+            out->running++;
+        } else {
+            out->waiting++;
+        }
+    }
+}
+
+static void mixed_abort_all(void *self, enum err why) {
+    struct mixed *m = self;
+    while (m->flights != NULL) fail(m->flights, err_http_status(why) == 503 ? 503 : 500, err_text(why));
+}
+
+static void mixed_stop(void **self) {
+    struct mixed *m = *self;
+    if (m == NULL) return;
+    mixed_abort_all(m, ERR_STOPPING);
+    loop_timer_stop(&m->scan);
+    free(m);
+    *self = NULL;
+}
+
+const struct role_ops mixed_role = {
+    .role = ROLE_MIXED,
+    .start = mixed_start,
+    .on_request = mixed_request,
+    .stop_request = mixed_stop_request,
+    .load = mixed_load,
+    .abort_all = mixed_abort_all,
+    .stop = mixed_stop,
+};

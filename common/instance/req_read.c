@@ -1,0 +1,76 @@
+/* req_read: one job of the text pool per inference body. */
+#include "common/instance/req_read.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+
+struct req_read {
+    const struct endpoint *ep;
+    struct endpoint_in input;
+    char *body, *path_model, *req_id;
+    req_read_fn *fn; /* NULL: cancelled */
+    void *arg;
+    struct infer_req *req;
+    struct api_answer err;
+    bool ok;
+};
+
+static void req_read_free(struct req_read *r) {
+    free(r->body);
+    free(r->path_model);
+    free(r->req_id);
+    free(r);
+}
+
+static void work(void *arg) {
+    struct req_read *r = arg;
+    r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
+}
+
+static void done(void *arg) {
+    struct req_read *r = arg;
+    if (r->fn == NULL) {
+        infer_req_destroy(&r->req);
+        if (!r->ok) buf_free(&r->err.body);
+    } else {
+        r->fn(r->arg, r->ok ? r->req : NULL, r->ok ? NULL : &r->err);
+    }
+    req_read_free(r);
+}
+
+enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x, const struct api_path *path,
+                        const char *path_model, const char *req_id, bool is_recompute, req_read_fn *fn, void *arg) {
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    struct req_read *r = calloc(1, sizeof(*r));
+    *out = NULL;
+    if (r == NULL) return ERR_NO_MEMORY;
+    r->body = malloc(n + 1);
+    r->path_model = strdup(path_model);
+    r->req_id = strdup(req_id);
+    if (r->body == NULL || r->path_model == NULL || r->req_id == NULL) {
+        req_read_free(r);
+        return ERR_NO_MEMORY;
+    }
+    memcpy(r->body, body, n);
+    r->body[n] = 0;
+    r->ep = instance_endpoint(in);
+    r->input = (struct endpoint_in){.path = path, .path_model = r->path_model, .req_id = r->req_id, .body = r->body, .body_len = n,
+                                    .is_recompute = is_recompute, .arrival_us = clock_us(), .random_seed = instance_random(in)};
+    r->fn = fn;
+    r->arg = arg;
+    enum err e = text_pool_run(instance_text_pool(in), work, done, r);
+    if (e != ERR_OK) {
+        req_read_free(r);
+        return e;
+    }
+    *out = r;
+    return ERR_OK;
+}
+
+void req_read_cancel(struct req_read **r) {
+    if (*r == NULL) return;
+    (*r)->fn = NULL;
+    *r = NULL;
+}

@@ -1,0 +1,200 @@
+/* role_ctl: checks a role body, lets go of the old role, starts the new one, and hands the wanted peers to the KV plane. */
+#include "common/instance/role_ctl.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/log.h"
+#include "common/instance/dresult_out.h"
+#include "common/instance/kv_plane.h"
+
+struct role_ctl {
+    struct instance *in;
+    const struct role_ops *const *roles; /* what this binary can be */
+    const struct role_ops *ops;          /* NULL: none */
+    void *self;
+    struct role_fsm fsm;
+    uint32_t id;
+};
+
+enum err role_ctl_create(struct role_ctl **out, struct instance *in, const struct role_ops *const *roles) {
+    struct role_ctl *rc = calloc(1, sizeof(*rc));
+    *out = rc;
+    if (rc == NULL) return ERR_NO_MEMORY;
+    rc->in = in;
+    rc->roles = roles;
+    return ERR_OK;
+}
+
+static void let_go(struct role_ctl *rc) {
+    if (rc->ops == NULL) return;
+    rc->ops->stop(&rc->self);
+    rc->ops = NULL;
+}
+
+void role_ctl_destroy(struct role_ctl **rcp) {
+    struct role_ctl *rc = *rcp;
+    if (rc == NULL) return;
+    let_go(rc);
+    free(rc);
+    *rcp = NULL;
+}
+
+enum err role_ctl_start_alone(struct role_ctl *rc, const struct role_ops *ops) {
+    enum err e = ops->start(&rc->self, rc->in);
+    if (e != ERR_OK) return e;
+    rc->ops = ops;
+    rc->fsm.state = ROLE_STATUS_READY;
+    return ERR_OK;
+}
+
+const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self) {
+    *self = rc->self;
+    return rc->ops;
+}
+
+enum inst_role role_ctl_role(const struct role_ctl *rc) { return rc->ops != NULL ? rc->ops->role : ROLE_NONE; }
+enum role_status role_ctl_status(const struct role_ctl *rc) { return rc->fsm.state; }
+uint32_t role_ctl_id(const struct role_ctl *rc) { return rc->id; }
+
+void role_ctl_load(const struct role_ctl *rc, struct role_load *out) {
+    memset(out, 0, sizeof(*out));
+    if (rc->ops != NULL) rc->ops->load(rc->self, out);
+}
+
+bool role_ctl_unhealthy(const struct role_ctl *rc) {
+    unsigned wanted, ok, failed, linking;
+    if (role_ctl_role(rc) != ROLE_DECODE) return false;
+    kv_plane_counts(instance_kv_plane(rc->in), &wanted, &ok, &failed, &linking);
+    return failed > 0 && ok == 0;
+}
+
+void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok) {
+    if (rc->ops != NULL) role_fsm_step(&rc->fsm, n_ok > 0 ? ROLE_EV_LINKED : ROLE_EV_UNLINKED);
+}
+
+void role_ctl_on_link(struct role_ctl *rc, struct kv_peer *peer, bool up) {
+    if (rc->ops != NULL && rc->ops->on_link != NULL) rc->ops->on_link(rc->self, peer, up);
+}
+
+/* {"error":..,"error_type":..,"detail":..}: the reference's text, and what exactly was wrong. */
+static void refuse(struct http_x *x, int status, const char *text, const char *detail) {
+    struct buf b = BUF_INIT;
+    buf_puts(&b, "{\"error\":");
+    buf_json_str(&b, text, strlen(text));
+    buf_puts(&b, ",\"error_type\":");
+    const char *type = api_error_type(status);
+    buf_json_str(&b, type, strlen(type));
+    if (detail[0] != 0) {
+        buf_puts(&b, ",\"detail\":");
+        buf_json_str(&b, detail, strlen(detail));
+    }
+    buf_putc(&b, '}');
+    log_warn("role", "event=refused status=%d detail=\"%s\"", status, detail);
+    http_x_reply(x, status, "application/json", b.data, b.len);
+    buf_free(&b);
+}
+
+static const char UPDATE_FAILED[] = "Update pd info failed. Reset to previous node status.";
+
+/* A body without ids (the reference's oldest form): the address stands in. */
+static void complete_ids(struct role_node *n) {
+    struct in_addr a;
+    if (n->has_id || inet_pton(AF_INET, n->server_ip, &a) != 1) return;
+    n->has_id = true;
+    n->id = ntohl(a.s_addr);
+}
+
+/* Checks that need more than the body itself. True: *detail is untouched. */
+static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum inst_role role, int *status, char *detail, size_t cap) {
+    const struct inst_conf *c = instance_conf(rc->in);
+    if ((int64_t)m->local.n_devices != c->world_size) {
+        *status = 422;
+        snprintf(detail, cap, "local.device must have %lld entries (worldSize), got %zu", (long long)c->world_size, m->local.n_devices);
+        return false;
+    }
+    if (rc->ops == NULL && m->n_peers == 0) {
+        *status = 503;
+        snprintf(detail, cap, "peers must not be empty when a role is given for the first time");
+        return false;
+    }
+    for (size_t i = 0; i < m->n_peers; i++) {
+        if (m->peers[i].id != m->local.id) continue;
+        *status = 422;
+        snprintf(detail, cap, "peers[%zu].id must not be the own id %u", i, m->local.id);
+        return false;
+    }
+    struct role_load load;
+    role_ctl_load(rc, &load);
+    if (rc->ops != NULL && rc->ops->role != role && !m->force && load.waiting + load.running + load.leases > 0) {
+        *status = 409;
+        snprintf(detail, cap, "%s to %s needs an idle instance: %u waiting, %u running, %u KV leases held; \"force\": true ends them",
+                 inst_role_name(rc->ops->role), inst_role_name(role), load.waiting, load.running, load.leases);
+        return false;
+    }
+    return true;
+}
+
+static const struct role_ops *find_ops(const struct role_ctl *rc, enum inst_role role) {
+    for (size_t i = 0; rc->roles[i] != NULL; i++)
+        if (rc->roles[i]->role == role) return rc->roles[i];
+    return NULL;
+}
+
+static enum err take_role(struct role_ctl *rc, const struct role_ops *ops, const struct role_msg *m) {
+    enum err e = ERR_OK;
+    if (rc->ops != ops) {
+        if (rc->ops != NULL) {
+            log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->ops->role), inst_role_name(ops->role));
+            rc->ops->abort_all(rc->self, ERR_STOPPING);
+            let_go(rc);
+        }
+        if ((e = ops->start(&rc->self, rc->in)) != ERR_OK) return e;
+        rc->ops = ops;
+    }
+    rc->id = m->local.id;
+    role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
+    return kv_plane_want(instance_kv_plane(rc->in), ops->role, rc->id, m->peers, m->n_peers);
+}
+
+void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst_role role) {
+    struct role_msg m;
+    struct errbuf eb = {0};
+    char detail[256] = "";
+    size_t n;
+    int status = 0;
+    const char *body = http_x_body(x, &n);
+    if (strcmp(instance_conf(rc->in)->infer_mode, "dmi") != 0) {
+        refuse(x, 400, UPDATE_FAILED, "ServerConfig.inferMode must be dmi for an instance that takes roles");
+        return;
+    }
+    if (role_msg_parse(&m, version, body, n, &eb) != ERR_OK) {
+        if (version == 1) {
+            refuse(x, 422, "Req body converts to json fail. Reset to previous node status.", eb.text);
+        } else {
+            refuse(x, 503, "Parse req json failed. Reset to previous node status.", eb.text);
+        }
+        return;
+    }
+    /* flex with all or nothing of its share is P or D; a true mixture does not exist yet. */
+    if (role == ROLE_FLEX && m.local.p_percentage == 100) role = ROLE_PREFILL;
+    if (role == ROLE_FLEX && m.local.p_percentage == 0) role = ROLE_DECODE;
+    complete_ids(&m.local);
+    for (size_t i = 0; i < m.n_peers; i++) complete_ids(&m.peers[i]);
+    const struct role_ops *ops = find_ops(rc, role);
+    if (ops == NULL) {
+        refuse(x, 503, UPDATE_FAILED, "role flex takes local.p_percentage 0 or 100 in this release");
+    } else if (!acceptable(rc, &m, role, &status, detail, sizeof(detail))) {
+        refuse(x, status, status == 422 ? "Req body converts to json fail. Reset to previous node status." : UPDATE_FAILED, detail);
+    } else {
+        enum err e = take_role(rc, ops, &m);
+        if (e == ERR_OK) {
+            static const char ok[] = "{\"result\":\"ok\"}";
+            http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
+        } else {
+            refuse(x, 503, UPDATE_FAILED, err_text(e));
+        }
+    }
+    role_msg_free(&m);
+}

@@ -1,0 +1,31 @@
+/* role_ctl: which role an instance has, and the change of it: POST /v1|v2/role (cluster-api 3.4, 3.5, 4).
+ * Thread: the loop thread. */
+#ifndef BATON_INSTANCE_ROLE_CTL_H
+#define BATON_INSTANCE_ROLE_CTL_H
+
+#include "common/instance/instance.h"
+#include "common/instance/role_fsm.h"
+
+struct role_ctl;
+
+enum err role_ctl_create(struct role_ctl **out, struct instance *in, const struct role_ops *const *roles);
+void role_ctl_destroy(struct role_ctl **rc); /* stops the role */
+
+/* Starts a role without a role body: standard mode. */
+enum err role_ctl_start_alone(struct role_ctl *rc, const struct role_ops *ops);
+void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst_role role);
+
+/* The active role, or NULL with *self NULL. */
+const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self);
+enum inst_role role_ctl_role(const struct role_ctl *rc);
+enum role_status role_ctl_status(const struct role_ctl *rc);
+uint32_t role_ctl_id(const struct role_ctl *rc);
+void role_ctl_load(const struct role_ctl *rc, struct role_load *out);
+/* D with at least one failed link and no good one (cluster-api 3.6). */
+bool role_ctl_unhealthy(const struct role_ctl *rc);
+
+/* From the KV plane. */
+void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok);
+void role_ctl_on_link(struct role_ctl *rc, struct kv_peer *peer, bool up);
+
+#endif
