@@ -12,7 +12,7 @@ STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wm
 PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame
 BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 NET      := common/net/loop common/net/router common/net/http_parse common/net/sock_io common/net/http_server common/net/http_conn common/net/http_x common/net/http_client
-TEXT     :=
+TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read
 ENGINE   :=
 ENDPOINT :=
 INSTANCE := common/instance/mailbox common/instance/worker
@@ -20,8 +20,8 @@ ROLES    :=
 COORD    :=
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
-TESTS_PROTO    := proto/infer_msg
-TESTS_BASE     :=
+TESTS_PROTO    := proto/err proto/json proto/wire proto/crc32c proto/infer_msg
+TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
 TESTS_NET      :=
 TESTS_TEXT     :=
 TESTS_ENGINE   :=
@@ -31,7 +31,7 @@ TESTS_ROLES    :=
 TESTS_COORD    :=
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
-FUZZ_PROTO    := infer_msg
+FUZZ_PROTO    := json infer_msg
 FUZZ_NET      :=
 FUZZ_TEXT     :=
 FUZZ_ENGINE   :=

@@ -1,0 +1,350 @@
+/* tokenizer: reads tokenizer.json into its parts and runs a text through them:
+ *
+ *   text -> added tokens -> normalizer -> added tokens again -> pre_tokenizer -> BPE ->
+ * post_processor
+ *
+ * The order and the fine points are those of the HuggingFace tokenizers library, which made the
+ * files. `truncation` and `padding` are settings of training batches and are ignored. */
+#include "common/text/tokenizer.h"
+
+#include <json-c/linkhash.h>
+#include <malloc.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/text/tok_impl.h"
+#include "common/text/tok_utf8.h"
+
+/* ---- ids */
+
+void id_list_free(struct id_list *l) {
+    free(l->ids);
+    *l = (struct id_list){0};
+}
+
+enum err id_list_push(struct id_list *l, int32_t id) {
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 32;
+        int32_t *p = cap <= SIZE_MAX / sizeof *p ? realloc(l->ids, cap * sizeof *p) : NULL;
+        if (p == NULL) return ERR_NO_MEMORY;
+        l->ids = p;
+        l->cap = cap;
+    }
+    l->ids[l->n++] = id;
+    return ERR_OK;
+}
+
+/* ---- loading */
+
+/* An id of the model's vocabulary object; checks the token with it. */
+static enum err vocab_entry(struct tok_at *at, const char *key, const struct json_object *v,
+                            uint32_t *id) {
+    int64_t x = -1;
+    if (strlen(key) > TOK_TOKEN_BYTES_MAX) {
+        return tok_fail(at, ERR_BAD_FILE, "a token has more than %d bytes", TOK_TOKEN_BYTES_MAX);
+    }
+    if (json_as_i64(v, &x) != JSON_OK || x < 0 || x >= TOK_IDS_MAX) {
+        return tok_fail(at, ERR_BAD_FILE, "the id of %.60s must be an integer from 0 to %d", key,
+                        TOK_IDS_MAX - 1);
+    }
+    *id = (uint32_t)x;
+    return ERR_OK;
+}
+
+/* The added tokens take the ids the model has for them, else those of the file. */
+static enum err settle_added(struct tok_at *at, struct tokenizer *t) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < t->added.n_tokens && e == ERR_OK; i++) {
+        struct tok_added_token *a = &t->added.token[i];
+        int32_t id = tok_vocab_find(&t->vocab, a->s, a->n, TOK_IN_MODEL | TOK_ADDED);
+        uint8_t flags = (uint8_t)(TOK_ADDED | (a->special ? TOK_SPECIAL : 0));
+        if (id >= 0) {
+            a->id = id;
+            t->vocab.flags[id] |= flags;
+        } else if (t->vocab.flags[a->id] != 0) {
+            e = tok_fail(at, ERR_BAD_FILE, "added_tokens[%zu]: id %d of %.60s is taken already", i,
+                         a->id, a->s);
+        } else {
+            e = tok_vocab_add(&t->vocab, (uint32_t)a->id, a->s, a->n, flags);
+        }
+    }
+    return e;
+}
+
+static enum err read_vocab(struct tok_at *at, struct json_object *model, struct tokenizer *t) {
+    struct json_object *vocab;
+    uint32_t n_ids = 0, id = 0;
+    size_t n_tokens, old = tok_enter(at, "model.vocab");
+    enum err e = ERR_OK;
+    if (json_get_obj(model, "vocab", &vocab) != JSON_OK) {
+        return tok_fail(at, ERR_BAD_FILE, "must be an object from tokens to ids");
+    }
+    n_tokens = (size_t)json_object_object_length(vocab) + t->added.n_tokens;
+    if (n_tokens > TOK_IDS_MAX) {
+        return tok_fail(at, ERR_BAD_FILE, "at most %d tokens are supported, got %zu", TOK_IDS_MAX,
+                        n_tokens);
+    }
+    json_object_object_foreach(vocab, key, val) {
+        if ((e = vocab_entry(at, key, val, &id)) != ERR_OK) return e;
+        if (id >= n_ids) n_ids = id + 1;
+    }
+    for (size_t i = 0; i < t->added.n_tokens; i++) {
+        if ((uint32_t)t->added.token[i].id >= n_ids) n_ids = (uint32_t)t->added.token[i].id + 1;
+    }
+    if (n_ids == 0) return tok_fail(at, ERR_BAD_FILE, "must not be empty");
+    if ((e = tok_vocab_init(&t->vocab, n_ids, (uint32_t)n_tokens)) != ERR_OK) return e;
+    json_object_object_foreach(vocab, key2, val2) {
+        if ((e = vocab_entry(at, key2, val2, &id)) != ERR_OK) return e;
+        if (t->vocab.flags[id] != 0) {
+            return tok_fail(at, ERR_BAD_FILE, "id %u is given to two tokens, one is %.60s", id,
+                            key2);
+        }
+        e = tok_vocab_add(&t->vocab, id, key2, strlen(key2), TOK_IN_MODEL);
+        if (e != ERR_OK) return e;
+    }
+    tok_leave(at, old);
+    return settle_added(at, t);
+}
+
+/* The bytes behind tokenizer_token_bytes(). A special token stands for itself. */
+static enum err build_token_bytes(struct tokenizer *t) {
+    struct tok_rx rx = {0};
+    t->bytes_off = calloc(t->vocab.n_ids + 1u, sizeof *t->bytes_off);
+    if (t->bytes_off == NULL) return ERR_NO_MEMORY;
+    for (uint32_t id = 0; id < t->vocab.n_ids; id++) {
+        size_t n;
+        const char *s = tok_vocab_text(&t->vocab, id, &n);
+        if ((t->vocab.flags[id] & TOK_SPECIAL) != 0) {
+            buf_append(&t->token_bytes, s, n);
+        } else if (t->vocab.flags[id] != 0) {
+            tok_decoder_token(&t->decoder, &rx, s, n, &t->token_bytes);
+        }
+        if (t->token_bytes.len > UINT32_MAX) t->token_bytes.failed = true;
+        t->bytes_off[id + 1] = (uint32_t)t->token_bytes.len;
+    }
+    tok_rx_fini(&rx);
+    return t->token_bytes.failed ? ERR_NO_MEMORY : ERR_OK;
+}
+
+/* A member that is absent or null gives NULL. The path is left at the member. */
+static struct json_object *member(struct tok_at *at, const struct json_object *root,
+                                  const char *key) {
+    struct json_object *o = NULL;
+    snprintf(at->path, sizeof at->path, "%s", key);
+    return json_get(root, key, &o) == JSON_OK ? o : NULL;
+}
+
+static enum err read_model(struct tok_at *at, struct json_object *root, struct tokenizer *t) {
+    struct json_object *model = member(at, root, "model");
+    const char *type = NULL;
+    size_t n = 0;
+    struct json_object *vocab;
+    enum err e;
+    if (!json_object_is_type(model, json_type_object)) {
+        return tok_fail(at, ERR_BAD_FILE, "is missing, must be an object");
+    }
+    if (json_get_str(model, "type", &type, &n) == JSON_ABSENT &&
+        json_get_obj(model, "vocab", &vocab) == JSON_OK &&
+        json_get_arr(model, "merges", &vocab) == JSON_OK) {
+        type = "BPE"; /* files of the library's first versions */
+    }
+    if (type == NULL || strcmp(type, "BPE") != 0) {
+        return tok_fail(at, ERR_BAD_FILE, "model type %s is not supported (BPE is)",
+                        type != NULL ? type : "(none)");
+    }
+    at->path[0] = '\0';
+    if ((e = read_vocab(at, model, t)) != ERR_OK) return e;
+    snprintf(at->path, sizeof at->path, "model");
+    return tok_bpe_read(at, model, &t->vocab, t->pretok.byte_level, &t->bpe);
+}
+
+static enum err read_parts(struct tok_at *at, struct json_object *root, struct tokenizer *t) {
+    enum err e;
+    if (!json_object_is_type(root, json_type_object)) {
+        return tok_fail(at, ERR_BAD_FILE, "must hold an object");
+    }
+    e = tok_added_read(at, member(at, root, "added_tokens"), &t->added);
+    if (e == ERR_OK) e = tok_norm_read(at, member(at, root, "normalizer"), &t->norm);
+    if (e == ERR_OK) e = tok_pretok_read(at, member(at, root, "pre_tokenizer"), &t->pretok);
+    if (e == ERR_OK) e = read_model(at, root, t);
+    if (e == ERR_OK) e = tok_post_read(at, member(at, root, "post_processor"), &t->vocab, &t->post);
+    if (e == ERR_OK) e = tok_decoder_read(at, member(at, root, "decoder"), &t->decoder);
+    snprintf(at->path, sizeof at->path, "added_tokens");
+    if (e == ERR_OK) e = tok_added_build(at, &t->added, &t->norm);
+    return e == ERR_OK ? build_token_bytes(t) : e;
+}
+
+enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
+                         struct errbuf *eb) {
+    struct tok_at at = {.name = name, .eb = eb};
+    struct json_limits lim = {.depth_max = 24};
+    struct json_object *root = NULL;
+    struct errbuf why = {.code = ERR_OK};
+    enum err e;
+    *out = NULL;
+    if (n > TOK_FILE_BYTES_MAX) {
+        return tok_fail(&at, ERR_BAD_FILE, "must have at most %d bytes, got %zu",
+                        TOK_FILE_BYTES_MAX, n);
+    }
+    e = json_read(&root, json, n, &lim, &why);
+    if (e != ERR_OK) {
+        return tok_fail(&at, e == ERR_BAD_JSON ? ERR_BAD_FILE : e, "%s", why.text);
+    }
+    *out = calloc(1, sizeof **out);
+    e = *out == NULL ? ERR_NO_MEMORY : read_parts(&at, root, *out);
+    if (e == ERR_OK && EVP_Digest(json, n, (*out)->hash, NULL, EVP_sha256(), NULL) != 1) {
+        e = tok_fail(&at, ERR_INTERNAL, "SHA-256 is not available");
+    }
+    if (e == ERR_NO_MEMORY) err_set(eb, e, "%s: out of memory", name);
+    if (e != ERR_OK) tokenizer_free(out);
+    json_object_put(root);
+    malloc_trim(0); /* the tree of a large file is ten times its result, and this is done once */
+    return e;
+}
+
+enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *eb) {
+    struct buf path = BUF_INIT, text = BUF_INIT;
+    FILE *f = NULL;
+    enum err e = ERR_NO_MEMORY;
+    size_t got;
+    *out = NULL;
+    buf_printf(&path, "%s/tokenizer.json", dir);
+    if (path.failed) goto done;
+    f = fopen(path.data, "rb");
+    if (f == NULL) {
+        e = err_set(eb, ERR_NOT_FOUND, "%s: cannot be opened", path.data);
+        goto done;
+    }
+    do {
+        if (!buf_reserve(&text, text.len + 65536)) goto done;
+        got = fread(text.data + text.len, 1, text.cap - text.len - 1, f);
+        text.len += got;
+    } while (got > 0 && text.len <= TOK_FILE_BYTES_MAX);
+    if (ferror(f)) {
+        e = err_set(eb, ERR_IO, "%s: cannot be read", path.data);
+        goto done;
+    }
+    e = tokenizer_parse(out, text.data, text.len, path.data, eb);
+done:
+    if (f != NULL) fclose(f);
+    buf_free(&text);
+    buf_free(&path);
+    return e;
+}
+
+void tokenizer_free(struct tokenizer **t) {
+    struct tokenizer *x = *t;
+    if (x == NULL) return;
+    tok_bpe_fini(&x->bpe);
+    tok_post_fini(&x->post);
+    tok_decoder_fini(&x->decoder);
+    tok_pretok_fini(&x->pretok);
+    tok_norm_fini(&x->norm);
+    tok_added_fini(&x->added);
+    tok_vocab_fini(&x->vocab);
+    buf_free(&x->token_bytes);
+    free(x->bytes_off);
+    free(x);
+    *t = NULL;
+}
+
+/* ---- encoding */
+
+struct encode {
+    const struct tokenizer *t;
+    struct id_list *out;
+    size_t n_ids_max;
+    struct tok_rx rx;
+    struct tok_pretok_run pretok;
+    struct tok_bpe_run bpe;
+    struct buf norm[2];
+};
+
+static enum err put_id(struct encode *en, int32_t id) {
+    return en->out->n < en->n_ids_max ? id_list_push(en->out, id) : ERR_TOO_LARGE;
+}
+
+static enum err put_list(struct encode *en, const struct id_list *l) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < l->n && e == ERR_OK; i++) e = put_id(en, l->ids[i]);
+    return e;
+}
+
+static enum err on_word(void *arg, const char *s, size_t n) {
+    struct encode *en = arg;
+    return tok_bpe_word(&en->t->bpe, &en->bpe, s, n, en->n_ids_max, en->out);
+}
+
+/* Text without tokens of the raw kind. */
+static enum err encode_piece(struct encode *en, const char *s, size_t n, bool at_start) {
+    struct tok_seg_iter it = {.a = &en->t->added, .trie = &en->t->added.norm};
+    struct tok_seg seg;
+    enum err e = tok_norm_run(&en->t->norm, &en->rx, en->norm, &s, &n);
+    it.s = s;
+    it.n = n;
+    while (e == ERR_OK && tok_seg_next(&it, &seg)) {
+        if (seg.id >= 0) {
+            e = put_id(en, seg.id);
+        } else {
+            e = tok_pretok_cut(&en->t->pretok, &en->pretok, s + seg.start, seg.end - seg.start,
+                               at_start && seg.start == 0);
+        }
+    }
+    return e;
+}
+
+enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+                          size_t n_ids_max, struct id_list *out) {
+    struct encode en = {.t = t, .out = out, .n_ids_max = n_ids_max};
+    struct tok_seg_iter it = {.a = &t->added, .trie = &t->added.raw, .s = text, .n = n};
+    struct tok_seg seg;
+    enum err e = ERR_OK;
+    if (!tok_utf8_valid(text, n)) return ERR_INVALID;
+    if (n_ids_max > SIZE_MAX - out->n) n_ids_max = SIZE_MAX - out->n;
+    en.n_ids_max = out->n + n_ids_max;
+    en.pretok.rx = &en.rx;
+    en.pretok.word = on_word;
+    en.pretok.arg = &en;
+    tok_bpe_run_init(&en.bpe, n);
+    if (add_special) e = put_list(&en, &t->post.before);
+    while (e == ERR_OK && tok_seg_next(&it, &seg)) {
+        if (seg.id >= 0) {
+            e = put_id(&en, seg.id);
+        } else {
+            e = encode_piece(&en, text + seg.start, seg.end - seg.start, seg.start == 0);
+        }
+    }
+    if (e == ERR_OK && add_special) e = put_list(&en, &t->post.after);
+    tok_bpe_run_fini(&en.bpe);
+    tok_pretok_run_fini(&en.pretok);
+    tok_rx_fini(&en.rx);
+    buf_free(&en.norm[0]);
+    buf_free(&en.norm[1]);
+    return e;
+}
+
+/* ---- looking up */
+
+int32_t tokenizer_vocab_size(const struct tokenizer *t) {
+    return (int32_t)t->vocab.n_ids;
+}
+
+int32_t tokenizer_token_id(const struct tokenizer *t, const char *token) {
+    return tok_vocab_find(&t->vocab, token, strlen(token), TOK_IN_MODEL | TOK_ADDED);
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id) {
+    return tok_vocab_has(&t->vocab, id) && (t->vocab.flags[id] & TOK_SPECIAL) != 0;
+}
+
+size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id, const char **p) {
+    *p = "";
+    if (!tok_vocab_has(&t->vocab, id)) return 0;
+    *p = t->token_bytes.data + t->bytes_off[id];
+    return t->bytes_off[id + 1] - t->bytes_off[id];
+}
+
+const uint8_t *tokenizer_hash(const struct tokenizer *t) {
+    return t->hash;
+}
