@@ -3,8 +3,14 @@
  *
  * Thread: one engine thread makes all calls, except those marked "any thread".
  * Errors: ERR_BUSY: no slot or no KV blocks now, nothing changed, ask again after a sequence ended.
- * A sequence reserves at admission every KV block it can ever need (prompt + new_tokens_max, cut at seq_tokens_max),
- * so a running sequence never runs out. */
+ * A sequence reserves at admission every KV block it can ever need (prompt + new_tokens_max, cut at seq_tokens_max, less
+ * the last token, whose KV nobody reads; SEQ_PREFILL: its ids only), so a running sequence never runs out.
+ *
+ * End of a sequence. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, or on_failed comes, slot and blocks
+ * are free already and the id may be used again, from inside the callback too. SEQ_PREFILL: its on_token frees the slot;
+ * the blocks stay until engine_seq_release() or engine_seq_cancel(), whatever the finish says.
+ * Callbacks may call every engine_seq_ function, for any sequence. A cancel from inside on_kv ends the sequence at once, but
+ * what it holds is free only when the step's pass is over. */
 #ifndef BATON_ENGINE_ENGINE_H
 #define BATON_ENGINE_ENGINE_H
 
@@ -27,7 +33,9 @@ struct engine_opts {
     int n_threads;            /* compute threads, the engine thread included; 0: one per core */
     const int *cpu_ids;       /* [n_threads] cores to pin to, or NULL */
     int block_tokens;         /* cacheBlockSize, 1..128 */
-    uint64_t kv_bytes;        /* size of the KV pool; 0: chosen from memory, batch_max and seq_tokens_max */
+    uint64_t kv_bytes;        /* size of the KV pool; 0: batch_max full sequences, at most a quarter of the free memory, and
+                               * at most 64 MiB for a model under 1 GiB, yet room for one full sequence where half of the
+                               * free memory allows it */
     int seq_tokens_max;       /* maxSeqLen; cut to the model's context */
     int batch_max;            /* sequences that run or import at once (slots) */
     int prefill_batch_max;    /* sequences in prefill in one step */
@@ -73,7 +81,7 @@ enum seq_kind {
 struct seq_opts {
     uint64_t seq_id;
     enum seq_kind kind;
-    const int32_t *ids;       /* prompt, then tokens already generated; copied */
+    const int32_t *ids;       /* prompt, then tokens already generated (their indices, penalties and limits count); copied */
     size_t n_ids, n_prompt;
     const struct sampling *sampling; /* copied deep */
     int priority;             /* 1 first .. 5 last */
@@ -82,21 +90,24 @@ struct seq_opts {
 
 /* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when slot and blocks are free.
  *   ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never fit (eb says which limit). ERR_CONFLICT: seq_id is live.
- * SEQ_IMPORT: admitted at once or ERR_BUSY. */
+ *   ERR_INVALID: no ids, an id outside the vocabulary, nothing left to generate, a parameter out of range.
+ * SEQ_IMPORT: admitted at once or ERR_BUSY; no on_admitted. */
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb);
 
-/* SEQ_IMPORT: blocks of the prompt present already by prefix hash: the first *n_held blocks need not be sent.
- * *block_table points at n_blocks pool block numbers in sequence order; lives until the sequence ends. */
+/* The blocks that hold the ids given at the add: *block_table points at *n_blocks = ceil(n_ids / block_tokens) pool block
+ * numbers in sequence order; lives until the sequence ends. The first *n_held came from the prefix cache: at a SEQ_IMPORT
+ * they need not be sent and must not be written. ERR_CONFLICT: not admitted yet. ERR_NOT_FOUND. */
 enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **block_table, int *n_blocks, int *n_held);
 
-/* SEQ_IMPORT: every prompt block is filled; first_ids are the tokens P sampled (they are not in the KV yet). The sequence
- * decodes from the next step on. Events carry on with the index after first_ids. */
+/* SEQ_IMPORT: every block is filled; first_ids are the tokens P sampled (they are not in the KV yet). The sequence decodes
+ * from the next step on. Events carry on with the index after first_ids. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started
+ * already. ERR_INVALID: no first id, one outside the vocabulary, or nothing left to generate after them; still importing. */
 enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids, size_t n_first);
 
 /* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the prefix cache). No event for it
  * follows. ERR_NOT_FOUND: unknown, or ended already. */
 enum err engine_seq_cancel(struct engine *e, uint64_t seq_id);
-enum err engine_seq_release(struct engine *e, uint64_t seq_id);      /* SEQ_PREFILL after its token: frees what it held */
+enum err engine_seq_release(struct engine *e, uint64_t seq_id);      /* SEQ_PREFILL after its token: frees what it held. ERR_CONFLICT before it */
 
 /* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens][head_dim], then V the same, in kv_dtype.
  * Any thread may compute the address; whoever reads or writes must know that the block belongs to a live sequence of his. */
@@ -122,16 +133,17 @@ void engine_set_events(struct engine *e, const struct engine_events *ev);
  * Returns false when there was nothing to do. */
 bool engine_step(struct engine *e);
 
-/* A one-token dummy inference, for health checks; not counted. */
+/* A one-token dummy inference in a block of its own, for health checks; not counted. ERR_INTERNAL: no finite logits.
+ * ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
 
 struct engine_stats {
     int slots_total, slots_free;          /* batch_max */
     int blocks_total, blocks_free;        /* free counts cached prefix blocks that can be taken back */
-    int waiting, running, importing, held;/* sequences by state */
-    uint64_t steps, prompt_tokens, generated_tokens, prefix_lookup_blocks, prefix_hit_blocks;
-    double prefill_tokens_per_s, decode_tokens_per_s; /* moving means */
+    int waiting, running, importing, held;/* sequences by state; running and importing take the slots */
+    uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks, prefix_hit_blocks;
+    double prefill_tokens_per_s, decode_tokens_per_s; /* over the last seconds of steps that had such rows */
 };
-void engine_stats(const struct engine *e, struct engine_stats *out); /* any thread; a snapshot after the last step */
+void engine_stats(const struct engine *e, struct engine_stats *out); /* any thread; as after the last call above */
 
 #endif

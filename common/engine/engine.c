@@ -1,0 +1,222 @@
+/* engine: opening and closing, what may be asked at any time, and the statistics. Sequences are in
+ * engine_seq.c, the step in engine_step.c. */
+#include "common/engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/engine/engine_priv.h"
+
+const char *dtype_name(enum dtype t) {
+    switch (t) {
+    case DTYPE_F32: return "f32";
+    case DTYPE_F16: return "f16";
+    case DTYPE_BF16: return "bf16";
+    case DTYPE_NONE: break;
+    }
+    return "none";
+}
+
+/* ---- opening */
+
+static enum err opts_check(const struct engine_opts *o, struct errbuf *eb) {
+    const struct {
+        const char *name;
+        int v, min, max;
+    } fields[] = {
+        {"cacheBlockSize", o->block_tokens, 1, KV_BLOCK_TOKENS_MAX},
+        {"maxSeqLen", o->seq_tokens_max, 2, INT32_MAX},
+        {"maxBatchSize", o->batch_max, 1, ENGINE_SLOTS_MAX},
+        {"maxPrefillBatchSize", o->prefill_batch_max, 1, INT32_MAX},
+        {"tokens of a step", o->step_tokens_max, 1, ENGINE_ROWS_MAX},
+        {"tokens of a chunk", o->chunk_tokens, 1, INT32_MAX},
+        {"length of the queue", o->queue_max, 1, ENGINE_QUEUE_MAX},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (fields[i].v < fields[i].min || fields[i].v > fields[i].max)
+            return err_set(eb, ERR_BAD_CONFIG, "%s must be from %d to %d, got %d", fields[i].name,
+                           fields[i].min, fields[i].max, fields[i].v);
+    if (o->kv_dtype != DTYPE_BF16 && o->kv_dtype != DTYPE_F32)
+        return err_set(eb, ERR_BAD_CONFIG, "KV type must be bf16 or f32, got %s",
+                       dtype_name(o->kv_dtype));
+    return ERR_OK;
+}
+
+static enum err pool_open(struct engine *e, const struct engine_opts *opts, struct errbuf *eb) {
+    enum err err = engine_pool_blocks(opts, &e->info, e->seq_tokens_max, engine_free_memory(),
+                                      &e->n_blocks, eb);
+    if (err != ERR_OK) return err;
+    const struct kv_shape shape = {
+        .n_layers = e->info.n_layers,
+        .n_kv_heads = e->info.n_kv_heads,
+        .head_dim = e->info.head_dim,
+        .block_tokens = opts->block_tokens,
+        .n_blocks = e->n_blocks + 1, /* one for engine_self_test() */
+        .dtype = opts->kv_dtype,
+    };
+    if ((err = kv_cache_create(&e->kv, &shape, eb)) != ERR_OK) return err;
+    (void)kv_blocks_alloc(e->kv, &e->self_block, 1); /* a fresh pool has one */
+    return ERR_OK;
+}
+
+static enum err buffers_open(struct engine *e, struct errbuf *eb) {
+    size_t n = (size_t)e->batch_max, rows = (size_t)e->limits.rows_max;
+    size_t n_logits = n + ENGINE_WIDE_ROWS < rows ? n + ENGINE_WIDE_ROWS : rows;
+    uint32_t want = 2 * ((uint32_t)e->queue_max + (uint32_t)e->batch_max);
+    e->logits_max = (int)n_logits;
+    for (e->table_size = 1; e->table_size < want;) e->table_size *= 2;
+    e->table = calloc(e->table_size, sizeof(struct seq *));
+    e->slots = calloc(n, sizeof(struct seq *));
+    e->views = calloc(n, sizeof(*e->views));
+    e->view_seqs = calloc(n, sizeof(struct seq *));
+    e->view_rows = calloc(n, sizeof(int));
+    e->order = calloc(n, sizeof(int));
+    e->plan = calloc(n, sizeof(struct seq *));
+    e->parts = calloc(n, sizeof(*e->parts));
+    e->part_logit = calloc(n, sizeof(int));
+    e->row_ids = calloc(rows, sizeof(int32_t));
+    e->logit_rows = calloc(n_logits, sizeof(int));
+    e->logits = calloc(n_logits, sizeof(float) * (size_t)e->info.vocab_size);
+    if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_seqs == NULL ||
+        e->view_rows == NULL || e->order == NULL || e->plan == NULL || e->parts == NULL ||
+        e->part_logit == NULL || e->row_ids == NULL || e->logit_rows == NULL || e->logits == NULL ||
+        sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for a batch of %d sequences", e->batch_max);
+    return ERR_OK;
+}
+
+enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
+                          const struct forward_ops *ops, struct errbuf *eb) {
+    *out = NULL;
+    enum err err = opts_check(opts, eb);
+    if (err != ERR_OK) return err;
+    struct engine *e = calloc(1, sizeof(*e));
+    if (e == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for an engine");
+    e->ops = ops;
+    if ((err = ops->open(&e->fwd, opts, opts->step_tokens_max, eb)) != ERR_OK) goto fail;
+    e->info = *ops->model(e->fwd);
+    e->block_tokens = opts->block_tokens;
+    e->seq_tokens_max =
+        opts->seq_tokens_max < e->info.context_max ? opts->seq_tokens_max : e->info.context_max;
+    e->batch_max = opts->batch_max;
+    e->queue_max = opts->queue_max;
+    e->prefix_cache = opts->prefix_cache;
+    e->limits = (struct sched_limits){
+        .rows_max = opts->step_tokens_max,
+        .prefill_max = opts->prefill_batch_max,
+        .chunk_max = opts->chunk_tokens,
+        .logit_rows_max = ENGINE_WIDE_ROWS,
+    };
+    if ((err = pool_open(e, opts, eb)) != ERR_OK) goto fail;
+    if ((err = buffers_open(e, eb)) != ERR_OK) goto fail;
+    if (pthread_mutex_init(&e->stats_lock, NULL) != 0) {
+        err = err_set(eb, ERR_NO_MEMORY, "no memory for a lock");
+        goto fail;
+    }
+    e->stats_lock_made = true;
+    engine_stats_publish(e);
+    *out = e;
+    return ERR_OK;
+fail:
+    engine_close(&e);
+    return err;
+}
+
+void engine_close(struct engine **e_ptr) {
+    struct engine *e = *e_ptr;
+    if (e == NULL) return;
+    for (uint32_t i = 0; e->table != NULL && i < e->table_size; i++)
+        while (e->table[i] != NULL) engine_seq_end(e, e->table[i]);
+    if (e->stats_lock_made) pthread_mutex_destroy(&e->stats_lock);
+    sample_scratch_destroy(&e->scratch);
+    free(e->table);
+    free(e->slots);
+    free(e->views);
+    free(e->view_seqs);
+    free(e->view_rows);
+    free(e->order);
+    free(e->plan);
+    free(e->parts);
+    free(e->part_logit);
+    free(e->row_ids);
+    free(e->logit_rows);
+    free(e->logits);
+    kv_cache_destroy(&e->kv);
+    if (e->fwd != NULL) e->ops->close(&e->fwd);
+    free(e);
+    *e_ptr = NULL;
+}
+
+/* ---- questions */
+
+const struct model_info *engine_model(const struct engine *e) {
+    return &e->info;
+}
+
+int engine_block_tokens(const struct engine *e) {
+    return e->block_tokens;
+}
+
+int engine_seq_tokens_max(const struct engine *e) {
+    return e->seq_tokens_max;
+}
+
+uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block) {
+    return kv_block_ptr(e->kv, layer, block);
+}
+
+size_t engine_kv_block_bytes(const struct engine *e) {
+    return kv_block_bytes(kv_cache_shape(e->kv));
+}
+
+void engine_set_events(struct engine *e, const struct engine_events *ev) {
+    e->ev = *ev;
+}
+
+enum err engine_self_test(struct engine *e) {
+    if (e->in_step) return ERR_CONFLICT;
+    const int32_t id = 0;
+    const int row = 0;
+    const struct fwd_seq part = {.block_table = &e->self_block, .n_rows = 1};
+    e->ops->run(e->fwd, e->kv, &id, 1, &part, 1, &row, 1, e->logits, NULL, NULL);
+    for (int i = 0; i < e->info.vocab_size; i++)
+        if (!isfinite(e->logits[i])) return ERR_INTERNAL;
+    return ERR_OK;
+}
+
+/* ---- statistics */
+
+static double rate_of(const struct rate *r) {
+    return r->s > 0 ? r->tokens / r->s : 0;
+}
+
+void engine_stats_publish(struct engine *e) {
+    const struct engine_stats s = {
+        .slots_total = e->batch_max,
+        .slots_free = e->batch_max - e->n_running - e->n_importing,
+        .blocks_total = e->n_blocks,
+        .blocks_free = kv_blocks_free(e->kv),
+        .waiting = e->n_waiting,
+        .running = e->n_running,
+        .importing = e->n_importing,
+        .held = e->n_held,
+        .steps = e->steps,
+        .prompt_tokens = e->prompt_tokens,
+        .generated_tokens = e->generated_tokens,
+        .prefix_lookup_blocks = e->lookup_blocks,
+        .prefix_hit_blocks = e->hit_blocks,
+        .prefill_tokens_per_s = rate_of(&e->prefill_rate),
+        .decode_tokens_per_s = rate_of(&e->decode_rate),
+    };
+    pthread_mutex_lock(&e->stats_lock);
+    e->stats = s;
+    pthread_mutex_unlock(&e->stats_lock);
+}
+
+void engine_stats(const struct engine *e, struct engine_stats *out) {
+    struct engine *m = (struct engine *)e; /* the lock is the one member a reader changes */
+    pthread_mutex_lock(&m->stats_lock);
+    *out = m->stats;
+    pthread_mutex_unlock(&m->stats_lock);
+}

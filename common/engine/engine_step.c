@@ -1,0 +1,222 @@
+/* engine_step: one pass over the model: admit, choose rows, run, sample, report.
+ *
+ * Callbacks may end sequences that are part of the step. So the plan is an array of pointers that
+ * engine_seq_end() clears, and nothing here keeps a sequence over a callback without looking again.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/engine/engine_priv.h"
+
+static const double RATE_FADE_S = 5.0;
+
+static uint32_t us_u32(uint64_t us) {
+    return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
+}
+
+/* ---- the plan */
+
+/* Decoding rows first, then chunks: a fixed order is easier to read in a trace; the numbers do not
+ * depend on it. */
+static int plan_make(struct engine *e) {
+    int n_views = 0, n_rows;
+    for (int i = 0; i < e->n_running + e->n_importing; i++) {
+        struct seq *s = e->slots[i];
+        if (s->state != SEQ_ST_RUNNING) continue;
+        int pending = s->n_ids - s->n_past;
+        e->view_seqs[n_views] = s;
+        e->views[n_views++] = (struct sched_seq){
+            .pending = pending,
+            .decoding = pending == 1 && s->n_ids > s->n_input,
+            .all_logits = s->sampling.prompt_logprobs && s->n_past + 1 < s->n_prompt,
+            .priority = s->priority,
+            .age = s->age,
+            .last_step = s->last_step,
+        };
+    }
+    n_rows = sched_step(e->views, n_views, &e->limits, e->view_rows, e->order);
+    e->n_plan = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n_views; i++) {
+            if (e->view_rows[i] == 0 || e->views[i].decoding != (pass == 0)) continue;
+            e->parts[e->n_plan].n_rows = e->view_rows[i];
+            e->view_seqs[i]->plan_idx = e->n_plan;
+            e->plan[e->n_plan++] = e->view_seqs[i];
+        }
+    return n_rows;
+}
+
+/* Row at position pos: are its logits looked at? */
+static bool wants_logits(const struct seq *s, int pos) {
+    return pos == s->n_ids - 1 || (s->sampling.prompt_logprobs && pos + 1 < s->n_prompt);
+}
+
+/* Lays the rows of the plan out; returns how many of them give logits. */
+static int rows_fill(struct engine *e, uint64_t now_us) {
+    int row = 0, n_logits = 0;
+    for (int i = 0; i < e->n_plan; i++) {
+        struct seq *s = e->plan[i];
+        struct fwd_seq *part = &e->parts[i];
+        part->block_table = s->blocks;
+        part->n_past = s->n_past;
+        part->first_row = row;
+        e->part_logit[i] = n_logits;
+        for (int r = 0; r < part->n_rows; r++, row++) {
+            e->row_ids[row] = s->ids[s->n_past + r];
+            if (wants_logits(s, s->n_past + r)) e->logit_rows[n_logits++] = row;
+        }
+        s->last_step = e->steps;
+        if (s->wait_open) s->wait_us = now_us - s->ready_us;
+        s->wait_open = false;
+    }
+    return n_logits;
+}
+
+/* ---- the pass */
+
+/* Blocks no later row will write: full ones, and at the end of the prompt the last one as it is. */
+static int final_blocks(const struct engine *e, const struct seq *s, int n_past) {
+    return n_past == s->n_input ? (n_past + e->block_tokens - 1) / e->block_tokens
+                                : n_past / e->block_tokens;
+}
+
+static void on_layer(void *arg, int layer) {
+    struct engine *e = arg;
+    if (e->ev.on_kv == NULL) return;
+    for (int i = 0; i < e->n_plan; i++) {
+        const struct seq *s = e->plan[i];
+        if (s->kind != SEQ_PREFILL || s->state == SEQ_ST_DOOMED) continue;
+        int n = final_blocks(e, s, s->n_past + e->parts[i].n_rows) - s->n_final_blocks;
+        if (n > 0) e->ev.on_kv(e->ev.arg, s->id, layer, s->n_final_blocks, n);
+    }
+}
+
+static void advance(struct engine *e) {
+    for (int i = 0; i < e->n_plan; i++) {
+        struct seq *s = e->plan[i];
+        if (s == NULL) continue;
+        if (s->n_past < s->n_input) e->prompt_tokens += (uint64_t)e->parts[i].n_rows;
+        s->n_past += e->parts[i].n_rows;
+        if (s->kind == SEQ_PREFILL) s->n_final_blocks = final_blocks(e, s, s->n_past);
+        engine_seq_publish(e, s);
+    }
+}
+
+/* ---- tokens */
+
+static bool holds_id(const int32_t *ids, size_t n, int32_t id) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* After id became the last of s->ids. */
+static enum finish finish_of(const struct engine *e, const struct seq *s, int32_t id) {
+    const struct sampling *p = &s->sampling;
+    if (!p->ignore_eos && holds_id(e->info.eos_ids, (size_t)e->info.n_eos, id)) return FINISH_EOS;
+    if (holds_id(p->stop_token_ids, p->n_stop_token_ids, id)) return FINISH_STOP_TOKEN;
+    return s->n_ids == s->ids_max ? FINISH_LENGTH : FINISH_NONE;
+}
+
+/* Tells the prompt's log-probabilities that this chunk gave. False when the sequence ended
+ * meanwhile. */
+static bool emit_prompt_logprobs(struct engine *e, int i) {
+    int logit = e->part_logit[i];
+    for (int r = 0; r < e->parts[i].n_rows; r++) {
+        struct seq *s = e->plan[i];
+        if (s == NULL) return false;
+        int pos = e->parts[i].n_past + r;
+        if (!s->sampling.prompt_logprobs || pos + 1 >= s->n_prompt) break;
+        const float *row = e->logits + (size_t)logit++ * (size_t)e->info.vocab_size;
+        if (e->ev.on_prompt_logprob != NULL)
+            e->ev.on_prompt_logprob(e->ev.arg, s->id, pos + 1,
+                                    sample_logprob(row, e->info.vocab_size, s->ids[pos + 1]));
+    }
+    return e->plan[i] != NULL;
+}
+
+static void emit_token(struct engine *e, int i, int logit, uint64_t now_us) {
+    struct seq *s = e->plan[i];
+    uint64_t id = s->id;
+    struct token_event ev = {
+        .index = s->n_ids - s->n_prompt,
+        .batch_size = (uint32_t)e->n_plan,
+        .queue_wait_us = us_u32(s->wait_us),
+        .step_us = us_u32(now_us - s->token_us),
+    };
+    bool early = ev.index < s->sampling.new_tokens_min;
+    bool ok = sample_token(e->scratch, e->logits + (size_t)logit * (size_t)e->info.vocab_size,
+                           e->info.vocab_size, &s->sampling, s->ids, s->n_ids, s->n_prompt,
+                           s->banned, early ? s->n_banned : 0, &ev);
+    if (!ok) {
+        engine_seq_end(e, s);
+        if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+        return;
+    }
+    s->ids[s->n_ids++] = ev.id;
+    s->token_us = s->ready_us = now_us;
+    s->wait_open = true;
+    ev.finish = finish_of(e, s, ev.id);
+    e->generated_tokens++;
+    if (s->kind == SEQ_PREFILL) {
+        e->plan[i] = NULL;
+        s->plan_idx = -1;
+        engine_seq_hold(e, s);
+    } else if (ev.finish != FINISH_NONE) {
+        engine_seq_end(e, s);
+    }
+    if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+}
+
+static void emit(struct engine *e, int n_logits, uint64_t now_us) {
+    for (int i = 0; i < e->n_plan; i++) {
+        const struct seq *s = e->plan[i];
+        if (s == NULL) continue;
+        bool complete = s->n_past == s->n_ids;
+        int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1;
+        if (s->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
+        if (complete) emit_token(e, i, last, now_us);
+    }
+    for (int i = 0; i < e->n_plan; i++)
+        if (e->plan[i] != NULL) e->plan[i]->plan_idx = -1;
+    e->n_plan = 0;
+}
+
+/* ---- statistics */
+
+static void rate_add(struct rate *r, int tokens, double s) {
+    if (tokens == 0) return;
+    double keep = exp(-s / RATE_FADE_S);
+    r->tokens = r->tokens * keep + tokens;
+    r->s = r->s * keep + s;
+}
+
+bool engine_step(struct engine *e) {
+    if (e->in_step) return false; /* from a callback: the step is under way */
+    e->in_step = true;
+    bool admitted = engine_admit(e);
+    uint64_t start_us = clock_us();
+    int n_rows = plan_make(e);
+    if (n_rows > 0) {
+        int n_decode = 0;
+        e->steps++;
+        int n_logits = rows_fill(e, start_us);
+        for (int i = 0; i < e->n_plan; i++)
+            if (e->plan[i]->n_past >= e->plan[i]->n_input) n_decode += e->parts[i].n_rows;
+        e->in_pass = true;
+        e->ops->run(e->fwd, e->kv, e->row_ids, n_rows, e->parts, e->n_plan, e->logit_rows, n_logits,
+                    e->logits, on_layer, e);
+        e->in_pass = false;
+        uint64_t now_us = clock_us();
+        double s = (double)(now_us - start_us) * 1e-6;
+        rate_add(&e->prefill_rate, n_rows - n_decode, s);
+        rate_add(&e->decode_rate, n_decode, s);
+        engine_reap_doomed(e);
+        advance(e);
+        emit(e, n_logits, now_us);
+    }
+    e->in_step = false;
+    if (n_rows > 0 || admitted) engine_stats_publish(e);
+    return n_rows > 0 || admitted;
+}

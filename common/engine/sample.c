@@ -1,0 +1,328 @@
+/* sample: everything between the logits of one row and the id of its next token.
+ *
+ * Nothing is sorted: top_k, top_p and typical_p each look for the last candidate they keep by
+ * quickselect (expected linear time), then one pass in id order drops what ranks behind it. So
+ * candidates stay in id order throughout, and a draw walks them in that order whatever filters were
+ * on. */
+#include "common/engine/sample.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A token that is still in the game. Rank: larger key first, then lower id. */
+struct cand {
+    float key;
+    int32_t id;
+    double p; /* exp of the scaled logit less the largest one, so at most 1; not normalised */
+};
+
+struct sample_scratch {
+    int vocab_size;
+    uint32_t *counts;   /* [vocab_size] zero between calls */
+    struct cand *cands; /* [vocab_size] the candidates in id order */
+    struct cand *work;  /* [vocab_size] permuted by the quickselect */
+};
+
+/* ---- Philox */
+
+static void philox_round(uint32_t c[4], uint32_t k0, uint32_t k1) {
+    uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
+    uint32_t c1 = c[1], c3 = c[3];
+    c[0] = (uint32_t)(b >> 32) ^ c1 ^ k0;
+    c[1] = (uint32_t)b;
+    c[2] = (uint32_t)(a >> 32) ^ c3 ^ k1;
+    c[3] = (uint32_t)a;
+}
+
+void philox4x32_words(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]) {
+    uint32_t k0 = key[0], k1 = key[1];
+    memcpy(out, counter, 4 * sizeof(uint32_t));
+    for (int i = 0; i < 10; i++) {
+        philox_round(out, k0, k1);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+void philox4x32(uint32_t out[4], uint64_t key, uint64_t counter) {
+    const uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
+    const uint32_t k[2] = {(uint32_t)key, (uint32_t)(key >> 32)};
+    philox4x32_words(out, c, k);
+}
+
+/* In [0, 1), all 53 bits of a double. */
+static double uniform(uint64_t seed, uint64_t position) {
+    uint32_t w[4];
+    philox4x32(w, seed, position);
+    uint64_t bits = (uint64_t)w[0] << 32 | w[1];
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+/* ---- scratch */
+
+enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
+    *out = NULL;
+    if (vocab_size < 1) return ERR_INVALID;
+    struct sample_scratch *s = calloc(1, sizeof(*s));
+    if (s == NULL) return ERR_NO_MEMORY;
+    s->vocab_size = vocab_size;
+    s->counts = calloc((size_t)vocab_size, sizeof(*s->counts));
+    s->cands = calloc((size_t)vocab_size, sizeof(*s->cands));
+    s->work = calloc((size_t)vocab_size, sizeof(*s->work));
+    if (s->counts == NULL || s->cands == NULL || s->work == NULL) {
+        sample_scratch_destroy(&s);
+        return ERR_NO_MEMORY;
+    }
+    *out = s;
+    return ERR_OK;
+}
+
+void sample_scratch_destroy(struct sample_scratch **s_ptr) {
+    struct sample_scratch *s = *s_ptr;
+    if (s == NULL) return;
+    free(s->counts);
+    free(s->cands);
+    free(s->work);
+    free(s);
+    *s_ptr = NULL;
+}
+
+/* ---- changes of the logits */
+
+/* Each id once: its logit is changed when its count is first met, and the count is then cleared,
+ * which leaves the table as it was. */
+static void penalise_repetition(struct sample_scratch *s, float *logits, float penalty,
+                                const int32_t *ids, int n) {
+    for (int i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= s->vocab_size || s->counts[ids[i]] != 0) continue;
+        float *x = &logits[ids[i]];
+        *x = *x > 0 ? *x / penalty : *x * penalty;
+        s->counts[ids[i]] = 1;
+    }
+    for (int i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < s->vocab_size) s->counts[ids[i]] = 0;
+}
+
+static void penalise_counts(struct sample_scratch *s, float *logits, float presence,
+                            float frequency, const int32_t *ids, int n) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < s->vocab_size) s->counts[ids[i]]++;
+    for (int i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= s->vocab_size || s->counts[ids[i]] == 0) continue;
+        logits[ids[i]] -= presence + frequency * (float)s->counts[ids[i]];
+        s->counts[ids[i]] = 0;
+    }
+}
+
+static void shape_logits(struct sample_scratch *s, float *logits, int n, const struct sampling *p,
+                         const int32_t *history, int n_history, int n_prompt, const int32_t *banned,
+                         int n_banned) {
+    if (p->repetition_penalty != 1.0f)
+        penalise_repetition(s, logits, p->repetition_penalty, history, n_history);
+    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) && n_history > n_prompt)
+        penalise_counts(s, logits, p->presence_penalty, p->frequency_penalty, history + n_prompt,
+                        n_history - n_prompt);
+    for (size_t i = 0; i < p->n_logit_bias; i++) {
+        int32_t id = p->logit_bias[i].id;
+        if (id >= 0 && id < n) logits[id] += p->logit_bias[i].bias;
+    }
+    for (int i = 0; i < n_banned; i++)
+        if (banned[i] >= 0 && banned[i] < n) logits[banned[i]] = -INFINITY;
+}
+
+/* Removes NaN and plus infinity; returns the id of the largest, the lowest such id. */
+static int32_t clean_argmax(float *logits, int n) {
+    int32_t best = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (isnan(logits[i]))
+            logits[i] = -INFINITY;
+        else if (logits[i] > FLT_MAX)
+            logits[i] = FLT_MAX;
+        if (logits[i] > logits[best]) best = i;
+    }
+    return best;
+}
+
+static int32_t first_allowed(int n, const int32_t *banned, int n_banned) {
+    for (int32_t id = 0; id < n; id++) {
+        bool hit = false;
+        for (int i = 0; i < n_banned && !hit; i++) hit = banned[i] == id;
+        if (!hit) return id;
+    }
+    return 0;
+}
+
+/* ---- log-probabilities */
+
+/* log of the sum of exp(logits - max). The exponentials are floats (the largest is 1, far smaller
+ * ones do not matter), their sum is a double. */
+static double log_sum(const float *logits, int n, float max) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)expf(logits[i] - max);
+    return log(sum);
+}
+
+static float logprob_of(float logit, float max, double log_total) {
+    double v = (double)logit - (double)max - log_total;
+    return v < -(double)FLT_MAX ? -FLT_MAX : v > 0 ? 0.0f : (float)v;
+}
+
+float sample_logprob(const float *logits, int vocab_size, int32_t id) {
+    float max = -INFINITY;
+    double sum = 0;
+    for (int i = 0; i < vocab_size; i++) {
+        float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i];
+        if (x > max) max = x; /* false for NaN */
+    }
+    if (max == -INFINITY || id < 0 || id >= vocab_size || !(logits[id] > -INFINITY))
+        return -FLT_MAX;
+    for (int i = 0; i < vocab_size; i++) {
+        float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i];
+        if (x > -INFINITY) sum += (double)expf(x - max);
+    }
+    float x = logits[id] > FLT_MAX ? FLT_MAX : logits[id];
+    return logprob_of(x, max, log(sum));
+}
+
+/* The n_top largest, by insertion: a row of at most 20 that few ids enter. */
+static void fill_top(struct token_event *out, const float *logits, int n, int n_top, float max,
+                     double log_total) {
+    for (int32_t id = 0; id < n; id++) {
+        float x = logits[id];
+        if (x == -INFINITY) continue;
+        if (out->n_top == n_top && !(x > logits[out->top[n_top - 1].id])) continue;
+        int at = out->n_top < n_top ? out->n_top++ : n_top - 1;
+        for (; at > 0 && x > logits[out->top[at - 1].id]; at--) out->top[at] = out->top[at - 1];
+        out->top[at].id = id;
+    }
+    for (int i = 0; i < out->n_top; i++)
+        out->top[i].logprob = logprob_of(logits[out->top[i].id], max, log_total);
+}
+
+/* ---- candidates */
+
+static bool ranks_before(const struct cand *a, const struct cand *b) {
+    return a->key > b->key || (a->key == b->key && a->id < b->id);
+}
+
+/* The candidate of w[0..n) at which the running weight, in rank order, first reaches target; the
+ * weight of one is 1 or its p. Rounding may leave the target just out of reach: then the last in
+ * rank. Permutes w. The pivots come from a fixed sequence, so the same input always takes the same
+ * way. */
+static struct cand select_cut(struct cand *w, int n, double target, bool by_p) {
+    uint64_t lcg = (uint64_t)n;
+    int lo = 0, hi = n;
+    for (;;) {
+        lcg = lcg * 6364136223846793005u + 1442695040888963407u;
+        struct cand pivot = w[lo + (int)((lcg >> 33) % (uint64_t)(hi - lo))];
+        int mid = lo;
+        double weight = 0;
+        for (int i = lo; i < hi; i++) {
+            if (!ranks_before(&w[i], &pivot)) continue;
+            struct cand t = w[i];
+            w[i] = w[mid];
+            w[mid++] = t;
+            weight += by_p ? t.p : 1;
+        }
+        double with_pivot = weight + (by_p ? pivot.p : 1);
+        if (mid > lo && target <= weight) {
+            hi = mid;
+            continue;
+        }
+        if (target <= with_pivot || mid + 1 >= hi) return pivot;
+        /* What ranks behind: everything from mid on but the pivot itself. */
+        for (int i = mid; i < hi; i++)
+            if (w[i].id == pivot.id) {
+                w[i] = w[mid];
+                break;
+            }
+        lo = mid + 1;
+        target -= with_pivot;
+    }
+}
+
+/* Keeps candidates up to the cut, in id order. */
+static int keep_to(struct sample_scratch *s, int n, double target, bool by_p) {
+    memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
+    struct cand cut = select_cut(s->work, n, target, by_p);
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!ranks_before(&cut, &s->cands[i])) s->cands[kept++] = s->cands[i];
+    return kept;
+}
+
+static double total_p(const struct cand *c, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += c[i].p;
+    return sum;
+}
+
+/* Locally typical sampling (Meister et al., 2022): the smallest set, nearest to the entropy first,
+ * with the given mass. */
+static int keep_typical(struct sample_scratch *s, int n, double mass) {
+    double total = total_p(s->cands, n), entropy = 0;
+    for (int i = 0; i < n; i++) {
+        double q = s->cands[i].p / total;
+        entropy -= q * log(q);
+    }
+    for (int i = 0; i < n; i++)
+        s->cands[i].key = (float)-fabs(-log(s->cands[i].p / total) - entropy);
+    return keep_to(s, n, mass * total, true);
+}
+
+/* Candidates with their scaled logits; those so unlikely that exp gives zero are out. */
+static int collect(struct sample_scratch *s, const float *logits, int n, float max,
+                   float temperature) {
+    int kept = 0;
+    for (int32_t id = 0; id < n; id++) {
+        float z = (float)(((double)logits[id] - (double)max) / (double)temperature);
+        float p = expf(z);
+        if (p > 0) s->cands[kept++] = (struct cand){.key = z, .id = id, .p = (double)p};
+    }
+    return kept;
+}
+
+static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_size, float max,
+                    const struct sampling *p, uint64_t position) {
+    int n = collect(s, logits, vocab_size, max, p->temperature);
+    if (p->top_k > 0 && p->top_k < n) n = keep_to(s, n, p->top_k, false);
+    if (p->top_p < 1.0f) n = keep_to(s, n, (double)p->top_p * total_p(s->cands, n), true);
+    if (p->min_p > 0.0f) {
+        int kept = 0; /* the most likely candidate has p = 1 and stays */
+        for (int i = 0; i < n; i++)
+            if (s->cands[i].p >= fmin((double)p->min_p, 1.0)) s->cands[kept++] = s->cands[i];
+        n = kept;
+    }
+    if (p->typical_p < 1.0f) n = keep_typical(s, n, (double)p->typical_p);
+
+    double left = uniform(p->seed, position) * total_p(s->cands, n);
+    for (int i = 0; i < n - 1; i++) {
+        if (left < s->cands[i].p) return s->cands[i].id;
+        left -= s->cands[i].p;
+    }
+    return s->cands[n - 1].id;
+}
+
+bool sample_token(struct sample_scratch *s, float *logits, int vocab_size, const struct sampling *p,
+                  const int32_t *history, int n_history, int n_prompt, const int32_t *banned,
+                  int n_banned, struct token_event *out) {
+    shape_logits(s, logits, vocab_size, p, history, n_history, n_prompt, banned, n_banned);
+    out->id = clean_argmax(logits, vocab_size);
+    out->logprob = 0;
+    out->n_top = 0;
+    float max = logits[out->id];
+    if (max == -INFINITY) {
+        out->id = first_allowed(vocab_size, banned, n_banned);
+        return false;
+    }
+    if (p->do_sample && p->temperature > 0)
+        out->id = draw(s, logits, vocab_size, max, p, (uint64_t)n_history);
+    if (p->logprobs || p->top_logprobs > 0) {
+        double log_total = log_sum(logits, vocab_size, max);
+        if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
+        if (p->top_logprobs > 0) fill_top(out, logits, vocab_size, p->top_logprobs, max, log_total);
+    }
+    return true;
+}

@@ -1,0 +1,236 @@
+/* fake_forward: a forward pass for tests of everything around it. It writes a mark of (layer,
+ * position, id) into every cell of the KV of its rows and takes its logits from a hash of all marks
+ * it finds through the block table from position 0 on. So a wrong block, a missing layer, a row
+ * that ran twice or out of order, or KV that was overwritten changes the tokens. fake_logits()
+ * gives the same logits from the ids alone. */
+#ifndef BATON_TESTS_FAKE_FORWARD_H
+#define BATON_TESTS_FAKE_FORWARD_H
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/engine/engine_priv.h"
+
+enum {
+    FAKE_LAYERS = 3,
+    FAKE_HEADS = 2,
+    FAKE_DIM = 2,
+    FAKE_VOCAB = 97,
+    FAKE_CONTEXT = 4096,
+    FAKE_EOS = 7
+};
+
+struct forward {
+    struct model_info info;
+    enum dtype kv_dtype;
+    int rows_max, block_tokens;
+    int rows_run, passes, logits_run; /* counters for tests */
+    bool all_nan;                     /* give no finite logit */
+};
+
+/* The forward pass of the engine opened last: tests open one at a time or look at it right after.
+ */
+static inline struct forward *fake_of(const struct engine *e) {
+    return e->fwd;
+}
+
+static inline uint64_t fake_mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* An exact small float, so that f32 and bf16 pools keep it: 0 .. 255. */
+static inline float fake_mark(int layer, int pos, int32_t id, int cell) {
+    return (float)(fake_mix((uint64_t)id * 1000003u + (uint64_t)pos * 7919u +
+                            (uint64_t)layer * 131u + (uint64_t)cell) &
+                   255);
+}
+
+static inline void fake_store(uint8_t *p, size_t at, enum dtype t, float v) {
+    uint32_t u;
+    memcpy(&u, &v, 4);
+    if (t == DTYPE_F32)
+        memcpy(p + 4 * at, &u, 4);
+    else {
+        uint16_t h = (uint16_t)(u >> 16);
+        memcpy(p + 2 * at, &h, 2);
+    }
+}
+
+static inline float fake_load(const uint8_t *p, size_t at, enum dtype t) {
+    uint32_t u = 0;
+    float v;
+    if (t == DTYPE_F32)
+        memcpy(&u, p + 4 * at, 4);
+    else {
+        uint16_t h;
+        memcpy(&h, p + 2 * at, 2);
+        u = (uint32_t)h << 16;
+    }
+    memcpy(&v, &u, 4);
+    return v;
+}
+
+/* Cell c (K of each head and dimension, then V) of one token inside a layer's block. */
+static inline size_t fake_at(int c, int tok, int bt) {
+    int half = FAKE_HEADS * FAKE_DIM, kv = c / half, head = c % half / FAKE_DIM, dim = c % FAKE_DIM;
+    return ((size_t)kv * FAKE_HEADS + (size_t)head) * (size_t)bt * FAKE_DIM +
+           (size_t)tok * FAKE_DIM + (size_t)dim;
+}
+
+static inline uint64_t fake_hash_step(uint64_t h, float mark) {
+    return fake_mix(h * 31 + (uint64_t)mark + 1);
+}
+
+static inline void fake_logits_of(uint64_t h, float *logits) {
+    for (int v = 0; v < FAKE_VOCAB; v++)
+        logits[v] =
+            (float)(fake_mix(h + (uint64_t)v * 0x9e3779b97f4a7c15u) >> 40) / 2097152.0f - 4.0f;
+}
+
+/* Logits after ids[0..n). */
+static inline void fake_logits(const int32_t *ids, int n, float *logits) {
+    uint64_t h = 1;
+    for (int pos = 0; pos < n; pos++)
+        for (int layer = 0; layer < FAKE_LAYERS; layer++)
+            for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
+                h = fake_hash_step(h, fake_mark(layer, pos, ids[pos], c));
+    fake_logits_of(h, logits);
+}
+
+static inline enum err fake_open(struct forward **out, const struct engine_opts *opts, int rows_max,
+                                 struct errbuf *eb) {
+    (void)eb;
+    struct forward *f = calloc(1, sizeof(*f));
+    *out = f;
+    if (f == NULL) return ERR_NO_MEMORY;
+    f->rows_max = rows_max;
+    f->kv_dtype = opts->kv_dtype;
+    f->block_tokens = opts->block_tokens;
+    f->info = (struct model_info){.family = "fake",
+                                  .n_layers = FAKE_LAYERS,
+                                  .n_heads = FAKE_HEADS,
+                                  .n_kv_heads = FAKE_HEADS,
+                                  .head_dim = FAKE_DIM,
+                                  .vocab_size = FAKE_VOCAB,
+                                  .context_max = FAKE_CONTEXT,
+                                  .eos_ids = {FAKE_EOS},
+                                  .n_eos = 1};
+    return ERR_OK;
+}
+
+static inline void fake_close(struct forward **f) {
+    free(*f);
+    *f = NULL;
+}
+
+static inline const struct model_info *fake_model(const struct forward *f) {
+    return &f->info;
+}
+
+static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
+                            const struct fwd_seq *seqs, int n_seqs, const int *logit_rows,
+                            int n_logits, float *logits, void (*on_layer)(void *arg, int layer),
+                            void *arg) {
+    int rows = 0, bt = f->block_tokens;
+    assert(n_rows >= 1 && n_rows <= f->rows_max);
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        for (int i = 0; i < n_seqs; i++)
+            for (int r = 0; r < seqs[i].n_rows; r++) {
+                int pos = seqs[i].n_past + r;
+                uint8_t *p = kv_block_ptr(kv, layer, seqs[i].block_table[pos / bt]);
+                for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
+                    fake_store(p, fake_at(c, pos % bt, bt), f->kv_dtype,
+                               fake_mark(layer, pos, ids[seqs[i].first_row + r], c));
+            }
+        if (on_layer != NULL) on_layer(arg, layer);
+    }
+    for (int i = 0; i < n_seqs; i++) {
+        assert(seqs[i].n_rows >= 1 && seqs[i].first_row == rows);
+        rows += seqs[i].n_rows;
+    }
+    assert(rows == n_rows);
+    for (int l = 0; l < n_logits; l++) {
+        assert(l == 0 || logit_rows[l] > logit_rows[l - 1]);
+        const struct fwd_seq *q = seqs;
+        while (logit_rows[l] >= q->first_row + q->n_rows) q++;
+        uint64_t h = 1;
+        for (int pos = 0; pos <= q->n_past + logit_rows[l] - q->first_row; pos++)
+            for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+                const uint8_t *p = kv_block_ptr(kv, layer, q->block_table[pos / bt]);
+                for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
+                    h = fake_hash_step(h, fake_load(p, fake_at(c, pos % bt, bt), f->kv_dtype));
+            }
+        float *row = logits + (size_t)l * FAKE_VOCAB;
+        fake_logits_of(h, row);
+        for (int v = 0; f->all_nan && v < FAKE_VOCAB; v++) row[v] = NAN;
+    }
+    f->rows_run += n_rows;
+    f->logits_run += n_logits;
+    f->passes++;
+}
+
+static const struct forward_ops fake_ops = {fake_open, fake_close, fake_model, fake_run};
+
+static inline struct engine_opts fake_opts(void) {
+    return (struct engine_opts){.weight_dtype = DTYPE_F32,
+                                .kv_dtype = DTYPE_F32,
+                                .block_tokens = 4,
+                                .seq_tokens_max = 256,
+                                .batch_max = 8,
+                                .prefill_batch_max = 8,
+                                .step_tokens_max = 64,
+                                .chunk_tokens = 16,
+                                .queue_max = 32,
+                                .prefix_cache = true};
+}
+
+/* Bytes of a pool of n blocks of bt tokens. */
+static inline uint64_t fake_pool_bytes(int n_blocks, int bt, enum dtype t) {
+    const struct kv_shape s = {.n_layers = 1,
+                               .n_kv_heads = FAKE_HEADS,
+                               .head_dim = FAKE_DIM,
+                               .block_tokens = bt,
+                               .dtype = t};
+    return (uint64_t)n_blocks * FAKE_LAYERS * kv_block_stride(&s);
+}
+
+/* What a correct engine says: the tokens after ids[0..n_ids), by the same sampler on logits from
+ * the ids alone. Returns how many; *finish is why it ended. */
+static inline int fake_expect(const struct sampling *p, const int32_t *ids, int n_ids, int n_prompt,
+                              int seq_tokens_max, int32_t *out, enum finish *finish) {
+    struct sample_scratch *s;
+    float logits[FAKE_VOCAB];
+    int32_t *all = calloc((size_t)seq_tokens_max + 1, sizeof(*all));
+    int n = n_ids;
+    assert(all != NULL && sample_scratch_create(&s, FAKE_VOCAB) == ERR_OK);
+    memcpy(all, ids, (size_t)n_ids * sizeof(*all));
+    *finish = FINISH_NONE;
+    while (*finish == FINISH_NONE) {
+        struct token_event ev = {0};
+        int32_t banned[1 + STOP_TOKEN_IDS_MAX];
+        int n_banned = 0;
+        if (n - n_prompt < p->new_tokens_min) {
+            if (!p->ignore_eos) banned[n_banned++] = FAKE_EOS;
+            for (size_t i = 0; i < p->n_stop_token_ids; i++)
+                banned[n_banned++] = p->stop_token_ids[i];
+        }
+        fake_logits(all, n, logits);
+        sample_token(s, logits, FAKE_VOCAB, p, all, n, n_prompt, banned, n_banned, &ev);
+        all[n++] = ev.id;
+        out[n - n_ids - 1] = ev.id;
+        if (!p->ignore_eos && ev.id == FAKE_EOS) *finish = FINISH_EOS;
+        for (size_t i = 0; *finish == FINISH_NONE && i < p->n_stop_token_ids; i++)
+            if (p->stop_token_ids[i] == ev.id) *finish = FINISH_STOP_TOKEN;
+        if (*finish == FINISH_NONE && (n - n_prompt == p->new_tokens_max || n == seq_tokens_max))
+            *finish = FINISH_LENGTH;
+    }
+    sample_scratch_destroy(&s);
+    free(all);
+    return n - n_ids;
+}
+
+#endif
