@@ -13,7 +13,7 @@ PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/
 BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 NET      := common/net/loop common/net/router common/net/http_parse common/net/sock_io common/net/http_server common/net/http_conn common/net/http_x common/net/http_client
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read
-ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_step common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash
+ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_step common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash common/engine/engine_load common/engine/attention common/engine/forward common/engine/forward_run common/engine/kernels common/engine/kernels_avx2 common/engine/kernels_avx512 common/engine/kernels_avx512bf16 common/engine/kernels_openblas common/engine/kernels_panel common/engine/kernels_ref common/engine/model_conf common/engine/model_conf_rope common/engine/pool common/engine/rope common/engine/safetensors common/engine/weights
 ENDPOINT :=
 INSTANCE := common/instance/mailbox common/instance/worker
 ROLES    :=
@@ -22,9 +22,9 @@ COORD    :=
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/err proto/json proto/wire proto/crc32c proto/infer_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
-TESTS_NET      :=
+TESTS_NET      := common/net/loop common/net/router common/net/http_parse
 TESTS_TEXT     :=
-TESTS_ENGINE   := common/engine/engine
+TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample
 TESTS_ENDPOINT :=
 TESTS_INSTANCE :=
 TESTS_ROLES    :=
@@ -32,12 +32,15 @@ TESTS_COORD    :=
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg
-FUZZ_NET      :=
+FUZZ_NET      := http_parse
 FUZZ_TEXT     :=
 FUZZ_ENGINE   :=
 FUZZ_ENDPOINT :=
 FUZZ_INSTANCE :=
 FUZZ_COORD    :=
+
+# ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
+ORACLE := logits
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
 BENCH :=

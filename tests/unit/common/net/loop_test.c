@@ -1,0 +1,294 @@
+/* Goal: the loop runs what it was given, in the promised order, and stops.
+ * Method: callbacks note themselves in a log, which is compared; four threads post at once; a
+ * watchdog timer turns a hang into a failure. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "common/net/loop.h"
+
+static struct loop *loop;
+static struct loop_timer *watchdog;
+static char notes[256];
+
+static void note(const char *s) {
+    assert_true(strlen(notes) + strlen(s) < sizeof(notes));
+    strcat(notes, s);
+}
+
+static void on_watchdog(void *arg) {
+    (void)arg;
+    fail_msg("the loop hangs; so far: %s", notes);
+}
+
+static int setup(void **state) {
+    (void)state;
+    notes[0] = '\0';
+    if (loop_create(&loop) != ERR_OK) return -1;
+    return loop_timer_start(&watchdog, loop, 20000, 0, on_watchdog, NULL) == ERR_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    loop_timer_stop(&watchdog);
+    loop_destroy(&loop);
+    return loop == NULL ? 0 : -1;
+}
+
+static void add(void *arg) {
+    note(arg);
+}
+
+static void stop(void *arg) {
+    (void)arg;
+    loop_stop(loop);
+}
+
+static void post_more(void *arg) {
+    note(arg);
+    assert_int_equal(loop_post(loop, add, "d"), ERR_OK);
+    assert_int_equal(loop_post(loop, stop, NULL), ERR_OK);
+}
+
+static void posts_run_in_order(void **state) {
+    (void)state;
+    assert_int_equal(loop_post(loop, add, "a"), ERR_OK);
+    assert_int_equal(loop_post(loop, post_more, "b"), ERR_OK);
+    assert_int_equal(loop_post(loop, add, "c"), ERR_OK);
+    loop_run(loop);
+    assert_string_equal(notes, "abcd");
+}
+
+static void at_end_again(void *arg) {
+    note(arg);
+    assert_int_equal(loop_at_pass_end(loop, add, "e2"), ERR_OK);
+    assert_int_equal(loop_post(loop, stop, NULL), ERR_OK);
+}
+
+static void plan_end(void *arg) {
+    note(arg);
+    assert_int_equal(loop_at_pass_end(loop, add, "e1"), ERR_OK);
+    assert_int_equal(loop_at_pass_end(loop, at_end_again, "x"), ERR_OK);
+}
+
+static void pass_end_comes_after_all(void **state) {
+    (void)state;
+    assert_int_equal(loop_post(loop, plan_end, "a"), ERR_OK);
+    assert_int_equal(loop_post(loop, add, "b"), ERR_OK);
+    loop_run(loop);
+    assert_string_equal(notes, "abe1xe2");
+}
+
+static void stop_before_run(void **state) {
+    (void)state;
+    loop_stop(loop);
+    loop_run(loop); /* returns at once, and uses the stop up */
+    assert_int_equal(loop_post(loop, stop, NULL), ERR_OK);
+    loop_run(loop);
+}
+
+static void destroy_runs_posted(void **state) {
+    struct loop *l;
+    (void)state;
+    assert_int_equal(loop_create(&l), ERR_OK);
+    assert_int_equal(loop_post(l, add, "p"), ERR_OK);
+    assert_int_equal(loop_at_pass_end(l, add, "q"), ERR_OK);
+    loop_destroy(&l);
+    assert_string_equal(notes, "pq");
+}
+
+struct ticker {
+    struct loop_timer *t;
+    int n;
+    uint64_t start_us, last_us;
+};
+
+static void on_tick(void *arg) {
+    struct ticker *k = arg;
+    k->last_us = clock_us();
+    if (++k->n == 5) {
+        loop_timer_stop(&k->t); /* inside its own callback */
+        loop_stop(loop);
+    }
+}
+
+static void periodic_timer(void **state) {
+    struct ticker k = {.start_us = clock_us()};
+    (void)state;
+    assert_int_equal(loop_timer_start(&k.t, loop, 20, 10, on_tick, &k), ERR_OK);
+    loop_run(loop);
+    assert_int_equal(k.n, 5);
+    assert_null(k.t);
+    assert_true(k.last_us - k.start_us >= 60000);
+}
+
+static void timers_fire_by_time(void **state) {
+    struct loop_timer *t[4] = {NULL};
+    (void)state;
+    assert_int_equal(loop_timer_start(&t[0], loop, 30, 0, add, "c"), ERR_OK);
+    assert_int_equal(loop_timer_start(&t[1], loop, 0, 0, add, "a"), ERR_OK);
+    assert_int_equal(loop_timer_start(&t[2], loop, 15, 0, add, "b"), ERR_OK);
+    assert_int_equal(loop_timer_start(&t[3], loop, 22, 0, add, "never"), ERR_OK);
+    loop_timer_stop(&t[3]);
+    assert_int_equal(loop_timer_start(&t[3], loop, 60, 0, stop, NULL), ERR_OK);
+    loop_run(loop);
+    assert_string_equal(notes, "abc");
+    for (int i = 0; i < 4; i++) loop_timer_stop(&t[i]);
+    loop_timer_stop(&t[0]); /* NULL is fine */
+    assert_int_equal(loop_timer_start(&t[0], loop, UINT64_MAX, 0, add, ""), ERR_INVALID);
+}
+
+struct pipe_watch {
+    int fd[2];
+    struct loop_fd *r, *w;
+    int n_read;
+};
+
+static void on_pipe_read(void *arg, int fd, int events) {
+    struct pipe_watch *p = arg;
+    char c;
+    assert_int_equal(events, LOOP_READ);
+    assert_int_equal(read(fd, &c, 1), 1);
+    if (++p->n_read < 3) {
+        assert_int_equal(loop_fd_set(p->w, LOOP_WRITE), ERR_OK);
+    } else {
+        loop_fd_unwatch(&p->r);
+        loop_stop(loop);
+    }
+}
+
+static void on_pipe_write(void *arg, int fd, int events) {
+    struct pipe_watch *p = arg;
+    assert_int_equal(events, LOOP_WRITE);
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_int_equal(loop_fd_set(p->w, 0), ERR_OK);
+}
+
+static void descriptors(void **state) {
+    struct pipe_watch p = {0};
+    (void)state;
+    assert_int_equal(pipe(p.fd), 0);
+    assert_int_equal(loop_fd_watch(&p.r, loop, p.fd[0], LOOP_READ, on_pipe_read, &p), ERR_OK);
+    assert_int_equal(loop_fd_watch(&p.w, loop, p.fd[1], LOOP_WRITE, on_pipe_write, &p), ERR_OK);
+    loop_run(loop);
+    assert_int_equal(p.n_read, 3);
+    assert_null(p.r);
+    loop_fd_unwatch(&p.w);
+    loop_fd_unwatch(&p.w);
+    close(p.fd[0]);
+    close(p.fd[1]);
+}
+
+static void signals(void **state) {
+    (void)state;
+    assert_int_equal(loop_on_signal(loop, SIGUSR1, add, "s"), ERR_OK);
+    assert_int_equal(loop_on_signal(loop, SIGUSR2, stop, NULL), ERR_OK);
+    raise(SIGUSR1);
+    raise(SIGUSR2);
+    loop_run(loop);
+    assert_string_equal(notes, "s");
+}
+
+enum { POSTERS = 4, PER_POSTER = 2000 };
+
+struct posted {
+    int who, n;
+};
+
+static int next_of[POSTERS], n_got;
+
+static void take(void *arg) {
+    struct posted *p = arg;
+    assert_int_equal(p->n, next_of[p->who]++);
+    free(p);
+    if (++n_got == POSTERS * PER_POSTER) loop_stop(loop);
+}
+
+static void *post_all(void *arg) {
+    for (int i = 0; i < PER_POSTER; i++) {
+        struct posted *p = malloc(sizeof(*p));
+        if (p == NULL) abort();
+        *p = (struct posted){*(int *)arg, i};
+        if (loop_post(loop, take, p) != ERR_OK) abort();
+    }
+    return NULL;
+}
+
+static void posts_of_threads_keep_their_order(void **state) {
+    pthread_t t[POSTERS];
+    int who[POSTERS];
+    (void)state;
+    n_got = 0;
+    memset(next_of, 0, sizeof(next_of));
+    for (int i = 0; i < POSTERS; i++) {
+        who[i] = i;
+        assert_int_equal(pthread_create(&t[i], NULL, post_all, &who[i]), 0);
+    }
+    loop_run(loop);
+    for (int i = 0; i < POSTERS; i++) pthread_join(t[i], NULL);
+    assert_int_equal(n_got, POSTERS * PER_POSTER);
+}
+
+static void *stop_thread(void *arg) {
+    loop_stop(arg);
+    return NULL;
+}
+
+static void stop_from_another_thread(void **state) {
+    pthread_t t;
+    (void)state;
+    assert_int_equal(pthread_create(&t, NULL, stop_thread, loop), 0);
+    loop_run(loop);
+    pthread_join(t, NULL);
+}
+
+/* Posts that never end must not starve descriptors and timers. */
+static void post_for_ever(void *arg) {
+    bool *go_on = arg;
+    if (*go_on)
+        assert_int_equal(loop_post(loop, post_for_ever, arg), ERR_OK);
+    else
+        loop_stop(loop);
+}
+
+static void end_it(void *arg) {
+    *(bool *)arg = false;
+}
+
+static void posts_starve_nobody(void **state) {
+    struct loop_timer *t;
+    bool go_on = true;
+    (void)state;
+    assert_int_equal(loop_timer_start(&t, loop, 20, 0, end_it, &go_on), ERR_OK);
+    post_for_ever(&go_on);
+    loop_run(loop);
+    assert_false(go_on);
+    loop_timer_stop(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(posts_run_in_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(pass_end_comes_after_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(stop_before_run, setup, teardown),
+        cmocka_unit_test_setup_teardown(destroy_runs_posted, setup, teardown),
+        cmocka_unit_test_setup_teardown(periodic_timer, setup, teardown),
+        cmocka_unit_test_setup_teardown(timers_fire_by_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(descriptors, setup, teardown),
+        cmocka_unit_test_setup_teardown(signals, setup, teardown),
+        cmocka_unit_test_setup_teardown(posts_of_threads_keep_their_order, setup, teardown),
+        cmocka_unit_test_setup_teardown(stop_from_another_thread, setup, teardown),
+        cmocka_unit_test_setup_teardown(posts_starve_nobody, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
