@@ -61,10 +61,15 @@ $(call fuzz_floor,COORD,$(LIBS_COORD))
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
 $(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(O_INSTANCE),$(LIBS_ALL))))
 
+ORACLE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE))
+$(foreach o,$(ORACLE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_ENGINE),$(LIBS_ENGINE))))
+
 # kernels of one instruction set carry their own flags; the file name says which
-$(BUILD)/common/engine/%_avx2.o: ISA := -mavx2 -mfma -mf16c
-$(BUILD)/common/engine/%_avx512.o: ISA := -march=x86-64-v4
-$(BUILD)/common/engine/%_avx512bf16.o: ISA := -march=x86-64-v4 -mavx512vnni -mavx512bf16
+# (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)
+$(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
+$(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
+$(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
+$(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

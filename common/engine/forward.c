@@ -1,0 +1,144 @@
+/* forward: opening a model: config, kernels, threads, weights, scratch. The pass itself is in forward_run.c. */
+#include "common/engine/forward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/engine/forward_priv.h"
+#include "common/engine/rope.h"
+
+enum { ROWS_MAX = 65536, SCRATCH_ALIGN = 64 };
+
+static void fill_info(struct forward *f, const struct engine_opts *o) {
+    struct model_info *i = &f->info;
+    const struct model_conf *c = &f->conf;
+    _Static_assert(sizeof(i->family) == sizeof(c->family), "one size of family names");
+    memcpy(i->family, c->family, sizeof(i->family));
+    i->n_layers = c->n_layers;
+    i->n_heads = c->n_heads;
+    i->n_kv_heads = c->n_kv_heads;
+    i->head_dim = c->head_dim;
+    i->hidden = c->hidden;
+    i->intermediate = c->intermediate;
+    i->vocab_size = c->vocab_size;
+    i->context_max = c->context_max;
+    i->bos_id = c->bos_id;
+    memcpy(i->eos_ids, c->eos_ids, sizeof(i->eos_ids));
+    i->n_eos = c->n_eos;
+    i->weight_dtype = f->w->dtype;
+    i->kv_dtype = o->kv_dtype;
+    i->file_dtype = f->w->file_dtype;
+    i->n_params = f->w->n_params;
+    i->weight_bytes = f->w->bytes;
+    memcpy(i->hash, f->w->hash, sizeof(i->hash));
+    snprintf(i->kernels, sizeof(i->kernels), "%s", f->kn.name);
+    i->gen.do_sample_set = c->gen.do_sample_set;
+    i->gen.do_sample = c->gen.do_sample;
+    i->gen.temperature_set = c->gen.temperature_set;
+    i->gen.temperature = c->gen.temperature;
+    i->gen.top_k_set = c->gen.top_k_set;
+    i->gen.top_k = c->gen.top_k;
+    i->gen.top_p_set = c->gen.top_p_set;
+    i->gen.top_p = c->gen.top_p;
+    i->gen.repetition_penalty_set = c->gen.repetition_penalty_set;
+    i->gen.repetition_penalty = c->gen.repetition_penalty;
+}
+
+/* Hands out pieces of the scratch memory; with base NULL it only adds up. */
+struct carver {
+    uint8_t *base;
+    size_t at;
+};
+
+static void *carve(struct carver *c, size_t n, size_t size) {
+    size_t at = c->at;
+    c->at = (at + n * size + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    return c->base != NULL ? c->base + at : NULL;
+}
+
+static void lay_out(struct forward *f, struct carver *c) {
+    const struct model_conf *m = &f->conf;
+    size_t r = (size_t)f->rows_max, threads = (size_t)pool_threads(f->pool);
+    size_t q_dim = (size_t)m->n_heads * (size_t)m->head_dim, kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
+    int widest = m->intermediate > m->hidden ? m->intermediate : m->hidden;
+    if ((size_t)widest < q_dim) widest = (int)q_dim;
+    f->x = carve(c, r * (size_t)m->hidden, sizeof(float));
+    f->sum = carve(c, r * (size_t)m->hidden, sizeof(float));
+    f->normed = carve(c, r * (size_t)m->hidden, sizeof(float));
+    f->q = carve(c, r * q_dim, sizeof(float));
+    f->att = carve(c, r * q_dim, sizeof(float));
+    f->k = carve(c, r * kv_dim, sizeof(float));
+    f->v = carve(c, r * kv_dim, sizeof(float));
+    f->gate = carve(c, r * (size_t)m->intermediate, sizeof(float));
+    f->up = carve(c, r * (size_t)m->intermediate, sizeof(float));
+    f->cos = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
+    f->sin = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
+    f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
+    f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
+    f->tiles = carve(c, r, sizeof(*f->tiles));
+    f->row_seq = carve(c, r, sizeof(*f->row_seq));
+    f->freqs = carve(c, (size_t)m->head_dim / 2, sizeof(double));
+}
+
+static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbuf *eb) {
+    struct carver c = {0};
+    f->shape = (struct attention_shape){.n_heads = f->conf.n_heads,
+                                        .n_kv_heads = f->conf.n_kv_heads,
+                                        .head_dim = f->conf.head_dim,
+                                        .scale = (float)(1.0 / sqrt(f->conf.head_dim))};
+    f->att_stride = (attention_scratch_floats(&f->shape, seq_tokens_max) + LANES - 1) / LANES * LANES;
+    lay_out(f, &c);
+    size_t bytes = c.at;
+    c = (struct carver){.base = aligned_alloc(SCRATCH_ALIGN, bytes)};
+    if (c.base == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
+    /* First touch is slow: now, not in the first request. */
+    memset(c.base, 0, bytes);
+    f->memory = c.base;
+    lay_out(f, &c);
+    rope_freqs(f->freqs, &f->conf.rope, f->conf.head_dim);
+    return ERR_OK;
+}
+
+static enum err open_parts(struct forward *f, const struct engine_opts *o, struct errbuf *eb) {
+    enum err e;
+    int seq_tokens_max = o->seq_tokens_max;
+    if (o->kv_dtype != DTYPE_F32 && o->kv_dtype != DTYPE_BF16)
+        return err_set(eb, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got %s", dtype_name(o->kv_dtype));
+    if (f->rows_max < 1 || f->rows_max > ROWS_MAX)
+        return err_set(eb, ERR_BAD_CONFIG, "rows of one pass must be from 1 to %d, got %d", ROWS_MAX, f->rows_max);
+    if ((e = model_conf_read(&f->conf, o->model_dir, eb)) != ERR_OK) return e;
+    if ((e = kernels_find(&f->kn, o->kernels, eb)) != ERR_OK) return e;
+    if ((e = pool_create(&f->pool, o->n_threads, o->cpu_ids, eb)) != ERR_OK) return e;
+    if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, f->pool, o->progress, o->progress_arg,
+                          eb)) != ERR_OK)
+        return e;
+    if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max) seq_tokens_max = f->conf.context_max;
+    if ((e = make_scratch(f, seq_tokens_max, eb)) != ERR_OK) return e;
+    fill_info(f, o);
+    return ERR_OK;
+}
+
+enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max, struct errbuf *eb) {
+    struct forward *f = calloc(1, sizeof(*f));
+    *out = NULL;
+    if (f == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model");
+    f->rows_max = rows_max;
+    enum err e = open_parts(f, opts, eb);
+    if (e != ERR_OK) forward_close(&f);
+    *out = f;
+    return e;
+}
+
+void forward_close(struct forward **f) {
+    if (*f == NULL) return;
+    weights_close(&(*f)->w);
+    pool_destroy(&(*f)->pool);
+    free((*f)->memory);
+    free(*f);
+    *f = NULL;
+}
+
+const struct model_info *forward_model(const struct forward *f) {
+    return &f->info;
+}

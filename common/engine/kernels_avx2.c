@@ -1,0 +1,146 @@
+/* kernels_avx2: sixteen lanes as two registers of eight. Compiled with -mavx2 -mfma; kernels.c asks the processor first. */
+#include "common/engine/kernels.h"
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#include <string.h>
+
+enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 16384 };
+/* Sixteen registers: at most twelve accumulators, and eight for a single row, so that the latency of an FMA is covered. */
+#define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+
+typedef struct {
+    __m256 a, b; /* lanes 0..7, 8..15 */
+} lanes;
+
+#define LN static inline __attribute__((always_inline))
+
+LN lanes ln_set1(float f) {
+    __m256 v = _mm256_set1_ps(f);
+    return (lanes){v, v};
+}
+LN lanes ln_load(const float *p) {
+    return (lanes){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+LN void ln_store(float *p, lanes v) {
+    _mm256_storeu_ps(p, v.a);
+    _mm256_storeu_ps(p + 8, v.b);
+}
+/* Lanes of a half, starting at lane `first`, that lie below n: all bits set. */
+LN __m256i below(int n, int first) {
+    const __m256i idx = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n - first), idx);
+}
+LN lanes ln_load_n(const float *p, int n) {
+    return (lanes){_mm256_maskload_ps(p, below(n, 0)), _mm256_maskload_ps(p + 8, below(n, 8))};
+}
+LN void ln_store_n(float *p, lanes v, int n) {
+    _mm256_maskstore_ps(p, below(n, 0), v.a);
+    _mm256_maskstore_ps(p + 8, below(n, 8), v.b);
+}
+LN __m256 widen(__m128i h) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+LN lanes ln_load_bf16(const uint16_t *p) {
+    return (lanes){widen(_mm_loadu_si128((const __m128i *)p)), widen(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+LN lanes ln_load_bf16_n(const uint16_t *p, int n) {
+    uint16_t h[16] = {0};
+    memcpy(h, p, (size_t)n * sizeof(*h));
+    return ln_load_bf16(h);
+}
+/* Rounded to nearest even in integers, as half.h does. */
+LN __m256i round_bf16(__m256 v) {
+    __m256i u = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i nan = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+    return _mm256_blendv_epi8(r, nan, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+}
+LN void ln_store_bf16(uint16_t *p, lanes v) {
+    __m256i packed = _mm256_packus_epi32(round_bf16(v.a), round_bf16(v.b));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+LN void ln_store_bf16_n(uint16_t *p, lanes v, int n) {
+    uint16_t h[16];
+    ln_store_bf16(h, v);
+    memcpy(p, h, (size_t)n * sizeof(*h));
+}
+LN lanes ln_add(lanes x, lanes y) {
+    return (lanes){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};
+}
+LN lanes ln_sub(lanes x, lanes y) {
+    return (lanes){_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)};
+}
+LN lanes ln_mul(lanes x, lanes y) {
+    return (lanes){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
+}
+LN lanes ln_div(lanes x, lanes y) {
+    return (lanes){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+}
+LN lanes ln_max(lanes x, lanes y) {
+    return (lanes){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
+}
+LN lanes ln_min(lanes x, lanes y) {
+    return (lanes){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+}
+LN lanes ln_fma(lanes x, lanes y, lanes z) {
+    return (lanes){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+LN lanes ln_fnma(lanes x, lanes y, lanes z) {
+    return (lanes){_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)};
+}
+LN lanes ln_fms(lanes x, lanes y, lanes z) {
+    return (lanes){_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)};
+}
+LN lanes ln_round(lanes x) {
+    return (lanes){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+                   _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+LN __m256 pow2_half(__m256 n) {
+    __m256i i = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(i, 23));
+}
+LN lanes ln_pow2(lanes n) {
+    return (lanes){pow2_half(n.a), pow2_half(n.b)};
+}
+LN void ln_sum4(float out[4], lanes w, lanes x, lanes y, lanes z) {
+    __m256 wx = _mm256_hadd_ps(_mm256_add_ps(w.a, w.b), _mm256_add_ps(x.a, x.b));
+    __m256 yz = _mm256_hadd_ps(_mm256_add_ps(y.a, y.b), _mm256_add_ps(z.a, z.b));
+    __m256 all = _mm256_hadd_ps(wx, yz);
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+LN float ln_sum(lanes x) {
+    float out[4];
+    ln_sum4(out, x, x, x, x);
+    return out[0];
+}
+LN float ln_max_of(lanes x) {
+    __m256 m = _mm256_max_ps(x.a, x.b);
+    __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+    return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
+
+#include "common/engine/kernels_pairs.h"
+
+LN pairs pairs_load(const uint8_t *p) {
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+    __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)p + 1);
+    return (pairs){
+        .even = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))},
+        .odd = {_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high))}};
+}
+
+#include "common/engine/kernels_lanes.h"
+
+static const struct kernels set = KERNELS_OF_LANES("avx2");
+
+const struct kernels *kernels_avx2(void) {
+    return &set;
+}
+#else
+const struct kernels *kernels_avx2(void) {
+    return NULL;
+}
+#endif

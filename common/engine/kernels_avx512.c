@@ -1,0 +1,25 @@
+/* kernels_avx512: sixteen lanes in one register. For processors with AVX-512 F, BW, DQ, VL; kernels.c asks first. */
+#include "common/engine/kernels.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "common/engine/kernels_zmm.h"
+#include "common/engine/kernels_pairs.h"
+
+LN pairs pairs_load(const uint8_t *p) {
+    __m512i v = _mm512_loadu_si512(p);
+    return (pairs){.even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)),
+                   .odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000u)))};
+}
+
+#include "common/engine/kernels_lanes.h"
+
+static const struct kernels set = KERNELS_OF_LANES("avx512");
+
+const struct kernels *kernels_avx512(void) {
+    return &set;
+}
+#else
+const struct kernels *kernels_avx512(void) {
+    return NULL;
+}
+#endif

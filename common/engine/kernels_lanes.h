@@ -1,0 +1,194 @@
+/* kernels_lanes: the kernels over groups of LANES = 16 floats, written once: rows and attention. A file of one instruction set defines the type
+ * `lanes` and the operations below, then includes this; so every set runs the same arithmetic in the same order.
+ *
+ *   lanes ln_load(const float *)            unaligned            void ln_store(float *, lanes)
+ *   lanes ln_load_n(const float *, int n)   zeros beyond n       void ln_store_n(float *, lanes, int n)
+ *   lanes ln_load_bf16(const uint16_t *)    widened              lanes ln_load_bf16_n(const uint16_t *, int n)
+ *   void ln_store_bf16(uint16_t *, lanes)   nearest even         void ln_store_bf16_n(uint16_t *, lanes, int n)
+ *   lanes ln_set1(float)  ln_add  ln_sub  ln_mul  ln_div  ln_max  ln_min  ln_round (to even)
+ *   lanes ln_fma(a, b, c): a b + c   ln_fnma: c - a b   ln_fms: a b - c
+ *   lanes ln_pow2(lanes n)                  2^n for whole n from -126 to 127
+ *   float ln_sum(lanes)                     the fixed tree       float ln_max_of(lanes)
+ *   void ln_sum4(float out[4], lanes, lanes, lanes, lanes)       four such sums
+ *   HEAD_DIM_LANES_MAX                      the largest lanes_up(head_dim)
+ * and what kernels_tile.h asks for; that file is the matrix product. */
+#include <math.h>
+#include <string.h>
+#include "common/engine/kernels_exp.h"
+#include "common/engine/kernels_tile.h"
+
+/* ---- rows */
+
+INLINE lanes ln_exp(lanes x) {
+    x = ln_min(ln_set1(EXP_MAX), ln_max(ln_set1(EXP_MIN), x));
+    lanes n = ln_round(ln_mul(x, ln_set1(EXP_LOG2E)));
+    lanes r = ln_fnma(n, ln_set1(EXP_LN2_LO), ln_fnma(n, ln_set1(EXP_LN2_HI), x));
+    lanes p = ln_set1(EXP_C5);
+    p = ln_fma(p, r, ln_set1(EXP_C4));
+    p = ln_fma(p, r, ln_set1(EXP_C3));
+    p = ln_fma(p, r, ln_set1(EXP_C2));
+    p = ln_fma(p, r, ln_set1(EXP_C1));
+    p = ln_fma(p, r, ln_set1(EXP_C0));
+    lanes y = ln_add(ln_fma(p, ln_mul(r, r), r), ln_set1(1));
+    return ln_mul(y, ln_pow2(n));
+}
+
+/* Whole groups, then one group of n % LANES: `step(i, n)` with n == LANES is the common case. */
+#define FOR_LANES(i, n, len) for (int i = 0, n = 0; n = (len) - i < LANES ? (len) - i : LANES, i < (len); i += LANES)
+
+INLINE lanes get(const float *p, int n) {
+    return n == LANES ? ln_load(p) : ln_load_n(p, n);
+}
+INLINE void put(float *p, lanes v, int n) {
+    if (n == LANES)
+        ln_store(p, v);
+    else
+        ln_store_n(p, v, n);
+}
+INLINE lanes get_as(const void *p, size_t at, int n, enum dtype t) {
+    if (t != DTYPE_BF16) return get((const float *)p + at, n);
+    const uint16_t *h = (const uint16_t *)p + at;
+    return n == LANES ? ln_load_bf16(h) : ln_load_bf16_n(h, n);
+}
+
+static void rmsnorm(float *y, const float *x, const float *weight, int n, float eps) {
+    lanes sum = ln_set1(0);
+    FOR_LANES(i, len, n) {
+        lanes v = get(x + i, len);
+        sum = ln_fma(v, v, sum);
+    }
+    lanes f = ln_set1(1.0f / sqrtf(ln_sum(sum) / (float)n + eps));
+    FOR_LANES(i, len, n) {
+        put(y + i, ln_mul(ln_mul(get(x + i, len), f), get(weight + i, len)), len);
+    }
+}
+
+static void rope(float *x, const float *cos, const float *sin, int half) {
+    FOR_LANES(i, n, half) {
+        lanes a = get(x + i, n), b = get(x + half + i, n), c = get(cos + i, n), s = get(sin + i, n);
+        put(x + i, ln_fms(a, c, ln_mul(b, s)), n);
+        put(x + half + i, ln_fma(b, c, ln_mul(a, s)), n);
+    }
+}
+
+static void swiglu(float *gate, const float *up, int n) {
+    FOR_LANES(i, len, n) {
+        lanes g = get(gate + i, len);
+        lanes d = ln_add(ln_set1(1), ln_exp(ln_sub(ln_set1(-0.0f), g)));
+        put(gate + i, ln_mul(ln_div(g, d), get(up + i, len)), len);
+    }
+}
+
+static void add(float *y, const float *x, int n) {
+    FOR_LANES(i, len, n) {
+        put(y + i, ln_add(get(y + i, len), get(x + i, len)), len);
+    }
+}
+
+static void scale(float *y, const float *x, float f, int n) {
+    FOR_LANES(i, len, n) {
+        put(y + i, ln_mul(get(x + i, len), ln_set1(f)), len);
+    }
+}
+
+static void store(void *dst, const float *src, int n, enum dtype t) {
+    if (t != DTYPE_BF16) {
+        memcpy(dst, src, (size_t)n * sizeof(float));
+        return;
+    }
+    FOR_LANES(i, len, n) {
+        if (len == LANES)
+            ln_store_bf16((uint16_t *)dst + i, ln_load(src + i));
+        else
+            ln_store_bf16_n((uint16_t *)dst + i, ln_load_n(src + i, len), len);
+    }
+}
+
+/* ---- attention */
+
+enum { KEYS = 4, MIX_POSITIONS = 16 };
+
+/* n rows of head_dim values of type t, widened and filled up with zeros to whole groups of lanes. */
+INLINE void widen_rows(float *dst, size_t dst_stride, const void *src, size_t first, int n, int head_dim, enum dtype t) {
+    for (int p = 0; p < n; p++) {
+        FOR_LANES(d, len, head_dim) {
+            ln_store(dst + (size_t)p * dst_stride + (size_t)d, get_as(src, (first + (size_t)p) * (size_t)head_dim + (size_t)d, len, t));
+        }
+    }
+}
+
+/* Four keys at a time against every query: the keys are widened once and the four sums share one tree. */
+static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q, const void *K, int n_pos,
+                   int head_dim, enum dtype t, float f) {
+    float keys[KEYS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
+    for (int p = 0; p < n_pos; p += KEYS) {
+        int n = n_pos - p < KEYS ? n_pos - p : KEYS;
+        widen_rows(keys, q_stride, K, (size_t)p, n, head_dim, t);
+        for (int j = n; j < KEYS; j++) memset(keys + (size_t)j * q_stride, 0, q_stride * sizeof(float));
+        for (int i = 0; i < n_q; i++) {
+            const float *query = q + (size_t)i * q_stride;
+            lanes a0 = ln_set1(0), a1 = a0, a2 = a0, a3 = a0;
+            float out[KEYS];
+            for (size_t d = 0; d < q_stride; d += LANES) {
+                lanes v = ln_load(query + d);
+                a0 = ln_fma(v, ln_load(keys + d), a0);
+                a1 = ln_fma(v, ln_load(keys + q_stride + d), a1);
+                a2 = ln_fma(v, ln_load(keys + 2 * q_stride + d), a2);
+                a3 = ln_fma(v, ln_load(keys + 3 * q_stride + d), a3);
+            }
+            ln_sum4(out, a0, a1, a2, a3);
+            for (int j = 0; j < n; j++) s[(size_t)i * s_stride + (size_t)(p + j)] = out[j] * f;
+        }
+    }
+}
+
+static float softmax(float *s, int n) {
+    int whole = lanes_up(n);
+    for (int p = n; p < whole; p++) s[p] = -INFINITY;
+    lanes most = ln_load(s), sum = ln_set1(0);
+    for (int p = LANES; p < whole; p += LANES) most = ln_max(most, ln_load(s + p));
+    most = ln_set1(ln_max_of(most));
+    for (int p = 0; p < whole; p += LANES) {
+        lanes e = ln_exp(ln_sub(ln_load(s + p), most));
+        ln_store(s + p, e);
+        sum = ln_add(sum, e);
+    }
+    return ln_sum(sum);
+}
+
+/* acc[0..groups) += sum over p of w[p] V[p]; groups of lanes stay in registers over all positions. */
+INLINE void mix_groups(float *o, const float *w, const float *v, size_t v_stride, int n_pos, int groups) {
+    lanes acc[4];
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) acc[g] = ln_load(o + g * LANES);
+    for (int p = 0; p < n_pos; p++, v += v_stride) {
+        lanes f = ln_set1(w[p]);
+#pragma GCC unroll 4
+        for (int g = 0; g < groups; g++) acc[g] = ln_fma(f, ln_load(v + g * LANES), acc[g]);
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < groups; g++) ln_store(o + g * LANES, acc[g]);
+}
+
+static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V, int n_pos, int head_dim,
+                enum dtype t) {
+    float values[MIX_POSITIONS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
+    for (int p = 0; p < n_pos; p += MIX_POSITIONS) {
+        int n = n_pos - p < MIX_POSITIONS ? n_pos - p : MIX_POSITIONS;
+        widen_rows(values, o_stride, V, (size_t)p, n, head_dim, t);
+        for (int i = 0; i < n_q; i++) {
+            float *out = o + (size_t)i * o_stride;
+            const float *f = w + (size_t)i * w_stride + p;
+            size_t d = 0;
+            for (; d + 4 * LANES <= o_stride; d += 4 * LANES) mix_groups(out + d, f, values + d, o_stride, n, 4);
+            for (; d < o_stride; d += LANES) mix_groups(out + d, f, values + d, o_stride, n, 1);
+        }
+    }
+}
+
+#define KERNELS_OF_LANES(set_name)                                                                                     \
+    {                                                                                                                  \
+        .name = set_name, .item_panels = 4, .panel_pack = panel_pack_columns, .panel_row = panel_row_columns,           \
+        .x_pack = X_PACK, .gemm = gemm, .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu, .add = add, .store = store, \
+        .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                                              \
+    }

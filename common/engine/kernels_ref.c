@@ -1,0 +1,156 @@
+/* kernels_ref: every operation as a plain loop, in the order of sums that kernels.h promises. It is the oracle of the other
+ * sets, and what runs where there is no AVX2. fmaf is one rounding, on every machine. */
+#include <math.h>
+#include <string.h>
+#include "common/engine/half.h"
+#include "common/engine/kernels.h"
+#include "common/engine/kernels_exp.h"
+
+static size_t even(int k) {
+    return (size_t)(k + (k & 1));
+}
+
+static float value(const void *p, size_t i, enum dtype t) {
+    return t == DTYPE_BF16 ? f32_of_bf16(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+static float lane_sum(const float l[LANES]) {
+    float a[8], half[2];
+    for (int i = 0; i < 8; i++) a[i] = l[i] + l[i + 8];
+    for (int h = 0; h < 2; h++) half[h] = (a[4 * h] + a[4 * h + 1]) + (a[4 * h + 2] + a[4 * h + 3]);
+    return half[0] + half[1];
+}
+
+static float exp_f32(float x) {
+    x = x < EXP_MIN ? EXP_MIN : x > EXP_MAX ? EXP_MAX : x;
+    float n = rintf(x * EXP_LOG2E);
+    float r = fmaf(-n, EXP_LN2_LO, fmaf(-n, EXP_LN2_HI, x));
+    float p = EXP_C5;
+    p = fmaf(p, r, EXP_C4);
+    p = fmaf(p, r, EXP_C3);
+    p = fmaf(p, r, EXP_C2);
+    p = fmaf(p, r, EXP_C1);
+    p = fmaf(p, r, EXP_C0);
+    float y = fmaf(p, r * r, r) + 1.0f;
+    return y * f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
+}
+
+/* A bf16 product takes the odd k of a pair before the even one, as vdpbf16ps does. */
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k, int n_cols, enum dtype w) {
+    const float *x = xp;
+    for (int m = 0; m < n_rows; m++) {
+        int t = m / TILE_ROWS * TILE_ROWS;
+        size_t n = (size_t)(n_rows - t < TILE_ROWS ? n_rows - t : TILE_ROWS);
+        const float *tile = x + (size_t)t * even(k) + (m - t);
+        for (int j = 0; j < n_cols; j++) {
+            const uint8_t *panel = (const uint8_t *)panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w);
+            size_t lane = (size_t)(j % PANEL_ROWS);
+            float acc = 0;
+            for (size_t i = 0; i < (w == DTYPE_BF16 ? even(k) : (size_t)k); i++) {
+                if (w == DTYPE_BF16) {
+                    size_t odd_first = i ^ 1;
+                    uint16_t h = ((const uint16_t *)panel)[(i / 2 * PANEL_ROWS + lane) * 2 + (odd_first & 1)];
+                    acc = fmaf(f32_of_bf16(h), tile[odd_first * n], acc);
+                } else {
+                    acc = fmaf(((const float *)panel)[i * PANEL_ROWS + lane], tile[i * n], acc);
+                }
+            }
+            y[(size_t)m * y_stride + (size_t)j] = acc;
+        }
+    }
+}
+
+static void rmsnorm(float *y, const float *x, const float *weight, int n, float eps) {
+    float sum[LANES] = {0};
+    for (int i = 0; i < n; i++) sum[i % LANES] = fmaf(x[i], x[i], sum[i % LANES]);
+    float f = 1.0f / sqrtf(lane_sum(sum) / (float)n + eps);
+    for (int i = 0; i < n; i++) y[i] = x[i] * f * weight[i];
+}
+
+static void rope(float *x, const float *cos, const float *sin, int half) {
+    for (int i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half];
+        x[i] = fmaf(a, cos[i], -(b * sin[i]));
+        x[i + half] = fmaf(b, cos[i], a * sin[i]);
+    }
+}
+
+static void swiglu(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+}
+
+static void add(float *y, const float *x, int n) {
+    for (int i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void store(void *dst, const float *src, int n, enum dtype t) {
+    if (t == DTYPE_BF16) {
+        for (int i = 0; i < n; i++) ((uint16_t *)dst)[i] = bf16_of_f32(src[i]);
+    } else {
+        memcpy(dst, src, (size_t)n * sizeof(float));
+    }
+}
+
+static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q, const void *K, int n_pos, int head_dim,
+                   enum dtype t, float scale) {
+    for (int i = 0; i < n_q; i++) {
+        for (int p = 0; p < n_pos; p++) {
+            float sum[LANES] = {0};
+            for (int d = 0; d < head_dim; d++) {
+                float k = value(K, (size_t)p * (size_t)head_dim + (size_t)d, t);
+                sum[d % LANES] = fmaf(q[(size_t)i * q_stride + (size_t)d], k, sum[d % LANES]);
+            }
+            s[(size_t)i * s_stride + (size_t)p] = lane_sum(sum) * scale;
+        }
+    }
+}
+
+static float softmax(float *s, int n) {
+    float max = s[0], sum[LANES] = {0};
+    for (int p = 1; p < n; p++) max = s[p] > max ? s[p] : max;
+    for (int p = 0; p < lanes_up(n); p++) {
+        float e = exp_f32(p < n ? s[p] - max : -INFINITY);
+        s[p] = e;
+        sum[p % LANES] += e;
+    }
+    return lane_sum(sum);
+}
+
+static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V, int n_pos, int head_dim,
+                enum dtype t) {
+    for (int i = 0; i < n_q; i++) {
+        for (int p = 0; p < n_pos; p++) {
+            for (int d = 0; d < head_dim; d++) {
+                float *acc = &o[(size_t)i * o_stride + (size_t)d];
+                float v = value(V, (size_t)p * (size_t)head_dim + (size_t)d, t);
+                *acc = fmaf(w[(size_t)i * w_stride + (size_t)p], v, *acc);
+            }
+        }
+    }
+}
+
+static void scale(float *y, const float *x, float f, int n) {
+    for (int i = 0; i < n; i++) y[i] = x[i] * f;
+}
+
+static const struct kernels set = {
+    .name = "ref",
+    .item_panels = 1,
+    .panel_pack = panel_pack_columns,
+    .panel_row = panel_row_columns,
+    .x_pack = x_pack_columns,
+    .gemm = gemm,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .swiglu = swiglu,
+    .add = add,
+    .store = store,
+    .scores = scores,
+    .softmax = softmax,
+    .mix = mix,
+    .scale = scale,
+};
+
+const struct kernels *kernels_ref(void) {
+    return &set;
+}

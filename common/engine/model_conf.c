@@ -1,0 +1,392 @@
+/* model_conf: the families we load, as a table, and the reading of their config.json. The rope part is in
+ * model_conf_rope.c. */
+#include "common/engine/model_conf.h"
+
+#include <json-c/json_object.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "common/engine/model_conf_read.h"
+#include "proto/json.h"
+
+enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024 };
+
+/* How a family differs from plain Llama, and what it means when a member is absent. -1 for an integer default: the
+ * member is required. */
+struct family {
+    const char *name;             /* model_type */
+    const char *architecture;
+    bool qkv_bias, o_bias;        /* without being asked */
+    bool attention_bias_qkvo;     /* member attention_bias gives q, k, v and o a bias */
+    bool mlp_bias;                /* knows member mlp_bias */
+    bool qk_norm;
+    bool window_always;           /* sliding_window holds on every layer, unless null */
+    bool window_switch;           /* use_sliding_window, max_window_layers, layer_types */
+    int kv_heads_absent;          /* 0: as many as heads */
+    int head_dim_absent;          /* 0: hidden_size / num_attention_heads */
+    int window_absent;
+};
+
+static const struct family families[] = {
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .attention_bias_qkvo = true,
+     .mlp_bias = true},
+    {.name = "mistral",
+     .architecture = "MistralForCausalLM",
+     .window_always = true,
+     .kv_heads_absent = 8,
+     .window_absent = 4096},
+    {.name = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .qkv_bias = true,
+     .window_switch = true,
+     .kv_heads_absent = 32,
+     .window_absent = 4096},
+    {.name = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .attention_bias_qkvo = true,
+     .qk_norm = true,
+     .window_switch = true,
+     .kv_heads_absent = 32,
+     .head_dim_absent = 128,
+     .window_absent = 4096},
+};
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+/* Members that would change the numbers in a way the forward pass does not know, and the one value that changes nothing. */
+static const struct neutral {
+    const char *name;
+    double value; /* as number; a boolean counts as 0 or 1; NAN: only absent or null */
+} neutrals[] = {
+    {"quantization_config", NAN},    {"partial_rotary_factor", 1},  {"attn_logit_softcapping", NAN},
+    {"final_logit_softcapping", NAN}, {"logit_scale", 1},            {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},      {"attention_multiplier", NAN}, {"logits_scaling", 1},
+    {"num_local_experts", NAN},      {"num_experts", NAN},          {"n_routed_experts", NAN},
+    {"use_qk_norm", NAN},            {"is_encoder_decoder", 0},     {"query_pre_attn_scalar", NAN},
+};
+
+/* ---- typed members with an error that names file, member, value and range (model_conf_read.h) */
+
+static enum err refuse(struct conf_reader *r, const char *member, const char *allowed) {
+    char got[120] = "nothing";
+    struct json_object *v = NULL;
+    enum json_got g = json_get(r->obj, member, &v);
+    if (g == JSON_NULL) snprintf(got, sizeof(got), "null");
+    if (g == JSON_OK) json_literal(got, sizeof(got), v);
+    return err_set(r->eb, ERR_BAD_FILE, "%s: %s%s must be %s, got %s", r->file, r->prefix, member, allowed, got);
+}
+
+enum err conf_refuse(struct conf_reader *r, const char *member, const char *allowed) {
+    return refuse(r, member, allowed);
+}
+
+enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max, const int64_t *absent, int64_t *out) {
+    int64_t v = 0;
+    enum json_got g = json_get_i64(r->obj, member, &v);
+    if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
+        *out = *absent;
+        return ERR_OK;
+    }
+    if (g == JSON_OK && v >= min && v <= max) {
+        *out = v;
+        return ERR_OK;
+    }
+    char allowed[96];
+    snprintf(allowed, sizeof(allowed), "an integer from %lld to %lld", (long long)min, (long long)max);
+    return refuse(r, member, allowed);
+}
+
+enum err conf_f64(struct conf_reader *r, const char *member, double min, double max, const double *absent, double *out) {
+    double v = 0;
+    enum json_got g = json_get_f64(r->obj, member, &v);
+    if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
+        *out = *absent;
+        return ERR_OK;
+    }
+    if (g == JSON_OK && v >= min && v <= max) {
+        *out = v;
+        return ERR_OK;
+    }
+    char allowed[96];
+    snprintf(allowed, sizeof(allowed), "a number from %g to %g", min, max);
+    return refuse(r, member, allowed);
+}
+
+enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool *out) {
+    bool v = false;
+    enum json_got g = json_get_bool(r->obj, member, &v);
+    if (g == JSON_WRONG_TYPE) return refuse(r, member, "true or false");
+    *out = g == JSON_OK ? v : absent;
+    return ERR_OK;
+}
+
+/* ---- members of config.json */
+
+static enum err read_family(struct conf_reader *r, const struct family **out) {
+    struct json_object *arch = NULL, *item = NULL;
+    const char *s = NULL;
+    size_t n = 0;
+    char allowed[256] = "one of";
+    for (int i = 0; i < N_FAMILIES; i++) {
+        size_t at = strlen(allowed);
+        snprintf(allowed + at, sizeof(allowed) - at, " \"%s\"", families[i].name);
+    }
+    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK) return refuse(r, "model_type", allowed);
+    const struct family *f = NULL;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if (strcmp(s, families[i].name) == 0) f = &families[i];
+    }
+    if (f == NULL) return refuse(r, "model_type", allowed);
+    enum json_got g = json_get_arr(r->obj, "architectures", &arch);
+    snprintf(allowed, sizeof(allowed), "[\"%s\"] with this model_type", f->architecture);
+    if (g == JSON_WRONG_TYPE) return refuse(r, "architectures", allowed);
+    if (g == JSON_OK) {
+        if (json_object_array_length(arch) != 1) return refuse(r, "architectures", allowed);
+        item = json_object_array_get_idx(arch, 0);
+        if (json_as_str(item, &s, &n) != JSON_OK || strcmp(s, f->architecture) != 0)
+            return refuse(r, "architectures", allowed);
+    }
+    *out = f;
+    return ERR_OK;
+}
+
+static enum err check_neutrals(struct conf_reader *r) {
+    for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
+        const struct neutral *x = &neutrals[i];
+        struct json_object *v = NULL;
+        double d = 0;
+        bool b = false;
+        if (json_get(r->obj, x->name, &v) != JSON_OK) continue;
+        if (json_as_f64(v, &d) == JSON_OK && d == x->value) continue;
+        if (json_as_bool(v, &b) == JSON_OK && (double)b == x->value) continue;
+        char allowed[64] = "absent or null";
+        if (!isnan(x->value)) snprintf(allowed, sizeof(allowed), "absent, null or %g", x->value);
+        return refuse(r, x->name, allowed);
+    }
+    const char *act = NULL;
+    size_t n = 0;
+    enum json_got g = json_get_str(r->obj, "hidden_act", &act, &n);
+    if (g == JSON_WRONG_TYPE || (g == JSON_OK && strcmp(act, "silu") != 0)) return refuse(r, "hidden_act", "\"silu\"");
+    return ERR_OK;
+}
+
+static enum err read_shape(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    int64_t v = 0;
+    enum err e;
+#define SHAPE(member, max, absent, field)                                                                              \
+    do {                                                                                                               \
+        if ((e = conf_int(r, member, 1, max, absent, &v)) != ERR_OK) return e;                                         \
+        (field) = (int)v;                                                                                              \
+    } while (0)
+    SHAPE("hidden_size", MODEL_HIDDEN_MAX, NULL, c->hidden);
+    SHAPE("intermediate_size", MODEL_INTERMEDIATE_MAX, NULL, c->intermediate);
+    SHAPE("num_hidden_layers", MODEL_LAYERS_MAX, NULL, c->n_layers);
+    SHAPE("num_attention_heads", MODEL_HEADS_MAX, NULL, c->n_heads);
+    SHAPE("vocab_size", MODEL_VOCAB_MAX, NULL, c->vocab_size);
+    SHAPE("max_position_embeddings", INT32_MAX, NULL, c->context_max);
+    int64_t kv_heads = f->kv_heads_absent != 0 ? f->kv_heads_absent : c->n_heads;
+    SHAPE("num_key_value_heads", c->n_heads, &kv_heads, c->n_kv_heads);
+    int64_t head_dim = f->head_dim_absent != 0 ? f->head_dim_absent : c->hidden / c->n_heads;
+    SHAPE("head_dim", MODEL_HEAD_DIM_MAX, &head_dim, c->head_dim);
+#undef SHAPE
+    if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0) {
+        return err_set(r->eb, ERR_BAD_FILE,
+                       "%s: num_key_value_heads must divide num_attention_heads = %d, got %d", r->file, c->n_heads,
+                       c->n_kv_heads);
+    }
+    /* Without a head_dim of its own a model must split hidden_size evenly. */
+    if (json_get(r->obj, "head_dim", &(struct json_object *){NULL}) != JSON_OK && f->head_dim_absent == 0 &&
+        c->hidden % c->n_heads != 0) {
+        return err_set(r->eb, ERR_BAD_FILE,
+                       "%s: hidden_size must be a multiple of num_attention_heads = %d when head_dim is absent, got %d",
+                       r->file, c->n_heads, c->hidden);
+    }
+    if (c->head_dim < 2 || c->head_dim > MODEL_HEAD_DIM_MAX || c->head_dim % 2 != 0) {
+        return err_set(r->eb, ERR_BAD_FILE, "%s: head_dim must be an even integer from 2 to %d, got %d", r->file,
+                       MODEL_HEAD_DIM_MAX, c->head_dim);
+    }
+    double eps = 1e-6;
+    if ((e = conf_f64(r, "rms_norm_eps", 0, 1, &eps, &eps)) != ERR_OK) return e;
+    c->rms_norm_eps = (float)eps;
+    return ERR_OK;
+}
+
+static enum err read_flags(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    enum err e;
+    bool attention_bias = false, mlp_bias = false;
+    c->qkv_bias = f->qkv_bias;
+    c->o_bias = f->o_bias;
+    c->qk_norm = f->qk_norm;
+    if ((e = conf_bool(r, "attention_bias", false, &attention_bias)) != ERR_OK) return e;
+    if (attention_bias && f->attention_bias_qkvo) c->qkv_bias = c->o_bias = true;
+    if (attention_bias && !f->attention_bias_qkvo) return refuse(r, "attention_bias", "absent or false for this model_type");
+    if ((e = conf_bool(r, "mlp_bias", false, &mlp_bias)) != ERR_OK) return e;
+    if (mlp_bias && !f->mlp_bias) return refuse(r, "mlp_bias", "absent or false for this model_type");
+    c->mlp_bias = mlp_bias;
+    return conf_bool(r, "tie_word_embeddings", false, &c->tied);
+}
+
+/* layer_types, where a config has it, is the last word on which layer has the window. */
+static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, int window) {
+    struct json_object *types = NULL;
+    enum json_got g = json_get_arr(r->obj, "layer_types", &types);
+    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
+    char allowed[128];
+    snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"sliding_attention\"", c->n_layers);
+    if (g != JSON_OK || json_object_array_length(types) != (size_t)c->n_layers) return refuse(r, "layer_types", allowed);
+    for (int i = 0; i < c->n_layers; i++) {
+        const char *s = NULL;
+        size_t n = 0;
+        if (json_as_str(json_object_array_get_idx(types, (size_t)i), &s, &n) != JSON_OK)
+            return refuse(r, "layer_types", allowed);
+        if (strcmp(s, "full_attention") == 0) {
+            c->window[i] = 0;
+        } else if (strcmp(s, "sliding_attention") == 0 && window > 0) {
+            c->window[i] = window;
+        } else if (strcmp(s, "sliding_attention") == 0) {
+            return refuse(r, "sliding_window", "a number of tokens when layer_types names \"sliding_attention\"");
+        } else {
+            return refuse(r, "layer_types", allowed);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err read_window(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    if (!f->window_always && !f->window_switch) {
+        struct json_object *v = NULL;
+        if (json_get(r->obj, "sliding_window", &v) == JSON_OK)
+            return refuse(r, "sliding_window", "absent or null for this model_type");
+        return ERR_OK;
+    }
+    int64_t window = 0, first = 0, absent = f->window_absent;
+    int64_t layers = c->n_layers;
+    bool on = true;
+    enum err e;
+    bool is_null = json_get(r->obj, "sliding_window", &(struct json_object *){NULL}) == JSON_NULL;
+    if (!is_null && (e = conf_int(r, "sliding_window", 1, INT32_MAX, &absent, &window)) != ERR_OK) return e;
+    if (f->window_switch) {
+        if ((e = conf_bool(r, "use_sliding_window", false, &on)) != ERR_OK) return e;
+        if ((e = conf_int(r, "max_window_layers", 0, INT32_MAX, &layers, &first)) != ERR_OK) return e;
+    }
+    if (is_null) on = false;
+    for (int i = 0; i < c->n_layers; i++) c->window[i] = on && i >= first ? (int32_t)window : 0;
+    return read_layer_types(r, c, on ? (int)window : 0);
+}
+
+/* An id, a list of ids, null or nothing. *n stays 0 when the member names none. */
+static enum err read_ids(struct conf_reader *r, const char *member, int vocab_size, int32_t *ids, int *n) {
+    struct json_object *v = NULL, *list = NULL;
+    char allowed[128];
+    snprintf(allowed, sizeof(allowed), "a token id from 0 to %d or a list of 1 to %d such", vocab_size - 1, EOS_IDS_MAX);
+    *n = 0;
+    if (json_get(r->obj, member, &v) != JSON_OK) return ERR_OK;
+    size_t n_items = 1;
+    if (json_as_arr(v, &list) == JSON_OK) n_items = json_object_array_length(list);
+    if (n_items == 0 || n_items > EOS_IDS_MAX) return refuse(r, member, allowed);
+    for (size_t i = 0; i < n_items; i++) {
+        int64_t id = 0;
+        if (json_as_i64(list != NULL ? json_object_array_get_idx(list, i) : v, &id) != JSON_OK || id < 0 || id >= vocab_size)
+            return refuse(r, member, allowed);
+        ids[(*n)++] = (int32_t)id;
+    }
+    return ERR_OK;
+}
+
+static enum err read_special(struct conf_reader *r, struct model_conf *c) {
+    int32_t ids[EOS_IDS_MAX];
+    int n = 0;
+    enum err e = read_ids(r, "eos_token_id", c->vocab_size, ids, &n);
+    if (e != ERR_OK) return e;
+    if (n > 0) {
+        memcpy(c->eos_ids, ids, sizeof(ids[0]) * (size_t)n);
+        c->n_eos = n;
+    }
+    if ((e = read_ids(r, "bos_token_id", c->vocab_size, ids, &n)) != ERR_OK) return e;
+    if (n > 1) return refuse(r, "bos_token_id", "one token id");
+    if (n == 1) c->bos_id = ids[0];
+    return ERR_OK;
+}
+
+static enum err read_config(struct conf_reader *r, struct model_conf *c) {
+    const struct family *f = NULL;
+    enum err e;
+    if ((e = read_family(r, &f)) != ERR_OK) return e;
+    snprintf(c->family, sizeof(c->family), "%s", f->name);
+    if ((e = check_neutrals(r)) != ERR_OK) return e;
+    if ((e = read_shape(r, f, c)) != ERR_OK) return e;
+    if ((e = read_flags(r, f, c)) != ERR_OK) return e;
+    if ((e = conf_read_rope(r, c)) != ERR_OK) return e;
+    if ((e = read_window(r, f, c)) != ERR_OK) return e;
+    if (c->context_max > MODEL_CONTEXT_MAX) c->context_max = MODEL_CONTEXT_MAX;
+    return read_special(r, c);
+}
+
+/* ---- generation_config.json */
+
+static enum err read_generation(struct conf_reader *r, struct model_conf *c) {
+    struct model_gen *g = &c->gen;
+    enum err e;
+    double d = 0;
+    const double none = NAN;
+    const int64_t no_k = -1;
+    int64_t k = 0;
+    if ((e = read_special(r, c)) != ERR_OK) return e;
+    g->do_sample_set = json_get_bool(r->obj, "do_sample", &g->do_sample) == JSON_OK;
+    if ((e = conf_bool(r, "do_sample", false, &g->do_sample)) != ERR_OK) return e;
+    if ((e = conf_f64(r, "temperature", 0, 100, &none, &d)) != ERR_OK) return e;
+    g->temperature_set = !isnan(d);
+    if (g->temperature_set) g->temperature = (float)d;
+    if ((e = conf_f64(r, "top_p", 0, 1, &none, &d)) != ERR_OK) return e;
+    g->top_p_set = !isnan(d);
+    if (g->top_p_set) g->top_p = (float)d;
+    if ((e = conf_f64(r, "repetition_penalty", 0, 100, &none, &d)) != ERR_OK) return e;
+    g->repetition_penalty_set = !isnan(d);
+    if (g->repetition_penalty_set) g->repetition_penalty = (float)d;
+    if ((e = conf_int(r, "top_k", 0, INT32_MAX, &no_k, &k)) != ERR_OK) return e;
+    g->top_k_set = k != no_k;
+    if (g->top_k_set) g->top_k = (int32_t)k;
+    return ERR_OK;
+}
+
+enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf *eb) {
+    char path[4096];
+    struct json_object *root = NULL;
+    struct conf_reader r = {.file = "config.json", .prefix = "", .eb = eb};
+    struct errbuf inner = {0};
+    memset(out, 0, sizeof(*out));
+    out->bos_id = -1;
+    for (int step = 0; step < 2; step++) {
+        r.file = step == 0 ? "config.json" : "generation_config.json";
+        int n = snprintf(path, sizeof(path), "%s/%s", dir, r.file);
+        if (n < 0 || (size_t)n >= sizeof(path)) return err_set(eb, ERR_BAD_FILE, "the model folder's name is too long");
+        enum err e = json_read_file(&root, path, CONFIG_BYTES_MAX, NULL, &inner);
+        if (e == ERR_NOT_FOUND && step == 1) break;
+        if (e != ERR_OK) return err_set(eb, e == ERR_NOT_FOUND ? e : ERR_BAD_FILE, "%s", inner.text);
+        if (json_as_obj(root, &r.obj) != JSON_OK) {
+            e = err_set(eb, ERR_BAD_FILE, "%s: must be a JSON object", r.file);
+        } else {
+            e = step == 0 ? read_config(&r, out) : read_generation(&r, out);
+        }
+        json_object_put(root);
+        root = NULL;
+        if (e != ERR_OK) return e;
+    }
+    return ERR_OK;
+}
+
+int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
+    const struct rope_conf *p = &c->rope;
+    int at = snprintf(line, MODEL_CONF_LINE_BYTES,
+                      "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d intermediate=%d vocab=%d "
+                      "eps=%.9g qkv_bias=%d o_bias=%d mlp_bias=%d qk_norm=%d tied=%d "
+                      "rope=%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d window=",
+                      c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden, c->intermediate, c->vocab_size,
+                      (double)c->rms_norm_eps, c->qkv_bias, c->o_bias, c->mlp_bias, c->qk_norm, c->tied, (int)p->type,
+                      p->theta, p->factor, p->low_freq_factor, p->high_freq_factor, p->original_context, p->beta_fast,
+                      p->beta_slow, p->attention_factor, p->truncate);
+    for (int i = 0; i < c->n_layers; i++)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d,", (int)c->window[i]);
+    return at;
+}

@@ -1,0 +1,137 @@
+/* logits: runs a model directory on a list of token ids and shows what the engine computes, for tests/oracle/test_engine.py.
+ *
+ *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16] [--kernels NAME]
+ *          [--threads N] [--chunk N] [--block N]
+ *
+ * FILE gets the logits of every prompt position, f32 [n_ids][vocab], in this machine's byte order. With --greedy the N most
+ * likely tokens follow one by one; their ids are printed on a line "greedy 5 17 ...". A line "model ..." tells what was
+ * loaded. Exit code 1 with the error's text when the model is refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/engine/forward.h"
+
+struct args {
+    struct engine_opts o;
+    const char *ids, *out;
+    int chunk, block, greedy;
+};
+
+static enum dtype dtype_of(const char *s) {
+    return strcmp(s, "f32") == 0 ? DTYPE_F32 : strcmp(s, "bf16") == 0 ? DTYPE_BF16 : DTYPE_NONE;
+}
+
+static int parse(struct args *a, int argc, char **argv) {
+    *a = (struct args){.o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1}, .chunk = 64, .block = 16};
+    if (argc < 2) return 0;
+    a->o.model_dir = argv[1];
+    for (int i = 2; i + 1 < argc; i += 2) {
+        const char *k = argv[i], *v = argv[i + 1];
+        if (strcmp(k, "--ids") == 0) a->ids = v;
+        else if (strcmp(k, "--greedy") == 0) a->greedy = atoi(v);
+        else if (strcmp(k, "--out") == 0) a->out = v;
+        else if (strcmp(k, "--weights") == 0) a->o.weight_dtype = dtype_of(v);
+        else if (strcmp(k, "--kv") == 0) a->o.kv_dtype = dtype_of(v);
+        else if (strcmp(k, "--kernels") == 0) a->o.kernels = v;
+        else if (strcmp(k, "--threads") == 0) a->o.n_threads = atoi(v);
+        else if (strcmp(k, "--chunk") == 0) a->chunk = atoi(v);
+        else if (strcmp(k, "--block") == 0) a->block = atoi(v);
+        else return 0;
+    }
+    return a->ids != NULL && argc % 2 == 0 && a->chunk > 0 && a->block > 0 && a->greedy >= 0;
+}
+
+static int parse_ids(const char *s, int vocab, int32_t *ids, int n_max) {
+    int n = 0;
+    while (*s != '\0' && n < n_max) {
+        char *end = NULL;
+        long v = strtol(s, &end, 10);
+        if (end == s || v < 0 || v >= vocab) return -1;
+        ids[n++] = (int32_t)v;
+        s = *end == ',' ? end + 1 : end;
+    }
+    return *s == '\0' ? n : -1;
+}
+
+static int32_t best(const float *logits, int n) {
+    int32_t at = 0;
+    for (int32_t i = 1; i < n; i++) {
+        if (logits[i] > logits[at]) at = i;
+    }
+    return at;
+}
+
+/* Prefill in chunks, then one row at a time. */
+static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int32_t *ids, int n_ids) {
+    const struct model_info *m = forward_model(f);
+    int n_blocks = kv_cache_shape(kv)->n_blocks, rows[4096];
+    int32_t *table = calloc((size_t)n_blocks, sizeof(*table));
+    float *logits = calloc((size_t)a->chunk * (size_t)m->vocab_size, sizeof(*logits));
+    FILE *out = a->out != NULL ? fopen(a->out, "wb") : NULL;
+    if (table == NULL || logits == NULL || (a->out != NULL && out == NULL)) return 1;
+    /* Blocks in reverse, so that a pass that takes block numbers for positions fails. */
+    for (int i = 0; i < n_blocks; i++) table[i] = n_blocks - 1 - i;
+    for (int i = 0; i < a->chunk; i++) rows[i] = i;
+    int32_t next = 0;
+    for (int at = 0, n = 0; at < n_ids; at += n) {
+        n = n_ids - at < a->chunk ? n_ids - at : a->chunk;
+        struct fwd_seq s = {.block_table = table, .n_past = at, .first_row = 0, .n_rows = n};
+        forward_run(f, kv, ids + at, n, &s, 1, rows, n, logits, NULL, NULL);
+        if (out != NULL) fwrite(logits, sizeof(float) * (size_t)m->vocab_size, (size_t)n, out);
+        next = best(logits + (size_t)(n - 1) * (size_t)m->vocab_size, m->vocab_size);
+    }
+    if (a->greedy > 0) printf("greedy");
+    for (int i = 0; i < a->greedy; i++) {
+        printf(" %d", next);
+        struct fwd_seq s = {.block_table = table, .n_past = n_ids + i, .first_row = 0, .n_rows = 1};
+        forward_run(f, kv, &next, 1, &s, 1, rows, 1, logits, NULL, NULL);
+        next = best(logits, m->vocab_size);
+    }
+    if (a->greedy > 0) printf("\n");
+    free(table);
+    free(logits);
+    return out != NULL && fclose(out) != 0;
+}
+
+int main(int argc, char **argv) {
+    struct args a;
+    struct errbuf eb = {0};
+    struct forward *f = NULL;
+    struct kv_cache *kv = NULL;
+    if (!parse(&a, argc, argv) || a.chunk > 4096) {
+        fprintf(stderr, "usage: logits DIR --ids 1,2,3 [--greedy N] [--out FILE] ...\n");
+        return 2;
+    }
+    if (forward_open(&f, &a.o, a.chunk, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
+        return 1;
+    }
+    const struct model_info *m = forward_model(f);
+    printf("model family=%s layers=%d vocab=%d context=%d kernels=%s params=%llu eos=", m->family, m->n_layers,
+           m->vocab_size, m->context_max, m->kernels, (unsigned long long)m->n_params);
+    for (int i = 0; i < m->n_eos; i++) printf("%s%d", i > 0 ? "," : "", m->eos_ids[i]);
+    printf(" bos=%d hash=", m->bos_id);
+    for (int i = 0; i < 32; i++) printf("%02x", m->hash[i]);
+    printf("\n");
+    int32_t *ids = calloc((size_t)m->context_max, sizeof(*ids));
+    int n = ids != NULL ? parse_ids(a.ids, m->vocab_size, ids, m->context_max) : -1;
+    int rc = 1;
+    if (n <= 0 || n + a.greedy > m->context_max) {
+        fprintf(stderr, "ids: 1 to %d ids of the vocabulary\n", m->context_max);
+    } else {
+        struct kv_shape shape = {.n_layers = m->n_layers,
+                                 .n_kv_heads = m->n_kv_heads,
+                                 .head_dim = m->head_dim,
+                                 .block_tokens = a.block,
+                                 .n_blocks = (n + a.greedy) / a.block + 1,
+                                 .dtype = a.o.kv_dtype};
+        if (kv_cache_create(&kv, &shape, &eb) != ERR_OK)
+            fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
+        else
+            rc = run(f, kv, &a, ids, n);
+    }
+    free(ids);
+    kv_cache_destroy(&kv);
+    forward_close(&f);
+    return rc;
+}
