@@ -1,0 +1,166 @@
+/* Goal: every step obeys the limits, wastes no row that somebody could use, and starves nobody.
+ * Method: the rules of sched.h checked on random sets of sequences and limits, then whole runs to
+ * their end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "common/engine/sched.h"
+
+enum { N_MAX = 40 };
+
+static uint64_t rng_state;
+static int rnd_to(int n) {
+    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((rng_state >> 33) % (uint64_t)n);
+}
+static int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+static struct sched_limits rnd_limits(void) {
+    return (struct sched_limits){.rows_max = 1 + rnd_to(80),
+                                 .prefill_max = 1 + rnd_to(6),
+                                 .chunk_max = 1 + rnd_to(40),
+                                 .logit_rows_max = 1 + rnd_to(10)};
+}
+static int rnd_seqs(struct sched_seq *q) {
+    int n = rnd_to(N_MAX + 1);
+    for (int i = 0; i < n; i++) {
+        q[i] = (struct sched_seq){.decoding = rnd_to(2) == 0,
+                                  .all_logits = rnd_to(5) == 0,
+                                  .priority = 1 + rnd_to(5),
+                                  .age = (uint64_t)i * 7 % N_MAX + (uint64_t)N_MAX * (uint64_t)i,
+                                  .last_step = (uint64_t)rnd_to(5)};
+        q[i].pending = q[i].decoding ? 1 : 1 + rnd_to(100);
+        if (q[i].decoding) q[i].all_logits = false;
+    }
+    return n;
+}
+
+static void test_one_step(void **state) {
+    (void)state;
+    struct sched_seq q[N_MAX];
+    int rows[N_MAX], again[N_MAX], order[N_MAX];
+    rng_state = 1;
+    for (int k = 0; k < 20000; k++) {
+        struct sched_limits lim = rnd_limits();
+        int n = rnd_seqs(q), total = sched_step(q, n, &lim, rows, order), sum = 0;
+        int n_decodes = 0, n_decode_rows = 0, prompt_rows = 0, n_prefill = 0, wide = 0, prompts = 0;
+        for (int i = 0; i < n; i++) {
+            assert_true(rows[i] >= 0 && rows[i] <= q[i].pending);
+            sum += rows[i];
+            if (q[i].decoding) {
+                n_decodes++;
+                n_decode_rows += rows[i];
+            } else {
+                assert_true(rows[i] <= lim.chunk_max);
+                prompts++;
+                prompt_rows += rows[i];
+                n_prefill += rows[i] > 0;
+                if (q[i].all_logits) wide += rows[i];
+            }
+        }
+        assert_int_equal(sum, total);
+        assert_true(total <= lim.rows_max && n_prefill <= lim.prefill_max &&
+                    wide <= lim.logit_rows_max);
+        if (n > 0) assert_true(total > 0);
+        if (n_decode_rows < n_decodes)
+            assert_int_equal(total, lim.rows_max); /* a decode waits only in a full step */
+        if (lim.rows_max > 1 && prompts > 0) assert_true(prompt_rows > 0);
+        if (n_decodes > 0) assert_true(n_decode_rows > 0);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++) {
+                if (q[i].decoding && q[j].decoding && rows[i] > 0 && rows[j] == 0)
+                    assert_true(q[i].last_step <= q[j].last_step); /* who waited longest is in */
+                if (q[i].decoding || q[j].decoding || q[i].all_logits || q[j].all_logits) continue;
+                bool first = q[i].priority < q[j].priority ||
+                             (q[i].priority == q[j].priority && q[i].age < q[j].age);
+                /* a prompt gets less than it could only when nothing is left for those behind it */
+                if (first && rows[i] < min_int(q[i].pending, lim.chunk_max))
+                    assert_int_equal(rows[j], 0);
+            }
+        /* the order of the views does not matter */
+        struct sched_seq back[N_MAX];
+        for (int i = 0; i < n; i++) back[i] = q[n - 1 - i];
+        sched_step(back, n, &lim, again, order);
+        for (int i = 0; i < n; i++) {
+            if (q[i].decoding) continue;
+            assert_int_equal(rows[i], again[n - 1 - i]);
+        }
+    }
+}
+
+/* Sequences with a prompt and an answer: all finish, whatever the limits, and no decode waits
+ * longer than it must. */
+static void test_runs_end(void **state) {
+    (void)state;
+    rng_state = 2;
+    for (int k = 0; k < 500; k++) {
+        struct sched_limits lim = rnd_limits();
+        struct sched_seq q[N_MAX];
+        int answer[N_MAX], rows[N_MAX], order[N_MAX], wait[N_MAX] = {0};
+        int n = 1 + rnd_to(N_MAX), left = n;
+        if (lim.rows_max == 1) lim.rows_max = 2;
+        for (int i = 0; i < n; i++) {
+            q[i] = (struct sched_seq){.pending = 1 + rnd_to(60),
+                                      .all_logits = rnd_to(4) == 0,
+                                      .priority = 1 + rnd_to(5),
+                                      .age = (uint64_t)i};
+            answer[i] = 1 + rnd_to(20);
+        }
+        int decode_room = lim.rows_max - (lim.rows_max / 4 > 0 ? lim.rows_max / 4 : 1);
+        for (uint64_t step = 1; left > 0; step++) {
+            assert_true(step < 100000);
+            assert_true(sched_step(q, left, &lim, rows, order) > 0);
+            for (int i = 0; i < left; i++) {
+                wait[i] = rows[i] > 0 || !q[i].decoding ? 0 : wait[i] + 1;
+                assert_true(wait[i] <= N_MAX / decode_room + 1);
+                if (rows[i] == 0) continue;
+                q[i].last_step = step;
+                q[i].pending -= rows[i];
+                if (q[i].pending > 0) continue;
+                q[i].decoding = true;
+                q[i].all_logits = false;
+                q[i].pending = 1;
+                answer[i]--;
+            }
+            for (int i = 0; i < left; i++)
+                if (answer[i] == 0) {
+                    left--;
+                    q[i] = q[left], answer[i] = answer[left], wait[i] = wait[left];
+                    i--;
+                }
+        }
+    }
+}
+
+static void test_examples(void **state) {
+    (void)state;
+    struct sched_limits lim = {
+        .rows_max = 16, .prefill_max = 2, .chunk_max = 8, .logit_rows_max = 4};
+    int rows[4], order[4];
+    struct sched_seq q[4] = {{.pending = 100, .priority = 5, .age = 1},
+                             {.pending = 1, .decoding = true, .priority = 5, .age = 2},
+                             {.pending = 100, .priority = 1, .age = 3},
+                             {.pending = 100, .priority = 5, .age = 0}};
+    assert_int_equal(sched_step(q, 4, &lim, rows, order), 16);
+    assert_true(rows[0] == 0 && rows[1] == 1 && rows[2] == 8 &&
+                rows[3] == 7); /* priority, then age */
+    q[2].all_logits = true;
+    assert_int_equal(sched_step(q, 4, &lim, rows, order), 13);
+    assert_true(rows[1] == 1 && rows[2] == 4 && rows[3] == 8);
+    assert_int_equal(sched_step(q, 0, &lim, rows, order), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_one_step),
+        cmocka_unit_test(test_runs_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
