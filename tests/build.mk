@@ -64,6 +64,9 @@ $(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/
 ORACLE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE))
 $(foreach o,$(ORACLE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_ENGINE),$(LIBS_ENGINE))))
 
+ORACLE_TEXT_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE_TEXT))
+$(foreach o,$(ORACLE_TEXT),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_TEXT),$(LIBS_TEXT))))
+
 # kernels of one instruction set carry their own flags; the file name says which
 # (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)
 $(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
