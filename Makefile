@@ -15,14 +15,14 @@ NET      := common/net/loop common/net/router common/net/http_parse common/net/s
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read common/text/chat_template common/text/chat_template_load common/text/jinja_mem common/text/jinja_run common/text/jinja_text common/text/jinja_value common/text/jinja_print common/text/jinja_seq common/text/jinja_strings common/text/jinja_format common/text/jinja_ops common/text/jinja_lex common/text/jinja_parse common/text/jinja_parse_expr common/text/jinja_call common/text/jinja_eval common/text/jinja_exec common/text/jinja_loop common/text/jinja_filters common/text/jinja_filters_text common/text/jinja_tests common/text/jinja_methods common/text/jinja_funcs
 ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_step common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash common/engine/engine_load common/engine/attention common/engine/forward common/engine/forward_run common/engine/kernels common/engine/kernels_avx2 common/engine/kernels_avx512 common/engine/kernels_avx512bf16 common/engine/kernels_openblas common/engine/kernels_panel common/engine/kernels_ref common/engine/model_conf common/engine/model_conf_rope common/engine/pool common/engine/rope common/engine/safetensors common/engine/weights
 ENDPOINT :=
-INSTANCE := common/instance/mailbox common/instance/worker
+INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_plane common/instance/kv_io common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker
 ROLES    :=
 COORD    :=
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/err proto/json proto/wire proto/crc32c proto/infer_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
-TESTS_NET      := common/net/loop common/net/router common/net/http_parse
+TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server
 TESTS_TEXT     :=
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random
 TESTS_ENDPOINT :=

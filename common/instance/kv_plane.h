@@ -1,24 +1,165 @@
-/* kv_plane: all KV links of an instance (design 6, cluster-api 5.3, 5.4) over nanomsg. One PAIR socket per (prefill, decode) pair; the instance's
- * door (a REP socket at interCommPort) gives a wanted peer the address and a one-time ticket of its PAIR, so a stranger cannot occupy it.
- * The prefill side connects. State comes from hellos and heartbeats, never from the socket.
+/* kv_plane: all KV links of an instance (design 6, cluster-api 5.3, 5.4; docs/wire-kv-link.md) over
+ * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's door (a REP socket at
+ * interCommPort) gives a wanted peer the address and a one-time ticket of its PAIR, so a stranger
+ * cannot occupy it. The prefill side connects. State comes from hellos and heartbeats; the socket's
+ * own word only ever ends a link early.
  *
- * Thread: the loop thread. One I/O thread of its own talks to nanomsg. Callbacks come on the loop thread. */
+ * Thread: the loop thread, except kv_tx_ready(). One I/O thread of its own talks to nanomsg.
+ * Callbacks come on the loop thread, never from inside a call, except that kv_plane_close() runs
+ * the on_end of transfers that still live. Order at the end: roles stop, then kv_plane_close(),
+ * then worker_close(). A process must not fork after kv_plane_open(). */
 #ifndef BATON_INSTANCE_KV_PLANE_H
 #define BATON_INSTANCE_KV_PLANE_H
 
+#include "common/engine/engine.h"
 #include "common/net/loop.h"
+#include "proto/kv_frame.h"
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
 
 struct kv_plane;
-struct kv_peer;
+struct kv_peer; /* lives as long as the plane */
 
-/* The wanted set of peers, as the last role body gave it: peers not in it are unlinked, new ones are linked, failed ones are tried again.
- * role: own role (PREFILL connects, DECODE waits). Links settle in the background; on_settled runs on the loop thread each time the set
- * has no link in progress (n_ok of n_wanted). */
-enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id, const struct role_node *peers, size_t n_peers);
-/* Link states for /v1/status: *links is malloc'd, the caller frees. Links in progress are not listed. */
+struct kv_plane_opts {
+    struct loop *loop;
+    const char *bind_ip; /* of the door and the pairs: the interComm address, never all-zero */
+    uint16_t port;       /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
+
+    /* What must be the same on both sides of a link. */
+    uint8_t model_hash[32], tokenizer_hash[32];
+    uint32_t n_layers, n_kv_heads, head_dim, block_tokens;
+    enum dtype kv_dtype;
+
+    /* Where the blocks are: one layer of one block, block_bytes long. Any thread. */
+    uint8_t *(*block)(const void *memory, int layer, int32_t block);
+    const void *memory;
+    size_t block_bytes;
+    /* For heartbeats; any thread; may be NULL. */
+    void (*load)(const void *memory, uint64_t *free_blocks, uint32_t *queue_len);
+
+    size_t inflight_bytes_max;         /* KV bytes under way and not acknowledged, per peer */
+    unsigned heartbeat_ms, misses_max; /* so many silent periods: the link has failed */
+    unsigned lease_ms; /* a request neither renewed by a heartbeat nor moved on for so long is given
+                          up */
+    unsigned settle_ms;  /* a peer not linked after so long shows as failed (tries go on) */
+    unsigned connect_ms; /* one attempt: door, hello */
+    unsigned backoff_ms, backoff_ms_max; /* between attempts at a failed link: doubled each time */
+    unsigned trans_ms; /* kv_trans_timeout: D completes a committed request in this time or gives it
+                          up */
+    unsigned handover_ms; /* P waits so long for room on D */
+
+    /* The wanted set has no link in progress (n_ok of n_wanted). Comes after every kv_plane_want()
+     * and whenever it becomes so. */
+    void (*on_settled)(void *arg, unsigned n_ok, unsigned n_wanted);
+    void (*on_link)(void *arg, struct kv_peer *peer, bool up);
+    void *arg;
+};
+
+/* Times and sizes of the product; the caller fills in the rest. */
+void kv_plane_opts_default(struct kv_plane_opts *o);
+/* Shape, hash and block memory of an engine, which must outlive the plane. */
+void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e);
+
+/* Opens the door and starts the I/O thread. ERR_CONFLICT: the port is taken (eb names it). */
+enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, struct errbuf *eb);
+void kv_plane_close(struct kv_plane **kp);
+uint16_t kv_plane_port(const struct kv_plane *kp);
+
+/* ---- links */
+
+/* The wanted set of peers, as the last role body gave it: peers not in it are unlinked, new ones
+ * are linked, failed ones are tried again at once. role: own role (PREFILL connects, DECODE waits;
+ * another role wants nobody). A change of role or id begins every link anew. Links settle in the
+ * background; see on_settled. A node without inter_comm_port has its door at the own port number.
+ */
+enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
+                       const struct role_node *peers, size_t n_peers);
+/* Link states for /v1/status: *links is malloc'd, the caller frees. Links in progress are not
+ * listed. */
 size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links);
-void kv_plane_counts(const struct kv_plane *kp, unsigned *n_wanted, unsigned *n_ok, unsigned *n_failed, unsigned *n_linking);
+void kv_plane_counts(const struct kv_plane *kp, unsigned *n_wanted, unsigned *n_ok,
+                     unsigned *n_failed, unsigned *n_linking);
+
+/* "ip" or "ip;port" as header d-target has it, port being the peer's interCommPort: the wanted peer
+ * of that address, a linked one first. NULL: none. */
+struct kv_peer *kv_plane_find(const struct kv_plane *kp, const char *target);
+struct kv_peer *kv_plane_find_id(const struct kv_plane *kp, uint32_t id);
+uint32_t kv_peer_id(const struct kv_peer *p);
+bool kv_peer_up(const struct kv_peer *p);
+const char *kv_peer_text(
+    const struct kv_peer *p); /* "ok", "linking", "failed : 11: why"; for logs and error texts */
+
+/* ---- the prefill side: one transfer per attempt of a request */
+struct kv_tx;
+
+struct kv_tx_stats {
+    uint64_t bytes;       /* of KV that went over the link */
+    uint64_t transfer_us; /* first frame to ACK; 0 when no block had to be sent */
+    uint64_t exposed_us;  /* kv_tx_commit() to ACK: what the client waits for the transfer */
+    uint32_t n_blocks, n_held;
+    uint32_t n_repaired; /* blocks of a layer sent a second time */
+};
+
+struct kv_tx_opts {
+    const struct infer_req *req;                    /* packed during the call */
+    uint32_t n_blocks;                              /* blocks that hold req->ids */
+    void (*on_granted)(void *arg, uint32_t n_held); /* may be NULL */
+    /* Exactly once, unless kv_tx_open() failed. After it no block is read. ERR_OK: the request is
+     * D's. ERR_BUSY: D had no room in handover_ms. ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT (lease),
+     * ERR_CANCELLED: text says more. */
+    void (*on_end)(void *arg, enum err e, const char *text, const struct kv_tx_stats *st);
+    void *arg;
+};
+
+/* Offers the request to D, and again while D is busy. ERR_PEER_LOST: not linked. ERR_TOO_LARGE:
+ * does not fit into a frame. */
+enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx_opts *o);
+/* Blocks [0, first + n) of the sequence are final in this layer. table: [n_blocks] pool numbers;
+ * must stay as they are until on_end. ANY thread, one at a time; never blocks. May come before the
+ * grant. */
+void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n);
+/* The first tokens exist: *c (tokens, times, prompt_logprobs; the rest is filled in here) goes to D
+ * behind the last block. Takes c->prompt_logprobs. Once. */
+void kv_tx_commit(struct kv_tx *tx, struct kv_commit *c);
+void kv_tx_cancel(struct kv_tx *tx); /* on_end follows: ERR_CANCELLED, or what came first */
+/* After on_end, when kv_tx_ready() cannot be called any more. Clears *tx. */
+void kv_tx_free(struct kv_tx **tx);
+
+/* ---- the decode side */
+struct kv_rx;
+
+/* A request is offered. req is the callee's. The callee answers, now or later, with exactly one of
+ * kv_rx_grant, kv_rx_busy, kv_rx_refuse. Without a callee every offer is refused. */
+typedef void kv_offer_fn(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
+                         uint32_t n_blocks);
+void kv_plane_on_offer(struct kv_plane *kp, kv_offer_fn *fn, void *arg);
+
+/* Blocks [n_held, rx's n_blocks) of table are written from now on until on_end. on_end comes
+ * exactly once: ERR_OK with the commit (lives during the call; prompt_logprobs too) when every
+ * block of every layer is there and verified and P has been told so; otherwise ERR_CANCELLED (by P
+ * or by kv_rx_cancel), ERR_PEER_LOST, ERR_TIMEOUT, ERR_IO ("Pull kv failed irreversibly."). */
+typedef void kv_rx_end_fn(void *arg, enum err e, const char *text, const struct kv_commit *c);
+enum err kv_rx_grant(struct kv_rx *rx, const int32_t *table, int n_table, int n_held,
+                     kv_rx_end_fn *on_end, void *arg);
+void kv_rx_busy(struct kv_rx **rx, unsigned retry_after_ms);
+void kv_rx_refuse(struct kv_rx **rx, enum err code, const char *text);
+void kv_rx_cancel(struct kv_rx *rx, const char *text); /* after kv_rx_grant; P hears text */
+void kv_rx_free(struct kv_rx **rx);                    /* after on_end */
+
+/* ---- what was seen on the links since the plane opened; any thread */
+struct kv_plane_stats {
+    uint64_t n_frames_in, n_frames_out, bytes_in, bytes_out;
+    uint64_t n_corrupt;      /* CRC or length wrong */
+    uint64_t n_repeated;     /* frames or blocks that were there already */
+    uint64_t n_lost;         /* frames missing in the count of a link */
+    uint64_t n_stale;        /* of an older or other epoch of a request */
+    uint64_t n_unknown;      /* of a request that is not live here */
+    uint64_t n_out_of_range; /* layer, block or length not as granted */
+    uint64_t n_protocol;     /* well-formed, but not allowed in this state */
+    uint64_t n_strangers;    /* at the door or on a pair without a right ticket */
+    uint64_t n_pulls, n_leases_expired;
+    uint64_t inflight_bytes_peak; /* largest unacknowledged amount towards one peer */
+};
+void kv_plane_stats(const struct kv_plane *kp, struct kv_plane_stats *out);
 
 #endif

@@ -1,0 +1,152 @@
+/* bus: thin calls around nanomsg; its errors become ours here. */
+#include "common/instance/bus.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <malloc.h>
+#include <nanomsg/nn.h>
+#include <nanomsg/pair.h>
+#include <nanomsg/reqrep.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    SOCKET_BUFFER_BYTES =
+        4 * 1024 * 1024, /* the default of 128 KiB halves the rate, 16 KiB stalls on delayed ACKs */
+    RESEND_MS =
+        24 * 3600 *
+        1000, /* a REQ that repeats itself would ask twice; we ask again on a fresh socket */
+    BIND_TRIES = 16,
+    MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024, /* glibc takes no more */
+    TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024,
+};
+
+void bus_tune_malloc(void) {
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
+    mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES);
+}
+
+static enum err set(int sock, int level, int option, int value) {
+    return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;
+}
+
+enum err bus_open(int *sock, enum bus_kind kind, size_t message_bytes_max) {
+    static const int protocols[] = {[BUS_PAIR] = NN_PAIR, [BUS_REP] = NN_REP, [BUS_REQ] = NN_REQ};
+    *sock = nn_socket(AF_SP, protocols[kind]);
+    if (*sock < 0) {
+        *sock = -1;
+        return nn_errno() == EMFILE ? ERR_BUSY : ERR_IO;
+    }
+    enum err e = set(*sock, NN_SOL_SOCKET, NN_RCVMAXSIZE, (int)message_bytes_max);
+    if (e == ERR_OK && kind == BUS_PAIR) {
+        e = set(*sock, NN_SOL_SOCKET, NN_SNDBUF, SOCKET_BUFFER_BYTES);
+        if (e == ERR_OK) e = set(*sock, NN_SOL_SOCKET, NN_RCVBUF, SOCKET_BUFFER_BYTES);
+    }
+    if (e == ERR_OK && kind == BUS_REQ) e = set(*sock, NN_REQ, NN_REQ_RESEND_IVL, RESEND_MS);
+    if (e != ERR_OK) bus_close(sock);
+    return e;
+}
+
+void bus_close(int *sock) {
+    if (*sock < 0) return;
+    while (nn_close(*sock) != 0 && nn_errno() == EINTR) continue;
+    *sock = -1;
+}
+
+static void address(char *out, size_t n, const char *ip, unsigned port) {
+    snprintf(out, n, "tcp://%s:%u", ip, port);
+}
+
+enum err bus_bind(int sock, const char *ip, uint16_t port) {
+    char a[64];
+    address(a, sizeof(a), ip, port);
+    if (nn_bind(sock, a) >= 0) return ERR_OK;
+    return nn_errno() == EADDRINUSE || nn_errno() == EADDRNOTAVAIL || nn_errno() == EACCES
+               ? ERR_CONFLICT
+               : ERR_IO;
+}
+
+/* nanomsg does not say which port the kernel picked for port 0, so the kernel is asked by a socket
+ * of our own. Another process may take the port in between: then the next one is tried. */
+static enum err free_port(const char *ip, uint16_t *port) {
+    struct sockaddr_in sa = {.sin_family = AF_INET};
+    socklen_t n = sizeof(sa);
+    if (inet_pton(AF_INET, ip, &sa.sin_addr) != 1) return ERR_INVALID;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return ERR_IO;
+    bool ok = bind(fd, (struct sockaddr *)&sa, n) == 0 &&
+              getsockname(fd, (struct sockaddr *)&sa, &n) == 0;
+    close(fd);
+    *port = ntohs(sa.sin_port);
+    return ok ? ERR_OK : ERR_IO;
+}
+
+enum err bus_bind_any(int sock, const char *ip, uint16_t *port) {
+    enum err e = ERR_IO;
+    for (int i = 0; i < BIND_TRIES; i++) {
+        if ((e = free_port(ip, port)) != ERR_OK) return e;
+        if ((e = bus_bind(sock, ip, *port)) != ERR_CONFLICT) return e;
+    }
+    return e;
+}
+
+enum err bus_connect(int sock, const char *ip, uint16_t port) {
+    char a[64];
+    address(a, sizeof(a), ip, port);
+    return nn_connect(sock, a) >= 0 ? ERR_OK : ERR_IO;
+}
+
+static int event_fd(int sock, int option) {
+    int fd = -1;
+    size_t n = sizeof(fd);
+    return nn_getsockopt(sock, NN_SOL_SOCKET, option, &fd, &n) == 0 ? fd : -1;
+}
+
+int bus_recv_fd(int sock) {
+    return event_fd(sock, NN_RCVFD);
+}
+
+int bus_send_fd(int sock) {
+    return event_fd(sock, NN_SNDFD);
+}
+
+void *bus_message_alloc(size_t n) {
+    return nn_allocmsg(n, 0);
+}
+
+void bus_message_free(void *message) {
+    if (message != NULL) nn_freemsg(message);
+}
+
+enum err bus_send(int sock, void **message) {
+    for (;;) {
+        if (nn_send(sock, message, NN_MSG, NN_DONTWAIT) >= 0) {
+            *message = NULL;
+            return ERR_OK;
+        }
+        if (nn_errno() == EINTR) continue;
+        return nn_errno() == EAGAIN ? ERR_BUSY : ERR_IO;
+    }
+}
+
+enum err bus_recv(int sock, void **message, size_t *n) {
+    for (;;) {
+        int got = nn_recv(sock, message, NN_MSG, NN_DONTWAIT);
+        if (got >= 0) {
+            *n = (size_t)got;
+            return ERR_OK;
+        }
+        if (nn_errno() == EINTR) continue;
+        return nn_errno() == EAGAIN || nn_errno() == EFSM ? ERR_BUSY : ERR_IO;
+    }
+}
+
+uint64_t bus_n_broken(int sock) {
+    return nn_get_statistic(sock, NN_STAT_BROKEN_CONNECTIONS);
+}
+
+uint64_t bus_n_connected(int sock) {
+    return nn_get_statistic(sock, NN_STAT_CURRENT_CONNECTIONS);
+}

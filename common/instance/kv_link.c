@@ -1,0 +1,575 @@
+/* kv_link: the life of a link: the question at the door, the pair and its ticket, hellos,
+ * heartbeats, failure and the next try.
+ *
+ *   P: idle -> asks D's door -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK ->
+ * up D: door asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own HELLO
+ * and OK -> P's OK -> up
+ *
+ * A pair that is up is replaced only by one whose hello was right, so whoever merely knocks cannot
+ * end a link. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/bus.h"
+#include "common/instance/kv_link.h"
+
+enum { DOOR_BYTES_MAX = 4096, DOOR_BURST = 32 };
+
+static void code_text(char out[32], unsigned code) {
+    snprintf(out, 32, "%u", code);
+}
+
+static uint64_t random_u64(void) {
+    uint64_t v = 0;
+    if (getrandom(&v, sizeof(v), 0) != sizeof(v)) v = clock_unix_us() * 0x9e3779b97f4a7c15u;
+    return v;
+}
+
+struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer) {
+    for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
+        if (l->peer == peer) return l;
+    }
+    return NULL;
+}
+
+static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello *h) {
+    *h = (struct kv_hello){
+        .instance_id = kp->io_self_id,
+        .role = (uint8_t)kp->io_role,
+        .protocol = KV_VERSION,
+        .n_layers = kp->o.n_layers,
+        .n_kv_heads = kp->o.n_kv_heads,
+        .head_dim = kp->o.head_dim,
+        .block_tokens = kp->o.block_tokens,
+        .n_shards = 1,
+        .kv_dtype = (uint8_t)kp->o.kv_dtype,
+        .boot = kp->boot,
+        .ticket = ticket,
+        .window_bytes = kp->o.inflight_bytes_max,
+    };
+    memcpy(h->model_hash, kp->o.model_hash, sizeof(h->model_hash));
+    memcpy(h->tokenizer_hash, kp->o.tokenizer_hash, sizeof(h->tokenizer_hash));
+}
+
+/* ---- outcomes */
+
+static void tell(struct kv_plane *kp, struct kv_link *l, bool up, const char *code,
+                 const char *why) {
+    struct kv_event ev = {.kind = KV_EV_LINK, .peer = l->peer, .gen = l->gen, .up = up};
+    snprintf(ev.code, sizeof(ev.code), "%s", code);
+    snprintf(ev.text, sizeof(ev.text), "%s", why);
+    l->declared = true;
+    kv_post(kp, &ev);
+}
+
+static void drop_attempt(struct kv_plane *kp, struct kv_link *l) {
+    bus_close(&l->ask_sock);
+    l->asked = false;
+    kv_pipe_retire(kp, &l->fresh);
+}
+
+/* One attempt came to nothing. What may be over in a moment (the peer has no role yet) is tried
+ * again quietly while the link settles; anything else shows at once and is tried again with growing
+ * pauses. */
+static void attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *why,
+                           bool soft) {
+    uint64_t now = clock_ms();
+    drop_attempt(kp, l);
+    if (l->up) return; /* it was an attempt to replace a link that stands */
+    log_debug("kv_link", "peer=%u addr=%s:%u event=attempt_failed code=%u why=\"%s\"", l->id, l->ip,
+              l->port, code, why);
+    if (soft && !l->declared && now < l->began_ms + kp->o.settle_ms) {
+        l->next_try_ms = now + KV_SOFT_RETRY_MS;
+        return;
+    }
+    char text[32];
+    code_text(text, code);
+    if (!l->declared || !soft) tell(kp, l, false, text, why);
+    l->next_try_ms = now + l->backoff_ms;
+    l->backoff_ms =
+        l->backoff_ms * 2 > kp->o.backoff_ms_max ? kp->o.backoff_ms_max : l->backoff_ms * 2;
+}
+
+static void end_transfers(struct kv_plane *kp, struct kv_link *l, const char *text) {
+    kv_tx_end_all(kp, l, ERR_PEER_LOST, text);
+    kv_rx_end_all(kp, l, ERR_PEER_LOST, text);
+}
+
+void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code, const char *why) {
+    char text[KV_TEXT_BYTES_MAX + 1];
+    snprintf(text, sizeof(text), "link to instance %u lost: %s", l->id, why);
+    kv_pipe_retire(kp, &l->pipe);
+    l->up = false;
+    end_transfers(kp, l, text);
+    l->backoff_ms = kp->o.backoff_ms;
+    l->next_try_ms = clock_ms() + l->backoff_ms;
+    tell(kp, l, false, code, why);
+}
+
+static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hello *theirs) {
+    uint64_t now = clock_ms();
+    if (l->pipe != NULL) {
+        kv_pipe_retire(kp, &l->pipe);
+        end_transfers(kp, l, "the peer has linked anew");
+    }
+    bus_close(&l->ask_sock);
+    l->asked = false;
+    l->pipe = l->fresh;
+    l->fresh = NULL;
+    l->pipe->state = PIPE_OPEN;
+    if (theirs != NULL) l->window_bytes = theirs->window_bytes;
+    l->sent_bytes = l->acked_bytes = l->taken_bytes = l->credited_bytes = 0;
+    l->heard_ms = now;
+    l->beat_ms = now;
+    l->backoff_ms = kp->o.backoff_ms;
+    l->up = true;
+    tell(kp, l, true, "", "ok");
+}
+
+/* ---- commands */
+
+static void link_free(struct kv_plane *kp, struct kv_link *l, enum err e, const char *why) {
+    bus_close(&l->ask_sock);
+    kv_pipe_retire(kp, &l->fresh);
+    if (l->pipe != NULL) {
+        struct kv_refuse_link bye = {.code = KV_LINK_NOT_WANTED};
+        snprintf(bye.text, sizeof(bye.text), "%s", why);
+        kv_refuse_link_pack(&kp->scratch, &bye);
+        kv_pipe_send(kp, l->pipe);
+        kv_pipe_retire(kp, &l->pipe);
+    }
+    kv_tx_end_all(kp, l, e, why);
+    kv_rx_end_all(kp, l, e, why);
+    for (struct kv_link **at = &kp->links; *at != NULL; at = &(*at)->next) {
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    }
+    free(l);
+}
+
+void kv_link_free_all(struct kv_plane *kp) {
+    while (kp->links != NULL) link_free(kp, kp->links, ERR_STOPPING, "the instance ends");
+    while (kp->dying != NULL) {
+        struct kv_pipe *p = kp->dying;
+        kp->dying = p->next;
+        kv_pipe_close(&p);
+    }
+}
+
+static void restart_series(struct kv_plane *kp, struct kv_link *l) {
+    l->began_ms = clock_ms();
+    l->next_try_ms = l->began_ms;
+    l->backoff_ms = kp->o.backoff_ms;
+    l->declared = false;
+}
+
+void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
+    struct kv_link *l = c->cmd.peer != NULL ? kv_link_of(kp, c->cmd.peer) : NULL;
+    switch (c->cmd.kind) {
+    case KV_CMD_ROLE:
+        kp->io_role = c->role;
+        kp->io_self_id = c->self_id;
+        snprintf(kp->io_self_ip, sizeof(kp->io_self_ip), "%s", c->self_ip);
+        break;
+    case KV_CMD_UNLINK:
+        if (l != NULL) link_free(kp, l, ERR_PEER_LOST, "the peer is not wanted any more");
+        break;
+    case KV_CMD_RETRY:
+        if (l == NULL) break;
+        if (l->up) {
+            tell(kp, l, true, "", "ok"); /* it came up before the command was here */
+        } else {
+            restart_series(kp, l);
+        }
+        break;
+    case KV_CMD_LINK:
+        if ((l = calloc(1, sizeof(*l))) == NULL) {
+            struct kv_event ev = {.kind = KV_EV_LINK,
+                                  .peer = c->cmd.peer,
+                                  .gen = c->gen,
+                                  .code = "11",
+                                  .text = "out of memory"};
+            kv_post(kp, &ev);
+            break;
+        }
+        l->peer = c->cmd.peer;
+        l->gen = c->gen;
+        l->id = c->id;
+        l->port = c->port;
+        snprintf(l->ip, sizeof(l->ip), "%s", c->ip);
+        l->ask_sock = -1;
+        restart_series(kp, l);
+        l->next = kp->links;
+        kp->links = l;
+        break;
+    default: break;
+    }
+}
+
+/* ---- P's side of the beginning */
+
+static void ask_door(struct kv_plane *kp, struct kv_link *l) {
+    l->try_deadline_ms = clock_ms() + kp->o.connect_ms;
+    if (bus_open(&l->ask_sock, BUS_REQ, DOOR_BYTES_MAX) != ERR_OK ||
+        bus_connect(l->ask_sock, l->ip, l->port) != ERR_OK) {
+        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "no socket, or not an address", true);
+    }
+}
+
+static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv_door_answer *a) {
+    int sock = -1;
+    bus_close(&l->ask_sock);
+    l->asked = false;
+    if (bus_open(&sock, BUS_PAIR, KV_MESSAGE_BYTES_MAX) == ERR_OK &&
+        bus_connect(sock, l->ip, a->port) == ERR_OK) {
+        l->fresh = kv_pipe_create(sock, false);
+    }
+    if (l->fresh == NULL) {
+        bus_close(&sock);
+        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "no socket", true);
+        return;
+    }
+    struct kv_hello h;
+    my_hello(kp, a->ticket, &h);
+    l->fresh->state = PIPE_AWAIT_HELLO;
+    l->try_deadline_ms = l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
+    kv_hello_pack(&kp->scratch, &h);
+    kv_pipe_send(kp, l->fresh);
+}
+
+void kv_link_ask_ready(struct kv_plane *kp, struct kv_link *l) {
+    if (!l->asked) {
+        struct kv_door_ask ask = {
+            .from_id = kp->io_self_id, .to_id = l->id, .from_port = kp->port, .boot = kp->boot};
+        snprintf(ask.from_ip, sizeof(ask.from_ip), "%s", kp->io_self_ip);
+        kv_door_ask_pack(&kp->scratch, &ask);
+        kv_frame_end(&kp->scratch, 0);
+        void *message = kp->scratch.failed ? NULL : bus_message_alloc(kp->scratch.len);
+        if (message == NULL) return;
+        memcpy(message, kp->scratch.data, kp->scratch.len);
+        l->asked = bus_send(l->ask_sock, &message) == ERR_OK; /* not yet connected: later */
+        bus_message_free(message);
+        return;
+    }
+    void *message;
+    size_t n;
+    if (bus_recv(l->ask_sock, &message, &n) != ERR_OK) return;
+    struct kv_frame f;
+    struct kv_door_answer a = {0};
+    enum err e = kv_frame_open(&f, message, n);
+    if (e == ERR_OK && f.type == KV_DOOR_ANSWER) e = kv_door_answer_unpack(&f.payload, &a);
+    bool fits = e == ERR_OK && f.type == KV_DOOR_ANSWER;
+    bus_message_free(message);
+    if (e == ERR_MISMATCH) {
+        char why[64];
+        snprintf(why, sizeof(why), "protocol version: mine %d, theirs %u", KV_VERSION, f.version);
+        attempt_failed(kp, l, KV_LINK_VERSION, why, false);
+    } else if (!fits) {
+        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door speaks no KV link", true);
+    } else if (a.code != KV_LINK_OK) {
+        bool hard = a.code >= KV_LINK_VERSION && a.code <= KV_LINK_TOKENIZER;
+        attempt_failed(kp, l, a.code, a.text, !hard);
+    } else {
+        connect_pair(kp, l, &a);
+    }
+}
+
+/* ---- D's door */
+
+static struct kv_link *link_of_asker(struct kv_plane *kp, const struct kv_door_ask *ask) {
+    for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
+        if (l->id != 0 && ask->from_id != 0
+                ? l->id == ask->from_id
+                : strcmp(l->ip, ask->from_ip) == 0 && l->port == ask->from_port) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
+static void open_pair(struct kv_plane *kp, struct kv_link *l, struct kv_door_answer *a) {
+    int sock = -1;
+    kv_pipe_retire(kp, &l->fresh); /* an earlier attempt */
+    if (bus_open(&sock, BUS_PAIR, KV_MESSAGE_BYTES_MAX) == ERR_OK &&
+        bus_bind_any(sock, kp->bind_ip, &a->port) == ERR_OK) {
+        l->fresh = kv_pipe_create(sock, true);
+    }
+    if (l->fresh == NULL) {
+        bus_close(&sock);
+        a->code = KV_LINK_UNREACHABLE;
+        snprintf(a->text, sizeof(a->text), "the peer has no socket left");
+        return;
+    }
+    do {
+        a->ticket = random_u64();
+    } while (a->ticket == 0);
+    l->fresh->ticket = a->ticket;
+    l->fresh->state = PIPE_AWAIT_HELLO;
+    l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
+}
+
+static void answer_ask(struct kv_plane *kp, const struct kv_door_ask *ask,
+                       struct kv_door_answer *a) {
+    struct kv_link *l = link_of_asker(kp, ask);
+    if (kp->io_role != ROLE_DECODE) {
+        a->code = KV_LINK_ROLE;
+        snprintf(a->text, sizeof(a->text), "role: mine %s, wanted decode",
+                 inst_role_name(kp->io_role));
+    } else if (ask->to_id != 0 && ask->to_id != kp->io_self_id) {
+        a->code = KV_LINK_NOT_WANTED;
+        snprintf(a->text, sizeof(a->text), "instance id: mine %u, asked for %u", kp->io_self_id,
+                 ask->to_id);
+    } else if (l == NULL) {
+        a->code = KV_LINK_NOT_WANTED;
+        snprintf(a->text, sizeof(a->text), "instance %u is not a peer of instance %u", ask->from_id,
+                 kp->io_self_id);
+    } else {
+        open_pair(kp, l, a);
+    }
+}
+
+void kv_door_recv(struct kv_plane *kp) {
+    for (int i = 0; i < DOOR_BURST; i++) {
+        void *message;
+        size_t n;
+        if (bus_recv(kp->door, &message, &n) != ERR_OK) return;
+        struct kv_frame f;
+        struct kv_door_ask ask = {0};
+        struct kv_door_answer a = {0};
+        enum err e = kv_frame_open(&f, message, n);
+        if (e == ERR_OK)
+            e = f.type == KV_DOOR_ASK ? kv_door_ask_unpack(&f.payload, &ask) : ERR_BAD_FRAME;
+        bus_message_free(message);
+        if (e == ERR_MISMATCH) {
+            a.code = KV_LINK_VERSION;
+            snprintf(a.text, sizeof(a.text), "protocol version: mine %d, theirs %u", KV_VERSION,
+                     f.version);
+        } else if (e != ERR_OK) {
+            KV_COUNT(kp, n_strangers, 1);
+            continue; /* no answer: the next question takes its place */
+        } else {
+            answer_ask(kp, &ask, &a);
+        }
+        kv_door_answer_pack(&kp->scratch, &a);
+        kv_frame_end(&kp->scratch, 0);
+        message = kp->scratch.failed ? NULL : bus_message_alloc(kp->scratch.len);
+        if (message == NULL) continue;
+        memcpy(message, kp->scratch.data, kp->scratch.len);
+        bus_send(kp->door, &message); /* an asker that has gone asks again */
+        bus_message_free(message);
+    }
+}
+
+/* ---- hellos */
+
+/* Refuses what the other side of the fresh pipe said of itself; it hears both values. */
+static void refuse_fresh(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *text) {
+    struct kv_refuse_link m = {.code = (uint16_t)code};
+    snprintf(m.text, sizeof(m.text), "%s", text);
+    kv_refuse_link_pack(&kp->scratch, &m);
+    kv_pipe_send(kp, l->fresh);
+    attempt_failed(kp, l, code, text, false);
+}
+
+/* Someone without the right ticket sits on the pair: the pair goes, and the rightful peer asks for
+ * another. */
+static void stranger_on_pair(struct kv_plane *kp, struct kv_link *l, const char *what) {
+    KV_COUNT(kp, n_strangers, 1);
+    log_warn("kv_link", "peer=%u event=stranger what=\"%s\"", l->id, what);
+    struct kv_refuse_link m = {.code = KV_LINK_TICKET};
+    snprintf(m.text, sizeof(m.text), "%s", kv_link_code_text(KV_LINK_TICKET));
+    kv_refuse_link_pack(&kp->scratch, &m);
+    kv_pipe_send(kp, l->fresh);
+    kv_pipe_retire(kp, &l->fresh);
+}
+
+static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
+    struct kv_hello mine, theirs = {0};
+    char text[KV_TEXT_BYTES_MAX + 1];
+    bool bound = l->fresh->bound;
+    if (kv_hello_unpack(&f->payload, &theirs) != ERR_OK ||
+        (bound && theirs.ticket != l->fresh->ticket)) {
+        if (bound) {
+            stranger_on_pair(kp, l, "wrong ticket");
+        } else {
+            attempt_failed(kp, l, KV_LINK_DAMAGED, "a damaged hello", true);
+        }
+        return;
+    }
+    my_hello(kp, bound ? 0 : theirs.ticket, &mine);
+    enum kv_link_code code = kv_hello_compare(&mine, &theirs, text);
+    if (code == KV_LINK_OK && l->id != 0 && theirs.instance_id != l->id) {
+        code = KV_LINK_NOT_WANTED;
+        snprintf(text, sizeof(text), "instance id: wanted %u, got %u", l->id, theirs.instance_id);
+    }
+    if (code != KV_LINK_OK) {
+        refuse_fresh(kp, l, code, text);
+        return;
+    }
+    l->fresh->ticket = 0; /* good once */
+    if (bound) {
+        kv_hello_pack(&kp->scratch, &mine);
+        kv_pipe_send(kp, l->fresh);
+        kv_ok_pack(&kp->scratch);
+        kv_pipe_send(kp, l->fresh);
+        l->fresh->state = PIPE_AWAIT_OK;
+        return;
+    }
+    kv_ok_pack(&kp->scratch);
+    kv_pipe_send(kp, l->fresh);
+    l->fresh->state = PIPE_AWAIT_OK;
+    l->window_bytes = theirs.window_bytes;
+}
+
+static void fresh_frame(struct kv_plane *kp, struct kv_link *l, const void *message, size_t n) {
+    struct kv_pipe *p = l->fresh;
+    struct kv_frame f;
+    enum err e = kv_frame_open(&f, message, n);
+    bool next = e == ERR_OK && f.seq == p->seq_in + 1;
+    if (next) p->seq_in++;
+    if (next && f.type == KV_HELLO && p->state == PIPE_AWAIT_HELLO) {
+        on_hello(kp, l, &f);
+    } else if (next && f.type == KV_OK && p->state == PIPE_AWAIT_OK && rd_done(&f.payload)) {
+        link_up(kp, l, NULL);
+    } else if (next && f.type == KV_REFUSE_LINK) {
+        struct kv_refuse_link m = {0};
+        if (kv_refuse_link_unpack(&f.payload, &m) != ERR_OK) m.code = KV_LINK_DAMAGED;
+        if (p->bound && p->state == PIPE_AWAIT_HELLO) {
+            stranger_on_pair(kp, l, "no hello");
+            return;
+        }
+        bool hard = m.code >= KV_LINK_VERSION && m.code <= KV_LINK_ROLE;
+        attempt_failed(kp, l, m.code, m.text, !hard);
+    } else if (p->bound) {
+        stranger_on_pair(kp, l, e == ERR_MISMATCH ? "other protocol version" : "no hello");
+    } else {
+        attempt_failed(kp, l, KV_LINK_DAMAGED, "no hello in answer to ours", true);
+    }
+}
+
+void kv_link_recv_fresh(struct kv_plane *kp, struct kv_link *l) {
+    void *message;
+    size_t n;
+    /* Stops where the pipe opens: what follows in it is for kv_link_frame(). */
+    while (l->fresh != NULL && bus_recv(l->fresh->sock, &message, &n) == ERR_OK) {
+        fresh_frame(kp, l, message, n);
+        bus_message_free(message);
+    }
+}
+
+/* ---- a link that is up */
+
+static void on_heartbeat(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
+    struct kv_heartbeat m;
+    uint64_t now = clock_ms();
+    if (kv_heartbeat_unpack(&f->payload, &m) != ERR_OK) {
+        KV_COUNT(kp, n_protocol, 1);
+        return;
+    }
+    for (size_t i = 0; i < m.n_wanted; i++) {
+        kv_tx_renew(kp, l, &m.wanted[i], now);
+        kv_rx_renew(kp, l, &m.wanted[i], now);
+    }
+    kv_heartbeat_free(&m);
+}
+
+static void beat(struct kv_plane *kp, struct kv_link *l) {
+    struct kv_heartbeat m = {.instance_id = kp->io_self_id};
+    if (kp->o.load != NULL) kp->o.load(kp->o.memory, &m.free_blocks, &m.queue_len);
+    size_t n = 0;
+    for (const struct kv_tx *tx = l->tx; tx != NULL; tx = tx->next) n++;
+    for (const struct kv_rx *rx = l->rx; rx != NULL; rx = rx->next) n++;
+    if (n > KV_WANTED_MAX) n = KV_WANTED_MAX;
+    if (n > 0) m.wanted = malloc(n * sizeof(*m.wanted));
+    if (m.wanted != NULL) {
+        for (const struct kv_tx *tx = l->tx; tx != NULL && m.n_wanted < n; tx = tx->next)
+            m.wanted[m.n_wanted++] = tx->key;
+        for (const struct kv_rx *rx = l->rx; rx != NULL && m.n_wanted < n; rx = rx->next)
+            m.wanted[m.n_wanted++] = rx->key;
+    }
+    kv_heartbeat_pack(&kp->scratch, &m);
+    kv_pipe_send(kp, l->pipe);
+    kv_heartbeat_free(&m);
+}
+
+void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, size_t n_bytes) {
+    switch (f->type) {
+    case KV_HEARTBEAT: on_heartbeat(kp, l, f); return;
+    case KV_REFUSE_LINK: {
+        struct kv_refuse_link m = {0};
+        char code[32];
+        if (kv_refuse_link_unpack(&f->payload, &m) != ERR_OK) break;
+        code_text(code, m.code);
+        kv_link_down(kp, l, code, m.text);
+        return;
+    }
+    case KV_DATA:
+        l->taken_bytes += n_bytes;
+        kv_rx_frame(kp, l, f);
+        return;
+    case KV_OFFER:
+    case KV_COMMIT:
+    case KV_CANCEL: kv_rx_frame(kp, l, f); return;
+    case KV_GRANT:
+    case KV_BUSY:
+    case KV_REFUSE:
+    case KV_CREDIT:
+    case KV_ACK:
+    case KV_PULL:
+    case KV_RELEASE: kv_tx_frame(kp, l, f); return;
+    default: break;
+    }
+    KV_COUNT(kp, n_protocol, 1);
+}
+
+/* The socket knows of a lost connection sooner than three missed heartbeats do, and frames may have
+ * gone with it. */
+static bool connection_lost(const struct kv_pipe *p) {
+    return p->bound ? bus_n_connected(p->sock) == 0 : bus_n_broken(p->sock) > 0;
+}
+
+static void tick_up(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
+    if (connection_lost(l->pipe)) {
+        kv_link_down(kp, l, "11", "the connection broke");
+        return;
+    }
+    if (now_ms >= l->heard_ms + (uint64_t)kp->o.misses_max * kp->o.heartbeat_ms) {
+        kv_link_down(kp, l, "10", "no heartbeat");
+        return;
+    }
+    if (now_ms >= l->beat_ms) {
+        l->beat_ms = now_ms + kp->o.heartbeat_ms;
+        beat(kp, l);
+    }
+    kv_tx_tick(kp, l, now_ms);
+    kv_rx_tick(kp, l, now_ms);
+}
+
+void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
+    if (l->fresh != NULL && now_ms >= l->fresh->deadline_ms) {
+        if (l->fresh->bound) {
+            KV_COUNT(kp, n_strangers, 1);
+            kv_pipe_retire(kp, &l->fresh);
+        } else {
+            attempt_failed(kp, l, KV_LINK_TIMEOUT, "no hello in time", true);
+        }
+    }
+    if (l->up) {
+        tick_up(kp, l, now_ms);
+        return;
+    }
+    if (kp->io_role == ROLE_PREFILL) {
+        if (l->ask_sock >= 0 && now_ms >= l->try_deadline_ms) {
+            attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door does not answer", true);
+        } else if (l->ask_sock < 0 && l->fresh == NULL && now_ms >= l->next_try_ms) {
+            ask_door(kp, l);
+        }
+    } else if (!l->declared && now_ms >= l->began_ms + kp->o.settle_ms) {
+        tell(kp, l, false, "11", "the peer has not come");
+    }
+}

@@ -1,0 +1,304 @@
+/* kv_link: the inside of kv_plane, shared by its files only.
+ *
+ *   kv_plane.c  the loop thread's side: wanted peers and their states, the calls of roles, delivery
+ * of events kv_io.c     the I/O thread: poll, commands, frames in and out of pipes kv_link.c   life
+ * of a link: door, tickets, hellos, heartbeats, failure and back-off kv_send.c   transfers out of
+ * this instance (prefill) kv_recv.c   transfers into it (decode)
+ *
+ * Two threads share no state but the lists in `struct kv_plane` under its mutex and the atomics:
+ * the loop thread sends commands, the I/O thread sends events (mailbox), and what a command or
+ * event points to belongs to its receiver. Commands about a transfer live inside it, so that ending
+ * one never needs memory. */
+#ifndef BATON_INSTANCE_KV_LINK_H
+#define BATON_INSTANCE_KV_LINK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "common/instance/kv_plane.h"
+#include "common/instance/mailbox.h"
+
+enum {
+    KV_RECV_BURST = 16, /* frames taken from one link before the others have their turn */
+    KV_SEND_BURST = 16,
+    KV_CONTROL_FRAMES_MAX = 65536,        /* queued towards one peer; over it the link fails */
+    KV_DYING_MS = 200,                    /* a retired pipe has so long to send its last words */
+    KV_SOFT_RETRY_MS = 100,               /* between attempts while a link settles */
+    KV_LINK_DAMAGED = KV_LINK_CODE_COUNT, /* 12: frames lost or damaged on the way */
+};
+
+/* ---- commands: loop thread to I/O thread */
+enum kv_cmd_kind {
+    KV_CMD_ROLE,
+    KV_CMD_LINK,
+    KV_CMD_UNLINK,
+    KV_CMD_RETRY,
+    KV_CMD_TX_OPEN,
+    KV_CMD_TX_COMMIT,
+    KV_CMD_TX_CANCEL,
+    KV_CMD_TX_FREE,
+    KV_CMD_RX_GRANT,
+    KV_CMD_RX_BUSY,
+    KV_CMD_RX_REFUSE,
+    KV_CMD_RX_CANCEL,
+    KV_CMD_RX_FREE,
+};
+struct kv_cmd {
+    struct kv_cmd *next;
+    enum kv_cmd_kind kind;
+    struct kv_peer *peer; /* a name only: the I/O thread never looks into it */
+    struct kv_tx *tx;
+    struct kv_rx *rx;
+};
+struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_RETRY; malloc'd, freed by the I/O thread */
+    struct kv_cmd cmd;
+    enum inst_role role;
+    uint32_t self_id;
+    char self_ip[16];
+    uint32_t gen, id;
+    char ip[16];
+    uint16_t port;
+};
+
+/* ---- events: I/O thread to loop thread */
+enum kv_event_kind {
+    KV_EV_LINK,
+    KV_EV_SETTLE,
+    KV_EV_OFFER,
+    KV_EV_TX_GRANTED,
+    KV_EV_TX_END,
+    KV_EV_RX_END
+};
+struct kv_event {
+    struct mail head;
+    enum kv_event_kind kind;
+    struct kv_peer *peer;
+    uint32_t gen;
+    bool up;
+    enum err e;
+    char code[32]; /* KV_EV_LINK: "11", "pull kv failed." */
+    char text[KV_TEXT_BYTES_MAX + 1];
+    struct kv_tx *tx;
+    struct kv_rx *rx;
+    struct infer_req *req;
+    uint32_t n_blocks; /* KV_EV_OFFER */
+    uint32_t n_held;   /* KV_EV_TX_GRANTED */
+    struct kv_tx_stats stats;
+};
+
+/* ---- the I/O thread's objects */
+struct kv_msg { /* a control frame on its way out */
+    struct kv_msg *next;
+    void *message;
+    size_t n;
+};
+
+enum kv_pipe_state { PIPE_NONE, PIPE_AWAIT_HELLO, PIPE_AWAIT_OK, PIPE_OPEN };
+struct kv_pipe {          /* one PAIR socket */
+    struct kv_pipe *next; /* of the dying */
+    int sock;
+    enum kv_pipe_state state;
+    bool bound; /* D's side */
+    uint64_t ticket, deadline_ms;
+    uint32_t seq_out, seq_in;
+    uint32_t n_corrupt; /* damaged data frames not yet seen as a gap in seq_in */
+    void *stuck;        /* sealed, but the socket was full */
+    size_t stuck_bytes;
+    struct kv_msg *first, **last;
+    size_t n_queued;
+    bool failed; /* a control frame could not be queued */
+};
+
+struct kv_link { /* one wanted peer */
+    struct kv_link *next;
+    struct kv_peer *peer;
+    uint32_t gen, id;
+    char ip[16];
+    uint16_t port;
+    bool up, declared; /* declared: the loop knows an outcome of the present attempt series */
+    uint64_t began_ms; /* of the series */
+    uint64_t next_try_ms, try_deadline_ms;
+    unsigned backoff_ms;
+    int ask_sock; /* P: the question at the door; -1: none */
+    bool asked;
+    struct kv_pipe *pipe;  /* up */
+    struct kv_pipe *fresh; /* in hello */
+    uint64_t heard_ms, beat_ms;
+    uint64_t window_bytes;                /* what the peer lets come */
+    uint64_t sent_bytes, acked_bytes;     /* P: of data frames */
+    uint64_t taken_bytes, credited_bytes; /* D */
+    struct kv_tx *tx;
+    struct kv_rx *rx;
+};
+
+enum kv_tx_state { TX_NEW, TX_OFFERED, TX_BUSY, TX_GRANTED, TX_COMMITTED, TX_ENDED };
+struct kv_tx {
+    struct kv_plane *kp;
+    struct kv_peer *peer;
+    /* loop thread */
+    struct kv_tx_opts cb;
+    bool over; /* on_end has run */
+    struct kv_cmd open_cmd, commit_cmd, cancel_cmd, free_cmd;
+    bool committed, cancelled;
+    uint32_t gen;
+    /* set before the I/O thread knows it */
+    struct kv_key key;
+    uint32_t n_blocks;
+    struct wr offer;
+    struct kv_commit commit; /* given by KV_CMD_TX_COMMIT */
+    uint64_t commit_us;
+    /* I/O thread */
+    struct kv_tx *next;
+    struct kv_link *link;
+    enum kv_tx_state state;
+    bool has_commit;
+    uint64_t deadline_ms; /* of the grant */
+    uint64_t retry_ms, lease_until_ms, first_frame_us;
+    uint32_t n_held;
+    struct kv_range *pulls; /* asked for again */
+    size_t n_pulls, n_pulls_done;
+    bool was_pulled;
+    uint64_t data_bytes; /* sent, repairs not counted */
+    uint32_t turn;       /* layer to look at first */
+    uint32_t *sent;      /* [n_layers]: blocks [0, sent) are out or held */
+    struct kv_tx_stats stats;
+    /* the thread that computes writes, the I/O thread reads */
+    _Atomic(const int32_t *) table;
+    _Atomic uint32_t ready[]; /* [n_layers]: blocks [0, ready) are final */
+};
+
+enum kv_rx_state { RX_OFFERED, RX_GRANTED, RX_COMMITTED, RX_ENDED };
+struct kv_rx {
+    struct kv_plane *kp;
+    /* loop thread */
+    kv_rx_end_fn *on_end;
+    void *arg;
+    bool cancelled;
+    struct kv_cmd answer_cmd, cancel_cmd, free_cmd;
+    /* given with the answer */
+    int32_t *table; /* [n_blocks] */
+    uint32_t n_held;
+    uint32_t retry_after_ms;
+    enum err answer_code;
+    char answer_text[KV_TEXT_BYTES_MAX + 1], cancel_text[KV_TEXT_BYTES_MAX + 1];
+    /* I/O thread */
+    struct kv_rx *next;
+    struct kv_link *link; /* NULL once ended */
+    enum kv_rx_state state;
+    bool granted; /* the loop's owner waits for on_end */
+    enum err end; /* why it ended before the answer came */
+    struct kv_key key;
+    uint32_t n_blocks;
+    uint64_t lease_until_ms, deadline_ms;
+    uint64_t n_missing; /* (layer, block) pairs not yet there */
+    uint8_t *have;      /* bitmap [n_layers][n_blocks] */
+    bool has_commit, pulled;
+    struct kv_commit commit;
+};
+
+struct kv_counters {
+    _Atomic uint64_t n_frames_in, n_frames_out, bytes_in, bytes_out, n_corrupt, n_repeated, n_lost,
+        n_stale, n_unknown, n_out_of_range, n_protocol, n_strangers, n_pulls, n_leases_expired,
+        inflight_bytes_peak;
+};
+
+struct kv_peer { /* loop thread */
+    struct kv_peer *next;
+    struct kv_plane *kp;
+    uint32_t id, gen;
+    char ip[16], host_ip[16];
+    uint16_t port;
+    bool wanted, up, failed;
+    char text[48];                     /* "ok", "linking", "failed : 11" */
+    char full[KV_TEXT_BYTES_MAX + 64]; /* with the reason */
+};
+
+struct kv_plane {
+    struct kv_plane_opts o;
+    char bind_ip[16];
+    uint16_t port;
+    uint64_t boot;
+    struct mailbox *mail;
+    pthread_t thread;
+    bool started;
+    int wake_fd;
+    struct kv_counters count;
+    atomic_bool poked; /* wake_fd has been written and not yet read */
+
+    pthread_mutex_t mutex; /* guards cmds and stop */
+    struct kv_cmd *cmds, **cmds_last;
+    bool stop;
+
+    /* loop thread */
+    struct kv_peer *peers;
+    enum inst_role role;
+    uint32_t self_id;
+    kv_offer_fn *on_offer;
+    void *on_offer_arg;
+    bool closing;
+
+    /* I/O thread */
+    int door;
+    enum inst_role io_role;
+    uint32_t io_self_id;
+    char io_self_ip[16];
+    struct kv_link *links;
+    struct kv_pipe *dying;
+    uint64_t due_ms;   /* something wants a tick sooner than the next regular one */
+    struct wr scratch; /* one control frame at a time */
+    struct pollfd *polls;
+    size_t polls_cap;
+};
+
+/* ---- kv_plane.c */
+void kv_command(struct kv_plane *kp, struct kv_cmd *c); /* loop thread; takes c */
+void kv_poke(struct kv_plane *kp);                      /* any thread: wakes the I/O thread */
+
+void kv_deliver_late(void *kp, struct mail *m); /* loop thread, while closing: only ends are told */
+
+/* ---- kv_io.c (I/O thread) */
+void *kv_io_main(void *kp);
+void kv_post(struct kv_plane *kp, const struct kv_event *ev); /* copies */
+/* Appends the finished frame in kp->scratch (packed, not ended) to the pipe's queue. */
+void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p);
+struct kv_pipe *kv_pipe_create(int sock, bool bound);
+void kv_pipe_close(struct kv_pipe **p);
+void kv_pipe_retire(struct kv_plane *kp,
+                    struct kv_pipe **p); /* sends what is queued, then closes */
+#define KV_COUNT(kp, member, n)                                                                    \
+    atomic_fetch_add_explicit(&(kp)->count.member, (n), memory_order_relaxed)
+
+/* ---- kv_link.c (I/O thread) */
+void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c);
+void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
+void kv_link_ask_ready(struct kv_plane *kp,
+                       struct kv_link *l); /* the asking socket can send or has an answer */
+void kv_door_recv(struct kv_plane *kp);
+void kv_link_recv_fresh(struct kv_plane *kp, struct kv_link *l); /* frames of the pipe in hello */
+/* One checked frame of an open pipe. May end the link. */
+void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, size_t n_bytes);
+/* Ends what is up: transfers end with ERR_PEER_LOST; tries again later. code_text: "11" or "pull kv
+ * failed." */
+void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code_text, const char *why);
+void kv_link_free_all(struct kv_plane *kp);
+struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer);
+
+/* ---- kv_send.c (I/O thread) */
+void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c);
+void kv_tx_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f);
+void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
+void kv_tx_end_all(struct kv_plane *kp, struct kv_link *l, enum err e, const char *text);
+/* Builds the next data frame that credit allows, seq still open; false: nothing to send now. Queues
+ * commits that have become due. */
+bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *n);
+void kv_tx_renew(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k, uint64_t now_ms);
+void kv_tx_destroy(struct kv_tx *tx);
+
+/* ---- kv_recv.c (I/O thread) */
+void kv_rx_command(struct kv_plane *kp, struct kv_cmd *c);
+void kv_rx_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f);
+void kv_rx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
+void kv_rx_end_all(struct kv_plane *kp, struct kv_link *l, enum err e, const char *text);
+void kv_rx_renew(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k, uint64_t now_ms);
+void kv_rx_destroy(struct kv_rx *rx);
+
+#endif

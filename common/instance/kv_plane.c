@@ -1,0 +1,571 @@
+/* kv_plane: the loop thread's side of the links: which peers are wanted and how they stand, the
+ * calls roles make, and the delivery of what the I/O thread reports. */
+#include "common/instance/kv_plane.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/instance/bus.h"
+#include "common/instance/kv_link.h"
+
+enum { DOOR_MESSAGE_BYTES_MAX = 4096 };
+
+/* ---- options */
+
+void kv_plane_opts_default(struct kv_plane_opts *o) {
+    *o = (struct kv_plane_opts){
+        .inflight_bytes_max = 64u << 20,
+        .heartbeat_ms = 2000,
+        .misses_max = 3,
+        .lease_ms = 30000,
+        .settle_ms = 10000,
+        .connect_ms = 2000,
+        .backoff_ms = 1000,
+        .backoff_ms_max = 60000,
+        .trans_ms = 10000,
+        .handover_ms = 30000,
+    };
+}
+
+static uint8_t *engine_block(const void *memory, int layer, int32_t block) {
+    return engine_kv_block(memory, layer, block);
+}
+
+static void engine_load(const void *memory, uint64_t *free_blocks, uint32_t *queue_len) {
+    struct engine_stats st;
+    engine_stats(memory, &st);
+    *free_blocks = st.blocks_free > 0 ? (uint64_t)st.blocks_free : 0;
+    *queue_len = st.waiting > 0 ? (uint32_t)st.waiting : 0;
+}
+
+void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e) {
+    const struct model_info *m = engine_model(e);
+    memcpy(o->model_hash, m->hash, sizeof(o->model_hash));
+    o->n_layers = (uint32_t)m->n_layers;
+    o->n_kv_heads = (uint32_t)m->n_kv_heads;
+    o->head_dim = (uint32_t)m->head_dim;
+    o->kv_dtype = m->kv_dtype;
+    o->block_tokens = (uint32_t)engine_block_tokens(e);
+    o->block = engine_block;
+    o->block_bytes = engine_kv_block_bytes(e);
+    o->load = engine_load;
+    o->memory = e;
+}
+
+/* ---- commands */
+
+void kv_poke(struct kv_plane *kp) {
+    if (atomic_exchange(&kp->poked, true)) return; /* told already */
+    uint64_t one = 1;
+    while (write(kp->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR) continue;
+}
+
+void kv_command(struct kv_plane *kp, struct kv_cmd *c) {
+    c->next = NULL;
+    pthread_mutex_lock(&kp->mutex);
+    *kp->cmds_last = c;
+    kp->cmds_last = &c->next;
+    pthread_mutex_unlock(&kp->mutex);
+    kv_poke(kp);
+}
+
+static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p,
+                             const char *self_ip) {
+    struct kv_link_cmd *c = calloc(1, sizeof(*c));
+    if (c == NULL) return ERR_NO_MEMORY;
+    c->cmd.kind = kind;
+    c->cmd.peer = (struct kv_peer *)p;
+    c->role = kp->role;
+    c->self_id = kp->self_id;
+    snprintf(c->self_ip, sizeof(c->self_ip), "%s", self_ip);
+    if (p != NULL) {
+        c->gen = p->gen;
+        c->id = p->id;
+        c->port = p->port;
+        snprintf(c->ip, sizeof(c->ip), "%s", p->ip);
+    }
+    kv_command(kp, &c->cmd);
+    return ERR_OK;
+}
+
+/* ---- peers */
+
+static void peer_state(struct kv_peer *p, bool up, bool failed, const char *code, const char *why) {
+    p->up = up;
+    p->failed = failed;
+    if (failed) {
+        snprintf(p->text, sizeof(p->text), "failed : %s", code);
+        snprintf(p->full, sizeof(p->full), "%s: %s", p->text, why);
+    } else {
+        snprintf(p->text, sizeof(p->text), "%s", up ? "ok" : "linking");
+        snprintf(p->full, sizeof(p->full), "%s", p->text);
+    }
+}
+
+static struct kv_peer *peer_of_node(struct kv_plane *kp, const struct role_node *n, uint16_t port) {
+    for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        bool same = n->has_id ? p->id == n->id : p->id == 0;
+        if (same && strcmp(p->ip, n->server_ip) == 0 && p->port == port) return p;
+    }
+    struct kv_peer *p = calloc(1, sizeof(*p));
+    if (p == NULL) return NULL;
+    p->kp = kp;
+    p->id = n->has_id ? n->id : 0;
+    p->port = port;
+    snprintf(p->ip, sizeof(p->ip), "%s", n->server_ip);
+    snprintf(p->host_ip, sizeof(p->host_ip), "%s", n->host_ip);
+    struct kv_peer **at = &kp->peers;
+    while (*at != NULL) at = &(*at)->next;
+    *at = p;
+    return p;
+}
+
+static enum err unwant(struct kv_plane *kp, struct kv_peer *p) {
+    enum err e = link_command(kp, KV_CMD_UNLINK, p, "");
+    if (e != ERR_OK) return e;
+    p->wanted = false;
+    p->gen++; /* whatever the I/O thread still says of the old link is ignored */
+    peer_state(p, false, false, "", "");
+    return ERR_OK;
+}
+
+static enum err want(struct kv_plane *kp, struct kv_peer *p) {
+    if (p->wanted && !p->failed) return ERR_OK;
+    peer_state(p, false, false, "", "");
+    if (p->wanted) return link_command(kp, KV_CMD_RETRY, p, "");
+    p->wanted = true;
+    p->gen++;
+    return link_command(kp, KV_CMD_LINK, p, "");
+}
+
+enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
+                       const struct role_node *peers, size_t n_peers) {
+    if (n_peers > INSTANCES_MAX) return ERR_TOO_LARGE;
+    enum err e = ERR_OK;
+    struct kv_peer **wanted = calloc(n_peers + 1, sizeof(struct kv_peer *));
+    if (wanted == NULL) return ERR_NO_MEMORY;
+    bool links = role == ROLE_PREFILL || role == ROLE_DECODE;
+    for (size_t i = 0; links && i < n_peers; i++) {
+        uint16_t port = peers[i].inter_comm_port != 0 ? peers[i].inter_comm_port : kp->port;
+        if ((wanted[i] = peer_of_node(kp, &peers[i], port)) == NULL) goto no_memory;
+    }
+    bool anew = role != kp->role || self_id != kp->self_id;
+    for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        bool keep = false;
+        for (size_t i = 0; i < n_peers && !anew; i++) keep = keep || wanted[i] == p;
+        if (p->wanted && !keep && (e = unwant(kp, p)) != ERR_OK) goto out;
+    }
+    if (anew) {
+        kp->role = role;
+        kp->self_id = self_id;
+        if ((e = link_command(kp, KV_CMD_ROLE, NULL, kp->bind_ip)) != ERR_OK) goto out;
+    }
+    for (size_t i = 0; links && i < n_peers; i++) {
+        if ((e = want(kp, wanted[i])) != ERR_OK) goto out;
+    }
+    struct kv_event *ev = calloc(1, sizeof(*ev));
+    if (ev == NULL) goto no_memory;
+    ev->kind = KV_EV_SETTLE;
+    mailbox_put(kp->mail, &ev->head);
+out:
+    free(wanted);
+    return e;
+no_memory:
+    free(wanted);
+    return ERR_NO_MEMORY;
+}
+
+void kv_plane_counts(const struct kv_plane *kp, unsigned *n_wanted, unsigned *n_ok,
+                     unsigned *n_failed, unsigned *n_linking) {
+    *n_wanted = *n_ok = *n_failed = *n_linking = 0;
+    for (const struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        if (!p->wanted) continue;
+        ++*n_wanted;
+        ++*(p->up ? n_ok : p->failed ? n_failed : n_linking);
+    }
+}
+
+size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
+    unsigned n_wanted, n_ok, n_failed, n_linking;
+    kv_plane_counts(kp, &n_wanted, &n_ok, &n_failed, &n_linking);
+    size_t n = 0;
+    *links = calloc(n_ok + n_failed + 1, sizeof(**links));
+    if (*links == NULL) return 0;
+    for (const struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        if (!p->wanted || (!p->up && !p->failed)) continue;
+        struct link_status *s = &(*links)[n++];
+        s->target = p->id;
+        s->ok = p->up;
+        snprintf(s->text, sizeof(s->text), "%s", p->text);
+        snprintf(s->server_ip, sizeof(s->server_ip), "%s", p->ip);
+    }
+    return n;
+}
+
+struct kv_peer *kv_plane_find(const struct kv_plane *kp, const char *target) {
+    const char *semi = strchr(target, ';');
+    size_t n_ip = semi != NULL ? (size_t)(semi - target) : strlen(target);
+    unsigned long port = semi != NULL ? strtoul(semi + 1, NULL, 10) : 0;
+    struct kv_peer *found = NULL;
+    for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        bool same_ip = (strlen(p->ip) == n_ip && memcmp(p->ip, target, n_ip) == 0) ||
+                       (strlen(p->host_ip) == n_ip && memcmp(p->host_ip, target, n_ip) == 0);
+        if (!p->wanted || !same_ip || (port != 0 && p->port != port)) continue;
+        if (p->up) return p;
+        if (found == NULL) found = p;
+    }
+    return found;
+}
+
+struct kv_peer *kv_plane_find_id(const struct kv_plane *kp, uint32_t id) {
+    for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
+        if (p->wanted && p->id == id) return p;
+    }
+    return NULL;
+}
+
+uint32_t kv_peer_id(const struct kv_peer *p) {
+    return p->id;
+}
+
+bool kv_peer_up(const struct kv_peer *p) {
+    return p->wanted && p->up;
+}
+
+const char *kv_peer_text(const struct kv_peer *p) {
+    return p->wanted ? p->full : "not wanted";
+}
+
+/* ---- transfers out */
+
+enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx_opts *o) {
+    struct kv_plane *kp = peer->kp;
+    *out = NULL;
+    if (!kv_peer_up(peer)) return ERR_PEER_LOST;
+    if (strlen(o->req->req_id) > REQ_ID_BYTES_MAX || o->n_blocks == 0) return ERR_INVALID;
+    size_t n_layers = kp->o.n_layers;
+    struct kv_tx *tx = calloc(1, sizeof(*tx) + n_layers * sizeof(tx->ready[0]));
+    if (tx == NULL) return ERR_NO_MEMORY;
+    enum err e = ERR_NO_MEMORY;
+    tx->kp = kp;
+    tx->peer = peer;
+    tx->gen = peer->gen;
+    tx->cb = *o;
+    tx->cb.req = NULL;
+    tx->n_blocks = o->n_blocks;
+    kv_key_set(&tx->key, o->req->req_id, o->req->epoch);
+    if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) == NULL) goto fail;
+    kv_offer_pack(&tx->offer, &tx->key, o->n_blocks, kp->o.lease_ms, o->req);
+    if (tx->offer.failed) goto fail;
+    if (tx->offer.len - KV_HEAD_BYTES > KV_FRAME_BYTES_MAX) {
+        e = ERR_TOO_LARGE;
+        goto fail;
+    }
+    tx->open_cmd = (struct kv_cmd){.kind = KV_CMD_TX_OPEN, .peer = peer, .tx = tx};
+    kv_command(kp, &tx->open_cmd);
+    *out = tx;
+    return ERR_OK;
+fail:
+    kv_tx_destroy(tx);
+    return e;
+}
+
+void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n) {
+    uint32_t end = (uint32_t)(first + n);
+    if (layer < 0 || (uint32_t)layer >= tx->kp->o.n_layers) return;
+    if (end > tx->n_blocks)
+        end = tx->n_blocks; /* room for tokens to come is not part of the hand-over */
+    atomic_store_explicit(&tx->table, table, memory_order_relaxed);
+    if (atomic_load_explicit(&tx->ready[layer], memory_order_relaxed) >= end) return;
+    atomic_store_explicit(&tx->ready[layer], end, memory_order_release);
+    kv_poke(tx->kp);
+}
+
+void kv_tx_commit(struct kv_tx *tx, struct kv_commit *c) {
+    if (tx->committed || tx->over) {
+        kv_commit_free(c);
+        return;
+    }
+    tx->committed = true;
+    tx->commit = *c;
+    c->prompt_logprobs = NULL;
+    c->n_prompt_logprobs = 0;
+    tx->commit.key = tx->key;
+    tx->commit.n_blocks = tx->n_blocks;
+    tx->commit.n_layers = tx->kp->o.n_layers;
+    tx->commit_us = clock_us();
+    tx->commit_cmd = (struct kv_cmd){.kind = KV_CMD_TX_COMMIT, .tx = tx};
+    kv_command(tx->kp, &tx->commit_cmd);
+}
+
+void kv_tx_cancel(struct kv_tx *tx) {
+    if (tx->cancelled || tx->over) return;
+    tx->cancelled = true;
+    tx->cancel_cmd = (struct kv_cmd){.kind = KV_CMD_TX_CANCEL, .tx = tx};
+    kv_command(tx->kp, &tx->cancel_cmd);
+}
+
+void kv_tx_free(struct kv_tx **txp) {
+    struct kv_tx *tx = *txp;
+    if (tx == NULL) return;
+    *txp = NULL;
+    /* Earlier commands may still point into it, so the I/O thread frees it, after them. */
+    tx->free_cmd = (struct kv_cmd){.kind = KV_CMD_TX_FREE, .tx = tx};
+    kv_command(tx->kp, &tx->free_cmd);
+}
+
+/* ---- transfers in */
+
+void kv_plane_on_offer(struct kv_plane *kp, kv_offer_fn *fn, void *arg) {
+    kp->on_offer = fn;
+    kp->on_offer_arg = arg;
+}
+
+enum err kv_rx_grant(struct kv_rx *rx, const int32_t *table, int n_table, int n_held,
+                     kv_rx_end_fn *on_end, void *arg) {
+    if (n_table < 0 || (uint32_t)n_table < rx->n_blocks || n_held < 0 ||
+        (uint32_t)n_held > rx->n_blocks)
+        return ERR_INVALID;
+    rx->table = malloc(rx->n_blocks * sizeof(*rx->table));
+    if (rx->table == NULL) return ERR_NO_MEMORY;
+    memcpy(rx->table, table, rx->n_blocks * sizeof(*rx->table));
+    rx->n_held = (uint32_t)n_held;
+    rx->on_end = on_end;
+    rx->arg = arg;
+    rx->answer_cmd = (struct kv_cmd){.kind = KV_CMD_RX_GRANT, .rx = rx};
+    kv_command(rx->kp, &rx->answer_cmd);
+    return ERR_OK;
+}
+
+void kv_rx_busy(struct kv_rx **rxp, unsigned retry_after_ms) {
+    struct kv_rx *rx = *rxp;
+    *rxp = NULL;
+    rx->retry_after_ms = retry_after_ms;
+    rx->answer_cmd = (struct kv_cmd){.kind = KV_CMD_RX_BUSY, .rx = rx};
+    kv_command(rx->kp, &rx->answer_cmd);
+}
+
+void kv_rx_refuse(struct kv_rx **rxp, enum err code, const char *text) {
+    struct kv_rx *rx = *rxp;
+    *rxp = NULL;
+    rx->answer_code = code;
+    snprintf(rx->answer_text, sizeof(rx->answer_text), "%s", text);
+    rx->answer_cmd = (struct kv_cmd){.kind = KV_CMD_RX_REFUSE, .rx = rx};
+    kv_command(rx->kp, &rx->answer_cmd);
+}
+
+void kv_rx_cancel(struct kv_rx *rx, const char *text) {
+    if (rx->cancelled) return;
+    rx->cancelled = true;
+    snprintf(rx->cancel_text, sizeof(rx->cancel_text), "%s", text);
+    rx->cancel_cmd = (struct kv_cmd){.kind = KV_CMD_RX_CANCEL, .rx = rx};
+    kv_command(rx->kp, &rx->cancel_cmd);
+}
+
+void kv_rx_free(struct kv_rx **rxp) {
+    struct kv_rx *rx = *rxp;
+    if (rx == NULL) return;
+    *rxp = NULL;
+    rx->free_cmd = (struct kv_cmd){.kind = KV_CMD_RX_FREE, .rx = rx};
+    kv_command(rx->kp, &rx->free_cmd);
+}
+
+/* ---- events */
+
+static void tell_settled(struct kv_plane *kp) {
+    unsigned n_wanted, n_ok, n_failed, n_linking;
+    kv_plane_counts(kp, &n_wanted, &n_ok, &n_failed, &n_linking);
+    if (n_linking == 0 && kp->o.on_settled != NULL) kp->o.on_settled(kp->o.arg, n_ok, n_wanted);
+}
+
+static void on_link_event(struct kv_plane *kp, const struct kv_event *ev) {
+    struct kv_peer *p = ev->peer;
+    if (!p->wanted || p->gen != ev->gen) return;
+    bool was_up = p->up;
+    peer_state(p, ev->up, !ev->up, ev->code, ev->text);
+    log_write(ev->up ? LOG_INFO : LOG_WARN, "kv_link", "peer=%u addr=%s:%u state=\"%s\"", p->id,
+              p->ip, p->port, p->full);
+    if (was_up != ev->up && kp->o.on_link != NULL) kp->o.on_link(kp->o.arg, p, ev->up);
+    tell_settled(kp);
+}
+
+static void on_offer_event(struct kv_plane *kp, struct kv_event *ev) {
+    struct kv_rx *rx = ev->rx;
+    if (kp->on_offer == NULL || kp->closing) {
+        infer_req_destroy(&ev->req);
+        kv_rx_refuse(&rx, ERR_CONFLICT, "the instance is not a decode instance");
+        return;
+    }
+    kp->on_offer(kp->on_offer_arg, ev->peer, rx, ev->req, ev->n_blocks);
+}
+
+static void deliver(void *arg, struct mail *m) {
+    struct kv_plane *kp = arg;
+    struct kv_event *ev = (struct kv_event *)m;
+    switch (ev->kind) {
+    case KV_EV_LINK: on_link_event(kp, ev); break;
+    case KV_EV_SETTLE: tell_settled(kp); break;
+    case KV_EV_OFFER: on_offer_event(kp, ev); break;
+    case KV_EV_TX_GRANTED:
+        if (ev->tx->cb.on_granted != NULL && !ev->tx->over)
+            ev->tx->cb.on_granted(ev->tx->cb.arg, ev->n_held);
+        break;
+    case KV_EV_TX_END:
+        ev->tx->over = true;
+        ev->tx->cb.on_end(ev->tx->cb.arg, ev->e, ev->text, &ev->stats);
+        break;
+    case KV_EV_RX_END:
+        ev->rx->on_end(ev->rx->arg, ev->e, ev->text, ev->e == ERR_OK ? &ev->rx->commit : NULL);
+        break;
+    }
+    free(ev);
+}
+
+/* Left over at the close: ends are still told, offers go back unanswered. */
+void kv_deliver_late(void *arg, struct mail *m) {
+    struct kv_event *ev = (struct kv_event *)m;
+    if (ev->kind == KV_EV_TX_END || ev->kind == KV_EV_RX_END) {
+        deliver(arg, m);
+        return;
+    }
+    if (ev->kind == KV_EV_OFFER) {
+        infer_req_destroy(&ev->req);
+        kv_rx_destroy(ev->rx);
+    }
+    free(ev);
+}
+
+/* ---- life */
+
+enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, struct errbuf *eb) {
+    *out = NULL;
+    if (o->n_layers == 0 || o->n_layers > KV_LAYERS_MAX || o->block_bytes == 0 ||
+        o->block_bytes > KV_FRAME_BYTES_MAX - REQ_ID_BYTES_MAX - KV_HEAD_BYTES) {
+        return err_set(
+            eb, ERR_BAD_CONFIG,
+            "a KV block of %zu bytes a layer does not fit into a frame of the KV link (%d)",
+            o->block_bytes, KV_FRAME_BYTES_MAX);
+    }
+    struct kv_plane *kp = calloc(1, sizeof(*kp));
+    if (kp == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
+    kp->o = *o;
+    snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
+    kp->door = kp->wake_fd = -1;
+    kp->cmds_last = &kp->cmds;
+    pthread_mutex_init(&kp->mutex, NULL);
+    if (getrandom(&kp->boot, sizeof(kp->boot), 0) != sizeof(kp->boot)) kp->boot = clock_unix_us();
+    enum err e = mailbox_open(&kp->mail, o->loop, deliver, kp);
+    if (e != ERR_OK) goto fail;
+    if ((kp->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) < 0) {
+        e = err_set(eb, ERR_IO, "eventfd: %s", strerror(errno));
+        goto fail;
+    }
+    bus_tune_malloc();
+    if ((e = bus_open(&kp->door, BUS_REP, DOOR_MESSAGE_BYTES_MAX)) != ERR_OK) {
+        err_set(eb, e, "KV link: no socket");
+        goto fail;
+    }
+    kp->port = o->port;
+    e = o->port != 0 ? bus_bind(kp->door, kp->bind_ip, o->port)
+                     : bus_bind_any(kp->door, kp->bind_ip, &kp->port);
+    if (e != ERR_OK) {
+        err_set(eb, e, "KV link: cannot listen on %s:%u (interCommPort): %s", kp->bind_ip, kp->port,
+                e == ERR_CONFLICT ? "the port is taken or the address is not of this host"
+                                  : err_text(e));
+        goto fail;
+    }
+    if (pthread_create(&kp->thread, NULL, kv_io_main, kp) != 0) {
+        e = err_set(eb, ERR_NO_MEMORY, "KV link: cannot start a thread");
+        goto fail;
+    }
+    kp->started = true;
+    *out = kp;
+    return ERR_OK;
+fail:
+    kv_plane_close(&kp);
+    return e;
+}
+
+/* After the I/O thread has ended: obeys what it no longer could. */
+static void obey_leftovers(struct kv_plane *kp) {
+    struct kv_cmd *c;
+    while ((c = kp->cmds) != NULL) {
+        if ((kp->cmds = c->next) == NULL) kp->cmds_last = &kp->cmds;
+        switch (c->kind) {
+        case KV_CMD_ROLE:
+        case KV_CMD_LINK:
+        case KV_CMD_UNLINK:
+        case KV_CMD_RETRY: free((struct kv_link_cmd *)c); break;
+        case KV_CMD_TX_OPEN:
+        case KV_CMD_TX_COMMIT:
+        case KV_CMD_TX_CANCEL:
+        case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
+        case KV_CMD_RX_GRANT:
+        case KV_CMD_RX_BUSY:
+        case KV_CMD_RX_REFUSE:
+        case KV_CMD_RX_CANCEL:
+        case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
+        }
+    }
+}
+
+void kv_plane_close(struct kv_plane **kpp) {
+    struct kv_plane *kp = *kpp;
+    if (kp == NULL) return;
+    *kpp = NULL;
+    kp->closing = true;
+    if (kp->started) {
+        pthread_mutex_lock(&kp->mutex);
+        kp->stop = true;
+        pthread_mutex_unlock(&kp->mutex);
+        kv_poke(kp);
+        pthread_join(kp->thread, NULL);
+    }
+    /* Ending what lives makes events, events make commands (kv_tx_free), commands may end what had
+     * not begun. */
+    kv_link_free_all(kp);
+    mailbox_close(&kp->mail, kv_deliver_late, kp); /* from here on kv_post() delivers at once */
+    obey_leftovers(kp);
+    while (kp->peers != NULL) {
+        struct kv_peer *p = kp->peers;
+        kp->peers = p->next;
+        free(p);
+    }
+    bus_close(&kp->door);
+    if (kp->wake_fd >= 0) close(kp->wake_fd);
+    wr_free(&kp->scratch);
+    free(kp->polls);
+    pthread_mutex_destroy(&kp->mutex);
+    free(kp);
+}
+
+uint16_t kv_plane_port(const struct kv_plane *kp) {
+    return kp->port;
+}
+
+void kv_plane_stats(const struct kv_plane *kp, struct kv_plane_stats *out) {
+    const struct kv_counters *c = &kp->count;
+#define COPY(member) out->member = atomic_load_explicit(&c->member, memory_order_relaxed)
+    COPY(n_frames_in);
+    COPY(n_frames_out);
+    COPY(bytes_in);
+    COPY(bytes_out);
+    COPY(n_corrupt);
+    COPY(n_repeated);
+    COPY(n_lost);
+    COPY(n_stale);
+    COPY(n_unknown);
+    COPY(n_out_of_range);
+    COPY(n_protocol);
+    COPY(n_strangers);
+    COPY(n_pulls);
+    COPY(n_leases_expired);
+    COPY(inflight_bytes_peak);
+#undef COPY
+}
