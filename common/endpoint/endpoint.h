@@ -1,8 +1,9 @@
-/* endpoint: the client families. Turns a body into an inference request, and tokens into pieces of an answer in the
- * client's dialect. Knows no socket, no role, no tensor. Wire law: inference-api 2.4 to 13.
+/* endpoint: the client families. Turns a body into an inference request, and tokens into pieces of
+ * an answer in the client's dialect. Knows no socket, no role, no tensor. Wire law:
+ * inference-api 2.4 to 13.
  *
- * Thread: an endpoint is read-only after creation; endpoint_read() and endpoint_tokenizer() are meant for the text pool, any
- *   thread may call them. An answer has one user at a time. */
+ * Thread: an endpoint is read-only after creation; endpoint_read() and endpoint_tokenizer() are
+ * meant for the text pool, any thread may call them. An answer has one user at a time. */
 #ifndef BATON_ENDPOINT_ENDPOINT_H
 #define BATON_ENDPOINT_ENDPOINT_H
 
@@ -18,27 +19,31 @@
 struct endpoint;
 
 struct endpoint_conf {
-    const char *model_name;    /* served name */
-    const char *model_dir;     /* for chat templates; its last part is shown as root */
-    int max_seq_len;           /* maxSeqLen after the cut to the model's context */
-    int max_input_token_len;   /* maxInputTokenLen as configured */
-    int max_iter_times;        /* maxIterTimes */
+    const char *model_name;  /* served name */
+    const char *model_dir;   /* for chat templates; its last part is shown as root */
+    int max_seq_len;         /* maxSeqLen after the cut to the model's context */
+    int max_input_token_len; /* maxInputTokenLen as configured */
+    int max_iter_times;      /* maxIterTimes */
     int max_batch_size, max_prefill_batch_size, max_prefill_tokens, max_n;
-    int truncation;            /* -1 right, 0 off, 1 left */
-    size_t max_request_bytes;  /* maxRequestLength in bytes */
+    int truncation;           /* -1 right, 0 off, 1 left */
+    size_t max_request_bytes; /* maxRequestLength in bytes */
     int prefill_policy, decode_policy, cpu_mem_gb, npu_mem_gb, world_size;
-    bool split;                /* inferMode=dmi: the restrictions of inference-api 4.4 for P/D clusters */
-    bool openai_vllm_mode;     /* openAiSupport absent or "vllm" */
-    bool full_text;            /* fullTextEnabled */
+    bool split; /* inferMode=dmi: the restrictions of inference-api 4.4 for P/D clusters */
+    bool openai_vllm_mode; /* openAiSupport absent or "vllm" */
+    bool full_text;        /* fullTextEnabled */
     enum error_style error_style;
-    bool strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info, openai_id_prefix;
-    char vllm_delimiter;       /* '\0' or '\n' */
+    bool strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info,
+        openai_id_prefix;
+    char vllm_delimiter; /* '\0' or '\n' */
+    int json_depth_max;  /* maxJsonDepth, 10..100; 0: 10 */
+    bool prefix_cache;   /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
     int64_t loaded_unix_s;
 };
 
 /* Copies conf, loads the chat template; borrows tokenizer and model for its life. */
-enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf, const struct tokenizer *tok,
-                         const struct model_info *model, struct errbuf *eb);
+enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf,
+                         const struct tokenizer *tok, const struct model_info *model,
+                         struct errbuf *eb);
 void endpoint_destroy(struct endpoint **ep);
 const struct endpoint_conf *endpoint_conf(const struct endpoint *ep);
 
@@ -46,58 +51,72 @@ const struct endpoint_conf *endpoint_conf(const struct endpoint *ep);
 struct api_answer {
     int status;
     const char *content_type;
-    struct buf body;           /* the caller frees */
+    struct buf body; /* the caller frees */
 };
 
 /* What the caller knows before the body is read. */
 struct endpoint_in {
     const struct api_path *path;
-    const char *path_model;    /* {m} of the path, "" when none */
-    const char *req_id;        /* internal id: becomes infer_req.req_id */
+    const char *path_model; /* {m} of the path, "" when none */
+    const char *req_id;     /* internal id: becomes infer_req.req_id */
     const char *body;
     size_t body_len;
     bool is_recompute;
     uint64_t arrival_us;
-    uint64_t random_seed;      /* used when the request has none */
+    uint64_t random_seed; /* used when the request has none */
 };
 
-/* Body to request: JSON, every check in the family's order, chat template, tokenisation, truncation, lengths (3.3 rows 3 to 13).
- * True: *out is the caller's. False: *err holds status and body; *out is NULL. */
-bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out, struct api_answer *err);
+/* Body to request: JSON, every check in the family's order, chat template, tokenisation,
+ * truncation, lengths (3.3 rows 3 to 13). True: *out is the caller's. False: *err holds status and
+ * body; *out is NULL. */
+bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
+                   struct api_answer *err);
 
 /* The error body for a request of this path with the family's shape. */
-void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status, const char *text, struct api_answer *out);
+void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
+                    const char *text, struct api_answer *out);
 
-/* ---- an answer under way: a pure function of (request, tokens so far), so a decode instance that feeds P's tokens again
- * stands exactly where P stood. */
+/* ---- an answer under way: a pure function of (request, tokens so far), so a decode instance that
+ * feeds P's tokens again stands exactly where P stood. */
 struct answer;
-enum err answer_create(struct answer **out, const struct endpoint *ep, const struct infer_req *req); /* borrows both */
+enum err answer_create(struct answer **out, const struct endpoint *ep,
+                       const struct infer_req *req); /* borrows both */
 void answer_destroy(struct answer **a);
 const char *answer_content_type(const struct answer *a); /* of a 200 */
 
-/* Feeds one token. Appends to *out what the client may have now: when streaming zero or more whole events, else nothing until the
- * end and then the whole body. Returns FINISH_NONE, or the reason the answer is complete with this token: then the end
- * marker ([DONE]) is in *out too, no more tokens may be fed, and an engine sequence still running must be cancelled. */
+/* Feeds one token. Appends to *out what the client may have now: when streaming zero or more whole
+ * events, else nothing until the end and then the whole body. Returns FINISH_NONE, or the reason
+ * the answer is complete with this token: then the end marker ([DONE]) is in *out too, no more
+ * tokens may be fed, and an engine sequence still running must be cancelled. */
 enum finish answer_token(struct answer *a, const struct token_event *ev, struct buf *out);
-/* Log-probability of prompt token `position` (decoder_input_details, echo with logprobs). Before the first token. */
+/* Log-probability of prompt token `position` (decoder_input_details, echo with logprobs). Before
+ * the first token. */
 void answer_prompt_logprob(struct answer *a, int position, float logprob);
-/* Ends the answer with what was generated so far (stopInfer, drain): finishing event or whole body. */
+/* Ends the answer with what was generated so far (stopInfer, drain): finishing event or whole body.
+ */
 void answer_abort(struct answer *a, struct buf *out);
 /* Ends a stream that has begun with one error event in the family's framing (3.4). */
 void answer_error(struct answer *a, int status, const char *text, struct buf *out);
 int answer_n_tokens(const struct answer *a);
 
 /* ---- information bodies (inference-api 12, 13). */
-void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out);      /* POST /v1/tokenizer */
-void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out); /* POST /tokenize */
-void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out);     /* POST /detokenize */
-void endpoint_models(const struct endpoint *ep, struct api_answer *out);                                      /* GET /v1/models */
-void endpoint_model(const struct endpoint *ep, const char *name, struct api_answer *out);                     /* GET /v1/models/{m} */
-void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out);                               /* GET /v2 */
-void endpoint_triton_model(const struct endpoint *ep, const char *name, struct api_answer *out);              /* GET /v2/models/{m} */
-void endpoint_triton_config(const struct endpoint *ep, const char *name, struct api_answer *out);             /* GET /v2/models/{m}/config */
-void endpoint_info(const struct endpoint *ep, struct api_answer *out);                                        /* GET /info */
-void endpoint_slots(const struct endpoint *ep, const char *name, int slots_free, int64_t tokens_free, struct api_answer *out); /* getSlotCount */
+void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n,
+                        struct api_answer *out); /* POST /v1/tokenizer */
+void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_t n,
+                              struct api_answer *out); /* POST /tokenize */
+void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
+                         struct api_answer *out);                        /* POST /detokenize */
+void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
+void endpoint_model(const struct endpoint *ep, const char *name,
+                    struct api_answer *out); /* GET /v1/models/{m} */
+void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out); /* GET /v2 */
+void endpoint_triton_model(const struct endpoint *ep, const char *name,
+                           struct api_answer *out); /* GET /v2/models/{m} */
+void endpoint_triton_config(const struct endpoint *ep, const char *name,
+                            struct api_answer *out); /* GET /v2/models/{m}/config */
+void endpoint_info(const struct endpoint *ep, struct api_answer *out); /* GET /info */
+void endpoint_slots(const struct endpoint *ep, const char *name, int slots_free,
+                    int64_t tokens_free, struct api_answer *out); /* getSlotCount */
 bool endpoint_has_model(const struct endpoint *ep, const char *name);
 void endpoint_model_not_found(const struct endpoint *ep, const char *name, struct api_answer *out);
 

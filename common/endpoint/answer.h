@@ -1,0 +1,96 @@
+/* answer: what the files of the answers share. Not for other folders: they use endpoint.h.
+ *
+ * The core (answer.c) turns tokens into text: detokeniser, stop strings, what must be held back,
+ * records of the tokens. A family is a row of functions that print what the core has; it keeps no
+ * state of its own but the prefixes it prepared. */
+#ifndef BATON_ENDPOINT_ANSWER_H
+#define BATON_ENDPOINT_ANSWER_H
+
+#include "common/endpoint/answer_stop.h"
+#include "common/endpoint/endpoint.h"
+
+/* A generated token. */
+struct token_rec {
+    int32_t id;
+    float logprob; /* NaN: not known (asked for nowhere, or lost with a replay) */
+    uint32_t batch_size, queue_us, step_us;
+    uint32_t n_top;
+    size_t top_at;   /* its alternatives: tops[top_at .. top_at + n_top) */
+    size_t chars_at; /* characters of generated text before it */
+};
+
+struct answer {
+    const struct endpoint *ep;
+    const struct infer_req *req;
+    const struct answer_ops *ops;
+
+    /* text: all that was generated, clean and cut at the stop; [0, sent) went out, [sent, ready)
+     * may go out now */
+    struct detok *detok;
+    struct stop_set *stops; /* NULL: none */
+    struct buf text, fresh; /* fresh: the detokeniser's new text before it is cleaned */
+    size_t sent, ready, chars;
+
+    /* tokens: [0, recs_sent) were in earlier events */
+    struct token_rec *recs;
+    size_t n_recs, recs_cap, recs_sent;
+    struct top_logprob *tops;
+    size_t n_tops, tops_cap;
+    float *prompt_logprobs; /* [n_prompt], NaN where unknown; NULL: none came */
+
+    enum finish finish;
+    int32_t stop_idx; /* FINISH_STOP_STRING: which */
+    size_t n_events;  /* events written */
+    bool begun, no_memory;
+    struct buf head, mid, tail; /* prepared by the family's open() */
+    struct buf scratch;
+};
+
+struct answer_ops {
+    bool tokens_only;   /* the text is never asked for: no detokeniser */
+    bool openai_errors; /* the error object of /v1/ paths */
+    bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
+    void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
+    void (*begin)(struct answer *a,
+                  struct buf *out); /* before the first event of a stream; NULL: nothing */
+    void (*event)(struct answer *a, struct buf *out); /* one event: text [sent, ready), tokens
+                                                         [recs_sent, n_recs), maybe the last */
+    void (*end)(struct answer *a, struct buf *out);   /* after the last event; NULL: nothing */
+    void (*body)(struct answer *a, struct buf *out);  /* the whole answer */
+    void (*error)(struct answer *a, const char *json,
+                  struct buf *out); /* an error inside a stream */
+};
+extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
+    answer_native, answer_triton_token, answer_triton_text;
+
+/* ---- pieces of JSON (answer_json.c) */
+void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */
+void put_i64(struct buf *out, int64_t v);
+void put_u64(struct buf *out, uint64_t v);
+void put_ms(struct buf *out, uint64_t us); /* whole milliseconds */
+void put_logprob(struct buf *out,
+                 float v); /* shortest form that reads back; NaN: null, -inf: -9999.0 */
+void put_token_text(struct buf *out, const struct answer *a, int32_t id);
+void put_new_text(
+    struct buf *out,
+    struct answer *a); /* text of this event: the delta, or all so far with fullTextEnabled */
+void put_all_text(struct buf *out, struct answer *a,
+                  const char *between); /* prompt, between, text; between NULL: the text alone */
+void put_id_list(struct buf *out, const struct answer *a, size_t from, size_t to);
+void put_details_finish(struct buf *out, enum finish f); /* "eos_token" and so on, with quotes */
+size_t utf8_chars(const char *s, size_t n);
+bool answer_is_special(const struct answer *a, int32_t id);
+const struct endpoint_conf *answer_conf(const struct answer *a);
+const struct tokenizer *answer_tokenizer(const struct answer *a);
+
+/* The times and counts of a token (inference-api 4.9); the first token's are P's. */
+uint64_t rec_step_us(const struct answer *a, size_t i);
+uint64_t rec_queue_us(const struct answer *a, size_t i);
+uint32_t rec_batch(const struct answer *a, size_t i);
+
+/* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
+void put_chat_logprobs(struct buf *out, struct answer *a, size_t from, size_t to);
+void put_completion_logprobs(struct buf *out, struct answer *a, size_t from, size_t to,
+                             bool with_prompt);
+
+#endif

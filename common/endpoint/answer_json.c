@@ -1,0 +1,108 @@
+/* answer_json: the pieces of JSON that several families print. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/answer.h"
+
+void put_cstr(struct buf *out, const char *s) {
+    if (s != NULL)
+        buf_json_str(out, s, strlen(s));
+    else
+        buf_append(out, "null", 4);
+}
+
+void put_u64(struct buf *out, uint64_t v) {
+    char digits[20];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v > 0);
+    buf_append(out, digits + at, sizeof(digits) - at);
+}
+
+void put_i64(struct buf *out, int64_t v) {
+    if (v < 0) buf_putc(out, '-');
+    put_u64(out, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+}
+
+void put_ms(struct buf *out, uint64_t us) {
+    put_u64(out, (us + 500) / 1000);
+}
+
+void put_logprob(struct buf *out, float v) {
+    char text[32];
+    if (isnan(v)) {
+        buf_append(out, "null", 4);
+        return;
+    }
+    if (!isfinite(v))
+        v = -9999.0f; /* as other servers write a probability of zero; JSON has no infinity */
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, (double)v);
+        if (strtof(text, NULL) == v) break;
+    }
+    buf_puts(out, text);
+    if (strpbrk(text, ".e") == NULL) buf_append(out, ".0", 2);
+}
+
+void put_token_text(struct buf *out, const struct answer *a, int32_t id) {
+    const char *p = "";
+    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, &p);
+    buf_json_text(out, p, n);
+}
+
+/* The text [from, to), with the prompt and `between` before it in the same string. */
+static void put_joined(struct buf *out, struct answer *a, const char *between, size_t from,
+                       size_t to) {
+    buf_clear(&a->scratch);
+    if (a->req->text != NULL) buf_append(&a->scratch, a->req->text, a->req->text_len);
+    buf_puts(&a->scratch, between);
+    if (to > from) buf_append(&a->scratch, a->text.data + from, to - from);
+    buf_json_str(out, a->scratch.data != NULL ? a->scratch.data : "", a->scratch.len);
+}
+
+void put_new_text(struct buf *out, struct answer *a) {
+    bool full = answer_conf(a)->full_text;
+    size_t from = full ? 0 : a->sent;
+    if (a->req->echo && (full || a->n_events == 0))
+        put_joined(out, a, "", from, a->ready);
+    else
+        buf_json_text(out, a->text.data != NULL ? a->text.data + from : "", a->ready - from);
+}
+
+void put_all_text(struct buf *out, struct answer *a, const char *between) {
+    if (between != NULL)
+        put_joined(out, a, between, 0, a->text.len);
+    else
+        buf_json_text(out, a->text.data != NULL ? a->text.data : "", a->text.len);
+}
+
+void put_id_list(struct buf *out, const struct answer *a, size_t from, size_t to) {
+    buf_putc(out, '[');
+    for (size_t i = from; i < to; i++) {
+        if (i > from) buf_putc(out, ',');
+        put_i64(out, a->recs[i].id);
+    }
+    buf_putc(out, ']');
+}
+
+void put_details_finish(struct buf *out, enum finish f) {
+    static const char *const names[] = {
+        [FINISH_NONE] = "null",
+        [FINISH_EOS] = "\"eos_token\"",
+        [FINISH_STOP_TOKEN] = "\"stop_sequence\"",
+        [FINISH_STOP_STRING] = "\"stop_sequence\"",
+        [FINISH_LENGTH] = "\"length\"",
+        [FINISH_ABORT] = "\"stop_sequence\"",
+        [FINISH_ERROR] = "\"stop_sequence\"",
+    };
+    buf_puts(out, names[f]);
+}
+
+size_t utf8_chars(const char *s, size_t n) {
+    size_t chars = 0;
+    for (size_t i = 0; i < n; i++) chars += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return chars;
+}

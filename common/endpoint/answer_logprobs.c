@@ -1,0 +1,168 @@
+/* answer_logprobs: the log-probability objects of chat (inference-api 8.5) and completions (9.2).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/answer.h"
+
+/* ---- chat */
+
+static void put_bytes(struct buf *out, const struct answer *a, int32_t id) {
+    const char *p = "";
+    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, &p);
+    buf_putc(out, '[');
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_u64(out, (unsigned char)p[i]);
+    }
+    buf_putc(out, ']');
+}
+
+/* {"token":..,"logprob":..,"bytes":[..] without the closing brace. */
+static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob) {
+    buf_puts(out, "{\"token\":");
+    put_token_text(out, a, id);
+    buf_puts(out, ",\"logprob\":");
+    put_logprob(out, logprob);
+    buf_puts(out, ",\"bytes\":");
+    put_bytes(out, a, id);
+}
+
+void put_chat_logprobs(struct buf *out, struct answer *a, size_t from, size_t to) {
+    if (!a->req->sampling.logprobs) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"content\":[");
+    for (size_t i = from; i < to; i++) {
+        const struct token_rec *rec = &a->recs[i];
+        if (i > from) buf_putc(out, ',');
+        put_chat_token(out, a, rec->id, rec->logprob);
+        buf_puts(out, ",\"top_logprobs\":[");
+        for (size_t t = 0; t < rec->n_top; t++) {
+            const struct top_logprob *top = &a->tops[rec->top_at + t];
+            if (t > 0) buf_putc(out, ',');
+            put_chat_token(out, a, top->id, top->logprob);
+            buf_putc(out, '}');
+        }
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]}");
+}
+
+/* ---- completions: four arrays side by side */
+
+/* The characters before each prompt token; the detokeniser says what text a token really made.
+ * NULL: no memory. */
+static size_t *prompt_offsets(struct answer *a) {
+    const struct infer_req *req = a->req;
+    struct detok *d = NULL;
+    size_t *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at)), chars = 0;
+    if (at == NULL || detok_create(&d, answer_tokenizer(a), true) != ERR_OK) {
+        free(at);
+        return NULL;
+    }
+    for (size_t i = 0; i < req->n_prompt; i++) {
+        at[i] = chars;
+        buf_clear(&a->scratch);
+        detok_feed(d, req->ids[i], &a->scratch);
+        if (a->scratch.len > 0) chars += utf8_chars(a->scratch.data, a->scratch.len);
+    }
+    detok_destroy(&d);
+    return at;
+}
+
+static float prompt_logprob(const struct answer *a, size_t i) {
+    return a->prompt_logprobs != NULL && i > 0 ? a->prompt_logprobs[i] : NAN;
+}
+
+/* The members of one object so far: where their names lie in the output. */
+struct members {
+    size_t n;
+    size_t at[TOP_LOGPROBS_MAX + 1], len[TOP_LOGPROBS_MAX + 1];
+};
+
+/* "token":logprob. Two tokens can read the same (halves of characters do), the members of an object
+ * cannot: the first stays. */
+static void put_member(struct buf *out, const struct answer *a, struct members *m, int32_t id,
+                       float logprob) {
+    size_t was = out->len;
+    if (m->n > 0) buf_putc(out, ',');
+    size_t at = out->len;
+    put_token_text(out, a, id);
+    if (out->failed) return;
+    size_t len = out->len - at;
+    for (size_t i = 0; i < m->n; i++) {
+        if (m->len[i] != len || memcmp(out->data + m->at[i], out->data + at, len) != 0) continue;
+        out->len = was;
+        out->data[was] = '\0';
+        return;
+    }
+    m->at[m->n] = at;
+    m->len[m->n++] = len;
+    buf_putc(out, ':');
+    put_logprob(out, logprob);
+}
+
+/* The alternatives, and the chosen token when it is none of them. */
+static void put_tops(struct buf *out, const struct answer *a, const struct token_rec *rec) {
+    struct members m = {.n = 0};
+    buf_putc(out, '{');
+    for (size_t i = 0; i < rec->n_top; i++)
+        put_member(out, a, &m, a->tops[rec->top_at + i].id, a->tops[rec->top_at + i].logprob);
+    put_member(out, a, &m, rec->id, rec->logprob);
+    buf_putc(out, '}');
+}
+
+/* Prints the separator between items. */
+static void next(struct buf *out, bool *first) {
+    if (!*first) buf_putc(out, ',');
+    *first = false;
+}
+
+void put_completion_logprobs(struct buf *out, struct answer *a, size_t from, size_t to,
+                             bool with_prompt) {
+    const struct infer_req *req = a->req;
+    size_t n_prompt = with_prompt ? req->n_prompt : 0;
+    size_t echoed = req->echo ? utf8_chars(req->text, req->text_len) : 0;
+    bool first;
+    if (!req->sampling.logprobs) {
+        buf_puts(out, "null");
+        return;
+    }
+    size_t *offsets = n_prompt > 0 ? prompt_offsets(a) : NULL;
+    if (n_prompt > 0 && offsets == NULL) {
+        a->no_memory = true;
+        n_prompt = 0;
+    }
+
+    buf_puts(out, "{\"text_offset\":[");
+    first = true;
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, offsets[i]);
+    for (size_t i = from; i < to; i++)
+        next(out, &first), put_u64(out, echoed + a->recs[i].chars_at);
+
+    buf_puts(out, "],\"token_logprobs\":[");
+    first = true;
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_logprob(out, prompt_logprob(a, i));
+    for (size_t i = from; i < to; i++) next(out, &first), put_logprob(out, a->recs[i].logprob);
+
+    buf_puts(out, "],\"tokens\":[");
+    first = true;
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_token_text(out, a, req->ids[i]);
+    for (size_t i = from; i < to; i++) next(out, &first), put_token_text(out, a, a->recs[i].id);
+
+    buf_puts(out, "],\"top_logprobs\":[");
+    first = true;
+    for (size_t i = 0; i < n_prompt; i++) {
+        struct token_rec rec = {.id = req->ids[i], .logprob = prompt_logprob(a, i)};
+        next(out, &first);
+        if (i == 0)
+            buf_puts(out, "null");
+        else
+            put_tops(out, a, &rec);
+    }
+    for (size_t i = from; i < to; i++) next(out, &first), put_tops(out, a, &a->recs[i]);
+    buf_puts(out, "]}");
+    free(offsets);
+}

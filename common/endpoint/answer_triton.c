@@ -1,0 +1,129 @@
+/* answer_triton: the token tensor (inference-api 11.1) and the text with its details (11.2). */
+#include "common/endpoint/answer.h"
+
+/* {"id":..: the client's own id, or the internal one. */
+static void put_id(struct buf *out, const struct answer *a) {
+    buf_puts(out, "{\"id\":");
+    put_cstr(out, a->req->client_id != NULL ? a->req->client_id : a->req->req_id);
+}
+
+/* ---- tokens */
+
+static void token_body(struct answer *a, struct buf *out) {
+    put_id(out, a);
+    buf_puts(out, ",\"outputs\":[{\"name\":");
+    put_cstr(out, a->req->output_name);
+    buf_puts(out, ",\"shape\":[1,");
+    put_u64(out, a->n_recs);
+    buf_puts(out, "],\"datatype\":\"UINT32\",\"data\":");
+    put_id_list(out, a, 0, a->n_recs);
+    buf_puts(out, "}],\"model_name\":");
+    put_cstr(out, a->req->model);
+    buf_puts(out, ",\"model_version\":null}");
+}
+
+/* ---- text */
+
+static void put_perf_stat(struct buf *out, const struct answer *a) {
+    buf_puts(out, ",\"perf_stat\":[");
+    for (size_t i = 0; i < a->n_recs; i++) {
+        buf_puts(out, i > 0 ? ",[" : "[");
+        put_i64(out, a->recs[i].id);
+        buf_putc(out, ',');
+        put_ms(out, rec_step_us(a, i));
+        buf_putc(out, ']');
+    }
+    buf_putc(out, ']');
+}
+
+/* "details":{.. up to perf_stat; the finish reason once there is one. */
+static void put_details_head(struct buf *out, const struct answer *a) {
+    buf_puts(out, ",\"details\":{");
+    if (a->finish != FINISH_NONE) {
+        buf_puts(out, "\"finish_reason\":");
+        put_details_finish(out, a->finish);
+        buf_putc(out, ',');
+    }
+    buf_puts(out, "\"generated_tokens\":");
+    put_u64(out, a->n_recs);
+    buf_puts(out, ",\"first_token_cost\":null,\"decode_cost\":null");
+    if (a->req->perf_stat) put_perf_stat(out, a);
+}
+
+static void put_text_head(struct buf *out, const struct answer *a) {
+    put_id(out, a);
+    buf_puts(out, ",\"model_name\":");
+    put_cstr(out, a->req->model);
+    buf_puts(out, ",\"model_version\":null,\"text_output\":");
+}
+
+static void text_body(struct answer *a, struct buf *out) {
+    put_text_head(out, a);
+    put_all_text(out, a, NULL);
+    if (a->req->details) {
+        put_details_head(out, a);
+        buf_puts(out, ",\"batch_size\":[");
+        for (size_t i = 0; i < a->n_recs; i++) {
+            if (i > 0) buf_putc(out, ',');
+            put_u64(out, rec_batch(a, i));
+        }
+        buf_puts(out, "],\"queue_wait_time\":[");
+        for (size_t i = 0; i < a->n_recs; i++) {
+            if (i > 0) buf_putc(out, ',');
+            put_u64(out, rec_queue_us(a, i));
+        }
+        buf_puts(out, "]}");
+    }
+    buf_putc(out, '}');
+}
+
+static void text_open(struct answer *a) {
+    if (!a->req->stream) return;
+    buf_puts(&a->head, "data:"); /* no space: the vendor's framing */
+    put_text_head(&a->head, a);
+}
+
+static void text_event(struct answer *a, struct buf *out) {
+    bool fresh = a->n_recs > a->recs_sent;
+    size_t last = a->n_recs - 1;
+    buf_append(out, a->head.data, a->head.len);
+    put_new_text(out, a);
+    if (a->req->details) {
+        put_details_head(out, a);
+        buf_puts(out, ",\"batch_size\":");
+        put_u64(out, fresh ? rec_batch(a, last) : 0);
+        buf_puts(out, ",\"queue_wait_time\":");
+        put_u64(out, fresh ? rec_queue_us(a, last) : 0);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, ",\"prefill_time\":");
+    if (fresh && last == 0)
+        put_ms(out, rec_step_us(a, 0));
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"decode_time\":");
+    if (fresh && last > 0)
+        put_ms(out, rec_step_us(a, last));
+    else
+        buf_puts(out, "null");
+    buf_puts(out, "}\n\n");
+}
+
+static void text_error(struct answer *a, const char *json, struct buf *out) {
+    (void)a;
+    buf_puts(out, "data:");
+    buf_puts(out, json);
+    buf_puts(out, "\n\n");
+}
+
+const struct answer_ops answer_triton_token = {
+    .tokens_only = true, .body = token_body, /* it never streams */
+};
+
+const struct answer_ops answer_triton_text = {
+    .every_token = true,
+    .open = text_open,
+    .event = text_event,
+    .body = text_body,
+    .error = text_error,
+};

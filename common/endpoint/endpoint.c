@@ -1,0 +1,324 @@
+/* endpoint: creation, and the way of one body through its family: dialect, JSON, input, parameters,
+ * combinations, admission, the request (the order of inference-api 3.3). */
+#include "common/endpoint/endpoint.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/endpoint/ep.h"
+
+enum { JSON_DEPTH_DEFAULT = 10 };
+
+/* ---- life */
+
+char *ep_dup(const char *s, size_t n) {
+    char *copy = malloc(n + 1);
+    if (copy == NULL) return NULL;
+    if (n > 0) memcpy(copy, s, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+static enum err load_templates(struct endpoint *ep, struct errbuf *eb) {
+    for (int tools = 0; tools < 2; tools++) {
+        free(ep->bos);
+        free(ep->eos);
+        ep->bos = ep->eos = NULL;
+        enum err e =
+            chat_template_load(&ep->chat[tools], ep->conf.model_dir, tools, &ep->bos, &ep->eos, eb);
+        if (e != ERR_OK && e != ERR_NOT_FOUND) return e;
+    }
+    return ERR_OK;
+}
+
+enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf,
+                         const struct tokenizer *tok, const struct model_info *model,
+                         struct errbuf *eb) {
+    *out = NULL;
+    if (conf->max_seq_len < 2 || conf->max_input_token_len < 1 || conf->max_iter_times < 1)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "maxSeqLen must be at least 2, maxInputTokenLen and maxIterTimes at least "
+                       "1; got %d, %d, %d",
+                       conf->max_seq_len, conf->max_input_token_len, conf->max_iter_times);
+    struct endpoint *ep = calloc(1, sizeof(*ep));
+    if (ep == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the endpoint");
+    ep->conf = *conf;
+    ep->conf.model_name = strdup(conf->model_name != NULL ? conf->model_name : "");
+    ep->conf.model_dir = strdup(conf->model_dir != NULL ? conf->model_dir : "");
+    ep->tok = tok;
+    ep->model = model;
+    enum err e = ERR_NO_MEMORY;
+    if (ep->conf.model_name == NULL || ep->conf.model_dir == NULL) {
+        err_set(eb, e, "no memory for the endpoint");
+        goto fail;
+    }
+    if (ep->conf.model_dir[0] != '\0' && (e = load_templates(ep, eb)) != ERR_OK) goto fail;
+    /* Only the last part of the directory is ever shown to a client. */
+    char *dir = (char *)ep->conf.model_dir;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') dir[--n] = '\0';
+    const char *slash = strrchr(dir, '/');
+    ep->root = slash != NULL && slash[1] != '\0' ? slash + 1 : dir;
+    *out = ep;
+    return ERR_OK;
+fail:
+    endpoint_destroy(&ep);
+    return e;
+}
+
+void endpoint_destroy(struct endpoint **ep_ptr) {
+    struct endpoint *ep = *ep_ptr;
+    if (ep == NULL) return;
+    chat_template_free(&ep->chat[0]);
+    chat_template_free(&ep->chat[1]);
+    free(ep->bos);
+    free(ep->eos);
+    free((char *)ep->conf.model_name);
+    free((char *)ep->conf.model_dir);
+    free(ep);
+    *ep_ptr = NULL;
+}
+
+const struct endpoint_conf *endpoint_conf(const struct endpoint *ep) {
+    return &ep->conf;
+}
+
+/* ---- errors */
+
+void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
+                     struct api_answer *out) {
+    *out = (struct api_answer){.status = status, .content_type = "application/json"};
+    char *body = api_error_body(openai_path, ep->conf.error_style, &out->status, NULL, text);
+    if (body != NULL) buf_puts(&out->body, body);
+    free(body);
+}
+
+void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
+                    const char *text, struct api_answer *out) {
+    ep_answer_error(ep, path != NULL && strncmp(path->path, "/v1/", 4) == 0, status, text, out);
+}
+
+/* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
+ */
+static void error_append(struct ep_read *r, size_t *len, const char *s, size_t n) {
+    size_t room = sizeof(r->error) - 1 - *len;
+    if (n > room) {
+        n = room;
+        while (n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80) n--;
+    }
+    memcpy(r->error + *len, s, n);
+    *len += n;
+    r->error[*len] = '\0';
+}
+
+bool ep_fail(struct ep_read *r, int status, const char *text) {
+    return ep_fail_with(r, status, text, NULL);
+}
+
+bool ep_fail_with(struct ep_read *r, int status, const char *text, ...) {
+    size_t len = 0;
+    if (r->status != 0) return false;
+    r->status = status;
+    while (*text != '\0') {
+        size_t plain = strcspn(text, "{");
+        const char *name, *value = NULL;
+        va_list ap;
+        error_append(r, &len, text, plain);
+        text += plain;
+        if (*text == '\0') break;
+        va_start(ap, text);
+        while ((name = va_arg(ap, const char *)) != NULL) {
+            value = va_arg(ap, const char *);
+            if (strncmp(text, name, strlen(name)) == 0) break;
+        }
+        va_end(ap);
+        if (name == NULL) { /* a brace that is just a brace */
+            error_append(r, &len, text++, 1);
+            continue;
+        }
+        error_append(r, &len, value, strlen(value));
+        text += strlen(name);
+    }
+    return false;
+}
+
+bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got) {
+    char literal[256];
+    json_literal(literal, sizeof(literal), got);
+    return ep_fail_with(r, status, text, "{got}", literal, NULL);
+}
+
+bool ep_fail_memory(struct ep_read *r) {
+    return ep_fail(r, 503, "out of memory");
+}
+
+/* ---- names */
+
+bool ep_id_valid(const char *s, size_t n) {
+    if (n < 1 || n > CLIENT_ID_BYTES_MAX) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+              (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '-'))
+            return false;
+    return true;
+}
+
+bool ep_client_id(struct ep_read *r) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    if (json_get(r->body, "id", &v) != JSON_OK) return true;
+    if (json_as_str(v, &s, &n) != JSON_OK || !ep_id_valid(s, n))
+        return ep_fail(r, 422,
+                       "The id can contain only digits, letters, underscores(_), hyphens(-) and no "
+                       "more than 256 words in length.");
+    r->req->client_id = ep_dup(s, n);
+    return r->req->client_id != NULL || ep_fail_memory(r);
+}
+
+bool ep_model_member(struct ep_read *r) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    if (json_get(r->body, "model", &v) != JSON_OK)
+        return ep_fail(r, 422, "Request contains not model or model null");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Request param model must be string");
+    if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
+    if (strlen(s) != n || strcmp(s, r->ep->conf.model_name) != 0)
+        return ep_fail_with(r, r->ep->conf.error_style == ERROR_STYLE_OPENAI ? 404 : 422,
+                            r->fam->model_unknown, "{got}", s, NULL);
+    r->req->model = ep_dup(s, n);
+    return r->req->model != NULL || ep_fail_memory(r);
+}
+
+/* ---- one body */
+
+static struct json_object *parse_object(const struct endpoint *ep, const char *body, size_t n) {
+    struct json_limits lim = json_limits_client(
+        ep->conf.json_depth_max > 0 ? ep->conf.json_depth_max : JSON_DEPTH_DEFAULT);
+    struct json_object *o = NULL;
+    if (json_read(&o, body, n, &lim, NULL) == ERR_OK && json_object_is_type(o, json_type_object))
+        return o;
+    json_object_put(o);
+    return NULL;
+}
+
+/* What each kind of path asks of the body before the family is at work: the dialect of /generate
+ * (6.1), the stream member of `/` (3.3 rows 5 and 6). Sets the family and whether to stream, as far
+ * as known. */
+static bool open_by_dialect(struct ep_read *r) {
+    static const char neither[] =
+        "{\"Error\": \"`inputs` or `prompt` must be necessary and data type must be string. "
+        "Additionally, the "
+        "request body must be valid json\", \"error_type\": \"validation\"}";
+    struct json_object *v;
+    if (json_get(r->body, "prompt", &v) == JSON_OK)
+        r->fam = ep_family_of(r->ep, API_VLLM);
+    else if (json_get(r->body, "inputs", &v) != JSON_OK)
+        return ep_fail_with(r, 422, "{text}", "{text}", neither, NULL);
+    r->stream = api_wants_stream(r->in->path, r->body);
+    return true;
+}
+
+static bool open_root(struct ep_read *r) {
+    if (r->body == NULL) return ep_fail(r, 422, "Failed to parse context to json body");
+    if (json_get_bool(r->body, "stream", &r->stream) == JSON_WRONG_TYPE)
+        return ep_fail(r, 422, "Stream must be boolean type.");
+    r->req->root_array = true;
+    return true;
+}
+
+static bool open_plain(struct ep_read *r) {
+    if (r->body == NULL) return ep_fail(r, 422, "Failed to parse request context to json");
+    /* Here, because checks before `stream` depend on it; its type is checked in its place of the
+     * order. */
+    r->stream = api_wants_stream(r->in->path, r->body);
+    return true;
+}
+
+static bool open_body(struct ep_read *r) {
+    const struct api_path *path = r->in->path;
+    r->fam = ep_family_of(r->ep, path->api);
+    r->body = parse_object(r->ep, r->in->body, r->in->body_len);
+    if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
+    if (strcmp(path->path, "/") == 0) return open_root(r);
+    return open_plain(r);
+}
+
+/* The object the parameters are in; a family's reader may have put one together already. */
+static bool open_params(struct ep_read *r) {
+    struct json_object *v;
+    if (r->params != NULL) return true;
+    if (!r->fam->params_object) {
+        r->params = json_object_get(r->body);
+        return true;
+    }
+    if (json_get(r->body, "parameters", &v) != JSON_OK) return true;
+    if (!json_object_is_type(v, json_type_object))
+        return ep_fail(r, 422, "parameters must be object type.");
+    r->params = json_object_get(v);
+    return true;
+}
+
+static bool check_size(struct ep_read *r) {
+    char mb[24];
+    if (r->ep->conf.max_request_bytes == 0 || r->in->body_len <= r->ep->conf.max_request_bytes)
+        return true;
+    snprintf(mb, sizeof(mb), "%zu", r->ep->conf.max_request_bytes >> 20);
+    return ep_fail_with(r, 413, "Request body too large. Maximum allowed size is {mb}MB.", "{mb}",
+                        mb, NULL);
+}
+
+static bool check_path_model(struct ep_read *r) {
+    const char *name = r->in->path_model;
+    if (name == NULL || name[0] == '\0') return true;
+    if (!endpoint_has_model(r->ep, name))
+        return ep_fail_with(r, 404, "Model {got} not found.", "{got}", name, NULL);
+    r->req->model = strdup(name);
+    return r->req->model != NULL || ep_fail_memory(r);
+}
+
+static bool start_req(struct ep_read *r) {
+    r->req = infer_req_create();
+    if (r->req == NULL) return ep_fail_memory(r);
+    r->req->req_id = strdup(r->in->req_id);
+    if (r->req->req_id == NULL) return ep_fail_memory(r);
+    r->req->created_unix_s = clock_unix_s();
+    r->req->arrival_us = r->in->arrival_us;
+    r->req->is_recompute = r->in->is_recompute;
+    return true;
+}
+
+static bool read_all(struct ep_read *r) {
+    if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
+    r->req->api = r->fam->api;
+    return r->fam->read(r) && open_params(r) && ep_fields_read(r, r->fam->order) &&
+           (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_admit(r) &&
+           ep_build(r);
+}
+
+bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
+                   struct api_answer *err) {
+    struct ep_read r = {
+        .ep = ep,
+        .in = in,
+        .p = EP_PARAMS_DEFAULT,
+    };
+    *out = NULL;
+    *err = (struct api_answer){0};
+    bool good = read_all(&r);
+    if (good) {
+        *out = r.req;
+    } else {
+        infer_req_destroy(&r.req);
+        endpoint_error(ep, in->path, r.status, r.error, err);
+    }
+    json_object_put(r.params);
+    json_object_put(r.body);
+    id_list_free(&r.ids);
+    buf_free(&r.text);
+    return good;
+}

@@ -1,0 +1,138 @@
+/* ep: what the files of the endpoint share about reading a body. Not for other folders: they use
+ * endpoint.h.
+ *
+ * A family is a row of ep_families: where its input and parameters lie, the order of its checks,
+ * its texts, its answers. Nothing outside the rows asks which family is at work. */
+#ifndef BATON_ENDPOINT_EP_H
+#define BATON_ENDPOINT_EP_H
+
+#include "common/endpoint/endpoint.h"
+#include "common/endpoint/ep_fields.h"
+#include "common/text/chat_template.h"
+#include "proto/json.h"
+
+struct answer_ops;
+
+struct endpoint {
+    struct endpoint_conf conf; /* its strings are owned */
+    const struct tokenizer *tok;
+    const struct model_info *model;
+    struct chat_template
+        *chat[2];     /* [1]: the one for requests with tools; NULL: the model has none */
+    char *bos, *eos;  /* texts of bos_token and eos_token */
+    const char *root; /* last part of conf.model_dir */
+};
+
+/* One body on its way to an infer_req. Functions that check return false after ep_fail(). */
+struct ep_read {
+    const struct endpoint *ep;
+    const struct endpoint_in *in;
+    const struct family *fam;
+    struct json_object *body; /* owned */
+    struct json_object
+        *params; /* object the parameters are read from; owned reference, may be NULL */
+    struct infer_req *req;
+    struct ep_params p;
+    bool stream;
+    const char *prompt; /* the input as text, into body or text; NULL for token input */
+    size_t prompt_len;
+    struct buf text;    /* backs prompt where it is not the client's own string */
+    struct id_list ids; /* the prompt's ids; of a recompute also those generated */
+    size_t n_generated; /* of a recompute: so many at the end of ids */
+    bool with_tools;    /* chat: the request has tools */
+    int status;         /* of the failure */
+    char error[1024];
+};
+
+/* Texts of n and best_of (inference-api 4.4, 7.1, 8.2, 9.1); {b} and {n} stand for the values.
+ * NULL: no such check. */
+struct nbest_texts {
+    const char *stream_without_n, *stream_unequal, *below_n, *no_sampling;
+    const char *absent; /* how an absent value is written in no_sampling */
+};
+
+struct family {
+    enum api api;
+    const char *input;       /* member that holds the input; of a recompute the token string */
+    bool params_object;      /* parameters lie in the member `parameters`, else at the top level */
+    const uint8_t *order;    /* enum ep_param, in the order of the checks; ends with P_END */
+    int new_tokens_default;  /* 0: maxIterTimes */
+    bool prompt_in_answer;   /* a whole answer repeats the prompt */
+    bool thinking;           /* chat_template_kwargs.enable_thinking is checked */
+    bool recompute_reduced;  /* the token limit of a recompute is less the tokens it brings along */
+    bool needs_logprobs;     /* a streamed or detailed answer shows log-probabilities unasked */
+    const char *text_length; /* {max}, {len} */
+    const char *token_count; /* {got} */
+    const char *input_missing, *input_empty_array, *input_bad_type;
+    const char *model_unknown; /* of /v1/: {got} */
+    struct nbest_texts nbest;
+    bool (*read)(struct ep_read *r); /* all checks before the parameters; fills ids */
+    bool (*combine)(
+        struct ep_read *r); /* checks of combinations that only this family has; NULL: none */
+    const struct answer_ops *answer;
+};
+extern const struct family ep_families[FAM_COUNT];
+const struct family *ep_family_of(const struct endpoint *ep, enum api api);
+
+/* ---- failing: all return false and keep the first failure */
+bool ep_fail(struct ep_read *r, int status, const char *text);
+/* Pairs of (placeholder, value) after text, ending with NULL: "{got}", "1.5". */
+bool ep_fail_with(struct ep_read *r, int status, const char *text, ...) __attribute__((sentinel));
+bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got);
+bool ep_fail_memory(struct ep_read *r);
+
+/* ---- input (ep_input.c) */
+size_t ep_utf16_len(const char *s, size_t n);
+/* A string, or an array of parts whose texts are joined into r->text (inference-api 4.10): sets
+ * r->prompt. The object's member `key` is looked at; the family's texts are used. */
+bool ep_read_text(struct ep_read *r, const struct json_object *obj, const char *key);
+/* The texts of an array of parts, appended to out. */
+bool ep_join_parts(struct ep_read *r, const struct json_object *arr, struct buf *out);
+/* r->prompt: its length, then its ids; checks the count. */
+bool ep_check_text_length(struct ep_read *r);
+bool ep_check_token_count(struct ep_read *r);
+bool ep_tokenise(struct ep_read *r, bool add_special);
+/* The family's input as text, or the token string of a recompute: member, length, ids. */
+bool ep_read_prompt(struct ep_read *r);
+/* An array of integers to r->ids; ids outside int32 become -1, which admission refuses. False at
+ * the first item that is no integer. */
+bool ep_ids_from_array(struct ep_read *r, const struct json_object *arr);
+/* The token string "<N>,<t1>,..." of a recompute (cluster-api 5.7). */
+bool ep_read_recompute(struct ep_read *r, const struct json_object *v);
+/* The same from r->ids, which holds N, prompt ids, generated ids (Triton tokens). */
+bool ep_split_recompute(struct ep_read *r);
+/* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
+bool ep_admit(struct ep_read *r);
+
+/* ---- names */
+bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
+bool ep_client_id(struct ep_read *r);    /* Triton `id`, of the body: checks, sets req->client_id */
+bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->model */
+char *ep_dup(const char *s, size_t n);   /* terminated copy; NULL: no memory */
+
+/* ---- after the parameters (ep_sampling.c): n/best_of rules of 4.4, then everything into r->req */
+bool ep_nbest(struct ep_read *r);
+bool ep_build(struct ep_read *r);
+
+/* ---- the families */
+bool ep_chat_read(struct ep_read *r);
+bool ep_chat_tokens(struct ep_read *r); /* the same without the model's name */
+bool ep_chat_messages(
+    struct ep_read *r,
+    struct json_object *messages); /* 8.3: checks, and puts them in the templates' form */
+bool ep_chat_tools(
+    struct ep_read *r,
+    struct json_object **shown); /* 8.4; *shown: tools for the template, owned, or NULL */
+bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
+bool ep_completions_read(struct ep_read *r);
+bool ep_tgi_combine(struct ep_read *r);
+bool ep_native_read(struct ep_read *r);
+bool ep_native_combine(struct ep_read *r);
+bool ep_triton_token_read(struct ep_read *r);
+bool ep_triton_text_read(struct ep_read *r);
+
+/* ---- answers that are no generation */
+void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
+                     struct api_answer *out);
+
+#endif

@@ -1,0 +1,189 @@
+/* ep_chat: /v1/chat/completions (inference-api 8): from messages through the template to ids. */
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+
+enum {
+    INLINE_TEMPLATE_BYTES_MAX = 65536,
+    TEMPLATE_GROWTH_BYTES_MAX = 1 << 20, /* what a template may add to the body it was given */
+};
+
+/* Switches that the template needs before the other parameters have their turn. */
+static const uint8_t template_switches[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL,
+                                            P_ADD_SPECIAL, P_END};
+
+static bool check_thinking(struct ep_read *r) {
+    struct json_object *kwargs, *v;
+    bool on;
+    if (!r->fam->thinking || json_get_obj(r->body, "chat_template_kwargs", &kwargs) != JSON_OK ||
+        json_get_bool(kwargs, "enable_thinking", &on) != JSON_WRONG_TYPE)
+        return true;
+    json_get(kwargs, "enable_thinking", &v);
+    const char *type =
+        json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double)
+            ? "number"
+            : json_type_to_name(json_object_get_type(v));
+    return ep_fail_with(r, 422, "enable_thinking must be boolean, got {got}", "{got}", type, NULL);
+}
+
+/* The template of the request itself: text only, a path would let clients read the server's files.
+ */
+static bool inline_template(struct ep_read *r, struct chat_template **out) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    *out = NULL;
+    if (json_get(r->body, "chat_template", &v) != JSON_OK) return true;
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Parameter chat_template not string");
+    if (n == 0 || n > INLINE_TEMPLATE_BYTES_MAX || memchr(s, '{', n) == NULL ||
+        chat_template_parse(out, s, n, NULL) != ERR_OK)
+        return ep_fail(r, 422, "Parameter chat_template is not valid");
+    return true;
+}
+
+static void put_var(struct json_object *vars, const char *key, struct json_object *borrowed) {
+    json_object_object_add(vars, key, json_object_get(borrowed));
+}
+
+/* Names as the HuggingFace libraries set them: what they pass as None is null here, so that `tools
+ * is not none` holds. */
+static struct json_object *template_vars(struct ep_read *r, struct json_object *messages,
+                                         struct json_object *tools) {
+    struct json_object *vars = json_object_new_object(), *v, *kwargs;
+    const char *effort;
+    size_t n;
+    bool generation = r->p.add_generation_prompt && !r->p.continue_final;
+    if (vars == NULL) return NULL;
+    if (json_get_str(r->body, "reasoning_effort", &effort, &n) == JSON_OK) {
+        if (strcmp(effort, "none") == 0)
+            json_object_object_add(vars, "enable_thinking", json_object_new_boolean(false));
+        else
+            json_object_object_add(vars, "reasoning_effort",
+                                   json_object_new_string_len(effort, (int)n));
+    }
+    if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK) {
+        json_object_object_foreach(kwargs, key, val) put_var(vars, key, val);
+    }
+    put_var(vars, "messages", messages);
+    put_var(vars, "tools", tools);
+    put_var(vars, "documents", json_get_arr(r->body, "documents", &v) == JSON_OK ? v : NULL);
+    json_object_object_add(vars, "add_generation_prompt", json_object_new_boolean(generation));
+    json_object_object_add(vars, "bos_token",
+                           json_object_new_string(r->ep->bos != NULL ? r->ep->bos : ""));
+    json_object_object_add(vars, "eos_token",
+                           json_object_new_string(r->ep->eos != NULL ? r->ep->eos : ""));
+    return vars;
+}
+
+static const char *last_content(struct json_object *messages, size_t *n, const char **role) {
+    struct json_object *last =
+        json_object_array_get_idx(messages, json_object_array_length(messages) - 1);
+    const char *s = "";
+    size_t role_len;
+    *n = 0;
+    *role = "";
+    json_get_str(last, "role", role, &role_len);
+    json_get_str(last, "content", &s, n);
+    return s;
+}
+
+static char *reversed(const char *s, size_t n) {
+    char *out = malloc(n + 1);
+    for (size_t i = 0; out != NULL && i < n; i++) out[i] = s[n - 1 - i];
+    return out;
+}
+
+/* The last place of s in text; text's length when there is none (or no memory). Both are turned
+ * round, so that memmem's linear time holds for any client's text. */
+static size_t find_last(const struct buf *text, const char *s, size_t n) {
+    char *rt = reversed(text->data, text->len), *rs = reversed(s, n);
+    const char *hit = rt != NULL && rs != NULL ? memmem(rt, text->len, rs, n) : NULL;
+    size_t at = hit != NULL ? text->len - (size_t)(hit - rt) - n : text->len;
+    free(rt);
+    free(rs);
+    return at;
+}
+
+/* continue_final_message: what the template wrote after the last message's content goes, so that
+ * the model writes on there. */
+static bool cut_after_final(struct ep_read *r, struct json_object *messages) {
+    const char *role;
+    size_t n;
+    const char *s = last_content(messages, &n, &role);
+    while (n > 0 && strchr(" \t\r\n", s[n - 1]) != NULL) n--; /* templates trim */
+    while (n > 0 && strchr(" \t\r\n", *s) != NULL) s++, n--;
+    size_t at = n > 0 && n <= r->text.len ? find_last(&r->text, s, n) : r->text.len;
+    if (n == 0 || at == r->text.len)
+        return ep_fail(r, 422,
+                       "continue_final_message is set but the final message does not appear in the "
+                       "chat after the template");
+    r->text.len = at + n;
+    r->text.data[r->text.len] = '\0';
+    return true;
+}
+
+static bool render(struct ep_read *r, const struct chat_template *tpl, struct json_object *messages,
+                   struct json_object *tools) {
+    struct errbuf why = {0};
+    struct chat_vars vars = {.vars = template_vars(r, messages, tools),
+                             .now_unix_s = r->req->created_unix_s};
+    if (vars.vars == NULL) return ep_fail_memory(r);
+    enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
+                                      &r->text, &why);
+    json_object_put(vars.vars);
+    if (e == ERR_NO_MEMORY || r->text.failed) return ep_fail_memory(r);
+    if (e != ERR_OK)
+        return ep_fail_with(r, 422, "Failed to apply the chat template: {why}", "{why}", why.text,
+                            NULL);
+    return !r->p.continue_final || cut_after_final(r, messages);
+}
+
+/* Messages to ids through tpl, or the model's own template. */
+static bool template_ids(struct ep_read *r, const struct chat_template *tpl,
+                         struct json_object *tools) {
+    struct json_object *v, *messages;
+    const char *role;
+    if (json_get(r->body, "messages", &v) != JSON_OK)
+        return ep_fail(r, 422,
+                       r->with_tools ? "Request param messages is null"
+                                     : "Request param contains not messages or messages null");
+    if (json_as_arr(v, &messages) != JSON_OK || json_object_array_length(messages) == 0)
+        return ep_fail(r, 422,
+                       r->with_tools ? "Request param messages is not arr or arr is empty"
+                                     : "Request param messages not arr or arr is empty");
+    if (!ep_chat_messages(r, messages)) return false;
+    if (r->p.given[P_CONTINUE_FINAL] && r->p.continue_final &&
+        r->p.given[P_ADD_GENERATION_PROMPT] && r->p.add_generation_prompt)
+        return ep_fail(r, 422,
+                       "Cannot set both continue_final_message and add_generation_prompt to true");
+    if (tpl == NULL) tpl = r->ep->chat[tools != NULL];
+    if (tpl == NULL)
+        return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
+    /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
+    if (!render(r, tpl, messages, tools)) return false;
+    r->prompt = r->text.data != NULL ? r->text.data : "";
+    r->prompt_len = r->text.len;
+    if (!ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special)) return false;
+    /* From here on the prompt is what `echo` repeats: the message that the answer continues. */
+    r->prompt = last_content(messages, &r->prompt_len, &role);
+    if (strcmp(role, "assistant") != 0) r->prompt_len = 0;
+    return true;
+}
+
+bool ep_chat_tokens(struct ep_read *r) {
+    struct json_object *tools = NULL;
+    struct chat_template *own = NULL;
+    if (r->params == NULL) r->params = json_object_get(r->body);
+    bool good = ep_chat_tools(r, &tools) && check_thinking(r) && inline_template(r, &own) &&
+                ep_fields_read(r, template_switches);
+    if (good) good = r->in->is_recompute ? ep_read_prompt(r) : template_ids(r, own, tools);
+    chat_template_free(&own);
+    json_object_put(tools);
+    return good;
+}
+
+bool ep_chat_read(struct ep_read *r) {
+    return ep_model_member(r) && ep_chat_tokens(r);
+}

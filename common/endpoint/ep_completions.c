@@ -1,0 +1,42 @@
+/* ep_completions: /v1/completions (inference-api 9): a text, or token ids; lists of one prompt as
+ * upstream clients send them. */
+#include "common/endpoint/ep.h"
+
+#define SEVERAL "Lists of several prompts are not supported yet: send one request for each prompt"
+
+static bool read_ids(struct ep_read *r, const struct json_object *arr) {
+    if (!ep_ids_from_array(r, arr))
+        return ep_fail(r, 422, "All elements of the prompt array must be integers.");
+    return ep_check_token_count(r);
+}
+
+static bool read_string(struct ep_read *r, const struct json_object *v) {
+    if (json_as_str(v, &r->prompt, &r->prompt_len) != JSON_OK)
+        return ep_fail(r, 422, r->fam->input_bad_type);
+    return ep_check_text_length(r) && ep_tokenise(r, r->p.add_special);
+}
+
+/* [1,2,3], or a list of prompts: ["text"] or [[1,2,3]]. The first item says which. */
+static bool read_list(struct ep_read *r, struct json_object *arr) {
+    size_t n = json_object_array_length(arr);
+    if (n == 0) return ep_fail(r, 422, r->fam->input_empty_array);
+    struct json_object *first = json_object_array_get_idx(arr, 0), *ids;
+    bool text = json_object_is_type(first, json_type_string);
+    if (!text && !json_object_is_type(first, json_type_array)) return read_ids(r, arr);
+    if (n > 1) return ep_fail(r, 422, SEVERAL);
+    if (text) return read_string(r, first);
+    json_as_arr(first, &ids);
+    return json_object_array_length(ids) > 0 ? read_ids(r, ids)
+                                             : ep_fail(r, 422, r->fam->input_empty_array);
+}
+
+bool ep_completions_read(struct ep_read *r) {
+    static const uint8_t before_text[] = {P_ADD_SPECIAL, P_END};
+    struct json_object *v, *arr;
+    r->params = json_object_get(r->body);
+    if (!ep_model_member(r)) return false;
+    if (r->in->is_recompute) return ep_read_prompt(r);
+    if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_fail(r, 422, r->fam->input_missing);
+    if (!ep_fields_read(r, before_text)) return false;
+    return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
+}

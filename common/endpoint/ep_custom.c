@@ -1,0 +1,304 @@
+/* ep_custom: the parameters that are more than a number in a range. */
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+
+/* ---- stop strings (inference-api 4.6) */
+
+static bool stop_length_failed(struct ep_read *r, size_t max, size_t got) {
+    char m[24], g[24];
+    snprintf(m, sizeof(m), "%zu", max);
+    snprintf(g, sizeof(g), "%zu", got);
+    return ep_fail_with(
+        r, 422, "Input validation error: length of `stop` must be in [1, {max}], but got {got}",
+        "{max}", m, "{got}", g, NULL);
+}
+
+static bool stop_push(struct ep_read *r, const char *s, size_t n) {
+    /* Control characters are taken out of generated text, so a string with a zero in it can never
+     * match. */
+    if (memchr(s, 0, n) != NULL) return true;
+    char *copy = ep_dup(s, n);
+    if (copy == NULL) return ep_fail_memory(r);
+    r->req->stop[r->req->n_stop++] = copy;
+    return true;
+}
+
+/* One string: 1..max. A list: so many items at most, each 1..1024, together 32768; in UTF-16 code
+ * units. */
+static const struct stop_rule {
+    size_t string_max, items_max;
+} stop_rules[FAM_COUNT] = {
+    [FAM_CHAT] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
+    [FAM_CHAT_OWN] = {1024, 1024},
+    [FAM_COMPLETIONS] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
+    [FAM_TGI] = {1024, 1024},
+    [FAM_VLLM] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
+    [FAM_NATIVE] = {1024, 1024},
+    [FAM_TRITON_TOKEN] = {1024, 1024},
+    [FAM_TRITON_TEXT] = {1024, 1024},
+};
+enum { STOP_ITEM_UNITS_MAX = 1024 };
+
+bool ep_check_stop(struct ep_read *r, const struct json_object *v) {
+    static const char bad_list[] =
+        "Input validation error: `stop` must be list[string] if list, and "
+        "item length in [1, 1024] with total <= 32768";
+    const struct stop_rule *rule = &stop_rules[r->fam - ep_families];
+    struct json_object *arr;
+    const char *s;
+    size_t n, units, total = 0;
+
+    if (json_as_str(v, &s, &n) == JSON_OK) {
+        units = ep_utf16_len(s, n);
+        if (units < 1 || units > rule->string_max)
+            return stop_length_failed(r, rule->string_max, units);
+        r->req->stop = calloc(1, sizeof(char *));
+        return r->req->stop != NULL ? stop_push(r, s, n) : ep_fail_memory(r);
+    }
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return ep_fail(r, 422, "Input validation error: param stop must be string or list[string]");
+    size_t n_items = json_object_array_length(arr);
+    if (n_items == 0) return true;
+    if (n_items > rule->items_max) return stop_length_failed(r, rule->items_max, n_items);
+    r->req->stop = calloc(n_items, sizeof(char *));
+    if (r->req->stop == NULL) return ep_fail_memory(r);
+    for (size_t i = 0; i < n_items; i++) {
+        if (json_as_str(json_object_array_get_idx(arr, i), &s, &n) != JSON_OK)
+            return ep_fail(r, 422, bad_list);
+        units = ep_utf16_len(s, n);
+        total += units;
+        if (units < 1 || units > STOP_ITEM_UNITS_MAX || total > STOP_STRING_UNITS_MAX)
+            return ep_fail(r, 422, bad_list);
+        if (!stop_push(r, s, n)) return false;
+    }
+    return true;
+}
+
+static int by_i32(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v) {
+    struct sampling *s = &r->req->sampling;
+    struct json_object *arr;
+    size_t n = 0, kept = 0;
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return ep_fail(r, 422, "Parameter stop_token_ids not array");
+    size_t n_items = json_object_array_length(arr);
+    if (n_items == 0) return true;
+    int32_t *ids = calloc(n_items, sizeof(*ids));
+    if (ids == NULL) return ep_fail_memory(r);
+    s->stop_token_ids = ids; /* the request frees it, whatever happens next */
+    for (size_t i = 0; i < n_items; i++) {
+        const struct json_object *item = json_object_array_get_idx(arr, i);
+        int64_t id;
+        uint64_t wide;
+        if (json_as_i64(item, &id) == JSON_OK) {
+            if (id >= 0 && id <= INT32_MAX) ids[n++] = (int32_t)id; /* others name no token */
+        } else if (json_as_u64(item, &wide) != JSON_OK) {
+            return ep_fail(r, 422, "Parameter stop_token_ids not list[int]");
+        }
+    }
+    qsort(ids, n, sizeof(*ids), by_i32);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || ids[kept - 1] != ids[i]) ids[kept++] = ids[i];
+    if (kept > STOP_TOKEN_IDS_MAX) {
+        char got[24];
+        snprintf(got, sizeof(got), "%zu", kept);
+        return ep_fail_with(r, 422,
+                            "Parameter stop_token_ids must have at most 1024 ids, got {got}.",
+                            "{got}", got, NULL);
+    }
+    s->n_stop_token_ids = kept;
+    return true;
+}
+
+/* Read only when there is something that could stop. */
+bool ep_check_include_stop(struct ep_read *r, const struct json_object *v) {
+    struct json_object *any;
+    if (json_get(r->params, "stop", &any) != JSON_OK &&
+        json_get(r->params, "stop_token_ids", &any) != JSON_OK)
+        return true;
+    if (json_as_bool(v, &r->p.include_stop) == JSON_OK) return true;
+    return ep_fail(r, 422, "include_stop_str_in_output must be boolean type.");
+}
+
+/* ---- logit_bias: {"<token id>": -100..100} */
+
+static bool parse_id(const char *s, int32_t *id) {
+    uint64_t v = 0;
+    if (*s == '\0' || strlen(s) > 10) return false;
+    for (; *s != '\0'; s++) {
+        if (*s < '0' || *s > '9') return false;
+        v = v * 10 + (uint64_t)(*s - '0');
+    }
+    *id = (int32_t)v;
+    return v <= INT32_MAX;
+}
+
+bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
+    struct sampling *s = &r->req->sampling;
+    struct json_object *obj;
+    char text[32];
+    if (json_as_obj(v, &obj) != JSON_OK) return ep_fail(r, 422, "logit_bias must be object type.");
+    size_t n = (size_t)json_object_object_length(obj);
+    if (n == 0) return true;
+    if (n > LOGIT_BIAS_MAX) {
+        snprintf(text, sizeof(text), "%zu", n);
+        return ep_fail_with(r, 422,
+                            "Parameter logit_bias must have at most 1024 entries, got {got}.",
+                            "{got}", text, NULL);
+    }
+    s->logit_bias = calloc(n, sizeof(*s->logit_bias));
+    if (s->logit_bias == NULL) return ep_fail_memory(r);
+    int32_t vocab = r->ep->model->vocab_size > 0 ? r->ep->model->vocab_size : INT32_MAX;
+    json_object_object_foreach(obj, key, val) {
+        struct logit_bias *b = &s->logit_bias[s->n_logit_bias];
+        double bias;
+        if (!parse_id(key, &b->id) || b->id >= vocab) {
+            snprintf(text, sizeof(text), "%d", vocab - 1);
+            return ep_fail_with(
+                r, 422, "Parameter logit_bias must have token ids in [0,{max}] as keys, got {got}.",
+                "{max}", text, "{got}", key, NULL);
+        }
+        if (json_as_f64(val, &bias) != JSON_OK || !(bias >= -100 && bias <= 100))
+            return ep_fail_value(
+                r, 422, "Parameter logit_bias must have values in [-100.0,100.0], got {got}.", val);
+        b->bias = (float)bias;
+        s->n_logit_bias++;
+    }
+    return true;
+}
+
+/* ---- n, logprobs */
+
+bool ep_check_n(struct ep_read *r, const struct json_object *v) {
+    const struct endpoint_conf *c = &r->ep->conf;
+    const struct {
+        int max;
+        const char *name, *end;
+    } limits[] = {
+        {c->max_batch_size, "max_batch_size", " "},
+        {c->max_prefill_batch_size, "maxPrefillBatchSize", ""},
+        {c->max_n, "maxN", ""},
+    };
+    (void)v;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        char n[24], m[24];
+        if (limits[i].max <= 0 || r->p.n <= (uint64_t)limits[i].max) continue;
+        snprintf(n, sizeof(n), "%llu", (unsigned long long)r->p.n);
+        snprintf(m, sizeof(m), "%d", limits[i].max);
+        return ep_fail_with(
+            r, 422,
+            "The n parameter ({n}) exceeds '{name}' ({m}). Please reduce n or increase "
+            "'{name}' in config.json of mindie-service.{end}",
+            "{n}", n, "{name}", limits[i].name, "{m}", m, "{end}", limits[i].end, NULL);
+    }
+    return true;
+}
+
+/* logprobs of chat is a boolean; false forbids top_logprobs. It stands before top_logprobs in the
+ * order. */
+bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v) {
+    struct json_object *top;
+    if (json_as_bool(v, &r->p.chat_logprobs) != JSON_OK)
+        return ep_fail(r, 422, "logprobs must be boolean type.");
+    if (!r->p.chat_logprobs && json_get(r->params, "top_logprobs", &top) == JSON_OK)
+        return ep_fail(r, 422,
+                       "Value error, when using top_logprobs, logprobs must be true or null in "
+                       "chat completions");
+    return true;
+}
+
+/* ---- adapters: none can be loaded yet, so every name but the base model's is unknown */
+
+static bool adapter_unknown(struct ep_read *r, const char *s) {
+    return ep_fail_with(r, 422, "The LoRA adapter '{got}' cannot be found.", "{got}", s, NULL);
+}
+
+bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "adapter_id must be string type.");
+    bool good = n >= 1 && n <= 256;
+    for (size_t i = 0; good && i < n; i++)
+        good = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+               (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '.' || s[i] == '/' ||
+               s[i] == '-';
+    if (!good) return ep_fail(r, 422, "The format of adapter_id is invalid.");
+    return strcmp(s, "None") == 0 || adapter_unknown(r, s);
+}
+
+bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK) return ep_fail(r, 422, "Model must be string type.");
+    size_t units = ep_utf16_len(s, n);
+    if (units < 1 || units > 256) {
+        char got[24];
+        snprintf(got, sizeof(got), "%zu", units);
+        return ep_fail_with(
+            r, 422, "Input validation error: length of `model` must be in [1, 256], but got {got}",
+            "{got}", got, NULL);
+    }
+    return strcmp(s, "None") == 0 || strcmp(s, r->ep->conf.model_name) == 0 ||
+           adapter_unknown(r, s);
+}
+
+/* ---- chat */
+
+bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v) {
+    struct json_object *obj, *budget;
+    int64_t k;
+    bool thinking = false;
+    if (json_as_obj(v, &obj) != JSON_OK)
+        return ep_fail(r, 422, "chat_template_kwargsmust be a JSON object");
+    if (json_get_bool(obj, "enable_thinking", &thinking) != JSON_OK || !thinking) return true;
+    if (json_get(obj, "thinking_budget", &budget) != JSON_OK) return true;
+    if (json_as_i64(budget, &k) != JSON_OK || k < 1 || k > INT32_MAX)
+        return ep_fail_value(
+            r, 422, "Parameter thinking_budget must be in [1,2147483647], got {got}", budget);
+    return true;
+}
+
+bool ep_check_stream_options(struct ep_read *r, const struct json_object *v) {
+    struct infer_req *req = r->req;
+    struct json_object *obj;
+    bool on = false;
+    enum json_got g;
+    if (json_as_obj(v, &obj) != JSON_OK)
+        return ep_fail(r, 422, "stream_options must be object type.");
+    g = json_get_bool(obj, "include_usage", &req->include_usage);
+    if (g == JSON_WRONG_TYPE) return ep_fail(r, 422, "include_usage must be boolean type.");
+    req->include_usage_set = g == JSON_OK;
+    g = json_get_bool(obj, "continuous_usage_stats", &on);
+    if (g == JSON_WRONG_TYPE)
+        return ep_fail(r, 422, "continuous_usage_stats must be boolean type.");
+    req->continuous_usage = on;
+    return true;
+}
+
+/* ---- what cannot be obeyed is refused, not ignored */
+
+bool ep_check_guided(struct ep_read *r, const struct json_object *v) {
+    (void)v;
+    return ep_fail(r, 422,
+                   "Guided decoding (grammar, guided_*, structured_outputs, structural_tag) is not "
+                   "available yet.");
+}
+
+bool ep_check_word_lists(struct ep_read *r, const struct json_object *v) {
+    struct json_object *arr;
+    if (json_as_arr(v, &arr) == JSON_OK && json_object_array_length(arr) == 0) return true;
+    return ep_fail(r, 422, "bad_words and allowed_token_ids are not available yet.");
+}
+
+bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {
+    (void)v;
+    return ep_fail(r, 422, "suffix is not supported.");
+}

@@ -1,0 +1,130 @@
+/* ep_fields: the generation parameters as a table (inference-api 4.2, 4.3): one row per parameter
+ * with its type, its range in each family and its text. One loop checks them. A new parameter is a
+ * member, a row and a place in the families' orders. */
+#ifndef BATON_ENDPOINT_EP_FIELDS_H
+#define BATON_ENDPOINT_EP_FIELDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The columns of the table. Chat has two: the mode compatible with vLLM and the vendor's own
+ * (openAiSupport). */
+enum fam {
+    FAM_CHAT,
+    FAM_CHAT_OWN,
+    FAM_COMPLETIONS,
+    FAM_TGI,
+    FAM_VLLM,
+    FAM_NATIVE,
+    FAM_TRITON_TOKEN,
+    FAM_TRITON_TEXT,
+    FAM_COUNT,
+};
+
+enum ep_param {
+    P_END,
+    P_TEMPERATURE,
+    P_TOP_K,
+    P_TOP_P,
+    P_TYPICAL_P,
+    P_MIN_P,
+    P_DO_SAMPLE,
+    P_SEED,
+    P_REPETITION_PENALTY,
+    P_FREQUENCY_PENALTY,
+    P_PRESENCE_PENALTY,
+    P_LOGIT_BIAS,
+    P_MAX_NEW_TOKENS,
+    P_MAX_TOKENS,
+    P_MAX_COMPLETION_TOKENS,
+    P_MIN_TOKENS,
+    P_STOP,
+    P_STOP_TOKEN_IDS,
+    P_INCLUDE_STOP,
+    P_SKIP_SPECIAL,
+    P_IGNORE_EOS,
+    P_N,
+    P_BEST_OF,
+    P_BEAM,
+    P_CHAT_LOGPROBS,
+    P_TOP_LOGPROBS,
+    P_LOGPROBS,
+    P_TOP_N_TOKENS,
+    P_WATERMARK,
+    P_BATCH_SIZE,
+    P_PRIORITY,
+    P_OPENAI_PRIORITY,
+    P_TIMEOUT,
+    P_DETAILS,
+    P_DECODER_INPUT_DETAILS,
+    P_RETURN_FULL_TEXT,
+    P_PERF_STAT,
+    P_TRUNCATE,
+    P_TRUNCATE_PROMPT_TOKENS,
+    P_ADAPTER_ID,
+    P_VLLM_MODEL,
+    P_TEMPLATE_KWARGS,
+    P_RESPONSE_FORMAT,
+    P_ECHO,
+    P_SUFFIX,
+    P_ADD_SPECIAL,
+    P_ADD_GENERATION_PROMPT,
+    P_CONTINUE_FINAL,
+    P_STREAM,
+    P_STREAM_OPTIONS,
+    P_GRAMMAR,
+    P_GUIDED_JSON,
+    P_GUIDED_REGEX,
+    P_GUIDED_CHOICE,
+    P_GUIDED_GRAMMAR,
+    P_STRUCTURED_OUTPUTS,
+    P_STRUCTURAL_TAG,
+    P_BAD_WORDS,
+    P_ALLOWED_TOKEN_IDS,
+    P_COUNT,
+};
+
+/* The values a client gave; `given` says which. Lists go straight into the request. */
+struct ep_params {
+    bool given[P_COUNT];
+    float temperature, top_p, typical_p, min_p;
+    float repetition_penalty, frequency_penalty, presence_penalty;
+    uint64_t seed;
+    int32_t top_k, max_new_tokens, max_tokens, max_completion_tokens, min_tokens;
+    int32_t top_logprobs, logprobs, top_n_tokens, batch_size, truncate, truncate_prompt_tokens;
+    int64_t openai_priority;
+    uint64_t n, best_of, priority, timeout;
+    bool do_sample, include_stop, skip_special, ignore_eos, beam, chat_logprobs, watermark;
+    bool details, decoder_input_details, return_full_text, perf_stat, echo, stream;
+    bool add_special, add_generation_prompt, continue_final;
+};
+
+/* What an absent parameter means where it is not zero. */
+#define EP_PARAMS_DEFAULT                                                                          \
+    { .skip_special = true, .add_special = true, .add_generation_prompt = true }
+
+struct ep_read;
+struct json_object;
+
+/* Checks the parameters of the family's order one after the other and stores them; the first
+ * failure wins (false). */
+bool ep_fields_read(struct ep_read *r, const uint8_t *order);
+
+/* Checks that need more than a range (ep_custom.c); v is neither absent nor null. */
+bool ep_check_stop(struct ep_read *r, const struct json_object *v);
+bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v);
+bool ep_check_include_stop(struct ep_read *r, const struct json_object *v);
+bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v);
+bool ep_check_n(struct ep_read *r, const struct json_object *v);
+bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v);
+bool ep_check_adapter(struct ep_read *r, const struct json_object *v);
+bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v);
+bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v);
+bool ep_check_stream_options(struct ep_read *r, const struct json_object *v);
+bool ep_check_guided(struct ep_read *r, const struct json_object *v);
+bool ep_check_word_lists(struct ep_read *r, const struct json_object *v);
+bool ep_check_suffix(struct ep_read *r, const struct json_object *v);
+bool ep_check_response_format(struct ep_read *r, const struct json_object *v); /* ep_schema.c */
+
+#endif

@@ -1,0 +1,163 @@
+/* ep_messages: the messages of a chat (inference-api 8.3): every rule of both columns, then the
+ * form that templates expect: contents joined to strings, roles by their usual names, arguments of
+ * tool calls as objects. */
+#include <json-c/json.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+
+#define NO_CONTENT "Request param contains not content or content null"
+
+static bool set_str(struct ep_read *r, struct json_object *obj, const char *key, const char *s,
+                    size_t n) {
+    struct json_object *v = json_object_new_string_len(s, (int)n);
+    if (v != NULL && json_object_object_add(obj, key, v) == 0) return true;
+    json_object_put(v);
+    return ep_fail_memory(r);
+}
+
+/* An array of parts becomes the text of its parts (8.2 row 1). Other contents stay. */
+static bool join_content(struct ep_read *r, struct json_object *msg) {
+    struct json_object *arr;
+    struct buf text = BUF_INIT;
+    if (json_get_arr(msg, "content", &arr) != JSON_OK || json_object_array_length(arr) == 0)
+        return true;
+    bool good = ep_join_parts(r, arr, &text) &&
+                set_str(r, msg, "content", text.data != NULL ? text.data : "", text.len);
+    buf_free(&text);
+    return good;
+}
+
+/* ---- tool calls of an assistant */
+
+static bool check_call(struct ep_read *r, struct json_object *call) {
+    struct json_object *v, *fn;
+    const char *s;
+    size_t n;
+    if (json_get(call, "id", &v) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param contains no id.");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param \"id\" arguments expected to be a string");
+    if (json_get_str(call, "type", &s, &n) != JSON_OK || strcmp(s, "function") != 0)
+        return ep_fail(r, 422, "The type of the tool. Currently, only function is supported.");
+    if (json_get_obj(call, "function", &fn) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param contains no function that the model called.");
+    if (json_get(fn, "name", &v) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param contains no function name");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param function name expected to be a string");
+    if (!ep_tool_name(r, s, n)) return false;
+    if (json_get(fn, "arguments", &v) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param contains no function arguments");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Tool call param function arguments expected to be a string");
+    /* Templates print arguments with `tojson`, so text that holds an object is given to them as
+     * that object. */
+    struct json_object *args = NULL;
+    if (json_read(&args, s, n, NULL, NULL) == ERR_OK && json_object_is_type(args, json_type_object))
+        json_object_object_add(fn, "arguments", args);
+    else
+        json_object_put(args);
+    return true;
+}
+
+static bool check_calls(struct ep_read *r, struct json_object *msg, bool *some) {
+    struct json_object *v, *arr;
+    *some = false;
+    if (json_get(msg, "tool_calls", &v) != JSON_OK) return true;
+    if (json_as_arr(v, &arr) != JSON_OK) return ep_fail(r, 422, "tool_calls must be array type.");
+    for (size_t i = 0; i < json_object_array_length(arr); i++) {
+        if (!check_call(r, json_object_array_get_idx(arr, i))) return false;
+        *some = true;
+    }
+    return true;
+}
+
+/* ---- one message */
+
+static bool empty_allowed(const struct ep_read *r) {
+    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
+}
+
+static bool check_assistant(struct ep_read *r, struct json_object *msg) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    bool calls;
+    if (!check_calls(r, msg, &calls)) return false;
+    if (json_get(msg, "content", &v) != JSON_OK) {
+        if (!calls) return ep_fail(r, 422, NO_CONTENT);
+        json_object_object_add(msg, "content", NULL); /* templates ask `content is none` */
+        return true;
+    }
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Request param \"content\" arguments expected to be a string");
+    if (n == 0 && !calls && !empty_allowed(r))
+        return ep_fail(r, 422, "Request param \"content\" should not be empty");
+    return true;
+}
+
+static bool check_content(struct ep_read *r, const struct json_object *msg, bool is_tool) {
+    struct json_object *v, *arr;
+    const char *s;
+    size_t n;
+    if (json_get(msg, "content", &v) != JSON_OK) return ep_fail(r, 422, NO_CONTENT);
+    if (json_as_arr(v, &arr) == JSON_OK)
+        return ep_fail(r, 422, "Inputs arr is empty"); /* all others are joined by now */
+    if (json_as_str(v, &s, &n) != JSON_OK) return ep_fail(r, 422, "The type of inputs is abnormal");
+    if (r->with_tools && n == 0 && !is_tool && !empty_allowed(r))
+        return ep_fail(r, 422, "Request param content len should not be 0");
+    return true;
+}
+
+static bool check_tool_call_id(struct ep_read *r, const struct json_object *msg) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    if (json_get(msg, "tool_call_id", &v) != JSON_OK)
+        return ep_fail(
+            r, 422,
+            "Request param contains not tool_call_id or tool_call_id null while role is tool");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "The type of tool_call_id is abnormal");
+    return n > 0 ||
+           ep_fail(r, 422, "Request param tool_call_id len should not be 0 while role is tool");
+}
+
+/* Roles by the names templates know; the old "function" has a name instead of a tool_call_id. */
+static const struct role_alias {
+    const char *from, *to;
+} role_aliases[] = {{"developer", "system"}, {"function", "tool"}};
+
+static bool check_role(struct ep_read *r, struct json_object *msg, const char **role) {
+    static const char *const with_tools[] = {"system", "assistant", "user", "tool"};
+    size_t n;
+    if (json_get_str(msg, "role", role, &n) != JSON_OK)
+        return ep_fail(r, 422, "Request param contains not role or role null");
+    for (size_t i = 0; i < sizeof(role_aliases) / sizeof(role_aliases[0]); i++) {
+        if (strcmp(*role, role_aliases[i].from) != 0) continue;
+        *role = role_aliases[i].to;
+        return set_str(r, msg, "role", *role, strlen(*role));
+    }
+    for (size_t i = 0; i < sizeof(with_tools) / sizeof(with_tools[0]); i++)
+        if (strcmp(*role, with_tools[i]) == 0) return true;
+    return !r->with_tools ||
+           ep_fail(r, 422, "Request param contains role must be system, assistant, user or tool");
+}
+
+static bool check_message(struct ep_read *r, struct json_object *msg) {
+    const char *role, *was;
+    size_t n;
+    bool old_function =
+        json_get_str(msg, "role", &was, &n) == JSON_OK && strcmp(was, "function") == 0;
+    if (!check_role(r, msg, &role) || !join_content(r, msg)) return false;
+    if (strcmp(role, "assistant") == 0) return check_assistant(r, msg);
+    bool is_tool = strcmp(role, "tool") == 0;
+    return check_content(r, msg, is_tool) &&
+           (!is_tool || old_function || check_tool_call_id(r, msg));
+}
+
+bool ep_chat_messages(struct ep_read *r, struct json_object *messages) {
+    for (size_t i = 0; i < json_object_array_length(messages); i++)
+        if (!check_message(r, json_object_array_get_idx(messages, i))) return false;
+    return true;
+}

@@ -1,0 +1,226 @@
+/* ep_tokenizer: what the tokenizer makes of a text: /v1/tokenizer (inference-api 12), /tokenize and
+ * /detokenize (16.2, 16.3). */
+#include <json-c/json.h>
+#include <stdio.h>
+#include <string.h>
+#include "common/endpoint/answer.h"
+#include "common/endpoint/ep.h"
+
+static void begin(struct api_answer *out) {
+    *out = (struct api_answer){.status = 200, .content_type = "application/json"};
+}
+
+static void failed(const struct endpoint *ep, const char *text, struct api_answer *out) {
+    ep_answer_error(ep, false, 422, text, out);
+}
+
+static struct json_object *parse(const char *body, size_t n) {
+    struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
+    struct json_object *o = NULL;
+    if (json_read(&o, body, n, &lim, NULL) == ERR_OK && json_object_is_type(o, json_type_object))
+        return o;
+    json_object_put(o);
+    return NULL;
+}
+
+/* The text pieces of ids as a JSON array; ids that only together make a character are one piece.
+ * Special tokens are left out. */
+static enum err put_pieces(const struct endpoint *ep, const struct id_list *ids, struct buf *out) {
+    struct buf piece = BUF_INIT;
+    struct detok *d = NULL;
+    enum err e = detok_create(&d, ep->tok, true);
+    bool first = true;
+    buf_putc(out, '[');
+    for (size_t i = 0; e == ERR_OK && i <= ids->n; i++) {
+        buf_clear(&piece);
+        e = i < ids->n ? detok_feed(d, ids->ids[i], &piece) : detok_flush(d, &piece);
+        if (piece.len == 0) continue;
+        if (!first) buf_putc(out, ',');
+        first = false;
+        buf_json_str(out, piece.data, piece.len);
+    }
+    buf_putc(out, ']');
+    if (piece.failed) e = ERR_NO_MEMORY;
+    buf_free(&piece);
+    detok_destroy(&d);
+    return e;
+}
+
+void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n,
+                        struct api_answer *out) {
+    struct json_object *o = parse(body, n);
+    struct id_list ids = {0};
+    const char *s;
+    size_t len;
+    bool decode = true;
+    char text[128];
+    if (o == NULL) {
+        failed(ep, "Req body converts to json fail.", out);
+        return;
+    }
+    if (json_get_str(o, "inputs", &s, &len) != JSON_OK) {
+        failed(ep, "Inputs in request body is invalid.", out);
+        goto done;
+    }
+    size_t units = ep_utf16_len(s, len);
+    if (units < 1 || units > ep->conf.max_request_bytes) {
+        snprintf(text, sizeof(text),
+                 "Inputs data length in [0, %zu], but the length of inputs is %zu",
+                 ep->conf.max_request_bytes, units);
+        failed(ep, text, out);
+        goto done;
+    }
+    json_get_bool(o, "do_decode", &decode); /* another type is no error */
+    if (tokenizer_encode(ep->tok, s, len, true, PROMPT_TOKENS_MAX, &ids) != ERR_OK) {
+        failed(ep, "TikToken process fail.", out);
+        goto done;
+    }
+    begin(out);
+    buf_puts(&out->body, "{\"token_number\":");
+    put_u64(&out->body, ids.n);
+    buf_puts(&out->body, ",\"tokens\":");
+    if (!decode) {
+        buf_puts(&out->body, "[]");
+    } else if (put_pieces(ep, &ids, &out->body) != ERR_OK) {
+        buf_free(&out->body);
+        failed(ep, "TikToken process fail.", out);
+        goto done;
+    }
+    buf_putc(&out->body, '}');
+done:
+    id_list_free(&ids);
+    json_object_put(o);
+}
+
+/* ---- /tokenize: vLLM's form with `prompt` or `messages`, TGI's with `inputs` */
+
+static void put_vllm_tokens(const struct endpoint *ep, const struct id_list *ids, struct buf *out) {
+    buf_puts(out, "{\"count\":");
+    put_u64(out, ids->n);
+    buf_puts(out, ",\"max_model_len\":");
+    put_i64(out, ep->conf.max_seq_len);
+    buf_puts(out, ",\"tokens\":[");
+    for (size_t i = 0; i < ids->n; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_i64(out, ids->ids[i]);
+    }
+    buf_puts(out, "]}");
+}
+
+/* [{"id","text","start","stop"}]: start and stop in characters of the text the ids make. */
+static enum err put_tgi_tokens(const struct endpoint *ep, const struct id_list *ids,
+                               struct buf *out) {
+    struct buf piece = BUF_INIT;
+    struct detok *d = NULL;
+    size_t at = 0;
+    enum err e = detok_create(&d, ep->tok, true);
+    buf_putc(out, '[');
+    for (size_t i = 0; e == ERR_OK && i < ids->n; i++) {
+        const char *p = "";
+        size_t n = tokenizer_token_bytes(ep->tok, ids->ids[i], &p);
+        buf_clear(&piece);
+        e = detok_feed(d, ids->ids[i], &piece);
+        size_t chars = piece.len > 0 ? utf8_chars(piece.data, piece.len) : 0;
+        buf_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        put_i64(out, ids->ids[i]);
+        buf_puts(out, ",\"text\":");
+        buf_json_text(out, p, n);
+        buf_puts(out, ",\"start\":");
+        put_u64(out, at);
+        buf_puts(out, ",\"stop\":");
+        put_u64(out, at += chars);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+    if (piece.failed) e = ERR_NO_MEMORY;
+    buf_free(&piece);
+    detok_destroy(&d);
+    return e;
+}
+
+/* The ids of whichever input the body has. False: *out is the error. */
+static bool read_input(const struct endpoint *ep, struct json_object *o, size_t body_len,
+                       const char *text, size_t len, struct id_list *ids, struct api_answer *out) {
+    const struct endpoint_in in = {.req_id = "", .body_len = body_len};
+    struct ep_read r = {
+        .ep = ep, .in = &in, .fam = &ep_families[FAM_CHAT], .body = o, .p = EP_PARAMS_DEFAULT};
+    static const uint8_t switches[] = {P_ADD_SPECIAL, P_END};
+    bool good = false;
+    r.params = json_object_get(o);
+    r.req = infer_req_create();
+    r.prompt = text;
+    r.prompt_len = len;
+    if (r.req == NULL)
+        ep_fail_memory(&r);
+    else if (text == NULL)
+        good = ep_chat_tokens(&r);
+    else
+        good = ep_fields_read(&r, switches) && ep_tokenise(&r, r.p.add_special);
+    if (good) {
+        *ids = r.ids;
+        r.ids = (struct id_list){0};
+    } else {
+        ep_answer_error(ep, false, r.status, r.error, out);
+    }
+    infer_req_destroy(&r.req);
+    json_object_put(r.params);
+    id_list_free(&r.ids);
+    buf_free(&r.text);
+    return good;
+}
+
+void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_t n,
+                              struct api_answer *out) {
+    struct json_object *o = parse(body, n);
+    struct id_list ids = {0};
+    const char *s = NULL;
+    size_t len = 0;
+    if (o == NULL) {
+        failed(ep, "Failed to parse request context to json", out);
+        return;
+    }
+    bool tgi = json_get_str(o, "inputs", &s, &len) == JSON_OK;
+    if (!tgi) json_get_str(o, "prompt", &s, &len);
+    if (read_input(ep, o, n, s, len, &ids, out)) {
+        begin(out);
+        if (!tgi) {
+            put_vllm_tokens(ep, &ids, &out->body);
+        } else if (put_tgi_tokens(ep, &ids, &out->body) != ERR_OK) {
+            buf_free(&out->body);
+            failed(ep, "The text of the input cannot be tokenised", out);
+        }
+    }
+    id_list_free(&ids);
+    json_object_put(o);
+}
+
+void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
+                         struct api_answer *out) {
+    struct json_object *o = parse(body, n), *arr;
+    struct id_list ids = {0};
+    struct buf text = BUF_INIT;
+    if (o == NULL) {
+        failed(ep, "Failed to parse request context to json", out);
+        return;
+    }
+    bool good = json_get_arr(o, "tokens", &arr) == JSON_OK &&
+                json_object_array_length(arr) <= PROMPT_TOKENS_MAX;
+    for (size_t i = 0; good && i < json_object_array_length(arr); i++) {
+        int64_t id;
+        good = json_as_i64(json_object_array_get_idx(arr, i), &id) == JSON_OK && id >= 0 &&
+               id <= INT32_MAX && id_list_push(&ids, (int32_t)id) == ERR_OK;
+    }
+    if (!good) {
+        failed(ep, "tokens must be an array of token ids.", out);
+    } else if (tokenizer_decode(ep->tok, ids.ids, ids.n, false, &text) != ERR_OK || text.failed) {
+        failed(ep, "The tokens cannot be decoded.", out);
+    } else {
+        begin(out);
+        buf_puts(&out->body, "{\"prompt\":");
+        buf_json_str(&out->body, text.data != NULL ? text.data : "", text.len);
+        buf_putc(&out->body, '}');
+    }
+    buf_free(&text);
+    id_list_free(&ids);
+    json_object_put(o);
+}

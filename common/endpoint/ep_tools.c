@@ -1,0 +1,104 @@
+/* ep_tools: tools and tool_choice of a chat (inference-api 8.4): syntax, and which tools the
+ * template sees. */
+#include <json-c/json.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+
+enum { TOOL_NAME_CHARS_MAX = 64 };
+
+/* ^[a-zA-Z0-9_\u4e00-\u9fa5-]{1,64}$ over valid UTF-8. */
+static bool name_valid(const char *s, size_t n) {
+    size_t chars = 0;
+    for (size_t i = 0; i < n; chars++) {
+        unsigned char c = (unsigned char)s[i];
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+            c == '_' || c == '-') {
+            i++;
+            continue;
+        }
+        if (c < 0xE0 || c > 0xEF || n - i < 3) return false;
+        unsigned cp = (unsigned)(c & 0x0F) << 12 | (unsigned)(s[i + 1] & 0x3F) << 6 |
+                      (unsigned)(s[i + 2] & 0x3F);
+        if (cp < 0x4E00 || cp > 0x9FA5) return false;
+        i += 3;
+    }
+    return chars >= 1 && chars <= TOOL_NAME_CHARS_MAX;
+}
+
+bool ep_tool_name(struct ep_read *r, const char *s, size_t n) {
+    if (name_valid(s, n)) return true;
+    return ep_fail_with(
+        r, 422,
+        "The name of function must be a-z, A-Z, 0-9, common chinese characters, underscores and "
+        "dashe within max length of 64, unexpected function name: {got}",
+        "{got}", s, NULL);
+}
+
+static bool check_tool(struct ep_read *r, const struct json_object *tool, const char **name) {
+    struct json_object *v, *fn;
+    const char *s;
+    size_t n;
+    switch (json_get(tool, "type", &v)) {
+    case JSON_OK: break;
+    case JSON_NULL: return ep_fail(r, 422, "Tool param invalid tool type");
+    default: return ep_fail(r, 422, "Tool param invalid, tool type not exist");
+    }
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "Tool param invalid tool string type");
+    if (strcmp(s, "function") != 0) return ep_fail(r, 422, "Tool param not function type");
+    if (json_get(tool, "function", &v) == JSON_ABSENT)
+        return ep_fail(r, 422, "Tool param invalid, tool function not exist");
+    if (json_get_obj(tool, "function", &fn) != JSON_OK)
+        return ep_fail(r, 422, "Tool param invalid function object");
+    if (json_get(fn, "name", &v) == JSON_ABSENT)
+        return ep_fail(r, 422, "Function object invalid, function name not exist");
+    if (json_get_str(fn, "name", name, &n) != JSON_OK)
+        return ep_fail(r, 422, "Function object invalid name type");
+    return ep_tool_name(r, *name, n);
+}
+
+/* *hide: "none". *named: the one function the client wants, or NULL. */
+static bool check_choice(struct ep_read *r, bool *hide, const char **named) {
+    struct json_object *v;
+    const char *s;
+    size_t n;
+    if (json_get(r->body, "tool_choice", &v) != JSON_OK) return true;
+    if (json_as_str(v, &s, &n) == JSON_OK) {
+        *hide = strcmp(s, "none") == 0;
+        if (*hide || strcmp(s, "auto") == 0 || strcmp(s, "required") == 0) return true;
+        return ep_fail(r, 422, "Parameter tool_choice string not in [none, auto, required]");
+    }
+    if (!json_object_is_type(v, json_type_object))
+        return ep_fail(r, 422, "Parameter tool_choice not string or object");
+    if (json_get_str(v, "type", &s, &n) == JSON_OK && strcmp(s, "allowed_tools") == 0)
+        return true; /* as auto */
+    return check_tool(r, v, named);
+}
+
+bool ep_chat_tools(struct ep_read *r, struct json_object **shown) {
+    struct json_object *v, *tools, *found = NULL;
+    const char *named = NULL, *name;
+    bool hide = false;
+    *shown = NULL;
+    if (!check_choice(r, &hide, &named)) return false;
+    if (json_get(r->body, "tools", &v) == JSON_OK) {
+        if (json_as_arr(v, &tools) != JSON_OK) return ep_fail(r, 422, "Tools not array");
+        for (size_t i = 0; i < json_object_array_length(tools); i++) {
+            struct json_object *tool = json_object_array_get_idx(tools, i);
+            if (!check_tool(r, tool, &name)) return false;
+            r->with_tools = true;
+            if (named != NULL && strcmp(name, named) == 0) found = tool;
+        }
+    }
+    if (named != NULL && found == NULL)
+        return ep_fail(r, 422, "Tool param invalid function object");
+    if (!r->with_tools || hide) return true;
+    if (found == NULL) {
+        *shown = json_object_get(tools);
+        return true;
+    }
+    *shown = json_object_new_array();
+    if (*shown == NULL) return ep_fail_memory(r);
+    json_object_array_add(*shown, json_object_get(found));
+    return true;
+}
