@@ -25,9 +25,9 @@ struct pass {
         float *y;
         const float *bias;
         float *add_to;   /* residual stream that takes y, or NULL */
-        int items;
+        int items, item_panels;
     } products[3];
-    int n_products, item_panels;
+    int n_products;
 };
 
 static int row_tiles(int n_rows) {
@@ -123,23 +123,26 @@ static void attention_item(void *arg, int item, int thread) {
 /* ---- products */
 
 static void product_add(struct pass *p, const struct matrix *w, float *y, const float *bias, float *add_to) {
-    struct product *x = &p->products[p->n_products++];
-    int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(p->f->pool);
-    p->item_panels = p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
-    *x = (struct product){.w = w, .y = y, .bias = bias, .add_to = add_to};
-    x->items = (panels + p->item_panels - 1) / p->item_panels;
+    const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(p->f->pool);
+    const int share = p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
+    p->products[p->n_products++] = (struct product){.w = w,
+                                                    .y = y,
+                                                    .bias = bias,
+                                                    .add_to = add_to,
+                                                    .items = (panels + share - 1) / share,
+                                                    .item_panels = share};
 }
 
 /* Columns [*first, + n) of product x for item number `item` of it; returns n. */
-static int columns(const struct pass *p, const struct product *x, int item, int *first) {
-    int n = p->item_panels * PANEL_ROWS;
+static int columns(const struct product *x, int item, int *first) {
+    int n = x->item_panels * PANEL_ROWS;
     *first = item * n;
     return x->w->n - *first < n ? x->w->n - *first : n;
 }
 
 static void product_run(const struct pass *p, const struct product *x, int item) {
     const struct forward *f = p->f;
-    int first, n = columns(p, x, item, &first);
+    int first, n = columns(x, item, &first);
     size_t stride = (size_t)x->w->n;
     const uint8_t *panels = x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, f->w->dtype);
     f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, f->w->dtype);
@@ -169,7 +172,7 @@ static void products_go(struct pass *p) {
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     const struct product *gate = &p->products[0], *up = &p->products[1];
-    int first, n = columns(p, gate, item, &first);
+    int first, n = columns(gate, item, &first);
     size_t stride = (size_t)gate->w->n;
     (void)thread;
     product_run(p, gate, item);
