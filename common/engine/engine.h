@@ -33,7 +33,7 @@ struct engine_opts {
     int n_threads;            /* compute threads, the engine thread included; 0: one per core */
     const int *cpu_ids;       /* [n_threads] cores to pin to, or NULL */
     int block_tokens;         /* cacheBlockSize, 1..128 */
-    uint64_t kv_bytes;        /* size of the KV pool; 0: batch_max full sequences, at most a quarter of the free memory, and
+    uint64_t kv_bytes;        /* size of the KV pool; 0: twice batch_max full sequences, at most a quarter of the free memory, and
                                * at most 64 MiB for a model under 1 GiB, yet room for one full sequence where half of the
                                * free memory allows it */
     int seq_tokens_max;       /* maxSeqLen; cut to the model's context */

@@ -63,8 +63,9 @@ enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_i
             bytes = SMALL_POOL_BYTES;
         if (bytes < seq_bytes) bytes = seq_bytes < free_or_min / 2 ? seq_bytes : free_or_min / 2;
         if (bytes < block) bytes = block;
-        if (seq_blocks * (uint64_t)opts->batch_max < blocks_max)
-            blocks_max = seq_blocks * (uint64_t)opts->batch_max;
+        /* Twice what the slots can fill: held prompts and cached prefixes have no slot. */
+        if (2 * seq_blocks * (uint64_t)opts->batch_max < blocks_max)
+            blocks_max = 2 * seq_blocks * (uint64_t)opts->batch_max;
     } else if (bytes < block) {
         return err_set(eb, ERR_BAD_CONFIG,
                        "a KV pool of %" PRIu64 " bytes is less than one block of %" PRIu64, bytes,
