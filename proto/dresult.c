@@ -111,7 +111,7 @@ static size_t take_v1(struct dresult_parser *ps, const char *p, size_t n, dresul
     const char *end1 = memchr(p, 0, n);
     if (end1 == NULL) return 0;
     size_t head = (size_t)(end1 - p);
-    struct dresult_frame f = {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""};
+    struct dresult_frame f = {.version = 1, .kind = DR_HEARTBEAT, .req_id = "-", .body = ""};
     (void)ps;
     if (head == strlen("ka:heartbeat") && memcmp(p, "ka:heartbeat", head) == 0) {
         *e = fn(arg, &f);
@@ -187,7 +187,7 @@ static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dre
     const char *id, *w;
     char id_z[REQ_ID_BYTES_MAX + 1];
     uint64_t v;
-    struct dresult_frame f = {.req_id = id_z};
+    struct dresult_frame f = {.version = 2, .req_id = id_z};
     if (!word(p, n, &at, &id, &id_len) || id_len > REQ_ID_BYTES_MAX || memchr(id, 0, id_len) != NULL) return ERR_BAD_FRAME;
     memcpy(id_z, id, id_len);
     id_z[id_len] = 0;

@@ -20,6 +20,7 @@ enum dresult_kind { DR_NONE, DR_DATA, DR_LAST, DR_ERROR, DR_RETRY, DR_CLOSE, DR_
 #define DRESULT_CLOSE_TEXT "new connection is to established, close the old one."
 
 struct dresult_frame {
+    int version;             /* as parsed; dresult_pack() is told it */
     enum dresult_kind kind;
     const char *req_id;      /* zero-terminated; lives during the callback */
     uint32_t epoch;          /* 0 in version 1 */

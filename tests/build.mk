@@ -20,16 +20,22 @@ O_INSTANCE := $(call obj,$(INSTANCE)) $(O_ENDPOINT)
 O_ROLES    := $(call obj,$(ROLES)) $(O_INSTANCE)
 O_COORD    := $(call obj,$(COORD)) $(O_NET)
 
-# test and fuzz binaries: floor name, list of tests, libraries
-unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
-UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
-             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_COORD))
-
 define link_rule
 $(1): $(2)
 	@mkdir -p $$(@D)
 	$$(CC) $$(LDFLAGS) $$(SAN) -o $$@ $$(filter %.o,$$^) $(3)
 endef
+
+# the daemons
+$(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(O_COORD),$(LIBS_COORD)))
+$(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_ROLES),$(LIBS_ALL)))
+$(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_ROLES),$(LIBS_ALL)))
+
+# test and fuzz binaries: floor name, list of tests, libraries
+unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
+UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
+             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_COORD))
+
 define unit_floor
 $(foreach t,$(TESTS_$(1)),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_test,$(BUILD)/tests/unit/$(t)_test.o $(O_$(1)),-lcmocka $(2))))
 endef

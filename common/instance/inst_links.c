@@ -1,0 +1,39 @@
+/* inst_links: opens the KV plane with the engine's shape and the configured limits, and passes its events on. */
+#include "common/instance/inst_links.h"
+
+#include <string.h>
+#include "common/instance/inst_internal.h"
+
+static void on_settled(void *arg, unsigned n_ok, unsigned n_wanted) {
+    struct instance *in = arg;
+    (void)n_wanted;
+    role_ctl_on_settled(in->role_ctl, n_ok);
+}
+
+static void on_link(void *arg, struct kv_peer *peer, bool up) {
+    struct instance *in = arg;
+    role_ctl_on_link(in->role_ctl, peer, up);
+}
+
+enum err inst_links_open(struct instance *in, struct errbuf *eb) {
+    const struct inst_conf *c = &in->conf;
+    struct kv_plane_opts o;
+    kv_plane_opts_default(&o);
+    kv_plane_opts_of_engine(&o, worker_engine(in->worker));
+    memcpy(o.tokenizer_hash, tokenizer_hash(in->tokenizer), sizeof(o.tokenizer_hash));
+    o.loop = in->loop;
+    o.bind_ip = c->ip;
+    o.port = (uint16_t)c->inter_comm_port;
+    o.inflight_bytes_max = (size_t)c->kv_inflight_mib << 20;
+    o.heartbeat_ms = (unsigned)c->kv_heartbeat_ms;
+    o.lease_ms = (unsigned)c->kv_lease_s * 1000;
+    o.settle_ms = (unsigned)(c->kv_link_timeout_s < 4000000 ? c->kv_link_timeout_s * 1000 : 4000000000);
+    o.trans_ms = (unsigned)c->kv_trans_timeout_s * 1000;
+    o.handover_ms = (unsigned)c->handover_timeout_s * 1000;
+    o.on_settled = on_settled;
+    o.on_link = on_link;
+    o.arg = in;
+    return kv_plane_open(&in->kv_plane, &o, eb);
+}
+
+void inst_links_close(struct instance *in) { kv_plane_close(&in->kv_plane); }

@@ -1,0 +1,223 @@
+/* coord_routes: the coordinator's paths by plane, and the way of a request to its handler. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/log.h"
+#include "common/net/router.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
+#include "proto/json.h"
+
+enum { SMALL_BODY = 1 << 20 };
+
+void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text) {
+    if (strcmp(co->conf.error_format, "text") == 0) {
+        char line[600];
+        int n = snprintf(line, sizeof(line), "%s\r\n", text);
+        http_x_reply(x, status, "text/plain; charset=utf-8", line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+        return;
+    }
+    bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
+    enum error_style style = strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+    char *body = api_error_body(openai, style, &status, NULL, text);
+    http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "", body != NULL ? strlen(body) : 0);
+    free(body);
+}
+
+/* ---- probes */
+static void on_alive(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)arg, (void)p;
+    http_x_reply(x, 200, NULL, "", 0);
+}
+
+static void on_readiness(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    coord_reply_readiness(arg, x, true);
+}
+
+static void on_ready(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    coord_reply_readiness(arg, x, false);
+}
+
+/* ---- cluster */
+static void on_status(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    coord_reply_status(arg, x);
+}
+
+static void reply_ok(struct http_x *x) {
+    static const char ok[] = "{\"result\":\"ok\"}";
+    http_x_reply(x, 200, "application/json; charset=utf-8", ok, sizeof(ok) - 1);
+}
+
+static void on_register(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    struct json_object *root = NULL;
+    struct node_conf node;
+    struct errbuf eb = {0};
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    (void)p;
+    enum err e = json_read(&root, body, n, NULL, &eb);
+    if (e == ERR_OK) e = node_conf_read(&node, &co->conf, root, "body", &eb);
+    json_object_put(root);
+    if (e != ERR_OK) {
+        coord_reply_error(co, x, 422, eb.text);
+        return;
+    }
+    struct inst *in = controller_register(co, &node);
+    if (in == NULL) {
+        coord_reply_error(co, x, 503, "no room for another instance");
+        return;
+    }
+    char answer[128];
+    int len = snprintf(answer, sizeof(answer), "{\"result\":\"ok\",\"id\":%u,\"lease_s\":%lld}", in->id, (long long)co->conf.register_lease_s);
+    http_x_reply(x, 200, "application/json; charset=utf-8", answer, (size_t)len);
+}
+
+static void on_switch(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    struct json_object *root = NULL;
+    struct errbuf eb = {0};
+    const char *word = "";
+    size_t n, word_len;
+    uint64_t id = 0;
+    bool force = false;
+    const char *body = http_x_body(x, &n);
+    (void)p;
+    enum err e = json_read(&root, body, n, NULL, &eb);
+    if (e == ERR_OK && (json_get_u64(root, "id", &id) != JSON_OK || id > UINT32_MAX))
+        e = err_set(&eb, ERR_INVALID, "id must be the number of an instance (GET /v2/status lists them)");
+    if (e == ERR_OK && (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
+                        (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
+        e = err_set(&eb, ERR_INVALID, "role must be \"prefill\" or \"decode\"");
+    if (e == ERR_OK) {
+        enum json_got got = json_get_bool(root, "force", &force);
+        if (got != JSON_OK && got != JSON_ABSENT) e = err_set(&eb, ERR_INVALID, "force must be a boolean");
+    }
+    if (e == ERR_OK) e = controller_switch(co, (uint32_t)id, inst_role_parse(word), force, &eb);
+    json_object_put(root);
+    if (e == ERR_OK) {
+        reply_ok(x);
+    } else {
+        coord_reply_error(co, x, e == ERR_BAD_JSON || e == ERR_INVALID ? 422 : err_http_status(e), eb.text);
+    }
+}
+
+/* ---- what an instance answers better */
+static void on_business_info(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    proxy_to_instance(arg, x, false);
+}
+
+static void on_management_info(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    proxy_to_instance(arg, x, true);
+}
+
+static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    const struct inst *any = co->reg.first;
+    while (any != NULL && strcmp(any->config.model_name, p->model) != 0) any = any->next;
+    if (any == NULL) {
+        char text[320];
+        snprintf(text, sizeof(text), "Model %s not found.", p->model);
+        coord_reply_error(co, x, 404, text);
+        return;
+    }
+    relay_stop(co->relays, x);
+}
+
+static const struct route routes[] = {
+    {PLANE_DATA, "GET", "/v1/models", on_business_info, 0},
+    {PLANE_DATA, "GET", "/v1/models/{*}", on_business_info, 0},
+    {PLANE_DATA, "GET", "/v2", on_business_info, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}", on_business_info, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}/config", on_business_info, 0},
+    {PLANE_DATA, "POST", "/v1/tokenizer", on_business_info, SIZE_MAX}, /* SIZE_MAX: body_limit */
+    {PLANE_DATA, "POST", "/tokenize", on_business_info, SIZE_MAX},
+    {PLANE_DATA, "POST", "/detokenize", on_business_info, SIZE_MAX},
+    {PLANE_DATA, "GET", "/info", on_management_info, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_management_info, 0},
+    {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
+    {PLANE_DATA, "GET", "/health", on_ready, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/startup", on_alive, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/health", on_alive, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/live", on_alive, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/readiness", on_readiness, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/ready", on_ready, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/models/{m}/ready", on_ready, 0},
+    {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
+    {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
+    {PLANE_MGMT, "POST", "/v1/instances/register", on_register, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
+    {0, NULL, NULL, NULL, 0},
+};
+static const struct route *const tables[] = {routes, NULL};
+
+static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
+    if ((planes & PLANE_DATA) == 0) return NULL;
+    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0}, {0, NULL, NULL, NULL, 0}};
+        const struct route *const one[] = {row, NULL};
+        struct route_match m;
+        router_find(&m, one, PLANE_DATA, "POST", path);
+        if (m.row == NULL) continue;
+        memcpy(model, m.params.model, 257);
+        return a;
+    }
+    return NULL;
+}
+
+static void reply_wrong_method(struct coordinator *co, struct http_x *x, const char *allow) {
+    http_x_set_header(x, "Allow", allow);
+    if (strcmp(http_x_method(x), "OPTIONS") == 0) {
+        http_x_reply(x, 204, NULL, "", 0);
+    } else {
+        coord_reply_error(co, x, 405, "The method is not allowed for this path.");
+    }
+}
+
+void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
+    struct route_match m;
+    char model[257], *path = strdup(http_x_path(x));
+    if (path == NULL) {
+        coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
+        return;
+    }
+    api_path_drop_version(path);
+    const struct api_path *ap = inference_path(planes, path, model);
+    if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
+        relay_start(co->relays, x, ap, model);
+    } else if (ap != NULL) {
+        reply_wrong_method(co, x, "POST");
+    } else {
+        router_find(&m, tables, planes, http_x_method(x), path);
+        if (m.row != NULL) {
+            m.row->fn(co, x, &m.params);
+        } else if (m.path_known) {
+            reply_wrong_method(co, x, m.allow);
+        } else if (strcmp(co->conf.error_format, "text") == 0) {
+            coord_reply_error(co, x, 404, "Invalid request");
+        } else {
+            coord_reply_error(co, x, 404, "The requested path does not exist.");
+        }
+    }
+    free(path);
+}
+
+size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method, const char *path) {
+    size_t max = (size_t)co->conf.body_limit_mib << 20;
+    struct route_match m;
+    char model[257], *p = strdup(path);
+    if (p == NULL) return 0;
+    api_path_drop_version(p);
+    if (inference_path(planes, p, model) == NULL) {
+        router_find(&m, tables, planes, method, p);
+        size_t row_max = m.row != NULL ? m.row->body_bytes_max : SMALL_BODY; /* an unknown path still gets its 404 */
+        if (row_max < max) max = row_max;
+    }
+    free(p);
+    return max;
+}

@@ -1,0 +1,122 @@
+/* coord_status: the whole cluster as JSON: GET /v1/status, /v2/status, and readiness with reasons. */
+#include <json-c/json_object.h>
+#include <stdio.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
+
+static void reply(struct http_x *x, int status, struct json_object *root) {
+    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
+    json_object_put(root);
+}
+
+static void add_u64(struct json_object *o, const char *key, uint64_t v) { json_object_object_add(o, key, json_object_new_int64((int64_t)v)); }
+static void add_str(struct json_object *o, const char *key, const char *s) { json_object_object_add(o, key, json_object_new_string(s)); }
+
+/* One reason per instance that does not serve: where it stands and the last thing that went wrong. */
+static struct json_object *reasons_of(const struct coordinator *co) {
+    struct json_object *arr = json_object_new_array();
+    bool p = false, d = false;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        const char *why = NULL;
+        if (inst_serves(in, &why)) {
+            p |= in->want == ROLE_PREFILL;
+            d |= in->want == ROLE_DECODE;
+            continue;
+        }
+        struct json_object *o = json_object_new_object();
+        const char *detail = in->last_error;
+        if (detail[0] == 0)
+            for (size_t i = 0; i < in->status.n_links; i++)
+                if (!in->status.links[i].ok) detail = in->status.links[i].text;
+        add_u64(o, "id", in->id);
+        add_str(o, "stage", why);
+        add_str(o, "detail", detail);
+        json_object_array_add(arr, o);
+    }
+    const char *const missing[] = {p ? NULL : "no prefill instance serves", d ? NULL : "no decode instance serves"};
+    for (int i = 0; i < 2; i++) {
+        if (missing[i] == NULL) continue;
+        struct json_object *o = json_object_new_object();
+        add_str(o, "stage", "role");
+        add_str(o, "detail", missing[i]);
+        json_object_array_add(arr, o);
+    }
+    return arr;
+}
+
+void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons) {
+    bool ready = !co->stopping && controller_ready(co);
+    if (!with_reasons || ready) {
+        http_x_reply(x, ready ? 200 : 503, NULL, "", 0);
+        return;
+    }
+    struct json_object *root = json_object_new_object();
+    json_object_object_add(root, "ready", json_object_new_boolean(false));
+    json_object_object_add(root, "reasons", reasons_of(co));
+    reply(x, 503, root);
+}
+
+static struct json_object *instance_json(const struct inst *in) {
+    struct json_object *o = json_object_new_object(), *links = json_object_new_array();
+    const char *why = NULL;
+    char addr[64];
+    bool serves = inst_serves(in, &why);
+    add_u64(o, "id", in->id);
+    snprintf(addr, sizeof(addr), "%s:%u", in->node.ip, in->node.port);
+    add_str(o, "address", addr);
+    snprintf(addr, sizeof(addr), "%s:%u", in->node.mgmt_ip, in->node.mgmt_port);
+    add_str(o, "management", addr);
+    add_u64(o, "interCommPort", in->node.inter_comm_port);
+    add_str(o, "source", in->from_table ? "rank table" : "registered");
+    add_str(o, "model", in->config.model_name);
+    add_str(o, "role", inst_role_name(in->status.role));
+    add_str(o, "wantedRole", inst_role_name(in->want));
+    add_str(o, "roleStatus", role_status_name(in->status.role_status));
+    add_str(o, "state", serves ? "serving" : in->draining ? "draining" : why);
+    add_str(o, "lastError", in->last_error);
+    add_u64(o, "group", in->group);
+    add_u64(o, "slotsTotal", in->status.total_slots);
+    add_u64(o, "slotsFree", in->status.avail_slots);
+    add_u64(o, "blocksTotal", in->status.total_blocks);
+    add_u64(o, "blocksFree", in->status.avail_blocks);
+    add_u64(o, "waitingRequests", in->status.waiting);
+    add_u64(o, "runningRequests", in->status.running);
+    add_u64(o, "kvLeases", in->status.kv_leases);
+    add_u64(o, "tasks", in->tasks);
+    add_u64(o, "bookedSlots", in->booked.slots);
+    add_u64(o, "bookedBlocks", in->booked.blocks);
+    json_object_object_add(o, "dresult", json_object_new_boolean(in->dresult_up));
+    for (size_t i = 0; i < in->status.n_links; i++) {
+        struct json_object *l = json_object_new_object();
+        add_u64(l, "target", in->status.links[i].target);
+        add_str(l, "link", in->status.links[i].text);
+        json_object_array_add(links, l);
+    }
+    json_object_object_add(o, "links", links);
+    return o;
+}
+
+void coord_reply_status(struct coordinator *co, struct http_x *x) {
+    struct json_object *root = json_object_new_object(), *me = json_object_new_object(), *arr = json_object_new_array();
+    struct relay_counts c;
+    relay_counts(co->relays, &c);
+    bool ready = controller_ready(co);
+    json_object_object_add(me, "ready", json_object_new_boolean(ready));
+    json_object_object_add(me, "reasons", ready ? json_object_new_array() : reasons_of(co));
+    add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);
+    add_u64(me, "requestsInFlight", c.in_flight);
+    add_u64(me, "requestsQueued", c.queued);
+    add_u64(me, "requestsReceived", c.received);
+    add_u64(me, "requestsFinished", c.finished);
+    add_u64(me, "requestsFailed", c.failed);
+    add_u64(me, "requestsRetried", c.retried);
+    add_u64(me, "requestsCancelled", c.cancelled);
+    json_object_object_add(root, "coordinator", me);
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) json_object_array_add(arr, instance_json(in));
+    json_object_object_add(root, "instances", arr);
+    json_object_object_add(root, "recentRequests", relay_recent(co->relays));
+    reply(x, 200, root);
+}

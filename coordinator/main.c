@@ -1,0 +1,214 @@
+/* main of the coordinator: options, configuration, listeners, loop, graceful end. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/net/router.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
+
+enum { STOP_POLL_MS = 50 };
+
+/* ---- listeners */
+static void on_request(void *arg, struct http_x *x) {
+    struct coord_listener *l = arg;
+    coord_serve(l->co, l->planes, x);
+}
+
+static size_t on_head(void *arg, const char *method, const char *path) {
+    struct coord_listener *l = arg;
+    return coord_body_bytes_max(l->co, l->planes, method, path);
+}
+
+static void on_too_large(void *arg, struct http_x *x, size_t max) {
+    char body[256];
+    (void)arg;
+    int n = snprintf(body, sizeof(body),
+                     "{\"error\":\"Request body too large. Maximum allowed size is %zuMB.\",\"error_type\":\"Input Validation Error\","
+                     "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
+                     max >> 20, max >> 20);
+    http_x_reply(x, 413, "application/json; charset=utf-8", body, (size_t)n);
+}
+
+static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes, struct errbuf *eb) {
+    const struct coord_conf *c = &co->conf;
+    for (int i = 0; i < co->n_listeners; i++) { /* planes on one address and port share its socket */
+        if (http_server_port(co->listeners[i].server) != port || (strcmp(ip, c->predict_ip) != 0 && i == 0)) continue;
+        co->listeners[i].planes |= planes;
+        return ERR_OK;
+    }
+    struct coord_listener *l = &co->listeners[co->n_listeners];
+    l->co = co;
+    l->planes = planes;
+    unsigned idle = c->keep_alive_s > 0 ? (unsigned)c->keep_alive_s * 1000 : 0, io = (unsigned)c->http_timeout_s * 1000;
+    struct http_server_opts o = {
+        .host = ip,
+        .port = (uint16_t)port,
+        .name = c->server_name,
+        .conns_max = planes & PLANE_DATA ? (unsigned)c->requests_max * 3 : 128,
+        .requests_per_conn_max = planes & PLANE_DATA ? (unsigned)c->requests_max : 0,
+        .head_bytes_max = HTTP_HEAD_BYTES_MAX,
+        .idle_ms = idle,
+        .read_ms = io,
+        .write_ms = io,
+        .stream_pending_max = (size_t)c->relay_pending_mib << 20,
+        .body_bytes_max = on_head,
+        .on_too_large = on_too_large,
+        .on_request = on_request,
+        .arg = l,
+    };
+    enum err e = http_server_open(&l->server, co->loop, &o, eb);
+    if (e == ERR_OK) co->n_listeners++;
+    return e;
+}
+
+static enum err open_listeners(struct coordinator *co, struct errbuf *eb) {
+    const struct coord_conf *c = &co->conf;
+    enum err e = open_listener(co, c->predict_ip, c->predict_port, PLANE_DATA, eb);
+    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->manage_port, PLANE_MGMT, eb);
+    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->status_port, PLANE_STATUS, eb);
+    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->external_port, PLANE_METRICS, eb);
+    return e;
+}
+
+/* ---- life */
+static void on_stop_poll(void *arg) {
+    struct coordinator *co = arg;
+    struct relay_counts n;
+    relay_counts(co->relays, &n);
+    if (n.in_flight == 0 || clock_ms() >= co->stop_until_ms) loop_stop(co->loop);
+}
+
+/* The first signal drains: no new requests, those in flight end. A second one ends at once. */
+static void on_term(void *arg) {
+    struct coordinator *co = arg;
+    if (co->stopping) {
+        loop_stop(co->loop);
+        return;
+    }
+    log_info("stop", "event=draining");
+    co->stopping = true;
+    co->stop_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
+    if (loop_timer_start(&co->stop_timer, co->loop, 1, STOP_POLL_MS, on_stop_poll, co) != ERR_OK) loop_stop(co->loop);
+}
+
+static enum err raise_fd_limit(const struct coord_conf *c, struct errbuf *eb) {
+    struct rlimit r;
+    rlim_t want = (rlim_t)c->requests_max * 2 + 256;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return ERR_OK;
+    r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
+        return err_set(eb, ERR_BAD_CONFIG, "coordinator.request_limit.max_requests %lld needs %llu open files, the limit is %llu (ulimit -n)",
+                       (long long)c->requests_max, (unsigned long long)want, (unsigned long long)r.rlim_cur);
+    return ERR_OK;
+}
+
+static void fill_schedule(struct coordinator *co) {
+    const struct coord_conf *c = &co->conf;
+    co->sched.policy = strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
+    co->sched.limit_demand = c->select_type == 2;
+    co->sched.res_limit_rate = c->res_limit_rate;
+    memcpy(co->sched.coefficients, c->coefficients, sizeof(co->sched.coefficients));
+}
+
+static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
+    fill_schedule(co);
+    enum err e = raise_fd_limit(&co->conf, eb);
+    if (e != ERR_OK) return e;
+    e = loop_create(&co->loop);
+    if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
+    if (e == ERR_OK) e = relay_set_create(&co->relays, co);
+    if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
+    if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
+    if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
+    if ((e = open_listeners(co, eb)) != ERR_OK) return e;
+    return controller_start(co, eb);
+}
+
+static void coordinator_close(struct coordinator *co) {
+    loop_timer_stop(&co->stop_timer);
+    if (co->relays != NULL) relay_abort_all(co->relays, 503, "The service has been stopped.");
+    controller_stop(co);
+    for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
+    relay_set_destroy(&co->relays);
+    http_client_destroy(&co->client);
+    loop_destroy(&co->loop);
+}
+
+static int run(struct coordinator *co) {
+    struct errbuf eb = {0};
+    int status = 0;
+    enum err e = coordinator_open(co, &eb);
+    if (e != ERR_OK) {
+        log_error("start", "%s", eb.text);
+        status = e == ERR_BAD_CONFIG || e == ERR_INVALID || e == ERR_BAD_JSON || e == ERR_NOT_FOUND ? 2 : 1;
+    } else {
+        log_info("start", "event=listening user_plane=%s:%lld management=%s:%lld status_port=%lld external_port=%lld", co->conf.predict_ip,
+                 (long long)co->conf.predict_port, co->conf.manage_ip, (long long)co->conf.manage_port, (long long)co->conf.status_port,
+                 (long long)co->conf.external_port);
+        loop_run(co->loop);
+        log_info("stop", "event=ended");
+    }
+    coordinator_close(co);
+    return status;
+}
+
+static int usage(const char *name, int status) {
+    fprintf(status == 0 ? stdout : stderr,
+            "usage: %s -c coordinator.json [-r controller.json] [--check-config]\n"
+            "  -c, --config FILE      merged configuration, or the coordinator's alone (docs/configuration.md)\n"
+            "  -r, --controller FILE  the controller's configuration, when it is a file of its own\n"
+            "      --check-config     check the files, print the settings in effect, and end\n"
+            "  -h, --help             this text\n",
+            name);
+    return status;
+}
+
+static enum log_level level_of(const char *word) {
+    int l = log_level_parse(word);
+    return l >= 0 ? (enum log_level)l : LOG_INFO;
+}
+
+int main(int argc, char **argv) {
+    const char *path = NULL, *controller_path = NULL;
+    bool check = false;
+    struct errbuf eb = {0};
+    for (int i = 1; i < argc; i++) {
+        if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
+            path = argv[++i];
+        } else if ((strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "--controller") == 0) && i + 1 < argc) {
+            controller_path = argv[++i];
+        } else if (strcmp(argv[i], "--check-config") == 0) {
+            check = true;
+        } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            return usage(argv[0], 0);
+        } else {
+            fprintf(stderr, "%s: unknown argument %s\n", argv[0], argv[i]);
+            return usage(argv[0], 2);
+        }
+    }
+    if (path == NULL) return usage(argv[0], 2);
+    struct coordinator *co = calloc(1, sizeof(*co));
+    if (co == NULL) return 1;
+    int status = 2;
+    log_init(LOG_INFO, STDERR_FILENO);
+    if (coord_conf_load(&co->conf, path, controller_path, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s\n", argv[0], eb.text);
+    } else if (check) {
+        struct buf out = BUF_INIT;
+        coord_conf_print(&out, &co->conf);
+        fwrite(out.data, 1, out.len, stdout);
+        buf_free(&out);
+        status = 0;
+    } else {
+        log_init(level_of(co->conf.log_level), STDERR_FILENO);
+        signal(SIGPIPE, SIG_IGN);
+        status = run(co);
+    }
+    free(co);
+    return status;
+}

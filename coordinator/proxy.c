@@ -1,0 +1,71 @@
+/* proxy: requests that any instance can answer (model information, tokenising) go to the one with the fewest tasks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "coordinator/coordinator.h"
+
+enum { ANSWER_BYTES_MAX = 64 << 20, INFO_TIMEOUT_S = 30 };
+
+struct proxied {
+    struct coordinator *co;
+    struct http_x *x;
+    struct http_call *call;
+};
+
+static void on_gone(void *arg) {
+    struct proxied *p = arg;
+    http_call_cancel(&p->call);
+    free(p);
+}
+
+static void on_answer(void *arg, const struct http_result *r) {
+    struct proxied *p = arg;
+    http_x_on_close(p->x, NULL, NULL);
+    if (r->err == ERR_OK) {
+        http_x_reply(p->x, r->status, r->content_type[0] != 0 ? r->content_type : NULL, r->body, r->body_len);
+    } else if (r->err == ERR_TIMEOUT) {
+        coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
+    } else {
+        coord_reply_error(p->co, p->x, 500, "Read tokenizer response from mindie-server failed");
+    }
+    free(p);
+}
+
+/* Slots are decode instances' (inference-api 13.7), so management calls prefer those. */
+static struct inst *choose(const struct coordinator *co, bool management) {
+    struct inst *best = NULL;
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!in->online || !in->healthy) continue;
+        bool better = best == NULL || (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
+                      (!management && in->tasks < best->tasks);
+        if (better) best = in;
+    }
+    return best;
+}
+
+void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane) {
+    const struct inst *in = choose(co, management_plane);
+    struct proxied *p = in != NULL ? calloc(1, sizeof(*p)) : NULL;
+    char url[1400];
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    if (p == NULL) {
+        http_x_set_header(x, "Retry-After", "1");
+        coord_reply_error(co, x, 503, "MindIE-MS Coordinator is not ready");
+        return;
+    }
+    *p = (struct proxied){.co = co, .x = x};
+    snprintf(url, sizeof(url), "http://%s:%u%s", management_plane ? in->node.mgmt_ip : in->node.ip,
+             management_plane ? in->node.mgmt_port : in->node.port, http_x_path(x));
+    bool post = strcmp(http_x_method(x), "POST") == 0;
+    int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    struct http_call_opts o = {.method = post ? "POST" : "GET", .url = url, .headers = post ? headers : NULL, .body = body, .body_len = n,
+                               .total_ms = (unsigned)limit_s * 1000, .body_bytes_max = ANSWER_BYTES_MAX, .on_done = on_answer, .arg = p};
+    http_x_on_close(x, on_gone, p);
+    if (http_client_call(co->client, &o, &p->call) != ERR_OK) {
+        http_x_on_close(x, NULL, NULL);
+        free(p);
+        coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
+    }
+}

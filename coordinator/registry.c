@@ -1,0 +1,75 @@
+/* registry: a list of instances and what can be concluded from it. */
+#include "coordinator/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct inst *registry_find(const struct registry *r, uint32_t id) {
+    for (struct inst *in = r->first; in != NULL; in = in->next)
+        if (in->id == id) return in;
+    return NULL;
+}
+
+struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, uint16_t mgmt_port) {
+    for (struct inst *in = r->first; in != NULL; in = in->next)
+        if (in->node.mgmt_port == mgmt_port && strcmp(in->node.mgmt_ip, mgmt_ip) == 0) return in;
+    return NULL;
+}
+
+struct inst *registry_put(struct registry *r, struct node_conf *node) {
+    struct inst *in = registry_find_node(r, node->mgmt_ip, node->mgmt_port);
+    if (in != NULL) {
+        node_conf_free(&in->node);
+    } else {
+        if (r->n >= INSTANCES_MAX || (in = calloc(1, sizeof(*in))) == NULL) {
+            node_conf_free(node);
+            return NULL;
+        }
+        struct inst **at = &r->first;
+        while (*at != NULL) at = &(*at)->next;
+        *at = in;
+        in->id = ++r->next_id; /* never used twice in a run */
+        r->n++;
+    }
+    in->node = *node;
+    memset(node, 0, sizeof(*node));
+    return in;
+}
+
+void registry_remove(struct registry *r, struct inst *gone) {
+    struct inst **at = &r->first;
+    while (*at != gone) at = &(*at)->next;
+    *at = gone->next;
+    r->n--;
+    node_conf_free(&gone->node);
+    status_msg_free(&gone->status);
+    free(gone);
+}
+
+bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
+    for (size_t i = 0; i < in->status.n_links; i++)
+        if (in->status.links[i].target == peer_id) return in->status.links[i].ok;
+    return false;
+}
+
+bool inst_linked(const struct inst *a, const struct inst *b) { return inst_link_ok(a, b->id) && inst_link_ok(b, a->id); }
+
+bool inst_serves(const struct inst *in, const char **why) {
+    const char *missing = NULL;
+    bool any_link = false;
+    for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
+    if (!in->online) {
+        missing = "online";
+    } else if (!in->healthy) {
+        missing = "health";
+    } else if (in->draining || in->want == ROLE_NONE || in->status.role != in->want || !in->initialised ||
+               in->status.role_status != ROLE_STATUS_READY) {
+        missing = "role";
+    } else if (!any_link) {
+        missing = "link";
+    } else if (in->want == ROLE_DECODE && !in->dresult_up) {
+        missing = "dresult";
+    }
+    if (why != NULL) *why = missing;
+    return missing == NULL;
+}

@@ -1,0 +1,218 @@
+/* relay_prefill: the exchange with P, P's first piece, D's pieces in order after it, and the cancel to both. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/relay_priv.h"
+#include "proto/json.h"
+
+enum { HEADERS_MAX = 16, HEADER_BYTES = 1200, ANSWER_BYTES_MAX = 64 << 20, STOP_TIMEOUT_MS = 5000 };
+
+/* Headers of tracing that go on to P as they came. */
+static const char *const trace_headers[] = {"traceparent", "tracestate", "b3", "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId", "X-B3-Sampled", "X-Request-Id"};
+
+/* ---- D's pieces */
+static void take_error(struct relay *r, int status, const char *body, size_t n) {
+    if (r->started) {
+        relay_piece(r, body, n);
+        http_x_on_close(r->x, NULL, NULL);
+        http_x_stream_end(r->x);
+        relay_finish(r, status != 0 ? status : 500);
+    } else {
+        relay_reply(r, status != 0 ? status : 500, "application/json; charset=utf-8", body, n);
+    }
+}
+
+/* D asks for the request to be computed again elsewhere, with the body it rebuilt (5.7). */
+static void take_retry(struct relay *r, const char *body, size_t n) {
+    char *copy = malloc(n + 1);
+    if (copy == NULL) {
+        relay_fail(r, 503, "out of memory");
+        return;
+    }
+    memcpy(copy, body, n);
+    copy[n] = 0;
+    free(r->body);
+    r->body = copy;
+    r->body_len = n;
+    r->is_recompute = true;
+    if (!relay_retry(r, "asked by the decode instance")) {
+        relay_fail(r, 500, "Request retry failed");
+        return;
+    }
+    relay_schedule(r->set);
+}
+
+void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body, size_t n) {
+    if (r->state == RELAY_PREFILL) { /* before P's first piece: waits for it */
+        struct early_frame *f = malloc(sizeof(*f) + n + 1);
+        if (f == NULL) {
+            relay_cancel_upstream(r);
+            relay_fail(r, 503, "out of memory");
+            return;
+        }
+        *f = (struct early_frame){.kind = kind, .status = status, .len = n};
+        memcpy(f->body, body, n);
+        f->body[n] = 0;
+        *r->early_last = f;
+        r->early_last = &f->next;
+        return;
+    }
+    switch (kind) {
+    case DR_DATA: relay_piece(r, body, n); break;
+    case DR_LAST: relay_piece_last(r, body, n); break;
+    case DR_ERROR: take_error(r, status, body, n); break;
+    case DR_RETRY: take_retry(r, body, n); break;
+    case DR_NONE: case DR_CLOSE: case DR_HEARTBEAT: break;
+    }
+}
+
+static void flush_early(struct relay *r) {
+    while (r->early != NULL) {
+        struct early_frame *f = r->early;
+        r->early = f->next;
+        bool ends = f->kind != DR_DATA;
+        relay_take_frame(r, f->kind, f->status, f->body, f->len);
+        free(f);
+        if (ends) return; /* r may be gone */
+    }
+    r->early_last = &r->early;
+}
+
+/* ---- P's answer */
+static uint64_t get_u64(const struct json_object *o, const char *key) {
+    uint64_t v = 0;
+    return json_get_u64(o, key, &v) == JSON_OK ? v : 0;
+}
+
+static double get_f64(const struct json_object *o, const char *key) {
+    double v = 0;
+    return json_get_f64(o, key, &v) == JSON_OK ? v : 0;
+}
+
+static void first_token(struct relay *r, const struct json_object *root) {
+    const char *output = "";
+    size_t n = 0;
+    bool last = false;
+    json_get_bool(root, "isLastResp", &last);
+    json_get_str(root, "output", &output, &n);
+    r->handover = (struct handover){.kv_bytes = get_u64(root, "kvBytes"), .kv_blocks = get_u64(root, "kvBlocks"),
+                                    .kv_blocks_held = get_u64(root, "kvBlocksHeld"), .prompt_tokens = get_u64(root, "promptTokens"),
+                                    .transfer_ms = get_f64(root, "kvTransferMs"), .exposed_ms = get_f64(root, "kvExposedMs")};
+    r->state = RELAY_DECODE;
+    r->first_token_ms = clock_ms();
+    relay_unbook_p(r);
+    if (last) {
+        relay_piece_last(r, output, n);
+    } else {
+        relay_piece(r, output, n);
+        flush_early(r);
+    }
+}
+
+/* Whether another pair may do better with this answer of P. The text tells a failed hand-over, which is D's affair, from P's own. */
+static bool worth_a_retry(struct relay *r, const struct http_result *res) {
+    bool handover = strstr(res->body, "[P Node]") != NULL;
+    if (res->status != 500 && res->status != 503 && res->status != 429) return false;
+    if (res->status == 500 && !handover) return false;
+    if (handover) {
+        r->avoid_d = r->d_id;
+    } else {
+        r->avoid_p = r->p_id;
+    }
+    return true;
+}
+
+static void on_p_answer(void *arg, const struct http_result *res) {
+    struct relay *r = arg;
+    struct relay_set *s = r->set;
+    struct json_object *root = NULL;
+    r->call = NULL;
+    if (res->err != ERR_OK) {
+        struct inst *p = registry_find(&s->co->reg, r->p_id);
+        log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id, err_name(res->err), res->detail != NULL ? res->detail : "");
+        r->avoid_p = r->p_id;
+        if (p != NULL) controller_poll_soon(s->co);
+        if (!relay_retry(r, "P lost")) {
+            relay_cancel_upstream(r);
+            relay_fail(r, 500, res->connected ? "Receive messages from p instance failed" : "Connect to p instance failed");
+        }
+    } else if (res->status != 200) {
+        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused"))
+            relay_reply(r, res->status, res->content_type[0] != 0 ? res->content_type : "application/json", res->body, res->body_len);
+    } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK || !json_object_is_type(root, json_type_object)) {
+        relay_cancel_upstream(r);
+        relay_fail(r, 500, "P instance error");
+    } else {
+        first_token(r, root);
+    }
+    json_object_put(root);
+    relay_schedule(s);
+}
+
+static void add_header(char lines[][HEADER_BYTES], const char **headers, size_t *n, const char *name, const char *value) {
+    if (*n >= HEADERS_MAX || snprintf(lines[*n], HEADER_BYTES, "%s: %s", name, value) >= HEADER_BYTES) return;
+    headers[*n] = lines[*n];
+    (*n)++;
+}
+
+void relay_send(struct relay *r, struct inst *p, struct inst *d) {
+    struct coordinator *co = r->set->co;
+    char lines[HEADERS_MAX][HEADER_BYTES], value[96], url[1400];
+    const char *headers[HEADERS_MAX + 1];
+    size_t n = 0, body_len;
+    const char *body = http_x_body(r->x, &body_len);
+    if (r->body != NULL) {
+        body = r->body;
+        body_len = r->body_len;
+    }
+    /* Only what is listed here goes to P: nothing internal that a client sends can pass. */
+    add_header(lines, headers, &n, "Content-Type", "application/json");
+    add_header(lines, headers, &n, "req-type", "prefill");
+    add_header(lines, headers, &n, "req-id", r->id_text);
+    snprintf(value, sizeof(value), "%s;%u", d->node.ip, d->node.inter_comm_port);
+    add_header(lines, headers, &n, "d-target", value);
+    snprintf(value, sizeof(value), "%u", d->node.port);
+    add_header(lines, headers, &n, "d-port", value);
+    snprintf(value, sizeof(value), "%u", r->epoch);
+    add_header(lines, headers, &n, "req-epoch", value);
+    if (r->is_recompute) add_header(lines, headers, &n, "is-recompute", "true");
+    for (size_t i = 0; i < sizeof(trace_headers) / sizeof(trace_headers[0]); i++) {
+        const char *v = http_x_header(r->x, trace_headers[i]);
+        if (v != NULL) add_header(lines, headers, &n, trace_headers[i], v);
+    }
+    headers[n] = NULL;
+    snprintf(url, sizeof(url), "http://%s:%u%s", p->node.ip, p->node.port, http_x_path(r->x));
+    r->state = RELAY_PREFILL;
+    log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u", r->id_text, p->id, d->id, r->epoch);
+    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = body_len,
+                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000, .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_done = on_p_answer, .arg = r};
+    enum err e = http_client_call(co->client, &o, &r->call);
+    if (e != ERR_OK) relay_fail(r, 500, "Send messges to p instance failed");
+}
+
+/* ---- cancel */
+static void on_stopped(void *arg, const struct http_result *res) {
+    (void)arg, (void)res; /* best effort: the links' leases and the listeners' grace end what this misses */
+}
+
+static void stop_at(struct coordinator *co, uint32_t inst_id, const char *req_id) {
+    const struct inst *in = registry_find(&co->reg, inst_id);
+    char url[512], body[64];
+    struct http_call *call;
+    if (in == NULL || !in->healthy) return;
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port, in->config.model_name);
+    int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", req_id);
+    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = (size_t)n,
+                               .total_ms = STOP_TIMEOUT_MS, .body_bytes_max = 1 << 16, .on_done = on_stopped};
+    if (http_client_call(co->client, &o, &call) != ERR_OK) log_warn("relay", "req=%s event=stop_not_sent id=%u", req_id, inst_id);
+}
+
+void relay_cancel_upstream(struct relay *r) {
+    if (r->state == RELAY_WAITING) return;
+    if (r->state == RELAY_PREFILL) stop_at(r->set->co, r->p_id, r->id_text);
+    stop_at(r->set->co, r->d_id, r->id_text);
+}

@@ -1,0 +1,104 @@
+/* relay_priv: the inside of a request in the coordinator, for the relay_*.c files. */
+#ifndef BATON_COORDINATOR_RELAY_PRIV_H
+#define BATON_COORDINATOR_RELAY_PRIV_H
+
+#include "common/base/buf.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
+#include "proto/limits.h"
+
+enum relay_state {
+    RELAY_WAITING, /* for a pair */
+    RELAY_PREFILL, /* sent to P, no answer yet */
+    RELAY_DECODE,  /* P's answer is out, D's pieces follow */
+};
+
+/* A piece of D that came before P's answer. */
+struct early_frame {
+    struct early_frame *next;
+    enum dresult_kind kind;
+    int status;
+    size_t len;
+    char body[];
+};
+
+/* What P measured of the hand-over, for the record of the request. */
+struct handover {
+    uint64_t kv_bytes, kv_blocks, kv_blocks_held, prompt_tokens;
+    double transfer_ms, exposed_ms;
+};
+
+struct relay {
+    struct relay *next, **at;             /* all requests */
+    struct relay *hash_next;              /* bucket of the id table */
+    struct relay *queue_next, *queue_prev;/* waiting requests */
+    bool queued;
+    struct relay_set *set;
+    struct http_x *x;
+    const struct api_path *path;
+    uint64_t id;
+    char id_text[24];
+    char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id; "" when none */
+    bool stream, started;                 /* wants a stream; the head of the 200 is out */
+    enum relay_state state;
+    uint32_t epoch;
+    uint64_t next_seq;
+    unsigned n_retries;
+    uint32_t p_id, d_id;                  /* 0: none */
+    uint32_t avoid_p, avoid_d;
+    bool p_booked, d_booked, p_task, d_task;
+    struct demand demand;
+    double expected_tokens;
+    size_t n_chars;
+    char *body;                           /* replaces the client's body after a retry frame; else NULL */
+    size_t body_len;
+    bool is_recompute;
+    struct http_call *call;
+    struct early_frame *early, **early_last;
+    uint64_t arrival_ms, first_token_ms;
+    struct handover handover;
+};
+
+enum { BUCKETS = 16384, RECENT = 128 };
+
+struct recent {
+    char id[24];
+    const char *path;
+    uint32_t epoch, p_id, d_id;
+    bool stream;
+    int status;
+    uint64_t ttft_ms, total_ms;
+    struct handover handover;
+};
+
+struct relay_set {
+    struct coordinator *co;
+    struct relay *first;
+    struct relay *buckets[BUCKETS];
+    struct relay *queue_first, *queue_last;
+    size_t n, n_queued;
+    uint64_t next_id, turn;
+    struct loop_timer *scan;
+    struct relay_counts counts;
+    struct recent recent[RECENT];
+    size_t n_recent; /* ever written */
+};
+
+/* relay.c */
+void relay_finish(struct relay *r, int status);                          /* books off, records, frees; x has its end already */
+void relay_fail(struct relay *r, int status, const char *text);          /* an error of the coordinator's own */
+void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n);
+bool relay_retry(struct relay *r, const char *why);                      /* back to the queue with the next epoch; false: no retry left */
+void relay_piece(struct relay *r, const char *p, size_t n);              /* a piece of a stream */
+void relay_piece_last(struct relay *r, const char *p, size_t n);         /* the end of a stream, or a whole body */
+/* relay_prefill.c */
+void relay_send(struct relay *r, struct inst *p, struct inst *d);
+void relay_cancel_upstream(struct relay *r);                             /* stopInfer to P and D */
+void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body, size_t n);
+/* relay_queue.c */
+void relay_enqueue(struct relay *r);
+void relay_dequeue(struct relay *r);
+void relay_unbook_p(struct relay *r);
+void relay_unbook_d(struct relay *r);
+
+#endif

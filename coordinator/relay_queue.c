@@ -1,0 +1,158 @@
+/* relay_queue: requests that wait for a pair, and what is booked on instances for those that have one. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/log.h"
+#include "coordinator/relay_priv.h"
+
+/* Where r stands before other in the queue (reordering_type). A retried request keeps its arrival time, so it goes to the front of its kind. */
+static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
+    if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
+    if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
+    return r->arrival_ms < other->arrival_ms;
+}
+
+void relay_enqueue(struct relay *r) {
+    struct relay_set *s = r->set;
+    struct relay *after = s->queue_last;
+    while (after != NULL && goes_before(r, after, s->co->conf.reordering_type)) after = after->queue_prev;
+    r->state = RELAY_WAITING;
+    r->queue_prev = after;
+    r->queue_next = after != NULL ? after->queue_next : s->queue_first;
+    *(after != NULL ? &after->queue_next : &s->queue_first) = r;
+    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &s->queue_last) = r;
+    r->queued = true;
+    s->n_queued++;
+}
+
+void relay_dequeue(struct relay *r) {
+    struct relay_set *s = r->set;
+    if (!r->queued) return;
+    *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &s->queue_first) = r->queue_next;
+    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &s->queue_last) = r->queue_prev;
+    r->queued = false;
+    s->n_queued--;
+}
+
+/* ---- booking */
+static void book(struct relay *r, struct inst *p, struct inst *d) {
+    p->booked.slots += r->demand.slots;
+    p->booked.blocks += r->demand.blocks;
+    p->tasks++;
+    d->booked.slots += r->demand.slots;
+    d->booked.blocks += r->demand.blocks;
+    d->token_sum += r->expected_tokens;
+    d->tasks++;
+    r->p_booked = r->d_booked = true;
+}
+
+void relay_unbook_p(struct relay *r) {
+    struct inst *p = r->p_booked ? registry_find(&r->set->co->reg, r->p_id) : NULL;
+    r->p_booked = false;
+    if (p == NULL) return;
+    p->booked.slots -= r->demand.slots;
+    p->booked.blocks -= r->demand.blocks;
+    p->tasks--;
+}
+
+void relay_unbook_d(struct relay *r) {
+    struct inst *d = r->d_booked ? registry_find(&r->set->co->reg, r->d_id) : NULL;
+    r->d_booked = false;
+    if (d == NULL) return;
+    d->booked.slots -= r->demand.slots;
+    d->booked.blocks -= r->demand.blocks;
+    d->token_sum -= r->expected_tokens;
+    d->tasks--;
+}
+
+/* ---- the pass over the queue */
+struct view_list {
+    struct inst_view *views;
+    struct inst **insts;
+    size_t n;
+    uint32_t *peer_ids; /* storage of all peers arrays */
+};
+
+static void views_free(struct view_list *l) {
+    free(l->views);
+    free(l->insts);
+    free(l->peer_ids);
+}
+
+static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in, uint32_t *peers) {
+    *v = (struct inst_view){.id = in->id,
+                            .group = in->group,
+                            .open = inst_serves(in, NULL) && in->tasks < (unsigned)co->conf.single_node_requests_max,
+                            .slots_total = in->status.total_slots != 0 ? in->status.total_slots : in->status.avail_slots,
+                            .blocks_total = in->status.total_blocks != 0 ? in->status.total_blocks : in->status.avail_blocks,
+                            .slots_booked = in->booked.slots,
+                            .blocks_booked = in->booked.blocks,
+                            .blocks_avail = in->status.avail_blocks,
+                            .token_sum = in->token_sum,
+                            .peers = peers};
+    for (size_t i = 0; i < in->status.n_links; i++)
+        if (in->status.links[i].ok) peers[v->n_peers++] = in->status.links[i].target;
+}
+
+static bool views_of(struct view_list *l, const struct coordinator *co, enum inst_role role) {
+    size_t n_links = 0, at = 0;
+    memset(l, 0, sizeof(*l));
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) n_links += in->status.n_links;
+    l->views = calloc(co->reg.n + 1, sizeof(*l->views));
+    l->insts = calloc(co->reg.n + 1, sizeof(*l->insts));
+    l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
+    if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (in->want != role) continue;
+        fill_view(&l->views[l->n], co, in, l->peer_ids + at);
+        at += l->views[l->n].n_peers;
+        l->insts[l->n++] = in;
+    }
+    return true;
+}
+
+static void refresh_booking(struct view_list *l, size_t i) {
+    l->views[i].slots_booked = l->insts[i]->booked.slots;
+    l->views[i].blocks_booked = l->insts[i]->booked.blocks;
+    l->views[i].token_sum = l->insts[i]->token_sum;
+}
+
+/* Some other instance of the role is open, so avoiding this one leaves a choice. */
+static bool has_other(const struct view_list *l, uint32_t avoid) {
+    for (size_t i = 0; i < l->n; i++)
+        if (l->views[i].open && l->views[i].id != avoid) return true;
+    return false;
+}
+
+static void place(struct relay_set *s, struct relay *r, struct view_list *p, struct view_list *d) {
+    const struct coord_conf *c = &s->co->conf;
+    struct pair_choice pick;
+    unsigned block = p->n > 0 ? p->insts[0]->config.cache_block_size : 128;
+    r->demand = schedule_demand(r->n_chars, c->string_token_rate, block, strcmp(c->load_cost_values, "1, 0") == 0);
+    r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] + s->co->sched.coefficients[2];
+    uint32_t avoid_p = has_other(p, r->avoid_p) ? r->avoid_p : 0, avoid_d = has_other(d, r->avoid_d) ? r->avoid_d : 0;
+    if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p, avoid_d, s->turn)) return;
+    s->turn++;
+    relay_dequeue(r);
+    r->p_id = p->insts[pick.p]->id;
+    r->d_id = d->insts[pick.d]->id;
+    book(r, p->insts[pick.p], d->insts[pick.d]);
+    refresh_booking(p, pick.p);
+    refresh_booking(d, pick.d);
+    relay_send(r, p->insts[pick.p], d->insts[pick.d]);
+}
+
+void relay_schedule(struct relay_set *s) {
+    struct view_list p = {0}, d = {0};
+    if (s == NULL || s->queue_first == NULL) return;
+    if (views_of(&p, s->co, ROLE_PREFILL) && views_of(&d, s->co, ROLE_DECODE)) {
+        int64_t left = s->co->conf.max_schedule_count;
+        for (struct relay *r = s->queue_first, *next; r != NULL && left > 0; r = next, left--) {
+            next = r->queue_next;
+            place(s, r, &p, &d);
+        }
+    } else {
+        log_error("relay", "event=no_memory_to_schedule");
+    }
+    views_free(&p);
+    views_free(&d);
+}

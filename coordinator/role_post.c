@@ -1,0 +1,113 @@
+/* role_post: POST /v1/role/{role} to an instance whose role or peers are not what the controller wants. Re-posting is harmless. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/coordinator.h"
+#include "proto/json.h"
+
+/* FNV-1a: tells one body from another, so that an accepted one is not posted again. */
+static uint64_t hash_of(const char *s) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h != 0 ? h : 1;
+}
+
+static void fill_node(struct role_node *n, const struct inst *in) {
+    memset(n, 0, sizeof(*n));
+    memcpy(n->server_ip, in->node.ip, sizeof(n->server_ip));
+    memcpy(n->host_ip, in->node.ip, sizeof(n->host_ip));
+    n->has_id = true;
+    n->id = in->id;
+    n->inter_comm_port = in->node.inter_comm_port;
+    n->p_percentage = -1;
+    n->devices = in->node.devices; /* lent */
+    n->n_devices = in->node.n_devices;
+}
+
+/* The body an instance should have: itself, and every instance of the other role of its group. NULL: no memory, or no peer yet. */
+static char *body_for(const struct coordinator *co, const struct inst *in, bool force) {
+    enum inst_role other = in->want == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
+    struct role_msg m = {.has_peers = true, .force = force};
+    fill_node(&m.local, in);
+    m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
+    if (m.peers == NULL) return NULL;
+    for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
+        if (p != in && p->online && p->want == other && p->group == in->group) fill_node(&m.peers[m.n_peers++], p);
+    /* A first role needs a peer; an instance that has one may stand alone for a while. */
+    char *body = m.n_peers > 0 || in->status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
+    free(m.peers);
+    return body;
+}
+
+struct post {
+    struct coordinator *co;
+    struct inst *in;
+    uint64_t hash;
+};
+
+static void note_failure(struct inst *in, const char *text) {
+    snprintf(in->last_error, sizeof(in->last_error), "%s", text);
+    log_warn("role", "id=%u role=%s event=not_taken detail=\"%s\"", in->id, inst_role_name(in->want), in->last_error);
+}
+
+static bool result_ok(const struct http_result *r) {
+    struct json_object *root = NULL;
+    const char *s = NULL;
+    size_t n;
+    bool ok = r->status == 200 && json_read(&root, r->body, r->body_len, NULL, NULL) == ERR_OK &&
+              json_get_str(root, "result", &s, &n) == JSON_OK && strcasecmp(s, "ok") == 0;
+    json_object_put(root);
+    return ok;
+}
+
+static void on_answer(void *arg, const struct http_result *r) {
+    struct post *p = arg;
+    struct inst *in = p->in;
+    in->role_call = NULL;
+    if (r->err != ERR_OK) {
+        note_failure(in, r->detail != NULL ? r->detail : err_text(r->err));
+    } else if (!result_ok(r)) {
+        char text[120];
+        snprintf(text, sizeof(text), "status %d: %.100s", r->status, r->body);
+        note_failure(in, text);
+    } else {
+        in->posted_hash = p->hash;
+        in->role_taken_ms = clock_ms();
+        in->initialised = false; /* until RoleReady is seen again */
+        in->draining = false;
+        in->force = false;
+        in->last_error[0] = 0;
+        log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->want));
+        controller_poll_soon(p->co);
+    }
+    free(p);
+}
+
+void role_post_if_needed(struct coordinator *co, struct inst *in) {
+    uint64_t now = clock_ms();
+    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->role_call != NULL || now < in->next_post_ms) return;
+    char *body = body_for(co, in, in->force);
+    if (body == NULL) return;
+    uint64_t hash = hash_of(body);
+    if (hash == in->posted_hash) { /* taken already; a restart of the instance resets posted_hash */
+        free(body);
+        return;
+    }
+    struct post *p = malloc(sizeof(*p));
+    char url[128];
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    if (p == NULL) {
+        free(body);
+        return;
+    }
+    *p = (struct post){co, in, hash};
+    in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
+    snprintf(url, sizeof(url), "http://%s:%u/v1/role/%s", in->node.mgmt_ip, in->node.mgmt_port, inst_role_name(in->want));
+    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = strlen(body),
+                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000, .body_bytes_max = 1 << 20, .on_done = on_answer, .arg = p};
+    if (http_client_call(co->client, &o, &in->role_call) != ERR_OK) free(p);
+    free(body);
+}
