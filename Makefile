@@ -22,8 +22,8 @@ COORD    := coordinator/coord_conf coordinator/rank_table coordinator/registry c
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/err proto/json proto/wire proto/crc32c proto/infer_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue
-TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_client
-TESTS_TEXT     :=
+TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
+TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life
 TESTS_ENDPOINT :=
 TESTS_INSTANCE :=

@@ -148,13 +148,21 @@ static enum err read_merges(struct tok_at *at, const struct json_object *o, stru
     return e;
 }
 
+/* Whether every character becomes at least one symbol. */
+static bool drops_nothing(const struct tok_bpe *b) {
+    unsigned n = 0;
+    while (b->byte_fallback && n < 256 && b->fallback_id[n] >= 0) n++;
+    return n == 256 || b->unk_id >= 0;
+}
+
 enum err tok_bpe_read(struct tok_at *at, const struct json_object *o, const struct tok_vocab *vocab,
                       bool byte_level, struct tok_bpe *out) {
     enum err e;
     *out = (struct tok_bpe){.vocab = vocab, .byte_level = byte_level, .unk_id = -1};
     if ((e = read_options(at, o, out)) != ERR_OK) return e;
     find_base_tokens(out);
-    out->cut_at_metaspace = !byte_level && !out->ignore_merges &&
+    /* a dropped character would bring two others together that a cut keeps apart */
+    out->cut_at_metaspace = !byte_level && !out->ignore_merges && drops_nothing(out) &&
                             tok_vocab_find(vocab, metaspace, 3, TOK_IN_MODEL) >= 0;
     return read_merges(at, o, out);
 }

@@ -1,5 +1,5 @@
 /* tok_post: see the header. Of a TemplateProcessing only `single` matters here: a prompt is one
- * text. Several processors in a Sequence wrap one around the other. */
+ * text. */
 #include "common/text/tok_post.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 struct reader {
     const struct tok_vocab *vocab;
     struct tok_post *post;
+    bool has_template;
 };
 
 /* The ids of one {"SpecialToken": {"id": name}}: special_tokens[name].ids. */
@@ -39,22 +40,15 @@ static enum err special_ids(struct tok_at *at, const struct json_object *o,
     return ERR_OK;
 }
 
-static enum err append(struct id_list *to, const struct id_list *from) {
-    enum err e = ERR_OK;
-    for (size_t i = 0; i < from->n && e == ERR_OK; i++) e = id_list_push(to, from->ids[i]);
-    return e;
-}
-
 /* One item of `single`: before the text (*seen false) or after it. */
 static enum err read_item(struct tok_at *at, const struct json_object *item,
-                          const struct json_object *tokens, const struct tok_vocab *vocab,
-                          struct tok_post *fresh, bool *seen) {
+                          const struct json_object *tokens, struct reader *r, bool *seen) {
     struct json_object *o;
     const char *which;
     size_t n;
     enum err e;
     if (json_get_obj(item, "SpecialToken", &o) == JSON_OK) {
-        return special_ids(at, o, tokens, vocab, *seen ? &fresh->after : &fresh->before);
+        return special_ids(at, o, tokens, r->vocab, *seen ? &r->post->after : &r->post->before);
     }
     if (json_get_obj(item, "Sequence", &o) != JSON_OK) {
         return tok_fail(at, ERR_BAD_FILE, "must hold SpecialToken or Sequence");
@@ -69,26 +63,21 @@ static enum err read_item(struct tok_at *at, const struct json_object *item,
 
 static enum err read_template(struct tok_at *at, const struct json_object *o, struct reader *r) {
     struct json_object *single, *tokens = NULL;
-    struct tok_post fresh = {0};
     bool seen = false;
     enum err e = tok_need_arr(at, o, "single", &single);
     if (e != ERR_OK) return e;
+    if (r->has_template) {
+        /* the library would apply the second one's `pair` to what the first one made */
+        return tok_fail(at, ERR_BAD_FILE, "only one TemplateProcessing is supported");
+    }
+    r->has_template = true;
     (void)json_get_obj(o, "special_tokens", &tokens);
     for (size_t i = 0; i < json_object_array_length(single) && e == ERR_OK; i++) {
         size_t old = tok_enter(at, ".single[%zu]", i);
-        e = read_item(at, json_object_array_get_idx(single, i), tokens, r->vocab, &fresh, &seen);
+        e = read_item(at, json_object_array_get_idx(single, i), tokens, r, &seen);
         tok_leave(at, old);
     }
     if (e == ERR_OK && !seen) e = tok_fail_at(at, "single", "must hold Sequence A");
-    /* outermost is what comes last: its ids go in front of those there, and behind */
-    if (e == ERR_OK) e = append(&fresh.before, &r->post->before);
-    if (e == ERR_OK) e = append(&r->post->after, &fresh.after);
-    if (e == ERR_OK) {
-        struct id_list old = r->post->before;
-        r->post->before = fresh.before;
-        fresh.before = old;
-    }
-    tok_post_fini(&fresh);
     return e;
 }
 
