@@ -16,7 +16,7 @@ TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/
 ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_step common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash common/engine/engine_load common/engine/attention common/engine/forward common/engine/forward_run common/engine/kernels common/engine/kernels_avx2 common/engine/kernels_avx512 common/engine/kernels_avx512bf16 common/engine/kernels_openblas common/engine/kernels_panel common/engine/kernels_ref common/engine/model_conf common/engine/model_conf_rope common/engine/pool common/engine/rope common/engine/safetensors common/engine/weights
 ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint/ep_fields common/endpoint/ep_custom common/endpoint/ep_schema common/endpoint/ep_input common/endpoint/ep_sampling common/endpoint/ep_chat common/endpoint/ep_messages common/endpoint/ep_tools common/endpoint/ep_completions common/endpoint/ep_tgi common/endpoint/ep_native common/endpoint/ep_triton common/endpoint/ep_info common/endpoint/ep_tokenizer common/endpoint/answer common/endpoint/answer_stop common/endpoint/answer_json common/endpoint/answer_logprobs common/endpoint/answer_openai common/endpoint/answer_tgi common/endpoint/answer_vllm common/endpoint/answer_native common/endpoint/answer_triton
 INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_plane common/instance/kv_io common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker common/instance/inst_conf common/instance/text_pool common/instance/req_read common/instance/dresult_out common/instance/role_fsm common/instance/role_ctl common/instance/mixed_role common/instance/inst_links common/instance/inst_load common/instance/inst_register common/instance/inst_stop common/instance/inst_health common/instance/inst_routes common/instance/instance
-ROLES    :=
+ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/prefill_role decode/decode_admit decode/decode_answer decode/decode_role
 COORD    := coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/schedule coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/relay coordinator/relay_queue coordinator/relay_prefill coordinator/proxy coordinator/coord_routes coordinator/coord_status
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
@@ -25,7 +25,7 @@ TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/bas
 TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life
-TESTS_ENDPOINT :=
+TESTS_ENDPOINT := common/endpoint/answer
 TESTS_INSTANCE :=
 TESTS_ROLES    :=
 TESTS_COORD    :=

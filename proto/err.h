@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* clang-format off */
 #define ERR_LIST(X)                                                                                \
     /* name              status retry  text */                                                     \
     X(ERR_OK,            200,   false, "ok")                                                       \
@@ -35,9 +36,10 @@ enum err {
 #undef ERR_ENUM
     ERR_COUNT
 };
+/* clang-format on */
 
-const char *err_name(enum err e);   /* "ERR_BUSY"; never NULL, also for values outside the list */
-const char *err_text(enum err e);   /* "no room at present" */
+const char *err_name(enum err e); /* "ERR_BUSY"; never NULL, also for values outside the list */
+const char *err_text(enum err e); /* "no room at present" */
 int err_http_status(enum err e);
 bool err_retryable(enum err e);
 
@@ -50,7 +52,7 @@ struct errbuf {
     char text[ERR_TEXT_BYTES_MAX]; /* always terminated; cut when longer */
 };
 
-/* Fills *eb (unless NULL) and returns code, so that a function can end with `return err_set(...)`. */
+/* Fills *eb (unless NULL) and returns code, for functions that end with `return err_set(...)`. */
 enum err err_set(struct errbuf *eb, enum err code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -17,22 +17,23 @@ struct buf {
 
 #define BUF_INIT ((struct buf){0})
 
-void buf_free(struct buf *b);                                /* frees and zeroes */
-void buf_clear(struct buf *b);                               /* len 0, keeps memory */
-bool buf_reserve(struct buf *b, size_t n_more);              /* room for n_more and the terminator */
+void buf_free(struct buf *b);                   /* frees and zeroes */
+void buf_clear(struct buf *b);                  /* len 0, keeps memory */
+bool buf_reserve(struct buf *b, size_t n_more); /* room for n_more and the terminator */
 void buf_append(struct buf *b, const void *p, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
-void buf_consume(struct buf *b, size_t n);                   /* drops the first n bytes */
-char *buf_steal(struct buf *b);                              /* caller frees; b is empty after; NULL when failed */
+void buf_consume(struct buf *b, size_t n); /* drops the first n bytes */
+char *buf_steal(struct buf *b);            /* caller frees; b is empty after; NULL when failed */
 
-/* Appends s as a JSON string with quotes: escapes `"`, `\` and control characters only, raw UTF-8. */
+/* Appends s as a JSON string with quotes: escapes `"`, `\` and control characters; UTF-8 stays. */
 void buf_json_str(struct buf *b, const char *s, size_t n);
-/* As above for text made by a model (inference-api 2.4): control characters other than \n \r \t, and
- * 0x7F, are left out; bytes that are not UTF-8 become U+FFFD. */
+/* As above for text made by a model (inference-api 2.4): control characters other than \n \r \t,
+ * and 0x7F, are left out; bytes that are not UTF-8 become U+FFFD. */
 void buf_json_text(struct buf *b, const char *s, size_t n);
-void buf_json_double(struct buf *b, double v);               /* shortest form that reads back the same; null when not finite */
+/* Shortest form that reads back the same, always with a point or exponent; null when not finite. */
+void buf_json_double(struct buf *b, double v);
 
 #endif

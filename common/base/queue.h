@@ -12,11 +12,13 @@
 struct queue;
 
 enum err queue_create(struct queue **out, size_t n_max);
-void queue_destroy(struct queue **q);                 /* items still inside belong to the caller: pop them first */
-enum err queue_push(struct queue *q, void *item);     /* ERR_BUSY when full, ERR_STOPPING after queue_close */
-void *queue_pop(struct queue *q);                     /* NULL when empty */
-void *queue_pop_wait(struct queue *q, int timeout_ms);/* NULL on time-out (-1: none) or when closed and empty */
-void queue_close(struct queue *q);                    /* wakes all waiters; pushes fail from now on */
+void queue_destroy(struct queue **q); /* items still inside belong to the caller: pop them first */
+/* ERR_BUSY when full, ERR_STOPPING after queue_close(). */
+enum err queue_push(struct queue *q, void *item);
+void *queue_pop(struct queue *q); /* NULL when empty */
+/* NULL on time-out (-1: none) or when closed and empty. */
+void *queue_pop_wait(struct queue *q, int timeout_ms);
+void queue_close(struct queue *q); /* wakes all waiters; pushes fail from now on */
 bool queue_closed(const struct queue *q);
 size_t queue_len(struct queue *q);
 

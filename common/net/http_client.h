@@ -1,10 +1,10 @@
-/* http_client: requests to other daemons as events of our loop (libcurl multi_socket, its only door).
- * HTTP/1.1, persistent connections, no redirects, no proxies, no signals.
+/* http_client: requests to other daemons as events of our loop (libcurl multi_socket, its only
+ * door). HTTP/1.1, persistent connections, no redirects, no proxies, no signals.
  *
- * A connection that was kept and turns out to be closed is replaced by a fresh one, once, and the request sent
- *   again, as long as no byte of an answer came (libcurl's rule).
- * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Any call may be started or
- *   cancelled from any callback; the client must not be destroyed from one. */
+ * Retry:  a connection that was kept and turns out to be closed is replaced by a fresh one and the
+ *   request sent again, as long as no byte of an answer came (libcurl's rule).
+ * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Calls may be
+ *   started and cancelled from any callback; the client must not be destroyed from one. */
 #ifndef BATON_NET_HTTP_CLIENT_H
 #define BATON_NET_HTTP_CLIENT_H
 
@@ -18,14 +18,16 @@ struct http_client;
 struct http_call;
 
 struct http_result {
-    enum err err;             /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect (in
-                                 time too), or the connection broke. ERR_TIMEOUT: connected, then too slow. ERR_TOO_LARGE: the answer is over body_bytes_max. */
-    bool connected;           /* false: no connection ever stood, so no byte of the request was sent */
+    /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect (or not
+     * in time), or the connection broke. ERR_TIMEOUT: connected, then too slow. ERR_TOO_LARGE: the
+     * answer is over body_bytes_max. ERR_CANCELLED: on_data said so, or the client is closing. */
+    enum err err;
+    bool connected; /* false: no connection ever stood, so no byte of the request was sent */
     int status;
-    const char *content_type; /* "" when absent; lives during the callback */
-    const char *body;         /* collected body, zero-terminated; empty when on_data was given */
+    const char *content_type; /* "" when absent; lives during the callback, like body and detail */
+    const char *body;         /* what was collected, zero-terminated */
     size_t body_len;
-    const char *detail;       /* what libcurl says of an error, for logs */
+    const char *detail; /* what libcurl says of an error, for logs */
 };
 
 struct http_call_opts {
@@ -34,22 +36,31 @@ struct http_call_opts {
     const char *const *headers; /* NULL-terminated "Name: value" lines, or NULL; copied */
     const void *body;           /* copied */
     size_t body_len;
-    unsigned connect_ms;        /* 0: 5,000 */
-    unsigned total_ms;          /* 0: none */
-    unsigned silence_ms;        /* ends with ERR_TIMEOUT when no byte arrived for so long; 0: none */
-    size_t body_bytes_max;      /* of a collected answer; 0: 16 MiB */
+    unsigned connect_ms;   /* 0: 5,000 */
+    unsigned total_ms;     /* 0: none */
+    unsigned silence_ms;   /* ends with ERR_TIMEOUT when no byte arrived for so long; 0: none */
+    size_t body_bytes_max; /* of a collected answer; 0: 16 MiB */
     bool fresh_connection;
-    /* When given, body bytes of a 200 answer go here as they come (others are collected). Returning false ends the call (ERR_CANCELLED). */
+    /* When given, body bytes of a 200 answer go here as they come (others are collected). Returning
+     * false ends the call (ERR_CANCELLED). */
     bool (*on_data)(void *arg, const char *p, size_t n);
-    void (*on_headers)(void *arg, int status);                 /* may be NULL */
-    void (*on_done)(void *arg, const struct http_result *r);   /* exactly once, never from inside http_client_call(), not after http_call_cancel() */
+    void (*on_headers)(void *arg, int status); /* may be NULL; once, before any body */
+    /* Exactly once, never from inside http_client_call(), not after http_call_cancel(). */
+    void (*on_done)(void *arg, const struct http_result *r);
     void *arg;
 };
 
 enum err http_client_create(struct http_client **out, struct loop *loop, const char *user_agent);
-void http_client_destroy(struct http_client **c);  /* ends calls with ERR_CANCELLED; comes before loop_destroy() */
-/* On an error nothing was started and on_done will not run. ERR_INVALID: url or headers. out may be NULL. */
-enum err http_client_call(struct http_client *c, const struct http_call_opts *o, struct http_call **out);
-void http_call_cancel(struct http_call **call);    /* no callback runs after this; NULL is fine; call pointers die with on_done */
+
+/* Ends calls with ERR_CANCELLED. Comes before loop_destroy(). */
+void http_client_destroy(struct http_client **c);
+
+/* On an error nothing was started and on_done will not run. ERR_INVALID: url or headers.
+ * ERR_STOPPING: the client is being destroyed. out may be NULL; *out dies with on_done. */
+enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
+                          struct http_call **out);
+
+/* No callback of the call runs after this. NULL is fine. */
+void http_call_cancel(struct http_call **call);
 
 #endif

@@ -1,17 +1,18 @@
-/* http_server: strict HTTP/1.1 listeners on a loop: limits, keep-alive, Expect, chunked requests and answers,
- * streaming out with back-pressure. One connection answers its requests one after another.
+/* http_server: strict HTTP/1.1 listeners on a loop: limits, keep-alive, Expect, chunked requests
+ * and answers, streaming out with back-pressure. A connection answers its requests one by one.
  *
- * A client that closes, or only shuts down its sending side, while its request is unanswered counts as gone: the two
- *   look alike on the socket, and work for a client that left must stop at once. An answer given from within
- *   on_request still reaches a client that shut down right behind its request.
- * Bytes behind a request (pipelining) wait until it is answered, up to 64 KiB are taken in.
- * Errors the server answers by itself, with a line of plain text and a close: 400, 408, 413, 414, 417, 429, 431,
- *   501, 503, 505.
- *
- * Thread: the loop thread. No call blocks, and none runs a callback of the caller's from inside
- *   (http_server_close() excepted).
- * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it replied,
- *   ended the stream, or its on_close callback ran, whichever comes first. */
+ * Gone:      a client that closes, or only shuts down its sending side, while its request is
+ *   unanswered counts as gone: the two look alike on the socket, and work for a client that left
+ *   must stop at once. An answer given from within on_request still reaches a client that shut down
+ *   right behind its request.
+ * Pipelining: bytes behind a request wait until it is answered; up to 64 KiB are taken in.
+ * Errors:    the server answers by itself, with a line of plain text and a close: 400, 408, 413,
+ *   414, 417, 429, 431, 501, 503, 505.
+ * Thread:    the loop thread. No call blocks, and none but http_server_close() runs a callback of
+ *   the caller's from inside.
+ * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it
+ *   replied, ended or aborted the stream, or its on_close callback ran, whichever comes first. An
+ *   exchange without on_close outlives its client until the handler has answered into nothing. */
 #ifndef BATON_NET_HTTP_SERVER_H
 #define BATON_NET_HTTP_SERVER_H
 
@@ -24,17 +25,22 @@ struct http_server;
 struct http_x;
 
 struct http_server_opts {
-    const char *host;           /* IPv4 or IPv6 literal */
-    uint16_t port;              /* 0: the kernel picks; see http_server_port() */
-    const char *name;           /* header Server, or NULL for none */
-    unsigned conns_max;         /* one more is accepted and closed at once; 0: 1,000 */
-    unsigned requests_per_conn_max; /* 0: no limit; over it: 429, see on_limit text in docs/architecture.md */
-    size_t head_bytes_max;      /* request line and headers together; over it: 431; 0: HTTP_HEAD_BYTES_MAX */
-    unsigned idle_ms, read_ms, write_ms; /* between requests; for a whole head or between body bytes; without progress of a write; 0: no limit */
-    size_t stream_pending_max;  /* bytes unsent on a stream over which the client counts as gone (slow reader); 0: no limit */
+    const char *host;   /* IPv4 or IPv6 literal */
+    uint16_t port;      /* 0: the kernel picks; see http_server_port() */
+    const char *name;   /* header Server, or NULL for none */
+    unsigned conns_max; /* one more is accepted and closed at once; 0: 1,000 */
+    /* Over it: 429 `Connection request out of limit, max is <N>\r\n` and a close. 0: no limit. */
+    unsigned requests_per_conn_max;
+    size_t head_bytes_max; /* request line and fields; over it 414 or 431; 0: HTTP_HEAD_BYTES_MAX */
+    unsigned idle_ms;      /* between requests; here and below 0: no limit */
+    unsigned read_ms;      /* for a whole head; between two pieces of a body */
+    unsigned write_ms;     /* without progress of a write */
+    /* Bytes unsent on a stream over which the client counts as gone (slow reader); 0: no limit. */
+    size_t stream_pending_max;
 
     /* Called when a request's head is complete: gives the largest body this request may have
-     * (0: none). Over it the server answers 413 by calling on_too_large, or a plain 413 when that is NULL. NULL: 1 MiB for all. */
+     * (0: none). Over it the server answers 413 by calling on_too_large, or a plain 413 when that
+     * is NULL. NULL: 1 MiB for all. */
     size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
     void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
     /* Called when head and body are complete. Must reply, now or later. */
@@ -43,32 +49,39 @@ struct http_server_opts {
 };
 
 /* Binds and listens before it returns. ERR_CONFLICT: the port is taken (eb names host and port). */
-enum err http_server_open(struct http_server **out, struct loop *loop, const struct http_server_opts *opts,
-                          struct errbuf *eb);
+enum err http_server_open(struct http_server **out, struct loop *loop,
+                          const struct http_server_opts *opts, struct errbuf *eb);
 uint16_t http_server_port(const struct http_server *s);
 unsigned http_server_conns(const struct http_server *s);
 void http_server_stop_accepting(struct http_server *s);
-/* Closes every connection; runs the on_close of open exchanges. Allowed inside callbacks. Comes before loop_destroy(). */
+/* Closes every connection; runs the on_close of open exchanges. Allowed inside callbacks. Comes
+ * before loop_destroy(). */
 void http_server_close(struct http_server **s);
 
 /* The request. Strings live as long as the exchange. */
 const char *http_x_method(const struct http_x *x);
-const char *http_x_path(const struct http_x *x);                     /* percent-decoded, no query */
-const char *http_x_query(const struct http_x *x);                    /* raw, "" when none */
-const char *http_x_header(const struct http_x *x, const char *name); /* case-insensitive; NULL when absent */
+const char *http_x_path(const struct http_x *x);  /* percent-decoded, no query */
+const char *http_x_query(const struct http_x *x); /* raw, "" when none */
+/* Case-insensitive; NULL when absent. */
+const char *http_x_header(const struct http_x *x, const char *name);
 size_t http_x_n_headers(const struct http_x *x);
 void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
-const char *http_x_body(const struct http_x *x, size_t *n);          /* terminated by a zero not counted in n */
-const char *http_x_peer(const struct http_x *x);                     /* "127.0.0.1:45122" */
+/* Terminated by a zero that n does not count. */
+const char *http_x_body(const struct http_x *x, size_t *n);
+const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
 
-/* The answer. Headers first, then one reply or one stream. HEAD gets the headers without the body. */
-void http_x_set_header(struct http_x *x, const char *name, const char *value); /* copied; refused silently when it holds CR or LF */
-void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body, size_t n);
-void http_x_stream_begin(struct http_x *x, int status, const char *content_type); /* chunked (HTTP/1.0: until close) */
-void http_x_stream_write(struct http_x *x, const void *p, size_t n); /* buffered; flushed at the end of the loop pass */
+/* The answer. Headers first, then one reply or one stream. HEAD gets no body. */
+/* Copied. Left out when it holds CR or LF, or says how the answer is framed; `Connection: close`
+ * closes after the answer. */
+void http_x_set_header(struct http_x *x, const char *name, const char *value);
+void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
+                  size_t n);
+/* Chunked (HTTP/1.0: until the close). What is written goes out at the end of the loop pass. */
+void http_x_stream_begin(struct http_x *x, int status, const char *content_type);
+void http_x_stream_write(struct http_x *x, const void *p, size_t n);
 void http_x_stream_end(struct http_x *x);
-void http_x_abort(struct http_x *x);                                 /* closes the connection without a proper end */
-size_t http_x_pending(const struct http_x *x);                       /* bytes not yet taken by the socket */
+void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
+size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */
 
 /* Runs fn(arg) once if the client goes away (or the server closes) before the answer is complete.
  * Not run after a complete answer. NULL fn forgets it. */

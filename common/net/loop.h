@@ -1,4 +1,5 @@
-/* loop: one event loop, one thread (libevent's base, its only door). Owns sockets, timers and request objects.
+/* loop: one event loop, one thread (libevent's base, its only door). Owns sockets, timers and
+ * request objects.
  *
  * Thread: the loop thread, except loop_post() and loop_stop(), which any thread may call.
  * Time:   no callback may block. */
@@ -18,27 +19,33 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 typedef void loop_fd_fn(void *arg, int fd, int events);
 
 enum err loop_create(struct loop **out);
-void loop_destroy(struct loop **loop);  /* after loop_run() returned; callbacks still posted are run first */
-void loop_run(struct loop *loop);       /* until loop_stop() */
-void loop_stop(struct loop *loop);      /* any thread */
+/* After loop_run() returned. Callbacks still posted are run first. */
+void loop_destroy(struct loop **loop);
+void loop_run(struct loop *loop);  /* until loop_stop() */
+void loop_stop(struct loop *loop); /* any thread */
 
-/* Any thread; the only such call in the tree. Runs fn(arg) once on the loop thread, in the order posted.
- * Posts from the loop thread itself run on the next pass. ERR_NO_MEMORY: not posted. */
+/* Any thread; the only such call in the tree. Runs fn(arg) once on the loop thread, in the order
+ * posted. Posts from the loop thread itself run on the next pass. ERR_NO_MEMORY: not posted. */
 enum err loop_post(struct loop *loop, loop_fn *fn, void *arg);
 
-/* Runs fn(arg) at the end of the present loop pass, after all callbacks of the pass: for coalescing writes. */
+/* Runs fn(arg) at the end of the present loop pass, after all callbacks of the pass: for coalescing
+ * writes. */
 enum err loop_at_pass_end(struct loop *loop, loop_fn *fn, void *arg);
 
-/* First run after first_ms, then each period_ms (0: once; the timer object lives until loop_timer_stop). */
+/* First run after first_ms, then each period_ms (0: once; the timer object lives until
+ * loop_timer_stop). */
 enum err loop_timer_start(struct loop_timer **out, struct loop *loop, uint64_t first_ms,
                           uint64_t period_ms, loop_fn *fn, void *arg);
-void loop_timer_stop(struct loop_timer **t); /* NULL is fine; allowed inside the timer's own callback */
+/* NULL is fine. Allowed inside the timer's own callback. */
+void loop_timer_stop(struct loop_timer **t);
 
 /* Level-triggered watch of a descriptor the caller keeps owning. events: LOOP_READ | LOOP_WRITE. */
-enum err loop_fd_watch(struct loop_fd **out, struct loop *loop, int fd, int events, loop_fd_fn *fn, void *arg);
+enum err loop_fd_watch(struct loop_fd **out, struct loop *loop, int fd, int events, loop_fd_fn *fn,
+                       void *arg);
 enum err loop_fd_set(struct loop_fd *w, int events);
 void loop_fd_unwatch(struct loop_fd **w);
 
-enum err loop_on_signal(struct loop *loop, int signo, loop_fn *fn, void *arg); /* until loop_destroy */
+/* Until loop_destroy(). One loop of a process only may watch signals. */
+enum err loop_on_signal(struct loop *loop, int signo, loop_fn *fn, void *arg);
 
 #endif

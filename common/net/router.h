@@ -1,6 +1,7 @@
 /* router: method and path to a row of a route table. Pure.
- * A pattern is literal segments and `{m}` (one segment, [A-Za-z0-9_.-]+, bound to params.model) or `{*}`
- * (the rest of the path, bound to params.rest). A table ends with a row whose path is NULL. */
+ * A pattern is literal segments and `{m}` (one segment, [A-Za-z0-9_.-]+, bound to params.model) or
+ * `{*}` (the rest of the path, bound to params.rest). A table ends with a row whose path is NULL.
+ */
 #ifndef BATON_NET_ROUTER_H
 #define BATON_NET_ROUTER_H
 
@@ -19,7 +20,7 @@ typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p)
 enum { PLANE_DATA = 1, PLANE_MGMT = 2, PLANE_METRICS = 4, PLANE_STATUS = 8 };
 
 struct route {
-    unsigned planes;    /* PLANE_* bits on which the row is served */
+    unsigned planes; /* PLANE_* bits on which the row is served */
     const char *method;
     const char *path;
     route_fn *fn;
