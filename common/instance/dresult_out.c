@@ -237,3 +237,13 @@ enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t ep
     if (kind == DR_LAST || kind == DR_ERROR || kind == DR_RETRY) end_req(d, r);
     return ERR_OK;
 }
+
+void dresult_out_forget(struct dresult_out *d, const char *req_id, uint32_t epoch) {
+    for (struct kept_req **at = &d->live; *at != NULL; at = &(*at)->next) {
+        struct kept_req *r = *at;
+        if (r->epoch != epoch || strcmp(r->req_id, req_id) != 0) continue;
+        *at = r->next;
+        req_free(r);
+        return;
+    }
+}

@@ -21,6 +21,8 @@ bool dresult_out_has_listener(const struct dresult_out *d);
  * DR_LAST, DR_ERROR and DR_RETRY end the request's numbering; its frames are forgotten after the replay time. */
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch, enum dresult_kind kind,
                           const int32_t *ids, size_t n_ids, int status, const char *body, size_t n);
+/* The attempt is over without an end frame of its own (a newer epoch took its place): its frames are forgotten. */
+void dresult_out_forget(struct dresult_out *d, const char *req_id, uint32_t epoch);
 /* Ends every connection and heartbeat (the role ends). */
 void dresult_out_close_listener(struct dresult_out *d);
 

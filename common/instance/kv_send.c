@@ -145,7 +145,7 @@ static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         KV_COUNT(kp, n_unknown, 1);
         return;
     }
-    tx_end(kp, tx, ERR_REFUSED, m.text);
+    tx_end(kp, tx, m.code == ERR_CANCELLED ? ERR_CANCELLED : ERR_REFUSED, m.text);
 }
 
 static void on_ack(struct kv_plane *kp, struct kv_link *l, struct rd *r) {

@@ -1,0 +1,82 @@
+/* decode_req: one request at a decode instance, shared by the files of this folder.
+ *
+ *   decode_role.c    the contract of a role, time-outs
+ *   decode_admit.c   from the offer to the verified KV, and how everything a request holds is given
+ * back decode_answer.c  from the first token to the last frame
+ *
+ * A request that ends leaves the role's list at once; what it still holds on the link and in the
+ * engine winds down alone, in one order: the transfer stops writing blocks, the sequence gives them
+ * back, the record goes. */
+#ifndef BATON_DECODE_DECODE_REQ_H
+#define BATON_DECODE_DECODE_REQ_H
+
+#include "common/base/buf.h"
+#include "common/instance/dresult_out.h"
+#include "common/instance/instance.h"
+#include "common/instance/kv_plane.h"
+
+enum { RECENT_MAX = 1024 };
+
+enum rx_state { RX_STATE_NONE, RX_STATE_OFFERED, RX_STATE_GRANTED };
+enum dseq_state { DSEQ_NONE, DSEQ_LIVE, DSEQ_ENDING };
+
+struct decode;
+struct dreq;
+
+struct dreq_list {
+    struct dreq *first;
+    unsigned n;
+};
+
+struct dreq {
+    struct dreq *next, **at;
+    struct dreq_list *list; /* NULL: the role has gone before it */
+    struct decode *role;    /* NULL: dropped, winding down */
+    struct worker *worker;
+    struct infer_req *req;
+    struct kv_rx *rx;
+    enum rx_state rx_state;
+    uint64_t seq_id;
+    enum dseq_state seq;
+    struct answer *answer; /* from the commit on */
+    struct buf out;        /* what the client has not got yet */
+    int32_t *ids;          /* ids of the tokens no frame has carried yet */
+    size_t n_ids, ids_cap;
+    bool begun; /* the client has bytes of the answer, from P or from here */
+    uint64_t arrival_ms, last_token_ms;
+};
+
+struct decode {
+    struct instance *in;
+    struct dreq_list reqs;
+    struct dreq_list winding; /* dropped, but still holding something */
+    struct loop_timer *scan;
+    uint64_t listener_seen_ms;
+    /* the newest attempts seen, so that an older one arriving late is refused */
+    struct recent {
+        char *req_id;
+        uint32_t epoch;
+    } recent[RECENT_MAX];
+    size_t n_recent; /* ever noted */
+};
+
+/* ---- decode_admit.c */
+void decode_on_offer(void *role, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
+                     uint32_t n_blocks);
+/* Takes the request off the role and gives back what it holds; d is not the caller's any more.
+ * text: what P hears when the KV is still on its way. */
+void dreq_drop(struct dreq *d, const char *text);
+void dreq_list_add(struct dreq_list *list, struct dreq *d);
+void dreq_list_remove(struct dreq *d);
+
+/* ---- decode_answer.c */
+/* The KV is verified: feeds P's tokens and lets the engine go on. Ends the request itself when that
+ * fails. */
+void dreq_start(struct dreq *d, const struct kv_commit *c);
+/* Ends the request with an error frame (once it is started), or silently. */
+void dreq_fail(struct dreq *d, int status, const char *text);
+/* Ends it as stopInfer does: the normal end of an answer, finish reason abort. */
+void dreq_stop(struct dreq *d);
+void dreq_on_token(void *d, uint64_t seq_id, const struct token_event *ev); /* worker_events */
+
+#endif

@@ -1,0 +1,26 @@
+/* pd_head: the headers a coordinator adds to a client's request (cluster-api 5.1,
+ * inference-api 2.6): checks and values. Pure. */
+#ifndef BATON_PREFILL_PD_HEAD_H
+#define BATON_PREFILL_PD_HEAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "proto/err.h"
+#include "proto/limits.h"
+
+enum { D_TARGET_BYTES_MAX = 22 }; /* 255.255.255.255;65535 */
+
+struct pd_head {
+    char req_id[REQ_ID_BYTES_MAX + 1];
+    char d_target[D_TARGET_BYTES_MAX + 1]; /* "ip" or "ip;interCommPort" */
+    uint32_t epoch;                        /* req-epoch, 0 when absent */
+    bool is_recompute;
+};
+
+typedef const char *pd_header_fn(const void *arg, const char *name); /* NULL: absent */
+
+/* ERR_INVALID: eb has the text of the 400. */
+enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg,
+                      struct errbuf *eb);
+
+#endif

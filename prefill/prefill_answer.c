@@ -1,0 +1,32 @@
+/* prefill_answer: formatted by hand: a prompt may have a million ids. */
+#include "prefill/prefill_answer.h"
+
+#include <string.h>
+
+static void put_ms(struct buf *out, const char *name, uint64_t us) {
+    buf_printf(out, ",\"%s\":%.3f", name, (double)us / 1000.0);
+}
+
+void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
+    const struct infer_req *req = a->req;
+    buf_puts(out, "{\"reqId\":");
+    buf_json_str(out, req->req_id, strlen(req->req_id));
+    buf_printf(out, ",\"isStream\":%s", req->stream ? "true" : "false");
+    if (req->stream || a->last) {
+        buf_printf(out, ",\"isLastResp\":%s,\"output\":", a->last ? "true" : "false");
+        buf_json_str(out, a->output_len > 0 ? a->output : "", a->output_len);
+    }
+    buf_printf(out, ",\"promptTokens\":%zu,\"firstTokenId\":%d", req->n_prompt, (int)a->token->id);
+    put_ms(out, "queueWaitMs", a->queue_wait_us);
+    put_ms(out, "prefillMs", a->prefill_us);
+    if (a->stats != NULL) {
+        buf_printf(out, ",\"kvBytes\":%llu,\"kvBlocks\":%u,\"kvBlocksHeld\":%u",
+                   (unsigned long long)a->stats->bytes, a->stats->n_blocks, a->stats->n_held);
+        put_ms(out, "kvTransferMs", a->stats->transfer_us);
+        put_ms(out, "kvExposedMs", a->stats->exposed_us);
+    }
+    buf_puts(out, ",\"promptIds\":[");
+    for (size_t i = 0; i < req->n_prompt; i++)
+        buf_printf(out, i > 0 ? ",%d" : "%d", (int)req->ids[i]);
+    buf_puts(out, "]}");
+}

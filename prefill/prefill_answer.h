@@ -1,0 +1,24 @@
+/* prefill_answer: what a prefill instance answers its coordinator (cluster-api 5.2), with the
+ * members of our own that failover and observation need. Pure. */
+#ifndef BATON_PREFILL_PREFILL_ANSWER_H
+#define BATON_PREFILL_PREFILL_ANSWER_H
+
+#include "common/base/buf.h"
+#include "common/instance/kv_plane.h"
+
+struct prefill_answer {
+    const struct infer_req *req;
+    bool last;          /* the first token ended the request */
+    const char *output; /* for the client; not sent when neither streaming nor last */
+    size_t output_len;
+    const struct token_event *token;
+    const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
+    uint64_t queue_wait_us, prefill_us;
+};
+
+/* {"reqId","isStream","isLastResp","output",
+ * "promptTokens","promptIds","firstTokenId","kvBytes","kvBlocks","kvBlocksHeld",
+ *  "kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first four as 5.2 has them. */
+void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
+
+#endif
