@@ -27,7 +27,8 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     o.inflight_bytes_max = (size_t)c->kv_inflight_mib << 20;
     o.heartbeat_ms = (unsigned)c->kv_heartbeat_ms;
     o.lease_ms = (unsigned)c->kv_lease_s * 1000;
-    o.settle_ms = (unsigned)(c->kv_link_timeout_s < 4000000 ? c->kv_link_timeout_s * 1000 : 4000000000);
+    /* When a peer that is not there shows as failed; tries go on, so a long kv_link_timeout would only hide it. */
+    if (c->kv_link_timeout_s * 1000 < (int64_t)o.settle_ms) o.settle_ms = (unsigned)c->kv_link_timeout_s * 1000;
     o.trans_ms = (unsigned)c->kv_trans_timeout_s * 1000;
     o.handover_ms = (unsigned)c->handover_timeout_s * 1000;
     o.on_settled = on_settled;
