@@ -1,5 +1,5 @@
 # Baton. Lists, not discovery: the floors can be read off this file, and a new file is one word in the right place.
-# Targets: deps all demo run test check-unit check-cluster check-asan check-tsan lint format fuzz-NAME bench install clean
+# `make` builds; `make demo`, `make run`, `make test`, `make bench` do what is needed first; docs/contributing.md has the rest.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -33,7 +33,7 @@ TESTS_COORD    :=
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg
 FUZZ_NET      := http_parse
-FUZZ_TEXT     :=
+FUZZ_TEXT     := tokenizer_json
 FUZZ_ENGINE   :=
 FUZZ_ENDPOINT :=
 FUZZ_INSTANCE :=
@@ -44,6 +44,90 @@ ORACLE := logits
 ORACLE_TEXT := chat_template
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH :=
+BENCH := bench_tokenizer
 
 include tests/build.mk
+
+# ---- what one types
+.PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
+        check-asan check-tsan lint format bench install uninstall clean
+.DEFAULT_GOAL := all
+PY := /usr/bin/python3
+
+all: deps daemons
+
+deps:
+	@tools/deps.sh build
+deps-test:
+	@tools/deps.sh build test
+deps-lint:
+	@tools/deps.sh build test lint
+
+daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl
+unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
+
+demo: deps
+	@echo "building (once; about a minute)"
+	@$(MAKE) -s -j$$(nproc) daemons
+	@tools/demo.sh
+run: deps
+	@echo "building (once; about a minute)"
+	@$(MAKE) -s -j$$(nproc) daemons
+	@tools/demo.sh --stay
+
+# Everything. Parts may be run alone.
+test: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons unit-bins oracle-bins
+	@tests/run.sh unit fuzz oracle cluster
+check-unit: deps-test
+	@$(MAKE) -s -j$$(nproc) unit-bins
+	@tests/run.sh unit
+check-fuzz: deps-test
+	@$(MAKE) -s -j$$(nproc) unit-bins
+	@tests/run.sh fuzz
+check-oracle: deps-test
+	@$(MAKE) -s -j$$(nproc) oracle-bins
+	@tests/run.sh oracle
+check-cluster: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons
+	@tests/run.sh cluster
+
+# The same tests with the sanitizers of gcc, each in a build folder of its own.
+check-asan: deps-test
+	@$(MAKE) -s -j$$(nproc) BUILD=build-asan SAN="$(ASAN)" CFLAGS="-O1 -g" daemons unit-bins
+	@BUILD=build-asan tests/run.sh unit fuzz cluster
+check-tsan: deps-test
+	@$(MAKE) -s -j$$(nproc) BUILD=build-tsan SAN="$(TSAN)" CFLAGS="-O1 -g" daemons unit-bins
+	@BUILD=build-tsan tests/run.sh unit cluster
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+TSAN := -fsanitize=thread -fno-omit-frame-pointer
+
+lint: deps-lint
+	@tests/lint/lint.sh
+format: deps-lint
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+# make fuzz-NAME [SECONDS=60]: libFuzzer on one target, new inputs go to its corpus
+SECONDS ?= 60
+fuzz-%: deps-lint
+	@$(MAKE) -s -j$$(nproc) BUILD=build-fuzz CC=clang CFLAGS="-O1 -g" SAN="-fsanitize=fuzzer-no-link,address,undefined" \
+	    LDFLAGS="-fsanitize=fuzzer" build-fuzz/tests/fuzz/libfuzzer_$*
+	build-fuzz/tests/fuzz/libfuzzer_$* -max_total_time=$(SECONDS) -rss_limit_mb=4096 tests/fuzz/corpus/$*
+
+bench: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons $(BENCH_BINS)
+	@tests/bench/run.sh
+
+install: daemons
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton
+	install -m 755 $(BUILD)/bin/batonctl $(DESTDIR)$(PREFIX)/bin/batonctl
+	install -m 755 $(BUILD)/bin/coordinator $(DESTDIR)$(PREFIX)/bin/baton-coordinator
+	install -m 755 $(BUILD)/bin/prefill $(DESTDIR)$(PREFIX)/bin/baton-prefill
+	install -m 755 $(BUILD)/bin/decode $(DESTDIR)$(PREFIX)/bin/baton-decode
+	cp -r cluster-conf models $(DESTDIR)$(PREFIX)/share/baton/
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-coordinator baton-prefill baton-decode)
+	rm -rf $(DESTDIR)$(PREFIX)/share/baton
+
+clean:
+	rm -rf build build-*

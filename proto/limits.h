@@ -3,13 +3,13 @@
 #define BATON_PROTO_LIMITS_H
 
 enum {
-    REQ_ID_BYTES_MAX = 1024,       /* header req-id */
-    CLIENT_ID_BYTES_MAX = 256,     /* Triton id */
+    REQ_ID_BYTES_MAX = 1024,   /* header req-id */
+    CLIENT_ID_BYTES_MAX = 256, /* Triton id */
     MODEL_NAME_BYTES_MAX = 256,
     PROMPT_TOKENS_MAX = 1048576,   /* ids in one request */
-    STOP_STRINGS_MAX = 1024,       /* items of `stop` */
+    STOP_STRINGS_MAX = 32768,      /* items of `stop`: each has at least one unit */
     STOP_STRING_UNITS_MAX = 32768, /* UTF-16 code units of one stop string, and of all together */
-    STOP_STRINGS_BYTES_MAX = 3 * 32768, /* the same in UTF-8 */
+    STOP_STRINGS_BYTES_MAX = 3 * 32768,        /* the same in UTF-8 */
     PROMPT_TEXT_BYTES_MAX = 100 * 1024 * 1024, /* largest maxRequestLength */
     STOP_TOKEN_IDS_MAX = 1024,
     LOGIT_BIAS_MAX = 1024, /* entries of logit_bias */
@@ -19,10 +19,10 @@ enum {
     HTTP_HEAD_BYTES_MAX = 16384,
     HTTP_HEADERS_MAX = 100,
     INSTANCES_MAX = 4096,
-    DEVICES_MAX = 1024,       /* devices in one role body */
+    DEVICES_MAX = 1024, /* devices in one role body */
     KV_LAYERS_MAX = 1024,
-    KV_FRAME_BYTES_MAX = 8 * 1024 * 1024, /* payload of one frame of the KV link */
-    KV_FRAME_TARGET_BYTES = 1024 * 1024,  /* what the sender aims at */
+    KV_FRAME_BYTES_MAX = 8 * 1024 * 1024,   /* payload of one frame of the KV link */
+    KV_FRAME_TARGET_BYTES = 1024 * 1024,    /* what the sender aims at */
     DRESULT_REPLAY_BYTES_MAX = 1024 * 1024, /* kept per request while no listener is there */
     DRESULT_REPLAY_MS_MAX = 30000,
 };
