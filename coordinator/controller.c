@@ -1,5 +1,6 @@
-/* controller: keeps the list of instances, polls them, decides roles in the fixed ratio, and changes a role at run time
- * (cluster-api 7.1 to 7.3, 7.5, 10.1). The coordinator believes what an instance reports of itself, not what it asked for. */
+/* controller: keeps the list of instances, polls them, decides roles in the fixed ratio, and
+ * changes a role at run time (cluster-api 7.1 to 7.3, 7.5, 10.1). The coordinator believes what an
+ * instance reports of itself, not what it asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,13 @@ static enum err read_file(struct buf *b, const char *path, struct errbuf *eb) {
     char chunk[4096];
     size_t n;
     if (f == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: cannot be opened", path);
-    while ((n = fread(chunk, 1, sizeof(chunk), f)) > 0 && b->len <= TABLE_BYTES_MAX) buf_append(b, chunk, n);
+    while ((n = fread(chunk, 1, sizeof(chunk), f)) > 0 && b->len <= TABLE_BYTES_MAX)
+        buf_append(b, chunk, n);
     bool bad = ferror(f) != 0;
     fclose(f);
     if (bad || b->failed) return err_set(eb, ERR_IO, "%s: cannot be read", path);
-    if (b->len > TABLE_BYTES_MAX) return err_set(eb, ERR_TOO_LARGE, "%s: larger than %d bytes", path, TABLE_BYTES_MAX);
+    if (b->len > TABLE_BYTES_MAX)
+        return err_set(eb, ERR_TOO_LARGE, "%s: larger than %d bytes", path, TABLE_BYTES_MAX);
     return ERR_OK;
 }
 
@@ -43,9 +46,11 @@ static enum err read_table(struct coordinator *co, struct errbuf *eb) {
     char path[2 * COORD_PATH_BYTES];
     const char *name = co->conf.rank_table_path;
     if (name[0] == 0) return ERR_OK;
-    snprintf(path, sizeof(path), "%s%s%s", name[0] == '/' ? "" : co->conf.dir, name[0] == '/' ? "" : "/", name);
+    snprintf(path, sizeof(path), "%s%s%s", name[0] == '/' ? "" : co->conf.dir,
+             name[0] == '/' ? "" : "/", name);
     enum err e = read_file(&b, path, eb);
-    if (e == ERR_OK && (e = rank_table_parse(&t, &co->conf, b.data != NULL ? b.data : "", b.len, &why)) != ERR_OK)
+    if (e == ERR_OK &&
+        (e = rank_table_parse(&t, &co->conf, b.data != NULL ? b.data : "", b.len, &why)) != ERR_OK)
         err_set(eb, e, "%s: %s", path, why.text);
     buf_free(&b);
     if (e != ERR_OK) return e;
@@ -59,8 +64,8 @@ static enum err read_table(struct coordinator *co, struct errbuf *eb) {
         in->from_table = true;
         in->gone_since_ms = 0;
         if (!known)
-            log_info("controller", "id=%u event=listed ip=%s port=%u mgmt=%s:%u", in->id, in->node.ip, in->node.port, in->node.mgmt_ip,
-                     in->node.mgmt_port);
+            log_info("controller", "id=%u event=listed ip=%s port=%u mgmt=%s:%u", in->id,
+                     in->node.ip, in->node.port, in->node.mgmt_ip, in->node.mgmt_port);
     }
     rank_table_free(&t);
     return ERR_OK;
@@ -71,14 +76,17 @@ struct inst *controller_register(struct coordinator *co, struct node_conf *node)
     struct inst *in = registry_put(&co->reg, node);
     if (in == NULL) return NULL;
     in->lease_end_ms = clock_ms() + (uint64_t)co->conf.register_lease_s * 1000;
-    if (!known) log_info("controller", "id=%u event=registered ip=%s port=%u", in->id, in->node.ip, in->node.port);
+    if (!known)
+        log_info("controller", "id=%u event=registered ip=%s port=%u", in->id, in->node.ip,
+                 in->node.port);
     return in;
 }
 
 static void drop_gone(struct coordinator *co, uint64_t now) {
     for (struct inst *in = co->reg.first, *next; in != NULL; in = next) {
         next = in->next;
-        bool table_gone = in->from_table && in->gone_since_ms != 0 && now - in->gone_since_ms >= (uint64_t)co->conf.disappeared_s * 1000;
+        bool table_gone = in->from_table && in->gone_since_ms != 0 &&
+                          now - in->gone_since_ms >= (uint64_t)co->conf.disappeared_s * 1000;
         bool lease_gone = !in->from_table && now > in->lease_end_ms && !in->healthy;
         if (table_gone || lease_gone) forget(co, in);
     }
@@ -107,15 +115,19 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     status_msg_free(&in->status);
     in->status = *m;
     in->n_failures = 0;
-    if (!in->healthy) log_info("controller", "id=%u event=healthy role=%s", in->id, inst_role_name(in->status.role));
+    if (!in->healthy)
+        log_info("controller", "id=%u event=healthy role=%s", in->id,
+                 inst_role_name(in->status.role));
     in->healthy = true;
-    if (in->poll_started_ms <= in->role_taken_ms) return; /* this answer may be older than the role */
+    if (in->poll_started_ms <= in->role_taken_ms)
+        return; /* this answer may be older than the role */
     if (in->posted_hash != 0 && in->status.role == ROLE_NONE) {
         log_warn("controller", "id=%u event=lost_its_role", in->id);
         in->posted_hash = 0;
         relay_instance_lost(co->relays, in->id);
     }
-    if (in->status.role == in->want && in->posted_hash != 0 && in->status.role_status == ROLE_STATUS_READY && !in->initialised) {
+    if (in->status.role == in->want && in->posted_hash != 0 &&
+        in->status.role_status == ROLE_STATUS_READY && !in->initialised) {
         in->initialised = true;
         in->last_error[0] = 0;
         log_info("controller", "id=%u event=role_ready role=%s", in->id, inst_role_name(in->want));
@@ -159,18 +171,27 @@ static void poll(struct coordinator *co, struct inst *in) {
     *p = (struct probe){co, in};
     in->probing_config = !in->online;
     in->poll_started_ms = clock_ms();
-    snprintf(url, sizeof(url), "http://%s:%u%s", in->node.mgmt_ip, in->node.mgmt_port, in->online ? "/v2/status" : "/v1/config");
-    struct http_call_opts o = {.method = "GET", .url = url, .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
-                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000, .body_bytes_max = 4 << 20, .on_done = on_poll, .arg = p};
+    snprintf(url, sizeof(url), "http://%s:%u%s", in->node.mgmt_ip, in->node.mgmt_port,
+             in->online ? "/v2/status" : "/v1/config");
+    struct http_call_opts o = {.method = "GET",
+                               .url = url,
+                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .body_bytes_max = 4 << 20,
+                               .on_done = on_poll,
+                               .arg = p};
     if (http_client_call(co->client, &o, &in->probe_call) != ERR_OK) free(p);
 }
 
-void controller_poll_soon(struct coordinator *co) { co->next_poll_ms = 0; }
+void controller_poll_soon(struct coordinator *co) {
+    co->next_poll_ms = 0;
+}
 
 /* ---- roles */
 static bool prefers(const struct inst *in, enum inst_role role) {
     int l = in->node.label;
-    return role == ROLE_PREFILL ? l == LABEL_PREFILL_PREFER || l == LABEL_PREFILL_STATIC : l == LABEL_DECODE_PREFER || l == LABEL_DECODE_STATIC;
+    return role == ROLE_PREFILL ? l == LABEL_PREFILL_PREFER || l == LABEL_PREFILL_STATIC
+                                : l == LABEL_DECODE_PREFER || l == LABEL_DECODE_STATIC;
 }
 
 static size_t count_want(const struct coordinator *co, enum inst_role role) {
@@ -179,7 +200,8 @@ static size_t count_want(const struct coordinator *co, enum inst_role role) {
     return n;
 }
 
-/* Gives the role to up to n instances that have none: those whose label prefers it, then those without preference, then any. */
+/* Gives the role to up to n instances that have none: those whose label prefers it, then those
+ * without preference, then any. */
 static void give(struct coordinator *co, enum inst_role role, size_t n) {
     enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     for (int pass = 0; pass < 3; pass++) {
@@ -189,7 +211,8 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
             if (pass == 1 && prefers(in, other)) continue;
             in->want = role;
             n--;
-            log_info("controller", "id=%u event=role_decided role=%s", in->id, inst_role_name(role));
+            log_info("controller", "id=%u event=role_decided role=%s", in->id,
+                     inst_role_name(role));
         }
     }
 }
@@ -200,7 +223,8 @@ static void keep_existing(struct coordinator *co) {
         bool has = in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE;
         if (in->online && in->healthy && in->want == ROLE_NONE && has) {
             in->want = in->status.role;
-            log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
+            log_info("controller", "id=%u event=role_kept role=%s", in->id,
+                     inst_role_name(in->want));
         }
     }
 }
@@ -217,7 +241,8 @@ static void group_up(struct coordinator *co) {
 /* True when every known instance is there, or the wait of 10.1 is over. */
 static bool may_decide(const struct coordinator *co, uint64_t now, size_t n_online) {
     uint64_t wait_ms = (uint64_t)co->conf.online_attempts * (uint64_t)co->conf.online_wait_s * 1000;
-    return n_online >= 2 && (n_online == co->reg.n || now - co->started_ms >= wait_ms || co->roles_decided);
+    return n_online >= 2 &&
+           (n_online == co->reg.n || now - co->started_ms >= wait_ms || co->roles_decided);
 }
 
 static void decide(struct coordinator *co, uint64_t now) {
@@ -230,8 +255,10 @@ static void decide(struct coordinator *co, uint64_t now) {
     keep_existing(co);
     size_t p = count_want(co, ROLE_PREFILL), d = count_want(co, ROLE_DECODE);
     n_free = 0;
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next) n_free += in->online && in->healthy && in->want == ROLE_NONE;
-    size_t target = schedule_n_prefill(p + d + n_free, (unsigned)co->conf.p_rate, (unsigned)co->conf.d_rate);
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+        n_free += in->online && in->healthy && in->want == ROLE_NONE;
+    size_t target =
+        schedule_n_prefill(p + d + n_free, (unsigned)co->conf.p_rate, (unsigned)co->conf.d_rate);
     size_t more_p = target > p ? target - p : 0;
     give(co, ROLE_PREFILL, more_p < n_free ? more_p : n_free);
     give(co, ROLE_DECODE, n_free);
@@ -239,15 +266,22 @@ static void decide(struct coordinator *co, uint64_t now) {
     co->roles_decided = true;
 }
 
-enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force, struct errbuf *eb) {
+enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
+                           struct errbuf *eb) {
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
-    if (role != ROLE_PREFILL && role != ROLE_DECODE) return err_set(eb, ERR_INVALID, "role must be prefill or decode");
+    if (role != ROLE_PREFILL && role != ROLE_DECODE)
+        return err_set(eb, ERR_INVALID, "role must be prefill or decode");
     if (in->want == role) return ERR_OK;
-    if (!in->online || !in->healthy) return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
+    if (!in->online || !in->healthy)
+        return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
     if (in->want != ROLE_NONE && count_want(co, in->want) == 1 && !force)
-        return err_set(eb, ERR_CONFLICT, "instance %u is the last %s instance; \"force\": true switches it all the same", id, inst_role_name(in->want));
-    log_info("controller", "id=%u event=switch from=%s to=%s force=%d", id, inst_role_name(in->want), inst_role_name(role), force);
+        return err_set(
+            eb, ERR_CONFLICT,
+            "instance %u is the last %s instance; \"force\": true switches it all the same", id,
+            inst_role_name(in->want));
+    log_info("controller", "id=%u event=switch from=%s to=%s force=%d", id,
+             inst_role_name(in->want), inst_role_name(role), force);
     in->draining = true;
     in->force = force;
     in->drain_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
@@ -257,10 +291,12 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
     return ERR_OK;
 }
 
-/* A draining instance gets its new role when nothing of ours runs on it and it says itself that it is idle. */
+/* A draining instance gets its new role when nothing of ours runs on it and it says itself that it
+ * is idle. */
 static bool may_post(struct coordinator *co, struct inst *in, uint64_t now) {
     if (!in->draining || in->force) return true;
-    if (in->tasks == 0 && in->status.waiting + in->status.running + in->status.kv_leases == 0) return true;
+    if (in->tasks == 0 && in->status.waiting + in->status.running + in->status.kv_leases == 0)
+        return true;
     if (now < in->drain_until_ms) return false;
     log_warn("controller", "id=%u event=switch_given_up tasks=%u", in->id, in->tasks);
     in->want = in->status.role;
@@ -271,9 +307,11 @@ static bool may_post(struct coordinator *co, struct inst *in, uint64_t now) {
 
 /* ---- the round */
 static void look_after_dresult(struct coordinator *co, struct inst *in) {
-    bool is_decode = in->online && in->healthy && in->want == ROLE_DECODE && in->status.role == ROLE_DECODE;
+    bool is_decode =
+        in->online && in->healthy && in->want == ROLE_DECODE && in->status.role == ROLE_DECODE;
     if (is_decode && in->dresult == NULL) {
-        if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK) log_warn("controller", "id=%u event=dresult_not_opened", in->id);
+        if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK)
+            log_warn("controller", "id=%u event=dresult_not_opened", in->id);
     } else if (!is_decode && in->dresult != NULL) {
         dresult_in_close(&in->dresult);
         in->dresult_up = false;
@@ -301,7 +339,8 @@ static void on_tick(void *arg) {
     uint64_t now = clock_ms();
     if (now >= co->next_table_ms) {
         co->next_table_ms = now + (uint64_t)co->conf.rank_table_s * 1000;
-        if (read_table(co, &eb) != ERR_OK) log_error("controller", "event=rank_table detail=\"%s\"", eb.text);
+        if (read_table(co, &eb) != ERR_OK)
+            log_error("controller", "event=rank_table detail=\"%s\"", eb.text);
     }
     drop_gone(co, now);
     if (co->conf.controller_enabled) decide(co, now);
@@ -311,10 +350,14 @@ static void on_tick(void *arg) {
         if (co->conf.controller_enabled && may_post(co, in, now)) role_post_if_needed(co, in);
         look_after_dresult(co, in);
     }
-    /* While the cluster is coming up or changing, look more often than the published period: it only costs small calls. */
-    if (due) co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
+    /* While the cluster is coming up or changing, look more often than the published period: it
+     * only costs small calls. */
+    if (due)
+        co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
     bool ready = controller_ready(co);
-    if (ready != co->was_ready) log_info("controller", "event=%s", ready ? "coordinator is ready" : "coordinator is not ready");
+    if (ready != co->was_ready)
+        log_info("controller", "event=%s",
+                 ready ? "coordinator is ready" : "coordinator is not ready");
     co->was_ready = ready;
     relay_schedule(co->relays);
 }

@@ -14,95 +14,183 @@
 #define NUM(m, path, min, max, def, help) CONF_F(struct coord_conf, m, path, min, max, def, help)
 #define STR(m, path, def, help)           CONF_S(struct coord_conf, m, path, def, help)
 #define WORD(m, path, words, def, help)   CONF_W(struct coord_conf, m, path, words, def, help)
-#define O "coordinator."
-#define R "controller."
-#define P "pd."
+#define O                                 "coordinator."
+#define R                                 "controller."
+#define P                                 "pd."
 
 static const struct conf_key keys[] = {
     BOOL(allow_all_zero_ip, O "allow_all_zero_ip_listening", "false", "allows 0.0.0.0 and ::"),
-    CONF_IPADDR(struct coord_conf, predict_ip, O "http_config.predict_ip", "127.0.0.1", "address of the user plane"),
-    CONF_IPADDR(struct coord_conf, manage_ip, O "http_config.manage_ip", "127.0.0.1", "address of the management, status and external planes"),
+    CONF_IPADDR(struct coord_conf, predict_ip, O "http_config.predict_ip", "127.0.0.1",
+                "address of the user plane"),
+    CONF_IPADDR(struct coord_conf, manage_ip, O "http_config.manage_ip", "127.0.0.1",
+                "address of the management, status and external planes"),
     INT(predict_port, O "http_config.predict_port", 1024, 65535, "1025", "user plane"),
     INT(manage_port, O "http_config.manage_port", 1024, 65535, "1026", "management plane"),
-    INT(alarm_port, O "http_config.alarm_port", 1024, 65535, "1027", "accepted; alarms are log lines"),
+    INT(alarm_port, O "http_config.alarm_port", 1024, 65535, "1027",
+        "accepted; alarms are log lines"),
     INT(external_port, O "http_config.external_port", 1024, 65535, "1028", "external plane"),
     INT(status_port, O "http_config.status_port", 1024, 65535, "1029", "status plane"),
-    INT(http_timeout_s, O "http_config.http_timeout_seconds", 0, 3600, "600", "seconds without progress of a connection; 0: none"),
-    INT(keep_alive_s, O "http_config.keep_alive_seconds", 0, 3600, "180", "seconds a connection may idle"),
+    INT(http_timeout_s, O "http_config.http_timeout_seconds", 0, 3600, "600",
+        "seconds without progress of a connection; 0: none"),
+    INT(keep_alive_s, O "http_config.keep_alive_seconds", 0, 3600, "180",
+        "seconds a connection may idle"),
     STR(server_name, O "http_config.server_name", "MindIE-MS", "header Server"),
-    STR(user_agent, O "http_config.user_agent", "Coordinator/1.0", "header User-Agent towards instances"),
-    INT(single_node_requests_max, O "request_limit.single_node_max_requests", 1, 15000, "1000", "requests at once on one instance"),
-    INT(requests_max, O "request_limit.max_requests", 1, 90000, "10000", "requests in flight; one more gets 429"),
+    STR(user_agent, O "http_config.user_agent", "Coordinator/1.0",
+        "header User-Agent towards instances"),
+    INT(single_node_requests_max, O "request_limit.single_node_max_requests", 1, 15000, "1000",
+        "requests at once on one instance"),
+    INT(requests_max, O "request_limit.max_requests", 1, 90000, "10000",
+        "requests in flight; one more gets 429"),
     INT(body_limit_mib, O "request_limit.body_limit", 1, 100, "40", "MiB of a request body"),
     INT(retries_max, O "exception_config.max_retry", 0, 10, "5", "further attempts of one request"),
-    INT(schedule_timeout_s, O "exception_config.schedule_timeout", 0, 3600, "600", "seconds a request may wait for a pair; 0: no bound"),
-    INT(first_token_timeout_s, O "exception_config.first_token_timeout", 0, 3600, "600", "seconds until the first token; 0: no bound"),
-    INT(infer_timeout_s, O "exception_config.infer_timeout", 0, 65535, "600", "seconds of a whole request; 0: no bound"),
-    INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, 3600, "300", "seconds of /v1/tokenizer; 0: no bound"),
-    WORD(deploy_mode, O "digs_scheduler_config.deploy_mode", "pd_separate|pd_disaggregation|pd_disaggregation_single_container", "pd_separate",
+    INT(schedule_timeout_s, O "exception_config.schedule_timeout", 0, 3600, "600",
+        "seconds a request may wait for a pair; 0: no bound"),
+    INT(first_token_timeout_s, O "exception_config.first_token_timeout", 0, 3600, "600",
+        "seconds until the first token; 0: no bound"),
+    INT(infer_timeout_s, O "exception_config.infer_timeout", 0, 65535, "600",
+        "seconds of a whole request; 0: no bound"),
+    INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, 3600, "300",
+        "seconds of /v1/tokenizer; 0: no bound"),
+    WORD(deploy_mode, O "digs_scheduler_config.deploy_mode",
+         "pd_separate|pd_disaggregation|pd_disaggregation_single_container", "pd_separate",
          "how instances work together"),
-    WORD(scheduler_type, O "digs_scheduler_config.scheduler_type", "default_scheduler|digs_scheduler", "digs_scheduler", "scheduler"),
-    WORD(algorithm_type, O "digs_scheduler_config.algorithm_type", "round_robin|load_balance", "load_balance", "how a pair is chosen"),
-    INT(max_schedule_count, O "digs_scheduler_config.max_schedule_count", 1, 90000, "10000", "requests looked at in one pass over the queue"),
-    INT(reordering_type, O "digs_scheduler_config.reordering_type", 1, 3, "1", "queue order: 1 arrival, 2 shortest first, 3 longest first"),
-    NUM(res_limit_rate, O "digs_scheduler_config.res_limit_rate", 0, 2000, "1.1", "booked demand over capacity at which an instance is skipped"),
-    INT(select_type, O "digs_scheduler_config.select_type", 1, 2, "2", "1: no limit on booked demand, 2: res_limit_rate applies"),
-    WORD(load_cost_values, O "digs_scheduler_config.load_cost_values", "1, 0|1, 1", "1, 0", "demand by length, or one block a request"),
-    STR(load_cost_coefficient, O "digs_scheduler_config.load_cost_coefficient", "0, 0.22, 1024, 24, 6, 0, 1, 0, 1", "nine numbers a,i,o,n,k,m,r,b,c"),
-    NUM(string_token_rate, O "string_token_rate", 1, 100, "4.02", "characters of a token, for length estimates"),
+    WORD(scheduler_type, O "digs_scheduler_config.scheduler_type",
+         "default_scheduler|digs_scheduler", "digs_scheduler", "scheduler"),
+    WORD(algorithm_type, O "digs_scheduler_config.algorithm_type", "round_robin|load_balance",
+         "load_balance", "how a pair is chosen"),
+    INT(max_schedule_count, O "digs_scheduler_config.max_schedule_count", 1, 90000, "10000",
+        "requests looked at in one pass over the queue"),
+    INT(reordering_type, O "digs_scheduler_config.reordering_type", 1, 3, "1",
+        "queue order: 1 arrival, 2 shortest first, 3 longest first"),
+    NUM(res_limit_rate, O "digs_scheduler_config.res_limit_rate", 0, 2000, "1.1",
+        "booked demand over capacity at which an instance is skipped"),
+    INT(select_type, O "digs_scheduler_config.select_type", 1, 2, "2",
+        "1: no limit on booked demand, 2: res_limit_rate applies"),
+    WORD(load_cost_values, O "digs_scheduler_config.load_cost_values", "1, 0|1, 1", "1, 0",
+         "demand by length, or one block a request"),
+    STR(load_cost_coefficient, O "digs_scheduler_config.load_cost_coefficient",
+        "0, 0.22, 1024, 24, 6, 0, 1, 0, 1", "nine numbers a,i,o,n,k,m,r,b,c"),
+    NUM(string_token_rate, O "string_token_rate", 1, 100, "4.02",
+        "characters of a token, for length estimates"),
     WORD(log_level, O "log_info.log_level", "CRITICAL|ERROR|WARN|INFO|DEBUG", "INFO", "log level"),
-    WORD(error_format, O "errorFormat", "json|text", "json", "the coordinator's own errors: the family's JSON, or the reference's text"),
-    WORD(error_style, O "errorStyle", "mindie|openai", "mindie", "shape of JSON errors on /v1 paths"),
+    WORD(error_format, O "errorFormat", "json|text", "json",
+         "the coordinator's own errors: the family's JSON, or the reference's text"),
+    WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
+         "shape of JSON errors on /v1 paths"),
     BOOL(controller_enabled, R "enabled", "true", "decides roles and posts them"),
-    STR(rank_table_path, R "global_rank_table_file_path", "", "rank table of the instances, relative to this file; empty: instances register"),
+    STR(rank_table_path, R "global_rank_table_file_path", "",
+        "rank table of the instances, relative to this file; empty: instances register"),
     INT(sync_s, R "cluster_synchronization_seconds", 1, 65535, "1", "seconds between status polls"),
-    INT(rank_table_s, R "rank_table_detecting_seconds", 1, 65535, "5", "seconds between looks at the rank table"),
-    INT(disappeared_s, R "disappeared_server_waiting_seconds", 1, 65535, "7200", "seconds after which an instance gone from the table is forgotten"),
-    INT(p_rate, R "default_p_rate", 0, 15, "0", "parts of prefill in the fixed ratio; 0 with default_d_rate 0: one to one"),
+    INT(rank_table_s, R "rank_table_detecting_seconds", 1, 65535, "5",
+        "seconds between looks at the rank table"),
+    INT(disappeared_s, R "disappeared_server_waiting_seconds", 1, 65535, "7200",
+        "seconds after which an instance gone from the table is forgotten"),
+    INT(p_rate, R "default_p_rate", 0, 15, "0",
+        "parts of prefill in the fixed ratio; 0 with default_d_rate 0: one to one"),
     INT(d_rate, R "default_d_rate", 0, 15, "0", "parts of decode in the fixed ratio"),
-    INT(online_attempts, R "server_online_attempt_times", 1, 65535, "36", "waits for instances of the table before roles are given to those there"),
+    INT(online_attempts, R "server_online_attempt_times", 1, 65535, "36",
+        "waits for instances of the table before roles are given to those there"),
     INT(online_wait_s, R "server_online_wait_seconds", 1, 65535, "5", "seconds of one such wait"),
-    INT(role_attempts, R "check_role_attempt_times", 1, 65535, "300", "status polls until a posted role must be ready"),
-    INT(instance_port, R "mindie_server_port", 1024, 65535, "1025", "business port of a table entry that names none"),
-    INT(instance_mgmt_port, R "mindie_server_control_port", 1024, 65535, "1026", "management port of a table entry that names none"),
-    INT(instance_metric_port, R "mindie_server_metric_port", 1024, 65535, "1027", "metrics port of a table entry that names none"),
-    INT(instance_timeout_s, R "http_timeout_seconds", 1, 65535, "5", "seconds of a management call to an instance"),
-    INT(instance_retries, R "http_retries", 0, 65535, "3", "polls without answer after which an instance counts as faulty"),
-    BOOL(allow_insecure, P "allow_insecure", "false", "permits addresses that are not loopback while TLS is off"),
-    INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300", "seconds SIGTERM waits for requests in flight"),
-    INT(register_lease_s, P "register_lease_s", 1, 3600, "10", "seconds a registered instance stays known without registering again"),
-    INT(relay_pending_mib, P "relay_pending_mib", 1, 1024, "16", "MiB unsent on a stream after which the client counts as gone"),
-    INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000", "milliseconds between posts of a role that was not taken"),
+    INT(role_attempts, R "check_role_attempt_times", 1, 65535, "300",
+        "status polls until a posted role must be ready"),
+    INT(instance_port, R "mindie_server_port", 1024, 65535, "1025",
+        "business port of a table entry that names none"),
+    INT(instance_mgmt_port, R "mindie_server_control_port", 1024, 65535, "1026",
+        "management port of a table entry that names none"),
+    INT(instance_metric_port, R "mindie_server_metric_port", 1024, 65535, "1027",
+        "metrics port of a table entry that names none"),
+    INT(instance_timeout_s, R "http_timeout_seconds", 1, 65535, "5",
+        "seconds of a management call to an instance"),
+    INT(instance_retries, R "http_retries", 0, 65535, "3",
+        "polls without answer after which an instance counts as faulty"),
+    BOOL(allow_insecure, P "allow_insecure", "false",
+         "permits addresses that are not loopback while TLS is off"),
+    INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300",
+        "seconds SIGTERM waits for requests in flight"),
+    INT(register_lease_s, P "register_lease_s", 1, 3600, "10",
+        "seconds a registered instance stays known without registering again"),
+    INT(relay_pending_mib, P "relay_pending_mib", 1, 1024, "16",
+        "MiB unsent on a stream after which the client counts as gone"),
+    INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000",
+        "milliseconds between posts of a role that was not taken"),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
 /* Keys of the reference that are read and have no effect here. */
-static const char *const also_known[] = {
-    O "http_config.server_thread_num", O "http_config.client_thread_num", O "metrics_config", O "prometheus_metrics_config",
-    O "digs_scheduler_config.cache_size", O "digs_scheduler_config.slots_thresh", O "digs_scheduler_config.block_thresh",
-    O "digs_scheduler_config.max_res_num", O "tls_config", O "backup_config", O "EnableDynamicAdjustTimeoutConfig", O "log_info.to_file",
-    O "log_info.to_stdout", O "log_info.run_log_path", O "log_info.operation_log_path", O "log_info.max_log_str_size",
-    O "log_info.max_log_file_size", O "log_info.max_log_file_num", R "allow_all_zero_ip_listening", R "deploy_mode",
-    R "initial_dist_server_port", R "cluster_port", R "process_manager", R "cluster_status", R "controller_backup_cfg",
-    R "fault_recovery_func_dict", R "is_heterogeneous", R "init_role_attempt_times", R "check_role_wait_seconds", R "controller_alarm_port",
-    R "node_manager_port", R "mindie_ms_coordinator_port", R "mindie_ms_coordinator_external_port", R "role_decision_methods",
-    R "digs_request_summary_input_length", R "digs_request_summary_output_length", R "digs_model_config_path", R "digs_machine_config_path",
-    R "digs_prefill_slo", R "digs_decode_slo", R "digs_pp", R "model_type", R "transfer_type", R "multi_node_infer_config",
-    R "digs_periodic_role_decision", R "http_server", R "tls_config", R "ccae", R "log_info", NULL};
+static const char *const also_known[] = {O "http_config.server_thread_num",
+                                         O "http_config.client_thread_num",
+                                         O "metrics_config",
+                                         O "prometheus_metrics_config",
+                                         O "digs_scheduler_config.cache_size",
+                                         O "digs_scheduler_config.slots_thresh",
+                                         O "digs_scheduler_config.block_thresh",
+                                         O "digs_scheduler_config.max_res_num",
+                                         O "tls_config",
+                                         O "backup_config",
+                                         O "EnableDynamicAdjustTimeoutConfig",
+                                         O "log_info.to_file",
+                                         O "log_info.to_stdout",
+                                         O "log_info.run_log_path",
+                                         O "log_info.operation_log_path",
+                                         O "log_info.max_log_str_size",
+                                         O "log_info.max_log_file_size",
+                                         O "log_info.max_log_file_num",
+                                         R "allow_all_zero_ip_listening",
+                                         R "deploy_mode",
+                                         R "initial_dist_server_port",
+                                         R "cluster_port",
+                                         R "process_manager",
+                                         R "cluster_status",
+                                         R "controller_backup_cfg",
+                                         R "fault_recovery_func_dict",
+                                         R "is_heterogeneous",
+                                         R "init_role_attempt_times",
+                                         R "check_role_wait_seconds",
+                                         R "controller_alarm_port",
+                                         R "node_manager_port",
+                                         R "mindie_ms_coordinator_port",
+                                         R "mindie_ms_coordinator_external_port",
+                                         R "role_decision_methods",
+                                         R "digs_request_summary_input_length",
+                                         R "digs_request_summary_output_length",
+                                         R "digs_model_config_path",
+                                         R "digs_machine_config_path",
+                                         R "digs_prefill_slo",
+                                         R "digs_decode_slo",
+                                         R "digs_pp",
+                                         R "model_type",
+                                         R "transfer_type",
+                                         R "multi_node_infer_config",
+                                         R "digs_periodic_role_decision",
+                                         R "http_server",
+                                         R "tls_config",
+                                         R "ccae",
+                                         R "log_info",
+                                         NULL};
 
 static void warn_unknown(void *arg, const char *path) {
     (void)arg;
     log_warn("conf", "unknown key %s: ignored", path);
 }
 
-static bool is_all_zero(const char *ip) { return strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0; }
-static bool is_loopback(const char *ip) { return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0; }
+static bool is_all_zero(const char *ip) {
+    return strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0;
+}
+static bool is_loopback(const char *ip) {
+    return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0;
+}
 
-static enum err check_address(const struct coord_conf *c, const char *key, const char *ip, struct errbuf *eb) {
+static enum err check_address(const struct coord_conf *c, const char *key, const char *ip,
+                              struct errbuf *eb) {
     if (is_all_zero(ip) && !c->allow_all_zero_ip)
-        return err_set(eb, ERR_BAD_CONFIG, O "http_config.%s must not be %s unless " O "allow_all_zero_ip_listening is true", key, ip);
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "http_config.%s must not be %s unless " O
+                         "allow_all_zero_ip_listening is true",
+                       key, ip);
     if (!is_loopback(ip) && !c->allow_insecure)
-        return err_set(eb, ERR_BAD_CONFIG, O "http_config.%s must be a loopback address while TLS is off, got %s; " P "allow_insecure: true permits it",
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "http_config.%s must be a loopback address while TLS is off, got %s; " P
+                         "allow_insecure: true permits it",
                        key, ip);
     return ERR_OK;
 }
@@ -110,15 +198,18 @@ static enum err check_address(const struct coord_conf *c, const char *key, const
 /* No plane has TLS in this release: a file that switches one on must not run in the clear. */
 static enum err check_tls(const struct json_object *root, const char *block, struct errbuf *eb) {
     struct json_object *b, *tls;
-    if (json_get_obj(root, block, &b) != JSON_OK || json_get_obj(b, "tls_config", &tls) != JSON_OK) return ERR_OK;
+    if (json_get_obj(root, block, &b) != JSON_OK || json_get_obj(b, "tls_config", &tls) != JSON_OK)
+        return ERR_OK;
     struct json_object_iterator it = json_object_iter_begin(tls), end = json_object_iter_end(tls);
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
         const char *key = json_object_iter_peek_name(&it);
         size_t n = strlen(key);
         bool on = false;
-        if (n > 7 && strcmp(key + n - 7, "_enable") == 0 && json_as_bool(json_object_iter_peek_value(&it), &on) == JSON_OK && on)
+        if (n > 7 && strcmp(key + n - 7, "_enable") == 0 &&
+            json_as_bool(json_object_iter_peek_value(&it), &on) == JSON_OK && on)
             return err_set(eb, ERR_BAD_CONFIG,
-                           "%s.tls_config.%s must be false, got true: TLS is not available in this release (README, \"What does not work yet\")",
+                           "%s.tls_config.%s must be false, got true: TLS is not available in this "
+                           "release (README, \"What does not work yet\")",
                            block, key);
     }
     return ERR_OK;
@@ -129,15 +220,19 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     for (int i = 0; i < 9; i++) {
         char *end;
         c->coefficients[i] = strtod(p, &end);
-        if (end == p || (i < 8 && end[strspn(end, " ")] != ',') || (i == 8 && end[strspn(end, " ")] != 0))
-            return err_set(eb, ERR_BAD_CONFIG, O "digs_scheduler_config.load_cost_coefficient must be nine numbers separated by commas, got \"%s\"",
+        if (end == p || (i < 8 && end[strspn(end, " ")] != ',') ||
+            (i == 8 && end[strspn(end, " ")] != 0))
+            return err_set(eb, ERR_BAD_CONFIG,
+                           O "digs_scheduler_config.load_cost_coefficient must be nine numbers "
+                             "separated by commas, got \"%s\"",
                            c->load_cost_coefficient);
         p = i < 8 ? strchr(end, ',') + 1 : end;
     }
     return ERR_OK;
 }
 
-static enum err check_rules(struct coord_conf *c, const struct json_object *root, struct errbuf *eb) {
+static enum err check_rules(struct coord_conf *c, const struct json_object *root,
+                            struct errbuf *eb) {
     enum err e = check_address(c, "predict_ip", c->predict_ip, eb);
     if (e == ERR_OK) e = check_address(c, "manage_ip", c->manage_ip, eb);
     if (e == ERR_OK) e = check_tls(root, "coordinator", eb);
@@ -145,15 +240,27 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
     if ((c->p_rate == 0) != (c->d_rate == 0) || c->p_rate + c->d_rate > 16)
-        return err_set(eb, ERR_BAD_CONFIG, R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 with a sum of at most 16, got %lld and %lld",
+        return err_set(eb, ERR_BAD_CONFIG,
+                       R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 "
+                                                 "with a sum of at most 16, got %lld and %lld",
                        (long long)c->p_rate, (long long)c->d_rate);
-    if (strcmp(c->scheduler_type, "digs_scheduler") == 0 && strcmp(c->algorithm_type, "load_balance") != 0)
-        return err_set(eb, ERR_BAD_CONFIG, O "digs_scheduler_config.algorithm_type must be load_balance with digs_scheduler, got \"%s\"", c->algorithm_type);
-    if (strcmp(c->scheduler_type, "default_scheduler") == 0 && strcmp(c->algorithm_type, "round_robin") != 0)
-        return err_set(eb, ERR_BAD_CONFIG, O "digs_scheduler_config.algorithm_type must be round_robin with default_scheduler, got \"%s\"", c->algorithm_type);
+    if (strcmp(c->scheduler_type, "digs_scheduler") == 0 &&
+        strcmp(c->algorithm_type, "load_balance") != 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "digs_scheduler_config.algorithm_type must be load_balance with "
+                         "digs_scheduler, got \"%s\"",
+                       c->algorithm_type);
+    if (strcmp(c->scheduler_type, "default_scheduler") == 0 &&
+        strcmp(c->algorithm_type, "round_robin") != 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "digs_scheduler_config.algorithm_type must be round_robin with "
+                         "default_scheduler, got \"%s\"",
+                       c->algorithm_type);
     int64_t nearest = c->first_token_timeout_s;
-    if (c->infer_timeout_s > 0 && (nearest == 0 || c->infer_timeout_s < nearest)) nearest = c->infer_timeout_s;
-    if (nearest > 20 && c->schedule_timeout_s > nearest - 20 && c->schedule_timeout_s != nearest) c->schedule_timeout_s = nearest - 20;
+    if (c->infer_timeout_s > 0 && (nearest == 0 || c->infer_timeout_s < nearest))
+        nearest = c->infer_timeout_s;
+    if (nearest > 20 && c->schedule_timeout_s > nearest - 20 && c->schedule_timeout_s != nearest)
+        c->schedule_timeout_s = nearest - 20;
     return ERR_OK;
 }
 
@@ -167,7 +274,8 @@ static void from_env(struct json_object *root) {
     static const struct {
         const char *env, *block, *group, *key;
     } rows[] = {
-        {"MINDIE_MS_COORDINATOR_CONFIG_SINGLE_NODE_MAX_REQ", "coordinator", "request_limit", "single_node_max_requests"},
+        {"MINDIE_MS_COORDINATOR_CONFIG_SINGLE_NODE_MAX_REQ", "coordinator", "request_limit",
+         "single_node_max_requests"},
         {"MINDIE_MS_COORDINATOR_CONFIG_MAX_REQ", "coordinator", "request_limit", "max_requests"},
         {"MINDIE_LOG_LEVEL", "coordinator", "log_info", "log_level"},
         {"POD_IP", "coordinator", "http_config", "predict_ip"},
@@ -196,7 +304,8 @@ static void from_env(struct json_object *root) {
 }
 
 static enum err from_tree(struct coord_conf *c, struct json_object *root, struct errbuf *eb) {
-    if (!json_object_is_type(root, json_type_object)) return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
+    if (!json_object_is_type(root, json_type_object))
+        return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     from_env(root);
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = check_rules(c, root, eb);
@@ -210,7 +319,8 @@ static void start_conf(struct coord_conf *c, const char *dir) {
     snprintf(c->dir, sizeof(c->dir), "%s", dir);
 }
 
-enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir, struct errbuf *eb) {
+enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
+                          struct errbuf *eb) {
     struct json_object *root = NULL;
     start_conf(c, dir);
     enum err e = json_read(&root, json, n, NULL, eb);
@@ -221,7 +331,8 @@ enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, cons
 }
 
 /* A file of the reference alone becomes its block of the merged form. */
-static enum err read_block(struct json_object *merged, const char *path, const char *block, struct errbuf *eb) {
+static enum err read_block(struct json_object *merged, const char *path, const char *block,
+                           struct errbuf *eb) {
     struct json_object *root = NULL, *v;
     enum err e = json_read_file(&root, path, 10u << 20, NULL, eb);
     if (e != ERR_OK) return e;
@@ -229,34 +340,43 @@ static enum err read_block(struct json_object *merged, const char *path, const c
         json_object_put(root);
         return err_set(eb, ERR_BAD_CONFIG, "%s: the configuration must be a JSON object", path);
     }
-    bool is_merged = json_get(root, "coordinator", &v) == JSON_OK || json_get(root, "controller", &v) == JSON_OK || json_get(root, "pd", &v) == JSON_OK;
+    bool is_merged = json_get(root, "coordinator", &v) == JSON_OK ||
+                     json_get(root, "controller", &v) == JSON_OK ||
+                     json_get(root, "pd", &v) == JSON_OK;
     if (!is_merged) {
         json_object_object_add(merged, block, root);
         return ERR_OK;
     }
     struct json_object_iterator it = json_object_iter_begin(root), end = json_object_iter_end(root);
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it))
-        json_object_object_add(merged, json_object_iter_peek_name(&it), json_object_get(json_object_iter_peek_value(&it)));
+        json_object_object_add(merged, json_object_iter_peek_name(&it),
+                               json_object_get(json_object_iter_peek_value(&it)));
     json_object_put(root);
     return ERR_OK;
 }
 
-enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path, struct errbuf *eb) {
+enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
+                         struct errbuf *eb) {
     struct json_object *merged = json_object_new_object();
     struct errbuf why = {0};
     char dir[COORD_PATH_BYTES] = ".";
     const char *slash = strrchr(path, '/');
     if (merged == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
-    if (slash != NULL && snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(dir)) {
+    if (slash != NULL &&
+        snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(dir)) {
         json_object_put(merged);
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
     start_conf(c, dir);
     enum err e = read_block(merged, path, "coordinator", eb);
-    if (e == ERR_OK && controller_path != NULL) e = read_block(merged, controller_path, "controller", eb);
-    if (e == ERR_OK && (e = from_tree(c, merged, &why)) != ERR_OK) err_set(eb, e, "%s: %s", path, why.text);
+    if (e == ERR_OK && controller_path != NULL)
+        e = read_block(merged, controller_path, "controller", eb);
+    if (e == ERR_OK && (e = from_tree(c, merged, &why)) != ERR_OK)
+        err_set(eb, e, "%s: %s", path, why.text);
     json_object_put(merged);
     return e;
 }
 
-void coord_conf_print(struct buf *out, const struct coord_conf *c) { conf_print(out, c, keys, N_KEYS); }
+void coord_conf_print(struct buf *out, const struct coord_conf *c) {
+    conf_print(out, c, keys, N_KEYS);
+}

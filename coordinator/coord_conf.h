@@ -1,5 +1,6 @@
-/* coord_conf: the coordinator's settings: the reference's two files merged into one (cluster-api 11.2, 11.3, 11.5), and the rank table (7.1).
- * The tables in coord_conf.c are the document: `--check-config` prints them with the values in effect. */
+/* coord_conf: the coordinator's settings: the reference's two files merged into one
+ * (cluster-api 11.2, 11.3, 11.5), and the rank table (7.1). The tables in coord_conf.c are the
+ * document: `--check-config` prints them with the values in effect. */
 #ifndef BATON_COORDINATOR_COORD_CONF_H
 #define BATON_COORDINATOR_COORD_CONF_H
 
@@ -20,16 +21,19 @@ struct coord_conf {
     int64_t http_timeout_s, keep_alive_s;
     char server_name[64], user_agent[64];
     int64_t single_node_requests_max, requests_max, body_limit_mib;
-    int64_t retries_max, schedule_timeout_s, first_token_timeout_s, infer_timeout_s, tokenizer_timeout_s;
-    char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16], load_cost_coefficient[96];
+    int64_t retries_max, schedule_timeout_s, first_token_timeout_s, infer_timeout_s,
+        tokenizer_timeout_s;
+    char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
+        load_cost_coefficient[96];
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate;
     char log_level[16], error_format[16], error_style[16];
     /* controller: 11.3 */
     bool controller_enabled;
     char rank_table_path[COORD_PATH_BYTES];
-    int64_t sync_s, rank_table_s, disappeared_s, p_rate, d_rate, online_attempts, online_wait_s, role_attempts, instance_port,
-        instance_mgmt_port, instance_metric_port, instance_timeout_s, instance_retries;
+    int64_t sync_s, rank_table_s, disappeared_s, p_rate, d_rate, online_attempts, online_wait_s,
+        role_attempts, instance_port, instance_mgmt_port, instance_metric_port, instance_timeout_s,
+        instance_retries;
     /* pd: ours */
     bool allow_insecure;
     int64_t stop_drain_timeout_s, register_lease_s, relay_pending_mib, role_post_retry_ms;
@@ -38,10 +42,13 @@ struct coord_conf {
     char dir[COORD_PATH_BYTES];
 };
 
-/* Reads a merged file, or an 11.2 file (path) and an 11.3 file (controller_path, or NULL). ERR_BAD_CONFIG: key, value, allowed range. */
-enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path, struct errbuf *eb);
+/* Reads a merged file, or an 11.2 file (path) and an 11.3 file (controller_path, or NULL).
+ * ERR_BAD_CONFIG: key, value, allowed range. */
+enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
+                         struct errbuf *eb);
 /* The merged form from bytes; relative paths start in dir. */
-enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir, struct errbuf *eb);
+enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
+                          struct errbuf *eb);
 void coord_conf_print(struct buf *out, const struct coord_conf *c);
 
 /* One server of the rank table, or one that registered itself. */
@@ -52,17 +59,25 @@ struct node_conf {
     struct role_device *devices;
     size_t n_devices;
 };
-enum { LABEL_PREFILL_PREFER, LABEL_DECODE_PREFER, LABEL_PREFILL_STATIC, LABEL_DECODE_STATIC, LABEL_FLEX_STATIC };
+enum {
+    LABEL_PREFILL_PREFER,
+    LABEL_DECODE_PREFER,
+    LABEL_PREFILL_STATIC,
+    LABEL_DECODE_STATIC,
+    LABEL_FLEX_STATIC
+};
 
 struct rank_table {
     struct node_conf *nodes;
     size_t n_nodes;
 };
 /* eb names member, value and rule. */
-enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json, size_t n, struct errbuf *eb);
+enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json,
+                          size_t n, struct errbuf *eb);
 void rank_table_free(struct rank_table *t);
 struct json_object;
-enum err node_conf_read(struct node_conf *n, const struct coord_conf *c, const struct json_object *o, const char *where, struct errbuf *eb);
+enum err node_conf_read(struct node_conf *n, const struct coord_conf *c,
+                        const struct json_object *o, const char *where, struct errbuf *eb);
 void node_conf_free(struct node_conf *n);
 
 #endif

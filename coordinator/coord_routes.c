@@ -14,13 +14,16 @@ void coord_reply_error(struct coordinator *co, struct http_x *x, int status, con
     if (strcmp(co->conf.error_format, "text") == 0) {
         char line[600];
         int n = snprintf(line, sizeof(line), "%s\r\n", text);
-        http_x_reply(x, status, "text/plain; charset=utf-8", line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+        http_x_reply(x, status, "text/plain; charset=utf-8", line,
+                     (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
         return;
     }
     bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
-    enum error_style style = strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+    enum error_style style =
+        strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
     char *body = api_error_body(openai, style, &status, NULL, text);
-    http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "", body != NULL ? strlen(body) : 0);
+    http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "",
+                 body != NULL ? strlen(body) : 0);
     free(body);
 }
 
@@ -72,7 +75,8 @@ static void on_register(void *arg, struct http_x *x, const struct route_params *
         return;
     }
     char answer[128];
-    int len = snprintf(answer, sizeof(answer), "{\"result\":\"ok\",\"id\":%u,\"lease_s\":%lld}", in->id, (long long)co->conf.register_lease_s);
+    int len = snprintf(answer, sizeof(answer), "{\"result\":\"ok\",\"id\":%u,\"lease_s\":%lld}",
+                       in->id, (long long)co->conf.register_lease_s);
     http_x_reply(x, 200, "application/json; charset=utf-8", answer, (size_t)len);
 }
 
@@ -88,20 +92,24 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
     (void)p;
     enum err e = json_read(&root, body, n, NULL, &eb);
     if (e == ERR_OK && (json_get_u64(root, "id", &id) != JSON_OK || id > UINT32_MAX))
-        e = err_set(&eb, ERR_INVALID, "id must be the number of an instance (GET /v2/status lists them)");
-    if (e == ERR_OK && (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
-                        (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
+        e = err_set(&eb, ERR_INVALID,
+                    "id must be the number of an instance (GET /v2/status lists them)");
+    if (e == ERR_OK &&
+        (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
+         (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
         e = err_set(&eb, ERR_INVALID, "role must be \"prefill\" or \"decode\"");
     if (e == ERR_OK) {
         enum json_got got = json_get_bool(root, "force", &force);
-        if (got != JSON_OK && got != JSON_ABSENT) e = err_set(&eb, ERR_INVALID, "force must be a boolean");
+        if (got != JSON_OK && got != JSON_ABSENT)
+            e = err_set(&eb, ERR_INVALID, "force must be a boolean");
     }
     if (e == ERR_OK) e = controller_switch(co, (uint32_t)id, inst_role_parse(word), force, &eb);
     json_object_put(root);
     if (e == ERR_OK) {
         reply_ok(x);
     } else {
-        coord_reply_error(co, x, e == ERR_BAD_JSON || e == ERR_INVALID ? 422 : err_http_status(e), eb.text);
+        coord_reply_error(co, x, e == ERR_BAD_JSON || e == ERR_INVALID ? 422 : err_http_status(e),
+                          eb.text);
     }
 }
 
@@ -159,7 +167,8 @@ static const struct route *const tables[] = {routes, NULL};
 static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
     if ((planes & PLANE_DATA) == 0) return NULL;
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
-        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0}, {0, NULL, NULL, NULL, 0}};
+        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0},
+                                    {0, NULL, NULL, NULL, 0}};
         const struct route *const one[] = {row, NULL};
         struct route_match m;
         router_find(&m, one, PLANE_DATA, "POST", path);
@@ -207,7 +216,8 @@ void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
     free(path);
 }
 
-size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method, const char *path) {
+size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
+                            const char *path) {
     size_t max = (size_t)co->conf.body_limit_mib << 20;
     struct route_match m;
     char model[257], *p = strdup(path);
@@ -215,7 +225,8 @@ size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char 
     api_path_drop_version(p);
     if (inference_path(planes, p, model) == NULL) {
         router_find(&m, tables, planes, method, p);
-        size_t row_max = m.row != NULL ? m.row->body_bytes_max : SMALL_BODY; /* an unknown path still gets its 404 */
+        size_t row_max = m.row != NULL ? m.row->body_bytes_max
+                                       : SMALL_BODY; /* an unknown path still gets its 404 */
         if (row_max < max) max = row_max;
     }
     free(p);

@@ -1,4 +1,5 @@
-/* coord_status: the whole cluster as JSON: GET /v1/status, /v2/status, and readiness with reasons. */
+/* coord_status: the whole cluster as JSON: GET /v1/status, /v2/status, and readiness with reasons.
+ */
 #include <json-c/json_object.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,15 +8,21 @@
 #include "coordinator/relay.h"
 
 static void reply(struct http_x *x, int status, struct json_object *root) {
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
+                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
     http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
     json_object_put(root);
 }
 
-static void add_u64(struct json_object *o, const char *key, uint64_t v) { json_object_object_add(o, key, json_object_new_int64((int64_t)v)); }
-static void add_str(struct json_object *o, const char *key, const char *s) { json_object_object_add(o, key, json_object_new_string(s)); }
+static void add_u64(struct json_object *o, const char *key, uint64_t v) {
+    json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+}
+static void add_str(struct json_object *o, const char *key, const char *s) {
+    json_object_object_add(o, key, json_object_new_string(s));
+}
 
-/* One reason per instance that does not serve: where it stands and the last thing that went wrong. */
+/* One reason per instance that does not serve: where it stands and the last thing that went wrong.
+ */
 static struct json_object *reasons_of(const struct coordinator *co) {
     struct json_object *arr = json_object_new_array();
     bool p = false, d = false;
@@ -36,7 +43,8 @@ static struct json_object *reasons_of(const struct coordinator *co) {
         add_str(o, "detail", detail);
         json_object_array_add(arr, o);
     }
-    const char *const missing[] = {p ? NULL : "no prefill instance serves", d ? NULL : "no decode instance serves"};
+    const char *const missing[] = {p ? NULL : "no prefill instance serves",
+                                   d ? NULL : "no decode instance serves"};
     for (int i = 0; i < 2; i++) {
         if (missing[i] == NULL) continue;
         struct json_object *o = json_object_new_object();
@@ -100,7 +108,8 @@ static struct json_object *instance_json(const struct inst *in) {
 }
 
 void coord_reply_status(struct coordinator *co, struct http_x *x) {
-    struct json_object *root = json_object_new_object(), *me = json_object_new_object(), *arr = json_object_new_array();
+    struct json_object *root = json_object_new_object(), *me = json_object_new_object(),
+                       *arr = json_object_new_array();
     struct relay_counts c;
     relay_counts(co->relays, &c);
     bool ready = controller_ready(co);
@@ -115,7 +124,8 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
     json_object_object_add(root, "coordinator", me);
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) json_object_array_add(arr, instance_json(in));
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        json_object_array_add(arr, instance_json(in));
     json_object_object_add(root, "instances", arr);
     json_object_object_add(root, "recentRequests", relay_recent(co->relays));
     reply(x, 200, root);

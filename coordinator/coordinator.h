@@ -1,5 +1,5 @@
-/* coordinator: the one door of a cluster. Joins registry, controller, result streams, requests and listeners on one loop.
- * Thread: the loop thread. */
+/* coordinator: the one door of a cluster. Joins registry, controller, result streams, requests and
+ * listeners on one loop. Thread: the loop thread. */
 #ifndef BATON_COORDINATOR_COORDINATOR_H
 #define BATON_COORDINATOR_COORDINATOR_H
 
@@ -29,9 +29,9 @@ struct coordinator {
     struct coord_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;
-    struct loop_timer *tick;          /* controller: polls, roles, rank table */
+    struct loop_timer *tick; /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
-    bool roles_decided;               /* the first decision was made */
+    bool roles_decided; /* the first decision was made */
     bool was_ready;
     bool stopping;
     struct loop_timer *stop_timer;
@@ -40,22 +40,29 @@ struct coordinator {
 };
 
 /* ---- controller.c: who is there, what they are to be, what they say */
-enum err controller_start(struct coordinator *co, struct errbuf *eb); /* reads the rank table; eb names what is wrong with it */
+enum err controller_start(
+    struct coordinator *co,
+    struct errbuf *eb); /* reads the rank table; eb names what is wrong with it */
 void controller_stop(struct coordinator *co);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
-/* Changes the role of an instance at run time: drains it, posts the role, relinks the group (7.5). ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
-enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force, struct errbuf *eb);
+/* Changes the role of an instance at run time: drains it, posts the role, relinks the group (7.5).
+ * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
+enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
+                           struct errbuf *eb);
 bool controller_ready(const struct coordinator *co);
-void controller_poll_soon(struct coordinator *co); /* something happened: look at the instances in the next pass */
+void controller_poll_soon(
+    struct coordinator *co); /* something happened: look at the instances in the next pass */
 
 /* ---- role_post.c */
 void role_post_if_needed(struct coordinator *co, struct inst *in);
 
 /* ---- coord_routes.c */
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x);
-size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method, const char *path);
-/* The coordinator's own error in the shape of the path's family, or as the reference's text (errorFormat). */
+size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
+                            const char *path);
+/* The coordinator's own error in the shape of the path's family, or as the reference's text
+ * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);
 
 /* ---- coord_status.c */

@@ -42,7 +42,8 @@ static void set_up(struct dresult_in *d, bool up) {
 static bool on_data(void *arg, const char *p, size_t n) {
     struct dresult_in *d = arg;
     if (n == 0) return true;
-    if (d->parser == NULL) { /* version 1 begins with "reqId:" or "ka:", version 2 with a hex digit */
+    if (d->parser ==
+        NULL) { /* version 1 begins with "reqId:" or "ka:", version 2 with a hex digit */
         int version = p[0] == 'r' || p[0] == 'k' ? 1 : 2;
         if (dresult_parser_create(&d->parser, version, FRAME_BYTES_MAX) != ERR_OK) return false;
     }
@@ -65,13 +66,17 @@ static void on_done(void *arg, const struct http_result *r) {
     set_up(d, false);
     if (d->n_failures < 16) d->n_failures++;
     if (d->n_failures == 1 || r->err == ERR_OK)
-        log_warn("dresult", "id=%u event=lost err=%s status=%d", d->inst_id, err_name(r->err), r->status);
-    /* A stream that stays away loses its requests: after max_retry attempts they are answered or moved. */
-    if (d->n_failures > (unsigned)d->co->conf.retries_max + 1) relay_instance_lost(d->co->relays, d->inst_id);
+        log_warn("dresult", "id=%u event=lost err=%s status=%d", d->inst_id, err_name(r->err),
+                 r->status);
+    /* A stream that stays away loses its requests: after max_retry attempts they are answered or
+     * moved. */
+    if (d->n_failures > (unsigned)d->co->conf.retries_max + 1)
+        relay_instance_lost(d->co->relays, d->inst_id);
     unsigned wait = BACKOFF_MS << (d->n_failures < 5 ? d->n_failures - 1 : 4);
     if (d->replaced || wait > BACKOFF_MAX_MS) wait = BACKOFF_MAX_MS;
     loop_timer_stop(&d->retry);
-    if (loop_timer_start(&d->retry, d->co->loop, wait, 0, connect_now, d) != ERR_OK) log_error("dresult", "id=%u event=no_timer", d->inst_id);
+    if (loop_timer_start(&d->retry, d->co->loop, wait, 0, connect_now, d) != ERR_OK)
+        log_error("dresult", "id=%u event=no_timer", d->inst_id);
 }
 
 static void connect_now(void *arg) {
@@ -82,9 +87,16 @@ static void connect_now(void *arg) {
     loop_timer_stop(&d->retry);
     if (in == NULL || d->call != NULL) return;
     snprintf(url, sizeof(url), "http://%s:%u/dresult", in->node.ip, in->node.port);
-    struct http_call_opts o = {.method = "GET", .url = url, .headers = headers, .connect_ms = (unsigned)d->co->conf.instance_timeout_s * 1000,
-                               .silence_ms = SILENCE_MS, .fresh_connection = true, .on_data = on_data, .on_headers = on_headers,
-                               .on_done = on_done, .arg = d};
+    struct http_call_opts o = {.method = "GET",
+                               .url = url,
+                               .headers = headers,
+                               .connect_ms = (unsigned)d->co->conf.instance_timeout_s * 1000,
+                               .silence_ms = SILENCE_MS,
+                               .fresh_connection = true,
+                               .on_data = on_data,
+                               .on_headers = on_headers,
+                               .on_done = on_done,
+                               .arg = d};
     if (http_client_call(d->co->client, &o, &d->call) != ERR_OK)
         (void)loop_timer_start(&d->retry, d->co->loop, BACKOFF_MAX_MS, 0, connect_now, d);
 }

@@ -1,6 +1,6 @@
-/* dresult_in: the persistent GET /dresult to one decode instance: asks for version 2, understands version 1, reconnects, and hands frames to the
- * requests (cluster-api 5.5).
- * Thread: the loop thread. */
+/* dresult_in: the persistent GET /dresult to one decode instance: asks for version 2, understands
+ * version 1, reconnects, and hands frames to the requests (cluster-api 5.5). Thread: the loop
+ * thread. */
 #ifndef BATON_COORDINATOR_DRESULT_IN_H
 #define BATON_COORDINATOR_DRESULT_IN_H
 

@@ -28,23 +28,29 @@ static void on_too_large(void *arg, struct http_x *x, size_t max) {
     char body[256];
     (void)arg;
     int n = snprintf(body, sizeof(body),
-                     "{\"error\":\"Request body too large. Maximum allowed size is %zuMB.\",\"error_type\":\"Input Validation Error\","
+                     "{\"error\":\"Request body too large. Maximum allowed size is "
+                     "%zuMB.\",\"error_type\":\"Input Validation Error\","
                      "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
                      max >> 20, max >> 20);
     http_x_reply(x, 413, "application/json; charset=utf-8", body, (size_t)n);
 }
 
-static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes, struct errbuf *eb) {
+static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes,
+                              struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
-    for (int i = 0; i < co->n_listeners; i++) { /* planes on one address and port share its socket */
-        if (http_server_port(co->listeners[i].server) != port || (strcmp(ip, c->predict_ip) != 0 && i == 0)) continue;
+    for (int i = 0; i < co->n_listeners;
+         i++) { /* planes on one address and port share its socket */
+        if (http_server_port(co->listeners[i].server) != port ||
+            (strcmp(ip, c->predict_ip) != 0 && i == 0))
+            continue;
         co->listeners[i].planes |= planes;
         return ERR_OK;
     }
     struct coord_listener *l = &co->listeners[co->n_listeners];
     l->co = co;
     l->planes = planes;
-    unsigned idle = c->keep_alive_s > 0 ? (unsigned)c->keep_alive_s * 1000 : 0, io = (unsigned)c->http_timeout_s * 1000;
+    unsigned idle = c->keep_alive_s > 0 ? (unsigned)c->keep_alive_s * 1000 : 0,
+             io = (unsigned)c->http_timeout_s * 1000;
     struct http_server_opts o = {
         .host = ip,
         .port = (uint16_t)port,
@@ -93,7 +99,8 @@ static void on_term(void *arg) {
     log_info("stop", "event=draining");
     co->stopping = true;
     co->stop_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
-    if (loop_timer_start(&co->stop_timer, co->loop, 1, STOP_POLL_MS, on_stop_poll, co) != ERR_OK) loop_stop(co->loop);
+    if (loop_timer_start(&co->stop_timer, co->loop, 1, STOP_POLL_MS, on_stop_poll, co) != ERR_OK)
+        loop_stop(co->loop);
 }
 
 static enum err raise_fd_limit(const struct coord_conf *c, struct errbuf *eb) {
@@ -102,14 +109,18 @@ static enum err raise_fd_limit(const struct coord_conf *c, struct errbuf *eb) {
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return ERR_OK;
     r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
     if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
-        return err_set(eb, ERR_BAD_CONFIG, "coordinator.request_limit.max_requests %lld needs %llu open files, the limit is %llu (ulimit -n)",
-                       (long long)c->requests_max, (unsigned long long)want, (unsigned long long)r.rlim_cur);
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "coordinator.request_limit.max_requests %lld needs %llu open files, the "
+                       "limit is %llu (ulimit -n)",
+                       (long long)c->requests_max, (unsigned long long)want,
+                       (unsigned long long)r.rlim_cur);
     return ERR_OK;
 }
 
 static void fill_schedule(struct coordinator *co) {
     const struct coord_conf *c = &co->conf;
-    co->sched.policy = strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
+    co->sched.policy =
+        strcmp(c->algorithm_type, "round_robin") == 0 ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
     co->sched.limit_demand = c->select_type == 2;
     co->sched.res_limit_rate = c->res_limit_rate;
     memcpy(co->sched.coefficients, c->coefficients, sizeof(co->sched.coefficients));
@@ -145,10 +156,15 @@ static int run(struct coordinator *co) {
     enum err e = coordinator_open(co, &eb);
     if (e != ERR_OK) {
         log_error("start", "%s", eb.text);
-        status = e == ERR_BAD_CONFIG || e == ERR_INVALID || e == ERR_BAD_JSON || e == ERR_NOT_FOUND ? 2 : 1;
+        status = e == ERR_BAD_CONFIG || e == ERR_INVALID || e == ERR_BAD_JSON || e == ERR_NOT_FOUND
+                     ? 2
+                     : 1;
     } else {
-        log_info("start", "event=listening user_plane=%s:%lld management=%s:%lld status_port=%lld external_port=%lld", co->conf.predict_ip,
-                 (long long)co->conf.predict_port, co->conf.manage_ip, (long long)co->conf.manage_port, (long long)co->conf.status_port,
+        log_info("start",
+                 "event=listening user_plane=%s:%lld management=%s:%lld status_port=%lld "
+                 "external_port=%lld",
+                 co->conf.predict_ip, (long long)co->conf.predict_port, co->conf.manage_ip,
+                 (long long)co->conf.manage_port, (long long)co->conf.status_port,
                  (long long)co->conf.external_port);
         loop_run(co->loop);
         log_info("stop", "event=ended");
@@ -158,13 +174,15 @@ static int run(struct coordinator *co) {
 }
 
 static int usage(const char *name, int status) {
-    fprintf(status == 0 ? stdout : stderr,
-            "usage: %s -c coordinator.json [-r controller.json] [--check-config]\n"
-            "  -c, --config FILE      merged configuration, or the coordinator's alone (docs/configuration.md)\n"
-            "  -r, --controller FILE  the controller's configuration, when it is a file of its own\n"
-            "      --check-config     check the files, print the settings in effect, and end\n"
-            "  -h, --help             this text\n",
-            name);
+    fprintf(
+        status == 0 ? stdout : stderr,
+        "usage: %s -c coordinator.json [-r controller.json] [--check-config]\n"
+        "  -c, --config FILE      merged configuration, or the coordinator's alone "
+        "(docs/configuration.md)\n"
+        "  -r, --controller FILE  the controller's configuration, when it is a file of its own\n"
+        "      --check-config     check the files, print the settings in effect, and end\n"
+        "  -h, --help             this text\n",
+        name);
     return status;
 }
 
@@ -180,7 +198,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
             path = argv[++i];
-        } else if ((strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "--controller") == 0) && i + 1 < argc) {
+        } else if ((strcmp(argv[i], "-r") == 0 || strcmp(argv[i], "--controller") == 0) &&
+                   i + 1 < argc) {
             controller_path = argv[++i];
         } else if (strcmp(argv[i], "--check-config") == 0) {
             check = true;

@@ -1,4 +1,5 @@
-/* proxy: requests that any instance can answer (model information, tokenising) go to the one with the fewest tasks. */
+/* proxy: requests that any instance can answer (model information, tokenising) go to the one with
+ * the fewest tasks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static void on_answer(void *arg, const struct http_result *r) {
     struct proxied *p = arg;
     http_x_on_close(p->x, NULL, NULL);
     if (r->err == ERR_OK) {
-        http_x_reply(p->x, r->status, r->content_type[0] != 0 ? r->content_type : NULL, r->body, r->body_len);
+        http_x_reply(p->x, r->status, r->content_type[0] != 0 ? r->content_type : NULL, r->body,
+                     r->body_len);
     } else if (r->err == ERR_TIMEOUT) {
         coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
     } else {
@@ -36,7 +38,8 @@ static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!in->online || !in->healthy) continue;
-        bool better = best == NULL || (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
+        bool better = best == NULL ||
+                      (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
                       (!management && in->tasks < best->tasks);
         if (better) best = in;
     }
@@ -60,8 +63,15 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     static const char *const headers[] = {"Content-Type: application/json", NULL};
-    struct http_call_opts o = {.method = post ? "POST" : "GET", .url = url, .headers = post ? headers : NULL, .body = body, .body_len = n,
-                               .total_ms = (unsigned)limit_s * 1000, .body_bytes_max = ANSWER_BYTES_MAX, .on_done = on_answer, .arg = p};
+    struct http_call_opts o = {.method = post ? "POST" : "GET",
+                               .url = url,
+                               .headers = post ? headers : NULL,
+                               .body = body,
+                               .body_len = n,
+                               .total_ms = (unsigned)limit_s * 1000,
+                               .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_done = on_answer,
+                               .arg = p};
     http_x_on_close(x, on_gone, p);
     if (http_client_call(co->client, &o, &p->call) != ERR_OK) {
         http_x_on_close(x, NULL, NULL);

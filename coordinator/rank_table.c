@@ -1,4 +1,5 @@
-/* rank_table: the file that lists the instances (cluster-api 7.1), and one entry of it, which is also what an instance registers. */
+/* rank_table: the file that lists the instances (cluster-api 7.1), and one entry of it, which is
+ * also what an instance registers. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,20 +7,23 @@
 #include "coordinator/coord_conf.h"
 #include "proto/json.h"
 
-static enum err read_ip(const struct json_object *o, const char *where, const char *key, bool must, char dst[16], struct errbuf *eb) {
+static enum err read_ip(const struct json_object *o, const char *where, const char *key, bool must,
+                        char dst[16], struct errbuf *eb) {
     const char *s = "";
     size_t n = 0;
     struct in_addr a;
     enum json_got got = json_get_str(o, key, &s, &n);
     if (got == JSON_ABSENT && !must) return ERR_OK;
     if (got != JSON_OK || n > 15 || inet_pton(AF_INET, s, &a) != 1)
-        return err_set(eb, ERR_INVALID, "%s.%s must be an IPv4 address, got \"%.40s\"", where, key, s);
+        return err_set(eb, ERR_INVALID, "%s.%s must be an IPv4 address, got \"%.40s\"", where, key,
+                       s);
     memcpy(dst, s, n + 1);
     return ERR_OK;
 }
 
 /* A port as a string or an integer; absent or "": def. */
-static enum err read_port(const struct json_object *o, const char *where, const char *key, int64_t def, uint16_t *port, struct errbuf *eb) {
+static enum err read_port(const struct json_object *o, const char *where, const char *key,
+                          int64_t def, uint16_t *port, struct errbuf *eb) {
     struct json_object *v;
     const char *s;
     size_t n;
@@ -32,12 +36,14 @@ static enum err read_port(const struct json_object *o, const char *where, const 
         ok = n <= 5 && s[strspn(s, "0123456789")] == 0;
         i = ok ? strtol(s, NULL, 10) : 0;
     }
-    if (!ok || i < 1024 || i > 65535) return err_set(eb, ERR_INVALID, "%s.%s must be a port from 1024 to 65535", where, key);
+    if (!ok || i < 1024 || i > 65535)
+        return err_set(eb, ERR_INVALID, "%s.%s must be a port from 1024 to 65535", where, key);
     *port = (uint16_t)i;
     return ERR_OK;
 }
 
-static enum err read_word(const struct json_object *o, const char *where, const char *key, const char *def, char *dst, size_t cap, struct errbuf *eb) {
+static enum err read_word(const struct json_object *o, const char *where, const char *key,
+                          const char *def, char *dst, size_t cap, struct errbuf *eb) {
     const char *s = def;
     size_t n = strlen(def);
     enum json_got got = json_get_str(o, key, &s, &n);
@@ -47,12 +53,15 @@ static enum err read_word(const struct json_object *o, const char *where, const 
     return ERR_OK;
 }
 
-static enum err read_devices(struct node_conf *n, const struct json_object *o, const char *where, struct errbuf *eb) {
+static enum err read_devices(struct node_conf *n, const struct json_object *o, const char *where,
+                             struct errbuf *eb) {
     struct json_object *arr;
     if (json_get_arr(o, "device", &arr) != JSON_OK || json_object_array_length(arr) == 0)
         return err_set(eb, ERR_INVALID, "%s.device must be a non-empty array", where);
     size_t k = json_object_array_length(arr);
-    if (k > DEVICES_MAX) return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where, k, DEVICES_MAX);
+    if (k > DEVICES_MAX)
+        return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where,
+                       k, DEVICES_MAX);
     n->devices = calloc(k, sizeof(*n->devices));
     if (n->devices == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     n->n_devices = k;
@@ -62,8 +71,11 @@ static enum err read_devices(struct node_conf *n, const struct json_object *o, c
         char at[128];
         snprintf(at, sizeof(at), "%s.device[%zu]", where, i);
         enum err e = read_word(v, at, "device_id", "0", d->device_id, sizeof(d->device_id), eb);
-        if (e == ERR_OK) e = read_word(v, at, "device_logical_id", d->device_id, d->device_logical_id, sizeof(d->device_logical_id), eb);
-        if (e == ERR_OK) e = read_word(v, at, "rank_id", d->device_id, d->rank_id, sizeof(d->rank_id), eb);
+        if (e == ERR_OK)
+            e = read_word(v, at, "device_logical_id", d->device_id, d->device_logical_id,
+                          sizeof(d->device_logical_id), eb);
+        if (e == ERR_OK)
+            e = read_word(v, at, "rank_id", d->device_id, d->rank_id, sizeof(d->rank_id), eb);
         memcpy(d->device_ip, n->ip, sizeof(d->device_ip));
         if (e == ERR_OK) e = read_ip(v, at, "device_ip", false, d->device_ip, eb);
         if (e != ERR_OK) return e;
@@ -76,22 +88,27 @@ void node_conf_free(struct node_conf *n) {
     memset(n, 0, sizeof(*n));
 }
 
-enum err node_conf_read(struct node_conf *n, const struct coord_conf *c, const struct json_object *o, const char *where, struct errbuf *eb) {
+enum err node_conf_read(struct node_conf *n, const struct coord_conf *c,
+                        const struct json_object *o, const char *where, struct errbuf *eb) {
     int64_t label = -1;
     memset(n, 0, sizeof(*n));
-    if (!json_object_is_type(o, json_type_object)) return err_set(eb, ERR_INVALID, "%s must be an object", where);
+    if (!json_object_is_type(o, json_type_object))
+        return err_set(eb, ERR_INVALID, "%s must be an object", where);
     enum err e = read_ip(o, where, "server_ip", true, n->ip, eb);
     if (e != ERR_OK) return e;
     memcpy(n->mgmt_ip, n->ip, sizeof(n->mgmt_ip));
     e = read_ip(o, where, "mgmt_ip", false, n->mgmt_ip, eb);
     if (e == ERR_OK) e = read_port(o, where, "predict_port", c->instance_port, &n->port, eb);
     if (e == ERR_OK) e = read_port(o, where, "mgmt_port", c->instance_mgmt_port, &n->mgmt_port, eb);
-    if (e == ERR_OK) e = read_port(o, where, "metric_port", c->instance_metric_port, &n->metric_port, eb);
+    if (e == ERR_OK)
+        e = read_port(o, where, "metric_port", c->instance_metric_port, &n->metric_port, eb);
     if (e == ERR_OK) e = read_port(o, where, "inter_comm_port", 1121, &n->inter_comm_port, eb);
     if (e == ERR_OK) e = read_devices(n, o, where, eb);
     enum json_got got = json_get_i64(o, "label", &label);
-    if (e == ERR_OK && got != JSON_ABSENT && (got != JSON_OK || label < 0 || label > LABEL_FLEX_STATIC))
-        e = err_set(eb, ERR_INVALID, "%s.label must be an integer from 0 to %d", where, LABEL_FLEX_STATIC);
+    if (e == ERR_OK && got != JSON_ABSENT &&
+        (got != JSON_OK || label < 0 || label > LABEL_FLEX_STATIC))
+        e = err_set(eb, ERR_INVALID, "%s.label must be an integer from 0 to %d", where,
+                    LABEL_FLEX_STATIC);
     n->label = (int)label;
     if (e != ERR_OK) node_conf_free(n);
     return e;
@@ -103,31 +120,38 @@ void rank_table_free(struct rank_table *t) {
     memset(t, 0, sizeof(*t));
 }
 
-static enum err read_group(struct rank_table *t, const struct coord_conf *c, const struct json_object *group, size_t idx, struct errbuf *eb) {
+static enum err read_group(struct rank_table *t, const struct coord_conf *c,
+                           const struct json_object *group, size_t idx, struct errbuf *eb) {
     struct json_object *list;
     const char *id;
     size_t n;
     char where[64];
     snprintf(where, sizeof(where), "server_group_list[%zu]", idx);
-    if (json_get_str(group, "group_id", &id, &n) != JSON_OK) return err_set(eb, ERR_INVALID, "%s.group_id must be a string", where);
-    if (strcmp(id, "0") == 0 || strcmp(id, "1") == 0) return ERR_OK; /* coordinators and controllers */
-    if (json_get_arr(group, "server_list", &list) != JSON_OK) return err_set(eb, ERR_INVALID, "%s.server_list must be an array", where);
+    if (json_get_str(group, "group_id", &id, &n) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "%s.group_id must be a string", where);
+    if (strcmp(id, "0") == 0 || strcmp(id, "1") == 0)
+        return ERR_OK; /* coordinators and controllers */
+    if (json_get_arr(group, "server_list", &list) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "%s.server_list must be an array", where);
     size_t k = json_object_array_length(list);
-    if (t->n_nodes + k > INSTANCES_MAX) return err_set(eb, ERR_INVALID, "more than %d servers", INSTANCES_MAX);
+    if (t->n_nodes + k > INSTANCES_MAX)
+        return err_set(eb, ERR_INVALID, "more than %d servers", INSTANCES_MAX);
     struct node_conf *nodes = realloc(t->nodes, (t->n_nodes + k + 1) * sizeof(*nodes));
     if (nodes == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     t->nodes = nodes;
     for (size_t i = 0; i < k; i++) {
         char at[128];
         snprintf(at, sizeof(at), "%s.server_list[%zu]", where, i);
-        enum err e = node_conf_read(&t->nodes[t->n_nodes], c, json_object_array_get_idx(list, i), at, eb);
+        enum err e =
+            node_conf_read(&t->nodes[t->n_nodes], c, json_object_array_get_idx(list, i), at, eb);
         if (e != ERR_OK) return e;
         t->n_nodes++;
     }
     return ERR_OK;
 }
 
-enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json, size_t n, struct errbuf *eb) {
+enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json,
+                          size_t n, struct errbuf *eb) {
     struct json_object *root = NULL, *groups;
     memset(t, 0, sizeof(*t));
     enum err e = json_read(&root, json, n, NULL, eb);

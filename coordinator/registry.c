@@ -52,7 +52,9 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
     return false;
 }
 
-bool inst_linked(const struct inst *a, const struct inst *b) { return inst_link_ok(a, b->id) && inst_link_ok(b, a->id); }
+bool inst_linked(const struct inst *a, const struct inst *b) {
+    return inst_link_ok(a, b->id) && inst_link_ok(b, a->id);
+}
 
 bool inst_serves(const struct inst *in, const char **why) {
     const char *missing = NULL;
@@ -62,8 +64,8 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "online";
     } else if (!in->healthy) {
         missing = "health";
-    } else if (in->draining || in->want == ROLE_NONE || in->status.role != in->want || !in->initialised ||
-               in->status.role_status != ROLE_STATUS_READY) {
+    } else if (in->draining || in->want == ROLE_NONE || in->status.role != in->want ||
+               !in->initialised || in->status.role_status != ROLE_STATUS_READY) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";

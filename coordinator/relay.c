@@ -11,7 +11,9 @@
 
 enum { SCAN_MS = 100 };
 
-static struct relay **bucket(struct relay_set *s, uint64_t id) { return &s->buckets[id % BUCKETS]; }
+static struct relay **bucket(struct relay_set *s, uint64_t id) {
+    return &s->buckets[id % BUCKETS];
+}
 
 static struct relay *find(struct relay_set *s, uint64_t id) {
     for (struct relay *r = *bucket(s, id); r != NULL; r = r->hash_next)
@@ -30,13 +32,22 @@ static void record(struct relay *r, int status) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
     uint64_t now = clock_ms();
-    *e = (struct recent){.path = r->path->path, .epoch = r->epoch, .p_id = r->p_id, .d_id = r->d_id, .stream = r->stream, .status = status,
-                         .ttft_ms = r->first_token_ms != 0 ? r->first_token_ms - r->arrival_ms : 0, .total_ms = now - r->arrival_ms,
+    *e = (struct recent){.path = r->path->path,
+                         .epoch = r->epoch,
+                         .p_id = r->p_id,
+                         .d_id = r->d_id,
+                         .stream = r->stream,
+                         .status = status,
+                         .ttft_ms = r->first_token_ms != 0 ? r->first_token_ms - r->arrival_ms : 0,
+                         .total_ms = now - r->arrival_ms,
                          .handover = r->handover};
     memcpy(e->id, r->id_text, sizeof(e->id));
-    log_info("relay", "req=%s status=%d p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu kv_bytes=%llu transfer_ms=%.2f exposed_ms=%.2f", r->id_text,
-             status, r->p_id, r->d_id, r->epoch, (unsigned long long)e->ttft_ms, (unsigned long long)e->total_ms,
-             (unsigned long long)r->handover.kv_bytes, r->handover.transfer_ms, r->handover.exposed_ms);
+    log_info("relay",
+             "req=%s status=%d p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu kv_bytes=%llu "
+             "transfer_ms=%.2f exposed_ms=%.2f",
+             r->id_text, status, r->p_id, r->d_id, r->epoch, (unsigned long long)e->ttft_ms,
+             (unsigned long long)e->total_ms, (unsigned long long)r->handover.kv_bytes,
+             r->handover.transfer_ms, r->handover.exposed_ms);
 }
 
 void relay_finish(struct relay *r, int status) {
@@ -71,7 +82,8 @@ void relay_reply(struct relay *r, int status, const char *type, const char *body
     relay_finish(r, status);
 }
 
-/* One event in the family's framing, its end marker, and the end of the chunked body (inference-api 3.4). */
+/* One event in the family's framing, its end marker, and the end of the chunked body
+ * (inference-api 3.4). */
 static void end_stream_with_error(struct relay *r, int status, const char *text) {
     struct buf b = BUF_INIT;
     bool openai = strncmp(r->path->path, "/v1/", 4) == 0;
@@ -137,7 +149,8 @@ void relay_piece_last(struct relay *r, const char *p, size_t n) {
 bool relay_retry(struct relay *r, const char *why) {
     struct coordinator *co = r->set->co;
     if (r->started || r->n_retries >= (unsigned)co->conf.retries_max || co->stopping) return false;
-    log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u", r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
+    log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u",
+             r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
     http_call_cancel(&r->call);
     relay_unbook_p(r);
     relay_unbook_d(r);
@@ -176,7 +189,8 @@ static size_t text_length(const struct json_object *v, int depth) {
             struct json_object *c;
             if (json_object_is_type(e, json_type_int)) {
                 n += 4; /* a token id counts as one token's characters */
-            } else if (json_get(e, "content", &c) == JSON_OK || json_get(e, "text", &c) == JSON_OK || json_get(e, "data", &c) == JSON_OK) {
+            } else if (json_get(e, "content", &c) == JSON_OK ||
+                       json_get(e, "text", &c) == JSON_OK || json_get(e, "data", &c) == JSON_OK) {
                 n += text_length(c, depth + 1);
             } else {
                 n += text_length(e, depth + 1);
@@ -187,8 +201,8 @@ static size_t text_length(const struct json_object *v, int depth) {
     return 0;
 }
 
-/* What scheduling wants of a body: the stream flag, the client's id and a length. A body that cannot be read goes to P as it is, which
- * answers what a single instance would answer. */
+/* What scheduling wants of a body: the stream flag, the client's id and a length. A body that
+ * cannot be read goes to P as it is, which answers what a single instance would answer. */
 static void look_at_body(struct relay *r, const char *body, size_t n) {
     struct json_object *root = NULL, *v;
     static const char *const inputs[] = {"messages", "prompt", "inputs", "text_input", "input_id"};
@@ -204,7 +218,9 @@ static void look_at_body(struct relay *r, const char *body, size_t n) {
             break;
         }
     bool triton = r->path->api == API_TRITON_TEXT || r->path->api == API_TRITON_TOKEN;
-    if (triton && json_get_str(root, "id", &id, &id_len) == JSON_OK && id_len <= CLIENT_ID_BYTES_MAX) memcpy(r->client_id, id, id_len + 1);
+    if (triton && json_get_str(root, "id", &id, &id_len) == JSON_OK &&
+        id_len <= CLIENT_ID_BYTES_MAX)
+        memcpy(r->client_id, id, id_len + 1);
     json_object_put(root);
 }
 
@@ -228,7 +244,8 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     return r;
 }
 
-void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path, const char *path_model) {
+void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                 const char *path_model) {
     struct coordinator *co = s->co;
     size_t n;
     const char *body = http_x_body(x, &n);
@@ -266,13 +283,17 @@ void relay_stop(struct relay_set *s, struct http_x *x) {
     size_t n, id_len = 0;
     const char *body = http_x_body(x, &n), *id = NULL;
     struct relay *r = NULL;
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK || !json_object_is_type(root, json_type_object)) {
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        !json_object_is_type(root, json_type_object)) {
         coord_reply_error(s->co, x, 422, "Failed to parse context to json body.");
     } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
         coord_reply_error(s->co, x, 422, "Not found id.");
     } else if (id_len < 1 || id_len > CLIENT_ID_BYTES_MAX ||
-               strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != id_len) {
-        coord_reply_error(s->co, x, 422, "The id can contain only digits, letters, underscores(_), hyphens(-) and no more than 256 words in length.");
+               strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
+                   id_len) {
+        coord_reply_error(s->co, x, 422,
+                          "The id can contain only digits, letters, underscores(_), hyphens(-) and "
+                          "no more than 256 words in length.");
     } else if ((r = find_client(s, id)) == NULL) {
         char text[CLIENT_ID_BYTES_MAX + 64];
         snprintf(text, sizeof(text), "Stop request id %s not found.", id);
@@ -282,7 +303,8 @@ void relay_stop(struct relay_set *s, struct http_x *x) {
         if (r->state == RELAY_WAITING) {
             relay_fail(r, 424, "The request was stopped.");
         } else {
-            relay_cancel_upstream(r); /* the instance ends it, and the end comes back the usual way */
+            relay_cancel_upstream(
+                r); /* the instance ends it, and the end comes back the usual way */
         }
     }
     json_object_put(root);
@@ -293,12 +315,15 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
     char *end;
     uint64_t id = strtoull(f->req_id, &end, 10);
     struct relay *r = *end == 0 ? find(s, id) : NULL;
-    if (r == NULL || r->state == RELAY_WAITING || r->d_id != inst_id) return; /* ended here, or of an older attempt */
+    if (r == NULL || r->state == RELAY_WAITING || r->d_id != inst_id)
+        return; /* ended here, or of an older attempt */
     if (f->version == 2) {
         if (f->epoch != r->epoch || f->seq < r->next_seq) return;
         if (f->seq > r->next_seq) {
             relay_cancel_upstream(r);
-            relay_fail(r, 500, "Pieces of the answer were lost between the decode instance and the coordinator.");
+            relay_fail(
+                r, 500,
+                "Pieces of the answer were lost between the decode instance and the coordinator.");
             return;
         }
         r->next_seq++;
@@ -314,7 +339,8 @@ void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
         if (!p_lost && !d_lost) continue;
         if (p_lost) r->avoid_p = inst_id;
         if (d_lost) r->avoid_d = inst_id;
-        if (!relay_retry(r, "instance lost")) relay_fail(r, 500, p_lost ? "P instance error" : "D instance error");
+        if (!relay_retry(r, "instance lost"))
+            relay_fail(r, 500, p_lost ? "P instance error" : "D instance error");
     }
     relay_schedule(s);
 }
@@ -336,9 +362,11 @@ static void on_scan(void *arg) {
         const char *text = NULL;
         if (c->infer_timeout_s > 0 && age >= (uint64_t)c->infer_timeout_s * 1000) {
             text = "Request inference timeout";
-        } else if (r->state == RELAY_WAITING && c->schedule_timeout_s > 0 && age >= (uint64_t)c->schedule_timeout_s * 1000) {
+        } else if (r->state == RELAY_WAITING && c->schedule_timeout_s > 0 &&
+                   age >= (uint64_t)c->schedule_timeout_s * 1000) {
             text = "Request schedule timeout";
-        } else if (r->state != RELAY_DECODE && c->first_token_timeout_s > 0 && age >= (uint64_t)c->first_token_timeout_s * 1000) {
+        } else if (r->state != RELAY_DECODE && c->first_token_timeout_s > 0 &&
+                   age >= (uint64_t)c->first_token_timeout_s * 1000) {
             text = "Request first token timeout";
         }
         if (text == NULL) continue;
@@ -353,8 +381,10 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     *out = NULL;
     if (s == NULL) return ERR_NO_MEMORY;
     s->co = co;
-    /* Ids are unique in the cluster and over restarts: a random start, far from the reserved largest value. */
-    if (getrandom(&s->next_id, sizeof(s->next_id), 0) != (ssize_t)sizeof(s->next_id)) s->next_id = clock_unix_us();
+    /* Ids are unique in the cluster and over restarts: a random start, far from the reserved
+     * largest value. */
+    if (getrandom(&s->next_id, sizeof(s->next_id), 0) != (ssize_t)sizeof(s->next_id))
+        s->next_id = clock_unix_us();
     s->next_id = (s->next_id >> 2) | 1;
     enum err e = loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
@@ -393,10 +423,13 @@ struct json_object *relay_recent(const struct relay_set *s) {
         json_object_object_add(o, "attempt", json_object_new_int64(e->epoch));
         json_object_object_add(o, "p", json_object_new_int64(e->p_id));
         json_object_object_add(o, "d", json_object_new_int64(e->d_id));
-        json_object_object_add(o, "promptTokens", json_object_new_int64((int64_t)e->handover.prompt_tokens));
+        json_object_object_add(o, "promptTokens",
+                               json_object_new_int64((int64_t)e->handover.prompt_tokens));
         json_object_object_add(o, "kvBytes", json_object_new_int64((int64_t)e->handover.kv_bytes));
-        json_object_object_add(o, "kvBlocks", json_object_new_int64((int64_t)e->handover.kv_blocks));
-        json_object_object_add(o, "kvBlocksHeld", json_object_new_int64((int64_t)e->handover.kv_blocks_held));
+        json_object_object_add(o, "kvBlocks",
+                               json_object_new_int64((int64_t)e->handover.kv_blocks));
+        json_object_object_add(o, "kvBlocksHeld",
+                               json_object_new_int64((int64_t)e->handover.kv_blocks_held));
         json_object_object_add(o, "kvTransferMs", json_object_new_double(e->handover.transfer_ms));
         json_object_object_add(o, "kvExposedMs", json_object_new_double(e->handover.exposed_ms));
         json_object_object_add(o, "ttftMs", json_object_new_int64((int64_t)e->ttft_ms));

@@ -1,5 +1,6 @@
-/* relay: the life of a client's request in the coordinator (cluster-api 5.6): admitted, scheduled, sent to P, first token, D's pieces in order,
- * finished, cancelled, timed out, or tried again on another pair.
+/* relay: the life of a client's request in the coordinator (cluster-api 5.6): admitted, scheduled,
+ * sent to P, first token, D's pieces in order, finished, cancelled, timed out, or tried again on
+ * another pair.
  *
  * Thread: the loop thread. A request ends exactly once: a full answer, or one error. */
 #ifndef BATON_COORDINATOR_RELAY_H
@@ -20,7 +21,8 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co);
 void relay_set_destroy(struct relay_set **s); /* ends what is left with an error */
 
 /* An inference request of a client; admission (6.2) is done here. Takes x. */
-void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path, const char *path_model);
+void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                 const char *path_model);
 /* POST .../stopInfer of a client: by the id it was given or sent. Takes x. */
 void relay_stop(struct relay_set *s, struct http_x *x);
 /* Tries to give waiting requests a pair; call when room or instances may have come. */
@@ -35,7 +37,8 @@ struct relay_counts {
     uint64_t received, finished, failed, retried, cancelled;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
-/* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer and exposed ms (the caller puts it). */
+/* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer
+ * and exposed ms (the caller puts it). */
 struct json_object *relay_recent(const struct relay_set *s);
 
 #endif

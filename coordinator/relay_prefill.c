@@ -1,4 +1,5 @@
-/* relay_prefill: the exchange with P, P's first piece, D's pieces in order after it, and the cancel to both. */
+/* relay_prefill: the exchange with P, P's first piece, D's pieces in order after it, and the cancel
+ * to both. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 enum { HEADERS_MAX = 16, HEADER_BYTES = 1200, ANSWER_BYTES_MAX = 64 << 20, STOP_TIMEOUT_MS = 5000 };
 
 /* Headers of tracing that go on to P as they came. */
-static const char *const trace_headers[] = {"traceparent", "tracestate", "b3", "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId", "X-B3-Sampled", "X-Request-Id"};
+static const char *const trace_headers[] = {"traceparent",  "tracestate",  "b3",
+                                            "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",
+                                            "X-B3-Sampled", "X-Request-Id"};
 
 /* ---- D's pieces */
 static void take_error(struct relay *r, int status, const char *body, size_t n) {
@@ -44,7 +47,8 @@ static void take_retry(struct relay *r, const char *body, size_t n) {
     relay_schedule(r->set);
 }
 
-void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body, size_t n) {
+void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body,
+                      size_t n) {
     if (r->state == RELAY_PREFILL) { /* before P's first piece: waits for it */
         struct early_frame *f = malloc(sizeof(*f) + n + 1);
         if (f == NULL) {
@@ -64,7 +68,9 @@ void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const
     case DR_LAST: relay_piece_last(r, body, n); break;
     case DR_ERROR: take_error(r, status, body, n); break;
     case DR_RETRY: take_retry(r, body, n); break;
-    case DR_NONE: case DR_CLOSE: case DR_HEARTBEAT: break;
+    case DR_NONE:
+    case DR_CLOSE:
+    case DR_HEARTBEAT: break;
     }
 }
 
@@ -97,9 +103,12 @@ static void first_token(struct relay *r, const struct json_object *root) {
     bool last = false;
     json_get_bool(root, "isLastResp", &last);
     json_get_str(root, "output", &output, &n);
-    r->handover = (struct handover){.kv_bytes = get_u64(root, "kvBytes"), .kv_blocks = get_u64(root, "kvBlocks"),
-                                    .kv_blocks_held = get_u64(root, "kvBlocksHeld"), .prompt_tokens = get_u64(root, "promptTokens"),
-                                    .transfer_ms = get_f64(root, "kvTransferMs"), .exposed_ms = get_f64(root, "kvExposedMs")};
+    r->handover = (struct handover){.kv_bytes = get_u64(root, "kvBytes"),
+                                    .kv_blocks = get_u64(root, "kvBlocks"),
+                                    .kv_blocks_held = get_u64(root, "kvBlocksHeld"),
+                                    .prompt_tokens = get_u64(root, "promptTokens"),
+                                    .transfer_ms = get_f64(root, "kvTransferMs"),
+                                    .exposed_ms = get_f64(root, "kvExposedMs")};
     r->state = RELAY_DECODE;
     r->first_token_ms = clock_ms();
     relay_unbook_p(r);
@@ -111,7 +120,8 @@ static void first_token(struct relay *r, const struct json_object *root) {
     }
 }
 
-/* Whether another pair may do better with this answer of P. The text tells a failed hand-over, which is D's affair, from P's own. */
+/* Whether another pair may do better with this answer of P. The text tells a failed hand-over,
+ * which is D's affair, from P's own. */
 static bool worth_a_retry(struct relay *r, const struct http_result *res) {
     bool handover = strstr(res->body, "[P Node]") != NULL;
     if (res->status != 500 && res->status != 503 && res->status != 429) return false;
@@ -131,17 +141,23 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     r->call = NULL;
     if (res->err != ERR_OK) {
         struct inst *p = registry_find(&s->co->reg, r->p_id);
-        log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id, err_name(res->err), res->detail != NULL ? res->detail : "");
+        log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id,
+                 err_name(res->err), res->detail != NULL ? res->detail : "");
         r->avoid_p = r->p_id;
         if (p != NULL) controller_poll_soon(s->co);
         if (!relay_retry(r, "P lost")) {
             relay_cancel_upstream(r);
-            relay_fail(r, 500, res->connected ? "Receive messages from p instance failed" : "Connect to p instance failed");
+            relay_fail(r, 500,
+                       res->connected ? "Receive messages from p instance failed"
+                                      : "Connect to p instance failed");
         }
     } else if (res->status != 200) {
         if (!worth_a_retry(r, res) || !relay_retry(r, "P refused"))
-            relay_reply(r, res->status, res->content_type[0] != 0 ? res->content_type : "application/json", res->body, res->body_len);
-    } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK || !json_object_is_type(root, json_type_object)) {
+            relay_reply(r, res->status,
+                        res->content_type[0] != 0 ? res->content_type : "application/json",
+                        res->body, res->body_len);
+    } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
+               !json_object_is_type(root, json_type_object)) {
         relay_cancel_upstream(r);
         relay_fail(r, 500, "P instance error");
     } else {
@@ -151,8 +167,11 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     relay_schedule(s);
 }
 
-static void add_header(char lines[][HEADER_BYTES], const char **headers, size_t *n, const char *name, const char *value) {
-    if (*n >= HEADERS_MAX || snprintf(lines[*n], HEADER_BYTES, "%s: %s", name, value) >= HEADER_BYTES) return;
+static void add_header(char lines[][HEADER_BYTES], const char **headers, size_t *n,
+                       const char *name, const char *value) {
+    if (*n >= HEADERS_MAX ||
+        snprintf(lines[*n], HEADER_BYTES, "%s: %s", name, value) >= HEADER_BYTES)
+        return;
     headers[*n] = lines[*n];
     (*n)++;
 }
@@ -186,16 +205,24 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     snprintf(url, sizeof(url), "http://%s:%u%s", p->node.ip, p->node.port, http_x_path(r->x));
     r->state = RELAY_PREFILL;
     log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u", r->id_text, p->id, d->id, r->epoch);
-    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = body_len,
-                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000, .body_bytes_max = ANSWER_BYTES_MAX,
-                               .on_done = on_p_answer, .arg = r};
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = body,
+                               .body_len = body_len,
+                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_done = on_p_answer,
+                               .arg = r};
     enum err e = http_client_call(co->client, &o, &r->call);
     if (e != ERR_OK) relay_fail(r, 500, "Send messges to p instance failed");
 }
 
 /* ---- cancel */
 static void on_stopped(void *arg, const struct http_result *res) {
-    (void)arg, (void)res; /* best effort: the links' leases and the listeners' grace end what this misses */
+    (void)arg,
+        (void)
+            res; /* best effort: the links' leases and the listeners' grace end what this misses */
 }
 
 static void stop_at(struct coordinator *co, uint32_t inst_id, const char *req_id) {
@@ -204,11 +231,19 @@ static void stop_at(struct coordinator *co, uint32_t inst_id, const char *req_id
     struct http_call *call;
     if (in == NULL || !in->healthy) return;
     static const char *const headers[] = {"Content-Type: application/json", NULL};
-    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port, in->config.model_name);
+    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port,
+             in->config.model_name);
     int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", req_id);
-    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = (size_t)n,
-                               .total_ms = STOP_TIMEOUT_MS, .body_bytes_max = 1 << 16, .on_done = on_stopped};
-    if (http_client_call(co->client, &o, &call) != ERR_OK) log_warn("relay", "req=%s event=stop_not_sent id=%u", req_id, inst_id);
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = body,
+                               .body_len = (size_t)n,
+                               .total_ms = STOP_TIMEOUT_MS,
+                               .body_bytes_max = 1 << 16,
+                               .on_done = on_stopped};
+    if (http_client_call(co->client, &o, &call) != ERR_OK)
+        log_warn("relay", "req=%s event=stop_not_sent id=%u", req_id, inst_id);
 }
 
 void relay_cancel_upstream(struct relay *r) {

@@ -29,9 +29,9 @@ struct handover {
 };
 
 struct relay {
-    struct relay *next, **at;             /* all requests */
-    struct relay *hash_next;              /* bucket of the id table */
-    struct relay *queue_next, *queue_prev;/* waiting requests */
+    struct relay *next, **at;              /* all requests */
+    struct relay *hash_next;               /* bucket of the id table */
+    struct relay *queue_next, *queue_prev; /* waiting requests */
     bool queued;
     struct relay_set *set;
     struct http_x *x;
@@ -39,18 +39,18 @@ struct relay {
     uint64_t id;
     char id_text[24];
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id; "" when none */
-    bool stream, started;                 /* wants a stream; the head of the 200 is out */
+    bool stream, started;                    /* wants a stream; the head of the 200 is out */
     enum relay_state state;
     uint32_t epoch;
     uint64_t next_seq;
     unsigned n_retries;
-    uint32_t p_id, d_id;                  /* 0: none */
+    uint32_t p_id, d_id; /* 0: none */
     uint32_t avoid_p, avoid_d;
     bool p_booked, d_booked, p_task, d_task;
     struct demand demand;
     double expected_tokens;
     size_t n_chars;
-    char *body;                           /* replaces the client's body after a retry frame; else NULL */
+    char *body; /* replaces the client's body after a retry frame; else NULL */
     size_t body_len;
     bool is_recompute;
     struct http_call *call;
@@ -85,16 +85,21 @@ struct relay_set {
 };
 
 /* relay.c */
-void relay_finish(struct relay *r, int status);                          /* books off, records, frees; x has its end already */
-void relay_fail(struct relay *r, int status, const char *text);          /* an error of the coordinator's own */
+void relay_finish(struct relay *r,
+                  int status); /* books off, records, frees; x has its end already */
+void relay_fail(struct relay *r, int status,
+                const char *text); /* an error of the coordinator's own */
 void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n);
-bool relay_retry(struct relay *r, const char *why);                      /* back to the queue with the next epoch; false: no retry left */
-void relay_piece(struct relay *r, const char *p, size_t n);              /* a piece of a stream */
-void relay_piece_last(struct relay *r, const char *p, size_t n);         /* the end of a stream, or a whole body */
+bool relay_retry(struct relay *r,
+                 const char *why); /* back to the queue with the next epoch; false: no retry left */
+void relay_piece(struct relay *r, const char *p, size_t n); /* a piece of a stream */
+void relay_piece_last(struct relay *r, const char *p,
+                      size_t n); /* the end of a stream, or a whole body */
 /* relay_prefill.c */
 void relay_send(struct relay *r, struct inst *p, struct inst *d);
-void relay_cancel_upstream(struct relay *r);                             /* stopInfer to P and D */
-void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body, size_t n);
+void relay_cancel_upstream(struct relay *r); /* stopInfer to P and D */
+void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body,
+                      size_t n);
 /* relay_queue.c */
 void relay_enqueue(struct relay *r);
 void relay_dequeue(struct relay *r);

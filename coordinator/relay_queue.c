@@ -1,10 +1,12 @@
-/* relay_queue: requests that wait for a pair, and what is booked on instances for those that have one. */
+/* relay_queue: requests that wait for a pair, and what is booked on instances for those that have
+ * one. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/log.h"
 #include "coordinator/relay_priv.h"
 
-/* Where r stands before other in the queue (reordering_type). A retried request keeps its arrival time, so it goes to the front of its kind. */
+/* Where r stands before other in the queue (reordering_type). A retried request keeps its arrival
+ * time, so it goes to the front of its kind. */
 static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
     if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
     if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
@@ -14,7 +16,8 @@ static bool goes_before(const struct relay *r, const struct relay *other, int64_
 void relay_enqueue(struct relay *r) {
     struct relay_set *s = r->set;
     struct relay *after = s->queue_last;
-    while (after != NULL && goes_before(r, after, s->co->conf.reordering_type)) after = after->queue_prev;
+    while (after != NULL && goes_before(r, after, s->co->conf.reordering_type))
+        after = after->queue_prev;
     r->state = RELAY_WAITING;
     r->queue_prev = after;
     r->queue_next = after != NULL ? after->queue_next : s->queue_first;
@@ -78,12 +81,16 @@ static void views_free(struct view_list *l) {
     free(l->peer_ids);
 }
 
-static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in, uint32_t *peers) {
+static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in,
+                      uint32_t *peers) {
     *v = (struct inst_view){.id = in->id,
                             .group = in->group,
-                            .open = inst_serves(in, NULL) && in->tasks < (unsigned)co->conf.single_node_requests_max,
-                            .slots_total = in->status.total_slots != 0 ? in->status.total_slots : in->status.avail_slots,
-                            .blocks_total = in->status.total_blocks != 0 ? in->status.total_blocks : in->status.avail_blocks,
+                            .open = inst_serves(in, NULL) &&
+                                    in->tasks < (unsigned)co->conf.single_node_requests_max,
+                            .slots_total = in->status.total_slots != 0 ? in->status.total_slots
+                                                                       : in->status.avail_slots,
+                            .blocks_total = in->status.total_blocks != 0 ? in->status.total_blocks
+                                                                         : in->status.avail_blocks,
                             .slots_booked = in->booked.slots,
                             .blocks_booked = in->booked.blocks,
                             .blocks_avail = in->status.avail_blocks,
@@ -96,7 +103,8 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
 static bool views_of(struct view_list *l, const struct coordinator *co, enum inst_role role) {
     size_t n_links = 0, at = 0;
     memset(l, 0, sizeof(*l));
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) n_links += in->status.n_links;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        n_links += in->status.n_links;
     l->views = calloc(co->reg.n + 1, sizeof(*l->views));
     l->insts = calloc(co->reg.n + 1, sizeof(*l->insts));
     l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
@@ -127,10 +135,15 @@ static void place(struct relay_set *s, struct relay *r, struct view_list *p, str
     const struct coord_conf *c = &s->co->conf;
     struct pair_choice pick;
     unsigned block = p->n > 0 ? p->insts[0]->config.cache_block_size : 128;
-    r->demand = schedule_demand(r->n_chars, c->string_token_rate, block, strcmp(c->load_cost_values, "1, 0") == 0);
-    r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] + s->co->sched.coefficients[2];
-    uint32_t avoid_p = has_other(p, r->avoid_p) ? r->avoid_p : 0, avoid_d = has_other(d, r->avoid_d) ? r->avoid_d : 0;
-    if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p, avoid_d, s->turn)) return;
+    r->demand = schedule_demand(r->n_chars, c->string_token_rate, block,
+                                strcmp(c->load_cost_values, "1, 0") == 0);
+    r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] +
+                         s->co->sched.coefficients[2];
+    uint32_t avoid_p = has_other(p, r->avoid_p) ? r->avoid_p : 0,
+             avoid_d = has_other(d, r->avoid_d) ? r->avoid_d : 0;
+    if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p,
+                       avoid_d, s->turn))
+        return;
     s->turn++;
     relay_dequeue(r);
     r->p_id = p->insts[pick.p]->id;

@@ -1,4 +1,5 @@
-/* role_post: POST /v1/role/{role} to an instance whose role or peers are not what the controller wants. Re-posting is harmless. */
+/* role_post: POST /v1/role/{role} to an instance whose role or peers are not what the controller
+ * wants. Re-posting is harmless. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static void fill_node(struct role_node *n, const struct inst *in) {
     n->n_devices = in->node.n_devices;
 }
 
-/* The body an instance should have: itself, and every instance of the other role of its group. NULL: no memory, or no peer yet. */
+/* The body an instance should have: itself, and every instance of the other role of its group.
+ * NULL: no memory, or no peer yet. */
 static char *body_for(const struct coordinator *co, const struct inst *in, bool force) {
     enum inst_role other = in->want == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     struct role_msg m = {.has_peers = true, .force = force};
@@ -35,7 +37,8 @@ static char *body_for(const struct coordinator *co, const struct inst *in, bool 
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
-        if (p != in && p->online && p->want == other && p->group == in->group) fill_node(&m.peers[m.n_peers++], p);
+        if (p != in && p->online && p->want == other && p->group == in->group)
+            fill_node(&m.peers[m.n_peers++], p);
     /* A first role needs a peer; an instance that has one may stand alone for a while. */
     char *body = m.n_peers > 0 || in->status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
     free(m.peers);
@@ -50,7 +53,8 @@ struct post {
 
 static void note_failure(struct inst *in, const char *text) {
     snprintf(in->last_error, sizeof(in->last_error), "%s", text);
-    log_warn("role", "id=%u role=%s event=not_taken detail=\"%s\"", in->id, inst_role_name(in->want), in->last_error);
+    log_warn("role", "id=%u role=%s event=not_taken detail=\"%s\"", in->id,
+             inst_role_name(in->want), in->last_error);
 }
 
 static bool result_ok(const struct http_result *r) {
@@ -88,7 +92,9 @@ static void on_answer(void *arg, const struct http_result *r) {
 
 void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
-    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->role_call != NULL || now < in->next_post_ms) return;
+    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->role_call != NULL ||
+        now < in->next_post_ms)
+        return;
     char *body = body_for(co, in, in->force);
     if (body == NULL) return;
     uint64_t hash = hash_of(body);
@@ -105,9 +111,17 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
     }
     *p = (struct post){co, in, hash};
     in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
-    snprintf(url, sizeof(url), "http://%s:%u/v1/role/%s", in->node.mgmt_ip, in->node.mgmt_port, inst_role_name(in->want));
-    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = body, .body_len = strlen(body),
-                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000, .body_bytes_max = 1 << 20, .on_done = on_answer, .arg = p};
+    snprintf(url, sizeof(url), "http://%s:%u/v1/role/%s", in->node.mgmt_ip, in->node.mgmt_port,
+             inst_role_name(in->want));
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = body,
+                               .body_len = strlen(body),
+                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .body_bytes_max = 1 << 20,
+                               .on_done = on_answer,
+                               .arg = p};
     if (http_client_call(co->client, &o, &in->role_call) != ERR_OK) free(p);
     free(body);
 }

@@ -3,11 +3,13 @@
 
 #include <math.h>
 
-static bool has_room(const struct schedule_conf *c, const struct inst_view *v, struct demand demand) {
+static bool has_room(const struct schedule_conf *c, const struct inst_view *v,
+                     struct demand demand) {
     if (!v->open) return false;
     if (!c->limit_demand) return true;
     return (double)(v->slots_booked + demand.slots) <= (double)v->slots_total * c->res_limit_rate &&
-           (double)(v->blocks_booked + demand.blocks) <= (double)v->blocks_total * c->res_limit_rate;
+           (double)(v->blocks_booked + demand.blocks) <=
+               (double)v->blocks_total * c->res_limit_rate;
 }
 
 static bool linked(const struct inst_view *p, const struct inst_view *d) {
@@ -19,20 +21,25 @@ static bool linked(const struct inst_view *p, const struct inst_view *d) {
 
 /* < 0 when a is the better home for the prompt. */
 static int prefill_cmp(const struct inst_view *a, const struct inst_view *b) {
-    /* 1. Less booked work wins: slots and blocks together, so one long prompt outweighs several short ones. */
+    /* 1. Less booked work wins: slots and blocks together, so one long prompt outweighs several
+     * short ones. */
     uint64_t wa = a->slots_booked + a->blocks_booked, wb = b->slots_booked + b->blocks_booked;
     if (wa != wb) return wa < wb ? -1 : 1;
     /* 2. Lowest id, so that equal inputs always give the same pick. */
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
-static double decode_score(const struct schedule_conf *c, const struct inst_view *v, double slots_max) {
+static double decode_score(const struct schedule_conf *c, const struct inst_view *v,
+                           double slots_max) {
     const double *k = c->coefficients;
-    double used = v->blocks_total > v->blocks_avail ? (double)(v->blocks_total - v->blocks_avail) : 0;
-    return k[0] * v->token_sum + k[5] * slots_max + k[6] * used + k[7] * (double)v->slots_booked + k[8] * (double)v->blocks_booked;
+    double used =
+        v->blocks_total > v->blocks_avail ? (double)(v->blocks_total - v->blocks_avail) : 0;
+    return k[0] * v->token_sum + k[5] * slots_max + k[6] * used + k[7] * (double)v->slots_booked +
+           k[8] * (double)v->blocks_booked;
 }
 
-static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a, const struct inst_view *b, double slots_max) {
+static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
+                      const struct inst_view *b, double slots_max) {
     double sa = decode_score(c, a, slots_max), sb = decode_score(c, b, slots_max);
     if (sa != sb) return sa < sb ? -1 : 1;
     if (a->slots_booked != b->slots_booked) return a->slots_booked < b->slots_booked ? -1 : 1;
@@ -40,12 +47,14 @@ static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a, 
 }
 
 /* The decode instance for p, or n_d. */
-static size_t pick_decode(const struct schedule_conf *c, const struct inst_view *p, const struct inst_view *d, size_t n_d, struct demand demand,
+static size_t pick_decode(const struct schedule_conf *c, const struct inst_view *p,
+                          const struct inst_view *d, size_t n_d, struct demand demand,
                           uint32_t avoid, uint64_t turn) {
     size_t best = n_d;
     double slots_max = 0;
     for (size_t i = 0; i < n_d; i++)
-        if (d[i].group == p->group && (double)d[i].slots_total > slots_max) slots_max = (double)d[i].slots_total;
+        if (d[i].group == p->group && (double)d[i].slots_total > slots_max)
+            slots_max = (double)d[i].slots_total;
     for (size_t k = 0; k < n_d; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_d) : k;
         if (d[i].id == avoid || !has_room(c, &d[i], demand) || !linked(p, &d[i])) continue;
@@ -55,13 +64,15 @@ static size_t pick_decode(const struct schedule_conf *c, const struct inst_view 
     return best;
 }
 
-bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c, const struct inst_view *p, size_t n_p, const struct inst_view *d,
-                   size_t n_d, struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn) {
+bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
+                   const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
+                   struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn) {
     bool found = false;
     for (size_t k = 0; k < n_p; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_p) : k;
         if (p[i].id == avoid_p || !has_room(c, &p[i], demand)) continue;
-        if (found && c->policy == POLICY_LOAD_BALANCE && prefill_cmp(&p[i], &p[out->p]) >= 0) continue;
+        if (found && c->policy == POLICY_LOAD_BALANCE && prefill_cmp(&p[i], &p[out->p]) >= 0)
+            continue;
         size_t j = pick_decode(c, &p[i], d, n_d, demand, avoid_d, turn);
         if (j == n_d) continue; /* a P without a D is no pair */
         *out = (struct pair_choice){i, j};
@@ -71,7 +82,8 @@ bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c, const
     return found;
 }
 
-struct demand schedule_demand(size_t n_chars, double chars_per_token, unsigned block_tokens, bool by_length) {
+struct demand schedule_demand(size_t n_chars, double chars_per_token, unsigned block_tokens,
+                              bool by_length) {
     struct demand d = {1, 1};
     if (by_length && block_tokens > 0) {
         double tokens = (double)n_chars / chars_per_token;

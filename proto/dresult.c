@@ -7,14 +7,15 @@
 #include "proto/limits.h"
 
 static const char *const kind_word[] = {
-    [DR_NONE] = "none",   [DR_DATA] = "data",   [DR_LAST] = "lastData",  [DR_ERROR] = "error",
+    [DR_NONE] = "none",   [DR_DATA] = "data",   [DR_LAST] = "lastData", [DR_ERROR] = "error",
     [DR_RETRY] = "retry", [DR_CLOSE] = "close", [DR_HEARTBEAT] = "ka",
 };
 enum { KIND_COUNT = sizeof(kind_word) / sizeof(kind_word[0]) };
 
 static enum dresult_kind kind_parse(const char *s, size_t n) {
     for (int k = DR_DATA; k < KIND_COUNT; k++)
-        if (strlen(kind_word[k]) == n && memcmp(kind_word[k], s, n) == 0) return (enum dresult_kind)k;
+        if (strlen(kind_word[k]) == n && memcmp(kind_word[k], s, n) == 0)
+            return (enum dresult_kind)k;
     return DR_NONE;
 }
 
@@ -23,7 +24,9 @@ static bool id_ok(const char *id) {
     return n > 0 && n <= REQ_ID_BYTES_MAX && strcspn(id, " \t\r\n:;") == n;
 }
 
-static void put(struct wr *w, const char *s) { wr_bytes(w, s, strlen(s)); }
+static void put(struct wr *w, const char *s) {
+    wr_bytes(w, s, strlen(s));
+}
 
 static enum err pack_v1(struct wr *w, const struct dresult_frame *f) {
     if (f->kind == DR_HEARTBEAT) {
@@ -73,7 +76,8 @@ static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
 }
 
 enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f) {
-    if (f->kind <= DR_NONE || f->kind > DR_HEARTBEAT || (version != 1 && version != 2)) return ERR_INVALID;
+    if (f->kind <= DR_NONE || f->kind > DR_HEARTBEAT || (version != 1 && version != 2))
+        return ERR_INVALID;
     return version == 1 ? pack_v1(w, f) : pack_v2(w, f);
 }
 
@@ -105,9 +109,10 @@ void dresult_parser_destroy(struct dresult_parser **pp) {
     *pp = NULL;
 }
 
-/* One version 1 frame at p[0..n): either a heartbeat or "reqId:" id NUL kind ":" body NUL. Returns its length, 0 when more bytes are
- * needed, or sets *e. */
-static size_t take_v1(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg, enum err *e) {
+/* One version 1 frame at p[0..n): either a heartbeat or "reqId:" id NUL kind ":" body NUL. Returns
+ * its length, 0 when more bytes are needed, or sets *e. */
+static size_t take_v1(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn,
+                      void *arg, enum err *e) {
     const char *end1 = memchr(p, 0, n);
     if (end1 == NULL) return 0;
     size_t head = (size_t)(end1 - p);
@@ -159,7 +164,8 @@ static bool dec_u64(const char *s, size_t n, uint64_t max, uint64_t *out) {
     return true;
 }
 
-static enum err parse_ids(struct dresult_parser *ps, const char *s, size_t n, struct dresult_frame *f) {
+static enum err parse_ids(struct dresult_parser *ps, const char *s, size_t n,
+                          struct dresult_frame *f) {
     size_t at = 0;
     while (at < n) {
         const char *comma = memchr(s + at, ',', n - at);
@@ -182,13 +188,16 @@ static enum err parse_ids(struct dresult_parser *ps, const char *s, size_t n, st
     return ERR_OK;
 }
 
-static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg) {
+static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn,
+                         void *arg) {
     size_t at = 0, id_len, len;
     const char *id, *w;
     char id_z[REQ_ID_BYTES_MAX + 1];
     uint64_t v;
     struct dresult_frame f = {.version = 2, .req_id = id_z};
-    if (!word(p, n, &at, &id, &id_len) || id_len > REQ_ID_BYTES_MAX || memchr(id, 0, id_len) != NULL) return ERR_BAD_FRAME;
+    if (!word(p, n, &at, &id, &id_len) || id_len > REQ_ID_BYTES_MAX ||
+        memchr(id, 0, id_len) != NULL)
+        return ERR_BAD_FRAME;
     memcpy(id_z, id, id_len);
     id_z[id_len] = 0;
     if (!word(p, n, &at, &w, &len) || !dec_u64(w, len, UINT32_MAX, &v)) return ERR_BAD_FRAME;
@@ -214,7 +223,8 @@ static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dre
     return f.kind == DR_NONE ? ERR_OK : fn(arg, &f);
 }
 
-static size_t take_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn, void *arg, enum err *e) {
+static size_t take_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn,
+                      void *arg, enum err *e) {
     if (n < 9) return 0;
     size_t len = 0;
     for (int i = 0; i < 8; i++) {
@@ -235,7 +245,8 @@ static size_t take_v2(struct dresult_parser *ps, const char *p, size_t n, dresul
     return 9 + len;
 }
 
-enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_t n, dresult_frame_fn *fn, void *arg) {
+enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_t n,
+                             dresult_frame_fn *fn, void *arg) {
     const char *p = bytes;
     size_t left = n;
     bool held = ps->hold.len > 0;
@@ -247,7 +258,8 @@ enum err dresult_parser_feed(struct dresult_parser *ps, const char *bytes, size_
     }
     enum err e = ERR_OK;
     while (left > 0) {
-        size_t used = ps->version == 1 ? take_v1(ps, p, left, fn, arg, &e) : take_v2(ps, p, left, fn, arg, &e);
+        size_t used = ps->version == 1 ? take_v1(ps, p, left, fn, arg, &e)
+                                       : take_v2(ps, p, left, fn, arg, &e);
         if (e != ERR_OK) return e;
         if (used == 0) break;
         p += used;

@@ -1,10 +1,12 @@
-/* dresult: frames of the result stream a decode instance writes to its coordinator (cluster-api 5.5). Pure.
+/* dresult: frames of the result stream a decode instance writes to its coordinator
+ * (cluster-api 5.5). Pure.
  *
  * Version 1:  "reqId:" id NUL kind ":" body NUL        and "ka:heartbeat" NUL
  * Version 2:  len SP reqId SP epoch SP seq SP kind SP body
- *             len: 8 lower-case hex digits, bytes after the SP that follows it; epoch, seq: decimal; kind: data, lastData, error, retry,
- *             close, ka, optionally followed by ";" and the token ids of the piece, comma-separated ("data;320,41").
- *             seq counts the frames of a request from 0, so a replayed frame is recognised. A heartbeat has reqId "-" and kind ka. */
+ *             len: 8 lower-case hex digits, bytes after the SP that follows it; epoch, seq:
+ * decimal; kind: data, lastData, error, retry, close, ka, optionally followed by ";" and the token
+ * ids of the piece, comma-separated ("data;320,41"). seq counts the frames of a request from 0, so
+ * a replayed frame is recognised. A heartbeat has reqId "-" and kind ka. */
 #ifndef BATON_PROTO_DRESULT_H
 #define BATON_PROTO_DRESULT_H
 
@@ -20,16 +22,16 @@ enum dresult_kind { DR_NONE, DR_DATA, DR_LAST, DR_ERROR, DR_RETRY, DR_CLOSE, DR_
 #define DRESULT_CLOSE_TEXT "new connection is to established, close the old one."
 
 struct dresult_frame {
-    int version;             /* as parsed; dresult_pack() is told it */
+    int version; /* as parsed; dresult_pack() is told it */
     enum dresult_kind kind;
-    const char *req_id;      /* zero-terminated; lives during the callback */
-    uint32_t epoch;          /* 0 in version 1 */
-    uint64_t seq;            /* 0 in version 1 */
-    const int32_t *ids;      /* token ids of the piece; none in version 1 */
+    const char *req_id; /* zero-terminated; lives during the callback */
+    uint32_t epoch;     /* 0 in version 1 */
+    uint64_t seq;       /* 0 in version 1 */
+    const int32_t *ids; /* token ids of the piece; none in version 1 */
     size_t n_ids;
     const char *body;
     size_t body_len;
-    int status;              /* of an error frame in version 2: "error;status=424"; else 0 */
+    int status; /* of an error frame in version 2: "error;status=424"; else 0 */
 };
 
 /* Appends one frame in the given version (1 or 2). A NUL in a version 1 body is an ERR_INVALID. */
@@ -37,9 +39,11 @@ enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f);
 
 /* Byte-stream parser: any split of the bytes gives the same frames. */
 struct dresult_parser;
-typedef enum err dresult_frame_fn(void *arg, const struct dresult_frame *f); /* an error ends the feed and is returned */
+typedef enum err dresult_frame_fn(
+    void *arg, const struct dresult_frame *f); /* an error ends the feed and is returned */
 enum err dresult_parser_create(struct dresult_parser **out, int version, size_t frame_bytes_max);
 void dresult_parser_destroy(struct dresult_parser **p);
-enum err dresult_parser_feed(struct dresult_parser *p, const char *bytes, size_t n, dresult_frame_fn *fn, void *arg);
+enum err dresult_parser_feed(struct dresult_parser *p, const char *bytes, size_t n,
+                             dresult_frame_fn *fn, void *arg);
 
 #endif

@@ -9,7 +9,9 @@
 
 static const char *const role_word[] = {"none", "prefill", "decode", "flex", "mixed"};
 
-const char *inst_role_name(enum inst_role r) { return (unsigned)r <= ROLE_MIXED ? role_word[r] : "none"; }
+const char *inst_role_name(enum inst_role r) {
+    return (unsigned)r <= ROLE_MIXED ? role_word[r] : "none";
+}
 
 enum inst_role inst_role_parse(const char *name) {
     for (int r = ROLE_PREFILL; r <= ROLE_MIXED; r++)
@@ -22,31 +24,33 @@ static bool all_digits(const char *s) {
 }
 
 /* A string field of at most cap - 1 bytes. `where` is the path of the object, for messages. */
-static enum err get_word(const struct json_object *o, const char *where, const char *key, bool must, bool digits, char *dst,
-                         size_t cap, struct errbuf *eb) {
+static enum err get_word(const struct json_object *o, const char *where, const char *key, bool must,
+                         bool digits, char *dst, size_t cap, struct errbuf *eb) {
     const char *s = NULL;
     size_t n = 0;
     enum json_got got = json_get_str(o, key, &s, &n);
     if (got == JSON_ABSENT && !must) return ERR_OK;
     if (got != JSON_OK) return err_set(eb, ERR_INVALID, "%s.%s must be a string", where, key);
     if (n >= cap || strlen(s) != n || (digits && !all_digits(s)))
-        return err_set(eb, ERR_INVALID, "%s.%s must be %s of at most %zu characters, got \"%.40s\"", where, key,
-                       digits ? "decimal digits" : "a string", cap - 1, s);
+        return err_set(eb, ERR_INVALID, "%s.%s must be %s of at most %zu characters, got \"%.40s\"",
+                       where, key, digits ? "decimal digits" : "a string", cap - 1, s);
     memcpy(dst, s, n + 1);
     return ERR_OK;
 }
 
-static enum err get_ipv4(const struct json_object *o, const char *where, const char *key, bool must, char dst[16],
-                         struct errbuf *eb) {
+static enum err get_ipv4(const struct json_object *o, const char *where, const char *key, bool must,
+                         char dst[16], struct errbuf *eb) {
     struct in_addr a;
     enum err e = get_word(o, where, key, must, false, dst, 16, eb);
     if (e != ERR_OK || dst[0] == 0) return e;
     if (inet_pton(AF_INET, dst, &a) != 1)
-        return err_set(eb, ERR_INVALID, "%s.%s must be an IPv4 address, got \"%s\"", where, key, dst);
+        return err_set(eb, ERR_INVALID, "%s.%s must be an IPv4 address, got \"%s\"", where, key,
+                       dst);
     return ERR_OK;
 }
 
-static enum err get_port(const struct json_object *o, const char *where, uint16_t *port, struct errbuf *eb) {
+static enum err get_port(const struct json_object *o, const char *where, uint16_t *port,
+                         struct errbuf *eb) {
     struct json_object *v;
     const char *s;
     size_t n;
@@ -64,13 +68,15 @@ static enum err get_port(const struct json_object *o, const char *where, uint16_
     return ERR_OK;
 }
 
-static enum err get_devices(const struct json_object *o, const char *where, struct role_node *n, struct errbuf *eb) {
+static enum err get_devices(const struct json_object *o, const char *where, struct role_node *n,
+                            struct errbuf *eb) {
     struct json_object *arr;
     if (json_get_arr(o, "device", &arr) != JSON_OK || json_object_array_length(arr) == 0)
         return err_set(eb, ERR_INVALID, "%s.device must be a non-empty array", where);
     size_t k = json_object_array_length(arr);
     if (n->n_devices + k > DEVICES_MAX)
-        return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where, n->n_devices + k, DEVICES_MAX);
+        return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where,
+                       n->n_devices + k, DEVICES_MAX);
     struct role_device *d = realloc(n->devices, (n->n_devices + k) * sizeof(*d));
     if (d == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     n->devices = d;
@@ -81,25 +87,30 @@ static enum err get_devices(const struct json_object *o, const char *where, stru
         enum err e;
         memset(dev, 0, sizeof(*dev));
         snprintf(at, sizeof(at), "%s.device[%zu]", where, i);
-        if (json_as_obj(v, &v) != JSON_OK) return err_set(eb, ERR_INVALID, "%s must be an object", at);
-        if ((e = get_word(v, at, "device_id", true, true, dev->device_id, sizeof(dev->device_id), eb)) != ERR_OK ||
-            (e = get_word(v, at, "device_logical_id", false, true, dev->device_logical_id, sizeof(dev->device_logical_id),
+        if (json_as_obj(v, &v) != JSON_OK)
+            return err_set(eb, ERR_INVALID, "%s must be an object", at);
+        if ((e = get_word(v, at, "device_id", true, true, dev->device_id, sizeof(dev->device_id),
                           eb)) != ERR_OK ||
+            (e = get_word(v, at, "device_logical_id", false, true, dev->device_logical_id,
+                          sizeof(dev->device_logical_id), eb)) != ERR_OK ||
             (e = get_ipv4(v, at, "device_ip", true, dev->device_ip, eb)) != ERR_OK ||
-            (e = get_word(v, at, "rank_id", false, true, dev->rank_id, sizeof(dev->rank_id), eb)) != ERR_OK)
+            (e = get_word(v, at, "rank_id", false, true, dev->rank_id, sizeof(dev->rank_id), eb)) !=
+                ERR_OK)
             return e;
     }
     return ERR_OK;
 }
 
-static enum err get_head(const struct json_object *o, const char *where, struct role_node *n, struct errbuf *eb) {
+static enum err get_head(const struct json_object *o, const char *where, struct role_node *n,
+                         struct errbuf *eb) {
     enum err e = get_ipv4(o, where, "server_ip", true, n->server_ip, eb);
     if (e == ERR_OK) e = get_ipv4(o, where, "host_ip", false, n->host_ip, eb);
     if (e == ERR_OK) e = get_port(o, where, &n->inter_comm_port, eb);
     return e;
 }
 
-static enum err get_node_v1(const struct json_object *o, const char *where, struct role_node *n, struct errbuf *eb) {
+static enum err get_node_v1(const struct json_object *o, const char *where, struct role_node *n,
+                            struct errbuf *eb) {
     uint64_t u;
     int64_t share;
     n->p_percentage = -1;
@@ -107,10 +118,12 @@ static enum err get_node_v1(const struct json_object *o, const char *where, stru
     if (e != ERR_OK) return e;
     enum json_got got = json_get_u64(o, "id", &u);
     if (got != JSON_ABSENT && (got != JSON_OK || u > UINT32_MAX))
-        return err_set(eb, ERR_INVALID, "%s.id must be an unsigned integer up to %u", where, UINT32_MAX);
+        return err_set(eb, ERR_INVALID, "%s.id must be an unsigned integer up to %u", where,
+                       UINT32_MAX);
     n->has_id = got == JSON_OK;
     if (n->has_id != (n->host_ip[0] != 0))
-        return err_set(eb, ERR_INVALID, "%s.id and %s.host_ip must be both present or both absent", where, where);
+        return err_set(eb, ERR_INVALID, "%s.id and %s.host_ip must be both present or both absent",
+                       where, where);
     if (n->has_id) n->id = (uint32_t)u;
     got = json_get_i64(o, "p_percentage", &share);
     if (got != JSON_ABSENT && (got != JSON_OK || share < 0 || share > 100))
@@ -119,30 +132,39 @@ static enum err get_node_v1(const struct json_object *o, const char *where, stru
     return get_devices(o, where, n, eb);
 }
 
-/* One instance in a /v2 body: an array of node objects, each with its data-parallel groups. The instance id is dp_inst_id / 10000. */
-static enum err get_node_v2(const struct json_object *arr, const char *where, struct role_node *n, struct errbuf *eb) {
+/* One instance in a /v2 body: an array of node objects, each with its data-parallel groups. The
+ * instance id is dp_inst_id / 10000. */
+static enum err get_node_v2(const struct json_object *arr, const char *where, struct role_node *n,
+                            struct errbuf *eb) {
     size_t k = json_object_array_length(arr);
     n->p_percentage = -1;
     if (k == 0) return err_set(eb, ERR_INVALID, "%s must be a non-empty array", where);
-    if (k > DEVICES_MAX) return err_set(eb, ERR_INVALID, "%s has %zu nodes, at most %d are allowed", where, k, DEVICES_MAX);
+    if (k > DEVICES_MAX)
+        return err_set(eb, ERR_INVALID, "%s has %zu nodes, at most %d are allowed", where, k,
+                       DEVICES_MAX);
     for (size_t i = 0; i < k; i++) {
         struct json_object *o = json_object_array_get_idx(arr, i), *groups;
         struct role_node head = {0};
         char at[96], at_group[160];
         snprintf(at, sizeof(at), "%s[%zu]", where, i);
-        if (json_as_obj(o, &o) != JSON_OK) return err_set(eb, ERR_INVALID, "%s must be an object", at);
+        if (json_as_obj(o, &o) != JSON_OK)
+            return err_set(eb, ERR_INVALID, "%s must be an object", at);
         enum err e = get_head(o, at, i == 0 ? n : &head, eb);
         if (e != ERR_OK) return e;
-        if (json_get_arr(o, "dp_inst_list", &groups) != JSON_OK || json_object_array_length(groups) == 0)
+        if (json_get_arr(o, "dp_inst_list", &groups) != JSON_OK ||
+            json_object_array_length(groups) == 0)
             return err_set(eb, ERR_INVALID, "%s.dp_inst_list must be a non-empty array", at);
         for (size_t g = 0; g < json_object_array_length(groups); g++) {
             struct json_object *grp = json_object_array_get_idx(groups, g);
             uint64_t u;
             snprintf(at_group, sizeof(at_group), "%s.dp_inst_list[%zu]", at, g);
-            if (json_as_obj(grp, &grp) != JSON_OK || json_get_u64(grp, "dp_inst_id", &u) != JSON_OK || u / 10000 > UINT32_MAX)
-                return err_set(eb, ERR_INVALID, "%s.dp_inst_id must be an unsigned integer", at_group);
+            if (json_as_obj(grp, &grp) != JSON_OK ||
+                json_get_u64(grp, "dp_inst_id", &u) != JSON_OK || u / 10000 > UINT32_MAX)
+                return err_set(eb, ERR_INVALID, "%s.dp_inst_id must be an unsigned integer",
+                               at_group);
             if (n->has_id && n->id != u / 10000)
-                return err_set(eb, ERR_INVALID, "%s.dp_inst_id %llu belongs to another instance than %u", at_group,
+                return err_set(eb, ERR_INVALID,
+                               "%s.dp_inst_id %llu belongs to another instance than %u", at_group,
                                (unsigned long long)u, n->id);
             n->has_id = true;
             n->id = (uint32_t)(u / 10000);
@@ -153,27 +175,34 @@ static enum err get_node_v2(const struct json_object *arr, const char *where, st
     return ERR_OK;
 }
 
-static enum err get_node(struct json_object *v, int version, const char *where, struct role_node *n, struct errbuf *eb) {
+static enum err get_node(struct json_object *v, int version, const char *where, struct role_node *n,
+                         struct errbuf *eb) {
     if (version == 1) {
-        if (json_as_obj(v, &v) != JSON_OK) return err_set(eb, ERR_INVALID, "%s must be an object", where);
+        if (json_as_obj(v, &v) != JSON_OK)
+            return err_set(eb, ERR_INVALID, "%s must be an object", where);
         return get_node_v1(v, where, n, eb);
     }
-    if (json_as_arr(v, &v) != JSON_OK) return err_set(eb, ERR_INVALID, "%s must be an array of nodes", where);
+    if (json_as_arr(v, &v) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "%s must be an array of nodes", where);
     return get_node_v2(v, where, n, eb);
 }
 
-static enum err read_tree(struct role_msg *out, int version, const struct json_object *root, struct errbuf *eb) {
+static enum err read_tree(struct role_msg *out, int version, const struct json_object *root,
+                          struct errbuf *eb) {
     struct json_object *v;
     if (json_get(root, "local", &v) != JSON_OK) return err_set(eb, ERR_INVALID, "local is missing");
     enum err e = get_node(v, version, "local", &out->local, eb);
     if (e != ERR_OK) return e;
     enum json_got got = json_get_bool(root, "force", &out->force);
-    if (got != JSON_ABSENT && got != JSON_OK) return err_set(eb, ERR_INVALID, "force must be a boolean");
+    if (got != JSON_ABSENT && got != JSON_OK)
+        return err_set(eb, ERR_INVALID, "force must be a boolean");
     got = json_get_arr(root, "peers", &v);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
     if (got != JSON_OK) return err_set(eb, ERR_INVALID, "peers must be an array");
     size_t k = json_object_array_length(v);
-    if (k > INSTANCES_MAX) return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k, INSTANCES_MAX);
+    if (k > INSTANCES_MAX)
+        return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k,
+                       INSTANCES_MAX);
     out->has_peers = true;
     if (k == 0) return ERR_OK;
     out->peers = calloc(k, sizeof(*out->peers));
@@ -182,24 +211,30 @@ static enum err read_tree(struct role_msg *out, int version, const struct json_o
         char at[32];
         snprintf(at, sizeof(at), "peers[%zu]", i);
         out->n_peers = i + 1;
-        if ((e = get_node(json_object_array_get_idx(v, i), version, at, &out->peers[i], eb)) != ERR_OK) return e;
+        if ((e = get_node(json_object_array_get_idx(v, i), version, at, &out->peers[i], eb)) !=
+            ERR_OK)
+            return e;
     }
     return ERR_OK;
 }
 
-enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n, struct errbuf *eb) {
+enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n,
+                        struct errbuf *eb) {
     struct json_object *root = NULL;
     memset(out, 0, sizeof(*out));
     enum err e = json_read(&root, body, n, NULL, eb);
     if (e != ERR_OK) return e;
-    e = json_object_is_type(root, json_type_object) ? read_tree(out, version, root, eb)
-                                                    : err_set(eb, ERR_INVALID, "the body must be an object");
+    e = json_object_is_type(root, json_type_object)
+            ? read_tree(out, version, root, eb)
+            : err_set(eb, ERR_INVALID, "the body must be an object");
     json_object_put(root);
     if (e != ERR_OK) role_msg_free(out);
     return e;
 }
 
-static void node_free(struct role_node *n) { free(n->devices); }
+static void node_free(struct role_node *n) {
+    free(n->devices);
+}
 
 void role_msg_free(struct role_msg *m) {
     node_free(&m->local);
@@ -236,11 +271,13 @@ static struct json_object *node_json(const struct role_node *n, int version) {
         add_str(o, "inter_comm_port", port);
     }
     if (version == 1) {
-        if (n->p_percentage >= 0) json_object_object_add(o, "p_percentage", json_object_new_int(n->p_percentage));
+        if (n->p_percentage >= 0)
+            json_object_object_add(o, "p_percentage", json_object_new_int(n->p_percentage));
         json_object_object_add(o, "device", devices_json(n));
         return o;
     }
-    struct json_object *arr = json_object_new_array(), *groups = json_object_new_array(), *g = json_object_new_object();
+    struct json_object *arr = json_object_new_array(), *groups = json_object_new_array(),
+                       *g = json_object_new_object();
     json_object_object_add(g, "dp_inst_id", json_object_new_int64((int64_t)n->id * 10000));
     json_object_object_add(g, "device", devices_json(n));
     json_object_array_add(groups, g);
@@ -255,11 +292,13 @@ char *role_msg_format(const struct role_msg *m, int version) {
     json_object_object_add(root, "local", node_json(&m->local, version));
     if (m->has_peers) {
         struct json_object *arr = json_object_new_array();
-        for (size_t i = 0; i < m->n_peers; i++) json_object_array_add(arr, node_json(&m->peers[i], version));
+        for (size_t i = 0; i < m->n_peers; i++)
+            json_object_array_add(arr, node_json(&m->peers[i], version));
         json_object_object_add(root, "peers", arr);
     }
     if (m->force) json_object_object_add(root, "force", json_object_new_boolean(true));
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
+                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
     char *out = s != NULL ? strdup(s) : NULL;
     json_object_put(root);
     return out;

@@ -1,5 +1,6 @@
-/* role_msg: bodies of POST /v1/role/{role} and /v2/role/{role} (cluster-api 3.4, 3.5), both ways. Pure.
- * Beyond the reference a node may carry "inter_comm_port" (string or integer): where its KV door listens. */
+/* role_msg: bodies of POST /v1/role/{role} and /v2/role/{role} (cluster-api 3.4, 3.5), both ways.
+ * Pure. Beyond the reference a node may carry "inter_comm_port" (string or integer): where its KV
+ * door listens. */
 #ifndef BATON_PROTO_ROLE_MSG_H
 #define BATON_PROTO_ROLE_MSG_H
 
@@ -27,14 +28,15 @@ struct role_node {
 };
 struct role_msg {
     struct role_node local;
-    struct role_node *peers;  /* one per peer instance */
+    struct role_node *peers; /* one per peer instance */
     size_t n_peers;
     bool has_peers;
     bool force;
 };
 
 /* version 1 or 2. eb names the field, the value and the rule. On an error *out is zeroed. */
-enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n, struct errbuf *eb);
+enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n,
+                        struct errbuf *eb);
 char *role_msg_format(const struct role_msg *m, int version); /* malloc'd JSON; NULL: no memory */
 void role_msg_free(struct role_msg *m);
 

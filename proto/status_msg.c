@@ -8,7 +8,8 @@
 #include "proto/json.h"
 
 static char *finish(struct json_object *root) {
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
+                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
     char *out = s != NULL ? strdup(s) : NULL;
     json_object_put(root);
     return out;
@@ -32,16 +33,18 @@ char *config_msg_format(const struct config_msg *m) {
 }
 
 /* An unsigned field in [min, max]. */
-static enum err get_uint(const struct json_object *o, const char *key, uint64_t min, uint64_t max, uint64_t *out,
-                         struct errbuf *eb) {
+static enum err get_uint(const struct json_object *o, const char *key, uint64_t min, uint64_t max,
+                         uint64_t *out, struct errbuf *eb) {
     uint64_t v;
     if (json_get_u64(o, key, &v) != JSON_OK || v < min || v > max)
-        return err_set(eb, ERR_INVALID, "%s must be an integer from %" PRIu64 " to %" PRIu64, key, min, max);
+        return err_set(eb, ERR_INVALID, "%s must be an integer from %" PRIu64 " to %" PRIu64, key,
+                       min, max);
     *out = v;
     return ERR_OK;
 }
 
-static enum err read_root(struct json_object **root, const char *body, size_t n, struct errbuf *eb) {
+static enum err read_root(struct json_object **root, const char *body, size_t n,
+                          struct errbuf *eb) {
     enum err e = json_read(root, body, n, NULL, eb);
     if (e == ERR_OK && !json_object_is_type(*root, json_type_object)) {
         json_object_put(*root);
@@ -59,13 +62,16 @@ enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, stru
     memset(m, 0, sizeof(*m));
     enum err e = read_root(&o, body, n, eb);
     if (e != ERR_OK) return e;
-    if (json_get_str(o, "modelName", &name, &name_len) != JSON_OK || name_len > MODEL_NAME_BYTES_MAX)
-        e = err_set(eb, ERR_INVALID, "modelName must be a string of at most %d bytes", MODEL_NAME_BYTES_MAX);
+    if (json_get_str(o, "modelName", &name, &name_len) != JSON_OK ||
+        name_len > MODEL_NAME_BYTES_MAX)
+        e = err_set(eb, ERR_INVALID, "modelName must be a string of at most %d bytes",
+                    MODEL_NAME_BYTES_MAX);
     if (e == ERR_OK) e = get_uint(o, "maxSeqLen", 0, UINT32_MAX, &seq, eb);
     if (e == ERR_OK) e = get_uint(o, "maxOutputLen", 1, UINT32_MAX - 1, &out_len, eb);
     if (e == ERR_OK) e = get_uint(o, "cacheBlockSize", 1, 128, &block, eb);
     if (e == ERR_OK) {
-        if (json_get_u64(o, "worldSize", &world) != JSON_OK || world > UINT32_MAX) world = 1; /* not checked by the reference */
+        if (json_get_u64(o, "worldSize", &world) != JSON_OK || world > UINT32_MAX)
+            world = 1; /* not checked by the reference */
         (void)json_get_i64(o, "npuMemSize", &m->npu_mem_gb);
         (void)json_get_i64(o, "cpuMemSize", &m->cpu_mem_gb);
         memcpy(m->model_name, name, name_len);
@@ -85,9 +91,11 @@ const char *role_status_name(enum role_status s) {
 }
 
 char *status_msg_format(const struct status_msg *m, int version) {
-    struct json_object *root = json_object_new_object(), *service = json_object_new_object(), *res = json_object_new_object(),
-                       *link = json_object_new_object(), *peers = json_object_new_array(), *ips = json_object_new_array();
-    json_object_object_add(service, "roleStatus", json_object_new_string(role_status_name(m->role_status)));
+    struct json_object *root = json_object_new_object(), *service = json_object_new_object(),
+                       *res = json_object_new_object(), *link = json_object_new_object(),
+                       *peers = json_object_new_array(), *ips = json_object_new_array();
+    json_object_object_add(service, "roleStatus",
+                           json_object_new_string(role_status_name(m->role_status)));
     json_object_object_add(service, "currentRole", json_object_new_string(inst_role_name(m->role)));
     json_object_object_add(root, "service", service);
     add_int(res, "availSlotsNum", m->avail_slots);
@@ -117,7 +125,8 @@ char *status_msg_format(const struct status_msg *m, int version) {
         add_int(p, "target", m->links[i].target);
         json_object_object_add(p, "link", json_object_new_string(m->links[i].text));
         json_object_array_add(peers, p);
-        if (m->links[i].ok) json_object_array_add(ips, json_object_new_string(m->links[i].server_ip));
+        if (m->links[i].ok)
+            json_object_array_add(ips, json_object_new_string(m->links[i].server_ip));
     }
     json_object_object_add(link, "peers", peers);
     json_object_object_add(root, "linkStatus", link);
@@ -125,7 +134,8 @@ char *status_msg_format(const struct status_msg *m, int version) {
     return finish(root);
 }
 
-static enum err read_links(struct status_msg *m, const struct json_object *root, struct errbuf *eb) {
+static enum err read_links(struct status_msg *m, const struct json_object *root,
+                           struct errbuf *eb) {
     struct json_object *link, *arr;
     bool ips = json_get_obj(root, "linkStatus", &link) != JSON_OK;
     if (ips) {
@@ -135,7 +145,9 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
     }
     size_t k = json_object_array_length(arr);
     if (k == 0) return ERR_OK;
-    if (k > INSTANCES_MAX) return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k, INSTANCES_MAX);
+    if (k > INSTANCES_MAX)
+        return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k,
+                       INSTANCES_MAX);
     m->links = calloc(k, sizeof(*m->links));
     if (m->links == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < k; i++) {
@@ -153,7 +165,8 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
         } else {
             if (json_get_u64(p, "target", &target) != JSON_OK || target > UINT32_MAX ||
                 json_get_str(p, "link", &s, &n) != JSON_OK)
-                return err_set(eb, ERR_INVALID, "linkStatus.peers[%zu] must have target and link", i);
+                return err_set(eb, ERR_INVALID, "linkStatus.peers[%zu] must have target and link",
+                               i);
             l->target = (uint32_t)target;
             snprintf(l->text, sizeof(l->text), "%s", s);
             l->ok = strcmp(s, "ok") == 0;
@@ -163,16 +176,20 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
     return ERR_OK;
 }
 
-static enum err read_service(struct status_msg *m, const struct json_object *root, struct errbuf *eb) {
+static enum err read_service(struct status_msg *m, const struct json_object *root,
+                             struct errbuf *eb) {
     struct json_object *service;
     const char *s;
     size_t n;
-    if (json_get_obj(root, "service", &service) != JSON_OK) return err_set(eb, ERR_INVALID, "service must be an object");
-    if (json_get_str(service, "roleStatus", &s, &n) != JSON_OK) return err_set(eb, ERR_INVALID, "service.roleStatus must be a string");
+    if (json_get_obj(root, "service", &service) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "service must be an object");
+    if (json_get_str(service, "roleStatus", &s, &n) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "service.roleStatus must be a string");
     m->role_status = ROLE_STATUS_UNKNOWN;
     for (int i = 0; i <= ROLE_STATUS_READY; i++)
         if (strcmp(s, role_status_word[i]) == 0) m->role_status = (enum role_status)i;
-    if (json_get_str(service, "currentRole", &s, &n) != JSON_OK) return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
+    if (json_get_str(service, "currentRole", &s, &n) != JSON_OK)
+        return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
     m->role = inst_role_parse(s);
     return ERR_OK;
 }
@@ -190,7 +207,8 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
     enum err e = read_root(&root, body, n, eb);
     if (e != ERR_OK) return e;
     e = read_service(m, root, eb);
-    if (e == ERR_OK && json_get_obj(root, "resource", &res) != JSON_OK) e = err_set(eb, ERR_INVALID, "resource must be an object");
+    if (e == ERR_OK && json_get_obj(root, "resource", &res) != JSON_OK)
+        e = err_set(eb, ERR_INVALID, "resource must be an object");
     if (e == ERR_OK) e = get_uint(res, "availSlotsNum", 0, 5000, &slots, eb);
     if (e == ERR_OK) e = get_uint(res, "availBlockNum", 0, UINT32_MAX, &m->avail_blocks, eb);
     if (e == ERR_OK) {

@@ -1,4 +1,5 @@
-/* status_msg: what an instance says of itself: GET /v1/config and GET /v1|v2/status (cluster-api 3.1 to 3.3), both ways. Pure. */
+/* status_msg: what an instance says of itself: GET /v1/config and GET /v1|v2/status
+ * (cluster-api 3.1 to 3.3), both ways. Pure. */
 #ifndef BATON_PROTO_STATUS_MSG_H
 #define BATON_PROTO_STATUS_MSG_H
 
@@ -15,15 +16,16 @@ struct config_msg {
     int64_t npu_mem_gb, cpu_mem_gb;
 };
 char *config_msg_format(const struct config_msg *m);
-enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, struct errbuf *eb); /* ranges of 3.1 */
+enum err config_msg_parse(struct config_msg *m, const char *body, size_t n,
+                          struct errbuf *eb); /* ranges of 3.1 */
 
 enum role_status { ROLE_STATUS_UNKNOWN, ROLE_STATUS_SWITCHING, ROLE_STATUS_READY };
 const char *role_status_name(enum role_status s); /* "RoleUnknown", "RoleSwitching", "RoleReady" */
 
 struct link_status {
-    uint32_t target;     /* peer instance id */
+    uint32_t target; /* peer instance id */
     bool ok;
-    char text[160];      /* "ok", "failed : 11", "failed : pull kv failed." */
+    char text[160]; /* "ok", "failed : 11", "failed : pull kv failed." */
     char server_ip[16];
 };
 struct status_msg {
@@ -31,12 +33,14 @@ struct status_msg {
     enum inst_role role;
     uint32_t avail_slots, total_slots, waiting, running, swapped;
     uint64_t avail_blocks, free_blocks, total_blocks;
-    uint32_t kv_leases;  /* requests whose KV is held for a peer ("kvLeases") */
+    uint32_t kv_leases; /* requests whose KV is held for a peer ("kvLeases") */
     struct link_status *links;
     size_t n_links;
 };
-char *status_msg_format(const struct status_msg *m, int version); /* malloc'd JSON: linkStatus and the older "peers" too */
-enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb); /* accepts both peer shapes */
+char *status_msg_format(const struct status_msg *m,
+                        int version); /* malloc'd JSON: linkStatus and the older "peers" too */
+enum err status_msg_parse(struct status_msg *m, const char *body, size_t n,
+                          struct errbuf *eb); /* accepts both peer shapes */
 void status_msg_free(struct status_msg *m);
 
 #endif

@@ -31,6 +31,8 @@ $(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(
 $(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_ROLES),$(LIBS_ALL)))
 $(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_ROLES),$(LIBS_ALL)))
 
+$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_NET),$(LIBS_NET)))
+
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
 UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
@@ -72,6 +74,9 @@ $(foreach o,$(ORACLE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD
 
 ORACLE_TEXT_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE_TEXT))
 $(foreach o,$(ORACLE_TEXT),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_TEXT),$(LIBS_TEXT))))
+
+.PHONY: oracle-bins
+oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS)
 
 # kernels of one instruction set carry their own flags; the file name says which
 # (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)

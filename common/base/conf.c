@@ -74,7 +74,8 @@ static bool number_of(struct json_object *v, bool integer, double *d, int64_t *i
 }
 
 /* Checks one value and stores it. */
-static enum err set_value(void *dst, const struct conf_key *k, struct json_object *v, const char *prefix, struct errbuf *eb) {
+static enum err set_value(void *dst, const struct conf_key *k, struct json_object *v,
+                          const char *prefix, struct errbuf *eb) {
     char *at = (char *)dst + k->offset, lit[128];
     int64_t i = 0;
     double d = 0;
@@ -84,31 +85,42 @@ static enum err set_value(void *dst, const struct conf_key *k, struct json_objec
     switch (k->type) {
     case CONF_BOOL:
         if (json_as_bool(v, (bool *)at) != JSON_OK)
-            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be true or false, got %s", prefix, k->path, lit);
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be true or false, got %s", prefix,
+                           k->path, lit);
         return ERR_OK;
     case CONF_INT:
         if (!number_of(v, true, &d, &i) || (double)i < k->min || (double)i > k->max)
-            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an integer from %.0f to %.0f, got %s", prefix, k->path, k->min, k->max, lit);
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an integer from %.0f to %.0f, got %s",
+                           prefix, k->path, k->min, k->max, lit);
         memcpy(at, &i, sizeof(i));
         return ERR_OK;
     case CONF_F64:
         if (!number_of(v, false, &d, &i) || !(d >= k->min && d <= k->max))
-            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a number from %g to %g, got %s", prefix, k->path, k->min, k->max, lit);
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a number from %g to %g, got %s",
+                           prefix, k->path, k->min, k->max, lit);
         memcpy(at, &d, sizeof(d));
         return ERR_OK;
-    case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP: break;
+    case CONF_STR:
+    case CONF_WORD:
+    case CONF_NAME:
+    case CONF_IP: break;
     }
     if (json_as_str(v, &s, &n) != JSON_OK || strlen(s) != n)
         return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a string, got %s", prefix, k->path, lit);
     if (n >= k->size)
-        return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu characters, got %zu", prefix, k->path, k->size - 1, n);
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu characters, got %zu", prefix,
+                       k->path, k->size - 1, n);
     if (k->type == CONF_WORD && !word_in(k->words, s))
-        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be one of %s, got %s", prefix, k->path, k->words, lit);
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be one of %s, got %s", prefix, k->path,
+                       k->words, lit);
     if (k->type == CONF_NAME && !name_ok(s))
-        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be letters, digits, '-', '.', '_' (none of these three at the ends), got %s",
-                       prefix, k->path, lit);
+        return err_set(
+            eb, ERR_BAD_CONFIG,
+            "%s%s must be letters, digits, '-', '.', '_' (none of these three at the ends), got %s",
+            prefix, k->path, lit);
     if (k->type == CONF_IP && !ip_ok(s))
-        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an IPv4 or IPv6 address, got %s", prefix, k->path, lit);
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an IPv4 or IPv6 address, got %s", prefix,
+                       k->path, lit);
     memcpy(at, s, n + 1);
     return ERR_OK;
 }
@@ -131,7 +143,10 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
             assert(dv >= k->min && dv <= k->max);
             memcpy(at, &dv, sizeof(dv));
             break;
-        case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP:
+        case CONF_STR:
+        case CONF_WORD:
+        case CONF_NAME:
+        case CONF_IP:
             assert(strlen(k->def) < k->size && (k->type != CONF_WORD || word_in(k->words, k->def)));
             strcpy(at, k->def);
             break;
@@ -139,13 +154,15 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
     }
 }
 
-enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *prefix,
-                   bool check_must, struct errbuf *eb) {
+enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
+                   const struct json_object *root, const char *prefix, bool check_must,
+                   struct errbuf *eb) {
     for (size_t i = 0; i < n_keys; i++) {
         struct json_object *v = find(root, keys[i].path);
         if (v == NULL) {
             if (check_must && keys[i].must)
-                return err_set(eb, ERR_BAD_CONFIG, "%s%s is missing: %s", prefix, keys[i].path, keys[i].help);
+                return err_set(eb, ERR_BAD_CONFIG, "%s%s is missing: %s", prefix, keys[i].path,
+                               keys[i].help);
             continue;
         }
         enum err e = set_value(dst, &keys[i], v, prefix, eb);
@@ -178,7 +195,8 @@ static int known(const struct unknown_walk *u) {
 
 static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth);
 
-static void walk_child(struct unknown_walk *u, const char *seg, const struct json_object *v, int depth) {
+static void walk_child(struct unknown_walk *u, const char *seg, const struct json_object *v,
+                       int depth) {
     size_t n = strlen(u->path);
     if (n + strlen(seg) + 2 > sizeof(u->path)) return;
     snprintf(u->path + n, sizeof(u->path) - n, "%s%s", n > 0 ? "." : "", seg);
@@ -194,7 +212,8 @@ static void walk_child(struct unknown_walk *u, const char *seg, const struct jso
 static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth) {
     if (depth > 8) return;
     if (json_object_is_type(v, json_type_object)) {
-        json_object_object_foreach((struct json_object *)(uintptr_t)v, key, val) walk_child(u, key, val, depth);
+        json_object_object_foreach((struct json_object *)(uintptr_t)v, key, val)
+            walk_child(u, key, val, depth);
     } else if (json_object_is_type(v, json_type_array)) {
         for (size_t i = 0; i < json_object_array_length(v); i++) {
             char seg[24];
@@ -204,8 +223,8 @@ static void walk_unknown(struct unknown_walk *u, const struct json_object *v, in
     }
 }
 
-void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *const *also,
-                  void (*fn)(void *arg, const char *path), void *arg) {
+void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root,
+                  const char *const *also, void (*fn)(void *arg, const char *path), void *arg) {
     struct unknown_walk u = {.keys = keys, .n_keys = n_keys, .also = also, .fn = fn, .arg = arg};
     walk_unknown(&u, root, 0);
 }
@@ -222,7 +241,10 @@ static struct json_object *value_of(const void *src, const struct conf_key *k) {
         memcpy(&d, at, sizeof(d));
         snprintf(num, sizeof(num), "%.15g", d);
         return json_object_new_double_s(d, num);
-    case CONF_STR: case CONF_WORD: case CONF_NAME: case CONF_IP: break;
+    case CONF_STR:
+    case CONF_WORD:
+    case CONF_NAME:
+    case CONF_IP: break;
     }
     return json_object_new_string(at);
 }
@@ -243,8 +265,10 @@ static void put(struct json_object *root, const char *path, struct json_object *
             json_object_object_get_ex(at, seg, &next);
         }
         if (last || next == NULL) {
-            struct json_object *child =
-                last ? v : isdigit((unsigned char)path[n + 1]) ? json_object_new_array() : json_object_new_object();
+            struct json_object *child = last ? v
+                                        : isdigit((unsigned char)path[n + 1])
+                                            ? json_object_new_array()
+                                            : json_object_new_object();
             if (in_array) {
                 json_object_array_put_idx(at, strtoul(seg, NULL, 10), child);
             } else {
@@ -261,7 +285,9 @@ static void put(struct json_object *root, const char *path, struct json_object *
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
     struct json_object *root = json_object_new_object();
     for (size_t i = 0; i < n_keys; i++) put(root, keys[i].path, value_of(src, &keys[i]));
-    buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE));
+    buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY |
+                                                           JSON_C_TO_STRING_SPACED |
+                                                           JSON_C_TO_STRING_NOSLASHESCAPE));
     buf_putc(out, '\n');
     json_object_put(root);
 }

@@ -1,7 +1,9 @@
-/* conf: configuration as a table. A row is a key of a JSON file: where it stands, its type, its bounds, its default, one sentence, and the
- * member of the program's struct it fills. Reading, checking, printing and the list of known keys all walk the same table.
+/* conf: configuration as a table. A row is a key of a JSON file: where it stands, its type, its
+ * bounds, its default, one sentence, and the member of the program's struct it fills. Reading,
+ * checking, printing and the list of known keys all walk the same table.
  *
- * Errors: a wrong value gives ERR_BAD_CONFIG with key, value and allowed range. Unknown keys are warnings, never fatal. */
+ * Errors: a wrong value gives ERR_BAD_CONFIG with key, value and allowed range. Unknown keys are
+ * warnings, never fatal. */
 #ifndef BATON_BASE_CONF_H
 #define BATON_BASE_CONF_H
 
@@ -14,46 +16,58 @@
 struct json_object;
 
 enum conf_type {
-    CONF_BOOL,  /* bool */
-    CONF_INT,   /* int64_t in [min, max]; a decimal string is accepted too */
-    CONF_F64,   /* double in [min, max]; a decimal string is accepted too */
-    CONF_STR,   /* char[size] */
-    CONF_WORD,  /* char[size]: one of the words in `words`, separated by '|' */
-    CONF_NAME,  /* char[size]: letters, digits, - . _ and none of these three at the ends */
-    CONF_IP,    /* char[size]: an IPv4 or IPv6 literal */
+    CONF_BOOL, /* bool */
+    CONF_INT,  /* int64_t in [min, max]; a decimal string is accepted too */
+    CONF_F64,  /* double in [min, max]; a decimal string is accepted too */
+    CONF_STR,  /* char[size] */
+    CONF_WORD, /* char[size]: one of the words in `words`, separated by '|' */
+    CONF_NAME, /* char[size]: letters, digits, - . _ and none of these three at the ends */
+    CONF_IP,   /* char[size]: an IPv4 or IPv6 literal */
 };
 
 struct conf_key {
-    const char *path;   /* "ServerConfig.port"; a segment of digits is an array index */
+    const char *path; /* "ServerConfig.port"; a segment of digits is an array index */
     enum conf_type type;
-    bool must;          /* no default: the file must say it */
+    bool must; /* no default: the file must say it */
     double min, max;
-    const char *def;    /* as it would stand in the file; strings without quotes */
+    const char *def; /* as it would stand in the file; strings without quotes */
     const char *words;
     size_t offset, size;
     const char *help;
 };
 
-#define CONF_B(st, m, path, def, help)           {path, CONF_BOOL, false, 0, 1, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_I(st, m, path, min, max, def, help) {path, CONF_INT, false, min, max, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_F(st, m, path, min, max, def, help) {path, CONF_F64, false, min, max, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_S(st, m, path, def, help)           {path, CONF_STR, false, 0, 0, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_W(st, m, path, words, def, help)    {path, CONF_WORD, false, 0, 0, def, words, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_IPADDR(st, m, path, def, help)      {path, CONF_IP, false, 0, 0, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_MUST_S(st, m, path, help)           {path, CONF_STR, true, 0, 0, "", NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
-#define CONF_MUST_NAME(st, m, path, help)        {path, CONF_NAME, true, 0, 0, "", NULL, offsetof(st, m), sizeof(((st *)0)->m), help}
+#define CONF_B(st, m, path, def, help)                                                             \
+    { path, CONF_BOOL, false, 0, 1, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_I(st, m, path, min, max, def, help)                                                   \
+    { path, CONF_INT, false, min, max, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_F(st, m, path, min, max, def, help)                                                   \
+    { path, CONF_F64, false, min, max, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_S(st, m, path, def, help)                                                             \
+    { path, CONF_STR, false, 0, 0, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_W(st, m, path, words, def, help)                                                      \
+    { path, CONF_WORD, false, 0, 0, def, words, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_IPADDR(st, m, path, def, help)                                                        \
+    { path, CONF_IP, false, 0, 0, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_MUST_S(st, m, path, help)                                                             \
+    { path, CONF_STR, true, 0, 0, "", NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_MUST_NAME(st, m, path, help)                                                          \
+    { path, CONF_NAME, true, 0, 0, "", NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
 
-/* Fills dst with the defaults. A default that does not fit its own row is a programming error and asserts. */
+/* Fills dst with the defaults. A default that does not fit its own row is a programming error and
+ * asserts. */
 void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys);
 
-/* Fills dst from root (an object); members without a key in the file keep what they hold. prefix: put before keys in messages ("" or
- * "coordinator."). Stops at the first wrong value. check_must: a `must` key that is absent is an error. */
-enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *prefix,
-                   bool check_must, struct errbuf *eb);
+/* Fills dst from root (an object); members without a key in the file keep what they hold. prefix:
+ * put before keys in messages ("" or "coordinator."). Stops at the first wrong value. check_must: a
+ * `must` key that is absent is an error. */
+enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
+                   const struct json_object *root, const char *prefix, bool check_must,
+                   struct errbuf *eb);
 
-/* Calls fn for each leaf of root that no row names and that lies not under one of `also` (NULL-terminated list of paths known otherwise). */
-void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root, const char *const *also,
-                  void (*fn)(void *arg, const char *path), void *arg);
+/* Calls fn for each leaf of root that no row names and that lies not under one of `also`
+ * (NULL-terminated list of paths known otherwise). */
+void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root,
+                  const char *const *also, void (*fn)(void *arg, const char *path), void *arg);
 
 /* Appends the settings in effect as a JSON object that conf_read accepts again, one key a line. */
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys);

@@ -74,8 +74,15 @@ static void write_frame(struct dresult_out *d, const struct dresult_frame *f) {
 }
 
 static void write_kept(struct dresult_out *d, const struct kept_req *r, struct kept_frame *k) {
-    write_frame(d, &(struct dresult_frame){.kind = k->kind, .req_id = r->req_id, .epoch = r->epoch, .seq = k->seq, .ids = k->ids,
-                                           .n_ids = k->n_ids, .body = k->body, .body_len = k->body_len, .status = k->status});
+    write_frame(d, &(struct dresult_frame){.kind = k->kind,
+                                           .req_id = r->req_id,
+                                           .epoch = r->epoch,
+                                           .seq = k->seq,
+                                           .ids = k->ids,
+                                           .n_ids = k->n_ids,
+                                           .body = k->body,
+                                           .body_len = k->body_len,
+                                           .status = k->status});
     k->taken = true;
 }
 
@@ -87,10 +94,12 @@ static void drop_first(struct kept_req *r) {
     frame_free(f);
 }
 
-/* Drops frames that are older than the replay time and were taken by a socket, and requests that ended that long ago. */
+/* Drops frames that are older than the replay time and were taken by a socket, and requests that
+ * ended that long ago. */
 static void expire(struct dresult_out *d, uint64_t now) {
     for (struct kept_req *r = d->live; r != NULL; r = r->next)
-        while (r->first != NULL && r->first->taken && now - r->first->at_ms > DRESULT_REPLAY_MS_MAX) drop_first(r);
+        while (r->first != NULL && r->first->taken && now - r->first->at_ms > DRESULT_REPLAY_MS_MAX)
+            drop_first(r);
     for (struct kept_req **at = &d->ended; *at != NULL;) {
         struct kept_req *r = *at;
         if (now - r->ended_ms > DRESULT_REPLAY_MS_MAX) {
@@ -150,7 +159,9 @@ void dresult_out_close_listener(struct dresult_out *d) {
     http_x_stream_end(x);
 }
 
-bool dresult_out_has_listener(const struct dresult_out *d) { return d->listener != NULL; }
+bool dresult_out_has_listener(const struct dresult_out *d) {
+    return d->listener != NULL;
+}
 
 static void replay(struct dresult_out *d, struct kept_req *r) {
     for (; r != NULL; r = r->next)
@@ -162,7 +173,9 @@ void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     const char *want = http_x_header(x, "dresult-version");
     int version = want != NULL && strcmp(want, "2") == 0 ? 2 : 1;
     if (d->listener != NULL) {
-        write_frame(d, &(struct dresult_frame){.kind = DR_CLOSE, .req_id = DRESULT_CLOSE_ID, .body = DRESULT_CLOSE_TEXT,
+        write_frame(d, &(struct dresult_frame){.kind = DR_CLOSE,
+                                               .req_id = DRESULT_CLOSE_ID,
+                                               .body = DRESULT_CLOSE_TEXT,
                                                .body_len = strlen(DRESULT_CLOSE_TEXT)});
         dresult_out_close_listener(d);
     }
@@ -203,12 +216,14 @@ static void end_req(struct dresult_out *d, struct kept_req *r) {
 
 /* Makes room by dropping frames a socket has taken already, oldest first. */
 static bool make_room(struct kept_req *r, size_t cost) {
-    while (r->bytes + cost > DRESULT_REPLAY_BYTES_MAX && r->first != NULL && r->first->taken) drop_first(r);
+    while (r->bytes + cost > DRESULT_REPLAY_BYTES_MAX && r->first != NULL && r->first->taken)
+        drop_first(r);
     return r->bytes + cost <= DRESULT_REPLAY_BYTES_MAX || r->first == NULL;
 }
 
-enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch, enum dresult_kind kind, const int32_t *ids,
-                          size_t n_ids, int status, const char *body, size_t n) {
+enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
+                          enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
+                          const char *body, size_t n) {
     struct kept_req *r = find(d, req_id, epoch);
     if (r == NULL) return ERR_NO_MEMORY;
     size_t cost = n + sizeof(struct kept_frame) + n_ids * sizeof(*ids);

@@ -8,56 +8,73 @@
 #include "common/base/log.h"
 #include "proto/json.h"
 
-#define S "ServerConfig."
-#define H "HealthCheckConfig."
-#define B "BackendConfig."
-#define D "BackendConfig.ModelDeployConfig."
-#define M "BackendConfig.ModelDeployConfig.ModelConfig.0."
-#define C "BackendConfig.ScheduleConfig."
-#define L "LogConfig."
-#define X "BatonConfig."
-#define BOOL(m, path, def, help)           CONF_B(struct inst_conf, m, path, def, help)
-#define INT(m, path, min, max, def, help)  CONF_I(struct inst_conf, m, path, min, max, def, help)
-#define STR(m, path, def, help)            CONF_S(struct inst_conf, m, path, def, help)
-#define WORD(m, path, words, def, help)    CONF_W(struct inst_conf, m, path, words, def, help)
+#define S                                 "ServerConfig."
+#define H                                 "HealthCheckConfig."
+#define B                                 "BackendConfig."
+#define D                                 "BackendConfig.ModelDeployConfig."
+#define M                                 "BackendConfig.ModelDeployConfig.ModelConfig.0."
+#define C                                 "BackendConfig.ScheduleConfig."
+#define L                                 "LogConfig."
+#define X                                 "BatonConfig."
+#define BOOL(m, path, def, help)          CONF_B(struct inst_conf, m, path, def, help)
+#define INT(m, path, min, max, def, help) CONF_I(struct inst_conf, m, path, min, max, def, help)
+#define STR(m, path, def, help)           CONF_S(struct inst_conf, m, path, def, help)
+#define WORD(m, path, words, def, help)   CONF_W(struct inst_conf, m, path, words, def, help)
 
 static const struct conf_key keys[] = {
     CONF_IPADDR(struct inst_conf, ip, S "ipAddress", "127.0.0.1", "address of the business plane"),
-    CONF_IPADDR(struct inst_conf, management_ip, S "managementIpAddress", "127.0.0.2", "address of management and metrics; absent: ipAddress"),
+    CONF_IPADDR(struct inst_conf, management_ip, S "managementIpAddress", "127.0.0.2",
+                "address of management and metrics; absent: ipAddress"),
     INT(port, S "port", 1024, 65535, "1025", "port of the business plane"),
-    INT(management_port, S "managementPort", 1024, 65535, "1026", "port of the management plane; absent: port"),
+    INT(management_port, S "managementPort", 1024, 65535, "1026",
+        "port of the management plane; absent: port"),
     INT(metrics_port, S "metricsPort", 1024, 65535, "1027", "port of the metrics plane"),
     BOOL(allow_all_zero_ip, S "allowAllZeroIpListening", "false", "allows 0.0.0.0 and ::"),
-    INT(link_num_max, S "maxLinkNum", 1, 4096, "1000", "requests at once; connections are at most three times as many"),
+    INT(link_num_max, S "maxLinkNum", 1, 4096, "1000",
+        "requests at once; connections are at most three times as many"),
     BOOL(https_enabled, S "httpsEnabled", "true", "TLS on the HTTP planes"),
-    BOOL(full_text_enabled, S "fullTextEnabled", "false", "stream events carry the text so far instead of the new text"),
-    WORD(infer_mode, S "inferMode", "standard|dmi", "standard", "standard: serves alone; dmi: takes a role in a cluster"),
+    BOOL(full_text_enabled, S "fullTextEnabled", "false",
+         "stream events carry the text so far instead of the new text"),
+    WORD(infer_mode, S "inferMode", "standard|dmi", "standard",
+         "standard: serves alone; dmi: takes a role in a cluster"),
     BOOL(inter_comm_tls_enabled, S "interCommTLSEnabled", "true", "seals the KV links"),
-    INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121", "where the door of the KV links listens"),
-    STR(open_ai_support, S "openAiSupport", "vllm", "\"vllm\": OpenAI paths with vLLM's ranges; anything else: the native ranges"),
-    INT(token_timeout_s, S "tokenTimeout", 1, 3600, "600", "seconds without a token after which a request fails"),
+    INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121",
+        "where the door of the KV links listens"),
+    STR(open_ai_support, S "openAiSupport", "vllm",
+        "\"vllm\": OpenAI paths with vLLM's ranges; anything else: the native ranges"),
+    INT(token_timeout_s, S "tokenTimeout", 1, 3600, "600",
+        "seconds without a token after which a request fails"),
     INT(e2e_timeout_s, S "e2eTimeout", 1, 65535, "600", "seconds a request may take"),
     INT(request_mib_max, S "maxRequestLength", 1, 100, "40", "MiB of a request body"),
     BOOL(dist_dp_server_enabled, S "distDPServerEnabled", "false", "accepted, no effect on CPUs"),
     INT(usage_threshold_pct, H "npuUsageThreshold", 0, 100, "10", "accepted; 0: off"),
     STR(backend_name, B "backendName", "mindieservice_llm_engine", "accepted for compatibility"),
-    INT(model_instance_number, B "modelInstanceNumber", 1, 10, "1", "must be 1: one model a process"),
-    INT(tokenizer_threads, B "tokenizerProcessNumber", 1, 32, "8", "threads for templates and tokenising (at most the cores are used)"),
-    BOOL(multi_nodes_enabled, B "multiNodesInferEnabled", "false", "must be false: an instance is one host"),
+    INT(model_instance_number, B "modelInstanceNumber", 1, 10, "1",
+        "must be 1: one model a process"),
+    INT(tokenizer_threads, B "tokenizerProcessNumber", 1, 32, "8",
+        "threads for templates and tokenising (at most the cores are used)"),
+    BOOL(multi_nodes_enabled, B "multiNodesInferEnabled", "false",
+         "must be false: an instance is one host"),
     INT(multi_nodes_port, B "multiNodesInferPort", 1024, 65535, "1120", "accepted, not used"),
-    INT(max_seq_len, D "maxSeqLen", 1, 4194304, "2560", "tokens of prompt and answer together; cut to the model's context"),
+    INT(max_seq_len, D "maxSeqLen", 1, 4194304, "2560",
+        "tokens of prompt and answer together; cut to the model's context"),
     INT(max_input_token_len, D "maxInputTokenLen", 1, 4194304, "2048", "tokens of a prompt"),
-    INT(truncation, D "truncation", -1, 1, "0", "too long prompts: -1 cut on the right, 1 on the left, 0 refuse"),
+    INT(truncation, D "truncation", -1, 1, "0",
+        "too long prompts: -1 cut on the right, 1 on the left, 0 refuse"),
     WORD(model_instance_type, M "modelInstanceType", "Standard", "Standard", "kind of instance"),
     CONF_MUST_NAME(struct inst_conf, model_name, M "modelName", "the name clients use"),
-    CONF_MUST_S(struct inst_conf, model_weight_path, M "modelWeightPath", "the model's folder, relative to this file"),
+    CONF_MUST_S(struct inst_conf, model_weight_path, M "modelWeightPath",
+                "the model's folder, relative to this file"),
     INT(world_size, M "worldSize", 1, 1024, "1", "devices (core sets) of the instance"),
     INT(cpu_mem_gb, M "cpuMemSize", 0, 2147483647, "5", "accepted; nothing is swapped"),
     INT(npu_mem_gb, M "npuMemSize", -1, 2147483647, "-1", "GB of the KV pool; -1: automatic"),
     WORD(backend_type, M "backendType", "atb|torch", "atb", "accepted for compatibility"),
-    BOOL(trust_remote_code, M "trustRemoteCode", "false", "accepted; no code of a model is ever run"),
-    INT(kv_trans_timeout_s, M "kv_trans_timeout", -2147483648.0, 86400, "10", "seconds of a KV transfer at D; <= 0: 1"),
-    INT(kv_link_timeout_s, M "kv_link_timeout", -2147483648.0, 86400, "1080", "seconds of a link attempt; <= 0: 1080"),
+    BOOL(trust_remote_code, M "trustRemoteCode", "false",
+         "accepted; no code of a model is ever run"),
+    INT(kv_trans_timeout_s, M "kv_trans_timeout", -2147483648.0, 86400, "10",
+        "seconds of a KV transfer at D; <= 0: 1"),
+    INT(kv_link_timeout_s, M "kv_link_timeout", -2147483648.0, 86400, "1080",
+        "seconds of a link attempt; <= 0: 1080"),
     STR(template_type, C "templateType", "Standard", "accepted for compatibility"),
     STR(template_name, C "templateName", "Standard_LLM", "accepted for compatibility"),
     INT(cache_block_size, C "cacheBlockSize", 1, 128, "128", "tokens of a KV block"),
@@ -69,55 +86,117 @@ static const struct conf_key keys[] = {
     INT(decode_policy, C "decodePolicyType", 0, 0, "0", "0: first come, first served"),
     INT(max_batch, C "maxBatchSize", 1, 5000, "200", "sequences at once (slots)"),
     INT(max_iter_times, C "maxIterTimes", 1, 4194304, "512", "tokens of an answer"),
-    INT(max_preempt, C "maxPreemptCount", 0, 819200, "0", "accepted; a running request is never pre-empted"),
+    INT(max_preempt, C "maxPreemptCount", 0, 819200, "0",
+        "accepted; a running request is never pre-empted"),
     BOOL(support_select_batch, C "supportSelectBatch", "false", "accepted for compatibility"),
-    INT(max_queue_delay_us, C "maxQueueDelayMicroseconds", 500, 1000000, "5000", "accepted; a step never waits for more requests"),
-    INT(max_first_token_wait_ms, C "maxFirstTokenWaitTime", 0, 3600000, "2500", "accepted for compatibility"),
+    INT(max_queue_delay_us, C "maxQueueDelayMicroseconds", 500, 1000000, "5000",
+        "accepted; a step never waits for more requests"),
+    INT(max_first_token_wait_ms, C "maxFirstTokenWaitTime", 0, 3600000, "2500",
+        "accepted for compatibility"),
     INT(max_n, C "maxN", 1, 8192, "128", "answers of one request"),
-    STR(log_level, L "dynamicLogLevel", "", "log level: debug, info, warn, error; empty: BatonConfig.logLevel"),
-    INT(log_level_valid_hours, L "dynamicLogLevelValidHours", 1, 168, "2", "accepted for compatibility"),
+    STR(log_level, L "dynamicLogLevel", "",
+        "log level: debug, info, warn, error; empty: BatonConfig.logLevel"),
+    INT(log_level_valid_hours, L "dynamicLogLevelValidHours", 1, 168, "2",
+        "accepted for compatibility"),
     STR(log_level_valid_time, L "dynamicLogLevelValidTime", "", "accepted for compatibility"),
     WORD(log_start_level, X "logLevel", "debug|info|warn|error", "info", "log level"),
     WORD(weight_dtype, X "weightDtype", "bf16|f32", "bf16", "type the weights are kept in"),
     WORD(kv_dtype, X "kvDtype", "bf16|f32", "bf16", "type the KV blocks are kept in"),
-    WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512bf16|openblas", "auto", "instruction set of the kernels; auto asks the CPU"),
+    WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512bf16|openblas", "auto",
+         "instruction set of the kernels; auto asks the CPU"),
     INT(compute_threads, X "computeThreads", 0, 1024, "0", "threads that compute; 0: one a core"),
-    INT(kv_cache_mib, X "kvCacheMiB", 0, 16777216, "0", "MiB of the KV pool; 0: npuMemSize decides"),
-    BOOL(allow_insecure, X "allowInsecure", "false", "permits addresses that are not loopback while TLS is off"),
-    BOOL(pin_threads, X "pinThreads", "false", "pins the compute threads to the cores of npuDeviceIds"),
+    INT(kv_cache_mib, X "kvCacheMiB", 0, 16777216, "0",
+        "MiB of the KV pool; 0: npuMemSize decides"),
+    BOOL(allow_insecure, X "allowInsecure", "false",
+         "permits addresses that are not loopback while TLS is off"),
+    BOOL(pin_threads, X "pinThreads", "false",
+         "pins the compute threads to the cores of npuDeviceIds"),
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
-    INT(chunk_tokens, X "chunkTokens", 1, 65536, "256", "prompt tokens computed in one step of one request"),
-    INT(queue_max, X "queueMax", 1, 100000, "2000", "requests waiting for a slot; one more gets 429"),
-    INT(stop_drain_timeout_s, X "stopDrainTimeoutSeconds", 0, 86400, "300", "seconds /stopService waits for running requests; 0: no bound"),
+    INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
+        "prompt tokens computed in one step of one request"),
+    INT(queue_max, X "queueMax", 1, 100000, "2000",
+        "requests waiting for a slot; one more gets 429"),
+    INT(stop_drain_timeout_s, X "stopDrainTimeoutSeconds", 0, 86400, "300",
+        "seconds /stopService waits for running requests; 0: no bound"),
     INT(kv_inflight_mib, X "kvInflightMiB", 1, 4096, "64", "MiB of KV on the way to one peer"),
-    INT(kv_lease_s, X "kvLeaseSeconds", 1, 3600, "30", "seconds P keeps the KV of a request without a heartbeat of D"),
-    INT(kv_heartbeat_ms, X "kvHeartbeatMs", 20, 60000, "2000", "milliseconds between heartbeats of a KV link; three misses fail it"),
-    INT(handover_timeout_s, X "handoverTimeoutSeconds", 1, 3600, "30", "seconds P waits for a D to take a request"),
-    INT(listener_grace_s, X "listenerGraceSeconds", 1, 3600, "30", "seconds D keeps running requests without a /dresult listener"),
+    INT(kv_lease_s, X "kvLeaseSeconds", 1, 3600, "30",
+        "seconds P keeps the KV of a request without a heartbeat of D"),
+    INT(kv_heartbeat_ms, X "kvHeartbeatMs", 20, 60000, "2000",
+        "milliseconds between heartbeats of a KV link; three misses fail it"),
+    INT(handover_timeout_s, X "handoverTimeoutSeconds", 1, 3600, "30",
+        "seconds P waits for a D to take a request"),
+    INT(listener_grace_s, X "listenerGraceSeconds", 1, 3600, "30",
+        "seconds D keeps running requests without a /dresult listener"),
     INT(json_depth_max, X "maxJsonDepth", 10, 100, "10", "nesting of a request body"),
-    INT(stream_pending_mib, X "streamPendingMiB", 1, 1024, "16", "MiB unsent on a stream after which the client counts as gone"),
-    WORD(error_style, X "errorStyle", "mindie|openai", "mindie", "shape of error bodies on /v1 paths"),
-    BOOL(strict_ranges, X "strictRanges", "true", "each family's own parameter ranges; false: the widest of all"),
-    BOOL(token_id_scalar, X "tokenIdScalar", "false", "TGI and native events: token.id as a number instead of a list"),
-    BOOL(tgi_legacy_space, X "tgiLegacySpace", "false", "TGI return_full_text puts a space between prompt and answer"),
-    BOOL(vllm_legacy_space, X "vllmLegacySpace", "true", "vLLM /generate puts a space between prompt and answer"),
-    WORD(vllm_delimiter, X "vllmStreamDelimiter", "nul|newline", "nul", "what ends a frame of a vLLM stream"),
+    INT(stream_pending_mib, X "streamPendingMiB", 1, 1024, "16",
+        "MiB unsent on a stream after which the client counts as gone"),
+    WORD(error_style, X "errorStyle", "mindie|openai", "mindie",
+         "shape of error bodies on /v1 paths"),
+    BOOL(strict_ranges, X "strictRanges", "true",
+         "each family's own parameter ranges; false: the widest of all"),
+    BOOL(token_id_scalar, X "tokenIdScalar", "false",
+         "TGI and native events: token.id as a number instead of a list"),
+    BOOL(tgi_legacy_space, X "tgiLegacySpace", "false",
+         "TGI return_full_text puts a space between prompt and answer"),
+    BOOL(vllm_legacy_space, X "vllmLegacySpace", "true",
+         "vLLM /generate puts a space between prompt and answer"),
+    WORD(vllm_delimiter, X "vllmStreamDelimiter", "nul|newline", "nul",
+         "what ends a frame of a vLLM stream"),
     BOOL(benchmark_info, X "benchmarkInfo", "false", "OpenAI answers carry times and batch sizes"),
     BOOL(open_ai_id_prefix, X "openAiIdPrefix", "false", "chatcmpl- and cmpl- before OpenAI ids"),
-    STR(register_url, X "registerUrl", "", "management URL of a coordinator this instance registers itself with; empty: none"),
+    STR(register_url, X "registerUrl", "",
+        "management URL of a coordinator this instance registers itself with; empty: none"),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
-/* Keys of the reference that need no value of ours: certificates of planes that are off, the version, device ids (read by hand). */
-static const char *const also_known[] = {
-    "Version", "EnableDynamicAdjustTimeoutConfig", B "npuDeviceIds", S "tlsCaPath", S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd",
-    S "tlsCrlPath", S "tlsCrlFiles", S "managementTlsCaFile", S "managementTlsCaPath", S "managementTlsCert", S "managementTlsPk",
-    S "managementTlsPkPwd", S "managementTlsCrlPath", S "managementTlsCrlFiles", S "metricsTlsCaFile", S "metricsTlsCaPath",
-    S "metricsTlsCert", S "metricsTlsPk", S "metricsTlsPkPwd", S "metricsTlsCrlPath", S "metricsTlsCrlFiles", S "kmcKsfMaster",
-    S "kmcKsfStandby", S "interCommTlsCaPath", S "interCommTlsCaFiles", S "interCommTlsCert", S "interCommPk", S "interCommTlsPk",
-    S "interCommPkPwd", S "interCommTlsPkPwd", S "interCommTlsCrlPath", S "interCommTlsCrlFiles", B "interNodeTLSEnabled",
-    B "interNodeTlsCaPath", B "interNodeTlsCaFiles", B "interNodeTlsCert", B "interNodeTlsPk", B "interNodeTlsPkPwd",
-    B "interNodeTlsCrlPath", B "interNodeTlsCrlFiles", B "interNodeKmcKsfMaster", B "interNodeKmcKsfStandby", NULL};
+/* Keys of the reference that need no value of ours: certificates of planes that are off, the
+ * version, device ids (read by hand). */
+static const char *const also_known[] = {"Version",
+                                         "EnableDynamicAdjustTimeoutConfig",
+                                         B "npuDeviceIds",
+                                         S "tlsCaPath",
+                                         S "tlsCaFile",
+                                         S "tlsCert",
+                                         S "tlsPk",
+                                         S "tlsPkPwd",
+                                         S "tlsCrlPath",
+                                         S "tlsCrlFiles",
+                                         S "managementTlsCaFile",
+                                         S "managementTlsCaPath",
+                                         S "managementTlsCert",
+                                         S "managementTlsPk",
+                                         S "managementTlsPkPwd",
+                                         S "managementTlsCrlPath",
+                                         S "managementTlsCrlFiles",
+                                         S "metricsTlsCaFile",
+                                         S "metricsTlsCaPath",
+                                         S "metricsTlsCert",
+                                         S "metricsTlsPk",
+                                         S "metricsTlsPkPwd",
+                                         S "metricsTlsCrlPath",
+                                         S "metricsTlsCrlFiles",
+                                         S "kmcKsfMaster",
+                                         S "kmcKsfStandby",
+                                         S "interCommTlsCaPath",
+                                         S "interCommTlsCaFiles",
+                                         S "interCommTlsCert",
+                                         S "interCommPk",
+                                         S "interCommTlsPk",
+                                         S "interCommPkPwd",
+                                         S "interCommTlsPkPwd",
+                                         S "interCommTlsCrlPath",
+                                         S "interCommTlsCrlFiles",
+                                         B "interNodeTLSEnabled",
+                                         B "interNodeTlsCaPath",
+                                         B "interNodeTlsCaFiles",
+                                         B "interNodeTlsCert",
+                                         B "interNodeTlsPk",
+                                         B "interNodeTlsPkPwd",
+                                         B "interNodeTlsCrlPath",
+                                         B "interNodeTlsCrlFiles",
+                                         B "interNodeKmcKsfMaster",
+                                         B "interNodeKmcKsfStandby",
+                                         NULL};
 
 static void warn_unknown(void *arg, const char *path) {
     (void)arg;
@@ -128,68 +207,99 @@ static void warn_unknown(void *arg, const char *path) {
 static enum err read_devices(struct inst_conf *c, struct json_object *root, struct errbuf *eb) {
     struct json_object *backend, *outer, *inner;
     c->n_cpus = 0;
-    if (json_get_obj(root, "BackendConfig", &backend) != JSON_OK || json_get(backend, "npuDeviceIds", &outer) != JSON_OK) return ERR_OK;
+    if (json_get_obj(root, "BackendConfig", &backend) != JSON_OK ||
+        json_get(backend, "npuDeviceIds", &outer) != JSON_OK)
+        return ERR_OK;
     if (!json_object_is_type(outer, json_type_array) || json_object_array_length(outer) != 1 ||
         json_as_arr(json_object_array_get_idx(outer, 0), &inner) != JSON_OK)
-        return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds must be an array holding one array of core ids");
+        return err_set(eb, ERR_BAD_CONFIG,
+                       B "npuDeviceIds must be an array holding one array of core ids");
     size_t n = json_object_array_length(inner);
-    if (n > CONF_CPUS_MAX) return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds has %zu ids, at most %d are allowed", n, CONF_CPUS_MAX);
+    if (n > CONF_CPUS_MAX)
+        return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds has %zu ids, at most %d are allowed", n,
+                       CONF_CPUS_MAX);
     for (size_t i = 0; i < n; i++) {
         int64_t id;
         if (json_as_i64(json_object_array_get_idx(inner, i), &id) != JSON_OK || id < 0 || id > 4095)
-            return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds[0][%zu] must be an integer from 0 to 4095", i);
+            return err_set(eb, ERR_BAD_CONFIG,
+                           B "npuDeviceIds[0][%zu] must be an integer from 0 to 4095", i);
         c->cpus[i] = (int)id;
     }
     c->n_cpus = (int)n;
     return ERR_OK;
 }
 
-static bool is_all_zero(const char *ip) { return strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0; }
-static bool is_loopback(const char *ip) { return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0; }
+static bool is_all_zero(const char *ip) {
+    return strcmp(ip, "0.0.0.0") == 0 || strcmp(ip, "::") == 0;
+}
+static bool is_loopback(const char *ip) {
+    return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0;
+}
 
 /* What no single row can say. */
 static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
     if (c->https_enabled)
-        return err_set(eb, ERR_BAD_CONFIG, S "httpsEnabled must be false, got true: TLS is not available in this release (README, \"What does not work yet\")");
+        return err_set(eb, ERR_BAD_CONFIG,
+                       S "httpsEnabled must be false, got true: TLS is not available in this "
+                         "release (README, \"What does not work yet\")");
     const char *ips[] = {c->ip, c->management_ip};
     for (int i = 0; i < 2; i++) {
         if (is_all_zero(ips[i]) && !c->allow_all_zero_ip)
-            return err_set(eb, ERR_BAD_CONFIG, S "%s must not be %s unless " S "allowAllZeroIpListening is true",
+            return err_set(eb, ERR_BAD_CONFIG,
+                           S "%s must not be %s unless " S "allowAllZeroIpListening is true",
                            i == 0 ? "ipAddress" : "managementIpAddress", ips[i]);
         if (!is_loopback(ips[i]) && !c->allow_insecure)
-            return err_set(eb, ERR_BAD_CONFIG, S "%s must be a loopback address while httpsEnabled is false, got %s; " X "allowInsecure: true permits it",
+            return err_set(eb, ERR_BAD_CONFIG,
+                           S "%s must be a loopback address while httpsEnabled is false, got %s; " X
+                             "allowInsecure: true permits it",
                            i == 0 ? "ipAddress" : "managementIpAddress", ips[i]);
     }
     if (strcmp(c->infer_mode, "dmi") == 0 && c->inter_comm_tls_enabled)
-        return err_set(eb, ERR_BAD_CONFIG, S "interCommTLSEnabled must be false, got true: sealed KV links are not available in this release (README, \"What does not work yet\")");
+        return err_set(eb, ERR_BAD_CONFIG,
+                       S "interCommTLSEnabled must be false, got true: sealed KV links are not "
+                         "available in this release (README, \"What does not work yet\")");
     if (c->model_instance_number != 1)
-        return err_set(eb, ERR_BAD_CONFIG, B "modelInstanceNumber must be 1, got %lld", (long long)c->model_instance_number);
-    if (c->multi_nodes_enabled) return err_set(eb, ERR_BAD_CONFIG, B "multiNodesInferEnabled must be false, got true: an instance is one host");
+        return err_set(eb, ERR_BAD_CONFIG, B "modelInstanceNumber must be 1, got %lld",
+                       (long long)c->model_instance_number);
+    if (c->multi_nodes_enabled)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       B "multiNodesInferEnabled must be false, got true: an instance is one host");
     if (c->max_prefill_batch > c->max_batch)
-        return err_set(eb, ERR_BAD_CONFIG, C "maxPrefillBatchSize must be from 1 to maxBatchSize (%lld), got %lld", (long long)c->max_batch,
-                       (long long)c->max_prefill_batch);
+        return err_set(eb, ERR_BAD_CONFIG,
+                       C "maxPrefillBatchSize must be from 1 to maxBatchSize (%lld), got %lld",
+                       (long long)c->max_batch, (long long)c->max_prefill_batch);
     if (c->max_preempt > c->max_batch)
-        return err_set(eb, ERR_BAD_CONFIG, C "maxPreemptCount must be from 0 to maxBatchSize (%lld), got %lld", (long long)c->max_batch,
-                       (long long)c->max_preempt);
-    if (c->cpu_mem_gb == 0 && c->max_preempt != 0) return err_set(eb, ERR_BAD_CONFIG, M "cpuMemSize may be 0 only if maxPreemptCount is 0");
+        return err_set(eb, ERR_BAD_CONFIG,
+                       C "maxPreemptCount must be from 0 to maxBatchSize (%lld), got %lld",
+                       (long long)c->max_batch, (long long)c->max_preempt);
+    if (c->cpu_mem_gb == 0 && c->max_preempt != 0)
+        return err_set(eb, ERR_BAD_CONFIG, M "cpuMemSize may be 0 only if maxPreemptCount is 0");
     if (c->max_prefill_tokens < c->max_input_token_len)
-        return err_set(eb, ERR_BAD_CONFIG, C "maxPrefillTokens must be at least maxInputTokenLen (%lld), got %lld",
+        return err_set(eb, ERR_BAD_CONFIG,
+                       C "maxPrefillTokens must be at least maxInputTokenLen (%lld), got %lld",
                        (long long)c->max_input_token_len, (long long)c->max_prefill_tokens);
     if (c->max_iter_times > c->max_seq_len)
-        return err_set(eb, ERR_BAD_CONFIG, C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld", (long long)c->max_seq_len,
-                       (long long)c->max_iter_times);
-    if (c->npu_mem_gb == 0) return err_set(eb, ERR_BAD_CONFIG, M "npuMemSize must be -1 or from 1 to 2147483647, got 0");
+        return err_set(eb, ERR_BAD_CONFIG,
+                       C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
+                       (long long)c->max_seq_len, (long long)c->max_iter_times);
+    if (c->npu_mem_gb == 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       M "npuMemSize must be -1 or from 1 to 2147483647, got 0");
     if (c->log_level[0] != 0 && log_level_parse(c->log_level) < 0)
-        return err_set(eb, ERR_BAD_CONFIG, L "dynamicLogLevel must be debug, info, warn or error, got \"%s\"", c->log_level);
+        return err_set(eb, ERR_BAD_CONFIG,
+                       L "dynamicLogLevel must be debug, info, warn or error, got \"%s\"",
+                       c->log_level);
     return ERR_OK;
 }
 
 /* "truncation" may also be a bool: true cuts on the right. */
 static void normalise_truncation(struct json_object *root) {
     struct json_object *b, *d, *t;
-    if (json_get_obj(root, "BackendConfig", &b) == JSON_OK && json_get_obj(b, "ModelDeployConfig", &d) == JSON_OK &&
+    if (json_get_obj(root, "BackendConfig", &b) == JSON_OK &&
+        json_get_obj(b, "ModelDeployConfig", &d) == JSON_OK &&
         json_get(d, "truncation", &t) == JSON_OK && json_object_is_type(t, json_type_boolean))
-        json_object_object_add(d, "truncation", json_object_new_int(json_object_get_boolean(t) ? -1 : 0));
+        json_object_object_add(d, "truncation",
+                               json_object_new_int(json_object_get_boolean(t) ? -1 : 0));
 }
 
 static bool has_key(const struct json_object *root, const char *obj, const char *key) {
@@ -203,19 +313,22 @@ static enum err from_env(struct inst_conf *c, struct errbuf *eb) {
     for (int i = 0; i < 2; i++) {
         const char *v = getenv(names[i]);
         if (v == NULL || v[0] == 0) continue;
-        if (strlen(v) >= sizeof(c->ip)) return err_set(eb, ERR_BAD_CONFIG, "environment %s must be an IP address", names[i]);
+        if (strlen(v) >= sizeof(c->ip))
+            return err_set(eb, ERR_BAD_CONFIG, "environment %s must be an IP address", names[i]);
         strcpy(dst[i], v);
     }
     return ERR_OK;
 }
 
 static enum err from_tree(struct inst_conf *c, struct json_object *root, struct errbuf *eb) {
-    if (!json_object_is_type(root, json_type_object)) return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
+    if (!json_object_is_type(root, json_type_object))
+        return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     normalise_truncation(root);
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;
-    if (!has_key(root, "ServerConfig", "managementIpAddress")) memcpy(c->management_ip, c->ip, sizeof(c->ip));
+    if (!has_key(root, "ServerConfig", "managementIpAddress"))
+        memcpy(c->management_ip, c->ip, sizeof(c->ip));
     if (!has_key(root, "ServerConfig", "managementPort")) c->management_port = c->port;
     if ((e = from_env(c, eb)) != ERR_OK) return e;
     if ((e = check_rules(c, eb)) != ERR_OK) return e;
@@ -225,7 +338,8 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
     return ERR_OK;
 }
 
-enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir, struct errbuf *eb) {
+enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
+                         struct errbuf *eb) {
     struct json_object *root = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
@@ -244,7 +358,8 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
     const char *slash = strrchr(path, '/');
     if (slash == NULL) {
         strcpy(c->dir, ".");
-    } else if (snprintf(c->dir, sizeof(c->dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(c->dir)) {
+    } else if (snprintf(c->dir, sizeof(c->dir), "%.*s", (int)(slash - path), path) >=
+               (int)sizeof(c->dir)) {
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
     enum err e = json_read_file(&root, path, 10u << 20, NULL, eb);
@@ -255,4 +370,6 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", path, why.text);
 }
 
-void inst_conf_print(struct buf *out, const struct inst_conf *c) { conf_print(out, c, keys, N_KEYS); }
+void inst_conf_print(struct buf *out, const struct inst_conf *c) {
+    conf_print(out, c, keys, N_KEYS);
+}

@@ -1,5 +1,6 @@
-/* inst_conf: config.json of an instance (cluster-api 11.1 and the keys of our own in the object "BatonConfig").
- * The table in inst_conf.c is the document: `--check-config` prints it with the values in effect. */
+/* inst_conf: config.json of an instance (cluster-api 11.1 and the keys of our own in the object
+ * "BatonConfig"). The table in inst_conf.c is the document: `--check-config` prints it with the
+ * values in effect. */
 #ifndef BATON_INSTANCE_INST_CONF_H
 #define BATON_INSTANCE_INST_CONF_H
 
@@ -32,25 +33,30 @@ struct inst_conf {
     int64_t multi_nodes_port;
     /* ModelDeployConfig, ModelConfig */
     int64_t max_seq_len, max_input_token_len, truncation;
-    char model_instance_type[32], model_name[MODEL_NAME_BYTES_MAX + 1], model_weight_path[CONF_PATH_BYTES];
+    char model_instance_type[32], model_name[MODEL_NAME_BYTES_MAX + 1],
+        model_weight_path[CONF_PATH_BYTES];
     int64_t world_size, cpu_mem_gb, npu_mem_gb;
     char backend_type[32];
     bool trust_remote_code;
     int64_t kv_trans_timeout_s, kv_link_timeout_s;
     /* ScheduleConfig */
     char template_type[32], template_name[64];
-    int64_t cache_block_size, max_prefill_batch, max_prefill_tokens, prefill_ms_per_req, decode_ms_per_req, prefill_policy,
-        decode_policy, max_batch, max_iter_times, max_preempt, max_queue_delay_us, max_first_token_wait_ms, max_n;
+    int64_t cache_block_size, max_prefill_batch, max_prefill_tokens, prefill_ms_per_req,
+        decode_ms_per_req, prefill_policy, decode_policy, max_batch, max_iter_times, max_preempt,
+        max_queue_delay_us, max_first_token_wait_ms, max_n;
     bool support_select_batch;
     /* LogConfig */
     char log_level[16];
     int64_t log_level_valid_hours;
     char log_level_valid_time[64];
     /* BatonConfig: our own */
-    char weight_dtype[8], kv_dtype[8], kernels[16], error_style[16], vllm_delimiter[16], register_url[256], log_start_level[16];
-    int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s, kv_inflight_mib, kv_lease_s,
-        kv_heartbeat_ms, handover_timeout_s, listener_grace_s, json_depth_max, stream_pending_mib;
-    bool pin_threads, allow_insecure, prefix_cache, strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix;
+    char weight_dtype[8], kv_dtype[8], kernels[16], error_style[16], vllm_delimiter[16],
+        register_url[256], log_start_level[16];
+    int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
+        kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
+        json_depth_max, stream_pending_mib;
+    bool pin_threads, allow_insecure, prefix_cache, strict_ranges, token_id_scalar,
+        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix;
 
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */
     int cpus[CONF_CPUS_MAX];
@@ -58,12 +64,13 @@ struct inst_conf {
     char dir[CONF_PATH_BYTES]; /* folder of the file: relative paths start here */
 };
 
-/* Defaults, then the file, then the environment (MIES_CONTAINER_IP, MIES_CONTAINER_MANAGEMENT_IP), then the rules between keys.
- * ERR_BAD_CONFIG: eb has key, value, allowed range. ERR_BAD_FILE / ERR_NOT_FOUND / ERR_BAD_JSON: eb names the file. Unknown keys are logged as
- * warnings. */
+/* Defaults, then the file, then the environment (MIES_CONTAINER_IP, MIES_CONTAINER_MANAGEMENT_IP),
+ * then the rules between keys. ERR_BAD_CONFIG: eb has key, value, allowed range. ERR_BAD_FILE /
+ * ERR_NOT_FOUND / ERR_BAD_JSON: eb names the file. Unknown keys are logged as warnings. */
 enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb);
 /* The same from bytes; dir as above. */
-enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir, struct errbuf *eb);
+enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
+                         struct errbuf *eb);
 void inst_conf_print(struct buf *out, const struct inst_conf *c);
 
 #endif

@@ -25,7 +25,8 @@ static void reply_message(struct http_x *x, int status, const char *text) {
 }
 
 static void reply_abnormal(struct http_x *x, enum health h) {
-    reply_message(x, 500, h == HEALTH_LINK_LOST ? "DMI connection is unhealthy" : "Service is abnormal");
+    reply_message(x, 500,
+                  h == HEALTH_LINK_LOST ? "DMI connection is unhealthy" : "Service is abnormal");
 }
 
 static void on_live(void *arg, struct http_x *x, const struct route_params *p) {
@@ -41,7 +42,9 @@ static void on_live(void *arg, struct http_x *x, const struct route_params *p) {
 }
 
 /* An instance of a cluster is not ready before its role is. */
-static bool role_ready(struct instance *in) { return role_ctl_status(in->role_ctl) == ROLE_STATUS_READY; }
+static bool role_ready(struct instance *in) {
+    return role_ctl_status(in->role_ctl) == ROLE_STATUS_READY;
+}
 
 static void on_ready(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
@@ -85,9 +88,9 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
 /* One /health/timed under way. Busy or stopping counts as healthy as long as the engine moves. */
 struct timed {
     struct instance *in;
-    struct http_x *x;    /* NULL: answered, or the client is gone */
+    struct http_x *x; /* NULL: answered, or the client is gone */
     struct loop_timer *deadline;
-    bool testing;        /* the engine still owes us a callback */
+    bool testing; /* the engine still owes us a callback */
 };
 
 static void timed_free(struct timed *t) {
@@ -136,7 +139,8 @@ static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
     }
     if (inst_guard(in, x)) return;
     struct timed *t = calloc(1, sizeof(*t));
-    if (t == NULL || loop_timer_start(&t->deadline, in->loop, seconds * 1000u, 0, timed_expired, t) != ERR_OK) {
+    if (t == NULL ||
+        loop_timer_start(&t->deadline, in->loop, seconds * 1000u, 0, timed_expired, t) != ERR_OK) {
         free(t);
         inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
         return;

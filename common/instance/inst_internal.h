@@ -49,19 +49,20 @@ struct instance {
     struct http_x *stop_x;
     uint64_t stop_deadline_ms; /* 0: none */
     struct loop_timer *stop_timer;
-    struct http_client *client;      /* for registering */
+    struct http_client *client; /* for registering */
     struct loop_timer *register_timer;
     struct http_call *register_call;
     uint64_t next_req_id;
     int exit_status;
 };
 
-void inst_stop_service(struct instance *in, struct http_x *x, bool force);  /* inst_stop.c */
+void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* inst_stop.c */
 void inst_stop_fini(struct instance *in);
-enum err inst_register_start(struct instance *in);                         /* inst_register.c */
+enum err inst_register_start(struct instance *in); /* inst_register.c */
 void inst_register_stop(struct instance *in);
-enum err inst_load_start(struct instance *in);                             /* inst_load.c: loads on a thread, then calls inst_on_loaded */
+enum err inst_load_start(
+    struct instance *in); /* inst_load.c: loads on a thread, then calls inst_on_loaded */
 void inst_load_wait(struct instance *in);
-void inst_on_loaded(struct instance *in);                                  /* instance.c */
+void inst_on_loaded(struct instance *in); /* instance.c */
 
 #endif

@@ -1,4 +1,5 @@
-/* inst_links: opens the KV plane with the engine's shape and the configured limits, and passes its events on. */
+/* inst_links: opens the KV plane with the engine's shape and the configured limits, and passes its
+ * events on. */
 #include "common/instance/inst_links.h"
 
 #include <string.h>
@@ -27,8 +28,10 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     o.inflight_bytes_max = (size_t)c->kv_inflight_mib << 20;
     o.heartbeat_ms = (unsigned)c->kv_heartbeat_ms;
     o.lease_ms = (unsigned)c->kv_lease_s * 1000;
-    /* When a peer that is not there shows as failed; tries go on, so a long kv_link_timeout would only hide it. */
-    if (c->kv_link_timeout_s * 1000 < (int64_t)o.settle_ms) o.settle_ms = (unsigned)c->kv_link_timeout_s * 1000;
+    /* When a peer that is not there shows as failed; tries go on, so a long kv_link_timeout would
+     * only hide it. */
+    if (c->kv_link_timeout_s * 1000 < (int64_t)o.settle_ms)
+        o.settle_ms = (unsigned)c->kv_link_timeout_s * 1000;
     o.trans_ms = (unsigned)c->kv_trans_timeout_s * 1000;
     o.handover_ms = (unsigned)c->handover_timeout_s * 1000;
     o.on_settled = on_settled;
@@ -37,4 +40,6 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     return kv_plane_open(&in->kv_plane, &o, eb);
 }
 
-void inst_links_close(struct instance *in) { kv_plane_close(&in->kv_plane); }
+void inst_links_close(struct instance *in) {
+    kv_plane_close(&in->kv_plane);
+}

@@ -5,7 +5,8 @@
 
 #include "common/instance/instance.h"
 
-enum err inst_links_open(struct instance *in, struct errbuf *eb); /* dmi mode, after engine and tokenizer are loaded */
+enum err inst_links_open(struct instance *in,
+                         struct errbuf *eb); /* dmi mode, after engine and tokenizer are loaded */
 void inst_links_close(struct instance *in);
 
 #endif

@@ -1,4 +1,5 @@
-/* inst_load: loads model and tokenizer on a thread of their own, so that health endpoints answer meanwhile. */
+/* inst_load: loads model and tokenizer on a thread of their own, so that health endpoints answer
+ * meanwhile. */
 #include <stdio.h>
 #include <string.h>
 #include "common/base/clock.h"
@@ -22,11 +23,15 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         .kernels = c->kernels,
         .n_threads = (int)c->compute_threads,
         .block_tokens = (int)c->cache_block_size,
-        .kv_bytes = c->kv_cache_mib > 0 ? (uint64_t)c->kv_cache_mib << 20 : c->npu_mem_gb > 0 ? (uint64_t)c->npu_mem_gb << 30 : 0,
+        .kv_bytes = c->kv_cache_mib > 0 ? (uint64_t)c->kv_cache_mib << 20
+                    : c->npu_mem_gb > 0 ? (uint64_t)c->npu_mem_gb << 30
+                                        : 0,
         .seq_tokens_max = (int)c->max_seq_len,
         .batch_max = (int)c->max_batch,
         .prefill_batch_max = (int)c->max_prefill_batch,
-        .step_tokens_max = (int)(c->max_prefill_tokens < c->chunk_tokens + c->max_batch ? c->max_prefill_tokens : c->chunk_tokens + c->max_batch),
+        .step_tokens_max = (int)(c->max_prefill_tokens < c->chunk_tokens + c->max_batch
+                                     ? c->max_prefill_tokens
+                                     : c->chunk_tokens + c->max_batch),
         .chunk_tokens = (int)c->chunk_tokens,
         .queue_max = (int)c->queue_max,
         .prefix_cache = c->prefix_cache,
@@ -45,8 +50,9 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
     const struct model_info *model = engine_model(l->engine);
     int32_t ids = tokenizer_vocab_size(l->tokenizer);
     if (ids > model->vocab_size)
-        return err_set(&l->eb, ERR_BAD_FILE, "%s: tokenizer.json has ids up to %d, config.json's vocab_size is %d", l->model_dir, ids - 1,
-                       model->vocab_size);
+        return err_set(&l->eb, ERR_BAD_FILE,
+                       "%s: tokenizer.json has ids up to %d, config.json's vocab_size is %d",
+                       l->model_dir, ids - 1, model->vocab_size);
     struct endpoint_conf e = {
         .model_name = c->model_name,
         .model_dir = l->model_dir,
@@ -67,7 +73,8 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .split = strcmp(c->infer_mode, "dmi") == 0,
         .openai_vllm_mode = strcmp(c->open_ai_support, "vllm") == 0,
         .full_text = c->full_text_enabled,
-        .error_style = strcmp(c->error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE,
+        .error_style =
+            strcmp(c->error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE,
         .strict_ranges = c->strict_ranges,
         .token_id_scalar = c->token_id_scalar,
         .tgi_legacy_space = c->tgi_legacy_space,
@@ -80,7 +87,9 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
     return endpoint_create(&l->endpoint, &e, l->tokenizer, model, &l->eb);
 }
 
-static void on_done(void *arg) { inst_on_loaded(arg); }
+static void on_done(void *arg) {
+    inst_on_loaded(arg);
+}
 
 static void *thread_main(void *arg) {
     struct instance *in = arg;

@@ -1,4 +1,5 @@
-/* inst_register: an instance that announces itself: POST <registerUrl>/v1/instances/register every few seconds (cluster-api 7.1). */
+/* inst_register: an instance that announces itself: POST <registerUrl>/v1/instances/register every
+ * few seconds (cluster-api 7.1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@ static void on_answer(void *arg, const struct http_result *r) {
     struct instance *in = arg;
     in->register_call = NULL;
     if (r->err != ERR_OK || r->status != 200)
-        log_warn("register", "url=%s err=%s status=%d", in->conf.register_url, err_name(r->err), r->status);
+        log_warn("register", "url=%s err=%s status=%d", in->conf.register_url, err_name(r->err),
+                 r->status);
 }
 
 static void on_period(void *arg) {
@@ -22,21 +24,34 @@ static void on_period(void *arg) {
     char url[sizeof(c->register_url) + 32];
     snprintf(url, sizeof(url), "%s/v1/instances/register", c->register_url);
     buf_printf(&b,
-               "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","
-               "\"inter_comm_port\":\"%lld\",\"device\":[{\"device_id\":\"0\",\"device_ip\":\"%s\",\"rank_id\":\"0\",\"device_logical_id\":\"0\"}]}",
-               c->ip, c->ip, c->management_ip, http_server_port(in->listeners[0].server), (unsigned)c->management_port,
-               (unsigned)c->metrics_port, (long long)c->inter_comm_port, c->ip);
+               "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%"
+               "u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","
+               "\"inter_comm_port\":\"%lld\",\"device\":[{\"device_id\":\"0\",\"device_ip\":\"%s\","
+               "\"rank_id\":\"0\",\"device_logical_id\":\"0\"}]}",
+               c->ip, c->ip, c->management_ip, http_server_port(in->listeners[0].server),
+               (unsigned)c->management_port, (unsigned)c->metrics_port,
+               (long long)c->inter_comm_port, c->ip);
     static const char *const headers[] = {"Content-Type: application/json", NULL};
-    struct http_call_opts o = {.method = "POST", .url = url, .headers = headers, .body = b.data, .body_len = b.len,
-                               .connect_ms = TIMEOUT_MS, .total_ms = TIMEOUT_MS, .body_bytes_max = 1 << 20, .on_done = on_answer, .arg = in};
-    if (http_client_call(in->client, &o, &in->register_call) != ERR_OK) log_warn("register", "url=%s event=not_sent", url);
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = b.data,
+                               .body_len = b.len,
+                               .connect_ms = TIMEOUT_MS,
+                               .total_ms = TIMEOUT_MS,
+                               .body_bytes_max = 1 << 20,
+                               .on_done = on_answer,
+                               .arg = in};
+    if (http_client_call(in->client, &o, &in->register_call) != ERR_OK)
+        log_warn("register", "url=%s event=not_sent", url);
     buf_free(&b);
 }
 
 enum err inst_register_start(struct instance *in) {
     if (in->conf.register_url[0] == 0) return ERR_OK;
     enum err e = http_client_create(&in->client, in->loop, "Baton-Instance/1.0");
-    if (e == ERR_OK) e = loop_timer_start(&in->register_timer, in->loop, 1, PERIOD_MS, on_period, in);
+    if (e == ERR_OK)
+        e = loop_timer_start(&in->register_timer, in->loop, 1, PERIOD_MS, on_period, in);
     return e;
 }
 

@@ -1,4 +1,5 @@
-/* inst_routes: model information, status, role and stop, and the way of a request to its handler. */
+/* inst_routes: model information, status, role and stop, and the way of a request to its handler.
+ */
 #include "common/instance/inst_routes.h"
 
 #include <stdlib.h>
@@ -60,7 +61,9 @@ static void on_models(void *arg, struct http_x *x, const struct route_params *p)
     (void)p;
     info(arg, x, endpoint_models);
 }
-static void on_model(void *arg, struct http_x *x, const struct route_params *p) { model_info(arg, x, p->rest, endpoint_model); }
+static void on_model(void *arg, struct http_x *x, const struct route_params *p) {
+    model_info(arg, x, p->rest, endpoint_model);
+}
 static void on_triton_server(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     info(arg, x, endpoint_triton_server);
@@ -82,7 +85,8 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     struct api_answer a;
     if (inst_guard(in, x)) return;
     engine_stats(worker_engine(in->worker), &st);
-    endpoint_slots(in->endpoint, p->model, st.slots_free, (int64_t)st.blocks_free * engine_block_tokens(worker_engine(in->worker)), &a);
+    endpoint_slots(in->endpoint, p->model, st.slots_free,
+                   (int64_t)st.blocks_free * engine_block_tokens(worker_engine(in->worker)), &a);
     instance_reply(x, &a);
 }
 
@@ -98,7 +102,9 @@ struct text_job {
     struct api_answer answer;
 };
 
-static void text_gone(void *arg) { ((struct text_job *)arg)->x = NULL; }
+static void text_gone(void *arg) {
+    ((struct text_job *)arg)->x = NULL;
+}
 
 static void text_work(void *arg) {
     struct text_job *j = arg;
@@ -158,9 +164,12 @@ static void on_detokenize(void *arg, struct http_x *x, const struct route_params
 static void on_config(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
     const struct inst_conf *c = &in->conf;
-    struct config_msg m = {.max_seq_len = (uint32_t)c->max_seq_len, .max_output_len = (uint32_t)c->max_iter_times,
-                           .cache_block_size = (uint32_t)c->cache_block_size, .world_size = (uint32_t)c->world_size,
-                           .npu_mem_gb = c->npu_mem_gb, .cpu_mem_gb = c->cpu_mem_gb};
+    struct config_msg m = {.max_seq_len = (uint32_t)c->max_seq_len,
+                           .max_output_len = (uint32_t)c->max_iter_times,
+                           .cache_block_size = (uint32_t)c->cache_block_size,
+                           .world_size = (uint32_t)c->world_size,
+                           .npu_mem_gb = c->npu_mem_gb,
+                           .cpu_mem_gb = c->cpu_mem_gb};
     (void)p;
     memcpy(m.model_name, c->model_name, sizeof(m.model_name));
     if (in->loaded) m.max_seq_len = (uint32_t)engine_seq_tokens_max(worker_engine(in->worker));
@@ -207,8 +216,12 @@ static void post_role(struct instance *in, struct http_x *x, int version, const 
     }
 }
 
-static void on_role_v1(void *arg, struct http_x *x, const struct route_params *p) { post_role(arg, x, 1, p->model); }
-static void on_role_v2(void *arg, struct http_x *x, const struct route_params *p) { post_role(arg, x, 2, p->model); }
+static void on_role_v1(void *arg, struct http_x *x, const struct route_params *p) {
+    post_role(arg, x, 1, p->model);
+}
+static void on_role_v2(void *arg, struct http_x *x, const struct route_params *p) {
+    post_role(arg, x, 2, p->model);
+}
 
 static void on_stop_service(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
@@ -219,7 +232,10 @@ static void on_stop_service(void *arg, struct http_x *x, const struct route_para
 static bool stop_id_ok(const char *s, size_t n) {
     if (n < 1 || n > CLIENT_ID_BYTES_MAX) return false;
     for (size_t i = 0; i < n; i++)
-        if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", s[i]) == NULL || s[i] == 0) return false;
+        if (strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", s[i]) ==
+                NULL ||
+            s[i] == 0)
+            return false;
     return true;
 }
 
@@ -238,12 +254,15 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     }
     body = http_x_body(x, &n);
     const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK || !json_object_is_type(root, json_type_object)) {
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        !json_object_is_type(root, json_type_object)) {
         inst_reply_wrapped(x, 422, "Failed to parse context to json body.");
     } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
         inst_reply_wrapped(x, 422, "Not found id.");
     } else if (!stop_id_ok(id, id_len)) {
-        inst_reply_wrapped(x, 422, "The id can contain only digits, letters, underscores(_), hyphens(-) and no more than 256 words in length.");
+        inst_reply_wrapped(x, 422,
+                           "The id can contain only digits, letters, underscores(_), hyphens(-) "
+                           "and no more than 256 words in length.");
     } else if (ops == NULL || !ops->stop_request(self, id)) {
         char text[CLIENT_ID_BYTES_MAX + 64] = "Stop request id ";
         strcat(text, id);
@@ -300,7 +319,8 @@ const struct route inst_info_routes[] = {
 static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
     if ((planes & PLANE_DATA) == 0) return NULL;
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
-        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0}, {0, NULL, NULL, NULL, 0}};
+        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0},
+                                    {0, NULL, NULL, NULL, 0}};
         const struct route *const tables[] = {row, NULL};
         struct route_match m;
         router_find(&m, tables, PLANE_DATA, "POST", path);
@@ -311,7 +331,8 @@ static const struct api_path *inference_path(unsigned planes, const char *path, 
     return NULL;
 }
 
-static void infer(struct instance *in, struct http_x *x, const struct api_path *path, const char *model) {
+static void infer(struct instance *in, struct http_x *x, const struct api_path *path,
+                  const char *model) {
     void *self;
     if (!in->loaded) {
         http_x_reply(x, 503, NULL, "", 0);
@@ -323,7 +344,9 @@ static void infer(struct instance *in, struct http_x *x, const struct api_path *
     if (in->stopping) {
         instance_reply_error(in, x, path, 503, "The service has been stopped");
     } else if (ops == NULL) {
-        instance_reply_error(in, x, path, 503, "The server cannot process the inference request due to an unknown status. ");
+        instance_reply_error(
+            in, x, path, 503,
+            "The server cannot process the inference request due to an unknown status. ");
     } else {
         ops->on_request(self, x, path, model);
     }
@@ -365,7 +388,8 @@ void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
     free(path);
 }
 
-size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method, const char *path) {
+size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
+                           const char *path) {
     static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
     size_t max = (size_t)in->conf.request_mib_max << 20;
     struct route_match m;
@@ -374,7 +398,8 @@ size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *met
     api_path_drop_version(p);
     if (inference_path(planes, p, model) == NULL) {
         router_find(&m, tables, planes, method, p);
-        size_t row_max = m.row != NULL ? m.row->body_bytes_max : SMALL_BODY; /* an unknown path still gets its 404 */
+        size_t row_max = m.row != NULL ? m.row->body_bytes_max
+                                       : SMALL_BODY; /* an unknown path still gets its 404 */
         if (row_max < max) max = row_max;
     }
     free(p);

@@ -1,20 +1,24 @@
-/* inst_routes: the routes every instance serves, and the way of a request from a listener to its handler.
- * Thread: the loop thread. */
+/* inst_routes: the routes every instance serves, and the way of a request from a listener to its
+ * handler. Thread: the loop thread. */
 #ifndef BATON_INSTANCE_INST_ROUTES_H
 #define BATON_INSTANCE_INST_ROUTES_H
 
 #include "common/instance/instance.h"
 #include "common/net/router.h"
 
-/* The routes beside the inference paths (proto/api.h); ends with a row whose path is NULL. Handlers' arg is the instance. */
-extern const struct route inst_info_routes[];   /* inst_routes.c: model information, status, role, stop */
+/* The routes beside the inference paths (proto/api.h); ends with a row whose path is NULL.
+ * Handlers' arg is the instance. */
+extern const struct route
+    inst_info_routes[]; /* inst_routes.c: model information, status, role, stop */
 extern const struct route inst_health_routes[]; /* inst_health.c */
 
 /* Serves one request that came in on a listener of these planes. */
 void inst_serve(struct instance *in, unsigned planes, struct http_x *x);
-size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method, const char *path);
+size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
+                           const char *path);
 
-/* STOP and not-yet-running, as most management routes ask first (cluster-api 3 "Guard"). True: x was answered. */
+/* STOP and not-yet-running, as most management routes ask first (cluster-api 3 "Guard"). True: x
+ * was answered. */
 bool inst_guard(struct instance *in, struct http_x *x);
 void inst_reply_json(struct http_x *x, int status, char *body); /* frees body; NULL: 500 */
 void inst_reply_wrapped(struct http_x *x, int status, const char *text);

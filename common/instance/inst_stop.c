@@ -28,17 +28,21 @@ static void on_poll(void *arg) {
     bool idle = load.waiting + load.running + load.leases == 0;
     if (!idle && (in->stop_deadline_ms == 0 || clock_ms() < in->stop_deadline_ms)) return;
     if (!idle) {
-        log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u", load.waiting, load.running, load.leases);
+        log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u", load.waiting,
+                 load.running, load.leases);
         const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
         if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
     }
     answer_stop(in);
     /* One more pass, so that the answer leaves before the sockets close. */
     loop_timer_stop(&in->stop_timer);
-    if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, 0, end, in) != ERR_OK) loop_stop(in->loop);
+    if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, 0, end, in) != ERR_OK)
+        loop_stop(in->loop);
 }
 
-static void on_stop_gone(void *arg) { ((struct instance *)arg)->stop_x = NULL; }
+static void on_stop_gone(void *arg) {
+    ((struct instance *)arg)->stop_x = NULL;
+}
 
 void inst_stop_service(struct instance *in, struct http_x *x, bool force) {
     if (in->stopping) {
@@ -49,13 +53,19 @@ void inst_stop_service(struct instance *in, struct http_x *x, bool force) {
     log_info("stop", "event=stop_service force=%d", force);
     if (force || !in->loaded) {
         http_x_reply(x, 200, NULL, "", 0);
-        if (loop_timer_start(&in->stop_timer, in->loop, force ? FORCE_MS : POLL_MS, 0, end, in) != ERR_OK) loop_stop(in->loop);
+        if (loop_timer_start(&in->stop_timer, in->loop, force ? FORCE_MS : POLL_MS, 0, end, in) !=
+            ERR_OK)
+            loop_stop(in->loop);
         return;
     }
     in->stop_x = x;
     http_x_on_close(x, on_stop_gone, in);
-    if (in->conf.stop_drain_timeout_s > 0) in->stop_deadline_ms = clock_ms() + (uint64_t)in->conf.stop_drain_timeout_s * 1000;
-    if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, POLL_MS, on_poll, in) != ERR_OK) loop_stop(in->loop);
+    if (in->conf.stop_drain_timeout_s > 0)
+        in->stop_deadline_ms = clock_ms() + (uint64_t)in->conf.stop_drain_timeout_s * 1000;
+    if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, POLL_MS, on_poll, in) != ERR_OK)
+        loop_stop(in->loop);
 }
 
-void inst_stop_fini(struct instance *in) { loop_timer_stop(&in->stop_timer); }
+void inst_stop_fini(struct instance *in) {
+    loop_timer_stop(&in->stop_timer);
+}

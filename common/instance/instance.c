@@ -12,21 +12,42 @@
 #include "common/instance/inst_links.h"
 #include "common/instance/inst_routes.h"
 
-struct loop *instance_loop(struct instance *in) { return in->loop; }
-const struct inst_conf *instance_conf(const struct instance *in) { return &in->conf; }
-const struct endpoint *instance_endpoint(const struct instance *in) { return in->endpoint; }
-const struct tokenizer *instance_tokenizer(const struct instance *in) { return in->tokenizer; }
-struct worker *instance_worker(struct instance *in) { return in->worker; }
-struct text_pool *instance_text_pool(struct instance *in) { return in->text_pool; }
-struct kv_plane *instance_kv_plane(struct instance *in) { return in->kv_plane; }
-struct dresult_out *instance_dresult(struct instance *in) { return in->dresult; }
-uint32_t instance_id(const struct instance *in) { return role_ctl_id(in->role_ctl); }
-bool instance_stopping(const struct instance *in) { return in->stopping; }
+struct loop *instance_loop(struct instance *in) {
+    return in->loop;
+}
+const struct inst_conf *instance_conf(const struct instance *in) {
+    return &in->conf;
+}
+const struct endpoint *instance_endpoint(const struct instance *in) {
+    return in->endpoint;
+}
+const struct tokenizer *instance_tokenizer(const struct instance *in) {
+    return in->tokenizer;
+}
+struct worker *instance_worker(struct instance *in) {
+    return in->worker;
+}
+struct text_pool *instance_text_pool(struct instance *in) {
+    return in->text_pool;
+}
+struct kv_plane *instance_kv_plane(struct instance *in) {
+    return in->kv_plane;
+}
+struct dresult_out *instance_dresult(struct instance *in) {
+    return in->dresult;
+}
+uint32_t instance_id(const struct instance *in) {
+    return role_ctl_id(in->role_ctl);
+}
+bool instance_stopping(const struct instance *in) {
+    return in->stopping;
+}
 
 uint64_t instance_random(struct instance *in) {
     uint64_t v = 0;
     (void)in;
-    if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v)) v = clock_unix_us() * 0x9e3779b97f4a7c15u;
+    if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
+        v = clock_unix_us() * 0x9e3779b97f4a7c15u;
     return v;
 }
 
@@ -38,12 +59,14 @@ void instance_reply(struct http_x *x, struct api_answer *a) {
     if (a->body.failed) {
         http_x_reply(x, 500, NULL, "", 0);
     } else {
-        http_x_reply(x, a->status, a->content_type, a->body.data != NULL ? a->body.data : "", a->body.len);
+        http_x_reply(x, a->status, a->content_type, a->body.data != NULL ? a->body.data : "",
+                     a->body.len);
     }
     buf_free(&a->body);
 }
 
-void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path, int status, const char *text) {
+void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path,
+                          int status, const char *text) {
     struct api_answer a = {0};
     endpoint_error(in->endpoint, path, status, text, &a);
     instance_reply(x, &a);
@@ -64,13 +87,15 @@ static void on_too_large(void *arg, struct http_x *x, size_t max) {
     char body[256];
     (void)arg;
     snprintf(body, sizeof(body),
-             "{\"error\":\"Request body too large. Maximum allowed size is %zuMB.\",\"error_type\":\"Input Validation Error\","
+             "{\"error\":\"Request body too large. Maximum allowed size is "
+             "%zuMB.\",\"error_type\":\"Input Validation Error\","
              "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
              max >> 20, max >> 20);
     http_x_reply(x, 413, "application/json", body, strlen(body));
 }
 
-static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes, struct errbuf *eb) {
+static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes,
+                              struct errbuf *eb) {
     const struct inst_conf *c = &in->conf;
     struct inst_listener *l = &in->listeners[in->n_listeners];
     l->in = in;
@@ -101,12 +126,15 @@ static enum err open_listeners(struct instance *in, struct errbuf *eb) {
     bool business_is_mgmt = one_ip && c->port == c->management_port;
     bool business_is_metrics = one_ip && c->port == c->metrics_port;
     bool mgmt_is_metrics = c->management_port == c->metrics_port;
-    unsigned planes = PLANE_DATA | (business_is_mgmt ? PLANE_MGMT : 0) | (business_is_metrics ? PLANE_METRICS : 0);
+    unsigned planes = PLANE_DATA | (business_is_mgmt ? PLANE_MGMT : 0) |
+                      (business_is_metrics ? PLANE_METRICS : 0);
     enum err e = open_listener(in, c->ip, c->port, planes, eb);
     if (e == ERR_OK && !business_is_mgmt)
-        e = open_listener(in, c->management_ip, c->management_port,
-                          PLANE_MGMT | (mgmt_is_metrics && !business_is_metrics ? PLANE_METRICS : 0), eb);
-    if (e == ERR_OK && !business_is_metrics && !mgmt_is_metrics) e = open_listener(in, c->management_ip, c->metrics_port, PLANE_METRICS, eb);
+        e = open_listener(
+            in, c->management_ip, c->management_port,
+            PLANE_MGMT | (mgmt_is_metrics && !business_is_metrics ? PLANE_METRICS : 0), eb);
+    if (e == ERR_OK && !business_is_metrics && !mgmt_is_metrics)
+        e = open_listener(in, c->management_ip, c->metrics_port, PLANE_METRICS, eb);
     return e;
 }
 
@@ -127,13 +155,17 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     l->tokenizer = NULL;
     l->endpoint = NULL;
     enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
-    if (e == ERR_OK) e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads), (size_t)c->link_num_max * 2);
-    if (e != ERR_OK) return err_set(eb, e, "cannot start the threads of the instance: %s", err_text(e));
+    if (e == ERR_OK)
+        e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads),
+                           (size_t)c->link_num_max * 2);
+    if (e != ERR_OK)
+        return err_set(eb, e, "cannot start the threads of the instance: %s", err_text(e));
     if (strcmp(c->infer_mode, "dmi") != 0) {
         e = role_ctl_start_alone(in->role_ctl, &mixed_role);
         return e == ERR_OK ? e : err_set(eb, e, "cannot start standard mode: %s", err_text(e));
     }
-    if ((e = dresult_out_create(&in->dresult, in->loop)) != ERR_OK) return err_set(eb, e, "cannot start /dresult: %s", err_text(e));
+    if ((e = dresult_out_create(&in->dresult, in->loop)) != ERR_OK)
+        return err_set(eb, e, "cannot start /dresult: %s", err_text(e));
     return inst_links_open(in, eb);
 }
 
@@ -151,9 +183,12 @@ void inst_on_loaded(struct instance *in) {
     }
     in->loaded = true;
     const struct model_info *m = engine_model(worker_engine(in->worker));
-    log_info("start", "event=ready mode=%s model=%s family=%s params=%llu weights=%s kv=%s kernels=%s max_seq_len=%d", in->conf.infer_mode,
-             in->conf.model_name, m->family, (unsigned long long)m->n_params, dtype_name(m->weight_dtype), dtype_name(m->kv_dtype),
-             m->kernels, engine_seq_tokens_max(worker_engine(in->worker)));
+    log_info("start",
+             "event=ready mode=%s model=%s family=%s params=%llu weights=%s kv=%s kernels=%s "
+             "max_seq_len=%d",
+             in->conf.infer_mode, in->conf.model_name, m->family, (unsigned long long)m->n_params,
+             dtype_name(m->weight_dtype), dtype_name(m->kv_dtype), m->kernels,
+             engine_seq_tokens_max(worker_engine(in->worker)));
     if (inst_register_start(in) != ERR_OK) log_warn("register", "event=not_started");
 }
 
@@ -172,7 +207,8 @@ static void raise_fd_limit(unsigned want) {
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
     r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
     if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
-        log_warn("start", "event=few_descriptors limit=%llu wanted=%u", (unsigned long long)r.rlim_cur, want);
+        log_warn("start", "event=few_descriptors limit=%llu wanted=%u",
+                 (unsigned long long)r.rlim_cur, want);
 }
 
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
@@ -183,7 +219,8 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
-    if ((e = inst_load_start(in)) != ERR_OK) return err_set(eb, e, "cannot start loading: %s", err_text(e));
+    if ((e = inst_load_start(in)) != ERR_OK)
+        return err_set(eb, e, "cannot start loading: %s", err_text(e));
     return ERR_OK;
 }
 
@@ -211,8 +248,10 @@ static int run(struct instance *in) {
         log_error("start", "%s", eb.text);
         in->exit_status = 1;
     } else {
-        log_info("start", "event=listening ip=%s port=%u management_port=%lld mode=%s natural_role=%s", in->conf.ip,
-                 http_server_port(in->listeners[0].server), (long long)in->conf.management_port, in->conf.infer_mode,
+        log_info("start",
+                 "event=listening ip=%s port=%u management_port=%lld mode=%s natural_role=%s",
+                 in->conf.ip, http_server_port(in->listeners[0].server),
+                 (long long)in->conf.management_port, in->conf.infer_mode,
                  inst_role_name(in->first_role));
         loop_run(in->loop);
     }
@@ -231,7 +270,8 @@ static int usage(const char *name, int status) {
     return status;
 }
 
-int instance_main(int argc, char **argv, const struct role_ops *const *roles, enum inst_role first_role) {
+int instance_main(int argc, char **argv, const struct role_ops *const *roles,
+                  enum inst_role first_role) {
     const char *path = NULL;
     bool check = false;
     struct errbuf eb = {0};
@@ -263,7 +303,8 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles, en
         buf_free(&out);
         status = 0;
     } else {
-        const char *level = in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
+        const char *level =
+            in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
         log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
         signal(SIGPIPE, SIG_IGN);
         status = run(in);

@@ -1,5 +1,6 @@
-/* instance: what an instance is before it has a role: configuration, engine, text, listeners, links, the state of its role.
- * Thread: the loop thread. The parts are opened before the first role starts and closed after the last one stopped. */
+/* instance: what an instance is before it has a role: configuration, engine, text, listeners,
+ * links, the state of its role. Thread: the loop thread. The parts are opened before the first role
+ * starts and closed after the last one stopped. */
 #ifndef BATON_INSTANCE_INSTANCE_H
 #define BATON_INSTANCE_INSTANCE_H
 
@@ -14,9 +15,11 @@ struct dresult_out;
 struct kv_plane;
 struct instance;
 
-/* The whole program: options, configuration, model, listeners, role, loop. Returns the exit status (0 ok, 1 failure, 2 bad configuration
- * or usage). roles: NULL-terminated; first_role: what a dmi instance of this binary reports as its natural role in logs. */
-int instance_main(int argc, char **argv, const struct role_ops *const *roles, enum inst_role first_role);
+/* The whole program: options, configuration, model, listeners, role, loop. Returns the exit status
+ * (0 ok, 1 failure, 2 bad configuration or usage). roles: NULL-terminated; first_role: what a dmi
+ * instance of this binary reports as its natural role in logs. */
+int instance_main(int argc, char **argv, const struct role_ops *const *roles,
+                  enum inst_role first_role);
 
 struct loop *instance_loop(struct instance *in);
 const struct inst_conf *instance_conf(const struct instance *in);
@@ -24,15 +27,16 @@ const struct endpoint *instance_endpoint(const struct instance *in);
 const struct tokenizer *instance_tokenizer(const struct instance *in);
 struct worker *instance_worker(struct instance *in);
 struct text_pool *instance_text_pool(struct instance *in);
-struct kv_plane *instance_kv_plane(struct instance *in);       /* NULL in standard mode */
-struct dresult_out *instance_dresult(struct instance *in);     /* NULL in standard mode */
-uint32_t instance_id(const struct instance *in);               /* from the role body; 0 before */
-bool instance_stopping(const struct instance *in);             /* /stopService was called */
-uint64_t instance_random(struct instance *in);                 /* for seeds and epochs */
-void instance_next_req_id(struct instance *in, char out[64]);  /* "endpoint_common_<n>" */
+struct kv_plane *instance_kv_plane(struct instance *in);      /* NULL in standard mode */
+struct dresult_out *instance_dresult(struct instance *in);    /* NULL in standard mode */
+uint32_t instance_id(const struct instance *in);              /* from the role body; 0 before */
+bool instance_stopping(const struct instance *in);            /* /stopService was called */
+uint64_t instance_random(struct instance *in);                /* for seeds and epochs */
+void instance_next_req_id(struct instance *in, char out[64]); /* "endpoint_common_<n>" */
 
 /* Answers x with the family's error body. */
-void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path, int status, const char *text);
+void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path,
+                          int status, const char *text);
 /* Answers x with *a and frees its body. */
 void instance_reply(struct http_x *x, struct api_answer *a);
 

@@ -1,4 +1,5 @@
-/* mixed_role: standard mode. One instance serves a request alone: body, engine, answer, in one process. */
+/* mixed_role: standard mode. One instance serves a request alone: body, engine, answer, in one
+ * process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,8 @@ struct flight {
     struct req_read *reading; /* until the body is read */
     struct infer_req *req;
     struct answer *answer;
-    uint64_t seq_id;          /* 0: not in the engine */
-    bool streaming;           /* the head of a 200 is out */
+    uint64_t seq_id; /* 0: not in the engine */
+    bool streaming;  /* the head of a 200 is out */
     uint64_t arrival_ms, last_token_ms;
     struct buf out;
 };
@@ -115,7 +116,8 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     send_piece(fl, fin != FINISH_NONE);
 }
 
-static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held, int n_cached) {
+static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
+                        int n_cached) {
     struct flight *fl = arg;
     (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
     fl->req->cached_tokens = (uint32_t)n_cached;
@@ -159,7 +161,9 @@ static const struct worker_events events = {
 
 static bool id_in_use(const struct mixed *m, const struct flight *self, const char *id) {
     for (const struct flight *fl = m->flights; fl != NULL; fl = fl->next)
-        if (fl != self && (strcmp(fl->req_id, id) == 0 || (fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0)))
+        if (fl != self &&
+            (strcmp(fl->req_id, id) == 0 || (fl->req != NULL && fl->req->client_id != NULL &&
+                                             strcmp(fl->req->client_id, id) == 0)))
             return true;
     return false;
 }
@@ -184,13 +188,19 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     fl->seq_id = worker_next_seq_id(instance_worker(in));
-    struct seq_opts o = {.seq_id = fl->seq_id, .kind = SEQ_WHOLE, .ids = req->ids, .n_ids = req->n_ids, .n_prompt = req->n_prompt,
-                         .sampling = &req->sampling, .priority = req->priority};
+    struct seq_opts o = {.seq_id = fl->seq_id,
+                         .kind = SEQ_WHOLE,
+                         .ids = req->ids,
+                         .n_ids = req->n_ids,
+                         .n_prompt = req->n_prompt,
+                         .sampling = &req->sampling,
+                         .priority = req->priority};
     enum err e = worker_add(instance_worker(in), &o, &events, fl);
     if (e != ERR_OK) on_refused(fl, fl->seq_id, e, err_text(e));
 }
 
-static void mixed_request(void *self, struct http_x *x, const struct api_path *path, const char *path_model) {
+static void mixed_request(void *self, struct http_x *x, const struct api_path *path,
+                          const char *path_model) {
     struct mixed *m = self;
     struct flight *fl = calloc(1, sizeof(*fl));
     if (fl == NULL) {
@@ -208,19 +218,24 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     instance_next_req_id(m->in, fl->req_id);
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
-    enum err e = req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, false, on_read, fl);
+    enum err e =
+        req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, false, on_read, fl);
     if (e != ERR_OK) on_refused(fl, 0, e, err_text(e));
 }
 
-/* tokenTimeout: silence between two tokens; e2eTimeout and the request's own timeout: the whole (inference-api 4.8). */
+/* tokenTimeout: silence between two tokens; e2eTimeout and the request's own timeout: the whole
+ * (inference-api 4.8). */
 static void on_scan(void *arg) {
     struct mixed *m = arg;
     const struct inst_conf *c = instance_conf(m->in);
     uint64_t now = clock_ms();
     for (struct flight *fl = m->flights, *next; fl != NULL; fl = next) {
         next = fl->next;
-        uint64_t own = fl->req != NULL && fl->req->timeout_s > 0 ? (uint64_t)fl->req->timeout_s * 1000 : UINT64_MAX;
-        uint64_t wait = now - (fl->req != NULL && fl->req->stream ? fl->last_token_ms : fl->arrival_ms);
+        uint64_t own = fl->req != NULL && fl->req->timeout_s > 0
+                           ? (uint64_t)fl->req->timeout_s * 1000
+                           : UINT64_MAX;
+        uint64_t wait =
+            now - (fl->req != NULL && fl->req->stream ? fl->last_token_ms : fl->arrival_ms);
         if (wait >= own) {
             fail(fl, 500, "Engine callback timeout: client timeout");
         } else if (wait >= (uint64_t)c->token_timeout_s * 1000) {
@@ -248,7 +263,8 @@ static enum err mixed_start(void **self, struct instance *in) {
 static bool mixed_stop_request(void *self, const char *id) {
     struct mixed *m = self;
     for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
-        bool own_id = fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0;
+        bool own_id =
+            fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0;
         if (!own_id && strcmp(fl->req_id, id) != 0) continue;
         leave_engine(fl);
         if (fl->answer == NULL) {
@@ -276,7 +292,8 @@ static void mixed_load(void *self, struct role_load *out) {
 
 static void mixed_abort_all(void *self, enum err why) {
     struct mixed *m = self;
-    while (m->flights != NULL) fail(m->flights, err_http_status(why) == 503 ? 503 : 500, err_text(why));
+    while (m->flights != NULL)
+        fail(m->flights, err_http_status(why) == 503 ? 503 : 500, err_text(why));
 }
 
 static void mixed_stop(void **self) {

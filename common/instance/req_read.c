@@ -39,8 +39,9 @@ static void done(void *arg) {
     req_read_free(r);
 }
 
-enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x, const struct api_path *path,
-                        const char *path_model, const char *req_id, bool is_recompute, req_read_fn *fn, void *arg) {
+enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
+                        const struct api_path *path, const char *path_model, const char *req_id,
+                        bool is_recompute, req_read_fn *fn, void *arg) {
     size_t n;
     const char *body = http_x_body(x, &n);
     struct req_read *r = calloc(1, sizeof(*r));
@@ -56,8 +57,14 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     memcpy(r->body, body, n);
     r->body[n] = 0;
     r->ep = instance_endpoint(in);
-    r->input = (struct endpoint_in){.path = path, .path_model = r->path_model, .req_id = r->req_id, .body = r->body, .body_len = n,
-                                    .is_recompute = is_recompute, .arrival_us = clock_us(), .random_seed = instance_random(in)};
+    r->input = (struct endpoint_in){.path = path,
+                                    .path_model = r->path_model,
+                                    .req_id = r->req_id,
+                                    .body = r->body,
+                                    .body_len = n,
+                                    .is_recompute = is_recompute,
+                                    .arrival_us = clock_us(),
+                                    .random_seed = instance_random(in)};
     r->fn = fn;
     r->arg = arg;
     enum err e = text_pool_run(instance_text_pool(in), work, done, r);

@@ -1,4 +1,5 @@
-/* role_ctl: checks a role body, lets go of the old role, starts the new one, and hands the wanted peers to the KV plane. */
+/* role_ctl: checks a role body, lets go of the old role, starts the new one, and hands the wanted
+ * peers to the KV plane. */
 #include "common/instance/role_ctl.h"
 
 #include <arpa/inet.h>
@@ -18,7 +19,8 @@ struct role_ctl {
     uint32_t id;
 };
 
-enum err role_ctl_create(struct role_ctl **out, struct instance *in, const struct role_ops *const *roles) {
+enum err role_ctl_create(struct role_ctl **out, struct instance *in,
+                         const struct role_ops *const *roles) {
     struct role_ctl *rc = calloc(1, sizeof(*rc));
     *out = rc;
     if (rc == NULL) return ERR_NO_MEMORY;
@@ -54,9 +56,15 @@ const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self) {
     return rc->ops;
 }
 
-enum inst_role role_ctl_role(const struct role_ctl *rc) { return rc->ops != NULL ? rc->ops->role : ROLE_NONE; }
-enum role_status role_ctl_status(const struct role_ctl *rc) { return rc->fsm.state; }
-uint32_t role_ctl_id(const struct role_ctl *rc) { return rc->id; }
+enum inst_role role_ctl_role(const struct role_ctl *rc) {
+    return rc->ops != NULL ? rc->ops->role : ROLE_NONE;
+}
+enum role_status role_ctl_status(const struct role_ctl *rc) {
+    return rc->fsm.state;
+}
+uint32_t role_ctl_id(const struct role_ctl *rc) {
+    return rc->id;
+}
 
 void role_ctl_load(const struct role_ctl *rc, struct role_load *out) {
     memset(out, 0, sizeof(*out));
@@ -107,11 +115,13 @@ static void complete_ids(struct role_node *n) {
 }
 
 /* Checks that need more than the body itself. True: *detail is untouched. */
-static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum inst_role role, int *status, char *detail, size_t cap) {
+static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum inst_role role,
+                       int *status, char *detail, size_t cap) {
     const struct inst_conf *c = instance_conf(rc->in);
     if ((int64_t)m->local.n_devices != c->world_size) {
         *status = 422;
-        snprintf(detail, cap, "local.device must have %lld entries (worldSize), got %zu", (long long)c->world_size, m->local.n_devices);
+        snprintf(detail, cap, "local.device must have %lld entries (worldSize), got %zu",
+                 (long long)c->world_size, m->local.n_devices);
         return false;
     }
     if (rc->ops == NULL && m->n_peers == 0) {
@@ -127,10 +137,14 @@ static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum
     }
     struct role_load load;
     role_ctl_load(rc, &load);
-    if (rc->ops != NULL && rc->ops->role != role && !m->force && load.waiting + load.running + load.leases > 0) {
+    if (rc->ops != NULL && rc->ops->role != role && !m->force &&
+        load.waiting + load.running + load.leases > 0) {
         *status = 409;
-        snprintf(detail, cap, "%s to %s needs an idle instance: %u waiting, %u running, %u KV leases held; \"force\": true ends them",
-                 inst_role_name(rc->ops->role), inst_role_name(role), load.waiting, load.running, load.leases);
+        snprintf(detail, cap,
+                 "%s to %s needs an idle instance: %u waiting, %u running, %u KV leases held; "
+                 "\"force\": true ends them",
+                 inst_role_name(rc->ops->role), inst_role_name(role), load.waiting, load.running,
+                 load.leases);
         return false;
     }
     return true;
@@ -142,11 +156,13 @@ static const struct role_ops *find_ops(const struct role_ctl *rc, enum inst_role
     return NULL;
 }
 
-static enum err take_role(struct role_ctl *rc, const struct role_ops *ops, const struct role_msg *m) {
+static enum err take_role(struct role_ctl *rc, const struct role_ops *ops,
+                          const struct role_msg *m) {
     enum err e = ERR_OK;
     if (rc->ops != ops) {
         if (rc->ops != NULL) {
-            log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->ops->role), inst_role_name(ops->role));
+            log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->ops->role),
+                     inst_role_name(ops->role));
             rc->ops->abort_all(rc->self, ERR_STOPPING);
             let_go(rc);
         }
@@ -166,12 +182,14 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
     int status = 0;
     const char *body = http_x_body(x, &n);
     if (strcmp(instance_conf(rc->in)->infer_mode, "dmi") != 0) {
-        refuse(x, 400, UPDATE_FAILED, "ServerConfig.inferMode must be dmi for an instance that takes roles");
+        refuse(x, 400, UPDATE_FAILED,
+               "ServerConfig.inferMode must be dmi for an instance that takes roles");
         return;
     }
     if (role_msg_parse(&m, version, body, n, &eb) != ERR_OK) {
         if (version == 1) {
-            refuse(x, 422, "Req body converts to json fail. Reset to previous node status.", eb.text);
+            refuse(x, 422, "Req body converts to json fail. Reset to previous node status.",
+                   eb.text);
         } else {
             refuse(x, 503, "Parse req json failed. Reset to previous node status.", eb.text);
         }
@@ -184,9 +202,13 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
     for (size_t i = 0; i < m.n_peers; i++) complete_ids(&m.peers[i]);
     const struct role_ops *ops = find_ops(rc, role);
     if (ops == NULL) {
-        refuse(x, 503, UPDATE_FAILED, "role flex takes local.p_percentage 0 or 100 in this release");
+        refuse(x, 503, UPDATE_FAILED,
+               "role flex takes local.p_percentage 0 or 100 in this release");
     } else if (!acceptable(rc, &m, role, &status, detail, sizeof(detail))) {
-        refuse(x, status, status == 422 ? "Req body converts to json fail. Reset to previous node status." : UPDATE_FAILED, detail);
+        refuse(x, status,
+               status == 422 ? "Req body converts to json fail. Reset to previous node status."
+                             : UPDATE_FAILED,
+               detail);
     } else {
         enum err e = take_role(rc, ops, &m);
         if (e == ERR_OK) {

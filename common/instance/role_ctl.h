@@ -1,5 +1,5 @@
-/* role_ctl: which role an instance has, and the change of it: POST /v1|v2/role (cluster-api 3.4, 3.5, 4).
- * Thread: the loop thread. */
+/* role_ctl: which role an instance has, and the change of it: POST /v1|v2/role
+ * (cluster-api 3.4, 3.5, 4). Thread: the loop thread. */
 #ifndef BATON_INSTANCE_ROLE_CTL_H
 #define BATON_INSTANCE_ROLE_CTL_H
 
@@ -8,7 +8,8 @@
 
 struct role_ctl;
 
-enum err role_ctl_create(struct role_ctl **out, struct instance *in, const struct role_ops *const *roles);
+enum err role_ctl_create(struct role_ctl **out, struct instance *in,
+                         const struct role_ops *const *roles);
 void role_ctl_destroy(struct role_ctl **rc); /* stops the role */
 
 /* Starts a role without a role body: standard mode. */

@@ -22,7 +22,8 @@ enum err role_fsm_step(struct role_fsm *fsm, enum role_event ev) {
     if (to == 0) return ERR_CONFLICT;
     enum role_status next = (enum role_status)(to - 1);
     if (next != fsm->state)
-        log_info("role", "from=%s to=%s on=%s", role_status_name(fsm->state), role_status_name(next), event_name[ev]);
+        log_info("role", "from=%s to=%s on=%s", role_status_name(fsm->state),
+                 role_status_name(next), event_name[ev]);
     fsm->state = next;
     return ERR_OK;
 }

@@ -1,4 +1,5 @@
-/* role_fsm: the states of an instance's role (cluster-api 4), as a table. Pure; actions belong to the caller. */
+/* role_fsm: the states of an instance's role (cluster-api 4), as a table. Pure; actions belong to
+ * the caller. */
 #ifndef BATON_INSTANCE_ROLE_FSM_H
 #define BATON_INSTANCE_ROLE_FSM_H
 

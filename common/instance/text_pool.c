@@ -1,4 +1,5 @@
-/* text_pool: threads that take jobs from one bounded queue and hand the finished ones back to the loop. */
+/* text_pool: threads that take jobs from one bounded queue and hand the finished ones back to the
+ * loop. */
 #include "common/instance/text_pool.h"
 
 #include <pthread.h>
@@ -16,7 +17,8 @@ struct job {
 struct text_pool {
     struct loop *loop;
     struct queue *jobs;
-    struct queue *finished; /* jobs whose done has not run yet; as roomy as everything that can be under way */
+    struct queue *finished; /* jobs whose done has not run yet; as roomy as everything that can be
+                               under way */
     pthread_t threads[THREADS_MAX];
     unsigned n_threads;
 };
@@ -34,14 +36,16 @@ static void *thread_main(void *arg) {
     struct job *j;
     while ((j = queue_pop_wait(p->jobs, -1)) != NULL) {
         j->work(j->arg);
-        /* Cannot be full: it has room for the queue and every thread. A failed post is made up for by the next one or by close. */
+        /* Cannot be full: it has room for the queue and every thread. A failed post is made up for
+         * by the next one or by close. */
         queue_push(p->finished, j);
         loop_post(p->loop, run_done, p);
     }
     return NULL;
 }
 
-enum err text_pool_open(struct text_pool **out, struct loop *loop, unsigned n_threads, size_t n_jobs_max) {
+enum err text_pool_open(struct text_pool **out, struct loop *loop, unsigned n_threads,
+                        size_t n_jobs_max) {
     *out = NULL;
     if (n_threads < 1 || n_threads > THREADS_MAX) return ERR_INVALID;
     struct text_pool *p = calloc(1, sizeof(*p));

@@ -1,5 +1,5 @@
-/* text_pool: a few threads for work on text (templates, tokenising), because a 1 MB prompt takes milliseconds.
- * Thread: the loop thread. */
+/* text_pool: a few threads for work on text (templates, tokenising), because a 1 MB prompt takes
+ * milliseconds. Thread: the loop thread. */
 #ifndef BATON_INSTANCE_TEXT_POOL_H
 #define BATON_INSTANCE_TEXT_POOL_H
 
@@ -7,9 +7,12 @@
 
 struct text_pool;
 
-enum err text_pool_open(struct text_pool **out, struct loop *loop, unsigned n_threads, size_t n_jobs_max);
-void text_pool_close(struct text_pool **p); /* jobs under way finish; done callbacks not yet run are run now */
-/* Runs work(arg) on a pool thread, then done(arg) on the loop thread. ERR_BUSY: the queue is full, neither runs. */
+enum err text_pool_open(struct text_pool **out, struct loop *loop, unsigned n_threads,
+                        size_t n_jobs_max);
+void text_pool_close(
+    struct text_pool **p); /* jobs under way finish; done callbacks not yet run are run now */
+/* Runs work(arg) on a pool thread, then done(arg) on the loop thread. ERR_BUSY: the queue is full,
+ * neither runs. */
 enum err text_pool_run(struct text_pool *p, loop_fn *work, loop_fn *done, void *arg);
 
 #endif

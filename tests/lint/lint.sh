@@ -1,0 +1,23 @@
+#!/bin/sh
+# floors, format, size of files, warnings as errors with gcc and clang, cppcheck. Stops at the first kind that finds something.
+set -eu
+cd "$(dirname "$0")/../.."
+jobs=$(nproc)
+
+echo "lint: floors"
+tests/lint/floors.sh
+
+echo "lint: files of at most 800 lines"
+git ls-files '*.c' '*.h' '*.py' '*.sh' | xargs wc -l | awk '$2 != "total" && $1 > 800 { print "lint: " $2 " has " $1 " lines: find its second subject"; bad = 1 } END { exit bad }'
+
+echo "lint: format"
+git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror
+
+echo "lint: warnings as errors"
+make -s -j"$jobs" BUILD=build-lint-gcc CC=gcc CFLAGS="-O2 -g -Werror" daemons unit-bins
+make -s -j"$jobs" BUILD=build-lint-clang CC=clang CFLAGS="-O1 -g -Werror" daemons unit-bins
+
+echo "lint: cppcheck"
+git ls-files '*.c' | grep -v '^tests/' | xargs cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr \
+    --suppress=missingIncludeSystem --suppress=normalCheckLevelMaxBranches --error-exitcode=1 -I. -j"$jobs" -D__x86_64__
+echo "lint: ok"

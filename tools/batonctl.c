@@ -1,0 +1,268 @@
+/* batonctl: asks a coordinator's management plane: the cluster as a table, or the change of a role.
+ */
+#include <json-c/json_object.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/log.h"
+#include "common/net/http_client.h"
+#include "common/net/loop.h"
+#include "proto/json.h"
+
+enum { TIMEOUT_MS = 10000, ANSWER_BYTES_MAX = 16 << 20, ROWS_RECENT = 5 };
+
+struct ask {
+    struct loop *loop;
+    int status; /* 0: no answer */
+    char *body;
+    size_t len;
+    char detail[160];
+};
+
+static void on_done(void *arg, const struct http_result *r) {
+    struct ask *a = arg;
+    if (r->err == ERR_OK && (a->body = malloc(r->body_len + 1)) != NULL) {
+        memcpy(a->body, r->body, r->body_len);
+        a->body[r->body_len] = 0;
+        a->len = r->body_len;
+        a->status = r->status;
+    } else {
+        snprintf(a->detail, sizeof(a->detail), "%s",
+                 r->detail != NULL ? r->detail : err_text(r->err));
+    }
+    loop_stop(a->loop);
+}
+
+/* One request and its answer. */
+static bool ask(struct ask *a, const char *method, const char *base, const char *path,
+                const char *body) {
+    struct http_client *client = NULL;
+    struct http_call *call;
+    char url[1024];
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    memset(a, 0, sizeof(*a));
+    snprintf(url, sizeof(url), "%s%s", base, path);
+    if (loop_create(&a->loop) != ERR_OK ||
+        http_client_create(&client, a->loop, "batonctl/1.0") != ERR_OK)
+        return false;
+    struct http_call_opts o = {.method = method,
+                               .url = url,
+                               .headers = body != NULL ? headers : NULL,
+                               .body = body,
+                               .body_len = body != NULL ? strlen(body) : 0,
+                               .total_ms = TIMEOUT_MS,
+                               .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_done = on_done,
+                               .arg = a};
+    if (http_client_call(client, &o, &call) == ERR_OK) loop_run(a->loop);
+    http_client_destroy(&client);
+    loop_destroy(&a->loop);
+    if (a->status == 0)
+        fprintf(stderr, "batonctl: %s: %s\n", url, a->detail[0] != 0 ? a->detail : "no answer");
+    return a->status != 0;
+}
+
+static const char *str(const struct json_object *o, const char *key) {
+    const char *s = "";
+    size_t n;
+    json_get_str(o, key, &s, &n);
+    return s;
+}
+
+static long long num(const struct json_object *o, const char *key) {
+    int64_t v = 0;
+    json_get_i64(o, key, &v);
+    return v;
+}
+
+static double real(const struct json_object *o, const char *key) {
+    double v = 0;
+    json_get_f64(o, key, &v);
+    return v;
+}
+
+static void print_instances(const struct json_object *arr) {
+    printf("%-4s %-8s %-10s %-21s %-9s %-13s %-8s %s\n", "ID", "ROLE", "STATE", "ADDRESS", "SLOTS",
+           "BLOCKS", "RUNNING", "LINKS");
+    for (size_t i = 0; i < json_object_array_length(arr); i++) {
+        const struct json_object *o = json_object_array_get_idx(arr, i);
+        struct json_object *links;
+        char slots[32], blocks[40];
+        snprintf(slots, sizeof(slots), "%lld/%lld", num(o, "slotsTotal") - num(o, "slotsFree"),
+                 num(o, "slotsTotal"));
+        snprintf(blocks, sizeof(blocks), "%lld/%lld", num(o, "blocksTotal") - num(o, "blocksFree"),
+                 num(o, "blocksTotal"));
+        printf("%-4lld %-8s %-10s %-21s %-9s %-13s %-8lld ", num(o, "id"), str(o, "role"),
+               str(o, "state"), str(o, "address"), slots, blocks, num(o, "runningRequests"));
+        size_t n =
+            json_get_arr(o, "links", &links) == JSON_OK ? json_object_array_length(links) : 0;
+        for (size_t k = 0; k < n; k++) {
+            const struct json_object *l = json_object_array_get_idx(links, k);
+            printf("%s%lld:%s", k > 0 ? ", " : "", num(l, "target"), str(l, "link"));
+        }
+        printf("%s\n", n == 0 ? "-" : "");
+        if (str(o, "lastError")[0] != 0) printf("     last error: %s\n", str(o, "lastError"));
+    }
+}
+
+static void print_recent(const struct json_object *arr) {
+    size_t n = json_object_array_length(arr);
+    if (n == 0) return;
+    printf("\n%-20s %-32s %-6s %-4s %-4s %-10s %-11s %-11s %-8s %s\n", "REQUEST", "PATH", "STATUS",
+           "P", "D", "KV_BYTES", "TRANSFER_MS", "EXPOSED_MS", "TTFT_MS", "TOTAL_MS");
+    for (size_t i = 0; i < n && i < ROWS_RECENT; i++) {
+        const struct json_object *o = json_object_array_get_idx(arr, i);
+        printf("%-20s %-32s %-6lld %-4lld %-4lld %-10lld %-11.2f %-11.2f %-8lld %lld\n",
+               str(o, "id"), str(o, "path"), num(o, "status"), num(o, "p"), num(o, "d"),
+               num(o, "kvBytes"), real(o, "kvTransferMs"), real(o, "kvExposedMs"), num(o, "ttftMs"),
+               num(o, "totalMs"));
+    }
+}
+
+/* The way of one request through the cluster: who computed, what moved, who wrote. */
+static int print_request(const char *body, size_t n, const char *id) {
+    struct json_object *root = NULL, *recent;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        json_get_arr(root, "recentRequests", &recent) != JSON_OK)
+        recent = NULL;
+    const struct json_object *o = NULL;
+    for (size_t i = 0; recent != NULL && o == NULL && i < json_object_array_length(recent); i++) {
+        const struct json_object *e = json_object_array_get_idx(recent, i);
+        if (id == NULL || strcmp(str(e, "id"), id) == 0) o = e;
+    }
+    if (o == NULL) {
+        fprintf(stderr, "batonctl: %s%s is not among the last requests\n",
+                id != NULL ? "request " : "nothing", id != NULL ? id : "");
+    } else {
+        printf("request %s on %s: status %lld\n", str(o, "id"), str(o, "path"), num(o, "status"));
+        printf("prompt of %lld tokens computed on instance %lld (P), answer written by instance "
+               "%lld (D)\n",
+               num(o, "promptTokens"), num(o, "p"), num(o, "d"));
+        printf("KV moved: %lld bytes of %lld blocks (%lld were on D already); %.2f ms on the way, "
+               "%.2f ms of it exposed after the prefill\n",
+               num(o, "kvBytes"), num(o, "kvBlocks"), num(o, "kvBlocksHeld"),
+               real(o, "kvTransferMs"), real(o, "kvExposedMs"));
+        printf("first token after %lld ms, whole answer after %lld ms\n", num(o, "ttftMs"),
+               num(o, "totalMs"));
+    }
+    int rc = o == NULL;
+    json_object_put(root);
+    return rc;
+}
+
+static int print_status(const char *body, size_t n) {
+    struct json_object *root = NULL, *co, *arr, *recent;
+    bool ready = false;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        json_get_obj(root, "coordinator", &co) != JSON_OK ||
+        json_get_arr(root, "instances", &arr) != JSON_OK) {
+        fprintf(stderr, "batonctl: the answer is not a cluster status (is this the coordinator's "
+                        "management port?)\n");
+        json_object_put(root);
+        return 1;
+    }
+    json_get_bool(co, "ready", &ready);
+    printf(
+        "coordinator: %s, in flight %lld, queued %lld, finished %lld, failed %lld, retried %lld\n",
+        ready ? "ready" : "NOT ready", num(co, "requestsInFlight"), num(co, "requestsQueued"),
+        num(co, "requestsFinished"), num(co, "requestsFailed"), num(co, "requestsRetried"));
+    print_instances(arr);
+    if (json_get_arr(root, "recentRequests", &recent) == JSON_OK) print_recent(recent);
+    json_object_put(root);
+    return 0;
+}
+
+static int print_error(const struct ask *a) {
+    struct json_object *root = NULL;
+    const char *text = a->body;
+    size_t n;
+    if (json_read(&root, a->body, a->len, NULL, NULL) == ERR_OK) {
+        if (json_get_str(root, "error", &text, &n) != JSON_OK) text = a->body;
+    }
+    fprintf(stderr, "batonctl: status %d: %s\n", a->status, text);
+    json_object_put(root);
+    return 1;
+}
+
+static int cmd_status(const char *base, bool json) {
+    struct ask a;
+    int rc = 1;
+    if (!ask(&a, "GET", base, "/v2/status", NULL)) return 1;
+    if (a.status != 200) {
+        rc = print_error(&a);
+    } else if (json) {
+        printf("%s\n", a.body);
+        rc = 0;
+    } else {
+        rc = print_status(a.body, a.len);
+    }
+    free(a.body);
+    return rc;
+}
+
+static int cmd_request(const char *base, const char *id) {
+    struct ask a;
+    if (!ask(&a, "GET", base, "/v2/status", NULL)) return 1;
+    int rc = a.status == 200 ? print_request(a.body, a.len, id) : print_error(&a);
+    free(a.body);
+    return rc;
+}
+
+static int cmd_role(const char *base, const char *id, const char *role, bool force) {
+    struct ask a;
+    char body[160];
+    if (id[0] == 0 || id[strspn(id, "0123456789")] != 0 || strlen(id) > 10) {
+        fprintf(stderr, "batonctl: ID must be a number, got %s\n", id);
+        return 2;
+    }
+    if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
+        fprintf(stderr, "batonctl: role must be prefill or decode, got %s\n", role);
+        return 2;
+    }
+    snprintf(body, sizeof(body), "{\"id\":%s,\"role\":\"%s\",\"force\":%s}", id, role,
+             force ? "true" : "false");
+    if (!ask(&a, "POST", base, "/v1/instances/role", body)) return 1;
+    int rc = a.status == 200 ? 0 : print_error(&a);
+    if (rc == 0)
+        printf("instance %s becomes %s; `batonctl status` shows when it serves\n", id, role);
+    free(a.body);
+    return rc;
+}
+
+static int usage(int status) {
+    fprintf(status == 0 ? stdout : stderr,
+            "usage: batonctl [-m URL] status [--json]          the cluster: instances, links, last "
+            "requests\n"
+            "       batonctl [-m URL] request [ID]             the way of a request: P, D, KV "
+            "moved (default: the last one)\n"
+            "       batonctl [-m URL] role ID prefill|decode [--force]  changes the role of an "
+            "instance\n"
+            "  -m URL   management plane of the coordinator (default: $BATON_MANAGE or "
+            "http://127.0.0.1:1026)\n");
+    return status;
+}
+
+int main(int argc, char **argv) {
+    const char *env = getenv("BATON_MANAGE"),
+               *base = env != NULL && env[0] != 0 ? env : "http://127.0.0.1:1026";
+    int i = 1;
+    log_init(LOG_ERROR, 2);
+    if (i + 1 < argc && strcmp(argv[i], "-m") == 0) {
+        base = argv[i + 1];
+        i += 2;
+    }
+    if (i < argc && (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)) return usage(0);
+    if (i < argc && strcmp(argv[i], "status") == 0) {
+        bool json = i + 1 < argc && strcmp(argv[i + 1], "--json") == 0;
+        if (i + 1 + json != argc) return usage(2);
+        return cmd_status(base, json);
+    }
+    if (i < argc && strcmp(argv[i], "request") == 0 && argc <= i + 2)
+        return cmd_request(base, i + 1 < argc ? argv[i + 1] : NULL);
+    if (i + 2 < argc && strcmp(argv[i], "role") == 0) {
+        bool force = i + 3 < argc && strcmp(argv[i + 3], "--force") == 0;
+        if (i + 3 + force != argc) return usage(2);
+        return cmd_role(base, argv[i + 1], argv[i + 2], force);
+    }
+    return usage(2);
+}
