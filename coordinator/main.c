@@ -103,16 +103,18 @@ static void on_term(void *arg) {
         loop_stop(co->loop);
 }
 
+/* A request holds the client's socket, and one to P until its first token: the second kind is
+ * needed for all at once only in theory. */
 static enum err raise_fd_limit(const struct coord_conf *c, struct errbuf *eb) {
     struct rlimit r;
-    rlim_t want = (rlim_t)c->requests_max * 2 + 256;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return ERR_OK;
-    r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
-    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
+    rlim_t most = (rlim_t)c->requests_max * 2 + 256, least = (rlim_t)c->requests_max + 256;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= most) return ERR_OK;
+    r.rlim_cur = r.rlim_max < most ? r.rlim_max : most;
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < least)
         return err_set(eb, ERR_BAD_CONFIG,
                        "coordinator.request_limit.max_requests %lld needs %llu open files, the "
                        "limit is %llu (ulimit -n)",
-                       (long long)c->requests_max, (unsigned long long)want,
+                       (long long)c->requests_max, (unsigned long long)least,
                        (unsigned long long)r.rlim_cur);
     return ERR_OK;
 }
