@@ -1,7 +1,8 @@
 /* engine_priv: the inside of the engine, shared by engine*.c and their tests only.
  *
- * A sequence is in exactly one place: the waiting queue, a slot (running or importing), held (only the id table knows it), or
- * doomed (cancelled inside the pass that still writes its blocks; freed when the pass is over). */
+ * A sequence is in exactly one place: the waiting queue, a slot (running or importing), held (only
+ * the id table knows it), or doomed (cancelled inside the pass that still writes its blocks; freed
+ * when the pass is over). */
 #ifndef BATON_ENGINE_ENGINE_PRIV_H
 #define BATON_ENGINE_ENGINE_PRIV_H
 
@@ -12,18 +13,19 @@
 #include "common/engine/sample.h"
 #include "common/engine/sched.h"
 
-/* The four calls of forward.h, so that the scheduler's tests can run on a pass that costs nothing and gives itself away when
- * it is handed a wrong block. */
+/* The four calls of forward.h, so that the scheduler's tests can run on a pass that costs nothing
+ * and gives itself away when it is handed a wrong block. */
 struct forward_ops {
-    enum err (*open)(struct forward **out, const struct engine_opts *opts, int rows_max, struct errbuf *eb);
+    enum err (*open)(struct forward **out, const struct engine_opts *opts, int rows_max,
+                     struct errbuf *eb);
     void (*close)(struct forward **f);
     const struct model_info *(*model)(const struct forward *f);
-    void (*run)(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows, const struct fwd_seq *seqs,
-                int n_seqs, const int *logit_rows, int n_logits, float *logits, void (*on_layer)(void *arg, int layer),
-                void *arg);
+    void (*run)(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
+                const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits,
+                float *logits, void (*on_layer)(void *arg, int layer), void *arg);
 };
-enum err engine_open_with(struct engine **out, const struct engine_opts *opts, const struct forward_ops *ops,
-                          struct errbuf *eb);
+enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
+                          const struct forward_ops *ops, struct errbuf *eb);
 
 enum {
     ENGINE_WIDE_ROWS = 32, /* rows a step whose logits serve prompt_logprobs alone */
@@ -32,7 +34,14 @@ enum {
     ENGINE_QUEUE_MAX = 1048576,
 };
 
-enum seq_state { SEQ_ST_NONE, SEQ_ST_WAITING, SEQ_ST_RUNNING, SEQ_ST_IMPORTING, SEQ_ST_HELD, SEQ_ST_DOOMED };
+enum seq_state {
+    SEQ_ST_NONE,
+    SEQ_ST_WAITING,
+    SEQ_ST_RUNNING,
+    SEQ_ST_IMPORTING,
+    SEQ_ST_HELD,
+    SEQ_ST_DOOMED
+};
 
 struct seq {
     uint64_t id, age, salt;
@@ -40,32 +49,33 @@ struct seq {
     enum seq_state state;
     int priority;
     struct seq *hash_next;
-    struct seq *prev, *next;   /* waiting queue, or next doomed */
-    int slot_idx, plan_idx;    /* -1: none */
+    struct seq *prev, *next; /* waiting queue, or next doomed */
+    int slot_idx, plan_idx;  /* -1: none */
 
-    int32_t *ids;              /* [ids_max] */
+    int32_t *ids; /* [ids_max] */
     int n_ids, n_prompt, ids_max;
-    int n_input;               /* ids at the add */
-    int n_past;                /* positions whose KV is in the pool */
+    int n_input; /* ids at the add */
+    int n_past;  /* positions whose KV is in the pool */
     struct sampling sampling;
-    int32_t *banned;           /* EOS ids (unless ignored), then stop tokens */
+    int32_t *banned; /* EOS ids (unless ignored), then stop tokens */
     int n_banned;
 
-    int32_t *blocks;           /* [n_blocks] */
+    int32_t *blocks; /* [n_blocks] */
     int n_blocks;
     bool has_blocks;
-    int n_cached_blocks;       /* found by prefix at admission */
-    int n_final_blocks;        /* announced by on_kv for every layer */
+    int n_cached_blocks; /* found by prefix at admission */
+    int n_final_blocks;  /* announced by on_kv for every layer */
     int n_published;
-    uint64_t chain;            /* prefix mark after n_published blocks */
-    uint64_t refused_at;       /* n_frees when it last did not fit */
+    uint64_t chain;      /* prefix mark after n_published blocks */
+    uint64_t refused_at; /* n_frees when it last did not fit */
 
     uint64_t last_step;
     uint64_t arrival_us, token_us, ready_us, wait_us;
-    bool wait_open;            /* not scheduled since ready_us */
+    bool wait_open; /* not scheduled since ready_us */
 };
 
-/* Tokens over time, both fading with the same half-life, so the quotient is a mean over the last seconds. */
+/* Tokens over time, both fading with the same half-life, so the quotient is a mean over the last
+ * seconds. */
 struct rate {
     double tokens, s;
 };
@@ -82,12 +92,12 @@ struct engine {
     bool prefix_cache;
     int32_t self_block;
 
-    struct seq **table;        /* [table_size] by seq_id, chained */
+    struct seq **table; /* [table_size] by seq_id, chained */
     uint32_t table_size;
     struct seq *queue_head, *queue_tail; /* by priority, then age */
     int n_waiting, n_running, n_importing, n_held;
-    struct seq **slots;        /* [batch_max], the first n_running + n_importing used */
-    struct seq *admitting;     /* whose admission is being told */
+    struct seq **slots;    /* [batch_max], the first n_running + n_importing used */
+    struct seq *admitting; /* whose admission is being told */
     struct seq *doomed;
     uint64_t next_age, n_frees;
     bool in_step, in_pass;
@@ -96,14 +106,14 @@ struct engine {
     struct sched_seq *views;
     struct seq **view_seqs;
     int *view_rows, *order;
-    struct seq **plan;         /* NULL: ended meanwhile */
+    struct seq **plan; /* NULL: ended meanwhile */
     struct fwd_seq *parts;
-    int *part_logit;           /* index of the first of its logits */
+    int *part_logit; /* index of the first of its logits */
     int n_plan;
-    int32_t *row_ids;          /* [rows_max] */
-    int *logit_rows;           /* [logits_max] */
+    int32_t *row_ids; /* [rows_max] */
+    int *logit_rows;  /* [logits_max] */
     int logits_max;
-    float *logits;             /* [logits_max][vocab_size] */
+    float *logits; /* [logits_max][vocab_size] */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;
     struct rate prefill_rate, decode_rate;
@@ -116,16 +126,20 @@ struct engine {
 void engine_stats_publish(struct engine *e);
 
 /* engine_pool.c: how many blocks the pool gets. Pure; free_bytes 0: unknown. */
-enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_info *info, int seq_tokens_max,
-                            uint64_t free_bytes, int *n_blocks, struct errbuf *eb);
+enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_info *info,
+                            int seq_tokens_max, uint64_t free_bytes, int *n_blocks,
+                            struct errbuf *eb);
 uint64_t engine_free_memory(void); /* bytes this process may still take; 0: unknown */
 
 /* engine_seq.c */
 struct seq *engine_seq_find(const struct engine *e, uint64_t seq_id);
-void engine_seq_end(struct engine *e, struct seq *s);     /* any state: gives everything back, frees s */
-void engine_seq_hold(struct engine *e, struct seq *s);    /* running -> held: gives the slot back */
+void engine_seq_end(struct engine *e,
+                    struct seq *s); /* any state: gives everything back, frees s */
+void engine_seq_hold(struct engine *e, struct seq *s); /* running -> held: gives the slot back */
 void engine_reap_doomed(struct engine *e);
-bool engine_admit(struct engine *e);                      /* true when something left the queue */
-void engine_seq_publish(struct engine *e, struct seq *s); /* full blocks before n_past that are not in the prefix cache yet */
+bool engine_admit(struct engine *e); /* true when something left the queue */
+void engine_seq_publish(
+    struct engine *e,
+    struct seq *s); /* full blocks before n_past that are not in the prefix cache yet */
 
 #endif

@@ -1,8 +1,9 @@
-/* kv_cache: the pool of KV blocks: reference counts and the hash chain for prefix reuse. Knows nothing of sequences' state or roles.
+/* kv_cache: the pool of KV blocks: reference counts and the hash chain for prefix reuse. Knows
+ * nothing of sequences' state or roles.
  *
- * Memory: f32 or bf16 [n_layers][n_blocks] x { K [n_kv_heads][block_tokens][head_dim], V the same }; allocated and touched once.
- *         A block of a layer starts on a 64-byte boundary, so between two blocks there may be padding.
- * Thread: the engine thread; kv_block_ptr() any thread. */
+ * Memory: f32 or bf16 [n_layers][n_blocks] x { K [n_kv_heads][block_tokens][head_dim], V the same
+ * }; allocated and touched once. A block of a layer starts on a 64-byte boundary, so between two
+ * blocks there may be padding. Thread: the engine thread; kv_block_ptr() any thread. */
 #ifndef BATON_ENGINE_KV_CACHE_H
 #define BATON_ENGINE_KV_CACHE_H
 
@@ -24,31 +25,39 @@ enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, st
 void kv_cache_destroy(struct kv_cache **kv);
 const struct kv_shape *kv_cache_shape(const struct kv_cache *kv);
 uint8_t *kv_block_ptr(const struct kv_cache *kv, int layer, int32_t block);
-size_t kv_block_bytes(const struct kv_shape *shape);  /* one layer of one block; 0 when the product overflows */
-size_t kv_block_stride(const struct kv_shape *shape); /* from one block of a layer to the next; 0 as above */
+size_t kv_block_bytes(
+    const struct kv_shape *shape); /* one layer of one block; 0 when the product overflows */
+size_t kv_block_stride(
+    const struct kv_shape *shape); /* from one block of a layer to the next; 0 as above */
 
-/* ---- blocks. A block is free, or in use (referenced), or cached: unreferenced, but published and still findable. Cached
- * blocks count as free; the one released longest ago is forgotten first. */
+/* ---- blocks. A block is free, or in use (referenced), or cached: unreferenced, but published and
+ * still findable. Cached blocks count as free; the one released longest ago is forgotten first. */
 int kv_blocks_free(const struct kv_cache *kv);
-/* All n or none: false when fewer are free. Each block comes with one reference, unpublished, its old bytes still inside. */
+/* All n or none: false when fewer are free. Each block comes with one reference, unpublished, its
+ * old bytes still inside. */
 bool kv_blocks_alloc(struct kv_cache *kv, int32_t *blocks, int n);
 void kv_block_ref(struct kv_cache *kv, int32_t block);
-/* Drops one reference on each, last block first, so that of one chain the tail is forgotten before its head: a block
- * whose predecessor is gone cannot be found. */
+/* Drops one reference on each, last block first, so that of one chain the tail is forgotten before
+ * its head: a block whose predecessor is gone cannot be found. */
 void kv_blocks_unref(struct kv_cache *kv, const int32_t *blocks, int n);
 int kv_block_refs(const struct kv_cache *kv, int32_t block);
 
-/* ---- prefix reuse. A full block is found by (what came before it, salt, its tokens). What came before is a chain mark: 0 at
- * the start of a sequence, then a number that no other content in this process ever has. The hash (SipHash, random key) only
- * finds candidates; mark, salt and tokens are compared, so a collision never gives foreign KV. */
+/* ---- prefix reuse. A full block is found by (what came before it, salt, its tokens). What came
+ * before is a chain mark: 0 at the start of a sequence, then a number that no other content in this
+ * process ever has. The hash (SipHash, random key) only finds candidates; mark, salt and tokens are
+ * compared, so a collision never gives foreign KV. */
 
-/* Looks for the first n_blocks blocks of ids (block_tokens each), takes one reference on each block found, writes them to
- * blocks[] and the mark after the last to *chain. Returns how many, from the start without a gap. */
-int kv_prefix_lookup(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n_blocks, int32_t *blocks, uint64_t *chain);
+/* Looks for the first n_blocks blocks of ids (block_tokens each), takes one reference on each block
+ * found, writes them to blocks[] and the mark after the last to *chain. Returns how many, from the
+ * start without a gap. */
+int kv_prefix_lookup(struct kv_cache *kv, uint64_t salt, const int32_t *ids, int n_blocks,
+                     int32_t *blocks, uint64_t *chain);
 
-/* Block (referenced by the caller, full, never written again) holds ids[0..block_tokens) after *chain. Moves *chain past it.
- * When the same content is published already the block stays private and *chain follows the published twin. */
-void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, uint64_t *chain, const int32_t *ids, int32_t block);
+/* Block (referenced by the caller, full, never written again) holds ids[0..block_tokens) after
+ * *chain. Moves *chain past it. When the same content is published already the block stays private
+ * and *chain follows the published twin. */
+void kv_prefix_publish(struct kv_cache *kv, uint64_t salt, uint64_t *chain, const int32_t *ids,
+                       int32_t block);
 
 /* Walks every list and count; false when they contradict each other. For tests. */
 bool kv_cache_check(const struct kv_cache *kv);

@@ -15,11 +15,14 @@
 struct cand {
     float key;
     int32_t id;
-    double p; /* exp of the scaled logit less the largest one, so at most 1; not normalised */
+    double p; /* exp((logit - largest) / temperature), so at most 1; not normalised */
 };
+
+enum { GROUP = 64 };
 
 struct sample_scratch {
     int vocab_size;
+    float *group_max;   /* [vocab_size / GROUP, rounded up] */
     uint32_t *counts;   /* [vocab_size] zero between calls */
     struct cand *cands; /* [vocab_size] the candidates in id order */
     struct cand *work;  /* [vocab_size] permuted by the quickselect */
@@ -71,7 +74,8 @@ enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
     s->counts = calloc((size_t)vocab_size, sizeof(*s->counts));
     s->cands = calloc((size_t)vocab_size, sizeof(*s->cands));
     s->work = calloc((size_t)vocab_size, sizeof(*s->work));
-    if (s->counts == NULL || s->cands == NULL || s->work == NULL) {
+    s->group_max = calloc(((size_t)vocab_size + GROUP - 1) / GROUP, sizeof(*s->group_max));
+    if (s->group_max == NULL || s->counts == NULL || s->cands == NULL || s->work == NULL) {
         sample_scratch_destroy(&s);
         return ERR_NO_MEMORY;
     }
@@ -82,6 +86,7 @@ enum err sample_scratch_create(struct sample_scratch **out, int vocab_size) {
 void sample_scratch_destroy(struct sample_scratch **s_ptr) {
     struct sample_scratch *s = *s_ptr;
     if (s == NULL) return;
+    free(s->group_max);
     free(s->counts);
     free(s->cands);
     free(s->work);
@@ -132,17 +137,47 @@ static void shape_logits(struct sample_scratch *s, float *logits, int n, const s
         if (banned[i] >= 0 && banned[i] < n) logits[banned[i]] = -INFINITY;
 }
 
-/* Removes NaN and plus infinity; returns the id of the largest, the lowest such id. */
-static int32_t clean_argmax(float *logits, int n) {
-    int32_t best = 0;
-    for (int32_t i = 0; i < n; i++) {
-        if (isnan(logits[i]))
-            logits[i] = -INFINITY;
-        else if (logits[i] > FLT_MAX)
-            logits[i] = FLT_MAX;
-        if (logits[i] > logits[best]) best = i;
+static float max_f32(float a, float b) {
+    return a > b ? a : b;
+}
+
+static float clean_f32(float x) {
+    x = x > FLT_MAX ? FLT_MAX : x;
+    return x == x ? x : -INFINITY;
+}
+
+/* Cleans one whole group and returns its largest. Loops of fixed length over independent lanes,
+ * which compilers turn into vector instructions. */
+static float clean_group(float *x) {
+    float lane[16];
+    for (int i = 0; i < GROUP; i++) x[i] = clean_f32(x[i]);
+    for (int i = 0; i < 16; i++)
+        lane[i] = max_f32(max_f32(x[i], x[i + 16]), max_f32(x[i + 32], x[i + 48]));
+    for (int i = 0; i < 4; i++)
+        lane[i] = max_f32(max_f32(lane[i], lane[i + 4]), max_f32(lane[i + 8], lane[i + 12]));
+    return max_f32(max_f32(lane[0], lane[1]), max_f32(lane[2], lane[3]));
+}
+
+/* Removes NaN and plus infinity and fills group_max; returns the id of the largest, the lowest such
+ * id. */
+static int32_t clean_argmax(struct sample_scratch *s, float *logits, int n) {
+    float best = -INFINITY;
+    int first = 0; /* of the group with the best */
+    for (int at = 0; at < n; at += GROUP) {
+        float max = -INFINITY;
+        if (n - at >= GROUP) {
+            max = clean_group(logits + at);
+        } else {
+            for (int i = at; i < n; i++) max = max_f32(max, logits[i] = clean_f32(logits[i]));
+        }
+        s->group_max[at / GROUP] = max;
+        if (max > best) {
+            best = max;
+            first = at;
+        }
     }
-    return best;
+    while (logits[first] != best) first++;
+    return first;
 }
 
 static int32_t first_allowed(int n, const int32_t *banned, int n_banned) {
@@ -187,15 +222,20 @@ float sample_logprob(const float *logits, int vocab_size, int32_t id) {
 }
 
 /* The n_top largest, by insertion: a row of at most 20 that few ids enter. */
-static void fill_top(struct token_event *out, const float *logits, int n, int n_top, float max,
-                     double log_total) {
+static void fill_top(struct sample_scratch *s, struct token_event *out, const float *logits, int n,
+                     int n_top, float max, double log_total) {
+    float least = -INFINITY; /* what an id must exceed to enter */
     for (int32_t id = 0; id < n; id++) {
         float x = logits[id];
-        if (x == -INFINITY) continue;
-        if (out->n_top == n_top && !(x > logits[out->top[n_top - 1].id])) continue;
+        if (id % GROUP == 0 && !(s->group_max[id / GROUP] > least)) {
+            id += GROUP - 1;
+            continue;
+        }
+        if (!(x > least)) continue;
         int at = out->n_top < n_top ? out->n_top++ : n_top - 1;
         for (; at > 0 && x > logits[out->top[at - 1].id]; at--) out->top[at] = out->top[at - 1];
         out->top[at].id = id;
+        if (out->n_top == n_top) least = logits[out->top[n_top - 1].id];
     }
     for (int i = 0; i < out->n_top; i++)
         out->top[i].logprob = logprob_of(logits[out->top[i].id], max, log_total);
@@ -243,20 +283,33 @@ static struct cand select_cut(struct cand *w, int n, double target, bool by_p) {
     }
 }
 
+static double total_p(const struct cand *c, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += c[i].p;
+    return sum;
+}
+
 /* Keeps candidates up to the cut, in id order. */
-static int keep_to(struct sample_scratch *s, int n, double target, bool by_p) {
-    memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
-    struct cand cut = select_cut(s->work, n, target, by_p);
+static int keep_to(struct sample_scratch *s, int n, struct cand cut) {
     int kept = 0;
     for (int i = 0; i < n; i++)
         if (!ranks_before(&cut, &s->cands[i])) s->cands[kept++] = s->cands[i];
     return kept;
 }
 
-static double total_p(const struct cand *c, int n) {
-    double sum = 0;
-    for (int i = 0; i < n; i++) sum += c[i].p;
-    return sum;
+static int keep_top_k(struct sample_scratch *s, int n, int k) {
+    memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
+    return keep_to(s, n, select_cut(s->work, n, k, false));
+}
+
+/* The smallest head with the given share of the mass. Candidates below floor have too little mass,
+ * all together, to be what is missing, so the cut lies above it (the 1 % is for rounding). */
+static int keep_top_p(struct sample_scratch *s, int n, double share) {
+    double total = total_p(s->cands, n), floor = 0.99 * (1 - share) * total / n;
+    int n_work = 0;
+    for (int i = 0; i < n; i++)
+        if (s->cands[i].p >= floor) s->work[n_work++] = s->cands[i];
+    return keep_to(s, n, select_cut(s->work, n_work, share * total, true));
 }
 
 /* Locally typical sampling (Meister et al., 2022): the smallest set, nearest to the entropy first,
@@ -269,26 +322,41 @@ static int keep_typical(struct sample_scratch *s, int n, double mass) {
     }
     for (int i = 0; i < n; i++)
         s->cands[i].key = (float)-fabs(-log(s->cands[i].p / total) - entropy);
-    return keep_to(s, n, mass * total, true);
+    memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
+    return keep_to(s, n, select_cut(s->work, n, mass * total, true));
 }
 
-/* Candidates with their scaled logits; those so unlikely that exp gives zero are out. */
-static int collect(struct sample_scratch *s, const float *logits, int n, float max,
+/* Candidates: logits of at least `least`, but not those so unlikely that exp gives zero. */
+static int collect(struct sample_scratch *s, const float *logits, int n, float max, float least,
                    float temperature) {
+    double scale = 1.0 / (double)temperature;
     int kept = 0;
-    for (int32_t id = 0; id < n; id++) {
-        float z = (float)(((double)logits[id] - (double)max) / (double)temperature);
-        float p = expf(z);
-        if (p > 0) s->cands[kept++] = (struct cand){.key = z, .id = id, .p = (double)p};
+    for (int at = 0; at < n; at += GROUP) {
+        if (s->group_max[at / GROUP] < least) continue;
+        for (int32_t id = at; id < at + GROUP && id < n; id++) {
+            if (logits[id] < least) continue;
+            float p = expf((float)(((double)logits[id] - (double)max) * scale));
+            if (p > 0)
+                s->cands[kept++] = (struct cand){.key = logits[id], .id = id, .p = (double)p};
+        }
     }
     return kept;
 }
 
+/* A logit that at least k ids reach: the k-th largest of the groups' maxima. */
+static float least_of_top(struct sample_scratch *s, int n, int k) {
+    int n_groups = (n + GROUP - 1) / GROUP;
+    if (k >= n_groups) return -INFINITY;
+    for (int i = 0; i < n_groups; i++) s->work[i] = (struct cand){.key = s->group_max[i], .id = i};
+    return select_cut(s->work, n_groups, k, false).key;
+}
+
 static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_size, float max,
                     const struct sampling *p, uint64_t position) {
-    int n = collect(s, logits, vocab_size, max, p->temperature);
-    if (p->top_k > 0 && p->top_k < n) n = keep_to(s, n, p->top_k, false);
-    if (p->top_p < 1.0f) n = keep_to(s, n, (double)p->top_p * total_p(s->cands, n), true);
+    float least = p->top_k > 0 ? least_of_top(s, vocab_size, p->top_k) : -INFINITY;
+    int n = collect(s, logits, vocab_size, max, least, p->temperature);
+    if (p->top_k > 0 && p->top_k < n) n = keep_top_k(s, n, p->top_k);
+    if (p->top_p < 1.0f) n = keep_top_p(s, n, (double)p->top_p);
     if (p->min_p > 0.0f) {
         int kept = 0; /* the most likely candidate has p = 1 and stays */
         for (int i = 0; i < n; i++)
@@ -309,7 +377,7 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size, const
                   const int32_t *history, int n_history, int n_prompt, const int32_t *banned,
                   int n_banned, struct token_event *out) {
     shape_logits(s, logits, vocab_size, p, history, n_history, n_prompt, banned, n_banned);
-    out->id = clean_argmax(logits, vocab_size);
+    out->id = clean_argmax(s, logits, vocab_size);
     out->logprob = 0;
     out->n_top = 0;
     float max = logits[out->id];
@@ -322,7 +390,8 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size, const
     if (p->logprobs || p->top_logprobs > 0) {
         double log_total = log_sum(logits, vocab_size, max);
         if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
-        if (p->top_logprobs > 0) fill_top(out, logits, vocab_size, p->top_logprobs, max, log_total);
+        if (p->top_logprobs > 0)
+            fill_top(s, out, logits, vocab_size, p->top_logprobs, max, log_total);
     }
     return true;
 }

@@ -1,13 +1,17 @@
-/* sched: which sequences run how many rows in the next step. Pure: plain views in, plain counts out; no clock, no lock, no
- * memory.
+/* sched: which sequences run how many rows in the next step. Pure: plain views in, plain counts
+ * out; no clock, no lock, no memory.
  *
  * Rules, in this order:
  * 1. A step has at most rows_max rows.
- * 2. Sequences that decode run one row each. When they do not all fit, those that waited longest go first.
- * 3. While a prompt waits, decodes leave it a quarter of the rows (at least one, when rows_max > 1), so neither side starves.
- * 4. Prompts run in the order of priority, then age, at most prefill_max of them, at most chunk_max rows each.
- * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because logits are wide.
- * Which rows meet in a step never changes a row's numbers (forward.h), so every rule here is about time only. */
+ * 2. Sequences that decode run one row each. When they do not all fit, those that waited longest go
+ * first.
+ * 3. While a prompt waits, decodes leave it a quarter of the rows (at least one, when rows_max >
+ * 1), so neither side starves.
+ * 4. Prompts run in the order of priority, then age, at most prefill_max of them, at most chunk_max
+ * rows each.
+ * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
+ * logits are wide. Which rows meet in a step never changes a row's numbers (forward.h), so every
+ * rule here is about time only. */
 #ifndef BATON_ENGINE_SCHED_H
 #define BATON_ENGINE_SCHED_H
 
@@ -27,7 +31,9 @@ struct sched_limits {
     int rows_max, prefill_max, chunk_max, logit_rows_max; /* all >= 1 */
 };
 
-/* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [n_seqs], scratch. Returns the sum of rows. */
-int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows, int *order);
+/* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [n_seqs], scratch.
+ * Returns the sum of rows. */
+int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,
+               int *order);
 
 #endif

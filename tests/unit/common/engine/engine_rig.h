@@ -13,6 +13,7 @@ struct heard {
     int32_t tokens[TOKENS];
     struct token_event last;
     enum finish finish;
+    bool cancelled;           /* set by the test */
     int kv_next[FAKE_LAYERS]; /* blocks announced so far */
     float prompt_logprobs[TOKENS];
 };
@@ -25,6 +26,7 @@ struct rig {
 };
 
 static inline void hook(struct rig *rig, const char *what, uint64_t id) {
+    assert_false(rig->heard[id].cancelled); /* nothing is heard of it any more */
     if (rig->hook != NULL) rig->hook(rig, what, id);
 }
 

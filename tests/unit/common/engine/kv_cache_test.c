@@ -205,7 +205,8 @@ static void test_eviction_order(void **state) {
     kv_cache_destroy(&kv);
 }
 
-/* A block that is evicted and filled anew is found by its new content only. */
+/* A block that is evicted and filled anew is found by its new content only. A pool of one block has
+ * one bucket, so every look-up here meets a colliding hash. */
 static void test_reuse_forgets(void **state) {
     (void)state;
     struct kv_cache *kv = pool(1, 2);
@@ -214,6 +215,7 @@ static void test_reuse_forgets(void **state) {
         put(kv, 0, now, 1);
         assert_int_equal(found(kv, 0, now, 1), 1);
         assert_int_equal(found(kv, 0, before, 1), 0);
+        assert_int_equal(found(kv, 1, now, 1), 0);
     }
     kv_cache_destroy(&kv);
 }

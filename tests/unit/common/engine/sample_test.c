@@ -126,8 +126,8 @@ static void ref_dist(struct ref *r, const double *x, int n, const struct samplin
     for (int i = 0; i < n; i++) {
         if (x[i] == -INFINITY) continue;
         r->id[r->n] = i;
-        r->key[r->n] = (float)((x[i] - max) / (double)p->temperature);
-        r->p[r->n] = exp(r->key[r->n]);
+        r->key[r->n] = x[i];
+        r->p[r->n] = exp((x[i] - max) / (double)p->temperature);
         r->n++;
     }
     ref_sort(r);
