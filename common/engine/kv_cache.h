@@ -25,10 +25,9 @@ enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, st
 void kv_cache_destroy(struct kv_cache **kv);
 const struct kv_shape *kv_cache_shape(const struct kv_cache *kv);
 uint8_t *kv_block_ptr(const struct kv_cache *kv, int layer, int32_t block);
-size_t kv_block_bytes(
-    const struct kv_shape *shape); /* one layer of one block; 0 when the product overflows */
-size_t kv_block_stride(
-    const struct kv_shape *shape); /* from one block of a layer to the next; 0 as above */
+/* Bytes of one layer of one block, and from one block of a layer to the next; 0 on overflow. */
+size_t kv_block_bytes(const struct kv_shape *shape);
+size_t kv_block_stride(const struct kv_shape *shape);
 
 /* ---- blocks. A block is free, or in use (referenced), or cached: unreferenced, but published and
  * still findable. Cached blocks count as free; the one released longest ago is forgotten first. */
