@@ -1,0 +1,131 @@
+/* Goal: a table of keys reads, refuses, prints and reads back; unknown keys are named.
+ * Method: one table with every type; both sides of every bound; the printed form read again gives
+ * the same struct. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <json-c/json_object.h>
+#include "common/base/conf.h"
+#include "proto/json.h"
+
+struct sample {
+    bool flag;
+    int64_t n;
+    double x;
+    char text[8], word[16], name[16], ip[40], must[16];
+};
+static const struct conf_key keys[] = {
+    CONF_B(struct sample, flag, "a.flag", "true", "a switch"),
+    CONF_I(struct sample, n, "a.n", -3, 7, "5", "a number"),
+    CONF_F(struct sample, x, "a.list.0.x", 0, 1.5, "0.25", "a fraction"),
+    CONF_S(struct sample, text, "text", "abc", "a text"),
+    CONF_W(struct sample, word, "word", "one|two", "two", "a word"),
+    CONF_IPADDR(struct sample, ip, "ip", "127.0.0.1", "an address"),
+    CONF_MUST_NAME(struct sample, name, "name", "a name"),
+    CONF_MUST_S(struct sample, must, "must", "needed"),
+};
+enum { N = sizeof(keys) / sizeof(keys[0]) };
+
+static enum err read(struct sample *s, const char *text, struct errbuf *eb) {
+    struct json_object *root = NULL;
+    memset(s, 0, sizeof(*s));
+    conf_defaults(s, keys, N);
+    assert_int_equal(json_read(&root, text, strlen(text), NULL, eb), ERR_OK);
+    enum err e = conf_read(s, keys, N, root, "top.", true, eb);
+    json_object_put(root);
+    return e;
+}
+
+static void defaults_then_file(void **state) {
+    (void)state;
+    struct sample s;
+    struct errbuf eb = {0};
+    assert_int_equal(read(&s, "{\"name\":\"m-1\",\"must\":\"x\"}", &eb), ERR_OK);
+    assert_true(s.flag && s.n == 5 && s.x == 0.25);
+    assert_string_equal(s.word, "two");
+    assert_int_equal(read(&s,
+                          "{\"a\":{\"flag\":false,\"n\":\"-3\",\"list\":[{\"x\":1.5}]},\"ip\":\"::"
+                          "1\",\"word\":\"one\",\"text\":\"1234567\",\"name\":\"m\",\"must\":\"\"}",
+                          &eb),
+                     ERR_OK);
+    assert_true(!s.flag && s.n == -3 && s.x == 1.5);
+    assert_string_equal(s.text, "1234567");
+    assert_string_equal(s.ip, "::1");
+}
+
+static void a_wrong_value_names_key_value_and_range(void **state) {
+    (void)state;
+    static const struct {
+        const char *body, *words;
+    } rows[] = {
+        {"{\"a\":{\"n\":8},\"name\":\"m\",\"must\":\"\"}",
+         "top.a.n must be an integer from -3 to 7, got 8"},
+        {"{\"a\":{\"n\":-4},\"name\":\"m\",\"must\":\"\"}", "got -4"},
+        {"{\"a\":{\"n\":1.0},\"name\":\"m\",\"must\":\"\"}", "got 1.0"},
+        {"{\"a\":{\"n\":\"1x\"},\"name\":\"m\",\"must\":\"\"}", "got \"1x\""},
+        {"{\"a\":{\"flag\":1},\"name\":\"m\",\"must\":\"\"}",
+         "top.a.flag must be true or false, got 1"},
+        {"{\"a\":{\"list\":[{\"x\":1.51}]},\"name\":\"m\",\"must\":\"\"}",
+         "from 0 to 1.5, got 1.51"},
+        {"{\"text\":\"12345678\",\"name\":\"m\",\"must\":\"\"}", "at most 7 characters, got 8"},
+        {"{\"text\":7,\"name\":\"m\",\"must\":\"\"}", "top.text must be a string, got 7"},
+        {"{\"word\":\"three\",\"name\":\"m\",\"must\":\"\"}", "one of one|two, got \"three\""},
+        {"{\"ip\":\"localhost\",\"name\":\"m\",\"must\":\"\"}", "IPv4 or IPv6 address"},
+        {"{\"name\":\"-m\",\"must\":\"\"}", "top.name must be letters"},
+        {"{\"name\":\"m/..\",\"must\":\"\"}", "top.name must be letters"},
+        {"{\"name\":\"m\"}", "top.must is missing: needed"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct sample s;
+        struct errbuf eb = {0};
+        assert_int_equal(read(&s, rows[i].body, &eb), ERR_BAD_CONFIG);
+        if (strstr(eb.text, rows[i].words) == NULL) fail_msg("row %zu: %s", i, eb.text);
+    }
+}
+
+static void printed_settings_are_read_again(void **state) {
+    (void)state;
+    struct sample a, b;
+    struct errbuf eb = {0};
+    struct buf out = BUF_INIT;
+    assert_int_equal(
+        read(&a, "{\"a\":{\"n\":2,\"list\":[{\"x\":0.1}]},\"name\":\"m\",\"must\":\"q\\\"\"}", &eb),
+        ERR_OK);
+    conf_print(&out, &a, keys, N);
+    assert_int_equal(read(&b, out.data, &eb), ERR_OK);
+    assert_memory_equal(&a, &b, sizeof(a));
+    buf_free(&out);
+}
+
+static void collect(void *arg, const char *path) {
+    strcat(arg, path);
+    strcat(arg, " ");
+}
+
+static void unknown_keys_are_named(void **state) {
+    (void)state;
+    struct json_object *root = NULL;
+    char seen[256] = "";
+    static const char *const also[] = {"a.old", NULL};
+    const char *text = "{\"a\":{\"n\":1,\"m\":2,\"old\":{\"deep\":1},\"list\":[{\"x\":0,\"y\":1}]},"
+                       "\"zz\":{\"q\":1},\"name\":\"m\"}";
+    assert_int_equal(json_read(&root, text, strlen(text), NULL, NULL), ERR_OK);
+    conf_unknown(keys, N, root, also, collect, seen);
+    assert_string_equal(seen, "a.m a.list.0.y zz ");
+    json_object_put(root);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_then_file),
+                                       cmocka_unit_test(a_wrong_value_names_key_value_and_range),
+                                       cmocka_unit_test(printed_settings_are_read_again),
+                                       cmocka_unit_test(unknown_keys_are_named)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* Goal: frames of both versions survive packing and parsing, whatever the cuts of the byte stream,
+ * and damage is refused. Method: a list of frames with every kind and odd bodies; every cut
+ * position; every truncation; broken heads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/dresult.h"
+
+static const int32_t ids[] = {0, 320, 2147483647};
+static const struct dresult_frame frames[] = {
+    {.kind = DR_DATA,
+     .req_id = "123",
+     .epoch = 7,
+     .seq = 0,
+     .ids = ids,
+     .n_ids = 3,
+     .body = "data: {\"a\":1}\n\n",
+     .body_len = 15},
+    {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""},
+    {.kind = DR_DATA, .req_id = "123", .epoch = 7, .seq = 1, .body = "", .body_len = 0},
+    {.kind = DR_LAST,
+     .req_id = "18446744073709551614",
+     .epoch = 4294967295u,
+     .seq = 18446744073709551615u,
+     .ids = ids,
+     .n_ids = 1,
+     .body = "x y:z",
+     .body_len = 5},
+    {.kind = DR_ERROR, .req_id = "9", .status = 424, .body = "{}", .body_len = 2},
+    {.kind = DR_RETRY, .req_id = "9", .body = "{\"inputs\":\"2,1,2\"}", .body_len = 18},
+    {.kind = DR_CLOSE,
+     .req_id = DRESULT_CLOSE_ID,
+     .body = DRESULT_CLOSE_TEXT,
+     .body_len = sizeof(DRESULT_CLOSE_TEXT) - 1},
+};
+enum { N = sizeof(frames) / sizeof(frames[0]) };
+
+struct seen {
+    int version;
+    size_t n;
+};
+
+static enum err check(void *arg, const struct dresult_frame *f) {
+    struct seen *s = arg;
+    const struct dresult_frame *want = &frames[s->n++ % N];
+    assert_int_equal(f->version, s->version);
+    assert_int_equal(f->kind, want->kind);
+    assert_string_equal(f->req_id, want->req_id);
+    assert_int_equal(f->body_len, want->body_len);
+    assert_memory_equal(f->body, want->body, want->body_len);
+    if (s->version == 2) {
+        assert_int_equal(f->epoch, want->epoch);
+        assert_true(f->seq == want->seq);
+        assert_int_equal(f->status, want->status);
+        assert_int_equal(f->n_ids, want->n_ids);
+        if (want->n_ids > 0) assert_memory_equal(f->ids, want->ids, want->n_ids * sizeof(int32_t));
+    }
+    return ERR_OK;
+}
+
+static struct wr all(int version) {
+    struct wr w = WR_INIT;
+    for (size_t i = 0; i < N; i++) assert_int_equal(dresult_pack(&w, version, &frames[i]), ERR_OK);
+    return w;
+}
+
+static void any_cut_gives_the_same_frames(void **state) {
+    (void)state;
+    for (int version = 1; version <= 2; version++) {
+        struct wr w = all(version);
+        for (size_t cut = 0; cut <= w.len; cut++) {
+            struct dresult_parser *p;
+            struct seen s = {version, 0};
+            assert_int_equal(dresult_parser_create(&p, version, 1000), ERR_OK);
+            assert_int_equal(dresult_parser_feed(p, (char *)w.data, cut, check, &s), ERR_OK);
+            assert_int_equal(dresult_parser_feed(p, (char *)w.data + cut, w.len - cut, check, &s),
+                             ERR_OK);
+            assert_int_equal(s.n, N);
+            dresult_parser_destroy(&p);
+        }
+        struct dresult_parser *p;
+        struct seen s = {version, 0};
+        assert_int_equal(dresult_parser_create(&p, version, 1000), ERR_OK);
+        for (size_t i = 0; i < w.len; i++)
+            assert_int_equal(dresult_parser_feed(p, (char *)w.data + i, 1, check, &s), ERR_OK);
+        assert_int_equal(s.n, N);
+        dresult_parser_destroy(&p);
+        wr_free(&w);
+    }
+}
+
+static enum err never(void *arg, const struct dresult_frame *f) {
+    (void)arg, (void)f;
+    fail();
+    return ERR_OK;
+}
+
+static void a_truncated_frame_is_not_delivered(void **state) {
+    (void)state;
+    for (int version = 1; version <= 2; version++) {
+        struct wr w = WR_INIT;
+        assert_int_equal(dresult_pack(&w, version, &frames[0]), ERR_OK);
+        for (size_t n = 0; n < w.len; n++) {
+            struct dresult_parser *p;
+            assert_int_equal(dresult_parser_create(&p, version, 1000), ERR_OK);
+            assert_int_equal(dresult_parser_feed(p, (char *)w.data, n, never, NULL), ERR_OK);
+            dresult_parser_destroy(&p);
+        }
+        wr_free(&w);
+    }
+}
+
+static void refuses(int version, const char *bytes, size_t n, enum err want) {
+    struct dresult_parser *p;
+    assert_int_equal(dresult_parser_create(&p, version, 64), ERR_OK);
+    assert_int_equal(dresult_parser_feed(p, bytes, n, never, NULL), want);
+    dresult_parser_destroy(&p);
+}
+
+static void damage_is_refused(void **state) {
+    (void)state;
+    refuses(1, "hello\0", 6, ERR_BAD_FRAME);
+    refuses(1, "reqId:\0data:x\0", 14, ERR_BAD_FRAME);
+    refuses(1, "reqId:1\0data\0", 13, ERR_BAD_FRAME);
+    refuses(2, "0000000G ", 9, ERR_BAD_FRAME);
+    refuses(2, "00000001-x", 10, ERR_BAD_FRAME);
+    refuses(2, "00000041 ", 9, ERR_TOO_LARGE); /* 65: one over the limit of 64 */
+    static const char *const bodies[] = {"1 0 0 data",
+                                         "1 x 0 data b",
+                                         "1 0 -1 data b",
+                                         "1 4294967296 0 data b",
+                                         "1 0 18446744073709551616 data b",
+                                         "1 0 0 data;1,,2 b",
+                                         "1 0 0 data; b",
+                                         "1 0 0 data;1, b",
+                                         "1 0 0 data;2147483648 b",
+                                         "1 0 0 error;status=99 b",
+                                         "1 0 0 error;status=600 b",
+                                         " 0 0 data b"};
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        char line[128];
+        int n = snprintf(line, sizeof(line), "%08zx %s", strlen(bodies[i]), bodies[i]);
+        refuses(2, line, (size_t)n, ERR_BAD_FRAME);
+    }
+    char flood[4096];
+    memset(flood, 'x', sizeof(flood)); /* a version 1 frame that never ends */
+    refuses(1, flood, sizeof(flood), ERR_TOO_LARGE);
+}
+
+static void unknown_kinds_are_skipped(void **state) {
+    (void)state;
+    refuses(1, "reqId:1\0later:x\0", 16, ERR_OK);
+    refuses(2, "0000000d 1 0 0 later b", 22, ERR_OK);
+}
+
+static void what_cannot_be_packed_says_so(void **state) {
+    (void)state;
+    struct wr w = WR_INIT;
+    assert_int_equal(
+        dresult_pack(
+            &w, 1,
+            &(struct dresult_frame){.kind = DR_DATA, .req_id = "1", .body = "a\0b", .body_len = 3}),
+        ERR_INVALID);
+    assert_int_equal(
+        dresult_pack(&w, 2, &(struct dresult_frame){.kind = DR_DATA, .req_id = "a b", .body = ""}),
+        ERR_INVALID);
+    assert_int_equal(
+        dresult_pack(&w, 2, &(struct dresult_frame){.kind = DR_DATA, .req_id = "", .body = ""}),
+        ERR_INVALID);
+    assert_int_equal(dresult_pack(&w, 3, &frames[0]), ERR_INVALID);
+    assert_int_equal(
+        dresult_pack(&w, 2, &(struct dresult_frame){.kind = DR_NONE, .req_id = "1", .body = ""}),
+        ERR_INVALID);
+    assert_int_equal(w.len, 0);
+    wr_free(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_cut_gives_the_same_frames),
+        cmocka_unit_test(a_truncated_frame_is_not_delivered),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(unknown_kinds_are_skipped),
+        cmocka_unit_test(what_cannot_be_packed_says_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,147 @@
+/* Goal: config and status bodies are written as cluster-api 3.1 to 3.3 print them, read back the
+ * same, and bounded. Method: round trips, the older peer shape, both ends of every range. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/status_msg.h"
+
+static void status_round_trip(void **state) {
+    (void)state;
+    struct link_status links[] = {{.target = 3, .ok = true, .text = "ok", .server_ip = "10.0.0.5"},
+                                  {.target = 4, .text = "failed : 11"}};
+    struct status_msg m = {.role_status = ROLE_STATUS_READY,
+                           .role = ROLE_DECODE,
+                           .avail_slots = 198,
+                           .total_slots = 200,
+                           .waiting = 1,
+                           .running = 2,
+                           .avail_blocks = 1024,
+                           .free_blocks = 1024,
+                           .total_blocks = 1040,
+                           .kv_leases = 5,
+                           .links = links,
+                           .n_links = 2};
+    for (int version = 1; version <= 2; version++) {
+        char *s = status_msg_format(&m, version);
+        struct status_msg b;
+        struct errbuf eb = {0};
+        assert_non_null(
+            strstr(s, "\"service\":{\"roleStatus\":\"RoleReady\",\"currentRole\":\"decode\"}"));
+        assert_non_null(strstr(s, "\"linkStatus\":{\"peers\":[{\"target\":3,\"link\":\"ok\"},{"
+                                  "\"target\":4,\"link\":\"failed : 11\"}]}"));
+        assert_non_null(strstr(s, "\"peers\":[\"10.0.0.5\"]}"));
+        assert_int_equal(strstr(s, "dpInstMap\":[[0,1024]]") != NULL, version == 2);
+        assert_int_equal(status_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
+        assert_int_equal(b.role, ROLE_DECODE);
+        assert_int_equal(b.role_status, ROLE_STATUS_READY);
+        assert_int_equal(b.avail_slots, 198);
+        assert_int_equal(b.total_blocks, 1040);
+        assert_int_equal(b.kv_leases, 5);
+        assert_int_equal(b.n_links, 2);
+        assert_true(b.links[0].ok && !b.links[1].ok);
+        assert_string_equal(b.links[1].text, "failed : 11");
+        status_msg_free(&b);
+        free(s);
+    }
+}
+
+#define STATUS(service, res, rest) "{\"service\":" service ",\"resource\":" res rest "}"
+#define SVC                        "{\"roleStatus\":\"RoleReady\",\"currentRole\":\"decode\"}"
+
+static enum err parse(struct status_msg *m, const char *s, struct errbuf *eb) {
+    return status_msg_parse(m, s, strlen(s), eb);
+}
+
+static void the_older_peer_shape_is_read(void **state) {
+    (void)state;
+    struct status_msg m;
+    struct errbuf eb = {0};
+    assert_int_equal(
+        parse(&m,
+              STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":2}", ",\"peers\":[\"10.0.0.5\"]"),
+              &eb),
+        ERR_OK);
+    assert_int_equal(m.n_links, 1);
+    assert_true(m.links[0].ok);
+    assert_string_equal(m.links[0].server_ip, "10.0.0.5");
+    status_msg_free(&m);
+}
+
+static void status_bounds(void **state) {
+    (void)state;
+    struct status_msg m;
+    struct errbuf eb = {0};
+    assert_int_equal(
+        parse(&m, STATUS(SVC, "{\"availSlotsNum\":5000,\"availBlockNum\":4294967295}", ""), &eb),
+        ERR_OK);
+    status_msg_free(&m);
+    static const char *const bad[] = {
+        "[]",
+        "{}",
+        STATUS("1", "{}", ""),
+        STATUS("{}", "{}", ""),
+        STATUS(SVC, "1", ""),
+        STATUS(SVC, "{\"availSlotsNum\":5001,\"availBlockNum\":0}", ""),
+        STATUS(SVC, "{\"availSlotsNum\":-1,\"availBlockNum\":0}", ""),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":4294967296}", ""),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
+               ",\"linkStatus\":{\"peers\":[{}]}"),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
+               ",\"peers\":[\"1234567890123456\"]"),
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        eb.text[0] = 0;
+        if (parse(&m, bad[i], &eb) == ERR_OK) fail_msg("row %zu was taken", i);
+        assert_int_not_equal(strlen(eb.text), 0);
+        assert_null(m.links);
+    }
+}
+
+static void config_round_trip_and_bounds(void **state) {
+    (void)state;
+    struct config_msg m = {.model_name = "qwen3-0.6b",
+                           .max_seq_len = 4096,
+                           .max_output_len = 1024,
+                           .cache_block_size = 128,
+                           .world_size = 2,
+                           .npu_mem_gb = -1,
+                           .cpu_mem_gb = 5},
+                      b;
+    struct errbuf eb = {0};
+    char *s = config_msg_format(&m);
+    assert_string_equal(
+        s, "{\"modelName\":\"qwen3-0.6b\",\"maxSeqLen\":4096,\"npuMemSize\":-1,\"cpuMemSize\":5,"
+           "\"worldSize\":2,\"maxOutputLen\":1024,\"cacheBlockSize\":128}");
+    assert_int_equal(config_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
+    assert_memory_equal(&m, &b, sizeof(m));
+    free(s);
+    static const struct {
+        long long seq, out, block;
+        bool ok;
+    } rows[] = {{0, 1, 1, true},   {4294967295LL, 4294967294LL, 128, true},
+                {-1, 1, 1, false}, {4294967296LL, 1, 1, false},
+                {1, 0, 1, false},  {1, 4294967295LL, 1, false},
+                {1, 1, 0, false},  {1, 1, 129, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char line[256];
+        int n = snprintf(line, sizeof(line),
+                         "{\"modelName\":\"m\",\"maxSeqLen\":%lld,\"maxOutputLen\":%lld,"
+                         "\"cacheBlockSize\":%lld}",
+                         rows[i].seq, rows[i].out, rows[i].block);
+        assert_int_equal(config_msg_parse(&b, line, (size_t)n, &eb) == ERR_OK, rows[i].ok);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(status_round_trip), cmocka_unit_test(the_older_peer_shape_is_read),
+        cmocka_unit_test(status_bounds), cmocka_unit_test(config_round_trip_and_bounds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
