@@ -190,10 +190,9 @@ static void chat(void **state) {
                    "data: [DONE]\n\n"},
         {"/v1/chat/completions",
          "{" CHAT_X ",\"max_completion_tokens\":1,\"max_tokens\":9,\"logprobs\":true,\"top_"
-                    "logprobs\":2,\"stream\":true,\"stream_options\":{\"include_usage\":false}}",
+         "logprobs\":2,\"stream\":true,\"stream_options\":{\"include_usage\":false}}",
          CHAT_HEAD CHAT_DELTA
-         "\"\"" CHAT_MORE CHAT_HEAD CHAT_DELTA
-         "\" a\"},\"logprobs\":{\"content\":[{\"token\":\" "
+         "\"\"" CHAT_MORE CHAT_HEAD CHAT_DELTA "\" a\"},\"logprobs\":{\"content\":[{\"token\":\" "
          "a\",\"logprob\":-0.5,\"bytes\":[32,97],\"top_logprobs\":["
          "{\"token\":\" "
          "a\",\"logprob\":-0.5,\"bytes\":[32,97]},{\"token\":\"\",\"logprob\":-1.5,\"bytes\":[1]}]}"
@@ -237,8 +236,8 @@ static void completions(void **state) {
          "{\"model\":\"qwen\",\"prompt\":\"x\",\"max_tokens\":1,\"stream\":true,\"stream_options\":"
          "{\"include_usage\":true}}",
          "data: " TEXT_HEAD "\" "
-                            "a\",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":"
-                            "\"length\"}],\"usage\":null}\n\n"
+         "a\",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":"
+         "\"length\"}],\"usage\":null}\n\n"
          "data: "
          "{\"id\":\"endpoint_common_17\",\"object\":\"text_completion\",\"created\":1770000000,"
          "\"model\":\"qwen\",\"choices\":[],"
@@ -427,8 +426,7 @@ static void switches(void **state) {
          "data: "
          "{\"id\":\"chatcmpl-endpoint_common_17\",\"object\":\"chat.completion.chunk\",\"created\":"
          "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\"," CHAT_DELTA
-         "\"\"" CHAT_MORE
-         "data: "
+         "\"\"" CHAT_MORE "data: "
          "{\"id\":\"chatcmpl-endpoint_common_17\",\"object\":\"chat.completion.chunk\",\"created\":"
          "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\","
          "\"full_text\":\" a\"," CHAT_DELTA "\" a\"" CHAT_LAST "data: [DONE]\n\n"},
@@ -481,7 +479,7 @@ static void abort_and_error(void **state) {
          "{\"model\":\"qwen\",\"prompt\":\"x\",\"stream\":true,\"stream_options\":{\"include_"
          "usage\":false}}",
          "data: " TEXT_HEAD "\"\",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":"
-                            "\"stop\"}]}\n\ndata: [DONE]\n\n",
+         "\"stop\"}]}\n\ndata: [DONE]\n\n",
          "data: {\"error\":\"Failed to get engine response.\",\"error_type\":\"Incomplete "
          "Generation\",\"object\":\"error\","
          "\"message\":\"Failed to get engine "
