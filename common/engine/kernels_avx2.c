@@ -124,12 +124,13 @@ LN float ln_max_of(lanes x) {
 
 #include "common/engine/kernels_pairs.h"
 
-LN pairs pairs_load(const uint8_t *p) {
-    const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
-    __m256i a = _mm256_loadu_si256((const __m256i *)p), b = _mm256_loadu_si256((const __m256i *)p + 1);
-    return (pairs){
-        .even = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))},
-        .odd = {_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high))}};
+LN __m256 pair_half(const uint8_t *p, int step) {
+    __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    return _mm256_castsi256_ps(step == 0 ? _mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000u))
+                                         : _mm256_slli_epi32(v, 16));
+}
+LN pairs pairs_load(const uint8_t *p, int step) {
+    return (pairs){pair_half(p, step), pair_half(p + 32, step)};
 }
 
 #include "common/engine/kernels_lanes.h"

@@ -8,20 +8,22 @@
 /* Activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2]; for f32 weights as everywhere. */
 #define X_PACK       x_pack_pairs
 #define X_PAIR_BYTES 4
+#define PAIR_STEPS   1
 
 typedef __m512bh pairs;
-typedef __m512bh x_pair;
 
-LN pairs pairs_load(const uint8_t *p) {
+LN pairs pairs_load(const uint8_t *p, int step) {
+    (void)step;
     return (pairs)_mm512_loadu_si512(p);
 }
-LN x_pair x_pair_load(const uint8_t *x, int rows, int row) {
+LN pairs x_pair_load(const uint8_t *x, int rows, int row, int step) {
     int32_t two;
     (void)rows;
+    (void)step;
     memcpy(&two, x + 4 * (size_t)row, sizeof(two));
-    return (x_pair)_mm512_set1_epi32(two);
+    return (pairs)_mm512_set1_epi32(two);
 }
-LN lanes pairs_fma(pairs w, x_pair x, lanes acc) {
+LN lanes pairs_fma(pairs w, pairs x, lanes acc) {
     return _mm512_dpbf16_ps(acc, w, x);
 }
 

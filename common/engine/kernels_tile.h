@@ -5,14 +5,19 @@
  *   SLICE_BYTES           of one tile's panels that stay in the first-level cache
  *   X_PACK                packs activations (kernels.h)
  *   X_PAIR_BYTES          of one row's pair of k in activations packed for bf16 weights
- *   pairs pairs_load(const uint8_t *)                         16 pairs of bf16 weights
- *   x_pair x_pair_load(const uint8_t *x, int rows, int row)   one row's pair, for all lanes
- *   lanes pairs_fma(pairs, x_pair, lanes acc)                 acc + odd k, then + even k, as vdpbf16ps adds
+ *   PAIR_STEPS            in which a pair of k is added: one, or odd k and then even k, as vdpbf16ps adds
+ *   pairs pairs_load(const uint8_t *, int step)                         of 16 pairs of bf16 weights what step takes
+ *   pairs x_pair_load(const uint8_t *x, int rows, int row, int step)    the same of one row's pair, for all lanes
+ *   lanes pairs_fma(pairs w, pairs x, lanes acc)
  *
  * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they start
  * from y, where the slice of k before left them: storing an f32 and loading it again changes no bit, so slicing k for the
  * cache keeps the order of the sum. */
 #define INLINE static inline __attribute__((always_inline))
+
+/* How far ahead weights are fetched: the hardware stops at every 4 KiB. Gains 20% at a batch of four, costs nothing where
+ * the weights are in the cache. */
+enum { PREFETCH_BYTES = 1024 };
 
 static size_t tile_even(int k) {
     return (size_t)(k + (k & 1));
@@ -54,7 +59,10 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
         lanes wv[4];
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; p++) wv[p] = ln_load(w + (size_t)p * panel_stride);
+        for (int p = 0; p < panels; p++) {
+            wv[p] = ln_load(w + (size_t)p * panel_stride);
+            __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES / sizeof(float));
+        }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
             lanes xv = ln_set1(x[r]);
@@ -71,14 +79,19 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {
-        pairs wv[4];
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; p++) wv[p] = pairs_load(w + (size_t)p * panel_stride);
+        for (int p = 0; p < panels; p++) __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES);
+#pragma GCC unroll 2
+        for (int step = 0; step < PAIR_STEPS; step++) {
+            pairs wv[4];
+#pragma GCC unroll 4
+            for (int p = 0; p < panels; p++) wv[p] = pairs_load(w + (size_t)p * panel_stride, step);
 #pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            x_pair xv = x_pair_load(x, rows, r);
+            for (int r = 0; r < rows; r++) {
+                pairs xv = x_pair_load(x, rows, r, step);
 #pragma GCC unroll 4
-            for (int p = 0; p < panels; p++) acc[r][p] = pairs_fma(wv[p], xv, acc[r][p]);
+                for (int p = 0; p < panels; p++) acc[r][p] = pairs_fma(wv[p], xv, acc[r][p]);
+            }
         }
     }
     tile_end(acc, y, y_stride, n_cols, rows, panels);
@@ -119,27 +132,35 @@ static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, co
     }
 }
 
+/* Rows [m_first, m_end) in tiles of `rows` against one slice of k of all panels. */
+static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *panels, size_t panel_stride, int m_first,
+                       int m_end, int rows, size_t x_row_bytes, int k_len, int n_cols, bool carry, enum dtype w) {
+    int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
+    for (int p = 0, n = 0; p < n_panels; p += n) {
+        n = TILE_PANELS(rows);
+        while (n > n_panels - p) n /= 2;
+        for (int m = m_first; m < m_end; m += rows)
+            tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride, n_cols - p * PANEL_ROWS,
+                     x + (size_t)m * x_row_bytes, panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, w);
+    }
+}
+
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k, int n_cols,
                  enum dtype w) {
-    size_t stride = panel_bytes(k, w), x_k_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
-    int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS, most = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
-    int step = TILE_PANELS(most), k_slice = k;
+    const size_t w_bytes = w == DTYPE_BF16 ? 2 : 4, x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
+    const size_t stride = panel_bytes(k, w), x_row_bytes = tile_even(k) * x_bytes;
+    const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
     /* More than one tile of rows goes over the same weights: hold a slice of them in the cache. */
-    if (n_rows > TILE_ROWS) k_slice = SLICE_BYTES / (step * PANEL_ROWS * (w == DTYPE_BF16 ? 2 : 4));
+    const int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * PANEL_ROWS * (int)w_bytes);
+    const int k_slice = n_rows > TILE_ROWS ? slice : k;
     for (int k0 = 0; k0 < k; k0 += k_slice) {
-        int k_len = k - k0 < k_slice ? k - k0 : k_slice;
-        for (int p = 0, n = 0; p < n_panels; p += n) {
-            n = step;
-            while (n > n_panels - p) n /= 2;
-            const uint8_t *panel =
-                (const uint8_t *)panels + (size_t)p * stride + (size_t)k0 * PANEL_ROWS * (w == DTYPE_BF16 ? 2 : 4);
-            for (int m = 0; m < n_rows; m += TILE_ROWS) {
-                int rows = n_rows - m < TILE_ROWS ? n_rows - m : TILE_ROWS;
-                const uint8_t *x =
-                    (const uint8_t *)xp + ((size_t)m * tile_even(k) + (size_t)k0 * (size_t)rows) * x_k_bytes;
-                tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride, n_cols - p * PANEL_ROWS, x, panel,
-                         stride, k_len, rows, n, k0 > 0, w);
-            }
-        }
+        const int k_len = k - k0 < k_slice ? k - k0 : k_slice;
+        const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;
+        if (whole > 0)
+            gemm_slice(y, y_stride, x + (size_t)k0 * TILE_ROWS * x_bytes, panel, stride, 0, whole, TILE_ROWS, x_row_bytes,
+                       k_len, n_cols, k0 > 0, w);
+        if (rest > 0)
+            gemm_slice(y, y_stride, x + (size_t)k0 * (size_t)rest * x_bytes, panel, stride, whole, n_rows, rest, x_row_bytes,
+                       k_len, n_cols, k0 > 0, w);
     }
 }
