@@ -137,11 +137,9 @@ void kv_key_pack(struct wr *w, const struct kv_key *k) {
 }
 
 enum err kv_key_unpack(struct rd *r, struct kv_key *k) {
-    if (!rd_cstr(r, k->req_id, sizeof(k->req_id)) || k->req_id[0] == '\0' ||
-        !rd_u32(r, &k->epoch)) {
-        return ERR_BAD_FRAME;
-    }
-    return ERR_OK;
+    /* Marks the cursor too, so that a message's reader may chain its reads and ask once. */
+    if (!rd_cstr(r, k->req_id, sizeof(k->req_id)) || k->req_id[0] == '\0') r->failed = true;
+    return rd_u32(r, &k->epoch) ? ERR_OK : ERR_BAD_FRAME;
 }
 
 enum err kv_key_only_unpack(struct rd *r, struct kv_key *k) {

@@ -83,6 +83,7 @@ static void attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code
               l->port, code, why);
     if (soft && !l->declared && now < l->began_ms + kp->o.settle_ms) {
         l->next_try_ms = now + KV_SOFT_RETRY_MS;
+        kv_due(kp, l->next_try_ms);
         return;
     }
     char text[32];
@@ -164,6 +165,7 @@ void kv_link_free_all(struct kv_plane *kp) {
 static void restart_series(struct kv_plane *kp, struct kv_link *l) {
     l->began_ms = clock_ms();
     l->next_try_ms = l->began_ms;
+    kv_due(kp, l->began_ms);
     l->backoff_ms = kp->o.backoff_ms;
     l->declared = false;
 }
@@ -566,8 +568,12 @@ void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
     if (kp->io_role == ROLE_PREFILL) {
         if (l->ask_sock >= 0 && now_ms >= l->try_deadline_ms) {
             attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door does not answer", true);
-        } else if (l->ask_sock < 0 && l->fresh == NULL && now_ms >= l->next_try_ms) {
-            ask_door(kp, l);
+        } else if (l->ask_sock < 0 && l->fresh == NULL) {
+            if (now_ms >= l->next_try_ms) {
+                ask_door(kp, l);
+            } else {
+                kv_due(kp, l->next_try_ms);
+            }
         }
     } else if (!l->declared && now_ms >= l->began_ms + kp->o.settle_ms) {
         tell(kp, l, false, "11", "the peer has not come");

@@ -264,6 +264,10 @@ struct kv_pipe *kv_pipe_create(int sock, bool bound);
 void kv_pipe_close(struct kv_pipe **p);
 void kv_pipe_retire(struct kv_plane *kp,
                     struct kv_pipe **p); /* sends what is queued, then closes */
+/* Wants a tick at t at the latest. */
+static inline void kv_due(struct kv_plane *kp, uint64_t t_ms) {
+    if (t_ms < kp->due_ms) kp->due_ms = t_ms;
+}
 #define KV_COUNT(kp, member, n)                                                                    \
     atomic_fetch_add_explicit(&(kp)->count.member, (n), memory_order_relaxed)
 

@@ -135,7 +135,7 @@ static void on_busy(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
                                                          : m.retry_after_ms;
     tx->state = TX_BUSY;
     tx->retry_ms = clock_ms() + ms;
-    if (tx->retry_ms < kp->due_ms) kp->due_ms = tx->retry_ms;
+    kv_due(kp, tx->retry_ms);
 }
 
 static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
@@ -349,8 +349,8 @@ void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
                          busy ? "no room on the decode instance" : "no answer to the offer");
             } else if (tx->state == TX_BUSY && now_ms >= tx->retry_ms) {
                 send_offer(kp, tx);
-            } else if (tx->state == TX_BUSY && tx->retry_ms < kp->due_ms) {
-                kp->due_ms = tx->retry_ms;
+            } else if (tx->state == TX_BUSY) {
+                kv_due(kp, tx->retry_ms);
             }
             break;
         case TX_GRANTED:
