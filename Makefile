@@ -26,7 +26,7 @@ TESTS_NET      := common/net/loop common/net/router common/net/http_parse common
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request
-TESTS_INSTANCE :=
+TESTS_INSTANCE := common/instance/kv_transfer
 TESTS_ROLES    :=
 TESTS_COORD    :=
 
