@@ -279,7 +279,7 @@ static void rendered(void **state) {
         {Q M ",'tools':[" TOOL "]}", USER("x") "[f]" ANSWER},
         {Q M ",'tools':[" TOOL "],'tool_choice':'none'}", USER("x") ANSWER},
         {Q M ",'tools':[" TOOL ",{'type':'function','function':{'name':'g'}}],'tool_choice':{'type'"
-                               ":'function','function':{'name':'g'}}}",
+             ":'function','function':{'name':'g'}}}",
          USER("x") "[g]" ANSWER},
         {Q "'messages':[{'role':'user','content':'x'},{'role':'assistant','content':' y "
            "'}],'continue_final_message':true}",

@@ -1,10 +1,12 @@
-/* Goal: an accepted body becomes the right request: defaults of model and family, sampling on or off (inference-api 4.5), lengths and
- * truncation (4.7, 3.3 row 13), recompute bodies (cluster-api 5.7), ids and names; and every request survives the wire.
- * Method: single bodies and the fields of their infer_req, both sides of each length. */
+/* Goal: an accepted body becomes the right request: defaults of model and family, sampling on or
+ * off (inference-api 4.5), lengths and truncation (4.7, 3.3 row 13), recompute bodies
+ * (cluster-api 5.7), ids and names; and every request survives the wire. Method: single bodies and
+ * the fields of their infer_req, both sides of each length. */
 #include "proto/wire.h"
 #include "tests/unit/common/endpoint/checks.h"
 
-static struct infer_req *take(struct fixture *f, const char *path, const char *quoted, bool recompute) {
+static struct infer_req *take(struct fixture *f, const char *path, const char *quoted,
+                              bool recompute) {
     struct infer_req *req = NULL;
     struct api_answer err;
     char *body = unquote(quoted);
@@ -14,7 +16,8 @@ static struct infer_req *take(struct fixture *f, const char *path, const char *q
     return req;
 }
 
-static void refuse(struct fixture *f, const char *path, const char *quoted, int status, const char *text) {
+static void refuse(struct fixture *f, const char *path, const char *quoted, int status,
+                   const char *text) {
     char *body = unquote(quoted);
     check(f, path, body, status, text);
     free(body);
@@ -33,13 +36,18 @@ static void defaults(void **state) {
         {"/", "{'inputs':'x','stream':true}", API_TGI, 20, true, false},
         {"/generate", "{'prompt':'x'}", API_VLLM, 512, false, true},
         {"/generate", "{'prompt':'x','stream':true}", API_VLLM, 512, true, false},
-        {"/v1/completions", "{'model':'qwen','prompt':'x'}", API_OPENAI_COMPLETIONS, 512, false, false},
-        {"/v1/chat/completions", "{'model':'qwen','messages':[{'role':'user','content':'x'}]}", API_OPENAI_CHAT, 512, false, false},
+        {"/v1/completions", "{'model':'qwen','prompt':'x'}", API_OPENAI_COMPLETIONS, 512, false,
+         false},
+        {"/v1/chat/completions", "{'model':'qwen','messages':[{'role':'user','content':'x'}]}",
+         API_OPENAI_CHAT, 512, false, false},
         {"/infer", "{'inputs':'x'}", API_NATIVE, 20, false, false},
         {"/infer_token", "{'input_id':[1]}", API_NATIVE, 20, false, false},
         {"/v2/models/qwen/generate", "{'text_input':'x'}", API_TRITON_TEXT, 20, false, false},
         {"/v2/models/qwen/generate_stream", "{'text_input':'x'}", API_TRITON_TEXT, 20, true, false},
-        {"/v2/models/qwen/infer", "{'inputs':[{'name':'i','shape':[1],'datatype':'UINT32','data':[5]}],'outputs':[{'name':'o'}]}", API_TRITON_TOKEN, 20, false, false},
+        {"/v2/models/qwen/infer",
+         "{'inputs':[{'name':'i','shape':[1],'datatype':'UINT32','data':[5]}],'outputs':[{'name':'"
+         "o'}]}",
+         API_TRITON_TOKEN, 20, false, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct infer_req *req = take(f, rows[i].path, rows[i].body, false);
@@ -58,7 +66,8 @@ static void defaults(void **state) {
         assert_int_equal(req->priority, 5);
         assert_int_equal(req->timeout_s, 0);
         assert_int_equal(req->n_ids, req->n_prompt);
-        assert_true(s->repetition_penalty == 1.0f && s->top_p == 1.0f && s->temperature == 1.0f && s->top_k == 0);
+        assert_true(s->repetition_penalty == 1.0f && s->top_p == 1.0f && s->temperature == 1.0f &&
+                    s->top_k == 0);
         infer_req_destroy(&req);
     }
 }
@@ -71,14 +80,10 @@ static void sampling_rule(void **state) {
         const char *params;
         bool greedy_model, sampling_model; /* do_sample of generation_config.json absent; true */
     } rows[] = {
-        {"'seed':1", false, true},
-        {"'temperature':0.5", true, true},
-        {"'top_k':5", true, true},
-        {"'top_p':0.5", true, true},
-        {"'typical_p':0.5", false, true},
-        {"'temperature':null,'top_k':null", false, true},
-        {"'do_sample':true", true, true},
-        {"'do_sample':false,'temperature':0.5", false, false},
+        {"'seed':1", false, true},        {"'temperature':0.5", true, true},
+        {"'top_k':5", true, true},        {"'top_p':0.5", true, true},
+        {"'typical_p':0.5", false, true}, {"'temperature':null,'top_k':null", false, true},
+        {"'do_sample':true", true, true}, {"'do_sample':false,'temperature':0.5", false, false},
     };
     for (int sampling = 0; sampling < 2; sampling++) {
         f->model.gen.do_sample_set = f->model.gen.do_sample = sampling == 1;
@@ -86,52 +91,69 @@ static void sampling_rule(void **state) {
             char body[256];
             snprintf(body, sizeof(body), "{'inputs':'x','parameters':{%s}}", rows[i].params);
             struct infer_req *req = take(f, "/generate", body, false);
-            assert_int_equal(req->sampling.do_sample, sampling ? rows[i].sampling_model : rows[i].greedy_model);
+            assert_int_equal(req->sampling.do_sample,
+                             sampling ? rows[i].sampling_model : rows[i].greedy_model);
             infer_req_destroy(&req);
         }
-        struct infer_req *req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0,'top_p':0.5}", false);
+        struct infer_req *req =
+            take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0,'top_p':0.5}",
+                 false);
         assert_false(req->sampling.do_sample);
         infer_req_destroy(&req);
     }
     f->model = was;
 }
 
-/* What the client says, else the model's generation_config.json, else neutral; penalties also when greedy. */
+/* What the client says, else the model's generation_config.json, else neutral; penalties also when
+ * greedy. */
 static void model_defaults(void **state) {
     struct fixture *f = *state;
     struct model_info was = f->model;
-    struct infer_req *req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0.5}", false);
+    struct infer_req *req =
+        take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0.5}", false);
     assert_int_equal(req->sampling.top_k, 1000); /* nobody says otherwise */
     infer_req_destroy(&req);
 
-    f->model.gen.temperature_set = f->model.gen.top_k_set = f->model.gen.top_p_set = f->model.gen.repetition_penalty_set = true;
+    f->model.gen.temperature_set = f->model.gen.top_k_set = f->model.gen.top_p_set =
+        f->model.gen.repetition_penalty_set = true;
     f->model.gen.temperature = 0.6f;
     f->model.gen.top_k = 20;
     f->model.gen.top_p = 0.95f;
     f->model.gen.repetition_penalty = 1.05f;
-    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','top_k':3,'frequency_penalty':-1.5,'presence_penalty':1,'min_p':0.25}", false);
+    req = take(f, "/v1/completions",
+               "{'model':'qwen','prompt':'x','top_k':3,'frequency_penalty':-1.5,'presence_penalty':"
+               "1,'min_p':0.25}",
+               false);
     const struct sampling *s = &req->sampling;
-    assert_true(s->do_sample && s->temperature == 0.6f && s->top_k == 3 && s->top_p == 0.95f && s->repetition_penalty == 1.05f);
+    assert_true(s->do_sample && s->temperature == 0.6f && s->top_k == 3 && s->top_p == 0.95f &&
+                s->repetition_penalty == 1.05f);
     assert_true(s->frequency_penalty == -1.5f && s->presence_penalty == 1.0f && s->min_p == 0.25f);
     infer_req_destroy(&req);
-    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','top_k':-1,'repetition_penalty':1.5}", false);
+    req = take(f, "/v1/completions",
+               "{'model':'qwen','prompt':'x','top_k':-1,'repetition_penalty':1.5}", false);
     assert_true(req->sampling.top_k == 0 && req->sampling.repetition_penalty == 1.5f);
     infer_req_destroy(&req);
-    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0,'top_k':7}", false);
+    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0,'top_k':7}",
+               false);
     s = &req->sampling;
-    assert_true(!s->do_sample && s->repetition_penalty == 1.05f && s->top_k == 0 && s->top_p == 1.0f);
+    assert_true(!s->do_sample && s->repetition_penalty == 1.05f && s->top_k == 0 &&
+                s->top_p == 1.0f);
     infer_req_destroy(&req);
     f->model = was;
 }
 
 static void values(void **state) {
     struct fixture *f = *state;
-    struct infer_req *req = take(f, "/v1/chat/completions",
-                                 "{'model':'qwen','messages':[{'role':'user','content':'x'}],'seed':18446744073709551615,'logprobs':true,'top_logprobs':3,"
-                                 "'stop':['b','\\u0000','aa'],'stop_token_ids':[7,5,7,99999999999],'include_stop_str_in_output':true,'skip_special_tokens':false,"
-                                 "'ignore_eos':true,'min_tokens':4,'logit_bias':{'5':-100,'329':1.5},'priority':0,'max_completion_tokens':9,'max_tokens':8,"
-                                 "'stream':true,'stream_options':{'include_usage':true,'continuous_usage_stats':true}}",
-                                 false);
+    struct infer_req *req =
+        take(f, "/v1/chat/completions",
+             "{'model':'qwen','messages':[{'role':'user','content':'x'}],'seed':"
+             "18446744073709551615,'logprobs':true,'top_logprobs':3,"
+             "'stop':['b','\\u0000','aa'],'stop_token_ids':[7,5,7,99999999999],'include_stop_str_"
+             "in_output':true,'skip_special_tokens':false,"
+             "'ignore_eos':true,'min_tokens':4,'logit_bias':{'5':-100,'329':1.5},'priority':0,'max_"
+             "completion_tokens':9,'max_tokens':8,"
+             "'stream':true,'stream_options':{'include_usage':true,'continuous_usage_stats':true}}",
+             false);
     const struct sampling *s = &req->sampling;
     assert_true(s->seed == UINT64_MAX && req->seed_given);
     assert_true(s->logprobs && s->top_logprobs == 3 && !s->prompt_logprobs);
@@ -145,26 +167,38 @@ static void values(void **state) {
     assert_int_equal(s->new_tokens_min, 4);
     assert_int_equal(s->new_tokens_max, 9);
     assert_int_equal(s->n_logit_bias, 2);
-    assert_true(s->logit_bias[0].id == 5 && s->logit_bias[0].bias == -100.0f && s->logit_bias[1].id == 329 && s->logit_bias[1].bias == 1.5f);
+    assert_true(s->logit_bias[0].id == 5 && s->logit_bias[0].bias == -100.0f &&
+                s->logit_bias[1].id == 329 && s->logit_bias[1].bias == 1.5f);
     assert_int_equal(req->priority, 1);
     assert_true(req->include_usage && req->include_usage_set && req->continuous_usage);
     infer_req_destroy(&req);
 
-    req = take(f, "/infer", "{'inputs':'x','parameters':{'priority':2,'timeout':65535,'typical_p':0.5,'temperature':2,'details':true}}", false);
-    assert_true(req->priority == 2 && req->timeout_s == 65535 && req->sampling.typical_p == 0.5f && req->details);
+    req = take(f, "/infer",
+               "{'inputs':'x','parameters':{'priority':2,'timeout':65535,'typical_p':0.5,'"
+               "temperature':2,'details':true}}",
+               false);
+    assert_true(req->priority == 2 && req->timeout_s == 65535 && req->sampling.typical_p == 0.5f &&
+                req->details);
     infer_req_destroy(&req);
-    req = take(f, "/v2/models/qwen/generate", "{'id':'my-id','text_input':'x','parameters':{'perf_stat':true}}", false);
+    req = take(f, "/v2/models/qwen/generate",
+               "{'id':'my-id','text_input':'x','parameters':{'perf_stat':true}}", false);
     assert_string_equal(req->client_id, "my-id");
     assert_string_equal(req->model, "qwen");
     assert_false(req->perf_stat); /* only with details */
     infer_req_destroy(&req);
-    req = take(f, "/generate", "{'inputs':'x','parameters':{'details':true,'top_n_tokens':4,'best_of':1,'frequency_penalty':1}}", false);
-    assert_true(req->sampling.logprobs && req->sampling.top_logprobs == 4 && req->sampling.frequency_penalty == 1.0f);
+    req = take(f, "/generate",
+               "{'inputs':'x','parameters':{'details':true,'top_n_tokens':4,'best_of':1,'frequency_"
+               "penalty':1}}",
+               false);
+    assert_true(req->sampling.logprobs && req->sampling.top_logprobs == 4 &&
+                req->sampling.frequency_penalty == 1.0f);
     infer_req_destroy(&req);
     req = take(f, "/generate", "{'inputs':'x','parameters':{'top_n_tokens':4}}", false);
-    assert_true(!req->sampling.logprobs && req->sampling.top_logprobs == 0); /* nothing would show them */
+    assert_true(!req->sampling.logprobs &&
+                req->sampling.top_logprobs == 0); /* nothing would show them */
     infer_req_destroy(&req);
-    req = take(f, "/v1/completions", "{'model':'qwen','prompt':[122,123],'echo':true,'logprobs':0}", false);
+    req = take(f, "/v1/completions", "{'model':'qwen','prompt':[122,123],'echo':true,'logprobs':0}",
+               false);
     assert_true(req->echo && req->sampling.prompt_logprobs && req->sampling.logprobs);
     assert_string_equal(req->text, "xy");
     infer_req_destroy(&req);
@@ -205,7 +239,9 @@ static void lengths(void **state) {
         prompt = prompt_of((size_t)rows[i].n);
         buf_clear(&body);
         buf_printf(&body, "{\"inputs\":\"%s\"}", prompt);
-        snprintf(text, sizeof(text), "Failed to enqueue inferRequest. This model's maximum input ids length cannot be greater than %s",
+        snprintf(text, sizeof(text),
+                 "Failed to enqueue inferRequest. This model's maximum input ids length cannot be "
+                 "greater than %s",
                  rows[i].text != NULL ? rows[i].text : "");
         check(f, "/generate", body.data, rows[i].text != NULL ? 424 : 200, text);
         /* truncation in the configuration makes all of them fit, from the side it says */
@@ -213,7 +249,8 @@ static void lengths(void **state) {
             f->conf.truncation = side;
             fixture_open(f);
             buf_clear(&body);
-            buf_printf(&body, "{\"inputs\":\"%s%c\"}", side > 0 ? "y" : prompt, side > 0 ? 'z' : 'y');
+            buf_printf(&body, "{\"inputs\":\"%s%c\"}", side > 0 ? "y" : prompt,
+                       side > 0 ? 'z' : 'y');
             if (side > 0) {
                 buf_clear(&body);
                 buf_printf(&body, "{\"inputs\":\"y%s\"}", prompt);
@@ -223,11 +260,13 @@ static void lengths(void **state) {
             assert_true(fixture_read(f, "/generate", body.data, &req, &err));
             size_t limit = (size_t)rows[i].input;
             if ((size_t)rows[i].seq - 1 < limit) limit = (size_t)rows[i].seq - 1;
-            if (rows[i].context > 0 && (size_t)rows[i].context < limit) limit = (size_t)rows[i].context;
+            if (rows[i].context > 0 && (size_t)rows[i].context < limit)
+                limit = (size_t)rows[i].context;
             size_t all = (size_t)rows[i].n + 1;
             assert_int_equal(req->n_ids, all < limit ? all : limit);
             if (all > limit) { /* the odd letter is what was dropped */
-                for (size_t k = 0; k < req->n_ids; k++) assert_int_equal(req->ids[k], fixture_byte_id('x'));
+                for (size_t k = 0; k < req->n_ids; k++)
+                    assert_int_equal(req->ids[k], fixture_byte_id('x'));
             }
             infer_req_destroy(&req);
         }
@@ -256,7 +295,9 @@ static void lengths(void **state) {
 
 static void truncation(void **state) {
     struct fixture *f = *state;
-    struct infer_req *req = take(f, "/generate", "{'inputs':'uvwxyz','parameters':{'truncate':2,'return_full_text':true}}", false);
+    struct infer_req *req =
+        take(f, "/generate",
+             "{'inputs':'uvwxyz','parameters':{'truncate':2,'return_full_text':true}}", false);
     assert_int_equal(req->n_prompt, 2);
     assert_int_equal(req->ids[0], fixture_byte_id('y')); /* the last ones stay */
     assert_string_equal(req->text, "uvwxyz");
@@ -264,7 +305,8 @@ static void truncation(void **state) {
     req = take(f, "/generate", "{'inputs':'xyz','parameters':{'truncate':9}}", false);
     assert_int_equal(req->n_prompt, 3);
     infer_req_destroy(&req);
-    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'xyz','truncate_prompt_tokens':1}", false);
+    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'xyz','truncate_prompt_tokens':1}",
+               false);
     assert_int_equal(req->n_prompt, 1);
     infer_req_destroy(&req);
     char *prompt = prompt_of(3000);
@@ -277,7 +319,8 @@ static void truncation(void **state) {
     free(prompt);
 }
 
-/* Text limits count UTF-16 units of maxRequestLength; the body itself is bounded by the same number of bytes. */
+/* Text limits count UTF-16 units of maxRequestLength; the body itself is bounded by the same number
+ * of bytes. */
 static void size_limits(void **state) {
     struct fixture *f = *state;
     struct endpoint_conf was = f->conf;
@@ -287,7 +330,8 @@ static void size_limits(void **state) {
     struct buf body = BUF_INIT;
     buf_printf(&body, "{'inputs':'%s'}", prompt);
     refuse(f, "/infer", body.data, 424,
-           "Failed to enqueue inferRequest. This model's maximum input ids length cannot be greater than maxPositionEmbeddings 4096,the input ids length is 1048546");
+           "Failed to enqueue inferRequest. This model's maximum input ids length cannot be "
+           "greater than maxPositionEmbeddings 4096,the input ids length is 1048546");
     buf_clear(&body);
     buf_printf(&body, "{'inputs':'%s%s'}", prompt, "0123456789012345678901234567890123456789");
     refuse(f, "/infer", body.data, 413, "Request body too large. Maximum allowed size is 1MB.");
@@ -306,17 +350,38 @@ static void recompute(void **state) {
         {"/v1/chat/completions", "{'model':'qwen','messages':'", "','max_tokens':9,'seed':3}", 9},
         {"/v1/completions", "{'model':'qwen','prompt':'", "','max_tokens':9,'seed':3}", 9},
         {"/generate", "{'prompt':'", "','max_tokens':9,'seed':3}", 9},
-        {"/generate", "{'inputs':'", "','parameters':{'max_new_tokens':9,'seed':3,'truncate':1}}", 9},
+        {"/generate", "{'inputs':'", "','parameters':{'max_new_tokens':9,'seed':3,'truncate':1}}",
+         9},
         {"/infer", "{'inputs':'", "','parameters':{'max_new_tokens':9,'seed':3}}", 9},
-        {"/v2/models/qwen/generate", "{'id':'u','text_input':'", "','parameters':{'max_new_tokens':9,'seed':3}}", 9},
+        {"/v2/models/qwen/generate", "{'id':'u','text_input':'",
+         "','parameters':{'max_new_tokens':9,'seed':3}}", 9},
         /* the token form: the limit is reduced already, so two more were asked for */
-        {"/v2/models/qwen/infer", "{'inputs':[{'name':'i','shape':[1,6],'datatype':'UINT32','data':[", "]}],'outputs':[{'name':'o'}],'parameters':{'max_new_tokens':7,'seed':3}}", 9},
+        {"/v2/models/qwen/infer",
+         "{'inputs':[{'name':'i','shape':[1,6],'datatype':'UINT32','data':[",
+         "]}],'outputs':[{'name':'o'}],'parameters':{'max_new_tokens':7,'seed':3}}", 9},
     };
-    static const char *const bad[] = {"",     "3",         "3,",          ",3",         "3,1,2",     "0,1",           "3,1,2,3,", "3,1,,2,3", "3,1,2,x",
-                                      "-1,1", "3,1,2,3,-1", " 3,1,2,3",    "3,1,2,3 ",   "3.0,1,2,3", "3,1,2,4294967296", "99999999999,1", "2147483648,1", "3,1,2,3,99999999999999999999"};
+    static const char *const bad[] = {"",
+                                      "3",
+                                      "3,",
+                                      ",3",
+                                      "3,1,2",
+                                      "0,1",
+                                      "3,1,2,3,",
+                                      "3,1,,2,3",
+                                      "3,1,2,x",
+                                      "-1,1",
+                                      "3,1,2,3,-1",
+                                      " 3,1,2,3",
+                                      "3,1,2,3 ",
+                                      "3.0,1,2,3",
+                                      "3,1,2,4294967296",
+                                      "99999999999,1",
+                                      "2147483648,1",
+                                      "3,1,2,3,99999999999999999999"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char body[512];
-        snprintf(body, sizeof(body), "%s%s%s", rows[i].before, "3,120,121,122,320,41", rows[i].after);
+        snprintf(body, sizeof(body), "%s%s%s", rows[i].before, "3,120,121,122,320,41",
+                 rows[i].after);
         struct infer_req *req = take(f, rows[i].path, body, true);
         static const int32_t ids[] = {120, 121, 122, 320, 41};
         assert_int_equal(req->n_ids, 5);
@@ -330,7 +395,8 @@ static void recompute(void **state) {
             struct api_answer err;
             snprintf(body, sizeof(body), "%s%s%s", rows[i].before, bad[k], rows[i].after);
             char *plain = unquote(body);
-            if (fixture_read_bytes(f, rows[i].path, plain, strlen(plain), true, &req, &err)) fail_msg("%s was taken", plain);
+            if (fixture_read_bytes(f, rows[i].path, plain, strlen(plain), true, &req, &err))
+                fail_msg("%s was taken", plain);
             assert_int_equal(err.status, 422);
             buf_free(&err.body);
             free(plain);
@@ -359,9 +425,13 @@ static void wire(void **state) {
     static const struct {
         const char *path, *body;
     } rows[] = {
-        {"/v1/chat/completions", "{'model':'qwen','messages':[{'role':'user','content':'x'}],'temperature':1e-6,'top_p':1e-6,'stop':['a','b'],'stop_token_ids':[3],'logit_bias':{'5':-100}}"},
-        {"/generate", "{'inputs':'x','parameters':{'repetition_penalty':3e38,'temperature':3e38,'top_k':2147483647,'details':true,'return_full_text':true}}"},
-        {"/v2/models/qwen/infer", "{'id':'q','inputs':[{'name':'i','shape':[1],'datatype':'UINT32','data':[5]}],'outputs':[{'name':'o'}]}"},
+        {"/v1/chat/completions",
+         "{'model':'qwen','messages':[{'role':'user','content':'x'}],'temperature':1e-6,'top_p':1e-"
+         "6,'stop':['a','b'],'stop_token_ids':[3],'logit_bias':{'5':-100}}"},
+        {"/generate", "{'inputs':'x','parameters':{'repetition_penalty':3e38,'temperature':3e38,'"
+                      "top_k':2147483647,'details':true,'return_full_text':true}}"},
+        {"/v2/models/qwen/infer", "{'id':'q','inputs':[{'name':'i','shape':[1],'datatype':'UINT32',"
+                                  "'data':[5]}],'outputs':[{'name':'o'}]}"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct infer_req *req = take(f, rows[i].path, rows[i].body, false), *again;
@@ -388,13 +458,15 @@ static void lax_ranges(void **state) {
     static const struct row rows[] = {
         {"{'inputs':'x','parameters':{'top_p':1.0,'top_k':0,'temperature':0}}", 200, NULL},
         {"{'inputs':'x','parameters':{'top_k':-1}}", 200, NULL},
-        {"{'inputs':'x','parameters':{'top_p':1.1}}", 422, "Parameter top_p must be in (0.0,1.0], got 1.1."},
+        {"{'inputs':'x','parameters':{'top_p':1.1}}", 422,
+         "Parameter top_p must be in (0.0,1.0], got 1.1."},
         {"{'inputs':'x','parameters':{'do_sample':true,'temperature':0}}", 200, NULL},
     };
     f->conf.strict_ranges = false;
     fixture_open(f);
     RUN(f, "/generate", rows);
-    struct infer_req *req = take(f, "/generate", "{'inputs':'x','parameters':{'do_sample':true,'temperature':0}}", false);
+    struct infer_req *req = take(
+        f, "/generate", "{'inputs':'x','parameters':{'do_sample':true,'temperature':0}}", false);
     assert_false(req->sampling.do_sample); /* there is no sampling at temperature 0 */
     infer_req_destroy(&req);
     f->conf.strict_ranges = true;
@@ -417,9 +489,17 @@ static void bad_configuration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(sampling_rule), cmocka_unit_test(model_defaults), cmocka_unit_test(values),
-        cmocka_unit_test(lengths),  cmocka_unit_test(truncation),    cmocka_unit_test(size_limits),    cmocka_unit_test(recompute),
-        cmocka_unit_test(wire),     cmocka_unit_test(lax_ranges),    cmocka_unit_test(bad_configuration),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(sampling_rule),
+        cmocka_unit_test(model_defaults),
+        cmocka_unit_test(values),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(truncation),
+        cmocka_unit_test(size_limits),
+        cmocka_unit_test(recompute),
+        cmocka_unit_test(wire),
+        cmocka_unit_test(lax_ranges),
+        cmocka_unit_test(bad_configuration),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
