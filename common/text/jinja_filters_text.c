@@ -126,17 +126,19 @@ static bool f_truncate(struct jinja_call *c) {
     if (!jinja_param_int(c, 0, 255, &length) || !jinja_param_str(c, 2, "...", &end)) return false;
     if (c->a[3].type == JV_NONE) c->a[3].type = JV_ABSENT;
     if (!jinja_param_int(c, 3, 5, &leeway)) return false;
-    if (c->self.type != JV_STR)
-        return jinja_fail(c->r, "truncate needs a string, got %s", jv_type_name(&c->self));
     int64_t end_len = (int64_t)jinja_text_len(end.s, end.n);
     if (length < end_len || leeway < 0) {
         return jinja_fail(c->r, "truncate: length must be at least %lld and leeway at least 0",
                           (long long)end_len);
     }
-    if ((int64_t)jinja_text_len(c->self.s, c->self.n) - leeway <= length) {
-        *c->out = c->self;
+    size_t len;
+    if (!jinja_seq_len(c->r, &c->self, &len)) return false;
+    if ((int64_t)len - leeway <= length) {
+        *c->out = c->self; /* of whatever type */
         return true;
     }
+    if (c->self.type != JV_STR)
+        return jinja_fail(c->r, "truncate needs a string, got %s", jv_type_name(&c->self));
     struct jv kept =
         jv_str(c->self.s, jinja_text_offset(c->self.s, c->self.n, (size_t)(length - end_len)));
     if (!jinja_param_bool(c, 1, false)) {

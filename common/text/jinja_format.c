@@ -271,9 +271,10 @@ bool jinja_format_percent(struct jinja_run *r, const struct jv *fmt, const struc
         at = next + 1;
         if (next < fmt->n && !percent_one(&t, fmt, &at, &a)) return false;
     }
-    bool spare = arg->type == JV_TUPLE
-                     ? a.used < arg->list->n
-                     : a.used == 0 && arg->type != JV_DICT && arg->type != JV_LIST;
+    /* Python lets anything with a __getitem__ stand unused, since it may be meant for %(name)s. */
+    bool indexable = arg->type == JV_DICT || arg->type == JV_LIST || arg->type == JV_RANGE ||
+                     arg->type == JV_UNDEF;
+    bool spare = arg->type == JV_TUPLE ? a.used < arg->list->n : a.used == 0 && !indexable;
     if (spare && !a.by_name)
         return jinja_fail(r, "not all arguments converted during string formatting");
     return jinja_sb_take(&t, out);

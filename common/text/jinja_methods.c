@@ -112,6 +112,13 @@ static bool split_at(struct jinja_call *c, const struct jv *sep, int64_t n_max, 
     }
 }
 
+/* Parts of text that is marked as safe are safe. */
+static bool give_parts(struct jinja_call *c, struct jv_list *l, bool tuple) {
+    for (size_t i = 0; i < l->n; i++) l->v[i].sub = c->self.sub;
+    *c->out = tuple ? jv_of_tuple(l) : jv_of_list(l);
+    return true;
+}
+
 static bool split(struct jinja_call *c, bool from_right) {
     struct jv_list *l;
     struct jv sep;
@@ -127,8 +134,7 @@ static bool split(struct jinja_call *c, bool from_right) {
         l->v[i] = l->v[l->n - 1 - i];
         l->v[l->n - 1 - i] = v;
     }
-    *c->out = jv_of_list(l);
-    return true;
+    return give_parts(c, l, false);
 }
 
 static bool s_split(struct jinja_call *c) {
@@ -141,8 +147,7 @@ static bool s_rsplit(struct jinja_call *c) {
 static bool s_splitlines(struct jinja_call *c) {
     struct jv_list *l;
     if (!jinja_str_lines(c->r, &c->self, jinja_param_bool(c, 0, false), &l)) return false;
-    *c->out = jv_of_list(l);
-    return true;
+    return give_parts(c, l, false);
 }
 
 static bool partition(struct jinja_call *c, bool from_right) {
@@ -161,8 +166,7 @@ static bool partition(struct jinja_call *c, bool from_right) {
         l->v[1] = sep;
         l->v[2] = jv_str(s.s + at + sep.n, s.n - at - sep.n);
     }
-    *c->out = jv_of_tuple(l);
-    return jinja_tick(c->r, s.n / 64);
+    return jinja_tick(c->r, s.n / 64) && give_parts(c, l, true);
 }
 
 static bool s_partition(struct jinja_call *c) {

@@ -289,6 +289,7 @@ static bool index_of(struct jinja_run *r, const struct jv *a, int64_t i, struct 
     size_t from = jinja_text_offset(a->s, a->n, (size_t)i), to = from;
     jinja_char_next(a->s, a->n, &to);
     *out = jv_str(a->s + from, to - from);
+    out->sub = a->sub;
     return true;
 }
 

@@ -143,6 +143,7 @@ bool jinja_slice(struct jinja_run *r, const struct jv *v, const struct jv *start
         size_t a = count == 0 ? 0 : jinja_text_offset(v->s, v->n, (size_t)from);
         size_t b = count == 0 ? 0 : a + jinja_text_offset(v->s + a, v->n - a, (size_t)count);
         *out = jv_str(v->s + a, b - a);
+        out->sub = v->sub;
         return true;
     }
     struct jv_list *items, *l;
@@ -157,6 +158,7 @@ bool jinja_slice(struct jinja_run *r, const struct jv *v, const struct jv *start
             used += c->n;
         }
         *out = jv_str(s, used);
+        out->sub = v->sub;
         return true;
     }
     if (!jv_list_new(r, (size_t)count, &l)) return false;

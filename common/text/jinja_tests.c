@@ -72,11 +72,10 @@ static bool t_callable(struct jinja_call *c) {
                c->self.type == JV_UNDEF); /* Jinja's undefined has a __call__ that raises */
 }
 
-/* self % n == want */
+/* self % n == want; of a string it is a formatting, as in Python */
 static bool remainder_is(struct jinja_call *c, struct jv n, int64_t want) {
     struct jv rest, w = jv_int(want);
     bool same;
-    if (c->self.type == JV_STR) return jinja_fail(c->r, "%s needs a number, got str", c->name);
     if (!jinja_arith(c->r, OP_MOD, &c->self, &n, &rest) || !jv_equal(c->r, &rest, &w, &same))
         return false;
     return answer(c, same);

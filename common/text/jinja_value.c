@@ -122,9 +122,12 @@ static int compare_int_float(int64_t i, double f) {
     return rest > 0 ? -1 : rest < 0 ? 1 : 0;
 }
 
-/* Of two numbers, neither of them a NaN. */
+/* Of two numbers, big ones too, neither of them a NaN. */
 static int compare_numbers(const struct jv *a, const struct jv *b) {
     int64_t x, y;
+    if (a->type == JV_BIG && b->type == JV_BIG) return a->u < b->u ? -1 : a->u > b->u;
+    if (a->type == JV_BIG) return b->type == JV_FLOAT && b->f > (double)a->u ? -1 : 1;
+    if (b->type == JV_BIG) return -compare_numbers(b, a);
     bool ia = jv_as_int(a, &x), ib = jv_as_int(b, &y);
     if (ia && ib) return x < y ? -1 : x > y;
     if (ia) return compare_int_float(x, b->f);
@@ -233,7 +236,7 @@ bool jv_compare(struct jinja_run *r, const struct jv *a, const struct jv *b, con
     if (a->type == JV_UNDEF || b->type == JV_UNDEF) {
         return jinja_fail_undef(r, a->type == JV_UNDEF ? a : b);
     }
-    if (jv_is_number(a) && jv_is_number(b)) {
+    if ((jv_is_number(a) || a->type == JV_BIG) && (jv_is_number(b) || b->type == JV_BIG)) {
         if (is_nan(a) || is_nan(b)) return jinja_fail(r, "cannot order nan");
         *out = compare_numbers(a, b);
         return true;
