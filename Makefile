@@ -20,13 +20,13 @@ ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/
 COORD    := coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/schedule coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/relay coordinator/relay_queue coordinator/relay_prefill coordinator/proxy coordinator/coord_routes coordinator/coord_status
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
-TESTS_PROTO    := proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
+TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
-TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life
-TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream
-TESTS_INSTANCE := common/instance/kv_transfer
+TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf
+TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info
+TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile
 TESTS_ROLES    :=
 TESTS_COORD    :=
 

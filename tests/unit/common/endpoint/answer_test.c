@@ -272,6 +272,23 @@ static void completions(void **state) {
     RUN(*state, rows);
 }
 
+/* The match that starts first wins; of those that start together the longest (4.6 rule 1). */
+static void stop_ties(void **state) {
+#define TIE(text, reason, n, total)                                                                \
+    TEXT_HEAD "\"" text "\",\"logprobs\":null,\"stop_reason\":\"" reason                           \
+              "\",\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":1,"                    \
+              "\"completion_tokens\":" n ",\"total_tokens\":" total "}}"
+#define STOPS(list)                                                                                \
+    "{\"model\":\"qwen\",\"prompt\":\"x\",\"include_stop_str_in_output\":true,\"stop\":" list "}"
+    static const struct row rows[] = {
+        {"/v1/completions", STOPS("[\" \",\" a\"]"), TIE(" a", " a", "1", "2")},
+        {"/v1/completions", STOPS("[\" a\",\" \"]"), TIE(" a", " a", "1", "2")},
+        {"/v1/completions", STOPS("[\"b\",\" b\"]"), TIE(" a b", " b", "2", "3")},
+        {"/v1/completions", STOPS("[\"a b\",\" b\"]"), TIE(" a b", "a b", "2", "3")},
+    };
+    RUN(*state, rows);
+}
+
 static void native(void **state) {
     static const struct row rows[] = {
         {"/infer", "{\"inputs\":\"x\",\"parameters\":{\"max_new_tokens\":2}}",
@@ -565,6 +582,7 @@ int main(void) {
         cmocka_unit_test(vllm),
         cmocka_unit_test(chat),
         cmocka_unit_test(completions),
+        cmocka_unit_test(stop_ties),
         cmocka_unit_test(native),
         cmocka_unit_test(triton),
         cmocka_unit_test(eos),

@@ -1,0 +1,172 @@
+/* Goal: the information bodies of inference-api 12, 13 and 16.2 to 16.3, byte for byte, and their
+ * errors. Method: one call each. */
+#include "tests/unit/common/endpoint/checks.h"
+
+static void expect(struct api_answer *a, int status, const char *body) {
+    assert_int_equal(a->status, status);
+    assert_string_equal(a->content_type, "application/json");
+    assert_string_equal(a->body.data, body);
+    buf_free(&a->body);
+}
+
+#define NOPE "{\"error\":\"Model nope not found.\",\"error_type\":\"NotFoundError\"}"
+#define MODEL_ROW                                                                                  \
+    "{\"id\":\"qwen\",\"object\":\"model\",\"created\":1770000000,\"owned_by\":\"MindIE "          \
+    "Server\",\"root\":\"%s\",\"parent\":null,\"max_model_len\":2560}"
+
+static void models(void **state) {
+    struct fixture *f = *state;
+    struct api_answer a;
+    char row[512], want[600];
+    snprintf(row, sizeof(row), MODEL_ROW, strrchr(f->dir, '/') + 1);
+    endpoint_models(f->ep, &a);
+    snprintf(want, sizeof(want), "{\"object\":\"list\",\"data\":[%s]}", row);
+    expect(&a, 200, want);
+    endpoint_model(f->ep, "qwen", &a);
+    expect(&a, 200, row);
+    endpoint_model(f->ep, "nope", &a);
+    expect(&a, 404,
+           "{\"error\":\"Model nope not "
+           "found.\",\"error_type\":\"NotFoundError\",\"object\":\"error\",\"message\":\"Model "
+           "nope not found.\","
+           "\"type\":\"NotFoundError\",\"param\":null,\"code\":404}");
+    assert_true(endpoint_has_model(f->ep, "qwen"));
+    assert_false(endpoint_has_model(f->ep, "qwe"));
+    endpoint_model_not_found(f->ep, "nope", &a);
+    expect(&a, 404, NOPE);
+    assert_int_equal(endpoint_conf(f->ep)->max_seq_len, 2560);
+}
+
+static void triton(void **state) {
+    struct fixture *f = *state;
+    struct api_answer a;
+    char want[512];
+    endpoint_triton_server(f->ep, &a);
+    expect(&a, 200,
+           "{\"name\":\"MindIE "
+           "Server\",\"version\":\"1.0.0\",\"extensions\":{\"max_iter_times\":512,\"prefill_policy_"
+           "type\":0,\"decode_policy_type\":0,"
+           "\"max_prefill_batch_size\":50,\"max_prefill_tokens\":8192}}");
+    endpoint_triton_model(f->ep, "qwen", &a);
+    expect(&a, 200,
+           "{\"name\":\"qwen\",\"platform\":\"MindIE "
+           "Server\",\"inputs\":[{\"name\":\"input0\",\"shape\":[-1],\"datatype\":\"UINT32\"}],"
+           "\"outputs\":[{\"name\":\"output0\",\"shape\":[-1],\"datatype\":\"UINT32\"}],"
+           "\"versions\":[\"1\"]}");
+    endpoint_triton_config(f->ep, "qwen", &a);
+    snprintf(want, sizeof(want),
+             "{\"model_name\":\"qwen\",\"input_datatype\":\"INT64\",\"output_datatype\":\"INT64\","
+             "\"max_seq_len\":2560,\"npu_mem_size\":-1,"
+             "\"cpu_mem_size\":5,\"world_size\":1,\"model_weight_path\":\"%s\",\"model_instance_"
+             "type\":\"Standard\"}",
+             strrchr(f->dir, '/') + 1);
+    expect(&a, 200, want);
+    endpoint_slots(f->ep, "qwen", 197, 126720, &a);
+    expect(&a, 200, "{\"total_slots\":200,\"free_slots\":197,\"available_tokens_length\":126720}");
+    endpoint_triton_model(f->ep, "nope", &a);
+    expect(&a, 404, NOPE);
+    endpoint_triton_config(f->ep, "nope", &a);
+    expect(&a, 404, NOPE);
+    endpoint_slots(f->ep, "nope", 1, 1, &a);
+    expect(&a, 404, NOPE);
+}
+
+static void info(void **state) {
+    struct fixture *f = *state;
+    struct api_answer a;
+    endpoint_info(f->ep, &a);
+    expect(&a, 200,
+           "{\"docker_label\":null,\"max_batch_total_tokens\":8192,\"max_best_of\":1,\"max_"
+           "concurrent_requests\":200,\"max_stop_sequences\":null,"
+           "\"max_waiting_tokens\":null,\"sha\":null,\"validation_workers\":null,\"version\":\"1.0."
+           "0\",\"waiting_served_ratio\":null,"
+           "\"models\":[{\"model_device_type\":\"cpu\",\"model_dtype\":\"bfloat16\",\"model_id\":"
+           "\"qwen\",\"model_pipeline_tag\":\"text-generation\","
+           "\"model_sha\":null,\"max_total_tokens\":2560}],\"max_input_length\":2048,\"model_id\":"
+           "\"qwen\",\"model_dtype\":\"bfloat16\","
+           "\"model_device_type\":\"cpu\",\"model_pipeline_tag\":\"text-generation\",\"max_input_"
+           "tokens\":2048,\"max_total_tokens\":2560,"
+           "\"max_client_batch_size\":1,\"auto_truncate\":false,\"router\":\"text-generation-"
+           "router\"}");
+}
+
+typedef void body_fn(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out);
+
+static void ask(struct fixture *f, body_fn *fn, const char *body, int status, const char *want) {
+    struct api_answer a;
+    char error[512];
+    fn(f->ep, body, strlen(body), &a);
+    if (status != 200)
+        snprintf(error, sizeof(error),
+                 "{\"error\":\"%s\",\"error_type\":\"Input Validation Error\"}", want);
+    expect(&a, status, status == 200 ? want : error);
+}
+
+static void tokenizers(void **state) {
+    struct fixture *f = *state;
+    ask(f, endpoint_tokenizer, "{\"inputs\":\"x a\"}", 200,
+        "{\"token_number\":2,\"tokens\":[\"x\",\" a\"]}");
+    ask(f, endpoint_tokenizer, "{\"inputs\":\"x\",\"do_decode\":false}", 200,
+        "{\"token_number\":1,\"tokens\":[]}");
+    ask(f, endpoint_tokenizer, "{\"inputs\":\"x\",\"do_decode\":5}", 200,
+        "{\"token_number\":1,\"tokens\":[\"x\"]}");
+    ask(f, endpoint_tokenizer, "{\"inputs\":\"\xE2\x82\xACy</s>\"}", 200,
+        "{\"token_number\":5,\"tokens\":[\"\xE2\x82\xAC\",\"y\"]}");
+    ask(f, endpoint_tokenizer, "x", 422, "Req body converts to json fail.");
+    ask(f, endpoint_tokenizer, "[]", 422, "Req body converts to json fail.");
+    ask(f, endpoint_tokenizer, "{\"inputs\":1}", 422, "Inputs in request body is invalid.");
+    ask(f, endpoint_tokenizer, "{\"inputs\":null}", 422, "Inputs in request body is invalid.");
+    ask(f, endpoint_tokenizer, "{}", 422, "Inputs in request body is invalid.");
+    ask(f, endpoint_tokenizer, "{\"inputs\":\"\"}", 422,
+        "Inputs data length in [0, 41943040], but the length of inputs is 0");
+
+    ask(f, endpoint_tokenize_compat, "{\"prompt\":\"x a\"}", 200,
+        "{\"count\":2,\"max_model_len\":2560,\"tokens\":[122,320]}");
+    ask(f, endpoint_tokenize_compat, "{\"inputs\":\"x\xC3\xA4\"}", 200,
+        "[{\"id\":122,\"text\":\"x\",\"start\":0,\"stop\":1},{\"id\":197,\"text\":\"\xEF\xBF\xBD\","
+        "\"start\":1,\"stop\":1},{\"id\":166,\"text\":\"\xEF\xBF\xBD\",\"start\":1,\"stop\":2}]");
+    ask(f, endpoint_tokenize_compat,
+        "{\"messages\":[{\"role\":\"u\",\"content\":\"x\"}],\"add_generation_prompt\":false,\"chat_"
+        "template\":\"{{ messages[0].content }}\"}",
+        200, "{\"count\":1,\"max_model_len\":2560,\"tokens\":[122]}");
+    ask(f, endpoint_tokenize_compat, "{}", 422,
+        "Request param contains not messages or messages null");
+    ask(f, endpoint_tokenize_compat, "{\"prompt\":\"\"}", 422,
+        "Messages token length must be in (0, 1048576], but got 0. This could be caused by invalid "
+        "input format or empty content.");
+    ask(f, endpoint_tokenize_compat, "{", 422, "Failed to parse request context to json");
+    ask(f, endpoint_detokenize, "{\"tokens\":[122,320,300]}", 200, "{\"prompt\":\"x a</s>\"}");
+    ask(f, endpoint_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\"}");
+    ask(f, endpoint_detokenize, "{\"tokens\":[\"a\"]}", 422,
+        "tokens must be an array of token ids.");
+    ask(f, endpoint_detokenize, "{\"tokens\":[-1]}", 422, "tokens must be an array of token ids.");
+    ask(f, endpoint_detokenize, "{}", 422, "tokens must be an array of token ids.");
+    ask(f, endpoint_detokenize, "1", 422, "Failed to parse request context to json");
+}
+
+/* The count of /v1/tokenizer is that of an inference request: with BOS where the tokenizer adds
+ * one. */
+static void counts_agree(void **state) {
+    struct fixture f;
+    struct infer_req *req;
+    struct api_answer a;
+    (void)state;
+    fixture_init(&f, true);
+    fixture_open(&f);
+    assert_true(fixture_read(&f, "/generate", "{\"inputs\":\"x\"}", &req, &a));
+    assert_int_equal(req->n_prompt, 2);
+    infer_req_destroy(&req);
+    ask(&f, endpoint_tokenizer, "{\"inputs\":\"x\"}", 200,
+        "{\"token_number\":2,\"tokens\":[\"x\"]}");
+    ask(&f, endpoint_tokenize_compat, "{\"prompt\":\"x\",\"add_special_tokens\":false}", 200,
+        "{\"count\":1,\"max_model_len\":2560,\"tokens\":[122]}");
+    fixture_close(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models),     cmocka_unit_test(triton),       cmocka_unit_test(info),
+        cmocka_unit_test(tokenizers), cmocka_unit_test(counts_agree),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,137 @@
+/* Goal: the shapes of errors by path, style and status (inference-api 3.1, 3.2), the question
+ * whether a body asks for a stream, and the version part of Triton paths. Method: tables. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "proto/api.h"
+#include "proto/json.h"
+
+static void error_bodies(void **state) {
+    (void)state;
+    static const struct {
+        bool openai_path;
+        enum error_style style;
+        int status, mapped;
+        const char *body;
+    } rows[] = {
+        {false, ERROR_STYLE_MINDIE, 422, 422,
+         "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Input Validation Error\"}"},
+        {false, ERROR_STYLE_OPENAI, 424, 424,
+         "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Generation Error\"}"},
+        {false, ERROR_STYLE_MINDIE, 413, 413,
+         "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Input Validation "
+         "Error\",\"message\":\"a \\\"b\\\" /c\xC3\xA4\"}"},
+        {true, ERROR_STYLE_MINDIE, 429, 429,
+         "{\"error\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"error_type\":\"overloaded\",\"object\":\"error\",\"message\":\"a "
+         "\\\"b\\\" /c\xC3\xA4\","
+         "\"type\":\"RateLimitError\",\"param\":null,\"code\":429}"},
+        {true, ERROR_STYLE_OPENAI, 422, 400,
+         "{\"error\":{\"message\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}"},
+        {true, ERROR_STYLE_OPENAI, 424, 400,
+         "{\"error\":{\"message\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}"},
+        {true, ERROR_STYLE_OPENAI, 500, 500,
+         "{\"error\":{\"message\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"type\":\"server_error\",\"param\":null,\"code\":null}}"},
+        {false, ERROR_STYLE_MINDIE, 401, 401,
+         "{\"error\":{\"message\":\"a \\\"b\\\" "
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_"
+         "key\"}}"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int status = rows[i].status;
+        char *body =
+            api_error_body(rows[i].openai_path, rows[i].style, &status, NULL, "a \"b\" /c\xC3\xA4");
+        assert_string_equal(body, rows[i].body);
+        assert_int_equal(status, rows[i].mapped);
+        free(body);
+    }
+    int status = 404;
+    char *body = api_error_body(false, ERROR_STYLE_MINDIE, &status, "other", "x");
+    assert_string_equal(body, "{\"error\":\"x\",\"error_type\":\"other\"}");
+    free(body);
+}
+
+static void error_types(void **state) {
+    (void)state;
+    static const struct {
+        int status;
+        const char *type;
+    } rows[] = {{400, "Bad Request"},           {404, "NotFoundError"},
+                {408, "Request Timeout"},       {422, "Input Validation Error"},
+                {424, "Generation Error"},      {429, "overloaded"},
+                {500, "Incomplete Generation"}, {503, "Service Unavailable"},
+                {418, "Bad Request"},           {599, "Incomplete Generation"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(api_error_type(rows[i].status), rows[i].type);
+}
+
+static void streams(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *body;
+        bool stream;
+    } rows[] = {
+        {"/", "{\"stream\":true}", true},
+        {"/", "{\"stream\":1}", false},
+        {"/", "{}", false},
+        {"/generate", "{\"inputs\":\"x\",\"stream\":true}", false},
+        {"/generate", "{\"prompt\":\"x\",\"stream\":true}", true},
+        {"/generate", "{\"prompt\":null,\"inputs\":\"x\",\"stream\":true}", false},
+        {"/generate_stream", "{\"stream\":false}", true},
+        {"/generate_stream", NULL, true},
+        {"/v1/completions", "{\"stream\":true}", true},
+        {"/v1/completions", NULL, false},
+        {"/v2/models/{m}/generate", "{\"stream\":true}", false},
+        {"/v2/models/{m}/generate_stream", "{}", true},
+        {"/v2/models/{m}/infer", "{\"stream\":true}", false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct api_path *p = api_paths;
+        struct json_object *o = NULL;
+        while (p->path != NULL && strcmp(p->path, rows[i].path) != 0) p++;
+        assert_non_null(p->path);
+        if (rows[i].body != NULL)
+            assert_int_equal(json_read(&o, rows[i].body, strlen(rows[i].body), NULL, NULL), ERR_OK);
+        assert_int_equal(api_wants_stream(p, o), rows[i].stream);
+        json_object_put(o);
+    }
+}
+
+static void versions(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"/v2/models/m/versions/1/infer", "/v2/models/m/infer"},
+        {"/v2/models/m/versions/1", "/v2/models/m"},
+        {"/v2/models/m/versions/", "/v2/models/m/versions/"},
+        {"/v2/models/m/versions//infer", "/v2/models/m/versions//infer"},
+        {"/v2/models/m/version/1/infer", "/v2/models/m/version/1/infer"},
+        {"/v2/models/versions/1", "/v2/models/versions/1"},
+        {"/v2/models/m", "/v2/models/m"},
+        {"/v1/models/m/versions/1", "/v1/models/m/versions/1"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char path[64];
+        strcpy(path, rows[i][0]);
+        api_path_drop_version(path);
+        assert_string_equal(path, rows[i][1]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_bodies),
+        cmocka_unit_test(error_types),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(versions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
