@@ -24,7 +24,7 @@ TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/i
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
-TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf
+TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info
 TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile
 TESTS_ROLES    :=
@@ -34,8 +34,8 @@ TESTS_COORD    :=
 FUZZ_PROTO    := json infer_msg kv_frame
 FUZZ_NET      := http_parse
 FUZZ_TEXT     := tokenizer_json
-FUZZ_ENGINE   :=
-FUZZ_ENDPOINT :=
+FUZZ_ENGINE   := safetensors
+FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native
 FUZZ_INSTANCE :=
 FUZZ_COORD    :=
 
@@ -44,7 +44,7 @@ ORACLE := logits
 ORACLE_TEXT := chat_template
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_tokenizer
+BENCH := bench_tokenizer bench_engine
 
 include tests/build.mk
 
