@@ -285,7 +285,7 @@ static size_t metaspace_cut(const char *s, size_t n) {
     size_t from = 0;
     while (from + 3 <= n && memcmp(s + from, "\xE2\x96\x81", 3) == 0) from += 3;
     if (from < n) {
-        const char *hit = memmem(s + from, n - from, "\xE2\x96\x81", 3);
+        const char *hit = tok_find_bytes(s + from, n - from, "\xE2\x96\x81", 3);
         if (hit != NULL) return (size_t)(hit - s);
     }
     return n;

@@ -68,7 +68,7 @@ static enum err replace(const struct tok_dec_step *st, struct tok_rx *rx, const 
         at = end;
     }
     buf_append(out, s + at, n - at);
-    return found == TOK_FOUND_FAILED ? ERR_INTERNAL : ERR_OK;
+    return tok_found_err(found);
 }
 
 static void metaspace(const struct tok_dec_step *st, bool first, const char *s, size_t n,
@@ -180,7 +180,7 @@ static void feed_replace_fused(struct tok_decode_run *r, size_t k, const char *s
     buf_clear(&st->scratch);
     p = st->held.data;
     left = st->held.len;
-    while ((hit = memmem(p, left, lit, lit_bytes)) != NULL) {
+    while ((hit = tok_find_bytes(p, left, lit, lit_bytes)) != NULL) {
         buf_append(&st->scratch, p, (size_t)(hit - p));
         buf_append(&st->scratch, step->text, step->text_bytes);
         left -= (size_t)(hit - p) + lit_bytes;

@@ -238,7 +238,7 @@ static enum err run_replace(const struct tok_norm_step *st, struct tok_rx *rx, c
         if (out->len > out_max) return ERR_TOO_LARGE;
     }
     buf_append(out, s + at, n - at);
-    return r == TOK_FOUND_FAILED ? ERR_INTERNAL : ERR_OK;
+    return tok_found_err(r);
 }
 
 enum err tok_norm_run(const struct tok_norm *t, struct tok_rx *rx, struct buf tmp[2],

@@ -267,7 +267,7 @@ static enum err split(const struct piece *p, const struct tok_cut_step *st) {
         at = end;
     }
     if (e != ERR_OK) return e;
-    if (r == TOK_FOUND_FAILED) return ERR_INTERNAL;
+    if ((e = tok_found_err(r)) != ERR_OK) return e;
     if (at < p->n && (e = cut_add(&c, at, p->n, st->invert)) != ERR_OK) return e;
     return cut_flush(&c);
 }

@@ -109,15 +109,13 @@ static enum tok_found search(struct tok_find *f, size_t *start, size_t *end) {
     const PCRE2_SIZE *ov;
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (p->lit != NULL) {
-        const char *hit = p->lit_bytes == 1
-                              ? memchr(f->s + f->from, p->lit[0], f->n - f->from)
-                              : memmem(f->s + f->from, f->n - f->from, p->lit, p->lit_bytes);
+        const char *hit = tok_find_bytes(f->s + f->from, f->n - f->from, p->lit, p->lit_bytes);
         if (hit == NULL) return TOK_FOUND_NONE;
         *start = (size_t)(hit - f->s);
         *end = *start + p->lit_bytes;
         return TOK_FOUND;
     }
-    if (!rx_ready(f->rx)) return TOK_FOUND_FAILED;
+    if (!rx_ready(f->rx)) return TOK_FOUND_NO_MEMORY;
     if (p->jit) {
         rc = pcre2_jit_match(p->code, (PCRE2_SPTR)f->s, f->n, f->from, 0, f->rx->match_data,
                              f->rx->match_context);
@@ -128,13 +126,19 @@ static enum tok_found search(struct tok_find *f, size_t *start, size_t *end) {
                         f->rx->match_data, f->rx->match_context);
     }
     if (rc == PCRE2_ERROR_NOMATCH) return TOK_FOUND_NONE;
-    if (rc < 0) return TOK_FOUND_FAILED;
+    if (rc == PCRE2_ERROR_NOMEMORY) return TOK_FOUND_NO_MEMORY;
+    if (rc < 0) return TOK_FOUND_GAVE_UP;
     ov = pcre2_get_ovector_pointer(f->rx->match_data);
     *start = ov[0];
     *end = ov[1];
     /* \K can move the start anywhere; only what lies ahead is a piece of this text */
-    if (*start < f->last_end || *end < *start) return TOK_FOUND_FAILED;
+    if (*start < f->last_end || *end < *start) return TOK_FOUND_GAVE_UP;
     return TOK_FOUND;
+}
+
+enum err tok_found_err(enum tok_found f) {
+    if (f == TOK_FOUND_GAVE_UP) return ERR_INTERNAL;
+    return f == TOK_FOUND_NO_MEMORY ? ERR_NO_MEMORY : ERR_OK;
 }
 
 enum tok_found tok_find_next(struct tok_find *f, size_t *start, size_t *end) {

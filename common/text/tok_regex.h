@@ -46,8 +46,14 @@ struct tok_find {
     bool has_last;
 };
 
-enum tok_found { TOK_FOUND_NONE, TOK_FOUND, TOK_FOUND_FAILED };
-/* TOK_FOUND_FAILED: out of memory, or the pattern needs more steps than the limit on this text. */
+enum tok_found {
+    TOK_FOUND_NONE,
+    TOK_FOUND,
+    TOK_FOUND_GAVE_UP, /* the pattern needs more steps on this text than the limit */
+    TOK_FOUND_NO_MEMORY,
+};
+/* ERR_OK for the first two, ERR_INTERNAL, ERR_NO_MEMORY. */
+enum err tok_found_err(enum tok_found f);
 enum tok_found tok_find_next(struct tok_find *f, size_t *start, size_t *end);
 
 #endif

@@ -46,6 +46,16 @@ bool tok_utf8_valid(const char *s, size_t n) {
     return true;
 }
 
+const char *tok_find_bytes(const char *s, size_t n, const char *what, size_t len) {
+    while (n >= len) {
+        const char *hit = memchr(s, what[0], n - len + 1);
+        if (hit == NULL || memcmp(hit, what, len) == 0) return hit;
+        n -= (size_t)(hit + 1 - s);
+        s = hit + 1;
+    }
+    return NULL;
+}
+
 size_t tok_utf8_last(const char *s, size_t n) {
     size_t i = n - 1;
     while (i > 0 && ((unsigned char)s[i] & 0xC0) == 0x80) i--;

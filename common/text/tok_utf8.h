@@ -40,6 +40,11 @@ static inline size_t tok_utf8_len(char lead) {
     return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
+/* The first place in s[0..n) where what[0..len) stands, len > 0; NULL: nowhere. Never looks further
+ * than it must, so a caller may go on behind each hit without paying for the rest every time (the
+ * sanitizers' memmem touches all of s). */
+const char *tok_find_bytes(const char *s, size_t n, const char *what, size_t len);
+
 /* Start of the last character of s[0..n), n > 0. */
 size_t tok_utf8_last(const char *s, size_t n);
 

@@ -23,7 +23,8 @@ void tokenizer_free(struct tokenizer **t);
 
 /* Appends ids to a growing array the caller frees. Special tokens written out in the text become their ids
  * (as in the HuggingFace library). add_special: run the post-processor (BOS and so on).
- * ERR_TOO_LARGE: more than n_ids_max ids; *ids holds what was made so far. */
+ * ERR_TOO_LARGE: more than n_ids_max ids; *ids holds what was made so far. n_ids_max counts the ids of this call,
+ * not those that were in the list before. ERR_INTERNAL: a pattern of the file needs too many steps on this text. */
 struct id_list {
     int32_t *ids;
     size_t n, cap;
@@ -34,7 +35,8 @@ enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
                           size_t n_ids_max, struct id_list *out);
 
 /* Whole ids to text, as the HuggingFace decoder gives it (leading space stripped where the decoder says so;
- * incomplete UTF-8 becomes U+FFFD). Ids outside the vocabulary are left out. */
+ * incomplete UTF-8 becomes U+FFFD). Ids outside the vocabulary are left out. A run of byte-fallback tokens is text
+ * only if all of it is UTF-8, else one U+FFFD a byte: so the streaming form holds such a run until it ends. */
 enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                           struct buf *out);
 
@@ -42,7 +44,7 @@ int32_t tokenizer_vocab_size(const struct tokenizer *t);   /* highest id + 1, ad
 int32_t tokenizer_token_id(const struct tokenizer *t, const char *token); /* by its written form; -1 unknown */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* The token's text alone, for logprobs and the like: raw bytes of the token (byte-level decoded, metaspace as
- * space); may be half a character. Returns its length; *p lives as long as t. Unknown id: 0. */
+ * space); may be half a character; a special token as written. Returns its length; *p lives as long as t. Unknown id: 0. */
 size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id, const char **p);
 const uint8_t *tokenizer_hash(const struct tokenizer *t);  /* 32 bytes: SHA-256 of tokenizer.json, for the KV link's hello */
 

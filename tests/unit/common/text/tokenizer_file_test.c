@@ -9,6 +9,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The n-th allocation fails. The sanitizers own malloc, so there the test of it is skipped. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OWN_MALLOC 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define OWN_MALLOC 0
+#endif
+#endif
+#ifndef OWN_MALLOC
+#define OWN_MALLOC 1
+#endif
+
+#if OWN_MALLOC
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+static struct {
+    bool armed, hit;
+    int left; /* allocations that still succeed */
+} faults;
+
+static bool alloc_fails(void) {
+    if (!faults.armed) return false;
+    if (faults.left-- > 0) return false;
+    faults.hit = true;
+    return true;
+}
+void *malloc(size_t n) {
+    return alloc_fails() ? NULL : __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size) {
+    return alloc_fails() ? NULL : __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n) {
+    return alloc_fails() ? NULL : __libc_realloc(p, n);
+}
+#endif
+
 #define VOCAB  "\"a\":0,\"b\":1,\"ab\":2,\" \":3"
 #define MODEL  "{\"type\":\"BPE\",\"vocab\":{" VOCAB "},\"merges\":[\"a b\"]}"
 #define FUSE   "{\"type\":\"Fuse\"}"
@@ -376,12 +415,99 @@ static void test_load_and_hash(void **state) {
     buf_free(&b);
 }
 
+#if OWN_MALLOC
+/* A file that uses every step that allocates. */
+static struct buf busy_file(void) {
+    struct buf b = BUF_INIT;
+    buf_puts(&b, "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"special\":true},{\"id\":10,"
+                 "\"content\":\"\xC3\x84\",\"normalized\":true}],\"normalizer\":{\"type\":"
+                 "\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"},{\"type\":\"Lowercase\"},{"
+                 "\"type\":\"Replace\",\"pattern\":{\"Regex\":\"b+\"},\"content\":\"b\"}]},"
+                 "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                 "\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+                 "\"[0-9]\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+                 "\"add_prefix_space\":true}]},\"post_processor\":{\"type\":\"TemplateProcessing\","
+                 "\"single\":[{\"SpecialToken\":{\"id\":\"<x>\"}}," A_ITEM "],\"special_tokens\":{"
+                 "\"<x>\":{\"ids\":[9]}}},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{"
+                 "\"type\":\"Replace\",\"pattern\":{\"Regex\":\"_\"},\"content\":\" \"},{\"type\":"
+                 "\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{"
+                 "\"String\":\"b\"},\"content\":\"B\"},{\"type\":\"Strip\",\"content\":\" \","
+                 "\"start\":1,\"stop\":1}]},\"model\":{\"type\":\"BPE\",\"unk_token\":\"<u>\","
+                 "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"_\":3,\"<u>\":4,\"<0x41>\":5},"
+                 "\"merges\":[\"a b\"]}}");
+    return b;
+}
+
+static enum err round_trip(const struct tokenizer *t, const struct buf *text, struct id_list *l,
+                           struct buf *out) {
+    enum err e = tokenizer_encode(t, text->data, text->len, true, 1 << 20, l);
+    return e == ERR_OK ? tokenizer_decode(t, l->ids, l->n, false, out) : e;
+}
+
+static void test_no_memory(void **state) {
+    struct buf file = busy_file(), text = BUF_INIT, want = BUF_INIT;
+    struct tokenizer *t = parse_or_fail(file.data, file.len);
+    struct id_list want_ids = {0};
+    int n_hit = 0;
+    (void)state;
+    for (int i = 0; i < 40; i++) buf_puts(&text, "Ab a\xCC\x88 bbbbb7 <x>aaa \xEF\xBC\xA1 ");
+    for (int i = 0; i < 100; i++) buf_puts(&text, "ab"); /* takes the heap */
+    assert_int_equal(round_trip(t, &text, &want_ids, &want), ERR_OK);
+    for (bool done = false; !done; n_hit++) {
+        struct id_list l = {0};
+        struct buf out = BUF_INIT;
+        enum err e;
+        faults.hit = false;
+        faults.left = n_hit;
+        faults.armed = true;
+        e = round_trip(t, &text, &l, &out);
+        faults.armed = false;
+        done = !faults.hit;
+        if (e == ERR_OK) { /* the word cache is the one thing done without */
+            assert_same_text(&out, want.data, want.len);
+        } else {
+            assert_int_equal(e, ERR_NO_MEMORY);
+        }
+        id_list_free(&l);
+        buf_free(&out);
+    }
+    assert_true(n_hit > 20);
+    for (int n = 0;; n++) { /* loading, which needs hundreds: every one of them */
+        struct tokenizer *u = NULL;
+        enum err e;
+        faults.hit = false;
+        faults.left = n;
+        faults.armed = true;
+        e = tokenizer_parse(&u, file.data, file.len, "x", NULL);
+        faults.armed = false;
+        if (e != ERR_OK) assert_null(u);
+        tokenizer_free(&u);
+        if (!faults.hit) {
+            assert_int_equal(e, ERR_OK);
+            break;
+        }
+    }
+    tokenizer_free(&t);
+    id_list_free(&want_ids);
+    buf_free(&want);
+    buf_free(&text);
+    buf_free(&file);
+}
+#else
+static void test_no_memory(void **state) {
+    (void)state;
+    print_message("skipped: the sanitizer owns malloc\n");
+    skip();
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),          cmocka_unit_test(test_not_json),
         cmocka_unit_test(test_patterns_refused), cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_sparse_ids),       cmocka_unit_test(test_pattern_gives_up),
-        cmocka_unit_test(test_damage),           cmocka_unit_test(test_load_and_hash),
+        cmocka_unit_test(test_no_memory),        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_load_and_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,7 +242,7 @@ static double encode_s(const struct tokenizer *t, const char *text, size_t n, bo
 /* Each of these takes minutes to hours where any step is quadratic, and about a second in all where
  * none is; the bound leaves room for sanitizers and a busy machine. */
 static void test_hostile_texts(void **state) {
-    enum { N = 1 << 20 };
+    enum { N = 1 << 19 };
     static const char *const units[] = {"a",
                                         "ab",
                                         " ",
