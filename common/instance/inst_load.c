@@ -82,6 +82,8 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .benchmark_info = c->benchmark_info,
         .openai_id_prefix = c->open_ai_id_prefix,
         .vllm_delimiter = strcmp(c->vllm_delimiter, "newline") == 0 ? '\n' : '\0',
+        .json_depth_max = (int)c->json_depth_max,
+        .prefix_cache = c->prefix_cache,
         .loaded_unix_s = clock_unix_s(),
     };
     return endpoint_create(&l->endpoint, &e, l->tokenizer, model, &l->eb);
