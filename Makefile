@@ -23,17 +23,17 @@ COORD    := coordinator/coord_conf coordinator/rank_table coordinator/registry c
 TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf
 TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
-TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file
+TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file common/text/chat_template
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info
-TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile
+TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link
 TESTS_ROLES    :=
 TESTS_COORD    :=
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg kv_frame
 FUZZ_NET      := http_parse
-FUZZ_TEXT     := tokenizer_json
+FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors
 FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native
 FUZZ_INSTANCE :=

@@ -1,6 +1,7 @@
-/* Bytes of a peer to any message of the KV link. The frame's own check is passed over (a fuzzer would never find a CRC): the first byte
- * names the type, the rest is the payload. Whatever is taken must pack to the very bytes it came from. The same bytes also go through
- * kv_frame_open() as a whole frame. */
+/* Bytes of a peer to any message of the KV link. The frame's own check is passed over (a fuzzer
+ * would never find a CRC): the first byte names the type, the rest is the payload. Whatever is
+ * taken must pack to the very bytes it came from. The same bytes also go through kv_frame_open() as
+ * a whole frame. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,16 +12,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void expect(const struct wr *w, const uint8_t *payload, size_t n) {
-    if (w->failed || w->len != KV_HEAD_BYTES + n || memcmp(w->data + KV_HEAD_BYTES, payload, n) != 0) abort();
+    if (w->failed || w->len != KV_HEAD_BYTES + n ||
+        memcmp(w->data + KV_HEAD_BYTES, payload, n) != 0)
+        abort();
 }
 
 /* Unpacks m of its type and, when it was taken, packs and compares. */
-#define ROUND_TRIP(type, name)                                                                                                 \
-    do {                                                                                                                       \
-        struct type m;                                                                                                         \
-        if (name##_unpack(&r, &m) != ERR_OK) break;                                                                            \
-        name##_pack(&w, &m);                                                                                                   \
-        expect(&w, payload, n);                                                                                                \
+#define ROUND_TRIP(type, name)                                                                     \
+    do {                                                                                           \
+        struct type m;                                                                             \
+        if (name##_unpack(&r, &m) != ERR_OK) break;                                                \
+        name##_pack(&w, &m);                                                                       \
+        expect(&w, payload, n);                                                                    \
     } while (0)
 
 static void try_data(struct rd *r, const uint8_t *payload, size_t n) {
@@ -32,7 +35,9 @@ static void try_data(struct rd *r, const uint8_t *payload, size_t n) {
     memcpy(kv_data_begin(frame, &m.key, m.layer, m.first, m.n, m.n_bytes), m.bytes, m.n_bytes);
     kv_data_end(frame, n_frame, 1);
     struct kv_frame f;
-    if (n_frame != KV_HEAD_BYTES + n + KV_CRC_BYTES || memcmp(frame + KV_HEAD_BYTES, payload, n) != 0) abort();
+    if (n_frame != KV_HEAD_BYTES + n + KV_CRC_BYTES ||
+        memcmp(frame + KV_HEAD_BYTES, payload, n) != 0)
+        abort();
     if (kv_frame_open(&f, frame, n_frame) != ERR_OK) abort();
     free(frame);
 }

@@ -1,7 +1,7 @@
-/* Goal:   what one side packs the other unpacks to the same, and nothing else is ever taken: no shortened frame, no flipped bit, no
- *         count beyond its limit, no left-over byte.
- * Method: one sample of every message, packed, unpacked, compared; then every truncation and every single-bit flip of it; then
- *         random bytes; then both sides of each bound. */
+/* Goal:   what one side packs the other unpacks to the same, and nothing else is ever taken: no
+ * shortened frame, no flipped bit, no count beyond its limit, no left-over byte. Method: one sample
+ * of every message, packed, unpacked, compared; then every truncation and every single-bit flip of
+ * it; then random bytes; then both sides of each bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,8 +25,18 @@ static struct kv_key key(void) {
 
 static struct kv_hello hello(void) {
     struct kv_hello h = {
-        .instance_id = 11, .role = ROLE_PREFILL, .protocol = KV_VERSION, .n_layers = 24, .n_kv_heads = 2, .head_dim = 64,
-        .block_tokens = 128, .n_shards = 1, .kv_dtype = 3, .boot = 0x1122334455667788u, .ticket = 99, .window_bytes = 64u << 20,
+        .instance_id = 11,
+        .role = ROLE_PREFILL,
+        .protocol = KV_VERSION,
+        .n_layers = 24,
+        .n_kv_heads = 2,
+        .head_dim = 64,
+        .block_tokens = 128,
+        .n_shards = 1,
+        .kv_dtype = 3,
+        .boot = 0x1122334455667788u,
+        .ticket = 99,
+        .window_bytes = 64u << 20,
     };
     memset(h.model_hash, 0xa5, sizeof(h.model_hash));
     memset(h.tokenizer_hash, 0x5a, sizeof(h.tokenizer_hash));
@@ -38,10 +48,20 @@ static struct kv_range ranges[2] = {{0, 1, 2}, {23, 0, 7}};
 
 static struct kv_commit commit(void) {
     struct kv_commit c = {
-        .key = key(), .n_blocks = 4, .n_layers = 24, .total_bytes = 123456789, .prefill_us = 5000, .queue_wait_us = 17,
-        .prefill_batch = 3, .cached_tokens = 128, .n_tokens = 1, .prompt_logprobs = logprobs, .n_prompt_logprobs = 3,
+        .key = key(),
+        .n_blocks = 4,
+        .n_layers = 24,
+        .total_bytes = 123456789,
+        .prefill_us = 5000,
+        .queue_wait_us = 17,
+        .prefill_batch = 3,
+        .cached_tokens = 128,
+        .n_tokens = 1,
+        .prompt_logprobs = logprobs,
+        .n_prompt_logprobs = 3,
     };
-    c.tokens[0] = (struct token_event){.id = 320, .index = 0, .logprob = -0.25f, .n_top = 1, .batch_size = 2, .step_us = 40};
+    c.tokens[0] = (struct token_event){
+        .id = 320, .index = 0, .logprob = -0.25f, .n_top = 1, .batch_size = 2, .step_us = 40};
     c.tokens[0].top[0] = (struct top_logprob){320, -0.25f};
     return c;
 }
@@ -51,20 +71,33 @@ static void pack_sample(struct wr *w, enum kv_type t) {
     struct kv_key k = key();
     switch (t) {
     case KV_DOOR_ASK:
-        kv_door_ask_pack(w, &(struct kv_door_ask){.from_id = 11, .to_id = 21, .from_ip = "10.0.0.11", .from_port = 1121, .boot = 4});
+        kv_door_ask_pack(
+            w,
+            &(struct kv_door_ask){
+                .from_id = 11, .to_id = 21, .from_ip = "10.0.0.11", .from_port = 1121, .boot = 4});
         break;
-    case KV_DOOR_ANSWER: kv_door_answer_pack(w, &(struct kv_door_answer){.code = 8, .text = "no", .port = 4567, .ticket = 12}); break;
+    case KV_DOOR_ANSWER:
+        kv_door_answer_pack(
+            w, &(struct kv_door_answer){.code = 8, .text = "no", .port = 4567, .ticket = 12});
+        break;
     case KV_HELLO: {
         struct kv_hello h = hello();
         kv_hello_pack(w, &h);
         break;
     }
     case KV_OK: kv_ok_pack(w); break;
-    case KV_REFUSE_LINK: kv_refuse_link_pack(w, &(struct kv_refuse_link){.code = 2, .text = "model hash: mine a, theirs b"}); break;
+    case KV_REFUSE_LINK:
+        kv_refuse_link_pack(
+            w, &(struct kv_refuse_link){.code = 2, .text = "model hash: mine a, theirs b"});
+        break;
     case KV_HEARTBEAT: {
         struct kv_key wanted[2] = {k, k};
         wanted[1].epoch = 8;
-        kv_heartbeat_pack(w, &(struct kv_heartbeat){.instance_id = 21, .free_blocks = 1000, .queue_len = 3, .wanted = wanted, .n_wanted = 2});
+        kv_heartbeat_pack(w, &(struct kv_heartbeat){.instance_id = 21,
+                                                    .free_blocks = 1000,
+                                                    .queue_len = 3,
+                                                    .wanted = wanted,
+                                                    .n_wanted = 2});
         break;
     }
     case KV_OFFER: {
@@ -82,7 +115,9 @@ static void pack_sample(struct wr *w, enum kv_type t) {
     }
     case KV_GRANT: kv_grant_pack(w, &(struct kv_grant){.key = k, .n_held = 2}); break;
     case KV_BUSY: kv_busy_pack(w, &(struct kv_busy){.key = k, .retry_after_ms = 25}); break;
-    case KV_REFUSE: kv_refuse_pack(w, &(struct kv_refuse){.key = k, .code = ERR_TOO_LARGE, .text = "too long"}); break;
+    case KV_REFUSE:
+        kv_refuse_pack(w, &(struct kv_refuse){.key = k, .code = ERR_TOO_LARGE, .text = "too long"});
+        break;
     case KV_DATA: {
         uint8_t blocks[96];
         for (size_t i = 0; i < sizeof(blocks); i++) blocks[i] = (uint8_t)(i * 7);
@@ -103,8 +138,13 @@ static void pack_sample(struct wr *w, enum kv_type t) {
         break;
     }
     case KV_ACK: kv_ack_pack(w, &k); break;
-    case KV_PULL: kv_pull_pack(w, &(struct kv_pull){.key = k, .ranges = ranges, .n_ranges = 2}); break;
-    case KV_RELEASE: kv_release_pack(w, &(struct kv_release){.key = k, .reason = KV_RELEASE_CANCEL, .text = "stopped"}); break;
+    case KV_PULL:
+        kv_pull_pack(w, &(struct kv_pull){.key = k, .ranges = ranges, .n_ranges = 2});
+        break;
+    case KV_RELEASE:
+        kv_release_pack(
+            w, &(struct kv_release){.key = k, .reason = KV_RELEASE_CANCEL, .text = "stopped"});
+        break;
     case KV_CANCEL: kv_cancel_pack(w, &k); break;
     case KV_NONE:
     case KV_TYPE_COUNT: break;
@@ -248,7 +288,8 @@ static void truncated_frames_are_refused(void **state) {
         struct wr w = WR_INIT;
         struct kv_frame f;
         pack_sample(&w, (enum kv_type)t);
-        for (size_t n = 0; n < w.len; n++) assert_int_equal(kv_frame_open(&f, w.data, n), ERR_BAD_FRAME);
+        for (size_t n = 0; n < w.len; n++)
+            assert_int_equal(kv_frame_open(&f, w.data, n), ERR_BAD_FRAME);
         wr_u8(&w, 0);
         assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_BAD_FRAME);
         wr_free(&w);
@@ -284,7 +325,8 @@ static void payloads_of_another_length_are_refused(void **state) {
         memcpy(payload, w.data + KV_HEAD_BYTES, n_payload);
         for (size_t n = 0; n <= n_payload + 1; n++) {
             if (n == n_payload) continue;
-            /* Blocks of data are checked against the granted shape, not here; the head of the payload is. */
+            /* Blocks of data are checked against the granted shape, not here; the head of the
+             * payload is. */
             if (t == KV_DATA && n > 4 + strlen(key().req_id) + 4 + 12) continue;
             f = (struct kv_frame){.type = (enum kv_type)t, .payload = rd_of(payload, n)};
             assert_int_not_equal(unpack_pack(&f, &again), ERR_OK);
@@ -308,7 +350,9 @@ static void random_bytes_never_pass(void **state) {
         uint8_t bytes[64];
         struct kv_frame f;
         for (size_t b = 0; b < sizeof(bytes); b++) bytes[b] = (uint8_t)(next_random(&seed) >> 32);
-        if (i % 2 == 0) memcpy(bytes, (const uint8_t[]){0x42, 0x56, 0x4b, 0x31, 1, KV_GRANT, 0, 4, 44, 0, 0, 0}, 12);
+        if (i % 2 == 0)
+            memcpy(bytes, (const uint8_t[]){0x42, 0x56, 0x4b, 0x31, 1, KV_GRANT, 0, 4, 44, 0, 0, 0},
+                   12);
         assert_int_not_equal(kv_frame_open(&f, bytes, sizeof(bytes)), ERR_OK);
     }
 }
@@ -459,15 +503,24 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
         const char *text;
     } cases[9];
     for (size_t i = 0; i < 9; i++) cases[i].h = d;
-    cases[0].h.protocol = 2, cases[0].code = KV_LINK_VERSION, cases[0].text = "protocol version: mine 1, theirs 2";
-    cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE, cases[1].text = "role: mine prefill, theirs prefill";
-    cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL, cases[2].text = "model hash: mine a5a5a5a5a5a5a5a5, theirs a5a5a5a5a5a5a5a5";
-    cases[3].h.n_layers = 25, cases[3].code = KV_LINK_SHARDS, cases[3].text = "layers: mine 24, theirs 25";
-    cases[4].h.n_kv_heads = 4, cases[4].code = KV_LINK_SHARDS, cases[4].text = "KV heads: mine 2, theirs 4";
-    cases[5].h.head_dim = 128, cases[5].code = KV_LINK_SHARDS, cases[5].text = "head size: mine 64, theirs 128";
-    cases[6].h.kv_dtype = 1, cases[6].code = KV_LINK_DTYPE, cases[6].text = "KV dtype: mine 3, theirs 1";
-    cases[7].h.block_tokens = 16, cases[7].code = KV_LINK_BLOCK, cases[7].text = "block tokens: mine 128, theirs 16";
-    cases[8].h.n_shards = 2, cases[8].code = KV_LINK_SHARDS, cases[8].text = "shards: mine 1, theirs 2";
+    cases[0].h.protocol = 2, cases[0].code = KV_LINK_VERSION,
+    cases[0].text = "protocol version: mine 1, theirs 2";
+    cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
+    cases[1].text = "role: mine prefill, theirs prefill";
+    cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,
+    cases[2].text = "model hash: mine a5a5a5a5a5a5a5a5, theirs a5a5a5a5a5a5a5a5";
+    cases[3].h.n_layers = 25, cases[3].code = KV_LINK_SHARDS,
+    cases[3].text = "layers: mine 24, theirs 25";
+    cases[4].h.n_kv_heads = 4, cases[4].code = KV_LINK_SHARDS,
+    cases[4].text = "KV heads: mine 2, theirs 4";
+    cases[5].h.head_dim = 128, cases[5].code = KV_LINK_SHARDS,
+    cases[5].text = "head size: mine 64, theirs 128";
+    cases[6].h.kv_dtype = 1, cases[6].code = KV_LINK_DTYPE,
+    cases[6].text = "KV dtype: mine 3, theirs 1";
+    cases[7].h.block_tokens = 16, cases[7].code = KV_LINK_BLOCK,
+    cases[7].text = "block tokens: mine 128, theirs 16";
+    cases[8].h.n_shards = 2, cases[8].code = KV_LINK_SHARDS,
+    cases[8].text = "shards: mine 1, theirs 2";
     for (size_t i = 0; i < 9; i++) {
         assert_int_equal(kv_hello_compare(&p, &cases[i].h, text), cases[i].code);
         assert_string_equal(text, cases[i].text);

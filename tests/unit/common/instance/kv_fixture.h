@@ -1,5 +1,5 @@
-/* Two instances' worth of block memory, a loop that runs until a fact holds, and a peer made by hand that can say anything on the wire.
- * For the tests of the KV links. */
+/* Two instances' worth of block memory, a loop that runs until a fact holds, and a peer made by
+ * hand that can say anything on the wire. For the tests of the KV links. */
 #ifndef BATON_TESTS_KV_FIXTURE_H
 #define BATON_TESTS_KV_FIXTURE_H
 
@@ -20,7 +20,15 @@
 
 #define UNUSED __attribute__((unused))
 
-enum { LAYERS = 3, BLOCK_TOKENS = 4, BLOCK_BYTES = 4096, POOL_BLOCKS = 64, DEADLINE_MS = 20000, P_ID = 11, D_ID = 21 };
+enum {
+    LAYERS = 3,
+    BLOCK_TOKENS = 4,
+    BLOCK_BYTES = 4096,
+    POOL_BLOCKS = 64,
+    DEADLINE_MS = 20000,
+    P_ID = 11,
+    D_ID = 21
+};
 
 /* ---- memory: every block starts with bytes that name its owner, so that a wrong one shows */
 struct memory {
@@ -71,7 +79,8 @@ static void side_on_link(void *arg, struct kv_peer *peer, bool up) {
     ++*(up ? &s->n_ups : &s->n_downs);
 }
 
-static void UNUSED side_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req, uint32_t n_blocks) {
+static void UNUSED side_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx,
+                                 struct infer_req *req, uint32_t n_blocks) {
     struct side *s = arg;
     assert_non_null(peer);
     infer_req_destroy(&s->req);
@@ -124,7 +133,11 @@ static void UNUSED side_close(struct side *s) {
 }
 
 static struct role_node UNUSED node(uint32_t id, uint16_t port) {
-    return (struct role_node){.server_ip = "127.0.0.1", .host_ip = "127.0.0.1", .has_id = true, .id = id, .inter_comm_port = port};
+    return (struct role_node){.server_ip = "127.0.0.1",
+                              .host_ip = "127.0.0.1",
+                              .has_id = true,
+                              .id = id,
+                              .inter_comm_port = port};
 }
 
 static struct kv_plane_stats UNUSED stats_of(const struct side *s) {
@@ -134,7 +147,7 @@ static struct kv_plane_stats UNUSED stats_of(const struct side *s) {
 }
 
 /* "failed : 2" of the only listed link, or "" */
-static UNUSED const char * link_text(const struct side *s) {
+static UNUSED const char *link_text(const struct side *s) {
     static char text[160];
     struct link_status *links = NULL;
     size_t n = kv_plane_links(s->kp, &links);
@@ -170,17 +183,17 @@ static bool UNUSED wait_for_ms(struct loop *loop, fact_fn *fact, void *arg, unsi
     return w.held;
 }
 
-#define WAIT_FOR(loop, fact, arg)                                                                                              \
-    do {                                                                                                                       \
-        if (!wait_for_ms(loop, fact, arg, DEADLINE_MS)) fail_msg("%s did not come true", #fact);                               \
+#define WAIT_FOR(loop, fact, arg)                                                                  \
+    do {                                                                                           \
+        if (!wait_for_ms(loop, fact, arg, DEADLINE_MS)) fail_msg("%s did not come true", #fact);   \
     } while (0)
 
 /* Until a counter of side s, which its I/O thread raises, has the value. */
-#define WAIT_COUNT(s, member, value)                                                                                           \
-    do {                                                                                                                       \
-        uint64_t until_ = clock_ms() + DEADLINE_MS;                                                                            \
-        while (stats_of(s).member < (value) && clock_ms() < until_) poll(NULL, 0, 1);                                          \
-        assert_int_equal(stats_of(s).member, value);                                                                           \
+#define WAIT_COUNT(s, member, value)                                                               \
+    do {                                                                                           \
+        uint64_t until_ = clock_ms() + DEADLINE_MS;                                                \
+        while (stats_of(s).member < (value) && clock_ms() < until_) poll(NULL, 0, 1);              \
+        assert_int_equal(stats_of(s).member, value);                                               \
     } while (0)
 
 static bool UNUSED fact_up(void *arg) {
@@ -209,7 +222,7 @@ static void UNUSED link_sides(struct side *p, struct side *d) {
 }
 
 /* ---- requests */
-static UNUSED struct infer_req * request(const char *id, uint32_t epoch, size_t n_ids) {
+static UNUSED struct infer_req *request(const char *id, uint32_t epoch, size_t n_ids) {
     struct infer_req *r = infer_req_create();
     assert_non_null(r);
     r->req_id = strdup(id);
@@ -236,7 +249,8 @@ struct ended {
     struct kv_tx **free_tx; /* to be freed from on_end */
 };
 
-static void UNUSED on_tx_end(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
+static void UNUSED on_tx_end(void *arg, enum err e, const char *text,
+                             const struct kv_tx_stats *st) {
     struct ended *x = arg;
     x->done = true;
     x->n++;
@@ -259,7 +273,8 @@ static void UNUSED on_rx_end(void *arg, enum err e, const char *text, const stru
     assert_true((c != NULL) == (e == ERR_OK));
     if (c == NULL) return;
     x->commit = *c;
-    for (uint32_t i = 0; i < c->n_prompt_logprobs && i < 8; i++) x->logprobs[i] = c->prompt_logprobs[i];
+    for (uint32_t i = 0; i < c->n_prompt_logprobs && i < 8; i++)
+        x->logprobs[i] = c->prompt_logprobs[i];
     x->commit.prompt_logprobs = NULL;
 }
 static bool UNUSED fact_done(void *arg) {
@@ -269,7 +284,8 @@ static bool UNUSED fact_granted(void *arg) {
     return ((struct ended *)arg)->n_granted > 0;
 }
 
-static UNUSED struct kv_tx *offer(struct side *p, const char *id, uint32_t epoch, size_t n_ids, struct ended *x) {
+static UNUSED struct kv_tx *offer(struct side *p, const char *id, uint32_t epoch, size_t n_ids,
+                                  struct ended *x) {
     struct infer_req *r = request(id, epoch, n_ids);
     const struct kv_tx_opts o = {
         .req = r,
@@ -286,20 +302,28 @@ static UNUSED struct kv_tx *offer(struct side *p, const char *id, uint32_t epoch
 }
 
 static struct kv_commit UNUSED commit_of(int32_t id) {
-    struct kv_commit c = {.n_tokens = 1, .prefill_us = 1000, .queue_wait_us = 10, .prefill_batch = 2, .cached_tokens = 4};
+    struct kv_commit c = {.n_tokens = 1,
+                          .prefill_us = 1000,
+                          .queue_wait_us = 10,
+                          .prefill_batch = 2,
+                          .cached_tokens = 4};
     c.tokens[0] = (struct token_event){.id = id, .batch_size = 1};
     return c;
 }
 
-/* Spreads sequence blocks over the pool: block i of a sequence is pool block (start + i * step) % POOL_BLOCKS, step odd. */
+/* Spreads sequence blocks over the pool: block i of a sequence is pool block (start + i * step) %
+ * POOL_BLOCKS, step odd. */
 static void UNUSED make_table(int32_t *table, int n, int start, int step) {
     for (int i = 0; i < n; i++) table[i] = (int32_t)((start + i * step) % POOL_BLOCKS);
 }
 
-static bool UNUSED same_blocks(const struct side *a, const int32_t *ta, const struct side *b, const int32_t *tb, int first, int n) {
+static bool UNUSED same_blocks(const struct side *a, const int32_t *ta, const struct side *b,
+                               const int32_t *tb, int first, int n) {
     for (int l = 0; l < LAYERS; l++) {
         for (int i = first; i < first + n; i++) {
-            if (memcmp(memory_block(&a->mem, l, ta[i]), memory_block(&b->mem, l, tb[i]), BLOCK_BYTES) != 0) return false;
+            if (memcmp(memory_block(&a->mem, l, ta[i]), memory_block(&b->mem, l, tb[i]),
+                       BLOCK_BYTES) != 0)
+                return false;
         }
     }
     return true;
@@ -352,7 +376,8 @@ static bool UNUSED raw_recv_any(struct raw *r, unsigned ms) {
         uint64_t now = clock_ms();
         bus_message_free(r->message);
         r->message = NULL;
-        if (now >= until || !raw_wait_message(r->pair, &r->message, &r->n, (unsigned)(until - now))) return false;
+        if (now >= until || !raw_wait_message(r->pair, &r->message, &r->n, (unsigned)(until - now)))
+            return false;
         assert_int_equal(kv_frame_open(&r->f, r->message, r->n), ERR_OK);
         if (r->f.type != KV_HEARTBEAT && r->f.type != KV_CREDIT) return true;
     }
@@ -364,15 +389,27 @@ static void UNUSED raw_expect(struct raw *r, enum kv_type type) {
 }
 
 static void UNUSED raw_beat(struct raw *r, uint32_t id, const struct kv_key *wanted, size_t n) {
-    kv_heartbeat_pack(&r->w, &(struct kv_heartbeat){.instance_id = id, .wanted = (struct kv_key *)wanted, .n_wanted = n});
+    kv_heartbeat_pack(&r->w, &(struct kv_heartbeat){.instance_id = id,
+                                                    .wanted = (struct kv_key *)wanted,
+                                                    .n_wanted = n});
     raw_send(r);
 }
 
-static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role role, uint32_t id, uint64_t ticket) {
+static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role role, uint32_t id,
+                                        uint64_t ticket) {
     struct kv_hello h = {
-        .instance_id = id, .role = (uint8_t)role, .protocol = KV_VERSION, .n_layers = like->o.n_layers,
-        .n_kv_heads = like->o.n_kv_heads, .head_dim = like->o.head_dim, .block_tokens = like->o.block_tokens, .n_shards = 1,
-        .kv_dtype = (uint8_t)like->o.kv_dtype, .boot = 5, .ticket = ticket, .window_bytes = 64u << 20,
+        .instance_id = id,
+        .role = (uint8_t)role,
+        .protocol = KV_VERSION,
+        .n_layers = like->o.n_layers,
+        .n_kv_heads = like->o.n_kv_heads,
+        .head_dim = like->o.head_dim,
+        .block_tokens = like->o.block_tokens,
+        .n_shards = 1,
+        .kv_dtype = (uint8_t)like->o.kv_dtype,
+        .boot = 5,
+        .ticket = ticket,
+        .window_bytes = 64u << 20,
     };
     memcpy(h.model_hash, like->o.model_hash, 32);
     memcpy(h.tokenizer_hash, like->o.tokenizer_hash, 32);
@@ -389,7 +426,8 @@ static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from,
     struct kv_door_answer a = {0};
     assert_int_equal(bus_open(&sock, BUS_REQ, 4096), ERR_OK);
     assert_int_equal(bus_connect(sock, "127.0.0.1", kv_plane_port(d->kp)), ERR_OK);
-    kv_door_ask_pack(&w, &(struct kv_door_ask){.from_id = from, .to_id = to, .from_ip = "127.0.0.1", .boot = 5});
+    kv_door_ask_pack(
+        &w, &(struct kv_door_ask){.from_id = from, .to_id = to, .from_ip = "127.0.0.1", .boot = 5});
     kv_frame_end(&w, 0);
     raw_put(sock, w.data, w.len);
     wr_free(&w);
@@ -427,14 +465,15 @@ static void UNUSED raw_close(struct raw *r) {
 }
 
 /* Builds one data frame into r->w, sealed with the next count; blocks come from `from` by table. */
-static void UNUSED raw_data(struct raw *r, const struct kv_key *k, const struct memory *from, const int32_t *table, uint32_t layer,
-                            uint32_t first, uint32_t n) {
+static void UNUSED raw_data(struct raw *r, const struct kv_key *k, const struct memory *from,
+                            const int32_t *table, uint32_t layer, uint32_t first, uint32_t n) {
     size_t n_frame = kv_data_bytes(k, (size_t)n * BLOCK_BYTES);
     uint8_t *frame = malloc(n_frame);
     assert_non_null(frame);
     uint8_t *to = kv_data_begin(frame, k, layer, first, n, (size_t)n * BLOCK_BYTES);
     for (uint32_t i = 0; i < n; i++) {
-        memcpy(to + (size_t)i * BLOCK_BYTES, memory_block(from, (int)layer % LAYERS, table[first + i]), BLOCK_BYTES);
+        memcpy(to + (size_t)i * BLOCK_BYTES,
+               memory_block(from, (int)layer % LAYERS, table[first + i]), BLOCK_BYTES);
     }
     kv_data_end(frame, n_frame, ++r->seq_out);
     wr_clear(&r->w);
@@ -442,8 +481,8 @@ static void UNUSED raw_data(struct raw *r, const struct kv_key *k, const struct 
     free(frame);
 }
 
-static void UNUSED raw_send_data(struct raw *r, const struct kv_key *k, const struct memory *from, const int32_t *table, uint32_t layer,
-                                 uint32_t first, uint32_t n) {
+static void UNUSED raw_send_data(struct raw *r, const struct kv_key *k, const struct memory *from,
+                                 const int32_t *table, uint32_t layer, uint32_t first, uint32_t n) {
     raw_data(r, k, from, table, layer, first, n);
     raw_put(r->pair, r->w.data, r->w.len);
 }
@@ -457,7 +496,8 @@ static void UNUSED raw_offer(struct raw *r, const char *id, uint32_t epoch, size
     infer_req_destroy(&req);
 }
 
-static void UNUSED raw_commit(struct raw *r, const struct kv_key *k, uint32_t n_blocks, uint32_t n_layers) {
+static void UNUSED raw_commit(struct raw *r, const struct kv_key *k, uint32_t n_blocks,
+                              uint32_t n_layers) {
     struct kv_commit c = commit_of(42);
     c.key = *k;
     c.n_blocks = n_blocks;
@@ -467,7 +507,8 @@ static void UNUSED raw_commit(struct raw *r, const struct kv_key *k, uint32_t n_
 }
 
 /* An offer of n_blocks blocks that d has granted into table. */
-static void UNUSED raw_granted(struct raw *r, struct side *d, const char *id, uint32_t epoch, int n_blocks, int32_t *table, struct ended *x) {
+static void UNUSED raw_granted(struct raw *r, struct side *d, const char *id, uint32_t epoch,
+                               int n_blocks, int32_t *table, struct ended *x) {
     d->n_offers = 0;
     *x = (struct ended){0};
     raw_offer(r, id, epoch, (size_t)n_blocks * BLOCK_TOKENS);

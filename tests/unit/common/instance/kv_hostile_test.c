@@ -1,6 +1,7 @@
-/* Goal:   nothing a peer or a stranger says makes a decode side accept KV that is not exactly what was handed over, keeps the rightful
- *         peer out, or leaves a transfer behind.
- * Method: a prefill peer made by hand, frame by frame, against a real plane: every damage the network or a broken peer can do. */
+/* Goal:   nothing a peer or a stranger says makes a decode side accept KV that is not exactly what
+ * was handed over, keeps the rightful peer out, or leaves a transfer behind. Method: a prefill peer
+ * made by hand, frame by frame, against a real plane: every damage the network or a broken peer can
+ * do. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -60,7 +61,8 @@ static void scene_close(struct scene *s) {
     free(s->source.bytes);
 }
 
-/* Everything of the request, then the commit and the ACK: the request must come through whatever was injected before. */
+/* Everything of the request, then the commit and the ACK: the request must come through whatever
+ * was injected before. */
 static void finish_well(struct scene *s) {
     for (uint32_t l = 0; l < LAYERS; l++) send_blocks(s, l, 0, N);
     raw_commit(&s->p, &s->key, N, LAYERS);
@@ -83,12 +85,16 @@ static void foreign_stale_and_misplaced_frames_change_nothing(void **state) {
         uint32_t epoch, layer, first, n;
         size_t counted_at;
     } cases[] = {
-        {"a2", 5, 0, 0, 1, offsetof(struct kv_plane_stats, n_unknown)},            /* another request */
-        {"a1", 4, 0, 0, 1, offsetof(struct kv_plane_stats, n_stale)},              /* an older attempt */
-        {"a1", 6, 0, 0, 1, offsetof(struct kv_plane_stats, n_stale)},              /* a newer one that was never offered */
-        {"a1", 5, LAYERS, 0, 1, offsetof(struct kv_plane_stats, n_out_of_range)},  /* past the last layer */
-        {"a1", 5, 0, N, 1, offsetof(struct kv_plane_stats, n_out_of_range)},       /* past the last block */
-        {"a1", 5, 0, N - 1, 2, offsetof(struct kv_plane_stats, n_out_of_range)},   /* across the end */
+        {"a2", 5, 0, 0, 1, offsetof(struct kv_plane_stats, n_unknown)}, /* another request */
+        {"a1", 4, 0, 0, 1, offsetof(struct kv_plane_stats, n_stale)},   /* an older attempt */
+        {"a1", 6, 0, 0, 1,
+         offsetof(struct kv_plane_stats, n_stale)}, /* a newer one that was never offered */
+        {"a1", 5, LAYERS, 0, 1,
+         offsetof(struct kv_plane_stats, n_out_of_range)}, /* past the last layer */
+        {"a1", 5, 0, N, 1,
+         offsetof(struct kv_plane_stats, n_out_of_range)}, /* past the last block */
+        {"a1", 5, 0, N - 1, 2,
+         offsetof(struct kv_plane_stats, n_out_of_range)}, /* across the end */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct kv_key k;
@@ -112,7 +118,8 @@ static void a_length_that_does_not_fit_is_refused(void **state) {
     scene_start(&s);
     scene_grant(&s, "a3", 0);
     for (int delta = -1; delta <= 1; delta += 2) {
-        size_t n_bytes = (size_t)(2 * BLOCK_BYTES + delta), n_frame = kv_data_bytes(&s.key, n_bytes);
+        size_t n_bytes = (size_t)(2 * BLOCK_BYTES + delta),
+               n_frame = kv_data_bytes(&s.key, n_bytes);
         uint8_t *frame = calloc(1, n_frame);
         assert_non_null(frame);
         kv_data_begin(frame, &s.key, 0, 0, 2, n_bytes);
@@ -133,7 +140,8 @@ static void what_is_verified_is_never_written_over(void **state) {
     send_blocks(&s, 0, 0, N);
     struct memory other = {0};
     memory_fill(&other, 77);
-    raw_send_data(&s.p, &s.key, &other, s.tp, 0, 1, 2); /* the same blocks again, other bytes, right CRC */
+    raw_send_data(&s.p, &s.key, &other, s.tp, 0, 1,
+                  2); /* the same blocks again, other bytes, right CRC */
     for (uint32_t l = 1; l < LAYERS; l++) send_blocks(&s, l, 0, N);
     raw_commit(&s.p, &s.key, N, LAYERS);
     raw_expect(&s.p, KV_ACK);
@@ -169,7 +177,8 @@ static void send_damaged(struct scene *s, enum damage how, uint32_t layer) {
     raw_data(&s->p, &s->key, &s->source, s->tp, layer, 0, N);
     size_t n = s->p.w.len;
     if (how == FLIP_BLOCK) s->p.w.data[n - 1000] ^= 0x10;
-    if (how == FLIP_HEAD_OF_PAYLOAD) s->p.w.data[KV_HEAD_BYTES + 4 + 2 + 4 + 4] ^= 1; /* the number of the first block */
+    if (how == FLIP_HEAD_OF_PAYLOAD)
+        s->p.w.data[KV_HEAD_BYTES + 4 + 2 + 4 + 4] ^= 1; /* the number of the first block */
     if (how == TRUNCATE) n -= 777;
     raw_put(s->p.pair, s->p.w.data, n);
 }
@@ -192,8 +201,10 @@ static void damaged_blocks_are_asked_for_again(void **state) {
         assert_int_equal(kv_pull_unpack(&s.p.f.payload, &pull), ERR_OK);
         assert_true(kv_key_equal(&pull.key, &s.key));
         assert_int_equal(pull.n_ranges, 2);
-        assert_true(pull.ranges[0].layer == 1 && pull.ranges[0].first == 0 && pull.ranges[0].n == N);
-        assert_true(pull.ranges[1].layer == 2 && pull.ranges[1].first == 1 && pull.ranges[1].n == 1);
+        assert_true(pull.ranges[0].layer == 1 && pull.ranges[0].first == 0 &&
+                    pull.ranges[0].n == N);
+        assert_true(pull.ranges[1].layer == 2 && pull.ranges[1].first == 1 &&
+                    pull.ranges[1].n == 1);
         kv_pull_free(&pull);
         assert_false(s.rx_end.done);
         send_blocks(&s, 1, 0, N);
@@ -278,7 +289,8 @@ static void a_repeated_frame_is_dropped(void **state) {
     raw_put(s.p.pair, s.p.w.data, s.p.w.len); /* the very same bytes */
     finish_well(&s);
     struct kv_plane_stats st = stats_of(&s.d);
-    assert_int_equal(st.n_repeated, 1 + N); /* the frame, and layer 0 which finish_well() sends once more */
+    assert_int_equal(st.n_repeated,
+                     1 + N); /* the frame, and layer 0 which finish_well() sends once more */
     scene_close(&s);
 }
 
@@ -359,7 +371,8 @@ static void frames_of_the_wrong_direction_are_counted(void **state) {
     raw_send(&s.p);
     kv_grant_pack(&s.p.w, &(struct kv_grant){.key = s.key, .n_held = 1});
     raw_send(&s.p);
-    kv_pull_pack(&s.p.w, &(struct kv_pull){.key = s.key, .ranges = &(struct kv_range){0, 0, 1}, .n_ranges = 1});
+    kv_pull_pack(&s.p.w, &(struct kv_pull){
+                             .key = s.key, .ranges = &(struct kv_range){0, 0, 1}, .n_ranges = 1});
     raw_send(&s.p);
     kv_ok_pack(&s.p.w);
     raw_send(&s.p);
@@ -477,13 +490,16 @@ static void noise_at_the_door_is_ignored(void **state) {
     want_by_hand(&s.d);
     /* bytes that are no nanomsg at all, with a length that asks for all memory */
     fd = tcp_connect(kv_plane_port(s.d.kp));
-    const uint8_t sp[] = {0, 'S', 'P', 0, 0, 0x30, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    const uint8_t sp[] = {0,    'S',  'P',  0,    0,    0x30, 0,    0,
+                          0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     assert_int_equal(write(fd, sp, sizeof(sp)), sizeof(sp));
     close(fd);
     /* frames of other kinds, damaged frames, other versions */
     assert_int_equal(bus_open(&noisy, BUS_REQ, 4096), ERR_OK);
     assert_int_equal(bus_connect(noisy, "127.0.0.1", kv_plane_port(s.d.kp)), ERR_OK);
-    raw_put(noisy, "hello", 5); /* one at a time: a REQ socket forgets what it has not sent when the next one comes */
+    raw_put(
+        noisy, "hello",
+        5); /* one at a time: a REQ socket forgets what it has not sent when the next one comes */
     WAIT_COUNT(&s.d, n_strangers, 1);
     kv_ok_pack(&w);
     kv_frame_end(&w, 0);
@@ -519,7 +535,8 @@ static void noise_at_the_door_is_ignored(void **state) {
     scene_close(&s);
 }
 
-/* A peer that links anew (it restarted, we have not noticed) replaces its old link; what was on that is lost. */
+/* A peer that links anew (it restarted, we have not noticed) replaces its old link; what was on
+ * that is lost. */
 static void a_new_hello_replaces_the_old_link(void **state) {
     struct scene s;
     struct raw old;

@@ -1,6 +1,7 @@
-/* Goal:   a request's KV arrives at the decode side byte for byte, whatever the order of grant, blocks and commit; what is held there is
- *         neither sent nor touched; every way a transfer can end ends it on both sides exactly once.
- * Method: two planes of one process over real sockets, each with its own random block memory, driven by one loop. */
+/* Goal:   a request's KV arrives at the decode side byte for byte, whatever the order of grant,
+ * blocks and commit; what is held there is neither sent nor touched; every way a transfer can end
+ * ends it on both sides exactly once. Method: two planes of one process over real sockets, each
+ * with its own random block memory, driven by one loop. */
 #include "tests/unit/common/instance/kv_fixture.h"
 
 struct pair {
@@ -66,11 +67,14 @@ static void blocks_arrive_as_they_left(void **state) {
     assert_int_equal(tx_end.st.n_blocks, 7);
     assert_int_equal(tx_end.st.n_held, 0);
     assert_int_equal(tx_end.st.n_repaired, 0);
-    assert_true(tx_end.st.transfer_us > 0 && tx_end.st.exposed_us > 0 && tx_end.st.exposed_us <= tx_end.st.transfer_us);
+    assert_true(tx_end.st.transfer_us > 0 && tx_end.st.exposed_us > 0 &&
+                tx_end.st.exposed_us <= tx_end.st.transfer_us);
     kv_tx_free(&tx);
     kv_rx_free(&x.d.rx);
     struct kv_plane_stats st = stats_of(&x.d);
-    assert_int_equal(st.n_corrupt + st.n_repeated + st.n_stale + st.n_unknown + st.n_out_of_range + st.n_protocol + st.n_pulls, 0);
+    assert_int_equal(st.n_corrupt + st.n_repeated + st.n_stale + st.n_unknown + st.n_out_of_range +
+                         st.n_protocol + st.n_pulls,
+                     0);
     close_pair(&x);
 }
 
@@ -106,7 +110,8 @@ static void held_blocks_and_strangers_memory_stay_untouched(void **state) {
                 bool written = false;
                 for (int i = held; i < 5; i++) written = written || td[i] == b;
                 if (written) continue;
-                assert_memory_equal(memory_block(&x.d.mem, l, b), memory_block(&before, l, b), BLOCK_BYTES);
+                assert_memory_equal(memory_block(&x.d.mem, l, b), memory_block(&before, l, b),
+                                    BLOCK_BYTES);
             }
         }
         assert_int_equal(tx_end.st.n_held, held);
@@ -128,7 +133,8 @@ struct busy_then {
     struct ended *rx_end;
 };
 
-static void answer_busy(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req, uint32_t n_blocks) {
+static void answer_busy(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
+                        uint32_t n_blocks) {
     struct busy_then *b = arg;
     (void)peer;
     infer_req_destroy(&req);
@@ -172,7 +178,9 @@ static void a_decode_that_stays_busy_ends_the_offer(void **state) {
     kv_plane_on_offer(x.d.kp, answer_busy, &b);
     struct kv_tx *tx = offer(&x.p, "c2", 0, 8, &tx_end);
     WAIT_FOR(x.p.loop, fact_done, &tx_end);
-    assert_true(tx_end.e == ERR_BUSY || tx_end.e == ERR_TIMEOUT); /* the deadline may fall between a question and its answer */
+    assert_true(tx_end.e == ERR_BUSY ||
+                tx_end.e ==
+                    ERR_TIMEOUT); /* the deadline may fall between a question and its answer */
     assert_true(b.n_busy > 1);
     kv_tx_free(&tx);
     close_pair(&x);
@@ -223,7 +231,8 @@ static void a_refusal_carries_its_reason(void **state) {
 
 enum stage { OFFERED, GRANTED, SOME_SENT, ALL_SENT, STAGE_COUNT };
 
-static void reach(struct pair *x, enum stage s, struct kv_tx **tx, int32_t *t, struct ended *tx_end, struct ended *rx_end) {
+static void reach(struct pair *x, enum stage s, struct kv_tx **tx, int32_t *t, struct ended *tx_end,
+                  struct ended *rx_end) {
     x->d.n_offers = 0;
     *rx_end = (struct ended){0};
     char id[16];
@@ -252,7 +261,8 @@ static void cancel_by_prefill_at_each_stage(void **state) {
         WAIT_FOR(x.p.loop, fact_done, &tx_end);
         assert_int_equal(tx_end.e, ERR_CANCELLED);
         kv_tx_free(&tx);
-        if (s == OFFERED) assert_int_equal(kv_rx_grant(x.d.rx, t, 4, 0, on_rx_end, &rx_end), ERR_OK);
+        if (s == OFFERED)
+            assert_int_equal(kv_rx_grant(x.d.rx, t, 4, 0, on_rx_end, &rx_end), ERR_OK);
         WAIT_FOR(x.d.loop, fact_done, &rx_end);
         assert_int_equal(rx_end.e, ERR_CANCELLED);
         assert_int_equal(rx_end.n, 1);
@@ -304,7 +314,8 @@ static void cancels_that_race_with_the_end(void **state) {
         kv_rx_free(&x.d.rx);
         assert_int_equal(tx_end.n, 1);
         assert_int_equal(rx_end.n, 1);
-        if (tx_end.e == ERR_OK) assert_int_equal(rx_end.e, ERR_OK); /* P never believes what D does not know */
+        if (tx_end.e == ERR_OK)
+            assert_int_equal(rx_end.e, ERR_OK); /* P never believes what D does not know */
     }
     assert_true(fact_up(&x.p));
     close_pair(&x);
@@ -323,7 +334,8 @@ struct many {
     unsigned n_rx;
 };
 
-static void grant_in_turn(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req, uint32_t n_blocks) {
+static void grant_in_turn(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
+                          uint32_t n_blocks) {
     struct many *m = arg;
     (void)peer;
     unsigned i = (unsigned)strtoul(req->req_id, NULL, 16);
