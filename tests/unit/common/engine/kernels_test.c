@@ -24,9 +24,14 @@ static float rng_f32(void) {
     return (float)(int32_t)rng_u32() * 0x1p-31f;
 }
 
-static float *floats(size_t n) {
-    float *p = aligned_alloc(64, (n * sizeof(float) + 127) / 64 * 64);
+static void *aligned(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
     assert_non_null(p);
+    return p;
+}
+
+static float *floats(size_t n) {
+    float *p = aligned(n * sizeof(float));
     for (size_t i = 0; i < n; i++) p[i] = rng_f32();
     return p;
 }
@@ -45,9 +50,7 @@ static void product(const struct kernels *k, float *y, const float *x, const flo
                     int item) {
     size_t pb = panel_bytes(dim, t);
     int n_panels = (n + PANEL_ROWS - 1) / PANEL_ROWS;
-    uint8_t *panels = aligned_alloc(64, pb * (size_t)n_panels), *xp = aligned_alloc(64, x_pack_bytes(m, dim) + 64);
-    assert_non_null(panels);
-    assert_non_null(xp);
+    uint8_t *panels = aligned(pb * (size_t)n_panels), *xp = aligned(x_pack_bytes(m, dim));
     for (int p = 0; p < n_panels; p++) {
         int rows = n - p * PANEL_ROWS < PANEL_ROWS ? n - p * PANEL_ROWS : PANEL_ROWS;
         k->panel_pack(panels + (size_t)p * pb, w + (size_t)p * PANEL_ROWS * (size_t)dim, rows, dim, t);
@@ -152,7 +155,7 @@ static void panels_give_rows_back(void **state) {
             for (int t = 0; t < (k.f32_only ? 1 : 2); t++) {
                 enum dtype dt = t == 0 ? DTYPE_F32 : DTYPE_BF16;
                 float *w = floats((size_t)(11 * dim)), row[40];
-                uint8_t *panel = aligned_alloc(64, panel_bytes(dim, dt) + 64);
+                uint8_t *panel = aligned(panel_bytes(dim, dt));
                 k.panel_pack(panel, w, 11, dim, dt);
                 for (int r = 0; r < PANEL_ROWS; r++) {
                     k.panel_row(row, panel, r, dim, dt);
@@ -271,7 +274,7 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
     size_t up = (size_t)lanes_up(hd), value_bytes = t == DTYPE_BF16 ? 2 : 4;
     float *rows = floats((size_t)(N_POS * hd)), *q = floats(N_Q * up);
     float *want = floats(N_Q * STRIDE), *got = floats(N_Q * STRIDE), *o_want = floats(N_Q * up), *o_got = floats(N_Q * up);
-    uint8_t *kv = aligned_alloc(64, (size_t)(N_POS * hd) * 4 + 64);
+    uint8_t *kv = aligned((size_t)(N_POS * hd) * 4);
     ref->store(kv, rows, N_POS * hd, t);
     for (int i = 0; i < N_Q; i++) {
         for (size_t d = (size_t)hd; d < up; d++) q[(size_t)i * up + d] = 0;
