@@ -164,21 +164,6 @@ static const struct route routes[] = {
 };
 static const struct route *const tables[] = {routes, NULL};
 
-static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
-    if ((planes & PLANE_DATA) == 0) return NULL;
-    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
-        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0},
-                                    {0, NULL, NULL, NULL, 0}};
-        const struct route *const one[] = {row, NULL};
-        struct route_match m;
-        router_find(&m, one, PLANE_DATA, "POST", path);
-        if (m.row == NULL) continue;
-        memcpy(model, m.params.model, 257);
-        return a;
-    }
-    return NULL;
-}
-
 static void reply_wrong_method(struct coordinator *co, struct http_x *x, const char *allow) {
     http_x_set_header(x, "Allow", allow);
     if (strcmp(http_x_method(x), "OPTIONS") == 0) {
@@ -190,13 +175,13 @@ static void reply_wrong_method(struct coordinator *co, struct http_x *x, const c
 
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
     struct route_match m;
-    char model[257], *path = strdup(http_x_path(x));
+    char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
     if (path == NULL) {
         coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
     api_path_drop_version(path);
-    const struct api_path *ap = inference_path(planes, path, model);
+    const struct api_path *ap = planes & PLANE_DATA ? api_path_find(path, model) : NULL;
     if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
         relay_start(co->relays, x, ap, model);
     } else if (ap != NULL) {
@@ -220,10 +205,10 @@ size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char 
                             const char *path) {
     size_t max = (size_t)co->conf.body_limit_mib << 20;
     struct route_match m;
-    char model[257], *p = strdup(path);
+    char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
     if (p == NULL) return 0;
     api_path_drop_version(p);
-    if (inference_path(planes, p, model) == NULL) {
+    if ((planes & PLANE_DATA) == 0 || api_path_find(p, model) == NULL) {
         router_find(&m, tables, planes, method, p);
         size_t row_max = m.row != NULL ? m.row->body_bytes_max
                                        : SMALL_BODY; /* an unknown path still gets its 404 */

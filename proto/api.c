@@ -2,6 +2,7 @@
 #include "proto/api.h"
 
 #include <json-c/json.h>
+#include <stdio.h>
 #include <string.h>
 #include "proto/json.h"
 
@@ -28,6 +29,39 @@ void api_path_drop_version(char *path) {
     const char *rest = version + strcspn(version, "/");
     if (rest == version) return; /* an empty version is no version */
     memmove(at, rest, strlen(rest) + 1);
+}
+
+/* Bytes of a model's name at the start of s. */
+static size_t name_len(const char *s) {
+    return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-");
+}
+
+static bool path_matches(const char *pattern, const char *path, char *model) {
+    const char *hole = strstr(pattern, "{m}");
+    model[0] = '\0';
+    if (hole == NULL) return strcmp(pattern, path) == 0;
+    size_t head = (size_t)(hole - pattern);
+    if (strncmp(pattern, path, head) != 0) return false;
+    size_t n = name_len(path + head);
+    if (n == 0 || n > MODEL_NAME_BYTES_MAX || strcmp(hole + 3, path + head + n) != 0) return false;
+    memcpy(model, path + head, n);
+    model[n] = '\0';
+    return true;
+}
+
+const struct api_path *api_path_find(const char *path, char model[MODEL_NAME_BYTES_MAX + 1]) {
+    for (const struct api_path *a = api_paths; a->path != NULL; a++)
+        if (path_matches(a->path, path, model)) return a;
+    return NULL;
+}
+
+void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model) {
+    const char *hole = strstr(path->path, "{m}");
+    if (hole == NULL) {
+        snprintf(dst, dst_bytes, "%s", path->path);
+    } else {
+        snprintf(dst, dst_bytes, "%.*s%s%s", (int)(hole - path->path), path->path, model, hole + 3);
+    }
 }
 
 bool api_wants_stream(const struct api_path *path, const struct json_object *body) {
@@ -74,6 +108,11 @@ static const struct status_row *status_row(int status) {
 
 const char *api_error_type(int status) {
     return status_row(status)->error_type;
+}
+
+void api_too_large_text(char *dst, size_t body_bytes_max) {
+    snprintf(dst, API_TOO_LARGE_BYTES, "Request body too large. Maximum allowed size is %zuMB.",
+             body_bytes_max >> 20);
 }
 
 static void add_str(struct json_object *o, const char *key, const char *s) {

@@ -1,22 +1,25 @@
-/* api: the client-facing paths of inference and the shape of each family's errors, in one table that instances and the
- * coordinator share (inference-api 1, 3). */
+/* api: the client-facing paths of inference and the shape of each family's errors, in one table
+ * that instances and the coordinator share (inference-api 1, 3). */
 #ifndef BATON_PROTO_API_H
 #define BATON_PROTO_API_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include "proto/infer_msg.h"
+#include "proto/limits.h"
 
 struct json_object;
 
 enum api_stream {
     API_STREAM_NEVER,
-    API_STREAM_FIELD,      /* when the body says "stream": true */
+    API_STREAM_FIELD, /* when the body says "stream": true */
     API_STREAM_ALWAYS,
-    API_STREAM_BY_DIALECT, /* /generate: a body with `prompt` (vLLM) as FIELD, one with `inputs` (TGI) never */
+    API_STREAM_BY_DIALECT, /* /generate: a body with `prompt` (vLLM) as FIELD, one with `inputs`
+                              (TGI) never */
 };
 
-/* A row per inference path. /generate is API_TGI here; the body decides between TGI and vLLM (inference-api 6.1). */
+/* A row per inference path. /generate is API_TGI here; the body decides between TGI and vLLM
+ * (inference-api 6.1). */
 struct api_path {
     const char *path; /* router pattern with {m} */
     enum api api;
@@ -24,11 +27,20 @@ struct api_path {
 };
 extern const struct api_path api_paths[]; /* ends with path NULL; all are POST */
 
-/* Takes the optional "/versions/V" out of a "/v2/models/M/versions/V..." path, in place, before it is routed; any other path
- * stays as it is (inference-api 1: the part is accepted and ignored). */
+/* Takes the optional "/versions/V" out of a "/v2/models/M/versions/V..." path, in place, before it
+ * is routed; any other path stays as it is (inference-api 1: the part is accepted and ignored). */
 void api_path_drop_version(char *path);
 
-/* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is none. */
+/* The row of a path that api_path_drop_version() has seen, and the model in it ("" when the row
+ * names none). NULL: no inference path. {m} takes 1 to MODEL_NAME_BYTES_MAX of [A-Za-z0-9_.-]. */
+const struct api_path *api_path_find(const char *path, char model[MODEL_NAME_BYTES_MAX + 1]);
+/* The other way: the row's path with model in the place of {m}. Cut when dst is too small; enough
+ * is API_PATH_BYTES. */
+enum { API_PATH_BYTES = MODEL_NAME_BYTES_MAX + 64 };
+void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model);
+
+/* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is
+ * none. */
 bool api_wants_stream(const struct api_path *path, const struct json_object *body);
 
 /* Style of error bodies (config errorStyle). */
@@ -37,8 +49,14 @@ enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
 /* "Input Validation Error" for 422 and so on (inference-api 3.1, 3.5); a string constant. */
 const char *api_error_type(int status);
 
-/* The JSON error body of a family. error_type NULL: api_error_type(status). openai_path: the path begins with /v1/ (adds the flat vLLM members, or the nested OpenAI
- * object in that style). Returns a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
-char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type, const char *text);
+/* The text of a 413 (inference-api 3.3 row 1). dst[API_TOO_LARGE_BYTES]. */
+enum { API_TOO_LARGE_BYTES = 96 };
+void api_too_large_text(char *dst, size_t body_bytes_max);
+
+/* The JSON error body of a family. error_type NULL: api_error_type(status). openai_path: the path
+ * begins with /v1/ (adds the flat vLLM members, or the nested OpenAI object in that style). Returns
+ * a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
+char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
+                     const char *text);
 
 #endif

@@ -316,21 +316,6 @@ const struct route inst_info_routes[] = {
 };
 
 /* ---- dispatch */
-static const struct api_path *inference_path(unsigned planes, const char *path, char model[257]) {
-    if ((planes & PLANE_DATA) == 0) return NULL;
-    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
-        const struct route row[] = {{PLANE_DATA, "POST", a->path, NULL, 0},
-                                    {0, NULL, NULL, NULL, 0}};
-        const struct route *const tables[] = {row, NULL};
-        struct route_match m;
-        router_find(&m, tables, PLANE_DATA, "POST", path);
-        if (m.row == NULL) continue;
-        memcpy(model, m.params.model, 257);
-        return a;
-    }
-    return NULL;
-}
-
 static void infer(struct instance *in, struct http_x *x, const struct api_path *path,
                   const char *model) {
     void *self;
@@ -364,13 +349,13 @@ static void reply_wrong_method(struct http_x *x, const char *allow) {
 void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
     static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
     struct route_match m;
-    char model[257], *path = strdup(http_x_path(x));
+    char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
     if (path == NULL) {
         inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
     api_path_drop_version(path);
-    const struct api_path *ap = inference_path(planes, path, model);
+    const struct api_path *ap = planes & PLANE_DATA ? api_path_find(path, model) : NULL;
     if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
         infer(in, x, ap, model);
     } else if (ap != NULL) {
@@ -393,10 +378,10 @@ size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *met
     static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
     size_t max = (size_t)in->conf.request_mib_max << 20;
     struct route_match m;
-    char model[257], *p = strdup(path);
+    char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
     if (p == NULL) return 0;
     api_path_drop_version(p);
-    if (inference_path(planes, p, model) == NULL) {
+    if ((planes & PLANE_DATA) == 0 || api_path_find(p, model) == NULL) {
         router_find(&m, tables, planes, method, p);
         size_t row_max = m.row != NULL ? m.row->body_bytes_max
                                        : SMALL_BODY; /* an unknown path still gets its 404 */

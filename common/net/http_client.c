@@ -357,6 +357,8 @@ static bool set_options(struct http_call *call) {
     bool ok = curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
     ok = ok && curl_easy_setopt(e, CURLOPT_USERAGENT, call->client->user_agent) == CURLE_OK;
     ok = ok && curl_easy_setopt(e, CURLOPT_NOPROXY, "*") == CURLE_OK;
+    /* The path is the caller's to the byte: libcurl would fold "/../" into another path. */
+    curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(e, CURLOPT_PRIVATE, call);
     curl_easy_setopt(e, CURLOPT_ERRORBUFFER, call->detail);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -126,12 +127,72 @@ static void versions(void **state) {
     }
 }
 
+/* A path is found if and only if it is a row with a good name in the place of {m}; what is found
+ * formats back to the path. */
+static void paths(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *row, *model;
+    } rows[] = {
+        {"/", "/", ""},
+        {"/generate", "/generate", ""},
+        {"/generate_stream", "/generate_stream", ""},
+        {"/v1/chat/completions", "/v1/chat/completions", ""},
+        {"/infer", "/infer", ""},
+        {"/infer_token", "/infer_token", ""},
+        {"/v2/models/a/infer", "/v2/models/{m}/infer", "a"},
+        {"/v2/models/A-z_0.9/generate", "/v2/models/{m}/generate", "A-z_0.9"},
+        {"/v2/models/m/generate_stream", "/v2/models/{m}/generate_stream", "m"},
+        {"/v2/models//infer", NULL, NULL},
+        {"/v2/models/a b/infer", NULL, NULL},
+        {"/v2/models/a%/infer", NULL, NULL},
+        {"/v2/models/a/b/infer", NULL, NULL},
+        {"/v2/models/m/infer/", NULL, NULL},
+        {"/v2/models/m", NULL, NULL},
+        {"/v2/models/", NULL, NULL},
+        {"/generate/", NULL, NULL},
+        {"/Generate", NULL, NULL},
+        {"", NULL, NULL},
+        {"/{m}", NULL, NULL},
+        {"/v2/models/{m}/infer", NULL, NULL},
+    };
+    char model[MODEL_NAME_BYTES_MAX + 1], back[API_PATH_BYTES];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct api_path *a = api_path_find(rows[i].path, model);
+        assert_int_equal(a != NULL, rows[i].row != NULL);
+        if (a == NULL) continue;
+        assert_string_equal(a->path, rows[i].row);
+        assert_string_equal(model, rows[i].model);
+        api_path_format(back, sizeof(back), a, model);
+        assert_string_equal(back, rows[i].path);
+    }
+    for (size_t n = MODEL_NAME_BYTES_MAX - 1; n <= MODEL_NAME_BYTES_MAX + 1; n++) {
+        char path[MODEL_NAME_BYTES_MAX + 64], name[MODEL_NAME_BYTES_MAX + 2];
+        memset(name, 'x', n);
+        name[n] = 0;
+        sprintf(path, "/v2/models/%s/generate_stream", name);
+        const struct api_path *a = api_path_find(path, model);
+        assert_int_equal(a != NULL, n <= MODEL_NAME_BYTES_MAX);
+        if (a == NULL) continue;
+        assert_string_equal(model, name);
+        api_path_format(back, sizeof(back), a, model);
+        assert_string_equal(back, path);
+    }
+}
+
+static void too_large(void **state) {
+    (void)state;
+    char text[API_TOO_LARGE_BYTES];
+    api_too_large_text(text, (size_t)40 << 20);
+    assert_string_equal(text, "Request body too large. Maximum allowed size is 40MB.");
+    api_too_large_text(text, SIZE_MAX);
+    assert_string_equal(text, "Request body too large. Maximum allowed size is 17592186044415MB.");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_bodies),
-        cmocka_unit_test(error_types),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(versions),
+        cmocka_unit_test(error_bodies), cmocka_unit_test(error_types), cmocka_unit_test(streams),
+        cmocka_unit_test(versions),     cmocka_unit_test(paths),       cmocka_unit_test(too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
