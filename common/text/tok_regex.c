@@ -11,7 +11,7 @@
 #include "common/text/tok_utf8.h"
 
 enum {
-    MATCH_STEPS_MAX = 20 * 1000 * 1000, /* of one match; a run of 1e6 spaces needs about as many */
+    MATCH_STEPS_MAX = 100 * 1000 * 1000, /* of one match; a run of n spaces needs n */
     MATCH_HEAP_KIB_MAX = 128 * 1024,
 };
 

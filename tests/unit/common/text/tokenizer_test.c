@@ -269,6 +269,31 @@ static void test_hostile_texts(void **state) {
     free(text);
 }
 
+/* The bundled model's vocabulary, from its folder. */
+static void test_fable(void **state) {
+    static const char *const texts[] = {
+        "Once upon a time there was a little fox. \"Who's there?\" he said.\n\nNobody answered.",
+        "  two  spaces\tand a tab\n", "1984, 3.14 and 42!", "\xC3\xA4\xE4\xBD\xA0\xF0\x9F\xA6\x99",
+        ""};
+    struct errbuf eb = {.code = ERR_OK};
+    struct tokenizer *t = NULL;
+    (void)state;
+    if (tokenizer_load(&t, "models/fable", &eb) != ERR_OK) fail_msg("%s", eb.text);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct id_list l = {0};
+        struct buf back = BUF_INIT;
+        size_t n = strlen(texts[i]);
+        assert_int_equal(tokenizer_encode(t, texts[i], n, true, 1000, &l), ERR_OK);
+        for (size_t k = 0; k < l.n; k++) assert_in_range(l.ids[k], 0, tokenizer_vocab_size(t) - 1);
+        if (i == 0) assert_true(l.n < n / 3); /* it knows story English */
+        decode_both_ways(t, l.ids, l.n, true, &back);
+        assert_same_text(&back, texts[i], n);
+        buf_free(&back);
+        id_list_free(&l);
+    }
+    tokenizer_free(&t);
+}
+
 struct job {
     const struct tokenizer *t;
     const char *text;
@@ -320,6 +345,7 @@ int main(void) {
         cmocka_unit_test(test_lookup),         cmocka_unit_test(test_random_ids),
         cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_ids_max),
         cmocka_unit_test(test_hostile_texts),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_fable),
     };
     return cmocka_run_group_tests(tests, load_both, free_both);
 }
