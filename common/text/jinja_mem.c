@@ -37,6 +37,7 @@ void *jinja_mem_alloc(struct jinja_mem *m, size_t n) {
         if (cap > m->bytes_max - m->used_bytes) cap = n;
         if (cap > m->bytes_max - m->used_bytes) return NULL;
         c = malloc(sizeof(*c) + cap);
+        m->exhausted = c == NULL;
         if (c == NULL) return NULL;
         *c = (struct jinja_chunk){.next = m->head, .cap = cap};
         m->head = c;

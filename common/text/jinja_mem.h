@@ -13,6 +13,7 @@ struct jinja_mem {
     struct jinja_chunk *head;
     char *last_end; /* one past the latest piece, as asked for (not rounded up) */
     size_t chunk_bytes, used_bytes, bytes_max;
+    bool exhausted; /* it was the system that had none left, not the bound */
 };
 
 void jinja_mem_init(struct jinja_mem *m, size_t bytes_max);

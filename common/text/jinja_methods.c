@@ -350,24 +350,26 @@ static bool s_isascii(struct jinja_call *c) {
     return give_bool(c, c->self.n == 0 || jinja_str_all(&c->self, is_ascii));
 }
 
-/* ---- list, tuple */
+/* ---- list, tuple, range */
 
 static bool l_index(struct jinja_call *c) {
+    struct jv_list *l;
     bool same;
-    for (size_t i = 0; i < c->self.list->n; i++) {
-        if (!jinja_tick(c->r, 1) || !jv_equal(c->r, &c->self.list->v[i], &c->a[0], &same))
-            return false;
+    if (!jinja_iterate(c->r, &c->self, &l)) return false;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!jinja_tick(c->r, 1) || !jv_equal(c->r, &l->v[i], &c->a[0], &same)) return false;
         if (same) return give_int(c, (int64_t)i);
     }
     return jinja_fail(c->r, "index: the value is not in the %s", jv_type_name(&c->self));
 }
 
 static bool l_count(struct jinja_call *c) {
+    struct jv_list *l;
     int64_t n = 0;
     bool same;
-    for (size_t i = 0; i < c->self.list->n; i++) {
-        if (!jinja_tick(c->r, 1) || !jv_equal(c->r, &c->self.list->v[i], &c->a[0], &same))
-            return false;
+    if (!jinja_iterate(c->r, &c->self, &l)) return false;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!jinja_tick(c->r, 1) || !jv_equal(c->r, &l->v[i], &c->a[0], &same)) return false;
         n += same;
     }
     return give_int(c, n);
@@ -446,7 +448,7 @@ static const struct jinja_def str_methods[] = {
 static const struct jinja_def list_methods[] = {
     {"index", l_index, "value", 1},
     {"count", l_count, "value", 1},
-    {"copy", give_self, "", 0}, /* the last row: tuples have none */
+    {"copy", give_self, "", 0}, /* the last row: tuples and ranges have none */
 };
 
 static const struct jinja_def dict_methods[] = {
@@ -460,7 +462,8 @@ const struct jinja_def *jinja_method_find(const struct jv *of, const struct jv *
     switch ((enum jv_type)of->type) {
     case JV_STR: return jinja_def_find(str_methods, ROWS(str_methods), name->s, name->n);
     case JV_LIST: return jinja_def_find(list_methods, ROWS(list_methods), name->s, name->n);
-    case JV_TUPLE: return jinja_def_find(list_methods, ROWS(list_methods) - 1, name->s, name->n);
+    case JV_TUPLE:
+    case JV_RANGE: return jinja_def_find(list_methods, ROWS(list_methods) - 1, name->s, name->n);
     case JV_DICT: return jinja_def_find(dict_methods, ROWS(dict_methods), name->s, name->n);
     case JV_LOOP: return jinja_def_find(jinja_loop_methods, LOOP_METHODS, name->s, name->n);
     default: return NULL;

@@ -55,7 +55,9 @@ bool jinja_fail_undef(struct jinja_run *r, const struct jv *u) {
 
 void *jinja_alloc(struct jinja_run *r, size_t n) {
     void *p = r->code != ERR_OK ? NULL : jinja_mem_alloc(&r->mem, n);
-    if (p == NULL) {
+    if (p == NULL && r->mem.exhausted) {
+        jinja_fail_code(r, ERR_NO_MEMORY, "no memory left");
+    } else if (p == NULL) {
         jinja_fail_code(r, ERR_TOO_LARGE, "the template needs more than %zu MiB of memory",
                         r->mem.bytes_max >> 20);
     }
