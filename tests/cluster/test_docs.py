@@ -1,0 +1,70 @@
+"""Goal: the documents tell the truth: every key of a configuration is documented and every documented key exists; every curl line works.
+Method: keys of `--check-config` against the tables of docs/configuration.md; curl itself runs the lines of README.md and docs/api.md
+against a live cluster, with its port in place of 1025."""
+import glob
+import json
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+from harness import BUILD, ROOT
+
+PAGES = ["README.md", "docs/api.md"]
+
+
+def leaves(value, path=""):
+    if isinstance(value, dict):
+        return [k for key, v in value.items() for k in leaves(v, f"{path}.{key}" if path else key)]
+    if isinstance(value, list):
+        return [k for i, v in enumerate(value) for k in leaves(v, f"{path}.{i}")]
+    return [path]
+
+
+def check_config(binary, conf):
+    r = subprocess.run([os.path.join(BUILD, "bin", binary), "-c", os.path.join(ROOT, conf), "--check-config"], capture_output=True, text=True,
+                       timeout=60)
+    assert r.returncode == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+def test_every_setting_is_documented_and_exists():
+    with open(os.path.join(ROOT, "docs/configuration.md")) as f:
+        documented = set(re.findall(r"^\| `([A-Za-z_]+(?:\.[A-Za-z0-9_]+)+)` \|", f.read(), re.M))
+    known = set(leaves(check_config("prefill", "cluster-conf/1p1d/prefill.json"))) | set(
+        leaves(check_config("coordinator", "cluster-conf/1p1d/coordinator.json")))
+    assert documented == known, f"not documented: {sorted(known - documented)}; not existing: {sorted(documented - known)}"
+
+
+@pytest.mark.parametrize("path", sorted(glob.glob(os.path.join(ROOT, "cluster-conf", "*", "*.json"))))
+def test_shipped_configurations_are_valid(path):
+    name = os.path.basename(path)
+    if name == "rank_table.json":
+        with open(path) as f:
+            assert json.load(f)["status"] == "completed"
+        return
+    check_config("coordinator" if name == "coordinator.json" else "prefill", os.path.relpath(path, ROOT))
+
+
+def curl_lines():
+    lines = []
+    for page in PAGES:
+        with open(os.path.join(ROOT, page)) as f:
+            lines += [(page, line.strip()) for line in f if line.startswith("curl ")]
+    return lines
+
+
+@pytest.mark.parametrize("page,line", curl_lines())
+def test_curl_lines_work(pair, page, line):
+    words = shlex.split(line.replace("http://127.0.0.1:1025", pair.base))
+    r = subprocess.run(words + ["-sS", "--fail", "--max-time", "120"], capture_output=True, timeout=150)
+    assert r.returncode == 0, f"{page}: {line}\n{r.stderr.decode()}{r.stdout.decode('utf-8', 'replace')}"
+    if "-N" in words:
+        assert r.stdout.endswith((b"\n\n", b"\0")), r.stdout[-200:]
+    elif r.stdout:
+        json.loads(r.stdout)
+
+
+def test_there_are_lines_to_run():
+    assert len(curl_lines()) >= 20
