@@ -19,6 +19,7 @@ static void forget(struct coordinator *co, struct inst *in) {
     http_call_cancel(&in->probe_call);
     http_call_cancel(&in->role_call);
     dresult_in_close(&in->dresult);
+    in->healthy = false; /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
     registry_remove(&co->reg, in);
 }
@@ -93,18 +94,21 @@ static void drop_gone(struct coordinator *co, uint64_t now) {
 }
 
 /* ---- polls */
-struct probe {
-    struct coordinator *co;
-    struct inst *in;
-};
+/* It has to be given its role again, whatever it is when it comes back, and its requests are gone.
+ */
+static void lose_role(struct inst *in) {
+    in->initialised = false;
+    in->posted_hash = 0;
+    in->reread_config = true;
+}
 
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
     snprintf(in->last_error, sizeof(in->last_error), "%s", text);
     if (in->n_failures < UINT32_MAX) in->n_failures++;
     if (!in->healthy || in->n_failures <= (unsigned)co->conf.instance_retries) return;
     in->healthy = false;
-    in->initialised = false;
-    in->posted_hash = 0; /* whatever comes back gets its role again */
+    in->next_role = ROLE_NONE;
+    lose_role(in);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->last_error);
     dresult_in_close(&in->dresult);
     in->dresult_up = false;
@@ -119,11 +123,14 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
         log_info("controller", "id=%u event=healthy role=%s", in->id,
                  inst_role_name(in->status.role));
     in->healthy = true;
+    in->leaving = false;
     if (in->poll_started_ms <= in->role_taken_ms)
         return; /* this answer may be older than the role */
-    if (in->posted_hash != 0 && in->status.role == ROLE_NONE) {
-        log_warn("controller", "id=%u event=lost_its_role", in->id);
-        in->posted_hash = 0;
+    if (in->posted_hash != 0 && in->role_call == NULL && in->status.role != in->want) {
+        /* it restarted, or others meddled */
+        log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
+                 inst_role_name(in->status.role));
+        lose_role(in);
         relay_instance_lost(co->relays, in->id);
     }
     if (in->status.role == in->want && in->posted_hash != 0 &&
@@ -134,16 +141,25 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     }
 }
 
+/* The answer of an instance that has been told to stop (cluster-api 3 "Guard"). What runs on it
+ * ends normally. */
+static bool says_stopping(const struct http_result *r) {
+    return r->err == ERR_OK && r->status == 503 &&
+           strstr(r->body, "The service has been stopped") != NULL;
+}
+
 static void on_poll(void *arg, const struct http_result *r) {
-    struct probe *p = arg;
-    struct coordinator *co = p->co;
-    struct inst *in = p->in;
+    struct inst *in = arg;
+    struct coordinator *co = in->co;
     struct errbuf eb = {0};
     struct status_msg m;
     char text[160];
-    free(p);
     in->probe_call = NULL;
-    if (r->err != ERR_OK) {
+    if (says_stopping(r)) {
+        if (!in->leaving) log_info("controller", "id=%u event=leaving", in->id);
+        in->leaving = true;
+        in->n_failures = 0;
+    } else if (r->err != ERR_OK) {
         poll_failed(co, in, r->detail != NULL ? r->detail : err_text(r->err));
     } else if (r->status != 200) {
         snprintf(text, sizeof(text), "status %d: %.100s", r->status, r->body);
@@ -153,6 +169,7 @@ static void on_poll(void *arg, const struct http_result *r) {
             poll_failed(co, in, eb.text);
         } else {
             in->online = true;
+            in->reread_config = false;
             log_info("controller", "id=%u event=online model=%s", in->id, in->config.model_name);
             controller_poll_soon(co);
         }
@@ -165,22 +182,21 @@ static void on_poll(void *arg, const struct http_result *r) {
 }
 
 static void poll(struct coordinator *co, struct inst *in) {
-    struct probe *p;
     char url[128];
-    if (in->probe_call != NULL || (p = malloc(sizeof(*p))) == NULL) return;
-    *p = (struct probe){co, in};
-    in->probing_config = !in->online;
+    if (in->probe_call != NULL) return;
+    in->probing_config = !in->online || in->reread_config;
     in->poll_started_ms = clock_ms();
     snprintf(url, sizeof(url), "http://%s:%u%s", in->node.mgmt_ip, in->node.mgmt_port,
-             in->online ? "/v2/status" : "/v1/config");
+             in->probing_config ? "/v1/config" : "/v2/status");
     struct http_call_opts o = {.method = "GET",
                                .url = url,
                                .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .body_bytes_max = 4 << 20,
                                .on_done = on_poll,
-                               .arg = p};
-    if (http_client_call(co->client, &o, &in->probe_call) != ERR_OK) free(p);
+                               .arg = in};
+    enum err e = http_client_call(co->client, &o, &in->probe_call);
+    if (e != ERR_OK) poll_failed(co, in, err_text(e));
 }
 
 void controller_poll_soon(struct coordinator *co) {
@@ -229,7 +245,7 @@ static void keep_existing(struct coordinator *co) {
     }
 }
 
-static void group_up(struct coordinator *co) {
+void controller_group_up(struct coordinator *co) {
     size_t n = count_want(co, ROLE_PREFILL) + count_want(co, ROLE_DECODE);
     unsigned groups = (unsigned)((n + GROUP_INSTANCES_MAX - 1) / GROUP_INSTANCES_MAX), p = 0, d = 0;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
@@ -262,8 +278,16 @@ static void decide(struct coordinator *co, uint64_t now) {
     size_t more_p = target > p ? target - p : 0;
     give(co, ROLE_PREFILL, more_p < n_free ? more_p : n_free);
     give(co, ROLE_DECODE, n_free);
-    group_up(co);
+    controller_group_up(co);
     co->roles_decided = true;
+}
+
+/* Another instance that could go on alone in the role. */
+static bool has_other_in_role(const struct coordinator *co, const struct inst *in) {
+    for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
+        if (o != in && o->want == in->want && o->next_role == ROLE_NONE && inst_serves(o, NULL))
+            return true;
+    return false;
 }
 
 enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
@@ -272,37 +296,37 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
     if (role != ROLE_PREFILL && role != ROLE_DECODE)
         return err_set(eb, ERR_INVALID, "role must be prefill or decode");
-    if (in->want == role) return ERR_OK;
-    if (!in->online || !in->healthy)
+    if (!co->conf.controller_enabled)
+        return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
+    if (in->want == role || in->want == ROLE_NONE) { /* has it, or gets it as its first one */
+        in->want = role;
+        in->next_role = ROLE_NONE;
+        controller_group_up(co);
+        return ERR_OK;
+    }
+    if (!in->online || !in->healthy || in->leaving)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
-    if (in->want != ROLE_NONE && count_want(co, in->want) == 1 && !force)
+    if (!force && !has_other_in_role(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true switches it all the same", id,
             inst_role_name(in->want));
     log_info("controller", "id=%u event=switch from=%s to=%s force=%d", id,
              inst_role_name(in->want), inst_role_name(role), force);
-    in->draining = true;
+    in->next_role = role;
     in->force = force;
-    in->drain_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
-    in->want = role;
-    group_up(co);
+    in->drain_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
     controller_poll_soon(co);
     return ERR_OK;
 }
 
-/* A draining instance gets its new role when nothing of ours runs on it and it says itself that it
- * is idle. */
-static bool may_post(struct coordinator *co, struct inst *in, uint64_t now) {
-    if (!in->draining || in->force) return true;
-    if (in->tasks == 0 && in->status.waiting + in->status.running + in->status.kv_leases == 0)
-        return true;
-    if (now < in->drain_until_ms) return false;
-    log_warn("controller", "id=%u event=switch_given_up tasks=%u", in->id, in->tasks);
-    in->want = in->status.role;
-    in->draining = false;
-    group_up(co);
-    return false;
+/* A switch that did not come about in its time is off. */
+static void end_late_switch(struct inst *in, uint64_t now) {
+    if (in->next_role == ROLE_NONE || in->role_call != NULL || now < in->drain_until_ms) return;
+    log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id, in->tasks,
+             in->last_error);
+    in->next_role = ROLE_NONE;
+    in->force = false;
 }
 
 /* ---- the round */
@@ -329,7 +353,7 @@ bool controller_ready(const struct coordinator *co) {
 
 static bool settled(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (!inst_serves(in, NULL)) return false;
+        if (!inst_serves(in, NULL) || in->status.role_status != ROLE_STATUS_READY) return false;
     return co->reg.n > 0;
 }
 
@@ -347,7 +371,8 @@ static void on_tick(void *arg) {
     bool due = now >= co->next_poll_ms;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
-        if (co->conf.controller_enabled && may_post(co, in, now)) role_post_if_needed(co, in);
+        end_late_switch(in, now);
+        if (co->conf.controller_enabled) role_post_if_needed(co, in);
         look_after_dresult(co, in);
     }
     /* While the cluster is coming up or changing, look more often than the published period: it

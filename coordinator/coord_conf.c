@@ -2,6 +2,7 @@
 #include "coordinator/coord_conf.h"
 
 #include <json-c/json_object_iterator.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,8 @@ static const struct conf_key keys[] = {
          "the coordinator's own errors: the family's JSON, or the reference's text"),
     WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
          "shape of JSON errors on /v1 paths"),
+    STR(cors_origin, O "corsAllowOrigin", "",
+        "origin whose pages may call from a browser, or *; empty: none"),
     BOOL(controller_enabled, R "enabled", "true", "decides roles and posts them"),
     STR(rank_table_path, R "global_rank_table_file_path", "",
         "rank table of the instances, relative to this file; empty: instances register"),
@@ -91,8 +94,8 @@ static const struct conf_key keys[] = {
     INT(online_attempts, R "server_online_attempt_times", 1, 65535, "36",
         "waits for instances of the table before roles are given to those there"),
     INT(online_wait_s, R "server_online_wait_seconds", 1, 65535, "5", "seconds of one such wait"),
-    INT(role_attempts, R "check_role_attempt_times", 1, 65535, "300",
-        "status polls until a posted role must be ready"),
+    INT(drain_s, R "digs_periodic_role_decision.tasks_end_wait_seconds", 1, 65535, "300",
+        "seconds a role switch waits for the instance's running requests"),
     INT(instance_port, R "mindie_server_port", 1024, 65535, "1025",
         "business port of a table entry that names none"),
     INT(instance_mgmt_port, R "mindie_server_control_port", 1024, 65535, "1026",
@@ -145,6 +148,7 @@ static const char *const also_known[] = {O "http_config.server_thread_num",
                                          R "fault_recovery_func_dict",
                                          R "is_heterogeneous",
                                          R "init_role_attempt_times",
+                                         R "check_role_attempt_times",
                                          R "check_role_wait_seconds",
                                          R "controller_alarm_port",
                                          R "node_manager_port",
@@ -220,7 +224,7 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     for (int i = 0; i < 9; i++) {
         char *end;
         c->coefficients[i] = strtod(p, &end);
-        if (end == p || (i < 8 && end[strspn(end, " ")] != ',') ||
+        if (end == p || !isfinite(c->coefficients[i]) || (i < 8 && end[strspn(end, " ")] != ',') ||
             (i == 8 && end[strspn(end, " ")] != 0))
             return err_set(eb, ERR_BAD_CONFIG,
                            O "digs_scheduler_config.load_cost_coefficient must be nine numbers "
@@ -242,7 +246,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
     if ((c->p_rate == 0) != (c->d_rate == 0) || c->p_rate + c->d_rate > 16)
         return err_set(eb, ERR_BAD_CONFIG,
                        R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 "
-                                                 "with a sum of at most 16, got %lld and %lld",
+                         "with a sum of at most 16, got %lld and %lld",
                        (long long)c->p_rate, (long long)c->d_rate);
     if (strcmp(c->scheduler_type, "digs_scheduler") == 0 &&
         strcmp(c->algorithm_type, "load_balance") != 0)
@@ -259,8 +263,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
     int64_t nearest = c->first_token_timeout_s;
     if (c->infer_timeout_s > 0 && (nearest == 0 || c->infer_timeout_s < nearest))
         nearest = c->infer_timeout_s;
-    if (nearest > 20 && c->schedule_timeout_s > nearest - 20 && c->schedule_timeout_s != nearest)
-        c->schedule_timeout_s = nearest - 20;
+    if (nearest > 20 && c->schedule_timeout_s > nearest - 20) c->schedule_timeout_s = nearest - 20;
     return ERR_OK;
 }
 

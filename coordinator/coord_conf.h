@@ -24,7 +24,7 @@ struct coord_conf {
     int64_t retries_max, schedule_timeout_s, first_token_timeout_s, infer_timeout_s,
         tokenizer_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
-        load_cost_coefficient[96];
+        load_cost_coefficient[96], cors_origin[128];
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate;
     char log_level[16], error_format[16], error_style[16];
@@ -32,7 +32,7 @@ struct coord_conf {
     bool controller_enabled;
     char rank_table_path[COORD_PATH_BYTES];
     int64_t sync_s, rank_table_s, disappeared_s, p_rate, d_rate, online_attempts, online_wait_s,
-        role_attempts, instance_port, instance_mgmt_port, instance_metric_port, instance_timeout_s,
+        drain_s, instance_port, instance_mgmt_port, instance_metric_port, instance_timeout_s,
         instance_retries;
     /* pd: ours */
     bool allow_insecure;

@@ -3,12 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/log.h"
+#include "common/net/cors.h"
 #include "common/net/router.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "proto/json.h"
 
 enum { SMALL_BODY = 1 << 20 };
+
+enum error_style coord_error_style(const struct coordinator *co) {
+    return strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+}
 
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text) {
     if (strcmp(co->conf.error_format, "text") == 0) {
@@ -19,9 +24,7 @@ void coord_reply_error(struct coordinator *co, struct http_x *x, int status, con
         return;
     }
     bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
-    enum error_style style =
-        strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
-    char *body = api_error_body(openai, style, &status, NULL, text);
+    char *body = api_error_body(openai, coord_error_style(co), &status, NULL, text);
     http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
@@ -124,17 +127,38 @@ static void on_management_info(void *arg, struct http_x *x, const struct route_p
     proxy_to_instance(arg, x, true);
 }
 
+/* True: no instance serves the model, and x is answered. */
+static bool unknown_model(struct coordinator *co, struct http_x *x, const char *model) {
+    char text[MODEL_NAME_BYTES_MAX + 32];
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (in->online && strcmp(in->config.model_name, model) == 0) return false;
+    snprintf(text, sizeof(text), "Model %s not found.", model);
+    coord_reply_error(co, x, 404, text);
+    return true;
+}
+
 static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
-    const struct inst *any = co->reg.first;
-    while (any != NULL && strcmp(any->config.model_name, p->model) != 0) any = any->next;
-    if (any == NULL) {
-        char text[320];
-        snprintf(text, sizeof(text), "Model %s not found.", p->model);
-        coord_reply_error(co, x, 404, text);
-        return;
+    if (!unknown_model(co, x, p->model)) relay_stop(co->relays, x);
+}
+
+/* The room of the cluster is that of its decode instances (inference-api 13.7). */
+static void on_slots(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    uint64_t total = 0, available = 0, tokens = 0;
+    char body[160];
+    if (unknown_model(co, x, p->model)) return;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (in->want != ROLE_DECODE || !inst_serves(in, NULL)) continue;
+        total += in->status.total_slots;
+        available += in->status.avail_slots;
+        tokens += in->status.avail_blocks * in->config.cache_block_size;
     }
-    relay_stop(co->relays, x);
+    int n = snprintf(body, sizeof(body),
+                     "{\"total_slots\":%llu,\"free_slots\":%llu,\"available_tokens_length\":%llu}",
+                     (unsigned long long)total, (unsigned long long)available,
+                     (unsigned long long)tokens);
+    http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
 }
 
 static const struct route routes[] = {
@@ -147,7 +171,7 @@ static const struct route routes[] = {
     {PLANE_DATA, "POST", "/tokenize", on_business_info, SIZE_MAX},
     {PLANE_DATA, "POST", "/detokenize", on_business_info, SIZE_MAX},
     {PLANE_DATA, "GET", "/info", on_management_info, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_management_info, 0},
+    {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/health", on_ready, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/startup", on_alive, 0},
@@ -165,10 +189,10 @@ static const struct route routes[] = {
 static const struct route *const tables[] = {routes, NULL};
 
 static void reply_wrong_method(struct coordinator *co, struct http_x *x, const char *allow) {
-    http_x_set_header(x, "Allow", allow);
     if (strcmp(http_x_method(x), "OPTIONS") == 0) {
-        http_x_reply(x, 204, NULL, "", 0);
+        cors_reply_options(x, co->conf.cors_origin, allow);
     } else {
+        http_x_set_header(x, "Allow", allow);
         coord_reply_error(co, x, 405, "The method is not allowed for this path.");
     }
 }
@@ -176,6 +200,7 @@ static void reply_wrong_method(struct coordinator *co, struct http_x *x, const c
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
+    cors_set(x, co->conf.cors_origin);
     if (path == NULL) {
         coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
         return;
@@ -192,13 +217,18 @@ void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
             m.row->fn(co, x, &m.params);
         } else if (m.path_known) {
             reply_wrong_method(co, x, m.allow);
-        } else if (strcmp(co->conf.error_format, "text") == 0) {
-            coord_reply_error(co, x, 404, "Invalid request");
         } else {
-            coord_reply_error(co, x, 404, "The requested path does not exist.");
+            coord_reply_error(co, x, 404, "Invalid request");
         }
     }
     free(path);
+}
+
+void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max) {
+    char text[API_TOO_LARGE_BYTES];
+    api_too_large_text(text, body_bytes_max);
+    cors_set(x, co->conf.cors_origin);
+    coord_reply_error(co, x, 413, text);
 }
 
 size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,

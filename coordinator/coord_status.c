@@ -81,9 +81,12 @@ static struct json_object *instance_json(const struct inst *in) {
     add_str(o, "source", in->from_table ? "rank table" : "registered");
     add_str(o, "model", in->config.model_name);
     add_str(o, "role", inst_role_name(in->status.role));
-    add_str(o, "wantedRole", inst_role_name(in->want));
+    add_str(o, "wantedRole", inst_role_name(in->next_role != ROLE_NONE ? in->next_role : in->want));
     add_str(o, "roleStatus", role_status_name(in->status.role_status));
-    add_str(o, "state", serves ? "serving" : in->draining ? "draining" : why);
+    add_str(o, "state",
+            serves                                      ? "serving"
+            : in->next_role != ROLE_NONE || in->leaving ? "draining"
+                                                        : why);
     add_str(o, "lastError", in->last_error);
     add_u64(o, "group", in->group);
     add_u64(o, "slotsTotal", in->status.total_slots);

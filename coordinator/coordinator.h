@@ -7,6 +7,7 @@
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
 #include "coordinator/coord_conf.h"
+#include "proto/api.h"
 #include "coordinator/registry.h"
 #include "coordinator/schedule.h"
 
@@ -36,7 +37,6 @@ struct coordinator {
     bool stopping;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
-    int exit_status;
 };
 
 /* ---- controller.c: who is there, what they are to be, what they say */
@@ -53,17 +53,20 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
 bool controller_ready(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */
+void controller_group_up(struct coordinator *co); /* after a role changed (7.3) */
 
-/* ---- role_post.c */
+/* ---- role_post.c: posts the role, its peers, or a switch, when the instance has other ones */
 void role_post_if_needed(struct coordinator *co, struct inst *in);
 
 /* ---- coord_routes.c */
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x);
 size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
                             const char *path);
+void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max);
 /* The coordinator's own error in the shape of the path's family, or as the reference's text
  * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);
+enum error_style coord_error_style(const struct coordinator *co);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);

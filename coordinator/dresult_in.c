@@ -47,9 +47,12 @@ static bool on_data(void *arg, const char *p, size_t n) {
         int version = p[0] == 'r' || p[0] == 'k' ? 1 : 2;
         if (dresult_parser_create(&d->parser, version, FRAME_BYTES_MAX) != ERR_OK) return false;
     }
-    d->n_failures = 0;
     enum err e = dresult_parser_feed(d->parser, p, n, on_frame, d);
-    if (e != ERR_OK) log_error("dresult", "id=%u event=bad_frame err=%s", d->inst_id, err_name(e));
+    if (e == ERR_OK) {
+        d->n_failures = 0;
+    } else {
+        log_error("dresult", "id=%u event=bad_frame err=%s", d->inst_id, err_name(e));
+    }
     return e == ERR_OK;
 }
 

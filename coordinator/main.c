@@ -25,14 +25,8 @@ static size_t on_head(void *arg, const char *method, const char *path) {
 }
 
 static void on_too_large(void *arg, struct http_x *x, size_t max) {
-    char body[256];
-    (void)arg;
-    int n = snprintf(body, sizeof(body),
-                     "{\"error\":\"Request body too large. Maximum allowed size is "
-                     "%zuMB.\",\"error_type\":\"Input Validation Error\","
-                     "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
-                     max >> 20, max >> 20);
-    http_x_reply(x, 413, "application/json; charset=utf-8", body, (size_t)n);
+    struct coord_listener *l = arg;
+    coord_reply_too_large(l->co, x, max);
 }
 
 static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes,
@@ -130,6 +124,7 @@ static void fill_schedule(struct coordinator *co) {
 
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
+    co->reg.co = co;
     enum err e = raise_fd_limit(&co->conf, eb);
     if (e != ERR_OK) return e;
     e = loop_create(&co->loop);

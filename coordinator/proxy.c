@@ -1,11 +1,12 @@
 /* proxy: requests that any instance can answer (model information, tokenising) go to the one with
  * the fewest tasks. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "coordinator/coordinator.h"
 
-enum { ANSWER_BYTES_MAX = 64 << 20, INFO_TIMEOUT_S = 30 };
+enum { ANSWER_BYTES_MAX = 64 << 20, INFO_TIMEOUT_S = 30, PATH_BYTES_MAX = 4096 };
 
 struct proxied {
     struct coordinator *co;
@@ -46,12 +47,41 @@ static struct inst *choose(const struct coordinator *co, bool management) {
     return best;
 }
 
+/* The path as a request line has it: everything but unreserved characters (RFC 3986) escaped, so
+ * that a model's name cannot become a query or another path. False: too long, or with a segment
+ * that a server may resolve. */
+static bool put_path(char *dst, size_t cap, const char *path) {
+    static const char hex[] = "0123456789ABCDEF";
+    size_t n = 0;
+    for (const char *p = path; *p != 0; p++) {
+        unsigned char c = (unsigned char)*p;
+        size_t segment = strcspn(p + 1, "/");
+        if (c == '/' && p[1] == '.' && (segment == 1 || (segment == 2 && p[2] == '.')))
+            return false;
+        if (n + 4 > cap) return false;
+        if (c < 0x80 && (isalnum(c) || strchr("/-._~", c) != NULL)) {
+            dst[n++] = (char)c;
+        } else {
+            dst[n++] = '%';
+            dst[n++] = hex[c >> 4];
+            dst[n++] = hex[c & 15];
+        }
+    }
+    dst[n] = 0;
+    return true;
+}
+
 void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane) {
     const struct inst *in = choose(co, management_plane);
     struct proxied *p = in != NULL ? calloc(1, sizeof(*p)) : NULL;
-    char url[1400];
+    char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX];
     size_t n;
     const char *body = http_x_body(x, &n);
+    if (!put_path(path, sizeof(path), http_x_path(x))) {
+        free(p);
+        coord_reply_error(co, x, 404, "Invalid request");
+        return;
+    }
     if (p == NULL) {
         http_x_set_header(x, "Retry-After", "1");
         coord_reply_error(co, x, 503, "MindIE-MS Coordinator is not ready");
@@ -59,7 +89,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     }
     *p = (struct proxied){.co = co, .x = x};
     snprintf(url, sizeof(url), "http://%s:%u%s", management_plane ? in->node.mgmt_ip : in->node.ip,
-             management_plane ? in->node.mgmt_port : in->node.port, http_x_path(x));
+             management_plane ? in->node.mgmt_port : in->node.port, path);
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     static const char *const headers[] = {"Content-Type: application/json", NULL};

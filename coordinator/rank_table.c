@@ -70,6 +70,8 @@ static enum err read_devices(struct node_conf *n, const struct json_object *o, c
         struct role_device *d = &n->devices[i];
         char at[128];
         snprintf(at, sizeof(at), "%s.device[%zu]", where, i);
+        if (!json_object_is_type(v, json_type_object))
+            return err_set(eb, ERR_INVALID, "%s must be an object", at);
         enum err e = read_word(v, at, "device_id", "0", d->device_id, sizeof(d->device_id), eb);
         if (e == ERR_OK)
             e = read_word(v, at, "device_logical_id", d->device_id, d->device_logical_id,

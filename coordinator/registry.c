@@ -1,6 +1,7 @@
 /* registry: a list of instances and what can be concluded from it. */
 #include "coordinator/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ struct inst *registry_put(struct registry *r, struct node_conf *node) {
         struct inst **at = &r->first;
         while (*at != NULL) at = &(*at)->next;
         *at = in;
+        in->co = r->co;
         in->id = ++r->next_id; /* never used twice in a run */
         r->n++;
     }
@@ -52,6 +54,20 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
     return false;
 }
 
+void inst_suspect(struct inst *in, uint64_t now_ms, const char *why) {
+    in->suspect_ms = now_ms;
+    snprintf(in->last_error, sizeof(in->last_error), "%s", why);
+}
+
+void inst_suspect_link(struct inst *in, uint32_t peer_id) {
+    for (size_t i = 0; i < in->status.n_links; i++) {
+        struct link_status *l = &in->status.links[i];
+        if (l->target != peer_id || !l->ok) continue;
+        l->ok = false;
+        snprintf(l->text, sizeof(l->text), "suspect: a hand-over failed");
+    }
+}
+
 bool inst_linked(const struct inst *a, const struct inst *b) {
     return inst_link_ok(a, b->id) && inst_link_ok(b, a->id);
 }
@@ -62,10 +78,10 @@ bool inst_serves(const struct inst *in, const char **why) {
     for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
     if (!in->online) {
         missing = "online";
-    } else if (!in->healthy) {
+    } else if (!in->healthy || in->leaving) {
         missing = "health";
-    } else if (in->draining || in->want == ROLE_NONE || in->status.role != in->want ||
-               !in->initialised || in->status.role_status != ROLE_STATUS_READY) {
+    } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
+               !in->initialised || in->status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";

@@ -8,11 +8,13 @@
 #include "coordinator/schedule.h"
 #include "proto/status_msg.h"
 
+struct coordinator;
 struct dresult_in;
 struct http_call;
 
 struct inst {
     struct inst *next;
+    struct coordinator *co; /* for callbacks that get the instance only */
     uint32_t id;
     struct node_conf node;
     bool from_table;        /* the rank table lists it; else it registered itself */
@@ -22,22 +24,28 @@ struct inst {
     /* what it says */
     bool online;          /* /v1/config was answered in range */
     bool healthy;         /* the last /v2/status came */
-    bool initialised;     /* RoleReady was seen since its last role */
+    bool initialised;     /* RoleReady was seen since it got its role */
+    bool leaving;         /* it says that it is being stopped: no new work, running work ends */
     unsigned n_failures;  /* polls without answer, in a row */
     char last_error[128]; /* of the last failed poll or role post */
+    uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
     struct config_msg config;
     struct status_msg status;
 
     /* what the controller wants */
     enum inst_role want;
+    enum inst_role next_role; /* a switch waits until it is idle and takes this role: no new work */
+    bool force;               /* the switch need not wait */
+    uint64_t drain_until_ms;
     unsigned group;
     uint64_t posted_hash; /* of the role body it took last; 0: none */
     uint64_t next_post_ms, role_taken_ms, poll_started_ms;
-    bool draining; /* a role switch waits until it is idle: no new work */
-    bool force;    /* the switch need not wait */
-    uint64_t drain_until_ms;
+
+    /* calls under way, and what they are about */
     struct http_call *probe_call, *role_call;
-    bool probing_config;
+    bool probing_config, reread_config;
+    enum inst_role posting_role;
+    uint64_t posting_hash;
 
     /* what is on it */
     struct dresult_in *dresult; /* D only */
@@ -48,6 +56,7 @@ struct inst {
 };
 
 struct registry {
+    struct coordinator *co; /* given to every instance */
     struct inst *first;
     size_t n;
     uint32_t next_id;
@@ -62,10 +71,15 @@ void registry_remove(
     struct registry *r,
     struct inst *in); /* frees it; its calls and dresult are the caller's to end first */
 
-/* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). why: the first stage
- * that is missing ("online", "role", "link", "dresult", "health"), or NULL. */
+/* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
+ * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
+ * ("online", "health", "role", "link", "dresult"), or NULL. */
 bool inst_serves(const struct inst *in, const char **why);
 bool inst_link_ok(const struct inst *in, uint32_t peer_id);
+/* A request was hurt before a poll could tell: no new work there (over that link) until one says it
+ * is well. */
+void inst_suspect(struct inst *in, uint64_t now_ms, const char *why);
+void inst_suspect_link(struct inst *in, uint32_t peer_id);
 /* Both ends list each other as ok. */
 bool inst_linked(const struct inst *a, const struct inst *b);
 

@@ -9,7 +9,7 @@
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100 };
+enum { SCAN_MS = 100, RETRY_MS = 100, RETRY_MS_MAX = 1000 };
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
     return &s->buckets[id % BUCKETS];
@@ -21,10 +21,18 @@ static struct relay *find(struct relay_set *s, uint64_t id) {
     return NULL;
 }
 
-static struct relay *find_client(struct relay_set *s, const char *id) {
-    for (struct relay *r = s->first; r != NULL; r = r->next)
-        if (strcmp(r->client_id, id) == 0 || strcmp(r->id_text, id) == 0) return r;
-    return NULL;
+static struct relay **client_bucket(struct relay_set *s, const char *id) {
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a; few requests have an id of their own */
+    for (; *id != 0; id++) h = (h ^ (unsigned char)*id) * 0x100000001b3u;
+    return &s->client_buckets[h % BUCKETS];
+}
+
+struct relay *relay_find_any(struct relay_set *s, const char *id) {
+    struct relay *r = *client_bucket(s, id);
+    while (r != NULL && strcmp(r->client_id, id) != 0) r = r->client_next;
+    if (r != NULL) return r;
+    r = find(s, strtoull(id, NULL, 10));
+    return r != NULL && strcmp(r->id_text, id) == 0 ? r : NULL;
 }
 
 /* ---- ends */
@@ -69,6 +77,11 @@ void relay_finish(struct relay *r, int status) {
     struct relay **at = bucket(s, r->id);
     while (*at != r) at = &(*at)->hash_next;
     *at = r->hash_next;
+    if (r->client_id[0] != 0) {
+        at = client_bucket(s, r->client_id);
+        while (*at != r) at = &(*at)->client_next;
+        *at = r->client_next;
+    }
     *r->at = r->next;
     if (r->next != NULL) r->next->at = r->at;
     s->n--;
@@ -87,7 +100,8 @@ void relay_reply(struct relay *r, int status, const char *type, const char *body
 static void end_stream_with_error(struct relay *r, int status, const char *text) {
     struct buf b = BUF_INIT;
     bool openai = strncmp(r->path->path, "/v1/", 4) == 0;
-    char *body = api_error_body(openai, ERROR_STYLE_MINDIE, &status, NULL, text);
+    enum error_style style = coord_error_style(r->set->co);
+    char *body = api_error_body(openai, style, &status, NULL, text);
     if (body != NULL) {
         bool triton = r->path->api == API_TRITON_TEXT;
         bool vllm = strcmp(r->path->path, "/generate") == 0; /* only its vLLM dialect streams */
@@ -146,12 +160,19 @@ void relay_piece_last(struct relay *r, const char *p, size_t n) {
 }
 
 /* ---- another attempt */
+
+/* How long the n-th further attempt waits when nobody else can make it. */
+static uint64_t pause_ms(unsigned n) {
+    uint64_t ms = (uint64_t)RETRY_MS << (n < 8 ? n : 8);
+    return ms < RETRY_MS_MAX ? ms : RETRY_MS_MAX;
+}
+
 bool relay_retry(struct relay *r, const char *why) {
     struct coordinator *co = r->set->co;
-    if (r->started || r->n_retries >= (unsigned)co->conf.retries_max || co->stopping) return false;
+    if (r->started || r->stop_asked || r->n_retries >= (unsigned)co->conf.retries_max) return false;
     log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u",
              r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
-    http_call_cancel(&r->call);
+    http_call_cancel(&r->call); /* P sees the connection close, and lets go */
     relay_unbook_p(r);
     relay_unbook_d(r);
     for (struct early_frame *f = r->early, *next; f != NULL; f = next) {
@@ -160,7 +181,7 @@ bool relay_retry(struct relay *r, const char *why) {
     }
     r->early = NULL;
     r->early_last = &r->early;
-    r->n_retries++;
+    r->not_before_ms = clock_ms() + pause_ms(r->n_retries++);
     r->epoch++; /* whatever still comes from the old attempt is dropped by it */
     r->next_seq = 0;
     r->first_token_ms = 0;
@@ -179,138 +200,114 @@ static void on_client_gone(void *arg) {
     relay_finish(r, 499);
 }
 
-static size_t text_length(const struct json_object *v, int depth) {
-    if (v == NULL || depth > 4) return 0;
-    if (json_object_is_type(v, json_type_string)) return (size_t)json_object_get_string_len(v);
-    if (json_object_is_type(v, json_type_array)) {
-        size_t n = 0, k = json_object_array_length(v);
-        for (size_t i = 0; i < k; i++) {
-            const struct json_object *e = json_object_array_get_idx(v, i);
-            struct json_object *c;
-            if (json_object_is_type(e, json_type_int)) {
-                n += 4; /* a token id counts as one token's characters */
-            } else if (json_get(e, "content", &c) == JSON_OK ||
-                       json_get(e, "text", &c) == JSON_OK || json_get(e, "data", &c) == JSON_OK) {
-                n += text_length(c, depth + 1);
-            } else {
-                n += text_length(e, depth + 1);
-            }
-        }
-        return n;
-    }
-    return 0;
-}
-
-/* What scheduling wants of a body: the stream flag, the client's id and a length. A body that
- * cannot be read goes to P as it is, which answers what a single instance would answer. */
-static void look_at_body(struct relay *r, const char *body, size_t n) {
-    struct json_object *root = NULL, *v;
-    static const char *const inputs[] = {"messages", "prompt", "inputs", "text_input", "input_id"};
-    const char *id;
-    size_t id_len;
-    r->n_chars = n;
-    r->stream = r->path->stream == API_STREAM_ALWAYS;
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return;
-    r->stream = api_wants_stream(r->path, root);
-    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
-        if (json_get(root, inputs[i], &v) == JSON_OK) {
-            r->n_chars = text_length(v, 0);
-            break;
-        }
-    bool triton = r->path->api == API_TRITON_TEXT || r->path->api == API_TRITON_TOKEN;
-    if (triton && json_get_str(root, "id", &id, &id_len) == JSON_OK &&
-        id_len <= CLIENT_ID_BYTES_MAX)
-        memcpy(r->client_id, id, id_len + 1);
-    json_object_put(root);
-}
-
-static struct relay *add(struct relay_set *s, struct http_x *x, const struct api_path *path) {
+static struct relay *add(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                         const char *path_model, const struct body_look *look) {
     struct relay *r = calloc(1, sizeof(*r));
     if (r == NULL) return NULL;
     r->set = s;
     r->x = x;
     r->path = path;
+    api_path_format(r->url_path, sizeof(r->url_path), path, path_model);
     r->id = s->next_id++;
     snprintf(r->id_text, sizeof(r->id_text), "%llu", (unsigned long long)r->id);
+    memcpy(r->client_id, look->client_id, sizeof(r->client_id));
+    r->stream = look->stream;
+    r->n_chars = look->n_chars;
     r->arrival_ms = clock_ms();
     r->early_last = &r->early;
     r->next = s->first;
     r->at = &s->first;
     if (r->next != NULL) r->next->at = &r->next;
     s->first = r;
-    r->hash_next = *bucket(s, r->id);
-    *bucket(s, r->id) = r;
+    struct relay **b = bucket(s, r->id);
+    r->hash_next = *b;
+    *b = r;
+    if (r->client_id[0] != 0) {
+        b = client_bucket(s, r->client_id);
+        r->client_next = *b;
+        *b = r;
+    }
     s->n++;
     return r;
+}
+
+/* Not admitted. */
+static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *text) {
+    s->counts.failed++;
+    if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
+    coord_reply_error(s->co, x, status, text);
+}
+
+/* What the reference's coordinator refuses by itself (inference-api 3.5). With JSON errors the body
+ * goes on to P, which answers what a single instance would answer. NULL: nothing. */
+static const char *refusal(const struct coordinator *co, const struct api_path *path,
+                           const struct body_look *look) {
+    bool openai = path->api == API_OPENAI_CHAT || path->api == API_OPENAI_COMPLETIONS;
+    if (strcmp(co->conf.error_format, "text") != 0) return NULL;
+    if (!look->is_object) return "Request format is invalid";
+    if (look->has_input) return NULL;
+    return openai ? "Invalid request format: Missing both 'prompt' or 'messages'"
+                  : "Request format is invalid";
 }
 
 void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
                  const char *path_model) {
     struct coordinator *co = s->co;
+    struct body_look look;
     size_t n;
-    const char *body = http_x_body(x, &n);
-    (void)path_model; /* P checks it, and answers in its words */
+    const char *body = http_x_body(x, &n), *why;
     s->counts.received++;
     if (co->stopping || !controller_ready(co)) {
-        http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(co, x, 503, "MindIE-MS Coordinator is not ready");
+        turn_away(s, x, 503, "MindIE-MS Coordinator is not ready");
         return;
     }
-    struct relay *r = s->n < (size_t)co->conf.requests_max ? add(s, x, path) : NULL;
+    if (s->n >= (size_t)co->conf.requests_max) {
+        turn_away(s, x, 429, "Too many requests");
+        return;
+    }
+    body_look(&look, path, body, n);
+    if ((why = refusal(co, path, &look)) != NULL) {
+        turn_away(s, x, 400, why);
+        return;
+    }
+    if (look.client_id[0] != 0 && relay_find_any(s, look.client_id) != NULL) {
+        turn_away(s, x, 400, "Duplicate request id");
+        return;
+    }
+    struct relay *r = add(s, x, path, path_model, &look);
     if (r == NULL) {
-        http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(co, x, 429, "Too many requests");
+        turn_away(s, x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
     const char *request_id = http_x_header(x, "X-Request-Id");
     if (request_id != NULL) http_x_set_header(x, "X-Request-Id", request_id);
     http_x_set_header(x, "RequestUUID", r->id_text);
     http_x_on_close(x, on_client_gone, r);
-    look_at_body(r, body, n);
-    if (r->client_id[0] != 0) {
-        struct relay *same = find_client(s, r->client_id);
-        if (same != NULL && same != r) {
-            relay_fail(r, 400, "Duplicate request id");
-            return;
-        }
-    }
     relay_enqueue(r);
     relay_schedule(s);
 }
 
-void relay_stop(struct relay_set *s, struct http_x *x) {
-    struct json_object *root = NULL;
-    size_t n, id_len = 0;
-    const char *body = http_x_body(x, &n), *id = NULL;
-    struct relay *r = NULL;
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
-        !json_object_is_type(root, json_type_object)) {
-        coord_reply_error(s->co, x, 422, "Failed to parse context to json body.");
-    } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
-        coord_reply_error(s->co, x, 422, "Not found id.");
-    } else if (id_len < 1 || id_len > CLIENT_ID_BYTES_MAX ||
-               strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
-                   id_len) {
-        coord_reply_error(s->co, x, 422,
-                          "The id can contain only digits, letters, underscores(_), hyphens(-) and "
-                          "no more than 256 words in length.");
-    } else if ((r = find_client(s, id)) == NULL) {
-        char text[CLIENT_ID_BYTES_MAX + 64];
-        snprintf(text, sizeof(text), "Stop request id %s not found.", id);
-        coord_reply_error(s->co, x, 404, text);
-    } else {
-        http_x_reply(x, 200, "application/json; charset=utf-8", body, n);
-        if (r->state == RELAY_WAITING) {
-            relay_fail(r, 424, "The request was stopped.");
-        } else {
-            relay_cancel_upstream(
-                r); /* the instance ends it, and the end comes back the usual way */
-        }
-    }
-    json_object_put(root);
+/* ---- from outside */
+
+/* P cannot be reached any more; D may go on with what it has. */
+void relay_lose_p(struct relay *r, const char *why, const char *error) {
+    r->avoid_p = r->p_id;
+    r->left_d = r->d_id;
+    if (relay_retry(r, why)) return;
+    relay_cancel_upstream(r);
+    relay_fail(r, 500, r->n_retries > 0 ? "Request retry failed" : error);
 }
 
-/* ---- from outside */
+/* What D computed is lost. A client that has pieces of it cannot be served again from the start. */
+static void lose_d(struct relay *r, const char *why) {
+    r->avoid_d = r->left_d = r->d_id;
+    if (relay_retry(r, why)) return;
+    relay_cancel_upstream(r);
+    relay_fail(r, 500,
+               !r->started && r->n_retries > 0 ? "Request retry failed"
+                                               : "Read messages from instance failed");
+}
+
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f) {
     char *end;
     uint64_t id = strtoull(f->req_id, &end, 10);
@@ -320,10 +317,8 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
     if (f->version == 2) {
         if (f->epoch != r->epoch || f->seq < r->next_seq) return;
         if (f->seq > r->next_seq) {
-            relay_cancel_upstream(r);
-            relay_fail(
-                r, 500,
-                "Pieces of the answer were lost between the decode instance and the coordinator.");
+            lose_d(r, "pieces of the answer were lost on the way");
+            relay_schedule(s);
             return;
         }
         r->next_seq++;
@@ -334,13 +329,11 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
-        bool p_lost = r->state == RELAY_PREFILL && r->p_id == inst_id;
-        bool d_lost = r->state != RELAY_WAITING && r->d_id == inst_id;
-        if (!p_lost && !d_lost) continue;
-        if (p_lost) r->avoid_p = inst_id;
-        if (d_lost) r->avoid_d = inst_id;
-        if (!relay_retry(r, "instance lost"))
-            relay_fail(r, 500, p_lost ? "P instance error" : "D instance error");
+        if (r->state != RELAY_WAITING && r->d_id == inst_id) {
+            lose_d(r, "D lost");
+        } else if (r->state == RELAY_PREFILL && r->p_id == inst_id) {
+            relay_lose_p(r, "P lost", "P instance error");
+        }
     }
     relay_schedule(s);
 }

@@ -1,6 +1,6 @@
 /* relay: the life of a client's request in the coordinator (cluster-api 5.6): admitted, scheduled,
  * sent to P, first token, D's pieces in order, finished, cancelled, timed out, or tried again on
- * another pair.
+ * another pair (as long as the client has seen nothing of it).
  *
  * Thread: the loop thread. A request ends exactly once: a full answer, or one error. */
 #ifndef BATON_COORDINATOR_RELAY_H
@@ -23,9 +23,11 @@ void relay_set_destroy(struct relay_set **s); /* ends what is left with an error
 /* An inference request of a client; admission (6.2) is done here. Takes x. */
 void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
                  const char *path_model);
-/* POST .../stopInfer of a client: by the id it was given or sent. Takes x. */
+/* POST .../stopInfer of a client: by the id it was given or sent. Answered when P and D have
+ * answered. Takes x. */
 void relay_stop(struct relay_set *s, struct http_x *x);
-/* Tries to give waiting requests a pair; call when room or instances may have come. */
+/* Tries to give waiting requests a pair, in the order of the queue; call when room or instances may
+ * have come. Ends with the first request for which no pair has room: nobody overtakes it. */
 void relay_schedule(struct relay_set *s);
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f);
 /* An instance is gone: requests that can be tried again are, others end with an error. */

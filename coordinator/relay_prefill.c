@@ -1,5 +1,4 @@
-/* relay_prefill: the exchange with P, P's first piece, D's pieces in order after it, and the cancel
- * to both. */
+/* relay_prefill: the exchange with P, P's first piece, and D's pieces in order after it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
-enum { HEADERS_MAX = 16, HEADER_BYTES = 1200, ANSWER_BYTES_MAX = 64 << 20, STOP_TIMEOUT_MS = 5000 };
+enum { HEADERS_MAX = 16, HEADER_BYTES = 1200, ANSWER_BYTES_MAX = 64 << 20 };
 
 /* Headers of tracing that go on to P as they came. */
 static const char *const trace_headers[] = {"traceparent",  "tracestate",  "b3",
@@ -121,17 +120,22 @@ static void first_token(struct relay *r, const struct json_object *root) {
 }
 
 /* Whether another pair may do better with this answer of P. The text tells a failed hand-over,
- * which is D's affair, from P's own. */
+ * which is D's affair, from P's own; the 400 is that of an instance whose role has changed. */
 static bool worth_a_retry(struct relay *r, const struct http_result *res) {
-    bool handover = strstr(res->body, "[P Node]") != NULL;
-    if (res->status != 500 && res->status != 503 && res->status != 429) return false;
-    if (res->status == 500 && !handover) return false;
-    if (handover) {
+    if (res->status == 500 && strstr(res->body, "[P Node]") != NULL) {
         r->avoid_d = r->d_id;
-    } else {
-        r->avoid_p = r->p_id;
+        return true;
     }
-    return true;
+    r->avoid_p = r->p_id;
+    return res->status == 503 || res->status == 429 ||
+           (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
+}
+
+/* P's own word goes to the client. */
+static void pass_on(struct relay *r, const struct http_result *res) {
+    if (res->status == 429 || res->status == 503) http_x_set_header(r->x, "Retry-After", "1");
+    relay_reply(r, res->status, res->content_type[0] != 0 ? res->content_type : "application/json",
+                res->body, res->body_len);
 }
 
 static void on_p_answer(void *arg, const struct http_result *res) {
@@ -139,23 +143,18 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     struct relay_set *s = r->set;
     struct json_object *root = NULL;
     r->call = NULL;
-    if (res->err != ERR_OK) {
-        struct inst *p = registry_find(&s->co->reg, r->p_id);
+    if (res->err == ERR_TOO_LARGE) {
+        relay_cancel_upstream(r);
+        relay_fail(r, 500, "P instance error");
+    } else if (res->err != ERR_OK) {
         log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id,
                  err_name(res->err), res->detail != NULL ? res->detail : "");
-        r->avoid_p = r->p_id;
-        if (p != NULL) controller_poll_soon(s->co);
-        if (!relay_retry(r, "P lost")) {
-            relay_cancel_upstream(r);
-            relay_fail(r, 500,
-                       res->connected ? "Receive messages from p instance failed"
-                                      : "Connect to p instance failed");
-        }
+        controller_poll_soon(s->co);
+        relay_lose_p(r, "P lost",
+                     res->connected ? "Receive messages from p instance failed"
+                                    : "Connect to p instance failed");
     } else if (res->status != 200) {
-        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused"))
-            relay_reply(r, res->status,
-                        res->content_type[0] != 0 ? res->content_type : "application/json",
-                        res->body, res->body_len);
+        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused")) pass_on(r, res);
     } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
                !json_object_is_type(root, json_type_object)) {
         relay_cancel_upstream(r);
@@ -178,7 +177,7 @@ static void add_header(char lines[][HEADER_BYTES], const char **headers, size_t 
 
 void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     struct coordinator *co = r->set->co;
-    char lines[HEADERS_MAX][HEADER_BYTES], value[96], url[1400];
+    char lines[HEADERS_MAX][HEADER_BYTES], value[96], url[API_PATH_BYTES + 64];
     const char *headers[HEADERS_MAX + 1];
     size_t n = 0, body_len;
     const char *body = http_x_body(r->x, &body_len);
@@ -202,7 +201,9 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
         if (v != NULL) add_header(lines, headers, &n, trace_headers[i], v);
     }
     headers[n] = NULL;
-    snprintf(url, sizeof(url), "http://%s:%u%s", p->node.ip, p->node.port, http_x_path(r->x));
+    snprintf(url, sizeof(url), "http://%s:%u%s", p->node.ip, p->node.port, r->url_path);
+    if (r->left_d != d->id) relay_stop_left(r); /* the same D gives the old attempt up by itself */
+    r->left_d = 0;
     r->state = RELAY_PREFILL;
     log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u", r->id_text, p->id, d->id, r->epoch);
     struct http_call_opts o = {.method = "POST",
@@ -216,38 +217,4 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
                                .arg = r};
     enum err e = http_client_call(co->client, &o, &r->call);
     if (e != ERR_OK) relay_fail(r, 500, "Send messges to p instance failed");
-}
-
-/* ---- cancel */
-static void on_stopped(void *arg, const struct http_result *res) {
-    (void)arg,
-        (void)
-            res; /* best effort: the links' leases and the listeners' grace end what this misses */
-}
-
-static void stop_at(struct coordinator *co, uint32_t inst_id, const char *req_id) {
-    const struct inst *in = registry_find(&co->reg, inst_id);
-    char url[512], body[64];
-    struct http_call *call;
-    if (in == NULL || !in->healthy) return;
-    static const char *const headers[] = {"Content-Type: application/json", NULL};
-    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port,
-             in->config.model_name);
-    int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", req_id);
-    struct http_call_opts o = {.method = "POST",
-                               .url = url,
-                               .headers = headers,
-                               .body = body,
-                               .body_len = (size_t)n,
-                               .total_ms = STOP_TIMEOUT_MS,
-                               .body_bytes_max = 1 << 16,
-                               .on_done = on_stopped};
-    if (http_client_call(co->client, &o, &call) != ERR_OK)
-        log_warn("relay", "req=%s event=stop_not_sent id=%u", req_id, inst_id);
-}
-
-void relay_cancel_upstream(struct relay *r) {
-    if (r->state == RELAY_WAITING) return;
-    if (r->state == RELAY_PREFILL) stop_at(r->set->co, r->p_id, r->id_text);
-    stop_at(r->set->co, r->d_id, r->id_text);
 }

@@ -3,6 +3,7 @@
 #define BATON_COORDINATOR_RELAY_PRIV_H
 
 #include "common/base/buf.h"
+#include "coordinator/body_look.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "proto/limits.h"
@@ -31,22 +32,27 @@ struct handover {
 struct relay {
     struct relay *next, **at;              /* all requests */
     struct relay *hash_next;               /* bucket of the id table */
+    struct relay *client_next;             /* bucket of the table of client ids */
     struct relay *queue_next, *queue_prev; /* waiting requests */
     bool queued;
     struct relay_set *set;
     struct http_x *x;
     const struct api_path *path;
+    char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
     uint64_t id;
     char id_text[24];
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id; "" when none */
     bool stream, started;                    /* wants a stream; the head of the 200 is out */
+    bool stop_asked;                         /* a client's stopInfer is under way */
     enum relay_state state;
     uint32_t epoch;
     uint64_t next_seq;
     unsigned n_retries;
-    uint32_t p_id, d_id; /* 0: none */
-    uint32_t avoid_p, avoid_d;
-    bool p_booked, d_booked, p_task, d_task;
+    uint32_t p_id, d_id;       /* 0: none */
+    uint32_t avoid_p, avoid_d; /* the last attempt failed there: another one, if there is any */
+    uint64_t not_before_ms;    /* of an attempt at the same ones again */
+    uint32_t left_d;           /* may still work for an attempt that was given up */
+    bool p_booked, d_booked;
     struct demand demand;
     double expected_tokens;
     size_t n_chars;
@@ -75,6 +81,7 @@ struct relay_set {
     struct coordinator *co;
     struct relay *first;
     struct relay *buckets[BUCKETS];
+    struct relay *client_buckets[BUCKETS];
     struct relay *queue_first, *queue_last;
     size_t n, n_queued;
     uint64_t next_id, turn;
@@ -92,12 +99,17 @@ void relay_fail(struct relay *r, int status,
 void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n);
 bool relay_retry(struct relay *r,
                  const char *why); /* back to the queue with the next epoch; false: no retry left */
-void relay_piece(struct relay *r, const char *p, size_t n); /* a piece of a stream */
+void relay_lose_p(struct relay *r, const char *why, const char *error); /* retries or fails */
+void relay_piece(struct relay *r, const char *p, size_t n);             /* a piece of a stream */
 void relay_piece_last(struct relay *r, const char *p,
                       size_t n); /* the end of a stream, or a whole body */
+struct relay *relay_find_any(struct relay_set *s, const char *id); /* by own or client's id */
 /* relay_prefill.c */
 void relay_send(struct relay *r, struct inst *p, struct inst *d);
-void relay_cancel_upstream(struct relay *r); /* stopInfer to P and D */
+/* relay_stop.c */
+void relay_stop_left(struct relay *r);       /* stopInfer to left_d */
+void relay_cancel_upstream(struct relay *r); /* stopInfer wherever somebody may work for r */
+/* relay_prefill.c */
 void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body,
                       size_t n);
 /* relay_queue.c */

@@ -2,6 +2,7 @@
  * one. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/relay_priv.h"
 
@@ -118,10 +119,12 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     return true;
 }
 
-static void refresh_booking(struct view_list *l, size_t i) {
-    l->views[i].slots_booked = l->insts[i]->booked.slots;
-    l->views[i].blocks_booked = l->insts[i]->booked.blocks;
-    l->views[i].token_sum = l->insts[i]->token_sum;
+static void refresh(const struct coordinator *co, struct view_list *l, size_t i) {
+    const struct inst *in = l->insts[i];
+    l->views[i].open = l->views[i].open && in->tasks < (unsigned)co->conf.single_node_requests_max;
+    l->views[i].slots_booked = in->booked.slots;
+    l->views[i].blocks_booked = in->booked.blocks;
+    l->views[i].token_sum = in->token_sum;
 }
 
 /* Some other instance of the role is open, so avoiding this one leaves a choice. */
@@ -131,27 +134,33 @@ static bool has_other(const struct view_list *l, uint32_t avoid) {
     return false;
 }
 
-static void place(struct relay_set *s, struct relay *r, struct view_list *p, struct view_list *d) {
+enum placed { PLACED, NOT_YET, NO_ROOM };
+
+static enum placed place(struct relay_set *s, struct relay *r, struct view_list *p,
+                         struct view_list *d, uint64_t now) {
     const struct coord_conf *c = &s->co->conf;
     struct pair_choice pick;
-    unsigned block = p->n > 0 ? p->insts[0]->config.cache_block_size : 128;
+    unsigned block = p->n > 0 ? p->insts[0]->config.cache_block_size : 0;
+    bool again_p = r->avoid_p != 0 && !has_other(p, r->avoid_p),
+         again_d = r->avoid_d != 0 && !has_other(d, r->avoid_d);
+    if ((again_p || again_d) && now < r->not_before_ms) return NOT_YET;
+    uint32_t avoid_p = again_p ? 0 : r->avoid_p, avoid_d = again_d ? 0 : r->avoid_d;
     r->demand = schedule_demand(r->n_chars, c->string_token_rate, block,
                                 strcmp(c->load_cost_values, "1, 0") == 0);
     r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] +
                          s->co->sched.coefficients[2];
-    uint32_t avoid_p = has_other(p, r->avoid_p) ? r->avoid_p : 0,
-             avoid_d = has_other(d, r->avoid_d) ? r->avoid_d : 0;
     if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p,
                        avoid_d, s->turn))
-        return;
+        return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
     s->turn++;
     relay_dequeue(r);
     r->p_id = p->insts[pick.p]->id;
     r->d_id = d->insts[pick.d]->id;
     book(r, p->insts[pick.p], d->insts[pick.d]);
-    refresh_booking(p, pick.p);
-    refresh_booking(d, pick.d);
+    refresh(s->co, p, pick.p);
+    refresh(s->co, d, pick.d);
     relay_send(r, p->insts[pick.p], d->insts[pick.d]);
+    return PLACED;
 }
 
 void relay_schedule(struct relay_set *s) {
@@ -159,9 +168,10 @@ void relay_schedule(struct relay_set *s) {
     if (s == NULL || s->queue_first == NULL) return;
     if (views_of(&p, s->co, ROLE_PREFILL) && views_of(&d, s->co, ROLE_DECODE)) {
         int64_t left = s->co->conf.max_schedule_count;
+        uint64_t now = clock_ms();
         for (struct relay *r = s->queue_first, *next; r != NULL && left > 0; r = next, left--) {
             next = r->queue_next;
-            place(s, r, &p, &d);
+            if (place(s, r, &p, &d, now) == NO_ROOM) break;
         }
     } else {
         log_error("relay", "event=no_memory_to_schedule");

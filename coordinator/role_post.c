@@ -28,10 +28,11 @@ static void fill_node(struct role_node *n, const struct inst *in) {
     n->n_devices = in->node.n_devices;
 }
 
-/* The body an instance should have: itself, and every instance of the other role of its group.
- * NULL: no memory, or no peer yet. */
-static char *body_for(const struct coordinator *co, const struct inst *in, bool force) {
-    enum inst_role other = in->want == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
+/* The body an instance should have for a role: itself, and every instance of the other role of its
+ * group. NULL: no memory, or no peer yet. */
+static char *body_for(const struct coordinator *co, const struct inst *in, enum inst_role role,
+                      bool force) {
+    enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     struct role_msg m = {.has_peers = true, .force = force};
     fill_node(&m.local, in);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
@@ -45,16 +46,10 @@ static char *body_for(const struct coordinator *co, const struct inst *in, bool 
     return body;
 }
 
-struct post {
-    struct coordinator *co;
-    struct inst *in;
-    uint64_t hash;
-};
-
 static void note_failure(struct inst *in, const char *text) {
     snprintf(in->last_error, sizeof(in->last_error), "%s", text);
     log_warn("role", "id=%u role=%s event=not_taken detail=\"%s\"", in->id,
-             inst_role_name(in->want), in->last_error);
+             inst_role_name(in->posting_role), in->last_error);
 }
 
 static bool result_ok(const struct http_result *r) {
@@ -67,9 +62,24 @@ static bool result_ok(const struct http_result *r) {
     return ok;
 }
 
+/* The instance has the role now. Only from here on do the others see it there. */
+static void took_role(struct inst *in) {
+    in->posted_hash = in->posting_hash;
+    in->role_taken_ms = clock_ms();
+    in->last_error[0] = 0;
+    log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
+    if (in->posting_role == in->next_role) {
+        in->want = in->next_role;
+        in->next_role = ROLE_NONE;
+        in->force = false;
+        controller_group_up(in->co);
+    }
+    if (in->status.role != in->posting_role) in->initialised = false; /* until it says RoleReady */
+    controller_poll_soon(in->co);
+}
+
 static void on_answer(void *arg, const struct http_result *r) {
-    struct post *p = arg;
-    struct inst *in = p->in;
+    struct inst *in = arg;
     in->role_call = NULL;
     if (r->err != ERR_OK) {
         note_failure(in, r->detail != NULL ? r->detail : err_text(r->err));
@@ -78,41 +88,16 @@ static void on_answer(void *arg, const struct http_result *r) {
         snprintf(text, sizeof(text), "status %d: %.100s", r->status, r->body);
         note_failure(in, text);
     } else {
-        in->posted_hash = p->hash;
-        in->role_taken_ms = clock_ms();
-        in->initialised = false; /* until RoleReady is seen again */
-        in->draining = false;
-        in->force = false;
-        in->last_error[0] = 0;
-        log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->want));
-        controller_poll_soon(p->co);
+        took_role(in);
     }
-    free(p);
 }
 
-void role_post_if_needed(struct coordinator *co, struct inst *in) {
-    uint64_t now = clock_ms();
-    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->role_call != NULL ||
-        now < in->next_post_ms)
-        return;
-    char *body = body_for(co, in, in->force);
-    if (body == NULL) return;
-    uint64_t hash = hash_of(body);
-    if (hash == in->posted_hash) { /* taken already; a restart of the instance resets posted_hash */
-        free(body);
-        return;
-    }
-    struct post *p = malloc(sizeof(*p));
+static void post(struct coordinator *co, struct inst *in, enum inst_role role, const char *body) {
     char url[128];
     static const char *const headers[] = {"Content-Type: application/json", NULL};
-    if (p == NULL) {
-        free(body);
-        return;
-    }
-    *p = (struct post){co, in, hash};
-    in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
+    in->posting_role = role;
     snprintf(url, sizeof(url), "http://%s:%u/v1/role/%s", in->node.mgmt_ip, in->node.mgmt_port,
-             inst_role_name(in->want));
+             inst_role_name(role));
     struct http_call_opts o = {.method = "POST",
                                .url = url,
                                .headers = headers,
@@ -121,7 +106,35 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
                                .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .body_bytes_max = 1 << 20,
                                .on_done = on_answer,
-                               .arg = p};
-    if (http_client_call(co->client, &o, &in->role_call) != ERR_OK) free(p);
+                               .arg = in};
+    enum err e = http_client_call(co->client, &o, &in->role_call);
+    if (e != ERR_OK) note_failure(in, err_text(e));
+}
+
+/* A switching instance gets its new role when nothing of ours runs on it and it says itself that it
+ * is idle; it keeps the old one until it has taken the new. */
+static bool is_drained(const struct inst *in) {
+    return in->force ||
+           (in->tasks == 0 && in->status.waiting + in->status.running + in->status.kv_leases == 0);
+}
+
+void role_post_if_needed(struct coordinator *co, struct inst *in) {
+    uint64_t now = clock_ms();
+    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->leaving ||
+        in->role_call != NULL || now < in->next_post_ms)
+        return;
+    bool switches = in->next_role != ROLE_NONE && is_drained(in);
+    enum inst_role role = switches ? in->next_role : in->want;
+    char *body = body_for(co, in, role, false);
+    if (body == NULL) return;
+    in->posting_hash = hash_of(body);
+    if (switches || in->posting_hash != in->posted_hash) {
+        in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
+        if (switches && in->force) {
+            free(body);
+            body = body_for(co, in, role, true);
+        }
+        if (body != NULL) post(co, in, role, body);
+    }
     free(body);
 }

@@ -7,6 +7,9 @@ static bool has_room(const struct schedule_conf *c, const struct inst_view *v,
                      struct demand demand) {
     if (!v->open) return false;
     if (!c->limit_demand) return true;
+    /* An estimate larger than the whole instance must not wait for ever: alone it may go, and the
+     * instance says what is wrong with it. */
+    if (v->slots_booked == 0 && v->blocks_booked == 0) return true;
     return (double)(v->slots_booked + demand.slots) <= (double)v->slots_total * c->res_limit_rate &&
            (double)(v->blocks_booked + demand.blocks) <=
                (double)v->blocks_total * c->res_limit_rate;

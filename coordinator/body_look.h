@@ -1,0 +1,24 @@
+/* body_look: what the coordinator wants to know of a client's body before it goes to P unchanged:
+ * whether the client wants a stream, the id it gave, and a length for scheduling
+ * (inference-api 2.6). P checks the body; here nothing is refused. Pure. */
+#ifndef BATON_COORDINATOR_BODY_LOOK_H
+#define BATON_COORDINATOR_BODY_LOOK_H
+
+#include "proto/api.h"
+#include "proto/limits.h"
+
+struct body_look {
+    bool is_object; /* the body is JSON with an object at its top */
+    bool has_input; /* it has the member the path's family puts the input in */
+    bool stream;
+    size_t n_chars; /* of the input; a token id counts for four, an unreadable body by its bytes */
+    /* Triton's id; "" when there is none, or one that no instance would take. */
+    char client_id[CLIENT_ID_BYTES_MAX + 1];
+};
+
+void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n);
+
+/* [A-Za-z0-9_-]{1,256}: what may be the id of a request. */
+bool body_id_ok(const char *id, size_t n);
+
+#endif

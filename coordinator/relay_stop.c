@@ -1,0 +1,168 @@
+/* relay_stop: stopInfer (cluster-api 3.13, 5.8): the coordinator's own to P and D when nobody waits
+ * for their work any more, and a client's, which is passed on to both. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/log.h"
+#include "coordinator/relay_priv.h"
+#include "proto/json.h"
+
+enum { STOP_TIMEOUT_MS = 5000, STOP_BODY_BYTES = 64 };
+
+/* A client that asked, until P and D have answered. */
+struct asker {
+    struct coordinator *co;
+    struct http_x *x; /* NULL: gone */
+    char id[CLIENT_ID_BYTES_MAX + 1];
+    unsigned n_open;
+    bool found;
+};
+
+struct stop_call {
+    struct coordinator *co;
+    uint32_t inst_id;
+    char req_id[24];
+    unsigned n_tries;
+    struct asker *asker; /* NULL: nobody waits for the outcome */
+};
+
+static void on_asker_gone(void *arg) {
+    ((struct asker *)arg)->x = NULL;
+}
+
+static void not_found(struct coordinator *co, struct http_x *x, const char *id) {
+    char text[CLIENT_ID_BYTES_MAX + 64];
+    snprintf(text, sizeof(text), "Stop request id %s not found.", id);
+    coord_reply_error(co, x, 404, text);
+}
+
+static void echo(struct http_x *x) {
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    http_x_reply(x, 200, "application/json; charset=utf-8", body, n);
+}
+
+static void asker_step(struct asker *a) {
+    if (a->n_open > 0) return;
+    if (a->x != NULL) {
+        http_x_on_close(a->x, NULL, NULL);
+        if (a->found) {
+            echo(a->x);
+        } else {
+            not_found(a->co, a->x, a->id); /* it has ended meanwhile */
+        }
+    }
+    free(a);
+}
+
+static bool send_stop(struct stop_call *c);
+
+static void on_stopped(void *arg, const struct http_result *res) {
+    struct stop_call *c = arg;
+    struct asker *a = c->asker;
+    bool lost = res->err == ERR_PEER_LOST || res->err == ERR_TIMEOUT;
+    if (lost && c->n_tries <= (unsigned)c->co->conf.retries_max && send_stop(c)) return;
+    if (lost) log_warn("relay", "req=%s event=stop_not_sent id=%u", c->req_id, c->inst_id);
+    free(c);
+    if (a == NULL) return;
+    a->n_open--;
+    a->found |= res->err == ERR_OK && res->status == 200;
+    asker_step(a);
+}
+
+static bool send_stop(struct stop_call *c) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    const struct inst *in = registry_find(&c->co->reg, c->inst_id);
+    char url[MODEL_NAME_BYTES_MAX + 128], body[STOP_BODY_BYTES];
+    if (in == NULL || !in->healthy) return false;
+    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port,
+             in->config.model_name);
+    int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", c->req_id);
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = body,
+                               .body_len = (size_t)n,
+                               .total_ms = STOP_TIMEOUT_MS,
+                               .body_bytes_max = 1 << 16,
+                               .on_done = on_stopped,
+                               .arg = c};
+    c->n_tries++;
+    return http_client_call(c->co->client, &o, NULL) == ERR_OK;
+}
+
+static void stop_at(const struct relay *r, uint32_t inst_id, struct asker *a) {
+    struct stop_call *c = calloc(1, sizeof(*c));
+    if (c == NULL) return;
+    *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .asker = a};
+    memcpy(c->req_id, r->id_text, sizeof(c->req_id));
+    if (!send_stop(c)) {
+        free(c); /* not there: what it held, its peers' leases and its own grace let go */
+    } else if (a != NULL) {
+        a->n_open++;
+    }
+}
+
+void relay_stop_left(struct relay *r) {
+    if (r->left_d != 0) stop_at(r, r->left_d, NULL);
+    r->left_d = 0;
+}
+
+static void stop_both(struct relay *r, struct asker *a) {
+    if (r->state == RELAY_WAITING) return;
+    if (r->state == RELAY_PREFILL) stop_at(r, r->p_id, a);
+    stop_at(r, r->d_id, a);
+}
+
+void relay_cancel_upstream(struct relay *r) {
+    relay_stop_left(r);
+    stop_both(r, NULL);
+}
+
+/* The request to stop, or NULL with x answered. */
+static struct relay *read_stop(struct relay_set *s, struct http_x *x, char id_out[]) {
+    struct json_object *root = NULL;
+    size_t n, id_len = 0;
+    const char *body = http_x_body(x, &n), *id = NULL;
+    struct relay *r = NULL;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
+        !json_object_is_type(root, json_type_object)) {
+        coord_reply_error(s->co, x, 422, "Failed to parse context to json body.");
+    } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
+        coord_reply_error(s->co, x, 422, "Not found id.");
+    } else if (!body_id_ok(id, id_len)) {
+        coord_reply_error(s->co, x, 422,
+                          "The id can contain only digits, letters, underscores(_), hyphens(-) and "
+                          "no more than 256 words in length.");
+    } else if ((r = relay_find_any(s, id)) == NULL || r->stop_asked) {
+        not_found(s->co, x, id);
+        r = NULL;
+    } else {
+        memcpy(id_out, id, id_len + 1);
+    }
+    json_object_put(root);
+    return r;
+}
+
+void relay_stop(struct relay_set *s, struct http_x *x) {
+    char id[CLIENT_ID_BYTES_MAX + 1];
+    struct relay *r = read_stop(s, x, id);
+    if (r == NULL) return;
+    if (r->state == RELAY_WAITING) {
+        relay_cancel_upstream(r);
+        relay_fail(r, 424, "The request was stopped.");
+        echo(x);
+        return;
+    }
+    struct asker *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        coord_reply_error(s->co, x, 500, "Stop request failed, internal failed.");
+        return;
+    }
+    *a = (struct asker){.co = s->co, .x = x};
+    memcpy(a->id, id, sizeof(id));
+    r->stop_asked = true; /* a second stop finds nothing */
+    http_x_on_close(x, on_asker_gone, a);
+    stop_both(r, a); /* the instance ends it, and the end comes the usual way */
+    asker_step(a);
+}
