@@ -43,6 +43,47 @@ static char *mark_wide(const char *p, size_t n, const struct json_wide *w, size_
     return s;
 }
 
+static unsigned hex4(const char *p) {
+    unsigned v = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        v = v * 16 + (unsigned)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return v;
+}
+
+/* The first escaped surrogate pair at or after `at` in checked text; n when there is none. A
+ * backslash stands in strings only, and what follows it belongs to it. */
+static size_t next_pair(const char *p, size_t n, size_t at) {
+    while (at < n) {
+        const char *b = memchr(p + at, '\\', n - at);
+        if (b == NULL) return n;
+        at = (size_t)(b - p);
+        if (b[1] == 'u' && (hex4(b + 2) & 0xFC00) == 0xD800) return at;
+        at += 2;
+    }
+    return n;
+}
+
+/* Writes escaped surrogate pairs as the UTF-8 they mean: json-c 0.16 takes the low half of some
+ * (U+1D800 and others) for a high one. Returns n when there is none, else fills dst[n] and returns
+ * its length, which is smaller. */
+static size_t write_pairs_raw(char *dst, const char *p, size_t n) {
+    size_t at = 0, len = 0, pair;
+    while ((pair = next_pair(p, n, at)) < n) {
+        unsigned cp = 0x10000 + ((hex4(p + pair + 2) & 0x3FF) << 10) + (hex4(p + pair + 8) & 0x3FF);
+        memcpy(dst + len, p + at, pair - at);
+        len += pair - at;
+        dst[len++] = (char)(0xF0 | cp >> 18);
+        dst[len++] = (char)(0x80 | (cp >> 12 & 0x3F));
+        dst[len++] = (char)(0x80 | (cp >> 6 & 0x3F));
+        dst[len++] = (char)(0x80 | (cp & 0x3F));
+        at = pair + 12;
+    }
+    memcpy(dst + len, p + at, n - at);
+    return len + n - at;
+}
+
 static enum err build(struct json_object **out, const char *p, size_t n, struct errbuf *eb) {
     struct json_tokener *tok = json_tokener_new_ex(JSON_DEPTH_MAX + 2);
     if (tok == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory to parse %zu bytes of JSON", n);
@@ -78,6 +119,16 @@ enum err json_read(struct json_object **out, const char *p, size_t n, const stru
         copy = mark_wide(p, n, &wide, &n);
         if (copy == NULL) e = err_set(eb, ERR_NO_MEMORY, "no memory to parse %zu bytes of JSON", n);
         if (n > INT_MAX) e = err_set(eb, ERR_TOO_LARGE, "%zu bytes of JSON", n);
+    }
+    if (e == ERR_OK && next_pair(copy != NULL ? copy : p, n, 0) < n) {
+        char *raw = malloc(n);
+        if (raw == NULL) {
+            e = err_set(eb, ERR_NO_MEMORY, "no memory to parse %zu bytes of JSON", n);
+        } else {
+            n = write_pairs_raw(raw, copy != NULL ? copy : p, n);
+            free(copy);
+            copy = raw;
+        }
     }
     if (e == ERR_OK) e = build(out, copy != NULL ? copy : p, n, eb);
     free(copy);

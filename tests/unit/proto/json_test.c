@@ -410,8 +410,32 @@ static void reads_files(void **state) {
     assert_null(o);
 }
 
+/* Every surrogate pair is the character it means, also where json-c alone errs (U+1D800 and
+ * others). */
+static void escaped_pairs_are_their_characters(void **state) {
+    (void)state;
+    for (unsigned cp = 0x10000; cp <= 0x10FFFF; cp += cp % 0x400 == 0 ? 0x3FF : 1) {
+        char text[64], want[8];
+        const char *s;
+        size_t n;
+        struct json_object *root = NULL, *v;
+        int len = snprintf(text, sizeof(text), "[\"\\\\a\\u%04x\\u%04X\\n\"]",
+                           0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
+        assert_int_equal(json_read(&root, text, (size_t)len, NULL, NULL), ERR_OK);
+        v = json_object_array_get_idx(root, 0);
+        assert_int_equal(json_as_str(v, &s, &n), JSON_OK);
+        snprintf(want, sizeof(want), "\\a%c%c%c%c\n", (int)(0xF0 | cp >> 18),
+                 (int)(0x80 | (cp >> 12 & 0x3F)), (int)(0x80 | (cp >> 6 & 0x3F)),
+                 (int)(0x80 | (cp & 0x3F)));
+        assert_int_equal(n, 7);
+        assert_memory_equal(s, want, 7);
+        json_object_put(root);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(escaped_pairs_are_their_characters),
         cmocka_unit_test(takes_json),
         cmocka_unit_test(refuses_the_rest),
         cmocka_unit_test(every_truncation_is_refused),
