@@ -88,8 +88,9 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
         return;
     }
     *p = (struct proxied){.co = co, .x = x};
-    snprintf(url, sizeof(url), "http://%s:%u%s", management_plane ? in->node.mgmt_ip : in->node.ip,
-             management_plane ? in->node.mgmt_port : in->node.port, path);
+    unsigned port = management_plane ? in->node.mgmt_port : in->node.port;
+    snprintf(url, sizeof(url), "http://%s:%u%s",
+             management_plane ? in->node.mgmt_ip : in->node.ip, port, path);
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     static const char *const headers[] = {"Content-Type: application/json", NULL};
