@@ -124,6 +124,10 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
                  inst_role_name(in->status.role));
     in->healthy = true;
     in->leaving = false;
+    if (in->suspect_ms != 0 && in->poll_started_ms > in->suspect_ms) {
+        in->suspect_ms = 0;
+        in->last_error[0] = 0;
+    }
     if (in->poll_started_ms <= in->role_taken_ms)
         return; /* this answer may be older than the role */
     if (in->posted_hash != 0 && in->role_call == NULL && in->status.role != in->want) {

@@ -78,7 +78,7 @@ bool inst_serves(const struct inst *in, const char **why) {
     for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
     if (!in->online) {
         missing = "online";
-    } else if (!in->healthy || in->leaving) {
+    } else if (!in->healthy || in->leaving || in->suspect_ms != 0) {
         missing = "health";
     } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
                !in->initialised || in->status.role_status == ROLE_STATUS_UNKNOWN) {

@@ -120,15 +120,25 @@ static void first_token(struct relay *r, const struct json_object *root) {
 }
 
 /* Whether another pair may do better with this answer of P. The text tells a failed hand-over,
- * which is D's affair, from P's own; the 400 is that of an instance whose role has changed. */
+ * which is the link's affair, from P's own; the 400 is that of an instance whose role has changed.
+ * What failed gets no work before a poll found it well: a request waits for it rather than using
+ * its attempts up. */
 static bool worth_a_retry(struct relay *r, const struct http_result *res) {
-    if (res->status == 500 && strstr(res->body, "[P Node]") != NULL) {
+    struct coordinator *co = r->set->co;
+    struct inst *p = registry_find(&co->reg, r->p_id);
+    bool handover = res->status == 500 && strstr(res->body, "[P Node]") != NULL;
+    bool not_serving =
+        res->status == 503 ||
+        (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
+    if (handover) {
         r->avoid_d = r->d_id;
-        return true;
+        if (p != NULL) inst_suspect_link(p, r->d_id);
+    } else {
+        r->avoid_p = r->p_id;
+        if (p != NULL && not_serving) inst_suspect(p, clock_ms(), "it refused a request");
     }
-    r->avoid_p = r->p_id;
-    return res->status == 503 || res->status == 429 ||
-           (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
+    if (handover || not_serving) controller_poll_soon(co);
+    return handover || not_serving || res->status == 429;
 }
 
 /* P's own word goes to the client. */
@@ -149,6 +159,8 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     } else if (res->err != ERR_OK) {
         log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id,
                  err_name(res->err), res->detail != NULL ? res->detail : "");
+        struct inst *p = registry_find(&s->co->reg, r->p_id);
+        if (p != NULL) inst_suspect(p, clock_ms(), "a request lost its connection");
         controller_poll_soon(s->co);
         relay_lose_p(r, "P lost",
                      res->connected ? "Receive messages from p instance failed"
