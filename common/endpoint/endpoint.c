@@ -2,7 +2,6 @@
  * combinations, admission, the request (the order of inference-api 3.3). */
 #include "common/endpoint/endpoint.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,29 +116,23 @@ bool ep_fail(struct ep_read *r, int status, const char *text) {
     return ep_fail_with(r, status, text, NULL);
 }
 
-bool ep_fail_with(struct ep_read *r, int status, const char *text, ...) {
+bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs) {
     size_t len = 0;
     if (r->status != 0) return false;
     r->status = status;
     while (*text != '\0') {
         size_t plain = strcspn(text, "{");
-        const char *name, *value = NULL;
-        va_list ap;
+        const char *const *p = pairs;
         error_append(r, &len, text, plain);
         text += plain;
         if (*text == '\0') break;
-        va_start(ap, text);
-        while ((name = va_arg(ap, const char *)) != NULL) {
-            value = va_arg(ap, const char *);
-            if (strncmp(text, name, strlen(name)) == 0) break;
-        }
-        va_end(ap);
-        if (name == NULL) { /* a brace that is just a brace */
+        while (p[0] != NULL && strncmp(text, p[0], strlen(p[0])) != 0) p += 2;
+        if (p[0] == NULL) { /* a brace that is just a brace */
             error_append(r, &len, text++, 1);
             continue;
         }
-        error_append(r, &len, value, strlen(value));
-        text += strlen(name);
+        error_append(r, &len, p[1], strlen(p[1]));
+        text += strlen(p[0]);
     }
     return false;
 }

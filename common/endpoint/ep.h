@@ -77,7 +77,9 @@ const struct family *ep_family_of(const struct endpoint *ep, enum api api);
 /* ---- failing: all return false and keep the first failure */
 bool ep_fail(struct ep_read *r, int status, const char *text);
 /* Pairs of (placeholder, value) after text, ending with NULL: "{got}", "1.5". */
-bool ep_fail_with(struct ep_read *r, int status, const char *text, ...) __attribute__((sentinel));
+#define ep_fail_with(r, status, text, ...)                                                         \
+    ep_fail_pairs(r, status, text, (const char *const[]){__VA_ARGS__})
+bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs);
 bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got);
 bool ep_fail_memory(struct ep_read *r);
 

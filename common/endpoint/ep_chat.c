@@ -64,7 +64,9 @@ static struct json_object *template_vars(struct ep_read *r, struct json_object *
                                    json_object_new_string_len(effort, (int)n));
     }
     if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK) {
-        json_object_object_foreach(kwargs, key, val) put_var(vars, key, val);
+        json_object_object_foreach(kwargs, key, val) {
+            put_var(vars, key, val);
+        }
     }
     put_var(vars, "messages", messages);
     put_var(vars, "tools", tools);
@@ -179,6 +181,7 @@ bool ep_chat_tokens(struct ep_read *r) {
     bool good = ep_chat_tools(r, &tools) && check_thinking(r) && inline_template(r, &own) &&
                 ep_fields_read(r, template_switches);
     if (good) good = r->in->is_recompute ? ep_read_prompt(r) : template_ids(r, own, tools);
+    if (r->in->is_recompute) r->prompt = ""; /* the ids hold the whole chat, no message to echo */
     chat_template_free(&own);
     json_object_put(tools);
     return good;
