@@ -17,9 +17,9 @@ void dresult_out_destroy(struct dresult_out **d);
 /* GET /dresult: header dresult-version (1 or 2; absent: 1). Takes x. */
 void dresult_out_listen(struct dresult_out *d, struct http_x *x);
 bool dresult_out_has_listener(const struct dresult_out *d);
-/* Sends or keeps one piece. ERR_TOO_LARGE: no listener and the request's replay room is full: the
- * caller must end the request. DR_LAST, DR_ERROR and DR_RETRY end the request's numbering; its
- * frames are forgotten after the replay time. */
+/* Sends or keeps one piece. ERR_TOO_LARGE: no listener, or one that does not read, and the
+ * request's replay room is full: the caller must end the request. DR_LAST, DR_ERROR and DR_RETRY
+ * end the request's numbering; its frames are forgotten after the replay time. */
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
                           const char *body, size_t n);

@@ -1,6 +1,7 @@
 /* inst_conf: the table of config.json and the rules between its keys. */
 #include "common/instance/inst_conf.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,11 @@
 #define STR(m, path, def, help)           CONF_S(struct inst_conf, m, path, def, help)
 #define WORD(m, path, words, def, help)   CONF_W(struct inst_conf, m, path, words, def, help)
 
+enum { TOKEN_TIMEOUT_S_MAX = 3600, E2E_TIMEOUT_S_MAX = 65535 };
+
 static const struct conf_key keys[] = {
+    BOOL(longest_timeouts, "EnableDynamicAdjustTimeoutConfig", "false",
+         "true: the time-outs of inference are the longest allowed"),
     CONF_IPADDR(struct inst_conf, ip, S "ipAddress", "127.0.0.1", "address of the business plane"),
     CONF_IPADDR(struct inst_conf, management_ip, S "managementIpAddress", "127.0.0.2",
                 "address of management and metrics; absent: ipAddress"),
@@ -42,9 +47,9 @@ static const struct conf_key keys[] = {
         "where the door of the KV links listens"),
     STR(open_ai_support, S "openAiSupport", "vllm",
         "\"vllm\": OpenAI paths with vLLM's ranges; anything else: the native ranges"),
-    INT(token_timeout_s, S "tokenTimeout", 1, 3600, "600",
+    INT(token_timeout_s, S "tokenTimeout", 1, TOKEN_TIMEOUT_S_MAX, "600",
         "seconds without a token after which a request fails"),
-    INT(e2e_timeout_s, S "e2eTimeout", 1, 65535, "600", "seconds a request may take"),
+    INT(e2e_timeout_s, S "e2eTimeout", 1, E2E_TIMEOUT_S_MAX, "600", "seconds a request may take"),
     INT(request_mib_max, S "maxRequestLength", 1, 100, "40", "MiB of a request body"),
     BOOL(dist_dp_server_enabled, S "distDPServerEnabled", "false", "accepted, no effect on CPUs"),
     INT(usage_threshold_pct, H "npuUsageThreshold", 0, 100, "10", "accepted; 0: off"),
@@ -128,7 +133,9 @@ static const struct conf_key keys[] = {
     INT(listener_grace_s, X "listenerGraceSeconds", 1, 3600, "30",
         "seconds D keeps running requests without a /dresult listener"),
     INT(json_depth_max, X "maxJsonDepth", 10, 100, "10", "nesting of a request body"),
-    INT(stream_pending_mib, X "streamPendingMiB", 1, 1024, "16",
+    STR(cors_origin, X "corsAllowOrigin", "",
+        "origin whose pages may call from a browser, or *; empty: none"),
+    INT(stream_pending_mib, X "streamPendingMiB", 4, 1024, "16",
         "MiB unsent on a stream after which the client counts as gone"),
     WORD(error_style, X "errorStyle", "mindie|openai", "mindie",
          "shape of error bodies on /v1 paths"),
@@ -152,7 +159,6 @@ enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 /* Keys of the reference that need no value of ours: certificates of planes that are off, the
  * version, device ids (read by hand). */
 static const char *const also_known[] = {"Version",
-                                         "EnableDynamicAdjustTimeoutConfig",
                                          B "npuDeviceIds",
                                          S "tlsCaPath",
                                          S "tlsCaFile",
@@ -307,16 +313,14 @@ static bool has_key(const struct json_object *root, const char *obj, const char 
     return json_get_obj(root, obj, &o) == JSON_OK && json_get(o, key, &v) == JSON_OK;
 }
 
-static enum err from_env(struct inst_conf *c, struct errbuf *eb) {
-    static const char *const names[2] = {"MIES_CONTAINER_IP", "MIES_CONTAINER_MANAGEMENT_IP"};
-    char *dst[2] = {c->ip, c->management_ip};
-    for (int i = 0; i < 2; i++) {
-        const char *v = getenv(names[i]);
-        if (v == NULL || v[0] == 0) continue;
-        if (strlen(v) >= sizeof(c->ip))
-            return err_set(eb, ERR_BAD_CONFIG, "environment %s must be an IP address", names[i]);
-        strcpy(dst[i], v);
-    }
+static enum err from_env(char ip[64], const char *name, struct errbuf *eb) {
+    unsigned char a[sizeof(struct in6_addr)];
+    const char *v = getenv(name);
+    if (v == NULL || v[0] == 0) return ERR_OK;
+    if (strlen(v) >= 64 || (inet_pton(AF_INET, v, a) != 1 && inet_pton(AF_INET6, v, a) != 1))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "environment %s must be an IPv4 or IPv6 address, got \"%.64s\"", name, v);
+    strcpy(ip, v);
     return ERR_OK;
 }
 
@@ -327,11 +331,16 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;
+    if (!has_key(root, "ServerConfig", "managementPort")) c->management_port = c->port;
+    if ((e = from_env(c->ip, "MIES_CONTAINER_IP", eb)) != ERR_OK) return e;
     if (!has_key(root, "ServerConfig", "managementIpAddress"))
         memcpy(c->management_ip, c->ip, sizeof(c->ip));
-    if (!has_key(root, "ServerConfig", "managementPort")) c->management_port = c->port;
-    if ((e = from_env(c, eb)) != ERR_OK) return e;
+    if ((e = from_env(c->management_ip, "MIES_CONTAINER_MANAGEMENT_IP", eb)) != ERR_OK) return e;
     if ((e = check_rules(c, eb)) != ERR_OK) return e;
+    if (c->longest_timeouts) {
+        c->token_timeout_s = TOKEN_TIMEOUT_S_MAX;
+        c->e2e_timeout_s = E2E_TIMEOUT_S_MAX;
+    }
     if (c->kv_trans_timeout_s <= 0) c->kv_trans_timeout_s = 1;
     if (c->kv_link_timeout_s <= 0) c->kv_link_timeout_s = 1080;
     conf_unknown(keys, N_KEYS, root, also_known, warn_unknown, NULL);
@@ -370,6 +379,26 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", path, why.text);
 }
 
+/* npuDeviceIds has no row, so it is put into the printed table by hand. */
 void inst_conf_print(struct buf *out, const struct inst_conf *c) {
-    conf_print(out, c, keys, N_KEYS);
+    struct json_object *root = NULL, *backend, *outer, *inner;
+    struct buf b = BUF_INIT;
+    conf_print(&b, c, keys, N_KEYS);
+    if (c->n_cpus > 0 && !b.failed && json_read(&root, b.data, b.len, NULL, NULL) == ERR_OK &&
+        json_get_obj(root, "BackendConfig", &backend) == JSON_OK) {
+        outer = json_object_new_array();
+        inner = json_object_new_array();
+        for (int i = 0; i < c->n_cpus; i++)
+            json_object_array_add(inner, json_object_new_int(c->cpus[i]));
+        json_object_array_add(outer, inner);
+        json_object_object_add(backend, "npuDeviceIds", outer);
+        buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY |
+                                                               JSON_C_TO_STRING_SPACED |
+                                                               JSON_C_TO_STRING_NOSLASHESCAPE));
+        buf_putc(out, '\n');
+    } else {
+        buf_append(out, b.data, b.len);
+    }
+    json_object_put(root);
+    buf_free(&b);
 }

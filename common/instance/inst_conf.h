@@ -51,7 +51,8 @@ struct inst_conf {
     char log_level_valid_time[64];
     /* BatonConfig: our own */
     char weight_dtype[8], kv_dtype[8], kernels[16], error_style[16], vllm_delimiter[16],
-        register_url[256], log_start_level[16];
+        register_url[256], log_start_level[16], cors_origin[128];
+    bool longest_timeouts;
     int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;

@@ -87,6 +87,7 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
 
 /* One /health/timed under way. Busy or stopping counts as healthy as long as the engine moves. */
 struct timed {
+    struct timed *next, **at; /* of the instance's */
     struct instance *in;
     struct http_x *x; /* NULL: answered, or the client is gone */
     struct loop_timer *deadline;
@@ -95,19 +96,23 @@ struct timed {
 
 static void timed_free(struct timed *t) {
     loop_timer_stop(&t->deadline);
-    if (!t->testing && t->x == NULL) free(t);
+    if (t->testing || t->x != NULL) return;
+    *t->at = t->next;
+    if (t->next != NULL) t->next->at = t->at;
+    free(t);
 }
 
-static void timed_reply(struct timed *t, bool healthy) {
+/* failure: the text of the 500, or NULL. */
+static void timed_reply(struct timed *t, const char *failure) {
     static const char ok[] = "{\"status\":\"healthy\"}";
     struct http_x *x = t->x;
     t->x = NULL;
     if (x != NULL) {
         http_x_on_close(x, NULL, NULL);
-        if (healthy) {
+        if (failure == NULL) {
             http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
         } else {
-            inst_reply_wrapped(x, 500, "The simulated inference did not finish in time.");
+            inst_reply_wrapped(x, 500, failure);
         }
     }
     timed_free(t);
@@ -122,13 +127,13 @@ static void timed_gone(void *arg) {
 static void timed_done(void *arg, enum err e) {
     struct timed *t = arg;
     t->testing = false;
-    timed_reply(t, e == ERR_OK || e == ERR_BUSY);
+    timed_reply(t, e == ERR_OK || e == ERR_BUSY ? NULL : "Failed to get engine response");
 }
 
 static void timed_expired(void *arg) {
     struct timed *t = arg;
     uint64_t last = worker_last_step_us(t->in->worker);
-    timed_reply(t, clock_us() - last < 1000000);
+    timed_reply(t, clock_us() - last < 1000000 ? NULL : "Engine callback timeout");
 }
 
 static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
@@ -147,10 +152,22 @@ static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
     }
     t->in = in;
     t->x = x;
+    t->next = in->timed;
+    t->at = &in->timed;
+    if (t->next != NULL) t->next->at = &t->next;
+    in->timed = t;
     http_x_on_close(x, timed_gone, t);
     enum err e = worker_self_test(in->worker, timed_done, t);
     t->testing = e == ERR_OK;
-    if (e != ERR_OK) timed_reply(t, e == ERR_BUSY);
+    if (e != ERR_OK) timed_reply(t, e == ERR_BUSY ? NULL : "Failed to submit simulate request");
+}
+
+/* Tests the engine did not finish before it was closed. */
+void inst_health_fini(struct instance *in) {
+    while (in->timed != NULL) {
+        in->timed->testing = false;
+        timed_free(in->timed);
+    }
 }
 
 static void on_timed(void *arg, struct http_x *x, const struct route_params *p) {

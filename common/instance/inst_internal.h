@@ -45,7 +45,9 @@ struct instance {
     struct kv_plane *kv_plane;
     struct dresult_out *dresult;
     struct role_ctl *role_ctl;
-    bool stopping; /* /stopService */
+    struct timed *timed; /* /health/timed under way: inst_health.c */
+    bool closing;        /* the loop has ended: what is still posted must not open anything */
+    bool stopping;       /* /stopService */
     struct http_x *stop_x;
     uint64_t stop_deadline_ms; /* 0: none */
     struct loop_timer *stop_timer;
@@ -58,6 +60,7 @@ struct instance {
 
 void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* inst_stop.c */
 void inst_stop_fini(struct instance *in);
+void inst_health_fini(struct instance *in);        /* after worker_close() */
 enum err inst_register_start(struct instance *in); /* inst_register.c */
 void inst_register_stop(struct instance *in);
 enum err inst_load_start(

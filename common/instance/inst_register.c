@@ -26,11 +26,16 @@ static void on_period(void *arg) {
     buf_printf(&b,
                "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%"
                "u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","
-               "\"inter_comm_port\":\"%lld\",\"device\":[{\"device_id\":\"0\",\"device_ip\":\"%s\","
-               "\"rank_id\":\"0\",\"device_logical_id\":\"0\"}]}",
+               "\"inter_comm_port\":\"%lld\",\"device\":[",
                c->ip, c->ip, c->management_ip, http_server_port(in->listeners[0].server),
                (unsigned)c->management_port, (unsigned)c->metrics_port,
-               (long long)c->inter_comm_port, c->ip);
+               (long long)c->inter_comm_port);
+    for (int64_t i = 0; i < c->world_size; i++) /* as many as a role body must name */
+        buf_printf(&b,
+                   "%s{\"device_id\":\"%lld\",\"device_ip\":\"%s\",\"rank_id\":\"%lld\","
+                   "\"device_logical_id\":\"%lld\"}",
+                   i > 0 ? "," : "", (long long)i, c->ip, (long long)i, (long long)i);
+    buf_puts(&b, "]}");
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     struct http_call_opts o = {.method = "POST",
                                .url = url,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/instance/inst_internal.h"
 #include "common/instance/req_read.h"
+#include "common/net/cors.h"
 #include "proto/json.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
@@ -246,7 +247,10 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     const char *id = NULL, *body;
     size_t n, id_len = 0;
     void *self;
-    if (inst_guard(in, x)) return;
+    if (!in->loaded) { /* a service that stops still lets go of what it is told to */
+        http_x_reply(x, 503, NULL, "", 0);
+        return;
+    }
     if (!endpoint_has_model(in->endpoint, p->model)) {
         endpoint_model_not_found(in->endpoint, p->model, &a);
         instance_reply(x, &a);
@@ -280,14 +284,14 @@ static void on_dresult(void *arg, struct http_x *x, const struct route_params *p
     (void)p;
     if (strcmp(in->conf.infer_mode, "dmi") != 0) {
         inst_reply_wrapped(x, 400, "Non DMI does not support dresult request");
-    } else if (!inst_guard(in, x)) {
-        if (role != ROLE_DECODE) {
-            char text[96] = "Only the Decode node supports dresult but you send to ";
-            strcat(text, inst_role_name(role));
-            inst_reply_wrapped(x, 400, text);
-        } else {
-            dresult_out_listen(in->dresult, x);
-        }
+    } else if (!in->loaded) {
+        http_x_reply(x, 503, NULL, "", 0);
+    } else if (role != ROLE_DECODE) {
+        char text[96] = "Only the Decode node supports dresult but you send to ";
+        strcat(text, inst_role_name(role));
+        inst_reply_wrapped(x, 400, text);
+    } else { /* while the service stops too: its running requests end on this stream */
+        dresult_out_listen(in->dresult, x);
     }
 }
 
@@ -337,11 +341,11 @@ static void infer(struct instance *in, struct http_x *x, const struct api_path *
     }
 }
 
-static void reply_wrong_method(struct http_x *x, const char *allow) {
-    http_x_set_header(x, "Allow", allow);
+static void reply_wrong_method(struct instance *in, struct http_x *x, const char *allow) {
     if (strcmp(http_x_method(x), "OPTIONS") == 0) {
-        http_x_reply(x, 204, NULL, "", 0);
+        cors_reply_options(x, in->conf.cors_origin, allow);
     } else {
+        http_x_set_header(x, "Allow", allow);
         inst_reply_wrapped(x, 405, "The method is not allowed for this path.");
     }
 }
@@ -350,6 +354,7 @@ void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
     static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
+    cors_set(x, in->conf.cors_origin);
     if (path == NULL) {
         inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
         return;
@@ -359,18 +364,32 @@ void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
     if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
         infer(in, x, ap, model);
     } else if (ap != NULL) {
-        reply_wrong_method(x, "POST");
+        reply_wrong_method(in, x, "POST");
     } else {
         router_find(&m, tables, planes, http_x_method(x), path);
         if (m.row != NULL) {
             m.row->fn(in, x, &m.params);
         } else if (m.path_known) {
-            reply_wrong_method(x, m.allow);
+            reply_wrong_method(in, x, m.allow);
         } else {
             inst_reply_wrapped(x, 404, "The requested path does not exist.");
         }
     }
     free(path);
+}
+
+void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max) {
+    char text[API_TOO_LARGE_BYTES];
+    int status = 413;
+    bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
+    enum error_style style =
+        strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+    api_too_large_text(text, body_bytes_max);
+    cors_set(x, in->conf.cors_origin);
+    char *body = api_error_body(openai, style, &status, NULL, text);
+    http_x_reply(x, status, "application/json", body != NULL ? body : "",
+                 body != NULL ? strlen(body) : 0);
+    free(body);
 }
 
 size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,

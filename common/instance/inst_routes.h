@@ -17,6 +17,8 @@ void inst_serve(struct instance *in, unsigned planes, struct http_x *x);
 size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
                            const char *path);
 
+void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max);
+
 /* STOP and not-yet-running, as most management routes ask first (cluster-api 3 "Guard"). True: x
  * was answered. */
 bool inst_guard(struct instance *in, struct http_x *x);

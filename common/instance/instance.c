@@ -84,14 +84,8 @@ static size_t on_head(void *arg, const char *method, const char *path) {
 }
 
 static void on_too_large(void *arg, struct http_x *x, size_t max) {
-    char body[256];
-    (void)arg;
-    snprintf(body, sizeof(body),
-             "{\"error\":\"Request body too large. Maximum allowed size is "
-             "%zuMB.\",\"error_type\":\"Input Validation Error\","
-             "\"message\":\"Request body too large. Maximum allowed size is %zuMB.\"}",
-             max >> 20, max >> 20);
-    http_x_reply(x, 413, "application/json", body, strlen(body));
+    struct inst_listener *l = arg;
+    inst_reply_too_large(l->in, x, max);
 }
 
 static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes,
@@ -173,6 +167,7 @@ void inst_on_loaded(struct instance *in) {
     struct inst_loader *l = &in->loader;
     struct errbuf eb = {0};
     inst_load_wait(in);
+    if (in->closing) return;
     if (l->result != ERR_OK) {
         fail_start(in, &l->eb);
         return;
@@ -225,6 +220,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
 }
 
 static void instance_close(struct instance *in) {
+    in->closing = true;
     inst_register_stop(in);
     inst_stop_fini(in);
     inst_load_wait(in);
@@ -233,6 +229,7 @@ static void instance_close(struct instance *in) {
     inst_links_close(in);
     text_pool_close(&in->text_pool);
     worker_close(&in->worker);
+    inst_health_fini(in);
     dresult_out_destroy(&in->dresult);
     endpoint_destroy(&in->endpoint);
     endpoint_destroy(&in->loader.endpoint);

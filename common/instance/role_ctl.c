@@ -47,7 +47,8 @@ enum err role_ctl_start_alone(struct role_ctl *rc, const struct role_ops *ops) {
     enum err e = ops->start(&rc->self, rc->in);
     if (e != ERR_OK) return e;
     rc->ops = ops;
-    rc->fsm.state = ROLE_STATUS_READY;
+    role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
+    role_fsm_step(&rc->fsm, ROLE_EV_LINKED); /* there is nobody to link to */
     return ERR_OK;
 }
 
@@ -165,8 +166,12 @@ static enum err take_role(struct role_ctl *rc, const struct role_ops *ops,
                      inst_role_name(ops->role));
             rc->ops->abort_all(rc->self, ERR_STOPPING);
             let_go(rc);
+            dresult_out_close_listener(instance_dresult(rc->in)); /* only a D has one */
         }
-        if ((e = ops->start(&rc->self, rc->in)) != ERR_OK) return e;
+        if ((e = ops->start(&rc->self, rc->in)) != ERR_OK) {
+            role_fsm_step(&rc->fsm, ROLE_EV_LOST);
+            return e;
+        }
         rc->ops = ops;
     }
     rc->id = m->local.id;

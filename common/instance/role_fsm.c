@@ -9,13 +9,15 @@ static const unsigned char next_state[ROLE_STATUS_READY + 1][ROLE_EV_COUNT] = {
     [ROLE_STATUS_UNKNOWN] = {[ROLE_EV_POSTED] = TO(ROLE_STATUS_SWITCHING)},
     [ROLE_STATUS_SWITCHING] = {[ROLE_EV_POSTED] = TO(ROLE_STATUS_SWITCHING),
                                [ROLE_EV_LINKED] = TO(ROLE_STATUS_READY),
-                               [ROLE_EV_UNLINKED] = TO(ROLE_STATUS_SWITCHING)},
+                               [ROLE_EV_UNLINKED] = TO(ROLE_STATUS_SWITCHING),
+                               [ROLE_EV_LOST] = TO(ROLE_STATUS_UNKNOWN)},
     /* A link lost later is that link's affair (linkStatus, health), not the role's. */
     [ROLE_STATUS_READY] = {[ROLE_EV_POSTED] = TO(ROLE_STATUS_SWITCHING),
                            [ROLE_EV_LINKED] = TO(ROLE_STATUS_READY),
-                           [ROLE_EV_UNLINKED] = TO(ROLE_STATUS_READY)},
+                           [ROLE_EV_UNLINKED] = TO(ROLE_STATUS_READY),
+                           [ROLE_EV_LOST] = TO(ROLE_STATUS_UNKNOWN)},
 };
-static const char *const event_name[ROLE_EV_COUNT] = {"posted", "linked", "unlinked"};
+static const char *const event_name[ROLE_EV_COUNT] = {"posted", "linked", "unlinked", "lost"};
 
 enum err role_fsm_step(struct role_fsm *fsm, enum role_event ev) {
     unsigned char to = next_state[fsm->state][ev];

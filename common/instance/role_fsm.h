@@ -10,6 +10,7 @@ enum role_event {
     ROLE_EV_POSTED,   /* a role body was accepted */
     ROLE_EV_LINKED,   /* no link is in progress and at least one is ok */
     ROLE_EV_UNLINKED, /* no link is in progress and none is ok */
+    ROLE_EV_LOST,     /* the role could not be started: there is none */
     ROLE_EV_COUNT,
 };
 

@@ -5,28 +5,26 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "common/base/queue.h"
+#include "common/instance/mailbox.h"
 
 enum { THREADS_MAX = 64 };
 
 struct job {
-    struct text_pool *pool;
+    struct mail head;
     loop_fn *work, *done;
     void *arg;
 };
 
 struct text_pool {
-    struct loop *loop;
     struct queue *jobs;
-    struct queue *finished; /* jobs whose done has not run yet; as roomy as everything that can be
-                               under way */
+    struct mailbox *finished; /* jobs whose done has not run yet */
     pthread_t threads[THREADS_MAX];
     unsigned n_threads;
 };
 
-static void run_done(void *arg) {
-    struct text_pool *p = arg;
-    struct job *j = queue_pop(p->finished);
-    if (j == NULL) return; /* text_pool_close() was faster */
+static void finish(void *arg, struct mail *m) {
+    struct job *j = (struct job *)m;
+    (void)arg;
     j->done(j->arg);
     free(j);
 }
@@ -36,10 +34,7 @@ static void *thread_main(void *arg) {
     struct job *j;
     while ((j = queue_pop_wait(p->jobs, -1)) != NULL) {
         j->work(j->arg);
-        /* Cannot be full: it has room for the queue and every thread. A failed post is made up for
-         * by the next one or by close. */
-        queue_push(p->finished, j);
-        loop_post(p->loop, run_done, p);
+        mailbox_put(p->finished, &j->head);
     }
     return NULL;
 }
@@ -50,9 +45,8 @@ enum err text_pool_open(struct text_pool **out, struct loop *loop, unsigned n_th
     if (n_threads < 1 || n_threads > THREADS_MAX) return ERR_INVALID;
     struct text_pool *p = calloc(1, sizeof(*p));
     if (p == NULL) return ERR_NO_MEMORY;
-    p->loop = loop;
     enum err e = queue_create(&p->jobs, n_jobs_max);
-    if (e == ERR_OK) e = queue_create(&p->finished, n_jobs_max + 1u + n_threads);
+    if (e == ERR_OK) e = mailbox_open(&p->finished, loop, finish, NULL);
     while (e == ERR_OK && p->n_threads < n_threads) {
         if (pthread_create(&p->threads[p->n_threads], NULL, thread_main, p) != 0) {
             e = ERR_NO_MEMORY;
@@ -73,13 +67,8 @@ void text_pool_close(struct text_pool **pp) {
     if (p == NULL) return;
     if (p->jobs != NULL) queue_close(p->jobs);
     for (unsigned i = 0; i < p->n_threads; i++) pthread_join(p->threads[i], NULL);
-    struct job *j;
-    while (p->finished != NULL && (j = queue_pop(p->finished)) != NULL) {
-        j->done(j->arg);
-        free(j);
-    }
+    mailbox_close(&p->finished, finish, NULL); /* a post of it may still be on the loop */
     queue_destroy(&p->jobs);
-    queue_destroy(&p->finished);
     free(p);
     *pp = NULL;
 }
@@ -87,7 +76,7 @@ void text_pool_close(struct text_pool **pp) {
 enum err text_pool_run(struct text_pool *p, loop_fn *work, loop_fn *done, void *arg) {
     struct job *j = malloc(sizeof(*j));
     if (j == NULL) return ERR_NO_MEMORY;
-    *j = (struct job){p, work, done, arg};
+    *j = (struct job){.work = work, .done = done, .arg = arg};
     enum err e = queue_push(p->jobs, j);
     if (e != ERR_OK) free(j);
     return e;
