@@ -27,8 +27,9 @@ TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info
 TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link
-TESTS_ROLES    :=
-TESTS_COORD    :=
+TESTS_ROLES    := prefill/pd_head
+TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role
+TESTS_COORD    := coordinator/schedule coordinator/body_look
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg kv_frame

@@ -56,7 +56,7 @@ static void wind_down(struct dreq *d) {
     free(d);
 }
 
-void dreq_drop(struct dreq *d, const char *text) {
+void dreq_drop(struct dreq *d, enum err why, const char *text) {
     struct decode *role = d->role;
     if (role == NULL) return;
     dreq_list_remove(d);
@@ -64,9 +64,9 @@ void dreq_drop(struct dreq *d, const char *text) {
     d->role = NULL;
     if (d->rx_state == RX_STATE_OFFERED) {
         d->rx_state = RX_STATE_NONE;
-        kv_rx_refuse(&d->rx, ERR_CANCELLED, text);
+        kv_rx_refuse(&d->rx, why, text);
     } else if (d->rx_state == RX_STATE_GRANTED) {
-        kv_rx_cancel(d->rx, text); /* on_rx_end goes on */
+        kv_rx_cancel(d->rx, why, text); /* on_rx_end goes on */
     }
     wind_down(d);
 }
@@ -110,7 +110,7 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
     /* Before the commit the request is P's: whoever asked P hears of it there. */
     log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\"", d->req->req_id,
              d->req->epoch, err_name(e), text);
-    dreq_drop(d, text);
+    dreq_drop(d, e, text);
 }
 
 /* ---- the engine */
@@ -119,12 +119,11 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
                         int n_cached) {
     struct dreq *d = arg;
     (void)seq_id, (void)n_cached;
-    enum err e = kv_rx_grant(d->rx, table, n_blocks, n_held, on_rx_end, d);
-    if (e != ERR_OK) {
-        dreq_drop(d, err_text(e));
-        return;
-    }
     d->rx_state = RX_STATE_GRANTED;
+    enum err e = kv_rx_grant(d->rx, table, n_blocks, n_held, on_rx_end, d);
+    if (e == ERR_OK) return;
+    d->rx_state = RX_STATE_OFFERED;
+    dreq_drop(d, e, err_text(e));
 }
 
 static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
@@ -137,7 +136,7 @@ static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text)
     } else {
         kv_rx_refuse(&d->rx, e, text);
     }
-    dreq_drop(d, text);
+    dreq_drop(d, e, text);
 }
 
 static void on_failed(void *arg, uint64_t seq_id, enum err e) {
@@ -174,7 +173,7 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
         log_info("decode", "req=%s event=replaced epoch=%u by=%u", req->req_id, d->req->epoch,
                  req->epoch);
         dresult_out_forget(instance_dresult(role->in), d->req->req_id, d->req->epoch);
-        dreq_drop(d, "a newer attempt takes its place");
+        dreq_drop(d, ERR_CANCELLED, "a newer attempt takes its place");
         break;
     }
     if (!note_attempt(role, req)) {
@@ -221,7 +220,7 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     } else if (e == ERR_BUSY) {
         d->rx_state = RX_STATE_NONE;
         kv_rx_busy(&d->rx, QUEUE_FULL_RETRY_MS);
-        dreq_drop(d, "");
+        dreq_drop(d, e, "");
     } else {
         on_refused(d, d->seq_id, e, err_text(e));
     }

@@ -38,12 +38,12 @@ static void finish(struct dreq *d, const char *how, enum err e) {
              e != ERR_OK ? err_name(e) : "");
     if (e != ERR_OK)
         dresult_out_forget(instance_dresult(d->role->in), d->req->req_id, d->req->epoch);
-    dreq_drop(d, how);
+    dreq_drop(d, ERR_CANCELLED, how);
 }
 
 void dreq_fail(struct dreq *d, int status, const char *text) {
     if (d->answer == NULL) { /* not ours yet */
-        dreq_drop(d, text);
+        dreq_drop(d, ERR_REFUSED, text);
         return;
     }
     buf_clear(&d->out);
@@ -65,7 +65,7 @@ void dreq_fail(struct dreq *d, int status, const char *text) {
 
 void dreq_stop(struct dreq *d) {
     if (d->answer == NULL) {
-        dreq_drop(d, "stopped");
+        dreq_drop(d, ERR_CANCELLED, "stopped");
         return;
     }
     answer_abort(d->answer, &d->out);
@@ -116,7 +116,7 @@ void dreq_start(struct dreq *d, const struct kv_commit *c) {
     take_measures(d, c);
     if (answer_create(&d->answer, instance_endpoint(d->role->in), d->req) != ERR_OK) {
         log_error("decode", "req=%s event=failed text=\"%s\"", d->req->req_id, out_of_memory);
-        dreq_drop(d, out_of_memory);
+        dreq_drop(d, ERR_NO_MEMORY, out_of_memory);
         return;
     }
     for (uint32_t i = 0; i < c->n_prompt_logprobs; i++)

@@ -64,8 +64,9 @@ struct decode {
 void decode_on_offer(void *role, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
                      uint32_t n_blocks);
 /* Takes the request off the role and gives back what it holds; d is not the caller's any more.
- * text: what P hears when the KV is still on its way. */
-void dreq_drop(struct dreq *d, const char *text);
+ * While the KV is still on its way P hears text, and by why whether the request was stopped
+ * (ERR_CANCELLED) or may be tried elsewhere. */
+void dreq_drop(struct dreq *d, enum err why, const char *text);
 void dreq_list_add(struct dreq_list *list, struct dreq *d);
 void dreq_list_remove(struct dreq *d);
 

@@ -36,7 +36,7 @@ $(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_NET
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
 UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
-             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_COORD))
+             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_FAKES) $(TESTS_COORD))
 
 define unit_floor
 $(foreach t,$(TESTS_$(1)),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_test,$(BUILD)/tests/unit/$(t)_test.o $(O_$(1)),-lcmocka $(2))))
@@ -50,6 +50,11 @@ $(call unit_floor,ENDPOINT,$(LIBS_ALL))
 $(call unit_floor,INSTANCE,$(LIBS_ALL))
 $(call unit_floor,ROLES,$(LIBS_ALL))
 $(call unit_floor,COORD,$(LIBS_COORD))
+
+# tests that bring engine, endpoint and instance of their own: no model is needed
+O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance $(ROLES) $(NET)) $(O_BASE) \
+           $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
+$(call unit_floor,FAKES,$(LIBS_ALL))
 
 # replay programs run a fuzz target over its corpus; fuzz-NAME builds the same file with libFuzzer
 FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)

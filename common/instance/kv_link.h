@@ -178,7 +178,7 @@ struct kv_rx {
     int32_t *table; /* [n_blocks] */
     uint32_t n_held;
     uint32_t retry_after_ms;
-    enum err answer_code;
+    enum err answer_code, cancel_why;
     char answer_text[KV_TEXT_BYTES_MAX + 1], cancel_text[KV_TEXT_BYTES_MAX + 1];
     /* I/O thread */
     struct kv_rx *next;
@@ -222,7 +222,9 @@ struct kv_plane {
     bool started;
     int wake_fd;
     struct kv_counters count;
-    atomic_bool poked; /* wake_fd has been written and not yet read */
+    atomic_uint n_refs; /* the plane's own and one of each transfer: kv_tx_ready() may come after
+                           the close */
+    atomic_bool poked;  /* wake_fd has been written and not yet read */
 
     pthread_mutex_t mutex; /* guards cmds and stop */
     struct kv_cmd *cmds, **cmds_last;
@@ -234,7 +236,7 @@ struct kv_plane {
     uint32_t self_id;
     kv_offer_fn *on_offer;
     void *on_offer_arg;
-    bool closing;
+    bool closing, closed;
 
     /* I/O thread */
     int door;
@@ -251,7 +253,9 @@ struct kv_plane {
 
 /* ---- kv_plane.c */
 void kv_command(struct kv_plane *kp, struct kv_cmd *c); /* loop thread; takes c */
-void kv_poke(struct kv_plane *kp);                      /* any thread: wakes the I/O thread */
+void kv_ref(struct kv_plane *kp);
+void kv_unref(struct kv_plane *kp); /* frees what is left of a closed plane */
+void kv_poke(struct kv_plane *kp);  /* any thread: wakes the I/O thread */
 
 void kv_deliver_late(void *kp, struct mail *m); /* loop thread, while closing: only ends are told */
 

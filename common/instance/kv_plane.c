@@ -66,13 +66,53 @@ void kv_poke(struct kv_plane *kp) {
     while (write(kp->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR) continue;
 }
 
+void kv_ref(struct kv_plane *kp) {
+    atomic_fetch_add(&kp->n_refs, 1);
+}
+
+void kv_unref(struct kv_plane *kp) {
+    if (atomic_fetch_sub(&kp->n_refs, 1) > 1) return;
+    if (kp->wake_fd >= 0) close(kp->wake_fd);
+    pthread_mutex_destroy(&kp->mutex);
+    free(kp);
+}
+
+/* After the I/O thread has ended: obeys what it no longer can. */
+static void obey_leftovers(struct kv_plane *kp) {
+    struct kv_cmd *c;
+    while ((c = kp->cmds) != NULL) {
+        if ((kp->cmds = c->next) == NULL) kp->cmds_last = &kp->cmds;
+        switch (c->kind) {
+        case KV_CMD_ROLE:
+        case KV_CMD_LINK:
+        case KV_CMD_UNLINK:
+        case KV_CMD_RETRY: free((struct kv_link_cmd *)c); break;
+        case KV_CMD_TX_OPEN:
+        case KV_CMD_TX_COMMIT:
+        case KV_CMD_TX_CANCEL:
+        case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
+        case KV_CMD_RX_GRANT:
+        case KV_CMD_RX_BUSY:
+        case KV_CMD_RX_REFUSE:
+        case KV_CMD_RX_CANCEL:
+        case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
+        }
+    }
+}
+
 void kv_command(struct kv_plane *kp, struct kv_cmd *c) {
     c->next = NULL;
     pthread_mutex_lock(&kp->mutex);
     *kp->cmds_last = c;
     kp->cmds_last = &c->next;
     pthread_mutex_unlock(&kp->mutex);
-    kv_poke(kp);
+    if (!kp->closed) {
+        kv_poke(kp);
+        return;
+    }
+    kv_ref(kp); /* freeing a transfer may let go of the plane */
+    obey_leftovers(kp);
+    kv_unref(kp);
 }
 
 static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p,
@@ -254,6 +294,7 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
     if (tx == NULL) return ERR_NO_MEMORY;
     enum err e = ERR_NO_MEMORY;
     tx->kp = kp;
+    kv_ref(kp);
     tx->peer = peer;
     tx->gen = peer->gen;
     tx->cb = *o;
@@ -360,9 +401,10 @@ void kv_rx_refuse(struct kv_rx **rxp, enum err code, const char *text) {
     kv_command(rx->kp, &rx->answer_cmd);
 }
 
-void kv_rx_cancel(struct kv_rx *rx, const char *text) {
+void kv_rx_cancel(struct kv_rx *rx, enum err why, const char *text) {
     if (rx->cancelled) return;
     rx->cancelled = true;
+    rx->cancel_why = why;
     snprintf(rx->cancel_text, sizeof(rx->cancel_text), "%s", text);
     rx->cancel_cmd = (struct kv_cmd){.kind = KV_CMD_RX_CANCEL, .rx = rx};
     kv_command(rx->kp, &rx->cancel_cmd);
@@ -458,6 +500,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
     snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
     kp->door = kp->wake_fd = -1;
     kp->cmds_last = &kp->cmds;
+    atomic_init(&kp->n_refs, 1);
     pthread_mutex_init(&kp->mutex, NULL);
     if (getrandom(&kp->boot, sizeof(kp->boot), 0) != sizeof(kp->boot)) kp->boot = clock_unix_us();
     enum err e = mailbox_open(&kp->mail, o->loop, deliver, kp);
@@ -492,29 +535,6 @@ fail:
     return e;
 }
 
-/* After the I/O thread has ended: obeys what it no longer could. */
-static void obey_leftovers(struct kv_plane *kp) {
-    struct kv_cmd *c;
-    while ((c = kp->cmds) != NULL) {
-        if ((kp->cmds = c->next) == NULL) kp->cmds_last = &kp->cmds;
-        switch (c->kind) {
-        case KV_CMD_ROLE:
-        case KV_CMD_LINK:
-        case KV_CMD_UNLINK:
-        case KV_CMD_RETRY: free((struct kv_link_cmd *)c); break;
-        case KV_CMD_TX_OPEN:
-        case KV_CMD_TX_COMMIT:
-        case KV_CMD_TX_CANCEL:
-        case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
-        case KV_CMD_RX_GRANT:
-        case KV_CMD_RX_BUSY:
-        case KV_CMD_RX_REFUSE:
-        case KV_CMD_RX_CANCEL:
-        case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
-        }
-    }
-}
-
 void kv_plane_close(struct kv_plane **kpp) {
     struct kv_plane *kp = *kpp;
     if (kp == NULL) return;
@@ -528,21 +548,21 @@ void kv_plane_close(struct kv_plane **kpp) {
         pthread_join(kp->thread, NULL);
     }
     /* Ending what lives makes events, events make commands (kv_tx_free), commands may end what had
-     * not begun. */
+     * not begun. From mailbox_close() on kv_post() delivers at once. */
     kv_link_free_all(kp);
-    mailbox_close(&kp->mail, kv_deliver_late, kp); /* from here on kv_post() delivers at once */
+    mailbox_close(&kp->mail, kv_deliver_late, kp);
     obey_leftovers(kp);
+    kp->closed = true;
     while (kp->peers != NULL) {
         struct kv_peer *p = kp->peers;
         kp->peers = p->next;
         free(p);
     }
     bus_close(&kp->door);
-    if (kp->wake_fd >= 0) close(kp->wake_fd);
     wr_free(&kp->scratch);
     free(kp->polls);
-    pthread_mutex_destroy(&kp->mutex);
-    free(kp);
+    kp->polls = NULL;
+    kv_unref(kp); /* transfers not yet freed keep the rest */
 }
 
 uint16_t kv_plane_port(const struct kv_plane *kp) {

@@ -62,6 +62,7 @@ void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e);
 
 /* Opens the door and starts the I/O thread. ERR_CONFLICT: the port is taken (eb names it). */
 enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, struct errbuf *eb);
+/* Transfers that live end now; their kv_tx and kv_rx are still to be freed, then or later. */
 void kv_plane_close(struct kv_plane **kp);
 uint16_t kv_plane_port(const struct kv_plane *kp);
 
@@ -143,8 +144,10 @@ enum err kv_rx_grant(struct kv_rx *rx, const int32_t *table, int n_table, int n_
                      kv_rx_end_fn *on_end, void *arg);
 void kv_rx_busy(struct kv_rx **rx, unsigned retry_after_ms);
 void kv_rx_refuse(struct kv_rx **rx, enum err code, const char *text);
-void kv_rx_cancel(struct kv_rx *rx, const char *text); /* after kv_rx_grant; P hears text */
-void kv_rx_free(struct kv_rx **rx);                    /* after on_end */
+/* After kv_rx_grant. P hears text, and whether the request was stopped (why ERR_CANCELLED: its
+ * transfer ends so) or is only not wanted here (ERR_REFUSED there). */
+void kv_rx_cancel(struct kv_rx *rx, enum err why, const char *text);
+void kv_rx_free(struct kv_rx **rx); /* after on_end */
 
 /* ---- what was seen on the links since the plane opened; any thread */
 struct kv_plane_stats {

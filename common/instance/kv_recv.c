@@ -11,10 +11,12 @@
 static const char pull_failed[] = "Pull kv failed irreversibly.";
 
 void kv_rx_destroy(struct kv_rx *rx) {
+    struct kv_plane *kp = rx->kp;
     kv_commit_free(&rx->commit);
     free(rx->have);
     free(rx->table);
     free(rx);
+    kv_unref(kp);
 }
 
 static void unlist(struct kv_rx *rx) {
@@ -142,7 +144,8 @@ void kv_rx_command(struct kv_plane *kp, struct kv_cmd *c) {
         break;
     case KV_CMD_RX_CANCEL:
         if (!live) break;
-        release(kp, rx, KV_RELEASE_CANCEL, rx->cancel_text);
+        release(kp, rx, rx->cancel_why == ERR_CANCELLED ? KV_RELEASE_CANCEL : KV_RELEASE_REJECTED,
+                rx->cancel_text);
         rx_end(kp, rx, ERR_CANCELLED, rx->cancel_text);
         break;
     case KV_CMD_RX_FREE: kv_rx_destroy(rx); break;
@@ -194,6 +197,7 @@ static void on_offer(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         return;
     }
     rx->kp = kp;
+    kv_ref(kp);
     rx->key = m.key;
     rx->n_blocks = m.n_blocks;
     rx->link = l;

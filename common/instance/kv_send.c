@@ -15,11 +15,13 @@
 enum { BUSY_RETRY_MS_MIN = 2, BUSY_RETRY_MS_MAX = 1000 };
 
 void kv_tx_destroy(struct kv_tx *tx) {
+    struct kv_plane *kp = tx->kp;
     wr_free(&tx->offer);
     kv_commit_free(&tx->commit);
     free(tx->pulls);
     free(tx->sent);
     free(tx);
+    kv_unref(kp);
 }
 
 static void unlist(struct kv_tx *tx) {

@@ -280,12 +280,13 @@ static void cancel_by_decode_at_each_stage(void **state) {
     for (int s = GRANTED; s < STAGE_COUNT; s++) {
         struct kv_tx *tx;
         reach(&x, (enum stage)s, &tx, t, &tx_end, &rx_end);
-        kv_rx_cancel(x.d.rx, "stopped");
-        kv_rx_cancel(x.d.rx, "stopped");
+        enum err why = s % 2 == 0 ? ERR_CANCELLED : ERR_STOPPING;
+        kv_rx_cancel(x.d.rx, why, "stopped");
+        kv_rx_cancel(x.d.rx, why, "stopped");
         WAIT_FOR(x.d.loop, fact_done, &rx_end);
         assert_int_equal(rx_end.e, ERR_CANCELLED);
         WAIT_FOR(x.p.loop, fact_done, &tx_end);
-        assert_int_equal(tx_end.e, ERR_CANCELLED);
+        assert_int_equal(tx_end.e, why == ERR_CANCELLED ? ERR_CANCELLED : ERR_REFUSED);
         assert_string_equal(tx_end.text, "stopped");
         assert_int_equal(tx_end.n, 1);
         kv_tx_free(&tx);
@@ -307,7 +308,7 @@ static void cancels_that_race_with_the_end(void **state) {
         struct kv_commit c = commit_of(1);
         kv_tx_commit(tx, &c);
         if (i % 3 != 0) kv_tx_cancel(tx);
-        if (i % 3 != 1) kv_rx_cancel(x.d.rx, "stopped");
+        if (i % 3 != 1) kv_rx_cancel(x.d.rx, ERR_CANCELLED, "stopped");
         WAIT_FOR(x.p.loop, fact_done, &tx_end);
         WAIT_FOR(x.d.loop, fact_done, &rx_end);
         kv_tx_free(&tx);

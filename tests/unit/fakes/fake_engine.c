@@ -1,0 +1,415 @@
+/* fake_engine: see fake_engine.h. Follows the rules of engine.h closely enough that a caller who
+ * breaks them notices. */
+#include "tests/unit/fakes/fake_engine.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SEQS_MAX = 256 };
+enum state { ST_FREE, ST_WAITING, ST_PREFILL, ST_HELD, ST_IMPORTING, ST_RUNNING };
+
+struct fseq {
+    enum state state;
+    uint64_t id, age;
+    enum seq_kind kind;
+    int32_t *ids; /* [n_ids + room for what is generated] */
+    size_t n_ids, n_input, n_prompt, n_max;
+    int32_t *table;
+    int n_blocks, n_input_blocks, n_filled, n_held;
+    struct sampling sampling;
+};
+
+struct engine {
+    struct fake_engine_opts o;
+    struct model_info info;
+    struct engine_events ev;
+    size_t block_bytes;
+    uint8_t *pool; /* [FAKE_LAYERS][n_blocks][block_bytes] */
+    bool *used;
+    struct fseq seqs[SEQS_MAX];
+    uint64_t next_age;
+    atomic_bool held, fail_next;
+    atomic_int allowed;
+    atomic_uint n_steps, n_added;
+    pthread_mutex_t mutex; /* guards stats, which any thread may ask for */
+    struct engine_stats stats;
+};
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 29);
+}
+
+/* One token's bytes in one layer: of itself and all before it. */
+static uint64_t slot_value(const int32_t *ids, size_t at, int layer) {
+    uint64_t h = 17 + (uint64_t)layer;
+    for (size_t i = 0; i <= at; i++) h = mix(h, (uint64_t)(uint32_t)ids[i] + 1);
+    return h;
+}
+
+static int32_t token_of(uint64_t h, const int32_t *generated, size_t n) {
+    for (size_t i = 0; i < n; i++) h = mix(h, (uint64_t)(uint32_t)generated[i] + 3);
+    return (int32_t)((h >> 20) % FAKE_VOCAB);
+}
+
+int32_t fake_token(const int32_t *ids, size_t n_ids, size_t n_prompt, int block_tokens,
+                   const int32_t *generated, size_t n_generated) {
+    uint64_t h = 5;
+    (void)block_tokens, (void)n_prompt;
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        for (size_t i = 0; i < n_ids; i++) h = mix(h, slot_value(ids, i, layer));
+    }
+    return token_of(h, generated, n_generated);
+}
+
+struct engine *fake_engine_create(const struct fake_engine_opts *o) {
+    struct engine *e = calloc(1, sizeof(*e));
+    assert(e != NULL);
+    e->o = *o;
+    e->block_bytes = (size_t)o->block_tokens * sizeof(uint64_t);
+    e->pool = calloc((size_t)FAKE_LAYERS * (size_t)o->n_blocks, e->block_bytes);
+    e->used = calloc((size_t)o->n_blocks, sizeof(*e->used));
+    assert(e->pool != NULL && e->used != NULL);
+    e->info = (struct model_info){.family = "fake",
+                                  .n_layers = FAKE_LAYERS,
+                                  .n_heads = 1,
+                                  .n_kv_heads = 1,
+                                  .head_dim = 2,
+                                  .vocab_size = FAKE_VOCAB,
+                                  .context_max = 4096,
+                                  .n_eos = 1,
+                                  .eos_ids = {FAKE_EOS},
+                                  .kv_dtype = DTYPE_F32,
+                                  .weight_dtype = DTYPE_F32};
+    memset(e->info.hash, 3, sizeof(e->info.hash));
+    pthread_mutex_init(&e->mutex, NULL);
+    return e;
+}
+
+void fake_engine_hold(struct engine *e, bool held) {
+    atomic_store(&e->held, held);
+}
+void fake_engine_allow(struct engine *e, int n_steps) {
+    atomic_store(&e->allowed, n_steps);
+}
+void fake_engine_fail_next(struct engine *e) {
+    atomic_store(&e->fail_next, true);
+}
+unsigned fake_engine_n_steps(const struct engine *e) {
+    return atomic_load(&e->n_steps);
+}
+unsigned fake_engine_n_added(const struct engine *e) {
+    return atomic_load(&e->n_added);
+}
+
+/* ---- engine.h */
+
+const char *dtype_name(enum dtype t) {
+    return t == DTYPE_F32 ? "f32" : "bf16";
+}
+const struct model_info *engine_model(const struct engine *e) {
+    return &e->info;
+}
+int engine_block_tokens(const struct engine *e) {
+    return e->o.block_tokens;
+}
+int engine_seq_tokens_max(const struct engine *e) {
+    return e->info.context_max;
+}
+uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block) {
+    return e->pool + ((size_t)layer * (size_t)e->o.n_blocks + (size_t)block) * e->block_bytes;
+}
+size_t engine_kv_block_bytes(const struct engine *e) {
+    return e->block_bytes;
+}
+void engine_set_events(struct engine *e, const struct engine_events *ev) {
+    e->ev = *ev;
+}
+enum err engine_self_test(struct engine *e) {
+    return atomic_load(&e->held) ? ERR_TIMEOUT : ERR_OK;
+}
+
+static void publish(struct engine *e) {
+    struct engine_stats st = {.slots_total = e->o.batch_max, .blocks_total = e->o.n_blocks};
+    int used = 0;
+    for (int i = 0; i < e->o.n_blocks; i++) {
+        if (!e->used[i]) st.blocks_free++;
+    }
+    for (int i = 0; i < SEQS_MAX; i++) {
+        switch (e->seqs[i].state) {
+        case ST_WAITING: st.waiting++; break;
+        case ST_PREFILL:
+        case ST_RUNNING: st.running++, used++; break;
+        case ST_IMPORTING: st.importing++, used++; break;
+        case ST_HELD: st.held++; break;
+        case ST_FREE: break;
+        }
+    }
+    st.slots_free = e->o.batch_max - used;
+    pthread_mutex_lock(&e->mutex);
+    e->stats = st;
+    pthread_mutex_unlock(&e->mutex);
+}
+
+void engine_stats(const struct engine *ce, struct engine_stats *out) {
+    struct engine *e = (struct engine *)ce;
+    pthread_mutex_lock(&e->mutex);
+    *out = e->stats;
+    pthread_mutex_unlock(&e->mutex);
+    if (out->slots_total == 0) { /* before the first step */
+        out->slots_total = out->slots_free = e->o.batch_max;
+        out->blocks_total = out->blocks_free = e->o.n_blocks;
+    }
+}
+
+static struct fseq *find(struct engine *e, uint64_t id) {
+    for (int i = 0; i < SEQS_MAX; i++) {
+        if (e->seqs[i].state != ST_FREE && e->seqs[i].id == id) return &e->seqs[i];
+    }
+    return NULL;
+}
+
+static int slots_used(const struct engine *e) {
+    int n = 0;
+    for (int i = 0; i < SEQS_MAX; i++) {
+        enum state s = e->seqs[i].state;
+        if (s == ST_PREFILL || s == ST_RUNNING || s == ST_IMPORTING) n++;
+    }
+    return n;
+}
+
+static bool take_blocks(struct engine *e, struct fseq *s) {
+    int n = 0;
+    for (int b = e->o.n_blocks - 1; b >= 0 && n < s->n_blocks;
+         b--) { /* from the end, so that tables of two engines differ by use */
+        if (!e->used[b]) s->table[n++] = b;
+    }
+    if (n < s->n_blocks) return false;
+    for (int i = 0; i < n; i++) e->used[s->table[i]] = true;
+    return true;
+}
+
+static bool block_is_there(const struct engine *e, const struct fseq *s, int i) {
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        for (int t = 0; t < e->o.block_tokens; t++) {
+            uint64_t v;
+            memcpy(&v, engine_kv_block(e, layer, s->table[i]) + (size_t)t * 8, 8);
+            if (v != slot_value(s->ids, (size_t)(i * e->o.block_tokens + t), layer)) return false;
+        }
+    }
+    return true;
+}
+
+static void free_seq(struct engine *e, struct fseq *s) {
+    if (s->state != ST_WAITING) {
+        for (int i = 0; i < s->n_blocks; i++) e->used[s->table[i]] = false;
+    }
+    free(s->ids);
+    free(s->table);
+    *s = (struct fseq){0};
+    publish(e);
+}
+
+enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
+    int bt = e->o.block_tokens;
+    atomic_fetch_add(&e->n_added, 1);
+    if (find(e, o->seq_id) != NULL) return err_set(eb, ERR_CONFLICT, "sequence is live");
+    size_t n_kv = o->n_ids + (o->kind == SEQ_PREFILL ? 0 : (size_t)o->sampling->new_tokens_max);
+    int n_blocks = (int)((n_kv + (size_t)bt - 1) / (size_t)bt);
+    if (n_blocks > e->o.n_blocks)
+        return err_set(eb, ERR_TOO_LARGE, "needs %d KV blocks, the pool has %d", n_blocks,
+                       e->o.n_blocks);
+    int n_waiting = 0, at = -1;
+    for (int i = SEQS_MAX - 1; i >= 0; i--) {
+        if (e->seqs[i].state == ST_WAITING) n_waiting++;
+        if (e->seqs[i].state == ST_FREE) at = i;
+    }
+    if (at < 0 ||
+        (o->kind == SEQ_IMPORT ? slots_used(e) >= e->o.batch_max : n_waiting >= e->o.queue_max)) {
+        return err_set(eb, ERR_BUSY,
+                       o->kind == SEQ_IMPORT ? "no slot is free" : "the queue is full");
+    }
+    struct fseq *s = &e->seqs[at];
+    *s = (struct fseq){.id = o->seq_id,
+                       .kind = o->kind,
+                       .n_ids = o->n_ids,
+                       .n_input = o->n_ids,
+                       .n_prompt = o->n_prompt,
+                       .n_blocks = n_blocks,
+                       .sampling = *o->sampling,
+                       .age = e->next_age++};
+    s->n_input_blocks = (int)((o->n_ids + (size_t)bt - 1) / (size_t)bt);
+    s->n_max = o->n_prompt + (size_t)o->sampling->new_tokens_max;
+    s->ids = calloc(s->n_max + 2, sizeof(*s->ids));
+    s->table = calloc((size_t)n_blocks, sizeof(*s->table));
+    assert(s->ids != NULL && s->table != NULL);
+    memcpy(s->ids, o->ids, o->n_ids * sizeof(*s->ids));
+    if (o->kind == SEQ_IMPORT) {
+        if (!take_blocks(e, s)) {
+            free(s->ids);
+            free(s->table);
+            *s = (struct fseq){0};
+            return err_set(eb, ERR_BUSY, "no KV blocks");
+        }
+        s->state = ST_IMPORTING;
+        while (e->o.prefix_cache && s->n_held < (int)(s->n_input / (size_t)bt) &&
+               block_is_there(e, s, s->n_held))
+            s->n_held++;
+    } else {
+        s->state = ST_WAITING;
+    }
+    publish(e);
+    return ERR_OK;
+}
+
+enum err engine_seq_blocks(struct engine *e, uint64_t id, const int32_t **table, int *n_blocks,
+                           int *n_held) {
+    struct fseq *s = find(e, id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->state == ST_WAITING) return ERR_CONFLICT;
+    *table = s->table;
+    *n_blocks = s->n_input_blocks;
+    *n_held = s->n_held;
+    return ERR_OK;
+}
+
+enum err engine_seq_start(struct engine *e, uint64_t id, const int32_t *first, size_t n) {
+    struct fseq *s = find(e, id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->state != ST_IMPORTING) return ERR_CONFLICT;
+    for (size_t i = 0; i < n; i++) s->ids[s->n_ids++] = first[i];
+    s->n_filled = s->n_input_blocks;
+    s->state = ST_RUNNING;
+    publish(e);
+    return ERR_OK;
+}
+
+enum err engine_seq_cancel(struct engine *e, uint64_t id) {
+    struct fseq *s = find(e, id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    free_seq(e, s);
+    return ERR_OK;
+}
+
+enum err engine_seq_release(struct engine *e, uint64_t id) {
+    struct fseq *s = find(e, id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->state != ST_HELD) return ERR_CONFLICT;
+    free_seq(e, s);
+    return ERR_OK;
+}
+
+/* ---- a step */
+
+static void fill_block(struct engine *e, struct fseq *s, int i) {
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        for (int t = 0; t < e->o.block_tokens; t++) {
+            size_t at = (size_t)(i * e->o.block_tokens + t);
+            uint64_t v = at < s->n_input ? slot_value(s->ids, at, layer) : 0;
+            memcpy(engine_kv_block(e, layer, s->table[i]) + (size_t)t * 8, &v, 8);
+        }
+    }
+}
+
+static void make_token(struct engine *e, struct fseq *s) {
+    uint64_t id = s->id, h = 5;
+    if (atomic_exchange(&e->fail_next, false)) {
+        free_seq(e, s);
+        if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+        return;
+    }
+    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+        for (size_t i = 0; i < s->n_input; i++) {
+            uint64_t v;
+            memcpy(&v,
+                   engine_kv_block(e, layer, s->table[i / (size_t)e->o.block_tokens]) +
+                       i % (size_t)e->o.block_tokens * 8,
+                   8);
+            h = mix(h, v);
+        }
+    }
+    struct token_event ev = {.id = token_of(h, s->ids + s->n_input, s->n_ids - s->n_input),
+                             .batch_size = 1};
+    ev.index = (int32_t)(s->n_ids - s->n_prompt);
+    ev.logprob = -0.5f;
+    s->ids[s->n_ids++] = ev.id;
+    if (ev.id == FAKE_EOS && !s->sampling.ignore_eos) {
+        ev.finish = FINISH_EOS;
+    } else if (s->n_ids >= s->n_max) {
+        ev.finish = FINISH_LENGTH;
+    }
+    enum seq_kind kind = s->kind;
+    if (kind == SEQ_PREFILL) {
+        s->state = ST_HELD;
+    } else if (ev.finish != FINISH_NONE) {
+        free_seq(e, s);
+    }
+    publish(e);
+    if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+}
+
+static void prefill_some(struct engine *e, struct fseq *s) {
+    int first = s->n_filled, n = s->n_input_blocks - first;
+    if (n > e->o.chunk_blocks) n = e->o.chunk_blocks;
+    for (int i = 0; i < n; i++) fill_block(e, s, first + i);
+    s->n_filled += n;
+    for (int layer = 0; layer < FAKE_LAYERS && s->kind == SEQ_PREFILL; layer++) {
+        if (e->ev.on_kv != NULL) e->ev.on_kv(e->ev.arg, s->id, layer, first, n);
+    }
+    if (s->n_filled < s->n_input_blocks) return;
+    for (size_t i = 1; i < s->n_prompt && s->sampling.prompt_logprobs; i++) {
+        if (e->ev.on_prompt_logprob != NULL)
+            e->ev.on_prompt_logprob(e->ev.arg, s->id, (int)i, -(float)i);
+    }
+    s->state = ST_RUNNING;
+    make_token(e, s);
+}
+
+bool engine_step(struct engine *e) {
+    if (atomic_load(&e->held)) {
+        if (atomic_load(&e->allowed) == 0) return false;
+        atomic_fetch_sub(&e->allowed, 1);
+    }
+    bool any = false;
+    for (;;) { /* the oldest first */
+        struct fseq *first = NULL;
+        for (int i = 0; i < SEQS_MAX; i++) {
+            struct fseq *s = &e->seqs[i];
+            if (s->state == ST_WAITING && (first == NULL || s->age < first->age)) first = s;
+        }
+        if (first == NULL || slots_used(e) >= e->o.batch_max || !take_blocks(e, first)) break;
+        first->state = ST_PREFILL;
+        any = true;
+        if (e->ev.on_admitted != NULL) e->ev.on_admitted(e->ev.arg, first->id, 0);
+    }
+    for (int i = 0; i < SEQS_MAX; i++) {
+        struct fseq *s = &e->seqs[i];
+        if (s->state == ST_RUNNING) {
+            make_token(e, s);
+            any = true;
+        } else if (s->state == ST_PREFILL) {
+            prefill_some(e, s);
+            any = true;
+        }
+    }
+    publish(e);
+    if (any) atomic_fetch_add(&e->n_steps, 1);
+    return any;
+}
+
+void engine_close(struct engine **ep) {
+    struct engine *e = *ep;
+    if (e == NULL) return;
+    *ep = NULL;
+    for (int i = 0; i < SEQS_MAX; i++) {
+        free(e->seqs[i].ids);
+        free(e->seqs[i].table);
+    }
+    pthread_mutex_destroy(&e->mutex);
+    free(e->pool);
+    free(e->used);
+    free(e);
+}

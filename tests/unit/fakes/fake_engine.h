@@ -1,0 +1,32 @@
+/* fake_engine: an engine.h without a model, for tests of what stands around it. Its "KV" is real
+ * bytes that follow from the prompt's ids, and its tokens follow from those bytes and the ids
+ * generated so far, so a block that was lost, swapped or damaged on the way changes the answer. One
+ * engine step fills a few blocks of each prompt and makes one token for each running sequence. */
+#ifndef BATON_TESTS_FAKE_ENGINE_H
+#define BATON_TESTS_FAKE_ENGINE_H
+
+#include "common/engine/engine.h"
+
+enum { FAKE_LAYERS = 3, FAKE_VOCAB = 1000, FAKE_EOS = 7 };
+
+struct fake_engine_opts {
+    int n_blocks, batch_max, queue_max, block_tokens;
+    int chunk_blocks;  /* blocks of a prompt filled in one step */
+    bool prefix_cache; /* importing sequences find blocks that an earlier one left, by content */
+};
+struct engine *fake_engine_create(const struct fake_engine_opts *o);
+
+/* Any thread. While held, steps do nothing (and say so), but for n steps allowed. An idle worker
+ * looks only now and then: wake it (worker_self_test). */
+void fake_engine_hold(struct engine *e, bool held);
+void fake_engine_allow(struct engine *e, int n_steps);
+void fake_engine_fail_next(struct engine *e); /* the next sequence to make a token fails instead */
+unsigned fake_engine_n_steps(const struct engine *e);
+unsigned fake_engine_n_added(const struct engine *e);
+
+/* What a whole run gives, computed straight: token i of a sequence with these ids, n_done of them
+ * generated already. */
+int32_t fake_token(const int32_t *ids, size_t n_ids, size_t n_prompt, int block_tokens,
+                   const int32_t *generated, size_t n_generated);
+
+#endif

@@ -1,0 +1,47 @@
+/* fake_instance: an instance with real worker, KV plane, text pool, result stream and HTTP listener
+ * around the engine of fake_engine.h and an endpoint that needs no tokenizer. For tests of the
+ * roles.
+ *
+ * A body is "STREAM MAX STOP LOGPROBS TIMEOUT : id id id": e.g. "1 8 -1 0 0 : 5 6 7". STOP: a token
+ * id that ends the answer as a stop string would (found by the endpoint, not the engine); -1: none.
+ * Anything else is a 422. The answer, streaming: "<id>" for each token, those divisible by 3 held
+ * back until the next one, and at the end "(n:REASON:sum)"; else all at once at the end. */
+#ifndef BATON_TESTS_FAKE_INSTANCE_H
+#define BATON_TESTS_FAKE_INSTANCE_H
+
+#include "common/base/buf.h"
+#include "common/instance/dresult_out.h"
+#include "common/instance/instance.h"
+#include "common/instance/kv_plane.h"
+#include "common/net/http_server.h"
+#include "tests/unit/fakes/fake_engine.h"
+
+struct instance {
+    struct loop *loop;
+    struct inst_conf conf;
+    struct engine *engine; /* the worker's */
+    struct worker *worker;
+    struct text_pool *text_pool;
+    struct kv_plane *kv_plane;
+    struct dresult_out *dresult;
+    struct http_server *server;
+    const struct role_ops *ops;
+    void *role;
+    uint32_t id;
+    bool stopping;
+    uint64_t n_random;
+};
+
+/* Opens all parts and starts the role. */
+void fake_instance_open(struct instance *in, struct loop *loop, const struct role_ops *ops,
+                        uint32_t id, const struct fake_engine_opts *eo);
+void fake_instance_close(
+    struct instance *in); /* in the order of a daemon: role, text pool, KV plane, worker */
+void fake_instance_want(struct instance *in, const struct instance *peer);
+
+/* What the client should get for a body, all pieces joined; *tokens_out (room for 4096) the tokens,
+ * *n_out their number. */
+void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t *tokens_out,
+                   size_t *n_out);
+
+#endif

@@ -1,0 +1,295 @@
+/* A prefill and a decode instance with both roles real, a coordinator's two connections to them
+ * (requests to P, the result stream of D), and waits for facts. For the tests of the roles. */
+#ifndef BATON_TESTS_ROLE_FIXTURE_H
+#define BATON_TESTS_ROLE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/net/http_client.h"
+#include "decode/decode_role.h"
+#include "prefill/prefill_role.h"
+#include "proto/dresult.h"
+#include "tests/unit/fakes/fake_instance.h"
+
+#define UNUSED __attribute__((unused))
+
+enum { DEADLINE_MS = 20000, BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
+
+/* One client request as the coordinator sees it. */
+struct flight {
+    char req_id[32];
+    uint32_t epoch;
+    struct http_call *call;
+    bool answered;
+    int status;
+    char *body;      /* P's answer */
+    struct buf text; /* bodies of D's frames */
+    int32_t ids[TOKENS_MAX];
+    size_t n_ids;
+    uint64_t next_seq;
+    unsigned n_frames, n_ends;
+    enum dresult_kind end;
+    int end_status;
+};
+
+struct cluster {
+    struct loop *loop;
+    struct instance p, d;
+    struct http_client *client;
+    struct http_call *listener;
+    struct dresult_parser *parser;
+    struct flight flights[FLIGHTS_MAX];
+    size_t n_flights;
+};
+
+/* ---- waiting */
+typedef bool fact_fn(void *arg);
+struct wait {
+    struct loop *loop;
+    fact_fn *fact;
+    void *arg;
+    uint64_t until;
+};
+static void wait_tick(void *arg) {
+    struct wait *w = arg;
+    if (w->fact(w->arg) || clock_ms() >= w->until) loop_stop(w->loop);
+}
+static bool UNUSED wait_ms(struct loop *loop, fact_fn *fact, void *arg, unsigned ms) {
+    struct wait w = {loop, fact, arg, clock_ms() + ms};
+    struct loop_timer *t = NULL;
+    if (fact(arg)) return true;
+    assert_int_equal(loop_timer_start(&t, loop, 1, 1, wait_tick, &w), ERR_OK);
+    loop_run(loop);
+    loop_timer_stop(&t);
+    return fact(arg);
+}
+#define WAIT_FOR(c, fact, arg)                                                                     \
+    do {                                                                                           \
+        if (!wait_ms((c)->loop, fact, arg, DEADLINE_MS)) fail_msg("%s did not come true", #fact);  \
+    } while (0)
+
+/* ---- D's results */
+static enum err on_frame(void *arg, const struct dresult_frame *f) {
+    struct cluster *c = arg;
+    if (f->kind == DR_HEARTBEAT || f->kind == DR_CLOSE) return ERR_OK;
+    for (size_t i = 0; i < c->n_flights; i++) {
+        struct flight *x = &c->flights[i];
+        if (strcmp(x->req_id, f->req_id) != 0 || x->epoch != f->epoch) continue;
+        assert_int_equal(f->seq, x->next_seq++);
+        assert_int_equal(x->n_ends, 0); /* nothing follows an end */
+        x->n_frames++;
+        buf_append(&x->text, f->body, f->body_len);
+        for (size_t k = 0; k < f->n_ids; k++) x->ids[x->n_ids++] = f->ids[k];
+        if (f->kind != DR_DATA) {
+            x->n_ends++;
+            x->end = f->kind;
+            x->end_status = f->status;
+        }
+        return ERR_OK;
+    }
+    fail_msg("a frame of %s epoch %u, which nobody sent", f->req_id, f->epoch);
+    return ERR_OK;
+}
+static bool on_listener_data(void *arg, const char *p, size_t n) {
+    struct cluster *c = arg;
+    assert_int_equal(dresult_parser_feed(c->parser, p, n, on_frame, c), ERR_OK);
+    return true;
+}
+static void on_listener_done(void *arg, const struct http_result *r) {
+    struct cluster *c = arg;
+    (void)r;
+    c->listener = NULL;
+}
+static void UNUSED listen_to_d(struct cluster *c) {
+    char url[64];
+    static const char *const headers[] = {"dresult-version: 2", NULL};
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/dresult", http_server_port(c->d.server));
+    const struct http_call_opts o = {.method = "GET",
+                                     .url = url,
+                                     .headers = headers,
+                                     .on_data = on_listener_data,
+                                     .on_done = on_listener_done,
+                                     .fresh_connection = true,
+                                     .arg = c};
+    assert_int_equal(dresult_parser_create(&c->parser, 2, 1 << 20), ERR_OK);
+    assert_int_equal(http_client_call(c->client, &o, &c->listener), ERR_OK);
+}
+static void UNUSED stop_listening(struct cluster *c) {
+    http_call_cancel(&c->listener);
+    dresult_parser_destroy(&c->parser);
+}
+static bool UNUSED fact_listening(void *arg) {
+    return dresult_out_has_listener(((struct cluster *)arg)->d.dresult);
+}
+static bool UNUSED fact_not_listening(void *arg) {
+    return !fact_listening(arg);
+}
+
+/* ---- the cluster */
+static bool UNUSED fact_linked(void *arg) {
+    struct cluster *c = arg;
+    struct kv_peer *d = kv_plane_find_id(c->p.kv_plane, D_ID),
+                   *p = kv_plane_find_id(c->d.kv_plane, P_ID);
+    return d != NULL && kv_peer_up(d) && p != NULL && kv_peer_up(p);
+}
+
+static const struct fake_engine_opts UNUSED roomy = {.n_blocks = 256,
+                                                     .batch_max = 16,
+                                                     .queue_max = 16,
+                                                     .block_tokens = BT,
+                                                     .chunk_blocks = 2,
+                                                     .prefix_cache = true};
+
+static void UNUSED cluster_up(struct cluster *c, const struct fake_engine_opts *pe,
+                              const struct fake_engine_opts *de) {
+    memset(c, 0, sizeof(*c));
+    log_init(LOG_NONE, 2);
+    assert_int_equal(loop_create(&c->loop), ERR_OK);
+    assert_int_equal(http_client_create(&c->client, c->loop, "test"), ERR_OK);
+    fake_instance_open(&c->p, c->loop, &prefill_role, P_ID, pe);
+    fake_instance_open(&c->d, c->loop, &decode_role, D_ID, de);
+    fake_instance_want(&c->d, &c->p);
+    fake_instance_want(&c->p, &c->d);
+    WAIT_FOR(c, fact_linked, c);
+    listen_to_d(c);
+    WAIT_FOR(c, fact_listening, c);
+}
+
+static void UNUSED cluster_down(struct cluster *c) {
+    for (size_t i = 0; i < c->n_flights; i++) {
+        http_call_cancel(&c->flights[i].call);
+        free(c->flights[i].body);
+        buf_free(&c->flights[i].text);
+    }
+    stop_listening(c);
+    fake_instance_close(&c->p);
+    fake_instance_close(&c->d);
+    http_client_destroy(&c->client);
+    loop_destroy(&c->loop);
+}
+
+/* Everything is given back on both sides, and both roles say so. */
+static bool UNUSED fact_idle(void *arg) {
+    struct cluster *c = arg;
+    struct instance *ins[2] = {&c->p, &c->d};
+    for (int i = 0; i < 2; i++) {
+        struct engine_stats st;
+        struct role_load load = {0};
+        if (ins[i]->worker == NULL) continue;
+        engine_stats(worker_engine(ins[i]->worker), &st);
+        if (ins[i]->role != NULL) ins[i]->ops->load(ins[i]->role, &load);
+        if (load.waiting + load.running + load.leases > 0) return false;
+        if (st.blocks_free != st.blocks_total || st.slots_free != st.slots_total ||
+            st.waiting + st.held + st.importing > 0)
+            return false;
+    }
+    return true;
+}
+
+/* ---- requests */
+static void on_answer(void *arg, const struct http_result *r) {
+    struct flight *x = arg;
+    x->call = NULL;
+    x->answered = true;
+    x->status = r->err == ERR_OK ? r->status : -(int)r->err;
+    free(x->body);
+    x->body = strdup(r->body != NULL ? r->body : "");
+}
+
+static struct flight *UNUSED post_with(struct cluster *c, const char *const *headers,
+                                       const char *body) {
+    assert_true(c->n_flights < FLIGHTS_MAX);
+    struct flight *x = &c->flights[c->n_flights++];
+    char url[64];
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/v1/completions", http_server_port(c->p.server));
+    const struct http_call_opts o = {.method = "POST",
+                                     .url = url,
+                                     .headers = headers,
+                                     .body = body,
+                                     .body_len = strlen(body),
+                                     .on_done = on_answer,
+                                     .arg = x};
+    assert_int_equal(http_client_call(c->client, &o, &x->call), ERR_OK);
+    return x;
+}
+
+static struct flight *UNUSED post_epoch(struct cluster *c, const char *req_id, uint32_t epoch,
+                                        const char *body) {
+    char id[64], target[64], ep[64];
+    snprintf(id, sizeof(id), "req-id: %s", req_id);
+    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(c->d.kv_plane));
+    snprintf(ep, sizeof(ep), "req-epoch: %u", epoch);
+    const char *const headers[] = {"req-type: prefill", id, target, ep, NULL};
+    struct flight *x = post_with(c, headers, body);
+    snprintf(x->req_id, sizeof(x->req_id), "%s", req_id);
+    x->epoch = epoch;
+    return x;
+}
+static struct flight *UNUSED post(struct cluster *c, const char *req_id, const char *body) {
+    return post_epoch(c, req_id, 0, body);
+}
+
+static bool UNUSED fact_answered(void *arg) {
+    return ((struct flight *)arg)->answered;
+}
+static bool UNUSED fact_ended(void *arg) {
+    return ((struct flight *)arg)->n_ends > 0;
+}
+static bool UNUSED fact_some_frames(void *arg) {
+    return ((struct flight *)arg)->n_frames >= 2;
+}
+
+static void UNUSED hold(struct instance *in, bool held) {
+    fake_engine_hold(in->engine, held);
+    if (!held) worker_self_test(in->worker, NULL, NULL); /* wakes it */
+}
+static void UNUSED allow(struct instance *in, int n_steps) {
+    fake_engine_allow(in->engine, n_steps);
+    worker_self_test(in->worker, NULL, NULL);
+}
+
+static struct role_load UNUSED load_of(struct instance *in) {
+    struct role_load l;
+    in->ops->load(in->role, &l);
+    return l;
+}
+static bool UNUSED fact_p_running(void *arg) {
+    struct cluster *c = arg;
+    return load_of(&c->p).waiting + load_of(&c->p).running + load_of(&c->p).leases > 0;
+}
+static bool UNUSED fact_d_importing(void *arg) {
+    return load_of(&((struct cluster *)arg)->d).waiting > 0;
+}
+static bool UNUSED fact_d_decoding(void *arg) {
+    return load_of(&((struct cluster *)arg)->d).running > 0;
+}
+static bool UNUSED fact_p_leases(void *arg) {
+    return load_of(&((struct cluster *)arg)->p).leases > 0;
+}
+static bool UNUSED fact_d_offered(void *arg) {
+    return fake_engine_n_added(((struct cluster *)arg)->d.engine) > 0;
+}
+
+/* The string value of a member of P's answer, JSON escapes left as they are (the fake's output has
+ * none). */
+static void UNUSED member(const struct flight *x, const char *name, char *out, size_t cap) {
+    char key[64];
+    snprintf(key, sizeof(key), "\"%s\":", name);
+    const char *p = strstr(x->body, key);
+    out[0] = '\0';
+    if (p == NULL) return;
+    p += strlen(key);
+    const char *end = *p == '"' ? strchr(++p, '"') : p + strcspn(p, ",}");
+    snprintf(out, cap, "%.*s", (int)(end - p), p);
+}
+
+#endif

@@ -1,0 +1,129 @@
+/* Goal:   the coordinator's headers are checked in the order and with the texts of
+ * inference-api 2.6. Method: a table of headers and what comes of them; both sides of every bound.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "prefill/pd_head.h"
+
+struct given {
+    const char *req_type, *req_id, *d_target, *is_recompute, *req_epoch;
+};
+
+static const char *header(const void *arg, const char *name) {
+    const struct given *g = arg;
+    if (strcmp(name, "req-type") == 0) return g->req_type;
+    if (strcmp(name, "req-id") == 0) return g->req_id;
+    if (strcmp(name, "d-target") == 0) return g->d_target;
+    if (strcmp(name, "is-recompute") == 0) return g->is_recompute;
+    if (strcmp(name, "req-epoch") == 0) return g->req_epoch;
+    return NULL;
+}
+
+static const char missing[] = "DMI request must have req-type, req-id, d-target headers";
+static const char bad_target[] = "Parameter d-target must be an IPv4 address";
+static const char bad_recompute[] =
+    "Parameter is-recompute is an optional parameter. When it is set, it must be true or false.";
+
+static void bad_headers_have_their_texts(void **state) {
+    (void)state;
+    const struct {
+        struct given g;
+        const char *text;
+    } cases[] = {
+        {{NULL, "1", "10.0.0.1", NULL, NULL}, missing},
+        {{"prefill", NULL, "10.0.0.1", NULL, NULL}, missing},
+        {{"prefill", "1", NULL, NULL, NULL}, missing},
+        {{"prefill", "", "10.0.0.1", NULL, NULL}, missing},
+        {{"prefill", "12g4", "10.0.0.1", NULL, NULL},
+         "Invalid req-id, the character of req-id should be hex char [0-9, a-f, A-F], but got "
+         "12g4"},
+        {{"decode", "1 2", "10.0.0.1", NULL, NULL},
+         "Invalid req-id, the character of req-id should be hex char [0-9, a-f, A-F], but got 1 2"},
+        {{"decode", "12", "10.0.0.1", NULL, NULL},
+         "Parameter req-type must be prefill but got decode"},
+        {{"", "12", "10.0.0.1", NULL, NULL}, "Parameter req-type must be prefill but got "},
+        {{"prefill", "12", "", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.256", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1.1", NULL, NULL}, bad_target},
+        {{"prefill", "12", "::1", NULL, NULL}, bad_target},
+        {{"prefill", "12", "host", NULL, NULL}, bad_target},
+        {{"prefill", "12", " 10.0.0.1", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;x", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;0", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;65536", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;-1", NULL, NULL}, bad_target},
+        {{"prefill", "12", ";1121", NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1", "yes", NULL}, bad_recompute},
+        {{"prefill", "12", "10.0.0.1", "True", NULL}, bad_recompute},
+        {{"prefill", "12", "10.0.0.1", NULL, "-1"},
+         "Parameter req-epoch must be an integer from 0 to 4294967295 but got -1"},
+        {{"prefill", "12", "10.0.0.1", NULL, "4294967296"},
+         "Parameter req-epoch must be an integer from 0 to 4294967295 but got 4294967296"},
+        {{"prefill", "12", "10.0.0.1", NULL, "1x"},
+         "Parameter req-epoch must be an integer from 0 to 4294967295 but got 1x"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pd_head h;
+        struct errbuf eb = {0};
+        assert_int_equal(pd_head_read(&h, header, &cases[i].g, &eb), ERR_INVALID);
+        assert_string_equal(eb.text, cases[i].text);
+    }
+}
+
+static void good_headers_give_their_values(void **state) {
+    (void)state;
+    const struct {
+        struct given g;
+        const char *target;
+        uint32_t epoch;
+        bool recompute;
+    } cases[] = {
+        {{"prefill", "1311768467463790320", "10.0.0.1", NULL, NULL}, "10.0.0.1", 0, false},
+        {{"prefill", "aF09", "255.255.255.255;65535", "true", "4294967295"},
+         "255.255.255.255;65535",
+         4294967295u,
+         true},
+        {{"prefill", "0", "127.0.0.1;1", "false", "0"}, "127.0.0.1;1", 0, false},
+        {{"prefill", "0", "127.0.0.1;", "", ""}, "127.0.0.1;", 0, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct pd_head h;
+        assert_int_equal(pd_head_read(&h, header, &cases[i].g, NULL), ERR_OK);
+        assert_string_equal(h.req_id, cases[i].g.req_id);
+        assert_string_equal(h.d_target, cases[i].target);
+        assert_int_equal(h.epoch, cases[i].epoch);
+        assert_int_equal(h.is_recompute, cases[i].recompute);
+    }
+}
+
+static void the_id_may_be_as_long_as_the_limit(void **state) {
+    (void)state;
+    char id[REQ_ID_BYTES_MAX + 2];
+    struct pd_head h;
+    struct errbuf eb = {0};
+    struct given g = {"prefill", id, "10.0.0.1", NULL, NULL};
+    memset(id, 'a', sizeof(id));
+    id[REQ_ID_BYTES_MAX] = '\0';
+    assert_int_equal(pd_head_read(&h, header, &g, &eb), ERR_OK);
+    assert_string_equal(h.req_id, id);
+    id[REQ_ID_BYTES_MAX] = 'a';
+    id[REQ_ID_BYTES_MAX + 1] = '\0';
+    assert_int_equal(pd_head_read(&h, header, &g, &eb), ERR_INVALID);
+    assert_string_equal(eb.text, "The length of req-id cannot exceed 1024");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_headers_have_their_texts),
+        cmocka_unit_test(good_headers_give_their_values),
+        cmocka_unit_test(the_id_may_be_as_long_as_the_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
