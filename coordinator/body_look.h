@@ -18,7 +18,7 @@ struct body_look {
 
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n);
 
-/* [A-Za-z0-9_-]{1,256}: what may be the id of a request. */
+/* [A-Za-z0-9_-]{1,256}: what may be the id of a request. id[n] is a zero. */
 bool body_id_ok(const char *id, size_t n);
 
 #endif

@@ -380,6 +380,11 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
     return e;
 }
 
+const struct conf_key *coord_conf_keys(size_t *n) {
+    *n = N_KEYS;
+    return keys;
+}
+
 void coord_conf_print(struct buf *out, const struct coord_conf *c) {
     conf_print(out, c, keys, N_KEYS);
 }

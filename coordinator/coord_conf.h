@@ -49,6 +49,9 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
 /* The merged form from bytes; relative paths start in dir. */
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb);
+/* The table, for whoever checks or describes it (common/base/conf.h). */
+struct conf_key;
+const struct conf_key *coord_conf_keys(size_t *n);
 void coord_conf_print(struct buf *out, const struct coord_conf *c);
 
 /* One server of the rank table, or one that registered itself. */

@@ -379,6 +379,11 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", path, why.text);
 }
 
+const struct conf_key *inst_conf_keys(size_t *n) {
+    *n = N_KEYS;
+    return keys;
+}
+
 /* npuDeviceIds has no row, so it is put into the printed table by hand. */
 void inst_conf_print(struct buf *out, const struct inst_conf *c) {
     struct json_object *root = NULL, *backend, *outer, *inner;

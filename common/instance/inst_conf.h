@@ -12,6 +12,8 @@
 
 enum { CONF_PATH_BYTES = 1024, CONF_CPUS_MAX = 256 };
 
+struct conf_key;
+
 struct inst_conf {
     /* ServerConfig */
     char ip[64], management_ip[64];
@@ -72,6 +74,8 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
 /* The same from bytes; dir as above. */
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb);
+/* The table, for whoever checks or describes it (common/base/conf.h). */
+const struct conf_key *inst_conf_keys(size_t *n);
 void inst_conf_print(struct buf *out, const struct inst_conf *c);
 
 #endif

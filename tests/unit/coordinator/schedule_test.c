@@ -1,0 +1,265 @@
+/* Goal: the choice of a pair is a right one in every cluster: open, linked both ways, of one group,
+ * with room, and no free target was less loaded; no pair is overlooked. Method: 10,000 random
+ * clusters against plain definitions of these words; requests booked one after the other; tables of
+ * demands and ratios. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "coordinator/schedule.h"
+
+enum { N_MAX = 6, PEERS_MAX = 8, CLUSTERS = 10000 };
+
+static const double reference[9] = {0, 0.22, 1024, 24, 6, 0, 1, 0, 1};
+
+struct cluster {
+    struct schedule_conf conf;
+    struct inst_view p[N_MAX], d[N_MAX];
+    uint32_t p_peers[N_MAX][PEERS_MAX], d_peers[N_MAX][PEERS_MAX];
+    size_t n_p, n_d;
+    struct demand demand;
+    uint32_t avoid_p, avoid_d;
+    uint64_t turn;
+};
+
+static uint64_t rng;
+
+static unsigned rnd(unsigned n) { /* xorshift64*; 0..n-1 */
+    rng ^= rng >> 12;
+    rng ^= rng << 25;
+    rng ^= rng >> 27;
+    return (unsigned)((rng * 2685821657736338717u) >> 33) % n;
+}
+
+static void random_view(struct inst_view *v, uint32_t *peers, uint32_t id, uint32_t first_peer,
+                        size_t n_peers) {
+    memset(v, 0, sizeof(*v));
+    v->id = id;
+    v->group = rnd(8) == 0;
+    v->open = rnd(5) != 0;
+    v->slots_total = rnd(6);
+    v->blocks_total = rnd(40);
+    v->slots_booked = rnd(3) == 0 ? 0 : rnd(6);
+    v->blocks_booked = rnd(3) == 0 ? 0 : rnd(40);
+    v->blocks_avail = rnd(50);
+    v->token_sum = rnd(5000);
+    v->peers = peers;
+    for (size_t i = 0; i < n_peers; i++)
+        if (rnd(4) != 0) peers[v->n_peers++] = first_peer + (uint32_t)i;
+}
+
+static void random_cluster(struct cluster *c, enum policy policy) {
+    memset(c, 0, sizeof(*c));
+    c->conf = (struct schedule_conf){
+        .policy = policy, .limit_demand = rnd(4) != 0, .res_limit_rate = 0.5 + rnd(3) * 0.3};
+    memcpy(c->conf.coefficients, reference, sizeof(reference));
+    if (rnd(3) == 0)
+        for (int i = 0; i < 9; i++) c->conf.coefficients[i] = rnd(4);
+    c->n_p = rnd(N_MAX + 1);
+    c->n_d = rnd(N_MAX + 1);
+    for (size_t i = 0; i < c->n_p; i++)
+        random_view(&c->p[i], c->p_peers[i], (uint32_t)(100 - i), 200, c->n_d);
+    for (size_t i = 0; i < c->n_d; i++)
+        random_view(&c->d[i], c->d_peers[i], (uint32_t)(200 + i), (uint32_t)(101 - c->n_p), c->n_p);
+    c->demand = (struct demand){1, 1 + rnd(12)};
+    if (rnd(3) == 0) c->avoid_p = 100 - rnd(N_MAX);
+    if (rnd(3) == 0) c->avoid_d = 200 + rnd(N_MAX);
+    c->turn = rnd(1000);
+}
+
+/* ---- the words, said plainly */
+static bool lists(const struct inst_view *v, uint32_t id) {
+    for (size_t i = 0; i < v->n_peers; i++)
+        if (v->peers[i] == id) return true;
+    return false;
+}
+
+static bool room(const struct cluster *c, const struct inst_view *v) {
+    bool idle = v->slots_booked == 0 && v->blocks_booked == 0;
+    bool within = (double)(v->slots_booked + c->demand.slots) <=
+                      (double)v->slots_total * c->conf.res_limit_rate &&
+                  (double)(v->blocks_booked + c->demand.blocks) <=
+                      (double)v->blocks_total * c->conf.res_limit_rate;
+    return v->open && (!c->conf.limit_demand || idle || within);
+}
+
+static bool fits(const struct cluster *c, size_t i, size_t j) {
+    const struct inst_view *p = &c->p[i], *d = &c->d[j];
+    return room(c, p) && room(c, d) && p->id != c->avoid_p && d->id != c->avoid_d &&
+           p->group == d->group && lists(p, d->id) && lists(d, p->id);
+}
+
+static double score(const struct cluster *c, const struct inst_view *v) {
+    const double *k = c->conf.coefficients;
+    double used =
+        v->blocks_total > v->blocks_avail ? (double)(v->blocks_total - v->blocks_avail) : 0;
+    /* the term of m is the same for every D of a group */
+    return k[0] * v->token_sum + k[6] * used + k[7] * (double)v->slots_booked +
+           k[8] * (double)v->blocks_booked;
+}
+
+static bool pick(const struct cluster *c, struct pair_choice *out) {
+    return schedule_pick(out, &c->conf, c->p, c->n_p, c->d, c->n_d, c->demand, c->avoid_p,
+                         c->avoid_d, c->turn);
+}
+
+static bool p_has_pair(const struct cluster *c, size_t i) {
+    for (size_t j = 0; j < c->n_d; j++)
+        if (fits(c, i, j)) return true;
+    return false;
+}
+
+static void check_balance(const struct cluster *c, struct pair_choice got) {
+    const struct inst_view *p = &c->p[got.p], *d = &c->d[got.d];
+    uint64_t mine = p->slots_booked + p->blocks_booked;
+    for (size_t i = 0; i < c->n_p; i++) {
+        if (!p_has_pair(c, i)) continue;
+        uint64_t theirs = c->p[i].slots_booked + c->p[i].blocks_booked;
+        assert_true(theirs > mine || (theirs == mine && c->p[i].id >= p->id));
+    }
+    for (size_t j = 0; j < c->n_d; j++)
+        if (fits(c, got.p, j)) assert_true(score(c, &c->d[j]) >= score(c, d) - 1e-6);
+}
+
+static void check_turn(const struct cluster *c, struct pair_choice got) {
+    size_t i = c->turn % c->n_p;
+    while (!p_has_pair(c, i)) i = (i + 1) % c->n_p;
+    assert_int_equal(got.p, i);
+    size_t j = c->turn % c->n_d;
+    while (!fits(c, i, j)) j = (j + 1) % c->n_d;
+    assert_int_equal(got.d, j);
+}
+
+static void random_clusters(void **state) {
+    unsigned n_found = 0, n_none = 0;
+    (void)state;
+    rng = 88172645463325252u;
+    for (int n = 0; n < CLUSTERS; n++) {
+        struct cluster c;
+        struct pair_choice got, again;
+        bool any = false;
+        random_cluster(&c, n % 2 ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE);
+        for (size_t i = 0; i < c.n_p; i++) any = any || p_has_pair(&c, i);
+        assert_int_equal(pick(&c, &got), any);
+        if (!any) {
+            n_none++;
+            continue;
+        }
+        n_found++;
+        assert_true(fits(&c, got.p, got.d));
+        assert_true(pick(&c, &again) && again.p == got.p && again.d == got.d);
+        if (c.conf.policy == POLICY_LOAD_BALANCE) {
+            check_balance(&c, got);
+        } else {
+            check_turn(&c, got);
+        }
+    }
+    print_message("%u clusters with a pair, %u without\n", n_found, n_none);
+    assert_true(n_found > CLUSTERS / 10 && n_none > CLUSTERS / 10); /* both were tried */
+}
+
+/* Equal requests on equal instances spread evenly, under both policies. */
+static void equal_load(void **state) {
+    (void)state;
+    for (int policy = 0; policy < 2; policy++) {
+        struct cluster c = {.n_p = 3, .n_d = 4, .demand = {1, 2}};
+        unsigned on_p[3] = {0}, on_d[4] = {0};
+        c.conf = (struct schedule_conf){.policy = policy ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE,
+                                        .limit_demand = true,
+                                        .res_limit_rate = 1.1};
+        memcpy(c.conf.coefficients, reference, sizeof(reference));
+        for (size_t i = 0; i < 3; i++) {
+            c.p[i] = (struct inst_view){.id = 1 + (uint32_t)i,
+                                        .open = true,
+                                        .slots_total = 100,
+                                        .blocks_total = 1000,
+                                        .blocks_avail = 1000,
+                                        .peers = c.p_peers[i],
+                                        .n_peers = 4};
+            for (size_t j = 0; j < 4; j++) c.p_peers[i][j] = 10 + (uint32_t)j;
+        }
+        for (size_t j = 0; j < 4; j++) {
+            c.d[j] = c.p[0];
+            c.d[j].id = 10 + (uint32_t)j;
+            c.d[j].peers = c.d_peers[j];
+            c.d[j].n_peers = 3;
+            for (size_t i = 0; i < 3; i++) c.d_peers[j][i] = 1 + (uint32_t)i;
+        }
+        for (int n = 0; n < 120; n++) {
+            struct pair_choice got;
+            assert_true(pick(&c, &got));
+            c.turn++;
+            on_p[got.p]++;
+            on_d[got.d]++;
+            c.p[got.p].slots_booked += 1;
+            c.p[got.p].blocks_booked += 2;
+            c.d[got.d].slots_booked += 1;
+            c.d[got.d].blocks_booked += 2;
+        }
+        for (size_t i = 0; i < 3; i++) assert_int_equal(on_p[i], 40);
+        for (size_t j = 0; j < 4; j++) assert_int_equal(on_d[j], 30);
+        /* 110 of 100 slots may be booked, not 111 */
+        for (size_t i = 0; i < 3; i++) c.p[i].slots_booked = 109;
+        struct pair_choice got;
+        assert_true(pick(&c, &got));
+        for (size_t i = 0; i < 3; i++) c.p[i].slots_booked = 110;
+        assert_false(pick(&c, &got));
+    }
+}
+
+static void demands(void **state) {
+    static const struct {
+        size_t n_chars;
+        double rate;
+        unsigned block;
+        bool by_length;
+        uint64_t blocks;
+    } rows[] = {
+        {0, 4.02, 16, true, 1},         {1, 4.02, 16, true, 1},     {64, 4, 16, true, 1},
+        {65, 4, 16, true, 2},           {128, 4, 16, true, 2},      {129, 4, 16, true, 3},
+        {1000000, 1, 1, true, 1000000}, {1000000, 4, 16, false, 1}, {1000000, 4, 0, true, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct demand d =
+            schedule_demand(rows[i].n_chars, rows[i].rate, rows[i].block, rows[i].by_length);
+        assert_int_equal(d.slots, 1);
+        assert_int_equal(d.blocks, rows[i].blocks);
+    }
+}
+
+/* Every group that can has both roles, and the share is as near to the ratio as whole instances
+ * allow. */
+static void ratios(void **state) {
+    (void)state;
+    assert_int_equal(schedule_n_prefill(0, 1, 1), 0);
+    assert_int_equal(schedule_n_prefill(2, 0, 0), 1);
+    assert_int_equal(schedule_n_prefill(4, 3, 1), 3);
+    for (size_t n = 0; n <= 64; n++)
+        for (unsigned p = 0; p <= 15; p++)
+            for (unsigned d = p == 0 ? 0 : 1; d <= (p == 0 ? 0 : 16 - p); d++) {
+                size_t got = schedule_n_prefill(n, p, d);
+                double want = (double)n * (p == 0 ? 0.5 : (double)p / (p + d));
+                assert_true(got <= n);
+                if (n >= 2) assert_true(got >= 1 && got <= n - 1);
+                if (n >= 2 && want >= 1 && want <= (double)n - 1)
+                    assert_true(fabs((double)got - want) <= 0.5 + 1e-9);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_clusters),
+        cmocka_unit_test(equal_load),
+        cmocka_unit_test(demands),
+        cmocka_unit_test(ratios),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
