@@ -17,7 +17,7 @@ run "$build/tests/bench/bench_engine" --threads 1 --seconds "${BENCH_SECONDS:-1}
 
 awk '
     function bar(what, value, least) {
-        printf "%-64s %8.2f  (at least %.2f)  %s\n", what, value, least, value >= least ? "ok" : "BELOW"
+        printf "%-64s %8.2f  (at least %.2f)  %s\n", what, value, least, (value >= least ? "ok" : "BELOW")
         if (value < least) below = 1
     }
     /^#/ { threads = 0; if (match($0, /--threads [0-9]+/)) threads = substr($0, RSTART + 10, RLENGTH - 10) + 0 }
