@@ -31,11 +31,13 @@ struct walk {
     enum dtype dtype;
 };
 
-/* K (which 0) or V (which 1) of the walk's head from `position` on; *n: positions that follow in the same block. */
+/* K (which 0) or V (which 1) of the walk's head from `position` on; *n: positions that follow in
+ * the same block. */
 static const uint8_t *rows_at(const struct walk *w, int which, int position, int *n) {
     const struct kv_shape *shape = kv_cache_shape(w->kv);
     int in_block = position % w->block_tokens;
-    const uint8_t *block = kv_block_ptr(w->kv, w->layer, w->t->block_table[position / w->block_tokens]);
+    const uint8_t *block =
+        kv_block_ptr(w->kv, w->layer, w->t->block_table[position / w->block_tokens]);
     *n = w->block_tokens - in_block;
     return block + ((size_t)(which * shape->n_kv_heads + w->kv_head)) * w->head_bytes +
            w->head_bytes / (size_t)w->block_tokens * (size_t)in_block;
@@ -45,8 +47,10 @@ static int row_low(int window, int position) {
     return window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
 }
 
-void attention_tile(const struct kernels *kn, const struct attention_shape *s, const struct kv_cache *kv, int layer,
-                    int window, const struct attention_tile *t, int kv_head, const float *q, float *out, float *scratch) {
+void attention_tile(const struct kernels *kn, const struct attention_shape *s,
+                    const struct kv_cache *kv, int layer, int window,
+                    const struct attention_tile *t, int kv_head, const float *q, float *out,
+                    float *scratch) {
     const struct kv_shape *shape = kv_cache_shape(kv);
     const int g = s->n_heads / s->n_kv_heads, n_q = t->n * g, hd = s->head_dim;
     const size_t hd_up = (size_t)lanes_up(hd), row_stride = (size_t)s->n_heads * (size_t)hd;
@@ -57,7 +61,8 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s, c
                      .block_tokens = shape->block_tokens,
                      .low = row_low(window, t->position),
                      .high = t->position + t->n,
-                     .head_bytes = (size_t)shape->block_tokens * (size_t)hd * (shape->dtype == DTYPE_BF16 ? 2 : 4),
+                     .head_bytes = (size_t)shape->block_tokens * (size_t)hd *
+                                   (shape->dtype == DTYPE_BF16 ? 2 : 4),
                      .dtype = shape->dtype};
     const size_t stride = scores_stride(w.high - w.low);
     float *query = scratch, *o = query + (size_t)n_q * hd_up, *sum = o + (size_t)n_q * hd_up;
@@ -65,7 +70,9 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s, c
 
     memset(query, 0, 2 * (size_t)n_q * hd_up * sizeof(float));
     for (int i = 0; i < n_q; i++)
-        memcpy(query + (size_t)i * hd_up, q + (size_t)(t->row + i / g) * row_stride + (size_t)(kv_head * g + i % g) * (size_t)hd,
+        memcpy(query + (size_t)i * hd_up,
+               q + (size_t)(t->row + i / g) * row_stride +
+                   (size_t)(kv_head * g + i % g) * (size_t)hd,
                (size_t)hd * sizeof(float));
     for (int p = w.low, n = 0; p < w.high; p += n) {
         const uint8_t *keys = rows_at(&w, 0, p, &n);
@@ -74,15 +81,18 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s, c
     }
     for (int r = 0; r < t->n; r++) {
         const int low = row_low(window, t->position + r), high = t->position + r + 1;
-        float *row_scores = score + (size_t)(r * g) * stride + (size_t)(low - w.low), *row_o = o + (size_t)(r * g) * hd_up;
-        for (int i = 0; i < g; i++) sum[i] = kn->softmax(row_scores + (size_t)i * stride, high - low);
+        float *row_scores = score + (size_t)(r * g) * stride + (size_t)(low - w.low),
+              *row_o = o + (size_t)(r * g) * hd_up;
+        for (int i = 0; i < g; i++)
+            sum[i] = kn->softmax(row_scores + (size_t)i * stride, high - low);
         for (int p = low, n = 0; p < high; p += n) {
             const uint8_t *values = rows_at(&w, 1, p, &n);
             if (n > high - p) n = high - p;
             kn->mix(row_o, hd_up, row_scores + (p - low), stride, g, values, n, hd, w.dtype);
         }
         for (int i = 0; i < g; i++)
-            kn->scale(out + (size_t)(t->row + r) * row_stride + (size_t)(kv_head * g + i) * (size_t)hd,
+            kn->scale(out + (size_t)(t->row + r) * row_stride +
+                          (size_t)(kv_head * g + i) * (size_t)hd,
                       row_o + (size_t)i * hd_up, 1.0f / sum[i], hd);
     }
 }

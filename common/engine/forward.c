@@ -1,4 +1,5 @@
-/* forward: opening a model: config, kernels, threads, weights, scratch. The pass itself is in forward_run.c. */
+/* forward: opening a model: config, kernels, threads, weights, scratch. The pass itself is in
+ * forward_run.c. */
 #include "common/engine/forward.h"
 
 #include <math.h>
@@ -60,7 +61,8 @@ static void *carve(struct carver *c, size_t n, size_t size) {
 static void lay_out(struct forward *f, struct carver *c) {
     const struct model_conf *m = &f->conf;
     size_t r = (size_t)f->rows_max, threads = (size_t)pool_threads(f->pool);
-    size_t q_dim = (size_t)m->n_heads * (size_t)m->head_dim, kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
+    size_t q_dim = (size_t)m->n_heads * (size_t)m->head_dim,
+           kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
     int widest = m->intermediate > m->hidden ? m->intermediate : m->hidden;
     if ((size_t)widest < q_dim) widest = (int)q_dim;
     f->x = carve(c, r * (size_t)m->hidden, sizeof(float));
@@ -87,11 +89,13 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
                                         .n_kv_heads = f->conf.n_kv_heads,
                                         .head_dim = f->conf.head_dim,
                                         .scale = (float)(1.0 / sqrt(f->conf.head_dim))};
-    f->att_stride = (attention_scratch_floats(&f->shape, seq_tokens_max) + LANES - 1) / LANES * LANES;
+    f->att_stride =
+        (attention_scratch_floats(&f->shape, seq_tokens_max) + LANES - 1) / LANES * LANES;
     lay_out(f, &c);
     size_t bytes = c.at;
     c = (struct carver){.base = aligned_alloc(SCRATCH_ALIGN, bytes)};
-    if (c.base == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
+    if (c.base == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
     /* First touch is slow: now, not in the first request. */
     memset(c.base, 0, bytes);
     f->memory = c.base;
@@ -104,22 +108,26 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     enum err e;
     int seq_tokens_max = o->seq_tokens_max;
     if (o->kv_dtype != DTYPE_F32 && o->kv_dtype != DTYPE_BF16)
-        return err_set(eb, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got %s", dtype_name(o->kv_dtype));
+        return err_set(eb, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got %s",
+                       dtype_name(o->kv_dtype));
     if (f->rows_max < 1 || f->rows_max > ROWS_MAX)
-        return err_set(eb, ERR_BAD_CONFIG, "rows of one pass must be from 1 to %d, got %d", ROWS_MAX, f->rows_max);
+        return err_set(eb, ERR_BAD_CONFIG, "rows of one pass must be from 1 to %d, got %d",
+                       ROWS_MAX, f->rows_max);
     if ((e = model_conf_read(&f->conf, o->model_dir, eb)) != ERR_OK) return e;
     if ((e = kernels_find(&f->kn, o->kernels, eb)) != ERR_OK) return e;
     if ((e = pool_create(&f->pool, o->n_threads, o->cpu_ids, eb)) != ERR_OK) return e;
-    if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, f->pool, o->progress, o->progress_arg,
-                          eb)) != ERR_OK)
+    if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, f->pool,
+                          o->progress, o->progress_arg, eb)) != ERR_OK)
         return e;
-    if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max) seq_tokens_max = f->conf.context_max;
+    if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max)
+        seq_tokens_max = f->conf.context_max;
     if ((e = make_scratch(f, seq_tokens_max, eb)) != ERR_OK) return e;
     fill_info(f, o);
     return ERR_OK;
 }
 
-enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max, struct errbuf *eb) {
+enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max,
+                      struct errbuf *eb) {
     struct forward *f = calloc(1, sizeof(*f));
     *out = NULL;
     if (f == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model");

@@ -1,5 +1,6 @@
-/* forward_run: one pass. Every step is a region of the compute pool: over tiles of rows, over panels of a matrix, or over
- * (rows, KV head). A pass of a few rows does the row work as a single item, so on the calling thread alone. */
+/* forward_run: one pass. Every step is a region of the compute pool: over tiles of rows, over
+ * panels of a matrix, or over (rows, KV head). A pass of a few rows does the row work as a single
+ * item, so on the calling thread alone. */
 #include <string.h>
 #include "common/engine/forward_priv.h"
 #include "common/engine/rope.h"
@@ -14,9 +15,9 @@ struct pass {
     const struct layer_weights *lw;
 
     /* rows to pack, and how */
-    const float *src;    /* [..][pack_k] */
-    const float *norm;   /* weight of the RMSNorm on the way, or NULL */
-    const int *pick;     /* rows of src to take, or NULL: all */
+    const float *src;  /* [..][pack_k] */
+    const float *norm; /* weight of the RMSNorm on the way, or NULL */
+    const int *pick;   /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
 
     /* products of one region, columns cut in items */
@@ -24,7 +25,7 @@ struct pass {
         const struct matrix *w;
         float *y;
         const float *bias;
-        float *add_to;   /* residual stream that takes y, or NULL */
+        float *add_to; /* residual stream that takes y, or NULL */
         int items, item_panels;
     } products[3];
     int n_products;
@@ -41,33 +42,38 @@ static void embed_item(void *arg, int tile, int thread) {
     const struct forward *f = p->f;
     const struct matrix *m = &f->w->embed;
     const int half = f->conf.head_dim / 2;
-    int first = tile * TILE_ROWS, end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
+    int first = tile * TILE_ROWS,
+        end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
     (void)thread;
     for (int r = first; r < end; r++) {
         int id = p->ids[r];
         f->kn.panel_row(f->x + (size_t)r * (size_t)m->k,
-                        m->panels + (size_t)(id / PANEL_ROWS) * panel_bytes(m->k, f->w->dtype), id % PANEL_ROWS, m->k,
-                        f->w->dtype);
+                        m->panels + (size_t)(id / PANEL_ROWS) * panel_bytes(m->k, f->w->dtype),
+                        id % PANEL_ROWS, m->k, f->w->dtype);
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
-        rope_row(f->cos + (size_t)r * (size_t)half, f->sin + (size_t)r * (size_t)half, f->freqs, half,
-                 f->conf.rope.attention_factor, s->n_past + r - s->first_row);
+        rope_row(f->cos + (size_t)r * (size_t)half, f->sin + (size_t)r * (size_t)half, f->freqs,
+                 half, f->conf.rope.attention_factor, s->n_past + r - s->first_row);
     }
 }
 
 static void pack_item(void *arg, int tile, int thread) {
     const struct pass *p = arg;
     const struct forward *f = p->f;
-    int first = tile * TILE_ROWS, end = first + TILE_ROWS < p->pack_rows ? first + TILE_ROWS : p->pack_rows;
+    int first = tile * TILE_ROWS,
+        end = first + TILE_ROWS < p->pack_rows ? first + TILE_ROWS : p->pack_rows;
     (void)thread;
     const size_t k = (size_t)p->pack_k;
     for (int r = first; p->norm != NULL && r < end; r++) {
         int from = p->pick != NULL ? p->pick[r] : r;
-        f->kn.rmsnorm(f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm, p->pack_k, f->conf.rms_norm_eps);
+        f->kn.rmsnorm(f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm, p->pack_k,
+                      f->conf.rms_norm_eps);
     }
-    f->kn.x_pack(f->packed, p->norm != NULL ? f->normed : p->src, k, first, end, p->pack_k, f->w->dtype);
+    f->kn.x_pack(f->packed, p->norm != NULL ? f->normed : p->src, k, first, end, p->pack_k,
+                 f->w->dtype);
 }
 
-static void pack(struct pass *p, const float *src, int n_rows, int k, const float *norm, const int *pick) {
+static void pack(struct pass *p, const float *src, int n_rows, int k, const float *norm,
+                 const int *pick) {
     p->src = src;
     p->pack_rows = n_rows;
     p->pack_k = k;
@@ -84,16 +90,20 @@ static void store_item(void *arg, int tile, int thread) {
     const int hd = f->conf.head_dim, nh = f->conf.n_heads, nkv = f->conf.n_kv_heads;
     const size_t value_bytes = shape->dtype == DTYPE_BF16 ? 2 : 4;
     const size_t head_bytes = (size_t)shape->block_tokens * (size_t)hd * value_bytes;
-    int first = tile * TILE_ROWS, end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
+    int first = tile * TILE_ROWS,
+        end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
     (void)thread;
     for (int r = first; r < end; r++) {
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
         const int position = s->n_past + r - s->first_row;
-        const float *c = f->cos + (size_t)r * (size_t)(hd / 2), *sn = f->sin + (size_t)r * (size_t)(hd / 2);
-        float *q = f->q + (size_t)r * (size_t)nh * (size_t)hd, *k = f->k + (size_t)r * (size_t)nkv * (size_t)hd;
+        const float *c = f->cos + (size_t)r * (size_t)(hd / 2),
+                    *sn = f->sin + (size_t)r * (size_t)(hd / 2);
+        float *q = f->q + (size_t)r * (size_t)nh * (size_t)hd,
+              *k = f->k + (size_t)r * (size_t)nkv * (size_t)hd;
         const float *v = f->v + (size_t)r * (size_t)nkv * (size_t)hd;
-        uint8_t *at = kv_block_ptr(p->kv, p->layer, s->block_table[position / shape->block_tokens]) +
-                      (size_t)(position % shape->block_tokens) * (size_t)hd * value_bytes;
+        uint8_t *at =
+            kv_block_ptr(p->kv, p->layer, s->block_table[position / shape->block_tokens]) +
+            (size_t)(position % shape->block_tokens) * (size_t)hd * value_bytes;
         for (int h = 0; h < nh + nkv; h++) {
             float *head = h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd;
             const float *norm = h < nh ? p->lw->q_norm : p->lw->k_norm;
@@ -106,7 +116,8 @@ static void store_item(void *arg, int tile, int thread) {
         }
         for (int h = 0; h < nkv; h++) {
             f->kn.store(at + (size_t)h * head_bytes, k + (size_t)h * (size_t)hd, hd, shape->dtype);
-            f->kn.store(at + (size_t)(nkv + h) * head_bytes, v + (size_t)h * (size_t)hd, hd, shape->dtype);
+            f->kn.store(at + (size_t)(nkv + h) * head_bytes, v + (size_t)h * (size_t)hd, hd,
+                        shape->dtype);
         }
     }
 }
@@ -116,15 +127,18 @@ static void attention_item(void *arg, int item, int thread) {
     struct forward *f = p->f;
     /* Late rows see more positions: the long items go first. */
     const struct attention_tile *t = &f->tiles[p->n_tiles - 1 - item / f->conf.n_kv_heads];
-    attention_tile(&f->kn, &f->shape, p->kv, p->layer, f->conf.window[p->layer], t, item % f->conf.n_kv_heads, f->q, f->att,
+    attention_tile(&f->kn, &f->shape, p->kv, p->layer, f->conf.window[p->layer], t,
+                   item % f->conf.n_kv_heads, f->q, f->att,
                    f->att_scratch + (size_t)thread * f->att_stride);
 }
 
 /* ---- products */
 
-static void product_add(struct pass *p, const struct matrix *w, float *y, const float *bias, float *add_to) {
+static void product_add(struct pass *p, const struct matrix *w, float *y, const float *bias,
+                        float *add_to) {
     const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(p->f->pool);
-    const int share = p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
+    const int share =
+        p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
     p->products[p->n_products++] = (struct product){.w = w,
                                                     .y = y,
                                                     .bias = bias,
@@ -144,7 +158,8 @@ static void product_run(const struct pass *p, const struct product *x, int item)
     const struct forward *f = p->f;
     int first, n = columns(x, item, &first);
     size_t stride = (size_t)x->w->n;
-    const uint8_t *panels = x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, f->w->dtype);
+    const uint8_t *panels =
+        x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, f->w->dtype);
     f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, f->w->dtype);
     for (int r = 0; r < p->pack_rows; r++) {
         float *y = x->y + (size_t)r * stride + (size_t)first;
@@ -168,7 +183,8 @@ static void products_go(struct pass *p) {
     p->n_products = 0;
 }
 
-/* Product 0 is gate, product 1 is up, of one shape: the same columns of both, then gate = silu(gate) * up. */
+/* Product 0 is gate, product 1 is up, of one shape: the same columns of both, then gate =
+ * silu(gate) * up. */
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     const struct product *gate = &p->products[0], *up = &p->products[1];
@@ -178,7 +194,8 @@ static void gate_up_item(void *arg, int item, int thread) {
     product_run(p, gate, item);
     product_run(p, up, item);
     for (int r = 0; r < p->pack_rows; r++)
-        p->f->kn.swiglu(gate->y + (size_t)r * stride + first, up->y + (size_t)r * stride + first, n);
+        p->f->kn.swiglu(gate->y + (size_t)r * stride + first, up->y + (size_t)r * stride + first,
+                        n);
 }
 
 /* ---- the pass */
@@ -221,17 +238,18 @@ static void map_rows(struct pass *p, int n_seqs) {
         const struct fwd_seq *s = &p->seqs[i];
         for (int r = 0; r < s->n_rows; r++) f->row_seq[s->first_row + r] = i;
         for (int r = 0; r < s->n_rows; r += most) {
-            f->tiles[p->n_tiles++] = (struct attention_tile){.block_table = s->block_table,
-                                                             .row = s->first_row + r,
-                                                             .n = s->n_rows - r < most ? s->n_rows - r : most,
-                                                             .position = s->n_past + r};
+            f->tiles[p->n_tiles++] =
+                (struct attention_tile){.block_table = s->block_table,
+                                        .row = s->first_row + r,
+                                        .n = s->n_rows - r < most ? s->n_rows - r : most,
+                                        .position = s->n_past + r};
         }
     }
 }
 
-void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows, const struct fwd_seq *seqs,
-                 int n_seqs, const int *logit_rows, int n_logits, float *logits, void (*on_layer)(void *arg, int layer),
-                 void *arg) {
+void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
+                 const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits,
+                 float *logits, void (*on_layer)(void *arg, int layer), void *arg) {
     struct pass p = {.f = f, .kv = kv, .ids = ids, .seqs = seqs, .n_rows = n_rows};
     map_rows(&p, n_seqs);
     pool_run(f->pool, embed_item, &p, row_tiles(n_rows));

@@ -1,5 +1,5 @@
-/* half: 16-bit floats to f32 and back, one value at a time. bf16 rounds to nearest even and keeps denormals; every kernel
- * set gives these bits. */
+/* half: 16-bit floats to f32 and back, one value at a time. bf16 rounds to nearest even and keeps
+ * denormals; every kernel set gives these bits. */
 #ifndef BATON_ENGINE_HALF_H
 #define BATON_ENGINE_HALF_H
 

@@ -6,17 +6,19 @@
 #include "common/base/log.h"
 
 #if defined(__x86_64__)
-/* __builtin_cpu_supports asks the system too: the upper register halves must be saved on a switch (XGETBV). */
+/* __builtin_cpu_supports asks the system too: the upper register halves must be saved on a switch
+ * (XGETBV). */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("bmi2");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2");
 }
 static bool has_avx512bf16(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 #else
 static bool has_avx2(void) {
@@ -76,9 +78,12 @@ enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb) 
         found = true;
     }
     if (!found)
-        return err_set(eb, ERR_BAD_CONFIG, "kernels: \"%.32s\" is not available on this processor; there are: %s", want, list);
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "kernels: \"%.32s\" is not available on this processor; there are: %s", want,
+                       list);
     if (any && strcmp(out->name, "ref") == 0)
-        log_warn("engine", "this processor has no AVX2: the plain C kernels run, many times slower");
+        log_warn("engine",
+                 "this processor has no AVX2: the plain C kernels run, many times slower");
     if (strcmp(want, "openblas") == 0) kernels_openblas(out);
     return ERR_OK;
 }

@@ -1,15 +1,18 @@
-/* kernels: the arithmetic of the forward pass, as a table of functions per instruction set, chosen at run time.
+/* kernels: the arithmetic of the forward pass, as a table of functions per instruction set, chosen
+ * at run time.
  *
- * Promise (docs/decisions/2026-11-21-own-gemm-for-batch-invariance.md): what comes out for a row depends on that row alone.
- * Every sum has one fixed order: in a matrix product one accumulator per output walks k upwards; elsewhere a sum runs in
- * LANES partial sums (element i in lane i % LANES) that are added in one fixed tree. The sets "ref", "avx2" and "avx512"
- * agree bit for bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no promise
- * about rows and serves as baseline and oracle.
+ * Promise (docs/decisions/2026-11-21-own-gemm-for-batch-invariance.md): what comes out for a row
+ * depends on that row alone. Every sum has one fixed order: in a matrix product one accumulator per
+ * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
+ * that are added in one fixed tree. The sets "ref", "avx2" and "avx512" agree bit for bit with each
+ * other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no promise about
+ * rows and serves as baseline and oracle.
  *
- * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows. Activations are packed
- * once per input (and rounded to bf16 when the weights are) in tiles of TILE_ROWS rows; how, is the set's own affair.
- * Thread: pure functions over the caller's memory; any number of threads. No pointer may be NULL, no output overlaps an
- * input. Pointers to panels and packed activations are 64-byte aligned. */
+ * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
+ * Activations are packed once per input (and rounded to bf16 when the weights are) in tiles of
+ * TILE_ROWS rows; how, is the set's own affair. Thread: pure functions over the caller's memory;
+ * any number of threads. No pointer may be NULL, no output overlaps an input. Pointers to panels
+ * and packed activations are 64-byte aligned. */
 #ifndef BATON_ENGINE_KERNELS_H
 #define BATON_ENGINE_KERNELS_H
 
@@ -23,22 +26,28 @@ enum { PANEL_ROWS = 16, TILE_ROWS = 6, LANES = 16 };
 struct kernels {
     const char *name;
     bool f32_only;   /* takes DTYPE_F32 weights only */
-    int item_panels; /* panels of one work item of a matrix product; 0: as many as give every thread one item */
+    int item_panels; /* panels of one work item of a matrix product; 0: as many as give every thread
+                        one item */
 
-    /* panel: rows f32 [n_rows][k], n_rows <= PANEL_ROWS, into a whole panel of panel_bytes(k, w). */
+    /* panel: rows f32 [n_rows][k], n_rows <= PANEL_ROWS, into a whole panel of panel_bytes(k, w).
+     */
     void (*panel_pack)(void *panel, const float *rows, int n_rows, int k, enum dtype w);
     /* row: f32 [k] = row `idx` of a panel. */
     void (*panel_row)(float *row, const void *panel, int idx, int k, enum dtype w);
-    /* Packs the rows [first, end) of x, f32 [..][x_stride], of which k columns count. first is a multiple of TILE_ROWS; end
-     * is one too, or n_rows. xp: x_pack_bytes(n_rows, k) for all of the n_rows rows. */
-    void (*x_pack)(void *xp, const float *x, size_t x_stride, int first, int end, int k, enum dtype w);
-    /* y[m][j] = sum over i < k of x[m][i] W[j][i], for m < n_rows, j < n_cols; panels: the ceil(n_cols / PANEL_ROWS) panels
-     * of those rows of W. y: f32 [n_rows][y_stride]. */
-    void (*gemm)(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k, int n_cols, enum dtype w);
+    /* Packs the rows [first, end) of x, f32 [..][x_stride], of which k columns count. first is a
+     * multiple of TILE_ROWS; end is one too, or n_rows. xp: x_pack_bytes(n_rows, k) for all of the
+     * n_rows rows. */
+    void (*x_pack)(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                   enum dtype w);
+    /* y[m][j] = sum over i < k of x[m][i] W[j][i], for m < n_rows, j < n_cols; panels: the
+     * ceil(n_cols / PANEL_ROWS) panels of those rows of W. y: f32 [n_rows][y_stride]. */
+    void (*gemm)(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w);
 
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], i < n. */
     void (*rmsnorm)(float *y, const float *x, const float *weight, int n, float eps);
-    /* x[i], x[i + half] = x[i] cos[i] - x[i + half] sin[i], x[i + half] cos[i] + x[i] sin[i], i < half. In place. */
+    /* x[i], x[i + half] = x[i] cos[i] - x[i + half] sin[i], x[i + half] cos[i] + x[i] sin[i], i <
+     * half. In place. */
     void (*rope)(float *x, const float *cos, const float *sin, int half);
     /* gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n. In place. */
     void (*swiglu)(float *gate, const float *up, int n);
@@ -47,16 +56,18 @@ struct kernels {
     /* dst: n values of dtype t (f32, or bf16 rounded to nearest even). */
     void (*store)(void *dst, const float *src, int n, enum dtype t);
 
-    /* s[i][p] = scale * sum over d of q[i][d] K[p][d], i < n_q, p < n_pos. q: f32 [n_q][q_stride], q_stride =
-     * lanes_up(head_dim), zero beyond head_dim, 64-byte aligned; K: [n_pos][head_dim] of dtype t; s: f32 [n_q][s_stride]. */
-    void (*scores)(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q, const void *K, int n_pos,
-                   int head_dim, enum dtype t, float scale);
+    /* s[i][p] = scale * sum over d of q[i][d] K[p][d], i < n_q, p < n_pos. q: f32 [n_q][q_stride],
+     * q_stride = lanes_up(head_dim), zero beyond head_dim, 64-byte aligned; K: [n_pos][head_dim] of
+     * dtype t; s: f32 [n_q][s_stride]. */
+    void (*scores)(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                   const void *K, int n_pos, int head_dim, enum dtype t, float scale);
     /* s[p] = exp(s[p] - max(s)), p < n; returns the sum. s has room for lanes_up(n) values. */
     float (*softmax)(float *s, int n);
-    /* o[i][d] += sum over p upwards of w[i][p] V[p][d]. o: f32 [n_q][o_stride], o_stride = lanes_up(head_dim), 64-byte
-     * aligned; w: f32 [n_q][w_stride]; V: [n_pos][head_dim] of dtype t. */
-    void (*mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V, int n_pos, int head_dim,
-                enum dtype t);
+    /* o[i][d] += sum over p upwards of w[i][p] V[p][d]. o: f32 [n_q][o_stride], o_stride =
+     * lanes_up(head_dim), 64-byte aligned; w: f32 [n_q][w_stride]; V: [n_pos][head_dim] of dtype t.
+     */
+    void (*mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
+                int n_pos, int head_dim, enum dtype t);
     /* y[i] = x[i] * f, i < n. */
     void (*scale)(float *y, const float *x, float f, int n);
 };
@@ -65,7 +76,8 @@ static inline int lanes_up(int n) {
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* Bytes of one panel, and of n_rows packed activation rows; the same for every set. k is rounded up to even. */
+/* Bytes of one panel, and of n_rows packed activation rows; the same for every set. k is rounded up
+ * to even. */
 static inline size_t panel_bytes(int k, enum dtype w) {
     return (size_t)PANEL_ROWS * (size_t)(k + (k & 1)) * (w == DTYPE_BF16 ? 2 : 4);
 }
@@ -73,8 +85,9 @@ static inline size_t x_pack_bytes(int n_rows, int k) {
     return (size_t)n_rows * (size_t)(k + (k & 1)) * 4;
 }
 
-/* The set of that name, or with "auto" or NULL the fastest of our own that this processor and system can run.
- * ERR_BAD_CONFIG: unknown name, or not on this processor; eb lists what there is. */
+/* The set of that name, or with "auto" or NULL the fastest of our own that this processor and
+ * system can run. ERR_BAD_CONFIG: unknown name, or not on this processor; eb lists what there is.
+ */
 enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb);
 /* The idx-th set this processor can run, slowest first, openblas last; false past the end. */
 bool kernels_at(struct kernels *out, int idx);
@@ -87,10 +100,12 @@ const struct kernels *kernels_avx512bf16(void);
 /* Lays OpenBLAS's product over the best set of our own in *k. */
 void kernels_openblas(struct kernels *k);
 
-/* The panel layout of all sets but openblas (kernels_panel.c): f32 [k][PANEL_ROWS]; bf16 [k / 2][PANEL_ROWS][2]. */
+/* The panel layout of all sets but openblas (kernels_panel.c): f32 [k][PANEL_ROWS]; bf16 [k /
+ * 2][PANEL_ROWS][2]. */
 void panel_pack_columns(void *panel, const float *rows, int n_rows, int k, enum dtype w);
 void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype w);
 /* Activations as f32 [tile][k, even][rows of the tile], rounded to bf16 when w is. */
-void x_pack_columns(void *xp, const float *x, size_t x_stride, int first, int end, int k, enum dtype w);
+void x_pack_columns(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                    enum dtype w);
 
 #endif

@@ -1,4 +1,5 @@
-/* kernels_avx2: sixteen lanes as two registers of eight. Compiled with -mavx2 -mfma; kernels.c asks the processor first. */
+/* kernels_avx2: sixteen lanes as two registers of eight. Compiled with -mavx2 -mfma; kernels.c asks
+ * the processor first. */
 #include "common/engine/kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -6,7 +7,8 @@
 #include <string.h>
 
 enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 16384 };
-/* Sixteen registers: at most twelve accumulators, and eight for a single row, so that the latency of an FMA is covered. */
+/* Sixteen registers: at most twelve accumulators, and eight for a single row, so that the latency
+ * of an FMA is covered. */
 #define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 
 typedef struct {
@@ -42,7 +44,8 @@ LN __m256 widen(__m128i h) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 LN lanes ln_load_bf16(const uint16_t *p) {
-    return (lanes){widen(_mm_loadu_si128((const __m128i *)p)), widen(_mm_loadu_si128((const __m128i *)(p + 8)))};
+    return (lanes){widen(_mm_loadu_si128((const __m128i *)p)),
+                   widen(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
 LN lanes ln_load_bf16_n(const uint16_t *p, int n) {
     uint16_t h[16] = {0};
@@ -53,7 +56,8 @@ LN lanes ln_load_bf16_n(const uint16_t *p, int n) {
 LN __m256i round_bf16(__m256 v) {
     __m256i u = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-    __m256i r = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
+    __m256i r = _mm256_srli_epi32(
+        _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd), 16);
     __m256i nan = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
     return _mm256_blendv_epi8(r, nan, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
 }

@@ -1,4 +1,5 @@
-/* kernels_avx512: sixteen lanes in one register. For processors with AVX-512 F, BW, DQ, VL; kernels.c asks first. */
+/* kernels_avx512: sixteen lanes in one register. For processors with AVX-512 F, BW, DQ, VL;
+ * kernels.c asks first. */
 #include "common/engine/kernels.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

@@ -1,11 +1,13 @@
-/* kernels_avx512bf16: as kernels_avx512.c, but products of bf16 weights run on vdpbf16ps, at twice the rate of f32. */
+/* kernels_avx512bf16: as kernels_avx512.c, but products of bf16 weights run on vdpbf16ps, at twice
+ * the rate of f32. */
 #include "common/engine/kernels.h"
 
 #if defined(__AVX512BF16__) && defined(__AVX512DQ__)
 #include "common/engine/half.h"
 #include "common/engine/kernels_zmm.h"
 
-/* Activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2]; for f32 weights as everywhere. */
+/* Activations for bf16 weights: bf16 [tile][k / 2][rows of the tile][2]; for f32 weights as
+ * everywhere. */
 #define X_PACK       x_pack_pairs
 #define X_PAIR_BYTES 4
 #define PAIR_STEPS   1
@@ -27,7 +29,8 @@ LN lanes pairs_fma(pairs w, pairs x, lanes acc) {
     return _mm512_dpbf16_ps(acc, w, x);
 }
 
-static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k, enum dtype w) {
+static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                         enum dtype w) {
     if (w != DTYPE_BF16) {
         x_pack_columns(xp, x, x_stride, first, end, k, w);
         return;
@@ -38,7 +41,8 @@ static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, i
         uint16_t *dst = (uint16_t *)xp + (size_t)t * even;
         for (size_t r = 0; r < n; r++) {
             const float *src = x + ((size_t)t + r) * x_stride;
-            for (size_t i = 0; i < (size_t)k; i++) dst[(i / 2 * n + r) * 2 + (i & 1)] = bf16_of_f32(src[i]);
+            for (size_t i = 0; i < (size_t)k; i++)
+                dst[(i / 2 * n + r) * 2 + (i & 1)] = bf16_of_f32(src[i]);
             if (k & 1) dst[((size_t)k / 2 * n + r) * 2 + 1] = 0;
         }
     }

@@ -1,6 +1,7 @@
-/* kernels_exp: the constants of exp() in every kernel set. exp(x) = 2^n e^r, n = x log2(e) rounded to even, r = x - n ln 2
- * in two steps; e^r = 1 + r + r^2 P(r) with the degree 5 polynomial of Cephes' expf. Error under 1.5 units in the last
- * place for x in [EXP_MIN, EXP_MAX], to which arguments are cut: the smallest result is the smallest normal number. */
+/* kernels_exp: the constants of exp() in every kernel set. exp(x) = 2^n e^r, n = x log2(e) rounded
+ * to even, r = x - n ln 2 in two steps; e^r = 1 + r + r^2 P(r) with the degree 5 polynomial of
+ * Cephes' expf. Error under 1.5 units in the last place for x in [EXP_MIN, EXP_MAX], to which
+ * arguments are cut: the smallest result is the smallest normal number. */
 #ifndef BATON_ENGINE_KERNELS_EXP_H
 #define BATON_ENGINE_KERNELS_EXP_H
 

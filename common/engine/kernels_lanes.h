@@ -1,17 +1,17 @@
-/* kernels_lanes: the kernels over groups of LANES = 16 floats, written once: rows and attention. A file of one instruction set defines the type
- * `lanes` and the operations below, then includes this; so every set runs the same arithmetic in the same order.
+/* kernels_lanes: the kernels over groups of LANES = 16 floats, written once: rows and attention. A
+ * file of one instruction set defines the type `lanes` and the operations below, then includes
+ * this; so every set runs the same arithmetic in the same order.
  *
  *   lanes ln_load(const float *)            unaligned            void ln_store(float *, lanes)
- *   lanes ln_load_n(const float *, int n)   zeros beyond n       void ln_store_n(float *, lanes, int n)
- *   lanes ln_load_bf16(const uint16_t *)    widened              lanes ln_load_bf16_n(const uint16_t *, int n)
- *   void ln_store_bf16(uint16_t *, lanes)   nearest even         void ln_store_bf16_n(uint16_t *, lanes, int n)
- *   lanes ln_set1(float)  ln_add  ln_sub  ln_mul  ln_div  ln_max  ln_min  ln_round (to even)
- *   lanes ln_fma(a, b, c): a b + c   ln_fnma: c - a b   ln_fms: a b - c
- *   lanes ln_pow2(lanes n)                  2^n for whole n from -126 to 127
- *   float ln_sum(lanes)                     the fixed tree       float ln_max_of(lanes)
- *   void ln_sum4(float out[4], lanes, lanes, lanes, lanes)       four such sums
- *   HEAD_DIM_LANES_MAX                      the largest lanes_up(head_dim)
- * and what kernels_tile.h asks for; that file is the matrix product. */
+ *   lanes ln_load_n(const float *, int n)   zeros beyond n       void ln_store_n(float *, lanes,
+ * int n) lanes ln_load_bf16(const uint16_t *)    widened              lanes ln_load_bf16_n(const
+ * uint16_t *, int n) void ln_store_bf16(uint16_t *, lanes)   nearest even         void
+ * ln_store_bf16_n(uint16_t *, lanes, int n) lanes ln_set1(float)  ln_add  ln_sub  ln_mul  ln_div
+ * ln_max  ln_min  ln_round (to even) lanes ln_fma(a, b, c): a b + c   ln_fnma: c - a b   ln_fms: a
+ * b - c lanes ln_pow2(lanes n)                  2^n for whole n from -126 to 127 float
+ * ln_sum(lanes)                     the fixed tree       float ln_max_of(lanes) void ln_sum4(float
+ * out[4], lanes, lanes, lanes, lanes)       four such sums HEAD_DIM_LANES_MAX the largest
+ * lanes_up(head_dim) and what kernels_tile.h asks for; that file is the matrix product. */
 #include <math.h>
 #include <string.h>
 #include "common/engine/kernels_exp.h"
@@ -34,7 +34,8 @@ INLINE lanes ln_exp(lanes x) {
 }
 
 /* Whole groups, then one group of n % LANES: `step(i, n)` with n == LANES is the common case. */
-#define FOR_LANES(i, n, len) for (int i = 0, n = 0; n = (len) - i < LANES ? (len) - i : LANES, i < (len); i += LANES)
+#define FOR_LANES(i, n, len)                                                                       \
+    for (int i = 0, n = 0; n = (len)-i < LANES ? (len)-i : LANES, i < (len); i += LANES)
 
 INLINE lanes get(const float *p, int n) {
     return n == LANES ? ln_load(p) : ln_load_n(p, n);
@@ -108,23 +109,28 @@ static void store(void *dst, const float *src, int n, enum dtype t) {
 
 enum { KEYS = 4, MIX_POSITIONS = 16 };
 
-/* n rows of head_dim values of type t, widened and filled up with zeros to whole groups of lanes. */
-INLINE void widen_rows(float *dst, size_t dst_stride, const void *src, size_t first, int n, int head_dim, enum dtype t) {
+/* n rows of head_dim values of type t, widened and filled up with zeros to whole groups of lanes.
+ */
+INLINE void widen_rows(float *dst, size_t dst_stride, const void *src, size_t first, int n,
+                       int head_dim, enum dtype t) {
     for (int p = 0; p < n; p++) {
         FOR_LANES(d, len, head_dim) {
-            ln_store(dst + (size_t)p * dst_stride + (size_t)d, get_as(src, (first + (size_t)p) * (size_t)head_dim + (size_t)d, len, t));
+            ln_store(dst + (size_t)p * dst_stride + (size_t)d,
+                     get_as(src, (first + (size_t)p) * (size_t)head_dim + (size_t)d, len, t));
         }
     }
 }
 
-/* Four keys at a time against every query: the keys are widened once and the four sums share one tree. */
-static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q, const void *K, int n_pos,
-                   int head_dim, enum dtype t, float f) {
+/* Four keys at a time against every query: the keys are widened once and the four sums share one
+ * tree. */
+static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                   const void *K, int n_pos, int head_dim, enum dtype t, float f) {
     float keys[KEYS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
     for (int p = 0; p < n_pos; p += KEYS) {
         int n = n_pos - p < KEYS ? n_pos - p : KEYS;
         widen_rows(keys, q_stride, K, (size_t)p, n, head_dim, t);
-        for (int j = n; j < KEYS; j++) memset(keys + (size_t)j * q_stride, 0, q_stride * sizeof(float));
+        for (int j = n; j < KEYS; j++)
+            memset(keys + (size_t)j * q_stride, 0, q_stride * sizeof(float));
         for (int i = 0; i < n_q; i++) {
             const float *query = q + (size_t)i * q_stride;
             lanes a0 = ln_set1(0), a1 = a0, a2 = a0, a3 = a0;
@@ -156,8 +162,10 @@ static float softmax(float *s, int n) {
     return ln_sum(sum);
 }
 
-/* acc[0..groups) += sum over p of w[p] V[p]; groups of lanes stay in registers over all positions. */
-INLINE void mix_groups(float *o, const float *w, const float *v, size_t v_stride, int n_pos, int groups) {
+/* acc[0..groups) += sum over p of w[p] V[p]; groups of lanes stay in registers over all positions.
+ */
+INLINE void mix_groups(float *o, const float *w, const float *v, size_t v_stride, int n_pos,
+                       int groups) {
     lanes acc[4];
 #pragma GCC unroll 4
     for (int g = 0; g < groups; g++) acc[g] = ln_load(o + g * LANES);
@@ -170,8 +178,8 @@ INLINE void mix_groups(float *o, const float *w, const float *v, size_t v_stride
     for (int g = 0; g < groups; g++) ln_store(o + g * LANES, acc[g]);
 }
 
-static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V, int n_pos, int head_dim,
-                enum dtype t) {
+static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
+                int n_pos, int head_dim, enum dtype t) {
     float values[MIX_POSITIONS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
     for (int p = 0; p < n_pos; p += MIX_POSITIONS) {
         int n = n_pos - p < MIX_POSITIONS ? n_pos - p : MIX_POSITIONS;
@@ -180,15 +188,17 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
             float *out = o + (size_t)i * o_stride;
             const float *f = w + (size_t)i * w_stride + p;
             size_t d = 0;
-            for (; d + 4 * LANES <= o_stride; d += 4 * LANES) mix_groups(out + d, f, values + d, o_stride, n, 4);
+            for (; d + 4 * LANES <= o_stride; d += 4 * LANES)
+                mix_groups(out + d, f, values + d, o_stride, n, 4);
             for (; d < o_stride; d += LANES) mix_groups(out + d, f, values + d, o_stride, n, 1);
         }
     }
 }
 
-#define KERNELS_OF_LANES(set_name)                                                                                     \
-    {                                                                                                                  \
-        .name = set_name, .item_panels = 4, .panel_pack = panel_pack_columns, .panel_row = panel_row_columns,           \
-        .x_pack = X_PACK, .gemm = gemm, .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu, .add = add, .store = store, \
-        .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                                              \
+#define KERNELS_OF_LANES(set_name)                                                                 \
+    {                                                                                              \
+        .name = set_name, .item_panels = 4, .panel_pack = panel_pack_columns,                      \
+        .panel_row = panel_row_columns, .x_pack = X_PACK, .gemm = gemm, .rmsnorm = rmsnorm,        \
+        .rope = rope, .swiglu = swiglu, .add = add, .store = store, .scores = scores,              \
+        .softmax = softmax, .mix = mix, .scale = scale,                                            \
     }

@@ -1,5 +1,6 @@
-/* kernels_pairs: bf16 products where the processor has none: a bf16 is the upper half of an f32, so each k of a pair is
- * widened and added on its own. For kernels_avx2.c and kernels_avx512.c, which define pairs_load(). See kernels_tile.h. */
+/* kernels_pairs: bf16 products where the processor has none: a bf16 is the upper half of an f32, so
+ * each k of a pair is widened and added on its own. For kernels_avx2.c and kernels_avx512.c, which
+ * define pairs_load(). See kernels_tile.h. */
 typedef lanes pairs;
 
 #define X_PACK       x_pack_columns

@@ -1,5 +1,6 @@
-/* kernels_ref: every operation as a plain loop, in the order of sums that kernels.h promises. It is the oracle of the other
- * sets, and what runs where there is no AVX2. fmaf is one rounding, on every machine. */
+/* kernels_ref: every operation as a plain loop, in the order of sums that kernels.h promises. It is
+ * the oracle of the other sets, and what runs where there is no AVX2. fmaf is one rounding, on
+ * every machine. */
 #include <math.h>
 #include <string.h>
 #include "common/engine/half.h"
@@ -36,20 +37,23 @@ static float exp_f32(float x) {
 }
 
 /* A bf16 product takes the odd k of a pair before the even one, as vdpbf16ps does. */
-static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k, int n_cols, enum dtype w) {
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w) {
     const float *x = xp;
     for (int m = 0; m < n_rows; m++) {
         int t = m / TILE_ROWS * TILE_ROWS;
         size_t n = (size_t)(n_rows - t < TILE_ROWS ? n_rows - t : TILE_ROWS);
         const float *tile = x + (size_t)t * even(k) + (m - t);
         for (int j = 0; j < n_cols; j++) {
-            const uint8_t *panel = (const uint8_t *)panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w);
+            const uint8_t *panel =
+                (const uint8_t *)panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w);
             size_t lane = (size_t)(j % PANEL_ROWS);
             float acc = 0;
             for (size_t i = 0; i < (w == DTYPE_BF16 ? even(k) : (size_t)k); i++) {
                 if (w == DTYPE_BF16) {
                     size_t odd_first = i ^ 1;
-                    uint16_t h = ((const uint16_t *)panel)[(i / 2 * PANEL_ROWS + lane) * 2 + (odd_first & 1)];
+                    uint16_t h = ((
+                        const uint16_t *)panel)[(i / 2 * PANEL_ROWS + lane) * 2 + (odd_first & 1)];
                     acc = fmaf(f32_of_bf16(h), tile[odd_first * n], acc);
                 } else {
                     acc = fmaf(((const float *)panel)[i * PANEL_ROWS + lane], tile[i * n], acc);
@@ -91,8 +95,8 @@ static void store(void *dst, const float *src, int n, enum dtype t) {
     }
 }
 
-static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q, const void *K, int n_pos, int head_dim,
-                   enum dtype t, float scale) {
+static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                   const void *K, int n_pos, int head_dim, enum dtype t, float scale) {
     for (int i = 0; i < n_q; i++) {
         for (int p = 0; p < n_pos; p++) {
             float sum[LANES] = {0};
@@ -116,8 +120,8 @@ static float softmax(float *s, int n) {
     return lane_sum(sum);
 }
 
-static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V, int n_pos, int head_dim,
-                enum dtype t) {
+static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
+                int n_pos, int head_dim, enum dtype t) {
     for (int i = 0; i < n_q; i++) {
         for (int p = 0; p < n_pos; p++) {
             for (int d = 0; d < head_dim; d++) {

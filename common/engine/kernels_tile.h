@@ -1,30 +1,31 @@
-/* kernels_tile: the matrix product over packed panels, written once. Included through kernels_lanes.h by the file of one
- * instruction set, which defines beside `lanes` and its operations:
+/* kernels_tile: the matrix product over packed panels, written once. Included through
+ * kernels_lanes.h by the file of one instruction set, which defines beside `lanes` and its
+ * operations:
  *
  *   TILE_PANELS(n_rows)   panels of the register tile for 1..TILE_ROWS rows: 4, 2 or 1
  *   SLICE_BYTES           of one tile's panels that stay in the first-level cache
  *   X_PACK                packs activations (kernels.h)
  *   X_PAIR_BYTES          of one row's pair of k in activations packed for bf16 weights
- *   PAIR_STEPS            in which a pair of k is added: one, or odd k and then even k, as vdpbf16ps adds
- *   pairs pairs_load(const uint8_t *, int step)                         of 16 pairs of bf16 weights what step takes
- *   pairs x_pair_load(const uint8_t *x, int rows, int row, int step)    the same of one row's pair, for all lanes
- *   lanes pairs_fma(pairs w, pairs x, lanes acc)
+ *   PAIR_STEPS            in which a pair of k is added: one, or odd k and then even k, as
+ * vdpbf16ps adds pairs pairs_load(const uint8_t *, int step)                         of 16 pairs of
+ * bf16 weights what step takes pairs x_pair_load(const uint8_t *x, int rows, int row, int step) the
+ * same of one row's pair, for all lanes lanes pairs_fma(pairs w, pairs x, lanes acc)
  *
- * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they start
- * from y, where the slice of k before left them: storing an f32 and loading it again changes no bit, so slicing k for the
- * cache keeps the order of the sum. */
+ * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they
+ * start from y, where the slice of k before left them: storing an f32 and loading it again changes
+ * no bit, so slicing k for the cache keeps the order of the sum. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* How far ahead weights are fetched: the hardware stops at every 4 KiB. Gains 20% at a batch of four, costs nothing where
- * the weights are in the cache. */
+/* How far ahead weights are fetched: the hardware stops at every 4 KiB. Gains 20% at a batch of
+ * four, costs nothing where the weights are in the cache. */
 enum { PREFETCH_BYTES = 1024 };
 
 static size_t tile_even(int k) {
     return (size_t)(k + (k & 1));
 }
 
-INLINE void tile_begin(lanes acc[TILE_ROWS][4], const float *y, size_t y_stride, int n_cols, int rows, int panels,
-                       bool carry) {
+INLINE void tile_begin(lanes acc[TILE_ROWS][4], const float *y, size_t y_stride, int n_cols,
+                       int rows, int panels, bool carry) {
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
@@ -36,7 +37,8 @@ INLINE void tile_begin(lanes acc[TILE_ROWS][4], const float *y, size_t y_stride,
     }
 }
 
-INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_cols, int rows, int panels) {
+INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_cols, int rows,
+                     int panels) {
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
@@ -52,8 +54,8 @@ INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_c
 }
 
 /* w: f32 [panels][..][16], panels panel_stride floats apart; x: f32 [k][rows]. */
-INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w, size_t panel_stride, int k,
-                     int rows, int panels, bool carry) {
+INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w,
+                     size_t panel_stride, int k, int rows, int panels, bool carry) {
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
@@ -74,13 +76,14 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 }
 
 /* w: bf16 [panels][..][16][2], panels panel_stride bytes apart; x: [n_pairs][rows] pairs. */
-INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w, size_t panel_stride,
-                      int n_pairs, int rows, int panels, bool carry) {
+INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w,
+                      size_t panel_stride, int n_pairs, int rows, int panels, bool carry) {
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; p++) __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES);
+        for (int p = 0; p < panels; p++)
+            __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES);
 #pragma GCC unroll 2
         for (int step = 0; step < PAIR_STEPS; step++) {
             pairs wv[4];
@@ -97,17 +100,20 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
     tile_end(acc, y, y_stride, n_cols, rows, panels);
 }
 
-/* One slice of k (k_first, k_len, both even where bf16) of a tile; constants for rows and panels make one loop each. */
-#define TILE_CASE(R, P)                                                                                                \
-    case (R) * 8 + (P):                                                                                                \
-        if (w == DTYPE_BF16)                                                                                           \
-            tile_bf16(y, y_stride, n_cols, x, panel, panel_stride, (k_len + 1) / 2, R, P, carry);                      \
-        else                                                                                                           \
-            tile_f32(y, y_stride, n_cols, (const float *)x, (const float *)panel, panel_stride / 4, k_len, R, P, carry); \
+/* One slice of k (k_first, k_len, both even where bf16) of a tile; constants for rows and panels
+ * make one loop each. */
+#define TILE_CASE(R, P)                                                                            \
+    case (R)*8 + (P):                                                                              \
+        if (w == DTYPE_BF16)                                                                       \
+            tile_bf16(y, y_stride, n_cols, x, panel, panel_stride, (k_len + 1) / 2, R, P, carry);  \
+        else                                                                                       \
+            tile_f32(y, y_stride, n_cols, (const float *)x, (const float *)panel,                  \
+                     panel_stride / 4, k_len, R, P, carry);                                        \
         break
 
-static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *panel, size_t panel_stride,
-                     int k_len, int rows, int panels, bool carry, enum dtype w) {
+static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *panel,
+                     size_t panel_stride, int k_len, int rows, int panels, bool carry,
+                     enum dtype w) {
     switch (rows * 8 + panels) {
         TILE_CASE(1, 1);
         TILE_CASE(1, 2);
@@ -133,21 +139,24 @@ static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, co
 }
 
 /* Rows [m_first, m_end) in tiles of `rows` against one slice of k of all panels. */
-static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *panels, size_t panel_stride, int m_first,
-                       int m_end, int rows, size_t x_row_bytes, int k_len, int n_cols, bool carry, enum dtype w) {
+static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *panels,
+                       size_t panel_stride, int m_first, int m_end, int rows, size_t x_row_bytes,
+                       int k_len, int n_cols, bool carry, enum dtype w) {
     int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
     for (int p = 0, n = 0; p < n_panels; p += n) {
         n = TILE_PANELS(rows);
         while (n > n_panels - p) n /= 2;
         for (int m = m_first; m < m_end; m += rows)
-            tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride, n_cols - p * PANEL_ROWS,
-                     x + (size_t)m * x_row_bytes, panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, w);
+            tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride,
+                     n_cols - p * PANEL_ROWS, x + (size_t)m * x_row_bytes,
+                     panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, w);
     }
 }
 
-static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k, int n_cols,
-                 enum dtype w) {
-    const size_t w_bytes = w == DTYPE_BF16 ? 2 : 4, x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w) {
+    const size_t w_bytes = w == DTYPE_BF16 ? 2 : 4,
+                 x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
     const size_t stride = panel_bytes(k, w), x_row_bytes = tile_even(k) * x_bytes;
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
     /* More than one tile of rows goes over the same weights: hold a slice of them in the cache. */
@@ -157,10 +166,10 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
         const int k_len = k - k0 < k_slice ? k - k0 : k_slice;
         const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;
         if (whole > 0)
-            gemm_slice(y, y_stride, x + (size_t)k0 * TILE_ROWS * x_bytes, panel, stride, 0, whole, TILE_ROWS, x_row_bytes,
-                       k_len, n_cols, k0 > 0, w);
+            gemm_slice(y, y_stride, x + (size_t)k0 * TILE_ROWS * x_bytes, panel, stride, 0, whole,
+                       TILE_ROWS, x_row_bytes, k_len, n_cols, k0 > 0, w);
         if (rest > 0)
-            gemm_slice(y, y_stride, x + (size_t)k0 * (size_t)rest * x_bytes, panel, stride, whole, n_rows, rest, x_row_bytes,
-                       k_len, n_cols, k0 > 0, w);
+            gemm_slice(y, y_stride, x + (size_t)k0 * (size_t)rest * x_bytes, panel, stride, whole,
+                       n_rows, rest, x_row_bytes, k_len, n_cols, k0 > 0, w);
     }
 }

@@ -1,5 +1,5 @@
-/* kernels_zmm: the operations of kernels_lanes.h where sixteen lanes are one AVX-512 register; for kernels_avx512.c and
- * kernels_avx512bf16.c. */
+/* kernels_zmm: the operations of kernels_lanes.h where sixteen lanes are one AVX-512 register; for
+ * kernels_avx512.c and kernels_avx512bf16.c. */
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,9 +43,11 @@ LN lanes ln_load_bf16_n(const uint16_t *p, int n) {
 LN __m256i round_bf16(lanes v) {
     __m512i u = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
+    __m512i r = _mm512_srli_epi32(
+        _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd), 16);
     __m512i nan = _mm512_or_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(0x40));
-    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan));
+    return _mm512_cvtepi32_epi16(
+        _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan));
 }
 LN void ln_store_bf16(uint16_t *p, lanes v) {
     _mm256_storeu_si256((__m256i *)p, round_bf16(v));
@@ -84,7 +86,8 @@ LN lanes ln_round(lanes x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 LN lanes ln_pow2(lanes n) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 /* Lanes i and i + 8 added. */
 LN __m256 fold(lanes x) {

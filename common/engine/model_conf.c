@@ -1,5 +1,5 @@
-/* model_conf: the families we load, as a table, and the reading of their config.json. The rope part is in
- * model_conf_rope.c. */
+/* model_conf: the families we load, as a table, and the reading of their config.json. The rope part
+ * is in model_conf_rope.c. */
 #include "common/engine/model_conf.h"
 
 #include <json-c/json_object.h>
@@ -11,19 +11,19 @@
 
 enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024 };
 
-/* How a family differs from plain Llama, and what it means when a member is absent. -1 for an integer default: the
- * member is required. */
+/* How a family differs from plain Llama, and what it means when a member is absent. -1 for an
+ * integer default: the member is required. */
 struct family {
-    const char *name;             /* model_type */
+    const char *name; /* model_type */
     const char *architecture;
-    bool qkv_bias, o_bias;        /* without being asked */
-    bool attention_bias_qkvo;     /* member attention_bias gives q, k, v and o a bias */
-    bool mlp_bias;                /* knows member mlp_bias */
+    bool qkv_bias, o_bias;    /* without being asked */
+    bool attention_bias_qkvo; /* member attention_bias gives q, k, v and o a bias */
+    bool mlp_bias;            /* knows member mlp_bias */
     bool qk_norm;
-    bool window_always;           /* sliding_window holds on every layer, unless null */
-    bool window_switch;           /* use_sliding_window, max_window_layers, layer_types */
-    int kv_heads_absent;          /* 0: as many as heads */
-    int head_dim_absent;          /* 0: hidden_size / num_attention_heads */
+    bool window_always;  /* sliding_window holds on every layer, unless null */
+    bool window_switch;  /* use_sliding_window, max_window_layers, layer_types */
+    int kv_heads_absent; /* 0: as many as heads */
+    int head_dim_absent; /* 0: hidden_size / num_attention_heads */
     int window_absent;
 };
 
@@ -54,16 +54,27 @@ static const struct family families[] = {
 };
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-/* Members that would change the numbers in a way the forward pass does not know, and the one value that changes nothing. */
+/* Members that would change the numbers in a way the forward pass does not know, and the one value
+ * that changes nothing. */
 static const struct neutral {
     const char *name;
     double value; /* as number; a boolean counts as 0 or 1; NAN: only absent or null */
 } neutrals[] = {
-    {"quantization_config", NAN},    {"partial_rotary_factor", 1},  {"attn_logit_softcapping", NAN},
-    {"final_logit_softcapping", NAN}, {"logit_scale", 1},            {"embedding_multiplier", 1},
-    {"residual_multiplier", 1},      {"attention_multiplier", NAN}, {"logits_scaling", 1},
-    {"num_local_experts", NAN},      {"num_experts", NAN},          {"n_routed_experts", NAN},
-    {"use_qk_norm", NAN},            {"is_encoder_decoder", 0},     {"query_pre_attn_scalar", NAN},
+    {"quantization_config", NAN},
+    {"partial_rotary_factor", 1},
+    {"attn_logit_softcapping", NAN},
+    {"final_logit_softcapping", NAN},
+    {"logit_scale", 1},
+    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},
+    {"attention_multiplier", NAN},
+    {"logits_scaling", 1},
+    {"num_local_experts", NAN},
+    {"num_experts", NAN},
+    {"n_routed_experts", NAN},
+    {"use_qk_norm", NAN},
+    {"is_encoder_decoder", 0},
+    {"query_pre_attn_scalar", NAN},
 };
 
 /* ---- typed members with an error that names file, member, value and range (model_conf_read.h) */
@@ -74,14 +85,16 @@ static enum err refuse(struct conf_reader *r, const char *member, const char *al
     enum json_got g = json_get(r->obj, member, &v);
     if (g == JSON_NULL) snprintf(got, sizeof(got), "null");
     if (g == JSON_OK) json_literal(got, sizeof(got), v);
-    return err_set(r->eb, ERR_BAD_FILE, "%s: %s%s must be %s, got %s", r->file, r->prefix, member, allowed, got);
+    return err_set(r->eb, ERR_BAD_FILE, "%s: %s%s must be %s, got %s", r->file, r->prefix, member,
+                   allowed, got);
 }
 
 enum err conf_refuse(struct conf_reader *r, const char *member, const char *allowed) {
     return refuse(r, member, allowed);
 }
 
-enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max, const int64_t *absent, int64_t *out) {
+enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max,
+                  const int64_t *absent, int64_t *out) {
     int64_t v = 0;
     enum json_got g = json_get_i64(r->obj, member, &v);
     if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
@@ -93,11 +106,13 @@ enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_
         return ERR_OK;
     }
     char allowed[96];
-    snprintf(allowed, sizeof(allowed), "an integer from %lld to %lld", (long long)min, (long long)max);
+    snprintf(allowed, sizeof(allowed), "an integer from %lld to %lld", (long long)min,
+             (long long)max);
     return refuse(r, member, allowed);
 }
 
-enum err conf_f64(struct conf_reader *r, const char *member, double min, double max, const double *absent, double *out) {
+enum err conf_f64(struct conf_reader *r, const char *member, double min, double max,
+                  const double *absent, double *out) {
     double v = 0;
     enum json_got g = json_get_f64(r->obj, member, &v);
     if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
@@ -132,7 +147,8 @@ static enum err read_family(struct conf_reader *r, const struct family **out) {
         size_t at = strlen(allowed);
         snprintf(allowed + at, sizeof(allowed) - at, " \"%s\"", families[i].name);
     }
-    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK) return refuse(r, "model_type", allowed);
+    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK)
+        return refuse(r, "model_type", allowed);
     const struct family *f = NULL;
     for (int i = 0; i < N_FAMILIES; i++) {
         if (strcmp(s, families[i].name) == 0) f = &families[i];
@@ -167,17 +183,18 @@ static enum err check_neutrals(struct conf_reader *r) {
     const char *act = NULL;
     size_t n = 0;
     enum json_got g = json_get_str(r->obj, "hidden_act", &act, &n);
-    if (g == JSON_WRONG_TYPE || (g == JSON_OK && strcmp(act, "silu") != 0)) return refuse(r, "hidden_act", "\"silu\"");
+    if (g == JSON_WRONG_TYPE || (g == JSON_OK && strcmp(act, "silu") != 0))
+        return refuse(r, "hidden_act", "\"silu\"");
     return ERR_OK;
 }
 
 static enum err read_shape(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     int64_t v = 0;
     enum err e;
-#define SHAPE(member, max, absent, field)                                                                              \
-    do {                                                                                                               \
-        if ((e = conf_int(r, member, 1, max, absent, &v)) != ERR_OK) return e;                                         \
-        (field) = (int)v;                                                                                              \
+#define SHAPE(member, max, absent, field)                                                          \
+    do {                                                                                           \
+        if ((e = conf_int(r, member, 1, max, absent, &v)) != ERR_OK) return e;                     \
+        (field) = (int)v;                                                                          \
     } while (0)
     SHAPE("hidden_size", MODEL_HIDDEN_MAX, NULL, c->hidden);
     SHAPE("intermediate_size", MODEL_INTERMEDIATE_MAX, NULL, c->intermediate);
@@ -192,18 +209,20 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
 #undef SHAPE
     if (c->n_kv_heads > c->n_heads || c->n_heads % c->n_kv_heads != 0) {
         return err_set(r->eb, ERR_BAD_FILE,
-                       "%s: num_key_value_heads must divide num_attention_heads = %d, got %d", r->file, c->n_heads,
-                       c->n_kv_heads);
+                       "%s: num_key_value_heads must divide num_attention_heads = %d, got %d",
+                       r->file, c->n_heads, c->n_kv_heads);
     }
     /* Without a head_dim of its own a model must split hidden_size evenly. */
-    if (json_get(r->obj, "head_dim", &(struct json_object *){NULL}) != JSON_OK && f->head_dim_absent == 0 &&
-        c->hidden % c->n_heads != 0) {
+    if (json_get(r->obj, "head_dim", &(struct json_object *){NULL}) != JSON_OK &&
+        f->head_dim_absent == 0 && c->hidden % c->n_heads != 0) {
         return err_set(r->eb, ERR_BAD_FILE,
-                       "%s: hidden_size must be a multiple of num_attention_heads = %d when head_dim is absent, got %d",
+                       "%s: hidden_size must be a multiple of num_attention_heads = %d when "
+                       "head_dim is absent, got %d",
                        r->file, c->n_heads, c->hidden);
     }
     if (c->head_dim < 2 || c->head_dim > MODEL_HEAD_DIM_MAX || c->head_dim % 2 != 0) {
-        return err_set(r->eb, ERR_BAD_FILE, "%s: head_dim must be an even integer from 2 to %d, got %d", r->file,
+        return err_set(r->eb, ERR_BAD_FILE,
+                       "%s: head_dim must be an even integer from 2 to %d, got %d", r->file,
                        MODEL_HEAD_DIM_MAX, c->head_dim);
     }
     double eps = 1e-6;
@@ -220,9 +239,11 @@ static enum err read_flags(struct conf_reader *r, const struct family *f, struct
     c->qk_norm = f->qk_norm;
     if ((e = conf_bool(r, "attention_bias", false, &attention_bias)) != ERR_OK) return e;
     if (attention_bias && f->attention_bias_qkvo) c->qkv_bias = c->o_bias = true;
-    if (attention_bias && !f->attention_bias_qkvo) return refuse(r, "attention_bias", "absent or false for this model_type");
+    if (attention_bias && !f->attention_bias_qkvo)
+        return refuse(r, "attention_bias", "absent or false for this model_type");
     if ((e = conf_bool(r, "mlp_bias", false, &mlp_bias)) != ERR_OK) return e;
-    if (mlp_bias && !f->mlp_bias) return refuse(r, "mlp_bias", "absent or false for this model_type");
+    if (mlp_bias && !f->mlp_bias)
+        return refuse(r, "mlp_bias", "absent or false for this model_type");
     c->mlp_bias = mlp_bias;
     return conf_bool(r, "tie_word_embeddings", false, &c->tied);
 }
@@ -233,8 +254,10 @@ static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, in
     enum json_got g = json_get_arr(r->obj, "layer_types", &types);
     if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
     char allowed[128];
-    snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"sliding_attention\"", c->n_layers);
-    if (g != JSON_OK || json_object_array_length(types) != (size_t)c->n_layers) return refuse(r, "layer_types", allowed);
+    snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"sliding_attention\"",
+             c->n_layers);
+    if (g != JSON_OK || json_object_array_length(types) != (size_t)c->n_layers)
+        return refuse(r, "layer_types", allowed);
     for (int i = 0; i < c->n_layers; i++) {
         const char *s = NULL;
         size_t n = 0;
@@ -245,7 +268,8 @@ static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, in
         } else if (strcmp(s, "sliding_attention") == 0 && window > 0) {
             c->window[i] = window;
         } else if (strcmp(s, "sliding_attention") == 0) {
-            return refuse(r, "sliding_window", "a number of tokens when layer_types names \"sliding_attention\"");
+            return refuse(r, "sliding_window",
+                          "a number of tokens when layer_types names \"sliding_attention\"");
         } else {
             return refuse(r, "layer_types", allowed);
         }
@@ -265,10 +289,12 @@ static enum err read_window(struct conf_reader *r, const struct family *f, struc
     bool on = true;
     enum err e;
     bool is_null = json_get(r->obj, "sliding_window", &(struct json_object *){NULL}) == JSON_NULL;
-    if (!is_null && (e = conf_int(r, "sliding_window", 1, INT32_MAX, &absent, &window)) != ERR_OK) return e;
+    if (!is_null && (e = conf_int(r, "sliding_window", 1, INT32_MAX, &absent, &window)) != ERR_OK)
+        return e;
     if (f->window_switch) {
         if ((e = conf_bool(r, "use_sliding_window", false, &on)) != ERR_OK) return e;
-        if ((e = conf_int(r, "max_window_layers", 0, INT32_MAX, &layers, &first)) != ERR_OK) return e;
+        if ((e = conf_int(r, "max_window_layers", 0, INT32_MAX, &layers, &first)) != ERR_OK)
+            return e;
     }
     if (is_null) on = false;
     for (int i = 0; i < c->n_layers; i++) c->window[i] = on && i >= first ? (int32_t)window : 0;
@@ -276,10 +302,12 @@ static enum err read_window(struct conf_reader *r, const struct family *f, struc
 }
 
 /* An id, a list of ids, null or nothing. *n stays 0 when the member names none. */
-static enum err read_ids(struct conf_reader *r, const char *member, int vocab_size, int32_t *ids, int *n) {
+static enum err read_ids(struct conf_reader *r, const char *member, int vocab_size, int32_t *ids,
+                         int *n) {
     struct json_object *v = NULL, *list = NULL;
     char allowed[128];
-    snprintf(allowed, sizeof(allowed), "a token id from 0 to %d or a list of 1 to %d such", vocab_size - 1, EOS_IDS_MAX);
+    snprintf(allowed, sizeof(allowed), "a token id from 0 to %d or a list of 1 to %d such",
+             vocab_size - 1, EOS_IDS_MAX);
     *n = 0;
     if (json_get(r->obj, member, &v) != JSON_OK) return ERR_OK;
     size_t n_items = 1;
@@ -287,7 +315,8 @@ static enum err read_ids(struct conf_reader *r, const char *member, int vocab_si
     if (n_items == 0 || n_items > EOS_IDS_MAX) return refuse(r, member, allowed);
     for (size_t i = 0; i < n_items; i++) {
         int64_t id = 0;
-        if (json_as_i64(list != NULL ? json_object_array_get_idx(list, i) : v, &id) != JSON_OK || id < 0 || id >= vocab_size)
+        if (json_as_i64(list != NULL ? json_object_array_get_idx(list, i) : v, &id) != JSON_OK ||
+            id < 0 || id >= vocab_size)
             return refuse(r, member, allowed);
         ids[(*n)++] = (int32_t)id;
     }
@@ -360,10 +389,12 @@ enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf 
     for (int step = 0; step < 2; step++) {
         r.file = step == 0 ? "config.json" : "generation_config.json";
         int n = snprintf(path, sizeof(path), "%s/%s", dir, r.file);
-        if (n < 0 || (size_t)n >= sizeof(path)) return err_set(eb, ERR_BAD_FILE, "the model folder's name is too long");
+        if (n < 0 || (size_t)n >= sizeof(path))
+            return err_set(eb, ERR_BAD_FILE, "the model folder's name is too long");
         enum err e = json_read_file(&root, path, CONFIG_BYTES_MAX, NULL, &inner);
         if (e == ERR_NOT_FOUND && step == 1) break;
-        if (e != ERR_OK) return err_set(eb, e == ERR_NOT_FOUND ? e : ERR_BAD_FILE, "%s", inner.text);
+        if (e != ERR_OK)
+            return err_set(eb, e == ERR_NOT_FOUND ? e : ERR_BAD_FILE, "%s", inner.text);
         if (json_as_obj(root, &r.obj) != JSON_OK) {
             e = err_set(eb, ERR_BAD_FILE, "%s: must be a JSON object", r.file);
         } else {
@@ -379,13 +410,15 @@ enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf 
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
     const struct rope_conf *p = &c->rope;
     int at = snprintf(line, MODEL_CONF_LINE_BYTES,
-                      "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d intermediate=%d vocab=%d "
+                      "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
+                      "intermediate=%d vocab=%d "
                       "eps=%.9g qkv_bias=%d o_bias=%d mlp_bias=%d qk_norm=%d tied=%d "
                       "rope=%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d window=",
-                      c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden, c->intermediate, c->vocab_size,
-                      (double)c->rms_norm_eps, c->qkv_bias, c->o_bias, c->mlp_bias, c->qk_norm, c->tied, (int)p->type,
-                      p->theta, p->factor, p->low_freq_factor, p->high_freq_factor, p->original_context, p->beta_fast,
-                      p->beta_slow, p->attention_factor, p->truncate);
+                      c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden,
+                      c->intermediate, c->vocab_size, (double)c->rms_norm_eps, c->qkv_bias,
+                      c->o_bias, c->mlp_bias, c->qk_norm, c->tied, (int)p->type, p->theta,
+                      p->factor, p->low_freq_factor, p->high_freq_factor, p->original_context,
+                      p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
     for (int i = 0; i < c->n_layers; i++)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d,", (int)c->window[i]);
     return at;

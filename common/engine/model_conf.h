@@ -1,12 +1,15 @@
-/* model_conf: config.json and generation_config.json of a HuggingFace directory, read, checked and reduced to what the
- * forward pass needs. Families are rows of one table (model_conf.c); nothing outside that file asks for a family's name.
+/* model_conf: config.json and generation_config.json of a HuggingFace directory, read, checked and
+ * reduced to what the forward pass needs. Families are rows of one table (model_conf.c); nothing
+ * outside that file asks for a family's name.
  *
- * What would change the numbers and is not known here is refused: another architecture or activation, an unknown rope
- * type, quantised weights. Members that change nothing in inference (dropout, initializer_range, ...) are not looked at.
+ * What would change the numbers and is not known here is refused: another architecture or
+ * activation, an unknown rope type, quantised weights. Members that change nothing in inference
+ * (dropout, initializer_range, ...) are not looked at.
  *
- * EOS: the ids of generation_config.json replace those of config.json; where it names none, config.json's hold.
- * Context: max_position_embeddings, times `factor` with rope type linear; with yarn it is at least `factor` times
- * original_max_position_embeddings. Source: the published configs of the families and their reference code. */
+ * EOS: the ids of generation_config.json replace those of config.json; where it names none,
+ * config.json's hold. Context: max_position_embeddings, times `factor` with rope type linear; with
+ * yarn it is at least `factor` times original_max_position_embeddings. Source: the published
+ * configs of the families and their reference code. */
 #ifndef BATON_ENGINE_MODEL_CONF_H
 #define BATON_ENGINE_MODEL_CONF_H
 
@@ -31,12 +34,12 @@ enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
 struct rope_conf {
     enum rope_type type;
     double theta;
-    double factor;                                /* linear, llama3, yarn */
-    double low_freq_factor, high_freq_factor;     /* llama3 */
-    double original_context;                      /* llama3, yarn */
-    double beta_fast, beta_slow;                  /* yarn */
-    double attention_factor;                      /* yarn: cos and sin are multiplied by it; else 1 */
-    bool truncate;                                /* yarn: the ramp's ends are whole dimensions */
+    double factor;                            /* linear, llama3, yarn */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double original_context;                  /* llama3, yarn */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* yarn: cos and sin are multiplied by it; else 1 */
+    bool truncate;                            /* yarn: the ramp's ends are whole dimensions */
 };
 
 struct model_conf {
@@ -52,18 +55,19 @@ struct model_conf {
     int n_eos;
     int32_t window[MODEL_LAYERS_MAX]; /* position i sees j with i - j < window; 0: all before it */
     struct model_gen {
-        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, repetition_penalty_set;
+        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set,
+            repetition_penalty_set;
         float temperature, top_p, repetition_penalty;
         int32_t top_k;
     } gen;
 };
 
-/* Reads dir/config.json and, when it exists, dir/generation_config.json. eb names file, member, value and what is allowed.
- * ERR_NOT_FOUND: no config.json. ERR_BAD_FILE: everything else. */
+/* Reads dir/config.json and, when it exists, dir/generation_config.json. eb names file, member,
+ * value and what is allowed. ERR_NOT_FOUND: no config.json. ERR_BAD_FILE: everything else. */
 enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf *eb);
 
-/* A canonical line of everything in *c that changes logits: the config's part of the model hash. Returns its length,
- * terminated; always fits MODEL_CONF_LINE_BYTES. */
+/* A canonical line of everything in *c that changes logits: the config's part of the model hash.
+ * Returns its length, terminated; always fits MODEL_CONF_LINE_BYTES. */
 enum { MODEL_CONF_LINE_BYTES = 16384 };
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]);
 

@@ -5,7 +5,8 @@
 #include "common/engine/model_conf.h"
 #include "proto/json.h"
 
-/* One JSON object of one file; prefix ("rope_scaling.") stands before its members in error texts. */
+/* One JSON object of one file; prefix ("rope_scaling.") stands before its members in error texts.
+ */
 struct conf_reader {
     struct json_object *obj;
     const char *file, *prefix;
@@ -13,13 +14,16 @@ struct conf_reader {
 };
 
 /* An absent or null member takes *absent, and is an error where absent is NULL. */
-enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max, const int64_t *absent, int64_t *out);
-enum err conf_f64(struct conf_reader *r, const char *member, double min, double max, const double *absent, double *out);
+enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max,
+                  const int64_t *absent, int64_t *out);
+enum err conf_f64(struct conf_reader *r, const char *member, double min, double max,
+                  const double *absent, double *out);
 enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool *out);
 /* "FILE: MEMBER must be ALLOWED, got VALUE". */
 enum err conf_refuse(struct conf_reader *r, const char *member, const char *allowed);
 
-/* rope_theta, rope_scaling or rope_parameters of config.json into c->rope; raises c->context_max where the type does. */
+/* rope_theta, rope_scaling or rope_parameters of config.json into c->rope; raises c->context_max
+ * where the type does. */
 enum err conf_read_rope(struct conf_reader *r, struct model_conf *c);
 
 #endif

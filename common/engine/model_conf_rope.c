@@ -1,5 +1,6 @@
-/* model_conf_rope: the rope members of config.json. Two spellings are in use: `rope_theta` beside `rope_scaling` (null, or
- * an object with `rope_type` or, older, `type`), and the newer `rope_parameters`, one object that holds rope_theta too. */
+/* model_conf_rope: the rope members of config.json. Two spellings are in use: `rope_theta` beside
+ * `rope_scaling` (null, or an object with `rope_type` or, older, `type`), and the newer
+ * `rope_parameters`, one object that holds rope_theta too. */
 #include <math.h>
 #include <string.h>
 #include "common/engine/model_conf_read.h"
@@ -17,7 +18,8 @@ static enum err read_yarn(struct conf_reader *r, struct model_conf *c) {
     double mscale = 0, mscale_all = 0, attention = 0;
     enum err e;
     if ((e = conf_f64(r, "factor", 1, FACTOR_MAX, NULL, &p->factor)) != ERR_OK) return e;
-    if ((e = conf_f64(r, "original_max_position_embeddings", 1, CONTEXT_MAX, &original, &p->original_context)) != ERR_OK)
+    if ((e = conf_f64(r, "original_max_position_embeddings", 1, CONTEXT_MAX, &original,
+                      &p->original_context)) != ERR_OK)
         return e;
     if ((e = conf_f64(r, "beta_fast", 1e-3, FACTOR_MAX, &fast, &p->beta_fast)) != ERR_OK) return e;
     if ((e = conf_f64(r, "beta_slow", 1e-3, FACTOR_MAX, &slow, &p->beta_slow)) != ERR_OK) return e;
@@ -33,7 +35,8 @@ static enum err read_yarn(struct conf_reader *r, struct model_conf *c) {
     else
         p->attention_factor = yarn_mscale(p->factor, 1);
     double reach = p->factor * p->original_context;
-    if (reach > c->context_max) c->context_max = reach < MODEL_CONTEXT_MAX ? (int)reach : MODEL_CONTEXT_MAX;
+    if (reach > c->context_max)
+        c->context_max = reach < MODEL_CONTEXT_MAX ? (int)reach : MODEL_CONTEXT_MAX;
     return ERR_OK;
 }
 
@@ -41,11 +44,15 @@ static enum err read_llama3(struct conf_reader *r, struct model_conf *c) {
     struct rope_conf *p = &c->rope;
     enum err e;
     if ((e = conf_f64(r, "factor", 1, FACTOR_MAX, NULL, &p->factor)) != ERR_OK) return e;
-    if ((e = conf_f64(r, "low_freq_factor", 1e-3, FACTOR_MAX, NULL, &p->low_freq_factor)) != ERR_OK) return e;
-    if ((e = conf_f64(r, "high_freq_factor", 1e-3, FACTOR_MAX, NULL, &p->high_freq_factor)) != ERR_OK) return e;
+    if ((e = conf_f64(r, "low_freq_factor", 1e-3, FACTOR_MAX, NULL, &p->low_freq_factor)) != ERR_OK)
+        return e;
+    if ((e = conf_f64(r, "high_freq_factor", 1e-3, FACTOR_MAX, NULL, &p->high_freq_factor)) !=
+        ERR_OK)
+        return e;
     if (p->high_freq_factor <= p->low_freq_factor)
         return conf_refuse(r, "high_freq_factor", "larger than low_freq_factor");
-    return conf_f64(r, "original_max_position_embeddings", 1, CONTEXT_MAX, NULL, &p->original_context);
+    return conf_f64(r, "original_max_position_embeddings", 1, CONTEXT_MAX, NULL,
+                    &p->original_context);
 }
 
 static enum err read_linear(struct conf_reader *r, struct model_conf *c) {
@@ -86,7 +93,8 @@ enum err conf_read_rope(struct conf_reader *r, struct model_conf *c) {
     struct conf_reader sub = *r;
     const double theta = 10000;
     enum err e;
-    c->rope = (struct rope_conf){.type = ROPE_DEFAULT, .factor = 1, .attention_factor = 1, .truncate = true};
+    c->rope = (struct rope_conf){
+        .type = ROPE_DEFAULT, .factor = 1, .attention_factor = 1, .truncate = true};
     if ((e = conf_f64(r, "rope_theta", 1, THETA_MAX, &theta, &c->rope.theta)) != ERR_OK) return e;
     static const char *const members[] = {"rope_parameters", "rope_scaling"};
     for (int i = 0; i < 2; i++) {
@@ -99,8 +107,10 @@ enum err conf_read_rope(struct conf_reader *r, struct model_conf *c) {
         const double outer = c->rope.theta;
         const double whole = 1;
         double partial = 1;
-        if ((e = conf_f64(&sub, "rope_theta", 1, THETA_MAX, &outer, &c->rope.theta)) != ERR_OK) return e;
-        if ((e = conf_f64(&sub, "partial_rotary_factor", 1, 1, &whole, &partial)) != ERR_OK) return e;
+        if ((e = conf_f64(&sub, "rope_theta", 1, THETA_MAX, &outer, &c->rope.theta)) != ERR_OK)
+            return e;
+        if ((e = conf_f64(&sub, "partial_rotary_factor", 1, 1, &whole, &partial)) != ERR_OK)
+            return e;
         return read_type(&sub, c);
     }
     return ERR_OK;

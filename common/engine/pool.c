@@ -1,7 +1,8 @@
-/* pool: regions are handed out through one 64-bit word {region number, n_items, next item}. Taking an item is one fetch-add,
- * and the answer says at once whether it was of the region meant: a worker that wakes late finds no item, or one of a newer
- * region, never half of each. The fields of a region are written before the word and stay until its last item is done, so
- * whoever holds an item may read them. */
+/* pool: regions are handed out through one 64-bit word {region number, n_items, next item}. Taking
+ * an item is one fetch-add, and the answer says at once whether it was of the region meant: a
+ * worker that wakes late finds no item, or one of a newer region, never half of each. The fields of
+ * a region are written before the word and stay until its last item is done, so whoever holds an
+ * item may read them. */
 #include "common/engine/pool.h"
 
 #include <pthread.h>
@@ -14,9 +15,14 @@
 #include <unistd.h>
 #include "common/base/clock.h"
 
-enum { SPIN_US = 60, SPINS_PER_LOOK = 64, ITEM_BITS = 20, REGION_SHIFT = 2 * ITEM_BITS,
-       /* Threads that find nothing count the word on: room for that beside the items. */
-       REGION_ITEMS_MAX = 1 << (ITEM_BITS - 1) };
+enum {
+    SPIN_US = 60,
+    SPINS_PER_LOOK = 64,
+    ITEM_BITS = 20,
+    REGION_SHIFT = 2 * ITEM_BITS,
+    /* Threads that find nothing count the word on: room for that beside the items. */
+    REGION_ITEMS_MAX = 1 << (ITEM_BITS - 1)
+};
 #define ITEM_MASK ((UINT64_C(1) << ITEM_BITS) - 1)
 
 struct worker {
@@ -27,13 +33,13 @@ struct worker {
 
 struct pool {
     int n_threads;
-    struct worker *workers;      /* [n_threads - 1] */
+    struct worker *workers; /* [n_threads - 1] */
     int n_started;
 
     /* the region that runs */
     pool_fn *fn;
     void *arg;
-    int first;                   /* item 0 of the region is item `first` of the caller */
+    int first; /* item 0 of the region is item `first` of the caller */
 
     _Alignas(64) _Atomic uint64_t word;
     _Alignas(64) _Atomic int n_done;   /* items of the region */
@@ -78,10 +84,11 @@ static void await_region(struct pool *p, uint64_t seen) {
         }
     } while (clock_us() < until && !atomic_load(&p->stopping));
     pthread_mutex_lock(&p->lock);
-    /* The count is raised before the last look at the word, and pool_run() looks at the count after it wrote the word: one
-     * of the two sees the other. */
+    /* The count is raised before the last look at the word, and pool_run() looks at the count after
+     * it wrote the word: one of the two sees the other. */
     atomic_fetch_add(&p->n_parked, 1);
-    while (region_of(atomic_load(&p->word)) == seen && !atomic_load(&p->stopping)) pthread_cond_wait(&p->wake, &p->lock);
+    while (region_of(atomic_load(&p->word)) == seen && !atomic_load(&p->stopping))
+        pthread_cond_wait(&p->wake, &p->lock);
     atomic_fetch_sub(&p->n_parked, 1);
     pthread_mutex_unlock(&p->lock);
 }
@@ -133,7 +140,8 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int n_items) {
     p->fn = fn;
     p->arg = arg;
     for (int first = 0; first < n_items; first += REGION_ITEMS_MAX)
-        run_region(p, first, n_items - first < REGION_ITEMS_MAX ? n_items - first : REGION_ITEMS_MAX);
+        run_region(p, first,
+                   n_items - first < REGION_ITEMS_MAX ? n_items - first : REGION_ITEMS_MAX);
 }
 
 static bool pin(pthread_t id, int cpu) {
@@ -146,7 +154,8 @@ static bool pin(pthread_t id, int cpu) {
 
 static int cores(void) {
     cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                         : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : n > POOL_THREADS_MAX ? POOL_THREADS_MAX : n;
 }
 
@@ -158,10 +167,12 @@ static enum err start(struct pool *p, const int *cpu_ids, struct errbuf *eb) {
         w->pool = p;
         w->thread = i + 1;
         if (pthread_create(&w->id, NULL, worker_main, w) != 0)
-            return err_set(eb, ERR_NO_MEMORY, "compute threads: thread %d of %d cannot be made", i + 2, p->n_threads);
+            return err_set(eb, ERR_NO_MEMORY, "compute threads: thread %d of %d cannot be made",
+                           i + 2, p->n_threads);
         p->n_started++;
         if (cpu_ids != NULL && !pin(w->id, cpu_ids[i + 1]))
-            return err_set(eb, ERR_BAD_CONFIG, "compute threads: core %d cannot be used", cpu_ids[i + 1]);
+            return err_set(eb, ERR_BAD_CONFIG, "compute threads: core %d cannot be used",
+                           cpu_ids[i + 1]);
     }
     return ERR_OK;
 }
@@ -169,7 +180,8 @@ static enum err start(struct pool *p, const int *cpu_ids, struct errbuf *eb) {
 enum err pool_create(struct pool **out, int n_threads, const int *cpu_ids, struct errbuf *eb) {
     *out = NULL;
     if (n_threads < 0 || n_threads > POOL_THREADS_MAX)
-        return err_set(eb, ERR_BAD_CONFIG, "compute threads must be from 0 to %d, got %d", POOL_THREADS_MAX, n_threads);
+        return err_set(eb, ERR_BAD_CONFIG, "compute threads must be from 0 to %d, got %d",
+                       POOL_THREADS_MAX, n_threads);
     struct pool *p = aligned_alloc(64, sizeof(*p));
     if (p == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for compute threads");
     memset(p, 0, sizeof(*p));
@@ -178,7 +190,8 @@ enum err pool_create(struct pool **out, int n_threads, const int *cpu_ids, struc
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     p->workers = calloc((size_t)p->n_threads, sizeof(*p->workers));
-    enum err e = p->workers != NULL ? start(p, cpu_ids, eb) : err_set(eb, ERR_NO_MEMORY, "no memory for compute threads");
+    enum err e = p->workers != NULL ? start(p, cpu_ids, eb)
+                                    : err_set(eb, ERR_NO_MEMORY, "no memory for compute threads");
     if (e != ERR_OK) pool_destroy(&p);
     *out = p;
     return e;

@@ -5,12 +5,14 @@
 
 static const double TWO_PI = 6.283185307179586476925;
 
-/* Llama 3.1: long wavelengths are stretched by factor, short ones stay, between them a linear blend. */
+/* Llama 3.1: long wavelengths are stretched by factor, short ones stay, between them a linear
+ * blend. */
 static double llama3_freq(double f, const struct rope_conf *r) {
     double wavelength = TWO_PI / f;
     if (wavelength < r->original_context / r->high_freq_factor) return f;
     if (wavelength > r->original_context / r->low_freq_factor) return f / r->factor;
-    double smooth = (r->original_context / wavelength - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
+    double smooth = (r->original_context / wavelength - r->low_freq_factor) /
+                    (r->high_freq_factor - r->low_freq_factor);
     return (1 - smooth) * f / r->factor + smooth * f;
 }
 
@@ -19,7 +21,8 @@ static double yarn_dim(double turns, const struct rope_conf *r, int head_dim) {
     return head_dim * log(r->original_context / (turns * TWO_PI)) / (2 * log(r->theta));
 }
 
-/* YaRN (Peng et al. 2023): below `low` dimensions extrapolate, above `high` they interpolate, between them a ramp. */
+/* YaRN (Peng et al. 2023): below `low` dimensions extrapolate, above `high` they interpolate,
+ * between them a ramp. */
 static double yarn_freq(double f, int i, const struct rope_conf *r, int head_dim) {
     double low = yarn_dim(r->beta_fast, r, head_dim), high = yarn_dim(r->beta_slow, r, head_dim);
     if (r->truncate) {
@@ -38,18 +41,10 @@ void rope_freqs(double *freq, const struct rope_conf *r, int head_dim) {
     for (int i = 0; i < head_dim / 2; i++) {
         double f = pow(r->theta, -2.0 * i / head_dim);
         switch (r->type) {
-        case ROPE_DEFAULT:
-            freq[i] = f;
-            break;
-        case ROPE_LINEAR:
-            freq[i] = f / r->factor;
-            break;
-        case ROPE_LLAMA3:
-            freq[i] = llama3_freq(f, r);
-            break;
-        case ROPE_YARN:
-            freq[i] = yarn_freq(f, i, r, head_dim);
-            break;
+        case ROPE_DEFAULT: freq[i] = f; break;
+        case ROPE_LINEAR: freq[i] = f / r->factor; break;
+        case ROPE_LLAMA3: freq[i] = llama3_freq(f, r); break;
+        case ROPE_YARN: freq[i] = yarn_freq(f, i, r, head_dim); break;
         }
     }
 }

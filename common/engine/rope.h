@@ -1,5 +1,6 @@
-/* rope: rotary position embedding (Su et al. 2021) with the scalings of rope_conf: frequencies once per model, cosines and
- * sines once per pass. Angles are computed in double precision, so that position 100,000 is as good as position 1. */
+/* rope: rotary position embedding (Su et al. 2021) with the scalings of rope_conf: frequencies once
+ * per model, cosines and sines once per pass. Angles are computed in double precision, so that
+ * position 100,000 is as good as position 1. */
 #ifndef BATON_ENGINE_ROPE_H
 #define BATON_ENGINE_ROPE_H
 

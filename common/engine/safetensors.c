@@ -22,10 +22,11 @@ static const struct st_dtype {
     int bits;
     enum dtype dtype;
 } st_dtypes[] = {
-    {"F32", 32, DTYPE_F32},   {"F16", 16, DTYPE_F16},   {"BF16", 16, DTYPE_BF16}, {"F64", 64, DTYPE_NONE},
-    {"I64", 64, DTYPE_NONE},  {"U64", 64, DTYPE_NONE},  {"I32", 32, DTYPE_NONE},  {"U32", 32, DTYPE_NONE},
-    {"I16", 16, DTYPE_NONE},  {"U16", 16, DTYPE_NONE},  {"I8", 8, DTYPE_NONE},    {"U8", 8, DTYPE_NONE},
-    {"BOOL", 8, DTYPE_NONE},  {"F8_E4M3", 8, DTYPE_NONE}, {"F8_E5M2", 8, DTYPE_NONE},
+    {"F32", 32, DTYPE_F32},  {"F16", 16, DTYPE_F16},     {"BF16", 16, DTYPE_BF16},
+    {"F64", 64, DTYPE_NONE}, {"I64", 64, DTYPE_NONE},    {"U64", 64, DTYPE_NONE},
+    {"I32", 32, DTYPE_NONE}, {"U32", 32, DTYPE_NONE},    {"I16", 16, DTYPE_NONE},
+    {"U16", 16, DTYPE_NONE}, {"I8", 8, DTYPE_NONE},      {"U8", 8, DTYPE_NONE},
+    {"BOOL", 8, DTYPE_NONE}, {"F8_E4M3", 8, DTYPE_NONE}, {"F8_E5M2", 8, DTYPE_NONE},
 };
 
 static const struct st_dtype *dtype_find(const char *text) {
@@ -35,34 +36,41 @@ static const struct st_dtype *dtype_find(const char *text) {
     return NULL;
 }
 
-static enum err read_shape(struct st_tensor *t, const struct json_object *obj, const struct st_dtype *d, uint64_t *bytes,
-                           struct errbuf *eb) {
+static enum err read_shape(struct st_tensor *t, const struct json_object *obj,
+                           const struct st_dtype *d, uint64_t *bytes, struct errbuf *eb) {
     struct json_object *shape = NULL;
-    if (json_get_arr(obj, "shape", &shape) != JSON_OK || json_object_array_length(shape) > ST_DIMS_MAX)
-        return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must be a list of at most %d sizes", t->name, ST_DIMS_MAX);
+    if (json_get_arr(obj, "shape", &shape) != JSON_OK ||
+        json_object_array_length(shape) > ST_DIMS_MAX)
+        return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must be a list of at most %d sizes",
+                       t->name, ST_DIMS_MAX);
     uint64_t count = 1;
     t->n_dims = (int)json_object_array_length(shape);
     for (int i = 0; i < t->n_dims; i++) {
         if (json_as_u64(json_object_array_get_idx(shape, (size_t)i), &t->dims[i]) != JSON_OK)
-            return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must hold integers from 0 on", t->name);
+            return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must hold integers from 0 on",
+                           t->name);
         if (__builtin_mul_overflow(count, t->dims[i], &count))
-            return err_set(eb, ERR_BAD_FILE, "tensor %s: the product of its shape exceeds 64 bits", t->name);
+            return err_set(eb, ERR_BAD_FILE, "tensor %s: the product of its shape exceeds 64 bits",
+                           t->name);
     }
     if (__builtin_mul_overflow(count, (uint64_t)d->bits / 8, bytes))
         return err_set(eb, ERR_BAD_FILE, "tensor %s: its size exceeds 64 bits", t->name);
     return ERR_OK;
 }
 
-static enum err read_tensor(struct st_tensor *t, const char *name, const struct json_object *obj, uint64_t data_begin,
-                            uint64_t file_bytes, struct errbuf *eb) {
+static enum err read_tensor(struct st_tensor *t, const char *name, const struct json_object *obj,
+                            uint64_t data_begin, uint64_t file_bytes, struct errbuf *eb) {
     struct json_object *offsets = NULL, *v = (struct json_object *)obj;
     const char *text = NULL;
     size_t n = 0, name_len = strlen(name);
     uint64_t bytes = 0, begin = 0, end = 0, data_bytes = file_bytes - data_begin;
     if (name_len == 0 || name_len > ST_NAME_BYTES_MAX)
-        return err_set(eb, ERR_BAD_FILE, "a tensor's name must have 1 to %d bytes, got %zu", ST_NAME_BYTES_MAX, name_len);
-    if ((t->name = strdup(name)) == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for tensor names");
-    if (json_as_obj(obj, &v) != JSON_OK) return err_set(eb, ERR_BAD_FILE, "tensor %s: must be an object", name);
+        return err_set(eb, ERR_BAD_FILE, "a tensor's name must have 1 to %d bytes, got %zu",
+                       ST_NAME_BYTES_MAX, name_len);
+    if ((t->name = strdup(name)) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for tensor names");
+    if (json_as_obj(obj, &v) != JSON_OK)
+        return err_set(eb, ERR_BAD_FILE, "tensor %s: must be an object", name);
     if (json_get_str(obj, "dtype", &text, &n) != JSON_OK)
         return err_set(eb, ERR_BAD_FILE, "tensor %s: dtype must be a string", name);
     const struct st_dtype *d = dtype_find(text);
@@ -71,15 +79,20 @@ static enum err read_tensor(struct st_tensor *t, const char *name, const struct 
     t->dtype = d->dtype;
     enum err e = read_shape(t, obj, d, &bytes, eb);
     if (e != ERR_OK) return e;
-    if (json_get_arr(obj, "data_offsets", &offsets) != JSON_OK || json_object_array_length(offsets) != 2 ||
+    if (json_get_arr(obj, "data_offsets", &offsets) != JSON_OK ||
+        json_object_array_length(offsets) != 2 ||
         json_as_u64(json_object_array_get_idx(offsets, 0), &begin) != JSON_OK ||
         json_as_u64(json_object_array_get_idx(offsets, 1), &end) != JSON_OK)
-        return err_set(eb, ERR_BAD_FILE, "tensor %s: data_offsets must be two integers from 0 on", name);
+        return err_set(eb, ERR_BAD_FILE, "tensor %s: data_offsets must be two integers from 0 on",
+                       name);
     if (begin > end || end > data_bytes)
-        return err_set(eb, ERR_BAD_FILE, "tensor %s: data_offsets [%llu, %llu] must lie in the data of %llu bytes", name,
-                       (unsigned long long)begin, (unsigned long long)end, (unsigned long long)data_bytes);
+        return err_set(eb, ERR_BAD_FILE,
+                       "tensor %s: data_offsets [%llu, %llu] must lie in the data of %llu bytes",
+                       name, (unsigned long long)begin, (unsigned long long)end,
+                       (unsigned long long)data_bytes);
     if (end - begin != bytes)
-        return err_set(eb, ERR_BAD_FILE, "tensor %s: %llu bytes of data, but dtype and shape need %llu", name,
+        return err_set(eb, ERR_BAD_FILE,
+                       "tensor %s: %llu bytes of data, but dtype and shape need %llu", name,
                        (unsigned long long)(end - begin), (unsigned long long)bytes);
     t->begin = data_begin + begin;
     t->end = data_begin + end;
@@ -100,23 +113,26 @@ static enum err check_overlap(struct st_header *h, struct errbuf *eb) {
     qsort(h->tensors, h->n_tensors, sizeof(*h->tensors), by_begin);
     for (size_t i = 1; i < h->n_tensors; i++) {
         const struct st_tensor *a = &h->tensors[i - 1], *b = &h->tensors[i];
-        if (b->begin < a->end) return err_set(eb, ERR_BAD_FILE, "tensors %s and %s overlap", a->name, b->name);
+        if (b->begin < a->end)
+            return err_set(eb, ERR_BAD_FILE, "tensors %s and %s overlap", a->name, b->name);
     }
     return ERR_OK;
 }
 
-static enum err read_tensors(struct st_header *h, struct json_object *root, uint64_t data_begin, uint64_t file_bytes,
-                             struct errbuf *eb) {
+static enum err read_tensors(struct st_header *h, struct json_object *root, uint64_t data_begin,
+                             uint64_t file_bytes, struct errbuf *eb) {
     size_t n = (size_t)json_object_object_length(root);
-    if (n > ST_TENSORS_MAX) return err_set(eb, ERR_BAD_FILE, "more than %d tensors", ST_TENSORS_MAX);
+    if (n > ST_TENSORS_MAX)
+        return err_set(eb, ERR_BAD_FILE, "more than %d tensors", ST_TENSORS_MAX);
     if ((h->tensors = calloc(n > 0 ? n : 1, sizeof(*h->tensors))) == NULL)
         return err_set(eb, ERR_NO_MEMORY, "no memory for %zu tensors", n);
-    struct json_object_iterator it = json_object_iter_begin(root), last = json_object_iter_end(root);
+    struct json_object_iterator it = json_object_iter_begin(root),
+                                last = json_object_iter_end(root);
     for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
         const char *name = json_object_iter_peek_name(&it);
         if (strcmp(name, "__metadata__") == 0) continue;
-        enum err e = read_tensor(&h->tensors[h->n_tensors++], name, json_object_iter_peek_value(&it), data_begin,
-                                 file_bytes, eb);
+        enum err e = read_tensor(&h->tensors[h->n_tensors++], name,
+                                 json_object_iter_peek_value(&it), data_begin, file_bytes, eb);
         if (e != ERR_OK) return e;
     }
     enum err e = check_overlap(h, eb);
@@ -124,23 +140,26 @@ static enum err read_tensors(struct st_header *h, struct json_object *root, uint
     return e;
 }
 
-enum err st_header_parse(struct st_header *out, const uint8_t *p, size_t n, uint64_t file_bytes, struct errbuf *eb) {
+enum err st_header_parse(struct st_header *out, const uint8_t *p, size_t n, uint64_t file_bytes,
+                         struct errbuf *eb) {
     *out = (struct st_header){0};
     if (n < HEADER_PREFIX_BYTES || file_bytes < n)
         return err_set(eb, ERR_BAD_FILE, "shorter than the 8 bytes of the header's length");
     uint64_t len = 0;
     for (int i = 0; i < HEADER_PREFIX_BYTES; i++) len |= (uint64_t)p[i] << (8 * i);
     if (len > ST_HEADER_BYTES_MAX || len < 2)
-        return err_set(eb, ERR_BAD_FILE, "the header's length must be from 2 to %d bytes, got %llu", ST_HEADER_BYTES_MAX,
-                       (unsigned long long)len);
+        return err_set(eb, ERR_BAD_FILE, "the header's length must be from 2 to %d bytes, got %llu",
+                       ST_HEADER_BYTES_MAX, (unsigned long long)len);
     if (len > n - HEADER_PREFIX_BYTES)
-        return err_set(eb, ERR_BAD_FILE, "the header should have %llu bytes, but the file ends before",
+        return err_set(eb, ERR_BAD_FILE,
+                       "the header should have %llu bytes, but the file ends before",
                        (unsigned long long)len);
     struct json_object *root = NULL, *obj = NULL;
     struct errbuf inner = {0};
     const struct json_limits lim = {.depth_max = HEADER_JSON_DEPTH_MAX, .unique_keys = true};
     enum err e = json_read(&root, (const char *)p + HEADER_PREFIX_BYTES, (size_t)len, &lim, &inner);
-    if (e != ERR_OK) return err_set(eb, e == ERR_NO_MEMORY ? e : ERR_BAD_FILE, "header: %s", inner.text);
+    if (e != ERR_OK)
+        return err_set(eb, e == ERR_NO_MEMORY ? e : ERR_BAD_FILE, "header: %s", inner.text);
     if (json_as_obj(root, &obj) != JSON_OK)
         e = err_set(eb, ERR_BAD_FILE, "the header must be a JSON object");
     else
@@ -181,14 +200,17 @@ static enum err shard_map(struct shard *s, const char *dir, struct errbuf *eb) {
     enum err e = join_path(path, dir, s->name, eb);
     if (e != ERR_OK) return e;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return err_set(eb, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", s->name, strerror(errno));
+    if (fd < 0)
+        return err_set(eb, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", s->name,
+                       strerror(errno));
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < HEADER_PREFIX_BYTES) {
         close(fd);
         return err_set(eb, ERR_BAD_FILE, "%s: must be a regular file of at least 8 bytes", s->name);
     }
     void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
-    if (map == MAP_FAILED) return err_set(eb, ERR_IO, "%s: cannot be mapped: %s", s->name, strerror(errno));
+    if (map == MAP_FAILED)
+        return err_set(eb, ERR_IO, "%s: cannot be mapped: %s", s->name, strerror(errno));
     s->map = map;
     s->bytes = (uint64_t)st.st_size;
     return ERR_OK;
@@ -203,7 +225,8 @@ static enum err shard_add(struct st_model *m, int idx, const char *dir, struct e
     if (e != ERR_OK) return e;
     e = st_header_parse(&h, s->map, (size_t)s->bytes, s->bytes, &inner);
     if (e != ERR_OK) return err_set(eb, e, "%s: %s", s->name, inner.text);
-    struct st_tensor *grown = realloc(m->all.tensors, (m->all.n_tensors + h.n_tensors + 1) * sizeof(*grown));
+    struct st_tensor *grown =
+        realloc(m->all.tensors, (m->all.n_tensors + h.n_tensors + 1) * sizeof(*grown));
     if (grown == NULL) {
         st_header_free(&h);
         return err_set(eb, ERR_NO_MEMORY, "no memory for tensor names");
@@ -230,16 +253,22 @@ static enum err index_shards(struct st_model *m, struct json_object *map, struct
         size_t n = 0;
         bool known = false;
         if (json_as_str(v, &s, &n) != JSON_OK || strlen(s) != n || !plain_name(s))
-            return err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: weight_map.%.200s must be a plain file name",
-                           json_object_iter_peek_name(&it));
+            return err_set(
+                eb, ERR_BAD_FILE,
+                "model.safetensors.index.json: weight_map.%.200s must be a plain file name",
+                json_object_iter_peek_name(&it));
         for (int i = 0; i < m->n_shards && !known; i++) known = strcmp(m->shards[i].name, s) == 0;
         if (known) continue;
         if (m->n_shards == ST_SHARDS_MAX)
-            return err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: more than %d files", ST_SHARDS_MAX);
-        if ((m->shards[m->n_shards].name = strdup(s)) == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
+            return err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: more than %d files",
+                           ST_SHARDS_MAX);
+        if ((m->shards[m->n_shards].name = strdup(s)) == NULL)
+            return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
         m->n_shards++;
     }
-    return m->n_shards > 0 ? ERR_OK : err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: weight_map is empty");
+    return m->n_shards > 0
+               ? ERR_OK
+               : err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: weight_map is empty");
 }
 
 static enum err open_index(struct st_model *m, const char *path, struct errbuf *eb) {
@@ -261,11 +290,13 @@ static enum err list_files(struct st_model *m, const char *dir, struct errbuf *e
     if (access(path, F_OK) == 0) {
         m->shards[0].name = strdup("model.safetensors");
         m->n_shards = 1;
-        return m->shards[0].name != NULL ? ERR_OK : err_set(eb, ERR_NO_MEMORY, "no memory for file names");
+        return m->shards[0].name != NULL ? ERR_OK
+                                         : err_set(eb, ERR_NO_MEMORY, "no memory for file names");
     }
     if ((e = join_path(path, dir, "model.safetensors.index.json", eb)) != ERR_OK) return e;
     if (access(path, F_OK) == 0) return open_index(m, path, eb);
-    return err_set(eb, ERR_NOT_FOUND, "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
+    return err_set(eb, ERR_NOT_FOUND,
+                   "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
 }
 
 enum err st_model_open(struct st_model **out, const char *dir, struct errbuf *eb) {
@@ -282,8 +313,8 @@ enum err st_model_open(struct st_model **out, const char *dir, struct errbuf *eb
         for (size_t i = 1; e == ERR_OK && i < m->all.n_tensors; i++) {
             const struct st_tensor *a = &m->all.tensors[i - 1], *b = &m->all.tensors[i];
             if (strcmp(a->name, b->name) == 0)
-                e = err_set(eb, ERR_BAD_FILE, "tensor %s is in both %s and %s", a->name, m->shards[a->file].name,
-                            m->shards[b->file].name);
+                e = err_set(eb, ERR_BAD_FILE, "tensor %s is in both %s and %s", a->name,
+                            m->shards[a->file].name, m->shards[b->file].name);
         }
     }
     if (e != ERR_OK) st_model_close(&m);

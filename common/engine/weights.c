@@ -19,9 +19,9 @@ struct slot {
     char name[NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
-    int n, k;              /* vector: n values, k is 1 */
+    int n, k; /* vector: n values, k is 1 */
     const struct st_tensor *t;
-    uint8_t digest[16];    /* XXH3-128 of its bytes in the file */
+    uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };
 
 struct loader {
@@ -32,7 +32,7 @@ struct loader {
     struct weights *w;
     struct slot *slots;
     int n_slots;
-    float *rows;           /* [threads][PANEL_ROWS][k_max]: scratch */
+    float *rows; /* [threads][PANEL_ROWS][k_max]: scratch */
     size_t rows_stride;
     void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total);
     void *progress_arg;
@@ -40,7 +40,7 @@ struct loader {
 
     /* the pool region that runs: panels of one step of one slot */
     const struct slot *slot;
-    const uint8_t *src;    /* the step's first row */
+    const uint8_t *src; /* the step's first row */
     int panel_first, n_rows;
 };
 
@@ -56,8 +56,10 @@ static const struct layer_tensor {
     enum extent n, k;
     enum presence when;
 } layer_tensors[] = {
-#define MATRIX(name, field, n, k)    {name ".weight", offsetof(struct layer_weights, field), true, n, k, ALWAYS}
-#define VECTOR(name, field, n, when) {name, offsetof(struct layer_weights, field), false, n, ONE, when}
+#define MATRIX(name, field, n, k)                                                                  \
+    { name ".weight", offsetof(struct layer_weights, field), true, n, k, ALWAYS }
+#define VECTOR(name, field, n, when)                                                               \
+    { name, offsetof(struct layer_weights, field), false, n, ONE, when }
     VECTOR("input_layernorm.weight", attn_norm, HIDDEN, ALWAYS),
     MATRIX("self_attn.q_proj", q, Q_DIM, HIDDEN),
     MATRIX("self_attn.k_proj", k, KV_DIM, HIDDEN),
@@ -83,39 +85,29 @@ enum { N_LAYER_TENSORS = sizeof(layer_tensors) / sizeof(layer_tensors[0]), N_MOD
 
 static int extent_of(const struct model_conf *c, enum extent x) {
     switch (x) {
-    case HIDDEN:
-        return c->hidden;
-    case INTER:
-        return c->intermediate;
-    case Q_DIM:
-        return c->n_heads * c->head_dim;
-    case KV_DIM:
-        return c->n_kv_heads * c->head_dim;
-    case HEAD_DIM:
-        return c->head_dim;
-    case ONE:
-        break;
+    case HIDDEN: return c->hidden;
+    case INTER: return c->intermediate;
+    case Q_DIM: return c->n_heads * c->head_dim;
+    case KV_DIM: return c->n_kv_heads * c->head_dim;
+    case HEAD_DIM: return c->head_dim;
+    case ONE: break;
     }
     return 1;
 }
 
 static bool present(const struct model_conf *c, enum presence p) {
     switch (p) {
-    case QKV_BIAS:
-        return c->qkv_bias;
-    case O_BIAS:
-        return c->o_bias;
-    case MLP_BIAS:
-        return c->mlp_bias;
-    case QK_NORM:
-        return c->qk_norm;
-    case ALWAYS:
-        break;
+    case QKV_BIAS: return c->qkv_bias;
+    case O_BIAS: return c->o_bias;
+    case MLP_BIAS: return c->mlp_bias;
+    case QK_NORM: return c->qk_norm;
+    case ALWAYS: break;
     }
     return true;
 }
 
-static void add_slot(struct loader *l, const char *name, struct matrix *matrix, float **vector, int n, int k) {
+static void add_slot(struct loader *l, const char *name, struct matrix *matrix, float **vector,
+                     int n, int k) {
     struct slot *s = &l->slots[l->n_slots++];
     *s = (struct slot){.matrix = matrix, .vector = vector, .n = n, .k = k};
     snprintf(s->name, sizeof(s->name), "%s", name);
@@ -133,7 +125,8 @@ static void plan(struct loader *l) {
             if (!present(c, t->when)) continue;
             snprintf(name, sizeof(name), "model.layers.%d.%s", i, t->name);
             add_slot(l, name, t->is_matrix ? (struct matrix *)(void *)field : NULL,
-                     t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n), extent_of(c, t->k));
+                     t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n),
+                     extent_of(c, t->k));
         }
     }
     add_slot(l, "model.norm.weight", NULL, &w->final_norm, c->hidden, 1);
@@ -143,26 +136,33 @@ static void plan(struct loader *l) {
 /* ---- checks and memory */
 
 static size_t slot_bytes(const struct slot *s, enum dtype dtype) {
-    size_t n = s->matrix != NULL ? ((size_t)s->n + PANEL_ROWS - 1) / PANEL_ROWS * panel_bytes(s->k, dtype)
-                                 : (size_t)s->n * sizeof(float);
+    size_t n = s->matrix != NULL
+                   ? ((size_t)s->n + PANEL_ROWS - 1) / PANEL_ROWS * panel_bytes(s->k, dtype)
+                   : (size_t)s->n * sizeof(float);
     return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
     const struct st_tensor *t = st_model_find(l->files, s->name);
-    if (t == NULL) return err_set(eb, ERR_BAD_FILE, "tensor %s, which config.json asks for, is missing", s->name);
+    if (t == NULL)
+        return err_set(eb, ERR_BAD_FILE, "tensor %s, which config.json asks for, is missing",
+                       s->name);
     const char *file = st_model_file(l->files, t);
     int dims = s->matrix != NULL ? 2 : 1;
-    if (t->n_dims != dims || t->dims[0] != (uint64_t)s->n || (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
+    if (t->n_dims != dims || t->dims[0] != (uint64_t)s->n ||
+        (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
         char got[ST_DIMS_MAX * 21 + 1] = "", want[32];
         for (int i = 0; i < t->n_dims; i++)
-            snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "", (unsigned long long)t->dims[i]);
+            snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
+                     (unsigned long long)t->dims[i]);
         snprintf(want, sizeof(want), dims == 2 ? "%d, %d" : "%d", s->n, s->k);
-        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by config.json, got [%s]", file, s->name, want,
-                       got);
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: tensor %s must have shape [%s] by config.json, got [%s]", file, s->name,
+                       want, got);
     }
     if (t->dtype == DTYPE_NONE)
-        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s has dtype %s, allowed are F32, F16 and BF16", file, s->name,
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: tensor %s has dtype %s, allowed are F32, F16 and BF16", file, s->name,
                        t->dtype_text);
     s->t = t;
     l->total_bytes += t->end - t->begin;
@@ -177,7 +177,8 @@ static enum err reserve(struct loader *l, struct errbuf *eb) {
     struct weights *w = l->w;
     void *p = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return err_set(eb, ERR_NO_MEMORY, "no memory for %llu bytes of weights", (unsigned long long)w->bytes);
+        return err_set(eb, ERR_NO_MEMORY, "no memory for %llu bytes of weights",
+                       (unsigned long long)w->bytes);
     (void)madvise(p, w->bytes, MADV_HUGEPAGE);
     w->memory = p;
     uint8_t *at = p;
@@ -217,15 +218,18 @@ static void widen(float *dst, const uint8_t *src, size_t n, enum dtype t) {
 static void pack_panel(void *arg, int item, int thread) {
     struct loader *l = arg;
     const struct slot *s = l->slot;
-    int first = item * PANEL_ROWS, n = l->n_rows - first < PANEL_ROWS ? l->n_rows - first : PANEL_ROWS;
+    int first = item * PANEL_ROWS,
+        n = l->n_rows - first < PANEL_ROWS ? l->n_rows - first : PANEL_ROWS;
     size_t row_bytes = (size_t)s->k * dtype_bytes(s->t->dtype);
     float *rows = l->rows + (size_t)thread * PANEL_ROWS * l->rows_stride;
     widen(rows, l->src + (size_t)first * row_bytes, (size_t)n * (size_t)s->k, s->t->dtype);
-    l->kn->panel_pack(s->matrix->panels + (size_t)(l->panel_first + item) * panel_bytes(s->k, l->w->dtype), rows, n, s->k,
-                      l->w->dtype);
+    l->kn->panel_pack(s->matrix->panels +
+                          (size_t)(l->panel_first + item) * panel_bytes(s->k, l->w->dtype),
+                      rows, n, s->k, l->w->dtype);
 }
 
-/* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is resident. */
+/* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is
+ * resident. */
 static void load_slot(struct loader *l, struct slot *s) {
     const uint8_t *src = st_model_data(l->files, s->t);
     size_t row_bytes = (size_t)s->k * dtype_bytes(s->t->dtype);
@@ -247,7 +251,8 @@ static void load_slot(struct loader *l, struct slot *s) {
             widen(*s->vector + first, l->src, (size_t)n, s->t->dtype);
         st_model_drop(l->files, s->t, (uint64_t)(first + n) * row_bytes);
         l->done_bytes += (uint64_t)n * row_bytes;
-        if (l->progress != NULL) l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
+        if (l->progress != NULL)
+            l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
     }
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(s->digest, digest.digest, sizeof(s->digest));
@@ -257,7 +262,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct slot *)a)->name, ((const struct slot *)b)->name);
 }
 
-/* SHA-256 over the config's line and, by name, each tensor's name, type, shape and digest: sharding does not change it. */
+/* SHA-256 over the config's line and, by name, each tensor's name, type, shape and digest: sharding
+ * does not change it. */
 static enum err hash_model(struct loader *l, struct errbuf *eb) {
     char *line = malloc(MODEL_CONF_LINE_BYTES);
     size_t cap = (size_t)l->n_slots * (NAME_BYTES + 64), at = 0;
@@ -271,7 +277,8 @@ static enum err hash_model(struct loader *l, struct errbuf *eb) {
     qsort(l->slots, (size_t)l->n_slots, sizeof(*l->slots), by_name);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
-        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d ", s->name, s->t->dtype_text, s->n, s->k);
+        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d ", s->name, s->t->dtype_text, s->n,
+                               s->k);
         memcpy(text + at, s->digest, sizeof(s->digest));
         at += sizeof(s->digest);
     }
@@ -297,17 +304,20 @@ static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
     return hash_model(l, eb);
 }
 
-enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir, const struct kernels *kn,
-                      enum dtype dtype, struct pool *pool,
-                      void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total), void *progress_arg,
-                      struct errbuf *eb) {
-    struct loader l = {.c = c, .kn = kn, .pool = pool, .progress = progress, .progress_arg = progress_arg};
+enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
+                      const struct kernels *kn, enum dtype dtype, struct pool *pool,
+                      void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
+                      void *progress_arg, struct errbuf *eb) {
+    struct loader l = {
+        .c = c, .kn = kn, .pool = pool, .progress = progress, .progress_arg = progress_arg};
     enum err e = ERR_NO_MEMORY;
     *out = NULL;
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
-        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 or bf16, got %s", dtype_name(dtype));
+        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 or bf16, got %s",
+                       dtype_name(dtype));
     if (kn->f32_only && dtype != DTYPE_F32)
-        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 with %s kernels, got %s", kn->name, dtype_name(dtype));
+        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 with %s kernels, got %s",
+                       kn->name, dtype_name(dtype));
     if ((l.w = calloc(1, sizeof(*l.w))) != NULL) {
         l.w->dtype = dtype;
         l.w->layers = calloc((size_t)c->n_layers, sizeof(*l.w->layers));

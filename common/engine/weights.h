@@ -1,10 +1,11 @@
-/* weights: a model's tensors, checked against its config and packed into the layout of a kernel set.
+/* weights: a model's tensors, checked against its config and packed into the layout of a kernel
+ * set.
  *
- * Every tensor the forward pass needs must be there with its shape; others are ignored. Files may hold F32, F16 or BF16 in
- * any mixture. Matrices are kept as panels (kernels.h) in `dtype`, vectors as f32. A tied lm_head is the embedding matrix
- * itself. While loading, the mapped file leaves the resident set as it is packed, and nothing of it stays after.
- * Ownership: all pointers live until weights_close(). Thread: weights_open() on the thread that owns the pool; then
- * read-only. */
+ * Every tensor the forward pass needs must be there with its shape; others are ignored. Files may
+ * hold F32, F16 or BF16 in any mixture. Matrices are kept as panels (kernels.h) in `dtype`, vectors
+ * as f32. A tied lm_head is the embedding matrix itself. While loading, the mapped file leaves the
+ * resident set as it is packed, and nothing of it stays after. Ownership: all pointers live until
+ * weights_close(). Thread: weights_open() on the thread that owns the pool; then read-only. */
 #ifndef BATON_ENGINE_WEIGHTS_H
 #define BATON_ENGINE_WEIGHTS_H
 
@@ -20,10 +21,10 @@ struct matrix {
 };
 
 struct layer_weights {
-    float *attn_norm, *mlp_norm;               /* [hidden] */
-    float *q_norm, *k_norm;                    /* [head_dim], or NULL */
-    float *q_bias, *k_bias, *v_bias, *o_bias;  /* NULL: none */
-    float *gate_bias, *up_bias, *down_bias;    /* NULL: none */
+    float *attn_norm, *mlp_norm;              /* [hidden] */
+    float *q_norm, *k_norm;                   /* [head_dim], or NULL */
+    float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
+    float *gate_bias, *up_bias, *down_bias;   /* NULL: none */
     struct matrix q, k, v, o, gate, up, down;
 };
 
@@ -34,14 +35,15 @@ struct weights {
     float *final_norm;            /* [hidden] */
     struct layer_weights *layers; /* [n_layers] */
     uint64_t n_params, bytes;     /* tensors in use; bytes of `memory` */
-    uint8_t hash[32];             /* over config and tensors as in the files: the same for every dtype and kernel set */
+    uint8_t hash[32]; /* over config and tensors as in the files: the same for every dtype and
+                         kernel set */
     void *memory;
 };
 
-enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir, const struct kernels *kn,
-                      enum dtype dtype, struct pool *pool,
-                      void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total), void *progress_arg,
-                      struct errbuf *eb);
+enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
+                      const struct kernels *kn, enum dtype dtype, struct pool *pool,
+                      void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
+                      void *progress_arg, struct errbuf *eb);
 void weights_close(struct weights **w);
 
 #endif

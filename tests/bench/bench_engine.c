@@ -1,11 +1,13 @@
-/* bench_engine: what the engine's arithmetic reaches, beside what this machine can do, in one run: memory bandwidth moves by
- * itself on shared hosts, so a figure without its probe says nothing.
+/* bench_engine: what the engine's arithmetic reaches, beside what this machine can do, in one run:
+ * memory bandwidth moves by itself on shared hosts, so a figure without its probe says nothing.
  *
- *   bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--vocab V] [--rows M] [--threads N] [--seconds S]
+ *   bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--vocab V] [--rows M] [--threads N]
+ * [--seconds S]
  *                [--kernels NAME] [--model DIR]
  *
- * Shapes default to TinyLlama-1.1B. Lines are `name value unit [ratio of]`. With --model the real forward pass runs too.
- * Bars: gemm_bf16 at least 0.5 of openblas sgemm; decode_bf16 at least 0.5 of the read bandwidth. */
+ * Shapes default to TinyLlama-1.1B. Lines are `name value unit [ratio of]`. With --model the real
+ * forward pass runs too. Bars: gemm_bf16 at least 0.5 of openblas sgemm; decode_bf16 at least 0.5
+ * of the read bandwidth. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ struct conf {
     const char *kernels, *model;
 };
 
-/* With BENCH_CPU_TIME set the calling thread's processor time: for one thread (--threads 1) on a machine that others use. */
+/* With BENCH_CPU_TIME set the calling thread's processor time: for one thread (--threads 1) on a
+ * machine that others use. */
 static double now(void) {
     struct timespec t;
     if (getenv("BENCH_CPU_TIME") == NULL) return (double)clock_us() * 1e-6;
@@ -75,8 +78,8 @@ static void probe_item(void *arg, int item, int thread) {
     p->sums[thread] += a[0][0] + a[0][1];
 }
 
-/* The best piece of PROBE_STEP_BYTES within `seconds`, bytes/s: about as long as one product of a decode. The pieces go
- * round a memory that no cache holds. */
+/* The best piece of PROBE_STEP_BYTES within `seconds`, bytes/s: about as long as one product of a
+ * decode. The pieces go round a memory that no cache holds. */
 static double read_bandwidth(struct pool *pool, const uint8_t *data, double seconds) {
     struct probe p = {0};
     double best = 0, end = now() + seconds;
@@ -100,7 +103,7 @@ struct layer_shape {
 /* Packed weights of `copies` layers, so that no cache holds what the next product reads. */
 struct bench_weights {
     uint8_t *memory;
-    size_t bytes;      /* of one copy */
+    size_t bytes; /* of one copy */
     size_t offset[8];
     int copies;
 };
@@ -119,8 +122,9 @@ static void product_item(void *arg, int item, int thread) {
     int first = item * p->item_panels * PANEL_ROWS, n = p->n - first;
     (void)thread;
     if (n > p->item_panels * PANEL_ROWS) n = p->item_panels * PANEL_ROWS;
-    p->kn->gemm(p->y + first, (size_t)p->n, p->xp, p->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(p->k, p->dtype),
-                p->m, p->k, n, p->dtype);
+    p->kn->gemm(p->y + first, (size_t)p->n, p->xp,
+                p->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(p->k, p->dtype), p->m, p->k,
+                n, p->dtype);
 }
 
 static void product_run(struct pool *pool, struct product *p) {
@@ -129,8 +133,8 @@ static void product_run(struct pool *pool, struct product *p) {
     pool_run(pool, product_item, p, (panels + p->item_panels - 1) / p->item_panels);
 }
 
-static void weights_make(struct bench_weights *w, const struct kernels *kn, const struct layer_shape *s, int n_shapes,
-                         enum dtype dtype, int copies) {
+static void weights_make(struct bench_weights *w, const struct kernels *kn,
+                         const struct layer_shape *s, int n_shapes, enum dtype dtype, int copies) {
     uint64_t seed = 88172645463325252u;
     w->bytes = 0;
     for (int i = 0; i < n_shapes; i++) {
@@ -141,18 +145,21 @@ static void weights_make(struct bench_weights *w, const struct kernels *kn, cons
     w->memory = memory(w->bytes * (size_t)copies);
     for (int i = 0; i < n_shapes; i++) {
         float *rows = memory((size_t)s[i].k * PANEL_ROWS * sizeof(float));
-        for (size_t j = 0; j < (size_t)s[i].k * PANEL_ROWS; j++) rows[j] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
+        for (size_t j = 0; j < (size_t)s[i].k * PANEL_ROWS; j++)
+            rows[j] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
         for (int p = 0; p < (s[i].n + PANEL_ROWS - 1) / PANEL_ROWS; p++)
-            kn->panel_pack(w->memory + w->offset[i] + (size_t)p * panel_bytes(s[i].k, dtype), rows, PANEL_ROWS, s[i].k, dtype);
+            kn->panel_pack(w->memory + w->offset[i] + (size_t)p * panel_bytes(s[i].k, dtype), rows,
+                           PANEL_ROWS, s[i].k, dtype);
         munmap(rows, (size_t)s[i].k * PANEL_ROWS * sizeof(float));
     }
     for (int c = 1; c < copies; c++) memcpy(w->memory + (size_t)c * w->bytes, w->memory, w->bytes);
 }
 
-/* Seconds of one pass over all shapes with m rows: the sum of each shape's best time within `seconds`, since neighbours on
- * the machine only ever add. The best times go into each[]. */
-static double products_time(struct pool *pool, const struct kernels *kn, const struct bench_weights *w,
-                            const struct layer_shape *s, int n_shapes, int m, enum dtype dtype, double seconds, double *each) {
+/* Seconds of one pass over all shapes with m rows: the sum of each shape's best time within
+ * `seconds`, since neighbours on the machine only ever add. The best times go into each[]. */
+static double products_time(struct pool *pool, const struct kernels *kn,
+                            const struct bench_weights *w, const struct layer_shape *s,
+                            int n_shapes, int m, enum dtype dtype, double seconds, double *each) {
     enum { PASSES_MIN = 3 };
     double end = now() + seconds, sum = 0;
     int widest_k = 0, widest_n = 0;
@@ -162,14 +169,17 @@ static double products_time(struct pool *pool, const struct kernels *kn, const s
         if (s[i].n > widest_n) widest_n = s[i].n;
         each[i] = 1e30;
     }
-    size_t x_bytes = (size_t)m * (size_t)widest_k * sizeof(float), y_bytes = (size_t)m * (size_t)widest_n * sizeof(float);
+    size_t x_bytes = (size_t)m * (size_t)widest_k * sizeof(float),
+           y_bytes = (size_t)m * (size_t)widest_n * sizeof(float);
     float *x = memory(x_bytes), *y = memory(y_bytes), *xp = memory(x_pack_bytes(m, widest_k));
-    for (size_t i = 0; i < x_bytes / sizeof(float); i++) x[i] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
+    for (size_t i = 0; i < x_bytes / sizeof(float); i++)
+        x[i] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
     memset(y, 0, y_bytes);
     for (int n = 0; n < PASSES_MIN || now() < end; n++) {
         for (int i = 0; i < n_shapes; i++) {
             struct product p = {.kn = kn,
-                                .panels = w->memory + (size_t)(n % w->copies) * w->bytes + w->offset[i],
+                                .panels =
+                                    w->memory + (size_t)(n % w->copies) * w->bytes + w->offset[i],
                                 .xp = xp,
                                 .y = y,
                                 .m = m,
@@ -196,10 +206,13 @@ static double flops(const struct layer_shape *s, int n_shapes, int m) {
     return sum;
 }
 
-static void bench_products(const struct conf *c, struct pool *pool, const struct kernels *own, double bandwidth) {
+/* Returns the rate of OpenBLAS over a layer's products, FLOP/s. */
+static double bench_products(const struct conf *c, struct pool *pool, const struct kernels *own,
+                             double bandwidth) {
     const struct layer_shape s[] = {
-        {"q", c->hidden, c->hidden},          {"k", c->kv_dim, c->hidden},         {"v", c->kv_dim, c->hidden},
-        {"o", c->hidden, c->hidden},          {"gate", c->intermediate, c->hidden}, {"up", c->intermediate, c->hidden},
+        {"q", c->hidden, c->hidden},          {"k", c->kv_dim, c->hidden},
+        {"v", c->kv_dim, c->hidden},          {"o", c->hidden, c->hidden},
+        {"gate", c->intermediate, c->hidden}, {"up", c->intermediate, c->hidden},
         {"down", c->hidden, c->intermediate},
     };
     enum { N = sizeof(s) / sizeof(s[0]) };
@@ -214,26 +227,31 @@ static void bench_products(const struct conf *c, struct pool *pool, const struct
     printf("openblas_sgemm_layer %.1f GFLOP/s\n", work / blas_s * 1e-9);
     for (int t = 0; t < 2; t++) {
         enum dtype dtype = t == 0 ? DTYPE_F32 : DTYPE_BF16;
-        weights_make(&w, own, s, N, dtype, (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
+        weights_make(&w, own, s, N, dtype,
+                     (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
         double own_s = products_time(pool, own, &w, s, N, c->rows, dtype, c->seconds, each);
         for (int i = 0; i < N; i++)
-            printf("gemm_%s_%s_%dx%d %.1f GFLOP/s %.2f of openblas\n", dtype_name(dtype), s[i].name, s[i].n, s[i].k,
-                   flops(s + i, 1, c->rows) / each[i] * 1e-9, each_blas[i] / each[i]);
-        printf("gemm_%s_layer %.1f GFLOP/s %.2f of openblas_sgemm\n", dtype_name(dtype), work / own_s * 1e-9, blas_s / own_s);
+            printf("gemm_%s_%s_%dx%d %.1f GFLOP/s %.2f of openblas\n", dtype_name(dtype), s[i].name,
+                   s[i].n, s[i].k, flops(s + i, 1, c->rows) / each[i] * 1e-9,
+                   each_blas[i] / each[i]);
+        printf("gemm_%s_layer %.1f GFLOP/s %.2f of openblas_sgemm\n", dtype_name(dtype),
+               work / own_s * 1e-9, blas_s / own_s);
         static const int batches[] = {1, 4, 8, 16};
         for (int b = 0; b < 4; b++) {
             double one = products_time(pool, own, &w, s, N, batches[b], dtype, c->seconds, each);
-            printf("decode_%s_batch_%d %.1f GB/s of weights %.2f of read_bandwidth_%d\n", dtype_name(dtype), batches[b],
-                   (double)w.bytes / one * 1e-9, (double)w.bytes / one / bandwidth, pool_threads(pool));
+            printf("decode_%s_batch_%d %.1f GB/s of weights %.2f of read_bandwidth_%d\n",
+                   dtype_name(dtype), batches[b], (double)w.bytes / one * 1e-9,
+                   (double)w.bytes / one / bandwidth, pool_threads(pool));
         }
         munmap(w.memory, w.bytes * (size_t)w.copies);
         fflush(stdout);
     }
+    return work / blas_s;
 }
 
 /* ---- the forward pass of a real model directory */
 
-static void bench_model(const struct conf *c, double bandwidth) {
+static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
     const struct engine_opts o = {.model_dir = c->model,
                                   .weight_dtype = DTYPE_BF16,
                                   .kv_dtype = DTYPE_BF16,
@@ -251,10 +269,14 @@ static void bench_model(const struct conf *c, double bandwidth) {
     const struct model_info *m = forward_model(f);
     printf("model_load %.2f s\n", now() - t);
     int n_blocks = (c->rows + NEW) / BLOCK + 1, last = c->rows - 1, zero = 0;
-    const struct kv_shape shape = {m->n_layers, m->n_kv_heads, m->head_dim, BLOCK, n_blocks, DTYPE_BF16};
-    int32_t *table = calloc((size_t)n_blocks, sizeof(*table)), *ids = calloc((size_t)c->rows, sizeof(*ids)), next = 1;
+    const struct kv_shape shape = {m->n_layers, m->n_kv_heads, m->head_dim,
+                                   BLOCK,       n_blocks,      DTYPE_BF16};
+    int32_t *table = calloc((size_t)n_blocks, sizeof(*table)),
+            *ids = calloc((size_t)c->rows, sizeof(*ids)), next = 1;
     float *logits = malloc(sizeof(float) * (size_t)m->vocab_size);
-    if (table == NULL || ids == NULL || logits == NULL || kv_cache_create(&kv, &shape, &eb) != ERR_OK) exit(1);
+    if (table == NULL || ids == NULL || logits == NULL ||
+        kv_cache_create(&kv, &shape, &eb) != ERR_OK)
+        exit(1);
     for (int i = 0; i < n_blocks; i++) table[i] = i;
     for (int i = 0; i < c->rows; i++) ids[i] = i % m->vocab_size;
     struct fwd_seq s = {.block_table = table, .n_rows = c->rows};
@@ -263,7 +285,7 @@ static void bench_model(const struct conf *c, double bandwidth) {
         forward_run(f, kv, ids, c->rows, &s, 1, &last, 1, logits, NULL, NULL);
         t = now() - t;
     }
-    printf("model_prefill_%d %.1f tokens/s\n", c->rows, c->rows / t);
+    double rate = c->rows / t;
     double best = 1e30;
     for (int i = 0; i < NEW; i++) {
         s = (struct fwd_seq){.block_table = table, .n_past = c->rows + i, .n_rows = 1};
@@ -272,9 +294,14 @@ static void bench_model(const struct conf *c, double bandwidth) {
         t = now() - t;
         if (t < best) best = t;
     }
-    double bytes = (double)m->weight_bytes; /* an untied embedding matrix is not read in full: count it out */
-    if (m->n_params > 0) bytes -= (double)m->vocab_size * m->hidden * 2 * (strcmp(m->family, "llama") == 0);
-    printf("model_decode_batch_1 %.1f tokens/s %.2f of read_bandwidth_%d\n", 1 / best, bytes / best / bandwidth, c->threads);
+    /* what one token reads: every layer's matrices and the head */
+    double layer = 2.0 * m->hidden * m->head_dim * (m->n_heads + m->n_kv_heads) +
+                   3.0 * m->hidden * m->intermediate;
+    double bytes = 2 * (m->n_layers * layer + (double)m->vocab_size * m->hidden);
+    printf("model_decode_batch_1 %.1f tokens/s %.2f of read_bandwidth_%d\n", 1 / best,
+           bytes / best / bandwidth, c->threads);
+    printf("model_prefill_%d %.1f tokens/s %.1f GFLOP/s %.2f of openblas_sgemm\n", c->rows, rate,
+           rate * m->n_layers * layer * 2e-9, rate * m->n_layers * layer * 2 / sgemm);
     free(table);
     free(ids);
     free(logits);
@@ -286,21 +313,31 @@ static bool parse(struct conf *c, int argc, char **argv) {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return false;
         const char *k = argv[i], *v = argv[i + 1];
-        if (strcmp(k, "--hidden") == 0) c->hidden = atoi(v);
-        else if (strcmp(k, "--intermediate") == 0) c->intermediate = atoi(v);
-        else if (strcmp(k, "--kv-dim") == 0) c->kv_dim = atoi(v);
-        else if (strcmp(k, "--rows") == 0) c->rows = atoi(v);
-        else if (strcmp(k, "--threads") == 0) c->threads = atoi(v);
-        else if (strcmp(k, "--seconds") == 0) c->seconds = atof(v);
-        else if (strcmp(k, "--kernels") == 0) c->kernels = v;
-        else if (strcmp(k, "--model") == 0) c->model = v;
-        else return false;
+        if (strcmp(k, "--hidden") == 0)
+            c->hidden = atoi(v);
+        else if (strcmp(k, "--intermediate") == 0)
+            c->intermediate = atoi(v);
+        else if (strcmp(k, "--kv-dim") == 0)
+            c->kv_dim = atoi(v);
+        else if (strcmp(k, "--rows") == 0)
+            c->rows = atoi(v);
+        else if (strcmp(k, "--threads") == 0)
+            c->threads = atoi(v);
+        else if (strcmp(k, "--seconds") == 0)
+            c->seconds = atof(v);
+        else if (strcmp(k, "--kernels") == 0)
+            c->kernels = v;
+        else if (strcmp(k, "--model") == 0)
+            c->model = v;
+        else
+            return false;
     }
-    return c->hidden > 0 && c->intermediate > 0 && c->kv_dim > 0 && c->rows > 0 && c->threads >= 0 && c->seconds >= 0;
+    return c->hidden > 0 && c->intermediate > 0 && c->kv_dim > 0 && c->rows > 0 &&
+           c->threads >= 0 && c->seconds >= 0;
 }
 
-/* OpenBLAS reads its core type when it is loaded, before main(): start once more with the right one (limits of the library,
- * see kernels_openblas.c). */
+/* OpenBLAS reads its core type when it is loaded, before main(): start once more with the right one
+ * (limits of the library, see kernels_openblas.c). */
 static void choose_core(char **argv) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && getenv("OPENBLAS_CORETYPE") == NULL) {
@@ -312,13 +349,15 @@ static void choose_core(char **argv) {
 }
 
 int main(int argc, char **argv) {
-    struct conf c = {.hidden = 2048, .intermediate = 5632, .kv_dim = 256, .rows = 512, .seconds = 2};
+    struct conf c = {
+        .hidden = 2048, .intermediate = 5632, .kv_dim = 256, .rows = 512, .seconds = 2};
     struct pool *one = NULL, *all = NULL;
     struct kernels own;
     struct errbuf eb;
     choose_core(argv);
     if (!parse(&c, argc, argv)) {
-        fprintf(stderr, "usage: bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--rows M] [--threads N] "
+        fprintf(stderr, "usage: bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--rows "
+                        "M] [--threads N] "
                         "[--seconds S] [--kernels NAME] [--model DIR]\n");
         return 2;
     }
@@ -335,10 +374,10 @@ int main(int argc, char **argv) {
     double bandwidth = read_bandwidth(all, data, 1);
     printf("read_bandwidth_%d %.1f GB/s\n", c.threads, bandwidth * 1e-9);
     fflush(stdout);
-    bench_products(&c, all, &own, bandwidth);
+    double sgemm = bench_products(&c, all, &own, bandwidth);
     pool_destroy(&one);
     pool_destroy(&all);
     munmap(data, PROBE_BYTES);
-    if (c.model != NULL) bench_model(&c, bandwidth);
+    if (c.model != NULL) bench_model(&c, bandwidth, sgemm);
     return 0;
 }

@@ -1,11 +1,14 @@
-/* logits: runs a model directory on a list of token ids and shows what the engine computes, for tests/oracle/test_engine.py.
+/* logits: runs a model directory on a list of token ids and shows what the engine computes, for
+ * tests/oracle/test_engine.py.
  *
- *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16] [--kernels NAME]
+ *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16]
+ * [--kernels NAME]
  *          [--threads N] [--chunk N] [--block N]
  *
- * FILE gets the logits of every prompt position, f32 [n_ids][vocab], in this machine's byte order. With --greedy the N most
- * likely tokens follow one by one; their ids are printed on a line "greedy 5 17 ...". A line "model ..." tells what was
- * loaded. Exit code 1 with the error's text when the model is refused. */
+ * FILE gets the logits of every prompt position, f32 [n_ids][vocab], in this machine's byte order.
+ * With --greedy the N most likely tokens follow one by one; their ids are printed on a line "greedy
+ * 5 17 ...". A line "model ..." tells what was loaded. Exit code 1 with the error's text when the
+ * model is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +25,33 @@ static enum dtype dtype_of(const char *s) {
 }
 
 static int parse(struct args *a, int argc, char **argv) {
-    *a = (struct args){.o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1}, .chunk = 64, .block = 16};
+    *a = (struct args){.o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1},
+                       .chunk = 64,
+                       .block = 16};
     if (argc < 2) return 0;
     a->o.model_dir = argv[1];
     for (int i = 2; i + 1 < argc; i += 2) {
         const char *k = argv[i], *v = argv[i + 1];
-        if (strcmp(k, "--ids") == 0) a->ids = v;
-        else if (strcmp(k, "--greedy") == 0) a->greedy = atoi(v);
-        else if (strcmp(k, "--out") == 0) a->out = v;
-        else if (strcmp(k, "--weights") == 0) a->o.weight_dtype = dtype_of(v);
-        else if (strcmp(k, "--kv") == 0) a->o.kv_dtype = dtype_of(v);
-        else if (strcmp(k, "--kernels") == 0) a->o.kernels = v;
-        else if (strcmp(k, "--threads") == 0) a->o.n_threads = atoi(v);
-        else if (strcmp(k, "--chunk") == 0) a->chunk = atoi(v);
-        else if (strcmp(k, "--block") == 0) a->block = atoi(v);
-        else return 0;
+        if (strcmp(k, "--ids") == 0)
+            a->ids = v;
+        else if (strcmp(k, "--greedy") == 0)
+            a->greedy = atoi(v);
+        else if (strcmp(k, "--out") == 0)
+            a->out = v;
+        else if (strcmp(k, "--weights") == 0)
+            a->o.weight_dtype = dtype_of(v);
+        else if (strcmp(k, "--kv") == 0)
+            a->o.kv_dtype = dtype_of(v);
+        else if (strcmp(k, "--kernels") == 0)
+            a->o.kernels = v;
+        else if (strcmp(k, "--threads") == 0)
+            a->o.n_threads = atoi(v);
+        else if (strcmp(k, "--chunk") == 0)
+            a->chunk = atoi(v);
+        else if (strcmp(k, "--block") == 0)
+            a->block = atoi(v);
+        else
+            return 0;
     }
     return a->ids != NULL && argc % 2 == 0 && a->chunk > 0 && a->block > 0 && a->greedy >= 0;
 }
@@ -62,7 +77,8 @@ static int32_t best(const float *logits, int n) {
 }
 
 /* Prefill in chunks, then one row at a time. */
-static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int32_t *ids, int n_ids) {
+static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int32_t *ids,
+               int n_ids) {
     const struct model_info *m = forward_model(f);
     int n_blocks = kv_cache_shape(kv)->n_blocks, rows[4096];
     int32_t *table = calloc((size_t)n_blocks, sizeof(*table));
@@ -107,8 +123,8 @@ int main(int argc, char **argv) {
         return 1;
     }
     const struct model_info *m = forward_model(f);
-    printf("model family=%s layers=%d vocab=%d context=%d kernels=%s params=%llu eos=", m->family, m->n_layers,
-           m->vocab_size, m->context_max, m->kernels, (unsigned long long)m->n_params);
+    printf("model family=%s layers=%d vocab=%d context=%d kernels=%s params=%llu eos=", m->family,
+           m->n_layers, m->vocab_size, m->context_max, m->kernels, (unsigned long long)m->n_params);
     for (int i = 0; i < m->n_eos; i++) printf("%s%d", i > 0 ? "," : "", m->eos_ids[i]);
     printf(" bos=%d hash=", m->bos_id);
     for (int i = 0; i < 32; i++) printf("%02x", m->hash[i]);

@@ -1,7 +1,8 @@
-/* Goal: a pass gives each row the same bits whatever else runs in it, K and V are in the pool when a layer is announced, and
- * a model directory with a wrong tensor is refused by name.
- * Method: a tiny random Llama written to a folder; three sequences run alone row by row, then together in shuffled passes
- * of every mixture of chunks and decodes; logits and KV blocks are compared byte for byte. */
+/* Goal: a pass gives each row the same bits whatever else runs in it, K and V are in the pool when
+ * a layer is announced, and a model directory with a wrong tensor is refused by name. Method: a
+ * tiny random Llama written to a folder; three sequences run alone row by row, then together in
+ * shuffled passes of every mixture of chunks and decodes; logits and KV blocks are compared byte
+ * for byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,12 +14,30 @@
 #include "common/engine/forward.h"
 #include "tests/unit/common/engine/model_files.h"
 
-enum { HIDDEN = 48, INTER = 80, LAYERS = 2, HEADS = 6, KV_HEADS = 2, HEAD_DIM = 8, VOCAB = 50, CONTEXT = 64 };
-enum { ROWS_MAX = 40, BLOCK = 4, N_SEQS = 3, LEN = 22, BLOCKS_EACH = (LEN + BLOCK - 1) / BLOCK, HEADER_BYTES = 8192 };
+enum {
+    HIDDEN = 48,
+    INTER = 80,
+    LAYERS = 2,
+    HEADS = 6,
+    KV_HEADS = 2,
+    HEAD_DIM = 8,
+    VOCAB = 50,
+    CONTEXT = 64
+};
+enum {
+    ROWS_MAX = 40,
+    BLOCK = 4,
+    N_SEQS = 3,
+    LEN = 22,
+    BLOCKS_EACH = (LEN + BLOCK - 1) / BLOCK,
+    HEADER_BYTES = 8192
+};
 
-static const char config[] = "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":48,"
-                             "\"intermediate_size\":80,\"num_hidden_layers\":2,\"num_attention_heads\":6,\"head_dim\":8,"
-                             "\"num_key_value_heads\":2,\"vocab_size\":50,\"max_position_embeddings\":64,\"hidden_act\":\"silu\"}";
+static const char config[] =
+    "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":48,"
+    "\"intermediate_size\":80,\"num_hidden_layers\":2,\"num_attention_heads\":6,\"head_dim\":8,"
+    "\"num_key_value_heads\":2,\"vocab_size\":50,\"max_position_embeddings\":64,\"hidden_act\":"
+    "\"silu\"}";
 
 struct tensor {
     const char *name;
@@ -27,7 +46,7 @@ struct tensor {
 
 static const struct tensor layer_tensors[] = {
     {"input_layernorm", HIDDEN, 0},
-    {"self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN},
+    {"self_attn.q_proj", HEADS *HEAD_DIM, HIDDEN},
     {"self_attn.k_proj", KV_HEADS *HEAD_DIM, HIDDEN},
     {"self_attn.v_proj", KV_HEADS *HEAD_DIM, HIDDEN},
     {"self_attn.o_proj", HIDDEN, HEADS *HEAD_DIM},
@@ -42,7 +61,8 @@ static void add_tensor(char *header, size_t *at, const char *name, int n, int k)
     char shape[32];
     snprintf(shape, sizeof(shape), k > 0 ? "[%d,%d]" : "[%d]", n, k);
     size_t len = strlen(header);
-    snprintf(header + len, HEADER_BYTES - len, "%s\"%s.weight\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
+    snprintf(header + len, HEADER_BYTES - len,
+             "%s\"%s.weight\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}",
              len > 1 ? "," : "", name, shape, *at, *at + bytes);
     *at += bytes;
 }
@@ -88,7 +108,8 @@ struct pass_check {
     struct kv_cache *kv;
     int n_layers_seen;
     size_t block_bytes;
-    int32_t last_block; /* holds a row of this pass: must not be zeros when its layer is announced */
+    int32_t
+        last_block; /* holds a row of this pass: must not be zeros when its layer is announced */
 };
 
 static void on_layer(void *arg, int layer) {
@@ -101,9 +122,12 @@ static void on_layer(void *arg, int layer) {
     c->n_layers_seen++;
 }
 
-/* Runs the sequences with passes of random shape (seed 0: row by row, one sequence after the other). */
-static void run_all(struct forward *f, const struct engine_opts *o, uint32_t seed, struct answer *out) {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, HEAD_DIM, BLOCK, N_SEQS * BLOCKS_EACH, o->kv_dtype};
+/* Runs the sequences with passes of random shape (seed 0: row by row, one sequence after the
+ * other). */
+static void run_all(struct forward *f, const struct engine_opts *o, uint32_t seed,
+                    struct answer *out) {
+    const struct kv_shape shape = {LAYERS,     KV_HEADS, HEAD_DIM, BLOCK, N_SEQS * BLOCKS_EACH,
+                                   o->kv_dtype};
     struct kv_cache *kv = NULL;
     int32_t tables[N_SEQS][BLOCKS_EACH], ids[ROWS_MAX];
     int past[N_SEQS] = {0}, logit_rows[ROWS_MAX], done = 0, passes = 0;
@@ -128,7 +152,8 @@ static void run_all(struct forward *f, const struct engine_opts *o, uint32_t see
                 if (take > wish) take = wish;
             }
             if (take == 0) continue;
-            seqs[n++] = (struct fwd_seq){.block_table = tables[s], .n_past = past[s], .first_row = rows, .n_rows = take};
+            seqs[n++] = (struct fwd_seq){
+                .block_table = tables[s], .n_past = past[s], .first_row = rows, .n_rows = take};
             for (int r = 0; r < take; r++, rows++) {
                 ids[rows] = (s * 31 + (past[s] + r) * 7) % VOCAB;
                 owner[rows] = s;
@@ -144,15 +169,16 @@ static void run_all(struct forward *f, const struct engine_opts *o, uint32_t see
         forward_run(f, kv, ids, rows, seqs, n, logit_rows, rows, logits, on_layer, &check);
         assert_int_equal(check.n_layers_seen, LAYERS);
         for (int r = 0; r < rows; r++)
-            memcpy(out->logits[owner[r]][position[r]], logits + (size_t)r * VOCAB, sizeof(out->logits[0][0]));
+            memcpy(out->logits[owner[r]][position[r]], logits + (size_t)r * VOCAB,
+                   sizeof(out->logits[0][0]));
     }
     out->kv_bytes = kv_block_bytes(&shape) * LAYERS * N_SEQS * BLOCKS_EACH;
     out->kv = malloc(out->kv_bytes);
     assert_non_null(out->kv);
     for (int l = 0; l < LAYERS; l++) {
         for (int b = 0; b < N_SEQS * BLOCKS_EACH; b++)
-            memcpy(out->kv + kv_block_bytes(&shape) * (size_t)(l * N_SEQS * BLOCKS_EACH + b), kv_block_ptr(kv, l, b),
-                   kv_block_bytes(&shape));
+            memcpy(out->kv + kv_block_bytes(&shape) * (size_t)(l * N_SEQS * BLOCKS_EACH + b),
+                   kv_block_ptr(kv, l, b), kv_block_bytes(&shape));
     }
     kv_cache_destroy(&kv);
 }
@@ -205,12 +231,17 @@ static void the_model_is_described(void **state) {
     struct forward *f = NULL;
     (void)state;
     write_model(&files, NULL, NULL);
-    const struct engine_opts o = {.model_dir = files.dir, .weight_dtype = DTYPE_BF16, .kv_dtype = DTYPE_F32, .n_threads = 1,
-                                  .progress = count_progress, .progress_arg = &loaded};
+    const struct engine_opts o = {.model_dir = files.dir,
+                                  .weight_dtype = DTYPE_BF16,
+                                  .kv_dtype = DTYPE_F32,
+                                  .n_threads = 1,
+                                  .progress = count_progress,
+                                  .progress_arg = &loaded};
     assert_int_equal(forward_open(&f, &o, 1, &eb), ERR_OK);
     const struct model_info *m = forward_model(f);
     uint64_t n = 2 * VOCAB * HIDDEN + HIDDEN +
-                 LAYERS * (2 * HIDDEN + 2 * HIDDEN * HEADS * HEAD_DIM + 2 * HIDDEN * KV_HEADS * HEAD_DIM + 3 * HIDDEN * INTER);
+                 LAYERS * (2 * HIDDEN + 2 * HIDDEN * HEADS * HEAD_DIM +
+                           2 * HIDDEN * KV_HEADS * HEAD_DIM + 3 * HIDDEN * INTER);
     assert_int_equal(m->n_params, n);
     assert_int_equal(loaded, n * 4);
     assert_string_equal(m->family, "llama");
@@ -223,7 +254,8 @@ static void the_model_is_described(void **state) {
     files_remove(&files);
 }
 
-static void refused(const char *skip, const char *wrong, struct engine_opts o, enum err want, const char *says) {
+static void refused(const char *skip, const char *wrong, struct engine_opts o, enum err want,
+                    const char *says) {
     struct model_files files;
     struct errbuf eb = {0};
     struct forward *f = NULL;
@@ -232,15 +264,20 @@ static void refused(const char *skip, const char *wrong, struct engine_opts o, e
     enum err e = forward_open(&f, &o, 8, &eb);
     files_remove(&files);
     assert_null(f);
-    if (e != want || strstr(eb.text, says) == NULL) fail_msg("%s \"%s\", not \"%s\"", err_name(e), eb.text, says);
+    if (e != want || strstr(eb.text, says) == NULL)
+        fail_msg("%s \"%s\", not \"%s\"", err_name(e), eb.text, says);
 }
 
 static void wrong_models_and_options_are_refused(void **state) {
     struct engine_opts o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1};
     (void)state;
-    refused("model.layers.1.mlp.up_proj", NULL, o, ERR_BAD_FILE, "tensor model.layers.1.mlp.up_proj.weight, which config.json asks for, is missing");
-    refused(NULL, "model.layers.0.self_attn.k_proj", o, ERR_BAD_FILE, "model.safetensors: tensor model.layers.0.self_attn.k_proj.weight must have shape [16, 48] by config.json, got [15, 48]");
-    refused(NULL, "model.layers.1.input_layernorm", o, ERR_BAD_FILE, "must have shape [48] by config.json, got [47]");
+    refused("model.layers.1.mlp.up_proj", NULL, o, ERR_BAD_FILE,
+            "tensor model.layers.1.mlp.up_proj.weight, which config.json asks for, is missing");
+    refused(NULL, "model.layers.0.self_attn.k_proj", o, ERR_BAD_FILE,
+            "model.safetensors: tensor model.layers.0.self_attn.k_proj.weight must have shape [16, "
+            "48] by config.json, got [15, 48]");
+    refused(NULL, "model.layers.1.input_layernorm", o, ERR_BAD_FILE,
+            "must have shape [48] by config.json, got [47]");
     o.kv_dtype = DTYPE_F16;
     refused(NULL, NULL, o, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got f16");
     o.kv_dtype = DTYPE_BF16;
@@ -248,7 +285,8 @@ static void wrong_models_and_options_are_refused(void **state) {
     refused(NULL, NULL, o, ERR_BAD_CONFIG, "weight_dtype must be f32 or bf16, got f16");
     o.weight_dtype = DTYPE_BF16;
     o.kernels = "openblas";
-    refused(NULL, NULL, o, ERR_BAD_CONFIG, "weight_dtype must be f32 with openblas kernels, got bf16");
+    refused(NULL, NULL, o, ERR_BAD_CONFIG,
+            "weight_dtype must be f32 with openblas kernels, got bf16");
     o.kernels = "mmx";
     refused(NULL, NULL, o, ERR_BAD_CONFIG, "kernels: \"mmx\"");
 }

@@ -1,7 +1,8 @@
-/* Goal: every kernel set computes what kernels.h says, and the same bits whatever the rows beside a row.
- * Method: random inputs over awkward shapes. Sets that promise so ("avx2", "avx512") must equal the plain C set bit for
- * bit; "avx512bf16" and "openblas" within a bound on the rounding of the sum. Then each row of a large product, softmax
- * or score block is computed alone and compared bit for bit. */
+/* Goal: every kernel set computes what kernels.h says, and the same bits whatever the rows beside a
+ * row. Method: random inputs over awkward shapes. Sets that promise so ("avx2", "avx512") must
+ * equal the plain C set bit for bit; "avx512bf16" and "openblas" within a bound on the rounding of
+ * the sum. Then each row of a large product, softmax or score block is computed alone and compared
+ * bit for bit. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,20 +43,23 @@ static bool same_bits(const float *a, const float *b, size_t n) {
 
 /* The sets that promise the bits of "ref". */
 static bool exact(const struct kernels *k, enum dtype w) {
-    return strcmp(k->name, "openblas") != 0 && (strcmp(k->name, "avx512bf16") != 0 || w == DTYPE_F32);
+    return strcmp(k->name, "openblas") != 0 &&
+           (strcmp(k->name, "avx512bf16") != 0 || w == DTYPE_F32);
 }
 
 /* y = x W^T by one set, columns in items of `item` panels. */
-static void product(const struct kernels *k, float *y, const float *x, const float *w, int m, int n, int dim, enum dtype t,
-                    int item) {
+static void product(const struct kernels *k, float *y, const float *x, const float *w, int m, int n,
+                    int dim, enum dtype t, int item) {
     size_t pb = panel_bytes(dim, t);
     int n_panels = (n + PANEL_ROWS - 1) / PANEL_ROWS;
     uint8_t *panels = aligned(pb * (size_t)n_panels), *xp = aligned(x_pack_bytes(m, dim));
     for (int p = 0; p < n_panels; p++) {
         int rows = n - p * PANEL_ROWS < PANEL_ROWS ? n - p * PANEL_ROWS : PANEL_ROWS;
-        k->panel_pack(panels + (size_t)p * pb, w + (size_t)p * PANEL_ROWS * (size_t)dim, rows, dim, t);
+        k->panel_pack(panels + (size_t)p * pb, w + (size_t)p * PANEL_ROWS * (size_t)dim, rows, dim,
+                      t);
     }
-    for (int r = 0; r < m; r += TILE_ROWS) k->x_pack(xp, x, (size_t)dim, r, r + TILE_ROWS < m ? r + TILE_ROWS : m, dim, t);
+    for (int r = 0; r < m; r += TILE_ROWS)
+        k->x_pack(xp, x, (size_t)dim, r, r + TILE_ROWS < m ? r + TILE_ROWS : m, dim, t);
     for (int p = 0; p < n_panels; p += item) {
         int cols = n - p * PANEL_ROWS < item * PANEL_ROWS ? n - p * PANEL_ROWS : item * PANEL_ROWS;
         k->gemm(y + p * PANEL_ROWS, (size_t)n, xp, panels + (size_t)p * pb, m, dim, cols, t);
@@ -64,18 +68,20 @@ static void product(const struct kernels *k, float *y, const float *x, const flo
     free(xp);
 }
 
-static void check_product(const struct kernels *k, const struct kernels *ref, int m, int n, int dim, enum dtype t) {
+static void check_product(const struct kernels *k, const struct kernels *ref, int m, int n, int dim,
+                          enum dtype t) {
     float *x = floats((size_t)(m * dim)), *w = floats((size_t)(n * dim));
     float *want = floats((size_t)(m * n)), *got = floats((size_t)(m * n));
     product(ref, want, x, w, m, n, dim, t, 1);
     product(k, got, x, w, m, n, dim, t, 4);
     for (int i = 0; i < m * n; i++) {
         double sum = 0;
-        for (int d = 0; d < dim; d++) sum += fabs((double)x[(i / n) * dim + d] * (double)w[(i % n) * dim + d]);
+        for (int d = 0; d < dim; d++)
+            sum += fabs((double)x[(i / n) * dim + d] * (double)w[(i % n) * dim + d]);
         double bound = exact(k, t) ? 0 : sum * (double)dim * 0x1p-24;
         if (fabs((double)got[i] - (double)want[i]) > bound)
-            fail_msg("%s m=%d n=%d k=%d %s: row %d column %d: %.9g, want %.9g", k->name, m, n, dim, dtype_name(t), i / n,
-                     i % n, (double)got[i], (double)want[i]);
+            fail_msg("%s m=%d n=%d k=%d %s: row %d column %d: %.9g, want %.9g", k->name, m, n, dim,
+                     dtype_name(t), i / n, i % n, (double)got[i], (double)want[i]);
     }
     free(x);
     free(w);
@@ -84,8 +90,9 @@ static void check_product(const struct kernels *k, const struct kernels *ref, in
 }
 
 static void products_equal_the_plain_set(void **state) {
-    static const int shapes[][3] = {{1, 1, 1},    {1, 16, 2},   {1, 130, 33},  {2, 17, 7},    {3, 48, 64},  {4, 33, 96},
-                                    {5, 64, 31},  {6, 65, 128}, {7, 80, 129},  {12, 31, 5},   {13, 96, 40}, {25, 16, 700},
+    static const int shapes[][3] = {{1, 1, 1},    {1, 16, 2},    {1, 130, 33}, {2, 17, 7},
+                                    {3, 48, 64},  {4, 33, 96},   {5, 64, 31},  {6, 65, 128},
+                                    {7, 80, 129}, {12, 31, 5},   {13, 96, 40}, {25, 16, 700},
                                     {64, 64, 64}, {8, 70, 1030}, {130, 50, 47}};
     struct kernels ref, k;
     (void)state;
@@ -93,7 +100,8 @@ static void products_equal_the_plain_set(void **state) {
     for (int i = 0; kernels_at(&k, i); i++) {
         for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
             check_product(&k, &ref, shapes[s][0], shapes[s][1], shapes[s][2], DTYPE_F32);
-            if (!k.f32_only) check_product(&k, &ref, shapes[s][0], shapes[s][1], shapes[s][2], DTYPE_BF16);
+            if (!k.f32_only)
+                check_product(&k, &ref, shapes[s][0], shapes[s][1], shapes[s][2], DTYPE_BF16);
         }
     }
 }
@@ -128,16 +136,19 @@ static void plain_product_is_the_sum(void **state) {
 static void a_row_does_not_see_its_neighbours(void **state) {
     enum { N = 70, K = 1100, M_MAX = 130 };
     struct kernels k;
-    float *x = floats(M_MAX * K), *w = floats(N * K), *alone = floats(M_MAX * N), *all = floats(M_MAX * N);
+    float *x = floats(M_MAX * K), *w = floats(N * K), *alone = floats(M_MAX * N),
+          *all = floats(M_MAX * N);
     (void)state;
     for (int i = 0; kernels_at(&k, i); i++) {
         if (strcmp(k.name, "openblas") == 0) continue;
         for (int t = 0; t < 2; t++) {
             enum dtype dt = t == 0 ? DTYPE_F32 : DTYPE_BF16;
-            for (int r = 0; r < M_MAX; r++) product(&k, alone + r * N, x + r * K, w, 1, N, K, dt, 5);
+            for (int r = 0; r < M_MAX; r++)
+                product(&k, alone + r * N, x + r * K, w, 1, N, K, dt, 5);
             for (int m = 2; m <= M_MAX; m = m < 14 ? m + 1 : m * 2 - 1) {
                 product(&k, all, x, w, m, N, K, dt, 2);
-                if (!same_bits(all, alone, (size_t)(m * N))) fail_msg("%s %s: a batch of %d rows", k.name, dtype_name(dt), m);
+                if (!same_bits(all, alone, (size_t)(m * N)))
+                    fail_msg("%s %s: a batch of %d rows", k.name, dtype_name(dt), m);
             }
         }
     }
@@ -180,13 +191,13 @@ static void row_operations_equal_the_plain_set(void **state) {
     for (int i = 0; kernels_at(&k, i); i++) {
         for (int n = 1; n <= 100; n++) {
             for (int j = 0; j < 200; j++) a[j] = rng_f32() * 4, b[j] = rng_f32(), c[j] = rng_f32();
-#define BOTH(call_ref, call_got, n_values)                                                                             \
-    do {                                                                                                               \
-        memcpy(want, a, sizeof(a));                                                                                    \
-        memcpy(got, a, sizeof(a));                                                                                     \
-        call_ref;                                                                                                      \
-        call_got;                                                                                                      \
-        if (!same_bits(want, got, n_values)) fail_msg("%s: %s, n=%d", k.name, #call_got, n);                           \
+#define BOTH(call_ref, call_got, n_values)                                                         \
+    do {                                                                                           \
+        memcpy(want, a, sizeof(a));                                                                \
+        memcpy(got, a, sizeof(a));                                                                 \
+        call_ref;                                                                                  \
+        call_got;                                                                                  \
+        if (!same_bits(want, got, n_values)) fail_msg("%s: %s, n=%d", k.name, #call_got, n);       \
     } while (0)
             /* 200 values are compared, so that nothing beyond n may change either */
             BOTH(ref.rmsnorm(want, a, b, n, 1e-5f), k.rmsnorm(got, a, b, n, 1e-5f), 200);
@@ -237,9 +248,10 @@ static void bf16_rounds_to_nearest_even(void **state) {
         uint32_t in;
         uint16_t out;
     } rows[] = {
-        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82}, {0x3f817fff, 0x3f81},
-        {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x00018000, 0x0002}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80},
-        {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x7fc00000, 0x7fc0}, {0xffffffff, 0xffff},
+        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+        {0x3f817fff, 0x3f81}, {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x00018000, 0x0002},
+        {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0},
+        {0x7fc00000, 0x7fc0}, {0xffffffff, 0xffff},
     };
     struct kernels k;
     (void)state;
@@ -250,7 +262,8 @@ static void bf16_rounds_to_nearest_even(void **state) {
             for (int j = 0; j < 17; j++) in[j] = f32_of_bits(rows[r].in);
             k.store(out, in, 17, DTYPE_BF16);
             for (int j = 0; j < 17; j++) {
-                if (out[j] != rows[r].out) fail_msg("%s: %08x gives %04x, lane %d", k.name, rows[r].in, out[j], j);
+                if (out[j] != rows[r].out)
+                    fail_msg("%s: %08x gives %04x, lane %d", k.name, rows[r].in, out[j], j);
             }
         }
     }
@@ -268,12 +281,15 @@ static void f16_widens(void **state) {
     assert_true(isinf(f32_of_f16(0x7c00)) && isnan(f32_of_f16(0x7e01)));
 }
 
-/* Scores and mix at one head size and type: equal to the plain set, and the same in whatever pieces the positions come. */
-static void check_attention(const struct kernels *k, const struct kernels *ref, int hd, enum dtype t) {
+/* Scores and mix at one head size and type: equal to the plain set, and the same in whatever pieces
+ * the positions come. */
+static void check_attention(const struct kernels *k, const struct kernels *ref, int hd,
+                            enum dtype t) {
     enum { N_Q = 5, N_POS = 43, STRIDE = 64 };
     size_t up = (size_t)lanes_up(hd), value_bytes = t == DTYPE_BF16 ? 2 : 4;
     float *rows = floats((size_t)(N_POS * hd)), *q = floats(N_Q * up);
-    float *want = floats(N_Q * STRIDE), *got = floats(N_Q * STRIDE), *o_want = floats(N_Q * up), *o_got = floats(N_Q * up);
+    float *want = floats(N_Q * STRIDE), *got = floats(N_Q * STRIDE), *o_want = floats(N_Q * up),
+          *o_got = floats(N_Q * up);
     uint8_t *kv = aligned((size_t)(N_POS * hd) * 4);
     ref->store(kv, rows, N_POS * hd, t);
     for (int i = 0; i < N_Q; i++) {
@@ -283,9 +299,11 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
     ref->scores(want, STRIDE, q, up, N_Q, kv, N_POS, hd, t, 0.25f);
     for (int p = 0, n = 1; p < N_POS; p += n, n = n % 7 + 1) {
         if (n > N_POS - p) n = N_POS - p;
-        k->scores(got + p, STRIDE, q, up, N_Q, kv + (size_t)(p * hd) * value_bytes, n, hd, t, 0.25f);
+        k->scores(got + p, STRIDE, q, up, N_Q, kv + (size_t)(p * hd) * value_bytes, n, hd, t,
+                  0.25f);
     }
-    if (!same_bits(want, got, N_Q * STRIDE)) fail_msg("%s: scores, head_dim=%d %s", k->name, hd, dtype_name(t));
+    if (!same_bits(want, got, N_Q * STRIDE))
+        fail_msg("%s: scores, head_dim=%d %s", k->name, hd, dtype_name(t));
     memset(o_want, 0, N_Q * up * sizeof(float));
     memset(o_got, 0, N_Q * up * sizeof(float));
     ref->mix(o_want, up, want, STRIDE, N_Q, kv, N_POS, hd, t);

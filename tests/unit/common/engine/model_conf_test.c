@@ -1,6 +1,6 @@
-/* Goal: config.json of each family gives the numbers its publisher means, and what is not understood is refused with file,
- * member, value and what is allowed.
- * Method: a good config per family (members as published), then changed by one member at a time. */
+/* Goal: config.json of each family gives the numbers its publisher means, and what is not
+ * understood is refused with file, member, value and what is allowed. Method: a good config per
+ * family (members as published), then changed by one member at a time. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,16 +13,19 @@
 #include "common/engine/rope.h"
 #include "tests/unit/common/engine/model_files.h"
 
-#define SHAPE                                                                                                          \
-    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"                    \
-    "\"num_key_value_heads\":2,\"vocab_size\":100,\"max_position_embeddings\":128,\"hidden_act\":\"silu\","             \
+#define SHAPE                                                                                      \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":" \
+    "4,"                                                                                           \
+    "\"num_key_value_heads\":2,\"vocab_size\":100,\"max_position_embeddings\":128,\"hidden_act\":" \
+    "\"silu\","                                                                                    \
     "\"rms_norm_eps\":1e-05,\"eos_token_id\":2,\"bos_token_id\":1"
 #define LLAMA   "{\"model_type\":\"llama\",\"architectures\":[\"LlamaForCausalLM\"]," SHAPE
 #define MISTRAL "{\"model_type\":\"mistral\",\"architectures\":[\"MistralForCausalLM\"]," SHAPE
 #define QWEN2   "{\"model_type\":\"qwen2\",\"architectures\":[\"Qwen2ForCausalLM\"]," SHAPE
 #define QWEN3   "{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"]," SHAPE
 
-static enum err read_both(struct model_conf *c, const char *config, const char *generation, struct errbuf *eb) {
+static enum err read_both(struct model_conf *c, const char *config, const char *generation,
+                          struct errbuf *eb) {
     struct model_files f;
     files_make(&f);
     if (config != NULL) files_text(&f, "config.json", config);
@@ -46,13 +49,17 @@ static void families_differ_by_their_row(void **state) {
     assert_int_equal(c.head_dim, 16);
     assert_int_equal(c.n_kv_heads, 2);
     assert_int_equal(c.context_max, 128);
-    assert_true(c.rope.theta == 10000 && c.rope.type == ROPE_DEFAULT && c.rope.attention_factor == 1);
+    assert_true(c.rope.theta == 10000 && c.rope.type == ROPE_DEFAULT &&
+                c.rope.attention_factor == 1);
     assert_false(c.qkv_bias || c.o_bias || c.mlp_bias || c.qk_norm || c.tied);
     assert_int_equal(c.window[0], 0);
     assert_true(c.rms_norm_eps == 1e-5f);
 
-    c = good(LLAMA ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true,\"head_dim\":32,"
-                   "\"sliding_window\":null,\"rope_theta\":500000,\"dtype\":\"bfloat16\",\"pretraining_tp\":1}");
+    c = good(
+        LLAMA
+        ",\"attention_bias\":true,\"mlp_bias\":true,\"tie_word_embeddings\":true,\"head_dim\":32,"
+        "\"sliding_window\":null,\"rope_theta\":500000,\"dtype\":\"bfloat16\",\"pretraining_tp\":"
+        "1}");
     assert_true(c.qkv_bias && c.o_bias && c.mlp_bias && c.tied);
     assert_int_equal(c.head_dim, 32);
     assert_true(c.rope.theta == 500000);
@@ -66,14 +73,17 @@ static void families_differ_by_their_row(void **state) {
     c = good(MISTRAL ",\"head_dim\":null,\"sliding_window\":7}");
     assert_int_equal(c.head_dim, 16);
 
-    c = good(QWEN2 ",\"use_sliding_window\":false,\"sliding_window\":32768,\"max_window_layers\":2}");
+    c = good(QWEN2
+             ",\"use_sliding_window\":false,\"sliding_window\":32768,\"max_window_layers\":2}");
     assert_true(c.qkv_bias && !c.o_bias);
     assert_int_equal(c.window[3], 0);
     c = good(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":9,\"max_window_layers\":2}");
     assert_int_equal(c.window[1], 0);
     assert_int_equal(c.window[2], 9);
-    c = good(QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":9,\"layer_types\":[\"sliding_attention\","
-                   "\"full_attention\",\"full_attention\",\"sliding_attention\"]}");
+    c = good(
+        QWEN2
+        ",\"use_sliding_window\":true,\"sliding_window\":9,\"layer_types\":[\"sliding_attention\","
+        "\"full_attention\",\"full_attention\",\"sliding_attention\"]}");
     assert_int_equal(c.window[0], 9);
     assert_int_equal(c.window[2], 0);
 
@@ -84,9 +94,10 @@ static void families_differ_by_their_row(void **state) {
 
 static void kv_heads_default_to_heads_in_llama(void **state) {
     (void)state;
-    struct model_conf c = good("{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,"
-                               "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"vocab_size\":100,"
-                               "\"max_position_embeddings\":128}");
+    struct model_conf c =
+        good("{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,"
+             "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"vocab_size\":100,"
+             "\"max_position_embeddings\":128}");
     assert_int_equal(c.n_kv_heads, 4);
     assert_int_equal(c.n_eos, 0);
     assert_int_equal(c.bos_id, -1);
@@ -98,19 +109,25 @@ static void rope_is_read_in_both_spellings(void **state) {
     struct model_conf c = good(LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}");
     assert_true(c.rope.type == ROPE_LINEAR && c.rope.factor == 4);
     assert_int_equal(c.context_max, 512);
-    c = good(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
+    c = good(LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":"
+                   "8.0,\"low_freq_factor\":1.0,"
                    "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64}}");
-    assert_true(c.rope.type == ROPE_LLAMA3 && c.rope.original_context == 64 && c.rope.theta == 500000);
+    assert_true(c.rope.type == ROPE_LLAMA3 && c.rope.original_context == 64 &&
+                c.rope.theta == 500000);
     assert_int_equal(c.context_max, 128);
     c = good(LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":77.5}}");
     assert_true(c.rope.type == ROPE_DEFAULT && c.rope.theta == 77.5);
-    c = good(QWEN2 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_embeddings\":128}}");
-    assert_true(c.rope.type == ROPE_YARN && c.rope.beta_fast == 32 && c.rope.beta_slow == 1 && c.rope.truncate);
+    c = good(QWEN2 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"original_max_position_"
+                   "embeddings\":128}}");
+    assert_true(c.rope.type == ROPE_YARN && c.rope.beta_fast == 32 && c.rope.beta_slow == 1 &&
+                c.rope.truncate);
     assert_true(fabs(c.rope.attention_factor - (0.1 * log(4.0) + 1)) < 1e-15);
     assert_int_equal(c.context_max, 512);
-    c = good(QWEN2 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}}");
+    c = good(QWEN2
+             ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}}");
     assert_true(c.rope.attention_factor == 0.5 && c.rope.original_context == 128);
-    c = good(QWEN2 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"mscale\":1.0,\"mscale_all_dim\":1.0}}");
+    c = good(QWEN2 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"mscale\":1.0,\"mscale_"
+                   "all_dim\":1.0}}");
     assert_true(c.rope.attention_factor == 1);
 }
 
@@ -125,18 +142,29 @@ static void frequencies_follow_the_definition(void **state) {
     r = (struct rope_conf){.type = ROPE_LINEAR, .theta = 10000, .factor = 4};
     rope_freqs(f, &r, 128);
     for (int i = 0; i < 64; i++) assert_true(f[i] == plain[i] / 4);
-    r = (struct rope_conf){.type = ROPE_LLAMA3, .theta = 10000, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4,
+    r = (struct rope_conf){.type = ROPE_LLAMA3,
+                           .theta = 10000,
+                           .factor = 8,
+                           .low_freq_factor = 1,
+                           .high_freq_factor = 4,
                            .original_context = 8192};
     rope_freqs(f, &r, 128);
     assert_true(f[0] == plain[0] && fabs(f[63] - plain[63] / 8) < 1e-18);
-    for (int i = 1; i < 64; i++) assert_true(f[i] <= plain[i] && f[i] >= plain[i] / 8 && f[i] < f[i - 1]);
-    r = (struct rope_conf){.type = ROPE_YARN, .theta = 10000, .factor = 8, .beta_fast = 32, .beta_slow = 1,
-                           .original_context = 4096, .truncate = true};
+    for (int i = 1; i < 64; i++)
+        assert_true(f[i] <= plain[i] && f[i] >= plain[i] / 8 && f[i] < f[i - 1]);
+    r = (struct rope_conf){.type = ROPE_YARN,
+                           .theta = 10000,
+                           .factor = 8,
+                           .beta_fast = 32,
+                           .beta_slow = 1,
+                           .original_context = 4096,
+                           .truncate = true};
     rope_freqs(f, &r, 128);
     assert_true(f[0] == plain[0] && fabs(f[63] - plain[63] / 8) < 1e-18);
     /* angles stay exact far out: position 100,000 with frequency 0.01 is an angle of 1,000 */
     rope_row(c, s, plain, 64, 1, 100000);
-    assert_true(fabs((double)c[32] - cos(1000.0)) < 1e-7 && fabs((double)s[32] - sin(1000.0)) < 1e-7);
+    assert_true(fabs((double)c[32] - cos(1000.0)) < 1e-7 &&
+                fabs((double)s[32] - sin(1000.0)) < 1e-7);
     rope_row(c, s, plain, 64, 2.5, 0);
     assert_true(c[5] == 2.5f && s[5] == 0);
 }
@@ -147,17 +175,24 @@ static void generation_config_wins(void **state) {
     (void)state;
     assert_int_equal(read_both(&c, LLAMA "}", NULL, &eb), ERR_OK);
     assert_true(c.n_eos == 1 && c.eos_ids[0] == 2 && c.bos_id == 1);
-    assert_false(c.gen.do_sample_set || c.gen.temperature_set || c.gen.top_k_set || c.gen.top_p_set);
-    assert_int_equal(read_both(&c, LLAMA "}", "{\"eos_token_id\":[7,99],\"bos_token_id\":3,\"do_sample\":true,"
-                               "\"temperature\":0.7,\"top_k\":20,\"top_p\":0.8,\"repetition_penalty\":1.05}", &eb), ERR_OK);
+    assert_false(c.gen.do_sample_set || c.gen.temperature_set || c.gen.top_k_set ||
+                 c.gen.top_p_set);
+    assert_int_equal(
+        read_both(&c, LLAMA "}",
+                  "{\"eos_token_id\":[7,99],\"bos_token_id\":3,\"do_sample\":true,"
+                  "\"temperature\":0.7,\"top_k\":20,\"top_p\":0.8,\"repetition_penalty\":1.05}",
+                  &eb),
+        ERR_OK);
     assert_true(c.n_eos == 2 && c.eos_ids[0] == 7 && c.eos_ids[1] == 99 && c.bos_id == 3);
-    assert_true(c.gen.do_sample_set && c.gen.do_sample && c.gen.temperature_set && c.gen.temperature == 0.7f);
+    assert_true(c.gen.do_sample_set && c.gen.do_sample && c.gen.temperature_set &&
+                c.gen.temperature == 0.7f);
     assert_true(c.gen.top_k_set && c.gen.top_k == 20 && c.gen.top_p_set && c.gen.top_p == 0.8f);
     assert_true(c.gen.repetition_penalty_set && c.gen.repetition_penalty == 1.05f);
     assert_int_equal(read_both(&c, LLAMA "}", "{\"temperature\":null}", &eb), ERR_OK);
     assert_true(c.n_eos == 1 && c.eos_ids[0] == 2 && !c.gen.temperature_set);
     assert_int_equal(read_both(&c, LLAMA "}", "{\"eos_token_id\":[]}", &eb), ERR_BAD_FILE);
-    assert_non_null(strstr(eb.text, "generation_config.json: eos_token_id must be a token id from 0 to 99 or a list"));
+    assert_non_null(strstr(
+        eb.text, "generation_config.json: eos_token_id must be a token id from 0 to 99 or a list"));
     assert_int_equal(read_both(&c, LLAMA "}", "{\"eos_token_id\":100}", &eb), ERR_BAD_FILE);
     assert_int_equal(read_both(&c, LLAMA "}", "{\"top_p\":1.5}", &eb), ERR_BAD_FILE);
     assert_int_equal(read_both(&c, LLAMA "}", "[]", &eb), ERR_BAD_FILE);
@@ -168,23 +203,34 @@ static void what_is_not_known_is_refused(void **state) {
     static const struct {
         const char *config, *says;
     } rows[] = {
-        {"{\"model_type\":\"gemma2\"," SHAPE "}", "config.json: model_type must be one of \"llama\" \"mistral\" \"qwen2\" \"qwen3\", got \"gemma2\""},
+        {"{\"model_type\":\"gemma2\"," SHAPE "}",
+         "config.json: model_type must be one of \"llama\" \"mistral\" \"qwen2\" \"qwen3\", got "
+         "\"gemma2\""},
         {"{" SHAPE "}", "model_type must be one of"},
-        {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]," SHAPE "}", "architectures must be [\"LlamaForCausalLM\"]"},
+        {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]," SHAPE
+         "}",
+         "architectures must be [\"LlamaForCausalLM\"]"},
         {"{\"model_type\":\"llama\",\"architectures\":[]," SHAPE "}", "architectures must be"},
         {"[]", "must be a JSON object"},
         {"{", "config.json"},
         {LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act must be \"silu\", got \"gelu\""},
-        {LLAMA ",\"quantization_config\":{\"bits\":4}}", "quantization_config must be absent or null"},
-        {LLAMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor must be absent, null or 1, got 0.5"},
+        {LLAMA ",\"quantization_config\":{\"bits\":4}}",
+         "quantization_config must be absent or null"},
+        {LLAMA ",\"partial_rotary_factor\":0.5}",
+         "partial_rotary_factor must be absent, null or 1, got 0.5"},
         {LLAMA ",\"num_experts\":8}", "num_experts must be absent or null, got 8"},
-        {LLAMA ",\"sliding_window\":64}", "sliding_window must be absent or null for this model_type, got 64"},
+        {LLAMA ",\"sliding_window\":64}",
+         "sliding_window must be absent or null for this model_type, got 64"},
         {LLAMA ",\"hidden_size\":0}", "hidden_size must be an integer from 1 to 65536, got 0"},
-        {LLAMA ",\"hidden_size\":64.0}", "hidden_size must be an integer from 1 to 65536, got 64.0"},
+        {LLAMA ",\"hidden_size\":64.0}",
+         "hidden_size must be an integer from 1 to 65536, got 64.0"},
         {LLAMA ",\"hidden_size\":\"64\"}", "hidden_size must be an integer"},
-        {LLAMA ",\"num_hidden_layers\":1025}", "num_hidden_layers must be an integer from 1 to 1024, got 1025"},
-        {LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads must divide num_attention_heads = 4, got 3"},
-        {LLAMA ",\"num_key_value_heads\":5}", "num_key_value_heads must be an integer from 1 to 4, got 5"},
+        {LLAMA ",\"num_hidden_layers\":1025}",
+         "num_hidden_layers must be an integer from 1 to 1024, got 1025"},
+        {LLAMA ",\"num_key_value_heads\":3}",
+         "num_key_value_heads must divide num_attention_heads = 4, got 3"},
+        {LLAMA ",\"num_key_value_heads\":5}",
+         "num_key_value_heads must be an integer from 1 to 4, got 5"},
         {LLAMA ",\"head_dim\":15}", "head_dim must be an even integer from 2 to 256, got 15"},
         {LLAMA ",\"head_dim\":258}", "head_dim must be an integer from 1 to 256, got 258"},
         {LLAMA ",\"hidden_size\":66}", "hidden_size must be a multiple of num_attention_heads = 4"},
@@ -192,20 +238,33 @@ static void what_is_not_known_is_refused(void **state) {
         {LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings must be true or false, got 1"},
         {LLAMA ",\"rope_theta\":0}", "rope_theta must be a number from 1"},
         {LLAMA ",\"rope_scaling\":4}", "rope_scaling must be an object or null, got 4"},
-        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "rope_scaling.rope_type must be one of \"default\" \"linear\" \"llama3\" \"yarn\", got \"longrope\""},
-        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", "rope_scaling.type must be one of"},
-        {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor must be a number from 1"},
-        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}", "rope_scaling.high_freq_factor must be larger than low_freq_factor, got 4"},
-        {LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":0.5}}", "rope_parameters.factor must be a number from 1"},
-        {LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}", "eos_token_id must be a token id from 0 to 99 or a list of 1 to 16 such"},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
+         "rope_scaling.rope_type must be one of \"default\" \"linear\" \"llama3\" \"yarn\", got "
+         "\"longrope\""},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
+         "rope_scaling.type must be one of"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}",
+         "rope_scaling.factor must be a number from 1"},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+               "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+         "rope_scaling.high_freq_factor must be larger than low_freq_factor, got 4"},
+        {LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":0.5}}",
+         "rope_parameters.factor must be a number from 1"},
+        {LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]}",
+         "eos_token_id must be a token id from 0 to 99 or a list of 1 to 16 such"},
         {LLAMA ",\"eos_token_id\":\"x\"}", "eos_token_id must be"},
         {LLAMA ",\"bos_token_id\":[1,2]}", "bos_token_id must be one token id"},
-        {QWEN2 ",\"attention_bias\":true}", "attention_bias must be absent or false for this model_type"},
+        {QWEN2 ",\"attention_bias\":true}",
+         "attention_bias must be absent or false for this model_type"},
         {MISTRAL ",\"mlp_bias\":true}", "mlp_bias must be absent or false for this model_type"},
         {MISTRAL ",\"sliding_window\":0}", "sliding_window must be an integer from 1"},
         {QWEN2 ",\"layer_types\":[\"full_attention\"]}", "layer_types must be 4 items"},
-        {QWEN2 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"linear_attention\"]}", "layer_types must be 4 items"},
-        {QWEN2 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_attention\"]}", "sliding_window must be a number of tokens"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
+               "\"linear_attention\"]}",
+         "layer_types must be 4 items"},
+        {QWEN2 ",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
+               "\"sliding_attention\"]}",
+         "sliding_window must be a number of tokens"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -213,7 +272,8 @@ static void what_is_not_known_is_refused(void **state) {
         struct errbuf eb = {0};
         enum err e = read_both(&c, rows[i].config, NULL, &eb);
         if (e != ERR_BAD_FILE || strstr(eb.text, rows[i].says) == NULL)
-            fail_msg("%s: %s \"%s\", not \"%s\"", rows[i].config, err_name(e), eb.text, rows[i].says);
+            fail_msg("%s: %s \"%s\", not \"%s\"", rows[i].config, err_name(e), eb.text,
+                     rows[i].says);
     }
 }
 

@@ -1,5 +1,5 @@
-/* Files for the engine's tests: a folder of its own under TMPDIR, and a safetensors file from a JSON header and zeros or
- * given bytes. */
+/* Files for the engine's tests: a folder of its own under TMPDIR, and a safetensors file from a
+ * JSON header and zeros or given bytes. */
 #ifndef BATON_TESTS_MODEL_FILES_H
 #define BATON_TESTS_MODEL_FILES_H
 
@@ -23,7 +23,8 @@ static inline void files_make(struct model_files *m) {
     assert_non_null(mkdtemp(m->dir));
 }
 
-static inline void files_write(struct model_files *m, const char *name, const void *bytes, size_t n) {
+static inline void files_write(struct model_files *m, const char *name, const void *bytes,
+                               size_t n) {
     char path[512];
     int i = 0;
     while (i < m->n && strcmp(m->names[i], name) != 0) i++;
@@ -40,7 +41,8 @@ static inline void files_text(struct model_files *m, const char *name, const cha
 }
 
 /* Header length, header, data. Returns the length; buf must hold 8 + strlen(header) + n_data. */
-static inline size_t safetensors_bytes(uint8_t *buf, const char *header, const void *data, size_t n_data) {
+static inline size_t safetensors_bytes(uint8_t *buf, const char *header, const void *data,
+                                       size_t n_data) {
     size_t len = strlen(header);
     for (int i = 0; i < 8; i++) buf[i] = (uint8_t)(len >> (8 * i));
     memcpy(buf + 8, header, len);
@@ -49,8 +51,8 @@ static inline size_t safetensors_bytes(uint8_t *buf, const char *header, const v
     return 8 + len + n_data;
 }
 
-static inline void files_safetensors(struct model_files *m, const char *name, const char *header, const void *data,
-                                     size_t n_data) {
+static inline void files_safetensors(struct model_files *m, const char *name, const char *header,
+                                     const void *data, size_t n_data) {
     uint8_t *buf = malloc(8 + strlen(header) + n_data);
     assert_non_null(buf);
     files_write(m, name, buf, safetensors_bytes(buf, header, data, n_data));

@@ -1,6 +1,7 @@
-/* Goal: every item of a region runs exactly once, whatever the threads do, and a region is over when pool_run() returns.
- * Method: counters per item over many regions of many sizes, sums written without atomics by whoever has the item (so a
- * thread sanitizer sees a missing hand-over), pools made and destroyed while their workers spin or sleep. */
+/* Goal: every item of a region runs exactly once, whatever the threads do, and a region is over
+ * when pool_run() returns. Method: counters per item over many regions of many sizes, sums written
+ * without atomics by whoever has the item (so a thread sanitizer sees a missing hand-over), pools
+ * made and destroyed while their workers spin or sleep. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,7 +49,8 @@ static void every_item_runs_once(void **state) {
     }
 }
 
-/* Regions far enough apart that the workers sleep in between, and items long enough that the caller sleeps at the end. */
+/* Regions far enough apart that the workers sleep in between, and items long enough that the caller
+ * sleeps at the end. */
 static void sleepers_are_woken(void **state) {
     struct region r = {.threads_max = 3, .spin_us = 300};
     struct region idle = {.threads_max = 3, .spin_us = 400};
@@ -69,7 +71,8 @@ struct sum {
 static void sum_item(void *arg, int item, int thread) {
     struct sum *s = arg;
     (void)thread;
-    s->parts[item % 64] += (uint64_t)item; /* 64 items in flight never share a part: each part is a region's own */
+    s->parts[item % 64] +=
+        (uint64_t)item; /* 64 items in flight never share a part: each part is a region's own */
 }
 
 static void results_are_there_when_it_returns(void **state) {
@@ -137,9 +140,12 @@ static void bad_arguments_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_runs_once),   cmocka_unit_test(sleepers_are_woken),
-        cmocka_unit_test(results_are_there_when_it_returns), cmocka_unit_test(a_million_items),
-        cmocka_unit_test(unused_pools_end),       cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(every_item_runs_once),
+        cmocka_unit_test(sleepers_are_woken),
+        cmocka_unit_test(results_are_there_when_it_returns),
+        cmocka_unit_test(a_million_items),
+        cmocka_unit_test(unused_pools_end),
+        cmocka_unit_test(bad_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
