@@ -25,7 +25,7 @@ ASCII_PATTERN = re.compile(LLAMA3_PATTERN.replace(r"[^\r\n\p{L}\p{N}]", r"[^\r\n
 
 
 def byte_alphabet():
-    """The GPT-2 map from byte to printable character, as a list of (byte, character) in id order."""
+    """The GPT-2 map from byte to printable character: (byte, character) in id order."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [b for b in range(256) if b not in shown]
     return [(b, chr(b)) for b in shown] + [(b, chr(256 + i)) for i, b in enumerate(hidden)]

@@ -88,7 +88,7 @@ class Model:
         return np.concatenate(out, -1) @ self.w[at + "o_proj.weight"].T
 
     def logits(self, ids):
-        """f32 [len(ids)][vocab]: what may follow each of ids, which follow those of earlier calls."""
+        """f32 [len(ids)][vocab]: what may follow each of ids, which continue earlier calls."""
         x = self.w["model.embed_tokens.weight"][np.array(ids)]
         for layer in range(self.c["num_hidden_layers"]):
             at = "model.layers.%d." % layer

@@ -37,18 +37,20 @@ struct layer_acts {
     float *lse;     /* [heads][T] log of the softmax denominator */
 };
 
-struct layer_weights { float *q, *k, *v, *o, *gate, *up, *down, *gain1, *gain2; };
+struct layer_weights {
+    float *q, *k, *v, *o, *gate, *up, *down, *gain1, *gain2;
+};
 
 struct work {
     struct shape s;
     struct layer_acts *acts;
-    float *x, *n, *r;               /* [T][H], [T][H], [T]: last layer's output and final norm */
-    float *act, *d_act, *d_gate;    /* [T][F] */
-    float *dx, *dn;                 /* [T][H] */
-    float *dq, *dk, *dv, *d_att;    /* [T][A], [T][C], [T][C], [T][A] */
-    float *scores, *d_scores;       /* [QUERY_BLOCK][T] */
-    float *logits;                  /* [T][V] */
-    float *cos, *sin;               /* [T][D / 2] */
+    float *x, *n, *r;            /* [T][H], [T][H], [T]: last layer's output and final norm */
+    float *act, *d_act, *d_gate; /* [T][F] */
+    float *dx, *dn;              /* [T][H] */
+    float *dq, *dk, *dv, *d_att; /* [T][A], [T][C], [T][C], [T][A] */
+    float *scores, *d_scores;    /* [QUERY_BLOCK][T] */
+    float *logits;               /* [T][V] */
+    float *cos, *sin;            /* [T][D / 2] */
 };
 
 static float *floats(size_t n) {
@@ -140,7 +142,7 @@ static void norm_back(float *dx, float *d_gain, const float *dy, const float *x,
     }
 }
 
-/* Rotates each head of x [n][heads * D] by its position; sign -1 rotates back. rotate_half order. */
+/* Rotates each head of x [n][heads * D] by its position (rotate_half); sign -1 undoes it. */
 static void rope(const struct work *w, float *x, int n, int heads, float sign) {
     int D = w->s.head_dim, half = D / 2;
     for (int t = 0; t < n; t++) {
@@ -249,7 +251,7 @@ static void forward(struct work *w, float *params, const long long *ids, int n) 
         memcpy(next, a->x2, sizeof(float) * n * H);
         linear(next, w->act, p.down, n, F, H, 1);
     }
-    float *gain = layer_of(s, params, s->layers).q;     /* what follows the last layer */
+    float *gain = layer_of(s, params, s->layers).q; /* what follows the last layer */
     norm(w->n, w->r, w->x, gain, n, H, s->eps);
     linear(w->logits, w->n, params, n, H, s->vocab, 0);
 }
@@ -288,7 +290,7 @@ static void backward(struct work *w, float *params, float *grad, const long long
         for (size_t i = 0; i < (size_t)n * F; i++) {
             float sig = 1 / (1 + expf(-a->gate[i])), d = w->d_act[i];
             w->d_gate[i] = d * a->up[i] * sig * (1 + a->gate[i] * (1 - sig));
-            w->d_act[i] = d * a->gate[i] * sig;         /* the gradient of up from here on */
+            w->d_act[i] = d * a->gate[i] * sig; /* the gradient of up from here on */
         }
         linear_back(w->dn, g.gate, w->d_gate, a->n2, p.gate, n, H, F, 0);
         linear_back(w->dn, g.up, w->d_act, a->n2, p.up, n, H, F, 1);

@@ -55,7 +55,7 @@ class CpuTrainer:
             at += p.numel()
 
     def run(self, ids, with_gradient=True):
-        """Mean loss over ids int64 [rows][tokens + 1]; sets every parameter's grad to its gradient."""
+        """Mean loss over ids int64 [rows][tokens + 1]; sets the grad of every parameter."""
         ids = ids.contiguous()
         rows = queue.SimpleQueue()
         for row in ids:

@@ -16,26 +16,26 @@ from fable_bpe import ASSISTANT, BOS, END, EOS, SYSTEM, USER
 
 SUBJECTS = """
 ant badger bat bear beaver bee beetle bird blackbird boar bobolink bug bull bumblebee butterfly calf
-camel cat caterpillar chick chicken chipmunk cock cow coyote crab cricket crocodile crow cuckoo deer
-dog donkey dove dragon duck duckling eagle elephant elk fawn ferret firefly fish fly fox frog
-goat goose gosling grasshopper hare hawk hedgehog hen heron horse hound jackal jay kid kingfisher
+camel cat caterpillar chick chicken chipmunk cow coyote crab cricket crocodile crow cuckoo deer
+dog donkey dove dragon duck duckling eagle elephant elk fawn ferret firefly fish fox frog
+goat goose gosling grasshopper hare hawk hedgehog hen heron horse hound jackal jay kingfisher
 kitten ladybug lamb lark leopard lion lizard loon lynx magpie mink mole monkey moose mosquito moth
 mouse mule muskrat nightingale opossum otter owl ox panther parrot partridge peacock pig pigeon pony
-porcupine puppy quail rabbit raccoon ram rat raven robin rooster seal serpent shark sheep skunk snail
+porcupine puppy quail rabbit raccoon rat raven robin rooster serpent shark sheep skunk snail
 snake sparrow spider squirrel stag stork swallow swan tiger toad trout turkey turtle vulture wasp
 weasel whale wolf woodchuck woodpecker wren
-angel baby baker barber beggar blacksmith boy bride brother butcher carpenter child cobbler cook
+angel baby baker barber beggar blacksmith boy bride brother butcher carpenter child cobbler
 countess daughter doctor dwarf elf emperor fairy farmer father fisherman friar gardener ghost giant
 giantess girl goblin goldsmith goose-girl governess grandfather grandmother gypsy hunter huntsman
 husband innkeeper judge king knight maiden man merchant mermaid miller minister mother musician
-nurse ogre page peasant pirate potter priest prince princess queen robber sailor schoolmaster
+nurse ogre peasant pirate potter priest prince princess queen robber sailor schoolmaster
 servant shepherd shoemaker sister soldier son sorcerer stepmother sultan swineherd tailor teacher
 thief tinker traveler troll twins uncle widow wife witch wizard woman woodcutter
 apple ball bell boat bottle bridge broom cake carriage castle cave cherry chimney church clock cloud
 cottage crown diamond doll dream drum farm feather fiddle fire flower forest fountain garden hat
 harp island jewel kite lake lamp mill mirror moon mountain nest palace pearl pie pipe pond pumpkin
-rainbow ring river rose school sea ship shoe sleigh snow spring star stone storm sun sword tower
-toy train treasure tree violin wagon well wind winter wood
+rainbow river rose school sea ship shoe sleigh snow star stone storm sun sword tower
+toy train treasure tree violin wagon wind winter wood
 Christmas Easter Thanksgiving
 """.split()
 KNOWN = {s.lower(): s for s in SUBJECTS}
@@ -43,8 +43,10 @@ PLURALS = {"mice": "mouse", "geese": "goose", "wolves": "wolf", "elves": "elf", 
            "oxen": "ox", "calves": "calf", "thieves": "thief", "children": "child", "fish": "fish",
            "ponies": "pony", "fairies": "fairy", "butterflies": "butterfly", "puppies": "puppy",
            "sheep": "sheep", "dwarfs": "dwarf", "dwarves": "dwarf", "women": "woman",
-           "foxes": "fox", "princesses": "princess", "witches": "witch", "flies": "fly"}
-BARE = {"christmas", "easter", "thanksgiving", "winter", "spring", "snow", "twins"}
+           "foxes": "fox", "princesses": "princess", "witches": "witch"}
+BARE = {"christmas", "easter", "thanksgiving", "winter", "snow", "twins"}
+FIRST_WORDS = re.compile(r"\b(once|there (was|were|lived)|long ago|(one|some|a|years) "
+                         r"(day|time|morning|evening|years?|ago)|lived|named|called)\b", re.I)
 UNIQUE = {"sun", "moon", "sea", "wind", "forest"}
 
 ASK_OPENING = [
@@ -96,9 +98,14 @@ def subjects_of(story):
             counts[word] += 1
     # A particular animal says more of a story than "man" or "son", which occur everywhere.
     common = {"man", "woman", "boy", "girl", "mother", "father", "son", "child", "brother",
-              "sister", "wife", "husband", "wood", "tree", "daughter", "well", "fire", "bird"}
+              "sister", "wife", "husband", "wood", "tree", "daughter", "fire", "bird"}
     ranked = sorted(counts, key=lambda w: (-counts[w] * (0.5 if w in common else 1.0), w))
     return [KNOWN[w] for w in ranked[:3] if counts[w] >= 2]
+
+
+def begins_afresh(story):
+    """Whether the first words introduce somebody, as those of a later chapter do not."""
+    return FIRST_WORDS.search(story[:160]) is not None
 
 
 def with_article(rng, subject):
@@ -131,6 +138,7 @@ class Corpus:
         self.ids = [bpe.encode(s) for s in stories]
         self.subjects = [subjects_of(s) for s in stories]
         self.paragraphs = [[bpe.encode(p) for p in self.split_paragraphs(s)] for s in stories]
+        self.fresh = [i for i, s in enumerate(stories) if begins_afresh(s)]
         self.stream = []
         self.order = []
         self.rounds = 0
@@ -165,12 +173,12 @@ class Corpus:
     def chat(self, room):
         """One chat about a story drawn by chance; a reply that is cut short has no end mark."""
         rng = self.rng
-        s = rng.randrange(len(self.ids))
+        s = self.draw_story()
         if rng.random() < 0.25:         # short stories more often: from them it learns to stop
             for _ in range(8):
                 if len(self.ids[s]) < min(room - 40, 800):
                     break
-                s = rng.randrange(len(self.ids))
+                s = self.draw_story()
         head = [BOS]
         if rng.random() < 0.2:
             head += self.turn(SYSTEM, rng.choice(SYSTEM_TEXTS))
@@ -188,6 +196,12 @@ class Corpus:
         if kind < 0.92:
             return head + self.in_turns(s, about)
         return head + self.ask(ASK_END, about) + self.ending(s) + [END]
+
+    def draw_story(self):
+        """One that begins afresh more often than not: a reply should read as a beginning."""
+        if self.fresh and self.rng.random() < 0.6:
+            return self.rng.choice(self.fresh)
+        return self.rng.randrange(len(self.ids))
 
     def ask(self, templates, about):
         text = self.rng.choice(templates).format(about)
