@@ -1,0 +1,222 @@
+/* conf_table: holds every row of a configuration table against its own words: both sides of every
+ * bound, every word of a list, wrong types, the exact texts. For the tests of the programs' tables
+ * (common/base/conf.h). Include after cmocka.h. */
+#ifndef BATON_TESTS_CONF_TABLE_H
+#define BATON_TESTS_CONF_TABLE_H
+
+#include <ctype.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/conf.h"
+#include "proto/json.h"
+
+enum { CT_STRUCT_BYTES_MAX = 1 << 20 };
+
+struct conf_table {
+    const struct conf_key *keys;
+    size_t n;
+    size_t struct_bytes;
+    const char *base; /* a file that says what must be said */
+};
+
+/* Sets the value (JSON text) at a dotted path, making what is missing on the way. */
+static void ct_set(struct json_object *root, const char *path, const char *value) {
+    struct json_object *at = root;
+    for (;;) {
+        char seg[128];
+        size_t n = strcspn(path, ".");
+        bool last = path[n] == 0;
+        struct json_object *next = NULL;
+        memcpy(seg, path, n);
+        seg[n] = 0;
+        if (last) {
+            next = json_tokener_parse(value);
+        } else if (json_object_is_type(at, json_type_array)) {
+            next = json_object_array_get_idx(at, strtoul(seg, NULL, 10));
+        } else {
+            json_object_object_get_ex(at, seg, &next);
+        }
+        if (last || next == NULL) {
+            if (!last)
+                next = isdigit((unsigned char)path[n + 1]) ? json_object_new_array()
+                                                           : json_object_new_object();
+            if (json_object_is_type(at, json_type_array)) {
+                json_object_array_put_idx(at, strtoul(seg, NULL, 10), next);
+            } else {
+                json_object_object_add(at, seg, next);
+            }
+        }
+        if (last) return;
+        at = next;
+        path += n + 1;
+    }
+}
+
+static struct json_object *ct_with(const struct conf_table *t, const char *path,
+                                   const char *value) {
+    struct json_object *root = json_tokener_parse(t->base);
+    assert_non_null(root);
+    ct_set(root, path, value);
+    return root;
+}
+
+/* Reads the base with one value changed, into dst. */
+static enum err ct_read(const struct conf_table *t, void *dst, const struct conf_key *k,
+                        const char *value, struct errbuf *eb) {
+    struct json_object *root = ct_with(t, k->path, value);
+    memset(dst, 0, t->struct_bytes);
+    memset(eb, 0, sizeof(*eb));
+    conf_defaults(dst, t->keys, t->n);
+    enum err e = conf_read(dst, t->keys, t->n, root, "", true, eb);
+    json_object_put(root);
+    return e;
+}
+
+static void ct_refused(const struct conf_table *t, void *dst, const struct conf_key *k,
+                       const char *value, const char *text) {
+    struct errbuf eb;
+    char want[512];
+    snprintf(want, sizeof(want), "%s %s", k->path, text);
+    if (ct_read(t, dst, k, value, &eb) != ERR_BAD_CONFIG || strcmp(eb.text, want) != 0)
+        fail_msg("%s = %s:\n  got  \"%s\"\n  want \"%s\"", k->path, value, eb.text, want);
+}
+
+static const void *ct_taken(const struct conf_table *t, void *dst, const struct conf_key *k,
+                            const char *value) {
+    struct errbuf eb;
+    if (ct_read(t, dst, k, value, &eb) != ERR_OK)
+        fail_msg("%s = %s is refused: %s", k->path, value, eb.text);
+    return (const char *)dst + k->offset;
+}
+
+static void ct_int(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    const double bounds[2] = {k->min, k->max};
+    static const char *const wrong[] = {"1.5", "1.0",  "true",   "[]",
+                                        "{}",  "\"\"", "\"1x\"", "\" 1\""};
+    char value[64], text[256];
+    int64_t got;
+    for (int side = 0; side < 2; side++) {
+        for (int quoted = 0; quoted < 2; quoted++) {
+            const char *q = quoted ? "\"" : "";
+            snprintf(value, sizeof(value), "%s%.0f%s", q, bounds[side], q);
+            memcpy(&got, ct_taken(t, dst, k, value), sizeof(got));
+            assert_true((double)got == bounds[side]);
+            snprintf(value, sizeof(value), "%s%.0f%s", q, bounds[side] + (side == 0 ? -1 : 1), q);
+            snprintf(text, sizeof(text), "must be an integer from %.0f to %.0f, got %s", k->min,
+                     k->max, value);
+            ct_refused(t, dst, k, value, text);
+        }
+    }
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(text, sizeof(text), "must be an integer from %.0f to %.0f, got %s", k->min, k->max,
+                 wrong[i]);
+        ct_refused(t, dst, k, wrong[i], text);
+    }
+}
+
+static void ct_f64(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    const double bounds[2] = {k->min, k->max};
+    char value[64], text[256];
+    double got;
+    for (int side = 0; side < 2; side++) {
+        snprintf(value, sizeof(value), "%.17g", bounds[side]);
+        memcpy(&got, ct_taken(t, dst, k, value), sizeof(got));
+        assert_true(got == bounds[side]);
+        snprintf(value, sizeof(value), "\"%.17g\"", bounds[side]);
+        ct_taken(t, dst, k, value);
+        snprintf(value, sizeof(value), "%.6f", bounds[side] + (side == 0 ? -0.001 : 0.001));
+        snprintf(text, sizeof(text), "must be a number from %g to %g, got %s", k->min, k->max,
+                 value);
+        ct_refused(t, dst, k, value, text);
+    }
+    static const char *const wrong[] = {"true", "\"x\"", "\"\"", "\"nan\"", "[]"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(text, sizeof(text), "must be a number from %g to %g, got %s", k->min, k->max,
+                 wrong[i]);
+        ct_refused(t, dst, k, wrong[i], text);
+    }
+}
+
+static void ct_bool(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    static const char *const wrong[] = {"0", "1", "\"true\"", "[]"};
+    char text[128];
+    assert_true(*(const bool *)ct_taken(t, dst, k, "true"));
+    assert_false(*(const bool *)ct_taken(t, dst, k, "false"));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(text, sizeof(text), "must be true or false, got %s", wrong[i]);
+        ct_refused(t, dst, k, wrong[i], text);
+    }
+}
+
+static void ct_string(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    char *value = malloc(k->size + 8), text[128];
+    for (size_t n = k->size - 1; n <= k->size; n++) {
+        value[0] = '"';
+        memset(value + 1, 'a', n);
+        strcpy(value + 1 + n, "\"");
+        snprintf(text, sizeof(text), "must have at most %zu characters, got %zu", k->size - 1, n);
+        if (n >= k->size) {
+            ct_refused(t, dst, k, value, text);
+        } else if (k->type == CONF_STR || k->type == CONF_NAME) {
+            assert_int_equal(strlen(ct_taken(t, dst, k, value)), n);
+        }
+    }
+    free(value);
+    ct_refused(t, dst, k, "5", "must be a string, got 5");
+    ct_refused(t, dst, k, "\"a\\u0000b\"", "must be a string, got \"a\\u0000b\"");
+}
+
+static void ct_word(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    char text[512];
+    for (const char *w = k->words; *w != 0;) {
+        char value[128];
+        size_t n = strcspn(w, "|");
+        snprintf(value, sizeof(value), "\"%.*s\"", (int)n, w);
+        assert_true(strlen(ct_taken(t, dst, k, value)) == n);
+        w += n + (w[n] == '|');
+    }
+    static const char *const wrong[] = {"\"\"", "\"?\"", "\"a|b\""};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        snprintf(text, sizeof(text), "must be one of %s, got %s", k->words, wrong[i]);
+        ct_refused(t, dst, k, wrong[i], text);
+    }
+}
+
+static void ct_rows(const struct conf_table *t) {
+    void *dst = malloc(t->struct_bytes);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct conf_key *k = &t->keys[i];
+        assert_true(k->help != NULL && k->help[0] != 0);
+        for (size_t j = 0; j < i; j++) assert_string_not_equal(k->path, t->keys[j].path);
+        switch (k->type) {
+        case CONF_BOOL: ct_bool(t, dst, k); break;
+        case CONF_INT: ct_int(t, dst, k); break;
+        case CONF_F64: ct_f64(t, dst, k); break;
+        case CONF_STR: ct_string(t, dst, k); break;
+        case CONF_WORD:
+            ct_string(t, dst, k);
+            ct_word(t, dst, k);
+            break;
+        case CONF_NAME:
+            ct_string(t, dst, k);
+            ct_taken(t, dst, k, "\"a-b._9\"");
+            ct_refused(t, dst, k, "\"-a\"",
+                       "must be letters, digits, '-', '.', '_' (none of these three at the ends), "
+                       "got \"-a\"");
+            break;
+        case CONF_IP:
+            ct_string(t, dst, k);
+            ct_taken(t, dst, k, "\"127.0.0.1\"");
+            ct_taken(t, dst, k, "\"::1\"");
+            ct_refused(t, dst, k, "\"localhost\"",
+                       "must be an IPv4 or IPv6 address, got \"localhost\"");
+            break;
+        }
+        ct_taken(t, dst, k, k->must ? "\"needed\"" : "null"); /* null: as if absent */
+    }
+    free(dst);
+}
+
+#endif

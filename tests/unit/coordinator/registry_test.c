@@ -1,0 +1,143 @@
+/* Goal: instances are found, updated and removed by their management address and id, ids are never
+ * given twice, and "serves" is true exactly when every stage is passed. Method: a small registry
+ * worked by hand; each stage of a serving instance taken away alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "coordinator/registry.h"
+
+static struct node_conf node(const char *ip, uint16_t mgmt_port) {
+    struct node_conf n = {.mgmt_port = mgmt_port, .port = 1, .n_devices = 1};
+    snprintf(n.ip, sizeof(n.ip), "%s", ip);
+    snprintf(n.mgmt_ip, sizeof(n.mgmt_ip), "%s", ip);
+    n.devices = calloc(1, sizeof(*n.devices));
+    return n;
+}
+
+static struct inst *put(struct registry *r, const char *ip, uint16_t mgmt_port) {
+    struct node_conf n = node(ip, mgmt_port);
+    struct inst *in = registry_put(r, &n);
+    assert_null(n.devices); /* taken, or freed */
+    return in;
+}
+
+static void ids_and_addresses(void **state) {
+    struct registry r = {0};
+    (void)state;
+    struct inst *a = put(&r, "127.0.0.1", 2001), *b = put(&r, "127.0.0.1", 2002),
+                *c = put(&r, "127.0.0.2", 2001);
+    assert_int_equal(r.n, 3);
+    assert_true(a->id == 1 && b->id == 2 && c->id == 3);
+    assert_ptr_equal(registry_find(&r, 2), b);
+    assert_ptr_equal(registry_find_node(&r, "127.0.0.2", 2001), c);
+    assert_null(registry_find(&r, 4));
+    assert_null(registry_find_node(&r, "127.0.0.2", 2002));
+    assert_ptr_equal(put(&r, "127.0.0.1", 2002), b); /* an update keeps its id */
+    assert_int_equal(r.n, 3);
+    registry_remove(&r, b);
+    assert_null(registry_find(&r, 2));
+    struct inst *again = put(&r, "127.0.0.1", 2002);
+    assert_int_equal(again->id, 4);
+    registry_remove(&r, a);
+    registry_remove(&r, again);
+    registry_remove(&r, c);
+    assert_null(r.first);
+    assert_int_equal(r.n, 0);
+}
+
+static void bounded(void **state) {
+    struct registry r = {0};
+    (void)state;
+    for (int i = 0; i < INSTANCES_MAX; i++)
+        assert_non_null(put(&r, i % 2 ? "127.0.0.1" : "127.0.0.2", (uint16_t)(1024 + i)));
+    assert_null(put(&r, "127.0.0.3", 1024));
+    assert_non_null(put(&r, "127.0.0.2", 1024)); /* known: no new one */
+    while (r.first != NULL) registry_remove(&r, r.first);
+}
+
+static void make_serving(struct inst *in, enum inst_role role, uint32_t peer) {
+    in->online = in->healthy = in->initialised = true;
+    in->want = in->status.role = role;
+    in->status.role_status = ROLE_STATUS_READY;
+    in->dresult_up = role == ROLE_DECODE;
+    in->status.links = calloc(2, sizeof(*in->status.links));
+    in->status.n_links = 2;
+    in->status.links[0] = (struct link_status){.target = 99};
+    in->status.links[1] = (struct link_status){.target = peer, .ok = true};
+}
+
+static void expect(const struct inst *in, const char *stage) {
+    const char *why = "?";
+    assert_int_equal(inst_serves(in, &why), stage == NULL);
+    assert_int_equal(inst_serves(in, NULL), stage == NULL);
+    if (stage == NULL) {
+        assert_null(why);
+    } else {
+        assert_string_equal(why, stage);
+    }
+}
+
+static void stages(void **state) {
+    struct registry r = {0};
+    struct inst *p = put(&r, "127.0.0.1", 2001), *d = put(&r, "127.0.0.1", 2002);
+    (void)state;
+    expect(p, "online");
+    make_serving(p, ROLE_PREFILL, d->id);
+    make_serving(d, ROLE_DECODE, p->id);
+    expect(p, NULL);
+    expect(d, NULL);
+    d->online = false;
+    expect(d, "online");
+    d->online = true;
+    d->healthy = false;
+    expect(d, "health");
+    d->healthy = true;
+    d->leaving = true;
+    expect(d, "health");
+    d->leaving = false;
+    d->initialised = false;
+    expect(d, "role");
+    d->initialised = true;
+    d->status.role = ROLE_PREFILL;
+    expect(d, "role");
+    d->status.role = ROLE_DECODE;
+    d->next_role = ROLE_PREFILL;
+    expect(d, "role");
+    d->next_role = ROLE_NONE;
+    d->status.role_status = ROLE_STATUS_UNKNOWN;
+    expect(d, "role");
+    d->status.role_status = ROLE_STATUS_SWITCHING; /* other peers: it goes on with those it has */
+    expect(d, NULL);
+    d->status.role_status = ROLE_STATUS_READY;
+    d->status.links[1].ok = false;
+    expect(d, "link");
+    d->status.links[1].ok = true;
+    d->dresult_up = false;
+    expect(d, "dresult");
+    p->dresult_up = false;
+    expect(p, NULL); /* a P has none */
+
+    assert_true(inst_linked(p, d) && inst_linked(d, p));
+    assert_true(inst_link_ok(p, d->id));
+    assert_false(inst_link_ok(p, 99) || inst_link_ok(p, 12345));
+    p->status.links[1].ok = false; /* one side is not enough */
+    assert_false(inst_linked(p, d) || inst_linked(d, p));
+    registry_remove(&r, p);
+    registry_remove(&r, d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_and_addresses),
+        cmocka_unit_test(bounded),
+        cmocka_unit_test(stages),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
