@@ -17,6 +17,8 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
         buf_json_str(out, a->output_len > 0 ? a->output : "", a->output_len);
     }
     buf_printf(out, ",\"promptTokens\":%zu,\"firstTokenId\":%d", req->n_prompt, (int)a->token->id);
+    /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
+    buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);
     if (a->stats != NULL) {

@@ -17,7 +17,7 @@ struct prefill_answer {
 };
 
 /* {"reqId","isStream","isLastResp","output",
- * "promptTokens","promptIds","firstTokenId","kvBytes","kvBlocks","kvBlocksHeld",
+ * "promptTokens","promptIds","firstTokenId","seed","kvBytes","kvBlocks","kvBlocksHeld",
  *  "kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first four as 5.2 has them. */
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
 

@@ -23,6 +23,8 @@ static void the_answer_has_the_members_of_the_contract(void **state) {
     member(x, "promptTokens", v, sizeof(v));
     assert_string_equal(v, "5");
     assert_non_null(strstr(x->body, "\"promptIds\":[5,6,8,9,11]"));
+    member(x, "seed", v, sizeof(v));
+    assert_string_equal(v, "1"); /* the instance's first random number */
     member(x, "kvBlocks", v, sizeof(v));
     assert_string_equal(v, "2");
     member(x, "kvBlocksHeld", v, sizeof(v));
