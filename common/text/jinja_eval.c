@@ -2,7 +2,6 @@
 #include "common/text/jinja_eval.h"
 
 #include <string.h>
-#include "common/text/chat_template.h"
 #include "common/text/jinja_print.h"
 #include "common/text/jinja_seq.h"
 
@@ -44,15 +43,24 @@ static bool eval_dict(struct jinja_run *r, const struct jinja_expr *e, struct jv
     return true;
 }
 
+/* a ~ b ~ c. All are computed before any text is put together, so that it can grow in place. */
 static bool eval_concat(struct jinja_run *r, const struct jinja_expr *e, struct jv *out) {
-    struct jinja_sb t;
-    struct jv v;
-    jinja_sb_init(&t, r, CHAT_TEMPLATE_STRING_BYTES_MAX);
+    struct jv_list *l;
+    struct jv text = jv_cstr("");
+    if (!jv_list_new(r, e->items.n, &l)) return false;
     for (size_t i = 0; i < e->items.n; i++) {
-        if (!jinja_eval(r, e->items.e[i], &v)) return false;
-        jinja_print_str(&t, &v);
+        struct jv v;
+        if (!jinja_eval(r, e->items.e[i], &v) || !jinja_to_str(r, &v, &l->v[i])) return false;
     }
-    return jinja_sb_take(&t, out);
+    for (size_t i = 0; i < e->items.n; i++) {
+        if (text.n == 0) {
+            text = jv_str(l->v[i].s, l->v[i].n);
+        } else if (l->v[i].n > 0 && !jinja_append(r, &text, &l->v[i], &text)) {
+            return false;
+        }
+    }
+    *out = text;
+    return true;
 }
 
 static bool eval_compare(struct jinja_run *r, const struct jinja_expr *e, struct jv *out) {

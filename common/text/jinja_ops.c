@@ -111,35 +111,28 @@ static bool add_str(struct jinja_run *r, const struct jv *a, const struct jv *b,
         if (!jinja_escape(r, a->sub == STR_SAFE ? b : a, a->sub == STR_SAFE ? &y : &x))
             return false;
     }
-    size_t n = (size_t)x.n + y.n;
-    if (n > CHAT_TEMPLATE_STRING_BYTES_MAX) {
-        return jinja_fail_code(r, ERR_TOO_LARGE, "text larger than %d bytes",
-                               CHAT_TEMPLATE_STRING_BYTES_MAX);
-    }
-    if (!jinja_tick(r, n / 128)) return false;
-    /* a + b + c would copy a twice: when a was made last, b goes right behind it. Nobody sees the
-     * difference, since a's own length stays. */
-    if (y.n > 0 && jinja_mem_extend(&r->mem, x.s + x.n, y.n)) {
-        memcpy((char *)x.s + x.n, y.s, y.n);
-        *out = jv_str(x.s, n);
-    } else {
-        char *s = jinja_alloc(r, n);
-        if (s == NULL) return false;
-        memcpy(s, x.s, x.n);
-        memcpy(s + x.n, y.s, y.n);
-        *out = jv_str(s, n);
-    }
-    out->sub = a->sub | b->sub;
+    uint8_t sub = a->sub | b->sub;
+    if (!jinja_append(r, &x, &y, out)) return false;
+    out->sub = sub;
     return true;
 }
 
 static bool add_lists(struct jinja_run *r, const struct jv *a, const struct jv *b, struct jv *out) {
+    const struct jv_list *x = a->list, *y = b->list;
     struct jv_list *l;
-    if (!jv_list_new(r, a->list->n + b->list->n, &l)) return false;
-    for (size_t i = 0; i < a->list->n; i++) l->v[l->n++] = a->list->v[i];
-    for (size_t i = 0; i < b->list->n; i++) l->v[l->n++] = b->list->v[i];
+    if (!jv_list_new(r, 0, &l)) return false;
+    l->n = l->cap = x->n + y->n;
+    l->v = x->v;
+    struct jv *rest = x->n == 0 ? NULL : jinja_room_behind(r, x->v + x->n, y->n * sizeof(*rest));
+    if (rest == NULL) {
+        l->v = jinja_alloc_open(r, l->n * sizeof(*l->v));
+        if (l->v == NULL || !jinja_tick(r, x->n)) return false;
+        for (size_t i = 0; i < x->n; i++) l->v[i] = x->v[i];
+        rest = l->v + x->n;
+    }
+    for (size_t i = 0; i < y->n; i++) rest[i] = y->v[i];
     *out = (struct jv){.type = a->type, .list = l};
-    return jinja_tick(r, l->n);
+    return jinja_tick(r, y->n);
 }
 
 static bool repeat(struct jinja_run *r, const struct jv *v, int64_t times, struct jv *out) {

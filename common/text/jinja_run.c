@@ -7,7 +7,17 @@
 #include "common/text/chat_template.h"
 #include "common/text/jinja_text.h"
 
-enum { TEXT_CAP_MIN = 64, BYTES_PER_STEP = 128 };
+enum { TEXT_CAP_MIN = 64, BYTES_PER_STEP = 128, ROOM_BYTES_MIN = 1024 };
+
+/* A message that was too long may end in half a character. */
+static void cut_to_whole_characters(char *s) {
+    size_t n = strlen(s), last = n;
+    if (n == 0 || (unsigned char)s[n - 1] < 0x80) return;
+    if (jinja_char_prev(s, &last) < 0) {
+        while (n > 0 && ((unsigned char)s[n - 1] & 0xC0) == 0x80) n--;
+        s[n > 0 ? n - 1 : 0] = '\0';
+    }
+}
 
 static bool fail_va(struct jinja_run *r, enum err code, const char *fmt, va_list ap) {
     if (r->code != ERR_OK) return false;
@@ -15,6 +25,7 @@ static bool fail_va(struct jinja_run *r, enum err code, const char *fmt, va_list
     if (r->eb != NULL) {
         int n = snprintf(r->eb->text, sizeof(r->eb->text), "line %u: ", r->line);
         vsnprintf(r->eb->text + n, sizeof(r->eb->text) - (size_t)n, fmt, ap);
+        cut_to_whole_characters(r->eb->text);
         r->eb->code = code;
     }
     return false;
@@ -81,6 +92,48 @@ bool jinja_enter(struct jinja_run *r) {
 
 void jinja_leave(struct jinja_run *r) {
     r->depth--;
+}
+
+void *jinja_room_behind(struct jinja_run *r, const void *end, size_t n) {
+    for (int i = 0; i < OPEN_ENDS; i++) {
+        struct jinja_open_end *o = &r->open[i];
+        if (end != o->end || n > (size_t)(o->room_end - o->end)) continue;
+        char *at = o->end;
+        o->end += n;
+        return at;
+    }
+    return NULL;
+}
+
+void *jinja_alloc_open(struct jinja_run *r, size_t n) {
+    size_t room = n < ROOM_BYTES_MIN ? 0 : n / 2;
+    char *p = jinja_alloc(r, n + room);
+    if (p != NULL && room > 0) {
+        r->open[r->n_opened++ % OPEN_ENDS] = (struct jinja_open_end){p + n, p + n + room};
+    }
+    return p;
+}
+
+bool jinja_append(struct jinja_run *r, const struct jv *a, const struct jv *b, struct jv *out) {
+    struct jv x = *a, y = *b; /* out may be one of them */
+    size_t n = (size_t)x.n + y.n;
+    if (n > CHAT_TEMPLATE_STRING_BYTES_MAX) {
+        return jinja_fail_code(r, ERR_TOO_LARGE, "text larger than %d bytes",
+                               CHAT_TEMPLATE_STRING_BYTES_MAX);
+    }
+    const char *s = x.s, *end = x.s + x.n;
+    char *at = jinja_room_behind(r, end, y.n);
+    if (at == NULL && y.n > 0 && jinja_mem_extend(&r->mem, end, y.n)) at = (char *)end;
+    if (at == NULL) {
+        char *p = jinja_alloc_open(r, n);
+        if (p == NULL || !jinja_tick(r, x.n / BYTES_PER_STEP)) return false;
+        memcpy(p, x.s, x.n);
+        at = p + x.n;
+        s = p;
+    }
+    memcpy(at, y.s, y.n);
+    *out = jv_str(s, n);
+    return jinja_tick(r, y.n / BYTES_PER_STEP);
 }
 
 void jinja_sb_init(struct jinja_sb *t, struct jinja_run *r, size_t n_max) {

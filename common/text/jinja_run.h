@@ -21,6 +21,12 @@ struct jinja_scope {
     bool captured; /* a macro or call block remembers it: it cannot be used again */
 };
 
+/* The end of a string or of a list's items that were made with room behind them. */
+struct jinja_open_end {
+    char *end, *room_end;
+};
+enum { OPEN_ENDS = 4 };
+
 struct jinja_run {
     struct jinja_mem mem;
     struct errbuf *eb;
@@ -29,10 +35,12 @@ struct jinja_run {
     int depth;
     uint32_t line; /* of the node at work, for messages */
     int64_t now_unix_s;
-    struct jinja_sb *out;       /* where text goes now */
-    struct jinja_scope *scope;  /* innermost */
-    const struct jv_dict *vars; /* the caller's variables */
-    struct jv block_text;       /* what the filters of a block start from */
+    struct jinja_sb *out;                  /* where text goes now */
+    struct jinja_scope *scope;             /* innermost */
+    const struct jv_dict *vars;            /* the caller's variables */
+    struct jinja_open_end open[OPEN_ENDS]; /* the latest ones */
+    unsigned n_opened;
+    struct jv block_text; /* what the filters of a block start from */
 };
 
 /* Both return false, so that a function can end with `return jinja_fail(...)`. The first error
@@ -45,7 +53,14 @@ bool jinja_fail_undef(struct jinja_run *r, const struct jv *undef);
 
 void *jinja_alloc(struct jinja_run *r, size_t n); /* NULL: r has failed */
 bool jinja_tick(struct jinja_run *r,
-                uint64_t n);           /* n units of work; bytes are counted by the hundred or so */
+                uint64_t n); /* n units of work; bytes are counted by the hundred or so */
+/* Templates gather text and lists in a loop (ns.text = ns.text + more), so a long one keeps room
+ * behind it and the rest goes there while nothing else has: the old value's own length stays, so
+ * nobody sees the difference. Room: n bytes at end that are taken from now on, or NULL. */
+void *jinja_alloc_open(struct jinja_run *r, size_t n);
+void *jinja_room_behind(struct jinja_run *r, const void *end, size_t n);
+/* a + b, two strings. */
+bool jinja_append(struct jinja_run *r, const struct jv *a, const struct jv *b, struct jv *out);
 bool jinja_enter(struct jinja_run *r); /* one level deeper */
 void jinja_leave(struct jinja_run *r);
 

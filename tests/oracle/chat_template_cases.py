@@ -211,6 +211,11 @@ TEMPLATES = [
     "{% for i in range(3) %}{{ ', ' if not loop.first }}{{ i }}{% endfor %}", "{{ 'x' * 3 ~ 'y' }}{{ ('a' ~ 'b') * 2 }}{{ 1 ~ (2 + 3) }}",
     "{% for m in [{'role': 'user'}, {'role': 'tool'}] %}{{ m['role'] ~ (loop.index0 % 2) ~ (m.role == 'user') }} {% endfor %}",
     "{{ 'a' + 'b' + 'c' + n|string + ('d' + 'e') }}{% set q = 'a' + 'b' %}{% set r = q + 'c' %}{% set t2 = q + 'd' %}{{ q }}{{ r }}{{ t2 }}{{ r + t2 }}",
+    "{% set ns = namespace(a=[], b=[], t='', u='') %}{% for i in range(500) %}{% set ns.a = ns.a + [i] %}{% set ns.t = ns.t + i|string %}"
+    "{% if i % 7 == 0 %}{% set ns.b = ns.a + ['b'] %}{% set ns.u = ns.t + '<u>' %}{% set ns.t = ns.t ~ ns.u[-4:] %}{% endif %}"
+    "{% if i % 50 == 0 %}{% set ns.a = ns.b + ns.a[:3] %}{{ ns.a }}{{ ns.b }}{{ ns.t }}{{ ns.u }}{% endif %}{% endfor %}",
+    "{% set a = ['x' * 2000] * 100 %}{% set b = a + [1] %}{% set c = b + [2] %}{% set d2 = b + [3] %}{{ b|length }}{{ c[-1] }}{{ d2[-1] }}{{ c[-2:] }}",
+    "{% set a = 'x' * 3000 + s %}{% set b = a + '1' %}{% set c = a + '2' %}{% set e = b + c %}{{ b[-1] }}{{ c[-1] }}{{ e|length }}{{ (e + e)[-7:] }}{{ b == c }}",
     "{% set a = '' %}{% for i in range(30) %}{% set a = a + i|string %}{% endfor %}{% set ns = namespace(a='') %}{% for i in range(300) %}"
     "{% set ns.a = ns.a + i|string + ',' %}{% endfor %}{{ ns.a }}",
 ]

@@ -193,7 +193,19 @@ static void names_line_and_cause(void **state) {
 static void long_message_is_cut(void **state) {
     (void)state;
     fails("{{ raise_exception('x' * 100000) }}", ERR_INVALID, "line 1: xxx");
-    fails("{{ raise_exception('\xC3\xA4' * 100000) }}", ERR_INVALID, "line 1: ");
+    static const char *const letter[] = {"\xC3\xA4", "\xE4\xB8\x96", "\xF0\x9F\x99\x82"};
+    for (int i = 0; i < 12; i++) { /* at every offset, so that some are cut in half */
+        struct buf out = BUF_INIT;
+        struct errbuf eb;
+        char src[128];
+        snprintf(src, sizeof(src), "{{ raise_exception('%.*s' ~ '%s' * 1000) }}", i / 3, "abcd",
+                 letter[i % 3]);
+        assert_int_equal(render(src, NULL, OUT_MAX, &out, &eb), ERR_INVALID);
+        size_t n = strlen(eb.text), w = strlen(letter[i % 3]);
+        assert_in_range(n, ERR_TEXT_BYTES_MAX - 1 - w, ERR_TEXT_BYTES_MAX - 1);
+        assert_int_equal((n - strlen("line 1: ") - (size_t)(i / 3)) % w, 0);
+        buf_free(&out);
+    }
 }
 
 static void bounds_the_output(void **state) {
