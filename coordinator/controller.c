@@ -209,9 +209,7 @@ void controller_poll_soon(struct coordinator *co) {
 
 /* ---- roles */
 static bool prefers(const struct inst *in, enum inst_role role) {
-    int l = in->node.label;
-    return role == ROLE_PREFILL ? l == LABEL_PREFILL_PREFER || l == LABEL_PREFILL_STATIC
-                                : l == LABEL_DECODE_PREFER || l == LABEL_DECODE_STATIC;
+    return in->node.label == (role == ROLE_PREFILL ? LABEL_PREFILL_PREFER : LABEL_DECODE_PREFER);
 }
 
 static size_t count_want(const struct coordinator *co, enum inst_role role) {
@@ -237,15 +235,21 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
     }
 }
 
-/* Instances that come with a role keep it: a coordinator that restarts repairs differences only. */
+/* Instances that come with a role keep it: a coordinator that restarts repairs differences only.
+ * A static label leaves no choice. */
 static void keep_existing(struct coordinator *co) {
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        bool has = in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE;
-        if (in->online && in->healthy && in->want == ROLE_NONE && has) {
+        if (!in->online || !in->healthy || in->want != ROLE_NONE) continue;
+        if (in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE) {
             in->want = in->status.role;
-            log_info("controller", "id=%u event=role_kept role=%s", in->id,
-                     inst_role_name(in->want));
+        } else if (in->node.label == LABEL_PREFILL_STATIC) {
+            in->want = ROLE_PREFILL;
+        } else if (in->node.label == LABEL_DECODE_STATIC) {
+            in->want = ROLE_DECODE;
+        } else {
+            continue;
         }
+        log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
     }
 }
 
