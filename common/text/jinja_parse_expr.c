@@ -193,7 +193,7 @@ static bool parse_subscript(struct jinja_parser *p, struct jinja_expr *of,
     struct jinja_expr *part[3] = {NULL, NULL, NULL};
     int n_colons = 0;
     if (!jp_next(p)) return false;
-    if (p->tok.type == TK_RBRACKET) return jp_unexpected(p, "an index");
+    if (p->tok.type == TK_RBRACKET || p->tok.type == TK_COMMA) return jp_unexpected(p, "an index");
     while (p->tok.type != TK_RBRACKET && p->tok.type != TK_COMMA) {
         bool colon = false;
         if (p->tok.type != TK_COLON && !jp_expression(p, true, &part[n_colons])) return false;
