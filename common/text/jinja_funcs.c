@@ -73,6 +73,9 @@ static bool make_dict(struct jinja_call *c, enum jv_type type) {
     struct jv_list *l, *pair;
     if (c->args->n_pos > 1)
         return jinja_fail(c->r, "%s takes at most 1 positional argument", c->name);
+    if (c->args->n_pos == 1 && c->args->pos[0].type == JV_UNDEF) {
+        return jinja_fail_undef(c->r, &c->args->pos[0]);
+    }
     if (!jv_dict_new(c->r, &d)) return false;
     if (c->args->n_pos == 1 && c->args->pos[0].type == JV_DICT) {
         const struct jv_dict *from = c->args->pos[0].dict;
