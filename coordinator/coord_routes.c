@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/log.h"
-#include "common/net/cors.h"
+#include "common/net/dispatch.h"
 #include "common/net/router.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
@@ -188,62 +188,37 @@ static const struct route routes[] = {
 };
 static const struct route *const tables[] = {routes, NULL};
 
-static void reply_wrong_method(struct coordinator *co, struct http_x *x, const char *allow) {
-    if (strcmp(http_x_method(x), "OPTIONS") == 0) {
-        cors_reply_options(x, co->conf.cors_origin, allow);
-    } else {
-        http_x_set_header(x, "Allow", allow);
-        coord_reply_error(co, x, 405, "The method is not allowed for this path.");
-    }
+static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
+    struct coordinator *co = arg;
+    relay_start(co->relays, x, path, model);
+}
+
+static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
+    coord_reply_error(arg, x, status, text);
+}
+
+static struct dispatch dispatch_of(struct coordinator *co) {
+    return (struct dispatch){.tables = tables,
+                             .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
+                             .cors_origin = co->conf.cors_origin,
+                             .not_found = "Invalid request",
+                             .on_infer = infer,
+                             .reply_error = reply_error,
+                             .arg = co};
 }
 
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
-    cors_set(x, co->conf.cors_origin);
-    if (path == NULL) {
-        coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
-        return;
-    }
-    api_path_drop_version(path);
-    const struct api_path *ap = planes & PLANE_DATA ? api_path_find(path, model) : NULL;
-    if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
-        relay_start(co->relays, x, ap, model);
-    } else if (ap != NULL) {
-        reply_wrong_method(co, x, "POST");
-    } else {
-        router_find(&m, tables, planes, http_x_method(x), path);
-        if (m.row != NULL) {
-            m.row->fn(co, x, &m.params);
-        } else if (m.path_known) {
-            reply_wrong_method(co, x, m.allow);
-        } else {
-            coord_reply_error(co, x, 404, "Invalid request");
-        }
-    }
-    free(path);
+    const struct dispatch d = dispatch_of(co);
+    dispatch_serve(&d, planes, x);
 }
 
 void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max) {
-    char text[API_TOO_LARGE_BYTES];
-    api_too_large_text(text, body_bytes_max);
-    cors_set(x, co->conf.cors_origin);
-    coord_reply_error(co, x, 413, text);
+    const struct dispatch d = dispatch_of(co);
+    dispatch_reply_too_large(&d, x, body_bytes_max);
 }
 
 size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
                             const char *path) {
-    size_t max = (size_t)co->conf.body_limit_mib << 20;
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
-    if (p == NULL) return 0;
-    api_path_drop_version(p);
-    if ((planes & PLANE_DATA) == 0 || api_path_find(p, model) == NULL) {
-        router_find(&m, tables, planes, method, p);
-        size_t row_max = m.row != NULL ? m.row->body_bytes_max
-                                       : SMALL_BODY; /* an unknown path still gets its 404 */
-        if (row_max < max) max = row_max;
-    }
-    free(p);
-    return max;
+    const struct dispatch d = dispatch_of(co);
+    return dispatch_body_bytes_max(&d, planes, method, path);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "common/instance/inst_internal.h"
 #include "common/instance/req_read.h"
-#include "common/net/cors.h"
+#include "common/net/dispatch.h"
 #include "proto/json.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
@@ -320,8 +320,8 @@ const struct route inst_info_routes[] = {
 };
 
 /* ---- dispatch */
-static void infer(struct instance *in, struct http_x *x, const struct api_path *path,
-                  const char *model) {
+static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
+    struct instance *in = arg;
     void *self;
     if (!in->loaded) {
         http_x_reply(x, 503, NULL, "", 0);
@@ -341,71 +341,41 @@ static void infer(struct instance *in, struct http_x *x, const struct api_path *
     }
 }
 
-static void reply_wrong_method(struct instance *in, struct http_x *x, const char *allow) {
-    if (strcmp(http_x_method(x), "OPTIONS") == 0) {
-        cors_reply_options(x, in->conf.cors_origin, allow);
-    } else {
-        http_x_set_header(x, "Allow", allow);
-        inst_reply_wrapped(x, 405, "The method is not allowed for this path.");
-    }
-}
-
-void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
-    cors_set(x, in->conf.cors_origin);
-    if (path == NULL) {
-        inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
-        return;
-    }
-    api_path_drop_version(path);
-    const struct api_path *ap = planes & PLANE_DATA ? api_path_find(path, model) : NULL;
-    if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
-        infer(in, x, ap, model);
-    } else if (ap != NULL) {
-        reply_wrong_method(in, x, "POST");
-    } else {
-        router_find(&m, tables, planes, http_x_method(x), path);
-        if (m.row != NULL) {
-            m.row->fn(in, x, &m.params);
-        } else if (m.path_known) {
-            reply_wrong_method(in, x, m.allow);
-        } else {
-            inst_reply_wrapped(x, 404, "The requested path does not exist.");
-        }
-    }
-    free(path);
-}
-
-void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max) {
-    char text[API_TOO_LARGE_BYTES];
-    int status = 413;
+/* An error that is not an inference answer, in the shape of its path. */
+static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
+    struct instance *in = arg;
     bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
     enum error_style style =
         strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
-    api_too_large_text(text, body_bytes_max);
-    cors_set(x, in->conf.cors_origin);
     char *body = api_error_body(openai, style, &status, NULL, text);
     http_x_reply(x, status, "application/json", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
 }
 
+static struct dispatch dispatch_of(struct instance *in) {
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
+    return (struct dispatch){.tables = tables,
+                             .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
+                             .cors_origin = in->conf.cors_origin,
+                             .not_found = "The requested path does not exist.",
+                             .on_infer = infer,
+                             .reply_error = reply_error,
+                             .arg = in};
+}
+
+void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
+    const struct dispatch d = dispatch_of(in);
+    dispatch_serve(&d, planes, x);
+}
+
+void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max) {
+    const struct dispatch d = dispatch_of(in);
+    dispatch_reply_too_large(&d, x, body_bytes_max);
+}
+
 size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
                            const char *path) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
-    size_t max = (size_t)in->conf.request_mib_max << 20;
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
-    if (p == NULL) return 0;
-    api_path_drop_version(p);
-    if ((planes & PLANE_DATA) == 0 || api_path_find(p, model) == NULL) {
-        router_find(&m, tables, planes, method, p);
-        size_t row_max = m.row != NULL ? m.row->body_bytes_max
-                                       : SMALL_BODY; /* an unknown path still gets its 404 */
-        if (row_max < max) max = row_max;
-    }
-    free(p);
-    return max;
+    const struct dispatch d = dispatch_of(in);
+    return dispatch_body_bytes_max(&d, planes, method, path);
 }
