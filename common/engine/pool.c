@@ -35,6 +35,8 @@ struct pool {
     int n_threads;
     struct worker *workers; /* [n_threads - 1] */
     int n_started;
+    int caller_cpu;   /* -1: the caller is not pinned */
+    pthread_t caller; /* the thread that is pinned to it */
 
     /* the region that runs */
     pool_fn *fn;
@@ -132,7 +134,24 @@ static void run_region(struct pool *p, int first, int n_items) {
     await_done(p, n_items);
 }
 
+static bool pin(pthread_t id, int cpu) {
+    cpu_set_t set;
+    if (cpu < 0 || cpu >= CPU_SETSIZE) return false;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return pthread_setaffinity_np(id, sizeof(set), &set) == 0;
+}
+
+/* The thread that loads a model may not be the one that runs it: whoever calls takes the caller's
+ * core along. */
+static void follow_caller(struct pool *p) {
+    if (p->caller_cpu < 0 || pthread_equal(p->caller, pthread_self())) return;
+    p->caller = pthread_self();
+    pin(p->caller, p->caller_cpu); /* it was possible in pool_create() */
+}
+
 void pool_run(struct pool *p, pool_fn *fn, void *arg, int n_items) {
+    follow_caller(p);
     if (n_items <= 1 || p->n_threads == 1) {
         for (int i = 0; i < n_items; i++) fn(arg, i, 0);
         return;
@@ -144,14 +163,6 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg, int n_items) {
                    n_items - first < REGION_ITEMS_MAX ? n_items - first : REGION_ITEMS_MAX);
 }
 
-static bool pin(pthread_t id, int cpu) {
-    cpu_set_t set;
-    if (cpu < 0 || cpu >= CPU_SETSIZE) return false;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    return pthread_setaffinity_np(id, sizeof(set), &set) == 0;
-}
-
 static int cores(void) {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
@@ -160,7 +171,9 @@ static int cores(void) {
 }
 
 static enum err start(struct pool *p, const int *cpu_ids, struct errbuf *eb) {
-    if (cpu_ids != NULL && !pin(pthread_self(), cpu_ids[0]))
+    p->caller_cpu = cpu_ids != NULL ? cpu_ids[0] : -1;
+    p->caller = pthread_self();
+    if (cpu_ids != NULL && !pin(p->caller, p->caller_cpu))
         return err_set(eb, ERR_BAD_CONFIG, "compute threads: core %d cannot be used", cpu_ids[0]);
     for (int i = 0; i < p->n_threads - 1; i++) {
         struct worker *w = &p->workers[i];

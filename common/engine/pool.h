@@ -19,7 +19,8 @@ struct pool;
 typedef void pool_fn(void *arg, int item, int thread);
 
 /* n_threads: the calling thread included; 0: one per core this process may use. cpu_ids:
- * [n_threads] cores to pin the threads to, cpu_ids[0] for the calling thread, or NULL. */
+ * [n_threads] cores to pin the threads to, cpu_ids[0] for the calling thread (and for
+ * another one that calls pool_run() later), or NULL. */
 enum err pool_create(struct pool **out, int n_threads, const int *cpu_ids, struct errbuf *eb);
 void pool_destroy(struct pool **p);
 int pool_threads(const struct pool *p);
