@@ -33,12 +33,15 @@ static enum err pack_v1(struct wr *w, const struct dresult_frame *f) {
         wr_bytes(w, "ka:heartbeat", sizeof("ka:heartbeat"));
         return w->failed ? ERR_NO_MEMORY : ERR_OK;
     }
-    if (!id_ok(f->req_id) || memchr(f->body, 0, f->body_len) != NULL) return ERR_INVALID;
+    /* The NUL that ends a frame of vLLM's stream ends ours too: version 1 cannot carry it. */
+    size_t n = f->body_len;
+    if (n > 0 && f->body[n - 1] == 0) n--;
+    if (!id_ok(f->req_id) || memchr(f->body, 0, n) != NULL) return ERR_INVALID;
     put(w, "reqId:");
     wr_bytes(w, f->req_id, strlen(f->req_id) + 1);
     put(w, kind_word[f->kind]);
     put(w, ":");
-    wr_bytes(w, f->body, f->body_len);
+    wr_bytes(w, f->body, n);
     wr_u8(w, 0);
     return w->failed ? ERR_NO_MEMORY : ERR_OK;
 }

@@ -34,7 +34,8 @@ struct dresult_frame {
     int status; /* of an error frame in version 2: "error;status=424"; else 0 */
 };
 
-/* Appends one frame in the given version (1 or 2). A NUL in a version 1 body is an ERR_INVALID. */
+/* Appends one frame in the given version (1 or 2). A NUL in a version 1 body is an ERR_INVALID; one
+ * at its very end is left out. */
 enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f);
 
 /* Byte-stream parser: any split of the bytes gives the same frames. */

@@ -168,6 +168,14 @@ static void what_cannot_be_packed_says_so(void **state) {
             &w, 1,
             &(struct dresult_frame){.kind = DR_DATA, .req_id = "1", .body = "a\0b", .body_len = 3}),
         ERR_INVALID);
+    /* vLLM's stream ends each frame with a NUL, and so does version 1 */
+    assert_int_equal(dresult_pack(&w, 1,
+                                  &(struct dresult_frame){
+                                      .kind = DR_DATA, .req_id = "1", .body = "{}", .body_len = 3}),
+                     ERR_OK);
+    assert_int_equal(w.len, sizeof("reqId:1\0data:{}"));
+    assert_memory_equal(w.data, "reqId:1\0data:{}", w.len);
+    wr_clear(&w);
     assert_int_equal(
         dresult_pack(&w, 2, &(struct dresult_frame){.kind = DR_DATA, .req_id = "a b", .body = ""}),
         ERR_INVALID);
