@@ -51,10 +51,19 @@ static bool bind_params(struct jinja_call *c, const struct jinja_def *def) {
     return true;
 }
 
+/* A built-in walks its texts a few times at most. */
+static bool tick_text(struct jinja_run *r, const struct jv *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].type == JV_STR && !jinja_tick(r, v[i].n / 64)) return false;
+    }
+    return true;
+}
+
 bool jinja_call_def(struct jinja_run *r, const struct jinja_def *def, const struct jv *self,
                     const struct jinja_args *args, struct jv *out) {
     struct jinja_call c = {.r = r, .name = def->name, .self = *self, .args = args, .out = out};
-    if (!jinja_enter(r)) return false;
+    if (!jinja_enter(r) || !tick_text(r, self, 1) || !tick_text(r, args->pos, args->n_pos))
+        return false;
     if (def->params != NULL && !bind_params(&c, def)) return false;
     if (!def->fn(&c)) return false;
     jinja_leave(r);

@@ -53,7 +53,8 @@ static bool f_trim(struct jinja_call *c) {
     struct jv s, chars;
     bool all = c->a[0].type == JV_ABSENT || c->a[0].type == JV_NONE;
     if (!self_str(c, &s) || (!all && !jinja_param_str(c, 0, NULL, &chars))) return false;
-    *c->out = jinja_str_strip(&s, all ? NULL : &chars, STRIP_LEFT | STRIP_RIGHT);
+    if (!all) return jinja_str_strip_chars(c->r, &s, &chars, STRIP_LEFT | STRIP_RIGHT, c->out);
+    *c->out = jinja_str_strip(&s, STRIP_LEFT | STRIP_RIGHT);
     return true;
 }
 
@@ -142,7 +143,9 @@ static bool f_truncate(struct jinja_call *c) {
     struct jv kept =
         jv_str(c->self.s, jinja_text_offset(c->self.s, c->self.n, (size_t)(length - end_len)));
     if (!jinja_param_bool(c, 1, false)) {
-        size_t space = jinja_text_rfind(kept.s, kept.n, " ", 1);
+        struct jv blank = jv_cstr(" ");
+        size_t space;
+        if (!jinja_str_rfind(c->r, &kept, &blank, &space)) return false;
         if (space != SIZE_MAX) kept.n = (uint32_t)space;
     }
     struct jinja_sb t;

@@ -7,6 +7,8 @@
 #include "common/text/chat_template.h"
 #include "common/text/jinja_text.h"
 
+enum { NAME_BYTES_MAX = 1000 };
+
 void jinja_lex_init(struct jinja_lex *lx, struct jinja_run *r, const char *src, size_t n) {
     *lx = (struct jinja_lex){.r = r, .s = src, .n = n, .line = 1, .line_starting = true};
     r->line = 1;
@@ -375,6 +377,7 @@ static bool lex_tag(struct jinja_lex *lx, struct jinja_token *t) {
     size_t end = lx->at, next = end;
     while (next < lx->n && jinja_is_word(jinja_char_next(lx->s, lx->n, &next))) end = next;
     if (end == lx->at) return lex_operator(lx, t);
+    if (end - lx->at > NAME_BYTES_MAX) return fail_at(lx, "a name is too long");
     t->type = TK_NAME;
     t->v = span(lx, lx->at, end);
     advance(lx, end);

@@ -40,7 +40,8 @@ static bool strip(struct jinja_call *c, int sides) {
     struct jv chars;
     bool space = c->a[0].type == JV_ABSENT || c->a[0].type == JV_NONE;
     if (!space && !jinja_param_str(c, 0, NULL, &chars)) return false;
-    *c->out = jinja_str_strip(&c->self, space ? NULL : &chars, sides);
+    if (!space) return jinja_str_strip_chars(c->r, &c->self, &chars, sides, c->out);
+    *c->out = jinja_str_strip(&c->self, sides);
     return true;
 }
 
@@ -74,7 +75,7 @@ static bool s_capitalize(struct jinja_call *c) {
 
 /* Without a separator: at runs of white space, none at the ends. */
 static bool split_space(struct jinja_call *c, int64_t n_max, bool from_right, struct jv_list *l) {
-    struct jv rest = jinja_str_strip(&c->self, NULL, from_right ? STRIP_RIGHT : STRIP_LEFT);
+    struct jv rest = jinja_str_strip(&c->self, from_right ? STRIP_RIGHT : STRIP_LEFT);
     while (rest.n > 0) {
         size_t at = from_right ? rest.n : 0;
         if (n_max >= 0 && (int64_t)l->n == n_max) at = from_right ? 0 : rest.n;
@@ -87,7 +88,7 @@ static bool split_space(struct jinja_call *c, int64_t n_max, bool from_right, st
         }
         struct jv part = from_right ? jv_str(rest.s + at, rest.n - at) : jv_str(rest.s, at);
         rest = from_right ? jv_str(rest.s, at) : jv_str(rest.s + at, rest.n - at);
-        rest = jinja_str_strip(&rest, NULL, from_right ? STRIP_RIGHT : STRIP_LEFT);
+        rest = jinja_str_strip(&rest, from_right ? STRIP_RIGHT : STRIP_LEFT);
         /* The last part takes what is left as it is, up to white space at the far end. */
         if (!jv_list_push(c->r, l, part)) return false;
     }
@@ -101,8 +102,8 @@ static bool split_at(struct jinja_call *c, const struct jv *sep, int64_t n_max, 
     for (;;) {
         size_t at = SIZE_MAX;
         if (n_max < 0 || (int64_t)l->n < n_max) {
-            at = from_right ? jinja_text_rfind(rest.s, rest.n, sep->s, sep->n)
-                            : jinja_text_find(rest.s, rest.n, 0, sep->s, sep->n);
+            at = from_right ? SIZE_MAX : jinja_text_find(rest.s, rest.n, 0, sep->s, sep->n);
+            if (from_right && !jinja_str_rfind(c->r, &rest, sep, &at)) return false;
         }
         if (at == SIZE_MAX) return jv_list_push(c->r, l, rest);
         size_t behind = at + sep->n;
@@ -155,8 +156,8 @@ static bool partition(struct jinja_call *c, bool from_right) {
     struct jv sep, s = c->self;
     if (!jinja_param_str(c, 0, NULL, &sep) || !jv_list_new(c->r, 3, &l)) return false;
     if (sep.n == 0) return jinja_fail(c->r, "%s: empty separator", c->name);
-    size_t at = from_right ? jinja_text_rfind(s.s, s.n, sep.s, sep.n)
-                           : jinja_text_find(s.s, s.n, 0, sep.s, sep.n);
+    size_t at = from_right ? SIZE_MAX : jinja_text_find(s.s, s.n, 0, sep.s, sep.n);
+    if (from_right && !jinja_str_rfind(c->r, &s, &sep, &at)) return false;
     l->n = 3;
     if (at == SIZE_MAX) {
         l->v[0] = l->v[1] = l->v[2] = jv_cstr("");
@@ -216,8 +217,8 @@ static bool find(struct jinja_call *c, bool from_right, bool must) {
     size_t from, at;
     bool inside;
     if (!jinja_param_str(c, 0, NULL, &what) || !window(c, 1, &s, &from, &inside)) return false;
-    at = from_right ? jinja_text_rfind(s.s, s.n, what.s, what.n)
-                    : jinja_text_find(s.s, s.n, 0, what.s, what.n);
+    at = from_right ? SIZE_MAX : jinja_text_find(s.s, s.n, 0, what.s, what.n);
+    if (from_right && !jinja_str_rfind(c->r, &s, &what, &at)) return false;
     if (!inside || at == SIZE_MAX)
         return must ? jinja_fail(c->r, "%s: substring not found", c->name) : give_int(c, -1);
     return give_int(c, (int64_t)jinja_text_len(c->self.s, from + at));

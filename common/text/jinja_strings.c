@@ -9,29 +9,79 @@
 #include "common/text/chat_template.h"
 #include "common/text/jinja_print.h"
 
-static bool has_char(const struct jv *chars, int32_t c) {
-    if (chars == NULL) return jinja_is_space(c);
-    for (size_t at = 0; at < chars->n;) {
-        if (jinja_char_next(chars->s, chars->n, &at) == c) return true;
-    }
-    return false;
-}
+enum { SHORT_BYTES_MAX = 32 }; /* of a text that is looked for byte by byte */
 
-struct jv jinja_str_strip(const struct jv *s, const struct jv *chars, int sides) {
+/* Cuts characters at both ends for as long as `is` says so. */
+static void strip(const struct jv *s, int sides, bool (*is)(void *arg, int32_t c), void *arg,
+                  struct jv *out) {
     size_t from = 0, to = s->n;
     while ((sides & STRIP_LEFT) && from < to) {
         size_t next = from;
-        if (!has_char(chars, jinja_char_next(s->s, to, &next))) break;
+        if (!is(arg, jinja_char_next(s->s, to, &next))) break;
         from = next;
     }
     while ((sides & STRIP_RIGHT) && to > from) {
         size_t prev = to - from;
-        if (!has_char(chars, jinja_char_prev(s->s + from, &prev))) break;
+        if (!is(arg, jinja_char_prev(s->s + from, &prev))) break;
         to = from + prev;
     }
-    struct jv out = jv_str(s->s + from, to - from);
-    out.sub = s->sub;
+    *out = jv_str(s->s + from, to - from);
+    out->sub = s->sub;
+}
+
+static bool is_space(void *arg, int32_t c) {
+    (void)arg;
+    return jinja_is_space(c);
+}
+
+struct jv jinja_str_strip(const struct jv *s, int sides) {
+    struct jv out;
+    strip(s, sides, is_space, NULL, &out);
     return out;
+}
+
+struct char_set {
+    struct jinja_run *r;
+    const struct jv *chars;
+};
+
+static bool in_set(void *arg, int32_t c) {
+    const struct char_set *set = arg;
+    if (!jinja_tick(set->r, 1 + set->chars->n / 16)) return false;
+    for (size_t at = 0; at < set->chars->n;) {
+        if (jinja_char_next(set->chars->s, set->chars->n, &at) == c) return true;
+    }
+    return false;
+}
+
+bool jinja_str_strip_chars(struct jinja_run *r, const struct jv *s, const struct jv *chars,
+                           int sides, struct jv *out) {
+    struct char_set set = {r, chars};
+    strip(s, sides, in_set, &set, out);
+    return r->code == ERR_OK;
+}
+
+/* Both turned round byte by byte: memmem's linear time then holds for the last place, too. */
+static char *turned(struct jinja_run *r, const struct jv *s) {
+    char *p = jinja_alloc(r, s->n);
+    for (size_t i = 0; p != NULL && i < s->n; i++) p[i] = s->s[s->n - 1 - i];
+    return p;
+}
+
+bool jinja_str_rfind(struct jinja_run *r, const struct jv *s, const struct jv *what, size_t *at) {
+    *at = SIZE_MAX;
+    if (what->n > s->n) return true;
+    if (what->n <= SHORT_BYTES_MAX) {
+        for (size_t i = s->n - what->n + 1; i > 0 && *at == SIZE_MAX; i--) {
+            if (memcmp(s->s + i - 1, what->s, what->n) == 0) *at = i - 1;
+        }
+        return jinja_tick(r, (s->n - (*at == SIZE_MAX ? 0 : *at)) / 32);
+    }
+    const char *a = turned(r, s), *b = a == NULL ? NULL : turned(r, what);
+    if (b == NULL || !jinja_tick(r, s->n / 32)) return false;
+    size_t found = jinja_text_find(a, s->n, 0, b, what->n);
+    if (found != SIZE_MAX) *at = s->n - found - what->n;
+    return true;
 }
 
 bool jinja_str_recase(struct jinja_run *r, const struct jv *s, enum jinja_recase how,
@@ -150,7 +200,7 @@ bool jinja_str_is_case(const struct jv *s, bool lower) {
 
 /* Text without outer white space and without single underscores between digits, terminated. */
 static bool number_text(const struct jv *s, char *dst, size_t n_dst) {
-    struct jv v = jinja_str_strip(s, NULL, STRIP_LEFT | STRIP_RIGHT);
+    struct jv v = jinja_str_strip(s, STRIP_LEFT | STRIP_RIGHT);
     size_t n = 0;
     for (size_t i = 0; i < v.n; i++) {
         if (v.s[i] == '_') {

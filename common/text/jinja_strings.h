@@ -7,12 +7,18 @@
 #include "common/text/jinja_text.h"
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
-/* chars: NULL strips white space. The result is a part of s. */
-struct jv jinja_str_strip(const struct jv *s, const struct jv *chars, int sides);
+/* White space, or any of the characters given. The result is a part of s. */
+struct jv jinja_str_strip(const struct jv *s, int sides);
+bool jinja_str_strip_chars(struct jinja_run *r, const struct jv *s, const struct jv *chars,
+                           int sides, struct jv *out);
 
 enum jinja_recase { RECASE_UPPER, RECASE_LOWER, RECASE_CAPITALIZE, RECASE_TITLE, RECASE_SWAP };
 bool jinja_str_recase(struct jinja_run *r, const struct jv *s, enum jinja_recase how,
                       struct jv *out);
+
+/* Last place of what in s, SIZE_MAX when there is none. In linear time: the texts may be a
+ * client's. */
+bool jinja_str_rfind(struct jinja_run *r, const struct jv *s, const struct jv *what, size_t *at);
 
 /* n_max < 0: all. */
 bool jinja_str_replace(struct jinja_run *r, const struct jv *s, const struct jv *old,

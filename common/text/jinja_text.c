@@ -97,14 +97,6 @@ size_t jinja_text_find(const char *a, size_t n_a, size_t from, const char *b, si
     return p == NULL ? SIZE_MAX : (size_t)(p - a);
 }
 
-size_t jinja_text_rfind(const char *a, size_t n_a, const char *b, size_t n_b) {
-    if (n_b > n_a) return SIZE_MAX;
-    for (size_t at = n_a - n_b + 1; at > 0; at--) {
-        if (memcmp(a + at - 1, b, n_b) == 0) return at - 1;
-    }
-    return SIZE_MAX;
-}
-
 bool jinja_is_space(int32_t c) {
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||

@@ -26,8 +26,6 @@ bool jinja_text_valid(const char *s, size_t n);                     /* is it UTF
 /* First place of b in a[from..), in bytes; SIZE_MAX when there is none. An empty b is found at
  * once. */
 size_t jinja_text_find(const char *a, size_t n_a, size_t from, const char *b, size_t n_b);
-/* Last place of b in a[0..n_a). */
-size_t jinja_text_rfind(const char *a, size_t n_a, const char *b, size_t n_b);
 
 bool jinja_is_space(int32_t c);
 bool jinja_is_alpha(int32_t c);

@@ -177,7 +177,7 @@ static bool dicts_equal(struct jinja_run *r, const struct jv_dict *a, const stru
     *out = a->n == b->n;
     for (size_t i = 0; i < a->n && *out; i++) {
         struct jv other;
-        if (!jv_dict_get(r, b, &a->e[i].key, &other)) return false;
+        if (!jinja_tick(r, 1) || !jv_dict_get(r, b, &a->e[i].key, &other)) return false;
         if (other.type == JV_ABSENT) {
             *out = false;
         } else if (!jv_equal(r, &a->e[i].value, &other, out)) {
@@ -211,7 +211,8 @@ bool jv_equal(struct jinja_run *r, const struct jv *a, const struct jv *b, bool 
         if (!jinja_enter(r)) return false;
         *out = a->list->n == b->list->n;
         for (size_t i = 0; i < a->list->n && *out; i++) {
-            if (!jv_equal(r, &a->list->v[i], &b->list->v[i], out)) return false;
+            if (!jinja_tick(r, 1) || !jv_equal(r, &a->list->v[i], &b->list->v[i], out))
+                return false;
         }
         jinja_leave(r);
         return true;
@@ -251,7 +252,7 @@ bool jv_compare(struct jinja_run *r, const struct jv *a, const struct jv *b, con
         *out = x->n < y->n ? -1 : x->n > y->n;
         for (size_t i = 0; i < x->n && i < y->n; i++) {
             bool same;
-            if (!jv_equal(r, &x->v[i], &y->v[i], &same)) return false;
+            if (!jinja_tick(r, 1) || !jv_equal(r, &x->v[i], &y->v[i], &same)) return false;
             if (same) continue;
             if (!jv_compare(r, &x->v[i], &y->v[i], op, out)) return false;
             break;
@@ -286,7 +287,7 @@ bool jv_hash(struct jinja_run *r, const struct jv *v, uint64_t *out) {
         return true;
     }
     switch ((enum jv_type)v->type) {
-    case JV_STR: *out = hash_bytes(v->s, v->n); return true;
+    case JV_STR: *out = hash_bytes(v->s, v->n); return jinja_tick(r, v->n / 64);
     case JV_FLOAT:
         if (v->f >= -9223372036854775808.0 && v->f < 9223372036854775808.0 && v->f == floor(v->f)) {
             *out = hash_u64((uint64_t)(int64_t)v->f);
@@ -300,7 +301,7 @@ bool jv_hash(struct jinja_run *r, const struct jv *v, uint64_t *out) {
         *out = v->list->n;
         for (size_t k = 0; k < v->list->n; k++) {
             uint64_t h;
-            if (!jv_hash(r, &v->list->v[k], &h)) return false;
+            if (!jinja_tick(r, 1) || !jv_hash(r, &v->list->v[k], &h)) return false;
             *out = hash_u64(*out * 31 + h);
         }
         jinja_leave(r);

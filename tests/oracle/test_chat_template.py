@@ -243,6 +243,12 @@ def test_bounds(driver):
         ("{% set ns = namespace(l=[]) %}{% for a in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l == ns.l }}"
          "{{ ns.l|tojson }}", "ERR_INVALID"),
         ("{{ '%1001d' % 1 }}", "ERR_INVALID"),
+        ("{% set a = 'a' * 4000000 %}{% set b = 'a' * 2000000 + 'b' %}{% for i in range(100000) %}{% set q = a.rfind(b) %}{% endfor %}",
+         "ERR_TOO_LARGE"),
+        ("{{ ('a' * 10000000).strip('b' * 10000000 + 'a') }}", "ERR_TOO_LARGE"),
+        ("{% set a = 'a' * 60000000 %}{% for i in range(100000) %}{{ a.isdigit() }}{{ a is upper }}{% endfor %}", "ERR_TOO_LARGE"),
+        ("{% set a = [0] * 1000000 %}{% for i in range(100000) %}{% if a == [0] + a[1:] %}{% endif %}{% endfor %}", "ERR_TOO_LARGE"),
+        ("{{ " + "a" * 1001 + " }}", "ERR_INVALID"),
         ("{{ 'x'.center(1000000000) }}", "ERR_TOO_LARGE"),
         ("{{ 'x'|indent(1000000000) }}", "ERR_TOO_LARGE"),
         ("{{ 'aaaa'|replace('', 'b' * 60000000) }}", "ERR_TOO_LARGE"),
