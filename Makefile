@@ -29,7 +29,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/params common/endpoint/
 TESTS_INSTANCE := common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role
-TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/controller
+TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/controller coordinator/relay coordinator/relay_client
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg kv_frame

@@ -387,7 +387,7 @@ static void routes(void **state) {
     fc_close();
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bring_up),        cmocka_unit_test(ratio),
         cmocka_unit_test(keeps_roles),     cmocka_unit_test(join),
@@ -396,5 +396,6 @@ int main(void) {
         cmocka_unit_test(switch_given_up), cmocka_unit_test(last_of_a_role),
         cmocka_unit_test(lease_ends),      cmocka_unit_test(routes),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

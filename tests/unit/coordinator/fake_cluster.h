@@ -25,7 +25,7 @@
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
 
-enum { FAKES_MAX = 4, HELD_MAX = 32, FC_DEADLINE_MS = 20000, STOPS_MAX = 64 };
+enum { FAKES_MAX = 4, HELD_MAX = 32, FC_DEADLINE_MS = 10000, STOPS_MAX = 64 };
 
 struct held {
     struct fake *owner;
@@ -72,6 +72,15 @@ static struct fc {
     bool reached;
 } fc;
 
+/* For what must hold inside a callback, where cmocka cannot leave the loop. */
+#define FC_REQUIRE(cond)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                             \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
 /* ---- waiting */
 static void fc_look(void *arg) {
     (void)arg;
@@ -117,7 +126,7 @@ static void fake_held_gone(void *arg) {
 }
 
 static void fake_infer(struct fake *f, struct http_x *x) {
-    assert_true(f->n_held < HELD_MAX);
+    FC_REQUIRE(f->n_held < HELD_MAX);
     struct held *h = &f->held[f->n_held++];
     const char *id = http_x_header(x, "req-id"), *epoch = http_x_header(x, "req-epoch");
     size_t n, at = 0;
@@ -167,8 +176,8 @@ static void fake_take_role(struct fake *f, struct http_x *x, enum inst_role role
     struct errbuf eb;
     size_t n;
     const char *body = http_x_body(x, &n);
-    assert_int_equal(role_msg_parse(&m, 1, body, n, &eb), ERR_OK);
-    assert_true(m.n_peers <= FAKES_MAX);
+    FC_REQUIRE(role_msg_parse(&m, 1, body, n, &eb) == ERR_OK);
+    FC_REQUIRE(m.n_peers <= FAKES_MAX);
     f->n_posts++;
     f->last_forced = m.force;
     if (f->refuse_roles && f->role != role) {
@@ -192,9 +201,9 @@ static void fake_stop(struct fake *f, struct http_x *x) {
     const char *id;
     size_t n, id_len;
     const char *body = http_x_body(x, &n);
-    assert_int_equal(json_read(&root, body, n, NULL, NULL), ERR_OK);
-    assert_int_equal(json_get_str(root, "id", &id, &id_len), JSON_OK);
-    assert_true(f->n_stops < STOPS_MAX);
+    FC_REQUIRE(json_read(&root, body, n, NULL, NULL) == ERR_OK);
+    FC_REQUIRE(json_get_str(root, "id", &id, &id_len) == JSON_OK);
+    FC_REQUIRE(f->n_stops < STOPS_MAX);
     snprintf(f->stops[f->n_stops++], sizeof(f->stops[0]), "%s", id);
     json_object_put(root);
     http_x_reply(x, f->stop_code != 0 ? f->stop_code : 200, "application/json", body, n);
@@ -214,7 +223,7 @@ static void fake_request(void *arg, struct http_x *x) {
     } else if (strncmp(path, "/v1/role/", 9) == 0) {
         fake_take_role(f, x, inst_role_parse(path + 9));
     } else if (strcmp(path, "/dresult") == 0) {
-        assert_string_equal(http_x_header(x, "dresult-version"), "2");
+        FC_REQUIRE(strcmp(http_x_header(x, "dresult-version"), "2") == 0);
         f->n_listens++;
         f->dresult = x;
         http_x_on_close(x, fake_dresult_gone, f);
@@ -237,7 +246,7 @@ static void fake_open(struct fake *f, uint16_t port) {
 }
 
 /* As a killed process looks: every connection breaks, and nobody listens. */
-static void fake_kill(struct fake *f) {
+static inline void fake_kill(struct fake *f) {
     http_server_close(&f->server);
     f->dresult = NULL;
     f->role = ROLE_NONE;
@@ -379,7 +388,7 @@ static void client_expect_at(struct client *c, int status, const char *body, int
 #define client_expect(c, status, body) client_expect_at(c, status, body, __LINE__)
 
 /* ---- up and down */
-static bool fc_ready(void *arg) {
+static inline bool fc_ready(void *arg) {
     (void)arg;
     controller_poll_soon(&fc.co);
     return controller_ready(&fc.co);
@@ -410,7 +419,7 @@ static void fc_open(const char *conf) {
     struct coordinator *co = &fc.co;
     struct errbuf eb = {0};
     memset(&fc, 0, sizeof(fc));
-    log_init(LOG_ERROR, STDERR_FILENO);
+    log_init(getenv("FC_LOG") ? LOG_DEBUG : LOG_ERROR, STDERR_FILENO);
     if (coord_conf_parse(&co->conf, conf, strlen(conf), ".", &eb) != ERR_OK)
         fail_msg("%s", eb.text);
     co->sched = (struct schedule_conf){.policy = POLICY_LOAD_BALANCE,

@@ -1,0 +1,472 @@
+/* Goal: what clients and the configuration ask of the coordinator: cancelling, stopInfer,
+ * time-outs, admission and its texts, the order of the queue, room, the other paths, CORS. Method:
+ * as relay_test.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/coordinator/relay_fixture.h"
+
+/* ---- the client goes */
+static void client_goes(void **state) {
+    struct client c;
+    (void)state;
+    struct held held = *ask(&c, CHAT, STREAM); /* while P computes */
+    client_close(&c);
+    run_until(was_told_to_stop, P);
+    run_until(was_told_to_stop, D);
+    run_until(lost_one, P);
+    assert_string_equal(P->stops[0], held.req_id);
+    assert_string_equal(D->stops[0], held.req_id);
+    check_idle();
+
+    before(NULL);
+    held = *ask(&c, CHAT, STREAM); /* while D decodes */
+    fake_reply(&P->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
+    run_until(client_has_event, &c);
+    client_close(&c);
+    run_until(was_told_to_stop, D);
+    assert_int_equal(P->n_stops, 0);
+    assert_string_equal(D->stops[0], held.req_id);
+}
+
+static void client_goes_while_it_waits(void **state) {
+    struct client c;
+    (void)state;
+    fake_inst(P)->tasks = fake_inst(P2)->tasks = 1000; /* full */
+    client_ask(&c, "POST", CHAT, "", BODY);
+    wait_queue(1);
+    client_close(&c);
+    wait_queue(0);
+    fake_inst(P)->tasks = fake_inst(P2)->tasks = 0;
+    assert_int_equal(P->n_stops + D->n_stops, 0);
+}
+
+/* ---- stopInfer by a client */
+static void stop(struct client *c, const char *id) {
+    char body[512];
+    snprintf(body, sizeof(body), "{\"id\":\"%s\"}", id);
+    client_ask(c, "POST", "/v2/models/m/versions/1/stopInfer", "", body);
+}
+
+static void stop_infer(void **state) {
+    struct client c, s, again;
+    char echo[128];
+    (void)state;
+    /* by the client's own id, while D decodes; the end comes from D */
+    struct held held = *ask(&c, "/v2/models/m/generate", "{\"text_input\":\"x\",\"id\":\"mine\"}");
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    run_for(20);
+    stop(&s, "mine");
+    client_expect(&s, 200, "{\"id\":\"mine\"}");
+    client_close(&s);
+    assert_string_equal(D->stops[0], held.req_id);
+    assert_int_equal(P->n_stops, 0);
+    stop(&again, "mine");
+    client_expect(
+        &again, 404,
+        "{\"error\":\"Stop request id mine not found.\",\"error_type\":\"NotFoundError\"}");
+    client_close(&again);
+    fake_frame(D, &held, 0, DR_LAST, 0, "{\"stopped\":1}");
+    client_expect(&c, 200, "{\"stopped\":1}");
+    client_close(&c);
+
+    /* by the coordinator's id, while P computes: both are asked; D does not know it yet */
+    before(NULL);
+    D->stop_code = 404;
+    held = *ask(&c, CHAT, BODY);
+    stop(&s, held.req_id);
+    snprintf(echo, sizeof(echo), "{\"id\":\"%s\"}", held.req_id);
+    client_expect(&s, 200, echo);
+    client_close(&s);
+    assert_int_equal(P->n_stops, 1);
+    assert_int_equal(D->n_stops, 1);
+    fake_reply(&P->held[0], 424, "{\"error\":\"stopped\"}");
+    client_expect(&c, 424, "{\"error\":\"stopped\"}");
+    client_close(&c);
+
+    /* it had ended where it was asked for */
+    before(NULL);
+    P->stop_code = D->stop_code = 404;
+    held = *ask(&c, CHAT, BODY);
+    stop(&s, held.req_id);
+    run_until(client_done, &s);
+    assert_int_equal(client_status(&s), 404);
+    client_close(&s);
+    fake_reply(&P->held[0], 200, "{\"isLastResp\":true,\"output\":\"{}\"}");
+    client_expect(&c, 200, "{}");
+    client_close(&c);
+}
+
+static void stop_infer_refused(void **state) {
+    struct client c;
+    static const struct {
+        const char *path, *body;
+        int status;
+        const char *word;
+    } rows[] = {
+        {"/v2/models/m/stopInfer", "{\"id\":\"5\"}", 404, "Stop request id 5 not found."},
+        {"/v2/models/m/stopInfer", "{\"id\":\"18446744073709551616\"}", 404, "not found."},
+        {"/v2/models/m/stopInfer", "{\"id\":5}", 422, "Not found id."},
+        {"/v2/models/m/stopInfer", "{}", 422, "Not found id."},
+        {"/v2/models/m/stopInfer", "[]", 422, "Failed to parse context to json body."},
+        {"/v2/models/m/stopInfer", "{", 422, "Failed to parse context to json body."},
+        {"/v2/models/m/stopInfer", "{\"id\":\"a b\"}", 422, "The id can contain only"},
+        {"/v2/models/m/stopInfer", "{\"id\":\"\"}", 422, "The id can contain only"},
+        {"/v2/models/x/stopInfer", "{\"id\":\"5\"}", 404, "Model x not found."},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool whole;
+        client_ask(&c, "POST", rows[i].path, "", rows[i].body);
+        run_until(client_done, &c);
+        char *body = client_body(&c, &whole);
+        assert_int_equal(client_status(&c), rows[i].status);
+        assert_non_null(strstr(body, rows[i].word));
+        free(body);
+        client_close(&c);
+    }
+}
+
+/* ---- time */
+static void timeouts(void **state) {
+    struct client c;
+    (void)state;
+    fc.co.conf.first_token_timeout_s = 1;
+    struct held held = *ask(&c, "/infer", "{\"inputs\":\"x\"}");
+    client_expect(&c, 408,
+                  "{\"error\":\"Request first token timeout\",\"error_type\":\"Request Timeout\"}");
+    client_close(&c);
+    run_until(was_told_to_stop, P);
+    run_until(was_told_to_stop, D);
+
+    before(NULL);
+    fc.co.conf.infer_timeout_s = 1;
+    held = *ask(&c, CHAT, STREAM);
+    fake_reply(&P->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
+    client_expect(
+        &c, 200,
+        "data: 1\n\ndata: {\"error\":\"Request inference timeout\",\"error_type\":\"Request "
+        "Timeout\",\"object\":\"error\",\"message\":\"Request inference timeout\",\"type\":"
+        "\"RequestTimeoutError\",\"param\":null,\"code\":408}\n\ndata: [DONE]\n\n");
+    client_close(&c);
+    run_until(was_told_to_stop, D);
+    assert_string_equal(D->stops[0], held.req_id);
+
+    before(NULL);
+    fc.co.conf.schedule_timeout_s = 1;
+    fake_inst(P)->tasks = fake_inst(P2)->tasks = 1000;
+    client_ask(&c, "POST", "/infer", "", "{\"inputs\":\"x\"}");
+    client_expect(&c, 408,
+                  "{\"error\":\"Request schedule timeout\",\"error_type\":\"Request Timeout\"}");
+    client_close(&c);
+    fake_inst(P)->tasks = fake_inst(P2)->tasks = 0;
+    assert_int_equal(P->n_held + P2->n_held, 0);
+}
+
+/* ---- admission */
+static void turned_away(void **state) {
+    struct client a, b;
+    (void)state;
+    fc.co.conf.requests_max = 1;
+    (void)ask(&a, "/v2/models/m/generate", "{\"text_input\":\"x\",\"id\":\"same\"}");
+    client_ask(&b, "POST", CHAT, "", BODY);
+    client_expect(
+        &b, 429,
+        "{\"error\":\"Too many requests\",\"error_type\":\"overloaded\",\"object\":\"error\","
+        "\"message\":\"Too many requests\",\"type\":\"RateLimitError\",\"param\":null,"
+        "\"code\":429}");
+    assert_true(client_has(&b, "Retry-After: 1"));
+    client_close(&b);
+    fc.co.conf.requests_max = 10;
+    client_ask(&b, "POST", "/v2/models/m/generate", "", "{\"text_input\":\"y\",\"id\":\"same\"}");
+    client_expect(&b, 400, "{\"error\":\"Duplicate request id\",\"error_type\":\"Bad Request\"}");
+    client_close(&b);
+    fake_reply(&P->held[0], 422, "{}");
+    client_expect(&a, 422, "{}");
+    client_close(&a);
+    /* the id is free again */
+    client_ask(&b, "POST", "/v2/models/m/generate", "", "{\"text_input\":\"y\",\"id\":\"same\"}");
+    run_until(holds_two, P);
+    fake_reply(&P->held[1], 422, "{}");
+    client_expect(&b, 422, "{}");
+    client_close(&b);
+
+    fc.co.stopping = true;
+    client_ask(&b, "POST", "/generate", "", "{}");
+    client_expect(&b, 503,
+                  "{\"error\":\"MindIE-MS Coordinator is not ready\",\"error_type\":\"Service "
+                  "Unavailable\"}");
+    assert_true(client_has(&b, "Retry-After: 1"));
+    client_close(&b);
+    fc.co.stopping = false;
+}
+
+/* errorFormat=text: the reference's bytes (inference-api 3.5). */
+static void text_errors(void **state) {
+    struct client c;
+    static const struct {
+        const char *path, *body;
+        int status;
+        const char *text;
+    } rows[] = {
+        {CHAT, "{", 400, "Request format is invalid\r\n"},
+        {CHAT, "[]", 400, "Request format is invalid\r\n"},
+        {CHAT, "{\"prompt\":\"x\"}", 400,
+         "Invalid request format: Missing both 'prompt' or 'messages'\r\n"},
+        {"/v1/completions", "{}", 400,
+         "Invalid request format: Missing both 'prompt' or 'messages'\r\n"},
+        {"/generate", "{}", 400, "Request format is invalid\r\n"},
+        {"/v2/models/m/infer", "{\"text_input\":\"x\"}", 400, "Request format is invalid\r\n"},
+        {"/nothing", "{}", 404, "Invalid request\r\n"},
+        {"/v2/models/m/stopInfer", "{\"id\":\"5\"}", 404, "Stop request id 5 not found.\r\n"},
+    };
+    (void)state;
+    strcpy(fc.co.conf.error_format, "text");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        client_ask(&c, "POST", rows[i].path, "", rows[i].body);
+        client_expect(&c, rows[i].status, rows[i].text);
+        assert_true(client_has(&c, "Content-Type: text/plain; charset=utf-8"));
+        client_close(&c);
+    }
+    fc.co.stopping = true;
+    client_ask(&c, "POST", CHAT, "", BODY);
+    client_expect(&c, 503, "MindIE-MS Coordinator is not ready\r\n");
+    client_close(&c);
+    fc.co.stopping = false;
+    fc.co.conf.requests_max = 0;
+    client_ask(&c, "POST", CHAT, "", BODY);
+    client_expect(&c, 429, "Too many requests\r\n");
+    client_close(&c);
+    fc.co.conf.requests_max = 10;
+    fc.co.conf.first_token_timeout_s = 1;
+    (void)ask(&c, CHAT, BODY);
+    client_expect(&c, 408, "Request first token timeout\r\n");
+    client_close(&c);
+}
+
+/* With JSON errors a body that cannot be read goes on to P, which answers as a single instance. */
+static void unreadable_goes_to_p(void **state) {
+    struct client c;
+    (void)state;
+    fake_reply(ask(&c, CHAT, "{"), 422, "{\"error\":\"Failed to parse\"}");
+    assert_string_equal(P->last_body, "{");
+    client_expect(&c, 422, "{\"error\":\"Failed to parse\"}");
+    client_close(&c);
+}
+
+/* ---- order and room */
+static void queue_order(void **state) {
+    static const int order_of[3][3] = {{0, 1, 2}, {1, 2, 0}, {0, 2, 1}}; /* by length 30, 10, 20 */
+    static const size_t length[3] = {30, 10, 20};
+    (void)state;
+    for (int type = 1; type <= 3; type++) {
+        struct client c[3], first;
+        before(NULL);
+        fc.co.conf.reordering_type = type;
+        fc.co.conf.single_node_requests_max = 1;
+        fake_inst(P2)->tasks = 1000; /* one place only */
+        (void)ask(&first, "/generate", "{\"inputs\":\"x\"}");
+        for (int i = 0; i < 3; i++) {
+            char body[64];
+            snprintf(body, sizeof(body), "{\"inputs\":\"%0*d\"}", (int)length[i], i);
+            client_ask(&c[i], "POST", "/generate", "", body);
+            wait_queue((size_t)i + 1);
+            run_for(3); /* arrival has milliseconds */
+        }
+        fake_reply(&P->held[0], 422, "{}");
+        client_expect(&first, 422, "{}");
+        client_close(&first);
+        for (int k = 0; k < 3; k++) {
+            size_t n = (size_t)k + 2;
+            while (P->n_held < n) run_for(2);
+            assert_int_equal(P->last_body[11 + length[order_of[type - 1][k]] - 1] - '0',
+                             order_of[type - 1][k]);
+            fake_reply(&P->held[n - 1], 422, "{}");
+        }
+        for (int i = 0; i < 3; i++) {
+            client_expect(&c[i], 422, "{}");
+            client_close(&c[i]);
+        }
+        fake_inst(P2)->tasks = 0;
+        check_idle();
+    }
+}
+
+/* Booked demand is bounded by what the instances have; the rest waits and is served in turn. */
+static void room(void **state) {
+    enum { N = 24 };
+    struct client c[N];
+    (void)state;
+    for (int i = 0; i < N; i++) client_ask(&c[i], "POST", "/generate", "", "{\"inputs\":\"x\"}");
+    run_for(100);
+    assert_int_equal(P->n_held, 8); /* slots 8, rate 1.1: 8.8 */
+    assert_int_equal(P2->n_held, 8);
+    wait_queue(N - 16);
+    for (size_t done = 0; done < N;) {
+        for (int k = 0; k < 2; k++) {
+            struct fake *p = k ? P2 : P;
+            for (size_t i = 0; i < p->n_held; i++)
+                if (p->held[i].x != NULL) {
+                    fake_reply(&p->held[i], 422, "{}");
+                    done++;
+                }
+        }
+        run_for(5);
+    }
+    for (int i = 0; i < N; i++) {
+        client_expect(&c[i], 422, "{}");
+        client_close(&c[i]);
+    }
+}
+
+/* A prompt longer than everything is P's to refuse, not the queue's to keep. */
+static void larger_than_all(void **state) {
+    struct client c;
+    struct buf b = BUF_INIT;
+    (void)state;
+    buf_puts(&b, "{\"inputs\":\"");
+    for (int i = 0; i < 40000; i++) buf_putc(&b, 'a'); /* 622 blocks of 100 */
+    buf_puts(&b, "\"}");
+    fake_reply(ask(&c, "/generate", b.data), 422, "{\"error\":\"too long\"}");
+    client_expect(&c, 422, "{\"error\":\"too long\"}");
+    client_close(&c);
+    buf_free(&b);
+}
+
+/* ---- other paths of the user plane */
+static void other_paths(void **state) {
+    struct client c;
+    static const struct {
+        const char *method, *path;
+        int status;
+        const char *body;
+    } rows[] = {
+        {"GET", "/v1/models", 200, "/v1/models"},
+        {"GET", "/v1/models/org%2Fname", 200, "/v1/models/org/name"},
+        {"GET", "/v1/models/a%3Fb%23c%20d", 200, "/v1/models/a?b#c d"},
+        {"GET", "/v1/models/..%2F..%2Fdresult", 404, NULL},
+        {"GET", "/v1/models/../../dresult", 404, NULL},
+        {"GET", "/v1/models/x/./y", 404, NULL},
+        {"GET", "/v1/models/..x", 200, "/v1/models/..x"},
+        {"GET", "/v2", 200, "/v2"},
+        {"GET", "/v2/models/m/versions/1/config", 200, "/v2/models/m/versions/1/config"},
+        {"GET", "/info", 200, "/info"},
+        {"POST", "/v1/tokenizer", 200, "/v1/tokenizer"},
+        {"GET", "/v2/models/m/getSlotCount", 200,
+         "{\"total_slots\":16,\"free_slots\":16,\"available_tokens_length\":3200}"},
+        {"GET", "/v2/models/x/getSlotCount", 404,
+         "{\"error\":\"Model x not found.\",\"error_type\":\"NotFoundError\"}"},
+        {"GET", "/health", 200, ""},
+        {"GET", "/v1/startup", 200, ""},
+        {"GET", "/nothing", 404,
+         "{\"error\":\"Invalid request\",\"error_type\":\"NotFoundError\"}"},
+        {"GET", "/generate", 405, NULL},
+        {"DELETE", "/v1/models", 405, NULL},
+        {"GET", "/dresult", 404, NULL},
+    };
+    (void)state;
+    int listens = D->n_listens + D2->n_listens;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bool whole;
+        client_ask(&c, rows[i].method, rows[i].path, "", "");
+        run_until(client_done, &c);
+        char *body = client_body(&c, &whole);
+        if (client_status(&c) != rows[i].status ||
+            (rows[i].body != NULL && strcmp(body, rows[i].body) != 0))
+            fail_msg("%s: %d %s", rows[i].path, client_status(&c), body);
+        free(body);
+        client_close(&c);
+    }
+    assert_int_equal(D->n_listens + D2->n_listens, listens); /* nobody took a result stream */
+}
+
+static void browsers(void **state) {
+    struct client c;
+    (void)state;
+    client_ask(&c, "OPTIONS", CHAT, "Origin: http://a\r\n", "");
+    client_expect(&c, 204, "");
+    assert_true(client_has(&c, "Allow: POST, OPTIONS"));
+    assert_false(client_has(&c, "Access-Control-"));
+    client_close(&c);
+    strcpy(fc.co.conf.cors_origin, "http://a");
+    client_ask(&c, "OPTIONS", CHAT, "Origin: http://a\r\nAccess-Control-Request-Headers: x-one\r\n",
+               "");
+    client_expect(&c, 204, "");
+    assert_true(client_has(&c, "Access-Control-Allow-Origin: http://a"));
+    assert_true(client_has(&c, "Access-Control-Allow-Methods: POST, OPTIONS"));
+    assert_true(client_has(&c, "Access-Control-Allow-Headers: x-one"));
+    assert_true(client_has(&c, "Vary: Origin"));
+    client_close(&c);
+    client_ask(&c, "GET", "/v1/models", "", "");
+    run_until(client_done, &c);
+    assert_true(client_has(&c, "Access-Control-Allow-Origin: http://a"));
+    client_close(&c);
+    fake_reply(ask(&c, CHAT, BODY), 422, "{}");
+    client_expect(&c, 422, "{}");
+    assert_true(client_has(&c, "Access-Control-Allow-Origin: http://a"));
+    client_close(&c);
+}
+
+/* Over the limit: refused at the head, in the family's shape. */
+static void too_large(void **state) {
+    struct client c;
+    struct buf b = BUF_INIT;
+    (void)state;
+    fc.co.conf.body_limit_mib = 1;
+    for (int over = 0; over < 2; over++) {
+        buf_clear(&b);
+        for (int i = 0; i < (1 << 20) + over; i++) buf_putc(&b, ' ');
+        client_ask(&c, "POST", "/generate", "", b.data);
+        if (over == 0) { /* the very limit passes */
+            run_until(holds_one, P);
+            fake_reply(&P->held[0], 422, "{}");
+            client_expect(&c, 422, "{}");
+        } else {
+            client_expect(&c, 413,
+                          "{\"error\":\"Request body too large. Maximum allowed size is "
+                          "1MB.\",\"error_type\":\"Input Validation Error\",\"message\":"
+                          "\"Request body too large. Maximum allowed size is 1MB.\"}");
+        }
+        client_close(&c);
+    }
+    buf_free(&b);
+}
+
+/* ---- the end of the daemon */
+static void abort_all(void **state) {
+    struct client a, b;
+    (void)state;
+    (void)ask(&a, CHAT, BODY);
+    client_ask(&b, "POST", "/generate_stream", "", "{\"inputs\":\"x\"}");
+    run_until(holds_one, P2);
+    fake_reply(&P2->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
+    run_until(client_has_event, &b);
+    relay_abort_all(fc.co.relays, 503, "The service has been stopped.");
+    run_until(client_done, &a);
+    assert_int_equal(client_status(&a), 503);
+    assert_true(client_has(&a, "Retry-After: 1"));
+    client_expect(&b, 200,
+                  "data: 1\n\ndata: {\"error\":\"The service has been stopped.\",\"error_type\":"
+                  "\"Service Unavailable\"}\n\n");
+    client_close(&a);
+    client_close(&b);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        CASE(client_goes),     CASE(client_goes_while_it_waits),
+        CASE(stop_infer),      CASE(stop_infer_refused),
+        CASE(timeouts),        CASE(turned_away),
+        CASE(text_errors),     CASE(unreadable_goes_to_p),
+        CASE(queue_order),     CASE(room),
+        CASE(larger_than_all), CASE(other_paths),
+        CASE(browsers),        CASE(too_large),
+        CASE(abort_all),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
