@@ -66,7 +66,7 @@ until curl -sf -o /dev/null --max-time 1 $door/v1/readiness; do
     i=$((i + 1))
     [ $i -lt 300 ] || give_up "the cluster did not become ready in 60 seconds: $(curl -s --max-time 1 $door/v1/readiness)"
     now=$(cat "$logs"/prefill.log "$logs"/decode.log | grep -c 'percent=')
-    [ "$now" = "$shown" ] || { shown=$now; awk -v n="$now" 'BEGIN { printf "\rloading the model on both instances: %3d%%", n > 20 ? 100 : n * 5 }'; }
+    [ "$now" = "$shown" ] || { shown=$now; awk -v n="$now" 'BEGIN { printf "\rloading the model on both instances: %3d%%", (n >= 20 ? 100 : n * 5) }'; }
     sleep 0.2
 done
 printf '\rloading the model on both instances: 100%%; roles given, KV link up, cluster ready\n'

@@ -4,6 +4,7 @@ A Cluster is a coordinator with prefill and decode instances; a Standalone is on
 the user plane, and the helpers below take it.
 """
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -139,6 +140,15 @@ def events(raw):
 
 
 # ---- daemons
+_libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent():
+    """In the child: a run that is killed leaves no daemon behind."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Daemon:
     def __init__(self, name, binary, conf, folder, env=None):
         self.name, self.binary, self.conf, self.folder, self.env = name, binary, conf, folder, env
@@ -152,7 +162,7 @@ class Daemon:
             json.dump(self.conf, f, indent=1)
         log = open(self.log_path, "ab")
         self.process = subprocess.Popen([os.path.join(BUILD, "bin", self.binary), "-c", self.conf_path], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, env={**os.environ, **(self.env or {})})
+                                        stdin=subprocess.DEVNULL, env={**os.environ, **(self.env or {})}, preexec_fn=_die_with_parent)
         log.close()
         self.killed = False
         return self
