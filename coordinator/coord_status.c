@@ -21,6 +21,11 @@ static void add_str(struct json_object *o, const char *key, const char *s) {
     json_object_object_add(o, key, json_object_new_string(s));
 }
 
+static const char *link_text(char *out, size_t cap, const struct link_status *l) {
+    snprintf(out, cap, "%s%s%s", l->text, l->detail[0] != 0 ? ": " : "", l->detail);
+    return out;
+}
+
 /* One reason per instance that does not serve: where it stands and the last thing that went wrong.
  */
 static struct json_object *reasons_of(const struct coordinator *co) {
@@ -35,9 +40,11 @@ static struct json_object *reasons_of(const struct coordinator *co) {
         }
         struct json_object *o = json_object_new_object();
         const char *detail = in->last_error;
+        char text[sizeof(struct link_status)];
         if (detail[0] == 0)
             for (size_t i = 0; i < in->status.n_links; i++)
-                if (!in->status.links[i].ok) detail = in->status.links[i].text;
+                if (!in->status.links[i].ok)
+                    detail = link_text(text, sizeof(text), &in->status.links[i]);
         add_u64(o, "id", in->id);
         add_str(o, "stage", why);
         add_str(o, "detail", detail);
@@ -104,6 +111,7 @@ static struct json_object *instance_json(const struct inst *in) {
         struct json_object *l = json_object_new_object();
         add_u64(l, "target", in->status.links[i].target);
         add_str(l, "link", in->status.links[i].text);
+        if (in->status.links[i].detail[0] != 0) add_str(l, "detail", in->status.links[i].detail);
         json_object_array_add(links, l);
     }
     json_object_object_add(o, "links", links);

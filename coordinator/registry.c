@@ -81,10 +81,12 @@ bool inst_serves(const struct inst *in, const char **why) {
     } else if (!in->healthy || in->leaving || in->suspect_ms != 0) {
         missing = "health";
     } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
-               !in->initialised || in->status.role_status == ROLE_STATUS_UNKNOWN) {
+               in->status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";
+    } else if (!in->initialised) {
+        missing = "role";
     } else if (in->want == ROLE_DECODE && !in->dresult_up) {
         missing = "dresult";
     }

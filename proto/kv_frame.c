@@ -499,21 +499,26 @@ enum err kv_release_unpack(struct rd *r, struct kv_release *m) {
     return ERR_OK;
 }
 
-/* ---- do two sides fit? */
+/* ---- do two sides fit? Both log the text of the one that found out, so it names instances. */
 
-static enum kv_link_code hash_differs(enum kv_link_code code, const char *what, const uint8_t *mine,
-                                      const uint8_t *theirs, char *text) {
-    /* eight bytes of a hash are enough to tell two models apart when reading a log */
-    int at = snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: mine ", what);
-    for (int i = 0; i < 8; i++) at += snprintf(text + at, 3, "%02x", mine[i]);
-    at += snprintf(text + at, 16, ", theirs ");
-    for (int i = 0; i < 8; i++) at += snprintf(text + at, 3, "%02x", theirs[i]);
+static enum kv_link_code hash_differs(enum kv_link_code code, const char *what,
+                                      const struct kv_hello *a, const uint8_t *hash_a,
+                                      const struct kv_hello *b, const uint8_t *hash_b, char *text) {
+    char hex[2][17];
+    for (int i = 0; i < 8; i++) { /* enough to tell two models apart when reading a log */
+        snprintf(hex[0] + 2 * i, 3, "%02x", hash_a[i]);
+        snprintf(hex[1] + 2 * i, 3, "%02x", hash_b[i]);
+    }
+    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %s, instance %u has %s", what,
+             a->instance_id, hex[0], b->instance_id, hex[1]);
     return code;
 }
 
-static enum kv_link_code number_differs(enum kv_link_code code, const char *what, uint32_t mine,
-                                        uint32_t theirs, char *text) {
-    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: mine %u, theirs %u", what, mine, theirs);
+static enum kv_link_code number_differs(enum kv_link_code code, const char *what,
+                                        const struct kv_hello *a, uint32_t value_a,
+                                        const struct kv_hello *b, uint32_t value_b, char *text) {
+    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %u, instance %u has %u", what,
+             a->instance_id, value_a, b->instance_id, value_b);
     return code;
 }
 
@@ -521,21 +526,23 @@ enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hel
                                    char text[KV_TEXT_BYTES_MAX + 1]) {
     text[0] = '\0';
     if (a->protocol != b->protocol) {
-        return number_differs(KV_LINK_VERSION, "protocol version", a->protocol, b->protocol, text);
+        return number_differs(KV_LINK_VERSION, "protocol version", a, a->protocol, b, b->protocol,
+                              text);
     }
     bool opposite = (a->role == ROLE_PREFILL && b->role == ROLE_DECODE) ||
                     (a->role == ROLE_DECODE && b->role == ROLE_PREFILL);
     if (!opposite) {
-        snprintf(text, KV_TEXT_BYTES_MAX + 1, "role: mine %s, theirs %s", inst_role_name(a->role),
+        snprintf(text, KV_TEXT_BYTES_MAX + 1, "role: instance %u has %s, instance %u has %s",
+                 a->instance_id, inst_role_name(a->role), b->instance_id,
                  b->role <= ROLE_MIXED ? inst_role_name(b->role) : "unknown");
         return KV_LINK_ROLE;
     }
     if (memcmp(a->model_hash, b->model_hash, sizeof(a->model_hash)) != 0) {
-        return hash_differs(KV_LINK_MODEL, "model hash", a->model_hash, b->model_hash, text);
+        return hash_differs(KV_LINK_MODEL, "model hash", a, a->model_hash, b, b->model_hash, text);
     }
     const struct {
         const char *what;
-        uint32_t mine, theirs;
+        uint32_t value_a, value_b;
         enum kv_link_code code;
     } rows[] = {
         {"shards", a->n_shards, b->n_shards, KV_LINK_SHARDS},
@@ -546,12 +553,13 @@ enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hel
         {"block tokens", a->block_tokens, b->block_tokens, KV_LINK_BLOCK},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].mine != rows[i].theirs) {
-            return number_differs(rows[i].code, rows[i].what, rows[i].mine, rows[i].theirs, text);
+        if (rows[i].value_a != rows[i].value_b) {
+            return number_differs(rows[i].code, rows[i].what, a, rows[i].value_a, b,
+                                  rows[i].value_b, text);
         }
     }
     if (memcmp(a->tokenizer_hash, b->tokenizer_hash, sizeof(a->tokenizer_hash)) != 0) {
-        return hash_differs(KV_LINK_TOKENIZER, "tokenizer hash", a->tokenizer_hash,
+        return hash_differs(KV_LINK_TOKENIZER, "tokenizer hash", a, a->tokenizer_hash, b,
                             b->tokenizer_hash, text);
     }
     return KV_LINK_OK;

@@ -124,6 +124,8 @@ char *status_msg_format(const struct status_msg *m, int version) {
         struct json_object *p = json_object_new_object();
         add_int(p, "target", m->links[i].target);
         json_object_object_add(p, "link", json_object_new_string(m->links[i].text));
+        if (m->links[i].detail[0] != 0)
+            json_object_object_add(p, "detail", json_object_new_string(m->links[i].detail));
         json_object_array_add(peers, p);
         if (m->links[i].ok)
             json_object_array_add(ips, json_object_new_string(m->links[i].server_ip));
@@ -170,6 +172,8 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
             l->target = (uint32_t)target;
             snprintf(l->text, sizeof(l->text), "%s", s);
             l->ok = strcmp(s, "ok") == 0;
+            if (json_get_str(p, "detail", &s, &n) == JSON_OK)
+                snprintf(l->detail, sizeof(l->detail), "%s", s);
         }
         m->n_links = i + 1;
     }

@@ -27,6 +27,7 @@ struct link_status {
     bool ok;
     char text[160]; /* "ok", "failed : 11", "failed : pull kv failed." */
     char server_ip[16];
+    char detail[256]; /* why it failed, in words; "" when there is nothing to say */
 };
 struct status_msg {
     enum role_status role_status;

@@ -98,7 +98,8 @@ static void print_instances(const struct json_object *arr) {
             json_get_arr(o, "links", &links) == JSON_OK ? json_object_array_length(links) : 0;
         for (size_t k = 0; k < n; k++) {
             const struct json_object *l = json_object_array_get_idx(links, k);
-            printf("%s%lld:%s", k > 0 ? ", " : "", num(l, "target"), str(l, "link"));
+            printf("%s%lld:%s%s%s", k > 0 ? ", " : "", num(l, "target"), str(l, "link"),
+                   str(l, "detail")[0] != 0 ? ": " : "", str(l, "detail"));
         }
         printf("%s\n", n == 0 ? "-" : "");
         if (str(o, "lastError")[0] != 0) printf("     last error: %s\n", str(o, "lastError"));

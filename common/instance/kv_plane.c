@@ -244,6 +244,8 @@ size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
         s->ok = p->up;
         snprintf(s->text, sizeof(s->text), "%s", p->text);
         snprintf(s->server_ip, sizeof(s->server_ip), "%s", p->ip);
+        const char *why = p->up ? NULL : strstr(p->full + strlen("failed : "), ": ");
+        if (why != NULL) snprintf(s->detail, sizeof(s->detail), "%s", why + 2);
     }
     return n;
 }

@@ -504,30 +504,32 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
     } cases[9];
     for (size_t i = 0; i < 9; i++) cases[i].h = d;
     cases[0].h.protocol = 2, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: mine 1, theirs 2";
+    cases[0].text = "protocol version: instance 11 has 1, instance 21 has 2";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
-    cases[1].text = "role: mine prefill, theirs prefill";
+    cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,
-    cases[2].text = "model hash: mine a5a5a5a5a5a5a5a5, theirs a5a5a5a5a5a5a5a5";
+    cases[2].text =
+        "model hash: instance 11 has a5a5a5a5a5a5a5a5, instance 21 has a5a5a5a5a5a5a5a5";
     cases[3].h.n_layers = 25, cases[3].code = KV_LINK_SHARDS,
-    cases[3].text = "layers: mine 24, theirs 25";
+    cases[3].text = "layers: instance 11 has 24, instance 21 has 25";
     cases[4].h.n_kv_heads = 4, cases[4].code = KV_LINK_SHARDS,
-    cases[4].text = "KV heads: mine 2, theirs 4";
+    cases[4].text = "KV heads: instance 11 has 2, instance 21 has 4";
     cases[5].h.head_dim = 128, cases[5].code = KV_LINK_SHARDS,
-    cases[5].text = "head size: mine 64, theirs 128";
+    cases[5].text = "head size: instance 11 has 64, instance 21 has 128";
     cases[6].h.kv_dtype = 1, cases[6].code = KV_LINK_DTYPE,
-    cases[6].text = "KV dtype: mine 3, theirs 1";
+    cases[6].text = "KV dtype: instance 11 has 3, instance 21 has 1";
     cases[7].h.block_tokens = 16, cases[7].code = KV_LINK_BLOCK,
-    cases[7].text = "block tokens: mine 128, theirs 16";
+    cases[7].text = "block tokens: instance 11 has 128, instance 21 has 16";
     cases[8].h.n_shards = 2, cases[8].code = KV_LINK_SHARDS,
-    cases[8].text = "shards: mine 1, theirs 2";
+    cases[8].text = "shards: instance 11 has 1, instance 21 has 2";
     for (size_t i = 0; i < 9; i++) {
         assert_int_equal(kv_hello_compare(&p, &cases[i].h, text), cases[i].code);
         assert_string_equal(text, cases[i].text);
     }
     d.tokenizer_hash[0] = 1;
     assert_int_equal(kv_hello_compare(&p, &d, text), KV_LINK_TOKENIZER);
-    assert_string_equal(text, "tokenizer hash: mine 5a5a5a5a5a5a5a5a, theirs 015a5a5a5a5a5a5a");
+    assert_string_equal(
+        text, "tokenizer hash: instance 11 has 5a5a5a5a5a5a5a5a, instance 21 has 015a5a5a5a5a5a5a");
     d.role = 200; /* not a role at all */
     assert_int_equal(kv_hello_compare(&p, &d, text), KV_LINK_ROLE);
 }

@@ -38,33 +38,40 @@ static void every_misfit_is_refused_with_both_values(void **state) {
         switch (i) {
         case 0:
             d.o.model_hash[0] = 0xee;
-            expect_refusal(*state, &p, &d, "failed : 2",
-                           "model hash: mine ee01010101010101, theirs 0101010101010101");
+            expect_refusal(
+                *state, &p, &d, "failed : 2",
+                "model hash: instance 21 has ee01010101010101, instance 11 has 0101010101010101");
             break;
         case 1:
             d.o.n_layers = LAYERS - 1;
-            expect_refusal(*state, &p, &d, "failed : 3", "layers: mine 2, theirs 3");
+            expect_refusal(*state, &p, &d, "failed : 3",
+                           "layers: instance 21 has 2, instance 11 has 3");
             break;
         case 2:
             d.o.n_kv_heads = 4;
-            expect_refusal(*state, &p, &d, "failed : 3", "KV heads: mine 4, theirs 2");
+            expect_refusal(*state, &p, &d, "failed : 3",
+                           "KV heads: instance 21 has 4, instance 11 has 2");
             break;
         case 3:
             d.o.head_dim = 16;
-            expect_refusal(*state, &p, &d, "failed : 3", "head size: mine 16, theirs 8");
+            expect_refusal(*state, &p, &d, "failed : 3",
+                           "head size: instance 21 has 16, instance 11 has 8");
             break;
         case 4:
             d.o.kv_dtype = DTYPE_F32;
-            expect_refusal(*state, &p, &d, "failed : 4", "KV dtype: mine 1, theirs 3");
+            expect_refusal(*state, &p, &d, "failed : 4",
+                           "KV dtype: instance 21 has 1, instance 11 has 3");
             break;
         case 5:
             d.o.block_tokens = 8;
-            expect_refusal(*state, &p, &d, "failed : 5", "block tokens: mine 8, theirs 4");
+            expect_refusal(*state, &p, &d, "failed : 5",
+                           "block tokens: instance 21 has 8, instance 11 has 4");
             break;
         default:
             d.o.tokenizer_hash[5] = 9;
             expect_refusal(*state, &p, &d, "failed : 6",
-                           "tokenizer hash: mine 0202020202090202, theirs 0202020202020202");
+                           "tokenizer hash: instance 21 has 0202020202090202, instance 11 has "
+                           "0202020202020202");
             break;
         }
     }
