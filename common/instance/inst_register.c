@@ -26,10 +26,11 @@ static void on_period(void *arg) {
     buf_printf(&b,
                "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%"
                "u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","
-               "\"inter_comm_port\":\"%lld\",\"device\":[",
+               "\"inter_comm_port\":\"%lld\",\"label\":%d,\"device\":[",
                c->ip, c->ip, c->management_ip, http_server_port(in->listeners[0].server),
                (unsigned)c->management_port, (unsigned)c->metrics_port,
-               (long long)c->inter_comm_port);
+               (long long)c->inter_comm_port,
+               in->first_role == ROLE_DECODE);  /* 0: prefers prefill, 1: decode */
     for (int64_t i = 0; i < c->world_size; i++) /* as many as a role body must name */
         buf_printf(&b,
                    "%s{\"device_id\":\"%lld\",\"device_ip\":\"%s\",\"rank_id\":\"%lld\","
