@@ -127,11 +127,16 @@ static void on_management_info(void *arg, struct http_x *x, const struct route_p
     proxy_to_instance(arg, x, true);
 }
 
+static bool model_is_served(const struct coordinator *co, const char *model) {
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (in->online && strcmp(in->config.model_name, model) == 0) return true;
+    return false;
+}
+
 /* True: no instance serves the model, and x is answered. */
 static bool unknown_model(struct coordinator *co, struct http_x *x, const char *model) {
     char text[MODEL_NAME_BYTES_MAX + 32];
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (in->online && strcmp(in->config.model_name, model) == 0) return false;
+    if (model_is_served(co, model)) return false;
     snprintf(text, sizeof(text), "Model %s not found.", model);
     coord_reply_error(co, x, 404, text);
     return true;
@@ -140,6 +145,16 @@ static bool unknown_model(struct coordinator *co, struct http_x *x, const char *
 static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     if (!unknown_model(co, x, p->model)) relay_stop(co->relays, x);
+}
+
+/* 503 for an unknown model too: this probe knows 200 and 503 (inference-api 14.5). */
+static void on_model_ready(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    if (model_is_served(co, p->model)) {
+        coord_reply_readiness(co, x, false);
+    } else {
+        http_x_reply(x, 503, NULL, "", 0);
+    }
 }
 
 /* The room of the cluster is that of its decode instances (inference-api 13.7). */
@@ -179,7 +194,7 @@ static const struct route routes[] = {
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/live", on_alive, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/readiness", on_readiness, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/ready", on_ready, 0},
-    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/models/{m}/ready", on_ready, 0},
+    {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/models/{m}/ready", on_model_ready, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
     {PLANE_MGMT, "POST", "/v1/instances/register", on_register, SMALL_BODY},
