@@ -17,7 +17,7 @@ pids=""
 say() { printf '\n== %s\n' "$*"; }
 
 stop_all() {
-    trap - EXIT INT TERM
+    trap - EXIT INT TERM HUP PIPE
     for p in $pids; do kill "$p" 2>/dev/null; done
     for p in $pids; do wait "$p" 2>/dev/null; done
     rm -rf "$logs"
@@ -33,6 +33,7 @@ give_up() {
 }
 
 trap 'stop_all; exit 130' INT TERM
+trap 'stop_all; exit 1' HUP PIPE
 trap stop_all EXIT
 
 # ---- what must be there
