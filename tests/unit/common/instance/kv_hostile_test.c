@@ -188,7 +188,7 @@ static void damaged_blocks_are_asked_for_again(void **state) {
     scene_open(&s, *state);
     scene_start(&s);
     for (int how = 0; how < DAMAGE_COUNT; how++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof(id), "b%d", how);
         scene_grant(&s, id, 0);
         send_blocks(&s, 0, 0, N);
