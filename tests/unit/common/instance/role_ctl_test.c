@@ -1,0 +1,409 @@
+/* Goal: POST /v1|v2/role is answered as cluster-api 3.4 and 3.5 say, in every case; a switch lets
+ * go of the old role before it starts the new one, a refused body changes nothing, and the state
+ * follows what the links report. Method: a real role_ctl with a real KV plane, result stream and
+ * HTTP server, around roles of the test that count their calls. */
+#include "tests/unit/common/instance/kv_fixture.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "common/instance/inst_internal.h"
+
+struct counts {
+    unsigned n_started, n_aborted, n_stopped, n_links;
+    enum err fail_start;
+    struct role_load load;
+};
+
+static struct {
+    struct instance in;
+    struct http_server *server;
+    struct side kv;
+    struct counts p, d;
+    int version;
+    enum inst_role word;
+    /* the answer */
+    struct http_client *client;
+    bool answered;
+    int status;
+    char body[1024];
+} t;
+
+/* For what must hold inside a callback, where cmocka cannot leave the loop. */
+#define REQUIRE(cond)                                                                              \
+    do {                                                                                           \
+        if (!(cond)) abort();                                                                      \
+    } while (0)
+
+/* ---- roles of the test: self is the counts */
+static enum err start_in(void **self, struct counts *c) {
+    *self = NULL;
+    if (c->fail_start != ERR_OK) return c->fail_start;
+    c->n_started++;
+    *self = c;
+    return ERR_OK;
+}
+static enum err p_start(void **self, struct instance *in) {
+    REQUIRE(in == &t.in && t.d.n_started == t.d.n_stopped); /* the other one is gone */
+    return start_in(self, &t.p);
+}
+static enum err d_start(void **self, struct instance *in) {
+    REQUIRE(in == &t.in && t.p.n_started == t.p.n_stopped);
+    return start_in(self, &t.d);
+}
+static void role_load_fn(void *self, struct role_load *out) {
+    *out = ((struct counts *)self)->load;
+}
+static void role_abort(void *self, enum err why) {
+    struct counts *c = self;
+    REQUIRE(why == ERR_STOPPING);
+    c->n_aborted++;
+    c->load = (struct role_load){0};
+}
+static void role_on_link(void *self, struct kv_peer *peer, bool up) {
+    (void)peer, (void)up;
+    ((struct counts *)self)->n_links++;
+}
+static void role_stop_fn(void **self) {
+    ((struct counts *)*self)->n_stopped++;
+    *self = NULL;
+}
+static const struct role_ops p_ops = {.role = ROLE_PREFILL,
+                                      .start = p_start,
+                                      .load = role_load_fn,
+                                      .abort_all = role_abort,
+                                      .on_link = role_on_link,
+                                      .stop = role_stop_fn};
+static const struct role_ops d_ops = {.role = ROLE_DECODE,
+                                      .start = d_start,
+                                      .load = role_load_fn,
+                                      .abort_all = role_abort,
+                                      .stop = role_stop_fn}; /* without on_link */
+static const struct role_ops *const roles[] = {&p_ops, &d_ops, NULL};
+
+/* ---- up and down */
+static void on_request(void *arg, struct http_x *x) {
+    (void)arg;
+    if (strcmp(http_x_path(x), "/dresult") == 0) {
+        dresult_out_listen(t.in.dresult, x);
+    } else {
+        role_ctl_post(t.in.role_ctl, x, t.version, t.word);
+    }
+}
+
+static void on_settled(void *arg, unsigned n_ok, unsigned n_wanted) {
+    side_on_settled(arg, n_ok, n_wanted);
+    role_ctl_on_settled(t.in.role_ctl, n_ok);
+}
+
+static int set_up(void **state) {
+    struct errbuf eb;
+    struct http_server_opts o = {.host = "127.0.0.1", .on_request = on_request};
+    (void)state;
+    memset(&t, 0, sizeof(t));
+    log_init(LOG_ERROR, STDERR_FILENO);
+    strcpy(t.in.conf.infer_mode, "dmi");
+    t.in.conf.world_size = 1;
+    assert_int_equal(loop_create(&t.in.loop), ERR_OK);
+    assert_int_equal(role_ctl_create(&t.in.role_ctl, &t.in, roles), ERR_OK);
+    assert_int_equal(dresult_out_create(&t.in.dresult, t.in.loop), ERR_OK);
+    assert_int_equal(http_server_open(&t.server, t.in.loop, &o, &eb), ERR_OK);
+    assert_int_equal(http_client_create(&t.client, t.in.loop, "t"), ERR_OK);
+    side_init(&t.kv, t.in.loop, 1);
+    t.kv.o.settle_ms = 500;
+    t.kv.o.on_settled = on_settled;
+    t.kv.o.on_link = side_on_link;
+    t.kv.o.arg = &t.kv;
+    assert_int_equal(kv_plane_open(&t.in.kv_plane, &t.kv.o, &eb), ERR_OK);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    role_ctl_destroy(&t.in.role_ctl);
+    http_server_close(&t.server);
+    http_client_destroy(&t.client);
+    kv_plane_close(&t.in.kv_plane);
+    dresult_out_destroy(&t.in.dresult);
+    loop_destroy(&t.in.loop);
+    free(t.kv.mem.bytes);
+    assert_int_equal(t.p.n_started, t.p.n_stopped);
+    assert_int_equal(t.d.n_started, t.d.n_stopped);
+    return 0;
+}
+
+static void on_done(void *arg, const struct http_result *r) {
+    (void)arg;
+    t.answered = true;
+    t.status = r->status;
+    snprintf(t.body, sizeof(t.body), "%s", r->body);
+    loop_stop(t.in.loop);
+}
+
+static void post(int version, enum inst_role word, const char *body) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    char url[64];
+    t.version = version;
+    t.word = word;
+    t.answered = false;
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/role", http_server_port(t.server));
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .headers = headers,
+                               .body = body,
+                               .body_len = strlen(body),
+                               .total_ms = DEADLINE_MS,
+                               .on_done = on_done};
+    assert_int_equal(http_client_call(t.client, &o, NULL), ERR_OK);
+    while (!t.answered) loop_run(t.in.loop);
+}
+
+static void expect_at(int status, const char *error, const char *detail, int line) {
+    if (t.status != status || (error != NULL && strstr(t.body, error) == NULL) ||
+        (detail != NULL && strstr(t.body, detail) == NULL))
+        fail_msg("line %d: %d %s", line, t.status, t.body);
+}
+#define expect(status, error, detail) expect_at(status, error, detail, __LINE__)
+
+#define NODE(id, ip)                                                                               \
+    "{\"server_ip\":\"" ip "\",\"id\":" id ",\"host_ip\":\"" ip                                    \
+    "\",\"inter_comm_port\":\"1\",\"device\":[{\"device_id\":\"0\","                               \
+    "\"device_logical_id\":\"0\",\"device_ip\":\"" ip "\",\"rank_id\":\"0\"}]}"
+#define BODY(id, peers, more) "{\"local\":" NODE(id, "127.0.0.1") ",\"peers\":[" peers "]" more "}"
+#define PEER                  NODE("21", "127.0.0.1")
+#define OK                    "{\"result\":\"ok\"}"
+#define JSON_FAIL             "Req body converts to json fail. Reset to previous node status."
+#define UPDATE_FAIL           "Update pd info failed. Reset to previous node status."
+
+static void expect_role(enum inst_role role, enum role_status status) {
+    void *self;
+    const struct role_ops *ops = role_ctl_ops(t.in.role_ctl, &self);
+    assert_int_equal(role_ctl_role(t.in.role_ctl), role);
+    assert_int_equal(role_ctl_status(t.in.role_ctl), status);
+    assert_int_equal(ops == NULL, role == ROLE_NONE);
+    assert_int_equal(self == NULL, role == ROLE_NONE);
+}
+
+/* ---- the cases */
+
+/* What is wrong with a body; the role stays none. */
+static void refused_bodies(void **state) {
+    static const struct {
+        int version, status;
+        const char *body, *error, *detail;
+        enum inst_role word;
+    } rows[] = {
+        {1, 422, "{", JSON_FAIL, NULL, ROLE_PREFILL},
+        {1, 422, "{}", JSON_FAIL, "local", ROLE_PREFILL},
+        {2, 503, "{}", "Parse req json failed. Reset to previous node status.", "local",
+         ROLE_PREFILL},
+        {1, 503, BODY("11", "", ""), UPDATE_FAIL,
+         "peers must not be empty when a role is given for the first time", ROLE_PREFILL},
+        {1, 503, "{\"local\":" NODE("11", "127.0.0.1") "}", UPDATE_FAIL,
+         "peers must not be empty when a role is given for the first time", ROLE_DECODE},
+        {1, 422, BODY("21", PEER, ""), JSON_FAIL, "peers[0].id must not be the own id 21",
+         ROLE_PREFILL},
+        {1, 422,
+         "{\"local\":{\"server_ip\":\"127.0.0.1\",\"device\":[{\"device_id\":\"0\",\"device_"
+         "logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"},{\"device_id\":\"1\",\"device_logical_"
+         "id\":\"1\",\"device_ip\":\"127.0.0.1\"}]},\"peers\":[" PEER "]}",
+         JSON_FAIL, "local.device must have 1 entries (worldSize), got 2", ROLE_PREFILL},
+        {1, 503,
+         "{\"local\":{\"server_ip\":\"127.0.0.1\",\"p_percentage\":50,\"device\":[{\"device_id\":"
+         "\"0\",\"device_logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"}]},\"peers\":[" PEER "]}",
+         UPDATE_FAIL, "role flex takes local.p_percentage 0 or 100 in this release", ROLE_FLEX},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        post(rows[i].version, rows[i].word, rows[i].body);
+        if (t.status != rows[i].status || strstr(t.body, rows[i].error) == NULL ||
+            (rows[i].detail != NULL && strstr(t.body, rows[i].detail) == NULL))
+            fail_msg("row %zu: %d %s", i, t.status, t.body);
+        expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
+        assert_int_equal(t.p.n_started + t.d.n_started, 0);
+    }
+    strcpy(t.in.conf.infer_mode, "standard");
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(400, UPDATE_FAIL, "ServerConfig.inferMode must be dmi");
+}
+
+static bool is_settled(void *arg) {
+    return t.kv.n_settled >= *(unsigned *)arg;
+}
+
+/* A role, its state, the same one again, other peers. */
+static void takes_a_role(void **state) {
+    struct side d = {0};
+    struct errbuf eb;
+    char body[1024];
+    unsigned want = 1;
+    (void)state;
+    /* a peer that answers, so that the link comes up */
+    side_init(&d, t.in.loop, 2);
+    assert_int_equal(kv_plane_open(&d.kp, &d.o, &eb), ERR_OK);
+    struct role_node self = {.server_ip = "127.0.0.1",
+                             .has_id = true,
+                             .id = 11,
+                             .inter_comm_port = kv_plane_port(t.in.kv_plane)};
+    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, 21, &self, 1), ERR_OK);
+
+    snprintf(body, sizeof(body),
+             BODY("11",
+                  "{\"server_ip\":\"127.0.0.1\",\"id\":21,\"host_ip\":\"127.0.0.1\",\"inter_comm_"
+                  "port\":%u,\"device\":[{\"device_id\":\"0\",\"device_logical_id\":\"0\",\"device_"
+                  "ip\":\"127.0.0.1\"}]}",
+                  ""),
+             kv_plane_port(d.kp));
+    post(1, ROLE_PREFILL, body);
+    expect(200, OK, NULL);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_SWITCHING); /* at once, before links exist */
+    assert_int_equal(role_ctl_id(t.in.role_ctl), 11);
+    WAIT_FOR(t.in.loop, is_settled, &want);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_READY);
+    want = t.kv.n_settled + 1;
+    post(1, ROLE_PREFILL, body); /* harmless */
+    expect(200, OK, NULL);
+    WAIT_FOR(t.in.loop, is_settled, &want);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_READY);
+    assert_int_equal(t.p.n_started, 1);
+    post(1, ROLE_PREFILL, BODY("11", "", "")); /* who has a role may stand alone */
+    expect(200, OK, NULL);
+    assert_int_equal(t.p.n_started, 1);
+    assert_int_equal(t.p.n_aborted, 0);
+    kv_plane_close(&d.kp);
+    free(d.mem.bytes);
+}
+
+/* No link comes up: the role stays SWITCHING, and a D with a failed link and no good one is not
+ * healthy. */
+static void no_link(void **state) {
+    unsigned want = 1;
+    (void)state;
+    post(1, ROLE_DECODE, BODY("11", PEER, ""));
+    expect(200, OK, NULL);
+    WAIT_FOR(t.in.loop, is_settled, &want);
+    expect_role(ROLE_DECODE, ROLE_STATUS_SWITCHING);
+    assert_true(role_ctl_unhealthy(t.in.role_ctl));
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    assert_false(role_ctl_unhealthy(t.in.role_ctl)); /* a P always is */
+}
+
+static void on_dresult_done(void *arg, const struct http_result *r) {
+    (void)r;
+    *(bool *)arg = true;
+}
+
+/* P to D and back: idle only, or by force; the old role ends before the new one starts. */
+static void switches(void **state) {
+    static const struct role_load loads[] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}};
+    bool stream_ended = false;
+    char url[64];
+    (void)state;
+    post(1, ROLE_DECODE, BODY("11", PEER, ""));
+    expect(200, OK, NULL);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/dresult", http_server_port(t.server));
+    struct http_call_opts o = {
+        .method = "GET", .url = url, .on_done = on_dresult_done, .arg = &stream_ended};
+    assert_int_equal(http_client_call(t.client, &o, NULL), ERR_OK);
+    while (!dresult_out_has_listener(t.in.dresult)) {
+        post(1, ROLE_DECODE, BODY("11", PEER, ""));
+        expect(200, OK, NULL);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        t.d.load = loads[i];
+        post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+        expect(409, UPDATE_FAIL, "decode to prefill needs an idle instance");
+        expect_role(ROLE_DECODE, role_ctl_status(t.in.role_ctl));
+        post(1, ROLE_DECODE, BODY("11", PEER, "")); /* its own role is no switch */
+        expect(200, OK, NULL);
+    }
+    assert_int_equal(t.d.n_aborted + t.d.n_stopped + t.p.n_started, 0);
+    assert_true(dresult_out_has_listener(t.in.dresult));
+    t.d.load = (struct role_load){1, 2, 3};
+    post(1, ROLE_PREFILL, BODY("11", PEER, ",\"force\":true"));
+    expect(200, OK, NULL);
+    assert_true(t.d.n_aborted == 1 && t.d.n_stopped == 1 && t.p.n_started == 1);
+    assert_false(dresult_out_has_listener(t.in.dresult)); /* a P has no result stream */
+    expect_role(ROLE_PREFILL, ROLE_STATUS_SWITCHING);
+    post(2, ROLE_DECODE,
+         "{\"local\":[{\"server_ip\":\"127.0.0.1\",\"host_ip\":\"127.0.0.1\",\"dp_inst_list\":[{"
+         "\"dp_inst_id\":110000,\"device\":[{\"device_id\":\"0\",\"device_ip\":\"127.0.0.1\","
+         "\"device_logical_id\":\"0\",\"rank_id\":\"0\"}]}]}],\"peers\":[[{\"server_ip\":"
+         "\"127.0.0.1\",\"host_ip\":\"127.0.0.1\",\"dp_inst_list\":[{\"dp_inst_id\":210000,"
+         "\"device\":[{\"device_id\":\"0\",\"device_ip\":\"127.0.0.1\",\"device_logical_id\":\"0\","
+         "\"rank_id\":\"0\"}]}]}]]}");
+    expect(200, OK, NULL);
+    expect_role(ROLE_DECODE, ROLE_STATUS_SWITCHING);
+    assert_int_equal(role_ctl_id(t.in.role_ctl), 11);
+    assert_true(t.p.n_stopped == 1 && t.d.n_started == 2);
+}
+
+/* flex with all or nothing of its share is P or D. */
+static void flex(void **state) {
+    char body[1024];
+    (void)state;
+    for (int share = 0; share <= 100; share += 100) {
+        snprintf(body, sizeof(body),
+                 "{\"local\":{\"server_ip\":\"127.0.0.1\",\"p_percentage\":%d,\"device\":[{"
+                 "\"device_id\":\"0\",\"device_logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"}]},"
+                 "\"peers\":[" PEER "]}",
+                 share);
+        post(1, ROLE_FLEX, body);
+        expect(200, OK, NULL);
+        expect_role(share == 100 ? ROLE_PREFILL : ROLE_DECODE, ROLE_STATUS_SWITCHING);
+        assert_int_equal(role_ctl_id(t.in.role_ctl), 0x7f000001); /* no id: the address stands in */
+    }
+}
+
+/* The new role cannot start: there is none then, and the next post is a first one. */
+static void start_fails(void **state) {
+    (void)state;
+    t.p.fail_start = ERR_NO_MEMORY;
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(503, UPDATE_FAIL, "out of memory");
+    expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
+    post(1, ROLE_DECODE, BODY("11", PEER, ""));
+    expect(200, OK, NULL);
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(503, UPDATE_FAIL, "out of memory");
+    expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
+    assert_int_equal(t.d.n_stopped, 1);
+    t.p.fail_start = ERR_OK;
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(200, OK, NULL);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_SWITCHING);
+}
+
+/* Standard mode: a role without a body, and links are nobody's affair. */
+static void alone(void **state) {
+    struct role_load load;
+    (void)state;
+    role_ctl_on_settled(t.in.role_ctl, 1); /* nothing to tell yet */
+    role_ctl_on_link(t.in.role_ctl, NULL, true);
+    role_ctl_load(t.in.role_ctl, &load);
+    assert_int_equal(load.waiting + load.running + load.leases, 0);
+    t.p.fail_start = ERR_NO_MEMORY;
+    assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_NO_MEMORY);
+    expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
+    t.p.fail_start = ERR_OK;
+    assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_OK);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_READY);
+    role_ctl_on_link(t.in.role_ctl, NULL, true);
+    assert_int_equal(t.p.n_links, 1);
+    t.p.load = (struct role_load){1, 2, 3};
+    role_ctl_load(t.in.role_ctl, &load);
+    assert_true(load.waiting == 1 && load.running == 2 && load.leases == 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(refused_bodies, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(takes_a_role, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(no_link, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(switches, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(flex, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(start_fails, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(alone, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* Goal: work runs on the pool and its end on the loop, each exactly once; a full queue refuses and
+ * runs nothing; closing at any moment, even with posts still on the loop, runs what is left once
+ * and leaves nothing behind. Method: real threads and a real loop; a gate holds workers to make the
+ * queue full; many rounds of closing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/instance/text_pool.h"
+
+static struct {
+    struct loop *loop;
+    struct text_pool *pool;
+    pthread_t loop_thread;
+    pthread_mutex_t gate;
+    atomic_int n_begun, n_worked;
+    int n_done, n_expected;
+    bool wrong_thread;
+} t;
+
+struct job {
+    int n_worked, n_done;
+};
+
+static void work(void *arg) {
+    struct job *j = arg;
+    atomic_fetch_add(&t.n_begun, 1);
+    pthread_mutex_lock(&t.gate);
+    pthread_mutex_unlock(&t.gate);
+    j->n_worked++;
+    atomic_fetch_add(&t.n_worked, 1);
+}
+
+static void done(void *arg) {
+    struct job *j = arg;
+    j->n_done++;
+    if (!pthread_equal(pthread_self(), t.loop_thread)) t.wrong_thread = true;
+    if (++t.n_done == t.n_expected) loop_stop(t.loop);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    t.n_begun = t.n_worked = 0;
+    t.n_done = t.n_expected = 0;
+    t.wrong_thread = false;
+    t.loop_thread = pthread_self();
+    pthread_mutex_init(&t.gate, NULL);
+    return loop_create(&t.loop) == ERR_OK ? 0 : -1;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    loop_destroy(&t.loop);
+    pthread_mutex_destroy(&t.gate);
+    return t.wrong_thread ? -1 : 0;
+}
+
+static void bounds(void **state) {
+    (void)state;
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 0, 4), ERR_INVALID);
+    assert_null(t.pool);
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 65, 4), ERR_INVALID);
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 64, 4), ERR_OK);
+    text_pool_close(&t.pool);
+    assert_null(t.pool);
+    text_pool_close(&t.pool);
+}
+
+static void each_once(void **state) {
+    enum { N = 500 };
+    struct job *jobs = calloc(N, sizeof(*jobs));
+    (void)state;
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 3, N), ERR_OK);
+    t.n_expected = N;
+    for (int i = 0; i < N; i++)
+        assert_int_equal(text_pool_run(t.pool, work, done, &jobs[i]), ERR_OK);
+    loop_run(t.loop);
+    for (int i = 0; i < N; i++) assert_true(jobs[i].n_worked == 1 && jobs[i].n_done == 1);
+    text_pool_close(&t.pool);
+    free(jobs);
+}
+
+static void full_queue(void **state) {
+    struct job jobs[4] = {{0, 0}};
+    uint64_t until = clock_ms() + 10000;
+    (void)state;
+    pthread_mutex_lock(&t.gate);
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 1, 2), ERR_OK);
+    assert_int_equal(text_pool_run(t.pool, work, done, &jobs[0]), ERR_OK);
+    while (atomic_load(&t.n_begun) == 0 && clock_ms() < until)
+        sched_yield(); /* it has left the queue */
+    assert_int_equal(t.n_begun, 1);
+    assert_int_equal(text_pool_run(t.pool, work, done, &jobs[1]), ERR_OK);
+    assert_int_equal(text_pool_run(t.pool, work, done, &jobs[2]), ERR_OK);
+    assert_int_equal(text_pool_run(t.pool, work, done, &jobs[3]), ERR_BUSY);
+    pthread_mutex_unlock(&t.gate);
+    t.n_expected = 3;
+    loop_run(t.loop);
+    assert_int_equal(text_pool_run(t.pool, work, done, &jobs[3]), ERR_OK);
+    text_pool_close(&t.pool);
+    for (int i = 0; i < 4; i++) assert_true(jobs[i].n_worked == 1 && jobs[i].n_done == 1);
+}
+
+/* Ends while jobs wait, run, or have ended without the loop having seen them; the posts they left
+ * on the loop run after the pool is gone. */
+static void close_at_any_moment(void **state) {
+    enum { N = 20, ROUNDS = 200 };
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct job jobs[N] = {{0, 0}};
+        assert_int_equal(text_pool_open(&t.pool, t.loop, 2, N), ERR_OK);
+        t.n_worked = 0;
+        for (int i = 0; i < N; i++)
+            assert_int_equal(text_pool_run(t.pool, work, done, &jobs[i]), ERR_OK);
+        while (atomic_load(&t.n_worked) < round % (N + 1)) sched_yield();
+        if (round % 3 == 0) { /* one pass of the loop in between */
+            loop_stop(t.loop);
+            loop_run(t.loop);
+        }
+        text_pool_close(&t.pool);
+        for (int i = 0; i < N; i++) assert_true(jobs[i].n_worked == 1 && jobs[i].n_done == 1);
+        if (round % 2 == 0) { /* what was posted finds no pool */
+            loop_stop(t.loop);
+            loop_run(t.loop);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(bounds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(each_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(full_queue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(close_at_any_moment, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
