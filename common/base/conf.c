@@ -13,26 +13,38 @@
 
 enum { PATH_BYTES_MAX = 256 };
 
-/* The value at a dotted path, or NULL. */
-static struct json_object *find(const struct json_object *root, const char *path) {
+/* The value at a dotted path; NULL in *out: there is none. An error: what lies on the way is there
+ * and is something else than the object or array that the path needs. */
+static enum err find(struct json_object **out, const struct json_object *root,
+                     const char *const whole_path, const char *prefix, struct errbuf *eb) {
     struct json_object *v = (struct json_object *)(uintptr_t)root;
-    while (*path != 0 && v != NULL) {
-        char seg[96];
+    *out = NULL;
+    for (const char *path = whole_path; *path != 0;) {
+        char seg[96], lit[128];
         size_t n = strcspn(path, ".");
         assert(n < sizeof(seg));
         memcpy(seg, path, n);
         seg[n] = 0;
-        if (json_object_is_type(v, json_type_array) && isdigit((unsigned char)seg[0])) {
-            v = json_object_array_get_idx(v, strtoul(seg, NULL, 10));
-        } else {
-            struct json_object *next = NULL;
-            if (json_get(v, seg, &next) != JSON_OK) return NULL;
-            v = next;
+        bool index = isdigit((unsigned char)seg[0]);
+        if (!json_object_is_type(v, index ? json_type_array : json_type_object)) {
+            json_literal(lit, sizeof(lit), v);
+            return err_set(eb, ERR_BAD_CONFIG, "%s%.*s must be an %s, got %s", prefix,
+                           path > whole_path ? (int)(path - whole_path) - 1 : 0, whole_path,
+                           index ? "array" : "object", lit);
         }
+        struct json_object *next = NULL;
+        if (index) {
+            next = json_object_array_get_idx(v, strtoul(seg, NULL, 10));
+        } else if (json_get(v, seg, &next) != JSON_OK) {
+            next = NULL;
+        }
+        if (next == NULL) return ERR_OK;
+        v = next;
         path += n;
         if (*path == '.') path++;
     }
-    return v;
+    *out = v;
+    return ERR_OK;
 }
 
 static bool word_in(const char *words, const char *s) {
@@ -107,6 +119,8 @@ static enum err set_value(void *dst, const struct conf_key *k, struct json_objec
     }
     if (json_as_str(v, &s, &n) != JSON_OK || strlen(s) != n)
         return err_set(eb, ERR_BAD_CONFIG, "%s%s must be a string, got %s", prefix, k->path, lit);
+    if (k->must && n == 0)
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must not be empty: %s", prefix, k->path, k->help);
     if (n >= k->size)
         return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu characters, got %zu", prefix,
                        k->path, k->size - 1, n);
@@ -158,14 +172,16 @@ enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
                    const struct json_object *root, const char *prefix, bool check_must,
                    struct errbuf *eb) {
     for (size_t i = 0; i < n_keys; i++) {
-        struct json_object *v = find(root, keys[i].path);
+        struct json_object *v;
+        enum err e = find(&v, root, keys[i].path, prefix, eb);
+        if (e != ERR_OK) return e;
         if (v == NULL) {
             if (check_must && keys[i].must)
                 return err_set(eb, ERR_BAD_CONFIG, "%s%s is missing: %s", prefix, keys[i].path,
                                keys[i].help);
             continue;
         }
-        enum err e = set_value(dst, &keys[i], v, prefix, eb);
+        e = set_value(dst, &keys[i], v, prefix, eb);
         if (e != ERR_OK) return e;
     }
     return ERR_OK;

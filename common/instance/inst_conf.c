@@ -288,6 +288,13 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
+    static const char scheme[] = "http://";
+    const char *url = c->register_url;
+    size_t n = sizeof(scheme) - 1;
+    if (url[0] != 0 &&
+        (strncmp(url, scheme, n) != 0 || url[n] == 0 || strpbrk(url + n, "/?#@ ") != NULL))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       X "registerUrl must be http://ADDRESS:PORT without a path, got \"%s\"", url);
     if (c->npu_mem_gb == 0)
         return err_set(eb, ERR_BAD_CONFIG,
                        M "npuMemSize must be -1 or from 1 to 2147483647, got 0");

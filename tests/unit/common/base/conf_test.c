@@ -50,11 +50,12 @@ static void defaults_then_file(void **state) {
     assert_int_equal(read(&s, "{\"name\":\"m-1\",\"must\":\"x\"}", &eb), ERR_OK);
     assert_true(s.flag && s.n == 5 && s.x == 0.25);
     assert_string_equal(s.word, "two");
-    assert_int_equal(read(&s,
-                          "{\"a\":{\"flag\":false,\"n\":\"-3\",\"list\":[{\"x\":1.5}]},\"ip\":\"::"
-                          "1\",\"word\":\"one\",\"text\":\"1234567\",\"name\":\"m\",\"must\":\"\"}",
-                          &eb),
-                     ERR_OK);
+    assert_int_equal(
+        read(&s,
+             "{\"a\":{\"flag\":false,\"n\":\"-3\",\"list\":[{\"x\":1.5}]},\"ip\":\"::"
+             "1\",\"word\":\"one\",\"text\":\"1234567\",\"name\":\"m\",\"must\":\"y\"}",
+             &eb),
+        ERR_OK);
     assert_true(!s.flag && s.n == -3 && s.x == 1.5);
     assert_string_equal(s.text, "1234567");
     assert_string_equal(s.ip, "::1");
@@ -81,6 +82,15 @@ static void a_wrong_value_names_key_value_and_range(void **state) {
         {"{\"name\":\"-m\",\"must\":\"\"}", "top.name must be letters"},
         {"{\"name\":\"m/..\",\"must\":\"\"}", "top.name must be letters"},
         {"{\"name\":\"m\"}", "top.must is missing: needed"},
+        {"{\"name\":\"m\",\"must\":null}", "top.must is missing: needed"},
+        {"{\"name\":\"m\",\"must\":\"\"}", "top.must must not be empty: needed"},
+        /* a section of the wrong kind is not the same as none */
+        {"{\"a\":[],\"name\":\"m\",\"must\":\"x\"}", "top.a must be an object, got []"},
+        {"{\"a\":5,\"name\":\"m\",\"must\":\"x\"}", "top.a must be an object, got 5"},
+        {"{\"a\":{\"list\":7},\"name\":\"m\",\"must\":\"x\"}",
+         "top.a.list must be an array, got 7"},
+        {"{\"a\":{\"list\":[true]},\"name\":\"m\",\"must\":\"x\"}",
+         "top.a.list.0 must be an object, got true"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sample s;
