@@ -1,6 +1,7 @@
 /* controller: keeps the list of instances, polls them, decides roles in the fixed ratio, and
  * changes a role at run time (cluster-api 7.1 to 7.3, 7.5, 10.1). The coordinator believes what an
  * instance reports of itself, not what it asked for. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static enum err read_file(struct buf *b, const char *path, struct errbuf *eb) {
     FILE *f = fopen(path, "rb");
     char chunk[4096];
     size_t n;
-    if (f == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: cannot be opened", path);
+    if (f == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
     while ((n = fread(chunk, 1, sizeof(chunk), f)) > 0 && b->len <= TABLE_BYTES_MAX)
         buf_append(b, chunk, n);
     bool bad = ferror(f) != 0;

@@ -14,6 +14,13 @@ static void on_progress(void *arg, const char *what, uint64_t done, uint64_t tot
     log_info("load", "what=\"%s\" percent=%d", what, tenth * 10);
 }
 
+/* The engine speaks of files by name; whoever runs several models wants to know whose they are. */
+static void name_folder(struct inst_loader *l) {
+    struct errbuf why = l->eb;
+    if (strncmp(why.text, l->model_dir, strlen(l->model_dir)) != 0)
+        err_set(&l->eb, why.code, "%s: %s", l->model_dir, why.text);
+}
+
 static enum err load_engine(struct instance *in, struct inst_loader *l) {
     const struct inst_conf *c = &in->conf;
     struct engine_opts o = {
@@ -42,7 +49,9 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         o.cpu_ids = c->cpus;
         if (o.n_threads == 0 || o.n_threads > c->n_cpus) o.n_threads = c->n_cpus;
     }
-    return engine_open(&l->engine, &o, &l->eb);
+    enum err e = engine_open(&l->engine, &o, &l->eb);
+    if (e == ERR_BAD_FILE) name_folder(l);
+    return e;
 }
 
 static enum err load_endpoint(struct instance *in, struct inst_loader *l) {

@@ -7,6 +7,7 @@
  * files. `truncation` and `padding` are settings of training batches and are ignored. */
 #include "common/text/tokenizer.h"
 
+#include <errno.h>
 #include <json-c/linkhash.h>
 #include <malloc.h>
 #include <openssl/evp.h>
@@ -213,7 +214,7 @@ enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *
     if (path.failed) goto done;
     f = fopen(path.data, "rb");
     if (f == NULL) {
-        e = err_set(eb, ERR_NOT_FOUND, "%s: cannot be opened", path.data);
+        e = err_set(eb, ERR_NOT_FOUND, "%s: %s", path.data, strerror(errno));
         goto done;
     }
     do {
