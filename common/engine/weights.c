@@ -145,7 +145,9 @@ static size_t slot_bytes(const struct slot *s, enum dtype dtype) {
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
     const struct st_tensor *t = st_model_find(l->files, s->name);
     if (t == NULL)
-        return err_set(eb, ERR_BAD_FILE, "tensor %s, which config.json asks for, is missing",
+        return err_set(eb, ERR_BAD_FILE,
+                       "tensor %s, which config.json asks for, is missing in the "
+                       ".safetensors files",
                        s->name);
     const char *file = st_model_file(l->files, t);
     int dims = s->matrix != NULL ? 2 : 1;

@@ -167,13 +167,14 @@ static enum err listen_on(struct http_server *s, const char *host, uint16_t port
         return err_set(eb, ERR_INVALID, "\"%s\" is not an IP address", host != NULL ? host : "");
     s->listen_fd = socket(sa.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s->listen_fd < 0)
-        return err_set(eb, ERR_IO, "%s port %u: %s", host, (unsigned)port, strerror(errno));
+        return err_set(eb, ERR_IO, "cannot listen on %s:%u: %s", host, (unsigned)port,
+                       strerror(errno));
     setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (sa.ss_family == AF_INET6)
         setsockopt(s->listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
     if (bind(s->listen_fd, (struct sockaddr *)&sa, len) != 0 || listen(s->listen_fd, BACKLOG) != 0)
-        return err_set(eb, errno == EADDRINUSE ? ERR_CONFLICT : ERR_IO, "%s port %u: %s", host,
-                       (unsigned)port, strerror(errno));
+        return err_set(eb, errno == EADDRINUSE ? ERR_CONFLICT : ERR_IO,
+                       "cannot listen on %s:%u: %s", host, (unsigned)port, strerror(errno));
     len = sizeof(sa);
     getsockname(s->listen_fd, (struct sockaddr *)&sa, &len);
     s->port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
