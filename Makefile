@@ -32,13 +32,13 @@ TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role
 TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/controller coordinator/relay coordinator/relay_client
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
-FUZZ_PROTO    := json infer_msg kv_frame
+FUZZ_PROTO    := json infer_msg kv_frame dresult role_msg status_msg
 FUZZ_NET      := http_parse
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors
 FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native
-FUZZ_INSTANCE :=
-FUZZ_COORD    :=
+FUZZ_INSTANCE := inst_conf
+FUZZ_COORD    := coord_conf rank_table body_look
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits

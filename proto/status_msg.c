@@ -198,10 +198,11 @@ static enum err read_service(struct status_msg *m, const struct json_object *roo
     return ERR_OK;
 }
 
-/* A counter that may be absent. */
-static uint64_t opt_uint(const struct json_object *o, const char *key) {
+/* A counter that may be absent; one above max counts as max, never as less. */
+static uint64_t opt_uint(const struct json_object *o, const char *key, uint64_t max) {
     uint64_t v = 0;
-    return json_get_u64(o, key, &v) == JSON_OK ? v : 0;
+    if (json_get_u64(o, key, &v) != JSON_OK) return 0;
+    return v < max ? v : max;
 }
 
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {
@@ -217,13 +218,13 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
     if (e == ERR_OK) e = get_uint(res, "availBlockNum", 0, UINT32_MAX, &m->avail_blocks, eb);
     if (e == ERR_OK) {
         m->avail_slots = (uint32_t)slots;
-        m->waiting = (uint32_t)opt_uint(res, "waitingRequestNum");
-        m->running = (uint32_t)opt_uint(res, "runningRequestNum");
-        m->swapped = (uint32_t)opt_uint(res, "swappedRequestNum");
-        m->free_blocks = opt_uint(res, "freeNpuBlockNums");
-        m->total_blocks = opt_uint(res, "totalNpuBlockNums");
-        m->total_slots = (uint32_t)opt_uint(res, "totalSlotsNum");
-        m->kv_leases = (uint32_t)opt_uint(res, "kvLeases");
+        m->waiting = (uint32_t)opt_uint(res, "waitingRequestNum", UINT32_MAX);
+        m->running = (uint32_t)opt_uint(res, "runningRequestNum", UINT32_MAX);
+        m->swapped = (uint32_t)opt_uint(res, "swappedRequestNum", UINT32_MAX);
+        m->free_blocks = opt_uint(res, "freeNpuBlockNums", INT64_MAX);
+        m->total_blocks = opt_uint(res, "totalNpuBlockNums", INT64_MAX);
+        m->total_slots = (uint32_t)opt_uint(res, "totalSlotsNum", UINT32_MAX);
+        m->kv_leases = (uint32_t)opt_uint(res, "kvLeases", UINT32_MAX);
         e = read_links(m, root, eb);
     }
     json_object_put(root);
