@@ -36,8 +36,12 @@ static enum err read_port(const struct json_object *o, const char *where, const 
         ok = n <= 5 && s[strspn(s, "0123456789")] == 0;
         i = ok ? strtol(s, NULL, 10) : 0;
     }
-    if (!ok || i < 1024 || i > 65535)
-        return err_set(eb, ERR_INVALID, "%s.%s must be a port from 1024 to 65535", where, key);
+    if (!ok || i < 1024 || i > 65535) {
+        char lit[64];
+        json_literal(lit, sizeof(lit), v);
+        return err_set(eb, ERR_INVALID, "%s.%s must be a port from 1024 to 65535, got %s", where,
+                       key, lit);
+    }
     *port = (uint16_t)i;
     return ERR_OK;
 }
@@ -126,10 +130,10 @@ static enum err read_group(struct rank_table *t, const struct coord_conf *c,
                            const struct json_object *group, size_t idx, struct errbuf *eb) {
     struct json_object *list;
     const char *id;
-    size_t n;
+    size_t id_len;
     char where[64];
     snprintf(where, sizeof(where), "server_group_list[%zu]", idx);
-    if (json_get_str(group, "group_id", &id, &n) != JSON_OK)
+    if (json_get_str(group, "group_id", &id, &id_len) != JSON_OK)
         return err_set(eb, ERR_INVALID, "%s.group_id must be a string", where);
     if (strcmp(id, "0") == 0 || strcmp(id, "1") == 0)
         return ERR_OK; /* coordinators and controllers */
@@ -147,7 +151,11 @@ static enum err read_group(struct rank_table *t, const struct coord_conf *c,
         enum err e =
             node_conf_read(&t->nodes[t->n_nodes], c, json_object_array_get_idx(list, i), at, eb);
         if (e != ERR_OK) return e;
-        t->n_nodes++;
+        struct node_conf *own = &t->nodes[t->n_nodes++];
+        for (struct node_conf *n = t->nodes; n < own; n++)
+            if (n->mgmt_port == own->mgmt_port && strcmp(n->mgmt_ip, own->mgmt_ip) == 0)
+                return err_set(eb, ERR_INVALID, "%s: management %s:%u is another server's too", at,
+                               own->mgmt_ip, own->mgmt_port);
     }
     return ERR_OK;
 }
