@@ -35,6 +35,8 @@ def restart(cluster, daemon):
     if daemon is not cluster.coordinator:
         wait_for(has_role, 30 * SLOW, f"{daemon.name} has its role again")
     wait_for(cluster.all_serve, 30 * SLOW, f"{daemon.name} serves again")
+    n_links = 2 * cluster.n_p * cluster.n_d
+    wait_for(lambda: [x["link"] for i in cluster.status()["instances"] for x in i["links"]] == ["ok"] * n_links, 30 * SLOW, "all links are known to be up")
 
 
 def wait_known_idle(cluster):
@@ -84,6 +86,7 @@ def test_p_dies_in_the_middle_of_a_prefill(two_p):
     assert get(two_p.status_base, "/v1/readiness").status == 200
     wait_for(lambda: row(two_p, instance_id(two_p, victim))["state"] == "health", 30 * SLOW, "the dead P shows as such")
     restart(two_p, victim)
+    wait_known_idle(two_p)
     in_threads([lambda i=i: ask(two_p.base, PLAIN, long_prompt(50 + i), max_tokens=2) for i in range(4)])
     assert instance_id(two_p, victim) in {r["p"] for r in two_p.status()["recentRequests"][:4]}
 
@@ -166,6 +169,7 @@ def test_d_dies(two_d):
     # One D is left: it serves, and the one that comes back too.
     assert ask(two_d.base, PLAIN, prompts[0], **LONG)[0] == 200
     restart(two_d, victim)
+    wait_known_idle(two_d)
     in_threads([lambda p=p: ask(two_d.base, PLAIN, p, **LONG) for p in prompts[:4]])
     assert instance_id(two_d, victim) in {r["d"] for r in two_d.status()["recentRequests"][:4]}
 
