@@ -103,6 +103,9 @@ INSTANCE_ROWS = [  # key, value, what the line must say beside the key
     ("BatonConfig.kernels", "sse", ["auto", "avx2", "sse"]),
     ("BatonConfig.maxJsonDepth", 9, ["from 10 to 100", "9"]),
     ("LogConfig.dynamicLogLevel", "loud", ["debug, info, warn or error", "loud"]),
+    ("BatonConfig", [], ["must be an object", "[]"]),
+    (M + "ModelConfig.0.modelWeightPath", "", ["must not be empty"]),
+    ("BatonConfig.registerUrl", "127.0.0.1:1026", ["http://ADDRESS:PORT", "127.0.0.1:1026"]),
 ]
 O, R = "coordinator.", "controller."
 COORDINATOR_ROWS = [
@@ -230,6 +233,7 @@ TABLE_ROWS = [
     (table(device=[]), "server_list[0].device must be a non-empty array"),
     (table(device=[{"device_id": "a"}]), "server_list[0].device[0].device_id must be decimal digits"),
     (table(label=9), "server_list[0].label must be an integer from 0 to 4"),
+    ({"server_group_list": [{"group_id": "2", "server_list": [SERVER, SERVER]}]}, "management 127.0.0.1:2026 is another server's too"),
 ]
 
 
