@@ -1,8 +1,9 @@
-/* infer_msg: one inference request, neutral of client family, as the endpoint makes it, the engine obeys it, and a
- * prefill instance hands it to a decode instance (cluster-api 5.3), plus what goes with it on the wire.
+/* infer_msg: one inference request, neutral of client family, as the endpoint makes it, the engine
+ * obeys it, and a prefill instance hands it to a decode instance (cluster-api 5.3), plus what goes
+ * with it on the wire.
  *
- * Ownership: strings and arrays inside are malloc'd and belong to the request; infer_req_destroy() frees all.
- * Thread:    one owner at a time. */
+ * Ownership: strings and arrays inside are malloc'd and belong to the request; infer_req_destroy()
+ * frees all. Thread:    one owner at a time. */
 #ifndef BATON_PROTO_INFER_MSG_H
 #define BATON_PROTO_INFER_MSG_H
 
@@ -29,8 +30,8 @@ struct logit_bias {
     float bias;
 };
 
-/* What the engine needs to choose tokens. Neutral values switch a step off; the endpoint has filled in the model's
- * defaults, so nothing here is "absent". Order of operations: inference-api 4.5. */
+/* What the engine needs to choose tokens. Neutral values switch a step off; the endpoint has filled
+ * in the model's defaults, so nothing here is "absent". Order of operations: inference-api 4.5. */
 struct sampling {
     bool do_sample;           /* false: greedy, after penalties and bias */
     float temperature;        /* > 0 when do_sample */
@@ -43,18 +44,19 @@ struct sampling {
     float presence_penalty;   /* 0: off */
     uint64_t seed;
     bool ignore_eos;
-    int32_t new_tokens_max;   /* over the whole request, tokens generated before a replay included */
-    int32_t new_tokens_min;   /* no EOS, stop token or stop string before so many */
-    bool logprobs;            /* log-probability of the chosen token */
-    int32_t top_logprobs;     /* alternatives, 0..TOP_LOGPROBS_MAX */
-    bool prompt_logprobs;     /* log-probabilities of the prompt's tokens too (P only) */
+    int32_t new_tokens_max; /* over the whole request, tokens generated before a replay included */
+    int32_t new_tokens_min; /* no EOS, stop token or stop string before so many */
+    bool logprobs;          /* log-probability of the chosen token */
+    int32_t top_logprobs;   /* alternatives, 0..TOP_LOGPROBS_MAX */
+    bool prompt_logprobs;   /* log-probabilities of the prompt's tokens too (P only) */
     int32_t *stop_token_ids;
     size_t n_stop_token_ids;
     struct logit_bias *logit_bias;
     size_t n_logit_bias;
 };
 
-/* Copies src into *dst, arrays too; what *dst held before is overwritten, not freed. On ERR_NO_MEMORY *dst owns nothing. */
+/* Copies src into *dst, arrays too; what *dst held before is overwritten, not freed. On
+ * ERR_NO_MEMORY *dst owns nothing. */
 enum err sampling_copy(struct sampling *dst, const struct sampling *src);
 void sampling_free(struct sampling *s); /* the arrays; safe to call twice */
 
@@ -72,10 +74,10 @@ enum api {
 };
 
 struct infer_req {
-    char *req_id;     /* cluster-wide or instance-wide id */
-    char *client_id;  /* Triton id, or NULL */
-    char *model;      /* as the client wrote it (path or body), echoed; NULL when it gave none */
-    uint32_t epoch;   /* attempt number, from 0 */
+    char *req_id;    /* cluster-wide or instance-wide id */
+    char *client_id; /* Triton id, or NULL */
+    char *model;     /* as the client wrote it (path or body), echoed; NULL when it gave none */
+    uint32_t epoch;  /* attempt number, from 0 */
     enum api api;
     bool stream;
     bool is_recompute;
@@ -83,41 +85,44 @@ struct infer_req {
     uint64_t arrival_us; /* clock_us() of this process; not on the wire */
 
     /* text side */
-    char *text;          /* the prompt as text after the chat template; NULL for token input */
+    char *text; /* the prompt as text after the chat template; NULL for token input */
     size_t text_len;
-    int32_t *ids;        /* prompt ids, then n_generated ids already produced (replay or hand-over) */
-    size_t n_ids;        /* all of ids */
-    size_t n_prompt;     /* the first so many are the client's prompt */
-    char **stop;         /* stop strings */
+    int32_t *ids;    /* prompt ids, then n_generated ids already produced (replay or hand-over) */
+    size_t n_ids;    /* all of ids */
+    size_t n_prompt; /* the first so many are the client's prompt */
+    char **stop;     /* stop strings */
     size_t n_stop;
-    bool include_stop;   /* include_stop_str_in_output */
-    bool skip_special;   /* skip_special_tokens */
+    bool include_stop; /* include_stop_str_in_output */
+    bool skip_special; /* skip_special_tokens */
 
     /* options of the answer */
     bool details, decoder_input_details, return_full_text, perf_stat, echo;
-    bool root_array;     /* TGI on POST /: the object inside an array */
+    bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
-    int32_t priority;    /* 1 (first) .. 5 */
-    int32_t timeout_s;   /* 0: the server's */
-    char *output_name;   /* Triton token */
+    int32_t priority;  /* 1 (first) .. 5 */
+    int32_t timeout_s; /* 0: the server's */
+    char *output_name; /* Triton token */
     struct sampling sampling;
 
     /* measured at P, carried for the answer at D */
-    uint64_t prefill_us;      /* arrival to first token */
+    uint64_t prefill_us; /* arrival to first token */
     uint64_t queue_wait_us;
-    uint32_t prefill_batch;   /* sequences in the step that made the first token */
-    uint32_t cached_tokens;   /* prompt tokens found in the prefix cache */
+    uint32_t prefill_batch; /* sequences in the step that made the first token */
+    uint32_t cached_tokens; /* prompt tokens found in the prefix cache */
 };
 
-struct infer_req *infer_req_create(void);        /* neutral sampling, skip_special true, priority 5; NULL: no memory */
+struct infer_req *infer_req_create(
+    void); /* neutral sampling, skip_special true, priority 5; NULL: no memory */
 void infer_req_destroy(struct infer_req **req);
-/* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays here. */
+/* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays
+ * here. */
 void infer_req_pack(struct wr *w, const struct infer_req *req);
-/* Reads what infer_req_pack wrote: every count and length is checked against proto/limits.h, every number against the range
- * it has after the endpoint's checks, because the peer may be hostile. Ids are only known to be >= 0: whether the model has
- * them is the engine's question. Bytes after the request are left to the caller, who looks at rd_left().
- * ERR_BAD_FRAME, ERR_NO_MEMORY: *out is NULL. */
+/* Reads what infer_req_pack wrote: every count and length is checked against proto/limits.h, every
+ * number against the range it has after the endpoint's checks, because the peer may be hostile. Ids
+ * are only known to be >= 0: whether the model has them is the engine's question. Bytes after the
+ * request are left to the caller, who looks at rd_left(). ERR_BAD_FRAME, ERR_NO_MEMORY: *out is
+ * NULL. */
 enum err infer_req_unpack(struct rd *r, struct infer_req **out);
 
 /* A token as the engine made it. */
@@ -127,14 +132,14 @@ struct top_logprob {
 };
 struct token_event {
     int32_t id;
-    int32_t index;           /* 0 for the first generated token of the request */
-    enum finish finish;      /* FINISH_NONE, or this is the last token */
-    float logprob;           /* meaningful when sampling.logprobs */
+    int32_t index;      /* 0 for the first generated token of the request */
+    enum finish finish; /* FINISH_NONE, or this is the last token */
+    float logprob;      /* meaningful when sampling.logprobs */
     int32_t n_top;
     struct top_logprob top[TOP_LOGPROBS_MAX];
-    uint32_t batch_size;     /* sequences in the step that made it */
-    uint32_t queue_wait_us;  /* inference-api 4.9 */
-    uint32_t step_us;        /* time since the previous token (or since arrival, for the first) */
+    uint32_t batch_size;    /* sequences in the step that made it */
+    uint32_t queue_wait_us; /* inference-api 4.9 */
+    uint32_t step_us;       /* time since the previous token (or since arrival, for the first) */
 };
 void token_event_pack(struct wr *w, const struct token_event *ev);
 /* ERR_BAD_FRAME: *ev is undefined. Bytes after the event are left to the caller. */

@@ -1,15 +1,17 @@
-/* engine: a loaded model, its KV pool and the batch that runs on it. Continuous batching with chunked prefill under a
- * token budget per step, prefix reuse by block hash, sampling.
+/* engine: a loaded model, its KV pool and the batch that runs on it. Continuous batching with
+ * chunked prefill under a token budget per step, prefix reuse by block hash, sampling.
  *
  * Thread: one engine thread makes all calls, except those marked "any thread".
  * Errors: ERR_BUSY: no slot or no KV blocks now, nothing changed, ask again after a sequence ended.
- * A sequence reserves at admission every KV block it can ever need (prompt + new_tokens_max, cut at seq_tokens_max, less
- * the last token, whose KV nobody reads; SEQ_PREFILL: its ids only), so a running sequence never runs out.
+ * A sequence reserves at admission every KV block it can ever need (prompt + new_tokens_max, cut at
+ * seq_tokens_max, less the last token, whose KV nobody reads; SEQ_PREFILL: its ids only), so a
+ * running sequence never runs out.
  *
- * End of a sequence. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, or on_failed comes, slot and blocks
- * are free already and the id may be used again, from inside the callback too. SEQ_PREFILL: its on_token frees the slot;
- * the blocks stay until engine_seq_release() or engine_seq_cancel(), whatever the finish says.
- * Callbacks may call every engine_seq_ function, for any sequence. A cancel from inside on_kv ends the sequence at once, but
+ * End of a sequence. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, or
+ * on_failed comes, slot and blocks are free already and the id may be used again, from inside the
+ * callback too. SEQ_PREFILL: its on_token frees the slot; the blocks stay until
+ * engine_seq_release() or engine_seq_cancel(), whatever the finish says. Callbacks may call every
+ * engine_seq_ function, for any sequence. A cancel from inside on_kv ends the sequence at once, but
  * what it holds is free only when the step's pass is over. */
 #ifndef BATON_ENGINE_ENGINE_H
 #define BATON_ENGINE_ENGINE_H
@@ -27,123 +29,143 @@ struct engine;
 
 struct engine_opts {
     const char *model_dir;
-    enum dtype weight_dtype;  /* DTYPE_BF16 or DTYPE_F32 */
-    enum dtype kv_dtype;      /* DTYPE_BF16 or DTYPE_F32 */
-    const char *kernels;      /* "auto" (NULL), "ref", "avx2", "avx512", "avx512bf16", "openblas" */
-    int n_threads;            /* compute threads, the engine thread included; 0: one per core */
-    const int *cpu_ids;       /* [n_threads] cores to pin to, or NULL */
-    int block_tokens;         /* cacheBlockSize, 1..128 */
-    uint64_t kv_bytes;        /* size of the KV pool; 0: twice batch_max full sequences, at most a quarter of the free memory, and
-                               * at most 64 MiB for a model under 1 GiB, yet room for one full sequence where half of the
-                               * free memory allows it */
-    int seq_tokens_max;       /* maxSeqLen; cut to the model's context */
-    int batch_max;            /* sequences that run or import at once (slots) */
-    int prefill_batch_max;    /* sequences in prefill in one step */
-    int step_tokens_max;      /* token rows in one step */
-    int chunk_tokens;         /* rows of one prompt in one step */
-    int queue_max;            /* sequences waiting for admission */
+    enum dtype weight_dtype; /* DTYPE_BF16 or DTYPE_F32 */
+    enum dtype kv_dtype;     /* DTYPE_BF16 or DTYPE_F32 */
+    const char *kernels;     /* "auto" (NULL), "ref", "avx2", "avx512", "avx512bf16", "openblas" */
+    int n_threads;           /* compute threads, the engine thread included; 0: one per core */
+    const int *cpu_ids;      /* [n_threads] cores to pin to, or NULL */
+    int block_tokens;        /* cacheBlockSize, 1..128 */
+    uint64_t kv_bytes;  /* size of the KV pool; 0: twice batch_max full sequences, at most a quarter
+                         * of the free memory, and at most 64 MiB for a model under 1 GiB, yet room
+                         * for one full sequence where half of the free memory allows it */
+    int seq_tokens_max; /* maxSeqLen; cut to the model's context */
+    int batch_max;      /* sequences that run or import at once (slots) */
+    int prefill_batch_max; /* sequences in prefill in one step */
+    int step_tokens_max;   /* token rows in one step */
+    int chunk_tokens;      /* rows of one prompt in one step */
+    int queue_max;         /* sequences waiting for admission */
     bool prefix_cache;
-    void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total); /* while loading; may be NULL */
+    void (*progress)(void *arg, const char *what, uint64_t done,
+                     uint64_t total); /* while loading; may be NULL */
     void *progress_arg;
 };
 
 struct model_info {
-    char family[32];          /* "llama", "mistral", "qwen2", "qwen3" */
+    char family[32]; /* "llama", "mistral", "qwen2", "qwen3" */
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
-    int32_t bos_id;           /* -1: none */
+    int32_t bos_id; /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
     enum dtype weight_dtype, kv_dtype, file_dtype;
     uint64_t n_params, weight_bytes;
-    uint8_t hash[32];         /* over config and tensors: names the model in the KV link's hello */
-    char kernels[16];         /* the chosen kernel set */
+    uint8_t hash[32]; /* over config and tensors: names the model in the KV link's hello */
+    char kernels[16]; /* the chosen kernel set */
     /* generation_config.json; the _set flags say which members exist */
     struct {
-        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, repetition_penalty_set;
+        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set,
+            repetition_penalty_set;
         float temperature, top_p, repetition_penalty;
         int32_t top_k;
     } gen;
 };
 
-/* Loads the model and touches all memory; takes seconds for a large one. eb: which file, which member, what. */
+/* Loads the model and touches all memory; takes seconds for a large one. eb: which file, which
+ * member, what. */
 enum err engine_open(struct engine **out, const struct engine_opts *opts, struct errbuf *eb);
 void engine_close(struct engine **e);
-const struct model_info *engine_model(const struct engine *e);        /* any thread */
-int engine_block_tokens(const struct engine *e);                      /* any thread */
-int engine_seq_tokens_max(const struct engine *e);                    /* any thread; after the cut to the context */
+const struct model_info *engine_model(const struct engine *e); /* any thread */
+int engine_block_tokens(const struct engine *e);               /* any thread */
+int engine_seq_tokens_max(const struct engine *e); /* any thread; after the cut to the context */
 
 /* ---- sequences; seq_id is the caller's, unique among live sequences */
 enum seq_kind {
     SEQ_WHOLE,   /* prefill and decode here */
     SEQ_PREFILL, /* prefill, one token, then hold the KV blocks until engine_seq_release() */
-    SEQ_IMPORT,  /* blocks are reserved and filled from outside; engine_seq_start() lets it decode */
+    SEQ_IMPORT, /* blocks are reserved and filled from outside; engine_seq_start() lets it decode */
 };
 struct seq_opts {
     uint64_t seq_id;
     enum seq_kind kind;
-    const int32_t *ids;       /* prompt, then tokens already generated (their indices, penalties and limits count); copied */
+    const int32_t *ids; /* prompt, then tokens already generated (their indices, penalties and
+                           limits count); copied */
     size_t n_ids, n_prompt;
     const struct sampling *sampling; /* copied deep */
-    int priority;             /* 1 first .. 5 last */
-    uint64_t prefix_salt;     /* sequences with different salts share no prefix blocks */
+    int priority;                    /* 1 first .. 5 last */
+    uint64_t prefix_salt;            /* sequences with different salts share no prefix blocks */
 };
 
-/* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when slot and blocks are free.
- *   ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never fit (eb says which limit). ERR_CONFLICT: seq_id is live.
- *   ERR_INVALID: no ids, an id outside the vocabulary, nothing left to generate, a parameter out of range.
- * SEQ_IMPORT: admitted at once or ERR_BUSY; no on_admitted. */
+/* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when
+ * slot and blocks are free. ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never fit (eb says
+ * which limit). ERR_CONFLICT: seq_id is live. ERR_INVALID: no ids, an id outside the vocabulary,
+ * nothing left to generate, a parameter out of range. SEQ_IMPORT: admitted at once or ERR_BUSY; no
+ * on_admitted. */
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb);
 
-/* The blocks that hold the ids given at the add: *block_table points at *n_blocks = ceil(n_ids / block_tokens) pool block
- * numbers in sequence order; lives until the sequence ends. The first *n_held came from the prefix cache: at a SEQ_IMPORT
- * they need not be sent and must not be written. ERR_CONFLICT: not admitted yet. ERR_NOT_FOUND. */
-enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **block_table, int *n_blocks, int *n_held);
+/* The blocks that hold the ids given at the add: *block_table points at *n_blocks = ceil(n_ids /
+ * block_tokens) pool block numbers in sequence order; lives until the sequence ends. The first
+ * *n_held came from the prefix cache: at a SEQ_IMPORT they need not be sent and must not be
+ * written. ERR_CONFLICT: not admitted yet. ERR_NOT_FOUND. */
+enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **block_table,
+                           int *n_blocks, int *n_held);
 
-/* SEQ_IMPORT: every block is filled; first_ids are the tokens P sampled (they are not in the KV yet). The sequence decodes
- * from the next step on. Events carry on with the index after first_ids. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started
- * already. ERR_INVALID: no first id, one outside the vocabulary, or nothing left to generate after them; still importing. */
-enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids, size_t n_first);
+/* SEQ_IMPORT: every block is filled; first_ids are the tokens P sampled (they are not in the KV
+ * yet). The sequence decodes from the next step on. Events carry on with the index after first_ids.
+ * ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already. ERR_INVALID: no first id, one outside
+ * the vocabulary, or nothing left to generate after them; still importing. */
+enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
+                          size_t n_first);
 
-/* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the prefix cache). No event for it
- * follows. ERR_NOT_FOUND: unknown, or ended already. */
+/* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the
+ * prefix cache). No event for it follows. ERR_NOT_FOUND: unknown, or ended already. */
 enum err engine_seq_cancel(struct engine *e, uint64_t seq_id);
-enum err engine_seq_release(struct engine *e, uint64_t seq_id);      /* SEQ_PREFILL after its token: frees what it held. ERR_CONFLICT before it */
+enum err engine_seq_release(
+    struct engine *e,
+    uint64_t seq_id); /* SEQ_PREFILL after its token: frees what it held. ERR_CONFLICT before it */
 
-/* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens][head_dim], then V the same, in kv_dtype.
- * Any thread may compute the address; whoever reads or writes must know that the block belongs to a live sequence of his. */
+/* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens][head_dim],
+ * then V the same, in kv_dtype. Any thread may compute the address; whoever reads or writes must
+ * know that the block belongs to a live sequence of his. */
 uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block);
-size_t engine_kv_block_bytes(const struct engine *e);                /* of one layer of one block */
+size_t engine_kv_block_bytes(const struct engine *e); /* of one layer of one block */
 
 /* ---- running. Callbacks come on the engine thread, from inside engine_step(). */
 struct engine_events {
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
-    /* SEQ_PREFILL: blocks [first, first + n) of the sequence's table are final for this layer (all earlier ones too).
-     * Blocks taken from the prefix cache are announced for every layer when the sequence is admitted. */
+    /* SEQ_PREFILL: blocks [first, first + n) of the sequence's table are final for this layer (all
+     * earlier ones too). Blocks taken from the prefix cache are announced for every layer when the
+     * sequence is admitted. */
     void (*on_kv)(void *arg, uint64_t seq_id, int layer, int first, int n);
-    /* The sequence left the queue: its block table and how many prompt tokens came from the prefix cache. */
+    /* The sequence left the queue: its block table and how many prompt tokens came from the prefix
+     * cache. */
     void (*on_admitted)(void *arg, uint64_t seq_id, int n_cached_tokens);
-    /* Prompt position i (1..n_prompt-1): log-probability of prompt token i given those before; only with prompt_logprobs. */
+    /* Prompt position i (1..n_prompt-1): log-probability of prompt token i given those before; only
+     * with prompt_logprobs. */
     void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position, float logprob);
-    void (*on_failed)(void *arg, uint64_t seq_id, enum err e);       /* the sequence ended by an internal failure */
+    void (*on_failed)(void *arg, uint64_t seq_id,
+                      enum err e); /* the sequence ended by an internal failure */
     void *arg;
 };
 void engine_set_events(struct engine *e, const struct engine_events *ev);
 
-/* One step: admits, runs up to step_tokens_max rows (decodes first, then prompt chunks by priority and age), samples, reports.
- * Returns false when there was nothing to do. */
+/* One step: admits, runs up to step_tokens_max rows (decodes first, then prompt chunks by priority
+ * and age), samples, reports. Returns false when there was nothing to do. */
 bool engine_step(struct engine *e);
 
-/* A one-token dummy inference in a block of its own, for health checks; not counted. ERR_INTERNAL: no finite logits.
- * ERR_CONFLICT: called from inside a step. */
+/* A one-token dummy inference in a block of its own, for health checks; not counted. ERR_INTERNAL:
+ * no finite logits. ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
 
 struct engine_stats {
-    int slots_total, slots_free;          /* batch_max */
-    int blocks_total, blocks_free;        /* free counts cached prefix blocks that can be taken back */
-    int waiting, running, importing, held;/* sequences by state; running and importing take the slots */
-    uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks, prefix_hit_blocks;
-    double prefill_tokens_per_s, decode_tokens_per_s; /* over the last seconds of steps that had such rows */
+    int slots_total, slots_free;   /* batch_max */
+    int blocks_total, blocks_free; /* free counts cached prefix blocks that can be taken back */
+    int waiting, running, importing,
+        held; /* sequences by state; running and importing take the slots */
+    uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks,
+        prefix_hit_blocks;
+    double prefill_tokens_per_s,
+        decode_tokens_per_s; /* over the last seconds of steps that had such rows */
 };
-void engine_stats(const struct engine *e, struct engine_stats *out); /* any thread; as after the last call above */
+void engine_stats(const struct engine *e,
+                  struct engine_stats *out); /* any thread; as after the last call above */
 
 #endif

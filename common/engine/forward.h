@@ -1,6 +1,7 @@
-/* forward: the forward pass of the decoder families we load (Llama, Mistral, Qwen2, Qwen3), over paged KV.
- * One pass serves prompt chunks and decode rows alike, and a row's numbers do not depend on the other rows of the pass:
- * every reduction's order is fixed by the shape of one row (docs/decisions, batch invariance).
+/* forward: the forward pass of the decoder families we load (Llama, Mistral, Qwen2, Qwen3), over
+ * paged KV. One pass serves prompt chunks and decode rows alike, and a row's numbers do not depend
+ * on the other rows of the pass: every reduction's order is fixed by the shape of one row
+ * (docs/decisions, batch invariance).
  *
  * Thread: the engine thread; uses the compute pool given at creation. */
 #ifndef BATON_ENGINE_FORWARD_H
@@ -12,22 +13,25 @@
 
 struct forward;
 
-/* Loads config.json, weights and generation_config.json of opts->model_dir and makes scratch for rows_max rows a pass. */
-enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max, struct errbuf *eb);
+/* Loads config.json, weights and generation_config.json of opts->model_dir and makes scratch for
+ * rows_max rows a pass. */
+enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max,
+                      struct errbuf *eb);
 void forward_close(struct forward **f);
 const struct model_info *forward_model(const struct forward *f);
 
-/* One sequence's part of a pass: rows [first_row, first_row + n_rows) of ids, at positions n_past, n_past + 1, ...
- * block_table covers positions 0 .. n_past + n_rows - 1. */
+/* One sequence's part of a pass: rows [first_row, first_row + n_rows) of ids, at positions n_past,
+ * n_past + 1, ... block_table covers positions 0 .. n_past + n_rows - 1. */
 struct fwd_seq {
     const int32_t *block_table;
     int n_past, first_row, n_rows;
 };
 
-/* ids: [n_rows]. logit_rows: [n_logits] rows whose logits are wanted; logits: f32 [n_logits][vocab_size].
- * on_layer(arg, layer) runs after the K and V of all rows of that layer are in the pool; may be NULL. */
+/* ids: [n_rows]. logit_rows: [n_logits] rows whose logits are wanted; logits: f32
+ * [n_logits][vocab_size]. on_layer(arg, layer) runs after the K and V of all rows of that layer are
+ * in the pool; may be NULL. */
 void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
-                 const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits, float *logits,
-                 void (*on_layer)(void *arg, int layer), void *arg);
+                 const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits,
+                 float *logits, void (*on_layer)(void *arg, int layer), void *arg);
 
 #endif

@@ -1,6 +1,7 @@
 /* worker: the engine thread of an instance and its two queues: commands in, events out to the loop.
  *
- * Thread: the loop thread, except where a callback says otherwise. No call blocks; a full queue is ERR_BUSY. */
+ * Thread: the loop thread, except where a callback says otherwise. No call blocks; a full queue is
+ * ERR_BUSY. */
 #ifndef BATON_INSTANCE_WORKER_H
 #define BATON_INSTANCE_WORKER_H
 
@@ -11,32 +12,44 @@ struct worker;
 
 /* What a sequence's owner hears, on the loop thread unless said. Any member may be NULL. */
 struct worker_events {
-    void (*on_admitted)(void *arg, uint64_t seq_id, const int32_t *block_table, int n_blocks, int n_held_blocks,
-                        int n_cached_tokens); /* left the queue; for SEQ_IMPORT: reserved. The table lives during the call */
-    void (*on_refused)(void *arg, uint64_t seq_id, enum err e, const char *text); /* never became live, nothing is held */
+    void (*on_admitted)(void *arg, uint64_t seq_id, const int32_t *block_table, int n_blocks,
+                        int n_held_blocks,
+                        int n_cached_tokens); /* left the queue; for SEQ_IMPORT: reserved. The table
+                                                 lives during the call */
+    void (*on_refused)(void *arg, uint64_t seq_id, enum err e,
+                       const char *text); /* never became live, nothing is held */
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
     void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position, float logprob);
     void (*on_failed)(void *arg, uint64_t seq_id, enum err e);
-    /* ENGINE thread, while the step runs; must only hand over (SEQ_PREFILL). It comes after the sequence was admitted; block_table as
-     * above, valid until the sequence is released or cancelled. */
-    void (*on_kv)(void *arg, uint64_t seq_id, const int32_t *block_table, int layer, int first, int n);
+    /* ENGINE thread, while the step runs; must only hand over (SEQ_PREFILL). It comes after the
+     * sequence was admitted; block_table as above, valid until the sequence is released or
+     * cancelled. */
+    void (*on_kv)(void *arg, uint64_t seq_id, const int32_t *block_table, int layer, int first,
+                  int n);
 };
 
-/* Takes the engine (closed by worker_close) and starts the thread. n_commands_max: room of the command queue. */
-enum err worker_open(struct worker **out, struct loop *loop, struct engine **engine, size_t n_commands_max);
+/* Takes the engine (closed by worker_close) and starts the thread. n_commands_max: room of the
+ * command queue. */
+enum err worker_open(struct worker **out, struct loop *loop, struct engine **engine,
+                     size_t n_commands_max);
 void worker_close(struct worker **w); /* ends the thread; no callback runs afterwards */
 const struct engine *worker_engine(const struct worker *w); /* for its any-thread calls only */
 
 uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
-enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev, void *arg);
-enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids, size_t n_first); /* SEQ_IMPORT */
-/* Ends the sequence whatever its state. No callback for it runs after this call (on_kv: after `done` ran). done may be NULL; it runs on the
- * loop thread when blocks and slot are free again. Never fails for a full queue. */
+enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,
+                    void *arg);
+enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids,
+                      size_t n_first); /* SEQ_IMPORT */
+/* Ends the sequence whatever its state. No callback for it runs after this call (on_kv: after
+ * `done` ran). done may be NULL; it runs on the loop thread when blocks and slot are free again.
+ * Never fails for a full queue. */
 void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg);
-void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg); /* SEQ_PREFILL after its token */
+void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done,
+                    void *done_arg); /* SEQ_PREFILL after its token */
 enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg);
-uint64_t worker_last_step_us(const struct worker *w); /* any thread: clock_us() of the last completed step or idle pass; a heartbeat */
+uint64_t worker_last_step_us(const struct worker *w); /* any thread: clock_us() of the last
+                                                         completed step or idle pass; a heartbeat */
 bool worker_healthy(const struct worker *w);
 
 #endif

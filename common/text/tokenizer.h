@@ -1,5 +1,5 @@
-/* tokenizer: HuggingFace tokenizer.json to ids and back. BPE, byte-level (GPT-2, Llama 3, Qwen2 patterns)
- * and SentencePiece style (Llama 2, Mistral: metaspace, byte fallback).
+/* tokenizer: HuggingFace tokenizer.json to ids and back. BPE, byte-level (GPT-2, Llama 3, Qwen2
+ * patterns) and SentencePiece style (Llama 2, Mistral: metaspace, byte fallback).
  *
  * Thread: a loaded tokenizer is read-only; any number of threads may encode and decode with it.
  * Text:   UTF-8. Input that is not valid UTF-8 is refused with ERR_INVALID. */
@@ -14,17 +14,20 @@
 
 struct tokenizer;
 
-/* Loads dir/tokenizer.json (and add_bos/add_eos hints of tokenizer_config.json are NOT applied: the post-processor
- * decides, as in the HuggingFace library). eb names the file, the member and what is wrong or unsupported. */
+/* Loads dir/tokenizer.json (and add_bos/add_eos hints of tokenizer_config.json are NOT applied: the
+ * post-processor decides, as in the HuggingFace library). eb names the file, the member and what is
+ * wrong or unsupported. */
 enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *eb);
 /* The same from bytes; name is used in messages. */
-enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name, struct errbuf *eb);
+enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
+                         struct errbuf *eb);
 void tokenizer_free(struct tokenizer **t);
 
-/* Appends ids to a growing array the caller frees. Special tokens written out in the text become their ids
- * (as in the HuggingFace library). add_special: run the post-processor (BOS and so on).
- * ERR_TOO_LARGE: more than n_ids_max ids; *ids holds what was made so far. n_ids_max counts the ids of this call,
- * not those that were in the list before. ERR_INTERNAL: a pattern of the file needs too many steps on this text. */
+/* Appends ids to a growing array the caller frees. Special tokens written out in the text become
+ * their ids (as in the HuggingFace library). add_special: run the post-processor (BOS and so on).
+ * ERR_TOO_LARGE: more than n_ids_max ids; *ids holds what was made so far. n_ids_max counts the ids
+ * of this call, not those that were in the list before. ERR_INTERNAL: a pattern of the file needs
+ * too many steps on this text. */
 struct id_list {
     int32_t *ids;
     size_t n, cap;
@@ -34,23 +37,27 @@ enum err id_list_push(struct id_list *l, int32_t id);
 enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
                           size_t n_ids_max, struct id_list *out);
 
-/* Whole ids to text, as the HuggingFace decoder gives it (leading space stripped where the decoder says so;
- * incomplete UTF-8 becomes U+FFFD). Ids outside the vocabulary are left out. A run of byte-fallback tokens is text
- * only if all of it is UTF-8, else one U+FFFD a byte: so the streaming form holds such a run until it ends. */
-enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
-                          struct buf *out);
+/* Whole ids to text, as the HuggingFace decoder gives it (leading space stripped where the decoder
+ * says so; incomplete UTF-8 becomes U+FFFD). Ids outside the vocabulary are left out. A run of
+ * byte-fallback tokens is text only if all of it is UTF-8, else one U+FFFD a byte: so the streaming
+ * form holds such a run until it ends. */
+enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
+                          bool skip_special, struct buf *out);
 
-int32_t tokenizer_vocab_size(const struct tokenizer *t);   /* highest id + 1, added tokens included */
-int32_t tokenizer_token_id(const struct tokenizer *t, const char *token); /* by its written form; -1 unknown */
+int32_t tokenizer_vocab_size(const struct tokenizer *t); /* highest id + 1, added tokens included */
+int32_t tokenizer_token_id(const struct tokenizer *t,
+                           const char *token); /* by its written form; -1 unknown */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* The token's text alone, for logprobs and the like: raw bytes of the token (byte-level decoded, metaspace as
- * space); may be half a character; a special token as written. Returns its length; *p lives as long as t. Unknown id: 0. */
+/* The token's text alone, for logprobs and the like: raw bytes of the token (byte-level decoded,
+ * metaspace as space); may be half a character; a special token as written. Returns its length; *p
+ * lives as long as t. Unknown id: 0. */
 size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id, const char **p);
-const uint8_t *tokenizer_hash(const struct tokenizer *t);  /* 32 bytes: SHA-256 of tokenizer.json, for the KV link's hello */
+const uint8_t *tokenizer_hash(
+    const struct tokenizer *t); /* 32 bytes: SHA-256 of tokenizer.json, for the KV link's hello */
 
-/* Streaming detokeniser: feed ids one by one, get the new text. Never emits half a character, and the pieces
- * together equal tokenizer_decode() of all ids (text that a byte-level half character would make is held back;
- * detok_flush gives what is left as U+FFFD). One user at a time. */
+/* Streaming detokeniser: feed ids one by one, get the new text. Never emits half a character, and
+ * the pieces together equal tokenizer_decode() of all ids (text that a byte-level half character
+ * would make is held back; detok_flush gives what is left as U+FFFD). One user at a time. */
 struct detok;
 enum err detok_create(struct detok **out, const struct tokenizer *t, bool skip_special);
 void detok_destroy(struct detok **d);

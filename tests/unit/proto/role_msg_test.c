@@ -28,7 +28,7 @@ static void the_documents_example_is_read(void **state) {
     struct role_msg m;
     struct errbuf eb = {0};
     const char *s = "{" LOCAL ",\"peers\":[{\"server_ip\":\"10.0.0.21\",\"id\":21,\"host_ip\":\"10."
-                              "0.0.21\",\"inter_comm_port\":\"1122\",\"device\":" DEV "}]}";
+                    "0.0.21\",\"inter_comm_port\":\"1122\",\"device\":" DEV "}]}";
     assert_int_equal(parse(&m, 1, s, &eb), ERR_OK);
     assert_int_equal(m.local.id, 11);
     assert_true(m.has_peers && !m.force);
