@@ -46,6 +46,15 @@ static void on_ready(void *arg, struct http_x *x, const struct route_params *p) 
     coord_reply_readiness(arg, x, false);
 }
 
+static void on_timed(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    health_timed_default(arg, x);
+}
+
+static void on_timed_n(void *arg, struct http_x *x, const struct route_params *p) {
+    health_timed(arg, x, p->rest);
+}
+
 /* ---- cluster */
 static void on_status(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
@@ -189,6 +198,8 @@ static const struct route routes[] = {
     {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/health", on_ready, 0},
+    {PLANE_DATA, "GET", "/health/timed", on_timed, 0},
+    {PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/startup", on_alive, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/health", on_alive, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/live", on_alive, 0},

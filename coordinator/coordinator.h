@@ -72,6 +72,10 @@ enum error_style coord_error_style(const struct coordinator *co);
 void coord_reply_status(struct coordinator *co, struct http_x *x);
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons);
 
+/* ---- health_timed.c: one token on a pair within so many seconds */
+void health_timed(struct coordinator *co, struct http_x *x, const char *seconds);
+void health_timed_default(struct coordinator *co, struct http_x *x);
+
 /* ---- proxy.c: model information and tokenising, answered by an instance */
 void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane);
 

@@ -38,7 +38,7 @@ static void on_answer(void *arg, const struct http_result *r) {
 static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->online || !in->healthy) continue;
+        if (!in->online || !in->healthy || in->leaving) continue;
         bool better = best == NULL ||
                       (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
                       (!management && in->tasks < best->tasks);
@@ -89,8 +89,8 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     }
     *p = (struct proxied){.co = co, .x = x};
     unsigned port = management_plane ? in->node.mgmt_port : in->node.port;
-    snprintf(url, sizeof(url), "http://%s:%u%s",
-             management_plane ? in->node.mgmt_ip : in->node.ip, port, path);
+    snprintf(url, sizeof(url), "http://%s:%u%s", management_plane ? in->node.mgmt_ip : in->node.ip,
+             port, path);
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     static const char *const headers[] = {"Content-Type: application/json", NULL};

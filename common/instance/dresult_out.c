@@ -83,9 +83,23 @@ static void req_free(struct dresult_out *d, struct kept_req *r) {
 
 /* ---- to the listener */
 
+/* A zero ends a version 1 frame, so what goes out there has none: the events of a vLLM stream end
+ * in one, and a newline, which its clients take as well, stands for it. */
+static enum err pack_without_zeros(struct dresult_out *d, struct dresult_frame f) {
+    char *copy = malloc(f.body_len);
+    if (copy == NULL) return ERR_NO_MEMORY;
+    for (size_t i = 0; i < f.body_len; i++) copy[i] = f.body[i] != 0 ? f.body[i] : '\n';
+    f.body = copy;
+    enum err e = dresult_pack(&d->scratch, d->version, &f);
+    free(copy);
+    return e;
+}
+
 static void write_frame(struct dresult_out *d, const struct dresult_frame *f) {
     wr_clear(&d->scratch);
-    if (dresult_pack(&d->scratch, d->version, f) != ERR_OK) {
+    bool zeros = d->version == 1 && f->body_len > 0 && memchr(f->body, 0, f->body_len) != NULL;
+    enum err e = zeros ? pack_without_zeros(d, *f) : dresult_pack(&d->scratch, d->version, f);
+    if (e != ERR_OK) {
         log_error("dresult", "event=frame_not_packed req=%s", f->req_id);
         return;
     }

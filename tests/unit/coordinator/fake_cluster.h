@@ -48,6 +48,8 @@ struct fake {
     const char *status_text;
     bool refuse_roles; /* 409 */
     int stop_code;     /* of stopInfer; 0: 200 */
+    int timed_code;    /* of /health/timed; -1: it does not answer */
+    const char *timed_text;
     /* what it was asked */
     struct held held[HELD_MAX];
     size_t n_held, n_gone;
@@ -228,6 +230,13 @@ static void fake_request(void *arg, struct http_x *x) {
         f->dresult = x;
         http_x_on_close(x, fake_dresult_gone, f);
         http_x_stream_begin(x, 200, "text/event-stream");
+    } else if (strncmp(path, "/health/timed", 13) == 0) {
+        if (f->timed_code < 0) {
+            fake_infer(f, x);
+        } else {
+            http_x_reply(x, f->timed_code, "application/json", f->timed_text,
+                         strlen(f->timed_text));
+        }
     } else if (strcmp(path, "/v2/models/m/stopInfer") == 0) {
         fake_stop(f, x);
     } else if (strcmp(http_x_method(x), "GET") == 0 || strcmp(path, "/v1/tokenizer") == 0) {

@@ -384,6 +384,47 @@ static void other_paths(void **state) {
     assert_int_equal(D->n_listens + D2->n_listens, listens); /* nobody took a result stream */
 }
 
+/* /health/timed asks both halves of a pair; the first that is not well decides. */
+static void timed_health(void **state) {
+    static const struct {
+        const char *path;
+        int p, d, status;
+        const char *body;
+    } rows[] = {
+        {"/health/timed", 200, 200, 200, "{\"status\":\"healthy\"}"},
+        {"/health/timed-1", 200, 200, 200, "{\"status\":\"healthy\"}"},
+        {"/health/timed-600", 200, 500, 500, "d is ill"},
+        {"/health/timed-5", 500, 200, 500, "p is ill"},
+        {"/health/timed-0", 0, 0, 404,
+         "Wait time should be in range of [1, 600], input is not valid"},
+        {"/health/timed-601", 0, 0, 404,
+         "Wait time should be in range of [1, 600], input is not valid"},
+        {"/health/timed-1000", 0, 0, 404, "Max wait time is 600, input is invalid or too long"},
+        {"/health/timed-x", 0, 0, 404, "Max wait time is 600, input is invalid or too long"},
+    };
+    struct client c;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        P->timed_code = rows[i].p;
+        D->timed_code = rows[i].d;
+        P->timed_text = "p is ill";
+        D->timed_text = "d is ill";
+        client_ask(&c, "GET", rows[i].path, "", "");
+        client_expect(&c, rows[i].status, rows[i].body);
+        client_close(&c);
+    }
+    fc.co.stopping = true;
+    client_ask(&c, "GET", "/health/timed", "", "");
+    client_expect(&c, 200, "{\"status\":\"healthy\"}");
+    client_close(&c);
+    fc.co.stopping = false;
+    P->timed_code = -1; /* it does not answer, and the client goes */
+    client_ask(&c, "GET", "/health/timed", "", "");
+    run_until(holds_one, P);
+    client_close(&c);
+    run_until(lost_one, P);
+}
+
 static void browsers(void **state) {
     struct client c;
     (void)state;
@@ -464,8 +505,8 @@ int main(int argc, char **argv) {
         CASE(text_errors),     CASE(unreadable_goes_to_p),
         CASE(queue_order),     CASE(room),
         CASE(larger_than_all), CASE(other_paths),
-        CASE(browsers),        CASE(too_large),
-        CASE(abort_all),
+        CASE(timed_health),    CASE(browsers),
+        CASE(too_large),       CASE(abort_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up, tear_down);
