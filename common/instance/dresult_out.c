@@ -83,13 +83,16 @@ static void req_free(struct dresult_out *d, struct kept_req *r) {
 
 /* ---- to the listener */
 
-/* A zero ends a version 1 frame, so what goes out there has none: the events of a vLLM stream end
- * in one, and a newline, which its clients take as well, stands for it. */
+/* A zero ends a version 1 frame, so those that end the events of a vLLM stream are left out there.
+ */
 static enum err pack_without_zeros(struct dresult_out *d, struct dresult_frame f) {
     char *copy = malloc(f.body_len);
     if (copy == NULL) return ERR_NO_MEMORY;
-    for (size_t i = 0; i < f.body_len; i++) copy[i] = f.body[i] != 0 ? f.body[i] : '\n';
+    size_t n = 0;
+    for (size_t i = 0; i < f.body_len; i++)
+        if (f.body[i] != 0) copy[n++] = f.body[i];
     f.body = copy;
+    f.body_len = n;
     enum err e = dresult_pack(&d->scratch, d->version, &f);
     free(copy);
     return e;

@@ -264,8 +264,8 @@ static void both_versions(void **state) {
     assert_non_null(strstr(l.in.data, "dresult-version: 1"));
     assert_int_equal(dresult_out_send(t.out, "14", 3, DR_DATA, ids, 2, 0, "x", 1), ERR_OK);
     assert_int_equal(send_text("14", 3, DR_LAST, "y"), ERR_OK);
-    assert_int_equal(dresult_out_send(t.out, "15", 0, DR_LAST, NULL, 0, 0, "{}\0", 3), ERR_OK);
-    expect(&l, "14/0/0/data:x;14/0/0/last:y;15/0/0/last:{}\n;");
+    assert_int_equal(dresult_out_send(t.out, "15", 0, DR_LAST, NULL, 0, 0, "{}\0[]\0", 6), ERR_OK);
+    expect(&l, "14/0/0/data:x;14/0/0/last:y;15/0/0/last:{}[];");
     hang_up(&l);
 }
 
