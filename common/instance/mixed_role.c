@@ -24,6 +24,7 @@ struct flight {
     struct answer *answer;
     uint64_t seq_id; /* 0: not in the engine */
     bool streaming;  /* the head of a 200 is out */
+    bool admitted;   /* it has a slot of the batch */
     uint64_t arrival_ms, last_token_ms;
     struct buf out;
 };
@@ -120,6 +121,7 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
                         int n_cached) {
     struct flight *fl = arg;
     (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
+    fl->admitted = true;
     fl->req->cached_tokens = (uint32_t)n_cached;
 }
 
@@ -282,7 +284,7 @@ static void mixed_load(void *self, struct role_load *out) {
     struct mixed *m = self;
     memset(out, 0, sizeof(*out));
     for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
-        if (fl->answer != NULL && answer_n_tokens(fl->answer) > 0) {
+        if (fl->admitted) {
             out->running++;
         } else {
             out->waiting++;
