@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
-#include <json-c/linkhash.h>
+#include <json-c/json_object_iterator.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,8 +228,11 @@ static void walk_child(struct unknown_walk *u, const char *seg, const struct jso
 static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth) {
     if (depth > 8) return;
     if (json_object_is_type(v, json_type_object)) {
-        json_object_object_foreach((struct json_object *)(uintptr_t)v, key, val)
-            walk_child(u, key, val, depth);
+        struct json_object *obj = (struct json_object *)(uintptr_t)v;
+        struct json_object_iterator it = json_object_iter_begin(obj),
+                                    end = json_object_iter_end(obj);
+        for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it))
+            walk_child(u, json_object_iter_peek_name(&it), json_object_iter_peek_value(&it), depth);
     } else if (json_object_is_type(v, json_type_array)) {
         for (size_t i = 0; i < json_object_array_length(v); i++) {
             char seg[24];
