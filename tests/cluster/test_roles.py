@@ -288,7 +288,7 @@ def test_a_busy_instance_keeps_its_role_unless_forced():
 
 # ---- who is there
 def test_instances_announce_themselves():
-    with Cluster(1, 1, register=True) as c:
+    with Cluster(1, 1, register=True, coord={"pd": {"register_lease_s": 4}}) as c:  # instances renew every 3 s
         assert {i["source"] for i in c.status()["instances"]} == {"registered"}
         assert c.prefills[0].status()["service"]["currentRole"] == "prefill"  # each begins as what its program is named
         flows(c, 1)

@@ -10,7 +10,7 @@ import json
 
 import pytest
 from families import BY_NAME, MODES, made_up_ids, normal
-from harness import FABLE, Cluster, in_threads
+from harness import FABLE, Cluster, in_threads, post
 
 EOS = json.load(open(f"{FABLE}/config.json"))["eos_token_id"][0]
 VOCAB = json.load(open(f"{FABLE}/tokenizer.json"))["model"]["vocab"]
@@ -84,7 +84,8 @@ CASES = [
 ]
 PAIRS = [(c, m) for c in CASES for m in MODES if c.fits(m)]
 ID_MODES = [m for m in MODES if "ids" in m.accepts]
-LONG = [(n, m, p) for n in LENGTHS for m in ID_MODES for p in ("greedy", "seeded_penalties")]
+LONG = [(n, m, p) for n in LENGTHS for m in MODES for p in ("greedy", "seeded_penalties")]
+WORDS = sorted(w[1:] for w in VOCAB if w[:1] == "\u0120" and len(w) > 4 and w[1:].isascii() and w[1:].islower())  # each, behind a space, one token
 
 
 def prompt_of(case, mode):
@@ -137,14 +138,33 @@ def test_alone(pair, whole, case, mode):
         case.check(mode, raw)
 
 
-def long_body(n, mode, params):
+def long_body(n, mode, params, overhead=None):
+    """A prompt of n tokens: ids, or a text for families that take no ids; overhead: tokens that the tokenizer or the chat template adds."""
     extra = {"greedy": {}, "seeded_penalties": {**SEEDED, **PENALTIES}}[params]
-    return mode.body(made_up_ids(n, 1000 + n), **{k: v for k, v in extra.items() if k in mode.accepts})
+    ids = made_up_ids(n, 1000 + n)
+    prompt = ids if overhead is None else "A" + "".join(" " + WORDS[i % len(WORDS)] for i in ids[:max(1, n - overhead) - 1])
+    return mode.body(prompt, **{k: v for k, v in extra.items() if k in mode.accepts})
+
+
+@functools.lru_cache(maxsize=None)
+def overhead_of(base, family):
+    if family != "chat":
+        return 1  # the token every text begins with
+    return json.loads(post(base, "/v1/chat/completions", BY_NAME["chat"].body("A", max_tokens=1)).body)["usage"]["prompt_tokens"] - 1
 
 
 @pytest.mark.parametrize("n,mode,params", LONG, ids=[f"{n}-{m}-{p}" for n, m, p in LONG])
 def test_prompt_length(pair, whole, n, mode, params):
-    compare(whole, pair.base, mode, long_body(n, mode, params), keep_cached=False)
+    """The shortest prompt of a family that takes text is one token more than what comes before every text."""
+    overhead = None if "ids" in mode.accepts else overhead_of(whole.base, mode.family)
+    raw = compare(whole, pair.base, mode, long_body(n, mode, params, overhead), keep_cached=False)
+    tokens = max(n, (overhead or 0) + 1)
+    if mode.family in ("chat", "completions"):
+        assert mode.frames(raw)[-1]["usage"]["prompt_tokens"] == tokens
+    elif overhead is not None:
+        text = mode.body("")  # the prompt is where this body has ""
+        prompt = long_body(n, mode, params, overhead)[next(k for k, v in text.items() if v == "")]
+        assert post(whole.base, "/v1/tokenizer", {"inputs": prompt, "do_decode": False}).json["token_number"] == tokens
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if m.twin], ids=str)
