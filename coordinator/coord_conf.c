@@ -19,8 +19,12 @@
 #define R                                 "controller."
 #define P                                 "pd."
 
+enum { REQUEST_TIMEOUT_S_MAX = 3600, INFER_TIMEOUT_S_MAX = 65535 };
+
 static const struct conf_key keys[] = {
     BOOL(allow_all_zero_ip, O "allow_all_zero_ip_listening", "false", "allows 0.0.0.0 and ::"),
+    BOOL(longest_timeouts, O "EnableDynamicAdjustTimeoutConfig", "false",
+         "true: the time-outs of requests are the longest allowed"),
     CONF_IPADDR(struct coord_conf, predict_ip, O "http_config.predict_ip", "127.0.0.1",
                 "address of the user plane"),
     CONF_IPADDR(struct coord_conf, manage_ip, O "http_config.manage_ip", "127.0.0.1",
@@ -44,14 +48,14 @@ static const struct conf_key keys[] = {
         "requests in flight; one more gets 429"),
     INT(body_limit_mib, O "request_limit.body_limit", 1, 100, "40", "MiB of a request body"),
     INT(retries_max, O "exception_config.max_retry", 0, 10, "5", "further attempts of one request"),
-    INT(schedule_timeout_s, O "exception_config.schedule_timeout", 0, 3600, "600",
+    INT(schedule_timeout_s, O "exception_config.schedule_timeout", 0, REQUEST_TIMEOUT_S_MAX, "600",
         "seconds a request may wait for a pair; 0: no bound"),
-    INT(first_token_timeout_s, O "exception_config.first_token_timeout", 0, 3600, "600",
-        "seconds until the first token; 0: no bound"),
-    INT(infer_timeout_s, O "exception_config.infer_timeout", 0, 65535, "600",
+    INT(first_token_timeout_s, O "exception_config.first_token_timeout", 0, REQUEST_TIMEOUT_S_MAX,
+        "600", "seconds until the first token; 0: no bound"),
+    INT(infer_timeout_s, O "exception_config.infer_timeout", 0, INFER_TIMEOUT_S_MAX, "600",
         "seconds of a whole request; 0: no bound"),
-    INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, 3600, "300",
-        "seconds of /v1/tokenizer; 0: no bound"),
+    INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, REQUEST_TIMEOUT_S_MAX,
+        "300", "seconds of /v1/tokenizer; 0: no bound"),
     WORD(deploy_mode, O "digs_scheduler_config.deploy_mode",
          "pd_separate|pd_disaggregation|pd_disaggregation_single_container", "pd_separate",
          "how instances work together"),
@@ -130,7 +134,6 @@ static const char *const also_known[] = {O "http_config.server_thread_num",
                                          O "digs_scheduler_config.max_res_num",
                                          O "tls_config",
                                          O "backup_config",
-                                         O "EnableDynamicAdjustTimeoutConfig",
                                          O "log_info.to_file",
                                          O "log_info.to_stdout",
                                          O "log_info.run_log_path",
@@ -260,6 +263,11 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
                        O "digs_scheduler_config.algorithm_type must be round_robin with "
                          "default_scheduler, got \"%s\"",
                        c->algorithm_type);
+    if (c->longest_timeouts) {
+        c->schedule_timeout_s = c->first_token_timeout_s = c->tokenizer_timeout_s =
+            REQUEST_TIMEOUT_S_MAX;
+        c->infer_timeout_s = INFER_TIMEOUT_S_MAX;
+    }
     int64_t nearest = c->first_token_timeout_s;
     if (c->infer_timeout_s > 0 && (nearest == 0 || c->infer_timeout_s < nearest))
         nearest = c->infer_timeout_s;

@@ -15,7 +15,7 @@ enum { COORD_PATH_BYTES = 1024 };
 
 struct coord_conf {
     /* coordinator: 11.2 */
-    bool allow_all_zero_ip;
+    bool allow_all_zero_ip, longest_timeouts;
     char predict_ip[64], manage_ip[64];
     int64_t predict_port, manage_port, alarm_port, external_port, status_port;
     int64_t http_timeout_s, keep_alive_s;

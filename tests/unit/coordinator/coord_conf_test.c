@@ -145,6 +145,18 @@ static void schedule_timeout(void **state) {
     }
 }
 
+static void longest_timeouts(void **state) {
+    struct coord_conf c;
+    struct errbuf eb;
+    (void)state;
+    assert_int_equal(
+        parse(&c, "{\"coordinator\":{\"EnableDynamicAdjustTimeoutConfig\":true}}", &eb), ERR_OK);
+    assert_int_equal(c.schedule_timeout_s, 3580);
+    assert_int_equal(c.first_token_timeout_s, 3600);
+    assert_int_equal(c.infer_timeout_s, 65535);
+    assert_int_equal(c.tokenizer_timeout_s, 3600);
+}
+
 static void environment(void **state) {
     struct coord_conf c;
     struct errbuf eb;
@@ -253,6 +265,7 @@ int main(void) {
         cmocka_unit_test(rules),
         cmocka_unit_test(coefficients),
         cmocka_unit_test(schedule_timeout),
+        cmocka_unit_test(longest_timeouts),
         cmocka_unit_test(environment),
         cmocka_unit_test(printed_form),
         cmocka_unit_test(files),
