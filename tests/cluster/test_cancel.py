@@ -323,7 +323,7 @@ def test_drain_and_force():
 
 def test_stopped_instance_refuses_requests(tmp_path):
     with Standalone() as s:
-        running = Stream(s.base, "/generate_stream", {"inputs": "x", "parameters": {"max_new_tokens": 400, "do_sample": False}})
+        running = Stream(s.base, "/v1/completions", body_of(250, 20, True))
         running.read_until(1)
 
         def refuse():
@@ -332,6 +332,6 @@ def test_stopped_instance_refuses_requests(tmp_path):
 
         _, refused, _ = in_threads([lambda: get(s.mgmt, "/stopService", timeout=60 * SLOW), refuse, running.read_all])
         assert all((a.status, a.json["error"]) == (503, "The service has been stopped") for a in refused)
-        assert json.loads(running.raw.split(b"data: ")[-1])["generated_text"] is not None
+        assert events(running.raw)[-1]["usage"]["completion_tokens"] == LONG["max_tokens"]
         assert s.instance.process.wait(timeout=10 * SLOW) == 0
         s.instance.killed = True
