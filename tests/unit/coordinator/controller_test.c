@@ -53,6 +53,12 @@ static bool is_leaving(void *arg) {
     controller_poll_soon(&fc.co);
     return fake_inst(arg)->leaving;
 }
+/* The coordinator has heard how many requests it says to run. */
+static bool is_known(void *arg) {
+    const struct fake *f = arg;
+    controller_poll_soon(&fc.co);
+    return fake_inst(f)->status.running == f->running;
+}
 static bool switch_is_off(void *arg) {
     return fake_inst(arg)->next_role == ROLE_NONE;
 }
@@ -193,7 +199,7 @@ static void switch_drains(void **state) {
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     fc.co.conf.drain_s = 3600;
     d->running = 1;
-    run_for(250); /* it says so */
+    run_until(is_known, d);
     assert_int_equal(controller_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK);
     assert_false(serves(d));
     run_for(400);
@@ -230,7 +236,7 @@ static void switch_given_up(void **state) {
     /* asking for the role it has takes a switch back */
     p->refuse_roles = false;
     p->running = 1;
-    run_for(250);
+    run_until(is_known, p);
     assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
     assert_int_equal(controller_switch(&fc.co, p->id, ROLE_PREFILL, false, &eb), ERR_OK);
     assert_true(serves(p));

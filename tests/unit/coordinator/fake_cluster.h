@@ -25,7 +25,7 @@
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
 
-enum { FAKES_MAX = 4, HELD_MAX = 32, FC_DEADLINE_MS = 10000, STOPS_MAX = 64 };
+enum { FAKES_MAX = 4, HELD_MAX = 32, FC_DEADLINE_MS = 30000, STOPS_MAX = 64 };
 
 struct held {
     struct fake *owner;

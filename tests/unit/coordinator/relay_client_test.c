@@ -296,16 +296,21 @@ static void queue_order(void **state) {
     }
 }
 
+static bool both_hold_eight(void *arg) {
+    (void)arg;
+    return P->n_held == 8 && P2->n_held == 8;
+}
+
 /* Booked demand is bounded by what the instances have; the rest waits and is served in turn. */
 static void room(void **state) {
     enum { N = 24 };
     struct client c[N];
     (void)state;
     for (int i = 0; i < N; i++) client_ask(&c[i], "POST", "/generate", "", "{\"inputs\":\"x\"}");
+    wait_queue(N - 16); /* slots 8, rate 1.1: 8.8 of each */
+    run_until(both_hold_eight, NULL);
     run_for(100);
-    assert_int_equal(P->n_held, 8); /* slots 8, rate 1.1: 8.8 */
-    assert_int_equal(P2->n_held, 8);
-    wait_queue(N - 16);
+    assert_int_equal(P->n_held + P2->n_held, 16);
     for (size_t done = 0; done < N;) {
         for (int k = 0; k < 2; k++) {
             struct fake *p = k ? P2 : P;

@@ -348,7 +348,7 @@ static void heartbeat(void **state) {
     listen_with(&l, 2, 0);
     uint64_t began = clock_ms();
     run_until(has_heartbeat, &l);
-    assert_true(clock_ms() - began >= 4900 && clock_ms() - began < 9000);
+    assert_true(clock_ms() - began >= 4900);
     hang_up(&l);
 }
 
