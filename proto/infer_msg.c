@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum {
-    INFER_REQ_VERSION = 1,
-    TOKEN_EVENT_VERSION = 1,
+    INFER_REQ_VERSION = 2,
+    TOKEN_EVENT_VERSION = 2,
     PRIORITY_LAST = 5,
     TIMEOUT_S_MAX = 65535,
 };
@@ -22,7 +22,7 @@ enum {
 static const float BIAS_ABS_MAX = 1e9f;
 static const float PENALTY_ABS_MAX = 2.0f;
 
-/* Booleans travel as bits of one u32, in this order; a bit without a row is refused. */
+/* Booleans travel as bits of one u64, in this order; a bit without a row is refused. */
 static const size_t req_bools[] = {
     offsetof(struct infer_req, stream),
     offsetof(struct infer_req, is_recompute),
@@ -38,6 +38,12 @@ static const size_t req_bools[] = {
     offsetof(struct infer_req, include_usage_set),
     offsetof(struct infer_req, continuous_usage),
     offsetof(struct infer_req, seed_given),
+    offsetof(struct infer_req, top_tokens),
+    offsetof(struct infer_req, parallel_tools),
+    offsetof(struct infer_req, tools_forced),
+    offsetof(struct infer_req, reasoning),
+    offsetof(struct infer_req, thinking_open),
+    offsetof(struct infer_req, drop_reasoning),
     offsetof(struct infer_req, sampling.do_sample),
     offsetof(struct infer_req, sampling.ignore_eos),
     offsetof(struct infer_req, sampling.logprobs),
@@ -54,10 +60,12 @@ static const struct {
     {offsetof(struct infer_req, client_id), CLIENT_ID_BYTES_MAX},
     {offsetof(struct infer_req, model), MODEL_NAME_BYTES_MAX},
     {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX},
+    {offsetof(struct infer_req, guide), GUIDE_BYTES_MAX},
+    {offsetof(struct infer_req, adapter), ADAPTER_NAME_BYTES_MAX},
 };
 enum { N_REQ_STRS = sizeof(req_strs) / sizeof(req_strs[0]) };
-enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, N_BITS = TEXT_BIT + 1 };
-_Static_assert(N_BITS <= 32, "the flags are one u32");
+enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, ALLOWED_BIT, N_BITS };
+_Static_assert(N_BITS <= 64, "the flags are one u64");
 
 static bool *req_bool(struct infer_req *req, int i) {
     return (bool *)((char *)req + req_bools[i]);
@@ -79,12 +87,16 @@ struct infer_req *infer_req_create(void) {
     if (req == NULL) return NULL;
     req->skip_special = true;
     req->priority = PRIORITY_LAST;
+    req->n = 1;
+    req->n_parts = 1;
+    req->parallel_tools = true;
     req->sampling = (struct sampling){
         .temperature = 1.0f,
         .top_p = 1.0f,
         .typical_p = 1.0f,
         .repetition_penalty = 1.0f,
         .new_tokens_max = INT32_MAX,
+        .n_choices = 1,
     };
     return req;
 }
@@ -105,32 +117,37 @@ void infer_req_destroy(struct infer_req **req_ptr) {
 void sampling_free(struct sampling *s) {
     free(s->stop_token_ids);
     free(s->logit_bias);
-    s->stop_token_ids = NULL;
+    free(s->allowed_ids);
+    free(s->bad_words);
+    s->stop_token_ids = s->allowed_ids = s->bad_words = NULL;
     s->logit_bias = NULL;
-    s->n_stop_token_ids = s->n_logit_bias = 0;
+    s->n_stop_token_ids = s->n_logit_bias = s->n_allowed_ids = s->n_bad_words = 0;
+}
+
+/* A copy of n items; NULL for a NULL, room for one item where n is 0. *ok turns false when there is
+ * no memory. */
+static void *dup_items(const void *src, size_t n, size_t item_bytes, bool *ok) {
+    if (src == NULL || !*ok) return NULL;
+    void *p = calloc(n > 0 ? n : 1, item_bytes);
+    if (p == NULL) {
+        *ok = false;
+    } else if (n > 0) {
+        memcpy(p, src, n * item_bytes);
+    }
+    return p;
 }
 
 enum err sampling_copy(struct sampling *dst, const struct sampling *src) {
     struct sampling s = *src;
-    s.stop_token_ids = NULL;
-    s.logit_bias = NULL;
-    if (src->n_stop_token_ids > 0) {
-        s.stop_token_ids = calloc(src->n_stop_token_ids, sizeof(*s.stop_token_ids));
-        if (s.stop_token_ids == NULL) goto fail;
-        memcpy(s.stop_token_ids, src->stop_token_ids,
-               src->n_stop_token_ids * sizeof(*s.stop_token_ids));
-    }
-    if (src->n_logit_bias > 0) {
-        s.logit_bias = calloc(src->n_logit_bias, sizeof(*s.logit_bias));
-        if (s.logit_bias == NULL) goto fail;
-        memcpy(s.logit_bias, src->logit_bias, src->n_logit_bias * sizeof(*s.logit_bias));
-    }
+    bool ok = true;
+    s.stop_token_ids =
+        dup_items(src->stop_token_ids, src->n_stop_token_ids, sizeof(*s.stop_token_ids), &ok);
+    s.logit_bias = dup_items(src->logit_bias, src->n_logit_bias, sizeof(*s.logit_bias), &ok);
+    s.allowed_ids = dup_items(src->allowed_ids, src->n_allowed_ids, sizeof(*s.allowed_ids), &ok);
+    s.bad_words = dup_items(src->bad_words, src->n_bad_words, sizeof(*s.bad_words), &ok);
+    if (!ok) sampling_free(&s);
     *dst = s;
-    return ERR_OK;
-fail:
-    sampling_free(&s);
-    *dst = s;
-    return ERR_NO_MEMORY;
+    return ok ? ERR_OK : ERR_NO_MEMORY;
 }
 
 /* ---- the request, out */
@@ -148,6 +165,8 @@ static void sampling_pack(struct wr *w, const struct sampling *s) {
     wr_i32(w, s->new_tokens_max);
     wr_i32(w, s->new_tokens_min);
     wr_i32(w, s->top_logprobs);
+    wr_i32(w, s->prompt_top_logprobs);
+    wr_i32(w, s->n_choices);
     wr_u32(w, (uint32_t)s->n_stop_token_ids);
     for (size_t i = 0; i < s->n_stop_token_ids; i++) wr_i32(w, s->stop_token_ids[i]);
     wr_u32(w, (uint32_t)s->n_logit_bias);
@@ -155,24 +174,34 @@ static void sampling_pack(struct wr *w, const struct sampling *s) {
         wr_i32(w, s->logit_bias[i].id);
         wr_f32(w, s->logit_bias[i].bias);
     }
+    wr_u32(w, (uint32_t)s->n_allowed_ids);
+    for (size_t i = 0; i < s->n_allowed_ids; i++) wr_i32(w, s->allowed_ids[i]);
+    wr_u32(w, (uint32_t)s->n_bad_words);
+    for (size_t i = 0; i < s->n_bad_words; i++) wr_i32(w, s->bad_words[i]);
 }
 
 void infer_req_pack(struct wr *w, const struct infer_req *req) {
-    uint32_t bits = 0;
+    uint64_t bits = 0;
     for (int i = 0; i < N_REQ_BOOLS; i++) {
         const bool *b = (const bool *)((const char *)req + req_bools[i]);
-        if (*b) bits |= 1u << i;
+        if (*b) bits |= UINT64_C(1) << i;
     }
     for (int i = 0; i < N_REQ_STRS; i++)
-        if (req_str_of(req, i) != NULL) bits |= 1u << (N_REQ_BOOLS + i);
-    if (req->text != NULL) bits |= 1u << TEXT_BIT;
+        if (req_str_of(req, i) != NULL) bits |= UINT64_C(1) << (N_REQ_BOOLS + i);
+    if (req->text != NULL) bits |= UINT64_C(1) << TEXT_BIT;
+    if (req->sampling.allowed_ids != NULL) bits |= UINT64_C(1) << ALLOWED_BIT;
 
     wr_u16(w, INFER_REQ_VERSION);
-    wr_u32(w, bits);
+    wr_u64(w, bits);
     for (int i = 0; i < N_REQ_STRS; i++)
         if (req_str_of(req, i) != NULL) wr_cstr(w, req_str_of(req, i));
     wr_u32(w, req->epoch);
+    wr_u32(w, req->part);
+    wr_u32(w, req->n_parts);
+    wr_i32(w, req->n);
     wr_u8(w, (uint8_t)req->api);
+    wr_u8(w, (uint8_t)req->tools);
+    if (req->adapter != NULL) wr_bytes(w, req->adapter_hash, sizeof(req->adapter_hash));
     wr_i64(w, req->created_unix_s);
     wr_i32(w, req->priority);
     wr_i32(w, req->timeout_s);
@@ -262,13 +291,40 @@ static enum err rd_stops(struct rd *r, struct infer_req *req) {
     return ERR_OK;
 }
 
-static enum err sampling_unpack(struct rd *r, struct sampling *s) {
+/* A count, then ids of at least id_min; *out stays NULL for none unless `some` says that there is
+ * an array, if an empty one. */
+static enum err rd_i32s(struct rd *r, int32_t **out, size_t *n_out, size_t n_max, bool some,
+                        int32_t id_min) {
+    size_t n;
+    if (!rd_count(r, &n, n_max, sizeof(int32_t))) return ERR_BAD_FRAME;
+    if (n == 0 && !some) return ERR_OK;
+    *out = calloc(n > 0 ? n : 1, sizeof(**out));
+    if (*out == NULL) return ERR_NO_MEMORY;
+    *n_out = n;
+    for (size_t i = 0; i < n; i++)
+        if (!rd_i32(r, &(*out)[i]) || (*out)[i] < id_min) return ERR_BAD_FRAME;
+    return ERR_OK;
+}
+
+/* Every length leads to the next one, and the last to the end. */
+static bool bad_words_sound(const struct sampling *s) {
+    size_t at = 0;
+    while (at < s->n_bad_words) {
+        size_t len = (size_t)s->bad_words[at];
+        if (len == 0 || len >= s->n_bad_words - at) return false;
+        at += 1 + len;
+    }
+    return true;
+}
+
+static enum err sampling_unpack(struct rd *r, struct sampling *s, bool allowed) {
     size_t n;
     if (!rd_f32(r, &s->temperature) || !rd_i32(r, &s->top_k) || !rd_f32(r, &s->top_p) ||
         !rd_f32(r, &s->min_p) || !rd_f32(r, &s->typical_p) || !rd_f32(r, &s->repetition_penalty) ||
         !rd_f32(r, &s->frequency_penalty) || !rd_f32(r, &s->presence_penalty) ||
         !rd_u64(r, &s->seed) || !rd_i32(r, &s->new_tokens_max) || !rd_i32(r, &s->new_tokens_min) ||
-        !rd_i32(r, &s->top_logprobs))
+        !rd_i32(r, &s->top_logprobs) || !rd_i32(r, &s->prompt_top_logprobs) ||
+        !rd_i32(r, &s->n_choices))
         return ERR_BAD_FRAME;
     if (!in_f32(s->temperature, s->do_sample ? FLT_TRUE_MIN : 0.0f, FLT_MAX) || s->top_k < 0 ||
         !in_f32(s->top_p, FLT_TRUE_MIN, 1.0f) || !in_f32(s->min_p, 0.0f, 1.0f) ||
@@ -278,18 +334,13 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s) {
         !in_f32(s->presence_penalty, -PENALTY_ABS_MAX, PENALTY_ABS_MAX))
         return ERR_BAD_FRAME;
     if (s->new_tokens_max < 1 || s->new_tokens_min < 0 || s->top_logprobs < 0 ||
-        s->top_logprobs > TOP_LOGPROBS_MAX)
+        s->top_logprobs > TOP_LOGPROBS_MAX || s->prompt_top_logprobs < 0 ||
+        s->prompt_top_logprobs > TOP_LOGPROBS_MAX || s->n_choices < 1 || s->n_choices > CHOICES_MAX)
         return ERR_BAD_FRAME;
 
-    if (!rd_count(r, &n, STOP_TOKEN_IDS_MAX, sizeof(int32_t))) return ERR_BAD_FRAME;
-    if (n > 0) {
-        s->stop_token_ids = calloc(n, sizeof(*s->stop_token_ids));
-        if (s->stop_token_ids == NULL) return ERR_NO_MEMORY;
-        s->n_stop_token_ids = n;
-    }
-    for (size_t i = 0; i < n; i++)
-        if (!rd_i32(r, &s->stop_token_ids[i])) return ERR_BAD_FRAME;
-
+    enum err e =
+        rd_i32s(r, &s->stop_token_ids, &s->n_stop_token_ids, STOP_TOKEN_IDS_MAX, false, INT32_MIN);
+    if (e != ERR_OK) return e;
     if (!rd_count(r, &n, LOGIT_BIAS_MAX, sizeof(int32_t) + sizeof(float))) return ERR_BAD_FRAME;
     if (n > 0) {
         s->logit_bias = calloc(n, sizeof(*s->logit_bias));
@@ -300,15 +351,20 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s) {
         if (!rd_i32(r, &s->logit_bias[i].id) || !rd_f32(r, &s->logit_bias[i].bias) ||
             !in_f32(s->logit_bias[i].bias, -BIAS_ABS_MAX, BIAS_ABS_MAX))
             return ERR_BAD_FRAME;
-    return ERR_OK;
+    e = rd_i32s(r, &s->allowed_ids, &s->n_allowed_ids, ALLOWED_IDS_MAX, allowed, 0);
+    if (e == ERR_OK && !allowed && s->n_allowed_ids > 0) e = ERR_BAD_FRAME;
+    if (e == ERR_OK) e = rd_i32s(r, &s->bad_words, &s->n_bad_words, BAD_WORDS_IDS_MAX, false, 0);
+    if (e == ERR_OK && !bad_words_sound(s)) e = ERR_BAD_FRAME;
+    return e;
 }
 
 static enum err req_body_unpack(struct rd *r, struct infer_req *req) {
     uint16_t version;
-    uint32_t bits;
-    uint8_t api;
+    uint64_t bits;
+    uint8_t api, tools;
+    const uint8_t *hash;
     enum err e;
-    if (!rd_u16(r, &version) || version != INFER_REQ_VERSION || !rd_u32(r, &bits) ||
+    if (!rd_u16(r, &version) || version != INFER_REQ_VERSION || !rd_u64(r, &bits) ||
         (bits >> N_BITS) != 0)
         return ERR_BAD_FRAME;
     for (int i = 0; i < N_REQ_BOOLS; i++) *req_bool(req, i) = (bits >> i & 1) != 0;
@@ -316,8 +372,19 @@ static enum err req_body_unpack(struct rd *r, struct infer_req *req) {
         if ((bits >> (N_REQ_BOOLS + i) & 1) != 0 &&
             (e = rd_dup(r, req_str(req, i), req_strs[i].bytes_max)) != ERR_OK)
             return e;
-    if (!rd_u32(r, &req->epoch) || !rd_u8(r, &api) || !rd_i64(r, &req->created_unix_s) ||
-        !rd_i32(r, &req->priority) || !rd_i32(r, &req->timeout_s))
+    if (!rd_u32(r, &req->epoch) || !rd_u32(r, &req->part) || !rd_u32(r, &req->n_parts) ||
+        !rd_i32(r, &req->n) || !rd_u8(r, &api) || !rd_u8(r, &tools))
+        return ERR_BAD_FRAME;
+    if (req->n_parts < 1 || req->n_parts > PARTS_MAX || req->part >= req->n_parts ||
+        tools >= TOOLS_COUNT)
+        return ERR_BAD_FRAME;
+    req->tools = (enum tool_format)tools;
+    if (req->adapter != NULL) {
+        if (!rd_bytes(r, &hash, sizeof(req->adapter_hash))) return ERR_BAD_FRAME;
+        memcpy(req->adapter_hash, hash, sizeof(req->adapter_hash));
+    }
+    if (!rd_i64(r, &req->created_unix_s) || !rd_i32(r, &req->priority) ||
+        !rd_i32(r, &req->timeout_s))
         return ERR_BAD_FRAME;
     if (api >= API_COUNT || req->priority < 1 || req->priority > PRIORITY_LAST ||
         req->timeout_s < 0 || req->timeout_s > TIMEOUT_S_MAX)
@@ -326,7 +393,9 @@ static enum err req_body_unpack(struct rd *r, struct infer_req *req) {
     if ((bits >> TEXT_BIT & 1) != 0 && (e = rd_text(r, req)) != ERR_OK) return e;
     if ((e = rd_ids(r, req)) != ERR_OK) return e;
     if ((e = rd_stops(r, req)) != ERR_OK) return e;
-    if ((e = sampling_unpack(r, &req->sampling)) != ERR_OK) return e;
+    if ((e = sampling_unpack(r, &req->sampling, (bits >> ALLOWED_BIT & 1) != 0)) != ERR_OK)
+        return e;
+    if (req->n < 1 || req->n > req->sampling.n_choices) return ERR_BAD_FRAME;
     if (!rd_u64(r, &req->prefill_us) || !rd_u64(r, &req->queue_wait_us) ||
         !rd_u32(r, &req->prefill_batch) || !rd_u32(r, &req->cached_tokens))
         return ERR_BAD_FRAME;
@@ -352,6 +421,7 @@ enum err infer_req_unpack(struct rd *r, struct infer_req **out) {
 void token_event_pack(struct wr *w, const struct token_event *ev) {
     wr_u8(w, TOKEN_EVENT_VERSION);
     wr_i32(w, ev->id);
+    wr_i32(w, ev->choice);
     wr_i32(w, ev->index);
     wr_u8(w, (uint8_t)ev->finish);
     wr_f32(w, ev->logprob);
@@ -369,12 +439,12 @@ enum err token_event_unpack(struct rd *r, struct token_event *ev) {
     uint8_t version, finish, n_top;
     memset(ev, 0, sizeof(*ev));
     if (!rd_u8(r, &version) || version != TOKEN_EVENT_VERSION || !rd_i32(r, &ev->id) ||
-        !rd_i32(r, &ev->index) || !rd_u8(r, &finish) || !rd_f32(r, &ev->logprob) ||
-        !rd_u32(r, &ev->batch_size) || !rd_u32(r, &ev->queue_wait_us) || !rd_u32(r, &ev->step_us) ||
-        !rd_u8(r, &n_top))
+        !rd_i32(r, &ev->choice) || !rd_i32(r, &ev->index) || !rd_u8(r, &finish) ||
+        !rd_f32(r, &ev->logprob) || !rd_u32(r, &ev->batch_size) || !rd_u32(r, &ev->queue_wait_us) ||
+        !rd_u32(r, &ev->step_us) || !rd_u8(r, &n_top))
         return ERR_BAD_FRAME;
-    if (ev->id < 0 || ev->index < 0 || finish > FINISH_ERROR || n_top > TOP_LOGPROBS_MAX ||
-        !in_f32(ev->logprob, -FLT_MAX, 0.0f))
+    if (ev->id < 0 || ev->index < 0 || ev->choice < 0 || ev->choice >= CHOICES_MAX ||
+        finish > FINISH_ERROR || n_top > TOP_LOGPROBS_MAX || !in_f32(ev->logprob, -FLT_MAX, 0.0f))
         return ERR_BAD_FRAME;
     ev->finish = (enum finish)finish;
     ev->n_top = n_top;

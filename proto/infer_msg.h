@@ -49,10 +49,18 @@ struct sampling {
     bool logprobs;          /* log-probability of the chosen token */
     int32_t top_logprobs;   /* alternatives, 0..TOP_LOGPROBS_MAX */
     bool prompt_logprobs;   /* log-probabilities of the prompt's tokens too (P only) */
+    int32_t prompt_top_logprobs; /* alternatives to each of them, 0..TOP_LOGPROBS_MAX */
+    int32_t n_choices; /* sequences drawn from the one prompt (best_of), 1..CHOICES_MAX; choice i
+                        * draws from its own stream of random numbers, choice 0 from the one a
+                        * request with a single choice has */
     int32_t *stop_token_ids;
     size_t n_stop_token_ids;
     struct logit_bias *logit_bias;
     size_t n_logit_bias;
+    int32_t *allowed_ids; /* NULL: every id; else only these, and what ends a sequence */
+    size_t n_allowed_ids;
+    int32_t *bad_words; /* forbidden id sequences one after another, each preceded by its length */
+    size_t n_bad_words; /* of all of it */
 };
 
 /* Copies src into *dst, arrays too; what *dst held before is overwritten, not freed. On
@@ -73,12 +81,27 @@ enum api {
     API_COUNT,
 };
 
+/* How a model writes a tool call into its text (inference-api 8.4). */
+enum tool_format {
+    TOOLS_NONE, /* calls are not looked for */
+    TOOLS_HERMES,
+    TOOLS_LLAMA3,
+    TOOLS_MISTRAL,
+    TOOLS_DEEPSEEK_V3,
+    TOOLS_DEEPSEEK_V31,
+    TOOLS_CHATGLM,
+    TOOLS_COUNT
+};
+
 struct infer_req {
     char *req_id;    /* cluster-wide or instance-wide id */
     char *client_id; /* Triton id, or NULL */
     char *model;     /* as the client wrote it (path or body), echoed; NULL when it gave none */
     uint32_t epoch;  /* attempt number, from 0 */
     enum api api;
+    uint32_t part, n_parts; /* one prompt of several in one client request (inference-api 9.4):
+                             * the parts share req_id and every option; 0 of 1 otherwise */
+    int32_t n;              /* choices that are returned, 1..sampling.n_choices */
     bool stream;
     bool is_recompute;
     int64_t created_unix_s;
@@ -100,9 +123,19 @@ struct infer_req {
     bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
-    int32_t priority;  /* 1 (first) .. 5 */
-    int32_t timeout_s; /* 0: the server's */
-    char *output_name; /* Triton token */
+    bool top_tokens;          /* TGI: alternatives are shown as top_tokens */
+    enum tool_format tools;   /* calls are looked for in the text */
+    bool parallel_tools;      /* false: at most one call is returned */
+    bool tools_forced;        /* `required` or a named function: the guide enforces a call */
+    bool reasoning;           /* text up to the end-of-thinking tag is reasoning_content */
+    bool thinking_open;       /* the prompt itself has opened the thinking part */
+    bool drop_reasoning;      /* include_reasoning false */
+    char *guide;              /* what guided decoding allows, common/guide/guide.h; NULL: all */
+    char *adapter;            /* LoRA name; NULL: the base model */
+    uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
+    int32_t priority;         /* 1 (first) .. 5 */
+    int32_t timeout_s;        /* 0: the server's */
+    char *output_name;        /* Triton token */
     struct sampling sampling;
 
     /* measured at P, carried for the answer at D */
@@ -132,6 +165,7 @@ struct top_logprob {
 };
 struct token_event {
     int32_t id;
+    int32_t choice;     /* which of sampling.n_choices */
     int32_t index;      /* 0 for the first generated token of the request */
     enum finish finish; /* FINISH_NONE, or this is the last token */
     float logprob;      /* meaningful when sampling.logprobs */

@@ -14,6 +14,12 @@ enum {
     STOP_TOKEN_IDS_MAX = 1024,
     LOGIT_BIAS_MAX = 1024, /* entries of logit_bias */
     TOP_LOGPROBS_MAX = 20,
+    CHOICES_MAX = 128,             /* sequences drawn from one prompt */
+    PARTS_MAX = 128,               /* prompts of one request */
+    ALLOWED_IDS_MAX = 1048576,     /* entries of allowed_token_ids */
+    BAD_WORDS_IDS_MAX = 65536,     /* ids of bad_words, lengths included */
+    GUIDE_BYTES_MAX = 1024 * 1024, /* text of what guided decoding allows */
+    ADAPTER_NAME_BYTES_MAX = 256,
     EOS_IDS_MAX = 16,
     JSON_DEPTH_MAX = 100,
     HTTP_HEAD_BYTES_MAX = 16384,

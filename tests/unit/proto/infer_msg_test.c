@@ -98,6 +98,15 @@ static struct infer_req *rnd_req(void) {
     q->client_id = maybe_str(CLIENT_ID_BYTES_MAX);
     q->model = maybe_str(20);
     q->output_name = maybe_str(8);
+    q->guide = maybe_str(60);
+    q->adapter = maybe_str(ADAPTER_NAME_BYTES_MAX);
+    if (q->adapter != NULL)
+        for (size_t i = 0; i < sizeof(q->adapter_hash); i++) q->adapter_hash[i] = (uint8_t)rnd();
+    q->n_parts = 1 + (uint32_t)rnd_to(PARTS_MAX);
+    q->part = (uint32_t)rnd_to(q->n_parts);
+    q->tools = (enum tool_format)rnd_to(TOOLS_COUNT);
+    q->sampling.n_choices = 1 + (int32_t)rnd_to(CHOICES_MAX);
+    q->n = 1 + (int32_t)rnd_to((size_t)q->sampling.n_choices);
     q->epoch = (uint32_t)rnd();
     q->api = (enum api)rnd_to(API_COUNT);
     q->created_unix_s = (int64_t)rnd();
@@ -116,6 +125,12 @@ static struct infer_req *rnd_req(void) {
                            &q->include_usage_set,
                            &q->continuous_usage,
                            &q->seed_given,
+                           &q->top_tokens,
+                           &q->parallel_tools,
+                           &q->tools_forced,
+                           &q->reasoning,
+                           &q->thinking_open,
+                           &q->drop_reasoning,
                            &q->sampling.do_sample,
                            &q->sampling.ignore_eos,
                            &q->sampling.logprobs,
@@ -156,6 +171,22 @@ static struct infer_req *rnd_req(void) {
     if (s->n_logit_bias > 0) s->logit_bias = calloc(s->n_logit_bias, sizeof(*s->logit_bias));
     for (size_t i = 0; i < s->n_logit_bias; i++)
         s->logit_bias[i] = (struct logit_bias){(int32_t)rnd(), rnd_f32(-100, 100)};
+    s->prompt_top_logprobs = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1);
+    if (rnd_bool()) {
+        s->n_allowed_ids = rnd_to(4); /* none allowed is not the same as all allowed */
+        s->allowed_ids = calloc(s->n_allowed_ids + 1, sizeof(int32_t));
+        for (size_t i = 0; i < s->n_allowed_ids; i++) s->allowed_ids[i] = (int32_t)(rnd() >> 33);
+    }
+    for (size_t words = rnd_to(3); words > 0; words--) {
+        size_t len = 1 + rnd_to(3), at = s->n_bad_words;
+        int32_t *grown = calloc(at + 1 + len, sizeof(int32_t));
+        if (at > 0) memcpy(grown, s->bad_words, at * sizeof(int32_t));
+        free(s->bad_words);
+        s->bad_words = grown;
+        grown[at] = (int32_t)len;
+        for (size_t i = 1; i <= len; i++) grown[at + i] = (int32_t)(rnd() >> 33);
+        s->n_bad_words = at + 1 + len;
+    }
     q->prefill_us = rnd();
     q->queue_wait_us = rnd();
     q->prefill_batch = (uint32_t)rnd();
@@ -180,6 +211,13 @@ static void same_sampling(const struct sampling *a, const struct sampling *b) {
         assert_int_equal(x.logit_bias[i].id, y.logit_bias[i].id);
         assert_true(x.logit_bias[i].bias == y.logit_bias[i].bias);
     }
+    assert_true((x.allowed_ids == NULL) == (y.allowed_ids == NULL));
+    assert_int_equal(x.n_allowed_ids, y.n_allowed_ids);
+    assert_int_equal(x.n_bad_words, y.n_bad_words);
+    for (size_t i = 0; i < x.n_allowed_ids; i++)
+        assert_int_equal(x.allowed_ids[i], y.allowed_ids[i]);
+    for (size_t i = 0; i < x.n_bad_words; i++) assert_int_equal(x.bad_words[i], y.bad_words[i]);
+    assert_true(x.n_choices == y.n_choices && x.prompt_top_logprobs == y.prompt_top_logprobs);
     assert_true(x.do_sample == y.do_sample && x.temperature == y.temperature &&
                 x.top_k == y.top_k && x.top_p == y.top_p && x.min_p == y.min_p &&
                 x.typical_p == y.typical_p && x.repetition_penalty == y.repetition_penalty &&
@@ -195,6 +233,15 @@ static void same_req(const struct infer_req *a, const struct infer_req *b) {
     same_str(a->client_id, b->client_id);
     same_str(a->model, b->model);
     same_str(a->output_name, b->output_name);
+    same_str(a->guide, b->guide);
+    same_str(a->adapter, b->adapter);
+    if (a->adapter != NULL)
+        assert_memory_equal(a->adapter_hash, b->adapter_hash, sizeof(a->adapter_hash));
+    assert_true(a->part == b->part && a->n_parts == b->n_parts && a->n == b->n &&
+                a->tools == b->tools && a->top_tokens == b->top_tokens &&
+                a->parallel_tools == b->parallel_tools && a->tools_forced == b->tools_forced &&
+                a->reasoning == b->reasoning && a->thinking_open == b->thinking_open &&
+                a->drop_reasoning == b->drop_reasoning);
     assert_true((a->text == NULL) == (b->text == NULL));
     assert_int_equal(a->text_len, b->text_len);
     if (a->text != NULL) assert_memory_equal(a->text, b->text, a->text_len + 1);
@@ -400,6 +447,26 @@ static void test_size_bounds(void **state) {
         infer_req_destroy(&q);
 
         q = infer_req_create();
+        q->sampling.n_choices = CHOICES_MAX + (int32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        q->sampling.n_choices = q->n = 3;
+        q->n += (int32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        q->n = 1;
+        q->n_parts = PARTS_MAX + (uint32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        q->n_parts = 2;
+        q->part = 1 + (uint32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        q->part = 0;
+        q->sampling.n_bad_words = 4; /* two words; the length of the second may lead outside */
+        q->sampling.bad_words = calloc(4, sizeof(int32_t));
+        q->sampling.bad_words[0] = 1;
+        q->sampling.bad_words[2] = 1 + (int32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        infer_req_destroy(&q);
+
+        q = infer_req_create();
         q->sampling.n_logit_bias = 1;
         q->sampling.logit_bias = calloc(1, sizeof(struct logit_bias));
         q->sampling.logit_bias[0].bias = over ? NAN : 100.0f;
@@ -419,7 +486,7 @@ static void test_format_damage(void **state) {
     static const struct {
         size_t at;
         uint8_t flip;
-    } damage[] = {{0, 3}, {1, 1}, {5, 0x80}, {12, 'a'}};
+    } damage[] = {{0, 3}, {1, 1}, {9, 0x80}, {16, 'a'}};
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         w.data[damage[i].at] ^= damage[i].flip;
         struct rd r = rd_of(w.data, w.len);
@@ -520,6 +587,8 @@ static void test_event(void **state) {
     } while (0)
     EVENT_BAD(id, -1);
     EVENT_BAD(index, -1);
+    EVENT_BAD(choice, -1);
+    EVENT_BAD(choice, CHOICES_MAX);
     EVENT_BAD(finish, FINISH_ERROR + 1);
     EVENT_BAD(logprob, NAN);
     EVENT_BAD(logprob, 0.5f);
@@ -530,7 +599,7 @@ static void test_event(void **state) {
     a.n_top = TOP_LOGPROBS_MAX;
     struct wr w = WR_INIT;
     token_event_pack(&w, &a);
-    w.data[1 + 4 + 4 + 1 + 4 + 12] = TOP_LOGPROBS_MAX + 1;
+    w.data[1 + 4 + 4 + 4 + 1 + 4 + 12] = TOP_LOGPROBS_MAX + 1;
     for (int i = 0; i < 8; i++) wr_u8(&w, 0);
     struct rd r = rd_of(w.data, w.len);
     assert_int_equal(token_event_unpack(&r, &b), ERR_BAD_FRAME);
