@@ -9,9 +9,10 @@ allowed() {
     proto) echo "" ;;
     common/base) echo "proto" ;;
     common/net | common/text | common/engine) echo "proto common/base" ;;
-    common/endpoint) echo "proto common/base common/net common/text common/engine" ;;
-    common/instance) echo "proto common/base common/net common/text common/engine common/endpoint" ;;
-    prefill | decode) echo "proto common/base common/net common/text common/engine common/endpoint common/instance" ;;
+    common/guide) echo "proto common/base common/text common/engine" ;;
+    common/endpoint) echo "proto common/base common/net common/text common/engine common/guide" ;;
+    common/instance) echo "proto common/base common/net common/text common/engine common/guide common/endpoint" ;;
+    prefill | decode) echo "proto common/base common/net common/text common/engine common/guide common/endpoint common/instance" ;;
     coordinator | tools) echo "proto common/base common/net" ;;
     *) echo "?" ;;
     esac
