@@ -2,10 +2,10 @@
 
 LIBS_PROTO    := -ljson-c
 LIBS_BASE     := $(LIBS_PROTO) -lpthread
-LIBS_NET      := -lcurl -levent_core -levent_pthreads $(LIBS_BASE)
+LIBS_NET      := -lssl -lcrypto -lcurl -levent_core -levent_pthreads $(LIBS_BASE)
 LIBS_TEXT     := -lpcre2-8 -lutf8proc -lcrypto $(LIBS_BASE) -lm
 LIBS_ENGINE   := -lopenblas -lcrypto $(LIBS_BASE) -lm
-LIBS_ALL      := -lnanomsg -lcurl -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lopenblas -lcrypto -ljson-c -lpthread -lm
+LIBS_ALL      := -lssl -lnanomsg -lcurl -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lopenblas -lcrypto -ljson-c -lpthread -lm
 LIBS_COORD    := $(LIBS_NET) -lcrypto -lm
 
 obj = $(patsubst %,$(BUILD)/%.o,$(1))

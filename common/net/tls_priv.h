@@ -1,0 +1,27 @@
+/* tls_priv: what tls_files.c (files and certificates), tls.c (contexts) and tls_session.c share. */
+#ifndef BATON_NET_TLS_PRIV_H
+#define BATON_NET_TLS_PRIV_H
+
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include "common/net/tls.h"
+
+/* What a block's files hold, checked. */
+struct tls_material {
+    X509 *cert;
+    STACK_OF(X509) * chain; /* own intermediates */
+    EVP_PKEY *key;
+    X509_STORE *store; /* CAs and CRLs, flags set */
+    STACK_OF(X509_NAME) * ca_names;
+};
+
+/* tls_files.c */
+enum err tls_material_load(struct tls_material *m, const struct tls_conf *c, struct errbuf *eb);
+void tls_material_free(struct tls_material *m); /* accepts a half-filled one */
+
+/* tls.c */
+SSL_CTX *tls_ctx(struct tls *t);
+/* The newest entry of OpenSSL's error queue as text, and an empty queue. */
+void tls_take_error(char *out, size_t n, const char *otherwise);
+
+#endif
