@@ -82,13 +82,13 @@ void dreq_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         return;
     }
     bool kept = keep_id(d, ev->id);
-    enum finish fin = answer_token(d->answer, ev, &d->out);
+    answer_token(d->answer, 0, ev, &d->out);
     if (d->out.failed || !kept) {
         buf_free(&d->out);
         dreq_fail(d, 503, out_of_memory);
         return;
     }
-    if (fin != FINISH_NONE) {
+    if (answer_done(d->answer)) {
         finish(d, "finished", send_out(d, DR_LAST, 0));
         return;
     }
@@ -120,10 +120,11 @@ void dreq_start(struct dreq *d, const struct kv_commit *c) {
         return;
     }
     for (uint32_t i = 0; i < c->n_prompt_logprobs; i++)
-        answer_prompt_logprob(d->answer, (int)i + 1, c->prompt_logprobs[i]);
+        answer_prompt_logprob(d->answer, 0, (int)i + 1,
+                              &(struct token_event){.logprob = c->prompt_logprobs[i]});
     for (uint32_t i = 0; i < c->n_tokens && fin == FINISH_NONE; i++) {
         first[i] = c->tokens[i].id;
-        fin = answer_token(d->answer, &c->tokens[i], &d->out);
+        fin = answer_token(d->answer, 0, &c->tokens[i], &d->out);
         if (!keep_id(d, first[i])) fin = FINISH_ERROR;
     }
     d->begun = d->out.len > 0; /* P has sent these bytes */

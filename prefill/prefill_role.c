@@ -129,7 +129,7 @@ static void on_admitted(void *arg, int n_cached_tokens) {
 
 static void on_prompt_logprob(void *arg, int position, float logprob) {
     struct preq *p = arg;
-    answer_prompt_logprob(p->answer, position, logprob);
+    answer_prompt_logprob(p->answer, 0, position, &(struct token_event){.logprob = logprob});
     if (position < 1 || (size_t)position >= p->req->n_prompt) return;
     if (p->prompt_logprobs == NULL &&
         (p->prompt_logprobs = calloc(p->req->n_prompt, sizeof(float))) == NULL)
@@ -149,7 +149,8 @@ static void on_token(void *arg, const struct token_event *ev) {
     p->req->prefill_us = clock_us() - p->req->arrival_us;
     p->req->queue_wait_us = ev->queue_wait_us;
     p->req->prefill_batch = ev->batch_size;
-    if (answer_token(p->answer, ev, &p->out) != FINISH_NONE) {
+    answer_token(p->answer, 0, ev, &p->out);
+    if (answer_done(p->answer)) {
         reply(p, true, NULL); /* dropping the hold tells D to forget */
         return;
     }

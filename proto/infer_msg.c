@@ -38,6 +38,7 @@ static const size_t req_bools[] = {
     offsetof(struct infer_req, include_usage_set),
     offsetof(struct infer_req, continuous_usage),
     offsetof(struct infer_req, seed_given),
+    offsetof(struct infer_req, show_logprobs),
     offsetof(struct infer_req, top_tokens),
     offsetof(struct infer_req, parallel_tools),
     offsetof(struct infer_req, tools_forced),
@@ -101,9 +102,7 @@ struct infer_req *infer_req_create(void) {
     return req;
 }
 
-void infer_req_destroy(struct infer_req **req_ptr) {
-    struct infer_req *req = *req_ptr;
-    if (req == NULL) return;
+static void req_free(struct infer_req *req) {
     for (int i = 0; i < N_REQ_STRS; i++) free(*req_str(req, i));
     free(req->text);
     free(req->ids);
@@ -111,7 +110,14 @@ void infer_req_destroy(struct infer_req **req_ptr) {
     free(req->stop);
     sampling_free(&req->sampling);
     free(req);
-    *req_ptr = NULL;
+}
+
+void infer_req_destroy(struct infer_req **req) {
+    for (struct infer_req *r = *req, *next; r != NULL; r = next) {
+        next = r->next_part;
+        req_free(r);
+    }
+    *req = NULL;
 }
 
 void sampling_free(struct sampling *s) {

@@ -99,9 +99,10 @@ struct infer_req {
     char *model;     /* as the client wrote it (path or body), echoed; NULL when it gave none */
     uint32_t epoch;  /* attempt number, from 0 */
     enum api api;
-    uint32_t part, n_parts; /* one prompt of several in one client request (inference-api 9.4):
-                             * the parts share req_id and every option; 0 of 1 otherwise */
-    int32_t n;              /* choices that are returned, 1..sampling.n_choices */
+    uint32_t part, n_parts;      /* one prompt of several in one client request (inference-api 9.4):
+                                  * the parts share req_id and every option; 0 of 1 otherwise */
+    struct infer_req *next_part; /* the prompt after this one; owned, not on the wire */
+    int32_t n;                   /* choices that are returned, 1..sampling.n_choices */
     bool stream;
     bool is_recompute;
     int64_t created_unix_s;
@@ -123,7 +124,8 @@ struct infer_req {
     bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
-    bool top_tokens;          /* TGI: alternatives are shown as top_tokens */
+    bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
+    bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
     enum tool_format tools;   /* calls are looked for in the text */
     bool parallel_tools;      /* false: at most one call is returned */
     bool tools_forced;        /* `required` or a named function: the guide enforces a call */

@@ -1,6 +1,6 @@
-/* answer: from tokens to text and events. Everything here is a function of the request and the
- * tokens fed, so a decode instance that feeds the prefill instance's tokens again stands where that
- * one stood (endpoint.h). */
+/* answer: parts and choices, and what goes out when. Everything here is a function of the requests
+ * and the tokens fed, so a decode instance that feeds the prefill instance's tokens again stands
+ * where that one stood (endpoint.h). */
 #include "common/endpoint/answer.h"
 
 #include <math.h>
@@ -20,177 +20,186 @@ bool answer_is_special(const struct answer *a, int32_t id) {
     return tokenizer_is_special(a->ep->tok, id);
 }
 
-/* ---- text */
-
-/* Appends model text without the control characters that clients never see (inference-api 2.4).
- * Stop strings are looked for in what clients see. */
-static void take_text(struct answer *a, const char *s, size_t n, struct stop_match *m) {
-    size_t at = a->text.len;
-    buf_reserve(&a->text, n);
-    for (size_t i = 0, start = 0; i <= n; i++) {
-        unsigned char c = i < n ? (unsigned char)s[i] : 0;
-        if (c >= 0x20 ? c != 0x7F : c == '\n' || c == '\r' || c == '\t') continue;
-        buf_append(&a->text, s + start, i - start);
-        start = i + 1;
-    }
-    size_t added = a->text.len - at;
-    if (added == 0) return;
-    a->chars += utf8_chars(a->text.data + at, added);
-    if (a->stops != NULL) stop_set_feed(a->stops, a->text.data + at, added, at, m);
-}
-
-static void take_fresh(struct answer *a, enum err e, struct stop_match *m) {
-    if (e != ERR_OK || a->fresh.failed) a->no_memory = true;
-    take_text(a, a->fresh.data != NULL ? a->fresh.data : "", a->fresh.len, m);
-    buf_clear(&a->fresh);
-}
-
-/* A token that ended the request shows its text only when asked: EOS with skip_special_tokens
- * false, a stop token with include_stop_str_in_output. */
-static bool text_shown(const struct answer *a, enum finish f) {
-    if (f == FINISH_EOS) return !a->req->skip_special;
-    if (f == FINISH_STOP_TOKEN) return a->req->include_stop;
-    return true;
-}
-
-static void cut_at(struct answer *a, const struct stop_match *m) {
-    size_t len = a->req->include_stop ? m->end : m->start;
-    a->text.len = len;
-    a->text.data[len] = '\0';
-    a->chars = utf8_chars(a->text.data, len);
-    a->finish = FINISH_STOP_STRING;
-    a->stop_idx = m->idx;
-}
-
-static void take_token_text(struct answer *a, int32_t id, enum finish f) {
-    struct stop_match m = {.idx = -1};
-    if (a->detok == NULL) return;
-    if (text_shown(a, f)) take_fresh(a, detok_feed(a->detok, id, &a->fresh), &m);
-    if (f != FINISH_NONE) take_fresh(a, detok_flush(a->detok, &a->fresh), &m);
-    if (m.idx >= 0 && a->n_recs >= (size_t)a->req->sampling.new_tokens_min) cut_at(a, &m);
-    size_t held = a->stops != NULL && a->finish == FINISH_NONE ? stop_set_held(a->stops) : 0;
-    a->ready = a->text.len - held;
-}
-
-/* ---- tokens */
-
-/* Room for n more items in a growing array. */
-static bool grow(struct answer *a, void **items, size_t *cap, size_t n, size_t more,
-                 size_t item_bytes) {
-    if (n + more <= *cap) return true;
-    size_t want = *cap < 32 ? 32 : *cap * 2;
-    if (want < n + more) want = n + more;
-    void *p = realloc(*items, want * item_bytes);
-    if (p == NULL) {
-        a->no_memory = true;
-        return false;
-    }
-    *items = p;
-    *cap = want;
-    return true;
-}
-
-static void take_record(struct answer *a, const struct token_event *ev) {
-    size_t n_top = ev->n_top > 0 && ev->n_top <= TOP_LOGPROBS_MAX && a->req->sampling.logprobs
-                       ? (size_t)ev->n_top
-                       : 0;
-    if (n_top > (size_t)a->req->sampling.top_logprobs)
-        n_top = (size_t)a->req->sampling.top_logprobs;
-    if (!grow(a, (void **)&a->recs, &a->recs_cap, a->n_recs, 1, sizeof(*a->recs)) ||
-        !grow(a, (void **)&a->tops, &a->tops_cap, a->n_tops, n_top, sizeof(*a->tops)))
-        return;
-    a->recs[a->n_recs++] = (struct token_rec){
-        .id = ev->id,
-        .logprob = a->req->sampling.logprobs ? ev->logprob : NAN,
-        .batch_size = ev->batch_size,
-        .queue_us = ev->queue_wait_us,
-        .step_us = ev->step_us,
-        .n_top = (uint32_t)n_top,
-        .top_at = a->n_tops,
-        .chars_at = a->chars,
-    };
-    if (n_top > 0) memcpy(a->tops + a->n_tops, ev->top, n_top * sizeof(*a->tops));
-    a->n_tops += n_top;
-}
-
-uint64_t rec_step_us(const struct answer *a, size_t i) {
-    return i == 0 && a->recs[i].step_us == 0 ? a->req->prefill_us : a->recs[i].step_us;
-}
-
-uint64_t rec_queue_us(const struct answer *a, size_t i) {
-    return i == 0 && a->recs[i].queue_us == 0 ? a->req->queue_wait_us : a->recs[i].queue_us;
-}
-
-uint32_t rec_batch(const struct answer *a, size_t i) {
-    return i == 0 && a->recs[i].batch_size == 0 ? a->req->prefill_batch : a->recs[i].batch_size;
-}
-
 int answer_n_tokens(const struct answer *a) {
-    return (int)a->n_recs;
+    size_t n = 0;
+    for (size_t p = 0; p < a->n_parts; p++)
+        for (size_t i = 0; a->parts[p].req != NULL && i < a->n_choices; i++)
+            n += a->parts[p].choices[i].n_recs;
+    return (int)n;
 }
 
-void answer_prompt_logprob(struct answer *a, int position, float logprob) {
-    if (position < 0 || (size_t)position >= a->req->n_prompt) return;
-    if (a->prompt_logprobs == NULL) {
-        a->prompt_logprobs = malloc(a->req->n_prompt * sizeof(float));
-        if (a->prompt_logprobs == NULL) {
-            a->no_memory = true;
-            return;
-        }
-        for (size_t i = 0; i < a->req->n_prompt; i++) a->prompt_logprobs[i] = NAN;
+bool answer_done(const struct answer *a) {
+    return a->ended;
+}
+
+const char *answer_content_type(const struct answer *a) {
+    return a->req->stream ? "text/event-stream" : "application/json";
+}
+
+/* ---- the prompt */
+
+void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
+                           const struct token_event *ev) {
+    if (part >= a->n_parts || a->parts[part].req == NULL) return;
+    struct answer_part *p = &a->parts[part];
+    if (position < 0 || (size_t)position >= p->req->n_prompt) return;
+    if (p->prompt == NULL) {
+        p->prompt = calloc(p->req->n_prompt, sizeof(*p->prompt));
+        for (size_t i = 0; p->prompt != NULL && i < p->req->n_prompt; i++)
+            p->prompt[i].logprob = NAN;
     }
-    a->prompt_logprobs[position] = logprob;
+    size_t n_top = ev->n_top > 0 && ev->n_top <= TOP_LOGPROBS_MAX ? (size_t)ev->n_top : 0;
+    struct top_logprob *top = n_top > 0 ? calloc(n_top, sizeof(*top)) : NULL;
+    if (p->prompt == NULL || (n_top > 0 && top == NULL)) {
+        free(top);
+        a->no_memory = true;
+        return;
+    }
+    struct prompt_rec *rec = &p->prompt[position];
+    if (n_top > 0) memcpy(top, ev->top, n_top * sizeof(*top));
+    free(rec->top);
+    *rec = (struct prompt_rec){.logprob = ev->logprob, .n_top = (uint32_t)n_top, .top = top};
+}
+
+/* ---- what is shown, and in which order */
+
+/* Likelier sequences first, then those drawn first; a sum that is not known ranks last. */
+static int by_rank(const void *x, const void *y) {
+    const struct choice *a = *(struct choice *const *)x, *b = *(struct choice *const *)y;
+    double sa = isnan(a->logprob_sum) ? -INFINITY : a->logprob_sum;
+    double sb = isnan(b->logprob_sum) ? -INFINITY : b->logprob_sum;
+    if (sa != sb) return sa > sb ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+/* The n best of each part's choices; all of them in their own order when nothing is left out. */
+static void choose_shown(struct answer *a) {
+    size_t n = (size_t)a->req->n;
+    a->n_shown = 0;
+    for (size_t p = 0; p < a->n_parts; p++) {
+        struct choice **of_part = a->shown + a->n_shown;
+        if (a->parts[p].req == NULL) continue;
+        for (size_t i = 0; i < a->n_choices; i++) of_part[i] = &a->parts[p].choices[i];
+        if (a->ranked) qsort(of_part, a->n_choices, sizeof(*of_part), by_rank);
+        for (size_t i = 0; i < n; i++) of_part[i]->index = p * n + i;
+        a->n_shown += n;
+    }
 }
 
 /* ---- what goes out */
 
-static void emit(struct answer *a, struct buf *out) {
-    bool last = a->finish != FINISH_NONE;
-    if (a->req->stream) {
-        if (!a->begun && a->ops->begin != NULL) a->ops->begin(a, out);
-        a->begun = true;
-        bool echo = a->req->echo && a->n_events == 0;
-        if (a->ops->every_token || last || a->ready > a->sent || echo) {
-            a->ops->event(a, out);
-            a->n_events++;
-            a->sent = a->ready;
-            a->recs_sent = a->n_recs;
-        }
-        if (last && a->ops->end != NULL) a->ops->end(a, out);
-    } else if (last) {
-        a->ops->body(a, out);
-    }
-    if (a->no_memory || a->text.failed || a->head.failed || a->mid.failed || a->tail.failed ||
-        a->scratch.failed)
-        out->failed = true;
+static void mark_sent(struct choice *c) {
+    c->n_events++;
+    c->sent = c->ready;
+    c->recs_sent = c->n_recs;
 }
 
-enum finish answer_token(struct answer *a, const struct token_event *ev, struct buf *out) {
-    if (a->finish != FINISH_NONE) return a->finish;
-    enum finish f = ev->finish;
-    if (f == FINISH_NONE && a->n_recs + 1 >= (size_t)a->req->sampling.new_tokens_max)
-        f = FINISH_LENGTH;
-    take_record(a, ev);
-    take_token_text(a, ev->id, f);
-    if (a->finish == FINISH_NONE) a->finish = f;
-    if (a->finish != FINISH_NONE) a->ready = a->text.len;
-    emit(a, out);
-    return a->finish;
+static bool has_news(const struct choice *c) {
+    return c->finish != FINISH_NONE ? !c->closed : c->ready > c->sent;
+}
+
+static void emit_choice(struct choice *c, struct buf *out) {
+    const struct answer_ops *ops = c->a->ops;
+    bool echo = c->req->echo && c->n_events == 0;
+    if (!c->begun && ops->begin != NULL) ops->begin(c, out);
+    c->begun = true;
+    if (!ops->every_token && !echo && !has_news(c)) return;
+    ops->event(c, out);
+    mark_sent(c);
+    c->closed = c->finish != FINISH_NONE;
+}
+
+static void emit_joint(struct answer *a, struct buf *out) {
+    bool news = false;
+    for (size_t i = 0; i < a->n_shown; i++) news |= has_news(a->shown[i]);
+    if (!news) return;
+    a->ops->event(a->shown[0], out);
+    for (size_t i = 0; i < a->n_shown; i++) {
+        mark_sent(a->shown[i]);
+        a->shown[i]->closed = a->shown[i]->finish != FINISH_NONE;
+    }
+}
+
+/* Nobody after c of its part has yet to get a token of this step. */
+static bool step_complete(const struct choice *c) {
+    const struct choice *end = c->part->choices + c->a->n_choices;
+    for (const struct choice *o = c + 1; o < end; o++)
+        if (o->finish == FINISH_NONE) return false;
+    return true;
+}
+
+static void emit_all(struct answer *a, struct buf *out) {
+    choose_shown(a);
+    if (a->ops->joint) {
+        emit_joint(a, out);
+        return;
+    }
+    for (size_t i = 0; i < a->n_shown; i++)
+        if (!a->shown[i]->closed) emit_choice(a->shown[i], out);
+}
+
+static void emit_end(struct answer *a, struct buf *out) {
+    if (a->req->stream && a->ops->end != NULL) a->ops->end(a, out);
+    if (!a->req->stream) {
+        choose_shown(a);
+        a->ops->body(a, out);
+    }
+    a->ended = true;
+}
+
+static void note_failures(const struct answer *a, struct buf *out) {
+    bool failed =
+        a->no_memory || a->head.failed || a->mid.failed || a->tail.failed || a->scratch.failed;
+    if (failed) out->failed = true;
+}
+
+static void emit(struct choice *c, struct buf *out) {
+    struct answer *a = c->a;
+    if (a->req->stream) {
+        if (a->ranked && a->n_live == 0)
+            emit_all(a, out);
+        else if (!a->ranked && !a->ops->joint)
+            emit_choice(c, out);
+        else if (!a->ranked && step_complete(c))
+            emit_joint(a, out);
+    }
+    if (a->n_live == 0) emit_end(a, out);
+    if (c->text.failed) out->failed = true;
+    note_failures(a, out);
+}
+
+enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
+                         struct buf *out) {
+    if (part >= a->n_parts || a->parts[part].req == NULL || ev->choice < 0 ||
+        (size_t)ev->choice >= a->n_choices)
+        return FINISH_ERROR;
+    struct choice *c = &a->parts[part].choices[ev->choice];
+    if (c->finish != FINISH_NONE) return c->finish;
+    if (a->ended) return FINISH_ABORT;
+    choice_token(c, ev);
+    a->n_live -= c->finish != FINISH_NONE;
+    emit(c, out);
+    return c->finish;
 }
 
 void answer_abort(struct answer *a, struct buf *out) {
-    struct stop_match m = {.idx = -1};
-    if (a->finish != FINISH_NONE) return;
-    a->finish = FINISH_ABORT;
-    if (a->detok != NULL) take_fresh(a, detok_flush(a->detok, &a->fresh), &m);
-    if (m.idx >= 0 && a->n_recs >= (size_t)a->req->sampling.new_tokens_min) cut_at(a, &m);
-    a->ready = a->text.len;
-    emit(a, out);
+    if (a->ended) return;
+    for (size_t p = 0; p < a->n_parts; p++) {
+        for (size_t i = 0; a->parts[p].req != NULL && i < a->n_choices; i++) {
+            struct choice *c = &a->parts[p].choices[i];
+            if (c->finish == FINISH_NONE) choice_abort(c);
+            if (c->text.failed) out->failed = true;
+        }
+    }
+    a->n_live = 0;
+    if (a->req->stream) emit_all(a, out);
+    emit_end(a, out);
+    note_failures(a, out);
 }
 
 void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
-    if (a->finish != FINISH_NONE) return;
-    a->finish = FINISH_ERROR;
+    if (a->ended) return;
+    a->ended = true;
     struct api_answer err;
     ep_answer_error(a->ep, a->ops->openai_errors, status, text, &err);
     const char *json = err.body.data != NULL ? err.body.data : "{}";
@@ -201,46 +210,66 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
     buf_free(&err.body);
 }
 
-const char *answer_content_type(const struct answer *a) {
-    return a->req->stream ? "text/event-stream" : "application/json";
-}
-
 /* ---- life */
 
 /* Tokens a recompute brought along: their pieces went out before, from another instance.
  * Log-probabilities and times of them are lost. */
-static void replay(struct answer *a) {
+static void replay(struct answer *a, const struct infer_req *req) {
     struct buf discard = BUF_INIT;
-    for (size_t i = a->req->n_prompt; i < a->req->n_ids; i++) {
+    for (size_t i = req->n_prompt; i < req->n_ids; i++) {
         struct token_event ev = {
-            .id = a->req->ids[i], .index = (int32_t)(i - a->req->n_prompt), .logprob = NAN};
-        answer_token(a, &ev, &discard);
+            .id = req->ids[i], .index = (int32_t)(i - req->n_prompt), .logprob = NAN};
+        answer_token(a, req->part, &ev, &discard);
         if (discard.failed) a->no_memory = true;
         buf_clear(&discard);
     }
     buf_free(&discard);
 }
 
+enum err answer_add_part(struct answer *a, const struct infer_req *req) {
+    if (req->part >= a->n_parts || req->n_parts != a->n_parts ||
+        (size_t)req->sampling.n_choices != a->n_choices || req->n != a->req->n ||
+        req->api != a->req->api)
+        return ERR_INVALID;
+    struct answer_part *p = &a->parts[req->part];
+    if (p->req != NULL) return ERR_CONFLICT;
+    p->choices = calloc(a->n_choices, sizeof(*p->choices));
+    if (p->choices == NULL) return ERR_NO_MEMORY;
+    p->req = req;
+    for (size_t i = 0; i < a->n_choices; i++) {
+        struct choice *c = &p->choices[i];
+        *c = (struct choice){.a = a, .part = p, .req = req};
+        c->index = req->part * (size_t)req->n + i;
+        enum err e = choice_open(c);
+        if (e != ERR_OK) return e;
+    }
+    choose_shown(a);
+    replay(a, req);
+    return a->no_memory ? ERR_NO_MEMORY : ERR_OK;
+}
+
 enum err answer_create(struct answer **out, const struct endpoint *ep,
                        const struct infer_req *req) {
     *out = NULL;
     const struct family *fam = ep_family_of(ep, req->api);
-    if (fam == NULL) return ERR_INVALID;
+    int32_t drawn = req->sampling.n_choices;
+    if (fam == NULL || req->n_parts < 1 || req->n_parts > PARTS_MAX || req->n < 1 ||
+        drawn < req->n || drawn > CHOICES_MAX)
+        return ERR_INVALID;
     struct answer *a = calloc(1, sizeof(*a));
     if (a == NULL) return ERR_NO_MEMORY;
     a->ep = ep;
     a->req = req;
     a->ops = fam->answer;
-    enum err e = ERR_OK;
-    if (!a->ops->tokens_only) {
-        e = detok_create(&a->detok, ep->tok, req->skip_special);
-        if (e == ERR_OK && req->n_stop > 0 &&
-            (a->stops = stop_set_create(req->stop, req->n_stop)) == NULL)
-            e = ERR_NO_MEMORY;
-    }
+    a->n_parts = req->n_parts;
+    a->n_choices = (size_t)drawn;
+    a->n_live = a->n_parts * a->n_choices;
+    a->ranked = drawn > req->n;
+    a->parts = calloc(a->n_parts, sizeof(*a->parts));
+    a->shown = calloc(a->n_live, sizeof(struct choice *));
+    enum err e = a->parts != NULL && a->shown != NULL ? ERR_OK : ERR_NO_MEMORY;
     if (e == ERR_OK && a->ops->open != NULL) a->ops->open(a);
-    if (e == ERR_OK) replay(a);
-    if (e == ERR_OK && a->no_memory) e = ERR_NO_MEMORY;
+    for (; e == ERR_OK && req != NULL; req = req->next_part) e = answer_add_part(a, req);
     if (e != ERR_OK) {
         answer_destroy(&a);
         return e;
@@ -249,20 +278,24 @@ enum err answer_create(struct answer **out, const struct endpoint *ep,
     return ERR_OK;
 }
 
+static void part_close(struct answer_part *p, size_t n_choices) {
+    for (size_t i = 0; p->choices != NULL && i < n_choices; i++) choice_close(&p->choices[i]);
+    for (size_t i = 0; p->prompt != NULL && i < p->req->n_prompt; i++) free(p->prompt[i].top);
+    free(p->choices);
+    free(p->prompt);
+}
+
 void answer_destroy(struct answer **a_ptr) {
     struct answer *a = *a_ptr;
     if (a == NULL) return;
-    detok_destroy(&a->detok);
-    stop_set_destroy(&a->stops);
-    buf_free(&a->text);
-    buf_free(&a->fresh);
+    for (size_t p = 0; a->parts != NULL && p < a->n_parts; p++)
+        part_close(&a->parts[p], a->n_choices);
     buf_free(&a->head);
     buf_free(&a->mid);
     buf_free(&a->tail);
     buf_free(&a->scratch);
-    free(a->recs);
-    free(a->tops);
-    free(a->prompt_logprobs);
+    free(a->parts);
+    free(a->shown);
     free(a);
     *a_ptr = NULL;
 }

@@ -1,8 +1,10 @@
 /* answer: what the files of the answers share. Not for other folders: they use endpoint.h.
  *
- * The core (answer.c) turns tokens into text: detokeniser, stop strings, what must be held back,
- * records of the tokens. A family is a row of functions that print what the core has; it keeps no
- * state of its own but the prefixes it prepared. */
+ * An answer has parts (prompts), a part has choices (sequences drawn from its prompt). A choice
+ * turns tokens into text: detokeniser, stop strings, what must be held back, records of the tokens
+ * (answer_choice.c). The answer decides what goes out when (answer.c). A family is a row of
+ * functions that print what a choice has; it keeps no state of its own but the prefixes it
+ * prepared. */
 #ifndef BATON_ENDPOINT_ANSWER_H
 #define BATON_ENDPOINT_ANSWER_H
 
@@ -19,10 +21,11 @@ struct token_rec {
     size_t chars_at; /* characters of generated text before it */
 };
 
-struct answer {
-    const struct endpoint *ep;
-    const struct infer_req *req;
-    const struct answer_ops *ops;
+struct choice {
+    struct answer *a;
+    const struct answer_part *part;
+    const struct infer_req *req; /* of its part */
+    size_t index;                /* as the client sees it: over all parts, best first when ranked */
 
     /* text: all that was generated, clean and cut at the stop; [0, sent) went out, [sent, ready)
      * may go out now */
@@ -36,12 +39,38 @@ struct answer {
     size_t n_recs, recs_cap, recs_sent;
     struct top_logprob *tops;
     size_t n_tops, tops_cap;
-    float *prompt_logprobs; /* [n_prompt], NaN where unknown; NULL: none came */
+    double logprob_sum; /* cumulative log-probability: the rank of the choice */
 
     enum finish finish;
-    int32_t stop_idx; /* FINISH_STOP_STRING: which */
-    size_t n_events;  /* events written */
-    bool begun, no_memory;
+    int32_t stop_idx;   /* FINISH_STOP_STRING: which */
+    size_t n_events;    /* events written */
+    bool begun, closed; /* closed: its finishing event is out */
+};
+
+/* Log-probabilities of one prompt token. */
+struct prompt_rec {
+    float logprob; /* NaN: unknown */
+    uint32_t n_top;
+    struct top_logprob *top; /* owned; NULL: none */
+};
+
+struct answer_part {
+    const struct infer_req *req; /* NULL: not here yet */
+    struct choice *choices;      /* [sampling.n_choices] */
+    struct prompt_rec *prompt;   /* [n_prompt]; NULL: no log-probability came */
+};
+
+struct answer {
+    const struct endpoint *ep;
+    const struct infer_req *req; /* of any part: what all parts have in common */
+    const struct answer_ops *ops;
+    struct answer_part *parts;
+    size_t n_parts, n_choices, n_live; /* choices of each part; those that have not ended */
+    struct choice **shown;             /* what the client gets, in its order; [n_shown] */
+    size_t n_shown;
+    bool ranked; /* more is drawn than shown: nothing goes out before all have ended */
+    bool ended;  /* everything is out */
+    bool no_memory;
     struct buf head, mid, tail; /* prepared by the family's open() */
     struct buf scratch;
 };
@@ -50,10 +79,11 @@ struct answer_ops {
     bool tokens_only;   /* the text is never asked for: no detokeniser */
     bool openai_errors; /* the error object of /v1/ paths */
     bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
+    bool joint;         /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
-    void (*begin)(struct answer *a,
-                  struct buf *out); /* before the first event of a stream; NULL: nothing */
-    void (*event)(struct answer *a, struct buf *out); /* one event: text [sent, ready), tokens
+    void (*begin)(struct choice *c,
+                  struct buf *out); /* before a choice's first event; NULL: nothing */
+    void (*event)(struct choice *c, struct buf *out); /* one event: text [sent, ready), tokens
                                                          [recs_sent, n_recs), maybe the last */
     void (*end)(struct answer *a, struct buf *out);   /* after the last event; NULL: nothing */
     void (*body)(struct answer *a, struct buf *out);  /* the whole answer */
@@ -73,10 +103,10 @@ void put_logprob(struct buf *out,
 void put_token_text(struct buf *out, const struct answer *a, int32_t id);
 void put_new_text(
     struct buf *out,
-    struct answer *a); /* text of this event: the delta, or all so far with fullTextEnabled */
-void put_all_text(struct buf *out, struct answer *a,
+    struct choice *c); /* text of this event: the delta, or all so far with fullTextEnabled */
+void put_all_text(struct buf *out, struct choice *c,
                   const char *between); /* prompt, between, text; between NULL: the text alone */
-void put_id_list(struct buf *out, const struct answer *a, size_t from, size_t to);
+void put_id_list(struct buf *out, const struct choice *c, size_t from, size_t to);
 void put_details_finish(struct buf *out, enum finish f); /* "eos_token" and so on, with quotes */
 size_t utf8_chars(const char *s, size_t n);
 bool answer_is_special(const struct answer *a, int32_t id);
@@ -84,13 +114,21 @@ const struct endpoint_conf *answer_conf(const struct answer *a);
 const struct tokenizer *answer_tokenizer(const struct answer *a);
 
 /* The times and counts of a token (inference-api 4.9); the first token's are P's. */
-uint64_t rec_step_us(const struct answer *a, size_t i);
-uint64_t rec_queue_us(const struct answer *a, size_t i);
-uint32_t rec_batch(const struct answer *a, size_t i);
+uint64_t rec_step_us(const struct choice *c, size_t i);
+uint64_t rec_queue_us(const struct choice *c, size_t i);
+uint32_t rec_batch(const struct choice *c, size_t i);
+
+/* ---- one choice (answer_choice.c) */
+enum err choice_open(struct choice *c);
+void choice_close(struct choice *c);
+/* Takes the token; c->finish and c->ready say where the choice stands then. */
+void choice_token(struct choice *c, const struct token_event *ev);
+/* Ends a choice that has not ended: what is held back becomes ready. */
+void choice_abort(struct choice *c);
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
-void put_chat_logprobs(struct buf *out, struct answer *a, size_t from, size_t to);
-void put_completion_logprobs(struct buf *out, struct answer *a, size_t from, size_t to,
+void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);
+void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,
                              bool with_prompt);
 
 #endif

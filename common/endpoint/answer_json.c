@@ -54,36 +54,37 @@ void put_token_text(struct buf *out, const struct answer *a, int32_t id) {
 }
 
 /* The text [from, to), with the prompt and `between` before it in the same string. */
-static void put_joined(struct buf *out, struct answer *a, const char *between, size_t from,
+static void put_joined(struct buf *out, struct choice *c, const char *between, size_t from,
                        size_t to) {
-    buf_clear(&a->scratch);
-    if (a->req->text != NULL) buf_append(&a->scratch, a->req->text, a->req->text_len);
-    buf_puts(&a->scratch, between);
-    if (to > from) buf_append(&a->scratch, a->text.data + from, to - from);
-    buf_json_str(out, a->scratch.data != NULL ? a->scratch.data : "", a->scratch.len);
+    struct buf *joined = &c->a->scratch;
+    buf_clear(joined);
+    if (c->req->text != NULL) buf_append(joined, c->req->text, c->req->text_len);
+    buf_puts(joined, between);
+    if (to > from) buf_append(joined, c->text.data + from, to - from);
+    buf_json_str(out, joined->data != NULL ? joined->data : "", joined->len);
 }
 
-void put_new_text(struct buf *out, struct answer *a) {
-    bool full = answer_conf(a)->full_text;
-    size_t from = full ? 0 : a->sent;
-    if (a->req->echo && (full || a->n_events == 0))
-        put_joined(out, a, "", from, a->ready);
+void put_new_text(struct buf *out, struct choice *c) {
+    bool full = answer_conf(c->a)->full_text;
+    size_t from = full ? 0 : c->sent;
+    if (c->req->echo && (full || c->n_events == 0))
+        put_joined(out, c, "", from, c->ready);
     else
-        buf_json_text(out, a->text.data != NULL ? a->text.data + from : "", a->ready - from);
+        buf_json_text(out, c->text.data != NULL ? c->text.data + from : "", c->ready - from);
 }
 
-void put_all_text(struct buf *out, struct answer *a, const char *between) {
+void put_all_text(struct buf *out, struct choice *c, const char *between) {
     if (between != NULL)
-        put_joined(out, a, between, 0, a->text.len);
+        put_joined(out, c, between, 0, c->text.len);
     else
-        buf_json_text(out, a->text.data != NULL ? a->text.data : "", a->text.len);
+        buf_json_text(out, c->text.data != NULL ? c->text.data : "", c->text.len);
 }
 
-void put_id_list(struct buf *out, const struct answer *a, size_t from, size_t to) {
+void put_id_list(struct buf *out, const struct choice *c, size_t from, size_t to) {
     buf_putc(out, '[');
     for (size_t i = from; i < to; i++) {
         if (i > from) buf_putc(out, ',');
-        put_i64(out, a->recs[i].id);
+        put_i64(out, c->recs[i].id);
     }
     buf_putc(out, ']');
 }

@@ -28,21 +28,21 @@ static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, 
     put_bytes(out, a, id);
 }
 
-void put_chat_logprobs(struct buf *out, struct answer *a, size_t from, size_t to) {
-    if (!a->req->sampling.logprobs) {
+void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
+    if (!c->req->show_logprobs) {
         buf_puts(out, "null");
         return;
     }
     buf_puts(out, "{\"content\":[");
     for (size_t i = from; i < to; i++) {
-        const struct token_rec *rec = &a->recs[i];
+        const struct token_rec *rec = &c->recs[i];
         if (i > from) buf_putc(out, ',');
-        put_chat_token(out, a, rec->id, rec->logprob);
+        put_chat_token(out, c->a, rec->id, rec->logprob);
         buf_puts(out, ",\"top_logprobs\":[");
         for (size_t t = 0; t < rec->n_top; t++) {
-            const struct top_logprob *top = &a->tops[rec->top_at + t];
+            const struct top_logprob *top = &c->tops[rec->top_at + t];
             if (t > 0) buf_putc(out, ',');
-            put_chat_token(out, a, top->id, top->logprob);
+            put_chat_token(out, c->a, top->id, top->logprob);
             buf_putc(out, '}');
         }
         buf_puts(out, "]}");
@@ -54,26 +54,27 @@ void put_chat_logprobs(struct buf *out, struct answer *a, size_t from, size_t to
 
 /* The characters before each prompt token; the detokeniser says what text a token really made.
  * NULL: no memory. */
-static size_t *prompt_offsets(struct answer *a) {
-    const struct infer_req *req = a->req;
+static size_t *prompt_offsets(struct choice *c) {
+    const struct infer_req *req = c->req;
+    struct buf *piece = &c->a->scratch;
     struct detok *d = NULL;
     size_t *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at)), chars = 0;
-    if (at == NULL || detok_create(&d, answer_tokenizer(a), true) != ERR_OK) {
+    if (at == NULL || detok_create(&d, answer_tokenizer(c->a), true) != ERR_OK) {
         free(at);
         return NULL;
     }
     for (size_t i = 0; i < req->n_prompt; i++) {
         at[i] = chars;
-        buf_clear(&a->scratch);
-        detok_feed(d, req->ids[i], &a->scratch);
-        if (a->scratch.len > 0) chars += utf8_chars(a->scratch.data, a->scratch.len);
+        buf_clear(piece);
+        detok_feed(d, req->ids[i], piece);
+        if (piece->len > 0) chars += utf8_chars(piece->data, piece->len);
     }
     detok_destroy(&d);
     return at;
 }
 
-static float prompt_logprob(const struct answer *a, size_t i) {
-    return a->prompt_logprobs != NULL && i > 0 ? a->prompt_logprobs[i] : NAN;
+static float prompt_logprob(const struct choice *c, size_t i) {
+    return c->part->prompt != NULL && i > 0 ? c->part->prompt[i].logprob : NAN;
 }
 
 /* The members of one object so far: where their names lie in the output. */
@@ -105,13 +106,22 @@ static void put_member(struct buf *out, const struct answer *a, struct members *
 }
 
 /* The alternatives, and the chosen token when it is none of them. */
-static void put_tops(struct buf *out, const struct answer *a, const struct token_rec *rec) {
+static void put_tops(struct buf *out, const struct answer *a, const struct top_logprob *top,
+                     size_t n_top, int32_t id, float logprob) {
     struct members m = {.n = 0};
     buf_putc(out, '{');
-    for (size_t i = 0; i < rec->n_top; i++)
-        put_member(out, a, &m, a->tops[rec->top_at + i].id, a->tops[rec->top_at + i].logprob);
-    put_member(out, a, &m, rec->id, rec->logprob);
+    for (size_t i = 0; i < n_top; i++) put_member(out, a, &m, top[i].id, top[i].logprob);
+    put_member(out, a, &m, id, logprob);
     buf_putc(out, '}');
+}
+
+static void put_prompt_tops(struct buf *out, const struct choice *c, size_t i) {
+    const struct prompt_rec *rec = c->part->prompt != NULL ? &c->part->prompt[i] : NULL;
+    if (i == 0)
+        buf_puts(out, "null");
+    else
+        put_tops(out, c->a, rec != NULL ? rec->top : NULL, rec != NULL ? rec->n_top : 0,
+                 c->req->ids[i], prompt_logprob(c, i));
 }
 
 /* Prints the separator between items. */
@@ -120,19 +130,20 @@ static void next(struct buf *out, bool *first) {
     *first = false;
 }
 
-void put_completion_logprobs(struct buf *out, struct answer *a, size_t from, size_t to,
+void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,
                              bool with_prompt) {
-    const struct infer_req *req = a->req;
+    const struct infer_req *req = c->req;
+    const struct answer *a = c->a;
     size_t n_prompt = with_prompt ? req->n_prompt : 0;
     size_t echoed = req->echo ? utf8_chars(req->text, req->text_len) : 0;
     bool first;
-    if (!req->sampling.logprobs) {
+    if (!req->show_logprobs) {
         buf_puts(out, "null");
         return;
     }
-    size_t *offsets = n_prompt > 0 ? prompt_offsets(a) : NULL;
+    size_t *offsets = n_prompt > 0 ? prompt_offsets(c) : NULL;
     if (n_prompt > 0 && offsets == NULL) {
-        a->no_memory = true;
+        c->a->no_memory = true;
         n_prompt = 0;
     }
 
@@ -140,29 +151,26 @@ void put_completion_logprobs(struct buf *out, struct answer *a, size_t from, siz
     first = true;
     for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, offsets[i]);
     for (size_t i = from; i < to; i++)
-        next(out, &first), put_u64(out, echoed + a->recs[i].chars_at);
+        next(out, &first), put_u64(out, echoed + c->recs[i].chars_at);
 
     buf_puts(out, "],\"token_logprobs\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_logprob(out, prompt_logprob(a, i));
-    for (size_t i = from; i < to; i++) next(out, &first), put_logprob(out, a->recs[i].logprob);
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_logprob(out, prompt_logprob(c, i));
+    for (size_t i = from; i < to; i++) next(out, &first), put_logprob(out, c->recs[i].logprob);
 
     buf_puts(out, "],\"tokens\":[");
     first = true;
     for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_token_text(out, a, req->ids[i]);
-    for (size_t i = from; i < to; i++) next(out, &first), put_token_text(out, a, a->recs[i].id);
+    for (size_t i = from; i < to; i++) next(out, &first), put_token_text(out, a, c->recs[i].id);
 
     buf_puts(out, "],\"top_logprobs\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) {
-        struct token_rec rec = {.id = req->ids[i], .logprob = prompt_logprob(a, i)};
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_prompt_tops(out, c, i);
+    for (size_t i = from; i < to; i++) {
+        const struct token_rec *rec = &c->recs[i];
         next(out, &first);
-        if (i == 0)
-            buf_puts(out, "null");
-        else
-            put_tops(out, a, &rec);
+        put_tops(out, a, c->tops + rec->top_at, rec->n_top, rec->id, rec->logprob);
     }
-    for (size_t i = from; i < to; i++) next(out, &first), put_tops(out, a, &a->recs[i]);
     buf_puts(out, "]}");
     free(offsets);
 }

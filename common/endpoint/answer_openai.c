@@ -15,61 +15,113 @@ static const char *finish_name(enum finish f) {
 }
 
 /* The matched stop string or stop token id, else null (vLLM). */
-static void put_stop_reason(struct buf *out, const struct answer *a) {
-    if (a->finish == FINISH_STOP_STRING)
-        put_cstr(out, a->req->stop[a->stop_idx]);
-    else if (a->finish == FINISH_STOP_TOKEN && a->n_recs > 0)
-        put_i64(out, a->recs[a->n_recs - 1].id);
+static void put_stop_reason(struct buf *out, const struct choice *c) {
+    if (c->finish == FINISH_STOP_STRING)
+        put_cstr(out, c->req->stop[c->stop_idx]);
+    else if (c->finish == FINISH_STOP_TOKEN && c->n_recs > 0)
+        put_i64(out, c->recs[c->n_recs - 1].id);
     else
         buf_puts(out, "null");
 }
 
 /* ---- usage */
 
-static void put_lists(struct buf *out, const struct answer *a) {
-    buf_puts(out, ",\"batch_size\":[");
-    for (size_t i = 0; i < a->n_recs; i++) {
-        if (i > 0) buf_putc(out, ',');
-        put_u64(out, rec_batch(a, i));
-    }
-    buf_puts(out, "],\"queue_wait_time\":[");
-    for (size_t i = 0; i < a->n_recs; i++) {
-        if (i > 0) buf_putc(out, ',');
-        put_u64(out, rec_queue_us(a, i));
+/* What is counted: one choice, or every sequence that was drawn for any part. */
+struct counted {
+    const struct choice *one; /* NULL: all */
+    const struct answer *all;
+};
+
+/* The next choice to count after c; NULL at first, and when there is none. */
+static const struct choice *next_counted(const struct counted *k, const struct choice *c) {
+    const struct answer *a = k->all;
+    if (k->one != NULL) return c == NULL ? k->one : NULL;
+    size_t p = c == NULL ? 0 : c->req->part;
+    if (c != NULL && ++c < a->parts[p].choices + a->n_choices) return c;
+    for (p = c == NULL ? 0 : p + 1; p < a->n_parts; p++)
+        if (a->parts[p].req != NULL) return &a->parts[p].choices[0];
+    return NULL;
+}
+
+/* A member of usage or of the answer that lists something of every token counted. */
+static void put_list(struct buf *out, const struct counted *k, const char *name, size_t from,
+                     void (*put)(struct buf *out, const struct choice *c, size_t i)) {
+    bool first = true;
+    buf_puts(out, name);
+    for (const struct choice *c = next_counted(k, NULL); c != NULL; c = next_counted(k, c)) {
+        for (size_t i = from; i < c->n_recs; i++) {
+            if (!first) buf_putc(out, ',');
+            first = false;
+            put(out, c, i);
+        }
     }
     buf_putc(out, ']');
 }
 
-static void put_usage(struct buf *out, const struct answer *a, size_t n_tokens, bool whole) {
+static void put_rec_batch(struct buf *out, const struct choice *c, size_t i) {
+    put_u64(out, rec_batch(c, i));
+}
+
+static void put_rec_queue(struct buf *out, const struct choice *c, size_t i) {
+    put_u64(out, rec_queue_us(c, i));
+}
+
+static void put_rec_ms(struct buf *out, const struct choice *c, size_t i) {
+    put_ms(out, rec_step_us(c, i));
+}
+
+/* done: with the lists of benchmarkInfo. n_tokens: of one choice so far. */
+static void put_usage_of(struct buf *out, const struct counted *k, uint64_t n_prompt,
+                         uint64_t n_cached, uint64_t n_tokens, bool done) {
+    const struct endpoint_conf *conf = answer_conf(k->all);
     buf_puts(out, "\"usage\":{\"prompt_tokens\":");
-    put_u64(out, a->req->n_prompt);
-    if (answer_conf(a)->prefix_cache) {
+    put_u64(out, n_prompt);
+    if (conf->prefix_cache) {
         buf_puts(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
-        put_u64(out, a->req->cached_tokens);
+        put_u64(out, n_cached);
         buf_putc(out, '}');
     }
     buf_puts(out, ",\"completion_tokens\":");
     put_u64(out, n_tokens);
     buf_puts(out, ",\"total_tokens\":");
-    put_u64(out, a->req->n_prompt + n_tokens);
-    if (whole && answer_conf(a)->benchmark_info) put_lists(out, a);
+    put_u64(out, n_prompt + n_tokens);
+    if (done && conf->benchmark_info) {
+        put_list(out, k, ",\"batch_size\":[", 0, put_rec_batch);
+        put_list(out, k, ",\"queue_wait_time\":[", 0, put_rec_queue);
+    }
     buf_putc(out, '}');
 }
 
-static bool no_usage(const struct answer *a) {
-    return a->req->include_usage_set && !a->req->include_usage;
+static void put_choice_usage(struct buf *out, const struct choice *c, size_t n_tokens, bool done) {
+    const struct counted k = {.one = c, .all = c->a};
+    put_usage_of(out, &k, c->req->n_prompt, c->req->cached_tokens, n_tokens, done);
+}
+
+static void put_usage(struct buf *out, const struct answer *a) {
+    const struct counted k = {.all = a};
+    uint64_t n_prompt = 0, n_cached = 0;
+    for (size_t p = 0; p < a->n_parts; p++) {
+        if (a->parts[p].req == NULL) continue;
+        n_prompt += a->parts[p].req->n_prompt;
+        n_cached += a->parts[p].req->cached_tokens;
+    }
+    put_usage_of(out, &k, n_prompt, n_cached, (uint64_t)answer_n_tokens(a), true);
+}
+
+static bool no_usage(const struct infer_req *req) {
+    return req->include_usage_set && !req->include_usage;
 }
 
 /* What a chunk says of usage: stream_options decide (8.8). True when something was printed. */
-static bool put_chunk_usage(struct buf *out, const struct answer *a) {
-    bool last = a->finish != FINISH_NONE;
-    if (no_usage(a)) return false;
-    if (a->req->continuous_usage || (last && !a->req->include_usage)) {
-        put_usage(out, a, a->n_recs, last);
+static bool put_chunk_usage(struct buf *out, const struct choice *c) {
+    bool last = c->finish != FINISH_NONE;
+    if (no_usage(c->req)) return false;
+    if (c->req->continuous_usage || (last && !c->req->include_usage)) {
+        put_choice_usage(out, c, c->n_recs, last);
         return true;
     }
-    if (a->req->include_usage) buf_puts(out, "\"usage\":null");
-    return a->req->include_usage;
+    if (c->req->include_usage) buf_puts(out, "\"usage\":null");
+    return c->req->include_usage;
 }
 
 /* ---- both */
@@ -104,12 +156,13 @@ static void put_frame_error(struct answer *a, const char *json, struct buf *out)
     buf_puts(out, "\n\ndata: [DONE]\n\n");
 }
 
-/* After the finishing chunk: the chunk with the whole usage when asked for, then the end marker. */
+/* After the finishing chunks: the chunk with the whole usage when asked for, then the end marker.
+ */
 static void end_stream(struct answer *a, struct buf *out, const char *before, const char *after) {
     if (a->req->include_usage) {
         buf_append(out, a->head.data, a->head.len);
         buf_puts(out, before);
-        put_usage(out, a, a->n_recs, true);
+        put_usage(out, a);
         buf_puts(out, after);
         buf_puts(out, "}\n\n");
     }
@@ -118,75 +171,82 @@ static void end_stream(struct answer *a, struct buf *out, const char *before, co
 
 /* prefill_time and decode_time_arr, with the comma before them; only with benchmarkInfo. */
 static void put_times(struct buf *out, const struct answer *a) {
+    const struct counted k = {.all = a};
     if (!answer_conf(a)->benchmark_info) return;
+    const struct choice *c = a->shown[0];
     buf_puts(out, ",\"prefill_time\":");
-    if (a->n_recs > 0)
-        put_ms(out, rec_step_us(a, 0));
+    if (c->n_recs > 0)
+        put_ms(out, rec_step_us(c, 0));
     else
         buf_puts(out, "null");
-    buf_puts(out, ",\"decode_time_arr\":[");
-    for (size_t i = 1; i < a->n_recs; i++) {
-        if (i > 1) buf_putc(out, ',');
-        put_ms(out, rec_step_us(a, i));
-    }
-    buf_putc(out, ']');
+    put_list(out, &k, ",\"decode_time_arr\":[", 1, put_rec_ms);
 }
+
+#define CHOICES "\"choices\":[{\"index\":"
 
 /* ---- chat */
 
-#define DELTA "\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":"
+#define DELTA ",\"delta\":{\"role\":\"assistant\",\"content\":"
 
 static void chat_open(struct answer *a) {
     if (!a->req->stream) return;
     put_head(&a->head, a, "data: ", "chatcmpl-", "chat.completion.chunk");
-    /* mid and tail: around the text of every chunk that is neither the last nor has
+    /* mid and tail: around index and text of every chunk that is neither the last nor has
      * log-probabilities or its own usage */
     buf_append(&a->mid, a->head.data != NULL ? a->head.data : "", a->head.len);
     if (a->req->include_usage) buf_puts(&a->mid, "\"usage\":null,");
-    buf_puts(&a->mid, DELTA);
+    buf_puts(&a->mid, CHOICES);
     buf_puts(&a->tail, "},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
 }
 
-static void chat_chunk_head(struct answer *a, struct buf *out) {
-    buf_append(out, a->head.data, a->head.len);
-    if (put_chunk_usage(out, a)) buf_putc(out, ',');
-    if (a->finish != FINISH_NONE && answer_conf(a)->full_text) {
-        buf_puts(out, "\"full_text\":");
-        put_all_text(out, a, NULL);
-        buf_putc(out, ',');
-    }
+static void put_delta(struct buf *out, const struct choice *c) {
+    put_u64(out, c->index);
     buf_puts(out, DELTA);
 }
 
-/* The role chunk. It comes with the first token, but counts none. */
-static void chat_begin(struct answer *a, struct buf *out) {
-    if (a->req->continuous_usage && !no_usage(a)) {
-        buf_append(out, a->head.data, a->head.len);
-        put_usage(out, a, 0, false);
-        buf_puts(out, "," DELTA);
-    } else {
-        buf_append(out, a->mid.data, a->mid.len);
+static void chat_chunk_head(struct choice *c, struct buf *out) {
+    buf_append(out, c->a->head.data, c->a->head.len);
+    if (put_chunk_usage(out, c)) buf_putc(out, ',');
+    if (c->finish != FINISH_NONE && answer_conf(c->a)->full_text) {
+        buf_puts(out, "\"full_text\":");
+        put_all_text(out, c, NULL);
+        buf_putc(out, ',');
     }
-    buf_puts(out, "\"\"");
-    buf_append(out, a->tail.data, a->tail.len);
+    buf_puts(out, CHOICES);
+    put_delta(out, c);
 }
 
-static void chat_event(struct answer *a, struct buf *out) {
-    if (a->finish == FINISH_NONE && !a->req->sampling.logprobs && !a->req->continuous_usage) {
-        buf_append(out, a->mid.data, a->mid.len);
-        put_new_text(out, a);
-        buf_append(out, a->tail.data, a->tail.len);
+/* The role chunk. It comes with the first token, but counts none. */
+static void chat_begin(struct choice *c, struct buf *out) {
+    if (c->req->continuous_usage && !no_usage(c->req)) {
+        buf_append(out, c->a->head.data, c->a->head.len);
+        put_choice_usage(out, c, 0, false);
+        buf_puts(out, "," CHOICES);
+    } else {
+        buf_append(out, c->a->mid.data, c->a->mid.len);
+    }
+    put_delta(out, c);
+    buf_puts(out, "\"\"");
+    buf_append(out, c->a->tail.data, c->a->tail.len);
+}
+
+static void chat_event(struct choice *c, struct buf *out) {
+    if (c->finish == FINISH_NONE && !c->req->show_logprobs && !c->req->continuous_usage) {
+        buf_append(out, c->a->mid.data, c->a->mid.len);
+        put_delta(out, c);
+        put_new_text(out, c);
+        buf_append(out, c->a->tail.data, c->a->tail.len);
         return;
     }
-    chat_chunk_head(a, out);
-    put_new_text(out, a);
+    chat_chunk_head(c, out);
+    put_new_text(out, c);
     buf_puts(out, "},\"logprobs\":");
-    put_chat_logprobs(out, a, a->recs_sent, a->n_recs);
+    put_chat_logprobs(out, c, c->recs_sent, c->n_recs);
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(a->finish));
-    if (a->finish != FINISH_NONE) {
+    buf_puts(out, finish_name(c->finish));
+    if (c->finish != FINISH_NONE) {
         buf_puts(out, ",\"stop_reason\":");
-        put_stop_reason(out, a);
+        put_stop_reason(out, c);
     }
     buf_puts(out, "}]}\n\n");
 }
@@ -195,20 +255,37 @@ static void chat_end(struct answer *a, struct buf *out) {
     end_stream(a, out, "", ",\"choices\":[]");
 }
 
-static void chat_body(struct answer *a, struct buf *out) {
-    put_head(out, a, "", "chatcmpl-", "chat.completion");
-    buf_puts(out, "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":");
-    put_all_text(out, a, a->req->echo ? "" : NULL);
+static void chat_choice(struct buf *out, struct choice *c) {
+    buf_puts(out, "{\"index\":");
+    put_u64(out, c->index);
+    buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
+    put_all_text(out, c, c->req->echo ? "" : NULL);
     buf_puts(out, ",\"tool_calls\":[]},\"logprobs\":");
-    put_chat_logprobs(out, a, 0, a->n_recs);
+    put_chat_logprobs(out, c, 0, c->n_recs);
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(a->finish));
+    buf_puts(out, finish_name(c->finish));
     buf_puts(out, ",\"stop_reason\":");
-    put_stop_reason(out, a);
-    buf_puts(out, "}],");
-    put_usage(out, a, a->n_recs, true);
+    put_stop_reason(out, c);
+    buf_putc(out, '}');
+}
+
+/* The choices of a whole answer, with the usage and times after them. */
+static void put_choices(struct answer *a, struct buf *out,
+                        void (*put)(struct buf *out, struct choice *c)) {
+    buf_puts(out, "\"choices\":[");
+    for (size_t i = 0; i < a->n_shown; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put(out, a->shown[i]);
+    }
+    buf_puts(out, "],");
+    put_usage(out, a);
     put_times(out, a);
     buf_putc(out, '}');
+}
+
+static void chat_body(struct answer *a, struct buf *out) {
+    put_head(out, a, "", "chatcmpl-", "chat.completion");
+    put_choices(a, out, chat_choice);
 }
 
 const struct answer_ops answer_chat = {
@@ -223,39 +300,40 @@ const struct answer_ops answer_chat = {
 
 /* ---- completions */
 
-#define CHOICE_TEXT "\"choices\":[{\"index\":0,\"text\":"
-
 static void completions_open(struct answer *a) {
     if (!a->req->stream) return;
     put_head(&a->head, a, "data: ", "cmpl-", "text_completion");
     buf_append(&a->mid, a->head.data != NULL ? a->head.data : "", a->head.len);
-    buf_puts(&a->mid, CHOICE_TEXT);
+    buf_puts(&a->mid, CHOICES);
     buf_puts(&a->tail, ",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":null}]");
     if (a->req->include_usage) buf_puts(&a->tail, ",\"usage\":null");
     buf_puts(&a->tail, "}\n\n");
 }
 
-static void put_choice_end(struct buf *out, const struct answer *a) {
+static void put_choice_end(struct buf *out, const struct choice *c) {
     buf_puts(out, ",\"stop_reason\":");
-    put_stop_reason(out, a);
+    put_stop_reason(out, c);
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(a->finish));
-    buf_puts(out, "}]");
+    buf_puts(out, finish_name(c->finish));
+    buf_putc(out, '}');
 }
 
-static void completions_event(struct answer *a, struct buf *out) {
-    buf_append(out, a->mid.data, a->mid.len);
-    put_new_text(out, a);
-    if (a->finish == FINISH_NONE && !a->req->sampling.logprobs && !a->req->continuous_usage) {
-        buf_append(out, a->tail.data, a->tail.len);
+static void completions_event(struct choice *c, struct buf *out) {
+    buf_append(out, c->a->mid.data, c->a->mid.len);
+    put_u64(out, c->index);
+    buf_puts(out, ",\"text\":");
+    put_new_text(out, c);
+    if (c->finish == FINISH_NONE && !c->req->show_logprobs && !c->req->continuous_usage) {
+        buf_append(out, c->a->tail.data, c->a->tail.len);
         return;
     }
     buf_puts(out, ",\"logprobs\":");
-    put_completion_logprobs(out, a, a->recs_sent, a->n_recs, a->req->echo && a->n_events == 0);
-    put_choice_end(out, a);
+    put_completion_logprobs(out, c, c->recs_sent, c->n_recs, c->req->echo && c->n_events == 0);
+    put_choice_end(out, c);
+    buf_putc(out, ']');
     size_t before = out->len;
     buf_putc(out, ',');
-    if (!put_chunk_usage(out, a) && !out->failed) out->len = before;
+    if (!put_chunk_usage(out, c) && !out->failed) out->len = before;
     buf_puts(out, "}\n\n");
 }
 
@@ -263,17 +341,19 @@ static void completions_end(struct answer *a, struct buf *out) {
     end_stream(a, out, "\"choices\":[],", "");
 }
 
+static void completions_choice(struct buf *out, struct choice *c) {
+    buf_puts(out, "{\"index\":");
+    put_u64(out, c->index);
+    buf_puts(out, ",\"text\":");
+    put_all_text(out, c, c->req->echo ? "" : NULL);
+    buf_puts(out, ",\"logprobs\":");
+    put_completion_logprobs(out, c, 0, c->n_recs, c->req->echo);
+    put_choice_end(out, c);
+}
+
 static void completions_body(struct answer *a, struct buf *out) {
     put_head(out, a, "", "cmpl-", "text_completion");
-    buf_puts(out, CHOICE_TEXT);
-    put_all_text(out, a, a->req->echo ? "" : NULL);
-    buf_puts(out, ",\"logprobs\":");
-    put_completion_logprobs(out, a, 0, a->n_recs, a->req->echo);
-    put_choice_end(out, a);
-    buf_putc(out, ',');
-    put_usage(out, a, a->n_recs, true);
-    put_times(out, a);
-    buf_putc(out, '}');
+    put_choices(a, out, completions_choice);
 }
 
 const struct answer_ops answer_completions = {

@@ -20,16 +20,16 @@ static void put_item(struct buf *out, const struct answer *a, int32_t id, float 
 }
 
 /* "top_tokens": for each token [from, to) its alternatives. */
-static void put_top_tokens(struct buf *out, const struct answer *a, size_t from, size_t to,
+static void put_top_tokens(struct buf *out, const struct choice *c, size_t from, size_t to,
                            bool nested) {
     buf_puts(out, "\"top_tokens\":[");
     for (size_t i = from; i < to; i++) {
-        const struct token_rec *rec = &a->recs[i];
+        const struct token_rec *rec = &c->recs[i];
         if (i > from) buf_putc(out, ',');
         if (nested) buf_putc(out, '[');
         for (size_t t = 0; t < rec->n_top; t++) {
             if (t > 0) buf_putc(out, ',');
-            put_item(out, a, a->tops[rec->top_at + t].id, a->tops[rec->top_at + t].logprob);
+            put_item(out, c->a, c->tops[rec->top_at + t].id, c->tops[rec->top_at + t].logprob);
         }
         if (nested) buf_putc(out, ']');
     }
@@ -37,104 +37,105 @@ static void put_top_tokens(struct buf *out, const struct answer *a, size_t from,
 }
 
 /* {"prompt_tokens":..,"finish_reason":..,"generated_tokens":.. */
-static void put_details_head(struct buf *out, const struct answer *a) {
+static void put_details_head(struct buf *out, const struct choice *c) {
     buf_puts(out, "{\"prompt_tokens\":");
-    put_u64(out, a->req->n_prompt);
+    put_u64(out, c->req->n_prompt);
     buf_puts(out, ",\"finish_reason\":");
-    put_details_finish(out, a->finish);
+    put_details_finish(out, c->finish);
     buf_puts(out, ",\"generated_tokens\":");
-    put_u64(out, a->n_recs);
+    put_u64(out, c->n_recs);
 }
 
-static void put_details(struct buf *out, const struct answer *a) {
-    const struct infer_req *req = a->req;
-    put_details_head(out, a);
+static void put_details(struct buf *out, const struct choice *c) {
+    const struct infer_req *req = c->req;
+    put_details_head(out, c);
     buf_puts(out, ",\"prefill\":[");
     for (size_t i = 0; req->decoder_input_details && i < req->n_prompt; i++) {
         if (i > 0) buf_putc(out, ',');
-        put_item(out, a, req->ids[i],
-                 a->prompt_logprobs != NULL && i > 0 ? a->prompt_logprobs[i] : NAN);
+        put_item(out, c->a, req->ids[i],
+                 c->part->prompt != NULL && i > 0 ? c->part->prompt[i].logprob : NAN);
     }
     buf_puts(out, "],\"seed\":");
     put_u64(out, req->sampling.seed);
     buf_puts(out, ",\"tokens\":[");
-    for (size_t i = 0; req->details && i < a->n_recs; i++) {
+    for (size_t i = 0; req->details && i < c->n_recs; i++) {
         if (i > 0) buf_putc(out, ',');
-        put_item(out, a, a->recs[i].id, a->recs[i].logprob);
+        put_item(out, c->a, c->recs[i].id, c->recs[i].logprob);
     }
     buf_putc(out, ']');
     if (req->details && req->sampling.top_logprobs > 0) {
         buf_putc(out, ',');
-        put_top_tokens(out, a, 0, a->n_recs, true);
+        put_top_tokens(out, c, 0, c->n_recs, true);
     }
     buf_putc(out, '}');
 }
 
 /* The whole text; after the prompt with return_full_text. */
-static void put_generated(struct buf *out, struct answer *a) {
-    const char *between = answer_conf(a)->tgi_legacy_space ? " " : "";
-    put_all_text(out, a, a->req->return_full_text ? between : NULL);
+static void put_generated(struct buf *out, struct choice *c) {
+    const char *between = answer_conf(c->a)->tgi_legacy_space ? " " : "";
+    put_all_text(out, c, c->req->return_full_text ? between : NULL);
 }
 
 static void tgi_body(struct answer *a, struct buf *out) {
-    if (a->req->root_array) buf_putc(out, '[');
+    struct choice *c = a->shown[0];
+    if (c->req->root_array) buf_putc(out, '[');
     buf_putc(out, '{');
-    if (a->req->details || a->req->decoder_input_details) {
+    if (c->req->details || c->req->decoder_input_details) {
         buf_puts(out, "\"details\":");
-        put_details(out, a);
+        put_details(out, c);
         buf_putc(out, ',');
     }
     buf_puts(out, "\"generated_text\":");
-    put_generated(out, a);
+    put_generated(out, c);
     buf_putc(out, '}');
-    if (a->req->root_array) buf_putc(out, ']');
+    if (c->req->root_array) buf_putc(out, ']');
 }
 
 /* Ids since the previous event: a list, or with tokenIdScalar the last one alone. */
-static void put_event_ids(struct buf *out, const struct answer *a) {
-    if (!answer_conf(a)->token_id_scalar)
-        put_id_list(out, a, a->recs_sent, a->n_recs);
-    else if (a->n_recs > a->recs_sent)
-        put_i64(out, a->recs[a->n_recs - 1].id);
+static void put_event_ids(struct buf *out, const struct choice *c) {
+    if (!answer_conf(c->a)->token_id_scalar)
+        put_id_list(out, c, c->recs_sent, c->n_recs);
+    else if (c->n_recs > c->recs_sent)
+        put_i64(out, c->recs[c->n_recs - 1].id);
     else
         buf_puts(out, "null");
 }
 
-static void tgi_event(struct answer *a, struct buf *out) {
+static void tgi_event(struct choice *c, struct buf *out) {
     bool fresh =
-        a->n_recs > a->recs_sent; /* an aborted request ends with an event without a token */
-    const struct token_rec *rec = fresh ? &a->recs[a->n_recs - 1] : NULL;
+        c->n_recs > c->recs_sent; /* an aborted request ends with an event without a token */
+    const struct token_rec *rec = fresh ? &c->recs[c->n_recs - 1] : NULL;
     buf_puts(out, "data: {\"index\":");
-    put_u64(out, a->n_recs);
+    put_u64(out, c->n_recs);
     buf_puts(out, ",\"token\":{\"id\":");
-    put_event_ids(out, a);
+    put_event_ids(out, c);
     buf_puts(out, ",\"text\":");
-    put_new_text(out, a);
+    put_new_text(out, c);
     buf_puts(out, ",\"logprob\":");
     put_logprob(out, fresh ? rec->logprob : NAN);
     buf_puts(out, ",\"special\":");
     if (fresh)
-        put_special(out, a, rec->id);
+        put_special(out, c->a, rec->id);
     else
         buf_puts(out, "null");
     buf_putc(out, '}');
-    if (a->req->sampling.top_logprobs > 0) {
+    if (c->req->sampling.top_logprobs > 0) {
         buf_putc(out, ',');
-        put_top_tokens(out, a, a->recs_sent, a->n_recs, false);
+        put_top_tokens(out, c, c->recs_sent, c->n_recs, false);
     }
-    if (a->finish == FINISH_NONE) {
+    if (c->finish == FINISH_NONE) {
         buf_puts(out, ",\"generated_text\":null,\"details\":null}\n\n");
         return;
     }
     buf_puts(out, ",\"generated_text\":");
-    put_generated(out, a);
+    put_generated(out, c);
     buf_puts(out, ",\"details\":");
-    if (a->req->details) {
-        put_details_head(out, a);
+    if (c->req->details) {
+        put_details_head(out, c);
         buf_puts(out, ",\"seed\":");
-        put_u64(out, a->req->sampling.seed);
+        put_u64(out, c->req->sampling.seed);
         buf_puts(out, ",\"input_length\":");
-        put_u64(out, a->req->n_prompt);
+        put_u64(out, c->req->n_prompt);
         buf_putc(out, '}');
     } else {
         buf_puts(out, "null");

@@ -2,75 +2,77 @@
 #include "common/endpoint/answer.h"
 
 /* {"id":..: the client's own id, or the internal one. */
-static void put_id(struct buf *out, const struct answer *a) {
+static void put_id(struct buf *out, const struct infer_req *req) {
     buf_puts(out, "{\"id\":");
-    put_cstr(out, a->req->client_id != NULL ? a->req->client_id : a->req->req_id);
+    put_cstr(out, req->client_id != NULL ? req->client_id : req->req_id);
 }
 
 /* ---- tokens */
 
 static void token_body(struct answer *a, struct buf *out) {
-    put_id(out, a);
+    struct choice *c = a->shown[0];
+    put_id(out, c->req);
     buf_puts(out, ",\"outputs\":[{\"name\":");
-    put_cstr(out, a->req->output_name);
+    put_cstr(out, c->req->output_name);
     buf_puts(out, ",\"shape\":[1,");
-    put_u64(out, a->n_recs);
+    put_u64(out, c->n_recs);
     buf_puts(out, "],\"datatype\":\"UINT32\",\"data\":");
-    put_id_list(out, a, 0, a->n_recs);
+    put_id_list(out, c, 0, c->n_recs);
     buf_puts(out, "}],\"model_name\":");
-    put_cstr(out, a->req->model);
+    put_cstr(out, c->req->model);
     buf_puts(out, ",\"model_version\":null}");
 }
 
 /* ---- text */
 
-static void put_perf_stat(struct buf *out, const struct answer *a) {
+static void put_perf_stat(struct buf *out, const struct choice *c) {
     buf_puts(out, ",\"perf_stat\":[");
-    for (size_t i = 0; i < a->n_recs; i++) {
+    for (size_t i = 0; i < c->n_recs; i++) {
         buf_puts(out, i > 0 ? ",[" : "[");
-        put_i64(out, a->recs[i].id);
+        put_i64(out, c->recs[i].id);
         buf_putc(out, ',');
-        put_ms(out, rec_step_us(a, i));
+        put_ms(out, rec_step_us(c, i));
         buf_putc(out, ']');
     }
     buf_putc(out, ']');
 }
 
 /* "details":{.. up to perf_stat; the finish reason once there is one. */
-static void put_details_head(struct buf *out, const struct answer *a) {
+static void put_details_head(struct buf *out, const struct choice *c) {
     buf_puts(out, ",\"details\":{");
-    if (a->finish != FINISH_NONE) {
+    if (c->finish != FINISH_NONE) {
         buf_puts(out, "\"finish_reason\":");
-        put_details_finish(out, a->finish);
+        put_details_finish(out, c->finish);
         buf_putc(out, ',');
     }
     buf_puts(out, "\"generated_tokens\":");
-    put_u64(out, a->n_recs);
+    put_u64(out, c->n_recs);
     buf_puts(out, ",\"first_token_cost\":null,\"decode_cost\":null");
-    if (a->req->perf_stat) put_perf_stat(out, a);
+    if (c->req->perf_stat) put_perf_stat(out, c);
 }
 
-static void put_text_head(struct buf *out, const struct answer *a) {
-    put_id(out, a);
+static void put_text_head(struct buf *out, const struct infer_req *req) {
+    put_id(out, req);
     buf_puts(out, ",\"model_name\":");
-    put_cstr(out, a->req->model);
+    put_cstr(out, req->model);
     buf_puts(out, ",\"model_version\":null,\"text_output\":");
 }
 
 static void text_body(struct answer *a, struct buf *out) {
-    put_text_head(out, a);
-    put_all_text(out, a, NULL);
-    if (a->req->details) {
-        put_details_head(out, a);
+    struct choice *c = a->shown[0];
+    put_text_head(out, c->req);
+    put_all_text(out, c, NULL);
+    if (c->req->details) {
+        put_details_head(out, c);
         buf_puts(out, ",\"batch_size\":[");
-        for (size_t i = 0; i < a->n_recs; i++) {
+        for (size_t i = 0; i < c->n_recs; i++) {
             if (i > 0) buf_putc(out, ',');
-            put_u64(out, rec_batch(a, i));
+            put_u64(out, rec_batch(c, i));
         }
         buf_puts(out, "],\"queue_wait_time\":[");
-        for (size_t i = 0; i < a->n_recs; i++) {
+        for (size_t i = 0; i < c->n_recs; i++) {
             if (i > 0) buf_putc(out, ',');
-            put_u64(out, rec_queue_us(a, i));
+            put_u64(out, rec_queue_us(c, i));
         }
         buf_puts(out, "]}");
     }
@@ -80,30 +82,30 @@ static void text_body(struct answer *a, struct buf *out) {
 static void text_open(struct answer *a) {
     if (!a->req->stream) return;
     buf_puts(&a->head, "data:"); /* no space: the vendor's framing */
-    put_text_head(&a->head, a);
+    put_text_head(&a->head, a->req);
 }
 
-static void text_event(struct answer *a, struct buf *out) {
-    bool fresh = a->n_recs > a->recs_sent;
-    size_t last = a->n_recs - 1;
-    buf_append(out, a->head.data, a->head.len);
-    put_new_text(out, a);
-    if (a->req->details) {
-        put_details_head(out, a);
+static void text_event(struct choice *c, struct buf *out) {
+    bool fresh = c->n_recs > c->recs_sent;
+    size_t last = c->n_recs - 1;
+    buf_append(out, c->a->head.data, c->a->head.len);
+    put_new_text(out, c);
+    if (c->req->details) {
+        put_details_head(out, c);
         buf_puts(out, ",\"batch_size\":");
-        put_u64(out, fresh ? rec_batch(a, last) : 0);
+        put_u64(out, fresh ? rec_batch(c, last) : 0);
         buf_puts(out, ",\"queue_wait_time\":");
-        put_u64(out, fresh ? rec_queue_us(a, last) : 0);
+        put_u64(out, fresh ? rec_queue_us(c, last) : 0);
         buf_putc(out, '}');
     }
     buf_puts(out, ",\"prefill_time\":");
     if (fresh && last == 0)
-        put_ms(out, rec_step_us(a, 0));
+        put_ms(out, rec_step_us(c, 0));
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"decode_time\":");
     if (fresh && last > 0)
-        put_ms(out, rec_step_us(a, last));
+        put_ms(out, rec_step_us(c, last));
     else
         buf_puts(out, "null");
     buf_puts(out, "}\n\n");

@@ -1,15 +1,22 @@
-/* answer_vllm: {"text":[..]} of vLLM's /generate (inference-api 7.2). */
+/* answer_vllm: {"text":[..]} of vLLM's /generate (inference-api 7.2): one element per choice. */
 #include "common/endpoint/answer.h"
 
 static void vllm_body(struct answer *a, struct buf *out) {
     buf_puts(out, "{\"text\":[");
-    put_all_text(out, a, answer_conf(a)->vllm_legacy_space ? " " : "");
+    for (size_t i = 0; i < a->n_shown; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_all_text(out, a->shown[i], answer_conf(a)->vllm_legacy_space ? " " : "");
+    }
     buf_puts(out, "]}");
 }
 
-static void vllm_event(struct answer *a, struct buf *out) {
+static void vllm_event(struct choice *c, struct buf *out) {
+    struct answer *a = c->a;
     buf_puts(out, "{\"text\":[");
-    put_new_text(out, a);
+    for (size_t i = 0; i < a->n_shown; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_new_text(out, a->shown[i]);
+    }
     buf_puts(out, "]}");
     buf_putc(out, answer_conf(a)->vllm_delimiter);
 }
@@ -20,6 +27,7 @@ static void vllm_error(struct answer *a, const char *json, struct buf *out) {
 }
 
 const struct answer_ops answer_vllm = {
+    .joint = true,
     .event = vllm_event,
     .body = vllm_body,
     .error = vllm_error,

@@ -76,28 +76,36 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out);
 
-/* ---- an answer under way: a pure function of (request, tokens so far), so a decode instance that
- * feeds P's tokens again stands exactly where P stood. */
+/* ---- an answer under way: a pure function of (requests, tokens of each choice), so a decode
+ * instance that feeds P's tokens again stands exactly where P stood. */
 struct answer;
-enum err answer_create(struct answer **out, const struct endpoint *ep,
-                       const struct infer_req *req); /* borrows both */
+/* Takes every part of req's chain. Borrows ep and the requests. */
+enum err answer_create(struct answer **out, const struct endpoint *ep, const struct infer_req *req);
+/* A further part of the same client request, for who gets them one by one; not its chain.
+ * ERR_INVALID: not a part of this answer. ERR_CONFLICT: it is here already. */
+enum err answer_add_part(struct answer *a, const struct infer_req *req);
 void answer_destroy(struct answer **a);
 const char *answer_content_type(const struct answer *a); /* of a 200 */
 
-/* Feeds one token. Appends to *out what the client may have now: when streaming zero or more whole
- * events, else nothing until the end and then the whole body. Returns FINISH_NONE, or the reason
- * the answer is complete with this token: then the end marker ([DONE]) is in *out too, no more
- * tokens may be fed, and an engine sequence still running must be cancelled. */
-enum finish answer_token(struct answer *a, const struct token_event *ev, struct buf *out);
-/* Log-probability of prompt token `position` (decoder_input_details, echo with logprobs). Before
- * the first token. */
-void answer_prompt_logprob(struct answer *a, int position, float logprob);
+/* Feeds one token of choice ev->choice of the part. Appends to *out what the client may have now:
+ * when streaming zero or more whole events, else nothing until the end and then the whole body.
+ * Returns FINISH_NONE, or the reason why that choice is complete with this token: then it takes no
+ * more tokens, and an engine sequence still running must be stopped. FINISH_ERROR: no such part or
+ * choice. */
+enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
+                         struct buf *out);
+/* All choices of all parts are complete and the end marker ([DONE]) is out. */
+bool answer_done(const struct answer *a);
+/* Log-probability and alternatives of prompt token `position` of a part (decoder_input_details,
+ * echo with logprobs, prompt_logprobs): logprob and top of the event. Before the first token. */
+void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
+                           const struct token_event *ev);
 /* Ends the answer with what was generated so far (stopInfer, drain): finishing event or whole body.
  */
 void answer_abort(struct answer *a, struct buf *out);
 /* Ends a stream that has begun with one error event in the family's framing (3.4). */
 void answer_error(struct answer *a, int status, const char *text, struct buf *out);
-int answer_n_tokens(const struct answer *a);
+int answer_n_tokens(const struct answer *a); /* of all choices */
 
 /* ---- information bodies (inference-api 12, 13). */
 void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n,

@@ -119,6 +119,7 @@ static void build_logprobs(const struct ep_read *r, struct sampling *s) {
                                              : 0;
     bool shown = r->fam->needs_logprobs && (r->stream || p->details);
     s->logprobs = p->chat_logprobs || p->given[P_TOP_LOGPROBS] || p->given[P_LOGPROBS] || shown;
+    r->req->show_logprobs = s->logprobs;
     s->top_logprobs = s->logprobs ? top : 0;
     s->prompt_logprobs = p->decoder_input_details || (p->echo && p->given[P_LOGPROBS]);
 }

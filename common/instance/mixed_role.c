@@ -112,9 +112,9 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         fail(fl, 500, "Failed to get engine response.");
         return;
     }
-    enum finish fin = answer_token(fl->answer, ev, &fl->out);
+    answer_token(fl->answer, 0, ev, &fl->out);
     if (ev->finish != FINISH_NONE) fl->seq_id = 0; /* the engine has let go of it */
-    send_piece(fl, fin != FINISH_NONE);
+    send_piece(fl, answer_done(fl->answer));
 }
 
 static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
@@ -128,7 +128,7 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
 static void on_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
     struct flight *fl = arg;
     (void)seq_id;
-    answer_prompt_logprob(fl->answer, position, logprob);
+    answer_prompt_logprob(fl->answer, 0, position, &(struct token_event){.logprob = logprob});
 }
 
 static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {

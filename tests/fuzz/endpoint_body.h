@@ -65,7 +65,7 @@ static void fuzz_answer(struct fixture *f, const struct infer_req *req, size_t a
         for (size_t i = 0; fin == FINISH_NONE && i < (half == 0 ? at : 64); i++) {
             struct token_event ev =
                 fixture_event(req, script, sizeof(script) / sizeof(script[0]), first + i);
-            fin = answer_token(a, &ev, half == 1 && i < at ? &discard : out);
+            fin = answer_token(a, 0, &ev, half == 1 && i < at ? &discard : out);
         }
         answer_destroy(&a);
         if (half == 0 && fin != FINISH_NONE) break; /* P did it alone */

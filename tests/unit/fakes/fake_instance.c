@@ -76,6 +76,7 @@ struct answer {
     const struct infer_req *req;
     int n;
     double prompt_logprobs;
+    bool done;
     struct buf kept; /* held back */
 };
 
@@ -101,12 +102,15 @@ static void end_answer(struct answer *a, const char *reason, struct buf *out) {
     buf_append(out, a->kept.data, a->kept.len);
     buf_clear(&a->kept);
 }
-enum finish answer_token(struct answer *a, const struct token_event *ev, struct buf *out) {
+enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
+                         struct buf *out) {
+    (void)part;
     enum finish fin = ev->finish;
     a->n++;
     buf_printf(&a->kept, "<%d>", (int)ev->id);
     if (a->req->n_stop > 0 && atoi(a->req->stop[0]) == ev->id) fin = FINISH_STOP_STRING;
     if (fin != FINISH_NONE) {
+        a->done = true;
         end_answer(a, fin == FINISH_LENGTH ? "length" : "stop", out);
     } else if (a->req->stream && ev->id % 3 != 0) {
         buf_append(out, a->kept.data, a->kept.len);
@@ -114,8 +118,13 @@ enum finish answer_token(struct answer *a, const struct token_event *ev, struct 
     }
     return fin;
 }
-void answer_prompt_logprob(struct answer *a, int position, float logprob) {
-    a->prompt_logprobs += position * (double)logprob;
+bool answer_done(const struct answer *a) {
+    return a->done;
+}
+void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
+                           const struct token_event *ev) {
+    (void)part;
+    a->prompt_logprobs += position * (double)ev->logprob;
 }
 void answer_abort(struct answer *a, struct buf *out) {
     end_answer(a, "abort", out);
@@ -140,7 +149,7 @@ void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t 
     r->n_stop = stop >= 0;
     assert(answer_create(&a, NULL, r) == ERR_OK);
     for (size_t i = 1; i < r->n_prompt && r->sampling.prompt_logprobs; i++)
-        answer_prompt_logprob(a, (int)i, -(float)i);
+        answer_prompt_logprob(a, 0, (int)i, &(struct token_event){.logprob = -(float)i});
     *n = 0;
     for (enum finish fin = FINISH_NONE; fin == FINISH_NONE;) {
         struct token_event ev = {
@@ -151,7 +160,7 @@ void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t 
         } else if (*n >= (size_t)r->sampling.new_tokens_max) {
             ev.finish = FINISH_LENGTH;
         }
-        fin = answer_token(a, &ev, out);
+        fin = answer_token(a, 0, &ev, out);
     }
     answer_destroy(&a);
     r->stop = NULL;

@@ -515,7 +515,7 @@ static void abort_and_error(void **state) {
             req->created_unix_s = 1770000000;
             assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
             struct token_event ev = fixture_event(req, script, 1, 0);
-            assert_int_equal(answer_token(a, &ev, &out), FINISH_NONE);
+            assert_int_equal(answer_token(a, 0, &ev, &out), FINISH_NONE);
             buf_clear(&out);
             if (failing)
                 answer_error(a, 500, "Failed to get engine response.", &out);
@@ -547,11 +547,12 @@ static void prompt_logprobs(void **state) {
         &req, &err));
     assert_true(req->sampling.prompt_logprobs);
     assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
-    answer_prompt_logprob(a, 1, -0.1f);
-    answer_prompt_logprob(a, 2, -0.1f); /* outside the prompt: no effect */
-    answer_prompt_logprob(a, -1, -0.1f);
+    answer_prompt_logprob(a, 0, 1, &(struct token_event){.logprob = -0.1f});
+    answer_prompt_logprob(
+        a, 0, 2, &(struct token_event){.logprob = -0.1f}); /* outside the prompt: no effect */
+    answer_prompt_logprob(a, 0, -1, &(struct token_event){.logprob = -0.1f});
     struct token_event ev = fixture_event(req, script, 1, 0);
-    assert_int_equal(answer_token(a, &ev, &out), FINISH_LENGTH);
+    assert_int_equal(answer_token(a, 0, &ev, &out), FINISH_LENGTH);
     assert_string_equal(
         out.data,
         "{\"details\":{\"prompt_tokens\":2,\"finish_reason\":\"length\",\"generated_tokens\":1,"

@@ -262,7 +262,7 @@ static inline enum finish fixture_run(struct fixture *f, const struct infer_req 
     if (answer_create(&a, f->ep, req) != ERR_OK) abort();
     for (size_t i = req->n_ids - req->n_prompt; fin == FINISH_NONE; i++) {
         struct token_event ev = fixture_event(req, script, n_script, i);
-        fin = answer_token(a, &ev, out);
+        fin = answer_token(a, 0, &ev, out);
     }
     answer_destroy(&a);
     return fin;

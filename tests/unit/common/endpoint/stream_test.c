@@ -265,7 +265,7 @@ static void check_stream(struct fixture *f, enum shape shape, const struct scene
     for (size_t i = 0; fin == FINISH_NONE; i++) {
         struct token_event ev = fixture_event(req, s->script, s->n_script, i);
         size_t before = whole->len;
-        fin = answer_token(a, &ev, whole);
+        fin = answer_token(a, 0, &ev, whole);
         if (whole->len > before) collect(shape, whole->data + before, whole->len - before, &text);
         struct buf shown = {.data = ref.text.data, .len = ref.shown[i]};
         if (shape != SHAPE_NATIVE || fin == FINISH_NONE)
@@ -353,7 +353,7 @@ static void split_at_every_token(void **state) {
                     assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
                     for (size_t i = 0; i < (half == 0 ? at : ref.n_tokens); i++) {
                         struct token_event ev = fixture_event(req, s.script, s.n_script, i);
-                        answer_token(a, &ev, half == 1 && i < at ? &discard : &joined);
+                        answer_token(a, 0, &ev, half == 1 && i < at ? &discard : &joined);
                     }
                     answer_destroy(&a);
                 }
@@ -392,7 +392,7 @@ static void replay_after_every_token(void **state) {
                 assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
                 for (size_t i = 0; i < at; i++) {
                     struct token_event ev = fixture_event(req, s.script, s.n_script, i);
-                    answer_token(a, &ev, &before);
+                    answer_token(a, 0, &ev, &before);
                 }
                 answer_destroy(&a);
                 struct infer_req *again =
