@@ -1,43 +1,16 @@
 """Goal: a program written against the official OpenAI client works against Baton when it changes the base URL alone.
-Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/client.mjs runs one step against the live cluster
+Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/openai_client.mjs runs one step against the live cluster
 and prints what the client gave it; the judging happens here."""
-import json
-import os
-import shutil
-import subprocess
-
+import npm_clients
 import pytest
-from harness import ANSWER_S, BUILD, ROOT, SLOW, wait_for
-
-SOURCE = os.path.join(ROOT, "tests", "cluster", "npm")
-FOLDER = os.path.join(BUILD, "tests", "npm")
-FILES = ["package.json", "package-lock.json", ".npmrc", "client.mjs"]
+from harness import ANSWER_S, SLOW, wait_for
 
 
 @pytest.fixture(scope="module")
 def node(pair):
-    """node(step) -> what the step printed. The first use installs the client; a second run of the tests finds it there."""
-    for tool in ("node", "npm"):
-        if shutil.which(tool) is None:
-            pytest.fail(f"{tool} is missing: `make deps-test` installs it")
-    os.makedirs(FOLDER, exist_ok=True)
-    installed = os.path.join(FOLDER, "installed.json")  # the lock file of what node_modules holds
-    with open(os.path.join(SOURCE, "package-lock.json")) as f:
-        lock = f.read()
-    for name in FILES:
-        shutil.copy(os.path.join(SOURCE, name), FOLDER)
-    if not os.path.exists(installed) or open(installed).read() != lock:
-        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, capture_output=True, text=True, timeout=240)
-        if r.returncode != 0:
-            pytest.fail(f"npm could not install the OpenAI client into {FOLDER} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
-        shutil.copy(os.path.join(SOURCE, "package-lock.json"), installed)
-
-    def run(step):
-        r = subprocess.run(["node", "client.mjs", pair.base, step], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S)
-        assert r.returncode == 0, f"{step}: {r.stderr[-3000:]}"
-        return json.loads(r.stdout)
-
-    return run
+    """node(step) -> what the step printed."""
+    npm_clients.install()
+    return lambda step: npm_clients.run("openai_client.mjs", pair.base, step)
 
 
 @pytest.fixture(scope="module")

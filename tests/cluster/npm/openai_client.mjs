@@ -1,4 +1,4 @@
-// The official OpenAI client against a running Baton: node client.mjs BASE_URL STEP prints what the step saw as one JSON object.
+// The official OpenAI client against a running Baton: node openai_client.mjs BASE_URL STEP prints what the step saw as one JSON object.
 // It judges nothing: the test does.
 import OpenAI from 'openai';
 

@@ -1,0 +1,35 @@
+"""The npm clients of tests/cluster/npm, installed under the build folder at their first use; a later run finds them there."""
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from harness import ANSWER_S, BUILD, ROOT
+
+SOURCE = os.path.join(ROOT, "tests", "cluster", "npm")
+FOLDER = os.path.join(BUILD, "tests", "npm")
+
+
+def install():
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            pytest.fail(f"{tool} is missing: `make deps-test` installs it")
+    os.makedirs(FOLDER, exist_ok=True)
+    installed = os.path.join(FOLDER, "installed.json")  # the lock file of what node_modules holds
+    with open(os.path.join(SOURCE, "package-lock.json")) as f:
+        lock = f.read()
+    for name in os.listdir(SOURCE):
+        shutil.copy(os.path.join(SOURCE, name), FOLDER)
+    if not os.path.exists(installed) or open(installed).read() != lock:
+        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, capture_output=True, text=True, timeout=240)
+        if r.returncode != 0:
+            pytest.fail(f"npm could not install the clients into {FOLDER} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
+        shutil.copy(os.path.join(SOURCE, "package-lock.json"), installed)
+
+
+def run(program, base, step):
+    """What a step of a client's program printed."""
+    r = subprocess.run(["node", program, base, step], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S)
+    assert r.returncode == 0, f"{step}: {r.stderr[-3000:]}"
+    return json.loads(r.stdout)
