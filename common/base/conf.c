@@ -85,6 +85,34 @@ static bool number_of(struct json_object *v, bool integer, double *d, int64_t *i
     return *end == 0;
 }
 
+/* An array of strings, or one string that stands for an array of one. */
+static enum err set_list(char *at, const struct conf_key *k, struct json_object *v,
+                         const char *prefix, struct errbuf *eb) {
+    size_t max = (size_t)k->max, n_items = 1, n;
+    bool array = json_object_is_type(v, json_type_array);
+    const char *s;
+    if (array) n_items = json_object_array_length(v);
+    if (n_items > max)
+        return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu entries, got %zu", prefix,
+                       k->path, max, n_items);
+    memset(at, 0, max * k->size);
+    for (size_t i = 0; i < n_items; i++) {
+        struct json_object *item = array ? json_object_array_get_idx(v, i) : v;
+        if (json_as_str(item, &s, &n) != JSON_OK || strlen(s) != n) {
+            char lit[128];
+            json_literal(lit, sizeof(lit), item);
+            return err_set(eb, ERR_BAD_CONFIG, "%s%s must be an array of strings, got %s", prefix,
+                           k->path, lit);
+        }
+        if (n >= k->size)
+            return err_set(eb, ERR_BAD_CONFIG,
+                           "%s%s must have entries of at most %zu characters, got %zu", prefix,
+                           k->path, k->size - 1, n);
+        memcpy(at + i * k->size, s, n + 1);
+    }
+    return ERR_OK;
+}
+
 /* Checks one value and stores it. */
 static enum err set_value(void *dst, const struct conf_key *k, struct json_object *v,
                           const char *prefix, struct errbuf *eb) {
@@ -112,6 +140,7 @@ static enum err set_value(void *dst, const struct conf_key *k, struct json_objec
                            prefix, k->path, k->min, k->max, lit);
         memcpy(at, &d, sizeof(d));
         return ERR_OK;
+    case CONF_LIST: return set_list(at, k, v, prefix, eb);
     case CONF_STR:
     case CONF_WORD:
     case CONF_NAME:
@@ -156,6 +185,11 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
             dv = strtod(k->def, NULL);
             assert(dv >= k->min && dv <= k->max);
             memcpy(at, &dv, sizeof(dv));
+            break;
+        case CONF_LIST:
+            assert(strlen(k->def) < k->size);
+            memset(at, 0, (size_t)k->max * k->size);
+            strcpy(at, k->def);
             break;
         case CONF_STR:
         case CONF_WORD:
@@ -253,6 +287,7 @@ static struct json_object *value_of(const void *src, const struct conf_key *k) {
     int64_t i;
     double d;
     char num[40];
+    struct json_object *list;
     switch (k->type) {
     case CONF_BOOL: return json_object_new_boolean(*(const bool *)at);
     case CONF_INT: memcpy(&i, at, sizeof(i)); return json_object_new_int64(i);
@@ -260,6 +295,11 @@ static struct json_object *value_of(const void *src, const struct conf_key *k) {
         memcpy(&d, at, sizeof(d));
         snprintf(num, sizeof(num), "%.15g", d);
         return json_object_new_double_s(d, num);
+    case CONF_LIST:
+        list = json_object_new_array();
+        for (size_t n = 0; n < (size_t)k->max && at[n * k->size] != 0; n++)
+            json_object_array_add(list, json_object_new_string(at + n * k->size));
+        return list;
     case CONF_STR:
     case CONF_WORD:
     case CONF_NAME:

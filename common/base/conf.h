@@ -23,6 +23,8 @@ enum conf_type {
     CONF_WORD, /* char[size]: one of the words in `words`, separated by '|' */
     CONF_NAME, /* char[size]: letters, digits, - . _ and none of these three at the ends */
     CONF_IP,   /* char[size]: an IPv4 or IPv6 literal */
+    CONF_LIST, /* char[max][size]: an array of at most max strings, or one string; "" is an unused
+                  entry, and the last ones are */
 };
 
 struct conf_key {
@@ -48,6 +50,11 @@ struct conf_key {
     { path, CONF_WORD, false, 0, 0, def, words, offsetof(st, m), sizeof(((st *)0)->m), help }
 #define CONF_IPADDR(st, m, path, def, help)                                                        \
     { path, CONF_IP, false, 0, 0, def, NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
+#define CONF_LS(st, m, path, def, help)                                                            \
+    {                                                                                              \
+        path, CONF_LIST, false, 0, sizeof(((st *)0)->m) / sizeof(((st *)0)->m[0]), def, NULL,      \
+            offsetof(st, m), sizeof(((st *)0)->m[0]), help                                         \
+    }
 #define CONF_MUST_S(st, m, path, help)                                                             \
     { path, CONF_STR, true, 0, 0, "", NULL, offsetof(st, m), sizeof(((st *)0)->m), help }
 #define CONF_MUST_NAME(st, m, path, help)                                                          \

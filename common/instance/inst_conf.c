@@ -22,6 +22,22 @@
 #define STR(m, path, def, help)           CONF_S(struct inst_conf, m, path, def, help)
 #define WORD(m, path, words, def, help)   CONF_W(struct inst_conf, m, path, words, def, help)
 
+/* The seven files of a TLS block. The reference spells the cluster plane's keys in its own way. */
+#define TLS_BLOCK(at, k_ca_path, k_ca, k_cert, k_pk, k_pwd, k_crl_path, k_crl, dir)                \
+    STR(tls[at].ca_path, S k_ca_path, "security/" dir "ca/", "folder of the CA files"),            \
+        CONF_LS(struct inst_conf, tls[at].ca_files, S k_ca, "ca.pem",                              \
+                "CAs that a peer's certificate may come from (PEM)"),                              \
+        STR(tls[at].cert, S k_cert, "security/" dir "certs/server.pem", "own certificate (PEM)"),  \
+        STR(tls[at].pk, S k_pk, "security/" dir "keys/server.key.pem", "own key (PEM)"),           \
+        STR(tls[at].pk_pwd, S k_pwd, "",                                                           \
+            "file with the key's password; empty: the key is not encrypted"),                      \
+        STR(tls[at].crl_path, S k_crl_path, "security/" dir "certs/", "folder of the CRL files"),  \
+        CONF_LS(struct inst_conf, tls[at].crl_files, S k_crl, "",                                  \
+                "CRLs (PEM); none: no revocation test")
+#define TLS_PLANE(at, p, dir)                                                                      \
+    TLS_BLOCK(at, p "CaPath", p "CaFile", p "Cert", p "Pk", p "PkPwd", p "CrlPath", p "CrlFiles",  \
+              dir)
+
 enum { TOKEN_TIMEOUT_S_MAX = 3600, E2E_TIMEOUT_S_MAX = 65535 };
 
 static const struct conf_key keys[] = {
@@ -38,11 +54,17 @@ static const struct conf_key keys[] = {
     INT(link_num_max, S "maxLinkNum", 1, 4096, "1000",
         "requests at once; connections are at most three times as many"),
     BOOL(https_enabled, S "httpsEnabled", "true", "TLS on the HTTP planes"),
+    TLS_PLANE(INST_PLANE_BUSINESS, "tls", ""),
+    TLS_PLANE(INST_PLANE_MANAGEMENT, "managementTls", "management/"),
+    TLS_PLANE(INST_PLANE_METRICS, "metricsTls", "metrics/"),
     BOOL(full_text_enabled, S "fullTextEnabled", "false",
          "stream events carry the text so far instead of the new text"),
     WORD(infer_mode, S "inferMode", "standard|dmi", "standard",
          "standard: serves alone; dmi: takes a role in a cluster"),
     BOOL(inter_comm_tls_enabled, S "interCommTLSEnabled", "true", "seals the KV links"),
+    TLS_BLOCK(INST_PLANE_CLUSTER, "interCommTlsCaPath", "interCommTlsCaFiles", "interCommTlsCert",
+              "interCommPk", "interCommPkPwd", "interCommTlsCrlPath", "interCommTlsCrlFiles",
+              "grpc/"),
     INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121",
         "where the door of the KV links listens"),
     STR(open_ai_support, S "openAiSupport", "vllm",
@@ -114,6 +136,14 @@ static const struct conf_key keys[] = {
         "MiB of the KV pool; 0: npuMemSize decides"),
     BOOL(allow_insecure, X "allowInsecure", "false",
          "permits addresses that are not loopback while TLS is off"),
+    WORD(tls_min_version, X "tlsMinVersion", "1.2|1.3", "1.3",
+         "oldest TLS on the business plane of a standard instance; all else is 1.3"),
+    WORD(client_certificates, X "clientCertificates", "required|optional", "required",
+         "whether clients of a standard instance's business plane must have a certificate"),
+    BOOL(tls_verify_host, X "tlsVerifyHost", "true",
+         "the certificate of registerUrl's server must name its host"),
+    STR(api_keys_file, X "apiKeysFile", "",
+        "file of the API keys that clients of a standard instance must show; empty: none"),
     BOOL(pin_threads, X "pinThreads", "false",
          "pins the compute threads to the cores of npuDeviceIds"),
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
@@ -156,42 +186,12 @@ static const struct conf_key keys[] = {
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
-/* Keys of the reference that need no value of ours: certificates of planes that are off, the
- * version, device ids (read by hand). */
+/* Keys of the reference that need no value of ours: stores of its own password format, planes that
+ * do not exist here, the version, device ids (read by hand). */
 static const char *const also_known[] = {"Version",
                                          B "npuDeviceIds",
-                                         S "tlsCaPath",
-                                         S "tlsCaFile",
-                                         S "tlsCert",
-                                         S "tlsPk",
-                                         S "tlsPkPwd",
-                                         S "tlsCrlPath",
-                                         S "tlsCrlFiles",
-                                         S "managementTlsCaFile",
-                                         S "managementTlsCaPath",
-                                         S "managementTlsCert",
-                                         S "managementTlsPk",
-                                         S "managementTlsPkPwd",
-                                         S "managementTlsCrlPath",
-                                         S "managementTlsCrlFiles",
-                                         S "metricsTlsCaFile",
-                                         S "metricsTlsCaPath",
-                                         S "metricsTlsCert",
-                                         S "metricsTlsPk",
-                                         S "metricsTlsPkPwd",
-                                         S "metricsTlsCrlPath",
-                                         S "metricsTlsCrlFiles",
                                          S "kmcKsfMaster",
                                          S "kmcKsfStandby",
-                                         S "interCommTlsCaPath",
-                                         S "interCommTlsCaFiles",
-                                         S "interCommTlsCert",
-                                         S "interCommPk",
-                                         S "interCommTlsPk",
-                                         S "interCommPkPwd",
-                                         S "interCommTlsPkPwd",
-                                         S "interCommTlsCrlPath",
-                                         S "interCommTlsCrlFiles",
                                          B "interNodeTLSEnabled",
                                          B "interNodeTlsCaPath",
                                          B "interNodeTlsCaFiles",
@@ -242,24 +242,55 @@ static bool is_loopback(const char *ip) {
     return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0;
 }
 
+/* What only clients of a standard instance meet: in a cluster they come to the coordinator. */
+static enum err check_clients(const struct inst_conf *c, struct errbuf *eb) {
+    bool dmi = strcmp(c->infer_mode, "dmi") == 0, old = strcmp(c->tls_min_version, "1.2") == 0,
+         optional = strcmp(c->client_certificates, "optional") == 0;
+    const char *key = old                        ? X "tlsMinVersion"
+                      : optional                 ? X "clientCertificates"
+                      : c->api_keys_file[0] != 0 ? X "apiKeysFile"
+                                                 : NULL;
+    if (dmi && key != NULL)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "%s is for inferMode standard: the business plane of a dmi instance is the "
+                       "coordinator's alone, clients come to the coordinator's user plane",
+                       key);
+    return ERR_OK;
+}
+
+/* Both ends of the management plane are plain, or both have TLS. */
+static enum err check_register_url(const struct inst_conf *c, struct errbuf *eb) {
+    const char *scheme = c->https_enabled ? "https://" : "http://", *url = c->register_url;
+    size_t n = strlen(scheme);
+    if (url[0] != 0 &&
+        (strncmp(url, scheme, n) != 0 || url[n] == 0 || strpbrk(url + n, "/?#@ ") != NULL))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       X "registerUrl must be %sADDRESS:PORT without a path while " S
+                         "httpsEnabled is %s, got \"%s\"",
+                       scheme, c->https_enabled ? "true" : "false", url);
+    return ERR_OK;
+}
+
 /* What no single row can say. */
 static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
-    if (c->https_enabled)
-        return err_set(eb, ERR_BAD_CONFIG,
-                       S "httpsEnabled must be false, got true: TLS is not available in this "
-                         "release (README, \"What does not work yet\")");
     const char *ips[] = {c->ip, c->management_ip};
     for (int i = 0; i < 2; i++) {
         if (is_all_zero(ips[i]) && !c->allow_all_zero_ip)
             return err_set(eb, ERR_BAD_CONFIG,
                            S "%s must not be %s unless " S "allowAllZeroIpListening is true",
                            i == 0 ? "ipAddress" : "managementIpAddress", ips[i]);
-        if (!is_loopback(ips[i]) && !c->allow_insecure)
+        if (!is_loopback(ips[i]) && !c->https_enabled && !c->allow_insecure)
             return err_set(eb, ERR_BAD_CONFIG,
                            S "%s must be a loopback address while httpsEnabled is false, got %s; " X
                              "allowInsecure: true permits it",
                            i == 0 ? "ipAddress" : "managementIpAddress", ips[i]);
     }
+    if (strcmp(c->infer_mode, "dmi") == 0 && !c->inter_comm_tls_enabled && !c->allow_insecure &&
+        !is_loopback(c->ip))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       S "interCommTLSEnabled must be true while ipAddress is not a loopback "
+                         "address, got %s; " X "allowInsecure: true permits it",
+                       c->ip);
     if (strcmp(c->infer_mode, "dmi") == 0 && c->inter_comm_tls_enabled)
         return err_set(eb, ERR_BAD_CONFIG,
                        S "interCommTLSEnabled must be false, got true: sealed KV links are not "
@@ -288,13 +319,9 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
-    static const char scheme[] = "http://";
-    const char *url = c->register_url;
-    size_t n = sizeof(scheme) - 1;
-    if (url[0] != 0 &&
-        (strncmp(url, scheme, n) != 0 || url[n] == 0 || strpbrk(url + n, "/?#@ ") != NULL))
-        return err_set(eb, ERR_BAD_CONFIG,
-                       X "registerUrl must be http://ADDRESS:PORT without a path, got \"%s\"", url);
+    enum err e = check_clients(c, eb);
+    if (e == ERR_OK) e = check_register_url(c, eb);
+    if (e != ERR_OK) return e;
     if (c->npu_mem_gb == 0)
         return err_set(eb, ERR_BAD_CONFIG,
                        M "npuMemSize must be -1 or from 1 to 2147483647, got 0");
@@ -313,6 +340,20 @@ static void normalise_truncation(struct json_object *root) {
         json_get(d, "truncation", &t) == JSON_OK && json_object_is_type(t, json_type_boolean))
         json_object_object_add(d, "truncation",
                                json_object_new_int(json_object_get_boolean(t) ? -1 : 0));
+}
+
+/* Two spellings of one key are about: interCommPk and interCommTlsPk. */
+static void normalise_inter_comm(struct json_object *root) {
+    static const char *const pairs[][2] = {{"interCommTlsPk", "interCommPk"},
+                                           {"interCommTlsPkPwd", "interCommPkPwd"}};
+    struct json_object *s, *v, *other;
+    if (json_get_obj(root, "ServerConfig", &s) != JSON_OK) return;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (json_get(s, pairs[i][0], &v) != JSON_OK) continue;
+        if (json_get(s, pairs[i][1], &other) != JSON_OK)
+            json_object_object_add(s, pairs[i][1], json_object_get(v));
+        json_object_object_del(s, pairs[i][0]);
+    }
 }
 
 static bool has_key(const struct json_object *root, const char *obj, const char *key) {
@@ -335,6 +376,7 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
     if (!json_object_is_type(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     normalise_truncation(root);
+    normalise_inter_comm(root);
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;

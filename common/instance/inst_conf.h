@@ -10,7 +10,22 @@
 #include "proto/err.h"
 #include "proto/limits.h"
 
-enum { CONF_PATH_BYTES = 1024, CONF_CPUS_MAX = 256 };
+enum { CONF_PATH_BYTES = 1024, CONF_CPUS_MAX = 256, CONF_FILE_BYTES = 256, CONF_FILES_MAX = 3 };
+
+/* One TLS block as the file says it; inst_tls.h makes a context of it. Relative paths start in
+ * dir. */
+enum inst_plane {
+    INST_PLANE_BUSINESS,
+    INST_PLANE_MANAGEMENT,
+    INST_PLANE_METRICS,
+    INST_PLANE_CLUSTER,
+    INST_PLANE_COUNT
+};
+struct inst_tls_block {
+    char ca_path[CONF_FILE_BYTES], ca_files[CONF_FILES_MAX][CONF_FILE_BYTES], cert[CONF_FILE_BYTES],
+        pk[CONF_FILE_BYTES], pk_pwd[CONF_FILE_BYTES], crl_path[CONF_FILE_BYTES],
+        crl_files[CONF_FILES_MAX][CONF_FILE_BYTES];
+};
 
 struct conf_key;
 
@@ -21,6 +36,7 @@ struct inst_conf {
     bool allow_all_zero_ip;
     int64_t link_num_max;
     bool https_enabled, full_text_enabled;
+    struct inst_tls_block tls[INST_PLANE_COUNT];
     char infer_mode[16];
     bool inter_comm_tls_enabled;
     int64_t inter_comm_port;
@@ -53,12 +69,13 @@ struct inst_conf {
     char log_level_valid_time[64];
     /* BatonConfig: our own */
     char weight_dtype[8], kv_dtype[8], kernels[16], error_style[16], vllm_delimiter[16],
-        register_url[256], log_start_level[16], cors_origin[128];
+        register_url[256], log_start_level[16], cors_origin[128], tls_min_version[8],
+        client_certificates[16], api_keys_file[CONF_FILE_BYTES];
     bool longest_timeouts;
     int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;
-    bool pin_threads, allow_insecure, prefix_cache, strict_ranges, token_id_scalar,
+    bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
         tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix;
 
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */

@@ -7,6 +7,8 @@
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/role_ctl.h"
+#include "common/instance/inst_tls.h"
+#include "common/net/api_keys.h"
 #include "common/net/http_client.h"
 
 enum { LISTENERS_MAX = 3 };
@@ -33,6 +35,8 @@ struct instance {
     struct inst_conf conf;
     const struct role_ops *const *roles;
     enum inst_role first_role;
+    struct inst_tls tls;
+    struct api_keys *keys; /* of the user plane; NULL: none are asked for */
     struct loop *loop;
     struct inst_listener listeners[LISTENERS_MAX];
     int n_listeners;

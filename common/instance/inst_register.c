@@ -12,8 +12,8 @@ static void on_answer(void *arg, const struct http_result *r) {
     struct instance *in = arg;
     in->register_call = NULL;
     if (r->err != ERR_OK || r->status != 200)
-        log_warn("register", "url=%s err=%s status=%d", in->conf.register_url, err_name(r->err),
-                 r->status);
+        log_warn("register", "url=%s err=%s status=%d detail=\"%s\"", in->conf.register_url,
+                 err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
 }
 
 static void on_period(void *arg) {
@@ -46,6 +46,7 @@ static void on_period(void *arg) {
                                .connect_ms = TIMEOUT_MS,
                                .total_ms = TIMEOUT_MS,
                                .body_bytes_max = 1 << 20,
+                               .tls = in->tls.plane[INST_PLANE_MANAGEMENT],
                                .on_done = on_answer,
                                .arg = in};
     if (http_client_call(in->client, &o, &in->register_call) != ERR_OK)

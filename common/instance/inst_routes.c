@@ -358,6 +358,7 @@ static struct dispatch dispatch_of(struct instance *in) {
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,
+                             .keys = in->keys,
                              .not_found = "The requested path does not exist.",
                              .on_infer = infer,
                              .reply_error = reply_error,
@@ -378,4 +379,9 @@ size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *met
                            const char *path) {
     const struct dispatch d = dispatch_of(in);
     return dispatch_body_bytes_max(&d, planes, method, path);
+}
+
+bool inst_wants_body(struct instance *in, unsigned planes, const struct http_x *x) {
+    const struct dispatch d = dispatch_of(in);
+    return dispatch_wants_body(&d, planes, x);
 }

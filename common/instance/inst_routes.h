@@ -16,6 +16,7 @@ extern const struct route inst_health_routes[]; /* inst_health.c */
 void inst_serve(struct instance *in, unsigned planes, struct http_x *x);
 size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
                            const char *path);
+bool inst_wants_body(struct instance *in, unsigned planes, const struct http_x *x);
 
 void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max);
 

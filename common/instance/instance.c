@@ -83,13 +83,18 @@ static size_t on_head(void *arg, const char *method, const char *path) {
     return inst_body_bytes_max(l->in, l->planes, method, path);
 }
 
+static bool on_wants_body(void *arg, const struct http_x *x) {
+    struct inst_listener *l = arg;
+    return inst_wants_body(l->in, l->planes, x);
+}
+
 static void on_too_large(void *arg, struct http_x *x, size_t max) {
     struct inst_listener *l = arg;
     inst_reply_too_large(l->in, x, max);
 }
 
 static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes,
-                              struct errbuf *eb) {
+                              enum inst_plane tls, struct errbuf *eb) {
     const struct inst_conf *c = &in->conf;
     struct inst_listener *l = &in->listeners[in->n_listeners];
     l->in = in;
@@ -103,7 +108,9 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
         .read_ms = 60000,
         .write_ms = 600000,
         .stream_pending_max = (size_t)c->stream_pending_mib << 20,
+        .tls = in->tls.plane[tls],
         .body_bytes_max = on_head,
+        .wants_body = on_wants_body,
         .on_too_large = on_too_large,
         .on_request = on_request,
         .arg = l,
@@ -113,22 +120,24 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
     return e;
 }
 
-/* Planes with the same address and port share a socket (cluster-api 1.3). */
+/* Planes with the same address and port share a socket, and the TLS block of its first one
+ * (cluster-api 1.3). */
 static enum err open_listeners(struct instance *in, struct errbuf *eb) {
     const struct inst_conf *c = &in->conf;
-    bool one_ip = strcmp(c->ip, c->management_ip) == 0;
-    bool business_is_mgmt = one_ip && c->port == c->management_port;
-    bool business_is_metrics = one_ip && c->port == c->metrics_port;
-    bool mgmt_is_metrics = c->management_port == c->metrics_port;
+    bool business_is_mgmt = inst_management_is_business(c);
+    bool business_is_metrics = inst_metrics_is_business(c);
+    bool mgmt_is_metrics = inst_metrics_is_management(c);
     unsigned planes = PLANE_DATA | (business_is_mgmt ? PLANE_MGMT : 0) |
                       (business_is_metrics ? PLANE_METRICS : 0);
-    enum err e = open_listener(in, c->ip, c->port, planes, eb);
+    enum err e = open_listener(in, c->ip, c->port, planes, INST_PLANE_BUSINESS, eb);
     if (e == ERR_OK && !business_is_mgmt)
-        e = open_listener(
-            in, c->management_ip, c->management_port,
-            PLANE_MGMT | (mgmt_is_metrics && !business_is_metrics ? PLANE_METRICS : 0), eb);
+        e = open_listener(in, c->management_ip, c->management_port,
+                          PLANE_MGMT |
+                              (mgmt_is_metrics && !business_is_metrics ? PLANE_METRICS : 0),
+                          INST_PLANE_MANAGEMENT, eb);
     if (e == ERR_OK && !business_is_metrics && !mgmt_is_metrics)
-        e = open_listener(in, c->management_ip, c->metrics_port, PLANE_METRICS, eb);
+        e = open_listener(in, c->management_ip, c->metrics_port, PLANE_METRICS, INST_PLANE_METRICS,
+                          eb);
     return e;
 }
 
@@ -197,6 +206,12 @@ static void on_term(void *arg) {
     loop_stop(in->loop);
 }
 
+/* The API keys anew. A file that is wrong leaves those in force as they are. */
+static void on_hup(void *arg) {
+    struct instance *in = arg;
+    api_keys_reload(in->keys);
+}
+
 static void raise_fd_limit(unsigned want) {
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
@@ -212,6 +227,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
+    if (e == ERR_OK) e = loop_on_signal(in->loop, SIGHUP, on_hup, in);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
     if ((e = inst_load_start(in)) != ERR_OK)
@@ -257,6 +273,15 @@ static int run(struct instance *in) {
     return status;
 }
 
+/* The files that the configuration names: certificates, keys, API keys. */
+static enum err open_files(struct instance *in, struct errbuf *eb) {
+    const struct inst_conf *c = &in->conf;
+    enum err e = inst_tls_open(&in->tls, c, eb);
+    if (e == ERR_OK && c->api_keys_file[0] != 0)
+        e = api_keys_open(&in->keys, "BatonConfig.apiKeysFile", c->dir, c->api_keys_file, eb);
+    return e;
+}
+
 static int usage(const char *name, int status) {
     fprintf(status == 0 ? stdout : stderr,
             "usage: %s -c config.json [--check-config]\n"
@@ -293,6 +318,8 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     log_init(LOG_INFO, STDERR_FILENO);
     if (inst_conf_load(&in->conf, path, &eb) != ERR_OK) {
         fprintf(stderr, "%s: %s\n", argv[0], eb.text);
+    } else if (open_files(in, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s: %s\n", argv[0], path, eb.text);
     } else if (check) {
         struct buf out = BUF_INIT;
         inst_conf_print(&out, &in->conf);
@@ -306,6 +333,8 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
         signal(SIGPIPE, SIG_IGN);
         status = run(in);
     }
+    inst_tls_close(&in->tls);
+    api_keys_close(&in->keys);
     free(in);
     return status;
 }

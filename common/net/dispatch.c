@@ -22,10 +22,51 @@ static const struct api_path *infer_path(unsigned planes, const char *path,
     return (planes & PLANE_DATA) != 0 ? api_path_find(path, model) : NULL;
 }
 
+/* Probes have no key, a browser asks before it shows one, and how to ask is no secret. */
+static bool is_open(const struct http_x *x) {
+    static const char *const exact[] = {"/health",       "/v1/startup", "/v1/health",
+                                        "/v1/readiness", "/docs",       "/openapi.json"};
+    static const char *const below[] = {"/health/", "/v2/health/"};
+    const char *path = http_x_path(x), *end = strrchr(path, '/');
+    if (strcmp(http_x_method(x), "OPTIONS") == 0) return true;
+    for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
+        if (strcmp(path, exact[i]) == 0) return true;
+    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++)
+        if (strncmp(path, below[i], strlen(below[i])) == 0) return true;
+    return strncmp(path, "/v2/models/", 11) == 0 && end != NULL && strcmp(end, "/ready") == 0;
+}
+
+static bool is_allowed(const struct dispatch *d, unsigned planes, const struct http_x *x) {
+    return d->keys == NULL || (planes & PLANE_DATA) == 0 || is_open(x) ||
+           api_keys_allow(d->keys, http_x_header(x, "Authorization"));
+}
+
+bool dispatch_wants_body(const struct dispatch *d, unsigned planes, const struct http_x *x) {
+    return is_allowed(d, planes, x);
+}
+
+/* The same for every daemon and errorStyle: a client's library looks for it. */
+static void reply_unauthorized(struct http_x *x) {
+    int status = 401;
+    char *body = api_error_body(false, ERROR_STYLE_OPENAI, &status, NULL,
+                                http_x_header(x, "Authorization") == NULL
+                                    ? "No API key was given. Send it as Authorization: Bearer KEY."
+                                    : "Incorrect API key provided.");
+    http_x_set_header(x, "WWW-Authenticate", "Bearer");
+    http_x_reply(x, status, "application/json", body != NULL ? body : "",
+                 body != NULL ? strlen(body) : 0);
+    free(body);
+}
+
 void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x) {
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
     cors_set(x, d->cors_origin);
+    if (!is_allowed(d, planes, x)) {
+        reply_unauthorized(x);
+        free(path);
+        return;
+    }
     if (path == NULL) {
         d->reply_error(d->arg, x, 503, err_text(ERR_NO_MEMORY));
         return;

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/net/tls.h"
 
 enum {
     CONNECT_MS_DEFAULT = 5000,
@@ -65,6 +66,7 @@ static void call_unlink(struct http_call *call) {
 static void call_free(struct http_call *call) {
     loop_timer_stop(&call->silence);
     if (call->easy != NULL) curl_easy_cleanup(call->easy);
+    tls_close(&call->opts.tls);
     curl_slist_free_all(call->headers);
     buf_free(&call->body);
     free(call);
@@ -351,10 +353,33 @@ static bool set_request(struct http_call *call, const struct http_call_opts *o) 
     return ok && curl_easy_setopt(e, CURLOPT_HTTPHEADER, call->headers) == CURLE_OK;
 }
 
+static CURLcode ssl_ctx_cb(CURL *easy, void *ssl_ctx, void *arg) {
+    struct http_call *call = arg;
+    (void)easy;
+    return tls_setup_client_ctx(call->opts.tls, ssl_ctx) ? CURLE_OK : CURLE_SSL_CERTPROBLEM;
+}
+
+/* Certificate, key, CAs and CRLs come from the checked context, not from files of libcurl's
+ * finding. A build of libcurl on another TLS library refuses the callback, and so the call. */
+static bool set_tls(struct http_call *call) {
+    struct tls *tls = call->opts.tls;
+    CURL *e = call->easy;
+    if (tls == NULL) return curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http") == CURLE_OK;
+    return curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "https") == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_CAINFO, NULL) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_CAPATH, NULL) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, tls_verifies_host(tls) ? 2L : 0L) ==
+               CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SSL_SESSIONID_CACHE, 0L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SSL_CTX_FUNCTION, ssl_ctx_cb) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SSL_CTX_DATA, call) == CURLE_OK;
+}
+
 static bool set_options(struct http_call *call) {
     const struct http_call_opts *o = &call->opts;
     CURL *e = call->easy;
-    bool ok = curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+    bool ok = set_tls(call);
     ok = ok && curl_easy_setopt(e, CURLOPT_USERAGENT, call->client->user_agent) == CURLE_OK;
     ok = ok && curl_easy_setopt(e, CURLOPT_NOPROXY, "*") == CURLE_OK;
     /* The path is the caller's to the byte: libcurl would fold "/../" into another path. */
@@ -389,6 +414,7 @@ enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
     call->opts.method = call->opts.url = NULL;
     call->opts.headers = NULL;
     call->opts.body = NULL;
+    call->opts.tls = tls_ref(o->tls);
     if (o->connect_ms == 0) call->opts.connect_ms = CONNECT_MS_DEFAULT;
     if (o->body_bytes_max == 0) call->opts.body_bytes_max = BODY_BYTES_MAX_DEFAULT;
     call->last_byte_ms = clock_ms();

@@ -3,8 +3,10 @@
  *
  * Retry:  a connection that was kept and turns out to be closed is replaced by a fresh one and the
  *   request sent again, as long as no byte of an answer came (libcurl's rule).
- * Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Calls may be
- *   started and cancelled from any callback; the client must not be destroyed from one. */
+ * TLS:    an https url needs a context (ERR_INVALID without); certificate and CAs are the context's
+ *   alone, never the system's. A peer that is refused gives ERR_PEER_LOST with the reason as
+ * detail. Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Calls may
+ * be started and cancelled from any callback; the client must not be destroyed from one. */
 #ifndef BATON_NET_HTTP_CLIENT_H
 #define BATON_NET_HTTP_CLIENT_H
 
@@ -16,6 +18,7 @@
 
 struct http_client;
 struct http_call;
+struct tls;
 
 struct http_result {
     /* ERR_OK: a complete HTTP answer, whatever its status. ERR_PEER_LOST: could not connect (or not
@@ -41,6 +44,7 @@ struct http_call_opts {
     unsigned silence_ms;   /* ends with ERR_TIMEOUT when no byte arrived for so long; 0: none */
     size_t body_bytes_max; /* of a collected answer; 0: 16 MiB */
     bool fresh_connection;
+    struct tls *tls; /* for an https url: who we are, whom we trust; a reference is taken */
     /* When given, body bytes of a 200 answer go here as they come (others are collected). Returning
      * false ends the call (ERR_CANCELLED). */
     bool (*on_data)(void *arg, const char *p, size_t n);

@@ -6,22 +6,34 @@
 #include <string.h>
 #include <sys/socket.h>
 #include "common/base/clock.h"
+#include "common/net/tls.h"
 
 static void on_event(void *arg, int fd, int events);
 
 enum err http_conn_open(struct http_server *s, int fd, const char *peer) {
     struct http_conn *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
+    enum err e = ERR_OK;
     c->s = s;
-    c->io = sock_io_plain(fd);
+    c->phase = s->opts.tls != NULL ? PHASE_HANDSHAKE : PHASE_IDLE;
     memcpy(c->peer, peer, sizeof(c->peer));
-    http_parser_init(&c->parser, s->opts.head_bytes_max);
-    enum err e = loop_fd_watch(&c->w, s->loop, fd, LOOP_READ, on_event, c);
+    if (s->opts.tls == NULL)
+        c->io = sock_io_plain(fd);
+    else
+        e = tls_sock_io(&c->io, s->opts.tls, fd);
     if (e != ERR_OK) {
         free(c);
         return e;
     }
-    if (s->opts.idle_ms > 0) c->read_deadline_ms = clock_ms() + s->opts.idle_ms;
+    http_parser_init(&c->parser, s->opts.head_bytes_max);
+    e = loop_fd_watch(&c->w, s->loop, fd, LOOP_READ, on_event, c);
+    if (e != ERR_OK) {
+        c->io.ops->close(&c->io);
+        http_conn_free(c);
+        return ERR_OK; /* fd is taken, and closed */
+    }
+    unsigned limit_ms = c->phase == PHASE_HANDSHAKE ? s->opts.handshake_ms : s->opts.idle_ms;
+    if (limit_ms > 0) c->read_deadline_ms = clock_ms() + limit_ms;
     c->next = s->conns;
     if (c->next != NULL) c->next->prev = c;
     s->conns = c;
@@ -78,7 +90,7 @@ static void set_phase(struct http_conn *c, enum http_phase phase, unsigned limit
  * come. */
 static void update_phase(struct http_conn *c, bool progress) {
     const struct http_server_opts *o = &c->s->opts;
-    if (c->phase >= PHASE_LINGER) return;
+    if (c->phase >= PHASE_LINGER || c->phase == PHASE_HANDSHAKE) return;
     if (c->close_after) {
         if (c->phase != PHASE_DRAIN) set_phase(c, PHASE_DRAIN, 0);
     } else if (c->x != NULL && c->x->state != X_READING) {
@@ -100,6 +112,7 @@ static void update_watch(struct http_conn *c) {
     if (!c->eof && (c->phase == PHASE_LINGER || unread(c) < HTTP_AHEAD_BYTES_MAX))
         events |= LOOP_READ;
     if (http_conn_pending(c) > 0 && c->write_deadline_ms != 0) events |= LOOP_WRITE;
+    if (c->io.want_write) events |= LOOP_WRITE;
     if (loop_fd_set(c->w, events) != ERR_OK) http_conn_gone(c);
 }
 
@@ -164,6 +177,12 @@ static void on_head(struct http_conn *c) {
         c->x->body_max = o->body_bytes_max(o->arg, http_head_method(h), http_head_path(h));
     if (h->has_length && h->length > c->x->body_max) {
         too_large(c);
+    } else if (o->wants_body != NULL && (h->chunked || h->length > 0) &&
+               !o->wants_body(o->arg, c->x)) {
+        c->x->keep_alive = false;
+        c->x->state = X_OPEN;
+        c->phase = PHASE_ANSWER;
+        o->on_request(o->arg, c->x);
     } else if (h->expect_continue && (h->chunked || h->length > 0) && unread(c) == 0) {
         buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
         http_server_dirty(c->s, c);
@@ -219,8 +238,11 @@ static void parse(struct http_conn *c, bool progress) {
 static void on_readable(struct http_conn *c) {
     struct http_server *s = c->s;
     ssize_t n = c->io.ops->read(&c->io, s->read_buf, sizeof(s->read_buf));
+    if (c->phase == PHASE_HANDSHAKE && !c->io.handshaking)
+        set_phase(c, PHASE_IDLE, s->opts.idle_ms);
     if (n == SOCK_AGAIN) return;
     if (n == SOCK_FAILED) {
+        if (c->phase == PHASE_HANDSHAKE) http_server_tls_failed(s, c->peer, tls_sock_error(&c->io));
         http_conn_gone(c);
     } else if (n == 0) {
         c->eof = true;
@@ -291,7 +313,7 @@ void http_conn_pass_end(struct http_conn *c) {
 static void on_event(void *arg, int fd, int events) {
     struct http_conn *c = arg;
     (void)fd;
-    if (events & LOOP_READ) on_readable(c);
+    if ((events & LOOP_READ) || c->io.want_write) on_readable(c);
     /* Room to write, or interest to change: both are the pass end's. */
     if (c->phase != PHASE_DEAD) http_server_dirty(c->s, c);
 }
@@ -303,6 +325,10 @@ void http_conn_tick(struct http_conn *c, uint64_t now_ms) {
     }
     if (c->read_deadline_ms == 0 || now_ms < c->read_deadline_ms) return;
     switch (c->phase) {
+    case PHASE_HANDSHAKE:
+        http_server_tls_failed(c->s, c->peer, "the handshake did not end in time");
+        conn_close(c);
+        break;
     case PHASE_IDLE:
         if (http_conn_pending(c) == 0) conn_close(c);
         break;

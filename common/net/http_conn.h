@@ -24,6 +24,8 @@ enum {
     HTTP_LINGER_BYTES_MAX = 16777216,
     HTTP_BODY_BYTES_DEFAULT = 1048576, /* without a body_bytes_max callback */
     HTTP_CONNS_DEFAULT = 1000,         /* for conns_max 0 */
+    HTTP_HANDSHAKE_MS_DEFAULT = 10000,
+    HTTP_TLS_LOG_MS = 1000, /* failed handshakes are logged once in so long, with their number */
     HTTP_PEER_BYTES = 64,
 };
 
@@ -40,11 +42,14 @@ struct http_server {
     struct http_conn *conns;
     struct http_conn *dirty; /* singly linked by next_dirty */
     unsigned n_conns;
+    unsigned n_tls_failed;    /* handshakes since the last log line */
+    uint64_t tls_log_next_ms; /* no line before */
     bool pass_end_set, closed;
     char read_buf[HTTP_READ_BYTES];
 };
 
 enum http_phase {
+    PHASE_HANDSHAKE,
     PHASE_IDLE, /* nothing of the next request has come */
     PHASE_HEAD,
     PHASE_BODY,
@@ -94,6 +99,7 @@ struct http_x {
 void http_server_forget(struct http_server *s,
                         struct http_conn *c); /* closed: unlink, free at the pass end */
 void http_server_dirty(struct http_server *s, struct http_conn *c);
+void http_server_tls_failed(struct http_server *s, const char *peer, const char *why);
 
 /* http_conn.c */
 enum err http_conn_open(struct http_server *s, int fd, const char *peer); /* takes fd on ERR_OK */

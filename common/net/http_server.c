@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/http_conn.h"
+#include "common/net/tls.h"
 
 enum {
     BACKLOG = 1024,
@@ -24,6 +25,7 @@ enum {
 };
 
 static void server_free(struct http_server *s) {
+    tls_close(&s->opts.tls);
     free(s->name);
     free(s);
 }
@@ -71,6 +73,17 @@ void http_server_forget(struct http_server *s, struct http_conn *c) {
     http_server_dirty(s, c);
 }
 
+/* Anyone who reaches the port can fail a handshake: the lines are bounded in time. */
+void http_server_tls_failed(struct http_server *s, const char *peer, const char *why) {
+    uint64_t now_ms = clock_ms();
+    s->n_tls_failed++;
+    if (now_ms < s->tls_log_next_ms) return;
+    log_warn("tls", "event=handshake_failed port=%u peer=%s count=%u why=\"%s\"", (unsigned)s->port,
+             peer, s->n_tls_failed, why);
+    s->n_tls_failed = 0;
+    s->tls_log_next_ms = now_ms + HTTP_TLS_LOG_MS;
+}
+
 static void on_tick(void *arg) {
     struct http_server *s = arg;
     uint64_t now_ms = clock_ms();
@@ -86,6 +99,7 @@ static uint64_t tick_ms(const struct http_server_opts *o) {
     if (o->idle_ms > 0 && o->idle_ms < least) least = o->idle_ms;
     if (o->read_ms > 0 && o->read_ms < least) least = o->read_ms;
     if (o->write_ms > 0 && o->write_ms < least) least = o->write_ms;
+    if (o->tls != NULL && o->handshake_ms > 0 && o->handshake_ms < least) least = o->handshake_ms;
     least /= 4;
     return least < TICK_MS_MIN ? TICK_MS_MIN : least > TICK_MS_MAX ? TICK_MS_MAX : least;
 }
@@ -191,6 +205,8 @@ enum err http_server_open(struct http_server **out, struct loop *loop,
     s->loop = loop;
     s->opts = *opts;
     s->opts.host = NULL;
+    s->opts.tls = tls_ref(opts->tls);
+    if (s->opts.handshake_ms == 0) s->opts.handshake_ms = HTTP_HANDSHAKE_MS_DEFAULT;
     s->listen_fd = -1;
     if (opts->name != NULL && (s->name = strdup(opts->name)) == NULL) {
         e = err_set(eb, ERR_NO_MEMORY, "no memory for a listener");

@@ -8,6 +8,9 @@
  * Pipelining: bytes behind a request wait until it is answered; up to 64 KiB are taken in.
  * Errors:    the server answers by itself, with a line of plain text and a close: 400, 408, 413,
  *   414, 417, 429, 431, 501, 503, 505.
+ * TLS:       with a context every connection starts with a handshake, which has handshake_ms; what
+ *   fails there is closed and logged, and no byte of it reaches a handler. The end of a TLS stream
+ *   is its close_notify; a connection cut without one counts as broken.
  * Thread:    the loop thread. No call blocks, and none but http_server_close() runs a callback of
  *   the caller's from inside.
  * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it
@@ -16,6 +19,7 @@
 #ifndef BATON_NET_HTTP_SERVER_H
 #define BATON_NET_HTTP_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/net/loop.h"
@@ -23,6 +27,7 @@
 
 struct http_server;
 struct http_x;
+struct tls;
 
 struct http_server_opts {
     const char *host;   /* IPv4 or IPv6 literal */
@@ -35,6 +40,8 @@ struct http_server_opts {
     unsigned idle_ms;      /* between requests; here and below 0: no limit */
     unsigned read_ms;      /* for a whole head; between two pieces of a body */
     unsigned write_ms;     /* without progress of a write */
+    struct tls *tls;       /* NULL: plain; a reference is taken */
+    unsigned handshake_ms; /* for a TLS handshake; 0: 10,000 */
     /* Bytes unsent on a stream over which the client counts as gone (slow reader); 0: no limit. */
     size_t stream_pending_max;
 
@@ -43,6 +50,10 @@ struct http_server_opts {
      * is NULL. NULL: 1 MiB for all. */
     size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
     void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
+    /* Called when a request's head is complete and a body is to come. False: the body is not read,
+     * on_request runs at once without one, and the connection ends with the answer. NULL: always
+     * true. */
+    bool (*wants_body)(void *arg, const struct http_x *x);
     /* Called when head and body are complete. Must reply, now or later. */
     void (*on_request)(void *arg, struct http_x *x);
     void *arg;

@@ -184,6 +184,39 @@ static void ct_word(const struct conf_table *t, void *dst, const struct conf_key
     }
 }
 
+static void ct_list(const struct conf_table *t, void *dst, const struct conf_key *k) {
+    size_t max = (size_t)k->max;
+    char *value = malloc((max + 1) * 8 + k->size + 16), text[160];
+    const char *at = ct_taken(t, dst, k, "\"one\"");
+    assert_string_equal(at, "one");
+    for (size_t n = 0; n <= max + 1; n++) { /* entries */
+        strcpy(value, "[");
+        for (size_t i = 0; i < n; i++) strcat(value, i > 0 ? ",\"e\"" : "\"e\"");
+        strcat(value, "]");
+        if (n > max) {
+            snprintf(text, sizeof(text), "must have at most %zu entries, got %zu", max, n);
+            ct_refused(t, dst, k, value, text);
+            break;
+        }
+        at = ct_taken(t, dst, k, value);
+        for (size_t i = 0; i < max; i++) assert_string_equal(at + i * k->size, i < n ? "e" : "");
+    }
+    for (size_t n = k->size - 1; n <= k->size; n++) { /* characters */
+        strcpy(value, "[\"");
+        memset(value + 2, 'a', n);
+        strcpy(value + 2 + n, "\"]");
+        snprintf(text, sizeof(text), "must have entries of at most %zu characters, got %zu",
+                 k->size - 1, n);
+        if (n >= k->size)
+            ct_refused(t, dst, k, value, text);
+        else
+            assert_int_equal(strlen(ct_taken(t, dst, k, value)), n);
+    }
+    free(value);
+    ct_refused(t, dst, k, "5", "must be an array of strings, got 5");
+    ct_refused(t, dst, k, "[\"a\",{}]", "must be an array of strings, got {}");
+}
+
 static void ct_rows(const struct conf_table *t) {
     void *dst = malloc(t->struct_bytes);
     for (size_t i = 0; i < t->n; i++) {
@@ -195,6 +228,7 @@ static void ct_rows(const struct conf_table *t) {
         case CONF_INT: ct_int(t, dst, k); break;
         case CONF_F64: ct_f64(t, dst, k); break;
         case CONF_STR: ct_string(t, dst, k); break;
+        case CONF_LIST: ct_list(t, dst, k); break;
         case CONF_WORD:
             ct_string(t, dst, k);
             ct_word(t, dst, k);

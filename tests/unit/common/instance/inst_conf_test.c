@@ -72,9 +72,36 @@ static void rules(void **state) {
         const char *pairs[9];
         const char *text;
     } rows[] = {
-        {{"ServerConfig.httpsEnabled", "true"},
-         "ServerConfig.httpsEnabled must be false, got true: TLS is not available in this release "
-         "(README, \"What does not work yet\")"},
+        {{"ServerConfig.httpsEnabled", "true"}, NULL},
+        {{"ServerConfig.httpsEnabled", "true", "ServerConfig.ipAddress", "\"10.0.0.1\""}, NULL},
+        {{"ServerConfig.httpsEnabled", "true", "ServerConfig.ipAddress", "\"0.0.0.0\""},
+         "ServerConfig.ipAddress must not be 0.0.0.0 unless ServerConfig.allowAllZeroIpListening "
+         "is true"},
+        {{"ServerConfig.inferMode", "\"dmi\"", "ServerConfig.interCommTLSEnabled", "false",
+          "ServerConfig.httpsEnabled", "true", "ServerConfig.ipAddress", "\"10.0.0.1\""},
+         "ServerConfig.interCommTLSEnabled must be true while ipAddress is not a loopback address, "
+         "got 10.0.0.1; BatonConfig.allowInsecure: true permits it"},
+        {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026\""}, NULL},
+        {{"BatonConfig.registerUrl", "\"https://127.0.0.1:1026\""},
+         "BatonConfig.registerUrl must be http://ADDRESS:PORT without a path while "
+         "ServerConfig.httpsEnabled is false, got \"https://127.0.0.1:1026\""},
+        {{"BatonConfig.registerUrl", "\"http://127.0.0.1:1026\"", "ServerConfig.httpsEnabled",
+          "true"},
+         "BatonConfig.registerUrl must be https://ADDRESS:PORT without a path while "
+         "ServerConfig.httpsEnabled is true, got \"http://127.0.0.1:1026\""},
+        {{"BatonConfig.apiKeysFile", "\"keys\"", "BatonConfig.tlsMinVersion", "\"1.2\"",
+          "BatonConfig.clientCertificates", "\"optional\""},
+         NULL},
+        {{"ServerConfig.inferMode", "\"dmi\"", "BatonConfig.apiKeysFile", "\"keys\""},
+         "BatonConfig.apiKeysFile is for inferMode standard: the business plane of a dmi instance "
+         "is the coordinator's alone, clients come to the coordinator's user plane"},
+        {{"ServerConfig.inferMode", "\"dmi\"", "BatonConfig.tlsMinVersion", "\"1.2\""},
+         "BatonConfig.tlsMinVersion is for inferMode standard: the business plane of a dmi "
+         "instance "
+         "is the coordinator's alone, clients come to the coordinator's user plane"},
+        {{"ServerConfig.inferMode", "\"dmi\"", "BatonConfig.clientCertificates", "\"optional\""},
+         "BatonConfig.clientCertificates is for inferMode standard: the business plane of a dmi "
+         "instance is the coordinator's alone, clients come to the coordinator's user plane"},
         {{"ServerConfig.ipAddress", "\"0.0.0.0\""},
          "ServerConfig.ipAddress must not be 0.0.0.0 unless ServerConfig.allowAllZeroIpListening "
          "is "
@@ -144,6 +171,26 @@ static void rules(void **state) {
             strcmp(eb.text, rows[i].text != NULL ? rows[i].text : "") != 0)
             fail_msg("row %zu: %s \"%s\"", i, err_name(e), eb.text);
     }
+}
+
+/* The reference's two spellings of the cluster plane's key; an absent block has its names. */
+static void tls_blocks(void **state) {
+    struct inst_conf c;
+    struct errbuf eb;
+    (void)state;
+    assert_int_equal(PARSE(&c, &eb, "ServerConfig.interCommTlsPk", "\"k\"",
+                           "ServerConfig.interCommPkPwd", "\"p\"", "ServerConfig.interCommTlsPkPwd",
+                           "\"q\"", "ServerConfig.managementTlsCaFile", "[\"a\",\"b\"]"),
+                     ERR_OK);
+    assert_string_equal(c.tls[INST_PLANE_CLUSTER].pk, "k");
+    assert_string_equal(c.tls[INST_PLANE_CLUSTER].pk_pwd, "p");
+    assert_string_equal(c.tls[INST_PLANE_MANAGEMENT].ca_files[0], "a");
+    assert_string_equal(c.tls[INST_PLANE_MANAGEMENT].ca_files[1], "b");
+    assert_string_equal(c.tls[INST_PLANE_MANAGEMENT].ca_files[2], "");
+    assert_string_equal(c.tls[INST_PLANE_BUSINESS].ca_files[0], "ca.pem");
+    assert_string_equal(c.tls[INST_PLANE_BUSINESS].cert, "security/certs/server.pem");
+    assert_string_equal(c.tls[INST_PLANE_METRICS].pk, "security/metrics/keys/server.key.pem");
+    assert_string_equal(c.tls[INST_PLANE_METRICS].crl_files[0], "");
 }
 
 static void missing_keys(void **state) {
@@ -270,13 +317,10 @@ static void files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row),
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(rules),
-        cmocka_unit_test(missing_keys),
-        cmocka_unit_test(values_that_follow),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(printed_form),
+        cmocka_unit_test(every_row),    cmocka_unit_test(defaults),
+        cmocka_unit_test(rules),        cmocka_unit_test(tls_blocks),
+        cmocka_unit_test(missing_keys), cmocka_unit_test(values_that_follow),
+        cmocka_unit_test(environment),  cmocka_unit_test(printed_form),
         cmocka_unit_test(files),
     };
     log_init(LOG_ERROR, STDERR_FILENO);

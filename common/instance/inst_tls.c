@@ -1,0 +1,84 @@
+/* inst_tls: from the keys of a plane to its context. */
+#include "common/instance/inst_tls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define S "ServerConfig."
+
+static const struct tls_names names[INST_PLANE_COUNT] = {
+    [INST_PLANE_BUSINESS] = {S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd", S "tlsCrlFiles"},
+    [INST_PLANE_MANAGEMENT] = {S "managementTlsCaFile", S "managementTlsCert", S "managementTlsPk",
+                               S "managementTlsPkPwd", S "managementTlsCrlFiles"},
+    [INST_PLANE_METRICS] = {S "metricsTlsCaFile", S "metricsTlsCert", S "metricsTlsPk",
+                            S "metricsTlsPkPwd", S "metricsTlsCrlFiles"},
+    [INST_PLANE_CLUSTER] = {S "interCommTlsCaFiles", S "interCommTlsCert", S "interCommPk",
+                            S "interCommPkPwd", S "interCommTlsCrlFiles"},
+};
+
+/* dir/folder/file, from the last part that is absolute; an empty file stays empty. False: too
+ * long. */
+static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *folder,
+                    const char *file) {
+    int n = 0;
+    if (file[0] == '/')
+        n = snprintf(out, TLS_PATH_BYTES, "%s", file);
+    else if (folder[0] == '/')
+        n = snprintf(out, TLS_PATH_BYTES, "%s/%s", folder, file);
+    else
+        n = snprintf(out, TLS_PATH_BYTES, "%s/%s%s%s", dir, folder, folder[0] != 0 ? "/" : "",
+                     file);
+    if (file[0] == 0) out[0] = 0;
+    return n < TLS_PATH_BYTES;
+}
+
+static enum err open_plane(struct inst_tls *t, const struct inst_conf *c, enum inst_plane plane,
+                           struct errbuf *eb) {
+    const struct inst_tls_block *b = &c->tls[plane];
+    struct tls_conf o = {.names = names[plane], .verify_host = c->tls_verify_host};
+    bool fits = path_of(o.cert, c->dir, "", b->cert) && path_of(o.key, c->dir, "", b->pk) &&
+                path_of(o.passwd, c->dir, "", b->pk_pwd);
+    for (int i = 0; i < CONF_FILES_MAX && i < TLS_FILES_MAX; i++)
+        fits = fits && path_of(o.ca[i], c->dir, b->ca_path, b->ca_files[i]) &&
+               path_of(o.crl[i], c->dir, b->crl_path, b->crl_files[i]);
+    if (!fits)
+        return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
+                       names[plane].cert, TLS_PATH_BYTES - 1);
+    if (plane == INST_PLANE_BUSINESS) {
+        o.allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
+        o.client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
+    }
+    return tls_open(&t->plane[plane], &o, eb);
+}
+
+bool inst_management_is_business(const struct inst_conf *c) {
+    return strcmp(c->ip, c->management_ip) == 0 && c->port == c->management_port;
+}
+
+bool inst_metrics_is_business(const struct inst_conf *c) {
+    return strcmp(c->ip, c->management_ip) == 0 && c->port == c->metrics_port;
+}
+
+bool inst_metrics_is_management(const struct inst_conf *c) {
+    return c->management_port == c->metrics_port;
+}
+
+enum err inst_tls_open(struct inst_tls *t, const struct inst_conf *c, struct errbuf *eb) {
+    enum err e = ERR_OK;
+    memset(t, 0, sizeof(*t));
+    if (c->https_enabled) {
+        e = open_plane(t, c, INST_PLANE_BUSINESS, eb);
+        if (e == ERR_OK && (!inst_management_is_business(c) || c->register_url[0] != 0))
+            e = open_plane(t, c, INST_PLANE_MANAGEMENT, eb);
+        if (e == ERR_OK && !inst_metrics_is_business(c) && !inst_metrics_is_management(c))
+            e = open_plane(t, c, INST_PLANE_METRICS, eb);
+    }
+    if (e == ERR_OK && c->inter_comm_tls_enabled && strcmp(c->infer_mode, "dmi") == 0)
+        e = open_plane(t, c, INST_PLANE_CLUSTER, eb);
+    if (e != ERR_OK) inst_tls_close(t);
+    return e;
+}
+
+void inst_tls_close(struct inst_tls *t) {
+    for (int i = 0; i < INST_PLANE_COUNT; i++) tls_close(&t->plane[i]);
+}

@@ -1,0 +1,29 @@
+/* api_keys: who may use the user plane: the keys of `Authorization: Bearer`, from a file.
+ *
+ * File:   one entry a line: a key of 16 to 256 visible ASCII characters, or "sha256:" and the 64
+ * hex digits of a key's SHA-256. Empty lines and lines that begin with '#' are skipped. Regular,
+ * owned by the process user, no symlink, nothing for group and others, at most 1 MiB and 10,000
+ * keys. Memory: only hashes are kept; a key is compared as hash, with all of them, in constant
+ * time. Thread: the loop thread. Reading is one bounded file. Keys are never logged. */
+#ifndef BATON_NET_API_KEYS_H
+#define BATON_NET_API_KEYS_H
+
+#include <stdbool.h>
+#include "proto/err.h"
+
+enum { API_KEY_BYTES_MIN = 16, API_KEY_BYTES_MAX = 256, API_KEYS_MAX = 10000 };
+
+struct api_keys;
+
+/* setting: its name, for messages (a static string). A relative path starts in dir. ERR_BAD_CONFIG:
+ * eb names setting, file, line and rule. */
+enum err api_keys_open(struct api_keys **out, const char *setting, const char *dir,
+                       const char *path, struct errbuf *eb);
+void api_keys_close(struct api_keys **k);
+/* Reads the file again. When it is wrong the keys stay as they were and the error is logged. NULL
+ * is fine. */
+void api_keys_reload(struct api_keys *k);
+/* authorization: the header's value, or NULL. */
+bool api_keys_allow(const struct api_keys *k, const char *authorization);
+
+#endif
