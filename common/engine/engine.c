@@ -67,21 +67,22 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     e->logits_max = (int)n_logits;
     for (e->table_size = 1; e->table_size < want;) e->table_size *= 2;
     e->table = calloc(e->table_size, sizeof(struct seq *));
-    e->slots = calloc(n, sizeof(struct seq *));
+    e->slots = calloc(n, sizeof(struct choice *));
     e->views = calloc(n, sizeof(*e->views));
-    e->view_seqs = calloc(n, sizeof(struct seq *));
+    e->view_choices = calloc(n, sizeof(struct choice *));
     e->view_rows = calloc(n, sizeof(int));
     e->order = calloc(n, sizeof(int));
-    e->plan = calloc(n, sizeof(struct seq *));
+    e->plan = calloc(n, sizeof(struct choice *));
     e->parts = calloc(n, sizeof(*e->parts));
     e->part_logit = calloc(n, sizeof(int));
     e->row_ids = calloc(rows, sizeof(int32_t));
     e->logit_rows = calloc(n_logits, sizeof(int));
     e->logits = calloc(n_logits, sizeof(float) * (size_t)e->info.vocab_size);
-    if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_seqs == NULL ||
+    e->row = calloc((size_t)e->info.vocab_size, sizeof(float));
+    if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_choices == NULL ||
         e->view_rows == NULL || e->order == NULL || e->plan == NULL || e->parts == NULL ||
         e->part_logit == NULL || e->row_ids == NULL || e->logit_rows == NULL || e->logits == NULL ||
-        sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
+        e->row == NULL || sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
         return err_set(eb, ERR_NO_MEMORY, "no memory for a batch of %d sequences", e->batch_max);
     return ERR_OK;
 }
@@ -102,6 +103,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     e->batch_max = opts->batch_max;
     e->queue_max = opts->queue_max;
     e->prefix_cache = opts->prefix_cache;
+    e->lora_rank_max = opts->lora_rank_max;
     e->limits = (struct sched_limits){
         .rows_max = opts->step_tokens_max,
         .prefill_max = opts->prefill_batch_max,
@@ -133,7 +135,7 @@ void engine_close(struct engine **e_ptr) {
     free(e->table);
     free(e->slots);
     free(e->views);
-    free(e->view_seqs);
+    free(e->view_choices);
     free(e->view_rows);
     free(e->order);
     free(e->plan);
@@ -142,6 +144,7 @@ void engine_close(struct engine **e_ptr) {
     free(e->row_ids);
     free(e->logit_rows);
     free(e->logits);
+    free(e->row);
     kv_cache_destroy(&e->kv);
     if (e->fwd != NULL) e->ops->close(&e->fwd);
     free(e);

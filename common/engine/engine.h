@@ -26,6 +26,7 @@ enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 const char *dtype_name(enum dtype t); /* "f32", "f16", "bf16" */
 
 struct engine;
+struct lora;
 
 struct engine_opts {
     const char *model_dir;
@@ -45,6 +46,7 @@ struct engine_opts {
     int chunk_tokens;      /* rows of one prompt in one step */
     int queue_max;         /* sequences waiting for admission */
     bool prefix_cache;
+    int lora_rank_max; /* maxLoraRank: room for adapters up to this rank; 0: none are used */
     void (*progress)(void *arg, const char *what, uint64_t done,
                      uint64_t total); /* while loading; may be NULL */
     void *progress_arg;
@@ -92,6 +94,9 @@ struct seq_opts {
     const struct sampling *sampling; /* copied deep */
     int priority;                    /* 1 first .. 5 last */
     uint64_t prefix_salt;            /* sequences with different salts share no prefix blocks */
+    struct lora *lora; /* adapter of this model, of rank lora_rank_max at most, or NULL; the
+                          sequence takes a reference of its own and shares prefix blocks with those
+                          of the same adapter only */
 };
 
 /* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when

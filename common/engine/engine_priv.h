@@ -1,8 +1,8 @@
 /* engine_priv: the inside of the engine, shared by engine*.c and their tests only.
  *
- * A sequence is in exactly one place: the waiting queue, a slot (running or importing), held (only
- * the id table knows it), or doomed (cancelled inside the pass that still writes its blocks; freed
- * when the pass is over). */
+ * A sequence is in exactly one place: the waiting queue, slots (running or importing; one for each
+ * choice that has not ended), held (only the id table knows it), or doomed (cancelled inside the
+ * pass that still writes its blocks; freed when the pass is over). */
 #ifndef BATON_ENGINE_ENGINE_PRIV_H
 #define BATON_ENGINE_ENGINE_PRIV_H
 
@@ -43,6 +43,31 @@ enum seq_state {
     SEQ_ST_DOOMED
 };
 
+struct seq;
+
+/* One continuation of a prompt: all that differs between the choices of a sequence. Until the
+ * prompt is computed only choice 0 runs (the leader), then each goes its own way (engine_fork()).
+ * SEQ_PREFILL has the leader alone: it draws the first token of every choice and keeps none. */
+struct choice {
+    struct seq *seq;
+    int idx;
+    bool live;     /* has a slot's right and its blocks; false: ended */
+    bool stopping; /* taken out by the caller while the step or the prompt still needs it */
+    int slot_idx, plan_idx; /* -1: none */
+    uint64_t age;           /* unique; orders the rows of a step */
+
+    int32_t *ids; /* [seq->ids_max] */
+    int n_ids;
+    int n_past;      /* positions whose KV is in the pool */
+    int32_t *blocks; /* [seq->n_blocks] the first seq->n_shared are the prompt's, in every choice */
+    int n_published;
+    uint64_t chain; /* prefix mark after n_published blocks */
+
+    uint64_t last_step;
+    uint64_t token_us, ready_us, wait_us;
+    bool wait_open; /* not scheduled since ready_us */
+};
+
 struct seq {
     uint64_t id, age, salt;
     enum seq_kind kind;
@@ -50,28 +75,25 @@ struct seq {
     int priority;
     struct seq *hash_next;
     struct seq *prev, *next; /* waiting queue, or next doomed */
-    int slot_idx, plan_idx;  /* -1: none */
 
-    int32_t *ids; /* [ids_max] */
-    int n_ids, n_prompt, ids_max;
+    int n_prompt, ids_max;
     int n_input; /* ids at the add */
-    int n_past;  /* positions whose KV is in the pool */
     struct sampling sampling;
-    int32_t *banned; /* EOS ids (unless ignored), then stop tokens */
-    int n_banned;
+    int32_t *ends; /* [n_ends] what ends it: EOS ids (unless ignored), then stop tokens */
+    int n_ends;
 
-    int32_t *blocks; /* [n_blocks] */
-    int n_blocks;
+    int n_blocks; /* of one choice */
+    int n_shared; /* full blocks of the ids given at the add: shared by all choices */
     bool has_blocks;
     int n_cached_blocks; /* found by prefix at admission */
     int n_final_blocks;  /* announced by on_kv for every layer */
-    int n_published;
-    uint64_t chain;      /* prefix mark after n_published blocks */
     uint64_t refused_at; /* n_frees when it last did not fit */
+    uint64_t arrival_us;
 
-    uint64_t last_step;
-    uint64_t arrival_us, token_us, ready_us, wait_us;
-    bool wait_open; /* not scheduled since ready_us */
+    bool forked; /* the choices run, each for itself */
+    int n_live;  /* choices neither ended nor stopping */
+    int n_choices;
+    struct choice choices[];
 };
 
 /* Tokens over time, both fading with the same half-life, so the quotient is a mean over the last
@@ -90,23 +112,25 @@ struct engine {
     int block_tokens, seq_tokens_max, batch_max, queue_max, n_blocks;
     struct sched_limits limits;
     bool prefix_cache;
+    int lora_rank_max;
     int32_t self_block;
 
     struct seq **table; /* [table_size] by seq_id, chained */
     uint32_t table_size;
     struct seq *queue_head, *queue_tail; /* by priority, then age */
-    int n_waiting, n_running, n_importing, n_held;
-    struct seq **slots;    /* [batch_max], the first n_running + n_importing used */
-    struct seq *admitting; /* whose admission is being told */
+    int n_waiting, n_held;      /* sequences */
+    int n_running, n_importing; /* slots */
+    struct choice **slots;      /* [batch_max], the first n_running + n_importing used */
+    struct seq *telling;        /* whose admission or first tokens are being told; NULL: it ended */
     struct seq *doomed;
     uint64_t next_age, n_frees;
     bool in_step, in_pass;
 
     /* one step; [batch_max] each unless said otherwise */
     struct sched_seq *views;
-    struct seq **view_seqs;
+    struct choice **view_choices;
     int *view_rows, *order;
-    struct seq **plan; /* NULL: ended meanwhile */
+    struct choice **plan; /* NULL: ended meanwhile */
     struct fwd_seq *parts;
     int *part_logit; /* index of the first of its logits */
     int n_plan;
@@ -114,6 +138,7 @@ struct engine {
     int *logit_rows;  /* [logits_max] */
     int logits_max;
     float *logits; /* [logits_max][vocab_size] */
+    float *row;    /* [vocab_size] a copy for each choice that draws from the same logits */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;
     struct rate prefill_rate, decode_rate;
@@ -136,10 +161,22 @@ struct seq *engine_seq_find(const struct engine *e, uint64_t seq_id);
 void engine_seq_end(struct engine *e,
                     struct seq *s); /* any state: gives everything back, frees s */
 void engine_seq_hold(struct engine *e, struct seq *s); /* running -> held: gives the slot back */
-void engine_reap_doomed(struct engine *e);
-bool engine_admit(struct engine *e); /* true when something left the queue */
-void engine_seq_publish(
-    struct engine *e,
-    struct seq *s); /* full blocks before n_past that are not in the prefix cache yet */
+void engine_reap_doomed(struct engine *e); /* what was ended or stopped inside the pass */
+bool engine_admit(struct engine *e);       /* true when something left the queue */
+
+/* engine_choice.c */
+int engine_slots_used(const struct engine *e);
+void engine_slots_take(struct engine *e, struct seq *s, enum seq_state state);
+void engine_slot_give(struct engine *e, struct choice *c);
+/* All blocks every choice can ever need, those of a known prefix shared, or nothing. */
+bool engine_blocks_take(struct engine *e, struct seq *s);
+int64_t engine_blocks_needed(const struct seq *s); /* of all choices together */
+/* Full blocks before n_past that are not in the prefix cache yet. */
+void engine_choice_publish(struct engine *e, struct choice *c);
+/* The prompt's KV is complete: every choice that goes on gets its own copy of the block the prompt
+ * has only begun, and those stopped before end. May end the sequence: false then. */
+bool engine_fork(struct engine *e, struct seq *s);
+/* Gives slot and blocks back; with the last choice the sequence ends: false then. */
+bool engine_choice_end(struct engine *e, struct choice *c);
 
 #endif

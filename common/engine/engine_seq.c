@@ -1,6 +1,6 @@
 /* engine_seq: the life of a sequence: added, queued or importing, admitted, held, ended. All memory
  * of a sequence is taken when it is added, all its blocks when it is admitted; the step takes
- * nothing. */
+ * nothing. What a choice of it has, slot and blocks, is in engine_choice.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/engine/engine_priv.h"
+#include "common/engine/lora.h"
 
 /* ---- the table of ids */
 
@@ -36,7 +37,7 @@ static void table_remove(struct engine *e, struct seq *s) {
     *at = s->hash_next;
 }
 
-/* ---- places: queue and slots */
+/* ---- the queue */
 
 static bool queued_before(const struct seq *a, const struct seq *b) {
     return a->priority != b->priority ? a->priority < b->priority : a->age < b->age;
@@ -60,34 +61,10 @@ static void queue_remove(struct engine *e, struct seq *s) {
     e->n_waiting--;
 }
 
-static int slots_used(const struct engine *e) {
-    return e->n_running + e->n_importing;
-}
-
-static void slot_take(struct engine *e, struct seq *s, enum seq_state state) {
-    s->slot_idx = slots_used(e);
-    e->slots[s->slot_idx] = s;
-    s->state = state;
-    if (state == SEQ_ST_RUNNING)
-        e->n_running++;
-    else
-        e->n_importing++;
-}
-
-static void slot_give(struct engine *e, struct seq *s) {
-    struct seq *last = e->slots[slots_used(e) - 1];
-    e->slots[s->slot_idx] = last;
-    last->slot_idx = s->slot_idx;
-    s->slot_idx = -1;
-    if (s->state == SEQ_ST_IMPORTING)
-        e->n_importing--;
-    else
-        e->n_running--;
-}
-
 /* ---- making one */
 
 static void seq_free(struct seq *s) {
+    lora_unref(&s->lora);
     sampling_free(&s->sampling);
     free(s->banned);
     free(s->ids);
@@ -97,6 +74,18 @@ static void seq_free(struct seq *s) {
 
 static bool within(float v, float min, float max) {
     return v >= min && v <= max; /* false for NaN */
+}
+
+/* Words one after another, each behind its length. */
+static bool bad_words_sound(const struct sampling *p) {
+    if (p->n_bad_words > BAD_WORDS_IDS_MAX) return false;
+    size_t at = 0;
+    while (at < p->n_bad_words) {
+        int32_t n = p->bad_words[at++];
+        if (n < 1 || (size_t)n > p->n_bad_words - at) return false;
+        at += (size_t)n;
+    }
+    return true;
 }
 
 static enum err sampling_check(const struct sampling *p, struct errbuf *eb) {
@@ -117,11 +106,17 @@ static enum err sampling_check(const struct sampling *p, struct errbuf *eb) {
             return err_set(eb, ERR_INVALID, "%s must be from %g to %g, got %g", fields[i].name,
                            (double)fields[i].min, (double)fields[i].max, (double)fields[i].v);
     if (p->top_k < 0 || p->new_tokens_min < 0 || p->top_logprobs < 0 ||
-        p->top_logprobs > TOP_LOGPROBS_MAX || p->n_stop_token_ids > STOP_TOKEN_IDS_MAX ||
-        p->n_logit_bias > LOGIT_BIAS_MAX)
-        return err_set(
-            eb, ERR_INVALID,
-            "top_k, new_tokens_min, top_logprobs, stop_token_ids or logit_bias out of range");
+        p->top_logprobs > TOP_LOGPROBS_MAX || p->prompt_top_logprobs < 0 ||
+        p->prompt_top_logprobs > TOP_LOGPROBS_MAX || p->n_stop_token_ids > STOP_TOKEN_IDS_MAX ||
+        p->n_logit_bias > LOGIT_BIAS_MAX || p->n_allowed_ids > ALLOWED_IDS_MAX)
+        return err_set(eb, ERR_INVALID,
+                       "top_k, new_tokens_min, top_logprobs, prompt_top_logprobs, stop_token_ids, "
+                       "logit_bias or allowed_ids out of range");
+    if (!bad_words_sound(p))
+        return err_set(eb, ERR_INVALID, "bad_words: a word has no ids, or more than are there");
+    if (p->n_choices < 1 || p->n_choices > CHOICES_MAX)
+        return err_set(eb, ERR_INVALID, "the number of choices must be from 1 to %d, got %d",
+                       CHOICES_MAX, p->n_choices);
     return ERR_OK;
 }
 
@@ -139,11 +134,26 @@ static int kv_tokens(const struct engine *e, const struct seq_opts *o) {
     return o->kind == SEQ_PREFILL ? (int)o->n_ids : tokens_max(e, o) - 1;
 }
 
+/* Choices that run: a prefill draws from the leader's logits for all of them. */
+static int run_choices(const struct seq_opts *o) {
+    return o->kind == SEQ_PREFILL ? 1 : o->sampling->n_choices;
+}
+
+/* Of all choices: the full blocks of the ids at the add once, the others for each. */
+static int64_t blocks_needed(const struct engine *e, const struct seq_opts *o) {
+    int64_t shared = (int64_t)o->n_ids / e->block_tokens;
+    int64_t own = blocks_for(e, kv_tokens(e, o)) - shared;
+    return shared + own * run_choices(o);
+}
+
 static enum err opts_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
     if (o->n_ids < 1 || o->n_prompt < 1 || o->n_prompt > o->n_ids)
         return err_set(eb, ERR_INVALID,
                        "a sequence needs a prompt, got %zu ids, %zu of them prompt", o->n_ids,
                        o->n_prompt);
+    if (o->lora != NULL && o->lora->rank > e->lora_rank_max)
+        return err_set(eb, ERR_INVALID, "the adapter's rank must be from 1 to %d, got %d",
+                       e->lora_rank_max, o->lora->rank);
     if (o->priority < 1 || o->priority > 5)
         return err_set(eb, ERR_INVALID, "priority must be from 1 to 5, got %d", o->priority);
     enum err err = sampling_check(o->sampling, eb);
@@ -159,118 +169,105 @@ static enum err opts_check(const struct engine *e, const struct seq_opts *o, str
         if (o->ids[i] < 0 || o->ids[i] >= e->info.vocab_size)
             return err_set(eb, ERR_INVALID, "token id must be from 0 to %d, got %" PRId32 " at %zu",
                            e->info.vocab_size - 1, o->ids[i], i);
-    int n_blocks = blocks_for(e, kv_tokens(e, o));
+    if (o->sampling->n_choices > e->batch_max)
+        return err_set(eb, ERR_TOO_LARGE, "%d choices of one prompt, the batch has room for %d",
+                       o->sampling->n_choices, e->batch_max);
+    int64_t n_blocks = blocks_needed(e, o);
     if (n_blocks > e->n_blocks)
-        return err_set(eb, ERR_TOO_LARGE, "needs %d KV blocks, the pool has %d", n_blocks,
+        return err_set(eb, ERR_TOO_LARGE, "needs %" PRId64 " KV blocks, the pool has %d", n_blocks,
                        e->n_blocks);
     if (engine_seq_find(e, o->seq_id) != NULL)
         return err_set(eb, ERR_CONFLICT, "sequence %" PRIu64 " is live", o->seq_id);
     return ERR_OK;
 }
 
-/* What may not end the answer before new_tokens_min. */
-static enum err banned_create(struct seq *s, const struct model_info *info) {
+/* What ends an answer, though not before new_tokens_min. */
+static enum err ends_create(struct seq *s, const struct model_info *info) {
     size_t n_eos = s->sampling.ignore_eos ? 0 : (size_t)info->n_eos;
     size_t n_stop = s->sampling.n_stop_token_ids;
     if (n_eos + n_stop == 0) return ERR_OK;
-    s->banned = calloc(n_eos + n_stop, sizeof(*s->banned));
-    if (s->banned == NULL) return ERR_NO_MEMORY;
-    for (size_t i = 0; i < n_eos; i++) s->banned[i] = info->eos_ids[i];
-    for (size_t i = 0; i < n_stop; i++) s->banned[n_eos + i] = s->sampling.stop_token_ids[i];
-    s->n_banned = (int)(n_eos + n_stop);
+    s->ends = calloc(n_eos + n_stop, sizeof(*s->ends));
+    if (s->ends == NULL) return ERR_NO_MEMORY;
+    for (size_t i = 0; i < n_eos; i++) s->ends[i] = info->eos_ids[i];
+    for (size_t i = 0; i < n_stop; i++) s->ends[n_eos + i] = s->sampling.stop_token_ids[i];
+    s->n_ends = (int)(n_eos + n_stop);
     return ERR_OK;
 }
 
+static bool choice_create(struct choice *c, struct seq *s, int idx, const struct seq_opts *o) {
+    c->seq = s;
+    c->idx = idx;
+    c->live = true;
+    c->slot_idx = c->plan_idx = -1;
+    c->n_ids = s->n_input;
+    c->token_us = c->ready_us = s->arrival_us;
+    c->wait_open = true;
+    c->ids = calloc((size_t)s->ids_max, sizeof(*c->ids));
+    c->blocks = calloc((size_t)s->n_blocks, sizeof(*c->blocks));
+    if (c->ids == NULL || c->blocks == NULL) return false;
+    memcpy(c->ids, o->ids, o->n_ids * sizeof(*c->ids));
+    return true;
+}
+
 static enum err seq_create(struct seq **out, const struct engine *e, const struct seq_opts *o) {
-    struct seq *s = calloc(1, sizeof(*s));
+    int n_choices = run_choices(o);
+    struct seq *s = calloc(1, sizeof(*s) + (size_t)n_choices * sizeof(s->choices[0]));
     if (s == NULL) return ERR_NO_MEMORY;
     s->id = o->seq_id;
     s->kind = o->kind;
     s->salt = o->prefix_salt;
     s->priority = o->priority;
-    s->slot_idx = s->plan_idx = -1;
     s->refused_at = UINT64_MAX;
-    s->n_ids = s->n_input = (int)o->n_ids;
+    s->n_input = (int)o->n_ids;
     s->n_prompt = (int)o->n_prompt;
     s->ids_max = tokens_max(e, o);
     s->n_blocks = blocks_for(e, kv_tokens(e, o));
-    s->ids = calloc((size_t)s->ids_max, sizeof(*s->ids));
-    s->blocks = calloc((size_t)s->n_blocks, sizeof(*s->blocks));
-    if (s->ids == NULL || s->blocks == NULL || sampling_copy(&s->sampling, o->sampling) != ERR_OK ||
-        banned_create(s, &e->info) != ERR_OK) {
+    s->n_shared = s->n_input / e->block_tokens;
+    s->n_choices = s->n_live = n_choices;
+    s->arrival_us = clock_us();
+    bool made = sampling_copy(&s->sampling, o->sampling) == ERR_OK;
+    for (int i = 0; i < n_choices; i++) made = choice_create(&s->choices[i], s, i, o) && made;
+    if (!made || ends_create(s, &e->info) != ERR_OK) {
         seq_free(s);
         return ERR_NO_MEMORY;
     }
-    memcpy(s->ids, o->ids, o->n_ids * sizeof(*s->ids));
     if (o->kind == SEQ_IMPORT)
         s->sampling.prompt_logprobs = false; /* whoever prefills tells them */
-    s->arrival_us = s->token_us = s->ready_us = clock_us();
-    s->wait_open = true;
     *out = s;
     return ERR_OK;
-}
-
-/* ---- blocks */
-
-/* All blocks the sequence can ever need, those of a known prefix shared, or nothing. */
-static bool blocks_take(struct engine *e, struct seq *s) {
-    int n_cached = 0, n_look = 0;
-    if (e->prefix_cache && !s->sampling.prompt_logprobs) {
-        /* The last token is computed whatever is known: its logits are what the sequence is for. */
-        n_look = (s->kind == SEQ_IMPORT ? s->n_ids : s->n_ids - 1) / e->block_tokens;
-        n_cached = kv_prefix_lookup(e->kv, s->salt, s->ids, n_look, s->blocks, &s->chain);
-    }
-    if (!kv_blocks_alloc(e->kv, s->blocks + n_cached, s->n_blocks - n_cached)) {
-        kv_blocks_unref(e->kv, s->blocks, n_cached);
-        return false;
-    }
-    s->has_blocks = true;
-    s->n_cached_blocks = s->n_final_blocks = s->n_published = n_cached;
-    s->n_past = n_cached * e->block_tokens;
-    e->lookup_blocks += (uint64_t)n_look;
-    e->hit_blocks += (uint64_t)n_cached;
-    return true;
-}
-
-void engine_seq_publish(struct engine *e, struct seq *s) {
-    if (!e->prefix_cache) return;
-    for (; s->n_published < s->n_past / e->block_tokens; s->n_published++)
-        kv_prefix_publish(e->kv, s->salt, &s->chain,
-                          s->ids + (size_t)s->n_published * (size_t)e->block_tokens,
-                          s->blocks[s->n_published]);
 }
 
 /* ---- ends */
 
 static void leave_place(struct engine *e, struct seq *s) {
-    if (s->plan_idx >= 0) e->plan[s->plan_idx] = NULL;
-    s->plan_idx = -1;
-    if (e->admitting == s) e->admitting = NULL;
+    if (e->telling == s) e->telling = NULL;
+    for (int i = 0; i < s->n_choices; i++) {
+        struct choice *c = &s->choices[i];
+        if (c->plan_idx >= 0) e->plan[c->plan_idx] = NULL;
+        c->plan_idx = -1;
+        if (c->slot_idx >= 0) engine_slot_give(e, c);
+    }
     if (s->state == SEQ_ST_WAITING)
         queue_remove(e, s);
     else if (s->state == SEQ_ST_HELD)
         e->n_held--;
-    else
-        slot_give(e, s);
 }
 
 static void give_back(struct engine *e, struct seq *s) {
-    if (s->has_blocks) {
-        kv_blocks_unref(e->kv, s->blocks, s->n_blocks);
-        e->n_frees++;
-    }
+    for (int i = 0; s->has_blocks && i < s->n_choices; i++)
+        if (s->choices[i].live) kv_blocks_unref(e->kv, s->choices[i].blocks, s->n_blocks);
+    e->n_frees++; /* a slot, if no block */
     seq_free(s);
 }
 
 void engine_seq_end(struct engine *e, struct seq *s) {
     table_remove(e, s);
     leave_place(e, s);
-    e->n_frees++; /* a slot, if no block */
     give_back(e, s);
 }
 
 void engine_seq_hold(struct engine *e, struct seq *s) {
-    slot_give(e, s);
+    engine_slot_give(e, &s->choices[0]);
     s->state = SEQ_ST_HELD;
     e->n_held++;
 }
@@ -282,32 +279,37 @@ void engine_reap_doomed(struct engine *e) {
         leave_place(e, s);
         give_back(e, s);
     }
+    for (int i = 0; i < e->n_plan; i++)
+        if (e->plan[i] != NULL && e->plan[i]->stopping && e->plan[i]->seq->forked)
+            (void)engine_choice_end(e, e->plan[i]);
 }
 
 /* ---- admission */
 
 bool engine_admit(struct engine *e) {
     bool any = false;
-    while (e->queue_head != NULL && slots_used(e) < e->batch_max) {
+    while (e->queue_head != NULL &&
+           engine_slots_used(e) + e->queue_head->n_choices <= e->batch_max) {
         struct seq *s = e->queue_head;
         if (s->refused_at == e->n_frees) break; /* nothing came back since */
-        if (!blocks_take(e, s)) {
+        if (!engine_blocks_take(e, s)) {
             s->refused_at = e->n_frees;
             break; /* whoever is first stays first, or long prompts would starve */
         }
         queue_remove(e, s);
-        slot_take(e, s, SEQ_ST_RUNNING);
+        engine_slots_take(e, s, SEQ_ST_RUNNING);
         any = true;
 
-        e->admitting = s; /* NULL as soon as a callback ends it */
-        if (e->ev.on_admitted != NULL) e->ev.on_admitted(e->ev.arg, s->id, s->n_past);
-        if (e->admitting == NULL || s->kind != SEQ_PREFILL || s->n_cached_blocks == 0 ||
+        e->telling = s; /* NULL as soon as a callback ends it */
+        if (e->ev.on_admitted != NULL)
+            e->ev.on_admitted(e->ev.arg, s->id, s->choices[0].n_past);
+        if (e->telling == NULL || s->kind != SEQ_PREFILL || s->n_cached_blocks == 0 ||
             e->ev.on_kv == NULL)
             continue;
-        for (int layer = 0; layer < e->info.n_layers && e->admitting != NULL; layer++)
+        for (int layer = 0; layer < e->info.n_layers && e->telling != NULL; layer++)
             e->ev.on_kv(e->ev.arg, s->id, layer, 0, s->n_cached_blocks);
     }
-    e->admitting = NULL;
+    e->telling = NULL;
     return any;
 }
 
@@ -316,25 +318,28 @@ bool engine_admit(struct engine *e) {
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
     enum err err = opts_check(e, o, eb);
     if (err != ERR_OK) return err;
-    if (o->kind == SEQ_IMPORT ? slots_used(e) >= e->batch_max : e->n_waiting >= e->queue_max)
-        return err_set(eb, ERR_BUSY,
-                       o->kind == SEQ_IMPORT ? "no slot is free" : "the queue is full");
+    if (o->kind != SEQ_IMPORT && e->n_waiting >= e->queue_max)
+        return err_set(eb, ERR_BUSY, "the queue is full");
+    if (o->kind == SEQ_IMPORT && engine_slots_used(e) + run_choices(o) > e->batch_max)
+        return err_set(eb, ERR_BUSY, "needs %d slots, %d are free", run_choices(o),
+                       e->batch_max - engine_slots_used(e));
     struct seq *s;
     if ((err = seq_create(&s, e, o)) != ERR_OK)
-        return err_set(eb, err, "no memory for a sequence of %d tokens", tokens_max(e, o));
+        return err_set(eb, err, "no memory for %d sequences of %d tokens", run_choices(o),
+                       tokens_max(e, o));
+    s->age = e->next_age;
+    for (int i = 0; i < s->n_choices; i++) s->choices[i].age = e->next_age++;
     if (o->kind == SEQ_IMPORT) {
-        if (!blocks_take(e, s)) {
-            int n = s->n_blocks;
+        if (!engine_blocks_take(e, s)) {
+            int64_t n = engine_blocks_needed(s);
             seq_free(s);
-            return err_set(eb, ERR_BUSY, "needs %d KV blocks, %d are free", n,
+            return err_set(eb, ERR_BUSY, "needs %" PRId64 " KV blocks, %d are free", n,
                            kv_blocks_free(e->kv));
         }
-        slot_take(e, s, SEQ_ST_IMPORTING);
+        engine_slots_take(e, s, SEQ_ST_IMPORTING);
     } else {
-        s->age = e->next_age;
         queue_insert(e, s);
     }
-    s->age = e->next_age++;
     table_insert(e, s);
     engine_stats_publish(e);
     return ERR_OK;
@@ -345,10 +350,31 @@ enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **bl
     const struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;
     if (!s->has_blocks) return ERR_CONFLICT;
-    *block_table = s->blocks;
+    *block_table = s->choices[0].blocks;
     *n_blocks = blocks_for(e, s->n_input);
     *n_held = s->n_cached_blocks;
     return ERR_OK;
+}
+
+/* The first tokens of one choice; several only where there is no other. */
+static void choice_first(struct choice *c, const int32_t *ids, size_t n) {
+    memcpy(c->ids + c->n_ids, ids, n * sizeof(*ids));
+    c->n_ids += (int)n;
+    c->ready_us = clock_us();
+}
+
+static enum err first_check(const struct engine *e, const struct seq *s, const int32_t *ids,
+                            size_t n) {
+    bool one = s->n_choices == 1;
+    if (n < 1 || (one ? n >= (size_t)(s->ids_max - s->n_input) : n != (size_t)s->n_choices))
+        return ERR_INVALID;
+    if (!one && s->ids_max - s->n_input < 2) return ERR_INVALID;
+    bool goes_on = false;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] >= e->info.vocab_size || (one && ids[i] < 0)) return ERR_INVALID;
+        goes_on = goes_on || (ids[i] >= 0 && !s->choices[one ? 0 : i].stopping);
+    }
+    return goes_on ? ERR_OK : ERR_INVALID;
 }
 
 enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
@@ -356,25 +382,37 @@ enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *firs
     struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;
     if (s->state != SEQ_ST_IMPORTING) return ERR_CONFLICT;
-    if (n_first < 1 || n_first >= (size_t)(s->ids_max - s->n_ids)) return ERR_INVALID;
-    for (size_t i = 0; i < n_first; i++)
-        if (first_ids[i] < 0 || first_ids[i] >= e->info.vocab_size) return ERR_INVALID;
-    s->n_past = s->n_ids;
-    engine_seq_publish(e, s);
-    memcpy(s->ids + s->n_ids, first_ids, n_first * sizeof(*first_ids));
-    s->n_ids += (int)n_first;
-    s->ready_us = clock_us();
+    enum err err = first_check(e, s, first_ids, n_first);
+    if (err != ERR_OK) return err;
     s->state = SEQ_ST_RUNNING;
-    e->n_importing--;
-    e->n_running++;
+    e->n_importing -= s->n_choices;
+    e->n_running += s->n_choices;
+    s->choices[0].n_past = s->n_input;
+    engine_choice_publish(e, &s->choices[0]);
+    for (int i = 0; s->n_choices > 1 && i < s->n_choices; i++) {
+        struct choice *c = &s->choices[i];
+        if (first_ids[i] >= 0 || c->stopping) continue;
+        c->stopping = true; /* it ended at P */
+        s->n_live--;
+    }
+    (void)engine_fork(e, s); /* one goes on, so it stays */
+    for (int i = 0; i < s->n_choices; i++)
+        if (s->choices[i].live)
+            choice_first(&s->choices[i], first_ids + i, s->n_choices == 1 ? n_first : 1);
     engine_stats_publish(e);
     return ERR_OK;
+}
+
+static bool in_plan(const struct seq *s) {
+    for (int i = 0; i < s->n_choices; i++)
+        if (s->choices[i].plan_idx >= 0) return true;
+    return false;
 }
 
 enum err engine_seq_cancel(struct engine *e, uint64_t seq_id) {
     struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;
-    if (e->in_pass && s->plan_idx >= 0) {
+    if (e->in_pass && in_plan(s)) {
         /* The pass still writes its blocks: nobody else may get them before it is over. */
         table_remove(e, s);
         s->state = SEQ_ST_DOOMED;
@@ -383,6 +421,22 @@ enum err engine_seq_cancel(struct engine *e, uint64_t seq_id) {
     } else {
         engine_seq_end(e, s);
     }
+    engine_stats_publish(e);
+    return ERR_OK;
+}
+
+enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice) {
+    struct seq *s = engine_seq_find(e, seq_id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->kind == SEQ_PREFILL) return ERR_CONFLICT;
+    if (choice < 0 || choice >= s->n_choices) return ERR_NOT_FOUND;
+    struct choice *c = &s->choices[choice];
+    if (!c->live || c->stopping) return ERR_NOT_FOUND;
+    if (s->n_live == 1) return engine_seq_cancel(e, seq_id);
+    c->stopping = true;
+    s->n_live--;
+    /* The prompt is the leader's and its slots go together; the pass still writes its blocks. */
+    if (s->forked && !(e->in_pass && c->plan_idx >= 0)) (void)engine_choice_end(e, c);
     engine_stats_publish(e);
     return ERR_OK;
 }

@@ -21,18 +21,19 @@ static uint32_t us_u32(uint64_t us) {
  * depend on it. */
 static int plan_make(struct engine *e) {
     int n_views = 0, n_rows;
-    for (int i = 0; i < e->n_running + e->n_importing; i++) {
-        struct seq *s = e->slots[i];
-        if (s->state != SEQ_ST_RUNNING) continue;
-        int pending = s->n_ids - s->n_past;
-        e->view_seqs[n_views] = s;
+    for (int i = 0; i < engine_slots_used(e); i++) {
+        struct choice *c = e->slots[i];
+        const struct seq *s = c->seq;
+        if (s->state != SEQ_ST_RUNNING || (!s->forked && c->idx != 0)) continue;
+        int pending = c->n_ids - c->n_past;
+        e->view_choices[n_views] = c;
         e->views[n_views++] = (struct sched_seq){
             .pending = pending,
-            .decoding = pending == 1 && s->n_ids > s->n_input,
-            .all_logits = s->sampling.prompt_logprobs && s->n_past + 1 < s->n_prompt,
+            .decoding = pending == 1 && c->n_ids > s->n_input,
+            .all_logits = s->sampling.prompt_logprobs && c->n_past + 1 < s->n_prompt,
             .priority = s->priority,
-            .age = s->age,
-            .last_step = s->last_step,
+            .age = c->age,
+            .last_step = c->last_step,
         };
     }
     n_rows = sched_step(e->views, n_views, &e->limits, e->view_rows, e->order);
@@ -41,15 +42,16 @@ static int plan_make(struct engine *e) {
         for (int i = 0; i < n_views; i++) {
             if (e->view_rows[i] == 0 || e->views[i].decoding != (pass == 0)) continue;
             e->parts[e->n_plan].n_rows = e->view_rows[i];
-            e->view_seqs[i]->plan_idx = e->n_plan;
-            e->plan[e->n_plan++] = e->view_seqs[i];
+            e->view_choices[i]->plan_idx = e->n_plan;
+            e->plan[e->n_plan++] = e->view_choices[i];
         }
     return n_rows;
 }
 
 /* Row at position pos: are its logits looked at? */
-static bool wants_logits(const struct seq *s, int pos) {
-    return pos == s->n_ids - 1 || (s->sampling.prompt_logprobs && pos + 1 < s->n_prompt);
+static bool wants_logits(const struct choice *c, int pos) {
+    return pos == c->n_ids - 1 ||
+           (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
 }
 
 /* Lays the rows of the plan out; returns how many of them give logits. */
@@ -58,6 +60,7 @@ static int rows_fill(struct engine *e, uint64_t now_us) {
     for (int i = 0; i < e->n_plan; i++) {
         struct seq *s = e->plan[i];
         struct fwd_seq *part = &e->parts[i];
+        part->lora = s->lora;
         part->block_table = s->blocks;
         part->n_past = s->n_past;
         part->first_row = row;
@@ -85,21 +88,23 @@ static void on_layer(void *arg, int layer) {
     struct engine *e = arg;
     if (e->ev.on_kv == NULL) return;
     for (int i = 0; i < e->n_plan; i++) {
-        const struct seq *s = e->plan[i];
+        const struct choice *c = e->plan[i];
+        const struct seq *s = c->seq;
         if (s->kind != SEQ_PREFILL || s->state == SEQ_ST_DOOMED) continue;
-        int n = final_blocks(e, s, s->n_past + e->parts[i].n_rows) - s->n_final_blocks;
+        int n = final_blocks(e, s, c->n_past + e->parts[i].n_rows) - s->n_final_blocks;
         if (n > 0) e->ev.on_kv(e->ev.arg, s->id, layer, s->n_final_blocks, n);
     }
 }
 
 static void advance(struct engine *e) {
     for (int i = 0; i < e->n_plan; i++) {
-        struct seq *s = e->plan[i];
-        if (s == NULL) continue;
-        if (s->n_past < s->n_input) e->prompt_tokens += (uint64_t)e->parts[i].n_rows;
-        s->n_past += e->parts[i].n_rows;
-        if (s->kind == SEQ_PREFILL) s->n_final_blocks = final_blocks(e, s, s->n_past);
-        engine_seq_publish(e, s);
+        struct choice *c = e->plan[i];
+        if (c == NULL) continue;
+        struct seq *s = c->seq;
+        if (c->n_past < s->n_input) e->prompt_tokens += (uint64_t)e->parts[i].n_rows;
+        c->n_past += e->parts[i].n_rows;
+        if (s->kind == SEQ_PREFILL) s->n_final_blocks = final_blocks(e, s, c->n_past);
+        engine_choice_publish(e, c);
     }
 }
 
@@ -111,12 +116,12 @@ static bool holds_id(const int32_t *ids, size_t n, int32_t id) {
     return false;
 }
 
-/* After id became the last of s->ids. */
-static enum finish finish_of(const struct engine *e, const struct seq *s, int32_t id) {
+/* Of a choice whose newest id is this one, with n_ids ids then. */
+static enum finish finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids) {
     const struct sampling *p = &s->sampling;
     if (!p->ignore_eos && holds_id(e->info.eos_ids, (size_t)e->info.n_eos, id)) return FINISH_EOS;
     if (holds_id(p->stop_token_ids, p->n_stop_token_ids, id)) return FINISH_STOP_TOKEN;
-    return s->n_ids == s->ids_max ? FINISH_LENGTH : FINISH_NONE;
+    return n_ids == s->ids_max ? FINISH_LENGTH : FINISH_NONE;
 }
 
 /* Tells the prompt's log-probabilities that this chunk gave. False when the sequence ended
@@ -124,59 +129,115 @@ static enum finish finish_of(const struct engine *e, const struct seq *s, int32_
 static bool emit_prompt_logprobs(struct engine *e, int i) {
     int logit = e->part_logit[i];
     for (int r = 0; r < e->parts[i].n_rows; r++) {
-        struct seq *s = e->plan[i];
-        if (s == NULL) return false;
+        const struct choice *c = e->plan[i];
+        if (c == NULL) return false;
+        const struct seq *s = c->seq;
         int pos = e->parts[i].n_past + r;
         if (!s->sampling.prompt_logprobs || pos + 1 >= s->n_prompt) break;
-        const float *row = e->logits + (size_t)logit++ * (size_t)e->info.vocab_size;
-        if (e->ev.on_prompt_logprob != NULL)
-            e->ev.on_prompt_logprob(e->ev.arg, s->id, pos + 1,
-                                    sample_logprob(row, e->info.vocab_size, s->ids[pos + 1]));
+        float *row = e->logits + (size_t)logit++ * (size_t)e->info.vocab_size;
+        if (e->ev.on_prompt_logprob == NULL) continue;
+        struct token_event ev = {.index = pos + 1};
+        sample_prompt(e->scratch, row, e->info.vocab_size, c->ids[pos + 1],
+                      s->sampling.prompt_top_logprobs, &ev);
+        e->ev.on_prompt_logprob(e->ev.arg, s->id, pos + 1, &ev);
     }
     return e->plan[i] != NULL;
 }
 
-static void emit_token(struct engine *e, int i, int logit, uint64_t now_us) {
-    struct seq *s = e->plan[i];
-    uint64_t id = s->id;
-    struct token_event ev = {
-        .index = s->n_ids - s->n_prompt,
+/* Draws the next token of a choice from row, which is changed. False: there is none. */
+static bool draw(struct engine *e, const struct choice *c, int idx, float *row, uint64_t now_us,
+                 struct token_event *ev) {
+    const struct seq *s = c->seq;
+    *ev = (struct token_event){
+        .choice = idx,
+        .index = c->n_ids - s->n_prompt,
         .batch_size = (uint32_t)e->n_plan,
-        .queue_wait_us = us_u32(s->wait_us),
-        .step_us = us_u32(now_us - s->token_us),
+        .queue_wait_us = us_u32(c->wait_us),
+        .step_us = us_u32(now_us - c->token_us),
     };
-    bool early = ev.index < s->sampling.new_tokens_min;
-    bool ok = sample_token(e->scratch, e->logits + (size_t)logit * (size_t)e->info.vocab_size,
-                           e->info.vocab_size, &s->sampling, s->ids, s->n_ids, s->n_prompt,
-                           s->banned, early ? s->n_banned : 0, &ev);
-    if (!ok) {
-        engine_seq_end(e, s);
-        if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+    const struct sample_in in = {
+        .p = &s->sampling,
+        .history = c->ids,
+        .n_history = c->n_ids,
+        .n_prompt = s->n_prompt,
+        .ends = s->ends,
+        .n_ends = s->n_ends,
+        .no_end = ev->index < s->sampling.new_tokens_min,
+        .choice = idx,
+    };
+    if (!sample_token(e->scratch, row, e->info.vocab_size, &in, ev)) return false;
+    ev->finish = finish_of(e, s, ev->id, c->n_ids + 1);
+    e->generated_tokens++;
+    return true;
+}
+
+static void fail_seq(struct engine *e, struct seq *s) {
+    uint64_t id = s->id;
+    engine_seq_end(e, s);
+    if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+}
+
+/* Keeps the token and tells it; a choice that ends with it has given everything back before. */
+static void emit_token(struct engine *e, struct choice *c, float *row, uint64_t now_us) {
+    struct token_event ev;
+    uint64_t id = c->seq->id;
+    if (!draw(e, c, c->idx, row, now_us, &ev)) {
+        fail_seq(e, c->seq);
         return;
     }
-    s->ids[s->n_ids++] = ev.id;
-    s->token_us = s->ready_us = now_us;
-    s->wait_open = true;
-    ev.finish = finish_of(e, s, ev.id);
-    e->generated_tokens++;
-    if (s->kind == SEQ_PREFILL) {
-        e->plan[i] = NULL;
-        s->plan_idx = -1;
-        engine_seq_hold(e, s);
-    } else if (ev.finish != FINISH_NONE) {
-        engine_seq_end(e, s);
-    }
+    c->ids[c->n_ids++] = ev.id;
+    c->token_us = c->ready_us = now_us;
+    c->wait_open = true;
+    if (ev.finish != FINISH_NONE) (void)engine_choice_end(e, c);
     if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+}
+
+/* The prompt is computed: each choice draws its first token from the same logits, in the same
+ * step. A callback may end any of them, or the sequence: e->telling is NULL then. */
+static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t now_us) {
+    size_t row_bytes = (size_t)e->info.vocab_size * sizeof(float);
+    uint64_t id = s->id;
+    int n = s->sampling.n_choices;
+    bool prefill = s->kind == SEQ_PREFILL;
+    struct choice *lead = &s->choices[0];
+    e->telling = s;
+    if (prefill) {
+        e->plan[lead->plan_idx] = NULL;
+        lead->plan_idx = -1;
+        engine_seq_hold(e, s);
+    } else if (!engine_fork(e, s)) {
+        return;
+    }
+    for (int i = 0; i < n && e->telling != NULL; i++) {
+        struct choice *c = prefill ? lead : &s->choices[i];
+        float *row = logits;
+        struct token_event ev;
+        if (!c->live) continue;
+        if (n > 1) row = memcpy(e->row, logits, row_bytes);
+        if (!prefill) {
+            emit_token(e, c, row, now_us);
+        } else if (!draw(e, c, i, row, now_us, &ev)) {
+            fail_seq(e, s);
+        } else if (e->ev.on_token != NULL) {
+            e->ev.on_token(e->ev.arg, id, &ev);
+        }
+    }
+    e->telling = NULL;
 }
 
 static void emit(struct engine *e, int n_logits, uint64_t now_us) {
     for (int i = 0; i < e->n_plan; i++) {
-        const struct seq *s = e->plan[i];
-        if (s == NULL) continue;
-        bool complete = s->n_past == s->n_ids;
+        struct choice *c = e->plan[i];
+        if (c == NULL) continue;
+        bool complete = c->n_past == c->n_ids;
         int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1;
-        if (s->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
-        if (complete) emit_token(e, i, last, now_us);
+        if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
+        if (!complete) continue;
+        float *row = e->logits + (size_t)last * (size_t)e->info.vocab_size;
+        if (c->seq->forked)
+            emit_token(e, c, row, now_us);
+        else
+            emit_first(e, c->seq, row, now_us);
     }
     for (int i = 0; i < e->n_plan; i++)
         if (e->plan[i] != NULL) e->plan[i]->plan_idx = -1;
@@ -203,7 +264,7 @@ bool engine_step(struct engine *e) {
         e->steps++;
         int n_logits = rows_fill(e, start_us);
         for (int i = 0; i < e->n_plan; i++)
-            if (e->plan[i]->n_past >= e->plan[i]->n_input) n_decode += e->parts[i].n_rows;
+            if (e->plan[i]->n_past >= e->plan[i]->seq->n_input) n_decode += e->parts[i].n_rows;
         e->in_pass = true;
         e->ops->run(e->fwd, e->kv, e->row_ids, n_rows, e->parts, e->n_plan, e->logit_rows, n_logits,
                     e->logits, on_layer, e);

@@ -58,13 +58,37 @@ static void *carve(struct carver *c, size_t n, size_t size) {
     return c->base != NULL ? c->base + at : NULL;
 }
 
+static int widest_of(const struct model_conf *m) {
+    int q_dim = m->n_heads * m->head_dim,
+        n = m->intermediate > m->hidden ? m->intermediate : m->hidden;
+    return n > q_dim ? n : q_dim;
+}
+
+static size_t lanes_of(size_t n) {
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+/* A thread's part: a tile of rows gathered, the same packed, a tile of results. */
+static void lay_out_lora(struct forward *f, struct carver *c, size_t rows, size_t threads) {
+    struct lora_rows *l = &f->lora;
+    size_t widest = (size_t)widest_of(&f->conf);
+    if (l->rank_max == 0) return;
+    l->stride = lanes_of((size_t)l->rank_max);
+    l->gathered = lanes_of(TILE_ROWS * widest);
+    l->packed = lanes_of(x_pack_bytes(TILE_ROWS, (int)widest) / sizeof(float));
+    l->scratch_stride = l->gathered + l->packed + TILE_ROWS * (lanes_of(widest) + l->stride);
+    l->rows = carve(c, rows, sizeof(*l->rows));
+    l->chunks = carve(c, rows, sizeof(*l->chunks));
+    l->down = carve(c, LORA_PRODUCTS * rows * l->stride, sizeof(float));
+    l->scratch = carve(c, threads * l->scratch_stride, sizeof(float));
+}
+
 static void lay_out(struct forward *f, struct carver *c) {
     const struct model_conf *m = &f->conf;
     size_t r = (size_t)f->rows_max, threads = (size_t)pool_threads(f->pool);
     size_t q_dim = (size_t)m->n_heads * (size_t)m->head_dim,
            kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
-    int widest = m->intermediate > m->hidden ? m->intermediate : m->hidden;
-    if ((size_t)widest < q_dim) widest = (int)q_dim;
+    int widest = widest_of(m);
     f->x = carve(c, r * (size_t)m->hidden, sizeof(float));
     f->sum = carve(c, r * (size_t)m->hidden, sizeof(float));
     f->normed = carve(c, r * (size_t)m->hidden, sizeof(float));
@@ -81,6 +105,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->tiles = carve(c, r, sizeof(*f->tiles));
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
     f->freqs = carve(c, (size_t)m->head_dim / 2, sizeof(double));
+    lay_out_lora(f, c, r, threads);
 }
 
 static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbuf *eb) {
@@ -113,6 +138,10 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if (f->rows_max < 1 || f->rows_max > ROWS_MAX)
         return err_set(eb, ERR_BAD_CONFIG, "rows of one pass must be from 1 to %d, got %d",
                        ROWS_MAX, f->rows_max);
+    if (o->lora_rank_max < 0 || o->lora_rank_max > LORA_RANK_MAX)
+        return err_set(eb, ERR_BAD_CONFIG, "maxLoraRank must be from 0 to %d, got %d",
+                       LORA_RANK_MAX, o->lora_rank_max);
+    f->lora.rank_max = o->lora_rank_max;
     if ((e = model_conf_read(&f->conf, o->model_dir, eb)) != ERR_OK) return e;
     if ((e = kernels_find(&f->kn, o->kernels, eb)) != ERR_OK) return e;
     if ((e = pool_create(&f->pool, o->n_threads, o->cpu_ids, eb)) != ERR_OK) return e;

@@ -12,6 +12,7 @@
 #include "common/engine/kv_cache.h"
 
 struct forward;
+struct lora;
 
 /* Loads config.json, weights and generation_config.json of opts->model_dir and makes scratch for
  * rows_max rows a pass. */
@@ -25,6 +26,7 @@ const struct model_info *forward_model(const struct forward *f);
 struct fwd_seq {
     const int32_t *block_table;
     int n_past, first_row, n_rows;
+    const struct lora *lora; /* of this model and at most opts->lora_rank_max; NULL: the base */
 };
 
 /* ids: [n_rows]. logit_rows: [n_logits] rows whose logits are wanted; logits: f32

@@ -6,9 +6,31 @@
 #include "common/engine/attention.h"
 #include "common/engine/forward.h"
 #include "common/engine/kernels.h"
+#include "common/engine/lora.h"
 #include "common/engine/model_conf.h"
 #include "common/engine/pool.h"
 #include "common/engine/weights.h"
+
+/* Up to TILE_ROWS rows of a pass that share an adapter: rows[first .. first + n). */
+struct lora_chunk {
+    const struct lora *lora;
+    int first, n;
+};
+
+enum { LORA_PRODUCTS = 3 }; /* of one input at most: q, k, v */
+
+/* What a pass with adapters needs; without adapters (rank_max 0) all of it is NULL. */
+struct lora_rows {
+    int rank_max;              /* of the engine's options */
+    size_t stride;             /* floats of a row of `down` */
+    int *rows;                 /* [R]: the adapted rows, by adapter */
+    struct lora_chunk *chunks; /* [R] */
+    int n_chunks;              /* 0: no row of this pass has an adapter */
+    float *down;    /* [LORA_PRODUCTS][R][stride]: A x of the products of a region, packed chunk by
+                       chunk */
+    float *scratch; /* [threads][scratch_stride] */
+    size_t scratch_stride, gathered, packed; /* floats: of all, of its two first parts */
+};
 
 struct forward {
     struct model_conf conf;
@@ -33,7 +55,21 @@ struct forward {
     size_t att_stride;
     struct attention_tile *tiles; /* [R] */
     int *row_seq;                 /* [R]: the sequence of a row */
+    struct lora_rows lora;
     void *memory;
 };
+
+/* ---- forward_lora.c: y += scale * B (A x) for the rows that have an adapter */
+
+/* Which rows those are. */
+void forward_lora_map(struct forward *f, const struct fwd_seq *seqs, int n_seqs);
+/* Work item `item` of n_modules * n_chunks: A x of one chunk for modules[item / n_chunks] of a
+ * layer. x: f32 [R][k], the input of those products. */
+void forward_lora_down(const struct forward *f, int layer, const enum lora_module *modules,
+                       int item, const float *x, int k, int thread);
+/* Adds B (A x) to columns [first, first + n) of y, f32 [R][stride]; slot: index of the product's
+ * module in `modules` above. first is a multiple of PANEL_ROWS. */
+void forward_lora_up(const struct forward *f, int layer, enum lora_module m, int slot, float *y,
+                     size_t stride, int first, int n, int thread);
 
 #endif

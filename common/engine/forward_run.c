@@ -27,7 +27,9 @@ struct pass {
         const float *bias;
         float *add_to; /* residual stream that takes y, or NULL */
         int items, item_panels;
-    } products[3];
+    } products[LORA_PRODUCTS];
+    enum lora_module
+        modules[LORA_PRODUCTS]; /* what each is; LORA_MODULES: nothing an adapter has */
     int n_products;
 };
 
@@ -134,11 +136,12 @@ static void attention_item(void *arg, int item, int thread) {
 
 /* ---- products */
 
-static void product_add(struct pass *p, const struct matrix *w, float *y, const float *bias,
-                        float *add_to) {
+static void product_add(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
+                        const float *bias, float *add_to) {
     const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(p->f->pool);
     const int share =
         p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
+    p->modules[p->n_products] = module;
     p->products[p->n_products++] = (struct product){.w = w,
                                                     .y = y,
                                                     .bias = bias,
@@ -154,30 +157,47 @@ static int columns(const struct product *x, int item, int *first) {
     return x->w->n - *first < n ? x->w->n - *first : n;
 }
 
-static void product_run(const struct pass *p, const struct product *x, int item) {
+static void product_run(const struct pass *p, int idx, int item, int thread) {
     const struct forward *f = p->f;
+    const struct product *x = &p->products[idx];
     int first, n = columns(x, item, &first);
     size_t stride = (size_t)x->w->n;
     const uint8_t *panels =
         x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, f->w->dtype);
     f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, f->w->dtype);
-    for (int r = 0; r < p->pack_rows; r++) {
-        float *y = x->y + (size_t)r * stride + (size_t)first;
-        if (x->bias != NULL) f->kn.add(y, x->bias + first, n);
-        if (x->add_to != NULL) f->kn.add(x->add_to + (size_t)r * stride + (size_t)first, y, n);
+    for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
+        f->kn.add(x->y + (size_t)r * stride + (size_t)first, x->bias + first, n);
+    if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
+        forward_lora_up(f, p->layer, p->modules[idx], idx, x->y, stride, first, n, thread);
+    for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++) {
+        size_t at = (size_t)r * stride + (size_t)first;
+        f->kn.add(x->add_to + at, x->y + at, n);
     }
 }
 
 static void products_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     int i = 0;
-    (void)thread;
     for (; item >= p->products[i].items; i++) item -= p->products[i].items;
-    product_run(p, &p->products[i], item);
+    product_run(p, i, item, thread);
+}
+
+static void lora_down_item(void *arg, int item, int thread) {
+    const struct pass *p = arg;
+    forward_lora_down(p->f, p->layer, p->modules, item, p->norm != NULL ? p->f->normed : p->src,
+                      p->pack_k, thread);
+}
+
+/* The narrow half of the adapters' products: every column of the wide one needs all of it. */
+static void lora_down(struct pass *p) {
+    int n_chunks = p->f->lora.n_chunks;
+    if (n_chunks > 0 && p->modules[0] < LORA_MODULES)
+        pool_run(p->f->pool, lora_down_item, p, p->n_products * n_chunks);
 }
 
 static void products_go(struct pass *p) {
     int items = 0;
+    lora_down(p);
     for (int i = 0; i < p->n_products; i++) items += p->products[i].items;
     pool_run(p->f->pool, products_item, p, items);
     p->n_products = 0;
@@ -190,9 +210,8 @@ static void gate_up_item(void *arg, int item, int thread) {
     const struct product *gate = &p->products[0], *up = &p->products[1];
     int first, n = columns(gate, item, &first);
     size_t stride = (size_t)gate->w->n;
-    (void)thread;
-    product_run(p, gate, item);
-    product_run(p, up, item);
+    product_run(p, 0, item, thread);
+    product_run(p, 1, item, thread);
     for (int r = 0; r < p->pack_rows; r++)
         p->f->kn.swiglu(gate->y + (size_t)r * stride + first, up->y + (size_t)r * stride + first,
                         n);
@@ -204,15 +223,15 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
     pack(p, f->x, p->n_rows, f->conf.hidden, l->attn_norm, NULL);
-    product_add(p, &l->q, f->q, l->q_bias, NULL);
-    product_add(p, &l->k, f->k, l->k_bias, NULL);
-    product_add(p, &l->v, f->v, l->v_bias, NULL);
+    product_add(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
+    product_add(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
+    product_add(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
     products_go(p);
     pool_run(f->pool, store_item, p, row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
     pool_run(f->pool, attention_item, p, p->n_tiles * f->conf.n_kv_heads);
     pack(p, f->att, p->n_rows, f->conf.n_heads * f->conf.head_dim, NULL, NULL);
-    product_add(p, &l->o, f->sum, l->o_bias, f->x);
+    product_add(p, LORA_O, &l->o, f->sum, l->o_bias, f->x);
     products_go(p);
 }
 
@@ -220,12 +239,13 @@ static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
     pack(p, f->x, p->n_rows, f->conf.hidden, l->mlp_norm, NULL);
-    product_add(p, &l->gate, f->gate, l->gate_bias, NULL);
-    product_add(p, &l->up, f->up, l->up_bias, NULL);
+    product_add(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
+    product_add(p, LORA_UP, &l->up, f->up, l->up_bias, NULL);
+    lora_down(p);
     pool_run(f->pool, gate_up_item, p, p->products[0].items);
     p->n_products = 0;
     pack(p, f->gate, p->n_rows, f->conf.intermediate, NULL, NULL);
-    product_add(p, &l->down, f->sum, l->down_bias, f->x);
+    product_add(p, LORA_DOWN, &l->down, f->sum, l->down_bias, f->x);
     products_go(p);
 }
 
@@ -252,6 +272,7 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
                  float *logits, void (*on_layer)(void *arg, int layer), void *arg) {
     struct pass p = {.f = f, .kv = kv, .ids = ids, .seqs = seqs, .n_rows = n_rows};
     map_rows(&p, n_seqs);
+    forward_lora_map(f, seqs, n_seqs);
     pool_run(f->pool, embed_item, &p, row_tiles(n_rows));
     for (p.layer = 0; p.layer < f->conf.n_layers; p.layer++) {
         p.lw = &f->w->layers[p.layer];
@@ -260,6 +281,6 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     }
     if (n_logits == 0) return;
     pack(&p, f->x, n_logits, f->conf.hidden, f->w->final_norm, logit_rows);
-    product_add(&p, &f->w->head, logits, NULL, NULL);
+    product_add(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     products_go(&p);
 }

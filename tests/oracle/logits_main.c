@@ -3,7 +3,7 @@
  *
  *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16]
  * [--kernels NAME]
- *          [--threads N] [--chunk N] [--block N]
+ *          [--threads N] [--chunk N] [--block N] [--adapter DIR]
  *
  * FILE gets the logits of every prompt position, f32 [n_ids][vocab], in this machine's byte order.
  * With --greedy the N most likely tokens follow one by one; their ids are printed on a line "greedy
@@ -13,10 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/forward.h"
+#include "common/engine/lora.h"
 
 struct args {
     struct engine_opts o;
-    const char *ids, *out;
+    const char *ids, *out, *adapter;
     int chunk, block, greedy;
 };
 
@@ -50,9 +51,12 @@ static int parse(struct args *a, int argc, char **argv) {
             a->chunk = atoi(v);
         else if (strcmp(k, "--block") == 0)
             a->block = atoi(v);
+        else if (strcmp(k, "--adapter") == 0)
+            a->adapter = v;
         else
             return 0;
     }
+    a->o.lora_rank_max = a->adapter != NULL ? LORA_RANK_MAX : 0;
     return a->ids != NULL && argc % 2 == 0 && a->chunk > 0 && a->block > 0 && a->greedy >= 0;
 }
 
@@ -77,8 +81,8 @@ static int32_t best(const float *logits, int n) {
 }
 
 /* Prefill in chunks, then one row at a time. */
-static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int32_t *ids,
-               int n_ids) {
+static int run(struct forward *f, struct kv_cache *kv, const struct args *a,
+               const struct lora *lora, int32_t *ids, int n_ids) {
     const struct model_info *m = forward_model(f);
     int n_blocks = kv_cache_shape(kv)->n_blocks, rows[4096];
     int32_t *table = calloc((size_t)n_blocks, sizeof(*table));
@@ -91,7 +95,7 @@ static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int
     int32_t next = 0;
     for (int at = 0, n = 0; at < n_ids; at += n) {
         n = n_ids - at < a->chunk ? n_ids - at : a->chunk;
-        struct fwd_seq s = {.block_table = table, .n_past = at, .first_row = 0, .n_rows = n};
+        struct fwd_seq s = {.block_table = table, .n_past = at, .n_rows = n, .lora = lora};
         forward_run(f, kv, ids + at, n, &s, 1, rows, n, logits, NULL, NULL);
         if (out != NULL) fwrite(logits, sizeof(float) * (size_t)m->vocab_size, (size_t)n, out);
         next = best(logits + (size_t)(n - 1) * (size_t)m->vocab_size, m->vocab_size);
@@ -99,7 +103,7 @@ static int run(struct forward *f, struct kv_cache *kv, const struct args *a, int
     if (a->greedy > 0) printf("greedy");
     for (int i = 0; i < a->greedy; i++) {
         printf(" %d", next);
-        struct fwd_seq s = {.block_table = table, .n_past = n_ids + i, .first_row = 0, .n_rows = 1};
+        struct fwd_seq s = {.block_table = table, .n_past = n_ids + i, .n_rows = 1, .lora = lora};
         forward_run(f, kv, &next, 1, &s, 1, rows, 1, logits, NULL, NULL);
         next = best(logits, m->vocab_size);
     }
@@ -114,6 +118,7 @@ int main(int argc, char **argv) {
     struct errbuf eb = {0};
     struct forward *f = NULL;
     struct kv_cache *kv = NULL;
+    struct lora *lora = NULL;
     if (!parse(&a, argc, argv) || a.chunk > 4096) {
         fprintf(stderr, "usage: logits DIR --ids 1,2,3 [--greedy N] [--out FILE] ...\n");
         return 2;
@@ -123,11 +128,18 @@ int main(int argc, char **argv) {
         return 1;
     }
     const struct model_info *m = forward_model(f);
+    if (a.adapter != NULL && lora_open(&lora, a.adapter, m, LORA_RANK_MAX, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
+        forward_close(&f);
+        return 1;
+    }
     printf("model family=%s layers=%d vocab=%d context=%d kernels=%s params=%llu eos=", m->family,
            m->n_layers, m->vocab_size, m->context_max, m->kernels, (unsigned long long)m->n_params);
     for (int i = 0; i < m->n_eos; i++) printf("%s%d", i > 0 ? "," : "", m->eos_ids[i]);
     printf(" bos=%d hash=", m->bos_id);
     for (int i = 0; i < 32; i++) printf("%02x", m->hash[i]);
+    printf(" adapter=");
+    for (int i = 0; lora != NULL && i < LORA_HASH_BYTES; i++) printf("%02x", lora->hash[i]);
     printf("\n");
     int32_t *ids = calloc((size_t)m->context_max, sizeof(*ids));
     int n = ids != NULL ? parse_ids(a.ids, m->vocab_size, ids, m->context_max) : -1;
@@ -144,10 +156,11 @@ int main(int argc, char **argv) {
         if (kv_cache_create(&kv, &shape, &eb) != ERR_OK)
             fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
         else
-            rc = run(f, kv, &a, ids, n);
+            rc = run(f, kv, &a, lora, ids, n);
     }
     free(ids);
     kv_cache_destroy(&kv);
+    lora_unref(&lora);
     forward_close(&f);
     return rc;
 }

@@ -1,0 +1,363 @@
+/* lora: from a PEFT directory to panels. */
+#include "common/engine/lora.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "common/engine/half.h"
+#include "common/engine/kernels.h"
+#include "common/engine/model_conf.h"
+#include "common/engine/safetensors.h"
+
+#define CONFIG_NAME  "adapter_config.json"
+#define WEIGHTS_NAME "adapter_model.safetensors"
+
+enum { PREFIX_BYTES = 8, HEADER_BYTES_MAX = 64 << 20, ALIGN_BYTES = 64, PATH_BYTES_MAX = 4096 };
+
+struct reading {
+    const struct lora_source *file;
+    const struct model_info *base;
+    struct lora_conf conf;
+    struct st_header header;
+    struct kernels kn;
+    const struct st_tensor **halves; /* [n_layers][LORA_MODULES][2]: A and B; NULL: not there */
+    int rank_max;
+    struct lora *lora;
+    EVP_MD_CTX *hash;
+    uint8_t *raw; /* one tensor as in the file */
+    float *rows;  /* and as f32 */
+};
+
+/* ---- references */
+
+struct lora *lora_ref(struct lora *l) {
+    if (l != NULL) atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
+    return l;
+}
+
+unsigned lora_refs(const struct lora *l) {
+    return atomic_load_explicit(&l->refs, memory_order_acquire);
+}
+
+static void lora_free(struct lora *l) {
+    free(l->pairs);
+    free(l->memory);
+    free(l);
+}
+
+void lora_unref(struct lora **l_ptr) {
+    struct lora *l = *l_ptr;
+    *l_ptr = NULL;
+    if (l != NULL && atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) == 1)
+        lora_free(l);
+}
+
+/* ---- shapes */
+
+static void extents(const struct model_info *b, enum lora_module m, int *n, int *k) {
+    const int q = b->n_heads * b->head_dim, kv = b->n_kv_heads * b->head_dim;
+    const int shapes[LORA_MODULES][2] = {
+        [LORA_Q] = {q, b->hidden},
+        [LORA_K] = {kv, b->hidden},
+        [LORA_V] = {kv, b->hidden},
+        [LORA_O] = {b->hidden, q},
+        [LORA_GATE] = {b->intermediate, b->hidden},
+        [LORA_UP] = {b->intermediate, b->hidden},
+        [LORA_DOWN] = {b->hidden, b->intermediate},
+    };
+    *n = shapes[m][0];
+    *k = shapes[m][1];
+}
+
+static size_t panels_bytes(int n, int k) {
+    size_t bytes = ((size_t)n + PANEL_ROWS - 1) / PANEL_ROWS * panel_bytes(k, DTYPE_F32);
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+static const struct st_tensor **half_at(const struct reading *r, int layer, int m, int b) {
+    return &r->halves[((size_t)layer * LORA_MODULES + (size_t)m) * 2 + (size_t)b];
+}
+
+/* ---- the names of the tensors: base_model.model.model.layers.N.MODULE.lora_{A,B}.weight */
+
+static bool parse_name(const char *name, int n_layers, int *layer, enum lora_module *m, int *b) {
+    static const char prefix[] = "base_model.model.model.layers.";
+    static const char *const ends[] = {".lora_A.weight", ".lora_B.weight"};
+    if (strncmp(name, prefix, sizeof(prefix) - 1) != 0) return false;
+    const char *p = name + sizeof(prefix) - 1;
+    size_t digits = strspn(p, "0123456789");
+    if (digits < 1 || digits > 5 || (digits > 1 && p[0] == '0') || p[digits] != '.') return false;
+    *layer = atoi(p);
+    if (*layer >= n_layers) return false;
+    p += digits + 1;
+    size_t n = strlen(p), end = strlen(ends[0]);
+    if (n <= end) return false;
+    for (*b = 0; *b < 2; (*b)++) {
+        if (strcmp(p + n - end, ends[*b]) != 0) continue;
+        *m = lora_module_find(p, n - end);
+        return *m < LORA_MODULES;
+    }
+    return false;
+}
+
+static enum err sort_tensors(struct reading *r, struct errbuf *eb) {
+    for (size_t i = 0; i < r->header.n_tensors; i++) {
+        const struct st_tensor *t = &r->header.tensors[i];
+        int layer, b;
+        enum lora_module m;
+        if (!parse_name(t->name, r->base->n_layers, &layer, &m, &b))
+            return err_set(eb, ERR_BAD_FILE,
+                           WEIGHTS_NAME ": tensor %.200s is no adapter of a linear layer of this "
+                                        "model (%d layers)",
+                           t->name, r->base->n_layers);
+        if ((r->conf.modules & 1u << m) == 0)
+            return err_set(eb, ERR_BAD_FILE,
+                           WEIGHTS_NAME
+                           ": tensor %s is not among the target_modules of " CONFIG_NAME,
+                           t->name);
+        *half_at(r, layer, (int)m, b) = t;
+    }
+    return ERR_OK;
+}
+
+static enum err check_tensor(const struct st_tensor *t, int n, int k, struct errbuf *eb) {
+    if (t->dtype == DTYPE_NONE)
+        return err_set(eb, ERR_BAD_FILE,
+                       WEIGHTS_NAME ": tensor %s has dtype %s, allowed are F32, F16 and BF16",
+                       t->name, t->dtype_text);
+    if (t->n_dims == 2 && t->dims[0] == (uint64_t)n && t->dims[1] == (uint64_t)k) return ERR_OK;
+    char got[ST_DIMS_MAX * 22 + 1] = "";
+    for (int i = 0; i < t->n_dims; i++)
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
+                 (unsigned long long)t->dims[i]);
+    return err_set(eb, ERR_BAD_FILE,
+                   WEIGHTS_NAME ": tensor %s must have shape [%d, %d] by " CONFIG_NAME
+                                " and the base model, got [%s]",
+                   t->name, n, k, got);
+}
+
+/* Every pair whole, of the right shapes, and none missing. Adds the memory up. */
+static enum err check_pairs(struct reading *r, size_t *values_max, struct errbuf *eb) {
+    static const char half_names[2] = {'A', 'B'};
+    const struct lora_conf *c = &r->conf;
+    size_t n_pairs = 0;
+    *values_max = 0;
+    for (int layer = 0; layer < r->base->n_layers; layer++) {
+        for (int m = 0; m < LORA_MODULES; m++) {
+            const struct st_tensor *a = *half_at(r, layer, m, 0), *b = *half_at(r, layer, m, 1);
+            bool wanted = (c->modules & 1u << m) != 0 && !c->some_layers && !c->some_modules;
+            if (a == NULL && b == NULL && !wanted) continue;
+            if (a == NULL || b == NULL)
+                return err_set(eb, ERR_BAD_FILE,
+                               WEIGHTS_NAME ": tensor base_model.model.model.layers.%d.%s.lora_%c."
+                                            "weight is missing",
+                               layer, lora_module_name((enum lora_module)m),
+                               half_names[a == NULL ? 0 : 1]);
+            int rank = lora_conf_rank(c, layer, (enum lora_module)m), n, k;
+            if (rank > r->rank_max)
+                return err_set(eb, ERR_TOO_LARGE, "rank must be from 1 to %d, got %d", r->rank_max,
+                               rank);
+            extents(r->base, (enum lora_module)m, &n, &k);
+            enum err e = check_tensor(a, rank, k, eb);
+            if (e == ERR_OK) e = check_tensor(b, n, rank, eb);
+            if (e != ERR_OK) return e;
+            size_t values = (size_t)(n > k ? n : k) * (size_t)rank;
+            if (values > *values_max) *values_max = values;
+            if (rank > r->lora->rank) r->lora->rank = rank;
+            r->lora->bytes += panels_bytes(rank, k) + panels_bytes(n, rank);
+            n_pairs++;
+        }
+    }
+    return n_pairs > 0 ? ERR_OK : err_set(eb, ERR_BAD_FILE, WEIGHTS_NAME ": holds no tensor");
+}
+
+/* ---- values */
+
+static void hash_add(struct reading *r, const void *p, size_t n) {
+    (void)EVP_DigestUpdate(r->hash, p, n);
+}
+
+/* Tensor t, W [n][k], to panels. */
+static enum err load_tensor(struct reading *r, const struct st_tensor *t, int n, int k,
+                            uint8_t *panels, struct errbuf *eb) {
+    size_t values = (size_t)n * (size_t)k, size = t->dtype == DTYPE_F32 ? 4 : 2;
+    if (!r->file->read(r->file->arg, t->begin, r->raw, values * size))
+        return err_set(eb, ERR_BAD_FILE, WEIGHTS_NAME ": tensor %s cannot be read", t->name);
+    hash_add(r, t->dtype_text, strlen(t->dtype_text) + 1);
+    hash_add(r, r->raw, values * size);
+    for (size_t i = 0; i < values; i++) {
+        uint16_t h;
+        if (t->dtype == DTYPE_F32) {
+            memcpy(&r->rows[i], r->raw + i * 4, 4);
+        } else {
+            memcpy(&h, r->raw + i * 2, 2);
+            r->rows[i] = t->dtype == DTYPE_BF16 ? f32_of_bf16(h) : f32_of_f16(h);
+        }
+        if (!isfinite(r->rows[i]))
+            return err_set(eb, ERR_BAD_FILE,
+                           WEIGHTS_NAME ": tensor %s holds a value that is not "
+                                        "finite",
+                           t->name);
+    }
+    for (int first = 0; first < n; first += PANEL_ROWS)
+        r->kn.panel_pack(panels + (size_t)(first / PANEL_ROWS) * panel_bytes(k, DTYPE_F32),
+                         r->rows + (size_t)first * (size_t)k,
+                         n - first < PANEL_ROWS ? n - first : PANEL_ROWS, k, DTYPE_F32);
+    return ERR_OK;
+}
+
+static enum err load_pairs(struct reading *r, struct errbuf *eb) {
+    uint8_t *at = r->lora->memory;
+    for (int layer = 0; layer < r->base->n_layers; layer++) {
+        for (int m = 0; m < LORA_MODULES; m++) {
+            const struct st_tensor *a = *half_at(r, layer, m, 0), *b = *half_at(r, layer, m, 1);
+            struct lora_pair *p = &r->lora->pairs[(size_t)layer * LORA_MODULES + (size_t)m];
+            int n, k;
+            if (a == NULL) continue;
+            extents(r->base, (enum lora_module)m, &n, &k);
+            p->rank = lora_conf_rank(&r->conf, layer, (enum lora_module)m);
+            p->scale = lora_conf_scale(&r->conf, layer, (enum lora_module)m);
+            p->a = at;
+            p->b = at + panels_bytes(p->rank, k);
+            at = p->b + panels_bytes(n, p->rank);
+            const int32_t line[] = {layer, m, p->rank, n, k};
+            hash_add(r, line, sizeof(line));
+            hash_add(r, &p->scale, sizeof(p->scale));
+            enum err e = load_tensor(r, a, p->rank, k, p->a, eb);
+            if (e == ERR_OK) e = load_tensor(r, b, n, p->rank, p->b, eb);
+            if (e != ERR_OK) return e;
+        }
+    }
+    return ERR_OK;
+}
+
+/* ---- the file */
+
+static enum err read_header(struct reading *r, struct errbuf *eb) {
+    uint8_t prefix[PREFIX_BYTES];
+    uint64_t n = 0;
+    if (r->file->bytes < PREFIX_BYTES || !r->file->read(r->file->arg, 0, prefix, PREFIX_BYTES))
+        return err_set(eb, ERR_BAD_FILE, WEIGHTS_NAME ": shorter than %d bytes", PREFIX_BYTES);
+    for (int i = 0; i < PREFIX_BYTES; i++) n |= (uint64_t)prefix[i] << (8 * i);
+    if (n > HEADER_BYTES_MAX || n > r->file->bytes - PREFIX_BYTES)
+        return err_set(eb, ERR_BAD_FILE,
+                       WEIGHTS_NAME ": header of %llu bytes in a file of %llu, at most %d are "
+                                    "allowed",
+                       (unsigned long long)n, (unsigned long long)r->file->bytes, HEADER_BYTES_MAX);
+    size_t whole = (size_t)n + PREFIX_BYTES;
+    uint8_t *bytes = malloc(whole);
+    struct errbuf why = {0};
+    if (bytes == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes", whole);
+    enum err e = r->file->read(r->file->arg, 0, bytes, whole)
+                     ? st_header_parse(&r->header, bytes, whole, r->file->bytes, &why)
+                     : err_set(&why, ERR_BAD_FILE, "cannot be read");
+    free(bytes);
+    return e == ERR_OK ? e : err_set(eb, e, WEIGHTS_NAME ": %s", why.text);
+}
+
+static enum err reserve(struct reading *r, size_t values_max, struct errbuf *eb) {
+    r->lora->memory = aligned_alloc(ALIGN_BYTES, r->lora->bytes);
+    r->raw = malloc(values_max * sizeof(float));
+    r->rows = malloc(values_max * sizeof(float));
+    if (r->lora->memory != NULL && r->raw != NULL && r->rows != NULL) return ERR_OK;
+    return err_set(eb, ERR_NO_MEMORY, "no memory for an adapter of %zu bytes", r->lora->bytes);
+}
+
+static enum err read_all(struct reading *r, const char *config, size_t n_config,
+                         struct errbuf *eb) {
+    size_t n_pairs = (size_t)r->base->n_layers * LORA_MODULES, values_max;
+    enum err e = lora_conf_parse(&r->conf, config, n_config, eb);
+    if (e != ERR_OK) return e;
+    if ((e = kernels_find(&r->kn, r->base->kernels, eb)) != ERR_OK) return e;
+    r->lora->pairs = calloc(n_pairs, sizeof(*r->lora->pairs));
+    r->halves = calloc(n_pairs * 2, sizeof(const struct st_tensor *));
+    r->hash = EVP_MD_CTX_new();
+    if (r->lora->pairs == NULL || r->halves == NULL || r->hash == NULL ||
+        EVP_DigestInit_ex(r->hash, EVP_sha256(), NULL) != 1)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for an adapter");
+    if ((e = read_header(r, eb)) != ERR_OK) return e;
+    if ((e = sort_tensors(r, eb)) != ERR_OK) return e;
+    if ((e = check_pairs(r, &values_max, eb)) != ERR_OK) return e;
+    if ((e = reserve(r, values_max, eb)) != ERR_OK) return e;
+    hash_add(r, r->base->hash, sizeof(r->base->hash));
+    if ((e = load_pairs(r, eb)) != ERR_OK) return e;
+    return EVP_DigestFinal_ex(r->hash, r->lora->hash, NULL) == 1
+               ? ERR_OK
+               : err_set(eb, ERR_INTERNAL, "the adapter cannot be hashed");
+}
+
+enum err lora_read(struct lora **out, const char *config, size_t n_config,
+                   const struct lora_source *file, const struct model_info *base, int rank_max,
+                   struct errbuf *eb) {
+    struct reading r = {.file = file, .base = base, .rank_max = rank_max};
+    *out = NULL;
+    if ((r.lora = calloc(1, sizeof(*r.lora))) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for an adapter");
+    atomic_init(&r.lora->refs, 1);
+    enum err e = read_all(&r, config, n_config, eb);
+    lora_conf_free(&r.conf);
+    st_header_free(&r.header);
+    EVP_MD_CTX_free(r.hash);
+    free(r.halves);
+    free(r.raw);
+    free(r.rows);
+    if (e != ERR_OK) lora_unref(&r.lora);
+    *out = r.lora;
+    return e;
+}
+
+/* Opens a plain file of the folder: a pipe or a device would never end. */
+static enum err open_file(int *fd, const char *dir, const char *name, uint64_t *bytes,
+                          struct errbuf *eb) {
+    char path[PATH_BYTES_MAX];
+    struct stat st;
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
+    *fd = n > 0 && (size_t)n < sizeof(path) ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (*fd < 0) return err_set(eb, ERR_NOT_FOUND, "%s: %s", name, strerror(errno));
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        *fd = -1;
+        return err_set(eb, ERR_NOT_FOUND, "%s: not a plain file", name);
+    }
+    *bytes = (uint64_t)st.st_size;
+    return ERR_OK;
+}
+
+static bool read_at(void *arg, uint64_t offset, void *dst, size_t n) {
+    const int *fd = arg;
+    for (size_t at = 0; at < n;) {
+        ssize_t got = pread(*fd, (uint8_t *)dst + at, n - at, (off_t)(offset + at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        at += (size_t)got;
+    }
+    return true;
+}
+
+enum err lora_open(struct lora **out, const char *dir, const struct model_info *base, int rank_max,
+                   struct errbuf *eb) {
+    int config_fd = -1, fd = -1;
+    uint64_t config_bytes = 0;
+    struct lora_source file = {.read = read_at, .arg = &fd};
+    char *config = NULL;
+    *out = NULL;
+    enum err e = open_file(&config_fd, dir, CONFIG_NAME, &config_bytes, eb);
+    if (e == ERR_OK) e = open_file(&fd, dir, WEIGHTS_NAME, &file.bytes, eb);
+    if (e == ERR_OK && config_bytes > LORA_CONF_BYTES_MAX)
+        e = err_set(eb, ERR_BAD_FILE, CONFIG_NAME ": larger than %d bytes", LORA_CONF_BYTES_MAX);
+    if (e == ERR_OK && (config = malloc((size_t)config_bytes + 1)) == NULL)
+        e = err_set(eb, ERR_NO_MEMORY, "no memory for " CONFIG_NAME);
+    if (e == ERR_OK && !read_at(&config_fd, 0, config, (size_t)config_bytes))
+        e = err_set(eb, ERR_BAD_FILE, CONFIG_NAME ": cannot be read");
+    if (e == ERR_OK) e = lora_read(out, config, (size_t)config_bytes, &file, base, rank_max, eb);
+    free(config);
+    if (config_fd >= 0) close(config_fd);
+    if (fd >= 0) close(fd);
+    return e;
+}
