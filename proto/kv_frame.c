@@ -31,6 +31,7 @@ static const char *const type_names[KV_TYPE_COUNT] = {
     [KV_PULL] = "pull",
     [KV_RELEASE] = "release",
     [KV_CANCEL] = "cancel",
+    [KV_TLS] = "tls",
 };
 
 const char *kv_type_name(enum kv_type t) {
@@ -50,6 +51,9 @@ static const char *const code_texts[KV_LINK_CODE_COUNT] = {
     [KV_LINK_TICKET] = "wrong ticket",
     [KV_LINK_TIMEOUT] = "no sign of life",
     [KV_LINK_UNREACHABLE] = "unreachable",
+    [KV_LINK_DAMAGED] = "frames lost or damaged",
+    [KV_LINK_SEAL] = "one side seals the link, the other does not",
+    [KV_LINK_TLS] = "TLS handshake failed",
 };
 
 const char *kv_link_code_text(enum kv_link_code c) {
@@ -62,10 +66,10 @@ static void put_u32(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
 }
 
-enum err kv_frame_open(struct kv_frame *f, const void *p, size_t n) {
+enum err kv_frame_head(struct kv_frame *f, const void *p, size_t n) {
     *f = (struct kv_frame){0};
     struct rd r = rd_of(p, n);
-    uint32_t magic = 0, length = 0, crc = 0;
+    uint32_t magic = 0, length = 0;
     uint8_t type = 0, flags = 0, tag_bytes = 0;
     if (!rd_u32(&r, &magic) || magic != KV_MAGIC || !rd_u8(&r, &f->version)) return ERR_BAD_FRAME;
     if (f->version != KV_VERSION) return ERR_MISMATCH;
@@ -76,14 +80,25 @@ enum err kv_frame_open(struct kv_frame *f, const void *p, size_t n) {
     if (!rd_u32(&r, &f->seq)) return ERR_BAD_FRAME;
     if (type == KV_NONE || type >= KV_TYPE_COUNT) return ERR_BAD_FRAME;
     f->type = type;
-    if (flags != 0 || tag_bytes != KV_CRC_BYTES) return ERR_BAD_FRAME;
-    if (length > KV_FRAME_BYTES_MAX || rd_left(&r) != (size_t)length + KV_CRC_BYTES) {
+    if ((flags & ~KV_FLAG_SEALED) != 0) return ERR_BAD_FRAME;
+    f->sealed = flags != 0;
+    if (tag_bytes != (f->sealed ? KV_SEAL_BYTES : KV_CRC_BYTES)) return ERR_BAD_FRAME;
+    if (length > KV_FRAME_BYTES_MAX || rd_left(&r) != (size_t)length + tag_bytes) {
         return ERR_BAD_FRAME;
     }
     f->payload = rd_of((const uint8_t *)p + KV_HEAD_BYTES, length);
-    rd_skip(&r, length);
+    return ERR_OK;
+}
+
+enum err kv_frame_open(struct kv_frame *f, const void *p, size_t n) {
+    enum err e = kv_frame_head(f, p, n);
+    if (e != ERR_OK) return e;
+    if (f->sealed) return ERR_BAD_FRAME;
+    size_t checked = n - KV_CRC_BYTES;
+    struct rd r = rd_of((const uint8_t *)p + checked, KV_CRC_BYTES);
+    uint32_t crc = 0;
     rd_u32(&r, &crc);
-    if (crc != crc32c(0, p, KV_HEAD_BYTES + (size_t)length)) {
+    if (crc != crc32c(0, p, checked)) {
         f->crc_failed = true;
         return ERR_BAD_FRAME;
     }
@@ -155,6 +170,7 @@ void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m) {
     wr_cstr(w, m->from_ip);
     wr_u16(w, m->from_port);
     wr_u64(w, m->boot);
+    wr_u8(w, m->sealed);
 }
 
 enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
@@ -163,6 +179,10 @@ enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
     rd_cstr(r, m->from_ip, sizeof(m->from_ip));
     rd_u16(r, &m->from_port);
     rd_u64(r, &m->boot);
+    uint8_t sealed = 0;
+    rd_u8(r, &sealed);
+    if (sealed > 1) return ERR_BAD_FRAME;
+    m->sealed = sealed;
     return done(r);
 }
 
@@ -179,6 +199,19 @@ enum err kv_door_answer_unpack(struct rd *r, struct kv_door_answer *m) {
     rd_cstr(r, m->text, sizeof(m->text));
     rd_u16(r, &m->port);
     rd_u64(r, &m->ticket);
+    return done(r);
+}
+
+void kv_tls_pack(struct wr *w, const void *bytes, size_t n) {
+    kv_frame_begin(w, KV_TLS);
+    if (n > KV_TLS_BYTES_MAX) w->failed = true;
+    wr_bytes(w, bytes, n);
+}
+
+enum err kv_tls_unpack(struct rd *r, const uint8_t **bytes, size_t *n) {
+    *n = rd_left(r);
+    if (*n == 0 || *n > KV_TLS_BYTES_MAX) return ERR_BAD_FRAME;
+    rd_bytes(r, bytes, *n);
     return done(r);
 }
 

@@ -2,11 +2,12 @@
  * (docs/wire-kv-link.md; cluster-api 5.3, 5.4, 12.3). Pure: bytes in, structs out, and back.
  *
  * Frame:  head (16 bytes: u32 magic, u8 version, u8 type, u8 flags, u8 tag_bytes, u32 length, u32
- * seq), payload [length], tag. The tag is the CRC32C of head and payload (4 bytes). An
- * authenticated tag (16 bytes) has KV_FLAG_SEALED; no such frame is accepted yet. seq counts the
- * frames of one direction of one link from 1; the door uses 0. Errors: ERR_BAD_FRAME for whatever a
- * peer sent wrongly; ERR_MISMATCH for a frame of another version. Ownership: unpacked structs hold
- * copies, except where a member says that it points into the frame. */
+ * seq), payload [length], tag. The tag is the CRC32C of head and payload (4 bytes), or, with
+ * KV_FLAG_SEALED, an AES-GCM tag of 16 (common/instance/kv_seal); nothing here reads such a
+ * payload. seq counts the frames of one direction of one link from 1; the door uses 0. Errors:
+ * ERR_BAD_FRAME for whatever a peer sent wrongly; ERR_MISMATCH for a frame of another version.
+ * Ownership: unpacked structs hold copies, except where a member says that it points into the
+ * frame. */
 #ifndef BATON_PROTO_KV_FRAME_H
 #define BATON_PROTO_KV_FRAME_H
 
@@ -29,6 +30,7 @@ enum {
     KV_FIRST_TOKENS_MAX = 16, /* tokens P may have sampled before it commits */
     KV_RANGES_MAX = 65536,    /* ranges of one KV_PULL */
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
+    KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
@@ -51,6 +53,7 @@ enum kv_type {
     KV_PULL,    /* D -> P: send these ranges again */
     KV_RELEASE, /* D -> P: the blocks are not needed any more */
     KV_CANCEL,  /* P -> D: the request has ended */
+    KV_TLS,     /* both ways on a fresh pair, before the hello: bytes of the TLS handshake */
     KV_TYPE_COUNT
 };
 const char *kv_type_name(enum kv_type t); /* "heartbeat"; "?" outside the list */
@@ -69,6 +72,9 @@ enum kv_link_code {
     KV_LINK_TICKET = 9,
     KV_LINK_TIMEOUT = 10,
     KV_LINK_UNREACHABLE = 11,
+    KV_LINK_DAMAGED = 12, /* frames lost, damaged or not authentic */
+    KV_LINK_SEAL = 13,    /* one side seals the link, the other does not */
+    KV_LINK_TLS = 14,     /* the TLS handshake failed */
     KV_LINK_CODE_COUNT
 };
 const char *kv_link_code_text(enum kv_link_code c);
@@ -78,12 +84,15 @@ struct kv_frame {
     enum kv_type type;
     uint8_t version;
     uint32_t seq;
+    bool sealed;       /* the payload is not for reading until it is unsealed */
     bool crc_failed;   /* the head was sound, the check was not: type is what the bytes claim */
     struct rd payload; /* points into the frame */
 };
 
-/* Checks head, length and CRC of one whole frame. On an error *f has what could be read of the
- * head. */
+/* Checks head and length of one whole frame, sealed or not, and nothing behind the head. */
+enum err kv_frame_head(struct kv_frame *f, const void *p, size_t n);
+/* Checks head, length and CRC of one whole frame; refuses a sealed one. On an error *f has what
+ * could be read of the head. */
 enum err kv_frame_open(struct kv_frame *f, const void *p, size_t n);
 /* Starts a frame in *w (which is cleared) and ends it: patches length and seq and appends the CRC.
  * A payload over KV_FRAME_BYTES_MAX marks *w failed. */
@@ -110,6 +119,7 @@ struct kv_door_ask {
     char from_ip[16];        /* as the role bodies name the asker */
     uint16_t from_port;      /* its own door */
     uint64_t boot;           /* random number of the asking process */
+    bool sealed;             /* the asker seals its links, and takes no other */
 };
 struct kv_door_answer {
     uint16_t code; /* enum kv_link_code; KV_LINK_OK: the rest is meant */
@@ -215,6 +225,7 @@ void kv_ack_pack(struct wr *w, const struct kv_key *k);
 void kv_pull_pack(struct wr *w, const struct kv_pull *m);
 void kv_release_pack(struct wr *w, const struct kv_release *m);
 void kv_cancel_pack(struct wr *w, const struct kv_key *k);
+void kv_tls_pack(struct wr *w, const void *bytes, size_t n); /* over KV_TLS_BYTES_MAX: failed */
 
 /* KV_DATA is built in the message buffer itself: kv_data_bytes() long; kv_data_begin() writes what
  * stands before the blocks and returns where they go, kv_data_end() ends the frame. */
@@ -237,6 +248,7 @@ enum err kv_credit_unpack(struct rd *r, uint64_t *bytes_taken);
 enum err kv_commit_unpack(struct rd *r, struct kv_commit *m); /* kv_commit_free() */
 enum err kv_pull_unpack(struct rd *r, struct kv_pull *m);     /* kv_pull_free() */
 enum err kv_release_unpack(struct rd *r, struct kv_release *m);
+enum err kv_tls_unpack(struct rd *r, const uint8_t **bytes, size_t *n); /* points into the frame */
 void kv_heartbeat_free(struct kv_heartbeat *m);
 void kv_commit_free(struct kv_commit *m);
 void kv_pull_free(struct kv_pull *m);

@@ -51,6 +51,9 @@ void kv_pipe_close(struct kv_pipe **pp) {
         free(m);
     }
     bus_message_free(p->stuck);
+    tls_session_free(&p->tls);
+    kv_seal_destroy(&p->seal_out);
+    kv_seal_destroy(&p->seal_in);
     bus_close(&p->sock);
     free(p);
 }
@@ -64,12 +67,12 @@ void kv_pipe_retire(struct kv_plane *kp, struct kv_pipe **pp) {
     kp->dying = p;
 }
 
-void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p) {
+static void queue_frame(struct kv_plane *kp, struct kv_pipe *p, bool plain) {
     struct wr *w = &kp->scratch;
-    kv_frame_end(w, 0); /* the count is put in when the frame goes out: data frames share it */
+    kv_frame_end(w, 0); /* count and seal come when the frame goes out: data frames share them */
+    size_t n = w->len + (plain ? 0 : kv_pipe_tag_growth(p));
     struct kv_msg *m = malloc(sizeof(*m));
-    void *message =
-        w->failed || p->n_queued >= KV_CONTROL_FRAMES_MAX ? NULL : bus_message_alloc(w->len);
+    void *message = w->failed || p->n_queued >= KV_CONTROL_FRAMES_MAX ? NULL : bus_message_alloc(n);
     if (m == NULL || message == NULL) {
         /* The peer would wait for this frame for ever: let it notice. */
         log_error("kv_link", "a control frame cannot be queued (%zu waiting): the link is given up",
@@ -81,15 +84,35 @@ void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p) {
         return;
     }
     memcpy(message, w->data, w->len);
-    *m = (struct kv_msg){.message = message, .n = w->len};
+    *m = (struct kv_msg){.message = message, .n = n, .plain = plain};
     *p->last = m;
     p->last = &m->next;
     p->n_queued++;
 }
 
-/* Sends or keeps one finished message; takes it. False: the socket is full. */
-static bool pipe_put(struct kv_plane *kp, struct kv_pipe *p, void *message, size_t n) {
-    kv_frame_reseal(message, n, ++p->seq_out);
+void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p) {
+    queue_frame(kp, p, p->seal_out == NULL);
+}
+
+void kv_pipe_send_plain(struct kv_plane *kp, struct kv_pipe *p) {
+    queue_frame(kp, p, true);
+}
+
+/* Counts, seals and sends or keeps one message; takes it. False: the socket is full, or the pipe
+ * has failed. */
+static bool pipe_put(struct kv_plane *kp, struct kv_pipe *p, void *message, size_t n, bool plain) {
+    if (plain) {
+        kv_frame_reseal(message, n, ++p->seq_out);
+    } else {
+        enum err e = kv_seal_frame(p->seal_out, message, n);
+        if (e != ERR_OK) {
+            log_error("kv_link", "a frame cannot be sealed (%s): the link is given up",
+                      err_name(e));
+            bus_message_free(message);
+            p->failed = true;
+            return false;
+        }
+    }
     if (bus_send(p->sock, &message) != ERR_OK) {
         p->stuck = message;
         p->stuck_bytes = n;
@@ -113,8 +136,9 @@ static bool pipe_flush(struct kv_plane *kp, struct kv_pipe *p) {
         p->n_queued--;
         void *message = m->message;
         size_t n = m->n;
+        bool plain = m->plain;
         free(m);
-        if (!pipe_put(kp, p, message, n)) return false;
+        if (!pipe_put(kp, p, message, n, plain)) return false;
     }
     return true;
 }
@@ -122,7 +146,7 @@ static bool pipe_flush(struct kv_plane *kp, struct kv_pipe *p) {
 static void link_send(struct kv_plane *kp, struct kv_link *l) {
     struct kv_pipe *p = l->pipe;
     if (p->failed) {
-        kv_link_down(kp, l, "12", "control frames pile up");
+        kv_link_down(kp, l, "12", "frames cannot be queued or sealed");
         return;
     }
     for (int i = 0; i < KV_SEND_BURST; i++) {
@@ -130,22 +154,39 @@ static void link_send(struct kv_plane *kp, struct kv_link *l) {
         void *message = NULL;
         size_t n = 0;
         bool more = kv_tx_next(kp, l, &message, &n);
-        if (message != NULL && !pipe_put(kp, p, message, n)) return;
+        if (message != NULL && !pipe_put(kp, p, message, n, p->seal_out == NULL)) return;
         if (!more && p->first == NULL) return;
     }
     kv_poke(kp); /* the burst is used up: others first */
 }
 
-/* One frame of an open pipe into its link: check, count, dispatch. */
-static void link_take(struct kv_plane *kp, struct kv_link *l, const void *message, size_t n) {
-    struct kv_pipe *p = l->pipe;
+/* On a sealed link the first frame that is not the very next one of the peer ends it: whoever can
+ * put a frame there, or take one away, must not get a second try. */
+static void link_take_sealed(struct kv_plane *kp, struct kv_link *l, void *message, size_t n) {
     struct kv_frame f;
-    enum err e = kv_frame_open(&f, message, n);
+    if (kv_unseal_frame(l->pipe->seal_in, &f, message, n) != ERR_OK) {
+        KV_COUNT(kp, n_corrupt, 1);
+        kv_link_down(kp, l, "12", "a frame without a right seal");
+        return;
+    }
+    l->heard_ms = clock_ms();
+    kv_link_frame(kp, l, &f, n);
+}
+
+/* One frame of an open pipe into its link: check, count, dispatch. */
+static void link_take(struct kv_plane *kp, struct kv_link *l, void *message, size_t n) {
+    struct kv_pipe *p = l->pipe;
     KV_COUNT(kp, n_frames_in, 1);
     KV_COUNT(kp, bytes_in, n);
+    if (p->seal_in != NULL) {
+        link_take_sealed(kp, l, message, n);
+        return;
+    }
+    struct kv_frame f;
+    enum err e = kv_frame_open(&f, message, n);
     if (e != ERR_OK) {
         KV_COUNT(kp, n_corrupt, 1);
-        if (f.type == KV_DATA && e == ERR_BAD_FRAME) {
+        if (f.type == KV_DATA && e == ERR_BAD_FRAME && !f.sealed) {
             /* Its blocks stay missing and are asked for again. */
             p->n_corrupt++;
             l->taken_bytes += n;

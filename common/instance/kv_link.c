@@ -3,8 +3,9 @@
  *
  *   P: idle -> asks D's door -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK ->
  * up D: door asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own HELLO
- * and OK -> P's OK -> up
+ *      and OK -> P's OK -> up
  *
+ * With TLS the handshake (kv_auth) stands before P's HELLO, and every HELLO is sealed already.
  * A pair that is up is replaced only by one whose hello was right, so whoever merely knocks cannot
  * end a link. */
 #include <stdio.h>
@@ -223,6 +224,20 @@ static void ask_door(struct kv_plane *kp, struct kv_link *l) {
     }
 }
 
+/* What will be the same in a moment, too. */
+static bool is_hard(unsigned code) {
+    return (code >= KV_LINK_VERSION && code <= KV_LINK_TOKENIZER) || code == KV_LINK_SEAL ||
+           code == KV_LINK_TLS;
+}
+
+static void send_hello(struct kv_plane *kp, struct kv_link *l) {
+    struct kv_hello h;
+    my_hello(kp, l->fresh->ticket, &h);
+    l->fresh->state = PIPE_AWAIT_HELLO;
+    kv_hello_pack(&kp->scratch, &h);
+    kv_pipe_send(kp, l->fresh);
+}
+
 static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv_door_answer *a) {
     int sock = -1;
     bus_close(&l->ask_sock);
@@ -236,18 +251,22 @@ static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv
         attempt_failed(kp, l, KV_LINK_UNREACHABLE, "no socket", true);
         return;
     }
-    struct kv_hello h;
-    my_hello(kp, a->ticket, &h);
-    l->fresh->state = PIPE_AWAIT_HELLO;
+    l->fresh->ticket = a->ticket;
     l->try_deadline_ms = l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
-    kv_hello_pack(&kp->scratch, &h);
-    kv_pipe_send(kp, l->fresh);
+    if (kp->o.tls == NULL) {
+        send_hello(kp, l);
+    } else if (kv_auth_begin(kp, l) != ERR_OK) {
+        attempt_failed(kp, l, KV_LINK_TLS, "out of memory", true);
+    }
 }
 
 void kv_link_ask_ready(struct kv_plane *kp, struct kv_link *l) {
     if (!l->asked) {
-        struct kv_door_ask ask = {
-            .from_id = kp->io_self_id, .to_id = l->id, .from_port = kp->port, .boot = kp->boot};
+        struct kv_door_ask ask = {.from_id = kp->io_self_id,
+                                  .to_id = l->id,
+                                  .from_port = kp->port,
+                                  .boot = kp->boot,
+                                  .sealed = kp->o.tls != NULL};
         snprintf(ask.from_ip, sizeof(ask.from_ip), "%s", kp->io_self_ip);
         kv_door_ask_pack(&kp->scratch, &ask);
         kv_frame_end(&kp->scratch, 0);
@@ -274,8 +293,7 @@ void kv_link_ask_ready(struct kv_plane *kp, struct kv_link *l) {
     } else if (!fits) {
         attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door speaks no KV link", true);
     } else if (a.code != KV_LINK_OK) {
-        bool hard = a.code >= KV_LINK_VERSION && a.code <= KV_LINK_TOKENIZER;
-        attempt_failed(kp, l, a.code, a.text, !hard);
+        attempt_failed(kp, l, a.code, a.text, !is_hard(a.code));
     } else {
         connect_pair(kp, l, &a);
     }
@@ -313,6 +331,22 @@ static void open_pair(struct kv_plane *kp, struct kv_link *l, struct kv_door_ans
     l->fresh->ticket = a->ticket;
     l->fresh->state = PIPE_AWAIT_HELLO;
     l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
+    if (kp->o.tls != NULL && kv_auth_begin(kp, l) != ERR_OK) {
+        kv_pipe_retire(kp, &l->fresh);
+        a->code = KV_LINK_UNREACHABLE;
+        snprintf(a->text, sizeof(a->text), "the peer is out of memory");
+    }
+}
+
+/* Both sides show it, or someone would look for the reason on the wrong one. The door knows nobody
+ * for sure, so a link that stands, or is about to, is not touched. */
+static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct kv_door_ask *ask,
+                            struct kv_door_answer *a) {
+    a->code = KV_LINK_SEAL;
+    snprintf(a->text, sizeof(a->text),
+             "interCommTLSEnabled: instance %u has %s, instance %u has %s", kp->io_self_id,
+             kp->o.tls != NULL ? "true" : "false", ask->from_id, ask->sealed ? "true" : "false");
+    if (!l->up && l->fresh == NULL) attempt_failed(kp, l, a->code, a->text, false);
 }
 
 static void answer_ask(struct kv_plane *kp, const struct kv_door_ask *ask,
@@ -330,6 +364,8 @@ static void answer_ask(struct kv_plane *kp, const struct kv_door_ask *ask,
         a->code = KV_LINK_NOT_WANTED;
         snprintf(a->text, sizeof(a->text), "instance %u is not a peer of instance %u", ask->from_id,
                  kp->io_self_id);
+    } else if (ask->sealed != (kp->o.tls != NULL)) {
+        refuse_unsealed(kp, l, ask, a);
     } else {
         open_pair(kp, l, a);
     }
@@ -428,25 +464,61 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
     l->window_bytes = theirs.window_bytes;
 }
 
-static void fresh_frame(struct kv_plane *kp, struct kv_link *l, const void *message, size_t n) {
+static void on_tls(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
+    char why[KV_TEXT_BYTES_MAX + 1], text[KV_TEXT_BYTES_MAX + 1];
+    if (kv_auth_frame(kp, l, f, why)) {
+        l->fresh->state = PIPE_AWAIT_HELLO;
+        if (!l->fresh->bound) send_hello(kp, l);
+        return;
+    }
+    if (why[0] == '\0') return;
+    if (l->fresh->bound) KV_COUNT(kp, n_strangers, 1);
+    log_warn("kv_link", "peer=%u addr=%s:%u event=tls_failed why=\"%s\"", l->id, l->ip, l->port,
+             why);
+    struct kv_refuse_link m = {.code = KV_LINK_TLS};
+    snprintf(m.text, sizeof(m.text), "instance %u refuses the TLS handshake: %.180s",
+             kp->io_self_id, why);
+    kv_refuse_link_pack(&kp->scratch, &m);
+    kv_pipe_send_plain(kp, l->fresh);
+    snprintf(text, sizeof(text), "TLS handshake: %.180s", why);
+    attempt_failed(kp, l, KV_LINK_TLS, text, false);
+}
+
+/* The very next frame of the fresh pipe, opened. */
+static enum err fresh_open(struct kv_pipe *p, struct kv_frame *f, void *message, size_t n) {
+    enum err e = kv_frame_head(f, message, n);
+    if (e == ERR_OK && p->seal_in != NULL && f->sealed)
+        return kv_unseal_frame(p->seal_in, f, message, n);
+    e = kv_frame_open(f, message, n);
+    if (e != ERR_OK) return e;
+    if (f->seq != p->seq_in + 1) return ERR_BAD_FRAME;
+    p->seq_in++;
+    /* In the clear a sealed link has the handshake and a refusal, and nothing else. */
+    bool clear = p->state == PIPE_TLS ? f->type == KV_TLS || f->type == KV_REFUSE_LINK
+                                      : p->seal_in == NULL || f->type == KV_REFUSE_LINK;
+    return clear ? ERR_OK : ERR_BAD_FRAME;
+}
+
+static void fresh_frame(struct kv_plane *kp, struct kv_link *l, void *message, size_t n) {
     struct kv_pipe *p = l->fresh;
     struct kv_frame f;
-    enum err e = kv_frame_open(&f, message, n);
-    bool next = e == ERR_OK && f.seq == p->seq_in + 1;
-    if (next) p->seq_in++;
-    if (next && f.type == KV_HELLO && p->state == PIPE_AWAIT_HELLO) {
+    enum err e = fresh_open(p, &f, message, n);
+    bool next = e == ERR_OK;
+    if (next && f.type == KV_TLS && p->state == PIPE_TLS) {
+        on_tls(kp, l, &f);
+    } else if (next && f.type == KV_HELLO && p->state == PIPE_AWAIT_HELLO) {
         on_hello(kp, l, &f);
     } else if (next && f.type == KV_OK && p->state == PIPE_AWAIT_OK && rd_done(&f.payload)) {
         link_up(kp, l, NULL);
     } else if (next && f.type == KV_REFUSE_LINK) {
         struct kv_refuse_link m = {0};
         if (kv_refuse_link_unpack(&f.payload, &m) != ERR_OK) m.code = KV_LINK_DAMAGED;
-        if (p->bound && p->state == PIPE_AWAIT_HELLO) {
+        bool of_tls = p->state == PIPE_TLS && m.code == KV_LINK_TLS;
+        if (p->bound && p->state != PIPE_AWAIT_OK && !of_tls) {
             stranger_on_pair(kp, l, "no hello");
             return;
         }
-        bool hard = m.code >= KV_LINK_VERSION && m.code <= KV_LINK_ROLE;
-        attempt_failed(kp, l, m.code, m.text, !hard);
+        attempt_failed(kp, l, m.code, m.text, !is_hard(m.code) && m.code != KV_LINK_ROLE);
     } else if (p->bound) {
         stranger_on_pair(kp, l, e == ERR_MISMATCH ? "other protocol version" : "no hello");
     } else {

@@ -1,9 +1,11 @@
 /* kv_link: the inside of kv_plane, shared by its files only.
  *
- *   kv_plane.c  the loop thread's side: wanted peers and their states, the calls of roles, delivery
- * of events kv_io.c     the I/O thread: poll, commands, frames in and out of pipes kv_link.c   life
- * of a link: door, tickets, hellos, heartbeats, failure and back-off kv_send.c   transfers out of
- * this instance (prefill) kv_recv.c   transfers into it (decode)
+ *   kv_plane.c  the loop thread's side: wanted peers, the calls of roles, delivery of events
+ *   kv_io.c     the I/O thread: poll, commands, frames in and out of pipes
+ *   kv_link.c   life of a link: door, tickets, hellos, heartbeats, failure and back-off
+ *   kv_auth.c   the TLS handshake of a sealed link;  kv_seal.c  the seal of its frames
+ *   kv_send.c   transfers out of this instance (prefill)
+ *   kv_recv.c   transfers into it (decode)
  *
  * Two threads share no state but the lists in `struct kv_plane` under its mutex and the atomics:
  * the loop thread sends commands, the I/O thread sends events (mailbox), and what a command or
@@ -15,15 +17,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "common/instance/kv_plane.h"
+#include "common/instance/kv_seal.h"
 #include "common/instance/mailbox.h"
+#include "common/net/tls.h"
 
 enum {
     KV_RECV_BURST = 16, /* frames taken from one link before the others have their turn */
     KV_SEND_BURST = 16,
-    KV_CONTROL_FRAMES_MAX = 65536,        /* queued towards one peer; over it the link fails */
-    KV_DYING_MS = 200,                    /* a retired pipe has so long to send its last words */
-    KV_SOFT_RETRY_MS = 100,               /* between attempts while a link settles */
-    KV_LINK_DAMAGED = KV_LINK_CODE_COUNT, /* 12: frames lost or damaged on the way */
+    KV_CONTROL_FRAMES_MAX = 65536, /* queued towards one peer; over it the link fails */
+    KV_DYING_MS = 200,             /* a retired pipe has so long to send its last words */
+    KV_SOFT_RETRY_MS = 100,        /* between attempts while a link settles */
 };
 
 /* ---- commands: loop thread to I/O thread */
@@ -90,23 +93,30 @@ struct kv_msg { /* a control frame on its way out */
     struct kv_msg *next;
     void *message;
     size_t n;
+    bool plain; /* on a sealed pipe: part of the handshake, or why there is none */
 };
 
-enum kv_pipe_state { PIPE_NONE, PIPE_AWAIT_HELLO, PIPE_AWAIT_OK, PIPE_OPEN };
+enum kv_pipe_state { PIPE_NONE, PIPE_TLS, PIPE_AWAIT_HELLO, PIPE_AWAIT_OK, PIPE_OPEN };
 struct kv_pipe {          /* one PAIR socket */
     struct kv_pipe *next; /* of the dying */
     int sock;
     enum kv_pipe_state state;
     bool bound; /* D's side */
     uint64_t ticket, deadline_ms;
-    uint32_t seq_out, seq_in;
-    uint32_t n_corrupt; /* damaged data frames not yet seen as a gap in seq_in */
-    void *stuck;        /* sealed, but the socket was full */
+    uint32_t seq_out, seq_in;           /* of plain frames */
+    struct tls_session *tls;            /* while the handshake runs */
+    struct kv_seal *seal_out, *seal_in; /* after it: NULL on a plain link */
+    uint32_t n_corrupt;                 /* damaged data frames not yet seen as a gap in seq_in */
+    void *stuck;                        /* finished, but the socket was full */
     size_t stuck_bytes;
     struct kv_msg *first, **last;
     size_t n_queued;
-    bool failed; /* a control frame could not be queued */
+    bool failed; /* a frame could not be queued or sealed */
 };
+/* Bytes a finished frame grows by when its check becomes a seal. */
+static inline size_t kv_pipe_tag_growth(const struct kv_pipe *p) {
+    return p->seal_out != NULL ? KV_SEAL_BYTES - KV_CRC_BYTES : 0;
+}
 
 struct kv_link { /* one wanted peer */
     struct kv_link *next;
@@ -264,6 +274,7 @@ void *kv_io_main(void *kp);
 void kv_post(struct kv_plane *kp, const struct kv_event *ev); /* copies */
 /* Appends the finished frame in kp->scratch (packed, not ended) to the pipe's queue. */
 void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p);
+void kv_pipe_send_plain(struct kv_plane *kp, struct kv_pipe *p); /* even when the pipe seals */
 struct kv_pipe *kv_pipe_create(int sock, bool bound);
 void kv_pipe_close(struct kv_pipe **p);
 void kv_pipe_retire(struct kv_plane *kp,
@@ -289,6 +300,14 @@ void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, s
 void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code_text, const char *why);
 void kv_link_free_all(struct kv_plane *kp);
 struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer);
+
+/* ---- kv_auth.c (I/O thread): the TLS handshake on a fresh pipe, from which the seals come */
+/* Begins it; the connecting side sends first. */
+enum err kv_auth_begin(struct kv_plane *kp, struct kv_link *l);
+/* One frame of the other side. True: it has ended well, the pipe seals. False and why "": more to
+ * come; why: it has failed. */
+bool kv_auth_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f,
+                   char why[KV_TEXT_BYTES_MAX + 1]);
 
 /* ---- kv_send.c (I/O thread) */
 void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c);

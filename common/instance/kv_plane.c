@@ -499,6 +499,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
     struct kv_plane *kp = calloc(1, sizeof(*kp));
     if (kp == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     kp->o = *o;
+    if (o->tls != NULL) kp->o.tls = tls_ref(o->tls);
     snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
     kp->door = kp->wake_fd = -1;
     kp->cmds_last = &kp->cmds;
@@ -564,6 +565,7 @@ void kv_plane_close(struct kv_plane **kpp) {
     wr_free(&kp->scratch);
     free(kp->polls);
     kp->polls = NULL;
+    tls_close(&kp->o.tls);
     kv_unref(kp); /* transfers not yet freed keep the rest */
 }
 

@@ -18,12 +18,14 @@
 #include "proto/status_msg.h"
 
 struct kv_plane;
+struct tls;
 struct kv_peer; /* lives as long as the plane */
 
 struct kv_plane_opts {
     struct loop *loop;
     const char *bind_ip; /* of the door and the pairs: the interComm address, never all-zero */
     uint16_t port;       /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
+    struct tls *tls;     /* seals every link, and refuses plain peers; NULL: none. Referenced */
 
     /* What must be the same on both sides of a link. */
     uint8_t model_hash[32], tokenizer_hash[32];

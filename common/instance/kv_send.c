@@ -281,7 +281,8 @@ static void commit_if_due(struct kv_plane *kp, struct kv_tx *tx) {
 /* Blocks that fit into one frame and into what the peer still lets come; 0: wait for credit. */
 static uint32_t blocks_allowed(struct kv_plane *kp, const struct kv_link *l,
                                const struct kv_tx *tx) {
-    size_t block = kp->o.block_bytes, head = kv_data_bytes(&tx->key, 0);
+    size_t block = kp->o.block_bytes;
+    size_t head = kv_data_bytes(&tx->key, 0) + kv_pipe_tag_growth(l->pipe);
     size_t n = KV_FRAME_TARGET_BYTES / block;
     if (n == 0) n = 1;
     uint64_t window =
@@ -314,7 +315,7 @@ bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *
     if (allowed == 0) return false;
     if (g.n > allowed) g.n = allowed;
     size_t block = kp->o.block_bytes, bytes = (size_t)g.n * block;
-    *n = kv_data_bytes(&tx->key, bytes);
+    *n = kv_data_bytes(&tx->key, bytes) + kv_pipe_tag_growth(l->pipe);
     uint8_t *frame = bus_message_alloc(*n);
     if (frame == NULL) return false; /* the next pass tries again; the lease bounds how long */
     uint8_t *to = kv_data_begin(frame, &tx->key, g.layer, g.first, g.n, bytes);

@@ -45,7 +45,7 @@ static void try_data(struct rd *r, const uint8_t *payload, size_t n) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct kv_frame f;
     if (size == 0) return 0;
-    kv_frame_open(&f, data, size);
+    if (kv_frame_open(&f, data, size) == ERR_OK && (f.sealed || f.crc_failed)) abort();
     const uint8_t *payload = data + 1;
     size_t n = size - 1;
     struct rd r = rd_of(payload, n);
@@ -111,6 +111,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         kv_ack_pack(&w, &k);
         expect(&w, payload, n);
         break;
+    case KV_TLS: {
+        const uint8_t *bytes;
+        size_t n_bytes;
+        if (kv_tls_unpack(&r, &bytes, &n_bytes) != ERR_OK) break;
+        kv_tls_pack(&w, bytes, n_bytes);
+        expect(&w, payload, n);
+        break;
+    }
     default: break;
     }
     wr_free(&w);
