@@ -191,10 +191,11 @@ static void poll(struct coordinator *co, struct inst *in) {
     if (in->probe_call != NULL) return;
     in->probing_config = !in->online || in->reread_config;
     in->poll_started_ms = clock_ms();
-    snprintf(url, sizeof(url), "http://%s:%u%s", in->node.mgmt_ip, in->node.mgmt_port,
-             in->probing_config ? "/v1/config" : "/v2/status");
+    struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,
+                                    in->probing_config ? "/v1/config" : "/v2/status");
     struct http_call_opts o = {.method = "GET",
                                .url = url,
+                               .tls = tls,
                                .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .body_bytes_max = 4 << 20,

@@ -19,6 +19,20 @@
 #define R                                 "controller."
 #define P                                 "pd."
 
+/* The keys of one TLS block. */
+#define TLS_BLOCK(at, name, what)                                                                  \
+    BOOL(tls[at].enable, name "_enable", "false", "TLS " what),                                    \
+        CONF_LS(struct coord_conf, tls[at].ca, name "_items.ca_cert", "",                          \
+                "CAs that a peer's certificate may come from (PEM)"),                              \
+        STR(tls[at].cert, name "_items.tls_cert", "", "own certificate (PEM)"),                    \
+        STR(tls[at].key, name "_items.tls_key", "", "own key (PEM)"),                              \
+        STR(tls[at].passwd, name "_items.tls_passwd", "",                                          \
+            "file with the key's password; empty: the key is not encrypted"),                      \
+        CONF_LS(struct coord_conf, tls[at].crl, name "_items.tls_crl", "",                         \
+                "CRLs (PEM); none: no revocation test")
+#define OT O "tls_config."
+#define RT R "tls_config."
+
 enum { REQUEST_TIMEOUT_S_MAX = 3600, INFER_TIMEOUT_S_MAX = 65535 };
 
 static const struct conf_key keys[] = {
@@ -84,6 +98,21 @@ static const struct conf_key keys[] = {
          "shape of JSON errors on /v1 paths"),
     STR(cors_origin, O "corsAllowOrigin", "",
         "origin whose pages may call from a browser, or *; empty: none"),
+    STR(api_keys_file, O "apiKeysFile", "",
+        "file of the API keys that clients of the user plane must show; empty: none"),
+    TLS_BLOCK(BLOCK_REQUEST_SERVER, OT "request_server_tls", "of the user plane"),
+    TLS_BLOCK(BLOCK_CONTROLLER_SERVER, OT "controller_server_tls", "of the management plane"),
+    TLS_BLOCK(BLOCK_STATUS, OT "status_tls", "of the status plane"),
+    TLS_BLOCK(BLOCK_EXTERNAL, OT "external_tls", "of the external plane"),
+    TLS_BLOCK(BLOCK_MINDIE_CLIENT, OT "mindie_client_tls", "to the business plane of instances"),
+    TLS_BLOCK(BLOCK_MINDIE_MANAGEMENT, OT "mindie_mangment_tls",
+              "to the management and metrics planes of instances"),
+    WORD(tls_min_version, OT "min_version", "1.2|1.3", "1.3",
+         "oldest TLS on the user plane; all else is 1.3"),
+    WORD(client_certificates, OT "client_certificates", "required|optional", "required",
+         "whether clients of the user plane must have a certificate"),
+    BOOL(tls_verify_host, OT "verify_host", "true",
+         "an instance's certificate must name its address"),
     BOOL(controller_enabled, R "enabled", "true", "decides roles and posts them"),
     STR(rank_table_path, R "global_rank_table_file_path", "",
         "rank table of the instances, relative to this file; empty: instances register"),
@@ -110,6 +139,8 @@ static const struct conf_key keys[] = {
         "seconds of a management call to an instance"),
     INT(instance_retries, R "http_retries", 0, 65535, "3",
         "polls without answer after which an instance counts as faulty"),
+    TLS_BLOCK(BLOCK_CONTROLLER_REQUEST, RT "request_server_tls",
+              "of the controller's calls to instances; off: as mindie_mangment_tls"),
     BOOL(allow_insecure, P "allow_insecure", "false",
          "permits addresses that are not loopback while TLS is off"),
     INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300",
@@ -123,6 +154,11 @@ static const struct conf_key keys[] = {
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
+/* Blocks of connections that this daemon does not make, and stores of the reference's own password
+ * format. */
+#define NO_EFFECT(name) name "_enable", name "_items"
+#define KMC(name)       name "_items.kmcKsfMaster", name "_items.kmcKsfStandby"
+
 /* Keys of the reference that are read and have no effect here. */
 static const char *const also_known[] = {O "http_config.server_thread_num",
                                          O "http_config.client_thread_num",
@@ -132,7 +168,22 @@ static const char *const also_known[] = {O "http_config.server_thread_num",
                                          O "digs_scheduler_config.slots_thresh",
                                          O "digs_scheduler_config.block_thresh",
                                          O "digs_scheduler_config.max_res_num",
-                                         O "tls_config",
+                                         NO_EFFECT(OT "alarm_client_tls"),
+                                         NO_EFFECT(OT "etcd_server_tls"),
+                                         KMC(OT "request_server_tls"),
+                                         KMC(OT "controller_server_tls"),
+                                         KMC(OT "status_tls"),
+                                         KMC(OT "external_tls"),
+                                         KMC(OT "mindie_client_tls"),
+                                         KMC(OT "mindie_mangment_tls"),
+                                         NO_EFFECT(RT "request_coordinator_tls"),
+                                         NO_EFFECT(RT "external_coordinator_tls"),
+                                         NO_EFFECT(RT "http_server_tls"),
+                                         NO_EFFECT(RT "alarm_tls"),
+                                         NO_EFFECT(RT "cluster_tls"),
+                                         NO_EFFECT(RT "ccae_tls"),
+                                         NO_EFFECT(RT "etcd_server_tls"),
+                                         KMC(RT "request_server_tls"),
                                          O "backup_config",
                                          O "log_info.to_file",
                                          O "log_info.to_stdout",
@@ -170,7 +221,6 @@ static const char *const also_known[] = {O "http_config.server_thread_num",
                                          R "multi_node_infer_config",
                                          R "digs_periodic_role_decision",
                                          R "http_server",
-                                         R "tls_config",
                                          R "ccae",
                                          R "log_info",
                                          NULL};
@@ -188,13 +238,13 @@ static bool is_loopback(const char *ip) {
 }
 
 static enum err check_address(const struct coord_conf *c, const char *key, const char *ip,
-                              struct errbuf *eb) {
+                              bool has_tls, struct errbuf *eb) {
     if (is_all_zero(ip) && !c->allow_all_zero_ip)
         return err_set(eb, ERR_BAD_CONFIG,
                        O "http_config.%s must not be %s unless " O
                          "allow_all_zero_ip_listening is true",
                        key, ip);
-    if (!is_loopback(ip) && !c->allow_insecure)
+    if (!is_loopback(ip) && !has_tls && !c->allow_insecure)
         return err_set(eb, ERR_BAD_CONFIG,
                        O "http_config.%s must be a loopback address while TLS is off, got %s; " P
                          "allow_insecure: true permits it",
@@ -202,8 +252,10 @@ static enum err check_address(const struct coord_conf *c, const char *key, const
     return ERR_OK;
 }
 
-/* No plane has TLS in this release: a file that switches one on must not run in the clear. */
-static enum err check_tls(const struct json_object *root, const char *block, struct errbuf *eb) {
+/* A file that switches on TLS for a plane we have not must not run in the clear unseen. Blocks of
+ * connections that are never made are only mentioned. */
+static enum err check_tls_names(const struct json_object *root, const char *block,
+                                struct errbuf *eb) {
     struct json_object *b, *tls;
     if (json_get_obj(root, block, &b) != JSON_OK || json_get_obj(b, "tls_config", &tls) != JSON_OK)
         return ERR_OK;
@@ -211,15 +263,58 @@ static enum err check_tls(const struct json_object *root, const char *block, str
     for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
         const char *key = json_object_iter_peek_name(&it);
         size_t n = strlen(key);
-        bool on = false;
-        if (n > 7 && strcmp(key + n - 7, "_enable") == 0 &&
-            json_as_bool(json_object_iter_peek_value(&it), &on) == JSON_OK && on)
+        bool on = false, known = false, no_effect = false;
+        char path[160];
+        if (n <= 7 || strcmp(key + n - 7, "_enable") != 0 ||
+            json_as_bool(json_object_iter_peek_value(&it), &on) != JSON_OK || !on)
+            continue;
+        snprintf(path, sizeof(path), "%s.tls_config.%s", block, key);
+        for (size_t i = 0; i < N_KEYS; i++) known = known || strcmp(keys[i].path, path) == 0;
+        for (size_t i = 0; also_known[i] != NULL; i++)
+            no_effect = no_effect || strcmp(also_known[i], path) == 0;
+        if (!known && !no_effect)
             return err_set(eb, ERR_BAD_CONFIG,
-                           "%s.tls_config.%s must be false, got true: TLS is not available in this "
-                           "release (README, \"What does not work yet\")",
-                           block, key);
+                           "%s must be false, got true: there is no such plane here", path);
+        if (no_effect) log_warn("conf", "%s has no effect: no such connection is made", path);
     }
     return ERR_OK;
+}
+
+/* Planes on one address and port share its socket, and so must agree. */
+static enum err check_shared_sockets(const struct coord_conf *c, struct errbuf *eb) {
+    const struct {
+        const char *name, *ip;
+        int64_t port;
+        bool on;
+    } planes[] = {
+        {"request_server_tls", c->predict_ip, c->predict_port, c->tls[BLOCK_REQUEST_SERVER].enable},
+        {"controller_server_tls", c->manage_ip, c->manage_port,
+         c->tls[BLOCK_CONTROLLER_SERVER].enable},
+        {"status_tls", c->manage_ip, c->status_port, c->tls[BLOCK_STATUS].enable},
+        {"external_tls", c->manage_ip, c->external_port, c->tls[BLOCK_EXTERNAL].enable},
+    };
+    for (int i = 1; i < 4; i++)
+        for (int j = 0; j < i; j++)
+            if (planes[i].port == planes[j].port && strcmp(planes[i].ip, planes[j].ip) == 0 &&
+                planes[i].on != planes[j].on)
+                return err_set(eb, ERR_BAD_CONFIG,
+                               OT "%s_enable must be the same as " OT
+                                  "%s_enable: both planes are on port %lld",
+                               planes[i].name, planes[j].name, (long long)planes[i].port);
+    return ERR_OK;
+}
+
+static enum err check_tls(const struct coord_conf *c, const struct json_object *root,
+                          struct errbuf *eb) {
+    bool manage = c->tls[BLOCK_CONTROLLER_SERVER].enable && c->tls[BLOCK_STATUS].enable &&
+                  c->tls[BLOCK_EXTERNAL].enable;
+    enum err e =
+        check_address(c, "predict_ip", c->predict_ip, c->tls[BLOCK_REQUEST_SERVER].enable, eb);
+    if (e == ERR_OK) e = check_address(c, "manage_ip", c->manage_ip, manage, eb);
+    if (e == ERR_OK) e = check_tls_names(root, "coordinator", eb);
+    if (e == ERR_OK) e = check_tls_names(root, "controller", eb);
+    if (e == ERR_OK) e = check_shared_sockets(c, eb);
+    return e;
 }
 
 static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
@@ -240,10 +335,7 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
 
 static enum err check_rules(struct coord_conf *c, const struct json_object *root,
                             struct errbuf *eb) {
-    enum err e = check_address(c, "predict_ip", c->predict_ip, eb);
-    if (e == ERR_OK) e = check_address(c, "manage_ip", c->manage_ip, eb);
-    if (e == ERR_OK) e = check_tls(root, "coordinator", eb);
-    if (e == ERR_OK) e = check_tls(root, "controller", eb);
+    enum err e = check_tls(c, root, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
     if ((c->p_rate == 0) != (c->d_rate == 0) || c->p_rate + c->d_rate > 16)

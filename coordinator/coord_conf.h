@@ -11,7 +11,25 @@
 #include "proto/limits.h"
 #include "proto/role_msg.h"
 
-enum { COORD_PATH_BYTES = 1024 };
+enum { COORD_PATH_BYTES = 1024, COORD_FILE_BYTES = 256, COORD_FILES_MAX = 3 };
+
+/* One TLS block as the file says it; coord_tls.h makes a context of it. Relative paths start in
+ * dir. */
+enum coord_block {
+    BLOCK_REQUEST_SERVER,    /* user plane */
+    BLOCK_CONTROLLER_SERVER, /* management plane */
+    BLOCK_STATUS,
+    BLOCK_EXTERNAL,
+    BLOCK_MINDIE_CLIENT,      /* to the business plane of instances */
+    BLOCK_MINDIE_MANAGEMENT,  /* to their management and metrics planes */
+    BLOCK_CONTROLLER_REQUEST, /* the controller's calls to their management plane */
+    BLOCK_COUNT
+};
+struct coord_tls_block {
+    bool enable;
+    char ca[COORD_FILES_MAX][COORD_FILE_BYTES], cert[COORD_FILE_BYTES], key[COORD_FILE_BYTES],
+        passwd[COORD_FILE_BYTES], crl[COORD_FILES_MAX][COORD_FILE_BYTES];
+};
 
 struct coord_conf {
     /* coordinator: 11.2 */
@@ -28,6 +46,9 @@ struct coord_conf {
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate;
     char log_level[16], error_format[16], error_style[16];
+    char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
+    bool tls_verify_host;
+    struct coord_tls_block tls[BLOCK_COUNT];
     /* controller: 11.3 */
     bool controller_enabled;
     char rank_table_path[COORD_PATH_BYTES];

@@ -227,6 +227,7 @@ static struct dispatch dispatch_of(struct coordinator *co) {
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
                              .cors_origin = co->conf.cors_origin,
+                             .keys = co->keys,
                              .not_found = "Invalid request",
                              .on_infer = infer,
                              .reply_error = reply_error,
@@ -247,4 +248,9 @@ size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char 
                             const char *path) {
     const struct dispatch d = dispatch_of(co);
     return dispatch_body_bytes_max(&d, planes, method, path);
+}
+
+bool coord_wants_body(struct coordinator *co, unsigned planes, const struct http_x *x) {
+    const struct dispatch d = dispatch_of(co);
+    return dispatch_wants_body(&d, planes, x);
 }

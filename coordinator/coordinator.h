@@ -3,10 +3,12 @@
 #ifndef BATON_COORDINATOR_COORDINATOR_H
 #define BATON_COORDINATOR_COORDINATOR_H
 
+#include "common/net/api_keys.h"
 #include "common/net/http_client.h"
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
 #include "coordinator/coord_conf.h"
+#include "coordinator/coord_tls.h"
 #include "proto/api.h"
 #include "coordinator/registry.h"
 #include "coordinator/schedule.h"
@@ -23,6 +25,8 @@ struct coord_listener {
 
 struct coordinator {
     struct coord_conf conf;
+    struct coord_tls tls;
+    struct api_keys *keys; /* of the user plane; NULL: none are asked for */
     struct schedule_conf sched;
     struct loop *loop;
     struct http_client *client;
@@ -62,6 +66,7 @@ void role_post_if_needed(struct coordinator *co, struct inst *in);
 void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x);
 size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
                             const char *path);
+bool coord_wants_body(struct coordinator *co, unsigned planes, const struct http_x *x);
 void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max);
 /* The coordinator's own error in the shape of the path's family, or as the reference's text
  * (errorFormat). */

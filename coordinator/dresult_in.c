@@ -89,9 +89,11 @@ static void connect_now(void *arg) {
     static const char *const headers[] = {"dresult-version: 2", NULL};
     loop_timer_stop(&d->retry);
     if (in == NULL || d->call != NULL) return;
-    snprintf(url, sizeof(url), "http://%s:%u/dresult", in->node.ip, in->node.port);
+    struct tls *tls =
+        coord_tls_url(&d->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, "/dresult");
     struct http_call_opts o = {.method = "GET",
                                .url = url,
+                               .tls = tls,
                                .headers = headers,
                                .connect_ms = (unsigned)d->co->conf.instance_timeout_s * 1000,
                                .silence_ms = SILENCE_MS,

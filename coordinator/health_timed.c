@@ -58,12 +58,14 @@ static void on_half(void *arg, const struct http_result *r) {
 }
 
 static bool ask(struct timed *t, struct half *h, const struct inst *in, unsigned seconds) {
-    char url[96];
+    char path[32], url[128];
     h->whole = t;
-    snprintf(url, sizeof(url), "http://%s:%u/health/timed-%u", in->node.mgmt_ip, in->node.mgmt_port,
-             seconds);
+    snprintf(path, sizeof(path), "/health/timed-%u", seconds);
+    struct tls *tls =
+        coord_tls_url(&t->co->tls, url, sizeof(url), &in->node, NODE_MANAGEMENT, path);
     struct http_call_opts o = {.method = "GET",
                                .url = url,
+                               .tls = tls,
                                .total_ms = seconds * 1000 + MARGIN_MS,
                                .body_bytes_max = ANSWER_BYTES_MAX,
                                .on_done = on_half,

@@ -24,16 +24,21 @@ static size_t on_head(void *arg, const char *method, const char *path) {
     return coord_body_bytes_max(l->co, l->planes, method, path);
 }
 
+static bool on_wants_body(void *arg, const struct http_x *x) {
+    struct coord_listener *l = arg;
+    return coord_wants_body(l->co, l->planes, x);
+}
+
 static void on_too_large(void *arg, struct http_x *x, size_t max) {
     struct coord_listener *l = arg;
     coord_reply_too_large(l->co, x, max);
 }
 
 static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes,
-                              struct errbuf *eb) {
+                              enum coord_block tls, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
     for (int i = 0; i < co->n_listeners;
-         i++) { /* planes on one address and port share its socket */
+         i++) { /* planes on one address and port share its socket, and its TLS block */
         if (http_server_port(co->listeners[i].server) != port ||
             (strcmp(ip, c->predict_ip) != 0 && i == 0))
             continue;
@@ -56,7 +61,9 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
         .read_ms = io,
         .write_ms = io,
         .stream_pending_max = (size_t)c->relay_pending_mib << 20,
+        .tls = co->tls.block[tls],
         .body_bytes_max = on_head,
+        .wants_body = on_wants_body,
         .on_too_large = on_too_large,
         .on_request = on_request,
         .arg = l,
@@ -68,10 +75,20 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
 
 static enum err open_listeners(struct coordinator *co, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
-    enum err e = open_listener(co, c->predict_ip, c->predict_port, PLANE_DATA, eb);
-    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->manage_port, PLANE_MGMT, eb);
-    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->status_port, PLANE_STATUS, eb);
-    if (e == ERR_OK) e = open_listener(co, c->manage_ip, c->external_port, PLANE_METRICS, eb);
+    const struct {
+        const char *ip;
+        int64_t port;
+        unsigned planes;
+        enum coord_block tls;
+    } planes[] = {
+        {c->predict_ip, c->predict_port, PLANE_DATA, BLOCK_REQUEST_SERVER},
+        {c->manage_ip, c->manage_port, PLANE_MGMT, BLOCK_CONTROLLER_SERVER},
+        {c->manage_ip, c->status_port, PLANE_STATUS, BLOCK_STATUS},
+        {c->manage_ip, c->external_port, PLANE_METRICS, BLOCK_EXTERNAL},
+    };
+    enum err e = ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < sizeof(planes) / sizeof(planes[0]); i++)
+        e = open_listener(co, planes[i].ip, planes[i].port, planes[i].planes, planes[i].tls, eb);
     return e;
 }
 
@@ -95,6 +112,12 @@ static void on_term(void *arg) {
     co->stop_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
     if (loop_timer_start(&co->stop_timer, co->loop, 1, STOP_POLL_MS, on_stop_poll, co) != ERR_OK)
         loop_stop(co->loop);
+}
+
+/* The API keys anew. A file that is wrong leaves those in force as they are. */
+static void on_hup(void *arg) {
+    struct coordinator *co = arg;
+    api_keys_reload(co->keys);
 }
 
 /* A request holds the client's socket, and one to P until its first token: the second kind is
@@ -132,6 +155,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
+    if (e == ERR_OK) e = loop_on_signal(co->loop, SIGHUP, on_hup, co);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
     return controller_start(co, eb);
@@ -168,6 +192,15 @@ static int run(struct coordinator *co) {
     }
     coordinator_close(co);
     return status;
+}
+
+/* The files that the configuration names: certificates, keys, API keys. */
+static enum err open_files(struct coordinator *co, struct errbuf *eb) {
+    const struct coord_conf *c = &co->conf;
+    enum err e = coord_tls_open(&co->tls, c, eb);
+    if (e == ERR_OK && c->api_keys_file[0] != 0)
+        e = api_keys_open(&co->keys, "coordinator.apiKeysFile", c->dir, c->api_keys_file, eb);
+    return e;
 }
 
 static int usage(const char *name, int status) {
@@ -214,6 +247,8 @@ int main(int argc, char **argv) {
     log_init(LOG_INFO, STDERR_FILENO);
     if (coord_conf_load(&co->conf, path, controller_path, &eb) != ERR_OK) {
         fprintf(stderr, "%s: %s\n", argv[0], eb.text);
+    } else if (open_files(co, &eb) != ERR_OK) {
+        fprintf(stderr, "%s: %s: %s\n", argv[0], path, eb.text);
     } else if (check) {
         struct buf out = BUF_INIT;
         coord_conf_print(&out, &co->conf);
@@ -225,6 +260,8 @@ int main(int argc, char **argv) {
         signal(SIGPIPE, SIG_IGN);
         status = run(co);
     }
+    coord_tls_close(&co->tls);
+    api_keys_close(&co->keys);
     free(co);
     return status;
 }

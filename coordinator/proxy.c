@@ -88,14 +88,14 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
         return;
     }
     *p = (struct proxied){.co = co, .x = x};
-    unsigned port = management_plane ? in->node.mgmt_port : in->node.port;
-    snprintf(url, sizeof(url), "http://%s:%u%s", management_plane ? in->node.mgmt_ip : in->node.ip,
-             port, path);
+    struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node,
+                                    management_plane ? NODE_MANAGEMENT : NODE_BUSINESS, path);
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     struct http_call_opts o = {.method = post ? "POST" : "GET",
                                .url = url,
+                               .tls = tls,
                                .headers = post ? headers : NULL,
                                .body = body,
                                .body_len = n,

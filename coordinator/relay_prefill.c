@@ -213,13 +213,15 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
         if (v != NULL) add_header(lines, headers, &n, trace_headers[i], v);
     }
     headers[n] = NULL;
-    snprintf(url, sizeof(url), "http://%s:%u%s", p->node.ip, p->node.port, r->url_path);
+    struct tls *tls =
+        coord_tls_url(&co->tls, url, sizeof(url), &p->node, NODE_BUSINESS, r->url_path);
     if (r->left_d != d->id) relay_stop_left(r); /* the same D gives the old attempt up by itself */
     r->left_d = 0;
     r->state = RELAY_PREFILL;
     log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u", r->id_text, p->id, d->id, r->epoch);
     struct http_call_opts o = {.method = "POST",
                                .url = url,
+                               .tls = tls,
                                .headers = headers,
                                .body = body,
                                .body_len = body_len,

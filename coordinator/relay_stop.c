@@ -73,13 +73,14 @@ static void on_stopped(void *arg, const struct http_result *res) {
 static bool send_stop(struct stop_call *c) {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
-    char url[MODEL_NAME_BYTES_MAX + 128], body[STOP_BODY_BYTES];
+    char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
     if (in == NULL || !in->healthy) return false;
-    snprintf(url, sizeof(url), "http://%s:%u/v2/models/%s/stopInfer", in->node.ip, in->node.port,
-             in->config.model_name);
+    snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->config.model_name);
+    struct tls *tls = coord_tls_url(&c->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, path);
     int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", c->req_id);
     struct http_call_opts o = {.method = "POST",
                                .url = url,
+                               .tls = tls,
                                .headers = headers,
                                .body = body,
                                .body_len = (size_t)n,

@@ -93,13 +93,14 @@ static void on_answer(void *arg, const struct http_result *r) {
 }
 
 static void post(struct coordinator *co, struct inst *in, enum inst_role role, const char *body) {
-    char url[128];
+    char path[64], url[192];
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     in->posting_role = role;
-    snprintf(url, sizeof(url), "http://%s:%u/v1/role/%s", in->node.mgmt_ip, in->node.mgmt_port,
-             inst_role_name(role));
+    snprintf(path, sizeof(path), "/v1/role/%s", inst_role_name(role));
+    struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL, path);
     struct http_call_opts o = {.method = "POST",
                                .url = url,
+                               .tls = tls,
                                .headers = headers,
                                .body = body,
                                .body_len = strlen(body),

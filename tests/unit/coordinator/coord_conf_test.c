@@ -60,12 +60,25 @@ static void rules(void **state) {
         {"{\"coordinator\":{\"http_config\":{\"predict_ip\":\"10.0.0.1\"}},\"pd\":{\"allow_"
          "insecure\":true}}",
          NULL},
-        {"{\"coordinator\":{\"tls_config\":{\"request_server_tls_enable\":true}}}",
-         "coordinator.tls_config.request_server_tls_enable must be false, got true: TLS is not "
-         "available in this release (README, \"What does not work yet\")"},
+        {"{\"coordinator\":{\"tls_config\":{\"request_server_tls_enable\":true}}}", NULL},
+        {"{\"coordinator\":{\"tls_config\":{\"alarm_client_tls_enable\":true}}}", NULL},
         {"{\"controller\":{\"tls_config\":{\"a_tls_enable\":true}}}",
-         "controller.tls_config.a_tls_enable must be false, got true: TLS is not available in this "
-         "release (README, \"What does not work yet\")"},
+         "controller.tls_config.a_tls_enable must be false, got true: there is no such plane here"},
+        {"{\"coordinator\":{\"http_config\":{\"predict_ip\":\"10.0.0.1\"},\"tls_config\":{"
+         "\"request_server_tls_enable\":true}}}",
+         NULL},
+        {"{\"coordinator\":{\"http_config\":{\"manage_ip\":\"10.0.0.1\"},\"tls_config\":{"
+         "\"controller_server_tls_enable\":true,\"status_tls_enable\":true}}}",
+         "coordinator.http_config.manage_ip must be a loopback address while TLS is off, got "
+         "10.0.0.1; pd.allow_insecure: true permits it"},
+        {"{\"coordinator\":{\"http_config\":{\"manage_ip\":\"10.0.0.1\"},\"tls_config\":{"
+         "\"controller_server_tls_enable\":true,\"status_tls_enable\":true,"
+         "\"external_tls_enable\":true}}}",
+         NULL},
+        {"{\"coordinator\":{\"http_config\":{\"status_port\":1026},\"tls_config\":{"
+         "\"controller_server_tls_enable\":true}}}",
+         "coordinator.tls_config.status_tls_enable must be the same as "
+         "coordinator.tls_config.controller_server_tls_enable: both planes are on port 1026"},
         {"{\"coordinator\":{\"tls_config\":{\"a_tls_enable\":false,\"a_tls_items\":{}}}}", NULL},
         {"{\"controller\":{\"default_p_rate\":1}}",
          "controller.default_p_rate and controller.default_d_rate must be both 0 or both above 0 "

@@ -1,0 +1,75 @@
+/* coord_tls: from the blocks of the configuration to contexts. */
+#include "coordinator/coord_tls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NAMES(p)                                                                                   \
+    { p ".ca_cert", p ".tls_cert", p ".tls_key", p ".tls_passwd", p ".tls_crl" }
+#define O "coordinator.tls_config."
+
+static const struct tls_names names[BLOCK_COUNT] = {
+    [BLOCK_REQUEST_SERVER] = NAMES(O "request_server_tls_items"),
+    [BLOCK_CONTROLLER_SERVER] = NAMES(O "controller_server_tls_items"),
+    [BLOCK_STATUS] = NAMES(O "status_tls_items"),
+    [BLOCK_EXTERNAL] = NAMES(O "external_tls_items"),
+    [BLOCK_MINDIE_CLIENT] = NAMES(O "mindie_client_tls_items"),
+    [BLOCK_MINDIE_MANAGEMENT] = NAMES(O "mindie_mangment_tls_items"),
+    [BLOCK_CONTROLLER_REQUEST] = NAMES("controller.tls_config.request_server_tls_items"),
+};
+
+static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *file) {
+    int n = file[0] == '/' || file[0] == 0 ? snprintf(out, TLS_PATH_BYTES, "%s", file)
+                                           : snprintf(out, TLS_PATH_BYTES, "%s/%s", dir, file);
+    return n < TLS_PATH_BYTES;
+}
+
+static enum err open_block(struct coord_tls *t, const struct coord_conf *c, enum coord_block block,
+                           struct errbuf *eb) {
+    const struct coord_tls_block *b = &c->tls[block];
+    struct tls_conf o = {.names = names[block], .verify_host = c->tls_verify_host};
+    bool fits = path_of(o.cert, c->dir, b->cert) && path_of(o.key, c->dir, b->key) &&
+                path_of(o.passwd, c->dir, b->passwd);
+    for (int i = 0; i < COORD_FILES_MAX && i < TLS_FILES_MAX; i++)
+        fits = fits && path_of(o.ca[i], c->dir, b->ca[i]) && path_of(o.crl[i], c->dir, b->crl[i]);
+    if (!fits)
+        return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
+                       names[block].cert, TLS_PATH_BYTES - 1);
+    if (block == BLOCK_REQUEST_SERVER) {
+        o.allow_tls12 = strcmp(c->tls_min_version, "1.2") == 0;
+        o.client_cert_optional = strcmp(c->client_certificates, "optional") == 0;
+    }
+    return tls_open(&t->block[block], &o, eb);
+}
+
+enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct errbuf *eb) {
+    enum err e = ERR_OK;
+    memset(t, 0, sizeof(*t));
+    for (int i = 0; e == ERR_OK && i < BLOCK_COUNT; i++)
+        if (c->tls[i].enable) e = open_block(t, c, (enum coord_block)i, eb);
+    if (e != ERR_OK) {
+        coord_tls_close(t);
+        return e;
+    }
+    struct tls **a = &t->block[BLOCK_MINDIE_MANAGEMENT], **b = &t->block[BLOCK_CONTROLLER_REQUEST];
+    if (*a == NULL) *a = tls_ref(*b);
+    if (*b == NULL) *b = tls_ref(*a);
+    return ERR_OK;
+}
+
+void coord_tls_close(struct coord_tls *t) {
+    for (int i = 0; i < BLOCK_COUNT; i++) tls_close(&t->block[i]);
+}
+
+struct tls *coord_tls_url(const struct coord_tls *t, char *dst, size_t n,
+                          const struct node_conf *node, enum node_plane plane, const char *path) {
+    struct tls *tls = t->block[plane == NODE_BUSINESS  ? BLOCK_MINDIE_CLIENT
+                               : plane == NODE_CONTROL ? BLOCK_CONTROLLER_REQUEST
+                                                       : BLOCK_MINDIE_MANAGEMENT];
+    unsigned port = plane == NODE_BUSINESS  ? node->port
+                    : plane == NODE_METRICS ? node->metric_port
+                                            : node->mgmt_port;
+    snprintf(dst, n, "%s://%s:%u%s", tls != NULL ? "https" : "http",
+             plane == NODE_BUSINESS ? node->ip : node->mgmt_ip, port, path);
+    return tls;
+}
