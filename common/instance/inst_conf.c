@@ -291,10 +291,6 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
                        S "interCommTLSEnabled must be true while ipAddress is not a loopback "
                          "address, got %s; " X "allowInsecure: true permits it",
                        c->ip);
-    if (strcmp(c->infer_mode, "dmi") == 0 && c->inter_comm_tls_enabled)
-        return err_set(eb, ERR_BAD_CONFIG,
-                       S "interCommTLSEnabled must be false, got true: sealed KV links are not "
-                         "available in this release (README, \"What does not work yet\")");
     if (c->model_instance_number != 1)
         return err_set(eb, ERR_BAD_CONFIG, B "modelInstanceNumber must be 1, got %lld",
                        (long long)c->model_instance_number);

@@ -3,6 +3,7 @@
 #include "common/instance/inst_links.h"
 
 #include <string.h>
+#include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 
 static void on_settled(void *arg, unsigned n_ok, unsigned n_wanted) {
@@ -25,6 +26,9 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     o.loop = in->loop;
     o.bind_ip = c->ip;
     o.port = (uint16_t)c->inter_comm_port;
+    o.tls = in->tls.plane[INST_PLANE_CLUSTER];
+    if (o.tls == NULL)
+        log_warn("start", "event=plain_kv_links why=\"ServerConfig.interCommTLSEnabled is false\"");
     o.inflight_bytes_max = (size_t)c->kv_inflight_mib << 20;
     o.heartbeat_ms = (unsigned)c->kv_heartbeat_ms;
     o.lease_ms = (unsigned)c->kv_lease_s * 1000;

@@ -115,9 +115,7 @@ static void rules(void **state) {
         {{"ServerConfig.ipAddress", "\"0.0.0.0\"", "ServerConfig.allowAllZeroIpListening", "true",
           "BatonConfig.allowInsecure", "true"},
          NULL},
-        {{"ServerConfig.inferMode", "\"dmi\""},
-         "ServerConfig.interCommTLSEnabled must be false, got true: sealed KV links are not "
-         "available in this release (README, \"What does not work yet\")"},
+        {{"ServerConfig.inferMode", "\"dmi\""}, NULL},
         {{"ServerConfig.inferMode", "\"dmi\"", "ServerConfig.interCommTLSEnabled", "false"}, NULL},
         {{"BackendConfig.modelInstanceNumber", "2"},
          "BackendConfig.modelInstanceNumber must be 1, got 2"},
