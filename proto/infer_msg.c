@@ -38,6 +38,7 @@ static const size_t req_bools[] = {
     offsetof(struct infer_req, include_usage_set),
     offsetof(struct infer_req, continuous_usage),
     offsetof(struct infer_req, seed_given),
+    offsetof(struct infer_req, show_prompt_logprobs),
     offsetof(struct infer_req, show_logprobs),
     offsetof(struct infer_req, top_tokens),
     offsetof(struct infer_req, parallel_tools),
@@ -420,6 +421,16 @@ enum err infer_req_unpack(struct rd *r, struct infer_req **out) {
     }
     *out = req;
     return ERR_OK;
+}
+
+struct infer_req *infer_req_clone(const struct infer_req *req) {
+    struct infer_req *copy = NULL;
+    struct wr w = WR_INIT;
+    infer_req_pack(&w, req);
+    struct rd r = rd_of(w.data, w.len);
+    if (!w.failed && infer_req_unpack(&r, &copy) == ERR_OK) copy->arrival_us = req->arrival_us;
+    wr_free(&w);
+    return copy;
 }
 
 /* ---- the token */

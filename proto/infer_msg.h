@@ -94,10 +94,11 @@ enum tool_format {
 };
 
 struct infer_req {
-    char *req_id;    /* cluster-wide or instance-wide id */
-    char *client_id; /* Triton id, or NULL */
-    char *model;     /* as the client wrote it (path or body), echoed; NULL when it gave none */
-    uint32_t epoch;  /* attempt number, from 0 */
+    char *req_id;        /* cluster-wide or instance-wide id */
+    char *client_id;     /* Triton id or request_id, or NULL */
+    bool client_id_soft; /* one that is in use already is dropped, no error; not on the wire */
+    char *model;         /* as the client wrote it (path or body), echoed; NULL when it gave none */
+    uint32_t epoch;      /* attempt number, from 0 */
     enum api api;
     uint32_t part, n_parts;      /* one prompt of several in one client request (inference-api 9.4):
                                   * the parts share req_id and every option; 0 of 1 otherwise */
@@ -124,6 +125,7 @@ struct infer_req {
     bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
+    bool show_prompt_logprobs; /* chat, completions: prompt_logprobs are in the answer */
     bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
     bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
     enum tool_format tools;   /* calls are looked for in the text */
@@ -149,7 +151,10 @@ struct infer_req {
 
 struct infer_req *infer_req_create(
     void); /* neutral sampling, skip_special true, priority 5; NULL: no memory */
-void infer_req_destroy(struct infer_req **req);
+void infer_req_destroy(struct infer_req **req); /* and the parts after it */
+/* A copy of all that goes on the wire, and of arrival_us; next_part is NULL. NULL: no memory, or a
+ * request that no peer would take. */
+struct infer_req *infer_req_clone(const struct infer_req *req);
 /* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays
  * here. */
 void infer_req_pack(struct wr *w, const struct infer_req *req);

@@ -16,6 +16,7 @@ enum {
     TOP_LOGPROBS_MAX = 20,
     CHOICES_MAX = 128,             /* sequences drawn from one prompt */
     PARTS_MAX = 128,               /* prompts of one request */
+    SEQUENCES_MAX = 1024,          /* parts times choices of one client request */
     ALLOWED_IDS_MAX = 1048576,     /* entries of allowed_token_ids */
     BAD_WORDS_IDS_MAX = 65536,     /* ids of bad_words, lengths included */
     GUIDE_BYTES_MAX = 1024 * 1024, /* text of what guided decoding allows */

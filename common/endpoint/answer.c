@@ -63,6 +63,11 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
 
 /* ---- what is shown, and in which order */
 
+bool answer_ranked(const struct answer_ops *ops, const struct infer_req *req) {
+    int32_t drawn = req->sampling.n_choices;
+    return drawn > req->n || (drawn > 1 && ops->best_first && !req->stream);
+}
+
 /* Likelier sequences first, then those drawn first; a sum that is not known ranks last. */
 static int by_rank(const void *x, const void *y) {
     const struct choice *a = *(struct choice *const *)x, *b = *(struct choice *const *)y;
@@ -264,7 +269,7 @@ enum err answer_create(struct answer **out, const struct endpoint *ep,
     a->n_parts = req->n_parts;
     a->n_choices = (size_t)drawn;
     a->n_live = a->n_parts * a->n_choices;
-    a->ranked = drawn > req->n;
+    a->ranked = answer_ranked(fam->answer, req);
     a->parts = calloc(a->n_parts, sizeof(*a->parts));
     a->shown = calloc(a->n_live, sizeof(struct choice *));
     enum err e = a->parts != NULL && a->shown != NULL ? ERR_OK : ERR_NO_MEMORY;

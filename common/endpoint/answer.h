@@ -79,6 +79,7 @@ struct answer_ops {
     bool tokens_only;   /* the text is never asked for: no detokeniser */
     bool openai_errors; /* the error object of /v1/ paths */
     bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
+    bool best_first;    /* a whole answer shows its choices by rank even where none is left out */
     bool joint;         /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,
@@ -118,6 +119,9 @@ uint64_t rec_step_us(const struct choice *c, size_t i);
 uint64_t rec_queue_us(const struct choice *c, size_t i);
 uint32_t rec_batch(const struct choice *c, size_t i);
 
+/* Whether the choices of req are ordered by cumulative log-probability. */
+bool answer_ranked(const struct answer_ops *ops, const struct infer_req *req);
+
 /* ---- one choice (answer_choice.c) */
 enum err choice_open(struct choice *c);
 void choice_close(struct choice *c);
@@ -130,5 +134,6 @@ void choice_abort(struct choice *c);
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);
 void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,
                              bool with_prompt);
+void put_prompt_logprobs(struct buf *out, const struct choice *c); /* with the comma before it */
 
 #endif

@@ -174,3 +174,50 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
     buf_puts(out, "]}");
     free(offsets);
 }
+
+/* ---- prompt_logprobs, as vLLM writes them: for each prompt token what could have stood there */
+
+static void put_prompt_token(struct buf *out, const struct answer *a, int32_t id, float logprob,
+                             size_t rank) {
+    buf_putc(out, '"');
+    put_i64(out, id);
+    buf_puts(out, "\":{\"logprob\":");
+    put_logprob(out, logprob);
+    buf_puts(out, ",\"rank\":");
+    if (rank > 0)
+        put_u64(out, rank);
+    else
+        buf_puts(out, "null");
+    buf_puts(out, ",\"decoded_token\":");
+    put_token_text(out, a, id);
+    buf_putc(out, '}');
+}
+
+/* The token that stands there first, then the other alternatives; the engine ranks only those. */
+static void put_prompt_position(struct buf *out, const struct choice *c, size_t i) {
+    const struct prompt_rec *rec = &c->part->prompt[i];
+    int32_t id = c->req->ids[i];
+    size_t rank = 0;
+    for (size_t t = 0; t < rec->n_top && rank == 0; t++)
+        if (rec->top[t].id == id) rank = t + 1;
+    buf_putc(out, '{');
+    put_prompt_token(out, c->a, id, rec->logprob, rank);
+    for (size_t t = 0; t < rec->n_top; t++) {
+        if (t + 1 == rank) continue;
+        buf_putc(out, ',');
+        put_prompt_token(out, c->a, rec->top[t].id, rec->top[t].logprob, t + 1);
+    }
+    buf_putc(out, '}');
+}
+
+void put_prompt_logprobs(struct buf *out, const struct choice *c) {
+    buf_puts(out, ",\"prompt_logprobs\":[");
+    for (size_t i = 0; i < c->req->n_prompt; i++) {
+        if (i > 0) buf_putc(out, ',');
+        if (i == 0 || c->part->prompt == NULL || isnan(c->part->prompt[i].logprob))
+            buf_puts(out, "null");
+        else
+            put_prompt_position(out, c, i);
+    }
+    buf_putc(out, ']');
+}

@@ -132,7 +132,7 @@ static void put_head(struct buf *out, const struct answer *a, const char *frame,
     const struct endpoint_conf *c = answer_conf(a);
     struct buf id = BUF_INIT;
     if (c->openai_id_prefix) buf_puts(&id, prefix);
-    buf_puts(&id, a->req->req_id);
+    buf_puts(&id, a->req->client_id != NULL ? a->req->client_id : a->req->req_id);
     buf_puts(out, frame);
     buf_puts(out, "{\"id\":");
     buf_json_str(out, id.data != NULL ? id.data : "", id.len);
@@ -143,7 +143,7 @@ static void put_head(struct buf *out, const struct answer *a, const char *frame,
     buf_puts(out, ",\"model\":");
     put_cstr(out, a->req->model);
     if (c->error_style == ERROR_STYLE_OPENAI)
-        buf_puts(out, ",\"system_fingerprint\":\"" BUILD_NAME "\"");
+        buf_puts(out, ",\"system_fingerprint\":\"" BUILD_NAME "\",\"service_tier\":\"default\"");
     buf_putc(out, ',');
     if (id.failed) out->failed = true;
     buf_free(&id);
@@ -280,12 +280,13 @@ static void put_choices(struct answer *a, struct buf *out,
     buf_puts(out, "],");
     put_usage(out, a);
     put_times(out, a);
-    buf_putc(out, '}');
 }
 
 static void chat_body(struct answer *a, struct buf *out) {
     put_head(out, a, "", "chatcmpl-", "chat.completion");
     put_choices(a, out, chat_choice);
+    if (a->req->show_prompt_logprobs) put_prompt_logprobs(out, a->shown[0]);
+    buf_putc(out, '}');
 }
 
 const struct answer_ops answer_chat = {
@@ -315,7 +316,6 @@ static void put_choice_end(struct buf *out, const struct choice *c) {
     put_stop_reason(out, c);
     buf_puts(out, ",\"finish_reason\":");
     buf_puts(out, finish_name(c->finish));
-    buf_putc(out, '}');
 }
 
 static void completions_event(struct choice *c, struct buf *out) {
@@ -330,7 +330,7 @@ static void completions_event(struct choice *c, struct buf *out) {
     buf_puts(out, ",\"logprobs\":");
     put_completion_logprobs(out, c, c->recs_sent, c->n_recs, c->req->echo && c->n_events == 0);
     put_choice_end(out, c);
-    buf_putc(out, ']');
+    buf_puts(out, "}]");
     size_t before = out->len;
     buf_putc(out, ',');
     if (!put_chunk_usage(out, c) && !out->failed) out->len = before;
@@ -349,11 +349,14 @@ static void completions_choice(struct buf *out, struct choice *c) {
     buf_puts(out, ",\"logprobs\":");
     put_completion_logprobs(out, c, 0, c->n_recs, c->req->echo);
     put_choice_end(out, c);
+    if (c->req->show_prompt_logprobs) put_prompt_logprobs(out, c);
+    buf_putc(out, '}');
 }
 
 static void completions_body(struct answer *a, struct buf *out) {
     put_head(out, a, "", "cmpl-", "text_completion");
     put_choices(a, out, completions_choice);
+    buf_putc(out, '}');
 }
 
 const struct answer_ops answer_completions = {

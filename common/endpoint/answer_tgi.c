@@ -46,11 +46,17 @@ static void put_details_head(struct buf *out, const struct choice *c) {
     put_u64(out, c->n_recs);
 }
 
-static void put_details(struct buf *out, const struct choice *c) {
+/* The whole text; after the prompt with return_full_text. */
+static void put_generated(struct buf *out, struct choice *c) {
+    const char *between = answer_conf(c->a)->tgi_legacy_space ? " " : "";
+    put_all_text(out, c, c->req->return_full_text ? between : NULL);
+}
+
+/* ,"prefill":[..],"seed":..,"tokens":[..] and what else is asked for. */
+static void put_details_tokens(struct buf *out, const struct choice *c, bool with_prefill) {
     const struct infer_req *req = c->req;
-    put_details_head(out, c);
     buf_puts(out, ",\"prefill\":[");
-    for (size_t i = 0; req->decoder_input_details && i < req->n_prompt; i++) {
+    for (size_t i = 0; with_prefill && i < req->n_prompt; i++) {
         if (i > 0) buf_putc(out, ',');
         put_item(out, c->a, req->ids[i],
                  c->part->prompt != NULL && i > 0 ? c->part->prompt[i].logprob : NAN);
@@ -63,17 +69,35 @@ static void put_details(struct buf *out, const struct choice *c) {
         put_item(out, c->a, c->recs[i].id, c->recs[i].logprob);
     }
     buf_putc(out, ']');
-    if (req->details && req->sampling.top_logprobs > 0) {
+    if (req->top_tokens) {
         buf_putc(out, ',');
         put_top_tokens(out, c, 0, c->n_recs, true);
     }
-    buf_putc(out, '}');
 }
 
-/* The whole text; after the prompt with return_full_text. */
-static void put_generated(struct buf *out, struct choice *c) {
-    const char *between = answer_conf(c->a)->tgi_legacy_space ? " " : "";
-    put_all_text(out, c, c->req->return_full_text ? between : NULL);
+/* The sequences of best_of that came after the best. */
+static void put_others(struct buf *out, const struct answer *a) {
+    buf_puts(out, ",\"best_of_sequences\":[");
+    for (size_t i = 1; i < a->n_shown; i++) {
+        struct choice *c = a->shown[i];
+        if (i > 1) buf_putc(out, ',');
+        buf_puts(out, "{\"generated_text\":");
+        put_generated(out, c);
+        buf_puts(out, ",\"finish_reason\":");
+        put_details_finish(out, c->finish);
+        buf_puts(out, ",\"generated_tokens\":");
+        put_u64(out, c->n_recs);
+        put_details_tokens(out, c, false);
+        buf_putc(out, '}');
+    }
+    buf_putc(out, ']');
+}
+
+static void put_details(struct buf *out, const struct choice *c) {
+    put_details_head(out, c);
+    put_details_tokens(out, c, c->req->decoder_input_details);
+    if (c->req->details && c->a->n_shown > 1) put_others(out, c->a);
+    buf_putc(out, '}');
 }
 
 static void tgi_body(struct answer *a, struct buf *out) {
@@ -119,7 +143,7 @@ static void tgi_event(struct choice *c, struct buf *out) {
     else
         buf_puts(out, "null");
     buf_putc(out, '}');
-    if (c->req->sampling.top_logprobs > 0) {
+    if (c->req->top_tokens) {
         buf_putc(out, ',');
         put_top_tokens(out, c, c->recs_sent, c->n_recs, false);
     }
@@ -152,6 +176,7 @@ static void tgi_error(struct answer *a, const char *json, struct buf *out) {
 
 const struct answer_ops answer_tgi = {
     .every_token = true,
+    .best_first = true,
     .event = tgi_event,
     .body = tgi_body,
     .error = tgi_error,

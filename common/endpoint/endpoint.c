@@ -289,8 +289,7 @@ static bool read_all(struct ep_read *r) {
     if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
     r->req->api = r->fam->api;
     return r->fam->read(r) && open_params(r) && ep_fields_read(r, r->fam->order) &&
-           (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_admit(r) &&
-           ep_build(r);
+           (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r);
 }
 
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
@@ -311,6 +310,8 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     }
     json_object_put(r.params);
     json_object_put(r.body);
+    for (size_t i = 0; i < r.n_prompts; i++) id_list_free(&r.prompts[i].ids);
+    free(r.prompts);
     id_list_free(&r.ids);
     buf_free(&r.text);
     return good;

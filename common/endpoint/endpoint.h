@@ -28,7 +28,8 @@ struct endpoint_conf {
     int truncation;           /* -1 right, 0 off, 1 left */
     size_t max_request_bytes; /* maxRequestLength in bytes */
     int prefill_policy, decode_policy, cpu_mem_gb, npu_mem_gb, world_size;
-    bool split; /* inferMode=dmi: the restrictions of inference-api 4.4 for P/D clusters */
+    bool split;            /* inferMode=dmi */
+    bool pd_refusals;      /* pdRefusals: the restrictions of inference-api 4.4 for P/D clusters */
     bool openai_vllm_mode; /* openAiSupport absent or "vllm" */
     bool full_text;        /* fullTextEnabled */
     enum error_style error_style;

@@ -36,19 +36,38 @@ struct ep_read {
     bool stream;
     const char *prompt; /* the input as text, into body or text; NULL for token input */
     size_t prompt_len;
-    struct buf text;    /* backs prompt where it is not the client's own string */
-    struct id_list ids; /* the prompt's ids; of a recompute also those generated */
-    size_t n_generated; /* of a recompute: so many at the end of ids */
-    bool with_tools;    /* chat: the request has tools */
-    int status;         /* of the failure */
+    struct buf text;           /* backs prompt where it is not the client's own string */
+    struct id_list ids;        /* the prompt's ids; of a recompute also those generated */
+    size_t n_generated;        /* of a recompute: so many at the end of ids */
+    struct ep_prompt *prompts; /* a list of prompts: each waits here for its turn in prompt and
+                                * ids; NULL: there is one, which stands there already */
+    size_t n_prompts;
+    bool with_tools; /* chat: the request has tools */
+    int status;      /* of the failure */
     char error[1024];
 };
 
 /* Texts of n and best_of (inference-api 4.4, 7.1, 8.2, 9.1); {b} and {n} stand for the values.
  * NULL: no such check. */
 struct nbest_texts {
-    const char *stream_without_n, *stream_unequal, *below_n, *no_sampling;
+    const char *in_stream, *stream_without_n, *stream_unequal, *below_n, *no_sampling;
     const char *absent; /* how an absent value is written in no_sampling */
+    bool any_sampling;  /* no_sampling: whatever switches sampling on (4.5) will do, else only a
+                         * temperature */
+};
+
+/* Which members may ask for guided decoding (inference-api 8.6, 16.2, 16.3). */
+enum {
+    GUIDES_FORMAT = 1, /* response_format */
+    GUIDES_VLLM = 2,   /* guided_json and its kin, structured_outputs, structural_tag */
+    GUIDES_TGI = 4,    /* grammar */
+};
+
+/* One prompt of several. */
+struct ep_prompt {
+    const char *text; /* NULL: token input */
+    size_t len;
+    struct id_list ids;
 };
 
 struct family {
@@ -61,6 +80,8 @@ struct family {
     bool thinking;           /* chat_template_kwargs.enable_thinking is checked */
     bool recompute_reduced;  /* the token limit of a recompute is less the tokens it brings along */
     bool needs_logprobs;     /* a streamed or detailed answer shows log-probabilities unasked */
+    bool pd_stop_refused;    /* pdRefusals: stop strings and ids are among what is refused */
+    unsigned guides;         /* GUIDES_.. */
     const char *text_length; /* {max}, {len} */
     const char *token_count; /* {got} */
     const char *input_missing, *input_empty_array, *input_bad_type;
@@ -103,6 +124,8 @@ bool ep_ids_from_array(struct ep_read *r, const struct json_object *arr);
 bool ep_read_recompute(struct ep_read *r, const struct json_object *v);
 /* The same from r->ids, which holds N, prompt ids, generated ids (Triton tokens). */
 bool ep_split_recompute(struct ep_read *r);
+/* Puts what is in prompt and ids among the prompts. */
+bool ep_keep_prompt(struct ep_read *r);
 /* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
 bool ep_admit(struct ep_read *r);
 
@@ -127,6 +150,10 @@ bool ep_chat_tools(
     struct json_object **shown); /* 8.4; *shown: tools for the template, owned, or NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
 bool ep_completions_read(struct ep_read *r);
+bool ep_openai_combine(struct ep_read *r);
+/* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
+ * req->guide. Called in the place of the order where the family has P_GUIDE. */
+bool ep_guide_read(struct ep_read *r);
 bool ep_tgi_combine(struct ep_read *r);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);

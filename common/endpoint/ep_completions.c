@@ -1,10 +1,10 @@
-/* ep_completions: /v1/completions (inference-api 9): a text, or token ids; lists of one prompt as
- * upstream clients send them. */
+/* ep_completions: /v1/completions (inference-api 9): a text, or token ids; a list of either is as
+ * many prompts, each with choices of its own (9.4). */
+#include <stdio.h>
 #include "common/endpoint/ep.h"
 
-#define SEVERAL "Lists of several prompts are not supported yet: send one request for each prompt"
-
 static bool read_ids(struct ep_read *r, const struct json_object *arr) {
+    if (json_object_array_length(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
     if (!ep_ids_from_array(r, arr))
         return ep_fail(r, 422, "All elements of the prompt array must be integers.");
     return ep_check_token_count(r);
@@ -16,18 +16,31 @@ static bool read_string(struct ep_read *r, const struct json_object *v) {
     return ep_check_text_length(r) && ep_tokenise(r, r->p.add_special);
 }
 
-/* [1,2,3], or a list of prompts: ["text"] or [[1,2,3]]. The first item says which. */
+static bool read_one(struct ep_read *r, struct json_object *v, bool text) {
+    struct json_object *ids;
+    if (text) return read_string(r, v);
+    if (json_as_arr(v, &ids) != JSON_OK) return ep_fail(r, 422, r->fam->input_bad_type);
+    return read_ids(r, ids);
+}
+
+/* [1,2,3], or a list of prompts: ["text",..] or [[1,2,3],..]. The first item says which. */
 static bool read_list(struct ep_read *r, struct json_object *arr) {
     size_t n = json_object_array_length(arr);
     if (n == 0) return ep_fail(r, 422, r->fam->input_empty_array);
-    struct json_object *first = json_object_array_get_idx(arr, 0), *ids;
+    struct json_object *first = json_object_array_get_idx(arr, 0);
     bool text = json_object_is_type(first, json_type_string);
     if (!text && !json_object_is_type(first, json_type_array)) return read_ids(r, arr);
-    if (n > 1) return ep_fail(r, 422, SEVERAL);
-    if (text) return read_string(r, first);
-    json_as_arr(first, &ids);
-    return json_object_array_length(ids) > 0 ? read_ids(r, ids)
-                                             : ep_fail(r, 422, r->fam->input_empty_array);
+    if (n == 1) return read_one(r, first, text);
+    if (n > PARTS_MAX) {
+        char got[24];
+        snprintf(got, sizeof(got), "%zu", n);
+        return ep_fail_with(r, 422, "The number of prompts must be in [1, 128], got {got}.",
+                            "{got}", got, NULL);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!read_one(r, json_object_array_get_idx(arr, i), text) || !ep_keep_prompt(r))
+            return false;
+    return true;
 }
 
 bool ep_completions_read(struct ep_read *r) {
@@ -39,4 +52,11 @@ bool ep_completions_read(struct ep_read *r) {
     if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_fail(r, 422, r->fam->input_missing);
     if (!ep_fields_read(r, before_text)) return false;
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
+}
+
+/* Of both OpenAI forms: the prompt's log-probabilities belong to no chunk. */
+bool ep_openai_combine(struct ep_read *r) {
+    if (r->stream && r->p.given[P_PROMPT_LOGPROBS])
+        return ep_fail(r, 422, "prompt_logprobs are not available when stream is true.");
+    return true;
 }

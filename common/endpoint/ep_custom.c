@@ -283,19 +283,121 @@ bool ep_check_stream_options(struct ep_read *r, const struct json_object *v) {
     return true;
 }
 
-/* ---- what cannot be obeyed is refused, not ignored */
+/* ---- which tokens are allowed at all */
 
-bool ep_check_guided(struct ep_read *r, const struct json_object *v) {
+bool ep_check_guide(struct ep_read *r, const struct json_object *v) {
     (void)v;
-    return ep_fail(r, 422,
-                   "Guided decoding (grammar, guided_*, structured_outputs, structural_tag) is not "
-                   "available yet.");
+    return ep_guide_read(r);
 }
 
-bool ep_check_word_lists(struct ep_read *r, const struct json_object *v) {
+static bool too_many(struct ep_read *r, const char *text, size_t got) {
+    char g[24];
+    snprintf(g, sizeof(g), "%zu", got);
+    return ep_fail_with(r, 422, text, "{got}", g, NULL);
+}
+
+bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v) {
+    struct sampling *s = &r->req->sampling;
+    int32_t vocab = r->ep->model->vocab_size > 0 ? r->ep->model->vocab_size : INT32_MAX;
     struct json_object *arr;
-    if (json_as_arr(v, &arr) == JSON_OK && json_object_array_length(arr) == 0) return true;
-    return ep_fail(r, 422, "bad_words and allowed_token_ids are not available yet.");
+    size_t kept = 0;
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return ep_fail(r, 422, "allowed_token_ids must be array type.");
+    size_t n = json_object_array_length(arr);
+    if (n == 0) return true;
+    if (n > ALLOWED_IDS_MAX)
+        return too_many(r, "Parameter allowed_token_ids must have at most 1048576 ids, got {got}.",
+                        n);
+    s->allowed_ids = calloc(n, sizeof(*s->allowed_ids));
+    if (s->allowed_ids == NULL) return ep_fail_memory(r);
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *item = json_object_array_get_idx(arr, i);
+        int64_t id;
+        if (json_as_i64(item, &id) != JSON_OK || id < 0 || id >= vocab) {
+            char max[24], got[256];
+            snprintf(max, sizeof(max), "%d", vocab - 1);
+            json_literal(got, sizeof(got), item);
+            return ep_fail_with(
+                r, 422, "Parameter allowed_token_ids must hold token ids in [0,{max}], got {got}.",
+                "{max}", max, "{got}", got, NULL);
+        }
+        s->allowed_ids[i] = (int32_t)id;
+    }
+    qsort(s->allowed_ids, n, sizeof(*s->allowed_ids), by_i32);
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || s->allowed_ids[kept - 1] != s->allowed_ids[i])
+            s->allowed_ids[kept++] = s->allowed_ids[i];
+    s->n_allowed_ids = kept;
+    return true;
+}
+
+/* Appends one id sequence, its length before it. */
+static bool push_word(struct ep_read *r, const struct id_list *ids) {
+    struct sampling *s = &r->req->sampling;
+    size_t n = s->n_bad_words + 1 + ids->n;
+    if (n > BAD_WORDS_IDS_MAX)
+        return too_many(
+            r, "Parameter bad_words must make at most 65536 ids, lengths included, got {got}.", n);
+    int32_t *grown = realloc(s->bad_words, n * sizeof(*grown));
+    if (grown == NULL) return ep_fail_memory(r);
+    s->bad_words = grown;
+    grown[s->n_bad_words] = (int32_t)ids->n;
+    memcpy(grown + s->n_bad_words + 1, ids->ids, ids->n * sizeof(*grown));
+    s->n_bad_words = n;
+    return true;
+}
+
+/* A word reads otherwise to the tokenizer after a blank, so both ways are forbidden: as it is
+ * written, and after a blank when that makes another first token of as many (as vLLM does it). */
+static bool bad_word(struct ep_read *r, const char *s, size_t n) {
+    const struct tokenizer *tok = r->ep->tok;
+    struct id_list plain = {0}, after = {0};
+    struct buf b = BUF_INIT;
+    size_t lead = strspn(s, " \t\r\n");
+    bool good =
+        tokenizer_encode(tok, s + lead, n - lead, false, BAD_WORDS_IDS_MAX, &plain) == ERR_OK;
+    buf_putc(&b, ' ');
+    buf_append(&b, s + lead, n - lead);
+    good = good && !b.failed &&
+           tokenizer_encode(tok, b.data, b.len, false, BAD_WORDS_IDS_MAX, &after) == ERR_OK;
+    if (!good)
+        ep_fail(r, 422, "The text of bad_words cannot be tokenised");
+    else if (plain.n > 0)
+        good = push_word(r, &plain) &&
+               (after.n != plain.n || after.ids[0] == plain.ids[0] || push_word(r, &after));
+    buf_free(&b);
+    id_list_free(&plain);
+    id_list_free(&after);
+    return good;
+}
+
+bool ep_check_bad_words(struct ep_read *r, const struct json_object *v) {
+    struct json_object *arr;
+    const char *s;
+    size_t n;
+    if (json_as_arr(v, &arr) != JSON_OK) return ep_fail(r, 422, "bad_words must be array type.");
+    for (size_t i = 0; i < json_object_array_length(arr); i++) {
+        if (json_as_str(json_object_array_get_idx(arr, i), &s, &n) != JSON_OK)
+            return ep_fail(r, 422, "bad_words must hold string type.");
+        if (n == 0 || strlen(s) != n)
+            return ep_fail(r, 422, "bad_words must not hold an empty string or a zero character.");
+        if (!bad_word(r, s, n)) return false;
+    }
+    return true;
+}
+
+/* ---- ids and endings */
+
+/* A client's own id, as Triton's `id`; one that no id can be is ignored. */
+bool ep_check_request_id(struct ep_read *r, const struct json_object *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_fail(r, 422, "request_id must be string type.");
+    if (!ep_id_valid(s, n)) return true;
+    r->req->client_id = ep_dup(s, n);
+    r->req->client_id_soft = true;
+    return r->req->client_id != NULL || ep_fail_memory(r);
 }
 
 bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {

@@ -7,29 +7,29 @@
  * (inference-api 16). Checked after the vendor's own, so that its order stays. */
 #define UPSTREAM_OPENAI                                                                            \
     P_MIN_P, P_MIN_TOKENS, P_TRUNCATE_PROMPT_TOKENS, P_MAX_COMPLETION_TOKENS, P_LOGIT_BIAS,        \
-        P_OPENAI_PRIORITY, P_STREAM_OPTIONS, P_GUIDED_JSON, P_GUIDED_REGEX, P_GUIDED_CHOICE,       \
-        P_GUIDED_GRAMMAR, P_STRUCTURED_OUTPUTS, P_STRUCTURAL_TAG, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS
+        P_OPENAI_PRIORITY, P_STREAM_OPTIONS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_PROMPT_LOGPROBS,  \
+        P_REQUEST_ID
 
 /* clang-format off */
 static const uint8_t order_chat[] = {
     P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_TEMPLATE_KWARGS,
     P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_CHAT_LOGPROBS,
-    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, P_RESPONSE_FORMAT, UPSTREAM_OPENAI, P_ECHO, P_END,
+    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_END,
 };
 static const uint8_t order_chat_own[] = { /* neither response_format nor thinking */
     P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED,
     P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_CHAT_LOGPROBS,
-    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, UPSTREAM_OPENAI, P_ECHO, P_END,
+    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_END,
 };
 static const uint8_t order_completions[] = {
     P_IGNORE_EOS, P_STOP, P_INCLUDE_STOP, P_STOP_TOKEN_IDS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
     P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_LOGPROBS, P_MAX_TOKENS, P_STREAM,
-    P_RESPONSE_FORMAT, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_END,
+    P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_END,
 };
 static const uint8_t order_tgi[] = {
     P_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_ADAPTER_ID,
     P_MAX_NEW_TOKENS, P_DETAILS, P_DECODER_INPUT_DETAILS, P_RETURN_FULL_TEXT, P_TRUNCATE,
-    P_FREQUENCY_PENALTY, P_BEST_OF, P_TOP_N_TOKENS, P_GRAMMAR, P_END,
+    P_FREQUENCY_PENALTY, P_BEST_OF, P_TOP_N_TOKENS, P_GUIDE, P_END,
 };
 static const uint8_t order_vllm[] = {
     P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
@@ -56,10 +56,11 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
     "Messages token length must be in (0, 1048576], but got {got}. This could be caused by "       \
     "invalid input format or empty content."
 
-#define CHAT_ROW(order_, thinking_, unknown)                                                       \
+#define CHAT_ROW(order_, thinking_, guides_, unknown)                                              \
     {                                                                                              \
         .api = API_OPENAI_CHAT, .input = "messages", .order = order_, .thinking = thinking_,       \
-        .token_count = MESSAGES_TOKENS, .input_bad_type = "The type of inputs is abnormal",        \
+        .guides = guides_, .token_count = MESSAGES_TOKENS,                                         \
+        .input_bad_type = "The type of inputs is abnormal",                                        \
         .input_empty_array = "Inputs arr is empty", .model_unknown = unknown,                      \
         .nbest =                                                                                   \
             {                                                                                      \
@@ -73,17 +74,19 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
                                "temperature is 0 or not set, but best_of is {b}, n is {n}.",       \
                 .absent = "None",                                                                  \
             },                                                                                     \
-        .read = ep_chat_read, .answer = &answer_chat,                                              \
+        .read = ep_chat_read, .combine = ep_openai_combine, .answer = &answer_chat,                \
     }
 
 const struct family ep_families[FAM_COUNT] = {
-    [FAM_CHAT] = CHAT_ROW(order_chat, true, "Model not found"),
-    [FAM_CHAT_OWN] = CHAT_ROW(order_chat_own, false, "Got model {got}, but not found in server"),
+    [FAM_CHAT] = CHAT_ROW(order_chat, true, GUIDES_FORMAT | GUIDES_VLLM, "Model not found"),
+    [FAM_CHAT_OWN] =
+        CHAT_ROW(order_chat_own, false, GUIDES_VLLM, "Got model {got}, but not found in server"),
     [FAM_COMPLETIONS] =
         {
             .api = API_OPENAI_COMPLETIONS,
             .input = "prompt",
             .order = order_completions,
+            .guides = GUIDES_FORMAT | GUIDES_VLLM,
             .text_length =
                 "Length of Prompt text should be greater than 0 and less than or equal to "
                 "{max}, but got {len}",
@@ -108,6 +111,7 @@ const struct family ep_families[FAM_COUNT] = {
                     .absent = "null",
                 },
             .read = ep_completions_read,
+            .combine = ep_openai_combine,
             .answer = &answer_completions,
         },
     [FAM_TGI] =
@@ -116,6 +120,8 @@ const struct family ep_families[FAM_COUNT] = {
             .input = "inputs",
             .params_object = true,
             .order = order_tgi,
+            .guides = GUIDES_TGI,
+            .pd_stop_refused = true,
             .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
             .needs_logprobs = true,
             .text_length = "Inputs length must be in (0, {max}], but got {len}",
@@ -123,6 +129,13 @@ const struct family ep_families[FAM_COUNT] = {
             .input_missing = "Request should contain 'inputs' and the type should be string.",
             .input_empty_array = "Inputs arr is empty",
             .input_bad_type = "The type of inputs is abnormal",
+            .nbest =
+                {
+                    .in_stream = "best_of/n greater than 1 are not supported by this endpoint",
+                    .no_sampling = "when sampling disabled (temperature=0), best_of/n must be 1 "
+                                   "without beam search",
+                    .any_sampling = true,
+                },
             .read = ep_read_prompt,
             .combine = ep_tgi_combine,
             .answer = &answer_tgi,
@@ -132,6 +145,7 @@ const struct family ep_families[FAM_COUNT] = {
             .api = API_VLLM,
             .input = "prompt",
             .order = order_vllm,
+            .pd_stop_refused = true,
             .prompt_in_answer = true,
             .text_length =
                 "Prompt must be necessary and data type must be string and length in (0, "

@@ -21,7 +21,7 @@ struct range {
 };
 
 struct param {
-    const char *key;
+    const char *key; /* NULL: check() is always called */
     enum ptype type;
     size_t at; /* in struct ep_params */
     const char
@@ -124,6 +124,8 @@ static const struct param params[P_COUNT] = {
         "Parameter top logprobs must be in [0, 20], got {got}.", NULL, NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX))},
     [P_LOGPROBS] = {"logprobs", T_I32, AT(logprobs), "logprobs should be in range [0, 5], got {got}.",
         NULL, NULL, ALL(CLOSED(0, 5))},
+    [P_PROMPT_LOGPROBS] = {"prompt_logprobs", T_I32, AT(prompt_logprobs),
+        "Parameter prompt_logprobs must be in [0, 20], got {got}.", NULL, NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX))},
     [P_TOP_N_TOKENS] = {"top_n_tokens", T_I32, AT(top_n_tokens),
         "Parameter top_n_tokens must be in [0,5], got {got}.", NULL, NULL, ALL(CLOSED(0, 5))},
 
@@ -149,7 +151,7 @@ static const struct param params[P_COUNT] = {
     [P_ADAPTER_ID] = CHECKED("adapter_id", ep_check_adapter),
     [P_VLLM_MODEL] = CHECKED("model", ep_check_vllm_model),
     [P_TEMPLATE_KWARGS] = CHECKED("chat_template_kwargs", ep_check_template_kwargs),
-    [P_RESPONSE_FORMAT] = CHECKED("response_format", ep_check_response_format),
+    [P_REQUEST_ID] = CHECKED("request_id", ep_check_request_id),
     [P_ECHO] = BOOLEAN("echo", echo),
     [P_SUFFIX] = CHECKED("suffix", ep_check_suffix),
     [P_ADD_SPECIAL] = BOOLEAN("add_special_tokens", add_special),
@@ -158,16 +160,10 @@ static const struct param params[P_COUNT] = {
     [P_STREAM] = BOOLEAN("stream", stream),
     [P_STREAM_OPTIONS] = CHECKED("stream_options", ep_check_stream_options),
 
-    /* ---- refused while nothing can obey them: an answer that ignores them would be wrong */
-    [P_GRAMMAR] = CHECKED("grammar", ep_check_guided),
-    [P_GUIDED_JSON] = CHECKED("guided_json", ep_check_guided),
-    [P_GUIDED_REGEX] = CHECKED("guided_regex", ep_check_guided),
-    [P_GUIDED_CHOICE] = CHECKED("guided_choice", ep_check_guided),
-    [P_GUIDED_GRAMMAR] = CHECKED("guided_grammar", ep_check_guided),
-    [P_STRUCTURED_OUTPUTS] = CHECKED("structured_outputs", ep_check_guided),
-    [P_STRUCTURAL_TAG] = CHECKED("structural_tag", ep_check_guided),
-    [P_BAD_WORDS] = CHECKED("bad_words", ep_check_word_lists),
-    [P_ALLOWED_TOKEN_IDS] = CHECKED("allowed_token_ids", ep_check_word_lists),
+    /* ---- which tokens are allowed at all */
+    [P_GUIDE] = CHECKED(NULL, ep_check_guide),
+    [P_BAD_WORDS] = CHECKED("bad_words", ep_check_bad_words),
+    [P_ALLOWED_TOKEN_IDS] = CHECKED("allowed_token_ids", ep_check_allowed_ids),
 };
 /* clang-format on */
 
@@ -248,6 +244,10 @@ bool ep_fields_read(struct ep_read *r, const uint8_t *order) {
         const struct param *p = &params[*order];
         struct json_object *v;
         double num;
+        if (p->key == NULL) { /* looks for its members itself */
+            if (!p->check(r, NULL)) return false;
+            continue;
+        }
         if (json_get(r->params, p->key, &v) != JSON_OK) continue;
         if (!store(r, p, v, &num)) return type_failed(r, p);
         if (!allowed(r, p, num)) return range_failed(r, p, v);

@@ -65,7 +65,8 @@ enum ep_param {
     P_ADAPTER_ID,
     P_VLLM_MODEL,
     P_TEMPLATE_KWARGS,
-    P_RESPONSE_FORMAT,
+    P_PROMPT_LOGPROBS,
+    P_REQUEST_ID,
     P_ECHO,
     P_SUFFIX,
     P_ADD_SPECIAL,
@@ -73,13 +74,7 @@ enum ep_param {
     P_CONTINUE_FINAL,
     P_STREAM,
     P_STREAM_OPTIONS,
-    P_GRAMMAR,
-    P_GUIDED_JSON,
-    P_GUIDED_REGEX,
-    P_GUIDED_CHOICE,
-    P_GUIDED_GRAMMAR,
-    P_STRUCTURED_OUTPUTS,
-    P_STRUCTURAL_TAG,
+    P_GUIDE, /* every member that asks for guided decoding: ep_guide.c */
     P_BAD_WORDS,
     P_ALLOWED_TOKEN_IDS,
     P_COUNT,
@@ -92,7 +87,8 @@ struct ep_params {
     float repetition_penalty, frequency_penalty, presence_penalty;
     uint64_t seed;
     int32_t top_k, max_new_tokens, max_tokens, max_completion_tokens, min_tokens;
-    int32_t top_logprobs, logprobs, top_n_tokens, batch_size, truncate, truncate_prompt_tokens;
+    int32_t top_logprobs, logprobs, prompt_logprobs, top_n_tokens, batch_size;
+    int32_t truncate, truncate_prompt_tokens;
     int64_t openai_priority;
     uint64_t n, best_of, priority, timeout;
     bool do_sample, include_stop, skip_special, ignore_eos, beam, chat_logprobs, watermark;
@@ -122,8 +118,10 @@ bool ep_check_adapter(struct ep_read *r, const struct json_object *v);
 bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v);
 bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v);
 bool ep_check_stream_options(struct ep_read *r, const struct json_object *v);
-bool ep_check_guided(struct ep_read *r, const struct json_object *v);
-bool ep_check_word_lists(struct ep_read *r, const struct json_object *v);
+bool ep_check_bad_words(struct ep_read *r, const struct json_object *v);
+bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v);
+bool ep_check_request_id(struct ep_read *r, const struct json_object *v);
+bool ep_check_guide(struct ep_read *r, const struct json_object *v); /* v is NULL */
 bool ep_check_suffix(struct ep_read *r, const struct json_object *v);
 bool ep_check_response_format(struct ep_read *r, const struct json_object *v); /* ep_schema.c */
 

@@ -112,6 +112,17 @@ bool ep_ids_from_array(struct ep_read *r, const struct json_object *arr) {
     return true;
 }
 
+bool ep_keep_prompt(struct ep_read *r) {
+    struct ep_prompt *grown = realloc(r->prompts, (r->n_prompts + 1) * sizeof(*grown));
+    if (grown == NULL) return ep_fail_memory(r);
+    r->prompts = grown;
+    grown[r->n_prompts++] = (struct ep_prompt){r->prompt, r->prompt_len, r->ids};
+    r->prompt = NULL;
+    r->prompt_len = 0;
+    r->ids = (struct id_list){0};
+    return true;
+}
+
 /* ---- the token string of a recompute (cluster-api 5.7) */
 
 static bool recompute_failed(struct ep_read *r) {

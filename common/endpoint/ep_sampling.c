@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 
 enum { TOP_K_DEFAULT = 1000 }; /* when sampling and nobody says otherwise */
@@ -26,10 +27,12 @@ static bool nbest_failed(struct ep_read *r, const char *text, const char *absent
     return ep_fail_with(r, 422, text, "{b}", b, "{n}", n, NULL);
 }
 
+/* What the reference refuses in a P/D cluster; here it works, unless pdRefusals asks for its texts.
+ */
 static bool pd_rules(struct ep_read *r) {
     const struct ep_params *p = &r->p;
     char got[24];
-    if (!r->ep->conf.split) return true;
+    if (!r->ep->conf.split || !r->ep->conf.pd_refusals) return true;
     if (p->given[P_N] && p->n > 1) {
         count_text(got, true, p->n, "");
         return ep_fail_with(
@@ -45,37 +48,21 @@ static bool pd_rules(struct ep_read *r) {
     if (p->beam)
         return ep_fail(r, 422,
                        "Request param use_beam_search can not be true in pd disaggregation mode.");
+    if (p->chat_logprobs || p->given[P_LOGPROBS])
+        return ep_fail(r, 422, "logprobs is not supported in dmi mode");
+    if (p->given[P_TOP_LOGPROBS])
+        return ep_fail(r, 422, "top_logprobs is not supported in dmi mode");
+    if (!r->fam->pd_stop_refused) return true;
+    if (r->req->n_stop > 0) return ep_fail(r, 422, "stop is not supported in dmi mode");
+    if (r->req->sampling.n_stop_token_ids > 0)
+        return ep_fail(r, 422, "stop_token_ids is not supported in dmi mode");
+    if (p->include_stop)
+        return ep_fail(r, 422, "include_stop_str_in_output is not supported in dmi mode");
     return true;
 }
 
-/* Absent temperature counts as 0, the vendor's rule; OpenAI's own default is 1. */
-static bool sampling_for_nbest(const struct ep_read *r) {
-    if (r->p.given[P_TEMPERATURE]) return r->p.temperature > 0;
-    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
-}
-
-bool ep_nbest(struct ep_read *r) {
-    const struct nbest_texts *t = &r->fam->nbest;
-    const struct ep_params *p = &r->p;
-    uint64_t n = p->given[P_N] ? p->n : 1;
-    uint64_t best = p->given[P_BEST_OF] ? p->best_of : n;
-    if (!pd_rules(r)) return false;
-    if (p->beam) return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
-    if (r->stream && t->stream_without_n != NULL && p->given[P_BEST_OF]) {
-        if (!p->given[P_N]) return nbest_failed(r, t->stream_without_n, "None");
-        if (best != n) return nbest_failed(r, t->stream_unequal, "None");
-    }
-    if (t->below_n != NULL && best < n) return nbest_failed(r, t->below_n, "None");
-    if (best > 1 && t->no_sampling != NULL && !sampling_for_nbest(r))
-        return nbest_failed(r, t->no_sampling, t->absent);
-    if (best > 1)
-        return ep_fail(r, 422, "best_of/n greater than 1 are not supported by this endpoint");
-    return true;
-}
-
-/* ---- is sampling on? */
-
-static bool sampling_on(const struct ep_read *r) {
+/* Whether the parameters switch sampling on (4.5), a number of choices aside. */
+static bool sampling_asked(const struct ep_read *r) {
     const struct ep_params *p = &r->p;
     if (p->given[P_DO_SAMPLE]) return p->do_sample;
     if (p->given[P_TEMPERATURE] && p->temperature == 0) return false;
@@ -83,11 +70,70 @@ static bool sampling_on(const struct ep_read *r) {
     return r->ep->model->gen.do_sample_set && r->ep->model->gen.do_sample;
 }
 
+/* Absent temperature counts as 0, the vendor's rule; OpenAI's own default is 1. */
+static bool sampling_for_nbest(const struct ep_read *r) {
+    if (r->fam->nbest.any_sampling) return sampling_asked(r);
+    if (r->p.given[P_TEMPERATURE]) return r->p.temperature > 0;
+    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
+}
+
+/* Sequences that are drawn from one prompt: best_of, else n. */
+static uint64_t n_drawn(const struct ep_read *r) {
+    return r->p.given[P_BEST_OF] ? r->p.best_of : r->p.given[P_N] ? r->p.n : 1;
+}
+
+/* Room for all of them: slots of the batch, and what one client request may make of the queue. */
+static bool check_room(struct ep_read *r) {
+    uint64_t best = n_drawn(r), parts = r->n_prompts > 0 ? r->n_prompts : 1;
+    int batch = r->ep->conf.max_batch_size;
+    char got[24], max[24];
+    count_text(got, true, best, "");
+    snprintf(max, sizeof(max), "%d", batch);
+    if (batch > 0 && best > (uint64_t)batch)
+        return ep_fail_with(r, 422,
+                            "The best_of parameter ({n}) exceeds 'max_batch_size' ({m}). Please "
+                            "reduce best_of or increase 'max_batch_size' in config.json of "
+                            "mindie-service. ",
+                            "{n}", got, "{m}", max, NULL);
+    if (best * parts > SEQUENCES_MAX) {
+        count_text(got, true, best * parts, "");
+        return ep_fail_with(r, 422,
+                            "The number of prompts times best_of must be in [1, 1024], got {got}.",
+                            "{got}", got, NULL);
+    }
+    return true;
+}
+
+bool ep_nbest(struct ep_read *r) {
+    const struct nbest_texts *t = &r->fam->nbest;
+    const struct ep_params *p = &r->p;
+    uint64_t n = p->given[P_N] ? p->n : 1, best = n_drawn(r);
+    if (!pd_rules(r)) return false;
+    if (p->beam) return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
+    if (r->stream && best > 1 && t->in_stream != NULL) return ep_fail(r, 422, t->in_stream);
+    if (r->stream && t->stream_without_n != NULL && p->given[P_BEST_OF]) {
+        if (!p->given[P_N]) return nbest_failed(r, t->stream_without_n, "None");
+        if (best != n) return nbest_failed(r, t->stream_unequal, "None");
+    }
+    if (t->below_n != NULL && best < n) return nbest_failed(r, t->below_n, "None");
+    if (best > 1 && t->no_sampling != NULL && !sampling_for_nbest(r))
+        return nbest_failed(r, t->no_sampling, t->absent);
+    return check_room(r);
+}
+
+/* ---- is sampling on? */
+
+static bool sampling_on(const struct ep_read *r) {
+    return sampling_asked(r) || (n_drawn(r) > 1 && !r->p.given[P_DO_SAMPLE] &&
+                                 !(r->p.given[P_TEMPERATURE] && r->p.temperature == 0));
+}
+
 static void build_choice(const struct ep_read *r, struct sampling *s) {
     const struct ep_params *p = &r->p;
     const struct model_info *m = r->ep->model;
     float temperature = 1.0f, top_p = 1.0f, penalty = 1.0f;
-    if (m->gen.temperature_set && m->gen.temperature > 0) temperature = m->gen.temperature;
+    if (m->gen.temperature_set && m->gen.temperature > 0 && n_drawn(r) == 1)
+        temperature = m->gen.temperature; /* with several choices the default is OpenAI's, 1 */
     if (m->gen.top_p_set && m->gen.top_p > 0 && m->gen.top_p <= 1) top_p = m->gen.top_p;
     if (m->gen.repetition_penalty_set && m->gen.repetition_penalty > 0)
         penalty = m->gen.repetition_penalty;
@@ -113,15 +159,23 @@ static void build_choice(const struct ep_read *r, struct sampling *s) {
 
 static void build_logprobs(const struct ep_read *r, struct sampling *s) {
     const struct ep_params *p = &r->p;
+    struct infer_req *req = r->req;
     int32_t top = p->given[P_TOP_LOGPROBS]   ? p->top_logprobs
                   : p->given[P_LOGPROBS]     ? p->logprobs
                   : p->given[P_TOP_N_TOKENS] ? p->top_n_tokens
                                              : 0;
     bool shown = r->fam->needs_logprobs && (r->stream || p->details);
-    s->logprobs = p->chat_logprobs || p->given[P_TOP_LOGPROBS] || p->given[P_LOGPROBS] || shown;
-    r->req->show_logprobs = s->logprobs;
-    s->top_logprobs = s->logprobs ? top : 0;
-    s->prompt_logprobs = p->decoder_input_details || (p->echo && p->given[P_LOGPROBS]);
+    bool echoed = p->echo && p->given[P_LOGPROBS];
+    req->show_logprobs =
+        p->chat_logprobs || p->given[P_TOP_LOGPROBS] || p->given[P_LOGPROBS] || shown;
+    req->top_tokens = shown && p->given[P_TOP_N_TOKENS] && top > 0;
+    /* The rank of a choice is its log-probability. */
+    s->logprobs = req->show_logprobs || answer_ranked(r->fam->answer, req);
+    s->top_logprobs = req->show_logprobs ? top : 0;
+    req->show_prompt_logprobs = p->given[P_PROMPT_LOGPROBS];
+    s->prompt_logprobs = p->decoder_input_details || echoed || req->show_prompt_logprobs;
+    s->prompt_top_logprobs = req->show_prompt_logprobs ? p->prompt_logprobs : 0;
+    if (echoed && top > s->prompt_top_logprobs) s->prompt_top_logprobs = top;
 }
 
 /* min(asked, maxIterTimes, room left), over the whole request: what a recompute brings along
@@ -149,8 +203,7 @@ static bool build_length(struct ep_read *r, struct sampling *s) {
 
 /* The prompt's text travels only where an answer repeats it. A recompute, and token input, have it
  * from the ids. */
-static bool build_text(struct ep_read *r) {
-    struct infer_req *req = r->req;
+static bool build_text(struct ep_read *r, struct infer_req *req) {
     struct buf b = BUF_INIT;
     if (!req->return_full_text && !req->echo && (!r->fam->prompt_in_answer || r->stream))
         return true;
@@ -165,7 +218,8 @@ static bool build_text(struct ep_read *r) {
     return req->text != NULL || ep_fail_memory(r);
 }
 
-bool ep_build(struct ep_read *r) {
+/* What every prompt of the body has in common. */
+static void build_options(struct ep_read *r) {
     struct infer_req *req = r->req;
     const struct ep_params *p = &r->p;
     struct sampling *s = &req->sampling;
@@ -188,13 +242,44 @@ bool ep_build(struct ep_read *r) {
 
     s->seed = p->given[P_SEED] ? p->seed : r->in->random_seed;
     s->ignore_eos = p->ignore_eos;
+    s->n_choices = (int32_t)n_drawn(r);
+    req->n = p->given[P_N] ? (int32_t)p->n : s->n_choices;
     build_choice(r, s);
     build_logprobs(r, s);
-    if (!build_length(r, s) || !build_text(r)) return false;
+}
 
+/* The prompt that is in r->prompt and r->ids now. */
+static bool build_prompt(struct ep_read *r, struct infer_req *req) {
+    if (!ep_admit(r) || !build_length(r, &req->sampling) || !build_text(r, req)) return false;
     req->ids = r->ids.ids;
     req->n_ids = r->ids.n;
     req->n_prompt = r->ids.n - r->n_generated;
     r->ids = (struct id_list){0};
+    return true;
+}
+
+/* Part i of the body: a copy of the options with a prompt of its own. */
+static bool build_part(struct ep_read *r, struct infer_req *req, size_t i) {
+    struct ep_prompt *p = &r->prompts[i];
+    req->part = (uint32_t)i;
+    r->prompt = p->text;
+    r->prompt_len = p->len;
+    r->ids = p->ids;
+    p->ids = (struct id_list){0};
+    return build_prompt(r, req);
+}
+
+bool ep_build(struct ep_read *r) {
+    build_options(r);
+    if (r->in->is_recompute && r->n_generated > 0 && r->req->sampling.n_choices > 1)
+        return ep_fail(r, 424, "Failed to generate infer request"); /* of which choice? */
+    if (r->prompts == NULL) return build_prompt(r, r->req);
+    r->req->n_parts = (uint32_t)r->n_prompts;
+    struct infer_req *last = r->req;
+    for (size_t i = 1; i < r->n_prompts; i++, last = last->next_part)
+        if ((last->next_part = infer_req_clone(r->req)) == NULL) return ep_fail_memory(r);
+    last = r->req;
+    for (size_t i = 0; i < r->n_prompts; i++, last = last->next_part)
+        if (!build_part(r, last, i)) return false;
     return true;
 }

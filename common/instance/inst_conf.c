@@ -181,6 +181,10 @@ static const struct conf_key keys[] = {
          "what ends a frame of a vLLM stream"),
     BOOL(benchmark_info, X "benchmarkInfo", "false", "OpenAI answers carry times and batch sizes"),
     BOOL(open_ai_id_prefix, X "openAiIdPrefix", "false", "chatcmpl- and cmpl- before OpenAI ids"),
+    BOOL(pd_refusals, X "pdRefusals", "false",
+         "inferMode dmi: refuses n, best_of, logprobs and stop strings as the reference does"),
+    INT(sse_keep_alive_s, X "sseKeepAliveSeconds", 0, 3600, "0",
+        "seconds without an event after which a stream gets a comment line; 0: never"),
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
 };

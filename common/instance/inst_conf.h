@@ -76,7 +76,8 @@ struct inst_conf {
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
-        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix;
+        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
+    int64_t sse_keep_alive_s;
 
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */
     int cpus[CONF_CPUS_MAX];

@@ -80,6 +80,7 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .npu_mem_gb = (int)c->npu_mem_gb,
         .world_size = (int)c->world_size,
         .split = strcmp(c->infer_mode, "dmi") == 0,
+        .pd_refusals = c->pd_refusals,
         .openai_vllm_mode = strcmp(c->open_ai_support, "vllm") == 0,
         .full_text = c->full_text_enabled,
         .error_style =

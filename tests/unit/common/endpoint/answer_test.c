@@ -442,14 +442,16 @@ static void switches(void **state) {
          ",\"max_tokens\":1,\"stream\":true,\"stream_options\":{\"include_usage\":false}}",
          "data: "
          "{\"id\":\"chatcmpl-endpoint_common_17\",\"object\":\"chat.completion.chunk\",\"created\":"
-         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\"," CHAT_DELTA
-         "\"\"" CHAT_MORE "data: "
+         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\",\"service_tier\":"
+         "\"default\"," CHAT_DELTA "\"\"" CHAT_MORE "data: "
          "{\"id\":\"chatcmpl-endpoint_common_17\",\"object\":\"chat.completion.chunk\",\"created\":"
-         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\","
+         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\",\"service_tier\":"
+         "\"default\","
          "\"full_text\":\" a\"," CHAT_DELTA "\" a\"" CHAT_LAST "data: [DONE]\n\n"},
         {"/v1/completions", "{\"model\":\"qwen\",\"prompt\":\"x\",\"max_tokens\":2}",
          "{\"id\":\"cmpl-endpoint_common_17\",\"object\":\"text_completion\",\"created\":"
-         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\",\"choices\":[{\"index\":0,"
+         "1770000000,\"model\":\"qwen\",\"system_fingerprint\":\"baton\",\"service_tier\":"
+         "\"default\",\"choices\":[{\"index\":0,"
          "\"text\":\" a b\","
          "\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":\"length\"}],\"usage\":{"
          "\"prompt_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":0},"

@@ -448,8 +448,9 @@ static void n_and_best_of(void **state) {
              "best_of must be equal to n in stream mode, but best_of is 2, n is None."},
             {CHAT, "'best_of':3,'n':2,'temperature':1,'stream':true",
              "best_of must be equal to n in stream mode, but best_of is 3, n is 2."},
-            {CHAT, "'n':2,'temperature':1",
-             "best_of/n greater than 1 are not supported by this endpoint"},
+            {CHAT, "'n':2,'temperature':1", NULL},
+            {CHAT, "'n':2,'best_of':3,'temperature':1", NULL},
+            {CHAT, "'n':2,'best_of':2,'temperature':1,'stream':true", NULL},
             {CHAT, "'use_beam_search':true", "use_beam_search is not supported by this endpoint"},
             {CHAT, "'use_beam_search':false,'n':1,'best_of':1,'stream':true", NULL},
             {COMPL, "'n':2",
@@ -464,16 +465,21 @@ static void n_and_best_of(void **state) {
              "best_of must be equal to n in stream mode, but best_of is 2, n is None."},
             {COMPL, "'best_of':3,'n':2,'temperature':1,'stream':true",
              "best_of must be equal to n, but best_of is 3 and n is 2."},
-            {COMPL, "'n':2,'temperature':1",
-             "best_of/n greater than 1 are not supported by this endpoint"},
+            {COMPL, "'n':2,'temperature':1", NULL},
+            {COMPL, "'best_of':2,'temperature':1", NULL},
             {VLLM, "'n':3,'best_of':2",
              "best_of should greater than or equal to n, but best_of is 2, n is 3."},
             {VLLM, "'best_of':2",
              "Best_of/N can not greater than 1 when temperature is 0 or not set, but best_of is 2, "
              "n is None."},
-            {VLLM, "'n':2,'best_of':3,'temperature':1,'stream':true",
-             "best_of/n greater than 1 are not supported by this endpoint"},
-            {TGI, "'best_of':2", "best_of/n greater than 1 are not supported by this endpoint"},
+            {VLLM, "'n':2,'best_of':3,'temperature':1,'stream':true", NULL},
+            {TGI, "'best_of':2",
+             "when sampling disabled (temperature=0), best_of/n must be 1 without beam search"},
+            {TGI, "'best_of':2,'temperature':1,'do_sample':false",
+             "when sampling disabled (temperature=0), best_of/n must be 1 without beam search"},
+            {TGI, "'best_of':2,'do_sample':true", NULL},
+            {TGI, "'best_of':2,'top_k':5", NULL},
+            {CHAT, "'best_of':128,'temperature':1", NULL},
             {CHAT, "'n':201",
              "The n parameter (201) exceeds 'max_batch_size' (200). Please reduce n or increase "
              "'max_batch_size' in config.json of mindie-service. "},
@@ -488,11 +494,16 @@ static void n_and_best_of(void **state) {
           {COMPL, "'use_beam_search':true",
            "Request param use_beam_search can not be true in pd disaggregation mode."},
           {VLLM, "'n':2", "Parameter [n] can only be set to 1 in pd disaggregation mode, got 2."},
-          {CHAT,
-           "'n':1,'logprobs':true,'top_logprobs':2,'stop':'x','stop_token_ids':[1],'include_stop_"
-           "str_in_output':true",
-           NULL},
-          {TGI, "'stop':'x'", NULL},
+          {CHAT, "'n':1,'stop':'x','stop_token_ids':[1],'include_stop_str_in_output':true", NULL},
+          {CHAT, "'logprobs':true", "logprobs is not supported in dmi mode"},
+          {CHAT, "'top_logprobs':2", "top_logprobs is not supported in dmi mode"},
+          {COMPL, "'logprobs':0", "logprobs is not supported in dmi mode"},
+          {TGI, "'stop':'x'", "stop is not supported in dmi mode"},
+          {VLLM, "'stop_token_ids':[1]", "stop_token_ids is not supported in dmi mode"},
+          {VLLM, "'stop':[],'stop_token_ids':[1],'include_stop_str_in_output':true",
+           "stop_token_ids is not supported in dmi mode"},
+          {VLLM, "'stop':[],'stop_token_ids':[],'include_stop_str_in_output':true",
+           "include_stop_str_in_output is not supported in dmi mode"},
       };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char *params = unquote(rows[i].params), body[512];
@@ -501,7 +512,7 @@ static void n_and_best_of(void **state) {
         check(f, families[rows[i].fam].path, body, rows[i].text != NULL ? 422 : 200, rows[i].text);
         free(params);
     }
-    f->conf.split = true;
+    f->conf.split = f->conf.pd_refusals = true;
     fixture_open(f);
     for (size_t i = 0; i < sizeof(pd) / sizeof(pd[0]); i++) {
         char *params = unquote(pd[i].params), body[512];
