@@ -7,9 +7,16 @@
 #include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "common/net/loop.h"
+#include "common/net/tls.h"
 #include "proto/json.h"
 
 enum { TIMEOUT_MS = 10000, ANSWER_BYTES_MAX = 16 << 20, ROWS_RECENT = 5 };
+
+/* Where the coordinator is, and who we are there. */
+struct target {
+    const char *base;
+    struct tls *tls; /* NULL: plain */
+};
 
 struct ask {
     struct loop *loop;
@@ -34,19 +41,20 @@ static void on_done(void *arg, const struct http_result *r) {
 }
 
 /* One request and its answer. */
-static bool ask(struct ask *a, const char *method, const char *base, const char *path,
+static bool ask(struct ask *a, const char *method, const struct target *t, const char *path,
                 const char *body) {
     struct http_client *client = NULL;
     struct http_call *call;
     char url[1024];
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     memset(a, 0, sizeof(*a));
-    snprintf(url, sizeof(url), "%s%s", base, path);
+    snprintf(url, sizeof(url), "%s%s", t->base, path);
     if (loop_create(&a->loop) != ERR_OK ||
         http_client_create(&client, a->loop, "batonctl/1.0") != ERR_OK)
         return false;
     struct http_call_opts o = {.method = method,
                                .url = url,
+                               .tls = t->tls,
                                .headers = body != NULL ? headers : NULL,
                                .body = body,
                                .body_len = body != NULL ? strlen(body) : 0,
@@ -185,10 +193,10 @@ static int print_error(const struct ask *a) {
     return 1;
 }
 
-static int cmd_status(const char *base, bool json) {
+static int cmd_status(const struct target *t, bool json) {
     struct ask a;
     int rc = 1;
-    if (!ask(&a, "GET", base, "/v2/status", NULL)) return 1;
+    if (!ask(&a, "GET", t, "/v2/status", NULL)) return 1;
     if (a.status != 200) {
         rc = print_error(&a);
     } else if (json) {
@@ -201,15 +209,15 @@ static int cmd_status(const char *base, bool json) {
     return rc;
 }
 
-static int cmd_request(const char *base, const char *id) {
+static int cmd_request(const struct target *t, const char *id) {
     struct ask a;
-    if (!ask(&a, "GET", base, "/v2/status", NULL)) return 1;
+    if (!ask(&a, "GET", t, "/v2/status", NULL)) return 1;
     int rc = a.status == 200 ? print_request(a.body, a.len, id) : print_error(&a);
     free(a.body);
     return rc;
 }
 
-static int cmd_role(const char *base, const char *id, const char *role, bool force) {
+static int cmd_role(const struct target *t, const char *id, const char *role, bool force) {
     struct ask a;
     char body[160];
     if (id[0] == 0 || id[strspn(id, "0123456789")] != 0 || strlen(id) > 10) {
@@ -222,7 +230,7 @@ static int cmd_role(const char *base, const char *id, const char *role, bool for
     }
     snprintf(body, sizeof(body), "{\"id\":%s,\"role\":\"%s\",\"force\":%s}", id, role,
              force ? "true" : "false");
-    if (!ask(&a, "POST", base, "/v1/instances/role", body)) return 1;
+    if (!ask(&a, "POST", t, "/v1/instances/role", body)) return 1;
     int rc = a.status == 200 ? 0 : print_error(&a);
     if (rc == 0)
         printf("instance %s becomes %s; `batonctl status` shows when it serves\n", id, role);
@@ -230,40 +238,93 @@ static int cmd_role(const char *base, const char *id, const char *role, bool for
     return rc;
 }
 
+/* Options of the connection, each with the environment's name for it. */
+enum { OPT_URL, OPT_CA, OPT_CERT, OPT_KEY, OPT_PASS, OPT_COUNT };
+static const struct {
+    const char *flag, *env, *fallback;
+} options[OPT_COUNT] = {
+    [OPT_URL] = {"-m", "BATON_MANAGE", "http://127.0.0.1:1026"},
+    [OPT_CA] = {"--ca", "BATON_CA", ""},
+    [OPT_CERT] = {"--cert", "BATON_CERT", ""},
+    [OPT_KEY] = {"--key", "BATON_KEY", ""},
+    [OPT_PASS] = {"--pass", "BATON_PASS", ""},
+};
+
 static int usage(int status) {
     fprintf(status == 0 ? stdout : stderr,
-            "usage: batonctl [-m URL] status [--json]          the cluster: instances, links, last "
+            "usage: batonctl [OPTIONS] status [--json]     the cluster: instances, links, last "
             "requests\n"
-            "       batonctl [-m URL] request [ID]             the way of a request: P, D, KV "
-            "moved (default: the last one)\n"
-            "       batonctl [-m URL] role ID prefill|decode [--force]  changes the role of an "
+            "       batonctl [OPTIONS] request [ID]        the way of a request: P, D, KV moved "
+            "(default: the last one)\n"
+            "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
             "instance\n"
-            "  -m URL   management plane of the coordinator (default: $BATON_MANAGE or "
-            "http://127.0.0.1:1026)\n");
+            "  -m URL        management plane of the coordinator ($BATON_MANAGE; default "
+            "http://127.0.0.1:1026)\n"
+            "an https URL needs, as PEM files of mode 0400:\n"
+            "  --ca FILE     the CA of the management plane ($BATON_CA)\n"
+            "  --cert FILE   our certificate ($BATON_CERT)\n"
+            "  --key FILE    its key ($BATON_KEY)\n"
+            "  --pass FILE   the file with the key's password, when it is encrypted "
+            "($BATON_PASS)\n");
     return status;
 }
 
-int main(int argc, char **argv) {
-    const char *env = getenv("BATON_MANAGE"),
-               *base = env != NULL && env[0] != 0 ? env : "http://127.0.0.1:1026";
-    int i = 1;
-    log_init(LOG_ERROR, 2);
-    if (i + 1 < argc && strcmp(argv[i], "-m") == 0) {
-        base = argv[i + 1];
-        i += 2;
+static bool open_target(struct target *t, const char *const values[OPT_COUNT]) {
+    struct tls_conf c = {.names = {"--ca", "--cert", "--key", "--pass", "--crl"},
+                         .verify_host = true};
+    struct errbuf eb = {0};
+    char *const paths[OPT_COUNT] = {NULL, c.ca[0], c.cert, c.key, c.passwd};
+    t->base = values[OPT_URL];
+    if (strncmp(t->base, "https://", 8) != 0) return true;
+    for (int i = OPT_CA; i < OPT_COUNT; i++) {
+        if (snprintf(paths[i], TLS_PATH_BYTES, "%s", values[i]) >= TLS_PATH_BYTES) {
+            fprintf(stderr, "batonctl: %s: the path is too long\n", options[i].flag);
+            return false;
+        }
     }
-    if (i < argc && (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)) return usage(0);
-    if (i < argc && strcmp(argv[i], "status") == 0) {
-        bool json = i + 1 < argc && strcmp(argv[i + 1], "--json") == 0;
-        if (i + 1 + json != argc) return usage(2);
-        return cmd_status(base, json);
+    if (tls_open(&t->tls, &c, &eb) == ERR_OK) return true;
+    fprintf(stderr, "batonctl: %s\n", eb.text);
+    return false;
+}
+
+static int run(const struct target *t, int argc, char **argv) {
+    if (argc > 0 && strcmp(argv[0], "status") == 0) {
+        bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+        if (1 + json != argc) return usage(2);
+        return cmd_status(t, json);
     }
-    if (i < argc && strcmp(argv[i], "request") == 0 && argc <= i + 2)
-        return cmd_request(base, i + 1 < argc ? argv[i + 1] : NULL);
-    if (i + 2 < argc && strcmp(argv[i], "role") == 0) {
-        bool force = i + 3 < argc && strcmp(argv[i + 3], "--force") == 0;
-        if (i + 3 + force != argc) return usage(2);
-        return cmd_role(base, argv[i + 1], argv[i + 2], force);
+    if (argc > 0 && strcmp(argv[0], "request") == 0 && argc <= 2)
+        return cmd_request(t, argc > 1 ? argv[1] : NULL);
+    if (argc > 2 && strcmp(argv[0], "role") == 0) {
+        bool force = argc > 3 && strcmp(argv[3], "--force") == 0;
+        if (3 + force != argc) return usage(2);
+        return cmd_role(t, argv[1], argv[2], force);
     }
     return usage(2);
+}
+
+int main(int argc, char **argv) {
+    const char *values[OPT_COUNT];
+    struct target t = {NULL, NULL};
+    int i = 1;
+    log_init(LOG_ERROR, 2);
+    for (int k = 0; k < OPT_COUNT; k++) {
+        const char *env = getenv(options[k].env);
+        values[k] = env != NULL && env[0] != 0 ? env : options[k].fallback;
+    }
+    for (bool found = true; found && i + 1 < argc;) {
+        found = false;
+        for (int k = 0; k < OPT_COUNT && !found; k++) {
+            if (strcmp(argv[i], options[k].flag) != 0) continue;
+            values[k] = argv[i + 1];
+            i += 2;
+            found = true;
+        }
+    }
+    if (i < argc && (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)) return usage(0);
+    if (i == argc) return usage(2);
+    if (!open_target(&t, values)) return 2;
+    int rc = run(&t, argc - i, argv + i);
+    tls_close(&t.tls);
+    return rc;
 }

@@ -72,13 +72,25 @@ class Answer:
         return json.loads(self.body)
 
 
+_doors = {}  # port: (ssl.SSLContext, headers) of the TLS listeners of running clusters
+
+
+def connect(base, timeout=ANSWER_S):
+    """A connection to a daemon, and the headers that its plane asks for (an API key)."""
+    u = urllib.parse.urlsplit(base)
+    if u.scheme == "https":
+        ctx, headers = _doors[u.port]
+        return http.client.HTTPSConnection(u.hostname, u.port, timeout=timeout, context=ctx), headers
+    return http.client.HTTPConnection(u.hostname, u.port, timeout=timeout), {}
+
+
 def request(url, method="GET", body=None, headers=None, timeout=ANSWER_S):
     """One request on its own connection. A dict body is sent as JSON, bytes as they are."""
     u = urllib.parse.urlsplit(url)
-    conn = http.client.HTTPConnection(u.hostname, u.port, timeout=timeout)
+    conn, more = connect(url, timeout)
     data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
     try:
-        conn.request(method, u.path + (f"?{u.query}" if u.query else ""), body=data, headers=headers or {})
+        conn.request(method, u.path + (f"?{u.query}" if u.query else ""), body=data, headers={**more, **(headers or {})})
         r = conn.getresponse()
         return Answer(r.status, dict(r.getheaders()), r.read())
     finally:
@@ -97,9 +109,8 @@ class Stream:
     """A streaming POST, read piece by piece."""
 
     def __init__(self, base, path, body, headers=None, timeout=ANSWER_S):
-        u = urllib.parse.urlsplit(base)
-        self.conn = http.client.HTTPConnection(u.hostname, u.port, timeout=timeout)
-        self.conn.request("POST", path, body=json.dumps(body).encode(), headers=headers or {})
+        self.conn, more = connect(base, timeout)
+        self.conn.request("POST", path, body=json.dumps(body).encode(), headers={**more, **(headers or {})})
         self.response = self.conn.getresponse()
         self.status = self.response.status
         self.raw = b""
@@ -215,11 +226,18 @@ def instance_conf(port, mgmt, inter, mode, model=FABLE, extra=None):
 
 
 class Instance(Daemon):
-    def __init__(self, name, binary, folder, ports, mode="dmi", model=FABLE, extra=None, env=None):
+    def __init__(self, name, binary, folder, ports, mode="dmi", model=FABLE, extra=None, env=None, pki=None):
         self.port, self.mgmt_port, self.inter_port = ports
+        scheme = "http"
+        if pki is not None:
+            scheme = "https"
+            extra = merge(pki.instance(mode), extra or {})
+            user = mode == "standard"
+            _doors[self.port] = (pki.context("user" if user else "business"), pki.headers() if user else {})
+            _doors[self.mgmt_port] = (pki.context("instance"), {})
         super().__init__(name, binary, instance_conf(*ports, mode, model, extra), folder, env)
-        self.base = f"http://127.0.0.1:{self.port}"
-        self.mgmt = f"http://127.0.0.1:{self.mgmt_port}"
+        self.base = f"{scheme}://127.0.0.1:{self.port}"
+        self.mgmt = f"{scheme}://127.0.0.1:{self.mgmt_port}"
 
     def status(self):
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
@@ -240,9 +258,9 @@ class Instance(Daemon):
 class Standalone:
     """One instance in standard mode."""
 
-    def __init__(self, model=FABLE, extra=None, env=None):
+    def __init__(self, model=FABLE, extra=None, env=None, pki=None):
         self.folder = tempfile.mkdtemp(prefix="baton-test-")
-        self.instance = Instance("standard", "prefill", self.folder, free_ports(3), "standard", model, extra, env)
+        self.instance = Instance("standard", "prefill", self.folder, free_ports(3), "standard", model, extra, env, pki)
         self.base, self.mgmt = self.instance.base, self.instance.mgmt
 
     def __enter__(self):
@@ -262,20 +280,26 @@ class Standalone:
 
 class Cluster:
     """A coordinator, n_p prefill and n_d decode instances. extra: merged into every instance's configuration; coord: into the coordinator's.
-    register=True: no rank table, the instances announce themselves."""
+    register=True: no rank table, the instances announce themselves. pki (pki.py): TLS on every plane, and its API keys."""
 
-    def __init__(self, n_p=1, n_d=1, model=FABLE, extra=None, coord=None, register=False, env=None):
+    def __init__(self, n_p=1, n_d=1, model=FABLE, extra=None, coord=None, register=False, env=None, pki=None):
         self.folder = tempfile.mkdtemp(prefix="baton-test-")
         ports = free_ports(4 + 3 * (n_p + n_d))
         predict, manage, status, external = ports[:4]
-        self.base, self.mgmt, self.status_base = (f"http://127.0.0.1:{p}" for p in (predict, manage, status))
+        scheme = "http"
+        if pki is not None:
+            scheme = "https"
+            coord = merge(pki.coordinator(), coord or {})
+            for port, plane in ((predict, "user"), (manage, "management"), (status, "status"), (external, "external")):
+                _doors[port] = (pki.context(plane), pki.headers() if plane == "user" else {})
+        self.base, self.mgmt, self.status_base, self.external = (f"{scheme}://127.0.0.1:{p}" for p in (predict, manage, status, external))
         self.prefills, self.decodes, servers = [], [], []
         for i in range(n_p + n_d):
             own = ports[4 + 3 * i:7 + 3 * i]
             is_p = i < n_p
             more = merge(extra or {}, {"BatonConfig": {"registerUrl": self.mgmt}}) if register else extra
             inst = Instance(f"prefill{i + 1}" if is_p else f"decode{i - n_p + 1}", "prefill" if is_p else "decode", self.folder, own, "dmi", model,
-                            more, env)
+                            more, env, pki)
             (self.prefills if is_p else self.decodes).append(inst)
             servers.append({"server_ip": "127.0.0.1", "predict_port": str(own[0]), "mgmt_port": str(own[1]), "metric_port": str(own[1]),
                             "inter_comm_port": str(own[2]), "label": 0 if is_p else 1,
