@@ -59,6 +59,7 @@ static void wind_down(struct dreq *d) {
 void dreq_drop(struct dreq *d, enum err why, const char *text) {
     struct decode *role = d->role;
     if (role == NULL) return;
+    req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
     dreq_list_remove(d);
     dreq_list_add(&role->winding, d);
     d->role = NULL;
@@ -108,6 +109,7 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
         return;
     }
     /* Before the commit the request is P's: whoever asked P hears of it there. */
+    req_meters_transfer_failed(instance_meters(d->role->in), e);
     log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\"", d->req->req_id,
              d->req->epoch, err_name(e), text);
     dreq_drop(d, e, text);

@@ -46,6 +46,7 @@ void dreq_fail(struct dreq *d, int status, const char *text) {
         dreq_drop(d, ERR_REFUSED, text);
         return;
     }
+    req_meter_end(&d->meter, REQ_FAILED);
     buf_clear(&d->out);
     if (d->req->stream && d->begun) {
         answer_error(d->answer, status, text, &d->out);
@@ -82,6 +83,7 @@ void dreq_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         return;
     }
     bool kept = keep_id(d, ev->id);
+    req_meter_token(&d->meter, d->req, ev);
     answer_token(d->answer, 0, ev, &d->out);
     if (d->out.failed || !kept) {
         buf_free(&d->out);
@@ -89,6 +91,7 @@ void dreq_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         return;
     }
     if (answer_done(d->answer)) {
+        req_meter_end(&d->meter, REQ_ANSWERED);
         finish(d, "finished", send_out(d, DR_LAST, 0));
         return;
     }
@@ -114,6 +117,7 @@ void dreq_start(struct dreq *d, const struct kv_commit *c) {
     int32_t first[KV_FIRST_TOKENS_MAX];
     enum finish fin = FINISH_NONE;
     take_measures(d, c);
+    req_meter_begin(&d->meter, instance_meters(d->role->in), d->req->arrival_us);
     if (answer_create(&d->answer, instance_endpoint(d->role->in), d->req) != ERR_OK) {
         log_error("decode", "req=%s event=failed text=\"%s\"", d->req->req_id, out_of_memory);
         dreq_drop(d, ERR_NO_MEMORY, out_of_memory);
@@ -124,6 +128,7 @@ void dreq_start(struct dreq *d, const struct kv_commit *c) {
                               &(struct token_event){.logprob = c->prompt_logprobs[i]});
     for (uint32_t i = 0; i < c->n_tokens && fin == FINISH_NONE; i++) {
         first[i] = c->tokens[i].id;
+        req_meter_import(&d->meter, d->req, &c->tokens[i]);
         fin = answer_token(d->answer, 0, &c->tokens[i], &d->out);
         if (!keep_id(d, first[i])) fin = FINISH_ERROR;
     }

@@ -14,6 +14,7 @@
 #include "common/instance/dresult_out.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/req_meter.h"
 
 enum { RECENT_MAX = 1024 };
 
@@ -44,6 +45,7 @@ struct dreq {
     size_t n_ids, ids_cap;
     bool begun; /* the client has bytes of the answer, from P or from here */
     uint64_t arrival_ms, last_token_ms;
+    struct req_meter meter; /* from the commit on */
 };
 
 struct decode {

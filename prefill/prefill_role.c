@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
 #include "prefill/pd_head.h"
 #include "prefill/prefill_answer.h"
@@ -35,9 +36,11 @@ struct preq {
     const struct api_path *path;
     struct pd_head head;
     uint64_t arrival_ms;
+    struct req_meter meter;
     struct req_read *reading; /* until the body is read */
     struct infer_req *req;
     struct answer *answer;
+    struct kv_peer *peer; /* D, once the body is read */
     struct prefill_hold *hold;
     bool admitted;
     struct token_event token; /* the first; meaningful once has_token */
@@ -57,6 +60,7 @@ struct prefill {
 static void preq_free(struct preq *p) {
     *p->at = p->next;
     if (p->next != NULL) p->next->at = p->at;
+    req_meter_end(&p->meter, REQ_CANCELLED); /* unless it ended otherwise */
     req_read_cancel(&p->reading);
     prefill_hold_drop(&p->hold);
     answer_destroy(&p->answer);
@@ -74,6 +78,7 @@ static void on_client_gone(void *arg) {
 
 /* Ends the request with an error in the shape of its family. */
 static void fail(struct preq *p, int status, const char *text) {
+    req_meter_end(&p->meter, REQ_FAILED);
     log_info("prefill", "req=%s epoch=%u event=failed status=%d text=\"%s\"", p->head.req_id,
              p->head.epoch, status, text);
     http_x_on_close(p->x, NULL, NULL);
@@ -113,6 +118,7 @@ static void reply(struct preq *p, bool last, const struct kv_tx_stats *st) {
                  (unsigned long long)st->bytes, (unsigned long long)st->transfer_us,
                  (unsigned long long)st->exposed_us);
     }
+    req_meter_end(&p->meter, last ? REQ_ANSWERED : REQ_HANDED_OVER);
     http_x_on_close(p->x, NULL, NULL);
     http_x_reply(p->x, 200, "application/json", body.data, body.len);
     buf_free(&body);
@@ -149,6 +155,7 @@ static void on_token(void *arg, const struct token_event *ev) {
     p->req->prefill_us = clock_us() - p->req->arrival_us;
     p->req->queue_wait_us = ev->queue_wait_us;
     p->req->prefill_batch = ev->batch_size;
+    req_meter_token(&p->meter, p->req, ev);
     answer_token(p->answer, 0, ev, &p->out);
     if (answer_done(p->answer)) {
         reply(p, true, NULL); /* dropping the hold tells D to forget */
@@ -184,9 +191,16 @@ static void on_engine(void *arg, enum err e, const char *text, bool refused) {
 
 static void on_transfer(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
     struct preq *p = arg;
+    struct req_meters *meters = instance_meters(p->role->in);
     if (e == ERR_OK) {
+        req_meters_transfer(meters, kv_peer_id(p->peer), st->bytes, st->transfer_us,
+                            st->exposed_us);
         reply(p, false, st);
-    } else if (e == ERR_CANCELLED) {
+        return;
+    }
+    req_meters_transfer_failed(meters, e);
+    if (e == ERR_CANCELLED) {
+        req_meter_end(&p->meter, REQ_CANCELLED);
         fail(p, 424, "stopped"); /* by a stopInfer at D */
     } else {
         fail_send(p, text);
@@ -210,6 +224,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     if (req == NULL) {
         log_info("prefill", "req=%s epoch=%u event=refused status=%d", p->head.req_id,
                  p->head.epoch, err->status);
+        req_meter_end(&p->meter, REQ_FAILED);
         http_x_on_close(p->x, NULL, NULL);
         instance_reply(p->x, err);
         preq_free(p);
@@ -218,6 +233,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     p->req = req;
     req->epoch = p->head.epoch;
     struct kv_peer *peer = kv_plane_find(instance_kv_plane(in), p->head.d_target);
+    p->peer = peer;
     if (peer == NULL || !kv_peer_up(peer)) {
         char why[ERR_TEXT_BYTES_MAX];
         snprintf(why, sizeof(why), "%s is not linked (%s)", p->head.d_target,
@@ -276,6 +292,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     p->path = path;
     p->head = head;
     p->arrival_ms = clock_ms();
+    req_meter_begin(&p->meter, instance_meters(role->in), clock_us());
     p->next = role->reqs;
     p->at = &role->reqs;
     if (p->next != NULL) p->next->at = &p->next;
@@ -328,6 +345,7 @@ static bool prefill_stop_request(void *self, const char *id) {
             p = q;
     }
     if (p == NULL) return false;
+    req_meter_end(&p->meter, REQ_CANCELLED);
     fail(p, 424, "stopped");
     return true;
 }

@@ -169,6 +169,8 @@ static const struct conf_key keys[] = {
         "MiB unsent on a stream after which the client counts as gone"),
     WORD(error_style, X "errorStyle", "mindie|openai", "mindie",
          "shape of error bodies on /v1 paths"),
+    BOOL(metrics_enabled, X "metricsEnabled", "true",
+         "GET /metrics; false: only with the environment's MIES_SERVICE_MONITOR_MODE=1"),
     BOOL(strict_ranges, X "strictRanges", "true",
          "each family's own parameter ranges; false: the widest of all"),
     BOOL(token_id_scalar, X "tokenIdScalar", "false",

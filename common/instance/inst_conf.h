@@ -72,6 +72,7 @@ struct inst_conf {
         register_url[256], log_start_level[16], cors_origin[128], tls_min_version[8],
         client_certificates[16], api_keys_file[CONF_FILE_BYTES];
     bool longest_timeouts;
+    bool metrics_enabled;
     int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;

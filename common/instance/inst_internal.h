@@ -48,6 +48,7 @@ struct instance {
     struct text_pool *text_pool;
     struct kv_plane *kv_plane;
     struct dresult_out *dresult;
+    struct inst_metrics *metrics;
     struct role_ctl *role_ctl;
     struct timed *timed; /* /health/timed under way: inst_health.c */
     bool closing;        /* the loop has ended: what is still posted must not open anything */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/instance/inst_internal.h"
+#include "common/instance/inst_metrics.h"
 #include "common/instance/req_read.h"
 #include "common/net/dispatch.h"
 #include "proto/json.h"
@@ -324,6 +325,7 @@ static void infer(void *arg, struct http_x *x, const struct api_path *path, cons
     struct instance *in = arg;
     void *self;
     if (!in->loaded) {
+        req_meters_refused(instance_meters(in));
         http_x_reply(x, 503, NULL, "", 0);
         return;
     }
@@ -331,8 +333,10 @@ static void infer(void *arg, struct http_x *x, const struct api_path *path, cons
     if (request_id != NULL) http_x_set_header(x, "X-Request-Id", request_id);
     const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
     if (in->stopping) {
+        req_meters_refused(instance_meters(in));
         instance_reply_error(in, x, path, 503, "The service has been stopped");
     } else if (ops == NULL) {
+        req_meters_refused(instance_meters(in));
         instance_reply_error(
             in, x, path, 503,
             "The server cannot process the inference request due to an unknown status. ");
@@ -354,7 +358,8 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
 }
 
 static struct dispatch dispatch_of(struct instance *in) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, NULL};
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes,
+                                                 inst_metrics_routes, NULL};
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,

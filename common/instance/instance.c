@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_links.h"
+#include "common/instance/inst_metrics.h"
 #include "common/instance/inst_routes.h"
 
 struct loop *instance_loop(struct instance *in) {
@@ -35,6 +36,9 @@ struct kv_plane *instance_kv_plane(struct instance *in) {
 }
 struct dresult_out *instance_dresult(struct instance *in) {
     return in->dresult;
+}
+struct req_meters *instance_meters(struct instance *in) {
+    return inst_metrics_requests(in->metrics);
 }
 uint32_t instance_id(const struct instance *in) {
     return role_ctl_id(in->role_ctl);
@@ -224,6 +228,7 @@ static void raise_fd_limit(unsigned want) {
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
     raise_fd_limit((unsigned)in->conf.link_num_max * 3 + 256);
     enum err e = loop_create(&in->loop);
+    if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
@@ -252,6 +257,7 @@ static void instance_close(struct instance *in) {
     engine_close(&in->loader.engine);
     tokenizer_free(&in->tokenizer);
     tokenizer_free(&in->loader.tokenizer);
+    inst_metrics_destroy(&in->metrics);
     loop_destroy(&in->loop);
 }
 

@@ -12,6 +12,7 @@
 #include "common/net/loop.h"
 
 struct dresult_out;
+struct req_meters;
 struct kv_plane;
 struct instance;
 
@@ -29,6 +30,7 @@ struct worker *instance_worker(struct instance *in);
 struct text_pool *instance_text_pool(struct instance *in);
 struct kv_plane *instance_kv_plane(struct instance *in);      /* NULL in standard mode */
 struct dresult_out *instance_dresult(struct instance *in);    /* NULL in standard mode */
+struct req_meters *instance_meters(struct instance *in);      /* what requests are counted with */
 uint32_t instance_id(const struct instance *in);              /* from the role body; 0 before */
 bool instance_stopping(const struct instance *in);            /* /stopService was called */
 uint64_t instance_random(struct instance *in);                /* for seeds and epochs */

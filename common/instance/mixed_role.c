@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/instance.h"
+#include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
 #include "common/instance/role.h"
 
@@ -26,6 +27,7 @@ struct flight {
     bool streaming;  /* the head of a 200 is out */
     bool admitted;   /* it has a slot of the batch */
     uint64_t arrival_ms, last_token_ms;
+    struct req_meter meter;
     struct buf out;
 };
 
@@ -38,6 +40,7 @@ struct mixed {
 static void flight_free(struct flight *fl) {
     *fl->at = fl->next;
     if (fl->next != NULL) fl->next->at = fl->at;
+    req_meter_end(&fl->meter, REQ_CANCELLED); /* unless it ended otherwise */
     req_read_cancel(&fl->reading);
     answer_destroy(&fl->answer);
     infer_req_destroy(&fl->req);
@@ -62,6 +65,7 @@ static void on_client_gone(void *arg) {
 static void fail(struct flight *fl, int status, const char *text) {
     struct http_x *x = fl->x;
     leave_engine(fl);
+    req_meter_end(&fl->meter, REQ_FAILED);
     http_x_on_close(x, NULL, NULL);
     log_info("infer", "req=%s event=failed status=%d", fl->req_id, status);
     if (fl->streaming) {
@@ -99,6 +103,7 @@ static void send_piece(struct flight *fl, bool complete) {
         http_x_reply(x, 200, answer_content_type(fl->answer), fl->out.data, fl->out.len);
     }
     leave_engine(fl);
+    req_meter_end(&fl->meter, REQ_ANSWERED);
     flight_free(fl);
 }
 
@@ -112,6 +117,7 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         fail(fl, 500, "Failed to get engine response.");
         return;
     }
+    req_meter_token(&fl->meter, fl->req, ev);
     answer_token(fl->answer, 0, ev, &fl->out);
     if (ev->finish != FINISH_NONE) fl->seq_id = 0; /* the engine has let go of it */
     send_piece(fl, answer_done(fl->answer));
@@ -175,6 +181,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct instance *in = fl->role->in;
     fl->reading = NULL;
     if (req == NULL) {
+        req_meter_end(&fl->meter, REQ_FAILED);
         http_x_on_close(fl->x, NULL, NULL);
         instance_reply(fl->x, err);
         flight_free(fl);
@@ -213,6 +220,7 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     fl->x = x;
     fl->path = path;
     fl->arrival_ms = fl->last_token_ms = clock_ms();
+    req_meter_begin(&fl->meter, instance_meters(m->in), clock_us());
     fl->next = m->flights;
     fl->at = &m->flights;
     if (fl->next != NULL) fl->next->at = &fl->next;
@@ -269,6 +277,7 @@ static bool mixed_stop_request(void *self, const char *id) {
             fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0;
         if (!own_id && strcmp(fl->req_id, id) != 0) continue;
         leave_engine(fl);
+        req_meter_end(&fl->meter, REQ_CANCELLED);
         if (fl->answer == NULL) {
             fail(fl, 424, "The request was stopped.");
         } else {

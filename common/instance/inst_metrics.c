@@ -1,0 +1,315 @@
+/* inst_metrics: gauges are read where they live: at each scrape, and rates each second. */
+#include "common/instance/inst_metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/instance/inst_internal.h"
+#include "common/instance/inst_routes.h"
+
+enum { SAMPLE_MS = 1000, SAMPLES = 6, WINDOW_DEFAULT = 1000, WINDOW_MAX = 1000000 };
+
+enum gauge {
+    RUNNING,
+    WAITING,
+    SWAPPED,
+    PROMPT_RATE,
+    GENERATION_RATE,
+    FAILED_PART,
+    CACHE_USAGE,
+    CPU_CACHE_USAGE,
+    HIT_RATE,
+    ALL_MATCH,
+    HIT_MATCH,
+    BLOCKS_TOTAL,
+    QUERIES,
+    HITS,
+    N_GAUGES
+};
+
+static const struct {
+    struct metric_def def;
+    const char *other[2]; /* vLLM's names for it */
+} gauges[N_GAUGES] = {
+    [RUNNING] = {{.name = "num_requests_running",
+                  .help = "Requests in work.",
+                  .kind = METRIC_GAUGE},
+                 {"vllm:num_requests_running"}},
+    [WAITING] = {{.name = "num_requests_waiting",
+                  .help = "Requests not yet in work.",
+                  .kind = METRIC_GAUGE},
+                 {"vllm:num_requests_waiting"}},
+    [SWAPPED] = {{.name = "num_requests_swapped",
+                  .help = "Requests whose KV is swapped out; nothing is swapped.",
+                  .kind = METRIC_GAUGE},
+                 {"vllm:num_requests_swapped"}},
+    [PROMPT_RATE] = {{.name = "avg_prompt_throughput_toks_per_s",
+                      .help = "Prompt tokens a second, over the last five seconds.",
+                      .kind = METRIC_GAUGE},
+                     {"vllm:avg_prompt_throughput_toks_per_s"}},
+    [GENERATION_RATE] = {{.name = "avg_generation_throughput_toks_per_s",
+                          .help = "Generated tokens a second, over the last five seconds.",
+                          .kind = METRIC_GAUGE},
+                         {"vllm:avg_generation_throughput_toks_per_s"}},
+    [FAILED_PART] = {{.name = "failed_request_perc",
+                      .help = "Failed of received requests, 0 to 1.",
+                      .kind = METRIC_GAUGE},
+                     {NULL}},
+    [CACHE_USAGE] = {{.name = "npu_cache_usage_perc",
+                      .help = "Part of the KV blocks in use, 0 to 1.",
+                      .kind = METRIC_GAUGE},
+                     {"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"}},
+    [CPU_CACHE_USAGE] = {{.name = "cpu_cache_usage_perc",
+                          .help = "Part of the swap blocks in use; there are none.",
+                          .kind = METRIC_GAUGE},
+                         {"vllm:cpu_cache_usage_perc"}},
+    [HIT_RATE] = {{.name = "npu_prefix_cache_hit_rate",
+                   .help = "Part of the looked-up prompt blocks that the prefix cache had, 0 to 1.",
+                   .kind = METRIC_GAUGE},
+                  {NULL}},
+    [ALL_MATCH] = {{.name = "all_radix_match_num",
+                    .help = "Prompt blocks looked up in the prefix cache.",
+                    .kind = METRIC_GAUGE},
+                   {NULL}},
+    [HIT_MATCH] = {{.name = "npu_radix_match_hit_num",
+                    .help = "Prompt blocks found in the prefix cache.",
+                    .kind = METRIC_GAUGE},
+                   {NULL}},
+    [BLOCKS_TOTAL] = {{.name = "npu_cache_blocks",
+                       .help = "KV blocks of the pool.",
+                       .kind = METRIC_GAUGE},
+                      {NULL}},
+    [QUERIES] = {{.name = "prefix_cache_queries_total",
+                  .help = "Prompt tokens looked up in the prefix cache."},
+                 {"vllm:prefix_cache_queries_total"}},
+    [HITS] = {{.name = "prefix_cache_hits_total",
+               .help = "Prompt tokens found in the prefix cache."},
+              {"vllm:prefix_cache_hits_total"}},
+};
+
+static const struct metric_def
+    leases_def = {.name = "pd_kv_leases_held",
+                  .kind = METRIC_GAUGE,
+                  .help = "Requests whose KV is held for a peer."},
+    expired_def = {.name = "pd_kv_lease_expired_total",
+                   .help = "Requests given up because their peer let the lease run out."},
+    pulls_def = {.name = "pd_kv_repairs_total",
+                 .help = "Blocks asked for again after a lost or damaged frame."},
+    corrupt_def = {.name = "pd_kv_corrupt_frames_total",
+                   .help = "Frames of a KV link whose length or checksum was wrong."},
+    link_def = {.name = "pd_link_up",
+                .kind = METRIC_GAUGE,
+                .labels = {"peer"},
+                .help = "1: the KV link to this peer is up."},
+    role_def = {.name = "pd_role",
+                .kind = METRIC_GAUGE,
+                .labels = {"role"},
+                .help = "1 for the role the instance has."};
+
+/* Tokens ever, at one moment. */
+struct sample {
+    uint64_t at_us;
+    double prompt, generated;
+};
+
+struct inst_metrics {
+    struct instance *in;
+    struct metrics *reg;
+    struct req_meters *requests;
+    struct metric *gauges[N_GAUGES];
+    struct metric *roles[ROLE_MIXED + 1];
+    struct metric *leases, *expired, *pulls, *corrupt; /* NULL in standard mode */
+    struct metric_family *links;
+    struct sample samples[SAMPLES];
+    size_t n_samples; /* ever taken */
+    struct loop_timer *timer;
+    bool enabled;
+};
+
+/* ---- gauges */
+
+static void take_sample(void *arg) {
+    struct inst_metrics *im = arg;
+    struct sample *s = &im->samples[im->n_samples % SAMPLES];
+    s->at_us = clock_us();
+    req_meters_tokens(im->requests, &s->prompt, &s->generated);
+    im->n_samples++;
+    const struct sample *old = &im->samples[im->n_samples < SAMPLES ? 0 : im->n_samples % SAMPLES];
+    double seconds = (double)(s->at_us - old->at_us) / 1e6;
+    if (seconds <= 0) return;
+    metric_set(im->gauges[PROMPT_RATE], (s->prompt - old->prompt) / seconds);
+    metric_set(im->gauges[GENERATION_RATE], (s->generated - old->generated) / seconds);
+}
+
+static void read_engine(struct inst_metrics *im) {
+    const struct engine *e = worker_engine(im->in->worker);
+    struct engine_stats st;
+    engine_stats(e, &st);
+    double looked_up = (double)st.prefix_lookup_blocks, hit = (double)st.prefix_hit_blocks,
+           tokens = engine_block_tokens(e);
+    metric_set(im->gauges[CACHE_USAGE],
+               st.blocks_total > 0 ? 1 - (double)st.blocks_free / st.blocks_total : 0);
+    metric_set(im->gauges[BLOCKS_TOTAL], st.blocks_total);
+    metric_set(im->gauges[ALL_MATCH], looked_up);
+    metric_set(im->gauges[HIT_MATCH], hit);
+    metric_set(im->gauges[HIT_RATE], looked_up > 0 ? hit / looked_up : 0);
+    metric_set(im->gauges[QUERIES], looked_up * tokens);
+    metric_set(im->gauges[HITS], hit * tokens);
+}
+
+static void read_links(struct inst_metrics *im) {
+    struct kv_plane_stats st;
+    struct link_status *links = NULL;
+    kv_plane_stats(im->in->kv_plane, &st);
+    metric_set(im->expired, (double)st.n_leases_expired);
+    metric_set(im->pulls, (double)st.n_pulls);
+    metric_set(im->corrupt, (double)st.n_corrupt);
+    metric_clear(im->links); /* a peer that is not wanted any more has no series */
+    size_t n = kv_plane_links(im->in->kv_plane, &links);
+    for (size_t i = 0; i < n; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "%u", links[i].target);
+        metric_set(metric_of(im->links, (const char *const[]){id, NULL}), links[i].ok ? 1 : 0);
+    }
+    free(links);
+}
+
+static void read_role(struct inst_metrics *im, struct role_load *load) {
+    enum inst_role role = role_ctl_role(im->in->role_ctl);
+    role_ctl_load(im->in->role_ctl, load);
+    metric_set(im->gauges[RUNNING], load->running);
+    metric_set(im->gauges[WAITING], load->waiting);
+    metric_set(im->gauges[FAILED_PART], req_meters_failed_part(im->requests));
+    if (im->leases != NULL) metric_set(im->leases, load->leases);
+    for (int r = ROLE_NONE; r <= ROLE_MIXED; r++) metric_set(im->roles[r], (int)role == r ? 1 : 0);
+}
+
+/* ---- answers */
+
+static void on_metrics(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct inst_metrics *im = in->metrics;
+    struct role_load load;
+    struct buf b = BUF_INIT;
+    (void)p;
+    if (!im->enabled) {
+        inst_reply_wrapped(x, 500, "Environment variable MIES_SERVICE_MONITOR_MODE is not set.");
+        return;
+    }
+    read_role(im, &load);
+    if (in->loaded) {
+        read_engine(im);
+        if (in->kv_plane != NULL) read_links(im);
+    }
+    metrics_write(im->reg, &b);
+    if (b.failed) {
+        inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
+    } else {
+        http_x_reply(x, 200, "text/plain; charset=utf-8", b.data, b.len);
+    }
+    buf_free(&b);
+}
+
+static void put_json(struct buf *b, const struct instance *in, const char *name, double value) {
+    const struct inst_conf *c = &in->conf;
+    if (b->data[b->len - 1] != '[') buf_putc(b, ',');
+    buf_printf(b,
+               "{\"metric\":[{\"__name__\":\"%s\",\"job\":\"node\",\"instance\":\"%s:%lld\"}],"
+               "\"value\":\"%.10g\"}",
+               name, c->management_ip, (long long)c->management_port, value);
+}
+
+static void on_metrics_json(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct engine_stats st;
+    struct role_load load;
+    struct buf b = BUF_INIT;
+    (void)p;
+    if (inst_guard(in, x)) return;
+    engine_stats(worker_engine(in->worker), &st);
+    role_ctl_load(in->role_ctl, &load);
+    buf_puts(&b, "{\"resultType\":\"vector\",\"result\":[");
+    if (!b.failed) {
+        put_json(&b, in, "TTFT", req_meters_ttft_ms(in->metrics->requests));
+        put_json(&b, in, "TBT", req_meters_tbt_ms(in->metrics->requests));
+        put_json(&b, in, "waitingInferRequestNum", load.waiting);
+        put_json(&b, in, "processingInferRequestNum", load.running);
+        put_json(&b, in, "remainBlocks", st.blocks_free);
+    }
+    buf_puts(&b, "]}");
+    if (b.failed) {
+        http_x_reply(x, 500, NULL, "", 0);
+    } else {
+        http_x_reply(x, 200, "application/json", b.data, b.len);
+    }
+    buf_free(&b);
+}
+
+const struct route inst_metrics_routes[] = {
+    {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
+    {PLANE_MGMT, "GET", "/metrics-json", on_metrics_json, 0},
+    {0, NULL, NULL, NULL, 0},
+};
+
+/* ---- life */
+
+static size_t window_size(void) {
+    const char *word = getenv("DYNAMIC_AVERAGE_WINDOW_SIZE");
+    unsigned long n =
+        word != NULL && word[0] >= '0' && word[0] <= '9' ? strtoul(word, NULL, 10) : 0;
+    return n >= 1 && n <= WINDOW_MAX ? n : WINDOW_DEFAULT;
+}
+
+static enum err create_gauges(struct inst_metrics *im) {
+    for (int i = 0; i < N_GAUGES; i++) {
+        struct metric_family *f = metrics_family(im->reg, &gauges[i].def);
+        if ((im->gauges[i] = metric_of(f, NULL)) == NULL) return ERR_NO_MEMORY;
+        for (int k = 0; k < 2 && gauges[i].other[k] != NULL; k++)
+            if (metrics_alias(im->reg, f, gauges[i].other[k], gauges[i].def.help) != ERR_OK)
+                return ERR_NO_MEMORY;
+    }
+    struct metric_family *f = metrics_family(im->reg, &role_def);
+    for (int r = ROLE_NONE; r <= ROLE_MIXED; r++) {
+        const char *const name[] = {inst_role_name((enum inst_role)r), NULL};
+        if ((im->roles[r] = metric_of(f, name)) == NULL) return ERR_NO_MEMORY;
+    }
+    if (strcmp(im->in->conf.infer_mode, "dmi") != 0) return ERR_OK;
+    im->leases = metric_of(metrics_family(im->reg, &leases_def), NULL);
+    im->expired = metric_of(metrics_family(im->reg, &expired_def), NULL);
+    im->pulls = metric_of(metrics_family(im->reg, &pulls_def), NULL);
+    im->corrupt = metric_of(metrics_family(im->reg, &corrupt_def), NULL);
+    im->links = metrics_family(im->reg, &link_def);
+    return im->corrupt != NULL && im->links != NULL ? ERR_OK : ERR_NO_MEMORY;
+}
+
+enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
+    struct inst_metrics *im = calloc(1, sizeof(*im));
+    const char *mode = getenv("MIES_SERVICE_MONITOR_MODE");
+    *out = im;
+    if (im == NULL) return ERR_NO_MEMORY;
+    im->in = in;
+    im->enabled = in->conf.metrics_enabled || (mode != NULL && strcmp(mode, "1") == 0);
+    enum err e = metrics_create(&im->reg);
+    if (e == ERR_OK) e = metrics_common_label(im->reg, "model_name", in->conf.model_name);
+    if (e == ERR_OK) e = req_meters_create(&im->requests, im->reg, window_size());
+    if (e == ERR_OK) e = create_gauges(im);
+    if (e == ERR_OK)
+        e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
+    if (e != ERR_OK) inst_metrics_destroy(out);
+    return e;
+}
+
+void inst_metrics_destroy(struct inst_metrics **imp) {
+    struct inst_metrics *im = *imp;
+    if (im == NULL) return;
+    *imp = NULL;
+    loop_timer_stop(&im->timer);
+    req_meters_destroy(&im->requests);
+    metrics_destroy(&im->reg);
+    free(im);
+}
+
+struct req_meters *inst_metrics_requests(struct inst_metrics *im) {
+    return im->requests;
+}
