@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/engine/lora.h"
 #include "decode/decode_req.h"
 
 enum {
@@ -189,9 +190,14 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
                      uint32_t n_blocks) {
     struct decode *role = arg;
     enum err e;
+    struct errbuf eb = {0};
+    struct lora *lora = NULL;
     const char *why = reason_to_refuse(role, req, &e);
+    if (why == NULL && (e = worker_adapter(instance_worker(role->in), req, &lora, &eb)) != ERR_OK)
+        why = eb.text;
     struct dreq *d = why == NULL ? calloc(1, sizeof(*d)) : NULL;
     if (d == NULL) {
+        lora_unref(&lora);
         infer_req_destroy(&req);
         kv_rx_refuse(&rx, why != NULL ? e : ERR_NO_MEMORY,
                      why != NULL ? why : err_text(ERR_NO_MEMORY));
@@ -213,10 +219,12 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
         .priority = req->priority,
+        .lora = lora,
     };
     log_debug("decode", "req=%s epoch=%u event=offered by=%u blocks=%u", req->req_id, req->epoch,
               kv_peer_id(peer), n_blocks);
     e = worker_add(d->worker, &o, &seq_events, d);
+    lora_unref(&lora);
     if (e == ERR_OK) {
         d->seq = DSEQ_LIVE;
     } else if (e == ERR_BUSY) {

@@ -3,6 +3,7 @@
 #include "prefill/prefill_hold.h"
 
 #include <stdlib.h>
+#include "common/engine/lora.h"
 
 enum seq_state { SEQ_STATE_NONE, SEQ_STATE_LIVE, SEQ_STATE_ENDING };
 
@@ -91,10 +92,11 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
     if (!h->dropped) h->ev->on_admitted(h->arg, n_cached);
 }
 
-static void on_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
+                              const struct token_event *ev) {
     struct prefill_hold *h = arg;
     (void)seq_id;
-    if (!h->dropped) h->ev->on_prompt_logprob(h->arg, position, logprob);
+    if (!h->dropped) h->ev->on_prompt_logprob(h->arg, position, ev);
 }
 
 static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
@@ -145,8 +147,14 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
                            struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg) {
     *out = NULL;
+    struct lora *lora;
+    enum err e = worker_adapter(w, req, &lora, NULL);
+    if (e != ERR_OK) return e;
     struct prefill_hold *h = calloc(1, sizeof(*h));
-    if (h == NULL) return ERR_NO_MEMORY;
+    if (h == NULL) {
+        lora_unref(&lora);
+        return ERR_NO_MEMORY;
+    }
     h->worker = w;
     h->ev = ev;
     h->arg = arg;
@@ -156,8 +164,9 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .on_end = on_tx_end,
         .arg = h,
     };
-    enum err e = kv_tx_open(&h->tx, peer, &to);
+    e = kv_tx_open(&h->tx, peer, &to);
     if (e != ERR_OK) {
+        lora_unref(&lora);
         free(h);
         return e;
     }
@@ -171,8 +180,10 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
         .priority = req->priority,
+        .lora = lora,
     };
     e = worker_add(w, &so, &seq_events, h);
+    lora_unref(&lora);
     if (e != ERR_OK) {
         prefill_hold_drop(&h); /* the offer is on its way: it winds down */
         return e;

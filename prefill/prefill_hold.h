@@ -24,7 +24,7 @@ void prefill_holds_detach(struct prefill_holds *list);
 /* What the request's owner hears until it drops the hold. */
 struct prefill_hold_events {
     void (*on_admitted)(void *arg, int n_cached_tokens);
-    void (*on_prompt_logprob)(void *arg, int position, float logprob);
+    void (*on_prompt_logprob)(void *arg, int position, const struct token_event *ev);
     void (*on_token)(void *arg, const struct token_event *ev);
     void (*on_engine)(void *arg, enum err e, const char *text,
                       bool refused); /* refused by the engine, or failed in it */
@@ -33,8 +33,8 @@ struct prefill_hold_events {
 };
 
 /* Offers req to peer and queues its prefill at the same time. block_tokens: of the engine.
- * ERR_PEER_LOST, ERR_TOO_LARGE: the offer. ERR_BUSY: the engine's queue is full. On an error
- * nothing is held. */
+ * ERR_PEER_LOST, ERR_TOO_LARGE: the offer. ERR_BUSY: the engine's queue is full. ERR_MISMATCH: the
+ * request's adapter was unloaded meanwhile. On an error nothing is held. */
 enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list, struct worker *w,
                            struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg);

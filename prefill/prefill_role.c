@@ -133,14 +133,14 @@ static void on_admitted(void *arg, int n_cached_tokens) {
     p->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
 }
 
-static void on_prompt_logprob(void *arg, int position, float logprob) {
+static void on_prompt_logprob(void *arg, int position, const struct token_event *ev) {
     struct preq *p = arg;
-    answer_prompt_logprob(p->answer, 0, position, &(struct token_event){.logprob = logprob});
+    answer_prompt_logprob(p->answer, 0, position, ev);
     if (position < 1 || (size_t)position >= p->req->n_prompt) return;
     if (p->prompt_logprobs == NULL &&
         (p->prompt_logprobs = calloc(p->req->n_prompt, sizeof(float))) == NULL)
         return;
-    p->prompt_logprobs[position - 1] = logprob;
+    p->prompt_logprobs[position - 1] = ev->logprob;
     if ((uint32_t)position > p->n_prompt_logprobs) p->n_prompt_logprobs = (uint32_t)position;
 }
 
@@ -250,6 +250,8 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
                                    block_tokens, &hold_events, p);
     if (e == ERR_PEER_LOST || e == ERR_TOO_LARGE) {
         fail_send(p, err_text(e));
+    } else if (e == ERR_MISMATCH) {
+        fail(p, 422, "The LoRA adapter has been unloaded.");
     } else if (e != ERR_OK) {
         on_engine(p, e, err_text(e), true);
     }

@@ -7,10 +7,17 @@
  * seq_tokens_max, less the last token, whose KV nobody reads; SEQ_PREFILL: its ids only), so a
  * running sequence never runs out.
  *
- * End of a sequence. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, or
- * on_failed comes, slot and blocks are free already and the id may be used again, from inside the
- * callback too. SEQ_PREFILL: its on_token frees the slot; the blocks stay until
- * engine_seq_release() or engine_seq_cancel(), whatever the finish says. Callbacks may call every
+ * Choices. A sequence stands for sampling.n_choices continuations of one prompt, choices 0 ..
+ * n_choices-1. The prompt is computed once; its full blocks are shared, all others each choice has
+ * for itself. A choice takes a slot of its own (SEQ_PREFILL: one for all), from admission on. All
+ * draw their first token in the same step, choice 0 first, each from its own random numbers: choice
+ * i says the same whatever else runs, and choice 0 what a sequence with one choice says.
+ *
+ * End of a choice. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, slot and
+ * blocks of that choice are free already; with the last one the sequence has ended and its id may
+ * be used again, from inside the callback too. on_failed ends the sequence with all its choices.
+ * SEQ_PREFILL: its first on_token frees the slot; the blocks stay until engine_seq_release() or
+ * engine_seq_cancel(), whatever the finishes say. Callbacks may call every
  * engine_seq_ function, for any sequence. A cancel from inside on_kv ends the sequence at once, but
  * what it holds is free only when the step's pass is over. */
 #ifndef BATON_ENGINE_ENGINE_H
@@ -114,11 +121,19 @@ enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **bl
                            int *n_blocks, int *n_held);
 
 /* SEQ_IMPORT: every block is filled; first_ids are the tokens P sampled (they are not in the KV
- * yet). The sequence decodes from the next step on. Events carry on with the index after first_ids.
- * ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already. ERR_INVALID: no first id, one outside
- * the vocabulary, or nothing left to generate after them; still importing. */
+ * yet): n_choices of them, one for each choice, negative where the choice ended with it; with a
+ * single choice one or more. The sequence decodes from the next step on. Events carry on with the
+ * index after first_ids. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already. ERR_INVALID:
+ * not as many ids, one outside the vocabulary, every choice ended, or nothing left to generate
+ * after them; still importing. */
 enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
                           size_t n_first);
+
+/* Takes one choice out (its caller found a stop string in its text); the others go on. With the
+ * last one the sequence ends as by engine_seq_cancel(). No event for the choice follows. Before the
+ * first tokens its slot and blocks stay reserved until those are drawn. ERR_NOT_FOUND: unknown, or
+ * ended already. ERR_CONFLICT: SEQ_PREFILL. */
+enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice);
 
 /* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the
  * prefix cache). No event for it follows. ERR_NOT_FOUND: unknown, or ended already. */
@@ -143,9 +158,10 @@ struct engine_events {
     /* The sequence left the queue: its block table and how many prompt tokens came from the prefix
      * cache. */
     void (*on_admitted)(void *arg, uint64_t seq_id, int n_cached_tokens);
-    /* Prompt position i (1..n_prompt-1): log-probability of prompt token i given those before; only
-     * with prompt_logprobs. */
-    void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position, float logprob);
+    /* Prompt position i (1..n_prompt-1), with prompt_logprobs: id, logprob and alternatives
+     * (prompt_top_logprobs) of prompt token i given those before; the rest of *ev means nothing. */
+    void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position,
+                              const struct token_event *ev);
     void (*on_failed)(void *arg, uint64_t seq_id,
                       enum err e); /* the sequence ended by an internal failure */
     void *arg;
@@ -163,8 +179,8 @@ enum err engine_self_test(struct engine *e);
 struct engine_stats {
     int slots_total, slots_free;   /* batch_max */
     int blocks_total, blocks_free; /* free counts cached prefix blocks that can be taken back */
-    int waiting, running, importing,
-        held; /* sequences by state; running and importing take the slots */
+    int waiting, held;             /* sequences */
+    int running, importing;        /* choices: they take the slots */
     uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks,
         prefix_hit_blocks;
     double prefill_tokens_per_s,

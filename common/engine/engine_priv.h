@@ -79,7 +79,8 @@ struct seq {
     int n_prompt, ids_max;
     int n_input; /* ids at the add */
     struct sampling sampling;
-    int32_t *ends; /* [n_ends] what ends it: EOS ids (unless ignored), then stop tokens */
+    struct lora *lora; /* NULL: the base model */
+    int32_t *ends;     /* [n_ends] what ends it: EOS ids (unless ignored), then stop tokens */
     int n_ends;
 
     int n_blocks; /* of one choice */
@@ -118,10 +119,10 @@ struct engine {
     struct seq **table; /* [table_size] by seq_id, chained */
     uint32_t table_size;
     struct seq *queue_head, *queue_tail; /* by priority, then age */
-    int n_waiting, n_held;      /* sequences */
-    int n_running, n_importing; /* slots */
-    struct choice **slots;      /* [batch_max], the first n_running + n_importing used */
-    struct seq *telling;        /* whose admission or first tokens are being told; NULL: it ended */
+    int n_waiting, n_held;               /* sequences */
+    int n_running, n_importing;          /* slots */
+    struct choice **slots;               /* [batch_max], the first n_running + n_importing used */
+    struct seq *telling; /* whose admission or first tokens are being told; NULL: it ended */
     struct seq *doomed;
     uint64_t next_age, n_frees;
     bool in_step, in_pass;

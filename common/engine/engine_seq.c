@@ -66,9 +66,11 @@ static void queue_remove(struct engine *e, struct seq *s) {
 static void seq_free(struct seq *s) {
     lora_unref(&s->lora);
     sampling_free(&s->sampling);
-    free(s->banned);
-    free(s->ids);
-    free(s->blocks);
+    free(s->ends);
+    for (int i = 0; i < s->n_choices; i++) {
+        free(s->choices[i].ids);
+        free(s->choices[i].blocks);
+    }
     free(s);
 }
 
@@ -209,13 +211,22 @@ static bool choice_create(struct choice *c, struct seq *s, int idx, const struct
     return true;
 }
 
+/* KV of one adapter is another's poison, so the adapter's hash is part of the salt. */
+static uint64_t salt_of(const struct seq_opts *o) {
+    uint64_t hash = 0;
+    if (o->lora == NULL) return o->prefix_salt;
+    memcpy(&hash, o->lora->hash, sizeof(hash));
+    return o->prefix_salt * 0x9E3779B97F4A7C15u ^ hash;
+}
+
 static enum err seq_create(struct seq **out, const struct engine *e, const struct seq_opts *o) {
     int n_choices = run_choices(o);
     struct seq *s = calloc(1, sizeof(*s) + (size_t)n_choices * sizeof(s->choices[0]));
     if (s == NULL) return ERR_NO_MEMORY;
     s->id = o->seq_id;
     s->kind = o->kind;
-    s->salt = o->prefix_salt;
+    s->salt = salt_of(o);
+    s->lora = lora_ref(o->lora);
     s->priority = o->priority;
     s->refused_at = UINT64_MAX;
     s->n_input = (int)o->n_ids;
@@ -301,8 +312,7 @@ bool engine_admit(struct engine *e) {
         any = true;
 
         e->telling = s; /* NULL as soon as a callback ends it */
-        if (e->ev.on_admitted != NULL)
-            e->ev.on_admitted(e->ev.arg, s->id, s->choices[0].n_past);
+        if (e->ev.on_admitted != NULL) e->ev.on_admitted(e->ev.arg, s->id, s->choices[0].n_past);
         if (e->telling == NULL || s->kind != SEQ_PREFILL || s->n_cached_blocks == 0 ||
             e->ev.on_kv == NULL)
             continue;

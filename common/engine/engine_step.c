@@ -50,28 +50,27 @@ static int plan_make(struct engine *e) {
 
 /* Row at position pos: are its logits looked at? */
 static bool wants_logits(const struct choice *c, int pos) {
-    return pos == c->n_ids - 1 ||
-           (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
+    return pos == c->n_ids - 1 || (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
 }
 
 /* Lays the rows of the plan out; returns how many of them give logits. */
 static int rows_fill(struct engine *e, uint64_t now_us) {
     int row = 0, n_logits = 0;
     for (int i = 0; i < e->n_plan; i++) {
-        struct seq *s = e->plan[i];
+        struct choice *c = e->plan[i];
         struct fwd_seq *part = &e->parts[i];
-        part->lora = s->lora;
-        part->block_table = s->blocks;
-        part->n_past = s->n_past;
+        part->block_table = c->blocks;
+        part->lora = c->seq->lora;
+        part->n_past = c->n_past;
         part->first_row = row;
         e->part_logit[i] = n_logits;
         for (int r = 0; r < part->n_rows; r++, row++) {
-            e->row_ids[row] = s->ids[s->n_past + r];
-            if (wants_logits(s, s->n_past + r)) e->logit_rows[n_logits++] = row;
+            e->row_ids[row] = c->ids[c->n_past + r];
+            if (wants_logits(c, c->n_past + r)) e->logit_rows[n_logits++] = row;
         }
-        s->last_step = e->steps;
-        if (s->wait_open) s->wait_us = now_us - s->ready_us;
-        s->wait_open = false;
+        c->last_step = e->steps;
+        if (c->wait_open) c->wait_us = now_us - c->ready_us;
+        c->wait_open = false;
     }
     return n_logits;
 }

@@ -56,9 +56,11 @@ void philox4x32(uint32_t out[4], uint64_t key, uint64_t counter) {
 }
 
 /* In [0, 1), all 53 bits of a double. */
-static double uniform(uint64_t seed, uint64_t position) {
+static double uniform(uint64_t seed, uint64_t position, uint32_t choice) {
+    const uint32_t c[4] = {(uint32_t)position, (uint32_t)(position >> 32), choice, 0};
+    const uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t w[4];
-    philox4x32(w, seed, position);
+    philox4x32_words(w, c, k);
     uint64_t bits = (uint64_t)w[0] << 32 | w[1];
     return (double)(bits >> 11) * 0x1p-53;
 }
@@ -121,20 +123,64 @@ static void penalise_counts(struct sample_scratch *s, float *logits, float prese
     }
 }
 
-static void shape_logits(struct sample_scratch *s, float *logits, int n, const struct sampling *p,
-                         const int32_t *history, int n_history, int n_prompt, const int32_t *banned,
-                         int n_banned) {
+static void ban(float *logits, int n, int32_t id) {
+    if (id >= 0 && id < n) logits[id] = -INFINITY;
+}
+
+static void mark(struct sample_scratch *s, const int32_t *ids, size_t n, uint32_t v) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < s->vocab_size) s->counts[ids[i]] = v;
+}
+
+static void keep_allowed(struct sample_scratch *s, float *logits, int n,
+                         const struct sample_in *in) {
+    mark(s, in->p->allowed_ids, in->p->n_allowed_ids, 1);
+    mark(s, in->ends, (size_t)in->n_ends, 1);
+    for (int i = 0; i < n; i++)
+        if (s->counts[i] == 0) logits[i] = -INFINITY;
+    mark(s, in->p->allowed_ids, in->p->n_allowed_ids, 0);
+    mark(s, in->ends, (size_t)in->n_ends, 0);
+}
+
+/* Words one after another, each behind its length; the engine has checked the lengths. */
+static void ban_words(float *logits, int n, const struct sample_in *in) {
+    size_t n_made = (size_t)(in->n_history - in->n_prompt), len;
+    for (size_t at = 0; at < in->p->n_bad_words; at += len) {
+        const int32_t *word = in->p->bad_words + at + 1;
+        size_t before = (size_t)in->p->bad_words[at++] - 1;
+        len = before + 1;
+        if (before <= n_made &&
+            memcmp(in->history + in->n_history - before, word, before * sizeof(*word)) == 0)
+            ban(logits, n, word[before]);
+    }
+}
+
+static void keep_masked(float *logits, int n, const uint64_t *mask) {
+    for (int at = 0; at < n; at += 64) {
+        uint64_t bits = mask[at / 64];
+        if (bits == UINT64_MAX) continue;
+        for (int i = at; i < at + 64 && i < n; i++)
+            if (!(bits >> (i - at) & 1)) logits[i] = -INFINITY;
+    }
+}
+
+static void shape_logits(struct sample_scratch *s, float *logits, int n,
+                         const struct sample_in *in) {
+    const struct sampling *p = in->p;
     if (p->repetition_penalty != 1.0f)
-        penalise_repetition(s, logits, p->repetition_penalty, history, n_history);
-    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) && n_history > n_prompt)
-        penalise_counts(s, logits, p->presence_penalty, p->frequency_penalty, history + n_prompt,
-                        n_history - n_prompt);
+        penalise_repetition(s, logits, p->repetition_penalty, in->history, in->n_history);
+    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) &&
+        in->n_history > in->n_prompt)
+        penalise_counts(s, logits, p->presence_penalty, p->frequency_penalty,
+                        in->history + in->n_prompt, in->n_history - in->n_prompt);
     for (size_t i = 0; i < p->n_logit_bias; i++) {
         int32_t id = p->logit_bias[i].id;
         if (id >= 0 && id < n) logits[id] += p->logit_bias[i].bias;
     }
-    for (int i = 0; i < n_banned; i++)
-        if (banned[i] >= 0 && banned[i] < n) logits[banned[i]] = -INFINITY;
+    if (in->mask != NULL) keep_masked(logits, n, in->mask);
+    if (p->allowed_ids != NULL) keep_allowed(s, logits, n, in);
+    if (p->n_bad_words > 0) ban_words(logits, n, in);
+    for (int i = 0; in->no_end && i < in->n_ends; i++) ban(logits, n, in->ends[i]);
 }
 
 static float max_f32(float a, float b) {
@@ -180,15 +226,6 @@ static int32_t clean_argmax(struct sample_scratch *s, float *logits, int n) {
     return first;
 }
 
-static int32_t first_allowed(int n, const int32_t *banned, int n_banned) {
-    for (int32_t id = 0; id < n; id++) {
-        bool hit = false;
-        for (int i = 0; i < n_banned && !hit; i++) hit = banned[i] == id;
-        if (!hit) return id;
-    }
-    return 0;
-}
-
 /* ---- log-probabilities */
 
 /* log of the sum of exp(logits - max). The exponentials are floats (the largest is 1, far smaller
@@ -202,23 +239,6 @@ static double log_sum(const float *logits, int n, float max) {
 static float logprob_of(float logit, float max, double log_total) {
     double v = (double)logit - (double)max - log_total;
     return v < -(double)FLT_MAX ? -FLT_MAX : v > 0 ? 0.0f : (float)v;
-}
-
-float sample_logprob(const float *logits, int vocab_size, int32_t id) {
-    float max = -INFINITY;
-    double sum = 0;
-    for (int i = 0; i < vocab_size; i++) {
-        float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i];
-        if (x > max) max = x; /* false for NaN */
-    }
-    if (max == -INFINITY || id < 0 || id >= vocab_size || !(logits[id] > -INFINITY))
-        return -FLT_MAX;
-    for (int i = 0; i < vocab_size; i++) {
-        float x = logits[i] > FLT_MAX ? FLT_MAX : logits[i];
-        if (x > -INFINITY) sum += (double)expf(x - max);
-    }
-    float x = logits[id] > FLT_MAX ? FLT_MAX : logits[id];
-    return logprob_of(x, max, log(sum));
 }
 
 /* The n_top largest, by insertion: a row of at most 20 that few ids enter. */
@@ -352,7 +372,8 @@ static float least_of_top(struct sample_scratch *s, int n, int k) {
 }
 
 static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_size, float max,
-                    const struct sampling *p, uint64_t position) {
+                    const struct sample_in *in) {
+    const struct sampling *p = in->p;
     float least = p->top_k > 0 ? least_of_top(s, vocab_size, p->top_k) : -INFINITY;
     int n = collect(s, logits, vocab_size, max, least, p->temperature);
     if (p->top_k > 0 && p->top_k < n) n = keep_top_k(s, n, p->top_k);
@@ -365,7 +386,8 @@ static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_siz
     }
     if (p->typical_p < 1.0f) n = keep_typical(s, n, (double)p->typical_p);
 
-    double left = uniform(p->seed, position) * total_p(s->cands, n);
+    double left =
+        uniform(p->seed, (uint64_t)in->n_history, (uint32_t)in->choice) * total_p(s->cands, n);
     for (int i = 0; i < n - 1; i++) {
         if (left < s->cands[i].p) return s->cands[i].id;
         left -= s->cands[i].p;
@@ -373,20 +395,16 @@ static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_siz
     return s->cands[n - 1].id;
 }
 
-bool sample_token(struct sample_scratch *s, float *logits, int vocab_size, const struct sampling *p,
-                  const int32_t *history, int n_history, int n_prompt, const int32_t *banned,
-                  int n_banned, struct token_event *out) {
-    shape_logits(s, logits, vocab_size, p, history, n_history, n_prompt, banned, n_banned);
+bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
+                  const struct sample_in *in, struct token_event *out) {
+    const struct sampling *p = in->p;
+    shape_logits(s, logits, vocab_size, in);
     out->id = clean_argmax(s, logits, vocab_size);
     out->logprob = 0;
     out->n_top = 0;
     float max = logits[out->id];
-    if (max == -INFINITY) {
-        out->id = first_allowed(vocab_size, banned, n_banned);
-        return false;
-    }
-    if (p->do_sample && p->temperature > 0)
-        out->id = draw(s, logits, vocab_size, max, p, (uint64_t)n_history);
+    if (max == -INFINITY) return false;
+    if (p->do_sample && p->temperature > 0) out->id = draw(s, logits, vocab_size, max, in);
     if (p->logprobs || p->top_logprobs > 0) {
         double log_total = log_sum(logits, vocab_size, max);
         if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
@@ -394,4 +412,16 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size, const
             fill_top(s, out, logits, vocab_size, p->top_logprobs, max, log_total);
     }
     return true;
+}
+
+void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,
+                   struct token_event *out) {
+    float max = logits[clean_argmax(s, logits, vocab_size)];
+    out->id = id;
+    out->logprob = -FLT_MAX;
+    out->n_top = 0;
+    if (max == -INFINITY) return;
+    double log_total = log_sum(logits, vocab_size, max);
+    if (id >= 0 && id < vocab_size) out->logprob = logprob_of(logits[id], max, log_total);
+    if (n_top > 0) fill_top(s, out, logits, vocab_size, n_top, max, log_total);
 }

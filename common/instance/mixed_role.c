@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/engine/lora.h"
 #include "common/instance/instance.h"
 #include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
@@ -131,10 +132,11 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
     fl->req->cached_tokens = (uint32_t)n_cached;
 }
 
-static void on_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
+                              const struct token_event *ev) {
     struct flight *fl = arg;
     (void)seq_id;
-    answer_prompt_logprob(fl->answer, 0, position, &(struct token_event){.logprob = logprob});
+    answer_prompt_logprob(fl->answer, 0, position, ev);
 }
 
 static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
@@ -196,6 +198,12 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         fail(fl, 503, "out of memory");
         return;
     }
+    struct errbuf eb = {0};
+    struct lora *lora;
+    if (worker_adapter(instance_worker(in), req, &lora, &eb) != ERR_OK) {
+        fail(fl, 422, eb.text); /* unloaded while the body was read */
+        return;
+    }
     fl->seq_id = worker_next_seq_id(instance_worker(in));
     struct seq_opts o = {.seq_id = fl->seq_id,
                          .kind = SEQ_WHOLE,
@@ -203,8 +211,10 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
                          .n_ids = req->n_ids,
                          .n_prompt = req->n_prompt,
                          .sampling = &req->sampling,
-                         .priority = req->priority};
+                         .priority = req->priority,
+                         .lora = lora};
     enum err e = worker_add(instance_worker(in), &o, &events, fl);
+    lora_unref(&lora);
     if (e != ERR_OK) on_refused(fl, fl->seq_id, e, err_text(e));
 }
 

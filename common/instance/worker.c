@@ -20,6 +20,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/engine/lora_set.h"
 #include "common/instance/mailbox.h"
 
 enum {
@@ -28,7 +29,7 @@ enum {
     STALL_US = 60 * 1000000, /* a step that takes longer is taken for a hang */
 };
 
-enum command_kind { CMD_ADD, CMD_START, CMD_CANCEL, CMD_RELEASE, CMD_SELF_TEST };
+enum command_kind { CMD_ADD, CMD_START, CMD_STOP, CMD_CANCEL, CMD_RELEASE, CMD_SELF_TEST };
 
 struct command {
     struct command *next;
@@ -37,8 +38,10 @@ struct command {
     uint64_t seq_id;
     struct seq
         *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
-    struct seq_opts opts; /* CMD_ADD: ids and sampling are the command's own */
+    struct seq_opts opts; /* CMD_ADD: ids and sampling are the command's own, the adapter is a
+                             reference */
     int32_t *ids;         /* CMD_ADD, CMD_START */
+    int choice;           /* CMD_STOP */
     size_t n_ids;
     struct sampling sampling;
     loop_fn *done; /* CMD_CANCEL, CMD_RELEASE */
@@ -70,7 +73,7 @@ struct worker_mail {
         struct token_event token;
         struct {
             int position;
-            float logprob;
+            struct token_event ev;
         } prompt;
         struct command *cmd; /* MAIL_DONE, MAIL_TESTED */
     } u;
@@ -84,6 +87,8 @@ struct seq {
     enum seq_kind kind;
     struct worker_events ev;
     void *arg;
+    uint64_t stopped[(CHOICES_MAX + 63) / 64]; /* loop thread: choices of which nothing is told */
+    int n_live;           /* engine thread: choices that have not ended there */
     const int32_t *table; /* engine thread: block table once admitted */
     int n_blocks;
     struct command end; /* the cancel or release command */
@@ -92,6 +97,7 @@ struct seq {
 struct worker {
     struct loop *loop;
     struct engine *engine;
+    struct lora_set *loras;
     struct mailbox *mail;
     pthread_t thread;
     bool started;
@@ -138,7 +144,10 @@ static void forget_known(struct worker *w, uint64_t seq_id) {
 
 static void command_free(struct command *c) {
     free(c->ids);
-    if (c->kind == CMD_ADD) sampling_free(&c->sampling);
+    if (c->kind == CMD_ADD) {
+        sampling_free(&c->sampling);
+        lora_unref(&c->opts.lora);
+    }
     free(c);
 }
 
@@ -162,6 +171,23 @@ static enum err push(struct worker *w, struct command *c) {
     return full ? ERR_BUSY : ERR_OK;
 }
 
+void worker_set_loras(struct worker *w, struct lora_set *set) {
+    w->loras = set;
+}
+
+enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
+                        struct errbuf *eb) {
+    *out = NULL;
+    if (req->adapter == NULL) return ERR_OK;
+    if (w->loras != NULL) *out = lora_set_take(w->loras, req->adapter, req->adapter_hash);
+    if (*out != NULL) return ERR_OK;
+    return err_set(eb, ERR_MISMATCH,
+                   w->loras != NULL && lora_set_state(w->loras, req->adapter) == LORA_SERVED
+                       ? "The LoRA adapter '%s' is another one here."
+                       : "The LoRA adapter '%s' cannot be found.",
+                   req->adapter);
+}
+
 uint64_t worker_next_seq_id(struct worker *w) {
     return ++w->last_seq_id;
 }
@@ -178,11 +204,13 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
     c->seq_id = o->seq_id;
     c->seq = s;
     c->opts = *o;
+    c->opts.lora = lora_ref(o->lora);
     c->ids = ids_copy(o->ids, o->n_ids);
     c->n_ids = o->n_ids;
     if (c->ids == NULL || sampling_copy(&c->sampling, o->sampling) != ERR_OK) goto fail;
     s->seq_id = o->seq_id;
     s->kind = o->kind;
+    s->n_live = o->sampling->n_choices;
     s->ev = *ev;
     s->arg = arg;
     if ((e = push(w, c)) != ERR_OK) goto fail;
@@ -225,6 +253,22 @@ static void end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, l
     s->end = (struct command){
         .kind = kind, .seq_id = seq_id, .seq = s, .done = done, .done_arg = done_arg};
     push(w, &s->end);
+}
+
+void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice) {
+    struct seq *s = *find_live(w, seq_id);
+    if (s == NULL || choice < 0 || choice >= CHOICES_MAX) return;
+    s->stopped[choice / 64] |= 1ull << (choice % 64);
+    struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL) { /* it runs on unheard until its own end, or that of the sequence */
+        log_error("worker", "out of memory: choice %d of sequence %llu runs on", choice,
+                  (unsigned long long)seq_id);
+        return;
+    }
+    c->kind = CMD_STOP;
+    c->seq_id = seq_id;
+    c->choice = choice;
+    (void)push(w, c); /* not counted: always taken */
 }
 
 void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
@@ -301,8 +345,8 @@ static void on_engine_token(void *arg, uint64_t seq_id, const struct token_event
     struct worker *w = arg;
     struct seq *s = *find_known(w, seq_id);
     if (s == NULL) return;
-    /* A prefill sequence holds its blocks after its token until it is released. */
-    bool last = ev->finish != FINISH_NONE && s->kind != SEQ_PREFILL;
+    /* A prefill sequence holds its blocks after its tokens until it is released. */
+    bool last = ev->finish != FINISH_NONE && s->kind != SEQ_PREFILL && --s->n_live == 0;
     struct worker_mail *m = mail_new(w, MAIL_TOKEN, seq_id, 0);
     if (m == NULL) return;
     m->u.token = *ev;
@@ -318,12 +362,13 @@ static void on_engine_kv(void *arg, uint64_t seq_id, int layer, int first, int n
     if (s->table != NULL) s->ev.on_kv(s->arg, seq_id, s->table, layer, first, n);
 }
 
-static void on_engine_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+static void on_engine_prompt_logprob(void *arg, uint64_t seq_id, int position,
+                                     const struct token_event *ev) {
     struct worker *w = arg;
     struct worker_mail *m = mail_new(w, MAIL_PROMPT_LOGPROB, seq_id, 0);
     if (m == NULL) return;
     m->u.prompt.position = position;
-    m->u.prompt.logprob = logprob;
+    m->u.prompt.ev = *ev;
 }
 
 static void on_engine_failed(void *arg, uint64_t seq_id, enum err e) {
@@ -359,11 +404,20 @@ static void do_add(struct worker *w, struct command *c) {
 }
 
 static void do_start(struct worker *w, struct command *c) {
-    if (*find_known(w, c->seq_id) == NULL) return; /* ended before it could start */
+    struct seq *s = *find_known(w, c->seq_id);
+    if (s == NULL) return; /* ended before it could start */
     enum err e = engine_seq_start(w->engine, c->seq_id, c->ids, c->n_ids);
+    for (size_t i = 0; i < c->n_ids; i++) s->n_live -= c->ids[i] < 0; /* ended where they began */
     if (e == ERR_OK) return;
     engine_seq_cancel(w->engine, c->seq_id);
     on_engine_failed(w, c->seq_id, e);
+}
+
+/* With the last choice the engine ends the sequence; who stopped it cancels it then, and its record
+ * waits for that. */
+static void do_stop(struct worker *w, struct command *c) {
+    struct seq *s = *find_known(w, c->seq_id);
+    if (s != NULL && engine_choice_stop(w->engine, c->seq_id, c->choice) == ERR_OK) s->n_live--;
 }
 
 static void do_end(struct worker *w, struct command *c) {
@@ -391,6 +445,7 @@ static void obey(struct worker *w, struct command *c) {
     switch (c->kind) {
     case CMD_ADD: do_add(w, c); break;
     case CMD_START: do_start(w, c); break;
+    case CMD_STOP: do_stop(w, c); break;
     case CMD_CANCEL:
     case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
     case CMD_SELF_TEST: do_self_test(w, c); return;
@@ -468,6 +523,8 @@ static void deliver(void *arg, struct mail *mail) {
     }
     struct worker_events ev = s->ev;
     void *seq_arg = s->arg;
+    int choice = m->kind == MAIL_TOKEN ? m->u.token.choice : 0;
+    bool unheard = m->kind == MAIL_TOKEN && (s->stopped[choice / 64] >> (choice % 64) & 1) != 0;
     if (m->last) {
         *p = s->loop_next;
         free(s);
@@ -482,11 +539,11 @@ static void deliver(void *arg, struct mail *mail) {
         if (ev.on_refused != NULL) ev.on_refused(seq_arg, m->seq_id, m->e, m->u.text);
         break;
     case MAIL_TOKEN:
-        if (ev.on_token != NULL) ev.on_token(seq_arg, m->seq_id, &m->u.token);
+        if (ev.on_token != NULL && !unheard) ev.on_token(seq_arg, m->seq_id, &m->u.token);
         break;
     case MAIL_PROMPT_LOGPROB:
         if (ev.on_prompt_logprob == NULL) break;
-        ev.on_prompt_logprob(seq_arg, m->seq_id, m->u.prompt.position, m->u.prompt.logprob);
+        ev.on_prompt_logprob(seq_arg, m->seq_id, m->u.prompt.position, &m->u.prompt.ev);
         break;
     case MAIL_FAILED:
         if (ev.on_failed != NULL) ev.on_failed(seq_arg, m->seq_id, m->e);

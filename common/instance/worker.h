@@ -9,6 +9,7 @@
 #include "common/net/loop.h"
 
 struct worker;
+struct lora_set;
 
 /* What a sequence's owner hears, on the loop thread unless said. Any member may be NULL. */
 struct worker_events {
@@ -19,7 +20,8 @@ struct worker_events {
     void (*on_refused)(void *arg, uint64_t seq_id, enum err e,
                        const char *text); /* never became live, nothing is held */
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
-    void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position, float logprob);
+    void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position,
+                              const struct token_event *ev);
     void (*on_failed)(void *arg, uint64_t seq_id, enum err e);
     /* ENGINE thread, while the step runs; must only hand over (SEQ_PREFILL). It comes after the
      * sequence was admitted; block_table as above, valid until the sequence is released or
@@ -35,12 +37,23 @@ enum err worker_open(struct worker **out, struct loop *loop, struct engine **eng
 void worker_close(struct worker **w); /* ends the thread; no callback runs afterwards */
 const struct engine *worker_engine(const struct worker *w); /* for its any-thread calls only */
 
+/* The adapters of this instance; borrowed, and outlives the worker. */
+void worker_set_loras(struct worker *w, struct lora_set *set);
+/* The adapter that a request names, for seq_opts.lora: a reference of the caller's, or NULL for the
+ * base model. ERR_MISMATCH: it is not here, or not the one with this hash; eb says which. */
+enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
+                        struct errbuf *eb);
+
 uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
 enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,
                     void *arg);
 enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids,
-                      size_t n_first); /* SEQ_IMPORT */
+                      size_t n_first); /* SEQ_IMPORT; first_ids as engine_seq_start() has them */
+/* Takes one choice out while others go on (the caller has found a stop string in its text): no token
+ * of it is told after this call. Who has stopped or heard the end of the last one calls
+ * worker_cancel(). */
+void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice);
 /* Ends the sequence whatever its state. No callback for it runs after this call (on_kv: after
  * `done` ran). done may be NULL; it runs on the loop thread when blocks and slot are free again.
  * Never fails for a full queue. */

@@ -164,6 +164,7 @@ static int32_t prompts[SEQS][PROMPT_MAX];
 
 static struct sampling sampling_of(int i) {
     struct sampling p = {.temperature = 1,
+                         .n_choices = 1,
                          .top_p = 1,
                          .typical_p = 1,
                          .repetition_penalty = 1,

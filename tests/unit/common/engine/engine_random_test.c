@@ -146,6 +146,7 @@ static void do_add(struct world *w, int slot) {
     for (int i = 0; i < l->n_ids; i++)
         l->ids[i] = i < 12 ? rnd_to(w, 2) == 0 && i > 8 : rnd_to(w, FAKE_VOCAB);
     l->p = (struct sampling){.do_sample = rnd_to(w, 2) == 0,
+                             .n_choices = 1,
                              .temperature = 0.9f,
                              .top_k = 30,
                              .top_p = 0.9f,
@@ -302,6 +303,7 @@ static void test_nth_allocation_fails(void **state) {
     int32_t ids[5] = {1, 2, 3, 4, 5}, stop[2] = {90, 91};
     struct logit_bias bias = {3, 1.0f};
     struct sampling p = {.temperature = 1,
+                         .n_choices = 1,
                          .top_p = 1,
                          .typical_p = 1,
                          .repetition_penalty = 1,
@@ -415,8 +417,12 @@ static void test_reading_thread(void **state) {
     const struct engine_events ev = {.on_kv = reader_on_kv, .arg = &r};
     engine_set_events(r.e, &ev);
     assert_int_equal(pthread_create(&thread, NULL, reader_main, &r), 0);
-    struct sampling p = {
-        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .new_tokens_max = 3};
+    struct sampling p = {.temperature = 1,
+                         .top_p = 1,
+                         .typical_p = 1,
+                         .repetition_penalty = 1,
+                         .new_tokens_max = 3,
+                         .n_choices = 1};
     for (uint64_t k = 0; k < 60; k++) {
         int32_t ids[30];
         for (int i = 0; i < 30; i++) ids[i] = (int32_t)((k * 31 + (uint64_t)i * 7) % FAKE_VOCAB);

@@ -55,12 +55,13 @@ static inline void on_admitted(void *arg, uint64_t id, int n_cached) {
     rig->heard[id].n_cached = n_cached;
     hook(rig, "admitted", id);
 }
-static inline void on_prompt_logprob(void *arg, uint64_t id, int position, float logprob) {
+static inline void on_prompt_logprob(void *arg, uint64_t id, int position,
+                                     const struct token_event *ev) {
     struct rig *rig = arg;
     struct heard *h = &rig->heard[id];
     h->n_prompt_logprobs++;
     assert_int_equal(h->n_prompt_logprobs, position);
-    h->prompt_logprobs[position] = logprob;
+    h->prompt_logprobs[position] = ev->logprob;
     hook(rig, "logprob", id);
 }
 static inline void on_failed(void *arg, uint64_t id, enum err e) {
@@ -100,6 +101,7 @@ static inline struct sampling neutral(int new_tokens_max) {
                              .top_p = 1,
                              .typical_p = 1,
                              .repetition_penalty = 1,
+                             .n_choices = 1,
                              .new_tokens_max = new_tokens_max};
 }
 static inline struct sampling seeded(uint64_t seed, int new_tokens_max) {

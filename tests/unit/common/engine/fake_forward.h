@@ -101,6 +101,16 @@ static inline void fake_logits(const int32_t *ids, int n, float *logits) {
     fake_logits_of(h, logits);
 }
 
+/* Of id under the softmax of logits, which are changed. */
+static inline float fake_logprob(float *logits, int32_t id) {
+    struct sample_scratch *s;
+    struct token_event ev = {0};
+    assert(sample_scratch_create(&s, FAKE_VOCAB) == ERR_OK);
+    sample_prompt(s, logits, FAKE_VOCAB, id, 0, &ev);
+    sample_scratch_destroy(&s);
+    return ev.logprob;
+}
+
 static inline enum err fake_open(struct forward **out, const struct engine_opts *opts, int rows_max,
                                  struct errbuf *eb) {
     (void)eb;
@@ -198,10 +208,11 @@ static inline uint64_t fake_pool_bytes(int n_blocks, int bt, enum dtype t) {
     return (uint64_t)n_blocks * FAKE_LAYERS * kv_block_stride(&s);
 }
 
-/* What a correct engine says: the tokens after ids[0..n_ids), by the same sampler on logits from
- * the ids alone. Returns how many; *finish is why it ended. */
-static inline int fake_expect(const struct sampling *p, const int32_t *ids, int n_ids, int n_prompt,
-                              int seq_tokens_max, int32_t *out, enum finish *finish) {
+/* What a correct engine says: the tokens of one choice after ids[0..n_ids), by the same sampler on
+ * logits from the ids alone. Returns how many; *finish is why it ended. */
+static inline int fake_expect_choice(const struct sampling *p, int choice, const int32_t *ids,
+                                     int n_ids, int n_prompt, int seq_tokens_max, int32_t *out,
+                                     enum finish *finish) {
     struct sample_scratch *s;
     float logits[FAKE_VOCAB];
     int32_t *all = calloc((size_t)seq_tokens_max + 1, sizeof(*all));
@@ -211,15 +222,20 @@ static inline int fake_expect(const struct sampling *p, const int32_t *ids, int 
     *finish = FINISH_NONE;
     while (*finish == FINISH_NONE) {
         struct token_event ev = {0};
-        int32_t banned[1 + STOP_TOKEN_IDS_MAX];
-        int n_banned = 0;
-        if (n - n_prompt < p->new_tokens_min) {
-            if (!p->ignore_eos) banned[n_banned++] = FAKE_EOS;
-            for (size_t i = 0; i < p->n_stop_token_ids; i++)
-                banned[n_banned++] = p->stop_token_ids[i];
-        }
+        int32_t ends[1 + STOP_TOKEN_IDS_MAX];
+        int n_ends = 0;
+        if (!p->ignore_eos) ends[n_ends++] = FAKE_EOS;
+        for (size_t i = 0; i < p->n_stop_token_ids; i++) ends[n_ends++] = p->stop_token_ids[i];
+        const struct sample_in in = {.p = p,
+                                     .history = all,
+                                     .n_history = n,
+                                     .n_prompt = n_prompt,
+                                     .ends = ends,
+                                     .n_ends = n_ends,
+                                     .no_end = n - n_prompt < p->new_tokens_min,
+                                     .choice = choice};
         fake_logits(all, n, logits);
-        sample_token(s, logits, FAKE_VOCAB, p, all, n, n_prompt, banned, n_banned, &ev);
+        sample_token(s, logits, FAKE_VOCAB, &in, &ev);
         all[n++] = ev.id;
         out[n - n_ids - 1] = ev.id;
         if (!p->ignore_eos && ev.id == FAKE_EOS) *finish = FINISH_EOS;
@@ -231,6 +247,11 @@ static inline int fake_expect(const struct sampling *p, const int32_t *ids, int 
     sample_scratch_destroy(&s);
     free(all);
     return n - n_ids;
+}
+
+static inline int fake_expect(const struct sampling *p, const int32_t *ids, int n_ids, int n_prompt,
+                              int seq_tokens_max, int32_t *out, enum finish *finish) {
+    return fake_expect_choice(p, 0, ids, n_ids, n_prompt, seq_tokens_max, out, finish);
 }
 
 #endif

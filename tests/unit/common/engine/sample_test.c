@@ -43,6 +43,20 @@ static struct sampling neutral(void) {
                              .new_tokens_max = 10};
 }
 
+/* One call with `banned` as what ends a sequence, where it is too early to end. */
+static bool choose(struct sample_scratch *s, float *logits, int n, const struct sampling *p,
+                   const int32_t *hist, int n_hist, int n_prompt, const int32_t *banned,
+                   int n_banned, struct token_event *ev) {
+    const struct sample_in in = {.p = p,
+                                 .history = hist,
+                                 .n_history = n_hist,
+                                 .n_prompt = n_prompt,
+                                 .ends = banned,
+                                 .n_ends = n_banned,
+                                 .no_end = true};
+    return sample_token(s, logits, n, &in, ev);
+}
+
 /* The known-answer vectors that come with Random123 for philox4x32-10: all zero, all ones, digits
  * of pi. */
 static void test_philox_known_answers(void **state) {
@@ -215,7 +229,7 @@ static void test_against_the_reference(void **state) {
         assert_int_equal(sample_scratch_create(&s, n), ERR_OK);
         float twice[VOCAB_MAX];
         memcpy(twice, logits, sizeof(twice));
-        assert_true(sample_token(s, logits, n, &p, hist, n_hist, n_prompt, banned, n_banned, &ev));
+        assert_true(choose(s, logits, n, &p, hist, n_hist, n_prompt, banned, n_banned, &ev));
         if (ev.id != want) fail_msg("case %d: %d of %d, want %d", k, ev.id, n, want);
         n_not_top += want != argmax;
         assert_true(fabs((double)ev.logprob - (x[want] - max - log(sum))) < 1e-4);
@@ -229,7 +243,7 @@ static void test_against_the_reference(void **state) {
             assert_true(fabs((double)ev.top[i].logprob - (x[id] - max - log(sum))) < 1e-4);
         }
         /* the scratch keeps nothing: the same call gives the same token */
-        assert_true(sample_token(s, twice, n, &p, hist, n_hist, n_prompt, banned, n_banned, &ev));
+        assert_true(choose(s, twice, n, &p, hist, n_hist, n_prompt, banned, n_banned, &ev));
         assert_int_equal(ev.id, want);
         sample_scratch_destroy(&s);
     }
@@ -244,7 +258,7 @@ static int token_of(struct sample_scratch *s, const float *logits, int n, const 
     memcpy(copy, logits, (size_t)n * sizeof(*copy));
     struct sampling q = *p;
     q.seed += (uint64_t)position * 1000003u;
-    assert_true(sample_token(s, copy, n, &q, hist, 1, 1, NULL, 0, &ev));
+    assert_true(choose(s, copy, n, &q, hist, 1, 1, NULL, 0, &ev));
     return ev.id;
 }
 
@@ -368,29 +382,28 @@ static void test_strange_logits(void **state) {
         p.typical_p = 0.9f;
         p.repetition_penalty = 1.5f;
         float only[N] = {NAN, -INFINITY, NAN, -1e30f, -INFINITY, NAN};
-        assert_true(sample_token(s, only, N, &p, hist, 2, 1, NULL, 0, &ev));
+        assert_true(choose(s, only, N, &p, hist, 2, 1, NULL, 0, &ev));
         assert_true(ev.id == 3 && ev.logprob == 0 && ev.n_top == 1 && ev.top[0].id == 3);
         float inf[N] = {1, 2, INFINITY, 3, 4, -INFINITY};
-        assert_true(sample_token(s, inf, N, &p, hist, 2, 1, NULL, 0, &ev));
+        assert_true(choose(s, inf, N, &p, hist, 2, 1, NULL, 0, &ev));
         assert_true(ev.id == 2 && ev.logprob == 0 && ev.n_top == 5);
         for (int i = 0; i < ev.n_top; i++)
             assert_true(isfinite(ev.top[i].logprob) && ev.top[i].logprob <= 0);
         float none[N] = {NAN, -INFINITY, NAN, -INFINITY, NAN, NAN};
-        assert_false(sample_token(s, none, N, &p, hist, 2, 1, banned, 2, &ev));
-        assert_true(ev.id == 2 && ev.n_top == 0);
+        assert_false(choose(s, none, N, &p, hist, 2, 1, banned, 2, &ev));
+        assert_int_equal(ev.n_top, 0);
         float all_banned[2] = {1, 2};
-        assert_false(sample_token(s, all_banned, 2, &p, hist, 1, 1, banned, 2, &ev));
-        assert_int_equal(ev.id, 0);
+        assert_false(choose(s, all_banned, 2, &p, hist, 1, 1, banned, 2, &ev));
         float huge[N] = {FLT_MAX, -FLT_MAX, FLT_MAX, 0, 0, 0};
         struct logit_bias up = {0, FLT_MAX};
         p.logit_bias = &up;
         p.n_logit_bias = 1;
-        assert_true(sample_token(s, huge, N, &p, out_of_range, 3, 1, out_of_range, 3, &ev));
+        assert_true(choose(s, huge, N, &p, out_of_range, 3, 1, out_of_range, 3, &ev));
         assert_true(ev.id == 0 || ev.id == 2);
         assert_true(isfinite(ev.logprob));
         float one[1] = {-5};
         p.n_logit_bias = 0;
-        assert_true(sample_token(s, one, 1, &p, hist, 1, 1, NULL, 0, &ev));
+        assert_true(choose(s, one, 1, &p, hist, 1, 1, NULL, 0, &ev));
         assert_int_equal(ev.id, 0);
     }
     sample_scratch_destroy(&s);
@@ -399,19 +412,147 @@ static void test_strange_logits(void **state) {
     assert_null(s);
 }
 
-static void test_logprob(void **state) {
+static float prompt_logprob(const float *logits, int n, int32_t id) {
+    struct sample_scratch *s;
+    struct token_event ev;
+    float copy[8];
+    memcpy(copy, logits, (size_t)n * sizeof(*copy));
+    assert_int_equal(sample_scratch_create(&s, n), ERR_OK);
+    sample_prompt(s, copy, n, id, 0, &ev);
+    assert_true(ev.id == id && ev.n_top == 0);
+    sample_scratch_destroy(&s);
+    return ev.logprob;
+}
+
+static void test_prompt_logprobs(void **state) {
     (void)state;
-    float x[4] = {logf(1), logf(2), logf(3), logf(4)};
+    float x[4] = {logf(1), logf(2), logf(4), logf(3)};
+    static const int values[4] = {1, 2, 4, 3}, ranked[4] = {2, 3, 1, 0};
     for (int i = 0; i < 4; i++)
-        assert_true(fabs((double)sample_logprob(x, 4, i) - log((i + 1) / 10.0)) < 1e-6);
+        assert_true(fabs((double)prompt_logprob(x, 4, i) - log(values[i] / 10.0)) < 1e-6);
     float strange[4] = {NAN, -INFINITY, INFINITY, 0};
-    assert_true(sample_logprob(strange, 4, 0) == -FLT_MAX);
-    assert_true(sample_logprob(strange, 4, 1) == -FLT_MAX);
-    assert_true(sample_logprob(strange, 4, 2) == 0);
-    assert_true(sample_logprob(strange, 4, 3) == -FLT_MAX);
-    assert_true(sample_logprob(strange, 1, 0) == -FLT_MAX);
-    assert_true(sample_logprob(x, 4, 4) == -FLT_MAX);
-    assert_true(sample_logprob(x, 4, -1) == -FLT_MAX);
+    assert_true(prompt_logprob(strange, 4, 0) == -FLT_MAX);
+    assert_true(prompt_logprob(strange, 4, 1) == -FLT_MAX);
+    assert_true(prompt_logprob(strange, 4, 2) == 0);
+    assert_true(prompt_logprob(strange, 4, 3) == -FLT_MAX);
+    assert_true(prompt_logprob(strange, 1, 0) == -FLT_MAX);
+    assert_true(prompt_logprob(x, 4, 4) == -FLT_MAX);
+    assert_true(prompt_logprob(x, 4, -1) == -FLT_MAX);
+    /* alternatives, with the id among them or not */
+    for (int n_top = 0; n_top <= 6; n_top++) {
+        struct sample_scratch *s;
+        struct token_event ev;
+        float copy[4];
+        memcpy(copy, x, sizeof(copy));
+        assert_int_equal(sample_scratch_create(&s, 4), ERR_OK);
+        sample_prompt(s, copy, 4, 0, n_top, &ev);
+        assert_int_equal(ev.n_top, n_top < 4 ? n_top : 4);
+        for (int i = 0; i < ev.n_top; i++) {
+            assert_int_equal(ev.top[i].id, ranked[i]);
+            assert_true(ev.top[i].logprob == prompt_logprob(x, 4, ranked[i]));
+        }
+        sample_scratch_destroy(&s);
+    }
+}
+
+/* What a token is chosen from, told by a greedy choice and the finite alternatives. */
+static void expect_left(const struct sample_in *in, const int32_t *want, int n_want) {
+    enum { N = 70 };
+    struct sample_scratch *s;
+    struct token_event ev;
+    float logits[N];
+    for (int i = 0; i < N; i++) logits[i] = (float)(N - i);
+    assert_int_equal(sample_scratch_create(&s, N), ERR_OK);
+    bool any = sample_token(s, logits, N, in, &ev);
+    assert_true(any == (n_want > 0));
+    for (int i = 0, at = 0; i < N; i++) {
+        bool left = at < n_want && want[at] == i;
+        assert_true((logits[i] > -INFINITY) == left);
+        at += left;
+    }
+    if (any) assert_int_equal(ev.id, want[0]);
+    sample_scratch_destroy(&s);
+}
+
+/* allowed_ids, bad_words, a guide's mask and "too early", each alone and against the others. */
+static void test_what_may_be_chosen(void **state) {
+    (void)state;
+    int32_t hist[] = {5, 6, 1, 2, 3}, ends[] = {66, 9, -1, 1000}, allowed[] = {3, 8, -4, 70, 9, 3};
+    struct sampling p = neutral();
+    p.do_sample = false;
+    struct sample_in in = {
+        .p = &p, .history = hist, .n_history = 5, .n_prompt = 2, .ends = ends, .n_ends = 4};
+    p.allowed_ids = allowed;
+    p.n_allowed_ids = 6;
+    expect_left(&in, (int32_t[]){3, 8, 9, 66}, 4); /* the ends always */
+    in.no_end = true;
+    expect_left(&in, (int32_t[]){3, 8}, 2);
+    p.n_allowed_ids = 0; /* a list without a member: nothing but ends */
+    expect_left(&in, NULL, 0);
+    in.no_end = false;
+    expect_left(&in, (int32_t[]){9, 66}, 2);
+    p.n_allowed_ids = 2;
+    /* the generated ids are 1 2 3: a word counts when they end with all but its last id */
+    int32_t words[] = {1, 8, 2, 3, 66, 2, 2, 9, 4, 1, 2, 3, 3, 5, 6, 1, 2, 3, 9};
+    p.bad_words = words;
+    p.n_bad_words = 2;
+    expect_left(&in, (int32_t[]){3, 9, 66}, 3); /* a word of one id */
+    p.n_bad_words = 5;
+    expect_left(&in, (int32_t[]){3, 9}, 2); /* 3 66 */
+    p.n_bad_words = 8;
+    expect_left(&in, (int32_t[]){3, 9}, 2); /* 2 9: the tail is 3 */
+    p.n_bad_words = 13;
+    expect_left(&in, (int32_t[]){9}, 1); /* 1 2 3 3 */
+    int32_t longer[] = {5, 6, 1, 2, 3, 9};
+    p.bad_words = longer;
+    p.n_bad_words = 6;
+    expect_left(&in, (int32_t[]){3, 8, 9, 66}, 4); /* would have to begin in the prompt */
+    uint64_t mask[2] = {1u << 3 | 1u << 5, 1u << 2};
+    in.mask = mask;
+    expect_left(&in, (int32_t[]){3, 66}, 2);
+    p.allowed_ids = NULL;
+    expect_left(&in, (int32_t[]){3, 5, 66}, 3);
+    mask[0] = UINT64_MAX;
+    in.no_end = true;
+    p.n_bad_words = 0;
+    struct logit_bias up = {68, 1e6f}; /* a bias does not lift what the mask forbids */
+    p.logit_bias = &up;
+    p.n_logit_bias = 1;
+    int32_t want[63];
+    for (int i = 0, n = 0; i < 64; i++)
+        if (i != 9) want[n++] = i;
+    expect_left(&in, want, 63);
+}
+
+/* Choices draw from streams of their own: equal seeds and positions, other tokens; choice 0 as
+ * ever. */
+static void test_choices_have_streams(void **state) {
+    (void)state;
+    enum { N = 64, CHOICES = 16 };
+    struct sample_scratch *s;
+    struct sampling p = neutral();
+    int32_t hist[3] = {1, 2, 3};
+    int n_equal = 0;
+    assert_int_equal(sample_scratch_create(&s, N), ERR_OK);
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        int32_t first = -1;
+        p.seed = seed;
+        for (int choice = 0; choice < CHOICES; choice++) {
+            uint32_t w[4];
+            const uint32_t c[4] = {3, 0, (uint32_t)choice, 0}, k[2] = {(uint32_t)seed, 0};
+            float logits[N] = {0}; /* all alike: the draw names the id */
+            const struct sample_in in = {
+                .p = &p, .history = hist, .n_history = 3, .n_prompt = 3, .choice = choice};
+            struct token_event ev;
+            assert_true(sample_token(s, logits, N, &in, &ev));
+            philox4x32_words(w, c, k);
+            assert_int_equal(ev.id, w[0] >> 26);
+            if (choice == 0) first = ev.id;
+            n_equal += choice > 0 && ev.id == first;
+        }
+    }
+    assert_in_range(n_equal, 0, 30); /* of 750, 12 by chance */
+    sample_scratch_destroy(&s);
 }
 
 /* A real vocabulary's size through every filter, on logits that punish a naive quickselect: sorted,
@@ -440,7 +581,7 @@ static void test_large_vocabulary(void **state) {
             if (filter == 1) p.top_k = N / 2;
             if (filter == 2) p.top_p = 0.5f;
             if (filter == 3) p.typical_p = 0.5f;
-            assert_true(sample_token(s, logits, N, &p, hist, 1, 1, NULL, 0, &ev));
+            assert_true(choose(s, logits, N, &p, hist, 1, 1, NULL, 0, &ev));
             assert_in_range(ev.id, 0, N - 1);
             assert_int_equal(ev.n_top, 20);
             if (shape == 2 && (filter == 1 || filter == 2)) assert_true(ev.id < N / 2 + 1);
@@ -457,7 +598,9 @@ int main(void) {
         cmocka_unit_test(test_filters_at_their_ends),
         cmocka_unit_test(test_ties_go_to_the_lowest_id),
         cmocka_unit_test(test_strange_logits),
-        cmocka_unit_test(test_logprob),
+        cmocka_unit_test(test_prompt_logprobs),
+        cmocka_unit_test(test_what_may_be_chosen),
+        cmocka_unit_test(test_choices_have_streams),
         cmocka_unit_test(test_large_vocabulary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
