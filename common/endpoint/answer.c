@@ -100,7 +100,8 @@ static void mark_sent(struct choice *c) {
 }
 
 static bool has_news(const struct choice *c) {
-    return c->finish != FINISH_NONE ? !c->closed : c->ready > c->sent;
+    if (c->finish != FINISH_NONE) return !c->closed;
+    return c->chat != NULL ? chat_text_news(c->chat) : c->ready > c->sent;
 }
 
 static void emit_choice(struct choice *c, struct buf *out) {

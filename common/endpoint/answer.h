@@ -9,6 +9,7 @@
 #define BATON_ENDPOINT_ANSWER_H
 
 #include "common/endpoint/answer_stop.h"
+#include "common/endpoint/chat_text.h"
 #include "common/endpoint/endpoint.h"
 
 /* A generated token. */
@@ -31,6 +32,7 @@ struct choice {
      * may go out now */
     struct detok *detok;
     struct stop_set *stops; /* NULL: none */
+    struct chat_text *chat; /* sorts text [0, ready) of a chat; NULL: all of it is content */
     struct buf text, fresh; /* fresh: the detokeniser's new text before it is cleaned */
     size_t sent, ready, chars;
 

@@ -31,11 +31,13 @@ static void take_fresh(struct choice *c, enum err e, struct stop_match *m) {
 }
 
 /* A token that ended the request shows its text only when asked: EOS with skip_special_tokens
- * false, a stop token with include_stop_str_in_output. */
-static bool text_shown(const struct choice *c, enum finish f) {
+ * false, a stop token with include_stop_str_in_output. Special tokens that clients do not see may
+ * still tell where a call or the thinking begins. */
+static bool text_shown(const struct choice *c, int32_t id, enum finish f) {
     if (f == FINISH_EOS) return !c->req->skip_special;
     if (f == FINISH_STOP_TOKEN) return c->req->include_stop;
-    return true;
+    return c->chat == NULL || !c->req->skip_special || !answer_is_special(c->a, id) ||
+           chat_text_reads(c->chat, id);
 }
 
 /* A match before min_tokens is no end. */
@@ -52,11 +54,19 @@ static void cut_at(struct choice *c, const struct stop_match *m) {
 static void take_token_text(struct choice *c, int32_t id, enum finish f) {
     struct stop_match m = {.idx = -1};
     if (c->detok == NULL) return;
-    if (text_shown(c, f)) take_fresh(c, detok_feed(c->detok, id, &c->fresh), &m);
+    if (text_shown(c, id, f)) take_fresh(c, detok_feed(c->detok, id, &c->fresh), &m);
     if (f != FINISH_NONE) take_fresh(c, detok_flush(c->detok, &c->fresh), &m);
     cut_at(c, &m);
     size_t held = c->stops != NULL && c->finish == FINISH_NONE ? stop_set_held(c->stops) : 0;
     c->ready = c->text.len - held;
+}
+
+/* What became ready goes where it belongs. */
+static void sort_text(struct choice *c) {
+    if (c->chat == NULL) return;
+    chat_text_feed(c->chat, c->text.data != NULL ? c->text.data : "", c->ready);
+    if (c->finish != FINISH_NONE) chat_text_finish(c->chat);
+    if (chat_text_failed(c->chat)) c->a->no_memory = true;
 }
 
 /* ---- tokens */
@@ -121,6 +131,7 @@ void choice_token(struct choice *c, const struct token_event *ev) {
     take_token_text(c, ev->id, f);
     if (c->finish == FINISH_NONE) c->finish = f;
     if (c->finish != FINISH_NONE) c->ready = c->text.len;
+    sort_text(c);
 }
 
 void choice_abort(struct choice *c) {
@@ -129,13 +140,29 @@ void choice_abort(struct choice *c) {
     if (c->detok != NULL) take_fresh(c, detok_flush(c->detok, &c->fresh), &m);
     cut_at(c, &m);
     c->ready = c->text.len;
+    sort_text(c);
 }
 
 /* ---- life */
 
+static enum err open_chat(struct choice *c) {
+    const struct endpoint_conf *conf = answer_conf(c->a);
+    const struct chat_text_opts opts = {
+        .null_content = conf->error_style == ERROR_STYLE_OPENAI,
+        .full_text = conf->full_text,
+    };
+    if (!chat_text_needed(c->req)) return ERR_OK;
+    c->chat =
+        chat_text_create(c->req, (size_t)(c - c->part->choices), answer_tokenizer(c->a), &opts);
+    return c->chat != NULL ? ERR_OK : ERR_NO_MEMORY;
+}
+
 enum err choice_open(struct choice *c) {
     if (c->a->ops->tokens_only) return ERR_OK;
-    enum err e = detok_create(&c->detok, answer_tokenizer(c->a), c->req->skip_special);
+    enum err e = open_chat(c);
+    if (e == ERR_OK) /* with a chat to sort, text_shown() leaves special tokens out */
+        e = detok_create(&c->detok, answer_tokenizer(c->a),
+                         c->req->skip_special && c->chat == NULL);
     if (e == ERR_OK && c->req->n_stop > 0 &&
         (c->stops = stop_set_create(c->req->stop, c->req->n_stop)) == NULL)
         e = ERR_NO_MEMORY;
@@ -145,6 +172,7 @@ enum err choice_open(struct choice *c) {
 void choice_close(struct choice *c) {
     detok_destroy(&c->detok);
     stop_set_destroy(&c->stops);
+    chat_text_destroy(&c->chat);
     buf_free(&c->text);
     buf_free(&c->fresh);
     free(c->recs);

@@ -4,14 +4,16 @@
 
 #define BUILD_NAME "baton"
 
-static const char *finish_name(enum finish f) {
+static const char *finish_name(const struct choice *c) {
     static const char *const names[] = {
         [FINISH_NONE] = "null",           [FINISH_EOS] = "\"stop\"",
         [FINISH_STOP_TOKEN] = "\"stop\"", [FINISH_STOP_STRING] = "\"stop\"",
         [FINISH_LENGTH] = "\"length\"",   [FINISH_ABORT] = "\"stop\"",
         [FINISH_ERROR] = "\"stop\"",
     };
-    return names[f];
+    if (c->finish != FINISH_NONE && c->chat != NULL && chat_text_called(c->chat))
+        return "\"tool_calls\"";
+    return names[c->finish];
 }
 
 /* The matched stop string or stop token id, else null (vLLM). */
@@ -70,6 +72,23 @@ static void put_rec_ms(struct buf *out, const struct choice *c, size_t i) {
     put_ms(out, rec_step_us(c, i));
 }
 
+/* Tokens before the end tag of the thinking, where there was one. */
+static void put_thinking_tokens(struct buf *out, const struct counted *k) {
+    bool closed = false;
+    uint64_t n = 0;
+    for (const struct choice *c = next_counted(k, NULL); c != NULL; c = next_counted(k, c)) {
+        size_t close_at;
+        if (c->chat == NULL || !chat_text_thought(c->chat, &close_at)) continue;
+        size_t chars = utf8_chars(c->text.data, close_at);
+        for (size_t i = 0; i < c->n_recs && c->recs[i].chars_at < chars; i++) n++;
+        closed = true;
+    }
+    if (!closed) return;
+    buf_puts(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":");
+    put_u64(out, n);
+    buf_putc(out, '}');
+}
+
 /* done: with the lists of benchmarkInfo. n_tokens: of one choice so far. */
 static void put_usage_of(struct buf *out, const struct counted *k, uint64_t n_prompt,
                          uint64_t n_cached, uint64_t n_tokens, bool done) {
@@ -83,6 +102,7 @@ static void put_usage_of(struct buf *out, const struct counted *k, uint64_t n_pr
     }
     buf_puts(out, ",\"completion_tokens\":");
     put_u64(out, n_tokens);
+    put_thinking_tokens(out, k);
     buf_puts(out, ",\"total_tokens\":");
     put_u64(out, n_prompt + n_tokens);
     if (done && conf->benchmark_info) {
@@ -112,9 +132,9 @@ static bool no_usage(const struct infer_req *req) {
     return req->include_usage_set && !req->include_usage;
 }
 
-/* What a chunk says of usage: stream_options decide (8.8). True when something was printed. */
-static bool put_chunk_usage(struct buf *out, const struct choice *c) {
-    bool last = c->finish != FINISH_NONE;
+/* What a chunk says of usage: stream_options decide (8.8). last: it is the finishing chunk. True
+ * when something was printed. */
+static bool put_chunk_usage(struct buf *out, const struct choice *c, bool last) {
     if (no_usage(c->req)) return false;
     if (c->req->continuous_usage || (last && !c->req->include_usage)) {
         put_choice_usage(out, c, c->n_recs, last);
@@ -186,7 +206,7 @@ static void put_times(struct buf *out, const struct answer *a) {
 
 /* ---- chat */
 
-#define DELTA ",\"delta\":{\"role\":\"assistant\",\"content\":"
+#define DELTA ",\"delta\":{\"role\":\"assistant\","
 
 static void chat_open(struct answer *a) {
     if (!a->req->stream) return;
@@ -204,12 +224,15 @@ static void put_delta(struct buf *out, const struct choice *c) {
     buf_puts(out, DELTA);
 }
 
-static void chat_chunk_head(struct choice *c, struct buf *out) {
+static void chat_chunk_head(struct choice *c, bool last, struct buf *out) {
     buf_append(out, c->a->head.data, c->a->head.len);
-    if (put_chunk_usage(out, c)) buf_putc(out, ',');
-    if (c->finish != FINISH_NONE && answer_conf(c->a)->full_text) {
+    if (put_chunk_usage(out, c, last)) buf_putc(out, ',');
+    if (last && answer_conf(c->a)->full_text) {
         buf_puts(out, "\"full_text\":");
-        put_all_text(out, c, NULL);
+        if (c->chat != NULL)
+            chat_text_content(c->chat, out);
+        else
+            put_all_text(out, c, NULL);
         buf_putc(out, ',');
     }
     buf_puts(out, CHOICES);
@@ -226,29 +249,56 @@ static void chat_begin(struct choice *c, struct buf *out) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
     }
     put_delta(out, c);
-    buf_puts(out, "\"\"");
+    buf_puts(out, "\"content\":\"\"");
     buf_append(out, c->a->tail.data, c->a->tail.len);
 }
 
-static void chat_event(struct choice *c, struct buf *out) {
-    if (c->finish == FINISH_NONE && !c->req->show_logprobs && !c->req->continuous_usage) {
+/* The members of a delta: what the text was sorted into, or its new part as it is. */
+static bool put_news(struct choice *c, struct buf *out) {
+    if (c->chat != NULL) return chat_text_delta(c->chat, out);
+    buf_puts(out, "\"content\":");
+    put_new_text(out, c);
+    return true;
+}
+
+/* A chunk with the members of news; the event's last one has what its tokens bring along. */
+static void chat_chunk(struct choice *c, const struct buf *news, bool final, struct buf *out) {
+    bool last = final && c->finish != FINISH_NONE;
+    if (!last && !c->req->continuous_usage && (!c->req->show_logprobs || !final)) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
         put_delta(out, c);
-        put_new_text(out, c);
+        buf_append(out, news->data, news->len);
         buf_append(out, c->a->tail.data, c->a->tail.len);
         return;
     }
-    chat_chunk_head(c, out);
-    put_new_text(out, c);
+    chat_chunk_head(c, last, out);
+    buf_append(out, news->data, news->len);
     buf_puts(out, "},\"logprobs\":");
-    put_chat_logprobs(out, c, c->recs_sent, c->n_recs);
+    if (final)
+        put_chat_logprobs(out, c, c->recs_sent, c->n_recs);
+    else
+        buf_puts(out, "null");
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(c->finish));
-    if (c->finish != FINISH_NONE) {
+    buf_puts(out, last ? finish_name(c) : "null");
+    if (last) {
         buf_puts(out, ",\"stop_reason\":");
         put_stop_reason(out, c);
     }
     buf_puts(out, "}]}\n\n");
+}
+
+/* A chunk for each thing there is to say; the last of them ends the event. */
+static void chat_event(struct choice *c, struct buf *out) {
+    struct buf news = BUF_INIT;
+    if (!put_news(c, &news)) buf_puts(&news, "\"content\":\"\"");
+    while (c->chat != NULL && chat_text_news(c->chat)) {
+        chat_chunk(c, &news, false, out);
+        buf_clear(&news);
+        put_news(c, &news);
+    }
+    chat_chunk(c, &news, true, out);
+    if (news.failed) out->failed = true;
+    buf_free(&news);
 }
 
 static void chat_end(struct answer *a, struct buf *out) {
@@ -258,12 +308,18 @@ static void chat_end(struct answer *a, struct buf *out) {
 static void chat_choice(struct buf *out, struct choice *c) {
     buf_puts(out, "{\"index\":");
     put_u64(out, c->index);
-    buf_puts(out, ",\"message\":{\"role\":\"assistant\",\"content\":");
-    put_all_text(out, c, c->req->echo ? "" : NULL);
-    buf_puts(out, ",\"tool_calls\":[]},\"logprobs\":");
+    buf_puts(out, ",\"message\":{\"role\":\"assistant\",");
+    if (c->chat != NULL) {
+        chat_text_message(c->chat, out);
+    } else {
+        buf_puts(out, "\"content\":");
+        put_all_text(out, c, c->req->echo ? "" : NULL);
+        buf_puts(out, ",\"tool_calls\":[]");
+    }
+    buf_puts(out, "},\"logprobs\":");
     put_chat_logprobs(out, c, 0, c->n_recs);
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(c->finish));
+    buf_puts(out, finish_name(c));
     buf_puts(out, ",\"stop_reason\":");
     put_stop_reason(out, c);
     buf_putc(out, '}');
@@ -315,7 +371,7 @@ static void put_choice_end(struct buf *out, const struct choice *c) {
     buf_puts(out, ",\"stop_reason\":");
     put_stop_reason(out, c);
     buf_puts(out, ",\"finish_reason\":");
-    buf_puts(out, finish_name(c->finish));
+    buf_puts(out, finish_name(c));
 }
 
 static void completions_event(struct choice *c, struct buf *out) {
@@ -333,7 +389,7 @@ static void completions_event(struct choice *c, struct buf *out) {
     buf_puts(out, "}]");
     size_t before = out->len;
     buf_putc(out, ',');
-    if (!put_chunk_usage(out, c) && !out->failed) out->len = before;
+    if (!put_chunk_usage(out, c, c->finish != FINISH_NONE) && !out->failed) out->len = before;
     buf_puts(out, "}\n\n");
 }
 
