@@ -17,6 +17,8 @@
 #include "common/base/log.h"
 #include "common/instance/bus.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/kv_seal.h"
+#include "tests/unit/common/instance/kv_pki.h"
 
 #define UNUSED __attribute__((unused))
 
@@ -49,6 +51,24 @@ static void UNUSED memory_fill(struct memory *m, unsigned seed) {
         s = s * 6364136223846793005u + 1442695040888963407u;
         m->bytes[i] = (uint8_t)(s >> 56);
     }
+}
+
+/* ---- the same tests over sealed links: a group with this setup */
+static struct pki link_pki;
+static struct tls *link_tls; /* NULL: plain */
+
+static int UNUSED seal_links(void **state) {
+    (void)state;
+    log_init(LOG_NONE, 2);
+    if (pki_make(&link_pki) != 0) return -1;
+    link_tls = pki_open(&link_pki, "peer", link_pki.dir, true);
+    return link_tls != NULL ? 0 : -1;
+}
+static int UNUSED unseal_links(void **state) {
+    (void)state;
+    tls_close(&link_tls);
+    pki_remove(&link_pki);
+    return 0;
 }
 
 /* ---- one plane and what it was told */
@@ -97,6 +117,7 @@ static void UNUSED side_init(struct side *s, struct loop *loop, unsigned seed) {
     kv_plane_opts_default(&s->o);
     s->o.loop = loop;
     s->o.bind_ip = "127.0.0.1";
+    s->o.tls = link_tls;
     memset(s->o.model_hash, 1, 32);
     memset(s->o.tokenizer_hash, 2, 32);
     s->o.n_layers = LAYERS;
@@ -333,6 +354,7 @@ static bool UNUSED same_blocks(const struct side *a, const int32_t *ta, const st
 struct raw {
     int pair;
     uint32_t seq_out;
+    struct kv_seal *seal_out, *seal_in; /* NULL: plain */
     struct wr w;
     void *message; /* of the last raw_recv */
     size_t n;
@@ -362,10 +384,22 @@ static void UNUSED raw_put(int sock, const void *bytes, size_t n) {
     }
 }
 
+/* Gives r->w, a finished frame with a CRC, the next count and, on a sealed link, its seal. */
+static void UNUSED raw_seal(struct raw *r) {
+    if (r->seal_out == NULL) {
+        kv_frame_reseal(r->w.data, r->w.len, ++r->seq_out);
+        return;
+    }
+    for (int i = KV_CRC_BYTES; i < KV_SEAL_BYTES; i++) wr_u8(&r->w, 0);
+    assert_false(r->w.failed);
+    assert_int_equal(kv_seal_frame(r->seal_out, r->w.data, r->w.len), ERR_OK);
+}
+
 /* Sends r->w, which was packed and not ended, with the next count. */
 static void UNUSED raw_send(struct raw *r) {
-    kv_frame_end(&r->w, ++r->seq_out);
+    kv_frame_end(&r->w, 0);
     assert_false(r->w.failed);
+    raw_seal(r);
     raw_put(r->pair, r->w.data, r->w.len);
 }
 
@@ -378,7 +412,9 @@ static bool UNUSED raw_recv_any(struct raw *r, unsigned ms) {
         r->message = NULL;
         if (now >= until || !raw_wait_message(r->pair, &r->message, &r->n, (unsigned)(until - now)))
             return false;
-        assert_int_equal(kv_frame_open(&r->f, r->message, r->n), ERR_OK);
+        enum err e = r->seal_in != NULL ? kv_unseal_frame(r->seal_in, &r->f, r->message, r->n)
+                                        : kv_frame_open(&r->f, r->message, r->n);
+        assert_int_equal(e, ERR_OK);
         if (r->f.type != KV_HEARTBEAT && r->f.type != KV_CREDIT) return true;
     }
 }
@@ -426,8 +462,11 @@ static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from,
     struct kv_door_answer a = {0};
     assert_int_equal(bus_open(&sock, BUS_REQ, 4096), ERR_OK);
     assert_int_equal(bus_connect(sock, "127.0.0.1", kv_plane_port(d->kp)), ERR_OK);
-    kv_door_ask_pack(
-        &w, &(struct kv_door_ask){.from_id = from, .to_id = to, .from_ip = "127.0.0.1", .boot = 5});
+    kv_door_ask_pack(&w, &(struct kv_door_ask){.from_id = from,
+                                               .to_id = to,
+                                               .from_ip = "127.0.0.1",
+                                               .boot = 5,
+                                               .sealed = d->o.tls != NULL});
     kv_frame_end(&w, 0);
     raw_put(sock, w.data, w.len);
     wr_free(&w);
@@ -440,13 +479,44 @@ static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from,
     return a;
 }
 
-/* Links by hand to d as its peer P_ID. */
-static void UNUSED raw_link(struct raw *r, struct side *d) {
+/* The handshake of a sealed link by hand, then its keys. */
+static void UNUSED raw_handshake(struct raw *r) {
+    struct tls_session *t;
+    uint8_t bytes[16384], secrets[2][KV_SEAL_SECRET_BYTES];
+    size_t n;
+    assert_int_equal(tls_session_create(&t, link_tls, TLS_CLIENT, "127.0.0.1"), ERR_OK);
+    for (;;) {
+        if ((n = tls_session_drain(t, bytes, sizeof(bytes))) > 0) {
+            kv_tls_pack(&r->w, bytes, n);
+            raw_send(r);
+        }
+        if (tls_session_state(t) == TLS_UP) break;
+        raw_expect(r, KV_TLS);
+        const uint8_t *theirs;
+        assert_int_equal(kv_tls_unpack(&r->f.payload, &theirs, &n), ERR_OK);
+        assert_int_equal(tls_session_feed(t, theirs, n), ERR_OK);
+    }
+    assert_int_equal(tls_session_export(t, "EXPORTER-Baton-KV-link-1", secrets, sizeof(secrets)),
+                     ERR_OK);
+    assert_int_equal(kv_seal_create(&r->seal_out, KV_SEALS, secrets[0]), ERR_OK);
+    assert_int_equal(kv_seal_create(&r->seal_in, KV_UNSEALS, secrets[1]), ERR_OK);
+    tls_session_free(&t);
+}
+
+/* Takes the pair that d's door gives its peer P_ID. Returns the ticket. */
+static uint64_t UNUSED raw_pair(struct raw *r, const struct side *d) {
     *r = (struct raw){.pair = -1};
     struct kv_door_answer a = raw_ask(d, P_ID, D_ID);
     assert_int_equal(a.code, KV_LINK_OK);
     assert_int_equal(bus_open(&r->pair, BUS_PAIR, KV_MESSAGE_BYTES_MAX), ERR_OK);
     assert_int_equal(bus_connect(r->pair, "127.0.0.1", a.port), ERR_OK);
+    return a.ticket;
+}
+
+/* Links by hand to d as its peer P_ID. */
+static void UNUSED raw_link(struct raw *r, struct side *d) {
+    struct kv_door_answer a = {.ticket = raw_pair(r, d)};
+    if (d->o.tls != NULL) raw_handshake(r);
     struct kv_hello h = raw_hello(d, ROLE_PREFILL, P_ID, a.ticket);
     kv_hello_pack(&r->w, &h);
     raw_send(r);
@@ -461,6 +531,8 @@ static void UNUSED raw_close(struct raw *r) {
     bus_message_free(r->message);
     r->message = NULL;
     bus_close(&r->pair);
+    kv_seal_destroy(&r->seal_out);
+    kv_seal_destroy(&r->seal_in);
     wr_free(&r->w);
 }
 
@@ -475,10 +547,10 @@ static void UNUSED raw_data(struct raw *r, const struct kv_key *k, const struct 
         memcpy(to + (size_t)i * BLOCK_BYTES,
                memory_block(from, (int)layer % LAYERS, table[first + i]), BLOCK_BYTES);
     }
-    kv_data_end(frame, n_frame, ++r->seq_out);
     wr_clear(&r->w);
     wr_bytes(&r->w, frame, n_frame);
     free(frame);
+    raw_seal(r);
 }
 
 static void UNUSED raw_send_data(struct raw *r, const struct kv_key *k, const struct memory *from,

@@ -1,7 +1,9 @@
 /* Goal:   a request's KV arrives at the decode side byte for byte, whatever the order of grant,
  * blocks and commit; what is held there is neither sent nor touched; every way a transfer can end
  * ends it on both sides exactly once. Method: two planes of one process over real sockets, each
- * with its own random block memory, driven by one loop. */
+ * with its own random block memory, driven by one loop; everything over plain and over sealed
+ * links.
+ */
 #include "tests/unit/common/instance/kv_fixture.h"
 
 struct pair {
@@ -464,5 +466,6 @@ int main(void) {
         TEST(closing_the_plane_ends_what_lives),
         TEST(unwanted_peers_lose_their_transfers),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plain", tests, NULL, NULL) +
+           cmocka_run_group_tests_name("sealed", tests, seal_links, unseal_links);
 }
