@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
+#include "coordinator/lora.h"
 #include "coordinator/relay.h"
 
 enum { TICK_MS = 100, GROUP_INSTANCES_MAX = 16, TABLE_BYTES_MAX = 10 << 20 };
@@ -19,6 +20,7 @@ static void forget(struct coordinator *co, struct inst *in) {
     log_info("controller", "id=%u event=forgotten", in->id);
     http_call_cancel(&in->probe_call);
     http_call_cancel(&in->role_call);
+    lora_sync_stop(in);
     dresult_in_close(&in->dresult);
     in->healthy = false; /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
@@ -175,6 +177,7 @@ static void on_poll(void *arg, const struct http_result *r) {
         } else {
             in->online = true;
             in->reread_config = false;
+            lora_sync_start(in);
             log_info("controller", "id=%u event=online model=%s", in->id, in->config.model_name);
             controller_poll_soon(co);
         }
@@ -384,6 +387,7 @@ static void on_tick(void *arg) {
         end_late_switch(in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);
         look_after_dresult(co, in);
+        lora_sync_tick(in, now);
     }
     /* While the cluster is coming up or changing, look more often than the published period: it
      * only costs small calls. */

@@ -6,6 +6,7 @@
 #include "common/net/dispatch.h"
 #include "common/net/router.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/lora.h"
 #include "coordinator/relay.h"
 #include "proto/json.h"
 
@@ -185,6 +186,16 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
 }
 
+static void on_load_lora(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    lora_route(arg, x, true);
+}
+
+static void on_unload_lora(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    lora_route(arg, x, false);
+}
+
 static const struct route routes[] = {
     {PLANE_DATA, "GET", "/v1/models", on_business_info, 0},
     {PLANE_DATA, "GET", "/v1/models/{*}", on_business_info, 0},
@@ -210,6 +221,8 @@ static const struct route routes[] = {
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
     {PLANE_MGMT, "POST", "/v1/instances/register", on_register, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/load_lora_adapter", on_load_lora, LORA_BODY_BYTES_MAX},
+    {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},
 };
 static const struct route *const tables[] = {routes, NULL};

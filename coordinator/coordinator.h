@@ -14,6 +14,7 @@
 #include "coordinator/schedule.h"
 
 struct relay_set;
+struct coord_lora;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -34,6 +35,7 @@ struct coordinator {
     struct coord_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;
+    struct coord_lora *loras; /* adapters that every instance should have: lora.h */
     struct loop_timer *tick; /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
     bool roles_decided; /* the first decision was made */

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/net/router.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/lora.h"
 #include "coordinator/relay.h"
 
 enum { STOP_POLL_MS = 50 };
@@ -168,6 +169,7 @@ static void coordinator_close(struct coordinator *co) {
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);
+    lora_forget_all(co);
     loop_destroy(&co->loop);
 }
 

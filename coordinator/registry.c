@@ -89,6 +89,8 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "role";
     } else if (in->want == ROLE_DECODE && !in->dresult_up) {
         missing = "dresult";
+    } else if (in->lora_due) {
+        missing = "adapters";
     }
     if (why != NULL) *why = missing;
     return missing == NULL;

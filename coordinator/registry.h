@@ -47,6 +47,12 @@ struct inst {
     enum inst_role posting_role;
     uint64_t posting_hash;
 
+    /* adapters it is being given (lora_sync.c); it gets no work before it has them */
+    bool lora_due;
+    unsigned lora_next; /* number of the next one */
+    uint64_t lora_retry_ms;
+    struct http_call *lora_call;
+
     /* what is on it */
     struct dresult_in *dresult; /* D only */
     bool dresult_up;
@@ -73,7 +79,7 @@ void registry_remove(
 
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
  * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
- * ("online", "health", "role", "link", "dresult"), or NULL. */
+ * ("online", "health", "role", "link", "dresult", "adapters"), or NULL. */
 bool inst_serves(const struct inst *in, const char **why);
 bool inst_link_ok(const struct inst *in, uint32_t peer_id);
 /* A request was hurt before a poll could tell: no new work there (over that link) until one says it

@@ -52,7 +52,7 @@ $(call unit_floor,ROLES,$(LIBS_ALL))
 $(call unit_floor,COORD,$(LIBS_COORD))
 
 # tests that bring engine, endpoint and instance of their own: no model is needed
-O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance $(ROLES) $(NET)) $(O_BASE) \
+O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set $(ROLES) $(NET)) $(O_BASE) \
            $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
 $(call unit_floor,FAKES,$(LIBS_ALL))
 

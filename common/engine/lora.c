@@ -34,30 +34,6 @@ struct reading {
     float *rows;  /* and as f32 */
 };
 
-/* ---- references */
-
-struct lora *lora_ref(struct lora *l) {
-    if (l != NULL) atomic_fetch_add_explicit(&l->refs, 1, memory_order_relaxed);
-    return l;
-}
-
-unsigned lora_refs(const struct lora *l) {
-    return atomic_load_explicit(&l->refs, memory_order_acquire);
-}
-
-static void lora_free(struct lora *l) {
-    free(l->pairs);
-    free(l->memory);
-    free(l);
-}
-
-void lora_unref(struct lora **l_ptr) {
-    struct lora *l = *l_ptr;
-    *l_ptr = NULL;
-    if (l != NULL && atomic_fetch_sub_explicit(&l->refs, 1, memory_order_acq_rel) == 1)
-        lora_free(l);
-}
-
 /* ---- shapes */
 
 static void extents(const struct model_info *b, enum lora_module m, int *n, int *k) {

@@ -1,0 +1,125 @@
+/* lora_sync: one adapter at a time to one instance, in the order in which they were loaded. */
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/lora.h"
+#include "coordinator/relay.h"
+
+enum { LOAD_TIMEOUT_MS = 600000, RETRY_MS = 1000 };
+
+/* ---- the list */
+
+static void coord_lora_free(struct coord_lora *l) {
+    free(l->name);
+    free(l->body);
+    free(l);
+}
+
+const struct coord_lora *lora_find(const struct coordinator *co, const char *name) {
+    const struct coord_lora *l = co->loras;
+    while (l != NULL && strcmp(l->name, name) != 0) l = l->next;
+    return l;
+}
+
+void lora_forget(struct coordinator *co, const char *name) {
+    for (struct coord_lora **at = &co->loras; *at != NULL; at = &(*at)->next) {
+        struct coord_lora *l = *at;
+        if (strcmp(l->name, name) != 0) continue;
+        *at = l->next;
+        coord_lora_free(l);
+        return;
+    }
+}
+
+void lora_forget_all(struct coordinator *co) {
+    while (co->loras != NULL) lora_forget(co, co->loras->name);
+}
+
+bool lora_remember(struct coordinator *co, const char *name, const char *body, size_t n) {
+    struct coord_lora *l = calloc(1, sizeof(*l));
+    if (l == NULL) return false;
+    l->name = strdup(name);
+    l->body = strndup(body, n);
+    if (l->name == NULL || l->body == NULL) {
+        coord_lora_free(l);
+        return false;
+    }
+    lora_forget(co, name);
+    struct coord_lora **at = &co->loras;
+    while (*at != NULL) at = &(*at)->next;
+    *at = l;
+    return true;
+}
+
+/* ---- one instance */
+
+enum err lora_post(struct coordinator *co, const struct inst *in, bool load, const void *body,
+                   size_t n, unsigned total_ms,
+                   void (*on_done)(void *arg, const struct http_result *r), void *arg,
+                   struct http_call **call) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    char url[192];
+    struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_MANAGEMENT,
+                                    load ? "/v1/load_lora_adapter" : "/v1/unload_lora_adapter");
+    const struct http_call_opts o = {.method = "POST",
+                                     .url = url,
+                                     .tls = tls,
+                                     .headers = headers,
+                                     .body = body,
+                                     .body_len = n,
+                                     .total_ms = total_ms,
+                                     .body_bytes_max = LORA_ANSWER_BYTES_MAX,
+                                     .on_done = on_done,
+                                     .arg = arg};
+    return http_client_call(co->client, &o, call);
+}
+
+void lora_sync_start(struct inst *in) {
+    lora_sync_stop(in);
+    in->lora_next = 0;
+    in->lora_retry_ms = 0;
+    in->lora_due = in->co->loras != NULL;
+}
+
+void lora_sync_stop(struct inst *in) {
+    http_call_cancel(&in->lora_call);
+    in->lora_due = false;
+}
+
+static const struct coord_lora *nth(const struct coordinator *co, unsigned n) {
+    const struct coord_lora *l = co->loras;
+    while (l != NULL && n-- > 0) l = l->next;
+    return l;
+}
+
+/* 409: it has the adapter, it did not restart. An instance that cannot be asked is asked again; one
+ * that will not have the adapter serves without it, and refuses requests that name it. */
+static void on_loaded(void *arg, const struct http_result *r) {
+    struct inst *in = arg;
+    in->lora_call = NULL;
+    if (r->err != ERR_OK || r->status == 503 || r->status == 429) {
+        in->lora_retry_ms = clock_ms() + RETRY_MS;
+        return;
+    }
+    if (r->status != 200 && r->status != 409)
+        log_error("lora", "id=%u event=not_given status=%d detail=\"%.200s\"", in->id, r->status,
+                  r->body);
+    in->lora_next++;
+    lora_sync_tick(in, clock_ms());
+}
+
+void lora_sync_tick(struct inst *in, uint64_t now_ms) {
+    if (!in->lora_due || in->lora_call != NULL || !in->healthy || now_ms < in->lora_retry_ms)
+        return;
+    const struct coord_lora *l = nth(in->co, in->lora_next);
+    if (l == NULL) {
+        in->lora_due = false;
+        log_info("lora", "id=%u event=given count=%u", in->id, in->lora_next);
+        relay_schedule(in->co->relays);
+        return;
+    }
+    if (lora_post(in->co, in, true, l->body, strlen(l->body), LOAD_TIMEOUT_MS, on_loaded, in,
+                  &in->lora_call) != ERR_OK)
+        in->lora_retry_ms = now_ms + RETRY_MS;
+}
