@@ -17,6 +17,7 @@
 #include "proto/infer_msg.h"
 
 struct endpoint;
+struct lora_set;
 
 struct endpoint_conf {
     const char *model_name;  /* served name */
@@ -39,6 +40,7 @@ struct endpoint_conf {
     int json_depth_max;  /* maxJsonDepth, 10..100; 0: 10 */
     bool prefix_cache;   /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
     int64_t loaded_unix_s;
+    struct lora_set *loras; /* adapters that `model` and adapter_id may name; borrowed, or NULL */
 };
 
 /* Copies conf, loads the chat template; borrows tokenizer and model for its life. */

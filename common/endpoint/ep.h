@@ -132,7 +132,10 @@ bool ep_admit(struct ep_read *r);
 /* ---- names */
 bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
 bool ep_client_id(struct ep_read *r);    /* Triton `id`, of the body: checks, sets req->client_id */
-bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->model */
+bool ep_model_member(
+    struct ep_read *r); /* `model` of /v1/: checks, sets req->model, and req->adapter if it is one */
+/* The request uses the adapter of that name; false: there is none, or no memory (then failed). */
+bool ep_adapter_find(struct ep_read *r, const char *s);
 char *ep_dup(const char *s, size_t n);   /* terminated copy; NULL: no memory */
 
 /* ---- after the parameters (ep_sampling.c): n/best_of rules of 4.4, then everything into r->req */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/engine/lora_set.h"
 
 /* ---- stop strings (inference-api 4.6) */
 
@@ -214,10 +215,18 @@ bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v) {
     return true;
 }
 
-/* ---- adapters: none can be loaded yet, so every name but the base model's is unknown */
+/* ---- adapters */
 
-static bool adapter_unknown(struct ep_read *r, const char *s) {
-    return ep_fail_with(r, 422, "The LoRA adapter '{got}' cannot be found.", "{got}", s, NULL);
+bool ep_adapter_find(struct ep_read *r, const char *s) {
+    struct lora_set *loras = r->ep->conf.loras;
+    if (loras == NULL || !lora_set_find(loras, s, r->req->adapter_hash)) return false;
+    r->req->adapter = strdup(s);
+    return r->req->adapter != NULL || ep_fail_memory(r);
+}
+
+static bool adapter(struct ep_read *r, const char *s) {
+    return strcmp(s, "None") == 0 || ep_adapter_find(r, s) ||
+           ep_fail_with(r, 422, "The LoRA adapter '{got}' cannot be found.", "{got}", s, NULL);
 }
 
 bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
@@ -231,7 +240,7 @@ bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
                (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '.' || s[i] == '/' ||
                s[i] == '-';
     if (!good) return ep_fail(r, 422, "The format of adapter_id is invalid.");
-    return strcmp(s, "None") == 0 || adapter_unknown(r, s);
+    return adapter(r, s);
 }
 
 bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
@@ -246,8 +255,7 @@ bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
             r, 422, "Input validation error: length of `model` must be in [1, 256], but got {got}",
             "{got}", got, NULL);
     }
-    return strcmp(s, "None") == 0 || strcmp(s, r->ep->conf.model_name) == 0 ||
-           adapter_unknown(r, s);
+    return strcmp(s, r->ep->conf.model_name) == 0 || adapter(r, s);
 }
 
 /* ---- chat */

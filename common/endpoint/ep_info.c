@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
+#include "common/engine/lora_set.h"
 
 #define SERVER_NAME    "MindIE Server"
 #define SERVER_VERSION "1.0.0"
@@ -30,32 +31,54 @@ void endpoint_model_not_found(const struct endpoint *ep, const char *name, struc
 
 /* ---- models */
 
-static void put_model(const struct endpoint *ep, struct buf *b) {
+static void put_model(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
     buf_puts(b, "{\"id\":");
-    put_cstr(b, ep->conf.model_name);
+    put_cstr(b, adapter != NULL ? adapter->name : ep->conf.model_name);
     buf_puts(b, ",\"object\":\"model\",\"created\":");
-    put_i64(b, ep->conf.loaded_unix_s);
+    put_i64(b, adapter != NULL ? adapter->loaded_unix_s : ep->conf.loaded_unix_s);
     buf_puts(b, ",\"owned_by\":\"" SERVER_NAME "\",\"root\":");
-    put_cstr(b, ep->root);
-    buf_puts(b, ",\"parent\":null,\"max_model_len\":");
+    put_cstr(b, adapter != NULL ? adapter->root : ep->root);
+    buf_puts(b, ",\"parent\":");
+    if (adapter != NULL) {
+        put_cstr(b, ep->conf.model_name);
+    } else {
+        buf_puts(b, "null");
+    }
+    buf_puts(b, ",\"max_model_len\":");
     put_i64(b, ep->conf.max_seq_len);
     buf_putc(b, '}');
+}
+
+/* The next adapter a request may name, from number *at on. */
+static bool next_adapter(const struct endpoint *ep, int *at, struct lora_info *out) {
+    while (ep->conf.loras != NULL && lora_set_at(ep->conf.loras, (*at)++, out))
+        if (out->state == LORA_SERVED) return true;
+    return false;
 }
 
 void endpoint_models(const struct endpoint *ep, struct api_answer *out) {
     begin(out);
     buf_puts(&out->body, "{\"object\":\"list\",\"data\":[");
-    put_model(ep, &out->body);
+    put_model(ep, NULL, &out->body);
+    struct lora_info adapter;
+    for (int at = 0; next_adapter(ep, &at, &adapter);) {
+        buf_putc(&out->body, ',');
+        put_model(ep, &adapter, &out->body);
+    }
     buf_puts(&out->body, "]}");
 }
 
 void endpoint_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
-    if (!endpoint_has_model(ep, name)) {
+    struct lora_info adapter;
+    bool found = endpoint_has_model(ep, name), is_adapter = false;
+    for (int at = 0; !found && next_adapter(ep, &at, &adapter);)
+        found = is_adapter = strcmp(adapter.name, name) == 0;
+    if (!found) {
         not_found(ep, true, name, out);
         return;
     }
     begin(out);
-    put_model(ep, &out->body);
+    put_model(ep, is_adapter ? &adapter : NULL, &out->body);
 }
 
 void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out) {

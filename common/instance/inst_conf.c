@@ -187,6 +187,13 @@ static const struct conf_key keys[] = {
          "inferMode dmi: refuses n, best_of, logprobs and stop strings as the reference does"),
     INT(sse_keep_alive_s, X "sseKeepAliveSeconds", 0, 3600, "0",
         "seconds without an event after which a stream gets a comment line; 0: never"),
+    INT(max_loras, X "maxLoras", 0, 1024, "32",
+        "LoRA adapters loaded at once; 0: none can be loaded"),
+    INT(max_lora_rank, X "maxLoraRank", 1, 64, "64", "largest rank of a LoRA adapter"),
+    CONF_LS(struct inst_conf, lora_modules, X "loraModules", "",
+            "adapters loaded at the start, each \"name=path\"; the path is relative to this file"),
+    BOOL(lora_legacy_status, X "loraLegacyStatus", "false",
+         "loading and unloading adapters answers failures with status 200, as the reference does"),
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
 };
@@ -239,6 +246,40 @@ static enum err read_devices(struct inst_conf *c, struct json_object *root, stru
     }
     c->n_cpus = (int)n;
     return ERR_OK;
+}
+
+static bool chars_ok(const char *s, size_t n, const char *more) {
+    for (size_t i = 0; i < n; i++)
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+              (s[i] >= '0' && s[i] <= '9') || (s[i] != 0 && strchr(more, s[i]) != NULL)))
+            return false;
+    return true;
+}
+
+bool inst_lora_name_ok(const char *s, size_t n) {
+    return n >= 1 && n <= ADAPTER_NAME_BYTES_MAX && chars_ok(s, n, "_-");
+}
+
+bool inst_lora_path_ok(const char *s, size_t n) {
+    return n >= 1 && n < CONF_PATH_BYTES && chars_ok(s, n, "_-./") && strstr(s, "..") == NULL;
+}
+
+static enum err check_loras(const struct inst_conf *c, struct errbuf *eb) {
+    int64_t n = 0;
+    for (int i = 0; i < CONF_LORAS_MAX; i++) {
+        const char *s = c->lora_modules[i], *eq = strchr(s, '=');
+        if (s[0] == 0) continue;
+        n++;
+        if (eq == NULL || !inst_lora_name_ok(s, (size_t)(eq - s)) ||
+            !inst_lora_path_ok(eq + 1, strlen(eq + 1)))
+            return err_set(eb, ERR_BAD_CONFIG,
+                           X "loraModules must hold \"name=path\", a name of letters, digits, _ "
+                             "and -, a path of these, . and / without .., got \"%.200s\"",
+                           s);
+    }
+    if (n <= c->max_loras) return ERR_OK;
+    return err_set(eb, ERR_BAD_CONFIG, X "loraModules must hold at most maxLoras (%lld), got %lld",
+                   (long long)c->max_loras, (long long)n);
 }
 
 static bool is_all_zero(const char *ip) {
@@ -387,7 +428,7 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
     if (!has_key(root, "ServerConfig", "managementIpAddress"))
         memcpy(c->management_ip, c->ip, sizeof(c->ip));
     if ((e = from_env(c->management_ip, "MIES_CONTAINER_MANAGEMENT_IP", eb)) != ERR_OK) return e;
-    if ((e = check_rules(c, eb)) != ERR_OK) return e;
+    if ((e = check_rules(c, eb)) != ERR_OK || (e = check_loras(c, eb)) != ERR_OK) return e;
     if (c->longest_timeouts) {
         c->token_timeout_s = TOKEN_TIMEOUT_S_MAX;
         c->e2e_timeout_s = E2E_TIMEOUT_S_MAX;

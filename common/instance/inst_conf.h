@@ -10,6 +10,8 @@
 #include "proto/err.h"
 #include "proto/limits.h"
 
+enum { CONF_LORAS_MAX = 32, CONF_LORA_BYTES = 1280 };
+
 enum { CONF_PATH_BYTES = 1024, CONF_CPUS_MAX = 256, CONF_FILE_BYTES = 256, CONF_FILES_MAX = 3 };
 
 /* One TLS block as the file says it; inst_tls.h makes a context of it. Relative paths start in
@@ -76,8 +78,12 @@ struct inst_conf {
     int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;
+    int64_t max_loras, max_lora_rank;
+    bool lora_legacy_status;
+    char lora_modules[CONF_LORAS_MAX][CONF_LORA_BYTES]; /* "name=path"; "": unused */
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
-        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
+        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix,
+        pd_refusals;
     int64_t sse_keep_alive_s;
 
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */
@@ -93,6 +99,10 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
 /* The same from bytes; dir as above. */
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb);
+/* Names and folders of adapters, as config and management plane take them (inference-api 15):
+ * ^[a-zA-Z0-9_-]{1,256}$; letters, digits, "_-./", below CONF_PATH_BYTES, no "..". */
+bool inst_lora_name_ok(const char *s, size_t n);
+bool inst_lora_path_ok(const char *s, size_t n);
 /* The table, for whoever checks or describes it (common/base/conf.h). */
 const struct conf_key *inst_conf_keys(size_t *n);
 void inst_conf_print(struct buf *out, const struct inst_conf *c);
