@@ -3,6 +3,7 @@
 #define BATON_INSTANCE_INST_INTERNAL_H
 
 #include <pthread.h>
+#include "common/engine/lora_set.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
@@ -48,6 +49,10 @@ struct instance {
     struct text_pool *text_pool;
     struct kv_plane *kv_plane;
     struct dresult_out *dresult;
+    struct lora_set *loras;
+    struct text_pool *lora_pool; /* reads adapters */
+    struct loop_timer *lora_timer;
+    struct lora_unload *lora_unloads; /* unloads that wait: inst_lora.c */
     struct inst_metrics *metrics;
     struct role_ctl *role_ctl;
     struct timed *timed; /* /health/timed under way: inst_health.c */

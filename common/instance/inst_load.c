@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
+#include "common/instance/inst_lora.h"
 
 static void on_progress(void *arg, const char *what, uint64_t done, uint64_t total) {
     struct inst_loader *l = arg;
@@ -42,6 +43,7 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         .chunk_tokens = (int)c->chunk_tokens,
         .queue_max = (int)c->queue_max,
         .prefix_cache = c->prefix_cache,
+        .lora_rank_max = c->max_loras > 0 ? (int)c->max_lora_rank : 0,
         .progress = on_progress,
         .progress_arg = l,
     };
@@ -95,6 +97,7 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .json_depth_max = (int)c->json_depth_max,
         .prefix_cache = c->prefix_cache,
         .loaded_unix_s = clock_unix_s(),
+        .loras = in->loras,
     };
     return endpoint_create(&l->endpoint, &e, l->tokenizer, model, &l->eb);
 }
@@ -108,6 +111,7 @@ static void *thread_main(void *arg) {
     struct inst_loader *l = &in->loader;
     enum err e = tokenizer_load(&l->tokenizer, l->model_dir, &l->eb);
     if (e == ERR_OK) e = load_engine(in, l);
+    if (e == ERR_OK) e = inst_lora_load_configured(in, engine_model(l->engine), &l->eb);
     if (e == ERR_OK) e = load_endpoint(in, l);
     l->result = e;
     loop_post(in->loop, on_done, in);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/instance/inst_internal.h"
+#include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
 #include "common/instance/req_read.h"
 #include "common/net/dispatch.h"
@@ -358,7 +359,7 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
 }
 
 static struct dispatch dispatch_of(struct instance *in) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes,
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, inst_lora_routes,
                                                  inst_metrics_routes, NULL};
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,

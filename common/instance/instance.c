@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_links.h"
+#include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
 #include "common/instance/inst_routes.h"
 
@@ -162,6 +163,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     l->tokenizer = NULL;
     l->endpoint = NULL;
     enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
+    if (e == ERR_OK) worker_set_loras(in->worker, in->loras);
     if (e == ERR_OK)
         e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads),
                            (size_t)c->link_num_max * 2);
@@ -234,6 +236,8 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGHUP, on_hup, in);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
+    if ((e = inst_lora_open(in)) != ERR_OK)
+        return err_set(eb, e, "cannot start the thread that loads adapters: %s", err_text(e));
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
     if ((e = inst_load_start(in)) != ERR_OK)
         return err_set(eb, e, "cannot start loading: %s", err_text(e));
@@ -249,6 +253,7 @@ static void instance_close(struct instance *in) {
     for (int i = 0; i < in->n_listeners; i++) http_server_close(&in->listeners[i].server);
     inst_links_close(in);
     text_pool_close(&in->text_pool);
+    inst_lora_stop(in);
     worker_close(&in->worker);
     inst_health_fini(in);
     dresult_out_destroy(&in->dresult);
@@ -257,6 +262,7 @@ static void instance_close(struct instance *in) {
     engine_close(&in->loader.engine);
     tokenizer_free(&in->tokenizer);
     tokenizer_free(&in->loader.tokenizer);
+    inst_lora_fini(in);
     inst_metrics_destroy(&in->metrics);
     loop_destroy(&in->loop);
 }
