@@ -56,26 +56,45 @@ static void fuzz_answer(struct fixture *f, const struct infer_req *req, size_t a
                               TOK_IM_END,
                               TOK_EOS};
     struct buf discard = BUF_INIT;
-    enum finish fin = FINISH_NONE;
-    size_t first = req->n_ids - req->n_prompt;
+    size_t first = req->n_ids - req->n_prompt, fed = 0;
     for (int half = 0; half < 2; half++) {
         struct answer *a;
-        fin = FINISH_NONE;
+        fed = 0;
         if (answer_create(&a, f->ep, req) != ERR_OK) abort();
-        for (size_t i = 0; fin == FINISH_NONE && i < (half == 0 ? at : 64); i++) {
-            struct token_event ev =
-                fixture_event(req, script, sizeof(script) / sizeof(script[0]), first + i);
-            fin = answer_token(a, 0, &ev, half == 1 && i < at ? &discard : out);
+        for (size_t i = 0; !answer_done(a) && i < 64 && (half == 1 || fed < at); i++) {
+            for (const struct infer_req *p = req; p != NULL; p = p->next_part) {
+                for (int32_t c = 0; c < p->sampling.n_choices; c++, fed++) {
+                    if (half == 0 && fed >= at) break;
+                    struct token_event ev =
+                        fixture_event(p, script, sizeof(script) / sizeof(script[0]), first + i);
+                    ev.choice = c;
+                    answer_token(a, p->part, &ev, half == 1 && fed < at ? &discard : out);
+                }
+            }
         }
+        bool done = answer_done(a);
         answer_destroy(&a);
-        if (half == 0 && fin != FINISH_NONE) break; /* P did it alone */
+        if (half == 0 && done) break; /* P did it alone */
     }
     if (out->failed) abort();
     buf_free(&discard);
 }
 
+/* What a peer makes of the request, part by part. */
+static struct infer_req *fuzz_again(const struct infer_req *req) {
+    struct infer_req *head = NULL, **at = &head;
+    for (; req != NULL; req = req->next_part, at = &(*at)->next_part) {
+        struct wr w = WR_INIT;
+        infer_req_pack(&w, req);
+        struct rd r = rd_of(w.data, w.len);
+        if (w.failed || infer_req_unpack(&r, at) != ERR_OK || !rd_done(&r)) abort();
+        wr_free(&w);
+    }
+    return head;
+}
+
 static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *data, size_t size) {
-    struct infer_req *req = NULL, *again = NULL;
+    struct infer_req *req = NULL;
     struct api_answer err;
     if (size < 1 || size > 65536) return 0;
     struct fixture *f = fuzz_open(data[0] & 7);
@@ -87,11 +106,8 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
         buf_free(&err.body);
         return 0;
     }
-    struct wr w = WR_INIT;
     struct buf whole = BUF_INIT, halves = BUF_INIT;
-    infer_req_pack(&w, req);
-    struct rd r = rd_of(w.data, w.len);
-    if (w.failed || infer_req_unpack(&r, &again) != ERR_OK || !rd_done(&r)) abort();
+    struct infer_req *again = fuzz_again(req);
     if (req->n_ids - req->n_prompt < 64) { /* a long replay ends in the middle of a text */
         fuzz_answer(f, req, 0, &whole);
         fuzz_answer(f, again, 1 + size % 5, &halves);
@@ -100,7 +116,6 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
             abort();
         if (!req->stream && whole.len > 0) fuzz_json(whole.data, whole.len);
     }
-    wr_free(&w);
     buf_free(&whole);
     buf_free(&halves);
     infer_req_destroy(&req);
