@@ -1,5 +1,5 @@
 # Baton. Lists, not discovery: the floors can be read off this file, and a new file is one word in the right place.
-# `make` builds; `make demo`, `make run`, `make test`, `make bench` do what is needed first; docs/contributing.md has the rest.
+# `make` builds; `make demo`, `make run` (TLS=1: over TLS), `make test`, `make bench` do what is needed first; docs/contributing.md has the rest.
 
 BUILD   ?= build
 CC      ?= gcc
@@ -14,7 +14,8 @@ BASE     := common/base/buf common/base/clock common/base/fault common/base/log 
 NET      := common/net/loop common/net/router common/net/cors common/net/http_parse common/net/sock_io common/net/tls common/net/tls_files common/net/tls_session common/net/api_keys common/net/http_server common/net/http_conn common/net/http_x common/net/http_client common/net/dispatch
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read common/text/chat_template common/text/chat_template_load common/text/jinja_mem common/text/jinja_run common/text/jinja_text common/text/jinja_value common/text/jinja_print common/text/jinja_seq common/text/jinja_strings common/text/jinja_format common/text/jinja_ops common/text/jinja_lex common/text/jinja_parse common/text/jinja_parse_expr common/text/jinja_call common/text/jinja_eval common/text/jinja_exec common/text/jinja_loop common/text/jinja_filters common/text/jinja_filters_text common/text/jinja_tests common/text/jinja_methods common/text/jinja_funcs
 ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_choice common/engine/engine_step common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash common/engine/engine_load common/engine/attention common/engine/forward common/engine/forward_run common/engine/kernels common/engine/kernels_avx2 common/engine/kernels_avx512 common/engine/kernels_avx512bf16 common/engine/kernels_openblas common/engine/kernels_panel common/engine/kernels_ref common/engine/model_conf common/engine/model_conf_rope common/engine/pool common/engine/rope common/engine/safetensors common/engine/weights common/engine/lora common/engine/lora_conf common/engine/lora_ref common/engine/lora_set common/engine/forward_lora
-ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint/ep_fields common/endpoint/ep_custom common/endpoint/ep_guide common/endpoint/ep_schema common/endpoint/ep_input common/endpoint/ep_sampling common/endpoint/ep_chat common/endpoint/ep_messages common/endpoint/ep_tools common/endpoint/ep_completions common/endpoint/ep_tgi common/endpoint/ep_native common/endpoint/ep_triton common/endpoint/ep_info common/endpoint/ep_tokenizer common/endpoint/answer common/endpoint/answer_choice common/endpoint/answer_stop common/endpoint/answer_json common/endpoint/answer_logprobs common/endpoint/answer_openai common/endpoint/answer_tgi common/endpoint/answer_vllm common/endpoint/answer_native common/endpoint/answer_triton common/endpoint/json_scan common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_text
+GUIDE    := common/guide/fa common/guide/guide_expr common/guide/guide_regex common/guide/guide_ebnf common/guide/guide_net common/guide/guide_finish common/guide/guide_json common/guide/guide_number common/guide/guide_string common/guide/guide_merge common/guide/guide_schema common/guide/guide_object common/guide/guide_text common/guide/guide_vocab common/guide/guide_run common/guide/guide_mask common/guide/guide
+ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint/ep_fields common/endpoint/ep_custom common/endpoint/ep_guide common/endpoint/ep_schema common/endpoint/ep_input common/endpoint/ep_sampling common/endpoint/ep_chat common/endpoint/ep_messages common/endpoint/ep_tools common/endpoint/ep_completions common/endpoint/ep_tgi common/endpoint/ep_native common/endpoint/ep_triton common/endpoint/ep_info common/endpoint/ep_tokenizer common/endpoint/answer common/endpoint/answer_choice common/endpoint/answer_stop common/endpoint/answer_json common/endpoint/answer_logprobs common/endpoint/answer_openai common/endpoint/answer_tgi common/endpoint/answer_vllm common/endpoint/answer_native common/endpoint/answer_triton common/endpoint/json_scan common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_text common/endpoint/ep_calls
 INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_seal common/instance/kv_auth common/instance/kv_plane common/instance/kv_io common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker common/instance/inst_conf common/instance/inst_tls common/instance/text_pool common/instance/req_read common/instance/dresult_out common/instance/role_fsm common/instance/role_ctl common/instance/req_meter common/instance/mixed_role common/instance/inst_links common/instance/inst_load common/instance/inst_register common/instance/inst_stop common/instance/inst_health common/instance/inst_lora common/instance/inst_metrics common/instance/inst_routes common/instance/instance
 ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/prefill_role decode/decode_admit decode/decode_answer decode/decode_role
 COORD    := coordinator/coord_conf coordinator/coord_tls coordinator/rank_table coordinator/registry coordinator/schedule coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_prefill coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
@@ -22,9 +23,10 @@ COORD    := coordinator/coord_conf coordinator/coord_tls coordinator/rank_table 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
 TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics
-TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client
+TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client common/net/tls common/net/http_tls common/net/api_keys
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file common/text/chat_template
 TESTS_ENGINE   := common/engine/engine common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward
+TESTS_GUIDE    := common/guide/guide common/guide/regex
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/choices common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info common/endpoint/tool_parse common/endpoint/reasoning
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
@@ -36,6 +38,7 @@ FUZZ_PROTO    := json infer_msg kv_frame dresult role_msg status_msg
 FUZZ_NET      := http_parse
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors
+FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse
 FUZZ_INSTANCE := inst_conf kv_seal
 FUZZ_COORD    := coord_conf rank_table body_look
@@ -45,7 +48,7 @@ ORACLE := logits
 ORACLE_TEXT := chat_template
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_tokenizer bench_engine
+BENCH := bench_tokenizer bench_engine bench_guide
 
 include tests/build.mk
 
@@ -70,11 +73,11 @@ unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
 demo: deps
 	@echo "building (once; about a minute)"
 	@$(MAKE) -s -j$$(nproc) daemons
-	@tools/demo.sh
+	@tools/demo.sh $(if $(TLS),--tls)
 run: deps
 	@echo "building (once; about a minute)"
 	@$(MAKE) -s -j$$(nproc) daemons
-	@tools/demo.sh --stay
+	@tools/demo.sh --stay $(if $(TLS),--tls)
 
 # Everything. Parts may be run alone.
 test: deps-test

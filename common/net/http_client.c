@@ -407,6 +407,7 @@ enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
                           struct http_call **out) {
     if (out != NULL) *out = NULL;
     if (c->closing) return ERR_STOPPING;
+    if (strncasecmp(o->url, "https:", 6) == 0 && o->tls == NULL) return ERR_INVALID;
     struct http_call *call = calloc(1, sizeof(*call));
     if (call == NULL) return ERR_NO_MEMORY;
     call->client = c;

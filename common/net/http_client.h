@@ -4,9 +4,11 @@
  * Retry:  a connection that was kept and turns out to be closed is replaced by a fresh one and the
  *   request sent again, as long as no byte of an answer came (libcurl's rule).
  * TLS:    an https url needs a context (ERR_INVALID without); certificate and CAs are the context's
- *   alone, never the system's. A peer that is refused gives ERR_PEER_LOST with the reason as
- * detail. Thread: the loop thread. Nothing blocks; hosts are IP literals or "localhost". Calls may
- * be started and cancelled from any callback; the client must not be destroyed from one. */
+ *   alone, never the system's. Kept connections serve all calls to their host and port, so one
+ *   client must not speak to one listener in two identities. A peer that is refused gives
+ * ERR_PEER_LOST with the reason as detail. Thread: the loop thread. Nothing blocks; hosts are IP
+ * literals or "localhost". Calls may be started and cancelled from any callback; the client must
+ * not be destroyed from one. */
 #ifndef BATON_NET_HTTP_CLIENT_H
 #define BATON_NET_HTTP_CLIENT_H
 

@@ -242,7 +242,8 @@ static void on_readable(struct http_conn *c) {
         set_phase(c, PHASE_IDLE, s->opts.idle_ms);
     if (n == SOCK_AGAIN) return;
     if (n == SOCK_FAILED) {
-        if (c->phase == PHASE_HANDSHAKE) http_server_tls_failed(s, c->peer, tls_sock_error(&c->io));
+        if (c->phase == PHASE_HANDSHAKE && tls_sock_error(&c->io)[0] != 0)
+            http_server_tls_failed(s, c->peer, tls_sock_error(&c->io));
         http_conn_gone(c);
     } else if (n == 0) {
         c->eof = true;
@@ -330,7 +331,9 @@ void http_conn_tick(struct http_conn *c, uint64_t now_ms) {
         conn_close(c);
         break;
     case PHASE_IDLE:
-        if (http_conn_pending(c) == 0) conn_close(c);
+        if (http_conn_pending(c) > 0) break;
+        c->io.ops->shutdown(&c->io);
+        conn_close(c);
         break;
     case PHASE_HEAD:
     case PHASE_BODY:

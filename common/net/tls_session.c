@@ -29,6 +29,10 @@ static ssize_t not_done(struct sock_io *io, struct tls_conn *c, int rc) {
     }
     long verify = SSL_get_verify_result(c->ssl);
     c->failed = true;
+    if (BIO_number_read(SSL_get_rbio(c->ssl)) == 0) { /* came and went: a port probe */
+        ERR_clear_error();
+        return SOCK_FAILED;
+    }
     tls_take_error(c->why, sizeof(c->why), "the connection broke");
     if (verify != X509_V_OK) {
         size_t n = strlen(c->why);
@@ -95,13 +99,9 @@ static void tls_io_shutdown(struct sock_io *io) {
     shutdown(io->fd, SHUT_WR);
 }
 
+/* Without a close_notify of its own: what was not shut down before is cut, and shall look it. */
 static void tls_io_close(struct sock_io *io) {
     struct tls_conn *c = io->tls;
-    ERR_clear_error();
-    if (!c->failed && !io->handshaking && SSL_get_shutdown(c->ssl) == 0) {
-        SSL_shutdown(c->ssl);
-        ERR_clear_error();
-    }
     SSL_free(c->ssl);
     tls_close(&c->tls);
     free(c);

@@ -165,7 +165,7 @@ static void up(void) {
     assert_true(fx.port > 0);
 }
 
-static void down(void) {
+static inline void down(void) {
     run_on_loop(&fx.t, close_server, NULL);
     loop_thread_stop(&fx.t);
 }
@@ -182,13 +182,13 @@ static void count_conns(void *arg) {
     *(unsigned *)arg = http_server_conns(fx.server);
 }
 
-static unsigned conns(void) {
+static inline unsigned conns(void) {
     unsigned n;
     run_on_loop(&fx.t, count_conns, &n);
     return n;
 }
 
-static void release(void *arg) {
+static inline void release(void *arg) {
     struct http_x *x = fx.held;
     (void)arg;
     fx.held = NULL;
@@ -196,20 +196,20 @@ static void release(void *arg) {
 }
 
 /* Sends a request and compares the whole answer. */
-static void exchange(int fd, const char *request, const char *want) {
+static inline void exchange(int fd, const char *request, const char *want) {
     raw_send(fd, request);
     raw_answer(fd, &fx.in, &fx.answer, strncmp(request, "HEAD", 4) == 0);
     assert_string_equal(fx.answer.data, want);
 }
 
-static void assert_ends(int fd) {
+static inline void assert_ends(int fd) {
     raw_to_end(fd, &fx.in);
     assert_string_equal(fx.in.data, "");
     close(fd);
 }
 
 /* One request on a fresh connection; everything up to the close, in fx.in. */
-static const char *whole(const char *request) {
+static inline const char *whole(const char *request) {
     int fd = raw_connect(fx.port);
     buf_clear(&fx.in);
     raw_send(fd, request);
