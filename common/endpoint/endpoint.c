@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/endpoint/ep.h"
+#include "common/endpoint/tool_parse.h"
 
 enum { JSON_DEPTH_DEFAULT = 10 };
 
@@ -32,6 +33,25 @@ static enum err load_templates(struct endpoint *ep, struct errbuf *eb) {
     return ERR_OK;
 }
 
+/* Names of parsers, which are not looked at again. */
+static enum err choose_parsers(struct endpoint *ep, struct errbuf *eb) {
+    const char *tools = ep->conf.tool_call_parser, *thinking = ep->conf.reasoning_parser;
+    ep->conf.tool_call_parser = ep->conf.reasoning_parser = NULL;
+    if (tools == NULL || strcmp(tools, "auto") == 0)
+        ep->tool_format = ep_template_format(ep->chat[1]);
+    else if (!tool_format_of_name(tools, &ep->tool_format))
+        return err_set(eb, ERR_BAD_CONFIG, "toolCallParser: no parser is called %s", tools);
+    if (thinking == NULL || strcmp(thinking, "none") == 0)
+        ep->thinking = EP_THINKING_NONE;
+    else if (strcmp(thinking, "qwen3") == 0)
+        ep->thinking = EP_THINKING_TAGGED;
+    else if (strcmp(thinking, "deepseek_r1") == 0)
+        ep->thinking = EP_THINKING_ALWAYS;
+    else
+        return err_set(eb, ERR_BAD_CONFIG, "reasoningParser: no parser is called %s", thinking);
+    return ERR_OK;
+}
+
 enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf,
                          const struct tokenizer *tok, const struct model_info *model,
                          struct errbuf *eb) {
@@ -54,6 +74,7 @@ enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf
         goto fail;
     }
     if (ep->conf.model_dir[0] != '\0' && (e = load_templates(ep, eb)) != ERR_OK) goto fail;
+    if ((e = choose_parsers(ep, eb)) != ERR_OK) goto fail;
     /* Only the last part of the directory is ever shown to a client. */
     char *dir = (char *)ep->conf.model_dir;
     size_t n = strlen(dir);
@@ -309,6 +330,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         infer_req_destroy(&r.req);
         endpoint_error(ep, in->path, r.status, r.error, err);
     }
+    json_object_put(r.callable);
     json_object_put(r.params);
     json_object_put(r.body);
     for (size_t i = 0; i < r.n_prompts; i++) id_list_free(&r.prompts[i].ids);

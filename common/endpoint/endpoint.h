@@ -32,6 +32,8 @@ struct endpoint_conf {
     bool split;            /* inferMode=dmi */
     bool pd_refusals;      /* pdRefusals: the restrictions of inference-api 4.4 for P/D clusters */
     bool openai_vllm_mode; /* openAiSupport absent or "vllm" */
+    const char *tool_call_parser; /* a name tool_parse.h knows; "auto" or NULL: by the template */
+    const char *reasoning_parser; /* qwen3, deepseek_r1; "none" or NULL: none */
     bool full_text;        /* fullTextEnabled */
     enum error_style error_style;
     bool strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info,

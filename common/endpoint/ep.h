@@ -13,6 +13,16 @@
 
 struct answer_ops;
 
+/* What a server knows of its model's thinking (reasoningParser). */
+enum ep_thinking {
+    EP_THINKING_NONE,
+    EP_THINKING_TAGGED, /* qwen3: the model or the template opens it with a tag */
+    EP_THINKING_ALWAYS, /* deepseek_r1: an answer begins with it */
+};
+
+/* A call that must be made. */
+enum ep_forced { EP_FORCED_NO, EP_FORCED_ANY, EP_FORCED_NAMED };
+
 struct endpoint {
     struct endpoint_conf conf; /* its strings are owned */
     const struct tokenizer *tok;
@@ -20,6 +30,8 @@ struct endpoint {
     struct chat_template
         *chat[2];     /* [1]: the one for requests with tools; NULL: the model has none */
     char *bos, *eos;  /* texts of bos_token and eos_token */
+    enum tool_format tool_format; /* how the model writes calls; TOOLS_NONE: not known */
+    enum ep_thinking thinking;
     const char *root; /* last part of conf.model_dir */
 };
 
@@ -43,6 +55,9 @@ struct ep_read {
                                 * ids; NULL: there is one, which stands there already */
     size_t n_prompts;
     bool with_tools; /* chat: the request has tools */
+    struct json_object *callable; /* chat: the tools that may be called; owned, NULL: none */
+    enum ep_forced forced;
+    enum tool_format tool_format; /* of the template that renders the chat */
     int status;      /* of the failure */
     char error[1024];
 };
@@ -148,9 +163,13 @@ bool ep_chat_tokens(struct ep_read *r); /* the same without the model's name */
 bool ep_chat_messages(
     struct ep_read *r,
     struct json_object *messages); /* 8.3: checks, and puts them in the templates' form */
-bool ep_chat_tools(
-    struct ep_read *r,
-    struct json_object **shown); /* 8.4; *shown: tools for the template, owned, or NULL */
+/* 8.4: checks; sets callable, forced, and what the request says of calls. */
+bool ep_chat_tools(struct ep_read *r);
+/* After the parameters: thinking (8.9), and calls and thinking into req->guide. */
+bool ep_chat_combine(struct ep_read *r);
+/* The guide that makes a model write calls of these tools; NULL: no memory. One: exactly one. */
+struct json_object *ep_call_guide(const struct ep_read *r, bool one);
+enum tool_format ep_template_format(const struct chat_template *t); /* t may be NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
 bool ep_completions_read(struct ep_read *r);
 bool ep_openai_combine(struct ep_read *r);

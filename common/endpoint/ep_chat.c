@@ -49,8 +49,7 @@ static void put_var(struct json_object *vars, const char *key, struct json_objec
 
 /* Names as the HuggingFace libraries set them: what they pass as None is null here, so that `tools
  * is not none` holds. */
-static struct json_object *template_vars(struct ep_read *r, struct json_object *messages,
-                                         struct json_object *tools) {
+static struct json_object *template_vars(struct ep_read *r, struct json_object *messages) {
     struct json_object *vars = json_object_new_object(), *v, *kwargs;
     const char *effort;
     size_t n;
@@ -69,7 +68,7 @@ static struct json_object *template_vars(struct ep_read *r, struct json_object *
         }
     }
     put_var(vars, "messages", messages);
-    put_var(vars, "tools", tools);
+    put_var(vars, "tools", r->callable);
     put_var(vars, "documents", json_get_arr(r->body, "documents", &v) == JSON_OK ? v : NULL);
     json_object_object_add(vars, "add_generation_prompt", json_object_new_boolean(generation));
     json_object_object_add(vars, "bos_token",
@@ -126,10 +125,10 @@ static bool cut_after_final(struct ep_read *r, struct json_object *messages) {
     return true;
 }
 
-static bool render(struct ep_read *r, const struct chat_template *tpl, struct json_object *messages,
-                   struct json_object *tools) {
+static bool render(struct ep_read *r, const struct chat_template *tpl,
+                   struct json_object *messages) {
     struct errbuf why = {0};
-    struct chat_vars vars = {.vars = template_vars(r, messages, tools),
+    struct chat_vars vars = {.vars = template_vars(r, messages),
                              .now_unix_s = r->req->created_unix_s};
     if (vars.vars == NULL) return ep_fail_memory(r);
     enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
@@ -143,8 +142,7 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, struct js
 }
 
 /* Messages to ids through tpl, or the model's own template. */
-static bool template_ids(struct ep_read *r, const struct chat_template *tpl,
-                         struct json_object *tools) {
+static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     struct json_object *v, *messages;
     const char *role;
     if (json_get(r->body, "messages", &v) != JSON_OK)
@@ -160,11 +158,11 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl,
         r->p.given[P_ADD_GENERATION_PROMPT] && r->p.add_generation_prompt)
         return ep_fail(r, 422,
                        "Cannot set both continue_final_message and add_generation_prompt to true");
-    if (tpl == NULL) tpl = r->ep->chat[tools != NULL];
+    if (tpl == NULL) tpl = r->ep->chat[r->callable != NULL];
     if (tpl == NULL)
         return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
     /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
-    if (!render(r, tpl, messages, tools)) return false;
+    if (!render(r, tpl, messages)) return false;
     r->prompt = r->text.data != NULL ? r->text.data : "";
     r->prompt_len = r->text.len;
     if (!ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special)) return false;
@@ -174,16 +172,23 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl,
     return true;
 }
 
+/* A template of the request's own may show the model another way to write calls. */
+static void choose_format(struct ep_read *r, const struct chat_template *own) {
+    enum tool_format of_own = ep_template_format(own);
+    r->tool_format = of_own != TOOLS_NONE ? of_own : r->ep->tool_format;
+    /* A forced call is written in some format, whatever the model is used to. */
+    if (r->tool_format == TOOLS_NONE && r->forced != EP_FORCED_NO) r->tool_format = TOOLS_HERMES;
+}
+
 bool ep_chat_tokens(struct ep_read *r) {
-    struct json_object *tools = NULL;
     struct chat_template *own = NULL;
     if (r->params == NULL) r->params = json_object_get(r->body);
-    bool good = ep_chat_tools(r, &tools) && check_thinking(r) && inline_template(r, &own) &&
+    bool good = ep_chat_tools(r) && check_thinking(r) && inline_template(r, &own) &&
                 ep_fields_read(r, template_switches);
-    if (good) good = r->in->is_recompute ? ep_read_prompt(r) : template_ids(r, own, tools);
+    choose_format(r, own);
+    if (good) good = r->in->is_recompute ? ep_read_prompt(r) : template_ids(r, own);
     if (r->in->is_recompute) r->prompt = ""; /* the ids hold the whole chat, no message to echo */
     chat_template_free(&own);
-    json_object_put(tools);
     return good;
 }
 

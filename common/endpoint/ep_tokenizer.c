@@ -163,6 +163,7 @@ static bool read_input(const struct endpoint *ep, struct json_object *o, size_t 
         ep_answer_error(ep, false, r.status, r.error, out);
     }
     infer_req_destroy(&r.req);
+    json_object_put(r.callable);
     json_object_put(r.params);
     id_list_free(&r.ids);
     buf_free(&r.text);

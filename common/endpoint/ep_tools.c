@@ -57,48 +57,65 @@ static bool check_tool(struct ep_read *r, const struct json_object *tool, const 
     return ep_tool_name(r, *name, n);
 }
 
-/* *hide: "none". *named: the one function the client wants, or NULL. */
-static bool check_choice(struct ep_read *r, bool *hide, const char **named) {
+enum choice_kind { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_NAMED };
+
+/* *named: the one function the client wants, or NULL. */
+static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char **named) {
     struct json_object *v;
     const char *s;
     size_t n;
     if (json_get(r->body, "tool_choice", &v) != JSON_OK) return true;
     if (json_as_str(v, &s, &n) == JSON_OK) {
-        *hide = strcmp(s, "none") == 0;
-        if (*hide || strcmp(s, "auto") == 0 || strcmp(s, "required") == 0) return true;
-        return ep_fail(r, 422, "Parameter tool_choice string not in [none, auto, required]");
+        if (strcmp(s, "none") == 0)
+            *kind = CHOICE_NONE;
+        else if (strcmp(s, "required") == 0)
+            *kind = CHOICE_REQUIRED;
+        else if (strcmp(s, "auto") != 0)
+            return ep_fail(r, 422, "Parameter tool_choice string not in [none, auto, required]");
+        return true;
     }
     if (!json_object_is_type(v, json_type_object))
         return ep_fail(r, 422, "Parameter tool_choice not string or object");
     if (json_get_str(v, "type", &s, &n) == JSON_OK && strcmp(s, "allowed_tools") == 0)
         return true; /* as auto */
+    *kind = CHOICE_NAMED;
     return check_tool(r, v, named);
 }
 
-bool ep_chat_tools(struct ep_read *r, struct json_object **shown) {
-    struct json_object *v, *tools, *found = NULL;
-    const char *named = NULL, *name;
-    bool hide = false;
-    *shown = NULL;
-    if (!check_choice(r, &hide, &named)) return false;
-    if (json_get(r->body, "tools", &v) == JSON_OK) {
-        if (json_as_arr(v, &tools) != JSON_OK) return ep_fail(r, 422, "Tools not array");
-        for (size_t i = 0; i < json_object_array_length(tools); i++) {
-            struct json_object *tool = json_object_array_get_idx(tools, i);
-            if (!check_tool(r, tool, &name)) return false;
-            r->with_tools = true;
-            if (named != NULL && strcmp(name, named) == 0) found = tool;
-        }
+/* The tools, each checked; *arr NULL: none. *found: the one called `named`. */
+static bool check_tools(struct ep_read *r, const char *named, struct json_object **arr,
+                        struct json_object **found) {
+    struct json_object *v;
+    const char *name;
+    if (json_get(r->body, "tools", &v) != JSON_OK) return true;
+    if (json_as_arr(v, arr) != JSON_OK) return ep_fail(r, 422, "Tools not array");
+    for (size_t i = 0; i < json_object_array_length(*arr); i++) {
+        struct json_object *tool = json_object_array_get_idx(*arr, i);
+        if (!check_tool(r, tool, &name)) return false;
+        r->with_tools = true;
+        if (named != NULL && strcmp(name, named) == 0) *found = tool;
     }
+    return true;
+}
+
+bool ep_chat_tools(struct ep_read *r) {
+    struct json_object *tools = NULL, *found = NULL;
+    enum choice_kind kind = CHOICE_AUTO;
+    const char *named = NULL;
+    if (!check_choice(r, &kind, &named) || !check_tools(r, named, &tools, &found)) return false;
     if (named != NULL && found == NULL)
         return ep_fail(r, 422, "Tool param invalid function object");
-    if (!r->with_tools || hide) return true;
-    if (found == NULL) {
-        *shown = json_object_get(tools);
-        return true;
-    }
-    *shown = json_object_new_array();
-    if (*shown == NULL) return ep_fail_memory(r);
-    json_object_array_add(*shown, json_object_get(found));
+    if (json_get_bool(r->body, "parallel_tool_calls", &r->req->parallel_tools) == JSON_WRONG_TYPE)
+        return ep_fail(r, 422, "parallel_tool_calls must be boolean type.");
+    if (!r->with_tools)
+        return kind != CHOICE_REQUIRED ||
+               ep_fail(r, 422, "tool_choice required is only allowed when tools are given");
+    if (kind == CHOICE_NONE) return true;
+    r->callable = found != NULL ? json_object_new_array() : json_object_get(tools);
+    if (r->callable == NULL) return ep_fail_memory(r);
+    if (found != NULL) json_object_array_add(r->callable, json_object_get(found));
+    r->forced = kind == CHOICE_REQUIRED ? EP_FORCED_ANY
+                : kind == CHOICE_NAMED  ? EP_FORCED_NAMED
+                                        : EP_FORCED_NO;
     return true;
 }

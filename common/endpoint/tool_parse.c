@@ -114,18 +114,20 @@ bool tool_format_of_name(const char *name, enum tool_format *out) {
     return false;
 }
 
-enum tool_format tool_format_of_template(const char *src) {
-    /* Tags that stand for formats of their own although a known tag is in them too: calls written
-     * as XML. */
-    if (strstr(src, "<function=") != NULL || strstr(src, "<arg_key>") != NULL) return TOOLS_NONE;
-    if (strstr(src, DS_CALL_BEGIN) != NULL)
-        return strstr(src, "```json") != NULL ? TOOLS_DEEPSEEK_V3 : TOOLS_DEEPSEEK_V31;
-    if (strstr(src, "[TOOL_CALLS]") != NULL) return TOOLS_MISTRAL;
-    if (strstr(src, "<tool_call>") != NULL) return TOOLS_HERMES;
-    if (strstr(src, "<|python_tag|>") != NULL || strstr(src, "Environment: ipython") != NULL)
+static bool mentions(const char *src, size_t n, const char *s) {
+    return memmem(src, n, s, strlen(s)) != NULL;
+}
+
+enum tool_format tool_format_of_template(const char *src, size_t n) {
+    /* Formats of their own although a known tag is in them too: calls written as XML. */
+    if (mentions(src, n, "<function=") || mentions(src, n, "<arg_key>")) return TOOLS_NONE;
+    if (mentions(src, n, DS_CALL_BEGIN))
+        return mentions(src, n, "```json") ? TOOLS_DEEPSEEK_V3 : TOOLS_DEEPSEEK_V31;
+    if (mentions(src, n, "[TOOL_CALLS]")) return TOOLS_MISTRAL;
+    if (mentions(src, n, "<tool_call>")) return TOOLS_HERMES;
+    if (mentions(src, n, "<|python_tag|>") || mentions(src, n, "Environment: ipython"))
         return TOOLS_LLAMA3;
-    if (strstr(src, "<|observation|>") != NULL) return TOOLS_CHATGLM;
-    return TOOLS_NONE;
+    return mentions(src, n, "<|observation|>") ? TOOLS_CHATGLM : TOOLS_NONE;
 }
 
 /* ---- content */

@@ -83,6 +83,8 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .world_size = (int)c->world_size,
         .split = strcmp(c->infer_mode, "dmi") == 0,
         .pd_refusals = c->pd_refusals,
+        .tool_call_parser = c->tool_call_parser,
+        .reasoning_parser = c->reasoning_parser,
         .openai_vllm_mode = strcmp(c->open_ai_support, "vllm") == 0,
         .full_text = c->full_text_enabled,
         .error_style =

@@ -34,6 +34,8 @@ static enum err parse_into(struct chat_template *t, const char *src, size_t n, s
         err_set(eb, e, "no memory for the template");
     } else {
         p->r = &r;
+        t->src = s;
+        t->n_src = n;
         jinja_lex_init(&p->lex, &r, s, n);
         e = jinja_parse(p, &t->body) ? ERR_OK : r.code;
     }
@@ -61,6 +63,11 @@ enum err chat_template_parse(struct chat_template **out, const char *src, size_t
         chat_template_free(&t);
     }
     return e;
+}
+
+const char *chat_template_source(const struct chat_template *t, size_t *n) {
+    *n = t->n_src;
+    return t->src;
 }
 
 void chat_template_free(struct chat_template **t) {

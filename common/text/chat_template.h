@@ -38,6 +38,8 @@ enum {
 enum err chat_template_parse(struct chat_template **out, const char *src, size_t n,
                              struct errbuf *eb);
 void chat_template_free(struct chat_template **t);
+/* The template's text, with \n for every kind of line end; not terminated. Lives as long as t. */
+const char *chat_template_source(const struct chat_template *t, size_t *n);
 
 struct chat_vars {
     struct json_object *vars; /* object: messages, tools, documents, add_generation_prompt,

@@ -136,6 +136,8 @@ struct jinja_stmt {
 struct chat_template {
     struct jinja_mem mem;
     struct jinja_stmt *body;
+    const char *src; /* in mem */
+    size_t n_src;
 };
 
 /* A macro at work: its definition and the names around it. */

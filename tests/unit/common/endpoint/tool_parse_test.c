@@ -439,7 +439,7 @@ static void test_names_and_templates(void **state) {
     enum tool_format f;
     (void)state;
     for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++)
-        assert_int_equal(tool_format_of_template(templates[i].src), templates[i].format);
+        assert_int_equal(tool_format_of_template(templates[i].src, strlen(templates[i].src)), templates[i].format);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_true(tool_format_of_name(names[i], &f));
     assert_int_equal(f, TOOLS_NONE);

@@ -1,0 +1,252 @@
+/* ep_calls: what an answer may consist of besides content: tool calls (inference-api 8.4) and
+ * thinking (8.9), told to the answer, and to guided decoding where something is enforced. */
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+#include "common/endpoint/reasoning.h"
+#include "common/endpoint/tool_parse.h"
+
+/* How calls are written, as tool_parse.c reads them: open, calls with separators between them,
+ * close. A call: begin, name, middle, arguments, end. */
+static const struct call_form {
+    const char *open, *begin, *middle, *end, *separator, *close;
+} call_forms[TOOLS_COUNT] = {
+    [TOOLS_HERMES] = {"", "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>",
+                      "\n", ""},
+    [TOOLS_LLAMA3] = {"", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""},
+    [TOOLS_MISTRAL] = {"[TOOL_CALLS][", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]"},
+    [TOOLS_DEEPSEEK_V3] = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+                           "\n```json\n", "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"},
+    [TOOLS_DEEPSEEK_V31] = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                            "<｜tool▁call▁end｜>", "", "<｜tool▁calls▁end｜>"},
+    [TOOLS_CHATGLM] = {"", "", "\n", "", "\n", ""},
+};
+
+enum tool_format ep_template_format(const struct chat_template *t) {
+    size_t n;
+    if (t == NULL) return TOOLS_NONE;
+    const char *src = chat_template_source(t, &n);
+    return tool_format_of_template(src, n);
+}
+
+/* ---- guides, as trees of JSON. NULL stands for "no memory" and passes through. */
+
+static struct json_object *guide_of(const char *type) {
+    struct json_object *g = json_object_new_object();
+    if (g != NULL) json_object_object_add(g, "type", json_object_new_string(type));
+    return g;
+}
+
+static struct json_object *with(struct json_object *g, const char *key, struct json_object *v) {
+    if (g != NULL && v != NULL && json_object_object_add(g, key, v) == 0) return g;
+    json_object_put(g);
+    json_object_put(v);
+    return NULL;
+}
+
+static struct json_object *literal(const char *s) {
+    return with(guide_of("literal"), "value", json_object_new_string(s));
+}
+
+static struct json_object *list_of(const char *type) {
+    return with(guide_of(type), "items", json_object_new_array());
+}
+
+static struct json_object *add(struct json_object *list, struct json_object *item) {
+    struct json_object *items;
+    if (list != NULL && item != NULL && json_get_arr(list, "items", &items) == JSON_OK &&
+        json_object_array_add(items, item) == 0)
+        return list;
+    json_object_put(list);
+    json_object_put(item);
+    return NULL;
+}
+
+/* Empty literals are left out: they say nothing. */
+static struct json_object *add_text(struct json_object *list, const char *s) {
+    return s[0] != '\0' ? add(list, literal(s)) : list;
+}
+
+/* ---- calls */
+
+/* The schema of a tool's arguments; they are an object even where it does not say so. */
+static struct json_object *arguments(const struct json_object *function) {
+    static const char *const says[] = {"type", "$ref", "anyOf", "oneOf", "allOf"};
+    struct json_object *schema = NULL, *copy, *v;
+    bool typed = false;
+    if (json_get_obj(function, "parameters", &schema) != JSON_OK) schema = NULL;
+    for (size_t i = 0; schema != NULL && i < sizeof(says) / sizeof(says[0]); i++)
+        typed |= json_get(schema, says[i], &v) != JSON_ABSENT;
+    if (typed) return with(guide_of("json_schema"), "schema", json_object_get(schema));
+    copy = json_object_new_object();
+    if (schema != NULL && copy != NULL) {
+        json_object_object_foreach(schema, key, val) {
+            json_object_object_add(copy, key, json_object_get(val));
+        }
+    }
+    return with(guide_of("json_schema"), "schema",
+                with(copy, "type", json_object_new_string("object")));
+}
+
+static struct json_object *one_call(const struct call_form *f, const struct json_object *tool) {
+    struct json_object *function, *g;
+    const char *name;
+    size_t n;
+    if (json_get_obj(tool, "function", &function) != JSON_OK ||
+        json_get_str(function, "name", &name, &n) != JSON_OK)
+        return NULL; /* ep_chat_tools() has seen both */
+    /* Names need no escapes: ep_tool_name(). */
+    g = add(add_text(list_of("sequence"), f->begin), literal(name));
+    return add_text(add(add_text(g, f->middle), arguments(function)), f->end);
+}
+
+struct json_object *ep_call_guide(const struct ep_read *r, bool one) {
+    const struct call_form *f = &call_forms[r->tool_format];
+    struct json_object *any = list_of("any_of"), *g;
+    for (size_t i = 0; i < json_object_array_length(r->callable); i++)
+        any = add(any, one_call(f, json_object_array_get_idx(r->callable, i)));
+    if (!one) {
+        g = with(guide_of("repeat"), "item", any);
+        g = with(g, "min", json_object_new_int(1));
+        if (f->separator[0] != '\0') g = with(g, "separator", literal(f->separator));
+        any = g;
+    }
+    return add_text(add(add_text(list_of("sequence"), f->open), any), f->close);
+}
+
+/* Takes the guide of plain content (NULL: none) and gives that of content and calls. */
+static bool guide_calls(struct ep_read *r, struct json_object **g) {
+    struct json_object *calls;
+    bool one = r->forced == EP_FORCED_NAMED || !r->req->parallel_tools;
+    if (r->callable == NULL || r->tool_format == TOOLS_NONE) return true;
+    if (r->forced == EP_FORCED_NO && *g == NULL) return true;
+    calls = ep_call_guide(r, one);
+    if (r->forced == EP_FORCED_NO) /* what the format asks for covers plain content only */
+        calls = add(add(list_of("any_of"), *g), calls);
+    else
+        json_object_put(*g);
+    *g = calls;
+    return calls != NULL || ep_fail_memory(r);
+}
+
+/* ---- thinking */
+
+/* Whether the client, or the template, has switched it off. */
+static bool thinking_off(const struct ep_read *r) {
+    struct json_object *kwargs;
+    const char *effort;
+    size_t n;
+    bool on;
+    if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK &&
+        json_get_bool(kwargs, "enable_thinking", &on) == JSON_OK)
+        return !on;
+    return json_get_str(r->body, "reasoning_effort", &effort, &n) == JSON_OK &&
+           strcmp(effort, "none") == 0;
+}
+
+/* 0: none. The range was checked with the parameter. */
+static int64_t thinking_budget(const struct ep_read *r) {
+    struct json_object *kwargs;
+    int64_t k;
+    bool on = false;
+    if (!r->fam->thinking || json_get_obj(r->body, "chat_template_kwargs", &kwargs) != JSON_OK ||
+        json_get_bool(kwargs, "enable_thinking", &on) != JSON_OK || !on ||
+        json_get_i64(kwargs, "thinking_budget", &k) != JSON_OK)
+        return 0;
+    return k;
+}
+
+/* The prompt ends with this tag, and maybe space after it. From its ids, so that a recompute,
+ * which brings nothing else, comes to the same. */
+static bool prompt_ends(const struct ep_read *r, const char *tag) {
+    enum { IDS = 24 };
+    size_t n_prompt = r->ids.n - r->n_generated, n = n_prompt < IDS ? n_prompt : IDS;
+    size_t len = strlen(tag);
+    struct buf b = BUF_INIT;
+    tokenizer_decode(r->ep->tok, r->ids.ids + n_prompt - n, n, false, &b);
+    while (b.len > 0 && strchr(" \t\r\n", b.data[b.len - 1]) != NULL) b.len--;
+    bool ends = b.len >= len && memcmp(b.data + b.len - len, tag, len) == 0;
+    buf_free(&b);
+    return ends;
+}
+
+static void read_thinking(struct ep_read *r) {
+    struct infer_req *req = r->req;
+    if (r->ep->thinking == EP_THINKING_NONE || thinking_off(r) || prompt_ends(r, THINK_CLOSE))
+        return;
+    req->reasoning = true;
+    req->thinking_open = r->ep->thinking == EP_THINKING_ALWAYS || prompt_ends(r, THINK_OPEN);
+}
+
+/* Free text up to the end tag, then g (taken; NULL: free text). */
+static struct json_object *thinking_then(int64_t budget, struct json_object *g) {
+    struct json_object *after =
+        with(guide_of("after"), "text", json_object_new_string(THINK_CLOSE));
+    if (budget > 0) after = with(after, "budget", json_object_new_int64(budget));
+    if (g == NULL) return after;
+    struct json_object *lines =
+        with(guide_of("regex"), "value", json_object_new_string("\\n{0,2}"));
+    return with(after, "then", add(add(list_of("sequence"), lines), g));
+}
+
+/* Puts what the thinking needs before the guide of the answer. */
+static bool guide_thinking(struct ep_read *r, struct json_object **g) {
+    int64_t budget = thinking_budget(r);
+    if (!r->req->reasoning || (*g == NULL && budget == 0)) return true;
+    if (r->req->thinking_open) {
+        *g = thinking_then(budget, *g);
+    } else {
+        /* The model opens it itself: must, when it has a budget, else may. */
+        struct json_object *plain = *g != NULL && budget == 0 ? json_object_get(*g) : NULL;
+        struct json_object *tagged =
+            add(add(list_of("sequence"), literal(THINK_OPEN)), thinking_then(budget, *g));
+        *g = plain == NULL ? tagged : add(add(list_of("any_of"), plain), tagged);
+    }
+    return *g != NULL || ep_fail_memory(r);
+}
+
+/* ---- together */
+
+static bool include_reasoning(struct ep_read *r) {
+    bool on = true;
+    if (json_get_bool(r->body, "include_reasoning", &on) == JSON_WRONG_TYPE)
+        return ep_fail(r, 422, "include_reasoning must be boolean type.");
+    r->req->drop_reasoning = !on;
+    return true;
+}
+
+/* req->guide as a tree; *g NULL: there is none. */
+static bool read_guide(struct ep_read *r, struct json_object **g) {
+    *g = NULL;
+    if (r->req->guide == NULL) return true;
+    return json_read(g, r->req->guide, strlen(r->req->guide), NULL, NULL) == ERR_OK ||
+           ep_fail_memory(r);
+}
+
+static bool write_guide(struct ep_read *r, const struct json_object *g) {
+    const char *s;
+    size_t n;
+    if (g == NULL) return true;
+    s = json_object_to_json_string_length(
+        (struct json_object *)g, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    if (s != NULL && n > GUIDE_BYTES_MAX)
+        return ep_fail(r, 422, "the schemas of the tools are too large to enforce a call");
+    free(r->req->guide);
+    r->req->guide = s != NULL ? ep_dup(s, n) : NULL;
+    return r->req->guide != NULL || ep_fail_memory(r);
+}
+
+bool ep_chat_combine(struct ep_read *r) {
+    struct json_object *g = NULL;
+    struct infer_req *req = r->req;
+    if (!ep_openai_combine(r) || !include_reasoning(r)) return false;
+    if (r->callable != NULL) req->tools = r->tool_format;
+    req->tools_forced = r->forced != EP_FORCED_NO;
+    read_thinking(r);
+    bool needed = r->callable != NULL || req->reasoning;
+    bool good = !needed || (read_guide(r, &g) && guide_calls(r, &g) && guide_thinking(r, &g) &&
+                            write_guide(r, g));
+    json_object_put(g);
+    return good;
+}
