@@ -5,6 +5,7 @@ LIBS_BASE     := $(LIBS_PROTO) -lpthread
 LIBS_NET      := -lssl -lcrypto -lcurl -levent_core -levent_pthreads $(LIBS_BASE)
 LIBS_TEXT     := -lpcre2-8 -lutf8proc -lcrypto $(LIBS_BASE) -lm
 LIBS_ENGINE   := -lopenblas -lcrypto $(LIBS_BASE) -lm
+LIBS_GUIDE    := $(LIBS_TEXT)
 LIBS_ALL      := -lssl -lnanomsg -lcurl -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lopenblas -lcrypto -ljson-c -lpthread -lm
 LIBS_COORD    := $(LIBS_NET) -lcrypto -lm
 
@@ -15,7 +16,8 @@ O_BASE     := $(call obj,$(BASE)) $(O_PROTO)
 O_NET      := $(call obj,$(NET)) $(O_BASE)
 O_TEXT     := $(call obj,$(TEXT)) $(O_BASE)
 O_ENGINE   := $(call obj,$(ENGINE)) $(O_BASE)
-O_ENDPOINT := $(call obj,$(ENDPOINT) $(TEXT) $(ENGINE) $(NET)) $(O_BASE)
+O_GUIDE    := $(call obj,$(GUIDE) $(TEXT)) $(O_BASE)
+O_ENDPOINT := $(call obj,$(ENDPOINT) $(GUIDE) $(TEXT) $(ENGINE) $(NET)) $(O_BASE)
 O_INSTANCE := $(call obj,$(INSTANCE)) $(O_ENDPOINT)
 O_ROLES    := $(call obj,$(ROLES)) $(O_INSTANCE)
 O_COORD    := $(call obj,$(COORD)) $(O_NET)
@@ -36,7 +38,7 @@ $(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_NET
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
 UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
-             $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_FAKES) $(TESTS_COORD))
+             $(TESTS_GUIDE) $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_FAKES) $(TESTS_COORD))
 
 define unit_floor
 $(foreach t,$(TESTS_$(1)),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_test,$(BUILD)/tests/unit/$(t)_test.o $(O_$(1)),-lcmocka $(2))))
@@ -46,6 +48,7 @@ $(call unit_floor,BASE,$(LIBS_BASE))
 $(call unit_floor,NET,$(LIBS_NET))
 $(call unit_floor,TEXT,$(LIBS_TEXT))
 $(call unit_floor,ENGINE,$(LIBS_ENGINE))
+$(call unit_floor,GUIDE,$(LIBS_GUIDE))
 $(call unit_floor,ENDPOINT,$(LIBS_ALL))
 $(call unit_floor,INSTANCE,$(LIBS_ALL))
 $(call unit_floor,ROLES,$(LIBS_ALL))

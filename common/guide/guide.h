@@ -12,8 +12,8 @@
  *   {"type":"sequence","items":[guide,..]}
  *   {"type":"any_of","items":[guide,..]}
  *   {"type":"repeat","item":guide,"min":0,"max":n,"separator":guide}   max, separator optional
- *   {"type":"after","text":"..","budget":k,"then":guide}   free text up to and with `text`, which is
- *       forced after k tokens; then the guide, or free text. budget and then optional
+ *   {"type":"after","text":"..","budget":k,"then":guide}   free text up to and with `text`, which
+ * is forced after k tokens; then the guide, or free text. budget and then optional
  *
  * Thread: a vocabulary is read-only after creation. A compiled guide may be used by any number of
  * threads (a lock inside guards its caches). Compiling takes milliseconds to about a second: text
@@ -29,10 +29,10 @@
 #include "proto/err.h"
 
 enum {
-    GUIDE_DEPTH_MAX = 100,      /* nesting of guides, schemas, regex groups, EBNF groups */
-    GUIDE_STATES_MAX = 300000,  /* of one automaton */
+    GUIDE_DEPTH_MAX = 100,     /* nesting of guides, schemas, regex groups, EBNF groups */
+    GUIDE_STATES_MAX = 300000, /* of one automaton */
     GUIDE_COMPILE_MS_MAX = 2000,
-    GUIDE_REPEAT_MAX = 65536,   /* of a quantifier, minItems, maxLength and the like */
+    GUIDE_REPEAT_MAX = 65536, /* of a quantifier, minItems, maxLength and the like */
 };
 
 /* The bytes of every token, in a trie. Borrows nothing after creation. */
