@@ -1,15 +1,24 @@
 #!/bin/sh
 # Starts the cluster of cluster-conf/1p1d on loopback, asks it a story through several client families, shows its state and ends
-# (`make demo`), or stays up (`make run`: --stay).
+# (`make demo`), or stays up (`make run`: --stay). With --tls (`make demo TLS=1`) it is the cluster of cluster-conf/1p1d-tls: TLS on every
+# plane, sealed KV links and an API key, over a PKI made for this one run.
 set -u
 
 cd "$(dirname "$0")/.."
 bin=${BATON_BIN:-build/bin}
 conf=cluster-conf/1p1d
 stay=""
-[ "${1:-}" = "--stay" ] && stay=1
-door=http://127.0.0.1:1025
-manage=http://127.0.0.1:1026
+tls=""
+for option; do
+    case $option in
+    --stay) stay=1 ;;
+    --tls) tls=1 ;;
+    *) echo "demo: unknown option $option" >&2; exit 2 ;;
+    esac
+done
+scheme=http${tls:+s}
+door=$scheme://127.0.0.1:1025
+manage=$scheme://127.0.0.1:1026
 ports="1025 1026 1028 1029 2025 2026 2121 3025 3026 3121"
 logs=$(mktemp -d)
 pids=""
@@ -37,7 +46,7 @@ trap 'stop_all; exit 1' HUP PIPE
 trap stop_all EXIT
 
 # ---- what must be there
-for tool in curl awk; do command -v $tool >/dev/null || give_up "$tool is missing: run \`make deps\`"; done
+for tool in curl awk ${tls:+openssl}; do command -v $tool >/dev/null || give_up "$tool is missing: run \`make deps\`"; done
 for d in coordinator prefill decode batonctl; do [ -x "$bin/$d" ] || give_up "$bin/$d is missing: run \`make all\`"; done
 grep -qw avx2 /proc/cpuinfo || echo "demo: this CPU has no AVX2: the plain C kernels are used, which are many times slower" >&2
 for p in $ports; do
@@ -46,6 +55,29 @@ for p in $ports; do
         give_up "port $p on 127.0.0.1 is taken: stop what listens there, or change the ports in $conf"
     fi
 done
+
+# ---- certificates, when there are to be any: in a copy of the configuration, gone with the run
+client="$logs/client.curl" # what curl needs for the user plane, out of sight of `ps`
+: >"$client"
+if [ -n "$tls" ]; then
+    say "making a PKI for this run: one CA a plane, encrypted keys, CRLs; and an API key"
+    mkdir -m 0700 "$logs/conf"
+    for f in cluster-conf/1p1d-tls/*.json; do sed "s#\"../../models/#\"$PWD/models/#" "$f" >"$logs/conf/$(basename "$f")"; done
+    conf=$logs/conf
+    pki=$conf/pki
+    tools/make-pki.sh "$pki" || give_up "no PKI"
+    (umask 077; openssl rand -hex 24 >"$pki/api_keys") || give_up "no API key"
+    cat >"$client" <<CURL
+cacert = "$pki/user/ca.pem"
+cert = "$pki/user/client.pem"
+key = "$pki/user/client.key"
+pass = "$(cat "$pki/user/client.pass")"
+header = "Authorization: Bearer $(cat "$pki/api_keys")"
+CURL
+    m=$pki/management
+    export BATON_CA="$m/ca.pem" BATON_CERT="$m/client.pem" BATON_KEY="$m/client.key" BATON_PASS="$m/client.pass"
+fi
+ask_curl() { curl -K "$client" "$@"; }
 
 # ---- start
 start() {
@@ -62,21 +94,21 @@ start prefill prefill
 start decode decode
 shown=""
 i=0
-until curl -sf -o /dev/null --max-time 1 $door/v1/readiness; do
+until ask_curl -sf -o /dev/null --max-time 1 $door/v1/readiness; do
     alive || give_up "a daemon ended while starting"
     i=$((i + 1))
-    [ $i -lt 300 ] || give_up "the cluster did not become ready in 60 seconds: $(curl -s --max-time 1 $door/v1/readiness)"
+    [ $i -lt 300 ] || give_up "the cluster did not become ready in 60 seconds: $(ask_curl -s --max-time 1 $door/v1/readiness)"
     now=$(cat "$logs"/prefill.log "$logs"/decode.log | grep -c 'percent=')
     [ "$now" = "$shown" ] || { shown=$now; awk -v n="$now" 'BEGIN { printf "\rloading the model on both instances: %3d%%", (n >= 20 ? 100 : n * 5) }'; }
     sleep 0.2
 done
-printf '\rloading the model on both instances: 100%%; roles given, KV link up, cluster ready\n'
+printf '\rloading the model on both instances: 100%%; roles given, KV link %s, cluster ready\n' "$([ -n "$tls" ] && echo sealed || echo up)"
 
 # ---- ask
 story="Tell me a story about a fox."
 say "OpenAI: POST /v1/chat/completions, streaming"
 printf 'you: %s\nfable: ' "$story"
-curl -sN $door/v1/chat/completions -d "{\"model\":\"fable\",\"stream\":true,\"max_tokens\":120,\"seed\":7,\"messages\":[{\"role\":\"user\",\"content\":\"$story\"}]}" |
+ask_curl -sN $door/v1/chat/completions -d "{\"model\":\"fable\",\"stream\":true,\"max_tokens\":120,\"seed\":7,\"messages\":[{\"role\":\"user\",\"content\":\"$story\"}]}" |
     awk '{
         if (match($0, /"content":"([^"\\]|\\.)*"/)) {
             t = substr($0, RSTART + 11, RLENGTH - 12)
@@ -88,7 +120,7 @@ curl -sN $door/v1/chat/completions -d "{\"model\":\"fable\",\"stream\":true,\"ma
 
 ask() { # title, path, body, text that must be in the answer
     say "$1"
-    answer=$(curl -s $door"$2" -d "$3") || give_up "no answer to $2"
+    answer=$(ask_curl -s $door"$2" -d "$3") || give_up "no answer to $2"
     printf '%s\n' "$answer"
     case $answer in *"$4"*) ;; *) give_up "unexpected answer to $2" ;; esac
 }
@@ -96,6 +128,21 @@ ask "TGI: POST /generate" /generate \
     '{"inputs":"Once upon a time there was a fox","parameters":{"max_new_tokens":40,"do_sample":true,"temperature":0.7,"seed":7,"details":false}}' generated_text
 ask "Triton: POST /v2/models/fable/generate" /v2/models/fable/generate \
     '{"id":"demo-1","text_input":"Once upon a time there was a fox","parameters":{"max_new_tokens":40,"do_sample":true,"temperature":0.7,"seed":7}}' text_output
+
+if [ -n "$tls" ]; then
+    say "who has no certificate or no key stays outside"
+    cacert="--cacert $pki/user/ca.pem"
+    # shellcheck disable=SC2086 # two words
+    curl -s -o /dev/null $cacert $door/v1/models && give_up "the user plane took a client without a certificate"
+    echo "no certificate: no connection"
+    sed '/^header/d' "$client" >"$logs/no_key.curl"
+    code=$(curl -s -o /dev/null -w '%{http_code}' -K "$logs/no_key.curl" $door/v1/models)
+    [ "$code" = 401 ] || give_up "a request without an API key got $code, not 401"
+    echo "no API key:     401"
+    sed "s#$pki/user/client#$pki/management/client#; s#^pass.*#pass = \"$(cat "$pki/management/client.pass")\"#" "$client" >"$logs/other.curl"
+    curl -s -o /dev/null -K "$logs/other.curl" $door/v1/models && give_up "the user plane took a certificate of the management plane"
+    echo "certificate of another plane: no connection"
+fi
 
 say "the cluster: build/bin/batonctl status"
 "$bin/batonctl" -m $manage status || give_up "no status"
@@ -111,12 +158,15 @@ done
 
 if [ -n "$stay" ]; then
     say "up. Copy a line; Ctrl-C ends the cluster"
+    with=${tls:+ -K $client}
+    ctl=$bin/batonctl
+    [ -z "$tls" ] || ctl="$ctl -m $manage --ca $BATON_CA --cert $BATON_CERT --key $BATON_KEY --pass $BATON_PASS"
     cat <<TXT
-curl -N $door/v1/chat/completions -d '{"model":"fable","stream":true,"messages":[{"role":"user","content":"Tell me a story about a bear."}]}'
-curl $door/generate -d '{"inputs":"Once upon a time","parameters":{"max_new_tokens":60}}'
-curl $door/v2/models/fable/generate -d '{"text_input":"Once upon a time","parameters":{"max_new_tokens":60}}'
-curl $door/v1/models
-build/bin/batonctl status
+curl$with -N $door/v1/chat/completions -d '{"model":"fable","stream":true,"messages":[{"role":"user","content":"Tell me a story about a bear."}]}'
+curl$with $door/generate -d '{"inputs":"Once upon a time","parameters":{"max_new_tokens":60}}'
+curl$with $door/v2/models/fable/generate -d '{"text_input":"Once upon a time","parameters":{"max_new_tokens":60}}'
+curl$with $door/v1/models
+$ctl status
 TXT
     while alive; do sleep 1; done
     give_up "a daemon ended"

@@ -52,9 +52,9 @@ def in_session(sid):
     return out
 
 
-def demo():
+def demo(*args):
     """(exit status, output, errors) of one run; nothing it started is left."""
-    p = subprocess.Popen(["tools/demo.sh"], cwd=ROOT, env={**os.environ, "BATON_BIN": os.path.join(BUILD, "bin")}, stdin=subprocess.DEVNULL,
+    p = subprocess.Popen(["tools/demo.sh", *args], cwd=ROOT, env={**os.environ, "BATON_BIN": os.path.join(BUILD, "bin")}, stdin=subprocess.DEVNULL,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         out, err = p.communicate(timeout=60 * SLOW)
@@ -73,9 +73,17 @@ def part(out, title):
     return m[1]
 
 
-def test_demo(ports_are_free):
-    code, out, err = demo()
+@pytest.mark.parametrize("args", [[], ["--tls"]], ids=["plain", "tls"])
+def test_demo(ports_are_free, args):
+    code, out, err = demo(*args)
     assert code == 0, out + err
+    if args:
+        folder = re.search(r"^make-pki: (\S+)/conf/pki: ", out, re.M)
+        assert folder and not os.path.exists(folder[1]), "the PKI is gone with the run"
+        assert "KV link sealed" in out
+        outside = part(out, "who has no certificate")
+        assert outside.split("\n")[:3] == ["no certificate: no connection", "no API key:     401",
+                                           "certificate of another plane: no connection"], outside
     story = part(out, "OpenAI: POST /v1/chat/completions").split("fable: ", 1)[1]
     assert len(story.split()) > 40, story
     assert re.search(r'^\{"generated_text":".{20,}"\}$', part(out, "TGI"), re.M), out
