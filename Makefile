@@ -19,7 +19,7 @@ GUIDE    := common/guide/fa common/guide/guide_expr common/guide/guide_regex com
 ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint/ep_fields common/endpoint/ep_custom common/endpoint/ep_guide common/endpoint/ep_schema common/endpoint/ep_input common/endpoint/ep_sampling common/endpoint/ep_chat common/endpoint/ep_messages common/endpoint/ep_tools common/endpoint/ep_completions common/endpoint/ep_tgi common/endpoint/ep_native common/endpoint/ep_triton common/endpoint/ep_info common/endpoint/ep_tokenizer common/endpoint/answer common/endpoint/answer_choice common/endpoint/answer_stop common/endpoint/answer_json common/endpoint/answer_logprobs common/endpoint/answer_openai common/endpoint/answer_tgi common/endpoint/answer_vllm common/endpoint/answer_native common/endpoint/answer_triton common/endpoint/json_scan common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_text common/endpoint/ep_calls
 INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_seal common/instance/kv_auth common/instance/kv_plane common/instance/kv_io common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker common/instance/inst_conf common/instance/inst_tls common/instance/text_pool common/instance/req_read common/instance/dresult_out common/instance/role_fsm common/instance/role_ctl common/instance/req_meter common/instance/mixed_role common/instance/inst_links common/instance/inst_load common/instance/inst_register common/instance/inst_stop common/instance/inst_health common/instance/inst_lora common/instance/inst_metrics common/instance/inst_routes common/instance/instance
 ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/prefill_role decode/decode_admit decode/decode_answer decode/decode_role
-COORD    := coordinator/coord_conf coordinator/coord_tls coordinator/rank_table coordinator/registry coordinator/schedule coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_prefill coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
+COORD    := coordinator/coord_conf coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/registry coordinator/schedule coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_prefill coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
@@ -33,7 +33,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/choices common/endpoint
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role
-TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/rank_table coordinator/registry coordinator/controller coordinator/relay coordinator/relay_client
+TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/registry coordinator/controller coordinator/relay coordinator/relay_client
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json infer_msg kv_frame dresult role_msg status_msg
@@ -43,7 +43,7 @@ FUZZ_ENGINE   := safetensors lora
 FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse
 FUZZ_INSTANCE := inst_conf kv_seal
-FUZZ_COORD    := coord_conf rank_table body_look
+FUZZ_COORD    := coord_conf prom_merge rank_table body_look
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits

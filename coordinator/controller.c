@@ -8,6 +8,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
 #include "coordinator/lora.h"
@@ -24,6 +25,7 @@ static void forget(struct coordinator *co, struct inst *in) {
     dresult_in_close(&in->dresult);
     in->healthy = false; /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
+    coord_metrics_forget(co->metrics, in->id);
     registry_remove(&co->reg, in);
 }
 
@@ -328,6 +330,7 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
              inst_role_name(in->want), inst_role_name(role), force);
     in->next_role = role;
     in->force = force;
+    in->switch_began_us = clock_us();
     in->drain_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
     controller_poll_soon(co);
     return ERR_OK;

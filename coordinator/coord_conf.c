@@ -68,6 +68,8 @@ static const struct conf_key keys[] = {
         "600", "seconds until the first token; 0: no bound"),
     INT(infer_timeout_s, O "exception_config.infer_timeout", 0, INFER_TIMEOUT_S_MAX, "600",
         "seconds of a whole request; 0: no bound"),
+    INT(metrics_reuse_s, O "prometheus_metrics_config.reuse_time", 0, 3600, "3",
+        "seconds the answer of /metrics is used again"),
     INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, REQUEST_TIMEOUT_S_MAX,
         "300", "seconds of /v1/tokenizer; 0: no bound"),
     WORD(deploy_mode, O "digs_scheduler_config.deploy_mode",

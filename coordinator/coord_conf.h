@@ -43,6 +43,7 @@ struct coord_conf {
         tokenizer_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
         load_cost_coefficient[96], cors_origin[128];
+    int64_t metrics_reuse_s;
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate;
     char log_level[16], error_format[16], error_style[16];

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/net/dispatch.h"
 #include "common/net/router.h"
+#include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
@@ -60,6 +61,12 @@ static void on_timed_n(void *arg, struct http_x *x, const struct route_params *p
 static void on_status(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     coord_reply_status(arg, x);
+}
+
+static void on_metrics(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    (void)p;
+    coord_metrics_scrape(co->metrics, x);
 }
 
 static void reply_ok(struct http_x *x) {
@@ -217,6 +224,7 @@ static const struct route routes[] = {
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v1/readiness", on_readiness, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/health/ready", on_ready, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS, "GET", "/v2/models/{m}/ready", on_model_ready, 0},
+    {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
     {PLANE_MGMT, "POST", "/v1/instances/register", on_register, SMALL_BODY},

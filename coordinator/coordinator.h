@@ -32,6 +32,7 @@ struct coordinator {
     struct loop *loop;
     struct http_client *client;
     struct registry reg;
+    struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
     struct coord_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;

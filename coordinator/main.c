@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/router.h"
+#include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
@@ -153,6 +154,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e != ERR_OK) return e;
     e = loop_create(&co->loop);
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
+    if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
@@ -166,6 +168,7 @@ static void coordinator_close(struct coordinator *co) {
     loop_timer_stop(&co->stop_timer);
     if (co->relays != NULL) relay_abort_all(co->relays, 503, "The service has been stopped.");
     controller_stop(co);
+    coord_metrics_destroy(&co->metrics);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);

@@ -36,7 +36,7 @@ struct inst {
     enum inst_role want;
     enum inst_role next_role; /* a switch waits until it is idle and takes this role: no new work */
     bool force;               /* the switch need not wait */
-    uint64_t drain_until_ms;
+    uint64_t drain_until_ms, switch_began_us;
     unsigned group;
     uint64_t posted_hash; /* of the role body it took last; 0: none */
     uint64_t next_post_ms, role_taken_ms, poll_started_ms;

@@ -61,6 +61,11 @@ static void record(struct relay *r, int status) {
 void relay_finish(struct relay *r, int status) {
     struct relay_set *s = r->set;
     record(r, status);
+    const struct coord_request_end end = {.status = status,
+                                          .total_us = clock_us() - r->arrival_us,
+                                          .decode_us = r->last_piece_us - r->first_token_us,
+                                          .n_tokens = r->n_tokens};
+    coord_metrics_ended(s->co->metrics, &end);
     if (status == 200) {
         s->counts.finished++;
     } else {
@@ -90,6 +95,7 @@ void relay_finish(struct relay *r, int status) {
 }
 
 void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n) {
+    coord_metrics_relayed(r->set->co->metrics, n);
     http_x_on_close(r->x, NULL, NULL);
     http_x_reply(r->x, status, type, body, n);
     relay_finish(r, status);
@@ -144,6 +150,7 @@ static void begin(struct relay *r) {
 void relay_piece(struct relay *r, const char *p, size_t n) {
     if (!r->stream || n == 0) return;
     begin(r);
+    coord_metrics_relayed(r->set->co->metrics, n);
     http_x_stream_write(r->x, p, n);
 }
 
@@ -153,6 +160,7 @@ void relay_piece_last(struct relay *r, const char *p, size_t n) {
         return;
     }
     begin(r);
+    coord_metrics_relayed(r->set->co->metrics, n);
     if (n > 0) http_x_stream_write(r->x, p, n);
     http_x_on_close(r->x, NULL, NULL);
     http_x_stream_end(r->x);
@@ -185,6 +193,8 @@ bool relay_retry(struct relay *r, const char *why) {
     r->epoch++; /* whatever still comes from the old attempt is dropped by it */
     r->next_seq = 0;
     r->first_token_ms = 0;
+    r->n_tokens = 0;
+    coord_metrics_retried(co->metrics, why);
     r->p_id = r->d_id = 0;
     r->set->counts.retried++;
     relay_enqueue(r);
@@ -214,6 +224,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     r->stream = look->stream;
     r->n_chars = look->n_chars;
     r->arrival_ms = clock_ms();
+    r->arrival_us = clock_us();
     r->early_last = &r->early;
     r->next = s->first;
     r->at = &s->first;
@@ -232,8 +243,10 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
 }
 
 /* Not admitted. */
-static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *text) {
+static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *reason,
+                      const char *text) {
     s->counts.failed++;
+    coord_metrics_rejected(s->co->metrics, reason, status);
     if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(s->co, x, status, text);
 }
@@ -257,26 +270,27 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
     size_t n;
     const char *body = http_x_body(x, &n), *why;
     s->counts.received++;
+    coord_metrics_received(co->metrics);
     if (co->stopping || !controller_ready(co)) {
-        turn_away(s, x, 503, "MindIE-MS Coordinator is not ready");
+        turn_away(s, x, 503, "not_ready", "MindIE-MS Coordinator is not ready");
         return;
     }
     if (s->n >= (size_t)co->conf.requests_max) {
-        turn_away(s, x, 429, "Too many requests");
+        turn_away(s, x, 429, "too_many", "Too many requests");
         return;
     }
     body_look(&look, path, body, n);
     if ((why = refusal(co, path, &look)) != NULL) {
-        turn_away(s, x, 400, why);
+        turn_away(s, x, 400, "bad_request", why);
         return;
     }
     if (look.client_id[0] != 0 && relay_find_any(s, look.client_id) != NULL) {
-        turn_away(s, x, 400, "Duplicate request id");
+        turn_away(s, x, 400, "duplicate_id", "Duplicate request id");
         return;
     }
     struct relay *r = add(s, x, path, path_model, &look);
     if (r == NULL) {
-        turn_away(s, x, 503, err_text(ERR_NO_MEMORY));
+        turn_away(s, x, 503, "no_memory", err_text(ERR_NO_MEMORY));
         return;
     }
     const char *request_id = http_x_header(x, "X-Request-Id");
@@ -323,6 +337,8 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
         }
         r->next_seq++;
     }
+    r->n_tokens += f->n_ids;
+    if (f->kind != DR_HEARTBEAT) r->last_piece_us = clock_us();
     relay_take_frame(r, f->kind, f->status, f->body, f->body_len);
 }
 

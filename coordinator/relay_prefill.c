@@ -110,6 +110,10 @@ static void first_token(struct relay *r, const struct json_object *root) {
                                     .exposed_ms = get_f64(root, "kvExposedMs")};
     r->state = RELAY_DECODE;
     r->first_token_ms = clock_ms();
+    r->first_token_us = clock_us();
+    if (r->last_piece_us < r->first_token_us) r->last_piece_us = r->first_token_us;
+    r->n_tokens++;
+    coord_metrics_first_token(r->set->co->metrics, r->first_token_us - r->arrival_us);
     relay_unbook_p(r);
     if (last) {
         relay_piece_last(r, output, n);

@@ -4,6 +4,7 @@
 
 #include "common/base/buf.h"
 #include "coordinator/body_look.h"
+#include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "proto/limits.h"
@@ -62,6 +63,7 @@ struct relay {
     struct http_call *call;
     struct early_frame *early, **early_last;
     uint64_t arrival_ms, first_token_ms;
+    uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
     struct handover handover;
 };
 

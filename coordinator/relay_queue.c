@@ -25,6 +25,7 @@ void relay_enqueue(struct relay *r) {
     *(after != NULL ? &after->queue_next : &s->queue_first) = r;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &s->queue_last) = r;
     r->queued = true;
+    r->queued_us = clock_us();
     s->n_queued++;
 }
 
@@ -159,6 +160,7 @@ static enum placed place(struct relay_set *s, struct relay *r, struct view_list 
     book(r, p->insts[pick.p], d->insts[pick.d]);
     refresh(s->co, p, pick.p);
     refresh(s->co, d, pick.d);
+    coord_metrics_scheduled(s->co->metrics, clock_us() - r->queued_us);
     relay_send(r, p->insts[pick.p], d->insts[pick.d]);
     return PLACED;
 }

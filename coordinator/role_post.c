@@ -6,6 +6,7 @@
 #include <strings.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "proto/json.h"
 
@@ -72,6 +73,7 @@ static void took_role(struct inst *in) {
         in->want = in->next_role;
         in->next_role = ROLE_NONE;
         in->force = false;
+        coord_metrics_switched(in->co->metrics, clock_us() - in->switch_began_us);
         controller_group_up(in->co);
     }
     if (in->status.role != in->posting_role) in->initialised = false; /* until it says RoleReady */

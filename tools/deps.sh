@@ -5,7 +5,7 @@ set -eu
 
 build="gcc make libc6-dev libcurl4-openssl-dev libnanomsg-dev libjson-c-dev libssl-dev libopenblas-pthread-dev libevent-dev
        libpcre2-dev libutf8proc-dev libxxhash-dev curl ca-certificates"
-test="libcmocka-dev python3-minimal python3-pytest python3-numpy python3-jinja2 procps"
+test="libcmocka-dev python3-minimal python3-pytest python3-numpy python3-jinja2 procps prometheus"
 lint="clang clang-format cppcheck libclang-rt-14-dev"
 bench="python3-numpy"
 
@@ -34,6 +34,11 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 echo "deps: installing$missing"
+# Of prometheus only promtool is wanted: its server must not start with the package.
+case " $missing " in
+*" prometheus "*)
+    [ ! -d /run/systemd/system ] || $as_root systemctl -q mask prometheus.service ;;
+esac
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086
 $as_root apt-get update -qq && $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null ||

@@ -304,12 +304,11 @@ void req_meters_transfer(struct req_meters *m, uint32_t peer, uint64_t bytes, ui
 }
 
 void req_meters_transfer_failed(struct req_meters *m, enum err why) {
-    if (m == NULL) return;
+    if (m == NULL || why == ERR_CANCELLED) return;
     const char *reason = why == ERR_BUSY        ? "busy"
                          : why == ERR_REFUSED   ? "refused"
                          : why == ERR_PEER_LOST ? "peer_lost"
                          : why == ERR_TIMEOUT   ? "timeout"
-                         : why == ERR_CANCELLED ? "cancelled"
                          : why == ERR_IO        ? "verify"
                          : why == ERR_TOO_LARGE ? "too_large"
                                                 : "internal";

@@ -59,6 +59,7 @@ void req_meters_refused(struct req_meters *m);
  */
 void req_meters_transfer(struct req_meters *m, uint32_t peer, uint64_t bytes, uint64_t transfer_us,
                          uint64_t exposed_us);
+/* ERR_CANCELLED is no failure: the request was ended. */
 void req_meters_transfer_failed(struct req_meters *m, enum err why);
 
 /* For gauges and /metrics-json. */

@@ -1,0 +1,43 @@
+/* prom_merge: the numbers of many instances as one (cluster-api 6.6): reads what each says of
+ * itself in Prometheus' text form, and writes the sums. Pure; one thread.
+ *
+ * Samples are summed by name and labels, with the instance's role as a further label.
+ *   counters, histograms  what was counted since the last time is added under the role the instance
+ *                         has now. So a sum never falls: not when an instance is restarted,
+ *                         switched, silent for a while or gone.
+ *   gauges                summed over the instances of this round; a silent one has none
+ *   *_cache_usage_perc    mean, weighted with the instances' blocks
+ *   npu_prefix_cache_hit_rate  all hits over all look-ups; of prefill instances when there are any
+ *   request_received, _success, _failed, _cancelled_total, failed_request_perc: left out; who
+ *                         answers clients knows them better
+ * Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all; more are left out. */
+#ifndef BATON_COORDINATOR_PROM_MERGE_H
+#define BATON_COORDINATOR_PROM_MERGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/buf.h"
+#include "proto/err.h"
+
+enum {
+    PROM_TEXT_BYTES_MAX = 4 << 20,
+    PROM_LINE_BYTES_MAX = 8192,
+    PROM_SAMPLES_MAX = 200000,
+    PROM_FAMILIES_MAX = 1000,
+};
+
+struct prom_merge;
+
+enum err prom_merge_create(struct prom_merge **out);
+void prom_merge_destroy(struct prom_merge **pm);
+/* A new round: gauges are taken anew. */
+void prom_merge_begin(struct prom_merge *pm);
+/* One instance's text. ERR_BAD_FRAME: not the format, or over a limit; nothing of it is taken.
+ * ERR_NO_MEMORY: some of it is missing. */
+enum err prom_merge_add(struct prom_merge *pm, uint32_t id, const char *role, double blocks,
+                        const char *text, size_t n);
+/* The instance does not exist any more; what it has counted stays. */
+void prom_merge_forget(struct prom_merge *pm, uint32_t id);
+void prom_merge_write(const struct prom_merge *pm, struct buf *out);
+
+#endif
