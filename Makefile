@@ -50,7 +50,7 @@ ORACLE := logits
 ORACLE_TEXT := chat_template
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_tokenizer bench_engine bench_guide
+BENCH := bench_tokenizer bench_engine bench_guide bench_kv_link
 
 include tests/build.mk
 

@@ -14,6 +14,7 @@ run() {
 run "$build/tests/bench/bench_tokenizer"
 run "$build/tests/bench/bench_engine" --threads 1 --seconds "${BENCH_SECONDS:-1}" --model models/fable
 [ "$(nproc)" -lt 2 ] || run "$build/tests/bench/bench_engine" --threads 2 --seconds "${BENCH_SECONDS:-1}"
+run "$build/tests/bench/bench_kv_link"
 
 awk '
     function bar(what, value, least) {
