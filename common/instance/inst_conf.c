@@ -23,20 +23,20 @@
 #define WORD(m, path, words, def, help)   CONF_W(struct inst_conf, m, path, words, def, help)
 
 /* The seven files of a TLS block. The reference spells the cluster plane's keys in its own way. */
-#define TLS_BLOCK(at, k_ca_path, k_ca, k_cert, k_pk, k_pwd, k_crl_path, k_crl, dir)                \
-    STR(tls[at].ca_path, S k_ca_path, "security/" dir "ca/", "folder of the CA files"),            \
-        CONF_LS(struct inst_conf, tls[at].ca_files, S k_ca, "ca.pem",                              \
+#define TLS_BLOCK(at, k_ca_path, k_ca, k_cert, k_pk, k_pwd, k_crl_path, k_crl, dir, own)           \
+    STR(tls[at].ca_path, k_ca_path, "security/" dir "ca/", "folder of the CA files"),              \
+        CONF_LS(struct inst_conf, tls[at].ca_files, k_ca, "ca.pem",                                \
                 "CAs that a peer's certificate may come from (PEM)"),                              \
-        STR(tls[at].cert, S k_cert, "security/" dir "certs/server.pem", "own certificate (PEM)"),  \
-        STR(tls[at].pk, S k_pk, "security/" dir "keys/server.key.pem", "own key (PEM)"),           \
-        STR(tls[at].pk_pwd, S k_pwd, "",                                                           \
+        STR(tls[at].cert, k_cert, "security/" dir "certs/" own ".pem", "own certificate (PEM)"),   \
+        STR(tls[at].pk, k_pk, "security/" dir "keys/" own ".key.pem", "own key (PEM)"),            \
+        STR(tls[at].pk_pwd, k_pwd, "",                                                             \
             "file with the key's password; empty: the key is not encrypted"),                      \
-        STR(tls[at].crl_path, S k_crl_path, "security/" dir "certs/", "folder of the CRL files"),  \
-        CONF_LS(struct inst_conf, tls[at].crl_files, S k_crl, "",                                  \
+        STR(tls[at].crl_path, k_crl_path, "security/" dir "certs/", "folder of the CRL files"),    \
+        CONF_LS(struct inst_conf, tls[at].crl_files, k_crl, "",                                    \
                 "CRLs (PEM); none: no revocation test")
-#define TLS_PLANE(at, p, dir)                                                                      \
+#define TLS_PLANE(at, p, dir, own)                                                                 \
     TLS_BLOCK(at, p "CaPath", p "CaFile", p "Cert", p "Pk", p "PkPwd", p "CrlPath", p "CrlFiles",  \
-              dir)
+              dir, own)
 
 enum { TOKEN_TIMEOUT_S_MAX = 3600, E2E_TIMEOUT_S_MAX = 65535 };
 
@@ -54,17 +54,17 @@ static const struct conf_key keys[] = {
     INT(link_num_max, S "maxLinkNum", 1, 4096, "1000",
         "requests at once; connections are at most three times as many"),
     BOOL(https_enabled, S "httpsEnabled", "true", "TLS on the HTTP planes"),
-    TLS_PLANE(INST_PLANE_BUSINESS, "tls", ""),
-    TLS_PLANE(INST_PLANE_MANAGEMENT, "managementTls", "management/"),
-    TLS_PLANE(INST_PLANE_METRICS, "metricsTls", "metrics/"),
+    TLS_PLANE(INST_PLANE_BUSINESS, S "tls", "", "server"),
+    TLS_PLANE(INST_PLANE_MANAGEMENT, S "managementTls", "management/", "server"),
+    TLS_PLANE(INST_PLANE_METRICS, S "metricsTls", "metrics/", "server"),
     BOOL(full_text_enabled, S "fullTextEnabled", "false",
          "stream events carry the text so far instead of the new text"),
     WORD(infer_mode, S "inferMode", "standard|dmi", "standard",
          "standard: serves alone; dmi: takes a role in a cluster"),
     BOOL(inter_comm_tls_enabled, S "interCommTLSEnabled", "true", "seals the KV links"),
-    TLS_BLOCK(INST_PLANE_CLUSTER, "interCommTlsCaPath", "interCommTlsCaFiles", "interCommTlsCert",
-              "interCommPk", "interCommPkPwd", "interCommTlsCrlPath", "interCommTlsCrlFiles",
-              "grpc/"),
+    TLS_BLOCK(INST_PLANE_CLUSTER, S "interCommTlsCaPath", S "interCommTlsCaFiles",
+              S "interCommTlsCert", S "interCommPk", S "interCommPkPwd", S "interCommTlsCrlPath",
+              S "interCommTlsCrlFiles", "grpc/", "server"),
     INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121",
         "where the door of the KV links listens"),
     STR(open_ai_support, S "openAiSupport", "vllm",
@@ -201,6 +201,7 @@ static const struct conf_key keys[] = {
          "loading and unloading adapters answers failures with status 200, as the reference does"),
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
+    TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 

@@ -21,6 +21,7 @@ enum inst_plane {
     INST_PLANE_MANAGEMENT,
     INST_PLANE_METRICS,
     INST_PLANE_CLUSTER,
+    INST_PLANE_REGISTER, /* as a client of the coordinator's management plane */
     INST_PLANE_COUNT
 };
 struct inst_tls_block {
@@ -83,8 +84,7 @@ struct inst_conf {
     bool lora_legacy_status;
     char lora_modules[CONF_LORAS_MAX][CONF_LORA_BYTES]; /* "name=path"; "": unused */
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
-        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix,
-        pd_refusals;
+        tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
     int64_t sse_keep_alive_s;
 
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */

@@ -46,7 +46,7 @@ static void on_period(void *arg) {
                                .connect_ms = TIMEOUT_MS,
                                .total_ms = TIMEOUT_MS,
                                .body_bytes_max = 1 << 20,
-                               .tls = in->tls.plane[INST_PLANE_MANAGEMENT],
+                               .tls = in->tls.plane[INST_PLANE_REGISTER],
                                .on_done = on_answer,
                                .arg = in};
     if (http_client_call(in->client, &o, &in->register_call) != ERR_OK)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define S "ServerConfig."
+#define X "BatonConfig."
 
 static const struct tls_names names[INST_PLANE_COUNT] = {
     [INST_PLANE_BUSINESS] = {S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd", S "tlsCrlFiles"},
@@ -14,6 +15,8 @@ static const struct tls_names names[INST_PLANE_COUNT] = {
                             S "metricsTlsPkPwd", S "metricsTlsCrlFiles"},
     [INST_PLANE_CLUSTER] = {S "interCommTlsCaFiles", S "interCommTlsCert", S "interCommPk",
                             S "interCommPkPwd", S "interCommTlsCrlFiles"},
+    [INST_PLANE_REGISTER] = {X "registerTlsCaFile", X "registerTlsCert", X "registerTlsPk",
+                             X "registerTlsPkPwd", X "registerTlsCrlFiles"},
 };
 
 /* dir/folder/file, from the last part that is absolute; an empty file stays empty. False: too
@@ -68,10 +71,11 @@ enum err inst_tls_open(struct inst_tls *t, const struct inst_conf *c, struct err
     memset(t, 0, sizeof(*t));
     if (c->https_enabled) {
         e = open_plane(t, c, INST_PLANE_BUSINESS, eb);
-        if (e == ERR_OK && (!inst_management_is_business(c) || c->register_url[0] != 0))
+        if (e == ERR_OK && !inst_management_is_business(c))
             e = open_plane(t, c, INST_PLANE_MANAGEMENT, eb);
         if (e == ERR_OK && !inst_metrics_is_business(c) && !inst_metrics_is_management(c))
             e = open_plane(t, c, INST_PLANE_METRICS, eb);
+        if (e == ERR_OK && c->register_url[0] != 0) e = open_plane(t, c, INST_PLANE_REGISTER, eb);
     }
     if (e == ERR_OK && c->inter_comm_tls_enabled && strcmp(c->infer_mode, "dmi") == 0)
         e = open_plane(t, c, INST_PLANE_CLUSTER, eb);

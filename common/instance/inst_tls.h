@@ -6,8 +6,7 @@
 #include "common/instance/inst_conf.h"
 #include "common/net/tls.h"
 
-/* NULL: the plane is plain, or shares the socket (and so the context) of another. The management
- * plane's is also what the instance shows when it registers with a coordinator. */
+/* NULL: the plane is plain, or shares the socket (and so the context) of another. */
 struct inst_tls {
     struct tls *plane[INST_PLANE_COUNT];
 };

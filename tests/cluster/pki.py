@@ -85,8 +85,11 @@ class Pki:
         server = {"httpsEnabled": True, **self._block("user" if mode == "standard" else "business", "server", "", crl, tls="tls", pk_tls="tls"),
                   **self._block("instance", "server", "management", crl), **self._block("metrics", "server", "metrics", crl),
                   **self._block("cluster", "peer", "interComm", crl, ca="CaFiles", pk_tls="")}
-        keys = {"BatonConfig": {"apiKeysFile": self.keys_path}} if mode == "standard" and self.keys else {}
-        return {"ServerConfig": server, **keys}
+        server["interCommTLSEnabled"] = mode != "standard"
+        baton = self._block("management", "client", "register", crl)  # when there is a registerUrl
+        if mode == "standard" and self.keys:
+            baton["apiKeysFile"] = self.keys_path
+        return {"ServerConfig": server, "BatonConfig": baton}
 
     def _items(self, plane, name, crl):
         return {"ca_cert": self.file(plane, "ca.pem"), "tls_cert": self.file(plane, name + ".pem"), "tls_key": self.file(plane, name + ".key"),
