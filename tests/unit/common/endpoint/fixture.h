@@ -19,8 +19,9 @@ enum {
     TOK_BOS = 301, /* special, before every encoded text when the fixture wants one */
     TOK_IM_START = 302,
     TOK_IM_END = 303,
-    TOK_A = 320,       /* " a" */
-    TOK_CONTROL = 321, /* "\x01x\x7f" */
+    TOK_A = 320,          /* " a" */
+    TOK_CONTROL = 321,    /* "\x01x\x7f" */
+    TOK_TOOL_CALLS = 322, /* special: a tag of tool calls */
     FIXTURE_VOCAB = 330,
 };
 
@@ -74,9 +75,10 @@ static void fixture_tokenizer_json(struct buf *b, bool bos) {
       specials[] = {{TOK_EOS, "</s>"},
                     {TOK_BOS, "<s>"},
                     {TOK_IM_START, "<|im_start|>"},
-                    {TOK_IM_END, "<|im_end|>"}};
+                    {TOK_IM_END, "<|im_end|>"},
+                    {TOK_TOOL_CALLS, "[TOOL_CALLS]"}};
     buf_puts(b, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[");
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(specials) / sizeof(specials[0]); i++) {
         buf_printf(b,
                    "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
                    "\"rstrip\":false,\"normalized\":false,\"special\":true}",
