@@ -3,6 +3,7 @@
 #include "prefill/prefill_hold.h"
 
 #include <stdlib.h>
+#include "common/endpoint/endpoint.h"
 #include "common/engine/lora.h"
 
 enum seq_state { SEQ_STATE_NONE, SEQ_STATE_LIVE, SEQ_STATE_ENDING };
@@ -172,7 +173,7 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
     }
     link_in(h, list);
     h->seq_id = worker_next_seq_id(w);
-    const struct seq_opts so = {
+    struct seq_opts so = {
         .seq_id = h->seq_id,
         .kind = SEQ_PREFILL,
         .ids = req->ids,
@@ -182,7 +183,9 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .priority = req->priority,
         .lora = lora,
     };
-    e = worker_add(w, &so, &seq_events, h);
+    e = endpoint_guide_start(req, &so.guide);
+    if (e == ERR_OK) e = worker_add(w, &so, &seq_events, h);
+    if (so.guide.ops != NULL) so.guide.ops->free(so.guide.state);
     lora_unref(&lora);
     if (e != ERR_OK) {
         prefill_hold_drop(&h); /* the offer is on its way: it winds down */

@@ -110,6 +110,7 @@ static void req_free(struct infer_req *req) {
     for (size_t i = 0; i < req->n_stop; i++) free(req->stop[i]);
     free(req->stop);
     sampling_free(&req->sampling);
+    if (req->guide_drop != NULL) req->guide_drop(req->guide_compiled);
     free(req);
 }
 

@@ -135,6 +135,8 @@ struct infer_req {
     bool thinking_open;       /* the prompt itself has opened the thinking part */
     bool drop_reasoning;      /* include_reasoning false */
     char *guide;              /* what guided decoding allows, common/guide/guide.h; NULL: all */
+    void *guide_compiled;     /* the same made ready by the endpoint; not on the wire */
+    void (*guide_drop)(void *compiled); /* lets it go; NULL: there is none */
     char *adapter;            /* LoRA name; NULL: the base model */
     uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
     int32_t priority;         /* 1 (first) .. 5 */

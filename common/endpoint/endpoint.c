@@ -7,9 +7,10 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/endpoint/ep.h"
+#include "common/guide/guide.h"
 #include "common/endpoint/tool_parse.h"
 
-enum { JSON_DEPTH_DEFAULT = 10 };
+enum { JSON_DEPTH_DEFAULT = 10, GUIDES_MAX = 32 };
 
 /* ---- life */
 
@@ -52,6 +53,13 @@ static enum err choose_parsers(struct endpoint *ep, struct errbuf *eb) {
     return ERR_OK;
 }
 
+static enum err open_guides(struct endpoint *ep, struct errbuf *eb) {
+    enum err e = guide_vocab_create(&ep->vocab, ep->tok, ep->model->vocab_size, ep->model->eos_ids,
+                                    ep->model->n_eos);
+    if (e == ERR_OK) e = guide_cache_create(&ep->guides, ep->vocab, GUIDES_MAX);
+    return e == ERR_OK ? e : err_set(eb, e, "no memory for guided decoding");
+}
+
 enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf,
                          const struct tokenizer *tok, const struct model_info *model,
                          struct errbuf *eb) {
@@ -75,6 +83,7 @@ enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf
     }
     if (ep->conf.model_dir[0] != '\0' && (e = load_templates(ep, eb)) != ERR_OK) goto fail;
     if ((e = choose_parsers(ep, eb)) != ERR_OK) goto fail;
+    if (tok != NULL && (e = open_guides(ep, eb)) != ERR_OK) goto fail;
     /* Only the last part of the directory is ever shown to a client. */
     char *dir = (char *)ep->conf.model_dir;
     size_t n = strlen(dir);
@@ -93,6 +102,8 @@ void endpoint_destroy(struct endpoint **ep_ptr) {
     if (ep == NULL) return;
     chat_template_free(&ep->chat[0]);
     chat_template_free(&ep->chat[1]);
+    guide_cache_destroy(&ep->guides);
+    guide_vocab_destroy(&ep->vocab);
     free(ep->bos);
     free(ep->eos);
     free((char *)ep->conf.model_name);
@@ -311,7 +322,8 @@ static bool read_all(struct ep_read *r) {
     if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
     r->req->api = r->fam->api;
     return r->fam->read(r) && open_params(r) && ep_fields_read(r, r->fam->order) &&
-           (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r);
+           (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r) &&
+           ep_guide_compile(r);
 }
 
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "common/base/buf.h"
 #include "common/engine/engine.h"
+#include "common/engine/token_guide.h"
 #include "common/text/tokenizer.h"
 #include "proto/api.h"
 #include "proto/infer_msg.h"
@@ -76,6 +77,21 @@ struct endpoint_in {
  * body; *out is NULL. */
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
                    struct api_answer *err);
+
+/* Guided decoding. endpoint_read() compiles and keeps the guide with the request; one that came
+ * over the wire is compiled here, in the text pool, and kept on the loop thread. Compiled guides
+ * are cached by their text. */
+struct endpoint_guide {
+    void *compiled;
+    void (*drop)(void *compiled);
+};
+enum err endpoint_guide_compile(const struct endpoint *ep, const char *guide,
+                                struct endpoint_guide *out, struct errbuf *eb);
+void endpoint_guide_keep(struct infer_req *req, struct endpoint_guide *g); /* takes *g */
+void endpoint_guide_drop(struct endpoint_guide *g);
+/* For seq_opts.guide: a state at the beginning of the output, the caller's to free; ops NULL when
+ * the request has no guide. ERR_INTERNAL: it was never compiled. Any thread. */
+enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out);
 
 /* The error body for a request of this path with the family's shape. */
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,

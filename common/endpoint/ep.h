@@ -12,6 +12,8 @@
 #include "proto/json.h"
 
 struct answer_ops;
+struct guide_cache;
+struct guide_vocab;
 
 /* What a server knows of its model's thinking (reasoningParser). */
 enum ep_thinking {
@@ -33,6 +35,8 @@ struct endpoint {
     enum tool_format tool_format; /* how the model writes calls; TOOLS_NONE: not known */
     enum ep_thinking thinking;
     const char *root; /* last part of conf.model_dir */
+    struct guide_vocab *vocab;  /* of tok; NULL without one */
+    struct guide_cache *guides; /* locks itself */
 };
 
 /* One body on its way to an infer_req. Functions that check return false after ep_fail(). */
@@ -176,6 +180,8 @@ bool ep_openai_combine(struct ep_read *r);
 /* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
  * req->guide. Called in the place of the order where the family has P_GUIDE. */
 bool ep_guide_read(struct ep_read *r);
+/* After everything: req->guide made ready, for every part. */
+bool ep_guide_compile(struct ep_read *r);
 bool ep_tgi_combine(struct ep_read *r);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);

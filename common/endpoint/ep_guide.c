@@ -1,25 +1,231 @@
-/* ep_guide: the members that ask for guided decoding. */
+/* ep_guide: the members that ask for guided decoding, as one guide text (common/guide/guide.h), and
+ * its compilation once everything that shapes it (calls, thinking) is known. Two members at once
+ * are refused: each describes the whole output. */
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/guide/guide.h"
 
-static const char *const vllm_members[] = {"guided_json",        "guided_regex",
-                                           "guided_choice",      "guided_grammar",
-                                           "structured_outputs", "structural_tag"};
+/* What has been found so far. */
+struct found {
+    struct ep_read *r;
+    const char *member;        /* NULL: none yet */
+    struct json_object *guide; /* owned */
+};
 
-static bool refused(struct ep_read *r) {
-    return ep_fail(r, 422,
-                   "Guided decoding (grammar, guided_*, structured_outputs, structural_tag) is not "
-                   "available yet.");
+/* Takes v. */
+static bool found_guide(struct found *f, const char *member, const char *type, const char *key,
+                        struct json_object *v) {
+    char text[160];
+    if (f->member != NULL) {
+        json_object_put(v);
+        snprintf(text, sizeof(text), "Parameters %s and %s cannot be used together", f->member,
+                 member);
+        return ep_fail(f->r, 422, text);
+    }
+    f->member = member;
+    f->guide = json_object_new_object();
+    struct json_object *t = json_object_new_string(type);
+    if (f->guide == NULL || t == NULL || json_object_object_add(f->guide, "type", t) != 0 ||
+        (key != NULL && json_object_object_add(f->guide, key, v) != 0))
+        return ep_fail_memory(f->r);
+    return true;
+}
+
+static bool wrong(struct found *f, const char *member, const char *what) {
+    return ep_fail_with(f->r, 422, "Parameter {member} must be {what}", "{member}", member,
+                        "{what}", what, NULL);
+}
+
+/* A schema: an object, or a string that holds one. */
+static bool read_schema(struct found *f, const char *member, struct json_object *v) {
+    struct json_object *schema = NULL, *as;
+    const char *s;
+    size_t n;
+    if (json_as_obj(v, &as) == JSON_OK)
+        return found_guide(f, member, "json_schema", "schema", json_object_get(v));
+    if (json_as_str(v, &s, &n) == JSON_OK && json_read(&schema, s, n, NULL, NULL) == ERR_OK &&
+        json_as_obj(schema, &as) == JSON_OK)
+        return found_guide(f, member, "json_schema", "schema", schema);
+    json_object_put(schema);
+    return wrong(f, member, "a JSON schema: an object, or a string that holds one");
+}
+
+static bool read_regex(struct found *f, const char *member, struct json_object *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK || n == 0)
+        return wrong(f, member, "a string that is not empty");
+    return found_guide(f, member, "regex", "value", json_object_get(v));
+}
+
+static bool read_grammar(struct found *f, const char *member, struct json_object *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK || n == 0)
+        return wrong(f, member, "a string that is not empty");
+    return found_guide(f, member, "grammar", "value", json_object_get(v));
+}
+
+static bool read_choice(struct found *f, const char *member, struct json_object *v) {
+    static const char what[] = "an array of at least one string";
+    struct json_object *list;
+    const char *s;
+    size_t n;
+    if (json_as_arr(v, &list) != JSON_OK || json_object_array_length(list) == 0)
+        return wrong(f, member, what);
+    for (size_t i = 0; i < json_object_array_length(list); i++)
+        if (json_as_str(json_object_array_get_idx(list, i), &s, &n) != JSON_OK)
+            return wrong(f, member, what);
+    return found_guide(f, member, "choice", "value", json_object_get(v));
+}
+
+static bool read_any_object(struct found *f, const char *member, struct json_object *v) {
+    bool on;
+    if (json_as_bool(v, &on) != JSON_OK) return wrong(f, member, "boolean");
+    return !on || found_guide(f, member, "json_object", NULL, NULL);
+}
+
+static bool refuse_tag(struct found *f, const char *member, struct json_object *v) {
+    (void)v;
+    return ep_fail_with(f->r, 422, "Parameter {member} is not supported", "{member}", member, NULL);
+}
+
+struct member {
+    const char *key, *name; /* name: in messages */
+    bool (*read)(struct found *f, const char *member, struct json_object *v);
+};
+
+static bool read_members(struct found *f, struct json_object *from, const struct member *m) {
+    struct json_object *v;
+    for (; m->key != NULL; m++)
+        if (json_get(from, m->key, &v) == JSON_OK && !m->read(f, m->name, v)) return false;
+    return true;
+}
+
+static bool read_structured(struct found *f, const char *member, struct json_object *v) {
+    static const struct member inside[] = {
+        {"json", "structured_outputs.json", read_schema},
+        {"regex", "structured_outputs.regex", read_regex},
+        {"choice", "structured_outputs.choice", read_choice},
+        {"grammar", "structured_outputs.grammar", read_grammar},
+        {"json_object", "structured_outputs.json_object", read_any_object},
+        {"structural_tag", "structured_outputs.structural_tag", refuse_tag},
+        {NULL, NULL, NULL},
+    };
+    struct json_object *o;
+    if (json_as_obj(v, &o) != JSON_OK) return wrong(f, member, "an object");
+    return read_members(f, o, inside);
+}
+
+static bool read_format(struct found *f, const char *member, struct json_object *v) {
+    struct json_object *inner, *schema;
+    const char *type;
+    size_t n;
+    if (!ep_check_response_format(f->r, v)) return false;
+    if (json_get_str(v, "type", &type, &n) != JSON_OK || strcmp(type, "text") == 0) return true;
+    if (strcmp(type, "json_object") == 0) return found_guide(f, member, "json_object", NULL, NULL);
+    if (json_get_obj(v, "json_schema", &inner) != JSON_OK ||
+        json_get_obj(inner, "schema", &schema) != JSON_OK)
+        return false; /* both were checked */
+    return found_guide(f, member, "json_schema", "schema", json_object_get(schema));
+}
+
+/* {"type":"json"|"regex","value":..} */
+static bool read_tgi(struct found *f, const char *member, struct json_object *v) {
+    struct json_object *o, *value;
+    const char *type;
+    size_t n;
+    if (json_as_obj(v, &o) != JSON_OK) return wrong(f, member, "an object");
+    if (json_get_str(o, "type", &type, &n) != JSON_OK ||
+        (strcmp(type, "json") != 0 && strcmp(type, "regex") != 0))
+        return wrong(f, "grammar.type", "'json' or 'regex'");
+    if (json_get(o, "value", &value) != JSON_OK) return wrong(f, "grammar.value", "given");
+    return strcmp(type, "json") == 0 ? read_schema(f, "grammar.value", value)
+                                     : read_regex(f, "grammar.value", value);
+}
+
+static bool write_guide(struct found *f) {
+    size_t n;
+    if (f->guide == NULL) return true;
+    const char *s = json_object_to_json_string_length(
+        f->guide, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    if (s != NULL && n > GUIDE_BYTES_MAX)
+        return ep_fail_with(f->r, 422, "Parameter {member} is larger than 1 MB", "{member}",
+                            f->member, NULL);
+    f->r->req->guide = s != NULL ? ep_dup(s, n) : NULL;
+    return f->r->req->guide != NULL || ep_fail_memory(f->r);
 }
 
 bool ep_guide_read(struct ep_read *r) {
-    struct json_object *v;
+    static const struct member format[] = {{"response_format", "response_format", read_format},
+                                           {NULL, NULL, NULL}};
+    static const struct member vllm[] = {
+        {"guided_json", "guided_json", read_schema},
+        {"guided_regex", "guided_regex", read_regex},
+        {"guided_choice", "guided_choice", read_choice},
+        {"guided_grammar", "guided_grammar", read_grammar},
+        {"structured_outputs", "structured_outputs", read_structured},
+        {"structural_tag", "structural_tag", refuse_tag},
+        {NULL, NULL, NULL},
+    };
+    static const struct member tgi[] = {{"grammar", "grammar", read_tgi}, {NULL, NULL, NULL}};
     unsigned guides = r->fam->guides;
-    if ((guides & GUIDES_FORMAT) && json_get(r->params, "response_format", &v) == JSON_OK &&
-        !ep_check_response_format(r, v))
-        return false;
-    for (size_t i = 0; i < sizeof(vllm_members) / sizeof(vllm_members[0]); i++)
-        if ((guides & GUIDES_VLLM) && json_get(r->params, vllm_members[i], &v) == JSON_OK)
-            return refused(r);
-    if ((guides & GUIDES_TGI) && json_get(r->params, "grammar", &v) == JSON_OK) return refused(r);
+    struct found f = {.r = r};
+    bool good = ((guides & GUIDES_FORMAT) == 0 || read_members(&f, r->params, format)) &&
+                ((guides & GUIDES_VLLM) == 0 || read_members(&f, r->params, vllm)) &&
+                ((guides & GUIDES_TGI) == 0 || read_members(&f, r->params, tgi)) && write_guide(&f);
+    json_object_put(f.guide);
+    return good;
+}
+
+/* ---- compiling */
+
+static void drop_guide(void *compiled) {
+    struct guide *g = compiled;
+    guide_unref(&g);
+}
+
+enum err endpoint_guide_compile(const struct endpoint *ep, const char *text,
+                                struct endpoint_guide *out, struct errbuf *eb) {
+    struct guide *g;
+    *out = (struct endpoint_guide){0};
+    if (ep->guides == NULL) return err_set(eb, ERR_INVALID, "the model has no tokenizer");
+    enum err e = guide_cache_get(ep->guides, text, strlen(text), &g, eb);
+    if (e == ERR_OK) *out = (struct endpoint_guide){.compiled = g, .drop = drop_guide};
+    return e;
+}
+
+void endpoint_guide_keep(struct infer_req *req, struct endpoint_guide *g) {
+    if (req->guide_drop != NULL) req->guide_drop(req->guide_compiled);
+    req->guide_compiled = g->compiled;
+    req->guide_drop = g->drop;
+    *g = (struct endpoint_guide){0};
+}
+
+void endpoint_guide_drop(struct endpoint_guide *g) {
+    if (g->drop != NULL) g->drop(g->compiled);
+    *g = (struct endpoint_guide){0};
+}
+
+enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out) {
+    *out = (struct token_guide){0};
+    if (req->guide == NULL) return ERR_OK;
+    if (req->guide_compiled == NULL) return ERR_INTERNAL;
+    return guide_start(req->guide_compiled, out);
+}
+
+bool ep_guide_compile(struct ep_read *r) {
+    for (struct infer_req *req = r->req; req != NULL; req = req->next_part) {
+        struct errbuf eb = {.code = ERR_OK};
+        struct endpoint_guide g;
+        if (req->guide == NULL) continue;
+        enum err e = endpoint_guide_compile(r->ep, req->guide, &g, &eb);
+        if (e == ERR_NO_MEMORY) return ep_fail_memory(r);
+        if (e != ERR_OK) return ep_fail_with(r, 422, "{text}", "{text}", eb.text, NULL);
+        endpoint_guide_keep(req, &g);
+    }
     return true;
 }

@@ -79,10 +79,12 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     e->logit_rows = calloc(n_logits, sizeof(int));
     e->logits = calloc(n_logits, sizeof(float) * (size_t)e->info.vocab_size);
     e->row = calloc((size_t)e->info.vocab_size, sizeof(float));
+    e->mask = calloc((size_t)e->info.vocab_size / 64 + 1, sizeof(*e->mask));
     if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_choices == NULL ||
         e->view_rows == NULL || e->order == NULL || e->plan == NULL || e->parts == NULL ||
         e->part_logit == NULL || e->row_ids == NULL || e->logit_rows == NULL || e->logits == NULL ||
-        e->row == NULL || sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
+        e->row == NULL || e->mask == NULL ||
+        sample_scratch_create(&e->scratch, e->info.vocab_size) != ERR_OK)
         return err_set(eb, ERR_NO_MEMORY, "no memory for a batch of %d sequences", e->batch_max);
     return ERR_OK;
 }
@@ -145,6 +147,7 @@ void engine_close(struct engine **e_ptr) {
     free(e->logit_rows);
     free(e->logits);
     free(e->row);
+    free(e->mask);
     kv_cache_destroy(&e->kv);
     if (e->fwd != NULL) e->ops->close(&e->fwd);
     free(e);

@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/engine/token_guide.h"
 #include "proto/err.h"
 #include "proto/infer_msg.h"
 
@@ -104,6 +105,9 @@ struct seq_opts {
     struct lora *lora; /* adapter of this model, of rank lora_rank_max at most, or NULL; the
                           sequence takes a reference of its own and shares prefix blocks with those
                           of the same adapter only */
+    struct token_guide guide; /* what may be generated, at the beginning of the output; the sequence
+                                 forks it for each choice and moves it over generated ids. ops NULL:
+                                 anything. Where it allows no token the choice ends, as by an EOS */
 };
 
 /* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when

@@ -66,6 +66,7 @@ struct choice {
     uint64_t last_step;
     uint64_t token_us, ready_us, wait_us;
     bool wait_open; /* not scheduled since ready_us */
+    struct token_guide guide; /* of its own, after ids; ops NULL: none */
 };
 
 struct seq {
@@ -140,6 +141,7 @@ struct engine {
     int logits_max;
     float *logits; /* [logits_max][vocab_size] */
     float *row;    /* [vocab_size] a copy for each choice that draws from the same logits */
+    uint64_t *mask; /* a bit for each id: what a guide allows */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;
     struct rate prefill_rate, decode_rate;

@@ -63,6 +63,17 @@ static void queue_remove(struct engine *e, struct seq *s) {
 
 /* ---- making one */
 
+static void unguide(struct choice *c) {
+    if (c->guide.ops != NULL) c->guide.ops->free(c->guide.state);
+    c->guide = (struct token_guide){0};
+}
+
+/* A guide that does not allow these ids is dead afterwards: the choice ends at its next token. */
+static void guide_over(struct choice *c, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n && c->guide.ops != NULL; i++)
+        (void)c->guide.ops->advance(c->guide.state, ids[i]);
+}
+
 static void seq_free(struct seq *s) {
     lora_unref(&s->lora);
     sampling_free(&s->sampling);
@@ -70,6 +81,7 @@ static void seq_free(struct seq *s) {
     for (int i = 0; i < s->n_choices; i++) {
         free(s->choices[i].ids);
         free(s->choices[i].blocks);
+        unguide(&s->choices[i]);
     }
     free(s);
 }
@@ -208,6 +220,11 @@ static bool choice_create(struct choice *c, struct seq *s, int idx, const struct
     c->blocks = calloc((size_t)s->n_blocks, sizeof(*c->blocks));
     if (c->ids == NULL || c->blocks == NULL) return false;
     memcpy(c->ids, o->ids, o->n_ids * sizeof(*c->ids));
+    if (o->guide.ops == NULL) return true;
+    c->guide.state = o->guide.ops->fork(o->guide.state);
+    if (c->guide.state == NULL) return false;
+    c->guide.ops = o->guide.ops;
+    guide_over(c, o->ids + o->n_prompt, o->n_ids - o->n_prompt);
     return true;
 }
 
@@ -370,6 +387,7 @@ enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **bl
 static void choice_first(struct choice *c, const int32_t *ids, size_t n) {
     memcpy(c->ids + c->n_ids, ids, n * sizeof(*ids));
     c->n_ids += (int)n;
+    guide_over(c, ids, n);
     c->ready_us = clock_us();
 }
 

@@ -143,6 +143,29 @@ static bool emit_prompt_logprobs(struct engine *e, int i) {
     return e->plan[i] != NULL;
 }
 
+/* What the guide of a choice allows, in e->mask; end-of-sequence ids only while they end it, or
+ * when there is nothing else. False: no token at all. */
+static bool guide_mask(struct engine *e, const struct choice *c) {
+    size_t n_words = ((size_t)e->info.vocab_size + 63) / 64;
+    if (!c->guide.ops->mask(c->guide.state, e->mask, e->info.vocab_size)) return false;
+    if (!c->seq->sampling.ignore_eos) return true;
+    bool any = false;
+    for (int i = 0; i < e->info.n_eos; i++) {
+        uint32_t id = (uint32_t)e->info.eos_ids[i];
+        if (id < (uint32_t)e->info.vocab_size) e->mask[id >> 6] &= ~(UINT64_C(1) << (id & 63));
+    }
+    for (size_t i = 0; i < n_words && !any; i++) any = e->mask[i] != 0;
+    return any;
+}
+
+/* The guide is at its end, or only EOS would do and may not be drawn yet: the text is complete. */
+static void end_guided(const struct engine *e, struct token_event *ev) {
+    ev->id = e->info.n_eos > 0 ? e->info.eos_ids[0] : 0;
+    ev->finish = FINISH_EOS;
+    ev->logprob = 0;
+    ev->n_top = 0;
+}
+
 /* Draws the next token of a choice from row, which is changed. False: there is none. */
 static bool draw(struct engine *e, const struct choice *c, int idx, float *row, uint64_t now_us,
                  struct token_event *ev) {
@@ -154,7 +177,7 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
         .queue_wait_us = us_u32(c->wait_us),
         .step_us = us_u32(now_us - c->token_us),
     };
-    const struct sample_in in = {
+    struct sample_in in = {
         .p = &s->sampling,
         .history = c->ids,
         .n_history = c->n_ids,
@@ -164,8 +187,14 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
         .no_end = ev->index < s->sampling.new_tokens_min,
         .choice = idx,
     };
-    if (!sample_token(e->scratch, row, e->info.vocab_size, &in, ev)) return false;
-    ev->finish = finish_of(e, s, ev->id, c->n_ids + 1);
+    bool guided = c->guide.ops != NULL;
+    if (guided) in.mask = e->mask;
+    if ((!guided || guide_mask(e, c)) && sample_token(e->scratch, row, e->info.vocab_size, &in, ev))
+        ev->finish = finish_of(e, s, ev->id, c->n_ids + 1);
+    else if (guided)
+        end_guided(e, ev);
+    else
+        return false;
     e->generated_tokens++;
     return true;
 }
@@ -185,6 +214,7 @@ static void emit_token(struct engine *e, struct choice *c, float *row, uint64_t 
         return;
     }
     c->ids[c->n_ids++] = ev.id;
+    if (c->guide.ops != NULL) (void)c->guide.ops->advance(c->guide.state, ev.id);
     c->token_us = c->ready_us = now_us;
     c->wait_open = true;
     if (ev.finish != FINISH_NONE) (void)engine_choice_end(e, c);

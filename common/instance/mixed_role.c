@@ -213,7 +213,9 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
                          .sampling = &req->sampling,
                          .priority = req->priority,
                          .lora = lora};
-    enum err e = worker_add(instance_worker(in), &o, &events, fl);
+    enum err e = endpoint_guide_start(req, &o.guide);
+    if (e == ERR_OK) e = worker_add(instance_worker(in), &o, &events, fl);
+    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     lora_unref(&lora);
     if (e != ERR_OK) on_refused(fl, fl->seq_id, e, err_text(e));
 }

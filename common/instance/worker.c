@@ -147,6 +147,7 @@ static void command_free(struct command *c) {
     if (c->kind == CMD_ADD) {
         sampling_free(&c->sampling);
         lora_unref(&c->opts.lora);
+        if (c->opts.guide.ops != NULL) c->opts.guide.ops->free(c->opts.guide.state);
     }
     free(c);
 }
@@ -205,6 +206,12 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
     c->seq = s;
     c->opts = *o;
     c->opts.lora = lora_ref(o->lora);
+    c->opts.guide = (struct token_guide){0};
+    if (o->guide.ops != NULL) {
+        c->opts.guide.state = o->guide.ops->fork(o->guide.state);
+        if (c->opts.guide.state == NULL) goto fail;
+        c->opts.guide.ops = o->guide.ops;
+    }
     c->ids = ids_copy(o->ids, o->n_ids);
     c->n_ids = o->n_ids;
     if (c->ids == NULL || sampling_copy(&c->sampling, o->sampling) != ERR_OK) goto fail;

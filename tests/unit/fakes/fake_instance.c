@@ -64,6 +64,27 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     return true;
 }
 
+enum err endpoint_guide_compile(const struct endpoint *ep, const char *guide,
+                                struct endpoint_guide *out, struct errbuf *eb) {
+    (void)ep, (void)guide, (void)eb;
+    *out = (struct endpoint_guide){0};
+    return ERR_OK;
+}
+
+void endpoint_guide_keep(struct infer_req *req, struct endpoint_guide *g) {
+    (void)req, (void)g;
+}
+
+void endpoint_guide_drop(struct endpoint_guide *g) {
+    (void)g;
+}
+
+enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out) {
+    (void)req;
+    *out = (struct token_guide){0};
+    return ERR_OK;
+}
+
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out) {
     (void)ep, (void)path;

@@ -1,0 +1,58 @@
+/* guide_job: one job of the text pool per guide. */
+#include "common/instance/guide_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "common/instance/text_pool.h"
+
+struct guide_job {
+    const struct endpoint *ep;
+    char *guide;
+    guide_job_fn *fn; /* NULL: cancelled */
+    void *arg;
+    struct endpoint_guide made;
+    struct errbuf eb;
+    enum err e;
+};
+
+static void job_free(struct guide_job *j) {
+    endpoint_guide_drop(&j->made);
+    free(j->guide);
+    free(j);
+}
+
+static void work(void *arg) {
+    struct guide_job *j = arg;
+    j->e = endpoint_guide_compile(j->ep, j->guide, &j->made, &j->eb);
+}
+
+static void done(void *arg) {
+    struct guide_job *j = arg;
+    if (j->fn != NULL) j->fn(j->arg, j->e, &j->made, j->eb.text);
+    job_free(j);
+}
+
+enum err guide_job_start(struct guide_job **out, struct instance *in, const char *guide,
+                         guide_job_fn *fn, void *arg) {
+    struct guide_job *j = calloc(1, sizeof(*j));
+    *out = NULL;
+    if (j == NULL) return ERR_NO_MEMORY;
+    j->ep = instance_endpoint(in);
+    j->fn = fn;
+    j->arg = arg;
+    j->guide = strdup(guide);
+    enum err e =
+        j->guide == NULL ? ERR_NO_MEMORY : text_pool_run(instance_text_pool(in), work, done, j);
+    if (e != ERR_OK) {
+        job_free(j);
+        return e;
+    }
+    *out = j;
+    return ERR_OK;
+}
+
+void guide_job_cancel(struct guide_job **j) {
+    if (*j == NULL) return;
+    (*j)->fn = NULL;
+    *j = NULL;
+}
