@@ -49,6 +49,17 @@ static const char *const *inputs_of(const struct api_path *path) {
     }
 }
 
+/* The member that holds the client's own id; NULL: the family has none. */
+static const char *id_of(const struct api_path *path) {
+    switch (path->api) {
+    case API_TRITON_TEXT:
+    case API_TRITON_TOKEN: return "id";
+    case API_OPENAI_CHAT:
+    case API_OPENAI_COMPLETIONS: return "request_id";
+    default: return NULL;
+    }
+}
+
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
     struct json_object *root = NULL, *v;
     const char *id;
@@ -65,9 +76,12 @@ void body_look(struct body_look *out, const struct api_path *path, const char *b
             out->has_input = true;
             out->n_chars = text_length(v, 0);
         }
-        bool triton = path->api == API_TRITON_TEXT || path->api == API_TRITON_TOKEN;
-        if (triton && json_get_str(root, "id", &id, &id_len) == JSON_OK && body_id_ok(id, id_len))
+        const char *member = id_of(path);
+        if (member != NULL && json_get_str(root, member, &id, &id_len) == JSON_OK &&
+            body_id_ok(id, id_len)) {
             memcpy(out->client_id, id, id_len + 1);
+            out->client_id_soft = strcmp(member, "request_id") == 0;
+        }
     }
     json_object_put(root);
 }

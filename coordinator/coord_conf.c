@@ -98,6 +98,8 @@ static const struct conf_key keys[] = {
          "the coordinator's own errors: the family's JSON, or the reference's text"),
     WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
          "shape of JSON errors on /v1 paths"),
+    INT(sse_keep_alive_s, O "sseKeepAliveSeconds", 0, 3600, "0",
+        "seconds without an event after which a stream gets a comment line; 0: never"),
     STR(cors_origin, O "corsAllowOrigin", "",
         "origin whose pages may call from a browser, or *; empty: none"),
     STR(api_keys_file, O "apiKeysFile", "",

@@ -150,6 +150,7 @@ static void begin(struct relay *r) {
 void relay_piece(struct relay *r, const char *p, size_t n) {
     if (!r->stream || n == 0) return;
     begin(r);
+    r->piece_ms = clock_ms();
     coord_metrics_relayed(r->set->co->metrics, n);
     http_x_stream_write(r->x, p, n);
 }
@@ -284,7 +285,10 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 400, "bad_request", why);
         return;
     }
-    if (look.client_id[0] != 0 && relay_find_any(s, look.client_id) != NULL) {
+    bool taken = look.client_id[0] != 0 && relay_find_any(s, look.client_id) != NULL;
+    if (taken && look.client_id_soft) {
+        look.client_id[0] = 0;
+    } else if (taken) {
         turn_away(s, x, 400, "duplicate_id", "Duplicate request id");
         return;
     }
@@ -361,6 +365,16 @@ void relay_abort_all(struct relay_set *s, int status, const char *text) {
     }
 }
 
+/* A comment line on a stream that has been silent for so long (inference-api 5.1); frames that are
+ * no server-sent events have no comments. */
+static void keep_alive(struct relay *r, uint64_t now) {
+    uint64_t every_ms = (uint64_t)r->set->co->conf.sse_keep_alive_s * 1000;
+    bool frames = r->path->stream == API_STREAM_BY_DIALECT;
+    if (every_ms == 0 || !r->started || frames || now - r->piece_ms < every_ms) return;
+    r->piece_ms = now;
+    http_x_stream_write(r->x, ":\n\n", 3);
+}
+
 static void on_scan(void *arg) {
     struct relay_set *s = arg;
     const struct coord_conf *c = &s->co->conf;
@@ -378,7 +392,10 @@ static void on_scan(void *arg) {
                    age >= (uint64_t)c->first_token_timeout_s * 1000) {
             text = "Request first token timeout";
         }
-        if (text == NULL) continue;
+        if (text == NULL) {
+            keep_alive(r, now);
+            continue;
+        }
         relay_cancel_upstream(r);
         relay_fail(r, 408, text);
     }

@@ -42,7 +42,7 @@ struct relay {
     char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
     uint64_t id;
     char id_text[24];
-    char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id; "" when none */
+    char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
     bool stream, started;                    /* wants a stream; the head of the 200 is out */
     bool stop_asked;                         /* a client's stopInfer is under way */
     enum relay_state state;
@@ -64,6 +64,7 @@ struct relay {
     struct early_frame *early, **early_last;
     uint64_t arrival_ms, first_token_ms;
     uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
+    uint64_t piece_ms; /* clock of the last bytes written to a stream */
     struct handover handover;
 };
 

@@ -36,6 +36,10 @@ const char *answer_content_type(const struct answer *a) {
     return a->req->stream ? "text/event-stream" : "application/json";
 }
 
+const char *answer_comment(const struct answer *a) {
+    return a->req->stream && !a->ops->no_comments ? ":\n\n" : NULL;
+}
+
 /* ---- the prompt */
 
 void answer_prompt_logprob(struct answer *a, uint32_t part, int position,

@@ -82,6 +82,7 @@ struct answer_ops {
     bool openai_errors; /* the error object of /v1/ paths */
     bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
     bool best_first;    /* a whole answer shows its choices by rank even where none is left out */
+    bool no_comments;   /* frames are no server-sent events */
     bool joint;         /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,

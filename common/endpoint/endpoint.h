@@ -107,6 +107,9 @@ enum err answer_create(struct answer **out, const struct endpoint *ep, const str
 enum err answer_add_part(struct answer *a, const struct infer_req *req);
 void answer_destroy(struct answer **a);
 const char *answer_content_type(const struct answer *a); /* of a 200 */
+/* A line that keeps a silent stream open and that clients skip; NULL: the frames have none, or the
+ * answer is no stream. */
+const char *answer_comment(const struct answer *a);
 
 /* Feeds one token of choice ev->choice of the part. Appends to *out what the client may have now:
  * when streaming zero or more whole events, else nothing until the end and then the whole body.

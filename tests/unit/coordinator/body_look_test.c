@@ -57,6 +57,11 @@ static void bodies(void **state) {
         {"/infer", "{\"input_id\":[1,2],\"stream\":true}", 1, 1, 1, 8, ""},
         {"/infer_token", "{\"inputs\":\"\"}", 1, 1, 0, 0, ""},
         {TEXT, "{\"text_input\":\"abc\",\"id\":\"a-B_9\",\"stream\":true}", 1, 1, 0, 3, "a-B_9"},
+        {CHAT, "{\"messages\":[],\"request_id\":\"r-1\",\"id\":\"x\"}", 1, 1, 0, 0, "r-1"},
+        {CHAT, "{\"messages\":[],\"request_id\":\"r 1\"}", 1, 1, 0, 0, ""},
+        {"/v1/completions", "{\"prompt\":\"\",\"request_id\":\"r\"}", 1, 1, 0, 0, "r"},
+        {"/generate", "{\"prompt\":\"\",\"request_id\":\"r\"}", 1, 1, 0, 0, ""},
+        {TEXT, "{\"text_input\":\"abc\",\"request_id\":\"r\"}", 1, 1, 0, 3, ""},
         {TEXT, "{\"text_input\":\"abc\",\"id\":\"a b\"}", 1, 1, 0, 3, ""},
         {TEXT, "{\"text_input\":\"abc\",\"id\":\"\"}", 1, 1, 0, 3, ""},
         {TEXT, "{\"text_input\":\"abc\",\"id\":\"a\\u0000b\"}", 1, 1, 0, 3, ""},
@@ -73,7 +78,7 @@ static void bodies(void **state) {
         struct body_look l = look(rows[i].path, rows[i].body, strlen(rows[i].body));
         if (l.is_object != rows[i].is_object || l.has_input != rows[i].has_input ||
             l.stream != rows[i].stream || l.n_chars != rows[i].n_chars ||
-            strcmp(l.client_id, rows[i].id) != 0)
+            strcmp(l.client_id, rows[i].id) != 0 || l.client_id_soft != (rows[i].id[0] == 'r'))
             fail_msg("row %zu: %d %d %d %zu \"%s\"", i, l.is_object, l.has_input, l.stream,
                      l.n_chars, l.client_id);
     }

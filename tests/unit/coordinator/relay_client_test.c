@@ -482,6 +482,60 @@ static void too_large(void **state) {
     buf_free(&b);
 }
 
+/* ---- silence */
+static bool client_has_comment(void *arg) {
+    return strstr(((struct client *)arg)->in.data, "\r\n:\n\n\r\n") != NULL;
+}
+static bool client_has_frame(void *arg) {
+    return strstr(((struct client *)arg)->in.data, "{\"text\"") != NULL;
+}
+
+/* A silent stream gets comment lines; frames that are no events never do, however long. */
+static void keep_alive(void **state) {
+    struct client frames, events;
+    (void)state;
+    fc.co.conf.sse_keep_alive_s = 1;
+    (void)ask(&frames, "/generate", "{\"prompt\":\"x\",\"stream\":true}");
+    client_ask(&events, "POST", "/generate_stream", "", "{\"inputs\":\"x\"}");
+    run_until(holds_one, P2);
+    fake_reply(&P->held[0], 200, "{\"isStream\":true,\"output\":\"{\\\"text\\\":[]}\\n\"}");
+    run_until(client_has_frame, &frames);
+    fake_reply(&P2->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
+    run_until(client_has_event, &events);
+    run_until(client_has_comment, &events);
+    assert_false(client_has_comment(&frames));
+    client_close(&frames);
+    client_close(&events);
+}
+
+static bool stopped_at(const struct fake *f, const char *req_id) {
+    for (size_t i = 0; i < f->n_stops; i++)
+        if (strcmp(f->stops[i], req_id) == 0) return true;
+    return false;
+}
+
+/* request_id of an OpenAI request: stopInfer finds it; one that is in use is no error. */
+static void request_ids(void **state) {
+    static const char body[] = "{\"prompt\":\"x\",\"request_id\":\"same\"}";
+    struct client a, b, s;
+    (void)state;
+    struct held held = *ask(&a, "/v1/completions", body);
+    client_ask(&b, "POST", "/v1/completions", "", body);
+    run_until(holds_one, P2);
+    struct held other = P2->held[0];
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    run_for(20);
+    stop(&s, "same");
+    client_expect(&s, 200, "{\"id\":\"same\"}");
+    client_close(&s);
+    assert_true(stopped_at(D, held.req_id) || stopped_at(D2, held.req_id));
+    assert_false(stopped_at(D, other.req_id) || stopped_at(D2, other.req_id));
+    client_close(&a);
+    fake_reply(&P2->held[0], 422, "{}");
+    client_expect(&b, 422, "{}");
+    client_close(&b);
+}
+
 /* ---- the end of the daemon */
 static void abort_all(void **state) {
     struct client a, b;
@@ -512,6 +566,7 @@ int main(int argc, char **argv) {
         CASE(larger_than_all), CASE(other_paths),
         CASE(timed_health),    CASE(browsers),
         CASE(too_large),       CASE(abort_all),
+        CASE(keep_alive),      CASE(request_ids),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up, tear_down);
