@@ -10,7 +10,7 @@ import struct
 import threading
 
 import pytest
-from harness import READY_S, Cluster, merge, post, wait_for
+from harness import READY_S, Cluster, get, merge, post, wait_for
 from pki import Pki
 
 PROMPT = "Once upon a time there was a fox who lived in a wood near a little village, and every evening he went to the pond to drink."
@@ -172,6 +172,10 @@ def answers(cluster):
     return [ask(cluster, temperature=0), ask(cluster, temperature=0.9), ask(cluster, prompt=PROMPT * 6, temperature=0), ask(cluster, prompt="A")]
 
 
+def request_ids(cluster):
+    return [str(r["id"]).encode() for r in cluster.status()["recentRequests"]]
+
+
 def kv_samples(seen):
     """Pieces of KV as plain data frames show them."""
     out = []
@@ -189,15 +193,16 @@ def test_sealed_answers_are_the_plain_ones_and_the_wire_shows_nothing(pki):
     with Relayed({}) as plain:
         expected = answers(plain.cluster)
         in_clear = plain.relay.seen()
-        last = plain.cluster.status()["requests"][0]["id"] if plain.cluster.status().get("requests") else None
+        ids = request_ids(plain.cluster)
     samples = kv_samples(in_clear)
     assert len(samples) > 20, "the relay sees KV on a plain link"
-    assert last is None or str(last).encode() in in_clear
+    assert len(ids) == 4 and all(i in in_clear for i in ids), "and requests"
     with Relayed(sealed(pki)) as link:
         assert answers(link.cluster) == expected
         wire = link.relay.seen()
         assert len(wire) > len(in_clear) // 2, "the relay saw the hand-overs"
         assert not [s for s in samples if s in wire], "KV in the clear on a sealed link"
+        assert not [i for i in request_ids(link.cluster) if i in wire], "a request in the clear on a sealed link"
         frames = [wire[i:i + 16] for i in range(len(wire) - 16) if wire[i:i + 4] == b"BVK1"]
         flags = [HEAD.unpack(f)[3] for f in frames]
         kinds = {HEAD.unpack(f)[2] for f, flag in zip(frames, flags) if flag == 0}
@@ -248,6 +253,7 @@ def test_a_misfit_keeps_the_cluster_not_ready_and_says_why(pki, what):
             for inst in cluster.instances:
                 assert words in links(inst)[0]["detail"], links(inst)
             assert not cluster.is_ready()
+            wait_for(lambda: code in get(cluster.status_base, "/v1/readiness").body.decode(), READY_S, f"readiness says {code}")
             for d in cluster.daemons:
                 d.stop()
         finally:
