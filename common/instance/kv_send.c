@@ -147,7 +147,9 @@ static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         KV_COUNT(kp, n_unknown, 1);
         return;
     }
-    tx_end(kp, tx, m.code == ERR_CANCELLED ? ERR_CANCELLED : ERR_REFUSED, m.text);
+    /* ERR_MISMATCH: the request's adapter, so no other instance's fault, nor the link's. */
+    bool told = m.code == ERR_CANCELLED || m.code == ERR_MISMATCH;
+    tx_end(kp, tx, told ? (enum err)m.code : ERR_REFUSED, m.text);
 }
 
 static void on_ack(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
