@@ -23,14 +23,12 @@ static const struct tls_names names[INST_PLANE_COUNT] = {
  * long. */
 static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *folder,
                     const char *file) {
-    int n = 0;
-    if (file[0] == '/')
-        n = snprintf(out, TLS_PATH_BYTES, "%s", file);
-    else if (folder[0] == '/')
-        n = snprintf(out, TLS_PATH_BYTES, "%s/%s", folder, file);
-    else
-        n = snprintf(out, TLS_PATH_BYTES, "%s/%s%s%s", dir, folder, folder[0] != 0 ? "/" : "",
-                     file);
+    size_t k = strlen(folder);
+    const char *slash = k == 0 || folder[k - 1] == '/' ? "" : "/";
+    int n = file[0] == '/' ? snprintf(out, TLS_PATH_BYTES, "%s", file)
+            : folder[0] == '/'
+                ? snprintf(out, TLS_PATH_BYTES, "%s%s%s", folder, slash, file)
+                : snprintf(out, TLS_PATH_BYTES, "%s/%s%s%s", dir, folder, slash, file);
     if (file[0] == 0) out[0] = 0;
     return n < TLS_PATH_BYTES;
 }
