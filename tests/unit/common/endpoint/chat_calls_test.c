@@ -502,7 +502,8 @@ static void test_schemas(void **state) {
         {",'parameters':{'properties':{}}", "{\"properties\":{},\"type\":\"object\"}"},
         {",'parameters':{}", "{\"type\":\"object\"}"},
         {",'parameters':null", "{\"type\":\"object\"}"},
-        {",'parameters':{'$ref':'#/$defs/x','$defs':{}}", "{\"$ref\":\"#/$defs/x\",\"$defs\":{}}"},
+        {",'parameters':{'$ref':'#/$defs/x','$defs':{'x':{'type':'object'}}}",
+         "{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"type\":\"object\"}}}"},
     };
     open_scene(f, &(struct scene){.tools = "hermes"});
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
