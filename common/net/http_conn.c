@@ -120,11 +120,11 @@ static void update_watch(struct http_conn *c) {
  * for a while: closing on unread bytes would make the kernel reset the connection, and the answer
  * could be lost with it. */
 static void start_linger(struct http_conn *c) {
+    c->io.ops->shutdown(&c->io);
     if (c->eof) {
         conn_close(c);
         return;
     }
-    c->io.ops->shutdown(&c->io);
     buf_free(&c->in);
     c->in_at = 0;
     c->linger_left = HTTP_LINGER_BYTES_MAX;
