@@ -29,6 +29,17 @@ static bool join_content(struct ep_read *r, struct json_object *msg) {
 
 /* ---- tool calls of an assistant */
 
+/* Mistral's templates take ids of nine characters and no others: the last nine of ours. */
+static bool shorten_id(struct ep_read *r, struct json_object *obj, const char *key) {
+    enum { MISTRAL_ID_BYTES = 9 };
+    const char *s;
+    size_t n;
+    if (r->tool_format != TOOLS_MISTRAL || json_get_str(obj, key, &s, &n) != JSON_OK ||
+        n <= MISTRAL_ID_BYTES || !ep_id_valid(s, n))
+        return true;
+    return set_str(r, obj, key, s + n - MISTRAL_ID_BYTES, MISTRAL_ID_BYTES);
+}
+
 static bool check_call(struct ep_read *r, struct json_object *call) {
     struct json_object *v, *fn;
     const char *s;
@@ -37,6 +48,7 @@ static bool check_call(struct ep_read *r, struct json_object *call) {
         return ep_fail(r, 422, "Tool call param contains no id.");
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_fail(r, 422, "Tool call param \"id\" arguments expected to be a string");
+    if (!shorten_id(r, call, "id")) return false;
     if (json_get_str(call, "type", &s, &n) != JSON_OK || strcmp(s, "function") != 0)
         return ep_fail(r, 422, "The type of the tool. Currently, only function is supported.");
     if (json_get_obj(call, "function", &fn) != JSON_OK)
@@ -109,7 +121,7 @@ static bool check_content(struct ep_read *r, const struct json_object *msg, bool
     return true;
 }
 
-static bool check_tool_call_id(struct ep_read *r, const struct json_object *msg) {
+static bool check_tool_call_id(struct ep_read *r, struct json_object *msg) {
     struct json_object *v;
     const char *s;
     size_t n;
@@ -119,8 +131,9 @@ static bool check_tool_call_id(struct ep_read *r, const struct json_object *msg)
             "Request param contains not tool_call_id or tool_call_id null while role is tool");
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_fail(r, 422, "The type of tool_call_id is abnormal");
-    return n > 0 ||
-           ep_fail(r, 422, "Request param tool_call_id len should not be 0 while role is tool");
+    if (n == 0)
+        return ep_fail(r, 422, "Request param tool_call_id len should not be 0 while role is tool");
+    return shorten_id(r, msg, "tool_call_id");
 }
 
 /* Roles by the names templates know; the old "function" has a name instead of a tool_call_id. */

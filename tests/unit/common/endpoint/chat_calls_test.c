@@ -552,6 +552,32 @@ static void test_options(void **state) {
     }
 }
 
+/* Mistral's templates refuse ids that are not nine characters long. */
+static void test_mistral_ids(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *parser, *prompt;
+    } rows[] = {{"mistral", "_ABCDEFGH _ABCDEFGH"}, {"hermes", "call_ABCDEFGH call_ABCDEFGH"}};
+    static const char body[] =
+        "{'model':'qwen','messages':[{'role':'user','content':'x'},{'role':'assistant','tool_calls'"
+        ":[{'id':'call_ABCDEFGH','type':'function','function':{'name':'f','arguments':'{}'}}]},"
+        "{'role':'tool','tool_call_id':'call_ABCDEFGH','content':'1'}],"
+        "'chat_template':'{{ messages[1].tool_calls[0].id }} {{ messages[2].tool_call_id }}'}";
+    for (size_t i = 0; i < 2; i++) {
+        struct infer_req *req;
+        struct api_answer err;
+        struct buf prompt = BUF_INIT;
+        char *plain = unquote(body);
+        open_scene(f, &(struct scene){.tools = rows[i].parser});
+        if (!fixture_read(f, PATH, plain, &req, &err)) fail_msg("%s", err.body.data);
+        assert_int_equal(tokenizer_decode(f->tok, req->ids, req->n_ids, false, &prompt), ERR_OK);
+        assert_string_equal(prompt.data, rows[i].prompt);
+        infer_req_destroy(&req);
+        free(plain);
+        buf_free(&prompt);
+    }
+}
+
 static void test_parser_names(void **state) {
     struct fixture *f = *state;
     struct endpoint *ep = NULL;
@@ -587,11 +613,11 @@ static void test_checks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),   cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_frames),  cmocka_unit_test(test_null_content),
-        cmocka_unit_test(test_guides),  cmocka_unit_test(test_schemas),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_parser_names),
-        cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_whole),       cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_frames),      cmocka_unit_test(test_null_content),
+        cmocka_unit_test(test_guides),      cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_options),     cmocka_unit_test(test_parser_names),
+        cmocka_unit_test(test_mistral_ids), cmocka_unit_test(test_checks),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
