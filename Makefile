@@ -130,9 +130,11 @@ install: daemons
 	install -m 755 $(BUILD)/bin/coordinator $(DESTDIR)$(PREFIX)/bin/baton-coordinator
 	install -m 755 $(BUILD)/bin/prefill $(DESTDIR)$(PREFIX)/bin/baton-prefill
 	install -m 755 $(BUILD)/bin/decode $(DESTDIR)$(PREFIX)/bin/baton-decode
+	install -m 755 tools/make-pki.sh $(DESTDIR)$(PREFIX)/bin/baton-make-pki
 	cp -r cluster-conf models $(DESTDIR)$(PREFIX)/share/baton/
+	rm -rf $(DESTDIR)$(PREFIX)/share/baton/cluster-conf/*/pki
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-coordinator baton-prefill baton-decode)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-coordinator baton-prefill baton-decode baton-make-pki)
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton
 
 clean:
