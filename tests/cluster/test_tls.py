@@ -14,6 +14,7 @@ import tempfile
 import urllib.parse
 
 import pytest
+from families import MODES, normal
 from harness import ANSWER_S, BUILD, READY_S, ROOT, SLOW, Cluster, Standalone, Stream, events, free_ports, get, in_threads, instance_conf, merge, post
 from harness import request, wait_for
 from pki import KEY, Pki
@@ -49,6 +50,16 @@ def test_same_tokens_alone_and_split(tls_pair, tls_whole):
         raw = Stream(c.base, "/v1/completions", {**STORY, "stream": True}).read_all()
         assert raw.endswith(b"data: [DONE]\n\n")
         assert "".join(e["choices"][0]["text"] for e in events(raw) if e["choices"]) == texts[0]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_every_family_answers_as_without_tls(tls_pair, tls_whole, whole, mode):
+    body = mode.body([1000 + i for i in range(20)] if mode.family == "triton_token" else STORY["prompt"], max_tokens=12, temperature=0.8, seed=3)
+    plain = mode.ask(whole.base, body)
+    assert plain[0] == 200, plain
+    for c in (tls_pair, tls_whole):
+        status, media, raw = mode.ask(c.base, body)
+        assert (status, media, normal(raw, keep_cached=False)) == (plain[0], plain[1], normal(plain[2], keep_cached=False))
 
 
 def test_many_streams_at_once(tls_pair):
