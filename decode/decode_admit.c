@@ -10,6 +10,7 @@
 enum {
     QUEUE_FULL_RETRY_MS = 5, /* the engine thread has not read its commands yet */
     NO_ROOM_RETRY_MS = 25,   /* slots and blocks come free as sequences end: some steps from now */
+    SILENT_MS = 5000,        /* P offers a busy part again within a second, so it has given up */
 };
 
 /* ---- lists */
@@ -31,48 +32,6 @@ void dreq_list_remove(struct dreq *d) {
     d->list = NULL;
 }
 
-/* ---- winding down */
-
-static void wind_down(struct dreq *d);
-
-static void on_seq_gone(void *arg) {
-    struct dreq *d = arg;
-    d->seq = DSEQ_NONE;
-    wind_down(d);
-}
-
-static void wind_down(struct dreq *d) {
-    if (d->role != NULL || d->rx_state != RX_STATE_NONE || d->seq == DSEQ_ENDING) return;
-    if (d->seq == DSEQ_LIVE) {
-        d->seq = DSEQ_ENDING;
-        worker_cancel(d->worker, d->seq_id, on_seq_gone, d);
-        return;
-    }
-    kv_rx_free(&d->rx);
-    dreq_list_remove(d);
-    answer_destroy(&d->answer);
-    infer_req_destroy(&d->req);
-    buf_free(&d->out);
-    free(d->ids);
-    free(d);
-}
-
-void dreq_drop(struct dreq *d, enum err why, const char *text) {
-    struct decode *role = d->role;
-    if (role == NULL) return;
-    req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
-    dreq_list_remove(d);
-    dreq_list_add(&role->winding, d);
-    d->role = NULL;
-    if (d->rx_state == RX_STATE_OFFERED) {
-        d->rx_state = RX_STATE_NONE;
-        kv_rx_refuse(&d->rx, why, text);
-    } else if (d->rx_state == RX_STATE_GRANTED) {
-        kv_rx_cancel(d->rx, why, text); /* on_rx_end goes on */
-    }
-    wind_down(d);
-}
-
 /* ---- the newest attempts */
 
 static struct recent *find_recent(struct decode *role, const char *req_id) {
@@ -92,21 +51,94 @@ static bool note_attempt(struct decode *role, const struct infer_req *req) {
         free(r->req_id);
         r->req_id = copy;
     }
+    r->over = r->over && r->epoch == req->epoch;
     r->epoch = req->epoch;
     return true;
+}
+
+/* ---- winding down */
+
+static void wind_down(struct dreq *d);
+
+static void on_seq_gone(void *arg) {
+    struct dpart *part = arg;
+    part->seq = DSEQ_NONE;
+    wind_down(part->d);
+}
+
+static void free_parts(struct dreq *d) {
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        struct dpart *part = &d->parts[i];
+        kv_rx_free(&part->rx);
+        kv_commit_free(&part->commit);
+        infer_req_destroy(&part->req);
+        free(part->early);
+    }
+}
+
+static void wind_down(struct dreq *d) {
+    if (d->role != NULL) return;
+    bool busy = false;
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        struct dpart *part = &d->parts[i];
+        busy |= part->rx_state != RX_STATE_NONE || part->seq != DSEQ_NONE;
+        if (part->rx_state != RX_STATE_NONE || part->seq != DSEQ_LIVE) continue;
+        part->seq = DSEQ_ENDING;
+        worker_cancel(d->worker, part->seq_id, on_seq_gone, part);
+    }
+    if (busy) return;
+    dreq_list_remove(d);
+    answer_destroy(&d->answer);
+    free_parts(d);
+    buf_free(&d->out);
+    free(d->ids);
+    free(d);
+}
+
+void dreq_drop(struct dreq *d, enum err why, const char *text) {
+    struct decode *role = d->role;
+    if (role == NULL) return;
+    req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
+    struct recent *r = d->n_parts > 1 && why != ERR_BUSY ? find_recent(role, d->req->req_id) : NULL;
+    if (r != NULL && r->epoch == d->req->epoch) r->over = true;
+    dreq_list_remove(d);
+    dreq_list_add(&role->winding, d);
+    d->role = NULL;
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        struct dpart *part = &d->parts[i];
+        if (part->rx_state == RX_STATE_OFFERED) {
+            part->rx_state = RX_STATE_NONE;
+            kv_rx_refuse(&part->rx, why, text);
+        } else if (part->rx_state == RX_STATE_GRANTED) {
+            kv_rx_cancel(part->rx, why, text); /* on_rx_end goes on */
+        }
+    }
+    wind_down(d);
+}
+
+/* Parts P still works on: offered to us, and not here yet. */
+static bool any_under_way(const struct dreq *d) {
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        if (d->parts[i].rx_state != RX_STATE_NONE) return true;
+    return false;
+}
+
+bool dreq_forgotten(const struct dreq *d, uint64_t now_ms) {
+    return d->n_committed < d->n_parts && !any_under_way(d) && now_ms - d->offer_ms >= SILENT_MS;
 }
 
 /* ---- the transfer */
 
 static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_commit *c) {
-    struct dreq *d = arg;
-    d->rx_state = RX_STATE_NONE;
+    struct dpart *part = arg;
+    struct dreq *d = part->d;
+    part->rx_state = RX_STATE_NONE;
     if (d->role == NULL) {
         wind_down(d);
         return;
     }
     if (e == ERR_OK) {
-        dreq_start(d, c);
+        dpart_start(part, c);
         return;
     }
     /* Before the commit the request is P's: whoever asked P hears of it there. */
@@ -120,45 +152,69 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
 
 static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
                         int n_cached) {
-    struct dreq *d = arg;
+    struct dpart *part = arg;
     (void)seq_id, (void)n_cached;
-    d->rx_state = RX_STATE_GRANTED;
-    enum err e = kv_rx_grant(d->rx, table, n_blocks, n_held, on_rx_end, d);
+    part->rx_state = RX_STATE_GRANTED;
+    enum err e = kv_rx_grant(part->rx, table, n_blocks, n_held, on_rx_end, part);
     if (e == ERR_OK) return;
-    d->rx_state = RX_STATE_OFFERED;
-    dreq_drop(d, e, err_text(e));
+    part->rx_state = RX_STATE_OFFERED;
+    dreq_drop(part->d, e, err_text(e));
+}
+
+/* No room now: P asks again. The other parts keep what they have. */
+static void part_busy(struct dpart *part, unsigned retry_ms) {
+    struct dreq *d = part->d;
+    part->rx_state = RX_STATE_NONE;
+    kv_rx_busy(&part->rx, retry_ms);
+    d->offer_ms = clock_ms();
+    if (d->n_committed == 0 && !any_under_way(d)) dreq_drop(d, ERR_BUSY, "");
 }
 
 static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
-    struct dreq *d = arg;
+    struct dpart *part = arg;
     (void)seq_id;
-    d->seq = DSEQ_NONE;
-    d->rx_state = RX_STATE_NONE;
+    part->seq = DSEQ_NONE;
     if (e == ERR_BUSY) {
-        kv_rx_busy(&d->rx, NO_ROOM_RETRY_MS);
-    } else {
-        kv_rx_refuse(&d->rx, e, text);
+        part_busy(part, NO_ROOM_RETRY_MS);
+        return;
     }
-    dreq_drop(d, e, text);
+    part->rx_state = RX_STATE_NONE;
+    kv_rx_refuse(&part->rx, e, text);
+    dreq_drop(part->d, e, text);
 }
 
 static void on_failed(void *arg, uint64_t seq_id, enum err e) {
-    struct dreq *d = arg;
+    struct dpart *part = arg;
+    struct dreq *d = part->d;
     (void)seq_id;
     log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->req_id, d->req->epoch,
               err_name(e));
-    d->seq = DSEQ_NONE;
+    part->seq = DSEQ_NONE;
     dreq_fail(d, 500, "Failed to get engine response.");
 }
 
 static const struct worker_events seq_events = {
     .on_admitted = on_admitted,
     .on_refused = on_refused,
-    .on_token = dreq_on_token,
+    .on_token = dpart_on_token,
     .on_failed = on_failed,
 };
 
 /* ---- offers */
+
+static struct dreq *find_req(struct decode *role, const char *req_id) {
+    struct dreq *d = role->reqs.first;
+    while (d != NULL && strcmp(d->req->req_id, req_id) != 0) d = d->next;
+    return d;
+}
+
+/* Whether req is a part of d that is not here: never offered, or sent away for want of room. */
+static bool is_missing_part(const struct dreq *d, const struct infer_req *req) {
+    if (req->epoch != d->req->epoch || req->n_parts != d->n_parts || req->part >= d->n_parts)
+        return false;
+    const struct dpart *part = &d->parts[req->part];
+    return !part->committed && part->rx_state == RX_STATE_NONE && part->seq == DSEQ_NONE;
+}
 
 /* Why this attempt is not taken; NULL: it may be. A newer attempt ends the one that runs. */
 static const char *reason_to_refuse(struct decode *role, const struct infer_req *req,
@@ -170,20 +226,47 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
     }
     struct recent *r = find_recent(role, req->req_id);
     if (r != NULL && req->epoch < r->epoch) return "a newer attempt of the request was seen";
-    for (struct dreq *d = role->reqs.first; d != NULL; d = d->next) {
-        if (strcmp(d->req->req_id, req->req_id) != 0) continue;
-        if (req->epoch <= d->req->epoch) return "this attempt of the request is running already";
+    if (r != NULL && req->epoch == r->epoch && r->over)
+        return "this attempt of the request has ended already";
+    struct dreq *d = find_req(role, req->req_id);
+    if (d != NULL && req->epoch <= d->req->epoch)
+        return is_missing_part(d, req) ? NULL : "this attempt of the request is running already";
+    if (d != NULL) {
         log_info("decode", "req=%s event=replaced epoch=%u by=%u", req->req_id, d->req->epoch,
                  req->epoch);
         dresult_out_forget(instance_dresult(role->in), d->req->req_id, d->req->epoch);
         dreq_drop(d, ERR_CANCELLED, "a newer attempt takes its place");
-        break;
     }
     if (!note_attempt(role, req)) {
         *code = ERR_NO_MEMORY;
         return err_text(ERR_NO_MEMORY);
     }
     return NULL;
+}
+
+/* The record of the request, new with its first part. */
+static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
+    struct dreq *d = find_req(role, req->req_id);
+    if (d != NULL) return d;
+    if ((d = calloc(1, sizeof(*d) + req->n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
+    d->role = role;
+    d->worker = instance_worker(role->in);
+    d->n_parts = req->n_parts;
+    for (uint32_t i = 0; i < d->n_parts; i++) d->parts[i].d = d;
+    d->arrival_ms = d->last_token_ms = clock_ms();
+    dreq_list_add(&role->reqs, d);
+    return d;
+}
+
+static struct dpart *take_part(struct dreq *d, struct infer_req *req, struct kv_rx *rx) {
+    struct dpart *part = &d->parts[req->part];
+    if (d->req == NULL || d->req == part->req) d->req = req;
+    infer_req_destroy(&part->req); /* of an offer that found no room */
+    part->req = req;
+    part->rx = rx;
+    part->rx_state = RX_STATE_OFFERED;
+    d->offer_ms = clock_ms();
+    return part;
 }
 
 void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
@@ -195,7 +278,7 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     const char *why = reason_to_refuse(role, req, &e);
     if (why == NULL && (e = worker_adapter(instance_worker(role->in), req, &lora, &eb)) != ERR_OK)
         why = eb.text;
-    struct dreq *d = why == NULL ? calloc(1, sizeof(*d)) : NULL;
+    struct dreq *d = why == NULL ? dreq_of(role, req) : NULL;
     if (d == NULL) {
         lora_unref(&lora);
         infer_req_destroy(&req);
@@ -203,16 +286,10 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
                      why != NULL ? why : err_text(ERR_NO_MEMORY));
         return;
     }
-    d->role = role;
-    d->worker = instance_worker(role->in);
-    d->req = req;
-    d->rx = rx;
-    d->rx_state = RX_STATE_OFFERED;
-    d->arrival_ms = d->last_token_ms = clock_ms();
-    dreq_list_add(&role->reqs, d);
-    d->seq_id = worker_next_seq_id(d->worker);
+    struct dpart *part = take_part(d, req, rx);
+    part->seq_id = worker_next_seq_id(d->worker);
     const struct seq_opts o = {
-        .seq_id = d->seq_id,
+        .seq_id = part->seq_id,
         .kind = SEQ_IMPORT,
         .ids = req->ids,
         .n_ids = req->n_ids,
@@ -221,17 +298,15 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         .priority = req->priority,
         .lora = lora,
     };
-    log_debug("decode", "req=%s epoch=%u event=offered by=%u blocks=%u", req->req_id, req->epoch,
-              kv_peer_id(peer), n_blocks);
-    e = worker_add(d->worker, &o, &seq_events, d);
+    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u", req->req_id,
+              req->epoch, req->part, kv_peer_id(peer), n_blocks);
+    e = worker_add(d->worker, &o, &seq_events, part);
     lora_unref(&lora);
     if (e == ERR_OK) {
-        d->seq = DSEQ_LIVE;
+        part->seq = DSEQ_LIVE;
     } else if (e == ERR_BUSY) {
-        d->rx_state = RX_STATE_NONE;
-        kv_rx_busy(&d->rx, QUEUE_FULL_RETRY_MS);
-        dreq_drop(d, e, "");
+        part_busy(part, QUEUE_FULL_RETRY_MS);
     } else {
-        on_refused(d, d->seq_id, e, err_text(e));
+        on_refused(part, part->seq_id, e, err_text(e));
     }
 }

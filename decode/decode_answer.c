@@ -9,7 +9,10 @@
 
 static const char out_of_memory[] = "out of memory";
 
+/* The ids that a frame carries are those of the one choice there is: of several nobody could tell
+ * whose they are. */
 static bool keep_id(struct dreq *d, int32_t id) {
+    if (d->n_parts > 1 || d->req->sampling.n_choices > 1) return true;
     if (d->n_ids == d->ids_cap) {
         size_t cap = d->ids_cap * 2 + 16;
         int32_t *grown = realloc(d->ids, cap * sizeof(*grown));
@@ -73,72 +76,208 @@ void dreq_stop(struct dreq *d) {
     finish(d, "stopped", send_out(d, DR_LAST, 0));
 }
 
-void dreq_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
-    struct dreq *d = arg;
-    (void)seq_id;
-    if (ev->finish != FINISH_NONE) d->seq = DSEQ_NONE; /* the engine has let go of it */
-    d->last_token_ms = clock_ms();
-    if (ev->finish == FINISH_ERROR) {
-        dreq_fail(d, 500, "Failed to get engine response.");
-        return;
-    }
+/* ---- tokens */
+
+static bool has_ended(const struct dpart *part, int32_t choice) {
+    return (part->ended[choice / 64] >> (choice % 64) & 1) != 0;
+}
+
+/* True with the token that ended the choice. */
+static bool note_end(struct dpart *part, const struct token_event *ev, enum finish fin) {
+    if (fin == FINISH_NONE && ev->finish == FINISH_NONE) return false;
+    part->ended[ev->choice / 64] |= 1ull << (ev->choice % 64);
+    return true;
+}
+
+/* One of our own tokens to the answer. False: that ended the request, d is gone. */
+static bool feed(struct dpart *part, const struct token_event *ev) {
+    struct dreq *d = part->d;
     bool kept = keep_id(d, ev->id);
-    req_meter_token(&d->meter, d->req, ev);
-    answer_token(d->answer, 0, ev, &d->out);
+    req_meter_token(&d->meter, part->req, ev);
+    bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     if (d->out.failed || !kept) {
         buf_free(&d->out);
         dreq_fail(d, 503, out_of_memory);
-        return;
+        return false;
     }
     if (answer_done(d->answer)) {
         req_meter_end(&d->meter, REQ_ANSWERED);
         finish(d, "finished", send_out(d, DR_LAST, 0));
-        return;
+        return false;
     }
+    if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
+        worker_choice_stop(d->worker, part->seq_id, ev->choice);
     if (!d->req->stream || d->out.len == 0)
-        return; /* ids wait for the frame that carries their text */
+        return true; /* ids wait for the frame that carries their text */
     enum err e = send_out(d, DR_DATA, 0);
     if (e != ERR_OK) finish(d, "not_deliverable", e);
+    return e == ERR_OK;
 }
 
+static bool keep_early(struct dpart *part, const struct token_event *ev) {
+    if (part->n_early == part->early_cap) {
+        size_t cap = part->early_cap * 2 + 16;
+        struct token_event *grown = realloc(part->early, cap * sizeof(*grown));
+        if (grown == NULL) return false;
+        part->early = grown;
+        part->early_cap = cap;
+    }
+    part->early[part->n_early++] = *ev;
+    return true;
+}
+
+void dpart_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
+    struct dpart *part = arg;
+    struct dreq *d = part->d;
+    (void)seq_id;
+    d->last_token_ms = clock_ms();
+    if (ev->finish == FINISH_ERROR) {
+        dreq_fail(d, 500, "Failed to get engine response.");
+    } else if (d->answer != NULL) {
+        (void)feed(part, ev);
+    } else if (!keep_early(part, ev)) {
+        dreq_fail(d, 503, out_of_memory);
+    }
+}
+
+/* ---- the commit */
+
 /* What was measured at P, and a clock of our own that agrees with it. */
-static void take_measures(struct dreq *d, const struct kv_commit *c) {
-    d->req->prefill_us = c->prefill_us;
-    d->req->queue_wait_us = c->queue_wait_us;
-    d->req->prefill_batch = c->prefill_batch;
-    d->req->cached_tokens = c->cached_tokens;
+static void take_measures(struct dpart *part) {
+    struct dreq *d = part->d;
+    const struct kv_commit *c = &part->commit;
+    part->req->prefill_us = c->prefill_us;
+    part->req->queue_wait_us = c->queue_wait_us;
+    part->req->prefill_batch = c->prefill_batch;
+    part->req->cached_tokens = c->cached_tokens;
     uint64_t now_us = clock_us();
-    d->req->arrival_us = now_us > c->prefill_us ? now_us - c->prefill_us : 0;
-    d->arrival_ms = d->req->arrival_us / 1000;
+    part->req->arrival_us = now_us > c->prefill_us ? now_us - c->prefill_us : 0;
+    if (d->n_committed == 1 || part->req->arrival_us / 1000 < d->arrival_ms)
+        d->arrival_ms = part->req->arrival_us / 1000;
     d->last_token_ms = now_us / 1000;
 }
 
-void dreq_start(struct dreq *d, const struct kv_commit *c) {
-    int32_t first[KV_FIRST_TOKENS_MAX];
-    enum finish fin = FINISH_NONE;
-    take_measures(d, c);
-    req_meter_begin(&d->meter, instance_meters(d->role->in), d->req->arrival_us);
-    if (answer_create(&d->answer, instance_endpoint(d->role->in), d->req) != ERR_OK) {
-        log_error("decode", "req=%s event=failed text=\"%s\"", d->req->req_id, out_of_memory);
-        dreq_drop(d, ERR_NO_MEMORY, out_of_memory);
+static bool keep_commit(struct kv_commit *to, const struct kv_commit *c) {
+    size_t n = c->n_prompt_logprobs, n_tops = n * c->n_prompt_tops;
+    *to = *c;
+    to->tokens = malloc(c->n_tokens * sizeof(*to->tokens));
+    to->prompt_logprobs = n > 0 ? malloc(n * sizeof(*to->prompt_logprobs)) : NULL;
+    to->prompt_tops = n_tops > 0 ? malloc(n_tops * sizeof(*to->prompt_tops)) : NULL;
+    if (to->tokens == NULL || (n > 0 && to->prompt_logprobs == NULL) ||
+        (n_tops > 0 && to->prompt_tops == NULL)) {
+        kv_commit_free(to);
+        return false;
+    }
+    memcpy(to->tokens, c->tokens, c->n_tokens * sizeof(*to->tokens));
+    if (n > 0) memcpy(to->prompt_logprobs, c->prompt_logprobs, n * sizeof(*to->prompt_logprobs));
+    if (n_tops > 0) memcpy(to->prompt_tops, c->prompt_tops, n_tops * sizeof(*to->prompt_tops));
+    return true;
+}
+
+static void feed_prompt(struct dpart *part) {
+    const struct kv_commit *c = &part->commit;
+    for (uint32_t i = 0; i < c->n_prompt_logprobs && i + 1 < part->req->n_prompt; i++) {
+        struct token_event ev = {.id = part->req->ids[i + 1], .logprob = c->prompt_logprobs[i]};
+        const struct top_logprob *top =
+            c->n_prompt_tops > 0 ? c->prompt_tops + (size_t)i * c->n_prompt_tops : NULL;
+        while (ev.n_top < (int32_t)c->n_prompt_tops && top[ev.n_top].id >= 0) {
+            ev.top[ev.n_top] = top[ev.n_top];
+            ev.n_top++;
+        }
+        answer_prompt_logprob(part->d->answer, part->req->part, (int)i + 1, &ev);
+    }
+}
+
+/* Every part is here: the answer comes to stand where P's stands. What it says on the way P has
+ * sent, bytes and ids. */
+static enum err stand_where_p_stood(struct dreq *d) {
+    enum err e = answer_create(&d->answer, instance_endpoint(d->role->in), d->parts[0].req);
+    for (uint32_t i = 1; i < d->n_parts && e == ERR_OK; i++)
+        e = answer_add_part(d->answer, d->parts[i].req);
+    for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) feed_prompt(&d->parts[i]);
+    for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) {
+        struct dpart *part = &d->parts[i];
+        for (uint32_t k = 0; k < part->commit.n_tokens; k++) {
+            const struct token_event *ev = &part->commit.tokens[k];
+            req_meter_import(&d->meter, part->req, ev);
+            note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
+        }
+    }
+    if (d->out.failed) e = ERR_NO_MEMORY;
+    d->begun = d->out.len > 0;
+    buf_clear(&d->out);
+    return e;
+}
+
+/* Lets the engine go on with the choices that have not ended with P's token. */
+static enum err decode_on(struct dpart *part) {
+    int32_t first[CHOICES_MAX];
+    bool any = false;
+    for (uint32_t i = 0; i < part->commit.n_tokens; i++) {
+        first[i] = has_ended(part, (int32_t)i) ? -1 : part->commit.tokens[i].id;
+        any = any || first[i] >= 0;
+    }
+    if (any) return worker_start(part->d->worker, part->seq_id, first, part->commit.n_tokens);
+    worker_cancel(part->d->worker, part->seq_id, NULL, NULL); /* its blocks are of use to others */
+    part->seq = DSEQ_NONE;
+    return ERR_OK;
+}
+
+/* Stop strings that only the answer sees, in parts that went on before it was there. */
+static void stop_ended(struct dreq *d, const struct dpart *but) {
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        struct dpart *part = &d->parts[i];
+        for (uint32_t k = 0; k < part->commit.n_tokens && part != but; k++)
+            if (has_ended(part, (int32_t)k) && part->commit.tokens[k].finish == FINISH_NONE)
+                worker_choice_stop(d->worker, part->seq_id, (int)k);
+    }
+}
+
+/* What the parts said while others were still on their way. */
+static void feed_early(struct dreq *d) {
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        struct dpart *part = &d->parts[i];
+        for (size_t k = 0; k < part->n_early; k++)
+            if (!has_ended(part, part->early[k].choice) && !feed(part, &part->early[k])) return;
+        free(part->early);
+        part->early = NULL;
+        part->n_early = part->early_cap = 0;
+    }
+}
+
+void dpart_start(struct dpart *part, const struct kv_commit *c) {
+    struct dreq *d = part->d;
+    if (c->n_tokens != (uint32_t)part->req->sampling.n_choices) {
+        log_error("decode", "req=%s event=failed text=\"%u first tokens of %d choices\"",
+                  d->req->req_id, c->n_tokens, part->req->sampling.n_choices);
+        dreq_drop(d, ERR_INVALID, "not as many first tokens as choices");
         return;
     }
-    for (uint32_t i = 0; i < c->n_prompt_logprobs; i++)
-        answer_prompt_logprob(d->answer, 0, (int)i + 1,
-                              &(struct token_event){.logprob = c->prompt_logprobs[i]});
-    for (uint32_t i = 0; i < c->n_tokens && fin == FINISH_NONE; i++) {
-        first[i] = c->tokens[i].id;
-        req_meter_import(&d->meter, d->req, &c->tokens[i]);
-        fin = answer_token(d->answer, 0, &c->tokens[i], &d->out);
-        if (!keep_id(d, first[i])) fin = FINISH_ERROR;
+    enum err e = keep_commit(&part->commit, c) ? ERR_OK : ERR_NO_MEMORY;
+    part->committed = true;
+    d->n_committed++;
+    take_measures(part);
+    bool all = d->n_committed == d->n_parts;
+    if (d->n_committed == 1)
+        req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->arrival_us);
+    for (uint32_t i = 0; i < part->commit.n_tokens; i++)
+        note_end(part, &part->commit.tokens[i], FINISH_NONE);
+    if (e == ERR_OK && all) e = stand_where_p_stood(d);
+    if (e != ERR_OK) {
+        log_error("decode", "req=%s event=failed err=%s", d->req->req_id, err_name(e));
+        answer_destroy(&d->answer);
+        dreq_drop(d, e, err_text(e));
+        return;
     }
-    d->begun = d->out.len > 0; /* P has sent these bytes */
-    buf_clear(&d->out);
-    d->n_ids = 0; /* and these ids: firstTokenId of its answer */
-    if (fin != FINISH_NONE) {
+    if (all && answer_done(d->answer)) {
         dreq_fail(d, 500, "the first token ended the request, yet it was handed over");
         return;
     }
-    enum err e = worker_start(d->worker, d->seq_id, first, c->n_tokens);
-    if (e != ERR_OK) dreq_fail(d, 503, err_text(e));
+    if ((e = decode_on(part)) != ERR_OK) {
+        dreq_fail(d, 503, err_text(e));
+        return;
+    }
+    if (!all) return;
+    stop_ended(d, part);
+    feed_early(d);
 }

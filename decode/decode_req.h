@@ -2,10 +2,16 @@
  *
  *   decode_role.c    the contract of a role, time-outs
  *   decode_admit.c   from the offer to the verified KV, and how everything a request holds is given
- * back decode_answer.c  from the first token to the last frame
+ *                    back
+ *   decode_answer.c  from the first tokens to the last frame
+ *
+ * A request of several prompts comes prompt by prompt, each with an offer, a sequence and a commit
+ * of its own: its parts. A part decodes as soon as its KV is here, so that parts which do not fit
+ * together run one after another; what it says waits (part->early) until every part has come, for
+ * only then P answers its coordinator and the answer can stand where P's stood.
  *
  * A request that ends leaves the role's list at once; what it still holds on the link and in the
- * engine winds down alone, in one order: the transfer stops writing blocks, the sequence gives them
+ * engine winds down alone, in one order: the transfers stop writing blocks, the sequences give them
  * back, the record goes. */
 #ifndef BATON_DECODE_DECODE_REQ_H
 #define BATON_DECODE_DECODE_REQ_H
@@ -29,23 +35,37 @@ struct dreq_list {
     unsigned n;
 };
 
+/* One prompt of the request. */
+struct dpart {
+    struct dreq *d;
+    struct infer_req *req; /* NULL: not offered yet */
+    struct kv_rx *rx;
+    enum rx_state rx_state;
+    uint64_t seq_id;
+    enum dseq_state seq;
+    bool committed;
+    struct kv_commit commit;                 /* what P said with the KV; from then on */
+    uint64_t ended[(CHOICES_MAX + 63) / 64]; /* choices that have no more to say */
+    struct token_event *early;               /* [n_early] ours, before every part was here */
+    size_t n_early, early_cap;
+};
+
 struct dreq {
     struct dreq *next, **at;
     struct dreq_list *list; /* NULL: the role has gone before it */
     struct decode *role;    /* NULL: dropped, winding down */
     struct worker *worker;
-    struct infer_req *req;
-    struct kv_rx *rx;
-    enum rx_state rx_state;
-    uint64_t seq_id;
-    enum dseq_state seq;
-    struct answer *answer; /* from the commit on */
+    struct infer_req *req; /* of one part: what all have in common is read from it */
+    uint32_t n_parts, n_committed;
+    struct answer *answer; /* once every part is committed */
     struct buf out;        /* what the client has not got yet */
-    int32_t *ids;          /* ids of the tokens no frame has carried yet */
+    int32_t *ids;          /* ids of the tokens no frame has carried yet; one choice only */
     size_t n_ids, ids_cap;
     bool begun; /* the client has bytes of the answer, from P or from here */
     uint64_t arrival_ms, last_token_ms;
-    struct req_meter meter; /* from the commit on */
+    uint64_t offer_ms;      /* when P last spoke of a part that is not here yet */
+    struct req_meter meter; /* from the first commit on */
+    struct dpart parts[];   /* [n_parts] */
 };
 
 struct decode {
@@ -58,6 +78,7 @@ struct decode {
     struct recent {
         char *req_id;
         uint32_t epoch;
+        bool over; /* that attempt, of several parts, has ended: none of them is taken any more */
     } recent[RECENT_MAX];
     size_t n_recent; /* ever noted */
 };
@@ -72,14 +93,17 @@ void dreq_drop(struct dreq *d, enum err why, const char *text);
 void dreq_list_add(struct dreq_list *list, struct dreq *d);
 void dreq_list_remove(struct dreq *d);
 
+/* Whether parts are missing and P has gone silent about them. */
+bool dreq_forgotten(const struct dreq *d, uint64_t now_ms);
+
 /* ---- decode_answer.c */
-/* The KV is verified: feeds P's tokens and lets the engine go on. Ends the request itself when that
- * fails. */
-void dreq_start(struct dreq *d, const struct kv_commit *c);
+/* The KV of a part is verified: lets the engine go on with it, and with the last part feeds P's
+ * tokens to the answer. Ends the request itself when that fails. */
+void dpart_start(struct dpart *part, const struct kv_commit *c);
 /* Ends the request with an error frame (once it is started), or silently. */
 void dreq_fail(struct dreq *d, int status, const char *text);
 /* Ends it as stopInfer does: the normal end of an answer, finish reason abort. */
 void dreq_stop(struct dreq *d);
-void dreq_on_token(void *d, uint64_t seq_id, const struct token_event *ev); /* worker_events */
+void dpart_on_token(void *part, uint64_t seq_id, const struct token_event *ev); /* worker_events */
 
 #endif

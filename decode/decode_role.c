@@ -38,7 +38,11 @@ static void on_scan(void *arg) {
     uint64_t now = clock_ms();
     for (struct dreq *d = role->reqs.first, *next; d != NULL; d = next) {
         next = d->next;
-        if (d->answer == NULL) continue; /* P and the link watch over it until the commit */
+        if (d->answer == NULL) { /* P and the link watch over it until it is all here */
+            if (dreq_forgotten(d, now))
+                dreq_drop(d, ERR_TIMEOUT, "the prefill instance offers no further part");
+            continue;
+        }
         uint64_t own = d->req->timeout_s > 0 ? (uint64_t)d->req->timeout_s * 1000 : UINT64_MAX;
         uint64_t since = d->req->stream ? d->last_token_ms : d->arrival_ms;
         uint64_t wait = now > since ? now - since : 0;
@@ -86,7 +90,7 @@ static void decode_load(void *self, struct role_load *out) {
     const struct decode *role = self;
     *out = (struct role_load){.running = role->winding.n};
     for (const struct dreq *d = role->reqs.first; d != NULL; d = d->next) {
-        if (d->answer != NULL) {
+        if (d->n_committed > 0) {
             out->running++;
         } else {
             out->waiting++;

@@ -16,7 +16,12 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
         buf_printf(out, ",\"isLastResp\":%s,\"output\":", a->last ? "true" : "false");
         buf_json_str(out, a->output_len > 0 ? a->output : "", a->output_len);
     }
-    buf_printf(out, ",\"promptTokens\":%zu,\"firstTokenId\":%d", req->n_prompt, (int)a->token->id);
+    size_t n_prompt = 0;
+    for (const struct infer_req *part = req; part != NULL; part = part->next_part)
+        n_prompt += part->n_prompt;
+    buf_printf(out, ",\"promptTokens\":%zu", n_prompt);
+    bool one = req->next_part == NULL && req->sampling.n_choices == 1;
+    if (one) buf_printf(out, ",\"firstTokenId\":%d", (int)a->token->id);
     /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
     buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);
     put_ms(out, "queueWaitMs", a->queue_wait_us);
@@ -27,8 +32,8 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
         put_ms(out, "kvTransferMs", a->stats->transfer_us);
         put_ms(out, "kvExposedMs", a->stats->exposed_us);
     }
-    buf_puts(out, ",\"promptIds\":[");
-    for (size_t i = 0; i < req->n_prompt; i++)
+    if (one) buf_puts(out, ",\"promptIds\":[");
+    for (size_t i = 0; one && i < req->n_prompt; i++)
         buf_printf(out, i > 0 ? ",%d" : "%d", (int)req->ids[i]);
-    buf_puts(out, "]}");
+    buf_puts(out, one ? "]}" : "}");
 }

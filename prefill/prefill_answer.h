@@ -7,9 +7,9 @@
 #include "common/instance/kv_plane.h"
 
 struct prefill_answer {
-    const struct infer_req *req;
-    bool last;          /* the first token ended the request */
-    const char *output; /* for the client; not sent when neither streaming nor last */
+    const struct infer_req *req; /* with the chain of its parts */
+    bool last;                   /* the first tokens ended the request */
+    const char *output;          /* for the client; not sent when neither streaming nor last */
     size_t output_len;
     const struct token_event *token;
     const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
@@ -18,7 +18,9 @@ struct prefill_answer {
 
 /* {"reqId","isStream","isLastResp","output",
  * "promptTokens","promptIds","firstTokenId","seed","kvBytes","kvBlocks","kvBlocksHeld",
- *  "kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first four as 5.2 has them. */
+ *  "kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first four as 5.2 has them.
+ * promptTokens counts all prompts; promptIds and firstTokenId are there only with one prompt and
+ * one choice. */
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
 
 #endif

@@ -66,7 +66,7 @@ static void wind_down(struct prefill_hold *h) {
         }
         return;
     }
-    kv_tx_free(&h->tx);
+    if (h->tx != NULL) kv_tx_free(&h->tx);
     link_out(h);
     free(h);
 }
@@ -130,7 +130,7 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
 static void on_kv(void *arg, uint64_t seq_id, const int32_t *table, int layer, int first, int n) {
     struct prefill_hold *h = arg;
     (void)seq_id;
-    kv_tx_ready(h->tx, table, layer, first, n);
+    if (h->tx != NULL) kv_tx_ready(h->tx, table, layer, first, n);
 }
 
 static const struct worker_events seq_events = {
@@ -165,8 +165,8 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .on_end = on_tx_end,
         .arg = h,
     };
-    e = kv_tx_open(&h->tx, peer, &to);
-    if (e != ERR_OK) {
+    h->tx_over = peer == NULL;
+    if (peer != NULL && (e = kv_tx_open(&h->tx, peer, &to)) != ERR_OK) {
         lora_unref(&lora);
         free(h);
         return e;

@@ -1,12 +1,13 @@
 /* prefill_role: the life of a request at P.
  *
- *   headers checked -> body read (text pool) -> offered to D and queued for prefill, both at once
- * -> first token
- *     -> it ended the request: whole answer, D is told to forget
- *     -> it did not: commit; D has verified every block: answer, the KV is released
+ *   headers checked -> body read (text pool) -> each prompt offered to D and queued for prefill,
+ * both at once -> first token of every choice
+ *     -> they ended the request: whole answer, D is told to forget
+ *     -> they did not: commit; D has verified every block: the KV is released
+ * -> D has every prompt: answer
  *
- * A request holds its exchange until it is answered; what it holds in the engine and on the link
- * belongs to its prefill_hold, which winds down by itself once dropped. */
+ * A request holds its exchange until it is answered; what a prompt holds in the engine and on the
+ * link belongs to its prefill_hold, which winds down by itself once dropped. */
 #include "prefill/prefill_role.h"
 
 #include <stdio.h>
@@ -22,12 +23,30 @@
 #include "prefill/prefill_answer.h"
 #include "prefill/prefill_hold.h"
 
-enum { SCAN_MS = 250 };
+enum {
+    SCAN_MS = 250,
+    PROMPTS_OPEN_MAX = 16, /* of one request: offered, and not yet handed over */
+    POOL_PART = 4,         /* and their blocks are no more than this part of the pool */
+};
 
 static const char send_failed[] = "[P Node] Send D request failed!...";
 static const char out_of_memory[] = "out of memory";
 
 struct prefill;
+
+/* One prompt of the request. */
+struct pprompt {
+    struct preq *p;
+    struct infer_req *req;
+    struct prefill_hold *hold;       /* until D has it, or does not need it */
+    struct token_event *tokens;      /* [n_choices] the first of each choice, until the commit */
+    uint32_t n_tokens;               /* that have come */
+    float *prompt_logprobs;          /* [n_prompt - 1], of tokens 1.. ; NULL unless asked for */
+    struct top_logprob *prompt_tops; /* [n_prompt - 1][prompt_top_logprobs] */
+    uint32_t n_prompt_logprobs;
+    uint32_t n_blocks;
+    bool admitted, committed;
+};
 
 struct preq {
     struct preq *next, **at;
@@ -40,14 +59,15 @@ struct preq {
     struct req_read *reading; /* until the body is read */
     struct infer_req *req;
     struct answer *answer;
-    struct kv_peer *peer; /* D, once the body is read */
-    struct prefill_hold *hold;
-    bool admitted;
-    struct token_event token; /* the first; meaningful once has_token */
+    struct kv_peer *peer;    /* D, once the body is read */
+    struct pprompt *prompts; /* [n_prompts] */
+    uint32_t n_prompts, n_started, n_admitted, n_handed_over;
+    struct kv_tx_stats stats; /* of what was handed over: sums, and the longest times */
+    struct token_event token; /* the first of all; meaningful once has_token */
     bool has_token;
-    struct buf out;         /* what the client gets of the first token */
-    float *prompt_logprobs; /* [n_prompt - 1], of tokens 1.. ; NULL unless asked for */
-    uint32_t n_prompt_logprobs;
+    bool goes_on;   /* a choice has not ended with its first token: D is needed */
+    bool ends_here; /* none can go on: D is never asked */
+    struct buf out; /* what the client gets of the first tokens */
 };
 
 struct prefill {
@@ -57,16 +77,26 @@ struct prefill {
     struct loop_timer *scan;
 };
 
+static void prompts_free(struct preq *p) {
+    for (uint32_t i = 0; i < p->n_prompts; i++) {
+        struct pprompt *q = &p->prompts[i];
+        prefill_hold_drop(&q->hold);
+        free(q->tokens);
+        free(q->prompt_logprobs);
+        free(q->prompt_tops);
+    }
+    free(p->prompts);
+}
+
 static void preq_free(struct preq *p) {
     *p->at = p->next;
     if (p->next != NULL) p->next->at = p->at;
     req_meter_end(&p->meter, REQ_CANCELLED); /* unless it ended otherwise */
     req_read_cancel(&p->reading);
-    prefill_hold_drop(&p->hold);
+    prompts_free(p);
     answer_destroy(&p->answer);
     infer_req_destroy(&p->req);
     buf_free(&p->out);
-    free(p->prompt_logprobs);
     free(p);
 }
 
@@ -92,8 +122,9 @@ static void fail_send(struct preq *p, const char *why) {
     fail(p, 500, text);
 }
 
-static void reply(struct preq *p, bool last, const struct kv_tx_stats *st) {
+static void reply(struct preq *p, bool last) {
     struct buf body = BUF_INIT;
+    const struct kv_tx_stats *st = last ? NULL : &p->stats;
     const struct prefill_answer a = {
         .req = p->req,
         .last = last,
@@ -112,9 +143,9 @@ static void reply(struct preq *p, bool last, const struct kv_tx_stats *st) {
     }
     if (st != NULL) {
         log_info("prefill",
-                 "req=%s epoch=%u event=handed_over blocks=%u held=%u bytes=%llu transfer_us=%llu "
-                 "exposed_us=%llu",
-                 p->head.req_id, p->head.epoch, st->n_blocks, st->n_held,
+                 "req=%s epoch=%u event=handed_over prompts=%u blocks=%u held=%u bytes=%llu "
+                 "transfer_us=%llu exposed_us=%llu",
+                 p->head.req_id, p->head.epoch, p->n_prompts, st->n_blocks, st->n_held,
                  (unsigned long long)st->bytes, (unsigned long long)st->transfer_us,
                  (unsigned long long)st->exposed_us);
     }
@@ -128,80 +159,145 @@ static void reply(struct preq *p, bool last, const struct kv_tx_stats *st) {
 /* ---- the engine */
 
 static void on_admitted(void *arg, int n_cached_tokens) {
-    struct preq *p = arg;
-    p->admitted = true;
-    p->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
+    struct pprompt *q = arg;
+    if (!q->admitted) q->p->n_admitted++;
+    q->admitted = true;
+    q->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
 }
 
 static void on_prompt_logprob(void *arg, int position, const struct token_event *ev) {
-    struct preq *p = arg;
-    answer_prompt_logprob(p->answer, 0, position, ev);
-    if (position < 1 || (size_t)position >= p->req->n_prompt) return;
-    if (p->prompt_logprobs == NULL &&
-        (p->prompt_logprobs = calloc(p->req->n_prompt, sizeof(float))) == NULL)
+    struct pprompt *q = arg;
+    size_t n = q->req->n_prompt, n_tops = (size_t)q->req->sampling.prompt_top_logprobs;
+    answer_prompt_logprob(q->p->answer, q->req->part, position, ev);
+    if (position < 1 || (size_t)position >= n) return;
+    if (q->prompt_logprobs == NULL) {
+        q->prompt_logprobs = calloc(n, sizeof(*q->prompt_logprobs));
+        q->prompt_tops = n_tops > 0 ? calloc(n * n_tops, sizeof(*q->prompt_tops)) : NULL;
+    }
+    if (q->prompt_logprobs == NULL || (n_tops > 0 && q->prompt_tops == NULL)) {
+        q->p->out.failed = true; /* the reply says so */
         return;
-    p->prompt_logprobs[position - 1] = ev->logprob;
-    if ((uint32_t)position > p->n_prompt_logprobs) p->n_prompt_logprobs = (uint32_t)position;
+    }
+    q->prompt_logprobs[position - 1] = ev->logprob;
+    for (size_t i = 0; i < n_tops; i++)
+        q->prompt_tops[(size_t)(position - 1) * n_tops + i] =
+            i < (size_t)ev->n_top ? ev->top[i] : (struct top_logprob){.id = -1};
+    if ((uint32_t)position > q->n_prompt_logprobs) q->n_prompt_logprobs = (uint32_t)position;
 }
 
+static void commit(struct pprompt *q) {
+    struct kv_commit c = {
+        .prefill_us = q->req->prefill_us,
+        .queue_wait_us = q->req->queue_wait_us,
+        .prefill_batch = q->req->prefill_batch,
+        .cached_tokens = q->req->cached_tokens,
+        .n_tokens = q->n_tokens,
+        .tokens = q->tokens,
+        .prompt_logprobs = q->prompt_logprobs,
+        .n_prompt_logprobs = q->n_prompt_logprobs,
+        .prompt_tops = q->prompt_tops,
+        .n_prompt_tops =
+            q->prompt_tops != NULL ? (uint32_t)q->req->sampling.prompt_top_logprobs : 0,
+    };
+    q->committed = true;
+    q->tokens = NULL;
+    q->prompt_logprobs = NULL;
+    q->prompt_tops = NULL;
+    prefill_hold_commit(q->hold, &c);
+}
+
+static bool is_complete(const struct pprompt *q) {
+    return q->n_tokens == (uint32_t)q->req->sampling.n_choices;
+}
+
+/* A prompt whose every choice has ended is D's only if another prompt goes on, and that may show
+ * with the last one. It waits for that, unless a prompt waits for the blocks it holds. */
+static void commit_due(struct preq *p) {
+    bool wait = !p->goes_on && p->n_admitted == p->n_prompts;
+    for (uint32_t i = 0; i < p->n_started && !wait && !p->ends_here; i++)
+        if (!p->prompts[i].committed && is_complete(&p->prompts[i])) commit(&p->prompts[i]);
+}
+
+static bool start_some(struct preq *p);
+
 static void on_token(void *arg, const struct token_event *ev) {
-    struct preq *p = arg;
-    if (ev->finish == FINISH_ERROR) {
+    struct pprompt *q = arg;
+    struct preq *p = q->p;
+    if (ev->finish == FINISH_ERROR || is_complete(q)) {
         fail(p, 500, "Failed to get engine response.");
         return;
     }
-    p->token = *ev;
+    q->tokens[q->n_tokens++] = *ev;
+    if (!p->has_token) p->token = *ev;
     p->has_token = true;
-    p->req->prefill_us = clock_us() - p->req->arrival_us;
-    p->req->queue_wait_us = ev->queue_wait_us;
-    p->req->prefill_batch = ev->batch_size;
-    req_meter_token(&p->meter, p->req, ev);
-    answer_token(p->answer, 0, ev, &p->out);
-    if (answer_done(p->answer)) {
-        reply(p, true, NULL); /* dropping the hold tells D to forget */
-        return;
+    if (q->n_tokens == 1) {
+        q->req->prefill_us = clock_us() - q->req->arrival_us;
+        q->req->queue_wait_us = ev->queue_wait_us;
+        q->req->prefill_batch = ev->batch_size;
     }
-    struct kv_commit c = {
-        .prefill_us = p->req->prefill_us,
-        .queue_wait_us = p->req->queue_wait_us,
-        .prefill_batch = p->req->prefill_batch,
-        .cached_tokens = p->req->cached_tokens,
-        .n_tokens = 1,
-        .tokens = {*ev},
-        .prompt_logprobs = p->prompt_logprobs,
-        .n_prompt_logprobs = p->n_prompt_logprobs,
-    };
-    p->prompt_logprobs = NULL;
-    prefill_hold_commit(p->hold, &c);
+    req_meter_token(&p->meter, q->req, ev);
+    enum finish fin = answer_token(p->answer, q->req->part, ev, &p->out);
+    if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
+    if (p->out.failed) {
+        fail(p, 503, out_of_memory);
+    } else if (answer_done(p->answer)) {
+        reply(p, true); /* dropping the holds tells D to forget */
+    } else if (p->ends_here && is_complete(q)) {
+        prefill_hold_drop(&q->hold);
+        (void)start_some(p);
+    } else {
+        commit_due(p);
+    }
 }
 
 /* The texts of an engine that does not take the request (cluster-api 5.2, inference-api 3.3 rows 13
  * and 14). */
-static void on_engine(void *arg, enum err e, const char *text, bool refused) {
-    struct preq *p = arg;
+static void refused(struct preq *p, enum err e, const char *text) {
     char full[ERR_TEXT_BYTES_MAX + 64];
-    if (!refused) {
-        log_error("prefill", "req=%s event=engine_failed err=%s", p->head.req_id, err_name(e));
-        fail(p, 500, "Failed to get engine response.");
-        return;
-    }
     snprintf(full, sizeof(full), "Failed to enqueue inferRequest. %s", text);
     fail(p, e == ERR_BUSY || e == ERR_TOO_LARGE ? 424 : 500, full);
 }
 
+static void on_engine(void *arg, enum err e, const char *text, bool was_refused) {
+    struct preq *p = ((struct pprompt *)arg)->p;
+    if (was_refused) {
+        refused(p, e, text);
+        return;
+    }
+    log_error("prefill", "req=%s event=engine_failed err=%s", p->head.req_id, err_name(e));
+    fail(p, 500, "Failed to get engine response.");
+}
+
+static void add_stats(struct kv_tx_stats *to, const struct kv_tx_stats *st) {
+    to->bytes += st->bytes;
+    to->n_blocks += st->n_blocks;
+    to->n_held += st->n_held;
+    to->n_repaired += st->n_repaired;
+    if (st->transfer_us > to->transfer_us) to->transfer_us = st->transfer_us;
+    if (st->exposed_us > to->exposed_us) to->exposed_us = st->exposed_us;
+}
+
 static void on_transfer(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
-    struct preq *p = arg;
+    struct pprompt *q = arg;
+    struct preq *p = q->p;
     struct req_meters *meters = instance_meters(p->role->in);
     if (e == ERR_OK) {
         req_meters_transfer(meters, kv_peer_id(p->peer), st->bytes, st->transfer_us,
                             st->exposed_us);
-        reply(p, false, st);
+        add_stats(&p->stats, st);
+        prefill_hold_drop(&q->hold);
+        if (++p->n_handed_over == p->n_prompts)
+            reply(p, false);
+        else
+            (void)start_some(p);
         return;
     }
     req_meters_transfer_failed(meters, e);
     if (e == ERR_CANCELLED) {
         req_meter_end(&p->meter, REQ_CANCELLED);
         fail(p, 424, "stopped"); /* by a stopInfer at D */
+    } else if (e == ERR_MISMATCH) {
+        fail(p, 422, text); /* D has not the adapter */
     } else {
         fail_send(p, text);
     }
@@ -217,6 +313,68 @@ static const struct prefill_hold_events hold_events = {
 
 /* ---- requests */
 
+static bool prompts_create(struct preq *p) {
+    const struct engine *e = worker_engine(instance_worker(p->role->in));
+    size_t block_tokens = (size_t)engine_block_tokens(e);
+    uint32_t n = 0;
+    for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) n++;
+    if ((p->prompts = calloc(n, sizeof(*p->prompts))) == NULL) return false;
+    p->n_prompts = n;
+    p->ends_here = n > 1 && p->req->sampling.new_tokens_max == 1;
+    struct infer_req *req = p->req;
+    for (uint32_t i = 0; i < n; i++, req = req->next_part) {
+        struct pprompt *q = &p->prompts[i];
+        req->epoch = p->head.epoch;
+        q->p = p;
+        q->req = req;
+        q->n_blocks = (uint32_t)((req->n_ids + block_tokens - 1) / block_tokens);
+        q->tokens = calloc((size_t)req->sampling.n_choices, sizeof(*q->tokens));
+        if (q->tokens == NULL) return false;
+    }
+    return true;
+}
+
+/* False: that ended the request. */
+static bool prompt_start(struct pprompt *q) {
+    struct preq *p = q->p;
+    struct worker *w = instance_worker(p->role->in);
+    unsigned block_tokens = (unsigned)engine_block_tokens(worker_engine(w));
+    enum err e = prefill_hold_open(&q->hold, &p->role->holds, w, p->ends_here ? NULL : p->peer,
+                                   q->req, block_tokens, &hold_events, q);
+    if (e == ERR_PEER_LOST || e == ERR_TOO_LARGE) {
+        fail_send(p, err_text(e));
+    } else if (e == ERR_MISMATCH) {
+        fail(p, 422, "The LoRA adapter has been unloaded.");
+    } else if (e != ERR_OK) {
+        refused(p, e, err_text(e));
+    }
+    return e == ERR_OK;
+}
+
+/* Starts prompts as long as those under way leave room: a prompt that D has room for, but P has
+ * not, would keep out one that P holds for D. False: that ended the request. */
+static bool start_some(struct preq *p) {
+    struct engine_stats st;
+    engine_stats(worker_engine(instance_worker(p->role->in)), &st);
+    uint32_t n_open = 0, n_blocks = 0;
+    for (uint32_t i = 0; i < p->n_started; i++) {
+        if (p->prompts[i].hold == NULL) continue;
+        n_open++;
+        n_blocks += p->prompts[i].n_blocks;
+    }
+    while (p->n_started < p->n_prompts) {
+        struct pprompt *q = &p->prompts[p->n_started];
+        if (n_open > 0 && (n_open >= PROMPTS_OPEN_MAX ||
+                           n_blocks + q->n_blocks > (uint32_t)st.blocks_total / POOL_PART))
+            break;
+        p->n_started++;
+        n_open++;
+        n_blocks += q->n_blocks;
+        if (!prompt_start(q)) return false;
+    }
+    return true;
+}
+
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct preq *p = arg;
     struct instance *in = p->role->in;
@@ -231,7 +389,10 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     p->req = req;
-    req->epoch = p->head.epoch;
+    if (!prompts_create(p)) {
+        fail(p, 503, out_of_memory);
+        return;
+    }
     struct kv_peer *peer = kv_plane_find(instance_kv_plane(in), p->head.d_target);
     p->peer = peer;
     if (peer == NULL || !kv_peer_up(peer)) {
@@ -245,16 +406,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         fail(p, 503, out_of_memory);
         return;
     }
-    unsigned block_tokens = (unsigned)engine_block_tokens(worker_engine(instance_worker(in)));
-    enum err e = prefill_hold_open(&p->hold, &p->role->holds, instance_worker(in), peer, req,
-                                   block_tokens, &hold_events, p);
-    if (e == ERR_PEER_LOST || e == ERR_TOO_LARGE) {
-        fail_send(p, err_text(e));
-    } else if (e == ERR_MISMATCH) {
-        fail(p, 422, "The LoRA adapter has been unloaded.");
-    } else if (e != ERR_OK) {
-        on_engine(p, e, err_text(e), true);
-    }
+    (void)start_some(p);
 }
 
 static const char *header_of(const void *x, const char *name) {
@@ -302,7 +454,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     http_x_on_close(x, on_client_gone, p);
     enum err e = req_read_start(&p->reading, role->in, x, path, path_model, head.req_id,
                                 head.is_recompute, on_read, p);
-    if (e != ERR_OK) on_engine(p, e, err_text(e), true);
+    if (e != ERR_OK) refused(p, e, err_text(e));
 }
 
 /* tokenTimeout, e2eTimeout and the request's own time-out all bound the wait for the one token P
@@ -357,10 +509,10 @@ static void prefill_load(void *self, struct role_load *out) {
     unsigned n_open = 0;
     *out = (struct role_load){0};
     for (const struct preq *p = role->reqs; p != NULL; p = p->next) {
-        if (p->hold != NULL) n_open++;
+        for (uint32_t i = 0; i < p->n_prompts; i++) n_open += p->prompts[i].hold != NULL;
         if (p->has_token) {
             out->leases++;
-        } else if (p->admitted) {
+        } else if (p->n_admitted > 0) {
             out->running++;
         } else {
             out->waiting++;

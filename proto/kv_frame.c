@@ -3,13 +3,14 @@
  * bytes is refused. */
 #include "proto/kv_frame.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "proto/crc32c.h"
 #include "proto/role_msg.h"
 
-enum { KV_KEY_BYTES_MIN = 4 + 1 + 4, KV_RANGE_BYTES = 12 };
+enum { KV_KEY_BYTES_MIN = 4 + 1 + 4 + 4, KV_RANGE_BYTES = 12 };
 enum { HEAD_TYPE_AT = 5, HEAD_LENGTH_AT = 8, HEAD_SEQ_AT = 12 };
 
 static const char *const type_names[KV_TYPE_COUNT] = {
@@ -137,24 +138,28 @@ static enum err done(const struct rd *r) {
 
 /* ---- keys */
 
-void kv_key_set(struct kv_key *k, const char *req_id, uint32_t epoch) {
+void kv_key_set(struct kv_key *k, const char *req_id, uint32_t epoch, uint32_t part) {
     snprintf(k->req_id, sizeof(k->req_id), "%s", req_id);
     k->epoch = epoch;
+    k->part = part;
 }
 
 bool kv_key_equal(const struct kv_key *a, const struct kv_key *b) {
-    return a->epoch == b->epoch && strcmp(a->req_id, b->req_id) == 0;
+    return a->epoch == b->epoch && a->part == b->part && strcmp(a->req_id, b->req_id) == 0;
 }
 
 void kv_key_pack(struct wr *w, const struct kv_key *k) {
     wr_cstr(w, k->req_id);
     wr_u32(w, k->epoch);
+    wr_u32(w, k->part);
 }
 
 enum err kv_key_unpack(struct rd *r, struct kv_key *k) {
     /* Marks the cursor too, so that a message's reader may chain its reads and ask once. */
     if (!rd_cstr(r, k->req_id, sizeof(k->req_id)) || k->req_id[0] == '\0') r->failed = true;
-    return rd_u32(r, &k->epoch) ? ERR_OK : ERR_BAD_FRAME;
+    rd_u32(r, &k->epoch);
+    if (!rd_u32(r, &k->part) || k->part >= PARTS_MAX) r->failed = true;
+    return r->failed ? ERR_BAD_FRAME : ERR_OK;
 }
 
 enum err kv_key_only_unpack(struct rd *r, struct kv_key *k) {
@@ -362,7 +367,7 @@ enum err kv_refuse_unpack(struct rd *r, struct kv_refuse *m) {
 }
 
 size_t kv_data_bytes(const struct kv_key *k, size_t n_bytes) {
-    return KV_HEAD_BYTES + 4 + strlen(k->req_id) + 4 + 12 + n_bytes + KV_CRC_BYTES;
+    return KV_HEAD_BYTES + 4 + strlen(k->req_id) + 8 + 12 + n_bytes + KV_CRC_BYTES;
 }
 
 uint8_t *kv_data_begin(uint8_t *frame, const struct kv_key *k, uint32_t layer, uint32_t first,
@@ -382,10 +387,11 @@ uint8_t *kv_data_begin(uint8_t *frame, const struct kv_key *k, uint32_t layer, u
     memcpy(p + 4, k->req_id, id_bytes);
     p += 4 + id_bytes;
     put_u32(p, k->epoch);
-    put_u32(p + 4, layer);
-    put_u32(p + 8, first);
-    put_u32(p + 12, n);
-    return p + 16;
+    put_u32(p + 4, k->part);
+    put_u32(p + 8, layer);
+    put_u32(p + 12, first);
+    put_u32(p + 16, n);
+    return p + 20;
 }
 
 void kv_data_end(uint8_t *frame, size_t frame_bytes, uint32_t seq) {
@@ -428,7 +434,60 @@ void kv_commit_pack(struct wr *w, const struct kv_commit *m) {
     wr_u32(w, m->n_tokens);
     for (uint32_t i = 0; i < m->n_tokens; i++) token_event_pack(w, &m->tokens[i]);
     wr_u32(w, m->n_prompt_logprobs);
-    for (uint32_t i = 0; i < m->n_prompt_logprobs; i++) wr_f32(w, m->prompt_logprobs[i]);
+    wr_u8(w, (uint8_t)m->n_prompt_tops);
+    for (uint32_t i = 0; i < m->n_prompt_logprobs; i++) {
+        wr_f32(w, m->prompt_logprobs[i]);
+        for (uint32_t j = 0; j < m->n_prompt_tops; j++) {
+            const struct top_logprob *t = &m->prompt_tops[(size_t)i * m->n_prompt_tops + j];
+            wr_i32(w, t->id);
+            wr_f32(w, t->logprob);
+        }
+    }
+}
+
+size_t kv_commit_bytes_max(size_t n_choices, size_t n_prompt_logprobs, size_t n_prompt_tops) {
+    size_t token = 64 + 8 * TOP_LOGPROBS_MAX;
+    return 256 + REQ_ID_BYTES_MAX + n_choices * token + n_prompt_logprobs * (4 + 8 * n_prompt_tops);
+}
+
+static enum err read_tokens(struct rd *r, struct kv_commit *m) {
+    uint32_t n = 0;
+    if (!rd_u32(r, &n) || n == 0 || n > CHOICES_MAX) return ERR_BAD_FRAME;
+    if ((m->tokens = calloc(n, sizeof(*m->tokens))) == NULL) return ERR_NO_MEMORY;
+    m->n_tokens = n;
+    for (uint32_t i = 0; i < n; i++)
+        if (token_event_unpack(r, &m->tokens[i]) != ERR_OK || m->tokens[i].choice != (int32_t)i)
+            return ERR_BAD_FRAME;
+    return ERR_OK;
+}
+
+static bool prompt_logprob_sound(float v) {
+    return v <= 0 && v >= -FLT_MAX; /* false for NaN */
+}
+
+static enum err read_prompt(struct rd *r, struct kv_commit *m) {
+    uint32_t n = 0;
+    uint8_t k = 0;
+    rd_u32(r, &n);
+    if (!rd_u8(r, &k) || n > PROMPT_TOKENS_MAX || k > TOP_LOGPROBS_MAX || (n == 0 && k > 0) ||
+        rd_left(r) != (size_t)n * (4 + 8 * (size_t)k))
+        return ERR_BAD_FRAME;
+    if (n > 0 && (m->prompt_logprobs = malloc(n * sizeof(float))) == NULL) return ERR_NO_MEMORY;
+    if (k > 0 && (m->prompt_tops = malloc((size_t)n * k * sizeof(*m->prompt_tops))) == NULL)
+        return ERR_NO_MEMORY;
+    m->n_prompt_logprobs = n;
+    m->n_prompt_tops = k;
+    for (uint32_t i = 0; i < n; i++) {
+        rd_f32(r, &m->prompt_logprobs[i]);
+        if (!prompt_logprob_sound(m->prompt_logprobs[i])) return ERR_BAD_FRAME;
+        for (uint32_t j = 0; j < k; j++) {
+            struct top_logprob *t = &m->prompt_tops[(size_t)i * k + j];
+            rd_i32(r, &t->id);
+            rd_f32(r, &t->logprob);
+            if (t->id < -1 || !prompt_logprob_sound(t->logprob)) return ERR_BAD_FRAME;
+        }
+    }
+    return done(r);
 }
 
 enum err kv_commit_unpack(struct rd *r, struct kv_commit *m) {
@@ -441,29 +500,20 @@ enum err kv_commit_unpack(struct rd *r, struct kv_commit *m) {
     rd_u64(r, &m->queue_wait_us);
     rd_u32(r, &m->prefill_batch);
     rd_u32(r, &m->cached_tokens);
-    if (!rd_u32(r, &m->n_tokens) || m->n_tokens == 0 || m->n_tokens > KV_FIRST_TOKENS_MAX) {
-        return ERR_BAD_FRAME;
-    }
-    for (uint32_t i = 0; i < m->n_tokens; i++) {
-        if (token_event_unpack(r, &m->tokens[i]) != ERR_OK) return ERR_BAD_FRAME;
-    }
-    uint32_t n = 0;
-    if (!rd_u32(r, &n) || n > PROMPT_TOKENS_MAX || rd_left(r) != (size_t)n * 4)
-        return ERR_BAD_FRAME;
-    if (n > 0 && (m->prompt_logprobs = malloc(n * sizeof(float))) == NULL) return ERR_NO_MEMORY;
-    m->n_prompt_logprobs = n;
-    for (uint32_t i = 0; i < n; i++) rd_f32(r, &m->prompt_logprobs[i]);
-    if (!rd_done(r)) {
-        kv_commit_free(m);
-        return ERR_BAD_FRAME;
-    }
-    return ERR_OK;
+    enum err e = read_tokens(r, m);
+    if (e == ERR_OK) e = read_prompt(r, m);
+    if (e != ERR_OK) kv_commit_free(m);
+    return e;
 }
 
 void kv_commit_free(struct kv_commit *m) {
+    free(m->tokens);
     free(m->prompt_logprobs);
+    free(m->prompt_tops);
+    m->tokens = NULL;
     m->prompt_logprobs = NULL;
-    m->n_prompt_logprobs = 0;
+    m->prompt_tops = NULL;
+    m->n_tokens = m->n_prompt_logprobs = m->n_prompt_tops = 0;
 }
 
 void kv_ack_pack(struct wr *w, const struct kv_key *k) {

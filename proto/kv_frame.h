@@ -21,13 +21,12 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 1,
+    KV_VERSION = 2,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
     KV_FLAG_SEALED = 1,
     KV_TEXT_BYTES_MAX = 255,
-    KV_FIRST_TOKENS_MAX = 16, /* tokens P may have sampled before it commits */
     KV_RANGES_MAX = 65536,    /* ranges of one KV_PULL */
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
@@ -102,11 +101,12 @@ void kv_frame_end(struct wr *w, uint32_t seq);
 void kv_frame_reseal(uint8_t *frame, size_t n, uint32_t seq);
 
 /* ---- payloads */
-struct kv_key { /* one attempt of one request */
+struct kv_key { /* one prompt of one attempt of one request: each is handed over by itself */
     char req_id[REQ_ID_BYTES_MAX + 1];
     uint32_t epoch;
+    uint32_t part; /* infer_req.part, 0..PARTS_MAX-1 */
 };
-void kv_key_set(struct kv_key *k, const char *req_id, uint32_t epoch);
+void kv_key_set(struct kv_key *k, const char *req_id, uint32_t epoch, uint32_t part);
 bool kv_key_equal(const struct kv_key *a, const struct kv_key *b);
 void kv_key_pack(struct wr *w, const struct kv_key *k);
 enum err kv_key_unpack(struct rd *r, struct kv_key *k);
@@ -181,10 +181,14 @@ struct kv_commit {
     uint64_t total_bytes; /* of KV_DATA sent, repairs not counted */
     uint64_t prefill_us, queue_wait_us;
     uint32_t prefill_batch, cached_tokens;
-    uint32_t n_tokens;
-    struct token_event tokens[KV_FIRST_TOKENS_MAX];
+    struct token_event *tokens; /* [n_tokens] the first one of choice 0, 1, .., those included that
+                                 * end with it; malloc'd */
+    uint32_t n_tokens;          /* 1..CHOICES_MAX */
     float *prompt_logprobs; /* of prompt tokens 1 .. n_prompt_logprobs; malloc'd; NULL when none */
     uint32_t n_prompt_logprobs;
+    struct top_logprob *prompt_tops; /* [n_prompt_logprobs][n_prompt_tops] their alternatives, most
+                                      * likely first, then id -1; malloc'd; NULL when none */
+    uint32_t n_prompt_tops;          /* 0..TOP_LOGPROBS_MAX */
 };
 struct kv_range {
     uint32_t layer, first, n;
@@ -206,6 +210,9 @@ struct kv_release {
     uint8_t reason; /* enum kv_release_reason */
     char text[KV_TEXT_BYTES_MAX + 1];
 };
+
+/* Largest payload a commit for so many choices and logged prompt tokens can have. */
+size_t kv_commit_bytes_max(size_t n_choices, size_t n_prompt_logprobs, size_t n_prompt_tops);
 
 /* Whole frames but for seq and CRC: call kv_frame_end() after. */
 void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m);

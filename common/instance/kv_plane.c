@@ -302,11 +302,15 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
     tx->cb = *o;
     tx->cb.req = NULL;
     tx->n_blocks = o->n_blocks;
-    kv_key_set(&tx->key, o->req->req_id, o->req->epoch);
+    kv_key_set(&tx->key, o->req->req_id, o->req->epoch, o->req->part);
     if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) == NULL) goto fail;
     kv_offer_pack(&tx->offer, &tx->key, o->n_blocks, kp->o.lease_ms, o->req);
     if (tx->offer.failed) goto fail;
-    if (tx->offer.len - KV_HEAD_BYTES > KV_FRAME_BYTES_MAX) {
+    const struct sampling *sp = &o->req->sampling;
+    size_t n_logged = sp->prompt_logprobs ? o->req->n_prompt : 0;
+    if (tx->offer.len - KV_HEAD_BYTES > KV_FRAME_BYTES_MAX ||
+        kv_commit_bytes_max((size_t)sp->n_choices, n_logged, (size_t)sp->prompt_top_logprobs) >
+            KV_FRAME_BYTES_MAX) {
         e = ERR_TOO_LARGE;
         goto fail;
     }
@@ -337,8 +341,7 @@ void kv_tx_commit(struct kv_tx *tx, struct kv_commit *c) {
     }
     tx->committed = true;
     tx->commit = *c;
-    c->prompt_logprobs = NULL;
-    c->n_prompt_logprobs = 0;
+    *c = (struct kv_commit){0};
     tx->commit.key = tx->key;
     tx->commit.n_blocks = tx->n_blocks;
     tx->commit.n_layers = tx->kp->o.n_layers;

@@ -104,25 +104,25 @@ struct kv_tx_stats {
 };
 
 struct kv_tx_opts {
-    const struct infer_req *req;                    /* packed during the call */
+    const struct infer_req *req;                    /* one part; packed during the call */
     uint32_t n_blocks;                              /* blocks that hold req->ids */
     void (*on_granted)(void *arg, uint32_t n_held); /* may be NULL */
     /* Exactly once, unless kv_tx_open() failed. After it no block is read. ERR_OK: the request is
-     * D's. ERR_BUSY: D had no room in handover_ms. ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT (lease),
-     * ERR_CANCELLED: text says more. */
+     * D's. ERR_BUSY: D had no room in handover_ms. ERR_MISMATCH: D has not the request's adapter.
+     * ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT (lease), ERR_CANCELLED: text says more. */
     void (*on_end)(void *arg, enum err e, const char *text, const struct kv_tx_stats *st);
     void *arg;
 };
 
 /* Offers the request to D, and again while D is busy. ERR_PEER_LOST: not linked. ERR_TOO_LARGE:
- * does not fit into a frame. */
+ * or its commit does not fit into a frame. */
 enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx_opts *o);
 /* Blocks [0, first + n) of the sequence are final in this layer. table: [n_blocks] pool numbers;
  * must stay as they are until on_end. ANY thread, one at a time; never blocks. May come before the
  * grant. */
 void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n);
-/* The first tokens exist: *c (tokens, times, prompt_logprobs; the rest is filled in here) goes to D
- * behind the last block. Takes c->prompt_logprobs. Once. */
+/* The first tokens exist: *c (tokens, times, prompt_logprobs, prompt_tops; the rest is filled in
+ * here) goes to D behind the last block. Takes its arrays and clears *c. Once. */
 void kv_tx_commit(struct kv_tx *tx, struct kv_commit *c);
 void kv_tx_cancel(struct kv_tx *tx); /* on_end follows: ERR_CANCELLED, or what came first */
 /* After on_end, when kv_tx_ready() cannot be called any more. Clears *tx. */
@@ -138,7 +138,7 @@ typedef void kv_offer_fn(void *arg, struct kv_peer *peer, struct kv_rx *rx, stru
 void kv_plane_on_offer(struct kv_plane *kp, kv_offer_fn *fn, void *arg);
 
 /* Blocks [n_held, rx's n_blocks) of table are written from now on until on_end. on_end comes
- * exactly once: ERR_OK with the commit (lives during the call; prompt_logprobs too) when every
+ * exactly once: ERR_OK with the commit (lives during the call, its arrays too) when every
  * block of every layer is there and verified and P has been told so; otherwise ERR_CANCELLED (by P
  * or by kv_rx_cancel), ERR_PEER_LOST, ERR_TIMEOUT, ERR_IO ("Pull kv failed irreversibly."). */
 typedef void kv_rx_end_fn(void *arg, enum err e, const char *text, const struct kv_commit *c);

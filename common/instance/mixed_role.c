@@ -15,6 +15,13 @@ enum { SCAN_MS = 250 };
 
 struct mixed;
 
+/* One prompt of the request: a sequence of its own. */
+struct lane {
+    struct flight *fl;
+    struct infer_req *req;
+    uint64_t seq_id; /* 0: not in the engine */
+};
+
 struct flight {
     struct flight *next, **at;
     struct mixed *role;
@@ -24,10 +31,11 @@ struct flight {
     struct req_read *reading; /* until the body is read */
     struct infer_req *req;
     struct answer *answer;
-    uint64_t seq_id; /* 0: not in the engine */
-    bool streaming;  /* the head of a 200 is out */
-    bool admitted;   /* it has a slot of the batch */
-    uint64_t arrival_ms, last_token_ms;
+    struct lane *lanes; /* [n_lanes] */
+    uint32_t n_lanes;
+    bool streaming; /* the head of a 200 is out */
+    bool admitted;  /* it has a slot of the batch */
+    uint64_t arrival_ms, last_token_ms, sent_ms;
     struct req_meter meter;
     struct buf out;
 };
@@ -46,14 +54,17 @@ static void flight_free(struct flight *fl) {
     answer_destroy(&fl->answer);
     infer_req_destroy(&fl->req);
     buf_free(&fl->out);
+    free(fl->lanes);
     free(fl);
 }
 
-/* Takes the sequence out of the engine, whatever its state. */
+/* Takes the sequences out of the engine, whatever their state. */
 static void leave_engine(struct flight *fl) {
-    if (fl->seq_id == 0) return;
-    worker_cancel(instance_worker(fl->role->in), fl->seq_id, NULL, NULL);
-    fl->seq_id = 0;
+    for (uint32_t i = 0; i < fl->n_lanes; i++) {
+        if (fl->lanes[i].seq_id == 0) continue;
+        worker_cancel(instance_worker(fl->role->in), fl->lanes[i].seq_id, NULL, NULL);
+        fl->lanes[i].seq_id = 0;
+    }
 }
 
 static void on_client_gone(void *arg) {
@@ -93,7 +104,10 @@ static void send_piece(struct flight *fl, bool complete) {
             http_x_stream_begin(x, 200, answer_content_type(fl->answer));
             fl->streaming = true;
         }
-        if (fl->out.len > 0) http_x_stream_write(x, fl->out.data, fl->out.len);
+        if (fl->out.len > 0) {
+            fl->sent_ms = clock_ms();
+            http_x_stream_write(x, fl->out.data, fl->out.len);
+        }
         buf_clear(&fl->out);
         if (!complete) return;
         http_x_on_close(x, NULL, NULL);
@@ -109,41 +123,40 @@ static void send_piece(struct flight *fl, bool complete) {
 }
 
 static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
-    struct flight *fl = arg;
-    (void)seq_id;
+    struct lane *lane = arg;
+    struct flight *fl = lane->fl;
     fl->last_token_ms = clock_ms();
-    if (ev->index == 0) fl->req->prefill_us = clock_us() - fl->req->arrival_us;
+    if (ev->index == 0 && ev->choice == 0)
+        lane->req->prefill_us = clock_us() - lane->req->arrival_us;
     if (ev->finish == FINISH_ERROR) {
-        fl->seq_id = 0;
         fail(fl, 500, "Failed to get engine response.");
         return;
     }
-    req_meter_token(&fl->meter, fl->req, ev);
-    answer_token(fl->answer, 0, ev, &fl->out);
-    if (ev->finish != FINISH_NONE) fl->seq_id = 0; /* the engine has let go of it */
-    send_piece(fl, answer_done(fl->answer));
+    req_meter_token(&fl->meter, lane->req, ev);
+    enum finish fin = answer_token(fl->answer, lane->req->part, ev, &fl->out);
+    bool done = answer_done(fl->answer);
+    if (!done && fin != FINISH_NONE && ev->finish == FINISH_NONE)
+        worker_choice_stop(instance_worker(fl->role->in), seq_id, ev->choice); /* a stop string */
+    send_piece(fl, done);
 }
 
 static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
                         int n_cached) {
-    struct flight *fl = arg;
+    struct lane *lane = arg;
     (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
-    fl->admitted = true;
-    fl->req->cached_tokens = (uint32_t)n_cached;
+    lane->fl->admitted = true;
+    lane->req->cached_tokens = (uint32_t)n_cached;
 }
 
 static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev) {
-    struct flight *fl = arg;
+    struct lane *lane = arg;
     (void)seq_id;
-    answer_prompt_logprob(fl->answer, 0, position, ev);
+    answer_prompt_logprob(lane->fl->answer, lane->req->part, position, ev);
 }
 
-static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
-    struct flight *fl = arg;
+static void refused(struct flight *fl, enum err e, const char *text) {
     char msg[ERR_TEXT_BYTES_MAX + 64];
-    (void)seq_id;
-    fl->seq_id = 0;
     if (e == ERR_BUSY) {
         http_x_set_header(fl->x, "Retry-After", "1");
         fail(fl, 429, "Too many requests");
@@ -153,12 +166,19 @@ static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text)
     fail(fl, e == ERR_TOO_LARGE ? 424 : 500, msg);
 }
 
-static void on_failed(void *arg, uint64_t seq_id, enum err e) {
-    struct flight *fl = arg;
+static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
+    struct lane *lane = arg;
     (void)seq_id;
-    log_error("infer", "req=%s event=engine_failed err=%s", fl->req_id, err_name(e));
-    fl->seq_id = 0;
-    fail(fl, 500, "Failed to get engine response.");
+    lane->seq_id = 0;
+    refused(lane->fl, e, text);
+}
+
+static void on_failed(void *arg, uint64_t seq_id, enum err e) {
+    struct lane *lane = arg;
+    (void)seq_id;
+    log_error("infer", "req=%s event=engine_failed err=%s", lane->fl->req_id, err_name(e));
+    lane->seq_id = 0;
+    fail(lane->fl, 500, "Failed to get engine response.");
 }
 
 static const struct worker_events events = {
@@ -178,6 +198,47 @@ static bool id_in_use(const struct mixed *m, const struct flight *self, const ch
     return false;
 }
 
+static bool lanes_create(struct flight *fl) {
+    uint32_t n = 0;
+    for (const struct infer_req *req = fl->req; req != NULL; req = req->next_part) n++;
+    if ((fl->lanes = calloc(n, sizeof(*fl->lanes))) == NULL) return false;
+    fl->n_lanes = n;
+    struct infer_req *req = fl->req;
+    for (uint32_t i = 0; i < n; i++, req = req->next_part)
+        fl->lanes[i] = (struct lane){.fl = fl, .req = req};
+    return true;
+}
+
+/* False: that ended the flight. */
+static bool lane_start(struct lane *lane) {
+    struct flight *fl = lane->fl;
+    const struct infer_req *req = lane->req;
+    struct worker *w = instance_worker(fl->role->in);
+    struct errbuf eb = {0};
+    struct lora *lora;
+    if (worker_adapter(w, req, &lora, &eb) != ERR_OK) {
+        fail(fl, 422, eb.text); /* unloaded while the body was read */
+        return false;
+    }
+    lane->seq_id = worker_next_seq_id(w);
+    struct seq_opts o = {.seq_id = lane->seq_id,
+                         .kind = SEQ_WHOLE,
+                         .ids = req->ids,
+                         .n_ids = req->n_ids,
+                         .n_prompt = req->n_prompt,
+                         .sampling = &req->sampling,
+                         .priority = req->priority,
+                         .lora = lora};
+    enum err e = endpoint_guide_start(req, &o.guide);
+    if (e == ERR_OK) e = worker_add(w, &o, &events, lane);
+    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
+    lora_unref(&lora);
+    if (e == ERR_OK) return true;
+    lane->seq_id = 0;
+    refused(fl, e, err_text(e));
+    return false;
+}
+
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct flight *fl = arg;
     struct instance *in = fl->role->in;
@@ -190,34 +251,20 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     fl->req = req;
-    if (req->client_id != NULL && id_in_use(fl->role, fl, req->client_id)) {
+    bool taken = req->client_id != NULL && id_in_use(fl->role, fl, req->client_id);
+    if (taken && req->client_id_soft) {
+        free(req->client_id);
+        req->client_id = NULL;
+    } else if (taken) {
         fail(fl, 500, "Failed to enqueue inferRequest. Runtime request has been used before.");
         return;
     }
-    if (answer_create(&fl->answer, instance_endpoint(in), req) != ERR_OK) {
+    if (!lanes_create(fl) || answer_create(&fl->answer, instance_endpoint(in), req) != ERR_OK) {
         fail(fl, 503, "out of memory");
         return;
     }
-    struct errbuf eb = {0};
-    struct lora *lora;
-    if (worker_adapter(instance_worker(in), req, &lora, &eb) != ERR_OK) {
-        fail(fl, 422, eb.text); /* unloaded while the body was read */
-        return;
-    }
-    fl->seq_id = worker_next_seq_id(instance_worker(in));
-    struct seq_opts o = {.seq_id = fl->seq_id,
-                         .kind = SEQ_WHOLE,
-                         .ids = req->ids,
-                         .n_ids = req->n_ids,
-                         .n_prompt = req->n_prompt,
-                         .sampling = &req->sampling,
-                         .priority = req->priority,
-                         .lora = lora};
-    enum err e = endpoint_guide_start(req, &o.guide);
-    if (e == ERR_OK) e = worker_add(instance_worker(in), &o, &events, fl);
-    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
-    lora_unref(&lora);
-    if (e != ERR_OK) on_refused(fl, fl->seq_id, e, err_text(e));
+    for (uint32_t i = 0; i < fl->n_lanes; i++)
+        if (!lane_start(&fl->lanes[i])) return;
 }
 
 static void mixed_request(void *self, struct http_x *x, const struct api_path *path,
@@ -242,7 +289,15 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     http_x_on_close(x, on_client_gone, fl);
     enum err e =
         req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, false, on_read, fl);
-    if (e != ERR_OK) on_refused(fl, 0, e, err_text(e));
+    if (e != ERR_OK) refused(fl, e, err_text(e));
+}
+
+/* A comment line on a stream that has been silent for so long (inference-api 5.1). */
+static void keep_alive(struct flight *fl, uint64_t now, uint64_t every_ms) {
+    const char *line = fl->streaming ? answer_comment(fl->answer) : NULL;
+    if (every_ms == 0 || line == NULL || now - fl->sent_ms < every_ms) return;
+    fl->sent_ms = now;
+    http_x_stream_write(fl->x, line, strlen(line));
 }
 
 /* tokenTimeout: silence between two tokens; e2eTimeout and the request's own timeout: the whole
@@ -264,6 +319,8 @@ static void on_scan(void *arg) {
             fail(fl, 500, "Engine callback timeout: server tokenTimeout");
         } else if (now - fl->arrival_ms >= (uint64_t)c->e2e_timeout_s * 1000) {
             fail(fl, 500, "Engine callback timeout: server e2eTimeout");
+        } else {
+            keep_alive(fl, now, (uint64_t)c->sse_keep_alive_s * 1000);
         }
     }
 }

@@ -15,8 +15,14 @@ struct fseq {
     enum state state;
     uint64_t id, age;
     enum seq_kind kind;
-    int32_t *ids; /* [n_ids + room for what is generated] */
-    size_t n_ids, n_input, n_prompt, n_max;
+    int32_t *ids; /* [n_input] */
+    size_t n_input, n_prompt, n_max;
+    int n_choices; /* that run: 1 at a prefill */
+    struct fchoice {
+        bool live;
+        int32_t *ids; /* [n_max - n_input] what is generated */
+        size_t n_ids;
+    } choices[CHOICES_MAX];
     int32_t *table;
     int n_blocks, n_input_blocks, n_filled, n_held;
     struct sampling sampling;
@@ -50,19 +56,26 @@ static uint64_t slot_value(const int32_t *ids, size_t at, int layer) {
     return h;
 }
 
-static int32_t token_of(uint64_t h, const int32_t *generated, size_t n) {
+/* Choice 0 says what a sequence without others says. */
+static int32_t token_of(uint64_t h, int choice, const int32_t *generated, size_t n) {
+    if (choice > 0) h = mix(h, 1000 + (uint64_t)choice);
     for (size_t i = 0; i < n; i++) h = mix(h, (uint64_t)(uint32_t)generated[i] + 3);
     return (int32_t)((h >> 20) % FAKE_VOCAB);
 }
 
-int32_t fake_token(const int32_t *ids, size_t n_ids, size_t n_prompt, int block_tokens,
-                   const int32_t *generated, size_t n_generated) {
+int32_t fake_token_of(int choice, const int32_t *ids, size_t n_ids, size_t n_prompt,
+                      int block_tokens, const int32_t *generated, size_t n_generated) {
     uint64_t h = 5;
     (void)block_tokens, (void)n_prompt;
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
         for (size_t i = 0; i < n_ids; i++) h = mix(h, slot_value(ids, i, layer));
     }
-    return token_of(h, generated, n_generated);
+    return token_of(h, choice, generated, n_generated);
+}
+
+int32_t fake_token(const int32_t *ids, size_t n_ids, size_t n_prompt, int block_tokens,
+                   const int32_t *generated, size_t n_generated) {
+    return fake_token_of(0, ids, n_ids, n_prompt, block_tokens, generated, n_generated);
 }
 
 struct engine *fake_engine_create(const struct fake_engine_opts *o) {
@@ -132,6 +145,12 @@ enum err engine_self_test(struct engine *e) {
     return atomic_load(&e->held) ? ERR_TIMEOUT : ERR_OK;
 }
 
+static int n_live(const struct fseq *s) {
+    int n = 0;
+    for (int i = 0; i < s->n_choices; i++) n += s->choices[i].live;
+    return n;
+}
+
 static void publish(struct engine *e) {
     struct engine_stats st = {.slots_total = e->o.batch_max, .blocks_total = e->o.n_blocks};
     int used = 0;
@@ -142,8 +161,8 @@ static void publish(struct engine *e) {
         switch (e->seqs[i].state) {
         case ST_WAITING: st.waiting++; break;
         case ST_PREFILL:
-        case ST_RUNNING: st.running++, used++; break;
-        case ST_IMPORTING: st.importing++, used++; break;
+        case ST_RUNNING: st.running += n_live(&e->seqs[i]), used += n_live(&e->seqs[i]); break;
+        case ST_IMPORTING: st.importing += n_live(&e->seqs[i]), used += n_live(&e->seqs[i]); break;
         case ST_HELD: st.held++; break;
         case ST_FREE: break;
         }
@@ -176,7 +195,7 @@ static int slots_used(const struct engine *e) {
     int n = 0;
     for (int i = 0; i < SEQS_MAX; i++) {
         enum state s = e->seqs[i].state;
-        if (s == ST_PREFILL || s == ST_RUNNING || s == ST_IMPORTING) n++;
+        if (s == ST_PREFILL || s == ST_RUNNING || s == ST_IMPORTING) n += n_live(&e->seqs[i]);
     }
     return n;
 }
@@ -203,13 +222,18 @@ static bool block_is_there(const struct engine *e, const struct fseq *s, int i) 
     return true;
 }
 
+static void free_memory(struct fseq *s) {
+    free(s->ids);
+    free(s->table);
+    for (int i = 0; i < s->n_choices; i++) free(s->choices[i].ids);
+    *s = (struct fseq){0};
+}
+
 static void free_seq(struct engine *e, struct fseq *s) {
     if (s->state != ST_WAITING) {
         for (int i = 0; i < s->n_blocks; i++) e->used[s->table[i]] = false;
     }
-    free(s->ids);
-    free(s->table);
-    *s = (struct fseq){0};
+    free_memory(s);
     publish(e);
 }
 
@@ -227,15 +251,19 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
         if (e->seqs[i].state == ST_WAITING) n_waiting++;
         if (e->seqs[i].state == ST_FREE) at = i;
     }
-    if (at < 0 ||
-        (o->kind == SEQ_IMPORT ? slots_used(e) >= e->o.batch_max : n_waiting >= e->o.queue_max)) {
+    int n_choices =
+        o->kind == SEQ_PREFILL || o->sampling->n_choices < 1 ? 1 : o->sampling->n_choices;
+    if (n_choices > 1 && n_choices > e->o.batch_max)
+        return err_set(eb, ERR_TOO_LARGE, "%d choices, %d slots", n_choices, e->o.batch_max);
+    if (at < 0 || (o->kind == SEQ_IMPORT ? slots_used(e) + n_choices > e->o.batch_max
+                                         : n_waiting >= e->o.queue_max)) {
         return err_set(eb, ERR_BUSY,
                        o->kind == SEQ_IMPORT ? "no slot is free" : "the queue is full");
     }
     struct fseq *s = &e->seqs[at];
     *s = (struct fseq){.id = o->seq_id,
                        .kind = o->kind,
-                       .n_ids = o->n_ids,
+                       .n_choices = n_choices,
                        .n_input = o->n_ids,
                        .n_prompt = o->n_prompt,
                        .n_blocks = n_blocks,
@@ -243,15 +271,18 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
                        .age = e->next_age++};
     s->n_input_blocks = (int)((o->n_ids + (size_t)bt - 1) / (size_t)bt);
     s->n_max = o->n_prompt + (size_t)o->sampling->new_tokens_max;
-    s->ids = calloc(s->n_max + 2, sizeof(*s->ids));
+    s->ids = calloc(o->n_ids, sizeof(*s->ids));
+    for (int i = 0; i < n_choices; i++) {
+        s->choices[i].live = true;
+        s->choices[i].ids = calloc(s->n_max - o->n_ids + 2, sizeof(*s->ids));
+        assert(s->choices[i].ids != NULL);
+    }
     s->table = calloc((size_t)n_blocks, sizeof(*s->table));
     assert(s->ids != NULL && s->table != NULL);
     memcpy(s->ids, o->ids, o->n_ids * sizeof(*s->ids));
     if (o->kind == SEQ_IMPORT) {
         if (!take_blocks(e, s)) {
-            free(s->ids);
-            free(s->table);
-            *s = (struct fseq){0};
+            free_memory(s);
             return err_set(eb, ERR_BUSY, "no KV blocks");
         }
         s->state = ST_IMPORTING;
@@ -280,7 +311,15 @@ enum err engine_seq_start(struct engine *e, uint64_t id, const int32_t *first, s
     struct fseq *s = find(e, id);
     if (s == NULL) return ERR_NOT_FOUND;
     if (s->state != ST_IMPORTING) return ERR_CONFLICT;
-    for (size_t i = 0; i < n; i++) s->ids[s->n_ids++] = first[i];
+    if (n < 1 || (s->n_choices > 1 && n != (size_t)s->n_choices)) return ERR_INVALID;
+    for (size_t i = 0; i < n; i++) {
+        struct fchoice *c = &s->choices[s->n_choices > 1 ? i : 0];
+        if (first[i] < 0)
+            c->live = false;
+        else
+            c->ids[c->n_ids++] = first[i];
+    }
+    if (n_live(s) == 0) return ERR_INVALID;
     s->n_filled = s->n_input_blocks;
     s->state = ST_RUNNING;
     publish(e);
@@ -291,6 +330,17 @@ enum err engine_seq_cancel(struct engine *e, uint64_t id) {
     struct fseq *s = find(e, id);
     if (s == NULL) return ERR_NOT_FOUND;
     free_seq(e, s);
+    return ERR_OK;
+}
+
+enum err engine_choice_stop(struct engine *e, uint64_t id, int choice) {
+    struct fseq *s = find(e, id);
+    if (s == NULL || choice < 0 || choice >= s->n_choices || !s->choices[choice].live)
+        return ERR_NOT_FOUND;
+    if (s->kind == SEQ_PREFILL) return ERR_CONFLICT;
+    s->choices[choice].live = false;
+    if (n_live(s) == 0) free_seq(e, s);
+    publish(e);
     return ERR_OK;
 }
 
@@ -314,13 +364,8 @@ static void fill_block(struct engine *e, struct fseq *s, int i) {
     }
 }
 
-static void make_token(struct engine *e, struct fseq *s) {
-    uint64_t id = s->id, h = 5;
-    if (atomic_exchange(&e->fail_next, false)) {
-        free_seq(e, s);
-        if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
-        return;
-    }
+static uint64_t read_prompt(const struct engine *e, const struct fseq *s) {
+    uint64_t h = 5;
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
         for (size_t i = 0; i < s->n_input; i++) {
             uint64_t v;
@@ -331,24 +376,43 @@ static void make_token(struct engine *e, struct fseq *s) {
             h = mix(h, v);
         }
     }
-    struct token_event ev = {.id = token_of(h, s->ids + s->n_input, s->n_ids - s->n_input),
-                             .batch_size = 1};
-    ev.index = (int32_t)(s->n_ids - s->n_prompt);
+    return h;
+}
+
+static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice) {
+    struct fchoice *c = &s->choices[s->kind == SEQ_PREFILL ? 0 : choice];
+    uint64_t id = s->id;
+    struct token_event ev = {
+        .id = token_of(h, choice, c->ids, c->n_ids), .choice = choice, .batch_size = 1};
+    ev.index = (int32_t)(s->n_input + c->n_ids - s->n_prompt);
     ev.logprob = -0.5f;
-    s->ids[s->n_ids++] = ev.id;
     if (ev.id == FAKE_EOS && !s->sampling.ignore_eos) {
         ev.finish = FINISH_EOS;
-    } else if (s->n_ids >= s->n_max) {
+    } else if (s->n_input + c->n_ids + 1 >= s->n_max) {
         ev.finish = FINISH_LENGTH;
     }
-    enum seq_kind kind = s->kind;
-    if (kind == SEQ_PREFILL) {
-        s->state = ST_HELD;
-    } else if (ev.finish != FINISH_NONE) {
-        free_seq(e, s);
+    if (s->kind != SEQ_PREFILL) {
+        c->ids[c->n_ids++] = ev.id;
+        if (ev.finish != FINISH_NONE) c->live = false;
+        if (n_live(s) == 0) free_seq(e, s);
     }
     publish(e);
     if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+}
+
+/* One token of every choice. */
+static void make_tokens(struct engine *e, struct fseq *s) {
+    uint64_t id = s->id, h = read_prompt(e, s);
+    if (atomic_exchange(&e->fail_next, false)) {
+        free_seq(e, s);
+        if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+        return;
+    }
+    bool prefill = s->kind == SEQ_PREFILL;
+    int n = prefill && s->sampling.n_choices > 1 ? s->sampling.n_choices : s->n_choices;
+    if (prefill) s->state = ST_HELD;
+    for (int i = 0; i < n && s->state != ST_FREE && s->id == id; i++)
+        if (prefill || s->choices[i].live) make_token(e, s, h, i);
 }
 
 static void prefill_some(struct engine *e, struct fseq *s) {
@@ -362,10 +426,11 @@ static void prefill_some(struct engine *e, struct fseq *s) {
     if (s->n_filled < s->n_input_blocks) return;
     for (size_t i = 1; i < s->n_prompt && s->sampling.prompt_logprobs; i++) {
         if (e->ev.on_prompt_logprob != NULL)
-            e->ev.on_prompt_logprob(e->ev.arg, s->id, (int)i, -(float)i);
+            e->ev.on_prompt_logprob(e->ev.arg, s->id, (int)i,
+                                    &(struct token_event){.id = s->ids[i], .logprob = -(float)i});
     }
     s->state = ST_RUNNING;
-    make_token(e, s);
+    make_tokens(e, s);
 }
 
 bool engine_step(struct engine *e) {
@@ -388,7 +453,7 @@ bool engine_step(struct engine *e) {
     for (int i = 0; i < SEQS_MAX; i++) {
         struct fseq *s = &e->seqs[i];
         if (s->state == ST_RUNNING) {
-            make_token(e, s);
+            make_tokens(e, s);
             any = true;
         } else if (s->state == ST_PREFILL) {
             prefill_some(e, s);
@@ -405,8 +470,7 @@ void engine_close(struct engine **ep) {
     if (e == NULL) return;
     *ep = NULL;
     for (int i = 0; i < SEQS_MAX; i++) {
-        free(e->seqs[i].ids);
-        free(e->seqs[i].table);
+        free_memory(&e->seqs[i]);
     }
     pthread_mutex_destroy(&e->mutex);
     free(e->pool);

@@ -26,6 +26,9 @@ unsigned fake_engine_n_added(const struct engine *e);
 
 /* What a whole run gives, computed straight: token i of a sequence with these ids, n_done of them
  * generated already. */
+/* The same of one choice; 0: the one above. */
+int32_t fake_token_of(int choice, const int32_t *ids, size_t n_ids, size_t n_prompt,
+                      int block_tokens, const int32_t *generated, size_t n_generated);
 int32_t fake_token(const int32_t *ids, size_t n_ids, size_t n_prompt, int block_tokens,
                    const int32_t *generated, size_t n_generated);
 

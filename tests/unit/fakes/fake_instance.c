@@ -8,26 +8,64 @@
 
 /* ---- endpoint: bodies */
 
-static bool parse_body(const char *body, struct infer_req *r, int32_t *stop) {
-    int stream, max, stop_id, lp, timeout, at = 0;
-    if (sscanf(body, "%d %d %d %d %d :%n", &stream, &max, &stop_id, &lp, &timeout, &at) != 5 ||
-        at == 0)
-        return false;
-    r->stream = stream != 0;
-    r->sampling.new_tokens_max = max;
-    r->sampling.prompt_logprobs = lp != 0;
-    r->timeout_s = timeout;
-    *stop = stop_id;
-    r->ids = calloc(strlen(body) + 1, sizeof(*r->ids));
-    assert(r->ids != NULL);
-    const char *p = body + at;
+/* One prompt's ids; returns what stands behind them, NULL: there are none. */
+static const char *parse_ids(const char *p, struct infer_req *r) {
     int id, n;
+    r->ids = calloc(strlen(p) + 1, sizeof(*r->ids));
+    assert(r->ids != NULL);
     while (sscanf(p, "%d%n", &id, &n) == 1) {
         r->ids[r->n_ids++] = id;
         p += n;
     }
     r->n_prompt = r->n_ids;
-    return r->n_ids > 0;
+    return r->n_ids > 0 ? p + strspn(p, " ") : NULL;
+}
+
+/* The head of the body, for each part of the chain. */
+static bool parse_head(const char *body, struct infer_req *r, const char **ids) {
+    int stream, max, stop_id, lp, timeout, at = 0, choices = 1;
+    if (sscanf(body, "%d %d %d %d %d%n", &stream, &max, &stop_id, &lp, &timeout, &at) != 5)
+        return false;
+    body += at;
+    if (sscanf(body, " *%d%n", &choices, &at) == 1) body += at;
+    body += strspn(body, " ");
+    if (*body != ':') return false;
+    *ids = body + 1;
+    r->stream = stream != 0;
+    r->sampling.new_tokens_max = max;
+    r->sampling.prompt_logprobs = lp != 0;
+    r->sampling.n_choices = r->n = choices;
+    r->timeout_s = timeout;
+    if (stop_id >= 0) { /* travels as a stop string */
+        char text[16];
+        snprintf(text, sizeof(text), "%d", stop_id);
+        r->stop = calloc(1, sizeof(*r->stop));
+        assert(r->stop != NULL);
+        r->stop[0] = strdup(text);
+        r->n_stop = 1;
+    }
+    return true;
+}
+
+/* The chain of parts; NULL: a bad body. */
+static struct infer_req *parse_body(const char *body) {
+    struct infer_req *first = NULL, **last = &first;
+    const char *p = body, *ids;
+    uint32_t n = 0;
+    for (bool more = true; more; n++) {
+        struct infer_req *r = infer_req_create();
+        assert(r != NULL);
+        *last = r;
+        last = &r->next_part;
+        r->part = n;
+        if (!parse_head(body, r, &ids) || (p = parse_ids(n == 0 ? ids : p + 1, r)) == NULL) {
+            infer_req_destroy(&first);
+            return NULL;
+        }
+        more = *p == '|';
+    }
+    for (struct infer_req *r = first; r != NULL; r = r->next_part) r->n_parts = n;
+    return first;
 }
 
 static void set_error(struct api_answer *a, int status, const char *text) {
@@ -38,29 +76,18 @@ static void set_error(struct api_answer *a, int status, const char *text) {
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
                    struct api_answer *err) {
     (void)ep;
-    int32_t stop = -1;
-    struct infer_req *r = infer_req_create();
-    assert(r != NULL);
-    *out = NULL;
-    if (!parse_body(in->body, r, &stop)) {
-        infer_req_destroy(&r);
+    struct infer_req *first = *out = parse_body(in->body);
+    if (first == NULL) {
         set_error(err, 422, "bad body");
         return false;
     }
-    r->req_id = strdup(in->req_id);
-    r->api = in->path->api;
-    r->is_recompute = in->is_recompute;
-    r->arrival_us = in->arrival_us;
-    r->sampling.seed = in->random_seed;
-    if (stop >= 0) { /* travels as a stop string */
-        char text[16];
-        snprintf(text, sizeof(text), "%d", stop);
-        r->stop = calloc(1, sizeof(*r->stop));
-        assert(r->stop != NULL);
-        r->stop[0] = strdup(text);
-        r->n_stop = 1;
+    for (struct infer_req *r = first; r != NULL; r = r->next_part) {
+        r->req_id = strdup(in->req_id);
+        r->api = in->path->api;
+        r->is_recompute = in->is_recompute;
+        r->arrival_us = in->arrival_us;
+        r->sampling.seed = in->random_seed;
     }
-    *out = r;
     return true;
 }
 
@@ -93,100 +120,149 @@ void endpoint_error(const struct endpoint *ep, const struct api_path *path, int 
 
 /* ---- endpoint: answers */
 
-struct answer {
-    const struct infer_req *req;
+struct said { /* by one choice */
     int n;
-    double prompt_logprobs;
     bool done;
     struct buf kept; /* held back */
 };
 
+struct answer {
+    const struct infer_req *req;
+    uint32_t n_parts, n_choices;
+    bool here[PARTS_MAX];
+    struct said *said; /* [n_parts][n_choices] */
+    double prompt_logprobs;
+};
+
+static bool several(const struct answer *a) {
+    return a->n_parts * a->n_choices > 1;
+}
+
+enum err answer_add_part(struct answer *a, const struct infer_req *req) {
+    if (req->part >= a->n_parts || req->n_parts != a->n_parts) return ERR_INVALID;
+    if (a->here[req->part]) return ERR_CONFLICT;
+    a->here[req->part] = true;
+    return ERR_OK;
+}
 enum err answer_create(struct answer **out, const struct endpoint *ep,
                        const struct infer_req *req) {
     (void)ep;
-    *out = calloc(1, sizeof(**out));
-    if (*out == NULL) return ERR_NO_MEMORY;
-    (*out)->req = req;
+    struct answer *a = *out = calloc(1, sizeof(**out));
+    if (a == NULL) return ERR_NO_MEMORY;
+    a->req = req;
+    a->n_parts = req->n_parts;
+    a->n_choices = (uint32_t)req->sampling.n_choices;
+    a->said = calloc((size_t)a->n_parts * a->n_choices, sizeof(*a->said));
+    assert(a->said != NULL);
+    for (; req != NULL; req = req->next_part) {
+        enum err e = answer_add_part(a, req);
+        assert(e == ERR_OK);
+        (void)e;
+    }
     return ERR_OK;
 }
-void answer_destroy(struct answer **a) {
-    if (*a == NULL) return;
-    buf_free(&(*a)->kept);
-    free(*a);
-    *a = NULL;
+void answer_destroy(struct answer **ap) {
+    struct answer *a = *ap;
+    if (a == NULL) return;
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) buf_free(&a->said[i].kept);
+    free(a->said);
+    free(a);
+    *ap = NULL;
 }
 const char *answer_content_type(const struct answer *a) {
     return a->req->stream ? "text/event-stream" : "application/json";
 }
-static void end_answer(struct answer *a, const char *reason, struct buf *out) {
-    buf_printf(&a->kept, "(%d:%s:%g)", a->n, reason, a->prompt_logprobs);
-    buf_append(out, a->kept.data, a->kept.len);
-    buf_clear(&a->kept);
+bool answer_done(const struct answer *a) {
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++)
+        if (!a->said[i].done) return false;
+    return true;
+}
+static void let_out(struct said *s, struct buf *out) {
+    buf_append(out, s->kept.data != NULL ? s->kept.data : "", s->kept.len);
+    buf_clear(&s->kept);
+}
+static void end_answer(struct answer *a, struct said *s, const char *reason, struct buf *out) {
+    s->done = true;
+    if (several(a))
+        buf_printf(&s->kept, "(%d:%s)", s->n, reason);
+    else
+        buf_printf(&s->kept, "(%d:%s:%g)", s->n, reason, a->prompt_logprobs);
+    if (a->req->stream) let_out(s, out);
+    if (!answer_done(a)) return;
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) let_out(&a->said[i], out);
+    if (several(a)) buf_printf(out, "[end:%g]", a->prompt_logprobs);
 }
 enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
                          struct buf *out) {
-    (void)part;
+    assert(part < a->n_parts && a->here[part] && (uint32_t)ev->choice < a->n_choices);
+    struct said *s = &a->said[part * a->n_choices + (uint32_t)ev->choice];
     enum finish fin = ev->finish;
-    a->n++;
-    buf_printf(&a->kept, "<%d>", (int)ev->id);
+    assert(!s->done && ev->index == s->n); /* in order, and nothing after the end */
+    s->n++;
+    if (several(a)) buf_printf(&s->kept, "%u.%d", part, ev->choice);
+    buf_printf(&s->kept, "<%d>", (int)ev->id);
     if (a->req->n_stop > 0 && atoi(a->req->stop[0]) == ev->id) fin = FINISH_STOP_STRING;
-    if (fin != FINISH_NONE) {
-        a->done = true;
-        end_answer(a, fin == FINISH_LENGTH ? "length" : "stop", out);
-    } else if (a->req->stream && ev->id % 3 != 0) {
-        buf_append(out, a->kept.data, a->kept.len);
-        buf_clear(&a->kept);
-    }
+    if (fin != FINISH_NONE)
+        end_answer(a, s, fin == FINISH_LENGTH ? "length" : "stop", out);
+    else if (a->req->stream && ev->id % 3 != 0)
+        let_out(s, out);
     return fin;
-}
-bool answer_done(const struct answer *a) {
-    return a->done;
 }
 void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
                            const struct token_event *ev) {
-    (void)part;
-    a->prompt_logprobs += position * (double)ev->logprob;
+    assert(part < a->n_parts && a->here[part]);
+    a->prompt_logprobs += (part + 1) * position * (double)ev->logprob;
 }
 void answer_abort(struct answer *a, struct buf *out) {
-    end_answer(a, "abort", out);
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++)
+        if (!a->said[i].done) end_answer(a, &a->said[i], "abort", out);
 }
 void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
     (void)a;
     buf_printf(out, "event: %d %s", status, text);
 }
 int answer_n_tokens(const struct answer *a) {
-    return a->n;
+    int n = 0;
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) n += a->said[i].n;
+    return n;
+}
+
+/* All tokens of one choice of one part, to the answer. */
+static size_t say(struct answer *a, const struct infer_req *r, int choice, int block_tokens,
+                  struct buf *out, int32_t *tokens) {
+    size_t n = 0;
+    for (enum finish fin = FINISH_NONE; fin == FINISH_NONE;) {
+        struct token_event ev = {
+            .id = fake_token_of(choice, r->ids, r->n_ids, r->n_prompt, block_tokens, tokens, n),
+            .choice = choice,
+            .index = (int32_t)n};
+        tokens[n++] = ev.id;
+        if (ev.id == FAKE_EOS) {
+            ev.finish = FINISH_EOS;
+        } else if (n >= (size_t)r->sampling.new_tokens_max) {
+            ev.finish = FINISH_LENGTH;
+        }
+        fin = answer_token(a, r->part, &ev, out);
+    }
+    return n;
 }
 
 void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t *tokens,
                    size_t *n) {
-    struct infer_req *r = infer_req_create();
+    struct infer_req *req = parse_body(body);
     struct answer *a = NULL;
-    int32_t stop = -1;
-    assert(r != NULL && parse_body(body, r, &stop));
-    char text[16], *stops[1] = {text};
-    snprintf(text, sizeof(text), "%d", stop);
-    r->stop = stop >= 0 ? stops : NULL;
-    r->n_stop = stop >= 0;
-    assert(answer_create(&a, NULL, r) == ERR_OK);
-    for (size_t i = 1; i < r->n_prompt && r->sampling.prompt_logprobs; i++)
-        answer_prompt_logprob(a, 0, (int)i, &(struct token_event){.logprob = -(float)i});
-    *n = 0;
-    for (enum finish fin = FINISH_NONE; fin == FINISH_NONE;) {
-        struct token_event ev = {
-            .id = fake_token(r->ids, r->n_ids, r->n_prompt, block_tokens, tokens, *n)};
-        tokens[(*n)++] = ev.id;
-        if (ev.id == FAKE_EOS) {
-            ev.finish = FINISH_EOS;
-        } else if (*n >= (size_t)r->sampling.new_tokens_max) {
-            ev.finish = FINISH_LENGTH;
-        }
-        fin = answer_token(a, 0, &ev, out);
-    }
+    assert(req != NULL);
+    enum err e = answer_create(&a, NULL, req);
+    assert(e == ERR_OK);
+    (void)e;
+    for (const struct infer_req *r = req; r != NULL; r = r->next_part)
+        for (size_t i = 1; i < r->n_prompt && r->sampling.prompt_logprobs; i++)
+            answer_prompt_logprob(a, r->part, (int)i, &(struct token_event){.logprob = -(float)i});
+    for (const struct infer_req *r = req; r != NULL; r = r->next_part)
+        for (int choice = 0; choice < r->sampling.n_choices; choice++)
+            *n = say(a, r, choice, block_tokens, out, tokens);
     answer_destroy(&a);
-    r->stop = NULL;
-    r->n_stop = 0;
-    infer_req_destroy(&r);
+    infer_req_destroy(&req);
 }
 
 /* ---- instance.h */

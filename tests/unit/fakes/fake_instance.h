@@ -2,10 +2,12 @@
  * around the engine of fake_engine.h and an endpoint that needs no tokenizer. For tests of the
  * roles.
  *
- * A body is "STREAM MAX STOP LOGPROBS TIMEOUT : id id id": e.g. "1 8 -1 0 0 : 5 6 7". STOP: a token
- * id that ends the answer as a stop string would (found by the endpoint, not the engine); -1: none.
- * Anything else is a 422. The answer, streaming: "<id>" for each token, those divisible by 3 held
- * back until the next one, and at the end "(n:REASON:sum)"; else all at once at the end. */
+ * A body is "STREAM MAX STOP LOGPROBS TIMEOUT [*CHOICES] : id id id [| id id ..]": e.g.
+ * "1 8 -1 0 0 : 5 6 7". STOP: a token id that ends a choice as a stop string would (found by the
+ * endpoint, not the engine); -1: none. Anything else is a 422. The answer, streaming: "<id>" for
+ * each token, those divisible by 3 held back until the next one, and at the end "(n:REASON:sum)";
+ * else all at once at the end. With several choices or prompts a token is "PART.CHOICE<id>", the
+ * end of a choice "(n:REASON)" and that of the answer "[end:sum]". */
 #ifndef BATON_TESTS_FAKE_INSTANCE_H
 #define BATON_TESTS_FAKE_INSTANCE_H
 
@@ -39,8 +41,8 @@ void fake_instance_close(
     struct instance *in); /* in the order of a daemon: role, text pool, KV plane, worker */
 void fake_instance_want(struct instance *in, const struct instance *peer);
 
-/* What the client should get for a body, all pieces joined; *tokens_out (room for 4096) the tokens,
- * *n_out their number. */
+/* What the client should get for a body, all pieces joined, one choice after another; *tokens_out
+ * (room for 4096) the tokens of the last one, *n_out their number. */
 void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t *tokens_out,
                    size_t *n_out);
 

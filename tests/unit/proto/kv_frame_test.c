@@ -2,6 +2,7 @@
  * shortened frame, no flipped bit, no count beyond its limit, no left-over byte. Method: one sample
  * of every message, packed, unpacked, compared; then every truncation and every single-bit flip of
  * it; then random bytes; then both sides of each bound. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@
 
 static struct kv_key key(void) {
     struct kv_key k;
-    kv_key_set(&k, "1311768467463790320", 7);
+    kv_key_set(&k, "1311768467463790320", 7, 0);
     return k;
 }
 
@@ -46,7 +47,18 @@ static struct kv_hello hello(void) {
 static float logprobs[3] = {-0.5f, -1.25f, -9.0f};
 static struct kv_range ranges[2] = {{0, 1, 2}, {23, 0, 7}};
 
+static struct top_logprob tops[6] = {{7, -0.5f}, {8, -1}, {9, -0.1f}, {-1, 0}, {4, -3}, {5, -4}};
+static struct token_event tokens[CHOICES_MAX];
+
+/* Its arrays are the samples above: never kv_commit_free(). */
 static struct kv_commit commit(void) {
+    tokens[0] = (struct token_event){
+        .id = 320, .index = 0, .logprob = -0.25f, .n_top = 1, .batch_size = 2, .step_us = 40};
+    tokens[0].top[0] = (struct top_logprob){320, -0.25f};
+    for (int i = 1; i < CHOICES_MAX; i++) {
+        tokens[i] = tokens[0];
+        tokens[i].choice = i;
+    }
     struct kv_commit c = {
         .key = key(),
         .n_blocks = 4,
@@ -56,13 +68,13 @@ static struct kv_commit commit(void) {
         .queue_wait_us = 17,
         .prefill_batch = 3,
         .cached_tokens = 128,
-        .n_tokens = 1,
+        .tokens = tokens,
+        .n_tokens = 2,
         .prompt_logprobs = logprobs,
         .n_prompt_logprobs = 3,
+        .prompt_tops = tops,
+        .n_prompt_tops = 2,
     };
-    c.tokens[0] = (struct token_event){
-        .id = 320, .index = 0, .logprob = -0.25f, .n_top = 1, .batch_size = 2, .step_us = 40};
-    c.tokens[0].top[0] = (struct top_logprob){320, -0.25f};
     return c;
 }
 
@@ -463,19 +475,58 @@ static void counts_have_both_sides_of_their_bounds(void **state) {
     struct wr w = WR_INIT;
     struct kv_commit c = commit(), got;
     struct kv_frame f;
-    c.n_tokens = KV_FIRST_TOKENS_MAX;
-    for (int i = 1; i < KV_FIRST_TOKENS_MAX; i++) c.tokens[i] = c.tokens[0];
+    c.n_tokens = CHOICES_MAX;
     kv_commit_pack(&w, &c);
     kv_frame_end(&w, 1);
+    assert_true(w.len <= kv_commit_bytes_max(CHOICES_MAX, 3, 2));
     assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_OK);
     assert_int_equal(kv_commit_unpack(&f.payload, &got), ERR_OK);
-    assert_int_equal(got.n_tokens, KV_FIRST_TOKENS_MAX);
+    assert_int_equal(got.n_tokens, CHOICES_MAX);
+    for (int i = 0; i < CHOICES_MAX; i++) assert_int_equal(got.tokens[i].choice, i);
+    assert_int_equal(got.n_prompt_tops, 2);
+    assert_memory_equal(got.prompt_tops, tops, sizeof(tops));
     kv_commit_free(&got);
-    c.n_tokens = 0;
-    kv_commit_pack(&w, &c);
-    kv_frame_end(&w, 1);
-    assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_OK);
-    assert_int_equal(kv_commit_unpack(&f.payload, &got), ERR_BAD_FRAME);
+    assert_true(got.tokens == NULL && got.prompt_tops == NULL);
+    struct token_event *over = calloc(CHOICES_MAX + 1, sizeof(*over));
+    assert_non_null(over);
+    for (int i = 0; i <= CHOICES_MAX; i++) over[i].choice = i < CHOICES_MAX ? i : 0;
+    c.tokens = over;
+    for (int bad = 0; bad < 7; bad++) {
+        c.n_tokens = 2;
+        c.n_prompt_logprobs = 3;
+        c.n_prompt_tops = 2;
+        if (bad == 0) c.n_tokens = 0;
+        if (bad == 1) c.n_tokens = CHOICES_MAX + 1;
+        if (bad == 2) over[1].choice = 0; /* out of order */
+        if (bad == 3) c.n_prompt_logprobs = 0;
+        if (bad == 4) tops[0].id = -2;
+        if (bad == 5) logprobs[1] = 0.5f;
+        if (bad == 6) tops[5].logprob = NAN;
+        kv_commit_pack(&w, &c);
+        kv_frame_end(&w, 1);
+        assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_OK);
+        assert_int_equal(kv_commit_unpack(&f.payload, &got), ERR_BAD_FRAME);
+        assert_true(got.tokens == NULL && got.prompt_logprobs == NULL && got.prompt_tops == NULL);
+        over[1].choice = 1;
+        tops[0].id = 7;
+        logprobs[1] = -1.25f;
+        tops[5].logprob = -4;
+    }
+    free(over);
+
+    /* the same for the part of a key */
+    for (uint32_t part = PARTS_MAX - 1; part <= PARTS_MAX; part++) {
+        struct kv_key one, back;
+        kv_key_set(&one, "r", 3, part);
+        kv_ack_pack(&w, &one);
+        kv_frame_end(&w, 1);
+        assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_OK);
+        assert_int_equal(kv_key_only_unpack(&f.payload, &back),
+                         part < PARTS_MAX ? ERR_OK : ERR_BAD_FRAME);
+        if (part < PARTS_MAX) assert_true(kv_key_equal(&one, &back));
+        back.part = 0;
+        assert_false(kv_key_equal(&one, &back));
+    }
 
     /* a count that the bytes do not bear out takes no memory */
     struct kv_key k = key();
@@ -514,11 +565,13 @@ static void an_empty_or_long_request_id_is_refused(void **state) {
         wr_clear(&w);
         wr_str(&w, id, (size_t)REQ_ID_BYTES_MAX + (size_t)over);
         wr_u32(&w, 0);
+        wr_u32(&w, 0);
         struct rd r = rd_of(w.data, w.len);
         assert_int_equal(kv_key_only_unpack(&r, &got), over ? ERR_BAD_FRAME : ERR_OK);
     }
     wr_clear(&w);
     wr_cstr(&w, "");
+    wr_u32(&w, 0);
     wr_u32(&w, 0);
     struct rd r = rd_of(w.data, w.len);
     assert_int_equal(kv_key_only_unpack(&r, &got), ERR_BAD_FRAME);
@@ -542,8 +595,8 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
         const char *text;
     } cases[9];
     for (size_t i = 0; i < 9; i++) cases[i].h = d;
-    cases[0].h.protocol = 2, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: instance 11 has 1, instance 21 has 2";
+    cases[0].h.protocol = 3, cases[0].code = KV_LINK_VERSION,
+    cases[0].text = "protocol version: instance 11 has 2, instance 21 has 3";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
     cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,

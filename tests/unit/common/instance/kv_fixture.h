@@ -263,7 +263,8 @@ struct ended {
     enum err e;
     char text[256];
     struct kv_tx_stats st;
-    struct kv_commit commit;
+    struct kv_commit commit; /* its arrays are gone, but for the first token */
+    struct token_event first;
     float logprobs[8];
     unsigned n_granted;
     uint32_t n_held;
@@ -297,6 +298,8 @@ static void UNUSED on_rx_end(void *arg, enum err e, const char *text, const stru
     for (uint32_t i = 0; i < c->n_prompt_logprobs && i < 8; i++)
         x->logprobs[i] = c->prompt_logprobs[i];
     x->commit.prompt_logprobs = NULL;
+    x->first = c->tokens[0];
+    x->commit.tokens = &x->first;
 }
 static bool UNUSED fact_done(void *arg) {
     return ((struct ended *)arg)->done;
@@ -328,6 +331,8 @@ static struct kv_commit UNUSED commit_of(int32_t id) {
                           .queue_wait_us = 10,
                           .prefill_batch = 2,
                           .cached_tokens = 4};
+    c.tokens = malloc(sizeof(*c.tokens));
+    assert_non_null(c.tokens);
     c.tokens[0] = (struct token_event){.id = id, .batch_size = 1};
     return c;
 }
@@ -562,7 +567,7 @@ static void UNUSED raw_send_data(struct raw *r, const struct kv_key *k, const st
 static void UNUSED raw_offer(struct raw *r, const char *id, uint32_t epoch, size_t n_ids) {
     struct infer_req *req = request(id, epoch, n_ids);
     struct kv_key k;
-    kv_key_set(&k, id, epoch);
+    kv_key_set(&k, id, epoch, 0);
     kv_offer_pack(&r->w, &k, (uint32_t)((n_ids + BLOCK_TOKENS - 1) / BLOCK_TOKENS), 10000, req);
     raw_send(r);
     infer_req_destroy(&req);

@@ -40,7 +40,7 @@ static void scene_start(struct scene *s) {
 }
 
 static void scene_grant(struct scene *s, const char *id, uint32_t epoch) {
-    kv_key_set(&s->key, id, epoch);
+    kv_key_set(&s->key, id, epoch, 0);
     memory_fill(&s->d.mem, 2);
     raw_granted(&s->p, &s->d, id, epoch, N, s->td, &s->rx_end);
 }
@@ -100,7 +100,7 @@ static void foreign_stale_and_misplaced_frames_change_nothing(void **state) {
         struct kv_key k;
         int32_t t[N + 2] = {5, 6, 7, 8, 9, 10};
         struct kv_plane_stats before = stats_of(&s.d), after;
-        kv_key_set(&k, cases[i].id, cases[i].epoch);
+        kv_key_set(&k, cases[i].id, cases[i].epoch, 0);
         raw_send_data(&s.p, &k, &s.source, t, cases[i].layer, cases[i].first, cases[i].n);
         const uint64_t *was = (const uint64_t *)((const char *)&before + cases[i].counted_at);
         const uint64_t *is = (const uint64_t *)((const char *)&after + cases[i].counted_at);
@@ -159,7 +159,7 @@ static void data_before_the_grant_is_not_taken(void **state) {
     struct scene s;
     scene_open(&s, *state);
     scene_start(&s);
-    kv_key_set(&s.key, "a5", 0);
+    kv_key_set(&s.key, "a5", 0, 0);
     raw_offer(&s.p, "a5", 0, N * BLOCK_TOKENS);
     WAIT_FOR(s.d.loop, fact_offered, &s.d);
     send_blocks(&s, 0, 0, N);
@@ -353,7 +353,7 @@ static void an_offer_that_contradicts_itself_is_refused(void **state) {
     } cases[] = {{"c6", 1, 3}, {"c5", 2, 3}, {"c5", 1, 2}, {"c5", 1, 4}};
     for (size_t i = 0; i < 4; i++) {
         struct kv_key k;
-        kv_key_set(&k, cases[i].id, cases[i].epoch);
+        kv_key_set(&k, cases[i].id, cases[i].epoch, 0);
         kv_offer_pack(&s.p.w, &k, cases[i].n_blocks, 1000, req);
         raw_send(&s.p);
         raw_expect(&s.p, KV_REFUSE);
@@ -524,7 +524,7 @@ static void noise_at_the_door_is_ignored(void **state) {
     assert_int_equal(kv_frame_open(&f, m, n), ERR_OK);
     assert_int_equal(kv_door_answer_unpack(&f.payload, &a), ERR_OK);
     assert_int_equal(a.code, KV_LINK_VERSION);
-    assert_string_equal(a.text, "protocol version: mine 1, theirs 2");
+    assert_string_equal(a.text, "protocol version: mine 2, theirs 3");
     bus_message_free(m);
     bus_close(&noisy);
     wr_free(&w);

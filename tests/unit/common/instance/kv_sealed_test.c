@@ -370,7 +370,7 @@ static void any_tampering_ends_the_link(void **state) {
         memory_fill(&before, 2); /* as D's */
         make_table(tp, N, 0, 3);
         make_table(td, N, 20, 5);
-        kv_key_set(&key, "s1", 0);
+        kv_key_set(&key, "s1", 0, 0);
         raw_granted(&r, &d, "s1", 0, N, td, &end);
         send_tampered(&r, (enum tamper)how, &key, &source, tp);
         WAIT_FOR(d.loop, fact_done, &end);
@@ -403,7 +403,7 @@ static void a_sealed_frame_on_a_plain_link_ends_it(void **state) {
     raw_link(&r, &d);
     memory_fill(&source, 1);
     make_table(tp, N, 0, 3);
-    kv_key_set(&key, "s2", 0);
+    kv_key_set(&key, "s2", 0, 0);
     assert_int_equal(kv_seal_create(&r.seal_out, KV_SEALS, secret), ERR_OK);
     raw_send_data(&r, &key, &source, tp, 0, 0, N);
     WAIT_FOR(d.loop, fact_failed, &d);

@@ -73,11 +73,12 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     h->tokens[h->n_tokens++] = ev->id;
     h->finish = ev->finish;
 }
-static void on_prompt_logprob(void *arg, uint64_t seq_id, int position, float logprob) {
+static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
+                              const struct token_event *ev) {
     struct heard *h = arg;
     check_heard(h, seq_id);
     assert_int_equal(position, h->n_prompt + 1);
-    assert_true(logprob == -(float)position && h->n_tokens == 0);
+    assert_true(ev->logprob == -(float)position && h->n_tokens == 0);
     h->n_prompt++;
 }
 static void on_failed(void *arg, uint64_t seq_id, enum err e) {
