@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/log.h"
 #include "common/net/dispatch.h"
+#include "common/net/openapi.h"
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -206,6 +207,8 @@ static void on_unload_lora(void *arg, struct http_x *x, const struct route_param
 static const struct route routes[] = {
     {PLANE_DATA, "GET", "/v1/models", on_business_info, 0},
     {PLANE_DATA, "GET", "/v1/models/{*}", on_business_info, 0},
+    {PLANE_DATA, "GET", "/version", on_business_info, 0},
+    {PLANE_DATA, "GET", "/ping", on_ready, 0},
     {PLANE_DATA, "GET", "/v2", on_business_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}", on_business_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/config", on_business_info, 0},
@@ -233,7 +236,7 @@ static const struct route routes[] = {
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},
 };
-static const struct route *const tables[] = {routes, NULL};
+static const struct route *const tables[] = {routes, openapi_routes, NULL};
 
 static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct coordinator *co = arg;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "coordinator/coordinator.h"
+#include "coordinator/fwd_headers.h"
 
 enum { ANSWER_BYTES_MAX = 64 << 20, INFO_TIMEOUT_S = 30, PATH_BYTES_MAX = 4096 };
 
@@ -92,11 +93,14 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
                                     management_plane ? NODE_MANAGEMENT : NODE_BUSINESS, path);
     bool post = strcmp(http_x_method(x), "POST") == 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
-    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    struct fwd_headers headers;
+    fwd_headers_init(&headers);
+    if (post) fwd_headers_add(&headers, "Content-Type", "application/json");
+    fwd_headers_add_trace(&headers, x);
     struct http_call_opts o = {.method = post ? "POST" : "GET",
                                .url = url,
                                .tls = tls,
-                               .headers = post ? headers : NULL,
+                               .headers = headers.list,
                                .body = body,
                                .body_len = n,
                                .total_ms = (unsigned)limit_s * 1000,

@@ -297,8 +297,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 503, "no_memory", err_text(ERR_NO_MEMORY));
         return;
     }
-    const char *request_id = http_x_header(x, "X-Request-Id");
-    if (request_id != NULL) http_x_set_header(x, "X-Request-Id", request_id);
+    log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
     http_x_set_header(x, "RequestUUID", r->id_text);
     http_x_on_close(x, on_client_gone, r);
     relay_enqueue(r);

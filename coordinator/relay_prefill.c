@@ -4,15 +4,11 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/fwd_headers.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
-enum { HEADERS_MAX = 16, HEADER_BYTES = 1200, ANSWER_BYTES_MAX = 64 << 20 };
-
-/* Headers of tracing that go on to P as they came. */
-static const char *const trace_headers[] = {"traceparent",  "tracestate",  "b3",
-                                            "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",
-                                            "X-B3-Sampled", "X-Request-Id"};
+enum { ANSWER_BYTES_MAX = 64 << 20 };
 
 /* ---- D's pieces */
 static void take_error(struct relay *r, int status, const char *body, size_t n) {
@@ -182,41 +178,29 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     relay_schedule(s);
 }
 
-static void add_header(char lines[][HEADER_BYTES], const char **headers, size_t *n,
-                       const char *name, const char *value) {
-    if (*n >= HEADERS_MAX ||
-        snprintf(lines[*n], HEADER_BYTES, "%s: %s", name, value) >= HEADER_BYTES)
-        return;
-    headers[*n] = lines[*n];
-    (*n)++;
-}
-
 void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     struct coordinator *co = r->set->co;
-    char lines[HEADERS_MAX][HEADER_BYTES], value[96], url[API_PATH_BYTES + 64];
-    const char *headers[HEADERS_MAX + 1];
-    size_t n = 0, body_len;
+    char value[96], url[API_PATH_BYTES + 64];
+    struct fwd_headers headers;
+    size_t body_len;
     const char *body = http_x_body(r->x, &body_len);
     if (r->body != NULL) {
         body = r->body;
         body_len = r->body_len;
     }
     /* Only what is listed here goes to P: nothing internal that a client sends can pass. */
-    add_header(lines, headers, &n, "Content-Type", "application/json");
-    add_header(lines, headers, &n, "req-type", "prefill");
-    add_header(lines, headers, &n, "req-id", r->id_text);
+    fwd_headers_init(&headers);
+    fwd_headers_add(&headers, "Content-Type", "application/json");
+    fwd_headers_add(&headers, "req-type", "prefill");
+    fwd_headers_add(&headers, "req-id", r->id_text);
     snprintf(value, sizeof(value), "%s;%u", d->node.ip, d->node.inter_comm_port);
-    add_header(lines, headers, &n, "d-target", value);
+    fwd_headers_add(&headers, "d-target", value);
     snprintf(value, sizeof(value), "%u", d->node.port);
-    add_header(lines, headers, &n, "d-port", value);
+    fwd_headers_add(&headers, "d-port", value);
     snprintf(value, sizeof(value), "%u", r->epoch);
-    add_header(lines, headers, &n, "req-epoch", value);
-    if (r->is_recompute) add_header(lines, headers, &n, "is-recompute", "true");
-    for (size_t i = 0; i < sizeof(trace_headers) / sizeof(trace_headers[0]); i++) {
-        const char *v = http_x_header(r->x, trace_headers[i]);
-        if (v != NULL) add_header(lines, headers, &n, trace_headers[i], v);
-    }
-    headers[n] = NULL;
+    fwd_headers_add(&headers, "req-epoch", value);
+    if (r->is_recompute) fwd_headers_add(&headers, "is-recompute", "true");
+    fwd_headers_add_trace(&headers, r->x);
     struct tls *tls =
         coord_tls_url(&co->tls, url, sizeof(url), &p->node, NODE_BUSINESS, r->url_path);
     if (r->left_d != d->id) relay_stop_left(r); /* the same D gives the old attempt up by itself */
@@ -226,7 +210,7 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     struct http_call_opts o = {.method = "POST",
                                .url = url,
                                .tls = tls,
-                               .headers = headers,
+                               .headers = headers.list,
                                .body = body,
                                .body_len = body_len,
                                .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,

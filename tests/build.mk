@@ -93,6 +93,9 @@ $(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
 
+# these files are bytes of the program
+$(BUILD)/common/net/openapi.o: common/net/openapi.json common/net/docs.html
+
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(STRICT) $(CFLAGS) $(ISA) $(SAN) $(DEFS) -I. -MMD -MP -c -o $@ $<

@@ -9,6 +9,7 @@
 #include "common/instance/inst_metrics.h"
 #include "common/instance/req_read.h"
 #include "common/net/dispatch.h"
+#include "common/net/openapi.h"
 #include "proto/json.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
@@ -163,6 +164,16 @@ static void on_detokenize(void *arg, struct http_x *x, const struct route_params
     text_service(arg, x, endpoint_detokenize);
 }
 
+static void on_version(void *arg, struct http_x *x, const struct route_params *p) {
+    static const char body[] = "{\"version\":\"1.0.0\"}";
+    (void)arg, (void)p;
+    http_x_reply(x, 200, "application/json", body, sizeof(body) - 1);
+}
+static void on_ping(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    if (!inst_guard(arg, x)) http_x_reply(x, 200, NULL, "", 0);
+}
+
 /* ---- management */
 static void on_config(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
@@ -307,6 +318,8 @@ const struct route inst_info_routes[] = {
     {PLANE_DATA, "GET", "/v2/models/{m}/config", on_triton_config, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
+    {PLANE_DATA, "GET", "/version", on_version, 0},
+    {PLANE_DATA, "GET", "/ping", on_ping, 0},
     {PLANE_DATA, "POST", "/v1/tokenizer", on_tokenizer, SIZE_MAX}, /* SIZE_MAX: maxRequestLength */
     {PLANE_DATA, "POST", "/tokenize", on_tokenize, SIZE_MAX},
     {PLANE_DATA, "POST", "/detokenize", on_detokenize, SIZE_MAX},
@@ -330,8 +343,6 @@ static void infer(void *arg, struct http_x *x, const struct api_path *path, cons
         http_x_reply(x, 503, NULL, "", 0);
         return;
     }
-    const char *request_id = http_x_header(x, "X-Request-Id");
-    if (request_id != NULL) http_x_set_header(x, "X-Request-Id", request_id);
     const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
     if (in->stopping) {
         req_meters_refused(instance_meters(in));
@@ -359,8 +370,9 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
 }
 
 static struct dispatch dispatch_of(struct instance *in) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes, inst_lora_routes,
-                                                 inst_metrics_routes, NULL};
+    static const struct route *const tables[] = {inst_info_routes, inst_health_routes,
+                                                 inst_lora_routes, inst_metrics_routes,
+                                                 openapi_routes,   NULL};
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,

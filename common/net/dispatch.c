@@ -62,6 +62,7 @@ void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x)
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
     cors_set(x, d->cors_origin);
+    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
     if (!is_allowed(d, planes, x)) {
         reply_unauthorized(x);
         free(path);
@@ -110,5 +111,6 @@ void dispatch_reply_too_large(const struct dispatch *d, struct http_x *x, size_t
     char text[API_TOO_LARGE_BYTES];
     api_too_large_text(text, body_bytes_max);
     cors_set(x, d->cors_origin);
+    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
     d->reply_error(d->arg, x, 413, text);
 }

@@ -90,6 +90,7 @@ struct http_x {
     bool closing;     /* on_close is running: nothing may free x */
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
     bool finished;    /* the handler is done with an exchange whose client is gone */
+    char request_id[HTTP_REQUEST_ID_BYTES_MAX + 1]; /* "": not asked for yet */
     loop_fn *on_close;
     void *on_close_arg;
     char peer[HTTP_PEER_BYTES];

@@ -79,6 +79,10 @@ size_t http_x_n_headers(const struct http_x *x);
 void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
 /* Terminated by a zero that n does not count. */
 const char *http_x_body(const struct http_x *x, size_t *n);
+/* Header X-Request-Id when it is 1 to HTTP_REQUEST_ID_BYTES_MAX visible ASCII characters, else one
+ * made up (32 hex digits) that stays the same for this exchange. */
+enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };
+const char *http_x_request_id(struct http_x *x);
 const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
 
 /* The answer. Headers first, then one reply or one stream. HEAD gets no body. */

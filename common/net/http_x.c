@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/random.h>
 #include "common/net/http_conn.h"
 
 static const struct {
@@ -139,6 +140,28 @@ void http_x_header_at(const struct http_x *x, size_t i, const char **name, const
 const char *http_x_body(const struct http_x *x, size_t *n) {
     if (n != NULL) *n = x->body.len;
     return x->body.data != NULL ? x->body.data : "";
+}
+
+static bool id_ok(const char *s) {
+    size_t n = 0;
+    for (; s[n] != '\0'; n++)
+        if (s[n] <= ' ' || s[n] > '~' || n >= HTTP_REQUEST_ID_BYTES_MAX) return false;
+    return n > 0;
+}
+
+const char *http_x_request_id(struct http_x *x) {
+    const char *given = http_x_header(x, "X-Request-Id");
+    unsigned char random[16];
+    if (x->request_id[0] != '\0') return x->request_id;
+    if (given != NULL && id_ok(given)) {
+        memcpy(x->request_id, given, strlen(given) + 1);
+        return x->request_id;
+    }
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        memset(random, 0, sizeof(random)); /* it names a request, no more */
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(x->request_id + 2 * i, 3, "%02x", random[i]);
+    return x->request_id;
 }
 
 const char *http_x_peer(const struct http_x *x) {

@@ -1,0 +1,38 @@
+/* openapi: two files as bytes of the program. The assembler reads them, so no tool is needed; the
+ * rule in tests/build.mk says that this file depends on them. */
+#include "common/net/openapi.h"
+
+#include "common/net/http_server.h"
+
+#define FILE_BYTES(name, path)                                                                     \
+    __asm__(".section .rodata\n"                                                                   \
+            ".global " #name "\n"                                                                  \
+            ".global " #name "_end\n" #name ":\n"                                                  \
+            ".incbin \"" path "\"\n" #name "_end:\n"                                               \
+            ".byte 0\n"                                                                            \
+            ".previous\n");                                                                        \
+    extern const char name[], name##_end[]
+
+FILE_BYTES(openapi_json, "common/net/openapi.json");
+FILE_BYTES(docs_html, "common/net/docs.html");
+
+static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)arg, (void)p;
+    http_x_reply(x, 200, "application/json", openapi_json,
+                 (size_t)(openapi_json_end - openapi_json));
+}
+
+static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)arg, (void)p;
+    http_x_set_header(x, "Content-Security-Policy",
+                      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                      "connect-src 'self'; img-src data:");
+    http_x_reply(x, 200, "text/html; charset=utf-8", docs_html,
+                 (size_t)(docs_html_end - docs_html));
+}
+
+const struct route openapi_routes[] = {
+    {PLANE_DATA, "GET", "/openapi.json", on_openapi, 0},
+    {PLANE_DATA, "GET", "/docs", on_docs, 0},
+    {0, NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,23 @@
+/* fwd_headers: the headers of a request to an instance: our own, and those of the client that may
+ * go on: tracing and the request's id. Nothing else of a client passes. */
+#ifndef BATON_COORDINATOR_FWD_HEADERS_H
+#define BATON_COORDINATOR_FWD_HEADERS_H
+
+#include <stddef.h>
+#include "common/net/http_server.h"
+
+enum { FWD_HEADERS_MAX = 20, FWD_HEADER_BYTES = 1200 };
+
+struct fwd_headers {
+    const char *list[FWD_HEADERS_MAX + 1]; /* for http_call_opts; NULL-terminated */
+    size_t n;
+    char lines[FWD_HEADERS_MAX][FWD_HEADER_BYTES];
+};
+
+void fwd_headers_init(struct fwd_headers *h);
+/* Left out when it is too long or there is no room. */
+void fwd_headers_add(struct fwd_headers *h, const char *name, const char *value);
+/* traceparent, tracestate, b3, X-B3-* as the client sent them, and X-Request-Id. */
+void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x);
+
+#endif

@@ -1,0 +1,208 @@
+"""Goal: every path is where the tables say and nowhere else, with the conventions of HTTP around it (inference-api 1, 2; cluster-api 1.3, 1.4, 2).
+Method: one table of paths, methods and planes, walked with every method on every plane of a standard instance with three sockets and of a
+coordinator with four; then the headers that every answer has."""
+import http.client
+import json
+import re
+
+import pytest
+from harness import ANSWER_S, Cluster, Standalone, free_ports, get, post, request, wait_for
+
+M = "/v2/models/fable"
+INFER = ["/", "/generate", "/generate_stream", "/v1/chat/completions", "/v1/completions", "/infer", "/infer_token", f"{M}/infer", f"{M}/generate",
+         f"{M}/generate_stream"]
+POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize"]
+INFO = ["/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version", "/ping"]
+HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
+PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
+
+# path: (method, planes)
+INSTANCE = {p: ("POST", "data") for p in INFER + POSTS}
+INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs"]}
+INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
+INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/config", "/v1/status", "/v2/status", "/metrics-json", "/stopService"]}
+INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
+                                           "/v1/load_lora_adapter", "/v1/unload_lora_adapter"]}
+INSTANCE |= {"/metrics": ("GET", "metrics")}
+COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
+COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
+                                                   "/health/timed-5"]}
+COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
+COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status"]}
+COORDINATOR |= {p: ("POST", "mgmt") for p in ["/v1/instances/register", "/v1/instances/role"]}
+COORDINATOR |= {"/metrics": ("GET", "metrics")}
+METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
+ENDS_IT = {"/stopService", "/dresult"}  # a right method would end the service, or the test's patience
+
+
+class Keep:
+    """One kept connection; reconnects when the server has closed it."""
+
+    def __init__(self, base):
+        self.conn = http.client.HTTPConnection(base.split("//")[1], timeout=ANSWER_S)
+
+    def ask(self, method, path, body=None, headers=None):
+        self.conn.request(method, path, body=body, headers=headers or {})
+        r = self.conn.getresponse()
+        return r.status, {k.lower(): v for k, v in r.getheaders()}, r.read()
+
+
+def walk(table, planes):
+    wrong = []
+    for plane, base in planes.items():
+        k = Keep(base)
+        for path, (right, where) in table.items():
+            for method in METHODS:
+                allowed = ["GET", "HEAD"] if right == "GET" else ["POST"]
+                if path in ENDS_IT and method in allowed:
+                    continue
+                status, headers, body = k.ask(method, path, b"{}" if method in ("POST", "PUT", "PATCH") else None)
+                what = (plane, method, path, status, headers.get("allow"), body[:80])
+                if "x-request-id" not in headers or (method == "HEAD" and body):
+                    wrong.append(what)
+                if plane not in where.split():
+                    ok = status == 404 and (method == "HEAD" or b"error" in body)
+                elif method == "OPTIONS":
+                    ok = status == 204 and headers["allow"] == ", ".join(allowed + ["OPTIONS"]) and not body
+                elif method not in allowed:
+                    ok = status == 405 and headers["allow"] == ", ".join(allowed) and (method == "HEAD" or b"error" in body)
+                else:
+                    ok = status not in (404, 405, 501)
+                if not ok:
+                    wrong.append(what)
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.fixture(scope="module")
+def three():
+    """A standard instance with a socket for each of its planes."""
+    metrics = free_ports(1)[0]
+    with Standalone(extra={"ServerConfig": {"metricsPort": metrics}}) as s:
+        s.metrics = f"http://127.0.0.1:{metrics}"
+        yield s
+
+
+def coordinator_planes(c):
+    port = c.coordinator.conf["coordinator"]["http_config"]["external_port"]
+    return {"data": c.base, "mgmt": c.mgmt, "status": c.status_base, "metrics": f"http://127.0.0.1:{port}"}
+
+
+def test_paths_of_an_instance(three):
+    walk(INSTANCE, {"data": three.base, "mgmt": three.mgmt, "metrics": three.metrics})
+
+
+def test_paths_of_the_coordinator(pair):
+    walk(COORDINATOR, coordinator_planes(pair))
+
+
+@pytest.mark.parametrize("where,planes", [(("port", "managementPort", "metricsPort"), 1), (("port", "managementPort"), 2),
+                                          (("managementPort", "metricsPort"), 2), ((), 3)])
+def test_planes_of_an_instance_share_sockets(where, planes):
+    """The four rows of the merge rule of cluster-api 1.3."""
+    names = ["port", "managementPort", "metricsPort"]
+    ports = dict(zip(names, free_ports(3)))
+    ports.update({n: ports[where[0]] for n in where})
+    one = Standalone()
+    one.instance.conf["ServerConfig"].update(ports)
+    one.instance.mgmt = one.mgmt = f"http://127.0.0.1:{ports['managementPort']}"
+    with one as s:
+        at = {n: f"http://127.0.0.1:{p}" for n, p in ports.items()}
+        wait_for(lambda: get(at["managementPort"], "/v2/health/ready").status == 200, 60, "ready")
+        log = s.instance.log()
+        assert len(set(ports.values())) == planes, log
+        for name, path in zip(names, ["/v1/models", "/v1/config", "/metrics"]):
+            for other in names:
+                want = 200 if ports[other] == ports[name] else 404
+                assert get(at[other], path).status == want, (name, other, path)
+
+
+def test_an_unknown_path_is_404_with_a_body(three, pair):
+    for base in (three.base, three.mgmt, three.metrics):
+        for method in ("GET", "POST", "DELETE", "OPTIONS"):
+            a = request(base + "/v1/foo", method, b"{}" if method == "POST" else None)
+            assert a.status == 404 and a.json["error_type"] == "NotFoundError", (base, method, a.text)
+    for base in coordinator_planes(pair).values():
+        a = get(base, "/foo")
+        assert a.status == 404 and a.json == {"error": "Invalid request", "error_type": "NotFoundError"}
+
+
+def test_head_is_get_without_a_body(three, pair):
+    for base in (three.base, pair.base):
+        g, h = get(base, "/v1/models/fable"), request(base + "/v1/models/fable", "HEAD")
+        assert (g.status, h.status, h.body) == (200, 200, b"") and g.headers["Content-Length"] == h.headers["Content-Length"] == str(len(g.body))
+        assert request(base + "/v1/models/nope", "HEAD").status == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/generate", "/nope", "/v1/tokenizer", "/health"])
+def test_a_request_id_comes_back_or_is_made_up(three, pair, path):
+    for base in (three.base, pair.base):
+        assert get(base, path, headers={"X-Request-Id": "my-id.42/x"}).headers["X-Request-Id"] == "my-id.42/x"
+        made = [get(base, path, headers=h).headers["X-Request-Id"] for h in ({}, {"X-Request-Id": ""}, {"X-Request-Id": "a b"},
+                                                                            {"X-Request-Id": "x" * 129})]
+        assert all(re.fullmatch("[0-9a-f]{32}", m) for m in made) and len(set(made)) == 4
+        assert get(base, path, headers={"X-Request-Id": "x" * 128}).headers["X-Request-Id"] == "x" * 128
+
+
+BODY = {"model": "fable", "prompt": "Once", "max_tokens": 3}
+
+
+def test_an_answer_names_its_request_and_its_server(three, pair):
+    one, many = post(three.base, "/v1/completions", BODY), post(pair.base, "/v1/completions", BODY)
+    assert one.headers["RequestUUID"] == one.json["id"] and many.headers["RequestUUID"] == many.json["id"]
+    assert one.headers["Content-Type"] == "application/json" and many.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert "Server" not in one.headers and many.headers["Server"] == "MindIE-MS"
+    stream = post(pair.base, "/v1/completions", {**BODY, "stream": True})
+    assert stream.headers["Transfer-Encoding"] == "chunked" and stream.headers["Cache-Control"] == "no-cache"
+    assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    # Two answers of one request: the id of an answer is the one stopInfer takes.
+    assert many.headers["RequestUUID"].isdigit()
+
+
+def test_connections_are_kept_until_asked_to_close(three, pair):
+    for base in (three.base, pair.base):
+        k = Keep(base)
+        for _ in range(5):
+            status, headers, _ = k.ask("POST", "/v1/completions", json.dumps(BODY))
+            assert status == 200 and headers.get("connection") != "close"
+        sock = k.conn.sock
+        assert k.ask("GET", "/v1/models")[0] == 200 and k.conn.sock is sock
+        status, headers, _ = k.ask("GET", "/v1/models", headers={"Connection": "close"})
+        assert status == 200 and headers["connection"] == "close" and k.conn.sock is None
+
+
+def test_a_connection_has_so_many_requests():
+    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 3}}}) as c:
+        k = Keep(c.base)
+        assert [k.ask("GET", "/v1/startup")[0] for _ in range(3)] == [200] * 3
+        status, headers, body = k.ask("GET", "/v1/startup")
+        assert status == 429 and body == b"Connection request out of limit, max is 3\r\n" and headers["connection"] == "close"
+        assert get(c.base, "/v1/startup").status == 200
+
+
+def test_a_browser_may_call_when_allowed():
+    with Standalone(extra={"BatonConfig": {"corsAllowOrigin": "https://a.example"}}) as s:
+        a = request(s.base + "/v1/completions", "OPTIONS", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "POST",
+                                                                   "Access-Control-Request-Headers": "authorization,content-type"})
+        assert a.status == 204 and a.headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert "POST" in a.headers["Access-Control-Allow-Methods"] and a.headers["Access-Control-Allow-Headers"] == "authorization,content-type"
+        a = post(s.base, "/v1/completions", BODY)
+        assert a.headers["Access-Control-Allow-Origin"] == "https://a.example" and "X-Request-Id" in a.headers["Access-Control-Expose-Headers"]
+        assert get(s.base, "/nope").headers["Access-Control-Allow-Origin"] == "https://a.example"
+
+
+def test_a_version_in_a_path_is_accepted(three, pair):
+    for base in (three.base, pair.base):
+        assert get(base, f"{M}/versions/1").json == get(base, M).json
+        assert post(base, f"{M}/versions/7/generate", {"text_input": "Once", "parameters": {"max_new_tokens": 2}}).status == 200
+        assert get(base, f"{M}/versions/1/ready").status == 200
+
+
+def test_model_information_is_the_same_through_the_coordinator(three, pair):
+    for path in INFO + ["/info", "/v1/models/nope", "/v2/models/nope", "/v2/models/nope/config", "/health/timed-0", "/health/timed-9999",
+                        "/health/timed-x", "/health/timed-5"]:
+        a, b = get(three.base, path), get(pair.base, path)
+        same = re.compile(r'"created":\d+')
+        assert (a.status, same.sub("", a.text)) == (b.status, same.sub("", b.text)), path
+    slots = get(pair.base, f"{M}/getSlotCount").json
+    assert list(slots) == ["total_slots", "free_slots", "available_tokens_length"] and slots["total_slots"] == slots["free_slots"]
+    assert get(pair.base, "/version").json == {"version": get(pair.base, "/v2").json["version"]}
