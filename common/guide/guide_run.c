@@ -212,7 +212,7 @@ static uint32_t close_end(struct run *r) {
         }
     }
     if (r->failed) return CFG_DEAD;
-    qsort(r->found, r->n_found, sizeof(*r->found), by_item);
+    if (r->n_found > 0) qsort(r->found, r->n_found, sizeof(*r->found), by_item);
     return run_intern(r, r->found, r->n_found, r->accepting, r->popped);
 }
 
