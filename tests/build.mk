@@ -60,7 +60,7 @@ O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instanc
 $(call unit_floor,FAKES,$(LIBS_ALL))
 
 # replay programs run a fuzz target over its corpus; fuzz-NAME builds the same file with libFuzzer
-FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)
+FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_GUIDE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)
 FUZZ_BINS  := $(patsubst %,$(BUILD)/tests/fuzz/replay_%,$(FUZZ_NAMES))
 define fuzz_floor
 $(foreach t,$(FUZZ_$(1)),$(eval $(call link_rule,$(BUILD)/tests/fuzz/replay_$(t),$(BUILD)/tests/fuzz/fuzz_$(t).o $(BUILD)/tests/fuzz/replay_main.o $(O_$(1)),$(2))))
@@ -70,6 +70,7 @@ $(call fuzz_floor,PROTO,$(LIBS_PROTO))
 $(call fuzz_floor,NET,$(LIBS_NET))
 $(call fuzz_floor,TEXT,$(LIBS_TEXT))
 $(call fuzz_floor,ENGINE,$(LIBS_ENGINE))
+$(call fuzz_floor,GUIDE,$(LIBS_GUIDE))
 $(call fuzz_floor,ENDPOINT,$(LIBS_ALL))
 $(call fuzz_floor,INSTANCE,$(LIBS_ALL))
 $(call fuzz_floor,COORD,$(LIBS_COORD))

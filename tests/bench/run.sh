@@ -12,6 +12,7 @@ run() {
     "$@" | tee -a "$out"
 }
 run "$build/tests/bench/bench_tokenizer"
+run "$build/tests/bench/bench_guide"
 run "$build/tests/bench/bench_engine" --threads 1 --seconds "${BENCH_SECONDS:-1}" --model models/fable
 [ "$(nproc)" -lt 2 ] || run "$build/tests/bench/bench_engine" --threads 2 --seconds "${BENCH_SECONDS:-1}"
 run "$build/tests/bench/bench_kv_link"
@@ -26,4 +27,5 @@ awk '
     $1 == "gemm_bf16_layer" { bar("prefill of 512 rows, bf16, " threads " thread(s), over OpenBLAS sgemm", $4, 0.5) }
     $1 == "gemm_f32_layer" { bar("prefill of 512 rows, f32, " threads " thread(s), over OpenBLAS sgemm", $4, 0.5) }
     $1 == "decode_bf16_batch_1" { bar("decode at batch 1, bf16, " threads " thread(s), over read bandwidth", $6, 0.5) }
+    $1 == "guide_token_us" { bar("guided decoding, " $2 ": 50 us over mask and advance of a token", 1 / $5, 1) }
     END { exit below }' "$out"

@@ -169,8 +169,6 @@ static void response_format(void **state) {
 #define SCHEMA(s) RF("{'type':'json_schema','json_schema':{'name':'n','schema':" s "}}")
 #define P         "Parameter response_format"
 #define S64       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-    static const char unavailable[] =
-        P ".type 'json_schema' needs guided decoding, which is not available yet; use 'text'";
     static const struct row rows[] = {
         {RF("null"), 200, NULL},
         {RF("{'type':'text'}"), 200, NULL},
@@ -180,8 +178,7 @@ static void response_format(void **state) {
         {RF("{'type':1}"), 422, P ".type must be a string"},
         {RF("{'type':'xml'}"), 422,
          P ".type must be 'json_object', 'json_schema' or 'text', got 'xml'"},
-        {RF("{'type':'json_object'}"), 422,
-         P ".type 'json_object' needs guided decoding, which is not available yet; use 'text'"},
+        {RF("{'type':'json_object'}"), 200, NULL},
         {RF("{'type':'json_schema'}"), 422,
          P ".json_schema is required when type is 'json_schema'"},
         {RF("{'type':'json_schema','json_schema':1}"), 422, P ".json_schema must be an object"},
@@ -214,7 +211,11 @@ static void response_format(void **state) {
          "Invalid json_schema: elements of 'required' at 'schema' must be strings"},
         {SCHEMA("{'type':['string','null'],'properties':{'a':{'type':'object','properties':{'b':{'"
                 "type':'array','items':{'type':'integer'}}}}},'required':['a']}"),
-         422, unavailable},
+         200, NULL},
+        {SCHEMA("{'type':'object','properties':{'a':{'not':{}}}}"), 422,
+         "Invalid json_schema: 'not' is not supported, at 'schema.properties.a'"},
+        {RF("{'type':'json_object'},'guided_regex':'a'"), 422,
+         "Parameters response_format and guided_regex cannot be used together"},
     };
     run_rows(*state, PATH, rows, sizeof(rows) / sizeof(rows[0]));
 }
