@@ -141,6 +141,7 @@ void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
 void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
 void endpoint_model(const struct endpoint *ep, const char *name,
                     struct api_answer *out); /* GET /v1/models/{m} */
+void endpoint_version(const struct endpoint *ep, struct api_answer *out); /* GET /version */
 void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out); /* GET /v2 */
 void endpoint_triton_model(const struct endpoint *ep, const char *name,
                            struct api_answer *out); /* GET /v2/models/{m} */

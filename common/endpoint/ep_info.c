@@ -81,6 +81,12 @@ void endpoint_model(const struct endpoint *ep, const char *name, struct api_answ
     put_model(ep, is_adapter ? &adapter : NULL, &out->body);
 }
 
+void endpoint_version(const struct endpoint *ep, struct api_answer *out) {
+    (void)ep;
+    begin(out);
+    buf_puts(&out->body, "{\"version\":\"" SERVER_VERSION "\"}");
+}
+
 void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out) {
     const struct endpoint_conf *c = &ep->conf;
     begin(out);

@@ -72,6 +72,14 @@ static void on_triton_server(void *arg, struct http_x *x, const struct route_par
     (void)p;
     info(arg, x, endpoint_triton_server);
 }
+static void on_version(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    info(arg, x, endpoint_version);
+}
+static void on_ping(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    if (!inst_guard(arg, x)) http_x_reply(x, 200, NULL, "", 0);
+}
 static void on_triton_model(void *arg, struct http_x *x, const struct route_params *p) {
     model_info(arg, x, p->model, endpoint_triton_model);
 }
@@ -314,6 +322,8 @@ const struct route inst_info_routes[] = {
     {PLANE_DATA, "GET", "/v1/models", on_models, 0},
     {PLANE_DATA, "GET", "/v1/models/{*}", on_model, 0},
     {PLANE_DATA, "GET", "/v2", on_triton_server, 0},
+    {PLANE_DATA, "GET", "/version", on_version, 0},
+    {PLANE_DATA, "GET", "/ping", on_ping, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}", on_triton_model, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/config", on_triton_config, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
