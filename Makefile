@@ -39,7 +39,6 @@ FUZZ_NET      := http_parse api_keys
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors lora
 FUZZ_GUIDE    := guide
-FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse
 FUZZ_INSTANCE := inst_conf kv_seal
 FUZZ_COORD    := coord_conf prom_merge rank_table body_look
@@ -49,7 +48,7 @@ ORACLE := logits
 ORACLE_TEXT := chat_template
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_tokenizer bench_engine bench_guide bench_guide bench_kv_link
+BENCH := bench_tokenizer bench_engine bench_guide bench_kv_link
 
 include tests/build.mk
 
