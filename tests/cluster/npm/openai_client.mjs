@@ -48,6 +48,32 @@ const steps = {
     for await (const c of await client.completions.create({ ...body, stream: true })) chunks.push(c);
     return { whole, chunks };
   },
+  // A call the program asks for: whole, as the client assembles a stream, and as it hands it to the program's own function.
+  async tools() {
+    const parameters = {
+      type: 'object',
+      properties: { colour: { enum: ['red', 'green', 'blue'] } },
+      required: ['colour'],
+      additionalProperties: false,
+    };
+    const body = {
+      ...chat,
+      max_tokens: 80,
+      tools: [{ type: 'function', function: { name: 'paint', parameters } }],
+      tool_choice: { type: 'function', function: { name: 'paint' } },
+    };
+    const whole = await client.chat.completions.create(body);
+    const streamed = await client.chat.completions.stream(body).finalChatCompletion();
+    let asked = null;
+    const run = (args) => {
+      asked = args;
+      return 'done';
+    };
+    await client.chat.completions
+      .runTools({ ...body, tools: [{ type: 'function', function: { name: 'paint', parameters, function: run } }] })
+      .done();
+    return { whole, streamed, asked };
+  },
   async errors() {
     return {
       range: await caught(() => client.chat.completions.create({ ...chat, top_p: 1.5 })),
