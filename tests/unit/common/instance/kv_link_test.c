@@ -1,7 +1,7 @@
 /* Goal:   links come up in any order of events, refuse a peer that does not fit with both values
  * named, notice a dead or silent peer at every stage of a transfer, and heal by themselves. Method:
  * two planes of one process; for deaths this program starts itself again as the peer (posix_spawn,
- * since a forked nanomsg has no worker) and kills or stops it. */
+ * since a forked nanomsg has no worker) and kills or stops it. All over plain and sealed links. */
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -339,6 +339,17 @@ enum { CHILD_BLOCKS = 4 };
 
 /* The peer's own main: links to the parent at peer_port, or waits for it, and stops at its stage
  * for ever. */
+/* Children of the sealed group use its certificates. */
+#define PKI_ENV "BATON_TEST_KV_PKI"
+
+static int sealed_setup(void **state) {
+    return seal_links(state) == 0 ? setenv(PKI_ENV, link_pki.dir, 1) : -1;
+}
+static int sealed_teardown(void **state) {
+    unsetenv(PKI_ENV);
+    return unseal_links(state);
+}
+
 static int child_main(const char *role, int stage, uint16_t peer_port) {
     struct loop *loop = NULL;
     struct side s;
@@ -346,6 +357,11 @@ static int child_main(const char *role, int stage, uint16_t peer_port) {
     static int32_t t[CHILD_BLOCKS] = {1, 2, 3, 4};
     log_init(LOG_NONE, 2);
     alarm(60); /* should the parent die */
+    const char *pki = getenv(PKI_ENV);
+    if (pki != NULL) {
+        snprintf(link_pki.dir, sizeof(link_pki.dir), "%s", pki);
+        if ((link_tls = pki_open(&link_pki, "peer", pki, true)) == NULL) return 1;
+    }
     if (loop_create(&loop) != ERR_OK) return 1;
     side_init(&s, loop, 7);
     side_open(&s);
@@ -463,5 +479,6 @@ int main(int argc, char **argv) {
         TEST(prefill_survives_the_death_of_decode),
         TEST(a_peer_that_stands_still_is_noticed),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("plain", tests, NULL, NULL) +
+           cmocka_run_group_tests_name("sealed", tests, sealed_setup, sealed_teardown);
 }
