@@ -210,8 +210,6 @@ static const struct route routes[] = {
     {PLANE_DATA, "GET", "/version", on_business_info, 0},
     {PLANE_DATA, "GET", "/ping", on_ready, 0},
     {PLANE_DATA, "GET", "/v2", on_business_info, 0},
-    {PLANE_DATA, "GET", "/version", on_business_info, 0},
-    {PLANE_DATA, "GET", "/ping", on_business_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}", on_business_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/config", on_business_info, 0},
     {PLANE_DATA, "POST", "/v1/tokenizer", on_business_info, SIZE_MAX}, /* SIZE_MAX: body_limit */

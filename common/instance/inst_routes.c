@@ -172,16 +172,6 @@ static void on_detokenize(void *arg, struct http_x *x, const struct route_params
     text_service(arg, x, endpoint_detokenize);
 }
 
-static void on_version(void *arg, struct http_x *x, const struct route_params *p) {
-    static const char body[] = "{\"version\":\"1.0.0\"}";
-    (void)arg, (void)p;
-    http_x_reply(x, 200, "application/json", body, sizeof(body) - 1);
-}
-static void on_ping(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    if (!inst_guard(arg, x)) http_x_reply(x, 200, NULL, "", 0);
-}
-
 /* ---- management */
 static void on_config(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
@@ -322,8 +312,6 @@ const struct route inst_info_routes[] = {
     {PLANE_DATA, "GET", "/v1/models", on_models, 0},
     {PLANE_DATA, "GET", "/v1/models/{*}", on_model, 0},
     {PLANE_DATA, "GET", "/v2", on_triton_server, 0},
-    {PLANE_DATA, "GET", "/version", on_version, 0},
-    {PLANE_DATA, "GET", "/ping", on_ping, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}", on_triton_model, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/config", on_triton_config, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
