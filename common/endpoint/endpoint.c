@@ -212,8 +212,7 @@ bool ep_model_member(struct ep_read *r) {
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_fail(r, 422, "Request param model must be string");
     if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
-    if (strlen(s) != n ||
-        (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s)))
+    if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s)))
         return ep_fail_with(r, r->ep->conf.error_style == ERROR_STYLE_OPENAI ? 404 : 422,
                             r->fam->model_unknown, "{got}", s, NULL);
     r->req->model = ep_dup(s, n);

@@ -1,5 +1,6 @@
 /* Goal: the information bodies of inference-api 12, 13 and 16.2 to 16.3, byte for byte, and their
  * errors. Method: one call each. */
+#include "common/engine/lora_set.h"
 #include "tests/unit/common/endpoint/checks.h"
 
 static void expect(struct api_answer *a, int status, const char *body) {
@@ -163,10 +164,88 @@ static void counts_agree(void **state) {
     fixture_close(&f);
 }
 
+/* An adapter is a name and a hash here: requests take both along, lists show the name while it is
+ * served. */
+static struct lora_set *adapters_of(struct fixture *f, const char *const *names, size_t n) {
+    struct lora_set *set = lora_set_create((int)n);
+    assert_non_null(set);
+    for (size_t i = 0; i < n; i++) {
+        struct lora *l = calloc(1, sizeof(*l));
+        assert_non_null(l);
+        atomic_init(&l->refs, 1);
+        memset(l->hash, (int)i + 1, sizeof(l->hash));
+        assert_int_equal(lora_set_reserve(set, names[i]), ERR_OK);
+        lora_set_serve(set, names[i], &l, "/a/folder/", 1780000000);
+    }
+    f->conf.loras = set;
+    fixture_open(f);
+    return set;
+}
+
+static void adapters(void **state) {
+    static const char *const names[] = {"poet", "cook"};
+    static const char base[] = "{\"id\":\"qwen\"", poet[] = "{\"id\":\"poet\"",
+                      cook[] = "{\"id\":\"cook\"",
+                      row[] = "{\"id\":\"poet\",\"object\":\"model\",\"created\":1780000000,"
+                              "\"owned_by\":\"MindIE Server\",\"root\":\"folder\",\"parent\":"
+                              "\"qwen\",\"max_model_len\":2560}";
+    struct fixture f;
+    struct api_answer a;
+    (void)state;
+    fixture_init(&f, false);
+    struct lora_set *set = adapters_of(&f, names, 2);
+    endpoint_models(f.ep, &a);
+    const char *b = strstr(a.body.data, base), *p = strstr(a.body.data, poet),
+               *c = strstr(a.body.data, cook);
+    assert_true(b != NULL && p > b && c > p);
+    buf_free(&a.body);
+    endpoint_model(f.ep, "poet", &a);
+    expect(&a, 200, row);
+    assert_false(endpoint_has_model(f.ep, "poet")); /* of Triton's paths */
+
+    const struct {
+        const char *path, *body, *adapter;
+    } cases[] = {
+        {"/v1/completions", "{\"model\":\"poet\",\"prompt\":\"x\"}", "poet"},
+        {"/v1/completions", "{\"model\":\"qwen\",\"prompt\":\"x\"}", NULL},
+        {"/v1/chat/completions",
+         "{\"model\":\"cook\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "cook"},
+        {"/generate", "{\"inputs\":\"x\",\"parameters\":{\"adapter_id\":\"cook\"}}", "cook"},
+        {"/generate", "{\"inputs\":\"x\",\"parameters\":{\"adapter_id\":\"None\"}}", NULL},
+        {"/generate", "{\"prompt\":\"x\",\"model\":\"poet\"}", "poet"},
+        {"/generate", "{\"prompt\":\"x\",\"model\":\"None\"}", NULL},
+        {"/generate", "{\"prompt\":\"x\",\"model\":\"qwen\"}", NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct infer_req *req = NULL;
+        if (!fixture_read(&f, cases[i].path, cases[i].body, &req, &a))
+            fail_msg("%s: %s", cases[i].body, a.body.data);
+        if (cases[i].adapter == NULL) {
+            assert_null(req->adapter);
+        } else {
+            assert_string_equal(req->adapter, cases[i].adapter);
+            assert_int_equal(req->adapter_hash[31], cases[i].adapter[0] == 'p' ? 1 : 2);
+        }
+        infer_req_destroy(&req);
+    }
+    /* Retired: no request finds it, and no list. */
+    assert_int_equal(lora_set_retire(set, "poet"), ERR_OK);
+    endpoint_model(f.ep, "poet", &a);
+    assert_int_equal(a.status, 404);
+    buf_free(&a.body);
+    endpoint_models(f.ep, &a);
+    assert_null(strstr(a.body.data, poet));
+    buf_free(&a.body);
+    check(&f, "/generate", "{\"prompt\":\"x\",\"model\":\"poet\"}", 422,
+          "The LoRA adapter 'poet' cannot be found.");
+    fixture_close(&f);
+    lora_set_destroy(&set);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models),     cmocka_unit_test(triton),       cmocka_unit_test(info),
-        cmocka_unit_test(tokenizers), cmocka_unit_test(counts_agree),
+        cmocka_unit_test(tokenizers), cmocka_unit_test(counts_agree), cmocka_unit_test(adapters),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -313,13 +313,45 @@ static void files(void **state) {
     assert_non_null(strstr(eb.text, path));
 }
 
+/* loraModules: names and folders as the management plane takes them, at most maxLoras. */
+static void adapters(void **state) {
+    struct inst_conf c;
+    struct errbuf eb;
+    char long_name[300], text[400];
+    (void)state;
+    assert_int_equal(PARSE(&c, &eb, "BatonConfig.loraModules", "[\"a=x/y.z\",\"b_-9=/q\"]"),
+                     ERR_OK);
+    assert_string_equal(c.lora_modules[0], "a=x/y.z");
+    assert_string_equal(c.lora_modules[1], "b_-9=/q");
+    static const char *const bad[] = {"[\"a\"]",         "[\"=x\"]",    "[\"a=\"]",
+                                      "[\"a b=x\"]",     "[\"a=x y\"]", "[\"a=../x\"]",
+                                      "[\"a=x\",\"b\"]", "[\"a/b=x\"]"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(PARSE(&c, &eb, "BatonConfig.loraModules", bad[i]), ERR_BAD_CONFIG);
+        assert_non_null(strstr(eb.text, "BatonConfig.loraModules must hold \"name=path\""));
+    }
+    for (int n = 256; n <= 257; n++) {
+        memset(long_name, 'n', sizeof(long_name));
+        snprintf(text, sizeof(text), "[\"%.*s=x\"]", n, long_name);
+        assert_int_equal(PARSE(&c, &eb, "BatonConfig.loraModules", text),
+                         n <= 256 ? ERR_OK : ERR_BAD_CONFIG);
+    }
+    assert_int_equal(
+        PARSE(&c, &eb, "BatonConfig.loraModules", "[\"a=x\",\"b=y\"]", "BatonConfig.maxLoras", "2"),
+        ERR_OK);
+    assert_int_equal(
+        PARSE(&c, &eb, "BatonConfig.loraModules", "[\"a=x\",\"b=y\"]", "BatonConfig.maxLoras", "1"),
+        ERR_BAD_CONFIG);
+    assert_non_null(strstr(eb.text, "at most maxLoras (1), got 2"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row),    cmocka_unit_test(defaults),
         cmocka_unit_test(rules),        cmocka_unit_test(tls_blocks),
         cmocka_unit_test(missing_keys), cmocka_unit_test(values_that_follow),
         cmocka_unit_test(environment),  cmocka_unit_test(printed_form),
-        cmocka_unit_test(files),
+        cmocka_unit_test(files),        cmocka_unit_test(adapters),
     };
     log_init(LOG_ERROR, STDERR_FILENO);
     return cmocka_run_group_tests(tests, NULL, NULL);
