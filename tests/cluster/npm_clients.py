@@ -28,8 +28,13 @@ def install():
         shutil.copy(os.path.join(SOURCE, "package-lock.json"), installed)
 
 
-def run(program, base, step):
+def start(program, base, step, env=None):
+    """Runs a step of a client's program to its end."""
+    return subprocess.run(["node", program, base, step], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S, env={**os.environ, **(env or {})})
+
+
+def run(program, base, step, env=None):
     """What a step of a client's program printed."""
-    r = subprocess.run(["node", program, base, step], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S)
+    r = start(program, base, step, env)
     assert r.returncode == 0, f"{step}: {r.stderr[-3000:]}"
     return json.loads(r.stdout)

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
+import npm_clients
 import pytest
 from families import MODES, normal
 from harness import ANSWER_S, BUILD, READY_S, ROOT, SLOW, Cluster, Standalone, Stream, events, free_ports, get, in_threads, instance_conf, merge, post
@@ -280,6 +281,21 @@ def test_keys_change_under_streams(kind):
         for d in (c.daemons if kind == "pair" else [c.instance]):
             log = d.log()
             assert KEY not in log and new not in log and "PRIVATE KEY" not in log
+
+
+def test_the_openai_client_with_a_key_alone(pki):
+    """An SDK brings a key and no certificate: it needs the CA, and `clientCertificates` optional. A wrong key is its AuthenticationError."""
+    npm_clients.install()
+    ca = {"NODE_EXTRA_CA_CERTS": pki.file("user", "ca.pem")}
+    with Standalone(pki=pki, extra={"BatonConfig": {"clientCertificates": "optional"}}) as s:
+        told = npm_clients.run("openai_client.mjs", s.base, "chat", {**ca, "OPENAI_API_KEY": KEY})
+        chunks = npm_clients.run("openai_client.mjs", s.base, "chat_stream", {**ca, "OPENAI_API_KEY": KEY})["chunks"]
+        text = told["choices"][0]["message"]["content"]
+        assert text and "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]) == text
+        r = npm_clients.start("openai_client.mjs", s.base, "chat", {**ca, "OPENAI_API_KEY": "nobody-knows-this-key"})
+        assert r.returncode != 0 and "AuthenticationError" in r.stderr and "Incorrect API key provided." in r.stderr, r.stderr
+        r = npm_clients.start("openai_client.mjs", s.base, "chat", {"OPENAI_API_KEY": KEY})
+        assert r.returncode != 0 and "APIConnectionError" in r.stderr, r.stderr  # whose CA it does not know
 
 
 def test_sighup_without_keys(pair):

@@ -1,9 +1,9 @@
 // The official OpenAI client against a running Baton: node openai_client.mjs BASE_URL STEP prints what the step saw as one JSON object.
-// It judges nothing: the test does.
+// It judges nothing: the test does. OPENAI_API_KEY is the key it shows.
 import OpenAI from 'openai';
 
 const [base, step] = process.argv.slice(2);
-const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: 'any', maxRetries: 0, timeout: 300_000 });
+const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: process.env.OPENAI_API_KEY ?? 'any', maxRetries: 0, timeout: 300_000 });
 const messages = [
   { role: 'system', content: 'You tell stories.' },
   { role: 'user', content: 'Tell me a story about a fox.' },
