@@ -46,6 +46,7 @@ FUZZ_COORD    := coord_conf prom_merge rank_table body_look
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits
 ORACLE_TEXT := chat_template
+ORACLE_GUIDE := guide_walk
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
 BENCH := bench_tokenizer bench_engine bench_guide bench_kv_link

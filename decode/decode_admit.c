@@ -106,6 +106,7 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
     d->role = NULL;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
+        guide_job_cancel(&part->guiding);
         if (part->rx_state == RX_STATE_OFFERED) {
             part->rx_state = RX_STATE_NONE;
             kv_rx_refuse(&part->rx, why, text);
@@ -269,26 +270,18 @@ static struct dpart *take_part(struct dreq *d, struct infer_req *req, struct kv_
     return part;
 }
 
-void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
-                     uint32_t n_blocks) {
-    struct decode *role = arg;
-    enum err e;
+static void enter_engine(struct dpart *part) {
+    struct dreq *d = part->d;
+    const struct infer_req *req = part->req;
     struct errbuf eb = {0};
-    struct lora *lora = NULL;
-    const char *why = reason_to_refuse(role, req, &e);
-    if (why == NULL && (e = worker_adapter(instance_worker(role->in), req, &lora, &eb)) != ERR_OK)
-        why = eb.text;
-    struct dreq *d = why == NULL ? dreq_of(role, req) : NULL;
-    if (d == NULL) {
-        lora_unref(&lora);
-        infer_req_destroy(&req);
-        kv_rx_refuse(&rx, why != NULL ? e : ERR_NO_MEMORY,
-                     why != NULL ? why : err_text(ERR_NO_MEMORY));
+    struct lora *lora;
+    enum err e = worker_adapter(d->worker, req, &lora, &eb);
+    if (e != ERR_OK) {
+        on_refused(part, 0, e, eb.text);
         return;
     }
-    struct dpart *part = take_part(d, req, rx);
     part->seq_id = worker_next_seq_id(d->worker);
-    const struct seq_opts o = {
+    struct seq_opts o = {
         .seq_id = part->seq_id,
         .kind = SEQ_IMPORT,
         .ids = req->ids,
@@ -298,9 +291,9 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         .priority = req->priority,
         .lora = lora,
     };
-    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u", req->req_id,
-              req->epoch, req->part, kv_peer_id(peer), n_blocks);
-    e = worker_add(d->worker, &o, &seq_events, part);
+    e = endpoint_guide_start(req, &o.guide);
+    if (e == ERR_OK) e = worker_add(d->worker, &o, &seq_events, part);
+    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     lora_unref(&lora);
     if (e == ERR_OK) {
         part->seq = DSEQ_LIVE;
@@ -309,4 +302,46 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     } else {
         on_refused(part, part->seq_id, e, err_text(e));
     }
+}
+
+static void on_guide(void *arg, enum err e, struct endpoint_guide *g, const char *text) {
+    struct dpart *part = arg;
+    part->guiding = NULL;
+    if (e != ERR_OK) {
+        on_refused(part, 0, e, text);
+        return;
+    }
+    endpoint_guide_keep(part->req, g);
+    enter_engine(part);
+}
+
+void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
+                     uint32_t n_blocks) {
+    struct decode *role = arg;
+    enum err e;
+    struct errbuf eb = {0};
+    struct lora *lora = NULL;
+    const char *why = reason_to_refuse(role, req, &e);
+    if (why == NULL && (e = worker_adapter(instance_worker(role->in), req, &lora, &eb)) != ERR_OK)
+        why = eb.text;
+    lora_unref(&lora); /* only asked for: it is looked up again when the sequence is added */
+    struct dreq *d = why == NULL ? dreq_of(role, req) : NULL;
+    if (d == NULL) {
+        infer_req_destroy(&req);
+        kv_rx_refuse(&rx, why != NULL ? e : ERR_NO_MEMORY,
+                     why != NULL ? why : err_text(ERR_NO_MEMORY));
+        return;
+    }
+    struct dpart *part = take_part(d, req, rx);
+    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u", req->req_id,
+              req->epoch, req->part, kv_peer_id(peer), n_blocks);
+    if (req->guide == NULL) {
+        enter_engine(part);
+        return;
+    }
+    e = guide_job_start(&part->guiding, role->in, req->guide, on_guide, part);
+    if (e == ERR_BUSY)
+        part_busy(part, QUEUE_FULL_RETRY_MS);
+    else if (e != ERR_OK)
+        on_refused(part, 0, e, err_text(e));
 }

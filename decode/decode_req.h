@@ -18,6 +18,7 @@
 
 #include "common/base/buf.h"
 #include "common/instance/dresult_out.h"
+#include "common/instance/guide_job.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_meter.h"
@@ -41,6 +42,7 @@ struct dpart {
     struct infer_req *req; /* NULL: not offered yet */
     struct kv_rx *rx;
     enum rx_state rx_state;
+    struct guide_job *guiding; /* its guide is being compiled; then it enters the engine */
     uint64_t seq_id;
     enum dseq_state seq;
     bool committed;

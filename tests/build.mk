@@ -84,8 +84,11 @@ $(foreach o,$(ORACLE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD
 ORACLE_TEXT_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE_TEXT))
 $(foreach o,$(ORACLE_TEXT),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_TEXT),$(LIBS_TEXT))))
 
+ORACLE_GUIDE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE_GUIDE))
+$(foreach o,$(ORACLE_GUIDE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_GUIDE),$(LIBS_GUIDE))))
+
 .PHONY: oracle-bins
-oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS)
+oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS) $(ORACLE_GUIDE_BINS)
 
 # kernels of one instruction set carry their own flags; the file name says which
 # (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)

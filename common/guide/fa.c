@@ -237,7 +237,7 @@ static bool slots_double(struct subset *s) {
 
 /* The number of the set under construction, a new one when it is not known; -1: no memory. */
 static int32_t set_find(struct subset *s, struct fa_out *o) {
-    qsort(s->set, s->n_set, sizeof(*s->set), by_id);
+    if (s->n_set > 1) qsort(s->set, s->n_set, sizeof(*s->set), by_id);
     size_t at = hash_ids(s->set, s->n_set) & s->slot_mask;
     for (; s->slots[at] != 0; at = (at + 1) & s->slot_mask) {
         size_t k = s->slots[at] - 1, n = s->set_first[k + 1] - s->set_first[k];
@@ -274,7 +274,7 @@ static bool pick_edges(struct subset *s, size_t k) {
             s->pick[s->n_pick++] = s->a->edges[s->sym[e]];
         }
     }
-    qsort(s->pick, s->n_pick, sizeof(*s->pick), by_range);
+    if (s->n_pick > 1) qsort(s->pick, s->n_pick, sizeof(*s->pick), by_range);
     return true;
 }
 
@@ -334,7 +334,7 @@ static enum err plain(struct subset *s, int32_t start, struct fa *out) {
                 s->pick[s->n_pick++] = s->a->edges[s->sym[x]];
             }
         }
-        qsort(s->pick, s->n_pick, sizeof(*s->pick), by_range);
+        if (s->n_pick > 1) qsort(s->pick, s->n_pick, sizeof(*s->pick), by_range);
         if (!out_state(&o, accept) || !out_begin(&o)) goto end;
         for (size_t i = 0; i < s->n_pick; i++) {
             int32_t to = s->pick[i].to;

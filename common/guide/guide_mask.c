@@ -139,7 +139,7 @@ static uint32_t canon_of(struct run *r, uint32_t cfg) {
         items[i].stk = canon_stack(r, it.stk);
         items[i].q = r->a->alike[it.q];
     }
-    qsort(items, n, sizeof(*items), by_item);
+    if (n > 1) qsort(items, n, sizeof(*items), by_item);
     for (size_t i = 0; i < n; i++)
         if (kept == 0 || by_item(&items[kept - 1], &items[i]) != 0) items[kept++] = items[i];
     uint32_t c = r->failed ? CFG_DEAD : run_intern(r, items, kept, r->cfgs[cfg].accepting, false);

@@ -296,7 +296,7 @@ bool run_collect(struct run *r, uint32_t **cfgs, size_t n) {
             r->found[r->n_found++] = it;
         }
         if (!ok) break;
-        qsort(r->found, r->n_found, sizeof(*r->found), by_item);
+        if (r->n_found > 0) qsort(r->found, r->n_found, sizeof(*r->found), by_item);
         fresh[i] = run_intern(r, r->found, r->n_found, c->accepting, c->popped);
         ok = !r->failed;
     }
