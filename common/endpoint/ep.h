@@ -30,11 +30,11 @@ struct endpoint {
     const struct tokenizer *tok;
     const struct model_info *model;
     struct chat_template
-        *chat[2];     /* [1]: the one for requests with tools; NULL: the model has none */
-    char *bos, *eos;  /* texts of bos_token and eos_token */
+        *chat[2];    /* [1]: the one for requests with tools; NULL: the model has none */
+    char *bos, *eos; /* texts of bos_token and eos_token */
     enum tool_format tool_format; /* how the model writes calls; TOOLS_NONE: not known */
     enum ep_thinking thinking;
-    const char *root; /* last part of conf.model_dir */
+    const char *root;           /* last part of conf.model_dir */
     struct guide_vocab *vocab;  /* of tok; NULL without one */
     struct guide_cache *guides; /* locks itself */
 };
@@ -58,11 +58,11 @@ struct ep_read {
     struct ep_prompt *prompts; /* a list of prompts: each waits here for its turn in prompt and
                                 * ids; NULL: there is one, which stands there already */
     size_t n_prompts;
-    bool with_tools; /* chat: the request has tools */
+    bool with_tools;              /* chat: the request has tools */
     struct json_object *callable; /* chat: the tools that may be called; owned, NULL: none */
     enum ep_forced forced;
     enum tool_format tool_format; /* of the template that renders the chat */
-    int status;      /* of the failure */
+    int status;                   /* of the failure */
     char error[1024];
 };
 
@@ -151,11 +151,11 @@ bool ep_admit(struct ep_read *r);
 /* ---- names */
 bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
 bool ep_client_id(struct ep_read *r);    /* Triton `id`, of the body: checks, sets req->client_id */
-bool ep_model_member(
-    struct ep_read *r); /* `model` of /v1/: checks, sets req->model, and req->adapter if it is one */
+bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->model, and
+                                            req->adapter if it is one */
 /* The request uses the adapter of that name; false: there is none, or no memory (then failed). */
 bool ep_adapter_find(struct ep_read *r, const char *s);
-char *ep_dup(const char *s, size_t n);   /* terminated copy; NULL: no memory */
+char *ep_dup(const char *s, size_t n); /* terminated copy; NULL: no memory */
 
 /* ---- after the parameters (ep_sampling.c): n/best_of rules of 4.4, then everything into r->req */
 bool ep_nbest(struct ep_read *r);
@@ -171,7 +171,8 @@ bool ep_chat_messages(
 bool ep_chat_tools(struct ep_read *r);
 /* After the parameters: thinking (8.9), and calls and thinking into req->guide. */
 bool ep_chat_combine(struct ep_read *r);
-/* The guide that makes a model write calls of these tools; NULL: no memory. One: exactly one. */
+/* The guide that makes a model write calls of these tools, their arguments within the schema where
+ * calls are forced, else any object; NULL: no memory. One: exactly one. */
 struct json_object *ep_call_guide(const struct ep_read *r, bool one);
 enum tool_format ep_template_format(const struct chat_template *t); /* t may be NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);

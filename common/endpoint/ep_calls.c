@@ -89,7 +89,8 @@ static struct json_object *arguments(const struct json_object *function) {
                 with(copy, "type", json_object_new_string("object")));
 }
 
-static struct json_object *one_call(const struct call_form *f, const struct json_object *tool) {
+static struct json_object *one_call(const struct call_form *f, const struct json_object *tool,
+                                    bool forced) {
     struct json_object *function, *g;
     const char *name;
     size_t n;
@@ -98,14 +99,16 @@ static struct json_object *one_call(const struct call_form *f, const struct json
         return NULL; /* ep_chat_tools() has seen both */
     /* Names need no escapes: ep_tool_name(). */
     g = add(add_text(list_of("sequence"), f->begin), literal(name));
-    return add_text(add(add_text(g, f->middle), arguments(function)), f->end);
+    struct json_object *args = forced ? arguments(function) : guide_of("json_object");
+    return add_text(add(add_text(g, f->middle), args), f->end);
 }
 
 struct json_object *ep_call_guide(const struct ep_read *r, bool one) {
     const struct call_form *f = &call_forms[r->tool_format];
+    bool forced = r->forced != EP_FORCED_NO;
     struct json_object *any = list_of("any_of"), *g;
     for (size_t i = 0; i < json_object_array_length(r->callable); i++)
-        any = add(any, one_call(f, json_object_array_get_idx(r->callable, i)));
+        any = add(any, one_call(f, json_object_array_get_idx(r->callable, i), forced));
     if (!one) {
         g = with(guide_of("repeat"), "item", any);
         g = with(g, "min", json_object_new_int(1));

@@ -85,6 +85,7 @@ struct tool_parse {
     bool strict;            /* the object came without a tag: only known members are allowed */
     bool object, list;      /* the call is an object, in a list */
     bool ended;             /* the byte at hand was a call's last */
+    bool cut;               /* the text is over inside a call */
 
     struct tool_call calls[TOOL_CALLS_MAX + 1]; /* calls[n_calls] is the one under way */
     size_t n_calls;                             /* that count */
@@ -577,8 +578,9 @@ void tool_parse_feed(struct tool_parse *p, const char *s, size_t n) {
 void tool_parse_finish(struct tool_parse *p) {
     if (p->state == ST_TEXT || p->state == ST_BARE)
         plain(p);
-    else if (p->state != ST_DONE && !p->counted)
-        not_a_call(p);
+    else if (p->state != ST_DONE && !complete(p))
+        p->cut = true;
+    if (p->cut && !p->counted) not_a_call(p);
     p->state = ST_DONE;
 }
 
@@ -622,7 +624,7 @@ const struct tool_call *tool_parse_call(const struct tool_parse *p, size_t i) {
 bool tool_parse_called(const struct tool_parse *p) {
     for (size_t i = 0; i < p->n_calls; i++)
         if (!p->calls[i].complete) return false;
-    return p->n_calls > 0;
+    return p->n_calls > 0 && !p->cut;
 }
 
 bool tool_parse_failed(const struct tool_parse *p) {

@@ -50,7 +50,8 @@ void tool_parse_finish(struct tool_parse *p); /* the text is over; feeds after i
 const struct buf *tool_parse_content(const struct tool_parse *p); /* only grows */
 size_t tool_parse_n_calls(const struct tool_parse *p);            /* only grows */
 const struct tool_call *tool_parse_call(const struct tool_parse *p, size_t i);
-bool tool_parse_called(const struct tool_parse *p); /* calls, and every one complete */
+/* Calls, every one complete, and the text did not end in one. */
+bool tool_parse_called(const struct tool_parse *p);
 bool tool_parse_failed(const struct tool_parse *p); /* memory ran out: the result is useless */
 
 /* The strings that have a meaning in a format, NULL where there are fewer than TOOL_TAGS_MAX. A

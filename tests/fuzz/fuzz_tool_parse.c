@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tool_parse_finish(p);
     tool_parse_finish(q);
     check_same(p, q);
-    if (opts.whole && tool_parse_n_calls(p) > 0 && !tool_parse_called(p)) abort();
+    for (size_t i = 0; opts.whole && i < tool_parse_n_calls(p); i++)
+        if (!tool_parse_call(p, i)->complete) abort();
     tool_parse_destroy(&p);
     tool_parse_destroy(&q);
     return 0;

@@ -443,6 +443,7 @@ static void test_null_content(void **state) {
     SEQ(LIT("{\\'name\\': \\'") "," LIT(name) "," LIT("\\', \\'arguments\\': ") "," OBJ            \
                                                                                 "," LIT("}"))
 #define NAMED_F  ",'tool_choice':{'type':'function','function':{'name':'f'}}"
+#define FORMAT   ",'response_format':{'type':'json_object'}"
 #define REQUIRED ",'tool_choice':'required'"
 #define LINES    "{'type':'regex','value':'\\\\n{0,2}'}"
 #define BUDGET   ",'chat_template_kwargs':{'enable_thinking':true,'thinking_budget':5}"
@@ -459,6 +460,15 @@ static const struct guide_row {
     {"llama3", NULL, TOOLS REQUIRED, SEQ(MANY(ANY(LLAMA("f") "," LLAMA("g")), "; "))},
     {"mistral", NULL, TOOLS NAMED_F, SEQ(LIT("[TOOL_CALLS][") "," ANY(MISTRAL("f")) "," LIT("]"))},
     {"chatglm", NULL, TOOLS NAMED_F, SEQ(ANY(SEQ(LIT("f") "," LIT("\\n") "," OBJ)))},
+    /* not forced: the format is that of plain content, arguments are any object */
+    {"llama3", NULL, ",'tools':[" TOOL("f", ",'parameters':{'nonsense':1}") "]" FORMAT,
+     ANY("{'type':'json_object'}," SEQ(
+         MANY(ANY(SEQ(LIT("{\\'name\\': \\'") "," LIT("f") "," LIT(
+                  "\\', \\'parameters\\': ") ",{'type':'json_object'}," LIT("}"))),
+              "; ")))},
+    {"none", NULL, TOOLS FORMAT, "{'type':'json_object'}"},
+    {"llama3", NULL, TOOLS FORMAT ",'tool_choice':'none'", "{'type':'json_object'}"},
+    {"llama3", NULL, TOOLS FORMAT NAMED_F, SEQ(ANY(LLAMA("f")))},
     /* thinking comes first */
     {NULL, "qwen3", "", NULL},
     {NULL, "qwen3", OPEN_TEMPLATE BUDGET, "{'type':'after','text':'</think>','budget':5}"},
