@@ -202,7 +202,8 @@ static double hand_over(struct bench *b, unsigned round, double *frames_s) {
     require(kv_tx_open(&b->tx, kv_plane_find_id(b->p.kp, D_ID), &o) == ERR_OK, "no transfer");
     infer_req_destroy(&r);
     for (int l = 0; l < LAYERS; l++) kv_tx_ready(b->tx, b->table, l, 0, (int)b->p.n_blocks);
-    struct kv_commit c = {.n_tokens = 1};
+    struct kv_commit c = {.tokens = calloc(1, sizeof(*c.tokens)), .n_tokens = 1};
+    require(c.tokens != NULL, "no memory");
     kv_tx_commit(b->tx, &c);
     loop_run(b->loop);
     kv_plane_stats(b->p.kp, &after);
