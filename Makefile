@@ -30,7 +30,7 @@ TESTS_GUIDE    := common/guide/guide common/guide/regex
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/order common/endpoint/choices common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_calls
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
-TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role
+TESTS_FAKES    := common/instance/worker prefill/prefill_role decode/decode_role decode/decode_choices
 TESTS_COORD    := coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/registry coordinator/controller coordinator/relay coordinator/relay_client
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
