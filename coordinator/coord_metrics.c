@@ -69,7 +69,8 @@ static const struct metric_def rows[N_ROWS] = {
                   "From the arrival of a request to P's answer, which carries the first token."},
     [TPOT] = {.name = "coordinator_tpot_seconds",
               BUCKETS(tpot_buckets),
-              .help = "Mean time between the tokens of one answer, as they arrive here."},
+              .help = "Mean time between the tokens of an answer as they arrive here; of requests "
+                      "with one answer."},
     [E2E] = {.name = "coordinator_request_seconds",
              BUCKETS(e2e_buckets),
              .help = "From the arrival of a request to the end of its answer."},

@@ -447,6 +447,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     p->head = head;
     p->arrival_ms = clock_ms();
     req_meter_begin(&p->meter, instance_meters(role->in), clock_us());
+    http_x_set_header(x, "RequestUUID", p->head.req_id);
     p->next = role->reqs;
     p->at = &role->reqs;
     if (p->next != NULL) p->next->at = &p->next;
