@@ -39,8 +39,10 @@ static void on_scan(void *arg) {
     for (struct dreq *d = role->reqs.first, *next; d != NULL; d = next) {
         next = d->next;
         if (d->answer == NULL) { /* P and the link watch over it until it is all here */
-            if (dreq_forgotten(d, now))
-                dreq_drop(d, ERR_TIMEOUT, "the prefill instance offers no further part");
+            if (!dreq_forgotten(d, now)) continue;
+            log_warn("decode", "req=%s epoch=%u event=forgotten parts=%u of=%u", d->req->req_id,
+                     d->req->epoch, d->n_committed, d->n_parts);
+            dreq_drop(d, ERR_TIMEOUT, "the prefill instance offers no further part");
             continue;
         }
         uint64_t own = d->req->timeout_s > 0 ? (uint64_t)d->req->timeout_s * 1000 : UINT64_MAX;
