@@ -16,6 +16,8 @@ run "$build/tests/bench/bench_guide"
 run "$build/tests/bench/bench_engine" --threads 1 --seconds "${BENCH_SECONDS:-1}" --model models/fable
 [ "$(nproc)" -lt 2 ] || run "$build/tests/bench/bench_engine" --threads 2 --seconds "${BENCH_SECONDS:-1}"
 run "$build/tests/bench/bench_kv_link"
+BUILD=$build run /usr/bin/python3 tests/bench/streams.py
+BUILD=$build TLS=1 run /usr/bin/python3 tests/bench/streams.py
 
 awk '
     function bar(what, value, least) {
