@@ -6,11 +6,12 @@ equal before answers are compared. The official OpenAI client reads calls too.
 """
 import copy
 import json
+import os
 import re
 
 import npm_clients
 import pytest
-from harness import Cluster, Standalone, events, post, Stream
+from harness import ROOT, Cluster, Standalone, Stream, events, post
 
 CHAT = "/v1/chat/completions"
 FORMATS = {"hermes": "<tool_call>", "llama3": "<|python_tag|>", "mistral": "[TOOL_CALLS]", "deepseek_v31": "<｜tool▁call▁begin｜>",
@@ -235,6 +236,19 @@ def test_thinking_switched_off(thinkers):
     for more in ({"chat_template_kwargs": {"enable_thinking": False}}, {"reasoning_effort": "none"}):
         message, _ = everywhere(*thinkers, think(max_tokens=8, ignore_eos=True, **more))
         assert message["content"] and "reasoning_content" not in message
+
+
+@pytest.mark.parametrize("name", ["qwen2.5", "qwen3"])
+def test_published_templates(thinkers, name):
+    """Their text tells the format of calls; the thinking that Qwen3's template closes itself is no part of the answer."""
+    with open(os.path.join(ROOT, "tests", "data", "chat", f"{name}.jinja")) as f:
+        text = f.read()
+    body = ask(tool_choice=NAMED, chat_template=text, chat_template_kwargs={"enable_thinking": False})
+    message, finish = everywhere(*thinkers, body)
+    assert finish == "tool_calls" and "reasoning_content" not in message
+    check_calls(message)
+    cut = whole_answer(thinkers[0].base, {**body, "max_tokens": 30})["choices"][0]["message"]
+    assert cut["content"].startswith("<tool_call>\n")
 
 
 # ---- the official client
