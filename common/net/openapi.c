@@ -2,24 +2,28 @@
  * rule in tests/build.mk says that this file depends on them. */
 #include "common/net/openapi.h"
 
+#include <stdint.h>
 #include "common/net/http_server.h"
 
+/* name: the bytes of the file; name_bytes: how many. */
 #define FILE_BYTES(name, path)                                                                     \
     __asm__(".section .rodata\n"                                                                   \
             ".global " #name "\n"                                                                  \
-            ".global " #name "_end\n" #name ":\n"                                                  \
-            ".incbin \"" path "\"\n" #name "_end:\n"                                               \
-            ".byte 0\n"                                                                            \
+            ".global " #name "_bytes\n" #name ":\n"                                                \
+            ".incbin \"" path "\"\n"                                                               \
+            ".L" #name "_end:\n"                                                                   \
+            ".balign 8\n" #name "_bytes:\n"                                                        \
+            ".8byte .L" #name "_end - " #name "\n"                                                 \
             ".previous\n");                                                                        \
-    extern const char name[], name##_end[]
+    extern const char name[];                                                                      \
+    extern const uint64_t name##_bytes
 
 FILE_BYTES(openapi_json, "common/net/openapi.json");
 FILE_BYTES(docs_html, "common/net/docs.html");
 
 static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
     (void)arg, (void)p;
-    http_x_reply(x, 200, "application/json", openapi_json,
-                 (size_t)(openapi_json_end - openapi_json));
+    http_x_reply(x, 200, "application/json", openapi_json, openapi_json_bytes);
 }
 
 static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
@@ -27,8 +31,7 @@ static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
     http_x_set_header(x, "Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
                       "connect-src 'self'; img-src data:");
-    http_x_reply(x, 200, "text/html; charset=utf-8", docs_html,
-                 (size_t)(docs_html_end - docs_html));
+    http_x_reply(x, 200, "text/html; charset=utf-8", docs_html, docs_html_bytes);
 }
 
 const struct route openapi_routes[] = {
