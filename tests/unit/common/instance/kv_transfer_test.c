@@ -207,6 +207,31 @@ static void a_decode_that_never_answers_ends_the_offer(void **state) {
     close_pair(&x);
 }
 
+/* What the commit will need is known at the offer: both sides of the bound. */
+static void a_commit_too_large_for_a_frame_is_not_begun(void **state) {
+    struct pair x;
+    open_pair(&x, *state);
+    start_pair(&x);
+    size_t n = (KV_FRAME_BYTES_MAX - kv_commit_bytes_max(3, 0, 20)) / (4 + 8 * 20);
+    for (size_t over = 0; over <= 1; over++) {
+        struct ended end = {0};
+        struct infer_req *r = request("b1", (uint32_t)over, n + over);
+        r->sampling.n_choices = r->n = 3;
+        r->sampling.prompt_logprobs = true;
+        r->sampling.prompt_top_logprobs = 20;
+        const struct kv_tx_opts o = {.req = r, .n_blocks = 1, .on_end = on_tx_end, .arg = &end};
+        struct kv_tx *tx = NULL;
+        enum err e = kv_tx_open(&tx, kv_plane_find_id(x.p.kp, D_ID), &o);
+        assert_int_equal(e, over ? ERR_TOO_LARGE : ERR_OK);
+        infer_req_destroy(&r);
+        if (tx == NULL) continue;
+        kv_tx_cancel(tx);
+        WAIT_FOR(x.p.loop, fact_done, &end);
+        kv_tx_free(&tx);
+    }
+    close_pair(&x);
+}
+
 static void a_refusal_carries_its_reason(void **state) {
     struct pair x;
     struct ended tx_end;
@@ -458,6 +483,7 @@ int main(void) {
         TEST(a_busy_decode_is_asked_again),
         TEST(a_decode_that_stays_busy_ends_the_offer),
         TEST(a_decode_that_never_answers_ends_the_offer),
+        TEST(a_commit_too_large_for_a_frame_is_not_begun),
         TEST(a_refusal_carries_its_reason),
         TEST(cancel_by_prefill_at_each_stage),
         TEST(cancel_by_decode_at_each_stage),
