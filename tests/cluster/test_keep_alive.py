@@ -1,0 +1,42 @@
+"""Goal: a stream that has nothing to say gets a comment line after sseKeepAliveSeconds, from an instance and from a coordinator, and its events
+stay what they are; without the key there is none.
+Method: a chat whose role chunk goes out and whose text is then held back to the end: only one token is allowed, and the stop string begins like
+everything it can write. Several choices of several such requests at once make that last longer than the second asked for.
+"""
+import json
+
+import pytest
+from harness import Cluster, Standalone, Stream, in_threads, post
+
+BODY = {"model": "fable", "messages": [{"role": "user", "content": "Once"}], "stream": True, "n": 8, "temperature": 1, "seed": 1, "max_tokens": 600,
+        "ignore_eos": True}
+
+
+def silent(base):
+    """The body above with its one token, and a stop string that never ends."""
+    token = post(base, "/tokenize", {"prompt": "a", "add_special_tokens": False}).json["tokens"][0]
+    text = post(base, "/detokenize", {"tokens": [token]}).json["prompt"]
+    return {**BODY, "allowed_token_ids": [token], "stop": (text * 1024)[:1023] + "\n"}
+
+
+def pieces(base):
+    raw = Stream(base, "/v1/chat/completions", silent(base)).read_all().decode()
+    assert raw.endswith("data: [DONE]\n\n")
+    return raw[:-2].split("\n\n")
+
+
+@pytest.mark.parametrize("where", ["instance", "coordinator"])
+def test_comments(where):
+    on = {"sseKeepAliveSeconds": 1}
+    cluster = (Standalone(extra={"BatonConfig": on}) if where == "instance" else
+               Cluster(coord={"coordinator": on}))
+    with cluster as c:
+        for got in in_threads([lambda: pieces(c.base)] * 2):
+            assert ":" in got, f"{len(got)} pieces"
+            events = [json.loads(p[6:]) for p in got if p.startswith("data: {")]
+            assert len(events) + got.count(":") + 1 == len(got)
+            assert sorted(e["choices"][0]["index"] for e in events if e["choices"][0]["finish_reason"]) == list(range(8))
+
+
+def test_none_unless_asked(whole):
+    assert ":" not in pieces(whole.base)
