@@ -12,8 +12,8 @@ struct body_look {
     bool has_input; /* it has the member the path's family puts the input in */
     bool stream;
     size_t n_chars; /* of the input; a token id counts for four, an unreadable body by its bytes */
-    /* Triton's id, or request_id of the OpenAI paths; "" when there is none, or one that no instance
-     * would take. */
+    /* Triton's id, or request_id of the OpenAI paths; "" when there is none, or one that no
+     * instance would take. */
     char client_id[CLIENT_ID_BYTES_MAX + 1];
     bool client_id_soft; /* in use already: no error, it is left out */
 };

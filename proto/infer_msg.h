@@ -128,20 +128,20 @@ struct infer_req {
     bool show_prompt_logprobs; /* chat, completions: prompt_logprobs are in the answer */
     bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
     bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
-    enum tool_format tools;   /* calls are looked for in the text */
-    bool parallel_tools;      /* false: at most one call is returned */
-    bool tools_forced;        /* `required` or a named function: the guide enforces a call */
-    bool reasoning;           /* text up to the end-of-thinking tag is reasoning_content */
-    bool thinking_open;       /* the prompt itself has opened the thinking part */
-    bool drop_reasoning;      /* include_reasoning false */
-    char *guide;              /* what guided decoding allows, common/guide/guide.h; NULL: all */
-    void *guide_compiled;     /* the same made ready by the endpoint; not on the wire */
+    enum tool_format tools; /* calls are looked for in the text */
+    bool parallel_tools;    /* false: at most one call is returned */
+    bool tools_forced;      /* `required` or a named function: the guide enforces a call */
+    bool reasoning;         /* text up to the end-of-thinking tag is reasoning_content */
+    bool thinking_open;     /* the prompt itself has opened the thinking part */
+    bool drop_reasoning;    /* include_reasoning false */
+    char *guide;            /* what guided decoding allows, common/guide/guide.h; NULL: all */
+    void *guide_compiled;   /* the same made ready by the endpoint; not on the wire */
     void (*guide_drop)(void *compiled); /* lets it go; NULL: there is none */
-    char *adapter;            /* LoRA name; NULL: the base model */
-    uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
-    int32_t priority;         /* 1 (first) .. 5 */
-    int32_t timeout_s;        /* 0: the server's */
-    char *output_name;        /* Triton token */
+    char *adapter;                      /* LoRA name; NULL: the base model */
+    uint8_t adapter_hash[32];           /* of the adapter's files; meaningful with adapter */
+    int32_t priority;                   /* 1 (first) .. 5 */
+    int32_t timeout_s;                  /* 0: the server's */
+    char *output_name;                  /* Triton token */
     struct sampling sampling;
 
     /* measured at P, carried for the answer at D */

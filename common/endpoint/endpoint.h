@@ -35,7 +35,7 @@ struct endpoint_conf {
     bool openai_vllm_mode; /* openAiSupport absent or "vllm" */
     const char *tool_call_parser; /* a name tool_parse.h knows; "auto" or NULL: by the template */
     const char *reasoning_parser; /* qwen3, deepseek_r1; "none" or NULL: none */
-    bool full_text;        /* fullTextEnabled */
+    bool full_text;               /* fullTextEnabled */
     enum error_style error_style;
     bool strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info,
         openai_id_prefix;
@@ -140,7 +140,7 @@ void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
                          struct api_answer *out);                        /* POST /detokenize */
 void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
 void endpoint_model(const struct endpoint *ep, const char *name,
-                    struct api_answer *out); /* GET /v1/models/{m} */
+                    struct api_answer *out);                              /* GET /v1/models/{m} */
 void endpoint_version(const struct endpoint *ep, struct api_answer *out); /* GET /version */
 void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out); /* GET /v2 */
 void endpoint_triton_model(const struct endpoint *ep, const char *name,

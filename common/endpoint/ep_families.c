@@ -74,7 +74,7 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
                                "temperature is 0 or not set, but best_of is {b}, n is {n}.",       \
                 .absent = "None",                                                                  \
             },                                                                                     \
-        .read = ep_chat_read, .combine = ep_chat_combine, .answer = &answer_chat,                \
+        .read = ep_chat_read, .combine = ep_chat_combine, .answer = &answer_chat,                  \
     }
 
 const struct family ep_families[FAM_COUNT] = {

@@ -102,9 +102,9 @@ struct seq_opts {
     const struct sampling *sampling; /* copied deep */
     int priority;                    /* 1 first .. 5 last */
     uint64_t prefix_salt;            /* sequences with different salts share no prefix blocks */
-    struct lora *lora; /* adapter of this model, of rank lora_rank_max at most, or NULL; the
-                          sequence takes a reference of its own and shares prefix blocks with those
-                          of the same adapter only */
+    struct lora *lora;        /* adapter of this model, of rank lora_rank_max at most, or NULL; the
+                                 sequence takes a reference of its own and shares prefix blocks with those
+                                 of the same adapter only */
     struct token_guide guide; /* what may be generated, at the beginning of the output; the sequence
                                  forks it for each choice and moves it over generated ids. ops NULL:
                                  anything. Where it allows no token the choice ends, as by an EOS */

@@ -65,7 +65,7 @@ struct choice {
 
     uint64_t last_step;
     uint64_t token_us, ready_us, wait_us;
-    bool wait_open; /* not scheduled since ready_us */
+    bool wait_open;           /* not scheduled since ready_us */
     struct token_guide guide; /* of its own, after ids; ops NULL: none */
 };
 
@@ -139,8 +139,8 @@ struct engine {
     int32_t *row_ids; /* [rows_max] */
     int *logit_rows;  /* [logits_max] */
     int logits_max;
-    float *logits; /* [logits_max][vocab_size] */
-    float *row;    /* [vocab_size] a copy for each choice that draws from the same logits */
+    float *logits;  /* [logits_max][vocab_size] */
+    float *row;     /* [vocab_size] a copy for each choice that draws from the same logits */
     uint64_t *mask; /* a bit for each id: what a guide allows */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;

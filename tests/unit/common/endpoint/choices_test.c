@@ -206,12 +206,11 @@ static void streams(void **state) {
                  "text_completion") "'choices':[],'usage':{'prompt_tokens':3,'completion_tokens':"
                                     "5,'total_tokens':8}}\n\ndata: [DONE]\n\n"},
         {COMP, CMP "['x','yz'],'stream':true}",
-         PIECE(0, " a", "null}]") PIECE(1, " c", "null}]") PIECE(0, " b", "null}]")
-             PIECE(1, "",
-                   "'stop'}],'usage':{'prompt_tokens':2,'completion_tokens':2,'total_tokens':4}")
-                 PIECE(0, " c",
-                       "'length'}],'usage':{'prompt_tokens':1,'completion_tokens':3,'total_tokens':"
-                       "4}") "data: [DONE]\n\n"},
+         PIECE(0, " a", "null}]") PIECE(1, " c", "null}]") PIECE(0, " b", "null}]") PIECE(
+             1, "", "'stop'}],'usage':{'prompt_tokens':2,'completion_tokens':2,'total_tokens':4}")
+             PIECE(0, " c",
+                   "'length'}],'usage':{'prompt_tokens':1,'completion_tokens':3,'total_tokens':"
+                   "4}") "data: [DONE]\n\n"},
     };
     SHOW(*state, rows);
 }

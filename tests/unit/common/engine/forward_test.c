@@ -14,13 +14,7 @@
 #include "common/engine/forward.h"
 #include "tests/unit/common/engine/tiny_llama.h"
 
-enum {
-    ROWS_MAX = 40,
-    BLOCK = 4,
-    N_SEQS = 3,
-    LEN = 22,
-    BLOCKS_EACH = (LEN + BLOCK - 1) / BLOCK
-};
+enum { ROWS_MAX = 40, BLOCK = 4, N_SEQS = 3, LEN = 22, BLOCKS_EACH = (LEN + BLOCK - 1) / BLOCK };
 
 /* What three sequences give: logits of every row and, at the end, the pool. */
 struct answer {
