@@ -106,23 +106,22 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     if (!h->dropped) h->ev->on_token(h->arg, ev);
 }
 
-static void seq_over(struct prefill_hold *h, enum err e, const char *text, bool refused) {
+static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
+    struct prefill_hold *h = arg;
+    (void)seq_id;
     h->seq = SEQ_STATE_NONE;
     if (h->dropped) {
         wind_down(h);
     } else {
-        h->ev->on_engine(h->arg, e, text, refused);
+        h->ev->on_engine(h->arg, e, text, true);
     }
 }
 
-static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
-    (void)seq_id;
-    seq_over(arg, e, text, true);
-}
-
+/* The sequence holds its blocks until it is cancelled: the transfer may be reading them. */
 static void on_failed(void *arg, uint64_t seq_id, enum err e) {
+    struct prefill_hold *h = arg;
     (void)seq_id;
-    seq_over(arg, e, err_text(e), false);
+    if (!h->dropped) h->ev->on_engine(h->arg, e, err_text(e), false);
 }
 
 /* The engine thread: hands over, no more. tx is set before the engine knows the sequence and

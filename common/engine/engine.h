@@ -16,8 +16,8 @@
  * End of a choice. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, slot and
  * blocks of that choice are free already; with the last one the sequence has ended and its id may
  * be used again, from inside the callback too. on_failed ends the sequence with all its choices.
- * SEQ_PREFILL: its first on_token frees the slot; the blocks stay until engine_seq_release() or
- * engine_seq_cancel(), whatever the finishes say. Callbacks may call every
+ * SEQ_PREFILL: its first on_token, or on_failed, frees the slot; the blocks stay until
+ * engine_seq_release() or engine_seq_cancel(), whatever the finishes say. Callbacks may call every
  * engine_seq_ function, for any sequence. A cancel from inside on_kv ends the sequence at once, but
  * what it holds is free only when the step's pass is over. */
 #ifndef BATON_ENGINE_ENGINE_H

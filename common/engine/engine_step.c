@@ -199,9 +199,11 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
     return true;
 }
 
+/* A prefill, which is held by now, keeps its blocks: somebody may be sending them. */
 static void fail_seq(struct engine *e, struct seq *s) {
     uint64_t id = s->id;
-    engine_seq_end(e, s);
+    if (s->kind != SEQ_PREFILL) engine_seq_end(e, s);
+    e->telling = NULL;
     if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
 }
 

@@ -383,6 +383,8 @@ static void on_engine_failed(void *arg, uint64_t seq_id, enum err e) {
     struct worker_mail *m = mail_new(w, MAIL_FAILED, seq_id, 0);
     if (m == NULL) return;
     m->e = e;
+    struct seq *s = *find_known(w, seq_id);
+    if (s != NULL && s->kind == SEQ_PREFILL) return; /* it holds its blocks all the same */
     m->last = true;
     forget_known(w, seq_id);
 }

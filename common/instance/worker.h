@@ -22,6 +22,7 @@ struct worker_events {
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
     void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev);
+    /* the sequence has ended; but SEQ_PREFILL holds its blocks until let go or cancelled */
     void (*on_failed)(void *arg, uint64_t seq_id, enum err e);
     /* ENGINE thread, while the step runs; must only hand over (SEQ_PREFILL). It comes after the
      * sequence was admitted; block_table as above, valid until the sequence is released or

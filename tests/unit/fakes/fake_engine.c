@@ -404,7 +404,11 @@ static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice)
 static void make_tokens(struct engine *e, struct fseq *s) {
     uint64_t id = s->id, h = read_prompt(e, s);
     if (atomic_exchange(&e->fail_next, false)) {
-        free_seq(e, s);
+        if (s->kind == SEQ_PREFILL) {
+            s->state = ST_HELD;
+        } else {
+            free_seq(e, s);
+        }
         if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
         return;
     }
