@@ -182,6 +182,10 @@ static void one_refused_prompt_ends_all(void **state) {
     cluster_down(&c);
 }
 
+static bool fact_d_has_work(void *arg) {
+    return fact_d_importing(arg) || fact_d_decoding(arg);
+}
+
 /* Ended by the client, by stopInfer at P or at D, or by an engine that fails: early, or while D
  * decodes. */
 static void every_end_gives_all_back(void **state) {
@@ -200,11 +204,11 @@ static void every_end_gives_all_back(void **state) {
                                                     .chunk_blocks = 1};
             cluster_up(&c, &roomy, &narrow);
             body_of(body, sizeof(body), 1, late ? 60 : 12, -1, 2, lengths, 6, 1);
-            if (late) hold(&c.d, true);
+            hold(late ? &c.d : &c.p, true);
             struct flight *x = post(&c, "c1", body);
-            if (late) {
-                hold(&c.d, false);
-                WAIT_FOR(&c, fact_d_decoding, &c);
+            if (late) { /* D has taken some of it, and is a few steps on */
+                WAIT_FOR(&c, fact_d_has_work, &c);
+                allow(&c.d, 8);
             } else {
                 WAIT_FOR(&c, fact_p_running, &c);
             }
@@ -213,6 +217,7 @@ static void every_end_gives_all_back(void **state) {
             if (end == STOP_AT_D) (void)c.d.ops->stop_request(c.d.role, "c1");
             if (end == FAIL_AT_P) fake_engine_fail_next(c.p.engine);
             if (end == FAIL_AT_D) fake_engine_fail_next(c.d.engine);
+            hold(late ? &c.d : &c.p, false);
             WAIT_FOR(&c, fact_idle, &c);
             struct flight *y = post(&c, "c2", "0 5 -1 0 0 *2 : 1 2 3 | 4 5");
             WAIT_FOR(&c, fact_over, y);
@@ -228,13 +233,13 @@ static void a_newer_attempt_replaces_all_parts(void **state) {
     char body[4096];
     cluster_up(&c, &roomy, &roomy);
     body_of(body, sizeof(body), 1, 40, -1, 3, lengths, 5, 1);
-    hold(&c.d, true);
+    hold(&c.p, true);
     struct flight *x = post_epoch(&c, "d1", 0, body);
-    WAIT_FOR(&c, fact_p_running, &c);
+    WAIT_FOR(&c, fact_d_importing, &c);
     struct flight *y = post_epoch(&c, "d1", 1, body);
     WAIT_FOR(&c, fact_answered, x);
     assert_int_equal(x->status, 424);
-    hold(&c.d, false);
+    hold(&c.p, false);
     WAIT_FOR(&c, fact_over, y);
     expect_whole(y, body, 3);
     assert_int_equal(x->n_ends, 0);
