@@ -10,27 +10,30 @@ failed=0
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1}"
+jobs=$(nproc)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# One program that exits 0 when all is well: quiet then, its output when not.
-one() { # label, command...
-    label=$1
-    shift
-    if timeout 300 "$@" >"$log" 2>&1; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED $label"
-        tail -n 60 "$log"
-    fi
+# Programs that exit 0 when all is well, one line of standard input each, as many at a time as there are cores: quiet then,
+# their output when not.
+programs() {
+    # shellcheck disable=SC2016
+    xargs -r -P "$jobs" -L 1 sh -c '
+        if out=$(timeout 300 "$@" 2>&1); then echo ok
+        else printf "FAILED %s\n%s\n" "$*" "$(echo "$out" | tail -n 60)"
+        fi' one >"$log"
+    ok=$(grep -c "^ok$" "$log")
+    bad=$(grep -c "^FAILED " "$log")
+    passed=$((passed + ok))
+    failed=$((failed + bad))
+    grep -v "^ok$" "$log"
 }
 
 # pytest prints its own counts; its closing line is added to ours.
 pytests() { # label, arguments...
     label=$1
     shift
-    BUILD=$build $py -m pytest -q -p no:cacheprovider "$@" >"$log" 2>&1
+    BUILD=$build $py -m pytest -q -p no:cacheprovider -n "$jobs" --dist loadfile "$@" >"$log" 2>&1
     rc=$?
     p=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) passed.*/\1/p; s/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)
     f=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) failed.*/\1/p; s/^\([0-9][0-9]*\) failed.*/\1/p' "$log" | tail -n 1)
@@ -47,12 +50,13 @@ for part in "$@"; do
     began=$(date +%s)
     before=$passed
     case $part in
-    unit) for t in $(find "$build/tests/unit" -type f -name '*_test' | sort); do one "$t" "$t"; done ;;
-    fuzz)
-        for t in $(find "$build/tests/fuzz" -type f -name 'replay_*' ! -name '*.o' ! -name '*.d' | sort); do
-            name=${t##*/replay_}
-            one "fuzz corpus $name" "$t" "tests/fuzz/corpus/$name"
-        done
+    unit) programs <<EOF
+$(find "$build/tests/unit" -type f -name '*_test' | sort)
+EOF
+        ;;
+    fuzz) programs <<EOF
+$(find "$build/tests/fuzz" -type f -name 'replay_*' ! -name '*.o' ! -name '*.d' | sort | sed 's|.*/replay_\(.*\)|& tests/fuzz/corpus/\1|')
+EOF
         ;;
     oracle) pytests oracle tests/oracle ;;
     cluster) pytests cluster tests/cluster ;;

@@ -230,7 +230,8 @@ def test_wrong_role_bodies(lone, body, status, text, detail):
 
 
 @pytest.mark.parametrize("body", [b"{", {}, {**GOOD_V2, "local": []}, {**GOOD_V2, "local": node(21, 1)},
-                                  {**GOOD_V2, "local": [without(GOOD_V2["local"][0], "dp_inst_list")]}, {**GOOD_V2, "peers": [node(11, GONE)]}], ids=str)
+                                  {**GOOD_V2, "local": [without(GOOD_V2["local"][0], "dp_inst_list")]}, {**GOOD_V2, "peers": [node(11, GONE)]}],
+                         ids=["cut", "empty", "no local", "no peers form", "no dp_inst_list", "version 1 peers"])
 def test_wrong_role_bodies_of_version_2(lone, body):
     a = post(lone.mgmt, "/v2/role/decode", body)
     assert a.status == 503 and a.json["error"] == V2_BAD and a.json["error_type"] == "Service Unavailable"
