@@ -247,7 +247,7 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
     coord_reply_error(arg, x, status, text);
 }
 
-static struct dispatch dispatch_of(struct coordinator *co) {
+struct dispatch coord_dispatch(struct coordinator *co) {
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
                              .cors_origin = co->conf.cors_origin,
@@ -256,25 +256,4 @@ static struct dispatch dispatch_of(struct coordinator *co) {
                              .on_infer = infer,
                              .reply_error = reply_error,
                              .arg = co};
-}
-
-void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x) {
-    const struct dispatch d = dispatch_of(co);
-    dispatch_serve(&d, planes, x);
-}
-
-void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max) {
-    const struct dispatch d = dispatch_of(co);
-    dispatch_reply_too_large(&d, x, body_bytes_max);
-}
-
-size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
-                            const char *path) {
-    const struct dispatch d = dispatch_of(co);
-    return dispatch_body_bytes_max(&d, planes, method, path);
-}
-
-bool coord_wants_body(struct coordinator *co, unsigned planes, const struct http_x *x) {
-    const struct dispatch d = dispatch_of(co);
-    return dispatch_wants_body(&d, planes, x);
 }

@@ -7,6 +7,7 @@
 #include "common/net/http_client.h"
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
+#include "common/net/dispatch.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/coord_tls.h"
 #include "proto/api.h"
@@ -18,12 +19,6 @@ struct coord_lora;
 
 enum { LISTENERS_MAX = 4 };
 
-struct coord_listener {
-    struct coordinator *co;
-    unsigned planes;
-    struct http_server *server;
-};
-
 struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
@@ -33,7 +28,7 @@ struct coordinator {
     struct http_client *client;
     struct registry reg;
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
-    struct coord_listener listeners[LISTENERS_MAX];
+    struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;
     struct coord_lora *loras; /* adapters that every instance should have: lora.h */
@@ -66,11 +61,8 @@ void controller_group_up(struct coordinator *co); /* after a role changed (7.3) 
 void role_post_if_needed(struct coordinator *co, struct inst *in);
 
 /* ---- coord_routes.c */
-void coord_serve(struct coordinator *co, unsigned planes, struct http_x *x);
-size_t coord_body_bytes_max(struct coordinator *co, unsigned planes, const char *method,
-                            const char *path);
-bool coord_wants_body(struct coordinator *co, unsigned planes, const struct http_x *x);
-void coord_reply_too_large(struct coordinator *co, struct http_x *x, size_t body_bytes_max);
+/* From a request to its handler, for every listener; valid as long as *co. */
+struct dispatch coord_dispatch(struct coordinator *co);
 /* The coordinator's own error in the shape of the path's family, or as the reference's text
  * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);

@@ -16,26 +16,6 @@
 enum { STOP_POLL_MS = 50 };
 
 /* ---- listeners */
-static void on_request(void *arg, struct http_x *x) {
-    struct coord_listener *l = arg;
-    coord_serve(l->co, l->planes, x);
-}
-
-static size_t on_head(void *arg, const char *method, const char *path) {
-    struct coord_listener *l = arg;
-    return coord_body_bytes_max(l->co, l->planes, method, path);
-}
-
-static bool on_wants_body(void *arg, const struct http_x *x) {
-    struct coord_listener *l = arg;
-    return coord_wants_body(l->co, l->planes, x);
-}
-
-static void on_too_large(void *arg, struct http_x *x, size_t max) {
-    struct coord_listener *l = arg;
-    coord_reply_too_large(l->co, x, max);
-}
-
 static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes,
                               enum coord_block tls, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
@@ -47,9 +27,7 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
         co->listeners[i].planes |= planes;
         return ERR_OK;
     }
-    struct coord_listener *l = &co->listeners[co->n_listeners];
-    l->co = co;
-    l->planes = planes;
+    struct dispatch_listener *l = &co->listeners[co->n_listeners];
     unsigned idle = c->keep_alive_s > 0 ? (unsigned)c->keep_alive_s * 1000 : 0,
              io = (unsigned)c->http_timeout_s * 1000;
     struct http_server_opts o = {
@@ -64,13 +42,9 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
         .write_ms = io,
         .stream_pending_max = (size_t)c->relay_pending_mib << 20,
         .tls = co->tls.block[tls],
-        .body_bytes_max = on_head,
-        .wants_body = on_wants_body,
-        .on_too_large = on_too_large,
-        .on_request = on_request,
-        .arg = l,
     };
-    enum err e = http_server_open(&l->server, co->loop, &o, eb);
+    const struct dispatch d = coord_dispatch(co);
+    enum err e = dispatch_listen(l, co->loop, &d, planes, &o, eb);
     if (e == ERR_OK) co->n_listeners++;
     return e;
 }

@@ -10,15 +10,10 @@
 #include "common/instance/role_ctl.h"
 #include "common/instance/inst_tls.h"
 #include "common/net/api_keys.h"
+#include "common/net/dispatch.h"
 #include "common/net/http_client.h"
 
 enum { LISTENERS_MAX = 3 };
-
-struct inst_listener {
-    struct instance *in;
-    unsigned planes;
-    struct http_server *server;
-};
 
 struct inst_loader {
     pthread_t thread;
@@ -39,7 +34,7 @@ struct instance {
     struct inst_tls tls;
     struct api_keys *keys; /* of the user plane; NULL: none are asked for */
     struct loop *loop;
-    struct inst_listener listeners[LISTENERS_MAX];
+    struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct inst_loader loader;
     bool loaded; /* engine, text and role parts exist */

@@ -367,7 +367,7 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
     free(body);
 }
 
-static struct dispatch dispatch_of(struct instance *in) {
+struct dispatch inst_dispatch(struct instance *in) {
     static const struct route *const tables[] = {inst_info_routes, inst_health_routes,
                                                  inst_lora_routes, inst_metrics_routes,
                                                  openapi_routes,   NULL};
@@ -379,25 +379,4 @@ static struct dispatch dispatch_of(struct instance *in) {
                              .on_infer = infer,
                              .reply_error = reply_error,
                              .arg = in};
-}
-
-void inst_serve(struct instance *in, unsigned planes, struct http_x *x) {
-    const struct dispatch d = dispatch_of(in);
-    dispatch_serve(&d, planes, x);
-}
-
-void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max) {
-    const struct dispatch d = dispatch_of(in);
-    dispatch_reply_too_large(&d, x, body_bytes_max);
-}
-
-size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
-                           const char *path) {
-    const struct dispatch d = dispatch_of(in);
-    return dispatch_body_bytes_max(&d, planes, method, path);
-}
-
-bool inst_wants_body(struct instance *in, unsigned planes, const struct http_x *x) {
-    const struct dispatch d = dispatch_of(in);
-    return dispatch_wants_body(&d, planes, x);
 }

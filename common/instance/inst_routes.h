@@ -4,7 +4,7 @@
 #define BATON_INSTANCE_INST_ROUTES_H
 
 #include "common/instance/instance.h"
-#include "common/net/router.h"
+#include "common/net/dispatch.h"
 
 /* The routes beside the inference paths (proto/api.h); ends with a row whose path is NULL.
  * Handlers' arg is the instance. */
@@ -12,13 +12,8 @@ extern const struct route
     inst_info_routes[]; /* inst_routes.c: model information, status, role, stop */
 extern const struct route inst_health_routes[]; /* inst_health.c */
 
-/* Serves one request that came in on a listener of these planes. */
-void inst_serve(struct instance *in, unsigned planes, struct http_x *x);
-size_t inst_body_bytes_max(struct instance *in, unsigned planes, const char *method,
-                           const char *path);
-bool inst_wants_body(struct instance *in, unsigned planes, const struct http_x *x);
-
-void inst_reply_too_large(struct instance *in, struct http_x *x, size_t body_bytes_max);
+/* From a request to its handler, for every listener; valid as long as *in. */
+struct dispatch inst_dispatch(struct instance *in);
 
 /* STOP and not-yet-running, as most management routes ask first (cluster-api 3 "Guard"). True: x
  * was answered. */

@@ -78,32 +78,10 @@ void instance_reply_error(struct instance *in, struct http_x *x, const struct ap
 }
 
 /* ---- listeners */
-static void on_request(void *arg, struct http_x *x) {
-    struct inst_listener *l = arg;
-    inst_serve(l->in, l->planes, x);
-}
-
-static size_t on_head(void *arg, const char *method, const char *path) {
-    struct inst_listener *l = arg;
-    return inst_body_bytes_max(l->in, l->planes, method, path);
-}
-
-static bool on_wants_body(void *arg, const struct http_x *x) {
-    struct inst_listener *l = arg;
-    return inst_wants_body(l->in, l->planes, x);
-}
-
-static void on_too_large(void *arg, struct http_x *x, size_t max) {
-    struct inst_listener *l = arg;
-    inst_reply_too_large(l->in, x, max);
-}
-
 static enum err open_listener(struct instance *in, const char *ip, int64_t port, unsigned planes,
                               enum inst_plane tls, struct errbuf *eb) {
     const struct inst_conf *c = &in->conf;
-    struct inst_listener *l = &in->listeners[in->n_listeners];
-    l->in = in;
-    l->planes = planes;
+    struct dispatch_listener *l = &in->listeners[in->n_listeners];
     struct http_server_opts o = {
         .host = ip,
         .port = (uint16_t)port,
@@ -114,13 +92,9 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
         .write_ms = 600000,
         .stream_pending_max = (size_t)c->stream_pending_mib << 20,
         .tls = in->tls.plane[tls],
-        .body_bytes_max = on_head,
-        .wants_body = on_wants_body,
-        .on_too_large = on_too_large,
-        .on_request = on_request,
-        .arg = l,
     };
-    enum err e = http_server_open(&l->server, in->loop, &o, eb);
+    const struct dispatch d = inst_dispatch(in);
+    enum err e = dispatch_listen(l, in->loop, &d, planes, &o, eb);
     if (e == ERR_OK) in->n_listeners++;
     return e;
 }

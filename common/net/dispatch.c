@@ -41,8 +41,10 @@ static bool is_allowed(const struct dispatch *d, unsigned planes, const struct h
            api_keys_allow(d->keys, http_x_header(x, "Authorization"));
 }
 
-bool dispatch_wants_body(const struct dispatch *d, unsigned planes, const struct http_x *x) {
-    return is_allowed(d, planes, x);
+/* A client that will get 401 need not send its body. */
+static bool on_wants_body(void *arg, const struct http_x *x) {
+    const struct dispatch_listener *l = arg;
+    return is_allowed(&l->d, l->planes, x);
 }
 
 /* The same for every daemon and errorStyle: a client's library looks for it. */
@@ -58,12 +60,14 @@ static void reply_unauthorized(struct http_x *x) {
     free(body);
 }
 
-void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x) {
+static void on_request(void *arg, struct http_x *x) {
+    const struct dispatch_listener *l = arg;
+    const struct dispatch *d = &l->d;
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
     cors_set(x, d->cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    if (!is_allowed(d, planes, x)) {
+    if (!is_allowed(d, l->planes, x)) {
         reply_unauthorized(x);
         free(path);
         return;
@@ -73,13 +77,13 @@ void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x)
         return;
     }
     api_path_drop_version(path);
-    const struct api_path *ap = infer_path(planes, path, model);
+    const struct api_path *ap = infer_path(l->planes, path, model);
     if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
         d->on_infer(d->arg, x, ap, model);
     } else if (ap != NULL) {
         reply_wrong_method(d, x, "POST");
     } else {
-        router_find(&m, d->tables, planes, http_x_method(x), path);
+        router_find(&m, d->tables, l->planes, http_x_method(x), path);
         if (m.row != NULL) {
             m.row->fn(d->arg, x, &m.params);
         } else if (m.path_known) {
@@ -91,15 +95,16 @@ void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x)
     free(path);
 }
 
-size_t dispatch_body_bytes_max(const struct dispatch *d, unsigned planes, const char *method,
-                               const char *path) {
-    size_t max = d->body_bytes_max;
+/* An unknown path may have a small body, so that it still gets its 404. */
+static size_t on_head(void *arg, const char *method, const char *path) {
+    const struct dispatch_listener *l = arg;
+    size_t max = l->d.body_bytes_max;
     struct route_match m;
     char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
     if (p == NULL) return 0;
     api_path_drop_version(p);
-    if (infer_path(planes, p, model) == NULL) {
-        router_find(&m, d->tables, planes, method, p);
+    if (infer_path(l->planes, p, model) == NULL) {
+        router_find(&m, l->d.tables, l->planes, method, p);
         size_t row_max = m.row != NULL ? m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;
         if (row_max < max) max = row_max;
     }
@@ -107,10 +112,24 @@ size_t dispatch_body_bytes_max(const struct dispatch *d, unsigned planes, const 
     return max;
 }
 
-void dispatch_reply_too_large(const struct dispatch *d, struct http_x *x, size_t body_bytes_max) {
+static void on_too_large(void *arg, struct http_x *x, size_t body_bytes_max) {
+    const struct dispatch_listener *l = arg;
     char text[API_TOO_LARGE_BYTES];
     api_too_large_text(text, body_bytes_max);
-    cors_set(x, d->cors_origin);
+    cors_set(x, l->d.cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    d->reply_error(d->arg, x, 413, text);
+    l->d.reply_error(l->d.arg, x, 413, text);
+}
+
+enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const struct dispatch *d,
+                         unsigned planes, const struct http_server_opts *o, struct errbuf *eb) {
+    struct http_server_opts with = *o;
+    l->d = *d;
+    l->planes = planes;
+    with.body_bytes_max = on_head;
+    with.wants_body = on_wants_body;
+    with.on_too_large = on_too_large;
+    with.on_request = on_request;
+    with.arg = l;
+    return http_server_open(&l->server, loop, &with, eb);
 }

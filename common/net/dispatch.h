@@ -22,13 +22,16 @@ struct dispatch {
     void *arg;
 };
 
-/* planes: the PLANE_* bits of the listener x came in on. */
-void dispatch_serve(const struct dispatch *d, unsigned planes, struct http_x *x);
-/* For http_server_opts. An unknown path may have a small body, so that it still gets its 404. */
-size_t dispatch_body_bytes_max(const struct dispatch *d, unsigned planes, const char *method,
-                               const char *path);
-/* For http_server_opts: a client that will get 401 need not send its body. */
-bool dispatch_wants_body(const struct dispatch *d, unsigned planes, const struct http_x *x);
-void dispatch_reply_too_large(const struct dispatch *d, struct http_x *x, size_t body_bytes_max);
+/* A listener whose requests go this way. */
+struct dispatch_listener {
+    struct dispatch d;
+    unsigned planes; /* PLANE_* bits; more may be added while it listens */
+    struct http_server *server;
+};
+
+/* Opens *l with o, whose callbacks are set here; d's pointers and *l must stay until
+ * http_server_close(&l->server). Errors: those of http_server_open(). */
+enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const struct dispatch *d,
+                         unsigned planes, const struct http_server_opts *o, struct errbuf *eb);
 
 #endif

@@ -65,7 +65,7 @@ struct fake {
 
 static struct fc {
     struct coordinator co;
-    struct http_server *front;
+    struct dispatch_listener front;
     uint16_t port;
     struct fake fakes[FAKES_MAX];
     int n_fakes;
@@ -414,16 +414,6 @@ static bool fc_all_serve(void *arg) {
     return true;
 }
 
-static void front_request(void *arg, struct http_x *x) {
-    coord_serve(arg, PLANE_DATA | PLANE_MGMT | PLANE_STATUS, x);
-}
-static size_t front_head(void *arg, const char *method, const char *path) {
-    return coord_body_bytes_max(arg, PLANE_DATA | PLANE_MGMT | PLANE_STATUS, method, path);
-}
-static void front_too_large(void *arg, struct http_x *x, size_t max) {
-    coord_reply_too_large(arg, x, max);
-}
-
 static void fc_open(const char *conf) {
     struct coordinator *co = &fc.co;
     struct errbuf eb = {0};
@@ -439,14 +429,12 @@ static void fc_open(const char *conf) {
     assert_int_equal(loop_create(&co->loop), ERR_OK);
     assert_int_equal(http_client_create(&co->client, co->loop, "Coordinator/1.0"), ERR_OK);
     assert_int_equal(relay_set_create(&co->relays, co), ERR_OK);
-    struct http_server_opts o = {.host = "127.0.0.1",
-                                 .name = "MindIE-MS",
-                                 .body_bytes_max = front_head,
-                                 .on_too_large = front_too_large,
-                                 .on_request = front_request,
-                                 .arg = co};
-    if (http_server_open(&fc.front, co->loop, &o, &eb) != ERR_OK) fail_msg("%s", eb.text);
-    fc.port = http_server_port(fc.front);
+    const struct http_server_opts o = {.host = "127.0.0.1", .name = "MindIE-MS"};
+    const struct dispatch d = coord_dispatch(co);
+    if (dispatch_listen(&fc.front, co->loop, &d, PLANE_DATA | PLANE_MGMT | PLANE_STATUS, &o, &eb) !=
+        ERR_OK)
+        fail_msg("%s", eb.text);
+    fc.port = http_server_port(fc.front.server);
     assert_int_equal(controller_start(co, &eb), ERR_OK);
 }
 
@@ -477,7 +465,7 @@ static void fc_close(void) {
     struct coordinator *co = &fc.co;
     relay_abort_all(co->relays, 503, "The service has been stopped.");
     controller_stop(co);
-    http_server_close(&fc.front);
+    http_server_close(&fc.front.server);
     for (int i = 0; i < fc.n_fakes; i++) http_server_close(&fc.fakes[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);

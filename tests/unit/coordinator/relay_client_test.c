@@ -462,7 +462,7 @@ static void too_large(void **state) {
     struct client c;
     struct buf b = BUF_INIT;
     (void)state;
-    fc.co.conf.body_limit_mib = 1;
+    fc.front.d.body_bytes_max = 1 << 20;
     for (int over = 0; over < 2; over++) {
         buf_clear(&b);
         for (int i = 0; i < (1 << 20) + over; i++) buf_putc(&b, ' ');
