@@ -8,6 +8,7 @@ import ctypes
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -25,17 +26,29 @@ READY_S = 60 * SLOW
 ANSWER_S = 60 * SLOW
 
 
+_port_claims = []
+
+
 def free_ports(n):
-    """n ports nobody listens on now, all different."""
-    socks = []
-    for _ in range(n):
-        s = socket.socket()
-        s.bind(("127.0.0.1", 0))
-        socks.append(s)
-    ports = [s.getsockname()[1] for s in socks]
-    for s in socks:
-        s.close()
-    return ports
+    """n ports nobody listens on now, all different, and of this process alone while it lives: several runners ask at once, and a
+    daemon listens only some time later. So each is claimed by a name in the kernel, and none is one that connect() may take."""
+    ports = []
+    for port in random.Random().sample(range(10000, 32768), 5000):
+        claim, probe = socket.socket(socket.AF_UNIX), socket.socket()
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            claim.bind(f"\0baton-test-port-{port}")
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        finally:
+            probe.close()
+        _port_claims.append(claim)
+        ports.append(port)
+        if len(ports) == n:
+            return ports
+    raise AssertionError(f"no {n} free ports")
 
 
 def wait_for(fact, deadline_s, what):
