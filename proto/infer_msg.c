@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    INFER_REQ_VERSION = 2,
+    INFER_REQ_VERSION = 3,
     TOKEN_EVENT_VERSION = 2,
     PRIORITY_LAST = 5,
     TIMEOUT_S_MAX = 65535,
@@ -64,6 +64,7 @@ static const struct {
     {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX},
     {offsetof(struct infer_req, guide), GUIDE_BYTES_MAX},
     {offsetof(struct infer_req, adapter), ADAPTER_NAME_BYTES_MAX},
+    {offsetof(struct infer_req, trace), TRACE_BYTES_MAX},
 };
 enum { N_REQ_STRS = sizeof(req_strs) / sizeof(req_strs[0]) };
 enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, ALLOWED_BIT, N_BITS };
@@ -175,6 +176,7 @@ static void sampling_pack(struct wr *w, const struct sampling *s) {
     wr_i32(w, s->top_logprobs);
     wr_i32(w, s->prompt_top_logprobs);
     wr_i32(w, s->n_choices);
+    wr_i32(w, s->lookup_tokens);
     wr_u32(w, (uint32_t)s->n_stop_token_ids);
     for (size_t i = 0; i < s->n_stop_token_ids; i++) wr_i32(w, s->stop_token_ids[i]);
     wr_u32(w, (uint32_t)s->n_logit_bias);
@@ -332,7 +334,7 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s, bool allowed) 
         !rd_f32(r, &s->frequency_penalty) || !rd_f32(r, &s->presence_penalty) ||
         !rd_u64(r, &s->seed) || !rd_i32(r, &s->new_tokens_max) || !rd_i32(r, &s->new_tokens_min) ||
         !rd_i32(r, &s->top_logprobs) || !rd_i32(r, &s->prompt_top_logprobs) ||
-        !rd_i32(r, &s->n_choices))
+        !rd_i32(r, &s->n_choices) || !rd_i32(r, &s->lookup_tokens))
         return ERR_BAD_FRAME;
     if (!in_f32(s->temperature, s->do_sample ? FLT_TRUE_MIN : 0.0f, FLT_MAX) || s->top_k < 0 ||
         !in_f32(s->top_p, FLT_TRUE_MIN, 1.0f) || !in_f32(s->min_p, 0.0f, 1.0f) ||
@@ -343,7 +345,8 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s, bool allowed) 
         return ERR_BAD_FRAME;
     if (s->new_tokens_max < 1 || s->new_tokens_min < 0 || s->top_logprobs < 0 ||
         s->top_logprobs > TOP_LOGPROBS_MAX || s->prompt_top_logprobs < 0 ||
-        s->prompt_top_logprobs > TOP_LOGPROBS_MAX || s->n_choices < 1 || s->n_choices > CHOICES_MAX)
+        s->prompt_top_logprobs > TOP_LOGPROBS_MAX || s->n_choices < 1 ||
+        s->n_choices > CHOICES_MAX || s->lookup_tokens < 0 || s->lookup_tokens > LOOKUP_TOKENS_MAX)
         return ERR_BAD_FRAME;
 
     enum err e =

@@ -53,6 +53,7 @@ struct sampling {
     int32_t n_choices; /* sequences drawn from the one prompt (best_of), 1..CHOICES_MAX; choice i
                         * draws from its own stream of random numbers, choice 0 from the one a
                         * request with a single choice has */
+    int32_t lookup_tokens; /* guesses a step by prompt lookup, 0: off; never changes a token */
     int32_t *stop_token_ids;
     size_t n_stop_token_ids;
     struct logit_bias *logit_bias;
@@ -97,6 +98,8 @@ struct infer_req {
     char *req_id;        /* cluster-wide or instance-wide id */
     char *client_id;     /* Triton id or request_id, or NULL */
     bool client_id_soft; /* one that is in use already is dropped, no error; not on the wire */
+    char *trace;         /* the client's tracing headers as log fields, "request_id=a b3=.." (see
+                          * common/instance/req_trace.h), or NULL */
     char *model;         /* as the client wrote it (path or body), echoed; NULL when it gave none */
     uint32_t epoch;      /* attempt number, from 0 */
     enum api api;
@@ -177,7 +180,8 @@ struct token_event {
     int32_t choice;     /* which of sampling.n_choices */
     int32_t index;      /* 0 for the first generated token of the request */
     enum finish finish; /* FINISH_NONE, or this is the last token */
-    float logprob;      /* meaningful when sampling.logprobs */
+    bool more;     /* the same step has made the next one of this choice too; not on the wire */
+    float logprob; /* meaningful when sampling.logprobs */
     int32_t n_top;
     struct top_logprob top[TOP_LOGPROBS_MAX];
     uint32_t batch_size;    /* sequences in the step that made it */

@@ -5,6 +5,7 @@
 enum {
     REQ_ID_BYTES_MAX = 1024,   /* header req-id */
     CLIENT_ID_BYTES_MAX = 256, /* Triton id */
+    TRACE_BYTES_MAX = 640,     /* a client's tracing headers, as log fields */
     MODEL_NAME_BYTES_MAX = 256,
     PROMPT_TOKENS_MAX = 1048576,   /* ids in one request */
     STOP_STRINGS_MAX = 32768,      /* items of `stop`: each has at least one unit */
@@ -14,6 +15,7 @@ enum {
     STOP_TOKEN_IDS_MAX = 1024,
     LOGIT_BIAS_MAX = 1024, /* entries of logit_bias */
     TOP_LOGPROBS_MAX = 20,
+    LOOKUP_TOKENS_MAX = 16,        /* tokens of one draft by prompt lookup */
     CHOICES_MAX = 128,             /* sequences drawn from one prompt */
     PARTS_MAX = 128,               /* prompts of one request */
     SEQUENCES_MAX = 1024,          /* parts times choices of one client request */

@@ -62,7 +62,8 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
 
 static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     size_t n = (size_t)e->batch_max, rows = (size_t)e->limits.rows_max;
-    size_t n_logits = n + ENGINE_WIDE_ROWS < rows ? n + ENGINE_WIDE_ROWS : rows;
+    size_t n_decode = n > ENGINE_DRAFT_ROWS ? n : ENGINE_DRAFT_ROWS;
+    size_t n_logits = n_decode + ENGINE_WIDE_ROWS < rows ? n_decode + ENGINE_WIDE_ROWS : rows;
     uint32_t want = 2 * ((uint32_t)e->queue_max + (uint32_t)e->batch_max);
     e->logits_max = (int)n_logits;
     for (e->table_size = 1; e->table_size < want;) e->table_size *= 2;
@@ -119,6 +120,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
         goto fail;
     }
     e->stats_lock_made = true;
+        .draft_rows_max = ENGINE_DRAFT_ROWS,
     engine_stats_publish(e);
     *out = e;
     return ERR_OK;
@@ -220,6 +222,9 @@ void engine_stats_publish(struct engine *e) {
     pthread_mutex_unlock(&e->stats_lock);
 }
 
+        .drafts = e->drafts,
+        .draft_tokens = e->draft_tokens,
+        .draft_accepted = e->draft_accepted,
 void engine_stats(const struct engine *e, struct engine_stats *out) {
     struct engine *m = (struct engine *)e; /* the lock is the one member a reader changes */
     pthread_mutex_lock(&m->stats_lock);

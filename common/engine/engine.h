@@ -194,3 +194,5 @@ void engine_stats(const struct engine *e,
                   struct engine_stats *out); /* any thread; as after the last call above */
 
 #endif
+    uint64_t drafts, draft_tokens, draft_accepted; /* times a sequence guessed by prompt lookup, the
+                                                      tokens it guessed, those that were right */

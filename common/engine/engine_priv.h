@@ -28,7 +28,8 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb);
 
 enum {
-    ENGINE_WIDE_ROWS = 32, /* rows a step whose logits serve prompt_logprobs alone */
+    ENGINE_WIDE_ROWS = 32,  /* rows a step whose logits serve prompt_logprobs alone */
+    ENGINE_DRAFT_ROWS = 32, /* rows of decoding up to which a step takes guesses along */
     ENGINE_SLOTS_MAX = 65536,
     ENGINE_ROWS_MAX = 1048576,
     ENGINE_QUEUE_MAX = 1048576,
@@ -44,6 +45,7 @@ enum seq_state {
 };
 
 struct seq;
+struct prompt_lookup;
 
 /* One continuation of a prompt: all that differs between the choices of a sequence. Until the
  * prompt is computed only choice 0 runs (the leader), then each goes its own way (engine_fork()).
@@ -58,7 +60,9 @@ struct choice {
 
     int32_t *ids; /* [seq->ids_max] */
     int n_ids;
-    int n_past;      /* positions whose KV is in the pool */
+    int n_past;                   /* positions whose KV is in the pool */
+    struct prompt_lookup *lookup; /* NULL: it guesses nothing */
+    int n_draft, n_right; /* guesses in this pass, behind ids[0..n_ids); right ones so far */
     int32_t *blocks; /* [seq->n_blocks] the first seq->n_shared are the prompt's, in every choice */
     int n_published;
     uint64_t chain; /* prefix mark after n_published blocks */
@@ -144,6 +148,7 @@ struct engine {
     uint64_t *mask; /* a bit for each id: what a guide allows */
 
     uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;
+    uint64_t drafts, draft_tokens, draft_accepted;
     struct rate prefill_rate, decode_rate;
     pthread_mutex_t stats_lock;
     bool stats_lock_made;
@@ -181,5 +186,14 @@ void engine_choice_publish(struct engine *e, struct choice *c);
 bool engine_fork(struct engine *e, struct seq *s);
 /* Gives slot and blocks back; with the last choice the sequence ends: false then. */
 bool engine_choice_end(struct engine *e, struct choice *c);
+
+/* engine_draft.c: guesses of the next tokens, checked in the same pass. */
+/* Writes guesses behind the ids of a choice that decodes; returns how many. */
+int engine_draft(struct choice *c);
+/* So many of them run in this pass. */
+void engine_draft_plan(struct engine *e, struct choice *c, int n_draft);
+/* The choice has drawn id, which is not yet among its ids. True: that was the guess, so the next
+ * row of the pass is right, and its KV. */
+bool engine_draft_check(struct engine *e, struct choice *c, int32_t id);
 
 #endif

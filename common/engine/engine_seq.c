@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/engine/engine_priv.h"
 #include "common/engine/lora.h"
+#include "common/engine/prompt_lookup.h"
 
 /* ---- the table of ids */
 
@@ -81,6 +82,7 @@ static void seq_free(struct seq *s) {
     for (int i = 0; i < s->n_choices; i++) {
         free(s->choices[i].ids);
         free(s->choices[i].blocks);
+        prompt_lookup_destroy(&s->choices[i].lookup);
         unguide(&s->choices[i]);
     }
     free(s);
@@ -128,6 +130,9 @@ static enum err sampling_check(const struct sampling *p, struct errbuf *eb) {
                        "logit_bias or allowed_ids out of range");
     if (!bad_words_sound(p))
         return err_set(eb, ERR_INVALID, "bad_words: a word has no ids, or more than are there");
+    if (p->lookup_tokens < 0 || p->lookup_tokens > LOOKUP_TOKENS_MAX)
+        return err_set(eb, ERR_INVALID, "prompt_lookup_num_tokens must be from 0 to %d, got %d",
+                       LOOKUP_TOKENS_MAX, p->lookup_tokens);
     if (p->n_choices < 1 || p->n_choices > CHOICES_MAX)
         return err_set(eb, ERR_INVALID, "the number of choices must be from 1 to %d, got %d",
                        CHOICES_MAX, p->n_choices);
@@ -220,6 +225,10 @@ static bool choice_create(struct choice *c, struct seq *s, int idx, const struct
     c->blocks = calloc((size_t)s->n_blocks, sizeof(*c->blocks));
     if (c->ids == NULL || c->blocks == NULL) return false;
     memcpy(c->ids, o->ids, o->n_ids * sizeof(*c->ids));
+    if (s->sampling.lookup_tokens > 0 && o->kind != SEQ_PREFILL) {
+        c->lookup = prompt_lookup_create(s->ids_max, s->sampling.lookup_tokens);
+        if (c->lookup == NULL) return false;
+    }
     if (o->guide.ops == NULL) return true;
     c->guide.state = o->guide.ops->fork(o->guide.state);
     if (c->guide.state == NULL) return false;

@@ -26,10 +26,12 @@ static int plan_make(struct engine *e) {
         const struct seq *s = c->seq;
         if (s->state != SEQ_ST_RUNNING || (!s->forked && c->idx != 0)) continue;
         int pending = c->n_ids - c->n_past;
+        bool decoding = pending == 1 && c->n_ids > s->n_input;
         e->view_choices[n_views] = c;
         e->views[n_views++] = (struct sched_seq){
             .pending = pending,
-            .decoding = pending == 1 && c->n_ids > s->n_input,
+            .decoding = decoding,
+            .draft = decoding ? engine_draft(c) : 0,
             .all_logits = s->sampling.prompt_logprobs && c->n_past + 1 < s->n_prompt,
             .priority = s->priority,
             .age = c->age,
@@ -43,6 +45,7 @@ static int plan_make(struct engine *e) {
             if (e->view_rows[i] == 0 || e->views[i].decoding != (pass == 0)) continue;
             e->parts[e->n_plan].n_rows = e->view_rows[i];
             e->view_choices[i]->plan_idx = e->n_plan;
+            engine_draft_plan(e, e->view_choices[i], pass == 0 ? e->view_rows[i] - 1 : 0);
             e->plan[e->n_plan++] = e->view_choices[i];
         }
     return n_rows;
@@ -50,7 +53,7 @@ static int plan_make(struct engine *e) {
 
 /* Row at position pos: are its logits looked at? */
 static bool wants_logits(const struct choice *c, int pos) {
-    return pos == c->n_ids - 1 || (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
+    return pos >= c->n_ids - 1 || (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
 }
 
 /* Lays the rows of the plan out; returns how many of them give logits. */
@@ -101,7 +104,7 @@ static void advance(struct engine *e) {
         if (c == NULL) continue;
         struct seq *s = c->seq;
         if (c->n_past < s->n_input) e->prompt_tokens += (uint64_t)e->parts[i].n_rows;
-        c->n_past += e->parts[i].n_rows;
+        c->n_past += e->parts[i].n_rows - c->n_draft;
         if (s->kind == SEQ_PREFILL) s->n_final_blocks = final_blocks(e, s, c->n_past);
         engine_choice_publish(e, c);
     }
@@ -207,20 +210,33 @@ static void fail_seq(struct engine *e, struct seq *s) {
     if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
 }
 
-/* Keeps the token and tells it; a choice that ends with it has given everything back before. */
-static void emit_token(struct engine *e, struct choice *c, float *row, uint64_t now_us) {
+/* Keeps the token and tells it; a choice that ends with it has given everything back before. True:
+ * the token was the guess of the pass's next row, whose logits give the one after it. */
+static bool emit_token(struct engine *e, struct choice *c, float *row, uint64_t now_us) {
     struct token_event ev;
     uint64_t id = c->seq->id;
     if (!draw(e, c, c->idx, row, now_us, &ev)) {
         fail_seq(e, c->seq);
-        return;
+        return false;
     }
+    ev.more = engine_draft_check(e, c, ev.id) && ev.finish == FINISH_NONE;
     c->ids[c->n_ids++] = ev.id;
     if (c->guide.ops != NULL) (void)c->guide.ops->advance(c->guide.state, ev.id);
     c->token_us = c->ready_us = now_us;
     c->wait_open = true;
+    if (ev.more) {
+        c->n_past++;
+        engine_choice_publish(e, c);
+    }
     if (ev.finish != FINISH_NONE) (void)engine_choice_end(e, c);
     if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+    return ev.more;
+}
+
+/* The token after the newest id of a choice, then those after its guesses while they are right. A
+ * callback may end the choice in between. */
+static void emit_run(struct engine *e, int i, float *row, uint64_t now_us) {
+    while (emit_token(e, e->plan[i], row, now_us) && e->plan[i] != NULL) row += e->info.vocab_size;
 }
 
 /* The prompt is computed: each choice draws its first token from the same logits, in the same
@@ -246,7 +262,7 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
         if (!c->live) continue;
         if (n > 1) row = memcpy(e->row, logits, row_bytes);
         if (!prefill) {
-            emit_token(e, c, row, now_us);
+            (void)emit_token(e, c, row, now_us);
         } else if (!draw(e, c, i, row, now_us, &ev)) {
             fail_seq(e, s);
         } else if (e->ev.on_token != NULL) {
@@ -261,12 +277,12 @@ static void emit(struct engine *e, int n_logits, uint64_t now_us) {
         struct choice *c = e->plan[i];
         if (c == NULL) continue;
         bool complete = c->n_past == c->n_ids;
-        int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1;
+        int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1 - c->n_draft;
         if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
         if (!complete) continue;
         float *row = e->logits + (size_t)last * (size_t)e->info.vocab_size;
         if (c->seq->forked)
-            emit_token(e, c, row, now_us);
+            emit_run(e, i, row, now_us);
         else
             emit_first(e, c->seq, row, now_us);
     }
@@ -291,22 +307,26 @@ bool engine_step(struct engine *e) {
     uint64_t start_us = clock_us();
     int n_rows = plan_make(e);
     if (n_rows > 0) {
-        int n_decode = 0;
+        int n_decode = 0, n_prefill = 0;
+        uint64_t accepted = e->draft_accepted;
         e->steps++;
         int n_logits = rows_fill(e, start_us);
-        for (int i = 0; i < e->n_plan; i++)
-            if (e->plan[i]->n_past >= e->plan[i]->seq->n_input) n_decode += e->parts[i].n_rows;
+        for (int i = 0; i < e->n_plan; i++) {
+            const struct choice *c = e->plan[i];
+            *(c->n_past >= c->seq->n_input ? &n_decode : &n_prefill) +=
+                e->parts[i].n_rows - c->n_draft;
+        }
         e->in_pass = true;
         e->ops->run(e->fwd, e->kv, e->row_ids, n_rows, e->parts, e->n_plan, e->logit_rows, n_logits,
                     e->logits, on_layer, e);
         e->in_pass = false;
         uint64_t now_us = clock_us();
         double s = (double)(now_us - start_us) * 1e-6;
-        rate_add(&e->prefill_rate, n_rows - n_decode, s);
-        rate_add(&e->decode_rate, n_decode, s);
         engine_reap_doomed(e);
         advance(e);
         emit(e, n_logits, now_us);
+        rate_add(&e->prefill_rate, n_prefill, s);
+        rate_add(&e->decode_rate, n_decode + (int)(e->draft_accepted - accepted), s);
     }
     e->in_step = false;
     if (n_rows > 0 || admitted) engine_stats_publish(e);

@@ -34,6 +34,27 @@ static int min_int(int a, int b) {
     return a < b ? a : b;
 }
 
+/* Gives rows that are left to guesses; returns what is left then. */
+static int add_drafts(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim,
+                      int left, int *rows, int *order) {
+    int room = lim->draft_rows_max, wanted = 0;
+    for (int i = 0; i < n_seqs; i++) {
+        if (!seqs[i].decoding) continue;
+        wanted += seqs[i].draft;
+        room -= rows[i];
+    }
+    if (wanted == 0 || room <= 0 || left == 0) return left;
+    int n = sorted(seqs, n_seqs, true, order);
+    for (int i = 0; i < n && left > 0 && room > 0; i++) {
+        if (rows[order[i]] == 0) continue;
+        int more = min_int(seqs[order[i]].draft, min_int(left, room));
+        rows[order[i]] += more;
+        left -= more;
+        room -= more;
+    }
+    return left;
+}
+
 int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,
                int *order) {
     int left = lim->rows_max, prompt_rows = 0;
@@ -67,5 +88,6 @@ int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limi
         rows[order[i]] = 1;
         left--;
     }
+    left = add_drafts(seqs, n_seqs, lim, left, rows, order);
     return lim->rows_max - left;
 }

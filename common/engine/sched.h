@@ -10,8 +10,11 @@
  * 4. Prompts run in the order of priority, then age, at most prefill_max of them, at most chunk_max
  * rows each.
  * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
- * logits are wide. Which rows meet in a step never changes a row's numbers (forward.h), so every
- * rule here is about time only. */
+ * logits are wide.
+ * 6. Rows nobody else wants go to the guesses that decoding sequences bring along, in the order of
+ * rule 2, while all their rows together are at most draft_rows_max: a step of few rows costs hardly
+ * more than a step of one, a step of many does. Which rows meet in a step never changes a row's
+ * numbers (forward.h), so every rule here is about time only. */
 #ifndef BATON_ENGINE_SCHED_H
 #define BATON_ENGINE_SCHED_H
 
@@ -21,6 +24,7 @@
 struct sched_seq {
     int pending;        /* rows it still has to compute before its next token, >= 1 */
     bool decoding;      /* pending is 1 and it has generated before */
+    int draft;          /* rows it could use beyond that one; decoding only */
     bool all_logits;    /* every prompt row needs logits */
     int priority;       /* 1 first .. 5 last */
     uint64_t age;       /* order of arrival: smaller came earlier; unique */
@@ -29,6 +33,7 @@ struct sched_seq {
 
 struct sched_limits {
     int rows_max, prefill_max, chunk_max, logit_rows_max; /* all >= 1 */
+    int draft_rows_max; /* rows of decoding sequences up to which guesses run too; 0: none run */
 };
 
 /* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [n_seqs], scratch.

@@ -20,6 +20,9 @@ struct token_guide_ops {
     /* The sequence has got this id. False: it was not allowed, the state is dead and its masks are
      * empty from now on. */
     bool (*advance)(void *state, int32_t id);
+    /* How many of ids[0..n) may come one after another, from the first on; the state stays where it
+     * is. NULL: nobody can say without advancing. */
+    int (*follow)(void *state, const int32_t *ids, int n);
     void (*free)(void *state); /* NULL is fine */
 };
 

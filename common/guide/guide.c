@@ -216,10 +216,33 @@ static bool state_advance(void *state, int32_t id) {
     return alive;
 }
 
+/* On a copy that the collector does not know, so nothing is collected on the way. */
+static int state_follow(void *state, const int32_t *ids, int n) {
+    struct guide_state *s = state;
+    struct guide *g = s->g;
+    int n_good = 0;
+    pthread_mutex_lock(&g->lock);
+    make_room(g);
+    struct guide_state probe = *s;
+    while (n_good < n && !probe.ended && probe.cfg != CFG_DEAD) {
+        if (is_eos(g->v, ids[n_good])) {
+            n_good += g->run.cfgs[probe.cfg].accepting;
+            break;
+        }
+        step_token(&probe, ids[n_good]);
+        if (probe.cfg == CFG_DEAD || g->run.failed) break;
+        n_good++;
+    }
+    g->run.failed = false;
+    pthread_mutex_unlock(&g->lock);
+    return n_good;
+}
+
 static const struct token_guide_ops ops = {
     .fork = state_fork,
     .mask = state_mask,
     .advance = state_advance,
+    .follow = state_follow,
     .free = state_free,
 };
 

@@ -96,6 +96,7 @@ static struct infer_req *rnd_req(void) {
     assert_non_null(q);
     q->req_id = maybe_str(40);
     q->client_id = maybe_str(CLIENT_ID_BYTES_MAX);
+    q->trace = maybe_str(TRACE_BYTES_MAX);
     q->model = maybe_str(20);
     q->output_name = maybe_str(8);
     q->guide = maybe_str(60);
@@ -172,6 +173,7 @@ static struct infer_req *rnd_req(void) {
     for (size_t i = 0; i < s->n_logit_bias; i++)
         s->logit_bias[i] = (struct logit_bias){(int32_t)rnd(), rnd_f32(-100, 100)};
     s->prompt_top_logprobs = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1);
+    s->lookup_tokens = (int32_t)rnd_to(LOOKUP_TOKENS_MAX + 1);
     if (rnd_bool()) {
         s->n_allowed_ids = rnd_to(4); /* none allowed is not the same as all allowed */
         s->allowed_ids = calloc(s->n_allowed_ids + 1, sizeof(int32_t));
@@ -218,6 +220,7 @@ static void same_sampling(const struct sampling *a, const struct sampling *b) {
         assert_int_equal(x.allowed_ids[i], y.allowed_ids[i]);
     for (size_t i = 0; i < x.n_bad_words; i++) assert_int_equal(x.bad_words[i], y.bad_words[i]);
     assert_true(x.n_choices == y.n_choices && x.prompt_top_logprobs == y.prompt_top_logprobs);
+    assert_int_equal(x.lookup_tokens, y.lookup_tokens);
     assert_true(x.do_sample == y.do_sample && x.temperature == y.temperature &&
                 x.top_k == y.top_k && x.top_p == y.top_p && x.min_p == y.min_p &&
                 x.typical_p == y.typical_p && x.repetition_penalty == y.repetition_penalty &&
@@ -231,6 +234,7 @@ static void same_sampling(const struct sampling *a, const struct sampling *b) {
 static void same_req(const struct infer_req *a, const struct infer_req *b) {
     same_str(a->req_id, b->req_id);
     same_str(a->client_id, b->client_id);
+    same_str(a->trace, b->trace);
     same_str(a->model, b->model);
     same_str(a->output_name, b->output_name);
     same_str(a->guide, b->guide);
@@ -366,6 +370,8 @@ static void test_number_bounds(void **state) {
     BOTH_SIDES(sampling.new_tokens_min, 0, -1);
     BOTH_SIDES(sampling.top_logprobs, TOP_LOGPROBS_MAX, TOP_LOGPROBS_MAX + 1);
     BOTH_SIDES(sampling.top_logprobs, 0, -1);
+    BOTH_SIDES(sampling.lookup_tokens, LOOKUP_TOKENS_MAX, LOOKUP_TOKENS_MAX + 1);
+    BOTH_SIDES(sampling.lookup_tokens, 0, -1);
     struct infer_req *q = infer_req_create();
     q->sampling.temperature = 0.0f; /* greedy needs none */
     assert_true(taken(q));
@@ -385,6 +391,7 @@ static void test_size_bounds(void **state) {
         size_t at, max;
     } strs[] = {{offsetof(struct infer_req, req_id), REQ_ID_BYTES_MAX},
                 {offsetof(struct infer_req, client_id), CLIENT_ID_BYTES_MAX},
+                {offsetof(struct infer_req, trace), TRACE_BYTES_MAX},
                 {offsetof(struct infer_req, model), MODEL_NAME_BYTES_MAX},
                 {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX}};
     for (size_t i = 0; i < sizeof(strs) / sizeof(strs[0]); i++)

@@ -53,7 +53,8 @@ static void spell_free(void *state) {
     free(s);
 }
 
-static const struct token_guide_ops spell_ops = {spell_fork, spell_mask, spell_advance, spell_free};
+static const struct token_guide_ops spell_ops = {
+    .fork = spell_fork, .mask = spell_mask, .advance = spell_advance, .free = spell_free};
 
 static void add_guided(struct rig *rig, uint64_t id, enum seq_kind kind, const int32_t *ids,
                        size_t n, size_t n_prompt, const struct sampling *p, struct speller *s) {
