@@ -13,9 +13,17 @@ const char *dtype_name(enum dtype t) {
     case DTYPE_F32: return "f32";
     case DTYPE_F16: return "f16";
     case DTYPE_BF16: return "bf16";
+    case DTYPE_INT8: return "int8";
+    case DTYPE_INT4: return "int4";
     case DTYPE_NONE: break;
     }
     return "none";
+}
+
+enum dtype dtype_of_name(const char *name) {
+    for (enum dtype t = DTYPE_F32; t <= DTYPE_INT4; t++)
+        if (strcmp(name, dtype_name(t)) == 0) return t;
+    return DTYPE_NONE;
 }
 
 /* ---- opening */

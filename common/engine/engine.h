@@ -30,15 +30,17 @@
 #include "proto/err.h"
 #include "proto/infer_msg.h"
 
-enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
-const char *dtype_name(enum dtype t); /* "f32", "f16", "bf16" */
+/* INT8 and INT4: weights only, in groups of 32 along k (kernels.h). */
+enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4 };
+const char *dtype_name(enum dtype t);       /* "f32", "f16", "bf16", "int8", "int4" */
+enum dtype dtype_of_name(const char *name); /* DTYPE_NONE: no such name */
 
 struct engine;
 struct lora;
 
 struct engine_opts {
     const char *model_dir;
-    enum dtype weight_dtype; /* DTYPE_BF16 or DTYPE_F32 */
+    enum dtype weight_dtype; /* DTYPE_BF16, DTYPE_F32, DTYPE_INT8 or DTYPE_INT4 */
     enum dtype kv_dtype;     /* DTYPE_BF16 or DTYPE_F32 */
     const char *kernels;     /* "auto" (NULL), "ref", "avx2", "avx512", "avx512bf16", "openblas" */
     int n_threads;           /* compute threads, the engine thread included; 0: one per core */

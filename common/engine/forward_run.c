@@ -19,6 +19,7 @@ struct pass {
     const float *norm; /* weight of the RMSNorm on the way, or NULL */
     const int *pick;   /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
+    enum dtype pack_for; /* of the weights they meet */
 
     /* products of one region, columns cut in items */
     struct product {
@@ -50,8 +51,8 @@ static void embed_item(void *arg, int tile, int thread) {
     for (int r = first; r < end; r++) {
         int id = p->ids[r];
         f->kn.panel_row(f->x + (size_t)r * (size_t)m->k,
-                        m->panels + (size_t)(id / PANEL_ROWS) * panel_bytes(m->k, f->w->dtype),
-                        id % PANEL_ROWS, m->k, f->w->dtype);
+                        m->panels + (size_t)(id / PANEL_ROWS) * panel_bytes(m->k, m->dtype),
+                        id % PANEL_ROWS, m->k, m->dtype);
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
         rope_row(f->cos + (size_t)r * (size_t)half, f->sin + (size_t)r * (size_t)half, f->freqs,
                  half, f->conf.rope.attention_factor, s->n_past + r - s->first_row);
@@ -71,14 +72,16 @@ static void pack_item(void *arg, int tile, int thread) {
                       f->conf.rms_norm_eps);
     }
     f->kn.x_pack(f->packed, p->norm != NULL ? f->normed : p->src, k, first, end, p->pack_k,
-                 f->w->dtype);
+                 p->pack_for);
 }
 
-static void pack(struct pass *p, const float *src, int n_rows, int k, const float *norm,
-                 const int *pick) {
+/* For products with matrices like w. */
+static void pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
+                 const float *norm, const int *pick) {
     p->src = src;
     p->pack_rows = n_rows;
-    p->pack_k = k;
+    p->pack_k = w->k;
+    p->pack_for = w->dtype;
     p->norm = norm;
     p->pick = pick;
     pool_run(p->f->pool, pack_item, p, row_tiles(n_rows));
@@ -163,8 +166,8 @@ static void product_run(const struct pass *p, int idx, int item, int thread) {
     int first, n = columns(x, item, &first);
     size_t stride = (size_t)x->w->n;
     const uint8_t *panels =
-        x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, f->w->dtype);
-    f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, f->w->dtype);
+        x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, x->w->dtype);
+    f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, x->w->dtype);
     for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
         f->kn.add(x->y + (size_t)r * stride + (size_t)first, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
@@ -222,7 +225,7 @@ static void gate_up_item(void *arg, int item, int thread) {
 static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack(p, f->x, p->n_rows, f->conf.hidden, l->attn_norm, NULL);
+    pack(p, f->x, p->n_rows, &l->q, l->attn_norm, NULL);
     product_add(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
     product_add(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
     product_add(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
@@ -230,7 +233,7 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     pool_run(f->pool, store_item, p, row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
     pool_run(f->pool, attention_item, p, p->n_tiles * f->conf.n_kv_heads);
-    pack(p, f->att, p->n_rows, f->conf.n_heads * f->conf.head_dim, NULL, NULL);
+    pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
     product_add(p, LORA_O, &l->o, f->sum, l->o_bias, f->x);
     products_go(p);
 }
@@ -238,13 +241,13 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
 static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack(p, f->x, p->n_rows, f->conf.hidden, l->mlp_norm, NULL);
+    pack(p, f->x, p->n_rows, &l->gate, l->mlp_norm, NULL);
     product_add(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
     product_add(p, LORA_UP, &l->up, f->up, l->up_bias, NULL);
     lora_down(p);
     pool_run(f->pool, gate_up_item, p, p->products[0].items);
     p->n_products = 0;
-    pack(p, f->gate, p->n_rows, f->conf.intermediate, NULL, NULL);
+    pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
     product_add(p, LORA_DOWN, &l->down, f->sum, l->down_bias, f->x);
     products_go(p);
 }
@@ -280,7 +283,7 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
         mlp_half(&p);
     }
     if (n_logits == 0) return;
-    pack(&p, f->x, n_logits, f->conf.hidden, f->w->final_norm, logit_rows);
+    pack(&p, f->x, n_logits, &f->w->head, f->w->final_norm, logit_rows);
     product_add(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     products_go(&p);
 }

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include "common/engine/engine.h"
 
-enum { PANEL_ROWS = 16, TILE_ROWS = 6, LANES = 16 };
+enum { PANEL_ROWS = 16, TILE_ROWS = 6, LANES = 16, GROUP = 32 };
 
 struct kernels {
     const char *name;
@@ -76,13 +76,25 @@ static inline int lanes_up(int n) {
     return (n + LANES - 1) / LANES * LANES;
 }
 
+static inline bool dtype_is_quant(enum dtype w) {
+    return w == DTYPE_INT8 || w == DTYPE_INT4;
+}
+/* Groups of GROUP along k; the last one is filled up with zeros. */
+static inline size_t k_groups(int k) {
+    return ((size_t)k + GROUP - 1) / GROUP;
+}
+/* Bytes of one group of a quantised panel: a bf16 scale for each row, then the values. */
+static inline size_t group_bytes(enum dtype w) {
+    return PANEL_ROWS * 2 + PANEL_ROWS * GROUP / (w == DTYPE_INT4 ? 2 : 1);
+}
 /* Bytes of one panel, and of n_rows packed activation rows; the same for every set. k is rounded up
- * to even. */
+ * to even; quantised panels to whole groups and to 64 bytes. */
 static inline size_t panel_bytes(int k, enum dtype w) {
+    if (dtype_is_quant(w)) return (k_groups(k) * group_bytes(w) + 63) / 64 * 64;
     return (size_t)PANEL_ROWS * (size_t)(k + (k & 1)) * (w == DTYPE_BF16 ? 2 : 4);
 }
 static inline size_t x_pack_bytes(int n_rows, int k) {
-    return (size_t)n_rows * (size_t)(k + (k & 1)) * 4;
+    return (size_t)n_rows * k_groups(k) * GROUP * 4;
 }
 
 /* The set of that name, or with "auto" or NULL the fastest of our own that this processor and

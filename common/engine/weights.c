@@ -19,7 +19,8 @@ struct slot {
     char name[NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
-    int n, k; /* vector: n values, k is 1 */
+    int n, k;    /* vector: n values, k is 1 */
+    enum dtype dtype; /* of the matrix */
     const struct st_tensor *t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };
@@ -107,9 +108,9 @@ static bool present(const struct model_conf *c, enum presence p) {
 }
 
 static void add_slot(struct loader *l, const char *name, struct matrix *matrix, float **vector,
-                     int n, int k) {
+                     int n, int k, enum dtype dtype) {
     struct slot *s = &l->slots[l->n_slots++];
-    *s = (struct slot){.matrix = matrix, .vector = vector, .n = n, .k = k};
+    *s = (struct slot){.matrix = matrix, .vector = vector, .n = n, .k = k, .dtype = dtype};
     snprintf(s->name, sizeof(s->name), "%s", name);
 }
 
@@ -117,7 +118,9 @@ static void plan(struct loader *l) {
     const struct model_conf *c = l->c;
     struct weights *w = l->w;
     char name[NAME_BYTES];
-    add_slot(l, "model.embed_tokens.weight", &w->embed, NULL, c->vocab_size, c->hidden);
+    /* The matrices over the vocabulary keep eight bits: docs/decisions/2026-11-21-quantised-weights.md */
+    const enum dtype wide = w->dtype == DTYPE_INT4 ? DTYPE_INT8 : w->dtype;
+    add_slot(l, "model.embed_tokens.weight", &w->embed, NULL, c->vocab_size, c->hidden, wide);
     for (int i = 0; i < c->n_layers; i++) {
         for (int j = 0; j < N_LAYER_TENSORS; j++) {
             const struct layer_tensor *t = &layer_tensors[j];
@@ -126,18 +129,19 @@ static void plan(struct loader *l) {
             snprintf(name, sizeof(name), "model.layers.%d.%s", i, t->name);
             add_slot(l, name, t->is_matrix ? (struct matrix *)(void *)field : NULL,
                      t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n),
-                     extent_of(c, t->k));
+                     extent_of(c, t->k), w->dtype);
         }
     }
-    add_slot(l, "model.norm.weight", NULL, &w->final_norm, c->hidden, 1);
-    if (!c->tied) add_slot(l, "lm_head.weight", &w->head, NULL, c->vocab_size, c->hidden);
+    add_slot(l, "model.norm.weight", NULL, &w->final_norm, c->hidden, 1, DTYPE_F32);
+    if (!c->tied)
+        add_slot(l, "lm_head.weight", &w->head, NULL, c->vocab_size, c->hidden, wide);
 }
 
 /* ---- checks and memory */
 
-static size_t slot_bytes(const struct slot *s, enum dtype dtype) {
+static size_t slot_bytes(const struct slot *s) {
     size_t n = s->matrix != NULL
-                   ? ((size_t)s->n + PANEL_ROWS - 1) / PANEL_ROWS * panel_bytes(s->k, dtype)
+                   ? ((size_t)s->n + PANEL_ROWS - 1) / PANEL_ROWS * panel_bytes(s->k, s->dtype)
                    : (size_t)s->n * sizeof(float);
     return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
@@ -169,7 +173,7 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     s->t = t;
     l->total_bytes += t->end - t->begin;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
-    l->w->bytes += slot_bytes(s, l->w->dtype);
+    l->w->bytes += slot_bytes(s);
     size_t row = (size_t)s->k;
     if (s->matrix != NULL && row > l->rows_stride) l->rows_stride = row;
     return ERR_OK;
@@ -187,10 +191,10 @@ static enum err reserve(struct loader *l, struct errbuf *eb) {
     for (int i = 0; i < l->n_slots; i++) {
         struct slot *s = &l->slots[i];
         if (s->matrix != NULL)
-            *s->matrix = (struct matrix){.panels = at, .n = s->n, .k = s->k};
+            *s->matrix = (struct matrix){.panels = at, .n = s->n, .k = s->k, .dtype = s->dtype};
         else
             *s->vector = (float *)(void *)at;
-        at += slot_bytes(s, w->dtype);
+        at += slot_bytes(s);
     }
     if (l->c->tied) w->head = w->embed;
     size_t n_floats = (size_t)pool_threads(l->pool) * PANEL_ROWS * l->rows_stride;
@@ -226,8 +230,8 @@ static void pack_panel(void *arg, int item, int thread) {
     float *rows = l->rows + (size_t)thread * PANEL_ROWS * l->rows_stride;
     widen(rows, l->src + (size_t)first * row_bytes, (size_t)n * (size_t)s->k, s->t->dtype);
     l->kn->panel_pack(s->matrix->panels +
-                          (size_t)(l->panel_first + item) * panel_bytes(s->k, l->w->dtype),
-                      rows, n, s->k, l->w->dtype);
+                          (size_t)(l->panel_first + item) * panel_bytes(s->k, s->dtype),
+                      rows, n, s->k, s->dtype);
 }
 
 /* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is

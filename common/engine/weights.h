@@ -16,8 +16,9 @@
 #include "common/engine/pool.h"
 
 struct matrix {
-    uint8_t *panels; /* [n / PANEL_ROWS, rounded up] panels; 64-byte aligned */
-    int n, k;        /* W [n][k] */
+    uint8_t *panels;  /* [n / PANEL_ROWS, rounded up] panels; 64-byte aligned */
+    int n, k;         /* W [n][k] */
+    enum dtype dtype; /* of the panels */
 };
 
 struct layer_weights {
@@ -29,7 +30,7 @@ struct layer_weights {
 };
 
 struct weights {
-    enum dtype dtype;             /* of the matrices */
+    enum dtype dtype; /* of the layers' matrices; with int4 those over the vocabulary are int8 */
     enum dtype file_dtype;        /* of the embedding matrix in the file */
     struct matrix embed, head;    /* head == embed when tied */
     float *final_norm;            /* [hidden] */

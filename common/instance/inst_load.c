@@ -26,8 +26,8 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
     const struct inst_conf *c = &in->conf;
     struct engine_opts o = {
         .model_dir = l->model_dir,
-        .weight_dtype = strcmp(c->weight_dtype, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
-        .kv_dtype = strcmp(c->kv_dtype, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16,
+        .weight_dtype = dtype_of_name(c->weight_dtype),
+        .kv_dtype = dtype_of_name(c->kv_dtype),
         .kernels = c->kernels,
         .n_threads = (int)c->compute_threads,
         .block_tokens = (int)c->cache_block_size,
