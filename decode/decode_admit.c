@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/engine/lora.h"
+#include "common/instance/req_trace.h"
 #include "decode/decode_req.h"
 
 enum {
@@ -144,8 +145,8 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
     }
     /* Before the commit the request is P's: whoever asked P hears of it there. */
     req_meters_transfer_failed(instance_meters(d->role->in), e);
-    log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\"", d->req->req_id,
-             d->req->epoch, err_name(e), text);
+    log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\" %s", d->req->req_id,
+             d->req->epoch, err_name(e), text, req_trace_fields(d->req));
     dreq_drop(d, e, text);
 }
 
@@ -333,8 +334,8 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         return;
     }
     struct dpart *part = take_part(d, req, rx);
-    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u", req->req_id,
-              req->epoch, req->part, kv_peer_id(peer), n_blocks);
+    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u %s", req->req_id,
+              req->epoch, req->part, kv_peer_id(peer), n_blocks, req_trace_fields(req));
     if (req->guide == NULL) {
         enter_engine(part);
         return;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/instance/req_trace.h"
 #include "decode/decode_req.h"
 
 static const char out_of_memory[] = "out of memory";
@@ -36,9 +37,9 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind, int status) {
 
 /* The last frame is out, or cannot be sent: the request is over here. */
 static void finish(struct dreq *d, const char *how, enum err e) {
-    log_info("decode", "req=%s epoch=%u event=%s tokens=%d%s%s", d->req->req_id, d->req->epoch, how,
-             d->answer != NULL ? answer_n_tokens(d->answer) : 0, e != ERR_OK ? " err=" : "",
-             e != ERR_OK ? err_name(e) : "");
+    log_info("decode", "req=%s epoch=%u event=%s tokens=%d%s%s %s", d->req->req_id, d->req->epoch,
+             how, d->answer != NULL ? answer_n_tokens(d->answer) : 0, e != ERR_OK ? " err=" : "",
+             e != ERR_OK ? err_name(e) : "", req_trace_fields(d->req));
     if (e != ERR_OK)
         dresult_out_forget(instance_dresult(d->role->in), d->req->req_id, d->req->epoch);
     dreq_drop(d, ERR_CANCELLED, how);

@@ -19,6 +19,7 @@
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
+#include "common/instance/req_trace.h"
 #include "prefill/pd_head.h"
 #include "prefill/prefill_answer.h"
 #include "prefill/prefill_hold.h"
@@ -109,8 +110,8 @@ static void on_client_gone(void *arg) {
 /* Ends the request with an error in the shape of its family. */
 static void fail(struct preq *p, int status, const char *text) {
     req_meter_end(&p->meter, REQ_FAILED);
-    log_info("prefill", "req=%s epoch=%u event=failed status=%d text=\"%s\"", p->head.req_id,
-             p->head.epoch, status, text);
+    log_info("prefill", "req=%s epoch=%u event=failed status=%d text=\"%s\" %s", p->head.req_id,
+             p->head.epoch, status, text, req_trace_fields(p->req));
     http_x_on_close(p->x, NULL, NULL);
     instance_reply_error(p->role->in, p->x, p->path, status, text);
     preq_free(p);
@@ -144,10 +145,10 @@ static void reply(struct preq *p, bool last) {
     if (st != NULL) {
         log_info("prefill",
                  "req=%s epoch=%u event=handed_over prompts=%u blocks=%u held=%u bytes=%llu "
-                 "transfer_us=%llu exposed_us=%llu",
+                 "transfer_us=%llu exposed_us=%llu %s",
                  p->head.req_id, p->head.epoch, p->n_prompts, st->n_blocks, st->n_held,
                  (unsigned long long)st->bytes, (unsigned long long)st->transfer_us,
-                 (unsigned long long)st->exposed_us);
+                 (unsigned long long)st->exposed_us, req_trace_fields(p->req));
     }
     req_meter_end(&p->meter, last ? REQ_ANSWERED : REQ_HANDED_OVER);
     http_x_on_close(p->x, NULL, NULL);

@@ -20,6 +20,10 @@ const struct api_path api_paths[] = {
     {NULL, API_NONE, API_STREAM_NEVER},
 };
 
+const char *const api_trace_headers[] = {
+    "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",
+    "X-B3-Sampled", "X-B3-Flags", "tracestate",   NULL};
+
 void api_path_drop_version(char *path) {
     static const char models[] = "/v2/models/", versions[] = "/versions/";
     if (strncmp(path, models, sizeof(models) - 1) != 0) return;

@@ -43,6 +43,10 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
  * none. */
 bool api_wants_stream(const struct api_path *path, const struct json_object *body);
 
+/* Headers of a client that go with its request through the cluster, beside X-Request-Id; ends with
+ * NULL (inference-api 2.2, cluster-api 2). */
+extern const char *const api_trace_headers[];
+
 /* Style of error bodies (config errorStyle). */
 enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
 

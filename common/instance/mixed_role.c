@@ -9,6 +9,7 @@
 #include "common/instance/instance.h"
 #include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
+#include "common/instance/req_trace.h"
 #include "common/instance/role.h"
 
 enum { SCAN_MS = 250 };
@@ -79,7 +80,8 @@ static void fail(struct flight *fl, int status, const char *text) {
     leave_engine(fl);
     req_meter_end(&fl->meter, REQ_FAILED);
     http_x_on_close(x, NULL, NULL);
-    log_info("infer", "req=%s event=failed status=%d", fl->req_id, status);
+    log_info("infer", "req=%s event=failed status=%d %s", fl->req_id, status,
+             req_trace_fields(fl->req));
     if (fl->streaming) {
         buf_clear(&fl->out);
         answer_error(fl->answer, status, text, &fl->out);
@@ -119,6 +121,8 @@ static void send_piece(struct flight *fl, bool complete) {
     }
     leave_engine(fl);
     req_meter_end(&fl->meter, REQ_ANSWERED);
+    log_info("infer", "req=%s event=finished tokens=%d %s", fl->req_id,
+             answer_n_tokens(fl->answer), req_trace_fields(fl->req));
     flight_free(fl);
 }
 

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/instance/req_trace.h"
 
 struct req_read {
     const struct endpoint *ep;
     struct endpoint_in input;
-    char *body, *path_model, *req_id;
+    char *body, *path_model, *req_id, *trace;
     req_read_fn *fn; /* NULL: cancelled */
     void *arg;
     struct infer_req *req;
@@ -20,12 +21,16 @@ static void req_read_free(struct req_read *r) {
     free(r->body);
     free(r->path_model);
     free(r->req_id);
+    free(r->trace);
     free(r);
 }
 
 static void work(void *arg) {
     struct req_read *r = arg;
     r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
+    /* Every part is handed over by itself. One without its trace is served all the same. */
+    for (struct infer_req *req = r->ok ? r->req : NULL; req != NULL; req = req->next_part)
+        req->trace = strdup(r->trace);
 }
 
 static void done(void *arg) {
@@ -50,7 +55,8 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     r->body = malloc(n + 1);
     r->path_model = strdup(path_model);
     r->req_id = strdup(req_id);
-    if (r->body == NULL || r->path_model == NULL || r->req_id == NULL) {
+    r->trace = req_trace_read(x);
+    if (r->body == NULL || r->path_model == NULL || r->req_id == NULL || r->trace == NULL) {
         req_read_free(r);
         return ERR_NO_MEMORY;
     }
