@@ -16,51 +16,7 @@
 #include <cmocka.h>
 
 #include "proto/infer_msg.h"
-
-/* The n-th allocation fails. The sanitizers own malloc, so there the test of it is skipped. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define OWN_MALLOC 0
-#endif
-#endif
-#ifndef OWN_MALLOC
-#define OWN_MALLOC 1
-#endif
-
-#if OWN_MALLOC
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void __libc_free(void *p);
-static struct {
-    bool armed, hit;
-    int left; /* allocations that still succeed */
-    long live;
-} faults;
-
-static bool alloc_fails(void) {
-    if (!faults.armed) return false;
-    if (faults.left-- > 0) return false;
-    faults.hit = true;
-    return true;
-}
-void *malloc(size_t n) {
-    if (alloc_fails()) return NULL;
-    faults.live++;
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size) {
-    if (alloc_fails()) return NULL;
-    faults.live++;
-    return __libc_calloc(n, size);
-}
-void free(void *p) {
-    if (p != NULL) faults.live--;
-    __libc_free(p);
-}
-#endif
+#include "tests/unit/alloc_fault.h"
 
 static uint64_t rng_state;
 
@@ -652,29 +608,25 @@ static void test_nth_allocation_fails(void **state) {
     infer_req_pack(&w, a);
     int n = 0;
     for (;; n++) {
-        long live = faults.live;
-        faults.hit = false;
-        faults.left = n;
-        faults.armed = true;
+        long live = alloc_fault.live;
+        alloc_fault_after(n);
         struct rd r = rd_of(w.data, w.len);
         enum err e = infer_req_unpack(&r, &b);
-        faults.armed = false;
-        if (!faults.hit) break;
+        if (!alloc_fault_end()) break;
         assert_int_equal(e, ERR_NO_MEMORY);
         assert_null(b);
-        assert_int_equal(faults.live, live);
+        assert_int_equal(alloc_fault.live, live);
     }
     assert_true(n >= 8); /* one per member above */
     same_req(a, b);
     for (int k = 0; k < 2; k++) {
         struct sampling s;
-        long live = faults.live;
-        faults.left = k;
-        faults.armed = true;
+        long live = alloc_fault.live;
+        alloc_fault_after(k);
         enum err e = sampling_copy(&s, &a->sampling);
-        faults.armed = false;
+        assert_true(alloc_fault_end());
         assert_int_equal(e, ERR_NO_MEMORY);
-        assert_int_equal(faults.live, live);
+        assert_int_equal(alloc_fault.live, live);
         sampling_free(&s);
     }
     infer_req_destroy(&a);

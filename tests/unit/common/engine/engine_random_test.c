@@ -11,42 +11,8 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include "tests/unit/alloc_fault.h"
 #include "tests/unit/common/engine/fake_forward.h"
-
-/* The n-th allocation fails. The sanitizers own malloc, so there the test of it is skipped. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define OWN_MALLOC 0
-#endif
-#endif
-#ifndef OWN_MALLOC
-#define OWN_MALLOC 1
-#endif
-
-#if OWN_MALLOC
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-static struct {
-    bool armed, hit;
-    int left; /* allocations that still succeed */
-    atomic_long taken;
-} faults;
-static bool alloc_fails(void) {
-    faults.taken++;
-    if (!faults.armed || faults.left-- > 0) return false;
-    faults.hit = true;
-    return true;
-}
-void *malloc(size_t n) {
-    return alloc_fails() ? NULL : __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size) {
-    return alloc_fails() ? NULL : __libc_calloc(n, size);
-}
-#endif
 
 enum { LIVE = 24, IDS_MAX = 100, SEQ_MAX = 80 };
 
@@ -286,12 +252,9 @@ static void test_nth_allocation_fails(void **state) {
     struct errbuf eb;
     int n = 0;
     for (;; n++) {
-        faults.left = n;
-        faults.hit = false;
-        faults.armed = true;
+        alloc_fault_after(n);
         enum err err = engine_open_with(&e, &o, &fake_ops, &eb);
-        faults.armed = false;
-        if (!faults.hit) break;
+        if (!alloc_fault_end()) break;
         /* fopen of /proc may fail too: then the memory is only unknown */
         if (err == ERR_OK)
             engine_close(&e);
@@ -323,12 +286,9 @@ static void test_nth_allocation_fails(void **state) {
                                   .n_prompt = 5,
                                   .sampling = &p,
                                   .priority = 5};
-            faults.left = n;
-            faults.hit = false;
-            faults.armed = true;
+            alloc_fault_after(n);
             enum err err = engine_seq_add(e, &so, NULL);
-            faults.armed = false;
-            if (!faults.hit) {
+            if (!alloc_fault_end()) {
                 assert_int_equal(err, ERR_OK);
                 assert_int_equal(n, 6);
                 assert_int_equal(engine_seq_cancel(e, 1), ERR_OK);
@@ -357,10 +317,10 @@ static void test_steps_allocate_nothing(void **state) {
         engine_set_events(w.e[i], &none);
     }
     for (int k = 0; k < 10; k++) do_add(&w, k);
-    long taken = faults.taken;
+    long taken = allocs_taken;
     for (int i = 0; i < 2; i++)
         while (engine_step(w.e[i])) {}
-    assert_int_equal(faults.taken, taken);
+    assert_int_equal(allocs_taken, taken);
     for (int i = 0; i < 2; i++) engine_close(&w.e[i]);
 #else
     print_message("skipped: a sanitizer owns malloc in this build\n");

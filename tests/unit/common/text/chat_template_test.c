@@ -19,55 +19,9 @@
 #include <unistd.h>
 #include "common/text/chat_template.h"
 #include "proto/json.h"
+#include "tests/unit/alloc_fault.h"
 
 enum { NOW = 1753900245, OUT_MAX = 1 << 20 };
-
-/* The n-th allocation fails. The sanitizers own malloc: there the test of it is skipped, and says
- * so. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define OWN_MALLOC 0
-#endif
-#endif
-#ifndef OWN_MALLOC
-#define OWN_MALLOC 1
-#endif
-
-#if OWN_MALLOC
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-void __libc_free(void *p);
-static _Thread_local int allocs_left = -1; /* -1: all succeed */
-static _Thread_local long allocs_live;
-
-static bool alloc_fails(void) {
-    if (allocs_left < 0) return false;
-    return allocs_left == 0 || allocs_left-- == 0;
-}
-
-static void *counted(void *p) {
-    allocs_live += p != NULL;
-    return p;
-}
-
-void *malloc(size_t n) {
-    return alloc_fails() ? NULL : counted(__libc_malloc(n));
-}
-void *calloc(size_t n, size_t size) {
-    return alloc_fails() ? NULL : counted(__libc_calloc(n, size));
-}
-void *realloc(void *p, size_t n) {
-    if (p == NULL) return malloc(n);
-    return alloc_fails() ? NULL : __libc_realloc(p, n);
-}
-void free(void *p) {
-    allocs_live -= p != NULL;
-    __libc_free(p);
-}
-#endif
 
 static struct json_object *json(const char *text) {
     struct json_object *o = NULL;
@@ -580,14 +534,13 @@ static void survives_lack_of_memory(void **state) {
         struct buf out = BUF_INIT;
         char *bos = NULL, *eos = NULL;
         struct chat_vars v = {.vars = vars};
-        long live = allocs_live;
+        long live = alloc_fault.live;
         assert_in_range(n, 0, 10000);
-        allocs_left = n;
+        alloc_fault_after(n);
         enum err e = done == 0 ? chat_template_parse(&t, src, sizeof(src) - 1, &eb)
                                : chat_template_load(&t, d->path, 0, &bos, &eos, &eb);
         if (e == ERR_OK) e = chat_template_render(t, &v, OUT_MAX, &out, &eb);
-        bool untouched = allocs_left != 0;
-        allocs_left = -1;
+        bool failed = alloc_fault_end();
         if (e == ERR_OK)
             assert_memory_equal(out.data, done == 0 ? "ABCxxx" : "1", done == 0 ? 6 : 2);
         if (e != ERR_OK && eb.text[0] == '\0')
@@ -598,8 +551,8 @@ static void survives_lack_of_memory(void **state) {
         free(bos);
         free(eos);
         buf_free(&out);
-        if (done == 0) assert_int_equal(allocs_live, live);
-        if (untouched) {
+        if (done == 0) assert_int_equal(alloc_fault.live, live);
+        if (!failed) {
             assert_int_equal(e, ERR_OK);
             done++;
             n = -1;

@@ -8,45 +8,7 @@
 #include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* The n-th allocation fails. The sanitizers own malloc, so there the test of it is skipped. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OWN_MALLOC 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define OWN_MALLOC 0
-#endif
-#endif
-#ifndef OWN_MALLOC
-#define OWN_MALLOC 1
-#endif
-
-#if OWN_MALLOC
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t size);
-void *__libc_realloc(void *p, size_t n);
-static struct {
-    bool armed, hit;
-    int left; /* allocations that still succeed */
-} faults;
-
-static bool alloc_fails(void) {
-    if (!faults.armed) return false;
-    if (faults.left-- > 0) return false;
-    faults.hit = true;
-    return true;
-}
-void *malloc(size_t n) {
-    return alloc_fails() ? NULL : __libc_malloc(n);
-}
-void *calloc(size_t n, size_t size) {
-    return alloc_fails() ? NULL : __libc_calloc(n, size);
-}
-void *realloc(void *p, size_t n) {
-    return alloc_fails() ? NULL : __libc_realloc(p, n);
-}
-#endif
+#include "tests/unit/alloc_fault.h"
 
 #define VOCAB  "\"a\":0,\"b\":1,\"ab\":2,\" \":3"
 #define MODEL  "{\"type\":\"BPE\",\"vocab\":{" VOCAB "},\"merges\":[\"a b\"]}"
@@ -457,12 +419,9 @@ static void test_no_memory(void **state) {
         struct id_list l = {0};
         struct buf out = BUF_INIT;
         enum err e;
-        faults.hit = false;
-        faults.left = n_hit;
-        faults.armed = true;
+        alloc_fault_after(n_hit);
         e = round_trip(t, &text, &l, &out);
-        faults.armed = false;
-        done = !faults.hit;
+        done = !alloc_fault_end();
         if (e == ERR_OK) { /* the word cache is the one thing done without */
             assert_same_text(&out, want.data, want.len);
         } else {
@@ -475,14 +434,12 @@ static void test_no_memory(void **state) {
     for (int n = 0;; n++) { /* loading, which needs hundreds: every one of them */
         struct tokenizer *u = NULL;
         enum err e;
-        faults.hit = false;
-        faults.left = n;
-        faults.armed = true;
+        alloc_fault_after(n);
         e = tokenizer_parse(&u, file.data, file.len, "x", NULL);
-        faults.armed = false;
+        bool failed = alloc_fault_end();
         if (e != ERR_OK) assert_null(u);
         tokenizer_free(&u);
-        if (!faults.hit) {
+        if (!failed) {
             assert_int_equal(e, ERR_OK);
             break;
         }
