@@ -68,19 +68,6 @@ static struct ebnf_rule *find_rule(struct ebnf *g, const char *name, size_t n) {
     return &g->rules[g->n_rules++];
 }
 
-static struct expr *set_expr(struct scan *s, struct cset *set) {
-    struct expr *x = expr_new(EX_SET);
-    cset_normal(set);
-    if (x == NULL || set->failed) {
-        expr_free(x);
-        cset_fini(set);
-        scan_memory(s);
-        return NULL;
-    }
-    x->set = *set;
-    return x;
-}
-
 static struct expr *parse_literal(struct scan *s) {
     struct expr *cat = expr_new(EX_CAT);
     if (cat == NULL) {
@@ -107,7 +94,7 @@ static struct expr *parse_literal(struct scan *s) {
             uint32_t cp = scan_cp(s);
             cset_add(&set, cp, cp);
         }
-        struct expr *x = set_expr(s, &set);
+        struct expr *x = scan_set_expr(s, &set);
         if (x == NULL || !expr_add(cat, x)) {
             scan_memory(s);
             goto fail;
@@ -129,7 +116,7 @@ static struct expr *parse_set(struct scan *s) {
         cset_fini(&set);
         return NULL;
     }
-    return set_expr(s, &set);
+    return scan_set_expr(s, &set);
 }
 
 static struct expr *parse_group(struct ebnf *g) {

@@ -343,3 +343,16 @@ bool scan_quantifier(struct scan *s, int *min, int *max, bool *found) {
     *found = true;
     return true;
 }
+
+struct expr *scan_set_expr(struct scan *s, struct cset *set) {
+    struct expr *x = expr_new(EX_SET);
+    cset_normal(set);
+    if (x == NULL || set->failed) {
+        expr_free(x);
+        cset_fini(set);
+        scan_memory(s);
+        return NULL;
+    }
+    x->set = *set;
+    return x;
+}

@@ -47,5 +47,7 @@ bool scan_class(struct scan *s, struct cset *out);
 bool scan_escape(struct scan *s, struct cset *out, bool in_class, bool *single);
 /* A quantifier if there is one: * + ? {m} {m,} {m,n}. *found says so. */
 bool scan_quantifier(struct scan *s, int *min, int *max, bool *found);
+/* One of the set's code points; takes *set. NULL: no memory, s says so. */
+struct expr *scan_set_expr(struct scan *s, struct cset *set);
 
 #endif

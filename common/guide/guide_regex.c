@@ -33,19 +33,6 @@ static bool group_head(struct scan *s) {
     return scan_fail(s, "look-around, conditions and flags are not supported");
 }
 
-static struct expr *set_expr(struct scan *s, struct cset *set) {
-    struct expr *x = expr_new(EX_SET);
-    cset_normal(set);
-    if (x == NULL || set->failed) {
-        expr_free(x);
-        cset_fini(set);
-        scan_memory(s);
-        return NULL;
-    }
-    x->set = *set;
-    return x;
-}
-
 static struct expr *parse_group(struct regex *r, bool outer) {
     struct scan *s = &r->s;
     struct expr *x;
@@ -101,7 +88,7 @@ static struct expr *parse_atom(struct regex *r, bool outer) {
         uint32_t cp = scan_cp(s);
         cset_add(&set, cp, cp);
     }
-    return set_expr(s, &set);
+    return scan_set_expr(s, &set);
 fail:
     cset_fini(&set);
     return NULL;
@@ -164,7 +151,7 @@ static bool add_any(struct scan *s, struct expr *cat) {
     struct cset set = {0};
     struct expr *x;
     cset_add_text(&set);
-    x = set_expr(s, &set);
+    x = scan_set_expr(s, &set);
     if (x == NULL) return false;
     return expr_add(cat, expr_repeat(x, 0, -1)) || scan_memory(s);
 }
