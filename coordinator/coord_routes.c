@@ -33,6 +33,16 @@ void coord_reply_error(struct coordinator *co, struct http_x *x, int status, con
     free(body);
 }
 
+const char *coord_media_type(const char *type) {
+    static const char *const known[][2] = {
+        {"application/json", "application/json; charset=utf-8"},
+        {"text/plain", "text/plain; charset=utf-8"},
+    };
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(type, known[i][0]) == 0) return known[i][1];
+    return type[0] != 0 ? type : NULL;
+}
+
 /* ---- probes */
 static void on_alive(void *arg, struct http_x *x, const struct route_params *p) {
     (void)arg, (void)p;

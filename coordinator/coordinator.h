@@ -67,6 +67,9 @@ struct dispatch coord_dispatch(struct coordinator *co);
  * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);
 enum error_style coord_error_style(const struct coordinator *co);
+/* An instance's Content-Type as the coordinator says it, with the charset (inference-api 2.3); NULL
+ * when it has none. */
+const char *coord_media_type(const char *type);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);

@@ -66,7 +66,8 @@ static void reply_part(struct op *op, const struct part *p, bool others_differ) 
         snprintf(full, sizeof(full), "%.900s (instance %u)", text, p->id);
         coord_reply_error(op->co, op->x, p->status, full);
     } else {
-        http_x_reply(op->x, p->status, p->content_type, p->body.data, p->body.len);
+        http_x_reply(op->x, p->status, coord_media_type(p->content_type), p->body.data,
+                     p->body.len);
     }
     json_object_put(root);
 }

@@ -25,8 +25,7 @@ static void on_answer(void *arg, const struct http_result *r) {
     struct proxied *p = arg;
     http_x_on_close(p->x, NULL, NULL);
     if (r->err == ERR_OK) {
-        http_x_reply(p->x, r->status, r->content_type[0] != 0 ? r->content_type : NULL, r->body,
-                     r->body_len);
+        http_x_reply(p->x, r->status, coord_media_type(r->content_type), r->body, r->body_len);
     } else if (r->err == ERR_TIMEOUT) {
         coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
     } else {

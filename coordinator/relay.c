@@ -272,7 +272,11 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
     const char *body = http_x_body(x, &n), *why;
     s->counts.received++;
     coord_metrics_received(co->metrics);
-    if (co->stopping || !controller_ready(co)) {
+    if (co->stopping) { /* what an instance that drains says */
+        turn_away(s, x, 503, "not_ready", "The service has been stopped");
+        return;
+    }
+    if (!controller_ready(co)) {
         turn_away(s, x, 503, "not_ready", "MindIE-MS Coordinator is not ready");
         return;
     }

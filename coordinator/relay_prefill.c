@@ -144,8 +144,8 @@ static bool worth_a_retry(struct relay *r, const struct http_result *res) {
 /* P's own word goes to the client. */
 static void pass_on(struct relay *r, const struct http_result *res) {
     if (res->status == 429 || res->status == 503) http_x_set_header(r->x, "Retry-After", "1");
-    relay_reply(r, res->status, res->content_type[0] != 0 ? res->content_type : "application/json",
-                res->body, res->body_len);
+    const char *type = res->content_type[0] != 0 ? res->content_type : "application/json";
+    relay_reply(r, res->status, coord_media_type(type), res->body, res->body_len);
 }
 
 static void on_p_answer(void *arg, const struct http_result *res) {

@@ -54,9 +54,10 @@ bool ep_completions_read(struct ep_read *r) {
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
 }
 
-/* Of both OpenAI forms: the prompt's log-probabilities belong to no chunk. */
+/* Of both OpenAI forms: the prompt's log-probabilities belong to no chunk. As in vLLM a stream that
+ * asks for no alternatives is taken, and gets none. */
 bool ep_openai_combine(struct ep_read *r) {
-    if (r->stream && r->p.given[P_PROMPT_LOGPROBS])
+    if (r->stream && r->p.given[P_PROMPT_LOGPROBS] && r->p.prompt_logprobs > 0)
         return ep_fail(r, 422, "prompt_logprobs are not available when stream is true.");
     return true;
 }

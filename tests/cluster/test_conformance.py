@@ -2,15 +2,16 @@
 same cluster over TLS with API keys, and all three answer with the same bodies.
 Method: a table of vectors, each with its number in the specification (or a name for what it leaves out: several choices, several prompts,
 word lists, log-probabilities of the prompt), its request and what must be true of the answer. Every vector runs in every mode; afterwards the
-bodies of the modes are compared field by field, ids and times aside; only what a coordinator says of a path that is none is its own. Where the
-specification's stub engine emits fixed tokens, the bundled model's own text takes their place. Vectors that end a daemon or a connection have
-files of their own: 35 and 38 test_roles.py, 39 test_cancel.py, 40 test_faults.py; 42 is this whole file.
+bodies of the modes are compared field by field, ids and times aside; only what a coordinator says of a path that is none, and of instances
+that are not ready, is its own. Where the specification's stub engine emits fixed tokens, the bundled model's own text takes their place.
+Vectors that need daemons of their own (38, 40) start them; 42 is this whole file.
 """
 import json
+import signal
 
 import pytest
 from families import normal
-from harness import Answer, Cluster, Stream, connect, get, post
+from harness import ANSWER_S, READY_S, SLOW, Answer, Cluster, Standalone, Stream, connect, get, in_threads, post, wait_for
 
 # ---- modes: a row is a way to reach the service
 MODES = {"standard": "whole", "1p1d": "pair", "1p1d-tls": "tls_pair"}
@@ -28,6 +29,10 @@ def base(mode, request):
 
 CHAT, COMP = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "Once upon a time"}]
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "Once upon"}, {"type": "text", "text": " a time"}]}]
+TOOL = {"type": "function", "function": {"name": "paint", "parameters": {"type": "object", "properties": {}}}}
+SHOWS_TOOLS = "{% for t in tools or [] %}{{ t.function.name }}: {% endfor %}{{ messages[0].content }}"
+SHOWN = "paint: Once upon a time"  # what that template makes of TOOL and PARTS
 ID_TEXT = ("The id can contain only digits, letters, underscores(_), hyphens(-) and no more than 256 words in length.")
 
 
@@ -256,6 +261,7 @@ VECTORS = [
     ("18", CHAT, {**chat(), "messages": []}, 422, "Request param messages not arr or arr is empty"),
     ("19", CHAT, chat(logprobs=False, top_logprobs=2), 422,
      "Value error, when using top_logprobs, logprobs must be true or null in chat completions"),
+    ("20", CHAT, {**chat(max_tokens=4, temperature=0, tools=[TOOL], chat_template=SHOWS_TOOLS), "messages": PARTS}, 200, choices(1, 4)),
     ("21", COMP, comp([300, 301, 302], max_tokens=1), 200, ids_prompt),
     ("22", COMP, comp([]), 422, "Prompt array cannot be empty."),
     ("23", COMP, comp(logprobs=6), 422, "logprobs should be in range [0, 5], got 6."),
@@ -323,7 +329,7 @@ VECTORS = [
     ("detokenize", "/detokenize", {"tokens": [300, 301]}, 200, keys("prompt")),
 ]
 GETS = [
-    ("34", "/v1/models/fable", 200), ("34b", "/v1/models/nope", 404), ("models", "/v1/models", 200), ("v2", "/v2", 200),
+    ("35", "/health/timed-0", 404), ("35b", "/health/timed-9999", 404), ("34", "/v1/models/fable", 200), ("34b", "/v1/models/nope", 404), ("models", "/v1/models", 200), ("v2", "/v2", 200),
     ("v2_model", "/v2/models/fable", 200), ("config", "/v2/models/fable/config", 200), ("info", "/info", 200), ("version", "/version", 200),
     ("ping", "/ping", 200), ("unknown", "/v1/foo", 404), ("not_a_get", CHAT, 405),
 ]
@@ -353,6 +359,112 @@ def test_get(mode, base, name, path, status):
     assert a.status == status, a.text
     if status == 405:
         assert "POST" in a.headers["Allow"]
+
+
+# 20: the template saw the parts joined, and the tool: the prompt is the same as one that says so itself
+def test_parts_and_tools(mode, base):
+    body = {**chat(max_tokens=4, temperature=0, tools=[TOOL], chat_template=SHOWS_TOOLS), "messages": PARTS}
+    a = post(base, CHAT, body).json
+    b = post(base, COMP, comp(SHOWN, max_tokens=4, temperature=0, add_special_tokens=False)).json
+    assert a["choices"][0]["message"]["content"] == b["choices"][0]["text"] and a["usage"]["prompt_tokens"] == b["usage"]["prompt_tokens"]
+
+
+# 35: the two texts
+@pytest.mark.parametrize("seconds,text", [("0", "Wait time should be in range of [1, 600], input is not valid"),
+                                          ("601", "Wait time should be in range of [1, 600], input is not valid"),
+                                          ("9999", "Max wait time is 600, input is invalid or too long"),
+                                          ("x", "Max wait time is 600, input is invalid or too long")])
+def test_timed_health(mode, base, seconds, text):
+    a = get(base, f"/health/timed-{seconds}")
+    assert a.status == 404 and text in a.text
+
+
+# 39: a client that closes during a stream frees its slot
+def test_leave(mode, base, request):
+    server = request.getfixturevalue(MODES[mode])
+    engine = server.instance if mode == "standard" else server.decodes[0]
+
+    def all_free():
+        slots = get(base, "/v2/models/fable/getSlotCount").json
+        return slots["free_slots"] == slots["total_slots"]
+
+    wait_for(all_free, ANSWER_S, "all slots are free")
+    free = engine.load()[0]
+    s = Stream(base, CHAT, chat(max_tokens=500, ignore_eos=True, stream=True))
+    s.read_until(3)
+    assert engine.load()[0] == free - 1, "the request has a slot"
+    s.abandon()
+    wait_for(lambda: engine.load()[0] == free, 5 * SLOW, "the slot is free again")
+    wait_for(all_free, 5 * SLOW, "and the service says so")
+
+
+# 38, 40: daemons of their own
+@pytest.fixture
+def own(mode, request):
+    """What a user of the mode starts, and how it is stopped: an instance by /stopService, a coordinator by its signal."""
+    if mode == "standard":
+        return Standalone(), "instance"
+    return Cluster(pki=request.getfixturevalue("pki") if mode == "1p1d-tls" else None), "coordinator"
+
+
+def test_stopped(own):
+    with own[0] as c:
+        daemon = getattr(c, own[1])
+        running = Stream(c.base, CHAT, chat(max_tokens=500, ignore_eos=True, stream=True))
+        running.read_until(3)
+
+        def stop():
+            if own[1] == "instance":
+                get(c.mgmt, "/stopService", timeout=ANSWER_S)
+            else:
+                daemon.process.send_signal(signal.SIGTERM)
+
+        def refused():
+            health = (c.mgmt, "/v1/status") if own[1] == "instance" else (c.status_base, "/v1/readiness")
+            wait_for(lambda: get(*health).status == 503, 5 * SLOW, "it is stopping")
+            return [post(c.base, path, body) for path, body in ((CHAT, chat()), (COMP, comp()), ("/generate", tgi()), ("/infer", {"inputs": "x"}))]
+
+        _, answers, raw = in_threads([stop, refused, running.read_all])
+        assert [(a.status, a.json["error"], a.json["error_type"]) for a in answers] == [(503, "The service has been stopped", "Service Unavailable")] * 4
+        assert sse(raw, done=True)[-1]["usage"]["completion_tokens"] == 500, "what ran was answered in full"
+        assert daemon.process.wait(timeout=30 * SLOW) == 0
+        daemon.killed = True
+
+
+def test_not_ready(mode, request):
+    """A coordinator alone; for one instance, an instance that nobody gave a role."""
+    if mode == "standard":
+        return role_missing()
+    c = Cluster(pki=request.getfixturevalue("pki") if mode == "1p1d-tls" else None)
+    try:
+        c.coordinator.start()
+        wait_for(lambda: listening(c.base), READY_S, "the coordinator answers")
+        for path, body in ((CHAT, chat()), (COMP, comp()), ("/generate", tgi()), ("/infer", {"inputs": "x"})):
+            a = post(c.base, path, body)
+            assert (a.status, a.json["error"], a.json["error_type"]) == (503, "MindIE-MS Coordinator is not ready", "Service Unavailable")
+            assert a.headers["Retry-After"]
+        c.coordinator.stop()
+    finally:
+        c.kill_all()
+
+
+def role_missing():
+    c = Cluster()
+    try:
+        c.prefills[0].start()
+        wait_for(lambda: listening(c.prefills[0].base) and post(c.prefills[0].base, CHAT, chat()).body, READY_S, "the instance answers")
+        a = post(c.prefills[0].base, CHAT, chat())
+        assert (a.status, a.json["error"]) == (503, "The server cannot process the inference request due to an unknown status. ")
+        c.prefills[0].stop()
+    finally:
+        c.kill_all()
+
+
+def listening(base):
+    try:
+        return get(base, "/v1/models", timeout=5 * SLOW).status > 0
+    except OSError:
+        return False
 
 
 # 36: the largest body, and the error that says so
@@ -391,16 +503,42 @@ def test_same_everywhere(name):
         assert all(v == first for v in got.values()), got
 
 
-# 41: the reference's refusals are there behind a switch
+# 41: the reference's refusals are there behind a switch, each in the order of 4.4
+VLLM = {"prompt": "x", "max_tokens": 1}
+REFUSALS = [
+    (CHAT, chat(n=2), "Parameter [n] can only be set to 1 in pd disaggregation mode, got 2."),
+    (COMP, comp(n=2, best_of=3, logprobs=1), "Parameter [n] can only be set to 1 in pd disaggregation mode, got 2."),
+    ("/generate", {**VLLM, "n": 3}, "Parameter [n] can only be set to 1 in pd disaggregation mode, got 3."),
+    (COMP, comp(best_of=2, temperature=1), "Paramter [best_of] can only be set to 1 in pd disaggregation mode, got 2."),
+    ("/generate", tgi(best_of=2), "Paramter [best_of] can only be set to 1 in pd disaggregation mode, got 2."),
+    (CHAT, chat(use_beam_search=True, logprobs=True), "Request param use_beam_search can not be true in pd disaggregation mode."),
+    (COMP, comp(use_beam_search=True), "Request param use_beam_search can not be true in pd disaggregation mode."),
+    (CHAT, chat(logprobs=True, top_logprobs=1), "logprobs is not supported in dmi mode"),
+    (CHAT, chat(top_logprobs=1), "top_logprobs is not supported in dmi mode"),
+    (COMP, comp(logprobs=1), "logprobs is not supported in dmi mode"),
+    ("/generate", tgi(stop="x"), "stop is not supported in dmi mode"),
+    ("/generate_stream", tgi(stop=["x"]), "stop is not supported in dmi mode"),
+    ("/generate", {**VLLM, "stop": "x", "stop_token_ids": [5]}, "stop is not supported in dmi mode"),
+    ("/generate", {**VLLM, "stop_token_ids": [5], "include_stop_str_in_output": True}, "stop_token_ids is not supported in dmi mode"),
+    ("/generate", {**VLLM, "stop": [], "include_stop_str_in_output": True}, "include_stop_str_in_output is not supported in dmi mode"),
+]
+TAKEN = [(CHAT, chat(n=1, best_of=1, use_beam_search=False, logprobs=False, max_tokens=1)), (CHAT, chat(stop="x", max_tokens=1)),
+         (COMP, comp(stop_token_ids=[5], max_tokens=1)), ("/generate", {**VLLM, "include_stop_str_in_output": True}), ("/generate", tgi(max_new_tokens=1))]
+
+
 def test_pd_refusals():
     with Cluster(extra={"BatonConfig": {"pdRefusals": True}}) as c:
-        for path, body, text in [
-            (CHAT, chat(n=2), "Parameter [n] can only be set to 1 in pd disaggregation mode, got 2."),
-            (COMP, comp(best_of=2, temperature=1), "Paramter [best_of] can only be set to 1 in pd disaggregation mode, got 2."),
-            (CHAT, chat(use_beam_search=True), "Request param use_beam_search can not be true in pd disaggregation mode."),
-            (CHAT, chat(logprobs=True), "logprobs is not supported in dmi mode"),
-            ("/generate", tgi(stop="x"), "stop is not supported in dmi mode"),
-        ]:
+        for path, body, text in REFUSALS:
             a = post(c.base, path, body)
-            assert (a.status, a.json["error"]) == (422, text)
-        assert post(c.base, CHAT, chat(n=1, max_tokens=1)).status == 200
+            assert (a.status, a.json["error"]) == (422, text), body
+        for path, body in TAKEN:
+            assert post(c.base, path, body).status == 200, body
+
+
+def test_pd_refusals_are_for_split_clusters():
+    """The switch says nothing of an instance that serves alone, and is off by default: the vectors above are answered."""
+    with Standalone(extra={"BatonConfig": {"pdRefusals": True}}) as s:
+        for path, body, _ in REFUSALS:
+            a = post(s.base, path, body)
+            assert "dmi mode" not in a.text and "pd disaggregation" not in a.text, a.text
+        assert post(s.base, COMP, comp(logprobs=1, stop="x", max_tokens=1)).status == 200

@@ -154,6 +154,9 @@ def test_an_answer_names_its_request_and_its_server(three, pair):
     stream = post(pair.base, "/v1/completions", {**BODY, "stream": True})
     assert stream.headers["Transfer-Encoding"] == "chunked" and stream.headers["Cache-Control"] == "no-cache"
     assert stream.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+    for path in INFO[:-1] + ["/info", "/v1/models/nope"]:  # what an instance said has the coordinator's charset (/ping says nothing)
+        a, b = get(three.base, path), get(pair.base, path)
+        assert (a.headers["Content-Type"], b.headers["Content-Type"]) == ("application/json", "application/json; charset=utf-8"), path
     # Two answers of one request: the id of an answer is the one stopInfer takes.
     assert many.headers["RequestUUID"].isdigit()
 

@@ -201,6 +201,7 @@ static void inputs(void **state) {
         {"{'model':'qwen','prompt':'x','allowed_token_ids':[1.5]}", 422,
          "Parameter allowed_token_ids must hold token ids in [0,329], got 1.5."},
         {"{'model':'qwen','prompt':'x','prompt_logprobs':20}", 200, NULL},
+        {"{'model':'qwen','prompt':'x','prompt_logprobs':0,'stream':true}", 200, NULL},
         {"{'model':'qwen','prompt':'x','prompt_logprobs':21}", 422,
          "Parameter prompt_logprobs must be in [0, 20], got 21."},
         {"{'model':'qwen','prompt':'x','prompt_logprobs':1,'stream':true}", 422,
