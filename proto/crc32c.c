@@ -1,5 +1,8 @@
-/* crc32c: one table version for every CPU, one on the SSE4.2 instruction, chosen by CPUID at each
- * call (a load and a branch, against frames of many KiB). */
+/* crc32c: one table version for every CPU, two on the SSE4.2 instruction, chosen by CPUID at each
+ * call (a load and a branch, against frames of many KiB). The instruction takes three cycles and
+ * starts each cycle, so three pieces of a long input run side by side; their sums are put together
+ * by carry-less products (after Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using
+ * CRC32 Instruction", 2011). */
 #include "proto/crc32c.h"
 
 #include <string.h>
@@ -49,6 +52,7 @@ uint32_t crc32c_soft(uint32_t crc, const void *p, size_t n) {
 #if defined(__x86_64__)
 
 #include <nmmintrin.h>
+#include <wmmintrin.h>
 
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *b,
                                                                size_t n) {
@@ -62,7 +66,39 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, con
     return ~(uint32_t)c;
 }
 
+/* LANE_SHIFT_n: what a sum is multiplied by so that crc32 of the 64-bit product is the sum moved on
+ * by n lanes of zero bytes. */
+enum { LANE_BYTES = 4096 };
+static const uint32_t LANE_SHIFT_2 = 0x54a86326, LANE_SHIFT_1 = 0x82f89c77;
+
+__attribute__((target("sse4.2,pclmul"))) static uint64_t shifted(uint64_t c, uint32_t by) {
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c),
+                                           _mm_cvtsi64_si128((long long)by), 0);
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t crc32c_lanes(uint32_t crc,
+                                                                      const uint8_t *b, size_t n) {
+    uint64_t c0 = (uint32_t)~crc;
+    for (; n >= 3 * LANE_BYTES; n -= 3 * LANE_BYTES, b += 3 * LANE_BYTES) {
+        uint64_t c1 = 0, c2 = 0, v0, v1, v2;
+        for (size_t i = 0;; i += 8) {
+            memcpy(&v0, b + i, 8);
+            memcpy(&v1, b + LANE_BYTES + i, 8);
+            memcpy(&v2, b + 2 * LANE_BYTES + i, 8);
+            c0 = _mm_crc32_u64(c0, v0);
+            c1 = _mm_crc32_u64(c1, v1);
+            if (i == LANE_BYTES - 8) break;
+            c2 = _mm_crc32_u64(c2, v2);
+        }
+        c0 = _mm_crc32_u64(c2, v2 ^ shifted(c0, LANE_SHIFT_2) ^ shifted(c1, LANE_SHIFT_1));
+    }
+    return crc32c_sse42(~(uint32_t)c0, b, n);
+}
+
 uint32_t crc32c(uint32_t crc, const void *p, size_t n) {
+    if (n >= 3 * LANE_BYTES && __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
+        return crc32c_lanes(crc, p, n);
     if (__builtin_cpu_supports("sse4.2")) return crc32c_sse42(crc, p, n);
     return crc32c_soft(crc, p, n);
 }

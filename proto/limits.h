@@ -17,6 +17,7 @@ enum {
     TOP_LOGPROBS_MAX = 20,
     LOOKUP_TOKENS_MAX = 16,        /* tokens of one draft by prompt lookup */
     CHOICES_MAX = 128,             /* sequences drawn from one prompt */
+    BEAM_TOKENS_MAX = 128,         /* new tokens of a beam search */
     PARTS_MAX = 128,               /* prompts of one request */
     SEQUENCES_MAX = 1024,          /* parts times choices of one client request */
     ALLOWED_IDS_MAX = 1048576,     /* entries of allowed_token_ids */
@@ -31,7 +32,7 @@ enum {
     DEVICES_MAX = 1024, /* devices in one role body */
     KV_LAYERS_MAX = 1024,
     KV_FRAME_BYTES_MAX = 8 * 1024 * 1024,   /* payload of one frame of the KV link */
-    KV_FRAME_TARGET_BYTES = 1024 * 1024,    /* what the sender aims at */
+    KV_FRAME_TARGET_BYTES = 2 * 1024 * 1024, /* what the sender aims at */
     DRESULT_REPLAY_BYTES_MAX = 1024 * 1024, /* kept per request while no listener is there */
     DRESULT_REPLAY_MS_MAX = 30000,
 };

@@ -225,8 +225,9 @@ static double bench_products(const struct conf *c, struct pool *pool, const stru
     munmap(w.memory, w.bytes * (size_t)w.copies);
     double work = flops(s, N, c->rows);
     printf("openblas_sgemm_layer %.1f GFLOP/s\n", work / blas_s * 1e-9);
-    for (int t = 0; t < 2; t++) {
-        enum dtype dtype = t == 0 ? DTYPE_F32 : DTYPE_BF16;
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4};
+    for (int t = 0; t < 4; t++) {
+        const enum dtype dtype = dtypes[t];
         weights_make(&w, own, s, N, dtype,
                      (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
         double own_s = products_time(pool, own, &w, s, N, c->rows, dtype, c->seconds, each);

@@ -44,6 +44,30 @@ static void both_ways_agree(void **state) {
         }
 }
 
+/* Inputs long enough for the lanes: around whole numbers of their blocks, from odd addresses. */
+static void long_inputs_agree(void **state) {
+    enum { STEP = 3 * 4096, BYTES = 4 * STEP + 64 };
+    uint8_t *b = malloc(BYTES);
+    uint32_t x = 7;
+    (void)state;
+    assert_non_null(b);
+    for (size_t i = 0; i < BYTES; i++) {
+        x = x * 1664525u + 1013904223u;
+        b[i] = (uint8_t)(x >> 24);
+    }
+    for (size_t start = 0; start < 9; start += 2)
+        for (size_t k = 1; k <= 4; k++)
+            for (size_t n = k * STEP - 9; n <= k * STEP + 17; n++)
+                assert_int_equal(crc32c(x, b + start, n), crc32c_soft(x, b + start, n));
+    uint32_t good = crc32c(0, b, 2 * STEP);
+    for (size_t at = 5; at < 2 * STEP; at += 1021) {
+        b[at] ^= 0x10;
+        assert_int_not_equal(crc32c(0, b, 2 * STEP), good);
+        b[at] ^= 0x10;
+    }
+    free(b);
+}
+
 static void every_flipped_bit_shows(void **state) {
     uint8_t b[40] = "one frame of the link";
     uint32_t good = crc32c(0, b, sizeof(b));
@@ -59,6 +83,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_vectors),
         cmocka_unit_test(both_ways_agree),
+        cmocka_unit_test(long_inputs_agree),
         cmocka_unit_test(every_flipped_bit_shows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

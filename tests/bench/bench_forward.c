@@ -1,0 +1,394 @@
+/* bench_forward: the real forward pass over random weights of a real shape, beside the ceilings of
+ * the same minute: prefill over the register peak, decode over read bandwidth.
+ *
+ *   bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype bf16] [--threads N] [--layers L]
+ *                 [--rounds R] [--prompt N] [--decode 0|1] [--kernels NAME]
+ *
+ * The model is written to a folder of its own under $TMPDIR and removed once it is loaded. --layers
+ * keeps so many of the shape's layers: work per layer, and so the ratios of prefill, are the same.
+ * A round measures everything once, each figure between two probes of its ceiling; ratios are
+ * medians over the rounds. Prefill counts the operations of the layers' matrices (not of the output
+ * matrix) and of attention (4 x heads x head size for every pair of positions that see each other).
+ * Decode counts the bytes of every matrix, the output matrix too. */
+#include <unistd.h>
+#include <sys/stat.h>
+#include "common/engine/forward.h"
+#include "common/engine/kernels.h"
+#include "tests/bench/machine.h"
+
+enum {
+    BLOCK = 16,
+    CHUNK = 512, /* rows of one pass of a prefill */
+    CONTEXT_SHORT = 128,
+    CONTEXT_LONG = 2048,
+    BATCH_MAX = 16,
+    BLOCKS_LONG = CONTEXT_LONG / BLOCK + 1,
+    BLOCKS_SHORT = CONTEXT_SHORT / BLOCK + 1,
+    ROUNDS_MAX = 15,
+    DECODE_STEPS = 4,
+};
+
+struct shape {
+    const char *name, *type;
+    int hidden, intermediate, layers, heads, kv_heads, vocab;
+    bool tied, bias;
+};
+static const struct shape shapes[] = {
+    {"qwen2.5-0.5b", "qwen2", 896, 4864, 24, 14, 2, 151936, true, true},
+    {"tinyllama-1.1b", "llama", 2048, 5632, 22, 32, 4, 32000, false, false},
+};
+
+struct conf {
+    struct shape shape;
+    enum dtype dtype;
+    int threads, rounds, prompt;
+    bool decode;
+    const char *kernels;
+};
+
+static void require(bool ok, const char *what) {
+    if (ok) return;
+    fprintf(stderr, "bench_forward: %s\n", what);
+    exit(1);
+}
+
+/* ---- the model directory */
+struct tensor {
+    char name[96];
+    int n, k; /* n 0: a vector of k */
+    bool ones;
+};
+
+static int add(struct tensor *t, int at, bool ones, int n, int k, const char *layer, int idx,
+               const char *name) {
+    t[at] = (struct tensor){.n = n, .k = k, .ones = ones};
+    if (layer != NULL)
+        snprintf(t[at].name, sizeof(t[at].name), "model.layers.%d.%s.%s", idx, layer, name);
+    else
+        snprintf(t[at].name, sizeof(t[at].name), "%s", name);
+    return at + 1;
+}
+
+static int list_tensors(const struct shape *s, struct tensor *t) {
+    int n = 0, hd = s->hidden / s->heads, kv = s->kv_heads * hd;
+    n = add(t, n, false, s->vocab, s->hidden, NULL, 0, "model.embed_tokens.weight");
+    n = add(t, n, true, 0, s->hidden, NULL, 0, "model.norm.weight");
+    if (!s->tied) n = add(t, n, false, s->vocab, s->hidden, NULL, 0, "lm_head.weight");
+    for (int l = 0; l < s->layers; l++) {
+        n = add(t, n, true, 0, s->hidden, "input_layernorm", l, "weight");
+        n = add(t, n, true, 0, s->hidden, "post_attention_layernorm", l, "weight");
+        n = add(t, n, false, s->hidden, s->hidden, "self_attn.q_proj", l, "weight");
+        n = add(t, n, false, kv, s->hidden, "self_attn.k_proj", l, "weight");
+        n = add(t, n, false, kv, s->hidden, "self_attn.v_proj", l, "weight");
+        n = add(t, n, false, s->hidden, s->hidden, "self_attn.o_proj", l, "weight");
+        n = add(t, n, false, s->intermediate, s->hidden, "mlp.gate_proj", l, "weight");
+        n = add(t, n, false, s->intermediate, s->hidden, "mlp.up_proj", l, "weight");
+        n = add(t, n, false, s->hidden, s->intermediate, "mlp.down_proj", l, "weight");
+        if (!s->bias) continue;
+        n = add(t, n, false, 0, s->hidden, "self_attn.q_proj", l, "bias");
+        n = add(t, n, false, 0, kv, "self_attn.k_proj", l, "bias");
+        n = add(t, n, false, 0, kv, "self_attn.v_proj", l, "bias");
+    }
+    return n;
+}
+
+static size_t tensor_bytes(const struct tensor *t) {
+    return 2 * (size_t)t->k * (size_t)(t->n > 0 ? t->n : 1);
+}
+
+/* Random bf16 between 1/2 and 1 (both signs) over about sqrt(k). */
+static void fill(uint16_t *v, size_t n, const struct tensor *t, uint64_t *seed) {
+    int exponent = 126;
+    for (int k = t->k; k > 1; k /= 4) exponent--;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 4 == 0) {
+            *seed ^= *seed << 13;
+            *seed ^= *seed >> 7;
+            *seed ^= *seed << 17;
+        }
+        uint16_t r = (uint16_t)(*seed >> (16 * (i % 4)));
+        v[i] = t->ones ? 0x3F80 : (uint16_t)((r & 0x807F) | (unsigned)exponent << 7);
+    }
+}
+
+static void model_write(const struct shape *s, const char *dir) {
+    enum { PIECE = 1 << 20 };
+    char path[512];
+    struct tensor *t = calloc(3 + 12 * (size_t)s->layers, sizeof(*t));
+    uint16_t *piece = malloc(PIECE * sizeof(*piece));
+    require(t != NULL && piece != NULL, "no memory");
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    require(f != NULL, "cannot write the model");
+    fprintf(f,
+            "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"hidden_size\":%d,"
+            "\"intermediate_size\":%d,\"num_hidden_layers\":%d,\"num_attention_heads\":%d,"
+            "\"num_key_value_heads\":%d,\"vocab_size\":%d,\"max_position_embeddings\":32768,"
+            "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"hidden_act\":\"silu\","
+            "\"bos_token_id\":1,\"eos_token_id\":2,\"tie_word_embeddings\":%s}\n",
+            s->type, strcmp(s->type, "qwen2") == 0 ? "Qwen2ForCausalLM" : "LlamaForCausalLM",
+            s->hidden, s->intermediate, s->layers, s->heads, s->kv_heads, s->vocab,
+            s->tied ? "true" : "false");
+    require(fclose(f) == 0, "cannot write the model");
+    int n = list_tensors(s, t);
+    char *head = malloc(64 + (size_t)n * 192);
+    require(head != NULL, "no memory");
+    size_t at = 0, offset = 0;
+    for (int i = 0; i < n; i++) {
+        char dims[32];
+        if (t[i].n > 0)
+            snprintf(dims, sizeof(dims), "%d,%d", t[i].n, t[i].k);
+        else
+            snprintf(dims, sizeof(dims), "%d", t[i].k);
+        at += (size_t)sprintf(head + at,
+                              "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                              i == 0 ? '{' : ',', t[i].name, dims, offset,
+                              offset + tensor_bytes(&t[i]));
+        offset += tensor_bytes(&t[i]);
+    }
+    head[at++] = '}';
+    while (at % 8 != 0) head[at++] = ' ';
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    f = fopen(path, "w");
+    require(f != NULL, "cannot write the model");
+    uint64_t n_head = at, seed = 88172645463325252u;
+    bool ok = fwrite(&n_head, 8, 1, f) == 1 && fwrite(head, 1, at, f) == at;
+    for (int i = 0; i < n; i++) {
+        for (size_t left = tensor_bytes(&t[i]) / 2, m; ok && left > 0; left -= m) {
+            m = left < PIECE ? left : PIECE;
+            fill(piece, m, &t[i], &seed);
+            ok = fwrite(piece, 2, m, f) == m;
+        }
+    }
+    require(fclose(f) == 0 && ok, "cannot write the model");
+    free(t);
+    free(piece);
+    free(head);
+}
+
+static void model_remove(const char *dir) {
+    char path[512];
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* ---- what is counted */
+static double matrices_sum(const struct shape *s, bool bytes, enum dtype t) {
+    int hd = s->hidden / s->heads, kv = s->kv_heads * hd;
+    const int nk[][2] = {{s->hidden, s->hidden},       {kv, s->hidden},
+                         {kv, s->hidden},              {s->hidden, s->hidden},
+                         {s->intermediate, s->hidden}, {s->intermediate, s->hidden},
+                         {s->hidden, s->intermediate}};
+    double sum = 0;
+    for (int i = 0; i < 7; i++)
+        sum += bytes ? (double)(nk[i][0] / PANEL_ROWS) * (double)panel_bytes(nk[i][1], t)
+                     : (double)nk[i][0] * nk[i][1];
+    sum *= s->layers;
+    if (bytes) sum += (double)(s->vocab / PANEL_ROWS) * (double)panel_bytes(s->hidden, t);
+    return sum;
+}
+
+static double prefill_ops(const struct shape *s, int n) {
+    return 2 * matrices_sum(s, false, DTYPE_BF16) * n +
+           4.0 * s->hidden * s->layers * ((double)n * (n + 1) / 2);
+}
+
+/* ---- runs */
+struct bench {
+    struct conf c;
+    struct forward *f;
+    struct kv_cache *kv;
+    struct pool *pool; /* of the probes */
+    uint8_t *data;
+    float *logits;
+    int32_t ids[CHUNK], tables[BATCH_MAX][BLOCKS_SHORT], table[BLOCKS_LONG];
+};
+
+static double prefill(struct bench *b, int n) {
+    double t = bench_now();
+    for (int at = 0, m; at < n; at += m) {
+        m = n - at < CHUNK ? n - at : CHUNK;
+        const struct fwd_seq s = {.block_table = b->table, .n_past = at, .n_rows = m};
+        const int last = m - 1;
+        forward_run(b->f, b->kv, b->ids, m, &s, 1, &last, at + m == n, b->logits, NULL, NULL);
+    }
+    return bench_now() - t;
+}
+
+/* The best of a few steps, seconds. */
+static double decode(struct bench *b, int batch, int context) {
+    struct fwd_seq s[BATCH_MAX];
+    int rows[BATCH_MAX];
+    double best = 1e30;
+    for (int i = 0; i < batch; i++) {
+        s[i] = (struct fwd_seq){.block_table = context == CONTEXT_LONG ? b->table : b->tables[i],
+                                .n_past = context - 1,
+                                .first_row = i,
+                                .n_rows = 1};
+        rows[i] = i;
+    }
+    for (int i = 0; i < DECODE_STEPS; i++) {
+        double t = bench_now();
+        forward_run(b->f, b->kv, b->ids, batch, s, batch, rows, batch, b->logits, NULL, NULL);
+        t = bench_now() - t;
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+static void open_all(struct bench *b) {
+    const struct conf *c = &b->c;
+    struct errbuf eb;
+    const char *tmp = getenv("TMPDIR");
+    char dir[256];
+    snprintf(dir, sizeof(dir), "%s/baton-bench-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    require(mkdtemp(dir) != NULL, "no folder for the model");
+    model_write(&c->shape, dir);
+    const struct engine_opts o = {.model_dir = dir,
+                                  .weight_dtype = c->dtype,
+                                  .kv_dtype = DTYPE_BF16,
+                                  .kernels = c->kernels,
+                                  .n_threads = c->threads};
+    double t = bench_now();
+    enum err e = forward_open(&b->f, &o, CHUNK, &eb);
+    model_remove(dir);
+    if (e != ERR_OK) require(false, eb.text);
+    printf("%s_load_threads_%d %.2f s\n", dtype_name(c->dtype), c->threads, bench_now() - t);
+    const struct kv_shape shape = {.n_layers = c->shape.layers,
+                                   .n_kv_heads = c->shape.kv_heads,
+                                   .head_dim = c->shape.hidden / c->shape.heads,
+                                   .block_tokens = BLOCK,
+                                   .n_blocks = BLOCKS_LONG + BATCH_MAX * BLOCKS_SHORT,
+                                   .dtype = DTYPE_BF16};
+    if (kv_cache_create(&b->kv, &shape, &eb) != ERR_OK ||
+        pool_create(&b->pool, c->threads, NULL, &eb) != ERR_OK)
+        require(false, eb.text);
+    for (int i = 0; i < BLOCKS_LONG; i++) b->table[i] = i;
+    for (int i = 0; i < BATCH_MAX * BLOCKS_SHORT; i++)
+        b->tables[i / BLOCKS_SHORT][i % BLOCKS_SHORT] = BLOCKS_LONG + i;
+    for (int i = 0; i < CHUNK; i++) b->ids[i] = (i * 37) % c->shape.vocab;
+    b->data = bench_memory(PROBE_BYTES);
+    memset(b->data, 1, PROBE_BYTES);
+    b->logits = bench_memory(sizeof(float) * (size_t)c->shape.vocab * BATCH_MAX);
+}
+
+static double median(const double *v, int n) {
+    double copy[ROUNDS_MAX];
+    memcpy(copy, v, (size_t)n * sizeof(*v));
+    return bench_median(copy, n);
+}
+
+static void bench_prefill(struct bench *b) {
+    static const int lengths[] = {128, 512, 2048};
+    double rate[3][ROUNDS_MAX], ratio[3][ROUNDS_MAX];
+    enum bench_peak p = bench_peak_of_bf16();
+    prefill(b, 128); /* warms up */
+    for (int r = 0; r < b->c.rounds; r++) {
+        for (int i = 0; i < 3; i++) {
+            if (lengths[i] > b->c.prompt) continue;
+            double peak = bench_peak_rate(b->pool, p, 0.05), t = prefill(b, lengths[i]),
+                   after = bench_peak_rate(b->pool, p, 0.05);
+            rate[i][r] = lengths[i] / t;
+            ratio[i][r] =
+                prefill_ops(&b->c.shape, lengths[i]) / t / (peak > after ? peak : after);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if (lengths[i] > b->c.prompt) continue;
+        printf("%s_%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s\n", b->c.shape.name,
+               dtype_name(b->c.dtype), lengths[i], b->c.threads, median(rate[i], b->c.rounds),
+               median(ratio[i], b->c.rounds), bench_peak_name(p));
+    }
+    fflush(stdout);
+}
+
+static void bench_decode(struct bench *b) {
+    static const int batches[] = {1, 4, 8, 16};
+    const struct conf *c = &b->c;
+    double rate[4][ROUNDS_MAX], ratio[4][ROUNDS_MAX], gain[4][ROUNDS_MAX], deep[ROUNDS_MAX],
+        deep_rate[ROUNDS_MAX];
+    double weights = matrices_sum(&c->shape, true, c->dtype);
+    double kv_bytes = 4.0 * c->shape.layers * c->shape.kv_heads *
+                      (c->shape.hidden / c->shape.heads) * (CONTEXT_LONG - CONTEXT_SHORT);
+    for (int r = 0; r < c->rounds; r++) {
+        double one = 0, read = 0;
+        for (int i = 0; i < 4; i++) {
+            double before = bench_read_rate(b->pool, b->data, 0.1),
+                   t = decode(b, batches[i], CONTEXT_SHORT),
+                   after = bench_read_rate(b->pool, b->data, 0.1);
+            if (i == 0) one = t;
+            read = before > after ? before : after;
+            rate[i][r] = batches[i] / t;
+            ratio[i][r] = weights / t / read;
+            gain[i][r] = batches[i] * one / t;
+        }
+        double t = decode(b, 1, CONTEXT_LONG), again = decode(b, 1, CONTEXT_SHORT);
+        deep[r] = (again + kv_bytes / read) / t;
+        deep_rate[r] = 1 / t;
+    }
+    const char *name = c->shape.name, *dtype = dtype_name(c->dtype);
+    for (int i = 0; i < 4; i++)
+        printf("%s_%s_decode_batch_%d_threads_%d %.1f tokens/s %.3f of read_bandwidth\n", name,
+               dtype, batches[i], c->threads, median(rate[i], c->rounds),
+               median(ratio[i], c->rounds));
+    for (int i = 1; i < 4; i++)
+        printf("%s_%s_decode_gain_%d_threads_%d %.2f x\n", name, dtype, batches[i], c->threads,
+               median(gain[i], c->rounds));
+    printf("%s_%s_decode_context_%d_threads_%d %.1f tokens/s %.3f of context_%d_and_kv_bytes\n",
+           name, dtype, CONTEXT_LONG, c->threads, median(deep_rate, c->rounds),
+           median(deep, c->rounds), CONTEXT_SHORT);
+    fflush(stdout);
+}
+
+static bool parse(struct conf *c, int argc, char **argv) {
+    const char *dtype = "bf16";
+    int layers = 0;
+    *c = (struct conf){.threads = 1, .rounds = 5, .prompt = CONTEXT_LONG, .decode = true};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *k = argv[i], *v = argv[i + 1];
+        if (strcmp(k, "--shape") == 0) {
+            for (size_t j = 0; j < sizeof(shapes) / sizeof(shapes[0]); j++)
+                if (strcmp(v, shapes[j].name) == 0) c->shape = shapes[j];
+        } else if (strcmp(k, "--dtype") == 0)
+            dtype = v;
+        else if (strcmp(k, "--threads") == 0)
+            c->threads = atoi(v);
+        else if (strcmp(k, "--layers") == 0)
+            layers = atoi(v);
+        else if (strcmp(k, "--rounds") == 0)
+            c->rounds = atoi(v);
+        else if (strcmp(k, "--prompt") == 0)
+            c->prompt = atoi(v);
+        else if (strcmp(k, "--decode") == 0)
+            c->decode = atoi(v) != 0;
+        else if (strcmp(k, "--kernels") == 0)
+            c->kernels = v;
+        else
+            return false;
+    }
+    for (enum dtype t = DTYPE_F32; t <= (enum dtype)5; t++) /* a build without it says "none" */
+        if (strcmp(dtype, dtype_name(t)) == 0) c->dtype = t;
+    if (layers > 0 && layers < c->shape.layers) c->shape.layers = layers;
+    return argc % 2 == 1 && c->shape.name != NULL && c->dtype != DTYPE_NONE && c->threads >= 1 &&
+           c->threads <= 1024 && c->rounds >= 1 && c->rounds <= ROUNDS_MAX;
+}
+
+int main(int argc, char **argv) {
+    static struct bench b;
+    if (!parse(&b.c, argc, argv)) {
+        fprintf(stderr, "usage: bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype T] "
+                        "[--threads N] [--layers L] [--rounds R] [--prompt N] [--decode 0|1] "
+                        "[--kernels NAME]\n");
+        return 2;
+    }
+    open_all(&b);
+    bench_prefill(&b);
+    if (b.c.decode) bench_decode(&b);
+    kv_cache_destroy(&b.kv);
+    forward_close(&b.f);
+    pool_destroy(&b.pool);
+    return 0;
+}

@@ -1,0 +1,205 @@
+/* machine: what this machine can do, for the benchmarks that name a ceiling: register-only peaks of
+ * the instructions our kernels are made of, and read bandwidth. Both are taken as the best of short
+ * pieces, since neighbours on the machine only ever add.
+ *
+ * Time is wall clock; with BENCH_CPU_TIME set it is the calling thread's processor time, which says
+ * something of one thread on a machine that others use. */
+#ifndef BATON_TESTS_BENCH_MACHINE_H
+#define BATON_TESTS_BENCH_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include "common/engine/pool.h"
+
+static inline double bench_now(void) {
+    struct timespec t;
+    clock_gettime(getenv("BENCH_CPU_TIME") != NULL ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static inline void *bench_memory(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        fprintf(stderr, "no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+static inline int bench_compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts v. */
+static inline double bench_median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof(*v), bench_compare);
+    return n % 2 != 0 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* ---- register peaks: accumulators enough to hide the latency, no memory */
+enum bench_peak { PEAK_F32_AVX2, PEAK_F32_AVX512, PEAK_BF16, PEAK_INT8, PEAKS };
+enum { PEAK_LOOPS = 200000 };
+
+static inline const char *bench_peak_name(enum bench_peak p) {
+    static const char *const names[] = {"f32_fma_avx2", "f32_fma_avx512", "bf16_dot", "int8_dot"};
+    return names[p];
+}
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+static inline bool bench_peak_here(enum bench_peak p) {
+    __builtin_cpu_init();
+    switch (p) {
+    case PEAK_F32_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case PEAK_F32_AVX512: return __builtin_cpu_supports("avx512f");
+    case PEAK_BF16: return __builtin_cpu_supports("avx512bf16");
+    case PEAK_INT8: return __builtin_cpu_supports("avx512vnni");
+    case PEAKS: break;
+    }
+    return false;
+}
+
+/* Written out, so that nothing is folded or left out. */
+#define BENCH_Y "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9",     \
+                "ymm10", "ymm11", "ymm12", "ymm13"
+#define BENCH_Z "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9",     \
+                "zmm10", "zmm11", "zmm12", "zmm13", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20",    \
+                "zmm21"
+#define BENCH_I(OP, R, A, B, D) OP " %%" R A ", %%" R B ", %%" R D "\n\t"
+#define BENCH_12(OP, R)                                                                            \
+    BENCH_I(OP, R, "12", "13", "0") BENCH_I(OP, R, "12", "13", "1")                                \
+    BENCH_I(OP, R, "12", "13", "2") BENCH_I(OP, R, "12", "13", "3")                                \
+    BENCH_I(OP, R, "12", "13", "4") BENCH_I(OP, R, "12", "13", "5")                                \
+    BENCH_I(OP, R, "12", "13", "6") BENCH_I(OP, R, "12", "13", "7")                                \
+    BENCH_I(OP, R, "12", "13", "8") BENCH_I(OP, R, "12", "13", "9")                                \
+    BENCH_I(OP, R, "12", "13", "10") BENCH_I(OP, R, "12", "13", "11")
+#define BENCH_18(OP, R)                                                                            \
+    BENCH_12(OP, R)                                                                                \
+    BENCH_I(OP, R, "12", "13", "16") BENCH_I(OP, R, "12", "13", "17")                              \
+    BENCH_I(OP, R, "12", "13", "18") BENCH_I(OP, R, "12", "13", "19")                              \
+    BENCH_I(OP, R, "12", "13", "20") BENCH_I(OP, R, "12", "13", "21")
+#define BENCH_ZERO "vxorps %%ymm12, %%ymm12, %%ymm12\n\tvxorps %%ymm13, %%ymm13, %%ymm13\n\tmov %0, %%ecx\n\t1:\n\t"
+#define BENCH_AGAIN "dec %%ecx\n\tjnz 1b"
+/* clang-format off */
+__attribute__((target("avx2,fma"))) static inline void bench_loop_avx2(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_12("vfmadd231ps", "ymm") BENCH_AGAIN
+                     :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Y);
+}
+__attribute__((target("avx512f"))) static inline void bench_loop_avx512(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_18("vfmadd231ps", "zmm")
+                     BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Z);
+}
+__attribute__((target("avx512f,avx512bf16"))) static inline void bench_loop_bf16(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_18("vdpbf16ps", "zmm")
+                     BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Z);
+}
+__attribute__((target("avx512f,avx512vnni"))) static inline void bench_loop_int8(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_18("vpdpbusd", "zmm")
+                     BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Z);
+}
+/* clang-format on */
+
+static inline void bench_peak_item(void *arg, int item, int thread) {
+    (void)item;
+    (void)thread;
+    switch (*(const enum bench_peak *)arg) {
+    case PEAK_F32_AVX2: bench_loop_avx2(); break;
+    case PEAK_F32_AVX512: bench_loop_avx512(); break;
+    case PEAK_BF16: bench_loop_bf16(); break;
+    case PEAK_INT8: bench_loop_int8(); break;
+    case PEAKS: break;
+    }
+}
+
+/* Operations of one loop: a multiply and an add count as two. */
+static inline double bench_peak_ops(enum bench_peak p) {
+    static const double per_step[] = {12 * 8 * 2, 18 * 16 * 2, 18 * 32 * 2, 18 * 64 * 2};
+    return per_step[p] * PEAK_LOOPS;
+}
+#else
+static inline bool bench_peak_here(enum bench_peak p) {
+    (void)p;
+    return false;
+}
+static inline void bench_peak_item(void *arg, int item, int thread) {
+    (void)arg;
+    (void)item;
+    (void)thread;
+}
+static inline double bench_peak_ops(enum bench_peak p) {
+    (void)p;
+    return 0;
+}
+#endif
+
+/* The pool's threads together, operations a second; best piece within `seconds`. */
+static inline double bench_peak_rate(struct pool *pool, enum bench_peak p, double seconds) {
+    double best = 0, end = bench_now() + seconds;
+    int threads = pool_threads(pool);
+    do {
+        double t = bench_now();
+        pool_run(pool, bench_peak_item, &p, threads);
+        double rate = bench_peak_ops(p) * threads / (bench_now() - t);
+        if (rate > best) best = rate;
+    } while (bench_now() < end);
+    return best;
+}
+
+/* What a product over bf16 weights can reach here: dot products of bf16 where there are any, else
+ * the widest FMA. */
+static inline enum bench_peak bench_peak_of_bf16(void) {
+    return bench_peak_here(PEAK_BF16)         ? PEAK_BF16
+           : bench_peak_here(PEAK_F32_AVX512) ? PEAK_F32_AVX512
+                                              : PEAK_F32_AVX2;
+}
+
+/* ---- read bandwidth */
+enum { PROBE_BYTES = 512 << 20, PROBE_STEP_BYTES = 32 << 20, PROBE_PART_BYTES = 1 << 20 };
+
+typedef uint64_t bench_wide __attribute__((vector_size(16), may_alias));
+
+struct bench_probe {
+    const bench_wide *data;
+    uint64_t sums[1024];
+};
+
+/* Four streams, as a product over four panels reads. */
+static inline void bench_probe_item(void *arg, int item, int thread) {
+    struct bench_probe *p = arg;
+    const size_t n = PROBE_PART_BYTES / sizeof(bench_wide), q = n / 4;
+    const bench_wide *d = p->data + (size_t)item * n;
+    bench_wide a[8] = {{0}};
+    for (size_t i = 0; i < q; i += 4) {
+        for (size_t j = 0; j < 4; j++) {
+            a[2 * j] += d[j * q + i] + d[j * q + i + 1];
+            a[2 * j + 1] += d[j * q + i + 2] + d[j * q + i + 3];
+        }
+    }
+    for (int j = 1; j < 8; j++) a[0] += a[j];
+    p->sums[thread] += a[0][0] + a[0][1];
+}
+
+/* The best piece of PROBE_STEP_BYTES within `seconds`, bytes/s: about as long as one product of a
+ * decode. The pieces go round a memory of PROBE_BYTES, which no cache holds. */
+static inline double bench_read_rate(struct pool *pool, const uint8_t *data, double seconds) {
+    struct bench_probe p = {0};
+    double best = 0, end = bench_now() + seconds;
+    for (size_t at = 0; bench_now() < end; at = (at + PROBE_STEP_BYTES) % PROBE_BYTES) {
+        p.data = (const bench_wide *)(const void *)(data + at);
+        double t = bench_now();
+        pool_run(pool, bench_probe_item, &p, PROBE_STEP_BYTES / PROBE_PART_BYTES);
+        double rate = PROBE_STEP_BYTES / (bench_now() - t);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+#endif
