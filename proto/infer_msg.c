@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    INFER_REQ_VERSION = 3,
+    INFER_REQ_VERSION = 4,
     TOKEN_EVENT_VERSION = 2,
     PRIORITY_LAST = 5,
     TIMEOUT_S_MAX = 65535,
@@ -50,6 +50,7 @@ static const size_t req_bools[] = {
     offsetof(struct infer_req, sampling.ignore_eos),
     offsetof(struct infer_req, sampling.logprobs),
     offsetof(struct infer_req, sampling.prompt_logprobs),
+    offsetof(struct infer_req, sampling.beam),
 };
 enum { N_REQ_BOOLS = sizeof(req_bools) / sizeof(req_bools[0]) };
 
@@ -348,6 +349,7 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s, bool allowed) 
         s->prompt_top_logprobs > TOP_LOGPROBS_MAX || s->n_choices < 1 ||
         s->n_choices > CHOICES_MAX || s->lookup_tokens < 0 || s->lookup_tokens > LOOKUP_TOKENS_MAX)
         return ERR_BAD_FRAME;
+    if (s->beam && (s->do_sample || s->new_tokens_max > BEAM_TOKENS_MAX)) return ERR_BAD_FRAME;
 
     enum err e =
         rd_i32s(r, &s->stop_token_ids, &s->n_stop_token_ids, STOP_TOKEN_IDS_MAX, false, INT32_MIN);
@@ -464,7 +466,7 @@ enum err token_event_unpack(struct rd *r, struct token_event *ev) {
         !rd_f32(r, &ev->logprob) || !rd_u32(r, &ev->batch_size) || !rd_u32(r, &ev->queue_wait_us) ||
         !rd_u32(r, &ev->step_us) || !rd_u8(r, &n_top))
         return ERR_BAD_FRAME;
-    if (ev->id < 0 || ev->index < 0 || ev->choice < 0 || ev->choice >= CHOICES_MAX ||
+    if (ev->id < 0 || ev->index < 0 || ev->choice < 0 || ev->choice >= 2 * CHOICES_MAX ||
         finish > FINISH_ERROR || n_top > TOP_LOGPROBS_MAX || !in_f32(ev->logprob, -FLT_MAX, 0.0f))
         return ERR_BAD_FRAME;
     ev->finish = (enum finish)finish;

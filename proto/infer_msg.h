@@ -53,6 +53,7 @@ struct sampling {
     int32_t n_choices; /* sequences drawn from the one prompt (best_of), 1..CHOICES_MAX; choice i
                         * draws from its own stream of random numbers, choice 0 from the one a
                         * request with a single choice has */
+    bool beam;         /* beam search, n_choices beams (engine.h); do_sample is false */
     int32_t lookup_tokens; /* guesses a step by prompt lookup, 0: off; never changes a token */
     int32_t *stop_token_ids;
     size_t n_stop_token_ids;

@@ -452,7 +452,7 @@ size_t kv_commit_bytes_max(size_t n_choices, size_t n_prompt_logprobs, size_t n_
 
 static enum err read_tokens(struct rd *r, struct kv_commit *m) {
     uint32_t n = 0;
-    if (!rd_u32(r, &n) || n == 0 || n > CHOICES_MAX) return ERR_BAD_FRAME;
+    if (!rd_u32(r, &n) || n == 0 || n > 2 * CHOICES_MAX) return ERR_BAD_FRAME;
     if ((m->tokens = calloc(n, sizeof(*m->tokens))) == NULL) return ERR_NO_MEMORY;
     m->n_tokens = n;
     for (uint32_t i = 0; i < n; i++)

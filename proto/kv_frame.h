@@ -182,8 +182,8 @@ struct kv_commit {
     uint64_t prefill_us, queue_wait_us;
     uint32_t prefill_batch, cached_tokens;
     struct token_event *tokens; /* [n_tokens] the first one of choice 0, 1, .., those included that
-                                 * end with it; malloc'd */
-    uint32_t n_tokens;          /* 1..CHOICES_MAX */
+                                 * end with it; of a beam search what engine.h says; malloc'd */
+    uint32_t n_tokens;          /* 1..2 * CHOICES_MAX */
     float *prompt_logprobs; /* of prompt tokens 1 .. n_prompt_logprobs; malloc'd; NULL when none */
     uint32_t n_prompt_logprobs;
     struct top_logprob *prompt_tops; /* [n_prompt_logprobs][n_prompt_tops] their alternatives, most

@@ -13,6 +13,24 @@
  * draw their first token in the same step, choice 0 first, each from its own random numbers: choice
  * i says the same whatever else runs, and choice 0 what a sequence with one choice says.
  *
+ * Beam search. With sampling.beam the choices of a sequence are beams: its tokens are not drawn,
+ * but the n_choices likeliest sequences looked for, by the sum of the log-probabilities of their
+ * tokens (those sample.h takes, after penalties and guide). A step:
+ * 1. Every beam is continued with each token. The 2 * n_choices best continuations of all beams are
+ *    gone through, best first: one that ends (EOS, stop token, length) comes into the pool, which
+ *    keeps the n_choices best; any other is a beam of the next step, until there are n_choices.
+ * 2. It is over when no beam is left, or the pool is full and its last is at least as good as the
+ *    best beam, since sums only fall. Nothing is divided by the length.
+ * Equal sums: the beam that ranked better in the step before goes first, then the larger logit,
+ * then the lower id; in the pool what ended first. So the result is a function of the request
+ * alone, and one beam finds what greedy decoding finds. A guide may leave fewer than n_choices
+ * sequences: then the list begins again with the best. Nothing is told before the end, since a beam
+ * may lose to another until then. Then each choice gets its tokens, the best sequence as choice 0.
+ * A SEQ_PREFILL whose search is not over with the first tokens tells these instead, for
+ * engine_beam_start(): the continuations gone through that began a beam or came into the pool, in
+ * that order, `choice` counting them, at most 2 * n_choices; `more` is false in the last. In what
+ * is told all together every choice has a finish if and only if the search is over.
+ *
  * End of a choice. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, slot and
  * blocks of that choice are free already; with the last one the sequence has ended and its id may
  * be used again, from inside the callback too. on_failed ends the sequence with all its choices.
@@ -138,8 +156,13 @@ enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *firs
 /* Takes one choice out (its caller found a stop string in its text); the others go on. With the
  * last one the sequence ends as by engine_seq_cancel(). No event for the choice follows. Before the
  * first tokens its slot and blocks stay reserved until those are drawn. ERR_NOT_FOUND: unknown, or
- * ended already. ERR_CONFLICT: SEQ_PREFILL. */
+ * ended already. ERR_CONFLICT: SEQ_PREFILL, a beam search that is not over. */
 enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice);
+
+/* The same for a beam search: what a SEQ_PREFILL of the request told, in its order. ERR_INVALID
+ * also: more of one kind than there are beams. ERR_NO_MEMORY: only a cancel is left. */
+enum err engine_beam_start(struct engine *e, uint64_t seq_id, const struct token_event *first,
+                           size_t n_first);
 
 /* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the
  * prefix cache). No event for it follows. ERR_NOT_FOUND: unknown, or ended already. */

@@ -72,14 +72,15 @@ bool engine_blocks_take(struct engine *e, struct seq *s) {
 }
 
 void engine_choice_publish(struct engine *e, struct choice *c) {
-    if (!e->prefix_cache) return;
+    /* The blocks of beams come and go: nobody else is to find them. */
+    if (!e->prefix_cache || (c->seq->search != NULL && c->seq->forked)) return;
     for (; c->n_published < c->n_past / e->block_tokens; c->n_published++)
         kv_prefix_publish(e->kv, c->seq->salt, &c->chain,
                           c->ids + (size_t)c->n_published * (size_t)e->block_tokens,
                           c->blocks[c->n_published]);
 }
 
-static void block_copy(struct engine *e, int32_t to, int32_t from) {
+void engine_block_copy(struct engine *e, int32_t to, int32_t from) {
     size_t n = kv_block_bytes(kv_cache_shape(e->kv));
     for (int layer = 0; layer < e->info.n_layers; layer++)
         memcpy(kv_block_ptr(e->kv, layer, to), kv_block_ptr(e->kv, layer, from), n);
@@ -94,7 +95,7 @@ bool engine_fork(struct engine *e, struct seq *s) {
     for (int i = 1; i < s->n_choices; i++) {
         struct choice *c = &s->choices[i];
         if (c->stopping) continue;
-        if (tail) block_copy(e, c->blocks[s->n_shared], lead->blocks[s->n_shared]);
+        if (tail) engine_block_copy(e, c->blocks[s->n_shared], lead->blocks[s->n_shared]);
         c->n_past = s->n_input;
         c->n_published = lead->n_published;
         c->chain = lead->chain;
@@ -106,6 +107,15 @@ bool engine_fork(struct engine *e, struct seq *s) {
     return true;
 }
 
+void engine_choice_give(struct engine *e, struct choice *c) {
+    if (c->plan_idx >= 0) e->plan[c->plan_idx] = NULL;
+    c->plan_idx = -1;
+    engine_slot_give(e, c);
+    kv_blocks_unref(e->kv, c->blocks, c->seq->n_blocks);
+    c->live = false;
+    e->n_frees++;
+}
+
 bool engine_choice_end(struct engine *e, struct choice *c) {
     struct seq *s = c->seq;
     if (!c->stopping) s->n_live--;
@@ -113,11 +123,6 @@ bool engine_choice_end(struct engine *e, struct choice *c) {
         engine_seq_end(e, s);
         return false;
     }
-    if (c->plan_idx >= 0) e->plan[c->plan_idx] = NULL;
-    c->plan_idx = -1;
-    engine_slot_give(e, c);
-    kv_blocks_unref(e->kv, c->blocks, s->n_blocks);
-    c->live = false;
-    e->n_frees++;
+    engine_choice_give(e, c);
     return true;
 }

@@ -46,6 +46,7 @@ enum seq_state {
 
 struct seq;
 struct prompt_lookup;
+struct beam_search;
 
 /* One continuation of a prompt: all that differs between the choices of a sequence. Until the
  * prompt is computed only choice 0 runs (the leader), then each goes its own way (engine_fork()).
@@ -55,6 +56,7 @@ struct choice {
     int idx;
     bool live;     /* has a slot's right and its blocks; false: ended */
     bool stopping; /* taken out by the caller while the step or the prompt still needs it */
+    bool parked;   /* beams: waits for the others, or has no beam at present */
     int slot_idx, plan_idx; /* -1: none */
     uint64_t age;           /* unique; orders the rows of a step */
 
@@ -96,6 +98,7 @@ struct seq {
     uint64_t refused_at; /* n_frees when it last did not fit */
     uint64_t arrival_us;
 
+    struct beam_search *search; /* NULL: no beam search */
     bool forked; /* the choices run, each for itself */
     int n_live;  /* choices neither ended nor stopping */
     int n_choices;
@@ -171,6 +174,18 @@ void engine_seq_end(struct engine *e,
 void engine_seq_hold(struct engine *e, struct seq *s); /* running -> held: gives the slot back */
 void engine_reap_doomed(struct engine *e); /* what was ended or stopped inside the pass */
 bool engine_admit(struct engine *e);       /* true when something left the queue */
+/* Every block is filled: the slots of the import decode from now on. */
+void engine_import_over(struct engine *e, struct seq *s);
+
+/* engine_step.c */
+/* Of a choice whose newest id is this one, with n_ids ids then. */
+enum finish engine_finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids);
+/* What the guide of a choice allows, in e->mask; end-of-sequence ids only while they end it, or
+ * when there is nothing else. False: no token at all. */
+bool engine_guide_mask(struct engine *e, const struct choice *c);
+/* Ends a sequence that cannot go on, and tells it. A prefill, which is held by now, keeps its
+ * blocks: somebody may be sending them. */
+void engine_seq_fail(struct engine *e, struct seq *s);
 
 /* engine_choice.c */
 int engine_slots_used(const struct engine *e);
@@ -186,6 +201,15 @@ void engine_choice_publish(struct engine *e, struct choice *c);
 bool engine_fork(struct engine *e, struct seq *s);
 /* Gives slot and blocks back; with the last choice the sequence ends: false then. */
 bool engine_choice_end(struct engine *e, struct choice *c);
+void engine_choice_give(struct engine *e, struct choice *c); /* only gives them back */
+void engine_block_copy(struct engine *e, int32_t to, int32_t from); /* all layers */
+
+/* engine_beam.c */
+bool engine_beam_open(struct seq *s); /* false: no memory; seq_free() cleans up */
+void engine_beam_free(struct beam_search **b);
+/* The logits after the newest id of a beam, changed. With the last beam's the search goes a step
+ * on, or is told. */
+void engine_beam_logits(struct engine *e, struct choice *c, float *row, uint64_t now_us);
 
 /* engine_draft.c: guesses of the next tokens, checked in the same pass. */
 /* Writes guesses behind the ids of a choice that decodes; returns how many. */

@@ -77,6 +77,7 @@ static void guide_over(struct choice *c, const int32_t *ids, size_t n) {
 
 static void seq_free(struct seq *s) {
     lora_unref(&s->lora);
+    engine_beam_free(&s->search);
     sampling_free(&s->sampling);
     free(s->ends);
     for (int i = 0; i < s->n_choices; i++) {
@@ -136,6 +137,10 @@ static enum err sampling_check(const struct sampling *p, struct errbuf *eb) {
     if (p->n_choices < 1 || p->n_choices > CHOICES_MAX)
         return err_set(eb, ERR_INVALID, "the number of choices must be from 1 to %d, got %d",
                        CHOICES_MAX, p->n_choices);
+    if (p->beam && (p->do_sample || p->new_tokens_max > BEAM_TOKENS_MAX))
+        return err_set(eb, ERR_INVALID,
+                       "a beam search draws nothing and has at most %d new tokens, got %d",
+                       BEAM_TOKENS_MAX, p->new_tokens_max);
     return ERR_OK;
 }
 
@@ -188,6 +193,9 @@ static enum err opts_check(const struct engine *e, const struct seq_opts *o, str
         if (o->ids[i] < 0 || o->ids[i] >= e->info.vocab_size)
             return err_set(eb, ERR_INVALID, "token id must be from 0 to %d, got %" PRId32 " at %zu",
                            e->info.vocab_size - 1, o->ids[i], i);
+    if (o->sampling->beam && o->n_ids > o->n_prompt)
+        return err_set(eb, ERR_INVALID, "a beam search begins with the prompt, got %zu more tokens",
+                       o->n_ids - o->n_prompt);
     if (o->sampling->n_choices > e->batch_max)
         return err_set(eb, ERR_TOO_LARGE, "%d choices of one prompt, the batch has room for %d",
                        o->sampling->n_choices, e->batch_max);
@@ -225,7 +233,7 @@ static bool choice_create(struct choice *c, struct seq *s, int idx, const struct
     c->blocks = calloc((size_t)s->n_blocks, sizeof(*c->blocks));
     if (c->ids == NULL || c->blocks == NULL) return false;
     memcpy(c->ids, o->ids, o->n_ids * sizeof(*c->ids));
-    if (s->sampling.lookup_tokens > 0 && o->kind != SEQ_PREFILL) {
+    if (s->sampling.lookup_tokens > 0 && !s->sampling.beam && o->kind != SEQ_PREFILL) {
         c->lookup = prompt_lookup_create(s->ids_max, s->sampling.lookup_tokens);
         if (c->lookup == NULL) return false;
     }
@@ -264,6 +272,7 @@ static enum err seq_create(struct seq **out, const struct engine *e, const struc
     s->arrival_us = clock_us();
     bool made = sampling_copy(&s->sampling, o->sampling) == ERR_OK;
     for (int i = 0; i < n_choices; i++) made = choice_create(&s->choices[i], s, i, o) && made;
+    if (made && s->sampling.beam) made = engine_beam_open(s);
     if (!made || ends_create(s, &e->info) != ERR_OK) {
         seq_free(s);
         return ERR_NO_MEMORY;
@@ -414,18 +423,22 @@ static enum err first_check(const struct engine *e, const struct seq *s, const i
     return goes_on ? ERR_OK : ERR_INVALID;
 }
 
-enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
-                          size_t n_first) {
-    struct seq *s = engine_seq_find(e, seq_id);
-    if (s == NULL) return ERR_NOT_FOUND;
-    if (s->state != SEQ_ST_IMPORTING) return ERR_CONFLICT;
-    enum err err = first_check(e, s, first_ids, n_first);
-    if (err != ERR_OK) return err;
+void engine_import_over(struct engine *e, struct seq *s) {
     s->state = SEQ_ST_RUNNING;
     e->n_importing -= s->n_choices;
     e->n_running += s->n_choices;
     s->choices[0].n_past = s->n_input;
     engine_choice_publish(e, &s->choices[0]);
+}
+
+enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
+                          size_t n_first) {
+    struct seq *s = engine_seq_find(e, seq_id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->state != SEQ_ST_IMPORTING || s->search != NULL) return ERR_CONFLICT;
+    enum err err = first_check(e, s, first_ids, n_first);
+    if (err != ERR_OK) return err;
+    engine_import_over(e, s);
     for (int i = 0; s->n_choices > 1 && i < s->n_choices; i++) {
         struct choice *c = &s->choices[i];
         if (first_ids[i] >= 0 || c->stopping) continue;
@@ -469,6 +482,7 @@ enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice) {
     if (choice < 0 || choice >= s->n_choices) return ERR_NOT_FOUND;
     struct choice *c = &s->choices[choice];
     if (!c->live || c->stopping) return ERR_NOT_FOUND;
+    if (s->search != NULL) return ERR_CONFLICT;
     if (s->n_live == 1) return engine_seq_cancel(e, seq_id);
     c->stopping = true;
     s->n_live--;

@@ -24,7 +24,7 @@ static int plan_make(struct engine *e) {
     for (int i = 0; i < engine_slots_used(e); i++) {
         struct choice *c = e->slots[i];
         const struct seq *s = c->seq;
-        if (s->state != SEQ_ST_RUNNING || (!s->forked && c->idx != 0)) continue;
+        if (s->state != SEQ_ST_RUNNING || c->parked || (!s->forked && c->idx != 0)) continue;
         int pending = c->n_ids - c->n_past;
         bool decoding = pending == 1 && c->n_ids > s->n_input;
         e->view_choices[n_views] = c;
@@ -118,8 +118,7 @@ static bool holds_id(const int32_t *ids, size_t n, int32_t id) {
     return false;
 }
 
-/* Of a choice whose newest id is this one, with n_ids ids then. */
-static enum finish finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids) {
+enum finish engine_finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids) {
     const struct sampling *p = &s->sampling;
     if (!p->ignore_eos && holds_id(e->info.eos_ids, (size_t)e->info.n_eos, id)) return FINISH_EOS;
     if (holds_id(p->stop_token_ids, p->n_stop_token_ids, id)) return FINISH_STOP_TOKEN;
@@ -146,9 +145,7 @@ static bool emit_prompt_logprobs(struct engine *e, int i) {
     return e->plan[i] != NULL;
 }
 
-/* What the guide of a choice allows, in e->mask; end-of-sequence ids only while they end it, or
- * when there is nothing else. False: no token at all. */
-static bool guide_mask(struct engine *e, const struct choice *c) {
+bool engine_guide_mask(struct engine *e, const struct choice *c) {
     size_t n_words = ((size_t)e->info.vocab_size + 63) / 64;
     if (!c->guide.ops->mask(c->guide.state, e->mask, e->info.vocab_size)) return false;
     if (!c->seq->sampling.ignore_eos) return true;
@@ -192,8 +189,9 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
     };
     bool guided = c->guide.ops != NULL;
     if (guided) in.mask = e->mask;
-    if ((!guided || guide_mask(e, c)) && sample_token(e->scratch, row, e->info.vocab_size, &in, ev))
-        ev->finish = finish_of(e, s, ev->id, c->n_ids + 1);
+    if ((!guided || engine_guide_mask(e, c)) &&
+        sample_token(e->scratch, row, e->info.vocab_size, &in, ev))
+        ev->finish = engine_finish_of(e, s, ev->id, c->n_ids + 1);
     else if (guided)
         end_guided(e, ev);
     else
@@ -202,8 +200,7 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
     return true;
 }
 
-/* A prefill, which is held by now, keeps its blocks: somebody may be sending them. */
-static void fail_seq(struct engine *e, struct seq *s) {
+void engine_seq_fail(struct engine *e, struct seq *s) {
     uint64_t id = s->id;
     if (s->kind != SEQ_PREFILL) engine_seq_end(e, s);
     e->telling = NULL;
@@ -216,7 +213,7 @@ static bool emit_token(struct engine *e, struct choice *c, float *row, uint64_t 
     struct token_event ev;
     uint64_t id = c->seq->id;
     if (!draw(e, c, c->idx, row, now_us, &ev)) {
-        fail_seq(e, c->seq);
+        engine_seq_fail(e, c->seq);
         return false;
     }
     ev.more = engine_draft_check(e, c, ev.id) && ev.finish == FINISH_NONE;
@@ -264,7 +261,7 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
         if (!prefill) {
             (void)emit_token(e, c, row, now_us);
         } else if (!draw(e, c, i, row, now_us, &ev)) {
-            fail_seq(e, s);
+            engine_seq_fail(e, s);
         } else if (e->ev.on_token != NULL) {
             e->ev.on_token(e->ev.arg, id, &ev);
         }
@@ -281,7 +278,9 @@ static void emit(struct engine *e, int n_logits, uint64_t now_us) {
         if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
         if (!complete) continue;
         float *row = e->logits + (size_t)last * (size_t)e->info.vocab_size;
-        if (c->seq->forked)
+        if (c->seq->search != NULL)
+            engine_beam_logits(e, c, row, now_us);
+        else if (c->seq->forked)
             emit_run(e, i, row, now_us);
         else
             emit_first(e, c->seq, row, now_us);

@@ -241,9 +241,10 @@ static float logprob_of(float logit, float max, double log_total) {
     return v < -(double)FLT_MAX ? -FLT_MAX : v > 0 ? 0.0f : (float)v;
 }
 
-/* The n_top largest, by insertion: a row of at most 20 that few ids enter. */
-static void fill_top(struct sample_scratch *s, struct token_event *out, const float *logits, int n,
-                     int n_top, float max, double log_total) {
+/* The n_max largest, by insertion: a short row that few ids enter. Returns how many. */
+static int top_ids(struct sample_scratch *s, struct top_logprob *top, const float *logits, int n,
+                   int n_max, float max, double log_total) {
+    int n_top = 0;
     float least = -INFINITY; /* what an id must exceed to enter */
     for (int32_t id = 0; id < n; id++) {
         float x = logits[id];
@@ -252,13 +253,13 @@ static void fill_top(struct sample_scratch *s, struct token_event *out, const fl
             continue;
         }
         if (!(x > least)) continue;
-        int at = out->n_top < n_top ? out->n_top++ : n_top - 1;
-        for (; at > 0 && x > logits[out->top[at - 1].id]; at--) out->top[at] = out->top[at - 1];
-        out->top[at].id = id;
-        if (out->n_top == n_top) least = logits[out->top[n_top - 1].id];
+        int at = n_top < n_max ? n_top++ : n_max - 1;
+        for (; at > 0 && x > logits[top[at - 1].id]; at--) top[at] = top[at - 1];
+        top[at].id = id;
+        if (n_top == n_max) least = logits[top[n_max - 1].id];
     }
-    for (int i = 0; i < out->n_top; i++)
-        out->top[i].logprob = logprob_of(logits[out->top[i].id], max, log_total);
+    for (int i = 0; i < n_top; i++) top[i].logprob = logprob_of(logits[top[i].id], max, log_total);
+    return n_top;
 }
 
 /* ---- candidates */
@@ -409,9 +410,17 @@ bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
         double log_total = log_sum(logits, vocab_size, max);
         if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
         if (p->top_logprobs > 0)
-            fill_top(s, out, logits, vocab_size, p->top_logprobs, max, log_total);
+            out->n_top = top_ids(s, out->top, logits, vocab_size, p->top_logprobs, max, log_total);
     }
     return true;
+}
+
+int sample_best(struct sample_scratch *s, float *logits, int vocab_size, const struct sample_in *in,
+                int n_max, struct top_logprob *out) {
+    shape_logits(s, logits, vocab_size, in);
+    float max = logits[clean_argmax(s, logits, vocab_size)];
+    if (max == -INFINITY) return 0;
+    return top_ids(s, out, logits, vocab_size, n_max, max, log_sum(logits, vocab_size, max));
 }
 
 void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,
@@ -423,5 +432,5 @@ void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int3
     if (max == -INFINITY) return;
     double log_total = log_sum(logits, vocab_size, max);
     if (id >= 0 && id < vocab_size) out->logprob = logprob_of(logits[id], max, log_total);
-    if (n_top > 0) fill_top(s, out, logits, vocab_size, n_top, max, log_total);
+    if (n_top > 0) out->n_top = top_ids(s, out->top, logits, vocab_size, n_top, max, log_total);
 }

@@ -41,6 +41,12 @@ struct sample_in {
 bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
                   const struct sample_in *in, struct token_event *out);
 
+/* The n_max likeliest tokens, best first, equal logits by id, with their log-probabilities (at most
+ * 0, never below -FLT_MAX): what a beam goes on with. Logits and what is left out as in
+ * sample_token(). Returns how many. */
+int sample_best(struct sample_scratch *s, float *logits, int vocab_size, const struct sample_in *in,
+                int n_max, struct top_logprob *out);
+
 /* What the logits after the ids before it say of a prompt's token: out->id, logprob (at most 0,
  * never below -FLT_MAX) and the n_top largest. logits: f32 [vocab_size], changed in place. */
 void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,

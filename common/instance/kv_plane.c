@@ -309,8 +309,8 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
     const struct sampling *sp = &o->req->sampling;
     size_t n_logged = sp->prompt_logprobs ? o->req->n_prompt : 0;
     if (tx->offer.len - KV_HEAD_BYTES > KV_FRAME_BYTES_MAX ||
-        kv_commit_bytes_max((size_t)sp->n_choices, n_logged, (size_t)sp->prompt_top_logprobs) >
-            KV_FRAME_BYTES_MAX) {
+        kv_commit_bytes_max((size_t)sp->n_choices * (sp->beam ? 2 : 1), n_logged,
+                            (size_t)sp->prompt_top_logprobs) > KV_FRAME_BYTES_MAX) {
         e = ERR_TOO_LARGE;
         goto fail;
     }

@@ -130,6 +130,8 @@ static struct infer_req *rnd_req(void) {
         s->logit_bias[i] = (struct logit_bias){(int32_t)rnd(), rnd_f32(-100, 100)};
     s->prompt_top_logprobs = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1);
     s->lookup_tokens = (int32_t)rnd_to(LOOKUP_TOKENS_MAX + 1);
+    if ((s->beam = !s->do_sample && rnd_bool()))
+        s->new_tokens_max = 1 + (int32_t)rnd_to(BEAM_TOKENS_MAX);
     if (rnd_bool()) {
         s->n_allowed_ids = rnd_to(4); /* none allowed is not the same as all allowed */
         s->allowed_ids = calloc(s->n_allowed_ids + 1, sizeof(int32_t));
@@ -177,6 +179,7 @@ static void same_sampling(const struct sampling *a, const struct sampling *b) {
     for (size_t i = 0; i < x.n_bad_words; i++) assert_int_equal(x.bad_words[i], y.bad_words[i]);
     assert_true(x.n_choices == y.n_choices && x.prompt_top_logprobs == y.prompt_top_logprobs);
     assert_int_equal(x.lookup_tokens, y.lookup_tokens);
+    assert_int_equal(x.beam, y.beam);
     assert_true(x.do_sample == y.do_sample && x.temperature == y.temperature &&
                 x.top_k == y.top_k && x.top_p == y.top_p && x.min_p == y.min_p &&
                 x.typical_p == y.typical_p && x.repetition_penalty == y.repetition_penalty &&
@@ -416,6 +419,14 @@ static void test_size_bounds(void **state) {
         q->n += (int32_t)over;
         assert_int_equal(taken(q), over == 0);
         q->n = 1;
+        q->sampling.beam = true;
+        q->sampling.new_tokens_max = BEAM_TOKENS_MAX + (int32_t)over;
+        assert_int_equal(taken(q), over == 0);
+        q->sampling.new_tokens_max = BEAM_TOKENS_MAX;
+        q->sampling.do_sample = over == 1; /* a beam search draws nothing */
+        assert_int_equal(taken(q), over == 0);
+        q->sampling.beam = q->sampling.do_sample = false;
+        q->n = 1;
         q->n_parts = PARTS_MAX + (uint32_t)over;
         assert_int_equal(taken(q), over == 0);
         q->n_parts = 2;
@@ -551,7 +562,7 @@ static void test_event(void **state) {
     EVENT_BAD(id, -1);
     EVENT_BAD(index, -1);
     EVENT_BAD(choice, -1);
-    EVENT_BAD(choice, CHOICES_MAX);
+    EVENT_BAD(choice, 2 * CHOICES_MAX);
     EVENT_BAD(finish, FINISH_ERROR + 1);
     EVENT_BAD(logprob, NAN);
     EVENT_BAD(logprob, 0.5f);

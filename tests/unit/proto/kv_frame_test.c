@@ -48,14 +48,15 @@ static float logprobs[3] = {-0.5f, -1.25f, -9.0f};
 static struct kv_range ranges[2] = {{0, 1, 2}, {23, 0, 7}};
 
 static struct top_logprob tops[6] = {{7, -0.5f}, {8, -1}, {9, -0.1f}, {-1, 0}, {4, -3}, {5, -4}};
-static struct token_event tokens[CHOICES_MAX];
+enum { FIRST_MAX = 2 * CHOICES_MAX }; /* first tokens of one commit */
+static struct token_event tokens[FIRST_MAX];
 
 /* Its arrays are the samples above: never kv_commit_free(). */
 static struct kv_commit commit(void) {
     tokens[0] = (struct token_event){
         .id = 320, .index = 0, .logprob = -0.25f, .n_top = 1, .batch_size = 2, .step_us = 40};
     tokens[0].top[0] = (struct top_logprob){320, -0.25f};
-    for (int i = 1; i < CHOICES_MAX; i++) {
+    for (int i = 1; i < FIRST_MAX; i++) {
         tokens[i] = tokens[0];
         tokens[i].choice = i;
     }
@@ -475,28 +476,28 @@ static void counts_have_both_sides_of_their_bounds(void **state) {
     struct wr w = WR_INIT;
     struct kv_commit c = commit(), got;
     struct kv_frame f;
-    c.n_tokens = CHOICES_MAX;
+    c.n_tokens = FIRST_MAX;
     kv_commit_pack(&w, &c);
     kv_frame_end(&w, 1);
-    assert_true(w.len <= kv_commit_bytes_max(CHOICES_MAX, 3, 2));
+    assert_true(w.len <= kv_commit_bytes_max(FIRST_MAX, 3, 2));
     assert_int_equal(kv_frame_open(&f, w.data, w.len), ERR_OK);
     assert_int_equal(kv_commit_unpack(&f.payload, &got), ERR_OK);
-    assert_int_equal(got.n_tokens, CHOICES_MAX);
-    for (int i = 0; i < CHOICES_MAX; i++) assert_int_equal(got.tokens[i].choice, i);
+    assert_int_equal(got.n_tokens, FIRST_MAX);
+    for (int i = 0; i < FIRST_MAX; i++) assert_int_equal(got.tokens[i].choice, i);
     assert_int_equal(got.n_prompt_tops, 2);
     assert_memory_equal(got.prompt_tops, tops, sizeof(tops));
     kv_commit_free(&got);
     assert_true(got.tokens == NULL && got.prompt_tops == NULL);
-    struct token_event *over = calloc(CHOICES_MAX + 1, sizeof(*over));
+    struct token_event *over = calloc(FIRST_MAX + 1, sizeof(*over));
     assert_non_null(over);
-    for (int i = 0; i <= CHOICES_MAX; i++) over[i].choice = i < CHOICES_MAX ? i : 0;
+    for (int i = 0; i <= FIRST_MAX; i++) over[i].choice = i < FIRST_MAX ? i : 0;
     c.tokens = over;
     for (int bad = 0; bad < 7; bad++) {
         c.n_tokens = 2;
         c.n_prompt_logprobs = 3;
         c.n_prompt_tops = 2;
         if (bad == 0) c.n_tokens = 0;
-        if (bad == 1) c.n_tokens = CHOICES_MAX + 1;
+        if (bad == 1) c.n_tokens = FIRST_MAX + 1;
         if (bad == 2) over[1].choice = 0; /* out of order */
         if (bad == 3) c.n_prompt_logprobs = 0;
         if (bad == 4) tops[0].id = -2;
