@@ -129,6 +129,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
                  inst_role_name(in->status.role));
     in->healthy = true;
     in->leaving = false;
+    lora_learn(in);
     if (in->suspect_ms != 0 && in->poll_started_ms > in->suspect_ms) {
         in->suspect_ms = 0;
         in->last_error[0] = 0;

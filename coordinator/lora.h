@@ -25,6 +25,10 @@ void lora_forget(struct coordinator *co, const char *name);
 /* NULL: not loaded through this coordinator. */
 const struct coord_lora *lora_find(const struct coordinator *co, const char *name);
 void lora_forget_all(struct coordinator *co);
+/* The first status of an instance: adapters it has that this coordinator was not told of, because
+ * it started later or because they stand in the instance's configuration, are remembered, and given
+ * to every instance. */
+void lora_learn(struct inst *in);
 
 /* The instance came, or may have restarted: it is given all of them before it serves. */
 void lora_sync_start(struct inst *in);

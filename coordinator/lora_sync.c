@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
+#include "proto/json.h"
 
 enum { LOAD_TIMEOUT_MS = 600000, RETRY_MS = 1000 };
 
@@ -23,10 +24,13 @@ const struct coord_lora *lora_find(const struct coordinator *co, const char *nam
 }
 
 void lora_forget(struct coordinator *co, const char *name) {
-    for (struct coord_lora **at = &co->loras; *at != NULL; at = &(*at)->next) {
+    unsigned i = 0;
+    for (struct coord_lora **at = &co->loras; *at != NULL; at = &(*at)->next, i++) {
         struct coord_lora *l = *at;
         if (strcmp(l->name, name) != 0) continue;
         *at = l->next;
+        for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+            if (in->lora_next > i) in->lora_next--; /* those after it have moved up */
         coord_lora_free(l);
         return;
     }
@@ -50,6 +54,39 @@ bool lora_remember(struct coordinator *co, const char *name, const char *body, s
     while (*at != NULL) at = &(*at)->next;
     *at = l;
     return true;
+}
+
+/* The body of a load, as an operator would have sent it. Malloc'd; NULL: no memory. */
+static char *body_of(const struct adapter_status *a) {
+    struct json_object *o = json_object_new_object();
+    if (o == NULL) return NULL;
+    json_object_object_add(o, "lora_name", json_object_new_string(a->name));
+    json_object_object_add(o, "lora_path", json_object_new_string(a->path));
+    char *body = strdup(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN));
+    json_object_put(o);
+    return body;
+}
+
+void lora_learn(struct inst *in) {
+    struct coordinator *co = in->co;
+    bool any = false;
+    if (in->lora_asked) return;
+    in->lora_asked = true;
+    for (size_t i = 0; i < in->status.n_adapters; i++) {
+        const struct adapter_status *a = &in->status.adapters[i];
+        if (lora_find(co, a->name) != NULL) continue;
+        char *body = body_of(a);
+        if (body == NULL || !lora_remember(co, a->name, body, strlen(body))) {
+            log_error("lora", "name=%s event=not_remembered", a->name);
+        } else {
+            log_info("lora", "name=%s event=learnt id=%u", a->name, in->id);
+            any = true;
+        }
+        free(body);
+    }
+    if (!any) return;
+    for (struct inst *each = co->reg.first; each != NULL; each = each->next)
+        if (each->online && !each->lora_due) lora_sync_start(each);
 }
 
 /* ---- one instance */

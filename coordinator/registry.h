@@ -52,6 +52,7 @@ struct inst {
     unsigned lora_next; /* number of the next one */
     uint64_t lora_retry_ms;
     struct http_call *lora_call;
+    bool lora_asked; /* its first status was searched for adapters that nobody told us of */
 
     /* what is on it */
     struct dresult_in *dresult; /* D only */

@@ -90,6 +90,19 @@ const char *role_status_name(enum role_status s) {
     return (unsigned)s <= ROLE_STATUS_READY ? role_status_word[s] : "RoleUnknown";
 }
 
+/* Beyond the reference, so only where there are any. */
+static void add_adapters(struct json_object *root, const struct status_msg *m) {
+    if (m->n_adapters == 0) return;
+    struct json_object *all = json_object_new_array();
+    for (size_t i = 0; i < m->n_adapters; i++) {
+        struct json_object *a = json_object_new_object();
+        json_object_object_add(a, "name", json_object_new_string(m->adapters[i].name));
+        json_object_object_add(a, "path", json_object_new_string(m->adapters[i].path));
+        json_object_array_add(all, a);
+    }
+    json_object_object_add(root, "loraAdapters", all);
+}
+
 char *status_msg_format(const struct status_msg *m, int version) {
     struct json_object *root = json_object_new_object(), *service = json_object_new_object(),
                        *res = json_object_new_object(), *link = json_object_new_object(),
@@ -133,6 +146,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
     json_object_object_add(link, "peers", peers);
     json_object_object_add(root, "linkStatus", link);
     json_object_object_add(root, "peers", ips);
+    add_adapters(root, m);
     return finish(root);
 }
 
@@ -176,6 +190,36 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
                 snprintf(l->detail, sizeof(l->detail), "%s", s);
         }
         m->n_links = i + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err read_adapters(struct status_msg *m, const struct json_object *root,
+                              struct errbuf *eb) {
+    struct json_object *arr;
+    if (json_get_arr(root, "loraAdapters", &arr) != JSON_OK) return ERR_OK;
+    size_t k = json_object_array_length(arr);
+    if (k == 0) return ERR_OK;
+    if (k > STATUS_ADAPTERS_MAX)
+        return err_set(eb, ERR_INVALID, "loraAdapters has %zu entries, at most %d are allowed", k,
+                       STATUS_ADAPTERS_MAX);
+    m->adapters = calloc(k, sizeof(*m->adapters));
+    if (m->adapters == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < k; i++) {
+        struct json_object *o = json_object_array_get_idx(arr, i);
+        struct adapter_status *a = &m->adapters[i];
+        const char *name, *path;
+        size_t n_name, n_path;
+        if (json_get_str(o, "name", &name, &n_name) != JSON_OK || n_name < 1 ||
+            n_name >= sizeof(a->name) || json_get_str(o, "path", &path, &n_path) != JSON_OK ||
+            n_path < 1 || n_path >= sizeof(a->path))
+            return err_set(eb, ERR_INVALID,
+                           "loraAdapters[%zu] must have a name of 1 to %d bytes and a path of 1 to "
+                           "%d bytes",
+                           i, ADAPTER_NAME_BYTES_MAX, STATUS_PATH_BYTES - 1);
+        snprintf(a->name, sizeof(a->name), "%s", name);
+        snprintf(a->path, sizeof(a->path), "%s", path);
+        m->n_adapters = i + 1;
     }
     return ERR_OK;
 }
@@ -226,6 +270,7 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
         m->total_slots = (uint32_t)opt_uint(res, "totalSlotsNum", UINT32_MAX);
         m->kv_leases = (uint32_t)opt_uint(res, "kvLeases", UINT32_MAX);
         e = read_links(m, root, eb);
+        if (e == ERR_OK) e = read_adapters(m, root, eb);
     }
     json_object_put(root);
     if (e != ERR_OK) status_msg_free(m);
@@ -234,5 +279,6 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
 
 void status_msg_free(struct status_msg *m) {
     free(m->links);
+    free(m->adapters);
     memset(m, 0, sizeof(*m));
 }

@@ -29,6 +29,12 @@ struct link_status {
     char server_ip[16];
     char detail[256]; /* why it failed, in words; "" when there is nothing to say */
 };
+/* A LoRA adapter that requests may name. */
+enum { STATUS_ADAPTERS_MAX = 1024, STATUS_PATH_BYTES = 1024 };
+struct adapter_status {
+    char name[ADAPTER_NAME_BYTES_MAX + 1];
+    char path[STATUS_PATH_BYTES]; /* as the load named it */
+};
 struct status_msg {
     enum role_status role_status;
     enum inst_role role;
@@ -37,6 +43,8 @@ struct status_msg {
     uint32_t kv_leases; /* requests whose KV is held for a peer ("kvLeases") */
     struct link_status *links;
     size_t n_links;
+    struct adapter_status *adapters; /* in order of loading ("loraAdapters") */
+    size_t n_adapters;
 };
 char *status_msg_format(const struct status_msg *m,
                         int version); /* malloc'd JSON: linkStatus and the older "peers" too */

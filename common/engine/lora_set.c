@@ -75,12 +75,12 @@ enum err lora_set_reserve(struct lora_set *s, const char *name) {
     return e;
 }
 
-void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const char *dir,
+void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const char *path,
                     int64_t now_unix_s) {
-    size_t n = strlen(dir);
-    while (n > 0 && dir[n - 1] == '/') n--;
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') n--;
     size_t first = n;
-    while (first > 0 && dir[first - 1] != '/') first--;
+    while (first > 0 && path[first - 1] != '/') first--;
     pthread_mutex_lock(&s->lock);
     struct entry *x = find(s, name);
     if (x != NULL && x->info.state == LORA_RESERVED) {
@@ -89,7 +89,8 @@ void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const
         x->info.state = LORA_SERVED;
         x->info.rank = x->lora->rank;
         x->info.loaded_unix_s = now_unix_s;
-        snprintf(x->info.root, sizeof(x->info.root), "%.*s", (int)(n - first), dir + first);
+        snprintf(x->info.root, sizeof(x->info.root), "%.*s", (int)(n - first), path + first);
+        snprintf(x->info.path, sizeof(x->info.path), "%s", path);
     }
     pthread_mutex_unlock(&s->lock);
     lora_unref(l);

@@ -11,13 +11,14 @@
 #include "common/engine/lora.h"
 #include "proto/limits.h"
 
-enum { LORA_SET_MAX = 1024, LORA_ROOT_BYTES = 256 };
+enum { LORA_SET_MAX = 1024, LORA_ROOT_BYTES = 256, LORA_PATH_BYTES = 1024 };
 
 enum lora_state { LORA_ABSENT, LORA_RESERVED, LORA_SERVED, LORA_RETIRED };
 
 struct lora_info {
     char name[ADAPTER_NAME_BYTES_MAX + 1];
     char root[LORA_ROOT_BYTES]; /* last part of its folder */
+    char path[LORA_PATH_BYTES]; /* of its folder, as the load named it */
     enum lora_state state;
     int rank;
     int64_t loaded_unix_s;
@@ -32,8 +33,8 @@ void lora_set_destroy(struct lora_set **s); /* sequences may still hold referenc
 /* Keeps a place for a name of 1 to ADAPTER_NAME_BYTES_MAX bytes. ERR_CONFLICT: the name is taken,
  * in whatever state. ERR_BUSY: no place; retired ones keep theirs until they are gone. */
 enum err lora_set_reserve(struct lora_set *s, const char *name);
-/* Serves the adapter under the reserved name; takes the reference. */
-void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const char *dir,
+/* Serves the adapter under the reserved name; takes the reference. path: of its folder. */
+void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const char *path,
                     int64_t now_unix_s);
 void lora_set_drop(struct lora_set *s, const char *name);       /* gives a reserved place back */
 enum err lora_set_retire(struct lora_set *s, const char *name); /* ERR_NOT_FOUND: is not served */

@@ -40,7 +40,7 @@ enum err inst_lora_load_configured(struct instance *in, const struct model_info 
             return err_set(eb, e, "BatonConfig.loraModules: adapter %s in %s: %s", name, dir,
                            why.text);
         log_info("lora", "name=%s event=loaded rank=%d bytes=%zu", name, lora->rank, lora->bytes);
-        lora_set_serve(in->loras, name, &lora, dir, clock_unix_s());
+        lora_set_serve(in->loras, name, &lora, eq + 1, clock_unix_s());
     }
     return ERR_OK;
 }
@@ -182,7 +182,7 @@ static void load_done(void *arg) {
     } else {
         log_info("lora", "name=%s event=loaded rank=%d bytes=%zu", j->name, j->lora->rank,
                  j->lora->bytes);
-        lora_set_serve(in->loras, j->name, &j->lora, j->dir, clock_unix_s());
+        lora_set_serve(in->loras, j->name, &j->lora, j->path, clock_unix_s());
         if (j->x != NULL)
             reply_named(in, j->x, 200, "Success: LoRA adapter ", j->name, " added successfully.",
                         NULL);

@@ -2,6 +2,7 @@
  */
 #include "common/instance/inst_routes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/instance/inst_internal.h"
@@ -188,6 +189,19 @@ static void on_config(void *arg, struct http_x *x, const struct route_params *p)
     inst_reply_json(x, 200, config_msg_format(&m));
 }
 
+static void read_adapters(const struct instance *in, struct status_msg *m) {
+    struct lora_info l;
+    size_t n_max = (size_t)in->conf.max_loras;
+    if (!lora_set_at(in->loras, 0, &l)) return;
+    m->adapters = calloc(n_max, sizeof(*m->adapters));
+    for (int i = 0; m->adapters != NULL && lora_set_at(in->loras, i, &l); i++) {
+        if (l.state != LORA_SERVED || m->n_adapters == n_max) continue;
+        struct adapter_status *a = &m->adapters[m->n_adapters++];
+        snprintf(a->name, sizeof(a->name), "%s", l.name);
+        snprintf(a->path, sizeof(a->path), "%s", l.path);
+    }
+}
+
 static void reply_status(struct instance *in, struct http_x *x, int version) {
     struct engine_stats st;
     struct role_load load;
@@ -206,6 +220,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.avail_blocks = m.free_blocks = (uint64_t)st.blocks_free;
     m.total_blocks = (uint64_t)st.blocks_total;
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
+    read_adapters(in, &m);
     inst_reply_json(x, 200, status_msg_format(&m, version));
     status_msg_free(&m);
 }

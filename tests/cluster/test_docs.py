@@ -7,11 +7,15 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
-from harness import BUILD, ROOT
+from harness import BUILD, FABLE, ROOT
 
-PAGES = ["README.md", "docs/api.md"]
+sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
+import make_adapter  # noqa: E402
+
+PAGES = ["README.md", "docs/api.md", "docs/operations.md"]
 
 
 def leaves(value, path=""):
@@ -55,21 +59,34 @@ def curl_lines():
     lines = []
     for page in PAGES:
         with open(os.path.join(ROOT, page)) as f:
-            lines += [(page, line.strip()) for line in f if line.startswith("curl ")]
+            lines += [(page, line.strip()) for line in f if re.match(r"curl (-\w+ )*http", line)]  # --cacert: test_tls.py
     return lines
 
 
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory):
+    """What the lines call /adapters: a folder with one adapter, "poet". A line that uses it stands after the one that loads it."""
+    top = tmp_path_factory.mktemp("adapters")
+    with open(os.path.join(FABLE, "config.json")) as f:
+        make_adapter.write_adapter(str(top / "poet"), json.load(f), seed=1, r=4)
+    return str(top)
+
+
 @pytest.mark.parametrize("page,line", curl_lines())
-def test_curl_lines_work(pair, page, line):
+def test_curl_lines_work(pair, adapters, page, line):
     external = pair.coordinator.conf["coordinator"]["http_config"]["external_port"]
-    here = {1025: pair.base, 1026: pair.mgmt, 1028: f"http://127.0.0.1:{external}", 1029: pair.status_base, 2026: pair.prefills[0].mgmt}
+    here = {1025: pair.base, 1026: pair.mgmt, 1028: f"http://127.0.0.1:{external}", 1029: pair.status_base, 2025: pair.prefills[0].base,
+            2026: pair.prefills[0].mgmt}
     for port, base in here.items():  # the ports of `make run`
         line = line.replace(f"http://127.0.0.1:{port}", base)
+    line = line.replace("/adapters/", adapters + "/")
     words = shlex.split(line)
     r = subprocess.run(words + ["-sS", "--fail", "--max-time", "120"], capture_output=True, timeout=150)
     assert r.returncode == 0, f"{page}: {line}\n{r.stderr.decode()}{r.stdout.decode('utf-8', 'replace')}"
     if "-N" in words:
         assert r.stdout.endswith((b"\n\n", b"\0")), r.stdout[-200:]
+    elif "lora_adapter" in line:
+        assert r.stdout.startswith(b"Success: LoRA adapter "), r.stdout
     elif r.stdout and not line.endswith(("/metrics", "/docs")):
         json.loads(r.stdout)
 

@@ -292,6 +292,40 @@ def test_an_instance_that_comes_back_gets_the_adapters(folders):
             assert {m: text(c, m) for m in ("one", "two")} == want
 
 
+def test_a_coordinator_that_restarts_learns_the_adapters(folders):
+    """It was told of none: instances say what they have, and one that comes back is given it."""
+    with Cluster(n_p=1, n_d=1, extra=LIMITS) as c:
+        with loaded(folders, (c,), "one", "two"):
+            want = {m: text(c, m) for m in ("one", "two")}
+            c.coordinator.kill()
+            c.coordinator.start()
+            wait_for(lambda: c.is_ready() and c.all_serve(), READY_S, "the new coordinator serves")
+            assert ids(c) == ["fable", "one", "two"]
+            assert {m: text(c, m) for m in ("one", "two")} == want
+            assert load(c, "one", folders["two"]).status == 409
+            c.decodes[0].kill()
+            wait_for(lambda: not c.serving("decode"), READY_S, "the decode instance is missed")
+            c.decodes[0].start()
+            wait_for(c.all_serve, READY_S, "all instances serve again")
+            assert ids(c.decodes[0]) == ["fable", "one", "two"]
+            assert {m: text(c, m) for m in ("one", "two")} == want
+            assert unload(c, "one").status == 200
+            assert [ids(i) for i in c.instances] == [["fable", "two"]] * 2
+
+
+def test_an_adapter_of_one_configuration_is_given_to_all(folders):
+    with Cluster(n_p=1, n_d=1, extra=LIMITS) as c:
+        prefill = c.prefills[0]
+        prefill.kill()
+        prefill.conf["BatonConfig"]["loraModules"] = [f"one={folders['one']}"]
+        c.coordinator.kill()
+        prefill.start()
+        c.coordinator.start()
+        wait_for(lambda: c.is_ready() and c.all_serve(), READY_S, "all serve")
+        assert [ids(i) for i in c.instances] == [["fable", "one"]] * 2
+        assert text(c, "one") != text(c, "fable")
+
+
 def test_adapters_of_the_configuration(folders):
     modules = [f"{name}={folders[name]}" for name in ("one", "two")]
     extra = {"BatonConfig": {"loraModules": modules, "loraLegacyStatus": True}}

@@ -16,6 +16,9 @@ static void status_round_trip(void **state) {
     (void)state;
     struct link_status links[] = {{.target = 3, .ok = true, .text = "ok", .server_ip = "10.0.0.5"},
                                   {.target = 4, .text = "failed : 11"}};
+    struct adapter_status adapters[] = {{.name = "one", .path = "/srv/one"}, {.name = "2"}};
+    memset(adapters[1].name, 'n', sizeof(adapters[1].name) - 1);
+    memset(adapters[1].path, 'p', sizeof(adapters[1].path) - 1);
     struct status_msg m = {.role_status = ROLE_STATUS_READY,
                            .role = ROLE_DECODE,
                            .avail_slots = 198,
@@ -27,7 +30,9 @@ static void status_round_trip(void **state) {
                            .total_blocks = 1040,
                            .kv_leases = 5,
                            .links = links,
-                           .n_links = 2};
+                           .n_links = 2,
+                           .adapters = adapters,
+                           .n_adapters = 2};
     for (int version = 1; version <= 2; version++) {
         char *s = status_msg_format(&m, version);
         struct status_msg b;
@@ -36,7 +41,8 @@ static void status_round_trip(void **state) {
             strstr(s, "\"service\":{\"roleStatus\":\"RoleReady\",\"currentRole\":\"decode\"}"));
         assert_non_null(strstr(s, "\"linkStatus\":{\"peers\":[{\"target\":3,\"link\":\"ok\"},{"
                                   "\"target\":4,\"link\":\"failed : 11\"}]}"));
-        assert_non_null(strstr(s, "\"peers\":[\"10.0.0.5\"]}"));
+        assert_non_null(strstr(s, "\"peers\":[\"10.0.0.5\"],\"loraAdapters\":[{\"name\":\"one\","
+                                  "\"path\":\"/srv/one\"},"));
         assert_int_equal(strstr(s, "dpInstMap\":[[0,1024]]") != NULL, version == 2);
         assert_int_equal(status_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
         assert_int_equal(b.role, ROLE_DECODE);
@@ -47,6 +53,8 @@ static void status_round_trip(void **state) {
         assert_int_equal(b.n_links, 2);
         assert_true(b.links[0].ok && !b.links[1].ok);
         assert_string_equal(b.links[1].text, "failed : 11");
+        assert_int_equal(b.n_adapters, 2);
+        assert_memory_equal(b.adapters, adapters, sizeof(adapters));
         status_msg_free(&b);
         free(s);
     }
@@ -95,12 +103,55 @@ static void status_bounds(void **state) {
                ",\"linkStatus\":{\"peers\":[{}]}"),
         STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
                ",\"peers\":[\"1234567890123456\"]"),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}", ",\"loraAdapters\":[1]"),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
+               ",\"loraAdapters\":[{\"name\":\"a\"}]"),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
+               ",\"loraAdapters\":[{\"name\":\"\",\"path\":\"p\"}]"),
+        STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}",
+               ",\"loraAdapters\":[{\"name\":\"a\",\"path\":\"\"}]"),
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         eb.text[0] = 0;
         if (parse(&m, bad[i], &eb) == ERR_OK) fail_msg("row %zu was taken", i);
         assert_int_not_equal(strlen(eb.text), 0);
         assert_null(m.links);
+        assert_null(m.adapters);
+    }
+}
+
+/* One byte, and one adapter, more than there is room for. */
+static void adapter_bounds(void **state) {
+    static const char *const head = STATUS(SVC, "{\"availSlotsNum\":1,\"availBlockNum\":1}", ",");
+    (void)state;
+    for (int row = 0; row < 3; row++) {
+        for (int over = 0; over < 2; over++) {
+            size_t n_name = row == 0 ? ADAPTER_NAME_BYTES_MAX + (size_t)over : 1;
+            size_t n_path = row == 1 ? STATUS_PATH_BYTES - 1 + (size_t)over : 1;
+            size_t n = row == 2 ? STATUS_ADAPTERS_MAX + (size_t)over : 1, at;
+            size_t room = strlen(head) + 64 + n * (n_name + n_path + 32);
+            char *s = malloc(room), name[512], path[2048];
+            struct errbuf eb = {0};
+            struct status_msg m;
+            assert_non_null(s);
+            memset(name, 'a', n_name);
+            memset(path, 'b', n_path);
+            name[n_name] = path[n_path] = 0;
+            at = (size_t)snprintf(s, room, "%.*s\"loraAdapters\":[", (int)strlen(head) - 1, head);
+            for (size_t i = 0; i < n; i++)
+                at += (size_t)snprintf(s + at, room - at, "%s{\"name\":\"%s\",\"path\":\"%s\"}",
+                                       i > 0 ? "," : "", name, path);
+            (void)snprintf(s + at, room - at, "]}");
+            enum err e = parse(&m, s, &eb);
+            assert_int_equal(e, over == 0 ? ERR_OK : ERR_INVALID);
+            if (e == ERR_OK) {
+                assert_int_equal(m.n_adapters, n);
+                status_msg_free(&m);
+            } else {
+                assert_non_null(strstr(eb.text, "loraAdapters"));
+            }
+            free(s);
+        }
     }
 }
 
@@ -142,6 +193,7 @@ static void config_round_trip_and_bounds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_round_trip), cmocka_unit_test(the_older_peer_shape_is_read),
-        cmocka_unit_test(status_bounds), cmocka_unit_test(config_round_trip_and_bounds)};
+        cmocka_unit_test(status_bounds), cmocka_unit_test(adapter_bounds),
+        cmocka_unit_test(config_round_trip_and_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,8 @@ static void from_loading_to_the_end(void **state) {
     lora_set_drop(s, "b"); /* only a reserved place is given back */
     assert_true(lora_set_at(s, 1, &info));
     assert_string_equal(info.name, "b");
+    assert_string_equal(info.path, "/adapters/of/mine//");
+    assert_string_equal(info.root, "mine");
     assert_string_equal(info.root, "mine");
     assert_int_equal(info.loaded_unix_s, 77);
     assert_false(lora_set_at(s, 2, &info));
