@@ -1,0 +1,483 @@
+"""Goal: each cell of docs/features.md is true: every feature does what it says on one instance and split, and says the same on both.
+Method: a table of features: a request and what must be true of its answer. test_feature runs each on one instance ("one") and on a pair
+("split") and checks it; the pair's answer must be the instance's, byte for byte once ids, clocks and times are equal. The names of the table
+and of the document's rows must be the same, so neither can change alone.
+"""
+import json
+import os
+import re
+import sys
+
+import jsonschema
+import pytest
+from families import normal
+from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, get, in_threads, post
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
+import make_adapter  # noqa: E402
+
+CHAT, COMP, GEN, STREAM, INFER = "/v1/chat/completions", "/v1/completions", "/generate", "/generate_stream", "/infer"
+TRITON, TRITON_STREAM, TRITON_INFER = (f"/v2/models/fable/{name}" for name in ("generate", "generate_stream", "infer"))
+STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
+EOS = json.load(open(f"{FABLE}/config.json"))["eos_token_id"][0]
+SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 77}
+LIVELY = {"temperature": 1.5, "seed": 11}
+
+
+def chat(**more):
+    return CHAT, {"model": "fable", "messages": STORY, "max_tokens": 10, "temperature": 0, **more}
+
+
+def comp(**more):
+    return COMP, {"model": "fable", "prompt": "Once upon a time", "max_tokens": 10, "temperature": 0, **more}
+
+
+def tgi(path=GEN, **parameters):
+    return path, {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 10, "do_sample": False, "seed": 7, **parameters}}
+
+
+def vllm(**more):
+    return GEN, {"prompt": "Once upon a time", "max_tokens": 10, "temperature": 0, **more}
+
+
+def native(**more):
+    return INFER, {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 6, "do_sample": False, "seed": 7, "details": True}, **more}
+
+
+def triton(path=TRITON, **parameters):
+    return path, {"id": "f-1", "text_input": "Once upon a time", "parameters": {"max_new_tokens": 6, "do_sample": False, "seed": 7, "details": True,
+                                                                              **parameters}}
+
+
+def frames(a):
+    """The objects of an answer: one, or those of a stream whatever its framing."""
+    if "text/event-stream" not in a.headers["Content-Type"]:
+        return [a.json]
+    pieces = re.split(r"\n\n|\0", a.text)
+    return [json.loads(p.removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
+
+
+# ---- what an answer shows
+def choices(a):
+    return frames(a)[0]["choices"]
+
+
+def text(a):
+    """Of the first choice: the whole text, streamed or not."""
+    out = ""
+    for f in frames(a):
+        for c in f.get("choices", []):
+            if c["index"] == 0:
+                out += c["text"] if "text" in c else (c.get("message") or c["delta"]).get("content") or ""
+    return out
+
+
+def used(a):
+    return [f["usage"] for f in frames(a) if f.get("usage")][-1]
+
+
+def plain(a):
+    assert text(a), a.text
+
+
+def said(a):
+    """Text came, in whatever member the family has."""
+    f = frames(a)[0]
+    assert f.get("generated_text") or f["text"][0], a.text
+
+
+def starts(with_):
+    def check(a):
+        assert text(a).startswith(with_), a.text
+    return check
+
+
+def has_text(part):
+    def check(a):
+        assert part in text(a), a.text
+    return check
+
+
+def makes(n):
+    def check(a):
+        assert used(a)["completion_tokens"] == n and choices(a)[0]["finish_reason"] == "length", a.text
+    return check
+
+
+def ends(reason):
+    def check(a):
+        last = [c for f in frames(a) for c in f["choices"]][-1]
+        assert last["finish_reason"] == reason, a.text
+    return check
+
+
+def stopped_at(stop):
+    def check(a):
+        last = [c for f in frames(a) for c in f["choices"]][-1]
+        assert stop not in text(a) and last["stop_reason"] == stop, a.text
+    return check
+
+
+def several(n, drawn=None):
+    def check(a):
+        assert [c["index"] for c in choices(a)] == list(range(n)) and len({json.dumps(c.get("text") or c.get("message")) for c in choices(a)}) > 1
+        assert drawn is None or used(a)["completion_tokens"] == drawn * 10
+    return check
+
+
+def streamed(n_least):
+    def check(a):
+        assert "text/event-stream" in a.headers["Content-Type"] and len(frames(a)) >= n_least, a.text
+    return check
+
+
+def like(pattern):
+    def check(a):
+        assert re.fullmatch(pattern, text(a)), text(a)
+    return check
+
+
+def valid(schema):
+    def check(a):
+        jsonschema.validate(json.loads(frames(a)[0].get("generated_text") or text(a)), schema)
+    return check
+
+
+def full_text(a):
+    assert a.json["generated_text"].startswith("Once upon a time"), a.text
+
+
+def timed(a):
+    assert [len(a.json["details"][k]) for k in ("perf_stat", "batch_size", "queue_wait_time")] == [6, 6, 6], a.text
+
+
+def calls(name, n=1):
+    """Each of n choices is one call of that tool, or of any."""
+    def check(a):
+        assert len(choices(a)) == n
+        for c in choices(a):
+            (call,) = c["message"]["tool_calls"]
+            assert c["finish_reason"] == "tool_calls" and name in (None, call["function"]["name"]), a.text
+            assert json.loads(call["function"]["arguments"])["colour"] in ("red", "green")
+    return check
+
+
+one_call = calls(None)
+
+
+def called_in_pieces(a):
+    pieces = [c["function"].get("arguments", "") for f in frames(a) for ch in f["choices"] for c in ch["delta"].get("tool_calls", [])]
+    assert len(pieces) > 2 and json.loads("".join(pieces)) and [ch["finish_reason"] for f in frames(a) for ch in f["choices"]][-1] == "tool_calls"
+
+
+def chat_logprobs(a):
+    items = choices(a)[0]["logprobs"]["content"]
+    assert len(items) == 10 and all(i["logprob"] <= 0 and len(i["top_logprobs"]) == 3 and bytes(i["bytes"]).decode() == i["token"] for i in items)
+
+
+def completion_logprobs(a):
+    lp = choices(a)[0]["logprobs"]
+    assert "".join(lp["tokens"]) == text(a) and all(len(t) in (2, 3) for t in lp["top_logprobs"]) and lp["text_offset"][0] == 0
+
+
+def echoed(a):
+    lp = choices(a)[0]["logprobs"]
+    assert text(a).startswith("Once upon a time") and lp["token_logprobs"][0] is None and len(lp["tokens"]) == used(a)["total_tokens"]
+
+
+def prompt_logprobs(a):
+    lp = choices(a)[0]["prompt_logprobs"]
+    assert lp[0] is None and len(lp) == used(a)["prompt_tokens"] and all({1, 2} <= {v["rank"] for v in e.values()} for e in lp[1:])
+
+
+def tgi_details(a):
+    d = a.json["details"]
+    assert len(d["tokens"]) == 10 and "".join(t["text"] for t in d["tokens"]) == a.json["generated_text"] and d["seed"] == 7
+
+
+def prefill_tokens(a):
+    d = a.json["details"]
+    assert len(d["prefill"]) == d["prompt_tokens"] and all(t["logprob"] < 0 for t in d["prefill"][1:])
+
+
+def top_tokens(a):
+    assert [len(t) for t in a.json["details"]["top_tokens"]] == [3] * 10
+
+
+def sequences(a):
+    d = a.json["details"]
+    sums = [sum(t["logprob"] for t in s["tokens"]) for s in [d] + d["best_of_sequences"]]
+    assert len(sums) == 3 and sums == sorted(sums, reverse=True)
+
+
+def only(ids):
+    def check(a):
+        assert len(set(choices(a)[0]["logprobs"]["tokens"])) <= len(ids)
+    return check
+
+
+def counted_all_along(a):
+    counts = [f["usage"]["completion_tokens"] for f in frames(a)]
+    assert counts == sorted(counts) and counts[-1] == 10 and frames(a)[-1]["choices"] == []
+
+
+def joined(a):
+    fs = frames(a)
+    whole = fs[-1]["generated_text"]
+    assert whole == "".join(f["token"]["text"] or "" for f in fs) or whole.startswith("".join(f["token"]["text"] or "" for f in fs[:-1]))
+
+
+def has(**members):
+    def check(a):
+        for path, want in members.items():
+            at = a.json
+            for key in path.split("__"):
+                at = at[int(key) if key.isdigit() else key]
+            assert at == want, a.text
+    return check
+
+
+SCHEMA = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
+          "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 99}}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA, "strict": True}}
+LONG = {"max_tokens": 120}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
+    "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"], "additionalProperties": False}}}
+    for name in ("paint", "wash")]
+NAMED = {"type": "function", "function": {"name": "wash"}}
+SAID = [{"role": "user", "content": "Paint it."},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function",
+                                                               "function": {"name": "paint", "arguments": '{"colour": "red"}'}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
+SHOWS = "{% for m in messages %}{{ m.role }}: {{ m.content or m.tool_calls[0].function.arguments.colour }}\n{% endfor %}"
+HERMES = "{{ messages[0].content }}{# <tool_call> #}"
+OPENED = STORY + [{"role": "assistant", "content": "There was"}]
+SDK = {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "safety_identifier": "s", "prompt_cache_key": "k",
+       "modalities": ["text"], "prediction": None, "verbosity": "low", "parallel_tool_calls": True, "functions": [], "function_call": "auto",
+       "length_penalty": 1.0, "cache_salt": "s", "return_token_ids": False, "mm_processor_kwargs": {}}
+
+# ---- the table: a row of the document, its request, what must be true of the answer
+FEATURES = {
+    "greedy": (comp(), plain),
+    "temperature, top_k, top_p, seed": (comp(temperature=0.9, top_k=40, top_p=0.9, seed=5), plain),
+    "min_p": (comp(**LIVELY, min_p=0.1), plain),
+    "typical_p": (tgi(do_sample=True, temperature=0.9, typical_p=0.7), said),
+    "model defaults": ((COMP, {"model": "fable", "prompt": "Once upon a time", "max_tokens": 10, "seed": 3}), plain),
+    "penalties": (comp(repetition_penalty=1.3, frequency_penalty=0.6, presence_penalty=0.4), plain),
+    "logit_bias": (comp(logit_bias={"300": 100}, logprobs=0), only([300])),
+    "bad_words": (comp(bad_words=["e", "there"]), plain),
+    "allowed_token_ids": (comp(allowed_token_ids=[300, 301], ignore_eos=True, logprobs=0), only([300, 301])),
+    "n": (comp(n=3, ignore_eos=True, **LIVELY), several(3, 3)),
+    "n, streamed": (chat(n=3, ignore_eos=True, stream=True, **LIVELY), streamed(30)),
+    "best_of": (comp(n=2, best_of=4, ignore_eos=True, **LIVELY), several(2, 4)),
+    "best_of, TGI": (tgi(best_of=3, do_sample=True, temperature=1.5, details=True), sequences),
+    "best_of, vLLM streamed": (vllm(n=1, best_of=3, stream=True, **LIVELY), streamed(1)),
+    "several prompts": (comp(prompt=["Once", "The fox", "A hen"], ignore_eos=True), several(3, 3)),
+    "several prompts, n": (comp(prompt=["Once", "The fox"], n=2, ignore_eos=True, **LIVELY), several(4, 4)),
+    "token ids as prompt": (comp(prompt=[300, 301, 302]), has(usage__prompt_tokens=3)),
+    "token ids, several": (comp(prompt=[[300, 301], [302]]), several(2)),
+    "logprobs, chat": (chat(logprobs=True, top_logprobs=3), chat_logprobs),
+    "logprobs, completions": (comp(logprobs=2), completion_logprobs),
+    "logprobs, streamed": (comp(logprobs=2, stream=True), streamed(10)),
+    "echo": (comp(echo=True, logprobs=2), echoed),
+    "prompt_logprobs": (comp(prompt_logprobs=2), prompt_logprobs),
+    "prompt_logprobs, streamed": (comp(prompt_logprobs=2, stream=True), "prompt_logprobs are not available when stream is true."),
+    "details": (tgi(details=True), tgi_details),
+    "decoder_input_details": (tgi(details=True, decoder_input_details=True), prefill_tokens),
+    "top_n_tokens": (tgi(details=True, top_n_tokens=3), top_tokens),
+    "return_full_text": (tgi(return_full_text=True), full_text),
+    "truncate": (tgi(truncate=2, details=True), has(details__prompt_tokens=2)),
+    "truncate_prompt_tokens": (comp(truncate_prompt_tokens=3), has(usage__prompt_tokens=3)),
+    "perf_stat": (triton(perf_stat=True), timed),
+    "stop strings": (comp(stop=["e", "\u2603"], max_tokens=40), stopped_at("e")),
+    "stop strings, streamed": (chat(stop="e", max_tokens=40, stream=True), stopped_at("e")),
+    "stop_token_ids": (comp(logit_bias={"300": 100}, stop_token_ids=[300]), has(choices__0__stop_reason=300, choices__0__text="")),
+    "include_stop_str_in_output": (comp(stop="e", include_stop_str_in_output=True, max_tokens=40), like("[^e]*e")),
+    "end of the text": (comp(logit_bias={str(EOS): 100}), has(choices__0__text="", choices__0__finish_reason="stop", usage__completion_tokens=1)),
+    "min_tokens": (comp(logit_bias={str(EOS): 100}, min_tokens=5), has(usage__completion_tokens=6)),
+    "ignore_eos": (comp(logit_bias={str(EOS): 100}, ignore_eos=True), makes(10)),
+    "skip_special_tokens": (comp(logit_bias={str(EOS): 100}, ignore_eos=True, skip_special_tokens=False), has_text("<|")),
+    "max_completion_tokens": (chat(max_completion_tokens=4, ignore_eos=True), makes(4)),
+    "streaming, chat": (chat(stream=True), streamed(10)),
+    "streaming, completions": (comp(stream=True), streamed(10)),
+    "streaming, TGI": (tgi(STREAM, details=True), joined),
+    "streaming, TGI root": (("/", {"inputs": "Once", "stream": True, "parameters": {"max_new_tokens": 6, "do_sample": False}}), joined),
+    "streaming, vLLM": (vllm(stream=True), streamed(9)),
+    "streaming, native": (native(stream=True), joined),
+    "streaming, Triton": (triton(TRITON_STREAM), streamed(6)),
+    "stream_options": (comp(stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}), counted_all_along),
+    "Triton tensors": ((TRITON_INFER, {"id": "t-1", "inputs": [{"name": "i", "shape": [1, 3], "datatype": "UINT32", "data": [300, 301, 302]}],
+                                       "outputs": [{"name": "o"}], "parameters": {"max_new_tokens": 5, "do_sample": False}}), has(outputs__0__shape=[1, 5])),
+    "native token ids": ((INFER, {"input_id": [300, 301, 302], "parameters": {"max_new_tokens": 5, "do_sample": False, "seed": 1, "details": True}}),
+                         has(details__generated_tokens=5)),
+    "parts as content": (chat(messages=[{"role": "user", "content": [{"type": "text", "text": "Tell me a story"}, {"type": "text", "text": " about a fox."}]}]),
+                         plain),
+    "conversation": (chat(messages=[{"role": "developer", "content": "You tell stories."}] + STORY + [{"role": "assistant", "content": "Of what fox?"},
+                                                                                                {"role": "user", "content": "A red one."}]), plain),
+    "continue_final_message": (chat(messages=OPENED, continue_final_message=True, add_generation_prompt=False), plain),
+    "echo of a continued message": (chat(messages=OPENED, continue_final_message=True, add_generation_prompt=False, echo=True),
+                                    starts("There was")),
+    "chat_template, chat_template_kwargs": (chat(chat_template="{{ who }}: {{ messages[0].content }}", chat_template_kwargs={"who": "Bob"}), plain),
+    "response_format json_schema": (chat(response_format=FORMAT, **LONG), valid(SCHEMA)),
+    "response_format json_schema, streamed": (chat(response_format=FORMAT, **LONG, stream=True), valid(SCHEMA)),
+    "response_format json_object": (comp(response_format={"type": "json_object"}, max_tokens=20), starts("{")),
+    "guided_json": (comp(guided_json=SCHEMA, **LONG), valid(SCHEMA)),
+    "guided_regex": (comp(guided_regex="(yes|no), [a-z]{2,5}[.!]"), like("(yes|no), [a-z]{2,5}[.!]")),
+    "guided_choice": (comp(guided_choice=["one bird", "two birds"]), like("one bird|two birds")),
+    "guided_grammar": (comp(guided_grammar='root ::= "<" word ("," word){0,2} ">"\nword ::= [a-z]{1,3}', max_tokens=30), like("<[a-z]{1,3}(,[a-z]{1,3}){0,2}>")),
+    "structured_outputs": (comp(structured_outputs={"regex": "[0-9]{3}-[0-9]{4}"}), like("[0-9]{3}-[0-9]{4}")),
+    "grammar, TGI": (tgi(grammar={"type": "json", "value": SCHEMA}, max_new_tokens=120),
+                     valid(SCHEMA)),
+    "guided, n": (comp(guided_regex="[a-z]{3}[0-9]{3}", n=3, **LIVELY), several(3)),
+    "structural_tag": (comp(structural_tag={}), "Parameter structural_tag is not supported"),
+    "tools, auto": (chat(tools=TOOLS, chat_template=HERMES), ends("length")),
+    "tools, none": (chat(tools=TOOLS, tool_choice="none"), ends("length")),
+    "tools, required": (chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_tokens=80), one_call),
+    "tools, named": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80), calls("wash")),
+    "tools, streamed": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, stream=True), called_in_pieces),
+    "tools, n": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, n=2, **LIVELY), calls("wash", n=2)),
+    "tools, results": (chat(messages=SAID, tools=TOOLS, chat_template=SHOWS), plain),
+    "priority": (comp(priority=-3), plain),
+    "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
+    "request_id": (comp(request_id="mine-1"), has(id="mine-1")),
+    "fields of SDKs": (chat(**SDK), plain),
+    "suffix": (comp(suffix="end"), "suffix is not supported."),
+}
+
+
+@pytest.fixture(scope="module")
+def one(whole):
+    return whole.base
+
+
+@pytest.fixture(scope="module")
+def split(pair):
+    return pair.base
+
+
+_told = {}  # feature: what the one instance said
+
+
+def ids_equal(raw):
+    """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
+    return re.sub(r'"call_[0-9A-Za-z]{8}"', '"call_#"', normal(raw, keep_cached=False))
+
+
+def ask(base, how):
+    path, body = how
+    return post(base, path, body)
+
+
+def compare(one, base, name, how):
+    """The answer at base, which is the one instance's too."""
+    if name not in _told:
+        _told[name] = ask(one, how)
+    a = ask(base, how) if base != one else _told[name]
+    assert a.status == _told[name].status, a.text
+    assert ids_equal(a.body) == ids_equal(_told[name].body)
+    return a
+
+
+def judge(a, want):
+    if isinstance(want, str):
+        assert (a.status, a.json["error"]) == (422, want), a.text
+        return
+    assert a.status == 200, a.text
+    if want is not None:
+        want(a)
+
+
+@pytest.mark.parametrize("where", ["one", "split"])
+@pytest.mark.parametrize("name", FEATURES)
+def test_feature(request, one, name, where):
+    how, want = FEATURES[name]
+    judge(compare(one, request.getfixturevalue(where), name, how), want)
+
+
+# ---- what a server must be set up for: thinking and adapters
+THINK = {"chat_template": "{{ messages[0].content }}<think>\n", "max_tokens": 30, "ignore_eos": True}
+BUDGET = {"chat_template_kwargs": {"enable_thinking": True, "thinking_budget": 6}}
+
+
+def thought(a):
+    m = choices(a)[0]["message"]
+    assert m["reasoning_content"] and m["content"] and used(a)["completion_tokens_details"]["reasoning_tokens"] == 6, a.text
+
+
+def thought_in_pieces(a):
+    deltas = [c["delta"] for f in frames(a) for c in f["choices"]]
+    assert sum("reasoning_content" in d for d in deltas) >= 2 and any(d.get("content") for d in deltas)
+
+
+def no_thought(a):
+    assert "reasoning_content" not in choices(a)[0]["message"] and text(a)
+
+
+def named(model):
+    def check(a):
+        assert a.json["model"] == model and a.json["choices"][0]["text"] != _told["LoRA, base model beside it"].json["choices"][0]["text"]
+    return check
+
+
+EQUIPPED = {
+    "thinking, budget": (chat(**THINK, **BUDGET), thought),
+    "thinking, streamed": (chat(**THINK, **BUDGET, stream=True), thought_in_pieces),
+    "thinking, off": (chat(**{**THINK, "max_tokens": 8}, chat_template_kwargs={"enable_thinking": False}), no_thought),
+    "thinking, include_reasoning": (chat(**THINK, **BUDGET, include_reasoning=False), no_thought),
+    "thinking before a call": (chat(**{**THINK, "max_tokens": 120}, **BUDGET, tools=TOOLS, tool_choice=NAMED), calls("wash")),
+    "LoRA, base model beside it": (comp(), plain),
+    "LoRA, OpenAI": (comp(model="red"), named("red")),
+    "LoRA, chat streamed": (chat(model="red", stream=True), streamed(10)),
+    "LoRA, TGI": (tgi(adapter_id="red"), said),
+    "LoRA, vLLM": (vllm(model="red"), said),
+    "LoRA, n": (comp(model="red", n=2, ignore_eos=True, **LIVELY), several(2, 2)),
+}
+
+
+@pytest.fixture(scope="module")
+def equipped(tmp_path_factory):
+    """One instance and a pair that know how the model thinks and have an adapter."""
+    folder = str(tmp_path_factory.mktemp("adapters") / "red")
+    with open(os.path.join(FABLE, "config.json")) as f:
+        make_adapter.write_adapter(folder, json.load(f), scale=0.5, seed=1, r=8)
+    extra = {"BatonConfig": {"reasoningParser": "qwen3", "maxLoras": 1, "maxLoraRank": 8}}
+    with Standalone(extra=extra) as s, Cluster(extra=extra) as c:
+        for server in (s, c):
+            a = post(server.mgmt, "/v1/load_lora_adapter", {"lora_name": "red", "lora_path": folder}, timeout=ANSWER_S)
+            assert a.status == 200, a.text
+        base_model = "LoRA, base model beside it"
+        compare(s.base, s.base, base_model, EQUIPPED[base_model][0])
+        yield {"one": s.base, "split": c.base}
+
+
+@pytest.mark.parametrize("where", ["one", "split"])
+@pytest.mark.parametrize("name", EQUIPPED)
+def test_equipped_feature(equipped, name, where):
+    how, want = EQUIPPED[name]
+    judge(compare(equipped["one"], equipped[where], name, how), want)
+
+
+# ---- all at once, and the document
+def test_all_at_once(one, split):
+    """In company every feature says what it says alone. (An id can be in use once; the chunks of several choices may take turns otherwise.)"""
+    rows = [(name, how) for name, (how, _) in FEATURES.items() if "id" not in how[1] and "request_id" not in how[1] and name != "n, streamed"]
+    for name, how in rows:
+        compare(one, one, name, how)
+    for i in range(0, len(rows), 12):
+        in_threads([lambda name=name, how=how: compare(one, split, name, how) for name, how in rows[i:i + 12]])
+
+
+def test_the_document_has_these_rows():
+    with open(os.path.join(ROOT, "docs", "features.md")) as f:
+        rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in f if line.startswith("| ") and not line.startswith("| feature ")]
+    table = {**FEATURES, **EQUIPPED}
+    assert [r[0] for r in rows] == list(table), "docs/features.md and this file name the same features, in the same order"
+    for name, fields, on_one, on_split in rows:
+        want = "refused" if isinstance(table[name][1], str) else "yes"
+        assert (on_one, on_split) == (want, want), name
+        for field in re.findall(r"`(\w+)`", fields):  # what a row names is in its request
+            assert f'"{field}"' in json.dumps(table[name][0]) or field in table[name][0][0], (name, field)
+
+
+def test_models_of_both(equipped):
+    assert [[m["id"] for m in get(base, "/v1/models").json["data"]] for base in equipped.values()] == [["fable", "red"]] * 2
