@@ -120,6 +120,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
         .prefill_max = opts->prefill_batch_max,
         .chunk_max = opts->chunk_tokens,
         .logit_rows_max = ENGINE_WIDE_ROWS,
+        .draft_rows_max = ENGINE_DRAFT_ROWS,
     };
     if ((err = pool_open(e, opts, eb)) != ERR_OK) goto fail;
     if ((err = buffers_open(e, eb)) != ERR_OK) goto fail;
@@ -128,7 +129,6 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
         goto fail;
     }
     e->stats_lock_made = true;
-        .draft_rows_max = ENGINE_DRAFT_ROWS,
     engine_stats_publish(e);
     *out = e;
     return ERR_OK;
@@ -222,6 +222,9 @@ void engine_stats_publish(struct engine *e) {
         .generated_tokens = e->generated_tokens,
         .prefix_lookup_blocks = e->lookup_blocks,
         .prefix_hit_blocks = e->hit_blocks,
+        .drafts = e->drafts,
+        .draft_tokens = e->draft_tokens,
+        .draft_accepted = e->draft_accepted,
         .prefill_tokens_per_s = rate_of(&e->prefill_rate),
         .decode_tokens_per_s = rate_of(&e->decode_rate),
     };
@@ -230,9 +233,6 @@ void engine_stats_publish(struct engine *e) {
     pthread_mutex_unlock(&e->stats_lock);
 }
 
-        .drafts = e->drafts,
-        .draft_tokens = e->draft_tokens,
-        .draft_accepted = e->draft_accepted,
 void engine_stats(const struct engine *e, struct engine_stats *out) {
     struct engine *m = (struct engine *)e; /* the lock is the one member a reader changes */
     pthread_mutex_lock(&m->stats_lock);
