@@ -63,7 +63,7 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
         .n_blocks = e->n_blocks + 1, /* one for engine_self_test() */
         .dtype = opts->kv_dtype,
     };
-    if ((err = kv_cache_create(&e->kv, &shape, eb)) != ERR_OK) return err;
+    if ((err = kv_cache_create_in(&e->kv, &shape, opts->kv_pages, eb)) != ERR_OK) return err;
     (void)kv_blocks_alloc(e->kv, &e->self_block, 1); /* a fresh pool has one */
     return ERR_OK;
 }

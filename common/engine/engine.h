@@ -44,6 +44,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/engine/mem.h"
 #include "common/engine/token_guide.h"
 #include "proto/err.h"
 #include "proto/infer_msg.h"
@@ -74,6 +75,10 @@ struct engine_opts {
     int chunk_tokens;      /* rows of one prompt in one step */
     int queue_max;         /* sequences waiting for admission */
     bool prefix_cache;
+    const char *weight_cache; /* weightCachePath: "auto", "off" (NULL), or a folder where packed
+                                 weights are kept for the next start and other processes */
+    bool weight_cache_verify; /* holds them against their checksum before they are used */
+    enum mem_pages kv_pages;  /* what the KV pool is made of */
     int lora_rank_max; /* maxLoraRank: room for adapters up to this rank; 0: none are used */
     void (*progress)(void *arg, const char *what, uint64_t done,
                      uint64_t total); /* while loading; may be NULL */
@@ -90,6 +95,7 @@ struct model_info {
     uint64_t n_params, weight_bytes;
     uint8_t hash[32]; /* over config and tensors: names the model in the KV link's hello */
     char kernels[16]; /* the chosen kernel set */
+    char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */
     struct {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set,
@@ -212,6 +218,8 @@ struct engine_stats {
     int running, importing;        /* choices: they take the slots */
     uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks,
         prefix_hit_blocks;
+    uint64_t drafts, draft_tokens, draft_accepted; /* times a sequence guessed by prompt lookup, the
+                                                      tokens it guessed, those that were right */
     double prefill_tokens_per_s,
         decode_tokens_per_s; /* over the last seconds of steps that had such rows */
 };
@@ -219,5 +227,3 @@ void engine_stats(const struct engine *e,
                   struct engine_stats *out); /* any thread; as after the last call above */
 
 #endif
-    uint64_t drafts, draft_tokens, draft_accepted; /* times a sequence guessed by prompt lookup, the
-                                                      tokens it guessed, those that were right */

@@ -34,6 +34,7 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->weight_bytes = f->w->bytes;
     memcpy(i->hash, f->w->hash, sizeof(i->hash));
     snprintf(i->kernels, sizeof(i->kernels), "%s", f->kn.name);
+    snprintf(i->weights_from, sizeof(i->weights_from), "%s", weights_from_name(f->w->from));
     i->gen.do_sample_set = c->gen.do_sample_set;
     i->gen.do_sample = c->gen.do_sample;
     i->gen.temperature_set = c->gen.temperature_set;
@@ -118,12 +119,9 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
         (attention_scratch_floats(&f->shape, seq_tokens_max) + LANES - 1) / LANES * LANES;
     lay_out(f, &c);
     size_t bytes = c.at;
-    c = (struct carver){.base = aligned_alloc(SCRATCH_ALIGN, bytes)};
-    if (c.base == NULL)
+    if (!mem_open(&f->memory, bytes, MEM_TRANSPARENT, true))
         return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
-    /* First touch is slow: now, not in the first request. */
-    memset(c.base, 0, bytes);
-    f->memory = c.base;
+    c = (struct carver){.base = f->memory.p};
     lay_out(f, &c);
     rope_freqs(f->freqs, &f->conf.rope, f->conf.head_dim);
     return ERR_OK;
@@ -145,7 +143,8 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if ((e = model_conf_read(&f->conf, o->model_dir, eb)) != ERR_OK) return e;
     if ((e = kernels_find(&f->kn, o->kernels, eb)) != ERR_OK) return e;
     if ((e = pool_create(&f->pool, o->n_threads, o->cpu_ids, eb)) != ERR_OK) return e;
-    if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, f->pool,
+    const struct weights_place place = {o->weight_cache, o->weight_cache_verify};
+    if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, &place, f->pool,
                           o->progress, o->progress_arg, eb)) != ERR_OK)
         return e;
     if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max)
@@ -171,7 +170,7 @@ void forward_close(struct forward **f) {
     if (*f == NULL) return;
     weights_close(&(*f)->w);
     pool_destroy(&(*f)->pool);
-    free((*f)->memory);
+    mem_close(&(*f)->memory);
     free(*f);
     *f = NULL;
 }

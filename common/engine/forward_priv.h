@@ -56,7 +56,7 @@ struct forward {
     struct attention_tile *tiles; /* [R] */
     int *row_seq;                 /* [R]: the sequence of a row */
     struct lora_rows lora;
-    void *memory;
+    struct mem memory;
 };
 
 /* ---- forward_lora.c: y += scale * B (A x) for the rows that have an adapter */

@@ -10,12 +10,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 
 #include "common/engine/siphash.h"
 
-enum { ALIGN = 64, PAGE = 4096, NONE = -1 };
+enum { ALIGN = 64, NONE = -1 };
 
 struct block {
     uint32_t refs;
@@ -35,8 +34,9 @@ struct list {
 
 struct kv_cache {
     struct kv_shape shape;
-    size_t stride, map_bytes;
-    uint8_t *map;
+    size_t stride;
+    uint8_t *map; /* == mem.p */
+    struct mem mem;
     struct block *blocks; /* [n_blocks] */
     int32_t *tokens;      /* [n_blocks][block_tokens] of published blocks */
     int32_t *buckets;     /* [n_buckets], a power of two */
@@ -106,16 +106,6 @@ static void list_remove(struct kv_cache *kv, struct list *l, int32_t b) {
 
 /* ---- life */
 
-/* Touched here, before the instance says it is ready: the first touch of a page costs far more than
- * any later one. Large pages are asked for first, hence no MAP_POPULATE. */
-static uint8_t *map_touched(size_t n) {
-    uint8_t *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    (void)madvise(p, n, MADV_HUGEPAGE); /* a kernel without them is fine */
-    for (size_t i = 0; i < n; i += PAGE) ((volatile uint8_t *)p)[i] = 0;
-    return p;
-}
-
 static enum err random_key(uint8_t key[16]) {
     ssize_t n;
     do n = getrandom(key, 16, 0);
@@ -140,7 +130,8 @@ static enum err shape_check(const struct kv_shape *s, size_t *map_bytes, struct 
     return ERR_OK;
 }
 
-enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, struct errbuf *eb) {
+enum err kv_cache_create_in(struct kv_cache **out, const struct kv_shape *shape,
+                            enum mem_pages pages, struct errbuf *eb) {
     *out = NULL;
     size_t map_bytes = 0;
     enum err e = shape_check(shape, &map_bytes, eb);
@@ -154,8 +145,8 @@ enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, st
     kv->blocks = calloc(n, sizeof(*kv->blocks));
     kv->tokens = calloc(n, sizeof(*kv->tokens) * (size_t)shape->block_tokens);
     kv->buckets = calloc(kv->n_buckets, sizeof(*kv->buckets));
-    kv->map = map_touched(map_bytes);
-    kv->map_bytes = map_bytes;
+    (void)mem_open(&kv->mem, map_bytes, pages, true);
+    kv->map = kv->mem.p;
     if (kv->blocks == NULL || kv->tokens == NULL || kv->buckets == NULL || kv->map == NULL) {
         e = err_set(eb, ERR_NO_MEMORY, "no memory for a KV pool of %zu bytes", map_bytes);
         goto fail;
@@ -174,10 +165,18 @@ fail:
     return e;
 }
 
+enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, struct errbuf *eb) {
+    return kv_cache_create_in(out, shape, MEM_TRANSPARENT, eb);
+}
+
+enum mem_pages kv_cache_pages(const struct kv_cache *kv) {
+    return kv->mem.pages;
+}
+
 void kv_cache_destroy(struct kv_cache **kv_ptr) {
     struct kv_cache *kv = *kv_ptr;
     if (kv == NULL) return;
-    if (kv->map != NULL) munmap(kv->map, kv->map_bytes);
+    mem_close(&kv->mem);
     free(kv->blocks);
     free(kv->tokens);
     free(kv->buckets);

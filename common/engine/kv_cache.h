@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/engine/engine.h"
+#include "common/engine/mem.h"
 
 enum { KV_BLOCK_TOKENS_MAX = 128 };
 
@@ -22,6 +23,10 @@ struct kv_shape {
 };
 
 enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, struct errbuf *eb);
+/* The same in pages of that kind (mem.h). */
+enum err kv_cache_create_in(struct kv_cache **out, const struct kv_shape *shape,
+                            enum mem_pages pages, struct errbuf *eb);
+enum mem_pages kv_cache_pages(const struct kv_cache *kv); /* what they became */
 void kv_cache_destroy(struct kv_cache **kv);
 const struct kv_shape *kv_cache_shape(const struct kv_cache *kv);
 uint8_t *kv_block_ptr(const struct kv_cache *kv, int layer, int32_t block);

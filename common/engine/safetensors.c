@@ -180,7 +180,7 @@ void st_header_free(struct st_header *h) {
 struct shard {
     char *name;
     uint8_t *map;
-    uint64_t bytes;
+    uint64_t bytes, mtime_ns, inode;
 };
 
 struct st_model {
@@ -213,6 +213,8 @@ static enum err shard_map(struct shard *s, const char *dir, struct errbuf *eb) {
         return err_set(eb, ERR_IO, "%s: cannot be mapped: %s", s->name, strerror(errno));
     s->map = map;
     s->bytes = (uint64_t)st.st_size;
+    s->mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
+    s->inode = (uint64_t)st.st_ino;
     return ERR_OK;
 }
 
@@ -333,6 +335,13 @@ void st_model_close(struct st_model **m) {
     st_header_free(&x->all);
     free(x);
     *m = NULL;
+}
+
+bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out) {
+    if (idx < 0 || idx >= m->n_shards) return false;
+    const struct shard *s = &m->shards[idx];
+    *out = (struct st_stamp){s->name, s->bytes, s->mtime_ns, s->inode};
+    return true;
 }
 
 const struct st_tensor *st_model_find(const struct st_model *m, const char *name) {

@@ -14,6 +14,7 @@
 #ifndef BATON_ENGINE_SAFETENSORS_H
 #define BATON_ENGINE_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/engine/engine.h"
@@ -54,6 +55,13 @@ struct st_model;
  * names). ERR_NOT_FOUND: neither is there. */
 enum err st_model_open(struct st_model **out, const char *dir, struct errbuf *eb);
 void st_model_close(struct st_model **m);
+
+/* What a file was when it was mapped; idx counts from 0, false past the last. */
+struct st_stamp {
+    const char *name; /* of the model */
+    uint64_t bytes, mtime_ns, inode;
+};
+bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out);
 
 /* NULL: no such tensor. */
 const struct st_tensor *st_model_find(const struct st_model *m, const char *name);

@@ -9,10 +9,23 @@
 #include <sys/mman.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/engine/half.h"
 #include "common/engine/safetensors.h"
+#include "common/engine/weights_cache.h"
 
-enum { NAME_BYTES = 96, STEP_BYTES = 8 * 1024 * 1024, ALIGN_BYTES = 64 };
+enum {
+    NAME_BYTES = 96,
+    STEP_BYTES = 8 * 1024 * 1024,
+    ALIGN_BYTES = 64,
+    CHUNK_BYTES = 32 * 1024 * 1024, /* of the cache file: one work item */
+    SAMPLE_BYTES = 64,              /* of each tensor */
+    HASH_STEP_BYTES = 4 * 1024 * 1024,
+};
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 /* One tensor to load: into a matrix or a vector. */
 struct slot {
@@ -21,6 +34,7 @@ struct slot {
     float **vector;
     int n, k;    /* vector: n values, k is 1 */
     enum dtype dtype; /* of the matrix */
+    uint64_t at; /* offset in the packed data */
     const struct st_tensor *t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };
@@ -38,6 +52,11 @@ struct loader {
     void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total);
     void *progress_arg;
     uint64_t done_bytes, total_bytes;
+    struct wc_file cache;
+    struct wc_header want; /* what a cache file must say */
+    bool hashed;           /* w->hash is known */
+    bool verify;
+    uint64_t *sums; /* of the chunks of the data */
 
     /* the pool region that runs: panels of one step of one slot */
     const struct slot *slot;
@@ -173,34 +192,22 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     s->t = t;
     l->total_bytes += t->end - t->begin;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
+    s->at = l->w->bytes;
     l->w->bytes += slot_bytes(s);
     size_t row = (size_t)s->k;
     if (s->matrix != NULL && row > l->rows_stride) l->rows_stride = row;
     return ERR_OK;
 }
 
-static enum err reserve(struct loader *l, struct errbuf *eb) {
-    struct weights *w = l->w;
-    void *p = mmap(NULL, w->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return err_set(eb, ERR_NO_MEMORY, "no memory for %llu bytes of weights",
-                       (unsigned long long)w->bytes);
-    (void)madvise(p, w->bytes, MADV_HUGEPAGE);
-    w->memory = p;
-    uint8_t *at = p;
+static void lay_out(struct loader *l, uint8_t *base) {
     for (int i = 0; i < l->n_slots; i++) {
         struct slot *s = &l->slots[i];
         if (s->matrix != NULL)
-            *s->matrix = (struct matrix){.panels = at, .n = s->n, .k = s->k, .dtype = s->dtype};
+            *s->matrix = (struct matrix){.panels = base + s->at, .n = s->n, .k = s->k, .dtype = s->dtype};
         else
-            *s->vector = (float *)(void *)at;
-        at += slot_bytes(s);
+            *s->vector = (float *)(void *)(base + s->at);
     }
-    if (l->c->tied) w->head = w->embed;
-    size_t n_floats = (size_t)pool_threads(l->pool) * PANEL_ROWS * l->rows_stride;
-    if ((l->rows = malloc(n_floats * sizeof(float))) == NULL)
-        return err_set(eb, ERR_NO_MEMORY, "no memory to pack the weights");
-    return ERR_OK;
+    if (l->c->tied) l->w->head = l->w->embed;
 }
 
 /* ---- packing */
@@ -297,7 +304,226 @@ static enum err hash_model(struct loader *l, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
+/* ---- the cache file */
+
+/* What tells this model's packed data from others: SHA-256 over lines of text. */
+static enum err describe_plan(struct loader *l, struct errbuf *eb) {
+    size_t cap = (size_t)l->n_slots * (NAME_BYTES + 64), at = 0;
+    char *text = malloc(cap > MODEL_CONF_LINE_BYTES ? cap : MODEL_CONF_LINE_BYTES);
+    if (text == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory to describe the weights");
+    SHA256((const uint8_t *)text, (size_t)model_conf_line(l->c, text), l->want.config);
+    for (int i = 0; i < l->n_slots; i++) {
+        const struct slot *s = &l->slots[i];
+        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d %llu\n", s->name, s->t->dtype_text,
+                               s->n, s->k, (unsigned long long)s->at);
+    }
+    SHA256((const uint8_t *)text, at, l->want.plan);
+    free(text);
+    return ERR_OK;
+}
+
+static void describe_files(struct loader *l) {
+    struct st_stamp st;
+    char line[512];
+    uint8_t chain[2 * WC_SHA_BYTES] = {0}; /* the digest so far, the digest of a line */
+    for (int i = 0; st_model_stamp(l->files, i, &st); i++) {
+        int n = snprintf(line, sizeof(line), "%s %llu %llu %llu\n", st.name,
+                         (unsigned long long)st.bytes, (unsigned long long)st.mtime_ns,
+                         (unsigned long long)st.inode);
+        SHA256((const uint8_t *)line, (size_t)n, chain + WC_SHA_BYTES);
+        SHA256(chain, sizeof(chain), chain);
+    }
+    memcpy(l->want.stamp, chain, sizeof(l->want.stamp));
+}
+
+/* The layout, by what becomes of a full and of a ragged panel of sample numbers, for each k. */
+static enum err describe_layout(struct loader *l, struct errbuf *eb) {
+    const int ks[] = {l->c->hidden, l->c->n_heads * l->c->head_dim, l->c->intermediate};
+    XXH3_state_t hash;
+    XXH128_canonical_t digest;
+    XXH3_128bits_reset(&hash);
+    for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
+        size_t bytes =
+            (panel_bytes(ks[i], l->w->dtype) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        size_t n = (size_t)PANEL_ROWS * (size_t)ks[i];
+        float *rows = malloc(n * sizeof(float));
+        uint8_t *panel = aligned_alloc(ALIGN_BYTES, bytes);
+        if (rows == NULL || panel == NULL) {
+            free(rows);
+            free(panel);
+            return err_set(eb, ERR_NO_MEMORY, "no memory to pack a sample");
+        }
+        uint32_t lcg = 1;
+        for (size_t j = 0; j < n; j++) {
+            lcg = lcg * 1664525u + 1013904223u;
+            rows[j] = (float)(int32_t)lcg * 0x1p-31f;
+        }
+        for (int n_rows = PANEL_ROWS; n_rows > 0; n_rows -= PANEL_ROWS - 5) {
+            memset(panel, 0, bytes);
+            l->kn->panel_pack(panel, rows, n_rows, ks[i], l->w->dtype);
+            XXH3_128bits_update(&hash, panel, bytes);
+        }
+        free(rows);
+        free(panel);
+    }
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
+    memcpy(l->want.layout, digest.digest, sizeof(l->want.layout));
+    return ERR_OK;
+}
+
+/* The first bytes of each tensor: models of one shape differ in them. */
+static void sample_content(const struct loader *l, uint8_t out[WC_XXH_BYTES]) {
+    XXH3_state_t hash;
+    XXH128_canonical_t digest;
+    XXH3_128bits_reset(&hash);
+    for (int i = 0; i < l->n_slots; i++) {
+        const struct st_tensor *t = l->slots[i].t;
+        uint64_t n = t->end - t->begin;
+        XXH3_128bits_update(&hash, st_model_data(l->files, t), n < SAMPLE_BYTES ? n : SAMPLE_BYTES);
+    }
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
+    memcpy(out, digest.digest, WC_XXH_BYTES);
+}
+
+static uint8_t *chunk_at(const struct loader *l, int item, size_t *n) {
+    uint64_t at = (uint64_t)item * CHUNK_BYTES;
+    *n = l->w->bytes - at < CHUNK_BYTES ? (size_t)(l->w->bytes - at) : CHUNK_BYTES;
+    return l->cache.map + WC_HEADER_BYTES + at;
+}
+
+static int n_chunks(const struct loader *l) {
+    return (int)((l->w->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+}
+
+static void sum_chunk(void *arg, int item, int thread) {
+    struct loader *l = arg;
+    size_t n;
+    const uint8_t *p = chunk_at(l, item, &n);
+    (void)thread;
+    l->sums[item] = XXH3_64bits(p, n);
+}
+
+static bool sum_data(struct loader *l, uint8_t out[WC_XXH_BYTES]) {
+    XXH128_canonical_t digest;
+    size_t n = (size_t)n_chunks(l);
+    if ((l->sums = malloc(n * sizeof(*l->sums))) == NULL) return false;
+    pool_run(l->pool, sum_chunk, l, (int)n);
+    XXH128_canonicalFromHash(&digest, XXH3_128bits(l->sums, n * sizeof(*l->sums)));
+    memcpy(out, digest.digest, WC_XXH_BYTES);
+    free(l->sums);
+    l->sums = NULL;
+    return true;
+}
+
+/* Maps the pages now, not in the first request. */
+static void populate_chunk(void *arg, int item, int thread) {
+    size_t n;
+    uint8_t *p = chunk_at(arg, item, &n);
+    uint8_t *from = (uint8_t *)((uintptr_t)p / WC_HEADER_BYTES * WC_HEADER_BYTES);
+    (void)thread;
+    if (madvise(from, n + (size_t)(p - from), MADV_POPULATE_READ) == 0) return;
+    for (size_t i = 0; i < n; i += WC_HEADER_BYTES) (void)((volatile uint8_t *)p)[i];
+}
+
+static void hash_slot(void *arg, int item, int thread) {
+    struct loader *l = arg;
+    struct slot *s = &l->slots[item];
+    const uint8_t *src = st_model_data(l->files, s->t);
+    uint64_t bytes = s->t->end - s->t->begin;
+    XXH3_state_t hash;
+    XXH128_canonical_t digest;
+    (void)thread;
+    XXH3_128bits_reset(&hash);
+    for (uint64_t at = 0; at < bytes; at += HASH_STEP_BYTES) {
+        uint64_t n = bytes - at < HASH_STEP_BYTES ? bytes - at : HASH_STEP_BYTES;
+        XXH3_128bits_update(&hash, src + at, (size_t)n);
+        st_model_drop(l->files, s->t, at + n);
+    }
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
+    memcpy(s->digest, digest.digest, sizeof(s->digest));
+}
+
+/* The file fits but for its stamp: somebody copied or touched the model, or changed its content. */
+static bool content_is(struct loader *l, const struct wc_header *got) {
+    if (!l->hashed) {
+        pool_run(l->pool, hash_slot, l, l->n_slots);
+        if (hash_model(l, NULL) != ERR_OK) return false;
+        l->hashed = true;
+    }
+    if (memcmp(got->model, l->w->hash, sizeof(l->w->hash)) == 0) return true;
+    log_info("load", "weight cache %s: the model has changed since", l->cache.path);
+    return false;
+}
+
+static bool data_are_sound(struct loader *l, const struct wc_header *got) {
+    uint8_t sum[WC_XXH_BYTES];
+    if (!l->verify) return true;
+    if (!sum_data(l, sum)) return false;
+    if (memcmp(sum, got->sum, sizeof(sum)) == 0) return true;
+    log_warn("load", "weight cache %s is not used: the checksum of its data is wrong",
+             l->cache.path);
+    return false;
+}
+
+static bool from_cache(struct loader *l) {
+    struct wc_header got;
+    enum wc_found found = wc_map(&l->cache, &l->want, &got);
+    if (found == WC_MISS) return false;
+    if ((found == WC_TOUCHED && !content_is(l, &got)) || !data_are_sound(l, &got)) {
+        wc_unmap(&l->cache);
+        return false;
+    }
+    if (found == WC_TOUCHED) {
+        memcpy(got.stamp, l->want.stamp, sizeof(got.stamp));
+        wc_restamp(&l->cache, &got);
+    }
+    memcpy(l->w->hash, got.model, sizeof(l->w->hash));
+    pool_run(l->pool, populate_chunk, l, n_chunks(l));
+    l->w->from = WEIGHTS_FROM_CACHE;
+    return true;
+}
+
+static void to_cache(struct loader *l) {
+    struct wc_header h = l->want;
+    memcpy(h.model, l->w->hash, sizeof(h.model));
+    if (!sum_data(l, h.sum)) {
+        wc_end(&l->cache);
+        log_warn("load", "weight cache %s: no memory for its checksum", l->cache.path);
+    } else if (wc_commit(&l->cache, &h)) {
+        l->w->from = WEIGHTS_PACKED_TO_CACHE;
+    }
+}
+
+/* ---- loading */
+
+static enum err describe(struct loader *l, struct errbuf *eb) {
+    enum err e = describe_plan(l, eb);
+    if (e != ERR_OK || (e = describe_layout(l, eb)) != ERR_OK) return e;
+    describe_files(l);
+    l->want.dtype = (uint32_t)l->w->dtype;
+    l->want.data_bytes = l->w->bytes;
+    return ERR_OK;
+}
+
+static enum err pack_all(struct loader *l, struct errbuf *eb) {
+    uint8_t *base = l->cache.map != NULL ? l->cache.map + WC_HEADER_BYTES : NULL;
+    if (base == NULL) {
+        if (!mem_open(&l->w->memory, l->w->bytes, MEM_TRANSPARENT, false))
+            return err_set(eb, ERR_NO_MEMORY, "no memory for %llu bytes of weights",
+                           (unsigned long long)l->w->bytes);
+        base = l->w->memory.p;
+    }
+    size_t n_floats = (size_t)pool_threads(l->pool) * PANEL_ROWS * l->rows_stride;
+    if ((l->rows = malloc(n_floats * sizeof(float))) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory to pack the weights");
+    lay_out(l, base);
+    for (int i = 0; i < l->n_slots; i++) load_slot(l, &l->slots[i]);
+    return hash_model(l, eb);
+}
+
+static enum err load(struct loader *l, const char *dir, const char *place, struct errbuf *eb) {
+    uint64_t start = clock_ms();
+    uint8_t sample[WC_XXH_BYTES];
     enum err e = st_model_open(&l->files, dir, eb);
     if (e != ERR_OK) return e;
     plan(l);
@@ -305,21 +531,39 @@ static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
         if ((e = check_slot(l, &l->slots[i], eb)) != ERR_OK) return e;
     }
     l->w->file_dtype = l->slots[0].t->dtype;
-    if ((e = reserve(l, eb)) != ERR_OK) return e;
-    for (int i = 0; i < l->n_slots; i++) load_slot(l, &l->slots[i]);
-    return hash_model(l, eb);
+    if ((e = describe(l, eb)) != ERR_OK) return e;
+    sample_content(l, sample);
+    if (wc_place(&l->cache, place, dir, &l->want, sample) && !from_cache(l) && wc_lock(&l->cache) &&
+        !from_cache(l))
+        (void)wc_begin(&l->cache, l->w->bytes);
+    if (l->w->from == WEIGHTS_FROM_CACHE) {
+        lay_out(l, l->cache.map + WC_HEADER_BYTES);
+    } else {
+        if ((e = pack_all(l, eb)) == ERR_OK && l->cache.map != NULL) to_cache(l);
+    }
+    wc_end(&l->cache);
+    l->w->file = l->cache.map;
+    l->w->file_bytes = l->cache.map_bytes;
+    if (e == ERR_OK)
+        log_info("load", "event=weights from=\"%s\" dtype=%s bytes=%llu ms=%llu",
+                 weights_from_name(l->w->from), dtype_name(l->w->dtype),
+                 (unsigned long long)l->w->bytes, (unsigned long long)(clock_ms() - start));
+    return e;
 }
 
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
-                      const struct kernels *kn, enum dtype dtype, struct pool *pool,
+                      const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
+                      struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
                       void *progress_arg, struct errbuf *eb) {
     struct loader l = {
         .c = c, .kn = kn, .pool = pool, .progress = progress, .progress_arg = progress_arg};
     enum err e = ERR_NO_MEMORY;
     *out = NULL;
-    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16)
-        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 or bf16, got %s",
+    l.cache.lock_fd = l.cache.tmp_fd = -1;
+    l.verify = place != NULL && place->verify;
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && !dtype_is_quant(dtype))
+        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got %s",
                        dtype_name(dtype));
     if (kn->f32_only && dtype != DTYPE_F32)
         return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 with %s kernels, got %s",
@@ -332,7 +576,7 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
     if (l.w == NULL || l.w->layers == NULL || l.slots == NULL)
         err_set(eb, e, "no memory for the list of tensors");
     else
-        e = load(&l, dir, eb);
+        e = load(&l, dir, place != NULL ? place->setting : NULL, eb);
     st_model_close(&l.files);
     free(l.slots);
     free(l.rows);
@@ -343,8 +587,18 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
 
 void weights_close(struct weights **w) {
     if (*w == NULL) return;
-    if ((*w)->memory != NULL) munmap((*w)->memory, (*w)->bytes);
+    if ((*w)->file != NULL) munmap((*w)->file, (*w)->file_bytes);
+    mem_close(&(*w)->memory);
     free((*w)->layers);
     free(*w);
     *w = NULL;
+}
+
+const char *weights_from_name(enum weights_from f) {
+    switch (f) {
+    case WEIGHTS_PACKED: return "memory";
+    case WEIGHTS_PACKED_TO_CACHE: return "packed to cache";
+    case WEIGHTS_FROM_CACHE: break;
+    }
+    return "cache";
 }

@@ -1,5 +1,5 @@
 /* weights: a model's tensors, checked against its config and packed into the layout of a kernel
- * set.
+ * set, in memory or in a file that all processes of a host share (weights_cache.h).
  *
  * Every tensor the forward pass needs must be there with its shape; others are ignored. Files may
  * hold F32, F16 or BF16 in any mixture. Matrices are kept as panels (kernels.h) in `dtype`, vectors
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "common/engine/engine.h"
 #include "common/engine/kernels.h"
+#include "common/engine/mem.h"
 #include "common/engine/model_conf.h"
 #include "common/engine/pool.h"
 
@@ -29,22 +30,37 @@ struct layer_weights {
     struct matrix q, k, v, o, gate, up, down;
 };
 
+enum weights_from { WEIGHTS_PACKED, WEIGHTS_PACKED_TO_CACHE, WEIGHTS_FROM_CACHE };
+
+/* Where packed weights are kept; see wc_place(). verify: a file's data are held against their
+ * checksum before they are used. */
+struct weights_place {
+    const char *setting;
+    bool verify;
+};
+
 struct weights {
     enum dtype dtype; /* of the layers' matrices; with int4 those over the vocabulary are int8 */
     enum dtype file_dtype;        /* of the embedding matrix in the file */
     struct matrix embed, head;    /* head == embed when tied */
     float *final_norm;            /* [hidden] */
     struct layer_weights *layers; /* [n_layers] */
-    uint64_t n_params, bytes;     /* tensors in use; bytes of `memory` */
-    uint8_t hash[32]; /* over config and tensors as in the files: the same for every dtype and
-                         kernel set */
-    void *memory;
+    uint64_t n_params, bytes;     /* tensors in use; bytes they take packed */
+    enum weights_from from;
+    uint8_t hash[32];  /* over config and tensors as in the files: the same for every dtype and
+                          kernel set */
+    struct mem memory; /* empty: they are in `file` */
+    void *file;        /* the mapped cache file, or NULL */
+    size_t file_bytes;
 };
 
+/* place: may be NULL: memory. */
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
-                      const struct kernels *kn, enum dtype dtype, struct pool *pool,
+                      const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
+                      struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
                       void *progress_arg, struct errbuf *eb);
 void weights_close(struct weights **w);
+const char *weights_from_name(enum weights_from f); /* "memory", "packed to cache", "cache" */
 
 #endif

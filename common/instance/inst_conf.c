@@ -146,6 +146,14 @@ static const struct conf_key keys[] = {
         "file of the API keys that clients of a standard instance must show; empty: none"),
     BOOL(pin_threads, X "pinThreads", "false",
          "pins the compute threads to the cores of npuDeviceIds"),
+    STR(weight_cache_path, X "weightCachePath", "auto",
+        "folder where packed weights are kept for other processes and the next start; auto: .baton "
+        "in the model's folder, for models of 64 MiB and more; off"),
+    BOOL(weight_cache_verify, X "weightCacheVerify", "false",
+         "reads kept weights through and holds them against their checksum at every start"),
+    WORD(kv_huge_pages, X "kvHugePages", "transparent|hugetlb|off", "transparent",
+         "pages of the KV pool; hugetlb: from the system's reserve (vm.nr_hugepages), if it has "
+         "enough"),
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
     INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
         "prompt tokens computed in one step of one request"),

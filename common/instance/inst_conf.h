@@ -87,6 +87,9 @@ struct inst_conf {
         tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
     int64_t sse_keep_alive_s;
 
+    char weight_cache_path[CONF_PATH_BYTES], kv_huge_pages[16];
+    bool weight_cache_verify;
+
     /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */
     int cpus[CONF_CPUS_MAX];
     int n_cpus;

@@ -7,6 +7,8 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 
+enum { INST_CACHE_PATH_BYTES = 2 * CONF_PATH_BYTES + 2 };
+
 static void on_progress(void *arg, const char *what, uint64_t done, uint64_t total) {
     struct inst_loader *l = arg;
     int tenth = total > 0 ? (int)(done * 10 / total) : 10;
@@ -22,8 +24,23 @@ static void name_folder(struct inst_loader *l) {
         err_set(&l->eb, why.code, "%s: %s", l->model_dir, why.text);
 }
 
+/* A word of its own, or a folder, relative to the configuration file. */
+static const char *cache_folder(const struct inst_conf *c, char path[INST_CACHE_PATH_BYTES]) {
+    const char *v = c->weight_cache_path;
+    if (v[0] == '/' || v[0] == 0 || strcmp(v, "auto") == 0 || strcmp(v, "off") == 0) return v;
+    snprintf(path, INST_CACHE_PATH_BYTES, "%s/%s", c->dir, v);
+    return path;
+}
+
+static enum mem_pages kv_pages(const struct inst_conf *c) {
+    return strcmp(c->kv_huge_pages, "hugetlb") == 0 ? MEM_HUGETLB
+           : strcmp(c->kv_huge_pages, "off") == 0   ? MEM_SMALL
+                                                    : MEM_TRANSPARENT;
+}
+
 static enum err load_engine(struct instance *in, struct inst_loader *l) {
     const struct inst_conf *c = &in->conf;
+    char cache[INST_CACHE_PATH_BYTES];
     struct engine_opts o = {
         .model_dir = l->model_dir,
         .weight_dtype = dtype_of_name(c->weight_dtype),
@@ -43,6 +60,9 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         .chunk_tokens = (int)c->chunk_tokens,
         .queue_max = (int)c->queue_max,
         .prefix_cache = c->prefix_cache,
+        .weight_cache = cache_folder(c, cache),
+        .weight_cache_verify = c->weight_cache_verify,
+        .kv_pages = kv_pages(c),
         .lora_rank_max = c->max_loras > 0 ? (int)c->max_lora_rank : 0,
         .progress = on_progress,
         .progress_arg = l,
