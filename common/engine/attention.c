@@ -19,7 +19,7 @@ static size_t scores_stride(int n_positions) {
 
 size_t attention_scratch_floats(const struct attention_shape *s, int seq_tokens_max) {
     return queries(s) * (2 * (size_t)lanes_up(s->head_dim) + scores_stride(seq_tokens_max)) +
-           (size_t)lanes_up(s->n_heads / s->n_kv_heads);
+           (size_t)lanes_up((int)queries(s));
 }
 
 /* Where one call finds its keys and values: positions [low, high) in all. */
@@ -47,6 +47,20 @@ static int row_low(int window, int position) {
     return window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
 }
 
+/* Adds positions [low, high) to n outputs from query `first` on; nothing when the range is empty.
+ */
+static void mix_range(const struct kernels *kn, const struct walk *w, float *o, const float *score,
+                      size_t stride, int hd, int first, int n_q, int low, int high) {
+    const size_t hd_up = (size_t)lanes_up(hd);
+    for (int p = low, n = 0; p < high; p += n) {
+        const uint8_t *values = rows_at(w, 1, p, &n);
+        if (n > high - p) n = high - p;
+        kn->mix(o + (size_t)first * hd_up, hd_up,
+                score + (size_t)first * stride + (size_t)(p - w->low), stride, n_q, values, n, hd,
+                w->dtype);
+    }
+}
+
 void attention_tile(const struct kernels *kn, const struct attention_shape *s,
                     const struct kv_cache *kv, int layer, int window,
                     const struct attention_tile *t, int kv_head, const float *q, float *out,
@@ -66,7 +80,7 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s,
                      .dtype = shape->dtype};
     const size_t stride = scores_stride(w.high - w.low);
     float *query = scratch, *o = query + (size_t)n_q * hd_up, *sum = o + (size_t)n_q * hd_up;
-    float *score = sum + lanes_up(g);
+    float *score = sum + lanes_up(n_q);
 
     memset(query, 0, 2 * (size_t)n_q * hd_up * sizeof(float));
     for (int i = 0; i < n_q; i++)
@@ -79,20 +93,26 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s,
         if (n > w.high - p) n = w.high - p;
         kn->scores(score + (p - w.low), stride, query, hd_up, n_q, keys, n, hd, w.dtype, s->scale);
     }
+    /* [shared_low, shared_high): what every row sees. There all rows mix at once; before it (a
+     * window's edge) and behind it (the diagonal) each row alone. */
+    const int shared_high = t->position + 1,
+              last_low = row_low(window, t->position + t->n - 1),
+              shared_low = last_low < shared_high ? last_low : shared_high;
     for (int r = 0; r < t->n; r++) {
         const int low = row_low(window, t->position + r), high = t->position + r + 1;
-        float *row_scores = score + (size_t)(r * g) * stride + (size_t)(low - w.low),
-              *row_o = o + (size_t)(r * g) * hd_up;
-        for (int i = 0; i < g; i++)
-            sum[i] = kn->softmax(row_scores + (size_t)i * stride, high - low);
-        for (int p = low, n = 0; p < high; p += n) {
-            const uint8_t *values = rows_at(&w, 1, p, &n);
-            if (n > high - p) n = high - p;
-            kn->mix(row_o, hd_up, row_scores + (p - low), stride, g, values, n, hd, w.dtype);
-        }
+        for (int i = r * g; i < (r + 1) * g; i++)
+            sum[i] = kn->softmax(score + (size_t)i * stride + (size_t)(low - w.low), high - low);
+        mix_range(kn, &w, o, score, stride, hd, r * g, g, low,
+                  shared_low < high ? shared_low : high);
+    }
+    mix_range(kn, &w, o, score, stride, hd, 0, n_q, shared_low, shared_high);
+    for (int r = 0; r < t->n; r++) {
+        const int low = row_low(window, t->position + r);
+        mix_range(kn, &w, o, score, stride, hd, r * g, g, low > shared_high ? low : shared_high,
+                  t->position + r + 1);
         for (int i = 0; i < g; i++)
             kn->scale(out + (size_t)(t->row + r) * row_stride +
                           (size_t)(kv_head * g + i) * (size_t)hd,
-                      row_o + (size_t)i * hd_up, 1.0f / sum[i], hd);
+                      o + (size_t)(r * g + i) * hd_up, 1.0f / sum[r * g + i], hd);
     }
 }

@@ -13,7 +13,9 @@
 #include "common/engine/kernels.h"
 #include "common/engine/kv_cache.h"
 
-enum { ATTENTION_ROWS_MAX = 4, ATTENTION_QUERIES = 16 };
+/* A tile's queries share each walk over keys and values, so that widening them is paid once; their
+ * scores (ATTENTION_QUERIES x context) should stay in the second-level cache. */
+enum { ATTENTION_ROWS_MAX = 16, ATTENTION_QUERIES = 32 };
 
 struct attention_shape {
     int n_heads, n_kv_heads, head_dim;

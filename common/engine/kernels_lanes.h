@@ -107,7 +107,7 @@ static void store(void *dst, const float *src, int n, enum dtype t) {
 
 /* ---- attention */
 
-enum { KEYS = 4, MIX_POSITIONS = 16 };
+enum { KEYS = 4, MIX_POSITIONS = 16, MIX_ROWS = 6 };
 
 /* n rows of head_dim values of type t, widened and filled up with zeros to whole groups of lanes.
  */
@@ -121,8 +121,42 @@ INLINE void widen_rows(float *dst, size_t dst_stride, const void *src, size_t fi
     }
 }
 
-/* Four keys at a time against every query: the keys are widened once and the four sums share one
- * tree. */
+/* Two queries and two keys share their loads and one tree of sums; so do four keys of a query that
+ * has no partner. */
+INLINE void scores_2x2(float *s, size_t s_stride, const float *q, const float *keys, size_t stride,
+                       int n, float f) {
+    lanes a0 = ln_set1(0), a1 = a0, b0 = a0, b1 = a0;
+    float out[4];
+    for (size_t d = 0; d < stride; d += LANES) {
+        lanes k0 = ln_load(keys + d), k1 = ln_load(keys + stride + d);
+        lanes a = ln_load(q + d), b = ln_load(q + stride + d);
+        a0 = ln_fma(a, k0, a0);
+        a1 = ln_fma(a, k1, a1);
+        b0 = ln_fma(b, k0, b0);
+        b1 = ln_fma(b, k1, b1);
+    }
+    ln_sum4(out, a0, a1, b0, b1);
+    for (int j = 0; j < n; j++) {
+        s[j] = out[j] * f;
+        s[s_stride + (size_t)j] = out[2 + j] * f;
+    }
+}
+
+INLINE void scores_1x4(float *s, const float *q, const float *keys, size_t stride, int n, float f) {
+    lanes a0 = ln_set1(0), a1 = a0, a2 = a0, a3 = a0;
+    float out[KEYS];
+    for (size_t d = 0; d < stride; d += LANES) {
+        lanes v = ln_load(q + d);
+        a0 = ln_fma(v, ln_load(keys + d), a0);
+        a1 = ln_fma(v, ln_load(keys + stride + d), a1);
+        a2 = ln_fma(v, ln_load(keys + 2 * stride + d), a2);
+        a3 = ln_fma(v, ln_load(keys + 3 * stride + d), a3);
+    }
+    ln_sum4(out, a0, a1, a2, a3);
+    for (int j = 0; j < n; j++) s[j] = out[j] * f;
+}
+
+/* Four keys at a time against every query: the keys are widened once. */
 static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
                    const void *K, int n_pos, int head_dim, enum dtype t, float f) {
     float keys[KEYS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
@@ -131,20 +165,15 @@ static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, i
         widen_rows(keys, q_stride, K, (size_t)p, n, head_dim, t);
         for (int j = n; j < KEYS; j++)
             memset(keys + (size_t)j * q_stride, 0, q_stride * sizeof(float));
-        for (int i = 0; i < n_q; i++) {
-            const float *query = q + (size_t)i * q_stride;
-            lanes a0 = ln_set1(0), a1 = a0, a2 = a0, a3 = a0;
-            float out[KEYS];
-            for (size_t d = 0; d < q_stride; d += LANES) {
-                lanes v = ln_load(query + d);
-                a0 = ln_fma(v, ln_load(keys + d), a0);
-                a1 = ln_fma(v, ln_load(keys + q_stride + d), a1);
-                a2 = ln_fma(v, ln_load(keys + 2 * q_stride + d), a2);
-                a3 = ln_fma(v, ln_load(keys + 3 * q_stride + d), a3);
-            }
-            ln_sum4(out, a0, a1, a2, a3);
-            for (int j = 0; j < n; j++) s[(size_t)i * s_stride + (size_t)(p + j)] = out[j] * f;
-        }
+        int i = 0;
+        for (; i + 2 <= n_q; i += 2)
+            for (int j = 0; j < n; j += 2)
+                scores_2x2(s + (size_t)i * s_stride + (size_t)(p + j), s_stride,
+                           q + (size_t)i * q_stride, keys + (size_t)j * q_stride, q_stride,
+                           n - j < 2 ? 1 : 2, f);
+        if (i < n_q)
+            scores_1x4(s + (size_t)i * s_stride + (size_t)p, q + (size_t)i * q_stride, keys,
+                       q_stride, n, f);
     }
 }
 
@@ -162,20 +191,44 @@ static float softmax(float *s, int n) {
     return ln_sum(sum);
 }
 
-/* acc[0..groups) += sum over p of w[p] V[p]; groups of lanes stay in registers over all positions.
- */
-INLINE void mix_groups(float *o, const float *w, const float *v, size_t v_stride, int n_pos,
-                       int groups) {
-    lanes acc[4];
+/* o[rows][groups of lanes] += sum over p of w[p] V[p]; what is summed stays in registers over all
+ * positions. */
+INLINE void mix_tile(float *o, size_t o_stride, const float *w, size_t w_stride, const float *v,
+                     int n_pos, int rows, int groups) {
+    lanes acc[MIX_ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) acc[g] = ln_load(o + g * LANES);
-    for (int p = 0; p < n_pos; p++, v += v_stride) {
-        lanes f = ln_set1(w[p]);
-#pragma GCC unroll 4
-        for (int g = 0; g < groups; g++) acc[g] = ln_fma(f, ln_load(v + g * LANES), acc[g]);
+        for (int g = 0; g < groups; g++)
+            acc[r][g] = ln_load(o + (size_t)r * o_stride + (size_t)g * LANES);
     }
+    for (int p = 0; p < n_pos; p++, v += o_stride) {
+        lanes values[4];
 #pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) ln_store(o + g * LANES, acc[g]);
+        for (int g = 0; g < groups; g++) values[g] = ln_load(v + (size_t)g * LANES);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            lanes f = ln_set1(w[(size_t)r * w_stride + (size_t)p]);
+#pragma GCC unroll 4
+            for (int g = 0; g < groups; g++) acc[r][g] = ln_fma(f, values[g], acc[r][g]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+#pragma GCC unroll 4
+        for (int g = 0; g < groups; g++)
+            ln_store(o + (size_t)r * o_stride + (size_t)g * LANES, acc[r][g]);
+    }
+}
+
+/* All columns for one count of rows; `groups` of them at a time as long as they last. */
+INLINE void mix_rows(float *o, size_t o_stride, const float *w, size_t w_stride, const float *v,
+                     int n_pos, int rows, int groups) {
+    size_t d = 0;
+    for (; d + (size_t)groups * LANES <= o_stride; d += (size_t)groups * LANES)
+        mix_tile(o + d, o_stride, w, w_stride, v + d, n_pos, rows, groups);
+    for (; d < o_stride; d += LANES)
+        mix_tile(o + d, o_stride, w, w_stride, v + d, n_pos, rows, 1);
 }
 
 static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
@@ -184,14 +237,17 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
     for (int p = 0; p < n_pos; p += MIX_POSITIONS) {
         int n = n_pos - p < MIX_POSITIONS ? n_pos - p : MIX_POSITIONS;
         widen_rows(values, o_stride, V, (size_t)p, n, head_dim, t);
-        for (int i = 0; i < n_q; i++) {
-            float *out = o + (size_t)i * o_stride;
-            const float *f = w + (size_t)i * w_stride + p;
-            size_t d = 0;
-            for (; d + 4 * LANES <= o_stride; d += 4 * LANES)
-                mix_groups(out + d, f, values + d, o_stride, n, 4);
-            for (; d < o_stride; d += LANES) mix_groups(out + d, f, values + d, o_stride, n, 1);
-        }
+        const float *f = w + p;
+        int i = 0;
+        for (; i + MIX_ROWS <= n_q; i += MIX_ROWS)
+            mix_rows(o + (size_t)i * o_stride, o_stride, f + (size_t)i * w_stride, w_stride, values,
+                     n, MIX_ROWS, TILE_PANELS(MIX_ROWS) == 4 ? 2 : 1);
+        for (; i + 2 <= n_q; i += 2)
+            mix_rows(o + (size_t)i * o_stride, o_stride, f + (size_t)i * w_stride, w_stride, values,
+                     n, 2, 2);
+        if (i < n_q)
+            mix_rows(o + (size_t)i * o_stride, o_stride, f + (size_t)i * w_stride, w_stride, values,
+                     n, 1, 4);
     }
 }
 
