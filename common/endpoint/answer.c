@@ -163,9 +163,12 @@ static void note_failures(const struct answer *a, struct buf *out) {
     if (failed) out->failed = true;
 }
 
-static void emit(struct choice *c, struct buf *out) {
+/* more: the same step has made another token of c, which brings what there is to say of this one
+ * along unless the family tells every token by itself (inference-api 5.3). */
+static void emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
-    if (a->req->stream) {
+    bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token;
+    if (a->req->stream && !waits) {
         if (a->ranked && a->n_live == 0)
             emit_all(a, out);
         else if (!a->ranked && !a->ops->joint)
@@ -188,7 +191,7 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     if (a->ended) return FINISH_ABORT;
     choice_token(c, ev);
     a->n_live -= c->finish != FINISH_NONE;
-    emit(c, out);
+    emit(c, ev->more, out);
     return c->finish;
 }
 

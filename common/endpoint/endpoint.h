@@ -39,9 +39,11 @@ struct endpoint_conf {
     enum error_style error_style;
     bool strict_ranges, token_id_scalar, tgi_legacy_space, vllm_legacy_space, benchmark_info,
         openai_id_prefix;
-    char vllm_delimiter; /* '\0' or '\n' */
-    int json_depth_max;  /* maxJsonDepth, 10..100; 0: 10 */
-    bool prefix_cache;   /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
+    char vllm_delimiter;      /* '\0' or '\n' */
+    int json_depth_max;       /* maxJsonDepth, 10..100; 0: 10 */
+    int prompt_lookup_tokens; /* promptLookupTokens, 0..LOOKUP_TOKENS_MAX: where the request is
+                                 silent */
+    bool prefix_cache;        /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
     int64_t loaded_unix_s;
     struct lora_set *loras; /* adapters that `model` and adapter_id may name; borrowed, or NULL */
 };

@@ -164,6 +164,11 @@ static const struct param params[P_COUNT] = {
     [P_GUIDE] = CHECKED(NULL, ep_check_guide),
     [P_BAD_WORDS] = CHECKED("bad_words", ep_check_bad_words),
     [P_ALLOWED_TOKEN_IDS] = CHECKED("allowed_token_ids", ep_check_allowed_ids),
+
+    /* ---- how fast */
+    [P_LOOKUP_TOKENS] = {"prompt_lookup_num_tokens", T_I32, AT(lookup_tokens),
+        "Parameter prompt_lookup_num_tokens must be in [0,{hi}], got {got}.", NULL, NULL,
+        ALL(CLOSED(0, LOOKUP_TOKENS_MAX))},
 };
 /* clang-format on */
 

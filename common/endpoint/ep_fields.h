@@ -77,6 +77,7 @@ enum ep_param {
     P_GUIDE, /* every member that asks for guided decoding: ep_guide.c */
     P_BAD_WORDS,
     P_ALLOWED_TOKEN_IDS,
+    P_LOOKUP_TOKENS,
     P_COUNT,
 };
 
@@ -88,7 +89,7 @@ struct ep_params {
     uint64_t seed;
     int32_t top_k, max_new_tokens, max_tokens, max_completion_tokens, min_tokens;
     int32_t top_logprobs, logprobs, prompt_logprobs, top_n_tokens, batch_size;
-    int32_t truncate, truncate_prompt_tokens;
+    int32_t truncate, truncate_prompt_tokens, lookup_tokens;
     int64_t openai_priority;
     uint64_t n, best_of, priority, timeout;
     bool do_sample, include_stop, skip_special, ignore_eos, beam, chat_logprobs, watermark;

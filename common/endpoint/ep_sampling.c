@@ -261,6 +261,9 @@ static bool build_prompt(struct ep_read *r, struct infer_req *req) {
 /* Part i of the body: a copy of the options with a prompt of its own. */
 static bool build_part(struct ep_read *r, struct infer_req *req, size_t i) {
     struct ep_prompt *p = &r->prompts[i];
+    s->lookup_tokens = p->beam                     ? 0 /* beams do not guess */
+                       : p->given[P_LOOKUP_TOKENS] ? p->lookup_tokens
+                                                   : r->ep->conf.prompt_lookup_tokens;
     req->part = (uint32_t)i;
     r->prompt = p->text;
     r->prompt_len = p->len;

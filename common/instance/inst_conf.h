@@ -80,7 +80,7 @@ struct inst_conf {
     int64_t compute_threads, kv_cache_mib, chunk_tokens, queue_max, stop_drain_timeout_s,
         kv_inflight_mib, kv_lease_s, kv_heartbeat_ms, handover_timeout_s, listener_grace_s,
         json_depth_max, stream_pending_mib;
-    int64_t max_loras, max_lora_rank;
+    int64_t max_loras, max_lora_rank, prompt_lookup_tokens;
     bool lora_legacy_status;
     char lora_modules[CONF_LORAS_MAX][CONF_LORA_BYTES]; /* "name=path"; "": unused */
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,

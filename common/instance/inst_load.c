@@ -117,6 +117,7 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .openai_id_prefix = c->open_ai_id_prefix,
         .vllm_delimiter = strcmp(c->vllm_delimiter, "newline") == 0 ? '\n' : '\0',
         .json_depth_max = (int)c->json_depth_max,
+        .prompt_lookup_tokens = (int)c->prompt_lookup_tokens,
         .prefix_cache = c->prefix_cache,
         .loaded_unix_s = clock_unix_s(),
         .loras = in->loras,

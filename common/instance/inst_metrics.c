@@ -25,6 +25,9 @@ enum gauge {
     BLOCKS_TOTAL,
     QUERIES,
     HITS,
+    DRAFTS,
+    DRAFT_TOKENS,
+    DRAFT_ACCEPTED,
     N_GAUGES
 };
 
@@ -86,6 +89,15 @@ static const struct {
     [HITS] = {{.name = "prefix_cache_hits_total",
                .help = "Prompt tokens found in the prefix cache."},
               {"vllm:prefix_cache_hits_total"}},
+    [DRAFTS] = {{.name = "spec_decode_num_drafts_total",
+                 .help = "Times a sequence brought guesses of its next tokens to a step."},
+                {"vllm:spec_decode_num_drafts_total"}},
+    [DRAFT_TOKENS] = {{.name = "spec_decode_num_draft_tokens_total",
+                       .help = "Tokens guessed by prompt lookup."},
+                      {"vllm:spec_decode_num_draft_tokens_total"}},
+    [DRAFT_ACCEPTED] = {{.name = "spec_decode_num_accepted_tokens_total",
+                         .help = "Guessed tokens that were right."},
+                        {"vllm:spec_decode_num_accepted_tokens_total"}},
 };
 
 static const struct metric_def
@@ -156,6 +168,9 @@ static void read_engine(struct inst_metrics *im) {
     metric_set(im->gauges[HIT_RATE], looked_up > 0 ? hit / looked_up : 0);
     metric_set(im->gauges[QUERIES], looked_up * tokens);
     metric_set(im->gauges[HITS], hit * tokens);
+    metric_set(im->gauges[DRAFTS], (double)st.drafts);
+    metric_set(im->gauges[DRAFT_TOKENS], (double)st.draft_tokens);
+    metric_set(im->gauges[DRAFT_ACCEPTED], (double)st.draft_accepted);
 }
 
 static void read_links(struct inst_metrics *im) {

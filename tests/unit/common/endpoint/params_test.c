@@ -72,6 +72,7 @@ static void bounds(void **state) {
         "Parameter timeout must be strictly positive and small than 65535 seconds, got %s.";
     static const char batch[] = "Parameter batch_size must be in (0,2147483647], got %s.";
     static const char truncate[] = "truncate must be in (0,2147483647], got %s.";
+    static const char lookup[] = "Parameter prompt_lookup_num_tokens must be in [0,16], got %s.";
     static const char truncate_prompt[] =
         "Parameter truncate_prompt_tokens must be in -1 || (0,2147483647], got %s";
     const struct {
@@ -185,6 +186,13 @@ static void bounds(void **state) {
          completion,
          "'1'",
          "Parameter max_completion_tokens not number_integer"},
+        {ALL,
+         "prompt_lookup_num_tokens",
+         {"0", "1", "16"},
+         {"-1", "17", "2147483648"},
+         lookup,
+         "'x'",
+         TYPE("prompt_lookup_num_tokens", "integer")},
         {OPENAI_VLLM, "min_p", {"0", "1"}, {"-0.1", "1.1"}, min_p, "'x'", TYPE("min_p", "float")},
         {OPENAI_VLLM,
          "min_tokens",

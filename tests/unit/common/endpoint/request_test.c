@@ -473,6 +473,39 @@ static void lax_ranges(void **state) {
     fixture_open(f);
 }
 
+/* The request says how many tokens are guessed, else the configuration, in every family. */
+static void lookup_tokens(void **state) {
+    static const char *const bodies[][3] = {
+        {"/v1/chat/completions", "{'model':'qwen','messages':[{'role':'user','content':'x'}]", "}"},
+        {"/v1/completions", "{'model':'qwen','prompt':'x'", "}"},
+        {"/generate", "{'prompt':'x'", "}"},
+        {"/generate", "{'inputs':'x','parameters':{'seed':1", "}}"},
+        {"/infer", "{'inputs':'x','parameters':{'seed':1", "}}"},
+        {"/v2/models/qwen/generate", "{'text_input':'x','parameters':{'seed':1", "}}"},
+        {"/v2/models/qwen/infer",
+         "{'inputs':[{'name':'i','shape':[1],'datatype':'UINT32','data':[5]}],"
+         "'outputs':[{'name':'o'}],'parameters':{'seed':1",
+         "}}"},
+    };
+    struct fixture *f = *state;
+    for (int conf = 0; conf <= 6; conf += 6) {
+        f->conf.prompt_lookup_tokens = conf;
+        fixture_open(f);
+        for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+            for (int given = -1; given <= LOOKUP_TOKENS_MAX; given++) {
+                char body[512], field[64] = "";
+                if (given >= 0)
+                    snprintf(field, sizeof(field), ",'prompt_lookup_num_tokens':%d", given);
+                snprintf(body, sizeof(body), "%s%s%s", bodies[i][1], field, bodies[i][2]);
+                struct infer_req *req = take(f, bodies[i][0], body, false);
+                assert_int_equal(req->sampling.lookup_tokens, given >= 0 ? given : conf);
+                infer_req_destroy(&req);
+            }
+    }
+    f->conf.prompt_lookup_tokens = 0;
+    fixture_open(f);
+}
+
 /* A configuration that no request could satisfy is refused at start. */
 static void bad_configuration(void **state) {
     struct fixture *f = *state;
@@ -489,17 +522,12 @@ static void bad_configuration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(sampling_rule),
-        cmocka_unit_test(model_defaults),
-        cmocka_unit_test(values),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(truncation),
-        cmocka_unit_test(size_limits),
-        cmocka_unit_test(recompute),
-        cmocka_unit_test(wire),
-        cmocka_unit_test(lax_ranges),
-        cmocka_unit_test(bad_configuration),
+        cmocka_unit_test(defaults),       cmocka_unit_test(sampling_rule),
+        cmocka_unit_test(model_defaults), cmocka_unit_test(values),
+        cmocka_unit_test(lengths),        cmocka_unit_test(truncation),
+        cmocka_unit_test(size_limits),    cmocka_unit_test(recompute),
+        cmocka_unit_test(wire),           cmocka_unit_test(lax_ranges),
+        cmocka_unit_test(lookup_tokens),  cmocka_unit_test(bad_configuration),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

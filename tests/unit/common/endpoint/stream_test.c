@@ -328,6 +328,60 @@ static void text_is_naive_text(void **state) {
     buf_free(&out);
 }
 
+/* Steps that give several tokens: the families with an event for each token write what they write
+ * anyway, the others one event a step; what is visible after a step is the same. */
+static void one_event_for_each_step(void **state) {
+    struct fixture *f = *state;
+    struct buf single = BUF_INIT, steps = BUF_INIT;
+    size_t n_joined = 0;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct scene s;
+        make_scene(&s);
+        uint64_t from = rng;
+        for (enum shape shape = 0; shape < N_SHAPES; shape++) {
+            bool each = shape == SHAPE_TGI || shape == SHAPE_TRITON || shape == SHAPE_NATIVE;
+            struct infer_req *req = scene_req(f, &s, cases[shape].path, cases[shape].stream_body);
+            struct reference ref;
+            struct answer *a;
+            struct buf text = BUF_INIT;
+            naive(f, &s, req, &ref);
+            rng = from; /* the same steps for every family */
+            assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
+            buf_clear(&steps);
+            for (size_t i = 0; i < ref.n_tokens; i++) {
+                struct token_event ev = fixture_event(req, s.script, s.n_script, i);
+                size_t before = steps.len;
+                ev.more = ev.finish == FINISH_NONE && pick(3) > 0;
+                enum finish fin = answer_token(a, 0, &ev, &steps);
+                if (steps.len > before)
+                    collect(shape, steps.data + before, steps.len - before, &text);
+                if (!each && ev.more && fin == FINISH_NONE) {
+                    assert_int_equal(steps.len, before);
+                    n_joined++;
+                    continue;
+                }
+                struct buf shown = {.data = ref.text.data, .len = ref.shown[i]};
+                if (shape != SHAPE_NATIVE || fin == FINISH_NONE)
+                    check_text(&text, &shown, round, cases[shape].path);
+            }
+            assert_true(answer_done(a));
+            if (each) {
+                buf_clear(&single);
+                fixture_run(f, req, s.script, s.n_script, &single);
+                assert_int_equal(single.len, steps.len);
+                assert_memory_equal(single.data, steps.data, steps.len);
+            }
+            answer_destroy(&a);
+            buf_free(&text);
+            buf_free(&ref.text);
+            infer_req_destroy(&req);
+        }
+    }
+    assert_true(n_joined > ROUNDS);
+    buf_free(&single);
+    buf_free(&steps);
+}
+
 /* P writes the pieces of the first tokens, D those of the rest after feeding the first ones for
  * nothing. */
 static void split_at_every_token(void **state) {
@@ -459,6 +513,7 @@ static int setup_newline(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_naive_text),
+        cmocka_unit_test(one_event_for_each_step),
         cmocka_unit_test(split_at_every_token),
         cmocka_unit_test(replay_after_every_token),
         cmocka_unit_test(full_text),

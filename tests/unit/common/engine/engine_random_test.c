@@ -120,7 +120,8 @@ static void do_add(struct world *w, int slot) {
                              .repetition_penalty = 1.2f,
                              .seed = w->next,
                              .new_tokens_max = l->n_ids - l->n_prompt + 1 + rnd_to(w, 12),
-                             .new_tokens_min = rnd_to(w, 4)};
+                             .new_tokens_min = rnd_to(w, 4),
+                             .lookup_tokens = rnd_to(w, 3) * 4};
     l->n_want =
         fake_expect(&l->p, l->ids, l->n_ids, l->n_prompt, SEQ_MAX, l->want, &l->want_finish);
     l->id = w->next++ * 1000 + (uint64_t)slot;

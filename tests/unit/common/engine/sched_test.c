@@ -156,11 +156,43 @@ static void test_examples(void **state) {
     assert_int_equal(sched_step(q, 0, &lim, rows, order), 0);
 }
 
+/* Guesses take what is left and push nobody aside. */
+static void test_drafts_take_what_is_left(void **state) {
+    (void)state;
+    struct sched_seq q[N_MAX];
+    int rows[N_MAX], plain[N_MAX], order[N_MAX];
+    long n_given = 0, n_cut = 0;
+    rng_state = 3;
+    for (int k = 0; k < 20000; k++) {
+        struct sched_limits lim = rnd_limits();
+        int n = rnd_seqs(q), decode_rows = 0, given = 0;
+        sched_step(q, n, &lim, plain, order);
+        for (int i = 0; i < n; i++) q[i].draft = q[i].decoding ? rnd_to(9) : 0;
+        lim.draft_rows_max = rnd_to(3) * 16;
+        int total = sched_step(q, n, &lim, rows, order);
+        for (int i = 0; i < n; i++) {
+            assert_true(rows[i] >= plain[i] && rows[i] <= plain[i] + q[i].draft);
+            if (plain[i] == 0) assert_int_equal(rows[i], 0);
+            if (q[i].decoding) decode_rows += rows[i];
+            given += rows[i] - plain[i];
+        }
+        if (given > 0) assert_true(decode_rows <= lim.draft_rows_max);
+        for (int i = 0; i < n; i++) {
+            if (plain[i] == 0 || rows[i] == plain[i] + q[i].draft) continue;
+            n_cut++;
+            assert_true(total == lim.rows_max || decode_rows >= lim.draft_rows_max);
+        }
+        n_given += given;
+    }
+    assert_true(n_given > 10000 && n_cut > 1000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_runs_end),
+        cmocka_unit_test(test_drafts_take_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
