@@ -6,7 +6,10 @@
  * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
  * that are added in one fixed tree. The sets "ref", "avx2" and "avx512" agree bit for bit with each
  * other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no promise about
- * rows and serves as baseline and oracle.
+ * rows and serves as baseline and oracle. With int8 and int4 weights the activations are quantised
+ * to int8 as well, a group of a row at a time; the sum over a group is one of integers, thus exact,
+ * and acc = fma(sum, scale of the weights * scale of the row, acc) over the groups upwards: here
+ * all sets of our own agree bit for bit.
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are) in tiles of
@@ -83,7 +86,10 @@ static inline bool dtype_is_quant(enum dtype w) {
 static inline size_t k_groups(int k) {
     return ((size_t)k + GROUP - 1) / GROUP;
 }
-/* Bytes of one group of a quantised panel: a bf16 scale for each row, then the values. */
+/* Bytes of one group of a quantised panel: a bf16 scale for each row, then the values. These are u8
+ * [GROUP / 4][PANEL_ROWS][4], QUANT_OFFSET8 more than they mean; or two values a byte, the lower
+ * half of k in the lower bits, QUANT_OFFSET4 more. */
+enum { QUANT_OFFSET8 = 128, QUANT_OFFSET4 = 8 };
 static inline size_t group_bytes(enum dtype w) {
     return PANEL_ROWS * 2 + PANEL_ROWS * GROUP / (w == DTYPE_INT4 ? 2 : 1);
 }
@@ -95,6 +101,16 @@ static inline size_t panel_bytes(int k, enum dtype w) {
 }
 static inline size_t x_pack_bytes(int n_rows, int k) {
     return (size_t)n_rows * k_groups(k) * GROUP * 4;
+}
+
+/* Where value i < GROUP of a row lies in a group, and what it is before the scale. */
+static inline uint8_t *quant_at(const uint8_t *group, int row, int i, enum dtype w) {
+    int j = w == DTYPE_INT4 ? i % (GROUP / 2) : i;
+    return (uint8_t *)group + 2 * PANEL_ROWS + (j / 4 * PANEL_ROWS + row) * 4 + j % 4;
+}
+static inline int quant_value(const uint8_t *group, int row, int i, enum dtype w) {
+    int v = *quant_at(group, row, i, w);
+    return w == DTYPE_INT8 ? v - QUANT_OFFSET8 : (i < GROUP / 2 ? v & 15 : v >> 4) - QUANT_OFFSET4;
 }
 
 /* The set of that name, or with "auto" or NULL the fastest of our own that this processor and
@@ -116,6 +132,17 @@ void kernels_openblas(struct kernels *k);
  * 2][PANEL_ROWS][2]. */
 void panel_pack_columns(void *panel, const float *rows, int n_rows, int k, enum dtype w);
 void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype w);
+/* The same for int8 and int4, which those above call (kernels_quant.c). */
+void panel_pack_quant(void *panel, const float *rows, int n_rows, int k, enum dtype w);
+void panel_row_quant(float *row, const void *panel, int idx, int k, enum dtype w);
+/* n <= GROUP activations, then zeros, to q in [-127, 127]: x = scale q; sum: of q. Where x is not
+ * finite q is -128 and scale a NaN. */
+void quantise_row(int8_t q[GROUP], float *scale, int32_t *sum, const float *x, int n);
+/* Activations for quantised weights: for each tile of n rows, for each group: f32 scale [n], i32
+ * [n] (the sum of the values times minus the weights' offset), i8 [GROUP / 4][n][4]. */
+enum { QUANT_X_BYTES = 8 + GROUP }; /* of a row's group */
+void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                  enum dtype w);
 /* Activations as f32 [tile][k, even][rows of the tile], rounded to bf16 when w is. */
 void x_pack_columns(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                     enum dtype w);

@@ -137,6 +137,57 @@ LN pairs pairs_load(const uint8_t *p, int step) {
     return (pairs){pair_half(p, step), pair_half(p + 32, step)};
 }
 
+/* Products of unsigned weights with signed activations. vpmaddubsw would saturate at eight bits, so
+ * these are split in even and odd k and widened: 16-bit pairs are exact. At four bits it holds the
+ * sums of a whole group. */
+#define Q8_STEPS 2
+
+typedef struct {
+    __m256i a, b;
+} ints;
+typedef __m256i quant_x;
+
+LN __m256i q_half(const uint8_t *p, int step, enum dtype w) {
+    __m256i v = _mm256_loadu_si256((const __m256i *)p);
+    if (w == DTYPE_INT8)
+        return step == 0 ? _mm256_and_si256(v, _mm256_set1_epi16(0xff)) : _mm256_srli_epi16(v, 8);
+    return _mm256_and_si256(step == 0 ? v : _mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+}
+LN ints q_load(const uint8_t *p, int step, enum dtype w) {
+    return (ints){q_half(p, step, w), q_half(p + 32, step, w)};
+}
+LN quant_x q_x(const uint8_t *p) {
+    int32_t four;
+    memcpy(&four, p, sizeof(four));
+    return _mm256_set1_epi32(four);
+}
+LN ints q_begin(int32_t sum, enum dtype w) {
+    __m256i v = w == DTYPE_INT8 ? _mm256_set1_epi32(sum) : _mm256_setzero_si256();
+    return (ints){v, v};
+}
+LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
+    if (w == DTYPE_INT8)
+        return (ints){_mm256_add_epi32(acc.a, _mm256_madd_epi16(q.a, x)),
+                      _mm256_add_epi32(acc.b, _mm256_madd_epi16(q.b, x))};
+    return (ints){_mm256_add_epi16(acc.a, _mm256_maddubs_epi16(q.a, x)),
+                  _mm256_add_epi16(acc.b, _mm256_maddubs_epi16(q.b, x))};
+}
+LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
+    if (w == DTYPE_INT4) {
+        const __m256i one = _mm256_set1_epi16(1), s = _mm256_set1_epi32(sum);
+        acc.a = _mm256_add_epi32(_mm256_madd_epi16(acc.a, one), s);
+        acc.b = _mm256_add_epi32(_mm256_madd_epi16(acc.b, one), s);
+    }
+    return (lanes){_mm256_cvtepi32_ps(acc.a), _mm256_cvtepi32_ps(acc.b)};
+}
+/* Rounded to even; what is no number, or too large for one, becomes -128. */
+LN void ln_store_i8(int8_t *p, lanes v) {
+    __m256i h = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
+    h = _mm256_permute4x64_epi64(h, 0xd8);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packs_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+}
+
 #include "common/engine/kernels_lanes.h"
 
 static const struct kernels set = KERNELS_OF_LANES("avx2");

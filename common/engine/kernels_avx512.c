@@ -12,6 +12,7 @@ LN pairs pairs_load(const uint8_t *p, int step) {
                                          : _mm512_slli_epi32(v, 16));
 }
 
+#include "common/engine/kernels_zmm_madd.h"
 #include "common/engine/kernels_lanes.h"
 
 static const struct kernels set = KERNELS_OF_LANES("avx512");

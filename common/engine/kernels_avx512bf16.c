@@ -48,6 +48,7 @@ static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, i
     }
 }
 
+#include "common/engine/kernels_zmm_vnni.h"
 #include "common/engine/kernels_lanes.h"
 
 static const struct kernels set = KERNELS_OF_LANES("avx512bf16");

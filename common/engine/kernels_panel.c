@@ -12,6 +12,10 @@ static size_t even(int k) {
  * streams of reads. */
 void panel_pack_columns(void *panel, const float *rows, int n_rows, int k, enum dtype w) {
     const size_t n = (size_t)n_rows, cols = (size_t)k, step = w == DTYPE_BF16 ? 2 : 1;
+    if (dtype_is_quant(w)) {
+        panel_pack_quant(panel, rows, n_rows, k, w);
+        return;
+    }
     if (n_rows < PANEL_ROWS || (k & 1)) memset(panel, 0, panel_bytes(k, w));
     for (size_t i = 0; i < cols; i += step) {
         if (w == DTYPE_F32) {
@@ -28,7 +32,9 @@ void panel_pack_columns(void *panel, const float *rows, int n_rows, int k, enum 
 }
 
 void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype w) {
-    if (w == DTYPE_BF16) {
+    if (dtype_is_quant(w)) {
+        panel_row_quant(row, panel, idx, k, w);
+    } else if (w == DTYPE_BF16) {
         const uint16_t *src = panel;
         for (int i = 0; i < k; i++)
             row[i] = f32_of_bf16(src[((i / 2) * PANEL_ROWS + idx) * 2 + (i & 1)]);

@@ -36,10 +36,51 @@ static float exp_f32(float x) {
     return y * f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
 }
 
+static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
+                       int n_rows, int k, int n_cols, enum dtype w) {
+    const size_t groups = k_groups(k);
+    for (int m = 0; m < n_rows; m++) {
+        int t = m / TILE_ROWS * TILE_ROWS;
+        size_t n = (size_t)(n_rows - t < TILE_ROWS ? n_rows - t : TILE_ROWS), r = (size_t)(m - t);
+        for (int j = 0; j < n_cols; j++) {
+            const int lane = j % PANEL_ROWS;
+            float acc = 0;
+            for (size_t g = 0; g < groups; g++) {
+                const uint8_t *x = xp + ((size_t)t * groups + g * n) * QUANT_X_BYTES;
+                const uint8_t *group =
+                    panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w) + g * group_bytes(w);
+                const int8_t *q = (const int8_t *)x + 8 * n;
+                float x_scale;
+                uint16_t w_scale;
+                int sum = 0;
+                memcpy(&x_scale, x + 4 * r, sizeof(x_scale));
+                memcpy(&w_scale, group + 2 * lane, sizeof(w_scale));
+                for (int i = 0; i < GROUP; i++)
+                    sum += quant_value(group, lane, i, w) *
+                           q[((size_t)i / 4 * n + r) * 4 + (size_t)i % 4];
+                acc = fmaf((float)sum, f32_of_bf16(w_scale) * x_scale, acc);
+            }
+            y[(size_t)m * y_stride + (size_t)j] = acc;
+        }
+    }
+}
+
+static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                   enum dtype w) {
+    if (dtype_is_quant(w))
+        x_pack_quant(xp, x, x_stride, first, end, k, w);
+    else
+        x_pack_columns(xp, x, x_stride, first, end, k, w);
+}
+
 /* A bf16 product takes the odd k of a pair before the even one, as vdpbf16ps does. */
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w) {
     const float *x = xp;
+    if (dtype_is_quant(w)) {
+        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        return;
+    }
     for (int m = 0; m < n_rows; m++) {
         int t = m / TILE_ROWS * TILE_ROWS;
         size_t n = (size_t)(n_rows - t < TILE_ROWS ? n_rows - t : TILE_ROWS);
@@ -142,7 +183,7 @@ static const struct kernels set = {
     .item_panels = 1,
     .panel_pack = panel_pack_columns,
     .panel_row = panel_row_columns,
-    .x_pack = x_pack_columns,
+    .x_pack = x_pack,
     .gemm = gemm,
     .rmsnorm = rmsnorm,
     .rope = rope,

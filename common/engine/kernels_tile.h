@@ -14,8 +14,6 @@
  * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they
  * start from y, where the slice of k before left them: storing an f32 and loading it again changes
  * no bit, so slicing k for the cache keeps the order of the sum. */
-#define INLINE static inline __attribute__((always_inline))
-
 /* How far ahead weights are fetched: the hardware stops at every 4 KiB. Gains 20% at a batch of
  * four, costs nothing where the weights are in the cache. */
 enum { PREFETCH_BYTES = 1024 };
@@ -155,6 +153,10 @@ static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_
 
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w) {
+    if (dtype_is_quant(w)) {
+        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        return;
+    }
     const size_t w_bytes = w == DTYPE_BF16 ? 2 : 4,
                  x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
     const size_t stride = panel_bytes(k, w), x_row_bytes = tile_even(k) * x_bytes;

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 32768 };
 /* Thirty-two registers: four panels by six rows are 24 accumulators. */
@@ -107,4 +108,8 @@ LN float ln_max_of(lanes x) {
     __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+}
+/* Rounded to even; what is no number, or too large for one, becomes -128. */
+LN void ln_store_i8(int8_t *p, lanes v) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
 }

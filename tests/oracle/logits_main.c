@@ -21,10 +21,6 @@ struct args {
     int chunk, block, greedy;
 };
 
-static enum dtype dtype_of(const char *s) {
-    return strcmp(s, "f32") == 0 ? DTYPE_F32 : strcmp(s, "bf16") == 0 ? DTYPE_BF16 : DTYPE_NONE;
-}
-
 static int parse(struct args *a, int argc, char **argv) {
     *a = (struct args){.o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1},
                        .chunk = 64,
@@ -40,9 +36,9 @@ static int parse(struct args *a, int argc, char **argv) {
         else if (strcmp(k, "--out") == 0)
             a->out = v;
         else if (strcmp(k, "--weights") == 0)
-            a->o.weight_dtype = dtype_of(v);
+            a->o.weight_dtype = dtype_of_name(v);
         else if (strcmp(k, "--kv") == 0)
-            a->o.kv_dtype = dtype_of(v);
+            a->o.kv_dtype = dtype_of_name(v);
         else if (strcmp(k, "--kernels") == 0)
             a->o.kernels = v;
         else if (strcmp(k, "--threads") == 0)

@@ -107,11 +107,12 @@ static void rows_do_not_see_the_batch(void **state) {
     struct model_files files;
     (void)state;
     write_model(&files, NULL, NULL);
-    for (int v = 0; v < 4; v++) {
+    static const enum dtype weights[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4};
+    for (int v = 0; v < 8; v++) {
         struct engine_opts o = {.model_dir = files.dir,
-                                .weight_dtype = v % 2 == 0 ? DTYPE_F32 : DTYPE_BF16,
+                                .weight_dtype = weights[v % 4],
                                 .kv_dtype = v % 2 == 0 ? DTYPE_F32 : DTYPE_BF16,
-                                .kernels = sets[v / 2],
+                                .kernels = sets[v / 4],
                                 .n_threads = 1};
         static struct answer base, got;
         struct forward *f = NULL;
@@ -201,7 +202,7 @@ static void wrong_models_and_options_are_refused(void **state) {
     refused(NULL, NULL, o, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got f16");
     o.kv_dtype = DTYPE_BF16;
     o.weight_dtype = DTYPE_F16;
-    refused(NULL, NULL, o, ERR_BAD_CONFIG, "weight_dtype must be f32 or bf16, got f16");
+    refused(NULL, NULL, o, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got f16");
     o.weight_dtype = DTYPE_BF16;
     o.kernels = "openblas";
     refused(NULL, NULL, o, ERR_BAD_CONFIG,

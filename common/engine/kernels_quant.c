@@ -1,0 +1,148 @@
+/* kernels_quant: packing int8 and int4 weights, and activations to meet them. Plain C in one fixed
+ * order, so the packed bytes are the same whatever kernel set and number of threads. Runs while
+ * loading; docs/decisions/2026-11-21-quantised-weights.md has the format's reasons. */
+#include <math.h>
+#include <string.h>
+#include "common/engine/half.h"
+#include "common/engine/kernels.h"
+
+/* Scales below are taken for zero: their inverse would not be finite. */
+#define SCALE_MIN 0x1p-100f
+
+enum { Q8_MAX = 127, Q4_MAX = 7, Q4_MIN = -8, Q4_TRIES = 8 };
+
+/* The bf16 of at least that magnitude: values divided by it stay in range. */
+static float bf16_up(float f) {
+    uint32_t u = bits_of_f32(f);
+    return f32_of_bits(((u + 0xffffu) >> 16) << 16);
+}
+
+static int rounded(float v, int min, int max) {
+    return v >= (float)max ? max : v > (float)min ? (int)rintf(v) : min;
+}
+
+/* v: the GROUP values of a row. Returns the scale, a bf16. */
+static float quantise8(int8_t q[GROUP], const float v[GROUP]) {
+    float most = 0;
+    for (int i = 0; i < GROUP; i++) most = fabsf(v[i]) > most ? fabsf(v[i]) : most;
+    float d = bf16_up(most / Q8_MAX), inv = d > SCALE_MIN ? 1 / d : 0;
+    for (int i = 0; i < GROUP; i++) q[i] = (int8_t)rounded(v[i] * inv, -Q8_MAX, Q8_MAX);
+    return inv > 0 ? d : 0;
+}
+
+static float round4(int8_t q[GROUP], const float v[GROUP], float d) {
+    float inv = 1 / d, error = 0;
+    for (int i = 0; i < GROUP; i++) {
+        q[i] = (int8_t)rounded(v[i] * inv, Q4_MIN, Q4_MAX);
+        float e = v[i] - d * (float)q[i];
+        error += e * e;
+    }
+    return error;
+}
+
+/* Eight steps lie on one side of zero and seven on the other, so the scale takes the sign that
+ * gives the largest value the longer side. Then some scales about it are tried, each followed by
+ * the one that is best for its rounding, and the least squared error wins. */
+static float quantise4(int8_t q[GROUP], const float v[GROUP]) {
+    int8_t try[GROUP];
+    float most = 0, best = INFINITY, scale = 0;
+    for (int i = 0; i < GROUP; i++) most = fabsf(v[i]) > fabsf(most) ? v[i] : most;
+    memset(q, 0, GROUP);
+    if (!(fabsf(most) > SCALE_MIN)) return 0;
+    for (int t = 0; t < Q4_TRIES; t++) {
+        float d = f32_of_bf16(bf16_of_f32(-most / (6.5f + 0.25f * (float)t)));
+        for (int pass = 0; pass < 2 && fabsf(d) > SCALE_MIN; pass++) {
+            float error = round4(try, v, d), vq = 0, qq = 0;
+            if (error < best) {
+                best = error;
+                scale = d;
+                memcpy(q, try, GROUP);
+            }
+            for (int i = 0; i < GROUP; i++) {
+                vq += v[i] * (float)try[i];
+                qq += (float)try[i] * (float)try[i];
+            }
+            d = qq > 0 ? f32_of_bf16(bf16_of_f32(vq / qq)) : 0;
+        }
+    }
+    return scale;
+}
+
+/* Values are kept with an offset, so that they are not negative: the dot products of processors
+ * take one side unsigned. */
+static void put_group(uint8_t *group, int row, const int8_t q[GROUP], float scale, enum dtype w) {
+    uint16_t h = bf16_of_f32(scale);
+    memcpy(group + 2 * row, &h, sizeof(h));
+    for (int i = 0; i < GROUP; i++) {
+        uint8_t *at = quant_at(group, row, i, w);
+        if (w == DTYPE_INT8)
+            *at = (uint8_t)(q[i] + QUANT_OFFSET8);
+        else
+            *at = (uint8_t)(*at | (uint8_t)(q[i] + QUANT_OFFSET4) << (i < GROUP / 2 ? 0 : 4));
+    }
+}
+
+void panel_pack_quant(void *panel, const float *rows, int n_rows, int k, enum dtype w) {
+    memset(panel, 0, panel_bytes(k, w));
+    for (int g = 0; g < (int)k_groups(k); g++) {
+        uint8_t *group = (uint8_t *)panel + (size_t)g * group_bytes(w);
+        int n = k - g * GROUP < GROUP ? k - g * GROUP : GROUP;
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            float v[GROUP] = {0};
+            int8_t q[GROUP];
+            if (r < n_rows)
+                memcpy(v, rows + (size_t)r * (size_t)k + (size_t)g * GROUP, (size_t)n * sizeof(*v));
+            float scale = w == DTYPE_INT8 ? quantise8(q, v) : quantise4(q, v);
+            put_group(group, r, q, scale, w);
+        }
+    }
+}
+
+void panel_row_quant(float *row, const void *panel, int idx, int k, enum dtype w) {
+    for (int i = 0; i < k; i++) {
+        const uint8_t *group = (const uint8_t *)panel + (size_t)(i / GROUP) * group_bytes(w);
+        uint16_t h;
+        memcpy(&h, group + 2 * idx, sizeof(h));
+        row[i] = f32_of_bf16(h) * (float)quant_value(group, idx, i % GROUP, w);
+    }
+}
+
+/* A value that is not finite gives a scale that is not: it must not vanish. */
+void quantise_row(int8_t q[GROUP], float *scale, int32_t *sum, const float *x, int n) {
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float inv = most > SCALE_MIN ? Q8_MAX / most : 0;
+    *sum = 0;
+    for (int i = 0; i < GROUP; i++) {
+        float v = i < n ? x[i] * inv : 0;
+        bool is = v > -Q8_MAX - 1 && v < Q8_MAX + 1;
+        finite = finite && is;
+        q[i] = (int8_t)(is ? (int)rintf(v) : -Q8_MAX - 1);
+        *sum += q[i];
+    }
+    *scale = !finite ? NAN : inv > 0 ? most / Q8_MAX : 0;
+}
+
+void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
+                  enum dtype w) {
+    const size_t groups = k_groups(k);
+    for (int t = first; t < end; t += TILE_ROWS) {
+        size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
+        for (size_t g = 0; g < groups; g++) {
+            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * QUANT_X_BYTES;
+            for (size_t r = 0; r < n; r++) {
+                int len = k - (int)g * GROUP < GROUP ? k - (int)g * GROUP : GROUP;
+                int8_t q[GROUP];
+                float scale;
+                int32_t sum;
+                quantise_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP, len);
+                sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+                memcpy(dst + 4 * r, &scale, 4);
+                memcpy(dst + 4 * (n + r), &sum, 4);
+                for (size_t j = 0; j < GROUP / 4; j++)
+                    memcpy(dst + 8 * n + 4 * (j * n + r), q + 4 * j, 4);
+            }
+        }
+    }
+}

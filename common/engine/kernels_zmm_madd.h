@@ -1,0 +1,31 @@
+/* kernels_zmm_madd: products of unsigned weights with signed activations where there is no VNNI; as
+ * kernels_avx2.c does them. For kernels_avx512.c. */
+#define Q8_STEPS 2
+
+typedef __m512i ints;
+typedef __m512i quant_x;
+
+LN ints q_load(const uint8_t *p, int step, enum dtype w) {
+    __m512i v = _mm512_loadu_si512(p);
+    if (w == DTYPE_INT8)
+        return step == 0 ? _mm512_and_si512(v, _mm512_set1_epi16(0xff)) : _mm512_srli_epi16(v, 8);
+    return _mm512_and_si512(step == 0 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+LN quant_x q_x(const uint8_t *p) {
+    int32_t four;
+    memcpy(&four, p, sizeof(four));
+    return _mm512_set1_epi32(four);
+}
+LN ints q_begin(int32_t sum, enum dtype w) {
+    return w == DTYPE_INT8 ? _mm512_set1_epi32(sum) : _mm512_setzero_si512();
+}
+LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
+    return w == DTYPE_INT8 ? _mm512_add_epi32(acc, _mm512_madd_epi16(q, x))
+                           : _mm512_add_epi16(acc, _mm512_maddubs_epi16(q, x));
+}
+LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
+    if (w == DTYPE_INT4)
+        acc =
+            _mm512_add_epi32(_mm512_madd_epi16(acc, _mm512_set1_epi16(1)), _mm512_set1_epi32(sum));
+    return _mm512_cvtepi32_ps(acc);
+}

@@ -1,0 +1,271 @@
+/* Goal: int8 and int4 products are the same numbers in every kernel set of our own, and for a row
+ * whatever the rows beside it. Method: random weights and activations over awkward shapes, with
+ * groups of zeros, outliers and tiny values. Every set must equal the plain C set bit for bit; the
+ * plain set must equal sums in double precision over what the packed panels say. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "common/engine/half.h"
+#include "common/engine/kernels.h"
+
+static const enum dtype types[] = {DTYPE_INT8, DTYPE_INT4};
+
+static uint64_t rng_state = 4711;
+
+static uint32_t rng_u32(void) {
+    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(rng_state >> 32);
+}
+
+static void *aligned(size_t bytes) {
+    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    assert_non_null(p);
+    return p;
+}
+
+/* Mostly of one size; some groups of zeros, some of tiny and some of large values. */
+static float *floats(size_t n) {
+    float *p = aligned(n * sizeof(float)), size = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 29 == 0) {
+            uint32_t kind = rng_u32() % 16;
+            size = kind == 0 ? 0 : kind == 1 ? 1e-35f : kind == 2 ? 1e5f : 1;
+        }
+        p[i] = (float)(int32_t)rng_u32() * 0x1p-31f * size;
+        if (rng_u32() % 50 == 0) p[i] *= 20;
+    }
+    return p;
+}
+
+static uint8_t *pack(const struct kernels *k, const float *w, int n, int dim, enum dtype t) {
+    const size_t pb = panel_bytes(dim, t);
+    const int n_panels = (n + PANEL_ROWS - 1) / PANEL_ROWS;
+    uint8_t *panels = aligned(pb * (size_t)n_panels);
+    memset(panels, 0xa5, pb * (size_t)n_panels);
+    for (int p = 0; p < n_panels; p++) {
+        int rows = n - p * PANEL_ROWS < PANEL_ROWS ? n - p * PANEL_ROWS : PANEL_ROWS;
+        k->panel_pack(panels + (size_t)p * pb, w + (size_t)p * PANEL_ROWS * (size_t)dim, rows, dim,
+                      t);
+    }
+    return panels;
+}
+
+/* y f32 [m][n], columns in items of `item` panels; what lies beyond must not be touched. */
+static void product(const struct kernels *k, float *y, const float *x, const uint8_t *panels, int m,
+                    int n, int dim, enum dtype t, int item) {
+    const size_t pb = panel_bytes(dim, t);
+    const int n_panels = (n + PANEL_ROWS - 1) / PANEL_ROWS;
+    uint8_t *xp = aligned(x_pack_bytes(m, dim));
+    for (int r = 0; r < m; r += TILE_ROWS)
+        k->x_pack(xp, x, (size_t)dim, r, r + TILE_ROWS < m ? r + TILE_ROWS : m, dim, t);
+    for (int p = 0; p < n_panels; p += item) {
+        int cols = n - p * PANEL_ROWS < item * PANEL_ROWS ? n - p * PANEL_ROWS : item * PANEL_ROWS;
+        k->gemm(y + p * PANEL_ROWS, (size_t)n, xp, panels + (size_t)p * pb, m, dim, cols, t);
+    }
+    free(xp);
+}
+
+static void sets_pack_the_same_bytes(void **state) {
+    struct kernels ref, k;
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (int dim = 1; dim < 140; dim += 9) {
+        float *w = floats((size_t)(21 * dim));
+        for (int t = 0; t < 2; t++) {
+            uint8_t *want = pack(&ref, w, 21, dim, types[t]);
+            for (int i = 0; kernels_at(&k, i); i++) {
+                if (k.f32_only) continue;
+                uint8_t *got = pack(&k, w, 21, dim, types[t]);
+                assert_memory_equal(got, want, 2 * panel_bytes(dim, types[t]));
+                free(got);
+            }
+            free(want);
+        }
+        free(w);
+    }
+}
+
+/* Every batch from 1 to 70, odd sizes of k, columns that end inside a panel. */
+static void every_batch_equals_the_plain_set(void **state) {
+    static const int shapes[][2] = {{70, 33}, {16, 32}, {131, 64}, {1, 1}, {50, 1030}, {64, 351}};
+    struct kernels ref, k;
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        enum { M_MAX = 70 };
+        const int n = shapes[s][0], dim = shapes[s][1];
+        float *x = floats((size_t)(M_MAX * dim)), *w = floats((size_t)(n * dim));
+        float *want = floats((size_t)(M_MAX * n)), *got = floats((size_t)(M_MAX * n + 1));
+        for (int t = 0; t < 2; t++) {
+            uint8_t *panels = pack(&ref, w, n, dim, types[t]);
+            for (int m = 0; m < M_MAX; m++)
+                product(&ref, want + m * n, x + m * dim, panels, 1, n, dim, types[t], 3);
+            for (int i = 0; kernels_at(&k, i); i++) {
+                if (k.f32_only) continue;
+                for (int m = 1; m <= M_MAX; m += k.item_panels == 1 && m > 8 ? 13 : 1) {
+                    got[m * n] = 12345;
+                    product(&k, got, x, panels, m, n, dim, types[t], 1 + m % 4);
+                    assert_true(got[m * n] == 12345);
+                    if (memcmp(got, want, (size_t)(m * n) * sizeof(float)) != 0)
+                        fail_msg("%s %s n=%d k=%d: a batch of %d rows", k.name,
+                                 dtype_name(types[t]), n, dim, m);
+                }
+            }
+            free(panels);
+        }
+        free(x);
+        free(w);
+        free(want);
+        free(got);
+    }
+}
+
+/* So many rows and so large a k that both are cut for the caches. */
+static void long_products_equal_the_plain_set(void **state) {
+    enum { M = 300, N = 18, K = 2100 };
+    struct kernels ref, k;
+    float *x = floats(M * K), *w = floats(N * K), *want = floats(M * N), *got = floats(M * N);
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (int t = 0; t < 2; t++) {
+        uint8_t *panels = pack(&ref, w, N, K, types[t]);
+        product(&ref, want, x, panels, M, N, K, types[t], 1);
+        for (int i = 1; kernels_at(&k, i); i++) {
+            if (k.f32_only) continue;
+            product(&k, got, x, panels, M, N, K, types[t], 2);
+            assert_memory_equal(got, want, M * N * sizeof(float));
+        }
+        free(panels);
+    }
+    free(x);
+    free(w);
+    free(want);
+    free(got);
+}
+
+static void plain_product_is_the_sum(void **state) {
+    enum { M = 7, N = 21, K = 75 };
+    struct kernels ref;
+    float *x = floats(M * K), *w = floats(N * K), *y = floats(M * N), row[K];
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (int t = 0; t < 2; t++) {
+        uint8_t *panels = pack(&ref, w, N, K, types[t]);
+        product(&ref, y, x, panels, M, N, K, types[t], 1);
+        for (int i = 0; i < M * N; i++) {
+            double sum = 0, size = 0;
+            ref.panel_row(row, panels + (size_t)(i % N / PANEL_ROWS) * panel_bytes(K, types[t]),
+                          i % N % PANEL_ROWS, K, types[t]);
+            for (int d = 0; d < K; d += GROUP) {
+                int8_t q[GROUP];
+                float scale;
+                int32_t total;
+                int n = K - d < GROUP ? K - d : GROUP;
+                quantise_row(q, &scale, &total, x + i / N * K + d, n);
+                for (int j = 0; j < n; j++) {
+                    sum += (double)scale * q[j] * (double)row[d + j];
+                    size += fabs((double)scale * q[j] * (double)row[d + j]);
+                }
+            }
+            assert_true(fabs((double)y[i] - sum) <= size * 4 * 0x1p-24);
+        }
+        free(panels);
+    }
+    free(x);
+    free(w);
+    free(y);
+}
+
+/* int8: at most half a step each, and half a bit of it in the scale. Both: the squared error of
+ * even numbers is about that of the step. */
+static void values_come_back_within_half_a_step(void **state) {
+    enum { K = 4 * GROUP + 5, ROUNDS = 200 };
+    float row[K];
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        float *w = floats(K), *even = floats(K);
+        for (int i = 0; i < K; i++) even[i] = (float)(int32_t)rng_u32() * 0x1p-31f;
+        double error[2] = {0}, size = 0;
+        for (int t = 0; t < 2; t++) {
+            uint8_t *panel = aligned(panel_bytes(K, types[t]));
+            panel_pack_quant(panel, w, 1, K, types[t]);
+            panel_row_quant(row, panel, 0, K, types[t]);
+            for (int i = 0; i < K; i++) {
+                float most = 0;
+                for (int j = i / GROUP * GROUP; j < K && j < (i / GROUP + 1) * GROUP; j++)
+                    most = fabsf(w[j]) > most ? fabsf(w[j]) : most;
+                float step = most / (t == 0 ? 2 * 127 : 7);
+                assert_true(fabsf(row[i] - w[i]) <= step * 1.02f + 0x1p-100f * 128);
+            }
+            panel_pack_quant(panel, even, 1, K, types[t]);
+            panel_row_quant(row, panel, 0, K, types[t]);
+            for (int i = 0; i < K; i++) {
+                error[t] += (double)(row[i] - even[i]) * (double)(row[i] - even[i]);
+                size += t == 0 ? (double)even[i] * (double)even[i] : 0;
+            }
+            for (int r = 1; r < PANEL_ROWS; r++) {
+                panel_row_quant(row, panel, r, K, types[t]);
+                for (int i = 0; i < K; i++) assert_true(row[i] == 0);
+            }
+            free(panel);
+        }
+        assert_true(error[0] <= size * 3e-5);
+        assert_true(error[1] <= size * 7e-3);
+        free(w);
+        free(even);
+    }
+}
+
+static void activations_quantise_alike(void **state) {
+    enum { M = 13, K = 77 };
+    struct kernels k;
+    float *x = floats(M * K);
+    int8_t q[GROUP];
+    float scale;
+    int32_t sum;
+    (void)state;
+    for (int g = 0; g < M * K / GROUP; g++) {
+        const float *v = x + g * GROUP;
+        float most = 0;
+        int total = 0;
+        quantise_row(q, &scale, &sum, v, GROUP);
+        for (int i = 0; i < GROUP; i++)
+            most = fabsf(v[i]) > most ? fabsf(v[i]) : most, total += q[i];
+        assert_int_equal(total, sum);
+        for (int i = 0; i < GROUP; i++) {
+            assert_true(q[i] >= -127);
+            assert_true(fabsf(scale * q[i] - v[i]) <= most / 127 * 0.5001f + 0x1p-100f);
+        }
+    }
+    /* What is not finite stays visible in every set. */
+    for (int i = 0; kernels_at(&k, i); i++) {
+        if (k.f32_only) continue;
+        for (int bad = 0; bad < 2; bad++) {
+            float y[PANEL_ROWS], was = x[40];
+            uint8_t *panels = pack(&k, x, M, K, DTYPE_INT8);
+            x[40] = bad == 0 ? NAN : -INFINITY;
+            product(&k, y, x, panels, 1, PANEL_ROWS, K, DTYPE_INT8, 1);
+            for (int j = 0; j < M; j++) assert_true(isnan(y[j]));
+            x[40] = was;
+            free(panels);
+        }
+    }
+    free(x);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_pack_the_same_bytes),
+        cmocka_unit_test(every_batch_equals_the_plain_set),
+        cmocka_unit_test(long_products_equal_the_plain_set),
+        cmocka_unit_test(plain_product_is_the_sum),
+        cmocka_unit_test(values_come_back_within_half_a_step),
+        cmocka_unit_test(activations_quantise_alike),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
