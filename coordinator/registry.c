@@ -80,6 +80,8 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "online";
     } else if (!in->healthy || in->leaving || in->suspect_ms != 0) {
         missing = "health";
+    } else if (in->status.held) {
+        missing = "held";
     } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
                in->status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";

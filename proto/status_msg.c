@@ -110,6 +110,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
     json_object_object_add(service, "roleStatus",
                            json_object_new_string(role_status_name(m->role_status)));
     json_object_object_add(service, "currentRole", json_object_new_string(inst_role_name(m->role)));
+    if (m->held) json_object_object_add(service, "engineHeld", json_object_new_boolean(true));
     json_object_object_add(root, "service", service);
     add_int(res, "availSlotsNum", m->avail_slots);
     add_int(res, "availBlockNum", m->avail_blocks);
@@ -239,6 +240,7 @@ static enum err read_service(struct status_msg *m, const struct json_object *roo
     if (json_get_str(service, "currentRole", &s, &n) != JSON_OK)
         return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
     m->role = inst_role_parse(s);
+    (void)json_get_bool(service, "engineHeld", &m->held);
     return ERR_OK;
 }
 

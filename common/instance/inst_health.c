@@ -11,7 +11,7 @@ enum health { HEALTH_OK, HEALTH_BUSY, HEALTH_LINK_LOST, HEALTH_ABNORMAL };
 
 static enum health health_of(struct instance *in) {
     struct engine_stats st;
-    if (!worker_healthy(in->worker)) return HEALTH_ABNORMAL;
+    if (!worker_healthy(in->worker) || inst_engine_held(in)) return HEALTH_ABNORMAL;
     if (role_ctl_unhealthy(in->role_ctl)) return HEALTH_LINK_LOST;
     engine_stats(worker_engine(in->worker), &st);
     return st.slots_free == 0 ? HEALTH_BUSY : HEALTH_OK;
@@ -143,6 +143,10 @@ static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
         return;
     }
     if (inst_guard(in, x)) return;
+    if (inst_engine_held(in)) {
+        inst_reply_wrapped(x, 500, "Health status changed during health detector");
+        return;
+    }
     struct timed *t = calloc(1, sizeof(*t));
     if (t == NULL ||
         loop_timer_start(&t->deadline, in->loop, seconds * 1000u, 0, timed_expired, t) != ERR_OK) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "common/engine/lora_set.h"
 #include "common/instance/dresult_out.h"
+#include "common/instance/inst_fault.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/role_ctl.h"
@@ -50,6 +51,7 @@ struct instance {
     struct lora_unload *lora_unloads; /* unloads that wait: inst_lora.c */
     struct inst_metrics *metrics;
     struct role_ctl *role_ctl;
+    struct inst_fault fault;
     struct timed *timed; /* /health/timed under way: inst_health.c */
     bool closing;        /* the loop has ended: what is still posted must not open anything */
     bool stopping;       /* /stopService */

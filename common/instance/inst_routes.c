@@ -218,6 +218,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.running = load.running;
     m.kv_leases = load.leases;
     m.avail_blocks = m.free_blocks = (uint64_t)st.blocks_free;
+    m.held = inst_engine_held(in);
     m.total_blocks = (uint64_t)st.blocks_total;
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
     read_adapters(in, &m);
@@ -383,9 +384,13 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
 }
 
 struct dispatch inst_dispatch(struct instance *in) {
-    static const struct route *const tables[] = {inst_info_routes, inst_health_routes,
-                                                 inst_lora_routes, inst_metrics_routes,
-                                                 openapi_routes,   NULL};
+    static const struct route *const tables[] = {inst_info_routes,
+                                                 inst_health_routes,
+                                                 inst_lora_routes,
+                                                 inst_metrics_routes,
+                                                 inst_fault_routes,
+                                                 openapi_routes,
+                                                 NULL};
     return (struct dispatch){.tables = tables,
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,

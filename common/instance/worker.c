@@ -29,7 +29,15 @@ enum {
     STALL_US = 60 * 1000000, /* a step that takes longer is taken for a hang */
 };
 
-enum command_kind { CMD_ADD, CMD_START, CMD_STOP, CMD_CANCEL, CMD_RELEASE, CMD_SELF_TEST };
+enum command_kind {
+    CMD_ADD,
+    CMD_START,
+    CMD_STOP,
+    CMD_CANCEL,
+    CMD_RELEASE,
+    CMD_SELF_TEST,
+    CMD_HOLD
+};
 
 struct command {
     struct command *next;
@@ -44,8 +52,9 @@ struct command {
     int choice;           /* CMD_STOP */
     size_t n_ids;
     struct sampling sampling;
-    loop_fn *done; /* CMD_CANCEL, CMD_RELEASE */
-    void (*tested)(void *arg, enum err e);
+    loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE */
+    bool held;                             /* CMD_HOLD */
+    void (*tested)(void *arg, enum err e); /* CMD_SELF_TEST, CMD_HOLD */
     void *done_arg;
 };
 
@@ -110,6 +119,7 @@ struct worker {
     size_t n_counted, n_counted_max;
     bool stop;
 
+    bool held;                     /* engine thread: no steps */
     struct seq *known[TABLE_SIZE]; /* engine thread */
     struct mail *out, **out_last;  /* engine thread: events of the step under way */
     _Atomic uint64_t last_step_us;
@@ -298,6 +308,16 @@ enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e),
     return e;
 }
 
+enum err worker_hold(struct worker *w, bool held, void (*done)(void *arg, enum err e), void *arg) {
+    struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL) return ERR_NO_MEMORY;
+    c->kind = CMD_HOLD;
+    c->held = held;
+    c->tested = done;
+    c->done_arg = arg;
+    return push(w, c);
+}
+
 /* ---- the engine thread */
 
 static struct worker_mail *mail_new(struct worker *w, enum mail_kind kind, uint64_t seq_id,
@@ -440,14 +460,15 @@ static void do_end(struct worker *w, struct command *c) {
     if (m != NULL) m->u.cmd = c;
 }
 
-static void do_self_test(struct worker *w, struct command *c) {
+static void do_tested(struct worker *w, struct command *c) {
     struct worker_mail *m = mail_new(w, MAIL_TESTED, 0, 0);
+    if (c->kind == CMD_HOLD) w->held = c->held;
     if (m == NULL) {
         command_free(c);
         return;
     }
     m->u.cmd = c;
-    m->e = engine_self_test(w->engine);
+    m->e = c->kind == CMD_HOLD ? ERR_OK : engine_self_test(w->engine);
 }
 
 static void obey(struct worker *w, struct command *c) {
@@ -457,7 +478,8 @@ static void obey(struct worker *w, struct command *c) {
     case CMD_STOP: do_stop(w, c); break;
     case CMD_CANCEL:
     case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
-    case CMD_SELF_TEST: do_self_test(w, c); return;
+    case CMD_SELF_TEST:
+    case CMD_HOLD: do_tested(w, c); return;
     }
     command_free(c);
 }
@@ -496,7 +518,7 @@ static void *thread_main(void *arg) {
         }
         flush_mail(w); /* a cancel is answered before the next step, which may be long */
         if (stop) return NULL;
-        busy = engine_step(w->engine);
+        busy = !w->held && engine_step(w->engine);
         flush_mail(w);
         atomic_store_explicit(&w->last_step_us, clock_us(), memory_order_relaxed);
     }

@@ -62,6 +62,11 @@ void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_
 void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done,
                     void *done_arg); /* SEQ_PREFILL after its token */
 enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg);
+/* Whether the engine takes steps; it does at the start. While it is held commands are still obeyed:
+ * sequences come and go, and wait. done runs once the engine thread knows: then no step is under
+ * way any more, and the next one does not begin before it is let go. Never fails for a full queue.
+ */
+enum err worker_hold(struct worker *w, bool held, void (*done)(void *arg, enum err e), void *arg);
 uint64_t worker_last_step_us(const struct worker *w); /* any thread: clock_us() of the last
                                                          completed step or idle pass; a heartbeat */
 bool worker_healthy(const struct worker *w);

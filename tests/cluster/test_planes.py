@@ -20,9 +20,11 @@ PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
 INSTANCE = {p: ("POST", "data") for p in INFER + POSTS}
 INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs"]}
 INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
-INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/config", "/v1/status", "/v2/status", "/metrics-json", "/stopService"]}
+INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/config", "/v1/status", "/v2/status", "/metrics-json", "/stopService",
+                                         "/v1/engine-server/running-status"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
-                                           "/v1/load_lora_adapter", "/v1/unload_lora_adapter"]}
+                                           "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                                           "/v1/engine-server/fault-handling-command"]}
 INSTANCE |= {"/metrics": ("GET", "metrics")}
 COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
 COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
@@ -173,12 +175,14 @@ def test_connections_are_kept_until_asked_to_close(three, pair):
         assert status == 200 and headers["connection"] == "close" and k.conn.sock is None
 
 
-def test_a_connection_has_so_many_requests():
-    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 3}}}) as c:
+@pytest.mark.parametrize("form,body", [("json", b'{"error":"Connection request out of limit, max is 3","error_type":"overloaded"}'),
+                                       ("text", b"Connection request out of limit, max is 3\r\n")])
+def test_a_connection_has_so_many_requests(form, body):
+    with Cluster(coord={"coordinator": {"errorFormat": form, "request_limit": {"max_requests": 3}}}) as c:
         k = Keep(c.base)
         assert [k.ask("GET", "/v1/startup")[0] for _ in range(3)] == [200] * 3
-        status, headers, body = k.ask("GET", "/v1/startup")
-        assert status == 429 and body == b"Connection request out of limit, max is 3\r\n" and headers["connection"] == "close"
+        status, headers, said = k.ask("POST", "/generate", b'{"inputs":"x"}')
+        assert status == 429 and said == body and headers["connection"] == "close"
         assert get(c.base, "/v1/startup").status == 200
 
 

@@ -67,6 +67,21 @@ static enum err parse(struct status_msg *m, const char *s, struct errbuf *eb) {
     return status_msg_parse(m, s, strlen(s), eb);
 }
 
+static void a_held_engine_is_told(void **state) {
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        struct status_msg m = {.role_status = ROLE_STATUS_READY, .role = ROLE_DECODE, .held = held};
+        struct status_msg b;
+        struct errbuf eb = {0};
+        char *s = status_msg_format(&m, 2);
+        assert_int_equal(strstr(s, ",\"engineHeld\":true}") != NULL, held);
+        assert_int_equal(status_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
+        assert_int_equal(b.held, held);
+        status_msg_free(&b);
+        free(s);
+    }
+}
+
 static void the_older_peer_shape_is_read(void **state) {
     (void)state;
     struct status_msg m;
@@ -191,9 +206,11 @@ static void config_round_trip_and_bounds(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(status_round_trip), cmocka_unit_test(the_older_peer_shape_is_read),
-        cmocka_unit_test(status_bounds), cmocka_unit_test(adapter_bounds),
-        cmocka_unit_test(config_round_trip_and_bounds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
+                                       cmocka_unit_test(a_held_engine_is_told),
+                                       cmocka_unit_test(the_older_peer_shape_is_read),
+                                       cmocka_unit_test(status_bounds),
+                                       cmocka_unit_test(adapter_bounds),
+                                       cmocka_unit_test(config_round_trip_and_bounds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

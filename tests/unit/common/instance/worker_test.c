@@ -434,6 +434,38 @@ static void the_self_test_reports(void **state) {
     close_worker(&f);
 }
 
+/* Held: what comes is taken and waits, what goes is gone, no step is taken; then all goes on. */
+static void a_held_engine_takes_no_step(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h, gone;
+    struct tested t = {0};
+    open_worker(&f, 16, 64, 4);
+    assert_int_equal(worker_hold(f.w, true, on_tested, &t), ERR_OK);
+    WAIT_FOR(&f, was_tested, &t);
+    assert_int_equal(t.e, ERR_OK);
+    unsigned before = fake_engine_n_steps(f.engine);
+    assert_int_equal(add(&f, &h, SEQ_WHOLE, 4, 4), ERR_OK);
+    assert_int_equal(add(&f, &gone, SEQ_WHOLE, 4, 4), ERR_OK);
+    gone.cancelled = true;
+    worker_cancel(f.w, gone.seq_id, on_done, &gone);
+    WAIT_FOR(&f, is_done, &gone);
+    t.n = 0;
+    assert_int_equal(worker_self_test(f.w, on_tested, &t), ERR_OK);
+    WAIT_FOR(&f, was_tested, &t); /* the thread has been round since */
+    assert_int_equal(t.e, ERR_OK);
+    assert_int_equal(fake_engine_n_steps(f.engine), before);
+    assert_int_equal(h.n_tokens, 0);
+    assert_true(worker_healthy(f.w));
+    t.n = 0;
+    assert_int_equal(worker_hold(f.w, false, on_tested, &t), ERR_OK);
+    WAIT_FOR(&f, finished, &h);
+    assert_int_equal(t.n, 1);
+    assert_true(fake_engine_n_steps(f.engine) > before);
+    WAIT_FOR(&f, all_free, &f);
+    close_worker(&f);
+}
+
 /* Whoever waits for an end hears it even if the worker closes first; nobody else hears anything. */
 static void closing_reports_the_ends_under_way(void **state) {
     (void)state;
@@ -464,6 +496,7 @@ int main(void) {
         cmocka_unit_test(a_full_queue_is_busy_but_never_for_a_cancel),
         cmocka_unit_test(a_failing_sequence_is_reported_and_gone),
         cmocka_unit_test(the_self_test_reports),
+        cmocka_unit_test(a_held_engine_takes_no_step),
         cmocka_unit_test(closing_reports_the_ends_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
