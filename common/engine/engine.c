@@ -142,6 +142,7 @@ void engine_close(struct engine **e_ptr) {
     if (e == NULL) return;
     for (uint32_t i = 0; e->table != NULL && i < e->table_size; i++)
         while (e->table[i] != NULL) engine_seq_end(e, e->table[i]);
+    engine_bury(e);
     if (e->stats_lock_made) pthread_mutex_destroy(&e->stats_lock);
     sample_scratch_destroy(&e->scratch);
     free(e->table);

@@ -1,6 +1,7 @@
 /* engine_seq: the life of a sequence: added, queued or importing, admitted, held, ended. All memory
  * of a sequence is taken when it is added, all its blocks when it is admitted; the step takes
- * nothing. What a choice of it has, slot and blocks, is in engine_choice.c. */
+ * nothing and frees nothing: what ends in it is buried at the next add, or when it idles. What a
+ * choice of it has, slot and blocks, is in engine_choice.c. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -303,7 +304,21 @@ static void give_back(struct engine *e, struct seq *s) {
     for (int i = 0; s->has_blocks && i < s->n_choices; i++)
         if (s->choices[i].live) kv_blocks_unref(e->kv, s->choices[i].blocks, s->n_blocks);
     e->n_frees++; /* a slot, if no block */
-    seq_free(s);
+    lora_unref(&s->lora);
+    if (!e->in_step) {
+        seq_free(s);
+        return;
+    }
+    s->next = e->dead;
+    e->dead = s;
+}
+
+void engine_bury(struct engine *e) {
+    while (e->dead != NULL) {
+        struct seq *s = e->dead;
+        e->dead = s->next;
+        seq_free(s);
+    }
 }
 
 void engine_seq_end(struct engine *e, struct seq *s) {
@@ -362,6 +377,7 @@ bool engine_admit(struct engine *e) {
 
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
     enum err err = opts_check(e, o, eb);
+    engine_bury(e);
     if (err != ERR_OK) return err;
     if (o->kind != SEQ_IMPORT && e->n_waiting >= e->queue_max)
         return err_set(eb, ERR_BUSY, "the queue is full");

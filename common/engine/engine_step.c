@@ -328,6 +328,10 @@ bool engine_step(struct engine *e) {
         rate_add(&e->decode_rate, n_decode + (int)(e->draft_accepted - accepted), s);
     }
     e->in_step = false;
-    if (n_rows > 0 || admitted) engine_stats_publish(e);
-    return n_rows > 0 || admitted;
+    if (n_rows == 0 && !admitted) {
+        engine_bury(e);
+        return false;
+    }
+    engine_stats_publish(e);
+    return true;
 }
