@@ -13,7 +13,7 @@ static const char out_of_memory[] = "out of memory";
 /* The ids that a frame carries are those of the one choice there is: of several nobody could tell
  * whose they are. */
 static bool keep_id(struct dreq *d, int32_t id) {
-    if (d->n_parts > 1 || d->req->sampling.n_choices > 1) return true;
+    if (d->n_parts > 1 || d->req->sampling.n_choices > 1 || d->req->sampling.beam) return true;
     if (d->n_ids == d->ids_cap) {
         size_t cap = d->ids_cap * 2 + 16;
         int32_t *grown = realloc(d->ids, cap * sizeof(*grown));
@@ -94,7 +94,8 @@ static bool note_end(struct dpart *part, const struct token_event *ev, enum fini
 static bool feed(struct dpart *part, const struct token_event *ev) {
     struct dreq *d = part->d;
     bool kept = keep_id(d, ev->id);
-    req_meter_token(&d->meter, part->req, ev);
+    if (!part->searching || ev->index > 0 || ev->choice > 0) /* that one P has counted */
+        req_meter_token(&d->meter, part->req, ev);
     bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     if (d->out.failed || !kept) {
         buf_free(&d->out);
@@ -198,7 +199,8 @@ static enum err stand_where_p_stood(struct dreq *d) {
     for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) feed_prompt(&d->parts[i]);
     for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) {
         struct dpart *part = &d->parts[i];
-        for (uint32_t k = 0; k < part->commit.n_tokens; k++) {
+        if (part->searching) req_meter_import(&d->meter, part->req, &part->commit.tokens[0]);
+        for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching; k++) {
             const struct token_event *ev = &part->commit.tokens[k];
             req_meter_import(&d->meter, part->req, ev);
             note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
@@ -214,6 +216,9 @@ static enum err stand_where_p_stood(struct dreq *d) {
 static enum err decode_on(struct dpart *part) {
     int32_t first[CHOICES_MAX];
     bool any = false;
+    if (part->searching)
+        return worker_beam_start(part->d->worker, part->seq_id, part->commit.tokens,
+                                 part->commit.n_tokens);
     for (uint32_t i = 0; i < part->commit.n_tokens; i++) {
         first[i] = has_ended(part, (int32_t)i) ? -1 : part->commit.tokens[i].id;
         any = any || first[i] >= 0;
@@ -228,7 +233,7 @@ static enum err decode_on(struct dpart *part) {
 static void stop_ended(struct dreq *d, const struct dpart *but) {
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
-        for (uint32_t k = 0; k < part->commit.n_tokens && part != but; k++)
+        for (uint32_t k = 0; k < part->commit.n_tokens && part != but && !part->searching; k++)
             if (has_ended(part, (int32_t)k) && part->commit.tokens[k].finish == FINISH_NONE)
                 worker_choice_stop(d->worker, part->seq_id, (int)k);
     }
@@ -246,9 +251,18 @@ static void feed_early(struct dreq *d) {
     }
 }
 
+/* The first token of each choice; or the beams of a search that is not over, which D's engine looks
+ * at. */
+static bool first_tokens_fit(const struct dpart *part, const struct kv_commit *c) {
+    uint32_t n = (uint32_t)part->req->sampling.n_choices;
+    return part->searching ? c->n_tokens <= 2 * n : c->n_tokens == n;
+}
+
 void dpart_start(struct dpart *part, const struct kv_commit *c) {
     struct dreq *d = part->d;
-    if (c->n_tokens != (uint32_t)part->req->sampling.n_choices) {
+    for (uint32_t i = 0; i < c->n_tokens && part->req->sampling.beam; i++)
+        part->searching = part->searching || c->tokens[i].finish == FINISH_NONE;
+    if (!first_tokens_fit(part, c)) {
         log_error("decode", "req=%s event=failed text=\"%u first tokens of %d choices\"",
                   d->req->req_id, c->n_tokens, part->req->sampling.n_choices);
         dreq_drop(d, ERR_INVALID, "not as many first tokens as choices");
@@ -261,7 +275,7 @@ void dpart_start(struct dpart *part, const struct kv_commit *c) {
     bool all = d->n_committed == d->n_parts;
     if (d->n_committed == 1)
         req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->arrival_us);
-    for (uint32_t i = 0; i < part->commit.n_tokens; i++)
+    for (uint32_t i = 0; i < part->commit.n_tokens && !part->searching; i++)
         note_end(part, &part->commit.tokens[i], FINISH_NONE);
     if (e == ERR_OK && all) e = stand_where_p_stood(d);
     if (e != ERR_OK) {

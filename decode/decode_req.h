@@ -46,6 +46,7 @@ struct dpart {
     uint64_t seq_id;
     enum dseq_state seq;
     bool committed;
+    bool searching; /* its beam search goes on: the commit has where it stands, no answer */
     struct kv_commit commit;                 /* what P said with the KV; from then on */
     uint64_t ended[(CHOICES_MAX + 63) / 64]; /* choices that have no more to say */
     struct token_event *early;               /* [n_early] ours, before every part was here */

@@ -20,7 +20,7 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)
         n_prompt += part->n_prompt;
     buf_printf(out, ",\"promptTokens\":%zu", n_prompt);
-    bool one = req->next_part == NULL && req->sampling.n_choices == 1;
+    bool one = req->next_part == NULL && req->sampling.n_choices == 1 && !req->sampling.beam;
     if (one) buf_printf(out, ",\"firstTokenId\":%d", (int)a->token->id);
     /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
     buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);

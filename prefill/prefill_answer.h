@@ -20,7 +20,7 @@ struct prefill_answer {
  * "promptTokens","promptIds","firstTokenId","seed","kvBytes","kvBlocks","kvBlocksHeld",
  *  "kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first four as 5.2 has them.
  * promptTokens counts all prompts; promptIds and firstTokenId are there only with one prompt and
- * one choice. */
+ * one choice, and not of a beam search, which has no first token yet. */
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
 
 #endif

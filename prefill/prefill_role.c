@@ -40,12 +40,14 @@ struct pprompt {
     struct preq *p;
     struct infer_req *req;
     struct prefill_hold *hold;       /* until D has it, or does not need it */
-    struct token_event *tokens;      /* [n_choices] the first of each choice, until the commit */
-    uint32_t n_tokens;               /* that have come */
+    struct token_event *tokens;      /* the first of each choice, or what a beam search begins with;
+                                      * until the commit */
+    uint32_t n_tokens, tokens_max;   /* that have come; and can */
     float *prompt_logprobs;          /* [n_prompt - 1], of tokens 1.. ; NULL unless asked for */
     struct top_logprob *prompt_tops; /* [n_prompt - 1][prompt_top_logprobs] */
     uint32_t n_prompt_logprobs;
     uint32_t n_blocks;
+    bool complete; /* all tokens have come */
     bool admitted, committed;
 };
 
@@ -207,24 +209,39 @@ static void commit(struct pprompt *q) {
     prefill_hold_commit(q->hold, &c);
 }
 
-static bool is_complete(const struct pprompt *q) {
-    return q->n_tokens == (uint32_t)q->req->sampling.n_choices;
-}
-
 /* A prompt whose every choice has ended is D's only if another prompt goes on, and that may show
  * with the last one. It waits for that, unless a prompt waits for the blocks it holds. */
 static void commit_due(struct preq *p) {
     bool wait = !p->goes_on && p->n_admitted == p->n_prompts;
     for (uint32_t i = 0; i < p->n_started && !wait && !p->ends_here; i++)
-        if (!p->prompts[i].committed && is_complete(&p->prompts[i])) commit(&p->prompts[i]);
+        if (!p->prompts[i].committed && p->prompts[i].complete) commit(&p->prompts[i]);
 }
 
 static bool start_some(struct preq *p);
 
+static void tell(struct pprompt *q, const struct token_event *ev) {
+    struct preq *p = q->p;
+    req_meter_token(&p->meter, q->req, ev);
+    enum finish fin = answer_token(p->answer, q->req->part, ev, &p->out);
+    if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
+}
+
+/* A beam search says nothing before its end: what goes on is D's to tell, the token that P counts
+ * included. */
+static void tell_beams(struct pprompt *q) {
+    bool over = true;
+    for (uint32_t i = 0; i < q->n_tokens; i++) over = over && q->tokens[i].finish != FINISH_NONE;
+    for (uint32_t i = 0; i < q->n_tokens && over; i++) tell(q, &q->tokens[i]);
+    if (over) return;
+    req_meter_token(&q->p->meter, q->req, &q->tokens[0]);
+    q->p->goes_on = true;
+}
+
 static void on_token(void *arg, const struct token_event *ev) {
     struct pprompt *q = arg;
     struct preq *p = q->p;
-    if (ev->finish == FINISH_ERROR || is_complete(q)) {
+    const struct sampling *s = &q->req->sampling;
+    if (ev->finish == FINISH_ERROR || q->complete || q->n_tokens == q->tokens_max) {
         fail(p, 500, "Failed to get engine response.");
         return;
     }
@@ -236,14 +253,16 @@ static void on_token(void *arg, const struct token_event *ev) {
         q->req->queue_wait_us = ev->queue_wait_us;
         q->req->prefill_batch = ev->batch_size;
     }
-    req_meter_token(&p->meter, q->req, ev);
-    enum finish fin = answer_token(p->answer, q->req->part, ev, &p->out);
-    if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
+    q->complete = s->beam ? !ev->more : q->n_tokens == q->tokens_max;
+    if (!s->beam)
+        tell(q, ev);
+    else if (q->complete)
+        tell_beams(q);
     if (p->out.failed) {
         fail(p, 503, out_of_memory);
     } else if (answer_done(p->answer)) {
         reply(p, true); /* dropping the holds tells D to forget */
-    } else if (p->ends_here && is_complete(q)) {
+    } else if (p->ends_here && q->complete) {
         prefill_hold_drop(&q->hold);
         (void)start_some(p);
     } else {
@@ -329,7 +348,8 @@ static bool prompts_create(struct preq *p) {
         q->p = p;
         q->req = req;
         q->n_blocks = (uint32_t)((req->n_ids + block_tokens - 1) / block_tokens);
-        q->tokens = calloc((size_t)req->sampling.n_choices, sizeof(*q->tokens));
+        q->tokens_max = (uint32_t)req->sampling.n_choices * (req->sampling.beam ? 2 : 1);
+        q->tokens = calloc(q->tokens_max, sizeof(*q->tokens));
         if (q->tokens == NULL) return false;
     }
     return true;

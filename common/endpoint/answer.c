@@ -69,6 +69,7 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
 
 bool answer_ranked(const struct answer_ops *ops, const struct infer_req *req) {
     int32_t drawn = req->sampling.n_choices;
+    if (req->sampling.beam) return false; /* the engine has ranked them */
     return drawn > req->n || (drawn > 1 && ops->best_first && !req->stream);
 }
 
@@ -111,7 +112,8 @@ static bool has_news(const struct choice *c) {
 static void emit_choice(struct choice *c, struct buf *out) {
     const struct answer_ops *ops = c->a->ops;
     bool echo = c->req->echo && c->n_events == 0;
-    if (!c->begun && ops->begin != NULL) ops->begin(c, out);
+    /* A beam search streams one chunk of each sequence (inference-api 8.8). */
+    if (!c->begun && ops->begin != NULL && !c->req->sampling.beam) ops->begin(c, out);
     c->begun = true;
     if (!ops->every_token && !echo && !has_news(c)) return;
     ops->event(c, out);
@@ -168,6 +170,7 @@ static void note_failures(const struct answer *a, struct buf *out) {
 static void emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
     bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token;
+    waits = waits || (c->req->sampling.beam && c->finish == FINISH_NONE);
     if (a->req->stream && !waits) {
         if (a->ranked && a->n_live == 0)
             emit_all(a, out);

@@ -412,3 +412,11 @@ bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {
     (void)v;
     return ep_fail(r, 422, "suffix is not supported.");
 }
+
+/* Families without beam search do not read the member (4.2), but to ask for one is refused (4.4).
+ */
+bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_object *v) {
+    bool wanted;
+    if (json_as_bool(v, &wanted) == JSON_OK && wanted) r->p.beam = true;
+    return true;
+}

@@ -154,6 +154,7 @@ static const struct param params[P_COUNT] = {
     [P_REQUEST_ID] = CHECKED("request_id", ep_check_request_id),
     [P_ECHO] = BOOLEAN("echo", echo),
     [P_SUFFIX] = CHECKED("suffix", ep_check_suffix),
+    [P_BEAM_ELSEWHERE] = CHECKED("use_beam_search", ep_check_beam_elsewhere),
     [P_ADD_SPECIAL] = BOOLEAN("add_special_tokens", add_special),
     [P_ADD_GENERATION_PROMPT] = BOOLEAN("add_generation_prompt", add_generation_prompt),
     [P_CONTINUE_FINAL] = BOOLEAN("continue_final_message", continue_final),

@@ -69,6 +69,7 @@ enum ep_param {
     P_REQUEST_ID,
     P_ECHO,
     P_SUFFIX,
+    P_BEAM_ELSEWHERE,
     P_ADD_SPECIAL,
     P_ADD_GENERATION_PROMPT,
     P_CONTINUE_FINAL,
@@ -124,6 +125,7 @@ bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v);
 bool ep_check_request_id(struct ep_read *r, const struct json_object *v);
 bool ep_check_guide(struct ep_read *r, const struct json_object *v); /* v is NULL */
 bool ep_check_suffix(struct ep_read *r, const struct json_object *v);
+bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_object *v);
 bool ep_check_response_format(struct ep_read *r, const struct json_object *v); /* ep_schema.c */
 
 #endif

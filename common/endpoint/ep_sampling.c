@@ -77,8 +77,9 @@ static bool sampling_for_nbest(const struct ep_read *r) {
     return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
 }
 
-/* Sequences that are drawn from one prompt: best_of, else n. */
+/* Sequences that are drawn from one prompt: best_of, else n, which a beam search goes by alone. */
 static uint64_t n_drawn(const struct ep_read *r) {
+    if (r->p.beam) return r->p.given[P_N] ? r->p.n : 1;
     return r->p.given[P_BEST_OF] ? r->p.best_of : r->p.given[P_N] ? r->p.n : 1;
 }
 
@@ -104,12 +105,28 @@ static bool check_room(struct ep_read *r) {
     return true;
 }
 
+static int64_t tokens_asked(const struct ep_params *p) {
+    return p->given[P_MAX_COMPLETION_TOKENS] ? p->max_completion_tokens
+           : p->given[P_MAX_TOKENS]          ? p->max_tokens
+                                             : 0;
+}
+
+static bool beam_rules(struct ep_read *r) {
+    if (r->fam->answer != &answer_chat && r->fam->answer != &answer_completions)
+        return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
+    if (tokens_asked(&r->p) > BEAM_TOKENS_MAX)
+        return ep_fail(r, 422,
+                       "Please set the max_tokens to be not larger than 128 when the "
+                       "use_beam_search is on.");
+    return true;
+}
+
 bool ep_nbest(struct ep_read *r) {
     const struct nbest_texts *t = &r->fam->nbest;
     const struct ep_params *p = &r->p;
     uint64_t n = p->given[P_N] ? p->n : 1, best = n_drawn(r);
     if (!pd_rules(r)) return false;
-    if (p->beam) return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
+    if (p->beam) return beam_rules(r) && check_room(r);
     if (r->stream && best > 1 && t->in_stream != NULL) return ep_fail(r, 422, t->in_stream);
     if (r->stream && t->stream_without_n != NULL && p->given[P_BEST_OF]) {
         if (!p->given[P_N]) return nbest_failed(r, t->stream_without_n, "None");
@@ -124,6 +141,7 @@ bool ep_nbest(struct ep_read *r) {
 /* ---- is sampling on? */
 
 static bool sampling_on(const struct ep_read *r) {
+    if (r->p.beam) return false;
     return sampling_asked(r) || (n_drawn(r) > 1 && !r->p.given[P_DO_SAMPLE] &&
                                  !(r->p.given[P_TEMPERATURE] && r->p.temperature == 0));
 }
@@ -192,6 +210,7 @@ static bool build_length(struct ep_read *r, struct sampling *s) {
      * start. */
     if (r->fam->recompute_reduced && r->in->is_recompute) max += (int64_t)r->n_generated;
     if (max > c->max_iter_times) max = c->max_iter_times;
+    if (s->beam && max > BEAM_TOKENS_MAX) max = BEAM_TOKENS_MAX; /* nobody asked for more */
     if (max > room) max = room;
     if (max <= (int64_t)r->n_generated) return ep_fail(r, 424, "Failed to generate infer request");
     s->new_tokens_max = (int32_t)max;
@@ -242,6 +261,11 @@ static void build_options(struct ep_read *r) {
 
     s->seed = p->given[P_SEED] ? p->seed : r->in->random_seed;
     s->ignore_eos = p->ignore_eos;
+    s->lookup_tokens = p->beam                     ? 0 /* beams do not guess */
+                       : p->given[P_LOOKUP_TOKENS] ? p->lookup_tokens
+                                                   : r->ep->conf.prompt_lookup_tokens;
+    s->beam = p->beam;
+    if (s->beam) s->new_tokens_max = BEAM_TOKENS_MAX; /* until build_length() */
     s->n_choices = (int32_t)n_drawn(r);
     req->n = p->given[P_N] ? (int32_t)p->n : s->n_choices;
     build_choice(r, s);
@@ -261,9 +285,6 @@ static bool build_prompt(struct ep_read *r, struct infer_req *req) {
 /* Part i of the body: a copy of the options with a prompt of its own. */
 static bool build_part(struct ep_read *r, struct infer_req *req, size_t i) {
     struct ep_prompt *p = &r->prompts[i];
-    s->lookup_tokens = p->beam                     ? 0 /* beams do not guess */
-                       : p->given[P_LOOKUP_TOKENS] ? p->lookup_tokens
-                                                   : r->ep->conf.prompt_lookup_tokens;
     req->part = (uint32_t)i;
     r->prompt = p->text;
     r->prompt_len = p->len;
@@ -274,7 +295,7 @@ static bool build_part(struct ep_read *r, struct infer_req *req, size_t i) {
 
 bool ep_build(struct ep_read *r) {
     build_options(r);
-    if (r->in->is_recompute && r->n_generated > 0 && r->req->sampling.n_choices > 1)
+    if (r->in->is_recompute && r->n_generated > 0 && (r->req->sampling.n_choices > 1 || r->p.beam))
         return ep_fail(r, 424, "Failed to generate infer request"); /* of which choice? */
     if (r->prompts == NULL) return build_prompt(r, r->req);
     r->req->n_parts = (uint32_t)r->n_prompts;

@@ -131,7 +131,8 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     struct flight *fl = lane->fl;
     fl->last_token_ms = clock_ms();
     if (ev->index == 0 && ev->choice == 0)
-        lane->req->prefill_us = clock_us() - lane->req->arrival_us;
+        lane->req->prefill_us =
+            lane->req->sampling.beam ? ev->step_us : clock_us() - lane->req->arrival_us;
     if (ev->finish == FINISH_ERROR) {
         fail(fl, 500, "Failed to get engine response.");
         return;

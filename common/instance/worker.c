@@ -32,6 +32,7 @@ enum {
 enum command_kind {
     CMD_ADD,
     CMD_START,
+    CMD_BEAM_START,
     CMD_STOP,
     CMD_CANCEL,
     CMD_RELEASE,
@@ -46,10 +47,11 @@ struct command {
     uint64_t seq_id;
     struct seq
         *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
-    struct seq_opts opts; /* CMD_ADD: ids and sampling are the command's own, the adapter is a
-                             reference */
-    int32_t *ids;         /* CMD_ADD, CMD_START */
-    int choice;           /* CMD_STOP */
+    struct seq_opts opts;      /* CMD_ADD: ids and sampling are the command's own, the adapter is a
+                                  reference */
+    int32_t *ids;              /* CMD_ADD, CMD_START */
+    struct token_event *first; /* CMD_BEAM_START: [n_ids] */
+    int choice;                /* CMD_STOP */
     size_t n_ids;
     struct sampling sampling;
     loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE */
@@ -154,6 +156,7 @@ static void forget_known(struct worker *w, uint64_t seq_id) {
 
 static void command_free(struct command *c) {
     free(c->ids);
+    free(c->first);
     if (c->kind == CMD_ADD) {
         sampling_free(&c->sampling);
         lora_unref(&c->opts.lora);
@@ -249,6 +252,22 @@ enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_id
     c->ids = ids_copy(first_ids, n_first);
     c->n_ids = n_first;
     enum err e = c->ids == NULL ? ERR_NO_MEMORY : push(w, c);
+    if (e != ERR_OK) command_free(c);
+    return e;
+}
+
+enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token_event *first,
+                           size_t n_first) {
+    if (*find_live(w, seq_id) == NULL) return ERR_NOT_FOUND;
+    struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL) return ERR_NO_MEMORY;
+    c->kind = CMD_BEAM_START;
+    c->counted = true;
+    c->seq_id = seq_id;
+    c->first = calloc(n_first > 0 ? n_first : 1, sizeof(*c->first));
+    c->n_ids = n_first;
+    if (c->first != NULL && n_first > 0) memcpy(c->first, first, n_first * sizeof(*first));
+    enum err e = c->first == NULL ? ERR_NO_MEMORY : push(w, c);
     if (e != ERR_OK) command_free(c);
     return e;
 }
@@ -442,6 +461,14 @@ static void do_start(struct worker *w, struct command *c) {
     on_engine_failed(w, c->seq_id, e);
 }
 
+static void do_beam_start(struct worker *w, struct command *c) {
+    if (*find_known(w, c->seq_id) == NULL) return; /* ended before it could start */
+    enum err e = engine_beam_start(w->engine, c->seq_id, c->first, c->n_ids);
+    if (e == ERR_OK) return;
+    engine_seq_cancel(w->engine, c->seq_id);
+    on_engine_failed(w, c->seq_id, e);
+}
+
 /* With the last choice the engine ends the sequence; who stopped it cancels it then, and its record
  * waits for that. */
 static void do_stop(struct worker *w, struct command *c) {
@@ -475,6 +502,7 @@ static void obey(struct worker *w, struct command *c) {
     switch (c->kind) {
     case CMD_ADD: do_add(w, c); break;
     case CMD_START: do_start(w, c); break;
+    case CMD_BEAM_START: do_beam_start(w, c); break;
     case CMD_STOP: do_stop(w, c); break;
     case CMD_CANCEL:
     case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */

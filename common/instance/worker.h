@@ -51,6 +51,9 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
                     void *arg);
 enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids,
                       size_t n_first); /* SEQ_IMPORT; first_ids as engine_seq_start() has them */
+/* SEQ_IMPORT of a beam search; first as engine_beam_start() has them, copied. */
+enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token_event *first,
+                           size_t n_first);
 /* Takes one choice out while others go on (the caller has found a stop string in its text): no
  * token of it is told after this call. Who has stopped or heard the end of the last one calls
  * worker_cancel(). */

@@ -326,6 +326,19 @@ enum err engine_seq_start(struct engine *e, uint64_t id, const int32_t *first, s
     return ERR_OK;
 }
 
+/* Each beam goes its own way from its first token; those that had ended are forgotten. */
+enum err engine_beam_start(struct engine *e, uint64_t id, const struct token_event *first,
+                           size_t n) {
+    int32_t ids[CHOICES_MAX];
+    struct fseq *s = find(e, id);
+    if (s != NULL && !s->sampling.beam) return ERR_CONFLICT;
+    int n_beams = 0;
+    for (size_t i = 0; i < n && s != NULL; i++)
+        if (first[i].finish == FINISH_NONE && n_beams < s->n_choices) ids[n_beams++] = first[i].id;
+    while (s != NULL && n_beams < s->n_choices) ids[n_beams++] = -1;
+    return engine_seq_start(e, id, ids, (size_t)n_beams);
+}
+
 enum err engine_seq_cancel(struct engine *e, uint64_t id) {
     struct fseq *s = find(e, id);
     if (s == NULL) return ERR_NOT_FOUND;
