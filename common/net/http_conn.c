@@ -139,8 +139,15 @@ static void answer_error(struct http_conn *c, int status, const char *text) {
     http_server_dirty(c->s, c);
 }
 
-/* The request is over its limit. The handler answers; the body is not read, so the connection ends
- * with it. */
+/* A handler answers without the body, which is not read, so the connection ends with the answer. */
+static void answer_at_once(struct http_conn *c) {
+    c->x->keep_alive = false;
+    c->x->state = X_OPEN;
+    buf_free(&c->x->body);
+    c->phase = PHASE_ANSWER;
+}
+
+/* The request is over its limit. */
 static void too_large(struct http_conn *c) {
     const struct http_server_opts *o = &c->s->opts;
     struct http_x *x = c->x;
@@ -148,27 +155,34 @@ static void too_large(struct http_conn *c) {
         answer_error(c, 413, "request body too large");
         return;
     }
-    x->keep_alive = false;
-    x->state = X_OPEN;
-    buf_free(&x->body);
-    c->phase = PHASE_ANSWER;
+    answer_at_once(c);
     o->on_too_large(o->arg, x, x->body_max);
+}
+
+/* The connection is over its limit. */
+static void too_many(struct http_conn *c) {
+    const struct http_server_opts *o = &c->s->opts;
+    struct buf text = BUF_INIT;
+    if (o->on_too_many != NULL) {
+        answer_at_once(c);
+        o->on_too_many(o->arg, c->x, o->requests_per_conn_max);
+        return;
+    }
+    buf_printf(&text, "Connection request out of limit, max is %u\r\n", o->requests_per_conn_max);
+    answer_error(c, 429, text.failed ? "" : text.data);
+    buf_free(&text);
 }
 
 static void on_head(struct http_conn *c) {
     const struct http_server_opts *o = &c->s->opts;
     struct http_head *h = &c->parser.head;
-    if (o->requests_per_conn_max > 0 && ++c->n_requests > o->requests_per_conn_max) {
-        struct buf text = BUF_INIT;
-        buf_printf(&text, "Connection request out of limit, max is %u\r\n",
-                   o->requests_per_conn_max);
-        answer_error(c, 429, text.failed ? "" : text.data);
-        buf_free(&text);
-        return;
-    }
     c->x = http_x_new(c);
     if (c->x == NULL) {
         answer_error(c, 503, "out of memory");
+        return;
+    }
+    if (o->requests_per_conn_max > 0 && ++c->n_requests > o->requests_per_conn_max) {
+        too_many(c);
         return;
     }
     h = &c->x->head;
@@ -179,9 +193,7 @@ static void on_head(struct http_conn *c) {
         too_large(c);
     } else if (o->wants_body != NULL && (h->chunked || h->length > 0) &&
                !o->wants_body(o->arg, c->x)) {
-        c->x->keep_alive = false;
-        c->x->state = X_OPEN;
-        c->phase = PHASE_ANSWER;
+        answer_at_once(c);
         o->on_request(o->arg, c->x);
     } else if (h->expect_continue && (h->chunked || h->length > 0) && unread(c) == 0) {
         buf_puts(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");

@@ -34,7 +34,7 @@ struct http_server_opts {
     uint16_t port;      /* 0: the kernel picks; see http_server_port() */
     const char *name;   /* header Server, or NULL for none */
     unsigned conns_max; /* one more is accepted and closed at once; 0: 1,000 */
-    /* Over it: 429 `Connection request out of limit, max is <N>\r\n` and a close. 0: no limit. */
+    /* Over it the server calls on_too_many, and closes after the answer. 0: no limit. */
     unsigned requests_per_conn_max;
     size_t head_bytes_max; /* request line and fields; over it 414 or 431; 0: HTTP_HEAD_BYTES_MAX */
     unsigned idle_ms;      /* between requests; here and below 0: no limit */
@@ -50,6 +50,9 @@ struct http_server_opts {
      * is NULL. NULL: 1 MiB for all. */
     size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
     void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
+    /* Called for the first head over requests_per_conn_max; its body is not read. Must reply. NULL:
+     * a plain 429 `Connection request out of limit, max is <N>\r\n`. */
+    void (*on_too_many)(void *arg, struct http_x *x, unsigned max);
     /* Called when a request's head is complete and a body is to come. False: the body is not read,
      * on_request runs at once without one, and the connection ends with the answer. NULL: always
      * true. */

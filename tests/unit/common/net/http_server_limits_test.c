@@ -212,11 +212,33 @@ static void slow_reader_is_let_go(void **state) {
     down();
 }
 
+static void on_too_many(void *arg, struct http_x *x, unsigned max) {
+    char text[60];
+    (void)arg;
+    int n = snprintf(text, sizeof(text), "at most %u on %s", max, http_x_path(x));
+    http_x_reply(x, 429, "application/json", text, (size_t)n);
+}
+
 static void requests_per_connection(void **state) {
     (void)state;
-    fx.opts.requests_per_conn_max = 2;
+    fx.opts.requests_per_conn_max = 1;
+    fx.opts.on_too_many = on_too_many;
     up();
     int fd = raw_connect(fx.port);
+    raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
+    raw_answer(fd, &fx.in, &fx.answer, false);
+    assert_int_equal(strncmp(fx.answer.data, "HTTP/1.1 200 ", 13), 0);
+    exchange(fd, "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok",
+             "HTTP/1.1 429 Too Many Requests\r\nServer: test\r\nContent-Type: "
+             "application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\nat most 1 on /a");
+    assert_ends(fd);
+    assert_int_equal(fx.n_requests, 1);
+    down();
+
+    fx.opts.on_too_many = NULL;
+    fx.opts.requests_per_conn_max = 2;
+    up();
+    fd = raw_connect(fx.port);
     for (int i = 0; i < 2; i++) {
         raw_send(fd, "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok");
         raw_answer(fd, &fx.in, &fx.answer, false);
