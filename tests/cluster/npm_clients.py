@@ -28,13 +28,13 @@ def install():
         shutil.copy(os.path.join(SOURCE, "package-lock.json"), installed)
 
 
-def start(program, base, step, env=None):
-    """Runs a step of a client's program to its end."""
-    return subprocess.run(["node", program, base, step], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S, env={**os.environ, **(env or {})})
+def start(program, base, steps, env=None):
+    """Runs steps of a client's program, separated by blanks, to their end."""
+    return subprocess.run(["node", program, base, *steps.split()], cwd=FOLDER, capture_output=True, text=True, timeout=ANSWER_S, env={**os.environ, **(env or {})})
 
 
-def run(program, base, step, env=None):
-    """What a step of a client's program printed."""
-    r = start(program, base, step, env)
-    assert r.returncode == 0, f"{step}: {r.stderr[-3000:]}"
+def run(program, base, steps, env=None):
+    """What the steps of a client's program printed: of one what it saw, of several an object with one of each."""
+    r = start(program, base, steps, env)
+    assert r.returncode == 0, f"{steps}: {r.stderr[-3000:]}"
     return json.loads(r.stdout)

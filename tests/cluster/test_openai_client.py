@@ -1,28 +1,49 @@
-"""Goal: a program written against the official OpenAI client works against Baton when it changes the base URL alone.
-Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/openai_client.mjs runs one step against the live cluster
-and prints what the client gave it; the judging happens here."""
+"""Goal: a program written against the official OpenAI client works against Baton when it changes the base URL alone, on one instance and split.
+Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/openai_client.mjs runs steps against live daemons
+and prints what the client gave it; the judging happens here. What the client saw of one instance and of a cluster is the same.
+"""
+import json
+import os
+import signal
+import subprocess
+
 import npm_clients
 import pytest
-from harness import ANSWER_S, SLOW, wait_for
+from harness import ANSWER_S, SLOW, Cluster, Standalone, wait_for
+
+STEPS = "models chat chat_stream chat_helper completions prompts structured logprobs choices errors"
+_seen = {}  # where: what each step saw there
+
+
+@pytest.fixture(scope="module", params=["one", "split"])
+def where(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def node(pair):
-    """node(step) -> what the step printed."""
+def server(where, whole, pair):
     npm_clients.install()
-    return lambda step: npm_clients.run("openai_client.mjs", pair.base, step)
+    return {"one": whole, "split": pair}[where]
 
 
 @pytest.fixture(scope="module")
-def told(node):
+def seen(server, where):
+    """{step: what it printed}; one run of the client."""
+    if where not in _seen:
+        _seen[where] = npm_clients.run("openai_client.mjs", server.base, STEPS)
+    return _seen[where]
+
+
+@pytest.fixture
+def told(seen):
     """The answer of a plain chat, that others compare with."""
-    return node("chat")
+    return seen["chat"]
 
 
-def test_models(node):
-    seen = node("models")
-    assert seen["ids"] == ["fable"] and seen["one"] == "fable"
-    assert seen["missing"]["class"] == "NotFoundError" and seen["missing"]["status"] == 404
+def test_models(seen):
+    models = seen["models"]
+    assert models["ids"] == ["fable"] and models["one"] == "fable"
+    assert models["missing"]["class"] == "NotFoundError" and models["missing"]["status"] == 404
 
 
 def test_chat(told):
@@ -33,8 +54,8 @@ def test_chat(told):
     assert usage["completion_tokens"] == 24 and usage["total_tokens"] == usage["prompt_tokens"] + 24
 
 
-def test_stream_of_a_chat(node, told):
-    chunks = node("chat_stream")["chunks"]
+def test_stream_of_a_chat(seen, told):
+    chunks = seen["chat_stream"]["chunks"]
     assert {c["id"] for c in chunks} == {chunks[0]["id"]} and {c["object"] for c in chunks} == {"chat.completion.chunk"}
     assert len(chunks) > 10, "one chunk after another, not all at the end"
     assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]) == told["choices"][0]["message"]["content"]
@@ -42,35 +63,131 @@ def test_stream_of_a_chat(node, told):
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 24
 
 
-def test_the_clients_own_assembling(node, told):
-    seen = node("chat_helper")
-    assert seen["final"]["choices"][0]["message"]["content"] == seen["pieces"] == told["choices"][0]["message"]["content"]
-    assert seen["final"]["choices"][0]["finish_reason"] == "length"
+def test_the_clients_own_assembling(seen, told):
+    helper = seen["chat_helper"]
+    assert helper["final"]["choices"][0]["message"]["content"] == helper["pieces"] == told["choices"][0]["message"]["content"]
+    assert helper["final"]["choices"][0]["finish_reason"] == "length"
 
 
-def test_completions(node):
-    seen = node("completions")
-    choice = seen["whole"]["choices"][0]
-    assert seen["whole"]["object"] == "text_completion" and choice["finish_reason"] == "length"
-    assert "".join(c["choices"][0]["text"] for c in seen["chunks"]) == choice["text"] and choice["text"]
+def test_completions(seen):
+    completions = seen["completions"]
+    choice = completions["whole"]["choices"][0]
+    assert completions["whole"]["object"] == "text_completion" and choice["finish_reason"] == "length"
+    assert "".join(c["choices"][0]["text"] for c in completions["chunks"]) == choice["text"] and choice["text"]
     assert len(choice["logprobs"]["tokens"]) == 24 and all(len(t) in (2, 3) for t in choice["logprobs"]["top_logprobs"])
 
 
-def test_errors_become_the_clients_exceptions(node):
-    seen = node("errors")
-    assert seen["range"]["class"] == seen["stream"]["class"] == seen["model"]["class"] == "UnprocessableEntityError"
-    assert seen["range"]["status"] == 422 and "top_p must be in (0.0,1.0], got 1.5" in seen["range"]["message"]
-    assert "Model not found" in seen["model"]["message"]
-    assert seen["path"]["class"] == "NotFoundError"
+def test_lists_of_prompts_and_of_ids(seen):
+    prompts = seen["prompts"]
+    assert [c["text"].startswith(p) for c, p in zip(prompts["texts"]["choices"], ["Once", "The fox"])] == [True, True]
+    assert prompts["texts"]["usage"]["completion_tokens"] == prompts["several"]["usage"]["completion_tokens"] == 12
+    assert prompts["ids"]["usage"]["prompt_tokens"] == prompts["several"]["usage"]["prompt_tokens"] == 3
+    assert [c["index"] for c in prompts["several"]["choices"]] == [0, 1]
+
+
+def is_person(p):
+    return set(p) == {"name", "age", "tame"} and isinstance(p["name"], str) and 0 <= p["age"] <= 99 and isinstance(p["tame"], bool)
+
+
+def test_structured_output(seen):
+    """`parsed` is the client's own reading of the answer."""
+    s = seen["structured"]
+    assert is_person(s["whole"]["parsed"]) and s["whole"]["parsed"] == json.loads(s["whole"]["content"]) == s["streamed"]["parsed"]
+    assert s["object"].startswith("{")
+    assert s["call"]["name"] == "keep" and is_person(s["call"]["parsed_arguments"])
+    assert s["cut"]["class"] == "LengthFinishReasonError"
+    assert s["schema"]["class"] == "UnprocessableEntityError" and "unsupported type 'odd' at 'schema'" in s["schema"]["message"]
+
+
+def test_logprobs(seen, told):
+    lp = seen["logprobs"]
+    items = lp["whole"]["logprobs"]["content"]
+    assert len(items) == 24 and "".join(i["token"] for i in items) == told["choices"][0]["message"]["content"]
+    assert all(len(i["top_logprobs"]) == 3 and i["top_logprobs"][0]["logprob"] == i["logprob"] for i in items), "greedy takes the likeliest"
+    assert lp["items"] == items == lp["final"]["logprobs"]["content"], "a stream brings the same"
+
+
+def test_several_choices(seen):
+    several = seen["choices"]
+    assert [c["index"] for c in several["whole"]] == [0, 1, 2] and len({c["message"]["content"] for c in several["whole"]}) > 1
+    assert [c["message"]["content"] for c in several["streamed"]] == [c["message"]["content"] for c in several["whole"]]
+    assert several["usage"]["completion_tokens"] <= 72
+
+
+def test_errors_become_the_clients_exceptions(seen):
+    errors = seen["errors"]
+    for name in ("range", "stream", "model", "completion"):
+        assert (errors[name]["class"], errors[name]["status"]) == ("UnprocessableEntityError", 422), errors[name]
+    assert "top_p must be in (0.0,1.0], got 1.5" in errors["range"]["message"]
+    assert "Model not found" in errors["model"]["message"] and "suffix is not supported" in errors["completion"]["message"]
+    assert (errors["path"]["class"], errors["path"]["status"]) == ("NotFoundError", 404)
+
+
+def test_the_same_everywhere():
+    """But for ids, clocks, the prefix cache and what a coordinator says of an unknown path."""
+    def even(value):
+        if isinstance(value, list):
+            return [even(v) for v in value]
+        if not isinstance(value, dict):
+            return value
+        return {k: even(v) for k, v in value.items() if k not in ("id", "created", "prompt_tokens_details")}
+
+    if len(_seen) < 2:
+        pytest.fail("run the whole file")
+    one, split = even(_seen["one"]), even(_seen["split"])
+    for seen_there in (one, split):
+        del seen_there["errors"]["path"]
+    assert one == split
 
 
 @pytest.mark.parametrize("step", ["leave", "abort"])
-def test_a_client_that_stops(pair, node, step):
-    before = pair.loads()
-    seen = node(step)
+def test_a_client_that_stops(server, where, pair, step):
+    loads = (lambda: [server.instance.load()]) if where == "one" else server.loads
+    before = loads()
+    seen_now = npm_clients.run("openai_client.mjs", server.base, step)
     if step == "leave":
-        assert seen["pieces"] == 3
+        assert seen_now["pieces"] == 3
     else:
-        assert seen["error"]["class"] == "APIUserAbortError"
-    wait_for(lambda: pair.status()["recentRequests"][0]["status"] == 499, ANSWER_S, "the coordinator noticed that the client left")
-    pair.wait_idle(before, 5 * SLOW)
+        assert seen_now["error"]["class"] == "APIUserAbortError"
+    if where == "split":
+        wait_for(lambda: pair.status()["recentRequests"][0]["status"] == 499, ANSWER_S, "the coordinator noticed that the client left")
+    wait_for(lambda: loads() == before, 5 * SLOW, "everything is given back")
+
+
+# ---- the other exceptions
+def test_exceptions_in_openai_style():
+    npm_clients.install()
+    with Standalone(extra={"BatonConfig": {"errorStyle": "openai"}}) as server:
+        errors = npm_clients.run("openai_client.mjs", server.base, "errors")
+    for name in ("range", "stream", "completion"):
+        assert (errors[name]["class"], errors[name]["status"]) == ("BadRequestError", 400), errors[name]
+        assert errors[name]["body"]["type"] == "invalid_request_error" and errors[name]["body"]["message"] in errors[name]["message"]
+    assert (errors["model"]["class"], errors["model"]["status"]) == ("NotFoundError", 404)
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """One request at a time."""
+    npm_clients.install()
+    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 1}}}) as c:
+        yield c
+
+
+def test_too_many_is_a_rate_limit(strict):
+    error = npm_clients.run("openai_client.mjs", strict.base, "overload")["error"]
+    assert (error["class"], error["status"]) == ("RateLimitError", 429) and "Too many requests" in error["message"]
+
+
+def test_a_stream_that_breaks_and_a_service_that_is_not_ready(strict):
+    wait_for(lambda: strict.status()["coordinator"]["requestsInFlight"] == 0, 5 * SLOW, "nothing runs")
+    client = subprocess.Popen(["node", "openai_client.mjs", strict.base, "broken"], cwd=npm_clients.FOLDER, env=os.environ, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert client.stderr.readline() == "three\n"
+    strict.decodes[0].kill(signal.SIGKILL)
+    out, err = client.communicate(timeout=ANSWER_S)
+    assert client.returncode == 0, err
+    broken = json.loads(out)
+    assert broken["pieces"] >= 3 and broken["error"]["class"] == "APIError", broken
+    wait_for(lambda: not strict.is_ready(), 30 * SLOW, "no decode instance is left")
+    r = npm_clients.start("openai_client.mjs", strict.base, "chat")
+    assert r.returncode != 0 and "InternalServerError: 503" in r.stderr, r.stderr

@@ -1,14 +1,23 @@
-// The official OpenAI client against a running Baton: node openai_client.mjs BASE_URL STEP prints what the step saw as one JSON object.
-// It judges nothing: the test does. OPENAI_API_KEY is the key it shows.
+// The official OpenAI client against a running Baton: node openai_client.mjs BASE_URL STEP prints what the step saw as one JSON object; of
+// several steps, an object with one of each. It judges nothing: the test does. OPENAI_API_KEY is the key it shows.
 import OpenAI from 'openai';
+import { makeParseableResponseFormat } from 'openai/lib/parser';
 
-const [base, step] = process.argv.slice(2);
+const [base, ...names] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: `${base}/v1`, apiKey: process.env.OPENAI_API_KEY ?? 'any', maxRetries: 0, timeout: 300_000 });
 const messages = [
   { role: 'system', content: 'You tell stories.' },
   { role: 'user', content: 'Tell me a story about a fox.' },
 ];
 const chat = { model: 'fable', messages, max_tokens: 24, temperature: 0 };
+
+const person = {
+  type: 'object',
+  properties: { name: { type: 'string', maxLength: 12 }, age: { type: 'integer', minimum: 0, maximum: 99 }, tame: { type: 'boolean' } },
+  required: ['name', 'age', 'tame'],
+  additionalProperties: false,
+};
+const format = { type: 'json_schema', json_schema: { name: 'person', schema: person, strict: true } };
 
 // What a program that catches the client's exceptions sees.
 const caught = async (call) => {
@@ -48,6 +57,54 @@ const steps = {
     for await (const c of await client.completions.create({ ...body, stream: true })) chunks.push(c);
     return { whole, chunks };
   },
+  // Lists of prompts and of ids, as the SDK's types have them.
+  async prompts() {
+    const body = { model: 'fable', max_tokens: 6, temperature: 0, ignore_eos: true };
+    return {
+      texts: await client.completions.create({ ...body, prompt: ['Once', 'The fox'], echo: true }),
+      ids: await client.completions.create({ ...body, prompt: [300, 301, 302] }),
+      several: await client.completions.create({ ...body, prompt: [[300, 301], [302]] }),
+    };
+  },
+  // The client parses what came by the schema it sent, whole and from a stream; it throws when the answer is cut.
+  async structured() {
+    const body = { ...chat, max_tokens: 120, response_format: format };
+    const whole = await client.chat.completions.parse(body);
+    const parsed = { ...body, response_format: makeParseableResponseFormat(format, JSON.parse) }; // what its zod helper makes
+    const streamed = await client.chat.completions.stream(parsed).finalChatCompletion();
+    const object = await client.chat.completions.create({ ...chat, max_tokens: 12, response_format: { type: 'json_object' } });
+    const tool = { type: 'function', function: { name: 'keep', parameters: person, strict: true } };
+    const call = await client.chat.completions.parse({
+      ...chat,
+      max_tokens: 160,
+      tools: [tool],
+      tool_choice: { type: 'function', function: { name: 'keep' } },
+    });
+    return {
+      whole: whole.choices[0].message,
+      streamed: streamed.choices[0].message,
+      object: object.choices[0].message.content,
+      call: call.choices[0].message.tool_calls[0].function,
+      cut: await caught(() => client.chat.completions.parse({ ...body, max_tokens: 3 })),
+      schema: await caught(() =>
+        client.chat.completions.create({ ...chat, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'odd' } } } }),
+      ),
+    };
+  },
+  async logprobs() {
+    const body = { ...chat, logprobs: true, top_logprobs: 3 };
+    const whole = await client.chat.completions.create(body);
+    const items = [];
+    const run = client.chat.completions.stream(body).on('logprobs.content.delta', (e) => items.push(...e.content));
+    const final = await run.finalChatCompletion();
+    return { whole: whole.choices[0], items, final: final.choices[0] };
+  },
+  async choices() {
+    const body = { ...chat, n: 3, temperature: 1.2, seed: 5 };
+    const whole = await client.chat.completions.create(body);
+    const streamed = await client.chat.completions.stream(body).finalChatCompletion();
+    return { whole: whole.choices, streamed: streamed.choices, usage: whole.usage };
+  },
   // A call the program asks for: whole, as the client assembles a stream, and as it hands it to the program's own function.
   async tools() {
     const parameters = {
@@ -80,6 +137,7 @@ const steps = {
       model: await caught(() => client.chat.completions.create({ ...chat, model: 'nope' })),
       stream: await caught(() => client.chat.completions.create({ ...chat, top_p: 1.5, stream: true })),
       path: await caught(() => client.embeddings.create({ model: 'fable', input: 'x' })),
+      completion: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
     };
   },
   // Stops reading after three pieces: leaving the loop makes the client abort its request.
@@ -89,6 +147,26 @@ const steps = {
       if (c.choices[0]?.delta?.content && ++pieces === 3) break;
     }
     return { pieces };
+  },
+  // One request more than the server takes at a time, while a first one streams.
+  async overload() {
+    const first = await client.chat.completions.create({ ...chat, max_tokens: 500, stream: true, ignore_eos: true });
+    let error = null;
+    for await (const c of first) {
+      if (c.choices[0]?.delta?.content) error ??= await caught(() => client.chat.completions.create(chat));
+      if (error) break;
+    }
+    return { error };
+  },
+  // What a program that reads a stream to its end sees of a server that fails meanwhile.
+  async broken() {
+    let pieces = 0;
+    const error = await caught(async () => {
+      for await (const c of await client.chat.completions.create({ ...chat, max_tokens: 500, stream: true, ignore_eos: true })) {
+        if (c.choices?.[0]?.delta?.content && ++pieces === 3) console.error('three');
+      }
+    });
+    return { pieces, error };
   },
   async abort() {
     const control = new AbortController();
@@ -101,4 +179,6 @@ const steps = {
   },
 };
 
-console.log(JSON.stringify(await steps[step]()));
+const seen = {};
+for (const name of names) seen[name] = await steps[name]();
+console.log(JSON.stringify(names.length === 1 ? seen[names[0]] : seen));
