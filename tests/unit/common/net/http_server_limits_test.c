@@ -249,7 +249,7 @@ static void requests_per_connection(void **state) {
              "charset=utf-8\r\nContent-Length: 43\r\n"
              "Connection: close\r\n\r\nConnection request out of limit, max is 2\r\n");
     assert_ends(fd);
-    assert_int_equal(fx.n_requests, 2);
+    assert_int_equal(fx.n_requests, 3);
     down();
 }
 
