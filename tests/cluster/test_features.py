@@ -210,6 +210,16 @@ def sequences(a):
     assert len(sums) == 3 and sums == sorted(sums, reverse=True)
 
 
+def beams(a):
+    sums = [sum(c["logprobs"]["token_logprobs"]) for c in choices(a)]
+    assert len(sums) == 3 and sums == sorted(sums, reverse=True) and used(a)["completion_tokens"] == 30
+
+
+def one_chunk_each(a):
+    assert [[c["index"] for c in f["choices"]] for f in frames(a)] == [[0], [1], [2]]
+    assert all(f["choices"][0]["finish_reason"] == "length" and f["choices"][0]["delta"]["content"] for f in frames(a))
+
+
 def only(ids):
     def check(a):
         assert len(set(choices(a)[0]["logprobs"]["tokens"])) <= len(ids)
@@ -272,6 +282,8 @@ FEATURES = {
     "best_of": (comp(n=2, best_of=4, ignore_eos=True, **LIVELY), several(2, 4)),
     "best_of, TGI": (tgi(best_of=3, do_sample=True, temperature=1.5, details=True), sequences),
     "best_of, vLLM streamed": (vllm(n=1, best_of=3, stream=True, **LIVELY), streamed(1)),
+    "beam search": (comp(n=3, use_beam_search=True, ignore_eos=True, logprobs=0), beams),
+    "beam search, streamed": (chat(n=3, use_beam_search=True, ignore_eos=True, stream=True), one_chunk_each),
     "several prompts": (comp(prompt=["Once", "The fox", "A hen"], ignore_eos=True), several(3, 3)),
     "several prompts, n": (comp(prompt=["Once", "The fox"], n=2, ignore_eos=True, **LIVELY), several(4, 4)),
     "token ids as prompt": (comp(prompt=[300, 301, 302]), has(usage__prompt_tokens=3)),
