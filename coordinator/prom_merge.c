@@ -263,7 +263,11 @@ static enum err take_sample(struct prom_merge *pm, const struct source *src, con
     double weight = mean ? src->blocks : 1;
     if (s->round != pm->round) s->value = s->weight = 0;
     s->round = pm->round;
-    s->value += mean ? l->value * weight : l->value;
+    if (ends_with(f->name, "_info")) { /* a fact, or the time of one: the latest */
+        if (l->value > s->value) s->value = l->value;
+    } else {
+        s->value += mean ? l->value * weight : l->value;
+    }
     s->weight += weight;
     return ERR_OK;
 }

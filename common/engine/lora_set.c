@@ -163,7 +163,11 @@ struct lora *lora_set_take(struct lora_set *s, const char *name,
 bool lora_set_at(struct lora_set *s, int idx, struct lora_info *out) {
     pthread_mutex_lock(&s->lock);
     bool good = idx >= 0 && idx < s->n;
-    if (good) *out = s->entries[idx].info;
+    if (good) {
+        const struct entry *x = &s->entries[idx];
+        *out = x->info;
+        out->in_use = x->lora != NULL && lora_refs(x->lora) > 1;
+    }
     pthread_mutex_unlock(&s->lock);
     return good;
 }

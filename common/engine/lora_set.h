@@ -21,6 +21,7 @@ struct lora_info {
     char path[LORA_PATH_BYTES]; /* of its folder, as the load named it */
     enum lora_state state;
     int rank;
+    bool in_use; /* by sequences, running or waiting */
     int64_t loaded_unix_s;
 };
 

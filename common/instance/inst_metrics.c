@@ -8,7 +8,13 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
 
-enum { SAMPLE_MS = 1000, SAMPLES = 6, WINDOW_DEFAULT = 1000, WINDOW_MAX = 1000000 };
+enum {
+    SAMPLE_MS = 1000,
+    SAMPLES = 6,
+    WINDOW_DEFAULT = 1000,
+    WINDOW_MAX = 1000000,
+    LORA_LABEL_BYTES_MAX = 512, /* names of adapters in one label; others are left out */
+};
 
 enum gauge {
     RUNNING,
@@ -101,6 +107,18 @@ static const struct {
 };
 
 static const struct metric_def
+    adapters_def = {.name = "lora_adapters",
+                    .kind = METRIC_GAUGE,
+                    .help = "LoRA adapters that requests may name."},
+    lora_def = {.name = "vllm:lora_requests_info",
+                .kind = METRIC_GAUGE,
+                .labels = {"max_lora", "running_lora_adapters", "waiting_lora_adapters"},
+                .help = "When these LoRA adapters were in use last; those of waiting requests "
+                        "are among the running ones."},
+    cache_def = {.name = "vllm:cache_config_info",
+                 .kind = METRIC_GAUGE,
+                 .labels = {"block_size", "num_gpu_blocks"},
+                 .help = "The KV cache, in labels."},
     leases_def = {.name = "pd_kv_leases_held",
                   .kind = METRIC_GAUGE,
                   .help = "Requests whose KV is held for a peer."},
@@ -131,6 +149,8 @@ struct inst_metrics {
     struct req_meters *requests;
     struct metric *gauges[N_GAUGES];
     struct metric *roles[ROLE_MIXED + 1];
+    struct metric *adapters;
+    struct metric_family *lora, *cache;
     struct metric *leases, *expired, *pulls, *corrupt; /* NULL in standard mode */
     struct metric_family *links;
     struct sample samples[SAMPLES];
@@ -171,6 +191,35 @@ static void read_engine(struct inst_metrics *im) {
     metric_set(im->gauges[DRAFTS], (double)st.drafts);
     metric_set(im->gauges[DRAFT_TOKENS], (double)st.draft_tokens);
     metric_set(im->gauges[DRAFT_ACCEPTED], (double)st.draft_accepted);
+}
+
+static void read_loras(struct inst_metrics *im) {
+    struct lora_info l;
+    struct buf names = BUF_INIT;
+    char max[16];
+    int n = 0;
+    for (int i = 0; lora_set_at(im->in->loras, i, &l); i++) {
+        n += l.state == LORA_SERVED;
+        if (l.in_use && names.len + strlen(l.name) < LORA_LABEL_BYTES_MAX)
+            buf_printf(&names, "%s%s", names.len > 0 ? "," : "", l.name);
+    }
+    metric_set(im->adapters, n);
+    snprintf(max, sizeof(max), "%d", (int)im->in->conf.max_loras);
+    metric_clear(im->lora);
+    metric_set(
+        metric_of(im->lora, (const char *const[]){max, names.len > 0 ? names.data : "", "", NULL}),
+        (double)clock_unix_s());
+    buf_free(&names);
+}
+
+static void read_cache(struct inst_metrics *im) {
+    const struct engine *e = worker_engine(im->in->worker);
+    struct engine_stats st;
+    char block[16], blocks[16];
+    engine_stats(e, &st);
+    snprintf(block, sizeof(block), "%d", engine_block_tokens(e));
+    snprintf(blocks, sizeof(blocks), "%d", (int)st.blocks_total);
+    metric_set(metric_of(im->cache, (const char *const[]){block, blocks, NULL}), 1);
 }
 
 static void read_links(struct inst_metrics *im) {
@@ -215,6 +264,8 @@ static void on_metrics(void *arg, struct http_x *x, const struct route_params *p
     read_role(im, &load);
     if (in->loaded) {
         read_engine(im);
+        read_cache(im);
+        read_loras(im);
         if (in->kv_plane != NULL) read_links(im);
     }
     metrics_write(im->reg, &b);
@@ -289,6 +340,10 @@ static enum err create_gauges(struct inst_metrics *im) {
         const char *const name[] = {inst_role_name((enum inst_role)r), NULL};
         if ((im->roles[r] = metric_of(f, name)) == NULL) return ERR_NO_MEMORY;
     }
+    im->adapters = metric_of(metrics_family(im->reg, &adapters_def), NULL);
+    im->lora = metrics_family(im->reg, &lora_def);
+    im->cache = metrics_family(im->reg, &cache_def);
+    if (im->adapters == NULL || im->lora == NULL || im->cache == NULL) return ERR_NO_MEMORY;
     if (strcmp(im->in->conf.infer_mode, "dmi") != 0) return ERR_OK;
     im->leases = metric_of(metrics_family(im->reg, &leases_def), NULL);
     im->expired = metric_of(metrics_family(im->reg, &expired_def), NULL);

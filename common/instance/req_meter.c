@@ -17,6 +17,8 @@ struct window {
 struct req_meters {
     struct metric *received, *success, *failed, *cancelled, *prompt_tokens, *generation_tokens;
     struct metric *ttft, *tpot, *e2e, *queue, *prompt_len, *generation_len, *decode_wait;
+    struct metric *prefill_time, *decode_time, *own_tpot, *stopped, *at_length, *aborted;
+    struct metric_family *adapters;
     struct metric_family *transfer, *transfer_failures;
     struct metric_family *exposed_family, *bytes_family, *decode_wait_family;
     struct metric *exposed, *bytes;
@@ -56,6 +58,11 @@ enum row {
     BYTES,
     FAILURES,
     DECODE_WAIT,
+    PREFILL_TIME,
+    DECODE_TIME,
+    OWN_TPOT,
+    FINISHED,
+    ADAPTERS,
     N_ROWS
 };
 
@@ -134,7 +141,35 @@ static const struct {
                       .kind = METRIC_HISTOGRAM,
                       BUCKETS(transfer_buckets)},
                      {NULL}},
+    /* These only vLLM has. */
+    [PREFILL_TIME] = {{.name = "vllm:request_prefill_time_seconds",
+                       .help = "From the first step of a request to its first token.",
+                       .kind = METRIC_HISTOGRAM,
+                       BUCKETS(queue_buckets)},
+                      {NULL}},
+    [DECODE_TIME] = {{.name = "vllm:request_decode_time_seconds",
+                      .help = "From the first token of a request, or its hand-over, to the last.",
+                      .kind = METRIC_HISTOGRAM,
+                      BUCKETS(queue_buckets)},
+                     {NULL}},
+    [OWN_TPOT] = {{.name = "vllm:request_time_per_output_token_seconds",
+                   .help = "Mean time between the tokens of a request.",
+                   .kind = METRIC_HISTOGRAM,
+                   BUCKETS(tpot_buckets)},
+                  {NULL}},
+    [FINISHED] = {{.name = "vllm:request_success_total",
+                   .help = "Requests that ended here, by how; a hand-over is no end.",
+                   .labels = {"finished_reason"}},
+                  {NULL}},
+    [ADAPTERS] = {{.name = "lora_requests_total",
+                   .help = "Prompts computed with a LoRA adapter, by its name.",
+                   .labels = {"lora_name"}},
+                  {NULL}},
 };
+
+static struct metric *with_label(struct metric_family *f, const char *value) {
+    return metric_of(f, (const char *const[]){value, NULL});
+}
 
 static enum err window_create(struct window *w, size_t size) {
     w->size = size > 0 ? size : 1;
@@ -176,10 +211,18 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
                                            [E2E] = &m->e2e,
                                            [QUEUE] = &m->queue,
                                            [PROMPT_LEN] = &m->prompt_len,
-                                           [GENERATION_LEN] = &m->generation_len};
+                                           [GENERATION_LEN] = &m->generation_len,
+                                           [PREFILL_TIME] = &m->prefill_time,
+                                           [DECODE_TIME] = &m->decode_time,
+                                           [OWN_TPOT] = &m->own_tpot};
     for (int i = 0; i < N_ROWS; i++)
         if (plain[i] != NULL && (*plain[i] = metric_of(f[i], NULL)) == NULL) goto fail;
     if (metric_of(f[PREEMPTIONS], NULL) == NULL) goto fail;
+    m->stopped = with_label(f[FINISHED], "stop");
+    m->at_length = with_label(f[FINISHED], "length");
+    m->aborted = with_label(f[FINISHED], "abort");
+    if (m->stopped == NULL || m->at_length == NULL || m->aborted == NULL) goto fail;
+    m->adapters = f[ADAPTERS];
     m->transfer = f[TRANSFER];
     m->transfer_failures = f[FAILURES];
     m->exposed_family = f[EXPOSED];
@@ -238,6 +281,7 @@ static void first_of_all(struct req_meter *t, const struct token_event *ev, uint
                          bool imported) {
     struct req_meters *m = t->meters;
     t->first_seen = true;
+    t->first_us = imported ? t->handed_us : now;
     if (imported) {
         if (m->decode_wait == NULL) m->decode_wait = metric_of(m->decode_wait_family, NULL);
         metric_observe(m->decode_wait, (double)(now - t->handed_us) / 1e6);
@@ -246,6 +290,8 @@ static void first_of_all(struct req_meter *t, const struct token_event *ev, uint
     double seconds = (double)(now - t->arrival_us) / 1e6;
     metric_observe(m->ttft, seconds);
     metric_observe(m->queue, ev->queue_wait_us / 1e6);
+    double prefill = seconds - ev->queue_wait_us / 1e6;
+    metric_observe(m->prefill_time, prefill > 0 ? prefill : 0);
     window_add(&m->ttft_ms, seconds * 1e3);
 }
 
@@ -259,14 +305,14 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     if (starts && ev->choice == 0) { /* a prompt was computed here */
         metric_add(m->prompt_tokens, (double)req->n_prompt);
         metric_observe(m->prompt_len, (double)req->n_prompt);
+        if (req->adapter != NULL) metric_add(with_label(m->adapters, req->adapter), 1);
     } else if (last != NULL && !starts) {
-        /* The tokens of a beam search are told all at once, long after they were made. */
-        uint64_t gap_us = req->sampling.beam ? ev->step_us : now - *last;
-        metric_observe(m->tpot, (double)gap_us / 1e6);
-        t->gaps_us += gap_us;
+        metric_observe(m->tpot, (double)(now - *last) / 1e6);
+        t->gaps_us += now - *last;
         t->n_gaps++;
     }
     if (last != NULL) *last = now;
+    if (ev->finish != FINISH_NONE) t->finish = ev->finish;
     t->n_tokens++;
     metric_add(m->generation_tokens, 1);
 }
@@ -277,7 +323,16 @@ void req_meter_end(struct req_meter *t, enum req_end how) {
     if (how == REQ_ANSWERED) {
         metric_observe(m->e2e, (double)(clock_us() - t->arrival_us) / 1e6);
         metric_observe(m->generation_len, t->n_tokens);
-        if (t->n_gaps > 0) window_add(&m->tbt_ms, (double)t->gaps_us / 1e3 / t->n_gaps);
+        metric_observe(m->decode_time,
+                       t->first_us > 0 ? (double)(clock_us() - t->first_us) / 1e6 : 0);
+        if (t->n_gaps > 0) {
+            window_add(&m->tbt_ms, (double)t->gaps_us / 1e3 / t->n_gaps);
+            metric_observe(m->own_tpot, (double)t->gaps_us / 1e6 / t->n_gaps);
+        }
+        /* The engine knows nothing of stop strings: an end it has not told is one. */
+        metric_add(t->finish == FINISH_LENGTH ? m->at_length : m->stopped, 1);
+    } else if (how == REQ_CANCELLED) {
+        metric_add(m->aborted, 1);
     }
     metric_add(how == REQ_FAILED ? m->failed : how == REQ_CANCELLED ? m->cancelled : m->success, 1);
     free(t->last_us);

@@ -29,7 +29,9 @@ struct req_meter {
     unsigned n_lanes;
     uint64_t gaps_us; /* all times between two tokens */
     uint32_t n_gaps, n_tokens;
-    bool first_seen; /* a token was made here */
+    uint64_t first_us;  /* the first token made here, or handed over */
+    enum finish finish; /* of the last choice whose end the engine has told */
+    bool first_seen;    /* a token was made here */
 };
 
 enum req_end {

@@ -1,13 +1,20 @@
 """Goal: /metrics and /metrics-json of an instance, and the coordinator's sums, tell the truth, whole and split.
 Method: a known mix of requests; counters must agree with the usage their answers report, gauges must return to where they were, histograms
 must hang together; promtool (Debian package prometheus, no server is started) reads every text."""
+import json
 import math
+import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 
 import pytest
-from harness import Cluster, Standalone, Stream, get, in_threads, merge, post, request, wait_for
+from harness import FABLE, ROOT, Cluster, Standalone, Stream, get, in_threads, merge, post, request, wait_for
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
+import make_adapter  # noqa: E402
 
 TTFT = "0.001 0.005 0.01 0.02 0.04 0.06 0.08 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10"
 TPOT = "0.01 0.025 0.05 0.075 0.1 0.15 0.2 0.3 0.4 0.5 0.75 1 2.5"
@@ -22,7 +29,10 @@ GAUGES = ["num_requests_running", "num_requests_waiting", "num_requests_swapped"
           "npu_prefix_cache_hit_rate", "all_radix_match_num", "npu_radix_match_hit_num"]
 VLLM = ["time_to_first_token_seconds", "time_per_output_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds",
         "request_queue_time_seconds", "gpu_cache_usage_perc", "kv_cache_usage_perc", "num_requests_running", "num_requests_waiting",
-        "prompt_tokens_total", "generation_tokens_total"]
+        "prompt_tokens_total", "generation_tokens_total", "num_requests_swapped", "num_preemptions_total", "cpu_cache_usage_perc",
+        "avg_prompt_throughput_toks_per_s", "avg_generation_throughput_toks_per_s", "prefix_cache_queries_total", "prefix_cache_hits_total",
+        "request_prompt_tokens", "request_generation_tokens", "request_prefill_time_seconds", "request_decode_time_seconds",
+        "request_time_per_output_token_seconds", "request_success_total", "lora_requests_info", "cache_config_info"]
 OWN = {"coordinator_requests_inflight": "gauge", "coordinator_queue_len": "gauge", "coordinator_schedule_seconds": "histogram",
        "coordinator_ttft_seconds": "histogram", "coordinator_tpot_seconds": "histogram", "coordinator_role": "gauge",
        "coordinator_is_master": "gauge", "coordinator_role_switch_seconds": "histogram", "instance_scrape_up": "gauge"}
@@ -147,6 +157,14 @@ def test_a_standard_instance_counts_what_it_did():
         assert after.sum("failed_request_perc") == pytest.approx(failed / (ok + failed))
         assert (after.sum("prompt_tokens_total"), after.sum("generation_tokens_total")) == (prompt, generated)
         assert after.sum("vllm:generation_tokens_total") == generated
+        ends = {labels["finished_reason"]: v for labels, v in after.all("vllm:request_success_total")}
+        assert ends == {"length": ok, "stop": 0, "abort": 0}
+        assert after.sum("vllm:request_prefill_time_seconds_count") == after.sum("vllm:request_decode_time_seconds_count") == ok
+        assert after.sum("vllm:request_prefill_time_seconds_sum") <= after.sum("time_to_first_token_seconds_sum") * (1 + 1e-9)
+        total = after.sum("vllm:request_decode_time_seconds_sum") + after.sum("time_to_first_token_seconds_sum")
+        assert total == pytest.approx(after.sum("e2e_request_latency_seconds_sum"), abs=0.01 * ok)
+        cache, = after.all("vllm:cache_config_info")
+        assert cache[1] == 1 and (cache[0]["block_size"], float(cache[0]["num_gpu_blocks"])) == ("16", after.sum("npu_cache_blocks"))
         for name, n in (("time_to_first_token_seconds", ok), ("e2e_request_latency_seconds", ok), ("time_per_output_token_seconds", generated - begun),
                         ("vllm:request_queue_time_seconds", ok), ("request_prompt_tokens", ok), ("request_generation_tokens", ok)):
             assert after.sum(name + "_count") == n, name
@@ -176,6 +194,12 @@ def test_a_client_that_leaves_is_neither_success_nor_failure():
         wait_for(lambda: scrape(one.mgmt).sum("num_requests_running") == 0, 30, "the request is gone")
         after = scrape(one.mgmt)
         assert [after.sum(f"request_{w}_total") for w in ("received", "success", "failed", "cancelled")] == [1, 0, 0, 1]
+        assert {labels["finished_reason"]: v for labels, v in after.all("vllm:request_success_total")} == {"length": 0, "stop": 0, "abort": 1}
+        text = post(one.base, "/v1/completions", completion(40)).json["choices"][0]["text"]
+        stopped = post(one.base, "/v1/completions", completion(40, stop=text[20:24])).json["choices"][0]
+        assert stopped["finish_reason"] == "stop"
+        ends = {labels["finished_reason"]: v for labels, v in scrape(one.mgmt).all("vllm:request_success_total")}
+        assert ends == {"length": 1, "stop": 1, "abort": 1}
 
 
 def external(c):
@@ -209,6 +233,10 @@ def test_a_pair_and_its_coordinator_count_each_request_once():
             assert s.sum("pd_decode_wait_seconds_count") == handed and s.sum("pd_kv_transfer_bytes_total") > 0
             assert [v for _, v in s.all("pd_link_up")] == [1, 1] and [v for _, v in s.all("instance_scrape_up")] == [1, 1]
             assert {(h["role"], v) for h, v in s.all("coordinator_role")} == {("prefill", 1), ("decode", 1)}
+            assert s.sum("vllm:request_success_total", finished_reason="length") == ok == s.sum("vllm:request_success_total")
+            assert s.sum("vllm:request_success_total", role="decode") == handed
+            assert s.sum("vllm:request_prefill_time_seconds_count", role="prefill") == ok == s.sum("vllm:request_decode_time_seconds_count")
+            assert {h["role"] for h, v in s.all("vllm:cache_config_info") if v == 1} == {"prefill", "decode"}
             assert s.sum("coordinator_relay_bytes_total") > 0 and s.sum("pd_kv_transfer_failures_total") == 0
         wait_for(lambda: quiet(scrape(external(c))) and scrape(external(c)).sum("coordinator_requests_inflight") == 0, 30, "gauges back")
 
@@ -225,6 +253,28 @@ def test_sums_survive_an_instance_that_dies_and_comes_back():
         assert post(c.base, "/v1/completions", completion(6)).status == 200
         after = scrape(external(c))
         assert after.sum("generation_tokens_total") == generated + 6 and after.sum("instance_scrape_up") == 2
+
+
+def test_adapters_are_counted(tmp_path):
+    """Whole and split: which adapters there are, which are in use, what was asked of each."""
+    folder = str(tmp_path / "one")
+    with open(os.path.join(FABLE, "config.json")) as f:
+        make_adapter.write_adapter(folder, json.load(f), seed=1, r=4)
+    with Cluster(coord=FRESH) as c:
+        load = {"lora_name": "one", "lora_path": folder}
+        assert post(c.mgmt, "/v1/load_lora_adapter", load).status == 200
+        for _ in range(2):
+            assert post(c.base, "/v1/completions", {**completion(4), "model": "one"}).status == 200
+        assert post(c.base, "/v1/completions", completion(4)).status == 200
+        s = Stream(c.base, "/v1/completions", {**completion(700, stream=True), "model": "one"})
+        s.read_until(2)
+        all_ = scrape(external(c))
+        assert {h["role"]: v for h, v in all_.all("lora_adapters")} == {"prefill": 1, "decode": 1}
+        assert all_.all("lora_requests_total") == [({"model_name": "fable", "lora_name": "one", "role": "prefill"}, 3)]
+        busy = all_.all("vllm:lora_requests_info", role="decode")
+        assert [(h["running_lora_adapters"], h["max_lora"]) for h, _ in busy] == [("one", "32")] and abs(busy[0][1] - time.time()) < 60
+        s.read_all()
+        wait_for(lambda: [h["running_lora_adapters"] for h, _ in scrape(external(c)).all("vllm:lora_requests_info")] == ["", ""], 30, "none in use")
 
 
 def test_an_answer_is_used_again_for_a_while():

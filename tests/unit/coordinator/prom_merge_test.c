@@ -122,6 +122,20 @@ static void a_usage_is_weighted_with_blocks(void **state) {
     prom_merge_destroy(&pm);
 }
 
+/* Two that say the same say it once; of two times the later one stands. */
+static void a_fact_is_no_sum(void **state) {
+    (void)state;
+#define INFO "# HELP vllm:x_info I.\n# TYPE vllm:x_info gauge\n"
+    struct prom_merge *pm = fresh();
+    add(pm, 1, "prefill", 300, INFO "vllm:x_info{a=\"1\"} 1780000005\n");
+    add(pm, 2, "prefill", 100, INFO "vllm:x_info{a=\"1\"} 1780000003\n");
+    assert_text(pm, INFO "vllm:x_info{a=\"1\",role=\"prefill\"} 1780000005\n");
+    prom_merge_begin(pm);
+    add(pm, 1, "prefill", 1, INFO "vllm:x_info{a=\"1\"} 1\n");
+    assert_text(pm, INFO "vllm:x_info{a=\"1\",role=\"prefill\"} 1\n");
+    prom_merge_destroy(&pm);
+}
+
 static void hits_are_those_of_prefill_when_there_is_any(void **state) {
     (void)state;
 #define HITS(rate, all, hit)                                                                       \
@@ -213,6 +227,7 @@ int main(void) {
         cmocka_unit_test(a_gauge_is_of_this_round),
         cmocka_unit_test(histograms_add_up),
         cmocka_unit_test(a_usage_is_weighted_with_blocks),
+        cmocka_unit_test(a_fact_is_no_sum),
         cmocka_unit_test(hits_are_those_of_prefill_when_there_is_any),
         cmocka_unit_test(what_the_coordinator_knows_better_is_left_out),
         cmocka_unit_test(a_role_of_its_own_stays),

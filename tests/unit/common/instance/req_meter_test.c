@@ -91,6 +91,10 @@ static void alone_everything_is_measured(void **state) {
     assert_value(r, "request_queue_time_seconds_sum", 0.002);
     assert_value(r, "e2e_request_latency_seconds_count", 1);
     assert_value(r, "request_generation_tokens_sum", 5);
+    assert_value(r, "vllm:request_prefill_time_seconds_count", 1);
+    assert_true(value(r, "vllm:request_prefill_time_seconds_sum") >= 0.498); /* but for the queue */
+    assert_value(r, "vllm:request_decode_time_seconds_count", 1);
+    assert_value(r, "vllm:request_time_per_output_token_seconds_count", 1);
     assert_value(r, "pd_decode_wait_seconds_count", -1); /* no series: nothing was handed over */
     assert_true(req_meters_ttft_ms(r->m) >= 500 && req_meters_failed_part(r->m) == 0);
 }
@@ -132,6 +136,8 @@ static void decode_measures_from_the_hand_over(void **state) {
     assert_value(r, "time_per_output_token_seconds_count", 3);
     assert_value(r, "pd_decode_wait_seconds_count", 1);
     assert_value(r, "request_generation_tokens_sum", 4); /* of the whole answer */
+    assert_value(r, "vllm:request_prefill_time_seconds_count", 0);
+    assert_true(value(r, "vllm:request_decode_time_seconds_sum") < 3); /* not from the arrival */
     assert_value(r, "e2e_request_latency_seconds_bucket{le=\"2.5\"}", 0);
     assert_value(r, "e2e_request_latency_seconds_count", 1);
 }
@@ -188,6 +194,53 @@ static void ends_are_told_apart(void **state) {
     assert_true(req_meters_failed_part(r->m) == 0.4);
 }
 
+/* vLLM's count of ends: how the engine told it, a stop string when it told none, an abort when the
+ * client did; a hand-over and a failure are none. */
+static void ends_have_reasons(void **state) {
+    static const struct {
+        enum finish told;
+        enum req_end how;
+        const char *reason; /* NULL: not counted */
+    } rows[] = {{FINISH_EOS, REQ_ANSWERED, "stop"},    {FINISH_STOP_TOKEN, REQ_ANSWERED, "stop"},
+                {FINISH_NONE, REQ_ANSWERED, "stop"},   {FINISH_LENGTH, REQ_ANSWERED, "length"},
+                {FINISH_NONE, REQ_CANCELLED, "abort"}, {FINISH_NONE, REQ_HANDED_OVER, NULL},
+                {FINISH_NONE, REQ_FAILED, NULL}};
+    struct rig *r = *state;
+    static const char *const reasons[] = {"stop", "length", "abort"};
+    double want[3] = {0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct req_meter t;
+        struct token_event ev = token(0, 1);
+        req_meter_begin(&t, r->m, clock_us());
+        tokens(&t, r, 0, 1);
+        ev.finish = rows[i].told;
+        req_meter_token(&t, r->req, &ev);
+        req_meter_end(&t, rows[i].how);
+        for (size_t k = 0; k < 3; k++) {
+            char name[80];
+            want[k] += rows[i].reason != NULL && strcmp(reasons[k], rows[i].reason) == 0;
+            snprintf(name, sizeof(name), "vllm:request_success_total{finished_reason=\"%s\"}",
+                     reasons[k]);
+            assert_value(r, name, want[k]);
+        }
+    }
+}
+
+static void an_adapter_is_counted_by_name(void **state) {
+    struct rig *r = *state;
+    struct req_meter t;
+    struct token_event first = token(0, 0);
+    r->req->adapter = strdup("poet");
+    req_meter_begin(&t, r->m, clock_us());
+    tokens(&t, r, 0, 3);
+    req_meter_end(&t, REQ_ANSWERED);
+    assert_value(r, "lora_requests_total{lora_name=\"poet\"}", 1);
+    req_meter_begin(&t, r->m, clock_us()); /* its prompt was computed elsewhere */
+    req_meter_import(&t, r->req, &first);
+    req_meter_end(&t, REQ_ANSWERED);
+    assert_value(r, "lora_requests_total{lora_name=\"poet\"}", 1);
+}
+
 static void reasons_of_failed_transfers_are_words(void **state) {
     struct rig *r = *state;
     req_meters_transfer_failed(r->m, ERR_BUSY);
@@ -237,7 +290,8 @@ int main(void) {
         CASE(decode_measures_from_the_hand_over),    CASE(choices_and_parts_have_their_own_clocks),
         CASE(a_lane_out_of_range_has_no_clock),      CASE(ends_are_told_apart),
         CASE(reasons_of_failed_transfers_are_words), CASE(means_are_of_the_last_requests),
-        CASE(nothing_counts_without_meters),
+        CASE(nothing_counts_without_meters),         CASE(ends_have_reasons),
+        CASE(an_adapter_is_counted_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
