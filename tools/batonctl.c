@@ -1,9 +1,11 @@
 /* batonctl: asks a coordinator's management plane: the cluster as a table, or the change of a role.
- */
+ * quantize alone works on files, and hands over to the instance's program. */
+#include <errno.h>
 #include <json-c/json_object.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "common/net/loop.h"
@@ -250,6 +252,28 @@ static const struct {
     [OPT_PASS] = {"--pass", "BATON_PASS", ""},
 };
 
+/* Packing needs the kernels, which are in the instance's program: it lies beside this one. */
+static int cmd_quantize(char **argv) {
+    static const char *const names[] = {"prefill", "baton-prefill"};
+    char dir[3500], path[4096];
+    ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+    if (n <= 0) {
+        fprintf(stderr, "batonctl: cannot find its own folder: %s\n", strerror(errno));
+        return 1;
+    }
+    dir[n] = 0;
+    char *slash = strrchr(dir, '/');
+    if (slash != NULL) *slash = 0;
+    argv[0] = (char *)"--pack-weights";
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        argv[-1] = path;
+        execv(path, argv - 1);
+    }
+    fprintf(stderr, "batonctl: %s/%s cannot be run: %s\n", dir, names[0], strerror(errno));
+    return 1;
+}
+
 static int usage(int status) {
     fprintf(status == 0 ? stdout : stderr,
             "usage: batonctl [OPTIONS] status [--json]     the cluster: instances, links, last "
@@ -258,6 +282,10 @@ static int usage(int status) {
             "(default: the last one)\n"
             "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
             "instance\n"
+            "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
+            "[--threads N]\n"
+            "                                              packs a model's weights for later starts "
+            "on this kind of CPU\n"
             "  -m URL        management plane of the coordinator ($BATON_MANAGE; default "
             "http://127.0.0.1:1026)\n"
             "an https URL needs, as PEM files of mode 0400:\n"
@@ -323,6 +351,7 @@ int main(int argc, char **argv) {
     }
     if (i < argc && (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)) return usage(0);
     if (i == argc) return usage(2);
+    if (strcmp(argv[i], "quantize") == 0) return i + 1 < argc ? cmd_quantize(argv + i) : usage(2);
     if (!open_target(&t, values)) return 2;
     int rc = run(&t, argc - i, argv + i);
     tls_close(&t.tls);

@@ -143,7 +143,8 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if ((e = model_conf_read(&f->conf, o->model_dir, eb)) != ERR_OK) return e;
     if ((e = kernels_find(&f->kn, o->kernels, eb)) != ERR_OK) return e;
     if ((e = pool_create(&f->pool, o->n_threads, o->cpu_ids, eb)) != ERR_OK) return e;
-    const struct weights_place place = {o->weight_cache, o->weight_cache_verify};
+    const struct weights_place place = {.setting = o->weight_cache,
+                                        .verify = o->weight_cache_verify};
     if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, &place, f->pool,
                           o->progress, o->progress_arg, eb)) != ERR_OK)
         return e;

@@ -32,9 +32,9 @@ struct slot {
     char name[NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
-    int n, k;    /* vector: n values, k is 1 */
+    int n, k;         /* vector: n values, k is 1 */
     enum dtype dtype; /* of the matrix */
-    uint64_t at; /* offset in the packed data */
+    uint64_t at;      /* offset in the packed data */
     const struct st_tensor *t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };
@@ -55,7 +55,7 @@ struct loader {
     struct wc_file cache;
     struct wc_header want; /* what a cache file must say */
     bool hashed;           /* w->hash is known */
-    bool verify;
+    struct weights_place place;
     uint64_t *sums; /* of the chunks of the data */
 
     /* the pool region that runs: panels of one step of one slot */
@@ -137,7 +137,8 @@ static void plan(struct loader *l) {
     const struct model_conf *c = l->c;
     struct weights *w = l->w;
     char name[NAME_BYTES];
-    /* The matrices over the vocabulary keep eight bits: docs/decisions/2026-11-21-quantised-weights.md */
+    /* The matrices over the vocabulary keep eight bits:
+     * docs/decisions/2026-11-21-quantised-weights.md */
     const enum dtype wide = w->dtype == DTYPE_INT4 ? DTYPE_INT8 : w->dtype;
     add_slot(l, "model.embed_tokens.weight", &w->embed, NULL, c->vocab_size, c->hidden, wide);
     for (int i = 0; i < c->n_layers; i++) {
@@ -152,8 +153,7 @@ static void plan(struct loader *l) {
         }
     }
     add_slot(l, "model.norm.weight", NULL, &w->final_norm, c->hidden, 1, DTYPE_F32);
-    if (!c->tied)
-        add_slot(l, "lm_head.weight", &w->head, NULL, c->vocab_size, c->hidden, wide);
+    if (!c->tied) add_slot(l, "lm_head.weight", &w->head, NULL, c->vocab_size, c->hidden, wide);
 }
 
 /* ---- checks and memory */
@@ -203,7 +203,8 @@ static void lay_out(struct loader *l, uint8_t *base) {
     for (int i = 0; i < l->n_slots; i++) {
         struct slot *s = &l->slots[i];
         if (s->matrix != NULL)
-            *s->matrix = (struct matrix){.panels = base + s->at, .n = s->n, .k = s->k, .dtype = s->dtype};
+            *s->matrix =
+                (struct matrix){.panels = base + s->at, .n = s->n, .k = s->k, .dtype = s->dtype};
         else
             *s->vector = (float *)(void *)(base + s->at);
     }
@@ -336,15 +337,17 @@ static void describe_files(struct loader *l) {
     memcpy(l->want.stamp, chain, sizeof(l->want.stamp));
 }
 
-/* The layout, by what becomes of a full and of a ragged panel of sample numbers, for each k. */
+/* The layout, by what becomes of a full and of a ragged panel of sample numbers, for each kind of
+ * matrix: the vocabulary's, and those of a layer. */
 static enum err describe_layout(struct loader *l, struct errbuf *eb) {
-    const int ks[] = {l->c->hidden, l->c->n_heads * l->c->head_dim, l->c->intermediate};
+    const int ks[] = {l->c->hidden, l->c->hidden, l->c->n_heads * l->c->head_dim,
+                      l->c->intermediate};
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
-        size_t bytes =
-            (panel_bytes(ks[i], l->w->dtype) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+        const enum dtype dtype = i == 0 ? l->slots[0].dtype : l->w->dtype;
+        size_t bytes = (panel_bytes(ks[i], dtype) + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
         size_t n = (size_t)PANEL_ROWS * (size_t)ks[i];
         float *rows = malloc(n * sizeof(float));
         uint8_t *panel = aligned_alloc(ALIGN_BYTES, bytes);
@@ -360,7 +363,7 @@ static enum err describe_layout(struct loader *l, struct errbuf *eb) {
         }
         for (int n_rows = PANEL_ROWS; n_rows > 0; n_rows -= PANEL_ROWS - 5) {
             memset(panel, 0, bytes);
-            l->kn->panel_pack(panel, rows, n_rows, ks[i], l->w->dtype);
+            l->kn->panel_pack(panel, rows, n_rows, ks[i], dtype);
             XXH3_128bits_update(&hash, panel, bytes);
         }
         free(rows);
@@ -457,7 +460,7 @@ static bool content_is(struct loader *l, const struct wc_header *got) {
 
 static bool data_are_sound(struct loader *l, const struct wc_header *got) {
     uint8_t sum[WC_XXH_BYTES];
-    if (!l->verify) return true;
+    if (!l->place.verify) return true;
     if (!sum_data(l, sum)) return false;
     if (memcmp(sum, got->sum, sizeof(sum)) == 0) return true;
     log_warn("load", "weight cache %s is not used: the checksum of its data is wrong",
@@ -521,7 +524,7 @@ static enum err pack_all(struct loader *l, struct errbuf *eb) {
     return hash_model(l, eb);
 }
 
-static enum err load(struct loader *l, const char *dir, const char *place, struct errbuf *eb) {
+static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
     uint64_t start = clock_ms();
     uint8_t sample[WC_XXH_BYTES];
     enum err e = st_model_open(&l->files, dir, eb);
@@ -533,8 +536,8 @@ static enum err load(struct loader *l, const char *dir, const char *place, struc
     l->w->file_dtype = l->slots[0].t->dtype;
     if ((e = describe(l, eb)) != ERR_OK) return e;
     sample_content(l, sample);
-    if (wc_place(&l->cache, place, dir, &l->want, sample) && !from_cache(l) && wc_lock(&l->cache) &&
-        !from_cache(l))
+    if (wc_place(&l->cache, l->place.setting, dir, &l->want, sample) && !from_cache(l) &&
+        (l->cache.may_make || l->place.always) && wc_lock(&l->cache) && !from_cache(l))
         (void)wc_begin(&l->cache, l->w->bytes);
     if (l->w->from == WEIGHTS_FROM_CACHE) {
         lay_out(l, l->cache.map + WC_HEADER_BYTES);
@@ -561,7 +564,7 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
     enum err e = ERR_NO_MEMORY;
     *out = NULL;
     l.cache.lock_fd = l.cache.tmp_fd = -1;
-    l.verify = place != NULL && place->verify;
+    if (place != NULL) l.place = *place;
     if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && !dtype_is_quant(dtype))
         return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got %s",
                        dtype_name(dtype));
@@ -576,7 +579,7 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
     if (l.w == NULL || l.w->layers == NULL || l.slots == NULL)
         err_set(eb, e, "no memory for the list of tensors");
     else
-        e = load(&l, dir, place != NULL ? place->setting : NULL, eb);
+        e = load(&l, dir, eb);
     st_model_close(&l.files);
     free(l.slots);
     free(l.rows);

@@ -32,11 +32,11 @@ struct layer_weights {
 
 enum weights_from { WEIGHTS_PACKED, WEIGHTS_PACKED_TO_CACHE, WEIGHTS_FROM_CACHE };
 
-/* Where packed weights are kept; see wc_place(). verify: a file's data are held against their
- * checksum before they are used. */
+/* Where packed weights are kept; see wc_place(). */
 struct weights_place {
     const char *setting;
-    bool verify;
+    bool verify; /* a file's data are held against their checksum before they are used */
+    bool always; /* "auto" makes a file of small ones too */
 };
 
 struct weights {

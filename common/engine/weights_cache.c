@@ -98,7 +98,7 @@ bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
     f->lock_fd = f->tmp_fd = -1;
     if (setting == NULL || setting[0] == 0 || strcmp(setting, "off") == 0) return false;
     bool automatic = strcmp(setting, "auto") == 0;
-    if (automatic && want->data_bytes < WC_AUTO_BYTES_MIN) return false;
+    f->may_make = !automatic || want->data_bytes >= WC_AUTO_BYTES_MIN;
     memcpy(both, want->plan, WC_SHA_BYTES);
     memcpy(both + WC_SHA_BYTES, sample, WC_XXH_BYTES);
     SHA256(both, sizeof(both), sha);
@@ -106,9 +106,9 @@ bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
     hex(key, sha, 8);
     /* A model's own folder holds one file of a kind, so a changed model replaces it. */
     snprintf(own, sizeof(own), automatic ? "" : "%s-", key);
-    int n = snprintf(f->path, sizeof(f->path), "%s%s/%s%s-%s.packed",
-                     automatic ? model_dir : setting, automatic ? "/.baton" : "", own, layout,
-                     dtype_name((enum dtype)want->dtype));
+    int n =
+        snprintf(f->path, sizeof(f->path), "%s%s/%s%s-%s.packed", automatic ? model_dir : setting,
+                 automatic ? "/.baton" : "", own, layout, dtype_name((enum dtype)want->dtype));
     if (n < 0 || (size_t)n >= sizeof(f->path)) {
         log_warn("load", "weight cache: the path of its folder is too long, packing into memory");
         return false;
@@ -278,7 +278,8 @@ bool wc_commit(struct wc_file *f, const struct wc_header *h) {
     }
     close(f->tmp_fd);
     f->tmp_fd = -1;
-    if (!sync_folder(f->path)) log_warn("load", "weight cache %s: its folder was not synced", f->path);
+    if (!sync_folder(f->path))
+        log_warn("load", "weight cache %s: its folder was not synced", f->path);
     log_info("load", "event=weights_cached file=%s bytes=%zu sync_ms=%" PRIu64, f->path,
              f->map_bytes, clock_ms() - start);
     wc_end(f);

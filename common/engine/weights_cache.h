@@ -28,7 +28,7 @@ enum {
     WC_SHA_BYTES = 32,
     WC_XXH_BYTES = 16,
     WC_PATH_BYTES = 4096,
-    /* "auto" leaves smaller ones alone: they are packed faster than a file is looked after */
+    /* "auto" makes no file of less: packing is faster than looking after one */
     WC_AUTO_BYTES_MIN = 64 * 1024 * 1024,
     WC_WAIT_S = 600, /* for another process that packs the same weights */
 };
@@ -44,13 +44,14 @@ struct wc_header {
     uint8_t sum[WC_XXH_BYTES];    /* of the data, wc_sum() */
 };
 
-/* Pure. read: ERR_BAD_FILE: eb says what is wrong; n: at least WC_HEADER_BYTES; file_bytes: the size
- * of the whole file. */
+/* Pure. read: ERR_BAD_FILE: eb says what is wrong; n: at least WC_HEADER_BYTES; file_bytes: the
+ * size of the whole file. */
 void wc_header_write(uint8_t out[WC_HEADER_BYTES], const struct wc_header *h);
 enum err wc_header_read(struct wc_header *h, const uint8_t *p, size_t n, uint64_t file_bytes,
                         struct errbuf *eb);
 
 struct wc_file {
+    bool may_make; /* else a file is used when it is there */
     char path[WC_PATH_BYTES], tmp[WC_PATH_BYTES + 8], lock[WC_PATH_BYTES + 8];
     int lock_fd, tmp_fd; /* -1: none */
     uint64_t dev, ino;   /* of the file that wc_map() mapped */
@@ -58,8 +59,8 @@ struct wc_file {
     size_t map_bytes;
 };
 
-/* Where the file of this model is: setting "auto": in .baton of the model's folder, from
- * WC_AUTO_BYTES_MIN on; "off", "" or NULL: nowhere; else a folder. want: config, plan, layout, dtype
+/* Where the file of this model is: setting "auto": in .baton of the model's folder; "off", "" or
+ * NULL: nowhere; else a folder. want: config, plan, layout, dtype
  * and data_bytes are set. sample: some bytes of the content, which keep the models of one folder
  * apart. False: no cache, which is no trouble. */
 bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
@@ -77,8 +78,8 @@ void wc_unmap(struct wc_file *f);
 /* Takes the lock, waiting for whoever packs the same now. False: not to be had, the log says why.
  * After true look again with wc_map(): the file may be there now. */
 bool wc_lock(struct wc_file *f);
-/* Under the lock: a new file of that size, all of it on disk, mapped for writing at f->map; its data
- * start at f->map + WC_HEADER_BYTES. False: the log says why. */
+/* Under the lock: a new file of that size, all of it on disk, mapped for writing at f->map; its
+ * data start at f->map + WC_HEADER_BYTES. False: the log says why. */
 bool wc_begin(struct wc_file *f, uint64_t data_bytes);
 /* The data are complete: syncs them, writes the header, gives the file its name and makes the
  * mapping read-only. False: not in the cache (the log says why), yet the mapping stays good. */

@@ -12,6 +12,7 @@
 #include "common/instance/inst_links.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
+#include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
 
 struct loop *instance_loop(struct instance *in) {
@@ -273,8 +274,12 @@ static int usage(const char *name, int status) {
             "usage: %s -c config.json [--check-config]\n"
             "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
             "      --check-config  check the file, print the settings in effect, and end\n"
-            "  -h, --help          this text\n",
-            name);
+            "  -h, --help          this text\n"
+            "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
+            "N]\n"
+            "                      packs a model's weights for later starts, and ends (batonctl "
+            "quantize)\n",
+            name, name);
     return status;
 }
 
@@ -283,6 +288,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     const char *path = NULL;
     bool check = false;
     struct errbuf eb = {0};
+    if (argc > 1 && strcmp(argv[1], "--pack-weights") == 0) return inst_pack(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
             path = argv[++i];

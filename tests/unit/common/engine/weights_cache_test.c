@@ -30,6 +30,7 @@ struct rig {
     struct kernels kn;
     struct pool *pool;
     char cache[PATH_BYTES];
+    bool always;
     void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total);
 };
 
@@ -70,7 +71,7 @@ static struct weights *weights_at(struct rig *r, const char *setting, bool verif
                                   enum dtype dtype) {
     struct weights *w = NULL;
     struct errbuf eb = {0};
-    const struct weights_place place = {setting, verify};
+    const struct weights_place place = {.setting = setting, .verify = verify, .always = r->always};
     if (weights_open(&w, &r->conf, r->files.dir, &r->kn, dtype, &place, r->pool, r->progress, NULL,
                      &eb) != ERR_OK)
         fail_msg("%s", eb.text);
@@ -214,6 +215,16 @@ static void nothing_is_cached_unasked(void **state) {
     }
     snprintf(dir, sizeof(dir), "%s/.baton", r->files.dir);
     assert_int_not_equal(access(dir, F_OK), 0);
+    /* made on purpose it is used, unasked */
+    r->always = true;
+    struct weights *w = weights_at(r, "auto", true, DTYPE_BF16);
+    assert_int_equal(w->from, WEIGHTS_PACKED_TO_CACHE);
+    weights_close(&w);
+    r->always = false;
+    w = weights_at(r, "auto", true, DTYPE_BF16);
+    assert_int_equal(w->from, WEIGHTS_FROM_CACHE);
+    weights_close(&w);
+    folder_remove(dir);
 }
 
 /* ---- models that change */
