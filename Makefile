@@ -44,7 +44,7 @@ FUZZ_INSTANCE := inst_conf kv_seal
 FUZZ_COORD    := coord_conf prom_merge rank_table body_look
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
-ORACLE := logits
+ORACLE := logits beams
 ORACLE_TEXT := chat_template
 ORACLE_GUIDE := guide_walk
 
