@@ -7,9 +7,9 @@
  * that are added in one fixed tree. The sets "ref", "avx2" and "avx512" agree bit for bit with each
  * other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no promise about
  * rows and serves as baseline and oracle. With int8 and int4 weights the activations are quantised
- * to int8 as well, a group of a row at a time; the sum over a group is one of integers, thus exact,
- * and acc = fma(sum, scale of the weights * scale of the row, acc) over the groups upwards: here
- * all sets of our own agree bit for bit.
+ * as well, to 16 and to 8 bits, a group of a row at a time; the sum over a group is one of
+ * integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc) over the
+ * groups upwards: here all sets of our own agree bit for bit.
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are) in tiles of
@@ -135,12 +135,22 @@ void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype
 /* The same for int8 and int4, which those above call (kernels_quant.c). */
 void panel_pack_quant(void *panel, const float *rows, int n_rows, int k, enum dtype w);
 void panel_row_quant(float *row, const void *panel, int idx, int k, enum dtype w);
-/* n <= GROUP activations, then zeros, to q in [-127, 127]: x = scale q; sum: of q. Where x is not
- * finite q is -128 and scale a NaN. */
-void quantise_row(int8_t q[GROUP], float *scale, int32_t *sum, const float *x, int n);
-/* Activations for quantised weights: for each tile of n rows, for each group: f32 scale [n], i32
- * [n] (the sum of the values times minus the weights' offset), i8 [GROUP / 4][n][4]. */
-enum { QUANT_X_BYTES = 8 + GROUP }; /* of a row's group */
+/* n <= GROUP activations, then zeros, to q in [-max, max]: x = scale q; sum: of q. Where x is not
+ * finite q is -max - 1 and scale a NaN. */
+void quantise_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, int n, int max);
+/* Activations for quantised weights: for each tile of n rows, for each group: f32 scale [n]; i32
+ * [n], the sum of the values times minus the weights' offset; the values. These are for int8 i16
+ * [GROUP / 4][2][n][2], of four k the even ones and the odd ones; for int4 i8 [GROUP / 4][n][4].
+ * The largest is such that a group's sums fit 32 bits, and with int4 16 bits. */
+static inline size_t quant_x_bytes(enum dtype w) { /* of a row's group */
+    return 8 + GROUP * (w == DTYPE_INT8 ? 2 : 1);
+}
+static inline int quant_x_max(enum dtype w) {
+    return w == DTYPE_INT8 ? 32767 : 127;
+}
+/* Row r of a tile's group at dst. */
+void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float scale, int32_t sum,
+                 enum dtype w);
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                   enum dtype w);
 /* Activations as f32 [tile][k, even][rows of the tile], rounded to bf16 when w is. */

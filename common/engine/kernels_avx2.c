@@ -138,10 +138,8 @@ LN pairs pairs_load(const uint8_t *p, int step) {
 }
 
 /* Products of unsigned weights with signed activations. vpmaddubsw would saturate at eight bits, so
- * these are split in even and odd k and widened: 16-bit pairs are exact. At four bits it holds the
- * sums of a whole group. */
-#define Q8_STEPS 2
-
+ * these are split in even and odd k and widened: with 16 bits pairs are exact. At four bits it
+ * holds the sums of a whole group. */
 typedef struct {
     __m256i a, b;
 } ints;
@@ -180,12 +178,10 @@ LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
     }
     return (lanes){_mm256_cvtepi32_ps(acc.a), _mm256_cvtepi32_ps(acc.b)};
 }
-/* Rounded to even; what is no number, or too large for one, becomes -128. */
-LN void ln_store_i8(int8_t *p, lanes v) {
+/* Saturated; what is no number becomes -32768. */
+LN void ln_store_i16(int16_t *p, lanes v) {
     __m256i h = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
-    h = _mm256_permute4x64_epi64(h, 0xd8);
-    _mm_storeu_si128((__m128i *)p,
-                     _mm_packs_epi16(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(h, 0xd8));
 }
 
 #include "common/engine/kernels_lanes.h"

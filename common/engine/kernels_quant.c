@@ -108,20 +108,39 @@ void panel_row_quant(float *row, const void *panel, int idx, int k, enum dtype w
 }
 
 /* A value that is not finite gives a scale that is not: it must not vanish. */
-void quantise_row(int8_t q[GROUP], float *scale, int32_t *sum, const float *x, int n) {
+void quantise_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, int n, int max) {
     float most = 0;
     bool finite = true;
     for (int i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float inv = most > SCALE_MIN ? Q8_MAX / most : 0;
+    float inv = most > SCALE_MIN ? (float)max / most : 0;
     *sum = 0;
     for (int i = 0; i < GROUP; i++) {
         float v = i < n ? x[i] * inv : 0;
-        bool is = v > -Q8_MAX - 1 && v < Q8_MAX + 1;
+        bool is = v > (float)(-max - 1) && v < (float)(max + 1);
         finite = finite && is;
-        q[i] = (int8_t)(is ? (int)rintf(v) : -Q8_MAX - 1);
+        q[i] = (int16_t)(is ? (int)rintf(v) : -max - 1);
         *sum += q[i];
     }
-    *scale = !finite ? NAN : inv > 0 ? most / Q8_MAX : 0;
+    *scale = !finite ? NAN : inv > 0 ? most / (float)max : 0;
+}
+
+void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float scale, int32_t sum,
+                 enum dtype w) {
+    sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+    memcpy(dst + 4 * r, &scale, 4);
+    memcpy(dst + 4 * (n + r), &sum, 4);
+    dst += 8 * n + 4 * r;
+    for (int j = 0; j < GROUP; j += 4) {
+        if (w == DTYPE_INT8) {
+            const int16_t even[2] = {q[j], q[j + 2]}, odd[2] = {q[j + 1], q[j + 3]};
+            memcpy(dst + (size_t)j * 2 * n, even, 4);
+            memcpy(dst + (size_t)(j * 2 + 4) * n, odd, 4);
+        } else {
+            const int8_t four[4] = {(int8_t)q[j], (int8_t)q[j + 1], (int8_t)q[j + 2],
+                                    (int8_t)q[j + 3]};
+            memcpy(dst + (size_t)j * n, four, 4);
+        }
+    }
 }
 
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
@@ -130,18 +149,15 @@ void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end,
     for (int t = first; t < end; t += TILE_ROWS) {
         size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
         for (size_t g = 0; g < groups; g++) {
-            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * QUANT_X_BYTES;
+            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * quant_x_bytes(w);
             for (size_t r = 0; r < n; r++) {
                 int len = k - (int)g * GROUP < GROUP ? k - (int)g * GROUP : GROUP;
-                int8_t q[GROUP];
+                int16_t q[GROUP];
                 float scale;
                 int32_t sum;
-                quantise_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP, len);
-                sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
-                memcpy(dst + 4 * r, &scale, 4);
-                memcpy(dst + 4 * (n + r), &sum, 4);
-                for (size_t j = 0; j < GROUP / 4; j++)
-                    memcpy(dst + 8 * n + 4 * (j * n + r), q + 4 * j, 4);
+                quantise_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP, len,
+                             quant_x_max(w));
+                x_put_quant(dst, n, r, q, scale, sum, w);
             }
         }
     }

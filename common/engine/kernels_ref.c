@@ -36,6 +36,14 @@ static float exp_f32(float x) {
     return y * f32_of_bits((uint32_t)((int32_t)n + 127) << 23);
 }
 
+/* x: a tile's group of n rows. */
+static int quant_x_value(const uint8_t *x, size_t n, size_t r, size_t i, enum dtype w) {
+    int16_t h;
+    if (w == DTYPE_INT4) return ((const int8_t *)x)[8 * n + (i / 4 * n + r) * 4 + i % 4];
+    memcpy(&h, x + 8 * n + ((i / 4 * 2 + i % 2) * n + r) * 4 + i % 4 / 2 * 2, sizeof(h));
+    return h;
+}
+
 static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
                        int n_rows, int k, int n_cols, enum dtype w) {
     const size_t groups = k_groups(k);
@@ -46,18 +54,16 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
             const int lane = j % PANEL_ROWS;
             float acc = 0;
             for (size_t g = 0; g < groups; g++) {
-                const uint8_t *x = xp + ((size_t)t * groups + g * n) * QUANT_X_BYTES;
+                const uint8_t *x = xp + ((size_t)t * groups + g * n) * quant_x_bytes(w);
                 const uint8_t *group =
                     panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w) + g * group_bytes(w);
-                const int8_t *q = (const int8_t *)x + 8 * n;
                 float x_scale;
                 uint16_t w_scale;
                 int sum = 0;
                 memcpy(&x_scale, x + 4 * r, sizeof(x_scale));
                 memcpy(&w_scale, group + 2 * lane, sizeof(w_scale));
                 for (int i = 0; i < GROUP; i++)
-                    sum += quant_value(group, lane, i, w) *
-                           q[((size_t)i / 4 * n + r) * 4 + (size_t)i % 4];
+                    sum += quant_value(group, lane, i, w) * quant_x_value(x, n, r, (size_t)i, w);
                 acc = fmaf((float)sum, f32_of_bf16(w_scale) * x_scale, acc);
             }
             y[(size_t)m * y_stride + (size_t)j] = acc;

@@ -1,12 +1,12 @@
 /* kernels_tile_quant: the matrix product over int8 and int4 weights, written once. Included through
  * kernels_lanes.h by the file of one instruction set, which defines beside `lanes`:
  *
- *   Q8_STEPS                    in which four k of int8 weights are taken: 1, or 2: even k, odd k
- * as 16-bit numbers, for which activations are i16 {k0, k2}, {k1, k3} ints q_load(p, step, w) of 16
- * rows by four k; int4: step 0 the lower bits, step 1 the upper quant_x q_x(p)              one
- * row's four activations (or two of 16 bits), for all lanes ints q_begin(sum, w)  q_dot(acc, q, x,
- * w) lanes q_end(acc, sum, w)    the exact sum of a group, sum (x_pack_quant()) included, as f32
- *   void ln_store_i8(int8_t *, lanes)   rounded, saturated, NaN to -128
+ *   ints q_load(p, step, w)     of 16 rows by four k, in two steps. int8: even k, then odd k, as
+ *                               16-bit numbers; int4: the lower bits, then the upper
+ *   quant_x q_x(p)              what a row's activations are to a step, for all lanes
+ *   ints q_begin(sum, w)  q_dot(acc, q, x, w)
+ *   lanes q_end(acc, sum, w)    the exact sum of a group, sum (x_pack_quant()) included, as f32
+ *   void ln_store_i16(int16_t *, lanes)   rounded to even, saturated, NaN to -32768
  *
  * A register tile holds integer sums; the f32 accumulators are touched once a group and stay in
  * memory, in y itself. */
@@ -19,16 +19,12 @@ enum {
     Q_X_SLICE_BYTES = 192 * 1024, /* of activations, which stay in the second-level cache */
 };
 
-INLINE size_t q_x_bytes(enum dtype w) {
-    return 8 + (w == DTYPE_INT8 && Q8_STEPS == 2 ? 2 * GROUP : GROUP);
-}
-
 /* acc: f32 [rows][acc_stride], whole panels. x, w: at the first of n_groups groups. */
 INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
                        size_t panel_stride, int n_groups, int rows, int panels, enum dtype w) {
-    const int steps = w == DTYPE_INT4 ? 2 : Q8_STEPS,
-              fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
-    for (int g = 0; g < n_groups; g++, panel += group_bytes(w), x += q_x_bytes(w) * (size_t)rows) {
+    const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
+    for (int g = 0; g < n_groups;
+         g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
         const float *x_scale = (const float *)(const void *)x;
         const int32_t *x_sum = (const int32_t *)(const void *)x + rows;
         const uint8_t *xq = x + 8 * rows;
@@ -45,8 +41,8 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
                 __builtin_prefetch(panel + (size_t)p * panel_stride + Q_AHEAD_BYTES +
                                    Q_STEP_BYTES * j);
 #pragma GCC unroll 2
-            for (int step = 0; step < steps; step++) {
-                const int at = w == DTYPE_INT4 ? j + 4 * step : j * steps + step;
+            for (int step = 0; step < 2; step++) {
+                const int at = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
                 const uint8_t *from = panel + Q_STEP_BYTES * j;
                 ints q[4];
                 /* Registers are short: each step loads anew rather than keep what the other had. */
@@ -150,17 +146,17 @@ static void q_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *
 static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
                        int n_rows, int k, int n_cols, enum dtype w) {
     const int groups = (int)k_groups(k);
-    const size_t stride = panel_bytes(k, w), x_row_bytes = (size_t)groups * q_x_bytes(w);
+    const size_t stride = panel_bytes(k, w), x_row_bytes = (size_t)groups * quant_x_bytes(w);
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
     /* The weights of a tile stay in the first-level cache, the activations in the second. */
     int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * (int)group_bytes(w));
-    const int fits = Q_X_SLICE_BYTES / (n_rows * (int)q_x_bytes(w));
+    const int fits = Q_X_SLICE_BYTES / (n_rows * (int)quant_x_bytes(w));
     if (slice > fits) slice = fits > 2 ? fits : 2;
     if (n_rows <= TILE_ROWS) slice = groups;
     for (int g = 0; g < groups; g += slice) {
         const int n = groups - g < slice ? groups - g : slice;
         const uint8_t *panel = panels + (size_t)g * group_bytes(w), *x = xp;
-        const size_t x_at = (size_t)g * q_x_bytes(w);
+        const size_t x_at = (size_t)g * quant_x_bytes(w);
         if (whole > 0)
             q_slice(y, y_stride, x + x_at * TILE_ROWS, panel, stride, 0, whole, TILE_ROWS,
                     x_row_bytes, n, n_cols, g > 0, w);
@@ -177,35 +173,22 @@ INLINE lanes q_get(const float *p, int n) {
 }
 
 /* As quantise_row(), bit for bit. */
-INLINE void q_row(int8_t q[GROUP], float *scale, int32_t *sum, const float *x, int n) {
+INLINE void q_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, int n, int max) {
     lanes a = q_get(x, n), b = n > LANES ? q_get(x + LANES, n - LANES) : ln_set1(0);
     const lanes zero = ln_set1(0);
     /* The second operand is what max gives where the first is no number. */
     lanes most = ln_max(ln_max(a, ln_sub(zero, a)), zero);
     most = ln_max(ln_max(b, ln_sub(zero, b)), most);
-    float m = ln_max_of(most), inv = m > 0x1p-100f ? 127 / m : 0;
-    ln_store_i8(q, ln_mul(a, ln_set1(inv)));
-    ln_store_i8(q + LANES, ln_mul(b, ln_set1(inv)));
+    float m = ln_max_of(most), inv = m > 0x1p-100f ? (float)max / m : 0;
+    ln_store_i16(q, ln_mul(a, ln_set1(inv)));
+    ln_store_i16(q + LANES, ln_mul(b, ln_set1(inv)));
     int32_t total = 0, least = 0;
     for (int i = 0; i < GROUP; i++) {
         total += q[i];
         least = q[i] < least ? q[i] : least;
     }
     *sum = total;
-    *scale = least < -127 ? NAN : inv > 0 ? m / 127 : 0;
-}
-
-INLINE void q_put(uint8_t *dst, const int8_t q[GROUP], size_t n, size_t r, enum dtype w) {
-    for (size_t j = 0; j < GROUP / 4; j++) {
-        if (w == DTYPE_INT8 && Q8_STEPS == 2) {
-            const int8_t *v = q + 4 * j;
-            const int16_t even[2] = {v[0], v[2]}, odd[2] = {v[1], v[3]};
-            memcpy(dst + 4 * (2 * j * n + r), even, 4);
-            memcpy(dst + 4 * ((2 * j + 1) * n + r), odd, 4);
-        } else {
-            memcpy(dst + 4 * (j * n + r), q + 4 * j, 4);
-        }
-    }
+    *scale = least < -max ? NAN : inv > 0 ? m / (float)max : 0;
 }
 
 static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
@@ -218,17 +201,14 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
     for (int t = first; t < end; t += TILE_ROWS) {
         size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
         for (size_t g = 0; g < groups; g++) {
-            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * q_x_bytes(w);
+            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * quant_x_bytes(w);
             for (size_t r = 0; r < n; r++) {
-                int8_t q[GROUP];
+                int16_t q[GROUP];
                 float scale;
                 int32_t sum;
                 q_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP,
-                      k - (int)g * GROUP);
-                sum *= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
-                memcpy(dst + 4 * r, &scale, 4);
-                memcpy(dst + 4 * (n + r), &sum, 4);
-                q_put(dst + 8 * n, q, n, r, w);
+                      k - (int)g * GROUP, quant_x_max(w));
+                x_put_quant(dst, n, r, q, scale, sum, w);
             }
         }
     }

@@ -109,7 +109,7 @@ LN float ln_max_of(lanes x) {
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
-/* Rounded to even; what is no number, or too large for one, becomes -128. */
-LN void ln_store_i8(int8_t *p, lanes v) {
-    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+/* Saturated; what is no number becomes -32768. */
+LN void ln_store_i16(int16_t *p, lanes v) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
 }

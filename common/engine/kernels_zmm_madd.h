@@ -1,7 +1,5 @@
 /* kernels_zmm_madd: products of unsigned weights with signed activations where there is no VNNI; as
  * kernels_avx2.c does them. For kernels_avx512.c. */
-#define Q8_STEPS 2
-
 typedef __m512i ints;
 typedef __m512i quant_x;
 

@@ -1,13 +1,13 @@
-/* kernels_zmm_vnni: products of unsigned weights with signed activations by vpdpbusd, which adds
- * four of them to a 32-bit sum without saturation. For the sets with AVX-512 VNNI. */
-#define Q8_STEPS 1
-
+/* kernels_zmm_vnni: products of unsigned weights with signed activations by VNNI, which adds to a
+ * 32-bit sum without saturation: vpdpwssd pairs of 16 bits, vpdpbusd fours of 8. For the sets with
+ * AVX-512 VNNI. */
 typedef __m512i ints;
 typedef __m512i quant_x;
 
 LN ints q_load(const uint8_t *p, int step, enum dtype w) {
     __m512i v = _mm512_loadu_si512(p);
-    if (w == DTYPE_INT8) return v;
+    if (w == DTYPE_INT8)
+        return step == 0 ? _mm512_and_si512(v, _mm512_set1_epi16(0xff)) : _mm512_srli_epi16(v, 8);
     return _mm512_and_si512(step == 0 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
 }
 LN quant_x q_x(const uint8_t *p) {
@@ -20,8 +20,7 @@ LN ints q_begin(int32_t sum, enum dtype w) {
     return _mm512_set1_epi32(sum);
 }
 LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
-    (void)w;
-    return _mm512_dpbusd_epi32(acc, q, x);
+    return w == DTYPE_INT8 ? _mm512_dpwssd_epi32(acc, q, x) : _mm512_dpbusd_epi32(acc, q, x);
 }
 LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
     (void)sum;

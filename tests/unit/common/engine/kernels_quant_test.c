@@ -162,11 +162,11 @@ static void plain_product_is_the_sum(void **state) {
             ref.panel_row(row, panels + (size_t)(i % N / PANEL_ROWS) * panel_bytes(K, types[t]),
                           i % N % PANEL_ROWS, K, types[t]);
             for (int d = 0; d < K; d += GROUP) {
-                int8_t q[GROUP];
+                int16_t q[GROUP];
                 float scale;
                 int32_t total;
                 int n = K - d < GROUP ? K - d : GROUP;
-                quantise_row(q, &scale, &total, x + i / N * K + d, n);
+                quantise_row(q, &scale, &total, x + i / N * K + d, n, quant_x_max(types[t]));
                 for (int j = 0; j < n; j++) {
                     sum += (double)scale * q[j] * (double)row[d + j];
                     size += fabs((double)scale * q[j] * (double)row[d + j]);
@@ -225,21 +225,22 @@ static void activations_quantise_alike(void **state) {
     enum { M = 13, K = 77 };
     struct kernels k;
     float *x = floats(M * K);
-    int8_t q[GROUP];
+    int16_t q[GROUP];
     float scale;
     int32_t sum;
     (void)state;
     for (int g = 0; g < M * K / GROUP; g++) {
         const float *v = x + g * GROUP;
+        const int max = quant_x_max(types[g % 2]);
         float most = 0;
         int total = 0;
-        quantise_row(q, &scale, &sum, v, GROUP);
+        quantise_row(q, &scale, &sum, v, GROUP, max);
         for (int i = 0; i < GROUP; i++)
             most = fabsf(v[i]) > most ? fabsf(v[i]) : most, total += q[i];
         assert_int_equal(total, sum);
         for (int i = 0; i < GROUP; i++) {
-            assert_true(q[i] >= -127);
-            assert_true(fabsf(scale * q[i] - v[i]) <= most / 127 * 0.5001f + 0x1p-100f);
+            assert_in_range(q[i] + max, 0, 2 * max);
+            assert_true(fabsf(scale * q[i] - v[i]) <= most / (float)max * 0.51f + 0x1p-100f);
         }
     }
     /* What is not finite stays visible in every set. */
