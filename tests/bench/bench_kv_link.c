@@ -97,9 +97,8 @@ static int tcp_door(uint16_t *port) {
 }
 
 static int tcp_connect(uint16_t port) {
-    struct sockaddr_in sa = {.sin_family = AF_INET,
-                             .sin_port = htons(port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in sa = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     require(connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0, "no TCP connection");
     return fd;
@@ -231,8 +230,7 @@ static double hand_over(struct link *l, unsigned round, double *frames_s) {
     kv_plane_stats(l->side.kp, &before);
     require(kv_tx_open(&l->tx, kv_plane_find_id(l->side.kp, D_ID), &o) == ERR_OK, "no transfer");
     infer_req_destroy(&r);
-    for (int i = 0; i < LAYERS; i++)
-        kv_tx_ready(l->tx, l->b->table, i, 0, (int)l->side.n_blocks);
+    for (int i = 0; i < LAYERS; i++) kv_tx_ready(l->tx, l->b->table, i, 0, (int)l->side.n_blocks);
     struct kv_commit c = {.tokens = calloc(1, sizeof(*c.tokens)), .n_tokens = 1};
     require(c.tokens != NULL, "no memory");
     kv_tx_commit(l->tx, &c);

@@ -29,8 +29,7 @@ static void fill(float *logits) {
 static float read_pass(const float *logits) {
     float lanes[16] = {0};
     for (int i = 0; i + 16 <= VOCAB; i += 16)
-        for (int j = 0; j < 16; j++)
-            lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
+        for (int j = 0; j < 16; j++) lanes[j] = logits[i + j] > lanes[j] ? logits[i + j] : lanes[j];
     for (int j = 1; j < 16; j++) lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
     return lanes[0];
 }
@@ -49,7 +48,8 @@ int main(void) {
     ways[3].p.top_k = ways[5].p.top_k = 50;
     ways[4].p.top_p = ways[5].p.top_p = 0.9f;
     ways[6].p.typical_p = 0.9f;
-    float *logits = bench_memory(VOCAB * sizeof(float)), *work = bench_memory(VOCAB * sizeof(float));
+    float *logits = bench_memory(VOCAB * sizeof(float)),
+          *work = bench_memory(VOCAB * sizeof(float));
     struct sample_scratch *scratch = NULL;
     struct token_event *out = calloc(1, sizeof(*out));
     if (out == NULL || sample_scratch_create(&scratch, VOCAB) != ERR_OK) return 1;

@@ -68,25 +68,30 @@ static inline bool bench_peak_here(enum bench_peak p) {
 }
 
 /* Written out, so that nothing is folded or left out. */
-#define BENCH_Y "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9",     \
-                "ymm10", "ymm11", "ymm12", "ymm13"
-#define BENCH_Z "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9",     \
-                "zmm10", "zmm11", "zmm12", "zmm13", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20",    \
-                "zmm21"
+#define BENCH_Y                                                                                    \
+    "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10",       \
+        "ymm11", "ymm12", "ymm13"
+#define BENCH_Z                                                                                    \
+    "zmm0", "zmm1", "zmm2", "zmm3", "zmm4", "zmm5", "zmm6", "zmm7", "zmm8", "zmm9", "zmm10",       \
+        "zmm11", "zmm12", "zmm13", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21"
 #define BENCH_I(OP, R, A, B, D) OP " %%" R A ", %%" R B ", %%" R D "\n\t"
 #define BENCH_12(OP, R)                                                                            \
-    BENCH_I(OP, R, "12", "13", "0") BENCH_I(OP, R, "12", "13", "1")                                \
-    BENCH_I(OP, R, "12", "13", "2") BENCH_I(OP, R, "12", "13", "3")                                \
-    BENCH_I(OP, R, "12", "13", "4") BENCH_I(OP, R, "12", "13", "5")                                \
-    BENCH_I(OP, R, "12", "13", "6") BENCH_I(OP, R, "12", "13", "7")                                \
-    BENCH_I(OP, R, "12", "13", "8") BENCH_I(OP, R, "12", "13", "9")                                \
-    BENCH_I(OP, R, "12", "13", "10") BENCH_I(OP, R, "12", "13", "11")
+    BENCH_I(OP, R, "12", "13", "0")                                                                \
+    BENCH_I(OP, R, "12", "13", "1") BENCH_I(OP, R, "12", "13", "2")                                \
+        BENCH_I(OP, R, "12", "13", "3") BENCH_I(OP, R, "12", "13", "4")                            \
+            BENCH_I(OP, R, "12", "13", "5") BENCH_I(OP, R, "12", "13", "6")                        \
+                BENCH_I(OP, R, "12", "13", "7") BENCH_I(OP, R, "12", "13", "8")                    \
+                    BENCH_I(OP, R, "12", "13", "9") BENCH_I(OP, R, "12", "13", "10")               \
+                        BENCH_I(OP, R, "12", "13", "11")
 #define BENCH_18(OP, R)                                                                            \
     BENCH_12(OP, R)                                                                                \
-    BENCH_I(OP, R, "12", "13", "16") BENCH_I(OP, R, "12", "13", "17")                              \
-    BENCH_I(OP, R, "12", "13", "18") BENCH_I(OP, R, "12", "13", "19")                              \
-    BENCH_I(OP, R, "12", "13", "20") BENCH_I(OP, R, "12", "13", "21")
-#define BENCH_ZERO "vxorps %%ymm12, %%ymm12, %%ymm12\n\tvxorps %%ymm13, %%ymm13, %%ymm13\n\tmov %0, %%ecx\n\t1:\n\t"
+    BENCH_I(OP, R, "12", "13", "16")                                                               \
+    BENCH_I(OP, R, "12", "13", "17") BENCH_I(OP, R, "12", "13", "18")                              \
+        BENCH_I(OP, R, "12", "13", "19") BENCH_I(OP, R, "12", "13", "20")                          \
+            BENCH_I(OP, R, "12", "13", "21")
+#define BENCH_ZERO                                                                                 \
+    "vxorps %%ymm12, %%ymm12, %%ymm12\n\tvxorps %%ymm13, %%ymm13, %%ymm13\n\tmov %0, "             \
+    "%%ecx\n\t1:\n\t"
 #define BENCH_AGAIN "dec %%ecx\n\tjnz 1b"
 /* clang-format off */
 __attribute__((target("avx2,fma"))) static inline void bench_loop_avx2(void) {

@@ -1,33 +1,46 @@
 #!/bin/sh
-# Every benchmark in one run: lines of `name value unit [ratio of]`, then the bars of this release. Absolute figures mean nothing on a shared
-# machine; read the ratios, which compare with a ceiling measured in the same run.
+# Every benchmark in one run: lines of `name value unit [ratio of]` into BUILD/bench.txt, the same as JSON into BUILD/bench.json, then the
+# bars of this release. Absolute figures mean nothing on a shared machine; read the ratios, which compare with a ceiling measured in the same
+# run (docs/performance.md). BENCH_QUICK=1: fewer layers and rounds. BENCH_CPU_TIME=1: processor time where one thread works.
+# A new benchmark is one more line in `programs`.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 out=$build/bench.txt
 : >"$out"
+bin=$build/tests/bench
+py=/usr/bin/python3
+if [ "${BENCH_QUICK:-}" = 1 ]; then model="--layers 3 --rounds 3"; rounds="--rounds 5"; else model="--rounds 5"; rounds=""; fi
 
-run() {
-    echo "# $*" | tee -a "$out"
-    "$@" | tee -a "$out"
+programs() {
+    echo "$bin/bench_machine"
+    for shape in tinyllama-1.1b qwen2.5-0.5b; do
+        for dtype in bf16 int8 int4; do
+            for threads in 1 2; do
+                [ "$(nproc)" -ge $threads ] && echo "$bin/bench_forward --shape $shape --dtype $dtype --threads $threads $model"
+            done
+        done
+    done
+    echo "$bin/bench_sample"
+    echo "$bin/bench_tokenizer"
+    echo "$bin/bench_guide"
+    echo "$bin/bench_engine --threads 1 --seconds ${BENCH_SECONDS:-1} --model models/fable"
+    echo "$bin/bench_kv_parts"
+    echo "$bin/bench_kv_link $rounds"
+    echo "$bin/bench_relay"
+    echo "$py tests/bench/start.py"
+    echo "$py tests/bench/cluster_times.py gaps exposed shaped"
+    echo "$py tests/bench/streams.py"
+    echo "env TLS=1 $py tests/bench/streams.py"
 }
-run "$build/tests/bench/bench_tokenizer"
-run "$build/tests/bench/bench_guide"
-run "$build/tests/bench/bench_engine" --threads 1 --seconds "${BENCH_SECONDS:-1}" --model models/fable
-[ "$(nproc)" -lt 2 ] || run "$build/tests/bench/bench_engine" --threads 2 --seconds "${BENCH_SECONDS:-1}"
-run "$build/tests/bench/bench_kv_link"
-BUILD=$build run /usr/bin/python3 tests/bench/streams.py
-BUILD=$build TLS=1 run /usr/bin/python3 tests/bench/streams.py
 
-awk '
-    function bar(what, value, least) {
-        printf "%-64s %8.2f  (at least %.2f)  %s\n", what, value, least, (value >= least ? "ok" : "BELOW")
-        if (value < least) below = 1
-    }
-    /^#/ { threads = 0; if (match($0, /--threads [0-9]+/)) threads = substr($0, RSTART + 10, RLENGTH - 10) + 0 }
-    $1 == "tokenizer_llama3_pattern_mb_s" { bar("Llama 3 pattern, MB/s of text on one core", $2, 5) }
-    $1 == "gemm_bf16_layer" { bar("prefill of 512 rows, bf16, " threads " thread(s), over OpenBLAS sgemm", $4, 0.5) }
-    $1 == "gemm_f32_layer" { bar("prefill of 512 rows, f32, " threads " thread(s), over OpenBLAS sgemm", $4, 0.5) }
-    $1 == "decode_bf16_batch_1" { bar("decode at batch 1, bf16, " threads " thread(s), over read bandwidth", $6, 0.5) }
-    $1 == "guide_token_us" { bar("guided decoding, " $2 ": 50 us over mask and advance of a token", 1 / $5, 1) }
-    END { exit below }' "$out"
+programs >"$out.list"
+while read -r line; do
+    echo "# $line" | tee -a "$out"
+    # Two threads share no processor clock, so only one thread is timed by it.
+    case $line in *"--threads 2"*) unset_cpu="env -u BENCH_CPU_TIME" ;; *) unset_cpu="" ;; esac
+    # shellcheck disable=SC2086
+    BUILD=$build $unset_cpu $line </dev/null 2>&1 | tee -a "$out"
+done <"$out.list"
+rm -f "$out.list"
+exec $py tests/bench/report.py "$out" "$build/bench.json"
