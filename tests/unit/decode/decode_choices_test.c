@@ -7,9 +7,11 @@
 
 enum { LANES = 64, LANE_BYTES = 4096 };
 
+/* choices below 0: so many beams. */
 static void body_of(char *out, size_t cap, int stream, int max, int stop, int choices,
                     const int *lengths, int n_parts, int seed) {
-    int at = snprintf(out, cap, "%d %d %d 1 0 *%d :", stream, max, stop, choices);
+    int at = snprintf(out, cap, "%d %d %d 1 0 *%d %s:", stream, max, stop, abs(choices),
+                      choices < 0 ? "%" : "");
     for (int p = 0; p < n_parts; p++) {
         if (p > 0) at += snprintf(out + at, cap - (size_t)at, " |");
         for (int i = 0; i < lengths[p]; i++)
@@ -80,10 +82,11 @@ static void split_is_whole(void **state) {
     for (int stream = 0; stream <= 1; stream++)
         for (int parts = 1; parts <= 8; parts += 3)
             for (int choices = parts == 1 ? 2 : 1; choices <= 5; choices += 2)
-                for (int max = 1; max <= 12; max += 11) {
+                for (int how = 0; how < 4; how++) {
                     char body[4096], id[16];
+                    int max = how % 2 == 0 ? 1 : 12, kind = how < 2 ? choices : -choices;
                     snprintf(id, sizeof(id), "%x", n++);
-                    body_of(body, sizeof(body), stream, max, -1, choices, lengths, parts, (int)n);
+                    body_of(body, sizeof(body), stream, max, -1, kind, lengths, parts, (int)n);
                     struct flight *x = post(&c, id, body);
                     WAIT_FOR(&c, fact_over, x);
                     expect_whole(x, body, choices);
@@ -192,7 +195,8 @@ static void every_end_gives_all_back(void **state) {
     (void)state;
     enum { CLIENT_GONE, STOP_AT_P, STOP_AT_D, FAIL_AT_P, FAIL_AT_D, ENDS };
     for (int end = 0; end < ENDS; end++)
-        for (int late = 0; late <= 1; late++) {
+        for (int how = 0; how < 4; how++) {
+            bool late = how % 2 == 1;
             struct cluster c;
             char body[4096];
             /* once with too few slots: parts that D waits for, and P does not offer again */
@@ -203,7 +207,7 @@ static void every_end_gives_all_back(void **state) {
                                                     .block_tokens = BT,
                                                     .chunk_blocks = 1};
             cluster_up(&c, &roomy, &narrow);
-            body_of(body, sizeof(body), 1, late ? 60 : 12, -1, 2, lengths, 6, 1);
+            body_of(body, sizeof(body), 1, late ? 60 : 12, -1, how < 2 ? 2 : -2, lengths, 6, 1);
             hold(late ? &c.d : &c.p, true);
             struct flight *x = post(&c, "c1", body);
             if (late) { /* D has taken some of it, and is a few steps on */

@@ -22,6 +22,8 @@ struct fseq {
         bool live;
         int32_t *ids; /* [n_max - n_input] what is generated */
         size_t n_ids;
+        struct token_event first; /* of a beam that came from P */
+        bool untold;
     } choices[CHOICES_MAX];
     int32_t *table;
     int n_blocks, n_input_blocks, n_filled, n_held;
@@ -326,17 +328,27 @@ enum err engine_seq_start(struct engine *e, uint64_t id, const int32_t *first, s
     return ERR_OK;
 }
 
-/* Each beam goes its own way from its first token; those that had ended are forgotten. */
+/* The beams here are choices that P and D hand over and tell as engine.h says of beams. */
 enum err engine_beam_start(struct engine *e, uint64_t id, const struct token_event *first,
                            size_t n) {
-    int32_t ids[CHOICES_MAX];
     struct fseq *s = find(e, id);
-    if (s != NULL && !s->sampling.beam) return ERR_CONFLICT;
-    int n_beams = 0;
-    for (size_t i = 0; i < n && s != NULL; i++)
-        if (first[i].finish == FINISH_NONE && n_beams < s->n_choices) ids[n_beams++] = first[i].id;
-    while (s != NULL && n_beams < s->n_choices) ids[n_beams++] = -1;
-    return engine_seq_start(e, id, ids, (size_t)n_beams);
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->state != ST_IMPORTING || !s->sampling.beam) return ERR_CONFLICT;
+    if (n != (size_t)s->n_choices) return ERR_INVALID;
+    bool goes_on = false;
+    for (size_t i = 0; i < n; i++) {
+        struct fchoice *c = &s->choices[i];
+        c->first = first[i];
+        c->first.choice = (int32_t)i;
+        c->first.index = 0;
+        c->untold = true;
+        goes_on |= first[i].finish == FINISH_NONE;
+    }
+    if (!goes_on) return ERR_INVALID;
+    s->n_filled = s->n_input_blocks;
+    s->state = ST_RUNNING;
+    publish(e);
+    return ERR_OK;
 }
 
 enum err engine_seq_cancel(struct engine *e, uint64_t id) {
@@ -392,13 +404,29 @@ static uint64_t read_prompt(const struct engine *e, const struct fseq *s) {
     return h;
 }
 
+static void tell_first(struct engine *e, struct fseq *s, struct fchoice *c) {
+    const struct token_event ev = c->first;
+    uint64_t id = s->id;
+    c->untold = false;
+    c->ids[c->n_ids++] = ev.id;
+    if (ev.finish != FINISH_NONE) c->live = false;
+    if (n_live(s) == 0) free_seq(e, s);
+    publish(e);
+    if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
+}
+
 static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice) {
     struct fchoice *c = &s->choices[s->kind == SEQ_PREFILL ? 0 : choice];
     uint64_t id = s->id;
+    if (c->untold) {
+        tell_first(e, s, c);
+        return;
+    }
     struct token_event ev = {
         .id = token_of(h, choice, c->ids, c->n_ids), .choice = choice, .batch_size = 1};
     ev.index = (int32_t)(s->n_input + c->n_ids - s->n_prompt);
     ev.logprob = -0.5f;
+    ev.more = s->kind == SEQ_PREFILL && s->sampling.beam && choice + 1 < s->sampling.n_choices;
     if (ev.id == FAKE_EOS && !s->sampling.ignore_eos) {
         ev.finish = FINISH_EOS;
     } else if (s->n_input + c->n_ids + 1 >= s->n_max) {

@@ -29,6 +29,8 @@ static bool parse_head(const char *body, struct infer_req *r, const char **ids) 
     body += at;
     if (sscanf(body, " *%d%n", &choices, &at) == 1) body += at;
     body += strspn(body, " ");
+    r->sampling.beam = *body == '%';
+    if (r->sampling.beam) body++;
     if (*body != ':') return false;
     *ids = body + 1;
     r->stream = stream != 0;
