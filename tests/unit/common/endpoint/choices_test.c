@@ -193,6 +193,34 @@ static void best_of_sequences(void **state) {
                                      "','logprobs':null,'stop_reason':null,'finish_reason':" rest  \
                                      "}\n\n"
 
+/* A beam search: in the engine's order whatever the sums say, and one chunk of each sequence, with
+ * no chunk before it, when it has ended. */
+static void beams(void **state) {
+    static const struct shown rows[] = {
+        {COMP, CMP "'x','n':3,'use_beam_search':true}",
+         HEAD("text_completion") "'choices':[" WHOLE(0, " a b c", "length") "," WHOLE(
+             1, " c",
+             "stop") "," WHOLE(2, " b b",
+                               "stop") "],'usage':{'prompt_tokens':1,'completion_tokens':8,'total_"
+                                       "tokens':9}}"},
+        {COMP, CMP "'x','n':2,'use_beam_search':true,'stream':true}",
+         PIECE(1, " c",
+               "'stop'}],'usage':{'prompt_tokens':1,'completion_tokens':2,'total_tokens':"
+               "3}") PIECE(0, " a b c",
+                           "'length'}],'usage':{'prompt_tokens':1,'completion_tokens':3,"
+                           "'total_tokens':4}") "data: [DONE]\n\n"},
+        {COMP, CMP "'x','use_beam_search':true,'stream':true,'stop':' b'}",
+         "data: " HEAD("text_completion") "'choices':[{'index':0,'text':' a','logprobs':null,"
+                                          "'stop_reason':' b','finish_reason':'stop'}],'usage':{"
+                                          "'prompt_tokens':1,'completion_tokens':2,'total_tokens':"
+                                          "3}}\n\ndata: [DONE]\n\n"},
+        {CHAT, MSG ",'max_tokens':2,'n':2,'use_beam_search':true,'stream':true}",
+         LAST_CHUNK(0, " a b", "length", 2, 22)
+             LAST_CHUNK(1, " c", "stop", 2, 22) "data: [DONE]\n\n"},
+    };
+    SHOW(*state, rows);
+}
+
 static void streams(void **state) {
     static const struct shown rows[] = {
         /* one choice per chunk, a role chunk and a finishing chunk with usage for each */
@@ -514,17 +542,12 @@ static void room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_answers),
-        cmocka_unit_test(best_of_sequences),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(vllm_frames),
-        cmocka_unit_test(split_anywhere),
-        cmocka_unit_test(strangers),
-        cmocka_unit_test(stopped),
-        cmocka_unit_test(stop_ends_one),
-        cmocka_unit_test(prompt_logprobs),
-        cmocka_unit_test(fields),
-        cmocka_unit_test(room),
+        cmocka_unit_test(whole_answers), cmocka_unit_test(best_of_sequences),
+        cmocka_unit_test(streams),       cmocka_unit_test(beams),
+        cmocka_unit_test(vllm_frames),   cmocka_unit_test(split_anywhere),
+        cmocka_unit_test(strangers),     cmocka_unit_test(stopped),
+        cmocka_unit_test(stop_ends_one), cmocka_unit_test(prompt_logprobs),
+        cmocka_unit_test(fields),        cmocka_unit_test(room),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
