@@ -53,12 +53,13 @@ static bool read_shape(struct ep_read *r, const struct json_object *tensor, int6
 }
 
 static bool read_data(struct ep_read *r, const struct json_object *tensor, int64_t n) {
-    struct json_object *data, *row;
+    struct json_object *data, *row, *shape;
     char want[24], got[24];
     if (json_get_arr(tensor, "data", &data) != JSON_OK)
         return ep_fail(r, 422, "Cannot find data in inputs or its type is not array");
     /* KServe allows [[...]] for shape [1,n]. */
-    if (json_object_array_length(data) == 1 &&
+    (void)json_get_arr(tensor, "shape", &shape);
+    if (json_object_array_length(shape) == 2 && json_object_array_length(data) == 1 &&
         json_as_arr(json_object_array_get_idx(data, 0), &row) == JSON_OK)
         data = row;
     size_t items = json_object_array_length(data);

@@ -1,10 +1,11 @@
 /* inst_stop: /stopService (cluster-api 3.8): drain, answer, end. */
+#include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
 
-enum { POLL_MS = 100, FORCE_MS = 5000 };
+enum { POLL_MS = 100, FORCE_MS = 5000, FORCE_END_S = 5 };
 
 static void answer_stop(struct instance *in) {
     struct http_x *x = in->stop_x;
@@ -18,6 +19,13 @@ static void end(void *arg) {
     struct instance *in = arg;
     loop_timer_stop(&in->stop_timer);
     loop_stop(in->loop);
+}
+
+/* Whatever hangs, an engine in its step or a peer, SIGALRM ends the process if nothing else does.
+ */
+static void end_by_force(void *arg) {
+    (void)alarm(FORCE_END_S);
+    end(arg);
 }
 
 static void on_poll(void *arg) {
@@ -53,9 +61,10 @@ void inst_stop_service(struct instance *in, struct http_x *x, bool force) {
     log_info("stop", "event=stop_service force=%d", force);
     if (force || !in->loaded) {
         http_x_reply(x, 200, NULL, "", 0);
-        if (loop_timer_start(&in->stop_timer, in->loop, force ? FORCE_MS : POLL_MS, 0, end, in) !=
-            ERR_OK)
-            loop_stop(in->loop);
+        enum err e =
+            force ? loop_timer_start(&in->stop_timer, in->loop, FORCE_MS, 0, end_by_force, in)
+                  : loop_timer_start(&in->stop_timer, in->loop, POLL_MS, 0, end, in);
+        if (e != ERR_OK) loop_stop(in->loop);
         return;
     }
     in->stop_x = x;

@@ -309,6 +309,8 @@ static void triton(void **state) {
          "Cannot find data in inputs or its type is not array"},
         {T("'shape':[1,3],'datatype':'UINT32','data':[1,2]", OUT), 422,
          "Data size should be 3, got 2."},
+        {T("'shape':[2],'datatype':'UINT32','data':[[1,2]]", OUT), 422, /* nested for [1,n] only */
+         "Data size should be 2, got 1."},
         {T("'shape':[2],'datatype':'UINT32','data':[1,'2']", OUT), 422,
          "Data element must be integer type."},
         {T("'shape':[2],'datatype':'UINT32','data':[1,-2]", OUT), 422,

@@ -462,6 +462,43 @@ static void dead_states_stay_dead(void **state) {
     guide_unref(&g);
 }
 
+/* docs/guided.md: an upper bound above 65536 is read as 65536, a lower one refused. */
+static void counts_above_the_largest(void **state) {
+    static const char *const bounds[] = {"65536", "65537", "9223372036854775807"};
+    enum { MOST = GUIDE_REPEAT_MAX };
+    char *text = malloc(MOST + 4), schema[128];
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+        struct guide *g;
+        for (int items = 0; items < 2; items++) {
+            struct errbuf eb = {0};
+            snprintf(schema, sizeof(schema), SCHEMA("{\"type\":\"%s\",\"%s\":%s}"),
+                     items ? "array" : "string", items ? "minItems" : "minLength", bounds[i]);
+            enum err e = guide_compile(&g, fx.v, schema, strlen(schema), &eb);
+            if (i == 0) {
+                assert_true(e == ERR_OK || e == ERR_TOO_LARGE || e == ERR_TIMEOUT);
+                guide_unref(&g);
+                continue;
+            }
+            assert_int_equal(e, ERR_INVALID);
+            assert_non_null(strstr(eb.text, "must be at most 65536"));
+        }
+    }
+    bool whole;
+    struct guide *g;
+    snprintf(schema, sizeof(schema), SCHEMA("{\"type\":\"string\",\"maxLength\":%s}"), bounds[2]);
+    g = compile(&fx, schema);
+    for (int more = 0; more < 2; more++) {
+        memset(text, 'a', MOST + 3);
+        text[0] = text[MOST + 1 + more] = '"';
+        assert_int_equal(guide_accepts(g, text, (size_t)(MOST + 2 + more), &whole), ERR_OK);
+        assert_int_equal(whole, more == 0);
+    }
+    guide_unref(&g);
+    free(text);
+}
+
 static void large_guides_compile_in_time(void **state) {
     (void)state;
     static const char *const large[] = {
@@ -563,6 +600,7 @@ int main(void) {
         cmocka_unit_test(special_tokens_only_where_named),
         cmocka_unit_test(dead_states_stay_dead),
         cmocka_unit_test(tables_are_collected),
+        cmocka_unit_test(counts_above_the_largest),
         cmocka_unit_test(large_guides_compile_in_time),
         cmocka_unit_test(cache_keeps_the_last_used),
         cmocka_unit_test(threads_share_guides),
