@@ -581,6 +581,7 @@ static void UNUSED raw_commit(struct raw *r, const struct kv_key *k, uint32_t n_
     c.n_layers = n_layers;
     kv_commit_pack(&r->w, &c);
     raw_send(r);
+    kv_commit_free(&c);
 }
 
 /* An offer of n_blocks blocks that d has granted into table. */
