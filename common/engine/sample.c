@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/engine/kernels_exp.h"
 
 /* A token that is still in the game. Rank: larger key first, then lower id. */
 struct cand {
@@ -226,13 +227,56 @@ static int32_t clean_argmax(struct sample_scratch *s, float *logits, int n) {
     return first;
 }
 
+/* ---- exponentials */
+
+/* Four at a time, in operations every processor has alike: the same bits everywhere. Constants as
+ * in the kernels; what is below the smallest normal number is zero. */
+typedef float f32x4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t i32x4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline f32x4 exp_x4(f32x4 x) {
+    const f32x4 shift = {0x1.8p23f, 0x1.8p23f, 0x1.8p23f, 0x1.8p23f};
+    const i32x4 there = x >= EXP_MIN;
+    const f32x4 t = (f32x4)((i32x4)x & there) * EXP_LOG2E + shift, n = t - shift;
+    const f32x4 r = ((f32x4)((i32x4)x & there) - n * EXP_LN2_HI) - n * EXP_LN2_LO;
+    f32x4 p = r * EXP_C5 + EXP_C4;
+    p = p * r + EXP_C3;
+    p = p * r + EXP_C2;
+    p = p * r + EXP_C1;
+    p = p * r + EXP_C0;
+    const f32x4 y = p * (r * r) + r + 1.0f;
+    const i32x4 power = ((i32x4)t - (i32x4)shift + 127) << 23;
+    return (f32x4)((i32x4)(y * (f32x4)power) & there);
+}
+
+/* p[i] = exp((x[i] - max) * scale), i < n <= GROUP, with no x above max; returns their sum. */
+static float exp_group(float *p, const float *x, int n, float max, float scale) {
+    f32x4 sum = {0, 0, 0, 0};
+    int i = 0;
+    for (; i + 4 <= n; i += 4) {
+        f32x4 v = exp_x4((*(const f32x4 *)(const void *)(x + i) - max) * scale);
+        *(f32x4 *)(void *)(p + i) = v;
+        sum += v;
+    }
+    if (i < n) {
+        f32x4 v = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+        for (int j = i; j < n; j++) v[j - i] = x[j];
+        v = exp_x4((v - max) * scale);
+        for (int j = i; j < n; j++) p[j] = v[j - i];
+        sum += v;
+    }
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 /* ---- log-probabilities */
 
-/* log of the sum of exp(logits - max). The exponentials are floats (the largest is 1, far smaller
- * ones do not matter), their sum is a double. */
+/* log of the sum of exp(logits - max): a group's sum in floats (the largest term is 1, far smaller
+ * ones do not matter), theirs in a double. */
 static double log_sum(const float *logits, int n, float max) {
+    float p[GROUP];
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += (double)expf(logits[i] - max);
+    for (int at = 0; at < n; at += GROUP)
+        sum += (double)exp_group(p, logits + at, n - at < GROUP ? n - at : GROUP, max, 1);
     return log(sum);
 }
 
@@ -323,45 +367,126 @@ static int keep_top_k(struct sample_scratch *s, int n, int k) {
     return keep_to(s, n, select_cut(s->work, n, k, false));
 }
 
-/* The smallest head with the given share of the mass. Candidates below floor have too little mass,
- * all together, to be what is missing, so the cut lies above it (the 1 % is for rounding). */
-static int keep_top_p(struct sample_scratch *s, int n, double share) {
-    double total = total_p(s->cands, n), floor = 0.99 * (1 - share) * total / n;
-    int n_work = 0;
+/* ---- the head of a ranking that holds a given mass
+ *
+ * Candidates fall into buckets by how far they stand from the best rank; the buckets' masses tell
+ * in which one the cut is, and only that one is looked through. */
+enum { BUCKETS = 1024, BUCKETS_PER_NAT = 8 };
+
+/* Larger for a smaller key, never the other way round. */
+static int bucket_of(float key, float best, float scale) {
+    float far = (best - key) * scale * BUCKETS_PER_NAT;
+    return far < BUCKETS - 1 ? (int)far : BUCKETS - 1;
+}
+
+/* The bucket in which the running mass reaches target; *above is the mass before it. Rounding may
+ * leave the target just out of reach: then the last one that is not empty. */
+static int bucket_of_cut(const double mass[BUCKETS], double target, double *above) {
+    int last = 0;
+    double sum = 0;
+    *above = 0;
+    for (int b = 0; b < BUCKETS; b++) {
+        if (!(mass[b] > 0)) continue;
+        last = b;
+        *above = sum;
+        sum += mass[b];
+        if (sum >= target) break;
+    }
+    return last;
+}
+
+/* The smallest head of the ranking by key with this mass. */
+static int keep_mass(struct sample_scratch *s, int n, double target, float best, float scale) {
+    double mass[BUCKETS] = {0}, above;
+    for (int i = 0; i < n; i++) mass[bucket_of(s->cands[i].key, best, scale)] += s->cands[i].p;
+    int cut = bucket_of_cut(mass, target, &above), n_work = 0;
     for (int i = 0; i < n; i++)
-        if (s->cands[i].p >= floor) s->work[n_work++] = s->cands[i];
-    return keep_to(s, n, select_cut(s->work, n_work, share * total, true));
+        if (bucket_of(s->cands[i].key, best, scale) == cut) s->work[n_work++] = s->cands[i];
+    return keep_to(s, n, select_cut(s->work, n_work, target - above, true));
 }
 
 /* Locally typical sampling (Meister et al., 2022): the smallest set, nearest to the entropy first,
- * with the given mass. */
-static int keep_typical(struct sample_scratch *s, int n, double mass) {
-    double total = total_p(s->cands, n), entropy = 0;
+ * with the given mass. A candidate's logarithm is what its exponential was taken of. */
+static int keep_typical(struct sample_scratch *s, int n, double mass, float max, float scale) {
+    double total = total_p(s->cands, n), log_total = log(total), entropy = 0;
     for (int i = 0; i < n; i++) {
-        double q = s->cands[i].p / total;
-        entropy -= q * log(q);
+        double log_q = (double)((s->cands[i].key - max) * scale) - log_total;
+        entropy -= s->cands[i].p / total * log_q;
     }
-    for (int i = 0; i < n; i++)
-        s->cands[i].key = (float)-fabs(-log(s->cands[i].p / total) - entropy);
-    memcpy(s->work, s->cands, (size_t)n * sizeof(*s->work));
-    return keep_to(s, n, select_cut(s->work, n, mass * total, true));
+    for (int i = 0; i < n; i++) {
+        double log_q = (double)((s->cands[i].key - max) * scale) - log_total;
+        s->cands[i].key = (float)-fabs(-log_q - entropy);
+    }
+    return keep_mass(s, n, mass * total, 0, 1);
 }
 
 /* Candidates: logits of at least `least`, but not those so unlikely that exp gives zero. */
 static int collect(struct sample_scratch *s, const float *logits, int n, float max, float least,
-                   float temperature) {
-    double scale = 1.0 / (double)temperature;
+                   float scale) {
     int kept = 0;
     for (int at = 0; at < n; at += GROUP) {
+        float p[GROUP];
         if (s->group_max[at / GROUP] < least) continue;
-        for (int32_t id = at; id < at + GROUP && id < n; id++) {
-            if (logits[id] < least) continue;
-            float p = expf((float)(((double)logits[id] - (double)max) * scale));
-            if (p > 0)
-                s->cands[kept++] = (struct cand){.key = logits[id], .id = id, .p = (double)p};
+        int len = n - at < GROUP ? n - at : GROUP;
+        exp_group(p, logits + at, len, max, scale);
+        for (int i = 0; i < len; i++) {
+            if (logits[at + i] < least || !(p[i] > 0)) continue;
+            s->cands[kept++] =
+                (struct cand){.key = logits[at + i], .id = at + i, .p = (double)p[i]};
         }
     }
     return kept;
+}
+
+/* A logit below which nothing belongs to the head with this share of the whole mass, *total: what
+ * lies behind the bucket of the cut. */
+static float least_of_mass(const struct sample_scratch *s, const float *logits, int n, float max,
+                           float scale, double share, double *total) {
+    double mass[BUCKETS] = {0}, above;
+    for (int at = 0; at < n; at += GROUP) {
+        float p[GROUP];
+        if ((s->group_max[at / GROUP] - max) * scale < EXP_MIN) continue;
+        int len = n - at < GROUP ? n - at : GROUP;
+        exp_group(p, logits + at, len, max, scale);
+        for (int i = 0; i < len; i++)
+            if (p[i] > 0) mass[bucket_of(logits[at + i], max, scale)] += (double)p[i];
+    }
+    *total = 0;
+    for (int b = 0; b < BUCKETS; b++) *total += mass[b];
+    /* one bucket further, for the rounding of its edge */
+    int cut = bucket_of_cut(mass, share * *total, &above);
+    return max - (float)(cut + 2) / BUCKETS_PER_NAT / scale;
+}
+
+/* The draw when nothing is filtered: groups by their sums, then the ids of one. */
+static int32_t draw_of_all(struct sample_scratch *s, const float *logits, int n, float max,
+                           float scale, double u) {
+    float p[GROUP];
+    double total = 0;
+    int n_groups = (n + GROUP - 1) / GROUP, g = 0;
+    for (int i = 0; i < n_groups; i++) {
+        int at = i * GROUP;
+        s->work[i].p =
+            (double)exp_group(p, logits + at, n - at < GROUP ? n - at : GROUP, max, scale);
+        total += s->work[i].p;
+    }
+    double left = u * total;
+    int last = 0; /* of the groups that hold any mass: where rounding ends */
+    for (; g < n_groups; g++) {
+        if (!(s->work[g].p > 0)) continue;
+        last = g;
+        if (left < s->work[g].p) break;
+        left -= s->work[g].p;
+    }
+    int at = last * GROUP, len = n - at < GROUP ? n - at : GROUP, id = 0;
+    exp_group(p, logits + at, len, max, scale);
+    for (int i = 0; i < len; i++) {
+        if (!(p[i] > 0)) continue;
+        id = at + i;
+        if (left < (double)p[i]) break;
+        left -= (double)p[i];
+    }
+    return id;
 }
 
 /* A logit that at least k ids reach: the k-th largest of the groups' maxima. */
@@ -375,20 +500,31 @@ static float least_of_top(struct sample_scratch *s, int n, int k) {
 static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_size, float max,
                     const struct sample_in *in) {
     const struct sampling *p = in->p;
-    float least = p->top_k > 0 ? least_of_top(s, vocab_size, p->top_k) : -INFINITY;
-    int n = collect(s, logits, vocab_size, max, least, p->temperature);
+    /* the smallest temperatures have no reciprocal; the largest logit keeps exp(0) with any scale
+     */
+    const float scale = p->temperature > 1e-30f ? 1.0f / p->temperature : 1e30f;
+    const double u = uniform(p->seed, (uint64_t)in->n_history, (uint32_t)in->choice);
+    if (p->top_k <= 0 && !(p->top_p < 1.0f) && !(p->min_p > 0.0f) && !(p->typical_p < 1.0f))
+        return draw_of_all(s, logits, vocab_size, max, scale, u);
+    double total = 0;
+    float least = -INFINITY;
+    if (p->top_k > 0)
+        least = least_of_top(s, vocab_size, p->top_k);
+    else if (p->top_p < 1.0f)
+        least = least_of_mass(s, logits, vocab_size, max, scale, (double)p->top_p, &total);
+    int n = collect(s, logits, vocab_size, max, least, scale);
     if (p->top_k > 0 && p->top_k < n) n = keep_top_k(s, n, p->top_k);
-    if (p->top_p < 1.0f) n = keep_top_p(s, n, (double)p->top_p);
+    if (p->top_k > 0) total = total_p(s->cands, n);
+    if (p->top_p < 1.0f) n = keep_mass(s, n, (double)p->top_p * total, max, scale);
     if (p->min_p > 0.0f) {
         int kept = 0; /* the most likely candidate has p = 1 and stays */
         for (int i = 0; i < n; i++)
             if (s->cands[i].p >= fmin((double)p->min_p, 1.0)) s->cands[kept++] = s->cands[i];
         n = kept;
     }
-    if (p->typical_p < 1.0f) n = keep_typical(s, n, (double)p->typical_p);
+    if (p->typical_p < 1.0f) n = keep_typical(s, n, (double)p->typical_p, max, scale);
 
-    double left =
-        uniform(p->seed, (uint64_t)in->n_history, (uint32_t)in->choice) * total_p(s->cands, n);
+    double left = u * total_p(s->cands, n);
     for (int i = 0; i < n - 1; i++) {
         if (left < s->cands[i].p) return s->cands[i].id;
         left -= s->cands[i].p;

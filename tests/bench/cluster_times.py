@@ -201,7 +201,8 @@ def move_to(cluster, ns):
     FarDecode.namespace = ns
     for inst in cluster.instances:
         ip = far if inst in cluster.decodes else near
-        inst.conf["ServerConfig"].update(ipAddress=ip, managementIpAddress=ip, allowAllZeroIpListening=False)
+        inst.conf["ServerConfig"].update(ipAddress=ip, managementIpAddress=ip)
+        inst.conf["BatonConfig"]["allowInsecure"] = True
         inst.base, inst.mgmt = f"http://{ip}:{inst.port}", f"http://{ip}:{inst.mgmt_port}"
     for inst in cluster.decodes:
         inst.__class__ = FarDecode
