@@ -44,7 +44,7 @@ MEMBERS = {
     "temperature": [0.7, 0, 1], "top_k": [5, -1, 1], "top_p": [0.9, 0.5], "typical_p": [0.9], "min_p": [0.1], "seed": [7], "do_sample": [True, False],
     "repetition_penalty": [1.1], "frequency_penalty": [0.5, -2], "presence_penalty": [2], "max_tokens": [1, 2, 3], "max_new_tokens": [1, 3],
     "max_completion_tokens": [2], "stop": ["a", ["b", "cd"]], "stop_token_ids": [[5, 6]], "include_stop_str_in_output": [True], "ignore_eos": [True],
-    "skip_special_tokens": [False], "n": [1, 2], "best_of": [2, 3], "use_beam_search": [False], "logprobs": [True, 3, 0], "top_logprobs": [2],
+    "skip_special_tokens": [False], "n": [1, 2], "best_of": [2, 3], "use_beam_search": [False, True], "logprobs": [True, 3, 0], "top_logprobs": [2],
     "prompt_logprobs": [1], "echo": [True], "details": [True], "decoder_input_details": [True], "return_full_text": [True], "truncate": [3],
     "top_n_tokens": [2], "watermark": [False], "adapter_id": ["None", "nope"], "priority": [1, 5], "timeout": [10], "batch_size": [1],
     "perf_stat": [True], "logit_bias": [{"5": -100}], "stream_options": [{"include_usage": True}], "user": ["u"], "tools": [
