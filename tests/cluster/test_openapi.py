@@ -1,10 +1,12 @@
 """Goal: /openapi.json describes the service that serves it, and /docs needs nothing from elsewhere.
 Method: the document's own structure (no validator of OpenAPI is packaged for Debian 12); its paths against the route tables of test_planes;
-its examples are posted and must be answered."""
+its fields against the tables of the reader; its examples are posted and must be answered."""
+import glob
+import os
 import re
 
 import pytest
-from harness import get, request
+from harness import ROOT, get, request
 from test_planes import COORDINATOR, INSTANCE
 
 OPERATION = {"tags", "summary", "operationId", "description", "parameters", "requestBody", "responses", "servers"}
@@ -80,6 +82,39 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
             path = re.sub(r"/role/\w+$", "/role/{role}", path) if "instances" not in path else path
             served.add((method, path.replace("timed-5", "timed-{seconds}")))
     assert described == served, f"not described: {sorted(served - described)}; not there: {sorted(described - served)}"
+
+
+REQUESTS = {"chat": "Chat", "completions": "Completion", "tgi": "Tgi", "vllm": "Vllm", "native": "Native", "triton_token": "TritonToken",
+            "triton_text": "TritonText"}
+
+
+def source(name):
+    with open(os.path.join(ROOT, "common", "endpoint", name)) as f:
+        return f.read()
+
+
+def test_every_field_that_is_read_is_described(doc):
+    """The tables of the reader are the list: rows of ep_fields.c in the orders of ep_families.c, and members asked for by name elsewhere."""
+    keys = dict(re.findall(r'\[(P_\w+)\]\s*=\s*(?:\{|\w+\()"(\w+)"', source("ep_fields.c")))
+    families = source("ep_families.c")
+    upstream = re.findall(r"P_\w+", re.search(r"#define UPSTREAM_OPENAI(.*?)\n\n", families, re.S)[1])
+    orders = dict(re.findall(r"static const uint8_t order_(\w+)\[\] = \{(.*?)\};", families, re.S))
+    assert len(keys) > 40 and len(upstream) > 8 and set(orders) == set(REQUESTS) | {"chat_own"}
+    schemas, missing = doc["components"]["schemas"], []
+    described = {"inputs", "input_id"}
+    for family, name in REQUESTS.items():
+        top = schemas[name + "Request"]["properties"]
+        fields = top["parameters"]["properties"] if "parameters" in top else top
+        described |= set(top) | set(fields)
+        read = re.findall(r"P_\w+", orders[family].replace("UPSTREAM_OPENAI", " ".join(upstream)))
+        missing += [(name, keys[r]) for r in read if r in keys and keys[r] not in fields]
+    for path in ("/v1/tokenizer", "/detokenize", "/tokenize"):
+        schema = doc["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        for of in schema.get("oneOf", [schema]):
+            described |= set(of["properties"])
+    files = glob.glob(os.path.join(ROOT, "common", "endpoint", "ep_*.c"))
+    named = {m for f in files for m in re.findall(r'json_get\w*\((?:r->body|body|root), "(\w+)"', source(os.path.basename(f)))}
+    assert len(named) > 8 and not missing and not named - described, (missing, named - described)
 
 
 def test_examples_are_answered(doc, pair):
