@@ -441,7 +441,7 @@ enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, cons
 static enum err read_block(struct json_object *merged, const char *path, const char *block,
                            struct errbuf *eb) {
     struct json_object *root = NULL, *v;
-    enum err e = json_read_file(&root, path, 10u << 20, NULL, eb);
+    enum err e = conf_read_file(&root, path, eb);
     if (e != ERR_OK) return e;
     if (!json_object_is_type(root, json_type_object)) {
         json_object_put(root);

@@ -9,9 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "proto/json.h"
 
-enum { PATH_BYTES_MAX = 256 };
+enum { PATH_BYTES_MAX = 256, FILE_BYTES_MAX = 10 << 20 };
+
+enum err conf_read_file(struct json_object **root, const char *path, struct errbuf *eb) {
+    struct stat st;
+    *root = NULL;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IWOTH) != 0)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "%s: others than owner and group must not be able to write it, it has mode "
+                       "%04o",
+                       path, (unsigned)(st.st_mode & 07777));
+    return json_read_file(root, path, FILE_BYTES_MAX, NULL, eb);
+}
 
 /* The value at a dotted path; NULL in *out: there is none. An error: what lies on the way is there
  * and is something else than the object or array that the path needs. */

@@ -64,6 +64,10 @@ struct conf_key {
  * asserts. */
 void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys);
 
+/* Reads a daemon's file, at most 10 MB; *root is the caller's to put. ERR_BAD_CONFIG: whoever is no
+ * owner nor of the group could change it. Other errors: json_read_file(). */
+enum err conf_read_file(struct json_object **root, const char *path, struct errbuf *eb);
+
 /* Fills dst from root (an object); members without a key in the file keep what they hold. prefix:
  * put before keys in messages ("" or "coordinator."). Stops at the first wrong value. check_must: a
  * `must` key that is absent is an error. */

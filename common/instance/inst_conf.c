@@ -481,7 +481,7 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
                (int)sizeof(c->dir)) {
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
-    enum err e = json_read_file(&root, path, 10u << 20, NULL, eb);
+    enum err e = conf_read_file(&root, path, eb);
     if (e != ERR_OK) return e;
     struct errbuf why = {0};
     e = from_tree(c, root, &why);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include <json-c/json_object.h>
@@ -132,10 +133,39 @@ static void unknown_keys_are_named(void **state) {
     json_object_put(root);
 }
 
+/* A file that everybody may write is refused, whatever stands in it; any other mode is fine. */
+static void who_may_write_the_file(void **state) {
+    static const mode_t modes[] = {0400, 0440, 0444, 0600, 0640, 0644, 0660,
+                                   0664, 0602, 0642, 0646, 0666, 0777};
+    char path[] = "/tmp/conf_test.XXXXXX";
+    (void)state;
+    FILE *f = fdopen(mkstemp(path), "w");
+    assert_non_null(f);
+    assert_true(fputs("{}", f) >= 0 && fclose(f) == 0);
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        struct json_object *root = NULL;
+        struct errbuf eb = {0};
+        char mode[8];
+        assert_int_equal(chmod(path, modes[i]), 0);
+        enum err e = conf_read_file(&root, path, &eb);
+        assert_int_equal(e, (modes[i] & 2) != 0 ? ERR_BAD_CONFIG : ERR_OK);
+        assert_int_equal(root != NULL, e == ERR_OK);
+        snprintf(mode, sizeof(mode), "%04o", (unsigned)modes[i]);
+        if (e != ERR_OK) assert_true(strstr(eb.text, path) && strstr(eb.text, mode));
+        json_object_put(root);
+    }
+    struct json_object *root;
+    struct errbuf eb = {0};
+    remove(path);
+    assert_int_equal(conf_read_file(&root, path, &eb), ERR_NOT_FOUND);
+    assert_int_equal(conf_read_file(&root, "/tmp", &eb), ERR_IO);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_then_file),
                                        cmocka_unit_test(a_wrong_value_names_key_value_and_range),
                                        cmocka_unit_test(printed_settings_are_read_again),
-                                       cmocka_unit_test(unknown_keys_are_named)};
+                                       cmocka_unit_test(unknown_keys_are_named),
+                                       cmocka_unit_test(who_may_write_the_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
