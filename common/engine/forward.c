@@ -162,7 +162,10 @@ enum err forward_open(struct forward **out, const struct engine_opts *opts, int 
     if (f == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model");
     f->rows_max = rows_max;
     enum err e = open_parts(f, opts, eb);
-    if (e != ERR_OK) forward_close(&f);
+    if (e != ERR_OK)
+        forward_close(&f);
+    else
+        pool_hand_over(f->pool); /* the thread that loads a model is not the one that runs it */
     *out = f;
     return e;
 }

@@ -36,7 +36,8 @@ struct pool {
     struct worker *workers; /* [n_threads - 1] */
     int n_started;
     int caller_cpu;   /* -1: the caller is not pinned */
-    pthread_t caller; /* the thread that is pinned to it */
+    pthread_t caller; /* the thread that is pinned to it, if caller_pinned */
+    bool caller_pinned;
 
     /* the region that runs */
     pool_fn *fn;
@@ -145,8 +146,9 @@ static bool pin(pthread_t id, int cpu) {
 /* The thread that loads a model may not be the one that runs it: whoever calls takes the caller's
  * core along. */
 static void follow_caller(struct pool *p) {
-    if (p->caller_cpu < 0 || pthread_equal(p->caller, pthread_self())) return;
+    if (p->caller_cpu < 0 || (p->caller_pinned && pthread_equal(p->caller, pthread_self()))) return;
     p->caller = pthread_self();
+    p->caller_pinned = true;
     pin(p->caller, p->caller_cpu); /* it was possible in pool_create() */
 }
 
@@ -173,6 +175,7 @@ static int cores(void) {
 static enum err start(struct pool *p, const int *cpu_ids, struct errbuf *eb) {
     p->caller_cpu = cpu_ids != NULL ? cpu_ids[0] : -1;
     p->caller = pthread_self();
+    p->caller_pinned = cpu_ids != NULL;
     if (cpu_ids != NULL && !pin(p->caller, p->caller_cpu))
         return err_set(eb, ERR_BAD_CONFIG, "compute threads: core %d cannot be used", cpu_ids[0]);
     for (int i = 0; i < p->n_threads - 1; i++) {
@@ -224,6 +227,10 @@ void pool_destroy(struct pool **pp) {
     free(p->workers);
     free(p);
     *pp = NULL;
+}
+
+void pool_hand_over(struct pool *p) {
+    p->caller_pinned = false;
 }
 
 int pool_threads(const struct pool *p) {

@@ -24,6 +24,9 @@ typedef void pool_fn(void *arg, int item, int thread);
 enum err pool_create(struct pool **out, int n_threads, const int *cpu_ids, struct errbuf *eb);
 void pool_destroy(struct pool **p);
 int pool_threads(const struct pool *p);
+/* The caller is done with it and another thread will call: that one is pinned at its first call,
+ * also if the system gives it the same id. */
+void pool_hand_over(struct pool *p);
 
 /* Runs fn(arg, item, thread) once for every item and returns when all are done. One item, or one
  * thread: no hand-over. */

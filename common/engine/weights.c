@@ -309,14 +309,15 @@ static enum err hash_model(struct loader *l, struct errbuf *eb) {
 
 /* What tells this model's packed data from others: SHA-256 over lines of text. */
 static enum err describe_plan(struct loader *l, struct errbuf *eb) {
-    size_t cap = (size_t)l->n_slots * (NAME_BYTES + 64), at = 0;
+    size_t cap = (size_t)l->n_slots * (NAME_BYTES + 96), at = 0;
     char *text = malloc(cap > MODEL_CONF_LINE_BYTES ? cap : MODEL_CONF_LINE_BYTES);
     if (text == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory to describe the weights");
     SHA256((const uint8_t *)text, (size_t)model_conf_line(l->c, text), l->want.config);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
-        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d %llu\n", s->name, s->t->dtype_text,
-                               s->n, s->k, (unsigned long long)s->at);
+        at += (size_t)snprintf(text + at, cap - at, "%s %s %s %d %d %llu\n", s->name,
+                               s->t->dtype_text, dtype_name(s->dtype), s->n, s->k,
+                               (unsigned long long)s->at);
     }
     SHA256((const uint8_t *)text, at, l->want.plan);
     free(text);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/conf.h"
 #include "common/base/log.h"
+#include "common/engine/cores.h"
 #include "proto/json.h"
 
 #define S                                 "ServerConfig."
@@ -155,6 +156,8 @@ static const struct conf_key keys[] = {
     WORD(kv_huge_pages, X "kvHugePages", "transparent|hugetlb|off", "transparent",
          "pages of the KV pool; hugetlb: from the system's reserve (vm.nr_hugepages), if it has "
          "enough"),
+    CONF_LS(struct inst_conf, device_cores, X "deviceCores", "",
+            "cores of the devices, each \"id=cores\" (\"0=0-3,8\"); none: device i is core i"),
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
     INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
         "prompt tokens computed in one step of one request"),
@@ -250,7 +253,7 @@ static enum err read_devices(struct inst_conf *c, struct json_object *root, stru
     if (!json_object_is_type(outer, json_type_array) || json_object_array_length(outer) != 1 ||
         json_as_arr(json_object_array_get_idx(outer, 0), &inner) != JSON_OK)
         return err_set(eb, ERR_BAD_CONFIG,
-                       B "npuDeviceIds must be an array holding one array of core ids");
+                       B "npuDeviceIds must be an array holding one array of device ids");
     size_t n = json_object_array_length(inner);
     if (n > CONF_CPUS_MAX)
         return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds has %zu ids, at most %d are allowed", n,
@@ -280,6 +283,48 @@ bool inst_lora_name_ok(const char *s, size_t n) {
 
 bool inst_lora_path_ok(const char *s, size_t n) {
     return n >= 1 && n < CONF_PATH_BYTES && chars_ok(s, n, "_-./") && strstr(s, "..") == NULL;
+}
+
+/* The cores of device id; n -1: the entry is wrong. 0: no entry names it. */
+static int device_list(const struct inst_conf *c, int id, int out[CONF_CPUS_MAX]) {
+    for (int i = 0; i < CONF_DEVICES_MAX; i++) {
+        const char *s = c->device_cores[i], *eq = strchr(s, '=');
+        int ids[1], n = 0;
+        if (s[0] == 0) continue;
+        if (eq == NULL || !cores_list(ids, 1, &n, s, (size_t)(eq - s)) || n != 1) return -1;
+        if (ids[0] != id) continue;
+        return cores_list(out, CONF_CPUS_MAX, &n, eq + 1, strlen(eq + 1)) && n > 0 ? n : -1;
+    }
+    return 0;
+}
+
+int inst_conf_cores(const struct inst_conf *c, int out[CONF_CPUS_MAX], struct errbuf *eb) {
+    bool mapped = false;
+    int n = 0;
+    for (int i = 0; i < CONF_DEVICES_MAX; i++) mapped = mapped || c->device_cores[i][0] != 0;
+    for (int i = 0; i < c->n_cpus; i++) {
+        int list[CONF_CPUS_MAX] = {c->cpus[i]}, n_list = 1;
+        if (mapped && (n_list = device_list(c, c->cpus[i], list)) < 1) {
+            err_set(eb, ERR_BAD_CONFIG,
+                    X "deviceCores must hold \"id=cores\", as \"0=0-3,8\", for each of npuDeviceIds: "
+                      "not so for %d",
+                    c->cpus[i]);
+            return -1;
+        }
+        for (int k = 0; k < n_list; k++) {
+            for (int j = 0; j < n; j++) {
+                if (out[j] != list[k]) continue;
+                err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds: core %d is there twice", list[k]);
+                return -1;
+            }
+            if (n == CONF_CPUS_MAX) {
+                err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds: more than %d cores", CONF_CPUS_MAX);
+                return -1;
+            }
+            out[n++] = list[k];
+        }
+    }
+    return n;
 }
 
 static enum err check_loras(const struct inst_conf *c, struct errbuf *eb) {
@@ -380,6 +425,8 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
+    int cores[CONF_CPUS_MAX];
+    if (inst_conf_cores(c, cores, eb) < 0) return ERR_BAD_CONFIG;
     enum err e = check_clients(c, eb);
     if (e == ERR_OK) e = check_register_url(c, eb);
     if (e != ERR_OK) return e;

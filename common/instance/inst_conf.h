@@ -10,7 +10,7 @@
 #include "proto/err.h"
 #include "proto/limits.h"
 
-enum { CONF_LORAS_MAX = 32, CONF_LORA_BYTES = 1280 };
+enum { CONF_LORAS_MAX = 32, CONF_LORA_BYTES = 1280, CONF_DEVICES_MAX = 64, CONF_CORES_BYTES = 256 };
 
 enum { CONF_PATH_BYTES = 1024, CONF_CPUS_MAX = 256, CONF_FILE_BYTES = 256, CONF_FILES_MAX = 3 };
 
@@ -89,8 +89,9 @@ struct inst_conf {
 
     char weight_cache_path[CONF_PATH_BYTES], kv_huge_pages[16];
     bool weight_cache_verify;
+    char device_cores[CONF_DEVICES_MAX][CONF_CORES_BYTES]; /* "id=cores"; "": unused */
 
-    /* npuDeviceIds: core ids; the compute threads are pinned to them when pin_threads */
+    /* npuDeviceIds: the compute threads are pinned to their cores when pin_threads */
     int cpus[CONF_CPUS_MAX];
     int n_cpus;
     char dir[CONF_PATH_BYTES]; /* folder of the file: relative paths start here */
@@ -107,6 +108,9 @@ enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const 
  * ^[a-zA-Z0-9_-]{1,256}$; letters, digits, "_-./", below CONF_PATH_BYTES, no "..". */
 bool inst_lora_name_ok(const char *s, size_t n);
 bool inst_lora_path_ok(const char *s, size_t n);
+/* The cores of npuDeviceIds, in their order: device id i is core i, or with deviceCores the cores of
+ * its entry. Returns how many; -1: eb has the entry. */
+int inst_conf_cores(const struct inst_conf *c, int out[CONF_CPUS_MAX], struct errbuf *eb);
 /* The table, for whoever checks or describes it (common/base/conf.h). */
 const struct conf_key *inst_conf_keys(size_t *n);
 void inst_conf_print(struct buf *out, const struct inst_conf *c);

@@ -26,6 +26,8 @@ struct inst_loader {
     struct errbuf eb;
     enum err result;
     int last_tenth;
+    int cores[CONF_CPUS_MAX]; /* [n_cores] what the compute threads are pinned to; 0: nothing */
+    int n_cores;
 };
 
 struct instance {
@@ -70,6 +72,8 @@ void inst_stop_fini(struct instance *in);
 void inst_health_fini(struct instance *in);        /* after worker_close() */
 enum err inst_register_start(struct instance *in); /* inst_register.c */
 void inst_register_stop(struct instance *in);
+/* Chooses those cores, and keeps this thread and those it starts off them. */
+void inst_place(struct instance *in);
 enum err inst_load_start(
     struct instance *in); /* inst_load.c: loads on a thread, then calls inst_on_loaded */
 void inst_load_wait(struct instance *in);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/engine/cores.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 
@@ -67,9 +68,9 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         .progress = on_progress,
         .progress_arg = l,
     };
-    if (c->pin_threads && c->n_cpus > 0) {
-        o.cpu_ids = c->cpus;
-        if (o.n_threads == 0 || o.n_threads > c->n_cpus) o.n_threads = c->n_cpus;
+    if (l->n_cores > 0) {
+        o.cpu_ids = l->cores;
+        o.n_threads = l->n_cores;
     }
     enum err e = engine_open(&l->engine, &o, &l->eb);
     if (e == ERR_BAD_FILE) name_folder(l);
@@ -139,6 +140,20 @@ static void *thread_main(void *arg) {
     l->result = e;
     loop_post(in->loop, on_done, in);
     return NULL;
+}
+
+void inst_place(struct instance *in) {
+    const struct inst_conf *c = &in->conf;
+    struct inst_loader *l = &in->loader;
+    int n_nodes, n = c->pin_threads ? inst_conf_cores(c, l->cores, NULL) : 0;
+    l->n_cores = 0;
+    if (n <= 0) return;
+    int n_threads = (int)c->compute_threads, n_own = cores_order("/sys", l->cores, n, &n_nodes);
+    if (n_threads == 0) n_threads = n_own;
+    l->n_cores = n_threads < n ? n_threads : n;
+    bool left = cores_leave("/sys", l->cores, l->n_cores);
+    log_info("start", "event=placed threads=%d first_cpu=%d cores=%d nodes=%d others=%s",
+             l->n_cores, l->cores[0], n_own, n_nodes, left ? "elsewhere" : "anywhere");
 }
 
 enum err inst_load_start(struct instance *in) {

@@ -170,9 +170,10 @@ void inst_on_loaded(struct instance *in) {
     const struct model_info *m = engine_model(worker_engine(in->worker));
     log_info("start",
              "event=ready mode=%s model=%s family=%s params=%llu weights=%s kv=%s kernels=%s "
-             "max_seq_len=%d",
+             "weights_from=\"%s\" huge_mib=%llu max_seq_len=%d",
              in->conf.infer_mode, in->conf.model_name, m->family, (unsigned long long)m->n_params,
              dtype_name(m->weight_dtype), dtype_name(m->kv_dtype), m->kernels,
+             m->weights_from, (unsigned long long)(mem_huge_bytes() >> 20),
              engine_seq_tokens_max(worker_engine(in->worker)));
     if (inst_register_start(in) != ERR_OK) log_warn("register", "event=not_started");
 }
@@ -204,6 +205,7 @@ static void raise_fd_limit(unsigned want) {
 
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
     raise_fd_limit((unsigned)in->conf.link_num_max * 3 + 256);
+    inst_place(in); /* before any thread is there */
     enum err e = loop_create(&in->loop);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);

@@ -150,9 +150,9 @@ static void rules(void **state) {
          "LogConfig.dynamicLogLevel must be debug, info, warn or error, got \"loud\""},
         {{"BackendConfig.npuDeviceIds", "[[0,4095]]"}, NULL},
         {{"BackendConfig.npuDeviceIds", "[0]"},
-         "BackendConfig.npuDeviceIds must be an array holding one array of core ids"},
+         "BackendConfig.npuDeviceIds must be an array holding one array of device ids"},
         {{"BackendConfig.npuDeviceIds", "[[0],[1]]"},
-         "BackendConfig.npuDeviceIds must be an array holding one array of core ids"},
+         "BackendConfig.npuDeviceIds must be an array holding one array of device ids"},
         {{"BackendConfig.npuDeviceIds", "[[0,4096]]"},
          "BackendConfig.npuDeviceIds[0][1] must be an integer from 0 to 4095"},
         {{"BackendConfig.npuDeviceIds", "[[-1]]"},
@@ -239,6 +239,29 @@ static void values_that_follow(void **state) {
     assert_int_equal(PARSE(&c, &eb, "BackendConfig.npuDeviceIds", "[[3,1,2]]"), ERR_OK);
     assert_int_equal(c.n_cpus, 3);
     assert_true(c.cpus[0] == 3 && c.cpus[1] == 1 && c.cpus[2] == 2);
+}
+
+/* Devices become cores in the order of the ids; every list is checked before anything starts. */
+static void devices_are_core_sets(void **state) {
+    static const char *const wrong[] = {"[\"0=0-3\"]",      "[\"0=\",\"7=4\"]",  "[\"0\",\"7=4\"]",
+                                        "[\"0=3-1\",\"7=4\"]", "[\"x=1\",\"7=4\"]", "[\"0=1-4\",\"7=4\"]",
+                                        "[\"0=1,1\",\"7=4\"]", "[\"0=4096\",\"7=4\"]"};
+    struct inst_conf c;
+    struct errbuf eb;
+    int cores[CONF_CPUS_MAX];
+    (void)state;
+    assert_int_equal(PARSE(&c, &eb, "BackendConfig.npuDeviceIds", "[[7,0]]"), ERR_OK);
+    assert_int_equal(inst_conf_cores(&c, cores, &eb), 2);
+    assert_true(cores[0] == 7 && cores[1] == 0);
+    assert_int_equal(PARSE(&c, &eb, "BackendConfig.npuDeviceIds", "[[7,0]]",
+                           "BatonConfig.deviceCores", "[\"0=0-2,9\",\"7=4\",\"3=100\"]"),
+                     ERR_OK);
+    assert_int_equal(inst_conf_cores(&c, cores, &eb), 5);
+    assert_true(cores[0] == 4 && cores[1] == 0 && cores[3] == 2 && cores[4] == 9);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        if (PARSE(&c, &eb, "BackendConfig.npuDeviceIds", "[[7,0]]", "BatonConfig.deviceCores",
+                  wrong[i]) != ERR_BAD_CONFIG)
+            fail_msg("%s was taken", wrong[i]);
 }
 
 static void environment(void **state) {
@@ -350,6 +373,7 @@ int main(void) {
         cmocka_unit_test(every_row),    cmocka_unit_test(defaults),
         cmocka_unit_test(rules),        cmocka_unit_test(tls_blocks),
         cmocka_unit_test(missing_keys), cmocka_unit_test(values_that_follow),
+        cmocka_unit_test(devices_are_core_sets),
         cmocka_unit_test(environment),  cmocka_unit_test(printed_form),
         cmocka_unit_test(files),        cmocka_unit_test(adapters),
     };

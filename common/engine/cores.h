@@ -1,0 +1,41 @@
+/* cores: which cores the compute threads run on, and which are left to the other threads.
+ *
+ * Two hardware threads of one core share its arithmetic units, so compute threads go to different
+ * cores first. Memory goes to the node of the core that touches it first (mem.h), and the buffers
+ * are made and touched by threads that are pinned already: cores of one node have their memory near
+ * without a policy of its own.
+ *
+ * Thread: any; pure but for reading the folder of the system. */
+#ifndef BATON_ENGINE_CORES_H
+#define BATON_ENGINE_CORES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "proto/err.h"
+
+enum { CORES_CPUS_MAX = 4096, CORES_LIST_BYTES_MAX = 16384 };
+
+/* "0-3,8,10-11", as the system writes and configurations say it: [*n] cpus in that order into
+ * out[max]. False: not such a list, a number of CORES_CPUS_MAX or more, one twice, or more than
+ * max. Surrounding white space is fine; nothing at all is an empty list. */
+bool cores_list(int *out, int max, int *n, const char *text, size_t len);
+
+/* What the system knows of one cpu. */
+struct core_place {
+    int core; /* the lowest cpu of the same core; the cpu itself when unknown */
+    int node; /* 0 when unknown */
+};
+/* sys: "/sys", or a folder like it. What cannot be read counts as a core of its own on node 0. */
+void cores_where(const char *sys, int cpu, struct core_place *out);
+
+/* Orders cpus[0..n) so that the first of them are on different cores, of the node that has most of
+ * them first; otherwise in their order. Returns on how many different cores they are; *n_nodes: on
+ * how many nodes. */
+int cores_order(const char *sys, int *cpus, int n, int *n_nodes);
+
+/* Keeps the threads of this process, and those they start from now on, off cpus[0..n): on the
+ * others the caller may use, of the same node if there are any. False: there are no others, nothing
+ * changed. */
+bool cores_leave(const char *sys, const int *cpus, int n);
+
+#endif
