@@ -29,7 +29,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
 
 enum {
     ENGINE_WIDE_ROWS = 32,  /* rows a step whose logits serve prompt_logprobs alone */
-    ENGINE_DRAFT_ROWS = 32, /* rows of decoding up to which a step takes guesses along */
+    ENGINE_DRAFT_ROWS = 16, /* rows of decoding up to which a step takes guesses along */
     ENGINE_SLOTS_MAX = 65536,
     ENGINE_ROWS_MAX = 1048576,
     ENGINE_QUEUE_MAX = 1048576,

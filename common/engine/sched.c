@@ -43,16 +43,19 @@ static int add_drafts(const struct sched_seq *seqs, int n_seqs, const struct sch
         wanted += seqs[i].draft;
         room -= rows[i];
     }
-    if (wanted == 0 || room <= 0 || left == 0) return left;
-    int n = sorted(seqs, n_seqs, true, order);
-    for (int i = 0; i < n && left > 0 && room > 0; i++) {
-        if (rows[order[i]] == 0) continue;
-        int more = min_int(seqs[order[i]].draft, min_int(left, room));
-        rows[order[i]] += more;
-        left -= more;
-        room -= more;
+    if (wanted == 0 || room <= 0) return left;
+    room = min_int(room, left);
+    int n = sorted(seqs, n_seqs, true, order), given = 0;
+    /* One each in turn: the nearer a guess, the likelier it is right. */
+    for (int k = 1, before = -1; given < room && given > before; k++) {
+        before = given;
+        for (int i = 0; i < n && given < room; i++) {
+            if (rows[order[i]] != k || seqs[order[i]].draft < k) continue;
+            rows[order[i]]++;
+            given++;
+        }
     }
-    return left;
+    return left - given;
 }
 
 int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,

@@ -11,8 +11,8 @@
  * rows each.
  * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
  * logits are wide.
- * 6. Rows nobody else wants go to the guesses that decoding sequences bring along, in the order of
- * rule 2, while all their rows together are at most draft_rows_max: a step of few rows costs hardly
+ * 6. Rows nobody else wants go to the guesses that decoding sequences bring along, one each in
+ * turn, while all their rows together are at most draft_rows_max: a step of few rows costs hardly
  * more than a step of one, a step of many does. Which rows meet in a step never changes a row's
  * numbers (forward.h), so every rule here is about time only. */
 #ifndef BATON_ENGINE_SCHED_H
