@@ -10,7 +10,7 @@ import json
 
 import pytest
 from families import BY_NAME, MODES, made_up_ids, normal
-from harness import FABLE, Cluster, in_threads, post
+from harness import FABLE, Cluster, Standalone, in_threads, post
 
 EOS = json.load(open(f"{FABLE}/config.json"))["eos_token_id"][0]
 VOCAB = json.load(open(f"{FABLE}/tokenizer.json"))["model"]["vocab"]
@@ -221,6 +221,27 @@ def test_chunk_size(other_chunks, whole, params):
             if "id" in b:
                 b["id"] = f"client-{i}"
         in_threads([lambda m=m, b=b: compare(whole, other_chunks.base, m, b, keep_cached=False) for m, b in group])
+
+
+@pytest.fixture(scope="module", params=["int8", "int4"])
+def quantised(request):
+    """(split, whole) with quantised weights; the split one in chunks of 16."""
+    kind = {"BatonConfig": {"weightDtype": request.param}}
+    with Standalone(extra=kind) as one, Cluster(extra={"BatonConfig": {**kind["BatonConfig"], "chunkTokens": 16}}) as two:
+        yield two, one
+
+
+def test_quantised_weights(quantised, whole):
+    """Alone and eight at once; and the answers are not those of bf16, so the setting does something."""
+    split, one = quantised
+    jobs = [(m, long_body(n, m, p)) for p in ("greedy", "seeded_penalties") for n in LENGTHS for m in ID_MODES
+            if m.family == "completions" and not m.stream]
+    for m, b in jobs:
+        compare(one, split.base, m, b, keep_cached=False)
+    for where in (split, one):
+        in_threads([lambda m=m, b=b: compare(one, where.base, m, b, keep_cached=False) for m, b in jobs[:8]])
+    texts = [[m.text(reference(base, m.name, json.dumps(b))[2]) for m, b in jobs] for base in (one.base, whole.base)]
+    assert texts[0] != texts[1]
 
 
 @pytest.mark.parametrize("n", [BLOCK, BLOCK + 1, 3 * BLOCK + 5, 700])
