@@ -161,10 +161,10 @@ static const struct conf_key keys[] = {
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
     INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
         "prompt tokens computed in one step of one request"),
-    INT(queue_max, X "queueMax", 1, 100000, "2000",
     INT(prompt_lookup_tokens, X "promptLookupTokens", 0, LOOKUP_TOKENS_MAX, "0",
         "tokens guessed a step by looking up what was said before, where the request does not say; "
         "0: none"),
+    INT(queue_max, X "queueMax", 1, 100000, "2000",
         "requests waiting for a slot; one more gets 429"),
     INT(stop_drain_timeout_s, X "stopDrainTimeoutSeconds", 0, 86400, "300",
         "seconds /stopService waits for running requests; 0: no bound"),
