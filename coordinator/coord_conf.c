@@ -61,6 +61,9 @@ static const struct conf_key keys[] = {
     INT(requests_max, O "request_limit.max_requests", 1, 90000, "10000",
         "requests in flight; one more gets 429"),
     INT(body_limit_mib, O "request_limit.body_limit", 1, 100, "40", "MiB of a request body"),
+    INT(memory_limit_mib, O "request_limit.memory_limit", 0, 1048576, "0",
+        "MiB of memory, from 80 % of which on new requests get 429, until it is below 60 %; 0: the "
+        "control group's limit"),
     INT(retries_max, O "exception_config.max_retry", 0, 10, "5", "further attempts of one request"),
     INT(schedule_timeout_s, O "exception_config.schedule_timeout", 0, REQUEST_TIMEOUT_S_MAX, "600",
         "seconds a request may wait for a pair; 0: no bound"),

@@ -38,7 +38,7 @@ struct coord_conf {
     int64_t predict_port, manage_port, alarm_port, external_port, status_port;
     int64_t http_timeout_s, keep_alive_s;
     char server_name[64], user_agent[64];
-    int64_t single_node_requests_max, requests_max, body_limit_mib;
+    int64_t single_node_requests_max, requests_max, body_limit_mib, memory_limit_mib;
     int64_t sse_keep_alive_s, retries_max, schedule_timeout_s, first_token_timeout_s,
         infer_timeout_s, tokenizer_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],

@@ -252,6 +252,25 @@ static void turn_away(struct relay_set *s, struct http_x *x, int status, const c
     coord_reply_error(s->co, x, status, text);
 }
 
+/* The one refusal whose text in the reference is JSON, of a shape for each group of families. */
+static void turn_away_memory(struct relay_set *s, struct http_x *x, const struct api_path *path) {
+    static const char text[] = "Memory limit exceeded";
+    if (strcmp(s->co->conf.error_format, "text") != 0) {
+        turn_away(s, x, 429, "memory", text);
+        return;
+    }
+    const char *body = "{\"error\": \"Memory limit exceeded\", \"code\": 429}";
+    if (path->api == API_OPENAI_CHAT || path->api == API_OPENAI_COMPLETIONS)
+        body = "{\"error\": {\"message\": \"Memory limit exceeded\", \"type\": \"server_error\", "
+               "\"code\": 429}}";
+    else if (path->api == API_TGI || path->api == API_VLLM)
+        body = "{\"error\": \"Memory limit exceeded\", \"error_type\": \"overloaded\"}";
+    s->counts.failed++;
+    coord_metrics_rejected(s->co->metrics, "memory", 429);
+    http_x_set_header(x, "Retry-After", "1");
+    http_x_reply(x, 429, "application/json; charset=utf-8", body, strlen(body));
+}
+
 /* What the reference's coordinator refuses by itself (inference-api 3.5). With JSON errors the body
  * goes on to P, which answers what a single instance would answer. NULL: nothing. */
 static const char *refusal(const struct coordinator *co, const struct api_path *path,
@@ -282,6 +301,10 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
     }
     if (s->n >= (size_t)co->conf.requests_max) {
         turn_away(s, x, 429, "too_many", "Too many requests");
+        return;
+    }
+    if (s->memory.full) {
+        turn_away_memory(s, x, path);
         return;
     }
     body_look(&look, path, body, n);
@@ -378,10 +401,21 @@ static void keep_alive(struct relay *r, uint64_t now) {
     http_x_stream_write(r->x, ":\n\n", 3);
 }
 
+static void look_at_memory(struct relay_set *s) {
+    bool was = s->memory.full;
+    if (s->memory.limit_bytes == 0) return;
+    uint64_t used = mem_used_bytes("");
+    if (mem_guard_look(&s->memory, used) != was)
+        log_warn("relay", "event=%s memory_bytes=%llu limit_bytes=%llu",
+                 was ? "memory_back" : "memory_short", (unsigned long long)used,
+                 (unsigned long long)s->memory.limit_bytes);
+}
+
 static void on_scan(void *arg) {
     struct relay_set *s = arg;
     const struct coord_conf *c = &s->co->conf;
     uint64_t now = clock_ms();
+    look_at_memory(s);
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
         uint64_t age = now - r->arrival_ms;
@@ -415,6 +449,9 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     if (getrandom(&s->next_id, sizeof(s->next_id), 0) != (ssize_t)sizeof(s->next_id))
         s->next_id = clock_unix_us();
     s->next_id = (s->next_id >> 2) | 1;
+    s->memory.limit_bytes = co->conf.memory_limit_mib > 0
+                                ? (uint64_t)co->conf.memory_limit_mib << 20
+                                : mem_limit_bytes("");
     enum err e = loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
         free(s);

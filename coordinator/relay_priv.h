@@ -6,6 +6,7 @@
 #include "coordinator/body_look.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/mem_guard.h"
 #include "coordinator/relay.h"
 #include "proto/limits.h"
 
@@ -89,6 +90,7 @@ struct relay_set {
     size_t n, n_queued;
     uint64_t next_id, turn;
     struct loop_timer *scan;
+    struct mem_guard memory;
     struct relay_counts counts;
     struct recent recent[RECENT];
     size_t n_recent; /* ever written */

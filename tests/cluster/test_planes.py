@@ -214,3 +214,26 @@ def test_model_information_is_the_same_through_the_coordinator(three, pair):
     slots = wait_for(lambda: (n := get(pair.base, f"{M}/getSlotCount").json)["total_slots"] == n["free_slots"] and n, 20, "all slots are free")
     assert list(slots) == ["total_slots", "free_slots", "available_tokens_length"]
     assert get(pair.base, "/version").json == {"version": get(pair.base, "/v2").json["version"]}
+
+
+# ---- the memory guard: a limit that no coordinator can keep
+SHORT = "Memory limit exceeded"
+JSON_FORM = {"error": SHORT, "error_type": "overloaded"}
+FLAT = {**JSON_FORM, "object": "error", "message": SHORT, "type": "RateLimitError", "param": None, "code": 429}
+OPENAI_TEXT = {"error": {"message": SHORT, "type": "server_error", "code": 429}}
+OTHER_TEXT = {"error": SHORT, "code": 429}
+GUARDED = [("/v1/chat/completions", FLAT, OPENAI_TEXT), ("/v1/completions", FLAT, OPENAI_TEXT), ("/", JSON_FORM, JSON_FORM),
+           ("/generate", JSON_FORM, JSON_FORM), ("/generate_stream", JSON_FORM, JSON_FORM), ("/infer", JSON_FORM, OTHER_TEXT),
+           (f"{M}/generate", JSON_FORM, OTHER_TEXT), (f"{M}/infer", JSON_FORM, OTHER_TEXT)]
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_requests_are_refused_while_memory_is_short(form):
+    with Cluster(coord={"coordinator": {"errorFormat": form, "request_limit": {"memory_limit": 1}}}) as c:
+        wait_for(lambda: post(c.base, "/generate", {"inputs": "x"}).status == 429, 10, "the guard has looked")
+        for path, *bodies in GUARDED:
+            a = post(c.base, path, b"no matter what")
+            assert (a.status, a.json, a.headers["Retry-After"]) == (429, bodies[form == "text"], "1"), path
+            assert a.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert get(c.base, "/v1/models").status == get(c.status_base, "/v1/readiness").status == 200, "the rest goes on"
+        assert "event=memory_short" in c.coordinator.log()
