@@ -99,8 +99,8 @@ struct seq {
     uint64_t arrival_us;
 
     struct beam_search *search; /* NULL: no beam search */
-    bool forked; /* the choices run, each for itself */
-    int n_live;  /* choices neither ended nor stopping */
+    bool forked;                /* the choices run, each for itself */
+    int n_live;                 /* choices neither ended nor stopping */
     int n_choices;
     struct choice choices[];
 };
@@ -203,7 +203,7 @@ void engine_choice_publish(struct engine *e, struct choice *c);
 bool engine_fork(struct engine *e, struct seq *s);
 /* Gives slot and blocks back; with the last choice the sequence ends: false then. */
 bool engine_choice_end(struct engine *e, struct choice *c);
-void engine_choice_give(struct engine *e, struct choice *c); /* only gives them back */
+void engine_choice_give(struct engine *e, struct choice *c);        /* only gives them back */
 void engine_block_copy(struct engine *e, int32_t to, int32_t from); /* all layers */
 
 /* engine_beam.c */

@@ -3,11 +3,12 @@
  * roles.
  *
  * A body is "STREAM MAX STOP LOGPROBS TIMEOUT [*CHOICES] [%]: id id id [| id id ..]": e.g.
- * "1 8 -1 0 0 : 5 6 7". %: a beam search, whose tokens P does not tell. STOP: a token id that ends a choice as a stop string would (found by the
- * endpoint, not the engine); -1: none. Anything else is a 422. The answer, streaming: "<id>" for
- * each token, those divisible by 3 held back until the next one, and at the end "(n:REASON:sum)";
- * else all at once at the end. With several choices or prompts a token is "PART.CHOICE<id>", the
- * end of a choice "(n:REASON)" and that of the answer "[end:sum]". */
+ * "1 8 -1 0 0 : 5 6 7". %: a beam search, whose tokens P does not tell. STOP: a token id that ends
+ * a choice as a stop string would (found by the endpoint, not the engine); -1: none. Anything else
+ * is a 422. The answer, streaming: "<id>" for each token, those divisible by 3 held back until the
+ * next one, and at the end "(n:REASON:sum)"; else all at once at the end. With several choices or
+ * prompts a token is "PART.CHOICE<id>", the end of a choice "(n:REASON)" and that of the answer
+ * "[end:sum]". */
 #ifndef BATON_TESTS_FAKE_INSTANCE_H
 #define BATON_TESTS_FAKE_INSTANCE_H
 
