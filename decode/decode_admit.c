@@ -9,8 +9,8 @@
 #include "decode/decode_req.h"
 
 enum {
-    QUEUE_FULL_RETRY_MS = 5, /* the engine thread has not read its commands yet */
-    NO_ROOM_RETRY_MS = 25,   /* slots and blocks come free as sequences end: some steps from now */
+    QUEUE_FULL_RETRY_MS = 5, /* the text pool has not begun its jobs yet */
+    CROWD_RETRY_MS = 500,    /* thousands wait here already */
     SILENT_MS = 5000,        /* P offers a busy part again within a second, so it has given up */
 };
 
@@ -104,6 +104,7 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
     if (r != NULL && r->epoch == d->req->epoch) r->over = true;
     dreq_list_remove(d);
     dreq_list_add(&role->winding, d);
+    for (uint32_t i = 0; i < d->n_parts; i++) dpart_unqueue(&d->parts[i]);
     d->role = NULL;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
@@ -155,15 +156,19 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
 static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
                         int n_cached) {
     struct dpart *part = arg;
+    struct decode *role = part->d->role;
     (void)seq_id, (void)n_cached;
+    (void)dpart_tried(part, false);
     part->rx_state = RX_STATE_GRANTED;
     enum err e = kv_rx_grant(part->rx, table, n_blocks, n_held, on_rx_end, part);
-    if (e == ERR_OK) return;
-    part->rx_state = RX_STATE_OFFERED;
-    dreq_drop(part->d, e, err_text(e));
+    if (e != ERR_OK) {
+        part->rx_state = RX_STATE_OFFERED;
+        dreq_drop(part->d, e, err_text(e));
+    }
+    decode_look(role);
 }
 
-/* No room now: P asks again. The other parts keep what they have. */
+/* Too much waits here: P asks again. The other parts keep what they have. */
 static void part_busy(struct dpart *part, unsigned retry_ms) {
     struct dreq *d = part->d;
     part->rx_state = RX_STATE_NONE;
@@ -177,7 +182,7 @@ static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text)
     (void)seq_id;
     part->seq = DSEQ_NONE;
     if (e == ERR_BUSY) {
-        part_busy(part, NO_ROOM_RETRY_MS);
+        if (!dpart_tried(part, true)) part_busy(part, CROWD_RETRY_MS);
         return;
     }
     part->rx_state = RX_STATE_NONE;
@@ -271,7 +276,7 @@ static struct dpart *take_part(struct dreq *d, struct infer_req *req, struct kv_
     return part;
 }
 
-static void enter_engine(struct dpart *part) {
+enum dpart_entry dpart_enter(struct dpart *part) {
     struct dreq *d = part->d;
     const struct infer_req *req = part->req;
     struct errbuf eb = {0};
@@ -279,7 +284,7 @@ static void enter_engine(struct dpart *part) {
     enum err e = worker_adapter(d->worker, req, &lora, &eb);
     if (e != ERR_OK) {
         on_refused(part, 0, e, eb.text);
-        return;
+        return DPART_ENDED;
     }
     part->seq_id = worker_next_seq_id(d->worker);
     struct seq_opts o = {
@@ -296,13 +301,13 @@ static void enter_engine(struct dpart *part) {
     if (e == ERR_OK) e = worker_add(d->worker, &o, &seq_events, part);
     if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     lora_unref(&lora);
-    if (e == ERR_OK) {
-        part->seq = DSEQ_LIVE;
-    } else if (e == ERR_BUSY) {
-        part_busy(part, QUEUE_FULL_RETRY_MS);
-    } else {
+    if (e == ERR_BUSY) return DPART_QUEUE_FULL;
+    if (e != ERR_OK) {
         on_refused(part, part->seq_id, e, err_text(e));
+        return DPART_ENDED;
     }
+    part->seq = DSEQ_LIVE;
+    return DPART_ENTERED;
 }
 
 static void on_guide(void *arg, enum err e, struct endpoint_guide *g, const char *text) {
@@ -313,7 +318,7 @@ static void on_guide(void *arg, enum err e, struct endpoint_guide *g, const char
         return;
     }
     endpoint_guide_keep(part->req, g);
-    enter_engine(part);
+    dpart_queue(part);
 }
 
 void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
@@ -336,8 +341,12 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     struct dpart *part = take_part(d, req, rx);
     log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u %s", req->req_id,
               req->epoch, req->part, kv_peer_id(peer), n_blocks, req_trace_fields(req));
+    if (role->n_waiting >= WAITING_MAX) {
+        part_busy(part, CROWD_RETRY_MS);
+        return;
+    }
     if (req->guide == NULL) {
-        enter_engine(part);
+        dpart_queue(part);
         return;
     }
     e = guide_job_start(&part->guiding, role->in, req->guide, on_guide, part);
@@ -345,4 +354,15 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         part_busy(part, QUEUE_FULL_RETRY_MS);
     else if (e != ERR_OK)
         on_refused(part, 0, e, err_text(e));
+}
+
+void decode_on_withdrawn(void *arg, const struct kv_key *key) {
+    struct decode *role = arg;
+    struct dreq *d = find_req(role, key->req_id);
+    if (d == NULL || d->req->epoch != key->epoch || key->part >= d->n_parts ||
+        d->parts[key->part].rx_state != RX_STATE_OFFERED)
+        return; /* answered meanwhile: on_rx_end tells */
+    log_info("decode", "req=%s epoch=%u part=%u event=withdrawn", key->req_id, key->epoch,
+             key->part);
+    dreq_drop(d, ERR_CANCELLED, "the offer was withdrawn");
 }

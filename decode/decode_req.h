@@ -3,6 +3,7 @@
  *   decode_role.c    the contract of a role, time-outs
  *   decode_admit.c   from the offer to the verified KV, and how everything a request holds is given
  *                    back
+ *   decode_queue.c   offers that wait for room, in order
  *   decode_answer.c  from the first tokens to the last frame
  *
  * A request of several prompts comes prompt by prompt, each with an offer, a sequence and a commit
@@ -23,7 +24,7 @@
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_meter.h"
 
-enum { RECENT_MAX = 1024 };
+enum { RECENT_MAX = 1024, WAITING_MAX = 4096 };
 
 enum rx_state { RX_STATE_NONE, RX_STATE_OFFERED, RX_STATE_GRANTED };
 enum dseq_state { DSEQ_NONE, DSEQ_LIVE, DSEQ_ENDING };
@@ -42,7 +43,12 @@ struct dpart {
     struct infer_req *req; /* NULL: not offered yet */
     struct kv_rx *rx;
     enum rx_state rx_state;
-    struct guide_job *guiding; /* its guide is being compiled; then it enters the engine */
+    struct guide_job *guiding; /* its guide is being compiled; then it is queued */
+    /* decode_queue.c */
+    struct dpart *wait_next;
+    bool waiting, trying;      /* in the queue; in the engine, which has not answered yet */
+    uint64_t stamp;            /* order of the offers */
+    int64_t n_slots, n_blocks; /* it will need, blocks found by prefix not counted */
     uint64_t seq_id;
     enum dseq_state seq;
     bool committed;
@@ -75,6 +81,11 @@ struct decode {
     struct instance *in;
     struct dreq_list reqs;
     struct dreq_list winding; /* dropped, but still holding something */
+    struct dpart *waiting;    /* for room: by priority, then in the order of the offers */
+    unsigned n_waiting, n_trying;
+    int64_t trying_slots, trying_blocks; /* of those in the engine that it has not answered yet */
+    uint64_t next_stamp, tried_ms;
+    struct loop_timer *room; /* while parts wait */
     struct loop_timer *scan;
     uint64_t listener_seen_ms;
     /* the newest attempts seen, so that an older one arriving late is refused */
@@ -96,8 +107,21 @@ void dreq_drop(struct dreq *d, enum err why, const char *text);
 void dreq_list_add(struct dreq_list *list, struct dreq *d);
 void dreq_list_remove(struct dreq *d);
 
+/* Gives it to the engine, which answers dpart_tried(). ENDED: its request is gone. */
+enum dpart_entry { DPART_ENTERED, DPART_QUEUE_FULL, DPART_ENDED };
+enum dpart_entry dpart_enter(struct dpart *part);
+/* P took an offer back that nobody has answered yet. */
+void decode_on_withdrawn(void *role, const struct kv_key *key);
 /* Whether parts are missing and P has gone silent about them. */
 bool dreq_forgotten(const struct dreq *d, uint64_t now_ms);
+
+/* ---- decode_queue.c */
+/* Enters the engine as soon as there is room and nobody before it waits for that. May end it. */
+void dpart_queue(struct dpart *part);
+/* The engine has answered. again: it had no room, part keeps its place. False: too many wait. */
+bool dpart_tried(struct dpart *part, bool again);
+void dpart_unqueue(struct dpart *part); /* it leaves, in the queue or in the engine */
+void decode_look(struct decode *role);  /* room may have come free */
 
 /* ---- decode_answer.c */
 /* The KV of a part is verified: lets the engine go on with it, and with the last part feeds P's

@@ -72,6 +72,7 @@ static enum err decode_start(void **self, struct instance *in) {
         return e;
     }
     kv_plane_on_offer(instance_kv_plane(in), decode_on_offer, role);
+    kv_plane_on_withdrawn(instance_kv_plane(in), decode_on_withdrawn, role);
     *self = role;
     return ERR_OK;
 }
@@ -112,9 +113,11 @@ static void decode_stop(void **self) {
     *self = NULL;
     decode_abort_all(role, ERR_STOPPING);
     kv_plane_on_offer(instance_kv_plane(role->in), NULL, NULL);
+    kv_plane_on_withdrawn(instance_kv_plane(role->in), NULL, NULL);
     while (role->winding.first != NULL)
         dreq_list_remove(role->winding.first); /* they wind down alone */
     loop_timer_stop(&role->scan);
+    loop_timer_stop(&role->room);
     for (size_t i = 0; i < RECENT_MAX; i++) free(role->recent[i].req_id);
     free(role);
 }

@@ -86,11 +86,14 @@ static void on_tx_end(void *arg, enum err e, const char *text, const struct kv_t
 
 /* ---- the sequence */
 
+/* Its blocks are reserved: from here on nothing at P can keep D waiting. */
 static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
                         int n_cached) {
     struct prefill_hold *h = arg;
     (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
-    if (!h->dropped) h->ev->on_admitted(h->arg, n_cached);
+    if (h->dropped) return;
+    if (h->tx != NULL) kv_tx_offer(h->tx);
+    h->ev->on_admitted(h->arg, n_cached);
 }
 
 static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
@@ -187,7 +190,7 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
     if (so.guide.ops != NULL) so.guide.ops->free(so.guide.state);
     lora_unref(&lora);
     if (e != ERR_OK) {
-        prefill_hold_drop(&h); /* the offer is on its way: it winds down */
+        prefill_hold_drop(&h); /* the transfer winds down */
         return e;
     }
     h->seq = SEQ_STATE_LIVE;

@@ -32,10 +32,11 @@ struct prefill_hold_events {
                         const struct kv_tx_stats *st); /* kv_tx_opts.on_end */
 };
 
-/* Offers req to peer and queues its prefill at the same time. peer NULL: it ends here whatever it
- * says, so nobody is asked for room. block_tokens: of the engine.
- * ERR_PEER_LOST, ERR_TOO_LARGE: the offer. ERR_BUSY: the engine's queue is full. ERR_MISMATCH: the
- * request's adapter was unloaded meanwhile. On an error nothing is held. */
+/* Queues the prefill of req; it is offered to peer as soon as the engine has blocks for it. So a
+ * grant never waits for blocks of P, whose holders wait for grants. peer NULL: it ends here
+ * whatever it says, so nobody is asked for room. block_tokens: of the engine.
+ * ERR_PEER_LOST, ERR_TOO_LARGE: the transfer. ERR_BUSY: the engine's queue is full. ERR_MISMATCH:
+ * the request's adapter was unloaded meanwhile. On an error nothing is held. */
 enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list, struct worker *w,
                            struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg);

@@ -1,7 +1,7 @@
 /* prefill_role: the life of a request at P.
  *
- *   headers checked -> body read (text pool) -> each prompt offered to D and queued for prefill,
- * both at once -> first token of every choice
+ *   headers checked -> body read (text pool) -> each prompt queued for prefill; offered to D as
+ * soon as it has its blocks -> first token of every choice
  *     -> they ended the request: whole answer, D is told to forget
  *     -> they did not: commit; D has verified every block: the KV is released
  * -> D has every prompt: answer
@@ -26,7 +26,7 @@
 
 enum {
     SCAN_MS = 250,
-    PROMPTS_OPEN_MAX = 16, /* of one request: offered, and not yet handed over */
+    PROMPTS_OPEN_MAX = 16, /* of one request: in the engine, and not yet handed over */
     POOL_PART = 4,         /* and their blocks are no more than this part of the pool */
 };
 
@@ -372,8 +372,8 @@ static bool prompt_start(struct pprompt *q) {
     return e == ERR_OK;
 }
 
-/* Starts prompts as long as those under way leave room: a prompt that D has room for, but P has
- * not, would keep out one that P holds for D. False: that ended the request. */
+/* Starts prompts as long as those under way leave room for other requests. False: that ended the
+ * request. */
 static bool start_some(struct preq *p) {
     struct engine_stats st;
     engine_stats(worker_engine(instance_worker(p->role->in)), &st);

@@ -247,6 +247,7 @@ static bool obey_all(struct kv_plane *kp) {
             free((struct kv_link_cmd *)c);
             break;
         case KV_CMD_TX_OPEN:
+        case KV_CMD_TX_OFFER:
         case KV_CMD_TX_COMMIT:
         case KV_CMD_TX_CANCEL:
         case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;

@@ -556,13 +556,13 @@ static void beat(struct kv_plane *kp, struct kv_link *l) {
     struct kv_heartbeat m = {.instance_id = kp->io_self_id};
     if (kp->o.load != NULL) kp->o.load(kp->o.memory, &m.free_blocks, &m.queue_len);
     size_t n = 0;
-    for (const struct kv_tx *tx = l->tx; tx != NULL; tx = tx->next) n++;
+    for (const struct kv_tx *tx = l->tx; tx != NULL; tx = tx->next) n += tx->state != TX_NEW;
     for (const struct kv_rx *rx = l->rx; rx != NULL; rx = rx->next) n++;
     if (n > KV_WANTED_MAX) n = KV_WANTED_MAX;
     if (n > 0) m.wanted = malloc(n * sizeof(*m.wanted));
     if (m.wanted != NULL) {
         for (const struct kv_tx *tx = l->tx; tx != NULL && m.n_wanted < n; tx = tx->next)
-            m.wanted[m.n_wanted++] = tx->key;
+            if (tx->state != TX_NEW) m.wanted[m.n_wanted++] = tx->key;
         for (const struct kv_rx *rx = l->rx; rx != NULL && m.n_wanted < n; rx = rx->next)
             m.wanted[m.n_wanted++] = rx->key;
     }

@@ -36,6 +36,7 @@ enum kv_cmd_kind {
     KV_CMD_UNLINK,
     KV_CMD_RETRY,
     KV_CMD_TX_OPEN,
+    KV_CMD_TX_OFFER,
     KV_CMD_TX_COMMIT,
     KV_CMD_TX_CANCEL,
     KV_CMD_TX_FREE,
@@ -67,6 +68,7 @@ enum kv_event_kind {
     KV_EV_LINK,
     KV_EV_SETTLE,
     KV_EV_OFFER,
+    KV_EV_WITHDRAWN,
     KV_EV_TX_GRANTED,
     KV_EV_TX_END,
     KV_EV_RX_END
@@ -84,6 +86,7 @@ struct kv_event {
     struct kv_rx *rx;
     struct infer_req *req;
     uint32_t n_blocks; /* KV_EV_OFFER */
+    struct kv_key key; /* KV_EV_WITHDRAWN: its kv_rx may be gone by then */
     uint32_t n_held;   /* KV_EV_TX_GRANTED */
     struct kv_tx_stats stats;
 };
@@ -147,8 +150,8 @@ struct kv_tx {
     /* loop thread */
     struct kv_tx_opts cb;
     bool over; /* on_end has run */
-    struct kv_cmd open_cmd, commit_cmd, cancel_cmd, free_cmd;
-    bool committed, cancelled;
+    struct kv_cmd open_cmd, offer_cmd, commit_cmd, cancel_cmd, free_cmd;
+    bool offered, committed, cancelled;
     uint32_t gen;
     /* set before the I/O thread knows it */
     struct kv_key key;
@@ -246,6 +249,8 @@ struct kv_plane {
     uint32_t self_id;
     kv_offer_fn *on_offer;
     void *on_offer_arg;
+    kv_withdrawn_fn *on_withdrawn;
+    void *on_withdrawn_arg;
     bool closing, closed;
 
     /* I/O thread */

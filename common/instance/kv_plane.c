@@ -88,6 +88,7 @@ static void obey_leftovers(struct kv_plane *kp) {
         case KV_CMD_UNLINK:
         case KV_CMD_RETRY: free((struct kv_link_cmd *)c); break;
         case KV_CMD_TX_OPEN:
+        case KV_CMD_TX_OFFER:
         case KV_CMD_TX_COMMIT:
         case KV_CMD_TX_CANCEL:
         case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
@@ -323,6 +324,13 @@ fail:
     return e;
 }
 
+void kv_tx_offer(struct kv_tx *tx) {
+    if (tx->offered || tx->cancelled || tx->over) return;
+    tx->offered = true;
+    tx->offer_cmd = (struct kv_cmd){.kind = KV_CMD_TX_OFFER, .tx = tx};
+    kv_command(tx->kp, &tx->offer_cmd);
+}
+
 void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n) {
     uint32_t end = (uint32_t)(first + n);
     if (layer < 0 || (uint32_t)layer >= tx->kp->o.n_layers) return;
@@ -371,6 +379,11 @@ void kv_tx_free(struct kv_tx **txp) {
 void kv_plane_on_offer(struct kv_plane *kp, kv_offer_fn *fn, void *arg) {
     kp->on_offer = fn;
     kp->on_offer_arg = arg;
+}
+
+void kv_plane_on_withdrawn(struct kv_plane *kp, kv_withdrawn_fn *fn, void *arg) {
+    kp->on_withdrawn = fn;
+    kp->on_withdrawn_arg = arg;
 }
 
 enum err kv_rx_grant(struct kv_rx *rx, const int32_t *table, int n_table, int n_held,
@@ -459,6 +472,10 @@ static void deliver(void *arg, struct mail *m) {
     case KV_EV_LINK: on_link_event(kp, ev); break;
     case KV_EV_SETTLE: tell_settled(kp); break;
     case KV_EV_OFFER: on_offer_event(kp, ev); break;
+    case KV_EV_WITHDRAWN:
+        if (kp->on_offer != NULL && kp->on_withdrawn != NULL && !kp->closing)
+            kp->on_withdrawn(kp->on_withdrawn_arg, &ev->key);
+        break;
     case KV_EV_TX_GRANTED:
         if (ev->tx->cb.on_granted != NULL && !ev->tx->over)
             ev->tx->cb.on_granted(ev->tx->cb.arg, ev->n_held);

@@ -108,18 +108,22 @@ struct kv_tx_opts {
     uint32_t n_blocks;                              /* blocks that hold req->ids */
     void (*on_granted)(void *arg, uint32_t n_held); /* may be NULL */
     /* Exactly once, unless kv_tx_open() failed. After it no block is read. ERR_OK: the request is
-     * D's. ERR_BUSY: D had no room in handover_ms. ERR_MISMATCH: D has not the request's adapter.
-     * ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT (lease), ERR_CANCELLED: text says more. */
+     * D's. ERR_BUSY: D had no room in handover_ms. ERR_MISMATCH: D has not the request's
+     * adapter. ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT (lease), ERR_CANCELLED: text says more. */
     void (*on_end)(void *arg, enum err e, const char *text, const struct kv_tx_stats *st);
     void *arg;
 };
 
-/* Offers the request to D, and again while D is busy. ERR_PEER_LOST: not linked. ERR_TOO_LARGE:
- * or its commit does not fit into a frame. */
+/* Begins a transfer of which D knows nothing yet; it ends with the link. ERR_PEER_LOST: not linked.
+ * ERR_TOO_LARGE: the offer or its commit does not fit into a frame. */
 enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx_opts *o);
+/* Offers the request to D, and again while D is busy. Once, and only when the blocks here are
+ * reserved: what D grants stays D's until P has computed it, so if P's blocks could depend on what
+ * D gives back, each would wait for the other. */
+void kv_tx_offer(struct kv_tx *tx);
 /* Blocks [0, first + n) of the sequence are final in this layer. table: [n_blocks] pool numbers;
  * must stay as they are until on_end. ANY thread, one at a time; never blocks. May come before the
- * grant. */
+ * offer. */
 void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n);
 /* The first tokens exist: *c (tokens, times, prompt_logprobs, prompt_tops; the rest is filled in
  * here) goes to D behind the last block. Takes its arrays and clears *c. Once. */
@@ -136,6 +140,10 @@ struct kv_rx;
 typedef void kv_offer_fn(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
                          uint32_t n_blocks);
 void kv_plane_on_offer(struct kv_plane *kp, kv_offer_fn *fn, void *arg);
+/* An offer ended before its answer: P took it back, or is gone. The callee still answers it, and
+ * may have done so meanwhile. Hears nothing while there is no kv_offer_fn. */
+typedef void kv_withdrawn_fn(void *arg, const struct kv_key *key);
+void kv_plane_on_withdrawn(struct kv_plane *kp, kv_withdrawn_fn *fn, void *arg);
 
 /* Blocks [n_held, rx's n_blocks) of table are written from now on until on_end. on_end comes
  * exactly once: ERR_OK with the commit (lives during the call, its arrays too) when every

@@ -36,13 +36,18 @@ static void post_end(struct kv_plane *kp, struct kv_rx *rx, enum err e, const ch
     kv_post(kp, &ev);
 }
 
-/* From here on no block is written. Who has not answered the offer yet hears of the end when he
- * does. */
+/* From here on no block is written. Who has not answered the offer yet hears that he need not, and
+ * of the end when he does. */
 static void rx_end(struct kv_plane *kp, struct kv_rx *rx, enum err e, const char *text) {
     unlist(rx);
     rx->state = RX_ENDED;
     rx->end = e;
-    if (rx->granted) post_end(kp, rx, e, text);
+    if (rx->granted) {
+        post_end(kp, rx, e, text);
+        return;
+    }
+    struct kv_event ev = {.kind = KV_EV_WITHDRAWN, .key = rx->key};
+    kv_post(kp, &ev);
 }
 
 static void release(struct kv_plane *kp, struct kv_rx *rx, enum kv_release_reason reason,

@@ -53,7 +53,7 @@ static void tx_end(struct kv_plane *kp, struct kv_tx *tx, enum err e, const char
 }
 
 static void tx_abort(struct kv_plane *kp, struct kv_tx *tx, enum err e, const char *text) {
-    if (tx->link != NULL && tx->link->pipe != NULL) {
+    if (tx->state != TX_NEW && tx->link != NULL && tx->link->pipe != NULL) {
         kv_cancel_pack(&kp->scratch, &tx->key);
         kv_pipe_send(kp, tx->link->pipe);
     }
@@ -86,13 +86,15 @@ void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c) {
             tx_end(kp, tx, ERR_PEER_LOST, "the link is down");
             break;
         }
-        uint64_t now = clock_ms();
-        tx->deadline_ms = now + kp->o.handover_ms;
         tx->stats.n_blocks = tx->n_blocks;
         append(l, tx);
-        send_offer(kp, tx);
         break;
     }
+    case KV_CMD_TX_OFFER:
+        if (tx->state != TX_NEW) break; /* it has ended meanwhile */
+        tx->deadline_ms = clock_ms() + kp->o.handover_ms;
+        send_offer(kp, tx);
+        break;
     case KV_CMD_TX_COMMIT: tx->has_commit = true; break;
     case KV_CMD_TX_CANCEL:
         if (tx->state != TX_ENDED) tx_abort(kp, tx, ERR_CANCELLED, "cancelled");
@@ -349,9 +351,9 @@ void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
         case TX_OFFERED:
         case TX_BUSY:
             if (now_ms >= tx->deadline_ms) {
-                bool busy = tx->state == TX_BUSY;
-                tx_abort(kp, tx, busy ? ERR_BUSY : ERR_TIMEOUT,
-                         busy ? "no room on the decode instance" : "no answer to the offer");
+                /* D leaves an offer without answer while it has no room; heartbeats tell whether
+                 * it lives. */
+                tx_abort(kp, tx, ERR_BUSY, "no room on the decode instance");
             } else if (tx->state == TX_BUSY && now_ms >= tx->retry_ms) {
                 send_offer(kp, tx);
             } else if (tx->state == TX_BUSY) {

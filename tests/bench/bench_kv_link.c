@@ -229,6 +229,7 @@ static double hand_over(struct link *l, unsigned round, double *frames_s) {
         .req = r, .n_blocks = (uint32_t)l->side.n_blocks, .on_end = on_tx_end, .arg = l};
     kv_plane_stats(l->side.kp, &before);
     require(kv_tx_open(&l->tx, kv_plane_find_id(l->side.kp, D_ID), &o) == ERR_OK, "no transfer");
+    kv_tx_offer(l->tx);
     infer_req_destroy(&r);
     for (int i = 0; i < LAYERS; i++) kv_tx_ready(l->tx, l->b->table, i, 0, (int)l->side.n_blocks);
     struct kv_commit c = {.tokens = calloc(1, sizeof(*c.tokens)), .n_tokens = 1};

@@ -239,7 +239,9 @@ static void a_newer_attempt_replaces_all_parts(void **state) {
     body_of(body, sizeof(body), 1, 40, -1, 3, lengths, 5, 1);
     hold(&c.p, true);
     struct flight *x = post_epoch(&c, "d1", 0, body);
-    WAIT_FOR(&c, fact_d_importing, &c);
+    WAIT_FOR(&c, fact_p_running, &c);
+    allow(&c.p, 1); /* P admits the parts, and is through with the short ones */
+    WAIT_FOR(&c, fact_d_has_work, &c);
     struct flight *y = post_epoch(&c, "d1", 1, body);
     WAIT_FOR(&c, fact_answered, x);
     assert_int_equal(x->status, 424);

@@ -113,7 +113,7 @@ static bool fact_many_over(void *arg) {
     return true;
 }
 
-/* More than D has slots and blocks for: some offers are told BUSY and come again. */
+/* More than D has slots and blocks for: offers wait there. */
 static void many_at_once_are_all_right(void **state) {
     (void)state;
     struct cluster c;
@@ -132,6 +132,97 @@ static void many_at_once_are_all_right(void **state) {
     }
     WAIT_FOR(&c, fact_many_over, &m);
     for (int i = 0; i < MANY; i++) expect_whole(m.x[i], bodies[i]);
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
+/* ---- waiting for room */
+
+static bool fact_two_wait_at_d(void *arg) {
+    return load_of(&((struct cluster *)arg)->d).waiting == 2;
+}
+static bool fact_one_waits_at_p(void *arg) {
+    return load_of(&((struct cluster *)arg)->p).waiting == 1;
+}
+
+static bool fact_d_importing_none(void *arg) {
+    return load_of(&((struct cluster *)arg)->d).waiting == 0;
+}
+
+static const struct fake_engine_opts tight_d = {
+    .n_blocks = 16, .batch_max = 4, .queue_max = 16, .block_tokens = BT, .chunk_blocks = 2};
+
+/* One decodes in 11 of D's 16 blocks and stands still; the second, which needs all 16, is offered.
+ */
+static void fill_d(struct cluster *c, struct flight **first, struct flight **all, char *body) {
+    hold(&c->d, true);
+    *first = post(c, "a1", "1 40 -1 0 0 : 1 2 3");
+    WAIT_FOR(c, fact_d_decoding, c);
+    prompt_body(body, 1024, 1, 34, -1, 0, 30, 5);
+    *all = post(c, "a2", body);
+    WAIT_FOR(c, fact_p_leases, c);
+    WAIT_FOR(c, fact_d_importing, c);
+}
+
+/* The second holds all of P and waits for D; the third fits into what D has left, and waits for P.
+ * If D kept that for it, neither would ever move. */
+static void room_at_d_is_not_kept_for_what_waits_at_p(void **state) {
+    (void)state;
+    struct cluster c;
+    struct flight *first, *all;
+    static char body[1024];
+    const struct fake_engine_opts tight_p = {
+        .n_blocks = 8, .batch_max = 4, .queue_max = 16, .block_tokens = BT, .chunk_blocks = 2};
+    cluster_up(&c, &tight_p, &tight_d);
+    fill_d(&c, &first, &all, body);
+    struct flight *third = post(&c, "a3", "1 3 -1 0 0 : 1 2 3 4 5");
+    WAIT_FOR(&c, fact_one_waits_at_p, &c);
+    hold(&c.d, false);
+    WAIT_FOR(&c, fact_answered_and_over, all);
+    WAIT_FOR(&c, fact_answered_and_over, third);
+    expect_whole(first, "1 40 -1 0 0 : 1 2 3");
+    expect_whole(all, body);
+    expect_whole(third, "1 3 -1 0 0 : 1 2 3 4 5");
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
+/* The third would fit at once; it comes after the one that waits for more. */
+static void offers_are_served_in_their_order(void **state) {
+    (void)state;
+    struct cluster c;
+    struct flight *first, *all;
+    static char body[1024];
+    cluster_up(&c, &roomy, &tight_d);
+    fill_d(&c, &first, &all, body);
+    struct flight *third = post(&c, "a3", "1 3 -1 0 0 : 1 2 3 4 5");
+    WAIT_FOR(&c, fact_two_wait_at_d, &c);
+    hold(&c.d, false);
+    WAIT_FOR(&c, fact_over, all);
+    assert_int_equal(third->n_ends, 0);
+    WAIT_FOR(&c, fact_answered_and_over, third);
+    expect_whole(all, body);
+    expect_whole(third, "1 3 -1 0 0 : 1 2 3 4 5");
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
+/* Whoever goes while it waits at D leaves the queue at once, and lets the next one in. */
+static void a_withdrawn_offer_leaves_the_queue(void **state) {
+    (void)state;
+    struct cluster c;
+    struct flight *first, *all;
+    static char body[1024];
+    cluster_up(&c, &roomy, &tight_d);
+    fill_d(&c, &first, &all, body);
+    struct flight *third = post(&c, "a3", "1 3 -1 0 0 : 1 2 3 4 5");
+    WAIT_FOR(&c, fact_two_wait_at_d, &c);
+    http_call_cancel(&all->call);
+    WAIT_FOR(&c, fact_d_importing_none, &c); /* the third has its room, the first still runs */
+    hold(&c.d, false);
+    WAIT_FOR(&c, fact_answered_and_over, third);
+    expect_whole(third, "1 3 -1 0 0 : 1 2 3 4 5");
+    assert_int_equal(all->n_frames, 0);
     WAIT_FOR(&c, fact_idle, &c);
     cluster_down(&c);
 }
@@ -204,7 +295,9 @@ static void stop_infer_during_the_import_ends_it_at_p(void **state) {
     struct cluster c;
     cluster_up(&c, &roomy, &roomy);
     hold(&c.p, true);
-    struct flight *x = post(&c, "e1", "1 40 -1 0 0 : 1 2 3 4 5");
+    struct flight *x = post(&c, "e1", "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
+    WAIT_FOR(&c, fact_p_running, &c);
+    allow(&c.p, 1); /* P admits it, and is not through with it */
     WAIT_FOR(&c, fact_d_importing, &c);
     assert_true(c.d.ops->stop_request(c.d.role, "e1"));
     WAIT_FOR(&c, fact_answered, x);
@@ -267,7 +360,9 @@ static void a_prefill_that_dies_before_the_commit_frees_the_room(void **state) {
     struct cluster c;
     cluster_up(&c, &roomy, &roomy);
     hold(&c.p, true);
-    struct flight *x = post(&c, "f1", "1 40 -1 0 0 : 1 2 3 4 5");
+    struct flight *x = post(&c, "f1", "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
+    WAIT_FOR(&c, fact_p_running, &c);
+    allow(&c.p, 1);
     WAIT_FOR(&c, fact_d_importing, &c);
     fake_instance_close(&c.p);
     WAIT_FOR(&c, fact_answered, x); /* the connection broke, or an error came */
@@ -339,7 +434,9 @@ static void stopping_the_role_ends_everything(void **state) {
             x = still_decoding(&c, 1);
         } else {
             hold(&c.p, true);
-            x = post(&c, "f6", "1 40 -1 0 0 : 1 2 3 4 5");
+            x = post(&c, "f6", "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
+            WAIT_FOR(&c, fact_p_running, &c);
+            allow(&c.p, 1);
             WAIT_FOR(&c, fact_d_importing, &c);
         }
         if (how % 2 == 0) {
@@ -367,7 +464,9 @@ static void the_instance_may_close_at_any_moment(void **state) {
         if (how == 0) still_decoding(&c, 1);
         if (how == 1) {
             hold(&c.p, true);
-            post(&c, "f7", "1 40 -1 0 0 : 1 2 3 4 5");
+            post(&c, "f7", "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
+            WAIT_FOR(&c, fact_p_running, &c);
+            allow(&c.p, 1);
             WAIT_FOR(&c, fact_d_importing, &c);
         }
         if (how == 2) {
@@ -383,6 +482,9 @@ int main(void) {
         cmocka_unit_test(split_is_whole),
         cmocka_unit_test(held_prefix_blocks_change_no_token),
         cmocka_unit_test(many_at_once_are_all_right),
+        cmocka_unit_test(room_at_d_is_not_kept_for_what_waits_at_p),
+        cmocka_unit_test(offers_are_served_in_their_order),
+        cmocka_unit_test(a_withdrawn_offer_leaves_the_queue),
         cmocka_unit_test(direct_requests_are_refused),
         cmocka_unit_test(stop_infer_gives_the_normal_end),
         cmocka_unit_test(stop_infer_during_the_import_ends_it_at_p),

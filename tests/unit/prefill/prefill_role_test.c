@@ -185,6 +185,7 @@ static struct flight *reach(struct cluster *c, enum stage s, const char *id) {
     struct flight *x = post(c, id, "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
     WAIT_FOR(c, fact_p_running, c);
     if (s == OFFER_OPEN_AT_D) {
+        allow(&c->p, 1); /* it is admitted, and not computed */
         uint64_t until = clock_ms() + DEADLINE_MS;
         while (fake_engine_n_added(c->d.engine) == n && clock_ms() < until)
             wait_ms(c->loop, fact_answered, x, 1);

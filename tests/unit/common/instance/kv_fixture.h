@@ -321,6 +321,7 @@ static UNUSED struct kv_tx *offer(struct side *p, const char *id, uint32_t epoch
     struct kv_tx *tx = NULL;
     *x = (struct ended){0};
     assert_int_equal(kv_tx_open(&tx, kv_plane_find_id(p->kp, D_ID), &o), ERR_OK);
+    kv_tx_offer(tx);
     infer_req_destroy(&r);
     return tx;
 }

@@ -281,6 +281,7 @@ static void two_instances_swap_their_roles(void **state) {
     struct infer_req *r = request("abc", 0, 3);
     const struct kv_tx_opts o = {.req = r, .n_blocks = 1, .on_end = on_tx_end, .arg = &tx_end};
     assert_int_equal(kv_tx_open(&tx, kv_plane_find_id(b.kp, P_ID), &o), ERR_OK);
+    kv_tx_offer(tx);
     infer_req_destroy(&r);
     WAIT_FOR(*state, fact_offered, &a);
     assert_int_equal(kv_rx_grant(a.rx, t, 1, 0, on_rx_end, &rx_end), ERR_OK);
