@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ EXTRA = {"BackendConfig": {"ModelDeployConfig": {"maxSeqLen": 4096, "maxInputTok
                            "ScheduleConfig": {"maxPrefillTokens": 4096}},
          "BatonConfig": {"kvCacheMiB": 256, "chunkTokens": CHUNK}}
 RATE_BITS = 1_000_000_000
+NET = f"10.213.{os.getpid() % 250}"
 
 
 def say(name, value, unit, ratio=None, of=None):
@@ -184,9 +186,9 @@ def link():
     sh("ip", "netns", "add", ns)
     try:
         sh("ip", "link", "add", a, "type", "veth", "peer", "name", b, "netns", ns)
-        sh("ip", "addr", "add", "10.213.77.1/30", "dev", a)
+        sh("ip", "addr", "add", f"{NET}.1/30", "dev", a)
         sh("ip", "link", "set", a, "up")
-        for args in (("addr", "add", "10.213.77.2/30", "dev", b), ("link", "set", b, "up"), ("link", "set", "lo", "up")):
+        for args in (("addr", "add", f"{NET}.2/30", "dev", b), ("link", "set", b, "up"), ("link", "set", "lo", "up")):
             sh("ip", "-n", ns, *args)
         sh("tc", "qdisc", "add", "dev", a, "root", "tbf", "rate", "1gbit", "burst", "256kb", "latency", "20ms")
         sh("ip", "netns", "exec", ns, "tc", "qdisc", "add", "dev", b, "root", "tbf", "rate", "1gbit", "burst", "256kb", "latency", "20ms")
@@ -197,7 +199,7 @@ def link():
 
 def move_to(cluster, ns):
     """The cluster's configuration with P and the coordinator at one end of the link and D at the other."""
-    near, far = "10.213.77.1", "10.213.77.2"
+    near, far = f"{NET}.1", f"{NET}.2"
     FarDecode.namespace = ns
     for inst in cluster.instances:
         ip = far if inst in cluster.decodes else near
@@ -234,7 +236,7 @@ def shaped(model):
             harness.wait_for(cluster.is_ready, 60, "coordinator ready")
             rows = hand_overs(cluster)
         except AssertionError as e:
-            print(f"# skipped: the cluster does not stand over the shaped link: {e}\n{cluster.logs()[-1500:]}")
+            print(f"# skipped: the cluster does not stand over the shaped link: {e}\n{cluster.logs()[-6000:]}")
             return
         finally:
             cluster.kill_all()
@@ -245,6 +247,7 @@ def shaped(model):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespace and model go, too
     wanted = sys.argv[1:] or ["gaps", "exposed", "shaped"]
     model = tempfile.mkdtemp(prefix="baton-bench-model-")
     try:
