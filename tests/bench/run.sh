@@ -21,6 +21,7 @@ programs() {
             done
         done
     done
+    echo "$bin/bench_lookup"
     echo "$bin/bench_sample"
     echo "$bin/bench_tokenizer"
     echo "$bin/bench_guide"
