@@ -349,6 +349,7 @@ FEATURES = {
     "tools, streamed": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, stream=True), called_in_pieces),
     "tools, n": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, n=2, **LIVELY), calls("wash", n=2)),
     "tools, results": (chat(messages=SAID, tools=TOOLS, chat_template=SHOWS), plain),
+    "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
     "request_id": (comp(request_id="mine-1"), has(id="mine-1")),
