@@ -95,6 +95,7 @@ oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS) $(ORACLE_GUIDE_BINS)
 $(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
 $(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
+$(BUILD)/common/engine/%_avx512vnni.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni
 $(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
 
 # these files are bytes of the program

@@ -61,7 +61,7 @@ struct engine_opts {
     const char *model_dir;
     enum dtype weight_dtype; /* DTYPE_BF16, DTYPE_F32, DTYPE_INT8 or DTYPE_INT4 */
     enum dtype kv_dtype;     /* DTYPE_BF16 or DTYPE_F32 */
-    const char *kernels;     /* "auto" (NULL), "ref", "avx2", "avx512", "avx512bf16", "openblas" */
+    const char *kernels;     /* "auto" (NULL) or the name of a set: kernels.h */
     int n_threads;           /* compute threads, the engine thread included; 0: one per core */
     const int *cpu_ids;      /* [n_threads] cores to pin to, or NULL */
     int block_tokens;        /* cacheBlockSize, 1..128 */

@@ -16,15 +16,20 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2");
 }
+static bool has_avx512vnni(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
 static bool has_avx512bf16(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-           __builtin_cpu_supports("avx512vnni");
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 #else
 static bool has_avx2(void) {
     return false;
 }
 static bool has_avx512(void) {
+    return false;
+}
+static bool has_avx512vnni(void) {
     return false;
 }
 static bool has_avx512bf16(void) {
@@ -45,6 +50,7 @@ static const struct set {
     {"ref", kernels_ref, always},
     {"avx2", kernels_avx2, has_avx2},
     {"avx512", kernels_avx512, has_avx512},
+    {"avx512vnni", kernels_avx512vnni, has_avx512vnni},
     {"avx512bf16", kernels_avx512bf16, has_avx512bf16},
 };
 enum { N_SETS = sizeof(sets) / sizeof(sets[0]) };

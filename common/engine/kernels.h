@@ -4,12 +4,12 @@
  * Promise (docs/decisions/2026-11-21-own-gemm-for-batch-invariance.md): what comes out for a row
  * depends on that row alone. Every sum has one fixed order: in a matrix product one accumulator per
  * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
- * that are added in one fixed tree. The sets "ref", "avx2" and "avx512" agree bit for bit with each
- * other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no promise about
- * rows and serves as baseline and oracle. With int8 and int4 weights the activations are quantised
- * as well, to 16 and to 8 bits, a group of a row at a time; the sum over a group is one of
- * integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc) over the
- * groups upwards: here all sets of our own agree bit for bit.
+ * that are added in one fixed tree. The sets "ref", "avx2", "avx512" and "avx512vnni" agree bit for
+ * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no
+ * promise about rows and serves as baseline and oracle. With int8 and int4 weights the activations
+ * are quantised as well, to 16 and to 8 bits, a group of a row at a time; the sum over a group is
+ * one of integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc)
+ * over the groups upwards: here all sets of our own agree bit for bit.
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are) in tiles of
@@ -124,6 +124,7 @@ bool kernels_at(struct kernels *out, int idx);
 const struct kernels *kernels_ref(void);
 const struct kernels *kernels_avx2(void);
 const struct kernels *kernels_avx512(void);
+const struct kernels *kernels_avx512vnni(void);
 const struct kernels *kernels_avx512bf16(void);
 /* Lays OpenBLAS's product over the best set of our own in *k. */
 void kernels_openblas(struct kernels *k);

@@ -5,13 +5,7 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "common/engine/kernels_zmm.h"
 #include "common/engine/kernels_pairs.h"
-
-LN pairs pairs_load(const uint8_t *p, int step) {
-    __m512i v = _mm512_loadu_si512(p);
-    return _mm512_castsi512_ps(step == 0 ? _mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000u))
-                                         : _mm512_slli_epi32(v, 16));
-}
-
+#include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_madd.h"
 #include "common/engine/kernels_lanes.h"
 
