@@ -88,6 +88,48 @@ static void mask_is_what_stays_alive(void **state) {
     }
 }
 
+/* Ids that are allowed one after another, then, at a random place, one that may not be: follow says
+ * what advancing a fork says, and leaves the state where it is. */
+static void follow_is_advance_on_a_fork(void **state) {
+    (void)state;
+    enum { N = 8 };
+    uint64_t seed = 31;
+    int n_whole = 0, n_cut = 0;
+    for (size_t k = 0; k < sizeof(guides) / sizeof(guides[0]); k++) {
+        struct guide *g = compile(&fx, guides[k]);
+        for (int walk = 0; walk < 20; walk++) {
+            struct token_guide tg;
+            assert_int_equal(guide_start(g, &tg), ERR_OK);
+            for (int i = 0; i < 10; i++) {
+                struct token_guide copy = {.ops = tg.ops, .state = tg.ops->fork(tg.state)};
+                int32_t ids[N], first = -1;
+                int want = 0, n;
+                bool alive = true;
+                assert_non_null(copy.state);
+                for (n = 0; n < N; n++) {
+                    (void)copy.ops->mask(copy.state, fx.bits, fx.n_ids);
+                    ids[n] = draw_bit(&fx, &seed);
+                    if (n == 0) first = ids[0];
+                    if (ids[n] < 0 || next_random(&seed) % 6 == 0)
+                        ids[n] = (int32_t)(next_random(&seed) % (uint64_t)fx.n_ids);
+                    alive = alive && copy.ops->advance(copy.state, ids[n]);
+                    want += alive;
+                }
+                copy.ops->free(copy.state);
+                assert_int_equal(tg.ops->follow(tg.state, ids, N), want);
+                assert_int_equal(tg.ops->follow(tg.state, ids, want), want);
+                n_whole += want == N;
+                n_cut += want < N;
+                if (first < 0) break;
+                assert_true(tg.ops->advance(tg.state, first));
+            }
+            tg.ops->free(tg.state);
+        }
+        guide_unref(&g);
+    }
+    assert_true(n_whole > 50 && n_cut > 50);
+}
+
 /* Walks to the end; the text goes to out. Prefers, of a few draws, the shortest token, so that
  * walks end. False: still going after so many tokens. */
 static bool walk_to_end(struct guide *g, uint64_t *seed, int n_max, struct buf *out) {
@@ -595,6 +637,7 @@ int main(void) {
         cmocka_unit_test(texts_are_accepted_or_not),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(mask_is_what_stays_alive),
+        cmocka_unit_test(follow_is_advance_on_a_fork),
         cmocka_unit_test(what_is_completed_is_accepted),
         cmocka_unit_test(free_text_ends_with_its_budget),
         cmocka_unit_test(special_tokens_only_where_named),
