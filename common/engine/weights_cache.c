@@ -105,7 +105,7 @@ bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
     hex(layout, want->layout, 4);
     hex(key, sha, 8);
     /* A model's own folder holds one file of a kind, so a changed model replaces it. */
-    snprintf(own, sizeof(own), automatic ? "" : "%s-", key);
+    snprintf(own, sizeof(own), "%s%s", automatic ? "" : key, automatic ? "" : "-");
     int n =
         snprintf(f->path, sizeof(f->path), "%s%s/%s%s-%s.packed", automatic ? model_dir : setting,
                  automatic ? "/.baton" : "", own, layout, dtype_name((enum dtype)want->dtype));
