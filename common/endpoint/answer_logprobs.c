@@ -169,7 +169,8 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
     for (size_t i = from; i < to; i++) {
         const struct token_rec *rec = &c->recs[i];
         next(out, &first);
-        put_tops(out, a, c->tops + rec->top_at, rec->n_top, rec->id, rec->logprob);
+        const struct top_logprob *tops = rec->n_top > 0 ? c->tops + rec->top_at : NULL;
+        put_tops(out, a, tops, rec->n_top, rec->id, rec->logprob);
     }
     buf_puts(out, "]}");
     free(offsets);

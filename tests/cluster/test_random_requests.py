@@ -155,3 +155,32 @@ def test_damaged_requests(request, server, name):
             counts[status] = counts.get(status, 0) + n
     assert counts.get(200, 0) > 0 and counts.get(422, 0) > 0, counts  # the generator hits both sides
     wait_for(lambda: [d.load() for d in daemons] == before, 10 * SLOW, "slots and blocks are back where they were")
+
+
+# What is not an inference: (path, valid bodies). Ids that nobody has, so that a sound one ends nothing.
+SIDE_DOORS = {
+    "tokenizer": ("/v1/tokenizer", [{"inputs": "Once upon a time"}, {"inputs": "x", "with_token_list": True}]),
+    "stop_infer": ("/v2/models/fable/stopInfer", [{"id": "nobody"}]),
+    "infer_token": ("/infer_token", [{"input_id": [300, 301], "parameters": {"max_new_tokens": 2}}]),
+}
+
+
+@pytest.mark.parametrize("server", ["pair", "whole"])
+@pytest.mark.parametrize("name", sorted(SIDE_DOORS))
+def test_damaged_bodies_at_the_side_doors(request, server, name):
+    server = request.getfixturevalue(server)
+    path, bodies = SIDE_DOORS[name]
+    daemons = server.instances if hasattr(server, "instances") else [server.instance]
+    before = [d.load() for d in daemons]
+    host, port = server.base.removeprefix("http://").split(":")
+    conn, rnd = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S), random.Random(name)
+    for _ in range(COUNT // 10):
+        raw = as_bytes(rnd, damaged(rnd, rnd.choice(bodies)))
+        conn.request("POST", path, body=raw, headers={"Content-Type": "application/json"})
+        r = conn.getresponse()
+        answer = r.read()
+        assert r.status in KNOWN, f"{path}: {r.status} {answer[:300]!r} for {raw[:600]!r}"
+        if r.status != 200:
+            assert json.loads(answer).get("error"), f"{path}: {answer[:300]!r} for {raw[:600]!r}"
+    conn.close()
+    wait_for(lambda: [d.load() for d in daemons] == before, 10 * SLOW, "slots and blocks are back where they were")
