@@ -127,11 +127,12 @@ def test_every_family_names_an_adapter(folders, single, cluster):
 
 
 def test_adapters_and_base_at_once(server, folders):
-    """One batch: whatever runs beside a request, its tokens stay."""
+    """One batch: whatever runs beside a request, and however many tokens are guessed, its tokens stay."""
     with loaded(folders, (server,), "one", "two"):
         models = ["fable", "one", "two"]
-        alone = {m: text(server, m, max_tokens=48) for m in models}
-        together = in_threads([lambda m=m: text(server, m, max_tokens=48) for m in models * 4])
+        body = dict(prompt=PROMPT * 3, max_tokens=48)
+        alone = {m: text(server, m, **body) for m in models}
+        together = in_threads([lambda m=m, i=i: text(server, m, **body, prompt_lookup_num_tokens=i // 3 * 4) for i, m in enumerate(models * 4)])
         assert together == [alone[m] for m in models * 4]
 
 
