@@ -180,7 +180,8 @@ def test_a_stop_ends_a_held_instance():
         st.read_until(1)
         obeys(s, PAUSE)
         stopping = in_threads_later(lambda: get(s.mgmt, "/stopService"))
-        wait_for(lambda: post(s.base, "/v1/completions", completion()).status == 503, ANSWER_S, "it stops")
+        wait_for(lambda: get(s.mgmt, "/v1/status").status == 503, ANSWER_S, "it stops")
+        assert post(s.base, "/v1/completions", completion()).status == 503
         obeys(s, START)
         assert st.read_all().endswith(b"[DONE]\n\n")
         assert stopping.answer().status == 200
