@@ -72,8 +72,8 @@ enum { LANE_BYTES = 4096 };
 static const uint32_t LANE_SHIFT_2 = 0x54a86326, LANE_SHIFT_1 = 0x82f89c77;
 
 __attribute__((target("sse4.2,pclmul"))) static uint64_t shifted(uint64_t c, uint32_t by) {
-    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c),
-                                           _mm_cvtsi64_si128((long long)by), 0);
+    __m128i product =
+        _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c), _mm_cvtsi64_si128((long long)by), 0);
     return (uint64_t)_mm_cvtsi128_si64(product);
 }
 

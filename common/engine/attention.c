@@ -95,8 +95,7 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s,
     }
     /* [shared_low, shared_high): what every row sees. There all rows mix at once; before it (a
      * window's edge) and behind it (the diagonal) each row alone. */
-    const int shared_high = t->position + 1,
-              last_low = row_low(window, t->position + t->n - 1),
+    const int shared_high = t->position + 1, last_low = row_low(window, t->position + t->n - 1),
               shared_low = last_low < shared_high ? last_low : shared_high;
     for (int r = 0; r < t->n; r++) {
         const int low = row_low(window, t->position + r), high = t->position + r + 1;

@@ -77,18 +77,18 @@ static inline bool bench_peak_here(enum bench_peak p) {
 #define BENCH_I(OP, R, A, B, D) OP " %%" R A ", %%" R B ", %%" R D "\n\t"
 #define BENCH_12(OP, R)                                                                            \
     BENCH_I(OP, R, "12", "13", "0")                                                                \
-    BENCH_I(OP, R, "12", "13", "1") BENCH_I(OP, R, "12", "13", "2")                                \
-        BENCH_I(OP, R, "12", "13", "3") BENCH_I(OP, R, "12", "13", "4")                            \
-            BENCH_I(OP, R, "12", "13", "5") BENCH_I(OP, R, "12", "13", "6")                        \
-                BENCH_I(OP, R, "12", "13", "7") BENCH_I(OP, R, "12", "13", "8")                    \
-                    BENCH_I(OP, R, "12", "13", "9") BENCH_I(OP, R, "12", "13", "10")               \
-                        BENCH_I(OP, R, "12", "13", "11")
+    BENCH_I(OP, R, "12", "13", "1")                                                                \
+    BENCH_I(OP, R, "12", "13", "2") BENCH_I(OP, R, "12", "13", "3")                                \
+        BENCH_I(OP, R, "12", "13", "4") BENCH_I(OP, R, "12", "13", "5")                            \
+            BENCH_I(OP, R, "12", "13", "6") BENCH_I(OP, R, "12", "13", "7")                        \
+                BENCH_I(OP, R, "12", "13", "8") BENCH_I(OP, R, "12", "13", "9")                    \
+                    BENCH_I(OP, R, "12", "13", "10") BENCH_I(OP, R, "12", "13", "11")
 #define BENCH_18(OP, R)                                                                            \
     BENCH_12(OP, R)                                                                                \
     BENCH_I(OP, R, "12", "13", "16")                                                               \
-    BENCH_I(OP, R, "12", "13", "17") BENCH_I(OP, R, "12", "13", "18")                              \
-        BENCH_I(OP, R, "12", "13", "19") BENCH_I(OP, R, "12", "13", "20")                          \
-            BENCH_I(OP, R, "12", "13", "21")
+    BENCH_I(OP, R, "12", "13", "17")                                                               \
+    BENCH_I(OP, R, "12", "13", "18") BENCH_I(OP, R, "12", "13", "19")                              \
+        BENCH_I(OP, R, "12", "13", "20") BENCH_I(OP, R, "12", "13", "21")
 #define BENCH_ZERO                                                                                 \
     "vxorps %%ymm12, %%ymm12, %%ymm12\n\tvxorps %%ymm13, %%ymm13, %%ymm13\n\tmov %0, "             \
     "%%ecx\n\t1:\n\t"
