@@ -68,6 +68,7 @@ static inline bool bench_peak_here(enum bench_peak p) {
 }
 
 /* Written out, so that nothing is folded or left out. */
+/* clang-format off */
 #define BENCH_Y                                                                                    \
     "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "ymm8", "ymm9", "ymm10",       \
         "ymm11", "ymm12", "ymm13"
@@ -93,7 +94,6 @@ static inline bool bench_peak_here(enum bench_peak p) {
     "vxorps %%ymm12, %%ymm12, %%ymm12\n\tvxorps %%ymm13, %%ymm13, %%ymm13\n\tmov %0, "             \
     "%%ecx\n\t1:\n\t"
 #define BENCH_AGAIN "dec %%ecx\n\tjnz 1b"
-/* clang-format off */
 __attribute__((target("avx2,fma"))) static inline void bench_loop_avx2(void) {
     __asm__ volatile(BENCH_ZERO BENCH_12("vfmadd231ps", "ymm") BENCH_AGAIN
                      :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Y);
