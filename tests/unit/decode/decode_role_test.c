@@ -177,6 +177,8 @@ static void room_at_d_is_not_kept_for_what_waits_at_p(void **state) {
     fill_d(&c, &first, &all, body);
     struct flight *third = post(&c, "a3", "1 3 -1 0 0 : 1 2 3 4 5");
     WAIT_FOR(&c, fact_one_waits_at_p, &c);
+    wait_ms(c.loop, fact_two_wait_at_d, &c, 50);
+    assert_int_equal(load_of(&c.d).waiting, 1); /* D has not heard of it */
     hold(&c.d, false);
     WAIT_FOR(&c, fact_answered_and_over, all);
     WAIT_FOR(&c, fact_answered_and_over, third);
