@@ -198,7 +198,7 @@ static void turned_away(void **state) {
     fc.co.stopping = true;
     client_ask(&b, "POST", "/generate", "", "{}");
     client_expect(&b, 503,
-                  "{\"error\":\"MindIE-MS Coordinator is not ready\",\"error_type\":\"Service "
+                  "{\"error\":\"The service has been stopped\",\"error_type\":\"Service "
                   "Unavailable\"}");
     assert_true(client_has(&b, "Retry-After: 1"));
     client_close(&b);
@@ -234,7 +234,7 @@ static void text_errors(void **state) {
     }
     fc.co.stopping = true;
     client_ask(&c, "POST", CHAT, "", BODY);
-    client_expect(&c, 503, "MindIE-MS Coordinator is not ready\r\n");
+    client_expect(&c, 503, "The service has been stopped\r\n");
     client_close(&c);
     fc.co.stopping = false;
     fc.co.conf.requests_max = 0;
