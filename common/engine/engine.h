@@ -159,16 +159,16 @@ enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **bl
 enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
                           size_t n_first);
 
+/* The same for a beam search: what a SEQ_PREFILL of the request told, in its order. ERR_INVALID
+ * also: more of one kind than there are beams. ERR_NO_MEMORY: only a cancel is left. */
+enum err engine_beam_start(struct engine *e, uint64_t seq_id, const struct token_event *first,
+                           size_t n_first);
+
 /* Takes one choice out (its caller found a stop string in its text); the others go on. With the
  * last one the sequence ends as by engine_seq_cancel(). No event for the choice follows. Before the
  * first tokens its slot and blocks stay reserved until those are drawn. ERR_NOT_FOUND: unknown, or
  * ended already. ERR_CONFLICT: SEQ_PREFILL, a beam search that is not over. */
 enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice);
-
-/* The same for a beam search: what a SEQ_PREFILL of the request told, in its order. ERR_INVALID
- * also: more of one kind than there are beams. ERR_NO_MEMORY: only a cancel is left. */
-enum err engine_beam_start(struct engine *e, uint64_t seq_id, const struct token_event *first,
-                           size_t n_first);
 
 /* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the
  * prefix cache). No event for it follows. ERR_NOT_FOUND: unknown, or ended already. */

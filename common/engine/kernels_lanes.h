@@ -228,8 +228,7 @@ INLINE void mix_rows(float *o, size_t o_stride, const float *w, size_t w_stride,
     size_t d = 0;
     for (; d + (size_t)groups * LANES <= o_stride; d += (size_t)groups * LANES)
         mix_tile(o + d, o_stride, w, w_stride, v + d, n_pos, rows, groups);
-    for (; d < o_stride; d += LANES)
-        mix_tile(o + d, o_stride, w, w_stride, v + d, n_pos, rows, 1);
+    for (; d < o_stride; d += LANES) mix_tile(o + d, o_stride, w, w_stride, v + d, n_pos, rows, 1);
 }
 
 static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,

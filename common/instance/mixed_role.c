@@ -121,8 +121,8 @@ static void send_piece(struct flight *fl, bool complete) {
     }
     leave_engine(fl);
     req_meter_end(&fl->meter, REQ_ANSWERED);
-    log_info("infer", "req=%s event=finished tokens=%d %s", fl->req_id,
-             answer_n_tokens(fl->answer), req_trace_fields(fl->req));
+    log_info("infer", "req=%s event=finished tokens=%d %s", fl->req_id, answer_n_tokens(fl->answer),
+             req_trace_fields(fl->req));
     flight_free(fl);
 }
 

@@ -307,8 +307,10 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
         metric_observe(m->prompt_len, (double)req->n_prompt);
         if (req->adapter != NULL) metric_add(with_label(m->adapters, req->adapter), 1);
     } else if (last != NULL && !starts) {
-        metric_observe(m->tpot, (double)(now - *last) / 1e6);
-        t->gaps_us += now - *last;
+        /* The tokens of a beam search are told all at once, long after they were made. */
+        uint64_t gap_us = req->sampling.beam ? ev->step_us : now - *last;
+        metric_observe(m->tpot, (double)gap_us / 1e6);
+        t->gaps_us += gap_us;
         t->n_gaps++;
     }
     if (last != NULL) *last = now;
