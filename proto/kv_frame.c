@@ -232,7 +232,8 @@ void kv_hello_pack(struct wr *w, const struct kv_hello *m) {
     wr_u32(w, m->head_dim);
     wr_u32(w, m->block_tokens);
     wr_u32(w, m->n_shards);
-    wr_u8(w, m->kv_dtype);
+    wr_cstr(w, m->kv_dtype);
+    wr_cstr(w, m->weight_dtype);
     wr_u64(w, m->boot);
     wr_u64(w, m->ticket);
     wr_u64(w, m->window_bytes);
@@ -249,7 +250,8 @@ enum err kv_hello_unpack(struct rd *r, struct kv_hello *m) {
     rd_u32(r, &m->head_dim);
     rd_u32(r, &m->block_tokens);
     rd_u32(r, &m->n_shards);
-    rd_u8(r, &m->kv_dtype);
+    rd_cstr(r, m->kv_dtype, sizeof(m->kv_dtype));
+    rd_cstr(r, m->weight_dtype, sizeof(m->weight_dtype));
     rd_u64(r, &m->boot);
     rd_u64(r, &m->ticket);
     rd_u64(r, &m->window_bytes);
@@ -597,6 +599,14 @@ static enum kv_link_code hash_differs(enum kv_link_code code, const char *what,
     return code;
 }
 
+static enum kv_link_code name_differs(enum kv_link_code code, const char *what,
+                                      const struct kv_hello *a, const char *name_a,
+                                      const struct kv_hello *b, const char *name_b, char *text) {
+    snprintf(text, KV_TEXT_BYTES_MAX + 1, "%s: instance %u has %s, instance %u has %s", what,
+             a->instance_id, name_a, b->instance_id, name_b);
+    return code;
+}
+
 static enum kv_link_code number_differs(enum kv_link_code code, const char *what,
                                         const struct kv_hello *a, uint32_t value_a,
                                         const struct kv_hello *b, uint32_t value_b, char *text) {
@@ -632,7 +642,6 @@ enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hel
         {"layers", a->n_layers, b->n_layers, KV_LINK_SHARDS},
         {"KV heads", a->n_kv_heads, b->n_kv_heads, KV_LINK_SHARDS},
         {"head size", a->head_dim, b->head_dim, KV_LINK_SHARDS},
-        {"KV dtype", a->kv_dtype, b->kv_dtype, KV_LINK_DTYPE},
         {"block tokens", a->block_tokens, b->block_tokens, KV_LINK_BLOCK},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -640,6 +649,13 @@ enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hel
             return number_differs(rows[i].code, rows[i].what, a, rows[i].value_a, b,
                                   rows[i].value_b, text);
         }
+    }
+    if (strcmp(a->kv_dtype, b->kv_dtype) != 0) {
+        return name_differs(KV_LINK_DTYPE, "KV dtype", a, a->kv_dtype, b, b->kv_dtype, text);
+    }
+    if (strcmp(a->weight_dtype, b->weight_dtype) != 0) {
+        return name_differs(KV_LINK_DTYPE, "weight dtype", a, a->weight_dtype, b, b->weight_dtype,
+                            text);
     }
     if (memcmp(a->tokenizer_hash, b->tokenizer_hash, sizeof(a->tokenizer_hash)) != 0) {
         return hash_differs(KV_LINK_TOKENIZER, "tokenizer hash", a, a->tokenizer_hash, b,

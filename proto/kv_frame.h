@@ -21,7 +21,7 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 2,
+    KV_VERSION = 3,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
@@ -30,6 +30,7 @@ enum {
     KV_RANGES_MAX = 65536,    /* ranges of one KV_PULL */
     KV_WANTED_MAX = 16384,    /* requests named in one heartbeat */
     KV_TLS_BYTES_MAX = 65536, /* of one flight of the handshake */
+    KV_DTYPE_BYTES = 8,       /* room for the name of a type */
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
@@ -133,8 +134,9 @@ struct kv_hello {
     uint32_t protocol; /* KV_VERSION */
     uint8_t model_hash[32], tokenizer_hash[32];
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens, n_shards;
-    uint8_t kv_dtype; /* enum dtype */
-    uint64_t boot;    /* epoch of the process */
+    /* Names of types; the weights' too, for with others the same request gets other tokens. */
+    char kv_dtype[KV_DTYPE_BYTES], weight_dtype[KV_DTYPE_BYTES];
+    uint64_t boot; /* epoch of the process */
     uint64_t ticket;
     uint64_t window_bytes; /* bytes of KV_DATA the sender lets come unacknowledged */
 };

@@ -46,11 +46,12 @@ static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello
         .head_dim = kp->o.head_dim,
         .block_tokens = kp->o.block_tokens,
         .n_shards = 1,
-        .kv_dtype = (uint8_t)kp->o.kv_dtype,
         .boot = kp->boot,
         .ticket = ticket,
         .window_bytes = kp->o.inflight_bytes_max,
     };
+    snprintf(h->kv_dtype, sizeof(h->kv_dtype), "%s", dtype_name(kp->o.kv_dtype));
+    snprintf(h->weight_dtype, sizeof(h->weight_dtype), "%s", dtype_name(kp->o.weight_dtype));
     memcpy(h->model_hash, kp->o.model_hash, sizeof(h->model_hash));
     memcpy(h->tokenizer_hash, kp->o.tokenizer_hash, sizeof(h->tokenizer_hash));
 }

@@ -51,6 +51,7 @@ void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e) {
     o->n_kv_heads = (uint32_t)m->n_kv_heads;
     o->head_dim = (uint32_t)m->head_dim;
     o->kv_dtype = m->kv_dtype;
+    o->weight_dtype = m->weight_dtype;
     o->block_tokens = (uint32_t)engine_block_tokens(e);
     o->block = engine_block;
     o->block_bytes = engine_kv_block_bytes(e);

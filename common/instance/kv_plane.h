@@ -30,7 +30,7 @@ struct kv_plane_opts {
     /* What must be the same on both sides of a link. */
     uint8_t model_hash[32], tokenizer_hash[32];
     uint32_t n_layers, n_kv_heads, head_dim, block_tokens;
-    enum dtype kv_dtype;
+    enum dtype kv_dtype, weight_dtype;
 
     /* Where the blocks are: one layer of one block, block_bytes long. Any thread. */
     uint8_t *(*block)(const void *memory, int layer, int32_t block);

@@ -34,7 +34,8 @@ static struct kv_hello hello(void) {
         .head_dim = 64,
         .block_tokens = 128,
         .n_shards = 1,
-        .kv_dtype = 3,
+        .kv_dtype = "bf16",
+        .weight_dtype = "int8",
         .boot = 0x1122334455667788u,
         .ticket = 99,
         .window_bytes = 64u << 20,
@@ -594,10 +595,10 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
         struct kv_hello h;
         enum kv_link_code code;
         const char *text;
-    } cases[9];
-    for (size_t i = 0; i < 9; i++) cases[i].h = d;
-    cases[0].h.protocol = 3, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: instance 11 has 2, instance 21 has 3";
+    } cases[10];
+    for (size_t i = 0; i < 10; i++) cases[i].h = d;
+    cases[0].h.protocol = KV_VERSION + 1, cases[0].code = KV_LINK_VERSION,
+    cases[0].text = "protocol version: instance 11 has 3, instance 21 has 4";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
     cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,
@@ -609,13 +610,17 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
     cases[4].text = "KV heads: instance 11 has 2, instance 21 has 4";
     cases[5].h.head_dim = 128, cases[5].code = KV_LINK_SHARDS,
     cases[5].text = "head size: instance 11 has 64, instance 21 has 128";
-    cases[6].h.kv_dtype = 1, cases[6].code = KV_LINK_DTYPE,
-    cases[6].text = "KV dtype: instance 11 has 3, instance 21 has 1";
+    strcpy(cases[6].h.kv_dtype, "f32"),
+        cases[6].code = KV_LINK_DTYPE,
+        cases[6].text = "KV dtype: instance 11 has bf16, instance 21 has f32";
     cases[7].h.block_tokens = 16, cases[7].code = KV_LINK_BLOCK,
     cases[7].text = "block tokens: instance 11 has 128, instance 21 has 16";
     cases[8].h.n_shards = 2, cases[8].code = KV_LINK_SHARDS,
     cases[8].text = "shards: instance 11 has 1, instance 21 has 2";
-    for (size_t i = 0; i < 9; i++) {
+    strcpy(cases[9].h.weight_dtype, "bf16"),
+        cases[9].code = KV_LINK_DTYPE,
+        cases[9].text = "weight dtype: instance 11 has int8, instance 21 has bf16";
+    for (size_t i = 0; i < 10; i++) {
         assert_int_equal(kv_hello_compare(&p, &cases[i].h, text), cases[i].code);
         assert_string_equal(text, cases[i].text);
     }

@@ -124,7 +124,7 @@ static void UNUSED side_init(struct side *s, struct loop *loop, unsigned seed) {
     s->o.n_kv_heads = 2;
     s->o.head_dim = 8;
     s->o.block_tokens = BLOCK_TOKENS;
-    s->o.kv_dtype = DTYPE_BF16;
+    s->o.kv_dtype = s->o.weight_dtype = DTYPE_BF16;
     s->o.block = memory_block;
     s->o.memory = &s->mem;
     s->o.block_bytes = BLOCK_BYTES;
@@ -448,11 +448,12 @@ static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role 
         .head_dim = like->o.head_dim,
         .block_tokens = like->o.block_tokens,
         .n_shards = 1,
-        .kv_dtype = (uint8_t)like->o.kv_dtype,
         .boot = 5,
         .ticket = ticket,
         .window_bytes = 64u << 20,
     };
+    snprintf(h.kv_dtype, sizeof(h.kv_dtype), "%s", dtype_name(like->o.kv_dtype));
+    snprintf(h.weight_dtype, sizeof(h.weight_dtype), "%s", dtype_name(like->o.weight_dtype));
     memcpy(h.model_hash, like->o.model_hash, 32);
     memcpy(h.tokenizer_hash, like->o.tokenizer_hash, 32);
     return h;

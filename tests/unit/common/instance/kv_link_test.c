@@ -31,7 +31,7 @@ static void expect_refusal(struct loop *loop, struct side *p, struct side *d, co
 }
 
 static void every_misfit_is_refused_with_both_values(void **state) {
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         struct side p, d;
         side_init(&p, *state, 1);
         side_init(&d, *state, 2);
@@ -60,9 +60,14 @@ static void every_misfit_is_refused_with_both_values(void **state) {
         case 4:
             d.o.kv_dtype = DTYPE_F32;
             expect_refusal(*state, &p, &d, "failed : 4",
-                           "KV dtype: instance 21 has 1, instance 11 has 3");
+                           "KV dtype: instance 21 has f32, instance 11 has bf16");
             break;
         case 5:
+            d.o.weight_dtype = DTYPE_INT8;
+            expect_refusal(*state, &p, &d, "failed : 4",
+                           "weight dtype: instance 21 has int8, instance 11 has bf16");
+            break;
+        case 6:
             d.o.block_tokens = 8;
             expect_refusal(*state, &p, &d, "failed : 5",
                            "block tokens: instance 21 has 8, instance 11 has 4");
