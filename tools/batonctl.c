@@ -275,25 +275,26 @@ static int cmd_quantize(char **argv) {
 }
 
 static int usage(int status) {
-    fprintf(status == 0 ? stdout : stderr,
-            "usage: batonctl [OPTIONS] status [--json]     the cluster: instances, links, last "
-            "requests\n"
-            "       batonctl [OPTIONS] request [ID]        the way of a request: P, D, KV moved "
-            "(default: the last one)\n"
-            "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
-            "instance\n"
-            "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
-            "[--threads N]\n"
-            "                                              packs a model's weights for later starts "
-            "on this kind of CPU\n"
-            "  -m URL        management plane of the coordinator ($BATON_MANAGE; default "
-            "http://127.0.0.1:1026)\n"
-            "an https URL needs, as PEM files of mode 0400:\n"
-            "  --ca FILE     the CA of the management plane ($BATON_CA)\n"
-            "  --cert FILE   our certificate ($BATON_CERT)\n"
-            "  --key FILE    its key ($BATON_KEY)\n"
-            "  --pass FILE   the file with the key's password, when it is encrypted "
-            "($BATON_PASS)\n");
+    fprintf(
+        status == 0 ? stdout : stderr,
+        "usage: batonctl [OPTIONS] status [--json]     the cluster: instances, links, last "
+        "requests\n"
+        "       batonctl [OPTIONS] request [ID]        the way of a request: P, D, KV moved "
+        "(default: the last one)\n"
+        "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
+        "instance\n"
+        "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
+        "[--threads N]\n"
+        "                                              packs a model's weights for later starts "
+        "on this kind of CPU\n"
+        "  -m URL        management plane of the coordinator ($BATON_MANAGE; default "
+        "http://127.0.0.1:1026)\n"
+        "an https URL needs, as PEM files of mode 0400:\n"
+        "  --ca FILE     the CA of the management plane ($BATON_CA)\n"
+        "  --cert FILE   our certificate ($BATON_CERT)\n"
+        "  --key FILE    its key ($BATON_KEY)\n"
+        "  --pass FILE   the file with the key's password, when it is encrypted "
+        "($BATON_PASS)\n");
     return status;
 }
 

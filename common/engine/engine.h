@@ -79,7 +79,7 @@ struct engine_opts {
                                  weights are kept for the next start and other processes */
     bool weight_cache_verify; /* holds them against their checksum before they are used */
     enum mem_pages kv_pages;  /* what the KV pool is made of */
-    int lora_rank_max; /* maxLoraRank: room for adapters up to this rank; 0: none are used */
+    int lora_rank_max;        /* maxLoraRank: room for adapters up to this rank; 0: none are used */
     void (*progress)(void *arg, const char *what, uint64_t done,
                      uint64_t total); /* while loading; may be NULL */
     void *progress_arg;
@@ -93,8 +93,8 @@ struct model_info {
     int n_eos;
     enum dtype weight_dtype, kv_dtype, file_dtype;
     uint64_t n_params, weight_bytes;
-    uint8_t hash[32]; /* over config and tensors: names the model in the KV link's hello */
-    char kernels[16]; /* the chosen kernel set */
+    uint8_t hash[32];      /* over config and tensors: names the model in the KV link's hello */
+    char kernels[16];      /* the chosen kernel set */
     char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */
     struct {

@@ -89,8 +89,8 @@ void engine_beam_free(struct beam_search **b_ptr) {
 
 bool engine_beam_open(struct seq *s) {
     const struct sampling *p = &s->sampling;
-    struct beam_search *b = calloc(1, sizeof(*b));
-    if ((s->search = b) == NULL) return false;
+    struct beam_search *b = s->search = calloc(1, sizeof(*b));
+    if (b == NULL) return false;
     b->width = p->n_choices;
     b->n_tops = p->top_logprobs;
     b->k = 2 * b->width > b->n_tops ? 2 * b->width : b->n_tops;

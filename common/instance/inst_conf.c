@@ -306,8 +306,9 @@ int inst_conf_cores(const struct inst_conf *c, int out[CONF_CPUS_MAX], struct er
         int list[CONF_CPUS_MAX] = {c->cpus[i]}, n_list = 1;
         if (mapped && (n_list = device_list(c, c->cpus[i], list)) < 1) {
             err_set(eb, ERR_BAD_CONFIG,
-                    X "deviceCores must hold \"id=cores\", as \"0=0-3,8\", for each of npuDeviceIds: "
-                      "not so for %d",
+                    X
+                    "deviceCores must hold \"id=cores\", as \"0=0-3,8\", for each of npuDeviceIds: "
+                    "not so for %d",
                     c->cpus[i]);
             return -1;
         }

@@ -108,8 +108,8 @@ enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const 
  * ^[a-zA-Z0-9_-]{1,256}$; letters, digits, "_-./", below CONF_PATH_BYTES, no "..". */
 bool inst_lora_name_ok(const char *s, size_t n);
 bool inst_lora_path_ok(const char *s, size_t n);
-/* The cores of npuDeviceIds, in their order: device id i is core i, or with deviceCores the cores of
- * its entry. Returns how many; -1: eb has the entry. */
+/* The cores of npuDeviceIds, in their order: device id i is core i, or with deviceCores the cores
+ * of its entry. Returns how many; -1: eb has the entry. */
 int inst_conf_cores(const struct inst_conf *c, int out[CONF_CPUS_MAX], struct errbuf *eb);
 /* The table, for whoever checks or describes it (common/base/conf.h). */
 const struct conf_key *inst_conf_keys(size_t *n);

@@ -172,8 +172,8 @@ void inst_on_loaded(struct instance *in) {
              "event=ready mode=%s model=%s family=%s params=%llu weights=%s kv=%s kernels=%s "
              "weights_from=\"%s\" huge_mib=%llu max_seq_len=%d",
              in->conf.infer_mode, in->conf.model_name, m->family, (unsigned long long)m->n_params,
-             dtype_name(m->weight_dtype), dtype_name(m->kv_dtype), m->kernels,
-             m->weights_from, (unsigned long long)(mem_huge_bytes() >> 20),
+             dtype_name(m->weight_dtype), dtype_name(m->kv_dtype), m->kernels, m->weights_from,
+             (unsigned long long)(mem_huge_bytes() >> 20),
              engine_seq_tokens_max(worker_engine(in->worker)));
     if (inst_register_start(in) != ERR_OK) log_warn("register", "event=not_started");
 }
@@ -272,16 +272,17 @@ static enum err open_files(struct instance *in, struct errbuf *eb) {
 }
 
 static int usage(const char *name, int status) {
-    fprintf(status == 0 ? stdout : stderr,
-            "usage: %s -c config.json [--check-config]\n"
-            "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
-            "      --check-config  check the file, print the settings in effect, and end\n"
-            "  -h, --help          this text\n"
-            "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
-            "N]\n"
-            "                      packs a model's weights for later starts, and ends (batonctl "
-            "quantize)\n",
-            name, name);
+    fprintf(
+        status == 0 ? stdout : stderr,
+        "usage: %s -c config.json [--check-config]\n"
+        "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
+        "      --check-config  check the file, print the settings in effect, and end\n"
+        "  -h, --help          this text\n"
+        "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
+        "N]\n"
+        "                      packs a model's weights for later starts, and ends (batonctl "
+        "quantize)\n",
+        name, name);
     return status;
 }
 

@@ -243,9 +243,9 @@ static void values_that_follow(void **state) {
 
 /* Devices become cores in the order of the ids; every list is checked before anything starts. */
 static void devices_are_core_sets(void **state) {
-    static const char *const wrong[] = {"[\"0=0-3\"]",      "[\"0=\",\"7=4\"]",  "[\"0\",\"7=4\"]",
-                                        "[\"0=3-1\",\"7=4\"]", "[\"x=1\",\"7=4\"]", "[\"0=1-4\",\"7=4\"]",
-                                        "[\"0=1,1\",\"7=4\"]", "[\"0=4096\",\"7=4\"]"};
+    static const char *const wrong[] = {
+        "[\"0=0-3\"]",       "[\"0=\",\"7=4\"]",    "[\"0\",\"7=4\"]",     "[\"0=3-1\",\"7=4\"]",
+        "[\"x=1\",\"7=4\"]", "[\"0=1-4\",\"7=4\"]", "[\"0=1,1\",\"7=4\"]", "[\"0=4096\",\"7=4\"]"};
     struct inst_conf c;
     struct errbuf eb;
     int cores[CONF_CPUS_MAX];
@@ -370,12 +370,17 @@ static void adapters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row),    cmocka_unit_test(defaults),
-        cmocka_unit_test(rules),        cmocka_unit_test(tls_blocks),
-        cmocka_unit_test(missing_keys), cmocka_unit_test(values_that_follow),
+        cmocka_unit_test(every_row),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(rules),
+        cmocka_unit_test(tls_blocks),
+        cmocka_unit_test(missing_keys),
+        cmocka_unit_test(values_that_follow),
         cmocka_unit_test(devices_are_core_sets),
-        cmocka_unit_test(environment),  cmocka_unit_test(printed_form),
-        cmocka_unit_test(files),        cmocka_unit_test(adapters),
+        cmocka_unit_test(environment),
+        cmocka_unit_test(printed_form),
+        cmocka_unit_test(files),
+        cmocka_unit_test(adapters),
     };
     log_init(LOG_ERROR, STDERR_FILENO);
     return cmocka_run_group_tests(tests, NULL, NULL);

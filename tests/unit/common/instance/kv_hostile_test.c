@@ -524,7 +524,7 @@ static void noise_at_the_door_is_ignored(void **state) {
     assert_int_equal(kv_frame_open(&f, m, n), ERR_OK);
     assert_int_equal(kv_door_answer_unpack(&f.payload, &a), ERR_OK);
     assert_int_equal(a.code, KV_LINK_VERSION);
-    assert_string_equal(a.text, "protocol version: mine 2, theirs 3");
+    assert_string_equal(a.text, "protocol version: mine 3, theirs 4");
     bus_message_free(m);
     bus_close(&noisy);
     wr_free(&w);
