@@ -51,6 +51,7 @@ MEMBERS = {
         [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}}]],
     "tool_choice": ["auto", "none"], "response_format": [{"type": "text"}, {"type": "json_object"}], "grammar": [{"type": "regex", "value": "[a-c]{1,3}"}],
     "guided_regex": ["[0-9]{2}"], "guided_choice": [["a", "b"]], "guided_json": [{"type": "object"}], "chat_template_kwargs": [{"enable_thinking": False}],
+    "guided_grammar": ['root ::= "a" | "b"'], "structured_outputs": [{"regex": "[ab]"}, {"choice": ["x"]}], "prompt_lookup_num_tokens": [0, 3, 16],
     "bad_words": [["a"]], "allowed_token_ids": [[5, 6, 7]], "min_tokens": [1], "truncate_prompt_tokens": [4], "request_id": ["r1"], "metadata": [{"a": "b"}],
     "continue_final_message": [True], "add_generation_prompt": [False], "suffix": ["x"], "stream": [True, False], "id": ["a b"], "model": ["fable", "nope"],
 }
