@@ -3,6 +3,7 @@ Method: a generator with a fixed seed takes valid bodies of each family and dama
 bounds, huge, nested, doubled; bytes flipped, cut, invalid UTF-8. They go over kept connections, several at once. Each must be answered in time
 with a known status; an error has the family's shape; at the end slots and blocks are as they were and no daemon has died. BATON_RANDOM sets
 how many requests a family gets on both servers together (make test: 1000; a long run: 20000)."""
+import copy
 import http.client
 import json
 import os
@@ -79,7 +80,7 @@ def damaged(rnd, body):
         wound = rnd.randrange(4)
         if wound == 0 and isinstance(box, dict):
             name = rnd.choice(sorted(MEMBERS))
-            box[name] = rnd.choice(MEMBERS[name]) if name in SMALL or rnd.random() < 0.5 else any_value(rnd)
+            box[name] = copy.deepcopy(rnd.choice(MEMBERS[name])) if name in SMALL or rnd.random() < 0.5 else any_value(rnd)
         elif keys and wound == 1:
             del box[rnd.choice(keys)]
         elif keys:
@@ -113,7 +114,7 @@ def make(rnd, mode, own_id):
         body["id"] = own_id  # an id that is in use is refused
     params = body.get("parameters", body)
     for name in rnd.sample(sorted(MEMBERS), rnd.randrange(4)):
-        params[name] = rnd.choice(MEMBERS[name])
+        params[name] = copy.deepcopy(rnd.choice(MEMBERS[name]))  # it may be damaged in its turn
     return as_bytes(rnd, damaged(rnd, body) if rnd.random() < 0.85 else body)
 
 
