@@ -310,6 +310,7 @@ static void swapped_frames_end_the_link(void **state) {
     wr_free(&first);
     WAIT_FOR(s.d.loop, fact_done, &s.rx_end);
     assert_int_equal(s.rx_end.e, ERR_PEER_LOST);
+    WAIT_FOR(s.d.loop, fact_failed, &s.d);
     assert_string_equal(link_text(&s.d), "failed : 12");
     assert_int_equal(stats_of(&s.d).n_lost, 1);
     scene_close(&s);
@@ -326,6 +327,7 @@ static void a_damaged_control_frame_ends_the_link(void **state) {
     raw_put(s.p.pair, s.p.w.data, s.p.w.len);
     WAIT_FOR(s.d.loop, fact_done, &s.rx_end);
     assert_int_equal(s.rx_end.e, ERR_PEER_LOST);
+    WAIT_FOR(s.d.loop, fact_failed, &s.d);
     assert_string_equal(link_text(&s.d), "failed : 12");
     scene_close(&s);
 }

@@ -462,6 +462,7 @@ static void a_peer_that_stands_still_is_noticed(void **state) {
     kill(c.pid, SIGSTOP);
     WAIT_FOR(*state, fact_done, &rx_end);
     assert_int_equal(rx_end.e, ERR_PEER_LOST);
+    WAIT_FOR(*state, fact_failed, &d);
     assert_string_equal(link_text(&d), "failed : 10");
     kv_rx_free(&d.rx);
     child_kill(&c);

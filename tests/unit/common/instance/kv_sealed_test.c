@@ -375,6 +375,7 @@ static void any_tampering_ends_the_link(void **state) {
         send_tampered(&r, (enum tamper)how, &key, &source, tp);
         WAIT_FOR(d.loop, fact_done, &end);
         assert_int_equal(end.e, ERR_PEER_LOST);
+        WAIT_FOR(d.loop, fact_failed, &d);
         assert_string_equal(link_text(&d), "failed : 12");
         assert_int_equal(stats_of(&d).n_corrupt, 1);
         size_t n = (size_t)LAYERS * POOL_BLOCKS * BLOCK_BYTES;
