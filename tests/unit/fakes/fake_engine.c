@@ -479,10 +479,8 @@ static void prefill_some(struct engine *e, struct fseq *s) {
 }
 
 bool engine_step(struct engine *e) {
-    if (atomic_load(&e->held)) {
-        if (atomic_load(&e->allowed) == 0) return false;
-        atomic_fetch_sub(&e->allowed, 1);
-    }
+    bool held = atomic_load(&e->held);
+    if (held && atomic_load(&e->allowed) == 0) return false;
     bool any = false;
     for (;;) { /* the oldest first */
         struct fseq *first = NULL;
@@ -507,6 +505,8 @@ bool engine_step(struct engine *e) {
     }
     publish(e);
     if (any) atomic_fetch_add(&e->n_steps, 1);
+    if (any && held)
+        atomic_fetch_sub(&e->allowed, 1); /* a step with nothing to do is not counted */
     return any;
 }
 

@@ -16,8 +16,8 @@ struct fake_engine_opts {
 };
 struct engine *fake_engine_create(const struct fake_engine_opts *o);
 
-/* Any thread. While held, steps do nothing (and say so), but for n steps allowed. An idle worker
- * looks only now and then: wake it (worker_self_test). */
+/* Any thread. While held, steps do nothing (and say so), but for n allowed steps that find work. An
+ * idle worker looks only now and then: wake it (worker_self_test). */
 void fake_engine_hold(struct engine *e, bool held);
 void fake_engine_allow(struct engine *e, int n_steps);
 void fake_engine_fail_next(struct engine *e); /* the next sequence to make a token fails instead */
