@@ -75,8 +75,7 @@ void attention_tile(const struct kernels *kn, const struct attention_shape *s,
                      .block_tokens = shape->block_tokens,
                      .low = row_low(window, t->position),
                      .high = t->position + t->n,
-                     .head_bytes = (size_t)shape->block_tokens * (size_t)hd *
-                                   (shape->dtype == DTYPE_BF16 ? 2 : 4),
+                     .head_bytes = (size_t)shape->block_tokens * kv_row_bytes(hd, shape->dtype),
                      .dtype = shape->dtype};
     const size_t stride = scores_stride(w.high - w.low);
     float *query = scratch, *o = query + (size_t)n_q * hd_up, *sum = o + (size_t)n_q * hd_up;

@@ -93,8 +93,8 @@ static void store_item(void *arg, int tile, int thread) {
     const struct forward *f = p->f;
     const struct kv_shape *shape = kv_cache_shape(p->kv);
     const int hd = f->conf.head_dim, nh = f->conf.n_heads, nkv = f->conf.n_kv_heads;
-    const size_t value_bytes = shape->dtype == DTYPE_BF16 ? 2 : 4;
-    const size_t head_bytes = (size_t)shape->block_tokens * (size_t)hd * value_bytes;
+    const size_t row_bytes = kv_row_bytes(hd, shape->dtype);
+    const size_t head_bytes = (size_t)shape->block_tokens * row_bytes;
     int first = tile * TILE_ROWS,
         end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
     (void)thread;
@@ -108,7 +108,7 @@ static void store_item(void *arg, int tile, int thread) {
         const float *v = f->v + (size_t)r * (size_t)nkv * (size_t)hd;
         uint8_t *at =
             kv_block_ptr(p->kv, p->layer, s->block_table[position / shape->block_tokens]) +
-            (size_t)(position % shape->block_tokens) * (size_t)hd * value_bytes;
+            (size_t)(position % shape->block_tokens) * row_bytes;
         for (int h = 0; h < nh + nkv; h++) {
             float *head = h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd;
             const float *norm = h < nh ? p->lw->q_norm : p->lw->k_norm;

@@ -103,6 +103,12 @@ static inline size_t x_pack_bytes(int n_rows, int k) {
     return (size_t)n_rows * k_groups(k) * GROUP * 4;
 }
 
+/* Bytes of a KV row: the key, or the value, of one position in one head. Whoever walks a block goes
+ * by it. 0: no KV is of that type. */
+static inline size_t kv_row_bytes(int head_dim, enum dtype t) {
+    return (size_t)head_dim * (t == DTYPE_F32 ? 4 : t == DTYPE_BF16 ? 2 : 0);
+}
+
 /* Where value i < GROUP of a row lies in a group, and what it is before the scale. */
 static inline uint8_t *quant_at(const uint8_t *group, int row, int i, enum dtype w) {
     int j = w == DTYPE_INT4 ? i % (GROUP / 2) : i;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/engine/kernels.h"
 #include "common/engine/siphash.h"
 
 enum { ALIGN = 64, NONE = -1 };
@@ -48,17 +49,12 @@ struct kv_cache {
 
 /* ---- shape */
 
-static size_t dtype_bytes(enum dtype t) {
-    return t == DTYPE_F32 ? 4 : t == DTYPE_F16 || t == DTYPE_BF16 ? 2 : 0;
-}
-
 size_t kv_block_bytes(const struct kv_shape *s) {
     size_t n = 2;
     if (s->n_kv_heads < 1 || s->block_tokens < 1 || s->head_dim < 1) return 0;
     if (__builtin_mul_overflow(n, (size_t)s->n_kv_heads, &n) ||
         __builtin_mul_overflow(n, (size_t)s->block_tokens, &n) ||
-        __builtin_mul_overflow(n, (size_t)s->head_dim, &n) ||
-        __builtin_mul_overflow(n, dtype_bytes(s->dtype), &n))
+        __builtin_mul_overflow(n, kv_row_bytes(s->head_dim, s->dtype), &n))
         return 0;
     return n;
 }
