@@ -2,14 +2,17 @@
  * the same minute: prefill over the register peak, decode over read bandwidth.
  *
  *   bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype bf16] [--threads N] [--layers L]
- *                 [--rounds R] [--prompt N] [--decode 0|1] [--kernels NAME]
+ *                 [--rounds R] [--seconds S] [--prompt N] [--decode 0|1] [--kernels NAME]
+ *                 [--models DIR]
  *
- * The model is written to a folder of its own under $TMPDIR and removed once it is loaded. --layers
- * keeps so many of the shape's layers: work per layer, and so the ratios of prefill, are the same.
- * A round measures everything once, each figure between two probes of its ceiling; ratios are
- * medians over the rounds. Prefill counts the operations of the layers' matrices (not of the output
- * matrix) and of attention (4 x heads x head size for every pair of positions that see each other).
- * Decode counts the bytes of every matrix, the output matrix too. */
+ * The model is written to a folder of its own under $TMPDIR and removed once it is loaded; with
+ * --models it is kept under DIR for the next run of the same shape. --layers keeps so many of the
+ * shape's layers: work per layer, and so the ratios of prefill, are the same. A round measures a
+ * figure once, between two probes of its ceiling; ratios are medians over the rounds. A prompt
+ * length has R rounds, or fewer once it took S seconds, yet three of them. Prefill counts the
+ * operations of the layers' matrices (not of the output matrix) and of attention (4 x heads x head
+ * size for every pair of positions that see each other). Decode counts the bytes of every matrix,
+ * the output matrix too. Progress is told on stderr. */
 #include <unistd.h>
 #include <sys/stat.h>
 #include "common/engine/forward.h"
@@ -25,6 +28,7 @@ enum {
     BATCH_MAX = 16,
     BLOCKS_LONG = CONTEXT_LONG / BLOCK + 1,
     BLOCKS_SHORT = CONTEXT_SHORT / BLOCK + 1,
+    ROUNDS_MIN = 3,
     ROUNDS_MAX = 15,
     DECODE_STEPS = 4,
 };
@@ -33,8 +37,9 @@ struct conf {
     struct shape shape;
     enum dtype dtype;
     int threads, rounds, prompt;
+    double seconds;
     bool decode;
-    const char *kernels;
+    const char *kernels, *models;
 };
 
 /* ---- what is counted */
@@ -52,7 +57,10 @@ static double matrices_sum(const struct shape *s, bool bytes, enum dtype t) {
         sum += bytes ? (double)(nk[i][0] / PANEL_ROWS) * (double)panel_bytes(nk[i][1], t)
                      : (double)nk[i][0] * nk[i][1];
     sum *= s->layers;
-    if (bytes) sum += (double)(s->vocab / PANEL_ROWS) * (double)panel_bytes(s->hidden, t);
+    /* Beside int4 layers the output matrix is int8 (weights.h). */
+    if (bytes)
+        sum += (double)(s->vocab / PANEL_ROWS) *
+               (double)panel_bytes(s->hidden, t == DTYPE_INT4 ? DTYPE_INT8 : t);
     return sum;
 }
 
@@ -104,14 +112,20 @@ static double decode(struct bench *b, int batch, int context) {
     return best;
 }
 
+static void progress(const struct bench *b, const char *what, int n) {
+    fprintf(stderr, "bench_forward %s %s threads %d: %s", b->c.shape.name, dtype_name(b->c.dtype),
+            b->c.threads, what);
+    if (n > 0) fprintf(stderr, " %d", n);
+    fputc('\n', stderr);
+}
+
 static void open_all(struct bench *b) {
     const struct conf *c = &b->c;
     struct errbuf eb;
-    const char *tmp = getenv("TMPDIR");
     char dir[256];
-    snprintf(dir, sizeof(dir), "%s/baton-bench-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    require(mkdtemp(dir) != NULL, "no folder for the model");
-    model_write(&c->shape, dir);
+    progress(b, "its model", 0);
+    model_place(&c->shape, c->models, dir, sizeof(dir));
+    progress(b, "loads it", 0);
     const struct engine_opts o = {.model_dir = dir,
                                   .weight_dtype = c->dtype,
                                   .kv_dtype = DTYPE_BF16,
@@ -119,7 +133,7 @@ static void open_all(struct bench *b) {
                                   .n_threads = c->threads};
     double t = bench_now();
     enum err e = forward_open(&b->f, &o, CHUNK, &eb);
-    model_remove(dir);
+    if (c->models == NULL) model_remove(dir);
     if (e != ERR_OK) require(false, eb.text);
     printf("%s_load_threads_%d %.2f s\n", dtype_name(c->dtype), c->threads, bench_now() - t);
     const struct kv_shape shape = {.n_layers = c->shape.layers,
@@ -148,25 +162,24 @@ static double median(const double *v, int n) {
 
 static void bench_prefill(struct bench *b) {
     static const int lengths[] = {128, 512, 2048};
-    double rate[3][ROUNDS_MAX], ratio[3][ROUNDS_MAX];
+    double rate[ROUNDS_MAX], ratio[ROUNDS_MAX];
     enum bench_peak p = bench_peak_of_bf16();
     prefill(b, 128); /* warms up */
-    for (int r = 0; r < b->c.rounds; r++) {
-        for (int i = 0; i < 3; i++) {
-            if (lengths[i] > b->c.prompt) continue;
+    for (int i = 0; i < 3 && lengths[i] <= b->c.prompt; i++) {
+        double began = bench_wall();
+        int n = 0;
+        while (n < b->c.rounds && (n < ROUNDS_MIN || bench_wall() - began < b->c.seconds)) {
+            progress(b, "prefill", lengths[i]);
             double peak = bench_peak_rate(b->pool, p, 0.05), t = prefill(b, lengths[i]),
                    after = bench_peak_rate(b->pool, p, 0.05);
-            rate[i][r] = lengths[i] / t;
-            ratio[i][r] = prefill_ops(&b->c.shape, lengths[i]) / t / (peak > after ? peak : after);
+            rate[n] = lengths[i] / t;
+            ratio[n++] = prefill_ops(&b->c.shape, lengths[i]) / t / (peak > after ? peak : after);
         }
+        printf("%s_%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n",
+               b->c.shape.name, dtype_name(b->c.dtype), lengths[i], b->c.threads, median(rate, n),
+               median(ratio, n), bench_peak_name(p), n);
+        fflush(stdout);
     }
-    for (int i = 0; i < 3; i++) {
-        if (lengths[i] > b->c.prompt) continue;
-        printf("%s_%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s\n", b->c.shape.name,
-               dtype_name(b->c.dtype), lengths[i], b->c.threads, median(rate[i], b->c.rounds),
-               median(ratio[i], b->c.rounds), bench_peak_name(p));
-    }
-    fflush(stdout);
 }
 
 static void bench_decode(struct bench *b) {
@@ -179,6 +192,7 @@ static void bench_decode(struct bench *b) {
                       (c->shape.hidden / c->shape.heads) * (CONTEXT_LONG - CONTEXT_SHORT);
     for (int r = 0; r < c->rounds; r++) {
         double one = 0, read = 0;
+        progress(b, "decode, round", r + 1);
         for (int i = 0; i < 4; i++) {
             double before = bench_read_rate(b->pool, b->data, 0.1),
                    t = decode(b, batches[i], CONTEXT_SHORT),
@@ -210,7 +224,8 @@ static void bench_decode(struct bench *b) {
 static bool parse(struct conf *c, int argc, char **argv) {
     const char *dtype = "bf16";
     int layers = 0;
-    *c = (struct conf){.threads = 1, .rounds = 5, .prompt = CONTEXT_LONG, .decode = true};
+    *c = (struct conf){
+        .threads = 1, .rounds = 5, .prompt = CONTEXT_LONG, .seconds = 60, .decode = true};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *k = argv[i], *v = argv[i + 1];
         if (strcmp(k, "--shape") == 0) {
@@ -224,6 +239,10 @@ static bool parse(struct conf *c, int argc, char **argv) {
             layers = atoi(v);
         else if (strcmp(k, "--rounds") == 0)
             c->rounds = atoi(v);
+        else if (strcmp(k, "--seconds") == 0)
+            c->seconds = atof(v);
+        else if (strcmp(k, "--models") == 0)
+            c->models = v;
         else if (strcmp(k, "--prompt") == 0)
             c->prompt = atoi(v);
         else if (strcmp(k, "--decode") == 0)
@@ -244,8 +263,8 @@ int main(int argc, char **argv) {
     static struct bench b;
     if (!parse(&b.c, argc, argv)) {
         fprintf(stderr, "usage: bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype T] "
-                        "[--threads N] [--layers L] [--rounds R] [--prompt N] [--decode 0|1] "
-                        "[--kernels NAME]\n");
+                        "[--threads N] [--layers L] [--rounds R] [--seconds S] [--prompt N] "
+                        "[--decode 0|1] [--kernels NAME] [--models DIR]\n");
         return 2;
     }
     open_all(&b);

@@ -109,7 +109,9 @@ static void bench_text(struct bench *b, const char *name, bool novel, int rounds
     texts_make(b, novel, engine_model(b->e)->vocab_size);
     for (size_t k = 0; k < sizeof(batches) / sizeof(batches[0]); k++) {
         double rate[N_LOOKUPS][ROUNDS_MAX], gain[N_LOOKUPS][ROUNDS_MAX], right[N_LOOKUPS] = {0};
-        for (int r = 0; r < rounds; r++)
+        for (int r = 0; r < rounds; r++) {
+            fprintf(stderr, "bench_lookup: %s, batch %d, round %d of %d\n", name, batches[k], r + 1,
+                    rounds);
             for (int i = 0; i < N_LOOKUPS; i++) {
                 struct engine_stats before, after;
                 engine_stats(b->e, &before);
@@ -120,6 +122,7 @@ static void bench_text(struct bench *b, const char *name, bool novel, int rounds
                 if (n > 0)
                     right[i] = (double)(after.draft_accepted - before.draft_accepted) / (double)n;
             }
+        }
         for (int i = 0; i < N_LOOKUPS; i++)
             printf("lookup_%s_%d_batch_%d %.1f tokens/s %.2f of without, %.2f right\n", name,
                    lookups[i], batches[k], bench_median(rate[i], rounds),
@@ -130,7 +133,7 @@ static void bench_text(struct bench *b, const char *name, bool novel, int rounds
 
 int main(int argc, char **argv) {
     static struct bench b;
-    const char *shape = "tinyllama-1.1b", *dtype = "bf16", *tmp = getenv("TMPDIR");
+    const char *shape = "tinyllama-1.1b", *dtype = "bf16";
     char dir[256];
     int layers = 2, threads = 1, rounds = 3;
     struct shape s = {0};
@@ -157,9 +160,8 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (layers < s.layers) s.layers = layers;
-    snprintf(dir, sizeof(dir), "%s/baton-bench-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    require(mkdtemp(dir) != NULL, "no folder for the model");
-    model_write(&s, dir);
+    fprintf(stderr, "bench_lookup: writes and loads the model\n");
+    model_place(&s, NULL, dir, sizeof(dir));
     const struct engine_opts o = {.model_dir = dir,
                                   .weight_dtype = dtype_of_name(dtype),
                                   .kv_dtype = DTYPE_BF16,

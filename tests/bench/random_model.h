@@ -1,5 +1,5 @@
 /* random_model: a model directory with random weights of a real shape, for the benchmarks that run
- * the forward pass. Written under $TMPDIR, removed once it is loaded. */
+ * the forward pass. Written under $TMPDIR and removed once it is loaded, or kept for the next. */
 #ifndef BATON_TESTS_BENCH_RANDOM_MODEL_H
 #define BATON_TESTS_BENCH_RANDOM_MODEL_H
 
@@ -145,6 +145,22 @@ static inline void model_remove(const char *dir) {
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     unlink(path);
     rmdir(dir);
+}
+
+/* dir gets the model's folder: a new one under $TMPDIR; or, with kept, the one of this shape below
+ * it, which is written when it is not there and has its name only once it is whole. */
+static inline void model_place(const struct shape *s, const char *kept, char *dir, size_t size) {
+    const char *tmp = getenv("TMPDIR"), *under = kept != NULL ? kept : tmp != NULL ? tmp : "/tmp";
+    char whole[200];
+    snprintf(whole, sizeof(whole), "%s/%s-%d", under, s->name, s->layers);
+    if (kept == NULL || access(whole, R_OK) != 0) {
+        snprintf(dir, size, "%s/baton-bench-XXXXXX", under);
+        require(mkdtemp(dir) != NULL, "no folder for the model");
+        model_write(s, dir);
+        if (kept == NULL) return;
+        require(rename(dir, whole) == 0, "cannot name the model's folder");
+    }
+    snprintf(dir, size, "%s", whole);
 }
 
 #endif
