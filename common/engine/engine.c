@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/engine/engine_priv.h"
+#include "common/engine/kernels.h"
 
 const char *dtype_name(enum dtype t) {
     switch (t) {
@@ -45,8 +46,8 @@ static enum err opts_check(const struct engine_opts *o, struct errbuf *eb) {
         if (fields[i].v < fields[i].min || fields[i].v > fields[i].max)
             return err_set(eb, ERR_BAD_CONFIG, "%s must be from %d to %d, got %d", fields[i].name,
                            fields[i].min, fields[i].max, fields[i].v);
-    if (o->kv_dtype != DTYPE_BF16 && o->kv_dtype != DTYPE_F32)
-        return err_set(eb, ERR_BAD_CONFIG, "KV type must be bf16 or f32, got %s",
+    if (kv_row_bytes(1, o->kv_dtype) == 0)
+        return err_set(eb, ERR_BAD_CONFIG, "KV type must be bf16, f32 or int8, got %s",
                        dtype_name(o->kv_dtype));
     return ERR_OK;
 }

@@ -49,7 +49,8 @@
 #include "proto/err.h"
 #include "proto/infer_msg.h"
 
-/* INT8 and INT4: weights only, in groups of 32 along k (kernels.h). */
+/* INT8 and INT4: of weights in groups of 32 along k; INT8 of KV in rows with a scale (kernels.h).
+ * F16 and INT4: no KV. */
 enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4 };
 const char *dtype_name(enum dtype t);       /* "f32", "f16", "bf16", "int8", "int4" */
 enum dtype dtype_of_name(const char *name); /* DTYPE_NONE: no such name */
@@ -60,7 +61,7 @@ struct lora;
 struct engine_opts {
     const char *model_dir;
     enum dtype weight_dtype; /* DTYPE_BF16, DTYPE_F32, DTYPE_INT8 or DTYPE_INT4 */
-    enum dtype kv_dtype;     /* DTYPE_BF16 or DTYPE_F32 */
+    enum dtype kv_dtype;     /* DTYPE_BF16, DTYPE_F32 or DTYPE_INT8 */
     const char *kernels;     /* "auto" (NULL) or the name of a set: kernels.h */
     int n_threads;           /* compute threads, the engine thread included; 0: one per core */
     const int *cpu_ids;      /* [n_threads] cores to pin to, or NULL */
@@ -177,9 +178,9 @@ enum err engine_seq_release(
     struct engine *e,
     uint64_t seq_id); /* SEQ_PREFILL after its token: frees what it held. ERR_CONFLICT before it */
 
-/* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens][head_dim],
- * then V the same, in kv_dtype. Any thread may compute the address; whoever reads or writes must
- * know that the block belongs to a live sequence of his. */
+/* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens] rows of
+ * kv_row_bytes() (kernels.h), then V the same. Any thread may compute the address; whoever reads or
+ * writes must know that the block belongs to a live sequence of his. */
 uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block);
 size_t engine_kv_block_bytes(const struct engine *e); /* of one layer of one block */
 

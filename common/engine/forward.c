@@ -130,8 +130,8 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
 static enum err open_parts(struct forward *f, const struct engine_opts *o, struct errbuf *eb) {
     enum err e;
     int seq_tokens_max = o->seq_tokens_max;
-    if (o->kv_dtype != DTYPE_F32 && o->kv_dtype != DTYPE_BF16)
-        return err_set(eb, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got %s",
+    if (kv_row_bytes(1, o->kv_dtype) == 0)
+        return err_set(eb, ERR_BAD_CONFIG, "kv_dtype must be f32, bf16 or int8, got %s",
                        dtype_name(o->kv_dtype));
     if (f->rows_max < 1 || f->rows_max > ROWS_MAX)
         return err_set(eb, ERR_BAD_CONFIG, "rows of one pass must be from 1 to %d, got %d",

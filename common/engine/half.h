@@ -28,6 +28,12 @@ static inline uint16_t bf16_of_f32(float f) {
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
+/* The bf16 of at least that magnitude: values divided by it stay in range. */
+static inline float bf16_up(float f) {
+    uint32_t u = bits_of_f32(f);
+    return f32_of_bits(((u + 0xffffu) >> 16) << 16);
+}
+
 static inline float f32_of_f16(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = (h >> 10) & 31u, man = h & 0x3ffu;
     if (exp == 31) return f32_of_bits(sign | 0x7f800000u | man << 13);

@@ -56,19 +56,20 @@ struct kernels {
     void (*swiglu)(float *gate, const float *up, int n);
     /* y[i] += x[i], i < n. */
     void (*add)(float *y, const float *x, int n);
-    /* dst: n values of dtype t (f32, or bf16 rounded to nearest even). */
+    /* dst: n values of dtype t (f32, or bf16 rounded to nearest even); with int8 one KV row of n
+     * values, see kv_row_bytes(). */
     void (*store)(void *dst, const float *src, int n, enum dtype t);
 
     /* s[i][p] = scale * sum over d of q[i][d] K[p][d], i < n_q, p < n_pos. q: f32 [n_q][q_stride],
-     * q_stride = lanes_up(head_dim), zero beyond head_dim, 64-byte aligned; K: [n_pos][head_dim] of
-     * dtype t; s: f32 [n_q][s_stride]. */
+     * q_stride = lanes_up(head_dim), zero beyond head_dim, 64-byte aligned; K: n_pos KV rows of
+     * head_dim values of dtype t; s: f32 [n_q][s_stride]. */
     void (*scores)(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
                    const void *K, int n_pos, int head_dim, enum dtype t, float scale);
     /* s[p] = exp(s[p] - max(s)), p < n; returns the sum. s has room for lanes_up(n) values. */
     float (*softmax)(float *s, int n);
     /* o[i][d] += sum over p upwards of w[i][p] V[p][d]. o: f32 [n_q][o_stride], o_stride =
-     * lanes_up(head_dim), 64-byte aligned; w: f32 [n_q][w_stride]; V: [n_pos][head_dim] of dtype t.
-     */
+     * lanes_up(head_dim), 64-byte aligned; w: f32 [n_q][w_stride]; V: n_pos KV rows of dtype
+     * t. */
     void (*mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
                 int n_pos, int head_dim, enum dtype t);
     /* y[i] = x[i] * f, i < n. */
@@ -104,10 +105,17 @@ static inline size_t x_pack_bytes(int n_rows, int k) {
 }
 
 /* Bytes of a KV row: the key, or the value, of one position in one head. Whoever walks a block goes
- * by it. 0: no KV is of that type. */
+ * by it. 0: no KV is of that type. An int8 row is its bf16 scale, then head_dim values from -127 to
+ * 127; it means their products, which are exact in f32. */
+enum { KV_SCALE_BYTES = 2 };
 static inline size_t kv_row_bytes(int head_dim, enum dtype t) {
+    if (t == DTYPE_INT8) return KV_SCALE_BYTES + (size_t)head_dim;
     return (size_t)head_dim * (t == DTYPE_F32 ? 4 : t == DTYPE_BF16 ? 2 : 0);
 }
+/* The scale of a row whose largest magnitude is `most`, and what values are multiplied with before
+ * they are rounded to nearest even. finite: all values are; else the scale is a NaN and the values
+ * are to be zeros, so that the whole row reads as NaN. Rows too small for a scale become zeros. */
+uint16_t kv_row_scale(float *inv, float most, bool finite);
 
 /* Where value i < GROUP of a row lies in a group, and what it is before the scale. */
 static inline uint8_t *quant_at(const uint8_t *group, int row, int i, enum dtype w) {

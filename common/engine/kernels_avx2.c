@@ -183,6 +183,29 @@ LN void ln_store_i16(int16_t *p, lanes v) {
     __m256i h = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(h, 0xd8));
 }
+/* Rows of int8 KV. */
+LN __m256 widen_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+LN lanes ln_load_i8(const int8_t *p) {
+    return (lanes){widen_i8(p), widen_i8(p + 8)};
+}
+LN lanes ln_load_i8_n(const int8_t *p, int n) {
+    int8_t b[16] = {0};
+    memcpy(b, p, (size_t)n);
+    return ln_load_i8(b);
+}
+LN void ln_store_i8(int8_t *p, lanes v) {
+    int16_t h[16];
+    ln_store_i16(h, v);
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi16(_mm_loadu_si128((const __m128i *)h),
+                                                   _mm_loadu_si128((const __m128i *)(h + 8))));
+}
+LN void ln_store_i8_n(int8_t *p, lanes v, int n) {
+    int8_t b[16];
+    ln_store_i8(b, v);
+    memcpy(p, b, (size_t)n);
+}
 
 #include "common/engine/kernels_lanes.h"
 

@@ -2,18 +2,20 @@
  * file of one instruction set defines the type `lanes` and the operations below, then includes
  * this; so every set runs the same arithmetic in the same order.
  *
- *   lanes ln_load(const float *)            unaligned            void ln_store(float *, lanes)
- *   lanes ln_load_n(const float *, int n)   zeros beyond n       void ln_store_n(float *, lanes,
- * int n) lanes ln_load_bf16(const uint16_t *)    widened              lanes ln_load_bf16_n(const
- * uint16_t *, int n) void ln_store_bf16(uint16_t *, lanes)   nearest even         void
- * ln_store_bf16_n(uint16_t *, lanes, int n) lanes ln_set1(float)  ln_add  ln_sub  ln_mul  ln_div
- * ln_max  ln_min  ln_round (to even) lanes ln_fma(a, b, c): a b + c   ln_fnma: c - a b   ln_fms: a
- * b - c lanes ln_pow2(lanes n)                  2^n for whole n from -126 to 127 float
- * ln_sum(lanes)                     the fixed tree       float ln_max_of(lanes) void ln_sum4(float
- * out[4], lanes, lanes, lanes, lanes)       four such sums HEAD_DIM_LANES_MAX the largest
- * lanes_up(head_dim) and what kernels_tile.h asks for; that file is the matrix product. */
+ * Unaligned; "_n": the first n lanes, zeros beyond when loading.
+ *   ln_load, ln_load_n, ln_store, ln_store_n                    float
+ *   ln_load_bf16, .._n, ln_store_bf16, .._n                     widened; rounded to nearest even
+ *   ln_load_i8, .._n, ln_store_i8, .._n, ln_store_i16           the same, saturated
+ *   ln_set1(float), ln_add, ln_sub, ln_mul, ln_div, ln_max, ln_min, ln_round (to even)
+ *   ln_fma(a, b, c): a b + c    ln_fnma: c - a b    ln_fms: a b - c
+ *   ln_pow2(lanes n): 2^n for whole n from -126 to 127
+ *   float ln_sum(lanes): the fixed tree    ln_sum4(float out[4], four lanes): four such sums
+ *   float ln_max_of(lanes)
+ * ln_max(a, b) is b where either is no number. HEAD_DIM_LANES_MAX: the largest lanes_up(head_dim);
+ * and what kernels_tile.h asks for, the matrix product. */
 #include <math.h>
 #include <string.h>
+#include "common/engine/half.h"
 #include "common/engine/kernels_exp.h"
 #include "common/engine/kernels_tile_quant.h"
 #include "common/engine/kernels_tile.h"
@@ -93,7 +95,37 @@ static void scale(float *y, const float *x, float f, int n) {
     }
 }
 
+/* What is no number is passed over by the maximum and stays in the sum of zeros. */
+static void store_int8(uint8_t *row, const float *src, int n) {
+    lanes most = ln_set1(0), zero = ln_set1(0);
+    float inv;
+    FOR_LANES(i, len, n) {
+        lanes v = get(src + i, len);
+        most = ln_max(ln_max(v, ln_sub(ln_set1(0), v)), most);
+        zero = ln_fma(v, ln_set1(0), zero);
+    }
+    const bool finite = ln_sum(zero) == 0;
+    const uint16_t h = kv_row_scale(&inv, ln_max_of(most), finite);
+    int8_t *values = (int8_t *)row + KV_SCALE_BYTES;
+    memcpy(row, &h, sizeof(h));
+    if (!finite) {
+        memset(values, 0, (size_t)n);
+        return;
+    }
+    FOR_LANES(i, len, n) {
+        lanes v = ln_mul(get(src + i, len), ln_set1(inv));
+        if (len == LANES)
+            ln_store_i8(values + i, v);
+        else
+            ln_store_i8_n(values + i, v, len);
+    }
+}
+
 static void store(void *dst, const float *src, int n, enum dtype t) {
+    if (t == DTYPE_INT8) {
+        store_int8(dst, src, n);
+        return;
+    }
     if (t != DTYPE_BF16) {
         memcpy(dst, src, (size_t)n * sizeof(float));
         return;
@@ -110,10 +142,28 @@ static void store(void *dst, const float *src, int n, enum dtype t) {
 
 enum { KEYS = 4, MIX_POSITIONS = 16, MIX_ROWS = 6 };
 
-/* n rows of head_dim values of type t, widened and filled up with zeros to whole groups of lanes.
+INLINE void widen_int8(float *dst, size_t dst_stride, const uint8_t *row, int n, int head_dim) {
+    for (int p = 0; p < n; p++, row += kv_row_bytes(head_dim, DTYPE_INT8), dst += dst_stride) {
+        const int8_t *values = (const int8_t *)row + KV_SCALE_BYTES;
+        uint16_t h;
+        memcpy(&h, row, sizeof(h));
+        const lanes f = ln_set1(f32_of_bf16(h));
+        FOR_LANES(d, len, head_dim) {
+            lanes v = len == LANES ? ln_load_i8(values + d) : ln_load_i8_n(values + d, len);
+            ln_store(dst + d, ln_mul(v, f));
+        }
+    }
+}
+
+/* KV rows [first, first + n) of type t, widened and filled up with zeros to whole groups of lanes.
  */
 INLINE void widen_rows(float *dst, size_t dst_stride, const void *src, size_t first, int n,
                        int head_dim, enum dtype t) {
+    if (t == DTYPE_INT8) {
+        const uint8_t *rows = src;
+        widen_int8(dst, dst_stride, rows + first * kv_row_bytes(head_dim, t), n, head_dim);
+        return;
+    }
     for (int p = 0; p < n; p++) {
         FOR_LANES(d, len, head_dim) {
             ln_store(dst + (size_t)p * dst_stride + (size_t)d,

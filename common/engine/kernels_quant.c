@@ -1,6 +1,7 @@
-/* kernels_quant: packing int8 and int4 weights, and activations to meet them. Plain C in one fixed
- * order, so the packed bytes are the same whatever kernel set and number of threads. Runs while
- * loading; docs/decisions/2026-11-21-quantised-weights.md has the format's reasons. */
+/* kernels_quant: packing int8 and int4 weights, activations to meet them, and the scale of an int8
+ * KV row. Plain C in one fixed order, so the packed bytes are the same whatever kernel set and
+ * number of threads. docs/decisions/2026-11-21-quantised-weights.md and 2026-11-21-int8-kv.md have
+ * the formats' reasons. */
 #include <math.h>
 #include <string.h>
 #include "common/engine/half.h"
@@ -10,12 +11,6 @@
 #define SCALE_MIN 0x1p-100f
 
 enum { Q8_MAX = 127, Q4_MAX = 7, Q4_MIN = -8, Q4_TRIES = 8 };
-
-/* The bf16 of at least that magnitude: values divided by it stay in range. */
-static float bf16_up(float f) {
-    uint32_t u = bits_of_f32(f);
-    return f32_of_bits(((u + 0xffffu) >> 16) << 16);
-}
 
 static int rounded(float v, int min, int max) {
     return v >= (float)max ? max : v > (float)min ? (int)rintf(v) : min;
@@ -122,6 +117,12 @@ void quantise_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, 
         *sum += q[i];
     }
     *scale = !finite ? NAN : inv > 0 ? most / (float)max : 0;
+}
+
+uint16_t kv_row_scale(float *inv, float most, bool finite) {
+    float d = bf16_up(most / Q8_MAX);
+    *inv = finite && d > SCALE_MIN ? 1 / d : 0;
+    return !finite ? 0x7fc0 : *inv > 0 ? bf16_of_f32(d) : 0;
 }
 
 void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float scale, int32_t sum,

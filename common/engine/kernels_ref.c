@@ -11,8 +11,21 @@ static size_t even(int k) {
     return (size_t)(k + (k & 1));
 }
 
-static float value(const void *p, size_t i, enum dtype t) {
-    return t == DTYPE_BF16 ? f32_of_bf16(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+/* Value d of KV row `row` of p. */
+static float kv_value(const void *p, int row, int d, int head_dim, enum dtype t) {
+    const uint8_t *at = (const uint8_t *)p + (size_t)row * kv_row_bytes(head_dim, t);
+    uint16_t h;
+    float f;
+    if (t == DTYPE_INT8) {
+        memcpy(&h, at, sizeof(h));
+        return f32_of_bf16(h) * (float)((const int8_t *)at)[KV_SCALE_BYTES + d];
+    }
+    if (t == DTYPE_BF16) {
+        memcpy(&h, at + 2 * (size_t)d, sizeof(h));
+        return f32_of_bf16(h);
+    }
+    memcpy(&f, at + 4 * (size_t)d, sizeof(f));
+    return f;
 }
 
 static float lane_sum(const float l[LANES]) {
@@ -134,8 +147,23 @@ static void add(float *y, const float *x, int n) {
     for (int i = 0; i < n; i++) y[i] += x[i];
 }
 
+static void store_int8(uint8_t *row, const float *src, int n) {
+    float most = 0, inv;
+    bool finite = true;
+    for (int i = 0; i < n; i++) {
+        most = fabsf(src[i]) > most ? fabsf(src[i]) : most;
+        finite = finite && isfinite(src[i]);
+    }
+    uint16_t h = kv_row_scale(&inv, most, finite);
+    memcpy(row, &h, sizeof(h));
+    for (int i = 0; i < n; i++)
+        ((int8_t *)row)[KV_SCALE_BYTES + i] = finite ? (int8_t)rintf(src[i] * inv) : 0;
+}
+
 static void store(void *dst, const float *src, int n, enum dtype t) {
-    if (t == DTYPE_BF16) {
+    if (t == DTYPE_INT8) {
+        store_int8(dst, src, n);
+    } else if (t == DTYPE_BF16) {
         for (int i = 0; i < n; i++) ((uint16_t *)dst)[i] = bf16_of_f32(src[i]);
     } else {
         memcpy(dst, src, (size_t)n * sizeof(float));
@@ -148,7 +176,7 @@ static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, i
         for (int p = 0; p < n_pos; p++) {
             float sum[LANES] = {0};
             for (int d = 0; d < head_dim; d++) {
-                float k = value(K, (size_t)p * (size_t)head_dim + (size_t)d, t);
+                float k = kv_value(K, p, d, head_dim, t);
                 sum[d % LANES] = fmaf(q[(size_t)i * q_stride + (size_t)d], k, sum[d % LANES]);
             }
             s[(size_t)i * s_stride + (size_t)p] = lane_sum(sum) * scale;
@@ -173,7 +201,7 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
         for (int p = 0; p < n_pos; p++) {
             for (int d = 0; d < head_dim; d++) {
                 float *acc = &o[(size_t)i * o_stride + (size_t)d];
-                float v = value(V, (size_t)p * (size_t)head_dim + (size_t)d, t);
+                float v = kv_value(V, p, d, head_dim, t);
                 *acc = fmaf(w[(size_t)i * w_stride + (size_t)p], v, *acc);
             }
         }

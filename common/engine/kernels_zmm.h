@@ -113,3 +113,16 @@ LN float ln_max_of(lanes x) {
 LN void ln_store_i16(int16_t *p, lanes v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
 }
+/* Rows of int8 KV. */
+LN lanes ln_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+LN lanes ln_load_i8_n(const int8_t *p, int n) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(below(n), p)));
+}
+LN void ln_store_i8(int8_t *p, lanes v) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+}
+LN void ln_store_i8_n(int8_t *p, lanes v, int n) {
+    _mm_mask_storeu_epi8(p, below(n), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)));
+}

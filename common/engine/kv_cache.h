@@ -1,7 +1,7 @@
 /* kv_cache: the pool of KV blocks: reference counts and the hash chain for prefix reuse. Knows
  * nothing of sequences' state or roles.
  *
- * Memory: f32 or bf16 [n_layers][n_blocks] x { K [n_kv_heads][block_tokens][head_dim], V the same
+ * Memory: [n_layers][n_blocks] x { K [n_kv_heads][block_tokens] rows of kv_row_bytes(), V the same
  * }; allocated and touched once. A block of a layer starts on a 64-byte boundary, so between two
  * blocks there may be padding. Thread: the engine thread; kv_block_ptr() any thread. */
 #ifndef BATON_ENGINE_KV_CACHE_H

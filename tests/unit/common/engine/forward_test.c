@@ -108,11 +108,12 @@ static void rows_do_not_see_the_batch(void **state) {
     (void)state;
     write_model(&files, NULL, NULL);
     static const enum dtype weights[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4};
-    for (int v = 0; v < 8; v++) {
+    static const enum dtype kvs[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8};
+    for (int v = 0; v < 12; v++) {
         struct engine_opts o = {.model_dir = files.dir,
                                 .weight_dtype = weights[v % 4],
-                                .kv_dtype = v % 2 == 0 ? DTYPE_F32 : DTYPE_BF16,
-                                .kernels = sets[v / 4],
+                                .kv_dtype = kvs[v % 3],
+                                .kernels = sets[v / 3 % 2],
                                 .n_threads = 1};
         static struct answer base, got;
         struct forward *f = NULL;
@@ -199,7 +200,7 @@ static void wrong_models_and_options_are_refused(void **state) {
     refused(NULL, "model.layers.1.input_layernorm", o, ERR_BAD_FILE,
             "must have shape [48] by config.json, got [47]");
     o.kv_dtype = DTYPE_F16;
-    refused(NULL, NULL, o, ERR_BAD_CONFIG, "kv_dtype must be f32 or bf16, got f16");
+    refused(NULL, NULL, o, ERR_BAD_CONFIG, "kv_dtype must be f32, bf16 or int8, got f16");
     o.kv_dtype = DTYPE_BF16;
     o.weight_dtype = DTYPE_F16;
     refused(NULL, NULL, o, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got f16");
