@@ -104,7 +104,7 @@ static void steps_take_no_memory(void **state) {
     write_model(&files, NULL, NULL);
     const struct engine_opts o = {.model_dir = files.dir,
                                   .weight_dtype = DTYPE_BF16,
-                                  .kv_dtype = DTYPE_BF16,
+                                  .kv_dtype = DTYPE_INT8,
                                   .n_threads = 2,
                                   .block_tokens = 4,
                                   .kv_bytes = 1 << 18,

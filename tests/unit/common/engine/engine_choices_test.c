@@ -419,7 +419,8 @@ static void test_random_load(void **state) {
     (void)state;
     for (uint64_t run = 0; run < 12; run++) {
         struct engine_opts o = fake_opts();
-        o.kv_bytes = fake_pool_bytes(90, 4, DTYPE_F32); /* often full */
+        o.kv_dtype = run % 3 == 2 ? DTYPE_INT8 : DTYPE_F32;
+        o.kv_bytes = fake_pool_bytes(90, 4, o.kv_dtype); /* often full */
         o.prefix_cache = run % 2 == 0;
         o.step_tokens_max = 5 + (int)run * 4;
         struct rig *r = rig_open(&o);

@@ -296,6 +296,7 @@ static void test_open_refuses(void **state) {
     REFUSED(chunk_tokens, 0);
     REFUSED(queue_max, 0);
     REFUSED(kv_dtype, DTYPE_F16);
+    REFUSED(kv_dtype, DTYPE_INT4);
     REFUSED(kv_bytes, 1);
     REFUSED(kv_bytes, UINT64_MAX);
     good.block_tokens = 128;
@@ -335,6 +336,15 @@ static void test_pool_size(void **state) {
     assert_int_equal(n, 4096); /* one full sequence would take all the memory: half of it */
     assert_int_equal(engine_pool_blocks(&o, &info, 16384, 8 * gib, &n, &eb), ERR_OK);
     assert_int_equal(n, 2048); /* a quarter */
+    /* int8 holds 128 / 66 times what bf16 does */
+    o.kv_bytes = 330 * mib;
+    o.kv_dtype = DTYPE_BF16;
+    assert_int_equal(engine_pool_blocks(&o, &info, 1024, gib, &n, &eb), ERR_OK);
+    assert_int_equal(n, 660);
+    o.kv_dtype = DTYPE_INT8;
+    assert_int_equal(engine_pool_blocks(&o, &info, 1024, gib, &n, &eb), ERR_OK);
+    assert_int_equal(n, 1280);
+    o.kv_bytes = 0;
     info.head_dim = INT32_MAX;
     info.n_kv_heads = INT32_MAX;
     assert_int_equal(engine_pool_blocks(&o, &info, 1024, gib, &n, &eb), ERR_BAD_CONFIG);

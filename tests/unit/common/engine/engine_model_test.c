@@ -1,6 +1,6 @@
 /* Goal: with the real forward pass, a sequence's tokens and log-probabilities are the same bits
- * alone or in a batch, whatever the chunk size, with or without a prefix hit, with one thread or
- * two, whole or split between two engines. Method: a tiny random model written to a temporary
+ * alone or in a batch, whatever the chunk size, with or without a prefix hit, with one thread, two
+ * or four, whole or split between two engines. Method: a tiny random model written to a temporary
  * directory; one plain run (alone, one chunk, no prefix cache) is the truth for each number format
  * and kernel set, and every other way to run is compared with it. */
 #include <setjmp.h>
@@ -286,7 +286,7 @@ static void compare_all(struct engine_opts o, const char *kernels, const char *t
             char what[96];
             o.chunk_tokens = chunks[c];
             o.batch_max = batches[b];
-            o.n_threads = 1 + (int)(c + b) % 2;
+            o.n_threads = 1 << (int)(c + b) % 3;
             o.prefix_cache = c != 1;
             snprintf(what, sizeof(what), "%s %s whole, chunk %d, batch %d, %d threads", kernels,
                      types, chunks[c], batches[b], o.n_threads);
@@ -340,6 +340,12 @@ static void test_same_bits_every_way(void **state) {
         if (k > 0)
             compare_all((struct engine_opts){.weight_dtype = DTYPE_BF16, .kv_dtype = DTYPE_BF16},
                         kernels[k], "bf16/bf16");
+        if (k == 0)
+            compare_all((struct engine_opts){.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_INT8},
+                        kernels[k], "f32/int8");
+        if (k == 1)
+            compare_all((struct engine_opts){.weight_dtype = DTYPE_INT8, .kv_dtype = DTYPE_INT8},
+                        kernels[k], "int8/int8");
     }
     assert_true(n >= 2);
 }

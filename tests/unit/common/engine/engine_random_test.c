@@ -93,7 +93,8 @@ static void world_open(struct world *w, int variant) {
         o.chunk_tokens = i == 0 ? 7 : 16;
         o.queue_max = 6;
         o.prefix_cache = variant != 3;
-        o.kv_bytes = fake_pool_bytes(60 / o.block_tokens * (i + 1) + 6, o.block_tokens, DTYPE_F32);
+        o.kv_dtype = variant % 2 == 0 ? DTYPE_F32 : DTYPE_INT8;
+        o.kv_bytes = fake_pool_bytes(60 / o.block_tokens * (i + 1) + 6, o.block_tokens, o.kv_dtype);
         assert_int_equal(engine_open_with(&w->e[i], &o, &fake_ops, &eb), ERR_OK);
         w->side[i] = (struct side){w, i};
         const struct engine_events ev = {on_token, on_kv,     on_admitted,

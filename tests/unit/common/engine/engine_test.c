@@ -19,6 +19,7 @@ static void test_tokens_do_not_depend_on_the_batch(void **state) {
     enum { N = sizeof(lengths) / sizeof(lengths[0]) };
     static const int chunks[] = {1, 3, 16, 512}, batches[] = {1, 2, 8}, steps[] = {1, 5, 64},
                      bts[] = {1, 4, 16};
+    static const enum dtype kvs[] = {DTYPE_BF16, DTYPE_F32, DTYPE_INT8};
     int variant = 0;
     for (size_t c = 0; c < 4; c++)
         for (size_t b = 0; b < 3; b++)
@@ -31,7 +32,7 @@ static void test_tokens_do_not_depend_on_the_batch(void **state) {
                     o.step_tokens_max = steps[st];
                     o.block_tokens = bts[t];
                     o.prefix_cache = variant % 2 == 0;
-                    o.kv_dtype = variant % 3 == 0 ? DTYPE_BF16 : DTYPE_F32;
+                    o.kv_dtype = kvs[variant / 2 % 3];
                     struct rig rig;
                     rig_open(&rig, &o);
                     int32_t ids[N][128];

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/engine/engine_priv.h"
+#include "common/engine/kernels.h"
 
 enum {
     FAKE_LAYERS = 3,
@@ -42,43 +43,48 @@ static inline uint64_t fake_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* An exact small float, so that f32 and bf16 pools keep it: 0 .. 255. */
+/* An exact small float, so that every pool keeps it: 0 .. 255. */
 static inline float fake_mark(int layer, int pos, int32_t id, int cell) {
     return (float)(fake_mix((uint64_t)id * 1000003u + (uint64_t)pos * 7919u +
                             (uint64_t)layer * 131u + (uint64_t)cell) &
                    255);
 }
 
-static inline void fake_store(uint8_t *p, size_t at, enum dtype t, float v) {
+/* Value dim of a KV row. In an int8 row it needs its byte of the scale too, so that a lost scale
+ * shows. */
+static inline void fake_store(uint8_t *row, int dim, enum dtype t, float v) {
     uint32_t u;
     memcpy(&u, &v, 4);
     if (t == DTYPE_F32)
-        memcpy(p + 4 * at, &u, 4);
-    else {
+        memcpy(row + 4 * dim, &u, 4);
+    else if (t == DTYPE_BF16) {
         uint16_t h = (uint16_t)(u >> 16);
-        memcpy(p + 2 * at, &h, 2);
+        memcpy(row + 2 * dim, &h, 2);
+    } else {
+        row[dim] = (uint8_t)(167 * (int)v + 13);
+        row[KV_SCALE_BYTES + dim] = (uint8_t)(row[dim] ^ (uint8_t)v);
     }
 }
 
-static inline float fake_load(const uint8_t *p, size_t at, enum dtype t) {
+static inline float fake_load(const uint8_t *row, int dim, enum dtype t) {
     uint32_t u = 0;
     float v;
+    if (t == DTYPE_INT8) return (float)(row[dim] ^ row[KV_SCALE_BYTES + dim]);
     if (t == DTYPE_F32)
-        memcpy(&u, p + 4 * at, 4);
+        memcpy(&u, row + 4 * dim, 4);
     else {
         uint16_t h;
-        memcpy(&h, p + 2 * at, 2);
+        memcpy(&h, row + 2 * dim, 2);
         u = (uint32_t)h << 16;
     }
     memcpy(&v, &u, 4);
     return v;
 }
 
-/* Cell c (K of each head and dimension, then V) of one token inside a layer's block. */
-static inline size_t fake_at(int c, int tok, int bt) {
-    int half = FAKE_HEADS * FAKE_DIM, kv = c / half, head = c % half / FAKE_DIM, dim = c % FAKE_DIM;
-    return ((size_t)kv * FAKE_HEADS + (size_t)head) * (size_t)bt * FAKE_DIM +
-           (size_t)tok * FAKE_DIM + (size_t)dim;
+/* Row of cell c (K of each head and dimension, then V) of one token inside a layer's block. */
+static inline size_t fake_row(int c, int tok, int bt, enum dtype t) {
+    size_t head = (size_t)c / FAKE_DIM; /* those of V follow those of K */
+    return (head * (size_t)bt + (size_t)tok) * kv_row_bytes(FAKE_DIM, t);
 }
 
 static inline uint64_t fake_hash_step(uint64_t h, float mark) {
@@ -153,8 +159,8 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
                 int pos = seqs[i].n_past + r;
                 uint8_t *p = kv_block_ptr(kv, layer, seqs[i].block_table[pos / bt]);
                 for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
-                    fake_store(p, fake_at(c, pos % bt, bt), f->kv_dtype,
-                               fake_mark(layer, pos, ids[seqs[i].first_row + r], c));
+                    fake_store(p + fake_row(c, pos % bt, bt, f->kv_dtype), c % FAKE_DIM,
+                               f->kv_dtype, fake_mark(layer, pos, ids[seqs[i].first_row + r], c));
             }
         if (on_layer != NULL) on_layer(arg, layer);
     }
@@ -172,7 +178,8 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
             for (int layer = 0; layer < FAKE_LAYERS; layer++) {
                 const uint8_t *p = kv_block_ptr(kv, layer, q->block_table[pos / bt]);
                 for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
-                    h = fake_hash_step(h, fake_load(p, fake_at(c, pos % bt, bt), f->kv_dtype));
+                    h = fake_hash_step(h, fake_load(p + fake_row(c, pos % bt, bt, f->kv_dtype),
+                                                    c % FAKE_DIM, f->kv_dtype));
             }
         float *row = logits + (size_t)l * FAKE_VOCAB;
         fake_logits_of(h, row);

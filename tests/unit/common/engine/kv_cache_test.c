@@ -55,6 +55,10 @@ static void test_sizes(void **state) {
     assert_int_equal(kv_block_stride(&s), 448); /* 420 up to 64 */
     s.dtype = DTYPE_F32;
     assert_int_equal(kv_block_bytes(&s), 2 * 3 * 5 * 7 * 4);
+    s.dtype = DTYPE_INT8;
+    assert_int_equal(kv_block_bytes(&s), 2 * 3 * (5 + 2) * 7);
+    s.dtype = DTYPE_F16;
+    assert_int_equal(kv_block_bytes(&s), 0);
     s.dtype = DTYPE_NONE;
     assert_int_equal(kv_block_bytes(&s), 0);
     s.dtype = DTYPE_F32;
@@ -81,6 +85,8 @@ static void test_sizes(void **state) {
     REFUSED(head_dim, 0);
     REFUSED(n_kv_heads, -3);
     REFUSED(dtype, DTYPE_NONE);
+    REFUSED(dtype, DTYPE_F16);
+    REFUSED(dtype, DTYPE_INT4);
     s = shape_of(4, 7); /* a size, but larger than any address space */
     s.n_layers = INT32_MAX;
     s.head_dim = 1000000;

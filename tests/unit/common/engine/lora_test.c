@@ -82,10 +82,11 @@ static void rows_do_not_see_other_adapters(void **state) {
     struct model_files files;
     (void)state;
     write_model(&files, NULL, NULL);
+    static const enum dtype kvs[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT8};
     for (int v = 0; v < 4; v++) {
         struct engine_opts o = {.model_dir = files.dir,
                                 .weight_dtype = v % 2 == 0 ? DTYPE_F32 : DTYPE_BF16,
-                                .kv_dtype = v % 2 == 0 ? DTYPE_F32 : DTYPE_BF16,
+                                .kv_dtype = kvs[v],
                                 .kernels = sets[v / 2],
                                 .n_threads = 1,
                                 .lora_rank_max = LORA_RANK_MAX};

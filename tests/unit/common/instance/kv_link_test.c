@@ -58,9 +58,9 @@ static void every_misfit_is_refused_with_both_values(void **state) {
                            "head size: instance 21 has 16, instance 11 has 8");
             break;
         case 4:
-            d.o.kv_dtype = DTYPE_F32;
+            d.o.kv_dtype = DTYPE_INT8;
             expect_refusal(*state, &p, &d, "failed : 4",
-                           "KV dtype: instance 21 has f32, instance 11 has bf16");
+                           "KV dtype: instance 21 has int8, instance 11 has bf16");
             break;
         case 5:
             d.o.weight_dtype = DTYPE_INT8;
