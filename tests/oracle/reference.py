@@ -88,8 +88,8 @@ def windows(config):
     return [None] * n
 
 
-def logits(config, w, ids):
-    """float64 [len(ids)][vocab_size]."""
+def logits(config, w, ids, kept=lambda rows: rows):
+    """float64 [len(ids)][vocab_size]. kept: what the KV cache makes of keys and values, [n][kv_heads][dim]."""
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     dim = config.get("head_dim") or config["hidden_size"] // heads
@@ -120,7 +120,7 @@ def logits(config, w, ids):
         v = linear(h, p + "self_attn.v_proj").reshape(n, kv_heads, dim)
         if config["model_type"] == "qwen3":
             q, k = norm(q, p + "self_attn.q_norm.weight"), norm(k, p + "self_attn.k_norm.weight")
-        q, k = rotate(q), rotate(k)
+        q, k, v = rotate(q), kept(rotate(k)), kept(v)
         k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
         score = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(dim)
         row, col = np.arange(n)[:, None], np.arange(n)[None, :]
