@@ -1,4 +1,5 @@
-/* attention: see attention.h. Walks the block table; the arithmetic is in the kernels. */
+/* attention: see attention.h. Walks the block table; the arithmetic is in the kernels, apart from
+ * the fold. */
 #include "common/engine/attention.h"
 
 #include <string.h>
@@ -8,109 +9,215 @@ int attention_rows(const struct attention_shape *s) {
     return n < 1 ? 1 : n > ATTENTION_ROWS_MAX ? ATTENTION_ROWS_MAX : n;
 }
 
-static size_t queries(const struct attention_shape *s) {
-    return (size_t)attention_rows(s) * (size_t)(s->n_heads / s->n_kv_heads);
-}
-
 /* Scores of a query: one more group of lanes than positions, for the padding of softmax. */
-static size_t scores_stride(int n_positions) {
-    return (size_t)lanes_up(n_positions) + LANES;
+enum { SCORES_STRIDE = ATTENTION_CHUNK + LANES };
+
+/* What a chunk, or all up to some chunk, give the n queries of a tile's KV head. */
+struct part {
+    float *o;   /* [n][lanes_up(head_dim)]: sum over p of exp(s[p] - max) V[p] */
+    float *max; /* [n] */
+    float *sum; /* [n]: of exp(s[p] - max), thus 1 or more; 0: sees nothing here */
+};
+
+static int queries(const struct attention_shape *s, int n_rows) {
+    return n_rows * (s->n_heads / s->n_kv_heads);
 }
 
-size_t attention_scratch_floats(const struct attention_shape *s, int seq_tokens_max) {
-    return queries(s) * (2 * (size_t)lanes_up(s->head_dim) + scores_stride(seq_tokens_max)) +
-           (size_t)lanes_up((int)queries(s));
+size_t attention_part_floats(const struct attention_shape *s, int n_rows) {
+    int n = queries(s, n_rows);
+    return (size_t)n * (size_t)lanes_up(s->head_dim) + 2 * (size_t)lanes_up(n);
+}
+
+static struct part part_at(const struct attention_shape *s, int n_rows, float *at) {
+    int n = queries(s, n_rows);
+    struct part p = {.o = at};
+    p.max = at + (size_t)n * (size_t)lanes_up(s->head_dim);
+    p.sum = p.max + lanes_up(n);
+    return p;
+}
+
+size_t attention_scratch_floats(const struct attention_shape *s) {
+    int rows = attention_rows(s);
+    return (size_t)queries(s, rows) * ((size_t)lanes_up(s->head_dim) + SCORES_STRIDE) +
+           2 * attention_part_floats(s, rows);
 }
 
 /* Where one call finds its keys and values: positions [low, high) in all. */
 struct walk {
-    const struct kv_cache *kv;
+    const struct attention *a;
     const struct attention_tile *t;
-    int layer, kv_head, block_tokens, low, high;
-    size_t head_bytes; /* of one KV head in a block: K or V */
-    enum dtype dtype;
+    const struct kv_shape *kv;
+    int kv_head, low, high;
+    int group, n_q; /* queries of a row, of the tile */
+    size_t row_bytes, hd_up;
 };
-
-/* K (which 0) or V (which 1) of the walk's head from `position` on; *n: positions that follow in
- * the same block. */
-static const uint8_t *rows_at(const struct walk *w, int which, int position, int *n) {
-    const struct kv_shape *shape = kv_cache_shape(w->kv);
-    int in_block = position % w->block_tokens;
-    const uint8_t *block =
-        kv_block_ptr(w->kv, w->layer, w->t->block_table[position / w->block_tokens]);
-    *n = w->block_tokens - in_block;
-    return block + ((size_t)(which * shape->n_kv_heads + w->kv_head)) * w->head_bytes +
-           w->head_bytes / (size_t)w->block_tokens * (size_t)in_block;
-}
 
 static int row_low(int window, int position) {
     return window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
 }
 
+int attention_chunks(const struct attention_tile *t, int window, int *first) {
+    *first = row_low(window, t->position) / ATTENTION_CHUNK;
+    return (t->position + t->n - 1) / ATTENTION_CHUNK - *first + 1;
+}
+
+static struct walk walk_of(const struct attention *a, const struct attention_tile *t, int kv_head) {
+    const struct kv_shape *kv = kv_cache_shape(a->kv);
+    return (struct walk){.a = a,
+                         .t = t,
+                         .kv = kv,
+                         .kv_head = kv_head,
+                         .low = row_low(a->window, t->position),
+                         .high = t->position + t->n,
+                         .group = a->shape->n_heads / a->shape->n_kv_heads,
+                         .n_q = queries(a->shape, t->n),
+                         .row_bytes = kv_row_bytes(kv->head_dim, kv->dtype),
+                         .hd_up = (size_t)lanes_up(a->shape->head_dim)};
+}
+
+/* K (which 0) or V (which 1) of the walk's head from `position` on; *n: positions that follow in
+ * the same block. */
+static const uint8_t *rows_at(const struct walk *w, int which, int position, int *n) {
+    const size_t tokens = (size_t)w->kv->block_tokens;
+    size_t in_block = (size_t)position % tokens;
+    const uint8_t *block =
+        kv_block_ptr(w->a->kv, w->a->layer, w->t->block_table[(size_t)position / tokens]);
+    *n = (int)(tokens - in_block);
+    return block +
+           ((size_t)(which * w->kv->n_kv_heads + w->kv_head) * tokens + in_block) * w->row_bytes;
+}
+
 /* Adds positions [low, high) to n outputs from query `first` on; nothing when the range is empty.
- */
-static void mix_range(const struct kernels *kn, const struct walk *w, float *o, const float *score,
-                      size_t stride, int hd, int first, int n_q, int low, int high) {
-    const size_t hd_up = (size_t)lanes_up(hd);
+ * score[0] is at position `from`. */
+static void mix_range(const struct walk *w, float *o, const float *score, int from, int first,
+                      int n_q, int low, int high) {
     for (int p = low, n = 0; p < high; p += n) {
         const uint8_t *values = rows_at(w, 1, p, &n);
         if (n > high - p) n = high - p;
-        kn->mix(o + (size_t)first * hd_up, hd_up,
-                score + (size_t)first * stride + (size_t)(p - w->low), stride, n_q, values, n, hd,
-                w->dtype);
+        w->a->kn->mix(o + (size_t)first * w->hd_up, w->hd_up,
+                      score + (size_t)first * SCORES_STRIDE + (size_t)(p - from), SCORES_STRIDE,
+                      n_q, values, n, w->a->shape->head_dim, w->kv->dtype);
     }
 }
 
-void attention_tile(const struct kernels *kn, const struct attention_shape *s,
-                    const struct kv_cache *kv, int layer, int window,
-                    const struct attention_tile *t, int kv_head, const float *q, float *out,
-                    float *scratch) {
-    const struct kv_shape *shape = kv_cache_shape(kv);
-    const int g = s->n_heads / s->n_kv_heads, n_q = t->n * g, hd = s->head_dim;
-    const size_t hd_up = (size_t)lanes_up(hd), row_stride = (size_t)s->n_heads * (size_t)hd;
-    struct walk w = {.kv = kv,
-                     .t = t,
-                     .layer = layer,
-                     .kv_head = kv_head,
-                     .block_tokens = shape->block_tokens,
-                     .low = row_low(window, t->position),
-                     .high = t->position + t->n,
-                     .head_bytes = (size_t)shape->block_tokens * kv_row_bytes(hd, shape->dtype),
-                     .dtype = shape->dtype};
-    const size_t stride = scores_stride(w.high - w.low);
-    float *query = scratch, *o = query + (size_t)n_q * hd_up, *sum = o + (size_t)n_q * hd_up;
-    float *score = sum + lanes_up(n_q);
+static int max_of(int a, int b) {
+    return a > b ? a : b;
+}
+static int min_of(int a, int b) {
+    return a < b ? a : b;
+}
 
-    memset(query, 0, 2 * (size_t)n_q * hd_up * sizeof(float));
-    for (int i = 0; i < n_q; i++)
-        memcpy(query + (size_t)i * hd_up,
-               q + (size_t)(t->row + i / g) * row_stride +
-                   (size_t)(kv_head * g + i % g) * (size_t)hd,
-               (size_t)hd * sizeof(float));
-    for (int p = w.low, n = 0; p < w.high; p += n) {
-        const uint8_t *keys = rows_at(&w, 0, p, &n);
-        if (n > w.high - p) n = w.high - p;
-        kn->scores(score + (p - w.low), stride, query, hd_up, n_q, keys, n, hd, w.dtype, s->scale);
+static void gather_queries(const struct walk *w, float *query) {
+    const size_t hd = (size_t)w->a->shape->head_dim, heads = (size_t)w->a->shape->n_heads;
+    memset(query, 0, (size_t)w->n_q * w->hd_up * sizeof(float));
+    for (int i = 0; i < w->n_q; i++) {
+        size_t row = (size_t)(w->t->row + i / w->group),
+               head = (size_t)(w->kv_head * w->group + i % w->group);
+        memcpy(query + (size_t)i * w->hd_up, w->a->q + (row * heads + head) * hd,
+               hd * sizeof(float));
+    }
+}
+
+static void chunk_part(const struct walk *w, int chunk, const float *query, struct part part,
+                       float *score) {
+    const struct kernels *kn = w->a->kn;
+    const struct attention_tile *t = w->t;
+    const int window = w->a->window, g = w->group;
+    const int low = max_of(w->low, chunk * ATTENTION_CHUNK),
+              high = min_of(w->high, (chunk + 1) * ATTENTION_CHUNK);
+    for (int p = low, n = 0; p < high; p += n) {
+        const uint8_t *keys = rows_at(w, 0, p, &n);
+        if (n > high - p) n = high - p;
+        kn->scores(score + (p - low), SCORES_STRIDE, query, w->hd_up, w->n_q, keys, n,
+                   w->a->shape->head_dim, w->kv->dtype, w->a->shape->scale);
     }
     /* [shared_low, shared_high): what every row sees. There all rows mix at once; before it (a
      * window's edge) and behind it (the diagonal) each row alone. */
-    const int shared_high = t->position + 1, last_low = row_low(window, t->position + t->n - 1),
-              shared_low = last_low < shared_high ? last_low : shared_high;
+    const int shared_high = min_of(t->position + 1, high),
+              shared_low = max_of(row_low(window, t->position + t->n - 1), low);
+    memset(part.o, 0, (size_t)w->n_q * w->hd_up * sizeof(float));
     for (int r = 0; r < t->n; r++) {
-        const int low = row_low(window, t->position + r), high = t->position + r + 1;
-        for (int i = r * g; i < (r + 1) * g; i++)
-            sum[i] = kn->softmax(score + (size_t)i * stride + (size_t)(low - w.low), high - low);
-        mix_range(kn, &w, o, score, stride, hd, r * g, g, low,
-                  shared_low < high ? shared_low : high);
+        const int first = max_of(row_low(window, t->position + r), low),
+                  end = min_of(t->position + r + 1, high);
+        for (int i = r * g; i < (r + 1) * g; i++) {
+            part.max[i] = part.sum[i] = 0;
+            if (first < end)
+                part.sum[i] = kn->softmax(score + (size_t)i * SCORES_STRIDE + (first - low),
+                                          end - first, &part.max[i]);
+        }
+        if (shared_low < shared_high)
+            mix_range(w, part.o, score, low, r * g, g, first, min_of(shared_low, end));
+        else
+            mix_range(w, part.o, score, low, r * g, g, first, end);
     }
-    mix_range(kn, &w, o, score, stride, hd, 0, n_q, shared_low, shared_high);
-    for (int r = 0; r < t->n; r++) {
-        const int low = row_low(window, t->position + r);
-        mix_range(kn, &w, o, score, stride, hd, r * g, g, low > shared_high ? low : shared_high,
-                  t->position + r + 1);
-        for (int i = 0; i < g; i++)
-            kn->scale(out + (size_t)(t->row + r) * row_stride +
-                          (size_t)(kv_head * g + i) * (size_t)hd,
-                      o + (size_t)(r * g + i) * hd_up, 1.0f / sum[r * g + i], hd);
+    if (shared_low >= shared_high) return;
+    mix_range(w, part.o, score, low, 0, w->n_q, shared_low, shared_high);
+    for (int r = 0; r < t->n; r++)
+        mix_range(w, part.o, score, low, r * g, g, shared_high, min_of(t->position + r + 1, high));
+}
+
+/* acc and the part of the next chunk, as if they had been one: both are brought to the greater
+ * maximum. The factors come from the kernels' softmax, so that every set has the same. */
+static void fold(const struct walk *w, struct part acc, struct part next) {
+    const size_t hd = (size_t)w->a->shape->head_dim;
+    for (int i = 0; i < w->n_q; i++) {
+        float *o = acc.o + (size_t)i * w->hd_up;
+        const float *add = next.o + (size_t)i * w->hd_up;
+        if (next.sum[i] == 0) continue;
+        if (acc.sum[i] == 0) {
+            memcpy(o, add, hd * sizeof(float));
+            acc.max[i] = next.max[i];
+            acc.sum[i] = next.sum[i];
+            continue;
+        }
+        _Alignas(64) float f[LANES] = {acc.max[i], next.max[i]};
+        w->a->kn->softmax(f, 2, &acc.max[i]);
+        acc.sum[i] = acc.sum[i] * f[0] + next.sum[i] * f[1];
+        for (size_t d = 0; d < hd; d++) o[d] = o[d] * f[0] + add[d] * f[1];
     }
+}
+
+static void write_out(const struct walk *w, struct part p) {
+    const size_t hd = (size_t)w->a->shape->head_dim, heads = (size_t)w->a->shape->n_heads;
+    for (int i = 0; i < w->n_q; i++) {
+        size_t row = (size_t)(w->t->row + i / w->group),
+               head = (size_t)(w->kv_head * w->group + i % w->group);
+        w->a->kn->scale(w->a->out + (row * heads + head) * hd, p.o + (size_t)i * w->hd_up,
+                        1.0f / p.sum[i], (int)hd);
+    }
+}
+
+void attention_tile(const struct attention *a, const struct attention_tile *t, int kv_head,
+                    float *scratch) {
+    const struct walk w = walk_of(a, t, kv_head);
+    float *query = scratch, *score = query + (size_t)w.n_q * w.hd_up;
+    float *parts = score + (size_t)w.n_q * SCORES_STRIDE;
+    const struct part acc = part_at(a->shape, t->n, parts),
+                      next = part_at(a->shape, t->n, parts + attention_part_floats(a->shape, t->n));
+    int first, n = attention_chunks(t, a->window, &first);
+    gather_queries(&w, query);
+    chunk_part(&w, first, query, acc, score);
+    for (int i = 1; i < n; i++) {
+        chunk_part(&w, first + i, query, next, score);
+        fold(&w, acc, next);
+    }
+    write_out(&w, acc);
+}
+
+void attention_chunk(const struct attention *a, const struct attention_tile *t, int kv_head,
+                     int chunk, float *part, float *scratch) {
+    const struct walk w = walk_of(a, t, kv_head);
+    gather_queries(&w, scratch);
+    chunk_part(&w, chunk, scratch, part_at(a->shape, t->n, part),
+               scratch + (size_t)w.n_q * w.hd_up);
+}
+
+void attention_join(const struct attention *a, const struct attention_tile *t, int kv_head,
+                    float *parts, int n_parts) {
+    const struct walk w = walk_of(a, t, kv_head);
+    const size_t stride = attention_part_floats(a->shape, t->n);
+    const struct part acc = part_at(a->shape, t->n, parts);
+    for (int i = 1; i < n_parts; i++)
+        fold(&w, acc, part_at(a->shape, t->n, parts + (size_t)i * stride));
+    write_out(&w, acc);
 }

@@ -1,10 +1,14 @@
 /* attention: softmax(q K^T / sqrt(head_dim)) V over paged KV, for query rows of prompts and decodes
  * alike.
  *
- * One order per (row, head): scores by position, their maximum, exponentials and their sum in lanes
- * counted from the row's first visible position, then the weighted sum of V by position. Neither
- * block size nor the rows beside it enter. Thread: attention_tile() on any thread of the pool, with
- * scratch of its own. */
+ * One order per (row, head). Positions are cut in chunks [c C, (c + 1) C), C = ATTENTION_CHUNK, and
+ * of each chunk the row takes what it sees: scores by position, their maximum, exponentials and
+ * their sum in lanes counted from the chunk's first visible position, the weighted sum of V by
+ * position. Then the chunks' results are folded into one, the lowest chunk first. Neither block
+ * size nor the rows beside it nor who computes which chunk enters: attention_tile() on one thread
+ * gives the bits of attention_chunk() on many and attention_join()
+ * (docs/decisions/2026-11-21-attention-in-chunks.md). Which of the two, attention_plan.h decides.
+ * Thread: any thread of the pool, with scratch of its own. */
 #ifndef BATON_ENGINE_ATTENTION_H
 #define BATON_ENGINE_ATTENTION_H
 
@@ -14,8 +18,8 @@
 #include "common/engine/kv_cache.h"
 
 /* A tile's queries share each walk over keys and values, so that widening them is paid once; their
- * scores (ATTENTION_QUERIES x context) should stay in the second-level cache. */
-enum { ATTENTION_ROWS_MAX = 16, ATTENTION_QUERIES = 32 };
+ * scores (ATTENTION_QUERIES x ATTENTION_CHUNK) stay in the second-level cache. */
+enum { ATTENTION_ROWS_MAX = 16, ATTENTION_QUERIES = 32, ATTENTION_CHUNK = 512 };
 
 struct attention_shape {
     int n_heads, n_kv_heads, head_dim;
@@ -29,18 +33,38 @@ struct attention_tile {
     int position; /* of the first row */
 };
 
+/* One layer's attention. q, out: f32 [rows][n_heads][head_dim] of the whole pass; K and V of every
+ * position up to a tile's last are in the pool. window: 0, or how many positions a row sees, itself
+ * included. */
+struct attention {
+    const struct kernels *kn;
+    const struct attention_shape *shape;
+    const struct kv_cache *kv;
+    int layer, window;
+    const float *q;
+    float *out;
+};
+
 /* Rows that share one walk over the keys: enough to fill ATTENTION_QUERIES queries of a KV head. */
 int attention_rows(const struct attention_shape *s);
 
-/* Floats of scratch for one thread, for sequences of up to seq_tokens_max positions. */
-size_t attention_scratch_floats(const struct attention_shape *s, int seq_tokens_max);
+/* Floats of scratch for one thread; 64-byte aligned. */
+size_t attention_scratch_floats(const struct attention_shape *s);
 
-/* One KV head of one tile. q, out: f32 [rows][n_heads][head_dim] of the whole pass; K and V of
- * every position up to the tile's last are in the pool. window: 0, or how many positions a row
- * sees, itself included. */
-void attention_tile(const struct kernels *kn, const struct attention_shape *s,
-                    const struct kv_cache *kv, int layer, int window,
-                    const struct attention_tile *t, int kv_head, const float *q, float *out,
+/* How many chunks any row of the tile sees; *first: the lowest. */
+int attention_chunks(const struct attention_tile *t, int window, int *first);
+
+/* One KV head of one tile, all chunks. */
+void attention_tile(const struct attention *a, const struct attention_tile *t, int kv_head,
                     float *scratch);
+
+/* The same in pieces: one chunk's result to `part` (attention_part_floats() for the tile's n rows,
+ * 64-byte aligned); then, when all n_parts of the tile's chunks lie side by side from the lowest
+ * on, what they make together. The parts do not survive it. */
+size_t attention_part_floats(const struct attention_shape *s, int n_rows);
+void attention_chunk(const struct attention *a, const struct attention_tile *t, int kv_head,
+                     int chunk, float *part, float *scratch);
+void attention_join(const struct attention *a, const struct attention_tile *t, int kv_head,
+                    float *parts, int n_parts);
 
 #endif

@@ -84,6 +84,14 @@ static void lay_out_lora(struct forward *f, struct carver *c, size_t rows, size_
     l->scratch = carve(c, threads * l->scratch_stride, sizeof(float));
 }
 
+static void lay_out_plan(struct attention_plan *p, struct carver *c) {
+    p->tiles = carve(c, (size_t)p->tiles_max, sizeof(*p->tiles));
+    p->items = carve(c, p->items_max, sizeof(*p->items));
+    p->cuts = carve(c, (size_t)p->cuts_max, sizeof(*p->cuts));
+    p->done = carve(c, (size_t)p->cuts_max * (size_t)p->shape.n_kv_heads, sizeof(*p->done));
+    p->parts = carve(c, p->parts_max, sizeof(float));
+}
+
 static void lay_out(struct forward *f, struct carver *c) {
     const struct model_conf *m = &f->conf;
     size_t r = (size_t)f->rows_max, threads = (size_t)pool_threads(f->pool);
@@ -103,7 +111,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->sin = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
     f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
-    f->tiles = carve(c, r, sizeof(*f->tiles));
+    lay_out_plan(&f->plan, c);
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
     f->freqs = carve(c, (size_t)m->head_dim / 2, sizeof(double));
     lay_out_lora(f, c, r, threads);
@@ -115,8 +123,8 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
                                         .n_kv_heads = f->conf.n_kv_heads,
                                         .head_dim = f->conf.head_dim,
                                         .scale = (float)(1.0 / sqrt(f->conf.head_dim))};
-    f->att_stride =
-        (attention_scratch_floats(&f->shape, seq_tokens_max) + LANES - 1) / LANES * LANES;
+    f->att_stride = lanes_of(attention_scratch_floats(&f->shape));
+    attention_plan_init(&f->plan, &f->shape, pool_threads(f->pool), f->rows_max, seq_tokens_max);
     lay_out(f, &c);
     size_t bytes = c.at;
     if (!mem_open(&f->memory, bytes, MEM_TRANSPARENT, true))

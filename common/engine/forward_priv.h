@@ -3,7 +3,7 @@
 #ifndef BATON_ENGINE_FORWARD_PRIV_H
 #define BATON_ENGINE_FORWARD_PRIV_H
 
-#include "common/engine/attention.h"
+#include "common/engine/attention_plan.h"
 #include "common/engine/forward.h"
 #include "common/engine/kernels.h"
 #include "common/engine/lora.h"
@@ -53,8 +53,8 @@ struct forward {
     void *packed;       /* activations of the next product, R rows of the widest input */
     float *att_scratch; /* [threads][att_stride] */
     size_t att_stride;
-    struct attention_tile *tiles; /* [R] */
-    int *row_seq;                 /* [R]: the sequence of a row */
+    struct attention_plan plan; /* its arrays; of `R` tiles */
+    int *row_seq;               /* [R]: the sequence of a row */
     struct lora_rows lora;
     struct mem memory;
 };

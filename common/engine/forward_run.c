@@ -10,8 +10,9 @@ struct pass {
     struct kv_cache *kv;
     const int32_t *ids;
     const struct fwd_seq *seqs;
-    int n_rows, n_tiles; /* n_tiles: attention tiles */
+    int n_rows;
     int layer;
+    struct attention attention;
     const struct layer_weights *lw;
 
     /* rows to pack, and how */
@@ -129,12 +130,23 @@ static void store_item(void *arg, int tile, int thread) {
 
 static void attention_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
+    const struct forward *f = p->f;
+    attention_plan_run(&f->plan, &p->attention, item,
+                       f->att_scratch + (size_t)thread * f->att_stride);
+}
+
+static void attention_layer(struct pass *p) {
     struct forward *f = p->f;
-    /* Late rows see more positions: the long items go first. */
-    const struct attention_tile *t = &f->tiles[p->n_tiles - 1 - item / f->conf.n_kv_heads];
-    attention_tile(&f->kn, &f->shape, p->kv, p->layer, f->conf.window[p->layer], t,
-                   item % f->conf.n_kv_heads, f->q, f->att,
-                   f->att_scratch + (size_t)thread * f->att_stride);
+    const int window = f->conf.window[p->layer];
+    if (p->layer == 0 || window != p->attention.window) attention_plan_make(&f->plan, window);
+    p->attention = (struct attention){.kn = &f->kn,
+                                      .shape = &f->shape,
+                                      .kv = p->kv,
+                                      .layer = p->layer,
+                                      .window = window,
+                                      .q = f->q,
+                                      .out = f->att};
+    pool_run(f->pool, attention_item, p, f->plan.n_items * f->conf.n_kv_heads);
 }
 
 /* ---- products */
@@ -232,7 +244,7 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     products_go(p);
     pool_run(f->pool, store_item, p, row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
-    pool_run(f->pool, attention_item, p, p->n_tiles * f->conf.n_kv_heads);
+    attention_layer(p);
     pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
     product_add(p, LORA_O, &l->o, f->sum, l->o_bias, f->x);
     products_go(p);
@@ -256,12 +268,12 @@ static void mlp_half(struct pass *p) {
 static void map_rows(struct pass *p, int n_seqs) {
     struct forward *f = p->f;
     const int most = attention_rows(&f->shape);
-    p->n_tiles = 0;
+    f->plan.n_tiles = 0;
     for (int i = 0; i < n_seqs; i++) {
         const struct fwd_seq *s = &p->seqs[i];
         for (int r = 0; r < s->n_rows; r++) f->row_seq[s->first_row + r] = i;
         for (int r = 0; r < s->n_rows; r += most) {
-            f->tiles[p->n_tiles++] =
+            f->plan.tiles[f->plan.n_tiles++] =
                 (struct attention_tile){.block_table = s->block_table,
                                         .row = s->first_row + r,
                                         .n = s->n_rows - r < most ? s->n_rows - r : most,

@@ -65,8 +65,9 @@ struct kernels {
      * head_dim values of dtype t; s: f32 [n_q][s_stride]. */
     void (*scores)(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
                    const void *K, int n_pos, int head_dim, enum dtype t, float scale);
-    /* s[p] = exp(s[p] - max(s)), p < n; returns the sum. s has room for lanes_up(n) values. */
-    float (*softmax)(float *s, int n);
+    /* *max = max(s), then s[p] = exp(s[p] - *max), p < n; returns the sum. s has room for
+     * lanes_up(n) values. */
+    float (*softmax)(float *s, int n, float *max);
     /* o[i][d] += sum over p upwards of w[i][p] V[p][d]. o: f32 [n_q][o_stride], o_stride =
      * lanes_up(head_dim), 64-byte aligned; w: f32 [n_q][w_stride]; V: n_pos KV rows of dtype
      * t. */

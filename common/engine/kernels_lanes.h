@@ -228,12 +228,13 @@ static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, i
     }
 }
 
-static float softmax(float *s, int n) {
+static float softmax(float *s, int n, float *max) {
     int whole = lanes_up(n);
     for (int p = n; p < whole; p++) s[p] = -INFINITY;
     lanes most = ln_load(s), sum = ln_set1(0);
     for (int p = LANES; p < whole; p += LANES) most = ln_max(most, ln_load(s + p));
-    most = ln_set1(ln_max_of(most));
+    *max = ln_max_of(most);
+    most = ln_set1(*max);
     for (int p = 0; p < whole; p += LANES) {
         lanes e = ln_exp(ln_sub(ln_load(s + p), most));
         ln_store(s + p, e);

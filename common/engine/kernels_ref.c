@@ -184,7 +184,7 @@ static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, i
     }
 }
 
-static float softmax(float *s, int n) {
+static float softmax(float *s, int n, float *most) {
     float max = s[0], sum[LANES] = {0};
     for (int p = 1; p < n; p++) max = s[p] > max ? s[p] : max;
     for (int p = 0; p < lanes_up(n); p++) {
@@ -192,6 +192,7 @@ static float softmax(float *s, int n) {
         s[p] = e;
         sum[p % LANES] += e;
     }
+    *most = max;
     return lane_sum(sum);
 }
 
