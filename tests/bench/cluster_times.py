@@ -2,17 +2,22 @@
 
     gaps      between the tokens of 4 running streams while prompts of 2,048 tokens arrive: one standard instance on all cores, then
               1P1D with a core each (the coordinator shares P's)
-    exposed   time a hand-over adds behind the prefill of 2,048 tokens: over loopback, and over a link of 1 Gbit/s between two network
-              namespaces (needs root and tc)
+    exposed   time a hand-over adds behind the prefill of 2,048 tokens over loopback
+    shaped    the same over a link of 1 Gbit/s between two network namespaces, made here and removed (needs root, ip and tc). What
+              counts is how many bytes of KV a token has beside how long it computes: as many as TinyLlama-1.1B's (22.5 KB), but a
+              twentieth of its work, so there is less time to hide them in than a real model leaves, and it ends within two minutes
+              on a busy machine. Each step has a deadline; a step that misses it fails the run.
 
     cluster_times.py [gaps] [exposed] [shaped]       (all when none is named; BENCH_QUICK=1: fewer layers, fewer prompts)
 
-Lines are `name value unit [ratio of]`."""
+Lines are `name value unit [ratio of]`; progress is told on stderr."""
 import contextlib
 import json
 import os
 import shutil
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,16 +33,53 @@ QUICK = os.environ.get("BENCH_QUICK", "") == "1"
 LAYERS, PROMPTS, STREAMS, PROMPT, CHUNK = (4, 3, 4, 2048, 512) if QUICK else (12, 5, 4, 2048, 512)
 SHAPE = dict(hidden_size=896, intermediate_size=4864, num_attention_heads=14, num_key_value_heads=2, num_hidden_layers=LAYERS,
              vocab_size=4096, max_position_embeddings=8192)
-KV_BYTES_TOKEN = LAYERS * 2 * 64 * 2 * 2
+# 22 layers of 4 KV heads are here 4 layers of 22: the same bytes a token.
+THIN = dict(hidden_size=256, intermediate_size=704, num_attention_heads=22, num_key_value_heads=22, head_dim=64, num_hidden_layers=4,
+            vocab_size=4096, max_position_embeddings=4096)
+THIN_BYTES_TOKEN = THIN["num_hidden_layers"] * THIN["num_key_value_heads"] * THIN["head_dim"] * 2 * 2
 EXTRA = {"BackendConfig": {"ModelDeployConfig": {"maxSeqLen": 4096, "maxInputTokenLen": 4095},
                            "ScheduleConfig": {"maxPrefillTokens": 4096}},
          "BatonConfig": {"kvCacheMiB": 256, "chunkTokens": CHUNK}}
 RATE_BITS = 1_000_000_000
+SHAPED_S = 30  # prompts over the shaped link, together; two at least
 NET = f"10.213.{os.getpid() % 250}"
 
 
 def say(name, value, unit, ratio=None, of=None):
     print(f"{name} {value:.3f} {unit}" + (f" {ratio:.3f} of {of}" if ratio is not None else ""), flush=True)
+
+
+def told(what):
+    print(f"cluster_times: {what}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def within(seconds, what):
+    """The body has this long: a call that blocks is interrupted, too."""
+    def late(*_):
+        raise AssertionError(f"{what}: not within {seconds} s")
+
+    told(what)
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def model_of(family, shape):
+    folder = tempfile.mkdtemp(prefix="baton-bench-model-")
+    try:
+        told("writes a model")
+        make_model.write_model(folder, make_model.make_config(family, True, **shape), "bf16")
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"):
+            shutil.copy(os.path.join(harness.FABLE, name), folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def quantile(values, q):
@@ -90,6 +132,7 @@ def gaps_while_prompts_arrive(base, first):
     time.sleep(2 if QUICK else 5)
     calm = time.monotonic()
     for i in range(PROMPTS):
+        told(f"gaps: prompt {i + 1} of {PROMPTS}")
         a = harness.post(base, "/v1/completions", complete(first + 100 + i, PROMPT, 1), timeout=600)
         assert a.status == 200, a.text
     busy = time.monotonic()
@@ -119,10 +162,15 @@ def median(values):
     return quantile(values, 0.5)
 
 
-def gaps(model):
+def gaps():
     if os.cpu_count() < 2:
         print("# skipped: gaps need two cores")
         return
+    with model_of("qwen2", SHAPE) as model:
+        gaps_with(model)
+
+
+def gaps_with(model):
     rounds = 1 if QUICK else 3
     extra = harness.merge(EXTRA, {"BatonConfig": {"computeThreads": 2}})
     whole, split = [], []
@@ -143,45 +191,67 @@ def gaps(model):
         say(f"gap_worst_{name}_during_prefill", max(r[2] for r in rows), "ms")
 
 
-def hand_overs(cluster):
-    """(exposed ms, ms of the prefill) of each of a few prompts."""
-    for i in range(PROMPTS + 1):
-        a = harness.post(cluster.base, "/v1/completions", complete(5000 + i, PROMPT, 2), timeout=600)
+def hand_overs(cluster, seconds=None):
+    """What the coordinator tells of a few prompts' hand-overs, the first one left out; two at least, then for so many seconds."""
+    began, n = time.monotonic(), 0
+    while n < PROMPTS + 1 and (n < 3 or seconds is None or time.monotonic() - began < seconds):
+        told(f"hand-over {n + 1} of {PROMPTS + 1}")
+        a = harness.post(cluster.base, "/v1/completions", complete(5000 + n, PROMPT, 2), timeout=600)
         assert a.status == 200, a.text
-    rows = cluster.status()["recentRequests"][:PROMPTS]
-    return [(r["kvExposedMs"], r["ttftMs"] - r["kvExposedMs"]) for r in rows]
+        n += 1
+    return cluster.status()["recentRequests"][:n - 1]
 
 
-def exposed(model):
-    with harness.Cluster(model=model, extra=EXTRA) as cluster:
+def prefill_ms(row):
+    return row["ttftMs"] - row["kvExposedMs"]
+
+
+def exposed():
+    with model_of("qwen2", SHAPE) as model, harness.Cluster(model=model, extra=EXTRA) as cluster:
         rows = hand_overs(cluster)
-    say("kv_exposed_loopback", median([e for e, _ in rows]), "ms", median([e / p for e, p in rows]), "its_prefill")
+    say("kv_exposed_loopback", median([r["kvExposedMs"] for r in rows]), "ms", median([r["kvExposedMs"] / prefill_ms(r) for r in rows]),
+        "its_prefill")
 
 
 # ---- over a shaped link: D in a network namespace of its own
 def sh(*args):
-    return subprocess.run(args, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(args, check=True, capture_output=True, text=True, timeout=10).stdout
+
+
+@contextlib.contextmanager
+def inside(namespace):
+    """The body's sockets and children live in a network namespace."""
+    CLONE_NEWNET = 0x40000000
+    far = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
+    near = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        assert harness._libc.setns(far, CLONE_NEWNET) == 0, "setns"
+        yield
+    finally:
+        assert harness._libc.setns(near, CLONE_NEWNET) == 0, "setns"
+        os.close(far)
+        os.close(near)
 
 
 class FarDecode(harness.Instance):
-    """An instance that starts in a network namespace."""
     namespace = None
 
     def start(self):
-        far = os.open(f"/run/netns/{self.namespace}", os.O_RDONLY)
-        near = os.open("/proc/self/ns/net", os.O_RDONLY)
-        libc = harness._libc
-        try:
-            assert libc.setns(far, 0x40000000) == 0, "setns"
+        with inside(self.namespace):
             super().start()
-        finally:
-            assert libc.setns(near, 0x40000000) == 0, "setns"
-            os.close(far)
-            os.close(near)
+
+
+def remove_left_overs():
+    """Namespaces of runs that were killed; each is named after its process."""
+    for line in sh("ip", "netns", "list").splitlines():
+        m = re.match(r"baton(\d+)\b", line)
+        if m and not os.path.exists(f"/proc/{m.group(1)}"):
+            subprocess.run(["ip", "netns", "del", m.group(0)], check=False, capture_output=True, timeout=10)
 
 
 @contextlib.contextmanager
 def link():
+    remove_left_overs()
     ns, a, b = f"baton{os.getpid()}", f"bt{os.getpid()}a"[:15], f"bt{os.getpid()}b"[:15]
     sh("ip", "netns", "add", ns)
     try:
@@ -194,7 +264,30 @@ def link():
         sh("ip", "netns", "exec", ns, "tc", "qdisc", "add", "dev", b, "root", "tbf", "rate", "1gbit", "burst", "256kb", "latency", "20ms")
         yield ns
     finally:
-        subprocess.run(["ip", "netns", "del", ns], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", a], check=False, capture_output=True, timeout=10)  # its other end goes with it
+        subprocess.run(["ip", "netns", "del", ns], check=False, capture_output=True, timeout=10)
+
+
+def tcp_mb_s(ns):
+    """What one TCP stream carries from this end of the link to the other."""
+    n, got = 32 << 20, []
+    with inside(ns):
+        door = socket.create_server((f"{NET}.2", 0))
+
+    def receive():
+        s, _ = door.accept()
+        with s:
+            while len(got) < n >> 16 and s.recv(1 << 16, socket.MSG_WAITALL):
+                got.append(1)
+            s.sendall(b"k")
+
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
+    with door, socket.create_connection(door.getsockname()) as s:
+        began = time.monotonic()
+        s.sendall(bytes(n))
+        assert s.recv(1) == b"k", "the stream broke"
+        return n / (time.monotonic() - began) / 1e6
 
 
 def move_to(cluster, ns):
@@ -217,47 +310,45 @@ def move_to(cluster, ns):
         json.dump(ranks, f)
 
 
-def shaped(model):
+def shaped():
     if os.geteuid() != 0 or shutil.which("tc") is None or shutil.which("ip") is None:
-        print("# skipped: the shaped link needs root, ip and tc")
+        print("# skipped: the shaped link needs root, and ip and tc of iproute2")
         return
     with contextlib.ExitStack() as stack:
         try:
             ns = stack.enter_context(link())
-        except subprocess.CalledProcessError as e:
-            print(f"# skipped: no shaped link here: {' '.join(e.cmd)}: {e.stderr.strip()}")
+        except (OSError, subprocess.SubprocessError) as e:
+            print(f"# skipped: no shaped link here: {e} {getattr(e, 'stderr', None) or ''}".rstrip())
             return
+        with within(20, "TCP over the shaped link"):
+            tcp = tcp_mb_s(ns)
+        model = stack.enter_context(model_of("llama2", THIN))
         cluster = harness.Cluster(model=model, extra=EXTRA)
+        stack.callback(cluster.kill_all)
         try:
             move_to(cluster, ns)
-            for d in cluster.daemons:
-                d.start()
-            harness.wait_for(cluster.all_serve, 60, "all instances serve")
-            harness.wait_for(cluster.is_ready, 60, "coordinator ready")
-            rows = hand_overs(cluster)
+            with within(30, "daemons start at both ends of the link"):
+                for d in cluster.daemons:
+                    d.start()
+                harness.wait_for(lambda: cluster.all_serve() or not all(d.alive() for d in cluster.daemons), 30, "all instances serve")
+                harness.wait_for(cluster.is_ready, 30, "coordinator ready")
+            with within(2 * SHAPED_S, "prompts over the shaped link"):
+                rows = hand_overs(cluster, SHAPED_S)
         except AssertionError as e:
-            print(f"# skipped: the cluster does not stand over the shaped link: {e}\n{cluster.logs()[-6000:]}")
-            return
-        finally:
-            cluster.kill_all()
-    allowed = CHUNK * KV_BYTES_TOKEN * 8 / RATE_BITS * 1e3 + 20
-    value = median([e for e, _ in rows])
+            raise AssertionError(f"{e}\n{cluster.logs()[-6000:]}") from None
+    assert all(r["kvBytes"] >= PROMPT * THIN_BYTES_TOKEN for r in rows), "the KV did not go over the link"
+    allowed = CHUNK * THIN_BYTES_TOKEN * 8 / RATE_BITS * 1e3 + 20
+    value = median([r["kvExposedMs"] for r in rows])
+    say("link_1gbit_tcp", tcp, "MB/s", tcp * 8e6 / RATE_BITS, "the_rate_asked_for")
     say("kv_exposed_1gbit", value, "ms", value / allowed, "one_chunk_at_the_link's_rate_and_20_ms")
-    say("kv_exposed_1gbit_prefill", median([p for _, p in rows]), "ms")
+    say("kv_exposed_1gbit_transfer", median([r["kvTransferMs"] for r in rows]), "ms")
+    say("kv_exposed_1gbit_prefill", median([prefill_ms(r) for r in rows]), "ms")
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that namespace and model go, too
-    wanted = sys.argv[1:] or ["gaps", "exposed", "shaped"]
-    model = tempfile.mkdtemp(prefix="baton-bench-model-")
-    try:
-        make_model.write_model(model, make_model.make_config("qwen2", True, **SHAPE), "bf16")
-        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"):
-            shutil.copy(os.path.join(harness.FABLE, name), model)
-        for w in wanted:
-            {"gaps": gaps, "exposed": exposed, "shaped": shaped}[w](model)
-    finally:
-        shutil.rmtree(model, ignore_errors=True)
+    for w in sys.argv[1:] or ["gaps", "exposed", "shaped"]:
+        {"gaps": gaps, "exposed": exposed, "shaped": shaped}[w]()
 
 
 if __name__ == "__main__":

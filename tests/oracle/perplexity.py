@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What quantised weights cost, measured through the engine itself (the program $BUILD/tests/oracle/logits).
 
-    perplexity.py [--text FILE] [--windows N] [--kernels NAME]
+    perplexity.py [--text FILE] [--windows N] [--kernels NAME]       part of `make bench`
 
-Lines of `name value unit ratio`. Two models:
-- models/fable on text it was not trained on: the perplexity of each type of weights, and its change against bf16. A window
-  is BOS and the first tokens of a story, up to the context; every token after BOS is predicted once.
-- a teacher of random weights (512 wide, eight layers): the bf16 model is taken for the truth, and the change of perplexity
-  on text that it would write itself is exp(KL(bf16 || quantised)) - 1, exactly, with no text to be drawn."""
+Lines of `name value ppl ...`: a perplexity, and behind `change` by how many percent it differs from that of bf16. Two models:
+- models/fable on text it was not trained on. A window is BOS and the first tokens of a story, up to the context; every token
+  after BOS is predicted once. `stderr` is the standard error of the change, from window to window.
+- a teacher of random weights (512 wide, eight layers, 28 million weights): the bf16 model is taken for the truth, and the
+  change of perplexity on text that it would write itself is exp(KL(bf16 || quantised)) - 1, exactly, with no text to be drawn.
+  Its perplexity is that of its own text. `spread` is the standard deviation of its logits at a position, `noise` that of what
+  the type adds to them, as a part of the spread."""
 import argparse
 import os
 import subprocess
@@ -27,6 +29,7 @@ LOGITS = os.path.join(ROOT, os.environ.get("BUILD", "build"), "tests", "oracle",
 FABLE = os.path.join(ROOT, "models", "fable")
 STORIES = os.path.join(ROOT, "tests", "data", "stories", "valid.txt")
 TYPES = ("bf16", "int8", "int4")
+KV_TYPES = ("int8",)  # beside bf16, with weights of bf16
 CONTEXT = 1024
 TEACHER = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4,
                vocab_size=4096, max_position_embeddings=1024)
@@ -53,23 +56,33 @@ def windows(path, most):
     return [([fable_bpe.BOS] + bpe.encode(s[:8 * CONTEXT]) + [fable_bpe.EOS])[:CONTEXT] for s in stories[:most] if s]
 
 
+def token_nats(rows, weights, **options):
+    """What fable's prediction of each token costs, nats: an array per window."""
+    return [-log_softmax(FABLE, ids[:-1], weights, **options)[np.arange(len(ids) - 1), ids[1:]] for ids in rows]
+
+
 def nats_per_token(rows, weights, **options):
-    nats = count = 0
-    for ids in rows:
-        p = log_softmax(FABLE, ids[:-1], weights, **options)
-        nats -= float(p[np.arange(len(ids) - 1), ids[1:]].sum())
-        count += len(ids) - 1
-    return nats / count, count
+    nats = np.concatenate(token_nats(rows, weights, **options))
+    return float(nats.mean()), nats.size
+
+
+def change_of(nats, base):
+    """Relative change of perplexity, and its standard error over the windows."""
+    n = sum(w.size for w in base)
+    more = [float((a - b).sum()) for a, b in zip(nats, base)]
+    return float(np.expm1(sum(more) / n)), float(np.std(more, ddof=1) * len(more) ** 0.5 / n)
+
+
+def teacher_gap(truth, p):
+    """exp(KL) - 1, and the noise in the logits over their spread. log_softmax moves all logits of a position alike."""
+    noise = (p - truth).std(-1).mean() / truth.std(-1).mean()
+    return float(np.expm1((np.exp(truth) * (truth - p)).sum(-1).mean())), float(noise)
 
 
 def teacher_change(folder, ids, **options):
     """exp(KL) - 1 of each quantised type, over the positions of ids."""
     truth = log_softmax(folder, ids, "bf16", **options)
-    change = {}
-    for t in TYPES[1:]:
-        p = log_softmax(folder, ids, t, **options)
-        change[t] = float(np.expm1((np.exp(truth) * (truth - p)).sum(-1).mean()))
-    return change
+    return {t: teacher_gap(truth, log_softmax(folder, ids, t, **options))[0] for t in TYPES[1:]}
 
 
 def make_teacher(folder):
@@ -90,6 +103,37 @@ def make_teacher(folder):
     return [int(t) for t in np.random.default_rng(23).integers(0, TEACHER["vocab_size"], 512)]
 
 
+def told(what):
+    print(f"perplexity: {what}", file=sys.stderr, flush=True)
+
+
+def fable_lines(rows, **options):
+    base = None
+    for t in TYPES:
+        told(f"fable, {t}, {len(rows)} windows")
+        nats = token_nats(rows, t, **options)
+        ppl = np.exp(np.concatenate(nats).mean())
+        if base is None:
+            base = nats
+            print(f"perplexity_fable_{t} {ppl:.4f} ppl tokens {sum(w.size for w in nats)}", flush=True)
+            continue
+        change, error = change_of(nats, base)
+        print(f"perplexity_fable_{t} {ppl:.4f} ppl change {100 * change:.4f} stderr {100 * error:.4f}", flush=True)
+
+
+def teacher_lines(**options):
+    with tempfile.TemporaryDirectory() as folder:
+        ids = make_teacher(folder)
+        told("teacher, bf16")
+        truth = log_softmax(folder, ids, "bf16", **options)
+        own = float(np.exp(-(np.exp(truth) * truth).sum(-1).mean()))
+        print(f"perplexity_teacher_bf16 {own:.2f} ppl spread {truth.std(-1).mean():.3f}", flush=True)
+        for t in TYPES[1:]:
+            told(f"teacher, {t}")
+            change, noise = teacher_gap(truth, log_softmax(folder, ids, t, **options))
+            print(f"perplexity_teacher_{t} {own * (1 + change):.2f} ppl change {100 * change:.4f} noise {noise:.4f}", flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--text", default=STORIES)
@@ -97,16 +141,10 @@ def main():
     p.add_argument("--kernels", default="auto")
     args = p.parse_args()
     rows = windows(args.text, args.windows)
-    base = None
-    for t in TYPES:
-        nats, count = nats_per_token(rows, t, kernels=args.kernels)
-        base = nats if base is None else base
-        print("perplexity_fable_%s %.4f over_%d_tokens %+.4f %% of bf16" %
-              (t, np.exp(nats), count, 100 * np.expm1(nats - base)), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        ids = make_teacher(folder)
-        for t, change in teacher_change(folder, ids, kernels=args.kernels).items():
-            print("perplexity_teacher_%s %+.4f %% of bf16" % (t, 100 * change), flush=True)
+    if len(rows) < 2:
+        p.error("--windows and the text must give two windows or more")
+    fable_lines(rows, kernels=args.kernels)
+    teacher_lines(kernels=args.kernels)
 
 
 if __name__ == "__main__":
