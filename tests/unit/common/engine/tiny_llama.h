@@ -63,6 +63,10 @@ static inline void write_model(struct model_files *f, const char *skip, const ch
             add_tensor(header, &at, name, x->n - (wrong != NULL && strcmp(name, wrong) == 0), x->k);
         }
     }
+    for (int i = 0; i < 2 * LAYERS; i++) { /* for a Qwen3 of the same shape */
+        snprintf(name, sizeof(name), "model.layers.%d.self_attn.%c_norm", i / 2, "qk"[i % 2]);
+        add_tensor(header, &at, name, HEAD_DIM, 0);
+    }
     add_tensor(header, &at, "model.norm", HIDDEN, 0);
     add_tensor(header, &at, "lm_head", VOCAB, HIDDEN);
     add_tensor(header, &at, "surplus", 3, 0);
