@@ -14,6 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "common/engine/attention_plan.h"
+#include "common/engine/half.h"
 #include "common/engine/pool.h"
 
 enum {
@@ -34,7 +35,7 @@ static const int contexts[] = {1, 2, C - 1, C, C + 1, 2 * C, LONGEST};
 static const int windows[] = {0, 1, 7, C - 1, C, C + 1, 2 * C + 3};
 
 /* One sequence's keys and values, also in the pool, and queries for ROWS_MAX rows. Values are such
- * that bf16 holds them. */
+ * that bf16 holds them; of int8 they are read back. */
 struct rig {
     struct kv_cache *kv;
     struct kernels kn;
@@ -55,6 +56,16 @@ static float *floats(size_t n) {
     assert_non_null(p);
     memset(p, 0x5a, n * sizeof(float));
     return p;
+}
+
+/* Stores a row; x becomes what was kept. */
+static void keep_row(const struct kernels *kn, uint8_t *at, float *x, enum dtype t) {
+    uint16_t scale;
+    kn->store(at, x, HEAD_DIM, t);
+    if (t != DTYPE_INT8) return;
+    memcpy(&scale, at, sizeof(scale));
+    for (int d = 0; d < HEAD_DIM; d++)
+        x[d] = f32_of_bf16(scale) * (float)((const int8_t *)at)[KV_SCALE_BYTES + d];
 }
 
 /* loud: from this position on keys are 16 times as large, so that the last chunks outweigh all
@@ -83,9 +94,9 @@ static struct rig *rig_make(const char *set, enum dtype t, int block, int loud) 
                 r->k[p][h][d] = value(size);
                 r->v[p][h][d] = value(1);
             }
-            r->kn.store(at + (size_t)(h * block + p % block) * bytes, r->k[p][h], HEAD_DIM, t);
-            r->kn.store(at + (size_t)((KV_HEADS + h) * block + p % block) * bytes, r->v[p][h],
-                        HEAD_DIM, t);
+            keep_row(&r->kn, at + (size_t)(h * block + p % block) * bytes, r->k[p][h], t);
+            keep_row(&r->kn, at + (size_t)((KV_HEADS + h) * block + p % block) * bytes, r->v[p][h],
+                     t);
         }
     }
     for (int i = 0; i < ROWS_MAX; i++) {
@@ -158,6 +169,7 @@ static void a_row_is_the_sum(void **state) {
         int block, loud;
     } rigs[] = {{DTYPE_F32, 16, LONGEST},
                 {DTYPE_BF16, 7, LONGEST},
+                {DTYPE_INT8, 9, LONGEST},
                 {DTYPE_F32, 128, 2 * C}, /* the last chunks outweigh the first by e^60 */
                 {DTYPE_F32, 16, -C}};    /* and the other way */
     struct kernels k;
@@ -202,12 +214,11 @@ static void one_chunk_is_the_kernels_alone(void **state) {
     rig_free(r);
 }
 
-static void sets_and_blocks_give_the_same_bits(void **state) {
-    struct rig *ref = rig_make("ref", DTYPE_BF16, 16, 2 * C);
+static void check_sets_and_blocks(enum dtype t) {
+    struct rig *ref = rig_make("ref", t, 16, 2 * C);
     struct kernels k;
-    (void)state;
     for (int s = 0; kernels_at(&k, s); s++) {
-        struct rig *r = rig_make(k.name, DTYPE_BF16, 5 + s, 2 * C);
+        struct rig *r = rig_make(k.name, t, 5 + s, 2 * C);
         for (size_t c = 0; c < sizeof(contexts) / sizeof(contexts[0]); c++) {
             for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
                 run_row(ref, windows[w], 0, contexts[c] - 1, ref->out[0]);
@@ -218,6 +229,12 @@ static void sets_and_blocks_give_the_same_bits(void **state) {
         rig_free(r);
     }
     rig_free(ref);
+}
+
+static void sets_and_blocks_give_the_same_bits(void **state) {
+    (void)state;
+    check_sets_and_blocks(DTYPE_BF16);
+    check_sets_and_blocks(DTYPE_INT8);
 }
 
 /* ---- tiles and chunks */
@@ -248,11 +265,11 @@ static void check_tile(struct rig *r, int window, int position, int n) {
 }
 
 static void a_tile_is_its_rows(void **state) {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8};
     const int most = attention_rows(&shape);
     (void)state;
     assert_int_equal(most, 10); /* 32 queries in rows of 3 */
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct rig *r = rig_make("auto", types[i], 16, i == 0 ? LONGEST : C);
         for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
             for (int bound = 0; bound <= 3 * C; bound += C) {
