@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What quantised weights cost, measured through the engine itself (the program $BUILD/tests/oracle/logits).
+"""What quantised weights and KV cost, measured through the engine itself (the program $BUILD/tests/oracle/logits).
 
     perplexity.py [--text FILE] [--windows N] [--kernels NAME]       part of `make bench`
 
@@ -29,7 +29,8 @@ LOGITS = os.path.join(ROOT, os.environ.get("BUILD", "build"), "tests", "oracle",
 FABLE = os.path.join(ROOT, "models", "fable")
 STORIES = os.path.join(ROOT, "tests", "data", "stories", "valid.txt")
 TYPES = ("bf16", "int8", "int4")
-KV_TYPES = ("int8",)  # beside bf16, with weights of bf16
+# Name, type of the weights, type of KV; the first is what the others are held against.
+KINDS = [(t, t, "bf16") for t in TYPES] + [("kv_int8", "bf16", "int8")]
 CONTEXT = 1024
 TEACHER = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4,
                vocab_size=4096, max_position_embeddings=1024)
@@ -80,9 +81,9 @@ def teacher_gap(truth, p):
 
 
 def teacher_change(folder, ids, **options):
-    """exp(KL) - 1 of each quantised type, over the positions of ids."""
+    """exp(KL) - 1 of each kind but the first, over the positions of ids."""
     truth = log_softmax(folder, ids, "bf16", **options)
-    return {t: teacher_gap(truth, log_softmax(folder, ids, t, **options))[0] for t in TYPES[1:]}
+    return {name: teacher_gap(truth, log_softmax(folder, ids, w, kv=kv, **options))[0] for name, w, kv in KINDS[1:]}
 
 
 def make_teacher(folder):
@@ -109,16 +110,16 @@ def told(what):
 
 def fable_lines(rows, **options):
     base = None
-    for t in TYPES:
-        told(f"fable, {t}, {len(rows)} windows")
-        nats = token_nats(rows, t, **options)
+    for name, weights, kv in KINDS:
+        told(f"fable, {name}, {len(rows)} windows")
+        nats = token_nats(rows, weights, kv=kv, **options)
         ppl = np.exp(np.concatenate(nats).mean())
         if base is None:
             base = nats
-            print(f"perplexity_fable_{t} {ppl:.4f} ppl tokens {sum(w.size for w in nats)}", flush=True)
+            print(f"perplexity_fable_{name} {ppl:.4f} ppl tokens {sum(w.size for w in nats)}", flush=True)
             continue
         change, error = change_of(nats, base)
-        print(f"perplexity_fable_{t} {ppl:.4f} ppl change {100 * change:.4f} stderr {100 * error:.4f}", flush=True)
+        print(f"perplexity_fable_{name} {ppl:.4f} ppl change {100 * change:.4f} stderr {100 * error:.4f}", flush=True)
 
 
 def teacher_lines(**options):
@@ -128,10 +129,10 @@ def teacher_lines(**options):
         truth = log_softmax(folder, ids, "bf16", **options)
         own = float(np.exp(-(np.exp(truth) * truth).sum(-1).mean()))
         print(f"perplexity_teacher_bf16 {own:.2f} ppl spread {truth.std(-1).mean():.3f}", flush=True)
-        for t in TYPES[1:]:
-            told(f"teacher, {t}")
-            change, noise = teacher_gap(truth, log_softmax(folder, ids, t, **options))
-            print(f"perplexity_teacher_{t} {own * (1 + change):.2f} ppl change {100 * change:.4f} noise {noise:.4f}", flush=True)
+        for name, weights, kv in KINDS[1:]:
+            told(f"teacher, {name}")
+            change, noise = teacher_gap(truth, log_softmax(folder, ids, weights, kv=kv, **options))
+            print(f"perplexity_teacher_{name} {own * (1 + change):.2f} ppl change {100 * change:.4f} noise {noise:.4f}", flush=True)
 
 
 def main():
