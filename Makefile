@@ -119,8 +119,9 @@ fuzz-%: deps-lint
 	    LDFLAGS="-fsanitize=fuzzer" build-fuzz/tests/fuzz/libfuzzer_$*
 	build-fuzz/tests/fuzz/libfuzzer_$* -max_total_time=$(SECONDS) -rss_limit_mb=4096 tests/fuzz/corpus/$*
 
-bench: deps-test
-	@$(MAKE) -s -j$$(nproc) daemons $(BENCH_BINS)
+bench:
+	@tools/deps.sh build test bench
+	@$(MAKE) -s -j$$(nproc) daemons $(BENCH_BINS) $(BUILD)/tests/oracle/logits
 	@tests/bench/run.sh
 
 install: daemons

@@ -7,7 +7,7 @@ build="gcc make libc6-dev libcurl4-openssl-dev libnanomsg-dev libjson-c-dev libs
        libpcre2-dev libutf8proc-dev libxxhash-dev curl ca-certificates"
 test="libcmocka-dev python3-minimal python3-pytest python3-pytest-xdist python3-numpy python3-jinja2 python3-jsonschema procps prometheus"
 lint="clang clang-format cppcheck libclang-rt-14-dev"
-bench="python3-numpy"
+bench="python3-numpy iproute2"
 
 wanted=""
 for list in "$@"; do

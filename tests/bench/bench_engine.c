@@ -228,6 +228,7 @@ static double bench_products(const struct conf *c, struct pool *pool, const stru
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4};
     for (int t = 0; t < 4; t++) {
         const enum dtype dtype = dtypes[t];
+        fprintf(stderr, "bench_engine: products with %s weights\n", dtype_name(dtype));
         weights_make(&w, own, s, N, dtype,
                      (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
         double own_s = products_time(pool, own, &w, s, N, c->rows, dtype, c->seconds, each);

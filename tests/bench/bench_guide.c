@@ -1,11 +1,11 @@
 /* What guided decoding costs a token, on the vocabulary of qwen2 (151,643 tokens), one core:
  *
- *   guide_token_us KIND      mask and advance, mean over steady state: the guide has been used
- * before guide_first_us KIND      the same for the first output of a fresh guide guide_slowest_us
- * KIND    its slowest token guide_compile_ms KIND    text to automaton, masks of wide states
- * included
+ * - guide_token_KIND: mask and advance, mean over steady state, when the guide has been used
+ * - guide_first_KIND: the same for the first output of a fresh guide
+ * - guide_slowest_KIND: its slowest token
+ * - guide_compile_KIND: text to automaton, masks of wide states included
  *
- * Outputs are random walks along the masks, 24 of up to 160 tokens; token_us has its share of
+ * Outputs are random walks along the masks, 24 of up to 160 tokens; guide_token has its share of
  * the bar (50 us) as ratio. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,18 +107,19 @@ int main(void) {
     uint64_t *bits = calloc((size_t)n_ids / 64 + 1, sizeof(*bits));
     double from = now_us();
     if (bits == NULL || guide_vocab_create(&v, t, n_ids, &eos, 1) != ERR_OK) die("out of memory");
-    printf("guide_vocab_ms %.1f ms (%d tokens)\n", (now_us() - from) / 1e3, n_ids);
+    printf("guide_vocab %.1f ms tokens %d\n", (now_us() - from) / 1e3, n_ids);
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct errbuf eb = {.code = ERR_OK};
         struct guide *g;
+        fprintf(stderr, "bench_guide: %s\n", kinds[k].name);
         from = now_us();
         if (guide_compile(&g, v, kinds[k].text, strlen(kinds[k].text), &eb) != ERR_OK) die(eb.text);
-        printf("guide_compile_ms %s %.1f ms\n", kinds[k].name, (now_us() - from) / 1e3);
+        printf("guide_compile_%s %.1f ms\n", kinds[k].name, (now_us() - from) / 1e3);
         struct cost first = walk(g, bits, n_ids, eos), steady = walk(g, bits, n_ids, eos);
         double us = steady.us / (double)steady.n;
-        printf("guide_first_us %s %.1f us\n", kinds[k].name, first.us / (double)first.n);
-        printf("guide_slowest_us %s %.0f us\n", kinds[k].name, first.slowest_us);
-        printf("guide_token_us %s %.2f us %.3f of %d us\n", kinds[k].name, us, us / BAR_US, BAR_US);
+        printf("guide_first_%s %.1f us\n", kinds[k].name, first.us / (double)first.n);
+        printf("guide_slowest_%s %.0f us\n", kinds[k].name, first.slowest_us);
+        printf("guide_token_%s %.2f us %.3f of %d_us\n", kinds[k].name, us, us / BAR_US, BAR_US);
         guide_unref(&g);
     }
     guide_vocab_destroy(&v);

@@ -296,6 +296,7 @@ int main(int argc, char **argv) {
     planes_open(&b, tls, memory);
     double v[4][ROUNDS_MAX], over[2][2][ROUNDS_MAX], frames[2][ROUNDS_MAX];
     for (unsigned i = 0; i < rounds; i++) { /* in turns: what disturbs one disturbs the others */
+        fprintf(stderr, "bench_kv_link: round %u of %u\n", i + 1, rounds);
         v[0][i] = tcp_mb_s(fd, memory, bytes, false);
         v[1][i] = tcp_mb_s(fd, memory, bytes, true);
         for (int k = 0; k < 2; k++) {

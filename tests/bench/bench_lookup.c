@@ -112,19 +112,20 @@ static void bench_text(struct bench *b, const char *name, bool novel, int rounds
         for (int r = 0; r < rounds; r++) {
             fprintf(stderr, "bench_lookup: %s, batch %d, round %d of %d\n", name, batches[k], r + 1,
                     rounds);
-            for (int i = 0; i < N_LOOKUPS; i++) {
+            for (int j = 0; j < N_LOOKUPS; j++) { /* each is the first one in turn */
+                const int i = (j + r) % N_LOOKUPS;
                 struct engine_stats before, after;
                 engine_stats(b->e, &before);
                 rate[i][r] = run(b, batches[k], lookups[i]);
-                gain[i][r] = rate[i][r] / rate[0][r];
                 engine_stats(b->e, &after);
                 uint64_t n = after.draft_tokens - before.draft_tokens;
                 if (n > 0)
                     right[i] = (double)(after.draft_accepted - before.draft_accepted) / (double)n;
             }
+            for (int i = 0; i < N_LOOKUPS; i++) gain[i][r] = rate[i][r] / rate[0][r];
         }
         for (int i = 0; i < N_LOOKUPS; i++)
-            printf("lookup_%s_%d_batch_%d %.1f tokens/s %.2f of without, %.2f right\n", name,
+            printf("lookup_%s_%d_batch_%d %.1f tokens/s %.2f of without right %.2f\n", name,
                    lookups[i], batches[k], bench_median(rate[i], rounds),
                    bench_median(gain[i], rounds), right[i]);
         fflush(stdout);

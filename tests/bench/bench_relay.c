@@ -489,6 +489,7 @@ static double direct_p50(struct bench *b, unsigned n) {
 static void through(struct bench *b, const struct daemon *d, unsigned streams, double seconds,
                     double direct, double idle_kb) {
     struct clients s = {0};
+    fprintf(stderr, "bench_relay: streams %u\n", streams);
     b->clients = &s;
     b->n_seqs = b->at = 0;
     clients_start(&s);

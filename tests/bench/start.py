@@ -3,6 +3,7 @@ file, and when the file is there; then what a second process of the same host ad
 as soon as the first has ended, so its pages are in the page cache: without it the disk is what is measured. START_MODEL names a model folder
 that is there already (it is not changed; its tokenizer must fit); START_PRESET another shape."""
 import os
+import signal
 import shutil
 import subprocess
 import sys
@@ -24,22 +25,25 @@ def memory_kb(instance, key):
 
 def start(name, folder, model, cache):
     """An instance that is ready, and the milliseconds that took."""
+    print(f"start: {name}", file=sys.stderr, flush=True)
     extra = harness.merge(SETTINGS, {"BatonConfig": {"weightCachePath": cache}})
     i = harness.Instance(name, "prefill", folder, harness.free_ports(3), "standard", model, extra)
     began = time.monotonic()
     i.start()
     while "event=ready" not in i.log():
-        assert i.alive(), i.log()
+        assert i.alive() and time.monotonic() - began < 300, i.log()
         time.sleep(0.002)
     return i, (time.monotonic() - began) * 1000
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the model goes, too
     folder = tempfile.mkdtemp(prefix="baton-start-", dir=os.environ.get("TMPDIR", "/var/tmp"))
     try:
         model, cache = os.environ.get("START_MODEL"), os.path.join(folder, "cache")
         if model is None:
             model = os.path.join(folder, "model")
+            print("start: writes a model of 2.2 GB", file=sys.stderr, flush=True)
             subprocess.run(["/usr/bin/python3", os.path.join(HERE, "..", "oracle", "make_model.py"), model, "--preset",
                             os.environ.get("START_PRESET", "tinyllama-1.1b"), "--tokenizer", os.path.join(harness.FABLE, "tokenizer.json")],
                            check=True)

@@ -1,9 +1,10 @@
-"""1,000 concurrent streams through the coordinator with the bundled model: every one must end whole. Prints how long, how many tokens a second,
-and what the daemons' memory did. Part of `make bench`, plain and with TLS=1 (every plane, and API keys); STREAMS and TOKENS set the load."""
+"""1,000 concurrent streams through the coordinator with the bundled model: every one must end whole. Prints how many tokens a second, when the
+first one came, and what the daemons' memory did. Part of `make bench`, plain and with TLS=1 (every plane, and API keys); STREAMS and TOKENS set the load."""
 import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 
@@ -50,6 +51,7 @@ async def all_streams(port, context, headers):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that daemons and files go, too
     with contextlib.ExitStack() as stack:
         pki = stack.enter_context(Pki()) if TLS else None
         cluster = stack.enter_context(harness.Cluster(extra=SETTINGS, pki=pki))
@@ -57,18 +59,21 @@ def main():
         context = pki.context("user") if TLS else None
         headers = "".join(f"{k}: {v}\r\n" for k, v in pki.headers().items()).encode() if TLS else b""
         before = [rss_mb(d) for d in cluster.daemons]
+        print(f"streams: {STREAMS} at once{' over TLS' if TLS else ''}", file=sys.stderr, flush=True)
         began = time.monotonic()
         results, times = asyncio.run(all_streams(port, context, headers))
         took = time.monotonic() - began
         after = [rss_mb(d) for d in cluster.daemons]
     bad = [r for r in results if isinstance(r, BaseException) or not r[0]]
     firsts = sorted(f for f, _ in times if f is not None)
-    print(f"streams{' over TLS' if TLS else ''}: {STREAMS} at once, {TOKENS} tokens each: {len(bad)} failed, {took:.1f} s, {STREAMS * TOKENS / took:.0f} tokens/s, "
-          f"first token p50 {firsts[len(firsts) // 2]:.1f} s, p99 {firsts[len(firsts) * 99 // 100]:.1f} s")
+    name = f"streams_{STREAMS}{'_tls' if TLS else ''}"
+    print(f"{name}_rate {STREAMS * TOKENS / took:.0f} tokens/s failed {len(bad)} took_s {took:.1f}")
+    if firsts:
+        print(f"{name}_first_token {firsts[len(firsts) // 2]:.2f} s p99 {firsts[len(firsts) * 99 // 100]:.2f}")
     for d, b, a in zip(cluster.daemons, before, after):
-        print(f"  {d.name}: {b:.0f} -> {a:.0f} MB resident ({(a - b) * 1024 / STREAMS:.1f} KB a stream)")
+        print(f"{name}_memory_{d.name} {(a - b) * 1024 / STREAMS:.1f} KB_a_stream before_mb {b:.0f} after_mb {a:.0f}")
     for r in bad[:3]:
-        print("  failed:", r if isinstance(r, BaseException) else r[1][-400:])
+        print("streams: failed:", r if isinstance(r, BaseException) else r[1][-400:], file=sys.stderr)
     return 1 if bad else 0
 
 
