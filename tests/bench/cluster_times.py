@@ -97,29 +97,37 @@ def complete(i, n_prompt, n_new, stream=False):
 
 
 class Times(threading.Thread):
-    """One running stream: when each of its events came."""
+    """A stream that runs until it is told to stop: when each of its events came. One that has said all is followed by another; `runs`
+    has a list for each."""
 
     def __init__(self, base, i):
         super().__init__(daemon=True)
-        self.base, self.i, self.at, self.stop = base, i, [], False
+        self.base, self.i, self.runs, self.stop = base, i, [], False
 
     def run(self):
-        s = harness.Stream(self.base, "/v1/completions", complete(self.i, 16, 3500, True))
         with contextlib.suppress(OSError):
+            while not self.stop and (not self.runs or self.runs[-1]):
+                self.runs.append([])
+                self.one()
+
+    def one(self):
+        s = harness.Stream(self.base, "/v1/completions", complete(self.i, 16, 3500, True))
+        try:
             while not self.stop:
                 piece = s.read_some()
                 if not piece:
                     break
-                now = time.monotonic()
-                self.at += [now] * piece.count(b"data: {")
-        s.abandon()
+                self.runs[-1] += [time.monotonic()] * piece.count(b"data: {")
+        finally:
+            s.abandon()
 
 
 def gaps_of(streams, since, until):
     out = []
     for s in streams:
-        at = [t for t in s.at if since <= t <= until]
-        out += [b - a for a, b in zip(at, at[1:])]
+        for run in s.runs:
+            at = [t for t in run if since <= t <= until]
+            out += [b - a for a, b in zip(at, at[1:])]
     return out
 
 
@@ -127,7 +135,7 @@ def gaps_while_prompts_arrive(base, first):
     streams = [Times(base, first + i) for i in range(STREAMS)]
     for s in streams:
         s.start()
-    harness.wait_for(lambda: all(len(s.at) > 3 for s in streams), 120, "streams run")
+    harness.wait_for(lambda: all(s.runs and len(s.runs[0]) > 3 for s in streams), 120, "streams run")
     began = time.monotonic()
     time.sleep(2 if QUICK else 5)
     calm = time.monotonic()
