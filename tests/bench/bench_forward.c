@@ -3,7 +3,7 @@
  *
  *   bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype bf16] [--threads N] [--layers L]
  *                 [--rounds R] [--seconds S] [--prompt N] [--decode 0|1] [--kernels NAME]
- *                 [--models DIR]
+ *                 [--kv bf16|int8] [--models DIR]
  *
  * The model is written to a folder of its own under $TMPDIR and removed once it is loaded; with
  * --models it is kept under DIR for the next run of the same shape. --layers keeps so many of the
@@ -35,7 +35,8 @@ enum {
 
 struct conf {
     struct shape shape;
-    enum dtype dtype;
+    enum dtype dtype, kv_dtype;
+    char label[64]; /* how the lines begin: shape, weights, KV when it is not bf16 */
     int threads, rounds, prompt;
     double seconds;
     bool decode;
@@ -113,8 +114,7 @@ static double decode(struct bench *b, int batch, int context) {
 }
 
 static void progress(const struct bench *b, const char *what, int n) {
-    fprintf(stderr, "bench_forward %s %s threads %d: %s", b->c.shape.name, dtype_name(b->c.dtype),
-            b->c.threads, what);
+    fprintf(stderr, "bench_forward %s threads %d: %s", b->c.label, b->c.threads, what);
     if (n > 0) fprintf(stderr, " %d", n);
     fputc('\n', stderr);
 }
@@ -128,23 +128,27 @@ static void open_all(struct bench *b) {
     progress(b, "loads it", 0);
     const struct engine_opts o = {.model_dir = dir,
                                   .weight_dtype = c->dtype,
-                                  .kv_dtype = DTYPE_BF16,
+                                  .kv_dtype = c->kv_dtype,
                                   .kernels = c->kernels,
                                   .n_threads = c->threads};
     double t = bench_now();
     enum err e = forward_open(&b->f, &o, CHUNK, &eb);
     if (c->models == NULL) model_remove(dir);
     if (e != ERR_OK) require(false, eb.text);
-    printf("%s_load_threads_%d %.2f s\n", dtype_name(c->dtype), c->threads, bench_now() - t);
+    printf("%s_load_threads_%d %.2f s\n", c->label, c->threads, bench_now() - t);
     const struct kv_shape shape = {.n_layers = c->shape.layers,
                                    .n_kv_heads = c->shape.kv_heads,
                                    .head_dim = c->shape.hidden / c->shape.heads,
                                    .block_tokens = BLOCK,
                                    .n_blocks = BLOCKS_LONG + BATCH_MAX * BLOCKS_SHORT,
-                                   .dtype = DTYPE_BF16};
+                                   .dtype = c->kv_dtype};
     if (kv_cache_create(&b->kv, &shape, &eb) != ERR_OK ||
         pool_create(&b->pool, c->threads, NULL, &eb) != ERR_OK)
         require(false, eb.text);
+    /* Pages nobody wrote are one page of zeros, which every cache holds. */
+    for (int l = 0; l < shape.n_layers; l++)
+        for (int i = 0; i < shape.n_blocks; i++)
+            memset(kv_block_ptr(b->kv, l, i), 0, kv_block_bytes(&shape));
     for (int i = 0; i < BLOCKS_LONG; i++) b->table[i] = i;
     for (int i = 0; i < BATCH_MAX * BLOCKS_SHORT; i++)
         b->tables[i / BLOCKS_SHORT][i % BLOCKS_SHORT] = BLOCKS_LONG + i;
@@ -175,9 +179,8 @@ static void bench_prefill(struct bench *b) {
             rate[n] = lengths[i] / t;
             ratio[n++] = prefill_ops(&b->c.shape, lengths[i]) / t / (peak > after ? peak : after);
         }
-        printf("%s_%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n",
-               b->c.shape.name, dtype_name(b->c.dtype), lengths[i], b->c.threads, median(rate, n),
-               median(ratio, n), bench_peak_name(p), n);
+        printf("%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n", b->c.label,
+               lengths[i], b->c.threads, median(rate, n), median(ratio, n), bench_peak_name(p), n);
         fflush(stdout);
     }
 }
@@ -188,8 +191,9 @@ static void bench_decode(struct bench *b) {
     double rate[4][ROUNDS_MAX], ratio[4][ROUNDS_MAX], gain[4][ROUNDS_MAX], deep[ROUNDS_MAX],
         deep_rate[ROUNDS_MAX];
     double weights = matrices_sum(&c->shape, true, c->dtype);
-    double kv_bytes = 4.0 * c->shape.layers * c->shape.kv_heads *
-                      (c->shape.hidden / c->shape.heads) * (CONTEXT_LONG - CONTEXT_SHORT);
+    double kv_bytes = 2.0 * c->shape.layers * c->shape.kv_heads *
+                      (double)kv_row_bytes(c->shape.hidden / c->shape.heads, c->kv_dtype) *
+                      (CONTEXT_LONG - CONTEXT_SHORT);
     for (int r = 0; r < c->rounds; r++) {
         double one = 0, read = 0;
         progress(b, "decode, round", r + 1);
@@ -207,22 +211,20 @@ static void bench_decode(struct bench *b) {
         deep[r] = (again + kv_bytes / read) / t;
         deep_rate[r] = 1 / t;
     }
-    const char *name = c->shape.name, *dtype = dtype_name(c->dtype);
     for (int i = 0; i < 4; i++)
-        printf("%s_%s_decode_batch_%d_threads_%d %.1f tokens/s %.3f of read_bandwidth\n", name,
-               dtype, batches[i], c->threads, median(rate[i], c->rounds),
-               median(ratio[i], c->rounds));
+        printf("%s_decode_batch_%d_threads_%d %.1f tokens/s %.3f of read_bandwidth\n", c->label,
+               batches[i], c->threads, median(rate[i], c->rounds), median(ratio[i], c->rounds));
     for (int i = 1; i < 4; i++)
-        printf("%s_%s_decode_gain_%d_threads_%d %.2f x\n", name, dtype, batches[i], c->threads,
+        printf("%s_decode_gain_%d_threads_%d %.2f x\n", c->label, batches[i], c->threads,
                median(gain[i], c->rounds));
-    printf("%s_%s_decode_context_%d_threads_%d %.1f tokens/s %.3f of context_%d_and_kv_bytes\n",
-           name, dtype, CONTEXT_LONG, c->threads, median(deep_rate, c->rounds),
+    printf("%s_decode_context_%d_threads_%d %.1f tokens/s %.3f of context_%d_and_kv_bytes\n",
+           c->label, CONTEXT_LONG, c->threads, median(deep_rate, c->rounds),
            median(deep, c->rounds), CONTEXT_SHORT);
     fflush(stdout);
 }
 
 static bool parse(struct conf *c, int argc, char **argv) {
-    const char *dtype = "bf16";
+    const char *dtype = "bf16", *kv = "bf16";
     int layers = 0;
     *c = (struct conf){
         .threads = 1, .rounds = 5, .prompt = CONTEXT_LONG, .seconds = 60, .decode = true};
@@ -241,6 +243,8 @@ static bool parse(struct conf *c, int argc, char **argv) {
             c->rounds = atoi(v);
         else if (strcmp(k, "--seconds") == 0)
             c->seconds = atof(v);
+        else if (strcmp(k, "--kv") == 0)
+            kv = v;
         else if (strcmp(k, "--models") == 0)
             c->models = v;
         else if (strcmp(k, "--prompt") == 0)
@@ -252,11 +256,15 @@ static bool parse(struct conf *c, int argc, char **argv) {
         else
             return false;
     }
-    for (enum dtype t = DTYPE_F32; t <= (enum dtype)5; t++) /* a build without it says "none" */
-        if (strcmp(dtype, dtype_name(t)) == 0) c->dtype = t;
+    c->dtype = dtype_of_name(dtype);
+    c->kv_dtype = dtype_of_name(kv);
     if (layers > 0 && layers < c->shape.layers) c->shape.layers = layers;
-    return argc % 2 == 1 && c->shape.name != NULL && c->dtype != DTYPE_NONE && c->threads >= 1 &&
-           c->threads <= 1024 && c->rounds >= 1 && c->rounds <= ROUNDS_MAX;
+    bool plain = c->kv_dtype == DTYPE_BF16;
+    snprintf(c->label, sizeof(c->label), "%s_%s%s%s", c->shape.name != NULL ? c->shape.name : "",
+             dtype, plain ? "" : "_kv_", plain ? "" : kv);
+    return argc % 2 == 1 && c->shape.name != NULL && c->dtype != DTYPE_NONE &&
+           (plain || c->kv_dtype == DTYPE_INT8) && c->threads >= 1 && c->threads <= 1024 &&
+           c->rounds >= 1 && c->rounds <= ROUNDS_MAX;
 }
 
 int main(int argc, char **argv) {
@@ -264,7 +272,7 @@ int main(int argc, char **argv) {
     if (!parse(&b.c, argc, argv)) {
         fprintf(stderr, "usage: bench_forward --shape tinyllama-1.1b|qwen2.5-0.5b [--dtype T] "
                         "[--threads N] [--layers L] [--rounds R] [--seconds S] [--prompt N] "
-                        "[--decode 0|1] [--kernels NAME] [--models DIR]\n");
+                        "[--decode 0|1] [--kernels NAME] [--kv bf16|int8] [--models DIR]\n");
         return 2;
     }
     open_all(&b);

@@ -7,7 +7,7 @@
 #   BENCH_CPU_TIME=1   processor time where one thread works
 # A new benchmark is one more line in `programs`.
 set -u
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build}
 out=$build/bench.txt
 bin=$build/tests/bench
@@ -30,6 +30,8 @@ programs() {
                     echo "$bin/bench_forward --shape $shape --dtype $dtype --threads $threads --models $models $forward"
             done
         done
+        # prefill is what it is with KV of bf16
+        echo "$bin/bench_forward --shape $shape --kv int8 --prompt 0 --models $models $forward"
         echo "rm -r $models/$shape-*"
     done
     echo "$py tests/oracle/perplexity.py"
