@@ -5,7 +5,7 @@
     exposed   time a hand-over adds behind the prefill of 2,048 tokens over loopback
     shaped    the same over a link of 1 Gbit/s between two network namespaces, made here and removed (needs root, ip and tc). What
               counts is how many bytes of KV a token has beside how long it computes: as many as TinyLlama-1.1B's (22.5 KB), but a
-              twentieth of its work, so there is less time to hide them in than a real model leaves, and it ends within two minutes
+              fiftieth of its work, so there is less time to hide them in than a real model leaves, and it ends within two minutes
               on a busy machine. Each step has a deadline; a step that misses it fails the run.
 
     cluster_times.py [gaps] [exposed] [shaped]       (all when none is named; BENCH_QUICK=1: fewer layers, fewer prompts)
