@@ -54,6 +54,14 @@ $(call unit_floor,INSTANCE,$(LIBS_ALL))
 $(call unit_floor,ROLES,$(LIBS_ALL))
 $(call unit_floor,COORD,$(LIBS_COORD))
 
+# The same tests with the sets of newer processors emulated (tests/unit/emulated/): their sources compiled for AVX2, one more binary each
+EMULATED := common/engine/kernels_avx512 common/engine/kernels_avx512vnni common/engine/kernels_avx512bf16 common/engine/kernels_amx
+O_EMULATED := $(patsubst %,$(BUILD)/emulated/%.o,$(EMULATED)) $(call obj,tests/unit/emulated/tiles tests/unit/emulated/cpu) \
+              $(filter-out $(call obj,$(EMULATED) common/engine/kernels_cpu),$(O_ENGINE))
+EMULATED_BINS := $(patsubst %,$(BUILD)/tests/unit/%_emulated_test,$(TESTS_EMULATED))
+UNIT_BINS += $(EMULATED_BINS)
+$(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_emulated_test,$(BUILD)/tests/unit/$(t)_test.o $(O_EMULATED),-lcmocka $(LIBS_ENGINE))))
+
 # tests that bring engine, endpoint and instance of their own: no model is needed
 O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set $(ROLES) $(NET)) $(O_BASE) \
            $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
@@ -97,6 +105,14 @@ $(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_avx512vnni.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni
 $(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
+$(BUILD)/common/engine/%_amx.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
+
+# -Og: these files unroll and inline much, and one instruction is a function here
+EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma
+$(BUILD)/tests/unit/emulated/tiles.o: ISA := -O2 -ffp-contract=off -mavx2 -mfma
+$(BUILD)/emulated/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(STRICT) $(CFLAGS) $(EMULATION) -include tests/unit/emulated/$(if $(findstring amx,$*),amx,avx512).h $(SAN) $(DEFS) -I. -MMD -MP -c -o $@ $<
 
 # these files are bytes of the program
 $(BUILD)/common/net/openapi.o: common/net/openapi.json common/net/docs.html

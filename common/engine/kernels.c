@@ -4,38 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/base/log.h"
-
-#if defined(__x86_64__)
-/* __builtin_cpu_supports asks the system too: the upper register halves must be saved on a switch
- * (XGETBV). */
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("bmi2");
-}
-static bool has_avx512vnni(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512vnni");
-}
-static bool has_avx512bf16(void) {
-    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
-}
-#else
-static bool has_avx2(void) {
-    return false;
-}
-static bool has_avx512(void) {
-    return false;
-}
-static bool has_avx512vnni(void) {
-    return false;
-}
-static bool has_avx512bf16(void) {
-    return false;
-}
-#endif
+#include "common/engine/kernels_cpu.h"
 
 static bool always(void) {
     return true;
@@ -48,10 +17,11 @@ static const struct set {
     bool (*runs)(void);
 } sets[] = {
     {"ref", kernels_ref, always},
-    {"avx2", kernels_avx2, has_avx2},
-    {"avx512", kernels_avx512, has_avx512},
-    {"avx512vnni", kernels_avx512vnni, has_avx512vnni},
-    {"avx512bf16", kernels_avx512bf16, has_avx512bf16},
+    {"avx2", kernels_avx2, cpu_has_avx2},
+    {"avx512", kernels_avx512, cpu_has_avx512},
+    {"avx512vnni", kernels_avx512vnni, cpu_has_avx512vnni},
+    {"avx512bf16", kernels_avx512bf16, cpu_has_avx512bf16},
+    {"amx", kernels_amx, cpu_has_amx},
 };
 enum { N_SETS = sizeof(sets) / sizeof(sets[0]) };
 

@@ -5,17 +5,18 @@
  * depends on that row alone. Every sum has one fixed order: in a matrix product one accumulator per
  * output walks k upwards; elsewhere a sum runs in LANES partial sums (element i in lane i % LANES)
  * that are added in one fixed tree. The sets "ref", "avx2", "avx512" and "avx512vnni" agree bit for
- * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals; "openblas" keeps no
- * promise about rows and serves as baseline and oracle. With int8 and int4 weights the activations
- * are quantised as well, to 16 and to 8 bits, a group of a row at a time; the sum over a group is
- * one of integers, thus exact, and acc = fma(sum, scale of the weights * scale of the row, acc)
- * over the groups upwards: here all sets of our own agree bit for bit.
+ * bit with each other; "avx512bf16" differs where vdpbf16ps flushes denormals, and "amx" sums bf16
+ * products in the order of its tiles (kernels_amx.c); "openblas" keeps no promise about rows and
+ * serves as baseline and oracle. With int8 and int4 weights the activations are quantised as well,
+ * to 16 and to 8 bits, a group of a row at a time; the sum over a group is one of integers, thus
+ * exact, and acc = fma(sum, scale of the weights * scale of the row, acc) over the groups upwards:
+ * here all sets of our own agree bit for bit.
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
- * Activations are packed once per input (and rounded to bf16 when the weights are) in tiles of
- * TILE_ROWS rows; how, is the set's own affair. Thread: pure functions over the caller's memory;
- * any number of threads. No pointer may be NULL, no output overlaps an input. Pointers to panels
- * and packed activations are 64-byte aligned. */
+ * Activations are packed once per input (and rounded to bf16 when the weights are), TILE_ROWS rows
+ * or multiples at a time; how, is the set's own affair. Thread: pure functions over the caller's
+ * memory; any number of threads. No pointer may be NULL, no output overlaps an input. Pointers to
+ * panels and packed activations are 64-byte aligned. */
 #ifndef BATON_ENGINE_KERNELS_H
 #define BATON_ENGINE_KERNELS_H
 
@@ -96,13 +97,14 @@ static inline size_t group_bytes(enum dtype w) {
     return PANEL_ROWS * 2 + PANEL_ROWS * GROUP / (w == DTYPE_INT4 ? 2 : 1);
 }
 /* Bytes of one panel, and of n_rows packed activation rows; the same for every set. k is rounded up
- * to even; quantised panels to whole groups and to 64 bytes. */
+ * to even; quantised panels to whole groups and to 64 bytes; rows of activations to LANES, the most
+ * that a set takes at once. */
 static inline size_t panel_bytes(int k, enum dtype w) {
     if (dtype_is_quant(w)) return (k_groups(k) * group_bytes(w) + 63) / 64 * 64;
     return (size_t)PANEL_ROWS * (size_t)(k + (k & 1)) * (w == DTYPE_BF16 ? 2 : 4);
 }
 static inline size_t x_pack_bytes(int n_rows, int k) {
-    return (size_t)n_rows * k_groups(k) * GROUP * 4;
+    return (size_t)lanes_up(n_rows) * k_groups(k) * GROUP * 4;
 }
 
 /* Bytes of a KV row: the key, or the value, of one position in one head. Whoever walks a block goes
@@ -141,6 +143,7 @@ const struct kernels *kernels_avx2(void);
 const struct kernels *kernels_avx512(void);
 const struct kernels *kernels_avx512vnni(void);
 const struct kernels *kernels_avx512bf16(void);
+const struct kernels *kernels_amx(void);
 /* Lays OpenBLAS's product over the best set of our own in *k. */
 void kernels_openblas(struct kernels *k);
 

@@ -131,7 +131,7 @@ static const struct conf_key keys[] = {
     WORD(weight_dtype, X "weightDtype", "bf16|f32|int8|int4", "bf16",
          "type the weights are kept in"),
     WORD(kv_dtype, X "kvDtype", "bf16|f32|int8", "bf16", "type the KV blocks are kept in"),
-    WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512vnni|avx512bf16|openblas", "auto",
+    WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512vnni|avx512bf16|amx|openblas", "auto",
          "instruction set of the kernels; auto asks the CPU"),
     INT(compute_threads, X "computeThreads", 0, 1024, "0", "threads that compute; 0: one a core"),
     INT(kv_cache_mib, X "kvCacheMiB", 0, 16777216, "0",

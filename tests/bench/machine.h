@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include "common/engine/kernels_cpu.h"
 #include "common/engine/pool.h"
 
 static inline double bench_now(void) {
@@ -51,11 +52,12 @@ static inline double bench_median(double *v, int n) {
 }
 
 /* ---- register peaks: accumulators enough to hide the latency, no memory */
-enum bench_peak { PEAK_F32_AVX2, PEAK_F32_AVX512, PEAK_BF16, PEAK_INT8, PEAKS };
+enum bench_peak { PEAK_F32_AVX2, PEAK_F32_AVX512, PEAK_BF16, PEAK_INT8, PEAK_AMX_BF16, PEAKS };
 enum { PEAK_LOOPS = 200000 };
 
 static inline const char *bench_peak_name(enum bench_peak p) {
-    static const char *const names[] = {"f32_fma_avx2", "f32_fma_avx512", "bf16_dot", "int8_dot"};
+    static const char *const names[] = {"f32_fma_avx2", "f32_fma_avx512", "bf16_dot", "int8_dot",
+                                        "bf16_tiles"};
     return names[p];
 }
 
@@ -69,6 +71,7 @@ static inline bool bench_peak_here(enum bench_peak p) {
     case PEAK_F32_AVX512: return __builtin_cpu_supports("avx512f");
     case PEAK_BF16: return __builtin_cpu_supports("avx512bf16");
     case PEAK_INT8: return __builtin_cpu_supports("avx512vnni");
+    case PEAK_AMX_BF16: return cpu_has_amx();
     case PEAKS: break;
     }
     return false;
@@ -117,6 +120,19 @@ __attribute__((target("avx512f,avx512vnni"))) static inline void bench_loop_int8
     __asm__ volatile(BENCH_ZERO BENCH_18("vpdpbusd", "zmm")
                      BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Z);
 }
+/* Four accumulators of 16 rows of 64 bytes; tiles 4 and 5 are the factors. */
+__attribute__((target("amx-tile,amx-bf16"))) static inline void bench_loop_amx(void) {
+    uint8_t config[64] = {1};
+    for (int t = 0; t < 6; t++) config[16 + 2 * t] = 64, config[48 + t] = 16;
+    __asm__ volatile("ldtilecfg (%0)\n\t"
+                     "tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\t"
+                     "tilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5\n\t"
+                     "mov %1, %%ecx\n\t1:\n\t"
+                     "tdpbf16ps %%tmm5, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm1\n\t"
+                     "tdpbf16ps %%tmm5, %%tmm4, %%tmm2\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm3\n\t"
+                     BENCH_AGAIN "\n\ttilerelease"
+                     :: "r"(config), "i"(PEAK_LOOPS) : "ecx", "cc", "memory");
+}
 /* clang-format on */
 
 static inline void bench_peak_item(void *arg, int item, int thread) {
@@ -127,13 +143,15 @@ static inline void bench_peak_item(void *arg, int item, int thread) {
     case PEAK_F32_AVX512: bench_loop_avx512(); break;
     case PEAK_BF16: bench_loop_bf16(); break;
     case PEAK_INT8: bench_loop_int8(); break;
+    case PEAK_AMX_BF16: bench_loop_amx(); break;
     case PEAKS: break;
     }
 }
 
 /* Operations of one loop: a multiply and an add count as two. */
 static inline double bench_peak_ops(enum bench_peak p) {
-    static const double per_step[] = {12 * 8 * 2, 18 * 16 * 2, 18 * 32 * 2, 18 * 64 * 2};
+    static const double per_step[] = {12 * 8 * 2, 18 * 16 * 2, 18 * 32 * 2, 18 * 64 * 2,
+                                      4 * 16 * 16 * 32 * 2};
     return per_step[p] * PEAK_LOOPS;
 }
 #else
@@ -165,10 +183,11 @@ static inline double bench_peak_rate(struct pool *pool, enum bench_peak p, doubl
     return best;
 }
 
-/* What a product over bf16 weights can reach here: dot products of bf16 where there are any, else
- * the widest FMA. */
+/* What a product over bf16 weights can reach here: tiles or dot products of bf16 where there are
+ * any, else the widest FMA. */
 static inline enum bench_peak bench_peak_of_bf16(void) {
-    return bench_peak_here(PEAK_BF16)         ? PEAK_BF16
+    return bench_peak_here(PEAK_AMX_BF16)     ? PEAK_AMX_BF16
+           : bench_peak_here(PEAK_BF16)       ? PEAK_BF16
            : bench_peak_here(PEAK_F32_AVX512) ? PEAK_F32_AVX512
                                               : PEAK_F32_AVX2;
 }

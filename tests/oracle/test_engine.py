@@ -19,7 +19,7 @@ import make_model  # noqa: E402
 import reference  # noqa: E402
 
 LOGITS = os.path.join(ROOT, os.environ.get("BUILD", "build"), "tests", "oracle", "logits")
-KERNELS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "openblas"]
+KERNELS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx", "openblas"]
 TOLERANCE = 1e-4  # of the largest logit, f32 weights and KV
 PROMPT = 70
 NEW = 64
