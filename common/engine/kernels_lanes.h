@@ -19,6 +19,7 @@
 #include "common/engine/kernels_exp.h"
 #include "common/engine/kernels_tile_quant.h"
 #include "common/engine/kernels_tile.h"
+#include "common/engine/kernels_turn.h"
 
 /* ---- rows */
 
@@ -140,7 +141,13 @@ static void store(void *dst, const float *src, int n, enum dtype t) {
 
 /* ---- attention */
 
-enum { KEYS = 4, MIX_POSITIONS = 16, MIX_ROWS = 6 };
+enum {
+    KEYS = 4,
+    SCORE_ROWS = TILE_PANELS(TILE_ROWS) == 4 ? 8 : 4, /* as many as cover the latency of an FMA */
+    TURN_FROM = 8, /* queries: with fewer, turning the keys costs more than it gains */
+    MIX_POSITIONS = 32,
+    MIX_ROWS = 6
+};
 
 INLINE void widen_int8(float *dst, size_t dst_stride, const uint8_t *row, int n, int head_dim) {
     for (int p = 0; p < n; p++, row += kv_row_bytes(head_dim, DTYPE_INT8), dst += dst_stride) {
@@ -207,9 +214,69 @@ INLINE void scores_1x4(float *s, const float *q, const float *keys, size_t strid
     for (int j = 0; j < n; j++) s[j] = out[j] * f;
 }
 
-/* Four keys at a time against every query: the keys are widened once. */
-static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
-                   const void *K, int n_pos, int head_dim, enum dtype t, float f) {
+/* Scores of `rows` queries and sixteen keys, which stand in columns: a lane is a key. The sum of a
+ * score is that of ln_sum(), with no lane moved: sixteen sums over every sixteenth d, and the tree
+ * over them, where sums wait for their partner. */
+INLINE void scores_tile(float *s, size_t s_stride, const float *q, size_t q_stride,
+                        const float *columns, int n, int rows, float f) {
+    lanes waiting[4][SCORE_ROWS], sum[SCORE_ROWS];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        const int first = i / 2 + i % 2 * (LANES / 2); /* partners: 0 and 8, 1 and 9, .. */
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) sum[r] = ln_set1(0);
+        for (size_t d = (size_t)first; d < q_stride; d += LANES) {
+            const lanes k = ln_load(columns + d * LANES);
+#pragma GCC unroll 8
+            for (int r = 0; r < rows; r++)
+                sum[r] = ln_fma(ln_set1(q[(size_t)r * q_stride + d]), k, sum[r]);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            if ((i & 1) != 0) sum[r] = ln_add(waiting[0][r], sum[r]);
+            if ((i & 3) == 3) sum[r] = ln_add(waiting[1][r], sum[r]);
+            if ((i & 7) == 7) sum[r] = ln_add(waiting[2][r], sum[r]);
+            if ((i & 15) == 15) sum[r] = ln_add(waiting[3][r], sum[r]);
+            waiting[(i & 1) == 0 ? 0 : (i & 3) == 1 ? 1 : (i & 7) == 3 ? 2 : 3][r] = sum[r];
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) put(s + (size_t)r * s_stride, ln_mul(sum[r], ln_set1(f)), n);
+}
+
+/* Sixteen keys at a time against every query: they are widened and turned once. This and the next
+ * are functions of their own: as one, registers of the other's spill (7% of a decode's attention).
+ */
+#define NOINLINE __attribute__((noinline))
+static NOINLINE void scores_turned(float *s, size_t s_stride, const float *q, size_t q_stride,
+                                   int n_q, const void *K, int n_pos, int head_dim, enum dtype t,
+                                   float f) {
+    float rows[LANES * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
+    float columns[LANES * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
+    for (int p = 0; p < n_pos; p += LANES) {
+        int n = n_pos - p < LANES ? n_pos - p : LANES;
+        widen_rows(rows, q_stride, K, (size_t)p, n, head_dim, t);
+        memset(rows + (size_t)n * q_stride, 0, (size_t)(LANES - n) * q_stride * sizeof(float));
+        for (size_t d = 0; d < q_stride; d += 8) {
+            turn_8x8(columns + d * LANES, LANES, rows + d, q_stride);
+            turn_8x8(columns + d * LANES + 8, LANES, rows + 8 * q_stride + d, q_stride);
+        }
+        int i = 0;
+        for (; i + SCORE_ROWS <= n_q; i += SCORE_ROWS)
+            scores_tile(s + (size_t)i * s_stride + p, s_stride, q + (size_t)i * q_stride, q_stride,
+                        columns, n, SCORE_ROWS, f);
+        for (; i + 2 <= n_q; i += 2)
+            scores_tile(s + (size_t)i * s_stride + p, s_stride, q + (size_t)i * q_stride, q_stride,
+                        columns, n, 2, f);
+        if (i < n_q)
+            scores_tile(s + (size_t)i * s_stride + p, s_stride, q + (size_t)i * q_stride, q_stride,
+                        columns, n, 1, f);
+    }
+}
+
+/* Four keys at a time, for few queries. */
+static NOINLINE void scores_few(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                                const void *K, int n_pos, int head_dim, enum dtype t, float f) {
     float keys[KEYS * HEAD_DIM_LANES_MAX] __attribute__((aligned(64)));
     for (int p = 0; p < n_pos; p += KEYS) {
         int n = n_pos - p < KEYS ? n_pos - p : KEYS;
@@ -226,6 +293,14 @@ static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, i
             scores_1x4(s + (size_t)i * s_stride + (size_t)p, q + (size_t)i * q_stride, keys,
                        q_stride, n, f);
     }
+}
+
+static void scores(float *s, size_t s_stride, const float *q, size_t q_stride, int n_q,
+                   const void *K, int n_pos, int head_dim, enum dtype t, float f) {
+    if (n_q >= TURN_FROM)
+        scores_turned(s, s_stride, q, q_stride, n_q, K, n_pos, head_dim, t, f);
+    else
+        scores_few(s, s_stride, q, q_stride, n_q, K, n_pos, head_dim, t, f);
 }
 
 static float softmax(float *s, int n, float *max) {

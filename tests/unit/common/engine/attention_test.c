@@ -214,6 +214,13 @@ static void one_chunk_is_the_kernels_alone(void **state) {
     rig_free(r);
 }
 
+/* Ten rows at once. */
+static void run_tile(struct rig *r, int window, int position) {
+    const struct attention a = layer_of(r, window, r->out[0]);
+    const struct attention_tile t = {r->table, 0, 10, position};
+    for (int h = 0; h < KV_HEADS; h++) attention_tile(&a, &t, h, r->scratch);
+}
+
 static void check_sets_and_blocks(enum dtype t) {
     struct rig *ref = rig_make("ref", t, 16, 2 * C);
     struct kernels k;
@@ -224,6 +231,11 @@ static void check_sets_and_blocks(enum dtype t) {
                 run_row(ref, windows[w], 0, contexts[c] - 1, ref->out[0]);
                 run_row(r, windows[w], 0, contexts[c] - 1, r->out[0]);
                 same_row(r->out[0], ref->out[0], k.name, windows[w], contexts[c] - 1);
+                if (contexts[c] + 9 > LONGEST) continue;
+                run_tile(ref, windows[w], contexts[c] - 1);
+                run_tile(r, windows[w], contexts[c] - 1);
+                for (int i = 0; i < 10; i++)
+                    same_row(r->out[i], ref->out[i], k.name, windows[w], contexts[c] - 1 + i);
             }
         }
         rig_free(r);

@@ -234,7 +234,7 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
     for (int i = 0; i < n_q; i++)
         for (size_t d = (size_t)hd; d < up; d++) q[(size_t)i * up + d] = 0;
     ref->scores(want, N_POS, q, up, n_q, rows, N_POS, hd, DTYPE_INT8, 0.25f);
-    for (int p = 0, n = 1; p < N_POS; p += n, n = n % 7 + 1) {
+    for (int p = 0, n = 1; p < N_POS; p += n, n = (n * 5 + 3) % 23 + 1) {
         if (n > N_POS - p) n = N_POS - p;
         k->scores(got + p, N_POS, q, up, n_q, rows + (size_t)p * row_bytes, n, hd, DTYPE_INT8,
                   0.25f);
@@ -244,7 +244,7 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
     memset(o_want, 0, n_out * sizeof(float));
     memset(o_got, 0, n_out * sizeof(float));
     ref->mix(o_want, up, want, N_POS, n_q, rows, N_POS, hd, DTYPE_INT8);
-    for (int p = 0, n = 1; p < N_POS; p += n, n = n % 19 + 1) {
+    for (int p = 0, n = 1; p < N_POS; p += n, n = (n * 5 + 3) % 23 + 1) {
         if (n > N_POS - p) n = N_POS - p;
         k->mix(o_got, up, want + p, N_POS, n_q, rows + (size_t)p * row_bytes, n, hd, DTYPE_INT8);
     }
@@ -266,7 +266,7 @@ static void attention_equals_the_plain_set(void **state) {
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
     for (int i = 0; kernels_at(&k, i); i++)
         for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
-            for (int n_q = 1; n_q <= 9; n_q += 2) check_attention(&k, &ref, dims[d], n_q);
+            for (int n_q = 1; n_q <= 11; n_q += 2) check_attention(&k, &ref, dims[d], n_q);
 }
 
 int main(void) {

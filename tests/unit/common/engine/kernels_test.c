@@ -285,34 +285,34 @@ static void f16_widens(void **state) {
 /* Scores and mix at one head size and type: equal to the plain set, and the same in whatever pieces
  * the positions come. */
 static void check_attention(const struct kernels *k, const struct kernels *ref, int hd,
-                            enum dtype t) {
-    enum { N_Q = 5, N_POS = 43, STRIDE = 64 };
+                            enum dtype t, int n_q) {
+    enum { N_POS = 43, STRIDE = 64 };
     size_t up = (size_t)lanes_up(hd), value_bytes = t == DTYPE_BF16 ? 2 : 4;
-    float *rows = floats((size_t)(N_POS * hd)), *q = floats(N_Q * up);
-    float *want = floats(N_Q * STRIDE), *got = floats(N_Q * STRIDE), *o_want = floats(N_Q * up),
-          *o_got = floats(N_Q * up);
+    float *rows = floats((size_t)(N_POS * hd)), *q = floats((size_t)n_q * up);
+    float *want = floats((size_t)n_q * STRIDE), *got = floats((size_t)n_q * STRIDE),
+          *o_want = floats((size_t)n_q * up), *o_got = floats((size_t)n_q * up);
     uint8_t *kv = aligned((size_t)(N_POS * hd) * 4);
     ref->store(kv, rows, N_POS * hd, t);
-    for (int i = 0; i < N_Q; i++) {
+    for (int i = 0; i < n_q; i++) {
         for (size_t d = (size_t)hd; d < up; d++) q[(size_t)i * up + d] = 0;
     }
-    memcpy(got, want, N_Q * STRIDE * sizeof(float));
-    ref->scores(want, STRIDE, q, up, N_Q, kv, N_POS, hd, t, 0.25f);
-    for (int p = 0, n = 1; p < N_POS; p += n, n = n % 7 + 1) {
+    memcpy(got, want, (size_t)n_q * STRIDE * sizeof(float));
+    ref->scores(want, STRIDE, q, up, n_q, kv, N_POS, hd, t, 0.25f);
+    for (int p = 0, n = 1; p < N_POS; p += n, n = (n * 5 + 3) % 23 + 1) {
         if (n > N_POS - p) n = N_POS - p;
-        k->scores(got + p, STRIDE, q, up, N_Q, kv + (size_t)(p * hd) * value_bytes, n, hd, t,
+        k->scores(got + p, STRIDE, q, up, n_q, kv + (size_t)(p * hd) * value_bytes, n, hd, t,
                   0.25f);
     }
-    if (!same_bits(want, got, N_Q * STRIDE))
+    if (!same_bits(want, got, (size_t)n_q * STRIDE))
         fail_msg("%s: scores, head_dim=%d %s", k->name, hd, dtype_name(t));
-    memset(o_want, 0, N_Q * up * sizeof(float));
-    memset(o_got, 0, N_Q * up * sizeof(float));
-    ref->mix(o_want, up, want, STRIDE, N_Q, kv, N_POS, hd, t);
-    for (int p = 0, n = 1; p < N_POS; p += n, n = n % 19 + 1) {
+    memset(o_want, 0, (size_t)n_q * up * sizeof(float));
+    memset(o_got, 0, (size_t)n_q * up * sizeof(float));
+    ref->mix(o_want, up, want, STRIDE, n_q, kv, N_POS, hd, t);
+    for (int p = 0, n = 1; p < N_POS; p += n, n = (n * 5 + 3) % 23 + 1) {
         if (n > N_POS - p) n = N_POS - p;
-        k->mix(o_got, up, want + p, STRIDE, N_Q, kv + (size_t)(p * hd) * value_bytes, n, hd, t);
+        k->mix(o_got, up, want + p, STRIDE, n_q, kv + (size_t)(p * hd) * value_bytes, n, hd, t);
     }
-    for (int i = 0; i < N_Q; i++) {
+    for (int i = 0; i < n_q; i++) {
         if (!same_bits(o_want + (size_t)i * up, o_got + (size_t)i * up, (size_t)hd))
             fail_msg("%s: mix, head_dim=%d %s", k->name, hd, dtype_name(t));
     }
@@ -332,8 +332,10 @@ static void attention_equals_the_plain_set(void **state) {
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
     for (int i = 0; kernels_at(&k, i); i++) {
         for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) {
-            check_attention(&k, &ref, dims[d], DTYPE_F32);
-            check_attention(&k, &ref, dims[d], DTYPE_BF16);
+            check_attention(&k, &ref, dims[d], DTYPE_F32, 5);
+            check_attention(&k, &ref, dims[d], DTYPE_BF16, 7);
+            check_attention(&k, &ref, dims[d], DTYPE_F32, 23);
+            check_attention(&k, &ref, dims[d], DTYPE_BF16, 15);
         }
     }
 }
