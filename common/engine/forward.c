@@ -84,6 +84,10 @@ static void lay_out_lora(struct forward *f, struct carver *c, size_t rows, size_
     l->scratch = carve(c, threads * l->scratch_stride, sizeof(float));
 }
 
+static size_t item_columns(const struct forward *f, int n) {
+    return (size_t)forward_item_panels(f, n) * PANEL_ROWS;
+}
+
 static void lay_out_plan(struct attention_plan *p, struct carver *c) {
     p->tiles = carve(c, (size_t)p->tiles_max, sizeof(*p->tiles));
     p->items = carve(c, p->items_max, sizeof(*p->items));
@@ -99,18 +103,19 @@ static void lay_out(struct forward *f, struct carver *c) {
            kv_dim = (size_t)m->n_kv_heads * (size_t)m->head_dim;
     int widest = widest_of(m);
     f->x = carve(c, r * (size_t)m->hidden, sizeof(float));
-    f->sum = carve(c, r * (size_t)m->hidden, sizeof(float));
     f->normed = carve(c, r * (size_t)m->hidden, sizeof(float));
     f->q = carve(c, r * q_dim, sizeof(float));
     f->att = carve(c, r * q_dim, sizeof(float));
     f->k = carve(c, r * kv_dim, sizeof(float));
     f->v = carve(c, r * kv_dim, sizeof(float));
     f->gate = carve(c, r * (size_t)m->intermediate, sizeof(float));
-    f->up = carve(c, r * (size_t)m->intermediate, sizeof(float));
     f->cos = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
     f->sin = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
     f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
+    size_t most = item_columns(f, m->hidden), other = item_columns(f, m->intermediate);
+    f->item_stride = r * (most > other ? most : other);
+    f->item_scratch = carve(c, threads * f->item_stride, sizeof(float));
     lay_out_plan(&f->plan, c);
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
     f->freqs = carve(c, (size_t)m->head_dim / 2, sizeof(double));

@@ -74,7 +74,6 @@ void forward_lora_up(const struct forward *f, int layer, enum lora_module m, int
                    p->b + (size_t)(first / PANEL_ROWS) * panel_bytes(p->rank, DTYPE_F32), c->n,
                    p->rank, n, DTYPE_F32);
         for (int r = 0; r < c->n; r++)
-            f->kn.add(y + (size_t)l->rows[c->first + r] * stride + (size_t)first,
-                      sum + (size_t)r * (size_t)n, n);
+            f->kn.add(y + (size_t)l->rows[c->first + r] * stride, sum + (size_t)r * (size_t)n, n);
     }
 }

@@ -44,20 +44,26 @@ struct forward {
 
     /* scratch of one pass, all in `memory`; R is rows_max */
     float *x;           /* [R][hidden]: the residual stream */
-    float *sum;         /* [R][hidden]: what a layer's half adds to it */
     float *normed;      /* [R][hidden] */
     float *q, *att;     /* [R][n_heads * head_dim] */
     float *k, *v;       /* [R][n_kv_heads * head_dim] */
-    float *gate, *up;   /* [R][intermediate] */
+    float *gate;        /* [R][intermediate] */
     float *cos, *sin;   /* [R][head_dim / 2] */
     void *packed;       /* activations of the next product, R rows of the widest input */
     float *att_scratch; /* [threads][att_stride] */
     size_t att_stride;
+    /* [threads][item_stride]: columns of a product that meet others, or the residual stream, in
+     * the same work item: as f32 [R][columns of an item] they stay in the cache */
+    float *item_scratch;
+    size_t item_stride;
     struct attention_plan plan; /* its arrays; of `R` tiles */
     int *row_seq;               /* [R]: the sequence of a row */
     struct lora_rows lora;
     struct mem memory;
 };
+
+/* Panels of one work item of a product of n columns. */
+int forward_item_panels(const struct forward *f, int n);
 
 /* ---- forward_lora.c: y += scale * B (A x) for the rows that have an adapter */
 
@@ -67,8 +73,8 @@ void forward_lora_map(struct forward *f, const struct fwd_seq *seqs, int n_seqs)
  * layer. x: f32 [R][k], the input of those products. */
 void forward_lora_down(const struct forward *f, int layer, const enum lora_module *modules,
                        int item, const float *x, int k, int thread);
-/* Adds B (A x) to columns [first, first + n) of y, f32 [R][stride]; slot: index of the product's
- * module in `modules` above. first is a multiple of PANEL_ROWS. */
+/* Adds B (A x), columns [first, first + n) of it, to y, f32 [R][stride] from that column on; slot:
+ * index of the product's module in `modules` above. first is a multiple of PANEL_ROWS. */
 void forward_lora_up(const struct forward *f, int layer, enum lora_module m, int slot, float *y,
                      size_t stride, int first, int n, int thread);
 

@@ -25,9 +25,9 @@ struct pass {
     /* products of one region, columns cut in items */
     struct product {
         const struct matrix *w;
-        float *y;
+        float *y; /* NULL: the thread's scratch, until its work item is done */
         const float *bias;
-        float *add_to; /* residual stream that takes y, or NULL */
+        float *add_to; /* residual stream that takes the columns, or NULL */
         int items, item_panels;
     } products[LORA_PRODUCTS];
     enum lora_module
@@ -151,11 +151,15 @@ static void attention_layer(struct pass *p) {
 
 /* ---- products */
 
+int forward_item_panels(const struct forward *f, int n) {
+    const int panels = (n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(f->pool);
+    return f->kn.item_panels > 0 ? f->kn.item_panels : (panels + threads - 1) / threads;
+}
+
 static void product_add(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
                         const float *bias, float *add_to) {
-    const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS, threads = pool_threads(p->f->pool);
-    const int share =
-        p->f->kn.item_panels > 0 ? p->f->kn.item_panels : (panels + threads - 1) / threads;
+    const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS;
+    const int share = forward_item_panels(p->f, w->n);
     p->modules[p->n_products] = module;
     p->products[p->n_products++] = (struct product){.w = w,
                                                     .y = y,
@@ -172,29 +176,33 @@ static int columns(const struct product *x, int item, int *first) {
     return x->w->n - *first < n ? x->w->n - *first : n;
 }
 
-static void product_run(const struct pass *p, int idx, int item, int thread) {
+/* Returns the columns of the item, *stride floats from row to row. What follows a product is done
+ * here, while they are in the cache. */
+static float *product_run(const struct pass *p, int idx, int item, int thread, size_t *stride) {
     const struct forward *f = p->f;
     const struct product *x = &p->products[idx];
     int first, n = columns(x, item, &first);
-    size_t stride = (size_t)x->w->n;
+    float *y = x->y != NULL ? x->y + first : f->item_scratch + (size_t)thread * f->item_stride;
+    *stride = x->y != NULL ? (size_t)x->w->n : (size_t)n;
     const uint8_t *panels =
         x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, x->w->dtype);
-    f->kn.gemm(x->y + first, stride, f->packed, panels, p->pack_rows, x->w->k, n, x->w->dtype);
+    f->kn.gemm(y, *stride, f->packed, panels, p->pack_rows, x->w->k, n, x->w->dtype);
     for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
-        f->kn.add(x->y + (size_t)r * stride + (size_t)first, x->bias + first, n);
+        f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
-        forward_lora_up(f, p->layer, p->modules[idx], idx, x->y, stride, first, n, thread);
-    for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++) {
-        size_t at = (size_t)r * stride + (size_t)first;
-        f->kn.add(x->add_to + at, x->y + at, n);
-    }
+        forward_lora_up(f, p->layer, p->modules[idx], idx, y, *stride, first, n, thread);
+    for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++)
+        f->kn.add(x->add_to + (size_t)r * (size_t)x->w->n + (size_t)first, y + (size_t)r * *stride,
+                  n);
+    return y;
 }
 
 static void products_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
+    size_t stride;
     int i = 0;
     for (; item >= p->products[i].items; i++) item -= p->products[i].items;
-    product_run(p, i, item, thread);
+    product_run(p, i, item, thread, &stride);
 }
 
 static void lora_down_item(void *arg, int item, int thread) {
@@ -219,17 +227,15 @@ static void products_go(struct pass *p) {
 }
 
 /* Product 0 is gate, product 1 is up, of one shape: the same columns of both, then gate =
- * silu(gate) * up. */
+ * silu(gate) * up. Nobody else wants up. */
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
-    const struct product *gate = &p->products[0], *up = &p->products[1];
-    int first, n = columns(gate, item, &first);
-    size_t stride = (size_t)gate->w->n;
-    product_run(p, 0, item, thread);
-    product_run(p, 1, item, thread);
+    size_t stride, up_stride;
+    int first, n = columns(&p->products[0], item, &first);
+    float *gate = product_run(p, 0, item, thread, &stride),
+          *up = product_run(p, 1, item, thread, &up_stride);
     for (int r = 0; r < p->pack_rows; r++)
-        p->f->kn.swiglu(gate->y + (size_t)r * stride + first, up->y + (size_t)r * stride + first,
-                        n);
+        p->f->kn.swiglu(gate + (size_t)r * stride, up + (size_t)r * up_stride, n);
 }
 
 /* ---- the pass */
@@ -246,7 +252,7 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     if (on_layer != NULL) on_layer(arg, p->layer);
     attention_layer(p);
     pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
-    product_add(p, LORA_O, &l->o, f->sum, l->o_bias, f->x);
+    product_add(p, LORA_O, &l->o, NULL, l->o_bias, f->x);
     products_go(p);
 }
 
@@ -255,12 +261,12 @@ static void mlp_half(struct pass *p) {
     const struct layer_weights *l = p->lw;
     pack(p, f->x, p->n_rows, &l->gate, l->mlp_norm, NULL);
     product_add(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
-    product_add(p, LORA_UP, &l->up, f->up, l->up_bias, NULL);
+    product_add(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
     lora_down(p);
     pool_run(f->pool, gate_up_item, p, p->products[0].items);
     p->n_products = 0;
     pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
-    product_add(p, LORA_DOWN, &l->down, f->sum, l->down_bias, f->x);
+    product_add(p, LORA_DOWN, &l->down, NULL, l->down_bias, f->x);
     products_go(p);
 }
 
