@@ -280,13 +280,13 @@ static void a_tile_is_its_rows(void **state) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8};
     const int most = attention_rows(&shape);
     (void)state;
-    assert_int_equal(most, 10); /* 32 queries in rows of 3 */
+    assert_int_equal(most, 21); /* 64 queries in rows of 3 */
     for (int i = 0; i < 3; i++) {
         struct rig *r = rig_make("auto", types[i], 16, i == 0 ? LONGEST : C);
         for (size_t w = 0; w < sizeof(windows) / sizeof(windows[0]); w++) {
             for (int bound = 0; bound <= 3 * C; bound += C) {
                 /* the bound before, in and behind the tile */
-                for (int p = bound - most; p <= bound; p += 5)
+                for (int p = bound - most; p <= bound; p += most / 2)
                     if (p >= 0 && p + most <= LONGEST) check_tile(r, windows[w], p, most);
                 check_tile(r, windows[w], bound, 1);
                 check_tile(r, windows[w], bound, 3);
@@ -476,7 +476,7 @@ static void plans_have_a_size(void **state) {
     assert_true(p.cuts_max == 0 && p.parts_max == 0 && p.items_max == 30);
     attention_plan_init(&p, &shape, 8, 30, C + 1);
     assert_true(p.cuts_max == 16 && p.items_max == 30 + 16 * 2);
-    assert_int_equal(p.parts_max, 16 * 2 * KV_HEADS * attention_part_floats(&shape, 10));
+    assert_int_equal(p.parts_max, 16 * 2 * KV_HEADS * attention_part_floats(&shape, 21));
     attention_plan_init(&p, &shape, 8, 3, C + 1);
     assert_int_equal(p.cuts_max, 3);
     attention_plan_init(&p, &large, 64, 512, 64 * C);
