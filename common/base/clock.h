@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-uint64_t clock_us(void);      /* monotonic, microseconds */
-uint64_t clock_ms(void);      /* monotonic, milliseconds */
-int64_t clock_unix_s(void);   /* wall clock, seconds */
-uint64_t clock_unix_us(void); /* wall clock, microseconds */
+uint64_t clock_us(void);        /* monotonic, microseconds */
+uint64_t clock_thread_us(void); /* processor time of the calling thread, microseconds */
+uint64_t clock_ms(void);        /* monotonic, milliseconds */
+int64_t clock_unix_s(void);     /* wall clock, seconds */
+uint64_t clock_unix_us(void);   /* wall clock, microseconds */
 
 #endif

@@ -319,7 +319,7 @@ static enum err plain(struct subset *s, int32_t start, struct fa *out) {
     order[n++] = start;
     for (int32_t k = 0; k < n; k++) {
         bool accept = false;
-        if ((k & 255) == 0 && clock_us() > s->work->deadline_us) {
+        if ((k & 255) == 0 && clock_thread_us() > s->work->deadline_us) {
             e = ERR_TIMEOUT;
             goto end;
         }
@@ -371,7 +371,7 @@ enum err fa_build(struct fa *out, const struct nfa *a, int32_t start, int32_t en
     set_add(&s, start);
     if (set_find(&s, &o) < 0) goto end;
     for (size_t k = 0; k < s.n_sets; k++) {
-        if ((k & 63) == 0 && clock_us() > w->deadline_us) {
+        if ((k & 63) == 0 && clock_thread_us() > w->deadline_us) {
             e = ERR_TIMEOUT;
             goto end;
         }
@@ -436,7 +436,7 @@ enum err fa_and(struct fa *out, const struct fa *a, const struct fa *b, const st
     if (p.slots == NULL || pair_find(&p, 0) < 0) goto end;
     for (size_t k = 0; k < p.n; k++) {
         int32_t qa = (int32_t)(p.pair[k] >> 32), qb = (int32_t)(uint32_t)p.pair[k];
-        if ((k & 255) == 0 && clock_us() > w->deadline_us) {
+        if ((k & 255) == 0 && clock_thread_us() > w->deadline_us) {
             e = ERR_TIMEOUT;
             goto end;
         }

@@ -17,7 +17,7 @@ enum { CP_MAX = 0x10FFFF, NFA_STATES_MAX = 2000000 };
 
 /* How long work may take; shared by all steps of one compilation. */
 struct fa_work {
-    uint64_t deadline_us; /* clock_us() */
+    uint64_t deadline_us; /* clock_thread_us() */
 };
 
 struct nfa_edge {

@@ -59,7 +59,7 @@ enum err guide_compile(struct guide **out, const struct guide_vocab *v, const ch
     if (g == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     *b.eb = (struct errbuf){.code = ERR_OK};
     b.net.eb = b.eb;
-    b.net.work.deadline_us = clock_us() + (uint64_t)GUIDE_COMPILE_MS_MAX * 1000;
+    b.net.work.deadline_us = clock_thread_us() + (uint64_t)GUIDE_COMPILE_MS_MAX * 1000;
     for (int i = 0; i < RULE_COUNT; i++) b.shared[i] = -1;
     atomic_init(&g->refs, 1);
     g->v = v;
@@ -77,7 +77,7 @@ enum err guide_compile(struct guide **out, const struct guide_vocab *v, const ch
         guide_free(g);
         return e;
     }
-    run_warm(&g->run, clock_us() + WARM_MS_MAX * 1000);
+    run_warm(&g->run, clock_thread_us() + WARM_MS_MAX * 1000);
     *out = g;
     return ERR_OK;
 }

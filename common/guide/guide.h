@@ -29,10 +29,10 @@
 #include "proto/err.h"
 
 enum {
-    GUIDE_DEPTH_MAX = 100,     /* nesting of guides, schemas, regex groups, EBNF groups */
-    GUIDE_STATES_MAX = 300000, /* of one automaton */
-    GUIDE_COMPILE_MS_MAX = 2000,
-    GUIDE_REPEAT_MAX = 65536, /* of a quantifier, minItems, maxLength and the like */
+    GUIDE_DEPTH_MAX = 100,       /* nesting of guides, schemas, regex groups, EBNF groups */
+    GUIDE_STATES_MAX = 300000,   /* of one automaton */
+    GUIDE_COMPILE_MS_MAX = 2000, /* of processor time: a busy machine accepts what others do */
+    GUIDE_REPEAT_MAX = 65536,    /* of a quantifier, minItems, maxLength and the like */
 };
 
 /* The bytes of every token, in a trie. Borrows nothing after creation. */

@@ -319,7 +319,7 @@ static enum err find_alike(struct automaton *a, const struct finish_work *w, int
     uint32_t *cls = calloc(n + 1, sizeof(*cls)), *next = calloc(n + 1, sizeof(*next)), n_cls = 0;
     struct sig *table = malloc((mask + 1) * sizeof(*table));
     int32_t *first = malloc((n + 2) * sizeof(*first));
-    uint64_t stop_us = clock_us() + ALIKE_MS_MAX * 1000;
+    uint64_t stop_us = clock_thread_us() + ALIKE_MS_MAX * 1000;
     enum err e = ERR_NO_MEMORY;
     bool complete = true;
     if (cls == NULL || next == NULL || table == NULL || first == NULL) goto end;
@@ -331,7 +331,7 @@ static enum err find_alike(struct automaton *a, const struct finish_work *w, int
         cls = next;
         next = swap;
         if (i > 0 && n_cls == was) break;
-        if (clock_us() > stop_us) {
+        if (clock_thread_us() > stop_us) {
             complete = false;
             break;
         }

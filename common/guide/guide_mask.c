@@ -191,7 +191,7 @@ void run_warm(struct run *r, uint64_t deadline_us) {
         for (uint32_t e = r->a->byte_first[q]; e < r->a->byte_first[q + 1]; e++)
             width += r->a->bytes[e].hi - r->a->bytes[e].lo + 1;
         if (r->a->alike[q] != q || width < WIDE_BYTES) continue;
-        if (clock_us() > deadline_us || run_is_full(r) || r->mask_bytes > MASK_BYTES_MAX / 2)
+        if (clock_thread_us() > deadline_us || run_is_full(r) || r->mask_bytes > MASK_BYTES_MAX / 2)
             return;
         (void)local_of(r, q);
         r->failed = false;
