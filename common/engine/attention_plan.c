@@ -14,11 +14,13 @@ void attention_plan_init(struct attention_plan *p, const struct attention_shape 
     if (threads < 2 || chunks < 2) return; /* nothing is ever cut */
     p->cuts_max = (SHARES * threads + s->n_kv_heads - 1) / s->n_kv_heads;
     if (p->cuts_max > tiles_max) p->cuts_max = tiles_max;
-    p->items_max += (size_t)p->cuts_max * chunks;
     p->parts_max = (size_t)p->cuts_max * parts * attention_part_floats(s, attention_rows(s));
     if (p->parts_max > ATTENTION_PARTS_BYTES / sizeof(float))
         p->parts_max = ATTENTION_PARTS_BYTES / sizeof(float);
     if (p->parts_max < one) p->parts_max = one;
+    /* Chunks there can be, and those whose parts find room. */
+    const size_t all = (size_t)p->cuts_max * chunks, room = p->parts_max / (one / chunks);
+    p->items_max += all < room ? all : room;
 }
 
 static int64_t work_of(const struct attention_tile *t, int window) {

@@ -481,9 +481,11 @@ static void plans_have_a_size(void **state) {
     assert_int_equal(p.cuts_max, 3);
     attention_plan_init(&p, &large, 64, 512, 64 * C);
     assert_int_equal(p.parts_max, ATTENTION_PARTS_BYTES / sizeof(float));
+    assert_int_equal(p.items_max, 512 + p.parts_max / (8 * attention_part_floats(&large, 1)));
     attention_plan_init(&p, &large, 64, 512, millions);
     assert_int_equal(p.parts_max,
                      (millions + C - 1) / C * (size_t)8 * attention_part_floats(&large, 1));
+    assert_int_equal(p.items_max, 512 + (millions + C - 1) / C);
 }
 
 int main(void) {
