@@ -44,30 +44,33 @@ struct conf {
 };
 
 /* ---- what is counted */
-static double matrices_sum(const struct shape *s, bool bytes, enum dtype t) {
-    int hd = s->hidden / s->heads, kv = s->kv_heads * hd;
-    const int nk[][2] = {{s->hidden, s->hidden},
-                         {kv, s->hidden},
-                         {kv, s->hidden},
-                         {s->hidden, s->hidden},
-                         {s->intermediate, s->hidden},
-                         {s->intermediate, s->hidden},
-                         {s->hidden, s->intermediate}};
-    double sum = 0;
-    for (int i = 0; i < 7; i++)
-        sum += bytes ? (double)(nk[i][0] / PANEL_ROWS) * (double)panel_bytes(nk[i][1], t)
-                     : (double)nk[i][0] * nk[i][1];
-    sum *= s->layers;
-    /* Beside int4 layers the output matrix is int8 (weights.h). */
-    if (bytes)
-        sum += (double)(s->vocab / PANEL_ROWS) *
-               (double)panel_bytes(s->hidden, t == DTYPE_INT4 ? DTYPE_INT8 : t);
-    return sum;
+static double layers_weights(const struct shape *s) {
+    int kv = s->kv_heads * (s->hidden / s->heads);
+    return (2.0 * s->hidden * s->hidden + 2.0 * kv * s->hidden +
+            3.0 * s->intermediate * s->hidden) *
+           s->layers;
+}
+
+/* The output matrix beside int4 layers is int8 (weights.h). */
+static enum dtype head_dtype(enum dtype t) {
+    return t == DTYPE_INT4 ? DTYPE_INT8 : t;
+}
+
+static double matrix_bytes(int n, int k, enum dtype t) {
+    return (double)(n / PANEL_ROWS) * (double)panel_bytes(k, t);
+}
+
+/* Of all matrices, the output matrix too. */
+static double weight_bytes(const struct shape *s, enum dtype t) {
+    int kv = s->kv_heads * (s->hidden / s->heads);
+    double layer = 2 * matrix_bytes(s->hidden, s->hidden, t) + 2 * matrix_bytes(kv, s->hidden, t) +
+                   2 * matrix_bytes(s->intermediate, s->hidden, t) +
+                   matrix_bytes(s->hidden, s->intermediate, t);
+    return layer * s->layers + matrix_bytes(s->vocab, s->hidden, head_dtype(t));
 }
 
 static double prefill_ops(const struct shape *s, int n) {
-    return 2 * matrices_sum(s, false, DTYPE_BF16) * n +
-           4.0 * s->hidden * s->layers * ((double)n * (n + 1) / 2);
+    return 2 * layers_weights(s) * n + 4.0 * s->hidden * s->layers * ((double)n * (n + 1) / 2);
 }
 
 /* ---- runs */
@@ -167,7 +170,7 @@ static double median(const double *v, int n) {
 static void bench_prefill(struct bench *b) {
     static const int lengths[] = {128, 512, 2048};
     double rate[ROUNDS_MAX], ratio[ROUNDS_MAX];
-    enum bench_peak p = bench_peak_of_bf16();
+    enum bench_peak p = bench_peak_of(DTYPE_BF16);
     prefill(b, 128); /* warms up */
     for (int i = 0; i < 3 && lengths[i] <= b->c.prompt; i++) {
         double began = bench_wall();
@@ -185,17 +188,34 @@ static void bench_prefill(struct bench *b) {
     }
 }
 
+/* Operations a second; 0: no loop of machine.h tells. */
+static double peak_for(struct bench *b, enum dtype t) {
+    enum bench_peak p = bench_peak_of(t);
+    return p == PEAKS ? 0 : bench_peak_rate(b->pool, p, 0.05);
+}
+
+/* Seconds a step cannot be faster than: its weights must be read, its products computed. */
+static double step_least(const struct conf *c, int batch, double read, double layers_peak,
+                         double head_peak) {
+    double t_read = weight_bytes(&c->shape, c->dtype) / read,
+           head = (double)c->shape.vocab * c->shape.hidden;
+    if (layers_peak == 0 || head_peak == 0) return t_read;
+    double t_ops = 2.0 * batch * (layers_weights(&c->shape) / layers_peak + head / head_peak);
+    return t_read > t_ops ? t_read : t_ops;
+}
+
 static void bench_decode(struct bench *b) {
     static const int batches[] = {1, 4, 8, 16};
     const struct conf *c = &b->c;
-    double rate[4][ROUNDS_MAX], ratio[4][ROUNDS_MAX], gain[4][ROUNDS_MAX], deep[ROUNDS_MAX],
-        deep_rate[ROUNDS_MAX];
-    double weights = matrices_sum(&c->shape, true, c->dtype);
+    double rate[4][ROUNDS_MAX], ratio[4][ROUNDS_MAX], gain[4][ROUNDS_MAX], allowed[4][ROUNDS_MAX],
+        deep[ROUNDS_MAX], deep_rate[ROUNDS_MAX];
+    double weights = weight_bytes(&c->shape, c->dtype);
     double kv_bytes = 2.0 * c->shape.layers * c->shape.kv_heads *
                       (double)kv_row_bytes(c->shape.hidden / c->shape.heads, c->kv_dtype) *
                       (CONTEXT_LONG - CONTEXT_SHORT);
     for (int r = 0; r < c->rounds; r++) {
-        double one = 0, read = 0;
+        double one = 0, read = 0, peak = peak_for(b, c->dtype),
+               head = peak_for(b, head_dtype(c->dtype));
         progress(b, "decode, round", r + 1);
         for (int i = 0; i < 4; i++) {
             double before = bench_read_rate(b->pool, b->data, 0.1),
@@ -206,6 +226,8 @@ static void bench_decode(struct bench *b) {
             rate[i][r] = batches[i] / t;
             ratio[i][r] = weights / t / read;
             gain[i][r] = batches[i] * one / t;
+            allowed[i][r] = batches[i] * step_least(c, 1, read, peak, head) /
+                            step_least(c, batches[i], read, peak, head);
         }
         double t = decode(b, 1, CONTEXT_LONG), again = decode(b, 1, CONTEXT_SHORT);
         deep[r] = (again + kv_bytes / read) / t;
@@ -215,8 +237,8 @@ static void bench_decode(struct bench *b) {
         printf("%s_decode_batch_%d_threads_%d %.1f tokens/s %.3f of read_bandwidth\n", c->label,
                batches[i], c->threads, median(rate[i], c->rounds), median(ratio[i], c->rounds));
     for (int i = 1; i < 4; i++)
-        printf("%s_decode_gain_%d_threads_%d %.2f x\n", c->label, batches[i], c->threads,
-               median(gain[i], c->rounds));
+        printf("%s_decode_gain_%d_threads_%d %.2f x allowed %.2f\n", c->label, batches[i],
+               c->threads, median(gain[i], c->rounds), median(allowed[i], c->rounds));
     printf("%s_decode_context_%d_threads_%d %.1f tokens/s %.3f of context_%d_and_kv_bytes\n",
            c->label, CONTEXT_LONG, c->threads, median(deep_rate, c->rounds),
            median(deep, c->rounds), CONTEXT_SHORT);

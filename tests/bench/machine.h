@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include "common/engine/engine.h"
 #include "common/engine/kernels_cpu.h"
 #include "common/engine/pool.h"
 
@@ -52,12 +53,22 @@ static inline double bench_median(double *v, int n) {
 }
 
 /* ---- register peaks: accumulators enough to hide the latency, no memory */
-enum bench_peak { PEAK_F32_AVX2, PEAK_F32_AVX512, PEAK_BF16, PEAK_INT8, PEAK_AMX_BF16, PEAKS };
+enum bench_peak {
+    PEAK_F32_AVX2,
+    PEAK_F32_AVX512,
+    PEAK_BF16,
+    PEAK_INT8,
+    PEAK_AMX_BF16,
+    PEAK_INT16_AVX2, /* products in pairs, summed in 32 bits: int8 weights without VNNI */
+    PEAK_INT8_AVX2,  /* the same in 16 bits: int4 weights */
+    PEAKS
+};
 enum { PEAK_LOOPS = 200000 };
 
 static inline const char *bench_peak_name(enum bench_peak p) {
-    static const char *const names[] = {"f32_fma_avx2", "f32_fma_avx512", "bf16_dot", "int8_dot",
-                                        "bf16_tiles"};
+    static const char *const names[] = {"f32_fma_avx2",   "f32_fma_avx512", "bf16_dot",
+                                        "int8_dot",       "bf16_tiles",     "int16_pairs_avx2",
+                                        "int8_pairs_avx2"};
     return names[p];
 }
 
@@ -72,6 +83,8 @@ static inline bool bench_peak_here(enum bench_peak p) {
     case PEAK_BF16: return __builtin_cpu_supports("avx512bf16");
     case PEAK_INT8: return __builtin_cpu_supports("avx512vnni");
     case PEAK_AMX_BF16: return cpu_has_amx();
+    case PEAK_INT16_AVX2:
+    case PEAK_INT8_AVX2: return __builtin_cpu_supports("avx2");
     case PEAKS: break;
     }
     return false;
@@ -120,6 +133,22 @@ __attribute__((target("avx512f,avx512vnni"))) static inline void bench_loop_int8
     __asm__ volatile(BENCH_ZERO BENCH_18("vpdpbusd", "zmm")
                      BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Z);
 }
+/* A product and its sum; the products' own latency is hidden behind eleven others. */
+#define BENCH_MADD(OP, ADD, D)                                                                     \
+    OP " %%ymm12, %%ymm13, %%ymm14\n\t" ADD " %%ymm14, %%ymm" D ", %%ymm" D "\n\t"
+#define BENCH_MADD_12(OP, ADD)                                                                     \
+    BENCH_MADD(OP, ADD, "0") BENCH_MADD(OP, ADD, "1") BENCH_MADD(OP, ADD, "2")                     \
+    BENCH_MADD(OP, ADD, "3") BENCH_MADD(OP, ADD, "4") BENCH_MADD(OP, ADD, "5")                     \
+    BENCH_MADD(OP, ADD, "6") BENCH_MADD(OP, ADD, "7") BENCH_MADD(OP, ADD, "8")                     \
+    BENCH_MADD(OP, ADD, "9") BENCH_MADD(OP, ADD, "10") BENCH_MADD(OP, ADD, "11")
+__attribute__((target("avx2"))) static inline void bench_loop_int16_pairs(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_MADD_12("vpmaddwd", "vpaddd")
+                     BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Y, "ymm14");
+}
+__attribute__((target("avx2"))) static inline void bench_loop_int8_pairs(void) {
+    __asm__ volatile(BENCH_ZERO BENCH_MADD_12("vpmaddubsw", "vpaddw")
+                     BENCH_AGAIN :: "i"(PEAK_LOOPS) : "ecx", "cc", BENCH_Y, "ymm14");
+}
 /* Four accumulators of 16 rows of 64 bytes; tiles 4 and 5 are the factors. */
 __attribute__((target("amx-tile,amx-bf16"))) static inline void bench_loop_amx(void) {
     uint8_t config[64] = {1};
@@ -144,14 +173,16 @@ static inline void bench_peak_item(void *arg, int item, int thread) {
     case PEAK_BF16: bench_loop_bf16(); break;
     case PEAK_INT8: bench_loop_int8(); break;
     case PEAK_AMX_BF16: bench_loop_amx(); break;
+    case PEAK_INT16_AVX2: bench_loop_int16_pairs(); break;
+    case PEAK_INT8_AVX2: bench_loop_int8_pairs(); break;
     case PEAKS: break;
     }
 }
 
 /* Operations of one loop: a multiply and an add count as two. */
 static inline double bench_peak_ops(enum bench_peak p) {
-    static const double per_step[] = {12 * 8 * 2, 18 * 16 * 2, 18 * 32 * 2, 18 * 64 * 2,
-                                      4 * 16 * 16 * 32 * 2};
+    static const double per_step[] = {12 * 8 * 2,           18 * 16 * 2, 18 * 32 * 2, 18 * 64 * 2,
+                                      4 * 16 * 16 * 32 * 2, 12 * 16 * 2, 12 * 32 * 2};
     return per_step[p] * PEAK_LOOPS;
 }
 #else
@@ -183,13 +214,18 @@ static inline double bench_peak_rate(struct pool *pool, enum bench_peak p, doubl
     return best;
 }
 
-/* What a product over bf16 weights can reach here: tiles or dot products of bf16 where there are
- * any, else the widest FMA. */
-static inline enum bench_peak bench_peak_of_bf16(void) {
-    return bench_peak_here(PEAK_AMX_BF16)     ? PEAK_AMX_BF16
-           : bench_peak_here(PEAK_BF16)       ? PEAK_BF16
-           : bench_peak_here(PEAK_F32_AVX512) ? PEAK_F32_AVX512
-                                              : PEAK_F32_AVX2;
+/* What a product over such weights can reach here, with the best instruction we have a kernel for;
+ * PEAKS: no loop above measures it. */
+static inline enum bench_peak bench_peak_of(enum dtype w) {
+    const enum bench_peak f32 = bench_peak_here(PEAK_F32_AVX512) ? PEAK_F32_AVX512 : PEAK_F32_AVX2;
+    if (w == DTYPE_F32) return f32;
+    if (w == DTYPE_BF16)
+        return bench_peak_here(PEAK_AMX_BF16) ? PEAK_AMX_BF16
+               : bench_peak_here(PEAK_BF16)   ? PEAK_BF16
+                                              : f32;
+    if (bench_peak_here(PEAK_INT8)) return PEAK_INT8;
+    if (f32 == PEAK_F32_AVX512) return PEAKS;
+    return w == DTYPE_INT8 ? PEAK_INT16_AVX2 : PEAK_INT8_AVX2;
 }
 
 /* ---- read bandwidth */
