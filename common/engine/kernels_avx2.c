@@ -163,12 +163,18 @@ LN ints q_begin(int32_t sum, enum dtype w) {
     __m256i v = w == DTYPE_INT8 ? _mm256_set1_epi32(sum) : _mm256_setzero_si256();
     return (ints){v, v};
 }
+/* Steps are added one by one: a compiler that sums two of them first runs out of registers. */
+#define ADDED(v) __asm__("" : "+x"(v))
 LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
     if (w == DTYPE_INT8)
-        return (ints){_mm256_add_epi32(acc.a, _mm256_madd_epi16(q.a, x)),
-                      _mm256_add_epi32(acc.b, _mm256_madd_epi16(q.b, x))};
-    return (ints){_mm256_add_epi16(acc.a, _mm256_maddubs_epi16(q.a, x)),
-                  _mm256_add_epi16(acc.b, _mm256_maddubs_epi16(q.b, x))};
+        acc = (ints){_mm256_add_epi32(acc.a, _mm256_madd_epi16(q.a, x)),
+                     _mm256_add_epi32(acc.b, _mm256_madd_epi16(q.b, x))};
+    else
+        acc = (ints){_mm256_add_epi16(acc.a, _mm256_maddubs_epi16(q.a, x)),
+                     _mm256_add_epi16(acc.b, _mm256_maddubs_epi16(q.b, x))};
+    ADDED(acc.a);
+    ADDED(acc.b);
+    return acc;
 }
 LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
     if (w == DTYPE_INT4) {

@@ -14,9 +14,10 @@
  * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they
  * start from y, where the slice of k before left them: storing an f32 and loading it again changes
  * no bit, so slicing k for the cache keeps the order of the sum. */
-/* How far ahead weights are fetched: the hardware stops at every 4 KiB. Gains 20% at a batch of
- * four, costs nothing where the weights are in the cache. */
-enum { PREFETCH_BYTES = 1024 };
+/* How far ahead weights are fetched, of all panels of a tile together: the hardware stops at every
+ * 4 KiB. And up to how many rows all of k goes in one: memory is read in one stream then, where
+ * more rows gain by slices of k that stay in the first-level cache. */
+enum { PREFETCH_BYTES = 4096, SLICED_ROWS = 32 };
 
 static size_t tile_even(int k) {
     return (size_t)(k + (k & 1));
@@ -54,6 +55,7 @@ INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_c
 /* w: f32 [panels][..][16], panels panel_stride floats apart; x: f32 [k][rows]. */
 INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w,
                      size_t panel_stride, int k, int rows, int panels, bool carry) {
+    const size_t ahead = PREFETCH_BYTES / sizeof(float) / (size_t)panels;
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
@@ -61,7 +63,7 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             wv[p] = ln_load(w + (size_t)p * panel_stride);
-            __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES / sizeof(float));
+            __builtin_prefetch(w + (size_t)p * panel_stride + ahead);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
@@ -76,12 +78,12 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 /* w: bf16 [panels][..][16][2], panels panel_stride bytes apart; x: [n_pairs][rows] pairs. */
 INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w,
                       size_t panel_stride, int n_pairs, int rows, int panels, bool carry) {
+    const size_t ahead = PREFETCH_BYTES / (size_t)panels;
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; p++)
-            __builtin_prefetch(w + (size_t)p * panel_stride + PREFETCH_BYTES);
+        for (int p = 0; p < panels; p++) __builtin_prefetch(w + (size_t)p * panel_stride + ahead);
 #pragma GCC unroll 2
         for (int step = 0; step < PAIR_STEPS; step++) {
             pairs wv[4];
@@ -161,9 +163,9 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
                  x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
     const size_t stride = panel_bytes(k, w), x_row_bytes = tile_even(k) * x_bytes;
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
-    /* More than one tile of rows goes over the same weights: hold a slice of them in the cache. */
+    /* Many tiles of rows go over the same weights: hold a slice of them in the cache. */
     const int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * PANEL_ROWS * (int)w_bytes);
-    const int k_slice = n_rows > TILE_ROWS ? slice : k;
+    const int k_slice = n_rows > SLICED_ROWS ? slice : k;
     for (int k0 = 0; k0 < k; k0 += k_slice) {
         const int k_len = k - k0 < k_slice ? k - k0 : k_slice;
         const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;

@@ -15,7 +15,7 @@
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
-    Q_AHEAD_BYTES = 1024,         /* weights are fetched ahead */
+    Q_AHEAD_BYTES = 4096,         /* weights are fetched ahead, of all panels together */
     Q_X_SLICE_BYTES = 192 * 1024, /* of activations, which stay in the second-level cache */
 };
 
@@ -23,6 +23,7 @@ enum {
 INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
                        size_t panel_stride, int n_groups, int rows, int panels, enum dtype w) {
     const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
+    const size_t ahead = Q_AHEAD_BYTES / (size_t)panels;
     for (int g = 0; g < n_groups;
          g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
         const float *x_scale = (const float *)(const void *)x;
@@ -38,8 +39,7 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
         for (int j = 0; j < fours; j++) {
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++)
-                __builtin_prefetch(panel + (size_t)p * panel_stride + Q_AHEAD_BYTES +
-                                   Q_STEP_BYTES * j);
+                __builtin_prefetch(panel + (size_t)p * panel_stride + ahead + Q_STEP_BYTES * j);
 #pragma GCC unroll 2
             for (int step = 0; step < 2; step++) {
                 const int at = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
