@@ -4,16 +4,7 @@
  * enough to be cut for the cache; memory beside the result must stay as it was. Intel documents two
  * orders; a processor must follow one of them throughout. Without AMX the test runs in the binary
  * that emulates it (tests/unit/emulated/). */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "common/engine/half.h"
-#include "common/engine/kernels.h"
+#include "tests/unit/common/engine/kernels_rig.h"
 
 enum { BLOCK_K = 32 };
 enum order {
@@ -22,28 +13,12 @@ enum order {
     ORDERS
 };
 
-static uint64_t rng_state = 77;
-
-static uint32_t rng_u32(void) {
-    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng_state >> 32);
-}
-
-static void *aligned(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(p);
-    return p;
-}
-
 /* Some so small that a product, or the number itself, is a denormal. */
 static float *floats(size_t n) {
     float *p = aligned(n * sizeof(float));
     for (size_t i = 0; i < n; i++) {
         const uint32_t kind = rng_u32() % 40;
-        p[i] = (float)(int32_t)rng_u32() * 0x1p-31f *
-               (kind == 0   ? 0x1p-70f
-                : kind == 1 ? 0x1p-130f
-                            : 1.0f);
+        p[i] = rng_f32() * (kind == 0 ? 0x1p-70f : kind == 1 ? 0x1p-130f : 1.0f);
     }
     return p;
 }

@@ -3,38 +3,11 @@
  * lengths with outliers, zeros, tiny and huge values; properties of what ref stores, ref against
  * sums in double precision, and all other sets against ref bit for bit, positions in one piece and
  * in many. Rows lie in memory of their exact size, for the address sanitizer. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "common/engine/half.h"
-#include "common/engine/kernels.h"
+#include "tests/unit/common/engine/kernels_rig.h"
 
 enum { N_MAX = 260, N_POS = 43 };
 
 static const int dims[] = {2, 8, 16, 24, 30, 32, 40, 64, 80, 96, 128, 200, 256};
-
-static uint64_t rng_state = 1811;
-
-static uint32_t rng_u32(void) {
-    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng_state >> 32);
-}
-
-static float rng_f32(void) {
-    return (float)(int32_t)rng_u32() * 0x1p-31f;
-}
-
-static float *floats(size_t n) {
-    float *p = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
-    assert_non_null(p);
-    for (size_t i = 0; i < n; i++) p[i] = rng_f32();
-    return p;
-}
 
 static void random_row(float *x, int n) {
     static const float sizes[] = {1, 1, 1, 0, 1e-20f, 1e-35f, 1e5f, 1e30f};
@@ -133,7 +106,7 @@ static void what_is_no_number_stays_none(void **state) {
                 const size_t bytes = kv_row_bytes(n, DTYPE_INT8);
                 const size_t up = (size_t)lanes_up(n);
                 uint8_t *rows = malloc(3 * bytes);
-                float *query = floats(up), *o = floats(up), w[3] = {0.25f, 0.5f, 0.25f};
+                float *query = rng_floats(up), *o = rng_floats(up), w[3] = {0.25f, 0.5f, 0.25f};
                 assert_non_null(rows);
                 memset(query, 0, up * sizeof(float));
                 query[at == 0] = 1; /* a query that does not look at the bad value */
@@ -199,7 +172,7 @@ static void the_plain_set_is_the_sum(void **state) {
         const int hd = dims[h];
         const size_t up = (size_t)lanes_up(hd), row_bytes = kv_row_bytes(hd, DTYPE_INT8);
         uint8_t *rows = stored_rows(&ref, hd);
-        float *q = floats(up), *o = floats(up), s[N_POS];
+        float *q = rng_floats(up), *o = rng_floats(up), s[N_POS];
         for (size_t d = (size_t)hd; d < up; d++) q[d] = 0;
         memset(o, 0, up * sizeof(float));
         ref.scores(s, N_POS, q, up, 1, rows, N_POS, hd, DTYPE_INT8, 0.125f);
@@ -229,8 +202,8 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
     const size_t up = (size_t)lanes_up(hd), row_bytes = kv_row_bytes(hd, DTYPE_INT8);
     const size_t n_scores = (size_t)n_q * N_POS, n_out = (size_t)n_q * up;
     uint8_t *rows = stored_rows(ref, hd);
-    float *q = floats(n_out), *want = floats(n_scores), *got = floats(n_scores),
-          *o_want = floats(n_out), *o_got = floats(n_out);
+    float *q = rng_floats(n_out), *want = rng_floats(n_scores), *got = rng_floats(n_scores),
+          *o_want = rng_floats(n_out), *o_got = rng_floats(n_out);
     for (int i = 0; i < n_q; i++)
         for (size_t d = (size_t)hd; d < up; d++) q[(size_t)i * up + d] = 0;
     ref->scores(want, N_POS, q, up, n_q, rows, N_POS, hd, DTYPE_INT8, 0.25f);

@@ -2,31 +2,9 @@
  * whatever the rows beside it. Method: random weights and activations over awkward shapes, with
  * groups of zeros, outliers and tiny values. Every set must equal the plain C set bit for bit; the
  * plain set must equal sums in double precision over what the packed panels say. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "common/engine/half.h"
-#include "common/engine/kernels.h"
+#include "tests/unit/common/engine/kernels_rig.h"
 
 static const enum dtype types[] = {DTYPE_INT8, DTYPE_INT4};
-
-static uint64_t rng_state = 4711;
-
-static uint32_t rng_u32(void) {
-    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng_state >> 32);
-}
-
-static void *aligned(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(p);
-    return p;
-}
 
 /* Mostly of one size; some groups of zeros, some of tiny and some of large values. */
 static float *floats(size_t n) {
@@ -36,7 +14,7 @@ static float *floats(size_t n) {
             uint32_t kind = rng_u32() % 16;
             size = kind == 0 ? 0 : kind == 1 ? 1e-35f : kind == 2 ? 1e5f : 1;
         }
-        p[i] = (float)(int32_t)rng_u32() * 0x1p-31f * size;
+        p[i] = rng_f32() * size;
         if (rng_u32() % 50 == 0) p[i] *= 20;
     }
     return p;
@@ -189,7 +167,7 @@ static void values_come_back_within_half_a_step(void **state) {
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         float *w = floats(K), *even = floats(K);
-        for (int i = 0; i < K; i++) even[i] = (float)(int32_t)rng_u32() * 0x1p-31f;
+        for (int i = 0; i < K; i++) even[i] = rng_f32();
         double error[2] = {0}, size = 0;
         for (int t = 0; t < 2; t++) {
             uint8_t *panel = aligned(panel_bytes(K, types[t]));

@@ -3,39 +3,7 @@
  * equal the plain C set bit for bit; "avx512bf16", "amx" and "openblas" within a bound on the
  * rounding of the sum. Then each row of a large product, softmax or score block is computed alone
  * and compared bit for bit. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include "common/engine/half.h"
-#include "common/engine/kernels.h"
-
-static uint64_t rng_state = 42;
-
-static uint32_t rng_u32(void) {
-    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng_state >> 32);
-}
-
-static float rng_f32(void) {
-    return (float)(int32_t)rng_u32() * 0x1p-31f;
-}
-
-static void *aligned(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-    assert_non_null(p);
-    return p;
-}
-
-static float *floats(size_t n) {
-    float *p = aligned(n * sizeof(float));
-    for (size_t i = 0; i < n; i++) p[i] = rng_f32();
-    return p;
-}
+#include "tests/unit/common/engine/kernels_rig.h"
 
 static bool same_bits(const float *a, const float *b, size_t n) {
     return memcmp(a, b, n * sizeof(float)) == 0;
@@ -70,8 +38,8 @@ static void product(const struct kernels *k, float *y, const float *x, const flo
 
 static void check_product(const struct kernels *k, const struct kernels *ref, int m, int n, int dim,
                           enum dtype t) {
-    float *x = floats((size_t)(m * dim)), *w = floats((size_t)(n * dim));
-    float *want = floats((size_t)(m * n)), *got = floats((size_t)(m * n));
+    float *x = rng_floats((size_t)(m * dim)), *w = rng_floats((size_t)(n * dim));
+    float *want = rng_floats((size_t)(m * n)), *got = rng_floats((size_t)(m * n));
     product(ref, want, x, w, m, n, dim, t, 1);
     product(k, got, x, w, m, n, dim, t, 4);
     for (int i = 0; i < m * n; i++) {
@@ -110,7 +78,7 @@ static void products_equal_the_plain_set(void **state) {
 static void plain_product_is_the_sum(void **state) {
     enum { M = 7, N = 21, K = 19 };
     struct kernels ref;
-    float *x = floats(M * K), *w = floats(N * K), *y = floats(M * N);
+    float *x = rng_floats(M * K), *w = rng_floats(N * K), *y = rng_floats(M * N);
     (void)state;
     assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
     for (int t = 0; t < 2; t++) {
@@ -136,8 +104,8 @@ static void plain_product_is_the_sum(void **state) {
 static void a_row_does_not_see_its_neighbours(void **state) {
     enum { N = 70, K = 1100, M_MAX = 130 };
     struct kernels k;
-    float *x = floats(M_MAX * K), *w = floats(N * K), *alone = floats(M_MAX * N),
-          *all = floats(M_MAX * N);
+    float *x = rng_floats(M_MAX * K), *w = rng_floats(N * K), *alone = rng_floats(M_MAX * N),
+          *all = rng_floats(M_MAX * N);
     (void)state;
     for (int i = 0; kernels_at(&k, i); i++) {
         if (strcmp(k.name, "openblas") == 0) continue;
@@ -165,7 +133,7 @@ static void panels_give_rows_back(void **state) {
         for (int dim = 1; dim < 40; dim += 6) {
             for (int t = 0; t < (k.f32_only ? 1 : 2); t++) {
                 enum dtype dt = t == 0 ? DTYPE_F32 : DTYPE_BF16;
-                float *w = floats((size_t)(11 * dim)), row[40];
+                float *w = rng_floats((size_t)(11 * dim)), row[40];
                 uint8_t *panel = aligned(panel_bytes(dim, dt));
                 k.panel_pack(panel, w, 11, dim, dt);
                 for (int r = 0; r < PANEL_ROWS; r++) {
@@ -288,9 +256,9 @@ static void check_attention(const struct kernels *k, const struct kernels *ref, 
                             enum dtype t, int n_q) {
     enum { N_POS = 43, STRIDE = 64 };
     size_t up = (size_t)lanes_up(hd), value_bytes = t == DTYPE_BF16 ? 2 : 4;
-    float *rows = floats((size_t)(N_POS * hd)), *q = floats((size_t)n_q * up);
-    float *want = floats((size_t)n_q * STRIDE), *got = floats((size_t)n_q * STRIDE),
-          *o_want = floats((size_t)n_q * up), *o_got = floats((size_t)n_q * up);
+    float *rows = rng_floats((size_t)(N_POS * hd)), *q = rng_floats((size_t)n_q * up);
+    float *want = rng_floats((size_t)n_q * STRIDE), *got = rng_floats((size_t)n_q * STRIDE),
+          *o_want = rng_floats((size_t)n_q * up), *o_got = rng_floats((size_t)n_q * up);
     uint8_t *kv = aligned((size_t)(N_POS * hd) * 4);
     ref->store(kv, rows, N_POS * hd, t);
     for (int i = 0; i < n_q; i++) {
