@@ -13,12 +13,8 @@
  *
  * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they
  * start from y, where the slice of k before left them: storing an f32 and loading it again changes
- * no bit, so slicing k for the cache keeps the order of the sum. */
-/* How far ahead weights are fetched, of all panels of a tile together: the hardware stops at every
- * 4 KiB. And up to how many rows all of k goes in one: memory is read in one stream then, where
- * more rows gain by slices of k that stay in the first-level cache. */
-enum { PREFETCH_BYTES = 4096, SLICED_ROWS = 32 };
-
+ * no bit, so slicing k for the cache keeps the order of the sum. How far weights are fetched ahead,
+ * and how few rows take k unsliced, kernels_tile_quant.h says. */
 static size_t tile_even(int k) {
     return (size_t)(k + (k & 1));
 }
@@ -55,7 +51,7 @@ INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_c
 /* w: f32 [panels][..][16], panels panel_stride floats apart; x: f32 [k][rows]. */
 INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w,
                      size_t panel_stride, int k, int rows, int panels, bool carry) {
-    const size_t ahead = PREFETCH_BYTES / sizeof(float) / (size_t)panels;
+    const size_t ahead = AHEAD_BYTES / sizeof(float) / (size_t)panels;
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
@@ -78,7 +74,7 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 /* w: bf16 [panels][..][16][2], panels panel_stride bytes apart; x: [n_pairs][rows] pairs. */
 INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w,
                       size_t panel_stride, int n_pairs, int rows, int panels, bool carry) {
-    const size_t ahead = PREFETCH_BYTES / (size_t)panels;
+    const size_t ahead = AHEAD_BYTES / (size_t)panels;
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {
@@ -165,7 +161,7 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
     /* Many tiles of rows go over the same weights: hold a slice of them in the cache. */
     const int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * PANEL_ROWS * (int)w_bytes);
-    const int k_slice = n_rows > SLICED_ROWS ? slice : k;
+    const int k_slice = n_rows > WHOLE_K_ROWS ? slice : k;
     for (int k0 = 0; k0 < k; k0 += k_slice) {
         const int k_len = k - k0 < k_slice ? k - k0 : k_slice;
         const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;

@@ -12,10 +12,14 @@
  * memory, in y itself. */
 #define INLINE static inline __attribute__((always_inline))
 
+/* Of both kinds of products. Weights are fetched so far ahead, all panels of a tile together: the
+ * hardware stops at every 4 KiB. And up to so many rows take all of k in one: memory is read in one
+ * stream then, where more rows gain by slices of k that stay in the first-level cache. */
+enum { AHEAD_BYTES = 4096, WHOLE_K_ROWS = 32 };
+
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
-    Q_AHEAD_BYTES = 4096,         /* weights are fetched ahead, of all panels together */
     Q_X_SLICE_BYTES = 192 * 1024, /* of activations, which stay in the second-level cache */
 };
 
@@ -23,7 +27,7 @@ enum {
 INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
                        size_t panel_stride, int n_groups, int rows, int panels, enum dtype w) {
     const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
-    const size_t ahead = Q_AHEAD_BYTES / (size_t)panels;
+    const size_t ahead = AHEAD_BYTES / (size_t)panels;
     for (int g = 0; g < n_groups;
          g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
         const float *x_scale = (const float *)(const void *)x;
@@ -152,7 +156,7 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
     int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * (int)group_bytes(w));
     const int fits = Q_X_SLICE_BYTES / (n_rows * (int)quant_x_bytes(w));
     if (slice > fits) slice = fits > 2 ? fits : 2;
-    if (n_rows <= TILE_ROWS) slice = groups;
+    if (n_rows <= WHOLE_K_ROWS) slice = groups;
     for (int g = 0; g < groups; g += slice) {
         const int n = groups - g < slice ? groups - g : slice;
         const uint8_t *panel = panels + (size_t)g * group_bytes(w), *x = xp;
