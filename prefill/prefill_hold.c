@@ -198,6 +198,10 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
     return ERR_OK;
 }
 
+void prefill_hold_patient(struct prefill_hold *h) {
+    kv_tx_patient(h->tx);
+}
+
 void prefill_hold_commit(struct prefill_hold *h, struct kv_commit *c) {
     kv_tx_commit(h->tx, c);
 }

@@ -40,6 +40,7 @@ struct prefill_hold_events {
 enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list, struct worker *w,
                            struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg);
+void prefill_hold_patient(struct prefill_hold *h);                     /* see kv_tx_patient() */
 void prefill_hold_commit(struct prefill_hold *h, struct kv_commit *c); /* see kv_tx_commit() */
 void prefill_hold_drop(struct prefill_hold **h); /* no event comes after; NULL is fine */
 

@@ -297,6 +297,18 @@ static void add_stats(struct kv_tx_stats *to, const struct kv_tx_stats *st) {
     if (st->exposed_us > to->exposed_us) to->exposed_us = st->exposed_us;
 }
 
+/* One prompt more is with D. The others may have to wait until it has been decoded, however long
+ * that takes. */
+static void one_handed_over(struct preq *p) {
+    if (++p->n_handed_over == p->n_prompts) {
+        reply(p, false);
+        return;
+    }
+    if (!start_some(p)) return;
+    for (uint32_t i = 0; i < p->n_started; i++)
+        if (p->prompts[i].hold != NULL) prefill_hold_patient(p->prompts[i].hold);
+}
+
 static void on_transfer(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
     struct pprompt *q = arg;
     struct preq *p = q->p;
@@ -306,10 +318,7 @@ static void on_transfer(void *arg, enum err e, const char *text, const struct kv
                             st->exposed_us);
         add_stats(&p->stats, st);
         prefill_hold_drop(&q->hold);
-        if (++p->n_handed_over == p->n_prompts)
-            reply(p, false);
-        else
-            (void)start_some(p);
+        one_handed_over(p);
         return;
     }
     req_meters_transfer_failed(meters, e);

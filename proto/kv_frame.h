@@ -34,6 +34,10 @@ enum {
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
+/* What P says of a hand-over for which D had no room in time. The coordinator knows by it that the
+ * link is well. */
+#define KV_NO_ROOM "no room on the decode instance"
+
 enum kv_type {
     KV_NONE,
     KV_DOOR_ASK,    /* P -> D's door: may I link? */

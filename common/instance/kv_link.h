@@ -153,6 +153,7 @@ struct kv_tx {
     struct kv_cmd open_cmd, offer_cmd, commit_cmd, cancel_cmd, free_cmd;
     bool offered, committed, cancelled;
     uint32_t gen;
+    _Atomic bool patient; /* kv_tx_patient(); the I/O thread reads it */
     /* set before the I/O thread knows it */
     struct kv_key key;
     uint32_t n_blocks;

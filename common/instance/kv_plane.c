@@ -332,6 +332,10 @@ void kv_tx_offer(struct kv_tx *tx) {
     kv_command(tx->kp, &tx->offer_cmd);
 }
 
+void kv_tx_patient(struct kv_tx *tx) {
+    atomic_store(&tx->patient, true);
+}
+
 void kv_tx_ready(struct kv_tx *tx, const int32_t *table, int layer, int first, int n) {
     uint32_t end = (uint32_t)(first + n);
     if (layer < 0 || (uint32_t)layer >= tx->kp->o.n_layers) return;

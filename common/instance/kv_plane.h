@@ -121,6 +121,9 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
  * reserved: what D grants stays D's until P has computed it, so if P's blocks could depend on what
  * D gives back, each would wait for the other. */
 void kv_tx_offer(struct kv_tx *tx);
+/* D has other parts of the request, whose end makes room for this one: handover_ms does not bound
+ * the wait any more. */
+void kv_tx_patient(struct kv_tx *tx);
 /* Blocks [0, first + n) of the sequence are final in this layer. table: [n_blocks] pool numbers;
  * must stay as they are until on_end. ANY thread, one at a time; never blocks. May come before the
  * offer. */

@@ -350,10 +350,10 @@ void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
         switch (tx->state) {
         case TX_OFFERED:
         case TX_BUSY:
-            if (now_ms >= tx->deadline_ms) {
+            if (now_ms >= tx->deadline_ms && !atomic_load(&tx->patient)) {
                 /* D leaves an offer without answer while it has no room; heartbeats tell whether
                  * it lives. */
-                tx_abort(kp, tx, ERR_BUSY, "no room on the decode instance");
+                tx_abort(kp, tx, ERR_BUSY, KV_NO_ROOM);
             } else if (tx->state == TX_BUSY && now_ms >= tx->retry_ms) {
                 send_offer(kp, tx);
             } else if (tx->state == TX_BUSY) {

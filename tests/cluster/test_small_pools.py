@@ -81,3 +81,15 @@ def test_a_large_request_is_not_passed_for_ever(narrow):
     counts = in_threads([large] + [lambda i=i: small(i) for i in range(8)])[1:]
     assert max(counts) < 400, counts
     narrow.wait_idle(start, 5 * SLOW)
+
+
+def test_a_request_longer_than_the_hand_over_time_waits_for_itself():
+    """Its later prompts wait until its earlier ones are decoded, which takes longer than any other request would wait for room."""
+    extra = {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 2, "maxPrefillBatchSize": 2}}, "BatonConfig": {"handoverTimeoutSeconds": 1}}
+    with Cluster(extra=extra) as c:
+        prompts = [f"Tale {i}" for i in range(8)]
+        a = post(c.base, "/v1/completions", {"model": "fable", "prompt": prompts, "n": 2, "max_tokens": 1000, "ignore_eos": True,
+                                              "temperature": 0.8, "seed": 1})
+        assert a.status == 200, a.text
+        assert [x["finish_reason"] for x in a.json["choices"]] == ["length"] * 16
+        assert c.status()["coordinator"]["requestsRetried"] == 0, c.logs()

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "proto/kv_frame.h"
 #include "tests/unit/coordinator/relay_fixture.h"
 
 /* ---- the good ways */
@@ -165,6 +166,31 @@ static void p_cannot(void **state) {
         client_close(&c);
         check_idle();
     }
+}
+
+static bool has_retried(void *arg) {
+    struct relay_counts now;
+    relay_counts(fc.co.relays, &now);
+    return now.retried > *(const uint64_t *)arg;
+}
+
+/* D was full: the request goes elsewhere, and nobody takes the link for a bad one. */
+static void d_stays_full(void **state) {
+    struct client c;
+    struct relay_counts start;
+    (void)state;
+    relay_counts(fc.co.relays, &start);
+    (void)ask(&c, CHAT, BODY);
+    fake_reply(&P->held[0], 500,
+               "{\"error\":\"[P Node] Send D request failed!... " KV_NO_ROOM "\"}");
+    run_until(has_retried, &start.retried);
+    assert_true(inst_link_ok(fake_inst(P), D->id));
+    run_until(holds_two, P);
+    struct held now = P->held[1];
+    fake_reply(&P->held[1], 200, FIRST_ONCE);
+    fake_frame(D2, &now, 0, DR_LAST, 0, "{}");
+    client_expect(&c, 200, "{}");
+    client_close(&c);
 }
 
 /* No attempt is left: P's own word goes out, with a hint when to come again. */
@@ -451,6 +477,7 @@ int main(int argc, char **argv) {
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
         CASE(p_cannot),
+        CASE(d_stays_full),
         CASE(no_attempt_left),
         CASE(p_talks_nonsense),
         CASE(p_dies),

@@ -26,20 +26,27 @@ static struct config small(void) {
     return (struct config){.palette = 1, .bytes = {12, 16, 12}, .rows = {2, 2, 4}};
 }
 
-static void bf16_product(void **state) {
-    uint16_t a[2][8], b[4][3][2];
-    float c[2][3], was[2][3];
+/* c = was + a * b */
+static void bf16_add(float c[2][3], const float was[2][3], const uint16_t a[2][8],
+                     const uint16_t b[4][3][2]) {
     struct config conf = small();
-    (void)state;
-    for (int i = 0; i < 16; i++) a[i / 8][i % 8] = bf16_of_f32((float)(i - 5));
-    for (int i = 0; i < 24; i++) b[i / 6][i / 2 % 3][i % 2] = bf16_of_f32((float)(7 - i) * 0.5f);
-    for (int i = 0; i < 6; i++) was[i / 3][i % 3] = (float)i;
     emu_tile_loadconfig(&conf);
     emu_tile_load(0, was, sizeof(was[0]));
     emu_tile_load(1, a, sizeof(a[0]));
     emu_tile_load(2, b, sizeof(b[0]));
     emu_tile_dpbf16ps(0, 1, 2);
     emu_tile_store(0, c, sizeof(c[0]));
+    emu_tile_release();
+}
+
+static void bf16_product(void **state) {
+    uint16_t a[2][8], b[4][3][2];
+    float c[2][3], was[2][3];
+    (void)state;
+    for (int i = 0; i < 16; i++) a[i / 8][i % 8] = bf16_of_f32((float)(i - 5));
+    for (int i = 0; i < 24; i++) b[i / 6][i / 2 % 3][i % 2] = bf16_of_f32((float)(7 - i) * 0.5f);
+    for (int i = 0; i < 6; i++) was[i / 3][i % 3] = (float)i;
+    bf16_add(c, was, a, b);
     for (int m = 0; m < 2; m++) {
         for (int n = 0; n < 3; n++) {
             float want = was[m][n];
@@ -48,7 +55,6 @@ static void bf16_product(void **state) {
             assert_true(c[m][n] == want); /* small numbers: exact in any order */
         }
     }
-    emu_tile_release();
 }
 
 /* 1 + 2^-24 + 2^-24: the two small ones meet first when even and odd k are summed apart; one by one
@@ -58,19 +64,12 @@ static void bf16_order(void **state) {
     const uint16_t a[2][8] = {{x, x, x, x, x, x, x, x}, {0}};
     uint16_t b[4][3][2] = {0};
     float c[2][3], was[2][3] = {{1, 1, 1}, {0}};
-    struct config conf = small();
     (void)state;
     b[0][0][0] = b[1][0][0] = tiny; /* even and even */
     b[0][1][0] = b[3][1][1] = tiny; /* even and odd */
     b[0][2][0] = tiny;              /* alone */
-    emu_tile_loadconfig(&conf);
-    emu_tile_load(0, was, sizeof(was[0]));
-    emu_tile_load(1, a, sizeof(a[0]));
-    emu_tile_load(2, b, sizeof(b[0]));
-    emu_tile_dpbf16ps(0, 1, 2);
-    emu_tile_store(0, c, sizeof(c[0]));
+    bf16_add(c, was, a, b);
     assert_true(c[0][0] == 1 + 0x1p-23f && c[0][1] == 1 + 0x1p-23f && c[0][2] == 1);
-    emu_tile_release();
 }
 
 static void byte_products(void **state) {

@@ -205,6 +205,30 @@ static void a_decode_that_never_answers_ends_the_offer(void **state) {
     close_pair(&x);
 }
 
+/* D is full of the same request: the time does not end the offer. */
+static void a_patient_offer_outlives_the_hand_over_time(void **state) {
+    struct pair x;
+    struct ended tx_end, rx_end = {0};
+    int32_t t[2] = {1, 2};
+    open_pair(&x, *state);
+    x.p.o.handover_ms = 20;
+    start_pair(&x);
+    struct busy_then b = {.d = &x.d, .n_wanted = 40, .table = t, .rx_end = &rx_end}; /* of 3 ms */
+    kv_plane_on_offer(x.d.kp, answer_busy, &b);
+    struct kv_tx *tx = offer(&x.p, "c4", 0, 8, &tx_end);
+    kv_tx_patient(tx);
+    ready_all(tx, t, 0, 2);
+    struct kv_commit c = commit_of(1);
+    kv_tx_commit(tx, &c);
+    WAIT_FOR(x.p.loop, fact_done, &tx_end);
+    assert_int_equal(tx_end.e, ERR_OK);
+    assert_int_equal(b.n_busy, 40);
+    WAIT_FOR(x.d.loop, fact_done, &rx_end);
+    kv_tx_free(&tx);
+    kv_rx_free(&x.d.rx);
+    close_pair(&x);
+}
+
 /* What the commit will need is known at the offer: both sides of the bound. */
 static void a_commit_too_large_for_a_frame_is_not_begun(void **state) {
     struct pair x;
@@ -481,6 +505,7 @@ int main(void) {
         TEST(a_busy_decode_is_asked_again),
         TEST(a_decode_that_stays_busy_ends_the_offer),
         TEST(a_decode_that_never_answers_ends_the_offer),
+        TEST(a_patient_offer_outlives_the_hand_over_time),
         TEST(a_commit_too_large_for_a_frame_is_not_begun),
         TEST(a_refusal_carries_its_reason),
         TEST(cancel_by_prefill_at_each_stage),
