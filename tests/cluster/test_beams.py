@@ -159,10 +159,11 @@ def test_a_client_that_goes_gives_everything_back(whole, pair, stream):
         assert post(s.base, "/v1/completions", COMPLETION).status == 200
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole_answer", "stream"])
 @pytest.mark.parametrize("half", ["prefill", "decode"])
-def test_a_search_survives_a_death(half):
-    """Run again on another pair, from the start, with the same answer."""
-    body = {**LONG, "n": 4}
+def test_a_search_survives_a_death(half, stream):
+    """Run again on another pair, from the start, with the same answer: a stream says nothing before the search is over."""
+    body = {**LONG, "n": 4, "stream": stream}
     with Cluster(n_p=2, n_d=2) as c:
         want = normal(post(c.base, "/v1/completions", body).body, False)
         got = []

@@ -100,6 +100,8 @@ def test_same_tokens_whole_and_split(folders, single, cluster):
             assert text(cluster, model, **sampled) == text(single, model, **sampled)
             several = [completion(s, model, n=3, **sampled).json["choices"] for s in (cluster, single)]
             assert several[0] == several[1] and len(several[0]) == 3
+            beams = [completion(s, model, n=3, use_beam_search=True).json["choices"] for s in (cluster, single)]
+            assert beams[0] == beams[1] and len(beams[0]) == 3
         assert len(set(said.values())) == 3
 
 
