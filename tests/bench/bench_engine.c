@@ -8,17 +8,10 @@
  * Shapes default to TinyLlama-1.1B. Lines are `name value unit [ratio of]`. With --model the real
  * forward pass runs too. Bars: gemm_bf16 at least 0.5 of openblas sgemm; decode_bf16 at least 0.5
  * of the read bandwidth. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
-#include "common/base/clock.h"
 #include "common/engine/forward.h"
 #include "common/engine/kernels.h"
-#include "common/engine/pool.h"
+#include "tests/bench/machine.h"
 
 struct conf {
     int hidden, intermediate, kv_dim, vocab, rows, threads;
@@ -26,71 +19,10 @@ struct conf {
     const char *kernels, *model;
 };
 
-/* With BENCH_CPU_TIME set the calling thread's processor time: for one thread (--threads 1) on a
- * machine that others use. */
-static double now(void) {
-    struct timespec t;
-    if (getenv("BENCH_CPU_TIME") == NULL) return (double)clock_us() * 1e-6;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static void *memory(size_t bytes) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
-        fprintf(stderr, "no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    (void)madvise(p, bytes, MADV_HUGEPAGE);
-    return p;
-}
-
 static uint64_t rng_next(uint64_t *s) {
     *s ^= *s << 13;
     *s ^= *s >> 7;
     return *s ^= *s << 17;
-}
-
-/* ---- read bandwidth */
-
-enum { PROBE_BYTES = 512 << 20, PROBE_STEP_BYTES = 32 << 20, PROBE_PART_BYTES = 1 << 20 };
-
-typedef uint64_t wide __attribute__((vector_size(16), may_alias));
-
-struct probe {
-    const wide *data;
-    uint64_t sums[1024];
-};
-
-/* Four streams, as a product over four panels reads. */
-static void probe_item(void *arg, int item, int thread) {
-    struct probe *p = arg;
-    const size_t n = PROBE_PART_BYTES / sizeof(wide), q = n / 4;
-    const wide *d = p->data + (size_t)item * n;
-    wide a[8] = {{0}};
-    for (size_t i = 0; i < q; i += 4) {
-        for (size_t j = 0; j < 4; j++) {
-            a[2 * j] += d[j * q + i] + d[j * q + i + 1];
-            a[2 * j + 1] += d[j * q + i + 2] + d[j * q + i + 3];
-        }
-    }
-    for (int j = 1; j < 8; j++) a[0] += a[j];
-    p->sums[thread] += a[0][0] + a[0][1];
-}
-
-/* The best piece of PROBE_STEP_BYTES within `seconds`, bytes/s: about as long as one product of a
- * decode. The pieces go round a memory that no cache holds. */
-static double read_bandwidth(struct pool *pool, const uint8_t *data, double seconds) {
-    struct probe p = {0};
-    double best = 0, end = now() + seconds;
-    for (size_t at = 0; now() < end; at = (at + PROBE_STEP_BYTES) % PROBE_BYTES) {
-        p.data = (const wide *)(const void *)(data + at);
-        double t = now();
-        pool_run(pool, probe_item, &p, PROBE_STEP_BYTES / PROBE_PART_BYTES);
-        double rate = PROBE_STEP_BYTES / (now() - t);
-        if (rate > best) best = rate;
-    }
-    return best;
 }
 
 /* ---- products at the model's shapes */
@@ -142,9 +74,9 @@ static void weights_make(struct bench_weights *w, const struct kernels *kn,
         w->bytes += (size_t)((s[i].n + PANEL_ROWS - 1) / PANEL_ROWS) * panel_bytes(s[i].k, dtype);
     }
     w->copies = copies;
-    w->memory = memory(w->bytes * (size_t)copies);
+    w->memory = bench_memory(w->bytes * (size_t)copies);
     for (int i = 0; i < n_shapes; i++) {
-        float *rows = memory((size_t)s[i].k * PANEL_ROWS * sizeof(float));
+        float *rows = bench_memory((size_t)s[i].k * PANEL_ROWS * sizeof(float));
         for (size_t j = 0; j < (size_t)s[i].k * PANEL_ROWS; j++)
             rows[j] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
         for (int p = 0; p < (s[i].n + PANEL_ROWS - 1) / PANEL_ROWS; p++)
@@ -161,7 +93,7 @@ static double products_time(struct pool *pool, const struct kernels *kn,
                             const struct bench_weights *w, const struct layer_shape *s,
                             int n_shapes, int m, enum dtype dtype, double seconds, double *each) {
     enum { PASSES_MIN = 3 };
-    double end = now() + seconds, sum = 0;
+    double end = bench_now() + seconds, sum = 0;
     int widest_k = 0, widest_n = 0;
     uint64_t seed = 7;
     for (int i = 0; i < n_shapes; i++) {
@@ -171,11 +103,12 @@ static double products_time(struct pool *pool, const struct kernels *kn,
     }
     size_t x_bytes = (size_t)m * (size_t)widest_k * sizeof(float),
            y_bytes = (size_t)m * (size_t)widest_n * sizeof(float);
-    float *x = memory(x_bytes), *y = memory(y_bytes), *xp = memory(x_pack_bytes(m, widest_k));
+    float *x = bench_memory(x_bytes), *y = bench_memory(y_bytes),
+          *xp = bench_memory(x_pack_bytes(m, widest_k));
     for (size_t i = 0; i < x_bytes / sizeof(float); i++)
         x[i] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
     memset(y, 0, y_bytes);
-    for (int n = 0; n < PASSES_MIN || now() < end; n++) {
+    for (int n = 0; n < PASSES_MIN || bench_now() < end; n++) {
         for (int i = 0; i < n_shapes; i++) {
             struct product p = {.kn = kn,
                                 .panels =
@@ -186,10 +119,10 @@ static double products_time(struct pool *pool, const struct kernels *kn,
                                 .n = s[i].n,
                                 .k = s[i].k,
                                 .dtype = dtype};
-            double t = now();
+            double t = bench_now();
             kn->x_pack(xp, x, (size_t)s[i].k, 0, m, s[i].k, dtype);
             product_run(pool, &p);
-            t = now() - t;
+            t = bench_now() - t;
             if (t < each[i]) each[i] = t;
         }
     }
@@ -263,13 +196,13 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
     struct errbuf eb;
     struct forward *f = NULL;
     struct kv_cache *kv = NULL;
-    double t = now();
+    double t = bench_now();
     if (forward_open(&f, &o, c->rows, &eb) != ERR_OK) {
         fprintf(stderr, "%s\n", eb.text);
         exit(1);
     }
     const struct model_info *m = forward_model(f);
-    printf("model_load %.2f s\n", now() - t);
+    printf("model_load %.2f s\n", bench_now() - t);
     int n_blocks = (c->rows + NEW) / BLOCK + 1, last = c->rows - 1, zero = 0;
     const struct kv_shape shape = {m->n_layers, m->n_kv_heads, m->head_dim,
                                    BLOCK,       n_blocks,      DTYPE_BF16};
@@ -283,17 +216,17 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
     for (int i = 0; i < c->rows; i++) ids[i] = i % m->vocab_size;
     struct fwd_seq s = {.block_table = table, .n_rows = c->rows};
     for (int i = 0; i < 2; i++) { /* the first one warms up */
-        t = now();
+        t = bench_now();
         forward_run(f, kv, ids, c->rows, &s, 1, &last, 1, logits, NULL, NULL);
-        t = now() - t;
+        t = bench_now() - t;
     }
     double rate = c->rows / t;
     double best = 1e30;
     for (int i = 0; i < NEW; i++) {
         s = (struct fwd_seq){.block_table = table, .n_past = c->rows + i, .n_rows = 1};
-        t = now();
+        t = bench_now();
         forward_run(f, kv, &next, 1, &s, 1, &zero, 1, logits, NULL, NULL);
-        t = now() - t;
+        t = bench_now() - t;
         if (t < best) best = t;
     }
     /* what one token reads: every layer's matrices and the head */
@@ -369,11 +302,11 @@ int main(int argc, char **argv) {
         return 1;
     }
     c.threads = pool_threads(all);
-    uint8_t *data = memory(PROBE_BYTES);
+    uint8_t *data = bench_memory(PROBE_BYTES);
     memset(data, 1, PROBE_BYTES);
     printf("kernels %s, rows %d, threads %d\n", own.name, c.rows, c.threads);
-    printf("read_bandwidth_1 %.1f GB/s\n", read_bandwidth(one, data, 1) * 1e-9);
-    double bandwidth = read_bandwidth(all, data, 1);
+    printf("read_bandwidth_1 %.1f GB/s\n", bench_read_rate(one, data, PROBE_BYTES, 20) * 1e-9);
+    double bandwidth = bench_read_rate(all, data, PROBE_BYTES, 20);
     printf("read_bandwidth_%d %.1f GB/s\n", c.threads, bandwidth * 1e-9);
     fflush(stdout);
     double sgemm = bench_products(&c, all, &own, bandwidth);

@@ -218,9 +218,9 @@ static void bench_decode(struct bench *b) {
                head = peak_for(b, head_dtype(c->dtype));
         progress(b, "decode, round", r + 1);
         for (int i = 0; i < 4; i++) {
-            double before = bench_read_rate(b->pool, b->data, 0.1),
+            double before = bench_read_rate(b->pool, b->data, weights, DECODE_STEPS),
                    t = decode(b, batches[i], CONTEXT_SHORT),
-                   after = bench_read_rate(b->pool, b->data, 0.1);
+                   after = bench_read_rate(b->pool, b->data, weights, DECODE_STEPS);
             if (i == 0) one = t;
             read = before > after ? before : after;
             rate[i][r] = batches[i] / t;

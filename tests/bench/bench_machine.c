@@ -20,7 +20,7 @@ int main(void) {
                    bench_peak_rate(pool, p, 0.3) * 1e-9);
         }
         printf("read_bandwidth_threads_%d %.1f GB/s\n", threads,
-               bench_read_rate(pool, data, 0.5) * 1e-9);
+               bench_read_rate(pool, data, PROBE_BYTES, 20) * 1e-9);
         pool_destroy(&pool);
     }
     munmap(data, PROBE_BYTES);

@@ -229,7 +229,7 @@ static inline enum bench_peak bench_peak_of(enum dtype w) {
 }
 
 /* ---- read bandwidth */
-enum { PROBE_BYTES = 512 << 20, PROBE_STEP_BYTES = 32 << 20, PROBE_PART_BYTES = 1 << 20 };
+enum { PROBE_BYTES = 512 << 20, PROBE_PART_BYTES = 1 << 20 };
 
 typedef uint64_t bench_wide __attribute__((vector_size(16), may_alias));
 
@@ -242,7 +242,7 @@ struct bench_probe {
 static inline void bench_probe_item(void *arg, int item, int thread) {
     struct bench_probe *p = arg;
     const size_t n = PROBE_PART_BYTES / sizeof(bench_wide), q = n / 4;
-    const bench_wide *d = p->data + (size_t)item * n;
+    const bench_wide *d = p->data + (size_t)(item % (PROBE_BYTES / PROBE_PART_BYTES)) * n;
     bench_wide a[8] = {{0}};
     for (size_t i = 0; i < q; i += 4) {
         for (size_t j = 0; j < 4; j++) {
@@ -254,16 +254,18 @@ static inline void bench_probe_item(void *arg, int item, int thread) {
     p->sums[thread] += a[0][0] + a[0][1];
 }
 
-/* The best piece of PROBE_STEP_BYTES within `seconds`, bytes/s: about as long as one product of a
- * decode. The pieces go round a memory of PROBE_BYTES, which no cache holds. */
-static inline double bench_read_rate(struct pool *pool, const uint8_t *data, double seconds) {
-    struct bench_probe p = {0};
-    double best = 0, end = bench_now() + seconds;
-    for (size_t at = 0; bench_now() < end; at = (at + PROBE_STEP_BYTES) % PROBE_BYTES) {
-        p.data = (const bench_wide *)(const void *)(data + at);
+/* The best of `times` sweeps over so many bytes, bytes/s: as many as what is compared reads, so
+ * that what disturbs the one for a moment disturbs the other as much. They go round a memory of
+ * PROBE_BYTES, which no cache holds. */
+static inline double bench_read_rate(struct pool *pool, const uint8_t *data, double bytes,
+                                     int times) {
+    struct bench_probe p = {.data = (const bench_wide *)(const void *)data};
+    const int parts = (int)(bytes / PROBE_PART_BYTES) + 1;
+    double best = 0;
+    for (int i = 0; i < times; i++) {
         double t = bench_now();
-        pool_run(pool, bench_probe_item, &p, PROBE_STEP_BYTES / PROBE_PART_BYTES);
-        double rate = PROBE_STEP_BYTES / (bench_now() - t);
+        pool_run(pool, bench_probe_item, &p, parts);
+        double rate = (double)parts * PROBE_PART_BYTES / (bench_now() - t);
         if (rate > best) best = rate;
     }
     return best;
