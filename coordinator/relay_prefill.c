@@ -120,10 +120,10 @@ static void first_token(struct relay *r, const struct json_object *root) {
     }
 }
 
-/* Whether another pair may do better with this answer of P. The text tells a failed hand-over,
- * which is the link's affair unless D was only full, from P's own; the 400 is that of an instance
- * whose role has changed. What failed gets no work before a poll found it well: a request waits for
- * it rather than using its attempts up. */
+/* Whether another pair may do better with this answer of P. The text tells a failed hand-over
+ * from P's own affairs, and whether it failed with the link; the 400 is that of an instance whose
+ * role has changed. What failed gets no work before a poll found it well: a request waits for it
+ * rather than using its attempts up. */
 static bool worth_a_retry(struct relay *r, const struct http_result *res) {
     struct coordinator *co = r->set->co;
     struct inst *p = registry_find(&co->reg, r->p_id);
@@ -133,7 +133,7 @@ static bool worth_a_retry(struct relay *r, const struct http_result *res) {
         (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
     if (handover) {
         r->avoid_d = r->d_id;
-        if (p != NULL && strstr(res->body, KV_NO_ROOM) == NULL) inst_suspect_link(p, r->d_id);
+        if (p != NULL && strstr(res->body, KV_LINK_LOST) != NULL) inst_suspect_link(p, r->d_id);
     } else {
         r->avoid_p = r->p_id;
         if (p != NULL && not_serving) inst_suspect(p, clock_ms(), "it refused a request");

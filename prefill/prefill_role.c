@@ -119,9 +119,10 @@ static void fail(struct preq *p, int status, const char *text) {
     preq_free(p);
 }
 
-static void fail_send(struct preq *p, const char *why) {
-    char text[ERR_TEXT_BYTES_MAX + sizeof(send_failed)];
-    snprintf(text, sizeof(text), "%s %s", send_failed, why);
+static void fail_send(struct preq *p, enum err e, const char *why) {
+    char text[ERR_TEXT_BYTES_MAX + sizeof(send_failed) + sizeof(KV_LINK_LOST ": ")];
+    snprintf(text, sizeof(text), "%s %s%s", send_failed,
+             e == ERR_PEER_LOST ? KV_LINK_LOST ": " : "", why);
     fail(p, 500, text);
 }
 
@@ -328,7 +329,7 @@ static void on_transfer(void *arg, enum err e, const char *text, const struct kv
     } else if (e == ERR_MISMATCH) {
         fail(p, 422, text); /* D has not the adapter */
     } else {
-        fail_send(p, text);
+        fail_send(p, e, text);
     }
 }
 
@@ -372,7 +373,7 @@ static bool prompt_start(struct pprompt *q) {
     enum err e = prefill_hold_open(&q->hold, &p->role->holds, w, p->ends_here ? NULL : p->peer,
                                    q->req, block_tokens, &hold_events, q);
     if (e == ERR_PEER_LOST || e == ERR_TOO_LARGE) {
-        fail_send(p, err_text(e));
+        fail_send(p, e, err_text(e));
     } else if (e == ERR_MISMATCH) {
         fail(p, 422, "The LoRA adapter has been unloaded.");
     } else if (e != ERR_OK) {
@@ -429,7 +430,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         char why[ERR_TEXT_BYTES_MAX];
         snprintf(why, sizeof(why), "%s is not linked (%s)", p->head.d_target,
                  peer != NULL ? kv_peer_text(peer) : "not a peer");
-        fail_send(p, why);
+        fail_send(p, ERR_PEER_LOST, why);
         return;
     }
     if (answer_create(&p->answer, instance_endpoint(in), req) != ERR_OK) {

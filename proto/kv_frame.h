@@ -34,9 +34,9 @@ enum {
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
-/* What P says of a hand-over for which D had no room in time. The coordinator knows by it that the
- * link is well. */
-#define KV_NO_ROOM "no room on the decode instance"
+/* In P's answer to the coordinator when a hand-over failed with its link. Whatever else D says to a
+ * hand-over, the link that carried it is well. */
+#define KV_LINK_LOST "the KV link is down"
 
 enum kv_type {
     KV_NONE,

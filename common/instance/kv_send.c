@@ -83,7 +83,7 @@ void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c) {
     case KV_CMD_TX_OPEN: {
         struct kv_link *l = kv_link_of(kp, tx->peer);
         if (l == NULL || !l->up || l->gen != tx->gen) {
-            tx_end(kp, tx, ERR_PEER_LOST, "the link is down");
+            tx_end(kp, tx, ERR_PEER_LOST, "before the transfer began");
             break;
         }
         tx->stats.n_blocks = tx->n_blocks;
@@ -353,7 +353,7 @@ void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
             if (now_ms >= tx->deadline_ms && !atomic_load(&tx->patient)) {
                 /* D leaves an offer without answer while it has no room; heartbeats tell whether
                  * it lives. */
-                tx_abort(kp, tx, ERR_BUSY, KV_NO_ROOM);
+                tx_abort(kp, tx, ERR_BUSY, "no room on the decode instance");
             } else if (tx->state == TX_BUSY && now_ms >= tx->retry_ms) {
                 send_offer(kp, tx);
             } else if (tx->state == TX_BUSY) {

@@ -146,7 +146,7 @@ static void p_cannot(void **state) {
         {503, "{\"error\":\"The service has been stopped\"}", false},
         {400, "{\"error\":\"DMI inference requests can be sent only to the prefill node or\"}",
          false},
-        {500, "{\"error\":\"[P Node] Send D request failed!... busy\"}", true},
+        {500, "{\"error\":\"[P Node] Send D request failed!... " KV_LINK_LOST "\"}", true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -174,15 +174,14 @@ static bool has_retried(void *arg) {
     return now.retried > *(const uint64_t *)arg;
 }
 
-/* D was full: the request goes elsewhere, and nobody takes the link for a bad one. */
-static void d_stays_full(void **state) {
+/* The request goes elsewhere, and nobody takes the link for a bad one. */
+static void d_refuses(void **state) {
     struct client c;
     struct relay_counts start;
     (void)state;
     relay_counts(fc.co.relays, &start);
     (void)ask(&c, CHAT, BODY);
-    fake_reply(&P->held[0], 500,
-               "{\"error\":\"[P Node] Send D request failed!... " KV_NO_ROOM "\"}");
+    fake_reply(&P->held[0], 500, "{\"error\":\"[P Node] Send D request failed!... no room\"}");
     run_until(has_retried, &start.retried);
     assert_true(inst_link_ok(fake_inst(P), D->id));
     run_until(holds_two, P);
@@ -477,7 +476,7 @@ int main(int argc, char **argv) {
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
         CASE(p_cannot),
-        CASE(d_stays_full),
+        CASE(d_refuses),
         CASE(no_attempt_left),
         CASE(p_talks_nonsense),
         CASE(p_dies),

@@ -100,11 +100,11 @@ static void bad_headers_and_bodies_are_answered_and_disturb_nothing(void **state
         {{"req-type: prefill", "req-id: 1", target, NULL}, "nonsense", "bad body", 422},
         {{"req-type: prefill", "req-id: 1", "d-target: 127.0.0.9", NULL},
          "1 4 -1 0 0 : 5",
-         "[P Node] Send D request failed!...",
+         "[P Node] Send D request failed!... " KV_LINK_LOST,
          500},
         {{"req-type: prefill", "req-id: 1", "d-target: 127.0.0.1;1", NULL},
          "1 4 -1 0 0 : 5",
-         "[P Node] Send D request failed!...",
+         "[P Node] Send D request failed!... " KV_LINK_LOST,
          500},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -245,7 +245,9 @@ static void a_decode_that_dies_fails_only_its_requests(void **state) {
         fake_instance_close(&c.d);
         WAIT_FOR(&c, fact_answered, x);
         assert_int_equal(x->status, 500);
-        assert_non_null(strstr(x->body, "[P Node] Send D request failed!..."));
+        assert_non_null(strstr(x->body, "[P Node] Send D request failed!... "));
+        if (s == WAITING_AT_P) /* D knows nothing of it; of the others it takes its leave */
+            assert_non_null(strstr(x->body, KV_LINK_LOST));
         WAIT_FOR(&c, fact_idle, &c);
         /* the instance it was is back: open it again so that the fixture ends as it began */
         fake_instance_open(&c.d, c.loop, &decode_role, D_ID, &roomy);
