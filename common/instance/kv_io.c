@@ -98,21 +98,25 @@ void kv_pipe_send_plain(struct kv_plane *kp, struct kv_pipe *p) {
     queue_frame(kp, p, true);
 }
 
-/* Counts, seals and sends or keeps one message; takes it. False: the socket is full, or the pipe
- * has failed. */
-static bool pipe_put(struct kv_plane *kp, struct kv_pipe *p, void *message, size_t n, bool plain) {
+void kv_pipe_unsealable(struct kv_pipe *p, void *message, enum err e) {
+    log_error("kv_link", "a frame cannot be sealed (%s): the link is given up", err_name(e));
+    bus_message_free(message);
+    p->failed = true;
+}
+
+/* Counts or seals a control frame. */
+static bool finish(struct kv_pipe *p, void *message, size_t n, bool plain) {
     if (plain) {
         kv_frame_reseal(message, n, ++p->seq_out);
-    } else {
-        enum err e = kv_seal_frame(p->seal_out, message, n);
-        if (e != ERR_OK) {
-            log_error("kv_link", "a frame cannot be sealed (%s): the link is given up",
-                      err_name(e));
-            bus_message_free(message);
-            p->failed = true;
-            return false;
-        }
+        return true;
     }
+    enum err e = kv_seal_frame(p->seal_out, message, n);
+    if (e != ERR_OK) kv_pipe_unsealable(p, message, e);
+    return e == ERR_OK;
+}
+
+/* Sends or keeps one finished message; takes it. False: the socket is full. */
+static bool pipe_put(struct kv_plane *kp, struct kv_pipe *p, void *message, size_t n) {
     if (bus_send(p->sock, &message) != ERR_OK) {
         p->stuck = message;
         p->stuck_bytes = n;
@@ -138,7 +142,7 @@ static bool pipe_flush(struct kv_plane *kp, struct kv_pipe *p) {
         size_t n = m->n;
         bool plain = m->plain;
         free(m);
-        if (!pipe_put(kp, p, message, n, plain)) return false;
+        if (!finish(p, message, n, plain) || !pipe_put(kp, p, message, n)) return false;
     }
     return true;
 }
@@ -154,7 +158,7 @@ static void link_send(struct kv_plane *kp, struct kv_link *l) {
         void *message = NULL;
         size_t n = 0;
         bool more = kv_tx_next(kp, l, &message, &n);
-        if (message != NULL && !pipe_put(kp, p, message, n, p->seal_out == NULL)) return;
+        if (message != NULL && !pipe_put(kp, p, message, n)) return;
         if (!more && p->first == NULL) return;
     }
     kv_poke(kp); /* the burst is used up: others first */

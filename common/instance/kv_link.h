@@ -281,6 +281,8 @@ void kv_post(struct kv_plane *kp, const struct kv_event *ev); /* copies */
 /* Appends the finished frame in kp->scratch (packed, not ended) to the pipe's queue. */
 void kv_pipe_send(struct kv_plane *kp, struct kv_pipe *p);
 void kv_pipe_send_plain(struct kv_plane *kp, struct kv_pipe *p); /* even when the pipe seals */
+/* A frame could not be sealed: frees it, and the pipe has failed. */
+void kv_pipe_unsealable(struct kv_pipe *p, void *message, enum err e);
 struct kv_pipe *kv_pipe_create(int sock, bool bound);
 void kv_pipe_close(struct kv_pipe **p);
 void kv_pipe_retire(struct kv_plane *kp,
@@ -320,8 +322,8 @@ void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c);
 void kv_tx_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f);
 void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
 void kv_tx_end_all(struct kv_plane *kp, struct kv_link *l, enum err e, const char *text);
-/* Builds the next data frame that credit allows, seq still open; false: nothing to send now. Queues
- * commits that have become due. */
+/* Builds and finishes the next data frame that credit allows; it must be the next one sent. False:
+ * nothing to send now. Queues commits that have become due. */
 bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *n);
 void kv_tx_renew(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k, uint64_t now_ms);
 void kv_tx_destroy(struct kv_tx *tx);

@@ -92,27 +92,38 @@ static enum err begin(struct kv_seal *s, const uint8_t *frame) {
                : ERR_NO_MEMORY;
 }
 
-static bool cipher(struct kv_seal *s, uint8_t *payload, size_t n_payload) {
-    int n = 0;
-    return n_payload == 0 || (EVP_CipherUpdate(s->gcm, payload, &n, payload, (int)n_payload) == 1 &&
-                              (size_t)n == n_payload);
+static bool cipher(struct kv_seal *s, uint8_t *to, const uint8_t *from, size_t n) {
+    int done = 0;
+    return n == 0 || (EVP_CipherUpdate(s->gcm, to, &done, from, (int)n) == 1 && (size_t)done == n);
 }
 
-enum err kv_seal_frame(struct kv_seal *s, uint8_t *frame, size_t n) {
+enum err kv_seal_begin(struct kv_seal *s, uint8_t *frame, size_t n) {
     if (n < KV_HEAD_BYTES + KV_SEAL_BYTES || n > KV_MESSAGE_BYTES_MAX) return ERR_TOO_LARGE;
-    size_t n_payload = n - KV_HEAD_BYTES - KV_SEAL_BYTES;
-    uint8_t *payload = frame + KV_HEAD_BYTES, *tag = payload + n_payload;
     frame[HEAD_FLAGS_AT] = KV_FLAG_SEALED;
     frame[HEAD_TAG_BYTES_AT] = KV_SEAL_BYTES;
-    put_le(frame + HEAD_LENGTH_AT, n_payload, 4);
+    put_le(frame + HEAD_LENGTH_AT, n - KV_HEAD_BYTES - KV_SEAL_BYTES, 4);
     put_le(frame + HEAD_SEQ_AT, s->count + 1, 4);
-    enum err e = begin(s, frame);
-    if (e != ERR_OK) return e;
+    return begin(s, frame);
+}
+
+enum err kv_seal_piece(struct kv_seal *s, uint8_t *to, const uint8_t *from, size_t n) {
+    return cipher(s, to, from, n) ? ERR_OK : ERR_NO_MEMORY;
+}
+
+enum err kv_seal_end(struct kv_seal *s, uint8_t *tag) {
     int n_final = 0;
-    return cipher(s, payload, n_payload) && EVP_CipherFinal_ex(s->gcm, tag, &n_final) == 1 &&
+    return EVP_CipherFinal_ex(s->gcm, tag, &n_final) == 1 &&
                    EVP_CIPHER_CTX_ctrl(s->gcm, EVP_CTRL_AEAD_GET_TAG, KV_SEAL_BYTES, tag) == 1
                ? ERR_OK
                : ERR_NO_MEMORY;
+}
+
+enum err kv_seal_frame(struct kv_seal *s, uint8_t *frame, size_t n) {
+    enum err e = kv_seal_begin(s, frame, n);
+    if (e != ERR_OK) return e;
+    uint8_t *payload = frame + KV_HEAD_BYTES, *tag = frame + n - KV_SEAL_BYTES;
+    e = kv_seal_piece(s, payload, payload, (size_t)(tag - payload));
+    return e == ERR_OK ? kv_seal_end(s, tag) : e;
 }
 
 static enum err unseal(struct kv_seal *s, const struct kv_frame *f, uint8_t *frame, size_t n) {
@@ -122,7 +133,7 @@ static enum err unseal(struct kv_seal *s, const struct kv_frame *f, uint8_t *fra
     uint8_t *payload = frame + KV_HEAD_BYTES, *tag = payload + n_payload;
     if ((e = begin(s, frame)) != ERR_OK) return e;
     int n_final = 0;
-    return cipher(s, payload, n_payload) &&
+    return cipher(s, payload, payload, n_payload) &&
                    EVP_CIPHER_CTX_ctrl(s->gcm, EVP_CTRL_AEAD_SET_TAG, KV_SEAL_BYTES, tag) == 1 &&
                    EVP_CipherFinal_ex(s->gcm, tag, &n_final) == 1
                ? ERR_OK

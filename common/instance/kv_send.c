@@ -306,6 +306,33 @@ static void note_inflight(struct kv_plane *kp, const struct kv_link *l) {
     }
 }
 
+/* Blocks of the pool into their frame. When it is sealed, they are so on the way: the plain bytes
+ * are never written a second time. */
+static enum err fill(const struct kv_plane *kp, struct kv_pipe *p, const struct kv_tx *tx,
+                     const struct kv_range *g, uint8_t *frame, size_t n) {
+    size_t block = kp->o.block_bytes;
+    uint8_t *to = kv_data_begin(frame, &tx->key, g->layer, g->first, g->n, g->n * block);
+    uint8_t *payload = frame + KV_HEAD_BYTES;
+    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_relaxed);
+    enum err e = ERR_OK;
+    if (p->seal_out != NULL) {
+        e = kv_seal_begin(p->seal_out, frame, n);
+        if (e == ERR_OK) e = kv_seal_piece(p->seal_out, payload, payload, (size_t)(to - payload));
+    }
+    for (uint32_t i = 0; i < g->n && e == ERR_OK; i++, to += block) {
+        const uint8_t *from = kp->o.block(kp->o.memory, (int)g->layer, table[g->first + i]);
+        if (p->seal_out != NULL)
+            e = kv_seal_piece(p->seal_out, to, from, block);
+        else
+            memcpy(to, from, block);
+    }
+    if (p->seal_out == NULL)
+        kv_frame_reseal(frame, n, ++p->seq_out);
+    else if (e == ERR_OK)
+        e = kv_seal_end(p->seal_out, to);
+    return e;
+}
+
 bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *n) {
     struct kv_tx *tx, *next;
     struct kv_range g;
@@ -318,15 +345,14 @@ bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *
     uint32_t allowed = blocks_allowed(kp, l, tx);
     if (allowed == 0) return false;
     if (g.n > allowed) g.n = allowed;
-    size_t block = kp->o.block_bytes, bytes = (size_t)g.n * block;
+    size_t bytes = (size_t)g.n * kp->o.block_bytes;
     *n = kv_data_bytes(&tx->key, bytes) + kv_pipe_tag_growth(l->pipe);
     uint8_t *frame = bus_message_alloc(*n);
     if (frame == NULL) return false; /* the next pass tries again; the lease bounds how long */
-    uint8_t *to = kv_data_begin(frame, &tx->key, g.layer, g.first, g.n, bytes);
-    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_relaxed);
-    for (uint32_t i = 0; i < g.n; i++) {
-        memcpy(to + (size_t)i * block, kp->o.block(kp->o.memory, (int)g.layer, table[g.first + i]),
-               block);
+    enum err e = fill(kp, l->pipe, tx, &g, frame, *n);
+    if (e != ERR_OK) {
+        kv_pipe_unsealable(l->pipe, frame, e);
+        return false;
     }
     range_sent(kp, tx, &g, bytes);
     l->sent_bytes += *n;

@@ -69,6 +69,35 @@ static void opens_to_what_was_sealed(void **state) {
     assert_null(a);
 }
 
+/* Whatever the cuts, and whether a piece lies in the frame or elsewhere. */
+static void pieces_seal_to_the_bytes_of_the_whole(void **state) {
+    (void)state;
+    enum { N = 5000 };
+    static const size_t cuts[] = {0, 1, 15, 16, 17, 47, 1000, N};
+    struct kv_seal *a = seal(KV_SEALS, secret_a), *b = seal(KV_SEALS, secret_a);
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        size_t n;
+        uint8_t *whole = frame_of(N, &n), *pieces = frame_of(N, &n), *source = frame_of(N, &n);
+        assert_int_equal(kv_seal_frame(a, whole, n), ERR_OK);
+        uint8_t *to = pieces + KV_HEAD_BYTES;
+        const uint8_t *from = source + KV_HEAD_BYTES;
+        assert_int_equal(kv_seal_begin(b, pieces, n), ERR_OK);
+        assert_int_equal(kv_seal_piece(b, to, to, cuts[i]), ERR_OK);
+        memset(to + cuts[i], 0, N - cuts[i]);
+        for (size_t at = cuts[i]; at < N; at += 700) {
+            size_t left = N - at;
+            assert_int_equal(kv_seal_piece(b, to + at, from + at, left < 700 ? left : 700), ERR_OK);
+        }
+        assert_int_equal(kv_seal_end(b, to + N), ERR_OK);
+        assert_memory_equal(pieces, whole, n);
+        free(whole);
+        free(pieces);
+        free(source);
+    }
+    kv_seal_destroy(&a);
+    kv_seal_destroy(&b);
+}
+
 static void equal_frames_seal_differently(void **state) {
     (void)state;
     struct kv_seal *a = seal(KV_SEALS, secret_a);
@@ -269,6 +298,7 @@ static void keys_change_as_documented(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_to_what_was_sealed),
+        cmocka_unit_test(pieces_seal_to_the_bytes_of_the_whole),
         cmocka_unit_test(equal_frames_seal_differently),
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(other_lengths_are_refused),
