@@ -82,6 +82,14 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
         for (int p = 0; p < panels; p++) __builtin_prefetch(w + (size_t)p * panel_stride + ahead);
 #pragma GCC unroll 2
         for (int step = 0; step < PAIR_STEPS; step++) {
+            if (rows == 1) { /* each panel is used once: none has to wait in a register */
+                const pairs xv = x_pair_load(x, 1, 0, step);
+#pragma GCC unroll 4
+                for (int p = 0; p < panels; p++)
+                    acc[0][p] =
+                        pairs_fma(pairs_load(w + (size_t)p * panel_stride, step), xv, acc[0][p]);
+                continue;
+            }
             pairs wv[4];
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++) wv[p] = pairs_load(w + (size_t)p * panel_stride, step);

@@ -48,6 +48,15 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
             for (int step = 0; step < 2; step++) {
                 const int at = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
                 const uint8_t *from = panel + Q_STEP_BYTES * j;
+                if (rows == 1) { /* each panel is used once: none has to wait in a register */
+                    const quant_x v = q_x(xq + 4 * at);
+#pragma GCC unroll 4
+                    for (int p = 0; p < panels; p++)
+                        sum[0][p] = q_dot(
+                            sum[0][p],
+                            q_load(from + (size_t)p * panel_stride + Q_SCALE_BYTES, step, w), v, w);
+                    continue;
+                }
                 ints q[4];
                 /* Registers are short: each step loads anew rather than keep what the other had. */
                 __asm__("" : "+r"(from));
