@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/engine/forward_priv.h"
 #include "common/engine/rope.h"
 
@@ -140,6 +141,12 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
     return ERR_OK;
 }
 
+/* Of the last level; where nobody tells, as much as a large one. */
+static size_t cache_bytes(void) {
+    long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return n > 0 ? (size_t)n : (size_t)64 << 20;
+}
+
 static enum err open_parts(struct forward *f, const struct engine_opts *o, struct errbuf *eb) {
     enum err e;
     int seq_tokens_max = o->seq_tokens_max;
@@ -161,6 +168,7 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, &place, f->pool,
                           o->progress, o->progress_arg, eb)) != ERR_OK)
         return e;
+    if (f->kn.gemm_once != NULL && f->w->bytes > cache_bytes()) f->kn.gemm = f->kn.gemm_once;
     if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max)
         seq_tokens_max = f->conf.context_max;
     if ((e = make_scratch(f, seq_tokens_max, eb)) != ERR_OK) return e;

@@ -47,6 +47,10 @@ struct kernels {
      * ceil(n_cols / PANEL_ROWS) panels of those rows of W. y: f32 [n_rows][y_stride]. */
     void (*gemm)(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w);
+    /* The same, to the bit, for weights too large for any cache to hold them until they are read
+     * again: those of a single row may pass the caches by. NULL: gemm is all there is. */
+    void (*gemm_once)(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows,
+                      int k, int n_cols, enum dtype w);
 
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], i < n. */
     void (*rmsnorm)(float *y, const float *x, const float *weight, int n, float eps);

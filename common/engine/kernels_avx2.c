@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 16384 };
+#define ONCE_AHEAD_BYTES 2048
 /* Sixteen registers: at most twelve accumulators, and eight for a single row, so that the latency
  * of an FMA is covered. */
 #define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)

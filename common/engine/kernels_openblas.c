@@ -63,4 +63,5 @@ void kernels_openblas(struct kernels *k) {
     k->panel_row = panel_row;
     k->x_pack = x_pack;
     k->gemm = gemm;
+    k->gemm_once = NULL;
 }

@@ -13,8 +13,8 @@
  *
  * A register tile holds `rows` x `panels` accumulators, each over k upwards. With `carry` they
  * start from y, where the slice of k before left them: storing an f32 and loading it again changes
- * no bit, so slicing k for the cache keeps the order of the sum. How far weights are fetched ahead,
- * and how few rows take k unsliced, kernels_tile_quant.h says. */
+ * no bit, so slicing k for the cache keeps the order of the sum. How weights are fetched ahead, and
+ * how few rows take k unsliced, kernels_tile_quant.h says. */
 static size_t tile_even(int k) {
     return (size_t)(k + (k & 1));
 }
@@ -50,8 +50,8 @@ INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_c
 
 /* w: f32 [panels][..][16], panels panel_stride floats apart; x: f32 [k][rows]. */
 INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w,
-                     size_t panel_stride, int k, int rows, int panels, bool carry) {
-    const size_t ahead = AHEAD_BYTES / sizeof(float) / (size_t)panels;
+                     size_t panel_stride, int k, int rows, int panels, bool carry, bool once) {
+    const size_t ahead = ahead_bytes(panels, once) / sizeof(float);
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
@@ -59,7 +59,7 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 #pragma GCC unroll 4
         for (int p = 0; p < panels; p++) {
             wv[p] = ln_load(w + (size_t)p * panel_stride);
-            __builtin_prefetch(w + (size_t)p * panel_stride + ahead);
+            fetch(w + (size_t)p * panel_stride + ahead, once);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
@@ -73,13 +73,14 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 
 /* w: bf16 [panels][..][16][2], panels panel_stride bytes apart; x: [n_pairs][rows] pairs. */
 INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w,
-                      size_t panel_stride, int n_pairs, int rows, int panels, bool carry) {
-    const size_t ahead = AHEAD_BYTES / (size_t)panels;
+                      size_t panel_stride, int n_pairs, int rows, int panels, bool carry,
+                      bool once) {
+    const size_t ahead = ahead_bytes(panels, once);
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; p++) __builtin_prefetch(w + (size_t)p * panel_stride + ahead);
+        for (int p = 0; p < panels; p++) fetch(w + (size_t)p * panel_stride + ahead, once);
 #pragma GCC unroll 2
         for (int step = 0; step < PAIR_STEPS; step++) {
             if (rows == 1) { /* each panel is used once: none has to wait in a register */
@@ -104,24 +105,35 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
     tile_end(acc, y, y_stride, n_cols, rows, panels);
 }
 
-/* One slice of k (k_first, k_len, both even where bf16) of a tile; constants for rows and panels
- * make one loop each. */
+/* One slice of k (k_first, k_len, both even where bf16) of a tile; constants for rows, panels and
+ * once make one loop each. */
+#define TILE_LOOP(R, P, ONCE)                                                                      \
+    if (w == DTYPE_BF16)                                                                           \
+        tile_bf16(y, y_stride, n_cols, x, panel, panel_stride, (k_len + 1) / 2, R, P, carry,       \
+                  ONCE);                                                                           \
+    else                                                                                           \
+        tile_f32(y, y_stride, n_cols, (const float *)x, (const float *)panel, panel_stride / 4,    \
+                 k_len, R, P, carry, ONCE)
 #define TILE_CASE(R, P)                                                                            \
     case (R)*8 + (P):                                                                              \
-        if (w == DTYPE_BF16)                                                                       \
-            tile_bf16(y, y_stride, n_cols, x, panel, panel_stride, (k_len + 1) / 2, R, P, carry);  \
-        else                                                                                       \
-            tile_f32(y, y_stride, n_cols, (const float *)x, (const float *)panel,                  \
-                     panel_stride / 4, k_len, R, P, carry);                                        \
+        TILE_LOOP(R, P, false);                                                                    \
+        break
+#define TILE_CASE_1(P)                                                                             \
+    case 8 + (P):                                                                                  \
+        if (once) {                                                                                \
+            TILE_LOOP(1, P, true);                                                                 \
+        } else {                                                                                   \
+            TILE_LOOP(1, P, false);                                                                \
+        }                                                                                          \
         break
 
 static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *panel,
-                     size_t panel_stride, int k_len, int rows, int panels, bool carry,
+                     size_t panel_stride, int k_len, int rows, int panels, bool carry, bool once,
                      enum dtype w) {
     switch (rows * 8 + panels) {
-        TILE_CASE(1, 1);
-        TILE_CASE(1, 2);
-        TILE_CASE(1, 4);
+        TILE_CASE_1(1);
+        TILE_CASE_1(2);
+        TILE_CASE_1(4);
         TILE_CASE(2, 1);
         TILE_CASE(2, 2);
         TILE_CASE(3, 1);
@@ -145,7 +157,7 @@ static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, co
 /* Rows [m_first, m_end) in tiles of `rows` against one slice of k of all panels. */
 static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *panels,
                        size_t panel_stride, int m_first, int m_end, int rows, size_t x_row_bytes,
-                       int k_len, int n_cols, bool carry, enum dtype w) {
+                       int k_len, int n_cols, bool carry, bool once, enum dtype w) {
     int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
     for (int p = 0, n = 0; p < n_panels; p += n) {
         n = TILE_PANELS(rows);
@@ -153,14 +165,15 @@ static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_
         for (int m = m_first; m < m_end; m += rows)
             tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride,
                      n_cols - p * PANEL_ROWS, x + (size_t)m * x_row_bytes,
-                     panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, w);
+                     panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, once,
+                     w);
     }
 }
 
-static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
-                 int n_cols, enum dtype w) {
+static void gemm_any(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows,
+                     int k, int n_cols, enum dtype w, bool once) {
     if (dtype_is_quant(w)) {
-        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w, once);
         return;
     }
     const size_t w_bytes = w == DTYPE_BF16 ? 2 : 4,
@@ -175,9 +188,24 @@ static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, 
         const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;
         if (whole > 0)
             gemm_slice(y, y_stride, x + (size_t)k0 * TILE_ROWS * x_bytes, panel, stride, 0, whole,
-                       TILE_ROWS, x_row_bytes, k_len, n_cols, k0 > 0, w);
+                       TILE_ROWS, x_row_bytes, k_len, n_cols, k0 > 0, once, w);
         if (rest > 0)
             gemm_slice(y, y_stride, x + (size_t)k0 * (size_t)rest * x_bytes, panel, stride, whole,
-                       n_rows, rest, x_row_bytes, k_len, n_cols, k0 > 0, w);
+                       n_rows, rest, x_row_bytes, k_len, n_cols, k0 > 0, once, w);
     }
 }
+
+static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
+                 int n_cols, enum dtype w) {
+    gemm_any(y, y_stride, xp, panels, n_rows, k, n_cols, w, false);
+}
+
+#ifdef ONCE_AHEAD_BYTES
+static void gemm_once(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows,
+                      int k, int n_cols, enum dtype w) {
+    gemm_any(y, y_stride, xp, panels, n_rows, k, n_cols, w, true);
+}
+#define GEMM_ONCE gemm_once
+#else
+#define GEMM_ONCE NULL
+#endif

@@ -7,6 +7,8 @@
  *   ints q_begin(sum, w)  q_dot(acc, q, x, w)
  *   lanes q_end(acc, sum, w)    the exact sum of a group, sum (x_pack_quant()) included, as f32
  *   void ln_store_i16(int16_t *, lanes)   rounded to even, saturated, NaN to -32768
+ *   ONCE_AHEAD_BYTES            optional: it has gemm_once, and so far are its weights fetched
+ * ahead
  *
  * A register tile holds integer sums; the f32 accumulators are touched once a group and stay in
  * memory, in y itself. */
@@ -17,6 +19,22 @@
  * stream then, where more rows gain by slices of k that stay in the first-level cache. */
 enum { AHEAD_BYTES = 4096, WHOLE_K_ROWS = 32 };
 
+/* once: see gemm_once in kernels.h. A set without ONCE_AHEAD_BYTES knows no such fetches. */
+INLINE size_t ahead_bytes(int panels, bool once) {
+#ifdef ONCE_AHEAD_BYTES
+    if (once) return ONCE_AHEAD_BYTES / (size_t)panels;
+#endif
+    (void)once;
+    return AHEAD_BYTES / (size_t)panels;
+}
+
+INLINE void fetch(const void *p, bool once) {
+    if (once)
+        __builtin_prefetch(p, 0, 0);
+    else
+        __builtin_prefetch(p);
+}
+
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
@@ -25,9 +43,10 @@ enum {
 
 /* acc: f32 [rows][acc_stride], whole panels. x, w: at the first of n_groups groups. */
 INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
-                       size_t panel_stride, int n_groups, int rows, int panels, enum dtype w) {
+                       size_t panel_stride, int n_groups, int rows, int panels, bool once,
+                       enum dtype w) {
     const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
-    const size_t ahead = AHEAD_BYTES / (size_t)panels;
+    const size_t ahead = ahead_bytes(panels, once);
     for (int g = 0; g < n_groups;
          g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
         const float *x_scale = (const float *)(const void *)x;
@@ -43,7 +62,7 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
         for (int j = 0; j < fours; j++) {
 #pragma GCC unroll 4
             for (int p = 0; p < panels; p++)
-                __builtin_prefetch(panel + (size_t)p * panel_stride + ahead + Q_STEP_BYTES * j);
+                fetch(panel + (size_t)p * panel_stride + ahead + Q_STEP_BYTES * j, once);
 #pragma GCC unroll 2
             for (int step = 0; step < 2; step++) {
                 const int at = w == DTYPE_INT4 ? j + 4 * step : 2 * j + step;
@@ -85,20 +104,31 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
     }
 }
 
+#define Q_TILE_LOOP(R, P, ONCE)                                                                    \
+    if (w == DTYPE_INT8)                                                                           \
+        tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT8);     \
+    else                                                                                           \
+        tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT4)
 #define Q_TILE_CASE(R, P)                                                                          \
     case (R)*8 + (P):                                                                              \
-        if (w == DTYPE_INT8)                                                                       \
-            tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, DTYPE_INT8);       \
-        else                                                                                       \
-            tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, DTYPE_INT4);       \
+        Q_TILE_LOOP(R, P, false);                                                                  \
+        break
+#define Q_TILE_CASE_1(P)                                                                           \
+    case 8 + (P):                                                                                  \
+        if (once) {                                                                                \
+            Q_TILE_LOOP(1, P, true);                                                               \
+        } else {                                                                                   \
+            Q_TILE_LOOP(1, P, false);                                                              \
+        }                                                                                          \
         break
 
 static void q_tile_run(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
-                       size_t panel_stride, int n_groups, int rows, int panels, enum dtype w) {
+                       size_t panel_stride, int n_groups, int rows, int panels, bool once,
+                       enum dtype w) {
     switch (rows * 8 + panels) {
-        Q_TILE_CASE(1, 1);
-        Q_TILE_CASE(1, 2);
-        Q_TILE_CASE(1, 4);
+        Q_TILE_CASE_1(1);
+        Q_TILE_CASE_1(2);
+        Q_TILE_CASE_1(4);
         Q_TILE_CASE(2, 1);
         Q_TILE_CASE(2, 2);
         Q_TILE_CASE(3, 1);
@@ -121,7 +151,7 @@ static void q_tile_run(float *acc, size_t acc_stride, const uint8_t *x, const ui
 
 /* The tile's accumulators are its part of y; where that ends inside a panel, a copy of it. */
 static void q_tile(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *panel,
-                   size_t panel_stride, int n_groups, int rows, int panels, bool carry,
+                   size_t panel_stride, int n_groups, int rows, int panels, bool carry, bool once,
                    enum dtype w) {
     float part[TILE_ROWS * 4 * PANEL_ROWS] __attribute__((aligned(64)));
     const int width = panels * PANEL_ROWS, n = n_cols < width ? n_cols : width;
@@ -131,20 +161,20 @@ static void q_tile(float *y, size_t y_stride, int n_cols, const uint8_t *x, cons
             if (carry)
                 memcpy(part + r * width, y + (size_t)r * y_stride, (size_t)n * sizeof(float));
         }
-        q_tile_run(part, (size_t)width, x, panel, panel_stride, n_groups, rows, panels, w);
+        q_tile_run(part, (size_t)width, x, panel, panel_stride, n_groups, rows, panels, once, w);
         for (int r = 0; r < rows; r++)
             memcpy(y + (size_t)r * y_stride, part + r * width, (size_t)n * sizeof(float));
         return;
     }
     for (int r = 0; r < rows && !carry; r++)
         memset(y + (size_t)r * y_stride, 0, (size_t)width * sizeof(float));
-    q_tile_run(y, y_stride, x, panel, panel_stride, n_groups, rows, panels, w);
+    q_tile_run(y, y_stride, x, panel, panel_stride, n_groups, rows, panels, once, w);
 }
 
 /* Rows [m_first, m_end) in tiles of `rows`; x: of row 0, at the slice's first group of a tile. */
 static void q_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *panels,
                     size_t panel_stride, int m_first, int m_end, int rows, size_t x_row_bytes,
-                    int n_groups, int n_cols, bool carry, enum dtype w) {
+                    int n_groups, int n_cols, bool carry, bool once, enum dtype w) {
     int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
     for (int p = 0, n = 0; p < n_panels; p += n) {
         n = TILE_PANELS(rows);
@@ -152,12 +182,13 @@ static void q_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *
         for (int m = m_first; m < m_end; m += rows)
             q_tile(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride,
                    n_cols - p * PANEL_ROWS, x + (size_t)m * x_row_bytes,
-                   panels + (size_t)p * panel_stride, panel_stride, n_groups, rows, n, carry, w);
+                   panels + (size_t)p * panel_stride, panel_stride, n_groups, rows, n, carry, once,
+                   w);
     }
 }
 
 static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
-                       int n_rows, int k, int n_cols, enum dtype w) {
+                       int n_rows, int k, int n_cols, enum dtype w, bool once) {
     const int groups = (int)k_groups(k);
     const size_t stride = panel_bytes(k, w), x_row_bytes = (size_t)groups * quant_x_bytes(w);
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
@@ -172,10 +203,10 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
         const size_t x_at = (size_t)g * quant_x_bytes(w);
         if (whole > 0)
             q_slice(y, y_stride, x + x_at * TILE_ROWS, panel, stride, 0, whole, TILE_ROWS,
-                    x_row_bytes, n, n_cols, g > 0, w);
+                    x_row_bytes, n, n_cols, g > 0, once, w);
         if (rest > 0)
             q_slice(y, y_stride, x + x_at * (size_t)rest, panel, stride, whole, n_rows, rest,
-                    x_row_bytes, n, n_cols, g > 0, w);
+                    x_row_bytes, n, n_cols, g > 0, once, w);
     }
 }
 
