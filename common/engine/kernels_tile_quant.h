@@ -7,8 +7,7 @@
  *   ints q_begin(sum, w)  q_dot(acc, q, x, w)
  *   lanes q_end(acc, sum, w)    the exact sum of a group, sum (x_pack_quant()) included, as f32
  *   void ln_store_i16(int16_t *, lanes)   rounded to even, saturated, NaN to -32768
- *   ONCE_AHEAD_BYTES            optional: it has gemm_once, and so far are its weights fetched
- * ahead
+ *   ONCE_AHEAD_BYTES            optional: there is gemm_once, which fetches so far ahead
  *
  * A register tile holds integer sums; the f32 accumulators are touched once a group and stay in
  * memory, in y itself. */

@@ -1,6 +1,6 @@
 /* kv_seal: AES-256-GCM over the frames of one direction of a sealed KV link (cluster-api 12.3;
- * docs/wire-kv-link.md). The head is additional data, the payload is encrypted, the
- * tag takes the place behind it.
+ * docs/wire-kv-link.md). The head is additional data, the payload is encrypted, the tag
+ * takes the place behind it.
  *
  * Frames are counted from 1 and never skipped, so sender and receiver agree on the nonce without
  * sending it: u32 epoch, u64 count. Every KV_SEAL_EPOCH_FRAMES frames the epoch rises and the key

@@ -306,31 +306,32 @@ static void note_inflight(struct kv_plane *kp, const struct kv_link *l) {
     }
 }
 
-/* Blocks of the pool into their frame. When it is sealed, they are so on the way: the plain bytes
- * are never written a second time. */
+static const uint8_t *block_of(const struct kv_plane *kp, const struct kv_tx *tx,
+                               const struct kv_range *g, uint32_t i) {
+    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_relaxed);
+    return kp->o.block(kp->o.memory, (int)g->layer, table[g->first + i]);
+}
+
+/* The blocks are sealed on their way to `to`: their plain bytes are never written a second time. */
+static enum err fill_sealed(const struct kv_plane *kp, struct kv_seal *seal, const struct kv_tx *tx,
+                            const struct kv_range *g, uint8_t *frame, size_t n, uint8_t *to) {
+    uint8_t *payload = frame + KV_HEAD_BYTES;
+    enum err e = kv_seal_begin(seal, frame, n);
+    if (e == ERR_OK) e = kv_seal_piece(seal, payload, payload, (size_t)(to - payload));
+    for (uint32_t i = 0; i < g->n && e == ERR_OK; i++, to += kp->o.block_bytes)
+        e = kv_seal_piece(seal, to, block_of(kp, tx, g, i), kp->o.block_bytes);
+    return e == ERR_OK ? kv_seal_end(seal, to) : e;
+}
+
+/* A range of blocks into its frame of n bytes. */
 static enum err fill(const struct kv_plane *kp, struct kv_pipe *p, const struct kv_tx *tx,
                      const struct kv_range *g, uint8_t *frame, size_t n) {
-    size_t block = kp->o.block_bytes;
+    const size_t block = kp->o.block_bytes;
     uint8_t *to = kv_data_begin(frame, &tx->key, g->layer, g->first, g->n, g->n * block);
-    uint8_t *payload = frame + KV_HEAD_BYTES;
-    const int32_t *table = atomic_load_explicit(&tx->table, memory_order_relaxed);
-    enum err e = ERR_OK;
-    if (p->seal_out != NULL) {
-        e = kv_seal_begin(p->seal_out, frame, n);
-        if (e == ERR_OK) e = kv_seal_piece(p->seal_out, payload, payload, (size_t)(to - payload));
-    }
-    for (uint32_t i = 0; i < g->n && e == ERR_OK; i++, to += block) {
-        const uint8_t *from = kp->o.block(kp->o.memory, (int)g->layer, table[g->first + i]);
-        if (p->seal_out != NULL)
-            e = kv_seal_piece(p->seal_out, to, from, block);
-        else
-            memcpy(to, from, block);
-    }
-    if (p->seal_out == NULL)
-        kv_frame_reseal(frame, n, ++p->seq_out);
-    else if (e == ERR_OK)
-        e = kv_seal_end(p->seal_out, to);
-    return e;
+    if (p->seal_out != NULL) return fill_sealed(kp, p->seal_out, tx, g, frame, n, to);
+    for (uint32_t i = 0; i < g->n; i++, to += block) memcpy(to, block_of(kp, tx, g, i), block);
+    kv_frame_reseal(frame, n, ++p->seq_out);
+    return ERR_OK;
 }
 
 bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *n) {

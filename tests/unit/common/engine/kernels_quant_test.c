@@ -43,10 +43,7 @@ static void product(const struct kernels *k, float *y, const float *x, const uin
         k->x_pack(xp, x, (size_t)dim, r, r + TILE_ROWS < m ? r + TILE_ROWS : m, dim, t);
     for (int p = 0; p < n_panels; p += item) {
         int cols = n - p * PANEL_ROWS < item * PANEL_ROWS ? n - p * PANEL_ROWS : item * PANEL_ROWS;
-        static unsigned n_products; /* every second one the other way: it makes no difference */
-        bool once = k->gemm_once != NULL && n_products++ % 2 == 1;
-        (once ? k->gemm_once : k->gemm)(y + p * PANEL_ROWS, (size_t)n, xp, panels + (size_t)p * pb,
-                                        m, dim, cols, t);
+        gemm_both(k, y + p * PANEL_ROWS, (size_t)n, xp, panels + (size_t)p * pb, m, dim, cols, t);
     }
     free(xp);
 }

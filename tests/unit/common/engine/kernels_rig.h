@@ -1,5 +1,5 @@
 /* kernels_rig: what the tests of the kernels share: cmocka, random numbers that are the same in
- * every run, memory as kernels want it. */
+ * every run, memory as kernels want it, a product. */
 #ifndef BATON_TESTS_KERNELS_RIG_H
 #define BATON_TESTS_KERNELS_RIG_H
 
@@ -36,6 +36,18 @@ static inline float *rng_floats(size_t n) {
     float *p = aligned(n * sizeof(float));
     for (size_t i = 0; i < n; i++) p[i] = rng_f32();
     return p;
+}
+
+/* k->gemm, and that gemm_once, where there is one, gives the same bits. */
+static inline void gemm_both(const struct kernels *k, float *y, size_t y_stride, const void *xp,
+                             const void *panels, int m, int dim, int n, enum dtype t) {
+    k->gemm(y, y_stride, xp, panels, m, dim, n, t);
+    if (k->gemm_once == NULL) return;
+    float *once = aligned((size_t)(m * n) * sizeof(float));
+    k->gemm_once(once, (size_t)n, xp, panels, m, dim, n, t);
+    for (int r = 0; r < m; r++)
+        assert_memory_equal(once + r * n, y + (size_t)r * y_stride, (size_t)n * sizeof(float));
+    free(once);
 }
 
 #endif
