@@ -8,9 +8,9 @@
 
 enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 16384 };
 #define ONCE_AHEAD_BYTES 2048
-/* Sixteen registers: at most twelve accumulators, and eight for a single row, so that the latency
- * of an FMA is covered. */
-#define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+/* Sixteen registers, of which a step needs up to four beside the accumulators: eight of these cover
+ * the latency of an FMA; three rows by two panels, twelve, spill. */
+#define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 
 typedef struct {
     __m256 a, b; /* lanes 0..7, 8..15 */
@@ -140,7 +140,8 @@ LN pairs pairs_load(const uint8_t *p, int step) {
 
 /* Products of unsigned weights with signed activations. vpmaddubsw would saturate at eight bits, so
  * these are split in even and odd k and widened: with 16 bits pairs are exact. At four bits it
- * holds the sums of a whole group. */
+ * holds the sums of a whole group: the sixteen activations of one 16-bit sum and, in the lower sum
+ * of two, the group's `sum` beside them come to 32,512 at most. */
 typedef struct {
     __m256i a, b;
 } ints;
@@ -161,7 +162,7 @@ LN quant_x q_x(const uint8_t *p) {
     return _mm256_set1_epi32(four);
 }
 LN ints q_begin(int32_t sum, enum dtype w) {
-    __m256i v = w == DTYPE_INT8 ? _mm256_set1_epi32(sum) : _mm256_setzero_si256();
+    const __m256i v = _mm256_set1_epi32(w == DTYPE_INT8 ? sum : sum & 0xffff);
     return (ints){v, v};
 }
 /* Steps are added one by one: a compiler that sums two of them first runs out of registers. */
@@ -177,11 +178,11 @@ LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
     ADDED(acc.b);
     return acc;
 }
-LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
+LN lanes q_end(ints acc, enum dtype w) {
     if (w == DTYPE_INT4) {
-        const __m256i one = _mm256_set1_epi16(1), s = _mm256_set1_epi32(sum);
-        acc.a = _mm256_add_epi32(_mm256_madd_epi16(acc.a, one), s);
-        acc.b = _mm256_add_epi32(_mm256_madd_epi16(acc.b, one), s);
+        const __m256i one = _mm256_set1_epi16(1);
+        acc.a = _mm256_madd_epi16(acc.a, one);
+        acc.b = _mm256_madd_epi16(acc.b, one);
     }
     return (lanes){_mm256_cvtepi32_ps(acc.a), _mm256_cvtepi32_ps(acc.b)};
 }

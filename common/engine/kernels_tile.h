@@ -137,12 +137,12 @@ static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, co
         TILE_CASE(2, 1);
         TILE_CASE(2, 2);
         TILE_CASE(3, 1);
-        TILE_CASE(3, 2);
         TILE_CASE(4, 1);
         TILE_CASE(5, 1);
         TILE_CASE(6, 1);
 #if TILE_PANELS(6) == 4
         TILE_CASE(2, 4);
+        TILE_CASE(3, 2);
         TILE_CASE(3, 4);
         TILE_CASE(4, 2);
         TILE_CASE(4, 4);

@@ -4,8 +4,9 @@
  *   ints q_load(p, step, w)     of 16 rows by four k, in two steps. int8: even k, then odd k, as
  *                               16-bit numbers; int4: the lower bits, then the upper
  *   quant_x q_x(p)              what a row's activations are to a step, for all lanes
- *   ints q_begin(sum, w)  q_dot(acc, q, x, w)
- *   lanes q_end(acc, sum, w)    the exact sum of a group, sum (x_pack_quant()) included, as f32
+ *   ints q_begin(sum, w)        a group begins with its `sum` (x_put_quant())
+ *   ints q_dot(acc, q, x, w)    a step added
+ *   lanes q_end(acc, w)         the exact sum of a group as f32
  *   void ln_store_i16(int16_t *, lanes)   rounded to even, saturated, NaN to -32768
  *   ONCE_AHEAD_BYTES            optional: there is gemm_once, which fetches so far ahead
  *
@@ -97,7 +98,7 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
             for (int r = 0; r < rows; r++) {
                 float *at = acc + (size_t)r * acc_stride + (size_t)p * PANEL_ROWS;
                 lanes f = ln_mul(w_scale, ln_set1(x_scale[r]));
-                ln_store(at, ln_fma(q_end(sum[r][p], x_sum[r], w), f, ln_load(at)));
+                ln_store(at, ln_fma(q_end(sum[r][p], w), f, ln_load(at)));
             }
         }
     }
@@ -131,12 +132,12 @@ static void q_tile_run(float *acc, size_t acc_stride, const uint8_t *x, const ui
         Q_TILE_CASE(2, 1);
         Q_TILE_CASE(2, 2);
         Q_TILE_CASE(3, 1);
-        Q_TILE_CASE(3, 2);
         Q_TILE_CASE(4, 1);
         Q_TILE_CASE(5, 1);
         Q_TILE_CASE(6, 1);
 #if TILE_PANELS(6) == 4
         Q_TILE_CASE(2, 4);
+        Q_TILE_CASE(3, 2);
         Q_TILE_CASE(3, 4);
         Q_TILE_CASE(4, 2);
         Q_TILE_CASE(4, 4);

@@ -15,15 +15,13 @@ LN quant_x q_x(const uint8_t *p) {
     return _mm512_set1_epi32(four);
 }
 LN ints q_begin(int32_t sum, enum dtype w) {
-    return w == DTYPE_INT8 ? _mm512_set1_epi32(sum) : _mm512_setzero_si512();
+    return _mm512_set1_epi32(w == DTYPE_INT8 ? sum : sum & 0xffff);
 }
 LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
     return w == DTYPE_INT8 ? _mm512_add_epi32(acc, _mm512_madd_epi16(q, x))
                            : _mm512_add_epi16(acc, _mm512_maddubs_epi16(q, x));
 }
-LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
-    if (w == DTYPE_INT4)
-        acc =
-            _mm512_add_epi32(_mm512_madd_epi16(acc, _mm512_set1_epi16(1)), _mm512_set1_epi32(sum));
+LN lanes q_end(ints acc, enum dtype w) {
+    if (w == DTYPE_INT4) acc = _mm512_madd_epi16(acc, _mm512_set1_epi16(1));
     return _mm512_cvtepi32_ps(acc);
 }

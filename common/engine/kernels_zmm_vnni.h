@@ -22,8 +22,7 @@ LN ints q_begin(int32_t sum, enum dtype w) {
 LN ints q_dot(ints acc, ints q, quant_x x, enum dtype w) {
     return w == DTYPE_INT8 ? _mm512_dpwssd_epi32(acc, q, x) : _mm512_dpbusd_epi32(acc, q, x);
 }
-LN lanes q_end(ints acc, int32_t sum, enum dtype w) {
-    (void)sum;
+LN lanes q_end(ints acc, enum dtype w) {
     (void)w;
     return _mm512_cvtepi32_ps(acc);
 }

@@ -126,6 +126,53 @@ static void long_products_equal_the_plain_set(void **state) {
     free(got);
 }
 
+/* Groups whose sums are the largest there are, in either half of a pair of 16-bit sums. */
+static void largest_sums_stay_exact(void **state) {
+    enum { M = 4, K = GROUP };
+    static const int least[] = {-QUANT_OFFSET8, -QUANT_OFFSET4},
+                     most[] = {QUANT_OFFSET8 - 1, QUANT_OFFSET4 - 1};
+    float *x = aligned(M * K * sizeof(float)), *got = aligned(M * PANEL_ROWS * sizeof(float));
+    struct kernels k;
+    (void)state;
+    for (int m = 0; m < M; m++)
+        for (int i = 0; i < K; i++) x[m * K + i] = (i % 4 < 2 ? m & 1 : m >> 1) != 0 ? -1 : 1;
+    for (int t = 0; t < 2; t++) {
+        const uint16_t one = 0x3f80; /* bf16 */
+        uint8_t *panel = aligned(panel_bytes(K, types[t]));
+        memset(panel, 0, panel_bytes(K, types[t]));
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            memcpy(panel + 2 * r, &one, sizeof(one));
+            for (int i = 0; i < K; i++) {
+                const bool high = (i % 4 < 2 ? r & 1 : r >> 1 & 1) != 0;
+                uint8_t *at = quant_at(panel, r, i, types[t]);
+                if (types[t] == DTYPE_INT8)
+                    *at = high ? 255 : 0;
+                else if (high)
+                    *at |= i < GROUP / 2 ? 15 : 15 << 4;
+            }
+        }
+        for (int i = 0; kernels_at(&k, i); i++) {
+            if (k.f32_only) continue;
+            product(&k, got, x, panel, M, PANEL_ROWS, K, types[t], 1);
+            for (int m = 0; m < M; m++) {
+                for (int r = 0; r < PANEL_ROWS; r++) {
+                    const int low = (r & 1) != 0 ? most[t] : least[t],
+                              high = (r & 2) != 0 ? most[t] : least[t];
+                    const int want = GROUP / 2 * ((m & 1) != 0 ? -low : low) +
+                                     GROUP / 2 * (m > 1 ? -high : high);
+                    /* the scale of the row is 1 / quant_x_max() rounded */
+                    if (fabs(got[m * PANEL_ROWS + r] - want) > 1e-3)
+                        fail_msg("%s %s: row %d of W, %d of x: %g, not %d", k.name,
+                                 dtype_name(types[t]), r, m, (double)got[m * PANEL_ROWS + r], want);
+                }
+            }
+        }
+        free(panel);
+    }
+    free(x);
+    free(got);
+}
+
 static void plain_product_is_the_sum(void **state) {
     enum { M = 7, N = 21, K = 75 };
     struct kernels ref;
@@ -242,6 +289,7 @@ int main(void) {
         cmocka_unit_test(sets_pack_the_same_bytes),
         cmocka_unit_test(every_batch_equals_the_plain_set),
         cmocka_unit_test(long_products_equal_the_plain_set),
+        cmocka_unit_test(largest_sums_stay_exact),
         cmocka_unit_test(plain_product_is_the_sum),
         cmocka_unit_test(values_come_back_within_half_a_step),
         cmocka_unit_test(activations_quantise_alike),
