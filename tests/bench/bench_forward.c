@@ -12,7 +12,9 @@
  * length has R rounds, or fewer once it took S seconds, yet three of them. Prefill counts the
  * operations of the layers' matrices (not of the output matrix) and of attention (4 x heads x head
  * size for every pair of positions that see each other). Decode counts the bytes of every matrix,
- * the output matrix too. Progress is told on stderr. */
+ * the output matrix too. With several threads a prefill of SCALING tokens runs in turns with one of
+ * one thread, each beside its own peak: what the threads keep of its efficiency. Progress is told
+ * on stderr. */
 #include <unistd.h>
 #include <sys/stat.h>
 #include "common/engine/forward.h"
@@ -28,6 +30,7 @@ enum {
     BATCH_MAX = 16,
     BLOCKS_LONG = CONTEXT_LONG / BLOCK + 1,
     BLOCKS_SHORT = CONTEXT_SHORT / BLOCK + 1,
+    SCALING = 512,
     ROUNDS_MIN = 3,
     ROUNDS_MAX = 15,
     DECODE_STEPS = 4,
@@ -78,19 +81,21 @@ struct bench {
     struct conf c;
     struct forward *f;
     struct kv_cache *kv;
-    struct pool *pool; /* of the probes */
+    struct pool *pool;   /* of the probes */
+    struct forward *one; /* the same with one thread, or NULL */
+    struct pool *pool_one;
     uint8_t *data;
     float *logits;
     int32_t ids[CHUNK], tables[BATCH_MAX][BLOCKS_SHORT], table[BLOCKS_LONG];
 };
 
-static double prefill(struct bench *b, int n) {
+static double prefill(struct bench *b, struct forward *f, int n) {
     double t = bench_now();
     for (int at = 0, m; at < n; at += m) {
         m = n - at < CHUNK ? n - at : CHUNK;
         const struct fwd_seq s = {.block_table = b->table, .n_past = at, .n_rows = m};
         const int last = m - 1;
-        forward_run(b->f, b->kv, b->ids, m, &s, 1, &last, at + m == n, b->logits, NULL, NULL);
+        forward_run(f, b->kv, b->ids, m, &s, 1, &last, at + m == n, b->logits, NULL, NULL);
     }
     return bench_now() - t;
 }
@@ -122,6 +127,10 @@ static void progress(const struct bench *b, const char *what, int n) {
     fputc('\n', stderr);
 }
 
+static bool scales(const struct conf *c) {
+    return c->threads > 1 && c->prompt >= SCALING;
+}
+
 static void open_all(struct bench *b) {
     const struct conf *c = &b->c;
     struct errbuf eb;
@@ -129,16 +138,21 @@ static void open_all(struct bench *b) {
     progress(b, "its model", 0);
     model_place(&c->shape, c->models, dir, sizeof(dir));
     progress(b, "loads it", 0);
-    const struct engine_opts o = {.model_dir = dir,
-                                  .weight_dtype = c->dtype,
-                                  .kv_dtype = c->kv_dtype,
-                                  .kernels = c->kernels,
-                                  .n_threads = c->threads};
+    struct engine_opts o = {.model_dir = dir,
+                            .weight_dtype = c->dtype,
+                            .kv_dtype = c->kv_dtype,
+                            .kernels = c->kernels,
+                            .n_threads = c->threads};
     double t = bench_now();
     enum err e = forward_open(&b->f, &o, CHUNK, &eb);
+    t = bench_now() - t;
+    if (e == ERR_OK && scales(c)) {
+        o.n_threads = 1;
+        e = forward_open(&b->one, &o, CHUNK, &eb);
+    }
     if (c->models == NULL) model_remove(dir);
     if (e != ERR_OK) require(false, eb.text);
-    printf("%s_load_threads_%d %.2f s\n", c->label, c->threads, bench_now() - t);
+    printf("%s_load_threads_%d %.2f s\n", c->label, c->threads, t);
     const struct kv_shape shape = {.n_layers = c->shape.layers,
                                    .n_kv_heads = c->shape.kv_heads,
                                    .head_dim = c->shape.hidden / c->shape.heads,
@@ -146,7 +160,8 @@ static void open_all(struct bench *b) {
                                    .n_blocks = BLOCKS_LONG + BATCH_MAX * BLOCKS_SHORT,
                                    .dtype = c->kv_dtype};
     if (kv_cache_create(&b->kv, &shape, &eb) != ERR_OK ||
-        pool_create(&b->pool, c->threads, NULL, &eb) != ERR_OK)
+        pool_create(&b->pool, c->threads, NULL, &eb) != ERR_OK ||
+        (b->one != NULL && pool_create(&b->pool_one, 1, NULL, &eb) != ERR_OK))
         require(false, eb.text);
     /* Pages nobody wrote are one page of zeros, which every cache holds. */
     for (int l = 0; l < shape.n_layers; l++)
@@ -167,41 +182,68 @@ static double median(const double *v, int n) {
     return bench_median(copy, n);
 }
 
+/* A prefill between two probes of its peak: its time, and the part of the peak it reaches. */
+static double prefill_beside_peak(struct bench *b, struct forward *f, struct pool *pool, int n,
+                                  double *seconds) {
+    const enum bench_peak p = bench_peak_of(DTYPE_BF16);
+    double peak = bench_peak_rate(pool, p, 0.05), t = prefill(b, f, n),
+           after = bench_peak_rate(pool, p, 0.05);
+    if (seconds != NULL) *seconds = t;
+    return prefill_ops(&b->c.shape, n) / t / (peak > after ? peak : after);
+}
+
+static void bench_scaling(struct bench *b) {
+    double kept[ROUNDS_MAX];
+    prefill(b, b->one, 128);
+    for (int r = 0; r < b->c.rounds; r++) {
+        progress(b, "in turns with one thread, round", r + 1);
+        const double one = prefill_beside_peak(b, b->one, b->pool_one, SCALING, NULL);
+        kept[r] = prefill_beside_peak(b, b->f, b->pool, SCALING, NULL) / one;
+    }
+    printf("%s_prefill_%d_efficiency_threads_%d %.3f x\n", b->c.label, SCALING,
+           b->c.threads, median(kept, b->c.rounds));
+    fflush(stdout);
+}
+
 static void bench_prefill(struct bench *b) {
     static const int lengths[] = {128, 512, 2048};
     double rate[ROUNDS_MAX], ratio[ROUNDS_MAX];
-    enum bench_peak p = bench_peak_of(DTYPE_BF16);
-    prefill(b, 128); /* warms up */
+    prefill(b, b->f, 128); /* warms up */
     for (int i = 0; i < 3 && lengths[i] <= b->c.prompt; i++) {
         double began = bench_wall();
         int n = 0;
         while (n < b->c.rounds && (n < ROUNDS_MIN || bench_wall() - began < b->c.seconds)) {
             progress(b, "prefill", lengths[i]);
-            double peak = bench_peak_rate(b->pool, p, 0.05), t = prefill(b, lengths[i]),
-                   after = bench_peak_rate(b->pool, p, 0.05);
-            rate[n] = lengths[i] / t;
-            ratio[n++] = prefill_ops(&b->c.shape, lengths[i]) / t / (peak > after ? peak : after);
+            double t;
+            ratio[n] = prefill_beside_peak(b, b->f, b->pool, lengths[i], &t);
+            rate[n++] = lengths[i] / t;
         }
         printf("%s_prefill_%d_threads_%d %.1f tokens/s %.3f of peak_%s rounds %d\n", b->c.label,
-               lengths[i], b->c.threads, median(rate, n), median(ratio, n), bench_peak_name(p), n);
+               lengths[i], b->c.threads, median(rate, n), median(ratio, n),
+               bench_peak_name(bench_peak_of(DTYPE_BF16)), n);
         fflush(stdout);
     }
 }
 
-/* Operations a second; 0: no loop of machine.h tells. */
-static double peak_for(struct bench *b, enum dtype t) {
-    enum bench_peak p = bench_peak_of(t);
-    return p == PEAKS ? 0 : bench_peak_rate(b->pool, p, 0.05);
+/* Seconds a product with one matrix, or several, cannot be faster than: the weights must be read,
+ * beside the products as far as a loop of machine.h tells, else apart from them. */
+static double product_least(struct bench *b, double bytes, double ops, enum dtype w, int batch,
+                            double read) {
+    const enum bench_peak p = bench_peak_of(w);
+    const double busy = batch > 1 ? bench_busy_rate(b->pool, b->data, p, batch) : 0,
+                 peak = busy > 0 || p == PEAKS ? 0 : bench_peak_rate(b->pool, p, 0.05);
+    double t = bytes / (busy > 0 && busy < read ? busy : read);
+    return peak > 0 && batch * ops / peak > t ? batch * ops / peak : t;
 }
 
-/* Seconds a step cannot be faster than: its weights must be read, its products computed. */
-static double step_least(const struct conf *c, int batch, double read, double layers_peak,
-                         double head_peak) {
-    double t_read = weight_bytes(&c->shape, c->dtype) / read,
-           head = (double)c->shape.vocab * c->shape.hidden;
-    if (layers_peak == 0 || head_peak == 0) return t_read;
-    double t_ops = 2.0 * batch * (layers_weights(&c->shape) / layers_peak + head / head_peak);
-    return t_read > t_ops ? t_read : t_ops;
+/* The same of a step: of its layers' matrices and of the output matrix. */
+static double step_least(struct bench *b, int batch, double read) {
+    const struct shape *s = &b->c.shape;
+    const enum dtype layers = b->c.dtype, head = head_dtype(layers);
+    const double head_bytes = matrix_bytes(s->vocab, s->hidden, head);
+    return product_least(b, weight_bytes(s, layers) - head_bytes, 2 * layers_weights(s), layers,
+                         batch, read) +
+           product_least(b, head_bytes, 2.0 * s->vocab * s->hidden, head, batch, read);
 }
 
 static void bench_decode(struct bench *b) {
@@ -214,8 +256,7 @@ static void bench_decode(struct bench *b) {
                       (double)kv_row_bytes(c->shape.hidden / c->shape.heads, c->kv_dtype) *
                       (CONTEXT_LONG - CONTEXT_SHORT);
     for (int r = 0; r < c->rounds; r++) {
-        double one = 0, read = 0, peak = peak_for(b, c->dtype),
-               head = peak_for(b, head_dtype(c->dtype));
+        double one = 0, read = 0;
         progress(b, "decode, round", r + 1);
         for (int i = 0; i < 4; i++) {
             double before = bench_read_rate(b->pool, b->data, weights, DECODE_STEPS),
@@ -226,8 +267,9 @@ static void bench_decode(struct bench *b) {
             rate[i][r] = batches[i] / t;
             ratio[i][r] = weights / t / read;
             gain[i][r] = batches[i] * one / t;
-            allowed[i][r] = batches[i] * step_least(c, 1, read, peak, head) /
-                            step_least(c, batches[i], read, peak, head);
+            if (i > 0)
+                allowed[i][r] =
+                    batches[i] * step_least(b, 1, read) / step_least(b, batches[i], read);
         }
         double t = decode(b, 1, CONTEXT_LONG), again = decode(b, 1, CONTEXT_SHORT);
         deep[r] = (again + kv_bytes / read) / t;
@@ -299,9 +341,12 @@ int main(int argc, char **argv) {
     }
     open_all(&b);
     bench_prefill(&b);
+    if (b.one != NULL) bench_scaling(&b);
     if (b.c.decode) bench_decode(&b);
     kv_cache_destroy(&b.kv);
     forward_close(&b.f);
+    forward_close(&b.one);
     pool_destroy(&b.pool);
+    pool_destroy(&b.pool_one);
     return 0;
 }

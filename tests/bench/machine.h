@@ -1,6 +1,6 @@
 /* machine: what this machine can do, for the benchmarks that name a ceiling: register-only peaks of
- * the instructions our kernels are made of, and read bandwidth. Both are taken as the best of short
- * pieces, since neighbours on the machine only ever add.
+ * the instructions our kernels are made of, read bandwidth, and reading beside such products. All
+ * are taken as the best of short pieces, since neighbours on the machine only ever add.
  *
  * Time is wall clock; with BENCH_CPU_TIME set it is the calling thread's processor time, which says
  * something of one thread on a machine that others use. */
@@ -270,5 +270,76 @@ static inline double bench_read_rate(struct pool *pool, const uint8_t *data, dou
     }
     return best;
 }
+
+/* ---- reading weights while products are computed: all that a step of several rows can reach. Both
+ * at their own rates at once is more than this. The products are those of peak p, two of them a row
+ * for every 32 bytes read; none waits for what is read. */
+struct bench_busy {
+    const uint8_t *data;
+    enum bench_peak p;
+    int rows;
+    bool once; /* fetched 2 KiB ahead past the caches, else 4 KiB ahead into them; the better
+                  counts */
+};
+
+#if defined(__x86_64__)
+enum { BUSY_BYTES = 192, BUSY_PARTS = 256 }; /* six loads: so many 12 products of each row take */
+
+__attribute__((target("avx2,fma"))) static inline void bench_busy_item(void *arg, int item,
+                                                                       int thread) {
+    const struct bench_busy *b = arg;
+    const size_t q = PROBE_PART_BYTES / 4;
+    const uint8_t *part = b->data + (size_t)item * PROBE_PART_BYTES;
+    (void)thread;
+    __asm__ volatile("vzeroall" ::: BENCH_Y, "ymm14");
+    for (size_t i = 0; i + BUSY_BYTES <= q; i += BUSY_BYTES) {
+        for (const uint8_t *at = part + i; at < part + PROBE_PART_BYTES; at += q) {
+            for (int l = 0; l < BUSY_BYTES; l += 64) {
+                if (b->once)
+                    __builtin_prefetch(at + 2048 / 4 + l, 0, 0);
+                else
+                    __builtin_prefetch(at + 4096 / 4 + l);
+                __asm__ volatile("vmovups (%0), %%ymm14\n\tvmovups 32(%0), %%ymm14" ::"r"(at + l)
+                                 : "ymm14");
+            }
+            for (int r = 0; r < b->rows; r++) {
+                if (b->p == PEAK_INT16_AVX2)
+                    __asm__ volatile(BENCH_MADD_12("vpmaddwd", "vpaddd")::: BENCH_Y, "ymm14");
+                else if (b->p == PEAK_INT8_AVX2)
+                    __asm__ volatile(BENCH_MADD_12("vpmaddubsw", "vpaddw")::: BENCH_Y, "ymm14");
+                else
+                    __asm__ volatile(BENCH_12("vfmadd231ps", "ymm")::: BENCH_Y);
+            }
+        }
+    }
+}
+
+/* Bytes/s; data: PROBE_BYTES. 0: there is no loop for such products. */
+static inline double bench_busy_rate(struct pool *pool, const uint8_t *data, enum bench_peak p,
+                                     int rows) {
+    double best = 0;
+    if (p != PEAK_F32_AVX2 && p != PEAK_INT16_AVX2 && p != PEAK_INT8_AVX2) return 0;
+    for (int i = 0; i < 6; i++) {
+        struct bench_busy b = {.data = data + (size_t)(i / 2 % 2) * BUSY_PARTS * PROBE_PART_BYTES,
+                               .p = p,
+                               .rows = rows,
+                               .once = i % 2 != 0};
+        double t = bench_now();
+        pool_run(pool, bench_busy_item, &b, BUSY_PARTS);
+        double rate = (double)BUSY_PARTS * PROBE_PART_BYTES / (bench_now() - t);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+#else
+static inline double bench_busy_rate(struct pool *pool, const uint8_t *data, enum bench_peak p,
+                                     int rows) {
+    (void)pool;
+    (void)data;
+    (void)p;
+    (void)rows;
+    return 0;
+}
+#endif
 
 #endif
