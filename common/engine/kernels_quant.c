@@ -25,41 +25,70 @@ static float quantise8(int8_t q[GROUP], const float v[GROUP]) {
     return inv > 0 ? d : 0;
 }
 
-static float round4(int8_t q[GROUP], const float v[GROUP], float d) {
-    float inv = 1 / d, error = 0;
+/* A lane for each scale that is tried. */
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+enum { TRY_PARTS = Q4_TRIES / 4 };
+
+static inline f32x4 chosen(i32x4 where, f32x4 a, f32x4 b) {
+    return (f32x4)(((i32x4)a & where) | ((i32x4)b & ~where));
+}
+
+/* As rounded(): what is added and taken away again leaves no bits behind the point. */
+static inline f32x4 rounded4(f32x4 v) {
+    const f32x4 none = {0}, min = none + Q4_MIN, max = none + Q4_MAX;
+    v = chosen(v > min, v, min);
+    v = chosen(v < max, v, max);
+    return (v + 0x1.8p23f) - 0x1.8p23f;
+}
+
+/* How far each of the scales is off, and which would be best for what it rounds to. Each lane's
+ * sums run upwards over the group. */
+static void try_scales4(float error[Q4_TRIES], float better[Q4_TRIES], const float d[Q4_TRIES],
+                        const float v[GROUP]) {
+    f32x4 scale[TRY_PARTS], inv[TRY_PARTS], e[TRY_PARTS] = {{0}}, vq[TRY_PARTS] = {{0}},
+                                            qq[TRY_PARTS] = {{0}};
+    memcpy(scale, d, sizeof(scale));
+    for (int t = 0; t < TRY_PARTS; t++) inv[t] = 1 / scale[t];
     for (int i = 0; i < GROUP; i++) {
-        q[i] = (int8_t)rounded(v[i] * inv, Q4_MIN, Q4_MAX);
-        float e = v[i] - d * (float)q[i];
-        error += e * e;
+#pragma GCC unroll 2
+        for (int t = 0; t < TRY_PARTS; t++) {
+            const f32x4 q = rounded4(v[i] * inv[t]), off = v[i] - scale[t] * q;
+            e[t] += off * off;
+            vq[t] += v[i] * q;
+            qq[t] += q * q;
+        }
     }
-    return error;
+    memcpy(error, e, sizeof(e));
+    for (int t = 0; t < Q4_TRIES; t++) {
+        const float n = qq[t / 4][t % 4];
+        better[t] = n > 0 ? f32_of_bf16(bf16_of_f32(vq[t / 4][t % 4] / n)) : 0;
+    }
 }
 
 /* Eight steps lie on one side of zero and seven on the other, so the scale takes the sign that
  * gives the largest value the longer side. Then some scales about it are tried, each followed by
  * the one that is best for its rounding, and the least squared error wins. */
 static float quantise4(int8_t q[GROUP], const float v[GROUP]) {
-    int8_t try[GROUP];
-    float most = 0, best = INFINITY, scale = 0;
+    float d[3][Q4_TRIES], error[2][Q4_TRIES], most = 0, best = INFINITY, scale = 0;
     for (int i = 0; i < GROUP; i++) most = fabsf(v[i]) > fabsf(most) ? v[i] : most;
     memset(q, 0, GROUP);
     if (!(fabsf(most) > SCALE_MIN)) return 0;
+    for (int t = 0; t < Q4_TRIES; t++)
+        d[0][t] = f32_of_bf16(bf16_of_f32(-most / (6.5f + 0.25f * (float)t)));
+    try_scales4(error[0], d[1], d[0], v);
+    try_scales4(error[1], d[2], d[1], v);
     for (int t = 0; t < Q4_TRIES; t++) {
-        float d = f32_of_bf16(bf16_of_f32(-most / (6.5f + 0.25f * (float)t)));
-        for (int pass = 0; pass < 2 && fabsf(d) > SCALE_MIN; pass++) {
-            float error = round4(try, v, d), vq = 0, qq = 0;
-            if (error < best) {
-                best = error;
-                scale = d;
-                memcpy(q, try, GROUP);
+        for (int pass = 0; pass < 2 && fabsf(d[pass][t]) > SCALE_MIN; pass++) {
+            if (error[pass][t] < best) {
+                best = error[pass][t];
+                scale = d[pass][t];
             }
-            for (int i = 0; i < GROUP; i++) {
-                vq += v[i] * (float)try[i];
-                qq += (float)try[i] * (float)try[i];
-            }
-            d = qq > 0 ? f32_of_bf16(bf16_of_f32(vq / qq)) : 0;
         }
     }
+    if (scale == 0) return 0;
+    const float inv = 1 / scale;
+    for (int i = 0; i < GROUP; i++) q[i] = (int8_t)rounded(v[i] * inv, Q4_MIN, Q4_MAX);
     return scale;
 }
 

@@ -246,6 +246,34 @@ static void values_come_back_within_half_a_step(void **state) {
     }
 }
 
+/* docs/decisions/2026-11-21-quantised-weights.md: of the scales from largest / 6.5 to largest /
+ * 8.25 none is nearer than the one that was taken. Also where single values are far out. */
+static void int4_takes_the_nearest_scale(void **state) {
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        float *w = floats(GROUP), row[GROUP], most = 0;
+        double taken = 0;
+        uint8_t *panel = aligned(panel_bytes(GROUP, DTYPE_INT4));
+        panel_pack_quant(panel, w, 1, GROUP, DTYPE_INT4);
+        panel_row_quant(row, panel, 0, GROUP, DTYPE_INT4);
+        for (int i = 0; i < GROUP; i++) {
+            most = fabsf(w[i]) > fabsf(most) ? w[i] : most;
+            taken += ((double)row[i] - w[i]) * ((double)row[i] - w[i]);
+        }
+        for (int t = 0; t < 8 && fabsf(most) > 0x1p-90f; t++) {
+            const double d = f32_of_bf16(bf16_of_f32(-most / (6.5f + 0.25f * (float)t)));
+            double error = 0;
+            for (int i = 0; i < GROUP; i++) {
+                const double q = fmin(7, fmax(-8, rint(w[i] / d)));
+                error += (w[i] - d * q) * (w[i] - d * q);
+            }
+            if (taken > error * (1 + 1e-5)) fail_msg("scale %d is nearer: %g, %g", t, error, taken);
+        }
+        free(panel);
+        free(w);
+    }
+}
+
 static void activations_quantise_alike(void **state) {
     enum { M = 13, K = 77 };
     struct kernels k;
@@ -292,6 +320,7 @@ int main(void) {
         cmocka_unit_test(largest_sums_stay_exact),
         cmocka_unit_test(plain_product_is_the_sum),
         cmocka_unit_test(values_come_back_within_half_a_step),
+        cmocka_unit_test(int4_takes_the_nearest_scale),
         cmocka_unit_test(activations_quantise_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
