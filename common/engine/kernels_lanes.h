@@ -379,7 +379,7 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
 
 #define KERNELS_OF_LANES(set_name)                                                                 \
     {                                                                                              \
-        .name = set_name, .item_panels = 4, .panel_pack = panel_pack_columns,                      \
+        .name = set_name, .item_panels = ITEM_PANELS, .panel_pack = panel_pack_columns,            \
         .panel_row = panel_row_columns, .x_pack = x_pack, .gemm = gemm, .gemm_once = GEMM_ONCE,    \
         .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu, .add = add, .store = store,            \
         .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                          \

@@ -3,7 +3,7 @@
  * operations:
  *
  *   TILE_PANELS(n_rows)   panels of the register tile for 1..TILE_ROWS rows: 4, 2 or 1
- *   SLICE_BYTES           of one tile's panels that stay in the first-level cache
+ *   SLICE_BYTES           of an item's panels, which stay in a cache while rows pass by them
  *   X_PACK                packs activations (kernels.h)
  *   X_PAIR_BYTES          of one row's pair of k in activations packed for bf16 weights
  *   PAIR_STEPS            in which a pair of k is added: one, or odd k and then even k, as
@@ -159,14 +159,15 @@ static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_
                        size_t panel_stride, int m_first, int m_end, int rows, size_t x_row_bytes,
                        int k_len, int n_cols, bool carry, bool once, enum dtype w) {
     int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
-    for (int p = 0, n = 0; p < n_panels; p += n) {
-        n = TILE_PANELS(rows);
-        while (n > n_panels - p) n /= 2;
-        for (int m = m_first; m < m_end; m += rows)
+    for (int m = m_first; m < m_end; m += rows) {
+        for (int p = 0, n = 0; p < n_panels; p += n) {
+            n = TILE_PANELS(rows);
+            while (n > n_panels - p) n /= 2;
             tile_run(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride,
                      n_cols - p * PANEL_ROWS, x + (size_t)m * x_row_bytes,
                      panels + (size_t)p * panel_stride, panel_stride, k_len, rows, n, carry, once,
                      w);
+        }
     }
 }
 
@@ -180,9 +181,8 @@ static void gemm_any(float *y, size_t y_stride, const void *xp, const void *pane
                  x_bytes = w == DTYPE_BF16 ? X_PAIR_BYTES / 2 : 4;
     const size_t stride = panel_bytes(k, w), x_row_bytes = tile_even(k) * x_bytes;
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
-    /* Many tiles of rows go over the same weights: hold a slice of them in the cache. */
-    const int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * PANEL_ROWS * (int)w_bytes);
-    const int k_slice = n_rows > WHOLE_K_ROWS ? slice : k;
+    const int slice = SLICE_BYTES / (ITEM_PANELS * PANEL_ROWS * (int)w_bytes),
+              k_slice = n_rows > WHOLE_K_ROWS ? slice : k;
     for (int k0 = 0; k0 < k; k0 += k_slice) {
         const int k_len = k - k0 < k_slice ? k - k0 : k_slice;
         const uint8_t *panel = (const uint8_t *)panels + (size_t)k0 * PANEL_ROWS * w_bytes, *x = xp;

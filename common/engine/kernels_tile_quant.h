@@ -16,8 +16,9 @@
 
 /* Of both kinds of products. Weights are fetched so far ahead, all panels of a tile together: the
  * hardware stops at every 4 KiB. And up to so many rows take all of k in one: memory is read in one
- * stream then, where more rows gain by slices of k that stay in the first-level cache. */
-enum { AHEAD_BYTES = 4096, WHOLE_K_ROWS = 32 };
+ * stream then. More rows take it in slices: a tile of rows meets all panels of an item while it is
+ * at hand, and these stay in a cache (SLICE_BYTES) for the next tile. */
+enum { AHEAD_BYTES = 4096, WHOLE_K_ROWS = 32, ITEM_PANELS = 4 };
 
 /* once: see gemm_once in kernels.h. A set without ONCE_AHEAD_BYTES knows no such fetches. */
 INLINE size_t ahead_bytes(int panels, bool once) {
@@ -38,7 +39,6 @@ INLINE void fetch(const void *p, bool once) {
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
-    Q_X_SLICE_BYTES = 192 * 1024, /* of activations, which stay in the second-level cache */
 };
 
 /* acc: f32 [rows][acc_stride], whole panels. x, w: at the first of n_groups groups. */
@@ -176,14 +176,15 @@ static void q_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_t *
                     size_t panel_stride, int m_first, int m_end, int rows, size_t x_row_bytes,
                     int n_groups, int n_cols, bool carry, bool once, enum dtype w) {
     int n_panels = (n_cols + PANEL_ROWS - 1) / PANEL_ROWS;
-    for (int p = 0, n = 0; p < n_panels; p += n) {
-        n = TILE_PANELS(rows);
-        while (n > n_panels - p) n /= 2;
-        for (int m = m_first; m < m_end; m += rows)
+    for (int m = m_first; m < m_end; m += rows) {
+        for (int p = 0, n = 0; p < n_panels; p += n) {
+            n = TILE_PANELS(rows);
+            while (n > n_panels - p) n /= 2;
             q_tile(y + (size_t)m * y_stride + (size_t)p * PANEL_ROWS, y_stride,
                    n_cols - p * PANEL_ROWS, x + (size_t)m * x_row_bytes,
                    panels + (size_t)p * panel_stride, panel_stride, n_groups, rows, n, carry, once,
                    w);
+        }
     }
 }
 
@@ -192,11 +193,8 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
     const int groups = (int)k_groups(k);
     const size_t stride = panel_bytes(k, w), x_row_bytes = (size_t)groups * quant_x_bytes(w);
     const int whole = n_rows / TILE_ROWS * TILE_ROWS, rest = n_rows - whole;
-    /* The weights of a tile stay in the first-level cache, the activations in the second. */
-    int slice = SLICE_BYTES / (TILE_PANELS(TILE_ROWS) * (int)group_bytes(w));
-    const int fits = Q_X_SLICE_BYTES / (n_rows * (int)quant_x_bytes(w));
-    if (slice > fits) slice = fits > 2 ? fits : 2;
-    if (n_rows <= WHOLE_K_ROWS) slice = groups;
+    const int slice =
+        n_rows > WHOLE_K_ROWS ? SLICE_BYTES / (ITEM_PANELS * (int)group_bytes(w)) : groups;
     for (int g = 0; g < groups; g += slice) {
         const int n = groups - g < slice ? groups - g : slice;
         const uint8_t *panel = panels + (size_t)g * group_bytes(w), *x = xp;
