@@ -46,9 +46,14 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
                        size_t panel_stride, int n_groups, int rows, int panels, bool once,
                        enum dtype w) {
     const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
-    const size_t ahead = ahead_bytes(panels, once);
+    /* A single row takes all of k, and these panels are short: behind the last bytes of each come
+     * the first of the next tile's, as far away as the tile is wide. */
+    const size_t near = ahead_bytes(panels, once),
+                 far = near + (rows == 1 ? (size_t)(panels - 1) * panel_stride : 0);
+    const int near_groups = n_groups - (int)(near / group_bytes(w));
     for (int g = 0; g < n_groups;
          g++, panel += group_bytes(w), x += quant_x_bytes(w) * (size_t)rows) {
+        const size_t ahead = g < near_groups ? near : far;
         const float *x_scale = (const float *)(const void *)x;
         const int32_t *x_sum = (const int32_t *)(const void *)x + rows;
         const uint8_t *xq = x + 8 * rows;
