@@ -9,7 +9,9 @@
  * the same bytes from the one memory into the other by send() and recv() of 1 MiB, and nothing
  * else; kv_link_tcp_warm sends and overwrites one buffer of 1 MiB that never leaves the caches, so
  * it moves no memory at all. Medians over the rounds, each round's ratio to its own stream. Lines
- * are `name MB/s ratio of kv_link_tcp ratio of kv_link_tcp_warm frames/s`. */
+ * are `name MB/s ratio of kv_link_tcp ratio of kv_link_tcp_warm frames/s`; sealed, also `allowed`:
+ * the ratio at which the stream's own processor time and sealing and unsealing, at the rate of
+ * kv_seal alone, fill this machine's cores. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -24,10 +26,19 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/kv_seal.h"
 #include "tests/bench/machine.h"
 #include "tests/unit/common/instance/kv_pki.h"
 
-enum { LAYERS = 8, BLOCK_TOKENS = 16, BLOCK_BYTES = 64 << 10, PIECE = 1 << 20, P_ID = 1, D_ID = 2 };
+enum {
+    LAYERS = 8,
+    BLOCK_TOKENS = 16,
+    BLOCK_BYTES = 64 << 10,
+    PIECE = 1 << 20,
+    FRAME_BYTES = 2 << 20,
+    P_ID = 1,
+    D_ID = 2
+};
 
 static void require(bool ok, const char *what) {
     if (ok) return;
@@ -83,6 +94,32 @@ static double tcp_mb_s(int fd, const uint8_t *memory, size_t bytes, bool warm) {
     for (size_t at = 0; at < bytes; at += PIECE) send_all(fd, memory + (warm ? 0 : at), PIECE);
     recv_all(fd, &done, 1);
     return (double)bytes / (double)(clock_us() - began);
+}
+
+/* Processor time of this process and its child, us. */
+static double cpu_us(pid_t child) {
+    double us = 0;
+    for (int i = 0; i < 2; i++) {
+        clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+        struct timespec t;
+        require((i == 0 || clock_getcpuclockid(child, &clock) == 0) &&
+                    clock_gettime(clock, &t) == 0,
+                "no processor time");
+        us += (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+    }
+    return us;
+}
+
+/* What one thread seals, and another unseals, at best; MB/s. */
+static double seal_mb_s(struct kv_seal *seal, uint8_t *frame, size_t n) {
+    double best = 0;
+    for (int i = 0; i < 8; i++) {
+        const double began = bench_wall();
+        require(kv_seal_frame(seal, frame, n) == ERR_OK, "no seal");
+        const double rate = (double)n / (bench_wall() - began) * 1e-6;
+        if (rate > best) best = rate;
+    }
+    return best;
 }
 
 static int tcp_door(uint16_t *port) {
@@ -294,10 +331,20 @@ int main(int argc, char **argv) {
     recv_all(b.to_other, &port, sizeof(port));
     int fd = tcp_connect(port);
     planes_open(&b, tls, memory);
-    double v[4][ROUNDS_MAX], over[2][2][ROUNDS_MAX], frames[2][ROUNDS_MAX];
+    const uint8_t secret[KV_SEAL_SECRET_BYTES] = {1};
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct kv_seal *seal;
+    require(kv_seal_create(&seal, KV_SEALS, secret) == ERR_OK, "no seal");
+    uint8_t *frame = pool_memory(FRAME_BYTES, 3);
+    double v[4][ROUNDS_MAX], over[2][2][ROUNDS_MAX], frames[2][ROUNDS_MAX], allowed[ROUNDS_MAX];
     for (unsigned i = 0; i < rounds; i++) { /* in turns: what disturbs one disturbs the others */
         fprintf(stderr, "bench_kv_link: round %u of %u\n", i + 1, rounds);
+        const double before = cpu_us(child);
         v[0][i] = tcp_mb_s(fd, memory, bytes, false);
+        const double of_stream = cpu_us(child) - before,
+                     sealing = (double)bytes / seal_mb_s(seal, frame, FRAME_BYTES),
+                     all = (of_stream + 2 * sealing) / (double)cores;
+        allowed[i] = (double)bytes / v[0][i] / (all > sealing ? all : sealing);
         v[1][i] = tcp_mb_s(fd, memory, bytes, true);
         for (int k = 0; k < 2; k++) {
             v[2 + k][i] = hand_over(&b.links[k], i, &frames[k][i]);
@@ -307,17 +354,20 @@ int main(int argc, char **argv) {
     printf("kv_link_tcp %.0f MB/s\n", bench_median(v[0], (int)rounds));
     printf("kv_link_tcp_warm %.0f MB/s\n", bench_median(v[1], (int)rounds));
     for (int k = 0; k < 2; k++)
-        printf("kv_link_%s %.0f MB/s %.2f of kv_link_tcp %.2f of kv_link_tcp_warm %.0f frames/s\n",
+        printf("kv_link_%s %.0f MB/s %.2f of kv_link_tcp %.2f of kv_link_tcp_warm %.0f frames/s%s",
                k == 0 ? "plain" : "sealed", bench_median(v[2 + k], (int)rounds),
                bench_median(over[k][0], (int)rounds), bench_median(over[k][1], (int)rounds),
-               bench_median(frames[k], (int)rounds));
+               bench_median(frames[k], (int)rounds), k == 0 ? "\n" : "");
+    printf(" allowed %.2f\n", bench_median(allowed, (int)rounds));
     fflush(stdout);
     kill(child, SIGKILL); /* its links would report the loss of ours */
     waitpid(child, NULL, 0);
     for (int k = 0; k < 2; k++) kv_plane_close(&b.links[k].side.kp);
     loop_destroy(&b.loop);
     tls_close(&tls);
+    kv_seal_destroy(&seal);
     free(b.table);
     free(memory);
+    free(frame);
     return 0;
 }
