@@ -283,7 +283,7 @@ struct bench_busy {
 };
 
 #if defined(__x86_64__)
-enum { BUSY_BYTES = 192, BUSY_PARTS = 256 }; /* six loads: so many 12 products of each row take */
+enum { BUSY_BYTES = 192, BUSY_PARTS = 256 }; /* six loads, beside twelve products a row */
 
 __attribute__((target("avx2,fma"))) static inline void bench_busy_item(void *arg, int item,
                                                                        int thread) {
