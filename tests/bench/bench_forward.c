@@ -200,8 +200,8 @@ static void bench_scaling(struct bench *b) {
         const double one = prefill_beside_peak(b, b->one, b->pool_one, SCALING, NULL);
         kept[r] = prefill_beside_peak(b, b->f, b->pool, SCALING, NULL) / one;
     }
-    printf("%s_prefill_%d_efficiency_threads_%d %.3f x\n", b->c.label, SCALING,
-           b->c.threads, median(kept, b->c.rounds));
+    printf("%s_prefill_%d_efficiency_threads_%d %.3f x\n", b->c.label, SCALING, b->c.threads,
+           median(kept, b->c.rounds));
     fflush(stdout);
 }
 
