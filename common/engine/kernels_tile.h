@@ -105,8 +105,7 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
     tile_end(acc, y, y_stride, n_cols, rows, panels);
 }
 
-/* One slice of k (k_first, k_len, both even where bf16) of a tile; constants for rows, panels and
- * once make one loop each. */
+/* One slice of k (k_len; even but for the last one, where bf16) of a tile. */
 #define TILE_LOOP(R, P, ONCE)                                                                      \
     if (w == DTYPE_BF16)                                                                           \
         tile_bf16(y, y_stride, n_cols, x, panel, panel_stride, (k_len + 1) / 2, R, P, carry,       \
@@ -114,44 +113,11 @@ INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, c
     else                                                                                           \
         tile_f32(y, y_stride, n_cols, (const float *)x, (const float *)panel, panel_stride / 4,    \
                  k_len, R, P, carry, ONCE)
-#define TILE_CASE(R, P)                                                                            \
-    case (R)*8 + (P):                                                                              \
-        TILE_LOOP(R, P, false);                                                                    \
-        break
-#define TILE_CASE_1(P)                                                                             \
-    case 8 + (P):                                                                                  \
-        if (once) {                                                                                \
-            TILE_LOOP(1, P, true);                                                                 \
-        } else {                                                                                   \
-            TILE_LOOP(1, P, false);                                                                \
-        }                                                                                          \
-        break
 
 static void tile_run(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *panel,
                      size_t panel_stride, int k_len, int rows, int panels, bool carry, bool once,
                      enum dtype w) {
-    switch (rows * 8 + panels) {
-        TILE_CASE_1(1);
-        TILE_CASE_1(2);
-        TILE_CASE_1(4);
-        TILE_CASE(2, 1);
-        TILE_CASE(2, 2);
-        TILE_CASE(3, 1);
-        TILE_CASE(4, 1);
-        TILE_CASE(5, 1);
-        TILE_CASE(6, 1);
-#if TILE_PANELS(6) == 4
-        TILE_CASE(2, 4);
-        TILE_CASE(3, 2);
-        TILE_CASE(3, 4);
-        TILE_CASE(4, 2);
-        TILE_CASE(4, 4);
-        TILE_CASE(5, 2);
-        TILE_CASE(5, 4);
-        TILE_CASE(6, 2);
-        TILE_CASE(6, 4);
-#endif
-    }
+    TILE_SWITCH(TILE_LOOP)
 }
 
 /* Rows [m_first, m_end) in tiles of `rows` against one slice of k of all panels. */

@@ -36,6 +36,47 @@ INLINE void fetch(const void *p, bool once) {
         __builtin_prefetch(p);
 }
 
+/* LOOP(rows, panels, once) for the tile at hand, of either kind: constants make a loop each. */
+#define TILE_CASE(LOOP, R, P)                                                                      \
+    case (R)*8 + (P):                                                                              \
+        LOOP(R, P, false);                                                                         \
+        break;
+#define TILE_CASE_1(LOOP, P)                                                                       \
+    case 8 + (P):                                                                                  \
+        if (once) {                                                                                \
+            LOOP(1, P, true);                                                                      \
+        } else {                                                                                   \
+            LOOP(1, P, false);                                                                     \
+        }                                                                                          \
+        break;
+#if TILE_PANELS(6) == 4
+#define TILE_WIDE(LOOP)                                                                            \
+    TILE_CASE(LOOP, 2, 4)                                                                          \
+    TILE_CASE(LOOP, 3, 2)                                                                          \
+    TILE_CASE(LOOP, 3, 4)                                                                          \
+    TILE_CASE(LOOP, 4, 2)                                                                          \
+    TILE_CASE(LOOP, 4, 4)                                                                          \
+    TILE_CASE(LOOP, 5, 2)                                                                          \
+    TILE_CASE(LOOP, 5, 4)                                                                          \
+    TILE_CASE(LOOP, 6, 2)                                                                          \
+    TILE_CASE(LOOP, 6, 4)
+#else
+#define TILE_WIDE(LOOP)
+#endif
+#define TILE_SWITCH(LOOP)                                                                          \
+    switch (rows * 8 + panels) {                                                                   \
+        TILE_CASE_1(LOOP, 1)                                                                       \
+        TILE_CASE_1(LOOP, 2)                                                                       \
+        TILE_CASE_1(LOOP, 4)                                                                       \
+        TILE_CASE(LOOP, 2, 1)                                                                      \
+        TILE_CASE(LOOP, 2, 2)                                                                      \
+        TILE_CASE(LOOP, 3, 1)                                                                      \
+        TILE_CASE(LOOP, 4, 1)                                                                      \
+        TILE_CASE(LOOP, 5, 1)                                                                      \
+        TILE_CASE(LOOP, 6, 1)                                                                      \
+        TILE_WIDE(LOOP)                                                                            \
+    }
+
 enum {
     Q_SCALE_BYTES = 2 * PANEL_ROWS,
     Q_STEP_BYTES = 4 * PANEL_ROWS,
@@ -114,44 +155,11 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
         tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT8);     \
     else                                                                                           \
         tile_quant(acc, acc_stride, x, panel, panel_stride, n_groups, R, P, ONCE, DTYPE_INT4)
-#define Q_TILE_CASE(R, P)                                                                          \
-    case (R)*8 + (P):                                                                              \
-        Q_TILE_LOOP(R, P, false);                                                                  \
-        break
-#define Q_TILE_CASE_1(P)                                                                           \
-    case 8 + (P):                                                                                  \
-        if (once) {                                                                                \
-            Q_TILE_LOOP(1, P, true);                                                               \
-        } else {                                                                                   \
-            Q_TILE_LOOP(1, P, false);                                                              \
-        }                                                                                          \
-        break
 
 static void q_tile_run(float *acc, size_t acc_stride, const uint8_t *x, const uint8_t *panel,
                        size_t panel_stride, int n_groups, int rows, int panels, bool once,
                        enum dtype w) {
-    switch (rows * 8 + panels) {
-        Q_TILE_CASE_1(1);
-        Q_TILE_CASE_1(2);
-        Q_TILE_CASE_1(4);
-        Q_TILE_CASE(2, 1);
-        Q_TILE_CASE(2, 2);
-        Q_TILE_CASE(3, 1);
-        Q_TILE_CASE(4, 1);
-        Q_TILE_CASE(5, 1);
-        Q_TILE_CASE(6, 1);
-#if TILE_PANELS(6) == 4
-        Q_TILE_CASE(2, 4);
-        Q_TILE_CASE(3, 2);
-        Q_TILE_CASE(3, 4);
-        Q_TILE_CASE(4, 2);
-        Q_TILE_CASE(4, 4);
-        Q_TILE_CASE(5, 2);
-        Q_TILE_CASE(5, 4);
-        Q_TILE_CASE(6, 2);
-        Q_TILE_CASE(6, 4);
-#endif
-    }
+    TILE_SWITCH(Q_TILE_LOOP)
 }
 
 /* The tile's accumulators are its part of y; where that ends inside a panel, a copy of it. */

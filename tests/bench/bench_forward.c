@@ -230,7 +230,7 @@ static void bench_prefill(struct bench *b) {
 static double product_least(struct bench *b, double bytes, double ops, enum dtype w, int batch,
                             double read) {
     const enum bench_peak p = bench_peak_of(w);
-    const double busy = batch > 1 ? bench_busy_rate(b->pool, b->data, p, batch) : 0,
+    const double busy = bench_busy_rate(b->pool, b->data, p, batch),
                  peak = busy > 0 || p == PEAKS ? 0 : bench_peak_rate(b->pool, p, 0.05);
     double t = bytes / (busy > 0 && busy < read ? busy : read);
     return peak > 0 && batch * ops / peak > t ? batch * ops / peak : t;
@@ -268,8 +268,7 @@ static void bench_decode(struct bench *b) {
             ratio[i][r] = weights / t / read;
             gain[i][r] = batches[i] * one / t;
             if (i > 0)
-                allowed[i][r] =
-                    batches[i] * step_least(b, 1, read) / step_least(b, batches[i], read);
+                allowed[i][r] = batches[i] * weights / read / step_least(b, batches[i], read);
         }
         double t = decode(b, 1, CONTEXT_LONG), again = decode(b, 1, CONTEXT_SHORT);
         deep[r] = (again + kv_bytes / read) / t;
