@@ -10,7 +10,7 @@ STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wm
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
 PROTO    := proto/err proto/json proto/json_check proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame
-BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics
+BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics common/base/budget
 NET      := common/net/loop common/net/router common/net/cors common/net/http_parse common/net/sock_io common/net/tls common/net/tls_files common/net/tls_session common/net/api_keys common/net/http_server common/net/http_conn common/net/http_x common/net/http_client common/net/dispatch common/net/openapi
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read common/text/chat_template common/text/chat_template_load common/text/jinja_mem common/text/jinja_run common/text/jinja_text common/text/jinja_value common/text/jinja_print common/text/jinja_seq common/text/jinja_strings common/text/jinja_format common/text/jinja_ops common/text/jinja_lex common/text/jinja_parse common/text/jinja_parse_expr common/text/jinja_call common/text/jinja_eval common/text/jinja_exec common/text/jinja_loop common/text/jinja_filters common/text/jinja_filters_text common/text/jinja_tests common/text/jinja_methods common/text/jinja_funcs
 ENGINE   := common/engine/engine common/engine/engine_pool common/engine/engine_seq common/engine/engine_choice common/engine/engine_step common/engine/engine_draft common/engine/engine_beam common/engine/prompt_lookup common/engine/kv_cache common/engine/sample common/engine/sched common/engine/siphash common/engine/engine_load common/engine/attention common/engine/attention_plan common/engine/forward common/engine/forward_run common/engine/kernels common/engine/kernels_avx2 common/engine/kernels_avx512 common/engine/kernels_avx512vnni common/engine/kernels_avx512bf16 common/engine/kernels_amx common/engine/kernels_cpu common/engine/kernels_openblas common/engine/kernels_panel common/engine/kernels_quant common/engine/kernels_ref common/engine/model_conf common/engine/model_conf_rope common/engine/pool common/engine/rope common/engine/safetensors common/engine/cores common/engine/mem common/engine/weights_cache common/engine/weights common/engine/lora common/engine/lora_conf common/engine/lora_ref common/engine/lora_set common/engine/forward_lora
@@ -22,7 +22,7 @@ COORD    := coordinator/coord_conf coordinator/fwd_headers coordinator/coord_met
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/api proto/err proto/json proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg
-TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics
+TESTS_BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics common/base/budget
 TESTS_NET      := common/net/loop common/net/router common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client common/net/tls common/net/http_tls common/net/api_keys
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file common/text/chat_template
 TESTS_ENGINE   := common/engine/engine common/engine/engine_guide common/engine/engine_choices common/engine/engine_beam common/engine/engine_lookup common/engine/prompt_lookup common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/kernels_quant common/engine/kernels_amx common/engine/kernels_kv common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward common/engine/lora common/engine/lora_set common/engine/weights_cache common/engine/engine_alloc common/engine/cores common/engine/attention common/engine/forward_long
@@ -56,7 +56,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        check-asan check-tsan lint format bench install uninstall clean
+        abuse check-asan check-tsan lint format bench install uninstall clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -84,7 +84,7 @@ run: deps
 # Everything. Parts may be run alone.
 test: deps-test
 	@$(MAKE) -s -j$$(nproc) daemons unit-bins oracle-bins
-	@tests/run.sh unit fuzz oracle cluster
+	@tests/run.sh unit fuzz oracle cluster abuse
 check-unit: deps-test
 	@$(MAKE) -s -j$$(nproc) unit-bins
 	@tests/run.sh unit
@@ -98,10 +98,15 @@ check-cluster: deps-test
 	@$(MAKE) -s -j$$(nproc) daemons
 	@tests/run.sh cluster
 
+# Live attacks, the ones of minutes too
+abuse: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons
+	@ABUSE_SLOW=1 tests/run.sh abuse
+
 # The same tests with the sanitizers of gcc, each in a build folder of its own.
 check-asan: deps-test
 	@$(MAKE) -s -j$$(nproc) BUILD=build-asan SAN="$(ASAN)" CFLAGS="-O1 -g" daemons unit-bins
-	@BUILD=build-asan tests/run.sh unit fuzz cluster
+	@BUILD=build-asan tests/run.sh unit fuzz cluster abuse
 check-tsan: deps-test
 	@$(MAKE) -s -j$$(nproc) BUILD=build-tsan SAN="$(TSAN)" CFLAGS="-O1 -g" daemons unit-bins
 	@BUILD=build-tsan tests/run.sh unit cluster

@@ -158,6 +158,7 @@ static const struct conf_key keys[] = {
         "MiB unsent on a stream after which the client counts as gone"),
     INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000",
         "milliseconds between posts of a role that was not taken"),
+    LIMITS_KEYS(struct coord_conf, limits, P "limits."),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 

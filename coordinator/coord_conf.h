@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "common/base/buf.h"
+#include "common/base/limits_conf.h"
 #include "proto/err.h"
 #include "proto/limits.h"
 #include "proto/role_msg.h"
@@ -59,6 +60,7 @@ struct coord_conf {
     /* pd: ours */
     bool allow_insecure;
     int64_t stop_drain_timeout_s, register_lease_s, relay_pending_mib, role_post_retry_ms;
+    struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */
     char dir[COORD_PATH_BYTES];

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/budget.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/metrics.h"
@@ -117,6 +118,7 @@ struct coord_metrics {
     struct metrics *reg;
     struct metric_family *families[N_ROWS];
     struct metric *plain[N_ROWS]; /* of families without labels */
+    struct budget_metrics *limits;
     struct prom_merge *merge;
     struct scrape *scrapes; /* under way */
     struct waiter *waiters;
@@ -198,6 +200,7 @@ static void read_gauges(struct coord_metrics *cm) {
     metric_set(cm->plain[INFLIGHT], (double)n.in_flight);
     metric_set(cm->plain[QUEUE], (double)n.queued);
     metric_set(cm->plain[MASTER], 1);
+    budget_metrics_read(cm->limits);
     metric_set(cm->plain[FAILED_PART],
                received > 0 ? metric_value(cm->plain[FAILED]) / received : 0);
     metric_clear(cm->families[ROLE]);
@@ -342,6 +345,10 @@ enum err coord_metrics_create(struct coord_metrics **out, struct coordinator *co
         if (plain) cm->plain[i] = metric_of(cm->families[i], NULL);
         if (cm->families[i] == NULL || (plain && cm->plain[i] == NULL)) e = ERR_NO_MEMORY;
     }
+    if (e == ERR_OK) {
+        cm->limits = budget_metrics_create(cm->reg, &co->budget, "coordinator");
+        if (cm->limits == NULL) e = ERR_NO_MEMORY;
+    }
     if (e != ERR_OK) coord_metrics_destroy(out);
     return e;
 }
@@ -364,5 +371,6 @@ void coord_metrics_destroy(struct coord_metrics **cmp) {
     buf_free(&cm->answer);
     prom_merge_destroy(&cm->merge);
     metrics_destroy(&cm->reg);
+    budget_metrics_destroy(&cm->limits);
     free(cm);
 }

@@ -3,6 +3,7 @@
 #ifndef BATON_COORDINATOR_COORDINATOR_H
 #define BATON_COORDINATOR_COORDINATOR_H
 
+#include "common/base/budget.h"
 #include "common/net/api_keys.h"
 #include "common/net/http_client.h"
 #include "common/net/http_server.h"
@@ -22,6 +23,7 @@ enum { LISTENERS_MAX = 4 };
 struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
+    struct budget budget;
     struct api_keys *keys; /* of the user plane; NULL: none are asked for */
     struct schedule_conf sched;
     struct loop *loop;

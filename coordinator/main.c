@@ -121,8 +121,16 @@ static void fill_schedule(struct coordinator *co) {
     memcpy(co->sched.coefficients, c->coefficients, sizeof(co->sched.coefficients));
 }
 
+static void fill_budget(struct coordinator *co) {
+    const struct limits_conf *l = &co->conf.limits;
+    budget_init(&co->budget);
+    budget_limit_set(&co->budget, BUDGET_BODY_BYTES,
+                     l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+}
+
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
+    fill_budget(co);
     co->reg.co = co;
     enum err e = raise_fd_limit(&co->conf, eb);
     if (e != ERR_OK) return e;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs parts of the test suite on what is built under $BUILD and ends with one line of counts.
-# Usage: tests/run.sh unit|fuzz|oracle|cluster ...
+# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse ...
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -60,6 +60,7 @@ EOF
         ;;
     oracle) pytests oracle tests/oracle ;;
     cluster) pytests cluster tests/cluster ;;
+    abuse) pytests abuse tests/abuse ;;
     *) echo "run.sh: unknown part $part" >&2; exit 2 ;;
     esac
     echo "$part: $((passed - before)) passed in $(($(date +%s) - began)) s"

@@ -217,6 +217,7 @@ static const struct conf_key keys[] = {
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
     TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
+    LIMITS_KEYS(struct inst_conf, limits, X "limits."),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "common/base/buf.h"
+#include "common/base/limits_conf.h"
 #include "proto/err.h"
 #include "proto/limits.h"
 
@@ -86,6 +87,7 @@ struct inst_conf {
     bool pin_threads, allow_insecure, tls_verify_host, prefix_cache, strict_ranges, token_id_scalar,
         tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
     int64_t sse_keep_alive_s;
+    struct limits_conf limits;
 
     char weight_cache_path[CONF_PATH_BYTES], kv_huge_pages[16];
     bool weight_cache_verify;

@@ -3,6 +3,7 @@
 #define BATON_INSTANCE_INST_INTERNAL_H
 
 #include <pthread.h>
+#include "common/base/budget.h"
 #include "common/engine/lora_set.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/inst_fault.h"
@@ -35,6 +36,7 @@ struct instance {
     const struct role_ops *const *roles;
     enum inst_role first_role;
     struct inst_tls tls;
+    struct budget budget;
     struct api_keys *keys; /* of the user plane; NULL: none are asked for */
     struct loop *loop;
     struct dispatch_listener listeners[LISTENERS_MAX];

@@ -146,6 +146,7 @@ struct sample {
 struct inst_metrics {
     struct instance *in;
     struct metrics *reg;
+    struct budget_metrics *limits;
     struct req_meters *requests;
     struct metric *gauges[N_GAUGES];
     struct metric *roles[ROLE_MIXED + 1];
@@ -268,6 +269,7 @@ static void on_metrics(void *arg, struct http_x *x, const struct route_params *p
         read_loras(im);
         if (in->kv_plane != NULL) read_links(im);
     }
+    budget_metrics_read(im->limits);
     metrics_write(im->reg, &b);
     if (b.failed) {
         inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
@@ -364,6 +366,10 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
     if (e == ERR_OK) e = metrics_common_label(im->reg, "model_name", in->conf.model_name);
     if (e == ERR_OK) e = req_meters_create(&im->requests, im->reg, window_size());
     if (e == ERR_OK) e = create_gauges(im);
+    if (e == ERR_OK) {
+        im->limits = budget_metrics_create(im->reg, &in->budget, "instance");
+        if (im->limits == NULL) e = ERR_NO_MEMORY;
+    }
     if (e == ERR_OK)
         e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
     if (e != ERR_OK) inst_metrics_destroy(out);
@@ -377,6 +383,7 @@ void inst_metrics_destroy(struct inst_metrics **imp) {
     loop_timer_stop(&im->timer);
     req_meters_destroy(&im->requests);
     metrics_destroy(&im->reg);
+    budget_metrics_destroy(&im->limits);
     free(im);
 }
 

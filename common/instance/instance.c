@@ -203,8 +203,16 @@ static void raise_fd_limit(unsigned want) {
                  (unsigned long long)r.rlim_cur, want);
 }
 
+static void fill_budget(struct instance *in) {
+    const struct limits_conf *l = &in->conf.limits;
+    budget_init(&in->budget);
+    budget_limit_set(&in->budget, BUDGET_BODY_BYTES,
+                     l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+}
+
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
     raise_fd_limit((unsigned)in->conf.link_num_max * 3 + 256);
+    fill_budget(in);
     inst_place(in); /* before any thread is there */
     enum err e = loop_create(&in->loop);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
