@@ -51,7 +51,7 @@ INLINE void tile_end(lanes acc[TILE_ROWS][4], float *y, size_t y_stride, int n_c
 /* w: f32 [panels][..][16], panels panel_stride floats apart; x: f32 [k][rows]. */
 INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, const float *w,
                      size_t panel_stride, int k, int rows, int panels, bool carry, bool once) {
-    const size_t ahead = ahead_bytes(panels, once) / sizeof(float);
+    const size_t ahead = ahead_bytes(rows, panels, once) / sizeof(float);
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < k; i++, x += rows, w += PANEL_ROWS) {
@@ -75,7 +75,7 @@ INLINE void tile_f32(float *y, size_t y_stride, int n_cols, const float *x, cons
 INLINE void tile_bf16(float *y, size_t y_stride, int n_cols, const uint8_t *x, const uint8_t *w,
                       size_t panel_stride, int n_pairs, int rows, int panels, bool carry,
                       bool once) {
-    const size_t ahead = ahead_bytes(panels, once);
+    const size_t ahead = ahead_bytes(rows, panels, once);
     lanes acc[TILE_ROWS][4];
     tile_begin(acc, y, y_stride, n_cols, rows, panels, carry);
     for (int i = 0; i < n_pairs; i++, x += X_PAIR_BYTES * rows, w += 4 * PANEL_ROWS) {

@@ -18,15 +18,22 @@
  * hardware stops at every 4 KiB. And up to so many rows take all of k in one: memory is read in one
  * stream then. More rows take it in slices: a tile of rows meets all panels of an item while it is
  * at hand, and these stay in a cache (SLICE_BYTES) for the next tile. */
-enum { AHEAD_BYTES = 4096, WHOLE_K_ROWS = 32, ITEM_PANELS = 4 };
+enum { AHEAD_BYTES = 4096, ITEM_PANELS = 4 };
+#ifndef WHOLE_K_ROWS
+#define WHOLE_K_ROWS 32
+#endif
+/* Of a single row. */
+#ifndef ROW_AHEAD_BYTES
+#define ROW_AHEAD_BYTES AHEAD_BYTES
+#endif
 
 /* once: see gemm_once in kernels.h. A set without ONCE_AHEAD_BYTES knows no such fetches. */
-INLINE size_t ahead_bytes(int panels, bool once) {
+INLINE size_t ahead_bytes(int rows, int panels, bool once) {
 #ifdef ONCE_AHEAD_BYTES
     if (once) return ONCE_AHEAD_BYTES / (size_t)panels;
 #endif
     (void)once;
-    return AHEAD_BYTES / (size_t)panels;
+    return (rows == 1 ? ROW_AHEAD_BYTES : AHEAD_BYTES) / (size_t)panels;
 }
 
 INLINE void fetch(const void *p, bool once) {
@@ -89,7 +96,7 @@ INLINE void tile_quant(float *acc, size_t acc_stride, const uint8_t *x, const ui
     const int fours = w == DTYPE_INT4 ? GROUP / 8 : GROUP / 4;
     /* A single row takes all of k, and these panels are short: behind the last bytes of each come
      * the first of the next tile's, as far away as the tile is wide. */
-    const size_t near = ahead_bytes(panels, once),
+    const size_t near = ahead_bytes(rows, panels, once),
                  far = near + (rows == 1 ? (size_t)(panels - 1) * panel_stride : 0);
     const int near_groups = n_groups - (int)(near / group_bytes(w));
     for (int g = 0; g < n_groups;

@@ -6,8 +6,15 @@
 #include <string.h>
 
 enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 32768 };
-/* Thirty-two registers: four panels by six rows are 24 accumulators. */
-#define TILE_PANELS(rows) ((rows) > 0 ? 4 : 1)
+/* Thirty-two registers: four panels by six rows are 24 accumulators. A single row reads as many
+ * streams as it takes panels: ROW_PANELS is what the set's processors read fastest. */
+#ifndef ROW_PANELS
+#define ROW_PANELS 4
+#endif
+#define TILE_PANELS(rows) ((rows) == 1 ? ROW_PANELS : 4)
+/* Sums carried from slice to slice lie in y a power of two apart, in the same few sets of the
+ * caches: slower than weights that come from the second level. */
+#define WHOLE_K_ROWS INT32_MAX
 
 typedef __m512 lanes;
 
