@@ -8,6 +8,7 @@
 #include <string.h>
 #include "common/base/conf.h"
 #include "common/base/log.h"
+#include "common/net/cors.h"
 #include "proto/json.h"
 
 #define BOOL(m, path, def, help)          CONF_B(struct coord_conf, m, path, def, help)
@@ -100,11 +101,12 @@ static const struct conf_key keys[] = {
     WORD(error_format, O "errorFormat", "json|text", "json",
          "the coordinator's own errors: the family's JSON, or the reference's text"),
     WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
-         "shape of JSON errors on /v1 paths"),
+         "manner of /v1 paths: the reference's, or that of OpenAI's own service"),
     INT(sse_keep_alive_s, O "sseKeepAliveSeconds", 0, 3600, "0",
         "seconds without an event after which a stream gets a comment line; 0: never"),
     STR(cors_origin, O "corsAllowOrigin", "",
-        "origin whose pages may call from a browser, or *; empty: none"),
+        "origins whose pages may call from a browser, separated by blanks; http://localhost:*: "
+        "with any port; *: all; empty: none"),
     STR(api_keys_file, O "apiKeysFile", "",
         "file of the API keys that clients of the user plane must show; empty: none"),
     TLS_BLOCK(BLOCK_REQUEST_SERVER, OT "request_server_tls", "of the user plane"),
@@ -346,6 +348,9 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
     enum err e = check_tls(c, root, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
+    if (!cors_origins_ok(c->cors_origin))
+        return err_set(eb, ERR_BAD_CONFIG, O "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
+                       c->cors_origin);
     if ((c->p_rate == 0) != (c->d_rate == 0) || c->p_rate + c->d_rate > 16)
         return err_set(eb, ERR_BAD_CONFIG,
                        R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 "

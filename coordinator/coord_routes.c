@@ -19,6 +19,11 @@ enum error_style coord_error_style(const struct coordinator *co) {
 }
 
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text) {
+    coord_reply_error_code(co, x, status, NULL, text);
+}
+
+void coord_reply_error_code(struct coordinator *co, struct http_x *x, int status, const char *code,
+                            const char *text) {
     if (strcmp(co->conf.error_format, "text") == 0) {
         char line[600];
         int n = snprintf(line, sizeof(line), "%s\r\n", text);
@@ -27,7 +32,8 @@ void coord_reply_error(struct coordinator *co, struct http_x *x, int status, con
         return;
     }
     bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
-    char *body = api_error_body(openai, coord_error_style(co), &status, NULL, text);
+    enum error_style style = api_path_style(http_x_path(x), coord_error_style(co));
+    char *body = api_error_body_of(openai, style, &status, text, NULL, code);
     http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
@@ -257,13 +263,19 @@ static void reply_error(void *arg, struct http_x *x, int status, const char *tex
     coord_reply_error(arg, x, status, text);
 }
 
+static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
+    coord_reply_error_code(arg, x, 404, "unknown_url", text);
+}
+
 struct dispatch coord_dispatch(struct coordinator *co) {
-    return (struct dispatch){.tables = tables,
-                             .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
-                             .cors_origin = co->conf.cors_origin,
-                             .keys = co->keys,
-                             .not_found = "Invalid request",
-                             .on_infer = infer,
-                             .reply_error = reply_error,
-                             .arg = co};
+    return (struct dispatch){
+        .tables = tables,
+        .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
+        .cors_origin = co->conf.cors_origin,
+        .keys = co->keys,
+        .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",
+        .on_infer = infer,
+        .reply_error = reply_error,
+        .reply_unknown_path = reply_unknown_path,
+        .arg = co};
 }

@@ -68,6 +68,9 @@ struct dispatch coord_dispatch(struct coordinator *co);
 /* The coordinator's own error in the shape of the path's family, or as the reference's text
  * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);
+/* code: what OpenAI's shape of an error shows as `code`; NULL: the one that goes with the status. */
+void coord_reply_error_code(struct coordinator *co, struct http_x *x, int status, const char *code,
+                            const char *text);
 enum error_style coord_error_style(const struct coordinator *co);
 /* An instance's Content-Type as the coordinator says it, with the charset (inference-api 2.3); NULL
  * when it has none. */

@@ -78,36 +78,48 @@ bool api_wants_stream(const struct api_path *path, const struct json_object *bod
     return json_get_bool(body, "stream", &on) == JSON_OK && on;
 }
 
-/* One row per status: the MindIE error_type, the flat vLLM type, the nested OpenAI type. */
+/* One row per status: the MindIE error_type, the flat vLLM type, the nested OpenAI type and code.
+ */
 static const struct status_row {
     int status;
     const char *error_type;
     const char *vllm_type;
-    const char *openai_type;
+    const char *openai_type, *openai_code;
 } status_rows[] = {
-    {400, "Bad Request", "BadRequestError", "invalid_request_error"},
-    {401, "Unauthorized", "AuthenticationError", "invalid_request_error"},
-    {404, "NotFoundError", "NotFoundError", "invalid_request_error"},
-    {405, "Method Not Allowed", "BadRequestError", "invalid_request_error"},
-    {408, "Request Timeout", "RequestTimeoutError", "timeout"},
-    {409, "Conflict", "BadRequestError", "invalid_request_error"},
-    {413, "Input Validation Error", "BadRequestError", "invalid_request_error"},
-    {422, "Input Validation Error", "BadRequestError", "invalid_request_error"},
-    {424, "Generation Error", "BadRequestError", "invalid_request_error"},
-    {429, "overloaded", "RateLimitError", "rate_limit_error"},
-    {500, "Incomplete Generation", "InternalServerError", "server_error"},
-    {501, "Not Implemented", "InternalServerError", "server_error"},
-    {503, "Service Unavailable", "ServiceUnavailableError", "server_error"},
+    {400, "Bad Request", "BadRequestError", "invalid_request_error", "invalid_request"},
+    {401, "Unauthorized", "AuthenticationError", "invalid_request_error", "invalid_api_key"},
+    {404, "NotFoundError", "NotFoundError", "invalid_request_error", "not_found"},
+    {405, "Method Not Allowed", "BadRequestError", "invalid_request_error", "method_not_supported"},
+    {408, "Request Timeout", "RequestTimeoutError", "timeout", "timeout"},
+    {409, "Conflict", "BadRequestError", "invalid_request_error", "conflict"},
+    {413, "Input Validation Error", "BadRequestError", "invalid_request_error",
+     "request_too_large"},
+    {422, "Input Validation Error", "BadRequestError", "invalid_request_error", "invalid_value"},
+    {424, "Generation Error", "BadRequestError", "invalid_request_error", "invalid_request"},
+    {429, "overloaded", "RateLimitError", "rate_limit_error", "rate_limit_exceeded"},
+    {500, "Incomplete Generation", "InternalServerError", "server_error", "internal_error"},
+    {501, "Not Implemented", "InternalServerError", "server_error", "not_implemented"},
+    {503, "Service Unavailable", "ServiceUnavailableError", "server_error", "service_unavailable"},
 };
 
 static const struct status_row *status_row(int status) {
     static const struct status_row client = {400, "Bad Request", "BadRequestError",
-                                             "invalid_request_error"};
+                                             "invalid_request_error", "invalid_request"};
     static const struct status_row server = {500, "Incomplete Generation", "InternalServerError",
-                                             "server_error"};
+                                             "server_error", "internal_error"};
     for (size_t i = 0; i < sizeof(status_rows) / sizeof(status_rows[0]); i++)
         if (status_rows[i].status == status) return &status_rows[i];
     return status < 500 ? &client : &server;
+}
+
+enum error_style api_path_style(const char *path, enum error_style configured) {
+    static const char *const control[] = {
+        "/v1/instances/", "/v1/role/",   "/v1/engine-server/", "/v1/load_lora_adapter",
+        "/v1/config",     "/v1/status",  "/v1/health",         "/v1/unload_lora_adapter",
+        "/v1/tokenizer",  "/v1/startup", "/v1/readiness"};
+    for (size_t i = 0; i < sizeof(control) / sizeof(control[0]); i++)
+        if (strncmp(path, control[i], strlen(control[i])) == 0) return ERROR_STYLE_MINDIE;
+    return configured;
 }
 
 const char *api_error_type(int status) {
@@ -123,44 +135,58 @@ static void add_str(struct json_object *o, const char *key, const char *s) {
     json_object_object_add(o, key, json_object_new_string(s));
 }
 
-/* {"error":{"message","type","param":null,"code"}}: OpenAI's own shape. */
-static struct json_object *nested(int status, const char *text) {
+/* {"error":{"message","type","param","code"}}: OpenAI's own shape. */
+static struct json_object *nested(int status, const char *text, const char *param,
+                                  const char *code) {
     struct json_object *o = json_object_new_object(), *in = json_object_new_object();
+    const struct status_row *row = status_row(status);
+    bool has_param = param != NULL && param[0] != '\0';
     add_str(in, "message", text);
-    add_str(in, "type", status_row(status)->openai_type);
-    json_object_object_add(in, "param", NULL);
-    json_object_object_add(in, "code",
-                           status == 401 ? json_object_new_string("invalid_api_key") : NULL);
+    add_str(in, "type", row->openai_type);
+    json_object_object_add(in, "param", has_param ? json_object_new_string(param) : NULL);
+    add_str(in, "code", code != NULL ? code : row->openai_code);
     json_object_object_add(o, "error", in);
     return o;
 }
 
-char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
-                     const char *text) {
-    struct json_object *o;
-    if (error_type == NULL) error_type = api_error_type(*status);
-    if (*status == 401) {
-        o = nested(*status, text); /* inference-api 2.2: one shape for every family */
-    } else if (openai_path && style == ERROR_STYLE_OPENAI) {
-        if (*status == 422 || *status == 424) *status = 400;
-        o = nested(*status, text);
-    } else {
-        o = json_object_new_object();
-        add_str(o, "error", text);
-        add_str(o, "error_type", error_type);
-        if (openai_path) {
-            add_str(o, "object", "error");
-            add_str(o, "message", text);
-            add_str(o, "type", status_row(*status)->vllm_type);
-            json_object_object_add(o, "param", NULL);
-            json_object_object_add(o, "code", json_object_new_int(*status));
-        } else if (*status == 413) {
-            add_str(o, "message", text); /* the vendor's only member there */
-        }
+static struct json_object *flat(bool openai_path, int status, const char *error_type,
+                                const char *text) {
+    struct json_object *o = json_object_new_object();
+    add_str(o, "error", text);
+    add_str(o, "error_type", error_type != NULL ? error_type : api_error_type(status));
+    if (openai_path) {
+        add_str(o, "object", "error");
+        add_str(o, "message", text);
+        add_str(o, "type", status_row(status)->vllm_type);
+        json_object_object_add(o, "param", NULL);
+        json_object_object_add(o, "code", json_object_new_int(status));
+    } else if (status == 413) {
+        add_str(o, "message", text); /* the vendor's only member there */
     }
+    return o;
+}
+
+static char *printed(struct json_object *o) {
     const char *s =
         json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *body = s != NULL ? strdup(s) : NULL;
     json_object_put(o);
     return body;
+}
+
+char *api_error_body_of(bool openai_path, enum error_style style, int *status, const char *text,
+                        const char *param, const char *code) {
+    int was = *status;
+    /* 401 has one shape for every family (inference-api 2.2). */
+    if (was != 401 && !(openai_path && style == ERROR_STYLE_OPENAI))
+        return printed(flat(openai_path, was, NULL, text));
+    if (was == 422 || was == 424) *status = 400;
+    return printed(nested(was, text, param, code));
+}
+
+char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
+                     const char *text) {
+    if (error_type != NULL && *status != 401 && !(openai_path && style == ERROR_STYLE_OPENAI))
+        return printed(flat(openai_path, *status, error_type, text));
+    return api_error_body_of(openai_path, style, status, text, NULL, NULL);
 }

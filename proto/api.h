@@ -47,8 +47,13 @@ bool api_wants_stream(const struct api_path *path, const struct json_object *bod
  * NULL (inference-api 2.2, cluster-api 2). */
 extern const char *const api_trace_headers[];
 
-/* Style of error bodies (config errorStyle). */
+/* The manner of paths under /v1/ (config errorStyle): the reference's, or that of OpenAI's own
+ * service, with its error objects and statuses and its wider ranges (docs/api.md). */
 enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
+
+/* The style of errors on a path: errors of control paths under /v1/ (roles, registration, adapters,
+ * probes) stay as the reference has them. */
+enum error_style api_path_style(const char *path, enum error_style configured);
 
 /* "Input Validation Error" for 422 and so on (inference-api 3.1, 3.5); a string constant. */
 const char *api_error_type(int status);
@@ -62,5 +67,10 @@ void api_too_large_text(char *dst, size_t body_bytes_max);
  * a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
 char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
                      const char *text);
+/* The same for an error that knows which member of the body is wrong and how; only OpenAI's shape
+ * shows it. param: "temperature", "messages[1].content"; NULL or "": none. code: "invalid_type"...;
+ * NULL: the one that goes with the status. */
+char *api_error_body_of(bool openai_path, enum error_style style, int *status, const char *text,
+                        const char *param, const char *code);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/endpoint/ep.h"
+#include "common/endpoint/ep_rows.h"
 #include "common/guide/guide.h"
 #include "common/endpoint/tool_parse.h"
 
@@ -118,17 +119,39 @@ const struct endpoint_conf *endpoint_conf(const struct endpoint *ep) {
 
 /* ---- errors */
 
-void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
-                     struct api_answer *out) {
+void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status, const char *text,
+                        const char *param, const char *code, struct api_answer *out) {
     *out = (struct api_answer){.status = status, .content_type = "application/json"};
-    char *body = api_error_body(openai_path, ep->conf.error_style, &out->status, NULL, text);
+    char *body =
+        api_error_body_of(openai_path, ep->conf.error_style, &out->status, text, param, code);
     if (body != NULL) buf_puts(&out->body, body);
     free(body);
 }
 
+void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
+                     struct api_answer *out) {
+    ep_answer_error_of(ep, openai_path, status, text, NULL, NULL, out);
+}
+
+static bool is_openai_path(const struct api_path *path) {
+    return path != NULL && strncmp(path->path, "/v1/", 4) == 0;
+}
+
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out) {
-    ep_answer_error(ep, path != NULL && strncmp(path->path, "/v1/", 4) == 0, status, text, out);
+    ep_answer_error(ep, is_openai_path(path), status, text, out);
+}
+
+void ep_at(struct ep_read *r, const char *member) {
+    if (r->status == 0) snprintf(r->at, sizeof(r->at), "%s", member);
+}
+
+void ep_at_message(struct ep_read *r, size_t i, const char *member) {
+    if (r->status == 0) snprintf(r->at, sizeof(r->at), "messages[%zu].%s", i, member);
+}
+
+bool ep_openai_manner(const struct ep_read *r) {
+    return r->ep->conf.error_style == ERROR_STYLE_OPENAI && is_openai_path(r->in->path);
 }
 
 /* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
@@ -146,6 +169,16 @@ static void error_append(struct ep_read *r, size_t *len, const char *s, size_t n
 
 bool ep_fail(struct ep_read *r, int status, const char *text) {
     return ep_fail_with(r, status, text, NULL);
+}
+
+bool ep_missing(struct ep_read *r, const char *text) {
+    if (r->status == 0) r->code = EP_MISSING;
+    return ep_fail(r, 422, text);
+}
+
+bool ep_wrong_type(struct ep_read *r, const char *text) {
+    if (r->status == 0) r->code = EP_INVALID_TYPE;
+    return ep_fail(r, 422, text);
 }
 
 bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs) {
@@ -203,18 +236,27 @@ bool ep_client_id(struct ep_read *r) {
     return r->req->client_id != NULL || ep_fail_memory(r);
 }
 
+static bool no_model(struct ep_read *r, const char *name) {
+    if (r->status == 0) r->code = EP_NO_MODEL;
+    if (!ep_openai_manner(r))
+        return ep_fail_with(r, 422, r->fam->model_unknown, "{got}", name, NULL);
+    return ep_fail_with(r, 404,
+                        "The model '{got}' does not exist. GET /v1/models lists those that do.",
+                        "{got}", name, NULL);
+}
+
 bool ep_model_member(struct ep_read *r) {
     struct json_object *v;
     const char *s;
     size_t n;
+    ep_at(r, "model");
     if (json_get(r->body, "model", &v) != JSON_OK)
-        return ep_fail(r, 422, "Request contains not model or model null");
+        return ep_missing(r, "Request contains not model or model null");
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "Request param model must be string");
+        return ep_wrong_type(r, "Request param model must be string");
     if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
     if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s)))
-        return ep_fail_with(r, r->ep->conf.error_style == ERROR_STYLE_OPENAI ? 404 : 422,
-                            r->fam->model_unknown, "{got}", s, NULL);
+        return no_model(r, s);
     r->req->model = ep_dup(s, n);
     return r->req->model != NULL || ep_fail_memory(r);
 }
@@ -257,7 +299,10 @@ static bool open_root(struct ep_read *r) {
 }
 
 static bool open_plain(struct ep_read *r) {
-    if (r->body == NULL) return ep_fail(r, 422, "Failed to parse request context to json");
+    if (r->body == NULL) {
+        r->code = EP_INVALID_JSON;
+        return ep_fail(r, 422, "Failed to parse request context to json");
+    }
     /* Here, because checks before `stream` depend on it; its type is checked in its place of the
      * order. */
     r->stream = api_wants_stream(r->in->path, r->body);
@@ -320,7 +365,8 @@ static bool start_req(struct ep_read *r) {
 static bool read_all(struct ep_read *r) {
     if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
     r->req->api = r->fam->api;
-    return r->fam->read(r) && open_params(r) && ep_fields_read(r, r->fam->order) &&
+    return r->fam->read(r) && open_params(r) &&
+           ep_fields_read(r, ep_orders[r->fam - ep_families]) &&
            (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r) &&
            ep_guide_compile(r);
 }
@@ -339,7 +385,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         *out = r.req;
     } else {
         infer_req_destroy(&r.req);
-        endpoint_error(ep, in->path, r.status, r.error, err);
+        ep_answer_error_of(ep, is_openai_path(in->path), r.status, r.error, r.at, r.code, err);
     }
     json_object_put(r.callable);
     json_object_put(r.params);

@@ -62,9 +62,22 @@ struct ep_read {
     struct json_object *callable; /* chat: the tools that may be called; owned, NULL: none */
     enum ep_forced forced;
     enum tool_format tool_format; /* of the template that renders the chat */
-    int status;                   /* of the failure */
+    /* The member that is being checked, "messages[1].content"; "": none in particular. A failure
+     * keeps it: OpenAI's shape of an error shows it as `param`, and `code` beside it. */
+    char at[64];
+    int status; /* of the failure */
     char error[1024];
+    const char *code; /* EP_..; NULL: the one that goes with the status */
 };
+
+/* How a member is wrong, in the words of OpenAI's errors. One that is just not allowed has the code
+ * of its status. */
+#define EP_MISSING        "missing_required_parameter"
+#define EP_INVALID_TYPE   "invalid_type"
+#define EP_INVALID_JSON   "invalid_json"
+#define EP_UNSUPPORTED    "unsupported_parameter"
+#define EP_NO_MODEL       "model_not_found"
+#define EP_CONTEXT_LENGTH "context_length_exceeded"
 
 /* Texts of n and best_of (inference-api 4.4, 7.1, 8.2, 9.1); {b} and {n} stand for the values.
  * NULL: no such check. */
@@ -93,7 +106,6 @@ struct family {
     enum api api;
     const char *input;       /* member that holds the input; of a recompute the token string */
     bool params_object;      /* parameters lie in the member `parameters`, else at the top level */
-    const uint8_t *order;    /* enum ep_param, in the order of the checks; ends with P_END */
     int new_tokens_default;  /* 0: maxIterTimes */
     bool prompt_in_answer;   /* a whole answer repeats the prompt */
     bool thinking;           /* chat_template_kwargs.enable_thinking is checked */
@@ -116,12 +128,19 @@ const struct family *ep_family_of(const struct endpoint *ep, enum api api);
 
 /* ---- failing: all return false and keep the first failure */
 bool ep_fail(struct ep_read *r, int status, const char *text);
+bool ep_missing(struct ep_read *r, const char *text);    /* 422, EP_MISSING */
+bool ep_wrong_type(struct ep_read *r, const char *text); /* 422, EP_INVALID_TYPE */
 /* Pairs of (placeholder, value) after text, ending with NULL: "{got}", "1.5". */
 #define ep_fail_with(r, status, text, ...)                                                         \
     ep_fail_pairs(r, status, text, (const char *const[]){__VA_ARGS__})
 bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs);
 bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got);
 bool ep_fail_memory(struct ep_read *r);
+/* What comes next is about this member of the body; "": about the body. */
+void ep_at(struct ep_read *r, const char *member);
+void ep_at_message(struct ep_read *r, size_t i, const char *member);
+/* The manner of OpenAI's own service (errorStyle), for families under /v1/. */
+bool ep_openai_manner(const struct ep_read *r);
 
 /* ---- input (ep_input.c) */
 size_t ep_utf16_len(const char *s, size_t n);
@@ -192,5 +211,8 @@ bool ep_triton_text_read(struct ep_read *r);
 /* ---- answers that are no generation */
 void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
                      struct api_answer *out);
+/* The same for an error that knows its member and code (api_error_body_of()). */
+void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status, const char *text,
+                        const char *param, const char *code, struct api_answer *out);
 
 #endif

@@ -16,6 +16,7 @@ static const uint8_t template_switches[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_
 static bool check_thinking(struct ep_read *r) {
     struct json_object *kwargs, *v;
     bool on;
+    ep_at(r, "chat_template_kwargs");
     if (!r->fam->thinking || json_get_obj(r->body, "chat_template_kwargs", &kwargs) != JSON_OK ||
         json_get_bool(kwargs, "enable_thinking", &on) != JSON_WRONG_TYPE)
         return true;
@@ -24,6 +25,7 @@ static bool check_thinking(struct ep_read *r) {
         json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double)
             ? "number"
             : json_type_to_name(json_object_get_type(v));
+    r->code = EP_INVALID_TYPE;
     return ep_fail_with(r, 422, "enable_thinking must be boolean, got {got}", "{got}", type, NULL);
 }
 
@@ -34,9 +36,10 @@ static bool inline_template(struct ep_read *r, struct chat_template **out) {
     const char *s;
     size_t n;
     *out = NULL;
+    ep_at(r, "chat_template");
     if (json_get(r->body, "chat_template", &v) != JSON_OK) return true;
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "Parameter chat_template not string");
+        return ep_wrong_type(r, "Parameter chat_template not string");
     if (n == 0 || n > INLINE_TEMPLATE_BYTES_MAX || memchr(s, '{', n) == NULL ||
         chat_template_parse(out, s, n, NULL) != ERR_OK)
         return ep_fail(r, 422, "Parameter chat_template is not valid");
@@ -145,15 +148,17 @@ static bool render(struct ep_read *r, const struct chat_template *tpl,
 static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     struct json_object *v, *messages;
     const char *role;
+    ep_at(r, "messages");
     if (json_get(r->body, "messages", &v) != JSON_OK)
-        return ep_fail(r, 422,
-                       r->with_tools ? "Request param messages is null"
-                                     : "Request param contains not messages or messages null");
+        return ep_missing(r, r->with_tools
+                                 ? "Request param messages is null"
+                                 : "Request param contains not messages or messages null");
     if (json_as_arr(v, &messages) != JSON_OK || json_object_array_length(messages) == 0)
         return ep_fail(r, 422,
                        r->with_tools ? "Request param messages is not arr or arr is empty"
                                      : "Request param messages not arr or arr is empty");
     if (!ep_chat_messages(r, messages)) return false;
+    ep_at(r, "messages");
     if (r->p.given[P_CONTINUE_FINAL] && r->p.continue_final &&
         r->p.given[P_ADD_GENERATION_PROMPT] && r->p.add_generation_prompt)
         return ep_fail(r, 422,

@@ -6,20 +6,20 @@
 static bool read_ids(struct ep_read *r, const struct json_object *arr) {
     if (json_object_array_length(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
     if (!ep_ids_from_array(r, arr))
-        return ep_fail(r, 422, "All elements of the prompt array must be integers.");
+        return ep_wrong_type(r, "All elements of the prompt array must be integers.");
     return ep_check_token_count(r);
 }
 
 static bool read_string(struct ep_read *r, const struct json_object *v) {
     if (json_as_str(v, &r->prompt, &r->prompt_len) != JSON_OK)
-        return ep_fail(r, 422, r->fam->input_bad_type);
+        return ep_wrong_type(r, r->fam->input_bad_type);
     return ep_check_text_length(r) && ep_tokenise(r, r->p.add_special);
 }
 
 static bool read_one(struct ep_read *r, struct json_object *v, bool text) {
     struct json_object *ids;
     if (text) return read_string(r, v);
-    if (json_as_arr(v, &ids) != JSON_OK) return ep_fail(r, 422, r->fam->input_bad_type);
+    if (json_as_arr(v, &ids) != JSON_OK) return ep_wrong_type(r, r->fam->input_bad_type);
     return read_ids(r, ids);
 }
 
@@ -49,14 +49,17 @@ bool ep_completions_read(struct ep_read *r) {
     r->params = json_object_get(r->body);
     if (!ep_model_member(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
-    if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_fail(r, 422, r->fam->input_missing);
+    ep_at(r, "prompt");
+    if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_missing(r, r->fam->input_missing);
     if (!ep_fields_read(r, before_text)) return false;
+    ep_at(r, "prompt");
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
 }
 
 /* Of both OpenAI forms: the prompt's log-probabilities belong to no chunk. As in vLLM a stream that
  * asks for no alternatives is taken, and gets none. */
 bool ep_openai_combine(struct ep_read *r) {
+    ep_at(r, "prompt_logprobs");
     if (r->stream && r->p.given[P_PROMPT_LOGPROBS] && r->p.prompt_logprobs > 0)
         return ep_fail(r, 422, "prompt_logprobs are not available when stream is true.");
     return true;

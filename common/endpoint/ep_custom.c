@@ -4,7 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/endpoint/ep_rows.h"
 #include "common/engine/lora_set.h"
+
+/* ---- seed: in OpenAI's manner -1 asks for a random one */
+
+bool ep_check_seed(struct ep_read *r, const struct json_object *v) {
+    int64_t i;
+    if (ep_openai_manner(r) && json_as_i64(v, &i) == JSON_OK && i == -1) r->p.given[P_SEED] = false;
+    return true;
+}
 
 /* ---- stop strings (inference-api 4.6) */
 
@@ -27,43 +36,32 @@ static bool stop_push(struct ep_read *r, const char *s, size_t n) {
     return true;
 }
 
-/* One string: 1..max. A list: so many items at most, each 1..1024, together 32768; in UTF-16 code
- * units. */
-static const struct stop_rule {
-    size_t string_max, items_max;
-} stop_rules[FAM_COUNT] = {
-    [FAM_CHAT] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
-    [FAM_CHAT_OWN] = {1024, 1024},
-    [FAM_COMPLETIONS] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
-    [FAM_TGI] = {1024, 1024},
-    [FAM_VLLM] = {STOP_STRING_UNITS_MAX, STOP_STRING_UNITS_MAX},
-    [FAM_NATIVE] = {1024, 1024},
-    [FAM_TRITON_TOKEN] = {1024, 1024},
-    [FAM_TRITON_TEXT] = {1024, 1024},
-};
+/* One string, or a list: so many units, so many items as the range of the row says; each
+ * item 1..1024, together 32768; in UTF-16 code units. */
 enum { STOP_ITEM_UNITS_MAX = 1024 };
 
 bool ep_check_stop(struct ep_read *r, const struct json_object *v) {
     static const char bad_list[] =
         "Input validation error: `stop` must be list[string] if list, and "
         "item length in [1, 1024] with total <= 32768";
-    const struct stop_rule *rule = &stop_rules[r->fam - ep_families];
+    enum fam fam = (enum fam)(r->fam - ep_families);
+    size_t max = (size_t)ep_row_range(&ep_rows[P_STOP], fam, false)->hi;
     struct json_object *arr;
     const char *s;
     size_t n, units, total = 0;
 
     if (json_as_str(v, &s, &n) == JSON_OK) {
         units = ep_utf16_len(s, n);
-        if (units < 1 || units > rule->string_max)
-            return stop_length_failed(r, rule->string_max, units);
+        if (units < 1 || units > max) return stop_length_failed(r, max, units);
         r->req->stop = calloc(1, sizeof(char *));
         return r->req->stop != NULL ? stop_push(r, s, n) : ep_fail_memory(r);
     }
     if (json_as_arr(v, &arr) != JSON_OK)
-        return ep_fail(r, 422, "Input validation error: param stop must be string or list[string]");
+        return ep_wrong_type(r,
+                             "Input validation error: param stop must be string or list[string]");
     size_t n_items = json_object_array_length(arr);
     if (n_items == 0) return true;
-    if (n_items > rule->items_max) return stop_length_failed(r, rule->items_max, n_items);
+    if (n_items > max) return stop_length_failed(r, max, n_items);
     r->req->stop = calloc(n_items, sizeof(char *));
     if (r->req->stop == NULL) return ep_fail_memory(r);
     for (size_t i = 0; i < n_items; i++) {
@@ -88,7 +86,7 @@ bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v) {
     struct json_object *arr;
     size_t n = 0, kept = 0;
     if (json_as_arr(v, &arr) != JSON_OK)
-        return ep_fail(r, 422, "Parameter stop_token_ids not array");
+        return ep_wrong_type(r, "Parameter stop_token_ids not array");
     size_t n_items = json_object_array_length(arr);
     if (n_items == 0) return true;
     int32_t *ids = calloc(n_items, sizeof(*ids));
@@ -101,7 +99,7 @@ bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v) {
         if (json_as_i64(item, &id) == JSON_OK) {
             if (id >= 0 && id <= INT32_MAX) ids[n++] = (int32_t)id; /* others name no token */
         } else if (json_as_u64(item, &wide) != JSON_OK) {
-            return ep_fail(r, 422, "Parameter stop_token_ids not list[int]");
+            return ep_wrong_type(r, "Parameter stop_token_ids not list[int]");
         }
     }
     qsort(ids, n, sizeof(*ids), by_i32);
@@ -125,7 +123,7 @@ bool ep_check_include_stop(struct ep_read *r, const struct json_object *v) {
         json_get(r->params, "stop_token_ids", &any) != JSON_OK)
         return true;
     if (json_as_bool(v, &r->p.include_stop) == JSON_OK) return true;
-    return ep_fail(r, 422, "include_stop_str_in_output must be boolean type.");
+    return ep_wrong_type(r, "include_stop_str_in_output must be boolean type.");
 }
 
 /* ---- logit_bias: {"<token id>": -100..100} */
@@ -145,7 +143,7 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
     struct sampling *s = &r->req->sampling;
     struct json_object *obj;
     char text[32];
-    if (json_as_obj(v, &obj) != JSON_OK) return ep_fail(r, 422, "logit_bias must be object type.");
+    if (json_as_obj(v, &obj) != JSON_OK) return ep_wrong_type(r, "logit_bias must be object type.");
     size_t n = (size_t)json_object_object_length(obj);
     if (n == 0) return true;
     if (n > LOGIT_BIAS_MAX) {
@@ -207,7 +205,7 @@ bool ep_check_n(struct ep_read *r, const struct json_object *v) {
 bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v) {
     struct json_object *top;
     if (json_as_bool(v, &r->p.chat_logprobs) != JSON_OK)
-        return ep_fail(r, 422, "logprobs must be boolean type.");
+        return ep_wrong_type(r, "logprobs must be boolean type.");
     if (!r->p.chat_logprobs && json_get(r->params, "top_logprobs", &top) == JSON_OK)
         return ep_fail(r, 422,
                        "Value error, when using top_logprobs, logprobs must be true or null in "
@@ -233,7 +231,7 @@ bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "adapter_id must be string type.");
+        return ep_wrong_type(r, "adapter_id must be string type.");
     bool good = n >= 1 && n <= 256;
     for (size_t i = 0; good && i < n; i++)
         good = (s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
@@ -246,7 +244,7 @@ bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
 bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
     const char *s;
     size_t n;
-    if (json_as_str(v, &s, &n) != JSON_OK) return ep_fail(r, 422, "Model must be string type.");
+    if (json_as_str(v, &s, &n) != JSON_OK) return ep_wrong_type(r, "Model must be string type.");
     size_t units = ep_utf16_len(s, n);
     if (units < 1 || units > 256) {
         char got[24];
@@ -265,7 +263,7 @@ bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v) {
     int64_t k;
     bool thinking = false;
     if (json_as_obj(v, &obj) != JSON_OK)
-        return ep_fail(r, 422, "chat_template_kwargsmust be a JSON object");
+        return ep_wrong_type(r, "chat_template_kwargsmust be a JSON object");
     if (json_get_bool(obj, "enable_thinking", &thinking) != JSON_OK || !thinking) return true;
     if (json_get(obj, "thinking_budget", &budget) != JSON_OK) return true;
     if (json_as_i64(budget, &k) != JSON_OK || k < 1 || k > INT32_MAX)
@@ -280,13 +278,13 @@ bool ep_check_stream_options(struct ep_read *r, const struct json_object *v) {
     bool on = false;
     enum json_got g;
     if (json_as_obj(v, &obj) != JSON_OK)
-        return ep_fail(r, 422, "stream_options must be object type.");
+        return ep_wrong_type(r, "stream_options must be object type.");
     g = json_get_bool(obj, "include_usage", &req->include_usage);
-    if (g == JSON_WRONG_TYPE) return ep_fail(r, 422, "include_usage must be boolean type.");
+    if (g == JSON_WRONG_TYPE) return ep_wrong_type(r, "include_usage must be boolean type.");
     req->include_usage_set = g == JSON_OK;
     g = json_get_bool(obj, "continuous_usage_stats", &on);
     if (g == JSON_WRONG_TYPE)
-        return ep_fail(r, 422, "continuous_usage_stats must be boolean type.");
+        return ep_wrong_type(r, "continuous_usage_stats must be boolean type.");
     req->continuous_usage = on;
     return true;
 }
@@ -310,7 +308,7 @@ bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v) {
     struct json_object *arr;
     size_t kept = 0;
     if (json_as_arr(v, &arr) != JSON_OK)
-        return ep_fail(r, 422, "allowed_token_ids must be array type.");
+        return ep_wrong_type(r, "allowed_token_ids must be array type.");
     size_t n = json_object_array_length(arr);
     if (n == 0) return true;
     if (n > ALLOWED_IDS_MAX)
@@ -383,10 +381,10 @@ bool ep_check_bad_words(struct ep_read *r, const struct json_object *v) {
     struct json_object *arr;
     const char *s;
     size_t n;
-    if (json_as_arr(v, &arr) != JSON_OK) return ep_fail(r, 422, "bad_words must be array type.");
+    if (json_as_arr(v, &arr) != JSON_OK) return ep_wrong_type(r, "bad_words must be array type.");
     for (size_t i = 0; i < json_object_array_length(arr); i++) {
         if (json_as_str(json_object_array_get_idx(arr, i), &s, &n) != JSON_OK)
-            return ep_fail(r, 422, "bad_words must hold string type.");
+            return ep_wrong_type(r, "bad_words must hold string type.");
         if (n == 0 || strlen(s) != n)
             return ep_fail(r, 422, "bad_words must not hold an empty string or a zero character.");
         if (!bad_word(r, s, n)) return false;
@@ -401,7 +399,7 @@ bool ep_check_request_id(struct ep_read *r, const struct json_object *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "request_id must be string type.");
+        return ep_wrong_type(r, "request_id must be string type.");
     if (!ep_id_valid(s, n)) return true;
     r->req->client_id = ep_dup(s, n);
     r->req->client_id_soft = true;
@@ -410,6 +408,7 @@ bool ep_check_request_id(struct ep_read *r, const struct json_object *v) {
 
 bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {
     (void)v;
+    r->code = EP_UNSUPPORTED;
     return ep_fail(r, 422, "suffix is not supported.");
 }
 

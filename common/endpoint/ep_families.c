@@ -1,54 +1,7 @@
-/* ep_families: the client families as rows (inference-api 4.1, 6 to 11): input, order of checks,
- * texts, reader, answers. */
+/* ep_families: the client families as rows (inference-api 4.1, 6 to 11): input, texts, reader,
+ * answers. */
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
-
-/* What upstream servers know beyond the vendor, for the families with parameters at the top level
- * (inference-api 16). Checked after the vendor's own, so that its order stays. */
-#define UPSTREAM_OPENAI                                                                            \
-    P_MIN_P, P_MIN_TOKENS, P_TRUNCATE_PROMPT_TOKENS, P_MAX_COMPLETION_TOKENS, P_LOGIT_BIAS,        \
-        P_OPENAI_PRIORITY, P_STREAM_OPTIONS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_PROMPT_LOGPROBS,  \
-        P_REQUEST_ID, P_LOOKUP_TOKENS
-
-/* clang-format off */
-static const uint8_t order_chat[] = {
-    P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_TEMPLATE_KWARGS,
-    P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_CHAT_LOGPROBS,
-    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_END,
-};
-static const uint8_t order_chat_own[] = { /* neither response_format nor thinking */
-    P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED,
-    P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_CHAT_LOGPROBS,
-    P_TOP_LOGPROBS, P_MAX_TOKENS, P_STREAM, P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_END,
-};
-static const uint8_t order_completions[] = {
-    P_IGNORE_EOS, P_STOP, P_INCLUDE_STOP, P_STOP_TOKEN_IDS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
-    P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_LOGPROBS, P_MAX_TOKENS, P_STREAM,
-    P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_END,
-};
-static const uint8_t order_tgi[] = {
-    P_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_ADAPTER_ID,
-    P_MAX_NEW_TOKENS, P_DETAILS, P_DECODER_INPUT_DETAILS, P_RETURN_FULL_TEXT, P_TRUNCATE,
-    P_FREQUENCY_PENALTY, P_BEST_OF, P_TOP_N_TOKENS, P_GUIDE, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
-};
-static const uint8_t order_vllm[] = {
-    P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
-    P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_VLLM_MODEL, P_MAX_TOKENS, P_STREAM,
-    P_MIN_P, P_MIN_TOKENS, P_LOOKUP_TOKENS, P_END,
-};
-static const uint8_t order_native[] = {
-    P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_PRIORITY,
-    P_MAX_NEW_TOKENS, P_TIMEOUT, P_DETAILS, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
-};
-static const uint8_t order_triton_token[] = {
-    P_TEMPERATURE, P_TOP_K, P_TOP_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_PRIORITY, P_MAX_NEW_TOKENS,
-    P_TIMEOUT, P_DETAILS, P_BATCH_SIZE, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
-};
-static const uint8_t order_triton_text[] = {
-    P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_PRIORITY,
-    P_MAX_NEW_TOKENS, P_DETAILS, P_BATCH_SIZE, P_TIMEOUT, P_PERF_STAT, P_STOP, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
-};
-/* clang-format on */
 
 enum { MAX_NEW_TOKENS_DEFAULT = 20 };
 
@@ -56,11 +9,10 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
     "Messages token length must be in (0, 1048576], but got {got}. This could be caused by "       \
     "invalid input format or empty content."
 
-#define CHAT_ROW(order_, thinking_, guides_, unknown)                                              \
+#define CHAT_ROW(thinking_, guides_, unknown)                                                      \
     {                                                                                              \
-        .api = API_OPENAI_CHAT, .input = "messages", .order = order_, .thinking = thinking_,       \
-        .guides = guides_, .token_count = MESSAGES_TOKENS,                                         \
-        .input_bad_type = "The type of inputs is abnormal",                                        \
+        .api = API_OPENAI_CHAT, .input = "messages", .thinking = thinking_, .guides = guides_,     \
+        .token_count = MESSAGES_TOKENS, .input_bad_type = "The type of inputs is abnormal",        \
         .input_empty_array = "Inputs arr is empty", .model_unknown = unknown,                      \
         .nbest =                                                                                   \
             {                                                                                      \
@@ -78,14 +30,12 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
     }
 
 const struct family ep_families[FAM_COUNT] = {
-    [FAM_CHAT] = CHAT_ROW(order_chat, true, GUIDES_FORMAT | GUIDES_VLLM, "Model not found"),
-    [FAM_CHAT_OWN] =
-        CHAT_ROW(order_chat_own, false, GUIDES_VLLM, "Got model {got}, but not found in server"),
+    [FAM_CHAT] = CHAT_ROW(true, GUIDES_FORMAT | GUIDES_VLLM, "Model not found"),
+    [FAM_CHAT_OWN] = CHAT_ROW(false, GUIDES_VLLM, "Got model {got}, but not found in server"),
     [FAM_COMPLETIONS] =
         {
             .api = API_OPENAI_COMPLETIONS,
             .input = "prompt",
-            .order = order_completions,
             .guides = GUIDES_FORMAT | GUIDES_VLLM,
             .text_length =
                 "Length of Prompt text should be greater than 0 and less than or equal to "
@@ -119,7 +69,6 @@ const struct family ep_families[FAM_COUNT] = {
             .api = API_TGI,
             .input = "inputs",
             .params_object = true,
-            .order = order_tgi,
             .guides = GUIDES_TGI,
             .pd_stop_refused = true,
             .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
@@ -144,7 +93,6 @@ const struct family ep_families[FAM_COUNT] = {
         {
             .api = API_VLLM,
             .input = "prompt",
-            .order = order_vllm,
             .pd_stop_refused = true,
             .prompt_in_answer = true,
             .text_length =
@@ -171,7 +119,6 @@ const struct family ep_families[FAM_COUNT] = {
             .api = API_NATIVE,
             .input = "inputs",
             .params_object = true,
-            .order = order_native,
             .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
             .text_length =
                 "Inputs must be necessary and data type must be string and length in (0, "
@@ -189,7 +136,6 @@ const struct family ep_families[FAM_COUNT] = {
             .api = API_TRITON_TOKEN,
             .input = "inputs",
             .params_object = true,
-            .order = order_triton_token,
             .recompute_reduced = true,
             .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
             .token_count =
@@ -203,7 +149,6 @@ const struct family ep_families[FAM_COUNT] = {
             .api = API_TRITON_TEXT,
             .input = "text_input",
             .params_object = true,
-            .order = order_triton_text,
             .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
             .text_length =
                 "text_input must be necessary and data type must be string and length in (0, "

@@ -1,6 +1,5 @@
-/* ep_fields: the generation parameters as a table (inference-api 4.2, 4.3): one row per parameter
- * with its type, its range in each family and its text. One loop checks them. A new parameter is a
- * member, a row and a place in the families' orders. */
+/* ep_fields: reads the generation parameters (inference-api 4.2, 4.3) by their rows (ep_rows.h):
+ * one loop checks them. A new parameter is a member, a row and a place in the families' orders. */
 #ifndef BATON_ENDPOINT_EP_FIELDS_H
 #define BATON_ENDPOINT_EP_FIELDS_H
 
@@ -110,6 +109,7 @@ struct json_object;
 bool ep_fields_read(struct ep_read *r, const uint8_t *order);
 
 /* Checks that need more than a range (ep_custom.c); v is neither absent nor null. */
+bool ep_check_seed(struct ep_read *r, const struct json_object *v);
 bool ep_check_stop(struct ep_read *r, const struct json_object *v);
 bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v);
 bool ep_check_include_stop(struct ep_read *r, const struct json_object *v);

@@ -19,6 +19,7 @@ struct found {
 static bool found_guide(struct found *f, const char *member, const char *type, const char *key,
                         struct json_object *v) {
     char text[160];
+    ep_at(f->r, member);
     if (f->member != NULL) {
         json_object_put(v);
         snprintf(text, sizeof(text), "Parameters %s and %s cannot be used together", f->member,
@@ -35,6 +36,7 @@ static bool found_guide(struct found *f, const char *member, const char *type, c
 }
 
 static bool wrong(struct found *f, const char *member, const char *what) {
+    ep_at(f->r, member);
     return ep_fail_with(f->r, 422, "Parameter {member} must be {what}", "{member}", member,
                         "{what}", what, NULL);
 }
@@ -90,6 +92,8 @@ static bool read_any_object(struct found *f, const char *member, struct json_obj
 
 static bool refuse_tag(struct found *f, const char *member, struct json_object *v) {
     (void)v;
+    ep_at(f->r, member);
+    f->r->code = EP_UNSUPPORTED;
     return ep_fail_with(f->r, 422, "Parameter {member} is not supported", "{member}", member, NULL);
 }
 
@@ -124,6 +128,7 @@ static bool read_format(struct found *f, const char *member, struct json_object 
     struct json_object *inner, *schema;
     const char *type;
     size_t n;
+    ep_at(f->r, member);
     if (!ep_check_response_format(f->r, v)) return false;
     if (json_get_str(v, "type", &type, &n) != JSON_OK || strcmp(type, "text") == 0) return true;
     if (strcmp(type, "json_object") == 0) return found_guide(f, member, "json_object", NULL, NULL);

@@ -21,7 +21,8 @@ static void not_found(const struct endpoint *ep, bool openai_path, const char *n
                       struct api_answer *out) {
     struct buf text = BUF_INIT;
     buf_printf(&text, "Model %s not found.", name);
-    ep_answer_error(ep, openai_path, 404, text.data != NULL ? text.data : "Model not found.", out);
+    ep_answer_error_of(ep, openai_path, 404, text.data != NULL ? text.data : "Model not found.",
+                       "model", EP_NO_MODEL, out);
     buf_free(&text);
 }
 

@@ -178,10 +178,17 @@ static void drop_left(struct id_list *l, size_t n) {
     l->n -= n;
 }
 
-static bool too_long(struct ep_read *r, const char *limit, size_t max, size_t got) {
+/* most: the tokens a prompt may have; max: the limit that the reference's text names. */
+static bool too_long(struct ep_read *r, const char *limit, size_t max, size_t most, size_t got) {
     char m[24], g[24];
-    snprintf(m, sizeof(m), "%zu", max);
+    snprintf(m, sizeof(m), "%zu", ep_openai_manner(r) ? most : max);
     snprintf(g, sizeof(g), "%zu", got);
+    if (r->status == 0) r->code = EP_CONTEXT_LENGTH;
+    if (ep_openai_manner(r))
+        return ep_fail_with(r, 424,
+                            "Prompts of at most {max} tokens fit into this model's maximum context "
+                            "length; the prompt has {got}. Please shorten it.",
+                            "{max}", m, "{got}", g, NULL);
     return ep_fail_with(
         r, 424,
         "Failed to enqueue inferRequest. This model's maximum input ids length cannot be "
@@ -206,9 +213,9 @@ bool ep_admit(struct ep_read *r) {
         if (c->truncation < 0 && r->ids.n > limit) r->ids.n = limit;
     }
     size_t n = r->ids.n - r->n_generated;
-    if (n > context) return too_long(r, "maxPositionEmbeddings ", context, n);
-    if (n > input) return too_long(r, "", input, n);
-    if (n > seq - 1) return too_long(r, "maxSeqLen ", seq, n);
+    if (n > context) return too_long(r, "maxPositionEmbeddings ", context, limit, n);
+    if (n > input) return too_long(r, "", input, limit, n);
+    if (n > seq - 1) return too_long(r, "maxSeqLen ", seq, limit, n);
     for (size_t i = 0; i < r->ids.n; i++)
         if (r->ids.ids[i] < 0 || (m->vocab_size > 0 && r->ids.ids[i] >= m->vocab_size))
             return ep_fail(r, 424, "Failed to enqueue inferRequest. Invalid Input Ids");

@@ -87,22 +87,26 @@ static bool check_calls(struct ep_read *r, struct json_object *msg, bool *some) 
 /* ---- one message */
 
 static bool empty_allowed(const struct ep_read *r) {
-    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
+    return ep_openai_manner(r);
 }
 
-static bool check_assistant(struct ep_read *r, struct json_object *msg) {
+static bool check_assistant(struct ep_read *r, struct json_object *msg, size_t i) {
     struct json_object *v;
     const char *s;
     size_t n;
     bool calls;
+    ep_at_message(r, i, "tool_calls");
     if (!check_calls(r, msg, &calls)) return false;
+    ep_at_message(r, i, "content");
     if (json_get(msg, "content", &v) != JSON_OK) {
-        if (!calls) return ep_fail(r, 422, NO_CONTENT);
+        /* Programs send an answer back as it came, and one cut before its first token has none. */
+        if (!calls && empty_allowed(r)) return set_str(r, msg, "content", "", 0);
+        if (!calls) return ep_missing(r, NO_CONTENT);
         json_object_object_add(msg, "content", NULL); /* templates ask `content is none` */
         return true;
     }
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "Request param \"content\" arguments expected to be a string");
+        return ep_wrong_type(r, "Request param \"content\" arguments expected to be a string");
     if (n == 0 && !calls && !empty_allowed(r))
         return ep_fail(r, 422, "Request param \"content\" should not be empty");
     return true;
@@ -112,10 +116,11 @@ static bool check_content(struct ep_read *r, const struct json_object *msg, bool
     struct json_object *v, *arr;
     const char *s;
     size_t n;
-    if (json_get(msg, "content", &v) != JSON_OK) return ep_fail(r, 422, NO_CONTENT);
+    if (json_get(msg, "content", &v) != JSON_OK) return ep_missing(r, NO_CONTENT);
     if (json_as_arr(v, &arr) == JSON_OK)
         return ep_fail(r, 422, "Inputs arr is empty"); /* all others are joined by now */
-    if (json_as_str(v, &s, &n) != JSON_OK) return ep_fail(r, 422, "The type of inputs is abnormal");
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_wrong_type(r, "The type of inputs is abnormal");
     if (r->with_tools && n == 0 && !is_tool && !empty_allowed(r))
         return ep_fail(r, 422, "Request param content len should not be 0");
     return true;
@@ -126,11 +131,10 @@ static bool check_tool_call_id(struct ep_read *r, struct json_object *msg) {
     const char *s;
     size_t n;
     if (json_get(msg, "tool_call_id", &v) != JSON_OK)
-        return ep_fail(
-            r, 422,
-            "Request param contains not tool_call_id or tool_call_id null while role is tool");
+        return ep_missing(
+            r, "Request param contains not tool_call_id or tool_call_id null while role is tool");
     if (json_as_str(v, &s, &n) != JSON_OK)
-        return ep_fail(r, 422, "The type of tool_call_id is abnormal");
+        return ep_wrong_type(r, "The type of tool_call_id is abnormal");
     if (n == 0)
         return ep_fail(r, 422, "Request param tool_call_id len should not be 0 while role is tool");
     return shorten_id(r, msg, "tool_call_id");
@@ -145,7 +149,7 @@ static bool check_role(struct ep_read *r, struct json_object *msg, const char **
     static const char *const with_tools[] = {"system", "assistant", "user", "tool"};
     size_t n;
     if (json_get_str(msg, "role", role, &n) != JSON_OK)
-        return ep_fail(r, 422, "Request param contains not role or role null");
+        return ep_missing(r, "Request param contains not role or role null");
     for (size_t i = 0; i < sizeof(role_aliases) / sizeof(role_aliases[0]); i++) {
         if (strcmp(*role, role_aliases[i].from) != 0) continue;
         *role = role_aliases[i].to;
@@ -157,20 +161,24 @@ static bool check_role(struct ep_read *r, struct json_object *msg, const char **
            ep_fail(r, 422, "Request param contains role must be system, assistant, user or tool");
 }
 
-static bool check_message(struct ep_read *r, struct json_object *msg) {
+static bool check_message(struct ep_read *r, struct json_object *msg, size_t i) {
     const char *role, *was;
     size_t n;
     bool old_function =
         json_get_str(msg, "role", &was, &n) == JSON_OK && strcmp(was, "function") == 0;
-    if (!check_role(r, msg, &role) || !join_content(r, msg)) return false;
-    if (strcmp(role, "assistant") == 0) return check_assistant(r, msg);
+    ep_at_message(r, i, "role");
+    if (!check_role(r, msg, &role)) return false;
+    ep_at_message(r, i, "content");
+    if (!join_content(r, msg)) return false;
+    if (strcmp(role, "assistant") == 0) return check_assistant(r, msg, i);
     bool is_tool = strcmp(role, "tool") == 0;
-    return check_content(r, msg, is_tool) &&
-           (!is_tool || old_function || check_tool_call_id(r, msg));
+    if (!check_content(r, msg, is_tool)) return false;
+    ep_at_message(r, i, "tool_call_id");
+    return !is_tool || old_function || check_tool_call_id(r, msg);
 }
 
 bool ep_chat_messages(struct ep_read *r, struct json_object *messages) {
     for (size_t i = 0; i < json_object_array_length(messages); i++)
-        if (!check_message(r, json_object_array_get_idx(messages, i))) return false;
+        if (!check_message(r, json_object_array_get_idx(messages, i), i)) return false;
     return true;
 }

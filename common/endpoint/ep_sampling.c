@@ -21,6 +21,7 @@ static void count_text(char out[24], bool given, uint64_t v, const char *absent)
 
 static bool nbest_failed(struct ep_read *r, const char *text, const char *absent) {
     char b[24], n[24];
+    ep_at(r, r->p.given[P_BEST_OF] ? "best_of" : "n");
     bool given_b = r->p.given[P_BEST_OF], given_n = r->p.given[P_N];
     count_text(b, given_b || given_n, given_b ? r->p.best_of : r->p.n, absent);
     count_text(n, given_n, r->p.n, absent);
@@ -74,7 +75,7 @@ static bool sampling_asked(const struct ep_read *r) {
 static bool sampling_for_nbest(const struct ep_read *r) {
     if (r->fam->nbest.any_sampling) return sampling_asked(r);
     if (r->p.given[P_TEMPERATURE]) return r->p.temperature > 0;
-    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
+    return ep_openai_manner(r);
 }
 
 /* Sequences that are drawn from one prompt: best_of, else n, which a beam search goes by alone. */
@@ -88,6 +89,7 @@ static bool check_room(struct ep_read *r) {
     uint64_t best = n_drawn(r), parts = r->n_prompts > 0 ? r->n_prompts : 1;
     int batch = r->ep->conf.max_batch_size;
     char got[24], max[24];
+    ep_at(r, r->p.given[P_BEST_OF] ? "best_of" : "n");
     count_text(got, true, best, "");
     snprintf(max, sizeof(max), "%d", batch);
     if (batch > 0 && best > (uint64_t)batch)
@@ -102,6 +104,7 @@ static bool check_room(struct ep_read *r) {
                             "The number of prompts times best_of must be in [1, 1024], got {got}.",
                             "{got}", got, NULL);
     }
+    ep_at(r, "");
     return true;
 }
 
@@ -112,8 +115,10 @@ static int64_t tokens_asked(const struct ep_params *p) {
 }
 
 static bool beam_rules(struct ep_read *r) {
+    ep_at(r, "use_beam_search");
     if (r->fam->answer != &answer_chat && r->fam->answer != &answer_completions)
         return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
+    ep_at(r, "max_tokens");
     if (tokens_asked(&r->p) > BEAM_TOKENS_MAX)
         return ep_fail(r, 422,
                        "Please set the max_tokens to be not larger than 128 when the "
@@ -166,8 +171,9 @@ static void build_choice(const struct ep_read *r, struct sampling *s) {
     if (!s->do_sample)
         return; /* greedy: the other parameters are ignored, the neutral values stay */
     s->temperature = temperature;
-    s->top_p = top_p;
-    s->top_k = p->given[P_TOP_K]                       ? p->top_k
+    s->top_p = top_p > 0 ? top_p : 1;
+    s->top_k = top_p == 0          ? 1 /* no share of the probability: the likeliest token alone */
+               : p->given[P_TOP_K] ? p->top_k
                : m->gen.top_k_set && m->gen.top_k >= 0 ? m->gen.top_k
                                                        : TOP_K_DEFAULT;
     if (s->top_k < 0) s->top_k = 0;
@@ -274,6 +280,7 @@ static void build_options(struct ep_read *r) {
 
 /* The prompt that is in r->prompt and r->ids now. */
 static bool build_prompt(struct ep_read *r, struct infer_req *req) {
+    ep_at(r, r->fam->input);
     if (!ep_admit(r) || !build_length(r, &req->sampling) || !build_text(r, req)) return false;
     req->ids = r->ids.ids;
     req->n_ids = r->ids.n;

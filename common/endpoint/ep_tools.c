@@ -64,6 +64,7 @@ static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char *
     struct json_object *v;
     const char *s;
     size_t n;
+    ep_at(r, "tool_choice");
     if (json_get(r->body, "tool_choice", &v) != JSON_OK) return true;
     if (json_as_str(v, &s, &n) == JSON_OK) {
         if (strcmp(s, "none") == 0)
@@ -75,7 +76,7 @@ static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char *
         return true;
     }
     if (!json_object_is_type(v, json_type_object))
-        return ep_fail(r, 422, "Parameter tool_choice not string or object");
+        return ep_wrong_type(r, "Parameter tool_choice not string or object");
     if (json_get_str(v, "type", &s, &n) == JSON_OK && strcmp(s, "allowed_tools") == 0)
         return true; /* as auto */
     *kind = CHOICE_NAMED;
@@ -87,8 +88,9 @@ static bool check_tools(struct ep_read *r, const char *named, struct json_object
                         struct json_object **found) {
     struct json_object *v;
     const char *name;
+    ep_at(r, "tools");
     if (json_get(r->body, "tools", &v) != JSON_OK) return true;
-    if (json_as_arr(v, arr) != JSON_OK) return ep_fail(r, 422, "Tools not array");
+    if (json_as_arr(v, arr) != JSON_OK) return ep_wrong_type(r, "Tools not array");
     for (size_t i = 0; i < json_object_array_length(*arr); i++) {
         struct json_object *tool = json_object_array_get_idx(*arr, i);
         if (!check_tool(r, tool, &name)) return false;
@@ -103,10 +105,13 @@ bool ep_chat_tools(struct ep_read *r) {
     enum choice_kind kind = CHOICE_AUTO;
     const char *named = NULL;
     if (!check_choice(r, &kind, &named) || !check_tools(r, named, &tools, &found)) return false;
+    ep_at(r, "tool_choice");
     if (named != NULL && found == NULL)
         return ep_fail(r, 422, "Tool param invalid function object");
-    if (json_get_bool(r->body, "parallel_tool_calls", &r->req->parallel_tools) == JSON_WRONG_TYPE)
-        return ep_fail(r, 422, "parallel_tool_calls must be boolean type.");
+    if (json_get_bool(r->body, "parallel_tool_calls", &r->req->parallel_tools) == JSON_WRONG_TYPE) {
+        ep_at(r, "parallel_tool_calls");
+        return ep_wrong_type(r, "parallel_tool_calls must be boolean type.");
+    }
     if (!r->with_tools)
         return kind != CHOICE_REQUIRED ||
                ep_fail(r, 422, "tool_choice required is only allowed when tools are given");

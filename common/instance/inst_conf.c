@@ -8,6 +8,7 @@
 #include "common/base/conf.h"
 #include "common/base/log.h"
 #include "common/engine/cores.h"
+#include "common/net/cors.h"
 #include "proto/json.h"
 
 #define S                                 "ServerConfig."
@@ -179,11 +180,12 @@ static const struct conf_key keys[] = {
         "seconds D keeps running requests without a /dresult listener"),
     INT(json_depth_max, X "maxJsonDepth", 10, 100, "10", "nesting of a request body"),
     STR(cors_origin, X "corsAllowOrigin", "",
-        "origin whose pages may call from a browser, or *; empty: none"),
+        "origins whose pages may call from a browser, separated by blanks; http://localhost:*: "
+        "with any port; *: all; empty: none"),
     INT(stream_pending_mib, X "streamPendingMiB", 4, 1024, "16",
         "MiB unsent on a stream after which the client counts as gone"),
     WORD(error_style, X "errorStyle", "mindie|openai", "mindie",
-         "shape of error bodies on /v1 paths"),
+         "manner of /v1 paths: the reference's, or that of OpenAI's own service"),
     BOOL(metrics_enabled, X "metricsEnabled", "true",
          "GET /metrics; false: only with the environment's MIES_SERVICE_MONITOR_MODE=1"),
     BOOL(strict_ranges, X "strictRanges", "true",
@@ -427,6 +429,9 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
+    if (!cors_origins_ok(c->cors_origin))
+        return err_set(eb, ERR_BAD_CONFIG, X "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
+                       c->cors_origin);
     int cores[CONF_CPUS_MAX];
     if (inst_conf_cores(c, cores, eb) < 0) return ERR_BAD_CONFIG;
     enum err e = check_clients(c, eb);

@@ -371,16 +371,27 @@ static void infer(void *arg, struct http_x *x, const struct api_path *path, cons
     }
 }
 
+static enum error_style error_style(const struct instance *in) {
+    return strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+}
+
 /* An error that is not an inference answer, in the shape of its path. */
-static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
-    struct instance *in = arg;
+static void reply_error_code(struct instance *in, struct http_x *x, int status, const char *code,
+                             const char *text) {
     bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
-    enum error_style style =
-        strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
-    char *body = api_error_body(openai, style, &status, NULL, text);
+    enum error_style style = api_path_style(http_x_path(x), error_style(in));
+    char *body = api_error_body_of(openai, style, &status, text, NULL, code);
     http_x_reply(x, status, "application/json", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
+}
+
+static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
+    reply_error_code(arg, x, status, NULL, text);
+}
+
+static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
+    reply_error_code(arg, x, 404, "unknown_url", text);
 }
 
 struct dispatch inst_dispatch(struct instance *in) {
@@ -395,8 +406,11 @@ struct dispatch inst_dispatch(struct instance *in) {
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,
                              .keys = in->keys,
-                             .not_found = "The requested path does not exist.",
+                             .not_found = error_style(in) == ERROR_STYLE_OPENAI
+                                              ? NULL
+                                              : "The requested path does not exist.",
                              .on_infer = infer,
                              .reply_error = reply_error,
+                             .reply_unknown_path = reply_unknown_path,
                              .arg = in};
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/net/cors.h"
+#include "common/net/near_path.h"
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 
@@ -61,6 +62,25 @@ static void reply_unauthorized(struct http_x *x) {
     free(body);
 }
 
+/* Says what is there instead. The path is repeated only when it can be printed. */
+static void reply_unknown_path(const struct dispatch_listener *l, struct http_x *x,
+                               const char *path) {
+    const struct dispatch *d = &l->d;
+    char near[NEAR_PATHS_TEXT_BYTES], text[NEAR_PATHS_TEXT_BYTES + 2 * NEAR_PATH_BYTES_MAX + 128];
+    size_t n = 0;
+    while (n <= NEAR_PATH_BYTES_MAX && path[n] > ' ' && path[n] < 0x7F) n++;
+    bool shown = path[n] == '\0';
+    if (d->not_found != NULL) {
+        d->reply_unknown_path(d->arg, x, d->not_found);
+        return;
+    }
+    bool some = near_paths(near, d->tables, l->planes, path) > 0;
+    snprintf(text, sizeof(text), "The path%s%s does not exist%s%s.%s", shown ? " " : "",
+             shown ? path : "", some ? "; near it: " : "", near,
+             (l->planes & PLANE_DATA) != 0 ? " GET /docs shows all paths." : "");
+    d->reply_unknown_path(d->arg, x, text);
+}
+
 static void on_request(void *arg, struct http_x *x) {
     const struct dispatch_listener *l = arg;
     const struct dispatch *d = &l->d;
@@ -90,7 +110,7 @@ static void on_request(void *arg, struct http_x *x) {
         } else if (m.path_known) {
             reply_wrong_method(d, x, m.allow);
         } else {
-            d->reply_error(d->arg, x, 404, d->not_found);
+            reply_unknown_path(l, x, path);
         }
     }
     free(path);

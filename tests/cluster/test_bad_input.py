@@ -364,12 +364,16 @@ def test_a_body_at_the_limit_and_above(small):
             assert raw(base, LINE + head).startswith(b"HTTP/1.1 413 ")
 
 
+NO_MODEL = "The model 'nope' does not exist. GET /v1/models lists those that do."
+
+
 @pytest.mark.parametrize("path,body,status,text", [
-    (CHAT, chat(model="nope"), 404, "Model not found"),
-    (COMPLETIONS, completions(model="nope"), 404, "Not found given model, please check modelName in config file."),
+    (CHAT, chat(model="nope"), 404, NO_MODEL),
+    (COMPLETIONS, completions(model="nope"), 404, NO_MODEL),
     (CHAT, b"nope", 400, NO_JSON),
-    (CHAT, chat(temperature=-1), 400, TEMPERATURE),
-    (COMPLETIONS, completions(prompt=MANY), 400, TOO_LONG),
+    (CHAT, chat(temperature=-1), 400, "Parameter temperature must be at least 0, got -1."),
+    (COMPLETIONS, completions(prompt=MANY), 400,
+     f"Prompts of at most 1023 tokens fit into this model's maximum context length; the prompt has {len(MANY)}. Please shorten it."),
     (COMPLETIONS, completions(prompt=[4096], stream=True), 400, STRANGE_ID),
     ("/v1/embeddings", {}, 404, None),
 ])

@@ -2,6 +2,7 @@
 Method: the npm package openai, pinned, installed under the build folder; tests/cluster/npm/openai_client.mjs runs steps against live daemons
 and prints what the client gave it; the judging happens here. What the client saw of one instance and of a cluster is the same.
 """
+import glob
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import subprocess
 
 import npm_clients
 import pytest
-from harness import ANSWER_S, SLOW, Cluster, Standalone, wait_for
+from harness import ANSWER_S, ROOT, SLOW, Cluster, Standalone, get, post, request, wait_for
 
 STEPS = "models chat chat_stream chat_helper completions prompts structured logprobs choices errors"
 _seen = {}  # where: what each step saw there
@@ -154,28 +155,72 @@ def test_a_client_that_stops(server, where, pair, step):
     wait_for(lambda: loads() == before, 5 * SLOW, "everything is given back")
 
 
-# ---- the other exceptions
-def test_exceptions_in_openai_style():
+# ---- OpenAI's manner, as the shipped configurations have it
+def shipped(name):
+    """What a configuration of cluster-conf says of the manner."""
+    with open(os.path.join(ROOT, "cluster-conf", name)) as f:
+        conf = json.load(f)
+    block = conf["coordinator"] if "coordinator" in conf else conf["BatonConfig"]
+    return {k: block[k] for k in ("errorStyle", "corsAllowOrigin") if k in block}
+
+
+REFUSED = {  # class, status, code, param
+    "model": ("NotFoundError", 404, "model_not_found", "model"),
+    "range": ("BadRequestError", 400, "invalid_value", "top_p"),
+    "type": ("BadRequestError", 400, "invalid_type", "max_tokens"),
+    "missing": ("BadRequestError", 400, "missing_required_parameter", "messages"),
+    "role": ("BadRequestError", 400, "missing_required_parameter", "messages[0].role"),
+    "long": ("BadRequestError", 400, "context_length_exceeded", "messages"),
+    "suffix": ("BadRequestError", 400, "unsupported_parameter", "suffix"),
+    "retrieve": ("NotFoundError", 404, "model_not_found", "model"),
+    "path": ("NotFoundError", 404, "unknown_url", None),
+    "far": ("NotFoundError", 404, "unknown_url", None),
+}
+
+
+def test_the_shipped_manner_is_openais():
+    """What OpenAI's own service takes is taken, and what is wrong becomes the exception that programs look for."""
     npm_clients.install()
-    with Standalone(extra={"BatonConfig": {"errorStyle": "openai"}}) as server:
-        errors = npm_clients.run("openai_client.mjs", server.base, "errors")
-    for name in ("range", "stream", "completion"):
-        assert (errors[name]["class"], errors[name]["status"]) == ("BadRequestError", 400), errors[name]
-        assert errors[name]["body"]["type"] == "invalid_request_error" and errors[name]["body"]["message"] in errors[name]["message"]
-    assert (errors["model"]["class"], errors["model"]["status"]) == ("NotFoundError", 404)
+    with Standalone(extra={"BatonConfig": shipped("standard/instance.json")}) as one, \
+            Cluster(extra={"BatonConfig": shipped("1p1d/prefill.json")}, coord={"coordinator": shipped("1p1d/coordinator.json")}) as split:
+        seen = [npm_clients.run("openai_client.mjs", base, "manner") for base in (split.base, one.base)]
+        for base in (split.base, one.base):
+            page = {"Origin": "http://localhost:5173"}
+            assert get(base, "/v1/models", headers=page).headers["Access-Control-Allow-Origin"] == "http://localhost:5173"
+            a = request(base + "/v1/chat/completions", "OPTIONS", headers={**page, "Access-Control-Request-Headers": "authorization"})
+            assert (a.status, a.headers["Access-Control-Allow-Headers"]) == (204, "authorization")
+            a = request(base + "/v1/chat/completions", "OPTIONS", headers={"Origin": "https://evil.example"})
+            assert a.status == 204 and not [h for h in a.headers if h.startswith("Access-Control")]
+            assert post(base, "/generate", {"prompt": "x", "top_k": 0}).json["error_type"] == "Input Validation Error", "other families stay"
+    assert seen[0] == seen[1], "split or not"
+    assert {k: len(v) for k, v in seen[0]["taken"].items()} == {"n": 2, "top_k": 1, "top_p": 1, "seed": 1, "content": 1}
+    refused = seen[0]["refused"]
+    assert {k: (e["class"], e["status"], e["code"], e["param"]) for k, e in refused.items()} == REFUSED
+    assert {e["type"] for e in refused.values()} == {"invalid_request_error"}
+    assert "gpt-4o" in refused["model"]["message"] and "/v1/models" in refused["model"]["message"]
+    assert "got 1.5" in refused["range"]["message"] and "maximum context length" in refused["long"]["message"]
+    assert "near it: POST /v1/chat/completions" in refused["path"]["message"] and "near it" not in refused["far"]["message"]
+
+
+def test_every_shipped_configuration_has_the_manner():
+    for path in glob.glob(os.path.join(ROOT, "cluster-conf", "*", "*.json")):
+        if os.path.basename(path) != "rank_table.json":
+            assert shipped(path)["errorStyle"] == "openai", path
 
 
 @pytest.fixture(scope="module")
 def strict():
-    """One request at a time."""
+    """One request at a time, in the manner of cluster-conf/1p1d."""
     npm_clients.install()
-    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 1}}}) as c:
+    with Cluster(extra={"BatonConfig": shipped("1p1d/prefill.json")},
+                 coord={"coordinator": {"request_limit": {"max_requests": 1}, **shipped("1p1d/coordinator.json")}}) as c:
         yield c
 
 
 def test_too_many_is_a_rate_limit(strict):
     error = npm_clients.run("openai_client.mjs", strict.base, "overload")["error"]
-    assert (error["class"], error["status"]) == ("RateLimitError", 429) and "Too many requests" in error["message"]
+    assert (error["class"], error["status"], error["code"]) == ("RateLimitError", 429, "rate_limit_exceeded")
+    assert "Too many requests" in error["message"]
 
 
 def test_a_stream_that_breaks_and_a_service_that_is_not_ready(strict):

@@ -94,9 +94,9 @@ def source(name):
 
 
 def test_every_field_that_is_read_is_described(doc):
-    """The tables of the reader are the list: rows of ep_fields.c in the orders of ep_families.c, and members asked for by name elsewhere."""
-    keys = dict(re.findall(r'\[(P_\w+)\]\s*=\s*(?:\{|\w+\()"(\w+)"', source("ep_fields.c")))
-    families = source("ep_families.c")
+    """The tables of the reader are the list: rows of ep_rows.c in its orders, and members asked for by name elsewhere."""
+    keys = dict(re.findall(r'\[(P_\w+)\]\s*=\s*(?:\{|\w+\()"(\w+)"', source("ep_rows.c")))
+    families = source("ep_rows.c")
     upstream = re.findall(r"P_\w+", re.search(r"#define UPSTREAM_OPENAI(.*?)\n\n", families, re.S)[1])
     orders = dict(re.findall(r"static const uint8_t order_(\w+)\[\] = \{(.*?)\};", families, re.S))
     assert len(keys) > 40 and len(upstream) > 8 and set(orders) == set(REQUESTS) | {"chat_own"}

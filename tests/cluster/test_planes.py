@@ -192,9 +192,13 @@ def test_a_browser_may_call_when_allowed():
                                                                    "Access-Control-Request-Headers": "authorization,content-type"})
         assert a.status == 204 and a.headers["Access-Control-Allow-Origin"] == "https://a.example"
         assert "POST" in a.headers["Access-Control-Allow-Methods"] and a.headers["Access-Control-Allow-Headers"] == "authorization,content-type"
-        a = post(s.base, "/v1/completions", BODY)
+        mine = {"Origin": "https://a.example"}
+        a = post(s.base, "/v1/completions", BODY, headers=mine)
         assert a.headers["Access-Control-Allow-Origin"] == "https://a.example" and "X-Request-Id" in a.headers["Access-Control-Expose-Headers"]
-        assert get(s.base, "/nope").headers["Access-Control-Allow-Origin"] == "https://a.example"
+        assert get(s.base, "/nope", headers=mine).headers["Access-Control-Allow-Origin"] == "https://a.example"
+        for headers in ({}, {"Origin": "https://b.example"}):
+            a = get(s.base, "/v1/models", headers=headers)
+            assert a.headers["Vary"] == "Origin" and not [h for h in a.headers if h.startswith("Access-Control")]
 
 
 def test_a_version_in_a_path_is_accepted(three, pair):

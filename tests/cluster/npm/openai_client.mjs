@@ -25,7 +25,8 @@ const caught = async (call) => {
     await call();
     return null;
   } catch (e) {
-    return { class: e.constructor.name, status: e.status ?? null, message: e.message, body: e.error ?? null };
+    const { status = null, code = null, param = null, type = null } = e;
+    return { class: e.constructor.name, status, code, param, type, message: e.message, body: e.error ?? null };
   }
 };
 
@@ -138,6 +139,35 @@ const steps = {
       stream: await caught(() => client.chat.completions.create({ ...chat, top_p: 1.5, stream: true })),
       path: await caught(() => client.embeddings.create({ model: 'fable', input: 'x' })),
       completion: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
+    };
+  },
+  // What programs send to OpenAI's own service, right and wrong: `taken` are finish reasons, `refused` exceptions.
+  async manner() {
+    const ask = async (more) => (await client.chat.completions.create({ ...chat, max_tokens: 3, ...more })).choices.map((c) => c.finish_reason);
+    const { temperature, ...plain } = chat;
+    const cut = [...messages, { role: 'assistant', content: null }, { role: 'user', content: 'Go on.' }];
+    const long = [{ role: 'user', content: 'fox '.repeat(3000) }];
+    const fail = (more) => caught(() => client.chat.completions.create({ ...chat, ...more }));
+    return {
+      taken: {
+        n: (await client.chat.completions.create({ ...plain, max_tokens: 3, n: 2 })).choices.map((c) => c.finish_reason),
+        top_k: await ask({ top_k: 0 }),
+        top_p: await ask({ top_p: 0, temperature: 1 }),
+        seed: await ask({ seed: -1, temperature: 1 }),
+        content: await ask({ messages: cut }),
+      },
+      refused: {
+        model: await fail({ model: 'gpt-4o' }),
+        range: await fail({ top_p: 1.5 }),
+        type: await fail({ max_tokens: 'many' }),
+        missing: await fail({ messages: undefined }),
+        role: await fail({ messages: [{ content: 'x' }] }),
+        long: await fail({ messages: long }),
+        suffix: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
+        retrieve: await caught(() => client.models.retrieve('nope')),
+        path: await caught(() => client.post('/chat/completion', { body: chat })),
+        far: await caught(() => client.embeddings.create({ model: 'fable', input: 'x' })),
+      },
     };
   },
   // Stops reading after three pieces: leaving the loop makes the client abort its request.

@@ -96,6 +96,10 @@ static void rules(void **state) {
         {"{\"coordinator\":{\"digs_scheduler_config\":{\"scheduler_type\":\"default_scheduler\","
          "\"algorithm_type\":\"round_robin\"}}}",
          NULL},
+        {"{\"coordinator\":{\"corsAllowOrigin\":\"http://localhost:* https://a.example\"}}", NULL},
+        {"{\"coordinator\":{\"corsAllowOrigin\":\"a.example\"}}",
+         "coordinator.corsAllowOrigin must be origins separated by blanks, each *, scheme://host, "
+         "scheme://host:port or scheme://host:*, got \"a.example\""},
         {"[]", "the configuration must be a JSON object"},
         {"{\"no\":{\"such\":1},\"coordinator\":{\"neither\":2}}", NULL}, /* warnings only */
     };

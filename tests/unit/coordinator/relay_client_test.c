@@ -447,14 +447,24 @@ static void browsers(void **state) {
     assert_true(client_has(&c, "Access-Control-Allow-Headers: x-one"));
     assert_true(client_has(&c, "Vary: Origin"));
     client_close(&c);
-    client_ask(&c, "GET", "/v1/models", "", "");
+    client_ask(&c, "GET", "/v1/models", "Origin: http://a\r\n", "");
     run_until(client_done, &c);
     assert_true(client_has(&c, "Access-Control-Allow-Origin: http://a"));
     client_close(&c);
-    fake_reply(ask(&c, CHAT, BODY), 422, "{}");
+    client_ask(&c, "POST", CHAT, "Origin: http://a\r\n", BODY);
+    run_until(holds_one, P);
+    fake_reply(&P->held[0], 422, "{}");
     client_expect(&c, 422, "{}");
     assert_true(client_has(&c, "Access-Control-Allow-Origin: http://a"));
     client_close(&c);
+    static const char *const others[] = {"", "Origin: http://b\r\n"}; /* none, and another */
+    for (int i = 0; i < 2; i++) {
+        client_ask(&c, "OPTIONS", CHAT, others[i], "");
+        client_expect(&c, 204, "");
+        assert_false(client_has(&c, "Access-Control-"));
+        assert_true(client_has(&c, "Vary: Origin"));
+        client_close(&c);
+    }
 }
 
 /* Over the limit: refused at the head, in the family's shape. */

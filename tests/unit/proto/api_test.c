@@ -35,13 +35,15 @@ static void error_bodies(void **state) {
          "\"type\":\"RateLimitError\",\"param\":null,\"code\":429}"},
         {true, ERROR_STYLE_OPENAI, 422, 400,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
-         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}"},
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
+         "value\"}}"},
         {true, ERROR_STYLE_OPENAI, 424, 400,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
-         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}"},
+         "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
+         "request\"}}"},
         {true, ERROR_STYLE_OPENAI, 500, 500,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
-         "/c\xC3\xA4\",\"type\":\"server_error\",\"param\":null,\"code\":null}}"},
+         "/c\xC3\xA4\",\"type\":\"server_error\",\"param\":null,\"code\":\"internal_error\"}}"},
         {false, ERROR_STYLE_MINDIE, 401, 401,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_"
@@ -55,10 +57,37 @@ static void error_bodies(void **state) {
         assert_int_equal(status, rows[i].mapped);
         free(body);
     }
-    int status = 404;
-    char *body = api_error_body(false, ERROR_STYLE_MINDIE, &status, "other", "x");
+    int status = 422;
+    char *body = api_error_body_of(true, ERROR_STYLE_OPENAI, &status, "x", "messages[1].role",
+                                   "invalid_type");
+    assert_string_equal(body, "{\"error\":{\"message\":\"x\",\"type\":\"invalid_request_error\","
+                              "\"param\":\"messages[1].role\",\"code\":\"invalid_type\"}}");
+    assert_int_equal(status, 400);
+    free(body);
+    status = 422; /* the reference's shape has no place for them */
+    body = api_error_body_of(true, ERROR_STYLE_MINDIE, &status, "x", "top_p", "invalid_type");
+    assert_string_equal(body, "{\"error\":\"x\",\"error_type\":\"Input Validation Error\","
+                              "\"object\":\"error\",\"message\":\"x\",\"type\":"
+                              "\"BadRequestError\",\"param\":null,\"code\":422}");
+    assert_int_equal(status, 422);
+    free(body);
+    status = 404;
+    body = api_error_body(false, ERROR_STYLE_MINDIE, &status, "other", "x");
     assert_string_equal(body, "{\"error\":\"x\",\"error_type\":\"other\"}");
     free(body);
+}
+
+static void control_paths_keep_the_reference_s_errors(void **state) {
+    (void)state;
+    static const char *const control[] = {"/v1/instances/register", "/v1/role/prefill",
+                                          "/v1/load_lora_adapter", "/v1/tokenizer"};
+    static const char *const openai[] = {"/v1/chat/completions", "/v1/models", "/v1/models/role/",
+                                         "/v1/embeddings"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(api_path_style(control[i], ERROR_STYLE_OPENAI), ERROR_STYLE_MINDIE);
+        assert_int_equal(api_path_style(openai[i], ERROR_STYLE_OPENAI), ERROR_STYLE_OPENAI);
+        assert_int_equal(api_path_style(openai[i], ERROR_STYLE_MINDIE), ERROR_STYLE_MINDIE);
+    }
 }
 
 static void error_types(void **state) {
@@ -191,8 +220,13 @@ static void too_large(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(error_bodies), cmocka_unit_test(error_types), cmocka_unit_test(streams),
-        cmocka_unit_test(versions),     cmocka_unit_test(paths),       cmocka_unit_test(too_large),
+        cmocka_unit_test(error_bodies),
+        cmocka_unit_test(error_types),
+        cmocka_unit_test(control_paths_keep_the_reference_s_errors),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(versions),
+        cmocka_unit_test(paths),
+        cmocka_unit_test(too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

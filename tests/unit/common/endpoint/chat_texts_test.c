@@ -245,9 +245,9 @@ static void own_mode(void **state) {
 static void openai_style(void **state) {
     struct fixture *f = *state;
     static const struct row rows[] = {
-        {"{'model':'gpt'," M "}", 404, "Model not found"},
-        {Q M ",'temperature':-1}", 400,
-         "Parameter temperature must be in (0.0,3.40282e+38], got -1."},
+        {"{'model':'gpt'," M "}", 404,
+         "The model 'gpt' does not exist. GET /v1/models lists those that do."},
+        {Q M ",'temperature':-1}", 400, "Parameter temperature must be at least 0, got -1."},
         {Q "'messages':[{'role':'assistant','content':''}]}", 200, NULL},
         {Q M ",'n':2}", 200, NULL}, /* temperature is 1 there */
     };

@@ -117,6 +117,10 @@ static void rules(void **state) {
          NULL},
         {{"ServerConfig.inferMode", "\"dmi\""}, NULL},
         {{"ServerConfig.inferMode", "\"dmi\"", "ServerConfig.interCommTLSEnabled", "false"}, NULL},
+        {{"BatonConfig.corsAllowOrigin", "\"http://localhost:* *\""}, NULL},
+        {{"BatonConfig.corsAllowOrigin", "\"http://a/\""},
+         "BatonConfig.corsAllowOrigin must be origins separated by blanks, each *, scheme://host, "
+         "scheme://host:port or scheme://host:*, got \"http://a/\""},
         {{"BackendConfig.modelInstanceNumber", "2"},
          "BackendConfig.modelInstanceNumber must be 1, got 2"},
         {{"BackendConfig.multiNodesInferEnabled", "true"},
