@@ -106,6 +106,11 @@ static struct json_object *instance_json(const struct inst *in) {
     add_u64(o, "tasks", in->tasks);
     add_u64(o, "bookedSlots", in->booked.slots);
     add_u64(o, "bookedBlocks", in->booked.blocks);
+    if (in->want == ROLE_PREFILL) {
+        add_u64(o, "promptTokensWaiting", in->prefill_tokens);
+        json_object_object_add(o, "promptTokensPerSecond",
+                               json_object_new_double(rate_meter_get(&in->prefill_rate)));
+    }
     json_object_object_add(o, "dresult", json_object_new_boolean(in->dresult_up));
     for (size_t i = 0; i < in->status.n_links; i++) {
         struct json_object *l = json_object_new_object();

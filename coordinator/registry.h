@@ -5,12 +5,18 @@
 #define BATON_COORDINATOR_REGISTRY_H
 
 #include "coordinator/coord_conf.h"
+#include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
 #include "proto/status_msg.h"
 
 struct coordinator;
 struct dresult_in;
 struct http_call;
+
+/* Slots and blocks of an instance that requests of ours take. */
+struct booking {
+    uint64_t slots, blocks;
+};
 
 struct inst {
     struct inst *next;
@@ -58,8 +64,11 @@ struct inst {
     struct dresult_in *dresult; /* D only */
     bool dresult_up;
     unsigned tasks; /* requests of ours in work there: P until its first token, D after that */
-    struct demand booked;
-    double token_sum; /* expected tokens of those requests (D) */
+    struct booking booked;
+    double token_sum;        /* expected tokens of those requests (D) */
+    uint64_t prefill_tokens; /* of the prompts it was given and has not answered (P) */
+    struct rate_meter prefill_rate;
+    double pass; /* its place in the turn of its role (schedule_turn()) */
 };
 
 struct registry {

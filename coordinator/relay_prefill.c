@@ -108,6 +108,9 @@ static void first_token(struct relay *r, const struct json_object *root) {
     r->state = RELAY_DECODE;
     r->first_token_ms = clock_ms();
     r->first_token_us = clock_us();
+    struct inst *p = registry_find(&r->set->co->reg, r->p_id);
+    if (p != NULL && r->handover.prompt_tokens > 0)
+        rate_meter_add(&p->prefill_rate, r->handover.prompt_tokens, r->sent_us, r->first_token_us);
     if (r->last_piece_us < r->first_token_us) r->last_piece_us = r->first_token_us;
     r->n_tokens++;
     coord_metrics_first_token(r->set->co->metrics, r->first_token_us - r->arrival_us);
@@ -207,6 +210,7 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     if (r->left_d != d->id) relay_stop_left(r); /* the same D gives the old attempt up by itself */
     r->left_d = 0;
     r->state = RELAY_PREFILL;
+    r->sent_us = clock_us();
     log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u", r->id_text, p->id, d->id, r->epoch);
     struct http_call_opts o = {.method = "POST",
                                .url = url,

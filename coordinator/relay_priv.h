@@ -64,7 +64,8 @@ struct relay {
     struct http_call *call;
     struct early_frame *early, **early_last;
     uint64_t arrival_ms, first_token_ms;
-    uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
+    uint64_t arrival_us, queued_us, sent_us, first_token_us, last_piece_us,
+        n_tokens;      /* for the metrics */
     uint64_t piece_ms; /* clock of the last bytes written to a stream */
     struct handover handover;
 };
@@ -89,6 +90,7 @@ struct relay_set {
     struct relay *queue_first, *queue_last;
     size_t n, n_queued;
     uint64_t next_id, turn;
+    double p_turn, d_turn; /* where the turns of P's and of D's are (schedule_turn()) */
     struct loop_timer *scan;
     struct mem_guard memory;
     struct relay_counts counts;

@@ -40,11 +40,13 @@ void relay_dequeue(struct relay *r) {
 
 /* ---- booking */
 static void book(struct relay *r, struct inst *p, struct inst *d) {
-    p->booked.slots += r->demand.slots;
-    p->booked.blocks += r->demand.blocks;
+    const struct demand *want = &r->demand;
+    p->booked.slots += want->prompts;
+    p->booked.blocks += want->blocks;
+    p->prefill_tokens += want->prompt_tokens;
     p->tasks++;
-    d->booked.slots += r->demand.slots;
-    d->booked.blocks += r->demand.blocks;
+    d->booked.slots += want->slots;
+    d->booked.blocks += want->blocks;
     d->token_sum += r->expected_tokens;
     d->tasks++;
     r->p_booked = r->d_booked = true;
@@ -54,8 +56,9 @@ void relay_unbook_p(struct relay *r) {
     struct inst *p = r->p_booked ? registry_find(&r->set->co->reg, r->p_id) : NULL;
     r->p_booked = false;
     if (p == NULL) return;
-    p->booked.slots -= r->demand.slots;
+    p->booked.slots -= r->demand.prompts;
     p->booked.blocks -= r->demand.blocks;
+    p->prefill_tokens -= r->demand.prompt_tokens;
     p->tasks--;
 }
 
@@ -97,6 +100,9 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
                             .blocks_booked = in->booked.blocks,
                             .blocks_avail = in->status.avail_blocks,
                             .token_sum = in->token_sum,
+                            .prefill_tokens = in->prefill_tokens,
+                            .prefill_rate = rate_meter_get(&in->prefill_rate),
+                            .pass = in->pass,
                             .peers = peers};
     for (size_t i = 0; i < in->status.n_links; i++)
         if (in->status.links[i].ok) peers[v->n_peers++] = in->status.links[i].target;
@@ -126,6 +132,8 @@ static void refresh(const struct coordinator *co, struct view_list *l, size_t i)
     l->views[i].slots_booked = in->booked.slots;
     l->views[i].blocks_booked = in->booked.blocks;
     l->views[i].token_sum = in->token_sum;
+    l->views[i].prefill_tokens = in->prefill_tokens;
+    l->views[i].pass = in->pass;
 }
 
 /* Some other instance of the role is open, so avoiding this one leaves a choice. */
@@ -146,7 +154,7 @@ static enum placed place(struct relay_set *s, struct relay *r, struct view_list 
          again_d = r->avoid_d != 0 && !has_other(d, r->avoid_d);
     if ((again_p || again_d) && now < r->not_before_ms) return NOT_YET;
     uint32_t avoid_p = again_p ? 0 : r->avoid_p, avoid_d = again_d ? 0 : r->avoid_d;
-    r->demand = schedule_demand(r->n_chars, c->string_token_rate, block,
+    r->demand = schedule_demand(r->n_chars, 1, 1, c->string_token_rate, block,
                                 strcmp(c->load_cost_values, "1, 0") == 0);
     r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] +
                          s->co->sched.coefficients[2];
@@ -158,6 +166,8 @@ static enum placed place(struct relay_set *s, struct relay *r, struct view_list 
     r->p_id = p->insts[pick.p]->id;
     r->d_id = d->insts[pick.d]->id;
     book(r, p->insts[pick.p], d->insts[pick.d]);
+    schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
+    schedule_turn(&s->d_turn, &d->insts[pick.d]->pass, 1);
     refresh(s->co, p, pick.p);
     refresh(s->co, d, pick.d);
     coord_metrics_scheduled(s->co->metrics, clock_us() - r->queued_us);
@@ -171,6 +181,7 @@ void relay_schedule(struct relay_set *s) {
     if (views_of(&p, s->co, ROLE_PREFILL) && views_of(&d, s->co, ROLE_DECODE)) {
         int64_t left = s->co->conf.max_schedule_count;
         uint64_t now = clock_ms();
+        schedule_count_links(p.views, p.n, d.views, d.n);
         for (struct relay *r = s->queue_first, *next; r != NULL && left > 0; r = next, left--) {
             next = r->queue_next;
             if (place(s, r, &p, &d, now) == NO_ROOM) break;

@@ -3,34 +3,68 @@
 
 #include <math.h>
 
-static bool has_room(const struct schedule_conf *c, const struct inst_view *v,
-                     struct demand demand) {
+static bool has_room(const struct schedule_conf *c, const struct inst_view *v, uint64_t slots,
+                     uint64_t blocks) {
     if (!v->open) return false;
     if (!c->limit_demand) return true;
     /* An estimate larger than the whole instance must not wait for ever: alone it may go, and the
      * instance says what is wrong with it. */
     if (v->slots_booked == 0 && v->blocks_booked == 0) return true;
-    return (double)(v->slots_booked + demand.slots) <= (double)v->slots_total * c->res_limit_rate &&
-           (double)(v->blocks_booked + demand.blocks) <=
-               (double)v->blocks_total * c->res_limit_rate;
+    return (double)(v->slots_booked + slots) <= (double)v->slots_total * c->res_limit_rate &&
+           (double)(v->blocks_booked + blocks) <= (double)v->blocks_total * c->res_limit_rate;
 }
 
 static bool linked(const struct inst_view *p, const struct inst_view *d) {
     bool p_knows = false, d_knows = false;
+    if (p->group != d->group) return false;
     for (size_t i = 0; i < p->n_peers; i++) p_knows |= p->peers[i] == d->id;
     for (size_t i = 0; i < d->n_peers; i++) d_knows |= d->peers[i] == p->id;
-    return p->group == d->group && p_knows && d_knows;
+    return p_knows && d_knows;
+}
+
+void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d) {
+    for (size_t i = 0; i < n_p; i++) {
+        p[i].links = 0;
+        for (size_t j = 0; j < n_d; j++) p[i].links += d[j].open && linked(&p[i], &d[j]);
+    }
+}
+
+/* ---- P */
+
+/* What all P's of a pick are measured with. */
+struct yardstick {
+    double rate; /* of a P that has none yet */
+    size_t links_max;
+};
+
+static struct yardstick yardstick_of(const struct inst_view *p, size_t n_p) {
+    struct yardstick y = {0, 1};
+    size_t n = 0;
+    for (size_t i = 0; i < n_p; i++) {
+        if (p[i].links > y.links_max) y.links_max = p[i].links;
+        y.rate += p[i].prefill_rate;
+        n += p[i].prefill_rate > 0;
+    }
+    y.rate = n > 0 ? y.rate / (double)n : 1;
+    return y;
+}
+
+static double expected_wait(const struct yardstick *y, const struct inst_view *v) {
+    double rate = v->prefill_rate > 0 ? v->prefill_rate : y->rate;
+    double links = v->links > 0 ? (double)v->links : 1;
+    return (double)v->prefill_tokens / rate * ((double)y->links_max / links);
 }
 
 /* < 0 when a is the better home for the prompt. */
-static int prefill_cmp(const struct inst_view *a, const struct inst_view *b) {
-    /* 1. Less booked work wins: slots and blocks together, so one long prompt outweighs several
-     * short ones. */
-    uint64_t wa = a->slots_booked + a->blocks_booked, wb = b->slots_booked + b->blocks_booked;
+static int prefill_cmp(const struct yardstick *y, const struct inst_view *a,
+                       const struct inst_view *b) {
+    double wa = expected_wait(y, a), wb = expected_wait(y, b);
     if (wa != wb) return wa < wb ? -1 : 1;
-    /* 2. Lowest id, so that equal inputs always give the same pick. */
+    if (a->pass != b->pass) return a->pass < b->pass ? -1 : 1;
     return a->id < b->id ? -1 : a->id > b->id;
 }
+
+/* ---- D */
 
 static double decode_score(const struct schedule_conf *c, const struct inst_view *v,
                            double slots_max) {
@@ -46,6 +80,7 @@ static int decode_cmp(const struct schedule_conf *c, const struct inst_view *a,
     double sa = decode_score(c, a, slots_max), sb = decode_score(c, b, slots_max);
     if (sa != sb) return sa < sb ? -1 : 1;
     if (a->slots_booked != b->slots_booked) return a->slots_booked < b->slots_booked ? -1 : 1;
+    if (a->pass != b->pass) return a->pass < b->pass ? -1 : 1;
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
@@ -60,7 +95,9 @@ static size_t pick_decode(const struct schedule_conf *c, const struct inst_view 
             slots_max = (double)d[i].slots_total;
     for (size_t k = 0; k < n_d; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_d) : k;
-        if (d[i].id == avoid || !has_room(c, &d[i], demand) || !linked(p, &d[i])) continue;
+        if (d[i].id == avoid || !has_room(c, &d[i], demand.slots, demand.blocks) ||
+            !linked(p, &d[i]))
+            continue;
         if (c->policy == POLICY_ROUND_ROBIN) return i;
         if (best == n_d || decode_cmp(c, &d[i], &d[best], slots_max) < 0) best = i;
     }
@@ -71,10 +108,11 @@ bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
                    const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
                    struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn) {
     bool found = false;
+    const struct yardstick y = yardstick_of(p, n_p);
     for (size_t k = 0; k < n_p; k++) {
         size_t i = c->policy == POLICY_ROUND_ROBIN ? (size_t)((turn + k) % n_p) : k;
-        if (p[i].id == avoid_p || !has_room(c, &p[i], demand)) continue;
-        if (found && c->policy == POLICY_LOAD_BALANCE && prefill_cmp(&p[i], &p[out->p]) >= 0)
+        if (p[i].id == avoid_p || !has_room(c, &p[i], demand.prompts, demand.blocks)) continue;
+        if (found && c->policy == POLICY_LOAD_BALANCE && prefill_cmp(&y, &p[i], &p[out->p]) >= 0)
             continue;
         size_t j = pick_decode(c, &p[i], d, n_d, demand, avoid_d, turn);
         if (j == n_d) continue; /* a P without a D is no pair */
@@ -85,11 +123,21 @@ bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
     return found;
 }
 
-struct demand schedule_demand(size_t n_chars, double chars_per_token, unsigned block_tokens,
-                              bool by_length) {
-    struct demand d = {1, 1};
+void schedule_turn(double *now, double *pass, size_t links) {
+    if (*pass < *now) *pass = *now;
+    *now = *pass;
+    *pass += 1.0 / (double)(links > 0 ? links : 1);
+}
+
+struct demand schedule_demand(size_t n_chars, unsigned prompts, unsigned sequences,
+                              double chars_per_token, unsigned block_tokens, bool by_length) {
+    double tokens = (double)n_chars / chars_per_token;
+    struct demand d = {.prompts = prompts,
+                       .slots = sequences,
+                       .blocks = 1,
+                       .prompt_tokens = (uint64_t)ceil(tokens)};
+    if (d.prompt_tokens < 1) d.prompt_tokens = 1;
     if (by_length && block_tokens > 0) {
-        double tokens = (double)n_chars / chars_per_token;
         d.blocks = (uint64_t)ceil(tokens / block_tokens);
         if (d.blocks < 1) d.blocks = 1;
     }

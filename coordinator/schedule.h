@@ -12,6 +12,12 @@ struct inst_view {
     uint32_t id;
     unsigned group;
     bool open; /* published, takes new work, connections below its cap */
+    /* P: prompt tokens it was given and has not answered, tokens per second as measured (0: not
+     * yet), and D's it can hand over to (schedule_count_links()). */
+    uint64_t prefill_tokens;
+    double prefill_rate;
+    size_t links;
+    double pass; /* place in the turn: the lowest is next (schedule_turn()) */
     uint64_t slots_total, blocks_total;
     uint64_t slots_booked,
         blocks_booked;     /* by requests of this coordinator, not yet seen in a report */
@@ -30,23 +36,40 @@ struct schedule_conf {
     double coefficients[9]; /* a i o n k m r b c */
 };
 
+/* What a request takes of an instance. P works on its prompts, D on every sequence drawn from them.
+ */
 struct demand {
-    uint64_t slots, blocks;
+    uint64_t prompts, slots, blocks;
+    uint64_t prompt_tokens; /* of all prompts, estimated */
 };
 
 struct pair_choice {
     size_t p, d; /* indices into the views */
 };
 
+/* Sets links of every P: the open D's of its group that are linked with it, both ways. */
+void schedule_count_links(struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d);
+
 /* True and *out: the pair. False: no pair has room now. avoid_*: ids not to use (0: none). turn:
- * advances once a call by the caller, for round robin. */
+ * advances once a call by the caller, for round robin.
+ *
+ * Load balance. P: the shortest expected wait, which is the tokens in front of the request over the
+ * rate of the P, times most links over its own links: what one D cannot take from it goes to the
+ * others, and they must not get more of it than their part. A P without a rate counts as a mean
+ * one. D: the lowest score (8.2). Among equals the lowest pass, then the lowest id. */
 bool schedule_pick(struct pair_choice *out, const struct schedule_conf *c,
                    const struct inst_view *p, size_t n_p, const struct inst_view *d, size_t n_d,
                    struct demand demand, uint32_t avoid_p, uint32_t avoid_d, uint64_t turn);
 
-/* blocks of a prompt of so many characters (8.2). by_length false: always one. */
-struct demand schedule_demand(size_t n_chars, double chars_per_token, unsigned block_tokens,
-                              bool by_length);
+/* One turn is over: the chosen instance goes behind. now: the turn's place, of all of one role. A P
+ * with twice the links of another has twice its turns; links of a D: 1. An instance that was not
+ * chosen for long has not saved up turns. */
+void schedule_turn(double *now, double *pass, size_t links);
+
+/* What a request asks for whose prompts have so many characters together (8.2). prompts, sequences:
+ * at least 1. by_length false: always one block. */
+struct demand schedule_demand(size_t n_chars, unsigned prompts, unsigned sequences,
+                              double chars_per_token, unsigned block_tokens, bool by_length);
 
 /* Fixed ratio (7.3): how many of n instances prefill; at least one of each when n >= 2. Rates of 0:
  * one to one. */

@@ -189,6 +189,7 @@ static void turned_away(void **state) {
     client_expect(&a, 422, "{}");
     client_close(&a);
     /* the id is free again */
+    first_turn();
     client_ask(&b, "POST", "/v2/models/m/generate", "", "{\"text_input\":\"y\",\"id\":\"same\"}");
     run_until(holds_two, P);
     fake_reply(&P->held[1], 422, "{}");
@@ -259,6 +260,10 @@ static void unreadable_goes_to_p(void **state) {
 }
 
 /* ---- order and room */
+static bool holds_n(void *arg) {
+    return P->n_held >= *(const size_t *)arg;
+}
+
 static void queue_order(void **state) {
     static const int order_of[3][3] = {{0, 1, 2}, {1, 2, 0}, {0, 2, 1}}; /* by length 30, 10, 20 */
     static const size_t length[3] = {30, 10, 20};
@@ -282,7 +287,7 @@ static void queue_order(void **state) {
         client_close(&first);
         for (int k = 0; k < 3; k++) {
             size_t n = (size_t)k + 2;
-            while (P->n_held < n) run_for(2);
+            run_until(holds_n, &n);
             assert_int_equal(P->last_body[11 + length[order_of[type - 1][k]] - 1] - '0',
                              order_of[type - 1][k]);
             fake_reply(&P->held[n - 1], 422, "{}");

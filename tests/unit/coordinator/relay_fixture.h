@@ -3,6 +3,7 @@
 #ifndef BATON_TESTS_RELAY_FIXTURE_H
 #define BATON_TESTS_RELAY_FIXTURE_H
 
+#include "coordinator/relay_priv.h"
 #include "tests/unit/coordinator/fake_cluster.h"
 
 #define CHAT       "/v1/chat/completions"
@@ -29,6 +30,7 @@ static inline void check_idle(void) {
         assert_int_equal(in->booked.slots, 0);
         assert_int_equal(in->booked.blocks, 0);
         assert_true(in->token_sum < 1e-6);
+        assert_int_equal(in->prefill_tokens, 0);
     }
 }
 
@@ -43,9 +45,16 @@ static inline bool all_serve_and_listen(void *arg) {
     return true;
 }
 
+/* Among equals it is the turn of the first again: P and D. */
+static inline void first_turn(void) {
+    for (struct inst *in = fc.co.reg.first; in != NULL; in = in->next) in->pass = 0;
+    fc.co.relays->p_turn = fc.co.relays->d_turn = 0;
+}
+
 static inline int before(void **state) {
     (void)state;
     fc.co.conf = as_configured;
+    first_turn();
     for (int i = 0; i < fc.n_fakes; i++) {
         struct fake *f = &fc.fakes[i];
         for (size_t k = 0; k < f->n_held; k++) /* of calls that were given up */
@@ -110,6 +119,7 @@ static inline void wait_queue(size_t n) {
 
 /* Asks, and gives P's side of it. */
 static inline struct held *ask(struct client *c, const char *path, const char *body) {
+    first_turn();
     client_ask(c, "POST", path, "", body);
     run_until(holds_one, P);
     return &P->held[0];

@@ -101,6 +101,7 @@ static void pieces_in_order(void **state) {
     client_close(&c);
 
     /* all of D's, its last too, before P's */
+    first_turn();
     client_ask(&c, "POST", CHAT, "", STREAM);
     run_until(holds_two, P);
     held = P->held[1];
@@ -153,6 +154,7 @@ static void p_cannot(void **state) {
         struct client c;
         before(NULL);
         struct held old = *ask(&c, CHAT, BODY);
+        first_turn();
         fake_reply(&P->held[0], rows[i].status, rows[i].body);
         struct fake *next = rows[i].hand_over ? P : P2, *d = rows[i].hand_over ? D2 : D;
         run_until(rows[i].hand_over ? holds_two : holds_one, next);
@@ -181,6 +183,7 @@ static void d_refuses(void **state) {
     (void)state;
     relay_counts(fc.co.relays, &start);
     (void)ask(&c, CHAT, BODY);
+    first_turn();
     fake_reply(&P->held[0], 500, "{\"error\":\"[P Node] Send D request failed!... no room\"}");
     run_until(has_retried, &start.retried);
     assert_true(inst_link_ok(fake_inst(P), D->id));
@@ -226,6 +229,7 @@ static void p_dies(void **state) {
     struct held old = *ask(&c, CHAT, BODY);
     fake_frame(D, &old, 0, DR_LAST, 0, "too early, and then P is gone");
     run_for(20);
+    first_turn();
     fake_kill(P);
     run_until(holds_one, P2);
     struct held now = P2->held[0];
@@ -263,6 +267,10 @@ static void p_dies_and_d_changes(void **state) {
     client_close(&b);
 }
 
+static bool holds_more(void *arg) {
+    return P->n_held > *(const size_t *)arg;
+}
+
 /* Nobody else is there: the same P is tried again, later and later, and then its word goes out. */
 static void p_stays_full(void **state) {
     struct client c;
@@ -274,7 +282,7 @@ static void p_stays_full(void **state) {
     (void)ask(&c, CHAT, BODY);
     fake_inst(P2)->tasks = 1000;
     for (size_t i = 0; i < 3; i++) {
-        while (P->n_held <= i) run_for(2);
+        run_until(holds_more, &i);
         fake_reply(&P->held[i], 429, "{\"error\":\"full\"}");
     }
     client_expect(&c, 429, "{\"error\":\"full\"}");
@@ -331,6 +339,7 @@ static void d_asks_for_another(void **state) {
     (void)state;
     struct held held = *ask(&c, CHAT, BODY);
     fake_reply(&P->held[0], 200, FIRST_ONCE);
+    first_turn();
     fake_frame(D, &held, 0, DR_RETRY, 0, "{\"messages\":\"2,5,6,7\"}");
     run_until(holds_two, P);
     assert_string_equal(P->last_body, "{\"messages\":\"2,5,6,7\"}");
@@ -371,6 +380,7 @@ static void d_dies(void **state) {
     fake_reply(&P->held[0], 200, FIRST_ONCE);
     run_for(20);
     fake_inst(D2)->booked.blocks += 50; /* all go to D */
+    first_turn();
     client_ask(&stream, "POST", CHAT, "", STREAM);
     run_until(holds_two, P);
     fake_reply(&P->held[1], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
@@ -439,6 +449,7 @@ static void a_piece_is_lost(void **state) {
     before(NULL);
     held = *ask(&c, CHAT, BODY);
     fake_reply(&P->held[0], 200, FIRST_ONCE);
+    first_turn();
     fake_frame(D, &held, 1, DR_LAST, 0, "{}");
     run_until(holds_two, P);
     held = P->held[1];

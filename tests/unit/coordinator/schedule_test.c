@@ -1,7 +1,8 @@
 /* Goal: the choice of a pair is a right one in every cluster: open, linked both ways, of one group,
- * with room, and no free target was less loaded; no pair is overlooked. Method: 10,000 random
- * clusters against plain definitions of these words; requests booked one after the other; tables of
- * demands and ratios. */
+ * with room, and no free target was less loaded; no pair is overlooked; prompts spread over P's by
+ * their rates and links, whether they wait or are answered at once. Method: 10,000 random clusters
+ * against plain definitions of these words; 10,000 more that are given requests one after the
+ * other; tables of demands and ratios. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,6 +51,9 @@ static void random_view(struct inst_view *v, uint32_t *peers, uint32_t id, uint3
     v->blocks_booked = rnd(3) == 0 ? 0 : rnd(40);
     v->blocks_avail = rnd(50);
     v->token_sum = rnd(5000);
+    v->prefill_tokens = rnd(3) == 0 ? 0 : rnd(4000);
+    v->prefill_rate = rnd(4) == 0 ? 0 : 100 + rnd(1000);
+    v->pass = rnd(4);
     v->peers = peers;
     for (size_t i = 0; i < n_peers; i++)
         if (rnd(4) != 0) peers[v->n_peers++] = first_peer + (uint32_t)i;
@@ -68,7 +72,8 @@ static void random_cluster(struct cluster *c, enum policy policy) {
         random_view(&c->p[i], c->p_peers[i], (uint32_t)(100 - i), 200, c->n_d);
     for (size_t i = 0; i < c->n_d; i++)
         random_view(&c->d[i], c->d_peers[i], (uint32_t)(200 + i), (uint32_t)(101 - c->n_p), c->n_p);
-    c->demand = (struct demand){1, 1 + rnd(12)};
+    c->demand = (struct demand){.prompts = 1 + rnd(2), .slots = 1 + rnd(3), .blocks = 1 + rnd(12)};
+    schedule_count_links(c->p, c->n_p, c->d, c->n_d);
     if (rnd(3) == 0) c->avoid_p = 100 - rnd(N_MAX);
     if (rnd(3) == 0) c->avoid_d = 200 + rnd(N_MAX);
     c->turn = rnd(1000);
@@ -81,19 +86,32 @@ static bool lists(const struct inst_view *v, uint32_t id) {
     return false;
 }
 
-static bool room(const struct cluster *c, const struct inst_view *v) {
+static bool room(const struct cluster *c, const struct inst_view *v, uint64_t slots) {
     bool idle = v->slots_booked == 0 && v->blocks_booked == 0;
-    bool within = (double)(v->slots_booked + c->demand.slots) <=
-                      (double)v->slots_total * c->conf.res_limit_rate &&
-                  (double)(v->blocks_booked + c->demand.blocks) <=
-                      (double)v->blocks_total * c->conf.res_limit_rate;
+    bool within =
+        (double)(v->slots_booked + slots) <= (double)v->slots_total * c->conf.res_limit_rate &&
+        (double)(v->blocks_booked + c->demand.blocks) <=
+            (double)v->blocks_total * c->conf.res_limit_rate;
     return v->open && (!c->conf.limit_demand || idle || within);
 }
 
 static bool fits(const struct cluster *c, size_t i, size_t j) {
     const struct inst_view *p = &c->p[i], *d = &c->d[j];
-    return room(c, p) && room(c, d) && p->id != c->avoid_p && d->id != c->avoid_d &&
-           p->group == d->group && lists(p, d->id) && lists(d, p->id);
+    return room(c, p, c->demand.prompts) && room(c, d, c->demand.slots) && p->id != c->avoid_p &&
+           d->id != c->avoid_d && p->group == d->group && lists(p, d->id) && lists(d, p->id);
+}
+
+/* What the tokens in front of a request cost, in seconds of a P with all links. */
+static double wait_at(const struct cluster *c, const struct inst_view *v) {
+    double rates = 0, most = 1, rate = v->prefill_rate;
+    unsigned n = 0;
+    for (size_t i = 0; i < c->n_p; i++) {
+        rates += c->p[i].prefill_rate;
+        n += c->p[i].prefill_rate > 0;
+        if ((double)c->p[i].links > most) most = (double)c->p[i].links;
+    }
+    if (rate == 0) rate = n > 0 ? rates / n : 1;
+    return (double)v->prefill_tokens / rate * most / (double)v->links;
 }
 
 static double score(const struct cluster *c, const struct inst_view *v) {
@@ -118,11 +136,14 @@ static bool p_has_pair(const struct cluster *c, size_t i) {
 
 static void check_balance(const struct cluster *c, struct pair_choice got) {
     const struct inst_view *p = &c->p[got.p], *d = &c->d[got.d];
-    uint64_t mine = p->slots_booked + p->blocks_booked;
+    double mine = wait_at(c, p);
     for (size_t i = 0; i < c->n_p; i++) {
+        const struct inst_view *o = &c->p[i];
         if (!p_has_pair(c, i)) continue;
-        uint64_t theirs = c->p[i].slots_booked + c->p[i].blocks_booked;
-        assert_true(theirs > mine || (theirs == mine && c->p[i].id >= p->id));
+        double theirs = wait_at(c, o), slack = 1e-9 * mine;
+        assert_true(theirs >= mine - slack);
+        if (theirs == mine)
+            assert_true(o->pass > p->pass || (o->pass == p->pass && o->id >= p->id));
     }
     for (size_t j = 0; j < c->n_d; j++)
         if (fits(c, got.p, j)) assert_true(score(c, &c->d[j]) >= score(c, d) - 1e-6);
@@ -165,41 +186,156 @@ static void random_clusters(void **state) {
     assert_true(n_found > CLUSTERS / 10 && n_none > CLUSTERS / 10); /* both were tried */
 }
 
+/* ---- many requests, one after the other */
+
+/* All open, of one group, with room for everything. Every P has at least one D; few: some of their
+ * links are missing. */
+static void even_cluster(struct cluster *c, size_t n_p, size_t n_d, bool few) {
+    memset(c, 0, sizeof(*c));
+    c->conf = (struct schedule_conf){.policy = POLICY_LOAD_BALANCE};
+    memcpy(c->conf.coefficients, reference, sizeof(reference));
+    c->n_p = n_p;
+    c->n_d = n_d;
+    c->demand = (struct demand){1, 1, 2, 32};
+    for (size_t i = 0; i < n_p; i++)
+        c->p[i] = (struct inst_view){.id = 1 + (uint32_t)i, .open = true, .peers = c->p_peers[i]};
+    for (size_t j = 0; j < n_d; j++)
+        c->d[j] = (struct inst_view){.id = 100 + (uint32_t)j, .open = true, .peers = c->d_peers[j]};
+    for (size_t i = 0; i < n_p; i++) {
+        size_t sure = rnd((unsigned)n_d);
+        for (size_t j = 0; j < n_d; j++) {
+            if (few && j != sure && rnd(3) == 0) continue;
+            c->p_peers[i][c->p[i].n_peers++] = c->d[j].id;
+            c->d_peers[j][c->d[j].n_peers++] = c->p[i].id;
+        }
+    }
+    schedule_count_links(c->p, n_p, c->d, n_d);
+}
+
+struct turns {
+    double p, d;
+};
+
+static struct pair_choice give(struct cluster *c, struct turns *t) {
+    struct pair_choice got;
+    assert_true(pick(c, &got));
+    assert_true(fits(c, got.p, got.d));
+    schedule_turn(&t->p, &c->p[got.p].pass, c->p[got.p].links);
+    schedule_turn(&t->d, &c->d[got.d].pass, 1);
+    c->turn++;
+    return got;
+}
+
+/* Prompts that wait: no P's wait is longer than another's by more than the longest prompt, whatever
+ * their rates and links are. */
+static void waiting_prompts(void **state) {
+    (void)state;
+    rng = 1181783497276652981u;
+    for (int n = 0; n < CLUSTERS; n++) {
+        struct cluster c;
+        struct turns t = {0, 0};
+        even_cluster(&c, 2 + rnd(N_MAX - 1), 1 + rnd(N_MAX), n % 2 == 0);
+        double step = 0; /* what one prompt of the greatest length can add to a wait */
+        for (size_t i = 0; i < c.n_p; i++) c.p[i].prefill_rate = 100 + rnd(10) * 100.0;
+        for (size_t i = 0; i < c.n_p; i++) {
+            c.p[i].prefill_tokens = 1000;
+            double w = wait_at(&c, &c.p[i]);
+            if (w > step) step = w;
+            c.p[i].prefill_tokens = 0;
+        }
+        for (int k = 0; k < 60; k++) {
+            c.demand.prompt_tokens = 1 + rnd(1000);
+            struct pair_choice got = give(&c, &t);
+            c.p[got.p].prefill_tokens += c.demand.prompt_tokens;
+            double least = INFINITY, most = 0;
+            for (size_t i = 0; i < c.n_p; i++) {
+                double w = wait_at(&c, &c.p[i]);
+                if (w < least) least = w;
+                if (w > most) most = w;
+            }
+            assert_true(most - least <= step + 1e-9);
+        }
+    }
+}
+
+/* Prompts that are answered before the next one comes: nobody waits anywhere, and each P has its
+ * links' part of all turns, give or take two. */
+static void prompts_of_a_calm_cluster(void **state) {
+    (void)state;
+    rng = 3935559000370003845u;
+    for (int n = 0; n < CLUSTERS; n++) {
+        struct cluster c;
+        struct turns t = {0, 0};
+        unsigned on_p[N_MAX] = {0};
+        size_t links = 0;
+        even_cluster(&c, 2 + rnd(N_MAX - 1), 1 + rnd(N_MAX), n % 2 == 0);
+        for (size_t i = 0; i < c.n_p; i++) c.p[i].prefill_rate = 100 + rnd(10) * 100.0;
+        for (size_t i = 0; i < c.n_p; i++) links += c.p[i].links;
+        for (int k = 0; k < 120; k++) on_p[give(&c, &t).p]++;
+        for (size_t i = 0; i < c.n_p; i++)
+            assert_true(fabs(on_p[i] - 120.0 * (double)c.p[i].links / (double)links) <= 2);
+    }
+}
+
+/* A link is down: its P has half the turns of the other one, and both D's have the same. */
+static void one_link_is_down(void **state) {
+    struct cluster c;
+    struct turns t = {0, 0};
+    unsigned on_p[2] = {0}, on_d[2] = {0};
+    (void)state;
+    even_cluster(&c, 2, 2, false);
+    c.p[0].n_peers = 1; /* P 1 has D 100 alone */
+    c.d[1].n_peers = 1;
+    c.d_peers[1][0] = c.p[1].id;
+    schedule_count_links(c.p, 2, c.d, 2);
+    for (int k = 0; k < 120; k++) {
+        struct pair_choice got = give(&c, &t);
+        on_p[got.p]++;
+        on_d[got.d]++;
+        c.d[got.d].slots_booked += 1; /* answers are long: D's fill */
+        c.d[got.d].blocks_booked += 2;
+    }
+    assert_int_equal(on_p[0], 40);
+    assert_int_equal(on_p[1], 80);
+    assert_int_equal(on_d[0], 60);
+    assert_int_equal(on_d[1], 60);
+}
+
+/* An instance that comes late does not get all that follows. */
+static void late_comer(void **state) {
+    double now = 0, old = 0, late = 0;
+    (void)state;
+    for (int i = 0; i < 1000; i++) schedule_turn(&now, &old, 1);
+    unsigned n = 0;
+    for (int i = 0; i < 10; i++) {
+        bool first = late < old;
+        n += first;
+        schedule_turn(&now, first ? &late : &old, 1);
+    }
+    assert_in_range(n, 5, 6);
+}
+
 /* Equal requests on equal instances spread evenly, under both policies. */
 static void equal_load(void **state) {
     (void)state;
     for (int policy = 0; policy < 2; policy++) {
-        struct cluster c = {.n_p = 3, .n_d = 4, .demand = {1, 2}};
+        struct cluster c;
+        struct turns t = {0, 0};
         unsigned on_p[3] = {0}, on_d[4] = {0};
-        c.conf = (struct schedule_conf){.policy = policy ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE,
-                                        .limit_demand = true,
-                                        .res_limit_rate = 1.1};
-        memcpy(c.conf.coefficients, reference, sizeof(reference));
-        for (size_t i = 0; i < 3; i++) {
-            c.p[i] = (struct inst_view){.id = 1 + (uint32_t)i,
-                                        .open = true,
-                                        .slots_total = 100,
-                                        .blocks_total = 1000,
-                                        .blocks_avail = 1000,
-                                        .peers = c.p_peers[i],
-                                        .n_peers = 4};
-            for (size_t j = 0; j < 4; j++) c.p_peers[i][j] = 10 + (uint32_t)j;
-        }
-        for (size_t j = 0; j < 4; j++) {
-            c.d[j] = c.p[0];
-            c.d[j].id = 10 + (uint32_t)j;
-            c.d[j].peers = c.d_peers[j];
-            c.d[j].n_peers = 3;
-            for (size_t i = 0; i < 3; i++) c.d_peers[j][i] = 1 + (uint32_t)i;
-        }
+        even_cluster(&c, 3, 4, false);
+        c.conf.policy = policy ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
+        c.conf.limit_demand = true;
+        c.conf.res_limit_rate = 1.1;
+        for (size_t i = 0; i < 3; i++) c.p[i].slots_total = 100, c.p[i].blocks_total = 1000;
+        for (size_t j = 0; j < 4; j++)
+            c.d[j].slots_total = 100, c.d[j].blocks_total = c.d[j].blocks_avail = 1000;
         for (int n = 0; n < 120; n++) {
-            struct pair_choice got;
-            assert_true(pick(&c, &got));
-            c.turn++;
+            struct pair_choice got = give(&c, &t);
             on_p[got.p]++;
             on_d[got.d]++;
             c.p[got.p].slots_booked += 1;
             c.p[got.p].blocks_booked += 2;
+            c.p[got.p].prefill_tokens += 32;
             c.d[got.d].slots_booked += 1;
             c.d[got.d].blocks_booked += 2;
         }
@@ -229,9 +365,12 @@ static void demands(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct demand d =
-            schedule_demand(rows[i].n_chars, rows[i].rate, rows[i].block, rows[i].by_length);
-        assert_int_equal(d.slots, 1);
+            schedule_demand(rows[i].n_chars, 3, 12, rows[i].rate, rows[i].block, rows[i].by_length);
+        assert_int_equal(d.prompts, 3);
+        assert_int_equal(d.slots, 12);
         assert_int_equal(d.blocks, rows[i].blocks);
+        assert_true(d.prompt_tokens >= 1);
+        assert_true((double)d.prompt_tokens >= (double)rows[i].n_chars / rows[i].rate);
     }
 }
 
@@ -257,6 +396,10 @@ static void ratios(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_clusters),
+        cmocka_unit_test(waiting_prompts),
+        cmocka_unit_test(prompts_of_a_calm_cluster),
+        cmocka_unit_test(one_link_is_down),
+        cmocka_unit_test(late_comer),
         cmocka_unit_test(equal_load),
         cmocka_unit_test(demands),
         cmocka_unit_test(ratios),
