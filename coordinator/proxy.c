@@ -95,6 +95,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     struct fwd_headers headers;
     fwd_headers_init(&headers);
     if (post) fwd_headers_add(&headers, "Content-Type", "application/json");
+    fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
     struct http_call_opts o = {.method = post ? "POST" : "GET",
                                .url = url,

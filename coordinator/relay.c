@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/entropy.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
@@ -27,12 +27,25 @@ static struct relay **client_bucket(struct relay_set *s, const char *id) {
     return &s->client_buckets[h % BUCKETS];
 }
 
-struct relay *relay_find_any(struct relay_set *s, const char *id) {
+struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id) {
     struct relay *r = *client_bucket(s, id);
-    while (r != NULL && strcmp(r->client_id, id) != 0) r = r->client_next;
+    while (r != NULL && (strcmp(r->client_id, id) != 0 || !tenant_same_owner(r->tenant, tenant)))
+        r = r->client_next;
     if (r != NULL) return r;
     r = find(s, strtoull(id, NULL, 10));
-    return r != NULL && strcmp(r->id_text, id) == 0 ? r : NULL;
+    return r != NULL && strcmp(r->id_text, id) == 0 && tenant_same_owner(r->tenant, tenant) ? r
+                                                                                           : NULL;
+}
+
+/* One that nobody can guess from others he has seen, since an id is all it takes to end a request
+ * where clients have no keys; unique in the cluster and over restarts by its 63 bits. False: the
+ * system has no random numbers. */
+static bool new_id(struct relay_set *s, uint64_t *id) {
+    do {
+        if (!entropy_get(id, sizeof(*id))) return false;
+        *id >>= 1; /* far from the reserved largest value */
+    } while (*id == 0 || find(s, *id) != NULL);
+    return true;
 }
 
 /* ---- ends */
@@ -219,8 +232,12 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     r->x = x;
     r->path = path;
     api_path_format(r->url_path, sizeof(r->url_path), path, path_model);
-    r->id = s->next_id++;
+    if (!new_id(s, &r->id)) {
+        free(r);
+        return NULL;
+    }
     snprintf(r->id_text, sizeof(r->id_text), "%llu", (unsigned long long)r->id);
+    snprintf(r->tenant, sizeof(r->tenant), "%s", http_x_tenant(x));
     memcpy(r->client_id, look->client_id, sizeof(r->client_id));
     r->stream = look->stream;
     r->n_chars = look->n_chars;
@@ -312,7 +329,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 400, "bad_request", why);
         return;
     }
-    bool taken = look.client_id[0] != 0 && relay_find_any(s, look.client_id) != NULL;
+    bool taken = look.client_id[0] != 0 && relay_find_any(s, http_x_tenant(x), look.client_id) != NULL;
     if (taken && look.client_id_soft) {
         look.client_id[0] = 0;
     } else if (taken) {
@@ -444,11 +461,6 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     *out = NULL;
     if (s == NULL) return ERR_NO_MEMORY;
     s->co = co;
-    /* Ids are unique in the cluster and over restarts: a random start, far from the reserved
-     * largest value. */
-    if (getrandom(&s->next_id, sizeof(s->next_id), 0) != (ssize_t)sizeof(s->next_id))
-        s->next_id = clock_unix_us();
-    s->next_id = (s->next_id >> 2) | 1;
     s->memory.limit_bytes = co->conf.memory_limit_mib > 0
                                 ? (uint64_t)co->conf.memory_limit_mib << 20
                                 : mem_limit_bytes("");

@@ -23,8 +23,8 @@ void relay_set_destroy(struct relay_set **s); /* ends what is left with an error
 /* An inference request of a client; admission (6.2) is done here. Takes x. */
 void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
                  const char *path_model);
-/* POST .../stopInfer of a client: by the id it was given or sent. Answered when P and D have
- * answered. Takes x. */
+/* POST .../stopInfer of a client: by the id it was given or sent; 404 for what another key asked
+ * for. Answered when P and D have answered. Takes x. */
 void relay_stop(struct relay_set *s, struct http_x *x);
 /* Tries to give waiting requests a pair, in the order of the queue; call when room or instances may
  * have come. Ends with the first request for which no pair has room: nobody overtakes it. */

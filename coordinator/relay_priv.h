@@ -43,6 +43,7 @@ struct relay {
     char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
     uint64_t id;
     char id_text[24];
+    char tenant[TENANT_BYTES_MAX + 1];       /* whose request it is */
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
     bool stream, started;                    /* wants a stream; the head of the 200 is out */
     bool stop_asked;                         /* a client's stopInfer is under way */
@@ -89,7 +90,7 @@ struct relay_set {
     struct relay *client_buckets[BUCKETS];
     struct relay *queue_first, *queue_last;
     size_t n, n_queued;
-    uint64_t next_id, turn;
+    uint64_t turn;
     double p_turn, d_turn; /* where the turns of P's and of D's are (schedule_turn()) */
     struct loop_timer *scan;
     struct mem_guard memory;
@@ -110,7 +111,8 @@ void relay_lose_p(struct relay *r, const char *why, const char *error); /* retri
 void relay_piece(struct relay *r, const char *p, size_t n);             /* a piece of a stream */
 void relay_piece_last(struct relay *r, const char *p,
                       size_t n); /* the end of a stream, or a whole body */
-struct relay *relay_find_any(struct relay_set *s, const char *id); /* by own or client's id */
+/* By own or client's id, among the requests of the tenant's owner (proto/tenant.h). */
+struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id);
 /* relay_prefill.c */
 void relay_send(struct relay *r, struct inst *p, struct inst *d);
 /* relay_stop.c */

@@ -22,6 +22,7 @@ struct stop_call {
     struct coordinator *co;
     uint32_t inst_id;
     char req_id[24];
+    char tenant[TENANT_BYTES_MAX + 1];
     unsigned n_tries;
     struct asker *asker; /* NULL: nobody waits for the outcome */
 };
@@ -71,12 +72,14 @@ static void on_stopped(void *arg, const struct http_result *res) {
 }
 
 static bool send_stop(struct stop_call *c) {
-    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    char tenant[sizeof(TENANT_HEADER ": ") + TENANT_BYTES_MAX];
+    const char *const headers[] = {"Content-Type: application/json", tenant, NULL};
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
     char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
     if (in == NULL || !in->healthy) return false;
     snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->config.model_name);
     struct tls *tls = coord_tls_url(&c->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, path);
+    snprintf(tenant, sizeof(tenant), TENANT_HEADER ": %s", c->tenant);
     int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", c->req_id);
     struct http_call_opts o = {.method = "POST",
                                .url = url,
@@ -97,6 +100,7 @@ static void stop_at(const struct relay *r, uint32_t inst_id, struct asker *a) {
     if (c == NULL) return;
     *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .asker = a};
     memcpy(c->req_id, r->id_text, sizeof(c->req_id));
+    memcpy(c->tenant, r->tenant, sizeof(c->tenant));
     if (!send_stop(c)) {
         free(c); /* not there: what it held, its peers' leases and its own grace let go */
     } else if (a != NULL) {
@@ -135,7 +139,7 @@ static struct relay *read_stop(struct relay_set *s, struct http_x *x, char id_ou
         coord_reply_error(s->co, x, 422,
                           "The id can contain only digits, letters, underscores(_), hyphens(-) and "
                           "no more than 256 words in length.");
-    } else if ((r = relay_find_any(s, id)) == NULL || r->stop_asked) {
+    } else if ((r = relay_find_any(s, http_x_tenant(x), id)) == NULL || r->stop_asked) {
         not_found(s->co, x, id);
         r = NULL;
     } else {

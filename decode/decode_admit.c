@@ -295,6 +295,7 @@ enum dpart_entry dpart_enter(struct dpart *part) {
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
         .priority = req->priority,
+        .prefix_salt = worker_prefix_salt(d->worker, req),
         .lora = lora,
     };
     e = endpoint_guide_start(req, &o.guide);

@@ -77,12 +77,13 @@ static enum err decode_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool decode_stop_request(void *self, const char *id) {
+static bool decode_stop_request(void *self, const char *id, const char *tenant) {
     struct decode *role = self;
     for (struct dreq *d = role->reqs.first; d != NULL; d = d->next) {
         if (strcmp(d->req->req_id, id) != 0 &&
             (d->req->client_id == NULL || strcmp(d->req->client_id, id) != 0))
             continue;
+        if (tenant != NULL && !tenant_same_owner(d->req->tenant, tenant)) continue;
         dreq_stop(d);
         return true;
     }

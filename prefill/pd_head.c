@@ -39,7 +39,8 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
                       struct errbuf *eb) {
     const char *req_type = header(arg, "req-type"), *req_id = header(arg, "req-id"),
                *d_target = header(arg, "d-target");
-    const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch");
+    const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch"),
+               *tenant = header(arg, TENANT_HEADER);
     *out = (struct pd_head){0};
     if (req_type == NULL || req_id == NULL || d_target == NULL || req_id[0] == '\0') {
         return err_set(eb, ERR_INVALID, "DMI request must have req-type, req-id, d-target headers");
@@ -72,6 +73,13 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
                        "Parameter req-epoch must be an integer from 0 to 4294967295 but got %.64s",
                        epoch);
     }
+    if (tenant != NULL && tenant[0] != '\0' && !tenant_ok(tenant)) {
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " TENANT_HEADER " must be 1 to %d of letters, digits, '.', ':', "
+                       "'_' and '-' but got %.64s",
+                       TENANT_BYTES_MAX, tenant);
+    }
+    snprintf(out->tenant, sizeof(out->tenant), "%s", tenant != NULL ? tenant : "");
     out->is_recompute = recompute;
     snprintf(out->req_id, sizeof(out->req_id), "%s", req_id);
     return ERR_OK;

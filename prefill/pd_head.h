@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "proto/err.h"
 #include "proto/limits.h"
+#include "proto/tenant.h"
 
 enum { D_TARGET_BYTES_MAX = 22 }; /* 255.255.255.255;65535 */
 
@@ -14,6 +15,7 @@ struct pd_head {
     char req_id[REQ_ID_BYTES_MAX + 1];
     char d_target[D_TARGET_BYTES_MAX + 1]; /* "ip" or "ip;interCommPort" */
     uint32_t epoch;                        /* req-epoch, 0 when absent */
+    char tenant[TENANT_BYTES_MAX + 1];     /* baton-tenant, "" when absent */
     bool is_recompute;
 };
 

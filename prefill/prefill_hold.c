@@ -183,6 +183,7 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
         .priority = req->priority,
+        .prefix_salt = worker_prefix_salt(w, req),
         .lora = lora,
     };
     e = endpoint_guide_start(req, &so.guide);

@@ -485,7 +485,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     role->reqs = p;
     http_x_on_close(x, on_client_gone, p);
     enum err e = req_read_start(&p->reading, role->in, x, path, path_model, head.req_id,
-                                head.is_recompute, on_read, p);
+                                head.tenant, head.is_recompute, on_read, p);
     if (e != ERR_OK) refused(p, e, err_text(e));
 }
 
@@ -523,12 +523,14 @@ static enum err prefill_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool prefill_stop_request(void *self, const char *id) {
+static bool prefill_stop_request(void *self, const char *id, const char *tenant) {
     struct prefill *role = self;
-    struct preq *p = find_id(role, id);
-    for (struct preq *q = role->reqs; p == NULL && q != NULL; q = q->next) {
-        if (q->req != NULL && q->req->client_id != NULL && strcmp(q->req->client_id, id) == 0)
-            p = q;
+    struct preq *p = role->reqs;
+    for (; p != NULL; p = p->next) {
+        const char *client_id = p->req != NULL ? p->req->client_id : NULL;
+        bool named =
+            strcmp(p->head.req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
+        if (named && (tenant == NULL || tenant_same_owner(p->head.tenant, tenant))) break;
     }
     if (p == NULL) return false;
     req_meter_end(&p->meter, REQ_CANCELLED);

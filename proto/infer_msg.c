@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    INFER_REQ_VERSION = 4,
+    INFER_REQ_VERSION = 5,
     TOKEN_EVENT_VERSION = 2,
     PRIORITY_LAST = 5,
     TIMEOUT_S_MAX = 65535,
@@ -66,6 +66,7 @@ static const struct {
     {offsetof(struct infer_req, guide), GUIDE_BYTES_MAX},
     {offsetof(struct infer_req, adapter), ADAPTER_NAME_BYTES_MAX},
     {offsetof(struct infer_req, trace), TRACE_BYTES_MAX},
+    {offsetof(struct infer_req, tenant), TENANT_BYTES_MAX},
 };
 enum { N_REQ_STRS = sizeof(req_strs) / sizeof(req_strs[0]) };
 enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, ALLOWED_BIT, N_BITS };

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "proto/err.h"
 #include "proto/limits.h"
+#include "proto/tenant.h"
 #include "proto/wire.h"
 
 /* How a generation ended. */
@@ -101,6 +102,7 @@ struct infer_req {
     bool client_id_soft; /* one that is in use already is dropped, no error; not on the wire */
     char *trace;         /* the client's tracing headers as log fields, "request_id=a b3=.." (see
                           * common/instance/req_trace.h), or NULL */
+    char *tenant;        /* whose it is (proto/tenant.h); NULL: nobody said */
     char *model;         /* as the client wrote it (path or body), echoed; NULL when it gave none */
     uint32_t epoch;      /* attempt number, from 0 */
     enum api api;

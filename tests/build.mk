@@ -63,7 +63,7 @@ UNIT_BINS += $(EMULATED_BINS)
 $(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_emulated_test,$(BUILD)/tests/unit/$(t)_test.o $(O_EMULATED),-lcmocka $(LIBS_ENGINE))))
 
 # tests that bring engine, endpoint and instance of their own: no model is needed
-O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set $(ROLES) $(NET)) $(O_BASE) \
+O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set common/engine/siphash $(ROLES) $(NET)) $(O_BASE) \
            $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
 $(call unit_floor,FAKES,$(LIBS_ALL))
 

@@ -7,11 +7,10 @@
  * allocates or fails later. */
 #include "common/engine/kv_cache.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "common/base/entropy.h"
 #include "common/engine/kernels.h"
 #include "common/engine/siphash.h"
 
@@ -102,13 +101,6 @@ static void list_remove(struct kv_cache *kv, struct list *l, int32_t b) {
 
 /* ---- life */
 
-static enum err random_key(uint8_t key[16]) {
-    ssize_t n;
-    do n = getrandom(key, 16, 0);
-    while (n < 0 && errno == EINTR);
-    return n == 16 ? ERR_OK : ERR_INTERNAL;
-}
-
 static enum err shape_check(const struct kv_shape *s, size_t *map_bytes, struct errbuf *eb) {
     if (s->block_tokens < 1 || s->block_tokens > KV_BLOCK_TOKENS_MAX)
         return err_set(eb, ERR_INVALID, "KV block size must be from 1 to %d tokens, got %d",
@@ -147,8 +139,8 @@ enum err kv_cache_create_in(struct kv_cache **out, const struct kv_shape *shape,
         e = err_set(eb, ERR_NO_MEMORY, "no memory for a KV pool of %zu bytes", map_bytes);
         goto fail;
     }
-    if ((e = random_key(kv->key)) != ERR_OK) {
-        err_set(eb, e, "no random key for the prefix cache");
+    if (!entropy_get(kv->key, sizeof(kv->key))) {
+        e = err_set(eb, ERR_INTERNAL, "no random key for the prefix cache");
         goto fail;
     }
     for (uint32_t i = 0; i < kv->n_buckets; i++) kv->buckets[i] = NONE;

@@ -160,6 +160,9 @@ static const struct conf_key keys[] = {
     CONF_LS(struct inst_conf, device_cores, X "deviceCores", "",
             "cores of the devices, each \"id=cores\" (\"0=0-3,8\"); none: device i is core i"),
     BOOL(prefix_cache, X "prefixCache", "true", "reuses KV blocks of equal prompt beginnings"),
+    WORD(prefix_cache_scope, X "prefixCacheScope", "key|all", "key",
+         "whose blocks a request may reuse: those of its own API key, or those of all clients, who "
+         "can then learn from the time of an answer what others have asked"),
     INT(chunk_tokens, X "chunkTokens", 1, 65536, "256",
         "prompt tokens computed in one step of one request"),
     INT(prompt_lookup_tokens, X "promptLookupTokens", 0, LOOKUP_TOKENS_MAX, "0",

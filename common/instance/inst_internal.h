@@ -65,7 +65,6 @@ struct instance {
     struct http_client *client; /* for registering */
     struct loop_timer *register_timer;
     struct http_call *register_call;
-    uint64_t next_req_id;
     int exit_status;
 };
 

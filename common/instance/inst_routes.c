@@ -274,6 +274,9 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     const char *id = NULL, *body;
     size_t n, id_len = 0;
     void *self;
+    /* In a cluster the coordinator asks, for a client whose request it is or for itself. */
+    const char *tenant = strcmp(in->conf.infer_mode, "dmi") == 0 ? http_x_header(x, TENANT_HEADER)
+                                                                 : http_x_tenant(x);
     if (!in->loaded) { /* a service that stops still lets go of what it is told to */
         http_x_reply(x, 503, NULL, "", 0);
         return;
@@ -294,7 +297,7 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
         inst_reply_wrapped(x, 422,
                            "The id can contain only digits, letters, underscores(_), hyphens(-) "
                            "and no more than 256 words in length.");
-    } else if (ops == NULL || !ops->stop_request(self, id)) {
+    } else if (ops == NULL || !ops->stop_request(self, id, tenant)) {
         char text[CLIENT_ID_BYTES_MAX + 64] = "Stop request id ";
         strcat(text, id);
         strcat(text, " not found.");

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_links.h"
@@ -50,15 +50,20 @@ bool instance_stopping(const struct instance *in) {
 }
 
 uint64_t instance_random(struct instance *in) {
-    uint64_t v = 0;
+    uint64_t v;
     (void)in;
-    if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
-        v = clock_unix_us() * 0x9e3779b97f4a7c15u;
-    return v;
+    return entropy_get(&v, sizeof(v)) ? v : clock_unix_us() * 0x9e3779b97f4a7c15u;
 }
 
-void instance_next_req_id(struct instance *in, char out[64]) {
-    snprintf(out, 64, "endpoint_common_%llu", (unsigned long long)in->next_req_id++);
+bool instance_next_req_id(struct instance *in, char out[64]) {
+    uint64_t id;
+    (void)in;
+    do {
+        if (!entropy_get(&id, sizeof(id))) return false;
+        id >>= 1;
+    } while (id == 0);
+    snprintf(out, 64, "endpoint_common_%llu", (unsigned long long)id);
+    return true;
 }
 
 void instance_reply(struct http_x *x, struct api_answer *a) {
@@ -138,7 +143,10 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     l->tokenizer = NULL;
     l->endpoint = NULL;
     enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
-    if (e == ERR_OK) worker_set_loras(in->worker, in->loras);
+    if (e == ERR_OK) {
+        worker_set_loras(in->worker, in->loras);
+        worker_share_prefixes(in->worker, strcmp(c->prefix_cache_scope, "all") == 0);
+    }
     if (e == ERR_OK)
         e = text_pool_open(&in->text_pool, in->loop, (unsigned)(threads < 1 ? 1 : threads),
                            (size_t)c->link_num_max * 2);

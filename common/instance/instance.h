@@ -34,7 +34,8 @@ struct req_meters *instance_meters(struct instance *in);      /* what requests a
 uint32_t instance_id(const struct instance *in);              /* from the role body; 0 before */
 bool instance_stopping(const struct instance *in);            /* /stopService was called */
 uint64_t instance_random(struct instance *in);                /* for seeds and epochs */
-void instance_next_req_id(struct instance *in, char out[64]); /* "endpoint_common_<n>" */
+/* "endpoint_common_<n>", n random below 2^63 and not 0. False: no random numbers. */
+bool instance_next_req_id(struct instance *in, char out[64]);
 
 /* Answers x with the family's error body. */
 void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path,

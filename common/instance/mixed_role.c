@@ -29,6 +29,7 @@ struct flight {
     struct http_x *x;
     const struct api_path *path;
     char req_id[64];
+    char tenant[TENANT_BYTES_MAX + 1];
     struct req_read *reading; /* until the body is read */
     struct infer_req *req;
     struct answer *answer;
@@ -194,13 +195,18 @@ static const struct worker_events events = {
     .on_failed = on_failed,
 };
 
-static bool id_in_use(const struct mixed *m, const struct flight *self, const char *id) {
-    for (const struct flight *fl = m->flights; fl != NULL; fl = fl->next)
-        if (fl != self &&
-            (strcmp(fl->req_id, id) == 0 || (fl->req != NULL && fl->req->client_id != NULL &&
-                                             strcmp(fl->req->client_id, id) == 0)))
-            return true;
-    return false;
+/* Another request than self of the tenant's owner (NULL: of anybody), by its own or its client's
+ * id. */
+static struct flight *find_id(const struct mixed *m, const struct flight *self, const char *id,
+                              const char *tenant) {
+    struct flight *fl = m->flights;
+    for (; fl != NULL; fl = fl->next) {
+        const char *client_id = fl->req != NULL ? fl->req->client_id : NULL;
+        bool named =
+            strcmp(fl->req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
+        if (fl != self && named && (tenant == NULL || tenant_same_owner(fl->tenant, tenant))) break;
+    }
+    return fl;
 }
 
 static bool lanes_create(struct flight *fl) {
@@ -233,6 +239,7 @@ static bool lane_start(struct lane *lane) {
                          .n_prompt = req->n_prompt,
                          .sampling = &req->sampling,
                          .priority = req->priority,
+                         .prefix_salt = worker_prefix_salt(w, req),
                          .lora = lora};
     enum err e = endpoint_guide_start(req, &o.guide);
     if (e == ERR_OK) e = worker_add(w, &o, &events, lane);
@@ -256,7 +263,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     fl->req = req;
-    bool taken = req->client_id != NULL && id_in_use(fl->role, fl, req->client_id);
+    bool taken = req->client_id != NULL && find_id(fl->role, fl, req->client_id, fl->tenant) != NULL;
     if (taken && req->client_id_soft) {
         free(req->client_id);
         req->client_id = NULL;
@@ -270,6 +277,14 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     }
     for (uint32_t i = 0; i < fl->n_lanes; i++)
         if (!lane_start(&fl->lanes[i])) return;
+}
+
+/* An id that nobody can guess. False: the system has no random numbers. */
+static bool next_req_id(struct mixed *m, struct flight *fl) {
+    do {
+        if (!instance_next_req_id(m->in, fl->req_id)) return false;
+    } while (find_id(m, fl, fl->req_id, NULL) != NULL);
+    return true;
 }
 
 static void mixed_request(void *self, struct http_x *x, const struct api_path *path,
@@ -289,11 +304,16 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     fl->at = &m->flights;
     if (fl->next != NULL) fl->next->at = &fl->next;
     m->flights = fl;
-    instance_next_req_id(m->in, fl->req_id);
+    snprintf(fl->tenant, sizeof(fl->tenant), "%s", http_x_tenant(x));
+    if (!next_req_id(m, fl)) {
+        fail(fl, 503, "out of memory");
+        return;
+    }
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
     enum err e =
-        req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, false, on_read, fl);
+        req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id,
+                       fl->tenant, false, on_read, fl);
     if (e != ERR_OK) refused(fl, e, err_text(e));
 }
 
@@ -344,23 +364,18 @@ static enum err mixed_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool mixed_stop_request(void *self, const char *id) {
-    struct mixed *m = self;
-    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
-        bool own_id =
-            fl->req != NULL && fl->req->client_id != NULL && strcmp(fl->req->client_id, id) == 0;
-        if (!own_id && strcmp(fl->req_id, id) != 0) continue;
-        leave_engine(fl);
-        req_meter_end(&fl->meter, REQ_CANCELLED);
-        if (fl->answer == NULL) {
-            fail(fl, 424, "The request was stopped.");
-        } else {
-            answer_abort(fl->answer, &fl->out);
-            send_piece(fl, true);
-        }
-        return true;
+static bool mixed_stop_request(void *self, const char *id, const char *tenant) {
+    struct flight *fl = find_id(self, NULL, id, tenant);
+    if (fl == NULL) return false;
+    leave_engine(fl);
+    req_meter_end(&fl->meter, REQ_CANCELLED);
+    if (fl->answer == NULL) {
+        fail(fl, 424, "The request was stopped.");
+    } else {
+        answer_abort(fl->answer, &fl->out);
+        send_piece(fl, true);
     }
-    return false;
+    return true;
 }
 
 static void mixed_load(void *self, struct role_load *out) {

@@ -9,7 +9,7 @@
 struct req_read {
     const struct endpoint *ep;
     struct endpoint_in input;
-    char *body, *path_model, *req_id, *trace;
+    char *body, *path_model, *req_id, *tenant, *trace;
     req_read_fn *fn; /* NULL: cancelled */
     void *arg;
     struct infer_req *req;
@@ -21,6 +21,7 @@ static void req_read_free(struct req_read *r) {
     free(r->body);
     free(r->path_model);
     free(r->req_id);
+    free(r->tenant);
     free(r->trace);
     free(r);
 }
@@ -28,9 +29,17 @@ static void req_read_free(struct req_read *r) {
 static void work(void *arg) {
     struct req_read *r = arg;
     r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
-    /* Every part is handed over by itself. One without its trace is served all the same. */
-    for (struct infer_req *req = r->ok ? r->req : NULL; req != NULL; req = req->next_part)
+    bool whose = true;
+    /* Every part is handed over by itself. One without its trace is served all the same; one without
+     * its tenant would find the blocks of clients without a key. */
+    for (struct infer_req *req = r->ok ? r->req : NULL; req != NULL; req = req->next_part) {
         req->trace = strdup(r->trace);
+        if (r->tenant[0] != '\0') whose = (req->tenant = strdup(r->tenant)) != NULL && whose;
+    }
+    if (whose) return;
+    infer_req_destroy(&r->req);
+    r->ok = false;
+    endpoint_error(r->ep, r->input.path, 503, "out of memory", &r->err);
 }
 
 static void done(void *arg) {
@@ -46,7 +55,7 @@ static void done(void *arg) {
 
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct api_path *path, const char *path_model, const char *req_id,
-                        bool is_recompute, req_read_fn *fn, void *arg) {
+                        const char *tenant, bool is_recompute, req_read_fn *fn, void *arg) {
     size_t n;
     const char *body = http_x_body(x, &n);
     struct req_read *r = calloc(1, sizeof(*r));
@@ -55,8 +64,10 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     r->body = malloc(n + 1);
     r->path_model = strdup(path_model);
     r->req_id = strdup(req_id);
+    r->tenant = strdup(tenant);
     r->trace = req_trace_read(x);
-    if (r->body == NULL || r->path_model == NULL || r->req_id == NULL || r->trace == NULL) {
+    if (r->body == NULL || r->path_model == NULL || r->req_id == NULL || r->tenant == NULL ||
+        r->trace == NULL) {
         req_read_free(r);
         return ERR_NO_MEMORY;
     }

@@ -19,8 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/engine/lora_set.h"
+#include "common/engine/siphash.h"
 #include "common/instance/mailbox.h"
 
 enum {
@@ -109,6 +111,8 @@ struct worker {
     struct loop *loop;
     struct engine *engine;
     struct lora_set *loras;
+    bool shared_prefixes;
+    uint8_t salt_key[16];
     struct mailbox *mail;
     pthread_t thread;
     bool started;
@@ -187,6 +191,16 @@ static enum err push(struct worker *w, struct command *c) {
 
 void worker_set_loras(struct worker *w, struct lora_set *set) {
     w->loras = set;
+}
+
+void worker_share_prefixes(struct worker *w, bool shared) {
+    w->shared_prefixes = shared;
+}
+
+uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req) {
+    const char *owner = tenant_owner(req->tenant);
+    return w->shared_prefixes || owner[0] == '\0' ? 0
+                                                  : siphash24(w->salt_key, owner, strlen(owner));
 }
 
 enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
@@ -634,6 +648,10 @@ enum err worker_open(struct worker **out, struct loop *loop, struct engine **eng
     w->last = &w->first;
     w->out_last = &w->out;
     w->n_counted_max = n_commands_max;
+    if (!entropy_get(w->salt_key, sizeof(w->salt_key))) {
+        free(w);
+        return ERR_INTERNAL;
+    }
     pthread_mutex_init(&w->mutex, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);

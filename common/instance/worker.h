@@ -45,6 +45,11 @@ void worker_set_loras(struct worker *w, struct lora_set *set);
 enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
                         struct errbuf *eb);
 
+/* For seq_opts.prefix_salt: the same for all requests of one owner (proto/tenant.h), another for
+ * each owner; of this process alone. With shared prefixes the same for everybody. */
+uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req);
+void worker_share_prefixes(struct worker *w, bool shared); /* before the first sequence; false */
+
 uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
 enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,

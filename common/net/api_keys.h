@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include "proto/err.h"
+#include "proto/tenant.h"
 
 enum { API_KEY_BYTES_MIN = 16, API_KEY_BYTES_MAX = 256, API_KEYS_MAX = 10000 };
 
@@ -23,7 +24,10 @@ void api_keys_close(struct api_keys **k);
 /* Reads the file again. When it is wrong the keys stay as they were and the error is logged. NULL
  * is fine. */
 void api_keys_reload(struct api_keys *k);
-/* authorization: the header's value, or NULL. */
-bool api_keys_allow(const struct api_keys *k, const char *authorization);
+/* authorization: the header's value, or NULL. True: it shows a key of the file, and tenant says
+ * whose it is: the same word for the same key at every time and in every process, whether the file
+ * has the key or its hash. NULL: the caller does not ask. */
+bool api_keys_allow(const struct api_keys *k, const char *authorization,
+                    char tenant[TENANT_BYTES_MAX + 1]);
 
 #endif

@@ -38,15 +38,17 @@ static bool is_open(const struct http_x *x) {
     return strncmp(path, "/v2/models/", 11) == 0 && end != NULL && strcmp(end, "/ready") == 0;
 }
 
-static bool is_allowed(const struct dispatch *d, unsigned planes, const struct http_x *x) {
+/* tenant: set to that of the key it shows; NULL: the caller does not ask. */
+static bool is_allowed(const struct dispatch *d, unsigned planes, const struct http_x *x,
+                       char tenant[TENANT_BYTES_MAX + 1]) {
     return d->keys == NULL || (planes & PLANE_DATA) == 0 || is_open(x) ||
-           api_keys_allow(d->keys, http_x_header(x, "Authorization"));
+           api_keys_allow(d->keys, http_x_header(x, "Authorization"), tenant);
 }
 
 /* A client that will get 401 need not send its body. */
 static bool on_wants_body(void *arg, const struct http_x *x) {
     const struct dispatch_listener *l = arg;
-    return is_allowed(&l->d, l->planes, x);
+    return is_allowed(&l->d, l->planes, x, NULL);
 }
 
 /* The same for every daemon and errorStyle: a client's library looks for it. */
@@ -85,14 +87,16 @@ static void on_request(void *arg, struct http_x *x) {
     const struct dispatch_listener *l = arg;
     const struct dispatch *d = &l->d;
     struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *path = strdup(http_x_path(x));
+    char model[MODEL_NAME_BYTES_MAX + 1], tenant[TENANT_BYTES_MAX + 1] = "";
+    char *path = strdup(http_x_path(x));
     cors_set(x, d->cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    if (!is_allowed(d, l->planes, x)) {
+    if (!is_allowed(d, l->planes, x, tenant)) {
         reply_unauthorized(x);
         free(path);
         return;
     }
+    if (tenant[0] != '\0') http_x_set_tenant(x, tenant);
     if (path == NULL) {
         d->reply_error(d->arg, x, 503, err_text(ERR_NO_MEMORY));
         return;

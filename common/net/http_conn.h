@@ -13,6 +13,7 @@
 #include "common/net/http_parse.h"
 #include "common/net/http_server.h"
 #include "common/net/sock_io.h"
+#include "proto/tenant.h"
 
 enum {
     HTTP_READ_BYTES = 65536,      /* one read */
@@ -91,6 +92,7 @@ struct http_x {
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
     bool finished;    /* the handler is done with an exchange whose client is gone */
     char request_id[HTTP_REQUEST_ID_BYTES_MAX + 1]; /* "": not asked for yet */
+    char tenant[TENANT_BYTES_MAX + 1];              /* "": not asked for yet */
     loop_fn *on_close;
     void *on_close_arg;
     char peer[HTTP_PEER_BYTES];

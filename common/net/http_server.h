@@ -87,6 +87,9 @@ const char *http_x_body(const struct http_x *x, size_t *n);
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };
 const char *http_x_request_id(struct http_x *x);
 const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
+/* Whose request it is (proto/tenant.h): what was set, else made of the peer's address. */
+const char *http_x_tenant(struct http_x *x);
+void http_x_set_tenant(struct http_x *x, const char *tenant); /* tenant_ok(); copied */
 
 /* The answer. Headers first, then one reply or one stream. HEAD gets no body. */
 /* Copied. Left out when it holds CR or LF, or says how the answer is framed; `Connection: close`

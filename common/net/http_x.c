@@ -168,6 +168,15 @@ const char *http_x_peer(const struct http_x *x) {
     return x->peer;
 }
 
+const char *http_x_tenant(struct http_x *x) {
+    if (x->tenant[0] == '\0') tenant_of_peer(x->tenant, x->peer);
+    return x->tenant;
+}
+
+void http_x_set_tenant(struct http_x *x, const char *tenant) {
+    snprintf(x->tenant, sizeof(x->tenant), "%s", tenant);
+}
+
 void http_x_set_header(struct http_x *x, const char *name, const char *value) {
     if (*name == '\0' || strpbrk(name, "\r\n: \t") != NULL || strpbrk(value, "\r\n") != NULL)
         return;

@@ -20,10 +20,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     close(fd);
     log_init(LOG_NONE, 2);
     if (api_keys_open(&k, "fuzz", "/", path, &eb) == ERR_OK) {
-        if (api_keys_allow(k, NULL) || api_keys_allow(k, "Bearer ")) abort();
+        if (api_keys_allow(k, NULL, NULL) || api_keys_allow(k, "Bearer ", NULL)) abort();
         /* The first bytes as what a client sends. */
         snprintf(line, sizeof(line), "Bearer %.*s", (int)(n < 900 ? n : 900), (const char *)data);
-        (void)api_keys_allow(k, line);
+        (void)api_keys_allow(k, line, NULL);
         api_keys_reload(k);
     } else if (k != NULL || eb.text[0] == 0) {
         abort();

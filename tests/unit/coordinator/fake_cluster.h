@@ -56,6 +56,7 @@ struct fake {
     struct http_x *dresult;
     int n_listens;
     char stops[STOPS_MAX][32];
+    char stop_tenant[64]; /* header baton-tenant of the last stopInfer */
     size_t n_stops;
     unsigned n_posts, n_configs;
     bool last_forced;
@@ -206,6 +207,8 @@ static void fake_stop(struct fake *f, struct http_x *x) {
     FC_REQUIRE(json_read(&root, body, n, NULL, NULL) == ERR_OK);
     FC_REQUIRE(json_get_str(root, "id", &id, &id_len) == JSON_OK);
     FC_REQUIRE(f->n_stops < STOPS_MAX);
+    const char *tenant = http_x_header(x, TENANT_HEADER);
+    snprintf(f->stop_tenant, sizeof(f->stop_tenant), "%s", tenant != NULL ? tenant : "");
     snprintf(f->stops[f->n_stops++], sizeof(f->stops[0]), "%s", id);
     json_object_put(root);
     http_x_reply(x, f->stop_code != 0 ? f->stop_code : 200, "application/json", body, n);

@@ -101,6 +101,99 @@ static void stop_infer(void **state) {
     client_close(&c);
 }
 
+/* ---- whose a request is */
+#define KEY_A "alpha-key-0123456789"
+#define KEY_B "beta-key-0123456789"
+#define AS(key) "Authorization: Bearer " key "\r\n"
+
+static struct api_keys *two_keys(void) {
+    char path[] = "/tmp/baton-relay-keys-XXXXXX";
+    struct api_keys *k = NULL;
+    struct errbuf eb = {0};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(dprintf(fd, "%s\n%s\n", KEY_A, KEY_B), sizeof(KEY_A KEY_B) + 1);
+    close(fd);
+    assert_int_equal(api_keys_open(&k, "keys", "/", path, &eb), ERR_OK);
+    unlink(path);
+    return k;
+}
+
+static void stop_as(struct client *c, const char *who, const char *id) {
+    char body[512];
+    snprintf(body, sizeof(body), "{\"id\":\"%s\"}", id);
+    client_ask(c, "POST", "/v2/models/m/stopInfer", who, body);
+}
+
+/* An id belongs to the key that made the request: for another key it does not exist, whether it is
+ * the coordinator's or the client's own, and both keys may use the same one. */
+static void ids_belong_to_a_key(void **state) {
+    static const char body[] = "{\"text_input\":\"x\",\"id\":\"same\"}";
+    struct client a, b, s;
+    char name[TENANT_BYTES_MAX + 1], line[96];
+    struct api_keys *keys = two_keys();
+    (void)state;
+    fc.front.d.keys = keys;
+    client_ask(&a, "POST", "/v2/models/m/generate", AS(KEY_A) TENANT_HEADER ": key-forged\r\n", body);
+    run_until(holds_one, P);
+    assert_true(api_keys_allow(keys, "Bearer " KEY_A, name));
+    snprintf(line, sizeof(line), "\n" TENANT_HEADER ": %s\n", name);
+    assert_non_null(strstr(P->last_headers, line));
+    assert_null(strstr(P->last_headers, "key-forged"));
+    struct held held = P->held[0];
+    stop_as(&s, AS(KEY_B), "same");
+    run_until(client_done, &s);
+    assert_int_equal(client_status(&s), 404);
+    client_close(&s);
+    stop_as(&s, AS(KEY_B), held.req_id);
+    run_until(client_done, &s);
+    assert_int_equal(client_status(&s), 404);
+    client_close(&s);
+    assert_int_equal(P->n_stops + D->n_stops + D2->n_stops, 0);
+
+    client_ask(&b, "POST", "/v2/models/m/generate", AS(KEY_B), body);
+    run_until(holds_one, P2);
+    struct held other = P2->held[0];
+    stop_as(&s, AS(KEY_A), "same");
+    client_expect(&s, 200, "{\"id\":\"same\"}");
+    client_close(&s);
+    assert_string_equal(P->stops[0], held.req_id);
+    assert_string_equal(P->stop_tenant, name);
+    assert_int_equal(P2->n_stops, 0);
+    fake_reply(&P->held[0], 424, "{}");
+    client_expect(&a, 424, "{}");
+    client_close(&a);
+    stop_as(&s, AS(KEY_B), other.req_id);
+    run_until(client_done, &s);
+    assert_int_equal(client_status(&s), 200);
+    client_close(&s);
+    fake_reply(&P2->held[0], 424, "{}");
+    client_expect(&b, 424, "{}");
+    client_close(&b);
+    fc.front.d.keys = NULL;
+    api_keys_close(&keys);
+}
+
+/* The ids of three requests in a row: no one follows from another, none reaches the reserved value,
+ * and without keys any client may name them. */
+static void ids_cannot_be_guessed(void **state) {
+    uint64_t ids[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct client c;
+        before(NULL);
+        ids[i] = strtoull(ask(&c, CHAT, BODY)->req_id, NULL, 10);
+        assert_true(ids[i] > 0 && ids[i] >> 63 == 0);
+        assert_non_null(strstr(P->last_headers, "\n" TENANT_HEADER ": addr-127.0.0.1\n"));
+        fake_reply(&P->held[0], 422, "{}");
+        client_expect(&c, 422, "{}");
+        client_close(&c);
+    }
+    uint64_t step = ids[1] - ids[0];
+    assert_true(step != 0 && ids[2] - ids[1] != step);
+    assert_true(step > 1000000 && 0 - step > 1000000);
+}
+
 static void stop_infer_refused(void **state) {
     struct client c;
     static const struct {
@@ -582,6 +675,7 @@ int main(int argc, char **argv) {
         CASE(timed_health),    CASE(browsers),
         CASE(too_large),       CASE(abort_all),
         CASE(keep_alive),      CASE(request_ids),
+        CASE(ids_belong_to_a_key), CASE(ids_cannot_be_guessed),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -279,12 +279,12 @@ static void stop_infer_gives_the_normal_end(void **state) {
         struct cluster c;
         cluster_up(&c, &roomy, &big);
         struct flight *x = still_decoding(&c, stream);
-        assert_false(c.d.ops->stop_request(c.d.role, "ffff"));
-        assert_true(c.d.ops->stop_request(c.d.role, x->req_id));
+        assert_false(c.d.ops->stop_request(c.d.role, "ffff", NULL));
+        assert_true(c.d.ops->stop_request(c.d.role, x->req_id, NULL));
         WAIT_FOR(&c, fact_ended, x);
         assert_int_equal(x->end, DR_LAST);
         assert_non_null(strstr(x->text.data, ":abort:"));
-        assert_false(c.d.ops->stop_request(c.d.role, x->req_id));
+        assert_false(c.d.ops->stop_request(c.d.role, x->req_id, NULL));
         hold(&c.d, false);
         WAIT_FOR(&c, fact_idle, &c);
         assert_int_equal(x->n_ends, 1);
@@ -301,7 +301,7 @@ static void stop_infer_during_the_import_ends_it_at_p(void **state) {
     WAIT_FOR(&c, fact_p_running, &c);
     allow(&c.p, 1); /* P admits it, and is not through with it */
     WAIT_FOR(&c, fact_d_importing, &c);
-    assert_true(c.d.ops->stop_request(c.d.role, "e1"));
+    assert_true(c.d.ops->stop_request(c.d.role, "e1", NULL));
     WAIT_FOR(&c, fact_answered, x);
     assert_int_equal(x->status, 424);
     assert_non_null(strstr(x->body, "stopped"));

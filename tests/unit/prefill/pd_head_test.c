@@ -12,7 +12,7 @@
 #include "prefill/pd_head.h"
 
 struct given {
-    const char *req_type, *req_id, *d_target, *is_recompute, *req_epoch;
+    const char *req_type, *req_id, *d_target, *is_recompute, *req_epoch, *tenant;
 };
 
 static const char *header(const void *arg, const char *name) {
@@ -22,6 +22,7 @@ static const char *header(const void *arg, const char *name) {
     if (strcmp(name, "d-target") == 0) return g->d_target;
     if (strcmp(name, "is-recompute") == 0) return g->is_recompute;
     if (strcmp(name, "req-epoch") == 0) return g->req_epoch;
+    if (strcmp(name, "baton-tenant") == 0) return g->tenant;
     return NULL;
 }
 
@@ -36,37 +37,37 @@ static void bad_headers_have_their_texts(void **state) {
         struct given g;
         const char *text;
     } cases[] = {
-        {{NULL, "1", "10.0.0.1", NULL, NULL}, missing},
-        {{"prefill", NULL, "10.0.0.1", NULL, NULL}, missing},
-        {{"prefill", "1", NULL, NULL, NULL}, missing},
-        {{"prefill", "", "10.0.0.1", NULL, NULL}, missing},
-        {{"prefill", "12g4", "10.0.0.1", NULL, NULL},
+        {{NULL, "1", "10.0.0.1", NULL, NULL, NULL}, missing},
+        {{"prefill", NULL, "10.0.0.1", NULL, NULL, NULL}, missing},
+        {{"prefill", "1", NULL, NULL, NULL, NULL}, missing},
+        {{"prefill", "", "10.0.0.1", NULL, NULL, NULL}, missing},
+        {{"prefill", "12g4", "10.0.0.1", NULL, NULL, NULL},
          "Invalid req-id, the character of req-id should be hex char [0-9, a-f, A-F], but got "
          "12g4"},
-        {{"decode", "1 2", "10.0.0.1", NULL, NULL},
+        {{"decode", "1 2", "10.0.0.1", NULL, NULL, NULL},
          "Invalid req-id, the character of req-id should be hex char [0-9, a-f, A-F], but got 1 2"},
-        {{"decode", "12", "10.0.0.1", NULL, NULL},
+        {{"decode", "12", "10.0.0.1", NULL, NULL, NULL},
          "Parameter req-type must be prefill but got decode"},
-        {{"", "12", "10.0.0.1", NULL, NULL}, "Parameter req-type must be prefill but got "},
-        {{"prefill", "12", "", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.256", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1.1", NULL, NULL}, bad_target},
-        {{"prefill", "12", "::1", NULL, NULL}, bad_target},
-        {{"prefill", "12", "host", NULL, NULL}, bad_target},
-        {{"prefill", "12", " 10.0.0.1", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1;x", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1;0", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1;65536", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1;-1", NULL, NULL}, bad_target},
-        {{"prefill", "12", ";1121", NULL, NULL}, bad_target},
-        {{"prefill", "12", "10.0.0.1", "yes", NULL}, bad_recompute},
-        {{"prefill", "12", "10.0.0.1", "True", NULL}, bad_recompute},
-        {{"prefill", "12", "10.0.0.1", NULL, "-1"},
+        {{"", "12", "10.0.0.1", NULL, NULL, NULL}, "Parameter req-type must be prefill but got "},
+        {{"prefill", "12", "", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.256", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1.1", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "::1", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "host", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", " 10.0.0.1", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;x", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;0", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;65536", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1;-1", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", ";1121", NULL, NULL, NULL}, bad_target},
+        {{"prefill", "12", "10.0.0.1", "yes", NULL, NULL}, bad_recompute},
+        {{"prefill", "12", "10.0.0.1", "True", NULL, NULL}, bad_recompute},
+        {{"prefill", "12", "10.0.0.1", NULL, "-1", NULL},
          "Parameter req-epoch must be an integer from 0 to 4294967295 but got -1"},
-        {{"prefill", "12", "10.0.0.1", NULL, "4294967296"},
+        {{"prefill", "12", "10.0.0.1", NULL, "4294967296", NULL},
          "Parameter req-epoch must be an integer from 0 to 4294967295 but got 4294967296"},
-        {{"prefill", "12", "10.0.0.1", NULL, "1x"},
+        {{"prefill", "12", "10.0.0.1", NULL, "1x", NULL},
          "Parameter req-epoch must be an integer from 0 to 4294967295 but got 1x"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -85,13 +86,13 @@ static void good_headers_give_their_values(void **state) {
         uint32_t epoch;
         bool recompute;
     } cases[] = {
-        {{"prefill", "1311768467463790320", "10.0.0.1", NULL, NULL}, "10.0.0.1", 0, false},
-        {{"prefill", "aF09", "255.255.255.255;65535", "true", "4294967295"},
+        {{"prefill", "1311768467463790320", "10.0.0.1", NULL, NULL, NULL}, "10.0.0.1", 0, false},
+        {{"prefill", "aF09", "255.255.255.255;65535", "true", "4294967295", NULL},
          "255.255.255.255;65535",
          4294967295u,
          true},
-        {{"prefill", "0", "127.0.0.1;1", "false", "0"}, "127.0.0.1;1", 0, false},
-        {{"prefill", "0", "127.0.0.1;", "", ""}, "127.0.0.1;", 0, false},
+        {{"prefill", "0", "127.0.0.1;1", "false", "0", NULL}, "127.0.0.1;1", 0, false},
+        {{"prefill", "0", "127.0.0.1;", "", "", NULL}, "127.0.0.1;", 0, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct pd_head h;
@@ -103,12 +104,40 @@ static void good_headers_give_their_values(void **state) {
     }
 }
 
+static void the_tenant_is_a_word(void **state) {
+    (void)state;
+    static const struct {
+        const char *given, *taken; /* NULL: refused */
+    } rows[] = {
+        {NULL, ""},
+        {"", ""},
+        {"key-00112233445566778899aabbccddeeff", "key-00112233445566778899aabbccddeeff"},
+        {"addr-2001:db8::", "addr-2001:db8::"},
+        {"key 1", NULL},
+        {"1234567890123456789012345678901234567890123456789012345678901234", NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct pd_head h;
+        struct errbuf eb = {0};
+        struct given g = {.req_type = "prefill",
+                          .req_id = "1",
+                          .d_target = "10.0.0.1",
+                          .tenant = rows[i].given};
+        enum err e = pd_head_read(&h, header, &g, &eb);
+        assert_int_equal(e, rows[i].taken != NULL ? ERR_OK : ERR_INVALID);
+        if (e == ERR_OK)
+            assert_string_equal(h.tenant, rows[i].taken);
+        else
+            assert_non_null(strstr(eb.text, "Parameter baton-tenant must be 1 to 63"));
+    }
+}
+
 static void the_id_may_be_as_long_as_the_limit(void **state) {
     (void)state;
     char id[REQ_ID_BYTES_MAX + 2];
     struct pd_head h;
     struct errbuf eb = {0};
-    struct given g = {"prefill", id, "10.0.0.1", NULL, NULL};
+    struct given g = {"prefill", id, "10.0.0.1", NULL, NULL, NULL};
     memset(id, 'a', sizeof(id));
     id[REQ_ID_BYTES_MAX] = '\0';
     assert_int_equal(pd_head_read(&h, header, &g, &eb), ERR_OK);
@@ -123,6 +152,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_headers_have_their_texts),
         cmocka_unit_test(good_headers_give_their_values),
+        cmocka_unit_test(the_tenant_is_a_word),
         cmocka_unit_test(the_id_may_be_as_long_as_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

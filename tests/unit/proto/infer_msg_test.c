@@ -53,6 +53,7 @@ static struct infer_req *rnd_req(void) {
     q->req_id = maybe_str(40);
     q->client_id = maybe_str(CLIENT_ID_BYTES_MAX);
     q->trace = maybe_str(TRACE_BYTES_MAX);
+    q->tenant = maybe_str(TENANT_BYTES_MAX);
     q->model = maybe_str(20);
     q->output_name = maybe_str(8);
     q->guide = maybe_str(60);
@@ -194,6 +195,7 @@ static void same_req(const struct infer_req *a, const struct infer_req *b) {
     same_str(a->req_id, b->req_id);
     same_str(a->client_id, b->client_id);
     same_str(a->trace, b->trace);
+    same_str(a->tenant, b->tenant);
     same_str(a->model, b->model);
     same_str(a->output_name, b->output_name);
     same_str(a->guide, b->guide);
@@ -351,6 +353,7 @@ static void test_size_bounds(void **state) {
     } strs[] = {{offsetof(struct infer_req, req_id), REQ_ID_BYTES_MAX},
                 {offsetof(struct infer_req, client_id), CLIENT_ID_BYTES_MAX},
                 {offsetof(struct infer_req, trace), TRACE_BYTES_MAX},
+                {offsetof(struct infer_req, tenant), TENANT_BYTES_MAX},
                 {offsetof(struct infer_req, model), MODEL_NAME_BYTES_MAX},
                 {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX}};
     for (size_t i = 0; i < sizeof(strs) / sizeof(strs[0]); i++)

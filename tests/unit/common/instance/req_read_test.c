@@ -113,8 +113,8 @@ static struct http_x *ask(const char *body) {
 
 static enum err start(struct http_x *x) {
     char model[MODEL_NAME_BYTES_MAX + 1];
-    return req_read_start(&t.reading, &t.in, x, api_path_find("/generate", model), "", "77", false,
-                          on_read, &t);
+    return req_read_start(&t.reading, &t.in, x, api_path_find("/generate", model), "", "77",
+                          "key-1", false, on_read, &t);
 }
 
 /* ---- a job that keeps the pool busy */
@@ -145,6 +145,7 @@ static void a_request(void **state) {
     assert_string_equal(t.req->req_id, "77");
     assert_int_equal(t.req->n_prompt, 2);
     assert_int_equal(t.req->sampling.seed, 9);
+    assert_string_equal(t.req->tenant, "key-1");
 }
 
 /* Seeds that nobody gave are not the same twice. */

@@ -486,8 +486,30 @@ static void closing_reports_the_ends_under_way(void **state) {
     }
 }
 
+/* Blocks are found by the requests of one key, by all of no key, and by everybody where that is
+ * asked for. */
+static void prefix_blocks_belong_to_an_owner(void **state) {
+    struct fixture f = {0};
+    (void)state;
+    open_worker(&f, 64, 8, 2);
+    char a[] = "key-0a", b[] = "key-0b", ten[] = "addr-10.0.0.1", eleven[] = "addr-10.0.0.2";
+    struct infer_req of_a = {.tenant = a}, of_b = {.tenant = b}, of_ten = {.tenant = ten},
+                     of_eleven = {.tenant = eleven}, of_none = {0};
+    uint64_t salt = worker_prefix_salt(f.w, &of_a);
+    assert_true(salt == worker_prefix_salt(f.w, &of_a));
+    assert_true(salt != worker_prefix_salt(f.w, &of_b));
+    assert_true(salt != worker_prefix_salt(f.w, &of_none));
+    assert_true(worker_prefix_salt(f.w, &of_ten) == worker_prefix_salt(f.w, &of_none));
+    assert_true(worker_prefix_salt(f.w, &of_ten) == worker_prefix_salt(f.w, &of_eleven));
+    worker_share_prefixes(f.w, true);
+    assert_true(worker_prefix_salt(f.w, &of_a) == worker_prefix_salt(f.w, &of_b));
+    assert_true(worker_prefix_salt(f.w, &of_a) == worker_prefix_salt(f.w, &of_none));
+    close_worker(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prefix_blocks_belong_to_an_owner),
         cmocka_unit_test(a_whole_sequence_runs_to_its_end),
         cmocka_unit_test(a_prefill_holds_until_it_is_released),
         cmocka_unit_test(an_import_continues_what_a_prefill_began),

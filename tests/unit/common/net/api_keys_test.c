@@ -72,9 +72,9 @@ static void entries(void **state) {
     (void)state;
     put("# keys of the house\n\n  " KEY_A "  \r\n\t\n" KEY_B);
     struct api_keys *k = take();
-    assert_true(api_keys_allow(k, "Bearer " KEY_A));
-    assert_true(api_keys_allow(k, "Bearer " KEY_B));
-    assert_true(api_keys_allow(k, "bearer   " KEY_B " "));
+    assert_true(api_keys_allow(k, "Bearer " KEY_A, NULL));
+    assert_true(api_keys_allow(k, "Bearer " KEY_B, NULL));
+    assert_true(api_keys_allow(k, "bearer   " KEY_B " ", NULL));
     static const char *const no[] = {NULL,
                                      "",
                                      "Bearer",
@@ -88,10 +88,32 @@ static void entries(void **state) {
                                      "Bearer Alpha-key-0123456789",
                                      "Bearer # keys of the house",
                                      "Bearer " KEY_A " " KEY_B};
-    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) assert_false(api_keys_allow(k, no[i]));
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) assert_false(api_keys_allow(k, no[i], NULL));
     api_keys_close(&k);
     assert_null(k);
     api_keys_close(&k);
+}
+
+/* The same word for a key and for its hash, another for another key, none when it is refused. */
+static void tenants(void **state) {
+    char plain[TENANT_BYTES_MAX + 1], hashed[TENANT_BYTES_MAX + 1], other[TENANT_BYTES_MAX + 1] = "";
+    (void)state;
+    put("abcdefghijklmnop\n" KEY_B "\n");
+    struct api_keys *k = take();
+    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop", plain));
+    assert_false(api_keys_allow(k, "Bearer " KEY_A, other));
+    assert_string_equal(other, "");
+    assert_true(api_keys_allow(k, "Bearer " KEY_B, other));
+    api_keys_close(&k);
+    put("sha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf\n");
+    k = take();
+    assert_true(api_keys_allow(k, "bearer abcdefghijklmnop", hashed));
+    api_keys_close(&k);
+    assert_true(tenant_ok(plain) && tenant_ok(other));
+    assert_string_equal(plain, hashed);
+    assert_true(tenant_same_owner(plain, hashed));
+    assert_false(tenant_same_owner(plain, other));
+    assert_null(strstr(plain, "f39dac6c")); /* not the hash that the file may hold */
 }
 
 static void hashed_entries(void **state) {
@@ -99,13 +121,13 @@ static void hashed_entries(void **state) {
     /* printf %s abcdefghijklmnop | sha256sum */
     put("sha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf\n");
     struct api_keys *k = take();
-    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop"));
+    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop", NULL));
     assert_false(api_keys_allow(
-        k, "Bearer sha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf"));
+        k, "Bearer sha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf", NULL));
     api_keys_close(&k);
     put("sha256:F39DAC6CBABA535E2C207CD0CD8F154974223C848F727F98B3564CEA569B41CF\n");
     k = take();
-    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop"));
+    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop", NULL));
     api_keys_close(&k);
     put("sha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41c\n");
     refuse("line 1");
@@ -149,7 +171,7 @@ static void bounds(void **state) {
             refuse("must have at most 10000 keys");
         } else {
             struct api_keys *k = take();
-            assert_true(api_keys_allow(k, "Bearer key-00000000000009999"));
+            assert_true(api_keys_allow(k, "Bearer key-00000000000009999", NULL));
             api_keys_close(&k);
         }
     }
@@ -216,30 +238,31 @@ static void reload(void **state) {
     put(KEY_A);
     struct api_keys *k = take();
     put(KEY_B "\n");
-    assert_false(api_keys_allow(k, "Bearer " KEY_B));
+    assert_false(api_keys_allow(k, "Bearer " KEY_B, NULL));
     api_keys_reload(k);
-    assert_true(api_keys_allow(k, "Bearer " KEY_B));
-    assert_false(api_keys_allow(k, "Bearer " KEY_A));
+    assert_true(api_keys_allow(k, "Bearer " KEY_B, NULL));
+    assert_false(api_keys_allow(k, "Bearer " KEY_A, NULL));
     static const char *const wrong[] = {"", "short\n", KEY_A "\nnot a key\n"};
     for (size_t i = 0; i < 3; i++) {
         put(wrong[i]);
         api_keys_reload(k);
-        assert_true(api_keys_allow(k, "Bearer " KEY_B));
-        assert_false(api_keys_allow(k, "Bearer " KEY_A));
+        assert_true(api_keys_allow(k, "Bearer " KEY_B, NULL));
+        assert_false(api_keys_allow(k, "Bearer " KEY_A, NULL));
     }
     put_n(KEY_A, strlen(KEY_A), 0644);
     api_keys_reload(k);
-    assert_false(api_keys_allow(k, "Bearer " KEY_A));
+    assert_false(api_keys_allow(k, "Bearer " KEY_A, NULL));
     put(KEY_A);
     api_keys_reload(k);
-    assert_true(api_keys_allow(k, "Bearer " KEY_A));
+    assert_true(api_keys_allow(k, "Bearer " KEY_A, NULL));
     api_keys_close(&k);
     api_keys_reload(NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries),     cmocka_unit_test(hashed_entries), cmocka_unit_test(bounds),
+        cmocka_unit_test(entries),     cmocka_unit_test(hashed_entries),
+        cmocka_unit_test(tenants), cmocka_unit_test(bounds),
         cmocka_unit_test(never_shown), cmocka_unit_test(files),          cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
