@@ -34,7 +34,7 @@ struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char
     if (r != NULL) return r;
     r = find(s, strtoull(id, NULL, 10));
     return r != NULL && strcmp(r->id_text, id) == 0 && tenant_same_owner(r->tenant, tenant) ? r
-                                                                                           : NULL;
+                                                                                            : NULL;
 }
 
 /* One that nobody can guess from others he has seen, since an id is all it takes to end a request
@@ -329,7 +329,8 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 400, "bad_request", why);
         return;
     }
-    bool taken = look.client_id[0] != 0 && relay_find_any(s, http_x_tenant(x), look.client_id) != NULL;
+    bool taken =
+        look.client_id[0] != 0 && relay_find_any(s, http_x_tenant(x), look.client_id) != NULL;
     if (taken && look.client_id_soft) {
         look.client_id[0] = 0;
     } else if (taken) {

@@ -18,9 +18,9 @@ void tenant_of_peer(char out[TENANT_BYTES_MAX + 1], const char *peer) {
     char host[INET6_ADDRSTRLEN];
     struct in6_addr six;
     struct in_addr four;
-    size_t open = peer[0] == '[',
-           n = port != NULL && (size_t)(port - peer) >= 2 * open ? (size_t)(port - peer) - 2 * open
-                                                                 : 0;
+    size_t open = peer[0] == '[', n = port != NULL && (size_t)(port - peer) >= 2 * open
+                                          ? (size_t)(port - peer) - 2 * open
+                                          : 0;
     snprintf(out, TENANT_BYTES_MAX + 1, "addr-unknown");
     if (n == 0 || n >= sizeof(host)) return;
     memcpy(host, peer + open, n);

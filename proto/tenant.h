@@ -1,8 +1,10 @@
-/* tenant: whose request it is, as one short word. The process that sees the client (a coordinator, a
- * standalone instance) makes it; it travels in the header baton-tenant to P, and with the offer to D.
+/* tenant: whose request it is, as one short word. The process that sees the client (a coordinator,
+ * a standalone instance) makes it; it travels in the header baton-tenant to P, and with the offer
+ * to D.
  *
- *   key-<32 hex digits>   a client with an API key (api_keys.h: from its hash, which it does not show)
- *   addr-<address>        a client without one, by its IPv4 address or the /64 of its IPv6 address
+ *   key-<32 hex digits>   a client with an API key (api_keys.h: from its hash, which it does not
+ * show) addr-<address>        a client without one, by its IPv4 address or the /64 of its IPv6
+ * address
  *
  * Shares of slots, queues and threads are a tenant's. What must not leak from one client to another
  * (prefix blocks, ids of requests) belongs to the owner: the key, and where nobody has keys all

@@ -1,4 +1,5 @@
-/* entropy: random bytes of the operating system, for what a stranger must not guess. Thread: any. */
+/* entropy: random bytes of the operating system, for what a stranger must not guess. Thread: any.
+ */
 #ifndef BATON_BASE_ENTROPY_H
 #define BATON_BASE_ENTROPY_H
 

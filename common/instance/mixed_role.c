@@ -263,7 +263,8 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     fl->req = req;
-    bool taken = req->client_id != NULL && find_id(fl->role, fl, req->client_id, fl->tenant) != NULL;
+    bool taken =
+        req->client_id != NULL && find_id(fl->role, fl, req->client_id, fl->tenant) != NULL;
     if (taken && req->client_id_soft) {
         free(req->client_id);
         req->client_id = NULL;
@@ -311,9 +312,8 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     }
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
-    enum err e =
-        req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id,
-                       fl->tenant, false, on_read, fl);
+    enum err e = req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, fl->tenant,
+                                false, on_read, fl);
     if (e != ERR_OK) refused(fl, e, err_text(e));
 }
 

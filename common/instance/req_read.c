@@ -30,8 +30,8 @@ static void work(void *arg) {
     struct req_read *r = arg;
     r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
     bool whose = true;
-    /* Every part is handed over by itself. One without its trace is served all the same; one without
-     * its tenant would find the blocks of clients without a key. */
+    /* Every part is handed over by itself. One without its trace is served all the same; one
+     * without its tenant would find the blocks of clients without a key. */
     for (struct infer_req *req = r->ok ? r->req : NULL; req != NULL; req = req->next_part) {
         req->trace = strdup(r->trace);
         if (r->tenant[0] != '\0') whose = (req->tenant = strdup(r->tenant)) != NULL && whose;

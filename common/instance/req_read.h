@@ -11,8 +11,8 @@ struct req_read;
  * frees its body). */
 typedef void req_read_fn(void *arg, struct infer_req *req, struct api_answer *err);
 
-/* Starts reading x's body. tenant: whose the request is (proto/tenant.h); "": nobody said. ERR_BUSY: too many bodies wait; nothing was started. The exchange need
- * not outlive the call. */
+/* Starts reading x's body. tenant: whose the request is (proto/tenant.h); "": nobody said.
+ * ERR_BUSY: too many bodies wait; nothing was started. The exchange need not outlive the call. */
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct api_path *path, const char *path_model, const char *req_id,
                         const char *tenant, bool is_recompute, req_read_fn *fn, void *arg);

@@ -27,8 +27,8 @@ struct role_ops {
     void (*on_request)(void *self, struct http_x *x, const struct api_path *path,
                        const char *path_model);
     /* Ends a request of the tenant's owner (proto/tenant.h) by internal id or client id: false when
-     * it has none. tenant NULL: whoever asks may end any. The client gets its normal end with finish
-     * reason abort. */
+     * it has none. tenant NULL: whoever asks may end any. The client gets its normal end with
+     * finish reason abort. */
     bool (*stop_request)(void *self, const char *id, const char *tenant);
     void (*load)(void *self, struct role_load *out);
     /* End every request with an error (drain time-out, forced switch); load is zero soon after. */

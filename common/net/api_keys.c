@@ -202,8 +202,8 @@ void api_keys_reload(struct api_keys *k) {
     log_info("keys", "event=reloaded count=%zu", set.n);
 }
 
-/* Hashed once more: the hash of a key lies in files, and what a tenant is called in logs and headers
- * must not lead to them. */
+/* Hashed once more: the hash of a key lies in files, and what a tenant is called in logs and
+ * headers must not lead to them. */
 static void name_tenant(char tenant[TENANT_BYTES_MAX + 1], const unsigned char hash[HASH_BYTES]) {
     static const char label[] = "baton tenant";
     unsigned char in[sizeof(label) + HASH_BYTES], out[HASH_BYTES];

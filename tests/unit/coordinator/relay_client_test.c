@@ -102,8 +102,8 @@ static void stop_infer(void **state) {
 }
 
 /* ---- whose a request is */
-#define KEY_A "alpha-key-0123456789"
-#define KEY_B "beta-key-0123456789"
+#define KEY_A   "alpha-key-0123456789"
+#define KEY_B   "beta-key-0123456789"
 #define AS(key) "Authorization: Bearer " key "\r\n"
 
 static struct api_keys *two_keys(void) {
@@ -134,7 +134,8 @@ static void ids_belong_to_a_key(void **state) {
     struct api_keys *keys = two_keys();
     (void)state;
     fc.front.d.keys = keys;
-    client_ask(&a, "POST", "/v2/models/m/generate", AS(KEY_A) TENANT_HEADER ": key-forged\r\n", body);
+    client_ask(&a, "POST", "/v2/models/m/generate", AS(KEY_A) TENANT_HEADER ": key-forged\r\n",
+               body);
     run_until(holds_one, P);
     assert_true(api_keys_allow(keys, "Bearer " KEY_A, name));
     snprintf(line, sizeof(line), "\n" TENANT_HEADER ": %s\n", name);
@@ -666,16 +667,26 @@ static void abort_all(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        CASE(client_goes),     CASE(client_goes_while_it_waits),
-        CASE(stop_infer),      CASE(stop_infer_refused),
-        CASE(timeouts),        CASE(turned_away),
-        CASE(text_errors),     CASE(unreadable_goes_to_p),
-        CASE(queue_order),     CASE(room),
-        CASE(larger_than_all), CASE(other_paths),
-        CASE(timed_health),    CASE(browsers),
-        CASE(too_large),       CASE(abort_all),
-        CASE(keep_alive),      CASE(request_ids),
-        CASE(ids_belong_to_a_key), CASE(ids_cannot_be_guessed),
+        CASE(client_goes),
+        CASE(client_goes_while_it_waits),
+        CASE(stop_infer),
+        CASE(stop_infer_refused),
+        CASE(timeouts),
+        CASE(turned_away),
+        CASE(text_errors),
+        CASE(unreadable_goes_to_p),
+        CASE(queue_order),
+        CASE(room),
+        CASE(larger_than_all),
+        CASE(other_paths),
+        CASE(timed_health),
+        CASE(browsers),
+        CASE(too_large),
+        CASE(abort_all),
+        CASE(keep_alive),
+        CASE(request_ids),
+        CASE(ids_belong_to_a_key),
+        CASE(ids_cannot_be_guessed),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -119,10 +119,8 @@ static void the_tenant_is_a_word(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct pd_head h;
         struct errbuf eb = {0};
-        struct given g = {.req_type = "prefill",
-                          .req_id = "1",
-                          .d_target = "10.0.0.1",
-                          .tenant = rows[i].given};
+        struct given g = {
+            .req_type = "prefill", .req_id = "1", .d_target = "10.0.0.1", .tenant = rows[i].given};
         enum err e = pd_head_read(&h, header, &g, &eb);
         assert_int_equal(e, rows[i].taken != NULL ? ERR_OK : ERR_INVALID);
         if (e == ERR_OK)

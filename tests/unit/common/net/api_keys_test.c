@@ -88,7 +88,8 @@ static void entries(void **state) {
                                      "Bearer Alpha-key-0123456789",
                                      "Bearer # keys of the house",
                                      "Bearer " KEY_A " " KEY_B};
-    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++) assert_false(api_keys_allow(k, no[i], NULL));
+    for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+        assert_false(api_keys_allow(k, no[i], NULL));
     api_keys_close(&k);
     assert_null(k);
     api_keys_close(&k);
@@ -96,7 +97,8 @@ static void entries(void **state) {
 
 /* The same word for a key and for its hash, another for another key, none when it is refused. */
 static void tenants(void **state) {
-    char plain[TENANT_BYTES_MAX + 1], hashed[TENANT_BYTES_MAX + 1], other[TENANT_BYTES_MAX + 1] = "";
+    char plain[TENANT_BYTES_MAX + 1], hashed[TENANT_BYTES_MAX + 1],
+        other[TENANT_BYTES_MAX + 1] = "";
     (void)state;
     put("abcdefghijklmnop\n" KEY_B "\n");
     struct api_keys *k = take();
@@ -261,9 +263,9 @@ static void reload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(entries),     cmocka_unit_test(hashed_entries),
-        cmocka_unit_test(tenants), cmocka_unit_test(bounds),
-        cmocka_unit_test(never_shown), cmocka_unit_test(files),          cmocka_unit_test(reload),
+        cmocka_unit_test(entries), cmocka_unit_test(hashed_entries), cmocka_unit_test(tenants),
+        cmocka_unit_test(bounds),  cmocka_unit_test(never_shown),    cmocka_unit_test(files),
+        cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
