@@ -7,9 +7,9 @@
 
 /* ---- chat */
 
-static void put_bytes(struct buf *out, const struct answer *a, int32_t id, struct detok_cut cut) {
+static void put_bytes(struct buf *out, const struct answer *a, int32_t id) {
     const char *p = "";
-    size_t n = token_text(a, id, cut, &p);
+    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, &p);
     buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_putc(out, ',');
@@ -19,14 +19,13 @@ static void put_bytes(struct buf *out, const struct answer *a, int32_t id, struc
 }
 
 /* {"token":..,"logprob":..,"bytes":[..] without the closing brace. */
-static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob,
-                           struct detok_cut cut) {
+static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob) {
     buf_puts(out, "{\"token\":");
-    put_token_text(out, a, id, cut);
+    put_token_text(out, a, id);
     buf_puts(out, ",\"logprob\":");
     put_logprob(out, logprob);
     buf_puts(out, ",\"bytes\":");
-    put_bytes(out, a, id, cut);
+    put_bytes(out, a, id);
 }
 
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
@@ -38,12 +37,12 @@ void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, siz
     for (size_t i = from; i < to; i++) {
         const struct token_rec *rec = &c->recs[i];
         if (i > from) buf_putc(out, ',');
-        put_chat_token(out, c->a, rec->id, rec->logprob, rec->cut);
+        put_chat_token(out, c->a, rec->id, rec->logprob);
         buf_puts(out, ",\"top_logprobs\":[");
         for (size_t t = 0; t < rec->n_top; t++) {
             const struct top_logprob *top = &c->tops[rec->top_at + t];
             if (t > 0) buf_putc(out, ',');
-            put_chat_token(out, c->a, top->id, top->logprob, rec->cut);
+            put_chat_token(out, c->a, top->id, top->logprob);
             buf_putc(out, '}');
         }
         buf_puts(out, "]}");
@@ -53,26 +52,19 @@ void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, siz
 
 /* ---- completions: four arrays side by side */
 
-/* Where a prompt token stands. */
-struct place {
-    size_t chars; /* before it */
-    struct detok_cut cut;
-};
-
-/* The places of the prompt's tokens; the detokeniser says what text a token really made. NULL: no
- * memory. */
-static struct place *prompt_places(struct choice *c) {
+/* The characters before each prompt token; the detokeniser says what text a token really made.
+ * NULL: no memory. */
+static size_t *prompt_offsets(struct choice *c) {
     const struct infer_req *req = c->req;
     struct buf *piece = &c->a->scratch;
     struct detok *d = NULL;
-    struct place *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at));
-    size_t chars = 0;
+    size_t *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at)), chars = 0;
     if (at == NULL || detok_create(&d, answer_tokenizer(c->a), true) != ERR_OK) {
         free(at);
         return NULL;
     }
     for (size_t i = 0; i < req->n_prompt; i++) {
-        at[i] = (struct place){.chars = chars, .cut = detok_cut(d)};
+        at[i] = chars;
         buf_clear(piece);
         detok_feed(d, req->ids[i], piece);
         if (piece->len > 0) chars += utf8_chars(piece->data, piece->len);
@@ -94,11 +86,11 @@ struct members {
 /* "token":logprob. Two tokens can read the same (halves of characters do), the members of an object
  * cannot: the first stays. */
 static void put_member(struct buf *out, const struct answer *a, struct members *m, int32_t id,
-                       float logprob, struct detok_cut cut) {
+                       float logprob) {
     size_t was = out->len;
     if (m->n > 0) buf_putc(out, ',');
     size_t at = out->len;
-    put_token_text(out, a, id, cut);
+    put_token_text(out, a, id);
     if (out->failed) return;
     size_t len = out->len - at;
     for (size_t i = 0; i < m->n; i++) {
@@ -115,22 +107,21 @@ static void put_member(struct buf *out, const struct answer *a, struct members *
 
 /* The alternatives, and the chosen token when it is none of them. */
 static void put_tops(struct buf *out, const struct answer *a, const struct top_logprob *top,
-                     size_t n_top, int32_t id, float logprob, struct detok_cut cut) {
+                     size_t n_top, int32_t id, float logprob) {
     struct members m = {.n = 0};
     buf_putc(out, '{');
-    for (size_t i = 0; i < n_top; i++) put_member(out, a, &m, top[i].id, top[i].logprob, cut);
-    put_member(out, a, &m, id, logprob, cut);
+    for (size_t i = 0; i < n_top; i++) put_member(out, a, &m, top[i].id, top[i].logprob);
+    put_member(out, a, &m, id, logprob);
     buf_putc(out, '}');
 }
 
-static void put_prompt_tops(struct buf *out, const struct choice *c, size_t i,
-                            struct detok_cut cut) {
+static void put_prompt_tops(struct buf *out, const struct choice *c, size_t i) {
     const struct prompt_rec *rec = c->part->prompt != NULL ? &c->part->prompt[i] : NULL;
     if (i == 0)
         buf_puts(out, "null");
     else
         put_tops(out, c->a, rec != NULL ? rec->top : NULL, rec != NULL ? rec->n_top : 0,
-                 c->req->ids[i], prompt_logprob(c, i), cut);
+                 c->req->ids[i], prompt_logprob(c, i));
 }
 
 /* Prints the separator between items. */
@@ -150,15 +141,15 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
         buf_puts(out, "null");
         return;
     }
-    struct place *places = n_prompt > 0 ? prompt_places(c) : NULL;
-    if (n_prompt > 0 && places == NULL) {
+    size_t *offsets = n_prompt > 0 ? prompt_offsets(c) : NULL;
+    if (n_prompt > 0 && offsets == NULL) {
         c->a->no_memory = true;
         n_prompt = 0;
     }
 
     buf_puts(out, "{\"text_offset\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, places[i].chars);
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, offsets[i]);
     for (size_t i = from; i < to; i++)
         next(out, &first), put_u64(out, echoed + c->recs[i].chars_at);
 
@@ -169,23 +160,20 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
 
     buf_puts(out, "],\"tokens\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++)
-        next(out, &first), put_token_text(out, a, req->ids[i], places[i].cut);
-    for (size_t i = from; i < to; i++)
-        next(out, &first), put_token_text(out, a, c->recs[i].id, c->recs[i].cut);
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_token_text(out, a, req->ids[i]);
+    for (size_t i = from; i < to; i++) next(out, &first), put_token_text(out, a, c->recs[i].id);
 
     buf_puts(out, "],\"top_logprobs\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++)
-        next(out, &first), put_prompt_tops(out, c, i, places[i].cut);
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_prompt_tops(out, c, i);
     for (size_t i = from; i < to; i++) {
         const struct token_rec *rec = &c->recs[i];
         next(out, &first);
         const struct top_logprob *tops = rec->n_top > 0 ? c->tops + rec->top_at : NULL;
-        put_tops(out, a, tops, rec->n_top, rec->id, rec->logprob, rec->cut);
+        put_tops(out, a, tops, rec->n_top, rec->id, rec->logprob);
     }
     buf_puts(out, "]}");
-    free(places);
+    free(offsets);
 }
 
 /* ---- prompt_logprobs, as vLLM writes them: for each prompt token what could have stood there */
@@ -202,7 +190,7 @@ static void put_prompt_token(struct buf *out, const struct answer *a, int32_t id
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"decoded_token\":");
-    put_token_text(out, a, id, (struct detok_cut){0});
+    put_token_text(out, a, id);
     buf_putc(out, '}');
 }
 

@@ -1,7 +1,6 @@
 /* ep_guide: the members that ask for guided decoding, as one guide text (common/guide/guide.h), and
  * its compilation once everything that shapes it (calls, thinking) is known. Two members at once
  * are refused: each describes the whole output. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,8 +154,7 @@ static bool read_tgi(struct found *f, const char *member, struct json_object *v)
 static bool write_guide(struct found *f) {
     size_t n;
     if (f->guide == NULL) return true;
-    const char *s = json_object_to_json_string_length(
-        f->guide, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    const char *s = json_object_to_text(f->guide, JSON_COMPACT, &n);
     if (s != NULL && n > GUIDE_BYTES_MAX)
         return ep_fail_with(f->r, 422, "Parameter {member} is larger than 1 MB", "{member}",
                             f->member, NULL);
@@ -215,18 +213,11 @@ void endpoint_guide_drop(struct endpoint_guide *g) {
     *g = (struct endpoint_guide){0};
 }
 
-enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req *req,
-                              struct token_guide *out) {
-    struct detok *d = NULL;
+enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out) {
     *out = (struct token_guide){0};
     if (req->guide == NULL) return ERR_OK;
     if (req->guide_compiled == NULL) return ERR_INTERNAL;
-    /* Behind a prompt without text the decoder takes blanks away that the guide must not count. */
-    enum err e = detok_create(&d, ep->tok, req->skip_special);
-    if (e == ERR_OK) e = detok_prompt(d, req->ids, req->n_prompt, req->skip_special);
-    if (e == ERR_OK) e = guide_start(req->guide_compiled, detok_cut(d), out);
-    detok_destroy(&d);
-    return e;
+    return guide_start(req->guide_compiled, out);
 }
 
 bool ep_guide_compile(struct ep_read *r) {

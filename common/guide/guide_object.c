@@ -1,8 +1,8 @@
 /* guide_object: objects and arrays of a schema. Members come in the order of `properties`, then
  * what is required beside them, then any others; each is written once and reached both from "no
  * member yet" and from "after a member", so nothing doubles with depth. */
-#include <json-c/json.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/guide/guide.h"
 #include "common/guide/guide_build.h"
@@ -308,10 +308,8 @@ enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end
         if (e == ERR_OK && (i + 1 < fixed || max < 0)) e = json_comma(b, a, done, at);
     }
     if (e != ERR_OK || max >= 0) return e;
-    /* Behind a comma an item must follow, so the array's begin is no state of the loop. */
-    int32_t done = nfa_state(a), next = nfa_state(a);
+    int32_t done = nfa_state(a);
     nfa_call(a, at, rule, done);
-    nfa_call(a, next, rule, done);
     if ((e = json_gap(b, a, done, close)) != ERR_OK) return e;
-    return json_comma(b, a, done, next);
+    return json_comma(b, a, done, at);
 }
