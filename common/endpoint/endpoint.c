@@ -154,6 +154,12 @@ bool ep_openai_manner(const struct ep_read *r) {
     return r->ep->conf.error_style == ERROR_STYLE_OPENAI && is_openai_path(r->in->path);
 }
 
+void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
+                        struct api_answer *out) {
+    bool openai = api == API_OPENAI_CHAT || api == API_OPENAI_COMPLETIONS;
+    ep_answer_error(ep, openai, status, text, out);
+}
+
 /* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
  */
 static void error_append(struct ep_read *r, size_t *len, const char *s, size_t n) {

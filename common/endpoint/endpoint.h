@@ -98,6 +98,10 @@ enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *o
 /* The error body for a request of this path with the family's shape. */
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out);
+/* The same for a request that has been read, whose path need not be known: /generate is of two
+ * families. */
+void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
+                        struct api_answer *out);
 
 /* ---- an answer under way: a pure function of (requests, tokens of each choice), so a decode
  * instance that feeds P's tokens again stands exactly where P stood. */
