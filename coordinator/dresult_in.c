@@ -8,8 +8,9 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "proto/dresult.h"
+#include "proto/limits.h"
 
-enum { SILENCE_MS = 30000, BACKOFF_MS = 100, BACKOFF_MAX_MS = 2000, FRAME_BYTES_MAX = 64 << 20 };
+enum { SILENCE_MS = 30000, BACKOFF_MS = 100, BACKOFF_MAX_MS = 2000 };
 
 struct dresult_in {
     struct coordinator *co;
@@ -45,7 +46,8 @@ static bool on_data(void *arg, const char *p, size_t n) {
     if (d->parser ==
         NULL) { /* version 1 begins with "reqId:" or "ka:", version 2 with a hex digit */
         int version = p[0] == 'r' || p[0] == 'k' ? 1 : 2;
-        if (dresult_parser_create(&d->parser, version, FRAME_BYTES_MAX) != ERR_OK) return false;
+        size_t most = version == 1 ? DRESULT_PIECE_BYTES_MAX : DRESULT_FRAME_BYTES_MAX;
+        if (dresult_parser_create(&d->parser, version, most) != ERR_OK) return false;
     }
     enum err e = dresult_parser_feed(d->parser, p, n, on_frame, d);
     if (e == ERR_OK) {

@@ -126,6 +126,8 @@ static void fill_budget(struct coordinator *co) {
     budget_init(&co->budget);
     budget_limit_set(&co->budget, BUDGET_BODY_BYTES,
                      l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+    budget_limit_set(&co->budget, BUDGET_ANSWER_BYTES,
+                     l->answers_mib > 0 ? (uint64_t)l->answers_mib << 20 : budget_bodies_default());
 }
 
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {

@@ -1,4 +1,5 @@
 /* relay: admission, the ends of a request, and what may end it from outside. */
+#include <json-c/json_object.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,10 +88,7 @@ void relay_finish(struct relay *r, int status) {
     relay_unbook_p(r);
     relay_unbook_d(r);
     http_call_cancel(&r->call);
-    for (struct early_frame *f = r->early, *next; f != NULL; f = next) {
-        next = f->next;
-        free(f);
-    }
+    relay_drop_kept(r);
     struct relay **at = bucket(s, r->id);
     while (*at != r) at = &(*at)->hash_next;
     *at = r->hash_next;
@@ -196,12 +194,7 @@ bool relay_retry(struct relay *r, const char *why) {
     http_call_cancel(&r->call); /* P sees the connection close, and lets go */
     relay_unbook_p(r);
     relay_unbook_d(r);
-    for (struct early_frame *f = r->early, *next; f != NULL; f = next) {
-        next = f->next;
-        free(f);
-    }
-    r->early = NULL;
-    r->early_last = &r->early;
+    relay_drop_kept(r);
     r->not_before_ms = clock_ms() + pause_ms(r->n_retries++);
     r->epoch++; /* whatever still comes from the old attempt is dropped by it */
     r->next_seq = 0;
@@ -386,7 +379,7 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
     }
     r->n_tokens += f->n_ids;
     if (f->kind != DR_HEARTBEAT) r->last_piece_us = clock_us();
-    relay_take_frame(r, f->kind, f->status, f->body, f->body_len);
+    relay_take_frame(r, f);
 }
 
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
@@ -496,7 +489,7 @@ struct json_object *relay_recent(const struct relay_set *s) {
         struct json_object *o = json_object_new_object();
         json_object_object_add(o, "id", json_object_new_string(e->id));
         json_object_object_add(o, "path", json_object_new_string(e->path));
-        json_object_object_add(o, "status", json_object_new_int64(e->status));
+        json_object_object_add(o, "status", json_object_new_int(e->status));
         json_object_object_add(o, "stream", json_object_new_boolean(e->stream));
         json_object_object_add(o, "attempt", json_object_new_int64(e->epoch));
         json_object_object_add(o, "p", json_object_new_int64(e->p_id));

@@ -43,22 +43,8 @@ static void take_retry(struct relay *r, const char *body, size_t n) {
     relay_schedule(r->set);
 }
 
-void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body,
-                      size_t n) {
-    if (r->state == RELAY_PREFILL) { /* before P's first piece: waits for it */
-        struct early_frame *f = malloc(sizeof(*f) + n + 1);
-        if (f == NULL) {
-            relay_cancel_upstream(r);
-            relay_fail(r, 503, "out of memory");
-            return;
-        }
-        *f = (struct early_frame){.kind = kind, .status = status, .len = n};
-        memcpy(f->body, body, n);
-        f->body[n] = 0;
-        *r->early_last = f;
-        r->early_last = &f->next;
-        return;
-    }
+static void pass_on_piece(struct relay *r, enum dresult_kind kind, int status, const char *body,
+                          size_t n) {
     switch (kind) {
     case DR_DATA: relay_piece(r, body, n); break;
     case DR_LAST: relay_piece_last(r, body, n); break;
@@ -66,20 +52,109 @@ void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const
     case DR_RETRY: take_retry(r, body, n); break;
     case DR_NONE:
     case DR_CLOSE:
-    case DR_HEARTBEAT: break;
+    case DR_HEARTBEAT:
+    case DR_PART: break;
     }
+}
+
+static void fail_for_memory(struct relay *r, const char *text) {
+    relay_cancel_upstream(r);
+    relay_fail(r, 503, text);
+}
+
+/* Counts n bytes that r keeps. False: that ended it. */
+static bool keep(struct relay *r, size_t n) {
+    struct budget *b = &r->set->co->budget;
+    if (budget_take(b, BUDGET_ANSWER_BYTES, n)) {
+        r->kept_bytes += n;
+        return true;
+    }
+    char text[128];
+    snprintf(text, sizeof(text), "The answers under way are over the limit of %llu bytes (%s)",
+             (unsigned long long)budget_limit(b, BUDGET_ANSWER_BYTES),
+             budget_key(BUDGET_ANSWER_BYTES));
+    fail_for_memory(r, text);
+    return false;
+}
+
+static void let_go(struct relay *r, size_t n) {
+    r->kept_bytes -= n;
+    budget_give(&r->set->co->budget, BUDGET_ANSWER_BYTES, n);
+}
+
+void relay_drop_kept(struct relay *r) {
+    for (struct early_frame *f = r->early, *next; f != NULL; f = next) {
+        next = f->next;
+        free(f);
+    }
+    r->early = NULL;
+    r->early_last = &r->early;
+    buf_free(&r->piece);
+    let_go(r, r->kept_bytes);
+}
+
+/* Before P's first piece: waits for it. */
+static void keep_early(struct relay *r, enum dresult_kind kind, int status, const char *body,
+                       size_t n) {
+    if (!keep(r, n)) return;
+    struct early_frame *f = malloc(sizeof(*f) + n + 1);
+    if (f == NULL) {
+        fail_for_memory(r, "out of memory");
+        return;
+    }
+    *f = (struct early_frame){.kind = kind, .status = status, .len = n};
+    if (n > 0) memcpy(f->body, body, n);
+    f->body[n] = 0;
+    *r->early_last = f;
+    r->early_last = &f->next;
+}
+
+static void take_piece(struct relay *r, enum dresult_kind kind, int status, const char *body,
+                       size_t n) {
+    if (r->state == RELAY_PREFILL)
+        keep_early(r, kind, status, body, n);
+    else
+        pass_on_piece(r, kind, status, body, n);
+}
+
+/* One more part. False: that ended r. */
+static bool add_part(struct relay *r, const struct dresult_frame *f) {
+    if (f->body_len > DRESULT_PIECE_BYTES_MAX - r->piece.len) {
+        relay_cancel_upstream(r);
+        relay_fail(r, 500, "The answer of the decode instance is too large");
+        return false;
+    }
+    if (!keep(r, f->body_len)) return false;
+    buf_append(&r->piece, f->body, f->body_len);
+    if (!r->piece.failed) return true;
+    fail_for_memory(r, "out of memory");
+    return false;
+}
+
+void relay_take_frame(struct relay *r, const struct dresult_frame *f) {
+    if (f->kind != DR_PART && r->piece.len == 0) {
+        take_piece(r, f->kind, f->status, f->body, f->body_len);
+        return;
+    }
+    if (!add_part(r, f) || f->kind == DR_PART) return;
+    struct buf whole = r->piece;
+    r->piece = BUF_INIT;
+    let_go(r, whole.len);
+    take_piece(r, f->kind, f->status, whole.data, whole.len);
+    buf_free(&whole);
 }
 
 static void flush_early(struct relay *r) {
     while (r->early != NULL) {
         struct early_frame *f = r->early;
-        r->early = f->next;
         bool ends = f->kind != DR_DATA;
-        relay_take_frame(r, f->kind, f->status, f->body, f->len);
+        r->early = f->next;
+        if (r->early == NULL) r->early_last = &r->early;
+        let_go(r, f->len);
+        pass_on_piece(r, f->kind, f->status, f->body, f->len);
         free(f);
         if (ends) return; /* r may be gone */
     }
-    r->early_last = &r->early;
 }
 
 /* ---- P's answer */

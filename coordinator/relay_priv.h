@@ -64,6 +64,8 @@ struct relay {
     bool is_recompute;
     struct http_call *call;
     struct early_frame *early, **early_last;
+    struct buf piece;  /* of D, as far as its parts have come */
+    size_t kept_bytes; /* of early and piece, counted as BUDGET_ANSWER_BYTES */
     uint64_t arrival_ms, first_token_ms;
     uint64_t arrival_us, queued_us, sent_us, first_token_us, last_piece_us,
         n_tokens;      /* for the metrics */
@@ -119,8 +121,9 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d);
 void relay_stop_left(struct relay *r);       /* stopInfer to left_d */
 void relay_cancel_upstream(struct relay *r); /* stopInfer wherever somebody may work for r */
 /* relay_prefill.c */
-void relay_take_frame(struct relay *r, enum dresult_kind kind, int status, const char *body,
-                      size_t n);
+/* The next frame of D's answer, in order. May end r. */
+void relay_take_frame(struct relay *r, const struct dresult_frame *f);
+void relay_drop_kept(struct relay *r); /* what came of an answer and was not passed on */
 /* relay_queue.c */
 void relay_enqueue(struct relay *r);
 void relay_dequeue(struct relay *r);

@@ -102,6 +102,7 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
     req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
     struct recent *r = d->n_parts > 1 && why != ERR_BUSY ? find_recent(role, d->req->req_id) : NULL;
     if (r != NULL && r->epoch == d->req->epoch) r->over = true;
+    dresult_out_forget(instance_dresult(role->in), d->req->req_id, d->req->epoch);
     dreq_list_remove(d);
     dreq_list_add(&role->winding, d);
     for (uint32_t i = 0; i < d->n_parts; i++) dpart_unqueue(&d->parts[i]);
@@ -241,7 +242,6 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
     if (d != NULL) {
         log_info("decode", "req=%s event=replaced epoch=%u by=%u", req->req_id, d->req->epoch,
                  req->epoch);
-        dresult_out_forget(instance_dresult(role->in), d->req->req_id, d->req->epoch);
         dreq_drop(d, ERR_CANCELLED, "a newer attempt takes its place");
     }
     if (!note_attempt(role, req)) {
@@ -251,11 +251,17 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
     return NULL;
 }
 
-/* The record of the request, new with its first part. */
+/* The record of the request, new with its first part: then its end has room on the result stream,
+ * before anything of it is granted. */
 static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
     struct dreq *d = find_req(role, req->req_id);
     if (d != NULL) return d;
     if ((d = calloc(1, sizeof(*d) + req->n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
+    if (dresult_out_open(instance_dresult(role->in), req->req_id, req->epoch, dreq_on_room, d) !=
+        ERR_OK) {
+        free(d);
+        return NULL;
+    }
     d->role = role;
     d->worker = instance_worker(role->in);
     d->n_parts = req->n_parts;

@@ -1,6 +1,7 @@
 /* decode_answer: tokens to pieces of an answer, pieces to frames of the result stream. The answer
  * is a pure function of request and tokens: P's tokens are fed again, their text thrown away, and
  * the answer stands where P's stood. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
@@ -35,37 +36,62 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind, int status) {
     return e;
 }
 
-/* The last frame is out, or cannot be sent: the request is over here. */
-static void finish(struct dreq *d, const char *how, enum err e) {
-    log_info("decode", "req=%s epoch=%u event=%s tokens=%d%s%s %s", d->req->req_id, d->req->epoch,
-             how, d->answer != NULL ? answer_n_tokens(d->answer) : 0, e != ERR_OK ? " err=" : "",
-             e != ERR_OK ? err_name(e) : "", req_trace_fields(d->req));
-    if (e != ERR_OK)
-        dresult_out_forget(instance_dresult(d->role->in), d->req->req_id, d->req->epoch);
+/* The last frame is out: the request is over here. */
+static void finish(struct dreq *d, const char *how) {
+    log_info("decode", "req=%s epoch=%u event=%s tokens=%d %s", d->req->req_id, d->req->epoch, how,
+             d->answer != NULL ? answer_n_tokens(d->answer) : 0, req_trace_fields(d->req));
     dreq_drop(d, ERR_CANCELLED, how);
 }
 
+/* The error in the family's shape to d->out. */
+static void format_error(struct dreq *d, int *status, const char *text) {
+    struct api_answer a = {0};
+    buf_free(&d->out); /* it may have failed */
+    if (d->answer != NULL && d->req->stream && d->begun) {
+        answer_error(d->answer, *status, text, &d->out);
+    } else {
+        endpoint_api_error(instance_endpoint(d->role->in), d->req->api, *status, text, &a);
+        if (a.status != 0) *status = a.status;
+        buf_append(&d->out, a.body.data, a.body.len);
+        buf_free(&a.body);
+    }
+    if (!d->out.failed && d->out.len > 0 && d->out.len <= DRESULT_SPARE_BYTES) return;
+    buf_free(&d->out);
+    buf_puts(&d->out, "{\"error\":\"out of memory\"}");
+}
+
 void dreq_fail(struct dreq *d, int status, const char *text) {
-    if (d->answer == NULL) { /* not ours yet */
+    if (d->n_committed < d->n_parts) { /* not ours yet */
         dreq_drop(d, ERR_REFUSED, text);
         return;
     }
     req_meter_end(&d->meter, REQ_FAILED);
-    buf_clear(&d->out);
-    if (d->req->stream && d->begun) {
-        answer_error(d->answer, status, text, &d->out);
-    } else {
-        struct api_answer a = {0};
-        const struct api_path *path = api_paths;
-        while (path->path != NULL && path->api != d->req->api) path++;
-        if (path->path != NULL) {
-            endpoint_error(instance_endpoint(d->role->in), path, status, text, &a);
-            if (a.status != 0) status = a.status;
-            buf_append(&d->out, a.body.data, a.body.len);
-            buf_free(&a.body);
-        }
+    format_error(d, &status, text);
+    if (send_out(d, DR_ERROR, status) != ERR_OK)
+        log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->req_id, d->req->epoch);
+    finish(d, "failed");
+}
+
+/* What the result stream does not take ends the request. */
+static void fail_to_send(struct dreq *d, enum err e) {
+    char text[160];
+    snprintf(text, sizeof(text),
+             e == ERR_TOO_LARGE ? "The answer is larger than %d MiB."
+             : e == ERR_BUSY    ? "The instance keeps too many bytes of unread answers."
+                                : "out of memory",
+             DRESULT_PIECE_BYTES_MAX >> 20);
+    dreq_fail(d, e == ERR_TOO_LARGE ? 500 : 503, text);
+}
+
+/* Sends what is there as the last frame. */
+static void send_last(struct dreq *d, const char *how) {
+    enum err e = d->out.failed ? ERR_NO_MEMORY : send_out(d, DR_LAST, 0);
+    if (e != ERR_OK) {
+        fail_to_send(d, e);
+        return;
     }
-    finish(d, "failed", send_out(d, DR_ERROR, status));
+    req_meter_end(&d->meter, REQ_ANSWERED);
+    finish(d, how);
 }
 
 void dreq_stop(struct dreq *d) {
@@ -74,7 +100,35 @@ void dreq_stop(struct dreq *d) {
         return;
     }
     answer_abort(d->answer, &d->out);
-    finish(d, "stopped", send_out(d, DR_LAST, 0));
+    req_meter_end(&d->meter, REQ_CANCELLED);
+    send_last(d, "stopped");
+}
+
+/* ---- the pace of the listener */
+
+static void set_paused(struct dreq *d, bool on) {
+    if (d->paused == on) return;
+    d->paused = on;
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        if (d->parts[i].seq == DSEQ_LIVE) worker_pause(d->worker, d->parts[i].seq_id, on);
+    log_debug("decode", "req=%s epoch=%u event=%s", d->req->req_id, d->req->epoch,
+              on ? "paused" : "resumed");
+}
+
+void dreq_on_room(void *arg) {
+    set_paused(arg, false);
+}
+
+/* Sends what is there as a piece. False: that ended the request. */
+static bool send_piece(struct dreq *d) {
+    enum err e = send_out(d, DR_DATA, 0);
+    if (e != ERR_OK) {
+        fail_to_send(d, e);
+        return false;
+    }
+    if (dresult_out_is_full(instance_dresult(d->role->in), d->req->req_id, d->req->epoch))
+        set_paused(d, true);
+    return true;
 }
 
 /* ---- tokens */
@@ -98,22 +152,18 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
         req_meter_token(&d->meter, part->req, ev);
     bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     if (d->out.failed || !kept) {
-        buf_free(&d->out);
         dreq_fail(d, 503, out_of_memory);
         return false;
     }
     if (answer_done(d->answer)) {
-        req_meter_end(&d->meter, REQ_ANSWERED);
-        finish(d, "finished", send_out(d, DR_LAST, 0));
+        send_last(d, "finished");
         return false;
     }
     if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
         worker_choice_stop(d->worker, part->seq_id, ev->choice);
     if (!d->req->stream || d->out.len == 0)
         return true; /* ids wait for the frame that carries their text */
-    enum err e = send_out(d, DR_DATA, 0);
-    if (e != ERR_OK) finish(d, "not_deliverable", e);
-    return e == ERR_OK;
+    return send_piece(d);
 }
 
 static bool keep_early(struct dpart *part, const struct token_event *ev) {
@@ -262,13 +312,8 @@ void dpart_start(struct dpart *part, const struct kv_commit *c) {
     struct dreq *d = part->d;
     for (uint32_t i = 0; i < c->n_tokens && part->req->sampling.beam; i++)
         part->searching = part->searching || c->tokens[i].finish == FINISH_NONE;
-    if (!first_tokens_fit(part, c)) {
-        log_error("decode", "req=%s event=failed text=\"%u first tokens of %d choices\"",
-                  d->req->req_id, c->n_tokens, part->req->sampling.n_choices);
-        dreq_drop(d, ERR_INVALID, "not as many first tokens as choices");
-        return;
-    }
-    enum err e = keep_commit(&part->commit, c) ? ERR_OK : ERR_NO_MEMORY;
+    bool fits = first_tokens_fit(part, c);
+    enum err e = !fits ? ERR_INVALID : keep_commit(&part->commit, c) ? ERR_OK : ERR_NO_MEMORY;
     part->committed = true;
     d->n_committed++;
     take_measures(part);
@@ -279,9 +324,10 @@ void dpart_start(struct dpart *part, const struct kv_commit *c) {
         note_end(part, &part->commit.tokens[i], FINISH_NONE);
     if (e == ERR_OK && all) e = stand_where_p_stood(d);
     if (e != ERR_OK) {
-        log_error("decode", "req=%s event=failed err=%s", d->req->req_id, err_name(e));
+        log_error("decode", "req=%s event=failed err=%s first_tokens=%u choices=%d", d->req->req_id,
+                  err_name(e), c->n_tokens, part->req->sampling.n_choices);
         answer_destroy(&d->answer);
-        dreq_drop(d, e, err_text(e));
+        dreq_fail(d, fits ? 503 : 500, fits ? err_text(e) : "not as many first tokens as choices");
         return;
     }
     if (all && answer_done(d->answer)) {

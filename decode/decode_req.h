@@ -70,7 +70,8 @@ struct dreq {
     struct buf out;        /* what the client has not got yet */
     int32_t *ids;          /* ids of the tokens no frame has carried yet; one choice only */
     size_t n_ids, ids_cap;
-    bool begun; /* the client has bytes of the answer, from P or from here */
+    bool begun;  /* the client has bytes of the answer, from P or from here */
+    bool paused; /* its sequences make no tokens until the listener has read some */
     uint64_t arrival_ms, last_token_ms;
     uint64_t offer_ms;      /* when P last spoke of a part that is not here yet */
     struct req_meter meter; /* from the first commit on */
@@ -127,7 +128,10 @@ void decode_look(struct decode *role);  /* room may have come free */
 /* The KV of a part is verified: lets the engine go on with it, and with the last part feeds P's
  * tokens to the answer. Ends the request itself when that fails. */
 void dpart_start(struct dpart *part, const struct kv_commit *c);
-/* Ends the request with an error frame (once it is started), or silently. */
+/* The result stream has room for the request again; arg: the dreq. */
+void dreq_on_room(void *arg);
+/* Ends the request. Once every part of it is committed the coordinator waits for us, and gets an
+ * error frame, whatever memory and limits say; before that P is told. */
 void dreq_fail(struct dreq *d, int status, const char *text);
 /* Ends it as stopInfer does: the normal end of an answer, finish reason abort. */
 void dreq_stop(struct dreq *d);

@@ -8,9 +8,15 @@
 
 static const char *const kind_word[] = {
     [DR_NONE] = "none",   [DR_DATA] = "data",   [DR_LAST] = "lastData", [DR_ERROR] = "error",
-    [DR_RETRY] = "retry", [DR_CLOSE] = "close", [DR_HEARTBEAT] = "ka",
+    [DR_RETRY] = "retry", [DR_CLOSE] = "close", [DR_HEARTBEAT] = "ka",  [DR_PART] = "part",
 };
 enum { KIND_COUNT = sizeof(kind_word) / sizeof(kind_word[0]) };
+
+enum {
+    HEAD_BYTES_MAX = REQ_ID_BYTES_MAX + 96, /* id, epoch, seq, kind, status, spaces */
+    ID_BYTES_MAX = 11,                      /* a separator and ten digits */
+    CUT_IDS_MAX = 4096,                     /* of one frame of a piece that is cut */
+};
 
 static enum dresult_kind kind_parse(const char *s, size_t n) {
     for (int k = DR_DATA; k < KIND_COUNT; k++)
@@ -69,7 +75,7 @@ static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
     wr_bytes(w, f->body, f->body_len);
     if (w->failed) return ERR_NO_MEMORY;
     size_t len = w->len - start - 9;
-    if (len > UINT32_MAX) {
+    if (len > DRESULT_FRAME_BYTES_MAX) {
         w->len = start;
         return ERR_TOO_LARGE;
     }
@@ -79,9 +85,56 @@ static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
 }
 
 enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f) {
-    if (f->kind <= DR_NONE || f->kind > DR_HEARTBEAT || (version != 1 && version != 2))
+    if (f->kind <= DR_NONE || f->kind > DR_PART || (version != 1 && version != 2))
         return ERR_INVALID;
+    if (version == 1 && f->kind == DR_PART) return ERR_INVALID; /* it has no numbers to join by */
     return version == 1 ? pack_v1(w, f) : pack_v2(w, f);
+}
+
+/* ---- a piece in several frames */
+
+static size_t min_size(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* The share of one frame of what is left of a piece. True: all of it. */
+static bool share(const struct dresult_frame *piece, const struct dresult_cut *cut, size_t *n_body,
+                  size_t *n_ids) {
+    size_t ids = piece->n_ids - cut->ids_at, body = piece->body_len - cut->body_at;
+    *n_ids = min_size(ids, CUT_IDS_MAX);
+    *n_body = min_size(body, DRESULT_FRAME_BYTES_MAX - HEAD_BYTES_MAX - *n_ids * ID_BYTES_MAX);
+    return *n_ids == ids && *n_body == body;
+}
+
+uint64_t dresult_n_frames(const struct dresult_frame *piece) {
+    struct dresult_cut cut = {0};
+    size_t n_body, n_ids;
+    uint64_t n = 1;
+    for (; !share(piece, &cut, &n_body, &n_ids); n++) {
+        cut.body_at += n_body;
+        cut.ids_at += n_ids;
+    }
+    return n;
+}
+
+enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece,
+                          struct dresult_cut *cut) {
+    struct dresult_frame f = *piece;
+    size_t n_body, n_ids;
+    bool last = share(piece, cut, &n_body, &n_ids);
+    f.seq += cut->n_frames;
+    f.body += cut->body_at;
+    f.body_len = n_body;
+    if (n_ids > 0) f.ids += cut->ids_at;
+    f.n_ids = n_ids;
+    if (!last) f.kind = DR_PART;
+    enum err e = pack_v2(w, &f);
+    if (e != ERR_OK) return e;
+    cut->body_at += n_body;
+    cut->ids_at += n_ids;
+    cut->n_frames++;
+    cut->done = last;
+    return ERR_OK;
 }
 
 struct dresult_parser {
@@ -140,7 +193,8 @@ static size_t take_v1(struct dresult_parser *ps, const char *p, size_t n, dresul
     f.req_id = p + 6;
     f.body = colon + 1;
     f.body_len = (size_t)(end2 - colon - 1);
-    if (f.kind != DR_NONE) *e = fn(arg, &f); /* an unknown kind is skipped */
+    if (f.kind != DR_NONE && f.kind != DR_PART) /* an unknown kind is skipped */
+        *e = fn(arg, &f);
     return (size_t)(end2 - p) + 1;
 }
 

@@ -3,10 +3,15 @@
  *
  * Version 1:  "reqId:" id NUL kind ":" body NUL        and "ka:heartbeat" NUL
  * Version 2:  len SP reqId SP epoch SP seq SP kind SP body
- *             len: 8 lower-case hex digits, bytes after the SP that follows it; epoch, seq:
- * decimal; kind: data, lastData, error, retry, close, ka, optionally followed by ";" and the token
- * ids of the piece, comma-separated ("data;320,41"). seq counts the frames of a request from 0, so
- * a replayed frame is recognised. A heartbeat has reqId "-" and kind ka. */
+ *             len: 8 lower-case hex digits, bytes after the SP that follows it, at most
+ * DRESULT_FRAME_BYTES_MAX; epoch, seq: decimal; kind: data, lastData, error, retry, close, ka,
+ * part, optionally followed by ";" and the token ids of the piece, comma-separated ("data;320,41").
+ * seq counts the frames of a request from 0, so a replayed frame is recognised. A heartbeat has
+ * reqId
+ * "-" and kind ka.
+ *
+ * A piece of an answer that is too long for one frame of version 2 crosses in several: parts, and
+ * then the frame of its kind with the rest. Frames of other requests may come between them. */
 #ifndef BATON_PROTO_DRESULT_H
 #define BATON_PROTO_DRESULT_H
 
@@ -16,7 +21,16 @@
 #include "proto/err.h"
 #include "proto/wire.h"
 
-enum dresult_kind { DR_NONE, DR_DATA, DR_LAST, DR_ERROR, DR_RETRY, DR_CLOSE, DR_HEARTBEAT };
+enum dresult_kind {
+    DR_NONE,
+    DR_DATA,
+    DR_LAST,
+    DR_ERROR,
+    DR_RETRY,
+    DR_CLOSE,
+    DR_HEARTBEAT,
+    DR_PART
+};
 
 #define DRESULT_CLOSE_ID   "18446744073709551615"
 #define DRESULT_CLOSE_TEXT "new connection is to established, close the old one."
@@ -38,7 +52,20 @@ struct dresult_frame {
  * at its very end is left out. */
 enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f);
 
-/* Byte-stream parser: any split of the bytes gives the same frames. */
+/* How far a piece has been cut into frames of version 2. Zeroed: not at all. */
+struct dresult_cut {
+    size_t body_at, ids_at; /* the first byte and id that no frame has */
+    uint64_t n_frames;
+    bool done; /* its last frame is packed */
+};
+/* How many frames of version 2 a piece makes; the same for every request, so that the numbers of a
+ * replay are those of the first time. */
+uint64_t dresult_n_frames(const struct dresult_frame *piece);
+/* Appends the next frame of piece, whose seq is that of its first frame, and moves *cut on. */
+enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece, struct dresult_cut *cut);
+
+/* Byte-stream parser: any split of the bytes gives the same frames. frame_bytes_max: of one frame;
+ * ERR_TOO_LARGE behind it. */
 struct dresult_parser;
 typedef enum err dresult_frame_fn(
     void *arg, const struct dresult_frame *f); /* an error ends the feed and is returned */

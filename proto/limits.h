@@ -31,9 +31,12 @@ enum {
     INSTANCES_MAX = 4096,
     DEVICES_MAX = 1024, /* devices in one role body */
     KV_LAYERS_MAX = 1024,
-    KV_FRAME_BYTES_MAX = 8 * 1024 * 1024,    /* payload of one frame of the KV link */
-    KV_FRAME_TARGET_BYTES = 2 * 1024 * 1024, /* what the sender aims at */
-    DRESULT_REPLAY_BYTES_MAX = 1024 * 1024,  /* kept per request while no listener is there */
+    KV_FRAME_BYTES_MAX = 8 * 1024 * 1024,       /* payload of one frame of the KV link */
+    KV_FRAME_TARGET_BYTES = 2 * 1024 * 1024,    /* what the sender aims at */
+    DRESULT_FRAME_BYTES_MAX = 256 * 1024,       /* of version 2, behind its length */
+    DRESULT_PIECE_BYTES_MAX = 64 * 1024 * 1024, /* put together from frames, or one of version 1 */
+    DRESULT_REPLAY_BYTES_MAX = 1024 * 1024, /* kept per request for a replay; a request of which no
+                                               listener has taken so much is paused */
     DRESULT_REPLAY_MS_MAX = 30000,
 };
 

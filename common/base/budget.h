@@ -14,7 +14,8 @@
 
 /*  id, reason (label in metrics, word in the log), setting ("": a constant), what it bounds */
 #define BUDGET_ROWS(X)                                                                             \
-    X(BODY_BYTES, "body_bytes", "limits.bodiesInFlightMiB", "bytes of request bodies in flight")
+    X(BODY_BYTES, "body_bytes", "limits.bodiesInFlightMiB", "bytes of request bodies in flight")   \
+    X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")
 
 enum budget_id {
 #define BUDGET_ID(id, reason, key, what) BUDGET_##id,

@@ -171,6 +171,10 @@ enum err engine_beam_start(struct engine *e, uint64_t seq_id, const struct token
  * ended already. ERR_CONFLICT: SEQ_PREFILL, a beam search that is not over. */
 enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice);
 
+/* A paused sequence is admitted and keeps what it has, but takes no part in a step until it is
+ * resumed. ERR_NOT_FOUND. */
+enum err engine_seq_pause(struct engine *e, uint64_t seq_id, bool paused);
+
 /* Ends a sequence in any state, frees its slot and blocks (full prompt blocks may stay in the
  * prefix cache). No event for it follows. ERR_NOT_FOUND: unknown, or ended already. */
 enum err engine_seq_cancel(struct engine *e, uint64_t seq_id);

@@ -98,6 +98,7 @@ struct seq {
     uint64_t refused_at; /* n_frees when it last did not fit */
     uint64_t arrival_us;
 
+    bool paused;                /* by its owner: takes no part in steps */
     struct beam_search *search; /* NULL: no beam search */
     bool forked;                /* the choices run, each for itself */
     int n_live;                 /* choices neither ended nor stopping */

@@ -508,6 +508,13 @@ enum err engine_choice_stop(struct engine *e, uint64_t seq_id, int choice) {
     return ERR_OK;
 }
 
+enum err engine_seq_pause(struct engine *e, uint64_t seq_id, bool paused) {
+    struct seq *s = engine_seq_find(e, seq_id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    s->paused = paused;
+    return ERR_OK;
+}
+
 enum err engine_seq_release(struct engine *e, uint64_t seq_id) {
     struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;

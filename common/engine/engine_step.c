@@ -24,7 +24,8 @@ static int plan_make(struct engine *e) {
     for (int i = 0; i < engine_slots_used(e); i++) {
         struct choice *c = e->slots[i];
         const struct seq *s = c->seq;
-        if (s->state != SEQ_ST_RUNNING || c->parked || (!s->forked && c->idx != 0)) continue;
+        if (s->state != SEQ_ST_RUNNING || s->paused || c->parked || (!s->forked && c->idx != 0))
+            continue;
         int pending = c->n_ids - c->n_past;
         bool decoding = pending == 1 && c->n_ids > s->n_input;
         e->view_choices[n_views] = c;

@@ -2,6 +2,7 @@
  * is in model_conf_rope.c. */
 #include "common/engine/model_conf.h"
 
+#include <json-c/json_object.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* dresult_out: the listener, the numbering of frames per request, and what is kept for a replay.
  *
- * Every frame is kept first and written from there, so that a listener that comes late, comes back,
- * or reads slowly gets each request's frames in order. A frame is dropped when a socket has taken
- * it and its time or the room is over; one that no socket has taken stays. */
+ * Every piece is kept first and written from there, frame by frame, so that a listener that comes
+ * late, comes back, or reads slowly gets each request's frames in order. A piece is dropped when a
+ * socket has taken it and its time or the room is over; one that no socket has taken stays. */
 #include "common/instance/dresult_out.h"
 
 #include <stdlib.h>
@@ -16,14 +16,15 @@ enum {
     TICK_MS = 1000,
     BUCKETS = 1024,
     PENDING_BYTES_MAX = 512 * 1024, /* unsent on the socket: the listener is too slow to get more */
-    CATCH_UP_MS = 10,               /* between looks at a slow listener */
+    CATCH_UP_MS = 2,                /* between looks at a slow listener */
     KEPT_BYTES_MAX = 16 * 1024 * 1024, /* of all requests, beyond what no socket has taken */
 };
 
-struct kept_frame {
-    struct kept_frame *next;
-    uint64_t seq, at_ms;
-    bool taken; /* a socket has it */
+struct kept_piece {
+    struct kept_piece *next;
+    uint64_t seq, at_ms; /* seq: of its first frame */
+    bool taken;          /* a socket has all of it */
+    bool counted;        /* against the budget */
     enum dresult_kind kind;
     int status;
     size_t n_ids, body_len;
@@ -36,13 +37,20 @@ struct kept_req {
     char *req_id;
     uint32_t epoch;
     uint64_t next_seq, ended_ms;
-    size_t bytes;
-    struct kept_frame *first, **last;
-    struct kept_frame *unsent; /* the first one the present listener has not got */
+    size_t bytes, unsent_bytes; /* of all its pieces; of those that no listener has got */
+    struct kept_piece *first, **last;
+    struct kept_piece *unsent; /* the first one the present listener has not got all of */
+    struct dresult_cut cut;    /* how far it has got that one */
+    struct kept_piece *spare;  /* room for an end; NULL: used, or never opened */
+    bool full;
+    loop_fn *on_room;
+    void *arg;
+    struct kept_req *turn_next, **turn_at; /* turn_at NULL: it has nothing to write */
 };
 
 struct dresult_out {
     struct loop *loop;
+    struct budget *budget;
     struct loop_timer *tick;
     struct loop_timer *catch_up; /* runs while the listener is behind */
     struct http_x *listener;
@@ -50,6 +58,7 @@ struct dresult_out {
     uint64_t last_write_ms;
     struct kept_req *live[BUCKETS];
     struct kept_req *ended, **ended_last; /* oldest first; kept for a replay only */
+    struct kept_req *turn, **turn_last;   /* with something to write; the first is next */
     size_t bytes;
     struct wr scratch;
 };
@@ -61,22 +70,43 @@ static struct kept_req **bucket(struct dresult_out *d, const char *req_id) {
 }
 
 static size_t cost_of(size_t body_len, size_t n_ids) {
-    return sizeof(struct kept_frame) + n_ids * sizeof(int32_t) + body_len + 1;
+    return sizeof(struct kept_piece) + n_ids * sizeof(int32_t) + body_len + 1;
 }
 
+/* ---- turns */
+
+static void turn_join(struct dresult_out *d, struct kept_req *r) {
+    if (r->turn_at != NULL || r->unsent == NULL) return;
+    r->turn_next = NULL;
+    r->turn_at = d->turn_last;
+    *d->turn_last = r;
+    d->turn_last = &r->turn_next;
+}
+
+static void turn_leave(struct dresult_out *d, struct kept_req *r) {
+    if (r->turn_at == NULL) return;
+    *r->turn_at = r->turn_next;
+    *(r->turn_next != NULL ? &r->turn_next->turn_at : &d->turn_last) = r->turn_at;
+    r->turn_at = NULL;
+}
+
+/* ---- what a request keeps */
+
 static void drop_first(struct dresult_out *d, struct kept_req *r) {
-    struct kept_frame *f = r->first;
-    size_t cost = cost_of(f->body_len, f->n_ids);
-    r->first = f->next;
+    struct kept_piece *k = r->first;
+    size_t cost = cost_of(k->body_len, k->n_ids);
+    r->first = k->next;
     if (r->first == NULL) r->last = &r->first;
-    if (r->unsent == f) r->unsent = f->next;
+    if (k->counted) budget_give(d->budget, BUDGET_ANSWER_BYTES, cost);
     r->bytes -= cost;
     d->bytes -= cost;
-    free(f);
+    free(k);
 }
 
 static void req_free(struct dresult_out *d, struct kept_req *r) {
+    turn_leave(d, r);
     while (r->first != NULL) drop_first(d, r);
+    free(r->spare);
     free(r->req_id);
     free(r);
 }
@@ -98,63 +128,84 @@ static enum err pack_without_zeros(struct dresult_out *d, struct dresult_frame f
     return e;
 }
 
-static void write_frame(struct dresult_out *d, const struct dresult_frame *f) {
+/* The next frame of a piece, or all of it in version 1, which has no parts. */
+static enum err pack_next(struct dresult_out *d, const struct dresult_frame *f,
+                          struct dresult_cut *cut) {
     wr_clear(&d->scratch);
-    bool zeros = d->version == 1 && f->body_len > 0 && memchr(f->body, 0, f->body_len) != NULL;
-    enum err e = zeros ? pack_without_zeros(d, *f) : dresult_pack(&d->scratch, d->version, f);
-    if (e != ERR_OK) {
+    if (d->version == 2) return dresult_pack_cut(&d->scratch, f, cut);
+    cut->done = true;
+    bool zeros = f->body_len > 0 && memchr(f->body, 0, f->body_len) != NULL;
+    return zeros ? pack_without_zeros(d, *f) : dresult_pack(&d->scratch, 1, f);
+}
+
+static void write_frame(struct dresult_out *d, const struct dresult_frame *f,
+                        struct dresult_cut *cut) {
+    if (pack_next(d, f, cut) != ERR_OK) {
         log_error("dresult", "event=frame_not_packed req=%s", f->req_id);
+        cut->done = true;
         return;
     }
     http_x_stream_write(d->listener, d->scratch.data, d->scratch.len);
     d->last_write_ms = clock_ms();
 }
 
+static void write_small(struct dresult_out *d, enum dresult_kind kind, const char *id,
+                        const char *text) {
+    struct dresult_cut cut = {0};
+    const struct dresult_frame f = {
+        .kind = kind, .req_id = id, .body = text, .body_len = strlen(text)};
+    write_frame(d, &f, &cut);
+}
+
 static bool may_write(const struct dresult_out *d) {
     return d->listener != NULL && http_x_pending(d->listener) < PENDING_BYTES_MAX;
 }
 
-/* Writes what the listener has not got of r. False: it is too slow for all of it. */
-static bool bring_up(struct dresult_out *d, struct kept_req *r) {
-    for (; r->unsent != NULL; r->unsent = r->unsent->next) {
-        struct kept_frame *k = r->unsent;
-        if (!may_write(d)) return false;
-        write_frame(d, &(struct dresult_frame){.kind = k->kind,
-                                               .req_id = r->req_id,
-                                               .epoch = r->epoch,
-                                               .seq = k->seq,
-                                               .ids = k->ids,
-                                               .n_ids = k->n_ids,
-                                               .body = k->body,
-                                               .body_len = k->body_len,
-                                               .status = k->status});
-        k->taken = true;
-    }
-    return true;
+static void note_taken(struct kept_req *r, struct kept_piece *k) {
+    k->taken = true;
+    r->unsent_bytes -= cost_of(k->body_len, k->n_ids);
+    r->unsent = k->next;
+    r->cut = (struct dresult_cut){0};
+    if (!r->full || r->unsent_bytes > DRESULT_REPLAY_BYTES_MAX / 2) return;
+    r->full = false;
+    if (r->on_room != NULL) r->on_room(r->arg);
+}
+
+static void write_next(struct dresult_out *d, struct kept_req *r) {
+    struct kept_piece *k = r->unsent;
+    const struct dresult_frame f = {.kind = k->kind,
+                                    .req_id = r->req_id,
+                                    .epoch = r->epoch,
+                                    .seq = k->seq,
+                                    .ids = k->ids,
+                                    .n_ids = k->n_ids,
+                                    .body = k->body,
+                                    .body_len = k->body_len,
+                                    .status = k->status};
+    write_frame(d, &f, &r->cut);
+    if (r->cut.done) note_taken(r, k);
 }
 
 static void on_catch_up(void *arg);
 
-static void fall_behind(struct dresult_out *d) {
-    if (d->listener == NULL || d->catch_up != NULL) return;
-    if (loop_timer_start(&d->catch_up, d->loop, CATCH_UP_MS, CATCH_UP_MS, on_catch_up, d) != ERR_OK)
-        log_error("dresult", "event=no_timer");
-}
-
-static void bring_all_up(struct dresult_out *d) {
-    bool done = true;
-    for (struct kept_req *r = d->ended; r != NULL && done; r = r->next) done = bring_up(d, r);
-    for (size_t i = 0; i < BUCKETS && done; i++)
-        for (struct kept_req *r = d->live[i]; r != NULL && done; r = r->next) done = bring_up(d, r);
-    if (done) {
-        loop_timer_stop(&d->catch_up);
-    } else {
-        fall_behind(d);
+/* Writes what there is to say, a frame of each request in turn, as long as the listener takes it.
+ */
+static void pump(struct dresult_out *d) {
+    while (d->turn != NULL && may_write(d)) {
+        struct kept_req *r = d->turn;
+        turn_leave(d, r);
+        write_next(d, r);
+        turn_join(d, r);
     }
+    if (d->turn == NULL || d->listener == NULL)
+        loop_timer_stop(&d->catch_up);
+    else if (d->catch_up == NULL && loop_timer_start(&d->catch_up, d->loop, CATCH_UP_MS,
+                                                     CATCH_UP_MS, on_catch_up, d) != ERR_OK)
+        log_error("dresult", "event=no_timer"); /* the next piece or tick looks again */
 }
 
 static void on_catch_up(void *arg) {
-    bring_all_up(arg);
+    pump(arg);
 }
 
 static void on_listener_gone(void *arg) {
@@ -179,19 +230,22 @@ bool dresult_out_has_listener(const struct dresult_out *d) {
 
 /* Version 2 numbers its frames, so all that is kept goes out again; version 1 cannot tell a
  * repetition, so only what no socket has taken does. */
-static void rewind_to(struct kept_req *r, int version) {
+static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {
+    turn_leave(d, r);
     r->unsent = r->first;
     while (version == 1 && r->unsent != NULL && r->unsent->taken) r->unsent = r->unsent->next;
+    r->cut = (struct dresult_cut){0};
+    r->unsent_bytes = 0;
+    for (const struct kept_piece *k = r->unsent; k != NULL; k = k->next)
+        r->unsent_bytes += cost_of(k->body_len, k->n_ids);
+    turn_join(d, r);
 }
 
 void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     const char *want = http_x_header(x, "dresult-version");
     int version = want != NULL && strcmp(want, "2") == 0 ? 2 : 1;
     if (d->listener != NULL) {
-        write_frame(d, &(struct dresult_frame){.kind = DR_CLOSE,
-                                               .req_id = DRESULT_CLOSE_ID,
-                                               .body = DRESULT_CLOSE_TEXT,
-                                               .body_len = strlen(DRESULT_CLOSE_TEXT)});
+        write_small(d, DR_CLOSE, DRESULT_CLOSE_ID, DRESULT_CLOSE_TEXT);
         dresult_out_close_listener(d);
     }
     d->listener = x;
@@ -201,10 +255,11 @@ void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     http_x_on_close(x, on_listener_gone, d);
     http_x_set_header(x, "dresult-version", version == 2 ? "2" : "1");
     http_x_stream_begin(x, 200, "text/event-stream");
-    for (struct kept_req *r = d->ended; r != NULL; r = r->next) rewind_to(r, version);
+    http_x_stream_paced(x); /* a frame of version 1 may be as large as an answer */
+    for (struct kept_req *r = d->ended; r != NULL; r = r->next) rewind_to(d, r, version);
     for (size_t i = 0; i < BUCKETS; i++)
-        for (struct kept_req *r = d->live[i]; r != NULL; r = r->next) rewind_to(r, version);
-    bring_all_up(d);
+        for (struct kept_req *r = d->live[i]; r != NULL; r = r->next) rewind_to(d, r, version);
+    pump(d);
 }
 
 /* ---- what is kept */
@@ -216,15 +271,16 @@ static void drop_oldest_ended(struct dresult_out *d) {
     req_free(d, r);
 }
 
-/* Drops frames that are older than the replay time and were taken by a socket, and requests that
- * ended that long ago. */
+/* Drops pieces that are older than the replay time and were taken by a socket, and requests that
+ * ended that long ago, unless a listener is about to get the rest of them. */
 static void expire(struct dresult_out *d, uint64_t now) {
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct kept_req *r = d->live[i]; r != NULL; r = r->next)
             while (r->first != NULL && r->first->taken && r->first != r->unsent &&
                    now - r->first->at_ms > DRESULT_REPLAY_MS_MAX)
                 drop_first(d, r);
-    while (d->ended != NULL && now - d->ended->ended_ms > DRESULT_REPLAY_MS_MAX)
+    while (d->ended != NULL && now - d->ended->ended_ms > DRESULT_REPLAY_MS_MAX &&
+           (d->listener == NULL || d->ended->unsent == NULL))
         drop_oldest_ended(d);
 }
 
@@ -239,16 +295,19 @@ static void on_tick(void *arg) {
     struct dresult_out *d = arg;
     uint64_t now = clock_ms();
     if (d->listener != NULL && now - d->last_write_ms >= HEARTBEAT_AFTER_MS)
-        write_frame(d, &(struct dresult_frame){.kind = DR_HEARTBEAT, .req_id = "-", .body = ""});
+        write_small(d, DR_HEARTBEAT, "-", "");
     expire(d, now);
+    pump(d);
 }
 
-enum err dresult_out_create(struct dresult_out **out, struct loop *loop) {
+enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct budget *budget) {
     *out = NULL;
     struct dresult_out *d = calloc(1, sizeof(*d));
     if (d == NULL) return ERR_NO_MEMORY;
     d->loop = loop;
+    d->budget = budget;
     d->ended_last = &d->ended;
+    d->turn_last = &d->turn;
     enum err e = loop_timer_start(&d->tick, loop, TICK_MS, TICK_MS, on_tick, d);
     if (e != ERR_OK) {
         free(d);
@@ -293,56 +352,103 @@ static struct kept_req *find_or_add(struct dresult_out *d, const char *req_id, u
     return *at = r;
 }
 
+enum err dresult_out_open(struct dresult_out *d, const char *req_id, uint32_t epoch,
+                          loop_fn *on_room, void *arg) {
+    struct kept_req *r = find_or_add(d, req_id, epoch);
+    if (r == NULL) return ERR_NO_MEMORY;
+    if (r->spare != NULL || r->first != NULL) return ERR_CONFLICT;
+    r->spare = malloc(cost_of(DRESULT_SPARE_BYTES, 0));
+    if (r->spare == NULL) {
+        dresult_out_forget(d, req_id, epoch);
+        return ERR_NO_MEMORY;
+    }
+    r->on_room = on_room;
+    r->arg = arg;
+    return ERR_OK;
+}
+
+bool dresult_out_is_full(struct dresult_out *d, const char *req_id, uint32_t epoch) {
+    const struct kept_req *r = *find(d, req_id, epoch);
+    return r != NULL && r->full;
+}
+
 static void end_req(struct dresult_out *d, struct kept_req *r) {
     struct kept_req **at = find(d, r->req_id, r->epoch);
     *at = r->next;
     r->next = NULL;
     r->ended_ms = clock_ms();
+    r->on_room = NULL;
+    free(r->spare);
+    r->spare = NULL;
     *d->ended_last = r;
     d->ended_last = &r->next;
 }
 
-/* Makes room by dropping frames a socket has taken already, oldest first. A first frame always has
- * room: a whole body may be larger than what is kept of a stream. */
-static bool make_room(struct dresult_out *d, struct kept_req *r, size_t cost) {
+/* Drops pieces a socket has taken already, oldest first, down to what is kept for a replay. */
+static void make_room(struct dresult_out *d, struct kept_req *r, size_t cost) {
     while ((r->bytes + cost > DRESULT_REPLAY_BYTES_MAX || d->bytes + cost > KEPT_BYTES_MAX) &&
            r->first != NULL && r->first->taken && r->first != r->unsent)
         drop_first(d, r);
-    return r->bytes + cost <= DRESULT_REPLAY_BYTES_MAX || r->first == NULL;
 }
 
-static struct kept_frame *frame_new(const int32_t *ids, size_t n_ids, const char *body, size_t n) {
-    struct kept_frame *f = malloc(cost_of(n, n_ids));
-    if (f == NULL) return NULL;
-    *f = (struct kept_frame){.n_ids = n_ids, .body_len = n, .at_ms = clock_ms()};
-    f->body = (char *)(f->ids + n_ids);
-    if (n_ids > 0) memcpy(f->ids, ids, n_ids * sizeof(*ids));
-    if (n > 0) memcpy(f->body, body, n);
-    f->body[n] = 0;
-    return f;
+static void piece_fill(struct kept_piece *k, const int32_t *ids, size_t n_ids, const char *body,
+                       size_t n) {
+    *k = (struct kept_piece){.n_ids = n_ids, .body_len = n, .at_ms = clock_ms()};
+    k->body = (char *)(k->ids + n_ids);
+    if (n_ids > 0) memcpy(k->ids, ids, n_ids * sizeof(*ids));
+    if (n > 0) memcpy(k->body, body, n);
+    k->body[n] = 0;
+}
+
+/* Room for a piece, counted. An end by an error always has some: the spare one, cut to its size. */
+static enum err piece_new(struct dresult_out *d, struct kept_req *r, struct kept_piece **out,
+                          bool always, size_t n_ids, size_t *n) {
+    size_t cost = cost_of(*n, n_ids);
+    enum err e = ERR_OK;
+    *out = NULL;
+    if (*n > DRESULT_PIECE_BYTES_MAX)
+        e = ERR_TOO_LARGE;
+    else if (!budget_take(d->budget, BUDGET_ANSWER_BYTES, cost))
+        e = ERR_BUSY;
+    else if ((*out = malloc(cost)) == NULL)
+        e = ERR_NO_MEMORY;
+    if (e == ERR_OK) return e;
+    if (e == ERR_NO_MEMORY) budget_give(d->budget, BUDGET_ANSWER_BYTES, cost);
+    if (!always || r->spare == NULL) return e;
+    *out = r->spare;
+    r->spare = NULL;
+    if (*n > DRESULT_SPARE_BYTES) *n = DRESULT_SPARE_BYTES;
+    return e;
 }
 
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
                           const char *body, size_t n) {
     struct kept_req *r = find_or_add(d, req_id, epoch);
+    struct kept_piece *k;
     if (r == NULL) return ERR_NO_MEMORY;
-    size_t cost = cost_of(n, n_ids);
-    bool goes_out = r->unsent == NULL && may_write(d);
+    bool by_error = kind == DR_ERROR;
+    if (by_error) n_ids = 0; /* its frame has the status in their place */
     keep_within_bounds(d);
-    if (!make_room(d, r, cost) && !goes_out) return ERR_TOO_LARGE;
-    struct kept_frame *f = frame_new(ids, n_ids, body, n);
-    if (f == NULL) return ERR_NO_MEMORY;
-    f->kind = kind;
-    f->status = status;
-    f->seq = r->next_seq++;
-    *r->last = f;
-    r->last = &f->next;
-    r->bytes += cost;
-    d->bytes += cost;
-    if (r->unsent == NULL) r->unsent = f;
-    if (!bring_up(d, r)) fall_behind(d);
-    if (kind == DR_LAST || kind == DR_ERROR || kind == DR_RETRY) end_req(d, r);
+    make_room(d, r, cost_of(n, n_ids));
+    enum err e = piece_new(d, r, &k, by_error, n_ids, &n);
+    if (k == NULL) return e;
+    piece_fill(k, ids, n_ids, body, n);
+    k->counted = e == ERR_OK;
+    k->kind = kind;
+    k->status = status;
+    k->seq = r->next_seq;
+    r->next_seq += dresult_n_frames(&(struct dresult_frame){.n_ids = n_ids, .body_len = n});
+    *r->last = k;
+    r->last = &k->next;
+    r->bytes += cost_of(n, n_ids);
+    d->bytes += cost_of(n, n_ids);
+    r->unsent_bytes += cost_of(n, n_ids);
+    if (r->unsent == NULL) r->unsent = k;
+    r->full = r->full || r->unsent_bytes > DRESULT_REPLAY_BYTES_MAX;
+    turn_join(d, r);
+    if (by_error || kind == DR_LAST || kind == DR_RETRY) end_req(d, r);
+    pump(d);
     return ERR_OK;
 }
 

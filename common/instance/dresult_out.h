@@ -1,30 +1,47 @@
 /* dresult_out: the decode side of the result stream (cluster-api 5.5): one listener, heartbeats,
  * replacement of the listener, frames kept for replay over a reconnect (DRESULT_REPLAY_BYTES_MAX
- * per request, DRESULT_REPLAY_MS_MAX). Version 1 replays only frames that no socket has taken;
- * version 2 replays all kept frames of live and just finished requests, and the coordinator drops
- * what it has by (reqId, epoch, seq). Thread: the loop thread. */
+ * per request, DRESULT_REPLAY_MS_MAX). Version 1 replays only pieces that no socket has taken;
+ * version 2 replays all kept pieces of live and just finished requests, and the coordinator drops
+ * what it has by (reqId, epoch, seq).
+ *
+ * A listener that reads slowly, or is away, holds up each request by itself: what it has not taken
+ * waits here, and a request of which DRESULT_REPLAY_BYTES_MAX wait is full until half of it is
+ * taken. Requests with something to say take turns, a frame each, so one with a large answer does
+ * not hold up the others. Thread: the loop thread. */
 #ifndef BATON_INSTANCE_DRESULT_OUT_H
 #define BATON_INSTANCE_DRESULT_OUT_H
 
+#include "common/base/budget.h"
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
 #include "proto/dresult.h"
 
 struct dresult_out;
 
-enum err dresult_out_create(struct dresult_out **out, struct loop *loop);
+/* budget: everything kept counts as BUDGET_ANSWER_BYTES; NULL: no limit. */
+enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct budget *budget);
 void dresult_out_destroy(struct dresult_out **d);
 /* GET /dresult: header dresult-version (1 or 2; absent: 1). Takes x. */
 void dresult_out_listen(struct dresult_out *d, struct http_x *x);
 bool dresult_out_has_listener(const struct dresult_out *d);
-/* Sends or keeps one piece. ERR_TOO_LARGE: no listener, or one that does not read, and the
- * request's replay room is full: the caller must end the request. DR_LAST, DR_ERROR and DR_RETRY
- * end the request's numbering; its frames are forgotten after the replay time. */
+
+/* Makes the record of an attempt of a request, with room for its end: an error frame of at most
+ * DRESULT_SPARE_BYTES can be sent whatever memory and limits say. on_room (may be NULL) runs when a
+ * full request is no longer full; it must not call back. ERR_CONFLICT: the attempt has one. */
+enum { DRESULT_SPARE_BYTES = 2048 };
+enum err dresult_out_open(struct dresult_out *d, const char *req_id, uint32_t epoch,
+                          loop_fn *on_room, void *arg);
+/* Sends or keeps one piece, of any size. ERR_TOO_LARGE, ERR_BUSY: more than one request, or all
+ * together, may keep (a piece over DRESULT_PIECE_BYTES_MAX; BUDGET_ANSWER_BYTES); ERR_NO_MEMORY.
+ * The caller ends the request with DR_ERROR then. DR_LAST, DR_ERROR and DR_RETRY end the request's
+ * numbering; its pieces are forgotten after the replay time. */
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
                           const char *body, size_t n);
-/* The attempt is over without an end frame of its own (a newer epoch took its place): its frames
- * are forgotten. */
+/* So much of it waits that its sender should stop until on_room. */
+bool dresult_out_is_full(struct dresult_out *d, const char *req_id, uint32_t epoch);
+/* The attempt is over without an end frame of its own (a newer epoch took its place, or P ends it):
+ * its pieces are forgotten. Does nothing after an end frame. */
 void dresult_out_forget(struct dresult_out *d, const char *req_id, uint32_t epoch);
 /* Ends every connection and heartbeat (the role ends). */
 void dresult_out_close_listener(struct dresult_out *d);

@@ -156,7 +156,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
         e = role_ctl_start_alone(in->role_ctl, &mixed_role);
         return e == ERR_OK ? e : err_set(eb, e, "cannot start standard mode: %s", err_text(e));
     }
-    if ((e = dresult_out_create(&in->dresult, in->loop)) != ERR_OK)
+    if ((e = dresult_out_create(&in->dresult, in->loop, &in->budget)) != ERR_OK)
         return err_set(eb, e, "cannot start /dresult: %s", err_text(e));
     return inst_links_open(in, eb);
 }
@@ -216,6 +216,8 @@ static void fill_budget(struct instance *in) {
     budget_init(&in->budget);
     budget_limit_set(&in->budget, BUDGET_BODY_BYTES,
                      l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+    budget_limit_set(&in->budget, BUDGET_ANSWER_BYTES,
+                     l->answers_mib > 0 ? (uint64_t)l->answers_mib << 20 : budget_bodies_default());
 }
 
 static enum err instance_open(struct instance *in, struct errbuf *eb) {

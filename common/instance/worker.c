@@ -36,6 +36,7 @@ enum command_kind {
     CMD_START,
     CMD_BEAM_START,
     CMD_STOP,
+    CMD_PAUSE,
     CMD_CANCEL,
     CMD_RELEASE,
     CMD_SELF_TEST,
@@ -57,7 +58,7 @@ struct command {
     size_t n_ids;
     struct sampling sampling;
     loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE */
-    bool held;                             /* CMD_HOLD */
+    bool held;                             /* CMD_HOLD, CMD_PAUSE */
     void (*tested)(void *arg, enum err e); /* CMD_SELF_TEST, CMD_HOLD */
     void *done_arg;
 };
@@ -321,6 +322,15 @@ void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice) {
     (void)push(w, c); /* not counted: always taken */
 }
 
+void worker_pause(struct worker *w, uint64_t seq_id, bool paused) {
+    struct command *c = *find_live(w, seq_id) != NULL ? calloc(1, sizeof(*c)) : NULL;
+    if (c == NULL) return;
+    c->kind = CMD_PAUSE;
+    c->seq_id = seq_id;
+    c->held = paused;
+    (void)push(w, c); /* not counted: always taken */
+}
+
 void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
     end_seq(w, CMD_CANCEL, seq_id, done, done_arg);
 }
@@ -518,6 +528,7 @@ static void obey(struct worker *w, struct command *c) {
     case CMD_START: do_start(w, c); break;
     case CMD_BEAM_START: do_beam_start(w, c); break;
     case CMD_STOP: do_stop(w, c); break;
+    case CMD_PAUSE: (void)engine_seq_pause(w->engine, c->seq_id, c->held); break;
     case CMD_CANCEL:
     case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
     case CMD_SELF_TEST:
@@ -568,6 +579,12 @@ static void *thread_main(void *arg) {
 
 /* ---- events on the loop thread */
 
+/* A prefill's beam search counts its continuations, up to two for each choice; none of them is one
+ * that could be stopped. */
+static bool is_stopped(const struct seq *s, int choice) {
+    return choice < CHOICES_MAX && (s->stopped[choice / 64] >> (choice % 64) & 1) != 0;
+}
+
 static void deliver(void *arg, struct mail *mail) {
     struct worker *w = arg;
     struct worker_mail *m = (struct worker_mail *)mail;
@@ -597,7 +614,7 @@ static void deliver(void *arg, struct mail *mail) {
     struct worker_events ev = s->ev;
     void *seq_arg = s->arg;
     int choice = m->kind == MAIL_TOKEN ? m->u.token.choice : 0;
-    bool unheard = m->kind == MAIL_TOKEN && (s->stopped[choice / 64] >> (choice % 64) & 1) != 0;
+    bool suppressed = m->kind == MAIL_TOKEN && is_stopped(s, choice);
     if (m->last) {
         *p = s->loop_next;
         free(s);
@@ -612,7 +629,7 @@ static void deliver(void *arg, struct mail *mail) {
         if (ev.on_refused != NULL) ev.on_refused(seq_arg, m->seq_id, m->e, m->u.text);
         break;
     case MAIL_TOKEN:
-        if (ev.on_token != NULL && !unheard) ev.on_token(seq_arg, m->seq_id, &m->u.token);
+        if (ev.on_token != NULL && !suppressed) ev.on_token(seq_arg, m->seq_id, &m->u.token);
         break;
     case MAIL_PROMPT_LOGPROB:
         if (ev.on_prompt_logprob == NULL) break;

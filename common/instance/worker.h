@@ -63,6 +63,9 @@ enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token
  * token of it is told after this call. Who has stopped or heard the end of the last one calls
  * worker_cancel(). */
 void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice);
+/* Whether the sequence takes part in steps; it does at the start. Paused it keeps what it has.
+ * Never fails for a full queue; without memory it runs on. */
+void worker_pause(struct worker *w, uint64_t seq_id, bool paused);
 /* Ends the sequence whatever its state. No callback for it runs after this call (on_kv: after
  * `done` ran). done may be NULL; it runs on the loop thread when blocks and slot are free again.
  * Never fails for a full queue. */

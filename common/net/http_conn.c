@@ -314,7 +314,7 @@ void http_conn_pass_end(struct http_conn *c) {
     flush(c);
     if (c->phase == PHASE_DEAD) return;
     size_t left = http_conn_pending(c), max = c->s->opts.stream_pending_max;
-    if (max > 0 && left > max && c->x != NULL && c->x->state == X_STREAM) {
+    if (max > 0 && left > max && c->x != NULL && c->x->state == X_STREAM && !c->x->paced) {
         http_conn_gone(c); /* a reader this slow costs memory that others need */
         return;
     }

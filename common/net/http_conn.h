@@ -83,6 +83,7 @@ struct http_x {
     struct http_conn *conn; /* NULL: the client is gone, and the handler may not know yet */
     struct loop *loop;
     enum http_x_state state;
+    bool paced; /* what is unsent of a stream is its handler's affair */
     struct http_head head;
     struct buf body;
     struct buf fields; /* header lines of the answer, each with its line end */

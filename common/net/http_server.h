@@ -101,6 +101,8 @@ void http_x_reply(struct http_x *x, int status, const char *content_type, const 
 void http_x_stream_begin(struct http_x *x, int status, const char *content_type);
 void http_x_stream_write(struct http_x *x, const void *p, size_t n);
 void http_x_stream_end(struct http_x *x);
+/* The handler bounds what is unsent by itself: stream_pending_max is not for this stream. */
+void http_x_stream_paced(struct http_x *x);
 void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
 size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */
 

@@ -256,6 +256,10 @@ void http_x_stream_write(struct http_x *x, const void *p, size_t n) {
     http_server_dirty(c->s, c);
 }
 
+void http_x_stream_paced(struct http_x *x) {
+    x->paced = true;
+}
+
 void http_x_stream_end(struct http_x *x) {
     if (x->conn != NULL && x->chunked && !x->head_only) buf_puts(&x->conn->out, "0\r\n\r\n");
     finish(x);

@@ -421,6 +421,7 @@ static void fc_open(const char *conf) {
     struct coordinator *co = &fc.co;
     struct errbuf eb = {0};
     memset(&fc, 0, sizeof(fc));
+    budget_init(&fc.co.budget);
     log_init(getenv("FC_LOG") ? LOG_DEBUG : LOG_ERROR, STDERR_FILENO);
     if (coord_conf_parse(&co->conf, conf, strlen(conf), ".", &eb) != ERR_OK)
         fail_msg("%s", eb.text);

@@ -113,6 +113,78 @@ static void pieces_in_order(void **state) {
     client_close(&c);
 }
 
+/* A piece in parts is put together, before and after P's answer, with others' frames in between,
+ * and nothing of it stays behind, however the request ends. */
+static void pieces_in_parts(void **state) {
+    struct client c;
+    (void)state;
+    struct held held = *ask(&c, CHAT, BODY);
+    fake_frame(D, &held, 0, DR_PART, 0, "{\"a\":");
+    fake_frame(D, &held, 1, DR_PART, 0, "\"long");
+    run_for(20);
+    assert_true(budget_used(&fc.co.budget, BUDGET_ANSWER_BYTES) > 0);
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    run_for(20);
+    fake_frame(D, &held, 1, DR_PART, 0, "\"long"); /* repeated, as after a reconnect */
+    fake_frame(D, &held, 2, DR_LAST, 0, "er\"}");
+    client_expect(&c, 200, "{\"a\":\"longer\"}");
+    client_close(&c);
+
+    before(NULL);
+    held = *ask(&c, CHAT, STREAM);
+    fake_frame(D, &held, 0, DR_PART, 0, "data");
+    fake_frame(D, &held, 1, DR_DATA, 0, ": 2\n\n");
+    fake_frame(D, &held, 2, DR_PART, 0, "data: ");
+    run_for(20);
+    fake_reply(&P->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
+    fake_frame(D, &held, 3, DR_LAST, 0, "3\n\n");
+    client_expect(&c, 200, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
+    client_close(&c);
+
+    before(NULL); /* the end is an error: what came of the piece goes */
+    held = *ask(&c, CHAT, BODY);
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    fake_frame(D, &held, 0, DR_PART, 0, "{\"error\":");
+    fake_frame(D, &held, 1, DR_ERROR, 424, "\"x\"}");
+    client_expect(&c, 424, "{\"error\":\"x\"}");
+    client_close(&c);
+
+    before(NULL); /* the client goes in the middle */
+    held = *ask(&c, CHAT, BODY);
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    fake_frame(D, &held, 0, DR_PART, 0, "{\"a\":");
+    run_for(20);
+    client_close(&c);
+    run_until(was_told_to_stop, D);
+    check_idle();
+    assert_int_equal(budget_used(&fc.co.budget, BUDGET_ANSWER_BYTES), 0);
+}
+
+/* The coordinator keeps no more of answers than it may: the one that would go over it ends. */
+static void answers_are_bounded(void **state) {
+    struct client c;
+    char part[1001];
+    (void)state;
+    memset(part, 'x', 1000);
+    part[1000] = 0;
+    budget_limit_set(&fc.co.budget, BUDGET_ANSWER_BYTES, 2500);
+    struct held held = *ask(&c, CHAT, BODY);
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    for (unsigned i = 0; i < 3; i++) fake_frame(D, &held, i, DR_PART, 0, part);
+    client_expect(&c, 503,
+                  "{\"error\":\"The answers under way are over the limit of 2500 bytes "
+                  "(limits.answersMiB)\",\"error_type\":\"Service Unavailable\",\"object\":"
+                  "\"error\",\"message\":\"The answers under way are over the limit of 2500 bytes "
+                  "(limits.answersMiB)\",\"type\":\"ServiceUnavailableError\",\"param\":null,"
+                  "\"code\":503}");
+    assert_true(client_has(&c, "Retry-After: 1"));
+    client_close(&c);
+    run_until(was_told_to_stop, D);
+    assert_int_equal(budget_used(&fc.co.budget, BUDGET_ANSWER_BYTES), 0);
+    assert_int_equal(budget_refusals(&fc.co.budget, BUDGET_ANSWER_BYTES), 1);
+    budget_limit_set(&fc.co.budget, BUDGET_ANSWER_BYTES, UINT64_MAX);
+}
+
 /* The first token ends it. */
 static void ends_at_p(void **state) {
     struct client c;
@@ -484,6 +556,8 @@ int main(int argc, char **argv) {
         CASE(one_answer),
         CASE(what_p_gets),
         CASE(pieces_in_order),
+        CASE(pieces_in_parts),
+        CASE(answers_are_bounded),
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
         CASE(p_cannot),

@@ -330,6 +330,59 @@ static void a_failing_engine_ends_with_an_error_frame(void **state) {
     }
 }
 
+/* P has its ack and the coordinator its answer: what fails now must say so. */
+static void a_start_that_fails_ends_with_an_error_frame(void **state) {
+    (void)state;
+    for (int stream = 0; stream <= 1; stream++) {
+        struct cluster c;
+        cluster_up(&c, &roomy, &big);
+        fake_answer_fails_at = 2; /* P makes the first */
+        struct flight *x = post(&c, "e2", stream ? "1 40 -1 0 0 : 1 2 3" : "0 40 -1 0 0 : 1 2 3");
+        WAIT_FOR(&c, fact_ended, x);
+        WAIT_FOR(&c, fact_answered, x);
+        assert_int_equal(x->status, 200);
+        assert_int_equal(x->end, DR_ERROR);
+        assert_int_equal(x->end_status, 503);
+        assert_string_equal(x->text.data, "{\"error\":\"out of memory\"}");
+        WAIT_FOR(&c, fact_idle, &c);
+        assert_int_equal(x->n_ends, 1);
+        cluster_down(&c);
+    }
+}
+
+static bool fact_full(void *arg) {
+    return dresult_out_is_full(((struct cluster *)arg)->d.dresult, "f0", 0);
+}
+static bool fact_never(void *arg) {
+    (void)arg;
+    return false;
+}
+
+/* While nobody reads, a request is held up and not lost: it stands still with what it may keep, the
+ * engine with it, and goes on when it is read. */
+static void a_request_nobody_reads_stands_still(void **state) {
+    static const struct fake_engine_opts wide = {
+        .n_blocks = 16384, .batch_max = 64, .queue_max = 16, .block_tokens = BT, .chunk_blocks = 2};
+    (void)state;
+    struct cluster c;
+    cluster_up(&c, &wide, &wide);
+    stop_listening(&c);
+    WAIT_FOR(&c, fact_not_listening, &c);
+    struct flight *x = post(&c, "f0", "1 900 -1 0 0 *64 : 1 2 3");
+    WAIT_FOR(&c, fact_full, &c);
+    wait_ms(c.loop, fact_never, &c, 50); /* steps that were under way */
+    unsigned steps = fake_engine_n_steps(c.d.engine);
+    wait_ms(c.loop, fact_never, &c, 100);
+    assert_int_equal(fake_engine_n_steps(c.d.engine), steps);
+    assert_int_equal(load_of(&c.d).running, 1);
+    listen_to_d(&c);
+    WAIT_FOR(&c, fact_ended, x);
+    assert_int_equal(x->end, DR_LAST);
+    assert_true(fake_engine_n_steps(c.d.engine) > steps);
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
 static void silence_ends_with_an_error_frame(void **state) {
     (void)state;
     struct cluster c;
@@ -491,6 +544,8 @@ int main(void) {
         cmocka_unit_test(stop_infer_gives_the_normal_end),
         cmocka_unit_test(stop_infer_during_the_import_ends_it_at_p),
         cmocka_unit_test(a_failing_engine_ends_with_an_error_frame),
+        cmocka_unit_test(a_start_that_fails_ends_with_an_error_frame),
+        cmocka_unit_test(a_request_nobody_reads_stands_still),
         cmocka_unit_test(silence_ends_with_an_error_frame),
         cmocka_unit_test(nobody_listening_for_too_long_ends_the_requests),
         cmocka_unit_test(a_prefill_that_dies_before_the_commit_frees_the_room),

@@ -18,6 +18,7 @@ struct fseq {
     int32_t *ids; /* [n_input] */
     size_t n_input, n_prompt, n_max;
     int n_choices; /* that run: 1 at a prefill */
+    bool paused;
     struct fchoice {
         bool live;
         int32_t *ids; /* [n_max - n_input] what is generated */
@@ -358,6 +359,13 @@ enum err engine_seq_cancel(struct engine *e, uint64_t id) {
     return ERR_OK;
 }
 
+enum err engine_seq_pause(struct engine *e, uint64_t id, bool paused) {
+    struct fseq *s = find(e, id);
+    if (s == NULL) return ERR_NOT_FOUND;
+    s->paused = paused;
+    return ERR_OK;
+}
+
 enum err engine_choice_stop(struct engine *e, uint64_t id, int choice) {
     struct fseq *s = find(e, id);
     if (s == NULL || choice < 0 || choice >= s->n_choices || !s->choices[choice].live)
@@ -415,7 +423,7 @@ static void tell_first(struct engine *e, struct fseq *s, struct fchoice *c) {
     if (e->ev.on_token != NULL) e->ev.on_token(e->ev.arg, id, &ev);
 }
 
-static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice) {
+static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice, int n) {
     struct fchoice *c = &s->choices[s->kind == SEQ_PREFILL ? 0 : choice];
     uint64_t id = s->id;
     if (c->untold) {
@@ -426,7 +434,7 @@ static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice)
         .id = token_of(h, choice, c->ids, c->n_ids), .choice = choice, .batch_size = 1};
     ev.index = (int32_t)(s->n_input + c->n_ids - s->n_prompt);
     ev.logprob = -0.5f;
-    ev.more = s->kind == SEQ_PREFILL && s->sampling.beam && choice + 1 < s->sampling.n_choices;
+    ev.more = s->kind == SEQ_PREFILL && s->sampling.beam && choice + 1 < n;
     if (ev.id == FAKE_EOS && !s->sampling.ignore_eos) {
         ev.finish = FINISH_EOS;
     } else if (s->n_input + c->n_ids + 1 >= s->n_max) {
@@ -455,9 +463,10 @@ static void make_tokens(struct engine *e, struct fseq *s) {
     }
     bool prefill = s->kind == SEQ_PREFILL;
     int n = prefill && s->sampling.n_choices > 1 ? s->sampling.n_choices : s->n_choices;
+    if (prefill && s->sampling.beam && e->o.beams_twice) n *= 2;
     if (prefill) s->state = ST_HELD;
     for (int i = 0; i < n && s->state != ST_FREE && s->id == id; i++)
-        if (prefill || s->choices[i].live) make_token(e, s, h, i);
+        if (prefill || s->choices[i].live) make_token(e, s, h, i, n);
 }
 
 static void prefill_some(struct engine *e, struct fseq *s) {
@@ -495,7 +504,7 @@ bool engine_step(struct engine *e) {
     }
     for (int i = 0; i < SEQS_MAX; i++) {
         struct fseq *s = &e->seqs[i];
-        if (s->state == ST_RUNNING) {
+        if (s->state == ST_RUNNING && !s->paused) {
             make_tokens(e, s);
             any = true;
         } else if (s->state == ST_PREFILL) {

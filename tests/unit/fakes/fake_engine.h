@@ -12,6 +12,7 @@ enum { FAKE_LAYERS = 3, FAKE_VOCAB = 1000, FAKE_EOS = 7 };
 struct fake_engine_opts {
     int n_blocks, batch_max, queue_max, block_tokens;
     int chunk_blocks;  /* blocks of a prompt filled in one step */
+    bool beams_twice;  /* a prefill's beam search tells two continuations for each beam */
     bool prefix_cache; /* importing sequences find blocks that an earlier one left, by content */
 };
 struct engine *fake_engine_create(const struct fake_engine_opts *o);

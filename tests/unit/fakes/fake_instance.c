@@ -120,7 +120,15 @@ void endpoint_error(const struct endpoint *ep, const struct api_path *path, int 
     set_error(out, status, text);
 }
 
+void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
+                        struct api_answer *out) {
+    (void)ep, (void)api;
+    set_error(out, status, text);
+}
+
 /* ---- endpoint: answers */
+
+int fake_answer_fails_at;
 
 struct said { /* by one choice */
     int n;
@@ -149,6 +157,8 @@ enum err answer_add_part(struct answer *a, const struct infer_req *req) {
 enum err answer_create(struct answer **out, const struct endpoint *ep,
                        const struct infer_req *req) {
     (void)ep;
+    *out = NULL;
+    if (fake_answer_fails_at > 0 && --fake_answer_fails_at == 0) return ERR_NO_MEMORY;
     struct answer *a = *out = calloc(1, sizeof(**out));
     if (a == NULL) return ERR_NO_MEMORY;
     a->req = req;
@@ -342,7 +352,7 @@ void fake_instance_open(struct instance *in, struct loop *loop, const struct rol
     struct engine *e = in->engine = fake_engine_create(eo);
     enum err err = worker_open(&in->worker, loop, &e, 256);
     if (err == ERR_OK) err = text_pool_open(&in->text_pool, loop, 2, 64);
-    if (err == ERR_OK) err = dresult_out_create(&in->dresult, loop);
+    if (err == ERR_OK) err = dresult_out_create(&in->dresult, loop, NULL);
     struct kv_plane_opts o;
     kv_plane_opts_default(&o);
     kv_plane_opts_of_engine(&o, worker_engine(in->worker));

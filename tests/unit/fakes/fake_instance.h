@@ -42,6 +42,9 @@ void fake_instance_close(
     struct instance *in); /* in the order of a daemon: role, text pool, KV plane, worker */
 void fake_instance_want(struct instance *in, const struct instance *peer);
 
+/* The n-th answer_create() from now on has no memory, once; 0: none. */
+extern int fake_answer_fails_at;
+
 /* What the client should get for a body, all pieces joined, one choice after another; *tokens_out
  * (room for 4096) the tokens of the last one, *n_out their number. */
 void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t *tokens_out,

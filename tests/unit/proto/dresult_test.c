@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "proto/dresult.h"
+#include "proto/limits.h"
 
 static const int32_t ids[] = {0, 320, 2147483647};
 static const struct dresult_frame frames[] = {
@@ -190,6 +191,89 @@ static void what_cannot_be_packed_says_so(void **state) {
     wr_free(&w);
 }
 
+struct joined {
+    struct wr body;
+    size_t n_ids, n_frames;
+    bool ended;
+    enum dresult_kind kind;
+};
+
+static enum err join(void *arg, const struct dresult_frame *f) {
+    struct joined *j = arg;
+    assert_false(j->ended);
+    assert_true(f->seq == 5 + j->n_frames);
+    for (size_t i = 0; i < f->n_ids; i++) assert_int_equal(f->ids[i], (int)(j->n_ids + i));
+    wr_bytes(&j->body, f->body, f->body_len);
+    j->n_ids += f->n_ids;
+    j->n_frames++;
+    j->ended = f->kind != DR_PART;
+    j->kind = f->kind;
+    return ERR_OK;
+}
+
+/* A piece of any size crosses in frames within the limit, as many as was said before. */
+static void a_large_piece_crosses_in_parts(void **state) {
+    static const size_t sizes[][2] = {{0, 0},       {1, 1},          {250000, 0},    {262144, 0},
+                                      {262145, 10}, {3000000, 4097}, {5, 1 << 17},   {0, 4096},
+                                      {0, 4097},    {261024, 0},     {261025, 4096}, {1 << 24, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        size_t n = sizes[i][0], n_ids = sizes[i][1];
+        char *body = malloc(n + 1);
+        int32_t *many = calloc(n_ids + 1, sizeof(*many));
+        assert_true(body != NULL && many != NULL);
+        for (size_t k = 0; k < n; k++) body[k] = (char)(k * 2654435761u >> 13);
+        for (size_t k = 0; k < n_ids; k++) many[k] = (int32_t)k;
+        struct dresult_frame f = {.kind = DR_LAST,
+                                  .req_id = "18446744073709551614",
+                                  .epoch = UINT32_MAX,
+                                  .seq = 5,
+                                  .ids = many,
+                                  .n_ids = n_ids,
+                                  .body = body,
+                                  .body_len = n};
+        struct joined j = {.body = WR_INIT};
+        struct dresult_parser *p;
+        assert_int_equal(dresult_parser_create(&p, 2, DRESULT_FRAME_BYTES_MAX), ERR_OK);
+        struct dresult_cut cut = {0};
+        struct wr w = WR_INIT;
+        while (!cut.done) {
+            wr_clear(&w);
+            assert_int_equal(dresult_pack_cut(&w, &f, &cut), ERR_OK);
+            assert_true(w.len <= DRESULT_FRAME_BYTES_MAX + 9);
+            assert_int_equal(dresult_parser_feed(p, (char *)w.data, w.len, join, &j), ERR_OK);
+        }
+        assert_true(j.ended);
+        assert_int_equal(j.kind, DR_LAST);
+        assert_int_equal(j.n_frames, dresult_n_frames(&f));
+        assert_int_equal(j.n_ids, n_ids);
+        assert_int_equal(j.body.len, n);
+        if (n > 0) assert_memory_equal(j.body.data, body, n);
+        dresult_parser_destroy(&p);
+        wr_free(&w);
+        wr_free(&j.body);
+        free(body);
+        free(many);
+    }
+}
+
+/* What no frame may be: too long for version 2, a part in version 1. */
+static void what_is_no_frame(void **state) {
+    (void)state;
+    struct wr w = WR_INIT;
+    struct dresult_frame f = {.kind = DR_LAST, .req_id = "1", .body_len = DRESULT_FRAME_BYTES_MAX};
+    char *body = calloc(1, f.body_len);
+    f.body = body;
+    assert_int_equal(dresult_pack(&w, 2, &f), ERR_TOO_LARGE);
+    assert_int_equal(w.len, 0);
+    f = (struct dresult_frame){.kind = DR_PART, .req_id = "1", .body = ""};
+    assert_int_equal(dresult_pack(&w, 1, &f), ERR_INVALID);
+    assert_int_equal(dresult_pack(&w, 2, &f), ERR_OK);
+    refuses(1, "reqId:1\0part:x\0", 15, ERR_OK); /* skipped like any unknown word */
+    wr_free(&w);
+    free(body);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_cut_gives_the_same_frames),
@@ -197,6 +281,8 @@ int main(void) {
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(unknown_kinds_are_skipped),
         cmocka_unit_test(what_cannot_be_packed_says_so),
+        cmocka_unit_test(a_large_piece_crosses_in_parts),
+        cmocka_unit_test(what_is_no_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

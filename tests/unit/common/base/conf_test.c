@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 
+#include <json-c/json_object.h>
 #include "common/base/conf.h"
 #include "proto/json.h"
 

@@ -28,6 +28,7 @@ static struct {
     struct loop *loop;
     struct http_server *server;
     struct dresult_out *out;
+    struct budget budget;
     uint16_t port;
     unsigned n_listens;
     bool (*fact)(void *);
@@ -86,7 +87,8 @@ struct listener {
 };
 
 static enum err on_frame(void *arg, const struct dresult_frame *f) {
-    static const char *const kinds[] = {"?", "data", "last", "error", "retry", "close", "ka"};
+    static const char *const kinds[] = {"?",     "data",  "last", "error",
+                                        "retry", "close", "ka",   "part"};
     struct got *g = arg;
     if (f->kind == DR_HEARTBEAT) {
         g->n_heartbeats++;
@@ -226,7 +228,8 @@ static int set_up(void **state) {
                                  .on_request = on_request};
     (void)state;
     memset(&t, 0, sizeof(t));
-    if (loop_create(&t.loop) != ERR_OK || dresult_out_create(&t.out, t.loop) != ERR_OK ||
+    budget_init(&t.budget);
+    if (loop_create(&t.loop) != ERR_OK || dresult_out_create(&t.out, t.loop, &t.budget) != ERR_OK ||
         http_server_open(&t.server, t.loop, &o, &eb) != ERR_OK)
         return -1;
     t.port = http_server_port(t.server);
@@ -237,6 +240,7 @@ static int tear_down(void **state) {
     (void)state;
     http_server_close(&t.server);
     dresult_out_destroy(&t.out);
+    assert_int_equal(budget_used(&t.budget, BUDGET_ANSWER_BYTES), 0);
     loop_destroy(&t.loop);
     return 0;
 }
@@ -269,7 +273,7 @@ static void both_versions(void **state) {
     hang_up(&l);
 }
 
-/* Nobody listens: pieces wait, in the order of their request. */
+/* Nobody listens: pieces wait, in the order of their request; requests take turns. */
 static void late_listener(void **state) {
     struct listener l;
     (void)state;
@@ -283,7 +287,7 @@ static void late_listener(void **state) {
         if (version == 1) {
             expect(&l, "1/0/0/data:1;1/0/0/data:2;1/0/0/last:3;");
         } else { /* the ended one of before comes again: version 2 can tell */
-            expect(&l, "1/0/0/data:1;1/0/1/data:2;1/0/2/last:3;2/0/0/data:1;2/0/1/data:2;"
+            expect(&l, "1/0/0/data:1;2/0/0/data:1;1/0/1/data:2;2/0/1/data:2;1/0/2/last:3;"
                        "2/0/2/last:3;");
         }
         hang_up_and_wait(&l);
@@ -371,46 +375,131 @@ static void attempts(void **state) {
     hang_up(&l);
 }
 
-/* Without a listener a request keeps 1 MiB; more ends it. What a socket has taken makes room. */
+static void count_one(void *arg) {
+    ++*(unsigned *)arg;
+}
+
+static bool is_not_full(void *arg) {
+    return !dresult_out_is_full(t.out, arg, 0);
+}
+
+/* A request of which 1 MiB waits is full, and hears when it is not; others are not touched. What a
+ * socket has taken makes room. */
 static void room_of_a_request(void **state) {
     struct listener l;
     char *piece = malloc(100001);
     size_t n = 0;
+    unsigned n_rooms = 0;
     (void)state;
     memset(piece, 'x', 100000);
     piece[100000] = 0;
-    while (send_text("1", 0, DR_DATA, piece) == ERR_OK) n++;
-    assert_int_equal(n, DRESULT_REPLAY_BYTES_MAX / 100100);
-    assert_int_equal(send_text("1", 0, DR_DATA, piece), ERR_TOO_LARGE);
-    assert_int_equal(send_text("2", 0, DR_DATA, piece), ERR_OK); /* others are not touched */
-    dresult_out_forget(t.out, "1", 0);
-    dresult_out_forget(t.out, "2", 0);
+    assert_int_equal(dresult_out_open(t.out, "1", 0, count_one, &n_rooms), ERR_OK);
+    assert_int_equal(dresult_out_open(t.out, "1", 0, NULL, NULL), ERR_CONFLICT);
+    for (; !dresult_out_is_full(t.out, "1", 0); n++)
+        assert_int_equal(send_text("1", 0, DR_DATA, piece), ERR_OK);
+    assert_int_equal(n, DRESULT_REPLAY_BYTES_MAX / 100100 + 1);
+    assert_int_equal(send_text("2", 0, DR_DATA, piece), ERR_OK);
+    assert_false(dresult_out_is_full(t.out, "2", 0));
 
     listen_with(&l, 2, 0);
-    size_t sent = 0;
+    run_until(is_not_full, "1");
+    assert_int_equal(n_rooms, 1);
+    size_t sent = (n + 1) * 100000;
     for (int i = 0; i < 200; i++) { /* 20 MB: more than is kept, and than may be unsent at once */
-        enum err e;
-        while ((e = send_text("3", 0, DR_DATA, piece)) == ERR_TOO_LARGE) turn();
-        assert_int_equal(e, ERR_OK);
+        while (dresult_out_is_full(t.out, "1", 0)) turn();
+        assert_int_equal(send_text("1", 0, DR_DATA, piece), ERR_OK);
         sent += 100000;
     }
-    send_text("3", 0, DR_LAST, "");
+    send_text("1", 0, DR_LAST, "");
     while (l.got.body_bytes < sent) {
         turn();
         assert_true(dresult_out_has_listener(t.out));
     }
-    assert_int_equal(l.got.n_frames, 201);
-    hang_up_and_wait(&l);
-    /* a whole body may be larger than the room of a stream */
-    char *big = malloc((3 << 20) + 1);
-    memset(big, 'y', 3 << 20);
-    big[3 << 20] = 0;
-    assert_int_equal(send_text("4", 0, DR_LAST, big), ERR_OK);
-    listen_with(&l, 1, 0);
-    while (l.got.body_bytes < 3 << 20) turn();
+    assert_int_equal(l.got.n_frames, n + 1 + 201);
+    hang_up(&l);
+    free(piece);
+}
+
+/* Bodies larger than an instance may leave unsent reach listeners of both versions, slow ones too,
+ * without the listener being lost. */
+static void whole_bodies_of_any_size(void **state) {
+    size_t n = 9 << 20;
+    char *big = malloc(n + 1);
+    (void)state;
+    memset(big, 'y', n);
+    big[n] = 0;
+    for (int version = 1; version <= 2; version++) {
+        struct listener l;
+        char id[8];
+        snprintf(id, sizeof(id), "%d", version);
+        listen_with(&l, version, version == 2 ? 4096 : 0);
+        assert_int_equal(send_text(id, 0, DR_LAST, big), ERR_OK);
+        while (l.got.body_bytes < n) {
+            turn();
+            assert_true(dresult_out_has_listener(t.out));
+        }
+        assert_int_equal(l.got.n_frames, version == 1 ? 1 : n / 261024 + 1);
+        hang_up_and_wait(&l);
+        memset(&l, 0, sizeof(l));
+    }
+    free(big);
+}
+
+/* While a large body crosses, other requests' pieces come in between: frame by frame in turn. */
+static void others_go_in_between(void **state) {
+    struct listener l;
+    size_t n = 8 << 20;
+    char *big = malloc(n + 1), id[8];
+    (void)state;
+    memset(big, 'y', n);
+    big[n] = 0;
+    listen_with(&l, 2, 0);
+    assert_int_equal(send_text("1", 0, DR_LAST, big), ERR_OK);
+    for (int i = 2; i < 10; i++) {
+        snprintf(id, sizeof(id), "%d", i);
+        assert_int_equal(send_text(id, 0, DR_LAST, "short"), ERR_OK);
+    }
+    while (l.got.body_bytes < n + 40) turn();
+    const char *last_part = NULL;
+    for (const char *p = l.got.text; (p = strstr(p, "1/0/")) != NULL; p++) last_part = p;
+    for (int i = 2; i < 10; i++) {
+        snprintf(id, sizeof(id), "%d/0/", i);
+        const char *at = strstr(l.got.text, id);
+        assert_non_null(at);
+        assert_true(at < last_part);
+        size_t before = 0; /* large frames ahead of it: those on the socket and one of its turn */
+        for (const char *p = l.got.text; (p = strstr(p, "/part")) != NULL && p < at; p++) before++;
+        assert_true(before <= 4);
+    }
     hang_up(&l);
     free(big);
-    free(piece);
+}
+
+/* Over the limits nothing is kept, but the end of a request that was opened always is. */
+static void an_end_always_has_room(void **state) {
+    struct listener l;
+    char *big = calloc(1, DRESULT_PIECE_BYTES_MAX + 2), text[DRESULT_SPARE_BYTES + 100];
+    (void)state;
+    memset(big, 'z', DRESULT_PIECE_BYTES_MAX + 1);
+    assert_int_equal(dresult_out_open(t.out, "1", 0, NULL, NULL), ERR_OK);
+    assert_int_equal(dresult_out_open(t.out, "2", 0, NULL, NULL), ERR_OK);
+    assert_int_equal(send_text("1", 0, DR_DATA, "a"), ERR_OK);
+    assert_int_equal(send_text("1", 0, DR_LAST, big), ERR_TOO_LARGE);
+    budget_limit_set(&t.budget, BUDGET_ANSWER_BYTES, 1000);
+    memset(text, 'e', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    assert_int_equal(send_text("1", 0, DR_DATA, text), ERR_BUSY);
+    assert_int_equal(budget_refusals(&t.budget, BUDGET_ANSWER_BYTES), 1);
+    assert_int_equal(send_text("3", 0, DR_ERROR, text), ERR_BUSY); /* not opened */
+    assert_int_equal(dresult_out_send(t.out, "1", 0, DR_ERROR, NULL, 0, 503, "full", 4), ERR_OK);
+    assert_int_equal(dresult_out_send(t.out, "2", 0, DR_ERROR, NULL, 0, 424, text, strlen(text)),
+                     ERR_OK);
+    dresult_out_forget(t.out, "2", 0); /* it has ended: nothing */
+    listen_with(&l, 2, 0);
+    expect(&l, "1/0/0/data:a;2/0/0/error!424:;1/0/1/error:full;");
+    assert_int_equal(l.got.body_bytes, 5 + DRESULT_SPARE_BYTES);
+    hang_up(&l);
+    free(big);
 }
 
 struct count {
@@ -495,6 +584,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(heartbeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(attempts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(room_of_a_request, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(whole_bodies_of_any_size, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(others_go_in_between, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_end_always_has_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(large_replay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(order_under_reconnects, set_up, tear_down),
     };

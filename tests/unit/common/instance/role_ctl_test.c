@@ -106,7 +106,7 @@ static int set_up(void **state) {
     t.in.conf.world_size = 1;
     assert_int_equal(loop_create(&t.in.loop), ERR_OK);
     assert_int_equal(role_ctl_create(&t.in.role_ctl, &t.in, roles), ERR_OK);
-    assert_int_equal(dresult_out_create(&t.in.dresult, t.in.loop), ERR_OK);
+    assert_int_equal(dresult_out_create(&t.in.dresult, t.in.loop, NULL), ERR_OK);
     assert_int_equal(http_server_open(&t.server, t.in.loop, &o, &eb), ERR_OK);
     assert_int_equal(http_client_create(&t.client, t.in.loop, "t"), ERR_OK);
     side_init(&t.kv, t.in.loop, 1);

@@ -118,6 +118,7 @@ static void open_worker(struct fixture *f, size_t n_commands, int n_blocks, int 
                                        .batch_max = batch,
                                        .queue_max = 8,
                                        .block_tokens = BLOCK_TOKENS,
+                                       .beams_twice = true,
                                        .chunk_blocks = 2};
     struct engine *e = fake_engine_create(&o);
     f->engine = e;
@@ -158,6 +159,9 @@ static bool finished(void *arg) {
 }
 static bool has_token(void *arg) {
     return ((struct heard *)arg)->n_tokens > 0;
+}
+static bool has_all_continuations(void *arg) {
+    return ((struct heard *)arg)->n_tokens == 2 * CHOICES_MAX;
 }
 static bool admitted(void *arg) {
     return ((struct heard *)arg)->n_admitted > 0;
@@ -253,6 +257,53 @@ static void a_prefill_holds_until_it_is_released(void **state) {
     worker_release(f.w, h.seq_id, on_done, &h);
     WAIT_FOR(&f, is_done, &h);
     assert_true(all_free(&f)); /* done means given back */
+    close_worker(&f);
+}
+
+/* The widest beam search tells twice as many continuations as a sequence can have choices. */
+static void every_continuation_of_the_widest_beams_is_heard(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h;
+    const struct sampling s = {.new_tokens_max = 4, .n_choices = CHOICES_MAX, .beam = true};
+    const int32_t ids[] = {1, 2, 3};
+    open_worker(&f, 16, 64, CHOICES_MAX);
+    h = (struct heard){.f = &f, .seq_id = worker_next_seq_id(f.w)};
+    const struct seq_opts o = {.seq_id = h.seq_id,
+                               .kind = SEQ_PREFILL,
+                               .ids = ids,
+                               .n_ids = 3,
+                               .n_prompt = 3,
+                               .sampling = &s,
+                               .priority = 3};
+    assert_int_equal(worker_add(f.w, &o, &events, &h), ERR_OK);
+    WAIT_FOR(&f, has_all_continuations, &h);
+    worker_choice_stop(f.w, h.seq_id, CHOICES_MAX); /* none that could be stopped */
+    worker_release(f.w, h.seq_id, on_done, &h);
+    WAIT_FOR(&f, is_done, &h);
+    assert_true(all_free(&f));
+    close_worker(&f);
+}
+
+/* What is paused makes no token, keeps what it has, and goes on where it stood. */
+static void a_paused_sequence_stands_still(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h[2];
+    open_worker(&f, 16, 64, 4);
+    fake_engine_hold(f.engine, true);
+    for (int i = 0; i < 2; i++) assert_int_equal(add(&f, &h[i], SEQ_WHOLE, 5, 9), ERR_OK);
+    worker_pause(f.w, h[0].seq_id, true);
+    worker_pause(f.w, 4711, true); /* unknown: nothing */
+    fake_engine_hold(f.engine, false);
+    assert_int_equal(worker_self_test(f.w, NULL, NULL), ERR_OK); /* wakes it */
+    WAIT_FOR(&f, finished, &h[1]);
+    expect_tokens(&h[1], 5, 9);
+    assert_true(h[0].n_tokens <= 1); /* the fake makes the first with the prompt */
+    worker_pause(f.w, h[0].seq_id, false);
+    WAIT_FOR(&f, finished, &h[0]);
+    expect_tokens(&h[0], 5, 9);
+    WAIT_FOR(&f, all_free, &f);
     close_worker(&f);
 }
 
@@ -512,6 +563,8 @@ int main(void) {
         cmocka_unit_test(prefix_blocks_belong_to_an_owner),
         cmocka_unit_test(a_whole_sequence_runs_to_its_end),
         cmocka_unit_test(a_prefill_holds_until_it_is_released),
+        cmocka_unit_test(every_continuation_of_the_widest_beams_is_heard),
+        cmocka_unit_test(a_paused_sequence_stands_still),
         cmocka_unit_test(an_import_continues_what_a_prefill_began),
         cmocka_unit_test(refusals_carry_the_engine_s_words),
         cmocka_unit_test(nothing_is_heard_after_a_cancel),
