@@ -1,7 +1,6 @@
 /* coord_conf: the tables of the merged configuration and the rules between its keys. */
 #include "coordinator/coord_conf.h"
 
-#include <json-c/json_object_iterator.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

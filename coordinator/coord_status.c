@@ -1,15 +1,14 @@
 /* coord_status: the whole cluster as JSON: GET /v1/status, /v2/status, and readiness with reasons.
  */
-#include <json-c/json_object.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/base/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
+#include "proto/json.h"
 
 static void reply(struct http_x *x, int status, struct json_object *root) {
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
     http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
     json_object_put(root);
 }

@@ -62,7 +62,7 @@ static char *body_of(const struct adapter_status *a) {
     if (o == NULL) return NULL;
     json_object_object_add(o, "lora_name", json_object_new_string(a->name));
     json_object_object_add(o, "lora_path", json_object_new_string(a->path));
-    char *body = strdup(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN));
+    char *body = strdup(json_object_to_text(o, JSON_COMPACT, NULL));
     json_object_put(o);
     return body;
 }

@@ -1,5 +1,4 @@
 /* relay: admission, the ends of a request, and what may end it from outside. */
-#include <json-c/json_object.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -489,7 +488,7 @@ struct json_object *relay_recent(const struct relay_set *s) {
         struct json_object *o = json_object_new_object();
         json_object_object_add(o, "id", json_object_new_string(e->id));
         json_object_object_add(o, "path", json_object_new_string(e->path));
-        json_object_object_add(o, "status", json_object_new_int(e->status));
+        json_object_object_add(o, "status", json_object_new_int64(e->status));
         json_object_object_add(o, "stream", json_object_new_boolean(e->stream));
         json_object_object_add(o, "attempt", json_object_new_int64(e->epoch));
         json_object_object_add(o, "p", json_object_new_int64(e->p_id));

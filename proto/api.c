@@ -1,7 +1,6 @@
 /* api: the table of inference paths and the builder of error bodies. */
 #include "proto/api.h"
 
-#include <json-c/json.h>
 #include <stdio.h>
 #include <string.h>
 #include "proto/json.h"
@@ -159,7 +158,7 @@ static struct json_object *flat(bool openai_path, int status, const char *error_
         add_str(o, "message", text);
         add_str(o, "type", status_row(status)->vllm_type);
         json_object_object_add(o, "param", NULL);
-        json_object_object_add(o, "code", json_object_new_int(status));
+        json_object_object_add(o, "code", json_object_new_int64(status));
     } else if (status == 413) {
         add_str(o, "message", text); /* the vendor's only member there */
     }
@@ -167,8 +166,7 @@ static struct json_object *flat(bool openai_path, int status, const char *error_
 }
 
 static char *printed(struct json_object *o) {
-    const char *s =
-        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_text(o, JSON_COMPACT, NULL);
     char *body = s != NULL ? strdup(s) : NULL;
     json_object_put(o);
     return body;

@@ -1,19 +1,20 @@
-/* json: the strict JSON reader (RFC 8259) that every floor uses, and getters that never coerce.
- * json-c builds the tree; a linear pass before it refuses what json-c lets through: text that is
- * not UTF-8, raw control characters, single quotes, NaN and Infinity, "1." and ".5", 1e999, lone
- * surrogates, too deep nesting. A leading byte order mark is skipped. A key that holds a zero
- * character is refused (json-c would cut it).
+/* json: the strict JSON reader (RFC 8259) that every floor uses, and getters that never coerce. A
+ * linear pass checks the text, and counts what its tree takes, before anything is made. Refused is
+ * all that is not JSON: text that is not UTF-8, raw control characters, single quotes, NaN and
+ * Infinity, "1." and ".5", 1e999, lone surrogates, too deep nesting. A leading byte order mark is
+ * skipped. A key that holds a zero character is refused, as keys are C strings.
  *
+ * Memory: at most 6 n bytes beside a copy of the n bytes of text (json_tree.h).
  * Ownership: the tree belongs to the caller: json_object_put(). Getters lend; pointers live as long
  * as the tree. Thread: pure; a tree is one thread's at a time. */
 #ifndef BATON_PROTO_JSON_H
 #define BATON_PROTO_JSON_H
 
-#include <json-c/json_object.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "proto/err.h"
+#include "proto/json_tree.h"
 #include "proto/limits.h"
 
 struct json_limits {
@@ -34,10 +35,15 @@ struct json_limits json_limits_client(int depth_max);
 
 /* Parses exactly p[0..n): one value, white space around it. lim NULL: JSON_DEPTH_MAX, last key
  * wins. A top-level `null` gives ERR_OK with *out NULL. ERR_BAD_JSON: eb says the byte offset and
- * what is wrong there. ERR_TOO_LARGE: over 2^31-1 bytes. Integers outside [-2^63, 2^64-1] become
+ * what is wrong there. ERR_TOO_LARGE: over 2^27-1 bytes. Integers outside [-2^63, 2^64-1] become
  * doubles. */
 enum err json_read(struct json_object **out, const char *p, size_t n, const struct json_limits *lim,
                    struct errbuf *eb);
+
+/* The same without a copy: p[0..n], a byte more than the text, is changed and must last as long as
+ * the tree; on errors it is as it was, but for a byte order mark. */
+enum err json_read_in_place(struct json_object **out, char *p, size_t n,
+                            const struct json_limits *lim, struct errbuf *eb);
 
 /* Reads a whole file of at most bytes_max; ERR_NOT_FOUND, ERR_TOO_LARGE, ERR_IO or as json_read; eb
  * names the path. */

@@ -7,15 +7,24 @@
 #include "proto/err.h"
 #include "proto/json.h"
 
-/* Where the integer literals end that no 64-bit type holds; ascending. */
-struct json_wide {
-    size_t *end; /* caller frees, on errors too */
-    size_t n, cap;
+/* What the tree of a checked text takes: nodes (a value, a member's name), and words of the tables
+ * of objects with many members. */
+struct json_size {
+    size_t n_nodes, n_index;
 };
 
-/* Checks that p[at..n) is one JSON value as json.h says. Linear in n, memory bounded by the number
- * of wide integers (and of keys when lim->unique_keys). */
+/* Objects with more members than this have a table of them. */
+enum { JSON_INDEX_FROM = 16 };
+
+/* 32-bit words of the table of an object of n members: its slots, a quarter more than members, and
+ * their number. */
+static inline size_t json_index_words(size_t n) {
+    return n <= JSON_INDEX_FROM ? 0 : 1 + n + n / 4;
+}
+
+/* Checks that p[at..n) is one JSON value as json.h says. Linear in n; memory for the keys when
+ * lim->unique_keys, else none. */
 enum err json_check(const char *p, size_t n, size_t at, const struct json_limits *lim,
-                    struct json_wide *wide, struct errbuf *eb);
+                    struct json_size *size, struct errbuf *eb);
 
 #endif

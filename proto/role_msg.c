@@ -272,7 +272,7 @@ static struct json_object *node_json(const struct role_node *n, int version) {
     }
     if (version == 1) {
         if (n->p_percentage >= 0)
-            json_object_object_add(o, "p_percentage", json_object_new_int(n->p_percentage));
+            json_object_object_add(o, "p_percentage", json_object_new_int64(n->p_percentage));
         json_object_object_add(o, "device", devices_json(n));
         return o;
     }
@@ -297,8 +297,7 @@ char *role_msg_format(const struct role_msg *m, int version) {
         json_object_object_add(root, "peers", arr);
     }
     if (m->force) json_object_object_add(root, "force", json_object_new_boolean(true));
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
     char *out = s != NULL ? strdup(s) : NULL;
     json_object_put(root);
     return out;

@@ -8,8 +8,7 @@
 #include "proto/json.h"
 
 static char *finish(struct json_object *root) {
-    const char *s = json_object_to_json_string_ext(root, JSON_C_TO_STRING_PLAIN |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
     char *out = s != NULL ? strdup(s) : NULL;
     json_object_put(root);
     return out;
@@ -128,7 +127,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
         add_int(res, "totalAvailNpuBlockNum", m->avail_blocks);
         add_int(res, "maxAvailNpuBlockNum", m->avail_blocks);
         struct json_object *map = json_object_new_array(), *pair = json_object_new_array();
-        json_object_array_add(pair, json_object_new_int(0));
+        json_object_array_add(pair, json_object_new_int64(0));
         json_object_array_add(pair, json_object_new_int64((int64_t)m->free_blocks));
         json_object_array_add(map, pair);
         json_object_object_add(res, "dpInstMap", map);

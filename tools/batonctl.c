@@ -1,7 +1,6 @@
 /* batonctl: asks a coordinator's management plane: the cluster as a table, or the change of a role.
  * quantize alone works on files, and hands over to the instance's program. */
 #include <errno.h>
-#include <json-c/json_object.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <ctype.h>
 #include <inttypes.h>
-#include <json-c/json_object_iterator.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,9 +355,7 @@ static void put(struct json_object *root, const char *path, struct json_object *
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
     struct json_object *root = json_object_new_object();
     for (size_t i = 0; i < n_keys; i++) put(root, keys[i].path, value_of(src, &keys[i]));
-    buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY |
-                                                           JSON_C_TO_STRING_SPACED |
-                                                           JSON_C_TO_STRING_NOSLASHESCAPE));
+    buf_puts(out, json_object_to_text(root, JSON_PRETTY, NULL));
     buf_putc(out, '\n');
     json_object_put(root);
 }

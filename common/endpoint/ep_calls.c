@@ -1,6 +1,5 @@
 /* ep_calls: what an answer may consist of besides content: tool calls (inference-api 8.4) and
  * thinking (8.9), told to the answer, and to guided decoding where something is enforced. */
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
@@ -111,7 +110,7 @@ struct json_object *ep_call_guide(const struct ep_read *r, bool one) {
         any = add(any, one_call(f, json_object_array_get_idx(r->callable, i), forced));
     if (!one) {
         g = with(guide_of("repeat"), "item", any);
-        g = with(g, "min", json_object_new_int(1));
+        g = with(g, "min", json_object_new_int64(1));
         if (f->separator[0] != '\0') g = with(g, "separator", literal(f->separator));
         any = g;
     }
@@ -231,8 +230,7 @@ static bool write_guide(struct ep_read *r, const struct json_object *g) {
     const char *s;
     size_t n;
     if (g == NULL) return true;
-    s = json_object_to_json_string_length(
-        (struct json_object *)g, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    s = json_object_to_text((struct json_object *)g, JSON_COMPACT, &n);
     if (s != NULL && n > GUIDE_BYTES_MAX)
         return ep_fail(r, 422, "the schemas of the tools are too large to enforce a call");
     free(r->req->guide);

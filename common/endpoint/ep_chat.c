@@ -1,5 +1,4 @@
 /* ep_chat: /v1/chat/completions (inference-api 8): from messages through the template to ids. */
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
@@ -63,7 +62,7 @@ static struct json_object *template_vars(struct ep_read *r, struct json_object *
             json_object_object_add(vars, "enable_thinking", json_object_new_boolean(false));
         else
             json_object_object_add(vars, "reasoning_effort",
-                                   json_object_new_string_len(effort, (int)n));
+                                   json_object_new_string_len(effort, n));
     }
     if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK) {
         json_object_object_foreach(kwargs, key, val) {

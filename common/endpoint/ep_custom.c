@@ -1,5 +1,4 @@
 /* ep_custom: the parameters that are more than a number in a range. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +143,7 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
     struct json_object *obj;
     char text[32];
     if (json_as_obj(v, &obj) != JSON_OK) return ep_wrong_type(r, "logit_bias must be object type.");
-    size_t n = (size_t)json_object_object_length(obj);
+    size_t n = json_object_object_length(obj);
     if (n == 0) return true;
     if (n > LOGIT_BIAS_MAX) {
         snprintf(text, sizeof(text), "%zu", n);

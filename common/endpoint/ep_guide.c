@@ -1,7 +1,6 @@
 /* ep_guide: the members that ask for guided decoding, as one guide text (common/guide/guide.h), and
  * its compilation once everything that shapes it (calls, thinking) is known. Two members at once
  * are refused: each describes the whole output. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,8 +154,7 @@ static bool read_tgi(struct found *f, const char *member, struct json_object *v)
 static bool write_guide(struct found *f) {
     size_t n;
     if (f->guide == NULL) return true;
-    const char *s = json_object_to_json_string_length(
-        f->guide, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    const char *s = json_object_to_text(f->guide, JSON_COMPACT, &n);
     if (s != NULL && n > GUIDE_BYTES_MAX)
         return ep_fail_with(f->r, 422, "Parameter {member} is larger than 1 MB", "{member}",
                             f->member, NULL);

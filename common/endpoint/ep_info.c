@@ -1,6 +1,5 @@
 /* ep_info: bodies that say what is served and what the tokenizer makes of a text (inference-api 12,
  * 13, 16.2). */
-#include <json-c/json.h>
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"

@@ -1,7 +1,6 @@
 /* ep_messages: the messages of a chat (inference-api 8.3): every rule of both columns, then the
  * form that templates expect: contents joined to strings, roles by their usual names, arguments of
  * tool calls as objects. */
-#include <json-c/json.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
 
@@ -9,7 +8,7 @@
 
 static bool set_str(struct ep_read *r, struct json_object *obj, const char *key, const char *s,
                     size_t n) {
-    struct json_object *v = json_object_new_string_len(s, (int)n);
+    struct json_object *v = json_object_new_string_len(s, n);
     if (v != NULL && json_object_object_add(obj, key, v) == 0) return true;
     json_object_put(v);
     return ep_fail_memory(r);

@@ -1,6 +1,5 @@
 /* ep_schema: response_format and the JSON schema inside it, checked in the order and with the texts
  * of inference-api 8.6. What of a schema cannot be enforced is said when the guide is compiled. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/ep.h"

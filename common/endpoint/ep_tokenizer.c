@@ -1,6 +1,5 @@
 /* ep_tokenizer: what the tokenizer makes of a text: /v1/tokenizer (inference-api 12), /tokenize and
  * /detokenize (16.2, 16.3). */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/answer.h"

@@ -1,6 +1,5 @@
 /* ep_tools: tools and tool_choice of a chat (inference-api 8.4): syntax, and which tools the
  * template sees. */
-#include <json-c/json.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
 

@@ -1,6 +1,5 @@
 /* ep_triton: Triton's token tensor (inference-api 11.1) and text (11.2). Both put the object of
  * parameters together from the places where clients of either document leave them. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/ep.h"

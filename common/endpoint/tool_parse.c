@@ -1,7 +1,6 @@
 /* tool_parse: a machine that takes one byte at a time, so how the text is cut cannot matter. */
 #include "common/endpoint/tool_parse.h"
 
-#include <json-c/json_object.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/json_scan.h"

@@ -1,8 +1,6 @@
 /* lora_conf: reading adapter_config.json. */
 #include "common/engine/lora_conf.h"
 
-#include <json-c/json_object.h>
-#include <json-c/json_object_iterator.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +192,7 @@ static enum err read_patterns(struct lora_patterns *p, const struct json_object 
     struct json_object *obj = NULL;
     enum json_got got = json_get_obj(root, key, &obj);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
-    int n = got == JSON_OK ? json_object_object_length(obj) : -1;
+    int n = got == JSON_OK ? (int)json_object_object_length(obj) : -1;
     if (n < 0 || n > LORA_PATTERNS_MAX) {
         (void)json_get(root, key, &obj);
         return bad_member(obj, key, allowed, eb);

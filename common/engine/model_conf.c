@@ -2,7 +2,6 @@
  * is in model_conf_rope.c. */
 #include "common/engine/model_conf.h"
 
-#include <json-c/json_object.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <json-c/json_object.h>
-#include <json-c/json_object_iterator.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,7 +119,7 @@ static enum err check_overlap(struct st_header *h, struct errbuf *eb) {
 
 static enum err read_tensors(struct st_header *h, struct json_object *root, uint64_t data_begin,
                              uint64_t file_bytes, struct errbuf *eb) {
-    size_t n = (size_t)json_object_object_length(root);
+    size_t n = json_object_object_length(root);
     if (n > ST_TENSORS_MAX)
         return err_set(eb, ERR_BAD_FILE, "more than %d tensors", ST_TENSORS_MAX);
     if ((h->tensors = calloc(n > 0 ? n : 1, sizeof(*h->tensors))) == NULL)

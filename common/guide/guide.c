@@ -9,6 +9,7 @@
 #include "common/guide/grow.h"
 #include "common/guide/guide_build.h"
 #include "common/guide/guide_run.h"
+#include "proto/json.h"
 
 enum { WARM_MS_MAX = 100 };
 

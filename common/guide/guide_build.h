@@ -3,7 +3,6 @@
 #ifndef BATON_GUIDE_BUILD_H
 #define BATON_GUIDE_BUILD_H
 
-#include <json-c/json_object.h>
 #include "common/guide/guide_expr.h"
 #include "common/guide/guide_net.h"
 #include "common/guide/guide_vocab.h"

@@ -2,11 +2,11 @@
  * a
  * `$ref`, and keywords beside an `anyOf` all come here. Objects are merged as a union of their
  * members, so `additionalProperties: false` in one of them speaks of the merged object. */
-#include <json-c/json.h>
 #include <string.h>
 #include "common/guide/grow.h"
 #include "common/guide/guide.h"
 #include "common/guide/guide_build.h"
+#include "proto/json.h"
 
 enum { BRANCHES_MAX = 256 };
 
@@ -98,6 +98,12 @@ static struct json_object *merge_branches(struct json_object *x, struct json_obj
     return arr;
 }
 
+/* What is no string is no type, and refused where types are read. */
+static const char *type_name(const struct json_object *v) {
+    const char *s = json_object_get_string(v);
+    return s != NULL ? s : "";
+}
+
 /* Types as a list of strings; integer is the narrower of integer and number. */
 static struct json_object *merge_types(struct json_object *x, struct json_object *y) {
     struct json_object *out = json_object_new_array();
@@ -108,8 +114,7 @@ static struct json_object *merge_types(struct json_object *x, struct json_object
         for (size_t k = 0; k < m; k++) {
             struct json_object *a = xs ? x : json_object_array_get_idx(x, i);
             struct json_object *c = ys ? y : json_object_array_get_idx(y, k), *hit = NULL;
-            const char *p = a != NULL ? json_object_get_string(a) : "null";
-            const char *q = c != NULL ? json_object_get_string(c) : "null";
+            const char *p = type_name(a), *q = type_name(c);
             if (strcmp(p, q) == 0) hit = a;
             if (strcmp(p, "integer") == 0 && strcmp(q, "number") == 0) hit = a;
             if (strcmp(p, "number") == 0 && strcmp(q, "integer") == 0) hit = c;

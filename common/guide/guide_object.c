@@ -1,8 +1,8 @@
 /* guide_object: objects and arrays of a schema. Members come in the order of `properties`, then
  * what is required beside them, then any others; each is written once and reached both from "no
  * member yet" and from "after a member", so nothing doubles with depth. */
-#include <json-c/json.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/guide/guide.h"
 #include "common/guide/guide_build.h"

@@ -3,7 +3,6 @@
  * A schema is first brought into one of few shapes: a reference, a choice of schemas, a list of
  * values, or types with their keywords; allOf and keywords beside a reference or a choice are
  * merged away (guide_merge). Members of an object come in the order of `properties`. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/guide/grow.h"
@@ -400,7 +399,7 @@ static enum err allows(struct build *b, struct json_object *schema, struct json_
     if (e != ERR_OK || !*yes) return e;
     if (json_object_is_type(v, json_type_string))
         return schema_string_allows(b, schema, json_object_get_string(v),
-                                    (size_t)json_object_get_string_len(v), yes);
+                                    json_object_get_string_len(v), yes);
     if (json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double)) {
         static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum",
                                              "exclusiveMaximum"};
@@ -423,8 +422,7 @@ static enum err emit_values(struct build *b, struct nfa *a, int32_t from, int32_
         if ((e = allows(b, schema, v, &yes)) != ERR_OK) break;
         if (!yes) continue;
         size_t len;
-        const char *text = json_object_to_json_string_length(
-            v, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &len);
+        const char *text = json_object_to_text(v, JSON_COMPACT, &len);
         if (v == NULL) text = "null", len = 4;
         if (text == NULL) return build_no_memory(b);
         nfa_text(a, from, text, len, to);

@@ -1,7 +1,7 @@
 /* guide_string: strings of a schema. Pattern, format and length each are an automaton over
  * characters; their product is written down as a JSON string. A pattern that is not anchored may
  * match anywhere, as JSON Schema has it. */
-#include <json-c/json.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/guide/guide.h"
 #include "common/guide/guide_build.h"

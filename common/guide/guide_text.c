@@ -1,5 +1,4 @@
 /* guide_text: the guide's own JSON: what kinds there are, and how they are put together. */
-#include <json-c/json.h>
 #include <string.h>
 #include "common/guide/grow.h"
 #include "common/guide/guide.h"

@@ -457,7 +457,7 @@ static void normalise_truncation(struct json_object *root) {
         json_get_obj(b, "ModelDeployConfig", &d) == JSON_OK &&
         json_get(d, "truncation", &t) == JSON_OK && json_object_is_type(t, json_type_boolean))
         json_object_object_add(d, "truncation",
-                               json_object_new_int(json_object_get_boolean(t) ? -1 : 0));
+                               json_object_new_int64(json_object_get_boolean(t) ? -1 : 0));
 }
 
 /* Two spellings of one key are about: interCommPk and interCommTlsPk. */
@@ -561,12 +561,10 @@ void inst_conf_print(struct buf *out, const struct inst_conf *c) {
         outer = json_object_new_array();
         inner = json_object_new_array();
         for (int i = 0; i < c->n_cpus; i++)
-            json_object_array_add(inner, json_object_new_int(c->cpus[i]));
+            json_object_array_add(inner, json_object_new_int64(c->cpus[i]));
         json_object_array_add(outer, inner);
         json_object_object_add(backend, "npuDeviceIds", outer);
-        buf_puts(out, json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY |
-                                                               JSON_C_TO_STRING_SPACED |
-                                                               JSON_C_TO_STRING_NOSLASHESCAPE));
+        buf_puts(out, json_object_to_text(root, JSON_PRETTY, NULL));
         buf_putc(out, '\n');
     } else {
         buf_append(out, b.data, b.len);

@@ -2,12 +2,12 @@
  */
 #include "common/text/chat_template.h"
 
-#include <json-c/json_object.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/text/jinja_eval.h"
 #include "common/text/jinja_parse.h"
 #include "common/text/jinja_text.h"
+#include "proto/json.h"
 
 enum { TREE_BYTES_MAX = 128 * 1024 * 1024 }; /* of a parsed template */
 

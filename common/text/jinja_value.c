@@ -1,11 +1,10 @@
 /* jinja_value: making values, lists and dicts; equality, order, truth. */
 #include "common/text/jinja_value.h"
 
-#include <json-c/json_object.h>
-#include <json-c/linkhash.h>
 #include <math.h>
 #include <string.h>
 #include "common/text/jinja_run.h"
+#include "proto/json.h"
 
 enum { DICT_SEARCH_MAX = 8, LIST_CAP_MIN = 8 };
 
@@ -425,7 +424,7 @@ struct jv jv_dict_get_str(const struct jv_dict *d, const char *s, size_t n) {
     return (struct jv){0};
 }
 
-/* ---- variables of the caller. Strings stay where json-c has them. */
+/* ---- variables of the caller. Strings stay where the tree has them. */
 
 static bool from_json_container(struct jinja_run *r, struct json_object *o, struct jv *out) {
     if (json_object_is_type(o, json_type_array)) {
@@ -462,7 +461,7 @@ bool jv_from_json(struct jinja_run *r, struct json_object *o, struct jv *out) {
         return true;
     }
     case json_type_string:
-        *out = jv_str(json_object_get_string(o), (size_t)json_object_get_string_len(o));
+        *out = jv_str(json_object_get_string(o), json_object_get_string_len(o));
         return true;
     case json_type_array:
     case json_type_object: break;

@@ -8,7 +8,6 @@
 #include "common/text/tokenizer.h"
 
 #include <errno.h>
-#include <json-c/linkhash.h>
 #include <malloc.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -81,7 +80,7 @@ static enum err read_vocab(struct tok_at *at, struct json_object *model, struct 
     if (json_get_obj(model, "vocab", &vocab) != JSON_OK) {
         return tok_fail(at, ERR_BAD_FILE, "must be an object from tokens to ids");
     }
-    n_tokens = (size_t)json_object_object_length(vocab) + t->added.n_tokens;
+    n_tokens = json_object_object_length(vocab) + t->added.n_tokens;
     if (n_tokens > TOK_IDS_MAX) {
         return tok_fail(at, ERR_BAD_FILE, "at most %d tokens are supported, got %zu", TOK_IDS_MAX,
                         n_tokens);

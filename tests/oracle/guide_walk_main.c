@@ -1,7 +1,6 @@
 /* guide_walk: outputs of random walks along the masks of a guide, for test_guide.py to validate.
  * Reads lines {"guide":{..},"seed":n,"walks":n}; answers each with a line
  * {"outputs":[text or null,..]}, null for a walk that was cut, or {"error":text}. */
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +77,7 @@ static void answer(const struct world *w, const char *line, struct buf *out) {
     }
     json_get_i64(root, "seed", &seed);
     json_get_i64(root, "walks", &walks);
-    const char *text = json_object_to_json_string_ext(guide, JSON_C_TO_STRING_PLAIN);
+    const char *text = json_object_to_text(guide, JSON_COMPACT, NULL);
     if (guide_compile(&g, w->v, text, strlen(text), &eb) != ERR_OK) {
         buf_puts(out, "{\"error\":");
         buf_json_str(out, eb.text, strlen(eb.text));

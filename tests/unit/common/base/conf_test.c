@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 
-#include <json-c/json_object.h>
 #include "common/base/conf.h"
 #include "proto/json.h"
 

@@ -173,8 +173,7 @@ static struct json_object *first_choice(struct json_object *answer) {
 }
 
 static const char *text_of(struct json_object *v) {
-    return v != NULL ? json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN |
-                                                             JSON_C_TO_STRING_NOSLASHESCAPE)
+    return v != NULL ? json_object_to_text(v, JSON_COMPACT, NULL)
                      : "absent";
 }
 
@@ -204,7 +203,7 @@ static void check_whole(const struct scene *s, const struct buf *body) {
     if (s->thinking_tokens < 0)
         assert_null(details);
     else
-        assert_int_equal(json_object_get_int(at(details, "reasoning_tokens")), s->thinking_tokens);
+        assert_int_equal(json_object_get_int64(at(details, "reasoning_tokens")), s->thinking_tokens);
     json_object_put(w);
     json_object_put(o);
     free(members);
@@ -243,7 +242,7 @@ struct sum {
 
 static void sum_call(struct sum *s, struct json_object *call) {
     struct json_object *fn = at(call, "function"), *name = at(fn, "name");
-    long index = json_object_get_int(at(call, "index"));
+    long index = json_object_get_int64(at(call, "index"));
     if (name != NULL) { /* the first delta of a call */
         assert_int_equal(index, s->call + 1);
         assert_string_equal(json_object_get_string(at(call, "type")), "function");

@@ -4,7 +4,6 @@
  * must and must not be accepted, of errors, and of bounds. */
 #include "tests/unit/common/guide/guide_testlib.h"
 
-#include <json-c/json.h>
 #include <pthread.h>
 #include <stdio.h>
 #include "common/base/clock.h"

@@ -13,6 +13,7 @@
 
 #include "common/base/log.h"
 #include "common/instance/inst_conf.h"
+#include "proto/json.h"
 #include "tests/unit/conf_table.h"
 
 #define BASE                                                                                       \
@@ -28,9 +29,10 @@ static void every_row(void **state) {
 
 /* Parses BASE with values (JSON text) set at paths; a list of pairs ending with NULL. */
 static enum err parse_with(struct inst_conf *c, struct errbuf *eb, const char *const *pairs) {
-    struct json_object *root = json_tokener_parse(BASE);
+    struct json_object *root = NULL;
+    assert_int_equal(json_read(&root, BASE, strlen(BASE), NULL, NULL), ERR_OK);
     for (; pairs[0] != NULL; pairs += 2) ct_set(root, pairs[0], pairs[1]);
-    const char *s = json_object_to_json_string(root);
+    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
     memset(eb, 0, sizeof(*eb));
     enum err e = inst_conf_parse(c, s, strlen(s), "/etc/baton", eb);
     json_object_put(root);

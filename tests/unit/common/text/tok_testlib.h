@@ -131,7 +131,7 @@ static inline void assert_same_ids(const struct id_list *got, const struct json_
         struct buf b = BUF_INIT;
         for (size_t i = 0; i < got->n; i++) buf_printf(&b, " %d", got->ids[i]);
         fail_msg("%s: \"%s\": got%s, want %s", what, text, b.len ? b.data : " nothing",
-                 json_object_to_json_string_ext((struct json_object *)want, 0));
+                 json_object_to_text((struct json_object *)want, JSON_COMPACT, NULL));
     }
 }
 
