@@ -67,6 +67,22 @@ static void put_u32(uint8_t *p, uint32_t v) {
     for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (8 * i));
 }
 
+size_t kv_frame_bytes(const void *p, size_t n, size_t n_max) {
+    struct rd r = rd_of(p, n);
+    uint32_t magic = 0, length = 0;
+    uint8_t version, type, flags, tag_bytes = 0;
+    if (n < KV_HEAD_BYTES) return 0;
+    rd_u32(&r, &magic);
+    rd_u8(&r, &version);
+    rd_u8(&r, &type);
+    rd_u8(&r, &flags);
+    rd_u8(&r, &tag_bytes);
+    rd_u32(&r, &length);
+    if (magic != KV_MAGIC || length > KV_FRAME_BYTES_MAX) return SIZE_MAX;
+    size_t n_frame = KV_HEAD_BYTES + (size_t)length + tag_bytes;
+    return n_frame <= n_max ? n_frame : SIZE_MAX;
+}
+
 enum err kv_frame_head(struct kv_frame *f, const void *p, size_t n) {
     *f = (struct kv_frame){0};
     struct rd r = rd_of(p, n);
@@ -172,18 +188,12 @@ void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m) {
     kv_frame_begin(w, KV_DOOR_ASK);
     wr_u32(w, m->from_id);
     wr_u32(w, m->to_id);
-    wr_cstr(w, m->from_ip);
-    wr_u16(w, m->from_port);
-    wr_u64(w, m->boot);
     wr_u8(w, m->sealed);
 }
 
 enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
     rd_u32(r, &m->from_id);
     rd_u32(r, &m->to_id);
-    rd_cstr(r, m->from_ip, sizeof(m->from_ip));
-    rd_u16(r, &m->from_port);
-    rd_u64(r, &m->boot);
     uint8_t sealed = 0;
     rd_u8(r, &sealed);
     if (sealed > 1) return ERR_BAD_FRAME;

@@ -21,7 +21,7 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 3,
+    KV_VERSION = 4,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
@@ -93,6 +93,9 @@ struct kv_frame {
     struct rd payload; /* points into the frame */
 };
 
+/* For frames in a stream: how long the one is that begins at p, of which n bytes are there. 0: its
+ * head is not whole yet; SIZE_MAX: no frame begins so, or one of more than n_max bytes. */
+size_t kv_frame_bytes(const void *p, size_t n, size_t n_max);
 /* Checks head and length of one whole frame, sealed or not, and nothing behind the head. */
 enum err kv_frame_head(struct kv_frame *f, const void *p, size_t n);
 /* Checks head, length and CRC of one whole frame; refuses a sealed one. On an error *f has what
@@ -121,9 +124,6 @@ enum err kv_key_only_unpack(struct rd *r, struct kv_key *k);
 
 struct kv_door_ask {
     uint32_t from_id, to_id; /* instance ids; 0: not known */
-    char from_ip[16];        /* as the role bodies name the asker */
-    uint16_t from_port;      /* its own door */
-    uint64_t boot;           /* random number of the asking process */
     bool sealed;             /* the asker seals its links, and takes no other */
 };
 struct kv_door_answer {

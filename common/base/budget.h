@@ -15,7 +15,8 @@
 /*  id, reason (label in metrics, word in the log), setting ("": a constant), what it bounds */
 #define BUDGET_ROWS(X)                                                                             \
     X(BODY_BYTES, "body_bytes", "limits.bodiesInFlightMiB", "bytes of request bodies in flight")   \
-    X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")
+    X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \
+    X(KV_DOOR, "kv_door", "", "connections of strangers at the door of the KV links")
 
 enum budget_id {
 #define BUDGET_ID(id, reason, key, what) BUDGET_##id,

@@ -2,13 +2,15 @@
 #include "common/instance/bus.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <malloc.h>
 #include <nanomsg/nn.h>
 #include <nanomsg/pair.h>
-#include <nanomsg/reqrep.h>
 #include <nanomsg/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,9 +18,6 @@
 enum {
     SOCKET_BUFFER_BYTES =
         4 * 1024 * 1024, /* the default of 128 KiB halves the rate, 16 KiB stalls on delayed ACKs */
-    RESEND_MS =
-        24 * 3600 *
-        1000, /* a REQ that repeats itself would ask twice; we ask again on a fresh socket */
     BIND_TRIES = 16,
     MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024, /* glibc takes no more */
     TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024,
@@ -33,9 +32,8 @@ static enum err set(int sock, int level, int option, int value) {
     return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;
 }
 
-enum err bus_open(int *sock, enum bus_kind kind, size_t message_bytes_max) {
-    static const int protocols[] = {[BUS_PAIR] = NN_PAIR, [BUS_REP] = NN_REP, [BUS_REQ] = NN_REQ};
-    *sock = nn_socket(AF_SP, protocols[kind]);
+enum err bus_open(int *sock, size_t message_bytes_max) {
+    *sock = nn_socket(AF_SP, NN_PAIR);
     if (*sock < 0) {
         *sock = -1;
         return nn_errno() == EMFILE ? ERR_BUSY : ERR_IO;
@@ -43,11 +41,8 @@ enum err bus_open(int *sock, enum bus_kind kind, size_t message_bytes_max) {
     enum err e = set(*sock, NN_SOL_SOCKET, NN_RCVMAXSIZE, (int)message_bytes_max);
     /* Off by default: a small frame behind another one would wait 40 ms for a delayed ACK. */
     if (e == ERR_OK) e = set(*sock, NN_TCP, NN_TCP_NODELAY, 1);
-    if (e == ERR_OK && kind == BUS_PAIR) {
-        e = set(*sock, NN_SOL_SOCKET, NN_SNDBUF, SOCKET_BUFFER_BYTES);
-        if (e == ERR_OK) e = set(*sock, NN_SOL_SOCKET, NN_RCVBUF, SOCKET_BUFFER_BYTES);
-    }
-    if (e == ERR_OK && kind == BUS_REQ) e = set(*sock, NN_REQ, NN_REQ_RESEND_IVL, RESEND_MS);
+    if (e == ERR_OK) e = set(*sock, NN_SOL_SOCKET, NN_SNDBUF, SOCKET_BUFFER_BYTES);
+    if (e == ERR_OK) e = set(*sock, NN_SOL_SOCKET, NN_RCVBUF, SOCKET_BUFFER_BYTES);
     if (e != ERR_OK) bus_close(sock);
     return e;
 }
@@ -58,13 +53,9 @@ void bus_close(int *sock) {
     *sock = -1;
 }
 
-static void address(char *out, size_t n, const char *ip, unsigned port) {
-    snprintf(out, n, "tcp://%s:%u", ip, port);
-}
-
-enum err bus_bind(int sock, const char *ip, uint16_t port) {
+static enum err bind_to(int sock, const char *ip, uint16_t port) {
     char a[64];
-    address(a, sizeof(a), ip, port);
+    snprintf(a, sizeof(a), "tcp://%s:%u", ip, port);
     if (nn_bind(sock, a) >= 0) return ERR_OK;
     return nn_errno() == EADDRINUSE || nn_errno() == EADDRNOTAVAIL || nn_errno() == EACCES
                ? ERR_CONFLICT
@@ -90,14 +81,59 @@ enum err bus_bind_any(int sock, const char *ip, uint16_t *port) {
     enum err e = ERR_IO;
     for (int i = 0; i < BIND_TRIES; i++) {
         if ((e = free_port(ip, port)) != ERR_OK) return e;
-        if ((e = bus_bind(sock, ip, *port)) != ERR_CONFLICT) return e;
+        if ((e = bind_to(sock, ip, *port)) != ERR_CONFLICT) return e;
     }
     return e;
 }
 
-enum err bus_connect(int sock, const char *ip, uint16_t port) {
+static bool is_listener(int fd, struct in_addr ip, uint16_t port) {
+    struct sockaddr_in sa = {0};
+    int listens = 0;
+    socklen_t n = sizeof(listens), n_sa = sizeof(sa);
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) == 0 && listens != 0 &&
+           getsockname(fd, (struct sockaddr *)&sa, &n_sa) == 0 && sa.sin_family == AF_INET &&
+           sa.sin_addr.s_addr == ip.s_addr && ntohs(sa.sin_port) == port;
+}
+
+/* nanomsg keeps its descriptors to itself, so they are looked for among the process's. */
+static int listener_of(struct in_addr ip, uint16_t port) {
+    DIR *fds = opendir("/proc/self/fd");
+    int found = -1;
+    if (fds == NULL) return -1;
+    for (struct dirent *d; found < 0 && (d = readdir(fds)) != NULL;) {
+        int fd = d->d_name[0] == '.' ? -1 : atoi(d->d_name);
+        if (fd >= 0 && is_listener(fd, ip, port)) found = fd;
+    }
+    closedir(fds);
+    return found;
+}
+
+enum err bus_admit(const char *ip, uint16_t port, const char *from_ip) {
+    struct in_addr at, from = {0};
+    if (inet_pton(AF_INET, ip, &at) != 1 ||
+        (from_ip != NULL && inet_pton(AF_INET, from_ip, &from) != 1))
+        return ERR_INVALID;
+    int fd = listener_of(at, port);
+    if (fd < 0) return ERR_NOT_FOUND;
+    const unsigned source_at = (unsigned)SKF_NET_OFF + 12; /* of the IPv4 header */
+    struct sock_filter from_one[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, source_at),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(from.s_addr), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+    };
+    struct sock_filter from_nobody[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+    const struct sock_fprog program = from_ip != NULL
+                                          ? (struct sock_fprog){.len = 4, .filter = from_one}
+                                          : (struct sock_fprog){.len = 1, .filter = from_nobody};
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) == 0 ? ERR_OK
+                                                                                        : ERR_IO;
+}
+
+enum err bus_connect(int sock, const char *from_ip, const char *ip, uint16_t port) {
     char a[64];
-    address(a, sizeof(a), ip, port);
+    bool any = strcmp(from_ip, "0.0.0.0") == 0;
+    snprintf(a, sizeof(a), "tcp://%s%s%s:%u", any ? "" : from_ip, any ? "" : ";", ip, port);
     return nn_connect(sock, a) >= 0 ? ERR_OK : ERR_IO;
 }
 

@@ -68,7 +68,7 @@ static const struct conf_key keys[] = {
               S "interCommTlsCert", S "interCommPk", S "interCommPkPwd", S "interCommTlsCrlPath",
               S "interCommTlsCrlFiles", "grpc/", "server"),
     INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121",
-        "where the door of the KV links listens"),
+        "where the door of the KV links listens; others' doors are asked from it"),
     STR(open_ai_support, S "openAiSupport", "vllm",
         "\"vllm\": OpenAI paths with vLLM's ranges; anything else: the native ranges"),
     INT(token_timeout_s, S "tokenTimeout", 1, TOKEN_TIMEOUT_S_MAX, "600",

@@ -29,6 +29,7 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     o.tls = in->tls.plane[INST_PLANE_CLUSTER];
     if (o.tls == NULL)
         log_warn("start", "event=plain_kv_links why=\"ServerConfig.interCommTLSEnabled is false\"");
+    o.budget = &in->budget;
     o.inflight_bytes_max = (size_t)c->kv_inflight_mib << 20;
     o.heartbeat_ms = (unsigned)c->kv_heartbeat_ms;
     o.lease_ms = (unsigned)c->kv_lease_s * 1000;

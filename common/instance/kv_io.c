@@ -273,7 +273,7 @@ struct poll_set {
     bool failed;
 };
 
-static void watch(struct poll_set *ps, int fd) {
+static void watch(struct poll_set *ps, int fd, short events) {
     struct kv_plane *kp = ps->kp;
     if (ps->n == kp->polls_cap) {
         size_t cap = kp->polls_cap * 2 + 16;
@@ -285,13 +285,13 @@ static void watch(struct poll_set *ps, int fd) {
         kp->polls = grown;
         kp->polls_cap = cap;
     }
-    kp->polls[ps->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    kp->polls[ps->n++] = (struct pollfd){.fd = fd, .events = events};
 }
 
 static void watch_pipe(struct poll_set *ps, const struct kv_pipe *p) {
     if (p == NULL) return;
-    watch(ps, bus_recv_fd(p->sock));
-    if (p->stuck != NULL) watch(ps, bus_send_fd(p->sock));
+    watch(ps, bus_recv_fd(p->sock), POLLIN);
+    if (p->stuck != NULL) watch(ps, bus_send_fd(p->sock), POLLIN);
 }
 
 static int tick_ms(const struct kv_plane *kp) {
@@ -302,16 +302,16 @@ static int tick_ms(const struct kv_plane *kp) {
 
 static void wait_for_work(struct kv_plane *kp) {
     struct poll_set ps = {.kp = kp};
-    watch(&ps, kp->wake_fd);
-    watch(&ps, bus_recv_fd(kp->door));
+    watch(&ps, kp->wake_fd, POLLIN);
+    if (clock_ms() >= kp->door_rest_ms) watch(&ps, kp->door, POLLIN);
+    for (struct kv_guest *g = kp->guests; g != NULL; g = g->next) watch(&ps, g->fd, POLLIN);
     for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
-        if (l->ask_sock >= 0)
-            watch(&ps, l->asked ? bus_recv_fd(l->ask_sock) : bus_send_fd(l->ask_sock));
+        if (l->ask_fd >= 0) watch(&ps, l->ask_fd, l->asked ? POLLIN : POLLOUT);
         watch_pipe(&ps, l->pipe);
         watch_pipe(&ps, l->fresh);
     }
     for (struct kv_pipe *p = kp->dying; p != NULL; p = p->next) {
-        if (p->stuck != NULL) watch(&ps, bus_send_fd(p->sock));
+        if (p->stuck != NULL) watch(&ps, bus_send_fd(p->sock), POLLIN);
     }
     /* Without memory for the set the tick alone keeps things moving. */
     int wait_ms = tick_ms(kp);
@@ -345,15 +345,15 @@ void *kv_io_main(void *arg) {
     uint64_t next_tick_ms = 0;
     kp->due_ms = UINT64_MAX;
     while (obey_all(kp)) {
-        kv_door_recv(kp);
         uint64_t now_ms = clock_ms();
         bool tick = now_ms >= next_tick_ms || now_ms >= kp->due_ms;
         if (tick) {
             next_tick_ms = now_ms + (uint64_t)tick_ms(kp);
             kp->due_ms = UINT64_MAX;
         }
+        kv_door_tick(kp, now_ms);
         for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
-            if (l->ask_sock >= 0) kv_link_ask_ready(kp, l);
+            if (l->ask_fd >= 0) kv_door_ask_ready(kp, l);
             if (l->fresh != NULL) kv_link_recv_fresh(kp, l);
             if (l->fresh != NULL) pipe_flush(kp, l->fresh);
             if (l->pipe != NULL) link_recv(kp, l);

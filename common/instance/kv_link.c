@@ -1,5 +1,5 @@
-/* kv_link: the life of a link: the question at the door, the pair and its ticket, hellos,
- * heartbeats, failure and the next try.
+/* kv_link: the life of a link: hellos over a pair that the door (kv_door) gave, heartbeats, failure
+ * and the next try.
  *
  *   P: idle -> asks D's door -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK ->
  * up D: door asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own HELLO
@@ -11,22 +11,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
 
-enum { DOOR_BYTES_MAX = 4096, DOOR_BURST = 32 };
-
 static void code_text(char out[32], unsigned code) {
     snprintf(out, 32, "%u", code);
-}
-
-static uint64_t random_u64(void) {
-    uint64_t v = 0;
-    if (getrandom(&v, sizeof(v), 0) != sizeof(v)) v = clock_unix_us() * 0x9e3779b97f4a7c15u;
-    return v;
 }
 
 struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer) {
@@ -67,17 +58,21 @@ static void tell(struct kv_plane *kp, struct kv_link *l, bool up, const char *co
     kv_post(kp, &ev);
 }
 
+bool kv_link_is_hard(unsigned code) {
+    return (code >= KV_LINK_VERSION && code <= KV_LINK_TOKENIZER) || code == KV_LINK_SEAL ||
+           code == KV_LINK_TLS;
+}
+
 static void drop_attempt(struct kv_plane *kp, struct kv_link *l) {
-    bus_close(&l->ask_sock);
-    l->asked = false;
+    kv_door_ask_end(l);
     kv_pipe_retire(kp, &l->fresh);
 }
 
 /* One attempt came to nothing. What may be over in a moment (the peer has no role yet) is tried
  * again quietly while the link settles; anything else shows at once and is tried again with growing
  * pauses. */
-static void attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *why,
-                           bool soft) {
+void kv_link_attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *why,
+                            bool soft) {
     uint64_t now = clock_ms();
     drop_attempt(kp, l);
     if (l->up) return; /* it was an attempt to replace a link that stands */
@@ -118,11 +113,12 @@ static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hell
         kv_pipe_retire(kp, &l->pipe);
         end_transfers(kp, l, "the peer has linked anew");
     }
-    bus_close(&l->ask_sock);
-    l->asked = false;
+    kv_door_ask_end(l);
     l->pipe = l->fresh;
     l->fresh = NULL;
     l->pipe->state = PIPE_OPEN;
+    if (l->pipe->bound)
+        bus_admit(kp->bind_ip, l->pipe->port, NULL); /* the one it waited for is in */
     if (theirs != NULL) l->window_bytes = theirs->window_bytes;
     l->sent_bytes = l->acked_bytes = l->taken_bytes = l->credited_bytes = 0;
     l->heard_ms = now;
@@ -135,7 +131,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hell
 /* ---- commands */
 
 static void link_free(struct kv_plane *kp, struct kv_link *l, enum err e, const char *why) {
-    bus_close(&l->ask_sock);
+    kv_door_ask_end(l);
     kv_pipe_retire(kp, &l->fresh);
     if (l->pipe != NULL) {
         struct kv_refuse_link bye = {.code = KV_LINK_NOT_WANTED};
@@ -178,7 +174,6 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
     case KV_CMD_ROLE:
         kp->io_role = c->role;
         kp->io_self_id = c->self_id;
-        snprintf(kp->io_self_ip, sizeof(kp->io_self_ip), "%s", c->self_ip);
         break;
     case KV_CMD_UNLINK:
         if (l != NULL) link_free(kp, l, ERR_PEER_LOST, "the peer is not wanted any more");
@@ -206,7 +201,8 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
         l->id = c->id;
         l->port = c->port;
         snprintf(l->ip, sizeof(l->ip), "%s", c->ip);
-        l->ask_sock = -1;
+        snprintf(l->host_ip, sizeof(l->host_ip), "%s", c->host_ip);
+        l->ask_fd = -1;
         restart_series(kp, l);
         l->next = kp->links;
         kp->links = l;
@@ -215,21 +211,7 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
     }
 }
 
-/* ---- P's side of the beginning */
-
-static void ask_door(struct kv_plane *kp, struct kv_link *l) {
-    l->try_deadline_ms = clock_ms() + kp->o.connect_ms;
-    if (bus_open(&l->ask_sock, BUS_REQ, DOOR_BYTES_MAX) != ERR_OK ||
-        bus_connect(l->ask_sock, l->ip, l->port) != ERR_OK) {
-        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "no socket, or not an address", true);
-    }
-}
-
-/* What will be the same in a moment, too. */
-static bool is_hard(unsigned code) {
-    return (code >= KV_LINK_VERSION && code <= KV_LINK_TOKENIZER) || code == KV_LINK_SEAL ||
-           code == KV_LINK_TLS;
-}
+/* ---- the beginning: a pair that both sides know of */
 
 static void send_hello(struct kv_plane *kp, struct kv_link *l) {
     struct kv_hello h;
@@ -239,169 +221,25 @@ static void send_hello(struct kv_plane *kp, struct kv_link *l) {
     kv_pipe_send(kp, l->fresh);
 }
 
-static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv_door_answer *a) {
-    int sock = -1;
-    bus_close(&l->ask_sock);
-    l->asked = false;
-    if (bus_open(&sock, BUS_PAIR, KV_MESSAGE_BYTES_MAX) == ERR_OK &&
-        bus_connect(sock, l->ip, a->port) == ERR_OK) {
-        l->fresh = kv_pipe_create(sock, false);
-    }
-    if (l->fresh == NULL) {
+enum err kv_link_begin(struct kv_plane *kp, struct kv_link *l, int sock, uint16_t bound_port,
+                       uint64_t ticket) {
+    struct kv_pipe *p = kv_pipe_create(sock, bound_port != 0);
+    if (p == NULL) {
         bus_close(&sock);
-        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "no socket", true);
-        return;
+        return ERR_NO_MEMORY;
     }
-    l->fresh->ticket = a->ticket;
-    l->try_deadline_ms = l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
-    if (kp->o.tls == NULL) {
-        send_hello(kp, l);
-    } else if (kv_auth_begin(kp, l) != ERR_OK) {
-        attempt_failed(kp, l, KV_LINK_TLS, "out of memory", true);
+    p->port = bound_port;
+    p->ticket = ticket;
+    p->state = PIPE_AWAIT_HELLO;
+    p->deadline_ms = clock_ms() + kp->o.connect_ms;
+    l->fresh = p;
+    if (kp->o.tls != NULL) {
+        enum err e = kv_auth_begin(kp, l);
+        if (e != ERR_OK) kv_pipe_retire(kp, &l->fresh);
+        return e;
     }
-}
-
-void kv_link_ask_ready(struct kv_plane *kp, struct kv_link *l) {
-    if (!l->asked) {
-        struct kv_door_ask ask = {.from_id = kp->io_self_id,
-                                  .to_id = l->id,
-                                  .from_port = kp->port,
-                                  .boot = kp->boot,
-                                  .sealed = kp->o.tls != NULL};
-        snprintf(ask.from_ip, sizeof(ask.from_ip), "%s", kp->io_self_ip);
-        kv_door_ask_pack(&kp->scratch, &ask);
-        kv_frame_end(&kp->scratch, 0);
-        void *message = kp->scratch.failed ? NULL : bus_message_alloc(kp->scratch.len);
-        if (message == NULL) return;
-        memcpy(message, kp->scratch.data, kp->scratch.len);
-        l->asked = bus_send(l->ask_sock, &message) == ERR_OK; /* not yet connected: later */
-        bus_message_free(message);
-        return;
-    }
-    void *message;
-    size_t n;
-    if (bus_recv(l->ask_sock, &message, &n) != ERR_OK) return;
-    struct kv_frame f;
-    struct kv_door_answer a = {0};
-    enum err e = kv_frame_open(&f, message, n);
-    if (e == ERR_OK && f.type == KV_DOOR_ANSWER) e = kv_door_answer_unpack(&f.payload, &a);
-    bool fits = e == ERR_OK && f.type == KV_DOOR_ANSWER;
-    bus_message_free(message);
-    if (e == ERR_MISMATCH) {
-        char why[64];
-        snprintf(why, sizeof(why), "protocol version: mine %d, theirs %u", KV_VERSION, f.version);
-        attempt_failed(kp, l, KV_LINK_VERSION, why, false);
-    } else if (!fits) {
-        attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door speaks no KV link", true);
-    } else if (a.code != KV_LINK_OK) {
-        attempt_failed(kp, l, a.code, a.text, !is_hard(a.code));
-    } else {
-        connect_pair(kp, l, &a);
-    }
-}
-
-/* ---- D's door */
-
-static struct kv_link *link_of_asker(struct kv_plane *kp, const struct kv_door_ask *ask) {
-    for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
-        if (l->id != 0 && ask->from_id != 0
-                ? l->id == ask->from_id
-                : strcmp(l->ip, ask->from_ip) == 0 && l->port == ask->from_port) {
-            return l;
-        }
-    }
-    return NULL;
-}
-
-static void open_pair(struct kv_plane *kp, struct kv_link *l, struct kv_door_answer *a) {
-    int sock = -1;
-    kv_pipe_retire(kp, &l->fresh); /* an earlier attempt */
-    if (bus_open(&sock, BUS_PAIR, KV_MESSAGE_BYTES_MAX) == ERR_OK &&
-        bus_bind_any(sock, kp->bind_ip, &a->port) == ERR_OK) {
-        l->fresh = kv_pipe_create(sock, true);
-    }
-    if (l->fresh == NULL) {
-        bus_close(&sock);
-        a->code = KV_LINK_UNREACHABLE;
-        snprintf(a->text, sizeof(a->text), "the peer has no socket left");
-        return;
-    }
-    do {
-        a->ticket = random_u64();
-    } while (a->ticket == 0);
-    l->fresh->ticket = a->ticket;
-    l->fresh->state = PIPE_AWAIT_HELLO;
-    l->fresh->deadline_ms = clock_ms() + kp->o.connect_ms;
-    if (kp->o.tls != NULL && kv_auth_begin(kp, l) != ERR_OK) {
-        kv_pipe_retire(kp, &l->fresh);
-        a->code = KV_LINK_UNREACHABLE;
-        snprintf(a->text, sizeof(a->text), "the peer is out of memory");
-    }
-}
-
-/* Both sides show it, or someone would look for the reason on the wrong one. The door knows nobody
- * for sure, so a link that stands, or is about to, is not touched. */
-static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct kv_door_ask *ask,
-                            struct kv_door_answer *a) {
-    a->code = KV_LINK_SEAL;
-    snprintf(a->text, sizeof(a->text),
-             "interCommTLSEnabled: instance %u has %s, instance %u has %s", kp->io_self_id,
-             kp->o.tls != NULL ? "true" : "false", ask->from_id, ask->sealed ? "true" : "false");
-    if (!l->up && l->fresh == NULL) attempt_failed(kp, l, a->code, a->text, false);
-}
-
-static void answer_ask(struct kv_plane *kp, const struct kv_door_ask *ask,
-                       struct kv_door_answer *a) {
-    struct kv_link *l = link_of_asker(kp, ask);
-    if (kp->io_role != ROLE_DECODE) {
-        a->code = KV_LINK_ROLE;
-        snprintf(a->text, sizeof(a->text), "role: mine %s, wanted decode",
-                 inst_role_name(kp->io_role));
-    } else if (ask->to_id != 0 && ask->to_id != kp->io_self_id) {
-        a->code = KV_LINK_NOT_WANTED;
-        snprintf(a->text, sizeof(a->text), "instance id: mine %u, asked for %u", kp->io_self_id,
-                 ask->to_id);
-    } else if (l == NULL) {
-        a->code = KV_LINK_NOT_WANTED;
-        snprintf(a->text, sizeof(a->text), "instance %u is not a peer of instance %u", ask->from_id,
-                 kp->io_self_id);
-    } else if (ask->sealed != (kp->o.tls != NULL)) {
-        refuse_unsealed(kp, l, ask, a);
-    } else {
-        open_pair(kp, l, a);
-    }
-}
-
-void kv_door_recv(struct kv_plane *kp) {
-    for (int i = 0; i < DOOR_BURST; i++) {
-        void *message;
-        size_t n;
-        if (bus_recv(kp->door, &message, &n) != ERR_OK) return;
-        struct kv_frame f;
-        struct kv_door_ask ask = {0};
-        struct kv_door_answer a = {0};
-        enum err e = kv_frame_open(&f, message, n);
-        if (e == ERR_OK)
-            e = f.type == KV_DOOR_ASK ? kv_door_ask_unpack(&f.payload, &ask) : ERR_BAD_FRAME;
-        bus_message_free(message);
-        if (e == ERR_MISMATCH) {
-            a.code = KV_LINK_VERSION;
-            snprintf(a.text, sizeof(a.text), "protocol version: mine %d, theirs %u", KV_VERSION,
-                     f.version);
-        } else if (e != ERR_OK) {
-            KV_COUNT(kp, n_strangers, 1);
-            continue; /* no answer: the next question takes its place */
-        } else {
-            answer_ask(kp, &ask, &a);
-        }
-        kv_door_answer_pack(&kp->scratch, &a);
-        kv_frame_end(&kp->scratch, 0);
-        message = kp->scratch.failed ? NULL : bus_message_alloc(kp->scratch.len);
-        if (message == NULL) continue;
-        memcpy(message, kp->scratch.data, kp->scratch.len);
-        bus_send(kp->door, &message); /* an asker that has gone asks again */
-        bus_message_free(message);
-    }
+    if (!p->bound) send_hello(kp, l);
+    return ERR_OK;
 }
 
 /* ---- hellos */
@@ -412,7 +250,7 @@ static void refuse_fresh(struct kv_plane *kp, struct kv_link *l, unsigned code, 
     snprintf(m.text, sizeof(m.text), "%s", text);
     kv_refuse_link_pack(&kp->scratch, &m);
     kv_pipe_send(kp, l->fresh);
-    attempt_failed(kp, l, code, text, false);
+    kv_link_attempt_failed(kp, l, code, text, false);
 }
 
 /* Someone without the right ticket sits on the pair: the pair goes, and the rightful peer asks for
@@ -436,7 +274,7 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
         if (bound) {
             stranger_on_pair(kp, l, "wrong ticket");
         } else {
-            attempt_failed(kp, l, KV_LINK_DAMAGED, "a damaged hello", true);
+            kv_link_attempt_failed(kp, l, KV_LINK_DAMAGED, "a damaged hello", true);
         }
         return;
     }
@@ -482,7 +320,7 @@ static void on_tls(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
     kv_refuse_link_pack(&kp->scratch, &m);
     kv_pipe_send_plain(kp, l->fresh);
     snprintf(text, sizeof(text), "TLS handshake: %.180s", why);
-    attempt_failed(kp, l, KV_LINK_TLS, text, false);
+    kv_link_attempt_failed(kp, l, KV_LINK_TLS, text, false);
 }
 
 /* The very next frame of the fresh pipe, opened. */
@@ -519,11 +357,12 @@ static void fresh_frame(struct kv_plane *kp, struct kv_link *l, void *message, s
             stranger_on_pair(kp, l, "no hello");
             return;
         }
-        attempt_failed(kp, l, m.code, m.text, !is_hard(m.code) && m.code != KV_LINK_ROLE);
+        kv_link_attempt_failed(kp, l, m.code, m.text,
+                               !kv_link_is_hard(m.code) && m.code != KV_LINK_ROLE);
     } else if (p->bound) {
         stranger_on_pair(kp, l, e == ERR_MISMATCH ? "other protocol version" : "no hello");
     } else {
-        attempt_failed(kp, l, KV_LINK_DAMAGED, "no hello in answer to ours", true);
+        kv_link_attempt_failed(kp, l, KV_LINK_DAMAGED, "no hello in answer to ours", true);
     }
 }
 
@@ -626,12 +465,15 @@ static void tick_up(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
 }
 
 void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
-    if (l->fresh != NULL && now_ms >= l->fresh->deadline_ms) {
+    if (l->fresh != NULL && !l->fresh->bound && bus_n_broken(l->fresh->sock) > 0) {
+        /* Someone else sits on the pair: not worth the wait for a hello. */
+        kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the pair takes no connection", true);
+    } else if (l->fresh != NULL && now_ms >= l->fresh->deadline_ms) {
         if (l->fresh->bound) {
             KV_COUNT(kp, n_strangers, 1);
             kv_pipe_retire(kp, &l->fresh);
         } else {
-            attempt_failed(kp, l, KV_LINK_TIMEOUT, "no hello in time", true);
+            kv_link_attempt_failed(kp, l, KV_LINK_TIMEOUT, "no hello in time", true);
         }
     }
     if (l->up) {
@@ -639,11 +481,11 @@ void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
         return;
     }
     if (kp->io_role == ROLE_PREFILL) {
-        if (l->ask_sock >= 0 && now_ms >= l->try_deadline_ms) {
-            attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door does not answer", true);
-        } else if (l->ask_sock < 0 && l->fresh == NULL) {
+        if (l->ask_fd >= 0 && now_ms >= l->try_deadline_ms) {
+            kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door does not answer", true);
+        } else if (l->ask_fd < 0 && l->fresh == NULL) {
             if (now_ms >= l->next_try_ms) {
-                ask_door(kp, l);
+                kv_door_ask(kp, l);
             } else {
                 kv_due(kp, l->next_try_ms);
             }

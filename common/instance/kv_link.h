@@ -2,7 +2,8 @@
  *
  *   kv_plane.c  the loop thread's side: wanted peers, the calls of roles, delivery of events
  *   kv_io.c     the I/O thread: poll, commands, frames in and out of pipes
- *   kv_link.c   life of a link: door, tickets, hellos, heartbeats, failure and back-off
+ *   kv_door.c   where a link begins: who asks, who is told where its pair is
+ *   kv_link.c   life of a link: hellos, heartbeats, failure and back-off
  *   kv_auth.c   the TLS handshake of a sealed link;  kv_seal.c  the seal of its frames
  *   kv_send.c   transfers out of this instance (prefill)
  *   kv_recv.c   transfers into it (decode)
@@ -16,6 +17,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "common/base/budget.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/kv_seal.h"
 #include "common/instance/mailbox.h"
@@ -27,6 +29,13 @@ enum {
     KV_CONTROL_FRAMES_MAX = 65536, /* queued towards one peer; over it the link fails */
     KV_DYING_MS = 200,             /* a retired pipe has so long to send its last words */
     KV_SOFT_RETRY_MS = 100,        /* between attempts while a link settles */
+    KV_STRANGERS_MAX = 64,         /* connections at the door from addresses of no peer */
+    KV_STRANGERS_PER_IP_MAX = 16,
+    KV_STRANGER_MS = 1000, /* one of them may stay so long */
+    KV_ASK_MS = 800, /* P: for the door's answer. Shorter than TCP's second SYN, so that one that
+                        was lost in a crowd costs less than a second */
+    KV_ASK_BYTES_MAX = 64,
+    KV_ANSWER_BYTES_MAX = 512,
 };
 
 /* ---- commands: loop thread to I/O thread */
@@ -57,9 +66,8 @@ struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_RETRY; malloc'd, freed by the I/O 
     struct kv_cmd cmd;
     enum inst_role role;
     uint32_t self_id;
-    char self_ip[16];
     uint32_t gen, id;
-    char ip[16];
+    char ip[16], host_ip[16];
     uint16_t port;
 };
 
@@ -104,7 +112,8 @@ struct kv_pipe {          /* one PAIR socket */
     struct kv_pipe *next; /* of the dying */
     int sock;
     enum kv_pipe_state state;
-    bool bound; /* D's side */
+    bool bound;    /* D's side */
+    uint16_t port; /* of a bound one */
     uint64_t ticket, deadline_ms;
     uint32_t seq_out, seq_in;           /* of plain frames */
     struct tls_session *tls;            /* while the handshake runs */
@@ -121,18 +130,32 @@ static inline size_t kv_pipe_tag_growth(const struct kv_pipe *p) {
     return p->seal_out != NULL ? KV_SEAL_BYTES - KV_CRC_BYTES : 0;
 }
 
+struct kv_guest { /* D's door: a connection whose question is not whole yet */
+    struct kv_guest *next;
+    int fd;
+    char ip[16]; /* where it comes from */
+    uint16_t port;
+    bool stranger; /* from the address of no peer */
+    uint64_t until_ms;
+    size_t n;
+    uint8_t bytes[KV_ASK_BYTES_MAX];
+};
+
 struct kv_link { /* one wanted peer */
     struct kv_link *next;
     struct kv_peer *peer;
     uint32_t gen, id;
-    char ip[16];
+    char ip[16], host_ip[16];
     uint16_t port;
     bool up, declared; /* declared: the loop knows an outcome of the present attempt series */
     uint64_t began_ms; /* of the series */
     uint64_t next_try_ms, try_deadline_ms;
     unsigned backoff_ms;
-    int ask_sock; /* P: the question at the door; -1: none */
+    int ask_fd; /* P: the question at the door; -1: none */
     bool asked;
+    unsigned n_crossed; /* in a row: questions that met one of the other side */
+    size_t n_answer;
+    uint8_t answer[KV_ANSWER_BYTES_MAX];
     struct kv_pipe *pipe;  /* up */
     struct kv_pipe *fresh; /* in hello */
     uint64_t heard_ms, beat_ms;
@@ -255,10 +278,13 @@ struct kv_plane {
     bool closing, closed;
 
     /* I/O thread */
-    int door;
+    int door;                /* a listening socket of our own: nanomsg would take in everybody */
+    struct kv_guest *guests; /* oldest first */
+    size_t n_strangers;
+    bool said_unguarded;
+    uint64_t door_rest_ms; /* no descriptor was left: nobody is taken in before */
     enum inst_role io_role;
     uint32_t io_self_id;
-    char io_self_ip[16];
     struct kv_link *links;
     struct kv_pipe *dying;
     uint64_t due_ms;   /* something wants a tick sooner than the next regular one */
@@ -297,9 +323,14 @@ static inline void kv_due(struct kv_plane *kp, uint64_t t_ms) {
 /* ---- kv_link.c (I/O thread) */
 void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c);
 void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
-void kv_link_ask_ready(struct kv_plane *kp,
-                       struct kv_link *l); /* the asking socket can send or has an answer */
-void kv_door_recv(struct kv_plane *kp);
+/* One attempt came to nothing; soft: what may be over in a moment. */
+void kv_link_attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *why,
+                            bool soft);
+/* P knows where its pair is, D has bound it: the fresh pipe, on which hellos follow. Takes sock. */
+enum err kv_link_begin(struct kv_plane *kp, struct kv_link *l, int sock, uint16_t bound_port,
+                       uint64_t ticket);
+/* What will be the same in a moment, too. */
+bool kv_link_is_hard(unsigned code);
 void kv_link_recv_fresh(struct kv_plane *kp, struct kv_link *l); /* frames of the pipe in hello */
 /* One checked frame of an open pipe. May end the link. */
 void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, size_t n_bytes);
@@ -308,6 +339,15 @@ void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, s
 void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code_text, const char *why);
 void kv_link_free_all(struct kv_plane *kp);
 struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer);
+
+/* ---- kv_door.c */
+enum err kv_door_open(struct kv_plane *kp, struct errbuf *eb);
+void kv_door_close(struct kv_plane *kp); /* after the I/O thread */
+/* I/O thread */
+void kv_door_tick(struct kv_plane *kp, uint64_t now_ms);  /* takes in, reads, answers, sends away */
+void kv_door_ask(struct kv_plane *kp, struct kv_link *l); /* P: begins a question */
+void kv_door_ask_ready(struct kv_plane *kp, struct kv_link *l);
+void kv_door_ask_end(struct kv_link *l);
 
 /* ---- kv_auth.c (I/O thread): the TLS handshake on a fresh pipe, from which the seals come */
 /* Begins it; the connecting side sends first. */

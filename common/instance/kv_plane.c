@@ -14,8 +14,6 @@
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
 
-enum { DOOR_MESSAGE_BYTES_MAX = 4096 };
-
 /* ---- options */
 
 void kv_plane_opts_default(struct kv_plane_opts *o) {
@@ -117,20 +115,19 @@ void kv_command(struct kv_plane *kp, struct kv_cmd *c) {
     kv_unref(kp);
 }
 
-static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p,
-                             const char *self_ip) {
+static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const struct kv_peer *p) {
     struct kv_link_cmd *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
     c->cmd.kind = kind;
     c->cmd.peer = (struct kv_peer *)p;
     c->role = kp->role;
     c->self_id = kp->self_id;
-    snprintf(c->self_ip, sizeof(c->self_ip), "%s", self_ip);
     if (p != NULL) {
         c->gen = p->gen;
         c->id = p->id;
         c->port = p->port;
         snprintf(c->ip, sizeof(c->ip), "%s", p->ip);
+        snprintf(c->host_ip, sizeof(c->host_ip), "%s", p->host_ip);
     }
     kv_command(kp, &c->cmd);
     return ERR_OK;
@@ -169,7 +166,7 @@ static struct kv_peer *peer_of_node(struct kv_plane *kp, const struct role_node 
 }
 
 static enum err unwant(struct kv_plane *kp, struct kv_peer *p) {
-    enum err e = link_command(kp, KV_CMD_UNLINK, p, "");
+    enum err e = link_command(kp, KV_CMD_UNLINK, p);
     if (e != ERR_OK) return e;
     p->wanted = false;
     p->gen++; /* whatever the I/O thread still says of the old link is ignored */
@@ -180,10 +177,10 @@ static enum err unwant(struct kv_plane *kp, struct kv_peer *p) {
 static enum err want(struct kv_plane *kp, struct kv_peer *p) {
     if (p->wanted && !p->failed) return ERR_OK;
     peer_state(p, false, false, "", "");
-    if (p->wanted) return link_command(kp, KV_CMD_RETRY, p, "");
+    if (p->wanted) return link_command(kp, KV_CMD_RETRY, p);
     p->wanted = true;
     p->gen++;
-    return link_command(kp, KV_CMD_LINK, p, "");
+    return link_command(kp, KV_CMD_LINK, p);
 }
 
 enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
@@ -206,7 +203,7 @@ enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_i
     if (anew) {
         kp->role = role;
         kp->self_id = self_id;
-        if ((e = link_command(kp, KV_CMD_ROLE, NULL, kp->bind_ip)) != ERR_OK) goto out;
+        if ((e = link_command(kp, KV_CMD_ROLE, NULL)) != ERR_OK) goto out;
     }
     for (size_t i = 0; links && i < n_peers; i++) {
         if ((e = want(kp, wanted[i])) != ERR_OK) goto out;
@@ -525,6 +522,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
     if (kp == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     kp->o = *o;
     if (o->tls != NULL) kp->o.tls = tls_ref(o->tls);
+    if (o->budget != NULL) budget_limit_set(o->budget, BUDGET_KV_DOOR, KV_STRANGERS_MAX);
     snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
     kp->door = kp->wake_fd = -1;
     kp->cmds_last = &kp->cmds;
@@ -538,19 +536,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
         goto fail;
     }
     bus_tune_malloc();
-    if ((e = bus_open(&kp->door, BUS_REP, DOOR_MESSAGE_BYTES_MAX)) != ERR_OK) {
-        err_set(eb, e, "KV link: no socket");
-        goto fail;
-    }
-    kp->port = o->port;
-    e = o->port != 0 ? bus_bind(kp->door, kp->bind_ip, o->port)
-                     : bus_bind_any(kp->door, kp->bind_ip, &kp->port);
-    if (e != ERR_OK) {
-        err_set(eb, e, "KV link: cannot listen on %s:%u (interCommPort): %s", kp->bind_ip, kp->port,
-                e == ERR_CONFLICT ? "the port is taken or the address is not of this host"
-                                  : err_text(e));
-        goto fail;
-    }
+    if ((e = kv_door_open(kp, eb)) != ERR_OK) goto fail;
     if (pthread_create(&kp->thread, NULL, kv_io_main, kp) != 0) {
         e = err_set(eb, ERR_NO_MEMORY, "KV link: cannot start a thread");
         goto fail;
@@ -586,7 +572,7 @@ void kv_plane_close(struct kv_plane **kpp) {
         kp->peers = p->next;
         free(p);
     }
-    bus_close(&kp->door);
+    kv_door_close(kp);
     wr_free(&kp->scratch);
     free(kp->polls);
     kp->polls = NULL;

@@ -1,8 +1,8 @@
 /* kv_plane: all KV links of an instance (design 6, cluster-api 5.3, 5.4; docs/wire-kv-link.md) over
- * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's door (a REP socket at
- * interCommPort) gives a wanted peer the address and a one-time ticket of its PAIR, so a stranger
- * cannot occupy it. The prefill side connects. State comes from hellos and heartbeats; the socket's
- * own word only ever ends a link early.
+ * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's door (a TCP socket of its own
+ * at interCommPort) gives a wanted peer, known by its address and port, the port and a one-time
+ * ticket of its PAIR, so a stranger cannot occupy it. The prefill side connects. State comes from
+ * hellos and heartbeats; the socket's own word only ever ends a link early.
  *
  * Thread: the loop thread, except kv_tx_ready(). One I/O thread of its own talks to nanomsg.
  * Callbacks come on the loop thread, never from inside a call, except that kv_plane_close() runs
@@ -19,13 +19,15 @@
 
 struct kv_plane;
 struct tls;
+struct budget;
 struct kv_peer; /* lives as long as the plane */
 
 struct kv_plane_opts {
     struct loop *loop;
-    const char *bind_ip; /* of the door and the pairs: the interComm address, never all-zero */
-    uint16_t port;       /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
-    struct tls *tls;     /* seals every link, and refuses plain peers; NULL: none. Referenced */
+    const char *bind_ip;   /* of the door and the pairs: the interComm address, never all-zero */
+    uint16_t port;         /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
+    struct tls *tls;       /* seals every link, and refuses plain peers; NULL: none. Referenced */
+    struct budget *budget; /* BUDGET_KV_DOOR; borrowed; NULL: not counted */
 
     /* What must be the same on both sides of a link. */
     uint8_t model_hash[32], tokenizer_hash[32];

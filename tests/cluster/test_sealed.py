@@ -1,7 +1,7 @@
 """Goal: sealed KV links change nothing of an answer and show nothing of a request on the wire; a wrong certificate keeps the cluster not
 ready, with the reason in the status; a byte changed on the way ends the link and never reaches a client.
 Method: real daemons with and without seals. A relay stands between P and D: it sits at D's door (whose port P learns from the rank
-table), puts its own port into the door's answers and keeps every byte of the pair. The plain cluster under the same relay proves that it
+table), asks from P's own address and port as P does, puts its own port into the door's answers and keeps every byte of the pair. The plain cluster under the same relay proves that it
 would see KV and requests if they were there to be seen."""
 import json
 import os
@@ -44,6 +44,23 @@ class Messages:
             self.rest = self.rest[n:]
 
 
+class Frames:
+    """One direction of a connection at a door: frames as they are."""
+
+    def __init__(self):
+        self.rest = b""
+
+    def feed(self, chunk):
+        self.rest += chunk
+        while len(self.rest) >= HEAD.size:
+            head = HEAD.unpack_from(self.rest)
+            n = HEAD.size + head[5] + head[4]
+            if len(self.rest) < n:
+                return
+            yield self.rest[:n]
+            self.rest = self.rest[n:]
+
+
 class Relay:
     """Between P and D. to_d: what P sent on pairs, raw. flip: the next long message to D loses its last bit."""
 
@@ -66,17 +83,24 @@ class Relay:
                 p = s.accept()[0]
             except OSError:
                 return
+            d = socket.socket()
             try:
-                d = socket.create_connection(("127.0.0.1", target))
+                if is_door:
+                    d.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                    for end in (p, d):
+                        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    d.bind(p.getpeername())
+                d.connect(("127.0.0.1", target))
             except OSError:
                 p.close()
+                d.close()
                 continue
             self.sockets += [p, d]
             for a, b, to_d in ((p, d, True), (d, p, False)):
                 threading.Thread(target=self.pump, args=(a, b, is_door, to_d), daemon=True).start()
 
     def pump(self, a, b, is_door, to_d):
-        stream = Messages()
+        stream = Frames() if is_door else Messages()
         try:
             while chunk := a.recv(1 << 16):
                 for m in stream.feed(chunk):
@@ -97,16 +121,13 @@ class Relay:
 
     def door_answer(self, piece):
         """The port of the pair becomes one of ours."""
-        at = piece.find(b"BVK1")
-        if at < 0 or piece[at + 5] != DOOR_ANSWER:
-            return piece
+        assert piece[:4] == b"BVK1" and piece[5] == DOOR_ANSWER
         out = bytearray(piece)
-        n = HEAD.unpack_from(out, at)[5]
-        port_at = at + 16 + 2 + 4 + struct.unpack_from("<I", out, at + 18)[0]
+        port_at = 16 + 2 + 4 + struct.unpack_from("<I", out, 18)[0]
         port = struct.unpack_from("<H", out, port_at)[0]
         if port != 0:
             struct.pack_into("<H", out, port_at, self.listen(port, False))
-            struct.pack_into("<I", out, at + 16 + n, crc32c(out[at:at + 16 + n]))
+            struct.pack_into("<I", out, len(out) - 4, crc32c(out[:-4]))
         return bytes(out)
 
     def maybe_flip(self, piece):

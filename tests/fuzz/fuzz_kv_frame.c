@@ -46,6 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct kv_frame f;
     if (size == 0) return 0;
     if (kv_frame_open(&f, data, size) == ERR_OK && (f.sealed || f.crc_failed)) abort();
+    size_t n_frame = kv_frame_bytes(data, size, KV_MESSAGE_BYTES_MAX);
+    if (kv_frame_head(&f, data, size) == ERR_OK && n_frame != size) abort();
     const uint8_t *payload = data + 1;
     size_t n = size - 1;
     struct rd r = rd_of(payload, n);

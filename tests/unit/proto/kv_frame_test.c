@@ -85,12 +85,7 @@ static void pack_sample(struct wr *w, enum kv_type t) {
     struct kv_key k = key();
     switch (t) {
     case KV_DOOR_ASK:
-        kv_door_ask_pack(w, &(struct kv_door_ask){.from_id = 11,
-                                                  .to_id = 21,
-                                                  .from_ip = "10.0.0.11",
-                                                  .from_port = 1121,
-                                                  .boot = 4,
-                                                  .sealed = true});
+        kv_door_ask_pack(w, &(struct kv_door_ask){.from_id = 11, .to_id = 21, .sealed = true});
         break;
     case KV_DOOR_ANSWER:
         kv_door_answer_pack(
@@ -303,6 +298,24 @@ static void pack_then_unpack_is_the_identity(void **state) {
         wr_free(&w);
         wr_free(&again);
     }
+}
+
+/* A stream of frames is cut where each ends, and at once where none can begin. */
+static void a_frame_in_a_stream_says_how_long_it_is(void **state) {
+    (void)state;
+    struct wr w = WR_INIT;
+    pack_sample(&w, KV_DOOR_ANSWER);
+    for (size_t n = 0; n < KV_HEAD_BYTES; n++) assert_int_equal(kv_frame_bytes(w.data, n, 4096), 0);
+    for (size_t n = KV_HEAD_BYTES; n <= w.len; n++)
+        assert_int_equal(kv_frame_bytes(w.data, n, 4096), w.len);
+    assert_int_equal(kv_frame_bytes(w.data, w.len, w.len), w.len);
+    assert_true(kv_frame_bytes(w.data, w.len, w.len - 1) == SIZE_MAX);
+    w.data[0] ^= 1;
+    assert_true(kv_frame_bytes(w.data, w.len, 4096) == SIZE_MAX);
+    w.data[0] ^= 1;
+    memset(w.data + 8, 0xff, 4);
+    assert_true(kv_frame_bytes(w.data, w.len, SIZE_MAX - 1) == SIZE_MAX);
+    wr_free(&w);
 }
 
 static void truncated_frames_are_refused(void **state) {
@@ -598,7 +611,7 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
     } cases[10];
     for (size_t i = 0; i < 10; i++) cases[i].h = d;
     cases[0].h.protocol = KV_VERSION + 1, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: instance 11 has 3, instance 21 has 4";
+    cases[0].text = "protocol version: instance 11 has 4, instance 21 has 5";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
     cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,
@@ -635,6 +648,7 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pack_then_unpack_is_the_identity),
+        cmocka_unit_test(a_frame_in_a_stream_says_how_long_it_is),
         cmocka_unit_test(truncated_frames_are_refused),
         cmocka_unit_test(flipped_bits_are_detected),
         cmocka_unit_test(payloads_of_another_length_are_refused),

@@ -40,10 +40,10 @@ static bool recv_until(int sock, void **m, size_t *n, unsigned ms) {
 }
 
 static void open_pair(int *a, int *b, uint16_t *port) {
-    assert_int_equal(bus_open(a, BUS_PAIR, MESSAGE_BYTES_MAX), ERR_OK);
+    assert_int_equal(bus_open(a, MESSAGE_BYTES_MAX), ERR_OK);
     assert_int_equal(bus_bind_any(*a, "127.0.0.1", port), ERR_OK);
-    assert_int_equal(bus_open(b, BUS_PAIR, MESSAGE_BYTES_MAX), ERR_OK);
-    assert_int_equal(bus_connect(*b, "127.0.0.1", *port), ERR_OK);
+    assert_int_equal(bus_open(b, MESSAGE_BYTES_MAX), ERR_OK);
+    assert_int_equal(bus_connect(*b, "127.0.0.1", "127.0.0.1", *port), ERR_OK);
 }
 
 static void a_message_arrives_whole(void **state) {
@@ -74,7 +74,7 @@ static void nobody_there_is_busy_not_a_wait(void **state) {
     (void)state;
     int s;
     uint16_t port;
-    assert_int_equal(bus_open(&s, BUS_PAIR, 4096), ERR_OK);
+    assert_int_equal(bus_open(&s, 4096), ERR_OK);
     assert_int_equal(bus_bind_any(s, "127.0.0.1", &port), ERR_OK);
     assert_true(port > 0);
     void *m = bus_message_alloc(8);
@@ -88,17 +88,50 @@ static void nobody_there_is_busy_not_a_wait(void **state) {
     bus_close(&s);
 }
 
-static void a_taken_port_is_a_conflict(void **state) {
+static void an_address_of_another_host_is_a_conflict(void **state) {
     (void)state;
-    int a, b;
+    int a;
     uint16_t port;
-    assert_int_equal(bus_open(&a, BUS_REP, 4096), ERR_OK);
-    assert_int_equal(bus_bind_any(a, "127.0.0.1", &port), ERR_OK);
-    assert_int_equal(bus_open(&b, BUS_REP, 4096), ERR_OK);
-    assert_int_equal(bus_bind(b, "127.0.0.1", port), ERR_CONFLICT);
-    assert_int_equal(bus_bind_any(b, "no address", &port), ERR_INVALID);
+    assert_int_equal(bus_open(&a, 4096), ERR_OK);
+    assert_int_not_equal(bus_bind_any(a, "192.0.2.1", &port), ERR_OK);
+    assert_int_equal(bus_bind_any(a, "no address", &port), ERR_INVALID);
     bus_close(&a);
+}
+
+/* One address may connect, then nobody; what is connected stays. */
+static void a_bound_socket_admits_whom_it_is_told(void **state) {
+    (void)state;
+    int a, b, stranger;
+    uint16_t port;
+    void *m;
+    size_t n;
+    assert_int_equal(bus_open(&a, 4096), ERR_OK);
+    assert_int_equal(bus_bind_any(a, "127.0.0.1", &port), ERR_OK);
+    assert_int_equal(bus_admit("127.0.0.1", port, "127.0.0.2"), ERR_OK);
+    assert_int_equal(bus_admit("127.0.0.1", port, "no address"), ERR_INVALID);
+    assert_int_equal(bus_admit("127.0.0.3", port, "127.0.0.2"), ERR_NOT_FOUND);
+    assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
+    assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", port), ERR_OK);
+    assert_int_equal(bus_open(&b, 4096), ERR_OK);
+    assert_int_equal(bus_connect(b, "127.0.0.2", "127.0.0.1", port), ERR_OK);
+    assert_true(send_until(b, "b", 1));
+    assert_true(recv_until(a, &m, &n, DEADLINE_MS));
+    assert_memory_equal(m, "b", 1);
+    bus_message_free(m);
+    assert_int_equal(bus_n_connected(a), 1);
+    bus_close(&stranger);
+    assert_int_equal(bus_admit("127.0.0.1", port, NULL), ERR_OK);
+    assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
+    assert_int_equal(bus_connect(stranger, "127.0.0.2", "127.0.0.1", port), ERR_OK);
+    assert_true(send_until(a, "a", 1));
+    assert_true(recv_until(b, &m, &n, DEADLINE_MS));
+    bus_message_free(m);
+    assert_int_equal(bus_n_connected(stranger), 0);
+    assert_int_equal(bus_n_connected(a), 1);
+    bus_close(&stranger);
     bus_close(&b);
+    bus_close(&a);
+    assert_int_equal(bus_admit("127.0.0.1", port, NULL), ERR_NOT_FOUND);
 }
 
 static void a_message_over_the_limit_never_arrives(void **state) {
@@ -108,10 +141,10 @@ static void a_message_over_the_limit_never_arrives(void **state) {
     static uint8_t big[5000];
     void *m = NULL;
     size_t n;
-    assert_int_equal(bus_open(&a, BUS_PAIR, 4096), ERR_OK);
+    assert_int_equal(bus_open(&a, 4096), ERR_OK);
     assert_int_equal(bus_bind_any(a, "127.0.0.1", &port), ERR_OK);
-    assert_int_equal(bus_open(&b, BUS_PAIR, 4096), ERR_OK);
-    assert_int_equal(bus_connect(b, "127.0.0.1", port), ERR_OK);
+    assert_int_equal(bus_open(&b, 4096), ERR_OK);
+    assert_int_equal(bus_connect(b, "127.0.0.1", "127.0.0.1", port), ERR_OK);
     assert_true(send_until(b, big, 4096));
     assert_true(recv_until(a, &m, &n, DEADLINE_MS));
     bus_message_free(m);
@@ -138,8 +171,8 @@ static void a_lost_connection_shows_on_both_sides(void **state) {
     assert_int_equal(bus_n_broken(b), 0);
 
     int stranger;
-    assert_int_equal(bus_open(&stranger, BUS_PAIR, 4096), ERR_OK);
-    assert_int_equal(bus_connect(stranger, "127.0.0.1", port), ERR_OK);
+    assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
+    assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", port), ERR_OK);
     uint64_t until = clock_ms() + DEADLINE_MS;
     while (bus_n_broken(stranger) == 0 && clock_ms() < until) poll(NULL, 0, 2);
     assert_true(bus_n_broken(stranger) > 0); /* turned away */
@@ -155,44 +188,19 @@ static void a_lost_connection_shows_on_both_sides(void **state) {
     bus_close(&a);
 }
 
-static void a_question_has_one_answer(void **state) {
-    (void)state;
-    int door, ask;
-    uint16_t port;
-    void *m = NULL;
-    size_t n;
-    assert_int_equal(bus_open(&door, BUS_REP, 4096), ERR_OK);
-    assert_int_equal(bus_bind_any(door, "127.0.0.1", &port), ERR_OK);
-    assert_int_equal(bus_open(&ask, BUS_REQ, 4096), ERR_OK);
-    assert_int_equal(bus_connect(ask, "127.0.0.1", port), ERR_OK);
-    assert_int_equal(bus_recv(ask, &m, &n), ERR_BUSY); /* nothing asked yet */
-    m = bus_message_alloc(1);
-    assert_int_not_equal(bus_send(door, &m), ERR_OK); /* nor to be answered */
-    bus_message_free(m);
-    assert_true(send_until(ask, "?", 1));
-    assert_true(recv_until(door, &m, &n, DEADLINE_MS));
-    bus_message_free(m);
-    assert_true(send_until(door, "!", 1));
-    assert_true(recv_until(ask, &m, &n, DEADLINE_MS));
-    assert_memory_equal(m, "!", 1);
-    bus_message_free(m);
-    bus_close(&door);
-    bus_close(&ask);
-}
-
 /* 512 sockets a process: the 513th is refused, and closing one makes room. */
 static void running_out_of_sockets_is_an_answer(void **state) {
     (void)state;
     static int socks[600];
     int n = 0;
-    while (n < 600 && bus_open(&socks[n], BUS_PAIR, 4096) == ERR_OK) n++;
+    while (n < 600 && bus_open(&socks[n], 4096) == ERR_OK) n++;
     assert_true(n > 100 && n < 600);
     int one = -2;
-    enum err e = bus_open(&one, BUS_PAIR, 4096);
+    enum err e = bus_open(&one, 4096);
     assert_true(e == ERR_BUSY || e == ERR_IO); /* sockets or descriptors, whichever is fewer */
     assert_int_equal(one, -1);
     bus_close(&socks[--n]);
-    assert_int_equal(bus_open(&one, BUS_PAIR, 4096), ERR_OK);
+    assert_int_equal(bus_open(&one, 4096), ERR_OK);
     bus_close(&one);
     while (n > 0) bus_close(&socks[--n]);
 }
@@ -201,10 +209,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_arrives_whole),
         cmocka_unit_test(nobody_there_is_busy_not_a_wait),
-        cmocka_unit_test(a_taken_port_is_a_conflict),
+        cmocka_unit_test(an_address_of_another_host_is_a_conflict),
+        cmocka_unit_test(a_bound_socket_admits_whom_it_is_told),
         cmocka_unit_test(a_message_over_the_limit_never_arrives),
         cmocka_unit_test(a_lost_connection_shows_on_both_sides),
-        cmocka_unit_test(a_question_has_one_answer),
         cmocka_unit_test(running_out_of_sockets_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

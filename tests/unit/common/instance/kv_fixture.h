@@ -8,10 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -359,6 +364,7 @@ static bool UNUSED same_blocks(const struct side *a, const int32_t *ta, const st
 /* ---- a peer made by hand */
 struct raw {
     int pair;
+    uint16_t pair_port;
     uint32_t seq_out;
     struct kv_seal *seal_out, *seal_in; /* NULL: plain */
     struct wr w;
@@ -459,31 +465,71 @@ static struct kv_hello UNUSED raw_hello(const struct side *like, enum inst_role 
     return h;
 }
 
-/* Asks d's door as instance `from`. */
-static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from, uint32_t to) {
-    int sock;
-    struct wr w = WR_INIT;
-    void *m;
-    size_t n;
+/* The interCommPort of peers made by hand: theirs while the program runs. */
+static uint16_t UNUSED hand_port(void) {
+    static struct sockaddr_in sa = {.sin_family = AF_INET};
+    static int held = -1;
+    socklen_t n = sizeof(sa);
+    const int on = 1;
+    if (held < 0) {
+        held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(held >= 0);
+        inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
+        assert_int_equal(setsockopt(held, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)), 0);
+        assert_int_equal(bind(held, (struct sockaddr *)&sa, sizeof(sa)), 0);
+        assert_int_equal(getsockname(held, (struct sockaddr *)&sa, &n), 0);
+    }
+    return ntohs(sa.sin_port);
+}
+
+/* A connection to d's door, from this port (0: any). It leaves no trace when it is closed. */
+static int UNUSED raw_door_from(const struct side *d, uint16_t port) {
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
+    const struct linger none = {.l_onoff = 1};
+    const int on = 1;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
+    if (port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    sa.sin_port = htons(kv_plane_port(d->kp));
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0)
+        fail_msg("connect: %s", strerror(errno));
+    return fd;
+}
+
+/* What d's door answers these bytes; false: it closes without a word. */
+static bool UNUSED raw_door_says(int fd, const void *bytes, size_t n, struct kv_door_answer *a) {
+    uint8_t in[1024];
+    size_t n_in = 0;
+    ssize_t got;
+    assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), (ssize_t)n);
+    while ((got = recv(fd, in + n_in, sizeof(in) - n_in, 0)) > 0) n_in += (size_t)got;
+    close(fd);
+    if (n_in == 0) return false;
     struct kv_frame f;
-    struct kv_door_answer a = {0};
-    assert_int_equal(bus_open(&sock, BUS_REQ, 4096), ERR_OK);
-    assert_int_equal(bus_connect(sock, "127.0.0.1", kv_plane_port(d->kp)), ERR_OK);
-    kv_door_ask_pack(&w, &(struct kv_door_ask){.from_id = from,
-                                               .to_id = to,
-                                               .from_ip = "127.0.0.1",
-                                               .boot = 5,
-                                               .sealed = d->o.tls != NULL});
-    kv_frame_end(&w, 0);
-    raw_put(sock, w.data, w.len);
-    wr_free(&w);
-    if (!raw_wait_message(sock, &m, &n, DEADLINE_MS)) fail_msg("the door does not answer");
-    assert_int_equal(kv_frame_open(&f, m, n), ERR_OK);
+    assert_int_equal(kv_frame_open(&f, in, n_in), ERR_OK);
     assert_int_equal(f.type, KV_DOOR_ANSWER);
-    assert_int_equal(kv_door_answer_unpack(&f.payload, &a), ERR_OK);
-    bus_message_free(m);
-    bus_close(&sock);
+    assert_int_equal(kv_door_answer_unpack(&f.payload, a), ERR_OK);
+    return true;
+}
+
+/* Asks d's door as instance `from`, from this port. */
+static struct kv_door_answer UNUSED raw_ask_from(const struct side *d, uint16_t port, uint32_t from,
+                                                 uint32_t to) {
+    struct wr w = WR_INIT;
+    struct kv_door_answer a = {0};
+    kv_door_ask_pack(
+        &w, &(struct kv_door_ask){.from_id = from, .to_id = to, .sealed = d->o.tls != NULL});
+    kv_frame_end(&w, 0);
+    if (!raw_door_says(raw_door_from(d, port), w.data, w.len, &a))
+        fail_msg("the door does not answer");
+    wr_free(&w);
     return a;
+}
+static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from, uint32_t to) {
+    return raw_ask_from(d, hand_port(), from, to);
 }
 
 /* The handshake of a sealed link by hand, then its keys. */
@@ -515,16 +561,16 @@ static uint64_t UNUSED raw_pair(struct raw *r, const struct side *d) {
     *r = (struct raw){.pair = -1};
     struct kv_door_answer a = raw_ask(d, P_ID, D_ID);
     assert_int_equal(a.code, KV_LINK_OK);
-    assert_int_equal(bus_open(&r->pair, BUS_PAIR, KV_MESSAGE_BYTES_MAX), ERR_OK);
-    assert_int_equal(bus_connect(r->pair, "127.0.0.1", a.port), ERR_OK);
+    r->pair_port = a.port;
+    assert_int_equal(bus_open(&r->pair, KV_MESSAGE_BYTES_MAX), ERR_OK);
+    assert_int_equal(bus_connect(r->pair, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
     return a.ticket;
 }
 
-/* Links by hand to d as its peer P_ID. */
-static void UNUSED raw_link(struct raw *r, struct side *d) {
-    struct kv_door_answer a = {.ticket = raw_pair(r, d)};
+/* The rest of the way, from the pair to the link. */
+static void UNUSED raw_finish(struct raw *r, struct side *d, uint64_t ticket) {
     if (d->o.tls != NULL) raw_handshake(r);
-    struct kv_hello h = raw_hello(d, ROLE_PREFILL, P_ID, a.ticket);
+    struct kv_hello h = raw_hello(d, ROLE_PREFILL, P_ID, ticket);
     kv_hello_pack(&r->w, &h);
     raw_send(r);
     raw_expect(r, KV_HELLO);
@@ -532,6 +578,12 @@ static void UNUSED raw_link(struct raw *r, struct side *d) {
     kv_ok_pack(&r->w);
     raw_send(r);
     WAIT_FOR(d->loop, fact_up, d);
+}
+
+/* Links by hand to d as its peer P_ID. */
+static void UNUSED raw_link(struct raw *r, struct side *d) {
+    uint64_t ticket = raw_pair(r, d);
+    raw_finish(r, d, ticket);
 }
 
 static void UNUSED raw_close(struct raw *r) {

@@ -2,11 +2,10 @@
  * was handed over, keeps the rightful peer out, or leaves a transfer behind. Method: a prefill peer
  * made by hand, frame by frame, against a real plane: every damage the network or a broken peer can
  * do. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <fcntl.h>
 
+#include "common/base/budget.h"
+#include "common/instance/kv_link.h"
 #include "tests/unit/common/instance/kv_fixture.h"
 
 enum { N = 4 }; /* blocks of the request in most tests */
@@ -21,7 +20,7 @@ struct scene {
 };
 
 static void want_by_hand(struct side *d) {
-    struct role_node pn = node(P_ID, 1); /* nobody listens there: the peer is made by hand */
+    struct role_node pn = node(P_ID, hand_port()); /* nobody listens there */
     assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
 }
 
@@ -433,15 +432,6 @@ static void a_request_nobody_names_loses_its_lease(void **state) {
 
 /* ---- strangers */
 
-static int tcp_connect(uint16_t port) {
-    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
-    inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-    return fd;
-}
-
 static void a_stranger_cannot_occupy_a_pair(void **state) {
     struct scene s;
     scene_open(&s, *state);
@@ -453,16 +443,16 @@ static void a_stranger_cannot_occupy_a_pair(void **state) {
 
     /* one that comes first and is silent: the pair is given up, the next ask gets another */
     struct kv_door_answer a = raw_ask(&s.d, P_ID, D_ID);
-    assert_int_equal(bus_open(&stranger, BUS_PAIR, 4096), ERR_OK);
-    assert_int_equal(bus_connect(stranger, "127.0.0.1", a.port), ERR_OK);
+    assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
+    assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
     WAIT_COUNT(&s.d, n_strangers, 1);
     bus_close(&stranger);
 
     /* one with a wrong ticket, one with none, one that speaks something else */
     for (int how = 0; how < 3; how++) {
         a = raw_ask(&s.d, P_ID, D_ID);
-        assert_int_equal(bus_open(&stranger, BUS_PAIR, 4096), ERR_OK);
-        assert_int_equal(bus_connect(stranger, "127.0.0.1", a.port), ERR_OK);
+        assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
+        assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
         struct kv_hello h = raw_hello(&s.d, ROLE_PREFILL, P_ID, how == 0 ? a.ticket + 1 : 0);
         kv_hello_pack(&w, &h);
         kv_frame_end(&w, 1);
@@ -475,9 +465,9 @@ static void a_stranger_cannot_occupy_a_pair(void **state) {
 
     /* the rightful one still gets in, and a stranger beside it changes nothing */
     raw_link(&s.p, &s.d);
-    assert_int_equal(bus_open(&stranger, BUS_PAIR, 4096), ERR_OK);
+    assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
     a = raw_ask(&s.d, P_ID, D_ID); /* an ask alone does not touch the link that is up */
-    assert_int_equal(bus_connect(stranger, "127.0.0.1", a.port), ERR_OK);
+    assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
     scene_grant(&s, "e1", 0);
     finish_well(&s);
     assert_true(fact_up(&s.d));
@@ -488,47 +478,36 @@ static void a_stranger_cannot_occupy_a_pair(void **state) {
 static void noise_at_the_door_is_ignored(void **state) {
     struct scene s;
     struct wr w = WR_INIT;
-    int noisy, fd;
+    struct kv_door_answer a;
     scene_open(&s, *state);
     side_open(&s.d);
     want_by_hand(&s.d);
-    /* bytes that are no nanomsg at all, with a length that asks for all memory */
-    fd = tcp_connect(kv_plane_port(s.d.kp));
+    /* what a nanomsg socket says first, with a length that asks for all memory */
     const uint8_t sp[] = {0,    'S',  'P',  0,    0,    0x30, 0,    0,
                           0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-    assert_int_equal(write(fd, sp, sizeof(sp)), sizeof(sp));
-    close(fd);
-    /* frames of other kinds, damaged frames, other versions */
-    assert_int_equal(bus_open(&noisy, BUS_REQ, 4096), ERR_OK);
-    assert_int_equal(bus_connect(noisy, "127.0.0.1", kv_plane_port(s.d.kp)), ERR_OK);
-    raw_put(
-        noisy, "hello",
-        5); /* one at a time: a REQ socket forgets what it has not sent when the next one comes */
+    assert_false(raw_door_says(raw_door_from(&s.d, 0), sp, sizeof(sp), &a));
     WAIT_COUNT(&s.d, n_strangers, 1);
+    /* frames of other kinds, damaged frames, frames that are too long, from the peer's port too */
     kv_ok_pack(&w);
     kv_frame_end(&w, 0);
-    raw_put(noisy, w.data, w.len);
+    assert_false(raw_door_says(raw_door_from(&s.d, hand_port()), w.data, w.len, &a));
     WAIT_COUNT(&s.d, n_strangers, 2);
+    kv_tls_pack(&w, sp, sizeof(sp));
+    while (w.len < 2048) wr_u8(&w, 1);
+    kv_frame_end(&w, 0);
+    assert_false(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
+    WAIT_COUNT(&s.d, n_strangers, 3);
     kv_door_ask_pack(&w, &(struct kv_door_ask){.from_id = P_ID, .to_id = D_ID});
     kv_frame_end(&w, 0);
     w.data[KV_HEAD_BYTES] ^= 1;
-    raw_put(noisy, w.data, w.len);
-    WAIT_COUNT(&s.d, n_strangers, 3);
+    assert_false(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
+    WAIT_COUNT(&s.d, n_strangers, 4);
     /* another version is told why */
     w.data[KV_HEAD_BYTES] ^= 1;
     w.data[4] = KV_VERSION + 1;
-    raw_put(noisy, w.data, w.len);
-    void *m;
-    size_t n;
-    struct kv_frame f;
-    struct kv_door_answer a;
-    assert_true(raw_wait_message(noisy, &m, &n, DEADLINE_MS));
-    assert_int_equal(kv_frame_open(&f, m, n), ERR_OK);
-    assert_int_equal(kv_door_answer_unpack(&f.payload, &a), ERR_OK);
+    assert_true(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
     assert_int_equal(a.code, KV_LINK_VERSION);
-    assert_string_equal(a.text, "protocol version: mine 3, theirs 4");
-    bus_message_free(m);
-    bus_close(&noisy);
+    assert_string_equal(a.text, "protocol version: mine 4, theirs 5");
     wr_free(&w);
     /* who is not wanted is told so, and the wanted one gets in */
     a = raw_ask(&s.d, 99, D_ID);
@@ -536,6 +515,88 @@ static void noise_at_the_door_is_ignored(void **state) {
     a = raw_ask(&s.d, P_ID, 98);
     assert_int_equal(a.code, KV_LINK_NOT_WANTED);
     raw_link(&s.p, &s.d);
+    scene_close(&s);
+}
+
+/* The right words from elsewhere than the peer's address and port: whatever id is claimed, nothing
+ * of the peer's handshake is touched. */
+static void an_ask_from_another_port_ends_no_handshake(void **state) {
+    struct scene s;
+    scene_open(&s, *state);
+    side_open(&s.d);
+    want_by_hand(&s.d);
+    const uint64_t ticket = raw_pair(&s.p, &s.d); /* in progress */
+    for (uint32_t i = 0; i < 64; i++) {
+        struct kv_door_answer a = raw_ask_from(&s.d, 0, i % 2 == 0 ? 0 : P_ID, D_ID);
+        assert_int_equal(a.code, KV_LINK_NOT_WANTED);
+        assert_non_null(strstr(a.text, "is not the address and interCommPort of a peer"));
+        assert_int_equal(a.port, 0);
+    }
+    raw_finish(&s.p, &s.d, ticket); /* on the pair of the first question */
+    scene_close(&s);
+}
+
+static size_t n_open_fds(void) {
+    size_t n = 0;
+    for (int fd = 0; fd < 4096; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Connections that say nothing, or half a question, cost a bounded number of descriptors and keep
+ * nobody out. */
+static void a_crowd_at_the_door_is_bounded(void **state) {
+    enum { CROWD = 300 };
+    struct scene s;
+    struct budget b;
+    static int fds[CROWD];
+    scene_open(&s, *state);
+    budget_init(&b);
+    s.d.o.budget = &b;
+    side_open(&s.d);
+    want_by_hand(&s.d);
+    const size_t before = n_open_fds();
+    for (int i = 0; i < CROWD; i++) {
+        fds[i] = raw_door_from(&s.d, 0);
+        if (i % 2 == 0) assert_int_equal(send(fds[i], "BVK1\4\1", 6, MSG_NOSIGNAL), 6);
+    }
+    raw_link(&s.p, &s.d); /* the peer in their midst */
+    uint64_t until = clock_ms() + DEADLINE_MS;
+    while (budget_refusals(&b, BUDGET_KV_DOOR) < CROWD - KV_STRANGERS_PER_IP_MAX &&
+           clock_ms() < until)
+        poll(NULL, 0, 1);
+    assert_true(budget_refusals(&b, BUDGET_KV_DOOR) >= CROWD - KV_STRANGERS_PER_IP_MAX);
+    assert_true(budget_used(&b, BUDGET_KV_DOOR) <= KV_STRANGERS_PER_IP_MAX);
+    /* the crowd's own ends, the places at the door, and the link's: three sockets and their events
+     */
+    assert_true(n_open_fds() <= before + CROWD + KV_STRANGERS_PER_IP_MAX + 12);
+    /* a second later the last of them are gone */
+    while (budget_used(&b, BUDGET_KV_DOOR) > 0 && clock_ms() < until) poll(NULL, 0, 5);
+    assert_int_equal(budget_used(&b, BUDGET_KV_DOOR), 0);
+    for (int i = 0; i < CROWD; i++) close(fds[i]);
+    scene_grant(&s, "g1", 0);
+    finish_well(&s);
+    scene_close(&s);
+}
+
+/* Once the peer is in, the pair's port takes nobody any more. */
+static void a_pair_that_is_up_takes_no_connection(void **state) {
+    struct scene s;
+    scene_open(&s, *state);
+    side_open(&s.d);
+    want_by_hand(&s.d);
+    struct kv_door_answer a = {.ticket = raw_pair(&s.p, &s.d)};
+    struct sockaddr_in sa = {.sin_family = AF_INET}, *at = &sa;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
+    sa.sin_port = htons(s.p.pair_port);
+    assert_true(fd >= 0);
+    raw_finish(&s.p, &s.d, a.ticket);
+    connect(fd, (struct sockaddr *)at, sizeof(sa));
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    assert_int_equal(poll(&p, 1, 300), 0); /* its SYN is dropped: neither taken in nor refused */
+    close(fd);
+    scene_grant(&s, "h1", 0);
+    finish_well(&s);
     scene_close(&s);
 }
 
@@ -583,6 +644,9 @@ int main(void) {
         TEST(a_request_nobody_names_loses_its_lease),
         TEST(a_stranger_cannot_occupy_a_pair),
         TEST(noise_at_the_door_is_ignored),
+        TEST(an_ask_from_another_port_ends_no_handshake),
+        TEST(a_crowd_at_the_door_is_bounded),
+        TEST(a_pair_that_is_up_takes_no_connection),
         TEST(a_new_hello_replaces_the_old_link),
     };
     return cmocka_run_group_tests_name("plain only", of_plain_links, NULL, NULL) +

@@ -161,7 +161,7 @@ static void send_tls(struct raw *r, const void *bytes, size_t n) {
 static void decode_side(struct side *d, struct loop *loop) {
     side_init(d, loop, 2);
     side_open(d);
-    struct role_node pn = node(P_ID, 1);
+    struct role_node pn = node(P_ID, hand_port());
     assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
 }
 
@@ -247,7 +247,7 @@ static void a_truncated_handshake_loses_the_pair(void **state) {
     side_init(&d, *state, 2);
     d.o.connect_ms = 200;
     side_open(&d);
-    struct role_node pn = node(P_ID, 1);
+    struct role_node pn = node(P_ID, hand_port());
     assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
     hand_open(&h, &link_pki, "peer", 0);
     raw_pair(&r, &d);
