@@ -60,7 +60,8 @@ static const struct conf_key keys[] = {
         "requests at once on one instance"),
     INT(requests_max, O "request_limit.max_requests", 1, 90000, "10000",
         "requests in flight; one more gets 429"),
-    INT(body_limit_mib, O "request_limit.body_limit", 1, 100, "40", "MiB of a request body"),
+    INT(body_limit_mib, O "request_limit.body_limit", 1, 20, "",
+        "MiB of a request body; absent: pd.body_limit_mib"),
     INT(memory_limit_mib, O "request_limit.memory_limit", 0, 1048576, "0",
         "MiB of memory, from 80 % of which on new requests get 429, until it is below 60 %; 0: the "
         "control group's limit"),
@@ -71,8 +72,8 @@ static const struct conf_key keys[] = {
         "600", "seconds until the first token; 0: no bound"),
     INT(infer_timeout_s, O "exception_config.infer_timeout", 0, INFER_TIMEOUT_S_MAX, "600",
         "seconds of a whole request; 0: no bound"),
-    INT(metrics_reuse_s, O "prometheus_metrics_config.reuse_time", 0, 3600, "3",
-        "seconds the answer of /metrics is used again"),
+    INT(metrics_reuse_s, O "prometheus_metrics_config.reuse_time", 0, 100, "3",
+        "seconds the answer of /metrics is used again; 0: every scrape is answered anew"),
     INT(tokenizer_timeout_s, O "exception_config.tokenizer_timeout", 0, REQUEST_TIMEOUT_S_MAX,
         "300", "seconds of /v1/tokenizer; 0: no bound"),
     WORD(deploy_mode, O "digs_scheduler_config.deploy_mode",
@@ -155,6 +156,9 @@ static const struct conf_key keys[] = {
         "seconds SIGTERM waits for requests in flight"),
     INT(register_lease_s, P "register_lease_s", 1, 3600, "10",
         "seconds a registered instance stays known without registering again"),
+    INT(body_mib, P "body_limit_mib", 1, 100, "40",
+        "MiB of a request body where request_limit.body_limit is absent; as the instances' "
+        "maxRequestLength"),
     INT(relay_pending_mib, P "relay_pending_mib", 1, 1024, "16",
         "MiB unsent on a stream after which the client counts as gone"),
     INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000",
@@ -168,16 +172,8 @@ enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 #define NO_EFFECT(name) name "_enable", name "_items"
 #define KMC(name)       name "_items.kmcKsfMaster", name "_items.kmcKsfStandby"
 
-/* Keys of the reference that are read and have no effect here. */
-static const char *const also_known[] = {O "http_config.server_thread_num",
-                                         O "http_config.client_thread_num",
-                                         O "metrics_config",
-                                         O "prometheus_metrics_config",
-                                         O "digs_scheduler_config.cache_size",
-                                         O "digs_scheduler_config.slots_thresh",
-                                         O "digs_scheduler_config.block_thresh",
-                                         O "digs_scheduler_config.max_res_num",
-                                         NO_EFFECT(OT "alarm_client_tls"),
+/* Keys of the reference without a range, which have no effect here. */
+static const char *const also_known[] = {NO_EFFECT(OT "alarm_client_tls"),
                                          NO_EFFECT(OT "etcd_server_tls"),
                                          KMC(OT "request_server_tls"),
                                          KMC(OT "controller_server_tls"),
@@ -193,45 +189,6 @@ static const char *const also_known[] = {O "http_config.server_thread_num",
                                          NO_EFFECT(RT "ccae_tls"),
                                          NO_EFFECT(RT "etcd_server_tls"),
                                          KMC(RT "request_server_tls"),
-                                         O "backup_config",
-                                         O "log_info.to_file",
-                                         O "log_info.to_stdout",
-                                         O "log_info.run_log_path",
-                                         O "log_info.operation_log_path",
-                                         O "log_info.max_log_str_size",
-                                         O "log_info.max_log_file_size",
-                                         O "log_info.max_log_file_num",
-                                         R "allow_all_zero_ip_listening",
-                                         R "deploy_mode",
-                                         R "initial_dist_server_port",
-                                         R "cluster_port",
-                                         R "process_manager",
-                                         R "cluster_status",
-                                         R "controller_backup_cfg",
-                                         R "fault_recovery_func_dict",
-                                         R "is_heterogeneous",
-                                         R "init_role_attempt_times",
-                                         R "check_role_attempt_times",
-                                         R "check_role_wait_seconds",
-                                         R "controller_alarm_port",
-                                         R "node_manager_port",
-                                         R "mindie_ms_coordinator_port",
-                                         R "mindie_ms_coordinator_external_port",
-                                         R "role_decision_methods",
-                                         R "digs_request_summary_input_length",
-                                         R "digs_request_summary_output_length",
-                                         R "digs_model_config_path",
-                                         R "digs_machine_config_path",
-                                         R "digs_prefill_slo",
-                                         R "digs_decode_slo",
-                                         R "digs_pp",
-                                         R "model_type",
-                                         R "transfer_type",
-                                         R "multi_node_infer_config",
-                                         R "digs_periodic_role_decision",
-                                         R "http_server",
-                                         R "ccae",
-                                         R "log_info",
                                          NULL};
 
 static void warn_unknown(void *arg, const char *path) {
@@ -422,9 +379,12 @@ static enum err from_tree(struct coord_conf *c, struct json_object *root, struct
     if (!json_object_is_type(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     from_env(root);
+    struct conf_tables t = {.keys = keys, .n_keys = N_KEYS, .also = also_known};
+    t.checked = coord_conf_checked(&t.n_checked);
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    if (e == ERR_OK) e = conf_check(&t, root, eb);
     if (e == ERR_OK) e = check_rules(c, root, eb);
-    if (e == ERR_OK) conf_unknown(keys, N_KEYS, root, also_known, warn_unknown, NULL);
+    if (e == ERR_OK) conf_unknown(&t, root, warn_unknown, NULL);
     return e;
 }
 
@@ -490,6 +450,10 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
         err_set(eb, e, "%s: %s", path, why.text);
     json_object_put(merged);
     return e;
+}
+
+size_t coord_conf_body_bytes(const struct coord_conf *c) {
+    return (size_t)(c->body_limit_mib > 0 ? c->body_limit_mib : c->body_mib) << 20;
 }
 
 const struct conf_key *coord_conf_keys(size_t *n) {

@@ -39,7 +39,8 @@ struct coord_conf {
     int64_t predict_port, manage_port, alarm_port, external_port, status_port;
     int64_t http_timeout_s, keep_alive_s;
     char server_name[64], user_agent[64];
-    int64_t single_node_requests_max, requests_max, body_limit_mib, memory_limit_mib;
+    int64_t single_node_requests_max, requests_max, body_limit_mib /* 0: absent */,
+        memory_limit_mib;
     int64_t sse_keep_alive_s, retries_max, schedule_timeout_s, first_token_timeout_s,
         infer_timeout_s, tokenizer_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
@@ -59,7 +60,7 @@ struct coord_conf {
         instance_retries;
     /* pd: ours */
     bool allow_insecure;
-    int64_t stop_drain_timeout_s, register_lease_s, relay_pending_mib, role_post_retry_ms;
+    int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms;
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */
@@ -73,9 +74,13 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
 /* The merged form from bytes; relative paths start in dir. */
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb);
-/* The table, for whoever checks or describes it (common/base/conf.h). */
+/* The largest body of a request. */
+size_t coord_conf_body_bytes(const struct coord_conf *c);
+/* The tables, for whoever checks or describes them (common/base/conf.h): the settings, and keys of
+ * the reference that are checked and have no effect (coord_conf_checked.c). */
 struct conf_key;
 const struct conf_key *coord_conf_keys(size_t *n);
+const struct conf_key *coord_conf_checked(size_t *n);
 void coord_conf_print(struct buf *out, const struct coord_conf *c);
 
 /* One server of the rank table, or one that registered itself. */

@@ -270,7 +270,7 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 struct dispatch coord_dispatch(struct coordinator *co) {
     return (struct dispatch){
         .tables = tables,
-        .body_bytes_max = (size_t)co->conf.body_limit_mib << 20,
+        .body_bytes_max = coord_conf_body_bytes(&co->conf),
         .cors_origin = co->conf.cors_origin,
         .keys = co->keys,
         .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",

@@ -68,6 +68,10 @@ static bool word_in(const char *words, const char *s) {
     return false;
 }
 
+static bool lower_ok(const char *s) {
+    return s[0] != 0 && s[strspn(s, "abcdefghijklmnopqrstuvwxyz_")] == 0;
+}
+
 static bool name_ok(const char *s) {
     size_t n = strlen(s);
     if (n == 0 || strchr("-._", s[0]) != NULL || strchr("-._", s[n - 1]) != NULL) return false;
@@ -154,6 +158,7 @@ static enum err set_value(void *dst, const struct conf_key *k, struct json_objec
     case CONF_LIST: return set_list(at, k, v, prefix, eb);
     case CONF_STR:
     case CONF_WORD:
+    case CONF_LOWER:
     case CONF_NAME:
     case CONF_IP: break;
     }
@@ -167,6 +172,10 @@ static enum err set_value(void *dst, const struct conf_key *k, struct json_objec
     if (k->type == CONF_WORD && !word_in(k->words, s))
         return err_set(eb, ERR_BAD_CONFIG, "%s%s must be one of %s, got %s", prefix, k->path,
                        k->words, lit);
+    if (k->type == CONF_LOWER && !lower_ok(s))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "%s%s must be 1 to %zu of the characters a-z and _, got %s", prefix, k->path,
+                       k->size - 1, lit);
     if (k->type == CONF_NAME && !name_ok(s))
         return err_set(
             eb, ERR_BAD_CONFIG,
@@ -189,7 +198,7 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
         case CONF_BOOL: *(bool *)at = strcmp(k->def, "true") == 0; break;
         case CONF_INT:
             iv = strtoll(k->def, NULL, 10);
-            assert((double)iv >= k->min && (double)iv <= k->max);
+            assert(k->def[0] == 0 ? k->min > 0 : (double)iv >= k->min && (double)iv <= k->max);
             memcpy(at, &iv, sizeof(iv));
             break;
         case CONF_F64:
@@ -204,6 +213,7 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
             break;
         case CONF_STR:
         case CONF_WORD:
+        case CONF_LOWER:
         case CONF_NAME:
         case CONF_IP:
             assert(strlen(k->def) < k->size && (k->type != CONF_WORD || word_in(k->words, k->def)));
@@ -232,10 +242,14 @@ enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
     return ERR_OK;
 }
 
+enum err conf_check(const struct conf_tables *t, const struct json_object *root,
+                    struct errbuf *eb) {
+    struct conf_scratch scratch;
+    return conf_read(&scratch, t->checked, t->n_checked, root, "", false, eb);
+}
+
 struct unknown_walk {
-    const struct conf_key *keys;
-    size_t n_keys;
-    const char *const *also;
+    const struct conf_tables *t;
     void (*fn)(void *arg, const char *path);
     void *arg;
     char path[PATH_BYTES_MAX];
@@ -243,14 +257,16 @@ struct unknown_walk {
 
 /* 2: names a key; 1: lies on the way to one; 0: unknown. */
 static int known(const struct unknown_walk *u) {
+    const struct conf_tables *t = u->t;
     size_t n = strlen(u->path);
     int found = 0;
-    for (size_t i = 0; i < u->n_keys; i++) {
-        if (strcmp(u->keys[i].path, u->path) == 0) return 2;
-        if (strncmp(u->keys[i].path, u->path, n) == 0 && u->keys[i].path[n] == '.') found = 1;
+    for (size_t i = 0; i < t->n_keys + t->n_checked; i++) {
+        const char *path = i < t->n_keys ? t->keys[i].path : t->checked[i - t->n_keys].path;
+        if (strcmp(path, u->path) == 0) return 2;
+        if (strncmp(path, u->path, n) == 0 && path[n] == '.') found = 1;
     }
-    for (size_t i = 0; u->also != NULL && u->also[i] != NULL; i++)
-        if (strcmp(u->also[i], u->path) == 0) return 2;
+    for (size_t i = 0; t->also != NULL && t->also[i] != NULL; i++)
+        if (strcmp(t->also[i], u->path) == 0) return 2;
     return found;
 }
 
@@ -287,9 +303,9 @@ static void walk_unknown(struct unknown_walk *u, const struct json_object *v, in
     }
 }
 
-void conf_unknown(const struct conf_key *keys, size_t n_keys, const struct json_object *root,
-                  const char *const *also, void (*fn)(void *arg, const char *path), void *arg) {
-    struct unknown_walk u = {.keys = keys, .n_keys = n_keys, .also = also, .fn = fn, .arg = arg};
+void conf_unknown(const struct conf_tables *t, const struct json_object *root,
+                  void (*fn)(void *arg, const char *path), void *arg) {
+    struct unknown_walk u = {.t = t, .fn = fn, .arg = arg};
     walk_unknown(&u, root, 0);
 }
 
@@ -313,6 +329,7 @@ static struct json_object *value_of(const void *src, const struct conf_key *k) {
         return list;
     case CONF_STR:
     case CONF_WORD:
+    case CONF_LOWER:
     case CONF_NAME:
     case CONF_IP: break;
     }
@@ -352,9 +369,16 @@ static void put(struct json_object *root, const char *path, struct json_object *
     }
 }
 
+static bool is_unset(const void *src, const struct conf_key *k) {
+    int64_t i = 1;
+    if (k->type == CONF_INT && k->def[0] == 0) memcpy(&i, (const char *)src + k->offset, sizeof(i));
+    return i == 0;
+}
+
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
     struct json_object *root = json_object_new_object();
-    for (size_t i = 0; i < n_keys; i++) put(root, keys[i].path, value_of(src, &keys[i]));
+    for (size_t i = 0; i < n_keys; i++)
+        if (!is_unset(src, &keys[i])) put(root, keys[i].path, value_of(src, &keys[i]));
     buf_puts(out, json_object_to_text(root, JSON_PRETTY, NULL));
     buf_putc(out, '\n');
     json_object_put(root);

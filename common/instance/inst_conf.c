@@ -77,7 +77,8 @@ static const struct conf_key keys[] = {
     INT(request_mib_max, S "maxRequestLength", 1, 100, "40", "MiB of a request body"),
     BOOL(dist_dp_server_enabled, S "distDPServerEnabled", "false", "accepted, no effect on CPUs"),
     INT(usage_threshold_pct, H "npuUsageThreshold", 0, 100, "10", "accepted; 0: off"),
-    STR(backend_name, B "backendName", "mindieservice_llm_engine", "accepted for compatibility"),
+    CONF_L(struct inst_conf, backend_name, B "backendName", "mindieservice_llm_engine",
+           "accepted for compatibility"),
     INT(model_instance_number, B "modelInstanceNumber", 1, 10, "1",
         "must be 1: one model a process"),
     INT(tokenizer_threads, B "tokenizerProcessNumber", 1, 32, "8",
@@ -104,8 +105,9 @@ static const struct conf_key keys[] = {
         "seconds of a KV transfer at D; <= 0: 1"),
     INT(kv_link_timeout_s, M "kv_link_timeout", -2147483648.0, 86400, "1080",
         "seconds of a link attempt; <= 0: 1080"),
-    STR(template_type, C "templateType", "Standard", "accepted for compatibility"),
-    STR(template_name, C "templateName", "Standard_LLM", "accepted for compatibility"),
+    WORD(template_type, C "templateType", "Standard|Mix", "Standard", "accepted for compatibility"),
+    WORD(template_name, C "templateName", "Standard_LLM", "Standard_LLM",
+         "accepted for compatibility"),
     INT(cache_block_size, C "cacheBlockSize", 1, 128, "128", "tokens of a KV block"),
     INT(max_prefill_batch, C "maxPrefillBatchSize", 1, 819200, "50", "prompts in one step"),
     INT(max_prefill_tokens, C "maxPrefillTokens", 1, 4194304, "8192", "token rows of one step"),
@@ -122,7 +124,8 @@ static const struct conf_key keys[] = {
         "accepted; a step never waits for more requests"),
     INT(max_first_token_wait_ms, C "maxFirstTokenWaitTime", 0, 3600000, "2500",
         "accepted for compatibility"),
-    INT(max_n, C "maxN", 1, 8192, "128", "answers of one request"),
+    INT(max_n, C "maxN", 1, 8192, "128",
+        "answers of one request; at most maxBatchSize, to which the default is cut"),
     STR(log_level, L "dynamicLogLevel", "",
         "log level: debug, info, warn, error; empty: BatonConfig.logLevel"),
     INT(log_level_valid_hours, L "dynamicLogLevelValidHours", 1, 168, "2",
@@ -226,13 +229,18 @@ static const struct conf_key keys[] = {
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 
-/* Keys of the reference that need no value of ours: stores of its own password format, planes that
- * do not exist here, the version, device ids (read by hand). */
-static const char *const also_known[] = {"Version",
-                                         B "npuDeviceIds",
+/* Keys of the reference that have no use here, held to its ranges all the same. */
+static const struct conf_key checked[] = {
+    CHECKED_W("Version", "1.0.0", "1.0.0"),
+    CHECKED_B(B "interNodeTLSEnabled", "true"),
+};
+enum { N_CHECKED = sizeof(checked) / sizeof(checked[0]) };
+
+/* Keys of the reference without a range: stores of its own password format, planes that do not
+ * exist here; device ids (read by hand). */
+static const char *const also_known[] = {B "npuDeviceIds",
                                          S "kmcKsfMaster",
                                          S "kmcKsfStandby",
-                                         B "interNodeTLSEnabled",
                                          B "interNodeTlsCaPath",
                                          B "interNodeTlsCaFiles",
                                          B "interNodeTlsCert",
@@ -422,6 +430,9 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxPreemptCount must be from 0 to maxBatchSize (%lld), got %lld",
                        (long long)c->max_batch, (long long)c->max_preempt);
+    if (c->max_n > c->max_batch)
+        return err_set(eb, ERR_BAD_CONFIG, C "maxN must be from 1 to maxBatchSize (%lld), got %lld",
+                       (long long)c->max_batch, (long long)c->max_n);
     if (c->cpu_mem_gb == 0 && c->max_preempt != 0)
         return err_set(eb, ERR_BAD_CONFIG, M "cpuMemSize may be 0 only if maxPreemptCount is 0");
     if (c->max_prefill_tokens < c->max_input_token_len)
@@ -479,6 +490,12 @@ static bool has_key(const struct json_object *root, const char *obj, const char 
     return json_get_obj(root, obj, &o) == JSON_OK && json_get(o, key, &v) == JSON_OK;
 }
 
+static bool has_max_n(const struct json_object *root) {
+    struct json_object *backend;
+    return json_get_obj(root, "BackendConfig", &backend) == JSON_OK &&
+           has_key(backend, "ScheduleConfig", "maxN");
+}
+
 static enum err from_env(char ip[64], const char *name, struct errbuf *eb) {
     unsigned char a[sizeof(struct in6_addr)];
     const char *v = getenv(name);
@@ -495,9 +512,12 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     normalise_truncation(root);
     normalise_inter_comm(root);
+    const struct conf_tables tables = {keys, N_KEYS, checked, N_CHECKED, also_known};
     enum err e = conf_read(c, keys, N_KEYS, root, "", true, eb);
+    if (e == ERR_OK) e = conf_check(&tables, root, eb);
     if (e == ERR_OK) e = read_devices(c, root, eb);
     if (e != ERR_OK) return e;
+    if (c->max_n > c->max_batch && !has_max_n(root)) c->max_n = c->max_batch;
     if (!has_key(root, "ServerConfig", "managementPort")) c->management_port = c->port;
     if ((e = from_env(c->ip, "MIES_CONTAINER_IP", eb)) != ERR_OK) return e;
     if (!has_key(root, "ServerConfig", "managementIpAddress"))
@@ -510,7 +530,7 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
     }
     if (c->kv_trans_timeout_s <= 0) c->kv_trans_timeout_s = 1;
     if (c->kv_link_timeout_s <= 0) c->kv_link_timeout_s = 1080;
-    conf_unknown(keys, N_KEYS, root, also_known, warn_unknown, NULL);
+    conf_unknown(&tables, root, warn_unknown, NULL);
     return ERR_OK;
 }
 
@@ -549,6 +569,11 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
 const struct conf_key *inst_conf_keys(size_t *n) {
     *n = N_KEYS;
     return keys;
+}
+
+const struct conf_key *inst_conf_checked(size_t *n) {
+    *n = N_CHECKED;
+    return checked;
 }
 
 /* npuDeviceIds has no row, so it is put into the printed table by hand. */

@@ -49,7 +49,7 @@ struct inst_conf {
     bool dist_dp_server_enabled;
     /* HealthCheckConfig, BackendConfig */
     int64_t usage_threshold_pct;
-    char backend_name[64];
+    char backend_name[51];
     int64_t model_instance_number, tokenizer_threads;
     bool multi_nodes_enabled;
     int64_t multi_nodes_port;
@@ -114,8 +114,10 @@ bool inst_lora_path_ok(const char *s, size_t n);
 /* The cores of npuDeviceIds, in their order: device id i is core i, or with deviceCores the cores
  * of its entry. Returns how many; -1: eb has the entry. */
 int inst_conf_cores(const struct inst_conf *c, int out[CONF_CPUS_MAX], struct errbuf *eb);
-/* The table, for whoever checks or describes it (common/base/conf.h). */
+/* The tables, for whoever checks or describes them (common/base/conf.h): the settings, and keys of
+ * the reference that are checked and have no effect. */
 const struct conf_key *inst_conf_keys(size_t *n);
+const struct conf_key *inst_conf_checked(size_t *n);
 void inst_conf_print(struct buf *out, const struct inst_conf *c);
 
 #endif

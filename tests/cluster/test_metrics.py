@@ -278,7 +278,7 @@ def test_adapters_are_counted(tmp_path):
 
 
 def test_an_answer_is_used_again_for_a_while():
-    with Cluster(coord={"coordinator": {"prometheus_metrics_config": {"reuse_time": 3600}}}) as c:
+    with Cluster(coord={"coordinator": {"prometheus_metrics_config": {"reuse_time": 100}}}) as c:
         first = get(external(c), "/metrics").text
         assert post(c.base, "/v1/completions", completion(2)).status == 200
         assert get(external(c), "/metrics").text == first

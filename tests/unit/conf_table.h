@@ -164,7 +164,7 @@ static void ct_string(const struct conf_table *t, void *dst, const struct conf_k
         snprintf(text, sizeof(text), "must have at most %zu characters, got %zu", k->size - 1, n);
         if (n >= k->size) {
             ct_refused(t, dst, k, value, text);
-        } else if (k->type == CONF_STR || k->type == CONF_NAME) {
+        } else if (k->type == CONF_STR || k->type == CONF_NAME || k->type == CONF_LOWER) {
             assert_int_equal(strlen(ct_taken(t, dst, k, value)), n);
         }
     }
@@ -222,6 +222,14 @@ static void ct_list(const struct conf_table *t, void *dst, const struct conf_key
     ct_refused(t, dst, k, "[\"a\",{}]", "must be an array of strings, got {}");
 }
 
+static void ct_char_refused(const struct conf_table *t, void *dst, const struct conf_key *k,
+                            const char *value) {
+    char text[128];
+    snprintf(text, sizeof(text), "must be 1 to %zu of the characters a-z and _, got %s",
+             k->size - 1, value);
+    ct_refused(t, dst, k, value, text);
+}
+
 static void ct_rows(const struct conf_table *t) {
     void *dst = malloc(t->struct_bytes);
     for (size_t i = 0; i < t->n; i++) {
@@ -237,6 +245,13 @@ static void ct_rows(const struct conf_table *t) {
         case CONF_WORD:
             ct_string(t, dst, k);
             ct_word(t, dst, k);
+            break;
+        case CONF_LOWER:
+            ct_string(t, dst, k);
+            ct_taken(t, dst, k, "\"a_z\"");
+            ct_char_refused(t, dst, k, "\"\"");
+            ct_char_refused(t, dst, k, "\"aB\"");
+            ct_char_refused(t, dst, k, "\"a-b\"");
             break;
         case CONF_NAME:
             ct_string(t, dst, k);

@@ -11,13 +11,28 @@
 #include <cmocka.h>
 
 #include "coordinator/coord_conf.h"
-#include "tests/unit/conf_table.h"
+#include "common/base/conf.h"
+#include "tests/unit/conf_ranges.h"
 
 static void every_row(void **state) {
     struct conf_table t = {.struct_bytes = sizeof(struct coord_conf), .base = "{}"};
     (void)state;
     t.keys = coord_conf_keys(&t.n);
     ct_rows(&t);
+}
+
+/* Every key of cluster-api 11.2 and 11.3. */
+static void the_reference_s_ranges(void **state) {
+    struct cr_tables t = {
+        .settings = {.struct_bytes = sizeof(struct coord_conf), .base = "{}"},
+        .checked = {.struct_bytes = sizeof(struct conf_scratch), .base = "{}"},
+        .chapters = "11.2 11.3",
+    };
+    (void)state;
+    t.settings.keys = coord_conf_keys(&t.settings.n);
+    t.checked.keys = coord_conf_checked(&t.checked.n);
+    ct_rows(&t.checked);
+    cr_tables(&t, 120);
 }
 
 static enum err parse(struct coord_conf *c, const char *json, struct errbuf *eb) {
@@ -97,6 +112,9 @@ static void rules(void **state) {
          "\"algorithm_type\":\"round_robin\"}}}",
          NULL},
         {"{\"coordinator\":{\"corsAllowOrigin\":\"http://localhost:* https://a.example\"}}", NULL},
+        {"{\"controller\":{\"digs_periodic_role_decision\":{\"role_decision_time_period\":100}}}",
+         "controller.digs_periodic_role_decision.role_decision_time_period must be an integer from "
+         "3600 to 1296000, got 100"},
         {"{\"coordinator\":{\"corsAllowOrigin\":\"a.example\"}}",
          "coordinator.corsAllowOrigin must be origins separated by blanks, each *, scheme://host, "
          "scheme://host:port or scheme://host:*, got \"a.example\""},
@@ -277,15 +295,11 @@ static void files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row),
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(rules),
-        cmocka_unit_test(coefficients),
-        cmocka_unit_test(schedule_timeout),
-        cmocka_unit_test(longest_timeouts),
-        cmocka_unit_test(environment),
-        cmocka_unit_test(printed_form),
-        cmocka_unit_test(files),
+        cmocka_unit_test(every_row),        cmocka_unit_test(the_reference_s_ranges),
+        cmocka_unit_test(defaults),         cmocka_unit_test(rules),
+        cmocka_unit_test(coefficients),     cmocka_unit_test(schedule_timeout),
+        cmocka_unit_test(longest_timeouts), cmocka_unit_test(environment),
+        cmocka_unit_test(printed_form),     cmocka_unit_test(files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,9 +127,41 @@ static void unknown_keys_are_named(void **state) {
     const char *text = "{\"a\":{\"n\":1,\"m\":2,\"old\":{\"deep\":1},\"list\":[{\"x\":0,\"y\":1}]},"
                        "\"zz\":{\"q\":1},\"name\":\"m\"}";
     assert_int_equal(json_read(&root, text, strlen(text), NULL, NULL), ERR_OK);
-    conf_unknown(keys, N, root, also, collect, seen);
+    struct conf_tables t = {.keys = keys, .n_keys = N, .also = also};
+    conf_unknown(&t, root, collect, seen);
     assert_string_equal(seen, "a.m a.list.0.y zz ");
+    static const struct conf_key checked[] = {CHECKED_I("zz.q", 2, 3, "2")};
+    struct errbuf eb = {0};
+    t.checked = checked;
+    t.n_checked = 1;
+    seen[0] = '\0';
+    conf_unknown(&t, root, collect, seen);
+    assert_string_equal(seen, "a.m a.list.0.y ");
+    assert_int_equal(conf_check(&t, root, &eb), ERR_BAD_CONFIG);
+    assert_string_equal(eb.text, "zz.q must be an integer from 2 to 3, got 1");
     json_object_put(root);
+}
+
+/* A number without a default is 0 when it is absent, and not printed then. */
+static void a_number_may_be_absent(void **state) {
+    (void)state;
+    struct conf_scratch s;
+    struct errbuf eb = {0};
+    static const struct conf_key rows[] = {
+        CONF_I(struct conf_scratch, whole, "n", 1, 20, "", "a number")};
+    static const char *const files[] = {"{}", "{\"n\":20}"};
+    for (int i = 0; i < 2; i++) {
+        struct json_object *root = NULL;
+        assert_int_equal(json_read(&root, files[i], strlen(files[i]), NULL, &eb), ERR_OK);
+        struct buf out = BUF_INIT;
+        conf_defaults(&s, rows, 1);
+        assert_int_equal(conf_read(&s, rows, 1, root, "", true, &eb), ERR_OK);
+        assert_int_equal(s.whole, i == 0 ? 0 : 20);
+        conf_print(&out, &s, rows, 1);
+        assert_int_equal(strstr(out.data, "\"n\"") != NULL, i);
+        buf_free(&out);
+        json_object_put(root);
+    }
 }
 
 /* A file that everybody may write is refused, whatever stands in it; any other mode is fine. */
@@ -165,6 +197,7 @@ int main(void) {
                                        cmocka_unit_test(a_wrong_value_names_key_value_and_range),
                                        cmocka_unit_test(printed_settings_are_read_again),
                                        cmocka_unit_test(unknown_keys_are_named),
+                                       cmocka_unit_test(a_number_may_be_absent),
                                        cmocka_unit_test(who_may_write_the_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

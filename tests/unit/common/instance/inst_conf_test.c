@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "common/instance/inst_conf.h"
 #include "proto/json.h"
-#include "tests/unit/conf_table.h"
+#include "tests/unit/conf_ranges.h"
 
 #define BASE                                                                                       \
     "{\"ServerConfig\":{\"httpsEnabled\":false},\"BackendConfig\":{\"ModelDeployConfig\":{"        \
@@ -25,6 +25,20 @@ static void every_row(void **state) {
     (void)state;
     t.keys = inst_conf_keys(&t.n);
     ct_rows(&t);
+}
+
+/* Every key of cluster-api 11.1. */
+static void the_reference_s_ranges(void **state) {
+    struct cr_tables t = {
+        .settings = {.struct_bytes = sizeof(struct inst_conf), .base = BASE},
+        .checked = {.struct_bytes = sizeof(struct conf_scratch), .base = "{}"},
+        .chapters = "11.1",
+    };
+    (void)state;
+    t.settings.keys = inst_conf_keys(&t.settings.n);
+    t.checked.keys = inst_conf_checked(&t.checked.n);
+    ct_rows(&t.checked);
+    cr_tables(&t, 60);
 }
 
 /* Parses BASE with values (JSON text) set at paths; a list of pairs ending with NULL. */
@@ -65,6 +79,7 @@ static void defaults(void **state) {
     assert_int_equal(c.kv_link_timeout_s, 1080);
     assert_int_equal(c.kv_trans_timeout_s, 10);
     assert_int_equal(c.n_cpus, 0);
+    assert_int_equal(c.max_n, 128);
     assert_string_equal(c.dir, "/etc/baton");
 }
 
@@ -131,6 +146,10 @@ static void rules(void **state) {
         {{SCHEDULE "maxPrefillBatchSize", "201"},
          "BackendConfig.ScheduleConfig.maxPrefillBatchSize must be from 1 to maxBatchSize (200), "
          "got 201"},
+        {{SCHEDULE "maxN", "200"}, NULL},
+        {{SCHEDULE "maxN", "201"},
+         "BackendConfig.ScheduleConfig.maxN must be from 1 to maxBatchSize (200), got 201"},
+        {{"Version", "\"2.0.0\""}, "Version must be one of 1.0.0, got \"2.0.0\""},
         {{SCHEDULE "maxPreemptCount", "200"}, NULL},
         {{SCHEDULE "maxPreemptCount", "201"},
          "BackendConfig.ScheduleConfig.maxPreemptCount must be from 0 to maxBatchSize (200), got "
@@ -377,6 +396,7 @@ static void adapters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row),
+        cmocka_unit_test(the_reference_s_ranges),
         cmocka_unit_test(defaults),
         cmocka_unit_test(rules),
         cmocka_unit_test(tls_blocks),
