@@ -201,6 +201,7 @@ static void read_gauges(struct coord_metrics *cm) {
     metric_set(cm->plain[QUEUE], (double)n.queued);
     metric_set(cm->plain[MASTER], 1);
     budget_metrics_read(cm->limits);
+    cred_watch_metrics_read(cm->co->creds);
     metric_set(cm->plain[FAILED_PART],
                received > 0 ? metric_value(cm->plain[FAILED]) / received : 0);
     metric_clear(cm->families[ROLE]);
@@ -349,6 +350,7 @@ enum err coord_metrics_create(struct coord_metrics **out, struct coordinator *co
         cm->limits = budget_metrics_create(cm->reg, &co->budget, "coordinator");
         if (cm->limits == NULL) e = ERR_NO_MEMORY;
     }
+    if (e == ERR_OK && co->creds != NULL) e = cred_watch_metrics(co->creds, cm->reg);
     if (e != ERR_OK) coord_metrics_destroy(out);
     return e;
 }

@@ -18,6 +18,17 @@ static const struct tls_names names[BLOCK_COUNT] = {
     [BLOCK_CONTROLLER_REQUEST] = NAMES("controller.tls_config.request_server_tls_items"),
 };
 
+/* As the series of cred_watch.h call them. */
+static const char *const plane_names[BLOCK_COUNT] = {
+    [BLOCK_REQUEST_SERVER] = "user",
+    [BLOCK_CONTROLLER_SERVER] = "management",
+    [BLOCK_STATUS] = "status",
+    [BLOCK_EXTERNAL] = "external",
+    [BLOCK_MINDIE_CLIENT] = "instance_business",
+    [BLOCK_MINDIE_MANAGEMENT] = "instance_management",
+    [BLOCK_CONTROLLER_REQUEST] = "instance_control",
+};
+
 static bool path_of(char out[TLS_PATH_BYTES], const char *dir, const char *file) {
     int n = file[0] == '/' || file[0] == 0 ? snprintf(out, TLS_PATH_BYTES, "%s", file)
                                            : snprintf(out, TLS_PATH_BYTES, "%s/%s", dir, file);
@@ -59,6 +70,10 @@ enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct 
 
 void coord_tls_close(struct coord_tls *t) {
     for (int i = 0; i < BLOCK_COUNT; i++) tls_close(&t->block[i]);
+}
+
+void coord_tls_watch(const struct coord_tls *t, struct cred_watch *w) {
+    for (int i = 0; i < BLOCK_COUNT; i++) cred_watch_tls(w, plane_names[i], t->block[i]);
 }
 
 struct tls *coord_tls_url(const struct coord_tls *t, char *dst, size_t n,

@@ -1,10 +1,11 @@
 /* coord_tls: the TLS contexts of the coordinator's planes and of its calls to instances
  * (cluster-api 12). Thread: the loop thread; coord_tls_open() reads files and is for the start and
- * for --check-config. */
+ * for --check-config. From then on cred_watch.h keeps them fresh. */
 #ifndef BATON_COORDINATOR_COORD_TLS_H
 #define BATON_COORDINATOR_COORD_TLS_H
 
 #include <stddef.h>
+#include "common/net/cred_watch.h"
 #include "common/net/tls.h"
 #include "coordinator/coord_conf.h"
 
@@ -17,6 +18,8 @@ struct coord_tls {
  * one alone serves for both. ERR_BAD_CONFIG: eb names key, file and rule, and nothing is open. */
 enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct errbuf *eb);
 void coord_tls_close(struct coord_tls *t);
+/* Gives the contexts to w, each with the name of its plane. */
+void coord_tls_watch(const struct coord_tls *t, struct cred_watch *w);
 
 /* Who calls an instance for what: gives the context for http_call_opts.tls and writes the URL
  * ("https://10.0.0.1:1026" and the path) into dst[n]. */

@@ -24,7 +24,8 @@ struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
     struct budget budget;
-    struct api_keys *keys; /* of the user plane; NULL: none are asked for */
+    struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
+    struct cred_watch *creds; /* keeps tls and keys fresh */
     struct schedule_conf sched;
     struct loop *loop;
     struct http_client *client;
@@ -68,7 +69,8 @@ struct dispatch coord_dispatch(struct coordinator *co);
 /* The coordinator's own error in the shape of the path's family, or as the reference's text
  * (errorFormat). */
 void coord_reply_error(struct coordinator *co, struct http_x *x, int status, const char *text);
-/* code: what OpenAI's shape of an error shows as `code`; NULL: the one that goes with the status. */
+/* code: what OpenAI's shape of an error shows as `code`; NULL: the one that goes with the status.
+ */
 void coord_reply_error_code(struct coordinator *co, struct http_x *x, int status, const char *code,
                             const char *text);
 enum error_style coord_error_style(const struct coordinator *co);

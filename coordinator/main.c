@@ -90,10 +90,10 @@ static void on_term(void *arg) {
         loop_stop(co->loop);
 }
 
-/* The API keys anew. A file that is wrong leaves those in force as they are. */
+/* Certificates and API keys anew. What is wrong leaves what is in force as it is. */
 static void on_hup(void *arg) {
     struct coordinator *co = arg;
-    api_keys_reload(co->keys);
+    cred_watch_now(co->creds);
 }
 
 /* A request holds the client's socket, and one to P until its first token: the second kind is
@@ -143,6 +143,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGHUP, on_hup, co);
+    if (e == ERR_OK) e = cred_watch_start(co->creds, CRED_LOOK_MS);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
     return controller_start(co, eb);
@@ -189,7 +190,12 @@ static enum err open_files(struct coordinator *co, struct errbuf *eb) {
     enum err e = coord_tls_open(&co->tls, c, eb);
     if (e == ERR_OK && c->api_keys_file[0] != 0)
         e = api_keys_open(&co->keys, "coordinator.apiKeysFile", c->dir, c->api_keys_file, eb);
-    return e;
+    if (e != ERR_OK) return e;
+    if ((co->creds = cred_watch_create("coordinator")) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory to watch certificates and keys");
+    coord_tls_watch(&co->tls, co->creds);
+    cred_watch_keys(co->creds, co->keys);
+    return ERR_OK;
 }
 
 static int usage(const char *name, int status) {
@@ -249,6 +255,7 @@ int main(int argc, char **argv) {
         signal(SIGPIPE, SIG_IGN);
         status = run(co);
     }
+    cred_watch_destroy(&co->creds);
     coord_tls_close(&co->tls);
     api_keys_close(&co->keys);
     free(co);

@@ -37,7 +37,8 @@ struct instance {
     enum inst_role first_role;
     struct inst_tls tls;
     struct budget budget;
-    struct api_keys *keys; /* of the user plane; NULL: none are asked for */
+    struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
+    struct cred_watch *creds; /* keeps tls and keys fresh */
     struct loop *loop;
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;

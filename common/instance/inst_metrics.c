@@ -270,6 +270,7 @@ static void on_metrics(void *arg, struct http_x *x, const struct route_params *p
         if (in->kv_plane != NULL) read_links(im);
     }
     budget_metrics_read(im->limits);
+    cred_watch_metrics_read(in->creds);
     metrics_write(im->reg, &b);
     if (b.failed) {
         inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
@@ -370,6 +371,7 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
         im->limits = budget_metrics_create(im->reg, &in->budget, "instance");
         if (im->limits == NULL) e = ERR_NO_MEMORY;
     }
+    if (e == ERR_OK && in->creds != NULL) e = cred_watch_metrics(in->creds, im->reg);
     if (e == ERR_OK)
         e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
     if (e != ERR_OK) inst_metrics_destroy(out);

@@ -84,3 +84,12 @@ enum err inst_tls_open(struct inst_tls *t, const struct inst_conf *c, struct err
 void inst_tls_close(struct inst_tls *t) {
     for (int i = 0; i < INST_PLANE_COUNT; i++) tls_close(&t->plane[i]);
 }
+
+void inst_tls_watch(const struct inst_tls *t, struct cred_watch *w) {
+    static const char *const plane_names[INST_PLANE_COUNT] = {
+        [INST_PLANE_BUSINESS] = "business", [INST_PLANE_MANAGEMENT] = "management",
+        [INST_PLANE_METRICS] = "metrics",   [INST_PLANE_CLUSTER] = "cluster",
+        [INST_PLANE_REGISTER] = "register",
+    };
+    for (int i = 0; i < INST_PLANE_COUNT; i++) cred_watch_tls(w, plane_names[i], t->plane[i]);
+}

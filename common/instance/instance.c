@@ -196,10 +196,10 @@ static void on_term(void *arg) {
     loop_stop(in->loop);
 }
 
-/* The API keys anew. A file that is wrong leaves those in force as they are. */
+/* Certificates and API keys anew. What is wrong leaves what is in force as it is. */
 static void on_hup(void *arg) {
     struct instance *in = arg;
-    api_keys_reload(in->keys);
+    cred_watch_now(in->creds);
 }
 
 static void raise_fd_limit(unsigned want) {
@@ -230,6 +230,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGHUP, on_hup, in);
+    if (e == ERR_OK) e = cred_watch_start(in->creds, CRED_LOOK_MS);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     if ((e = inst_lora_open(in)) != ERR_OK)
         return err_set(eb, e, "cannot start the thread that loads adapters: %s", err_text(e));
@@ -286,7 +287,12 @@ static enum err open_files(struct instance *in, struct errbuf *eb) {
     enum err e = inst_tls_open(&in->tls, c, eb);
     if (e == ERR_OK && c->api_keys_file[0] != 0)
         e = api_keys_open(&in->keys, "BatonConfig.apiKeysFile", c->dir, c->api_keys_file, eb);
-    return e;
+    if (e != ERR_OK) return e;
+    if ((in->creds = cred_watch_create("instance")) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory to watch certificates and keys");
+    inst_tls_watch(&in->tls, in->creds);
+    cred_watch_keys(in->creds, in->keys);
+    return ERR_OK;
 }
 
 static int usage(const char *name, int status) {
@@ -346,6 +352,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
         signal(SIGPIPE, SIG_IGN);
         status = run(in);
     }
+    cred_watch_destroy(&in->creds);
     inst_tls_close(&in->tls);
     api_keys_close(&in->keys);
     free(in);

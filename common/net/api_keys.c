@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct key_set {
 struct api_keys {
     const char *setting;
     char *path;
+    pthread_mutex_t mutex; /* guards set */
     struct key_set set;
 };
 
@@ -160,6 +162,7 @@ enum err api_keys_open(struct api_keys **out, const char *setting, const char *d
     size_t n = strlen(dir) + strlen(path) + 2;
     enum err e = ERR_OK;
     *out = NULL;
+    if (k != NULL) pthread_mutex_init(&k->mutex, NULL);
     if (k == NULL || (k->path = malloc(n)) == NULL)
         e = err_set(eb, ERR_NO_MEMORY, "%s: no memory", setting);
     if (e == ERR_OK) {
@@ -183,23 +186,29 @@ void api_keys_close(struct api_keys **kp) {
     if (k == NULL) return;
     free(k->set.hashes);
     free(k->path);
+    pthread_mutex_destroy(&k->mutex);
     free(k);
 }
 
-void api_keys_reload(struct api_keys *k) {
-    struct key_set set;
+enum err api_keys_reload(struct api_keys *k) {
+    struct key_set set, old;
     struct errbuf eb = {0};
-    if (k == NULL) {
-        log_info("keys", "event=nothing_to_reload");
-        return;
-    }
-    if (read_set(&set, k, &eb) != ERR_OK) {
+    enum err e = read_set(&set, k, &eb);
+    if (e != ERR_OK) {
         log_error("keys", "event=reload_failed, the keys stay as they were: %s", eb.text);
-        return;
+        return e;
     }
-    free(k->set.hashes);
+    pthread_mutex_lock(&k->mutex);
+    old = k->set;
     k->set = set;
+    pthread_mutex_unlock(&k->mutex);
+    free(old.hashes);
     log_info("keys", "event=reloaded count=%zu", set.n);
+    return ERR_OK;
+}
+
+const char *api_keys_path(const struct api_keys *k) {
+    return k->path;
 }
 
 /* Hashed once more: the hash of a key lies in files, and what a tenant is called in logs and
@@ -213,7 +222,7 @@ static void name_tenant(char tenant[TENANT_BYTES_MAX + 1], const unsigned char h
     tenant_of_key(tenant, out, sizeof(out));
 }
 
-bool api_keys_allow(const struct api_keys *k, const char *authorization,
+bool api_keys_allow(struct api_keys *k, const char *authorization,
                     char tenant[TENANT_BYTES_MAX + 1]) {
     static const char scheme[] = "Bearer";
     unsigned char hash[HASH_BYTES];
@@ -228,8 +237,10 @@ bool api_keys_allow(const struct api_keys *k, const char *authorization,
     if (n == 0) return false;
     SHA256((const unsigned char *)s, n, hash);
     /* No early end: how long it takes tells nothing. */
+    pthread_mutex_lock(&k->mutex);
     for (size_t i = 0; i < k->set.n; i++)
         found |= CRYPTO_memcmp(hash, k->set.hashes[i], HASH_BYTES) == 0;
+    pthread_mutex_unlock(&k->mutex);
     if (found != 0 && tenant != NULL) name_tenant(tenant, hash);
     return found != 0;
 }

@@ -4,7 +4,7 @@
  * hex digits of a key's SHA-256. Empty lines and lines that begin with '#' are skipped. Regular,
  * owned by the process user, no symlink, nothing for group and others, at most 1 MiB and 10,000
  * keys. Memory: only hashes are kept; a key is compared as hash, with all of them, in constant
- * time. Thread: the loop thread. Reading is one bounded file. Keys are never logged. */
+ * time. Thread: any. Reading is one bounded file. Keys are never logged. */
 #ifndef BATON_NET_API_KEYS_H
 #define BATON_NET_API_KEYS_H
 
@@ -21,13 +21,14 @@ struct api_keys;
 enum err api_keys_open(struct api_keys **out, const char *setting, const char *dir,
                        const char *path, struct errbuf *eb);
 void api_keys_close(struct api_keys **k);
-/* Reads the file again. When it is wrong the keys stay as they were and the error is logged. NULL
- * is fine. */
-void api_keys_reload(struct api_keys *k);
+/* Reads the file again. When it is wrong the keys stay as they were, and the error is logged and
+ * returned. */
+enum err api_keys_reload(struct api_keys *k);
+const char *api_keys_path(const struct api_keys *k); /* of the file, for as long as k */
 /* authorization: the header's value, or NULL. True: it shows a key of the file, and tenant says
  * whose it is: the same word for the same key at every time and in every process, whether the file
  * has the key or its hash. NULL: the caller does not ask. */
-bool api_keys_allow(const struct api_keys *k, const char *authorization,
+bool api_keys_allow(struct api_keys *k, const char *authorization,
                     char tenant[TENANT_BYTES_MAX + 1]);
 
 #endif

@@ -16,7 +16,7 @@ struct dispatch {
     const char *not_found;             /* text of a 404; NULL: one that names paths nearby */
     /* What requests on the data plane must show, but for health, /docs and CORS questions; without:
      * 401 in OpenAI's shape (inference-api 2.2). NULL: nothing. */
-    const struct api_keys *keys;
+    struct api_keys *keys;
     void (*on_infer)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
     void (*reply_error)(void *arg, struct http_x *x, int status, const char *text);
     void (*reply_unknown_path)(void *arg, struct http_x *x, const char *text); /* 404 */

@@ -2,6 +2,7 @@
 #include "common/net/tls.h"
 
 #include <openssl/err.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,10 @@ enum { SECURITY_LEVEL = 3 };
 
 struct tls {
     atomic_uint refs;
-    SSL_CTX *ctx;
+    struct tls_conf conf;
+    pthread_mutex_t mutex; /* guards what tls_reload() replaces */
+    SSL_CTX *ctx;          /* a session has a reference of its own */
     struct tls_material m;
-    bool allow_tls12, verify_host;
 };
 
 void tls_take_error(char *out, size_t n, const char *otherwise) {
@@ -34,8 +36,11 @@ void tls_take_error(char *out, size_t n, const char *otherwise) {
     ERR_clear_error();
 }
 
-SSL_CTX *tls_ctx(struct tls *t) {
-    return t->ctx;
+SSL *tls_new_ssl(struct tls *t) {
+    pthread_mutex_lock(&t->mutex);
+    SSL *ssl = SSL_new(t->ctx);
+    pthread_mutex_unlock(&t->mutex);
+    return ssl;
 }
 
 /* http/1.1 or nothing: a client that insists on another protocol is told so. One that does not
@@ -54,38 +59,53 @@ static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 }
 
 /* Shared by our own contexts and libcurl's. */
-static bool setup(struct tls *t, SSL_CTX *ctx) {
+static bool setup(const struct tls_conf *c, const struct tls_material *m, SSL_CTX *ctx) {
     SSL_CTX_set_security_level(ctx, SECURITY_LEVEL);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
                                  SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    return SSL_CTX_set_min_proto_version(ctx, t->allow_tls12 ? TLS1_2_VERSION : TLS1_3_VERSION) ==
+    return SSL_CTX_set_min_proto_version(ctx, c->allow_tls12 ? TLS1_2_VERSION : TLS1_3_VERSION) ==
                1 &&
            SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(ctx, SUITES_13) == 1 &&
            SSL_CTX_set_cipher_list(ctx, SUITES_12) == 1 &&
-           SSL_CTX_use_certificate(ctx, t->m.cert) == 1 &&
-           (t->m.chain == NULL || SSL_CTX_set1_chain(ctx, t->m.chain) == 1) &&
-           SSL_CTX_use_PrivateKey(ctx, t->m.key) == 1 &&
+           SSL_CTX_use_certificate(ctx, m->cert) == 1 &&
+           (m->chain == NULL || SSL_CTX_set1_chain(ctx, m->chain) == 1) &&
+           SSL_CTX_use_PrivateKey(ctx, m->key) == 1 &&
            /* Before the store of the context, which libcurl fills by itself at a later time. */
-           SSL_CTX_set1_verify_cert_store(ctx, t->m.store) == 1;
+           SSL_CTX_set1_verify_cert_store(ctx, m->store) == 1;
 }
 
-static bool make_ctx(struct tls *t, const struct tls_conf *c) {
-    t->ctx = SSL_CTX_new(TLS_method());
-    if (t->ctx == NULL || !setup(t, t->ctx)) return false;
-    SSL_CTX_set_num_tickets(t->ctx, 0);
-    SSL_CTX_set_mode(t->ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                 SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
+/* NULL: not usable; OpenSSL's queue says why. */
+static SSL_CTX *make_ctx(const struct tls_conf *c, struct tls_material *m) {
+    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
+    if (ctx == NULL || !setup(c, m, ctx)) {
+        SSL_CTX_free(ctx);
+        return NULL;
+    }
+    SSL_CTX_set_num_tickets(ctx, 0);
+    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                              SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
     SSL_CTX_set_verify(
-        t->ctx, SSL_VERIFY_PEER | (c->client_cert_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
+        ctx, SSL_VERIFY_PEER | (c->client_cert_optional ? 0 : SSL_VERIFY_FAIL_IF_NO_PEER_CERT),
         NULL);
-    SSL_CTX_set_alpn_select_cb(t->ctx, on_alpn, NULL);
+    SSL_CTX_set_alpn_select_cb(ctx, on_alpn, NULL);
     /* The context takes the names: a client with certificates of several CAs learns which to use.
      */
-    SSL_CTX_set_client_CA_list(t->ctx, t->m.ca_names);
-    t->m.ca_names = NULL;
-    return true;
+    SSL_CTX_set_client_CA_list(ctx, m->ca_names);
+    m->ca_names = NULL;
+    return ctx;
+}
+
+/* Both, or neither. */
+static enum err load(SSL_CTX **ctx, struct tls_material *m, const struct tls_conf *c,
+                     struct errbuf *eb) {
+    enum err e = tls_material_load(m, c, eb);
+    if (e != ERR_OK || (*ctx = make_ctx(c, m)) != NULL) return e;
+    char why[160];
+    tls_take_error(why, sizeof(why), "no memory");
+    tls_material_free(m);
+    return err_set(eb, ERR_BAD_CONFIG, "%s: %s cannot be used: %s", c->names.cert, c->cert, why);
 }
 
 enum err tls_open(struct tls **out, const struct tls_conf *c, struct errbuf *eb) {
@@ -93,20 +113,43 @@ enum err tls_open(struct tls **out, const struct tls_conf *c, struct errbuf *eb)
     *out = NULL;
     if (t == NULL) return err_set(eb, ERR_NO_MEMORY, "%s: no memory", c->names.cert);
     atomic_init(&t->refs, 1);
-    t->allow_tls12 = c->allow_tls12;
-    t->verify_host = c->verify_host;
-    enum err e = tls_material_load(&t->m, c, eb);
-    if (e == ERR_OK && !make_ctx(t, c)) {
-        char why[160];
-        tls_take_error(why, sizeof(why), "no memory");
-        e = err_set(eb, ERR_BAD_CONFIG, "%s: %s cannot be used: %s", c->names.cert, c->cert, why);
-    }
+    t->conf = *c;
+    enum err e = load(&t->ctx, &t->m, &t->conf, eb); /* which t->m.expiries point into */
     if (e != ERR_OK) {
-        tls_close(&t);
+        free(t);
         return e;
     }
+    pthread_mutex_init(&t->mutex, NULL);
     *out = t;
     return ERR_OK;
+}
+
+enum err tls_reload(struct tls *t, struct errbuf *eb) {
+    struct tls_material m, old_m;
+    SSL_CTX *ctx, *old_ctx;
+    enum err e = load(&ctx, &m, &t->conf, eb);
+    if (e != ERR_OK) return e;
+    pthread_mutex_lock(&t->mutex);
+    old_ctx = t->ctx;
+    old_m = t->m;
+    t->ctx = ctx;
+    t->m = m;
+    pthread_mutex_unlock(&t->mutex);
+    SSL_CTX_free(old_ctx);
+    tls_material_free(&old_m);
+    return ERR_OK;
+}
+
+const struct tls_conf *tls_settings(const struct tls *t) {
+    return &t->conf;
+}
+
+size_t tls_expiries(struct tls *t, struct tls_expiry out[TLS_EXPIRIES_MAX]) {
+    pthread_mutex_lock(&t->mutex);
+    size_t n = t->m.n_expiries;
+    memcpy(out, t->m.expiries, n * sizeof(out[0]));
+    pthread_mutex_unlock(&t->mutex);
+    return n;
 }
 
 struct tls *tls_ref(struct tls *t) {
@@ -120,16 +163,20 @@ void tls_close(struct tls **tp) {
     if (t == NULL || atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) != 1) return;
     SSL_CTX_free(t->ctx);
     tls_material_free(&t->m);
+    pthread_mutex_destroy(&t->mutex);
     free(t);
 }
 
 bool tls_verifies_host(const struct tls *t) {
-    return t->verify_host;
+    return t->conf.verify_host;
 }
 
 bool tls_setup_client_ctx(struct tls *t, void *ssl_ctx) {
     SSL_CTX *ctx = ssl_ctx;
-    if (!setup(t, ctx)) {
+    pthread_mutex_lock(&t->mutex);
+    bool ok = setup(&t->conf, &t->m, ctx);
+    pthread_mutex_unlock(&t->mutex);
+    if (!ok) {
         ERR_clear_error();
         return false;
     }

@@ -1,26 +1,29 @@
 /* tls: checked TLS contexts, and sessions over bytes in memory (OpenSSL's only door: tls*.c).
  *
- * A context is made once, at start, from a block of settings: own certificate and key, the CAs that
- * may have signed a peer's certificate, CRLs. All rules about files, strength and validity are
- * checked then. A context takes either side; which one is a session's choice.
+ * A context is made at start, from a block of settings: own certificate and key, the CAs that may
+ * have signed a peer's certificate, CRLs. All rules about files, strength and validity are checked
+ * then. tls_reload() reads the files again: sessions that begin afterwards have what they hold now,
+ * those that run keep what they began with. A context takes either side; which one is a session's
+ * choice.
  *
  * Rules:   TLS 1.3 (1.2 when allowed), AEAD suites only, no renegotiation, no resumption (so no
  *   peer escapes verification). Both sides prove themselves; a server may waive that
  *   (client_cert_optional). Each block has its own CA set: a certificate of another plane's CA is
  *   refused. Peers' keys must be as strong as ours: RSA of 3072 bits, EC on P-256.
- * Files:   regular, owned by the process user, no symlink, mode 0400, at most 10 MB.
- * Thread:  tls_open() at start. A context is immutable afterwards and any thread may make sessions
- *   of it; a session belongs to one thread. No call here blocks, but tls_open() reads files.
- * Source:  RFC 8446 (7.5 for the exporter), RFC 5280. */
+ * Files:   regular, owned by the process user, no symlink, mode 0400, at most 10 MB. A folder on
+ * the way to one may be a symlink. Thread:  tls_open() at start. Any thread may make sessions of a
+ * context, or reload it; a session belongs to one thread. No call here blocks, but tls_open() and
+ * tls_reload() read files. Source:  RFC 8446 (7.5 for the exporter), RFC 5280. */
 #ifndef BATON_NET_TLS_H
 #define BATON_NET_TLS_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "common/net/sock_io.h"
 #include "proto/err.h"
 
-enum { TLS_PATH_BYTES = 1024, TLS_FILES_MAX = 3, TLS_EXPIRY_WARN_DAYS = 90 };
+enum { TLS_PATH_BYTES = 1024, TLS_FILES_MAX = 3 };
 
 /* Full names of the settings, for messages: "ServerConfig.tlsCert". Point to static strings. */
 struct tls_names {
@@ -43,9 +46,21 @@ struct tls_conf {
 
 struct tls;
 
-/* ERR_BAD_CONFIG: eb names the setting, the file and the rule it breaks. Expiry within
- * TLS_EXPIRY_WARN_DAYS is logged as a warning. */
+/* ERR_BAD_CONFIG: eb names the setting, the file and the rule it breaks. *c is copied. */
 enum err tls_open(struct tls **out, const struct tls_conf *c, struct errbuf *eb);
+/* The files anew. On an error, as tls_open() has them, the context stays as it was. */
+enum err tls_reload(struct tls *t, struct errbuf *eb);
+const struct tls_conf *tls_settings(const struct tls *t); /* for as long as t */
+
+/* When what is in force ends: of each file with certificates the first of them, of CRLs the next
+ * update. Key and password files have no end. */
+struct tls_expiry {
+    const char *path; /* of tls_settings() */
+    int64_t unix_s;
+};
+enum { TLS_EXPIRIES_MAX = 2 * TLS_FILES_MAX + 1 };
+size_t tls_expiries(struct tls *t, struct tls_expiry out[TLS_EXPIRIES_MAX]);
+
 /* Contexts are counted: each tls_ref() wants its tls_close(). NULL is fine for both. */
 struct tls *tls_ref(struct tls *t);
 void tls_close(struct tls **t);

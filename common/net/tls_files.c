@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "common/base/log.h"
 #include "common/net/tls_priv.h"
@@ -104,15 +105,18 @@ static enum err check_dates(const char *name, const char *path, const char *what
     return ERR_OK;
 }
 
-static enum err check_cert_dates(const char *name, const char *path, const X509 *x,
-                                 struct errbuf *eb) {
-    int days = 0, seconds = 0;
-    const ASN1_TIME *until = X509_get0_notAfter(x);
-    enum err e = check_dates(name, path, "the certificate", X509_get0_notBefore(x), until, eb);
-    if (e == ERR_OK && ASN1_TIME_diff(&days, &seconds, NULL, until) == 1 &&
-        days < TLS_EXPIRY_WARN_DAYS)
-        log_warn("tls", "event=expires_soon setting=%s file=%s days=%d", name, path, days);
-    return e;
+/* The end of something in the file at path, which is a member of the settings. */
+static void note_end(struct tls_material *m, const char *path, const ASN1_TIME *until) {
+    struct tm tm;
+    if (until == NULL || ASN1_TIME_to_tm(until, &tm) != 1) return;
+    int64_t end = (int64_t)timegm(&tm);
+    size_t i = 0;
+    while (i < m->n_expiries && m->expiries[i].path != path) i++;
+    if (i == m->n_expiries) {
+        if (i == TLS_EXPIRIES_MAX) return;
+        m->expiries[m->n_expiries++] = (struct tls_expiry){path, end};
+    }
+    if (end < m->expiries[i].unix_s) m->expiries[i].unix_s = end;
 }
 
 /* ---- strength */
@@ -157,7 +161,9 @@ static enum err each_cert(const char *name, const char *path,
     struct password none = {NULL, 0, false};
     if (bio == NULL) e = err_set(eb, ERR_NO_MEMORY, "%s: no memory for %s", name, path);
     while (e == ERR_OK && (x = PEM_read_bio_X509(bio, NULL, on_password, &none)) != NULL) {
-        e = check_cert_dates(name, path, x, eb);
+        e = check_dates(name, path, "the certificate", X509_get0_notBefore(x),
+                        X509_get0_notAfter(x), eb);
+        note_end(m, path, X509_get0_notAfter(x));
         EVP_PKEY *key = X509_get0_pubkey(x);
         if (e == ERR_OK && key == NULL)
             e = err_set(eb, ERR_BAD_CONFIG, "%s: %s has a certificate with an unknown kind of key",
@@ -232,6 +238,7 @@ static enum err load_crl(struct tls_material *m, const char *name, const char *p
         n++;
         e = check_dates(name, path, "the CRL", X509_CRL_get0_lastUpdate(crl),
                         X509_CRL_get0_nextUpdate(crl), eb);
+        note_end(m, path, X509_CRL_get0_nextUpdate(crl));
         if (e == ERR_OK && !signed_by_a_ca(m, crl))
             e = err_set(eb, ERR_BAD_CONFIG, "%s: %s is not signed by a CA of %s", name, path,
                         "this block");

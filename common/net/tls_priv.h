@@ -13,6 +13,8 @@ struct tls_material {
     EVP_PKEY *key;
     X509_STORE *store; /* CAs and CRLs, flags set */
     STACK_OF(X509_NAME) * ca_names;
+    struct tls_expiry expiries[TLS_EXPIRIES_MAX];
+    size_t n_expiries;
 };
 
 /* tls_files.c */
@@ -20,7 +22,7 @@ enum err tls_material_load(struct tls_material *m, const struct tls_conf *c, str
 void tls_material_free(struct tls_material *m); /* accepts a half-filled one */
 
 /* tls.c */
-SSL_CTX *tls_ctx(struct tls *t);
+SSL *tls_new_ssl(struct tls *t); /* with what is in force now; NULL: no memory */
 /* The newest entry of OpenSSL's error queue as text, and an empty queue. */
 void tls_take_error(char *out, size_t n, const char *otherwise);
 

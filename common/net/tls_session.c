@@ -115,7 +115,7 @@ static const struct sock_ops tls_ops = {tls_io_read, tls_io_write, tls_io_shutdo
 enum err tls_sock_io(struct sock_io *io, struct tls *t, int fd) {
     struct tls_conn *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
-    c->ssl = SSL_new(tls_ctx(t));
+    c->ssl = tls_new_ssl(t);
     if (c->ssl == NULL || SSL_set_fd(c->ssl, fd) != 1) {
         SSL_free(c->ssl);
         ERR_clear_error();
@@ -177,7 +177,7 @@ enum err tls_session_create(struct tls_session **out, struct tls *t, enum tls_ro
     struct tls_session *s = calloc(1, sizeof(*s));
     *out = NULL;
     if (s == NULL) return ERR_NO_MEMORY;
-    s->ssl = SSL_new(tls_ctx(t));
+    s->ssl = tls_new_ssl(t);
     s->in = BIO_new(BIO_s_mem());
     s->out = BIO_new(BIO_s_mem());
     s->tls = tls_ref(t);

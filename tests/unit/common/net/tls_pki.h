@@ -195,7 +195,7 @@ static struct tls *pki_open(const struct tls_conf *c) {
 
 /* A client of OpenSSL's own that trusts ca and shows `own` (NULL: nothing), with no rules of ours.
  */
-static SSL_CTX *pki_client(const struct issued *ca, const struct issued *own) {
+static inline SSL_CTX *pki_client(const struct issued *ca, const struct issued *own) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_security_level(ctx, 0);
     X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), ca->cert);

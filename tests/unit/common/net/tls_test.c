@@ -200,7 +200,7 @@ static void warnings(const struct tls_conf *c, char *out, size_t n) {
     close(ends[0]);
 }
 
-static void warns_of_what_comes(void **state) {
+static void warns_of_a_plain_key(void **state) {
     char text[2048];
     struct tls_conf c = server_conf();
     (void)state;
@@ -209,17 +209,6 @@ static void warns_of_what_comes(void **state) {
     c = pki_conf(&pki, "ca", "client");
     warnings(&c, text, sizeof(text));
     assert_non_null(strstr(text, "event=key_not_encrypted setting=t.key"));
-    assert_null(strstr(text, "expires_soon"));
-    static const struct {
-        long until_s;
-        bool warned;
-    } rows[] = {{90 * DAY_S - 60, true}, {90 * DAY_S + 3600, false}};
-    for (size_t i = 0; i < 2; i++) {
-        pki_issue(&pki, &ca, "soon", &(struct cert_opts){.until_s = rows[i].until_s});
-        c = pki_conf(&pki, "ca", "soon");
-        warnings(&c, text, sizeof(text));
-        assert_true((strstr(text, "event=expires_soon setting=t.cert") != NULL) == rows[i].warned);
-    }
 }
 
 /* ---- sessions */
@@ -476,7 +465,7 @@ int main(void) {
         cmocka_unit_test(file_rules),
         cmocka_unit_test(content_rules),
         cmocka_unit_test(dates),
-        cmocka_unit_test(warns_of_what_comes),
+        cmocka_unit_test(warns_of_a_plain_key),
         cmocka_unit_test(both_up_with_the_same_secrets),
         cmocka_unit_test(nothing_before_it_is_up),
         cmocka_unit_test(peers_that_do_not_prove_themselves),
