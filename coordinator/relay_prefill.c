@@ -198,6 +198,17 @@ static void first_token(struct relay *r, const struct json_object *root) {
     }
 }
 
+/* Whether some other decode instance has more room than this one in all. */
+static bool has_larger_d(const struct coordinator *co, uint32_t d_id) {
+    const struct inst *d = registry_find(&co->reg, d_id);
+    for (const struct inst *in = co->reg.first; in != NULL && d != NULL; in = in->next)
+        if (in->want == ROLE_DECODE && in != d &&
+            (in->status.total_slots > d->status.total_slots ||
+             in->status.total_blocks > d->status.total_blocks))
+            return true;
+    return false;
+}
+
 /* Whether another pair may do better with this answer of P. The text tells a failed hand-over
  * from P's own affairs, and whether it failed with the link; the 400 is that of an instance whose
  * role has changed. What failed gets no work before a poll found it well: a request waits for it
@@ -205,6 +216,10 @@ static void first_token(struct relay *r, const struct json_object *root) {
 static bool worth_a_retry(struct relay *r, const struct http_result *res) {
     struct coordinator *co = r->set->co;
     struct inst *p = registry_find(&co->reg, r->p_id);
+    if (strcmp(res->cause, CAUSE_D_TOO_SMALL) == 0) {
+        r->avoid_d = r->d_id;
+        return has_larger_d(co, r->d_id);
+    }
     bool handover = res->status == 500 && strstr(res->body, "[P Node]") != NULL;
     bool not_serving =
         res->status == 503 ||

@@ -96,9 +96,20 @@ void decode_look(struct decode *role) {
     watch_room(role);
 }
 
+static void enter_now(struct dpart *part) {
+    set_trying(part, true);
+    if (dpart_enter(part) == DPART_QUEUE_FULL) (void)dpart_tried(part, true);
+}
+
 void dpart_queue(struct dpart *part) {
     struct decode *role = part->d->role;
+    struct engine_stats st;
+    engine_stats(worker_engine(instance_worker(role->in)), &st);
     reckon(part);
+    if (part->n_slots > st.slots_total || part->n_blocks > st.blocks_total) {
+        enter_now(part); /* it can never fit: the engine says why, and nobody waits behind it */
+        return;
+    }
     part->stamp = role->next_stamp++;
     insert(role, part);
     decode_look(role);

@@ -328,6 +328,9 @@ static void on_transfer(void *arg, enum err e, const char *text, const struct kv
         fail(p, 424, "stopped"); /* by a stopInfer at D */
     } else if (e == ERR_MISMATCH) {
         fail(p, 422, text); /* D has not the adapter */
+    } else if (e == ERR_TOO_LARGE) {
+        http_x_set_header(p->x, CAUSE_HEADER, CAUSE_D_TOO_SMALL);
+        refused(p, e, text);
     } else {
         fail_send(p, e, text);
     }
@@ -372,8 +375,15 @@ static bool prompt_start(struct pprompt *q) {
     unsigned block_tokens = (unsigned)engine_block_tokens(worker_engine(w));
     enum err e = prefill_hold_open(&q->hold, &p->role->holds, w, p->ends_here ? NULL : p->peer,
                                    q->req, block_tokens, &hold_events, q);
-    if (e == ERR_PEER_LOST || e == ERR_TOO_LARGE) {
+    if (e == ERR_PEER_LOST) {
         fail_send(p, e, err_text(e));
+    } else if (e == ERR_TOO_LARGE) {
+        char text[128];
+        snprintf(text, sizeof(text),
+                 "%zu prompt tokens and the request's parameters are larger than an offer to a "
+                 "decode instance may be, %d bytes",
+                 q->req->n_prompt, KV_FRAME_BYTES_MAX);
+        refused(p, e, text);
     } else if (e == ERR_MISMATCH) {
         fail(p, 422, "The LoRA adapter has been unloaded.");
     } else if (e != ERR_OK) {

@@ -171,6 +171,25 @@ static int64_t blocks_needed(const struct engine *e, const struct seq_opts *o) {
     return shared + own * run_choices(o);
 }
 
+/* What can never fit, by the names of the client's fields. */
+static enum err room_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
+    int64_t n_blocks = blocks_needed(e, o);
+    int n = o->sampling->n_choices;
+    if (n > e->batch_max)
+        return err_set(eb, ERR_TOO_LARGE, "n is %d, this instance runs at most %d (maxBatchSize)",
+                       n, e->batch_max);
+    if (n_blocks <= e->n_blocks) return ERR_OK;
+    if (o->kind == SEQ_PREFILL)
+        return err_set(eb, ERR_TOO_LARGE,
+                       "a prompt of %zu tokens needs %" PRId64
+                       " KV blocks, the pool of this instance has %d",
+                       o->n_prompt, n_blocks, e->n_blocks);
+    return err_set(eb, ERR_TOO_LARGE,
+                   "a prompt of %zu tokens with max_tokens %d and n %d needs %" PRId64
+                   " KV blocks, the pool of this instance has %d",
+                   o->n_prompt, tokens_max(e, o) - (int)o->n_prompt, n, n_blocks, e->n_blocks);
+}
+
 static enum err opts_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
     if (o->n_ids < 1 || o->n_prompt < 1 || o->n_prompt > o->n_ids)
         return err_set(eb, ERR_INVALID,
@@ -197,13 +216,7 @@ static enum err opts_check(const struct engine *e, const struct seq_opts *o, str
     if (o->sampling->beam && o->n_ids > o->n_prompt)
         return err_set(eb, ERR_INVALID, "a beam search begins with the prompt, got %zu more tokens",
                        o->n_ids - o->n_prompt);
-    if (o->sampling->n_choices > e->batch_max)
-        return err_set(eb, ERR_TOO_LARGE, "%d choices of one prompt, the batch has room for %d",
-                       o->sampling->n_choices, e->batch_max);
-    int64_t n_blocks = blocks_needed(e, o);
-    if (n_blocks > e->n_blocks)
-        return err_set(eb, ERR_TOO_LARGE, "needs %" PRId64 " KV blocks, the pool has %d", n_blocks,
-                       e->n_blocks);
+    if ((err = room_check(e, o, eb)) != ERR_OK) return err;
     if (engine_seq_find(e, o->seq_id) != NULL)
         return err_set(eb, ERR_CONFLICT, "sequence %" PRIu64 " is live", o->seq_id);
     return ERR_OK;

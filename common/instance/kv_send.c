@@ -149,8 +149,9 @@ static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         KV_COUNT(kp, n_unknown, 1);
         return;
     }
-    /* ERR_MISMATCH: the request's adapter, so no other instance's fault, nor the link's. */
-    bool told = m.code == ERR_CANCELLED || m.code == ERR_MISMATCH;
+    /* The request's own affair, and no fault of an instance or a link: its adapter is not there, or
+     * it can never fit there. */
+    bool told = m.code == ERR_CANCELLED || m.code == ERR_MISMATCH || m.code == ERR_TOO_LARGE;
     tx_end(kp, tx, told ? (enum err)m.code : ERR_REFUSED, m.text);
 }
 

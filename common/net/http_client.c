@@ -10,6 +10,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/net/tls.h"
+#include "proto/api.h"
 
 enum {
     CONNECT_MS_DEFAULT = 5000,
@@ -86,15 +87,19 @@ static void call_detach(struct http_call *call) {
 
 static void call_end(struct http_call *call, enum err err, const char *detail) {
     struct http_result r = {
-        .err = err, .connected = call->connected, .content_type = "", .body = "", .detail = detail};
+        .err = err, .connected = call->connected, .content_type = "", .cause = "", .body = ""};
+    struct curl_header *cause;
     long status = 0;
     char *type = NULL;
+    r.detail = detail;
     call_detach(call);
     call->state = CALL_ENDED;
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(call->easy, CURLINFO_CONTENT_TYPE, &type);
     r.status = (int)status;
     if (type != NULL) r.content_type = type;
+    if (curl_easy_header(call->easy, CAUSE_HEADER, 0, CURLH_HEADER, -1, &cause) == CURLHE_OK)
+        r.cause = cause->value;
     if (call->body.data != NULL) r.body = call->body.data;
     r.body_len = call->body.len;
     call->opts.on_done(call->opts.arg, &r);

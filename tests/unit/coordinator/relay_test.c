@@ -249,6 +249,41 @@ static bool has_retried(void *arg) {
 }
 
 /* The request goes elsewhere, and nobody takes the link for a bad one. */
+static bool d2_is_larger(void *arg) {
+    (void)arg;
+    return fake_inst(D2)->status.total_slots > fake_inst(D)->status.total_slots;
+}
+
+/* What D can never take is the client's affair at once, unless another D is larger. */
+static void d_is_too_small(void **state) {
+    struct client c;
+    struct relay_counts start, end;
+    (void)state;
+    for (int larger = 0; larger <= 1; larger++) {
+        before(NULL);
+        (void)ask(&c, CHAT, BODY);
+        first_turn();
+        relay_counts(fc.co.relays, &start);
+        if (larger) {
+            D2->slots = 16;
+            run_until(d2_is_larger, NULL);
+        }
+        http_x_set_header(P->held[0].x, CAUSE_HEADER, CAUSE_D_TOO_SMALL);
+        fake_reply(&P->held[0], 424, "{\"error\":\"n is 9\"}");
+        if (larger) {
+            run_until(holds_two, P);
+            struct held now = P->held[1];
+            fake_reply(&P->held[1], 200, FIRST_ONCE);
+            fake_frame(D2, &now, 0, DR_LAST, 0, "{}");
+        }
+        client_expect(&c, larger ? 200 : 424, larger ? "{}" : "{\"error\":\"n is 9\"}");
+        client_close(&c);
+        relay_counts(fc.co.relays, &end);
+        assert_int_equal(end.retried - start.retried, larger);
+    }
+    D2->slots = D->slots;
+}
+
 static void d_refuses(void **state) {
     struct client c;
     struct relay_counts start;
@@ -561,6 +596,7 @@ int main(int argc, char **argv) {
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
         CASE(p_cannot),
+        CASE(d_is_too_small),
         CASE(d_refuses),
         CASE(no_attempt_left),
         CASE(p_talks_nonsense),

@@ -172,7 +172,7 @@ static void one_refused_prompt_ends_all(void **state) {
         body_of(body, sizeof(body), 1, 6, -1, choices, with_long, 4, 5);
         struct flight *x = post(&c, id, body);
         WAIT_FOR(&c, fact_answered, x);
-        assert_int_equal(x->status, 500);
+        assert_int_equal(x->status, 424);
         assert_non_null(strstr(x->body, "KV blocks, the pool has 12"));
         WAIT_FOR(&c, fact_idle, &c);
         assert_int_equal(x->n_frames, 0); /* nothing was said of the prompts that fitted */

@@ -154,9 +154,10 @@ static void a_decode_that_can_never_take_it_is_named(void **state) {
     cluster_up(&c, &roomy, &small_d);
     struct flight *x = post(&c, "e1", "1 4 -1 0 0 : 1 2 3 4 5 6 7 8 9 10");
     WAIT_FOR(&c, fact_answered, x);
-    assert_int_equal(x->status, 500);
+    assert_int_equal(x->status, 424);
+    assert_string_equal(x->cause, CAUSE_D_TOO_SMALL);
     assert_non_null(
-        strstr(x->body, "[P Node] Send D request failed!... needs 4 KV blocks, the pool has 3"));
+        strstr(x->body, "Failed to enqueue inferRequest. needs 4 KV blocks, the pool has 3"));
     WAIT_FOR(&c, fact_idle, &c);
     cluster_down(&c);
 }

@@ -252,7 +252,7 @@ static void a_refusal_carries_its_reason(void **state) {
     kv_rx_refuse(&x.d.rx, ERR_TOO_LARGE, "needs 9 KV blocks, the pool has 8");
     assert_null(x.d.rx);
     WAIT_FOR(x.p.loop, fact_done, &tx_end);
-    assert_int_equal(tx_end.e, ERR_REFUSED);
+    assert_int_equal(tx_end.e, ERR_TOO_LARGE);
     assert_string_equal(tx_end.text, "needs 9 KV blocks, the pool has 8");
     kv_tx_free(&tx);
     /* nobody takes offers: refused too, not forgotten */
