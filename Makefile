@@ -9,7 +9,7 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err proto/json proto/json_lex proto/json_check proto/json_tree proto/json_make proto/json_print proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame proto/tenant
+PROTO    := proto/err proto/json proto/json_lex proto/json_check proto/json_tree proto/json_make proto/json_print proto/json_pull proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame proto/tenant
 BASE     := common/base/buf common/base/clock common/base/fault common/base/log common/base/queue common/base/conf common/base/metrics common/base/budget common/base/entropy
 NET      := common/net/loop common/net/router common/net/cors common/net/near_path common/net/http_parse common/net/sock_io common/net/tls common/net/tls_files common/net/tls_session common/net/api_keys common/net/cred_watch common/net/http_server common/net/http_conn common/net/http_x common/net/http_client common/net/dispatch common/net/openapi
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read common/text/chat_template common/text/chat_template_load common/text/jinja_mem common/text/jinja_run common/text/jinja_text common/text/jinja_value common/text/jinja_print common/text/jinja_seq common/text/jinja_strings common/text/jinja_format common/text/jinja_ops common/text/jinja_lex common/text/jinja_parse common/text/jinja_parse_expr common/text/jinja_call common/text/jinja_eval common/text/jinja_exec common/text/jinja_loop common/text/jinja_filters common/text/jinja_filters_text common/text/jinja_tests common/text/jinja_methods common/text/jinja_funcs
@@ -50,7 +50,7 @@ ORACLE_TEXT := chat_template
 ORACLE_GUIDE := guide_walk
 
 # ---- benchmarks: tests/bench/NAME.c, linked with every floor of the instance
-BENCH := bench_machine bench_forward bench_lookup bench_sample bench_tokenizer bench_engine bench_guide bench_kv_parts bench_kv_link bench_relay
+BENCH := bench_body bench_machine bench_forward bench_lookup bench_sample bench_tokenizer bench_engine bench_guide bench_kv_parts bench_kv_link bench_relay
 
 include tests/build.mk
 

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "coordinator/lora.h"
 #include "proto/json.h"
+#include "proto/json_pull.h"
 
 enum { LOAD_TIMEOUT_MS = 600000 };
 
@@ -201,15 +202,10 @@ static bool is_there(const struct inst *in) {
 
 /* What every instance checks anyway is left to them; the name is needed here. */
 static char *name_in(const char *body, size_t n) {
-    struct json_object *root = NULL;
-    const char *s;
-    char *name = NULL;
+    char name[ADAPTER_NAME_BYTES_MAX + 1];
     size_t len;
-    if (json_read(&root, body, n, NULL, NULL) == ERR_OK &&
-        json_get_str(root, "lora_name", &s, &len) == JSON_OK)
-        name = strdup(s);
-    json_object_put(root);
-    return name != NULL ? name : strdup("");
+    json_pull_find(body, n, "lora_name", name, sizeof(name), &len);
+    return strdup(name);
 }
 
 void lora_route(struct coordinator *co, struct http_x *x, bool load) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "common/base/log.h"
 #include "coordinator/relay_priv.h"
-#include "proto/json.h"
+#include "proto/json_pull.h"
 
 enum { STOP_TIMEOUT_MS = 5000, STOP_BODY_BYTES = 64 };
 
@@ -125,28 +125,25 @@ void relay_cancel_upstream(struct relay *r) {
 }
 
 /* The request to stop, or NULL with x answered. */
-static struct relay *read_stop(struct relay_set *s, struct http_x *x, char id_out[]) {
-    struct json_object *root = NULL;
-    size_t n, id_len = 0;
-    const char *body = http_x_body(x, &n), *id = NULL;
-    struct relay *r = NULL;
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
-        !json_object_is_type(root, json_type_object)) {
+static struct relay *read_stop(struct relay_set *s, struct http_x *x,
+                               char id[CLIENT_ID_BYTES_MAX + 1]) {
+    size_t n, id_len;
+    const char *body = http_x_body(x, &n);
+    enum json_found found = json_pull_find(body, n, "id", id, CLIENT_ID_BYTES_MAX + 1, &id_len);
+    if (found == JSON_FOUND_NO_OBJECT) {
         coord_reply_error(s->co, x, 422, "Failed to parse context to json body.");
-    } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
+    } else if (found == JSON_FOUND_NONE) {
         coord_reply_error(s->co, x, 422, "Not found id.");
-    } else if (!body_id_ok(id, id_len)) {
+    } else if (found == JSON_FOUND_TOO_LONG || !body_id_ok(id, id_len)) {
         coord_reply_error(s->co, x, 422,
                           "The id can contain only digits, letters, underscores(_), hyphens(-) and "
                           "no more than 256 words in length.");
-    } else if ((r = relay_find_any(s, http_x_tenant(x), id)) == NULL || r->stop_asked) {
-        not_found(s->co, x, id);
-        r = NULL;
     } else {
-        memcpy(id_out, id, id_len + 1);
+        struct relay *r = relay_find_any(s, http_x_tenant(x), id);
+        if (r != NULL && !r->stop_asked) return r;
+        not_found(s->co, x, id);
     }
-    json_object_put(root);
-    return r;
+    return NULL;
 }
 
 void relay_stop(struct relay_set *s, struct http_x *x) {

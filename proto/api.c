@@ -67,14 +67,17 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
     }
 }
 
+bool api_streams(const struct api_path *path, bool asks, bool has_prompt) {
+    if (path->stream == API_STREAM_ALWAYS) return true;
+    if (path->stream == API_STREAM_NEVER) return false;
+    return asks && (path->stream != API_STREAM_BY_DIALECT || has_prompt);
+}
+
 bool api_wants_stream(const struct api_path *path, const struct json_object *body) {
     bool on = false;
     struct json_object *v;
-    if (path->stream == API_STREAM_ALWAYS) return true;
-    if (path->stream == API_STREAM_NEVER) return false;
-    if (path->stream == API_STREAM_BY_DIALECT && json_get(body, "prompt", &v) != JSON_OK)
-        return false;
-    return json_get_bool(body, "stream", &on) == JSON_OK && on;
+    bool asks = json_get_bool(body, "stream", &on) == JSON_OK && on;
+    return api_streams(path, asks, json_get(body, "prompt", &v) == JSON_OK);
 }
 
 /* One row per status: the MindIE error_type, the flat vLLM type, the nested OpenAI type and code.

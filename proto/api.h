@@ -42,6 +42,8 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
 /* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is
  * none. */
 bool api_wants_stream(const struct api_path *path, const struct json_object *body);
+/* The same of what such a body says: "stream": true; a `prompt` that is not null. */
+bool api_streams(const struct api_path *path, bool asks, bool has_prompt);
 
 /* Headers of a client that go with its request through the cluster, beside X-Request-Id; ends with
  * NULL (inference-api 2.2, cluster-api 2). */

@@ -8,6 +8,22 @@
 
 /* ---- strings */
 
+/* Bytes of the characters of three bytes that follow each other at p: most of the world's scripts.
+ */
+static size_t three_run(const unsigned char *p, size_t n) {
+    size_t i = 0;
+    for (; n - i >= 4; i += 3) {
+        uint32_t w;
+        memcpy(&w, p + i, 4);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+        w = __builtin_bswap32(w);
+#endif
+        if ((w & 0xC0C0F0) != 0x8080E0) break;                  /* 1110xxxx 10xxxxxx 10xxxxxx */
+        if ((w & 0x200F) == 0 || (w & 0x200F) == 0x200D) break; /* too long; a surrogate */
+    }
+    return i;
+}
+
 /* How many of the n bytes at p are plain: ASCII, no control character, no quote, no backslash. */
 static size_t plain_run(const unsigned char *p, size_t n) {
     size_t i = 0;
@@ -40,16 +56,17 @@ static inline size_t utf8_take(const unsigned char *p, size_t n) {
     return (b == 0xF0 && c < 0x90) || (b == 0xF4 && c > 0x8F) ? 0 : 4;
 }
 
-static int hex_digit(unsigned char h) {
-    if (h >= '0' && h <= '9') return h - '0';
-    h |= 0x20;
-    return h >= 'a' && h <= 'f' ? h - 'a' + 10 : -1;
-}
+/* One more than the digit's value, 0 for what is none. */
+static const signed char hex_digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16,
+    ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16};
 
 /* -1: no four hexadecimal digits. */
 static int32_t hex4(const unsigned char *p, size_t n) {
     if (n < 4) return -1;
-    int a = hex_digit(p[0]), b = hex_digit(p[1]), c = hex_digit(p[2]), d = hex_digit(p[3]);
+    int a = hex_digits[p[0]] - 1, b = hex_digits[p[1]] - 1, c = hex_digits[p[2]] - 1,
+        d = hex_digits[p[3]] - 1;
     return (a | b | c | d) < 0 ? -1 : a << 12 | b << 8 | c << 4 | d;
 }
 
@@ -109,6 +126,12 @@ bool json_lex_string(struct json_lex *l, struct json_span *s) {
         if (b == '"') break;
         if (b == '\\') {
             uint32_t cp = 0;
+            int32_t v = n - at >= 6 && p[at + 1] == 'u' ? hex4(p + at + 2, 4) : 0xD800;
+            if (v > 0 && (v & 0xF800) != 0xD800) { /* one character of most scripts */
+                saved += 6 - utf8_bytes((uint32_t)v);
+                at += 6;
+                continue;
+            }
             l->at = at;
             if (!take_escape(l, &cp)) return false;
             saved += l->at - at - utf8_bytes(cp);
@@ -119,7 +142,8 @@ bool json_lex_string(struct json_lex *l, struct json_span *s) {
         } else if (b < 0x80) {
             at += plain_run(p + at, n - at);
         } else {
-            size_t len = utf8_take(p + at, n - at);
+            size_t len = three_run(p + at, n - at);
+            if (len == 0) len = utf8_take(p + at, n - at);
             if (len == 0) return json_lex_bad(l, at, "not UTF-8");
             at += len;
         }

@@ -84,7 +84,7 @@ $(call fuzz_floor,INSTANCE,$(LIBS_ALL))
 $(call fuzz_floor,COORD,$(LIBS_COORD))
 
 BENCH_BINS := $(patsubst %,$(BUILD)/tests/bench/%,$(BENCH))
-$(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(O_INSTANCE),$(LIBS_ALL))))
+$(foreach b,$(BENCH),$(eval $(call link_rule,$(BUILD)/tests/bench/$(b),$(BUILD)/tests/bench/$(b).o $(call obj,coordinator/body_look) $(O_INSTANCE),$(LIBS_ALL))))
 
 ORACLE_BINS := $(patsubst %,$(BUILD)/tests/oracle/%,$(ORACLE))
 $(foreach o,$(ORACLE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$(BUILD)/tests/oracle/$(o)_main.o $(O_ENGINE),$(LIBS_ENGINE))))

@@ -37,6 +37,7 @@ BARS = [
     (r"relay_(1|100|1000)_streams_latency_p50", "added_most", 0.3, "added latency p50, {} streams, ms"),
     (r"relay_(stream)_memory", "value_most", 40, "coordinator's memory per {}, KB"),
     (r"guide_token_(json_object|json_schema|regex|grammar)", "ratio_most", 1, "guided decoding, {}, a token, of 50 us"),
+    (r"body_look_(text|ids|objects)_mb_s", "value", 1000, "the coordinator's look at a body, {}, MB/s on one core"),
     (r"tokenizer_(llama3)_pattern_mb_s", "value", 5, "tokenizer, pattern of {}, MB/s of text on one core"),
 ]
 

@@ -38,6 +38,7 @@ programs() {
     echo "$bin/bench_lookup $lookup"
     echo "$bin/bench_sample"
     echo "$bin/bench_tokenizer"
+    echo "$bin/bench_body"
     echo "$bin/bench_guide"
     echo "$bin/bench_engine --threads 1 --seconds $piece --model models/fable"
     echo "$bin/bench_kv_parts"

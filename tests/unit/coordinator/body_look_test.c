@@ -1,15 +1,18 @@
 /* Goal: what the coordinator reads out of a body is what each family means by it, and no body makes
- * it fail. Method: a table of bodies by path. */
+ * it fail. Method: a table of bodies by path; beside a reader that builds the tree, over random
+ * bodies and hostile ones on every path. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "coordinator/body_look.h"
+#include "tests/unit/coordinator/body_tree.h"
 
 static struct body_look look(const char *path, const char *body, size_t n) {
     char model[MODEL_NAME_BYTES_MAX + 1];
@@ -105,7 +108,170 @@ static void ids(void **state) {
     }
 }
 
+/* ---- beside the tree */
+
+static uint64_t seed = 88172645463325252u;
+
+static unsigned draw(unsigned n) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (unsigned)(seed >> 33) % n;
+}
+
+static void compare(const char *body, size_t n) {
+    for (const struct api_path *path = api_paths; path->path != NULL; path++) {
+        struct body_look a, b;
+        body_look(&a, path, body, n);
+        body_tree(&b, path, body, n);
+        if (memcmp(&a, &b, sizeof(a)) != 0)
+            fail_msg("%s: %.*s\n%d %d %d %zu %s\n%d %d %d %zu %s", path->path, (int)n, body,
+                     a.is_object, a.has_input, a.stream, a.n_chars, a.client_id, b.is_object,
+                     b.has_input, b.stream, b.n_chars, b.client_id);
+    }
+}
+
+/* Members that matter, spelled with and without escapes, and some that do not. */
+static const char *const random_names[] = {
+    "messages", "prompt",       "text_input",    "inputs",    "input_id",       "stream",
+    "id",       "request_id",   "content",       "text",      "data",           "other",
+    "",         "str\\u0065am", "\\u0069d",      "prompt\\n", "m\\u0065ssages", "stre",
+    "streamx",  "\xC3\xA4",     "\\ud83d\\ude00"};
+static const char *const random_leaves[] = {
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "-1",
+    "17",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "-9223372036854775809",
+    "1.0",
+    "1e2",
+    "-0.5E-7",
+    "\"\"",
+    "\"abc\"",
+    "\"r-1\"",
+    "\"a\\u0000b\"",
+    "\"\\ud83d\\ude00\\n\"",
+    "\"\xE2\x82\xAC\"",
+    "\"id 5\"",
+    "\"\\u0072_2\"",
+    "\"\\\"\\\\\"",
+    "[]",
+    "{}",
+    "1797693134862315807937289714053034150799341327100378e257",
+    "17976931348623157e292"};
+static const char *const wrong_leaves[] = {
+    "nul",      "tru",         "01",     "1.",  "-",     "1e999",      "\"\\x\"",
+    "\"\xFF\"", "\"\\ud800\"", "\"\n\"", "'a'", "[1,]",  "{\"a\":1,}", "{\"a\\u0000\":1}",
+    "[",        "}",           "",       "1 2", "\"abc", "{\"a\" 1}"};
+
+static void put_value(char **p, int depth) {
+    unsigned kind = draw(depth < 7 ? 9 : 4), n = draw(5);
+    if (kind < 4) {
+        bool wrong = draw(300) == 0;
+        *p = stpcpy(*p, wrong ? wrong_leaves[draw(20)] : random_leaves[draw(28)]);
+    } else if (kind < 6) {
+        *(*p)++ = '[';
+        for (unsigned i = 0; i < n; i++) {
+            if (i > 0) *(*p)++ = ',';
+            put_value(p, depth + 1);
+        }
+        *p = stpcpy(*p, draw(4) == 0 ? " ]" : "]");
+    } else {
+        *(*p)++ = '{';
+        for (unsigned i = 0; i < n; i++) {
+            *p += sprintf(*p, "%s\"%s\"%s:", i > 0 ? "," : "", random_names[draw(21)],
+                          draw(5) == 0 ? " " : "");
+            put_value(p, depth + 1);
+        }
+        *p = stpcpy(*p, draw(4) == 0 ? "\n}" : "}");
+    }
+}
+
+static void random_bodies_as_the_tree_says(void **state) {
+    static char text[1 << 20], exact[1 << 20];
+    (void)state;
+    for (int round = 0; round < 4000; round++) {
+        char *p = text;
+        if (round % 2 == 0) {
+            put_value(&p, 0);
+        } else {
+            *p++ = '{';
+            unsigned n = 1 + draw(6);
+            for (unsigned i = 0; i < n; i++) {
+                p += sprintf(p, "%s\"%s\":", i > 0 ? ", " : "", random_names[draw(21)]);
+                put_value(&p, 1);
+            }
+            *p++ = '}';
+        }
+        *p = 0;
+        size_t n = (size_t)(p - text);
+        compare(text, n);
+        if (n == 0) continue;
+        compare(text, draw((unsigned)n)); /* cut */
+        memcpy(exact, text, n);
+        for (int i = 0; i < 3; i++) exact[draw((unsigned)n)] = (char)draw(256); /* spoiled */
+        compare(exact, n);
+    }
+}
+
+static void hostile_bodies_as_the_tree_says(void **state) {
+    static const struct {
+        const char *head, *unit, *tail;
+    } rows[] = {
+        {"{\"messages\":[", "{},", "{}]}"},
+        {"{\"messages\":[", "[],", "[]]}"},
+        {"{\"prompt\":[", "1,", "1]}"},
+        {"{\"prompt\":[", "1234567890123456,12345678901234567,1,", "1]}"},
+        {"{\"prompt\":[", "10,0,", "1]}"},
+        {"{\"prompt\":[", "12,34,5678,01,", "1]}"},
+        {"{\"prompt\":[", "12,,", "1]}"},
+        {"{\"prompt\":[", "151643, 12,", "1]}"},
+        {"{\"x\":[", "7,12345,{},[],", "1]}"},
+        {"{\"prompt\":[[", "7,12345,1e5,true,", "1]]}"},
+        {"{\"prompt\":[", "-1e5,", "1]}"},
+        {"{\"prompt\":\"", "\\n", "\"}"},
+        {"{\"prompt\":\"", "\\u0000", "\"}"},
+        {"{\"inputs\":\"", "\xE2\x82\xAC", "\"}"},
+        {"{", "\"prompt\":1,", "\"prompt\":\"x\"}"},
+        {"{\"messages\":", "[", ""},
+        {"{\"x\":", "{\"a\":", ""},
+        {"[", "{\"stream\":true},", "1]"},
+        {"{", "\"\":[],", "\"stream\":true}"},
+        {"\xEF\xBB\xBF{\"prompt\":[", "null,", "1]}"},
+        {"{\"messages\":[{\"content\":[", "{\"text\":\"ab\"},", "1]}]}"},
+        {"", " ", "{\"stream\":true}"},
+        {"", "\xEF\xBB\xBF", "{}"},
+    };
+    enum { N = 20000 };
+    static char text[N + 200];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        for (size_t n = 1; n < N; n = n * 5 + 1) {
+            char *p = stpcpy(text, rows[i].head);
+            while ((size_t)(p - text) < n) p = stpcpy(p, rows[i].unit);
+            p = stpcpy(p, rows[i].tail);
+            compare(text, (size_t)(p - text));
+        }
+    }
+    for (int depth = 95; depth < 106; depth++) { /* both sides of the deepest nest */
+        char *p = stpcpy(text, "{\"prompt\":");
+        memset(p, '[', (size_t)depth);
+        memset(p + depth, ']', (size_t)depth);
+        p[2 * depth] = '}';
+        compare(text, (size_t)(p - text) + 2 * (size_t)depth + 1);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bodies), cmocka_unit_test(ids)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bodies), cmocka_unit_test(ids),
+                                       cmocka_unit_test(random_bodies_as_the_tree_says),
+                                       cmocka_unit_test(hostile_bodies_as_the_tree_says)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,86 @@
+/* body_tree: what body_look() must say of a body, by way of its tree. */
+#ifndef BATON_TESTS_BODY_TREE_H
+#define BATON_TESTS_BODY_TREE_H
+
+#include <string.h>
+#include "coordinator/body_look.h"
+#include "proto/json.h"
+
+/* Characters of a text, of texts in a list, or of the texts of messages and their parts. */
+static size_t tree_length(const struct json_object *v, int depth) {
+    static const char *const members[] = {"content", "text", "data"};
+    struct json_object *c;
+    size_t n = 0;
+    if (depth > 4) return 0;
+    switch (json_object_get_type(v)) {
+    case json_type_string: return json_object_get_string_len(v);
+    case json_type_int: return 4;
+    case json_type_array:
+        for (size_t i = 0; i < json_object_array_length(v); i++)
+            n += tree_length(json_object_array_get_idx(v, i), depth + 1);
+        return n;
+    case json_type_object:
+        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+            if (json_get(v, members[i], &c) == JSON_OK) return tree_length(c, depth + 1);
+        return 0;
+    default: return 0;
+    }
+}
+
+/* The members a family's input may stand in; the first one there counts. */
+static const char *const *tree_inputs_of(const struct api_path *path) {
+    static const char *const chat[] = {"messages", NULL}, *const completions[] = {"prompt", NULL},
+                             *const text[] = {"text_input", NULL},
+                             *const tokens[] = {"inputs", NULL},
+                             *const native[] = {"inputs", "input_id", NULL},
+                             *const generate[] = {"inputs", "prompt", NULL};
+    switch (path->api) {
+    case API_OPENAI_CHAT: return chat;
+    case API_OPENAI_COMPLETIONS: return completions;
+    case API_TRITON_TEXT: return text;
+    case API_TRITON_TOKEN: return tokens;
+    case API_NATIVE: return native;
+    default: return generate;
+    }
+}
+
+/* The member that holds the client's own id; NULL: the family has none. */
+static const char *tree_id_of(const struct api_path *path) {
+    switch (path->api) {
+    case API_TRITON_TEXT:
+    case API_TRITON_TOKEN: return "id";
+    case API_OPENAI_CHAT:
+    case API_OPENAI_COMPLETIONS: return "request_id";
+    default: return NULL;
+    }
+}
+
+static void body_tree(struct body_look *out, const struct api_path *path, const char *body,
+                      size_t n) {
+    struct json_object *root = NULL, *v;
+    const char *id;
+    size_t id_len;
+    memset(out, 0, sizeof(*out));
+    out->n_chars = n;
+    out->stream = api_wants_stream(path, NULL);
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return;
+    out->is_object = json_object_is_type(root, json_type_object);
+    if (out->is_object) {
+        out->stream = api_wants_stream(path, root);
+        for (const char *const *key = tree_inputs_of(path); *key != NULL && !out->has_input;
+             key++) {
+            if (json_get(root, *key, &v) != JSON_OK) continue;
+            out->has_input = true;
+            out->n_chars = tree_length(v, 0);
+        }
+        const char *member = tree_id_of(path);
+        if (member != NULL && json_get_str(root, member, &id, &id_len) == JSON_OK &&
+            body_id_ok(id, id_len)) {
+            memcpy(out->client_id, id, id_len + 1);
+            out->client_id_soft = strcmp(member, "request_id") == 0;
+        }
+    }
+    json_object_put(root);
+}
+
+#endif
