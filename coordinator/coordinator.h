@@ -17,6 +17,7 @@
 
 struct relay_set;
 struct coord_lora;
+struct http_gate;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -24,6 +25,8 @@ struct coordinator {
     struct coord_conf conf;
     struct coord_tls tls;
     struct budget budget;
+    struct http_gate *gate;   /* of all listeners */
+    unsigned conns_max;       /* of the user plane */
     struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
     struct cred_watch *creds; /* keeps tls and keys fresh */
     struct schedule_conf sched;

@@ -3,17 +3,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+#include "common/base/fds.h"
 #include "common/base/log.h"
+#include "common/net/http_gate.h"
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
 
-enum { STOP_POLL_MS = 50 };
+enum {
+    STOP_POLL_MS = 50,
+    CONTROL_CONNS_MAX = 128, /* of each plane but the user plane */
+    /* Descriptors that clients of the user plane cannot have: the other planes' connections, calls
+     * to instances (poll, metrics, /dresult: three each), files and the loop's own. */
+    FDS_RESERVED = (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX + 640,
+};
 
 /* ---- listeners */
 static enum err open_listener(struct coordinator *co, const char *ip, int64_t port, unsigned planes,
@@ -30,12 +37,14 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
     struct dispatch_listener *l = &co->listeners[co->n_listeners];
     unsigned idle = c->keep_alive_s > 0 ? (unsigned)c->keep_alive_s * 1000 : 0,
              io = (unsigned)c->http_timeout_s * 1000;
+    bool user = (planes & PLANE_DATA) != 0;
     struct http_server_opts o = {
         .host = ip,
         .port = (uint16_t)port,
         .name = c->server_name,
-        .conns_max = planes & PLANE_DATA ? (unsigned)c->requests_max * 3 : 128,
-        .requests_per_conn_max = planes & PLANE_DATA ? (unsigned)c->requests_max : 0,
+        .conns_max = user ? co->conns_max : CONTROL_CONNS_MAX,
+        .control = !user,
+        .requests_per_conn_max = user ? (unsigned)c->requests_max : 0,
         .head_bytes_max = HTTP_HEAD_BYTES_MAX,
         .idle_ms = idle,
         .read_ms = io,
@@ -43,6 +52,7 @@ static enum err open_listener(struct coordinator *co, const char *ip, int64_t po
         .stream_pending_max = (size_t)c->relay_pending_mib << 20,
         .tls = co->tls.block[tls],
     };
+    http_gate_options(&o, co->gate, &c->limits);
     const struct dispatch d = coord_dispatch(co);
     enum err e = dispatch_listen(l, co->loop, &d, planes, &o, eb);
     if (e == ERR_OK) co->n_listeners++;
@@ -96,19 +106,24 @@ static void on_hup(void *arg) {
     cred_watch_now(co->creds);
 }
 
-/* A request holds the client's socket, and one to P until its first token: the second kind is
- * needed for all at once only in theory. */
-static enum err raise_fd_limit(const struct coord_conf *c, struct errbuf *eb) {
-    struct rlimit r;
-    rlim_t most = (rlim_t)c->requests_max * 2 + 256, least = (rlim_t)c->requests_max + 256;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= most) return ERR_OK;
-    r.rlim_cur = r.rlim_max < most ? r.rlim_max : most;
-    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < least)
+/* Descriptors for the clients' connections and the calls their requests need, beside those of the
+ * other planes and of the coordinator's own calls. Fewer than are asked for mean fewer connections,
+ * not fewer of the others. */
+static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
+    const struct coord_conf *c = &co->conf;
+    unsigned requests = (unsigned)c->requests_max,
+             conns = c->limits.conns > 0 ? (unsigned)c->limits.conns : 3 * requests;
+    uint64_t want = (uint64_t)conns + requests + FDS_RESERVED, least = requests + FDS_RESERVED,
+             limit = fds_raise(want);
+    if (limit < least)
         return err_set(eb, ERR_BAD_CONFIG,
-                       "coordinator.request_limit.max_requests %lld needs %llu open files, the "
-                       "limit is %llu (ulimit -n)",
-                       (long long)c->requests_max, (unsigned long long)least,
-                       (unsigned long long)r.rlim_cur);
+                       "coordinator.request_limit.max_requests %u needs %llu open files, the limit "
+                       "is %llu (ulimit -n)",
+                       requests, (unsigned long long)least, (unsigned long long)limit);
+    co->conns_max = fds_for_clients(limit, FDS_RESERVED, conns, requests);
+    if (co->conns_max < conns)
+        log_warn("start", "event=few_descriptors limit=%llu wanted=%llu connections=%u",
+                 (unsigned long long)limit, (unsigned long long)want, co->conns_max);
     return ERR_OK;
 }
 
@@ -122,21 +137,22 @@ static void fill_schedule(struct coordinator *co) {
 }
 
 static void fill_budget(struct coordinator *co) {
-    const struct limits_conf *l = &co->conf.limits;
     budget_init(&co->budget);
-    budget_limit_set(&co->budget, BUDGET_BODY_BYTES,
-                     l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+    http_gate_limits(&co->budget, &co->conf.limits, co->conns_max,
+                     (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX);
+    const int64_t answers = co->conf.limits.answers_mib;
     budget_limit_set(&co->budget, BUDGET_ANSWER_BYTES,
-                     l->answers_mib > 0 ? (uint64_t)l->answers_mib << 20 : budget_bodies_default());
+                     answers > 0 ? (uint64_t)answers << 20 : budget_bodies_default());
 }
 
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
-    fill_budget(co);
     co->reg.co = co;
-    enum err e = raise_fd_limit(&co->conf, eb);
+    enum err e = plan_descriptors(co, eb);
     if (e != ERR_OK) return e;
+    fill_budget(co);
     e = loop_create(&co->loop);
+    if (e == ERR_OK) e = http_gate_create(&co->gate, co->loop, &co->budget);
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
@@ -159,6 +175,7 @@ static void coordinator_close(struct coordinator *co) {
     http_client_destroy(&co->client);
     lora_forget_all(co);
     loop_destroy(&co->loop);
+    http_gate_destroy(&co->gate);
 }
 
 static int run(struct coordinator *co) {

@@ -45,6 +45,11 @@ bool budget_take(struct budget *b, enum budget_id id, uint64_t n) {
     return true;
 }
 
+bool budget_hold(struct budget *b, enum budget_id id, uint64_t n) {
+    if (b == NULL) return true;
+    return atomic_fetch_add(&b->rows[id].used, n) + n <= atomic_load(&b->rows[id].limit);
+}
+
 void budget_give(struct budget *b, enum budget_id id, uint64_t n) {
     if (b != NULL) atomic_fetch_sub(&b->rows[id].used, n);
 }

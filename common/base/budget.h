@@ -15,6 +15,24 @@
 /*  id, reason (label in metrics, word in the log), setting ("": a constant), what it bounds */
 #define BUDGET_ROWS(X)                                                                             \
     X(BODY_BYTES, "body_bytes", "limits.bodiesInFlightMiB", "bytes of request bodies in flight")   \
+    X(BODY_RATE, "body_rate", "limits.bodyBytesPerSecondMin", "bodies slower than the least rate") \
+    X(BODY_TIME, "body_time", "limits.bodySeconds", "bodies that took longer than any may")        \
+    X(BODY_YIELDED, "body_yielded", "limits.bodiesInFlightMiB",                                    \
+      "slow bodies given up for those of other clients")                                           \
+    X(HEAD_TIME, "head_time", "limits.headSeconds", "heads of requests that did not come")         \
+    X(HANDSHAKE_TIME, "handshake_time", "limits.handshakeSeconds",                                 \
+      "TLS handshakes that did not end")                                                           \
+    X(BUFFER_BYTES, "buffer_bytes", "limits.buffersMiB",                                           \
+      "bytes that wait on connections: heads, what follows a request, answers unread")             \
+    X(SLOW_READER, "slow_reader", "", "streams whose client let too much wait")                    \
+    X(CONNS, "connections", "limits.connections", "connections of the user plane")                 \
+    X(CONTROL_CONNS, "control_connections", "", "connections of the other planes")                 \
+    X(CONNS_YIELDED, "connections_yielded", "limits.connections",                                  \
+      "idle or slow connections closed for new ones")                                              \
+    X(ADDRESS_CONNS, "address_connections", "limits.connectionsPerAddress",                        \
+      "connections of one address")                                                                \
+    X(DESCRIPTORS, "descriptors", "", "connections for which no descriptor was left")              \
+    X(FOREIGN_ORIGIN, "foreign_origin", "", "requests to a management plane under another name")   \
     X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \
     X(KV_DOOR, "kv_door", "", "connections of strangers at the door of the KV links")
 
@@ -39,7 +57,9 @@ void budget_limit_set(struct budget *b, enum budget_id id, uint64_t limit); /* U
 
 /* Takes n, or counts a refusal. The caller answers with the limit and its setting. */
 bool budget_take(struct budget *b, enum budget_id id, uint64_t n);
-/* Gives back what was taken. */
+/* Takes n, even over the limit: what is there already must be counted. False: it is over now. */
+bool budget_hold(struct budget *b, enum budget_id id, uint64_t n);
+/* Gives back what was taken or held. */
 void budget_give(struct budget *b, enum budget_id id, uint64_t n);
 /* Counts a refusal by a limit that is kept elsewhere: a rate, a deadline, a count per client. */
 void budget_refused(struct budget *b, enum budget_id id);

@@ -20,6 +20,10 @@ void buf_clear(struct buf *b) {
 }
 
 bool buf_reserve(struct buf *b, size_t n_more) {
+    return buf_reserve_most(b, n_more, SIZE_MAX);
+}
+
+bool buf_reserve_most(struct buf *b, size_t n_more, size_t most) {
     if (b->failed) return false;
     if (n_more < b->cap - b->len) return true; /* cap 0: nothing is less than 0 */
     if (n_more > SIZE_MAX / 2 - b->len - 1) {
@@ -29,6 +33,7 @@ bool buf_reserve(struct buf *b, size_t n_more) {
     size_t need = b->len + n_more + 1;
     size_t cap = b->cap < BUF_CAP_MIN ? BUF_CAP_MIN : b->cap;
     while (cap < need) cap *= 2;
+    if (most < cap && most + 1 >= need) cap = most + 1;
     char *data = realloc(b->data, cap);
     if (data == NULL) {
         b->failed = true;

@@ -20,6 +20,8 @@ struct buf {
 void buf_free(struct buf *b);                   /* frees and zeroes */
 void buf_clear(struct buf *b);                  /* len 0, keeps memory */
 bool buf_reserve(struct buf *b, size_t n_more); /* room for n_more and the terminator */
+/* The same, for a buffer that will hold no more than `most` bytes: it does not grow past them. */
+bool buf_reserve_most(struct buf *b, size_t n_more, size_t most);
 void buf_append(struct buf *b, const void *p, size_t n);
 void buf_puts(struct buf *b, const char *s);
 void buf_putc(struct buf *b, char c);

@@ -10,6 +10,9 @@
 struct limits_conf {
     int64_t bodies_mib;  /* of request bodies in flight; 0: budget_bodies_default() */
     int64_t answers_mib; /* of answers between D and client; 0: the same */
+    int64_t buffers_mib; /* that wait on connections; 0: half of the above's default */
+    int64_t head_s, handshake_s, body_grace_s, body_rate, body_s; /* rate: bytes a second */
+    int64_t conns, conns_per_address; /* 0: what the daemon's own settings need; none */
 };
 
 /* Rows of a table of struct st, whose member m is a struct limits_conf; prefix: "pd.limits." */
@@ -20,6 +23,22 @@ struct limits_conf {
         CONF_I(st, m.answers_mib, prefix "answersMiB", 0, 1048576, "0",                            \
                "MiB of answers that a decode instance keeps for the coordinator, and the "         \
                "coordinator "                                                                      \
-               "until it can pass them on; 0: 256 or a sixteenth of the memory, the smaller")
+               "until it can pass them on; 0: 256 or a sixteenth of the memory, the smaller"),     \
+        CONF_I(st, m.buffers_mib, prefix "buffersMiB", 0, 1048576, "0",                            \
+               "MiB that wait on all connections together: heads, what follows a request, "        \
+               "answers unread; 0: 128 or a thirty-second of the memory, the smaller"),            \
+        CONF_I(st, m.head_s, prefix "headSeconds", 1, 3600, "20",                                  \
+               "seconds for the head of a request"),                                               \
+        CONF_I(st, m.handshake_s, prefix "handshakeSeconds", 1, 3600, "10",                        \
+               "seconds for a TLS handshake"),                                                     \
+        CONF_I(st, m.body_grace_s, prefix "bodyGraceSeconds", 1, 3600, "10",                       \
+               "seconds a body may lag behind its least rate"),                                    \
+        CONF_I(st, m.body_rate, prefix "bodyBytesPerSecondMin", 0, 1073741824, "1024",             \
+               "least rate of a body; 0: none"),                                                   \
+        CONF_I(st, m.body_s, prefix "bodySeconds", 1, 65535, "600", "seconds for a whole body"),   \
+        CONF_I(st, m.conns, prefix "connections", 0, 1000000, "0",                                 \
+               "connections of the user plane; 0: three times the requests at once"),              \
+        CONF_I(st, m.conns_per_address, prefix "connectionsPerAddress", 0, 1000000, "0",           \
+               "connections of one address (IPv6: one /64) to the user plane; 0: no limit")
 
 #endif

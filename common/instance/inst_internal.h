@@ -37,6 +37,8 @@ struct instance {
     enum inst_role first_role;
     struct inst_tls tls;
     struct budget budget;
+    struct http_gate *gate;   /* of all listeners */
+    unsigned conns_max;       /* of the business plane */
     struct api_keys *keys;    /* of the user plane; NULL: none are asked for */
     struct cred_watch *creds; /* keeps tls and keys fresh */
     struct loop *loop;

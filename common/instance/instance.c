@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
+#include "common/base/fds.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_links.h"
@@ -14,6 +14,14 @@
 #include "common/instance/inst_metrics.h"
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
+#include "common/net/http_gate.h"
+
+enum {
+    CONTROL_CONNS_MAX = 128, /* of each plane but the business plane */
+    /* Descriptors that clients of the business plane cannot have: the other planes' connections,
+     * KV links and their rendezvous, model files, threads and the loop's own. */
+    FDS_RESERVED = (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX + 1024,
+};
 
 struct loop *instance_loop(struct instance *in) {
     return in->loop;
@@ -88,10 +96,12 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
                               enum inst_plane tls, struct errbuf *eb) {
     const struct inst_conf *c = &in->conf;
     struct dispatch_listener *l = &in->listeners[in->n_listeners];
+    bool business = (planes & PLANE_DATA) != 0;
     struct http_server_opts o = {
         .host = ip,
         .port = (uint16_t)port,
-        .conns_max = (unsigned)c->link_num_max * 3,
+        .conns_max = business ? in->conns_max : CONTROL_CONNS_MAX,
+        .control = !business,
         .head_bytes_max = HTTP_HEAD_BYTES_MAX,
         .idle_ms = 60000,
         .read_ms = 60000,
@@ -99,6 +109,7 @@ static enum err open_listener(struct instance *in, const char *ip, int64_t port,
         .stream_pending_max = (size_t)c->stream_pending_mib << 20,
         .tls = in->tls.plane[tls],
     };
+    http_gate_options(&o, in->gate, &c->limits);
     const struct dispatch d = inst_dispatch(in);
     enum err e = dispatch_listen(l, in->loop, &d, planes, &o, eb);
     if (e == ERR_OK) in->n_listeners++;
@@ -202,29 +213,33 @@ static void on_hup(void *arg) {
     cred_watch_now(in->creds);
 }
 
-static void raise_fd_limit(unsigned want) {
-    struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want) return;
-    r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
-    if (setrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur < want)
-        log_warn("start", "event=few_descriptors limit=%llu wanted=%u",
-                 (unsigned long long)r.rlim_cur, want);
+/* Descriptors for the connections of the business plane, beside those of everything else. */
+static void plan_descriptors(struct instance *in) {
+    unsigned links = (unsigned)in->conf.link_num_max,
+             conns = in->conf.limits.conns > 0 ? (unsigned)in->conf.limits.conns : 3 * links;
+    uint64_t want = (uint64_t)conns + FDS_RESERVED, limit = fds_raise(want);
+    in->conns_max = fds_for_clients(limit, FDS_RESERVED, conns, 0);
+    if (in->conns_max == 0) in->conns_max = 1;
+    if (in->conns_max < conns)
+        log_warn("start", "event=few_descriptors limit=%llu wanted=%llu connections=%u",
+                 (unsigned long long)limit, (unsigned long long)want, in->conns_max);
 }
 
 static void fill_budget(struct instance *in) {
-    const struct limits_conf *l = &in->conf.limits;
     budget_init(&in->budget);
-    budget_limit_set(&in->budget, BUDGET_BODY_BYTES,
-                     l->bodies_mib > 0 ? (uint64_t)l->bodies_mib << 20 : budget_bodies_default());
+    http_gate_limits(&in->budget, &in->conf.limits, in->conns_max,
+                     (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX);
+    const int64_t answers = in->conf.limits.answers_mib;
     budget_limit_set(&in->budget, BUDGET_ANSWER_BYTES,
-                     l->answers_mib > 0 ? (uint64_t)l->answers_mib << 20 : budget_bodies_default());
+                     answers > 0 ? (uint64_t)answers << 20 : budget_bodies_default());
 }
 
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
-    raise_fd_limit((unsigned)in->conf.link_num_max * 3 + 256);
+    plan_descriptors(in);
     fill_budget(in);
     inst_place(in); /* before any thread is there */
     enum err e = loop_create(&in->loop);
+    if (e == ERR_OK) e = http_gate_create(&in->gate, in->loop, &in->budget);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
@@ -261,6 +276,7 @@ static void instance_close(struct instance *in) {
     inst_lora_fini(in);
     inst_metrics_destroy(&in->metrics);
     loop_destroy(&in->loop);
+    http_gate_destroy(&in->gate);
 }
 
 static int run(struct instance *in) {

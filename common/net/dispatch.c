@@ -146,13 +146,12 @@ static void on_too_large(void *arg, struct http_x *x, size_t body_bytes_max) {
     l->d.reply_error(l->d.arg, x, 413, text);
 }
 
-static void on_too_many(void *arg, struct http_x *x, unsigned max) {
+static void on_refused(void *arg, struct http_x *x, int status, const char *text) {
     const struct dispatch_listener *l = arg;
-    char text[80];
-    snprintf(text, sizeof(text), "Connection request out of limit, max is %u", max);
     cors_set(x, l->d.cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    l->d.reply_error(l->d.arg, x, 429, text);
+    if (status == 503) http_x_set_header(x, "Retry-After", "1");
+    l->d.reply_error(l->d.arg, x, status, text);
 }
 
 enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const struct dispatch *d,
@@ -163,7 +162,7 @@ enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const s
     with.body_bytes_max = on_head;
     with.wants_body = on_wants_body;
     with.on_too_large = on_too_large;
-    with.on_too_many = on_too_many;
+    with.on_refused = on_refused;
     with.on_request = on_request;
     with.arg = l;
     return http_server_open(&l->server, loop, &with, eb);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "common/base/budget.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/net/http_conn.h"
@@ -84,9 +85,29 @@ void http_server_tls_failed(struct http_server *s, const char *peer, const char 
     s->tls_log_next_ms = now_ms + HTTP_TLS_LOG_MS;
 }
 
+struct budget *http_server_budget(const struct http_server *s) {
+    return s->opts.gate != NULL ? s->opts.gate->budget : NULL;
+}
+
+/* Who is idle goes before who is slow, and the oldest first. */
+bool http_server_make_room(struct http_server *s) {
+    uint64_t now_ms = clock_ms();
+    struct http_conn *c = s->idle.first;
+    if (c == NULL && s->heads.first != NULL &&
+        now_ms - s->heads.first->since_ms >= HTTP_HEAD_YIELD_MS)
+        c = s->heads.first;
+    if (c == NULL && s->stalled.first != NULL &&
+        now_ms - s->stalled.first->stalled_ms >= HTTP_YIELD_MS)
+        c = s->stalled.first;
+    if (c == NULL) return false;
+    http_conn_spare(c);
+    return true;
+}
+
 static void on_tick(void *arg) {
     struct http_server *s = arg;
     uint64_t now_ms = clock_ms();
+    http_gate_sweep(s->opts.gate, NULL);
     /* A callback may close any connection; its memory and its `next` stay good until the pass ends.
      */
     for (struct http_conn *c = s->conns; c != NULL; c = c->next)
@@ -97,7 +118,11 @@ static void on_tick(void *arg) {
 static uint64_t tick_ms(const struct http_server_opts *o) {
     uint64_t least = HTTP_LINGER_MS;
     if (o->idle_ms > 0 && o->idle_ms < least) least = o->idle_ms;
+    if (o->head_ms > 0 && o->head_ms < least) least = o->head_ms;
     if (o->read_ms > 0 && o->read_ms < least) least = o->read_ms;
+    if (o->body_ms > 0 && o->body_ms < least) least = o->body_ms;
+    if (o->body_rate_min > 0 && o->body_grace_ms > 0 && o->body_grace_ms < least)
+        least = o->body_grace_ms;
     if (o->write_ms > 0 && o->write_ms < least) least = o->write_ms;
     if (o->tls != NULL && o->handshake_ms > 0 && o->handshake_ms < least) least = o->handshake_ms;
     least /= 4;
@@ -123,11 +148,35 @@ static void on_accept_again(void *arg) {
     if (s->listen_w != NULL) loop_fd_set(s->listen_w, LOOP_READ);
 }
 
-static void pause_accepting(struct http_server *s) {
-    log_warn("http", "port=%u accept: %s, pausing", (unsigned)s->port, strerror(errno));
+/* Descriptors or memory have run out. An idle connection may give up its own; otherwise nothing is
+ * accepted for a while, since the listener would be ready for ever. True: try again. */
+static bool out_of_room(struct http_server *s) {
+    budget_refused(http_server_budget(s), BUDGET_DESCRIPTORS);
+    if (http_gate_make_room(s->opts.gate)) return true;
     if (loop_timer_start(&s->accept_pause, s->loop, ACCEPT_PAUSE_MS, 0, on_accept_again, s) ==
         ERR_OK)
         loop_fd_set(s->listen_w, 0);
+    return false;
+}
+
+static void take_conn(struct http_server *s, int fd, const struct sockaddr_storage *sa) {
+    char peer[HTTP_PEER_BYTES];
+    struct http_addr *addr = NULL;
+    int one = 1;
+    if (!s->opts.control && !http_gate_enter(s->opts.gate, &addr, sa)) {
+        close(fd);
+        return;
+    }
+    if (s->n_conns < s->opts.conns_max || http_server_make_room(s)) {
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        peer_text(peer, sa);
+        if (http_conn_open(s, fd, peer, addr) == ERR_OK) return;
+    } else {
+        budget_refused(http_server_budget(s),
+                       s->opts.control ? BUDGET_CONTROL_CONNS : BUDGET_CONNS);
+    }
+    http_gate_leave(s->opts.gate, addr);
+    close(fd);
 }
 
 static void on_accept(void *arg, int fd, int events) {
@@ -136,18 +185,14 @@ static void on_accept(void *arg, int fd, int events) {
     for (int i = 0; i < ACCEPTS_PER_PASS; i++) {
         struct sockaddr_storage sa = {0};
         socklen_t len = sizeof(sa);
-        char peer[HTTP_PEER_BYTES];
-        int one = 1, conn = accept4(fd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (conn < 0) {
-            if (errno == EINTR || errno == ECONNABORTED) continue;
-            bool out_of_room =
-                errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-            if (out_of_room) pause_accepting(s);
+        int conn = accept4(fd, (struct sockaddr *)&sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (conn >= 0) {
+            take_conn(s, conn, &sa);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            if (!out_of_room(s)) return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
             return;
         }
-        setsockopt(conn, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        peer_text(peer, &sa);
-        if (s->n_conns >= s->opts.conns_max || http_conn_open(s, conn, peer) != ERR_OK) close(conn);
     }
 }
 
@@ -222,6 +267,7 @@ enum err http_server_open(struct http_server **out, struct loop *loop,
         err_set(eb, e, "no memory for a listener");
         goto fail;
     }
+    http_gate_join(s->opts.gate, s);
     *out = s;
     return ERR_OK;
 fail:
@@ -253,6 +299,7 @@ void http_server_close(struct http_server **sp) {
     http_server_stop_accepting(s);
     loop_timer_stop(&s->tick);
     while (s->conns != NULL) http_conn_shutdown(s->conns);
+    http_gate_part(s->opts.gate, s);
     s->closed = true;
     want_pass_end(
         s); /* the caller may be a handler, with a connection of ours further up the stack */

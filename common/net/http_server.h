@@ -6,8 +6,9 @@
  *   must stop at once. An answer given from within on_request still reaches a client that shut down
  *   right behind its request.
  * Pipelining: bytes behind a request wait until it is answered; up to 64 KiB are taken in.
- * Errors:    the server answers by itself, with a line of plain text and a close: 400, 408, 413,
- *   414, 417, 429, 431, 501, 503, 505.
+ * Errors:    the server answers by itself and closes: 400, 408, 413, 414, 417, 431, 501, 503, 505.
+ *   Before the head is complete that is a line of plain text, after it on_refused words it.
+ * Limits:    a gate (http_gate.h) bounds what all listeners hold together.
  * TLS:       with a context every connection starts with a handshake, which has handshake_ms; what
  *   fails there is closed and logged, and no byte of it reaches a handler. The end of a TLS stream
  *   is its close_notify; a connection cut without one counts as broken.
@@ -25,20 +26,28 @@
 #include "common/net/loop.h"
 #include "proto/err.h"
 
+struct http_gate;
 struct http_server;
 struct http_x;
 struct tls;
 
 struct http_server_opts {
-    const char *host;   /* IPv4 or IPv6 literal */
-    uint16_t port;      /* 0: the kernel picks; see http_server_port() */
-    const char *name;   /* header Server, or NULL for none */
-    unsigned conns_max; /* one more is accepted and closed at once; 0: 1,000 */
-    /* Over it the server calls on_too_many, and closes after the answer. 0: no limit. */
+    const char *host;       /* IPv4 or IPv6 literal */
+    uint16_t port;          /* 0: the kernel picks; see http_server_port() */
+    const char *name;       /* header Server, or NULL for none */
+    unsigned conns_max;     /* one more takes the place of an idle one, or is closed; 0: 1,000 */
+    bool control;           /* a plane of the daemon's own, with places apart from the clients' */
+    struct http_gate *gate; /* borrowed; NULL: this listener bounds itself alone */
+    /* The answer to the last one closes the connection, and says so. 0: no limit. */
     unsigned requests_per_conn_max;
     size_t head_bytes_max; /* request line and fields; over it 414 or 431; 0: HTTP_HEAD_BYTES_MAX */
     unsigned idle_ms;      /* between requests; here and below 0: no limit */
-    unsigned read_ms;      /* for a whole head; between two pieces of a body */
+    unsigned head_ms;      /* for a whole head, from its first byte */
+    unsigned read_ms;      /* the same, and between two pieces of a body */
+    unsigned body_ms;      /* for a whole body */
+    /* How far a body may lag behind body_rate_min, in bytes a second. A pause as long as the grace
+     * ends it too, however fast it was before. */
+    unsigned body_grace_ms, body_rate_min;
     unsigned write_ms;     /* without progress of a write */
     struct tls *tls;       /* NULL: plain; a reference is taken */
     unsigned handshake_ms; /* for a TLS handshake; 0: 10,000 */
@@ -50,9 +59,9 @@ struct http_server_opts {
      * is NULL. NULL: 1 MiB for all. */
     size_t (*body_bytes_max)(void *arg, const char *method, const char *path);
     void (*on_too_large)(void *arg, struct http_x *x, size_t body_bytes_max);
-    /* Called for the first head over requests_per_conn_max; its body is not read. Must reply. NULL:
-     * a plain 429 `Connection request out of limit, max is <N>\r\n`. */
-    void (*on_too_many)(void *arg, struct http_x *x, unsigned max);
+    /* Called for a request that the server cannot take in: 408 or 503, and why. No more of its body
+     * is read. Must reply. NULL: the text in plain. */
+    void (*on_refused)(void *arg, struct http_x *x, int status, const char *text);
     /* Called when a request's head is complete and a body is to come. False: the body is not read,
      * on_request runs at once without one, and the connection ends with the answer. NULL: always
      * true. */
@@ -82,6 +91,8 @@ size_t http_x_n_headers(const struct http_x *x);
 void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
 /* Terminated by a zero that n does not count. */
 const char *http_x_body(const struct http_x *x, size_t *n);
+/* The handler needs the body no more: its memory, and its room in the gate, are free. */
+void http_x_drop_body(struct http_x *x);
 /* Header X-Request-Id when it is 1 to HTTP_REQUEST_ID_BYTES_MAX visible ASCII characters, else one
  * made up (32 hex digits) that stays the same for this exchange. */
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include "common/base/budget.h"
 #include "common/net/http_conn.h"
 
 static const struct {
@@ -56,9 +57,20 @@ struct http_x *http_x_new(struct http_conn *c) {
     return x;
 }
 
-void http_x_free(struct http_x *x) {
-    http_head_free(&x->head);
+void http_x_drop_body(struct http_x *x) {
     buf_free(&x->body);
+    if (x->body_taken > 0) budget_give(x->gate->budget, BUDGET_BODY_BYTES, x->body_taken);
+    x->body_taken = 0;
+}
+
+void http_x_body_append(struct http_x *x, const char *p, size_t n) {
+    if (x->head.has_length) buf_reserve_most(&x->body, n, (size_t)x->head.length);
+    buf_append(&x->body, p, n);
+}
+
+void http_x_free(struct http_x *x) {
+    http_x_drop_body(x);
+    http_head_free(&x->head);
     buf_free(&x->fields);
     free(x);
 }
@@ -218,6 +230,7 @@ void http_x_plain_answer(struct http_conn *c, int status, const char *text) {
     size_t n = strlen(text);
     bool line = n > 0 && text[n - 1] == '\n';
     put_head(&c->out, c->s, status, "text/plain; charset=utf-8");
+    if (status == 429 || status == 503) buf_puts(&c->out, "Retry-After: 1\r\n");
     buf_printf(&c->out, "Content-Length: %zu\r\nConnection: close\r\n\r\n%s%s", n + (line ? 0 : 2),
                text, line ? "" : "\r\n");
 }

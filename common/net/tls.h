@@ -68,6 +68,8 @@ void tls_close(struct tls **t);
 /* A server's side of a connected, non-blocking socket. Takes fd on ERR_OK; the handshake runs
  * inside the first reads. */
 enum err tls_sock_io(struct sock_io *io, struct tls *t, int fd);
+/* Bytes of memory that a part of a record holds until the rest comes; 0 for a plain socket. */
+size_t tls_sock_held(const struct sock_io *io);
 /* Why a sock_io of the above failed, for a log line; "" when it did not, or when the peer left
  * without a word. */
 const char *tls_sock_error(const struct sock_io *io);

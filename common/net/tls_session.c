@@ -128,6 +128,10 @@ enum err tls_sock_io(struct sock_io *io, struct tls *t, int fd) {
     return ERR_OK;
 }
 
+size_t tls_sock_held(const struct sock_io *io) {
+    return io->tls != NULL && SSL_has_pending(io->tls->ssl) ? RECORD_BYTES_MAX : 0;
+}
+
 const char *tls_sock_error(const struct sock_io *io) {
     const struct tls_conn *c = io->tls;
     return c != NULL ? c->why : "";
