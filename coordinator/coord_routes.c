@@ -252,7 +252,10 @@ static const struct route routes[] = {
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},
 };
-static const struct route *const tables[] = {routes, openapi_routes, NULL};
+static const struct route *const tables[][3] = {
+    [ERROR_STYLE_MINDIE] = {routes, openapi_mindie_routes, NULL},
+    [ERROR_STYLE_OPENAI] = {routes, openapi_openai_routes, NULL},
+};
 
 static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct coordinator *co = arg;
@@ -269,7 +272,7 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 
 struct dispatch coord_dispatch(struct coordinator *co) {
     return (struct dispatch){
-        .tables = tables,
+        .tables = tables[coord_error_style(co)],
         .body_bytes_max = coord_conf_body_bytes(&co->conf),
         .cors_origin = co->conf.cors_origin,
         .keys = co->keys,

@@ -114,8 +114,16 @@ $(BUILD)/emulated/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(STRICT) $(CFLAGS) $(EMULATION) -include tests/unit/emulated/$(if $(findstring amx,$*),amx,avx512).h $(SAN) $(DEFS) -I. -MMD -MP -c -o $@ $<
 
-# these files are bytes of the program
-$(BUILD)/common/net/openapi.o: common/net/openapi.json common/net/docs.html
+# these files are bytes of the program; two of them are made from the tables of parameters (no LDFLAGS: it runs here, whatever is built)
+OPENAPI := $(BUILD)/common/net/openapi_mindie.json $(BUILD)/common/net/openapi_openai.json
+$(BUILD)/common/net/openapi.o: private DEFS += -DOPENAPI_FOLDER='"$(BUILD)/common/net"'
+$(BUILD)/common/net/openapi.o: $(OPENAPI) common/net/docs.html
+$(OPENAPI): $(BUILD)/common/net/openapi_%.json: common/net/openapi.in.json $(BUILD)/tools/openapi_gen
+	@mkdir -p $(@D)
+	$(BUILD)/tools/openapi_gen $< $* $@
+$(BUILD)/tools/openapi_gen: $(call obj,tools/openapi_gen common/endpoint/ep_rows) $(O_PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)

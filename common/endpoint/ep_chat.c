@@ -2,15 +2,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/endpoint/ep_rows.h"
 
 enum {
     INLINE_TEMPLATE_BYTES_MAX = 65536,
     TEMPLATE_GROWTH_BYTES_MAX = 1 << 20, /* what a template may add to the body it was given */
 };
-
-/* Switches that the template needs before the other parameters have their turn. */
-static const uint8_t template_switches[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL,
-                                            P_ADD_SPECIAL, P_END};
 
 static bool check_thinking(struct ep_read *r) {
     struct json_object *kwargs, *v;
@@ -61,8 +58,7 @@ static struct json_object *template_vars(struct ep_read *r, struct json_object *
         if (strcmp(effort, "none") == 0)
             json_object_object_add(vars, "enable_thinking", json_object_new_boolean(false));
         else
-            json_object_object_add(vars, "reasoning_effort",
-                                   json_object_new_string_len(effort, n));
+            json_object_object_add(vars, "reasoning_effort", json_object_new_string_len(effort, n));
     }
     if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK) {
         json_object_object_foreach(kwargs, key, val) {
@@ -188,7 +184,7 @@ bool ep_chat_tokens(struct ep_read *r) {
     struct chat_template *own = NULL;
     if (r->params == NULL) r->params = json_object_get(r->body);
     bool good = ep_chat_tools(r) && check_thinking(r) && inline_template(r, &own) &&
-                ep_fields_read(r, template_switches);
+                ep_fields_read(r, ep_early[FAM_CHAT]);
     choose_format(r, own);
     if (good) good = r->in->is_recompute ? ep_read_prompt(r) : template_ids(r, own);
     if (r->in->is_recompute) r->prompt = ""; /* the ids hold the whole chat, no message to echo */

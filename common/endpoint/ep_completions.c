@@ -2,6 +2,7 @@
  * many prompts, each with choices of its own (9.4). */
 #include <stdio.h>
 #include "common/endpoint/ep.h"
+#include "common/endpoint/ep_rows.h"
 
 static bool read_ids(struct ep_read *r, const struct json_object *arr) {
     if (json_object_array_length(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
@@ -44,14 +45,13 @@ static bool read_list(struct ep_read *r, struct json_object *arr) {
 }
 
 bool ep_completions_read(struct ep_read *r) {
-    static const uint8_t before_text[] = {P_ADD_SPECIAL, P_END};
     struct json_object *v, *arr;
     r->params = json_object_get(r->body);
     if (!ep_model_member(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     ep_at(r, "prompt");
     if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_missing(r, r->fam->input_missing);
-    if (!ep_fields_read(r, before_text)) return false;
+    if (!ep_fields_read(r, ep_early[FAM_COMPLETIONS])) return false;
     ep_at(r, "prompt");
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
 }

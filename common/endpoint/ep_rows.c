@@ -165,7 +165,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         "The answer's id, and what stopInfer takes: 1 to 256 letters, digits, _ and -. Another text is ignored."),
     [P_ECHO] = BOOLEAN("echo", echo, "false", "The answer begins with the prompt; of a chat, with the message it continues."),
     [P_SUFFIX] = CHECKED("suffix", "{\"type\":\"string\",\"nullable\":true,\"enum\":[null]}", "Not supported: anything but null is refused."),
-    [P_BEAM_ELSEWHERE] = CHECKED("use_beam_search", SWITCH, "Refused when true."),
+    [P_BEAM_ELSEWHERE] = CHECKED("use_beam_search", "{\"type\":\"boolean\",\"enum\":[false]}", "Refused when true."),
     [P_ADD_SPECIAL] = BOOLEAN("add_special_tokens", add_special, NULL,
         "Whether the tokenizer adds its special tokens. Absent: to a prompt, not to a chat, whose template writes them."),
     [P_ADD_GENERATION_PROMPT] = BOOLEAN("add_generation_prompt", add_generation_prompt, "true", "Whether the template opens an answer."),
@@ -231,7 +231,15 @@ static const uint8_t order_triton_text[] = {
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_PRIORITY,
     P_MAX_NEW_TOKENS, P_DETAILS, P_BATCH_SIZE, P_TIMEOUT, P_PERF_STAT, P_STOP, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
 };
+static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
+static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
+
+const uint8_t *const ep_early[FAM_COUNT] = {
+    [FAM_CHAT] = early_chat,
+    [FAM_CHAT_OWN] = early_chat,
+    [FAM_COMPLETIONS] = early_completions,
+};
 
 const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_CHAT] = order_chat,

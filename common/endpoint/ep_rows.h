@@ -47,7 +47,10 @@ struct ep_row {
 };
 
 extern const struct ep_row ep_rows[P_COUNT];
-extern const uint8_t *const ep_orders[FAM_COUNT]; /* enum ep_param, ends with P_END */
+/* enum ep_param, each list ends with P_END: what is checked in its turn, and what is read before,
+ * because the prompt's tokens depend on it (NULL: nothing). */
+extern const uint8_t *const ep_orders[FAM_COUNT];
+extern const uint8_t *const ep_early[FAM_COUNT];
 
 /* The range of a parameter: how 0 when there is none. */
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner);

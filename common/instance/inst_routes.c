@@ -398,14 +398,16 @@ static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {
 }
 
 struct dispatch inst_dispatch(struct instance *in) {
-    static const struct route *const tables[] = {inst_info_routes,
-                                                 inst_health_routes,
-                                                 inst_lora_routes,
-                                                 inst_metrics_routes,
-                                                 inst_fault_routes,
-                                                 openapi_routes,
-                                                 NULL};
-    return (struct dispatch){.tables = tables,
+#define WITH_OPENAPI(openapi)                                                                      \
+    {                                                                                              \
+        inst_info_routes, inst_health_routes, inst_lora_routes, inst_metrics_routes,               \
+            inst_fault_routes, openapi, NULL                                                       \
+    }
+    static const struct route *const tables[][7] = {
+        [ERROR_STYLE_MINDIE] = WITH_OPENAPI(openapi_mindie_routes),
+        [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
+    };
+    return (struct dispatch){.tables = tables[error_style(in)],
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,
                              .keys = in->keys,

@@ -1,5 +1,6 @@
-/* openapi: two files as bytes of the program. The assembler reads them, so no tool is needed; the
- * rule in tests/build.mk says that this file depends on them. */
+/* openapi: three files as bytes of the program, which the assembler reads. tools/openapi_gen.c
+ * makes the two descriptions at build time, the rules are in tests/build.mk: OPENAPI_FOLDER is
+ * theirs. */
 #include "common/net/openapi.h"
 
 #include <stdint.h>
@@ -18,12 +19,18 @@
     extern const char name[];                                                                      \
     extern const uint64_t name##_bytes
 
-FILE_BYTES(openapi_json, "common/net/openapi.json");
+FILE_BYTES(openapi_mindie, OPENAPI_FOLDER "/openapi_mindie.json");
+FILE_BYTES(openapi_openai, OPENAPI_FOLDER "/openapi_openai.json");
 FILE_BYTES(docs_html, "common/net/docs.html");
 
-static void on_openapi(void *arg, struct http_x *x, const struct route_params *p) {
+static void on_mindie(void *arg, struct http_x *x, const struct route_params *p) {
     (void)arg, (void)p;
-    http_x_reply(x, 200, "application/json", openapi_json, openapi_json_bytes);
+    http_x_reply(x, 200, "application/json", openapi_mindie, openapi_mindie_bytes);
+}
+
+static void on_openai(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)arg, (void)p;
+    http_x_reply(x, 200, "application/json", openapi_openai, openapi_openai_bytes);
 }
 
 static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
@@ -34,8 +41,13 @@ static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
     http_x_reply(x, 200, "text/html; charset=utf-8", docs_html, docs_html_bytes);
 }
 
-const struct route openapi_routes[] = {
-    {PLANE_DATA, "GET", "/openapi.json", on_openapi, 0},
+const struct route openapi_mindie_routes[] = {
+    {PLANE_DATA, "GET", "/openapi.json", on_mindie, 0},
+    {PLANE_DATA, "GET", "/docs", on_docs, 0},
+    {0, NULL, NULL, NULL, 0},
+};
+const struct route openapi_openai_routes[] = {
+    {PLANE_DATA, "GET", "/openapi.json", on_openai, 0},
     {PLANE_DATA, "GET", "/docs", on_docs, 0},
     {0, NULL, NULL, NULL, 0},
 };

@@ -24,6 +24,7 @@ for f in $(git ls-files '*.c' '*.h' | grep -v '^tests/'); do
     dir=$(dirname "$f")
     ok=" $dir $(allowed "$dir") "
     case $f in prefill/main.c | decode/main.c) ok="$ok prefill decode " ;; esac
+    case $f in tools/openapi_gen.c) ok="$ok common/endpoint " ;; esac # the rows of the parameters, which are data
     for inc in $(sed -n 's/^#include "\(.*\)"$/\1/p' "$f"); do
         from=$(dirname "$inc")
         case $ok in

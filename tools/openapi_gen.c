@@ -1,0 +1,226 @@
+/* openapi_gen: writes the description of the API that /openapi.json serves, at build time:
+ * openapi_gen common/net/openapi.in.json MANNER OUT. The file has the paths, the answers and what
+ * no table knows; where it says "x-parameters": FAMILY the parameters come from the reader's own
+ * rows (common/endpoint/ep_rows.h), so a bound here is the bound that is checked. MANNER is that of
+ * paths under /v1/: mindie or openai (errorStyle). Ends with 1 and a line when the file says of a
+ * parameter what the rows say, or misses an inference path. */
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/ep_rows.h"
+#include "proto/api.h"
+#include "proto/json.h"
+
+enum { FILE_BYTES_MAX = 1 << 20, SCHEMA_BYTES = 512 };
+
+static bool openai; /* the manner */
+
+static _Noreturn void give_up(const char *what, const char *which) {
+    fprintf(stderr, "openapi_gen: %s: %s\n", what, which);
+    exit(1);
+}
+
+static void add(struct json_object *o, const char *key, struct json_object *v) {
+    if (v == NULL || json_object_object_add(o, key, v) != 0) give_up("no memory for", key);
+}
+
+static struct json_object *read_text(const char *text) {
+    struct json_object *v = NULL;
+    struct errbuf eb = {0};
+    if (json_read(&v, text, strlen(text), NULL, &eb) != ERR_OK) give_up(eb.text, text);
+    return v;
+}
+
+/* ---- parameters */
+
+/* Whole numbers without a fraction, 2^64-1 in full. */
+static struct json_object *number(double d) {
+    char text[40];
+    snprintf(text, sizeof(text), d >= 18446744073709551615.0 ? "18446744073709551615" : "%.15g", d);
+    if (d == (double)(int64_t)d && d < 9e18) return json_object_new_int64((int64_t)d);
+    return json_object_new_double_s(d, text);
+}
+
+static void add_range(struct json_object *o, const struct ep_range *g) {
+    if (!(g->how & R_ON)) return;
+    add(o, "minimum", number(g->how & R_OR_MINUS_1 ? -1 : g->lo));
+    if (g->how & R_LO_OPEN) add(o, "exclusiveMinimum", json_object_new_boolean(true));
+    if (g->hi < FLT_MAX) add(o, "maximum", number(g->hi));
+    if (g->how & R_HI_OPEN) add(o, "exclusiveMaximum", json_object_new_boolean(true));
+    if (g->how & R_OR_MINUS_1) add(o, "not", read_text("{\"enum\":[0]}"));
+    if (g->how & R_CONFIGURED) add(o, "x-configured", json_object_new_boolean(true));
+}
+
+/* The schema of a row that a function reads, {hi} filled in. */
+static struct json_object *checked_schema(const struct ep_row *row, const struct ep_range *g) {
+    char text[SCHEMA_BYTES];
+    const char *from = row->schema, *hole;
+    size_t n = 0;
+    while ((hole = strstr(from, "{hi}")) != NULL) {
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%.*s%.0f", (int)(hole - from), from,
+                              g->hi);
+        from = hole + 4;
+    }
+    if (n + strlen(from) >= sizeof(text)) give_up("too long a schema", row->key);
+    strcpy(text + n, from);
+    return read_text(text);
+}
+
+static struct json_object *schema_of(const struct ep_row *row, enum fam fam) {
+    static const char *const types[] = {
+        [T_F32] = "number",  [T_I32] = "integer",  [T_I64] = "integer",
+        [T_U64] = "integer", [T_BOOL] = "boolean",
+    };
+    const struct ep_range *g = ep_row_range(row, fam, openai);
+    struct json_object *o;
+    if (row->help == NULL) give_up("nothing is said of", row->key);
+    if (row->type == T_CHECK) {
+        o = checked_schema(row, g);
+    } else {
+        o = json_object_new_object();
+        add(o, "type", json_object_new_string(types[row->type]));
+    }
+    add(o, "description", json_object_new_string(row->help));
+    if (row->type != T_CHECK) add_range(o, g);
+    if (row->type == T_U64 && g->how == 0) {
+        add(o, "minimum", json_object_new_int64(0));
+        add(o, "maximum", number(18446744073709551615.0));
+    }
+    if (row->def != NULL) add(o, "default", read_text(row->def));
+    return o;
+}
+
+static void add_rows(struct json_object *properties, enum fam fam, const uint8_t *order) {
+    for (; *order != P_END; order++) {
+        const struct ep_row *row = &ep_rows[*order];
+        if (row->key == NULL) continue;
+        if (json_object_object_get_ex(properties, row->key, NULL))
+            give_up("the file says what a row says", row->key);
+        add(properties, row->key, schema_of(row, fam));
+    }
+}
+
+static enum fam family_of(const char *name) {
+    static const char *const names[FAM_COUNT] = {
+        [FAM_CHAT] = "chat",
+        [FAM_CHAT_OWN] = "",
+        [FAM_COMPLETIONS] = "completions",
+        [FAM_TGI] = "tgi",
+        [FAM_VLLM] = "vllm",
+        [FAM_NATIVE] = "native",
+        [FAM_TRITON_TOKEN] = "triton_token",
+        [FAM_TRITON_TEXT] = "triton_text",
+    };
+    for (int i = 0; i < FAM_COUNT; i++)
+        if (strcmp(names[i], name) == 0) return (enum fam)i;
+    give_up("no family is called", name);
+}
+
+/* Fills every object that says "x-parameters"; returns how many. */
+static int fill_parameters(struct json_object *v) {
+    struct json_object *name, *properties;
+    int n = 0;
+    if (json_object_is_type(v, json_type_array))
+        for (size_t i = 0; i < json_object_array_length(v); i++)
+            n += fill_parameters(json_object_array_get_idx(v, i));
+    if (!json_object_is_type(v, json_type_object)) return n;
+    json_object_object_foreach(v, key, child) {
+        (void)key;
+        n += fill_parameters(child);
+    }
+    if (!json_object_object_get_ex(v, "x-parameters", &name)) return n;
+    enum fam fam = family_of(json_object_get_string(name));
+    if (json_get_obj(v, "properties", &properties) != JSON_OK)
+        give_up("no properties beside", "x-parameters");
+    if (ep_early[fam] != NULL) add_rows(properties, fam, ep_early[fam]);
+    add_rows(properties, fam, ep_orders[fam]);
+    json_object_object_del(v, "x-parameters");
+    return n + 1;
+}
+
+/* ---- errors of OpenAI's manner */
+
+/* 422 and 424 are 400 there, an unknown model is 404. */
+static void openai_responses(struct json_object *op, bool infer) {
+    struct json_object *responses, *was, *now = json_object_new_object();
+    if (json_get_obj(op, "responses", &responses) != JSON_OK) give_up("no responses", "of a path");
+    json_object_object_foreach(responses, status, r) {
+        const char *as = strcmp(status, "422") == 0 || strcmp(status, "424") == 0 ? "400" : status;
+        bool error = json_object_object_get_ex(r, "$ref", NULL);
+        if (json_object_object_get_ex(now, as, &was)) continue;
+        add(now, as,
+            error ? read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}")
+                  : json_object_get(r));
+        if (infer && strcmp(status, "401") == 0)
+            add(now, "404", read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}"));
+    }
+    add(op, "responses", now);
+}
+
+static void openai_paths(struct json_object *paths) {
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    json_object_object_foreach(paths, path, item) {
+        if (strncmp(path, "/v1/", 4) != 0 ||
+            api_path_style(path, ERROR_STYLE_OPENAI) != ERROR_STYLE_OPENAI)
+            continue;
+        json_object_object_foreach(item, method, op) {
+            (void)method;
+            openai_responses(op, api_path_find(path, model) != NULL);
+        }
+    }
+}
+
+/* ---- the document */
+
+static void check_paths(const struct json_object *paths) {
+    struct json_object *item;
+    char path[API_PATH_BYTES];
+    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        api_path_format(path, sizeof(path), a, "{model}");
+        if (json_get_obj(paths, path, &item) != JSON_OK ||
+            !json_object_object_get_ex(item, "post", NULL))
+            give_up("the file has no POST", path);
+    }
+}
+
+static void name_manner(struct json_object *info) {
+    static const char hole[] = "{manner}";
+    const char *text, *at;
+    char with[2048];
+    size_t n;
+    if (json_get_str(info, "description", &text, &n) != JSON_OK ||
+        (at = strstr(text, hole)) == NULL)
+        give_up("the description does not name", hole);
+    n = (size_t)snprintf(with, sizeof(with), "%.*s%s%s", (int)(at - text), text,
+                         openai ? "Paths under /v1/ answer in OpenAI's manner (errorStyle openai)."
+                                : "Paths under /v1/ answer in the reference's manner (errorStyle "
+                                  "mindie).",
+                         at + strlen(hole));
+    if (n >= sizeof(with)) give_up("too long", "description");
+    add(info, "description", json_object_new_string(with));
+}
+
+int main(int argc, char **argv) {
+    struct json_object *doc, *paths, *info;
+    struct errbuf eb = {0};
+    if (argc != 4 || (strcmp(argv[2], "mindie") != 0 && strcmp(argv[2], "openai") != 0))
+        give_up("usage", "openapi_gen FILE mindie|openai OUT");
+    openai = strcmp(argv[2], "openai") == 0;
+    if (json_read_file(&doc, argv[1], FILE_BYTES_MAX, NULL, &eb) != ERR_OK)
+        give_up(argv[1], eb.text);
+    if (json_get_obj(doc, "paths", &paths) != JSON_OK ||
+        json_get_obj(doc, "info", &info) != JSON_OK)
+        give_up(argv[1], "no paths or no info");
+    name_manner(info);
+    check_paths(paths);
+    if (fill_parameters(doc) != FAM_COUNT - 1) give_up(argv[1], "not every family is in it once");
+    if (openai) openai_paths(paths);
+    size_t n;
+    const char *text = json_object_to_text(doc, JSON_COMPACT, &n);
+    FILE *out = fopen(argv[3], "w");
+    if (text == NULL || out == NULL || fwrite(text, 1, n, out) != n || fclose(out) != 0)
+        give_up("cannot write", argv[3]);
+    json_object_put(doc);
+    return 0;
+}
