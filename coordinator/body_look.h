@@ -12,6 +12,9 @@ struct body_look {
     bool is_object; /* the body is JSON with an object at its top */
     bool has_input; /* it has the member the path's family puts the input in */
     bool stream;
+    unsigned n_prompts;      /* a list of texts or of token lists: its items; else 1 */
+    unsigned n_sequences;    /* drawn from all prompts: by n or best_of; at most SEQUENCES_MAX */
+    uint64_t new_tokens_max; /* of a sequence; 0: it does not say */
     size_t n_chars; /* of the input; a token id counts for four, an unreadable body by its bytes */
     /* Triton's id, or request_id of the OpenAI paths; "" when there is none, or one that no
      * instance would take. */

@@ -163,6 +163,9 @@ static const struct conf_key keys[] = {
         "MiB unsent on a stream after which the client counts as gone"),
     INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000",
         "milliseconds between posts of a role that was not taken"),
+    INT(tenant_waiting_max, P "tenant_waiting_max", 0, 90000, "0",
+        "requests of one client (API key, or address) that may wait for instances; one more gets "
+        "429; 0: no bound of its own"),
     LIMITS_KEYS(struct coord_conf, limits, P "limits."),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };

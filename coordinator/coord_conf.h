@@ -60,7 +60,8 @@ struct coord_conf {
         instance_retries;
     /* pd: ours */
     bool allow_insecure;
-    int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms;
+    int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
+        tenant_waiting_max;
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -5,7 +5,10 @@
 #include "common/base/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
+#include "coordinator/tenants.h"
 #include "proto/json.h"
+
+enum { TENANTS_SHOWN = 100 };
 
 static void reply(struct http_x *x, int status, struct json_object *root) {
     const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
@@ -122,6 +125,22 @@ static struct json_object *instance_json(const struct inst *in) {
     return o;
 }
 
+/* Who has requests here: the newest first, at most TENANTS_SHOWN. */
+static struct json_object *tenants_json(const struct coordinator *co) {
+    struct json_object *arr = json_object_new_array();
+    const struct tenant *t = relay_tenants(co->relays);
+    for (int i = 0; t != NULL && i < TENANTS_SHOWN; t = t->next, i++) {
+        struct json_object *o = json_object_new_object();
+        add_str(o, "tenant", t->name);
+        json_object_object_add(o, "weight", json_object_new_double(t->flow.weight));
+        add_u64(o, "requests", t->n_requests);
+        add_u64(o, "queued", t->n_queued);
+        add_u64(o, "slots", t->slots);
+        json_object_array_add(arr, o);
+    }
+    return arr;
+}
+
 void coord_reply_status(struct coordinator *co, struct http_x *x) {
     struct json_object *root = json_object_new_object(), *me = json_object_new_object(),
                        *arr = json_object_new_array();
@@ -138,6 +157,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsFailed", c.failed);
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
+    json_object_object_add(me, "tenants", tenants_json(co));
     json_object_object_add(root, "coordinator", me);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
         json_object_array_add(arr, instance_json(in));

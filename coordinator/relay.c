@@ -8,7 +8,7 @@
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100, RETRY_MS = 100, RETRY_MS_MAX = 1000 };
+enum { SCAN_MS = 100, RETRY_MS = 100, RETRY_MS_MAX = 1000, NEW_TOKENS_GUESS = 128 };
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
     return &s->buckets[id % BUCKETS];
@@ -28,12 +28,14 @@ static struct relay **client_bucket(struct relay_set *s, const char *id) {
 
 struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id) {
     struct relay *r = *client_bucket(s, id);
-    while (r != NULL && (strcmp(r->client_id, id) != 0 || !tenant_same_owner(r->tenant, tenant)))
+    while (r != NULL &&
+           (strcmp(r->client_id, id) != 0 || !tenant_same_owner(r->tenant->name, tenant)))
         r = r->client_next;
     if (r != NULL) return r;
     r = find(s, strtoull(id, NULL, 10));
-    return r != NULL && strcmp(r->id_text, id) == 0 && tenant_same_owner(r->tenant, tenant) ? r
-                                                                                            : NULL;
+    return r != NULL && strcmp(r->id_text, id) == 0 && tenant_same_owner(r->tenant->name, tenant)
+               ? r
+               : NULL;
 }
 
 /* One that nobody can guess from others he has seen, since an id is all it takes to end a request
@@ -86,6 +88,9 @@ void relay_finish(struct relay *r, int status) {
     relay_dequeue(r);
     relay_unbook_p(r);
     relay_unbook_d(r);
+    relay_settle(r);
+    tenants_leave(s->tenants, r->tenant);
+    if (r->counted) budget_give(&s->co->budget, BUDGET_REQUESTS, 1);
     http_call_cancel(&r->call);
     relay_drop_kept(r);
     struct relay **at = bucket(s, r->id);
@@ -228,10 +233,18 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
         return NULL;
     }
     snprintf(r->id_text, sizeof(r->id_text), "%llu", (unsigned long long)r->id);
-    snprintf(r->tenant, sizeof(r->tenant), "%s", http_x_tenant(x));
+    const char *name = http_x_tenant(x);
+    r->tenant = tenants_join(s->tenants, name, api_keys_weight(s->co->keys, name));
+    if (r->tenant == NULL) {
+        free(r);
+        return NULL;
+    }
     memcpy(r->client_id, look->client_id, sizeof(r->client_id));
     r->stream = look->stream;
     r->n_chars = look->n_chars;
+    r->n_prompts = look->n_prompts;
+    r->n_sequences = look->n_sequences;
+    r->new_tokens_max = look->new_tokens_max;
     r->arrival_ms = clock_ms();
     r->arrival_us = clock_us();
     r->early_last = &r->early;
@@ -248,6 +261,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
         *b = r;
     }
     s->n++;
+    r->counted = budget_take(&s->co->budget, BUDGET_REQUESTS, 1);
     return r;
 }
 
@@ -291,30 +305,37 @@ static const char *refusal(const struct coordinator *co, const struct api_path *
                   : "Request format is invalid";
 }
 
-void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
-                 const char *path_model) {
+/* A place among all requests; when there is none, one is made: of those that wait, the tenant that
+ * has most, over its weight, loses its youngest, if it has more than this one would. */
+static bool has_place(struct relay_set *s, const char *name) {
+    const struct coordinator *co = s->co;
+    const struct tenant *mine = tenants_find(s->tenants, name);
+    if (mine != NULL && co->conf.tenant_waiting_max > 0 &&
+        mine->n_queued >= (size_t)co->conf.tenant_waiting_max) {
+        budget_refused(&s->co->budget, BUDGET_TENANT_WAITING);
+        return false;
+    }
+    if (s->n < (size_t)co->conf.requests_max) return true;
+    budget_refused(&s->co->budget, BUDGET_REQUESTS);
+    struct tenant *most = tenants_largest(s->tenants);
+    double weight = api_keys_weight(co->keys, name),
+           n = mine != NULL ? (double)mine->n_requests : 0;
+    if (most == NULL || most == mine ||
+        (double)most->n_requests / most->flow.weight <= (n + 1) / weight)
+        return false;
+    log_info("relay", "req=%s event=pushed_out tenant=%s requests=%zu for=%s", most->last->id_text,
+             most->name, most->n_requests, name);
+    relay_fail(most->last, 429, "Too many requests");
+    return true;
+}
+
+/* The request has its place: reads what it asks for, and gives it to the queue. */
+static void take_request(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                         const char *path_model) {
     struct coordinator *co = s->co;
     struct body_look look;
     size_t n;
     const char *body = http_x_body(x, &n), *why;
-    s->counts.received++;
-    coord_metrics_received(co->metrics);
-    if (co->stopping) { /* what an instance that drains says */
-        turn_away(s, x, 503, "not_ready", "The service has been stopped");
-        return;
-    }
-    if (!controller_ready(co)) {
-        turn_away(s, x, 503, "not_ready", "MindIE-MS Coordinator is not ready");
-        return;
-    }
-    if (s->n >= (size_t)co->conf.requests_max) {
-        turn_away(s, x, 429, "too_many", "Too many requests");
-        return;
-    }
-    if (s->memory.full) {
-        turn_away_memory(s, x, path);
-        return;
-    }
     body_look(&look, path, body, n);
     if ((why = refusal(co, path, &look)) != NULL) {
         turn_away(s, x, 400, "bad_request", why);
@@ -338,6 +359,31 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
     http_x_on_close(x, on_client_gone, r);
     relay_enqueue(r);
     relay_schedule(s);
+}
+
+void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *path,
+                 const char *path_model) {
+    struct coordinator *co = s->co;
+    s->counts.received++;
+    coord_metrics_received(co->metrics);
+    if (co->stopping) { /* what an instance that drains says */
+        turn_away(s, x, 503, "not_ready", "The service has been stopped");
+        return;
+    }
+    if (!controller_ready(co)) {
+        turn_away(s, x, 503, "not_ready", "MindIE-MS Coordinator is not ready");
+        return;
+    }
+    if (s->memory.full) {
+        budget_refused(&co->budget, BUDGET_MEMORY);
+        turn_away_memory(s, x, path);
+        return;
+    }
+    if (!has_place(s, http_x_tenant(x))) {
+        turn_away(s, x, 429, "too_many", "Too many requests");
+        return;
+    }
+    take_request(s, x, path, path_model);
 }
 
 /* ---- from outside */
@@ -456,8 +502,13 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
     s->memory.limit_bytes = co->conf.memory_limit_mib > 0
                                 ? (uint64_t)co->conf.memory_limit_mib << 20
                                 : mem_limit_bytes("");
-    enum err e = loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
+    s->new_tokens_mean = NEW_TOKENS_GUESS;
+    s->tenants = tenants_create();
+    enum err e = s->tenants == NULL
+                     ? ERR_NO_MEMORY
+                     : loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
+        tenants_destroy(&s->tenants);
         free(s);
         return e;
     }
@@ -470,6 +521,7 @@ void relay_set_destroy(struct relay_set **sp) {
     if (s == NULL) return;
     relay_abort_all(s, 503, "The service has been stopped.");
     loop_timer_stop(&s->scan);
+    tenants_destroy(&s->tenants);
     free(s);
     *sp = NULL;
 }
@@ -478,6 +530,10 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out) {
     *out = s->counts;
     out->in_flight = s->n;
     out->queued = s->n_queued;
+}
+
+const struct tenant *relay_tenants(const struct relay_set *s) {
+    return tenants_first(s->tenants);
 }
 
 struct json_object *relay_recent(const struct relay_set *s) {

@@ -16,6 +16,7 @@
 struct coordinator;
 struct relay_set;
 struct json_object;
+struct tenant;
 
 enum err relay_set_create(struct relay_set **out, struct coordinator *co);
 void relay_set_destroy(struct relay_set **s); /* ends what is left with an error */
@@ -39,6 +40,8 @@ struct relay_counts {
     uint64_t received, finished, failed, retried, cancelled;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
+/* Those who have requests here, newest first (tenants.h); NULL: nobody. */
+const struct tenant *relay_tenants(const struct relay_set *s);
 /* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer
  * and exposed ms (the caller puts it). */
 struct json_object *relay_recent(const struct relay_set *s);

@@ -293,7 +293,7 @@ void relay_send(struct relay *r, struct inst *p, struct inst *d) {
     fwd_headers_add(&headers, "d-port", value);
     snprintf(value, sizeof(value), "%u", r->epoch);
     fwd_headers_add(&headers, "req-epoch", value);
-    fwd_headers_add(&headers, TENANT_HEADER, r->tenant);
+    fwd_headers_add(&headers, TENANT_HEADER, r->tenant->name);
     if (r->is_recompute) fwd_headers_add(&headers, "is-recompute", "true");
     fwd_headers_add_trace(&headers, r->x);
     struct tls *tls =

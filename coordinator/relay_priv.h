@@ -8,6 +8,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/mem_guard.h"
 #include "coordinator/relay.h"
+#include "coordinator/tenants.h"
 #include "proto/limits.h"
 
 enum relay_state {
@@ -35,15 +36,15 @@ struct relay {
     struct relay *next, **at;              /* all requests */
     struct relay *hash_next;               /* bucket of the id table */
     struct relay *client_next;             /* bucket of the table of client ids */
-    struct relay *queue_next, *queue_prev; /* waiting requests */
-    bool queued;
+    struct relay *queue_next, *queue_prev; /* waiting requests of the tenant */
+    bool queued, counted; /* it waits; it is in the budget of requests */
     struct relay_set *set;
     struct http_x *x;
     const struct api_path *path;
     char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
     uint64_t id;
     char id_text[24];
-    char tenant[TENANT_BYTES_MAX + 1];       /* whose request it is */
+    struct tenant *tenant;                   /* whose request it is */
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
     bool stream, started;                    /* wants a stream; the head of the 200 is out */
     bool stop_asked;                         /* a client's stopInfer is under way */
@@ -59,7 +60,10 @@ struct relay {
     struct demand demand;
     double expected_tokens;
     size_t n_chars;
-    char *body; /* replaces the client's body after a retry frame; else NULL */
+    unsigned n_prompts, n_sequences;
+    uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
+    double charged;          /* to the tenant, for this request; 0: not yet */
+    char *body;              /* replaces the client's body after a retry frame; else NULL */
     size_t body_len;
     bool is_recompute;
     struct http_call *call;
@@ -90,7 +94,8 @@ struct relay_set {
     struct relay *first;
     struct relay *buckets[BUCKETS];
     struct relay *client_buckets[BUCKETS];
-    struct relay *queue_first, *queue_last;
+    struct tenants *tenants; /* and the requests of each that wait */
+    double new_tokens_mean;  /* of a sequence, as answers were */
     size_t n, n_queued;
     uint64_t turn;
     double p_turn, d_turn; /* where the turns of P's and of D's are (schedule_turn()) */
@@ -125,6 +130,8 @@ void relay_cancel_upstream(struct relay *r); /* stopInfer wherever somebody may 
 void relay_take_frame(struct relay *r, const struct dresult_frame *f);
 void relay_drop_kept(struct relay *r); /* what came of an answer and was not passed on */
 /* relay_queue.c */
+void relay_settle(
+    struct relay *r); /* the tenant pays what the request took, not what was guessed */
 void relay_enqueue(struct relay *r);
 void relay_dequeue(struct relay *r);
 void relay_unbook_p(struct relay *r);

@@ -1,13 +1,15 @@
-/* relay_queue: requests that wait for a pair, and what is booked on instances for those that have
- * one. */
+/* relay_queue: requests that wait for a pair, whose turn it is among their tenants, and what is
+ * booked on instances for those that have one. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/relay_priv.h"
 
-/* Where r stands before other in the queue (reordering_type). A retried request keeps its arrival
- * time, so it goes to the front of its kind. */
+enum { MEAN_OF = 32 }; /* answers that a mean remembers, about */
+
+/* Where r stands before other in its tenant's queue (reordering_type). A retried request keeps its
+ * arrival time, so it goes to the front of its kind. */
 static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
     if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
     if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
@@ -16,26 +18,54 @@ static bool goes_before(const struct relay *r, const struct relay *other, int64_
 
 void relay_enqueue(struct relay *r) {
     struct relay_set *s = r->set;
-    struct relay *after = s->queue_last;
+    struct tenant *t = r->tenant;
+    struct relay *after = t->last;
     while (after != NULL && goes_before(r, after, s->co->conf.reordering_type))
         after = after->queue_prev;
     r->state = RELAY_WAITING;
     r->queue_prev = after;
-    r->queue_next = after != NULL ? after->queue_next : s->queue_first;
-    *(after != NULL ? &after->queue_next : &s->queue_first) = r;
-    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &s->queue_last) = r;
+    r->queue_next = after != NULL ? after->queue_next : t->first;
+    *(after != NULL ? &after->queue_next : &t->first) = r;
+    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r;
     r->queued = true;
     r->queued_us = clock_us();
+    t->n_queued++;
     s->n_queued++;
+    tenants_wait(s->tenants, t);
 }
 
 void relay_dequeue(struct relay *r) {
     struct relay_set *s = r->set;
+    struct tenant *t = r->tenant;
     if (!r->queued) return;
-    *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &s->queue_first) = r->queue_next;
-    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &s->queue_last) = r->queue_prev;
+    *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &t->first) = r->queue_next;
+    *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r->queue_prev;
     r->queued = false;
     s->n_queued--;
+    if (--t->n_queued == 0) tenants_wait_no_more(s->tenants, t);
+}
+
+/* ---- what a tenant pays: tokens of prompts, and twice those of answers, as these take a slot for
+ * a whole step each */
+
+static double cost(double prompt_tokens, double new_tokens) {
+    return prompt_tokens + 2 * new_tokens;
+}
+
+static void charge(struct relay *r) {
+    struct relay_set *s = r->set;
+    if (r->charged > 0) return; /* an attempt before this one was paid for */
+    double each = r->new_tokens_max > 0 ? (double)r->new_tokens_max : s->new_tokens_mean;
+    r->charged = cost((double)r->demand.prompt_tokens, each * r->n_sequences);
+    tenants_charge(s->tenants, r->tenant, r->charged);
+}
+
+void relay_settle(struct relay *r) {
+    struct relay_set *s = r->set;
+    double n = (double)r->n_tokens;
+    if (r->charged <= 0 || r->n_tokens < 2) return; /* unknown */
+    tenants_correct(s->tenants, r->tenant, cost((double)r->demand.prompt_tokens, n) - r->charged);
+    s->new_tokens_mean += (n / r->n_sequences - s->new_tokens_mean) / MEAN_OF;
 }
 
 /* ---- booking */
@@ -49,6 +79,7 @@ static void book(struct relay *r, struct inst *p, struct inst *d) {
     d->booked.blocks += want->blocks;
     d->token_sum += r->expected_tokens;
     d->tasks++;
+    r->tenant->slots += want->slots;
     r->p_booked = r->d_booked = true;
 }
 
@@ -64,6 +95,7 @@ void relay_unbook_p(struct relay *r) {
 
 void relay_unbook_d(struct relay *r) {
     struct inst *d = r->d_booked ? registry_find(&r->set->co->reg, r->d_id) : NULL;
+    if (r->d_booked) r->tenant->slots -= r->demand.slots;
     r->d_booked = false;
     if (d == NULL) return;
     d->booked.slots -= r->demand.slots;
@@ -145,19 +177,38 @@ static bool has_other(const struct view_list *l, uint32_t avoid) {
 
 enum placed { PLACED, NOT_YET, NO_ROOM };
 
-static enum placed place(struct relay_set *s, struct relay *r, struct view_list *p,
-                         struct view_list *d, uint64_t now) {
-    const struct coord_conf *c = &s->co->conf;
+/* What one pass over the queues works with. */
+struct pass {
+    struct view_list p, d;
+    uint64_t now, slots_total, slots_most; /* of all D's, of the largest */
+    int64_t left;                          /* requests it may still look at */
+};
+
+/* A request for more than the largest D has goes alone, and the instances say what is wrong with
+ * it.
+ */
+static struct demand demand_of(const struct relay *r, const struct pass *ps) {
+    const struct coord_conf *c = &r->set->co->conf;
+    unsigned block = ps->p.n > 0 ? ps->p.insts[0]->config.cache_block_size : 0;
+    struct demand d =
+        schedule_demand(r->n_chars, r->n_prompts, r->n_sequences, c->string_token_rate, block,
+                        strcmp(c->load_cost_values, "1, 0") == 0);
+    if (ps->slots_most > 0 && d.slots > ps->slots_most) d.slots = ps->slots_most;
+    return d;
+}
+
+static enum placed place(struct relay *r, struct pass *ps) {
+    struct relay_set *s = r->set;
+    struct view_list *p = &ps->p, *d = &ps->d;
     struct pair_choice pick;
-    unsigned block = p->n > 0 ? p->insts[0]->config.cache_block_size : 0;
     bool again_p = r->avoid_p != 0 && !has_other(p, r->avoid_p),
          again_d = r->avoid_d != 0 && !has_other(d, r->avoid_d);
-    if ((again_p || again_d) && now < r->not_before_ms) return NOT_YET;
+    if ((again_p || again_d) && ps->now < r->not_before_ms) return NOT_YET;
     uint32_t avoid_p = again_p ? 0 : r->avoid_p, avoid_d = again_d ? 0 : r->avoid_d;
-    r->demand = schedule_demand(r->n_chars, 1, 1, c->string_token_rate, block,
-                                strcmp(c->load_cost_values, "1, 0") == 0);
-    r->expected_tokens = (double)r->n_chars / c->string_token_rate * s->co->sched.coefficients[1] +
-                         s->co->sched.coefficients[2];
+    r->demand = demand_of(r, ps);
+    r->expected_tokens =
+        (double)r->n_chars / s->co->conf.string_token_rate * s->co->sched.coefficients[1] +
+        s->co->sched.coefficients[2];
     if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p,
                        avoid_d, s->turn))
         return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
@@ -166,6 +217,7 @@ static enum placed place(struct relay_set *s, struct relay *r, struct view_list 
     r->p_id = p->insts[pick.p]->id;
     r->d_id = d->insts[pick.d]->id;
     book(r, p->insts[pick.p], d->insts[pick.d]);
+    charge(r);
     schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
     schedule_turn(&s->d_turn, &d->insts[pick.d]->pass, 1);
     refresh(s->co, p, pick.p);
@@ -175,20 +227,69 @@ static enum placed place(struct relay_set *s, struct relay *r, struct view_list 
     return PLACED;
 }
 
-void relay_schedule(struct relay_set *s) {
-    struct view_list p = {0}, d = {0};
-    if (s == NULL || s->queue_first == NULL) return;
-    if (views_of(&p, s->co, ROLE_PREFILL) && views_of(&d, s->co, ROLE_DECODE)) {
-        int64_t left = s->co->conf.max_schedule_count;
-        uint64_t now = clock_ms();
-        schedule_count_links(p.views, p.n, d.views, d.n);
-        for (struct relay *r = s->queue_first, *next; r != NULL && left > 0; r = next, left--) {
-            next = r->queue_next;
-            if (place(s, r, &p, &d, now) == NO_ROOM) break;
+/* Gives the first request of t that can go now its pair. */
+static enum placed place_one(struct tenant *t, struct pass *ps) {
+    enum placed got = NOT_YET;
+    for (struct relay *r = t->first, *next; r != NULL && ps->left > 0 && got == NOT_YET; r = next) {
+        next = r->queue_next;
+        ps->left--;
+        got = place(r, ps);
+    }
+    return ps->left > 0 ? got : NO_ROOM;
+}
+
+/* Serves those that wait in their order until nobody can go. shares: who has its share of the slots
+ * already lets the others go first. Who cannot go now is set aside. False: there is no room. */
+static bool serve(struct relay_set *s, struct pass *ps, struct tenant **aside, bool shares) {
+    struct tenant *t;
+    bool room = true;
+    while (room && (t = tenants_next(s->tenants)) != NULL) {
+        enum placed got = NOT_YET;
+        t->n_requests++; /* it must outlive a request that ends here */
+        if (!shares ||
+            tenants_within_share(s->tenants, t, demand_of(t->first, ps).slots, ps->slots_total))
+            got = place_one(t, ps);
+        room = got != NO_ROOM;
+        if (got == PLACED && t->n_queued > 0) {
+            tenants_wait(s->tenants, t);
+        } else if (t->n_queued > 0) {
+            t->aside = *aside;
+            *aside = t;
         }
+        tenants_leave(s->tenants, t);
+    }
+    return room;
+}
+
+static void come_back(struct relay_set *s, struct tenant **aside) {
+    for (struct tenant *t = *aside; t != NULL; t = t->aside)
+        if (t->n_queued > 0) tenants_wait(s->tenants, t);
+    *aside = NULL;
+}
+
+void relay_schedule(struct relay_set *s) {
+    struct pass ps = {.now = clock_ms()};
+    if (s == NULL || s->n_queued == 0) return;
+    ps.left = s->co->conf.max_schedule_count;
+    if (views_of(&ps.p, s->co, ROLE_PREFILL) && views_of(&ps.d, s->co, ROLE_DECODE)) {
+        struct tenant *aside = NULL;
+        schedule_count_links(ps.p.views, ps.p.n, ps.d.views, ps.d.n);
+        for (size_t i = 0; i < ps.d.n; i++) {
+            const struct inst_view *v = &ps.d.views[i];
+            if (!v->open) continue;
+            ps.slots_total += v->slots_total;
+            if (v->slots_total > ps.slots_most) ps.slots_most = v->slots_total;
+        }
+        /* First those below their shares; what these leave is for all. */
+        bool room = tenants_waiting(s->tenants) < 2 || serve(s, &ps, &aside, true);
+        if (room) {
+            come_back(s, &aside);
+            (void)serve(s, &ps, &aside, false);
+        }
+        come_back(s, &aside);
     } else {
         log_error("relay", "event=no_memory_to_schedule");
     }
-    views_free(&p);
-    views_free(&d);
+    views_free(&ps.p);
+    views_free(&ps.d);
 }

@@ -100,7 +100,7 @@ static void stop_at(const struct relay *r, uint32_t inst_id, struct asker *a) {
     if (c == NULL) return;
     *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .asker = a};
     memcpy(c->req_id, r->id_text, sizeof(c->req_id));
-    memcpy(c->tenant, r->tenant, sizeof(c->tenant));
+    memcpy(c->tenant, r->tenant->name, sizeof(c->tenant));
     if (!send_stop(c)) {
         free(c); /* not there: what it held, its peers' leases and its own grace let go */
     } else if (a != NULL) {

@@ -16,9 +16,17 @@
 
 enum { FILE_BYTES_MAX = 1 << 20, HASH_BYTES = SHA256_DIGEST_LENGTH };
 
+/* A key whose weight is not 1. */
+struct weighted {
+    char tenant[TENANT_BYTES_MAX + 1];
+    unsigned weight;
+};
+
 struct key_set {
     size_t n, cap;
     unsigned char (*hashes)[HASH_BYTES];
+    struct weighted *weighted; /* by tenant */
+    size_t n_weighted;
 };
 
 struct api_keys {
@@ -97,9 +105,60 @@ static bool is_key(const char *s, size_t n) {
     return true;
 }
 
+/* Hashed once more: the hash of a key lies in files, and what a tenant is called in logs and
+ * headers must not lead to them. */
+static void name_tenant(char tenant[TENANT_BYTES_MAX + 1], const unsigned char hash[HASH_BYTES]) {
+    static const char label[] = "baton tenant";
+    unsigned char in[sizeof(label) + HASH_BYTES], out[HASH_BYTES];
+    memcpy(in, label, sizeof(label));
+    memcpy(in + sizeof(label), hash, HASH_BYTES);
+    SHA256(in, sizeof(in), out);
+    tenant_of_key(tenant, out, sizeof(out));
+}
+
+static int by_tenant(const void *a, const void *b) {
+    return strcmp(((const struct weighted *)a)->tenant, ((const struct weighted *)b)->tenant);
+}
+
+static void set_free(struct key_set *set) {
+    free(set->hashes);
+    free(set->weighted);
+    *set = (struct key_set){0};
+}
+
+static enum err add_weight(struct key_set *set, const unsigned char hash[HASH_BYTES], unsigned w) {
+    struct weighted *grown = realloc(set->weighted, (set->n_weighted + 1) * sizeof(*grown));
+    if (grown == NULL) return ERR_NO_MEMORY;
+    set->weighted = grown;
+    name_tenant(grown[set->n_weighted].tenant, hash);
+    grown[set->n_weighted++].weight = w;
+    return ERR_OK;
+}
+
+/* Takes " weight=N" off the end of a line of *n bytes. 0: what stands behind the key is no weight.
+ */
+static unsigned read_weight(const char *s, size_t *n) {
+    static const char word[] = "weight=";
+    size_t key = 0, w = sizeof(word) - 1;
+    while (key < *n && s[key] != ' ' && s[key] != '\t') key++;
+    if (key == *n) return 1;
+    size_t at = key;
+    while (s[at] == ' ' || s[at] == '\t') at++; /* a line does not end with blanks */
+    if (*n - at <= w || *n - at > w + 3 || strncmp(s + at, word, w) != 0) return 0;
+    unsigned v = 0;
+    for (size_t i = at + w; i < *n; i++) {
+        if (s[i] < '0' || s[i] > '9') return 0;
+        v = v * 10 + (unsigned)(s[i] - '0');
+    }
+    *n = key;
+    return v <= API_KEY_WEIGHT_MAX ? v : 0;
+}
+
 static enum err add_line(struct key_set *set, const char *s, size_t n) {
     static const char prefix[] = "sha256:";
     size_t p = sizeof(prefix) - 1;
+    unsigned weight = read_weight(s, &n);
+    if (weight == 0) return ERR_INVALID;
     if (set->n == API_KEYS_MAX) return ERR_TOO_LARGE;
     if (set->n == set->cap) {
         size_t cap = set->cap == 0 ? 16 : set->cap * 2;
@@ -116,13 +175,13 @@ static enum err add_line(struct key_set *set, const char *s, size_t n) {
         SHA256((const unsigned char *)s, n, hash);
     }
     set->n++;
-    return ERR_OK;
+    return weight != 1 ? add_weight(set, hash, weight) : ERR_OK;
 }
 
 static enum err read_set(struct key_set *set, const struct api_keys *k, struct errbuf *eb) {
     char *text = NULL;
     size_t len = 0, line = 0;
-    *set = (struct key_set){0, 0, NULL};
+    *set = (struct key_set){0};
     enum err e = read_file(&text, &len, k, eb);
     if (e != ERR_OK) return e;
     for (const char *p = text, *end = text + len; e == ERR_OK && p < end; line++) {
@@ -138,8 +197,9 @@ static enum err read_set(struct key_set *set, const struct api_keys *k, struct e
     if (e == ERR_INVALID)
         err_set(eb, e = ERR_BAD_CONFIG,
                 "%s: line %zu of %s must be a key of %d to %d visible ASCII characters, or sha256: "
-                "and 64 hex digits",
-                k->setting, line, k->path, API_KEY_BYTES_MIN, API_KEY_BYTES_MAX);
+                "and 64 hex digits, then nothing or weight=1 to %d",
+                k->setting, line, k->path, API_KEY_BYTES_MIN, API_KEY_BYTES_MAX,
+                API_KEY_WEIGHT_MAX);
     else if (e == ERR_TOO_LARGE)
         err_set(eb, e = ERR_BAD_CONFIG, "%s: %s must have at most %d keys", k->setting, k->path,
                 API_KEYS_MAX);
@@ -150,8 +210,9 @@ static enum err read_set(struct key_set *set, const struct api_keys *k, struct e
     OPENSSL_cleanse(text, len);
     free(text);
     if (e != ERR_OK) {
-        free(set->hashes);
-        *set = (struct key_set){0, 0, NULL};
+        set_free(set);
+    } else if (set->n_weighted > 0) {
+        qsort(set->weighted, set->n_weighted, sizeof(set->weighted[0]), by_tenant);
     }
     return e;
 }
@@ -184,7 +245,7 @@ void api_keys_close(struct api_keys **kp) {
     struct api_keys *k = *kp;
     *kp = NULL;
     if (k == NULL) return;
-    free(k->set.hashes);
+    set_free(&k->set);
     free(k->path);
     pthread_mutex_destroy(&k->mutex);
     free(k);
@@ -202,24 +263,13 @@ enum err api_keys_reload(struct api_keys *k) {
     old = k->set;
     k->set = set;
     pthread_mutex_unlock(&k->mutex);
-    free(old.hashes);
+    set_free(&old);
     log_info("keys", "event=reloaded count=%zu", set.n);
     return ERR_OK;
 }
 
 const char *api_keys_path(const struct api_keys *k) {
     return k->path;
-}
-
-/* Hashed once more: the hash of a key lies in files, and what a tenant is called in logs and
- * headers must not lead to them. */
-static void name_tenant(char tenant[TENANT_BYTES_MAX + 1], const unsigned char hash[HASH_BYTES]) {
-    static const char label[] = "baton tenant";
-    unsigned char in[sizeof(label) + HASH_BYTES], out[HASH_BYTES];
-    memcpy(in, label, sizeof(label));
-    memcpy(in + sizeof(label), hash, HASH_BYTES);
-    SHA256(in, sizeof(in), out);
-    tenant_of_key(tenant, out, sizeof(out));
 }
 
 bool api_keys_allow(struct api_keys *k, const char *authorization,
@@ -243,4 +293,18 @@ bool api_keys_allow(struct api_keys *k, const char *authorization,
     pthread_mutex_unlock(&k->mutex);
     if (found != 0 && tenant != NULL) name_tenant(tenant, hash);
     return found != 0;
+}
+
+unsigned api_keys_weight(struct api_keys *k, const char *tenant) {
+    struct weighted key;
+    if (k == NULL) return 1;
+    snprintf(key.tenant, sizeof(key.tenant), "%s", tenant);
+    pthread_mutex_lock(&k->mutex);
+    const struct weighted *w =
+        k->set.n_weighted > 0
+            ? bsearch(&key, k->set.weighted, k->set.n_weighted, sizeof(key), by_tenant)
+            : NULL;
+    unsigned weight = w != NULL ? w->weight : 1;
+    pthread_mutex_unlock(&k->mutex);
+    return weight;
 }

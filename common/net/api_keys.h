@@ -1,10 +1,11 @@
 /* api_keys: who may use the user plane: the keys of `Authorization: Bearer`, from a file.
  *
  * File:   one entry a line: a key of 16 to 256 visible ASCII characters, or "sha256:" and the 64
- * hex digits of a key's SHA-256. Empty lines and lines that begin with '#' are skipped. Regular,
- * owned by the process user, no symlink, nothing for group and others, at most 1 MiB and 10,000
- * keys. Memory: only hashes are kept; a key is compared as hash, with all of them, in constant
- * time. Thread: any. Reading is one bounded file. Keys are never logged. */
+ * hex digits of a key's SHA-256; behind it, after a blank, "weight=" and 1 to 100, its part of what
+ * the keys share (1 when it is not said). Empty lines and lines that begin with '#' are skipped.
+ * Regular, owned by the process user, no symlink, nothing for group and others, at most 1 MiB and
+ * 10,000 keys. Memory: only hashes are kept; a key is compared as hash, with all of them, in
+ * constant time. Thread: any. Reading is one bounded file. Keys are never logged. */
 #ifndef BATON_NET_API_KEYS_H
 #define BATON_NET_API_KEYS_H
 
@@ -12,7 +13,12 @@
 #include "proto/err.h"
 #include "proto/tenant.h"
 
-enum { API_KEY_BYTES_MIN = 16, API_KEY_BYTES_MAX = 256, API_KEYS_MAX = 10000 };
+enum {
+    API_KEY_BYTES_MIN = 16,
+    API_KEY_BYTES_MAX = 256,
+    API_KEYS_MAX = 10000,
+    API_KEY_WEIGHT_MAX = 100
+};
 
 struct api_keys;
 
@@ -30,5 +36,8 @@ const char *api_keys_path(const struct api_keys *k); /* of the file, for as long
  * has the key or its hash. NULL: the caller does not ask. */
 bool api_keys_allow(struct api_keys *k, const char *authorization,
                     char tenant[TENANT_BYTES_MAX + 1]);
+/* The weight of the key that api_keys_allow() calls so; 1 for whoever is no key of the file, and
+ * when k is NULL. */
+unsigned api_keys_weight(struct api_keys *k, const char *tenant);
 
 #endif

@@ -87,6 +87,40 @@ static void bodies(void **state) {
     }
 }
 
+/* What the work is: prompts, sequences drawn from all of them, tokens of a sequence. */
+static void work(void **state) {
+    static const struct {
+        const char *path, *body;
+        unsigned n_prompts, n_sequences;
+        uint64_t new_tokens_max;
+    } rows[] = {
+        {CHAT, "{\"messages\":[{\"content\":\"a\"},{\"content\":\"b\"}]}", 1, 1, 0},
+        {CHAT, "{\"messages\":[],\"n\":8,\"max_tokens\":512}", 1, 8, 512},
+        {CHAT, "{\"messages\":[],\"n\":2,\"best_of\":4,\"max_completion_tokens\":9}", 1, 4, 9},
+        {"/v1/completions", "{\"prompt\":[\"a\",\"b\",\"c\"],\"n\":2}", 3, 6, 0},
+        {"/v1/completions", "{\"prompt\":[[1,2],[3]]}", 2, 2, 0},
+        {"/v1/completions", "{\"prompt\":[1,2,3]}", 1, 1, 0},
+        {"/v1/completions", "{\"prompt\":[]}", 1, 1, 0},
+        {"/v1/completions", "{\"n\":4,\"prompt\":[\"a\",\"b\"]}", 2, 8, 0},
+        {"/generate", "{\"inputs\":\"a\",\"parameters\":{\"max_new_tokens\":7,\"best_of\":3}}", 1,
+         3, 7},
+        {"/infer", "{\"inputs\":\"a\",\"parameters\":5}", 1, 1, 0},
+        {CHAT, "{\"messages\":[],\"n\":0,\"max_tokens\":-5}", 1, 1, 0},
+        {CHAT, "{\"messages\":[],\"n\":\"8\",\"max_tokens\":null}", 1, 1, 0},
+        {CHAT, "{\"messages\":[],\"n\":18446744073709551615,\"max_tokens\":18446744073709551615}",
+         1, SEQUENCES_MAX, PROMPT_TOKENS_MAX},
+        {CHAT, "[", 1, 1, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct body_look l = look(rows[i].path, rows[i].body, strlen(rows[i].body));
+        if (l.n_prompts != rows[i].n_prompts || l.n_sequences != rows[i].n_sequences ||
+            l.new_tokens_max != rows[i].new_tokens_max)
+            fail_msg("row %zu: %u %u %llu", i, l.n_prompts, l.n_sequences,
+                     (unsigned long long)l.new_tokens_max);
+    }
+}
+
 static void ids(void **state) {
     char id[CLIENT_ID_BYTES_MAX + 2], body[CLIENT_ID_BYTES_MAX + 64];
     (void)state;
@@ -125,18 +159,20 @@ static void compare(const char *body, size_t n) {
         body_look(&a, path, body, n);
         body_tree(&b, path, body, n);
         if (memcmp(&a, &b, sizeof(a)) != 0)
-            fail_msg("%s: %.*s\n%d %d %d %zu %s\n%d %d %d %zu %s", path->path, (int)n, body,
-                     a.is_object, a.has_input, a.stream, a.n_chars, a.client_id, b.is_object,
-                     b.has_input, b.stream, b.n_chars, b.client_id);
+            fail_msg("%s: %.*s\n%d %d %d %zu %s %u %u\n%d %d %d %zu %s %u %u", path->path, (int)n,
+                     body, a.is_object, a.has_input, a.stream, a.n_chars, a.client_id, a.n_prompts,
+                     a.n_sequences, b.is_object, b.has_input, b.stream, b.n_chars, b.client_id,
+                     b.n_prompts, b.n_sequences);
     }
 }
 
 /* Members that matter, spelled with and without escapes, and some that do not. */
 static const char *const random_names[] = {
-    "messages", "prompt",       "text_input",    "inputs",    "input_id",       "stream",
-    "id",       "request_id",   "content",       "text",      "data",           "other",
-    "",         "str\\u0065am", "\\u0069d",      "prompt\\n", "m\\u0065ssages", "stre",
-    "streamx",  "\xC3\xA4",     "\\ud83d\\ude00"};
+    "messages",  "prompt",       "text_input",     "inputs",    "input_id",       "stream",
+    "id",        "request_id",   "content",        "text",      "data",           "other",
+    "",          "str\\u0065am", "\\u0069d",       "prompt\\n", "m\\u0065ssages", "stre",
+    "streamx",   "\xC3\xA4",     "\\ud83d\\ude00", "n",         "best_of",        "max_tokens",
+    "parameters"};
 static const char *const random_leaves[] = {
     "null",
     "true",
@@ -186,7 +222,7 @@ static void put_value(char **p, int depth) {
     } else {
         *(*p)++ = '{';
         for (unsigned i = 0; i < n; i++) {
-            *p += sprintf(*p, "%s\"%s\"%s:", i > 0 ? "," : "", random_names[draw(21)],
+            *p += sprintf(*p, "%s\"%s\"%s:", i > 0 ? "," : "", random_names[draw(25)],
                           draw(5) == 0 ? " " : "");
             put_value(p, depth + 1);
         }
@@ -205,7 +241,7 @@ static void random_bodies_as_the_tree_says(void **state) {
             *p++ = '{';
             unsigned n = 1 + draw(6);
             for (unsigned i = 0; i < n; i++) {
-                p += sprintf(p, "%s\"%s\":", i > 0 ? ", " : "", random_names[draw(21)]);
+                p += sprintf(p, "%s\"%s\":", i > 0 ? ", " : "", random_names[draw(25)]);
                 put_value(&p, 1);
             }
             *p++ = '}';
@@ -270,7 +306,8 @@ static void hostile_bodies_as_the_tree_says(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bodies), cmocka_unit_test(ids),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bodies), cmocka_unit_test(work),
+                                       cmocka_unit_test(ids),
                                        cmocka_unit_test(random_bodies_as_the_tree_says),
                                        cmocka_unit_test(hostile_bodies_as_the_tree_says)};
     return cmocka_run_group_tests(tests, NULL, NULL);

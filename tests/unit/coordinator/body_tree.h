@@ -55,6 +55,42 @@ static const char *tree_id_of(const struct api_path *path) {
     }
 }
 
+/* Prompts of an input: of a list of texts, or of lists of tokens, its items. */
+static unsigned tree_prompts(const struct json_object *v) {
+    if (!json_object_is_type(v, json_type_array)) return 1;
+    size_t n = json_object_array_length(v);
+    enum json_type first =
+        n > 0 ? json_object_get_type(json_object_array_get_idx(v, 0)) : json_type_null;
+    if (first != json_type_string && first != json_type_array) return 1;
+    return n < PARTS_MAX ? (unsigned)n : PARTS_MAX;
+}
+
+/* The largest of these members, of the body or of its parameters; 0: none is there. */
+static uint64_t tree_largest(const struct json_object *root, const char *const *keys) {
+    struct json_object *params = NULL;
+    uint64_t most = 0, v;
+    if (json_get_obj(root, "parameters", &params) != JSON_OK) params = NULL;
+    for (; *keys != NULL; keys++) {
+        if (json_get_u64(root, *keys, &v) == JSON_OK && v > most) most = v;
+        if (params != NULL && json_get_u64(params, *keys, &v) == JSON_OK && v > most) most = v;
+    }
+    return most;
+}
+
+static void tree_work(struct body_look *out, const struct json_object *root) {
+    static const char *const choices[] = {"n", "best_of", NULL}, *const tokens[] = {
+                                                                     "max_tokens",
+                                                                     "max_completion_tokens",
+                                                                     "max_new_tokens", NULL};
+    uint64_t n = tree_largest(root, choices);
+    if (n < 1) n = 1;
+    if (n > SEQUENCES_MAX) n = SEQUENCES_MAX;
+    n *= out->n_prompts;
+    out->n_sequences = n < SEQUENCES_MAX ? (unsigned)n : SEQUENCES_MAX;
+    out->new_tokens_max = tree_largest(root, tokens);
+    if (out->new_tokens_max > PROMPT_TOKENS_MAX) out->new_tokens_max = PROMPT_TOKENS_MAX;
+}
+
 static void body_tree(struct body_look *out, const struct api_path *path, const char *body,
                       size_t n) {
     struct json_object *root = NULL, *v;
@@ -62,6 +98,7 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
     size_t id_len;
     memset(out, 0, sizeof(*out));
     out->n_chars = n;
+    out->n_prompts = out->n_sequences = 1;
     out->stream = api_wants_stream(path, NULL);
     if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return;
     out->is_object = json_object_is_type(root, json_type_object);
@@ -72,7 +109,9 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
             if (json_get(root, *key, &v) != JSON_OK) continue;
             out->has_input = true;
             out->n_chars = tree_length(v, 0);
+            out->n_prompts = tree_prompts(v);
         }
+        tree_work(out, root);
         const char *member = tree_id_of(path);
         if (member != NULL && json_get_str(root, member, &id, &id_len) == JSON_OK &&
             body_id_ok(id, id_len)) {

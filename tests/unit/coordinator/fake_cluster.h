@@ -25,7 +25,7 @@
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
 
-enum { FAKES_MAX = 4, HELD_MAX = 32, FC_DEADLINE_MS = 30000, STOPS_MAX = 64 };
+enum { FAKES_MAX = 4, HELD_MAX = 64, FC_DEADLINE_MS = 30000, STOPS_MAX = 64 };
 
 struct held {
     struct fake *owner;
@@ -70,6 +70,7 @@ static struct fc {
     uint16_t port;
     struct fake fakes[FAKES_MAX];
     int n_fakes;
+    const char *client_ip; /* where clients come from; NULL: 127.0.0.1 */
     bool (*fact)(void *);
     void *fact_arg;
     bool reached;
@@ -324,6 +325,11 @@ static void client_ask(struct client *c, const char *method, const char *path, c
     buf_puts(&c->in, "");
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fc.client_ip != NULL) {
+        struct sockaddr_in own = {.sin_family = AF_INET};
+        assert_int_equal(inet_pton(AF_INET, fc.client_ip, &own.sin_addr), 1);
+        assert_int_equal(bind(c->fd, (struct sockaddr *)&own, sizeof(own)), 0);
+    }
     assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof(a)), 0);
     buf_printf(&b, "%s %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %zu\r\n\r\n%s", method, path,
                extra, strlen(body), body);
@@ -388,7 +394,7 @@ static bool client_done(void *arg) {
     return whole;
 }
 
-static void client_expect_at(struct client *c, int status, const char *body, int line) {
+static inline void client_expect_at(struct client *c, int status, const char *body, int line) {
     bool whole;
     run_until_at(client_done, c, "a whole answer", line);
     char *got = client_body(c, &whole);
@@ -429,6 +435,7 @@ static void fc_open(const char *conf) {
                                        .limit_demand = co->conf.select_type == 2,
                                        .res_limit_rate = co->conf.res_limit_rate};
     memcpy(co->sched.coefficients, co->conf.coefficients, sizeof(co->sched.coefficients));
+    budget_init(&co->budget);
     co->reg.co = co;
     assert_int_equal(loop_create(&co->loop), ERR_OK);
     assert_int_equal(http_client_create(&co->client, co->loop, "Coordinator/1.0"), ERR_OK);

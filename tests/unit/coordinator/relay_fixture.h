@@ -54,6 +54,7 @@ static inline void first_turn(void) {
 static inline int before(void **state) {
     (void)state;
     fc.co.conf = as_configured;
+    fc.client_ip = NULL;
     first_turn();
     for (int i = 0; i < fc.n_fakes; i++) {
         struct fake *f = &fc.fakes[i];

@@ -139,6 +139,36 @@ static void hashed_entries(void **state) {
     refuse("line 1");
 }
 
+static void weights(void **state) {
+    char a[TENANT_BYTES_MAX + 1], b[TENANT_BYTES_MAX + 1];
+    (void)state;
+    put(KEY_A
+        "  weight=7\n" KEY_B
+        "\nsha256:f39dac6cbaba535e2c207cd0cd8f154974223c848f727f98b3564cea569b41cf\tweight=100\n");
+    struct api_keys *k = take();
+    assert_true(api_keys_allow(k, "Bearer " KEY_A, a));
+    assert_int_equal(api_keys_weight(k, a), 7);
+    assert_true(api_keys_allow(k, "Bearer " KEY_B, b));
+    assert_int_equal(api_keys_weight(k, b), 1);
+    assert_true(api_keys_allow(k, "Bearer abcdefghijklmnop", b));
+    assert_int_equal(api_keys_weight(k, b), 100);
+    assert_int_equal(api_keys_weight(k, "addr-127.0.0.1"), 1);
+    assert_int_equal(api_keys_weight(NULL, a), 1);
+    put(KEY_A " weight=9\n");
+    api_keys_reload(k);
+    assert_int_equal(api_keys_weight(k, a), 9);
+    api_keys_close(&k);
+    static const char *const wrong[] = {
+        " weight=0",  " weight=101", " weight=",          " weight=1x",
+        " weight=-1", " heavy",      " weight=1 weight=2"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        char text[64];
+        snprintf(text, sizeof(text), KEY_A "%s\n", wrong[i]);
+        put(text);
+        refuse("line 1");
+    }
+}
+
 static void bounds(void **state) {
     char line[300], *many = malloc((API_KEYS_MAX + 1) * 24);
     (void)state;
@@ -263,8 +293,8 @@ static void reload(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries), cmocka_unit_test(hashed_entries), cmocka_unit_test(tenants),
-        cmocka_unit_test(bounds),  cmocka_unit_test(never_shown),    cmocka_unit_test(files),
-        cmocka_unit_test(reload),
+        cmocka_unit_test(weights), cmocka_unit_test(bounds),         cmocka_unit_test(never_shown),
+        cmocka_unit_test(files),   cmocka_unit_test(reload),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
