@@ -115,7 +115,13 @@ static const struct conf_key keys[] = {
     TLS_BLOCK(BLOCK_EXTERNAL, OT "external_tls", "of the external plane"),
     TLS_BLOCK(BLOCK_MINDIE_CLIENT, OT "mindie_client_tls", "to the business plane of instances"),
     TLS_BLOCK(BLOCK_MINDIE_MANAGEMENT, OT "mindie_mangment_tls",
-              "to the management and metrics planes of instances"),
+              "to the management plane of instances"),
+    TLS_BLOCK(BLOCK_INSTANCE_METRICS, OT "instance_metrics_tls",
+              "to the metrics plane of instances with a port of its own; off: as "
+              "mindie_mangment_tls"),
+    CONF_LS(struct coord_conf, register_ca, OT "controller_server_tls_items.register_ca_cert", "",
+            "CAs whose certificates may register instances on the management plane and do nothing "
+            "else (PEM)"),
     WORD(tls_min_version, OT "min_version", "1.2|1.3", "1.3",
          "oldest TLS on the user plane; all else is 1.3"),
     WORD(client_certificates, OT "client_certificates", "required|optional", "required",

@@ -22,7 +22,8 @@ enum coord_block {
     BLOCK_STATUS,
     BLOCK_EXTERNAL,
     BLOCK_MINDIE_CLIENT,      /* to the business plane of instances */
-    BLOCK_MINDIE_MANAGEMENT,  /* to their management and metrics planes */
+    BLOCK_MINDIE_MANAGEMENT,  /* to their management plane */
+    BLOCK_INSTANCE_METRICS,   /* to their metrics plane, when it has a port of its own */
     BLOCK_CONTROLLER_REQUEST, /* the controller's calls to their management plane */
     BLOCK_COUNT
 };
@@ -52,6 +53,7 @@ struct coord_conf {
     char api_keys_file[COORD_FILE_BYTES], tls_min_version[8], client_certificates[16];
     bool tls_verify_host;
     struct coord_tls_block tls[BLOCK_COUNT];
+    char register_ca[COORD_FILES_MAX][COORD_FILE_BYTES]; /* of the management plane */
     /* controller: 11.3 */
     bool controller_enabled;
     char rank_table_path[COORD_PATH_BYTES];

@@ -246,7 +246,7 @@ static const struct route routes[] = {
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
-    {PLANE_MGMT, "POST", "/v1/instances/register", on_register, SMALL_BODY},
+    {PLANE_MGMT | PLANE_LIMITED, "POST", "/v1/instances/register", on_register, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/load_lora_adapter", on_load_lora, LORA_BODY_BYTES_MAX},
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},

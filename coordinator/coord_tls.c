@@ -5,7 +5,10 @@
 #include <string.h>
 
 #define NAMES(p)                                                                                   \
-    { p ".ca_cert", p ".tls_cert", p ".tls_key", p ".tls_passwd", p ".tls_crl" }
+    {                                                                                              \
+        p ".ca_cert", p ".tls_cert", p ".tls_key", p ".tls_passwd", p ".tls_crl",                  \
+            p ".register_ca_cert"                                                                  \
+    }
 #define O "coordinator.tls_config."
 
 static const struct tls_names names[BLOCK_COUNT] = {
@@ -15,6 +18,7 @@ static const struct tls_names names[BLOCK_COUNT] = {
     [BLOCK_EXTERNAL] = NAMES(O "external_tls_items"),
     [BLOCK_MINDIE_CLIENT] = NAMES(O "mindie_client_tls_items"),
     [BLOCK_MINDIE_MANAGEMENT] = NAMES(O "mindie_mangment_tls_items"),
+    [BLOCK_INSTANCE_METRICS] = NAMES(O "instance_metrics_tls_items"),
     [BLOCK_CONTROLLER_REQUEST] = NAMES("controller.tls_config.request_server_tls_items"),
 };
 
@@ -26,6 +30,7 @@ static const char *const plane_names[BLOCK_COUNT] = {
     [BLOCK_EXTERNAL] = "external",
     [BLOCK_MINDIE_CLIENT] = "instance_business",
     [BLOCK_MINDIE_MANAGEMENT] = "instance_management",
+    [BLOCK_INSTANCE_METRICS] = "instance_metrics",
     [BLOCK_CONTROLLER_REQUEST] = "instance_control",
 };
 
@@ -43,6 +48,9 @@ static enum err open_block(struct coord_tls *t, const struct coord_conf *c, enum
                 path_of(o.passwd, c->dir, b->passwd);
     for (int i = 0; i < COORD_FILES_MAX && i < TLS_FILES_MAX; i++)
         fits = fits && path_of(o.ca[i], c->dir, b->ca[i]) && path_of(o.crl[i], c->dir, b->crl[i]);
+    for (int i = 0; block == BLOCK_CONTROLLER_SERVER && i < COORD_FILES_MAX && i < TLS_FILES_MAX;
+         i++)
+        fits = fits && path_of(o.ca_limited[i], c->dir, c->register_ca[i]);
     if (!fits)
         return err_set(eb, ERR_BAD_CONFIG, "%s: a path of this block is longer than %d bytes",
                        names[block].cert, TLS_PATH_BYTES - 1);
@@ -65,6 +73,8 @@ enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct 
     struct tls **a = &t->block[BLOCK_MINDIE_MANAGEMENT], **b = &t->block[BLOCK_CONTROLLER_REQUEST];
     if (*a == NULL) *a = tls_ref(*b);
     if (*b == NULL) *b = tls_ref(*a);
+    struct tls **metrics = &t->block[BLOCK_INSTANCE_METRICS];
+    if (*metrics == NULL) *metrics = tls_ref(*a);
     return ERR_OK;
 }
 
@@ -76,11 +86,25 @@ void coord_tls_watch(const struct coord_tls *t, struct cred_watch *w) {
     for (int i = 0; i < BLOCK_COUNT; i++) cred_watch_tls(w, plane_names[i], t->block[i]);
 }
 
+/* Planes with one port are one listener, with the certificate of the first of them (1.3). */
+static enum coord_block block_of(const struct node_conf *node, enum node_plane plane) {
+    bool metrics_is_business =
+        node->metric_port == node->port && strcmp(node->ip, node->mgmt_ip) == 0;
+    switch (plane) {
+    case NODE_BUSINESS: return BLOCK_MINDIE_CLIENT;
+    case NODE_CONTROL: return BLOCK_CONTROLLER_REQUEST;
+    case NODE_METRICS:
+        if (metrics_is_business) return BLOCK_MINDIE_CLIENT;
+        if (node->metric_port != node->mgmt_port) return BLOCK_INSTANCE_METRICS;
+        break;
+    case NODE_MANAGEMENT: break;
+    }
+    return BLOCK_MINDIE_MANAGEMENT;
+}
+
 struct tls *coord_tls_url(const struct coord_tls *t, char *dst, size_t n,
                           const struct node_conf *node, enum node_plane plane, const char *path) {
-    struct tls *tls = t->block[plane == NODE_BUSINESS  ? BLOCK_MINDIE_CLIENT
-                               : plane == NODE_CONTROL ? BLOCK_CONTROLLER_REQUEST
-                                                       : BLOCK_MINDIE_MANAGEMENT];
+    struct tls *tls = t->block[block_of(node, plane)];
     unsigned port = plane == NODE_BUSINESS  ? node->port
                     : plane == NODE_METRICS ? node->metric_port
                                             : node->mgmt_port;

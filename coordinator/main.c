@@ -148,6 +148,14 @@ static void fill_budget(struct coordinator *co) {
         budget_limit_set(&co->budget, BUDGET_TENANT_WAITING, (uint64_t)co->conf.tenant_waiting_max);
 }
 
+/* With one CA for both, whoever may register an instance may give orders as well. */
+static void warn_of_registering(const struct coord_conf *c) {
+    if (c->tls[BLOCK_CONTROLLER_SERVER].enable && c->rank_table_path[0] == 0 &&
+        c->register_ca[0][0] == 0)
+        log_warn("start", "event=registering_is_not_limited setting=coordinator.tls_config."
+                          "controller_server_tls_items.register_ca_cert");
+}
+
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
     co->reg.co = co;
@@ -164,6 +172,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGHUP, on_hup, co);
     if (e == ERR_OK) e = cred_watch_start(co->creds, CRED_LOOK_MS);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
+    warn_of_registering(&co->conf);
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
     return controller_start(co, eb);
 }

@@ -90,6 +90,7 @@ static const struct status_row {
 } status_rows[] = {
     {400, "Bad Request", "BadRequestError", "invalid_request_error", "invalid_request"},
     {401, "Unauthorized", "AuthenticationError", "invalid_request_error", "invalid_api_key"},
+    {403, "Forbidden", "PermissionDeniedError", "permission_error", "permission_denied"},
     {404, "NotFoundError", "NotFoundError", "invalid_request_error", "not_found"},
     {405, "Method Not Allowed", "BadRequestError", "invalid_request_error", "method_not_supported"},
     {408, "Request Timeout", "RequestTimeoutError", "timeout", "timeout"},

@@ -7,13 +7,14 @@
 #   tools/make-pki.sh revoke DIR PLANE NAME                                 takes NAME back and makes the plane's CRL anew
 #   tools/make-pki.sh crl [-f FROM -t TO] DIR PLANE                         makes the plane's CRL anew (FROM, TO: YYYYMMDDhhmmssZ)
 #
-# DIR/PLANE/ has ca.pem, crl.pem, and NAME.pem, NAME.key, NAME.pass for NAME server and client (plane cluster: peer, which is both).
+# DIR/PLANE/ has ca.pem, crl.pem, and NAME.pem, NAME.key, NAME.pass for NAME server and client (plane cluster: peer, which is both; plane
+# register: client alone).
 # Keys are EC P-256, encrypted with the password in NAME.pass. Files are 0400, folders 0700. ca/ holds the CA's own key: it is
 # needed to issue and revoke, never by a daemon. For tests and demos: a real CA keeps its key elsewhere.
 set -eu
 umask 077
 
-planes_all="user management status external business instance metrics cluster"
+planes_all="user management status external register business instance metrics cluster"
 ips=127.0.0.1
 names=localhost
 days=30
@@ -156,6 +157,7 @@ make_plane() { # folder
     chmod 0400 "$1/ca.pem"
     case $1 in
     */cluster) issue "$1" peer peer ;;
+    */register) issue "$1" client client ;;
     *)
         issue "$1" server server
         issue "$1" client client

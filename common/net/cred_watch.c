@@ -13,7 +13,7 @@
 #include "common/base/metrics.h"
 
 enum {
-    FILES_MAX = 3 + 2 * TLS_FILES_MAX,
+    FILES_MAX = 3 + 3 * TLS_FILES_MAX,
     NAME_BYTES = 64,
     DAY_S = 86400,
     STAGE_DAILY = 2, /* 30 days ahead */
@@ -67,6 +67,7 @@ static size_t paths_of(const struct block *b, const char *paths[FILES_MAX]) {
         if (single[i][0] != 0) paths[n++] = single[i];
     for (int i = 0; i < TLS_FILES_MAX; i++) {
         if (c->ca[i][0] != 0) paths[n++] = c->ca[i];
+        if (c->ca_limited[i][0] != 0) paths[n++] = c->ca_limited[i];
         if (c->crl[i][0] != 0) paths[n++] = c->crl[i];
     }
     return n;

@@ -83,6 +83,12 @@ static void reply_unknown_path(const struct dispatch_listener *l, struct http_x 
     d->reply_unknown_path(d->arg, x, text);
 }
 
+static bool is_for_limited(const struct dispatch *d, const struct http_x *x, const char *path) {
+    struct route_match m;
+    router_find(&m, d->tables, PLANE_LIMITED, http_x_method(x), path);
+    return m.row != NULL;
+}
+
 static void on_request(void *arg, struct http_x *x) {
     const struct dispatch_listener *l = arg;
     const struct dispatch *d = &l->d;
@@ -103,7 +109,9 @@ static void on_request(void *arg, struct http_x *x) {
     }
     api_path_drop_version(path);
     const struct api_path *ap = infer_path(l->planes, path, model);
-    if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
+    if (http_x_limited(x) && !is_for_limited(d, x, path)) {
+        d->reply_error(d->arg, x, 403, "The certificate of this client may not do this.");
+    } else if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
         d->on_infer(d->arg, x, ap, model);
     } else if (ap != NULL) {
         reply_wrong_method(d, x, "POST");

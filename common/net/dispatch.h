@@ -1,6 +1,7 @@
 /* dispatch: how a request finds its handler on a listener, the same for every daemon: inference
  * paths (proto/api.h) first, then route tables; 404, 405 with Allow, OPTIONS, the body limit of a
- * path. Thread: the loop thread. */
+ * path. A client whose certificate is limited (tls.h) gets 403 but for rows of PLANE_LIMITED.
+ * Thread: the loop thread. */
 #ifndef BATON_NET_DISPATCH_H
 #define BATON_NET_DISPATCH_H
 

@@ -131,6 +131,7 @@ struct http_x {
     bool keep_alive, head_only, chunked;
     bool closing;     /* on_close is running: nothing may free x */
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
+    bool limited;     /* by the client's certificate */
     bool finished;    /* the handler is done with an exchange whose client is gone */
     char request_id[HTTP_REQUEST_ID_BYTES_MAX + 1]; /* "": not asked for yet */
     char tenant[TENANT_BYTES_MAX + 1];              /* "": not asked for yet */

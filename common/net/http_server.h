@@ -98,6 +98,8 @@ void http_x_drop_body(struct http_x *x);
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };
 const char *http_x_request_id(struct http_x *x);
 const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
+/* The client showed a certificate that may do only some of what the plane offers (tls.h). */
+bool http_x_limited(const struct http_x *x);
 /* Whose request it is (proto/tenant.h): what was set, else made of the peer's address. */
 const char *http_x_tenant(struct http_x *x);
 void http_x_set_tenant(struct http_x *x, const char *tenant); /* tenant_ok(); copied */

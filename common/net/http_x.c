@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include "common/base/budget.h"
 #include "common/net/http_conn.h"
+#include "common/net/tls.h"
 
 static const struct {
     int status;
@@ -54,6 +55,7 @@ struct http_x *http_x_new(struct http_conn *c) {
     x->keep_alive = x->head.keep_alive;
     x->head_only = strcmp(http_head_method(&x->head), "HEAD") == 0;
     memcpy(x->peer, c->peer, sizeof(x->peer));
+    x->limited = tls_sock_limited(&c->io);
     return x;
 }
 
@@ -178,6 +180,10 @@ const char *http_x_request_id(struct http_x *x) {
 
 const char *http_x_peer(const struct http_x *x) {
     return x->peer;
+}
+
+bool http_x_limited(const struct http_x *x) {
+    return x->limited;
 }
 
 const char *http_x_tenant(struct http_x *x) {

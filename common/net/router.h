@@ -17,7 +17,8 @@ struct route_params {
 
 typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
 
-enum { PLANE_DATA = 1, PLANE_MGMT = 2, PLANE_METRICS = 4, PLANE_STATUS = 8 };
+/* PLANE_LIMITED is no plane: the row is also for clients of a limited certificate (dispatch.h). */
+enum { PLANE_DATA = 1, PLANE_MGMT = 2, PLANE_METRICS = 4, PLANE_STATUS = 8, PLANE_LIMITED = 16 };
 
 struct route {
     unsigned planes; /* PLANE_* bits on which the row is served */

@@ -29,6 +29,30 @@ struct tls {
     struct tls_material m;
 };
 
+/* ---- limited CAs: a stack that hangs from the context, and so lives as long as its sessions */
+static int limited_idx = -1;
+static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
+
+static void free_limited(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl,
+                         void *argp) {
+    (void)parent, (void)ad, (void)idx, (void)argl, (void)argp;
+    sk_X509_pop_free(ptr, X509_free);
+}
+
+static void make_limited_idx(void) {
+    limited_idx = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, free_limited);
+}
+
+bool tls_ssl_limited(const SSL *ssl) {
+    const STACK_OF(X509) *limited =
+        limited_idx >= 0 ? SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), limited_idx) : NULL;
+    const STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl);
+    for (int i = 0; i < sk_X509_num(chain); i++)
+        for (int k = 0; k < sk_X509_num(limited); k++)
+            if (X509_cmp(sk_X509_value(chain, i), sk_X509_value(limited, k)) == 0) return true;
+    return false;
+}
+
 void tls_take_error(char *out, size_t n, const char *otherwise) {
     unsigned long code = ERR_peek_last_error();
     const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
@@ -82,6 +106,14 @@ static SSL_CTX *make_ctx(const struct tls_conf *c, struct tls_material *m) {
     if (ctx == NULL || !setup(c, m, ctx)) {
         SSL_CTX_free(ctx);
         return NULL;
+    }
+    if (m->limited != NULL) {
+        pthread_once(&limited_once, make_limited_idx);
+        if (limited_idx < 0 || SSL_CTX_set_ex_data(ctx, limited_idx, m->limited) != 1) {
+            SSL_CTX_free(ctx);
+            return NULL;
+        }
+        m->limited = NULL; /* the context's */
     }
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |

@@ -27,16 +27,18 @@ enum { TLS_PATH_BYTES = 1024, TLS_FILES_MAX = 3 };
 
 /* Full names of the settings, for messages: "ServerConfig.tlsCert". Point to static strings. */
 struct tls_names {
-    const char *ca, *cert, *key, *passwd, *crl;
+    const char *ca, *cert, *key, *passwd, *crl, *ca_limited; /* the last: NULL when not used */
 };
 
 /* Paths as they are opened; "" is an unused entry. */
 struct tls_conf {
     struct tls_names names;
     char ca[TLS_FILES_MAX][TLS_PATH_BYTES]; /* at least one; PEM, may hold several certificates */
-    char cert[TLS_PATH_BYTES];              /* own certificate, then its intermediates */
-    char key[TLS_PATH_BYTES];               /* PEM; "" passwd: must be unencrypted, warned of */
-    char passwd[TLS_PATH_BYTES];            /* one line; wiped from memory after the key is open */
+    /* further CAs, whose peers are let in as limited ones (tls_sock_limited()) */
+    char ca_limited[TLS_FILES_MAX][TLS_PATH_BYTES];
+    char cert[TLS_PATH_BYTES];   /* own certificate, then its intermediates */
+    char key[TLS_PATH_BYTES];    /* PEM; "" passwd: must be unencrypted, warned of */
+    char passwd[TLS_PATH_BYTES]; /* one line; wiped from memory after the key is open */
     /* none: no revocation test; otherwise every CA of a peer's chain needs a CRL */
     char crl[TLS_FILES_MAX][TLS_PATH_BYTES];
     bool allow_tls12;          /* for old clients */
@@ -58,7 +60,7 @@ struct tls_expiry {
     const char *path; /* of tls_settings() */
     int64_t unix_s;
 };
-enum { TLS_EXPIRIES_MAX = 2 * TLS_FILES_MAX + 1 };
+enum { TLS_EXPIRIES_MAX = 3 * TLS_FILES_MAX + 1 };
 size_t tls_expiries(struct tls *t, struct tls_expiry out[TLS_EXPIRIES_MAX]);
 
 /* Contexts are counted: each tls_ref() wants its tls_close(). NULL is fine for both. */
@@ -70,6 +72,9 @@ void tls_close(struct tls **t);
 enum err tls_sock_io(struct sock_io *io, struct tls *t, int fd);
 /* Bytes of memory that a part of a record holds until the rest comes; 0 for a plain socket. */
 size_t tls_sock_held(const struct sock_io *io);
+/* Once its handshake is done: a CA of tls_conf.ca_limited is in the chain of the peer's
+ * certificate, so it may do only some of what the plane offers (dispatch.h says what). */
+bool tls_sock_limited(const struct sock_io *io);
 /* Why a sock_io of the above failed, for a log line; "" when it did not, or when the peer left
  * without a word. */
 const char *tls_sock_error(const struct sock_io *io);

@@ -210,6 +210,30 @@ static enum err take_ca(struct tls_material *m, X509 *x, int i) {
     return ERR_OK;
 }
 
+static enum err take_limited(struct tls_material *m, X509 *x, int i) {
+    if (m->limited == NULL && (m->limited = sk_X509_new_null()) == NULL) return ERR_NO_MEMORY;
+    if (sk_X509_push(m->limited, x) <= 0) return ERR_NO_MEMORY;
+    X509_up_ref(x);
+    (void)i;
+    return ERR_OK;
+}
+
+/* Into the store, with the others. A CA in both lists would leave open what its peers may do. */
+static enum err add_limited(struct tls_material *m, const struct tls_conf *c, struct errbuf *eb) {
+    STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(m->store);
+    for (int i = 0; i < sk_X509_num(m->limited); i++)
+        for (int k = 0; k < sk_X509_OBJECT_num(objects); k++) {
+            X509 *ca = X509_OBJECT_get0_X509(sk_X509_OBJECT_value(objects, k));
+            if (ca != NULL && X509_cmp(ca, sk_X509_value(m->limited, i)) == 0)
+                return err_set(eb, ERR_BAD_CONFIG, "%s: a CA of this setting is one of %s too",
+                               c->names.ca_limited, c->names.ca);
+        }
+    for (int i = 0; i < sk_X509_num(m->limited); i++)
+        if (take_ca(m, sk_X509_value(m->limited, i), i) != ERR_OK)
+            return err_set(eb, ERR_NO_MEMORY, "%s: no memory", c->names.ca_limited);
+    return ERR_OK;
+}
+
 /* A CRL counts only when a CA of this block has signed it. */
 static bool signed_by_a_ca(const struct tls_material *m, X509_CRL *crl) {
     STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(m->store);
@@ -326,6 +350,10 @@ enum err tls_material_load(struct tls_material *m, const struct tls_conf *c, str
         e = each_cert(c->names.ca, c->ca[i], take_ca, m, eb);
     }
     if (e == ERR_OK && !has_ca) e = err_set(eb, ERR_BAD_CONFIG, "%s must name a file", c->names.ca);
+    for (int i = 0; e == ERR_OK && i < TLS_FILES_MAX; i++)
+        if (c->ca_limited[i][0] != 0)
+            e = each_cert(c->names.ca_limited, c->ca_limited[i], take_limited, m, eb);
+    if (e == ERR_OK) e = add_limited(m, c, eb);
     if (e == ERR_OK) e = each_cert(c->names.cert, c->cert, take_own, m, eb);
     if (e == ERR_OK) e = load_key(m, c, eb);
     for (int i = 0; e == ERR_OK && i < TLS_FILES_MAX; i++) {
@@ -345,5 +373,6 @@ void tls_material_free(struct tls_material *m) {
     EVP_PKEY_free(m->key);
     X509_STORE_free(m->store);
     sk_X509_NAME_pop_free(m->ca_names, X509_NAME_free);
+    sk_X509_pop_free(m->limited, X509_free);
     memset(m, 0, sizeof(*m));
 }

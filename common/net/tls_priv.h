@@ -13,6 +13,7 @@ struct tls_material {
     EVP_PKEY *key;
     X509_STORE *store; /* CAs and CRLs, flags set */
     STACK_OF(X509_NAME) * ca_names;
+    STACK_OF(X509) * limited; /* CAs of ca_limited; NULL: none */
     struct tls_expiry expiries[TLS_EXPIRIES_MAX];
     size_t n_expiries;
 };
@@ -23,6 +24,8 @@ void tls_material_free(struct tls_material *m); /* accepts a half-filled one */
 
 /* tls.c */
 SSL *tls_new_ssl(struct tls *t); /* with what is in force now; NULL: no memory */
+/* The verified chain of the peer has a CA of ca_limited, of the context the session began with. */
+bool tls_ssl_limited(const SSL *ssl);
 /* The newest entry of OpenSSL's error queue as text, and an empty queue. */
 void tls_take_error(char *out, size_t n, const char *otherwise);
 

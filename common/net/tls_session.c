@@ -15,7 +15,8 @@ enum { RECORD_BYTES_MAX = 16384, UNREAD_BYTES_MAX = 65536, WHY_BYTES = 160 };
 struct tls_conn {
     SSL *ssl;
     struct tls *tls;
-    bool failed; /* OpenSSL forbids any further call */
+    bool failed;  /* OpenSSL forbids any further call */
+    bool limited; /* once the handshake is done */
     char why[WHY_BYTES];
 };
 
@@ -46,6 +47,7 @@ static bool handshake(struct sock_io *io, struct tls_conn *c, ssize_t *result) {
     int rc = SSL_do_handshake(c->ssl);
     if (rc == 1) {
         io->handshaking = false;
+        c->limited = tls_ssl_limited(c->ssl);
         return true;
     }
     *result = not_done(io, c, rc);
@@ -130,6 +132,10 @@ enum err tls_sock_io(struct sock_io *io, struct tls *t, int fd) {
 
 size_t tls_sock_held(const struct sock_io *io) {
     return io->tls != NULL && SSL_has_pending(io->tls->ssl) ? RECORD_BYTES_MAX : 0;
+}
+
+bool tls_sock_limited(const struct sock_io *io) {
+    return io->tls != NULL && io->tls->limited;
 }
 
 const char *tls_sock_error(const struct sock_io *io) {

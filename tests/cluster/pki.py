@@ -86,7 +86,10 @@ class Pki:
                   **self._block("instance", "server", "management", crl), **self._block("metrics", "server", "metrics", crl),
                   **self._block("cluster", "peer", "interComm", crl, ca="CaFiles", pk_tls="")}
         server["interCommTLSEnabled"] = mode != "standard"
-        baton = self._block("management", "client", "register", crl)  # when there is a registerUrl
+        baton = self._block("register", "client", "register", crl)  # when there is a registerUrl: own certificate, and the CA of its server
+        baton["registerTlsCaFile"] = [self.file("management", "ca.pem")]
+        if crl:
+            baton["registerTlsCrlFiles"] = [self.file("management", "crl.pem")]
         if mode == "standard" and self.keys:
             baton["apiKeysFile"] = self.keys_path
         return {"ServerConfig": server, "BatonConfig": baton}
@@ -99,7 +102,12 @@ class Pki:
         tls = {}
         for block, plane, name in (("request_server_tls", "user", "server"), ("controller_server_tls", "management", "server"),
                                    ("status_tls", "status", "server"), ("external_tls", "external", "server"),
-                                   ("mindie_client_tls", "business", "client"), ("mindie_mangment_tls", "instance", "client")):
+                                   ("mindie_client_tls", "business", "client"), ("mindie_mangment_tls", "instance", "client"),
+                                   ("instance_metrics_tls", "metrics", "client")):
             tls[f"{block}_enable"] = True
             tls[f"{block}_items"] = self._items(plane, name, crl)
+        manage = tls["controller_server_tls_items"]
+        manage["register_ca_cert"] = self.file("register", "ca.pem")
+        if crl:
+            manage["tls_crl"] = [self.file("management", "crl.pem"), self.file("register", "crl.pem")]
         return {"coordinator": {"tls_config": tls, **({"apiKeysFile": self.keys_path} if self.keys else {})}}

@@ -8,7 +8,7 @@ import pytest
 from harness import ROOT
 
 SCRIPT = os.path.join(ROOT, "tools", "make-pki.sh")
-PLANES = ["user", "management", "status", "external", "business", "instance", "metrics", "cluster"]
+PLANES = ["user", "management", "status", "external", "register", "business", "instance", "metrics", "cluster"]
 
 
 def run(*args):
@@ -38,7 +38,8 @@ def pki(tmp_path_factory):
 
 @pytest.mark.parametrize("plane", PLANES)
 def test_every_plane(pki, plane):
-    names = [("peer", "sslserver"), ("peer", "sslclient")] if plane == "cluster" else [("server", "sslserver"), ("client", "sslclient")]
+    names = {"cluster": [("peer", "sslserver"), ("peer", "sslclient")],
+             "register": [("client", "sslclient")]}.get(plane, [("server", "sslserver"), ("client", "sslclient")])
     for name, purpose in names:
         assert verify(pki, plane, name, purpose) == "OK"
         other = "user" if plane != "user" else "status"
@@ -48,8 +49,9 @@ def test_every_plane(pki, plane):
             assert san in t, t
         with open(f"{pki}/{plane}/{name}.key") as f:
             assert "ENCRYPTED" in f.readline()
-    if plane != "cluster":
+    if plane not in ("cluster", "register"):
         assert verify(pki, plane, "server", "sslclient") != "OK"
+    if plane != "cluster":
         assert verify(pki, plane, "client", "sslserver") != "OK"
 
 

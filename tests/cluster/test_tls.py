@@ -3,6 +3,7 @@ cluster works; a daemon whose files are wrong does not start and says which sett
 Method: one PKI with a CA a plane (pki.py). Real handshakes with Python's ssl and curl, against 1P1D and against one instance; certificates of
 every plane shown to every other; SIGHUP under streams; configurations with one file gone wrong."""
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -188,6 +189,35 @@ def unsure_of(c):
 def test_instances_register_over_tls(pki):
     with Cluster(pki=pki, register=True) as c:
         assert post(c.base, "/v1/completions", STORY).status == 200
+        check_registering_is_all(c, pki)
+
+
+def check_registering_is_all(c, pki):
+    """A certificate that registers can do that and nothing else; one of the management CA does all."""
+    u = urllib.parse.urlsplit(c.mgmt)
+
+    def ask(ctx, method, path, body=b"{}"):
+        conn = http.client.HTTPSConnection(u.hostname, u.port, context=ctx, timeout=ANSWER_S)
+        try:
+            conn.request(method, path, body)
+            r = conn.getresponse()
+            return r.status, r.read()
+        finally:
+            conn.close()
+    registrar, operator = pki.context("register", ca_of="management"), pki.context("management")
+    a_p = next(i for i in c.status()["instances"] if i["role"] == "prefill")["id"]
+    order = json.dumps({"id": a_p, "role": "decode"}).encode()
+    for method, path, body in (("POST", "/v1/instances/role", order), ("GET", "/v2/status", b""), ("GET", "/v1/status", b""),
+                               ("POST", "/v1/load_lora_adapter", b"{}"), ("GET", "/v1/instances/register", b""), ("GET", "/nothing", b""),
+                               ("POST", "/v1/chat/completions", b"{}")):
+        status, raw = ask(registrar, method, path, body)
+        assert status == 403 and b"The certificate of this client may not do this." in raw, (path, status, raw)
+    assert ask(registrar, "POST", "/v1/instances/register")[0] == 422  # reached; the body says too little
+    assert ask(operator, "GET", "/v2/status", b"")[0] == 200 and ask(operator, "POST", "/v1/instances/register")[0] == 422
+    assert next(i for i in c.status()["instances"] if i["id"] == a_p)["role"] == "prefill"
+    for base in (c.base, c.status_base, c.external, c.prefills[0].mgmt):  # it is a certificate of one plane
+        plane = {c.base: "user", c.status_base: "status", c.external: "external"}.get(base, "instance")
+        assert is_refused(base, pki.context("register", ca_of=plane)), base
 
 
 # ---- API keys

@@ -137,6 +137,10 @@ static void content_rules(void **state) {
     pki_path(&pki, c.crl[0], "ca.pem");
     refused(&c, "t.crl: ", "is not a PEM file of CRLs");
     c = server_conf();
+    c.names.ca_limited = "t.limited";
+    pki_path(&pki, c.ca_limited[0], "ca.pem");
+    refused(&c, "t.limited: ", "a CA of this setting is one of t.ca too");
+    c = server_conf();
     pki_path(&pki, c.key, "client.key");
     refused(&c, "t.key: ", "does not belong to the certificate");
     c = server_conf();
