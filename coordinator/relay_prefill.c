@@ -226,7 +226,10 @@ static bool worth_a_retry(struct relay *r, const struct http_result *res) {
         (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
     if (handover) {
         r->avoid_d = r->d_id;
-        if (p != NULL && strstr(res->body, KV_LINK_LOST) != NULL) inst_suspect_link(p, r->d_id);
+        if (strstr(res->body, KV_LINK_LOST) != NULL) {
+            r->left_d = r->d_id; /* D's ack may be what was lost: then it decodes, for nobody */
+            if (p != NULL) inst_suspect_link(p, r->d_id);
+        }
     } else {
         r->avoid_p = r->p_id;
         if (p != NULL && not_serving) inst_suspect(p, clock_ms(), "it refused a request");
@@ -260,7 +263,10 @@ static void on_p_answer(void *arg, const struct http_result *res) {
                      res->connected ? "Receive messages from p instance failed"
                                     : "Connect to p instance failed");
     } else if (res->status != 200) {
-        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused")) pass_on(r, res);
+        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused")) {
+            relay_stop_left(r);
+            pass_on(r, res);
+        }
     } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
                !json_object_is_type(root, json_type_object)) {
         relay_cancel_upstream(r);

@@ -300,6 +300,37 @@ static void d_refuses(void **state) {
     fake_frame(D2, &now, 0, DR_LAST, 0, "{}");
     client_expect(&c, 200, "{}");
     client_close(&c);
+    assert_int_equal(D->n_stops, 0);
+}
+
+/* The link broke, and what was lost may be D's word that it has taken the request: whether another
+ * pair serves now or none, D hears that nobody waits for it. A plain refusal of D's leaves nothing
+ * there. */
+static void a_broken_link_leaves_no_decode(void **state) {
+    static const char lost[] =
+        "{\"error\":\"[P Node] Send D request failed!... " KV_LINK_LOST "\"}";
+    (void)state;
+    for (int retries = 0; retries < 2; retries++) {
+        struct client c;
+        before(NULL);
+        fc.co.conf.retries_max = retries;
+        struct held old = *ask(&c, CHAT, BODY);
+        first_turn();
+        fake_frame(D, &old, 0, DR_DATA, 0, "D decodes");
+        fake_reply(&P->held[0], 500, lost);
+        run_until(was_told_to_stop, D);
+        assert_string_equal(D->stops[0], old.req_id);
+        if (retries > 0) {
+            run_until(holds_two, P);
+            struct held now = P->held[1];
+            fake_reply(&P->held[1], 200, FIRST_ONCE);
+            fake_frame(D2, &now, 0, DR_LAST, 0, "{}");
+        }
+        client_expect(&c, retries > 0 ? 200 : 500, retries > 0 ? "{}" : lost);
+        client_close(&c);
+        assert_int_equal(D2->n_stops, 0);
+        check_idle();
+    }
 }
 
 /* No attempt is left: P's own word goes out, with a hint when to come again. */
@@ -520,6 +551,37 @@ static void d_dies(void **state) {
 }
 
 /* Only the stream breaks: D comes back with everything it kept. */
+static bool is_known_lost(void *arg) {
+    const struct fake *f = arg;
+    controller_poll_soon(&fc.co);
+    return fake_inst(f)->status.stuck_ms == f->stuck_ms;
+}
+
+/* D's engine stands still: for a while what runs there waits, then it goes to the other D. */
+static void d_is_stuck(void **state) {
+    struct client c;
+    (void)state;
+    struct held old = *ask(&c, CHAT, BODY);
+    first_turn();
+    fake_reply(&P->held[0], 200, FIRST_ONCE);
+    D->stuck_ms = 5000;
+    run_until(is_known_lost, D);
+    run_for(50);
+    assert_int_equal(P->n_held + P2->n_held, 1);
+    D->stuck_ms = 6000;
+    run_until(holds_two, P);
+    struct held now = P->held[1];
+    assert_string_equal(now.req_id, old.req_id);
+    assert_string_equal(now.epoch, "1");
+    fake_reply(&P->held[1], 200, FIRST_ONCE);
+    fake_frame(D2, &now, 0, DR_LAST, 0, "{}");
+    client_expect(&c, 200, "{}");
+    client_close(&c);
+    run_until(was_told_to_stop, D);
+    D->stuck_ms = 0;
+    run_until(is_known_lost, D);
+}
+
 static void stream_comes_back(void **state) {
     struct client c;
     (void)state;
@@ -598,6 +660,7 @@ int main(int argc, char **argv) {
         CASE(p_cannot),
         CASE(d_is_too_small),
         CASE(d_refuses),
+        CASE(a_broken_link_leaves_no_decode),
         CASE(no_attempt_left),
         CASE(p_talks_nonsense),
         CASE(p_dies),
@@ -608,6 +671,7 @@ int main(int argc, char **argv) {
         CASE(d_error_in_a_stream),
         CASE(d_asks_for_another),
         CASE(d_dies),
+        CASE(d_is_stuck),
         CASE(stream_comes_back),
         CASE(a_piece_is_lost),
         CASE(strange_frames),
