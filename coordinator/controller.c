@@ -14,7 +14,12 @@
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
 
-enum { TICK_MS = 100, GROUP_INSTANCES_MAX = 16, TABLE_BYTES_MAX = 10 << 20 };
+enum {
+    TICK_MS = 100,
+    GROUP_INSTANCES_MAX = 16,
+    TABLE_BYTES_MAX = 10 << 20,
+    STUCK_LOST_MS = 6000, /* what runs on an engine that has stood still so long is lost */
+};
 
 /* ---- the instances */
 static void forget(struct coordinator *co, struct inst *in) {
@@ -121,6 +126,7 @@ static void poll_failed(struct coordinator *co, struct inst *in, const char *tex
 }
 
 static void took_status(struct coordinator *co, struct inst *in, struct status_msg *m) {
+    const uint64_t was_stuck_ms = in->status.stuck_ms;
     status_msg_free(&in->status);
     in->status = *m;
     in->n_failures = 0;
@@ -130,6 +136,11 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     in->healthy = true;
     in->leaving = false;
     lora_learn(in);
+    if ((was_stuck_ms > 0) != (m->stuck_ms > 0))
+        log_warn("controller", "id=%u event=%s", in->id,
+                 m->stuck_ms > 0 ? "engine_stuck" : "engine_moves");
+    if (was_stuck_ms < STUCK_LOST_MS && m->stuck_ms >= STUCK_LOST_MS)
+        relay_instance_lost(co->relays, in->id); /* what runs there has waited long enough */
     if (in->suspect_ms != 0 && in->poll_started_ms > in->suspect_ms) {
         in->suspect_ms = 0;
         in->last_error[0] = 0;

@@ -82,6 +82,8 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "health";
     } else if (in->status.held) {
         missing = "held";
+    } else if (in->status.stuck_ms > 0) {
+        missing = "engine";
     } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
                in->status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";

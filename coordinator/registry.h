@@ -89,7 +89,8 @@ void registry_remove(
 
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
  * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
- * ("online", "health", "role", "link", "dresult", "adapters", "held"), or NULL. */
+ * ("online", "health", "role", "link", "dresult", "adapters", "held", "engine"), or
+ * NULL. */
 bool inst_serves(const struct inst *in, const char **why);
 bool inst_link_ok(const struct inst *in, uint32_t peer_id);
 /* A request was hurt before a poll could tell: no new work there (over that link) until one says it

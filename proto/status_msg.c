@@ -110,6 +110,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
                            json_object_new_string(role_status_name(m->role_status)));
     json_object_object_add(service, "currentRole", json_object_new_string(inst_role_name(m->role)));
     if (m->held) json_object_object_add(service, "engineHeld", json_object_new_boolean(true));
+    if (m->stuck_ms > 0) add_int(service, "engineStuckMs", m->stuck_ms);
     json_object_object_add(root, "service", service);
     add_int(res, "availSlotsNum", m->avail_slots);
     add_int(res, "availBlockNum", m->avail_blocks);
@@ -224,6 +225,13 @@ static enum err read_adapters(struct status_msg *m, const struct json_object *ro
     return ERR_OK;
 }
 
+/* A counter that may be absent; one above max counts as max, never as less. */
+static uint64_t opt_uint(const struct json_object *o, const char *key, uint64_t max) {
+    uint64_t v = 0;
+    if (json_get_u64(o, key, &v) != JSON_OK) return 0;
+    return v < max ? v : max;
+}
+
 static enum err read_service(struct status_msg *m, const struct json_object *root,
                              struct errbuf *eb) {
     struct json_object *service;
@@ -240,14 +248,8 @@ static enum err read_service(struct status_msg *m, const struct json_object *roo
         return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
     m->role = inst_role_parse(s);
     (void)json_get_bool(service, "engineHeld", &m->held);
+    m->stuck_ms = opt_uint(service, "engineStuckMs", INT64_MAX);
     return ERR_OK;
-}
-
-/* A counter that may be absent; one above max counts as max, never as less. */
-static uint64_t opt_uint(const struct json_object *o, const char *key, uint64_t max) {
-    uint64_t v = 0;
-    if (json_get_u64(o, key, &v) != JSON_OK) return 0;
-    return v < max ? v : max;
 }
 
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {

@@ -38,7 +38,8 @@ struct adapter_status {
 struct status_msg {
     enum role_status role_status;
     enum inst_role role;
-    bool held; /* its engine takes no steps until an operator lets it ("engineHeld") */
+    bool held;         /* its engine takes no steps until an operator lets it ("engineHeld") */
+    uint64_t stuck_ms; /* its engine has not got on for so long ("engineStuckMs"); 0: it does */
     uint32_t avail_slots, total_slots, waiting, running, swapped;
     uint64_t avail_blocks, free_blocks, total_blocks;
     uint32_t kv_leases; /* requests whose KV is held for a peer ("kvLeases") */

@@ -235,6 +235,10 @@ void engine_stats_publish(struct engine *e) {
     pthread_mutex_unlock(&e->stats_lock);
 }
 
+uint64_t engine_progress(const struct engine *e) {
+    return e->ops->progress != NULL ? e->ops->progress(e->fwd) : 0;
+}
+
 void engine_stats(const struct engine *e, struct engine_stats *out) {
     struct engine *m = (struct engine *)e; /* the lock is the one member a reader changes */
     pthread_mutex_lock(&m->stats_lock);

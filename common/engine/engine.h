@@ -216,6 +216,9 @@ bool engine_step(struct engine *e);
  * no finite logits. ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
 
+/* Any thread: changes as long as a step under way gets on, be it by a part of one product. */
+uint64_t engine_progress(const struct engine *e);
+
 struct engine_stats {
     int slots_total, slots_free;   /* batch_max */
     int blocks_total, blocks_free; /* free counts cached prefix blocks that can be taken back */

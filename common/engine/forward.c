@@ -191,6 +191,10 @@ enum err forward_open(struct forward **out, const struct engine_opts *opts, int 
     return e;
 }
 
+uint64_t forward_progress(const struct forward *f) {
+    return pool_progress(f->pool);
+}
+
 void forward_close(struct forward **f) {
     if (*f == NULL) return;
     weights_close(&(*f)->w);

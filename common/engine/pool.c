@@ -48,6 +48,7 @@ struct pool {
     _Alignas(64) _Atomic int n_done;   /* items of the region */
     _Alignas(64) _Atomic int n_parked; /* workers asleep or about to be */
     _Atomic bool caller_parked, stopping;
+    _Atomic uint64_t n_alone; /* items that the caller ran by itself; it alone writes */
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
 };
@@ -155,7 +156,11 @@ static void follow_caller(struct pool *p) {
 void pool_run(struct pool *p, pool_fn *fn, void *arg, int n_items) {
     follow_caller(p);
     if (n_items <= 1 || p->n_threads == 1) {
-        for (int i = 0; i < n_items; i++) fn(arg, i, 0);
+        uint64_t n = atomic_load_explicit(&p->n_alone, memory_order_relaxed);
+        for (int i = 0; i < n_items; i++) {
+            fn(arg, i, 0);
+            atomic_store_explicit(&p->n_alone, ++n, memory_order_relaxed);
+        }
         return;
     }
     p->fn = fn;
@@ -231,6 +236,12 @@ void pool_destroy(struct pool **pp) {
 
 void pool_hand_over(struct pool *p) {
     p->caller_pinned = false;
+}
+
+uint64_t pool_progress(const struct pool *p) {
+    return atomic_load_explicit(&p->word, memory_order_relaxed) +
+           (uint64_t)atomic_load_explicit(&p->n_done, memory_order_relaxed) +
+           atomic_load_explicit(&p->n_alone, memory_order_relaxed);
 }
 
 int pool_threads(const struct pool *p) {

@@ -9,6 +9,7 @@
 #ifndef BATON_ENGINE_POOL_H
 #define BATON_ENGINE_POOL_H
 
+#include <stdint.h>
 #include "proto/err.h"
 
 enum { POOL_THREADS_MAX = 1024 };
@@ -27,6 +28,10 @@ int pool_threads(const struct pool *p);
 /* The caller is done with it and another thread will call: that one is pinned at its first call,
  * also if the system gives it the same id. */
 void pool_hand_over(struct pool *p);
+
+/* Any thread: changes as long as items of a region are taken or done, so one that stays as it is
+ * while a region runs means that nothing gets on. */
+uint64_t pool_progress(const struct pool *p);
 
 /* Runs fn(arg, item, thread) once for every item and returns when all are done. One item, or one
  * thread: no hand-over. */

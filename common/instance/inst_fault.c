@@ -47,7 +47,7 @@ static enum engine_status status_of(const struct instance *in) {
     case ENGINE_FAILED: return ENGINE_ABNORMAL;
     case ENGINE_FREE: break;
     }
-    if (!worker_healthy(in->worker)) return ENGINE_ABNORMAL;
+    if (worker_stuck_ms(in->worker) > 0) return ENGINE_ABNORMAL;
     engine_stats(worker_engine(in->worker), &st);
     return st.slots_free == 0 ? ENGINE_BUSY : ENGINE_NORMAL;
 }
@@ -63,7 +63,7 @@ static void on_running_status(void *arg, struct http_x *x, const struct route_pa
     (void)p;
     buf_printf(&b, "{\"status\":%d,\"errors\":[", (int)s);
     if (s == ENGINE_ABNORMAL) {
-        uint64_t silent_s = (clock_us() - worker_last_step_us(in->worker)) / 1000000;
+        uint64_t silent_s = worker_stuck_ms(in->worker) / 1000;
         buf_printf(&b, "{\"timestamp\":%lld,\"errCode\":\"MIE04E0001\",\"createdBy\":\"%s\"}",
                    (long long)clock_unix_s() - (long long)silent_s, in->conf.management_ip);
     }

@@ -11,7 +11,7 @@ enum health { HEALTH_OK, HEALTH_BUSY, HEALTH_LINK_LOST, HEALTH_ABNORMAL };
 
 static enum health health_of(struct instance *in) {
     struct engine_stats st;
-    if (!worker_healthy(in->worker) || inst_engine_held(in)) return HEALTH_ABNORMAL;
+    if (worker_stuck_ms(in->worker) > 0 || inst_engine_held(in)) return HEALTH_ABNORMAL;
     if (role_ctl_unhealthy(in->role_ctl)) return HEALTH_LINK_LOST;
     engine_stats(worker_engine(in->worker), &st);
     return st.slots_free == 0 ? HEALTH_BUSY : HEALTH_OK;

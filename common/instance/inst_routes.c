@@ -219,6 +219,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.kv_leases = load.leases;
     m.avail_blocks = m.free_blocks = (uint64_t)st.blocks_free;
     m.held = inst_engine_held(in);
+    m.stuck_ms = worker_stuck_ms(in->worker);
     m.total_blocks = (uint64_t)st.blocks_total;
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
     read_adapters(in, &m);

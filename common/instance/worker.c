@@ -26,9 +26,9 @@
 #include "common/instance/mailbox.h"
 
 enum {
-    TABLE_SIZE = 1024,       /* buckets of each table of sequences; a power of two */
-    IDLE_WAIT_MS = 500,      /* an idle engine thread shows so often that it lives */
-    STALL_US = 60 * 1000000, /* a step that takes longer is taken for a hang */
+    TABLE_SIZE = 1024,  /* buckets of each table of sequences; a power of two */
+    IDLE_WAIT_MS = 500, /* an idle engine thread shows so often that it lives */
+    WATCH_MS = 250,     /* the loop looks so often whether the engine thread gets on */
 };
 
 enum command_kind {
@@ -119,6 +119,9 @@ struct worker {
     bool started;
     uint64_t last_seq_id;
     struct seq *live[TABLE_SIZE]; /* loop thread */
+    struct loop_timer *watch;     /* loop thread, with what follows */
+    uint64_t seen_progress;
+    unsigned n_still; /* looks in a row that saw nothing move */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t wake;   /* on the monotonic clock */
@@ -561,6 +564,7 @@ static struct command *take_commands(struct worker *w, bool wait, bool *stop) {
 static void *thread_main(void *arg) {
     struct worker *w = arg;
     bool busy = true;
+    pthread_setname_np(pthread_self(), "engine");
     for (;;) {
         bool stop = false;
         struct command *c = take_commands(w, !busy, &stop);
@@ -654,6 +658,25 @@ static void flush_one(void *arg, struct mail *mail) {
     }
 }
 
+/* Looks are counted, not time: when the whole process was stopped for a while, that is one look. */
+static void watch(void *arg) {
+    struct worker *w = arg;
+    uint64_t now = engine_progress(w->engine) + worker_last_step_us(w);
+    bool was_stuck = worker_stuck_ms(w) > 0;
+    if (now != w->seen_progress) {
+        if (was_stuck)
+            log_warn("worker", "event=engine_moves after_ms=%llu",
+                     (unsigned long long)worker_stuck_ms(w));
+        w->seen_progress = now;
+        w->n_still = 0;
+        return;
+    }
+    if (w->n_still < UINT32_MAX) w->n_still++;
+    if (!was_stuck && worker_stuck_ms(w) > 0)
+        log_error("worker", "event=engine_stuck for_ms=%llu",
+                  (unsigned long long)worker_stuck_ms(w));
+}
+
 /* ---- life */
 
 enum err worker_open(struct worker **out, struct loop *loop, struct engine **engine,
@@ -678,6 +701,7 @@ enum err worker_open(struct worker **out, struct loop *loop, struct engine **eng
     atomic_store(&w->last_step_us, clock_us());
     enum err e = mailbox_open(&w->mail, loop, deliver, w);
     if (e != ERR_OK) goto fail;
+    if ((e = loop_timer_start(&w->watch, loop, WATCH_MS, WATCH_MS, watch, w)) != ERR_OK) goto fail;
     w->engine = *engine;
     const struct engine_events ev = {
         .on_token = on_engine_token,
@@ -706,6 +730,7 @@ void worker_close(struct worker **wp) {
     struct worker *w = *wp;
     if (w == NULL) return;
     *wp = NULL;
+    loop_timer_stop(&w->watch);
     if (w->started) {
         pthread_mutex_lock(&w->mutex);
         w->stop = true;
@@ -756,6 +781,6 @@ uint64_t worker_last_step_us(const struct worker *w) {
     return atomic_load_explicit(&w->last_step_us, memory_order_relaxed);
 }
 
-bool worker_healthy(const struct worker *w) {
-    return clock_us() - worker_last_step_us(w) < STALL_US;
+uint64_t worker_stuck_ms(const struct worker *w) {
+    return w->n_still < WORKER_STALL_MS / WATCH_MS ? 0 : (uint64_t)w->n_still * WATCH_MS;
 }

@@ -80,6 +80,11 @@ enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e),
 enum err worker_hold(struct worker *w, bool held, void (*done)(void *arg, enum err e), void *arg);
 uint64_t worker_last_step_us(const struct worker *w); /* any thread: clock_us() of the last
                                                          completed step or idle pass; a heartbeat */
-bool worker_healthy(const struct worker *w);
+/* 0: the engine thread gets on, or waits for work. Otherwise milliseconds since it was last seen
+ * to: not before it has stood still for WORKER_STALL_MS, within a step or between two. A long step
+ * that gets on, layer by layer and part by part, is none. A time in which this whole process did
+ * not run does not count. */
+enum { WORKER_STALL_MS = 3000 };
+uint64_t worker_stuck_ms(const struct worker *w);
 
 #endif

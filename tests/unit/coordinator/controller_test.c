@@ -192,6 +192,32 @@ static void leaving(void **state) {
     fc_close();
 }
 
+static bool known_stuck_ms(void *arg) {
+    const struct fake *f = arg;
+    controller_poll_soon(&fc.co);
+    return fake_inst(f)->status.stuck_ms == f->stuck_ms;
+}
+
+/* An engine that does not get on takes its instance out, and brings it back; nothing else of it
+ * ends. */
+static void a_stuck_engine_gets_no_work(void **state) {
+    const char *why;
+    (void)state;
+    start(1, 2);
+    struct fake *d = &fc.fakes[1];
+    d->stuck_ms = 3000;
+    run_until(known_stuck_ms, d);
+    assert_false(inst_serves(fake_inst(d), &why));
+    assert_string_equal(why, "engine");
+    assert_true(fake_inst(d)->healthy);
+    assert_non_null(d->dresult);
+    assert_true(controller_ready(&fc.co)); /* the other D serves */
+    d->stuck_ms = 0;
+    run_until(serves, d);
+    assert_int_equal(d->n_posts, 1); /* in the role it had */
+    fc_close();
+}
+
 /* D to P: its stream and its peers stay until it is idle and has taken the new role. */
 static void switch_drains(void **state) {
     (void)state;
@@ -395,12 +421,13 @@ static void routes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bring_up),        cmocka_unit_test(ratio),
-        cmocka_unit_test(keeps_roles),     cmocka_unit_test(join),
-        cmocka_unit_test(restart),         cmocka_unit_test(lost_role),
-        cmocka_unit_test(leaving),         cmocka_unit_test(switch_drains),
-        cmocka_unit_test(switch_given_up), cmocka_unit_test(last_of_a_role),
-        cmocka_unit_test(lease_ends),      cmocka_unit_test(routes),
+        cmocka_unit_test(bring_up),       cmocka_unit_test(ratio),
+        cmocka_unit_test(keeps_roles),    cmocka_unit_test(join),
+        cmocka_unit_test(restart),        cmocka_unit_test(a_stuck_engine_gets_no_work),
+        cmocka_unit_test(lost_role),      cmocka_unit_test(leaving),
+        cmocka_unit_test(switch_drains),  cmocka_unit_test(switch_given_up),
+        cmocka_unit_test(last_of_a_role), cmocka_unit_test(lease_ends),
+        cmocka_unit_test(routes),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,8 @@ struct fake {
     uint32_t peers[FAKES_MAX];
     size_t n_peers;
     uint32_t waiting, running, leases, slots;
-    int status_code; /* of /v2/status; 0: 200 */
+    uint64_t stuck_ms; /* of its engine */
+    int status_code;   /* of /v2/status; 0: 200 */
     const char *status_text;
     bool refuse_roles; /* 409 */
     int stop_code;     /* of stopInfer; 0: 200 */
@@ -156,6 +157,7 @@ static void fake_status(struct fake *f, struct http_x *x) {
                            .waiting = f->waiting,
                            .running = f->running,
                            .kv_leases = f->leases,
+                           .stuck_ms = f->stuck_ms,
                            .avail_blocks = 100,
                            .free_blocks = 100,
                            .total_blocks = 100};

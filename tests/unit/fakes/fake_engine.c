@@ -3,6 +3,7 @@
 #include "tests/unit/fakes/fake_engine.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ struct engine {
     bool *used;
     struct fseq seqs[SEQS_MAX];
     uint64_t next_age;
-    atomic_bool held, fail_next;
+    atomic_bool held, hang, fail_next;
     atomic_int allowed;
     atomic_uint n_steps, n_added;
     pthread_mutex_t mutex; /* guards stats, which any thread may ask for */
@@ -110,6 +111,9 @@ void fake_engine_hold(struct engine *e, bool held) {
 }
 void fake_engine_allow(struct engine *e, int n_steps) {
     atomic_store(&e->allowed, n_steps);
+}
+void fake_engine_hang(struct engine *e, bool hang) {
+    atomic_store(&e->hang, hang);
 }
 void fake_engine_fail_next(struct engine *e) {
     atomic_store(&e->fail_next, true);
@@ -487,8 +491,13 @@ static void prefill_some(struct engine *e, struct fseq *s) {
     make_tokens(e, s);
 }
 
+uint64_t engine_progress(const struct engine *e) {
+    return atomic_load(&e->n_steps);
+}
+
 bool engine_step(struct engine *e) {
     bool held = atomic_load(&e->held);
+    while (atomic_load(&e->hang)) poll(NULL, 0, 1);
     if (held && atomic_load(&e->allowed) == 0) return false;
     bool any = false;
     for (;;) { /* the oldest first */

@@ -21,6 +21,7 @@ struct engine *fake_engine_create(const struct fake_engine_opts *o);
  * idle worker looks only now and then: wake it (worker_self_test). */
 void fake_engine_hold(struct engine *e, bool held);
 void fake_engine_allow(struct engine *e, int n_steps);
+void fake_engine_hang(struct engine *e, bool hang); /* the next step lasts until it is let go */
 void fake_engine_fail_next(struct engine *e); /* the next sequence to make a token fails instead */
 unsigned fake_engine_n_steps(const struct engine *e);
 unsigned fake_engine_n_added(const struct engine *e);

@@ -82,6 +82,22 @@ static void a_held_engine_is_told(void **state) {
     }
 }
 
+static void a_stuck_engine_is_told(void **state) {
+    (void)state;
+    for (uint64_t ms = 0; ms <= 5000; ms += 5000) {
+        struct status_msg m = {
+            .role_status = ROLE_STATUS_READY, .role = ROLE_DECODE, .stuck_ms = ms};
+        struct status_msg b;
+        struct errbuf eb = {0};
+        char *s = status_msg_format(&m, 2);
+        assert_int_equal(strstr(s, ",\"engineStuckMs\":5000}") != NULL, ms > 0);
+        assert_int_equal(status_msg_parse(&b, s, strlen(s), &eb), ERR_OK);
+        assert_int_equal(b.stuck_ms, ms);
+        status_msg_free(&b);
+        free(s);
+    }
+}
+
 static void the_older_peer_shape_is_read(void **state) {
     (void)state;
     struct status_msg m;
@@ -208,6 +224,7 @@ static void config_round_trip_and_bounds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
                                        cmocka_unit_test(a_held_engine_is_told),
+                                       cmocka_unit_test(a_stuck_engine_is_told),
                                        cmocka_unit_test(the_older_peer_shape_is_read),
                                        cmocka_unit_test(status_bounds),
                                        cmocka_unit_test(adapter_bounds),

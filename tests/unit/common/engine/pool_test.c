@@ -98,6 +98,35 @@ static void touch_item(void *arg, int item, int thread) {
 }
 
 /* More items than one region's word can hold. */
+struct watched {
+    struct pool *p;
+    uint64_t before[8];
+};
+
+static void look_item(void *arg, int item, int thread) {
+    struct watched *w = arg;
+    (void)thread;
+    w->before[item] = pool_progress(w->p);
+}
+
+/* Whoever looks from outside sees each item, with one thread as with several. */
+static void progress_is_seen(void **state) {
+    (void)state;
+    struct errbuf eb = {0};
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct watched w = {0};
+        assert_int_equal(pool_create(&w.p, n_threads, NULL, &eb), ERR_OK);
+        for (int n = 1; n <= 8; n++) {
+            const uint64_t before = pool_progress(w.p);
+            pool_run(w.p, look_item, &w, n);
+            assert_true(pool_progress(w.p) != before);
+        }
+        if (n_threads == 1)
+            for (int i = 1; i < 8; i++) assert_true(w.before[i] != w.before[i - 1]);
+        pool_destroy(&w.p);
+    }
+}
+
 static void a_million_items(void **state) {
     enum { N = 1200000 };
     unsigned char *seen = calloc(N, 1);
@@ -143,6 +172,7 @@ int main(void) {
         cmocka_unit_test(every_item_runs_once),
         cmocka_unit_test(sleepers_are_woken),
         cmocka_unit_test(results_are_there_when_it_returns),
+        cmocka_unit_test(progress_is_seen),
         cmocka_unit_test(a_million_items),
         cmocka_unit_test(unused_pools_end),
         cmocka_unit_test(bad_arguments_are_refused),

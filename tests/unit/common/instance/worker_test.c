@@ -233,7 +233,7 @@ static void a_whole_sequence_runs_to_its_end(void **state) {
         WAIT_FOR(&f, is_done, &h[i]);
     }
     WAIT_FOR(&f, all_free, &f);
-    assert_true(worker_healthy(f.w));
+    assert_int_equal(worker_stuck_ms(f.w), 0);
     close_worker(&f);
 }
 
@@ -485,6 +485,33 @@ static void the_self_test_reports(void **state) {
     close_worker(&f);
 }
 
+static bool is_stuck(void *arg) {
+    return worker_stuck_ms(*(struct worker **)arg) > 0;
+}
+static bool is_not_stuck(void *arg) {
+    return !is_stuck(arg);
+}
+
+/* A step that stands still shows, and no longer than it does so. */
+static void a_step_that_stands_still_shows(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h;
+    open_worker(&f, 16, 64, 4);
+    fake_engine_hang(f.engine, true);
+    const uint64_t began = clock_ms();
+    assert_int_equal(add(&f, &h, SEQ_WHOLE, 4, 4), ERR_OK);
+    assert_int_equal(worker_stuck_ms(f.w), 0);
+    WAIT_FOR(&f, is_stuck, &f.w);
+    const uint64_t took_ms = clock_ms() - began;
+    assert_true(took_ms >= WORKER_STALL_MS - 300 && took_ms < 5000);
+    assert_true(worker_stuck_ms(f.w) >= WORKER_STALL_MS);
+    fake_engine_hang(f.engine, false);
+    WAIT_FOR(&f, finished, &h);
+    WAIT_FOR(&f, is_not_stuck, &f.w);
+    close_worker(&f);
+}
+
 /* Held: what comes is taken and waits, what goes is gone, no step is taken; then all goes on. */
 static void a_held_engine_takes_no_step(void **state) {
     (void)state;
@@ -507,7 +534,7 @@ static void a_held_engine_takes_no_step(void **state) {
     assert_int_equal(t.e, ERR_OK);
     assert_int_equal(fake_engine_n_steps(f.engine), before);
     assert_int_equal(h.n_tokens, 0);
-    assert_true(worker_healthy(f.w));
+    assert_int_equal(worker_stuck_ms(f.w), 0);
     t.n = 0;
     assert_int_equal(worker_hold(f.w, false, on_tested, &t), ERR_OK);
     WAIT_FOR(&f, finished, &h);
@@ -571,6 +598,7 @@ int main(void) {
         cmocka_unit_test(a_full_queue_is_busy_but_never_for_a_cancel),
         cmocka_unit_test(a_failing_sequence_is_reported_and_gone),
         cmocka_unit_test(the_self_test_reports),
+        cmocka_unit_test(a_step_that_stands_still_shows),
         cmocka_unit_test(a_held_engine_takes_no_step),
         cmocka_unit_test(closing_reports_the_ends_under_way),
     };
