@@ -304,7 +304,7 @@ enum dpart_entry dpart_enter(struct dpart *part) {
         .prefix_salt = worker_prefix_salt(d->worker, req),
         .lora = lora,
     };
-    e = endpoint_guide_start(req, &o.guide);
+    e = endpoint_guide_start(instance_endpoint(d->role->in), req, &o.guide);
     if (e == ERR_OK) e = worker_add(d->worker, &o, &seq_events, part);
     if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     lora_unref(&lora);

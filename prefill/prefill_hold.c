@@ -147,7 +147,8 @@ static const struct worker_events seq_events = {
 /* ---- */
 
 enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list, struct worker *w,
-                           struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
+                           const struct endpoint *ep, struct kv_peer *peer,
+                           const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg) {
     *out = NULL;
     struct lora *lora;
@@ -186,7 +187,7 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .prefix_salt = worker_prefix_salt(w, req),
         .lora = lora,
     };
-    e = endpoint_guide_start(req, &so.guide);
+    e = endpoint_guide_start(ep, req, &so.guide);
     if (e == ERR_OK) e = worker_add(w, &so, &seq_events, h);
     if (so.guide.ops != NULL) so.guide.ops->free(so.guide.state);
     lora_unref(&lora);

@@ -7,6 +7,7 @@
 #ifndef BATON_PREFILL_PREFILL_HOLD_H
 #define BATON_PREFILL_PREFILL_HOLD_H
 
+#include "common/endpoint/endpoint.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/worker.h"
 
@@ -38,7 +39,8 @@ struct prefill_hold_events {
  * ERR_PEER_LOST, ERR_TOO_LARGE: the transfer. ERR_BUSY: the engine's queue is full. ERR_MISMATCH:
  * the request's adapter was unloaded meanwhile. On an error nothing is held. */
 enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list, struct worker *w,
-                           struct kv_peer *peer, const struct infer_req *req, unsigned block_tokens,
+                           const struct endpoint *ep, struct kv_peer *peer,
+                           const struct infer_req *req, unsigned block_tokens,
                            const struct prefill_hold_events *ev, void *arg);
 void prefill_hold_patient(struct prefill_hold *h);                     /* see kv_tx_patient() */
 void prefill_hold_commit(struct prefill_hold *h, struct kv_commit *c); /* see kv_tx_commit() */

@@ -373,8 +373,9 @@ static bool prompt_start(struct pprompt *q) {
     struct preq *p = q->p;
     struct worker *w = instance_worker(p->role->in);
     unsigned block_tokens = (unsigned)engine_block_tokens(worker_engine(w));
-    enum err e = prefill_hold_open(&q->hold, &p->role->holds, w, p->ends_here ? NULL : p->peer,
-                                   q->req, block_tokens, &hold_events, q);
+    enum err e =
+        prefill_hold_open(&q->hold, &p->role->holds, w, instance_endpoint(p->role->in),
+                          p->ends_here ? NULL : p->peer, q->req, block_tokens, &hold_events, q);
     if (e == ERR_PEER_LOST) {
         fail_send(p, e, err_text(e));
     } else if (e == ERR_TOO_LARGE) {

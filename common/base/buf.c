@@ -161,14 +161,15 @@ static size_t utf8_seq(const unsigned char *s, size_t n, size_t *bad) {
     return len;
 }
 
-void buf_json_text(struct buf *b, const char *s, size_t n) {
+void buf_json_text(struct buf *b, const char *s, size_t n, bool controls) {
     const unsigned char *p = (const unsigned char *)s;
     size_t start = 0, i = 0;
     buf_reserve(b, n < SIZE_MAX / 4 ? n + 2 : 2);
     buf_putc(b, '"');
     while (i < n) {
         size_t bad, len = utf8_seq(p + i, n - i, &bad);
-        if (len > 1 || (len == 1 && p[i] >= 0x20 && p[i] != 0x7F && p[i] != '"' && p[i] != '\\')) {
+        if (len > 1 || (len == 1 && p[i] >= 0x20 && (p[i] != 0x7F || controls) && p[i] != '"' &&
+                        p[i] != '\\')) {
             i += len;
             continue;
         }
@@ -178,7 +179,8 @@ void buf_json_text(struct buf *b, const char *s, size_t n) {
             i += bad;
         } else {
             unsigned char c = p[i++];
-            if (c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t') put_escaped(b, c);
+            if (c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || controls)
+                put_escaped(b, c);
         }
         start = i;
     }

@@ -32,9 +32,10 @@ char *buf_steal(struct buf *b);            /* caller frees; b is empty after; NU
 
 /* Appends s as a JSON string with quotes: escapes `"`, `\` and control characters; UTF-8 stays. */
 void buf_json_str(struct buf *b, const char *s, size_t n);
-/* As above for text made by a model (inference-api 2.4): control characters other than \n \r \t,
- * and 0x7F, are left out; bytes that are not UTF-8 become U+FFFD. */
-void buf_json_text(struct buf *b, const char *s, size_t n);
+/* As above for text made by a model (inference-api 2.4): unless `controls` is set, control
+ * characters other than \n \r \t, and 0x7F, are left out; bytes that are not UTF-8 become U+FFFD.
+ */
+void buf_json_text(struct buf *b, const char *s, size_t n, bool controls);
 /* Shortest form that reads back the same, always with a point or exponent; null when not finite. */
 void buf_json_double(struct buf *b, double v);
 

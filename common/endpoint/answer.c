@@ -20,6 +20,10 @@ bool answer_is_special(const struct answer *a, int32_t id) {
     return tokenizer_is_special(a->ep->tok, id);
 }
 
+bool answer_keeps_controls(const struct answer *a) {
+    return a->ops->controls && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
+}
+
 int answer_n_tokens(const struct answer *a) {
     size_t n = 0;
     for (size_t p = 0; p < a->n_parts; p++)

@@ -18,8 +18,9 @@ struct token_rec {
     float logprob; /* NaN: not known (asked for nowhere, or lost with a replay) */
     uint32_t batch_size, queue_us, step_us;
     uint32_t n_top;
-    size_t top_at;   /* its alternatives: tops[top_at .. top_at + n_top) */
-    size_t chars_at; /* characters of generated text before it */
+    size_t top_at;        /* its alternatives: tops[top_at .. top_at + n_top) */
+    size_t chars_at;      /* characters of generated text before it */
+    struct detok_cut cut; /* what the decoder cuts of a text that begins here */
 };
 
 struct choice {
@@ -28,9 +29,10 @@ struct choice {
     const struct infer_req *req; /* of its part */
     size_t index;                /* as the client sees it: over all parts, best first when ranked */
 
-    /* text: all that was generated, clean and cut at the stop; [0, sent) went out, [sent, ready)
-     * may go out now */
-    struct detok *detok;
+    /* text: all that was generated, cut at the stop, and clean unless controls are kept; [0, sent)
+     * went out, [sent, ready) may go out now */
+    struct detok *detok;    /* stands behind the prompt, then behind the tokens */
+    bool detok_begun;       /* it cuts nothing from a text's start any more */
     struct stop_set *stops; /* NULL: none */
     struct chat_text *chat; /* sorts text [0, ready) of a chat; NULL: all of it is content */
     struct buf text, fresh; /* fresh: the detokeniser's new text before it is cleaned */
@@ -83,6 +85,7 @@ struct answer_ops {
     bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
     bool best_first;    /* a whole answer shows its choices by rank even where none is left out */
     bool no_comments;   /* frames are no server-sent events */
+    bool controls;      /* control characters stay in the text in OpenAI's manner */
     bool joint;         /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,
@@ -104,7 +107,9 @@ void put_u64(struct buf *out, uint64_t v);
 void put_ms(struct buf *out, uint64_t us); /* whole milliseconds */
 void put_logprob(struct buf *out,
                  float v); /* shortest form that reads back; NaN: null, -inf: -9999.0 */
-void put_token_text(struct buf *out, const struct answer *a, int32_t id);
+/* The bytes a token stands for in a text; cut: of its record, where it may be the text's first. */
+size_t token_text(const struct answer *a, int32_t id, struct detok_cut cut, const char **p);
+void put_token_text(struct buf *out, const struct answer *a, int32_t id, struct detok_cut cut);
 void put_new_text(
     struct buf *out,
     struct choice *c); /* text of this event: the delta, or all so far with fullTextEnabled */
@@ -114,6 +119,9 @@ void put_id_list(struct buf *out, const struct choice *c, size_t from, size_t to
 void put_details_finish(struct buf *out, enum finish f); /* "eos_token" and so on, with quotes */
 size_t utf8_chars(const char *s, size_t n);
 bool answer_is_special(const struct answer *a, int32_t id);
+/* Whether control characters stay in generated text: not in the reference's manner, which removes
+ * them (inference-api 2.4). */
+bool answer_keeps_controls(const struct answer *a);
 const struct endpoint_conf *answer_conf(const struct answer *a);
 const struct tokenizer *answer_tokenizer(const struct answer *a);
 

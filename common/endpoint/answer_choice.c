@@ -7,12 +7,14 @@
 
 /* ---- text */
 
-/* Appends model text without the control characters that clients never see (inference-api 2.4).
- * Stop strings are looked for in what clients see. */
+/* Appends model text, without the control characters where clients never see them (inference-api
+ * 2.4). Stop strings are looked for in what clients see. */
 static void take_text(struct choice *c, const char *s, size_t n, struct stop_match *m) {
     size_t at = c->text.len;
+    bool keep = answer_keeps_controls(c->a);
     buf_reserve(&c->text, n);
-    for (size_t i = 0, start = 0; i <= n; i++) {
+    if (keep) buf_append(&c->text, s, n);
+    for (size_t i = 0, start = 0; i <= n && !keep; i++) {
         unsigned char ch = i < n ? (unsigned char)s[i] : 0;
         if (ch >= 0x20 ? ch != 0x7F : ch == '\n' || ch == '\r' || ch == '\t') continue;
         buf_append(&c->text, s + start, i - start);
@@ -105,6 +107,11 @@ static void take_record(struct choice *c, const struct token_event *ev) {
         .top_at = c->n_tops,
         .chars_at = c->chars,
     };
+    if (c->detok != NULL && !c->detok_begun) {
+        struct detok_cut cut = detok_cut(c->detok);
+        c->recs[c->n_recs - 1].cut = cut;
+        c->detok_begun = cut.n == 0;
+    }
     if (s->logprobs) c->logprob_sum += (double)ev->logprob;
     if (n_top > 0) memcpy(c->tops + c->n_tops, ev->top, n_top * sizeof(*c->tops));
     c->n_tops += n_top;
@@ -157,12 +164,22 @@ static enum err open_chat(struct choice *c) {
     return c->chat != NULL ? ERR_OK : ERR_NO_MEMORY;
 }
 
+/* An answer is read as what follows its prompt: a text of its own would lose its first blank. The
+ * choices of a prompt share the way there. */
+static enum err open_detok(struct choice *c) {
+    const struct infer_req *req = c->req;
+    if (c > c->part->choices) return detok_copy(&c->detok, c->part->choices->detok);
+    /* With a chat to sort, text_shown() leaves special tokens out. */
+    bool skip = req->skip_special && c->chat == NULL;
+    enum err e = detok_create(&c->detok, answer_tokenizer(c->a), skip);
+    if (e == ERR_OK) e = detok_prompt(c->detok, req->ids, req->n_prompt, req->skip_special);
+    return e;
+}
+
 enum err choice_open(struct choice *c) {
     if (c->a->ops->tokens_only) return ERR_OK;
     enum err e = open_chat(c);
-    if (e == ERR_OK) /* with a chat to sort, text_shown() leaves special tokens out */
-        e = detok_create(&c->detok, answer_tokenizer(c->a),
-                         c->req->skip_special && c->chat == NULL);
+    if (e == ERR_OK) e = open_detok(c);
     if (e == ERR_OK && c->req->n_stop > 0 &&
         (c->stops = stop_set_create(c->req->stop, c->req->n_stop)) == NULL)
         e = ERR_NO_MEMORY;

@@ -47,10 +47,17 @@ void put_logprob(struct buf *out, float v) {
     if (strpbrk(text, ".e") == NULL) buf_append(out, ".0", 2);
 }
 
-void put_token_text(struct buf *out, const struct answer *a, int32_t id) {
+size_t token_text(const struct answer *a, int32_t id, struct detok_cut cut, const char **p) {
+    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, p);
+    size_t gone = cut.n > 0 ? detok_cut_bytes(answer_tokenizer(a), cut, id) : 0;
+    *p += gone;
+    return n - gone;
+}
+
+void put_token_text(struct buf *out, const struct answer *a, int32_t id, struct detok_cut cut) {
     const char *p = "";
-    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, &p);
-    buf_json_text(out, p, n);
+    size_t n = token_text(a, id, cut, &p);
+    buf_json_text(out, p, n, answer_keeps_controls(a));
 }
 
 /* The text [from, to), with the prompt and `between` before it in the same string. */
@@ -70,14 +77,14 @@ void put_new_text(struct buf *out, struct choice *c) {
     if (c->req->echo && (full || c->n_events == 0))
         put_joined(out, c, "", from, c->ready);
     else
-        buf_json_text(out, c->text.data != NULL ? c->text.data + from : "", c->ready - from);
+        buf_json_text(out, c->text.data != NULL ? c->text.data + from : "", c->ready - from, true);
 }
 
 void put_all_text(struct buf *out, struct choice *c, const char *between) {
     if (between != NULL)
         put_joined(out, c, between, 0, c->text.len);
     else
-        buf_json_text(out, c->text.data != NULL ? c->text.data : "", c->text.len);
+        buf_json_text(out, c->text.data != NULL ? c->text.data : "", c->text.len, true);
 }
 
 void put_id_list(struct buf *out, const struct choice *c, size_t from, size_t to) {

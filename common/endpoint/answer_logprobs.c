@@ -7,9 +7,9 @@
 
 /* ---- chat */
 
-static void put_bytes(struct buf *out, const struct answer *a, int32_t id) {
+static void put_bytes(struct buf *out, const struct answer *a, int32_t id, struct detok_cut cut) {
     const char *p = "";
-    size_t n = tokenizer_token_bytes(answer_tokenizer(a), id, &p);
+    size_t n = token_text(a, id, cut, &p);
     buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_putc(out, ',');
@@ -19,13 +19,14 @@ static void put_bytes(struct buf *out, const struct answer *a, int32_t id) {
 }
 
 /* {"token":..,"logprob":..,"bytes":[..] without the closing brace. */
-static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob) {
+static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob,
+                           struct detok_cut cut) {
     buf_puts(out, "{\"token\":");
-    put_token_text(out, a, id);
+    put_token_text(out, a, id, cut);
     buf_puts(out, ",\"logprob\":");
     put_logprob(out, logprob);
     buf_puts(out, ",\"bytes\":");
-    put_bytes(out, a, id);
+    put_bytes(out, a, id, cut);
 }
 
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
@@ -37,12 +38,12 @@ void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, siz
     for (size_t i = from; i < to; i++) {
         const struct token_rec *rec = &c->recs[i];
         if (i > from) buf_putc(out, ',');
-        put_chat_token(out, c->a, rec->id, rec->logprob);
+        put_chat_token(out, c->a, rec->id, rec->logprob, rec->cut);
         buf_puts(out, ",\"top_logprobs\":[");
         for (size_t t = 0; t < rec->n_top; t++) {
             const struct top_logprob *top = &c->tops[rec->top_at + t];
             if (t > 0) buf_putc(out, ',');
-            put_chat_token(out, c->a, top->id, top->logprob);
+            put_chat_token(out, c->a, top->id, top->logprob, rec->cut);
             buf_putc(out, '}');
         }
         buf_puts(out, "]}");
@@ -52,19 +53,26 @@ void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, siz
 
 /* ---- completions: four arrays side by side */
 
-/* The characters before each prompt token; the detokeniser says what text a token really made.
- * NULL: no memory. */
-static size_t *prompt_offsets(struct choice *c) {
+/* Where a prompt token stands. */
+struct place {
+    size_t chars; /* before it */
+    struct detok_cut cut;
+};
+
+/* The places of the prompt's tokens; the detokeniser says what text a token really made. NULL: no
+ * memory. */
+static struct place *prompt_places(struct choice *c) {
     const struct infer_req *req = c->req;
     struct buf *piece = &c->a->scratch;
     struct detok *d = NULL;
-    size_t *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at)), chars = 0;
+    struct place *at = calloc(req->n_prompt > 0 ? req->n_prompt : 1, sizeof(*at));
+    size_t chars = 0;
     if (at == NULL || detok_create(&d, answer_tokenizer(c->a), true) != ERR_OK) {
         free(at);
         return NULL;
     }
     for (size_t i = 0; i < req->n_prompt; i++) {
-        at[i] = chars;
+        at[i] = (struct place){.chars = chars, .cut = detok_cut(d)};
         buf_clear(piece);
         detok_feed(d, req->ids[i], piece);
         if (piece->len > 0) chars += utf8_chars(piece->data, piece->len);
@@ -86,11 +94,11 @@ struct members {
 /* "token":logprob. Two tokens can read the same (halves of characters do), the members of an object
  * cannot: the first stays. */
 static void put_member(struct buf *out, const struct answer *a, struct members *m, int32_t id,
-                       float logprob) {
+                       float logprob, struct detok_cut cut) {
     size_t was = out->len;
     if (m->n > 0) buf_putc(out, ',');
     size_t at = out->len;
-    put_token_text(out, a, id);
+    put_token_text(out, a, id, cut);
     if (out->failed) return;
     size_t len = out->len - at;
     for (size_t i = 0; i < m->n; i++) {
@@ -107,21 +115,22 @@ static void put_member(struct buf *out, const struct answer *a, struct members *
 
 /* The alternatives, and the chosen token when it is none of them. */
 static void put_tops(struct buf *out, const struct answer *a, const struct top_logprob *top,
-                     size_t n_top, int32_t id, float logprob) {
+                     size_t n_top, int32_t id, float logprob, struct detok_cut cut) {
     struct members m = {.n = 0};
     buf_putc(out, '{');
-    for (size_t i = 0; i < n_top; i++) put_member(out, a, &m, top[i].id, top[i].logprob);
-    put_member(out, a, &m, id, logprob);
+    for (size_t i = 0; i < n_top; i++) put_member(out, a, &m, top[i].id, top[i].logprob, cut);
+    put_member(out, a, &m, id, logprob, cut);
     buf_putc(out, '}');
 }
 
-static void put_prompt_tops(struct buf *out, const struct choice *c, size_t i) {
+static void put_prompt_tops(struct buf *out, const struct choice *c, size_t i,
+                            struct detok_cut cut) {
     const struct prompt_rec *rec = c->part->prompt != NULL ? &c->part->prompt[i] : NULL;
     if (i == 0)
         buf_puts(out, "null");
     else
         put_tops(out, c->a, rec != NULL ? rec->top : NULL, rec != NULL ? rec->n_top : 0,
-                 c->req->ids[i], prompt_logprob(c, i));
+                 c->req->ids[i], prompt_logprob(c, i), cut);
 }
 
 /* Prints the separator between items. */
@@ -141,15 +150,15 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
         buf_puts(out, "null");
         return;
     }
-    size_t *offsets = n_prompt > 0 ? prompt_offsets(c) : NULL;
-    if (n_prompt > 0 && offsets == NULL) {
+    struct place *places = n_prompt > 0 ? prompt_places(c) : NULL;
+    if (n_prompt > 0 && places == NULL) {
         c->a->no_memory = true;
         n_prompt = 0;
     }
 
     buf_puts(out, "{\"text_offset\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, offsets[i]);
+    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_u64(out, places[i].chars);
     for (size_t i = from; i < to; i++)
         next(out, &first), put_u64(out, echoed + c->recs[i].chars_at);
 
@@ -160,20 +169,23 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
 
     buf_puts(out, "],\"tokens\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_token_text(out, a, req->ids[i]);
-    for (size_t i = from; i < to; i++) next(out, &first), put_token_text(out, a, c->recs[i].id);
+    for (size_t i = 0; i < n_prompt; i++)
+        next(out, &first), put_token_text(out, a, req->ids[i], places[i].cut);
+    for (size_t i = from; i < to; i++)
+        next(out, &first), put_token_text(out, a, c->recs[i].id, c->recs[i].cut);
 
     buf_puts(out, "],\"top_logprobs\":[");
     first = true;
-    for (size_t i = 0; i < n_prompt; i++) next(out, &first), put_prompt_tops(out, c, i);
+    for (size_t i = 0; i < n_prompt; i++)
+        next(out, &first), put_prompt_tops(out, c, i, places[i].cut);
     for (size_t i = from; i < to; i++) {
         const struct token_rec *rec = &c->recs[i];
         next(out, &first);
         const struct top_logprob *tops = rec->n_top > 0 ? c->tops + rec->top_at : NULL;
-        put_tops(out, a, tops, rec->n_top, rec->id, rec->logprob);
+        put_tops(out, a, tops, rec->n_top, rec->id, rec->logprob, rec->cut);
     }
     buf_puts(out, "]}");
-    free(offsets);
+    free(places);
 }
 
 /* ---- prompt_logprobs, as vLLM writes them: for each prompt token what could have stood there */
@@ -190,7 +202,7 @@ static void put_prompt_token(struct buf *out, const struct answer *a, int32_t id
     else
         buf_puts(out, "null");
     buf_puts(out, ",\"decoded_token\":");
-    put_token_text(out, a, id);
+    put_token_text(out, a, id, (struct detok_cut){0});
     buf_putc(out, '}');
 }
 

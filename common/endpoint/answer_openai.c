@@ -347,6 +347,7 @@ static void chat_body(struct answer *a, struct buf *out) {
 
 const struct answer_ops answer_chat = {
     .openai_errors = true,
+    .controls = true,
     .open = chat_open,
     .begin = chat_begin,
     .event = chat_event,
@@ -417,6 +418,7 @@ static void completions_body(struct answer *a, struct buf *out) {
 
 const struct answer_ops answer_completions = {
     .openai_errors = true,
+    .controls = true,
     .open = completions_open,
     .event = completions_event,
     .end = completions_end,

@@ -7,7 +7,8 @@ static void put_special(struct buf *out, const struct answer *a, int32_t id) {
 }
 
 /* An item of prefill or tokens. */
-static void put_item(struct buf *out, const struct answer *a, int32_t id, float logprob) {
+static void put_item(struct buf *out, const struct answer *a, int32_t id, float logprob,
+                     struct detok_cut cut) {
     buf_puts(out, "{\"id\":");
     put_i64(out, id);
     buf_puts(out, ",\"logprob\":");
@@ -15,7 +16,7 @@ static void put_item(struct buf *out, const struct answer *a, int32_t id, float 
     buf_puts(out, ",\"special\":");
     put_special(out, a, id);
     buf_puts(out, ",\"text\":");
-    put_token_text(out, a, id);
+    put_token_text(out, a, id, cut);
     buf_putc(out, '}');
 }
 
@@ -29,7 +30,8 @@ static void put_top_tokens(struct buf *out, const struct choice *c, size_t from,
         if (nested) buf_putc(out, '[');
         for (size_t t = 0; t < rec->n_top; t++) {
             if (t > 0) buf_putc(out, ',');
-            put_item(out, c->a, c->tops[rec->top_at + t].id, c->tops[rec->top_at + t].logprob);
+            const struct top_logprob *top = &c->tops[rec->top_at + t];
+            put_item(out, c->a, top->id, top->logprob, rec->cut);
         }
         if (nested) buf_putc(out, ']');
     }
@@ -59,14 +61,15 @@ static void put_details_tokens(struct buf *out, const struct choice *c, bool wit
     for (size_t i = 0; with_prefill && i < req->n_prompt; i++) {
         if (i > 0) buf_putc(out, ',');
         put_item(out, c->a, req->ids[i],
-                 c->part->prompt != NULL && i > 0 ? c->part->prompt[i].logprob : NAN);
+                 c->part->prompt != NULL && i > 0 ? c->part->prompt[i].logprob : NAN,
+                 (struct detok_cut){0});
     }
     buf_puts(out, "],\"seed\":");
     put_u64(out, req->sampling.seed);
     buf_puts(out, ",\"tokens\":[");
     for (size_t i = 0; req->details && i < c->n_recs; i++) {
         if (i > 0) buf_putc(out, ',');
-        put_item(out, c->a, c->recs[i].id, c->recs[i].logprob);
+        put_item(out, c->a, c->recs[i].id, c->recs[i].logprob, c->recs[i].cut);
     }
     buf_putc(out, ']');
     if (req->top_tokens) {

@@ -124,6 +124,7 @@ const struct answer_ops answer_triton_token = {
 
 const struct answer_ops answer_triton_text = {
     .every_token = true,
+    .controls = true,
     .open = text_open,
     .event = text_event,
     .body = text_body,

@@ -28,6 +28,7 @@ static void vllm_error(struct answer *a, const char *json, struct buf *out) {
 
 const struct answer_ops answer_vllm = {
     .best_first = true,
+    .controls = true,
     .no_comments = true,
     .joint = true,
     .event = vllm_event,

@@ -158,7 +158,7 @@ bool chat_text_news(const struct chat_text *t) {
 /* ---- JSON out */
 
 static void put_text(struct buf *out, const struct buf *b, size_t from, size_t to) {
-    buf_json_text(out, to > from ? b->data + from : "", to - from);
+    buf_json_text(out, to > from ? b->data + from : "", to - from, true);
 }
 
 /* The prompt that echo repeats, and the text after it, as one string. */

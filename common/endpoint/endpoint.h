@@ -91,9 +91,10 @@ enum err endpoint_guide_compile(const struct endpoint *ep, const char *guide,
                                 struct endpoint_guide *out, struct errbuf *eb);
 void endpoint_guide_keep(struct infer_req *req, struct endpoint_guide *g); /* takes *g */
 void endpoint_guide_drop(struct endpoint_guide *g);
-/* For seq_opts.guide: a state at the beginning of the output, the caller's to free; ops NULL when
- * the request has no guide. ERR_INTERNAL: it was never compiled. Any thread. */
-enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out);
+/* For seq_opts.guide: a state behind the prompt of req, the caller's to free; ops NULL when the
+ * request has no guide. ERR_INTERNAL: it was never compiled. Any thread. */
+enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req *req,
+                              struct token_guide *out);
 
 /* The error body for a request of this path with the family's shape. */
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,

@@ -213,11 +213,18 @@ void endpoint_guide_drop(struct endpoint_guide *g) {
     *g = (struct endpoint_guide){0};
 }
 
-enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out) {
+enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req *req,
+                              struct token_guide *out) {
+    struct detok *d = NULL;
     *out = (struct token_guide){0};
     if (req->guide == NULL) return ERR_OK;
     if (req->guide_compiled == NULL) return ERR_INTERNAL;
-    return guide_start(req->guide_compiled, out);
+    /* Behind a prompt without text the decoder takes blanks away that the guide must not count. */
+    enum err e = detok_create(&d, ep->tok, req->skip_special);
+    if (e == ERR_OK) e = detok_prompt(d, req->ids, req->n_prompt, req->skip_special);
+    if (e == ERR_OK) e = guide_start(req->guide_compiled, detok_cut(d), out);
+    detok_destroy(&d);
+    return e;
 }
 
 bool ep_guide_compile(struct ep_read *r) {

@@ -116,14 +116,15 @@ static enum err put_tgi_tokens(const struct endpoint *ep, const struct id_list *
     buf_putc(out, '[');
     for (size_t i = 0; e == ERR_OK && i < ids->n; i++) {
         const char *p = "";
-        size_t n = tokenizer_token_bytes(ep->tok, ids->ids[i], &p);
+        size_t gone = detok_cut_bytes(ep->tok, detok_cut(d), ids->ids[i]);
+        size_t n = tokenizer_token_bytes(ep->tok, ids->ids[i], &p) - gone;
         buf_clear(&piece);
         e = detok_feed(d, ids->ids[i], &piece);
         size_t chars = piece.len > 0 ? utf8_chars(piece.data, piece.len) : 0;
         buf_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
         put_i64(out, ids->ids[i]);
         buf_puts(out, ",\"text\":");
-        buf_json_text(out, p, n);
+        buf_json_text(out, p + gone, n, true);
         buf_puts(out, ",\"start\":");
         put_u64(out, at);
         buf_puts(out, ",\"stop\":");

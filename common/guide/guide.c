@@ -17,8 +17,9 @@ struct guide_state {
     struct guide *g;
     struct guide_state *prev, *next; /* of the guide */
     uint32_t cfg;
-    int64_t n_free; /* tokens of free text since it began */
-    bool ended;     /* end of sequence was taken */
+    int64_t n_free;       /* tokens of free text since it began */
+    struct detok_cut cut; /* blanks of the next tokens that are no text */
+    bool ended;           /* end of sequence was taken */
 };
 
 struct guide {
@@ -163,6 +164,8 @@ static bool state_mask(void *state, uint64_t *bits, int n_ids) {
     if (!s->ended && s->cfg != CFG_DEAD) {
         make_room(g);
         mask = run_mask(&g->run, s->cfg, g->scratch);
+        if (mask != NULL && s->cut.n > 0)
+            mask = run_mask_cut(&g->run, s->cfg, s->cut, mask, g->scratch);
         g->run.failed = false;
     }
     if (mask != NULL) memcpy(bits, mask, (words < have ? words : have) * sizeof(*bits));
@@ -181,6 +184,14 @@ static bool is_eos(const struct guide_vocab *v, int32_t id) {
     return false;
 }
 
+/* How many bytes of the token at p the decoder cuts. */
+static uint32_t take_cut(struct guide_state *s, const uint8_t *p, uint32_t n) {
+    uint32_t k = 0;
+    while (k < n && k < s->cut.n && p[k] == ' ') k++;
+    s->cut.n = k < n || s->cut.of_token ? 0 : s->cut.n - k;
+    return k;
+}
+
 static void step_token(struct guide_state *s, int32_t id) {
     struct run *r = &s->g->run;
     const struct guide_vocab *v = s->g->v;
@@ -189,8 +200,9 @@ static void step_token(struct guide_state *s, int32_t id) {
         return;
     }
     bool was_free = r->cfgs[s->cfg].budget >= 0;
-    for (uint32_t i = v->off[id]; i < v->off[id + 1] && s->cfg != CFG_DEAD; i++)
-        s->cfg = run_step(r, s->cfg, v->bytes[i]);
+    uint32_t at = v->off[id] + take_cut(s, v->bytes + v->off[id], v->off[id + 1] - v->off[id]);
+    for (; at < v->off[id + 1] && s->cfg != CFG_DEAD; at++)
+        s->cfg = run_step(r, s->cfg, v->bytes[at]);
     if (was_free) s->n_free++;
     check_budget(s);
 }
@@ -247,9 +259,10 @@ static const struct token_guide_ops ops = {
     .free = state_free,
 };
 
-static struct guide_state *state_new(struct guide *g) {
+static struct guide_state *state_new(struct guide *g, struct detok_cut cut) {
     struct guide_state *s = calloc(1, sizeof(*s));
     if (s == NULL) return NULL;
+    s->cut = cut;
     pthread_mutex_lock(&g->lock);
     make_room(g);
     s->cfg = run_begin(&g->run);
@@ -260,15 +273,15 @@ static struct guide_state *state_new(struct guide *g) {
     return s;
 }
 
-enum err guide_start(struct guide *g, struct token_guide *out) {
-    *out = (struct token_guide){.ops = &ops, .state = state_new(g)};
+enum err guide_start(struct guide *g, struct detok_cut cut, struct token_guide *out) {
+    *out = (struct token_guide){.ops = &ops, .state = state_new(g, cut)};
     if (out->state != NULL) return ERR_OK;
     out->ops = NULL;
     return ERR_NO_MEMORY;
 }
 
 enum err guide_accepts(struct guide *g, const char *p, size_t n, bool *whole) {
-    struct guide_state *s = state_new(g);
+    struct guide_state *s = state_new(g, (struct detok_cut){0});
     *whole = false;
     if (s == NULL) return ERR_NO_MEMORY;
     pthread_mutex_lock(&g->lock);

@@ -49,8 +49,9 @@ enum err guide_compile(struct guide **out, const struct guide_vocab *v, const ch
                        struct errbuf *eb);
 struct guide *guide_ref(struct guide *g);
 void guide_unref(struct guide **g);
-/* A state at the beginning of the output; it holds a reference of its own. */
-enum err guide_start(struct guide *g, struct token_guide *out);
+/* A state at the beginning of the output; it holds a reference of its own. cut: the blanks that the
+ * decoder takes from the start of this output, which are not of its text. */
+enum err guide_start(struct guide *g, struct detok_cut cut, struct token_guide *out);
 
 /* Compiled guides by their text, the last used ones kept. Any thread. */
 struct guide_cache;

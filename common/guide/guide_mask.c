@@ -185,6 +185,31 @@ const uint64_t *run_mask(struct run *r, uint32_t cfg, uint64_t *scratch) {
     return mask;
 }
 
+static uint32_t blank_below(const struct guide_vocab *v, uint32_t node) {
+    for (uint32_t at = node + 1; at < v->end[node]; at = v->end[at])
+        if (v->byte[at] == ' ') return at;
+    return 0;
+}
+
+static void clear_below(const struct guide_vocab *v, uint32_t node, uint64_t *bits) {
+    for (uint32_t i = v->tok_first[node]; i < v->tok_first[v->end[node]]; i++)
+        bits[v->toks[i] >> 6] &= ~(UINT64_C(1) << (v->toks[i] & 63));
+}
+
+const uint64_t *run_mask_cut(struct run *r, uint32_t cfg, struct detok_cut cut,
+                             const uint64_t *mask, uint64_t *scratch) {
+    const struct guide_vocab *v = r->v;
+    uint32_t node = blank_below(v, 0);
+    if (mask != scratch) memcpy(scratch, mask, run_mask_words(r) * sizeof(*scratch));
+    for (uint32_t k = 0; node != 0 && k < cut.n && !r->failed; k++) {
+        clear_below(v, node, scratch); /* as if the blank were text */
+        set_tokens(v, node, scratch);  /* nothing but cut blanks */
+        walk(r, node, cfg, scratch, NULL, NULL);
+        node = blank_below(v, node);
+    }
+    return r->failed ? NULL : scratch;
+}
+
 void run_warm(struct run *r, uint64_t deadline_us) {
     for (int32_t q = 0; q < r->a->n_states; q++) {
         int width = 0;

@@ -97,6 +97,10 @@ bool run_collect(struct run *r, uint32_t **cfgs, size_t n);
 /* guide_mask.c: bits of the configuration's tokens, without end of sequence; NULL: no memory. Lives
  * until the next call. scratch: [words] of the caller's. */
 const uint64_t *run_mask(struct run *r, uint32_t cfg, uint64_t *scratch);
+/* The same where the decoder cuts blanks from the start of the next token: `mask` is run_mask()'s
+ * of the configuration, which may lie in scratch; the answer does. NULL: no memory. */
+const uint64_t *run_mask_cut(struct run *r, uint32_t cfg, struct detok_cut cut,
+                             const uint64_t *mask, uint64_t *scratch);
 /* Masks of states with many tokens, made before anyone waits for them. */
 void run_warm(struct run *r, uint64_t deadline_us);
 void run_forget_masks(struct run *r);

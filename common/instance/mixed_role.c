@@ -241,7 +241,7 @@ static bool lane_start(struct lane *lane) {
                          .priority = req->priority,
                          .prefix_salt = worker_prefix_salt(w, req),
                          .lora = lora};
-    enum err e = endpoint_guide_start(req, &o.guide);
+    enum err e = endpoint_guide_start(instance_endpoint(fl->role->in), req, &o.guide);
     if (e == ERR_OK) e = worker_add(w, &o, &events, lane);
     if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     lora_unref(&lora);

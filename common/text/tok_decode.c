@@ -28,6 +28,34 @@ void tok_decode_fini(struct tok_decode_run *r) {
     *r = (struct tok_decode_run){0};
 }
 
+enum err tok_decode_copy(struct tok_decode_run *to, const struct tok_decode_run *from) {
+    enum err e = tok_decode_init(to, from->d);
+    bool failed = false;
+    for (size_t k = 0; e == ERR_OK && k < from->d->n_steps; k++) {
+        struct tok_dec_state *st = &to->st[k];
+        *st = from->st[k];
+        st->held = st->scratch = BUF_INIT;
+        if (from->st[k].held.len > 0)
+            buf_append(&st->held, from->st[k].held.data, from->st[k].held.len);
+        failed = failed || st->held.failed;
+    }
+    to->e = from->e;
+    return failed ? ERR_NO_MEMORY : e;
+}
+
+struct tok_dec_cut tok_decode_cut(const struct tok_decode_run *r) {
+    for (size_t k = 0; k < r->d->n_steps; k++) {
+        const struct tok_dec_step *step = &r->d->step[k];
+        const struct tok_dec_state *st = &r->st[k];
+        if (st->begun) continue;
+        if (step->kind == DEC_STRIP && step->fused && st->n_cut < step->n_left)
+            return (struct tok_dec_cut){.c = step->c, .n = step->n_left - st->n_cut};
+        if (step->kind == DEC_METASPACE && step->drop_first)
+            return (struct tok_dec_cut){.c = ' ', .n = UINT32_MAX, .of_token = true};
+    }
+    return (struct tok_dec_cut){0};
+}
+
 static void push(struct tok_decode_run *r, size_t k, const char *s, size_t n);
 
 /* ---- steps that look at a token alone (also used for tokenizer_token_bytes) */
@@ -129,6 +157,23 @@ void tok_decoder_token(const struct tok_decoder *d, struct tok_rx *rx, const cha
     buf_append(out, s, n);
     buf_free(&b[0]);
     buf_free(&b[1]);
+}
+
+bool tok_decoder_settles(const struct tok_decoder *d, const char *s, size_t n, const char *p,
+                         size_t n_bytes) {
+    bool stays = false; /* it has a character that no Strip cuts */
+    for (size_t k = 0; k < d->n_steps; k++) {
+        if (d->step[k].kind == DEC_BYTE_FALLBACK && fallback_byte(s, n) >= 0) return false;
+        if (d->step[k].kind == DEC_REPLACE && d->step[k].fused) return false;
+    }
+    if (!tok_utf8_valid(p, n_bytes)) return false;
+    for (size_t i = 0; i < n_bytes && !stays;) {
+        uint32_t c = tok_utf8_next(p, &i);
+        stays = true;
+        for (size_t k = 0; k < d->n_steps; k++)
+            if (d->step[k].kind == DEC_STRIP && d->step[k].c == c) stays = false;
+    }
+    return stays;
 }
 
 /* ---- the pipe */

@@ -46,6 +46,19 @@ void tok_decoder_fini(struct tok_decoder *d);
 void tok_decoder_token(const struct tok_decoder *d, struct tok_rx *rx, const char *s, size_t n,
                        struct buf *out);
 
+/* Characters that the pipe cuts from the start of a text: so many, or with of_token all that the
+ * first token has. */
+struct tok_dec_cut {
+    uint32_t c;
+    uint32_t n; /* 0: none */
+    bool of_token;
+};
+
+/* Whether the pipe stands at the same place behind this token whatever came before it; s: its
+ * written form, p: its bytes alone. */
+bool tok_decoder_settles(const struct tok_decoder *d, const char *s, size_t n, const char *p,
+                         size_t n_bytes);
+
 /* What a step remembers between tokens. */
 struct tok_dec_state {
     struct tok_lossy lossy; /* DEC_BYTE_LEVEL */
@@ -63,6 +76,10 @@ struct tok_decode_run {
 };
 enum err tok_decode_init(struct tok_decode_run *r, const struct tok_decoder *d);
 void tok_decode_fini(struct tok_decode_run *r);
+/* A run that stands where `from` stands. */
+enum err tok_decode_copy(struct tok_decode_run *to, const struct tok_decode_run *from);
+/* What would still be cut from the text's start if the next token began with it. */
+struct tok_dec_cut tok_decode_cut(const struct tok_decode_run *r);
 /* Appends to *r->out; ERR_NO_MEMORY, or ERR_INTERNAL when a pattern gave up. */
 enum err tok_decode_feed(struct tok_decode_run *r, const char *s, size_t n);
 enum err tok_decode_flush(struct tok_decode_run *r); /* the end; then only tok_decode_fini() */

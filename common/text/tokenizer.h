@@ -63,5 +63,20 @@ enum err detok_create(struct detok **out, const struct tokenizer *t, bool skip_s
 void detok_destroy(struct detok **d);
 enum err detok_feed(struct detok *d, int32_t id, struct buf *out);
 enum err detok_flush(struct detok *d, struct buf *out);
+/* Before anything is fed: what is fed reads as the continuation of these ids, so that all it gives
+ * is the text of both less the text of these. skip_special: of these ids alone. */
+enum err detok_prompt(struct detok *d, const int32_t *ids, size_t n, bool skip_special);
+/* One that stands where `from` stands. */
+enum err detok_copy(struct detok **out, const struct detok *from);
+
+/* Blanks that the decoder cuts from the start of a text: the next so many, or with of_token all at
+ * the start of the next token. */
+struct detok_cut {
+    uint32_t n; /* 0: none; the text has begun, or the decoder does not cut */
+    bool of_token;
+};
+struct detok_cut detok_cut(const struct detok *d);
+/* How many bytes of the token `id` that would cut. */
+size_t detok_cut_bytes(const struct tokenizer *t, struct detok_cut cut, int32_t id);
 
 #endif

@@ -64,7 +64,7 @@ static struct cost walk(struct guide *g, uint64_t *bits, int n_ids, int32_t eos)
     for (int w = 0; w < WALKS; w++) {
         struct token_guide tg;
         uint64_t seed = 1000003u * (uint64_t)(w + 1);
-        if (guide_start(g, &tg) != ERR_OK) die("out of memory");
+        if (guide_start(g, (struct detok_cut){0}, &tg) != ERR_OK) die("out of memory");
         for (int i = 0; i < TOKENS_MAX; i++) {
             double from = now_us(), us;
             if (!tg.ops->mask(tg.state, bits, n_ids)) break;

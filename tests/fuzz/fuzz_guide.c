@@ -40,7 +40,7 @@ static const struct world *world(void) {
 static void walk(const struct world *w, struct guide *g, uint64_t seed) {
     struct token_guide tg;
     uint64_t bits;
-    if (guide_start(g, &tg) != ERR_OK) abort();
+    if (guide_start(g, (struct detok_cut){0}, &tg) != ERR_OK) abort();
     for (int i = 0; i < 12; i++) {
         int32_t take = -1, n = 0;
         if (!tg.ops->mask(tg.state, &bits, w->n_ids)) break;

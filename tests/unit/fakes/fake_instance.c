@@ -108,8 +108,9 @@ void endpoint_guide_drop(struct endpoint_guide *g) {
     (void)g;
 }
 
-enum err endpoint_guide_start(const struct infer_req *req, struct token_guide *out) {
-    (void)req;
+enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req *req,
+                              struct token_guide *out) {
+    (void)ep, (void)req;
     *out = (struct token_guide){0};
     return ERR_OK;
 }

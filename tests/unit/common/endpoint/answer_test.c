@@ -401,7 +401,26 @@ static void control_characters(void **state) {
         {"/generate", "{\"inputs\":\"x\",\"parameters\":{\"max_new_tokens\":9,\"stop\":\"x a\"}}",
          "{\"generated_text\":\"\"}"},
     };
-    RUN_SCRIPT(*state, rows, TOK_CONTROL, TOK_A);
+    /* In OpenAI's manner they stay, but for the families that others define. */
+    static const struct row kept[] = {
+        {"/generate", "{\"inputs\":\"x\",\"parameters\":{\"max_new_tokens\":2}}",
+         "{\"generated_text\":\"x a\"}"},
+        {"/generate", "{\"prompt\":\"x\",\"max_tokens\":2}", "{\"text\":[\"x \\u0001x\x7f a\"]}"},
+        {"/generate", "{\"prompt\":\"x\",\"max_tokens\":2,\"stop\":[\"\\u007f a\"]}",
+         "{\"text\":[\"x \\u0001x\"]}"},
+        {"/v2/models/qwen/generate",
+         "{\"id\":\"a\",\"text_input\":\"x\",\"parameters\":{\"max_new_tokens\":1,\"details\":"
+         "false}}",
+         "{\"id\":\"a\",\"model_name\":\"qwen\",\"model_version\":null,\"text_output\":"
+         "\"\\u0001x\x7f\"}"},
+    };
+    struct fixture *f = *state;
+    RUN_SCRIPT(f, rows, TOK_CONTROL, TOK_A);
+    f->conf.error_style = ERROR_STYLE_OPENAI;
+    fixture_open(f);
+    RUN_SCRIPT(f, kept, TOK_CONTROL, TOK_A);
+    f->conf.error_style = ERROR_STYLE_MINDIE;
+    fixture_open(f);
 }
 
 /* Bytes of one character in three tokens: nothing until it is whole; cut off by the limit it

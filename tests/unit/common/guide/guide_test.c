@@ -67,6 +67,16 @@ static void check_mask(struct token_guide *tg) {
     assert_int_equal(any, found);
 }
 
+/* Blanks at the start of the output that its decoder cuts: none, one, all of the first token. */
+static const struct detok_cut cuts[3] = {{0}, {.n = 1}, {.n = UINT32_MAX, .of_token = true}};
+
+/* How many bytes at the start of an output are cut; first: of its first token. */
+static size_t cut_bytes(struct detok_cut cut, const struct buf *out, size_t first) {
+    size_t n = 0, most = cut.of_token ? first : out->len;
+    while (n < most && n < cut.n && out->data[n] == ' ') n++;
+    return n;
+}
+
 static void mask_is_what_stays_alive(void **state) {
     (void)state;
     uint64_t seed = 20240607;
@@ -74,7 +84,7 @@ static void mask_is_what_stays_alive(void **state) {
         struct guide *g = compile(&fx, guides[k]);
         for (int walk = 0; walk < 3; walk++) {
             struct token_guide tg;
-            assert_int_equal(guide_start(g, &tg), ERR_OK);
+            assert_int_equal(guide_start(g, cuts[walk], &tg), ERR_OK);
             for (int i = 0; i < 14; i++) {
                 check_mask(&tg);
                 int32_t id = draw_bit(&fx, &seed);
@@ -98,7 +108,7 @@ static void follow_is_advance_on_a_fork(void **state) {
         struct guide *g = compile(&fx, guides[k]);
         for (int walk = 0; walk < 20; walk++) {
             struct token_guide tg;
-            assert_int_equal(guide_start(g, &tg), ERR_OK);
+            assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
             for (int i = 0; i < 10; i++) {
                 struct token_guide copy = {.ops = tg.ops, .state = tg.ops->fork(tg.state)};
                 int32_t ids[N], first = -1;
@@ -131,10 +141,11 @@ static void follow_is_advance_on_a_fork(void **state) {
 
 /* Walks to the end; the text goes to out. Prefers, of a few draws, the shortest token, so that
  * walks end. False: still going after so many tokens. */
-static bool walk_to_end(struct guide *g, uint64_t *seed, int n_max, struct buf *out) {
+static bool walk_to_end(struct guide *g, struct detok_cut cut, uint64_t *seed, int n_max,
+                        struct buf *out) {
     struct token_guide tg;
     bool done = false;
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, cut, &tg), ERR_OK);
     for (int i = 0; i < n_max && !done; i++) {
         assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
         int32_t id = draw_bit(&fx, seed);
@@ -144,6 +155,7 @@ static bool walk_to_end(struct guide *g, uint64_t *seed, int n_max, struct buf *
         const char *p;
         size_t n = tokenizer_token_bytes(fx.tok, id, &p);
         if (!done) buf_append(out, p, n);
+        if (i == 0 && out->len > 0) buf_consume(out, cut_bytes(cut, out, n));
     }
     if (done) assert_false(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
     tg.ops->free(tg.state);
@@ -159,7 +171,7 @@ static void what_is_completed_is_accepted(void **state) {
         for (int walk = 0; walk < 30; walk++) {
             struct buf out = BUF_INIT;
             bool whole;
-            if (walk_to_end(g, &seed, 400, &out)) {
+            if (walk_to_end(g, cuts[walk % 3 == 2 ? 2 : 0], &seed, 400, &out)) {
                 n_done++;
                 assert_int_equal(
                     guide_accepts(g, out.data != NULL ? out.data : "", out.len, &whole), ERR_OK);
@@ -181,6 +193,40 @@ struct verdict {
     const char *guide, *text;
     bool yes;
 };
+
+/* A blank that the decoder cuts is none for the guide, one that it keeps is. */
+static void cut_blanks_are_no_text(void **state) {
+    (void)state;
+    struct guide *g = compile(&fx, "{\"type\":\"choice\",\"value\":[\" a\",\"a\"]}");
+    for (int32_t id = 0; id < fx.n_ids; id++) {
+        const char *p;
+        size_t n = tokenizer_token_bytes(fx.tok, id, &p);
+        if (n != 2 || memcmp(p, " a", 2) != 0) continue;
+        for (int k = 0; k < 3; k++) { /* " a" is both texts, or with its blank cut "a" */
+            struct token_guide tg;
+            assert_int_equal(guide_start(g, cuts[k], &tg), ERR_OK);
+            assert_true(tg.ops->advance(tg.state, id));
+            assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids) && has_bit(fx.bits, fx.eos));
+            tg.ops->free(tg.state);
+        }
+    }
+    guide_unref(&g);
+    g = compile(&fx, "{\"type\":\"regex\",\"value\":\" [a-z]+\"}");
+    for (int k = 0; k < 2; k++) {
+        struct token_guide tg;
+        bool open = false;
+        assert_int_equal(guide_start(g, cuts[k], &tg), ERR_OK);
+        assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
+        for (int32_t id = 0; id < fx.n_ids; id++) {
+            const char *p;
+            size_t n = tokenizer_token_bytes(fx.tok, id, &p);
+            if (n == 3 && memcmp(p, " th", 3) == 0) open = has_bit(fx.bits, id);
+        }
+        assert_int_equal(open, k == 0); /* its blank would not be in the text */
+        tg.ops->free(tg.state);
+    }
+    guide_unref(&g);
+}
 
 static void texts_are_accepted_or_not(void **state) {
     (void)state;
@@ -237,6 +283,14 @@ static void texts_are_accepted_or_not(void **state) {
         {SCHEMA("{\"type\":\"string\",\"format\":\"ipv4\"}"), "\"192.168.0.255\"", true},
         {SCHEMA("{\"type\":\"string\",\"format\":\"ipv4\"}"), "\"192.168.0.256\"", false},
         {SCHEMA("{\"type\":[\"string\",\"null\"]}"), "null", true},
+        {SCHEMA("{\"type\":\"array\"}"), "[null, ]", false},
+        {SCHEMA("{\"type\":\"array\"}"), "[null, 1]", true},
+        {SCHEMA("{\"type\":\"array\",\"items\":true}"), "[null,]", false},
+        {SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"null\"}}"), "[]", true},
+        {SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"null\"}}"), "[,null]", false},
+        {SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"null\"}}"), "[null,null,\n]", false},
+        {SCHEMA("{\"type\":\"array\",\"minItems\":1}"), "[1,]", false},
+        {SCHEMA("{\"type\":\"array\",\"items\":false}"), "[1]", false},
         {SCHEMA("{\"enum\":[1,\"a\",{\"k\":[null]}]}"), "{\"k\":[null]}", true},
         {SCHEMA("{\"enum\":[1,\"a\"],\"type\":\"string\"}"), "1", false},
         {SCHEMA("{\"const\":\"\xC3\xBC\\\"\"}"), "\"\xC3\xBC\\\"\"", true},
@@ -399,7 +453,7 @@ static void tables_are_collected(void **state) {
     uint64_t seed = 5;
     bool whole;
     int32_t bang = tokenizer_token_id(fx.tok, "!");
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
     early = (struct token_guide){.ops = tg.ops, .state = tg.ops->fork(tg.state)};
     for (int i = 0; i < 12000; i++) {
         char c[2] = {"abcd"[next_random(&seed) % 4], '\0'};
@@ -440,7 +494,7 @@ static void free_text_ends_with_its_budget(void **state) {
         struct token_guide tg;
         int n_free = 0;
         const char *at;
-        assert_int_equal(guide_start(g, &tg), ERR_OK);
+        assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
         for (int i = 0; i < 40; i++) {
             const char *p;
             assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
@@ -467,13 +521,13 @@ static void special_tokens_only_where_named(void **state) {
     assert_true(start >= 0 && tokenizer_is_special(fx.tok, start));
     struct token_guide tg;
     struct guide *g = compile(&fx, REGEX(".*"));
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
     assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
     assert_false(has_bit(fx.bits, start));
     tg.ops->free(tg.state);
     guide_unref(&g);
     g = compile(&fx, "{\"type\":\"literal\",\"value\":\"a<|user|>b\"}");
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
     assert_true(tg.ops->advance(tg.state, tokenizer_token_id(fx.tok, "a")));
     assert_true(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
     for (int32_t id = 0; id < fx.n_ids; id++) assert_int_equal(has_bit(fx.bits, id), id == start);
@@ -491,13 +545,13 @@ static void dead_states_stay_dead(void **state) {
     struct guide *g = compile(&fx, REGEX("ab"));
     static const int32_t bad[] = {-1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(guide_start(g, &tg), ERR_OK);
+        assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
         assert_false(tg.ops->advance(tg.state, bad[i]));
         assert_false(tg.ops->advance(tg.state, tokenizer_token_id(fx.tok, "a")));
         assert_false(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
         tg.ops->free(tg.state);
     }
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
     assert_false(tg.ops->advance(tg.state, fx.eos)); /* the text is not complete */
     tg.ops->free(tg.state);
     guide_unref(&g);
@@ -561,7 +615,7 @@ static void large_guides_compile_in_time(void **state) {
         if (e == ERR_OK) {
             struct buf out = BUF_INIT;
             uint64_t seed = i + 1;
-            walk_to_end(g, &seed, 20, &out);
+            walk_to_end(g, cuts[0], &seed, 20, &out);
             buf_free(&out);
         }
         guide_unref(&g);
@@ -604,7 +658,7 @@ static void *walk_in_thread(void *arg) {
         struct guide *g;
         struct token_guide tg;
         if (guide_cache_get(job->cache, text, strlen(text), &g, NULL) != ERR_OK) abort();
-        if (guide_start(g, &tg) != ERR_OK) abort();
+        if (guide_start(g, (struct detok_cut){0}, &tg) != ERR_OK) abort();
         guide_unref(&g);
         for (int i = 0; i < 10 && tg.ops->mask(tg.state, bits, fx.n_ids); i++) {
             int32_t id = (int32_t)(next_random(&job->seed) % (uint64_t)fx.n_ids);
@@ -634,6 +688,7 @@ static void threads_share_guides(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_accepted_or_not),
+        cmocka_unit_test(cut_blanks_are_no_text),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(mask_is_what_stays_alive),
         cmocka_unit_test(follow_is_advance_on_a_fork),

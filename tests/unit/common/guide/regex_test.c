@@ -87,7 +87,7 @@ static void random_text(struct buf *b, uint64_t *seed) {
 /* A text the guide allows; empty when the walk did not end. */
 static void walked_text(struct guide *g, uint64_t *seed, struct buf *out) {
     struct token_guide tg;
-    assert_int_equal(guide_start(g, &tg), ERR_OK);
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
     for (int i = 0; i < 12 && tg.ops->mask(tg.state, fx.bits, fx.n_ids); i++) {
         const char *p;
         int32_t id = has_bit(fx.bits, fx.eos) && i > 3 ? fx.eos : draw_bit(&fx, seed);

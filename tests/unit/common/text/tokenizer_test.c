@@ -190,6 +190,100 @@ static void test_random_ids(void **state) {
     }
 }
 
+static size_t common_bytes(const struct buf *a, const struct buf *b) {
+    size_t n = 0;
+    while (n < a->len && n < b->len && a->data[n] == b->data[n]) n++;
+    return n;
+}
+
+/* The text of ids[at..n) behind ids[0..at), streamed by a copy. */
+static void continue_behind(const struct tokenizer *t, const int32_t *ids, size_t at, size_t n,
+                            struct buf *out) {
+    struct detok *first = NULL, *d = NULL;
+    struct buf piece = BUF_INIT;
+    assert_int_equal(detok_create(&first, t, true), ERR_OK);
+    assert_int_equal(detok_prompt(first, ids, at, true), ERR_OK);
+    assert_int_equal(detok_copy(&d, first), ERR_OK);
+    detok_destroy(&first);
+    for (size_t i = at; i <= n; i++) {
+        buf_clear(&piece);
+        assert_int_equal(i < n ? detok_feed(d, ids[i], &piece) : detok_flush(d, &piece), ERR_OK);
+        if (piece.len == 0) continue;
+        assert_true(is_utf8(piece.data, piece.len));
+        buf_append(out, piece.data, piece.len);
+    }
+    buf_free(&piece);
+    detok_destroy(&d);
+}
+
+/* An answer behind a prompt is the text of both less the text of the prompt, wherever the prompt
+ * ends; where its end is half a character that the answer completes, what is new of it. */
+static void test_continuation(void **state) {
+    uint64_t seed = 0xb1a2c;
+    size_t n_whole = 0;
+    (void)state;
+    for (int round = 0; round < 6000; round++) {
+        const struct tokenizer *t = round % 2 ? llama2 : qwen2;
+        int32_t ids[40];
+        size_t n = 1 + rnd(&seed) % 40, at = rnd(&seed) % (n + 1);
+        struct buf whole = BUF_INIT, before = BUF_INIT, got = BUF_INIT;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t kind = rnd(&seed) % 4; /* bytes, blanks, words */
+            ids[i] = kind == 0   ? (int32_t)(rnd(&seed) % 259)
+                     : kind == 1 ? tokenizer_token_id(t, t == llama2 ? "\xE2\x96\x81" : "\xC4\xA0")
+                                 : (int32_t)(rnd(&seed) % 30000);
+        }
+        assert_int_equal(tokenizer_decode(t, ids, n, true, &whole), ERR_OK);
+        assert_int_equal(tokenizer_decode(t, ids, at, true, &before), ERR_OK);
+        continue_behind(t, ids, at, n, &got);
+        size_t same = common_bytes(&whole, &before);
+        if (same == before.len) {
+            n_whole++;
+            assert_same_text(&got, whole.data + same, whole.len - same);
+        } else { /* all that is new from the character on where the two part */
+            while (same > 0 && ((unsigned char)whole.data[same] & 0xC0) == 0x80) same--;
+            if (same < whole.len) assert_same_text(&got, whole.data + same, whole.len - same);
+        }
+        buf_free(&whole);
+        buf_free(&before);
+        buf_free(&got);
+    }
+    assert_true(n_whole > 3000);
+}
+
+/* The blank that a decoder of the SentencePiece kind cuts is cut at a text's start alone. */
+static void test_first_blank(void **state) {
+    static const struct {
+        const char *prompt, *words[3], *text;
+        uint32_t cut;
+    } rows[] = {
+        {"park.", {"\xE2\x96\x81They", "\xE2\x96\x81saw"}, " They saw", 0},
+        {"", {"\xE2\x96\x81They", "\xE2\x96\x81saw"}, "They saw", 1},
+        {"", {"\xE2\x96\x81", "\xE2\x96\x81They"}, " They", 1},
+        {"pa", {"<0xE2>", "<0x82>", "<0xAC>"}, "\xE2\x82\xAC", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct id_list ids = {0};
+        struct buf got = BUF_INIT;
+        struct detok *d = NULL;
+        const char *s = rows[i].prompt;
+        assert_int_equal(tokenizer_encode(llama2, s, strlen(s), true, 99, &ids), ERR_OK);
+        size_t at = ids.n;
+        assert_int_equal(detok_create(&d, llama2, true), ERR_OK);
+        assert_int_equal(detok_prompt(d, ids.ids, at, true), ERR_OK);
+        assert_int_equal(detok_cut(d).n, rows[i].cut);
+        detok_destroy(&d);
+        for (size_t k = 0; k < 3 && rows[i].words[k] != NULL; k++)
+            assert_int_equal(id_list_push(&ids, tokenizer_token_id(llama2, rows[i].words[k])),
+                             ERR_OK);
+        continue_behind(llama2, ids.ids, at, ids.n, &got);
+        assert_same_text(&got, rows[i].text, strlen(rows[i].text));
+        buf_free(&got);
+        id_list_free(&ids);
+    }
+}
+
 static void test_not_utf8(void **state) {
     static const char *const bad[] = {
         "\x80",         "a\xC3",      "\xC0\xAF",     "\xED\xA0\x80",    "\xF5\x80\x80\x80",
@@ -345,7 +439,8 @@ int main(void) {
         cmocka_unit_test(test_lookup),         cmocka_unit_test(test_random_ids),
         cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_ids_max),
         cmocka_unit_test(test_hostile_texts),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_fable),
+        cmocka_unit_test(test_fable),          cmocka_unit_test(test_continuation),
+        cmocka_unit_test(test_first_blank),
     };
     return cmocka_run_group_tests(tests, load_both, free_both);
 }
