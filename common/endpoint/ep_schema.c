@@ -58,6 +58,11 @@ static bool check_type(struct ep_read *r, const struct path *p, const struct jso
     return true;
 }
 
+/* A schema inside a schema: true and false are schemas too. */
+static bool is_boolean(const struct json_object *v) {
+    return json_object_is_type(v, json_type_boolean);
+}
+
 /* Recursion is as deep as the body, which the reader bounds by JSON_DEPTH_MAX. */
 static bool check_schema(struct ep_read *r, struct path *p, const struct json_object *schema) {
     struct json_object *v, *in;
@@ -69,6 +74,7 @@ static bool check_schema(struct ep_read *r, struct path *p, const struct json_ob
             return failed(r, "Invalid json_schema: 'properties' at '{path}' must be an object", p,
                           "");
         json_object_object_foreach(in, key, val) {
+            if (is_boolean(val)) continue;
             if (!json_object_is_type(val, json_type_object))
                 return failed(r,
                               "Invalid json_schema: property '{what}' at '{path} must be an object",
@@ -79,7 +85,7 @@ static bool check_schema(struct ep_read *r, struct path *p, const struct json_ob
             path_pop(p, was);
         }
     }
-    if (json_get(schema, "items", &v) != JSON_ABSENT) {
+    if (json_get(schema, "items", &v) != JSON_ABSENT && !is_boolean(v)) {
         if (json_get_obj(schema, "items", &in) != JSON_OK)
             return failed(r, "Invalid json_schema: 'items' at '{path}' must be an object", p, "");
         was = path_push(p, "items");

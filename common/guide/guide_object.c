@@ -308,8 +308,10 @@ enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end
         if (e == ERR_OK && (i + 1 < fixed || max < 0)) e = json_comma(b, a, done, at);
     }
     if (e != ERR_OK || max >= 0) return e;
-    int32_t done = nfa_state(a);
+    /* Behind a comma an item must follow, so the array's begin is no state of the loop. */
+    int32_t done = nfa_state(a), next = nfa_state(a);
     nfa_call(a, at, rule, done);
+    nfa_call(a, next, rule, done);
     if ((e = json_gap(b, a, done, close)) != ERR_OK) return e;
-    return json_comma(b, a, done, at);
+    return json_comma(b, a, done, next);
 }

@@ -1,4 +1,5 @@
-"""The npm clients of tests/cluster/npm, installed under the build folder at their first use; a later run finds them there."""
+"""The npm clients of tests/cluster/npm (and other folders with a package.json), installed under the build folder at their first use; a later
+run finds them there."""
 import json
 import os
 import shutil
@@ -11,21 +12,21 @@ SOURCE = os.path.join(ROOT, "tests", "cluster", "npm")
 FOLDER = os.path.join(BUILD, "tests", "npm")
 
 
-def install():
+def install(source=SOURCE, folder=FOLDER):
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             pytest.fail(f"{tool} is missing: `make deps-test` installs it")
-    os.makedirs(FOLDER, exist_ok=True)
-    installed = os.path.join(FOLDER, "installed.json")  # the lock file of what node_modules holds
-    with open(os.path.join(SOURCE, "package-lock.json")) as f:
+    os.makedirs(folder, exist_ok=True)
+    installed = os.path.join(folder, "installed.json")  # the lock file of what node_modules holds
+    with open(os.path.join(source, "package-lock.json")) as f:
         lock = f.read()
-    for name in os.listdir(SOURCE):
-        shutil.copy(os.path.join(SOURCE, name), FOLDER)
+    for name in os.listdir(source):
+        shutil.copy(os.path.join(source, name), folder)
     if not os.path.exists(installed) or open(installed).read() != lock:
-        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, capture_output=True, text=True, timeout=240)
+        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, timeout=240)
         if r.returncode != 0:
-            pytest.fail(f"npm could not install the clients into {FOLDER} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
-        shutil.copy(os.path.join(SOURCE, "package-lock.json"), installed)
+            pytest.fail(f"npm could not install the packages into {folder} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
+        shutil.copy(os.path.join(source, "package-lock.json"), installed)
 
 
 def start(program, base, steps, env=None):

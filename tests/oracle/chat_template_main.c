@@ -47,7 +47,7 @@ int main(void) {
             buf_json_str(&answer, text.data == NULL ? "" : text.data, text.len);
         } else {
             buf_printf(&answer, "{\"ok\": false, \"code\": \"%s\", \"error\": ", err_name(e));
-            buf_json_text(&answer, eb.text, strlen(eb.text));
+            buf_json_text(&answer, eb.text, strlen(eb.text), false);
         }
         buf_puts(&answer, "}\n");
         fwrite(answer.data, 1, answer.len, stdout);

@@ -47,7 +47,7 @@ static void walk(const struct world *w, struct guide *g, uint64_t *seed, struct 
     struct token_guide tg;
     struct buf text = BUF_INIT;
     bool done = false;
-    if (guide_start(g, &tg) != ERR_OK) abort();
+    if (guide_start(g, (struct detok_cut){0}, &tg) != ERR_OK) abort();
     for (int i = 0; i < TOKENS_MAX && !done; i++) {
         const char *p;
         if (!tg.ops->mask(tg.state, w->bits, w->n_ids)) abort();

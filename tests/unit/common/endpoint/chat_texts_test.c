@@ -203,6 +203,7 @@ static void response_format(void **state) {
          "Invalid json_schema: property 'a' at 'schema must be an object"},
         {SCHEMA("{'properties':{'a':{'items':1}}}"), 422,
          "Invalid json_schema: 'items' at 'schema.properties.a' must be an object"},
+        {SCHEMA("{'properties':{'a':{'items':true},'b':false,'c':{'items':false}}}"), 200, NULL},
         {SCHEMA("{'properties':{'a':{'items':{'type':'x'}}}}"), 422,
          "Invalid json_schema: unsupported type 'x' at 'schema.properties.a.items'"},
         {SCHEMA("{'required':1}"), 422,
