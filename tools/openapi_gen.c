@@ -37,8 +37,10 @@ static struct json_object *read_text(const char *text) {
 /* Whole numbers without a fraction, 2^64-1 in full. */
 static struct json_object *number(double d) {
     char text[40];
-    snprintf(text, sizeof(text), d >= 18446744073709551615.0 ? "18446744073709551615" : "%.15g", d);
-    if (d == (double)(int64_t)d && d < 9e18) return json_object_new_int64((int64_t)d);
+    if (d > 9e18) return json_object_new_double_s(d, "18446744073709551615");
+    int64_t whole = (int64_t)d;
+    if (d == (double)whole) return json_object_new_int64(whole);
+    snprintf(text, sizeof(text), "%.15g", d);
     return json_object_new_double_s(d, text);
 }
 

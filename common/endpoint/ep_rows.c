@@ -176,7 +176,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         "include_usage: usage in a chunk of its own, the last; continuous_usage_stats: in every chunk."),
 
     /* ---- which tokens are allowed at all */
-    [P_GUIDE] = {NULL, T_CHECK, 0, NULL, NULL, NONE},
+    [P_GUIDE] = {NULL, T_CHECK, 0, NULL, NULL, NONE, .help = NULL},
     [P_BAD_WORDS] = CHECKED("bad_words", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":1}}", "Texts that the answer may not hold."),
     [P_ALLOWED_TOKEN_IDS] = CHECKED("allowed_token_ids", IDS, "The only tokens that the answer may hold."),
 

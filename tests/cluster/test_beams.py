@@ -8,7 +8,7 @@ import time
 
 import pytest
 from families import normal
-from harness import ANSWER_S, Cluster, Stream, connect, events, in_threads, post
+from harness import ANSWER_S, Stream, connect, events, in_threads, post
 
 COMPLETION = {"model": "fable", "prompt": "A dog and a cat went", "max_tokens": 12, "use_beam_search": True}
 CHAT = {"model": "fable", "messages": [{"role": "user", "content": "Tell me of a crow"}], "max_tokens": 12, "use_beam_search": True}
@@ -157,29 +157,3 @@ def test_a_client_that_goes_gives_everything_back(whole, pair, stream):
             time.sleep(0.01)
         assert loads() == start
         assert post(s.base, "/v1/completions", COMPLETION).status == 200
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole_answer", "stream"])
-@pytest.mark.parametrize("half", ["prefill", "decode"])
-def test_a_search_survives_a_death(half, stream):
-    """Run again on another pair, from the start, with the same answer: a stream says nothing before the search is over."""
-    body = {**LONG, "n": 4, "stream": stream}
-    with Cluster(n_p=2, n_d=2) as c:
-        want = normal(post(c.base, "/v1/completions", body).body, False)
-        got = []
-
-        def ask():
-            got.append(post(c.base, "/v1/completions", body))
-
-        def kill():
-            side = c.prefills if half == "prefill" else c.decodes
-            deadline = time.monotonic() + ANSWER_S
-            while not got and time.monotonic() < deadline:
-                busy = [i for i in side if (i.load() or (0, 0, 0, 0, 0))[2:] != (0, 0, 0)]
-                if busy:
-                    busy[0].kill()
-                    return
-                time.sleep(0.001)
-        in_threads([ask, kill])
-        assert got[0].status == 200, got[0].text
-        assert normal(got[0].body, False) == want

@@ -4,11 +4,10 @@ Method: the same bodies to one instance and to a pair. Whole answers are compare
 the frames of each choice in their order, since choices of different prompts run at their own pace. Loads of the instances before and after.
 """
 import json
-import time
 
 import pytest
 from families import normal
-from harness import ANSWER_S, Cluster, Stream, in_threads, post, wait_for
+from harness import ANSWER_S, Stream, in_threads, post
 
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 77}
 PROMPTS = ["Once", "A dog and a cat went", "The old man and his wife lived by the sea, and every day they", "A dog and a cat went out"]
@@ -134,29 +133,3 @@ def test_more_choices_than_slots_is_a_clear_error(whole, pair):
     a, b = (post(s.base, "/v1/completions", {**COMPLETION, "n": 33}) for s in (whole, pair))  # maxBatchSize 32
     assert a.status == b.status and a.status in (422, 424), (a.text, b.text)
     assert "33" in a.text and "33" in b.text
-
-
-@pytest.mark.parametrize("more", [{"n": 4}, {"prompt": PROMPTS, "n": 2}], ids=["n", "prompts_n"])
-@pytest.mark.parametrize("half", ["prefill", "decode"])
-def test_a_request_survives_a_death(half, more):
-    """Not streamed: run again on another pair, from the start, with the same answer."""
-    body = {**COMPLETION, **more, "max_tokens": 150, "ignore_eos": True}
-    with Cluster(n_p=2, n_d=2) as c:
-        want = normal(post(c.base, "/v1/completions", body).body, False)
-        got = []
-
-        def ask():
-            got.append(post(c.base, "/v1/completions", body))
-
-        def kill():
-            side = c.prefills if half == "prefill" else c.decodes
-            busy = lambda: [i for i in side if (i.load() or (0, 0, 0, 0, 0))[2:] != (0, 0, 0)]
-            deadline = time.monotonic() + ANSWER_S
-            while not (victims := busy()) and not got and time.monotonic() < deadline:
-                time.sleep(0.001)
-            if victims:
-                victims[0].kill()
-        in_threads([ask, kill])
-        assert got[0].status == 200, got[0].text
-        assert normal(got[0].body, False) == want
-        wait_for(lambda: all(load[2:] == (0, 0, 0) for load in c.loads()), ANSWER_S, "nothing is held")

@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from deaths import restart
 from families import BY_NAME, made_up_ids, normal
 from harness import SLOW, Cluster, Stream, events, get, in_threads, post, request, wait_for
 
@@ -24,19 +25,6 @@ def ask(base, mode, prompt, **params):
 
 def same(a, b):
     return a[:2] == b[:2] and normal(a[2], keep_cached=False) == normal(b[2], keep_cached=False)
-
-
-def restart(cluster, daemon):
-    def has_role():  # asked of the instance itself: the coordinator may not have noticed yet that it was away
-        s = daemon.status()
-        return s and s["service"]["roleStatus"] == "RoleReady"
-
-    daemon.start()
-    if daemon is not cluster.coordinator:
-        wait_for(has_role, 30 * SLOW, f"{daemon.name} has its role again")
-    wait_for(cluster.all_serve, 30 * SLOW, f"{daemon.name} serves again")
-    n_links = 2 * cluster.n_p * cluster.n_d
-    wait_for(lambda: [x["link"] for i in cluster.status()["instances"] for x in i["links"]] == ["ok"] * n_links, 30 * SLOW, "all links are known to be up")
 
 
 def wait_known_idle(cluster):

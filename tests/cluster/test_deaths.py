@@ -1,0 +1,40 @@
+"""Goal: a request of several choices, several prompts or beams that is not streamed, or whose stream has said nothing yet, survives the death of
+either instance: it is run again on another pair, from the start, with the same answer.
+Method: the answer given in peace against the one given while the instance that works for the request is killed (deaths.py: for certain).
+Prompts are long and computed two tokens at a time, so that a prefill can be caught.
+"""
+import pytest
+from deaths import killed_at_work
+from families import made_up_ids, normal
+from harness import ANSWER_S, Cluster, post, wait_for
+
+BODY = {"model": "fable", "prompt": made_up_ids(200, 31000), "max_tokens": 70, "ignore_eos": True}
+SEEDED = {**BODY, "temperature": 0.9, "top_p": 0.95, "seed": 77}
+BEAMS = {**BODY, "n": 4, "use_beam_search": True}
+BODIES = {
+    "choices": {**SEEDED, "n": 4},
+    "prompts": {**SEEDED, "prompt": [made_up_ids(80, 31000 + i) for i in range(3)], "n": 2},
+    "beams": BEAMS,
+    "beams_streamed": {**BEAMS, "stream": True},
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(n_p=2, n_d=2, extra={"BatonConfig": {"chunkTokens": 2, "prefixCache": False}}) as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def peace(cluster):
+    return {name: normal(post(cluster.base, "/v1/completions", body).body, False) for name, body in BODIES.items()}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("half", ["prefill", "decode"])
+def test_a_request_survives_a_death(cluster, peace, name, half):
+    side = cluster.prefills if half == "prefill" else cluster.decodes
+    got = killed_at_work(cluster, side, lambda: post(cluster.base, "/v1/completions", BODIES[name]))
+    assert got.status == 200, got.text
+    assert normal(got.body, False) == peace[name]
+    wait_for(lambda: all(load[2:] == (0, 0, 0) for load in cluster.loads()), ANSWER_S, "nothing is held")
