@@ -66,6 +66,7 @@ $(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_e
 O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set common/engine/siphash $(ROLES) $(NET)) $(O_BASE) \
            $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
 $(call unit_floor,FAKES,$(LIBS_ALL))
+$(BUILD)/tests/unit/common/instance/mixed_role_test: $(call obj,common/instance/mixed_role)
 
 # replay programs run a fuzz target over its corpus; fuzz-NAME builds the same file with libFuzzer
 FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_GUIDE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)

@@ -185,6 +185,9 @@ void answer_destroy(struct answer **ap) {
 const char *answer_content_type(const struct answer *a) {
     return a->req->stream ? "text/event-stream" : "application/json";
 }
+const char *answer_comment(const struct answer *a) {
+    return a->req->stream ? FAKE_COMMENT : NULL;
+}
 bool answer_done(const struct answer *a) {
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++)
         if (!a->said[i].done) return false;
@@ -314,6 +317,10 @@ bool instance_stopping(const struct instance *in) {
 }
 uint64_t instance_random(struct instance *in) {
     return ++in->n_random;
+}
+bool instance_next_req_id(struct instance *in, char out[64]) {
+    snprintf(out, 64, "m%u", ++in->n_req_ids);
+    return true;
 }
 void instance_reply(struct http_x *x, struct api_answer *a) {
     http_x_reply(x, a->status, a->content_type, a->body.data, a->body.len);

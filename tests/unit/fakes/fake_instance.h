@@ -33,7 +33,11 @@ struct instance {
     uint32_t id;
     bool stopping;
     uint64_t n_random;
+    unsigned n_req_ids; /* of a role that names its requests: "m1", "m2", .. */
 };
+
+/* What keeps a silent stream open. */
+#define FAKE_COMMENT ": still here\n\n"
 
 /* Opens all parts and starts the role. */
 void fake_instance_open(struct instance *in, struct loop *loop, const struct role_ops *ops,

@@ -207,7 +207,7 @@ static void on_answer(void *arg, const struct http_result *r) {
     x->body = strdup(r->body != NULL ? r->body : "");
 }
 
-static struct flight *UNUSED post_with(struct cluster *c, const char *const *headers,
+static UNUSED struct flight *post_with(struct cluster *c, const char *const *headers,
                                        const char *body) {
     assert_true(c->n_flights < FLIGHTS_MAX);
     struct flight *x = &c->flights[c->n_flights++];
@@ -224,7 +224,7 @@ static struct flight *UNUSED post_with(struct cluster *c, const char *const *hea
     return x;
 }
 
-static struct flight *UNUSED post_epoch(struct cluster *c, const char *req_id, uint32_t epoch,
+static UNUSED struct flight *post_epoch(struct cluster *c, const char *req_id, uint32_t epoch,
                                         const char *body) {
     char id[64], target[64], ep[64];
     snprintf(id, sizeof(id), "req-id: %s", req_id);
@@ -236,7 +236,7 @@ static struct flight *UNUSED post_epoch(struct cluster *c, const char *req_id, u
     x->epoch = epoch;
     return x;
 }
-static struct flight *UNUSED post(struct cluster *c, const char *req_id, const char *body) {
+static UNUSED struct flight *post(struct cluster *c, const char *req_id, const char *body) {
     return post_epoch(c, req_id, 0, body);
 }
 
