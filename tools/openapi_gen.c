@@ -153,7 +153,7 @@ static void openai_responses(struct json_object *op, bool infer) {
         if (json_object_object_get_ex(now, as, &was)) continue;
         add(now, as,
             error ? read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}")
-                  : json_object_get(r));
+                  : read_text(json_object_to_text(r, JSON_COMPACT, NULL)));
         if (infer && strcmp(status, "401") == 0)
             add(now, "404", read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}"));
     }
