@@ -281,6 +281,7 @@ int main(int argc, char **argv) {
         status = 0;
     } else {
         log_init(level_of(co->conf.log_level), STDERR_FILENO);
+        log_start();
         signal(SIGPIPE, SIG_IGN);
         status = run(co);
     }

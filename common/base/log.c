@@ -1,11 +1,17 @@
-/* log: formats a record on the stack and writes it with one write(2), so that lines of threads and
- * of processes that share a descriptor never mix. It buffers nothing and never fails its caller. */
+/* log: formats a record on the stack; writes it with one write(2), or puts it into the ring, from which
+ * the writer takes whole lines, at most PIPE_BUF bytes a write(2), which a pipe does not split. It
+ * never fails its caller, whose errno stays as it was. */
 #include "common/base/log.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -15,6 +21,17 @@ enum { LOG_LINE_BYTES_MAX = 1024 };
 
 static atomic_int sink_level = LOG_INFO;
 static atomic_int sink_fd = STDERR_FILENO;
+
+/* Bytes from tail to head, modulo its size, wait for the writer. */
+static struct {
+    pthread_mutex_t lock; /* held for a copy of a line, or of a few */
+    pthread_cond_t more, less;
+    uint64_t head, tail, untold; /* untold: lines dropped that no line tells of yet */
+    bool writing;                /* the writer has bytes that are not in the ring any more */
+    char data[LOG_RING_BYTES];
+} ring = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static atomic_bool started;
+static _Atomic uint64_t n_dropped;
 
 static const struct {
     const char *name;
@@ -35,6 +52,155 @@ int log_level_parse(const char *name) {
         if (strcasecmp(name, level_names[i].name) == 0) return (int)level_names[i].level;
     return -1;
 }
+
+uint64_t log_dropped(void) {
+    return atomic_load(&n_dropped);
+}
+
+/* ---- the ring */
+
+/* The whole of it, however long that takes. What cannot be written at all is gone. */
+static void write_out(const char *p, size_t n) {
+    while (n > 0) {
+        int fd = atomic_load(&sink_fd);
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EAGAIN) {
+            struct pollfd wait = {.fd = fd, .events = POLLOUT};
+            poll(&wait, 1, 1000);
+        } else if (done < 0 && errno != EINTR) {
+            return;
+        } else if (done > 0) {
+            p += done;
+            n -= (size_t)done;
+        }
+    }
+}
+
+/* Takes whole lines of the ring, at most dst_bytes (a line or more); how many bytes. Locked. */
+static size_t take_lines(char *dst, size_t dst_bytes) {
+    size_t n = 0, whole = 0;
+    while (n < dst_bytes && ring.tail + n < ring.head) {
+        dst[n] = ring.data[(ring.tail + n) % LOG_RING_BYTES];
+        if (dst[n++] == '\n') whole = n;
+    }
+    ring.tail += whole;
+    return whole;
+}
+
+static void *writer(void *arg) {
+    char lines[PIPE_BUF];
+    (void)arg;
+    pthread_mutex_lock(&ring.lock);
+    for (;;) {
+        while (ring.head == ring.tail) pthread_cond_wait(&ring.more, &ring.lock);
+        size_t n = take_lines(lines, sizeof(lines));
+        ring.writing = true;
+        pthread_mutex_unlock(&ring.lock);
+        write_out(lines, n);
+        pthread_mutex_lock(&ring.lock);
+        ring.writing = false;
+        uint64_t untold = ring.head == ring.tail ? ring.untold : 0;
+        ring.untold -= untold;
+        pthread_cond_broadcast(&ring.less);
+        if (untold == 0) continue;
+        pthread_mutex_unlock(&ring.lock);
+        log_warn("log", "event=lines_dropped n=%llu", (unsigned long long)untold);
+        pthread_mutex_lock(&ring.lock);
+    }
+    return NULL;
+}
+
+/* True: the line is in the ring, or counted. */
+static bool put(const char *line, size_t n) {
+    bool full;
+    pthread_mutex_lock(&ring.lock);
+    if (!atomic_load(&started)) { /* forked meanwhile */
+        pthread_mutex_unlock(&ring.lock);
+        return false;
+    }
+    full = LOG_RING_BYTES - (ring.head - ring.tail) < n;
+    if (full) {
+        ring.untold++;
+        atomic_fetch_add(&n_dropped, 1);
+    } else {
+        size_t at = ring.head % LOG_RING_BYTES,
+               first = n < LOG_RING_BYTES - at ? n : LOG_RING_BYTES - at;
+        memcpy(ring.data + at, line, first);
+        memcpy(ring.data, line + first, n - first);
+        ring.head += n;
+        pthread_cond_signal(&ring.more);
+    }
+    pthread_mutex_unlock(&ring.lock);
+    return true;
+}
+
+static void before_fork(void) {
+    pthread_mutex_lock(&ring.lock);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&ring.lock);
+}
+
+/* The child has no writer; the lines are its parent's. */
+static void in_child(void) {
+    atomic_store(&started, false);
+    ring.head = ring.tail = ring.untold = 0;
+    pthread_mutex_unlock(&ring.lock);
+}
+
+static void at_exit(void) {
+    log_flush(LOG_FLUSH_MS);
+}
+
+void log_start(void) {
+    pthread_condattr_t clock;
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigset_t all, was;
+    if (atomic_load(&started)) return;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&ring.more, &clock);
+    pthread_cond_init(&ring.less, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* signals are for threads that look after them */
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    bool ok = pthread_create(&thread, &detached, writer, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    pthread_attr_destroy(&detached);
+    if (!ok) return;
+    static bool once;
+    if (!once) {
+        atexit(at_exit);
+        pthread_atfork(before_fork, after_fork, in_child);
+    }
+    once = true;
+    atomic_store(&started, true);
+}
+
+bool log_flush(unsigned ms) {
+    struct timespec until;
+    if (!atomic_load(&started)) return true;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&ring.lock);
+    uint64_t all = ring.head;
+    bool in_time = true;
+    while (in_time && (ring.tail < all || ring.writing))
+        in_time = pthread_cond_timedwait(&ring.less, &ring.lock, &until) == 0;
+    pthread_mutex_unlock(&ring.lock);
+    return in_time;
+}
+
+/* ---- one line */
 
 void log_write(enum log_level level, const char *area, const char *fmt, ...) {
     static const char *const names[] = {"debug", "info", "warn", "error"};
@@ -60,9 +226,11 @@ void log_write(enum log_level level, const char *area, const char *fmt, ...) {
     for (size_t i = (size_t)head; i < len; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = ' ';
     line[len++] = '\n'; /* takes the place of the terminator, so a cut line ends in a newline too */
-    ssize_t n;
-    do {
-        n = write(atomic_load(&sink_fd), line, len);
-    } while (n < 0 && errno == EINTR);
+    if (!atomic_load(&started) || !put(line, len)) {
+        ssize_t n;
+        do {
+            n = write(atomic_load(&sink_fd), line, len);
+        } while (n < 0 && errno == EINTR);
+    }
     errno = saved;
 }

@@ -1,13 +1,29 @@
-/* log: one line per event, "time level area key=value ...". The sink (level and descriptor) is the
- * one global of the project. Prompts, completions, keys and certificates never go into a record. */
+/* log: one line per event, "time level area key=value ...". The sink (level, descriptor, ring) is the
+ * one global of the project. Prompts, completions, keys and certificates never go into a record.
+ *
+ * A program writes its lines itself until log_start(); from then on a thread does, from a ring of
+ * LOG_RING_BYTES, so that nobody waits for a reader that has stopped (a pipe that is full, a
+ * terminal on hold): lines that find no room are dropped and counted, and a line says so when there
+ * is room again. What is in the ring at exit() is written within LOG_FLUSH_MS, or left. A child of
+ * fork() writes its own lines itself. */
 #ifndef BATON_BASE_LOG_H
 #define BATON_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LOG_RING_BYTES = 256 * 1024, LOG_FLUSH_MS = 1000 };
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_NONE };
 
 void log_init(enum log_level level, int fd); /* default: LOG_INFO to stderr */
 int log_level_parse(const char *name); /* "debug", "INFO", "warning", "critical"...; -1 unknown */
-/* Any thread; one write(2) a line, at most 1,024 bytes. */
+void log_start(void);                  /* once a program; without memory for a thread: as before */
+/* Waits until all lines so far are out; false: they are not, after so long. */
+bool log_flush(unsigned ms);
+uint64_t log_dropped(void); /* lines, since the program began */
+/* Any thread, at most 1,024 bytes. Lines are never mixed, those of processes that share a descriptor
+ * neither. */
 void log_write(enum log_level level, const char *area, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -365,6 +365,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
         const char *level =
             in->conf.log_level[0] != 0 ? in->conf.log_level : in->conf.log_start_level;
         log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
+        log_start();
         signal(SIGPIPE, SIG_IGN);
         status = run(in);
     }

@@ -1,5 +1,7 @@
 /* Goal: a record is one whole line, whatever is in it and whoever writes at the same time.
- * Method: the sink is a pipe; its lines are taken apart. Four threads write at once. */
+ * Nobody waits for a sink that does not take lines.
+ * Method: the sink is a pipe; its lines are taken apart. Four threads write at once. A pipe that
+ * nobody reads, then somebody does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,7 +12,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include "common/base/log.h"
 
@@ -126,6 +133,110 @@ static void threads_do_not_mix(void **state) {
     }
 }
 
+/* ---- with the ring; from here to the end of the program */
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void the_ring_writes_the_same_lines(void **state) {
+    log_start();
+    log_start(); /* once is enough */
+    a_line(state);
+    one_line_whatever_comes(state);
+    threads_do_not_mix(state);
+    assert_true(log_flush(5000));
+    assert_int_equal(log_dropped(), 0);
+}
+
+/* Lines of 1,000 bytes, 2,000 of them: more than pipe and ring hold. */
+static void flood(void) {
+    char filler[900];
+    memset(filler, 'f', sizeof(filler) - 1);
+    filler[sizeof(filler) - 1] = 0;
+    for (int i = 0; i < 2000; i++) log_info("t", "n=%d %s end", i, filler);
+}
+
+static void nobody_waits_for_a_reader(void **state) {
+    static char all[4 << 20];
+    size_t n = 0;
+    (void)state;
+    log_init(LOG_INFO, ends[1]);
+    double from = now_s();
+    flood();
+    assert_true(now_s() - from < 2); /* microseconds each; a write would never end */
+    uint64_t dropped = log_dropped();
+    assert_true(dropped > 1000 && dropped < 2000);
+    from = now_s();
+    assert_false(log_flush(200));
+    assert_true(now_s() - from < 2);
+    /* a reader comes: whole lines in their order, then the number that is missing */
+    char told[64];
+    snprintf(told, sizeof(told), "event=lines_dropped n=%llu\n", (unsigned long long)dropped);
+    do n += read_some(all + n, sizeof(all) - n);
+    while (strstr(all, told) == NULL && now_s() - from < 60);
+    assert_non_null(strstr(all, told));
+    int last = -1, n_lines = 0;
+    for (char *line = strtok(all, "\n"); line != NULL; line = strtok(NULL, "\n"), n_lines++) {
+        const char *body = strstr(line, " n=");
+        int k;
+        if (strstr(line, "lines_dropped") != NULL) continue;
+        assert_non_null(body);
+        assert_int_equal(sscanf(body, " n=%d f", &k), 1);
+        assert_true(k > last);
+        assert_string_equal(line + strlen(line) - 4, " end");
+        last = k;
+    }
+    assert_int_equal(n_lines, 2000 - (int)dropped + 1);
+    log_info("t", "goes on");
+    assert_true(log_flush(5000));
+    n = read_some(all, sizeof(all));
+    assert_non_null(strstr(all, "goes on\n"));
+}
+
+static int wait_for(pid_t pid, double s) {
+    int status;
+    for (double from = now_s(); now_s() - from < s; usleep(10000))
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return -2;
+}
+
+/* A child has no writer and writes itself; one that starts its own ends in time with a full pipe, and
+ * gets its last lines out into one that is read. */
+static void children(void **state) {
+    char line[2048];
+    (void)state;
+    log_init(LOG_INFO, ends[1]);
+    pid_t pid = fork();
+    if (pid == 0) {
+        log_info("t", "of the child");
+        _exit(0);
+    }
+    assert_int_equal(wait_for(pid, 60), 0);
+    read_some(line, sizeof(line));
+    assert_non_null(strstr(line, "of the child\n"));
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        log_start();
+        log_error("t", "cannot start");
+        exit(3);
+    }
+    assert_int_equal(wait_for(pid, 60), 3);
+    read_some(line, sizeof(line));
+    assert_non_null(strstr(line, "cannot start\n"));
+    pid = fork();
+    if (pid == 0) {
+        log_start();
+        flood();
+        exit(4);
+    }
+    assert_int_equal(wait_for(pid, 60), 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_line, open_pipe, close_pipe),
@@ -133,6 +244,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(one_line_whatever_comes, open_pipe, close_pipe),
         cmocka_unit_test(names),
         cmocka_unit_test_setup_teardown(threads_do_not_mix, open_pipe, close_pipe),
+        cmocka_unit_test_setup_teardown(the_ring_writes_the_same_lines, open_pipe, close_pipe),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_a_reader, open_pipe, close_pipe),
+        cmocka_unit_test_setup_teardown(children, open_pipe, close_pipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
