@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/build.h"
 #include "common/base/budget.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -119,6 +120,7 @@ struct coord_metrics {
     struct metric_family *families[N_ROWS];
     struct metric *plain[N_ROWS]; /* of families without labels */
     struct budget_metrics *limits;
+    struct build_metrics *build;
     struct prom_merge *merge;
     struct scrape *scrapes; /* under way */
     struct waiter *waiters;
@@ -201,6 +203,7 @@ static void read_gauges(struct coord_metrics *cm) {
     metric_set(cm->plain[QUEUE], (double)n.queued);
     metric_set(cm->plain[MASTER], 1);
     budget_metrics_read(cm->limits);
+    build_metrics_read(cm->build);
     cred_watch_metrics_read(cm->co->creds);
     metric_set(cm->plain[FAILED_PART],
                received > 0 ? metric_value(cm->plain[FAILED]) / received : 0);
@@ -350,6 +353,7 @@ enum err coord_metrics_create(struct coord_metrics **out, struct coordinator *co
         cm->limits = budget_metrics_create(cm->reg, &co->budget, "coordinator");
         if (cm->limits == NULL) e = ERR_NO_MEMORY;
     }
+    if (e == ERR_OK) e = build_metrics_create(&cm->build, cm->reg);
     if (e == ERR_OK && co->creds != NULL) e = cred_watch_metrics(co->creds, cm->reg);
     if (e != ERR_OK) coord_metrics_destroy(out);
     return e;
@@ -374,5 +378,6 @@ void coord_metrics_destroy(struct coord_metrics **cmp) {
     prom_merge_destroy(&cm->merge);
     metrics_destroy(&cm->reg);
     budget_metrics_destroy(&cm->limits);
+    build_metrics_destroy(&cm->build);
     free(cm);
 }

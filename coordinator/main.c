@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/fds.h"
+#include "common/base/build.h"
 #include "common/base/log.h"
 #include "common/net/http_gate.h"
 #include "common/net/router.h"
@@ -235,6 +236,7 @@ static int usage(const char *name, int status) {
         "(docs/configuration.md)\n"
         "  -r, --controller FILE  the controller's configuration, when it is a file of its own\n"
         "      --check-config     check the files, print the settings in effect, and end\n"
+        "      --version          what this program was built from and of\n"
         "  -h, --help             this text\n",
         name);
     return status;
@@ -257,6 +259,9 @@ int main(int argc, char **argv) {
             controller_path = argv[++i];
         } else if (strcmp(argv[i], "--check-config") == 0) {
             check = true;
+        } else if (strcmp(argv[i], "--version") == 0) {
+            build_print(stdout, "coordinator", NULL);
+            return 0;
         } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
             return usage(argv[0], 0);
         } else {

@@ -28,12 +28,27 @@ $(1): $(2)
 	$$(CC) $$(LDFLAGS) $$(SAN) -o $$@ $$(filter %.o,$$^) $(3)
 endef
 
-# the daemons
-$(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(O_COORD),$(LIBS_COORD)))
-$(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_ROLES),$(LIBS_ALL)))
-$(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_ROLES),$(LIBS_ALL)))
+# The commit that the programs name (common/base/build.h): written again only when it is another, so that nothing is linked for nothing.
+# BATON_COMMIT says it where there is no git.
+.PHONY: facts
+facts:
+$(BUILD)/facts.c: facts
+	@mkdir -p $(@D)
+	@commit="$${BATON_COMMIT:-}"; \
+	if [ -z "$$commit" ] && [ "$$(git rev-parse --show-toplevel 2>/dev/null)" = "$(CURDIR)" ]; then \
+	    commit=$$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null); fi; \
+	printf 'extern const char baton_commit[];\nconst char baton_commit[] = "%s";\n' "$$commit" >$@.new; \
+	if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+$(BUILD)/facts.o: $(BUILD)/facts.c
+	@$(CC) $(STRICT) $(CFLAGS) $(SAN) -c -o $@ $<
+O_FACTS := $(BUILD)/facts.o
 
-$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_NET),$(LIBS_NET)))
+# the daemons
+$(eval $(call link_rule,$(BUILD)/bin/coordinator,$(call obj,coordinator/main) $(O_FACTS) $(O_COORD),$(LIBS_COORD)))
+$(eval $(call link_rule,$(BUILD)/bin/prefill,$(call obj,prefill/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
+$(eval $(call link_rule,$(BUILD)/bin/decode,$(call obj,decode/main) $(O_FACTS) $(O_ROLES),$(LIBS_ALL)))
+
+$(eval $(call link_rule,$(BUILD)/bin/batonctl,$(call obj,tools/batonctl) $(O_FACTS) $(O_NET),$(LIBS_NET)))
 
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/build.h"
 #include "common/base/log.h"
 #include "common/net/http_client.h"
 #include "common/net/loop.h"
@@ -282,6 +283,7 @@ static int usage(int status) {
         "(default: the last one)\n"
         "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
         "instance\n"
+        "       batonctl --version                     what this program was built from and of\n"
         "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
         "[--threads N]\n"
         "                                              packs a model's weights for later starts "
@@ -336,6 +338,10 @@ int main(int argc, char **argv) {
     struct target t = {NULL, NULL};
     int i = 1;
     log_init(LOG_ERROR, 2);
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        build_print(stdout, "batonctl", NULL);
+        return 0;
+    }
     for (int k = 0; k < OPT_COUNT; k++) {
         const char *env = getenv(options[k].env);
         values[k] = env != NULL && env[0] != 0 ? env : options[k].fallback;

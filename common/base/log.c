@@ -1,6 +1,6 @@
-/* log: formats a record on the stack; writes it with one write(2), or puts it into the ring, from which
- * the writer takes whole lines, at most PIPE_BUF bytes a write(2), which a pipe does not split. It
- * never fails its caller, whose errno stays as it was. */
+/* log: formats a record on the stack; writes it with one write(2), or puts it into the ring, from
+ * which the writer takes whole lines, at most PIPE_BUF bytes a write(2), which a pipe does not
+ * split. It never fails its caller, whose errno stays as it was. */
 #include "common/base/log.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* log: one line per event, "time level area key=value ...". The sink (level, descriptor, ring) is the
- * one global of the project. Prompts, completions, keys and certificates never go into a record.
+/* log: one line per event, "time level area key=value ...". The sink (level, descriptor, ring) is
+ * the one global of the project. Prompts, completions, keys and certificates never go into a
+ * record.
  *
  * A program writes its lines itself until log_start(); from then on a thread does, from a ring of
  * LOG_RING_BYTES, so that nobody waits for a reader that has stopped (a pipe that is full, a
@@ -22,8 +23,8 @@ void log_start(void);                  /* once a program; without memory for a t
 /* Waits until all lines so far are out; false: they are not, after so long. */
 bool log_flush(unsigned ms);
 uint64_t log_dropped(void); /* lines, since the program began */
-/* Any thread, at most 1,024 bytes. Lines are never mixed, those of processes that share a descriptor
- * neither. */
+/* Any thread, at most 1,024 bytes. Lines are never mixed, those of processes that share a
+ * descriptor neither. */
 void log_write(enum log_level level, const char *area, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

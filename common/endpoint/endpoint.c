@@ -269,12 +269,14 @@ bool ep_model_member(struct ep_read *r) {
 
 /* ---- one body */
 
-static struct json_object *parse_object(const struct endpoint *ep, const char *body, size_t n) {
+static struct json_object *parse_object(const struct endpoint *ep, const struct endpoint_in *in) {
     struct json_limits lim = json_limits_client(
         ep->conf.json_depth_max > 0 ? ep->conf.json_depth_max : JSON_DEPTH_DEFAULT);
     struct json_object *o = NULL;
-    if (json_read(&o, body, n, &lim, NULL) == ERR_OK && json_object_is_type(o, json_type_object))
-        return o;
+    enum err e = in->body_own != NULL
+                     ? json_read_in_place(&o, in->body_own, in->body_len, &lim, NULL)
+                     : json_read(&o, in->body, in->body_len, &lim, NULL);
+    if (e == ERR_OK && json_object_is_type(o, json_type_object)) return o;
     json_object_put(o);
     return NULL;
 }
@@ -318,7 +320,7 @@ static bool open_plain(struct ep_read *r) {
 static bool open_body(struct ep_read *r) {
     const struct api_path *path = r->in->path;
     r->fam = ep_family_of(r->ep, path->api);
-    r->body = parse_object(r->ep, r->in->body, r->in->body_len);
+    r->body = parse_object(r->ep, r->in);
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
     if (strcmp(path->path, "/") == 0) return open_root(r);
     return open_plain(r);

@@ -68,6 +68,8 @@ struct endpoint_in {
     const char *path_model; /* {m} of the path, "" when none */
     const char *req_id;     /* internal id: becomes infer_req.req_id */
     const char *body;
+    char *body_own; /* the same when it may be changed, with a byte behind it: it is read where it
+                       lies, without a copy; or NULL */
     size_t body_len;
     bool is_recompute;
     uint64_t arrival_us;
@@ -139,11 +141,11 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
 int answer_n_tokens(const struct answer *a); /* of all choices */
 
 /* ---- information bodies (inference-api 12, 13). */
-void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n,
+void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
                         struct api_answer *out); /* POST /v1/tokenizer */
-void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_t n,
+void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
                               struct api_answer *out); /* POST /tokenize */
-void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
+void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
                          struct api_answer *out);                        /* POST /detokenize */
 void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
 void endpoint_model(const struct endpoint *ep, const char *name,

@@ -13,10 +13,11 @@ static void failed(const struct endpoint *ep, const char *text, struct api_answe
     ep_answer_error(ep, false, 422, text, out);
 }
 
-static struct json_object *parse(const char *body, size_t n) {
+static struct json_object *parse(char *body, size_t n) {
     struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
     struct json_object *o = NULL;
-    if (json_read(&o, body, n, &lim, NULL) == ERR_OK && json_object_is_type(o, json_type_object))
+    if (json_read_in_place(&o, body, n, &lim, NULL) == ERR_OK &&
+        json_object_is_type(o, json_type_object))
         return o;
     json_object_put(o);
     return NULL;
@@ -45,8 +46,7 @@ static enum err put_pieces(const struct endpoint *ep, const struct id_list *ids,
     return e;
 }
 
-void endpoint_tokenizer(const struct endpoint *ep, const char *body, size_t n,
-                        struct api_answer *out) {
+void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n, struct api_answer *out) {
     struct json_object *o = parse(body, n);
     struct id_list ids = {0};
     const char *s;
@@ -170,7 +170,7 @@ static bool read_input(const struct endpoint *ep, struct json_object *o, size_t 
     return good;
 }
 
-void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_t n,
+void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
                               struct api_answer *out) {
     struct json_object *o = parse(body, n);
     struct id_list ids = {0};
@@ -195,8 +195,7 @@ void endpoint_tokenize_compat(const struct endpoint *ep, const char *body, size_
     json_object_put(o);
 }
 
-void endpoint_detokenize(const struct endpoint *ep, const char *body, size_t n,
-                         struct api_answer *out) {
+void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n, struct api_answer *out) {
     struct json_object *o = parse(body, n), *arr;
     struct id_list ids = {0};
     struct buf text = BUF_INIT;

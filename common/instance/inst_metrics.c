@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/build.h"
 #include "common/base/clock.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
@@ -147,6 +148,7 @@ struct inst_metrics {
     struct instance *in;
     struct metrics *reg;
     struct budget_metrics *limits;
+    struct build_metrics *build;
     struct req_meters *requests;
     struct metric *gauges[N_GAUGES];
     struct metric *roles[ROLE_MIXED + 1];
@@ -270,6 +272,7 @@ static void on_metrics(void *arg, struct http_x *x, const struct route_params *p
         if (in->kv_plane != NULL) read_links(im);
     }
     budget_metrics_read(im->limits);
+    build_metrics_read(im->build);
     cred_watch_metrics_read(in->creds);
     metrics_write(im->reg, &b);
     if (b.failed) {
@@ -371,6 +374,7 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
         im->limits = budget_metrics_create(im->reg, &in->budget, "instance");
         if (im->limits == NULL) e = ERR_NO_MEMORY;
     }
+    if (e == ERR_OK) e = build_metrics_create(&im->build, im->reg);
     if (e == ERR_OK && in->creds != NULL) e = cred_watch_metrics(in->creds, im->reg);
     if (e == ERR_OK)
         e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
@@ -386,6 +390,7 @@ void inst_metrics_destroy(struct inst_metrics **imp) {
     req_meters_destroy(&im->requests);
     metrics_destroy(&im->reg);
     budget_metrics_destroy(&im->limits);
+    build_metrics_destroy(&im->build);
     free(im);
 }
 

@@ -11,7 +11,7 @@
 #include "common/instance/req_read.h"
 #include "common/net/dispatch.h"
 #include "common/net/openapi.h"
-#include "proto/json.h"
+#include "proto/json_pull.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
     if (body == NULL) {
@@ -104,7 +104,7 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
 }
 
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
-typedef void text_fn(const struct endpoint *ep, const char *body, size_t n, struct api_answer *out);
+typedef void text_fn(const struct endpoint *ep, char *body, size_t n, struct api_answer *out);
 
 struct text_job {
     const struct endpoint *ep;
@@ -270,9 +270,9 @@ static bool stop_id_ok(const char *s, size_t n) {
 
 static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
-    struct json_object *root = NULL;
     struct api_answer a;
-    const char *id = NULL, *body;
+    const char *body;
+    char id[CLIENT_ID_BYTES_MAX + 1];
     size_t n, id_len = 0;
     void *self;
     /* In a cluster the coordinator asks, for a client whose request it is or for itself. */
@@ -289,12 +289,12 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     }
     body = http_x_body(x, &n);
     const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
-        !json_object_is_type(root, json_type_object)) {
+    enum json_found found = json_pull_find(body, n, "id", id, sizeof(id), &id_len);
+    if (found == JSON_FOUND_NO_OBJECT) {
         inst_reply_wrapped(x, 422, "Failed to parse context to json body.");
-    } else if (json_get_str(root, "id", &id, &id_len) != JSON_OK) {
+    } else if (found == JSON_FOUND_NONE) {
         inst_reply_wrapped(x, 422, "Not found id.");
-    } else if (!stop_id_ok(id, id_len)) {
+    } else if (found == JSON_FOUND_TOO_LONG || !stop_id_ok(id, id_len)) {
         inst_reply_wrapped(x, 422,
                            "The id can contain only digits, letters, underscores(_), hyphens(-) "
                            "and no more than 256 words in length.");
@@ -306,7 +306,6 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     } else {
         http_x_reply(x, 200, "application/json", body, n);
     }
-    json_object_put(root);
 }
 
 static void on_dresult(void *arg, struct http_x *x, const struct route_params *p) {

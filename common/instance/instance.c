@@ -7,7 +7,9 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/fds.h"
+#include "common/base/build.h"
 #include "common/base/log.h"
+#include "common/engine/kernels.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_links.h"
 #include "common/instance/inst_lora.h"
@@ -317,6 +319,7 @@ static int usage(const char *name, int status) {
         "usage: %s -c config.json [--check-config]\n"
         "  -c, --config FILE   configuration of the instance (docs/configuration.md)\n"
         "      --check-config  check the file, print the settings in effect, and end\n"
+        "      --version       what this program was built from and of\n"
         "  -h, --help          this text\n"
         "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
         "N]\n"
@@ -324,6 +327,18 @@ static int usage(const char *name, int status) {
         "quantize)\n",
         name, name);
     return status;
+}
+
+/* The kernel sets that the compiler made, whether this processor has them or not. */
+static void print_version(enum inst_role role) {
+    const struct kernels *const sets[] = {kernels_ref(),        kernels_avx2(),
+                                          kernels_avx512(),     kernels_avx512vnni(),
+                                          kernels_avx512bf16(), kernels_amx()};
+    struct buf names = BUF_INIT;
+    for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
+        if (sets[i] != NULL) buf_printf(&names, "%s%s", i > 0 ? " " : "", sets[i]->name);
+    build_print(stdout, inst_role_name(role), names.data);
+    buf_free(&names);
 }
 
 int instance_main(int argc, char **argv, const struct role_ops *const *roles,
@@ -337,6 +352,9 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
             path = argv[++i];
         } else if (strcmp(argv[i], "--check-config") == 0) {
             check = true;
+        } else if (strcmp(argv[i], "--version") == 0) {
+            print_version(first_role);
+            return 0;
         } else if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
             return usage(argv[0], 0);
         } else {

@@ -78,6 +78,7 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
                                     .path_model = r->path_model,
                                     .req_id = r->req_id,
                                     .body = r->body,
+                                    .body_own = r->body,
                                     .body_len = n,
                                     .is_recompute = is_recompute,
                                     .arrival_us = clock_us(),

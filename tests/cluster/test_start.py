@@ -6,6 +6,7 @@ is a configuration again.
 import copy
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -428,3 +429,15 @@ def test_a_model_that_is_no_directory(tmp_path):
 def test_a_model_path_is_relative_to_its_configuration(tmp_path, tiny):
     shutil.copytree(tiny, tmp_path / "beside")
     check_starts(tmp_path, "beside")
+
+
+@pytest.mark.parametrize("binary", ["coordinator", "prefill", "decode", "batonctl"])
+def test_version_says_what_was_built(binary):
+    r = subprocess.run([os.path.join(BUILD, "bin", binary), "--version"], capture_output=True, text=True, timeout=WITHIN_S)
+    lines = r.stdout.splitlines()
+    assert r.returncode == 0 and r.stderr == ""
+    assert re.fullmatch(rf"{binary} \(Baton\) \d+\.\d+\.\d+", lines[0]), r.stdout
+    assert re.fullmatch(r"commit: ([0-9a-f]{12}(-dirty)?|unknown)", lines[1]), r.stdout
+    assert re.fullmatch(r"compiler: (gcc|clang) \S.*", lines[2]) and lines[3].startswith("instruction sets: "), r.stdout
+    assert (lines[4:] == []) == (binary in ("coordinator", "batonctl")), r.stdout
+    assert all(line.startswith("kernels: ref") for line in lines[4:]), r.stdout

@@ -204,8 +204,8 @@ static int wait_for(pid_t pid, double s) {
     return -2;
 }
 
-/* A child has no writer and writes itself; one that starts its own ends in time with a full pipe, and
- * gets its last lines out into one that is read. */
+/* A child has no writer and writes itself; one that starts its own ends in time with a full pipe,
+ * and gets its last lines out into one that is read. */
 static void children(void **state) {
     char line[2048];
     (void)state;
