@@ -8,6 +8,7 @@
 #include "common/base/conf.h"
 #include "common/base/log.h"
 #include "common/net/cors.h"
+#include "common/net/origin.h"
 #include "proto/json.h"
 
 #define BOOL(m, path, def, help)          CONF_B(struct coord_conf, m, path, def, help)
@@ -107,6 +108,9 @@ static const struct conf_key keys[] = {
     STR(cors_origin, O "corsAllowOrigin", "",
         "origins whose pages may call from a browser, separated by blanks; http://localhost:*: "
         "with any port; *: all; empty: none"),
+    STR(management_hosts, O "managementHosts", "",
+        "names that the planes without clients may be spoken to by, beside IP addresses and "
+        "localhost, with blanks between them; .example.org: all below it; *: all"),
     STR(api_keys_file, O "apiKeysFile", "",
         "file of the API keys that clients of the user plane must show; empty: none"),
     TLS_BLOCK(BLOCK_REQUEST_SERVER, OT "request_server_tls", "of the user plane"),
@@ -313,6 +317,10 @@ static enum err check_rules(struct coord_conf *c, const struct json_object *root
     enum err e = check_tls(c, root, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
+    if (!origin_names_ok(c->management_hosts))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       O "managementHosts must be names with blanks between them, got \"%s\"",
+                       c->management_hosts);
     if (!cors_origins_ok(c->cors_origin))
         return err_set(eb, ERR_BAD_CONFIG, O "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
                        c->cors_origin);

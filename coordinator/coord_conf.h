@@ -45,7 +45,7 @@ struct coord_conf {
     int64_t sse_keep_alive_s, retries_max, schedule_timeout_s, first_token_timeout_s,
         infer_timeout_s, tokenizer_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
-        load_cost_coefficient[96], cors_origin[512];
+        load_cost_coefficient[96], cors_origin[512], management_hosts[512];
     int64_t metrics_reuse_s;
     int64_t max_schedule_count, reordering_type, select_type;
     double res_limit_rate, string_token_rate;

@@ -48,16 +48,12 @@ static struct inst *choose(const struct coordinator *co, bool management) {
 }
 
 /* The path as a request line has it: everything but unreserved characters (RFC 3986) escaped, so
- * that a model's name cannot become a query or another path. False: too long, or with a segment
- * that a server may resolve. */
+ * that a model's name cannot become a query or another path. False: too long. */
 static bool put_path(char *dst, size_t cap, const char *path) {
     static const char hex[] = "0123456789ABCDEF";
     size_t n = 0;
     for (const char *p = path; *p != 0; p++) {
         unsigned char c = (unsigned char)*p;
-        size_t segment = strcspn(p + 1, "/");
-        if (c == '/' && p[1] == '.' && (segment == 1 || (segment == 2 && p[2] == '.')))
-            return false;
         if (n + 4 > cap) return false;
         if (c < 0x80 && (isalnum(c) || strchr("/-._~", c) != NULL)) {
             dst[n++] = (char)c;

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/engine/cores.h"
 #include "common/net/cors.h"
+#include "common/net/origin.h"
 #include "proto/json.h"
 
 #define S                                 "ServerConfig."
@@ -148,6 +149,9 @@ static const struct conf_key keys[] = {
          "whether clients of a standard instance's business plane must have a certificate"),
     BOOL(tls_verify_host, X "tlsVerifyHost", "true",
          "the certificate of registerUrl's server must name its host"),
+    STR(management_hosts, X "managementHosts", "",
+        "names that the planes without clients may be spoken to by, beside IP addresses and "
+        "localhost, with blanks between them; .example.org: all below it; *: all"),
     STR(api_keys_file, X "apiKeysFile", "",
         "file of the API keys that clients of a standard instance must show; empty: none"),
     BOOL(pin_threads, X "pinThreads", "false",
@@ -443,6 +447,10 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
+    if (!origin_names_ok(c->management_hosts))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       X "managementHosts must be names with blanks between them, got \"%s\"",
+                       c->management_hosts);
     if (!cors_origins_ok(c->cors_origin))
         return err_set(eb, ERR_BAD_CONFIG, X "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
                        c->cors_origin);

@@ -411,6 +411,8 @@ struct dispatch inst_dispatch(struct instance *in) {
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
                              .cors_origin = in->conf.cors_origin,
                              .keys = in->keys,
+                             .management_hosts = in->conf.management_hosts,
+                             .budget = &in->budget,
                              .not_found = error_style(in) == ERROR_STYLE_OPENAI
                                               ? NULL
                                               : "The requested path does not exist.",

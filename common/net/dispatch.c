@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/budget.h"
 #include "common/net/cors.h"
 #include "common/net/near_path.h"
+#include "common/net/origin.h"
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 
@@ -24,31 +26,80 @@ static const struct api_path *infer_path(unsigned planes, const char *path,
     return (planes & PLANE_DATA) != 0 ? api_path_find(path, model) : NULL;
 }
 
+/* Where a request goes: found once, so that what is judged is what is served. */
+struct target {
+    char *path; /* without a version; the caller frees it */
+    const struct api_path *infer;
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    struct route_match m; /* of other paths */
+};
+
+static bool find_target(struct target *t, const struct dispatch_listener *l, const char *method,
+                        const char *path) {
+    memset(t, 0, sizeof(*t));
+    t->path = strdup(path);
+    if (t->path == NULL) return false;
+    api_path_drop_version(t->path);
+    t->infer = infer_path(l->planes, t->path, t->model);
+    if (t->infer == NULL) router_find(&t->m, l->d.tables, l->planes, method, t->path);
+    return true;
+}
+
+/* Served for clients; else only for those who run the cluster. */
+static bool is_for_clients(const struct dispatch_listener *l, const struct target *t) {
+    return (l->planes & PLANE_DATA) != 0 && (!t->m.path_known || (t->m.planes & PLANE_DATA) != 0);
+}
+
 /* Probes have no key, a browser asks before it shows one, and how to ask is no secret. */
-static bool is_open(const struct http_x *x) {
-    static const char *const exact[] = {"/health",       "/v1/startup", "/v1/health",
-                                        "/v1/readiness", "/docs",       "/openapi.json"};
-    static const char *const below[] = {"/health/", "/v2/health/"};
-    const char *path = http_x_path(x), *end = strrchr(path, '/');
-    if (strcmp(http_x_method(x), "OPTIONS") == 0) return true;
-    for (size_t i = 0; i < sizeof(exact) / sizeof(exact[0]); i++)
-        if (strcmp(path, exact[i]) == 0) return true;
-    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++)
-        if (strncmp(path, below[i], strlen(below[i])) == 0) return true;
-    return strncmp(path, "/v2/models/", 11) == 0 && end != NULL && strcmp(end, "/ready") == 0;
+static bool is_open(const struct target *t, const struct http_x *x) {
+    return (t->m.planes & PLANE_OPEN) != 0 || strcmp(http_x_method(x), "OPTIONS") == 0;
 }
 
 /* tenant: set to that of the key it shows; NULL: the caller does not ask. */
-static bool is_allowed(const struct dispatch *d, unsigned planes, const struct http_x *x,
-                       char tenant[TENANT_BYTES_MAX + 1]) {
-    return d->keys == NULL || (planes & PLANE_DATA) == 0 || is_open(x) ||
+static bool is_allowed(const struct dispatch_listener *l, const struct target *t,
+                       const struct http_x *x, char tenant[TENANT_BYTES_MAX + 1]) {
+    const struct dispatch *d = &l->d;
+    return d->keys == NULL || (l->planes & PLANE_DATA) == 0 || is_open(t, x) ||
            api_keys_allow(d->keys, http_x_header(x, "Authorization"), tenant);
 }
 
-/* A client that will get 401 need not send its body. */
+/* The header by which a browser's page shows itself on a plane that is none of its business; NULL:
+ * there is none. */
+static const char *foreign_header(const struct dispatch_listener *l, const struct target *t,
+                                  const struct http_x *x) {
+    const char *names = l->d.management_hosts, *host = http_x_header(x, "Host"),
+               *origin = http_x_header(x, "Origin"), *site = http_x_header(x, "Sec-Fetch-Site");
+    if (names == NULL || is_for_clients(l, t)) return NULL;
+    if (host != NULL && !l->has_tls && !origin_host_ok(host, names)) return "Host";
+    if (origin != NULL) return origin_ok(origin, names) ? NULL : "Origin";
+    /* An image or a form of another site has no Origin. */
+    return site != NULL && strcmp(site, "same-origin") != 0 && strcmp(site, "none") != 0
+               ? "Sec-Fetch-Site"
+               : NULL;
+}
+
+/* A client that will be refused need not send its body. */
 static bool on_wants_body(void *arg, const struct http_x *x) {
     const struct dispatch_listener *l = arg;
-    return is_allowed(&l->d, l->planes, x, NULL);
+    struct target t;
+    bool wants = find_target(&t, l, http_x_method(x), http_x_path(x)) &&
+                 foreign_header(l, &t, x) == NULL && is_allowed(l, &t, x, NULL);
+    free(t.path);
+    return wants;
+}
+
+static bool is_for_limited(const struct target *t) {
+    return t->m.row != NULL && (t->m.row->planes & PLANE_LIMITED) != 0;
+}
+
+static void reply_foreign(const struct dispatch *d, struct http_x *x, const char *header) {
+    char text[320];
+    budget_refused(d->budget, BUDGET_FOREIGN_ORIGIN);
+    snprintf(text, sizeof(text),
+             "This plane is for IP addresses, localhost and the names of managementHosts: %s "
+             "\"%.128s\" is none of them.",
+             header, http_x_header(x, header));
+    d->reply_error(d->arg, x, 403, text);
 }
 
 /* The same for every daemon and errorStyle: a client's library looks for it. */
@@ -83,65 +134,71 @@ static void reply_unknown_path(const struct dispatch_listener *l, struct http_x 
     d->reply_unknown_path(d->arg, x, text);
 }
 
-static bool is_for_limited(const struct dispatch *d, const struct http_x *x, const char *path) {
-    struct route_match m;
-    router_find(&m, d->tables, PLANE_LIMITED, http_x_method(x), path);
-    return m.row != NULL;
+/* Tensors behind the JSON are not supported, and without them the header is wrong
+ * (inference-api 16.4). True: answered. */
+static bool refuse_binary(const struct dispatch *d, struct http_x *x, const struct api_path *path) {
+    static const char header[] = "Inference-Header-Content-Length";
+    char text[160];
+    if (strncmp(path->path, "/v2/", 4) != 0 || http_x_header(x, header) == NULL) return false;
+    snprintf(text, sizeof(text),
+             "Failed to parse request context to json: %s is for binary tensors, which are not "
+             "supported",
+             header);
+    d->reply_error(d->arg, x, 422, text);
+    return true;
+}
+
+static void serve(const struct dispatch_listener *l, struct http_x *x, const struct target *t) {
+    const struct dispatch *d = &l->d;
+    if (t->infer != NULL && strcmp(http_x_method(x), "POST") != 0) {
+        reply_wrong_method(d, x, "POST");
+    } else if (t->infer != NULL) {
+        if (!refuse_binary(d, x, t->infer)) d->on_infer(d->arg, x, t->infer, t->model);
+    } else if (t->m.row != NULL) {
+        t->m.row->fn(d->arg, x, &t->m.params);
+    } else if (t->m.path_known) {
+        reply_wrong_method(d, x, t->m.allow);
+    } else {
+        reply_unknown_path(l, x, t->path);
+    }
 }
 
 static void on_request(void *arg, struct http_x *x) {
     const struct dispatch_listener *l = arg;
     const struct dispatch *d = &l->d;
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], tenant[TENANT_BYTES_MAX + 1] = "";
-    char *path = strdup(http_x_path(x));
+    struct target t;
+    char tenant[TENANT_BYTES_MAX + 1] = "";
     cors_set(x, d->cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    if (!is_allowed(d, l->planes, x, tenant)) {
-        reply_unauthorized(x);
-        free(path);
-        return;
-    }
-    if (tenant[0] != '\0') http_x_set_tenant(x, tenant);
-    if (path == NULL) {
+    if (!find_target(&t, l, http_x_method(x), http_x_path(x))) {
         d->reply_error(d->arg, x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
-    api_path_drop_version(path);
-    const struct api_path *ap = infer_path(l->planes, path, model);
-    if (http_x_limited(x) && !is_for_limited(d, x, path)) {
+    const char *foreign = foreign_header(l, &t, x);
+    if (foreign != NULL) {
+        reply_foreign(d, x, foreign);
+    } else if (!is_allowed(l, &t, x, tenant)) {
+        reply_unauthorized(x);
+    } else if (http_x_limited(x) && !is_for_limited(&t)) {
         d->reply_error(d->arg, x, 403, "The certificate of this client may not do this.");
-    } else if (ap != NULL && strcmp(http_x_method(x), "POST") == 0) {
-        d->on_infer(d->arg, x, ap, model);
-    } else if (ap != NULL) {
-        reply_wrong_method(d, x, "POST");
     } else {
-        router_find(&m, d->tables, l->planes, http_x_method(x), path);
-        if (m.row != NULL) {
-            m.row->fn(d->arg, x, &m.params);
-        } else if (m.path_known) {
-            reply_wrong_method(d, x, m.allow);
-        } else {
-            reply_unknown_path(l, x, path);
-        }
+        if (tenant[0] != '\0') http_x_set_tenant(x, tenant);
+        serve(l, x, &t);
     }
-    free(path);
+    free(t.path);
 }
 
 /* An unknown path may have a small body, so that it still gets its 404. */
 static size_t on_head(void *arg, const char *method, const char *path) {
     const struct dispatch_listener *l = arg;
     size_t max = l->d.body_bytes_max;
-    struct route_match m;
-    char model[MODEL_NAME_BYTES_MAX + 1], *p = strdup(path);
-    if (p == NULL) return 0;
-    api_path_drop_version(p);
-    if (infer_path(l->planes, p, model) == NULL) {
-        router_find(&m, l->d.tables, l->planes, method, p);
-        size_t row_max = m.row != NULL ? m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;
+    struct target t;
+    if (!find_target(&t, l, method, path)) return 0;
+    if (t.infer == NULL) {
+        size_t row_max = t.m.row != NULL ? t.m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;
         if (row_max < max) max = row_max;
     }
-    free(p);
+    free(t.path);
     return max;
 }
 
@@ -167,6 +224,7 @@ enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const s
     struct http_server_opts with = *o;
     l->d = *d;
     l->planes = planes;
+    l->has_tls = o->tls != NULL;
     with.body_bytes_max = on_head;
     with.wants_body = on_wants_body;
     with.on_too_large = on_too_large;

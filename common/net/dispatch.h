@@ -15,9 +15,13 @@ struct dispatch {
     size_t body_bytes_max;             /* of inference; a row's own limit is cut to it */
     const char *cors_origin;           /* cors.h */
     const char *not_found;             /* text of a 404; NULL: one that names paths nearby */
-    /* What requests on the data plane must show, but for health, /docs and CORS questions; without:
-     * 401 in OpenAI's shape (inference-api 2.2). NULL: nothing. */
+    /* What requests on the data plane must show, but for rows with PLANE_OPEN and CORS questions;
+     * without: 401 in OpenAI's shape (inference-api 2.2). NULL: nothing. */
     struct api_keys *keys;
+    /* Names that planes without PLANE_DATA may be spoken to by, beside literals and localhost
+     * (origin.h); others get 403. With TLS the certificate has the say over Host. */
+    const char *management_hosts;
+    struct budget *budget; /* NULL: refusals are not counted */
     void (*on_infer)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
     void (*reply_error)(void *arg, struct http_x *x, int status, const char *text);
     void (*reply_unknown_path)(void *arg, struct http_x *x, const char *text); /* 404 */
@@ -28,6 +32,7 @@ struct dispatch {
 struct dispatch_listener {
     struct dispatch d;
     unsigned planes; /* PLANE_* bits; more may be added while it listens */
+    bool has_tls;
     struct http_server *server;
 };
 

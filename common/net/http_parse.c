@@ -134,6 +134,30 @@ static bool percent_decode(struct http_parser *p, char *s) {
     return true;
 }
 
+/* In place, RFC 3986 5.2.4 and empty segments: a path has one spelling, so that whoever judges it
+ * and whoever serves it see the same. Begins with a slash. */
+static bool normalise(struct http_parser *p, char *path) {
+    char *to = path;
+    for (const char *s = path; *s == '/';) {
+        const char *segment = s + 1;
+        size_t n = strcspn(segment, "/");
+        bool last = segment[n] == '\0', dot = n == 1 && segment[0] == '.',
+             up = n == 2 && memcmp(segment, "..", 2) == 0;
+        if (up && to == path) return fail(p, 400, "the path climbs above its root");
+        if (up)
+            while (*--to != '/') {}
+        if (!dot && !up && (n > 0 || last)) {
+            memmove(to, s, n + 1);
+            to += n + 1;
+        } else if (last) {
+            *to++ = '/';
+        }
+        s = segment + n;
+    }
+    *to = '\0';
+    return true;
+}
+
 /* t is the request target, terminated, inside head.raw. */
 static bool parse_target(struct http_parser *p, char *t) {
     struct http_head *h = &p->head;
@@ -164,7 +188,7 @@ static bool parse_target(struct http_parser *p, char *t) {
     }
     h->path = (uint32_t)(path - raw);
     h->query = (uint32_t)(query - raw);
-    return percent_decode(p, path);
+    return percent_decode(p, path) && normalise(p, path);
 }
 
 static bool parse_version(struct http_parser *p, const char *v) {

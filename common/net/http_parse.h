@@ -18,7 +18,7 @@
 
 enum {
     HTTP_METHOD_BYTES_MAX = 32,
-    HTTP_TARGET_BYTES_MAX = 8192,    /* over it: 414 */
+    HTTP_TARGET_BYTES_MAX = 4096,    /* over it: 414 (inference-api 2.3) */
     HTTP_CHUNK_LINE_BYTES_MAX = 256, /* size and extensions of one chunk */
     HTTP_CHUNK_EXT_BYTES_MAX = 4096, /* extensions of a whole body */
     HTTP_TRAILER_BYTES_MAX = 8192,
@@ -30,7 +30,7 @@ struct http_field {
 
 struct http_head {
     struct buf raw;               /* the lines, cut into strings in place */
-    uint32_t method, path, query; /* offsets; path is percent-decoded, query is not */
+    uint32_t method, path, query; /* offsets; path is decoded and normalised, query is as it came */
     struct http_field fields[HTTP_HEADERS_MAX];
     size_t n_fields;
     int minor; /* HTTP/1.minor: 0 or 1 */

@@ -83,7 +83,8 @@ void http_server_close(struct http_server **s);
 
 /* The request. Strings live as long as the exchange. */
 const char *http_x_method(const struct http_x *x);
-const char *http_x_path(const struct http_x *x);  /* percent-decoded, no query */
+const char *http_x_path(
+    const struct http_x *x); /* percent-decoded, without empty, "." and ".." segments; no query */
 const char *http_x_query(const struct http_x *x); /* raw, "" when none */
 /* Case-insensitive; NULL when absent. */
 const char *http_x_header(const struct http_x *x, const char *name);

@@ -42,12 +42,12 @@ static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
 }
 
 const struct route openapi_mindie_routes[] = {
-    {PLANE_DATA, "GET", "/openapi.json", on_mindie, 0},
-    {PLANE_DATA, "GET", "/docs", on_docs, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_mindie, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/docs", on_docs, 0},
     {0, NULL, NULL, NULL, 0},
 };
 const struct route openapi_openai_routes[] = {
-    {PLANE_DATA, "GET", "/openapi.json", on_openai, 0},
-    {PLANE_DATA, "GET", "/docs", on_docs, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/openapi.json", on_openai, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/docs", on_docs, 0},
     {0, NULL, NULL, NULL, 0},
 };

@@ -58,6 +58,7 @@ void router_find(struct route_match *out, const struct route *const *tables, uns
             if ((r->planes & planes) == 0 || !path_matches(r->path, path, &p)) continue;
             bool get = strcmp(r->method, "GET") == 0;
             out->path_known = true;
+            out->planes |= r->planes;
             allow_add(out->allow, sizeof(out->allow), r->method);
             if (get) allow_add(out->allow, sizeof(out->allow), "HEAD");
             if (out->row == NULL &&

@@ -17,8 +17,16 @@ struct route_params {
 
 typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
 
-/* PLANE_LIMITED is no plane: the row is also for clients of a limited certificate (dispatch.h). */
-enum { PLANE_DATA = 1, PLANE_MGMT = 2, PLANE_METRICS = 4, PLANE_STATUS = 8, PLANE_LIMITED = 16 };
+/* Two are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
+ * (dispatch.h). PLANE_OPEN: needs no key on the data plane. */
+enum {
+    PLANE_DATA = 1,
+    PLANE_MGMT = 2,
+    PLANE_METRICS = 4,
+    PLANE_STATUS = 8,
+    PLANE_LIMITED = 16,
+    PLANE_OPEN = 32
+};
 
 struct route {
     unsigned planes; /* PLANE_* bits on which the row is served */
@@ -31,6 +39,7 @@ struct route {
 struct route_match {
     const struct route *row; /* NULL: no such path, or the method is wrong */
     bool path_known;         /* some method of this path exists on these planes */
+    unsigned planes;         /* of all rows of a known path, PLANE_OPEN too */
     char allow[64];          /* "GET, HEAD": methods of a known path */
     struct route_params params;
 };

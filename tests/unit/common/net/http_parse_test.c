@@ -47,6 +47,14 @@ static void good_requests(void **state) {
     told("GET / HTTP/1.1\r\n" HOST "\r\n", "GET /? 1.1 Host=h; || END ");
     told("GET /a%20b/%C3%A9%2Fc?q=%20&x HTTP/1.1\r\n" HOST "\r\n",
          "GET /a b/\xC3\xA9/c?q=%20&x 1.1 Host=h; || END ");
+    /* one spelling of a path */
+    told("GET //a/./b//c HTTP/1.1\r\n" HOST "\r\n", "GET /a/b/c? 1.1 Host=h; || END ");
+    told("GET /a/../b/%2e%2E/c/. HTTP/1.1\r\n" HOST "\r\n", "GET /c/? 1.1 Host=h; || END ");
+    told("GET /a/b/.. HTTP/1.1\r\n" HOST "\r\n", "GET /a/? 1.1 Host=h; || END ");
+    told("GET /a%2f..%2fb/...?/../ HTTP/1.1\r\n" HOST "\r\n",
+         "GET /b/...?/../ 1.1 Host=h; || END ");
+    told("GET /./ HTTP/1.1\r\n" HOST "\r\n", "GET /? 1.1 Host=h; || END ");
+    told("GET /%252e%252e/a HTTP/1.1\r\n" HOST "\r\n", "GET /%2e%2e/a? 1.1 Host=h; || END ");
     told("\r\nGET / HTTP/1.1\r\n" HOST "\r\n", "GET /? 1.1 Host=h; || END ");
     told("GET /?? HTTP/1.1\r\nHost:\r\n\r\n", "GET /?? 1.1 Host=; || END ");
     told("GET http://host:80/p?q HTTP/1.1\r\n" HOST "\r\n", "GET /p?q 1.1 Host=h; || END ");
@@ -144,6 +152,9 @@ static void refused_heads(void **state) {
         {"GET /%7f HTTP/1.1\r\n", 400},
         {"GET /% HTTP/1.1\r\n", 400},
         {"GET /%2 HTTP/1.1\r\n", 400},
+        {"GET /.. HTTP/1.1\r\n", 400},
+        {"GET /a/../../b HTTP/1.1\r\n", 400},
+        {"GET /a/%2e%2e/.%2E HTTP/1.1\r\n", 400},
         {"GET /%zz HTTP/1.1\r\n", 400},
         {"GET /\xC3\xA9 HTTP/1.1\r\n", 400},
         {"GET /a\tb HTTP/1.1\r\n", 400},

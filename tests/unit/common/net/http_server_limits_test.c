@@ -72,8 +72,8 @@ static void head_limits(void **state) {
     close(fd);
     buf_clear(&fx.in);
     end = stpcpy(head, "GET /");
-    memset(end, 'x', 9000);
-    strcpy(end + 9000, " HTTP/1.1\r\nHost: h\r\n\r\n");
+    memset(end, 'x', 4200);
+    strcpy(end + 4200, " HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_int_equal(strncmp(whole(head), "HTTP/1.1 414 ", 13), 0);
     assert_int_equal(fx.n_requests, 0);
     free(head);
