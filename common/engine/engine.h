@@ -92,7 +92,8 @@ struct model_info {
     int32_t bos_id; /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
-    enum dtype weight_dtype, kv_dtype, file_dtype;
+    enum dtype weight_dtype, kv_dtype;
+    char file_type[16]; /* of the embedding matrix in its file: "BF16", "Q4_K", ... */
     uint64_t n_params, weight_bytes;
     uint8_t hash[32];      /* over config and tensors: names the model in the KV link's hello */
     char kernels[16];      /* the chosen kernel set */

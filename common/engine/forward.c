@@ -30,7 +30,7 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->n_eos = c->n_eos;
     i->weight_dtype = f->w->dtype;
     i->kv_dtype = o->kv_dtype;
-    i->file_dtype = f->w->file_dtype;
+    memcpy(i->file_type, f->w->file_type, sizeof(i->file_type));
     i->n_params = f->w->n_params;
     i->weight_bytes = f->w->bytes;
     memcpy(i->hash, f->w->hash, sizeof(i->hash));

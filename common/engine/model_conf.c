@@ -5,10 +5,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "common/engine/model_conf_gguf.h"
 #include "common/engine/model_conf_read.h"
 #include "proto/json.h"
 
-enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024 };
+enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024, PATH_BYTES = 4096 };
 
 /* How a family differs from plain Llama, and what it means when a member is absent. -1 for an
  * integer default: the member is required. */
@@ -84,6 +85,7 @@ static enum err refuse(struct conf_reader *r, const char *member, const char *al
     enum json_got g = json_get(r->obj, member, &v);
     if (g == JSON_NULL) snprintf(got, sizeof(got), "null");
     if (g == JSON_OK) json_literal(got, sizeof(got), v);
+    if (r->key_of != NULL) member = r->key_of(member);
     return err_set(r->eb, ERR_BAD_FILE, "%s: %s%s must be %s, got %s", r->file, r->prefix, member,
                    allowed, got);
 }
@@ -378,13 +380,36 @@ static enum err read_generation(struct conf_reader *r, struct model_conf *c) {
     return ERR_OK;
 }
 
-enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf *eb) {
-    char path[4096];
+/* The metadata of a GGUF file, in the spelling of the two JSON files. */
+static enum err read_gguf(struct model_conf *out, const char *file, struct errbuf *eb) {
+    struct buf text[2] = {BUF_INIT, BUF_INIT};
+    struct gguf *g = NULL;
+    struct errbuf inner = {0};
+    enum err e = gguf_open(&g, file, eb);
+    if (e != ERR_OK) return e == ERR_NOT_FOUND ? ERR_BAD_FILE : e;
+    struct conf_reader r = {.file = gguf_name(g), .prefix = "", .key_of = gguf_key_of, .eb = eb};
+    e = gguf_config(&text[0], &text[1], g, eb);
+    for (int i = 0; i < 2 && e == ERR_OK; i++) {
+        struct json_object *root = NULL;
+        e = json_read(&root, text[i].data, text[i].len, NULL, &inner);
+        if (e != ERR_OK)
+            e = err_set(eb, ERR_BAD_FILE, "%s: %s", r.file, inner.text);
+        else if ((e = json_as_obj(root, &r.obj) == JSON_OK ? ERR_OK : ERR_INTERNAL) == ERR_OK)
+            e = i == 0 ? read_config(&r, out) : read_generation(&r, out);
+        json_object_put(root);
+    }
+    if (e == ERR_OK) e = gguf_config_rest(out, g, eb);
+    gguf_close(&g);
+    buf_free(&text[0]);
+    buf_free(&text[1]);
+    return e;
+}
+
+static enum err read_folder(struct model_conf *out, const char *dir, struct errbuf *eb) {
+    char path[PATH_BYTES];
     struct json_object *root = NULL;
     struct conf_reader r = {.file = "config.json", .prefix = "", .eb = eb};
     struct errbuf inner = {0};
-    memset(out, 0, sizeof(*out));
-    out->bos_id = -1;
     for (int step = 0; step < 2; step++) {
         r.file = step == 0 ? "config.json" : "generation_config.json";
         int n = snprintf(path, sizeof(path), "%s/%s", dir, r.file);
@@ -406,6 +431,17 @@ enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf 
     return ERR_OK;
 }
 
+enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf *eb) {
+    char file[PATH_BYTES];
+    struct errbuf why = {0};
+    memset(out, 0, sizeof(*out));
+    out->bos_id = -1;
+    enum err e = gguf_locate(file, sizeof(file), path, &why);
+    if (e == ERR_OK) return read_gguf(out, file, eb);
+    if (e == ERR_NOT_FOUND) return read_folder(out, path, eb);
+    return err_set(eb, e, "%s", why.text);
+}
+
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
     const struct rope_conf *p = &c->rope;
     int at = snprintf(line, MODEL_CONF_LINE_BYTES,
@@ -420,5 +456,8 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
                       p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
     for (int i = 0; i < c->n_layers; i++)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d,", (int)c->window[i]);
+    for (int i = 0; p->has_divisors && i < c->head_dim / 2; i++)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%s%.9g",
+                       i == 0 ? " divisors=" : ",", (double)p->divisors[i]);
     return at;
 }

@@ -1,6 +1,6 @@
-/* model_conf: config.json and generation_config.json of a HuggingFace directory, read, checked and
- * reduced to what the forward pass needs. Families are rows of one table (model_conf.c); nothing
- * outside that file asks for a family's name.
+/* model_conf: config.json and generation_config.json of a HuggingFace directory, or the metadata of
+ * a GGUF file, read, checked and reduced to what the forward pass needs. Families are rows of one
+ * table (model_conf.c); nothing outside that file asks for a family's name.
  *
  * What would change the numbers and is not known here is refused: another architecture or
  * activation, an unknown rope type, quantised weights. Members that change nothing in inference
@@ -40,6 +40,8 @@ struct rope_conf {
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn: cos and sin are multiplied by it; else 1 */
     bool truncate;                            /* yarn: the ramp's ends are whole dimensions */
+    bool has_divisors; /* the angle of pair i is divided by divisors[i], i < head_dim / 2 */
+    float divisors[MODEL_HEAD_DIM_MAX / 2];
 };
 
 struct model_conf {
@@ -50,7 +52,9 @@ struct model_conf {
     bool qkv_bias, o_bias, mlp_bias; /* these linear layers have a bias tensor */
     bool qk_norm;                    /* RMSNorm over head_dim on q and k before RoPE */
     bool tied;                       /* lm_head is the embedding matrix */
-    int32_t bos_id;                  /* -1: none */
+    bool rope_pairs; /* the file has the rows of each head of q and k as RoPE's pairs, as GGUF's
+                        "llama" does; in memory they lie half a head apart always */
+    int32_t bos_id;  /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
     int32_t window[MODEL_LAYERS_MAX]; /* position i sees j with i - j < window; 0: all before it */
@@ -62,9 +66,10 @@ struct model_conf {
     } gen;
 };
 
-/* Reads dir/config.json and, when it exists, dir/generation_config.json. eb names file, member,
- * value and what is allowed. ERR_NOT_FOUND: no config.json. ERR_BAD_FILE: everything else. */
-enum err model_conf_read(struct model_conf *out, const char *dir, struct errbuf *eb);
+/* path: a folder, of which config.json and, when it exists, generation_config.json are read, or a
+ * GGUF file (gguf_locate()). eb names file, member, value and what is allowed. ERR_NOT_FOUND: no
+ * config.json. ERR_BAD_FILE: everything else. */
+enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf *eb);
 
 /* A canonical line of everything in *c that changes logits: the config's part of the model hash.
  * Returns its length, terminated; always fits MODEL_CONF_LINE_BYTES. */

@@ -10,6 +10,7 @@
 struct conf_reader {
     struct json_object *obj;
     const char *file, *prefix;
+    const char *(*key_of)(const char *member); /* what the file calls it; NULL: the same */
     struct errbuf *eb;
 };
 

@@ -46,6 +46,7 @@ void rope_freqs(double *freq, const struct rope_conf *r, int head_dim) {
         case ROPE_LLAMA3: freq[i] = llama3_freq(f, r); break;
         case ROPE_YARN: freq[i] = yarn_freq(f, i, r, head_dim); break;
         }
+        if (r->has_divisors) freq[i] /= (double)r->divisors[i];
     }
 }
 

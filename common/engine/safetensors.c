@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "common/base/lfs_pointer.h"
 #include "proto/json.h"
 
 enum { INDEX_BYTES_MAX = 64 * 1024 * 1024, HEADER_PREFIX_BYTES = 8, HEADER_JSON_DEPTH_MAX = 4 };
@@ -143,6 +144,7 @@ enum err st_header_parse(struct st_header *out, const uint8_t *p, size_t n, uint
     *out = (struct st_header){0};
     if (n < HEADER_PREFIX_BYTES || file_bytes < n)
         return err_set(eb, ERR_BAD_FILE, "shorter than the 8 bytes of the header's length");
+    if (is_lfs_pointer(p, n)) return err_set(eb, ERR_BAD_FILE, LFS_POINTER_TEXT);
     uint64_t len = 0;
     for (int i = 0; i < HEADER_PREFIX_BYTES; i++) len |= (uint64_t)p[i] << (8 * i);
     if (len > ST_HEADER_BYTES_MAX || len < 2)
@@ -340,6 +342,14 @@ bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out) {
     const struct shard *s = &m->shards[idx];
     *out = (struct st_stamp){s->name, s->bytes, s->mtime_ns, s->inode};
     return true;
+}
+
+size_t st_model_count(const struct st_model *m) {
+    return m->all.n_tensors;
+}
+
+const struct st_tensor *st_model_at(const struct st_model *m, size_t idx) {
+    return &m->all.tensors[idx];
 }
 
 const struct st_tensor *st_model_find(const struct st_model *m, const char *name) {

@@ -63,6 +63,8 @@ struct st_stamp {
 };
 bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out);
 
+size_t st_model_count(const struct st_model *m);
+const struct st_tensor *st_model_at(const struct st_model *m, size_t idx); /* by name */
 /* NULL: no such tensor. */
 const struct st_tensor *st_model_find(const struct st_model *m, const char *name);
 const char *st_model_file(const struct st_model *m,

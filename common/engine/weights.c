@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/engine/half.h"
-#include "common/engine/safetensors.h"
+#include "common/engine/tensor_source.h"
 #include "common/engine/weights_cache.h"
 
 enum {
@@ -29,13 +29,15 @@ enum {
 
 /* One tensor to load: into a matrix or a vector. */
 struct slot {
-    char name[NAME_BYTES];
+    char name[NAME_BYTES]; /* HuggingFace's: what the hash is over */
+    char file_name[NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
     int n, k;         /* vector: n values, k is 1 */
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */
-    const struct st_tensor *t;
+    bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
+    struct tensor t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };
 
@@ -43,7 +45,7 @@ struct loader {
     const struct model_conf *c;
     const struct kernels *kn;
     struct pool *pool;
-    struct st_model *files;
+    struct tensor_source *files;
     struct weights *w;
     struct slot *slots;
     int n_slots;
@@ -60,8 +62,7 @@ struct loader {
 
     /* the pool region that runs: panels of one step of one slot */
     const struct slot *slot;
-    const uint8_t *src; /* the step's first row */
-    int panel_first, n_rows;
+    int row_first, n_rows;
 };
 
 /* ---- what a config asks for */
@@ -70,34 +71,34 @@ enum presence { ALWAYS, QKV_BIAS, O_BIAS, MLP_BIAS, QK_NORM };
 enum extent { ONE, HIDDEN, INTER, Q_DIM, KV_DIM, HEAD_DIM };
 
 static const struct layer_tensor {
-    const char *name;
-    size_t offset; /* in struct layer_weights */
+    const char *name, *gguf; /* behind "model.layers.N." and "blk.N." */
+    size_t offset;           /* in struct layer_weights */
     bool is_matrix;
     enum extent n, k;
     enum presence when;
 } layer_tensors[] = {
-#define MATRIX(name, field, n, k)                                                                  \
-    { name ".weight", offsetof(struct layer_weights, field), true, n, k, ALWAYS }
-#define VECTOR(name, field, n, when)                                                               \
-    { name, offsetof(struct layer_weights, field), false, n, ONE, when }
-    VECTOR("input_layernorm.weight", attn_norm, HIDDEN, ALWAYS),
-    MATRIX("self_attn.q_proj", q, Q_DIM, HIDDEN),
-    MATRIX("self_attn.k_proj", k, KV_DIM, HIDDEN),
-    MATRIX("self_attn.v_proj", v, KV_DIM, HIDDEN),
-    MATRIX("self_attn.o_proj", o, HIDDEN, Q_DIM),
-    VECTOR("self_attn.q_proj.bias", q_bias, Q_DIM, QKV_BIAS),
-    VECTOR("self_attn.k_proj.bias", k_bias, KV_DIM, QKV_BIAS),
-    VECTOR("self_attn.v_proj.bias", v_bias, KV_DIM, QKV_BIAS),
-    VECTOR("self_attn.o_proj.bias", o_bias, HIDDEN, O_BIAS),
-    VECTOR("self_attn.q_norm.weight", q_norm, HEAD_DIM, QK_NORM),
-    VECTOR("self_attn.k_norm.weight", k_norm, HEAD_DIM, QK_NORM),
-    VECTOR("post_attention_layernorm.weight", mlp_norm, HIDDEN, ALWAYS),
-    MATRIX("mlp.gate_proj", gate, INTER, HIDDEN),
-    MATRIX("mlp.up_proj", up, INTER, HIDDEN),
-    MATRIX("mlp.down_proj", down, HIDDEN, INTER),
-    VECTOR("mlp.gate_proj.bias", gate_bias, INTER, MLP_BIAS),
-    VECTOR("mlp.up_proj.bias", up_bias, INTER, MLP_BIAS),
-    VECTOR("mlp.down_proj.bias", down_bias, HIDDEN, MLP_BIAS),
+#define MATRIX(name, gguf, field, n, k)                                                            \
+    { name ".weight", gguf ".weight", offsetof(struct layer_weights, field), true, n, k, ALWAYS }
+#define VECTOR(name, gguf, field, n, when)                                                         \
+    { name, gguf, offsetof(struct layer_weights, field), false, n, ONE, when }
+    VECTOR("input_layernorm.weight", "attn_norm.weight", attn_norm, HIDDEN, ALWAYS),
+    MATRIX("self_attn.q_proj", "attn_q", q, Q_DIM, HIDDEN),
+    MATRIX("self_attn.k_proj", "attn_k", k, KV_DIM, HIDDEN),
+    MATRIX("self_attn.v_proj", "attn_v", v, KV_DIM, HIDDEN),
+    MATRIX("self_attn.o_proj", "attn_output", o, HIDDEN, Q_DIM),
+    VECTOR("self_attn.q_proj.bias", "attn_q.bias", q_bias, Q_DIM, QKV_BIAS),
+    VECTOR("self_attn.k_proj.bias", "attn_k.bias", k_bias, KV_DIM, QKV_BIAS),
+    VECTOR("self_attn.v_proj.bias", "attn_v.bias", v_bias, KV_DIM, QKV_BIAS),
+    VECTOR("self_attn.o_proj.bias", "attn_output.bias", o_bias, HIDDEN, O_BIAS),
+    VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", q_norm, HEAD_DIM, QK_NORM),
+    VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", k_norm, HEAD_DIM, QK_NORM),
+    VECTOR("post_attention_layernorm.weight", "ffn_norm.weight", mlp_norm, HIDDEN, ALWAYS),
+    MATRIX("mlp.gate_proj", "ffn_gate", gate, INTER, HIDDEN),
+    MATRIX("mlp.up_proj", "ffn_up", up, INTER, HIDDEN),
+    MATRIX("mlp.down_proj", "ffn_down", down, HIDDEN, INTER),
+    VECTOR("mlp.gate_proj.bias", "ffn_gate.bias", gate_bias, INTER, MLP_BIAS),
+    VECTOR("mlp.up_proj.bias", "ffn_up.bias", up_bias, INTER, MLP_BIAS),
+    VECTOR("mlp.down_proj.bias", "ffn_down.bias", down_bias, HIDDEN, MLP_BIAS),
 #undef MATRIX
 #undef VECTOR
 };
@@ -126,34 +127,51 @@ static bool present(const struct model_conf *c, enum presence p) {
     return true;
 }
 
-static void add_slot(struct loader *l, const char *name, struct matrix *matrix, float **vector,
-                     int n, int k, enum dtype dtype) {
+static struct slot *add_slot(struct loader *l, struct matrix *matrix, float **vector, int n, int k,
+                             enum dtype dtype) {
     struct slot *s = &l->slots[l->n_slots++];
     *s = (struct slot){.matrix = matrix, .vector = vector, .n = n, .k = k, .dtype = dtype};
+    return s;
+}
+
+static void name_slot(const struct loader *l, struct slot *s, const char *name, const char *gguf) {
     snprintf(s->name, sizeof(s->name), "%s", name);
+    snprintf(s->file_name, sizeof(s->file_name), "%s",
+             tensor_source_is_gguf(l->files) ? gguf : name);
+}
+
+static void plan_layer(struct loader *l, int layer) {
+    const struct model_conf *c = l->c;
+    char name[NAME_BYTES], gguf[NAME_BYTES];
+    for (int j = 0; j < N_LAYER_TENSORS; j++) {
+        const struct layer_tensor *t = &layer_tensors[j];
+        char *field = (char *)&l->w->layers[layer] + t->offset;
+        if (!present(c, t->when)) continue;
+        struct slot *s = add_slot(l, t->is_matrix ? (struct matrix *)(void *)field : NULL,
+                                  t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n),
+                                  extent_of(c, t->k), l->w->dtype);
+        s->pairs = c->rope_pairs &&
+                   (strncmp(t->gguf, "attn_q.", 7) == 0 || strncmp(t->gguf, "attn_k.", 7) == 0);
+        snprintf(name, sizeof(name), "model.layers.%d.%s", layer, t->name);
+        snprintf(gguf, sizeof(gguf), "blk.%d.%s", layer, t->gguf);
+        name_slot(l, s, name, gguf);
+    }
 }
 
 static void plan(struct loader *l) {
     const struct model_conf *c = l->c;
     struct weights *w = l->w;
-    char name[NAME_BYTES];
     /* The matrices over the vocabulary keep eight bits:
      * docs/decisions/2026-11-21-quantised-weights.md */
     const enum dtype wide = w->dtype == DTYPE_INT4 ? DTYPE_INT8 : w->dtype;
-    add_slot(l, "model.embed_tokens.weight", &w->embed, NULL, c->vocab_size, c->hidden, wide);
-    for (int i = 0; i < c->n_layers; i++) {
-        for (int j = 0; j < N_LAYER_TENSORS; j++) {
-            const struct layer_tensor *t = &layer_tensors[j];
-            char *field = (char *)&w->layers[i] + t->offset;
-            if (!present(c, t->when)) continue;
-            snprintf(name, sizeof(name), "model.layers.%d.%s", i, t->name);
-            add_slot(l, name, t->is_matrix ? (struct matrix *)(void *)field : NULL,
-                     t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n),
-                     extent_of(c, t->k), w->dtype);
-        }
-    }
-    add_slot(l, "model.norm.weight", NULL, &w->final_norm, c->hidden, 1, DTYPE_F32);
-    if (!c->tied) add_slot(l, "lm_head.weight", &w->head, NULL, c->vocab_size, c->hidden, wide);
+    name_slot(l, add_slot(l, &w->embed, NULL, c->vocab_size, c->hidden, wide),
+              "model.embed_tokens.weight", "token_embd.weight");
+    for (int i = 0; i < c->n_layers; i++) plan_layer(l, i);
+    name_slot(l, add_slot(l, NULL, &w->final_norm, c->hidden, 1, DTYPE_F32), "model.norm.weight",
+              "output_norm.weight");
+    if (!c->tied)
+        name_slot(l, add_slot(l, &w->head, NULL, c->vocab_size, c->hidden, wide), "lm_head.weight",
+                  "output.weight");
 }
 
 /* ---- checks and memory */
@@ -166,37 +184,76 @@ static size_t slot_bytes(const struct slot *s) {
 }
 
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
-    const struct st_tensor *t = st_model_find(l->files, s->name);
-    if (t == NULL)
-        return err_set(eb, ERR_BAD_FILE,
-                       "tensor %s, which config.json asks for, is missing in the "
-                       ".safetensors files",
-                       s->name);
-    const char *file = st_model_file(l->files, t);
+    const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
+    struct tensor *t = &s->t;
+    if (!tensor_source_find(l->files, s->file_name, t)) {
+        struct tensor_stamp first = {.name = ""};
+        tensor_source_stamp(l->files, 0, &first);
+        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s, which %s asks for, is missing", first.name,
+                       s->file_name, by);
+    }
     int dims = s->matrix != NULL ? 2 : 1;
     if (t->n_dims != dims || t->dims[0] != (uint64_t)s->n ||
         (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
-        char got[ST_DIMS_MAX * 21 + 1] = "", want[32];
+        char got[TENSOR_DIMS_MAX * 21 + 1] = "", want[32];
         for (int i = 0; i < t->n_dims; i++)
             snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
                      (unsigned long long)t->dims[i]);
         snprintf(want, sizeof(want), dims == 2 ? "%d, %d" : "%d", s->n, s->k);
-        return err_set(eb, ERR_BAD_FILE,
-                       "%s: tensor %s must have shape [%s] by config.json, got [%s]", file, s->name,
-                       want, got);
+        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]",
+                       t->file, s->file_name, want, by, got);
     }
-    if (t->dtype == DTYPE_NONE)
+    if (t->type == NULL)
         return err_set(eb, ERR_BAD_FILE,
-                       "%s: tensor %s has dtype %s, allowed are F32, F16 and BF16", file, s->name,
-                       t->dtype_text);
-    s->t = t;
-    l->total_bytes += t->end - t->begin;
+                       "%s: tensor %s has type %s, allowed are F32, F16, BF16, and of GGUF Q8_0, "
+                       "Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4",
+                       t->file, s->file_name, t->type_name);
+    if (s->matrix == NULL && t->type->elements > 1)
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: tensor %s has type %s, a vector may be F32, F16 or BF16", t->file,
+                       s->file_name, t->type_name);
+    l->total_bytes += t->bytes;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
     s->at = l->w->bytes;
     l->w->bytes += slot_bytes(s);
     size_t row = (size_t)s->k;
     if (s->matrix != NULL && row > l->rows_stride) l->rows_stride = row;
     return ERR_OK;
+}
+
+static int by_file_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* What checkpoints carry beside what is computed with, and which changes nothing. */
+static bool harmless(const struct loader *l, const char *name) {
+    static const char *const tails[] = {".rotary_emb.inv_freq", ".attn.masked_bias",
+                                        ".self_attn.rotary_emb.cos_cached"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++)
+        if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0) return true;
+    if (strcmp(name, "lm_head.weight") == 0) return l->c->tied;
+    return strcmp(name, "rope_freqs.weight") == 0; /* model_conf has read it */
+}
+
+/* A tensor that nothing reads means that the model is not the one that would be computed. */
+static enum err check_unused(const struct loader *l, struct errbuf *eb) {
+    const char **names = malloc((size_t)l->n_slots * sizeof(*names));
+    enum err e = ERR_OK;
+    if (names == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the list of tensors");
+    for (int i = 0; i < l->n_slots; i++) names[i] = l->slots[i].file_name;
+    qsort(names, (size_t)l->n_slots, sizeof(*names), by_file_name);
+    for (size_t i = 0; e == ERR_OK && i < tensor_source_count(l->files); i++) {
+        struct tensor t;
+        tensor_source_at(l->files, i, &t);
+        if (bsearch(&t.name, names, (size_t)l->n_slots, sizeof(*names), by_file_name) == NULL &&
+            !harmless(l, t.name))
+            e = err_set(eb, ERR_BAD_FILE,
+                        "%s: tensor %s is not used by the family %s: this is another model", t.file,
+                        t.name, l->c->family);
+    }
+    free(names);
+    return e;
 }
 
 static void lay_out(struct loader *l, uint8_t *base) {
@@ -213,20 +270,25 @@ static void lay_out(struct loader *l, uint8_t *base) {
 
 /* ---- packing */
 
-static size_t dtype_bytes(enum dtype t) {
-    return t == DTYPE_F32 ? 4 : 2;
+/* Where row r of a matrix of q or k lies in a file whose heads have their rows as RoPE's pairs:
+ * (0, half), (1, half + 1), ... */
+static int row_in_file(const struct loader *l, const struct slot *s, int r) {
+    const int dim = l->c->head_dim, at = r % dim;
+    return s->pairs ? r - at + (at < dim / 2 ? 2 * at : 2 * (at - dim / 2) + 1) : r;
 }
 
-/* src may be unaligned: the format promises no alignment. */
-static void widen(float *dst, const uint8_t *src, size_t n, enum dtype t) {
-    uint16_t h;
-    if (t == DTYPE_F32) {
-        memcpy(dst, src, n * sizeof(float));
-    } else if (t == DTYPE_BF16) {
-        for (size_t i = 0; i < n; i++, src += 2) memcpy(&h, src, 2), dst[i] = f32_of_bf16(h);
-    } else {
-        for (size_t i = 0; i < n; i++, src += 2) memcpy(&h, src, 2), dst[i] = f32_of_f16(h);
+/* Rows [first, first + n) of the matrix, or values of the vector, as f32. */
+static void read_rows(const struct loader *l, const struct slot *s, float *dst, int first, int n) {
+    const struct tensor_type *type = s->t.type;
+    const size_t k = (size_t)s->k, row_bytes = tensor_row_bytes(type, s->k),
+                 blocks = k / (size_t)type->elements;
+    if (!s->pairs) {
+        type->to_f32(dst, s->t.data + (size_t)first * row_bytes, (size_t)n * blocks);
+        return;
     }
+    for (int i = 0; i < n; i++)
+        type->to_f32(dst + (size_t)i * k,
+                     s->t.data + (size_t)row_in_file(l, s, first + i) * row_bytes, blocks);
 }
 
 static void pack_panel(void *arg, int item, int thread) {
@@ -234,37 +296,41 @@ static void pack_panel(void *arg, int item, int thread) {
     const struct slot *s = l->slot;
     int first = item * PANEL_ROWS,
         n = l->n_rows - first < PANEL_ROWS ? l->n_rows - first : PANEL_ROWS;
-    size_t row_bytes = (size_t)s->k * dtype_bytes(s->t->dtype);
     float *rows = l->rows + (size_t)thread * PANEL_ROWS * l->rows_stride;
-    widen(rows, l->src + (size_t)first * row_bytes, (size_t)n * (size_t)s->k, s->t->dtype);
+    read_rows(l, s, rows, l->row_first + first, n);
     l->kn->panel_pack(s->matrix->panels +
-                          (size_t)(l->panel_first + item) * panel_bytes(s->k, s->dtype),
+                          (size_t)(l->row_first / PANEL_ROWS + item) * panel_bytes(s->k, s->dtype),
                       rows, n, s->k, s->dtype);
+}
+
+/* Rows of one step: whole panels, and whole heads where rows change places. */
+static int step_rows(const struct loader *l, const struct slot *s, size_t row_bytes) {
+    const int unit = s->pairs ? PANEL_ROWS * l->c->head_dim : PANEL_ROWS;
+    const int n = (int)(STEP_BYTES / row_bytes) / unit * unit;
+    return n > unit ? n : unit;
 }
 
 /* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is
  * resident. */
 static void load_slot(struct loader *l, struct slot *s) {
-    const uint8_t *src = st_model_data(l->files, s->t);
-    size_t row_bytes = (size_t)s->k * dtype_bytes(s->t->dtype);
-    int step = (int)(STEP_BYTES / row_bytes) / PANEL_ROWS * PANEL_ROWS;
-    if (step < PANEL_ROWS) step = PANEL_ROWS;
+    const size_t row_bytes = tensor_row_bytes(s->t.type, s->k);
+    const int step = step_rows(l, s, row_bytes);
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     l->slot = s;
     for (int first = 0; first < s->n; first += step) {
-        int n = s->n - first < step ? s->n - first : step;
-        l->src = src + (size_t)first * row_bytes;
-        l->panel_first = first / PANEL_ROWS;
+        const int n = s->n - first < step ? s->n - first : step;
+        const size_t bytes = (size_t)n * row_bytes;
+        l->row_first = first;
         l->n_rows = n;
-        XXH3_128bits_update(&hash, l->src, (size_t)n * row_bytes);
+        XXH3_128bits_update(&hash, s->t.data + (size_t)first * row_bytes, bytes);
         if (s->matrix != NULL)
             pool_run(l->pool, pack_panel, l, (n + PANEL_ROWS - 1) / PANEL_ROWS);
         else
-            widen(*s->vector + first, l->src, (size_t)n, s->t->dtype);
-        st_model_drop(l->files, s->t, (uint64_t)(first + n) * row_bytes);
-        l->done_bytes += (uint64_t)n * row_bytes;
+            read_rows(l, s, *s->vector + first, first, n);
+        tensor_source_drop(l->files, &s->t, (uint64_t)first * row_bytes + bytes);
+        l->done_bytes += bytes;
         if (l->progress != NULL)
             l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
     }
@@ -291,7 +357,7 @@ static enum err hash_model(struct loader *l, struct errbuf *eb) {
     qsort(l->slots, (size_t)l->n_slots, sizeof(*l->slots), by_name);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
-        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d ", s->name, s->t->dtype_text, s->n,
+        at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d ", s->name, s->t.type_name, s->n,
                                s->k);
         memcpy(text + at, s->digest, sizeof(s->digest));
         at += sizeof(s->digest);
@@ -315,9 +381,9 @@ static enum err describe_plan(struct loader *l, struct errbuf *eb) {
     SHA256((const uint8_t *)text, (size_t)model_conf_line(l->c, text), l->want.config);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
-        at += (size_t)snprintf(text + at, cap - at, "%s %s %s %d %d %llu\n", s->name,
-                               s->t->dtype_text, dtype_name(s->dtype), s->n, s->k,
-                               (unsigned long long)s->at);
+        at +=
+            (size_t)snprintf(text + at, cap - at, "%s %s %s %d %d %llu\n", s->name, s->t.type_name,
+                             dtype_name(s->dtype), s->n, s->k, (unsigned long long)s->at);
     }
     SHA256((const uint8_t *)text, at, l->want.plan);
     free(text);
@@ -325,10 +391,10 @@ static enum err describe_plan(struct loader *l, struct errbuf *eb) {
 }
 
 static void describe_files(struct loader *l) {
-    struct st_stamp st;
+    struct tensor_stamp st;
     char line[512];
     uint8_t chain[2 * WC_SHA_BYTES] = {0}; /* the digest so far, the digest of a line */
-    for (int i = 0; st_model_stamp(l->files, i, &st); i++) {
+    for (int i = 0; tensor_source_stamp(l->files, i, &st); i++) {
         int n = snprintf(line, sizeof(line), "%s %llu %llu %llu\n", st.name,
                          (unsigned long long)st.bytes, (unsigned long long)st.mtime_ns,
                          (unsigned long long)st.inode);
@@ -381,9 +447,8 @@ static void sample_content(const struct loader *l, uint8_t out[WC_XXH_BYTES]) {
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     for (int i = 0; i < l->n_slots; i++) {
-        const struct st_tensor *t = l->slots[i].t;
-        uint64_t n = t->end - t->begin;
-        XXH3_128bits_update(&hash, st_model_data(l->files, t), n < SAMPLE_BYTES ? n : SAMPLE_BYTES);
+        const struct tensor *t = &l->slots[i].t;
+        XXH3_128bits_update(&hash, t->data, t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES);
     }
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(out, digest.digest, WC_XXH_BYTES);
@@ -432,8 +497,8 @@ static void populate_chunk(void *arg, int item, int thread) {
 static void hash_slot(void *arg, int item, int thread) {
     struct loader *l = arg;
     struct slot *s = &l->slots[item];
-    const uint8_t *src = st_model_data(l->files, s->t);
-    uint64_t bytes = s->t->end - s->t->begin;
+    const uint8_t *src = s->t.data;
+    const uint64_t bytes = s->t.bytes;
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     (void)thread;
@@ -441,7 +506,7 @@ static void hash_slot(void *arg, int item, int thread) {
     for (uint64_t at = 0; at < bytes; at += HASH_STEP_BYTES) {
         uint64_t n = bytes - at < HASH_STEP_BYTES ? bytes - at : HASH_STEP_BYTES;
         XXH3_128bits_update(&hash, src + at, (size_t)n);
-        st_model_drop(l->files, s->t, at + n);
+        tensor_source_drop(l->files, &s->t, at + n);
     }
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(s->digest, digest.digest, sizeof(s->digest));
@@ -525,19 +590,20 @@ static enum err pack_all(struct loader *l, struct errbuf *eb) {
     return hash_model(l, eb);
 }
 
-static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
+static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
     uint64_t start = clock_ms();
     uint8_t sample[WC_XXH_BYTES];
-    enum err e = st_model_open(&l->files, dir, eb);
+    enum err e = tensor_source_open(&l->files, path, eb);
     if (e != ERR_OK) return e;
     plan(l);
     for (int i = 0; i < l->n_slots; i++) {
         if ((e = check_slot(l, &l->slots[i], eb)) != ERR_OK) return e;
     }
-    l->w->file_dtype = l->slots[0].t->dtype;
+    if ((e = check_unused(l, eb)) != ERR_OK) return e;
+    snprintf(l->w->file_type, sizeof(l->w->file_type), "%s", l->slots[0].t.type_name);
     if ((e = describe(l, eb)) != ERR_OK) return e;
     sample_content(l, sample);
-    if (wc_place(&l->cache, l->place.setting, dir, &l->want, sample) && !from_cache(l) &&
+    if (wc_place(&l->cache, l->place.setting, path, &l->want, sample) && !from_cache(l) &&
         (l->cache.may_make || l->place.always) && wc_lock(&l->cache) && !from_cache(l))
         (void)wc_begin(&l->cache, l->w->bytes);
     if (l->w->from == WEIGHTS_FROM_CACHE) {
@@ -555,7 +621,7 @@ static enum err load(struct loader *l, const char *dir, struct errbuf *eb) {
     return e;
 }
 
-enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
+enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
@@ -580,8 +646,8 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
     if (l.w == NULL || l.w->layers == NULL || l.slots == NULL)
         err_set(eb, e, "no memory for the list of tensors");
     else
-        e = load(&l, dir, eb);
-    st_model_close(&l.files);
+        e = load(&l, path, eb);
+    tensor_source_close(&l.files);
     free(l.slots);
     free(l.rows);
     if (e != ERR_OK) weights_close(&l.w);

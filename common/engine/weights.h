@@ -1,11 +1,13 @@
 /* weights: a model's tensors, checked against its config and packed into the layout of a kernel
  * set, in memory or in a file that all processes of a host share (weights_cache.h).
  *
- * Every tensor the forward pass needs must be there with its shape; others are ignored. Files may
- * hold F32, F16 or BF16 in any mixture. Matrices are kept as panels (kernels.h) in `dtype`, vectors
- * as f32. A tied lm_head is the embedding matrix itself. While loading, the mapped file leaves the
- * resident set as it is packed, and nothing of it stays after. Ownership: all pointers live until
- * weights_close(). Thread: weights_open() on the thread that owns the pool; then read-only. */
+ * Every tensor the forward pass needs must be there with its shape, and none that it does not know:
+ * a checkpoint with more is another model. Files may hold any mixture of the types of
+ * tensor_type.h; their values become `dtype`. Matrices are kept as panels (kernels.h) in `dtype`,
+ * vectors as f32. A tied lm_head is the embedding matrix itself. While loading, the mapped file
+ * leaves the resident set as it is packed, and nothing of it stays after. Ownership: all pointers
+ * live until weights_close(). Thread: weights_open() on the thread that owns the pool; then
+ * read-only. */
 #ifndef BATON_ENGINE_WEIGHTS_H
 #define BATON_ENGINE_WEIGHTS_H
 
@@ -40,8 +42,8 @@ struct weights_place {
 };
 
 struct weights {
-    enum dtype dtype; /* of the layers' matrices; with int4 those over the vocabulary are int8 */
-    enum dtype file_dtype;        /* of the embedding matrix in the file */
+    enum dtype dtype;   /* of the layers' matrices; with int4 those over the vocabulary are int8 */
+    char file_type[16]; /* of the embedding matrix in the file */
     struct matrix embed, head;    /* head == embed when tied */
     float *final_norm;            /* [hidden] */
     struct layer_weights *layers; /* [n_layers] */
@@ -54,8 +56,8 @@ struct weights {
     size_t file_bytes;
 };
 
-/* place: may be NULL: memory. */
-enum err weights_open(struct weights **out, const struct model_conf *c, const char *dir,
+/* path: a model folder or a GGUF file. place: may be NULL: memory. */
+enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),

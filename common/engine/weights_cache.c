@@ -90,9 +90,13 @@ static void hex(char *out, const uint8_t *p, size_t n) {
     for (size_t i = 0; i < n; i++) snprintf(out + 2 * i, 3, "%02x", p[i]);
 }
 
-bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
+bool wc_place(struct wc_file *f, const char *setting, const char *model,
               const struct wc_header *want, const uint8_t sample[WC_XXH_BYTES]) {
-    char layout[9], key[17], own[20];
+    char layout[9], key[17], kind[32];
+    struct stat st;
+    const bool is_file = stat(model, &st) == 0 && !S_ISDIR(st.st_mode);
+    const char *slash = is_file ? strrchr(model, '/') : NULL;
+    const int dir_bytes = !is_file ? (int)strlen(model) : slash != NULL ? (int)(slash - model) : 0;
     uint8_t both[WC_SHA_BYTES + WC_XXH_BYTES], sha[SHA256_DIGEST_LENGTH];
     memset(f, 0, sizeof(*f));
     f->lock_fd = f->tmp_fd = -1;
@@ -105,10 +109,12 @@ bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
     hex(layout, want->layout, 4);
     hex(key, sha, 8);
     /* A model's own folder holds one file of a kind, so a changed model replaces it. */
-    snprintf(own, sizeof(own), "%s%s", automatic ? "" : key, automatic ? "" : "-");
-    int n =
-        snprintf(f->path, sizeof(f->path), "%s%s/%s%s-%s.packed", automatic ? model_dir : setting,
-                 automatic ? "/.baton" : "", own, layout, dtype_name((enum dtype)want->dtype));
+    const bool shared = !automatic || is_file;
+    snprintf(kind, sizeof(kind), "%s%s%s-%s", shared ? key : "", shared ? "-" : "", layout,
+             dtype_name((enum dtype)want->dtype));
+    const int n = automatic ? snprintf(f->path, sizeof(f->path), "%.*s%s/.baton/%s.packed",
+                                       dir_bytes, model, dir_bytes == 0 ? "." : "", kind)
+                            : snprintf(f->path, sizeof(f->path), "%s/%s.packed", setting, kind);
     if (n < 0 || (size_t)n >= sizeof(f->path)) {
         log_warn("load", "weight cache: the path of its folder is too long, packing into memory");
         return false;

@@ -60,10 +60,10 @@ struct wc_file {
 };
 
 /* Where the file of this model is: setting "auto": in .baton of the model's folder; "off", "" or
- * NULL: nowhere; else a folder. want: config, plan, layout, dtype
- * and data_bytes are set. sample: some bytes of the content, which keep the models of one folder
- * apart. False: no cache, which is no trouble. */
-bool wc_place(struct wc_file *f, const char *setting, const char *model_dir,
+ * NULL: nowhere; else a folder. model: a folder, or a file, whose folder may hold other models
+ * too. want: config, plan, layout, dtype and data_bytes are set. sample: some bytes of the content,
+ * which keep the models of one folder apart. False: no cache, which is no trouble. */
+bool wc_place(struct wc_file *f, const char *setting, const char *model,
               const struct wc_header *want, const uint8_t sample[WC_XXH_BYTES]);
 
 enum wc_found {

@@ -55,12 +55,13 @@ struct chat_vars {
 enum err chat_template_render(const struct chat_template *t, const struct chat_vars *v,
                               size_t out_bytes_max, struct buf *out, struct errbuf *eb);
 
-/* Picks the template of a model directory: chat_template.jinja, or else "chat_template" of
+/* Picks the template of a model (a folder, or a GGUF file: gguf_locate()): chat_template.jinja in
+ * its folder, or else "tokenizer.chat_template" of GGUF, "chat_template" of
  * tokenizer_config.json (string, or list of {name, template}: "tool_use" when with_tools and
  * present, else "default"). *out NULL and ERR_NOT_FOUND when the model has none. bos/eos: the texts
  * of bos_token and eos_token ("" when absent), strings the caller frees; on errors other than
  * ERR_NOT_FOUND they are NULL. Reads files: not for the loop thread. */
-enum err chat_template_load(struct chat_template **out, const char *dir, int with_tools, char **bos,
-                            char **eos, struct errbuf *eb);
+enum err chat_template_load(struct chat_template **out, const char *path, int with_tools,
+                            char **bos, char **eos, struct errbuf *eb);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/gguf.h"
 #include "common/text/chat_template.h"
 #include "proto/json.h"
 
@@ -74,12 +75,64 @@ static enum err pick(const struct json_object *conf, int with_tools, const char 
                    json_object_array_length(list));
 }
 
+/* s NULL: there is none. from: where it is. */
+static enum err parse(struct chat_template **out, const char *model, const char *from,
+                      const char *s, size_t n, struct errbuf *eb) {
+    struct errbuf why = {0};
+    if (s == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: the model has no chat template", model);
+    enum err e = chat_template_parse(out, s, n, &why);
+    return e == ERR_OK ? e : err_set(eb, e, "%s/%s: chat template: %s", model, from, why.text);
+}
+
+/* The text of the token whose id a key names, "" without one. */
+static enum err gguf_token(const struct gguf *g, const char *key, char **out, struct errbuf *eb) {
+    const struct gguf_pair *p = gguf_find(g, "tokenizer.ggml.tokens");
+    struct gguf_cursor at = {0};
+    const char *s = "";
+    size_t n = 0;
+    uint64_t id;
+    bool found = false;
+    if (p != NULL && gguf_u64(g, key, &id) && id < p->n)
+        while (gguf_next_str(p, &at, &s, &n) && !(found = at.idx - 1 == id)) continue;
+    *out = strndup(s, found ? n : 0);
+    return *out != NULL ? ERR_OK : err_set(eb, ERR_NO_MEMORY, "no memory for %s", key);
+}
+
+static enum err load_gguf(struct chat_template **out, const char *file, int with_tools, char **bos,
+                          char **eos, struct buf *text, struct errbuf *eb) {
+    static const char key[] = "tokenizer.chat_template",
+                      tools[] = "tokenizer.chat_template.tool_use";
+    char path[PATH_BYTES_MAX];
+    struct gguf *g = NULL;
+    const char *s = NULL, *slash = strrchr(file, '/');
+    size_t n = 0;
+    enum err e = gguf_open(&g, file, eb);
+    if (e != ERR_OK) return e == ERR_NOT_FOUND ? ERR_BAD_FILE : e;
+    e = gguf_token(g, "tokenizer.ggml.bos_token_id", bos, eb);
+    if (e == ERR_OK) e = gguf_token(g, "tokenizer.ggml.eos_token_id", eos, eb);
+    const int dir_bytes = slash != NULL ? (int)(slash - file) : 0;
+    snprintf(path, sizeof(path), "%.*s%s/chat_template.jinja",
+             dir_bytes < PATH_BYTES_MAX - 32 ? dir_bytes : 0, file, dir_bytes == 0 ? "." : "");
+    const char *from = gguf_name(g);
+    if (e == ERR_OK) e = read_text(path, text, eb);
+    if (e == ERR_OK) {
+        s = text->data == NULL ? "" : text->data;
+        n = text->len;
+        from = "chat_template.jinja";
+    } else if (e == ERR_NOT_FOUND) {
+        e = ERR_OK;
+        if (!with_tools || !gguf_str(g, tools, &s, &n)) gguf_str(g, key, &s, &n);
+    }
+    if (e == ERR_OK) e = parse(out, file, from, s, n, eb);
+    gguf_close(&g);
+    return e;
+}
+
 static enum err load(struct chat_template **out, const char *dir, int with_tools, char **bos,
                      char **eos, struct json_object **conf, struct buf *text, struct errbuf *eb) {
     char path[PATH_BYTES_MAX];
     const char *s = NULL, *from = "tokenizer_config.json";
     size_t n = 0;
-    struct errbuf why = {0};
     enum err e = join_path(path, dir, from, eb);
     if (e != ERR_OK) return e;
     e = json_read_file(conf, path, CONFIG_BYTES_MAX, NULL, eb);
@@ -100,18 +153,24 @@ static enum err load(struct chat_template **out, const char *dir, int with_tools
         e = pick(*conf, with_tools, &s, &n, eb);
     }
     if (e != ERR_OK) return e;
-    if (s == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: the model has no chat template", dir);
-    e = chat_template_parse(out, s, n, &why);
-    return e == ERR_OK ? e : err_set(eb, e, "%s/%s: chat template: %s", dir, from, why.text);
+    return parse(out, dir, from, s, n, eb);
 }
 
-enum err chat_template_load(struct chat_template **out, const char *dir, int with_tools, char **bos,
-                            char **eos, struct errbuf *eb) {
+enum err chat_template_load(struct chat_template **out, const char *path, int with_tools,
+                            char **bos, char **eos, struct errbuf *eb) {
     struct json_object *conf = NULL;
     struct buf text = BUF_INIT;
     *out = NULL;
     *bos = *eos = NULL;
-    enum err e = load(out, dir, with_tools, bos, eos, &conf, &text, eb);
+    char file[PATH_BYTES_MAX];
+    struct errbuf why = {0};
+    enum err e = gguf_locate(file, sizeof(file), path, &why);
+    if (e == ERR_OK)
+        e = load_gguf(out, file, with_tools, bos, eos, &text, eb);
+    else if (e == ERR_NOT_FOUND)
+        e = load(out, path, with_tools, bos, eos, &conf, &text, eb);
+    else
+        err_set(eb, e, "%s", why.text);
     if (e != ERR_OK && e != ERR_NOT_FOUND) {
         free(*bos);
         free(*eos);

@@ -35,6 +35,12 @@ enum err tok_bpe_read(struct tok_at *at, const struct json_object *o, const stru
                       bool byte_level, struct tok_bpe *out);
 void tok_bpe_fini(struct tok_bpe *b);
 
+/* The same by hand: set vocab, byte_level and the options, begin with room for n_merges, add them.
+ * Of equal ranks the leftmost pair of a text is joined first. */
+enum err tok_bpe_begin(struct tok_bpe *b, size_t n_merges);
+void tok_bpe_merge(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t rank,
+                   uint32_t joined);
+
 /* Scratch of one encode call: a cache of words and the arrays of the merge loop. */
 struct tok_bpe_run {
     struct tok_word *cache; /* [cache_mask + 1] or NULL */

@@ -55,6 +55,27 @@ static void find_base_tokens(struct tok_bpe *b) {
     }
 }
 
+/* Whether every character becomes at least one symbol. */
+static bool drops_nothing(const struct tok_bpe *b) {
+    unsigned n = 0;
+    while (b->byte_fallback && n < 256 && b->fallback_id[n] >= 0) n++;
+    return n == 256 || b->unk_id >= 0;
+}
+
+enum err tok_bpe_begin(struct tok_bpe *b, size_t n_merges) {
+    size_t n_slots = 16;
+    find_base_tokens(b);
+    /* a dropped character would bring two others together that a cut keeps apart */
+    b->cut_at_metaspace = !b->byte_level && !b->ignore_merges && drops_nothing(b) &&
+                          tok_vocab_find(b->vocab, metaspace, 3, TOK_IN_MODEL) >= 0;
+    while (n_slots < n_merges + n_merges / 2) n_slots *= 2;
+    b->merge = malloc(n_slots * sizeof *b->merge);
+    if (b->merge == NULL) return ERR_NO_MEMORY;
+    memset(b->merge, 0xFF, n_slots * sizeof *b->merge);
+    b->merge_mask = (uint32_t)(n_slots - 1);
+    return ERR_OK;
+}
+
 /* The two sides of one merge, written "left right" or ["left", "right"]. */
 struct sides {
     const char *s[2];
@@ -84,16 +105,18 @@ static enum err read_sides(struct tok_at *at, const struct json_object *m, struc
     return ERR_OK;
 }
 
-static void put_merge(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t rank,
-                      uint32_t joined) {
+void tok_bpe_merge(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t rank,
+                   uint32_t joined) {
     uint64_t key = (uint64_t)left << 32 | right;
     uint32_t k = tok_merge_slot(b, key);
+    size_t n[2];
+    const char *l = tok_vocab_text(b->vocab, left, &n[0]),
+               *r = tok_vocab_text(b->vocab, right, &n[1]);
     while (b->merge[k].key != TOK_NO_MERGE && b->merge[k].key != key) k = (k + 1) & b->merge_mask;
     b->merge[k] = (struct tok_merge){.key = key, .rank = rank, .joined = joined};
-}
-
-static bool ends_in(const char *s, size_t n, const char *tail, size_t tail_bytes) {
-    return n >= tail_bytes && memcmp(s + n - tail_bytes, tail, tail_bytes) == 0;
+    if (n[1] >= 3 && memcmp(r, metaspace, 3) == 0 &&
+        !(n[0] >= 3 && memcmp(l + n[0] - 3, metaspace, 3) == 0))
+        b->cut_at_metaspace = false;
 }
 
 static enum err read_merge(struct tok_at *at, const struct json_object *m, uint32_t rank,
@@ -117,17 +140,13 @@ static enum err read_merge(struct tok_at *at, const struct json_object *m, uint3
         return tok_fail(at, ERR_BAD_FILE, "its result %.*s is not in the vocabulary",
                         (int)(sd.n[0] + sd.n[1] < 80 ? sd.n[0] + sd.n[1] : 80), joined);
     }
-    put_merge(b, (uint32_t)id[0], (uint32_t)id[1], rank, (uint32_t)id[2]);
-    if (sd.n[1] >= 3 && memcmp(sd.s[1], metaspace, 3) == 0 &&
-        !ends_in(sd.s[0], sd.n[0], metaspace, 3)) {
-        b->cut_at_metaspace = false;
-    }
+    tok_bpe_merge(b, (uint32_t)id[0], (uint32_t)id[1], rank, (uint32_t)id[2]);
     return ERR_OK;
 }
 
 static enum err read_merges(struct tok_at *at, const struct json_object *o, struct tok_bpe *b) {
     struct json_object *arr;
-    size_t n, n_slots = 16;
+    size_t n;
     enum err e = tok_need_arr(at, o, "merges", &arr);
     if (e != ERR_OK) return e;
     n = json_object_array_length(arr);
@@ -135,11 +154,7 @@ static enum err read_merges(struct tok_at *at, const struct json_object *o, stru
         return tok_fail_at(at, "merges", "must have at most %d entries, got %zu", TOK_MERGES_MAX,
                            n);
     }
-    while (n_slots < n + n / 2) n_slots *= 2;
-    b->merge = malloc(n_slots * sizeof *b->merge);
-    if (b->merge == NULL) return ERR_NO_MEMORY;
-    memset(b->merge, 0xFF, n_slots * sizeof *b->merge);
-    b->merge_mask = (uint32_t)(n_slots - 1);
+    e = tok_bpe_begin(b, n);
     for (size_t i = 0; i < n && e == ERR_OK; i++) {
         size_t old = tok_enter(at, ".merges[%zu]", i);
         e = read_merge(at, json_object_array_get_idx(arr, i), (uint32_t)i, b);
@@ -148,22 +163,11 @@ static enum err read_merges(struct tok_at *at, const struct json_object *o, stru
     return e;
 }
 
-/* Whether every character becomes at least one symbol. */
-static bool drops_nothing(const struct tok_bpe *b) {
-    unsigned n = 0;
-    while (b->byte_fallback && n < 256 && b->fallback_id[n] >= 0) n++;
-    return n == 256 || b->unk_id >= 0;
-}
-
 enum err tok_bpe_read(struct tok_at *at, const struct json_object *o, const struct tok_vocab *vocab,
                       bool byte_level, struct tok_bpe *out) {
     enum err e;
     *out = (struct tok_bpe){.vocab = vocab, .byte_level = byte_level, .unk_id = -1};
     if ((e = read_options(at, o, out)) != ERR_OK) return e;
-    find_base_tokens(out);
-    /* a dropped character would bring two others together that a cut keeps apart */
-    out->cut_at_metaspace = !byte_level && !out->ignore_merges && drops_nothing(out) &&
-                            tok_vocab_find(vocab, metaspace, 3, TOK_IN_MODEL) >= 0;
     return read_merges(at, o, out);
 }
 

@@ -24,4 +24,7 @@ struct tokenizer {
     uint8_t hash[32];
 };
 
+/* Once all parts are there: what tokenizer_token_bytes() lends. */
+enum err tokenizer_build_bytes(struct tokenizer *t);
+
 #endif

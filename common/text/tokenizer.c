@@ -13,8 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "common/base/gguf.h"
 #include "common/text/tok_impl.h"
 #include "common/text/tok_utf8.h"
+
+enum { TOK_PATH_BYTES = 4096 };
 
 /* ---- ids */
 
@@ -108,7 +112,7 @@ static enum err read_vocab(struct tok_at *at, struct json_object *model, struct 
 }
 
 /* The bytes behind tokenizer_token_bytes(). A special token stands for itself. */
-static enum err build_token_bytes(struct tokenizer *t) {
+enum err tokenizer_build_bytes(struct tokenizer *t) {
     struct tok_rx rx = {0};
     t->bytes_off = calloc(t->vocab.n_ids + 1u, sizeof *t->bytes_off);
     if (t->bytes_off == NULL) return ERR_NO_MEMORY;
@@ -172,7 +176,7 @@ static enum err read_parts(struct tok_at *at, struct json_object *root, struct t
     if (e == ERR_OK) e = tok_decoder_read(at, member(at, root, "decoder"), &t->decoder);
     snprintf(at->path, sizeof at->path, "added_tokens");
     if (e == ERR_OK) e = tok_added_build(at, &t->added, &t->norm);
-    return e == ERR_OK ? build_token_bytes(t) : e;
+    return e == ERR_OK ? tokenizer_build_bytes(t) : e;
 }
 
 enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
@@ -203,17 +207,15 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
     return e;
 }
 
-enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *eb) {
-    struct buf path = BUF_INIT, text = BUF_INIT;
+static enum err load_file(struct tokenizer **out, const char *file, struct errbuf *eb) {
+    struct buf text = BUF_INIT;
     FILE *f = NULL;
     enum err e = ERR_NO_MEMORY;
     size_t got;
     *out = NULL;
-    buf_printf(&path, "%s/tokenizer.json", dir);
-    if (path.failed) goto done;
-    f = fopen(path.data, "rb");
+    f = fopen(file, "rb");
     if (f == NULL) {
-        e = err_set(eb, ERR_NOT_FOUND, "%s: %s", path.data, strerror(errno));
+        e = err_set(eb, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
         goto done;
     }
     do {
@@ -222,15 +224,44 @@ enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *
         text.len += got;
     } while (got > 0 && text.len <= TOK_FILE_BYTES_MAX);
     if (ferror(f)) {
-        e = err_set(eb, ERR_IO, "%s: cannot be read", path.data);
+        e = err_set(eb, ERR_IO, "%s: cannot be read", file);
         goto done;
     }
-    e = tokenizer_parse(out, text.data, text.len, path.data, eb);
+    e = tokenizer_parse(out, text.data, text.len, file, eb);
 done:
     if (f != NULL) fclose(f);
     buf_free(&text);
-    buf_free(&path);
     return e;
+}
+
+/* A tokenizer.json beside the file is the model's own, and goes before the metadata. */
+static enum err load_gguf(struct tokenizer **out, const char *file, struct errbuf *eb) {
+    struct gguf *g = NULL;
+    const char *json;
+    size_t n;
+    enum err e = gguf_open(&g, file, eb);
+    if (e != ERR_OK) return e;
+    if (gguf_str(g, "tokenizer.huggingface.json", &json, &n))
+        e = tokenizer_parse(out, json, n, gguf_name(g), eb);
+    else
+        e = tokenizer_from_gguf(out, g, eb);
+    gguf_close(&g);
+    return e;
+}
+
+enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf *eb) {
+    char gguf[TOK_PATH_BYTES], json[TOK_PATH_BYTES + sizeof("/tokenizer.json")];
+    struct errbuf why = {.code = ERR_OK};
+    *out = NULL;
+    enum err e = gguf_locate(gguf, sizeof(gguf), path, &why);
+    if (e != ERR_OK && e != ERR_NOT_FOUND) return err_set(eb, e, "%s", why.text);
+    const char *slash = e == ERR_OK ? strrchr(gguf, '/') : NULL;
+    const int dir_bytes = e != ERR_OK ? (int)strlen(path) : slash != NULL ? (int)(slash - gguf) : 0;
+    if (dir_bytes >= TOK_PATH_BYTES) return err_set(eb, ERR_BAD_FILE, "the path is too long");
+    snprintf(json, sizeof(json), "%.*s%s/tokenizer.json", dir_bytes, e == ERR_OK ? gguf : path,
+             dir_bytes == 0 ? "." : "");
+    if (e == ERR_OK && access(json, F_OK) != 0) return load_gguf(out, gguf, eb);
+    return load_file(out, json, eb);
 }
 
 void tokenizer_free(struct tokenizer **t) {

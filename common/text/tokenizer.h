@@ -1,4 +1,4 @@
-/* tokenizer: HuggingFace tokenizer.json to ids and back. BPE, byte-level (GPT-2, Llama 3, Qwen2
+/* tokenizer: HuggingFace tokenizer.json, or the metadata of a GGUF file, to ids and back. BPE, byte-level (GPT-2, Llama 3, Qwen2
  * patterns) and SentencePiece style (Llama 2, Mistral: metaspace, byte fallback).
  *
  * Thread: a loaded tokenizer is read-only; any number of threads may encode and decode with it.
@@ -14,13 +14,17 @@
 
 struct tokenizer;
 
-/* Loads dir/tokenizer.json (and add_bos/add_eos hints of tokenizer_config.json are NOT applied: the
- * post-processor decides, as in the HuggingFace library). eb names the file, the member and what is
- * wrong or unsupported. */
-enum err tokenizer_load(struct tokenizer **out, const char *dir, struct errbuf *eb);
+/* path: a model folder, whose tokenizer.json is read (add_bos/add_eos hints of
+ * tokenizer_config.json are NOT applied: the post-processor decides, as in the HuggingFace library),
+ * or a GGUF file (gguf_locate()): the tokenizer.json beside it, else its metadata. eb names the
+ * file, the member and what is wrong or unsupported. */
+enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf *eb);
 /* The same from bytes; name is used in messages. */
 enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
                          struct errbuf *eb);
+/* From the metadata of a GGUF file: models "gpt2" and "llama". g may be closed after. */
+struct gguf;
+enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errbuf *eb);
 void tokenizer_free(struct tokenizer **t);
 
 /* Appends ids to a growing array the caller frees. Special tokens written out in the text become

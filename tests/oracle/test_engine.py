@@ -28,7 +28,7 @@ NEW = 64
 def run(folder, ids, greedy=0, **options):
     """(logits [len(ids)][vocab], greedy ids, the line about the model) of the engine."""
     out = os.path.join(str(folder), "logits.bin")
-    cmd = [LOGITS, str(folder), "--ids", ",".join(map(str, ids)), "--out", out, "--greedy", str(greedy)]
+    cmd = [LOGITS, str(options.pop("model", folder)), "--ids", ",".join(map(str, ids)), "--out", out, "--greedy", str(greedy)]
     for k, v in options.items():
         cmd += ["--" + k, str(v)]
     p = subprocess.run(cmd, capture_output=True, text=True, timeout=120)

@@ -167,7 +167,7 @@ static void the_model_is_described(void **state) {
     assert_int_equal(loaded, n * 4);
     assert_string_equal(m->family, "llama");
     assert_int_equal(m->context_max, CONTEXT);
-    assert_int_equal(m->file_dtype, DTYPE_F32);
+    assert_string_equal(m->file_type, "F32");
     assert_int_equal(m->weight_dtype, DTYPE_BF16);
     assert_true(m->weight_bytes >= n * 2 && m->weight_bytes < n * 3);
     assert_int_equal(m->n_eos, 0);
@@ -175,18 +175,37 @@ static void the_model_is_described(void **state) {
     files_remove(&files);
 }
 
-static void refused(const char *skip, const char *wrong, struct engine_opts o, enum err want,
-                    const char *says) {
-    struct model_files files;
+static void expect(struct model_files files, struct engine_opts o, enum err want,
+                   const char *says) {
     struct errbuf eb = {0};
     struct forward *f = NULL;
-    write_model(&files, skip, wrong);
     o.model_dir = files.dir;
     enum err e = forward_open(&f, &o, 8, &eb);
     files_remove(&files);
     assert_null(f);
     if (e != want || strstr(eb.text, says) == NULL)
         fail_msg("%s \"%s\", not \"%s\"", err_name(e), eb.text, says);
+}
+
+static void refused(const char *skip, const char *wrong, struct engine_opts o, enum err want,
+                    const char *says) {
+    struct model_files files;
+    write_model(&files, skip, wrong);
+    expect(files, o, want, says);
+}
+
+/* A checkpoint with more than its family computes with is another model; some tensors that
+ * frameworks leave in are none. */
+static void tensors_too_many_are_refused(void **state) {
+    const struct engine_opts o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .n_threads = 1};
+    struct model_files files;
+    (void)state;
+    write_model_with(&files, NULL, NULL, "model.layers.0.mlp.experts.0", false);
+    expect(files, o, ERR_BAD_FILE,
+           "model.safetensors: tensor model.layers.0.mlp.experts.0.weight is not used by the "
+           "family llama");
+    write_model_with(&files, NULL, NULL, NULL, true);
+    expect(files, o, ERR_BAD_FILE, "_norm.weight is not used");
 }
 
 static void wrong_models_and_options_are_refused(void **state) {
@@ -216,6 +235,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_do_not_see_the_batch),
         cmocka_unit_test(the_model_is_described),
+        cmocka_unit_test(tensors_too_many_are_refused),
         cmocka_unit_test(wrong_models_and_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,8 +49,10 @@ static inline void add_tensor(char *header, size_t *at, const char *name, int n,
     *at += bytes;
 }
 
-/* The model; `skip` and `wrong` name tensors to leave out or to give one row less. */
-static inline void write_model(struct model_files *f, const char *skip, const char *wrong) {
+/* The model; `skip` and `wrong` name tensors to leave out or to give one row less. more: a tensor
+ * that is none of the model's, or NULL. qk_norm: those of a Qwen3 of the same shape. */
+static inline void write_model_with(struct model_files *f, const char *skip, const char *wrong,
+                                    const char *more, bool qk_norm) {
     char header[HEADER_BYTES] = "{", name[64];
     size_t at = 0;
     uint32_t s = 12345;
@@ -63,13 +65,13 @@ static inline void write_model(struct model_files *f, const char *skip, const ch
             add_tensor(header, &at, name, x->n - (wrong != NULL && strcmp(name, wrong) == 0), x->k);
         }
     }
-    for (int i = 0; i < 2 * LAYERS; i++) { /* for a Qwen3 of the same shape */
+    for (int i = 0; qk_norm && i < 2 * LAYERS; i++) {
         snprintf(name, sizeof(name), "model.layers.%d.self_attn.%c_norm", i / 2, "qk"[i % 2]);
         add_tensor(header, &at, name, HEAD_DIM, 0);
     }
     add_tensor(header, &at, "model.norm", HIDDEN, 0);
     add_tensor(header, &at, "lm_head", VOCAB, HIDDEN);
-    add_tensor(header, &at, "surplus", 3, 0);
+    if (more != NULL) add_tensor(header, &at, more, 3, 0);
     strcat(header, "}");
     float *data = malloc(at);
     assert_non_null(data);
@@ -81,6 +83,10 @@ static inline void write_model(struct model_files *f, const char *skip, const ch
     files_text(f, "config.json", tiny_config);
     files_safetensors(f, "model.safetensors", header, data, at);
     free(data);
+}
+
+static inline void write_model(struct model_files *f, const char *skip, const char *wrong) {
+    write_model_with(f, skip, wrong, NULL, false);
 }
 
 #endif

@@ -1,0 +1,335 @@
+/* model_conf_gguf: tables from keys to members. Source: docs/gguf.md of ggml and the writers of
+ * llama.cpp (gguf-py/gguf/constants.py). */
+#include "common/engine/model_conf_gguf.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "common/engine/tensor_type.h"
+
+enum { KEY_BYTES = 128 };
+
+/* An architecture is a family of model_conf.c under another name. */
+static const struct arch {
+    const char *name, *model_type, *architecture;
+    bool pairs;  /* rows of q and k as RoPE's pairs */
+    bool window; /* knows sliding_window */
+} archs[] = {
+    {"llama", "llama", "LlamaForCausalLM", true, false},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", false, false},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", false, false},
+};
+enum { N_ARCHS = sizeof(archs) / sizeof(archs[0]) };
+
+enum kind { COUNT, NUMBER };
+static const struct key {
+    const char *key; /* behind "ARCH." */
+    const char *member;
+    enum kind kind;
+    bool must;
+} keys[] = {
+    {"context_length", "max_position_embeddings", COUNT, true},
+    {"embedding_length", "hidden_size", COUNT, true},
+    {"block_count", "num_hidden_layers", COUNT, true},
+    {"feed_forward_length", "intermediate_size", COUNT, true},
+    {"attention.head_count", "num_attention_heads", COUNT, true},
+    {"attention.head_count_kv", "num_key_value_heads", COUNT, false},
+    {"attention.key_length", "head_dim", COUNT, false},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, true},
+    {"rope.freq_base", "rope_theta", NUMBER, false},
+};
+enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
+
+/* Keys that change the numbers in a way the forward pass does not know, and the one value that
+ * changes nothing. */
+static const struct {
+    const char *key;
+    double value;
+} neutrals[] = {
+    {"expert_count", 0},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"logit_scale", 0},
+    {"residual_scale", 0},
+    {"embedding_scale", 0},
+    {"attention.scale", 0},
+    {"attention.sliding_window", 0},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"nextn_predict_layers", 0},
+    {"attention.causal", 1},
+};
+
+const char *gguf_key_of(const char *member) {
+    static const struct {
+        const char *member, *key;
+    } others[] = {{"rope_scaling.", "rope.scaling."},
+                  {"eos_token_id", "tokenizer.ggml.eos_token_id"},
+                  {"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                  {"vocab_size", "tokenizer.ggml.tokens"}};
+    for (int i = 0; i < N_KEYS; i++)
+        if (strcmp(keys[i].member, member) == 0) return keys[i].key;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(others[i].member, member) == 0) return others[i].key;
+    return member;
+}
+
+static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
+    const char *s = NULL;
+    size_t n = 0;
+    char allowed[256] = "";
+    if (gguf_str(g, "general.architecture", &s, &n)) {
+        for (int i = 0; i < N_ARCHS; i++)
+            if (strlen(archs[i].name) == n && memcmp(archs[i].name, s, n) == 0) return &archs[i];
+    }
+    for (int i = 0; i < N_ARCHS; i++)
+        snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s\"%s\"",
+                 i > 0 ? " " : "", archs[i].name);
+    err_set(eb, ERR_BAD_FILE, "%s: general.architecture must be one of %s, got \"%.*s\"",
+            gguf_name(g), allowed, n < 60 ? (int)n : 60, s != NULL ? s : "");
+    return NULL;
+}
+
+/* A key that may be one value for all layers or a list of them, which then must agree. */
+static bool uniform(const struct gguf *g, const char *key, double *out) {
+    const struct gguf_pair *p = gguf_find(g, key);
+    double v;
+    if (p == NULL || p->n == 0 || !gguf_pair_f64(p, 0, out)) return false;
+    for (uint64_t i = 1; i < p->n; i++)
+        if (!gguf_pair_f64(p, i, &v) || v != *out) return false;
+    return true;
+}
+
+static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch *a,
+                         struct errbuf *eb) {
+    char key[KEY_BYTES];
+    for (int i = 0; i < N_KEYS; i++) {
+        double v;
+        snprintf(key, sizeof(key), "%s.%s", a->name, keys[i].key);
+        if (gguf_find(g, key) == NULL) {
+            if (!keys[i].must) continue;
+            return err_set(eb, ERR_BAD_FILE, "%s: key %s is missing", gguf_name(g), key);
+        }
+        if (!uniform(g, key, &v) || !isfinite(v) || (keys[i].kind == COUNT && v != floor(v)))
+            return err_set(eb, ERR_BAD_FILE, "%s: key %s must be %s, the same for every layer",
+                           gguf_name(g), key, keys[i].kind == COUNT ? "an integer" : "a number");
+        if (keys[i].kind == COUNT)
+            buf_printf(b, "\"%s\":%.0f,", keys[i].member, v);
+        else
+            buf_printf(b, "\"%s\":%.17g,", keys[i].member, v);
+    }
+    return ERR_OK;
+}
+
+static enum err check_neutrals(const struct gguf *g, const struct arch *a, struct errbuf *eb) {
+    char key[KEY_BYTES];
+    for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
+        double v = 0;
+        bool on;
+        snprintf(key, sizeof(key), "%s.%s", a->name, neutrals[i].key);
+        if (gguf_find(g, key) == NULL) continue;
+        if (gguf_bool(g, key, &on))
+            v = on;
+        else if (!uniform(g, key, &v))
+            v = NAN;
+        if (v != neutrals[i].value)
+            return err_set(eb, ERR_BAD_FILE, "%s: key %s must be absent or %g for %s, got %g",
+                           gguf_name(g), key, neutrals[i].value, a->name, v);
+    }
+    return ERR_OK;
+}
+
+static const char *rope_key(char key[KEY_BYTES], const struct arch *a, const char *name) {
+    snprintf(key, KEY_BYTES, "%s.rope.scaling.%s", a->name, name);
+    return key;
+}
+
+/* rope.scaling.*: none, linear, yarn. */
+static enum err put_rope(struct buf *b, const struct gguf *g, const struct arch *a,
+                         struct errbuf *eb) {
+    char key[KEY_BYTES];
+    const char *type = "linear";
+    size_t n = strlen(type);
+    double factor = 1, v;
+    gguf_str(g, rope_key(key, a, "type"), &type, &n);
+    if (!gguf_f64(g, rope_key(key, a, "factor"), &factor)) {
+        snprintf(key, sizeof(key), "%s.rope.scale_linear", a->name);
+        gguf_f64(g, key, &factor);
+    }
+    const bool none = n == 4 && memcmp(type, "none", 4) == 0,
+               linear = n == 6 && memcmp(type, "linear", 6) == 0,
+               yarn = n == 4 && memcmp(type, "yarn", 4) == 0;
+    if (!none && !linear && !yarn)
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: key %s must be one of \"none\" \"linear\" \"yarn\", got \"%.*s\"",
+                       gguf_name(g), rope_key(key, a, "type"), n < 60 ? (int)n : 60, type);
+    if (none || factor == 0 || (linear && factor == 1)) return ERR_OK;
+    buf_printf(b, "\"rope_scaling\":{\"rope_type\":\"%.*s\",\"factor\":%.17g", (int)n, type,
+               factor);
+    if (yarn && gguf_f64(g, rope_key(key, a, "original_context_length"), &v))
+        buf_printf(b, ",\"original_max_position_embeddings\":%.17g", v);
+    if (yarn && gguf_f64(g, rope_key(key, a, "yarn_beta_fast"), &v))
+        buf_printf(b, ",\"beta_fast\":%.17g", v);
+    if (yarn && gguf_f64(g, rope_key(key, a, "yarn_beta_slow"), &v))
+        buf_printf(b, ",\"beta_slow\":%.17g", v);
+    buf_puts(b, "},");
+    return ERR_OK;
+}
+
+/* Rows of the embedding matrix, which may be more than there are tokens. */
+static enum err put_vocab(struct buf *b, const struct gguf *g, struct errbuf *eb) {
+    const struct gguf_tensor *t = gguf_tensor_find(g, "token_embd.weight");
+    if (t == NULL)
+        return err_set(eb, ERR_BAD_FILE, "%s: tensor token_embd.weight is missing", gguf_name(g));
+    buf_printf(b, "\"vocab_size\":%llu,\"tie_word_embeddings\":%s,", (unsigned long long)t->dims[1],
+               gguf_tensor_find(g, "output.weight") == NULL ? "true" : "false");
+    return ERR_OK;
+}
+
+static bool has(const struct gguf *g, const char *tensor) {
+    return gguf_tensor_find(g, tensor) != NULL;
+}
+
+/* ---- ends of an answer */
+
+/* Tokens that end an answer whatever the keys say, by their text; with harmony's pair <|end|> only
+ * ends a message. */
+static const char *const end_texts[] = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<eos>",
+    "</s>",
+    "<end_of_utterance>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+};
+enum { N_END_TEXTS = sizeof(end_texts) / sizeof(end_texts[0]) };
+
+struct ids {
+    uint64_t v[EOS_IDS_MAX];
+    int n;
+};
+
+static void add_id(struct ids *ids, uint64_t id) {
+    for (int i = 0; i < ids->n; i++)
+        if (ids->v[i] == id) return;
+    if (ids->n < EOS_IDS_MAX) ids->v[ids->n++] = id;
+}
+
+static void find_end_texts(const struct gguf *g, struct ids *ids) {
+    const struct gguf_pair *p = gguf_find(g, "tokenizer.ggml.tokens");
+    struct gguf_cursor at = {0};
+    uint64_t found[N_END_TEXTS];
+    const char *s;
+    size_t n;
+    bool call = false, ret = false;
+    memset(found, 0xff, sizeof(found));
+    while (p != NULL && gguf_next_str(p, &at, &s, &n)) {
+        if (n < 4 || n > 32) continue;
+        for (int i = 0; i < N_END_TEXTS; i++)
+            if (strlen(end_texts[i]) == n && memcmp(end_texts[i], s, n) == 0) found[i] = at.idx - 1;
+    }
+    for (int i = 0; i < N_END_TEXTS; i++) {
+        call = call || (found[i] != UINT64_MAX && strcmp(end_texts[i], "<|call|>") == 0);
+        ret = ret || (found[i] != UINT64_MAX && strcmp(end_texts[i], "<|return|>") == 0);
+    }
+    for (int i = 0; i < N_END_TEXTS; i++)
+        if (found[i] != UINT64_MAX && !(call && ret && strcmp(end_texts[i], "<|end|>") == 0))
+            add_id(ids, found[i]);
+}
+
+static void put_special(struct buf *b, const struct gguf *g) {
+    static const char *const end_keys[] = {"tokenizer.ggml.eos_token_id",
+                                           "tokenizer.ggml.eot_token_id",
+                                           "tokenizer.ggml.eom_token_id"};
+    struct ids ids = {0};
+    uint64_t id;
+    for (size_t i = 0; i < sizeof(end_keys) / sizeof(end_keys[0]); i++)
+        if (gguf_u64(g, end_keys[i], &id)) add_id(&ids, id);
+    find_end_texts(g, &ids);
+    if (ids.n > 0) buf_puts(b, "\"eos_token_id\":[");
+    for (int i = 0; i < ids.n; i++)
+        buf_printf(b, "%s%llu", i > 0 ? "," : "", (unsigned long long)ids.v[i]);
+    if (ids.n > 0) buf_puts(b, "],");
+    if (gguf_u64(g, "tokenizer.ggml.bos_token_id", &id))
+        buf_printf(b, "\"bos_token_id\":%llu,", (unsigned long long)id);
+}
+
+static void put_generation(struct buf *b, const struct gguf *g) {
+    double v;
+    buf_puts(b, "{");
+    if (gguf_f64(g, "general.sampling.temp", &v)) buf_printf(b, "\"temperature\":%.9g,", v);
+    if (gguf_f64(g, "general.sampling.top_k", &v)) buf_printf(b, "\"top_k\":%.0f,", v);
+    if (gguf_f64(g, "general.sampling.top_p", &v)) buf_printf(b, "\"top_p\":%.9g,", v);
+    if (gguf_f64(g, "general.sampling.penalty_repeat", &v))
+        buf_printf(b, "\"repetition_penalty\":%.9g,", v);
+    if (b->data[b->len - 1] == ',')
+        buf_puts(b, "\"do_sample\":true}");
+    else
+        buf_puts(b, "}");
+}
+
+enum err gguf_config(struct buf *config, struct buf *generation, const struct gguf *g,
+                     struct errbuf *eb) {
+    const struct arch *a = arch_of(g, eb);
+    if (a == NULL) return ERR_BAD_FILE;
+    buf_printf(config, "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"hidden_act\":\"silu\",",
+               a->model_type, a->architecture);
+    enum err e = check_neutrals(g, a, eb);
+    if (e == ERR_OK) e = put_keys(config, g, a, eb);
+    if (e == ERR_OK) e = put_rope(config, g, a, eb);
+    if (e == ERR_OK) e = put_vocab(config, g, eb);
+    if (e != ERR_OK) return e;
+    put_special(config, g);
+    if (strcmp(a->name, "qwen2") != 0)
+        buf_printf(config, "\"attention_bias\":%s,",
+                   has(g, "blk.0.attn_q.bias") ? "true" : "false");
+    if (strcmp(a->name, "llama") == 0)
+        buf_printf(config, "\"mlp_bias\":%s,", has(g, "blk.0.ffn_gate.bias") ? "true" : "false");
+    buf_puts(config, "\"use_cache\":true}");
+    put_generation(generation, g);
+    return config->failed || generation->failed
+               ? err_set(eb, ERR_NO_MEMORY, "no memory to read the metadata")
+               : ERR_OK;
+}
+
+enum err gguf_config_rest(struct model_conf *c, const struct gguf *g, struct errbuf *eb) {
+    const struct gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
+    char key[KEY_BYTES];
+    uint64_t n_rot; /* and other lengths */
+    const struct arch *a = arch_of(g, eb);
+    if (a == NULL) return ERR_BAD_FILE;
+    c->rope_pairs = a->pairs;
+    snprintf(key, sizeof(key), "%s.attention.value_length", a->name);
+    if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
+        return err_set(eb, ERR_BAD_FILE, "%s: key %s must be that of the keys, %d, got %llu",
+                       gguf_name(g), key, c->head_dim, (unsigned long long)n_rot);
+    snprintf(key, sizeof(key), "%s.rope.dimension_count", a->name);
+    if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
+        return err_set(eb, ERR_BAD_FILE, "%s: key %s must be the heads' dimension %d, got %llu",
+                       gguf_name(g), key, c->head_dim, (unsigned long long)n_rot);
+    if (t == NULL) return ERR_OK;
+    const char *type = gguf_type_name(t->type, NULL, NULL);
+    if (strcmp(type, "F32") != 0 || t->bytes != (uint64_t)(c->head_dim / 2) * sizeof(float))
+        return err_set(eb, ERR_BAD_FILE, "%s: tensor rope_freqs.weight must be F32 [%d], got %s",
+                       gguf_name(g), c->head_dim / 2, type);
+    memcpy(c->rope.divisors, gguf_tensor_data(g, t), (size_t)t->bytes);
+    for (int i = 0; i < c->head_dim / 2; i++)
+        if (!(c->rope.divisors[i] > 0) || !isfinite(c->rope.divisors[i]))
+            return err_set(eb, ERR_BAD_FILE,
+                           "%s: rope_freqs.weight[%d] must be above 0 and finite, got %g",
+                           gguf_name(g), i, (double)c->rope.divisors[i]);
+    c->rope.has_divisors = true;
+    return ERR_OK;
+}

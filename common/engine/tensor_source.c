@@ -1,0 +1,114 @@
+/* tensor_source: one of two kinds of files behind the same calls. */
+#include "common/engine/tensor_source.h"
+
+#include <stdlib.h>
+#include "common/base/gguf.h"
+#include "common/engine/safetensors.h"
+
+enum { PATH_BYTES = 4096 };
+
+struct tensor_source {
+    struct st_model *st; /* one of the two */
+    struct gguf *gguf;
+};
+
+enum err tensor_source_open(struct tensor_source **out, const char *path, struct errbuf *eb) {
+    char file[PATH_BYTES];
+    struct errbuf why = {0};
+    struct tensor_source *s = calloc(1, sizeof(*s));
+    *out = NULL;
+    if (s == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model's tensors");
+    enum err e = gguf_locate(file, sizeof(file), path, &why);
+    if (e == ERR_OK)
+        e = gguf_open(&s->gguf, file, eb);
+    else if (e == ERR_NOT_FOUND)
+        e = st_model_open(&s->st, path, eb);
+    else
+        err_set(eb, e, "%s", why.text);
+    if (e != ERR_OK) tensor_source_close(&s);
+    *out = s;
+    return e;
+}
+
+void tensor_source_close(struct tensor_source **sp) {
+    struct tensor_source *s = *sp;
+    if (s == NULL) return;
+    *sp = NULL;
+    st_model_close(&s->st);
+    gguf_close(&s->gguf);
+    free(s);
+}
+
+bool tensor_source_is_gguf(const struct tensor_source *s) {
+    return s->gguf != NULL;
+}
+
+size_t tensor_source_count(const struct tensor_source *s) {
+    return s->gguf != NULL ? gguf_n_tensors(s->gguf) : st_model_count(s->st);
+}
+
+static void fill_gguf(const struct tensor_source *s, const struct gguf_tensor *t,
+                      struct tensor *out) {
+    const char *type = gguf_type_name(t->type, NULL, NULL);
+    *out = (struct tensor){.name = t->name,
+                           .type_name = type,
+                           .type = tensor_type_find(type),
+                           .n_dims = t->n_dims,
+                           .bytes = t->bytes,
+                           .data = gguf_tensor_data(s->gguf, t),
+                           .file = gguf_part_name(s->gguf, t->part),
+                           .own = t};
+    /* Sizes of one at the end say nothing: writers add them. */
+    while (out->n_dims > 1 && t->dims[out->n_dims - 1] == 1) out->n_dims--;
+    for (int i = 0; i < out->n_dims; i++) out->dims[i] = t->dims[out->n_dims - 1 - i];
+}
+
+static void fill_st(const struct tensor_source *s, const struct st_tensor *t, struct tensor *out) {
+    *out = (struct tensor){.name = t->name,
+                           .type_name = t->dtype_text,
+                           .type = t->dtype != DTYPE_NONE ? tensor_type_find(t->dtype_text) : NULL,
+                           .n_dims = t->n_dims,
+                           .bytes = t->end - t->begin,
+                           .data = st_model_data(s->st, t),
+                           .file = st_model_file(s->st, t),
+                           .own = t};
+    for (int i = 0; i < t->n_dims; i++) out->dims[i] = t->dims[i];
+}
+
+void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *out) {
+    if (s->gguf != NULL)
+        fill_gguf(s, gguf_tensor_at(s->gguf, idx), out);
+    else
+        fill_st(s, st_model_at(s->st, idx), out);
+}
+
+bool tensor_source_find(const struct tensor_source *s, const char *name, struct tensor *out) {
+    if (s->gguf != NULL) {
+        const struct gguf_tensor *t = gguf_tensor_find(s->gguf, name);
+        if (t != NULL) fill_gguf(s, t, out);
+        return t != NULL;
+    }
+    const struct st_tensor *t = st_model_find(s->st, name);
+    if (t != NULL) fill_st(s, t, out);
+    return t != NULL;
+}
+
+void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n) {
+    if (s->gguf != NULL)
+        gguf_tensor_drop(s->gguf, t->own, n);
+    else
+        st_model_drop(s->st, t->own, n);
+}
+
+bool tensor_source_stamp(const struct tensor_source *s, int idx, struct tensor_stamp *out) {
+    if (s->gguf != NULL) {
+        struct gguf_stamp g;
+        if (!gguf_part_stamp(s->gguf, idx, &g)) return false;
+        *out = (struct tensor_stamp){g.name, g.bytes, g.mtime_ns, g.inode};
+        return true;
+    }
+    struct st_stamp st;
+    if (!st_model_stamp(s->st, idx, &st)) return false;
+    *out = (struct tensor_stamp){st.name, st.bytes, st.mtime_ns, st.inode};
+    return true;
+}

@@ -1,0 +1,213 @@
+/* tensor_type: one function for each format. Offsets are bytes of the block. */
+#include "common/engine/tensor_type.h"
+
+#include <string.h>
+#include "common/engine/half.h"
+
+static uint16_t u16_at(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static float f16_at(const uint8_t *p) {
+    return f32_of_f16(u16_at(p));
+}
+
+/* Element k of 32 that lie in 16 bytes: the lower halves are the first 16. */
+static int nibble(const uint8_t *p, int k) {
+    return k < 16 ? p[k] & 15 : p[k - 16] >> 4;
+}
+
+/* ---- plain */
+static void from_f32(float *dst, const uint8_t *src, size_t n) {
+    memcpy(dst, src, n * sizeof(float));
+}
+
+static void from_f16(float *dst, const uint8_t *src, size_t n) {
+    for (size_t i = 0; i < n; i++) dst[i] = f16_at(src + 2 * i);
+}
+
+static void from_bf16(float *dst, const uint8_t *src, size_t n) {
+    for (size_t i = 0; i < n; i++) dst[i] = f32_of_bf16(u16_at(src + 2 * i));
+}
+
+/* ---- 32 elements: a scale d = f16(0), and with the _1 types a minimum m = f16(2) */
+static void from_q8_0(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 34, dst += 32) {
+        const float d = f16_at(b);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)(int8_t)b[2 + k];
+    }
+}
+
+static void from_q4_0(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 18, dst += 32) {
+        const float d = f16_at(b);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)(nibble(b + 2, k) - 8);
+    }
+}
+
+static void from_q4_1(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 20, dst += 32) {
+        const float d = f16_at(b), m = f16_at(b + 2);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)nibble(b + 4, k) + m;
+    }
+}
+
+/* The fifth bit of element k is bit k of a u32. */
+static int nibble5(const uint8_t *high, const uint8_t *p, int k) {
+    return nibble(p, k) + (high[k / 8] >> (k % 8) & 1) * 16;
+}
+
+static void from_q5_0(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 22, dst += 32) {
+        const float d = f16_at(b);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)(nibble5(b + 2, b + 6, k) - 16);
+    }
+}
+
+static void from_q5_1(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 24, dst += 32) {
+        const float d = f16_at(b), m = f16_at(b + 2);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)nibble5(b + 4, b + 8, k) + m;
+    }
+}
+
+/* Four bits that are not evenly spaced. */
+static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+
+static void from_iq4_nl(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 18, dst += 32) {
+        const float d = f16_at(b);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)iq4_values[nibble(b + 2, k)];
+    }
+}
+
+/* E2M1, doubled: so the scale is 2^(e - 128). */
+static const int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* 2^(e - 128); the two smallest are denormals. */
+static float e8m0_half(uint8_t e) {
+    return f32_of_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
+static void from_mxfp4(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 17, dst += 32) {
+        const float d = e8m0_half(b[0]);
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)fp4_values[nibble(b + 1, k)];
+    }
+}
+
+/* ---- 256 elements. k: element; runs of 16 or 32 have scales of their own. */
+static void from_q2_k(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 84, dst += 256) {
+        const uint8_t *qs = b + 16;
+        const float d = f16_at(b + 80), least = f16_at(b + 82);
+        for (int k = 0; k < 256; k++) {
+            const int q = qs[k / 128 * 32 + k % 32] >> (k / 32 % 4 * 2) & 3, s = b[k / 16];
+            dst[k] = d * (float)(s & 15) * (float)q - least * (float)(s >> 4);
+        }
+    }
+}
+
+/* Sixteen scales of six bits in twelve bytes: the lower four bits, then the upper two. */
+static int q3_scale(const uint8_t *s, int i) {
+    const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4;
+    return (low | (s[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32;
+}
+
+static void from_q3_k(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 110, dst += 256) {
+        const uint8_t *qs = b + 32, *scales = b + 96;
+        const float d = f16_at(b + 108);
+        for (int k = 0; k < 256; k++) {
+            const int low = qs[k / 128 * 32 + k % 32] >> (k / 32 % 4 * 2) & 3,
+                      high = b[k % 32] >> (k / 32) & 1;
+            dst[k] = d * (float)q3_scale(scales, k / 16) * (float)(low + 4 * high - 4);
+        }
+    }
+}
+
+/* Scale and minimum of run j, six bits each, eight runs in twelve bytes. */
+static void q4_scale(const uint8_t *s, int j, int *scale, int *least) {
+    if (j < 4) {
+        *scale = s[j] & 63;
+        *least = s[j + 4] & 63;
+    } else {
+        *scale = (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
+        *least = s[j + 4] >> 4 | (s[j] >> 6) << 4;
+    }
+}
+
+static void from_q4_k(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 144, dst += 256) {
+        const float d = f16_at(b), d_least = f16_at(b + 2);
+        for (int j = 0; j < 8; j++) {
+            int scale, least;
+            q4_scale(b + 4, j, &scale, &least);
+            const float s = d * (float)scale, m = d_least * (float)least;
+            const uint8_t *qs = b + 16 + j / 2 * 32;
+            for (int l = 0; l < 32; l++)
+                dst[32 * j + l] = s * (float)(j % 2 ? qs[l] >> 4 : qs[l] & 15) - m;
+        }
+    }
+}
+
+static void from_q5_k(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 176, dst += 256) {
+        const float d = f16_at(b), d_least = f16_at(b + 2);
+        for (int j = 0; j < 8; j++) {
+            int scale, least;
+            q4_scale(b + 4, j, &scale, &least);
+            const float s = d * (float)scale, m = d_least * (float)least;
+            const uint8_t *qs = b + 48 + j / 2 * 32, *high = b + 16;
+            for (int l = 0; l < 32; l++) {
+                const int q = (j % 2 ? qs[l] >> 4 : qs[l] & 15) + (high[l] >> j & 1) * 16;
+                dst[32 * j + l] = s * (float)q - m;
+            }
+        }
+    }
+}
+
+static void from_q6_k(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 210, dst += 256) {
+        const uint8_t *low = b, *high = b + 128;
+        const float d = f16_at(b + 208);
+        for (int k = 0; k < 256; k++) {
+            const int half = k / 128, j = k / 32 % 4, l = k % 32;
+            const uint8_t byte = low[64 * half + 32 * (j & 1) + l];
+            const int q = (j & 2 ? byte >> 4 : byte & 15) | (high[32 * half + l] >> (2 * j) & 3)
+                                                                << 4;
+            dst[k] = d * (float)(int8_t)b[192 + k / 16] * (float)(q - 32);
+        }
+    }
+}
+
+static void from_iq4_xs(float *dst, const uint8_t *b, size_t n) {
+    for (; n > 0; n--, b += 136, dst += 256) {
+        const float d = f16_at(b);
+        const uint16_t high = u16_at(b + 2);
+        for (int j = 0; j < 8; j++) {
+            const int low = b[4 + j / 2] >> (j % 2 * 4) & 15;
+            const float s = d * (float)((low | (high >> (2 * j) & 3) << 4) - 32);
+            for (int l = 0; l < 32; l++)
+                dst[32 * j + l] = s * (float)iq4_values[nibble(b + 8 + 16 * j, l)];
+        }
+    }
+}
+
+static const struct tensor_type types[] = {
+    {"F32", 1, 4, DTYPE_F32, from_f32},          {"F16", 1, 2, DTYPE_F16, from_f16},
+    {"BF16", 1, 2, DTYPE_BF16, from_bf16},       {"Q8_0", 32, 34, DTYPE_NONE, from_q8_0},
+    {"Q4_0", 32, 18, DTYPE_NONE, from_q4_0},     {"Q4_1", 32, 20, DTYPE_NONE, from_q4_1},
+    {"Q5_0", 32, 22, DTYPE_NONE, from_q5_0},     {"Q5_1", 32, 24, DTYPE_NONE, from_q5_1},
+    {"IQ4_NL", 32, 18, DTYPE_NONE, from_iq4_nl}, {"MXFP4", 32, 17, DTYPE_NONE, from_mxfp4},
+    {"Q2_K", 256, 84, DTYPE_NONE, from_q2_k},    {"Q3_K", 256, 110, DTYPE_NONE, from_q3_k},
+    {"Q4_K", 256, 144, DTYPE_NONE, from_q4_k},   {"Q5_K", 256, 176, DTYPE_NONE, from_q5_k},
+    {"Q6_K", 256, 210, DTYPE_NONE, from_q6_k},   {"IQ4_XS", 256, 136, DTYPE_NONE, from_iq4_xs},
+};
+
+const struct tensor_type *tensor_type_find(const char *name) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].name, name) == 0) return &types[i];
+    return NULL;
+}

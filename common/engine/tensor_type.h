@@ -1,0 +1,28 @@
+/* tensor_type: the types that a tensor of a model file may have, and their values as f32.
+ *
+ * A row is a whole number of blocks. Formats: IEEE binary16, bfloat16, and the block formats of
+ * ggml (ggml-common.h, ggml-quants.c): a scale for a group of elements, with the K formats of 256
+ * elements scales of scales. Every product here is exact in f32; types with a minimum round once,
+ * when it is subtracted. Thread: pure. */
+#ifndef BATON_ENGINE_TENSOR_TYPE_H
+#define BATON_ENGINE_TENSOR_TYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "common/engine/engine.h"
+
+struct tensor_type {
+    const char *name;
+    int elements, bytes; /* of a block */
+    enum dtype dtype;    /* of plain types; DTYPE_NONE: quantised */
+    /* dst: f32 [n_blocks * elements]; src may be unaligned. */
+    void (*to_f32)(float *dst, const uint8_t *src, size_t n_blocks);
+};
+
+/* NULL: a type whose values cannot be read here. */
+const struct tensor_type *tensor_type_find(const char *name);
+static inline size_t tensor_row_bytes(const struct tensor_type *t, int k) {
+    return (size_t)(k / t->elements) * (size_t)t->bytes;
+}
+
+#endif

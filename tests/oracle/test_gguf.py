@@ -1,0 +1,123 @@
+"""Goal: a GGUF file gives the numbers that its definition says: every block type, family, kind of RoPE, order of rows, split files.
+Method: tiny random models written as GGUF (make_gguf.py) run by the engine in f32, against the reference forward pass (reference.py) on
+the values that numpy reads from the same blocks. Files that are wrong are refused with their name, key and value."""
+import os
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+import make_gguf
+import make_model
+import reference
+from test_engine import LOGITS, prompt, run, worst
+
+TOLERANCE = 1e-4
+F32 = {"weights": "f32", "kv": "f32"}
+
+
+def model(folder, family, kind, parts=1, **over):
+    """(path of the GGUF, config, tensors as written)."""
+    hf = os.path.join(str(folder), "hf")
+    make_model.write_model(hf, make_model.make_config(family, over.pop("tied", False), **over), "f32", 1, seed=3)
+    path = os.path.join(str(folder), "model.gguf")
+    config, tensors = make_gguf.write_gguf(hf, path, kind, parts, seed=4)
+    return path if parts == 1 else path.replace(".gguf", f"-00001-of-{parts:05}.gguf"), config, tensors
+
+
+@pytest.mark.parametrize("family,tied", [("llama2", False), ("llama3", True), ("linear", False), ("yarn", False), ("llama_bias", False),
+                                         ("mistral_full", True), ("qwen2", True), ("qwen3", False)])
+def test_families_give_the_reference_logits(tmp_path, family, tied):
+    path, config, tensors = model(tmp_path, family, "F32", tied=tied)
+    ids = prompt(config)
+    got, tokens, _ = run(tmp_path, ids, 16, model=path, **F32)
+    assert worst(got, reference.logits(config, tensors, ids)) < TOLERANCE
+    assert tokens == reference.greedy(config, tensors, ids, 16)
+
+
+@pytest.mark.parametrize("kind", sorted(make_gguf.TYPES))
+def test_every_block_type_is_read_as_numpy_reads_it(tmp_path, kind):
+    path, config, tensors = model(tmp_path, "llama2", kind, hidden_size=256, intermediate_size=512, num_hidden_layers=1)
+    ids = prompt(config, 20)
+    got, _, info = run(tmp_path, ids, model=path, **F32)
+    assert worst(got, reference.logits(config, tensors, ids)) < TOLERANCE, info
+
+
+def test_split_files_and_folders_are_one_model(tmp_path):
+    path, config, tensors = model(tmp_path, "qwen3", "F16", parts=3)
+    ids = prompt(config, 20)
+    want = reference.logits(config, tensors, ids)
+    got, _, _ = run(tmp_path, ids, model=path, **F32)
+    assert worst(got, want) < TOLERANCE
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    for part in tmp_path.glob("model-*.gguf"):
+        part.rename(folder / part.name)
+    again, _, _ = run(tmp_path, ids, model=str(folder), **F32)
+    assert np.array_equal(got, again)
+
+
+def refused(path):
+    p = subprocess.run([LOGITS, str(path), "--ids", "1"], capture_output=True, text=True, timeout=60)
+    assert p.returncode != 0, p.stdout
+    return p.stderr
+
+
+def rewritten(tmp_path, change):
+    """A file whose pairs were changed by change(pairs)."""
+    hf = os.path.join(str(tmp_path), "hf")
+    make_model.write_model(hf, make_model.make_config("llama2"), "f32", 1, seed=3)
+    config, tensors = reference.read_model(hf)
+    _, pairs = make_gguf.metadata(config, hf)
+    path = tmp_path / "changed.gguf"
+    files = [(make_gguf.gguf_name(n), a.shape, "F32", a.astype(np.float32).tobytes()) for n, a in tensors.items()]
+    pairs, files = change(pairs, files)
+    make_gguf.write_file(str(path), pairs, files)
+    return path
+
+
+WRONG = {
+    "another architecture": (lambda p, t: ([(k, f, "mamba" if k == "general.architecture" else v) for k, f, v in p], t),
+                             'general.architecture must be one of "llama" "qwen2" "qwen3", got "mamba"'),
+    "a key that is missing": (lambda p, t: ([x for x in p if x[0] != "llama.block_count"], t), "key llama.block_count is missing"),
+    "no layers": (lambda p, t: ([(k, f, 0 if k == "llama.block_count" else v) for k, f, v in p], t), "block_count must be an integer from 1"),
+    "experts": (lambda p, t: (p + [("llama.expert_count", "u32", 8)], t), "key llama.expert_count must be absent or 0 for llama, got 8"),
+    "an unknown rope": (lambda p, t: (p + [("llama.rope.scaling.type", "str", "longrope")], t), 'got "longrope"'),
+    "a tensor too many": (lambda p, t: (p, t + [("blk.0.attn_q_norm.weight", (16,), "F32", b"\0" * 64)]),
+                          "tensor blk.0.attn_q_norm.weight is not used by the family llama"),
+    "a tensor too few": (lambda p, t: (p, [x for x in t if x[0] != "blk.1.ffn_up.weight"]), "tensor blk.1.ffn_up.weight"),
+    "a shape": (lambda p, t: (p, [(n, s if n != "output_norm.weight" else (32,), k, d if n != "output_norm.weight" else d[:128])
+                                  for n, s, k, d in t]), "tensor output_norm.weight must have shape [64] by the metadata, got [32]"),
+    "a key twice": (lambda p, t: (p + [p[0]], t), "key general.architecture is there twice"),
+    "an alignment of 0": (lambda p, t: ([(k, f, 0 if k == "general.alignment" else v) for k, f, v in p], t), "general.alignment must be a power of two"),
+}
+
+
+@pytest.mark.parametrize("story", WRONG)
+def test_what_is_wrong_is_named(tmp_path, story):
+    change, text = WRONG[story]
+    said = refused(rewritten(tmp_path, change))
+    assert "changed.gguf" in said and text in said, said
+    assert len(said.strip().split("\n")) == 1, said
+
+
+def test_the_second_part_alone_and_a_missing_one_are_named(tmp_path):
+    path, _, _ = model(tmp_path, "llama2", "F32", parts=2)
+    second = path.replace("-00001-", "-00002-")
+    assert "name the first one" in refused(second)
+    os.remove(second)
+    assert "model-00002-of-00002.gguf" in refused(path)
+
+
+def test_a_file_that_was_cut_or_is_none(tmp_path):
+    path, _, _ = model(tmp_path, "llama2", "F32")
+    raw = open(path, "rb").read()
+    cut = tmp_path / "cut.gguf"
+    for n in (3, 12, 24, 200, len(raw) // 2, len(raw) - 40):
+        cut.write_bytes(raw[:n])
+        assert "cut.gguf" in refused(cut), n
+    cut.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    assert "git-lfs" in refused(cut)
+    cut.write_bytes(struct.pack(">4sIQQ", b"GGUF", 3, 0, 0))
+    assert "big-endian" in refused(cut)
