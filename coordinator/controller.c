@@ -110,6 +110,7 @@ static void lose_role(struct inst *in) {
     in->initialised = false;
     in->posted_hash = 0;
     in->reread_config = true;
+    inst_breakers_reset(&in->co->reg, in);
 }
 
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {

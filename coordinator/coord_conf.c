@@ -173,6 +173,12 @@ static const struct conf_key keys[] = {
         "MiB unsent on a stream after which the client counts as gone"),
     INT(role_post_retry_ms, P "role_post_retry_ms", 50, 60000, "1000",
         "milliseconds between posts of a role that was not taken"),
+    INT(breaker_faults, P "breaker_faults", 0, 16, "5",
+        "failed requests among the last 16 of an instance, or of a link, from which on it gets no "
+        "new ones for a while; 0: never"),
+    INT(breaker_open_ms, P "breaker_open_ms", 100, 600000, "1000",
+        "milliseconds until a request tries again what failed; doubles, up to 32 times, as long as "
+        "it fails"),
     INT(tenant_waiting_max, P "tenant_waiting_max", 0, 90000, "0",
         "requests of one client (API key, or address) that may wait for instances; one more gets "
         "429; 0: no bound of its own"),

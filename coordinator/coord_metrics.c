@@ -42,6 +42,9 @@ enum row {
     MASTER,
     SWITCH,
     SCRAPE_UP,
+    BREAKER_OPENED,
+    BREAKER,
+    LINK_BREAKER,
     N_ROWS
 };
 
@@ -94,6 +97,19 @@ static const struct metric_def rows[N_ROWS] = {
     [SWITCH] = {.name = "coordinator_role_switch_seconds",
                 BUCKETS(switch_buckets),
                 .help = "From the order of a role switch to its being taken."},
+    [BREAKER_OPENED] = {.name = "coordinator_breaker_opened_total",
+                        .labels = {"of"},
+                        .help = "Times that faults took an instance, or a link, out of service."},
+    [BREAKER] = {.name = "coordinator_breaker_state",
+                 .kind = METRIC_GAUGE,
+                 .labels = {"id"},
+                 .help = "Of an instance: 0: closed, it gets requests; 1: half-open, one tries it; "
+                         "2: open."},
+    [LINK_BREAKER] = {.name = "coordinator_link_breaker_state",
+                      .kind = METRIC_GAUGE,
+                      .labels = {"p", "d"},
+                      .help = "Of a KV link over which a request failed: as "
+                              "coordinator_breaker_state."},
     [SCRAPE_UP] = {.name = "instance_scrape_up",
                    .kind = METRIC_GAUGE,
                    .labels = {"id"},
@@ -160,16 +176,21 @@ void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_
 }
 
 void coord_metrics_retried(struct coord_metrics *cm, const char *why) {
-    static const char *const words[][2] = {{"P lost", "p_lost"},
-                                           {"D lost", "d_lost"},
-                                           {"P refused", "p_refused"},
-                                           {"asked", "recompute"},
-                                           {"pieces", "pieces_lost"}};
+    static const char *const words[][2] = {
+        {"P lost", "p_lost"},       {"D lost", "d_lost"},
+        {"P is full", "p_full"},    {"P does not serve", "p_not_serving"},
+        {"P failed", "p_failed"},   {"D is too small", "d_too_small"},
+        {"D refused", "d_refused"}, {"KV link down", "kv_link_down"},
+        {"asked", "recompute"},     {"pieces", "pieces_lost"}};
     if (cm == NULL) return;
-    const char *reason = "other";
+    const char *reason = "other"; /* a word that is not in the table */
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strncmp(why, words[i][0], strlen(words[i][0])) == 0) reason = words[i][1];
     count(cm, RETRIES, reason);
+}
+
+void coord_metrics_breaker(struct coord_metrics *cm, const char *of) {
+    if (cm != NULL) count(cm, BREAKER_OPENED, of);
 }
 
 void coord_metrics_relayed(struct coord_metrics *cm, size_t bytes) {
@@ -195,6 +216,26 @@ void coord_metrics_forget(struct coord_metrics *cm, uint32_t id) {
 
 /* ---- the answer */
 
+static double breaker_level(const struct breaker *b) {
+    return b->state == BREAKER_CLOSED ? 0 : b->state == BREAKER_HALF_OPEN ? 1 : 2;
+}
+
+static void read_breakers(struct coord_metrics *cm) {
+    char id[16], d_id[16];
+    metric_clear(cm->families[BREAKER]);
+    metric_clear(cm->families[LINK_BREAKER]);
+    for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next) {
+        snprintf(id, sizeof(id), "%u", in->id);
+        metric_set(metric_of(cm->families[BREAKER], (const char *const[]){id, NULL}),
+                   breaker_level(&in->breaker));
+        for (size_t i = 0; i < in->n_link_breakers; i++) {
+            snprintf(d_id, sizeof(d_id), "%u", in->link_breakers[i].d_id);
+            metric_set(metric_of(cm->families[LINK_BREAKER], (const char *const[]){id, d_id, NULL}),
+                       breaker_level(&in->link_breakers[i].b));
+        }
+    }
+}
+
 static void read_gauges(struct coord_metrics *cm) {
     struct relay_counts n;
     relay_counts(cm->co->relays, &n);
@@ -207,6 +248,7 @@ static void read_gauges(struct coord_metrics *cm) {
     cred_watch_metrics_read(cm->co->creds);
     metric_set(cm->plain[FAILED_PART],
                received > 0 ? metric_value(cm->plain[FAILED]) / received : 0);
+    read_breakers(cm);
     metric_clear(cm->families[ROLE]);
     for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next) {
         char id[16];

@@ -76,6 +76,18 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
     reply(x, 503, root);
 }
 
+/* Also what there is to know of one that is closed: the last fault. */
+static struct json_object *breaker_json(const struct breaker *b) {
+    struct json_object *o = json_object_new_object();
+    uint64_t now = clock_ms();
+    add_str(o, "state", breaker_state_name(b->state));
+    add_u64(o, "faults", breaker_faults(b));
+    if (b->state == BREAKER_OPEN)
+        add_u64(o, "retryInMs", b->until_ms > now ? b->until_ms - now : 0);
+    if (b->cause[0] != 0) add_str(o, "cause", b->cause);
+    return o;
+}
+
 static struct json_object *instance_json(const struct inst *in) {
     struct json_object *o = json_object_new_object(), *links = json_object_new_array();
     const char *why = NULL;
@@ -114,11 +126,14 @@ static struct json_object *instance_json(const struct inst *in) {
                                json_object_new_double(rate_meter_get(&in->prefill_rate)));
     }
     json_object_object_add(o, "dresult", json_object_new_boolean(in->dresult_up));
+    json_object_object_add(o, "breaker", breaker_json(&in->breaker));
     for (size_t i = 0; i < in->status.n_links; i++) {
         struct json_object *l = json_object_new_object();
         add_u64(l, "target", in->status.links[i].target);
         add_str(l, "link", in->status.links[i].text);
         if (in->status.links[i].detail[0] != 0) add_str(l, "detail", in->status.links[i].detail);
+        const struct breaker *b = inst_link_breaker(in, in->status.links[i].target);
+        if (b != NULL) json_object_object_add(l, "breaker", breaker_json(b));
         json_object_array_add(links, l);
     }
     json_object_object_add(o, "links", links);

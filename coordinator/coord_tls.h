@@ -15,7 +15,8 @@ struct coord_tls {
 };
 
 /* Opens the blocks that are switched on. Of the two blocks towards the instances' management plane,
- * one alone serves for both, and for a metrics plane without a block. ERR_BAD_CONFIG: eb names key, file and rule, and nothing is open. */
+ * one alone serves for both, and for a metrics plane without a block. ERR_BAD_CONFIG: eb names key,
+ * file and rule, and nothing is open. */
 enum err coord_tls_open(struct coord_tls *t, const struct coord_conf *c, struct errbuf *eb);
 void coord_tls_close(struct coord_tls *t);
 /* Gives the contexts to w, each with the name of its plane. */

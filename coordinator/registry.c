@@ -43,10 +43,43 @@ void registry_remove(struct registry *r, struct inst *gone) {
     while (*at != gone) at = &(*at)->next;
     *at = gone->next;
     r->n--;
+    inst_breakers_reset(r, gone);
     node_conf_free(&gone->node);
     status_msg_free(&gone->status);
     free(gone);
 }
+
+/* ---- breakers */
+
+struct breaker *inst_link_breaker(const struct inst *p, uint32_t d_id) {
+    for (size_t i = 0; i < p->n_link_breakers; i++)
+        if (p->link_breakers[i].d_id == d_id) return &p->link_breakers[i].b;
+    return NULL;
+}
+
+struct breaker *inst_link_breaker_put(struct inst *p, uint32_t d_id) {
+    struct breaker *b = inst_link_breaker(p, d_id);
+    if (b != NULL) return b;
+    struct link_breaker *grown =
+        realloc(p->link_breakers, (p->n_link_breakers + 1) * sizeof(*grown));
+    if (grown == NULL) return NULL;
+    p->link_breakers = grown;
+    grown[p->n_link_breakers] = (struct link_breaker){.d_id = d_id};
+    return &grown[p->n_link_breakers++].b;
+}
+
+void inst_breakers_reset(struct registry *r, struct inst *in) {
+    (void)breaker_reset(&in->breaker);
+    free(in->link_breakers);
+    in->link_breakers = NULL;
+    in->n_link_breakers = 0;
+    for (struct inst *p = r->first; p != NULL; p = p->next)
+        for (size_t i = 0; i < p->n_link_breakers; i++)
+            if (p->link_breakers[i].d_id == in->id)
+                p->link_breakers[i--] = p->link_breakers[--p->n_link_breakers];
+}
+
+/* ---- links */
 
 bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
     for (size_t i = 0; i < in->status.n_links; i++)

@@ -4,6 +4,7 @@
 #ifndef BATON_COORDINATOR_REGISTRY_H
 #define BATON_COORDINATOR_REGISTRY_H
 
+#include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
@@ -16,6 +17,12 @@ struct http_call;
 /* Slots and blocks of an instance that requests of ours take. */
 struct booking {
     uint64_t slots, blocks;
+};
+
+/* Of the link of a P to one D, once a request failed over it. */
+struct link_breaker {
+    uint32_t d_id;
+    struct breaker b;
 };
 
 struct inst {
@@ -69,6 +76,11 @@ struct inst {
     uint64_t prefill_tokens; /* of the prompts it was given and has not answered (P) */
     struct rate_meter prefill_rate;
     double pass; /* its place in the turn of its role (schedule_turn()) */
+
+    /* how requests ended there */
+    struct breaker breaker;
+    struct link_breaker *link_breakers;
+    size_t n_link_breakers;
 };
 
 struct registry {
@@ -97,6 +109,11 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id);
  * is well. */
 void inst_suspect(struct inst *in, uint64_t now_ms, const char *why);
 void inst_suspect_link(struct inst *in, uint32_t peer_id);
+/* NULL: no request failed over the link yet (put: no memory). Valid until the next put. */
+struct breaker *inst_link_breaker(const struct inst *p, uint32_t d_id);
+struct breaker *inst_link_breaker_put(struct inst *p, uint32_t d_id);
+/* It was started anew, or has another role: what its requests did before says nothing. */
+void inst_breakers_reset(struct registry *r, struct inst *in);
 /* Both ends list each other as ok. */
 bool inst_linked(const struct inst *a, const struct inst *b);
 

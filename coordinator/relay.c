@@ -85,6 +85,7 @@ void relay_finish(struct relay *r, int status) {
     } else {
         s->counts.failed++;
     }
+    relay_verdicts_end(r);
     relay_dequeue(r);
     relay_unbook_p(r);
     relay_unbook_d(r);
@@ -196,6 +197,7 @@ bool relay_retry(struct relay *r, const char *why) {
     log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u",
              r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
     http_call_cancel(&r->call); /* P sees the connection close, and lets go */
+    relay_verdicts_end(r);
     relay_unbook_p(r);
     relay_unbook_d(r);
     relay_drop_kept(r);
@@ -416,6 +418,7 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
     if (f->version == 2) {
         if (f->epoch != r->epoch || f->seq < r->next_seq) return;
         if (f->seq > r->next_seq) {
+            relay_tell_d(r, VERDICT_FAULT, "pieces of an answer were lost");
             lose_d(r, "pieces of the answer were lost on the way");
             relay_schedule(s);
             return;
@@ -488,6 +491,7 @@ static void on_scan(void *arg) {
             keep_alive(r, now);
             continue;
         }
+        if (r->state == RELAY_PREFILL) relay_tell_p(r, VERDICT_FAULT, text);
         relay_cancel_upstream(r);
         relay_fail(r, 408, text);
     }

@@ -43,8 +43,20 @@ static void take_retry(struct relay *r, const char *body, size_t n) {
     relay_schedule(r->set);
 }
 
+/* What a piece says of its D: one that answers is well, an error of its own is a fault. */
+static void tell_piece(struct relay *r, enum dresult_kind kind, int status, const char *body) {
+    char cause[BREAKER_CAUSE_BYTES];
+    if (kind == DR_DATA || kind == DR_LAST) {
+        relay_tell_d(r, VERDICT_GOOD, "");
+    } else if (kind == DR_ERROR && status >= 500) {
+        snprintf(cause, sizeof(cause), "status %d: %.60s", status, body);
+        relay_tell_d(r, VERDICT_FAULT, cause);
+    }
+}
+
 static void pass_on_piece(struct relay *r, enum dresult_kind kind, int status, const char *body,
                           size_t n) {
+    tell_piece(r, kind, status, body);
     switch (kind) {
     case DR_DATA: relay_piece(r, body, n); break;
     case DR_LAST: relay_piece_last(r, body, n); break;
@@ -190,6 +202,8 @@ static void first_token(struct relay *r, const struct json_object *root) {
     r->n_tokens++;
     coord_metrics_first_token(r->set->co->metrics, r->first_token_us - r->arrival_us);
     relay_unbook_p(r);
+    relay_tell_p(r, VERDICT_GOOD, "");
+    if (!last) relay_tell_link(r, VERDICT_GOOD, "");
     if (last) {
         relay_piece_last(r, output, n);
     } else {
@@ -209,33 +223,70 @@ static bool has_larger_d(const struct coordinator *co, uint32_t d_id) {
     return false;
 }
 
-/* Whether another pair may do better with this answer of P. The text tells a failed hand-over
- * from P's own affairs, and whether it failed with the link; the 400 is that of an instance whose
- * role has changed. What failed gets no work before a poll found it well: a request waits for it
- * rather than using its attempts up. */
-static bool worth_a_retry(struct relay *r, const struct http_result *res) {
+/* What a refusal of P tells. The text tells a failed hand-over from P's own affairs, and whether it
+ * failed with the link; the 400 is that of an instance whose role has changed. */
+enum refusal {
+    REFUSED_REQUEST,
+    P_FULL,
+    P_NOT_SERVING,
+    P_FAILED,
+    D_TOO_SMALL,
+    D_REFUSED,
+    LINK_DOWN
+};
+
+static enum refusal refusal_of(const struct http_result *res) {
+    if (strcmp(res->cause, CAUSE_D_TOO_SMALL) == 0) return D_TOO_SMALL;
+    if (res->status == 500 && strstr(res->body, "[P Node]") != NULL)
+        return strstr(res->body, KV_LINK_LOST) != NULL ? LINK_DOWN : D_REFUSED;
+    if (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL)
+        return P_NOT_SERVING;
+    if (res->status == 503) return P_NOT_SERVING;
+    if (res->status == 429) return P_FULL;
+    return res->status >= 500 ? P_FAILED : REFUSED_REQUEST;
+}
+
+/* Tells the breakers. A probe of P that is refused for what it asks is answered, so P is well. */
+static void tell_refusal(struct relay *r, enum refusal why, const struct http_result *res) {
+    char cause[BREAKER_CAUSE_BYTES];
+    snprintf(cause, sizeof(cause), "status %d: %.60s", res->status, res->body);
+    bool p_fault = why == P_FAILED || (why == P_NOT_SERVING && res->status == 503);
+    if (p_fault) relay_tell_p(r, VERDICT_FAULT, cause);
+    if (why == REFUSED_REQUEST && r->p_end.probe) relay_tell_p(r, VERDICT_GOOD, "");
+    if (why == LINK_DOWN) relay_tell_link(r, VERDICT_FAULT, KV_LINK_LOST);
+}
+
+/* Whether another pair may do better, and who is to be avoided. What failed gets no work before a
+ * poll found it well: a request waits for it rather than using its attempts up. A probe that fails
+ * is not its client's to suffer. */
+static bool worth_a_retry(struct relay *r, enum refusal why) {
     struct coordinator *co = r->set->co;
     struct inst *p = registry_find(&co->reg, r->p_id);
-    if (strcmp(res->cause, CAUSE_D_TOO_SMALL) == 0) {
-        r->avoid_d = r->d_id;
-        return has_larger_d(co, r->d_id);
+    bool to_d = why == D_TOO_SMALL || why == D_REFUSED || why == LINK_DOWN;
+    *(to_d ? &r->avoid_d : &r->avoid_p) = to_d ? r->d_id : r->p_id;
+    if (why == LINK_DOWN) {
+        r->left_d = r->d_id; /* D's ack may be what was lost: then it decodes, for nobody */
+        if (p != NULL) inst_suspect_link(p, r->d_id);
     }
-    bool handover = res->status == 500 && strstr(res->body, "[P Node]") != NULL;
-    bool not_serving =
-        res->status == 503 ||
-        (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL);
-    if (handover) {
-        r->avoid_d = r->d_id;
-        if (strstr(res->body, KV_LINK_LOST) != NULL) {
-            r->left_d = r->d_id; /* D's ack may be what was lost: then it decodes, for nobody */
-            if (p != NULL) inst_suspect_link(p, r->d_id);
-        }
-    } else {
-        r->avoid_p = r->p_id;
-        if (p != NULL && not_serving) inst_suspect(p, clock_ms(), "it refused a request");
-    }
-    if (handover || not_serving) controller_poll_soon(co);
-    return handover || not_serving || res->status == 429;
+    if (why == P_NOT_SERVING && p != NULL) inst_suspect(p, clock_ms(), "it refused a request");
+    if (why == D_REFUSED || why == LINK_DOWN || why == P_NOT_SERVING) controller_poll_soon(co);
+    if (why == D_TOO_SMALL) return has_larger_d(co, r->d_id);
+    return why != REFUSED_REQUEST && (why != P_FAILED || r->p_end.probe);
+}
+
+/* Another attempt, or false. */
+static bool try_elsewhere(struct relay *r, const struct http_result *res) {
+    static const char *const words[] = {
+        [REFUSED_REQUEST] = "P refused",      [P_FULL] = "P is full",
+        [P_NOT_SERVING] = "P does not serve", [P_FAILED] = "P failed",
+        [D_TOO_SMALL] = "D is too small",     [D_REFUSED] = "D refused",
+        [LINK_DOWN] = "KV link down"};
+    enum refusal why = refusal_of(res);
+    tell_refusal(r, why, res);
+    if (!worth_a_retry(r, why)) return false;
+    log_info("relay", "req=%s event=refused p=%u d=%u status=%d detail=\"%.200s\"", r->id_text,
+             r->p_id, r->d_id, res->status, res->body);
+    return relay_retry(r, words[why]);
 }
 
 /* P's own word goes to the client. */
@@ -251,9 +302,11 @@ static void on_p_answer(void *arg, const struct http_result *res) {
     struct json_object *root = NULL;
     r->call = NULL;
     if (res->err == ERR_TOO_LARGE) {
+        relay_tell_p(r, VERDICT_FAULT, "an answer that is too large");
         relay_cancel_upstream(r);
         relay_fail(r, 500, "P instance error");
     } else if (res->err != ERR_OK) {
+        relay_tell_p(r, VERDICT_FAULT, res->detail != NULL ? res->detail : err_text(res->err));
         log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->p_id,
                  err_name(res->err), res->detail != NULL ? res->detail : "");
         struct inst *p = registry_find(&s->co->reg, r->p_id);
@@ -263,12 +316,13 @@ static void on_p_answer(void *arg, const struct http_result *res) {
                      res->connected ? "Receive messages from p instance failed"
                                     : "Connect to p instance failed");
     } else if (res->status != 200) {
-        if (!worth_a_retry(r, res) || !relay_retry(r, "P refused")) {
+        if (!try_elsewhere(r, res)) {
             relay_stop_left(r);
             pass_on(r, res);
         }
     } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
                !json_object_is_type(root, json_type_object)) {
+        relay_tell_p(r, VERDICT_FAULT, "an answer that is no JSON object");
         relay_cancel_upstream(r);
         relay_fail(r, 500, "P instance error");
     } else {

@@ -32,12 +32,17 @@ struct handover {
     double transfer_ms, exposed_ms;
 };
 
+/* What was said of one end of an attempt to its breaker. */
+struct attempt_end {
+    bool probe, told;
+};
+
 struct relay {
     struct relay *next, **at;              /* all requests */
     struct relay *hash_next;               /* bucket of the id table */
     struct relay *client_next;             /* bucket of the table of client ids */
     struct relay *queue_next, *queue_prev; /* waiting requests of the tenant */
-    bool queued, counted; /* it waits; it is in the budget of requests */
+    bool queued, counted;                  /* it waits; it is in the budget of requests */
     struct relay_set *set;
     struct http_x *x;
     const struct api_path *path;
@@ -57,6 +62,7 @@ struct relay {
     uint64_t not_before_ms;    /* of an attempt at the same ones again */
     uint32_t left_d;           /* may still work for an attempt that was given up */
     bool p_booked, d_booked;
+    struct attempt_end p_end, d_end, link_end;
     struct demand demand;
     double expected_tokens;
     size_t n_chars;
@@ -129,6 +135,16 @@ void relay_cancel_upstream(struct relay *r); /* stopInfer wherever somebody may 
 /* The next frame of D's answer, in order. May end r. */
 void relay_take_frame(struct relay *r, const struct dresult_frame *f);
 void relay_drop_kept(struct relay *r); /* what came of an answer and was not passed on */
+/* relay_verdict.c: an attempt begins; ends, as P, D, the link have to do with it (told once each);
+ * is over, whatever was told. cause: of a fault. */
+void relay_verdicts_begin(struct relay *r, struct inst *p, struct inst *d);
+void relay_tell_p(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_tell_d(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_tell_link(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_verdicts_end(struct relay *r);
+bool relay_breakers_all_closed(const struct coordinator *co);
+/* Some P and D that serve together would get a request. */
+bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms);
 /* relay_queue.c */
 void relay_settle(
     struct relay *r); /* the tenant pays what the request took, not what was guessed */

@@ -79,6 +79,7 @@ static void book(struct relay *r, struct inst *p, struct inst *d) {
     d->booked.blocks += want->blocks;
     d->token_sum += r->expected_tokens;
     d->tasks++;
+    relay_verdicts_begin(r, p, d);
     r->tenant->slots += want->slots;
     r->p_booked = r->d_booked = true;
 }
@@ -118,11 +119,14 @@ static void views_free(struct view_list *l) {
     free(l->peer_ids);
 }
 
+/* strict: breakers hold. */
 static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in,
-                      uint32_t *peers) {
+                      uint32_t *peers, bool strict) {
+    uint64_t now = clock_ms();
     *v = (struct inst_view){.id = in->id,
                             .group = in->group,
                             .open = inst_serves(in, NULL) &&
+                                    (!strict || breaker_allows(&in->breaker, now)) &&
                                     in->tasks < (unsigned)co->conf.single_node_requests_max,
                             .slots_total = in->status.total_slots != 0 ? in->status.total_slots
                                                                        : in->status.avail_slots,
@@ -136,11 +140,16 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
                             .prefill_rate = rate_meter_get(&in->prefill_rate),
                             .pass = in->pass,
                             .peers = peers};
-    for (size_t i = 0; i < in->status.n_links; i++)
-        if (in->status.links[i].ok) peers[v->n_peers++] = in->status.links[i].target;
+    for (size_t i = 0; i < in->status.n_links; i++) {
+        const struct link_status *l = &in->status.links[i];
+        const struct breaker *b = inst_link_breaker(in, l->target);
+        if (l->ok && (!strict || b == NULL || breaker_allows(b, now)))
+            peers[v->n_peers++] = l->target;
+    }
 }
 
-static bool views_of(struct view_list *l, const struct coordinator *co, enum inst_role role) {
+static bool views_of(struct view_list *l, const struct coordinator *co, enum inst_role role,
+                     bool strict) {
     size_t n_links = 0, at = 0;
     memset(l, 0, sizeof(*l));
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
@@ -151,7 +160,7 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (in->want != role) continue;
-        fill_view(&l->views[l->n], co, in, l->peer_ids + at);
+        fill_view(&l->views[l->n], co, in, l->peer_ids + at, strict);
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;
     }
@@ -160,7 +169,8 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
 
 static void refresh(const struct coordinator *co, struct view_list *l, size_t i) {
     const struct inst *in = l->insts[i];
-    l->views[i].open = l->views[i].open && in->tasks < (unsigned)co->conf.single_node_requests_max;
+    l->views[i].open = l->views[i].open && in->breaker.state != BREAKER_HALF_OPEN &&
+                       in->tasks < (unsigned)co->conf.single_node_requests_max;
     l->views[i].slots_booked = in->booked.slots;
     l->views[i].blocks_booked = in->booked.blocks;
     l->views[i].token_sum = in->token_sum;
@@ -271,7 +281,10 @@ void relay_schedule(struct relay_set *s) {
     struct pass ps = {.now = clock_ms()};
     if (s == NULL || s->n_queued == 0) return;
     ps.left = s->co->conf.max_schedule_count;
-    if (views_of(&ps.p, s->co, ROLE_PREFILL) && views_of(&ps.d, s->co, ROLE_DECODE)) {
+    /* Breakers choose among those that serve. Where they would leave nobody, they say nothing. */
+    bool strict = relay_breakers_all_closed(s->co) || relay_breakers_leave_a_pair(s->co, ps.now);
+    if (views_of(&ps.p, s->co, ROLE_PREFILL, strict) &&
+        views_of(&ps.d, s->co, ROLE_DECODE, strict)) {
         struct tenant *aside = NULL;
         schedule_count_links(ps.p.views, ps.p.n, ps.d.views, ps.d.n);
         for (size_t i = 0; i < ps.d.n; i++) {

@@ -70,6 +70,7 @@ static void took_role(struct inst *in) {
     in->last_error[0] = 0;
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
     if (in->posting_role == in->next_role) {
+        inst_breakers_reset(&in->co->reg, in);
         in->want = in->next_role;
         in->next_role = ROLE_NONE;
         in->force = false;

@@ -118,7 +118,7 @@ static bool fc_passed(void *arg) {
 }
 
 /* Turns the loop so long; only to see that something does NOT happen. */
-static void run_for(unsigned ms) {
+static inline void run_for(unsigned ms) {
     uint64_t end = clock_ms() + ms;
     run_until(fc_passed, &end);
 }
@@ -333,7 +333,7 @@ static void client_ask(struct client *c, const char *method, const char *path, c
         assert_int_equal(bind(c->fd, (struct sockaddr *)&own, sizeof(own)), 0);
     }
     assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof(a)), 0);
-    buf_printf(&b, "%s %s HTTP/1.1\r\nHost: h\r\n%sContent-Length: %zu\r\n\r\n%s", method, path,
+    buf_printf(&b, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", method, path,
                extra, strlen(body), body);
     assert_int_equal(send(c->fd, b.data, b.len, MSG_NOSIGNAL), (ssize_t)b.len);
     buf_free(&b);

@@ -50,12 +50,14 @@ static bool end_one(void) {
     return false;
 }
 
+static bool ends_and_looks(void *arg) {
+    (void)end_one();
+    return client_done(arg);
+}
+
 static void end_all(struct client *c, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        while (!client_done(&c[i])) {
-            (void)end_one();
-            run_for(1);
-        }
+        run_until(ends_and_looks, &c[i]);
         client_close(&c[i]);
     }
 }
