@@ -398,9 +398,9 @@ static ssize_t read_some(struct http_conn *c) {
     struct http_gate *g = s->opts.gate;
     bool handshake = c->phase == PHASE_HANDSHAKE;
     uint64_t began_us = 0;
-    if (handshake && !http_gate_handshake_begin(g, &began_us)) return SOCK_AGAIN;
+    if (handshake && !http_gate_handshake_begin(g, s->opts.control, &began_us)) return SOCK_AGAIN;
     ssize_t n = c->io.ops->read(&c->io, s->read_buf, sizeof(s->read_buf));
-    if (handshake) http_gate_handshake_end(g, began_us);
+    if (handshake) http_gate_handshake_end(g, s->opts.control, began_us);
     if (handshake && !c->io.handshaking) set_phase(c, PHASE_IDLE, s->opts.idle_ms);
     return n;
 }

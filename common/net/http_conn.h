@@ -23,8 +23,8 @@ enum {
     HTTP_BUF_KEEP_BYTES = 16384, /* an empty buffer above this size is given back */
     HTTP_LINGER_MS = 2000, /* after the last answer: read and drop, so that the answer arrives */
     HTTP_LINGER_BYTES_MAX = 16777216,
-    HTTP_YIELD_MS = 2000, /* a body, or a slow reader, may be closed for others after so long */
-    HTTP_HEAD_YIELD_MS = 1000,         /* a head or a handshake */
+    HTTP_YIELD_MS = 2000,     /* a body, or a slow reader, may be closed for others after so long */
+    HTTP_HEAD_YIELD_MS = 100, /* a head or a handshake: most come whole */
     HTTP_SMALL_BODY_BYTES = 65536,     /* a body that may use the last eighth of the room */
     HTTP_TAKE_BYTES = 65536,           /* room for a chunked body is taken by so much */
     HTTP_BODY_BYTES_DEFAULT = 1048576, /* without a body_bytes_max callback */
@@ -54,7 +54,7 @@ struct http_gate {
     struct http_list bodies;     /* being read: LINK_WAITS */
     struct http_addr **addrs;    /* hash table of addresses with connections; NULL: not counted */
     uint64_t addr_seed;
-    unsigned handshake_us_left; /* of this loop pass */
+    unsigned handshake_us_left[2]; /* of this loop pass: for clients, for other planes */
     bool pass_end_set;
     uint64_t sweep_next_ms; /* no sweep before */
 };
@@ -167,9 +167,10 @@ void http_gate_hold(struct http_gate *g, struct http_conn *c, size_t held);
 /* Closes slow connections that hold much, when all together hold too much; never `but`. False: it
  * is too much still. */
 bool http_gate_sweep(struct http_gate *g, const struct http_conn *but);
-/* Time for a step of a handshake in this pass; each begin that is true wants its end. */
-bool http_gate_handshake_begin(struct http_gate *g, uint64_t *began_us);
-void http_gate_handshake_end(struct http_gate *g, uint64_t began_us);
+/* Time for a step of a handshake in this pass, which clients cannot take from the other planes;
+ * each begin that is true wants its end. */
+bool http_gate_handshake_begin(struct http_gate *g, bool control, uint64_t *began_us);
+void http_gate_handshake_end(struct http_gate *g, bool control, uint64_t began_us);
 
 /* http_conn.c */
 enum err http_conn_open(struct http_server *s, int fd, const char *peer,

@@ -39,13 +39,17 @@ void http_list_drop(struct http_conn *c, int kind) {
 }
 
 /* ---- life */
+static void allow_handshakes(struct http_gate *g) {
+    g->handshake_us_left[0] = g->handshake_us_left[1] = HANDSHAKE_US_PER_PASS;
+}
+
 enum err http_gate_create(struct http_gate **out, struct loop *loop, struct budget *budget) {
     struct http_gate *g = calloc(1, sizeof(*g));
     *out = NULL;
     if (g == NULL) return ERR_NO_MEMORY;
     g->loop = loop;
     g->budget = budget;
-    g->handshake_us_left = HANDSHAKE_US_PER_PASS;
+    allow_handshakes(g);
     if (budget_limit(budget, BUDGET_ADDRESS_CONNS) != UINT64_MAX) {
         g->addrs = calloc(ADDR_BUCKETS, sizeof(struct http_addr *));
         if (g->addrs == NULL) {
@@ -263,20 +267,22 @@ bool http_gate_sweep(struct http_gate *g, const struct http_conn *but) {
 static void on_pass_end(void *arg) {
     struct http_gate *g = arg;
     g->pass_end_set = false;
-    g->handshake_us_left = HANDSHAKE_US_PER_PASS;
+    allow_handshakes(g);
 }
 
-bool http_gate_handshake_begin(struct http_gate *g, uint64_t *began_us) {
+bool http_gate_handshake_begin(struct http_gate *g, bool control, uint64_t *began_us) {
     if (g == NULL) return true;
-    if (g->handshake_us_left == 0) return false; /* the socket stays readable for the next pass */
+    /* Not now: the socket stays readable for the next pass. */
+    if (g->handshake_us_left[control] == 0) return false;
     *began_us = clock_us();
     return true;
 }
 
-void http_gate_handshake_end(struct http_gate *g, uint64_t began_us) {
+void http_gate_handshake_end(struct http_gate *g, bool control, uint64_t began_us) {
     if (g == NULL) return;
     uint64_t us = clock_us() - began_us;
     if (!g->pass_end_set) g->pass_end_set = loop_at_pass_end(g->loop, on_pass_end, g) == ERR_OK;
-    if (g->pass_end_set)
-        g->handshake_us_left = us < g->handshake_us_left ? g->handshake_us_left - (unsigned)us : 0;
+    if (!g->pass_end_set) return;
+    unsigned *left = &g->handshake_us_left[control];
+    *left = us < *left ? *left - (unsigned)us : 0;
 }

@@ -56,21 +56,24 @@ def _probe(url, path, conn):
     longest, noise, n, failures = 0.0, 0.0, 0, []
     last = time.monotonic()
     while not conn.poll():
+        answered = False
         try:
             a = get(url, path, timeout=30 * SLOW)
-            if a.status != 200:
+            answered = a.status == 200
+            if not answered:
                 failures.append(a.status)
-        except (OSError, Exception) as e:  # noqa: BLE001 (whatever it is, the test shows it)
+        except Exception as e:  # noqa: BLE001 (whatever it is, the test shows it)
             failures.append(repr(e))
-        now = time.monotonic()
-        longest, n = max(longest, now - last), n + 1
+        longest = max(longest, time.monotonic() - last)
+        n += answered
         for _ in range(3):
             began = time.monotonic()
             here.send(b"x")
             here.recv(1)
             noise = max(noise, time.monotonic() - began)
-        time.sleep(0.002)
-        last = time.monotonic()
+        if answered:
+            time.sleep(0.002)
+            last = time.monotonic()
     conn.send((longest, noise, n, failures[:5], len(failures)))
 
 
@@ -91,8 +94,9 @@ class Prober:
         self.longest_s, self.noise_s, self.n, self.failures, self.n_failures = self.here.recv()
         self.process.join()
 
-    def check(self):
-        assert self.n_failures == 0, (self.n_failures, self.failures)
+    def check(self, may_fail=False):
+        """may_fail: single connections may be turned away, as long as others are not soon after."""
+        assert may_fail or self.n_failures == 0, (self.n_failures, self.failures)
         assert self.longest_s < SILENCE_S + 3 * self.noise_s, f"silent for {self.longest_s:.3f} s (noise {self.noise_s:.3f} s), {self.n} answers"
 
 

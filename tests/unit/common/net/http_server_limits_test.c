@@ -262,7 +262,7 @@ static void connection_cap(void **state) {
     down();
 }
 
-/* A head that does not come in a second, or a reader that is slow for two, is no reason to refuse
+/* A head that does not come in a tenth of a second, or a reader that is slow for two, is no reason to refuse
  * others. */
 static void slow_clients_give_way(void **state) {
     int fd[3];
@@ -276,13 +276,13 @@ static void slow_clients_give_way(void **state) {
     WAIT_FOR(conns() == 2 && fx.n_requests == 1);
     fd[2] = raw_connect(fx.port); /* both came just now */
     assert_ends(fd[2]);
-    usleep(1100000);
+    usleep(150000);
     ask(fd[2] = raw_connect(fx.port)); /* for the head */
     raw_to_end(fd[1], &fx.in);
     assert_string_equal(fx.in.data, "");
     raw_send(fd[2], "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     WAIT_FOR(fx.n_held == 1);
-    usleep(1000000);
+    usleep(2000000);
     close(fd[1]);
     ask(fd[1] = raw_connect(fx.port)); /* for the reader */
     for (int i = 0; i < 3; i++) close(fd[i]);
