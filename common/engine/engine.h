@@ -41,6 +41,7 @@
 #ifndef BATON_ENGINE_ENGINE_H
 #define BATON_ENGINE_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -84,6 +85,8 @@ struct engine_opts {
     void (*progress)(void *arg, const char *what, uint64_t done,
                      uint64_t total); /* while loading; may be NULL */
     void *progress_arg;
+    /* Set by another thread: the load ends soon, with ERR_STOPPING. May be NULL. */
+    const atomic_bool *cancel;
 };
 
 struct model_info {

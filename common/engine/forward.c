@@ -166,7 +166,7 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     const struct weights_place place = {.setting = o->weight_cache,
                                         .verify = o->weight_cache_verify};
     if ((e = weights_open(&f->w, &f->conf, o->model_dir, &f->kn, o->weight_dtype, &place, f->pool,
-                          o->progress, o->progress_arg, eb)) != ERR_OK)
+                          o->progress, o->progress_arg, o->cancel, eb)) != ERR_OK)
         return e;
     if (f->kn.gemm_once != NULL && f->w->bytes > cache_bytes()) f->kn.gemm = f->kn.gemm_once;
     if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max)

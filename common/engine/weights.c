@@ -53,6 +53,7 @@ struct loader {
     size_t rows_stride;
     void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total);
     void *progress_arg;
+    const atomic_bool *cancel;
     uint64_t done_bytes, total_bytes;
     struct wc_file cache;
     struct wc_header want; /* what a cache file must say */
@@ -64,6 +65,10 @@ struct loader {
     const struct slot *slot;
     int row_first, n_rows;
 };
+
+static bool cancelled(const struct loader *l) {
+    return l->cancel != NULL && atomic_load_explicit(l->cancel, memory_order_relaxed);
+}
 
 /* ---- what a config asks for */
 
@@ -319,7 +324,7 @@ static void load_slot(struct loader *l, struct slot *s) {
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     l->slot = s;
-    for (int first = 0; first < s->n; first += step) {
+    for (int first = 0; first < s->n && !cancelled(l); first += step) {
         const int n = s->n - first < step ? s->n - first : step;
         const size_t bytes = (size_t)n * row_bytes;
         l->row_first = first;
@@ -469,6 +474,7 @@ static void sum_chunk(void *arg, int item, int thread) {
     size_t n;
     const uint8_t *p = chunk_at(l, item, &n);
     (void)thread;
+    if (cancelled(l)) return;
     l->sums[item] = XXH3_64bits(p, n);
 }
 
@@ -490,6 +496,7 @@ static void populate_chunk(void *arg, int item, int thread) {
     uint8_t *p = chunk_at(arg, item, &n);
     uint8_t *from = (uint8_t *)((uintptr_t)p / WC_HEADER_BYTES * WC_HEADER_BYTES);
     (void)thread;
+    if (cancelled(arg)) return;
     if (madvise(from, n + (size_t)(p - from), MADV_POPULATE_READ) == 0) return;
     for (size_t i = 0; i < n; i += WC_HEADER_BYTES) (void)((volatile uint8_t *)p)[i];
 }
@@ -503,7 +510,7 @@ static void hash_slot(void *arg, int item, int thread) {
     XXH128_canonical_t digest;
     (void)thread;
     XXH3_128bits_reset(&hash);
-    for (uint64_t at = 0; at < bytes; at += HASH_STEP_BYTES) {
+    for (uint64_t at = 0; at < bytes && !cancelled(l); at += HASH_STEP_BYTES) {
         uint64_t n = bytes - at < HASH_STEP_BYTES ? bytes - at : HASH_STEP_BYTES;
         XXH3_128bits_update(&hash, src + at, (size_t)n);
         tensor_source_drop(l->files, &s->t, at + n);
@@ -516,7 +523,7 @@ static void hash_slot(void *arg, int item, int thread) {
 static bool content_is(struct loader *l, const struct wc_header *got) {
     if (!l->hashed) {
         pool_run(l->pool, hash_slot, l, l->n_slots);
-        if (hash_model(l, NULL) != ERR_OK) return false;
+        if (cancelled(l) || hash_model(l, NULL) != ERR_OK) return false;
         l->hashed = true;
     }
     if (memcmp(got->model, l->w->hash, sizeof(l->w->hash)) == 0) return true;
@@ -527,7 +534,7 @@ static bool content_is(struct loader *l, const struct wc_header *got) {
 static bool data_are_sound(struct loader *l, const struct wc_header *got) {
     uint8_t sum[WC_XXH_BYTES];
     if (!l->place.verify) return true;
-    if (!sum_data(l, sum)) return false;
+    if (!sum_data(l, sum) || cancelled(l)) return false;
     if (memcmp(sum, got->sum, sizeof(sum)) == 0) return true;
     log_warn("load", "weight cache %s is not used: the checksum of its data is wrong",
              l->cache.path);
@@ -587,7 +594,7 @@ static enum err pack_all(struct loader *l, struct errbuf *eb) {
         return err_set(eb, ERR_NO_MEMORY, "no memory to pack the weights");
     lay_out(l, base);
     for (int i = 0; i < l->n_slots; i++) load_slot(l, &l->slots[i]);
-    return hash_model(l, eb);
+    return cancelled(l) ? ERR_STOPPING : hash_model(l, eb);
 }
 
 static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
@@ -604,7 +611,8 @@ static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
     if ((e = describe(l, eb)) != ERR_OK) return e;
     sample_content(l, sample);
     if (wc_place(&l->cache, l->place.setting, path, &l->want, sample) && !from_cache(l) &&
-        (l->cache.may_make || l->place.always) && wc_lock(&l->cache) && !from_cache(l))
+        (l->cache.may_make || l->place.always) && !cancelled(l) && wc_lock(&l->cache, l->cancel) &&
+        !from_cache(l))
         (void)wc_begin(&l->cache, l->w->bytes);
     if (l->w->from == WEIGHTS_FROM_CACHE) {
         lay_out(l, l->cache.map + WC_HEADER_BYTES);
@@ -612,6 +620,8 @@ static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
         if ((e = pack_all(l, eb)) == ERR_OK && l->cache.map != NULL) to_cache(l);
     }
     wc_end(&l->cache);
+    if (e == ERR_OK && cancelled(l)) e = ERR_STOPPING;
+    if (e == ERR_STOPPING) err_set(eb, e, "%s", err_text(e));
     l->w->file = l->cache.map;
     l->w->file_bytes = l->cache.map_bytes;
     if (e == ERR_OK)
@@ -625,9 +635,13 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
-                      void *progress_arg, struct errbuf *eb) {
-    struct loader l = {
-        .c = c, .kn = kn, .pool = pool, .progress = progress, .progress_arg = progress_arg};
+                      void *progress_arg, const atomic_bool *cancel, struct errbuf *eb) {
+    struct loader l = {.c = c,
+                       .kn = kn,
+                       .pool = pool,
+                       .progress = progress,
+                       .progress_arg = progress_arg,
+                       .cancel = cancel};
     enum err e = ERR_NO_MEMORY;
     *out = NULL;
     l.cache.lock_fd = l.cache.tmp_fd = -1;

@@ -56,12 +56,13 @@ struct weights {
     size_t file_bytes;
 };
 
-/* path: a model folder or a GGUF file. place: may be NULL: memory. */
+/* path: a model folder or a GGUF file. place: may be NULL: memory. cancel: as in struct
+ * engine_opts; nothing half-done stays on disk. */
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
-                      void *progress_arg, struct errbuf *eb);
+                      void *progress_arg, const atomic_bool *cancel, struct errbuf *eb);
 void weights_close(struct weights **w);
 const char *weights_from_name(enum weights_from f); /* "memory", "packed to cache", "cache" */
 

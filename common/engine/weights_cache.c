@@ -203,7 +203,7 @@ static bool make_folder(const char *path) {
     return mkdir(dir, 0755) == 0 || errno == EEXIST;
 }
 
-bool wc_lock(struct wc_file *f) {
+bool wc_lock(struct wc_file *f, const atomic_bool *cancel) {
     uint64_t until = clock_ms() + (uint64_t)WC_WAIT_S * 1000;
     const struct timespec nap = {.tv_nsec = LOCK_LOOK_MS * 1000000L};
     bool told = false;
@@ -229,6 +229,10 @@ bool wc_lock(struct wc_file *f) {
                      f->path);
         told = true;
         nanosleep(&nap, NULL);
+        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed)) {
+            close(fd);
+            return false;
+        }
     }
     f->lock_fd = fd;
     return true;

@@ -75,9 +75,10 @@ enum wc_found {
 enum wc_found wc_map(struct wc_file *f, const struct wc_header *want, struct wc_header *got);
 void wc_unmap(struct wc_file *f);
 
-/* Takes the lock, waiting for whoever packs the same now. False: not to be had, the log says why.
- * After true look again with wc_map(): the file may be there now. */
-bool wc_lock(struct wc_file *f);
+/* Takes the lock, waiting for whoever packs the same now, until cancel is set (NULL: none). False:
+ * not to be had, the log says why. After true look again with wc_map(): the file may be there now.
+ */
+bool wc_lock(struct wc_file *f, const atomic_bool *cancel);
 /* Under the lock: a new file of that size, all of it on disk, mapped for writing at f->map; its
  * data start at f->map + WC_HEADER_BYTES. False: the log says why. */
 bool wc_begin(struct wc_file *f, uint64_t data_bytes);

@@ -20,6 +20,7 @@ enum { LISTENERS_MAX = 3 };
 struct inst_loader {
     pthread_t thread;
     bool running;
+    atomic_bool cancel; /* the instance is to end: loading stops */
     struct engine *engine;
     struct tokenizer *tokenizer;
     struct endpoint *endpoint;
@@ -80,6 +81,8 @@ void inst_register_stop(struct instance *in);
 void inst_place(struct instance *in);
 enum err inst_load_start(
     struct instance *in); /* inst_load.c: loads on a thread, then calls inst_on_loaded */
+/* Joins the thread. When it was cancelled and does not end in time (the kernel clears gigabytes, a
+ * disk does not answer) the process ends here: there is nothing yet that would want an end. */
 void inst_load_wait(struct instance *in);
 void inst_on_loaded(struct instance *in); /* instance.c */
 

@@ -2,13 +2,15 @@
  * meanwhile. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/engine/cores.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 
-enum { INST_CACHE_PATH_BYTES = 2 * CONF_PATH_BYTES + 2 };
+enum { INST_CACHE_PATH_BYTES = 2 * CONF_PATH_BYTES + 2, CANCEL_WAIT_S = 1, LAST_LINE_MS = 200 };
 
 static void on_progress(void *arg, const char *what, uint64_t done, uint64_t total) {
     struct inst_loader *l = arg;
@@ -67,6 +69,7 @@ static enum err load_engine(struct instance *in, struct inst_loader *l) {
         .lora_rank_max = c->max_loras > 0 ? (int)c->max_lora_rank : 0,
         .progress = on_progress,
         .progress_arg = l,
+        .cancel = &l->cancel,
     };
     if (l->n_cores > 0) {
         o.cpu_ids = l->cores;
@@ -135,6 +138,7 @@ static void *thread_main(void *arg) {
     struct inst_loader *l = &in->loader;
     enum err e = tokenizer_load(&l->tokenizer, l->model_dir, &l->eb);
     if (e == ERR_OK) e = load_engine(in, l);
+    if (e == ERR_OK && atomic_load(&l->cancel)) e = ERR_STOPPING;
     if (e == ERR_OK) e = inst_lora_load_configured(in, engine_model(l->engine), &l->eb);
     if (e == ERR_OK) e = load_endpoint(in, l);
     l->result = e;
@@ -172,6 +176,17 @@ enum err inst_load_start(struct instance *in) {
 
 void inst_load_wait(struct instance *in) {
     if (!in->loader.running) return;
-    pthread_join(in->loader.thread, NULL);
+    if (atomic_load(&in->loader.cancel)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += CANCEL_WAIT_S;
+        if (pthread_timedjoin_np(in->loader.thread, NULL, &until) != 0) {
+            log_warn("stop", "event=load_left_behind");
+            log_flush(LAST_LINE_MS);
+            _exit(in->exit_status);
+        }
+    } else {
+        pthread_join(in->loader.thread, NULL);
+    }
     in->loader.running = false;
 }

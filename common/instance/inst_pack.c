@@ -61,7 +61,8 @@ static enum err pack(const struct args *a, enum dtype dtype, int threads, struct
                            : err_set(eb, ERR_NO_MEMORY, "no memory for the model's config");
     if (e == ERR_OK) e = kernels_find(&kn, a->kernels, eb);
     if (e == ERR_OK) e = pool_create(&pool, threads, NULL, eb);
-    if (e == ERR_OK) e = weights_open(&w, c, a->model, &kn, dtype, &place, pool, NULL, NULL, eb);
+    if (e == ERR_OK)
+        e = weights_open(&w, c, a->model, &kn, dtype, &place, pool, NULL, NULL, NULL, eb);
     if (e == ERR_OK && w->from == WEIGHTS_PACKED)
         e = err_set(eb, ERR_IO, "the file cannot be written, the log says why");
     if (e == ERR_OK)

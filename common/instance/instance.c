@@ -178,7 +178,7 @@ void inst_on_loaded(struct instance *in) {
     struct inst_loader *l = &in->loader;
     struct errbuf eb = {0};
     inst_load_wait(in);
-    if (in->closing) return;
+    if (in->closing || atomic_load(&l->cancel)) return;
     if (l->result != ERR_OK) {
         fail_start(in, &l->eb);
         return;
@@ -204,6 +204,7 @@ static void on_term(void *arg) {
     void *self;
     log_info("stop", "event=signal");
     in->stopping = true;
+    atomic_store(&in->loader.cancel, true);
     const struct role_ops *ops = in->role_ctl != NULL ? role_ctl_ops(in->role_ctl, &self) : NULL;
     if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
     loop_stop(in->loop);

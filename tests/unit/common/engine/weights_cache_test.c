@@ -73,7 +73,7 @@ static struct weights *weights_at(struct rig *r, const char *setting, bool verif
     struct errbuf eb = {0};
     const struct weights_place place = {.setting = setting, .verify = verify, .always = r->always};
     if (weights_open(&w, &r->conf, r->files.dir, &r->kn, dtype, &place, r->pool, r->progress, NULL,
-                     &eb) != ERR_OK)
+                     NULL, &eb) != ERR_OK)
         fail_msg("%s", eb.text);
     return w;
 }
@@ -469,6 +469,34 @@ static void a_crash_leaves_nothing_bad(void **state) {
     assert_int_equal(expect_right(r, true), WEIGHTS_FROM_CACHE);
 }
 
+static atomic_bool stop_now;
+
+static void stop_half_way(void *arg, const char *what, uint64_t done, uint64_t total) {
+    (void)arg;
+    (void)what;
+    if (done > total / 2) atomic_store(&stop_now, true);
+}
+
+/* A load that is to stop leaves neither weights nor files nor a lock, whatever it was about. */
+static void a_load_can_be_stopped(void **state) {
+    struct rig *r = *state;
+    char path[2 * PATH_BYTES];
+    const struct weights_place place = {.setting = r->cache, .verify = true, .always = true};
+    for (int i = 0; i < 3; i++) { /* half-way; before it begins; before it maps what is there */
+        struct weights *w = NULL;
+        struct errbuf eb = {0};
+        atomic_store(&stop_now, i > 0);
+        if (i == 2) assert_int_equal(expect_right(r, true), WEIGHTS_PACKED_TO_CACHE);
+        assert_int_equal(weights_open(&w, &r->conf, r->files.dir, &r->kn, DTYPE_BF16, &place,
+                                      r->pool, stop_half_way, NULL, &stop_now, &eb),
+                         ERR_STOPPING);
+        assert_null(w);
+        assert_false(find_file(r, ".tmp", path));
+        assert_int_equal(find_file(r, ".packed", path), i == 2);
+    }
+    assert_int_equal(expect_right(r, true), WEIGHTS_FROM_CACHE);
+}
+
 static void a_replaced_file_stays_with_its_users(void **state) {
     struct rig *r = *state;
     char path[2 * PATH_BYTES];
@@ -505,6 +533,7 @@ int main(void) {
         TEST(no_room_is_no_trouble),
         TEST(one_of_a_crowd_packs),
         TEST(a_crash_leaves_nothing_bad),
+        TEST(a_load_can_be_stopped),
         TEST(a_replaced_file_stays_with_its_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
