@@ -116,7 +116,7 @@ static const char *id_of(const struct api_path *path) {
     }
 }
 
-enum { INPUTS_MAX = 2 };
+enum { INPUTS_MAX = 2, NAME_BYTES_MAX = 21 }; /* "max_completion_tokens" */
 
 /* How much an answer is; a member of the body, or of its parameters. */
 enum amount { N_CHOICES, N_BEST_OF, N_MAX, N_COMPLETION, N_NEW, AMOUNTS };
@@ -188,6 +188,10 @@ static void take_members(struct json_pull *j, struct found *f, const struct api_
     const char *const *inputs = inputs_of(path), *id = id_of(path);
     struct json_span name;
     while (json_pull_member(j, &name)) {
+        if (name.n_bytes == 0 || name.n_bytes > NAME_BYTES_MAX) {
+            json_pull_skip(j);
+            continue;
+        }
         int i = input_of(j, &name, inputs);
         bool prompt = json_pull_name_is(j, &name, "prompt");
         if (i >= 0) {

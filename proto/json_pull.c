@@ -26,7 +26,7 @@ static inline int peek(struct json_pull *j) {
     return j->lex.at < j->lex.n ? j->lex.p[j->lex.at] : -1;
 }
 
-static enum json_pulled open_container(struct json_pull *j, bool object) {
+static inline enum json_pulled open_container(struct json_pull *j, bool object) {
     if (j->depth > JSON_DEPTH_MAX) {
         fail(j);
         return JSON_PULL_BAD;
@@ -152,6 +152,7 @@ size_t json_pull_ints(struct json_pull *j) {
     size_t n = 0;
 #ifdef __SSE2__
     size_t at = j->lex.at, bytes;
+    if (at < j->lex.n && (unsigned)j->lex.p[at] - '0' > 9) return 0;
     for (unsigned k; j->lex.n - at >= 64 && (k = ints_of_block(j->lex.p + at, &bytes)) > 0;
          at += bytes)
         n += k;
@@ -171,13 +172,79 @@ size_t json_pull_empties(struct json_pull *j) {
     return (at - from) / 3;
 }
 
-/* On until no more than `outside` containers are open. */
+/* Behind the string whose opening quote is at p[at], when it is short, plain and ends before n;
+ * else 0. */
+static inline size_t short_string(const unsigned char *p, size_t at, size_t n) {
+    size_t end = n - at > 40 ? at + 40 : n;
+    for (size_t i = at + 1; i < end; i++) {
+        if (p[i] == '"') return i + 1;
+        if (p[i] < 0x20 || p[i] >= 0x80 || p[i] == '\\') return 0;
+    }
+    return 0;
+}
+
+/* Behind the digits at p[at], at most 18 of them: else where it was. */
+static inline size_t few_digits(const unsigned char *p, size_t at) {
+    size_t i = at;
+    while ((unsigned)p[i] - '0' < 10 && i < at + 18) i++;
+    return i;
+}
+
+/* Behind the number at p[at], when it is short (its exponent of two digits at most, so that a
+ * double holds it) and something follows that ends it; else 0. */
+static inline size_t short_number(const unsigned char *p, size_t at, size_t n) {
+    if (n - at < 48) return 0;
+    size_t i = at + (p[at] == '-'), from = i;
+    i = few_digits(p, i);
+    if (i == from || (p[from] == '0' && i > from + 1)) return 0;
+    if (p[i] == '.') {
+        from = ++i;
+        if ((i = few_digits(p, i)) == from) return 0;
+    }
+    if ((p[i] | 0x20) == 'e') {
+        i++;
+        i += p[i] == '+' || p[i] == '-';
+        from = i;
+        i = few_digits(p, i);
+        if (i == from || i > from + 2) return 0;
+    }
+    return p[i] == ',' || p[i] == ']' || p[i] == '}' ? i : 0;
+}
+
+/* On until no more than `outside` containers are open. The hot loop, since most of a body is what
+ * nobody asked for: what is short and plain is taken here, anything else by the functions above. */
 static void walk_out(struct json_pull *j, int outside) {
+    const unsigned char *p = j->lex.p;
+    const size_t n = j->lex.n;
     struct json_span s;
     while (j->depth > outside) {
-        if (j->object[j->depth - 1]) {
-            if (next_member(j, &s)) take_value(j, &s);
-        } else if (more(j, ']') && json_pull_ints(j) == 0 && json_pull_empties(j) == 0) {
+        size_t at = j->lex.at, end, comma = !j->fresh;
+        bool object = j->object[j->depth - 1];
+        if (at < n && p[at] == (object ? '}' : ']')) {
+            j->lex.at = at + 1;
+            j->depth--;
+            j->fresh = false;
+            continue;
+        }
+        if (object && n - at > 2 && (!comma || p[at] == ',') && p[at + comma] == '"' &&
+            (end = short_string(p, at + comma, n)) != 0 && end < n && p[end] == ':') {
+            j->lex.at = end + 1;
+            j->fresh = false;
+        } else if (!object && at < n && comma && p[at] == ',') {
+            j->lex.at = at + 1;
+        } else if (object ? !next_member(j, &s) : !more(j, ']')) {
+            continue;
+        }
+        at = j->lex.at;
+        unsigned char c = at < n ? p[at] : 0;
+        if (c == '"' && (end = short_string(p, at, n)) != 0) {
+            j->lex.at = end;
+        } else if (c == '[' || c == '{') {
+            if (object || json_pull_empties(j) == 0) open_container(j, c == '{');
+        } else if (((unsigned)c - '0' < 10 || c == '-') && (end = short_number(p, at, n)) != 0) {
+            bool ints = !object && p[end] == ',' && few_digits(p, at) == end;
+            if (!ints || json_pull_ints(j) == 0) j->lex.at = end;
+        } else {
             take_value(j, &s);
         }
     }

@@ -7,6 +7,7 @@
  *   body_look_ids_mb_s       a prompt of token ids
  *   body_look_objects_mb_s   {},{},... in a member nobody asks for
  *   body_look_escapes_mb_s   nothing but \u escapes
+ *   body_look_..._mb_s       the same of numbers, empty strings, nests, members
  *   json_tree_objects_mb_s   what an instance makes of the same {},{},...: check and tree
  *   json_tree_ids_mb_s       and of the ids */
 #include <stdio.h>
@@ -59,6 +60,11 @@ int main(void) {
         {"body_look_ids", "/v1/completions", "{\"prompt\":[", "12345,151643,7,", "1]}"},
         {"body_look_objects", "/v1/chat/completions", "{\"x\":[", "{},", "{}]}"},
         {"body_look_escapes", "/v1/completions", "{\"prompt\":\"", "\\u4f60", "\"}"},
+        {"body_look_reals", "/v1/completions", "{\"x\":[", "1e1,", "1]}"},
+        {"body_look_strings", "/v1/completions", "{\"x\":[", "\"\",", "1]}"},
+        {"body_look_nested", "/v1/completions", "{\"x\":[", "[[[[[]]]]],", "1]}"},
+        {"body_look_names", "/v1/completions", "{\"x\":{", "\"\":1,", "\"\":1}}"},
+        {"body_look_root", "/v1/completions", "{", "\"\":1,", "\"\":1}"},
         {"json_tree_objects", NULL, "{\"x\":[", "{},", "{}]}"},
         {"json_tree_ids", NULL, "{\"prompt\":[", "12345,151643,7,", "1]}"},
     };

@@ -285,6 +285,10 @@ static void hostile_bodies_as_the_tree_says(void **state) {
         {"", " ", "{\"stream\":true}"},
         {"", "\xEF\xBB\xBF", "{}"},
     };
+    static const char *const numbers[] = {
+        "1e1",  "1.5",   "-0",  "01",    "-01",  "1.",   "1e",    "1e+5", "1E-05", "1e100",
+        "-",    "1e999", "-1.", "0.5e2", "0e00", "1.e1", "1.5x",  "--1",  "+1",    "1e1.5",
+        "00.5", "-0.0",  "1ee", "1e+",   ".5",   "1 5",  "1e308", "9e308"};
     enum { N = 20000 };
     static char text[N + 200];
     (void)state;
@@ -294,6 +298,16 @@ static void hostile_bodies_as_the_tree_says(void **state) {
             while ((size_t)(p - text) < n) p = stpcpy(p, rows[i].unit);
             p = stpcpy(p, rows[i].tail);
             compare(text, (size_t)(p - text));
+        }
+    }
+    /* each number in its plain surroundings, with and without what ends it in reach */
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        for (int tail = 0; tail < 60; tail += 59) {
+            int n = snprintf(text, N, "{\"x\":[%s,{\"y\":%s}],\"prompt\":[1,%s]%*s}", numbers[i],
+                             numbers[i], numbers[i], tail, "");
+            compare(text, (size_t)n);
+            n = snprintf(text, N, "[%s]%*s", numbers[i], tail, "");
+            compare(text, (size_t)n);
         }
     }
     for (int depth = 95; depth < 106; depth++) { /* both sides of the deepest nest */

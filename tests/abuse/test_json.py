@@ -1,0 +1,180 @@
+"""Goal: no body of a client takes memory or time beyond its size, and no reader of the log holds a daemon up. Method: the worst bodies by
+kind, 8 MiB each, over live daemons, while another client asks and the peaks of both daemons are taken from /proc; a pipe nobody reads."""
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+from harness import BUILD, SLOW, Cluster, Daemon, _die_with_parent, get, post, request, wait_for
+
+MB = 1 << 20
+SILENCE_S = 0.2 * SLOW
+SIZE = 8 * MB
+
+
+def fill(head, unit, tail):
+    return (head + unit * ((SIZE - len(head) - len(tail)) // len(unit)) + tail).encode()
+
+
+# What each is answered does not matter here; that it is, and what it takes, does.
+WORST = {
+    "objects": fill('{"model":"fable","x":[', "{},", "{}]}"),
+    "arrays": fill('{"model":"fable","x":[', "[],", "[]]}"),
+    "numbers": fill('{"model":"fable","x":[', "1,", "1]}"),
+    "reals": fill('{"model":"fable","x":[', "1e1,", "1]}"),
+    "strings": fill('{"model":"fable","x":[', '"",', '""]}'),
+    "escapes": fill('{"model":"fable","x":"', "\\u0001", '"}'),
+    "nested": fill('{"model":"fable","x":[', "[[[[[]]]]],", "[]]}"),
+    "too_deep": fill('{"model":"fable","x":', "[", "}"),
+    "one_name": fill('{"model":"fable",', '"":1,', '"":1}'),
+    "long_name": fill('{"model":"fable","', "n", '":1}'),
+    "names": ('{"model":"fable",' + ",".join(f'"{i:x}":{i % 10}' for i in range(SIZE // 10)) + "}").encode(),
+    "messages": fill('{"model":"fable","max_tokens":1,"messages":[', '{"role":"user","content":"a"},', '{"role":"user","content":"a"}]}'),
+    "messages_empty": fill('{"model":"fable","max_tokens":1,"messages":[', "{},", "{}]}"),
+    "parts": fill('{"model":"fable","max_tokens":1,"messages":[', '{"role":"user","content":[{"type":"text","text":"a"}]},',
+                  '{"role":"user","content":"a"}]}'),
+    "ids": fill('{"model":"fable","max_tokens":1,"prompt":[', "7,", "7]}"),
+    "prompts": fill('{"model":"fable","max_tokens":1,"prompt":[', '"a",', '"a"]}'),
+    "tools": fill('{"model":"fable","messages":[{"role":"user","content":"a"}],"tools":[', '{"type":"function","function":{"name":"f"}},', "{}]}"),
+    "stops": fill('{"model":"fable","prompt":"a","n":0,"stop":[', '"a",', '"a"]}'),
+    "bias": fill('{"model":"fable","prompt":"a","n":0,"logit_bias":{', '"1":1,', '"2":1}}'),
+    "schema": fill('{"model":"fable","prompt":"a","guided_json":{"anyOf":[', "{},", "{}]}}"),
+    "no_json": b"x" * SIZE,
+    "open": fill('{"model":"fable","x":[', "{},", ""),
+}
+
+
+def peak(pid):
+    with open(f"/proc/{pid}/status") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM"))
+
+
+def restart_peak(pid):
+    with open(f"/proc/{pid}/clear_refs", "w") as f:
+        f.write("5")
+
+
+class Asker:
+    """Another client: asks for readiness all the time, and now and then for a few tokens."""
+
+    def __init__(self, base, readiness):
+        self.base, self.readiness = base, readiness
+        self.silence, self.served, self.failed, self.ended = 0.0, 0, [], threading.Event()
+        self.threads = [threading.Thread(target=f) for f in (self.ask, self.stream)]
+
+    def ask(self):
+        while not self.ended.is_set():
+            began = time.monotonic()
+            if get(self.readiness, "/v1/readiness").status != 200:
+                self.failed.append("readiness")
+            self.silence = max(self.silence, time.monotonic() - began)
+            time.sleep(0.005)
+
+    def stream(self):
+        while not self.ended.is_set():
+            a = post(self.base, "/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 3})
+            if a.status != 200:
+                self.failed.append(a.text)
+            self.served += 1
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        for t in self.threads:
+            t.join()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster() as c:
+        yield c
+
+
+@pytest.mark.parametrize("kind", WORST)
+def test_a_body_costs_eight_times_its_size(cluster, kind):
+    body = WORST[kind]
+    path = "/v1/completions" if b'"prompt"' in body[:100] else "/v1/chat/completions"
+    daemons = {"coordinator": cluster.coordinator.process.pid, "prefill": cluster.prefills[0].process.pid}
+    for pid in daemons.values():
+        restart_peak(pid)
+    before = {name: peak(pid) for name, pid in daemons.items()}
+    silence = []
+    # A loop that stands still does so each time; a machine that is busy with something else does not.
+    while len(silence) < 4 and (silence == [] or min(silence) >= SILENCE_S):
+        with Asker(cluster.base, cluster.mgmt) as asker:
+            wait_for(lambda: asker.served > 0, 30 * SLOW, "the other client served")
+            asker.silence = 0
+            a = request(cluster.base + path, "POST", body, {"Content-Type": "application/json"})
+            served = asker.served
+            wait_for(lambda: asker.served > served, 30 * SLOW, "the other client still served")
+        silence.append(asker.silence)
+        assert 400 <= a.status < 500, a.text[:300]
+        assert not asker.failed, asker.failed[:3]
+    assert min(silence) < SILENCE_S, f"{silence} s without an answer"
+    for name, pid in daemons.items():
+        grown = peak(pid) - before[name]
+        assert grown <= 8 * len(body) + 24 * MB, f"{name}: {grown / MB:.0f} MiB for {len(body) / MB:.0f}"
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenizer", "/", "/generate", "/v2/models/fable/infer", "/v2/models/fable/generate"])
+def test_other_paths_too(cluster, path):
+    pid = cluster.prefills[0].process.pid
+    restart_peak(pid)
+    before = peak(pid)
+    for kind in ("objects", "numbers", "one_name"):
+        a = request(cluster.base + path, "POST", WORST[kind].replace(b'"x":', b'"inputs":'), {"Content-Type": "application/json"})
+        assert 400 <= a.status < 500, a.text[:300]
+    assert peak(pid) - before <= 8 * SIZE + 24 * MB
+
+
+class Unread(Daemon):
+    """Its standard error is a pipe nobody reads."""
+
+    def start(self):
+        super().start()
+        self.process.kill()
+        self.process.wait()
+        self.pipe, end = os.pipe()
+        self.process = subprocess.Popen([os.path.join(BUILD, "bin", self.binary), "-c", self.conf_path], stdout=end, stderr=end,
+                                        stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        os.close(end)
+        return self
+
+
+def test_a_log_nobody_reads_holds_nothing_up(cluster):
+    old = cluster.coordinator
+    old.stop()
+    conf = {**old.conf, "log_info": {"log_level": "DEBUG"}} if "log_info" in old.conf else old.conf
+    cluster.coordinator = d = Unread(old.name, old.binary, conf, old.folder).start()
+    try:
+        wait_for(cluster.is_ready, 60 * SLOW, "the cluster ready")
+
+        def dropped():
+            text = get(cluster.external, "/metrics").text
+            return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("baton_log_dropped_total"))
+
+        bad = "/" + "x" * 900
+        began = time.monotonic()
+        while dropped() == 0 and time.monotonic() - began < 60 * SLOW:
+            for _ in range(50):
+                post(cluster.base, "/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 1})
+                get(cluster.base, bad)
+        assert dropped() > 0
+        a = post(cluster.base, "/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 3})
+        assert a.status == 200, a.text
+        began = time.monotonic()
+        d.process.terminate()
+        assert d.process.wait(timeout=30 * SLOW) == 0
+        assert time.monotonic() - began < 3 * SLOW
+    finally:
+        os.close(d.pipe)
+        if d.process.poll() is None:
+            d.process.kill()
+            d.process.wait()
+        cluster.coordinator = old.start()
+        wait_for(cluster.is_ready, 60 * SLOW, "the cluster ready")
