@@ -69,7 +69,7 @@ static const struct conf_key keys[] = {
               S "interCommTlsCert", S "interCommPk", S "interCommPkPwd", S "interCommTlsCrlPath",
               S "interCommTlsCrlFiles", "grpc/", "server"),
     INT(inter_comm_port, S "interCommPort", 1024, 65535, "1121",
-        "where the door of the KV links listens; others' doors are asked from it"),
+        "port of the KV link listener; this instance connects to those of others from it"),
     STR(open_ai_support, S "openAiSupport", "vllm",
         "\"vllm\": OpenAI paths with vLLM's ranges; anything else: the native ranges"),
     INT(token_timeout_s, S "tokenTimeout", 1, TOKEN_TIMEOUT_S_MAX, "600",
@@ -371,7 +371,8 @@ static bool is_loopback(const char *ip) {
     return strncmp(ip, "127.", 4) == 0 || strcmp(ip, "::1") == 0;
 }
 
-/* What only clients of a standard instance meet: in a cluster they come to the coordinator. */
+/* Settings for clients, which connect to a standalone instance, and in a cluster to the
+ * coordinator. */
 static enum err check_clients(const struct inst_conf *c, struct errbuf *eb) {
     bool dmi = strcmp(c->infer_mode, "dmi") == 0, old = strcmp(c->tls_min_version, "1.2") == 0,
          optional = strcmp(c->client_certificates, "optional") == 0;
