@@ -3,22 +3,17 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096, PART_TAIL_BYTES = sizeof("-00001-of-00001.gguf") - 1 };
 
 struct part {
-    char *path;
-    const char *name; /* in path */
-    uint8_t *map;
-    bool lent; /* not mapped here */
-    uint64_t bytes, mtime_ns, inode;
+    struct file_map map;
+    bool lent; /* its bytes are not ours */
 };
 
 struct gguf {
@@ -82,36 +77,11 @@ enum err gguf_locate(char *file, size_t n, const char *path, struct errbuf *eb) 
     return find_in_folder(file, n, path, eb);
 }
 
-/* ---- mapping */
-static enum err map_part(struct part *p, const char *path, struct errbuf *eb) {
-    struct stat st;
-    if ((p->path = strdup(path)) == NULL)
-        return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
-    const char *slash = strrchr(p->path, '/');
-    p->name = slash != NULL ? slash + 1 : p->path;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(eb, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", p->name,
-                       strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < 1) {
-        close(fd);
-        return err_set(eb, ERR_BAD_FILE, "%s: must be a regular file that is not empty", p->name);
-    }
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return err_set(eb, ERR_IO, "%s: cannot be mapped: %s", p->name, strerror(errno));
-    p->map = map;
-    p->bytes = (uint64_t)st.st_size;
-    p->mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
-    p->inode = (uint64_t)st.st_ino;
-    return ERR_OK;
-}
-
+/* ---- parts */
 static enum err parse_part(struct gguf_header *h, const struct part *p, struct errbuf *eb) {
     struct errbuf why = {0};
-    enum err e = gguf_header_parse(h, p->map, (size_t)p->bytes, p->bytes, &why);
-    return e == ERR_OK ? e : err_set(eb, e, "%s: %s", p->name, why.text);
+    enum err e = gguf_header_parse(h, p->map.p, (size_t)p->map.bytes, p->map.bytes, &why);
+    return e == ERR_OK ? e : err_set(eb, e, "%s: %s", p->map.name, why.text);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -123,8 +93,8 @@ static enum err join_part(struct gguf *g, int idx, struct gguf_header *h, struct
     const struct gguf one = {.head = *h};
     uint64_t no = 0;
     if (!gguf_u64(&one, "split.no", &no) || no != (uint64_t)idx)
-        return err_set(eb, ERR_BAD_FILE, "%s: split.no must be %d, got %llu", g->parts[idx].name,
-                       idx, (unsigned long long)no);
+        return err_set(eb, ERR_BAD_FILE, "%s: split.no must be %d, got %llu",
+                       g->parts[idx].map.name, idx, (unsigned long long)no);
     const size_t n = g->head.n_tensors + h->n_tensors;
     struct gguf_tensor *grown =
         n <= GGUF_TENSORS_MAX ? realloc(g->head.tensors, (n + 1) * sizeof(*grown)) : NULL;
@@ -138,8 +108,9 @@ static enum err join_part(struct gguf *g, int idx, struct gguf_header *h, struct
     return ERR_OK;
 }
 
-static enum err open_parts(struct gguf *g, uint64_t count, struct errbuf *eb) {
-    const struct part *first = &g->parts[0];
+/* file: of the first part. */
+static enum err open_parts(struct gguf *g, const char *file, uint64_t count, struct errbuf *eb) {
+    const struct file_map *first = &g->parts[0].map;
     unsigned no = 0, of = 0;
     uint64_t first_no = 0, total = 0;
     char path[PATH_BYTES];
@@ -153,13 +124,13 @@ static enum err open_parts(struct gguf *g, uint64_t count, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_FILE, "%s: must be called ...-00001-of-%05llu.gguf", first->name,
                        (unsigned long long)count);
     for (int i = 1; i < (int)count; i++) {
-        const size_t stem = strlen(first->path) - PART_TAIL_BYTES;
+        const size_t stem = strlen(file) - PART_TAIL_BYTES;
         struct gguf_header h;
-        if ((size_t)snprintf(path, sizeof(path), "%.*s-%05d-of-%05u.gguf", (int)stem, first->path,
-                             i + 1, of) >= sizeof(path))
+        if ((size_t)snprintf(path, sizeof(path), "%.*s-%05d-of-%05u.gguf", (int)stem, file, i + 1,
+                             of) >= sizeof(path))
             return err_set(eb, ERR_BAD_FILE, "%s: the path is too long", first->name);
         g->n_parts = i + 1;
-        enum err e = map_part(&g->parts[i], path, eb);
+        enum err e = file_map_open(&g->parts[i].map, path, 1, eb);
         if (e == ERR_OK) e = parse_part(&h, &g->parts[i], eb);
         if (e != ERR_OK) return e;
         e = join_part(g, i, &h, eb);
@@ -192,14 +163,12 @@ enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const ch
                          struct errbuf *eb) {
     struct gguf *g = *out = gguf_new(eb);
     if (g == NULL) return ERR_NO_MEMORY;
-    if ((g->parts[0].path = strdup(name)) == NULL) {
+    g->parts[0] =
+        (struct part){.map = {.name = strdup(name), .p = (uint8_t *)p, .bytes = n}, .lent = true};
+    if (g->parts[0].map.name == NULL) {
         gguf_close(out);
         return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
     }
-    g->parts[0].name = g->parts[0].path;
-    g->parts[0].map = (uint8_t *)p;
-    g->parts[0].lent = true;
-    g->parts[0].bytes = n;
     enum err e = parse_part(&g->head, &g->parts[0], eb);
     if (e != ERR_OK) gguf_close(out);
     return e;
@@ -210,10 +179,10 @@ enum err gguf_open(struct gguf **out, const char *file, struct errbuf *eb) {
     uint64_t count = 0;
     *out = NULL;
     if (g == NULL) return ERR_NO_MEMORY;
-    enum err e = map_part(&g->parts[0], file, eb);
+    enum err e = file_map_open(&g->parts[0].map, file, 1, eb);
     if (e == ERR_OK) e = parse_part(&g->head, &g->parts[0], eb);
     if (e == ERR_OK && gguf_u64(g, "split.count", &count) && count > 1)
-        e = open_parts(g, count, eb);
+        e = open_parts(g, file, count, eb);
     if (e != ERR_OK) gguf_close(&g);
     *out = g;
     return e;
@@ -224,9 +193,8 @@ void gguf_close(struct gguf **gp) {
     if (g == NULL) return;
     *gp = NULL;
     for (int i = 0; i < g->n_parts; i++) {
-        if (g->parts[i].map != NULL && !g->parts[i].lent)
-            munmap(g->parts[i].map, g->parts[i].bytes);
-        free(g->parts[i].path);
+        if (g->parts[i].lent) g->parts[i].map.p = NULL;
+        file_map_close(&g->parts[i].map);
     }
     gguf_header_free(&g->head);
     free(g->parts);
@@ -234,7 +202,7 @@ void gguf_close(struct gguf **gp) {
 }
 
 const char *gguf_name(const struct gguf *g) {
-    return g->parts[0].name;
+    return g->parts[0].map.name;
 }
 
 /* ---- look-ups */
@@ -306,21 +274,13 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 }
 
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t) {
-    return g->parts[t->part].map + t->begin;
+    return g->parts[t->part].map.p + t->begin;
 }
 
 void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t n) {
-    const uint64_t page = 4096, from = t->begin / page * page, to = (t->begin + n) / page * page;
-    if (to > from) madvise(g->parts[t->part].map + from, (size_t)(to - from), MADV_DONTNEED);
+    file_map_drop(&g->parts[t->part].map, t->begin, n);
 }
 
-const char *gguf_part_name(const struct gguf *g, int part) {
-    return g->parts[part].name;
-}
-
-bool gguf_part_stamp(const struct gguf *g, int idx, struct gguf_stamp *out) {
-    if (idx < 0 || idx >= g->n_parts) return false;
-    const struct part *p = &g->parts[idx];
-    *out = (struct gguf_stamp){p->name, p->bytes, p->mtime_ns, p->inode};
-    return true;
+const struct file_map *gguf_part(const struct gguf *g, int idx) {
+    return idx >= 0 && idx < g->n_parts ? &g->parts[idx].map : NULL;
 }

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/file_map.h"
 #include "proto/err.h"
 
 enum {
@@ -114,13 +115,7 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
 /* The first n bytes of the tensor are done with: they leave the resident set. */
 void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t n);
-const char *gguf_part_name(const struct gguf *g, int part);
-
-struct gguf_stamp {
-    const char *name;
-    uint64_t bytes, mtime_ns, inode;
-};
-/* What a part was when it was mapped; idx counts from 0, false past the last. */
-bool gguf_part_stamp(const struct gguf *g, int idx, struct gguf_stamp *out);
+/* The file of a part, for its name and stamp; NULL past the last. */
+const struct file_map *gguf_part(const struct gguf *g, int idx);
 
 #endif

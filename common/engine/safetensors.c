@@ -1,13 +1,9 @@
 /* safetensors: header parser and the mapping of files. No tensor arithmetic here. */
 #include "common/engine/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "common/base/lfs_pointer.h"
 #include "proto/json.h"
@@ -178,9 +174,8 @@ void st_header_free(struct st_header *h) {
 /* ---- a mapped model */
 
 struct shard {
-    char *name;
-    uint8_t *map;
-    uint64_t bytes, mtime_ns, inode;
+    char *name; /* in the model's folder */
+    struct file_map map;
 };
 
 struct st_model {
@@ -194,38 +189,16 @@ static enum err join_path(char path[4096], const char *dir, const char *name, st
     return n > 0 && n < 4096 ? ERR_OK : err_set(eb, ERR_BAD_FILE, "%s: the path is too long", name);
 }
 
-static enum err shard_map(struct shard *s, const char *dir, struct errbuf *eb) {
-    char path[4096];
-    struct stat st;
-    enum err e = join_path(path, dir, s->name, eb);
-    if (e != ERR_OK) return e;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(eb, errno == ENOENT ? ERR_NOT_FOUND : ERR_IO, "%s: %s", s->name,
-                       strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < HEADER_PREFIX_BYTES) {
-        close(fd);
-        return err_set(eb, ERR_BAD_FILE, "%s: must be a regular file of at least 8 bytes", s->name);
-    }
-    void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return err_set(eb, ERR_IO, "%s: cannot be mapped: %s", s->name, strerror(errno));
-    s->map = map;
-    s->bytes = (uint64_t)st.st_size;
-    s->mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
-    s->inode = (uint64_t)st.st_ino;
-    return ERR_OK;
-}
-
 /* Maps shard `idx` and appends its tensors to the model's. */
 static enum err shard_add(struct st_model *m, int idx, const char *dir, struct errbuf *eb) {
     struct shard *s = &m->shards[idx];
     struct st_header h;
     struct errbuf inner = {0};
-    enum err e = shard_map(s, dir, eb);
+    char path[4096];
+    enum err e = join_path(path, dir, s->name, eb);
+    if (e == ERR_OK) e = file_map_open(&s->map, path, HEADER_PREFIX_BYTES, eb);
     if (e != ERR_OK) return e;
-    e = st_header_parse(&h, s->map, (size_t)s->bytes, s->bytes, &inner);
+    e = st_header_parse(&h, s->map.p, (size_t)s->map.bytes, s->map.bytes, &inner);
     if (e != ERR_OK) return err_set(eb, e, "%s: %s", s->name, inner.text);
     struct st_tensor *grown =
         realloc(m->all.tensors, (m->all.n_tensors + h.n_tensors + 1) * sizeof(*grown));
@@ -328,7 +301,7 @@ void st_model_close(struct st_model **m) {
     struct st_model *x = *m;
     if (x == NULL) return;
     for (int i = 0; i < x->n_shards; i++) {
-        if (x->shards[i].map != NULL) munmap(x->shards[i].map, (size_t)x->shards[i].bytes);
+        file_map_close(&x->shards[i].map);
         free(x->shards[i].name);
     }
     free(x->shards);
@@ -337,11 +310,8 @@ void st_model_close(struct st_model **m) {
     *m = NULL;
 }
 
-bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out) {
-    if (idx < 0 || idx >= m->n_shards) return false;
-    const struct shard *s = &m->shards[idx];
-    *out = (struct st_stamp){s->name, s->bytes, s->mtime_ns, s->inode};
-    return true;
+const struct file_map *st_model_shard(const struct st_model *m, int idx) {
+    return idx >= 0 && idx < m->n_shards ? &m->shards[idx].map : NULL;
 }
 
 size_t st_model_count(const struct st_model *m) {
@@ -363,12 +333,9 @@ const char *st_model_file(const struct st_model *m, const struct st_tensor *t) {
 }
 
 const uint8_t *st_model_data(const struct st_model *m, const struct st_tensor *t) {
-    return m->shards[t->file].map + t->begin;
+    return m->shards[t->file].map.p + t->begin;
 }
 
 void st_model_drop(const struct st_model *m, const struct st_tensor *t, uint64_t n) {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t from = t->begin / page * page, to = (t->begin + n) / page * page;
-    /* The page that the next bytes share stays. A refusal costs memory, nothing else. */
-    if (to > from) (void)madvise(m->shards[t->file].map + from, (size_t)(to - from), MADV_DONTNEED);
+    file_map_drop(&m->shards[t->file].map, t->begin, n);
 }

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/file_map.h"
 #include "common/engine/engine.h"
 #include "proto/err.h"
 
@@ -56,12 +57,8 @@ struct st_model;
 enum err st_model_open(struct st_model **out, const char *dir, struct errbuf *eb);
 void st_model_close(struct st_model **m);
 
-/* What a file was when it was mapped; idx counts from 0, false past the last. */
-struct st_stamp {
-    const char *name; /* of the model */
-    uint64_t bytes, mtime_ns, inode;
-};
-bool st_model_stamp(const struct st_model *m, int idx, struct st_stamp *out);
+/* The file of a shard, for its name and stamp; NULL past the last. */
+const struct file_map *st_model_shard(const struct st_model *m, int idx);
 
 size_t st_model_count(const struct st_model *m);
 const struct st_tensor *st_model_at(const struct st_model *m, size_t idx); /* by name */

@@ -56,7 +56,7 @@ static void fill_gguf(const struct tensor_source *s, const struct gguf_tensor *t
                            .n_dims = t->n_dims,
                            .bytes = t->bytes,
                            .data = gguf_tensor_data(s->gguf, t),
-                           .file = gguf_part_name(s->gguf, t->part),
+                           .file = gguf_part(s->gguf, t->part)->name,
                            .own = t};
     /* Sizes of one at the end say nothing: writers add them. */
     while (out->n_dims > 1 && t->dims[out->n_dims - 1] == 1) out->n_dims--;
@@ -100,15 +100,6 @@ void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, u
         st_model_drop(s->st, t->own, n);
 }
 
-bool tensor_source_stamp(const struct tensor_source *s, int idx, struct tensor_stamp *out) {
-    if (s->gguf != NULL) {
-        struct gguf_stamp g;
-        if (!gguf_part_stamp(s->gguf, idx, &g)) return false;
-        *out = (struct tensor_stamp){g.name, g.bytes, g.mtime_ns, g.inode};
-        return true;
-    }
-    struct st_stamp st;
-    if (!st_model_stamp(s->st, idx, &st)) return false;
-    *out = (struct tensor_stamp){st.name, st.bytes, st.mtime_ns, st.inode};
-    return true;
+const struct file_map *tensor_source_file(const struct tensor_source *s, int idx) {
+    return s->gguf != NULL ? gguf_part(s->gguf, idx) : st_model_shard(s->st, idx);
 }

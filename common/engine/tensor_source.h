@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/file_map.h"
 #include "common/engine/tensor_type.h"
 #include "proto/err.h"
 
@@ -40,11 +41,7 @@ bool tensor_source_find(const struct tensor_source *s, const char *name, struct 
 /* The first n bytes of the tensor are done with: they leave the resident set. */
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n);
 
-/* What a file was when it was mapped; idx counts from 0, false past the last. */
-struct tensor_stamp {
-    const char *name;
-    uint64_t bytes, mtime_ns, inode;
-};
-bool tensor_source_stamp(const struct tensor_source *s, int idx, struct tensor_stamp *out);
+/* The files, for their names and stamps; NULL past the last. */
+const struct file_map *tensor_source_file(const struct tensor_source *s, int idx);
 
 #endif

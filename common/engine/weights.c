@@ -192,10 +192,8 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
     struct tensor *t = &s->t;
     if (!tensor_source_find(l->files, s->file_name, t)) {
-        struct tensor_stamp first = {.name = ""};
-        tensor_source_stamp(l->files, 0, &first);
-        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s, which %s asks for, is missing", first.name,
-                       s->file_name, by);
+        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s, which %s asks for, is missing",
+                       tensor_source_file(l->files, 0)->name, s->file_name, by);
     }
     int dims = s->matrix != NULL ? 2 : 1;
     if (t->n_dims != dims || t->dims[0] != (uint64_t)s->n ||
@@ -396,13 +394,13 @@ static enum err describe_plan(struct loader *l, struct errbuf *eb) {
 }
 
 static void describe_files(struct loader *l) {
-    struct tensor_stamp st;
+    const struct file_map *f;
     char line[512];
     uint8_t chain[2 * WC_SHA_BYTES] = {0}; /* the digest so far, the digest of a line */
-    for (int i = 0; tensor_source_stamp(l->files, i, &st); i++) {
-        int n = snprintf(line, sizeof(line), "%s %llu %llu %llu\n", st.name,
-                         (unsigned long long)st.bytes, (unsigned long long)st.mtime_ns,
-                         (unsigned long long)st.inode);
+    for (int i = 0; (f = tensor_source_file(l->files, i)) != NULL; i++) {
+        int n = snprintf(line, sizeof(line), "%s %llu %llu %llu\n", f->name,
+                         (unsigned long long)f->bytes, (unsigned long long)f->mtime_ns,
+                         (unsigned long long)f->inode);
         SHA256((const uint8_t *)line, (size_t)n, chain + WC_SHA_BYTES);
         SHA256(chain, sizeof(chain), chain);
     }
