@@ -30,6 +30,15 @@ def leaves(value, path=""):
     return [path]
 
 
+def values(value, path=""):
+    """(key, value) of each setting, as leaves()."""
+    if isinstance(value, dict):
+        return [kv for key, v in value.items() for kv in values(v, f"{path}.{key}" if path else key)]
+    if isinstance(value, list) and any(isinstance(v, (dict, list)) for v in value):
+        return [kv for i, v in enumerate(value) for kv in values(v, f"{path}.{i}")]
+    return [(path, value)]
+
+
 def check_config(binary, conf):
     r = subprocess.run([os.path.join(BUILD, "bin", binary), "-c", os.path.join(ROOT, conf), "--check-config"], capture_output=True, text=True,
                        timeout=60)
@@ -45,6 +54,31 @@ def test_every_setting_is_documented_and_exists():
     with open(os.path.join(ROOT, "tests/data/conf/ranges.tsv")) as f:  # keys without effect are not printed
         known |= {line.split("\t")[1] for line in f if not line.startswith("#")}
     assert documented == known, f"not documented: {sorted(known - documented)}; not existing: {sorted(documented - known)}"
+
+
+def test_documented_defaults_are_the_real_ones(tmp_path):
+    """Of a file that says only what must be said. Cores and the environment's own addresses aside, what is printed is the default."""
+    least = {"ServerConfig": {"httpsEnabled": False},
+             "BackendConfig": {"ModelDeployConfig": {"ModelConfig": [{"modelName": "m", "modelWeightPath": "w"}]}}}
+    printed = {}
+    for binary, conf in (("prefill", least), ("coordinator", {})):
+        (tmp_path / f"{binary}.json").write_text(json.dumps(conf))
+        shown = check_config(binary, str(tmp_path / f"{binary}.json"))
+        printed.update({k: v for k, v in values(shown)})
+    with open(os.path.join(ROOT, "docs/configuration.md")) as f:
+        rows = re.findall(r"^\| `([^`]+)` \| (.*) \| (?:`([^`]*)`|(\w[\w ]*)) \| .* \|$", f.read(), re.M)
+    follow = {"ServerConfig.managementIpAddress", "ServerConfig.managementPort", "ServerConfig.httpsEnabled", "BackendConfig.npuDeviceIds",
+              "coordinator.exception_config.schedule_timeout"}  # what they are follows from other keys
+    wrong, n = [], 0
+    for key, _, code, word in rows:
+        if key not in printed or key in follow or word in ("must be given", "absent"):
+            continue
+        n += 1
+        value = printed[key]
+        shown = json.dumps(value) if isinstance(value, bool) else ",".join(value) if isinstance(value, list) else str(value)
+        if shown != ("" if word in ("empty", "none") else code):
+            wrong.append((key, code or word, value))
+    assert not wrong and n > 150, (n, wrong)
 
 
 @pytest.mark.parametrize("path", sorted(glob.glob(os.path.join(ROOT, "cluster-conf", "*", "*.json"))))
