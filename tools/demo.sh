@@ -124,12 +124,12 @@ ask() { # title, path, body, text that must be in the answer
     printf '%s\n' "$answer"
     case $answer in *"$4"*) ;; *) give_up "unexpected answer to $2" ;; esac
 }
+ask "a mistake, answered as OpenAI's clients expect it (errorStyle in cluster-conf)" /v1/chat/completions \
+    '{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}]}' '"code":"model_not_found"'
 ask "TGI: POST /generate" /generate \
     '{"inputs":"Once upon a time there was a fox","parameters":{"max_new_tokens":40,"do_sample":true,"temperature":0.7,"seed":7,"details":false}}' generated_text
 ask "Triton: POST /v2/models/fable/generate" /v2/models/fable/generate \
     '{"id":"demo-1","text_input":"Once upon a time there was a fox","parameters":{"max_new_tokens":40,"do_sample":true,"temperature":0.7,"seed":7}}' text_output
-ask "a mistake, answered as OpenAI's clients expect it (errorStyle in cluster-conf)" /v1/chat/completions \
-    '{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}]}' '"code":"model_not_found"'
 
 if [ -n "$tls" ]; then
     say "who has no certificate or no key stays outside"
