@@ -265,7 +265,7 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t idx) {
 }
 
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name) {
-    struct gguf_tensor want;
+    struct gguf_tensor want = {0};
     if (strlen(name) > GGUF_NAME_BYTES_MAX) return NULL;
     snprintf(want.name, sizeof(want.name), "%s", name);
     return g->head.n_tensors == 0

@@ -199,14 +199,13 @@ static const struct worker_events events = {
  * id. */
 static struct flight *find_id(const struct mixed *m, const struct flight *self, const char *id,
                               const char *tenant) {
-    struct flight *fl = m->flights;
-    for (; fl != NULL; fl = fl->next) {
+    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
+        if (fl == self || (tenant != NULL && !tenant_same_owner(fl->tenant, tenant))) continue;
         const char *client_id = fl->req != NULL ? fl->req->client_id : NULL;
-        bool named =
-            strcmp(fl->req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
-        if (fl != self && named && (tenant == NULL || tenant_same_owner(fl->tenant, tenant))) break;
+        if (strcmp(fl->req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0))
+            return fl;
     }
-    return fl;
+    return NULL;
 }
 
 static bool lanes_create(struct flight *fl) {

@@ -296,7 +296,7 @@ bool api_keys_allow(struct api_keys *k, const char *authorization,
 }
 
 unsigned api_keys_weight(struct api_keys *k, const char *tenant) {
-    struct weighted key;
+    struct weighted key = {0};
     if (k == NULL) return 1;
     snprintf(key.tenant, sizeof(key.tenant), "%s", tenant);
     pthread_mutex_lock(&k->mutex);
