@@ -27,7 +27,7 @@ const struct coord_lora *lora_find(const struct coordinator *co, const char *nam
 void lora_forget_all(struct coordinator *co);
 /* The first status of an instance: adapters it has that this coordinator was not told of, because
  * it started later or because they stand in the instance's configuration, are remembered, and given
- * to every instance. */
+ * to every instance. Those that serve go on serving meanwhile. */
 void lora_learn(struct inst *in);
 
 /* The instance came, or may have restarted: it is given all of them before it serves. */

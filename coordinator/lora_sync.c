@@ -29,8 +29,12 @@ void lora_forget(struct coordinator *co, const char *name) {
         struct coord_lora *l = *at;
         if (strcmp(l->name, name) != 0) continue;
         *at = l->next;
-        for (struct inst *in = co->reg.first; in != NULL; in = in->next)
-            if (in->lora_next > i) in->lora_next--; /* those after it have moved up */
+        for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+            if (in->lora_next > i)
+                in->lora_next--; /* those after it have moved up */
+            else if (in->lora_next == i && in->lora_call != NULL)
+                in->lora_stale = true;
+        }
         coord_lora_free(l);
         return;
     }
@@ -85,8 +89,14 @@ void lora_learn(struct inst *in) {
         free(body);
     }
     if (!any) return;
-    for (struct inst *each = co->reg.first; each != NULL; each = each->next)
-        if (each->online && !each->lora_due) lora_sync_start(each);
+    /* What is new stands behind all that an instance has: it goes on from where it was. Who serves
+     * does so without the adapter meanwhile, as before. */
+    for (struct inst *each = co->reg.first; each != NULL; each = each->next) {
+        if (!each->online || each->lora_due) continue;
+        each->lora_due = true;
+        each->lora_anew = !each->initialised;
+        each->lora_retry_ms = 0;
+    }
 }
 
 /* ---- one instance */
@@ -116,12 +126,13 @@ void lora_sync_start(struct inst *in) {
     lora_sync_stop(in);
     in->lora_next = 0;
     in->lora_retry_ms = 0;
-    in->lora_due = in->co->loras != NULL;
+    in->lora_due = in->lora_anew = in->co->loras != NULL;
 }
 
 void lora_sync_stop(struct inst *in) {
     http_call_cancel(&in->lora_call);
-    in->lora_due = false;
+    in->lora_stale = false;
+    in->lora_due = in->lora_anew = false;
 }
 
 static const struct coord_lora *nth(const struct coordinator *co, unsigned n) {
@@ -134,7 +145,9 @@ static const struct coord_lora *nth(const struct coordinator *co, unsigned n) {
  * that will not have the adapter serves without it, and refuses requests that name it. */
 static void on_loaded(void *arg, const struct http_result *r) {
     struct inst *in = arg;
+    bool stale = in->lora_stale;
     in->lora_call = NULL;
+    in->lora_stale = false;
     if (r->err != ERR_OK || r->status == 503 || r->status == 429) {
         in->lora_retry_ms = clock_ms() + RETRY_MS;
         return;
@@ -142,7 +155,7 @@ static void on_loaded(void *arg, const struct http_result *r) {
     if (r->status != 200 && r->status != 409)
         log_error("lora", "id=%u event=not_given status=%d detail=\"%.200s\"", in->id, r->status,
                   r->body);
-    in->lora_next++;
+    if (!stale) in->lora_next++;
     lora_sync_tick(in, clock_ms());
 }
 
@@ -151,7 +164,7 @@ void lora_sync_tick(struct inst *in, uint64_t now_ms) {
         return;
     const struct coord_lora *l = nth(in->co, in->lora_next);
     if (l == NULL) {
-        in->lora_due = false;
+        in->lora_due = in->lora_anew = false;
         log_info("lora", "id=%u event=given count=%u", in->id, in->lora_next);
         relay_schedule(in->co->relays);
         return;

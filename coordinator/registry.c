@@ -126,7 +126,7 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "role";
     } else if (in->want == ROLE_DECODE && !in->dresult_up) {
         missing = "dresult";
-    } else if (in->lora_due) {
+    } else if (in->lora_due && in->lora_anew) {
         missing = "adapters";
     }
     if (why != NULL) *why = missing;

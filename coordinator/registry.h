@@ -60,11 +60,13 @@ struct inst {
     enum inst_role posting_role;
     uint64_t posting_hash;
 
-    /* adapters it is being given (lora_sync.c); it gets no work before it has them */
-    bool lora_due;
+    /* adapters it is being given (lora_sync.c); one that came anew gets no work before it has them,
+     * one that serves goes on serving meanwhile */
+    bool lora_due, lora_anew;
     unsigned lora_next; /* number of the next one */
     uint64_t lora_retry_ms;
     struct http_call *lora_call;
+    bool lora_stale; /* what it is being given was forgotten meanwhile */
     bool lora_asked; /* its first status was searched for adapters that nobody told us of */
 
     /* what is on it */

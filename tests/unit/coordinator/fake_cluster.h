@@ -19,6 +19,7 @@
 #include "common/net/router.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
+#include "coordinator/lora.h"
 #include "coordinator/relay.h"
 #include "proto/dresult.h"
 #include "proto/json.h"
@@ -47,9 +48,10 @@ struct fake {
     uint64_t stuck_ms; /* of its engine */
     int status_code;   /* of /v2/status; 0: 200 */
     const char *status_text;
-    bool refuse_roles; /* 409 */
-    int stop_code;     /* of stopInfer; 0: 200 */
-    int timed_code;    /* of /health/timed; -1: it does not answer */
+    bool refuse_roles;   /* 409 */
+    int stop_code;       /* of stopInfer; 0: 200 */
+    const char *adapter; /* it says that it has this one; NULL: none */
+    int timed_code;      /* of /health/timed; -1: it does not answer */
     const char *timed_text;
     /* what it was asked */
     struct held held[HELD_MAX];
@@ -172,6 +174,12 @@ static void fake_status(struct fake *f, struct http_x *x) {
         snprintf(links[i].server_ip, sizeof(links[i].server_ip), "127.0.0.1");
     }
     m.n_links = f->n_peers;
+    struct adapter_status adapter = {.path = "/adapters/a"};
+    if (f->adapter != NULL) {
+        snprintf(adapter.name, sizeof(adapter.name), "%s", f->adapter);
+        m.adapters = &adapter;
+        m.n_adapters = 1;
+    }
     char *body = status_msg_format(&m, 2);
     http_x_reply(x, 200, "application/json", body, strlen(body));
     free(body);
@@ -319,8 +327,8 @@ static void client_read(void *arg, int fd, int events) {
 }
 
 /* extra: header lines, each with its line end. */
-static void client_ask(struct client *c, const char *method, const char *path, const char *extra,
-                       const char *body) {
+static inline void client_ask(struct client *c, const char *method, const char *path,
+                              const char *extra, const char *body) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(fc.port)};
     struct buf b = BUF_INIT;
     memset(c, 0, sizeof(*c));
@@ -333,15 +341,15 @@ static void client_ask(struct client *c, const char *method, const char *path, c
         assert_int_equal(bind(c->fd, (struct sockaddr *)&own, sizeof(own)), 0);
     }
     assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof(a)), 0);
-    buf_printf(&b, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", method, path,
-               extra, strlen(body), body);
+    buf_printf(&b, "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n%s", method,
+               path, extra, strlen(body), body);
     assert_int_equal(send(c->fd, b.data, b.len, MSG_NOSIGNAL), (ssize_t)b.len);
     buf_free(&b);
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     assert_int_equal(loop_fd_watch(&c->w, fc.co.loop, c->fd, LOOP_READ, client_read, c), ERR_OK);
 }
 
-static void client_close(struct client *c) {
+static inline void client_close(struct client *c) {
     loop_fd_unwatch(&c->w);
     close(c->fd);
     buf_free(&c->in);
@@ -482,6 +490,7 @@ static void fc_close(void) {
     for (int i = 0; i < fc.n_fakes; i++) http_server_close(&fc.fakes[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);
+    lora_forget_all(co);
     loop_destroy(&co->loop);
 }
 
