@@ -17,6 +17,7 @@
 
 struct relay_set;
 struct coord_lora;
+struct health_timed;
 struct http_gate;
 
 enum { LISTENERS_MAX = 4 };
@@ -38,6 +39,7 @@ struct coordinator {
     int n_listeners;
     struct relay_set *relays;
     struct coord_lora *loras; /* adapters that every instance should have: lora.h */
+    struct health_timed *timed; /* made when the first asks */
     struct loop_timer *tick;  /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
     bool roles_decided; /* the first decision was made */
@@ -88,6 +90,7 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
 /* ---- health_timed.c: one token on a pair within so many seconds */
 void health_timed(struct coordinator *co, struct http_x *x, const char *seconds);
 void health_timed_default(struct coordinator *co, struct http_x *x);
+void health_timed_close(struct coordinator *co); /* before the listeners close */
 
 /* ---- proxy.c: model information and tokenising, answered by an instance */
 void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane);

@@ -183,6 +183,7 @@ static void coordinator_close(struct coordinator *co) {
     if (co->relays != NULL) relay_abort_all(co->relays, 503, "The service has been stopped.");
     controller_stop(co);
     coord_metrics_destroy(&co->metrics);
+    health_timed_close(co);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);

@@ -5,7 +5,7 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
 
-enum { TIMED_DEFAULT_S = 10, TIMED_MAX_S = 600 };
+enum { TIMED_DEFAULT_S = 10, TIMED_MAX_S = 600, HOLDS_MS = 500 };
 
 enum health { HEALTH_OK, HEALTH_BUSY, HEALTH_LINK_LOST, HEALTH_ABNORMAL };
 
@@ -85,18 +85,18 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     }
 }
 
-/* One /health/timed under way. Busy or stopping counts as healthy as long as the engine moves. */
+/* A client of /health/timed that waits. Busy or stopping counts as healthy as long as the engine
+ * moves. The engine runs one test at a time, for all that wait (in->timed_testing); what it found
+ * healthy holds for HOLDS_MS. */
 struct timed {
     struct timed *next, **at; /* of the instance's */
     struct instance *in;
-    struct http_x *x; /* NULL: answered, or the client is gone */
+    struct http_x *x;
     struct loop_timer *deadline;
-    bool testing; /* the engine still owes us a callback */
 };
 
 static void timed_free(struct timed *t) {
     loop_timer_stop(&t->deadline);
-    if (t->testing || t->x != NULL) return;
     *t->at = t->next;
     if (t->next != NULL) t->next->at = t->at;
     free(t);
@@ -106,28 +106,29 @@ static void timed_free(struct timed *t) {
 static void timed_reply(struct timed *t, const char *failure) {
     static const char ok[] = "{\"status\":\"healthy\"}";
     struct http_x *x = t->x;
-    t->x = NULL;
-    if (x != NULL) {
-        http_x_on_close(x, NULL, NULL);
-        if (failure == NULL) {
-            http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
-        } else {
-            inst_reply_wrapped(x, 500, failure);
-        }
-    }
     timed_free(t);
+    http_x_on_close(x, NULL, NULL);
+    if (failure == NULL) {
+        http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
+    } else {
+        inst_reply_wrapped(x, 500, failure);
+    }
 }
 
 static void timed_gone(void *arg) {
-    struct timed *t = arg;
-    t->x = NULL;
-    timed_free(t);
+    timed_free(arg);
+}
+
+static void reply_all(struct instance *in, const char *failure) {
+    while (in->timed != NULL) timed_reply(in->timed, failure);
 }
 
 static void timed_done(void *arg, enum err e) {
-    struct timed *t = arg;
-    t->testing = false;
-    timed_reply(t, e == ERR_OK || e == ERR_BUSY ? NULL : "Failed to get engine response");
+    struct instance *in = arg;
+    bool well = e == ERR_OK || e == ERR_BUSY;
+    in->timed_testing = false;
+    in->timed_healthy_ms = well ? clock_ms() : 0;
+    reply_all(in, well ? NULL : "Failed to get engine response");
 }
 
 static void timed_expired(void *arg) {
@@ -147,6 +148,10 @@ static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
         inst_reply_wrapped(x, 500, "Health status changed during health detector");
         return;
     }
+    if (in->timed_healthy_ms != 0 && clock_ms() - in->timed_healthy_ms < HOLDS_MS) {
+        http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
+        return;
+    }
     struct timed *t = calloc(1, sizeof(*t));
     if (t == NULL ||
         loop_timer_start(&t->deadline, in->loop, seconds * 1000u, 0, timed_expired, t) != ERR_OK) {
@@ -161,17 +166,15 @@ static void run_timed(struct instance *in, struct http_x *x, unsigned seconds) {
     if (t->next != NULL) t->next->at = &t->next;
     in->timed = t;
     http_x_on_close(x, timed_gone, t);
-    enum err e = worker_self_test(in->worker, timed_done, t);
-    t->testing = e == ERR_OK;
-    if (e != ERR_OK) timed_reply(t, e == ERR_BUSY ? NULL : "Failed to submit simulate request");
+    if (in->timed_testing) return; /* its outcome is for all */
+    enum err e = worker_self_test(in->worker, timed_done, in);
+    in->timed_testing = e == ERR_OK;
+    if (e != ERR_OK) reply_all(in, e == ERR_BUSY ? NULL : "Failed to submit simulate request");
 }
 
-/* Tests the engine did not finish before it was closed. */
+/* Those who wait for a test that the engine did not finish before it was closed. */
 void inst_health_fini(struct instance *in) {
-    while (in->timed != NULL) {
-        in->timed->testing = false;
-        timed_free(in->timed);
-    }
+    while (in->timed != NULL) timed_free(in->timed);
 }
 
 static void on_timed(void *arg, struct http_x *x, const struct route_params *p) {

@@ -60,9 +60,11 @@ struct instance {
     struct inst_metrics *metrics;
     struct role_ctl *role_ctl;
     struct inst_fault fault;
-    struct timed *timed; /* /health/timed under way: inst_health.c */
-    bool closing;        /* the loop has ended: what is still posted must not open anything */
-    bool stopping;       /* /stopService */
+    struct timed *timed; /* clients of /health/timed that wait: inst_health.c */
+    bool timed_testing;
+    uint64_t timed_healthy_ms; /* when its last test ended well; 0: it did not */
+    bool closing;              /* the loop has ended: what is still posted must not open anything */
+    bool stopping;             /* /stopService */
     struct http_x *stop_x;
     uint64_t stop_deadline_ms; /* 0: none */
     struct loop_timer *stop_timer;

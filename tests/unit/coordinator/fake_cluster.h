@@ -486,6 +486,7 @@ static void fc_close(void) {
     struct coordinator *co = &fc.co;
     relay_abort_all(co->relays, 503, "The service has been stopped.");
     controller_stop(co);
+    health_timed_close(co);
     http_server_close(&fc.front.server);
     for (int i = 0; i < fc.n_fakes; i++) http_server_close(&fc.fakes[i].server);
     relay_set_destroy(&co->relays);

@@ -513,6 +513,7 @@ static void timed_health(void **state) {
         D->timed_code = rows[i].d;
         P->timed_text = "p is ill";
         D->timed_text = "d is ill";
+        if (rows[i].status == 500) run_for(600); /* what was healthy holds for a while */
         client_ask(&c, "GET", rows[i].path, "", "");
         client_expect(&c, rows[i].status, rows[i].body);
         client_close(&c);
@@ -527,6 +528,43 @@ static void timed_health(void **state) {
     run_until(holds_one, P);
     client_close(&c);
     run_until(lost_one, P);
+}
+
+/* Many ask at once: P and D are asked once, and all get what they say. One who gives less time does
+ * not wait longer than that; one who gives more is not answered by the failure of a shorter test.
+ */
+static void one_test_for_all(void **state) {
+    enum { N = 20 };
+    struct client c[N], hasty, patient;
+    (void)state;
+    P->timed_code = -1;
+    D->timed_code = 200;
+    D->timed_text = "{}";
+    run_for(600);
+    for (int i = 0; i < N; i++) client_ask(&c[i], "GET", "/health/timed-5", "", "");
+    run_until(holds_one, P);
+    client_ask(&hasty, "GET", "/health/timed-1", "", "");
+    client_ask(&patient, "GET", "/health/timed-9", "", "");
+    uint64_t began = clock_ms();
+    run_until(client_done, &hasty);
+    assert_int_equal(client_status(&hasty), 500);
+    assert_true(clock_ms() - began < 4500);
+    client_close(&hasty);
+    assert_int_equal(P->n_held, 1);
+    fake_reply(&P->held[0], 500, "p is late");
+    for (int i = 0; i < N; i++) {
+        client_expect(&c[i], 500, "p is late");
+        client_close(&c[i]);
+    }
+    run_until(holds_two, P);
+    assert_string_equal(P->held[1].path, "/health/timed-9");
+    fake_reply(&P->held[1], 200, "{}");
+    client_expect(&patient, 200, "{\"status\":\"healthy\"}");
+    client_close(&patient);
+    client_ask(&patient, "GET", "/health/timed-1", "", ""); /* still so */
+    client_expect(&patient, 200, "{\"status\":\"healthy\"}");
+    client_close(&patient);
+    assert_int_equal(P->n_held, 2);
 }
 
 static void browsers(void **state) {
@@ -680,6 +718,7 @@ int main(int argc, char **argv) {
         CASE(larger_than_all),
         CASE(other_paths),
         CASE(timed_health),
+        CASE(one_test_for_all),
         CASE(browsers),
         CASE(too_large),
         CASE(abort_all),
