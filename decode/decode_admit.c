@@ -301,6 +301,7 @@ enum dpart_entry dpart_enter(struct dpart *part) {
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
         .priority = req->priority,
+        .tenant = worker_tenant(req),
         .prefix_salt = worker_prefix_salt(d->worker, req),
         .lora = lora,
     };

@@ -1,6 +1,7 @@
 /* decode_queue: offers that wait for room. They wait here and not at P, which would have to ask
- * again and again, and get room by luck: first comes who was offered first, within its priority, so
- * that a request that needs much is not passed for ever by those that need little.
+ * again and again, and get room by luck: tenants take turns, and of a tenant first comes who was
+ * offered first, within its priority, so that a request that needs much is not passed for ever by
+ * those that need little.
  *
  * Who is offered here has its blocks at P (kv_tx_offer()), so whatever was granted comes to its end
  * by itself and gives room back: the queue moves. How long one waits is P's affair; what P takes
@@ -10,7 +11,8 @@
 #include "decode/decode_req.h"
 
 enum {
-    LOOK_MS = 5, /* sequences end at steps of the engine, a few ms apart */
+    LOOK_MS = 5,           /* sequences end at steps of the engine, a few ms apart */
+    TENANTS_SEEN_MAX = 64, /* that one pass weighs against each other, the longest waiting ones */
     TRY_MS = 25, /* the first is tried so often though it seems not to fit: blocks found by prefix
                     cost nothing, and only the engine knows them */
 };
@@ -26,17 +28,13 @@ static void reckon(struct dpart *part) {
     if (n_tokens > limit) n_tokens = limit;
     int64_t own = (n_tokens - 1 + bt - 1) / bt - shared;
     part->n_slots = req->sampling.n_choices;
+    part->tenant = worker_tenant(req);
     part->n_blocks = shared + (own > 0 ? own * part->n_slots : 0);
-}
-
-static bool before(const struct dpart *a, const struct dpart *b) {
-    int pa = a->req->priority, pb = b->req->priority;
-    return pa != pb ? pa < pb : a->stamp < b->stamp;
 }
 
 static void insert(struct decode *role, struct dpart *part) {
     struct dpart **at = &role->waiting;
-    while (*at != NULL && before(*at, part)) at = &(*at)->wait_next;
+    while (*at != NULL && (*at)->stamp < part->stamp) at = &(*at)->wait_next;
     part->wait_next = *at;
     *at = part;
     part->waiting = true;
@@ -60,6 +58,48 @@ static void set_trying(struct dpart *part, bool on) {
     role->trying_blocks += sign * part->n_blocks;
 }
 
+/* ---- whose turn it is */
+
+static int n_ended(const struct dpart *part) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof(part->ended) / sizeof(part->ended[0]); i++)
+        n += __builtin_popcountll(part->ended[i]);
+    return n;
+}
+
+/* What a tenant has in the engine. Once in a pass for each that waits, which are few. */
+static int64_t slots_of(const struct decode *role, uint64_t tenant) {
+    int64_t n = 0;
+    for (const struct dreq *d = role->reqs.first; d != NULL; d = d->next)
+        for (uint32_t i = 0; i < d->n_parts; i++)
+            if (d->parts[i].seq != DSEQ_NONE && d->parts[i].tenant == tenant)
+                n += d->parts[i].n_slots - n_ended(&d->parts[i]);
+    return n;
+}
+
+/* As the engine has it for its own queue (engine_fair.c): by priority; then whose tenant has least
+ * at work; then by age. A tenant's first stands for it. */
+static struct dpart *next_of(const struct decode *role) {
+    struct dpart *next = NULL;
+    int64_t least = 0;
+    uint64_t seen[TENANTS_SEEN_MAX];
+    size_t n_seen = 0;
+    for (struct dpart *part = role->waiting; part != NULL; part = part->wait_next) {
+        int priority = part->req->priority;
+        uint64_t claim = part->tenant ^ (uint64_t)priority; /* a tenant's first of a priority */
+        bool stood_for = false;
+        for (size_t i = 0; i < n_seen && !stood_for; i++) stood_for = seen[i] == claim;
+        if (stood_for || n_seen == TENANTS_SEEN_MAX) continue;
+        seen[n_seen++] = claim;
+        if (next != NULL && priority > next->req->priority) continue;
+        int64_t has = slots_of(role, part->tenant);
+        if (next != NULL && priority == next->req->priority && has >= least) continue;
+        next = part;
+        least = has;
+    }
+    return next;
+}
+
 static void on_look(void *arg) {
     decode_look(arg);
 }
@@ -80,8 +120,7 @@ void decode_look(struct decode *role) {
     engine_stats(worker_engine(instance_worker(role->in)), &st);
     int64_t slots = st.slots_free - role->trying_slots;
     int64_t blocks = st.blocks_free - role->trying_blocks;
-    while (role->waiting != NULL) {
-        struct dpart *part = role->waiting;
+    for (struct dpart *part; (part = next_of(role)) != NULL;) {
         bool fits = part->n_slots <= slots && part->n_blocks <= blocks;
         if (!fits && (role->n_trying > 0 || now - role->tried_ms < TRY_MS)) break;
         slots -= part->n_slots;

@@ -46,8 +46,9 @@ struct dpart {
     struct guide_job *guiding; /* its guide is being compiled; then it is queued */
     /* decode_queue.c */
     struct dpart *wait_next;
-    bool waiting, trying;      /* in the queue; in the engine, which has not answered yet */
-    uint64_t stamp;            /* order of the offers */
+    bool waiting, trying; /* in the queue; in the engine, which has not answered yet */
+    uint64_t stamp;       /* order of the offers */
+    uint64_t tenant;
     int64_t n_slots, n_blocks; /* it will need, blocks found by prefix not counted */
     uint64_t seq_id;
     enum dseq_state seq;
@@ -82,7 +83,7 @@ struct decode {
     struct instance *in;
     struct dreq_list reqs;
     struct dreq_list winding; /* dropped, but still holding something */
-    struct dpart *waiting;    /* for room: by priority, then in the order of the offers */
+    struct dpart *waiting;    /* for room, in the order of the offers */
     unsigned n_waiting, n_trying;
     int64_t trying_slots, trying_blocks; /* of those in the engine that it has not answered yet */
     uint64_t next_stamp, tried_ms;

@@ -70,10 +70,10 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
 }
 
 static enum err buffers_open(struct engine *e, struct errbuf *eb) {
-    size_t n = (size_t)e->batch_max, rows = (size_t)e->limits.rows_max;
+    size_t n = (size_t)e->slots_max, rows = (size_t)e->limits.rows_max;
     size_t n_decode = n > ENGINE_DRAFT_ROWS ? n : ENGINE_DRAFT_ROWS;
     size_t n_logits = n_decode + ENGINE_WIDE_ROWS < rows ? n_decode + ENGINE_WIDE_ROWS : rows;
-    uint32_t want = 2 * ((uint32_t)e->queue_max + (uint32_t)e->batch_max);
+    uint32_t want = 2 * ((uint32_t)e->queue_max + (uint32_t)e->slots_max);
     e->logits_max = (int)n_logits;
     for (e->table_size = 1; e->table_size < want;) e->table_size *= 2;
     e->table = calloc(e->table_size, sizeof(struct seq *));
@@ -81,7 +81,7 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     e->views = calloc(n, sizeof(*e->views));
     e->view_choices = calloc(n, sizeof(struct choice *));
     e->view_rows = calloc(n, sizeof(int));
-    e->order = calloc(n, sizeof(int));
+    e->order = calloc(2 * n, sizeof(int));
     e->plan = calloc(n, sizeof(struct choice *));
     e->parts = calloc(n, sizeof(*e->parts));
     e->part_logit = calloc(n, sizeof(int));
@@ -113,11 +113,13 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     e->seq_tokens_max =
         opts->seq_tokens_max < e->info.context_max ? opts->seq_tokens_max : e->info.context_max;
     e->batch_max = opts->batch_max;
+    e->slots_max = engine_slots_max(e->batch_max);
     e->queue_max = opts->queue_max;
     e->prefix_cache = opts->prefix_cache;
     e->lora_rank_max = opts->lora_rank_max;
     e->limits = (struct sched_limits){
         .rows_max = opts->step_tokens_max,
+        .decode_max = opts->batch_max,
         .prefill_max = opts->prefill_batch_max,
         .chunk_max = opts->chunk_tokens,
         .logit_rows_max = ENGINE_WIDE_ROWS,
@@ -210,9 +212,10 @@ static double rate_of(const struct rate *r) {
 }
 
 void engine_stats_publish(struct engine *e) {
+    int n_used = engine_slots_used(e);
     const struct engine_stats s = {
         .slots_total = e->batch_max,
-        .slots_free = e->batch_max - e->n_running - e->n_importing,
+        .slots_free = n_used < e->batch_max ? e->batch_max - n_used : 0,
         .blocks_total = e->n_blocks,
         .blocks_free = kv_blocks_free(e->kv),
         .waiting = e->n_waiting,

@@ -71,7 +71,9 @@ struct engine_opts {
                          * of the free memory, and at most 64 MiB for a model under 1 GiB, yet room
                          * for one full sequence where half of the free memory allows it */
     int seq_tokens_max; /* maxSeqLen; cut to the model's context */
-    int batch_max;      /* sequences that run or import at once (slots) */
+    int batch_max;      /* slots: sequences that run or import at once, but for those by which a
+                           tenant below its share may go over it (engine_fair.c); and those that
+                           decode in one step */
     int prefill_batch_max; /* sequences in prefill in one step */
     int step_tokens_max;   /* token rows in one step */
     int chunk_tokens;      /* rows of one prompt in one step */
@@ -132,7 +134,8 @@ struct seq_opts {
     size_t n_ids, n_prompt;
     const struct sampling *sampling; /* copied deep */
     int priority;                    /* 1 first .. 5 last */
-    uint64_t prefix_salt;            /* sequences with different salts share no prefix blocks */
+    uint64_t tenant; /* whose it is, for shares of slots and blocks (engine_fair.c); 0: nobody's */
+    uint64_t prefix_salt;     /* sequences with different salts share no prefix blocks */
     struct lora *lora;        /* adapter of this model, of rank lora_rank_max at most, or NULL; the
                                  sequence takes a reference of its own and shares prefix blocks with those
                                  of the same adapter only */
@@ -142,10 +145,10 @@ struct seq_opts {
 };
 
 /* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when
- * slot and blocks are free. ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never fit (eb says
- * which limit). ERR_CONFLICT: seq_id is live. ERR_INVALID: no ids, an id outside the vocabulary,
- * nothing left to generate, a parameter out of range. SEQ_IMPORT: admitted at once or ERR_BUSY; no
- * on_admitted. */
+ * slot and blocks are free, tenants in turn. ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never
+ * fit (eb says which limit). ERR_CONFLICT: seq_id is live. ERR_INVALID: no ids, an id outside the
+ * vocabulary, nothing left to generate, a parameter out of range. SEQ_IMPORT: admitted at once or
+ * ERR_BUSY; no on_admitted. */
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb);
 
 /* The blocks that hold the ids given at the add: *block_table points at *n_blocks = ceil(n_ids /

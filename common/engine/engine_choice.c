@@ -16,6 +16,7 @@ int engine_slots_used(const struct engine *e) {
 
 void engine_slots_take(struct engine *e, struct seq *s, enum seq_state state) {
     s->state = state;
+    s->tenant->n_slots += s->n_choices;
     for (int i = 0; i < s->n_choices; i++) {
         struct choice *c = &s->choices[i];
         c->slot_idx = engine_slots_used(e);
@@ -32,6 +33,7 @@ void engine_slot_give(struct engine *e, struct choice *c) {
     e->slots[c->slot_idx] = last;
     last->slot_idx = c->slot_idx;
     c->slot_idx = -1;
+    c->seq->tenant->n_slots--;
     if (c->seq->state == SEQ_ST_IMPORTING)
         e->n_importing--;
     else
@@ -64,6 +66,8 @@ bool engine_blocks_take(struct engine *e, struct seq *s) {
         (void)kv_blocks_alloc(e->kv, blocks + n_shared, s->n_blocks - n_shared);
     }
     s->has_blocks = true;
+    s->held_blocks = engine_blocks_needed(s);
+    s->tenant->n_blocks += s->held_blocks;
     s->n_cached_blocks = s->n_final_blocks = lead->n_published = n_cached;
     lead->n_past = n_cached * bt;
     e->lookup_blocks += (uint64_t)n_look;
@@ -112,6 +116,9 @@ void engine_choice_give(struct engine *e, struct choice *c) {
     c->plan_idx = -1;
     engine_slot_give(e, c);
     kv_blocks_unref(e->kv, c->blocks, c->seq->n_blocks);
+    int own = c->seq->n_blocks - c->seq->n_shared;
+    c->seq->held_blocks -= own;
+    c->seq->tenant->n_blocks -= own;
     c->live = false;
     e->n_frees++;
 }

@@ -29,6 +29,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb);
 
 enum {
+    ENGINE_TENANT_BUCKETS = 256,
     ENGINE_WIDE_ROWS = 32,  /* rows a step whose logits serve prompt_logprobs alone */
     ENGINE_DRAFT_ROWS = 16, /* rows of decoding up to which a step takes guesses along */
     ENGINE_SLOTS_MAX = 65536,
@@ -76,8 +77,20 @@ struct choice {
     struct token_guide guide; /* of its own, after ids; ops NULL: none */
 };
 
+/* What the sequences of one tenant hold together; there while it has any. */
+struct tenant {
+    uint64_t id;
+    struct tenant *next; /* in its bucket */
+    unsigned n_seqs;     /* with a pointer to it */
+    int n_slots;
+    int64_t n_blocks;   /* as their admission counted them */
+    uint64_t looked_at; /* by engine_next_waiting() */
+};
+
 struct seq {
     uint64_t id, age, salt;
+    struct tenant *tenant;
+    int64_t held_blocks; /* counted at its tenant */
     enum seq_kind kind;
     enum seq_state state;
     int priority;
@@ -120,7 +133,10 @@ struct engine {
     struct model_info info;
     struct sample_scratch *scratch;
     struct engine_events ev;
-    int block_tokens, seq_tokens_max, batch_max, queue_max, n_blocks;
+    int block_tokens, seq_tokens_max, batch_max, slots_max, queue_max, n_blocks;
+    struct tenant *tenants[ENGINE_TENANT_BUCKETS];
+    int n_tenants;
+    uint64_t fair_look;
     struct sched_limits limits;
     bool prefix_cache;
     int lora_rank_max;
@@ -131,18 +147,18 @@ struct engine {
     struct seq *queue_head, *queue_tail; /* by priority, then age */
     int n_waiting, n_held;               /* sequences */
     int n_running, n_importing;          /* slots */
-    struct choice **slots;               /* [batch_max], the first n_running + n_importing used */
+    struct choice **slots;               /* [slots_max], the first n_running + n_importing used */
     struct seq *telling; /* whose admission or first tokens are being told; NULL: it ended */
     struct seq *doomed;
     struct seq *dead; /* ended inside a step: memory only, all else is given back */
     uint64_t next_age, n_frees;
     bool in_step, in_pass;
 
-    /* one step; [batch_max] each unless said otherwise */
+    /* one step; [slots_max] each unless said otherwise */
     struct sched_seq *views;
     struct choice **view_choices;
-    int *view_rows, *order;
-    struct choice **plan; /* NULL: ended meanwhile */
+    int *view_rows, *order; /* order: [2 * slots_max] */
+    struct choice **plan;   /* NULL: ended meanwhile */
     struct fwd_seq *parts;
     int *part_logit; /* index of the first of its logits */
     int n_plan;
@@ -190,6 +206,15 @@ bool engine_guide_mask(struct engine *e, const struct choice *c);
 /* Ends a sequence that cannot go on, and tells it. A prefill, which is held by now, keeps its
  * blocks: somebody may be sending them. */
 void engine_seq_fail(struct engine *e, struct seq *s);
+
+/* engine_fair.c */
+int engine_slots_max(int batch_max);
+bool engine_tenant_join(struct engine *e, struct seq *s, uint64_t id); /* false: no memory */
+void engine_tenant_leave(struct engine *e, struct seq *s);
+/* Whether there are slots for s, which is no more than its tenant may have. */
+bool engine_slots_allow(const struct engine *e, const struct seq *s);
+/* Whose turn it is to be admitted; NULL: nobody waits who may have more. */
+struct seq *engine_next_waiting(struct engine *e);
 
 /* engine_choice.c */
 int engine_slots_used(const struct engine *e);

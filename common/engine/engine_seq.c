@@ -76,7 +76,8 @@ static void guide_over(struct choice *c, const int32_t *ids, size_t n) {
         (void)c->guide.ops->advance(c->guide.state, ids[i]);
 }
 
-static void seq_free(struct seq *s) {
+static void seq_free(struct engine *e, struct seq *s) {
+    engine_tenant_leave(e, s);
     lora_unref(&s->lora);
     engine_beam_free(&s->search);
     sampling_free(&s->sampling);
@@ -267,7 +268,7 @@ static uint64_t salt_of(const struct seq_opts *o) {
     return o->prefix_salt * 0x9E3779B97F4A7C15u ^ hash;
 }
 
-static enum err seq_create(struct seq **out, const struct engine *e, const struct seq_opts *o) {
+static enum err seq_create(struct seq **out, struct engine *e, const struct seq_opts *o) {
     int n_choices = run_choices(o);
     struct seq *s = calloc(1, sizeof(*s) + (size_t)n_choices * sizeof(s->choices[0]));
     if (s == NULL) return ERR_NO_MEMORY;
@@ -285,10 +286,11 @@ static enum err seq_create(struct seq **out, const struct engine *e, const struc
     s->n_choices = s->n_live = n_choices;
     s->arrival_us = clock_us();
     bool made = sampling_copy(&s->sampling, o->sampling) == ERR_OK;
+    made = engine_tenant_join(e, s, o->tenant) && made;
     for (int i = 0; i < n_choices; i++) made = choice_create(&s->choices[i], s, i, o) && made;
     if (made && s->sampling.beam) made = engine_beam_open(s);
     if (!made || ends_create(s, &e->info) != ERR_OK) {
-        seq_free(s);
+        seq_free(e, s);
         return ERR_NO_MEMORY;
     }
     if (o->kind == SEQ_IMPORT)
@@ -316,10 +318,12 @@ static void leave_place(struct engine *e, struct seq *s) {
 static void give_back(struct engine *e, struct seq *s) {
     for (int i = 0; s->has_blocks && i < s->n_choices; i++)
         if (s->choices[i].live) kv_blocks_unref(e->kv, s->choices[i].blocks, s->n_blocks);
+    s->tenant->n_blocks -= s->held_blocks;
+    s->held_blocks = 0;
     e->n_frees++; /* a slot, if no block */
     lora_unref(&s->lora);
     if (!e->in_step) {
-        seq_free(s);
+        seq_free(e, s);
         return;
     }
     s->next = e->dead;
@@ -330,7 +334,7 @@ void engine_bury(struct engine *e) {
     while (e->dead != NULL) {
         struct seq *s = e->dead;
         e->dead = s->next;
-        seq_free(s);
+        seq_free(e, s);
     }
 }
 
@@ -362,9 +366,8 @@ void engine_reap_doomed(struct engine *e) {
 
 bool engine_admit(struct engine *e) {
     bool any = false;
-    while (e->queue_head != NULL &&
-           engine_slots_used(e) + e->queue_head->n_choices <= e->batch_max) {
-        struct seq *s = e->queue_head;
+    for (struct seq *s; (s = engine_next_waiting(e)) != NULL;) {
+        if (!engine_slots_allow(e, s)) break;
         if (s->refused_at == e->n_frees) break; /* nothing came back since */
         if (!engine_blocks_take(e, s)) {
             s->refused_at = e->n_frees;
@@ -394,9 +397,6 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
     if (err != ERR_OK) return err;
     if (o->kind != SEQ_IMPORT && e->n_waiting >= e->queue_max)
         return err_set(eb, ERR_BUSY, "the queue is full");
-    if (o->kind == SEQ_IMPORT && engine_slots_used(e) + run_choices(o) > e->batch_max)
-        return err_set(eb, ERR_BUSY, "needs %d slots, %d are free", run_choices(o),
-                       e->batch_max - engine_slots_used(e));
     struct seq *s;
     if ((err = seq_create(&s, e, o)) != ERR_OK)
         return err_set(eb, err, "no memory for %d sequences of %d tokens", run_choices(o),
@@ -404,9 +404,14 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
     s->age = e->next_age;
     for (int i = 0; i < s->n_choices; i++) s->choices[i].age = e->next_age++;
     if (o->kind == SEQ_IMPORT) {
+        if (!engine_slots_allow(e, s)) {
+            seq_free(e, s);
+            return err_set(eb, ERR_BUSY, "needs %d slots, %d of %d are taken", run_choices(o),
+                           engine_slots_used(e), e->batch_max);
+        }
         if (!engine_blocks_take(e, s)) {
             int64_t n = engine_blocks_needed(s);
-            seq_free(s);
+            seq_free(e, s);
             return err_set(eb, ERR_BUSY, "needs %" PRId64 " KV blocks, %d are free", n,
                            kv_blocks_free(e->kv));
         }

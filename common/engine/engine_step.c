@@ -35,6 +35,7 @@ static int plan_make(struct engine *e) {
             .draft = decoding ? engine_draft(c) : 0,
             .all_logits = s->sampling.prompt_logprobs && c->n_past + 1 < s->n_prompt,
             .priority = s->priority,
+            .tenant = s->tenant->id,
             .age = c->age,
             .last_step = c->last_step,
         };

@@ -30,6 +30,36 @@ static int sorted(const struct sched_seq *seqs, int n_seqs, bool decoding, int *
     return n;
 }
 
+/* Puts sorted prompts into the order of turns: of those of equal priority, the k-th of a tenant
+ * goes before the (k+1)-th of any. turn: [n], scratch. */
+static void by_turns(const struct sched_seq *seqs, int *order, int n, int *turn) {
+    for (int i = 0; i < n; i++) {
+        const struct sched_seq *q = &seqs[order[i]];
+        turn[i] = 0;
+        for (int k = i - 1; k >= 0 && turn[i] == 0; k--)
+            if (seqs[order[k]].tenant == q->tenant && seqs[order[k]].priority == q->priority)
+                turn[i] = turn[k] + 1;
+    }
+    for (int i = 1; i < n; i++) { /* stable */
+        int seq = order[i], t = turn[i], at = i;
+        for (; at > 0 && seqs[order[at - 1]].priority == seqs[seq].priority && turn[at - 1] > t;
+             at--) {
+            order[at] = order[at - 1];
+            turn[at] = turn[at - 1];
+        }
+        order[at] = seq;
+        turn[at] = t;
+    }
+}
+
+/* How many tenants have their oldest prompts of the best priority first in order. */
+static int n_heads(const struct sched_seq *seqs, const int *order, const int *turn, int n) {
+    int heads = 0;
+    while (heads < n && turn[heads] == 0 && seqs[order[heads]].priority == seqs[order[0]].priority)
+        heads++;
+    return heads;
+}
+
 static int min_int(int a, int b) {
     return a < b ? a : b;
 }
@@ -58,6 +88,32 @@ static int add_drafts(const struct sched_seq *seqs, int n_seqs, const struct sch
     return left - given;
 }
 
+/* Gives the prompts their rows; returns what is left then. */
+static int add_prompts(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim,
+                       int left, int *rows, int *order) {
+    int n = sorted(seqs, n_seqs, false, order), *turn = order + n_seqs;
+    by_turns(seqs, order, n, turn);
+    int heads = n_heads(seqs, order, turn, n), n_prefill = 0, wide_left = lim->logit_rows_max;
+    int part = heads > 0 && left / heads > 0 ? left / heads : 1;
+    for (int pass = 0; pass < 2; pass++) { /* the heads' equal parts, then everybody in order */
+        int last = pass == 0 ? (heads > 1 ? heads : 0) : n;
+        for (int i = 0; i < last && left > 0; i++) {
+            const struct sched_seq *q = &seqs[order[i]];
+            int *has = &rows[order[i]], want = min_int(q->pending, lim->chunk_max);
+            if (*has == 0 && n_prefill == lim->prefill_max) continue;
+            if (pass == 0) want = min_int(want, part);
+            want = min_int(want - *has, left);
+            if (q->all_logits) want = min_int(want, wide_left);
+            if (want <= 0) continue;
+            if (q->all_logits) wide_left -= want;
+            n_prefill += *has == 0;
+            *has += want;
+            left -= want;
+        }
+    }
+    return left;
+}
+
 int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,
                int *order) {
     int left = lim->rows_max, prompt_rows = 0;
@@ -69,27 +125,19 @@ int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limi
     int share = lim->rows_max / 4 > 0 ? lim->rows_max / 4 : 1;
     int kept_back = lim->rows_max > 1 ? min_int(prompt_rows, share) : 0;
     int n = sorted(seqs, n_seqs, true, order);
-    for (int i = 0; i < n && left > kept_back; i++, left--) rows[order[i]] = 1;
+    int decode_left = lim->decode_max;
+    for (int i = 0; i < n && left > kept_back && decode_left > 0; i++, left--, decode_left--)
+        rows[order[i]] = 1;
 
-    int wide_left = lim->logit_rows_max, n_prefill = 0;
-    n = sorted(seqs, n_seqs, false, order);
-    for (int i = 0; i < n && left > 0 && n_prefill < lim->prefill_max; i++) {
-        const struct sched_seq *q = &seqs[order[i]];
-        int want = min_int(min_int(q->pending, lim->chunk_max), left);
-        if (q->all_logits) want = min_int(want, wide_left);
-        if (want == 0) continue;
-        if (q->all_logits) wide_left -= want;
-        rows[order[i]] = want;
-        left -= want;
-        n_prefill++;
-    }
+    left = add_prompts(seqs, n_seqs, lim, left, rows, order);
 
     /* Rows kept back that no prompt could take. */
     n = left > 0 ? sorted(seqs, n_seqs, true, order) : 0;
-    for (int i = 0; i < n && left > 0; i++) {
+    for (int i = 0; i < n && left > 0 && decode_left > 0; i++) {
         if (rows[order[i]] != 0) continue;
         rows[order[i]] = 1;
         left--;
+        decode_left--;
     }
     left = add_drafts(seqs, n_seqs, lim, left, rows, order);
     return lim->rows_max - left;

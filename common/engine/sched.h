@@ -3,12 +3,14 @@
  *
  * Rules, in this order:
  * 1. A step has at most rows_max rows.
- * 2. Sequences that decode run one row each. When they do not all fit, those that waited longest go
- * first.
+ * 2. Sequences that decode run one row each, at most decode_max of them. When they do not all fit,
+ * those that waited longest go first.
  * 3. While a prompt waits, decodes leave it a quarter of the rows (at least one, when rows_max >
  * 1), so neither side starves.
- * 4. Prompts run in the order of priority, then age, at most prefill_max of them, at most chunk_max
- * rows each.
+ * 4. Prompts run in the order of priority, at most prefill_max of them, at most chunk_max rows
+ * each. Tenants take turns: first the oldest prompt of each, then the second of each, and so on, by
+ * age among those. Before any has more, the oldest prompts of the best priority have an equal part
+ * of the rows each; so a tenant's long prompt does not hold up another's.
  * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
  * logits are wide.
  * 6. Rows nobody else wants go to the guesses that decoding sequences bring along, one each in
@@ -27,16 +29,17 @@ struct sched_seq {
     int draft;          /* rows it could use beyond that one; decoding only */
     bool all_logits;    /* every prompt row needs logits */
     int priority;       /* 1 first .. 5 last */
+    uint64_t tenant;    /* whose it is */
     uint64_t age;       /* order of arrival: smaller came earlier; unique */
     uint64_t last_step; /* step it last ran in */
 };
 
 struct sched_limits {
-    int rows_max, prefill_max, chunk_max, logit_rows_max; /* all >= 1 */
+    int rows_max, decode_max, prefill_max, chunk_max, logit_rows_max; /* all >= 1 */
     int draft_rows_max; /* rows of decoding sequences up to which guesses run too; 0: none run */
 };
 
-/* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [n_seqs], scratch.
+/* rows: int [n_seqs], filled with 0 or the rows of that sequence. order: int [2 * n_seqs], scratch.
  * Returns the sum of rows. */
 int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limits *lim, int *rows,
                int *order);

@@ -238,6 +238,7 @@ static bool lane_start(struct lane *lane) {
                          .n_prompt = req->n_prompt,
                          .sampling = &req->sampling,
                          .priority = req->priority,
+                         .tenant = worker_tenant(req),
                          .prefix_salt = worker_prefix_salt(w, req),
                          .lora = lora};
     enum err e = endpoint_guide_start(instance_endpoint(fl->role->in), req, &o.guide);

@@ -207,6 +207,13 @@ uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req)
                                                   : siphash24(w->salt_key, owner, strlen(owner));
 }
 
+uint64_t worker_tenant(const struct infer_req *req) {
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: equal numbers share, no more */
+    if (req->tenant == NULL) return 0;
+    for (const char *s = req->tenant; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    return h != 0 ? h : 1;
+}
+
 enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
                         struct errbuf *eb) {
     *out = NULL;

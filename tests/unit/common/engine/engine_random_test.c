@@ -292,7 +292,7 @@ static void test_nth_allocation_fails(void **state) {
             enum err err = engine_seq_add(e, &so, NULL);
             if (!alloc_fault_end()) {
                 assert_int_equal(err, ERR_OK);
-                assert_int_equal(n, 6);
+                assert_int_equal(n, 7);
                 assert_int_equal(engine_seq_cancel(e, 1), ERR_OK);
                 break;
             }

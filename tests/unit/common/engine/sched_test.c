@@ -23,6 +23,7 @@ static int min_int(int a, int b) {
 
 static struct sched_limits rnd_limits(void) {
     return (struct sched_limits){.rows_max = 1 + rnd_to(80),
+                                 .decode_max = 1 + rnd_to(N_MAX),
                                  .prefill_max = 1 + rnd_to(6),
                                  .chunk_max = 1 + rnd_to(40),
                                  .logit_rows_max = 1 + rnd_to(10)};
@@ -44,7 +45,7 @@ static int rnd_seqs(struct sched_seq *q) {
 static void test_one_step(void **state) {
     (void)state;
     struct sched_seq q[N_MAX];
-    int rows[N_MAX], again[N_MAX], order[N_MAX];
+    int rows[N_MAX], again[N_MAX], order[2 * N_MAX];
     rng_state = 1;
     for (int k = 0; k < 20000; k++) {
         struct sched_limits lim = rnd_limits();
@@ -68,7 +69,8 @@ static void test_one_step(void **state) {
         assert_true(total <= lim.rows_max && n_prefill <= lim.prefill_max &&
                     wide <= lim.logit_rows_max);
         if (n > 0) assert_true(total > 0);
-        if (n_decode_rows < n_decodes)
+        assert_true(n_decode_rows <= lim.decode_max);
+        if (n_decode_rows < n_decodes && n_decode_rows < lim.decode_max)
             assert_int_equal(total, lim.rows_max); /* a decode waits only in a full step */
         if (lim.rows_max > 1 && prompts > 0) assert_true(prompt_rows > 0);
         if (n_decodes > 0) assert_true(n_decode_rows > 0);
@@ -102,7 +104,7 @@ static void test_runs_end(void **state) {
     for (int k = 0; k < 500; k++) {
         struct sched_limits lim = rnd_limits();
         struct sched_seq q[N_MAX];
-        int answer[N_MAX], rows[N_MAX], order[N_MAX], wait[N_MAX] = {0};
+        int answer[N_MAX], rows[N_MAX], order[2 * N_MAX], wait[N_MAX] = {0};
         int n = 1 + rnd_to(N_MAX), left = n;
         if (lim.rows_max == 1) lim.rows_max = 2;
         for (int i = 0; i < n; i++) {
@@ -112,7 +114,8 @@ static void test_runs_end(void **state) {
                                       .age = (uint64_t)i};
             answer[i] = 1 + rnd_to(20);
         }
-        int decode_room = lim.rows_max - (lim.rows_max / 4 > 0 ? lim.rows_max / 4 : 1);
+        int decode_room =
+            min_int(lim.decode_max, lim.rows_max - (lim.rows_max / 4 > 0 ? lim.rows_max / 4 : 1));
         for (uint64_t step = 1; left > 0; step++) {
             assert_true(step < 100000);
             assert_true(sched_step(q, left, &lim, rows, order) > 0);
@@ -141,8 +144,8 @@ static void test_runs_end(void **state) {
 static void test_examples(void **state) {
     (void)state;
     struct sched_limits lim = {
-        .rows_max = 16, .prefill_max = 2, .chunk_max = 8, .logit_rows_max = 4};
-    int rows[4], order[4];
+        .rows_max = 16, .decode_max = 4, .prefill_max = 2, .chunk_max = 8, .logit_rows_max = 4};
+    int rows[4], order[8];
     struct sched_seq q[4] = {{.pending = 100, .priority = 5, .age = 1},
                              {.pending = 1, .decoding = true, .priority = 5, .age = 2},
                              {.pending = 100, .priority = 1, .age = 3},
@@ -160,7 +163,7 @@ static void test_examples(void **state) {
 static void test_drafts_take_what_is_left(void **state) {
     (void)state;
     struct sched_seq q[N_MAX];
-    int rows[N_MAX], plain[N_MAX], order[N_MAX];
+    int rows[N_MAX], plain[N_MAX], order[2 * N_MAX];
     long n_given = 0, n_cut = 0;
     rng_state = 3;
     for (int k = 0; k < 20000; k++) {
@@ -187,8 +190,66 @@ static void test_drafts_take_what_is_left(void **state) {
     assert_true(n_given > 10000 && n_cut > 1000);
 }
 
+/* Tenants whose prompts are of the best priority get the same part of what decodes leave, as far as
+ * they can use it; nothing is wasted for that, and less urgent tenants do not count. */
+static void test_tenants_share_the_rows(void **state) {
+    (void)state;
+    struct sched_seq q[N_MAX];
+    int rows[N_MAX], order[2 * N_MAX];
+    rng_state = 4;
+    for (int k = 0; k < 20000; k++) {
+        struct sched_limits lim = rnd_limits();
+        int n = rnd_seqs(q), best = 6, heads[N_MAX], n_heads = 0, decode_rows = 0, could = 0;
+        lim.prefill_max = N_MAX;
+        for (int i = 0; i < n; i++) {
+            q[i].tenant = (uint64_t)rnd_to(4);
+            q[i].all_logits = false;
+            if (!q[i].decoding && q[i].priority < best) best = q[i].priority;
+        }
+        int total = sched_step(q, n, &lim, rows, order);
+        for (int i = 0; i < n; i++) {
+            if (q[i].decoding) {
+                decode_rows += rows[i];
+                continue;
+            }
+            could += min_int(q[i].pending, lim.chunk_max);
+            bool head = q[i].priority == best;
+            for (int j = 0; j < n; j++)
+                head = head && (q[j].decoding || q[j].priority != best ||
+                                q[j].tenant != q[i].tenant || q[j].age >= q[i].age);
+            if (head) heads[n_heads++] = i;
+        }
+        int left = lim.rows_max - decode_rows;
+        assert_int_equal(total - decode_rows, min_int(could, left));
+        for (int i = 0; i < n_heads; i++) /* decodes may have had what prompts could not use */
+            assert_true(rows[heads[i]] >=
+                        min_int(min_int(q[heads[i]].pending, lim.chunk_max), left / n_heads));
+    }
+}
+
+/* A short prompt is through as soon as if the other tenant had one prompt, not fifty. */
+static void test_a_crowd_does_not_hold_up_another_tenant(void **state) {
+    (void)state;
+    struct sched_limits lim = {
+        .rows_max = 64, .decode_max = 32, .prefill_max = 8, .chunk_max = 64, .logit_rows_max = 4};
+    struct sched_seq q[31];
+    int rows[31], order[62], n_steps = 0;
+    for (int i = 0; i < 30; i++)
+        q[i] = (struct sched_seq){.pending = 1000, .priority = 3, .tenant = 1, .age = (uint64_t)i};
+    q[30] = (struct sched_seq){.pending = 100, .priority = 3, .tenant = 2, .age = 30};
+    for (; q[30].pending > 0; n_steps++) {
+        assert_int_equal(sched_step(q, 31, &lim, rows, order), 64);
+        for (int i = 0; i < 31; i++) q[i].pending -= rows[i];
+    }
+    assert_int_equal(n_steps, 4); /* 32 rows a step */
+    assert_int_equal(q[0].pending, 1000 - 4 * 32 - 28);
+    assert_int_equal(q[1].pending, 1000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tenants_share_the_rows),
+        cmocka_unit_test(test_a_crowd_does_not_hold_up_another_tenant),
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_runs_end),

@@ -1,0 +1,93 @@
+"""Goal: a client that asks for everything does not make another wait for it. Method: 16 prompts x 8 choices x 512 tokens from one address,
+short streams from another, alone and meanwhile: time to the first token, to the end, and the gaps between tokens; in a cluster and alone."""
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.parse
+
+from harness import SLOW, Cluster, Standalone, wait_for
+
+HEAVY = {"model": "fable", "prompt": [f"Once upon a time number {i}" for i in range(16)], "n": 8, "max_tokens": 512, "temperature": 1.0, "seed": 1,
+         "ignore_eos": True}
+LIGHT = {"model": "fable", "prompt": "The cat", "max_tokens": 20, "stream": True, "ignore_eos": True}
+
+
+def ask(base, address, body):
+    """A POST under way, from a loopback address of one's own."""
+    u = urllib.parse.urlsplit(base)
+    conn = http.client.HTTPConnection(u.hostname, u.port, timeout=120, source_address=(address, 0))
+    conn.request("POST", "/v1/completions", body=json.dumps(body).encode())
+    return conn
+
+
+def light(base):
+    """Seconds to the first token and to the end of a short stream."""
+    began, times, raw = time.monotonic(), [], b""
+    conn = ask(base, "127.0.0.3", LIGHT)
+    r = conn.getresponse()
+    while piece := r.read1(65536):
+        times.append(time.monotonic() - began)
+        raw += piece
+    conn.close()
+    assert r.status == 200 and raw.rstrip().endswith(b"[DONE]"), raw[:500]
+    return times[0], times[-1]
+
+
+class Heavy:
+    """The large request from another address, read until the end of the block; then its client leaves."""
+
+    def __init__(self, base):
+        self.conn = ask(base, "127.0.0.2", {**HEAVY, "stream": True})
+        self.sock = self.conn.sock
+
+    def run(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            r = self.conn.getresponse()
+            while r.read1(65536):
+                pass
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.lasted = self.thread.is_alive()
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.conn.close()
+
+
+def held_up(base, busy, idle):
+    light(base)
+    calm = sorted(light(base) for _ in range(5))[2]
+    with Heavy(base) as h:
+        wait_for(busy, 30 * SLOW, "the large request fills the batch")
+        crowded = [light(base) for _ in range(3)]
+    assert h.lasted, "the large request ended before it was measured"
+    wait_for(idle, 10 * SLOW, "everything is given back")
+    return calm, crowded
+
+
+def check(calm, crowded):
+    """A step of 33 sequences takes several times that of one; what must not show is their number or their length."""
+    first, end = (max(c[i] for c in crowded) for i in (0, 1))
+    print(f"calm {calm}, first {first:.3f}, end {end:.3f}")
+    assert first < 3 * calm[0] + 0.5 * SLOW, (calm, crowded)
+    assert end < 3 * calm[1] + 4 * SLOW, (calm, crowded)
+
+
+def test_one_instance():
+    """The batch is full."""
+    with Standalone(extra={"BatonConfig": {"kvCacheMiB": 96}}) as s:
+        check(*held_up(s.base, lambda: s.instance.load()[0] == 0, lambda: s.instance.load()[0] == 32))
+
+
+def test_a_cluster():
+    """The KV pool is full, but for what a tenant leaves to others."""
+    with Cluster() as c:
+        check(*held_up(c.base, lambda: c.decodes[0].load()[0] <= 8, lambda: [x[0] for x in c.loads()] == [32, 32]))
