@@ -193,7 +193,8 @@ static void on_poll(void *arg, const struct http_result *r) {
             in->online = true;
             in->reread_config = false;
             lora_sync_start(in);
-            log_info("controller", "id=%u event=online model=%s", in->id, in->config.model_name);
+            log_info("controller", "id=%u event=online name=%s model=%s", in->id, inst_name(in),
+                     in->config.model_name);
             controller_poll_soon(co);
         }
     } else if (status_msg_parse(&m, r->body, r->body_len, &eb) != ERR_OK) {

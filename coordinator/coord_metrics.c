@@ -89,7 +89,7 @@ static const struct metric_def rows[N_ROWS] = {
                  .help = "Bytes of answers passed on to clients."},
     [ROLE] = {.name = "coordinator_role",
               .kind = METRIC_GAUGE,
-              .labels = {"id", "role"},
+              .labels = {"instance_name", "address", "role"},
               .help = "1 for the role an instance says it has."},
     [MASTER] = {.name = "coordinator_is_master",
                 .kind = METRIC_GAUGE,
@@ -102,17 +102,17 @@ static const struct metric_def rows[N_ROWS] = {
                         .help = "Times that faults took an instance, or a link, out of service."},
     [BREAKER] = {.name = "coordinator_breaker_state",
                  .kind = METRIC_GAUGE,
-                 .labels = {"id"},
+                 .labels = {"instance_name", "address"},
                  .help = "Of an instance: 0: closed, it gets requests; 1: half-open, one tries it; "
                          "2: open."},
     [LINK_BREAKER] = {.name = "coordinator_link_breaker_state",
                       .kind = METRIC_GAUGE,
-                      .labels = {"p", "d"},
+                      .labels = {"instance_name", "address", "peer_name", "peer_address"},
                       .help = "Of a KV link over which a request failed: as "
                               "coordinator_breaker_state."},
     [SCRAPE_UP] = {.name = "instance_scrape_up",
                    .kind = METRIC_GAUGE,
-                   .labels = {"id"},
+                   .labels = {"instance_name", "address"},
                    .help = "1: the last scrape of the instance succeeded."},
 };
 
@@ -221,16 +221,17 @@ static double breaker_level(const struct breaker *b) {
 }
 
 static void read_breakers(struct coord_metrics *cm) {
-    char id[16], d_id[16];
     metric_clear(cm->families[BREAKER]);
     metric_clear(cm->families[LINK_BREAKER]);
     for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next) {
-        snprintf(id, sizeof(id), "%u", in->id);
-        metric_set(metric_of(cm->families[BREAKER], (const char *const[]){id, NULL}),
+        metric_set(metric_of(cm->families[BREAKER],
+                             (const char *const[]){inst_name(in), in->address, NULL}),
                    breaker_level(&in->breaker));
         for (size_t i = 0; i < in->n_link_breakers; i++) {
-            snprintf(d_id, sizeof(d_id), "%u", in->link_breakers[i].d_id);
-            metric_set(metric_of(cm->families[LINK_BREAKER], (const char *const[]){id, d_id, NULL}),
+            const struct inst *d = registry_find(&cm->co->reg, in->link_breakers[i].d_id);
+            if (d == NULL) continue;
+            const char *const ends[] = {inst_name(in), in->address, inst_name(d), d->address, NULL};
+            metric_set(metric_of(cm->families[LINK_BREAKER], ends),
                        breaker_level(&in->link_breakers[i].b));
         }
     }
@@ -251,10 +252,9 @@ static void read_gauges(struct coord_metrics *cm) {
     read_breakers(cm);
     metric_clear(cm->families[ROLE]);
     for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next) {
-        char id[16];
-        snprintf(id, sizeof(id), "%u", in->id);
+        const char *role = inst_role_name(in->status.role);
         metric_set(metric_of(cm->families[ROLE],
-                             (const char *const[]){id, inst_role_name(in->status.role), NULL}),
+                             (const char *const[]){inst_name(in), in->address, role, NULL}),
                    1);
     }
 }
@@ -292,10 +292,10 @@ static void end_scrape(struct scrape *s) {
     free(s);
 }
 
-static void mark(struct coord_metrics *cm, uint32_t id, bool up) {
-    char text[16];
-    snprintf(text, sizeof(text), "%u", id);
-    metric_set(metric_of(cm->families[SCRAPE_UP], (const char *const[]){text, NULL}), up ? 1 : 0);
+static void mark(struct coord_metrics *cm, const struct inst *in, bool up) {
+    metric_set(
+        metric_of(cm->families[SCRAPE_UP], (const char *const[]){inst_name(in), in->address, NULL}),
+        up ? 1 : 0);
 }
 
 static void on_scraped(void *arg, const struct http_result *r) {
@@ -305,11 +305,14 @@ static void on_scraped(void *arg, const struct http_result *r) {
     if (in != NULL) {
         enum err e = r->err;
         if (e == ERR_OK && r->status != 200) e = ERR_REFUSED;
-        if (e == ERR_OK)
-            e = prom_merge_add(cm->merge, s->id, inst_role_name(in->status.role),
-                               (double)in->status.total_blocks, r->body, r->body_len);
+        const struct prom_source src = {.id = s->id,
+                                        .role = inst_role_name(in->status.role),
+                                        .name = inst_name(in),
+                                        .address = in->address,
+                                        .blocks = (double)in->status.total_blocks};
+        if (e == ERR_OK) e = prom_merge_add(cm->merge, &src, r->body, r->body_len);
         if (e != ERR_OK) log_warn("metrics", "id=%u event=not_scraped err=%s", s->id, err_name(e));
-        mark(cm, s->id, e == ERR_OK);
+        mark(cm, in, e == ERR_OK);
     }
     end_scrape(s);
     if (cm->scrapes == NULL) finish(cm);
@@ -344,7 +347,7 @@ static void start_round(struct coord_metrics *cm) {
     prom_merge_begin(cm->merge);
     metric_clear(cm->families[SCRAPE_UP]);
     for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next)
-        if (!ask(cm, in)) mark(cm, in->id, false);
+        if (!ask(cm, in)) mark(cm, in, false);
     if (cm->scrapes == NULL) finish(cm);
 }
 

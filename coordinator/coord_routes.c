@@ -117,20 +117,41 @@ static void on_register(void *arg, struct http_x *x, const struct route_params *
     http_x_reply(x, 200, "application/json; charset=utf-8", answer, (size_t)len);
 }
 
+/* The instance that an order is for: by id, or by name. */
+static enum err read_instance(const struct coordinator *co, const struct json_object *root,
+                              uint32_t *id, struct errbuf *eb) {
+    const char *name;
+    uint64_t v = 0;
+    size_t n;
+    if (json_get_str(root, "name", &name, &n) == JSON_OK) {
+        const struct inst *in = registry_find_name(&co->reg, name);
+        if (in == NULL)
+            return err_set(eb, ERR_NOT_FOUND,
+                           "name must be that of one instance, or its address, got \"%.80s\" (GET "
+                           "/v2/status lists them)",
+                           name);
+        *id = in->id;
+        return ERR_OK;
+    }
+    if (json_get_u64(root, "id", &v) != JSON_OK || v > UINT32_MAX)
+        return err_set(eb, ERR_INVALID,
+                       "id must be the number of an instance (GET /v2/status lists them)");
+    *id = (uint32_t)v;
+    return ERR_OK;
+}
+
 static void on_switch(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     struct json_object *root = NULL;
     struct errbuf eb = {0};
     const char *word = "";
     size_t n, word_len;
-    uint64_t id = 0;
+    uint32_t id = 0;
     bool force = false;
     const char *body = http_x_body(x, &n);
     (void)p;
     enum err e = json_read(&root, body, n, NULL, &eb);
-    if (e == ERR_OK && (json_get_u64(root, "id", &id) != JSON_OK || id > UINT32_MAX))
-        e = err_set(&eb, ERR_INVALID,
-                    "id must be the number of an instance (GET /v2/status lists them)");
+    if (e == ERR_OK) e = read_instance(co, root, &id, &eb);
     if (e == ERR_OK &&
         (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
          (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
@@ -140,7 +161,7 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
         if (got != JSON_OK && got != JSON_ABSENT)
             e = err_set(&eb, ERR_INVALID, "force must be a boolean");
     }
-    if (e == ERR_OK) e = controller_switch(co, (uint32_t)id, inst_role_parse(word), force, &eb);
+    if (e == ERR_OK) e = controller_switch(co, id, inst_role_parse(word), force, &eb);
     json_object_put(root);
     if (e == ERR_OK) {
         reply_ok(x);

@@ -48,6 +48,7 @@ static struct json_object *reasons_of(const struct coordinator *co) {
                 if (!in->status.links[i].ok)
                     detail = link_text(text, sizeof(text), &in->status.links[i]);
         add_u64(o, "id", in->id);
+        add_str(o, "name", inst_name(in));
         add_str(o, "stage", why);
         add_str(o, "detail", detail);
         json_object_array_add(arr, o);
@@ -88,14 +89,14 @@ static struct json_object *breaker_json(const struct breaker *b) {
     return o;
 }
 
-static struct json_object *instance_json(const struct inst *in) {
+static struct json_object *instance_json(const struct coordinator *co, const struct inst *in) {
     struct json_object *o = json_object_new_object(), *links = json_object_new_array();
     const char *why = NULL;
     char addr[64];
     bool serves = inst_serves(in, &why);
     add_u64(o, "id", in->id);
-    snprintf(addr, sizeof(addr), "%s:%u", in->node.ip, in->node.port);
-    add_str(o, "address", addr);
+    add_str(o, "name", inst_name(in));
+    add_str(o, "address", in->address);
     snprintf(addr, sizeof(addr), "%s:%u", in->node.mgmt_ip, in->node.mgmt_port);
     add_str(o, "management", addr);
     add_u64(o, "interCommPort", in->node.inter_comm_port);
@@ -130,6 +131,8 @@ static struct json_object *instance_json(const struct inst *in) {
     for (size_t i = 0; i < in->status.n_links; i++) {
         struct json_object *l = json_object_new_object();
         add_u64(l, "target", in->status.links[i].target);
+        const struct inst *peer = registry_find(&co->reg, in->status.links[i].target);
+        add_str(l, "name", peer != NULL ? inst_name(peer) : "");
         add_str(l, "link", in->status.links[i].text);
         if (in->status.links[i].detail[0] != 0) add_str(l, "detail", in->status.links[i].detail);
         const struct breaker *b = inst_link_breaker(in, in->status.links[i].target);
@@ -175,7 +178,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     json_object_object_add(me, "tenants", tenants_json(co));
     json_object_object_add(root, "coordinator", me);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        json_object_array_add(arr, instance_json(in));
+        json_object_array_add(arr, instance_json(co, in));
     json_object_object_add(root, "instances", arr);
     json_object_object_add(root, "recentRequests", relay_recent(co->relays));
     reply(x, 200, root);

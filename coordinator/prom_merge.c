@@ -234,21 +234,23 @@ static bool left_out(const char *family) {
 
 /* ---- one text */
 
-struct source {
-    uint32_t id;
-    const char *role;
-    double blocks;
-};
+static bool is_of_each(const char *family) {
+    return strcmp(family, "pd_link_up") == 0 || ends_with(family, "_not_after_seconds");
+}
 
-static enum err take_sample(struct prom_merge *pm, const struct source *src, const struct line *l) {
+static enum err take_sample(struct prom_merge *pm, const struct prom_source *src,
+                            const struct line *l) {
     struct family *f = family_of(pm, l->name);
-    char key[PROM_LINE_BYTES_MAX + 128];
+    char key[PROM_LINE_BYTES_MAX + 256];
     if (f == NULL || f->kind == KIND_OTHER || left_out(f->name) || !isfinite(l->value))
         return ERR_OK;
     int n = snprintf(key, sizeof(key), "%s{%.*s", l->name, (int)l->labels_len, l->labels);
+    if (is_of_each(f->name))
+        n += snprintf(key + n, sizeof(key) - (size_t)n, "%sinstance_name=\"%s\",address=\"%s\"",
+                      l->labels_len > 0 ? "," : "", src->name, src->address);
     if (!has_label(l, "role"))
         n += snprintf(key + n, sizeof(key) - (size_t)n, "%srole=\"%s\"",
-                      l->labels_len > 0 ? "," : "", src->role);
+                      key[n - 1] != '{' ? "," : "", src->role);
     snprintf(key + n, sizeof(key) - (size_t)n, "}");
     struct sample *s = sample_put(pm, f, key);
     if (s == NULL) return ERR_NO_MEMORY;
@@ -262,7 +264,7 @@ static enum err take_sample(struct prom_merge *pm, const struct source *src, con
         return ERR_OK;
     }
     bool mean = ends_with(f->name, "_cache_usage_perc");
-    double weight = mean ? src->blocks : 1;
+    double weight = !mean ? 1 : src->blocks > 0 ? src->blocks : 0;
     if (s->round != pm->round) s->value = s->weight = 0;
     s->round = pm->round;
     if (ends_with(f->name, "_info")) { /* a fact, or the time of one: the latest */
@@ -299,7 +301,8 @@ static enum err take_comment(struct prom_merge *pm, const char *s) {
 }
 
 /* pm NULL: only looks whether every line is well-formed. */
-static enum err walk(struct prom_merge *pm, const struct source *src, const char *text, size_t n) {
+static enum err walk(struct prom_merge *pm, const struct prom_source *src, const char *text,
+                     size_t n) {
     enum err e = ERR_OK;
     while (n > 0) {
         char line[PROM_LINE_BYTES_MAX];
@@ -324,15 +327,36 @@ static enum err walk(struct prom_merge *pm, const struct source *src, const char
     return e;
 }
 
-enum err prom_merge_add(struct prom_merge *pm, uint32_t id, const char *role, double blocks,
-                        const char *text, size_t n) {
-    const struct source src = {.id = id, .role = role, .blocks = blocks > 0 ? blocks : 0};
+enum err prom_merge_add(struct prom_merge *pm, const struct prom_source *src, const char *text,
+                        size_t n) {
     if (n > PROM_TEXT_BYTES_MAX) return ERR_BAD_FRAME;
-    enum err e = walk(NULL, &src, text, n);
-    return e == ERR_OK ? walk(pm, &src, text, n) : e;
+    enum err e = walk(NULL, src, text, n);
+    return e == ERR_OK ? walk(pm, src, text, n) : e;
 }
 
+static void sample_drop(struct prom_merge *pm, struct sample *gone) {
+    struct sample **at = &pm->samples[hash_of(gone->key, 0)];
+    while (*at != gone) at = &(*at)->hash_next;
+    *at = gone->hash_next;
+    pm->n_samples--;
+    free(gone);
+}
+
+/* So that instances which come and go leave nothing behind. */
 void prom_merge_begin(struct prom_merge *pm) {
+    for (struct family *f = pm->first; f != NULL; f = f->next) {
+        struct sample **at = &f->first;
+        while (*at != NULL) {
+            struct sample *s = *at;
+            if (f->kind == KIND_GAUGE && s->round != pm->round) {
+                *at = s->next;
+                sample_drop(pm, s);
+            } else {
+                at = &s->next;
+            }
+        }
+        f->last = at;
+    }
     pm->round++;
 }
 

@@ -6,6 +6,8 @@
  *                         has now. So a sum never falls: not when an instance is restarted,
  *                         switched, silent for a while or gone.
  *   gauges                summed over the instances of this round; a silent one has none
+ *   pd_link_up, instance_certificate_not_after_seconds  of each instance by itself, with the labels
+ *                         instance_name and address: a sum of them says nothing
  *   *_cache_usage_perc    mean, weighted with the instances' blocks
  *   npu_prefix_cache_hit_rate  all hits over all look-ups; of prefill instances when there are any
  *   request_received, _success, _failed, _cancelled_total, failed_request_perc: left out; who
@@ -32,12 +34,18 @@ struct prom_merge;
 
 enum err prom_merge_create(struct prom_merge **out);
 void prom_merge_destroy(struct prom_merge **pm);
-/* A new round: gauges are taken anew. */
+/* A new round: gauges are taken anew; those that nobody has said in the last one are forgotten. */
 void prom_merge_begin(struct prom_merge *pm);
+/* Whose text it is. name and address go into labels as they are: no quotes, no backslashes. */
+struct prom_source {
+    uint32_t id;
+    const char *role, *name, *address;
+    double blocks; /* weight of its means */
+};
 /* One instance's text. ERR_BAD_FRAME: not the format, or over a limit; nothing of it is taken.
  * ERR_NO_MEMORY: some of it is missing. */
-enum err prom_merge_add(struct prom_merge *pm, uint32_t id, const char *role, double blocks,
-                        const char *text, size_t n);
+enum err prom_merge_add(struct prom_merge *pm, const struct prom_source *src, const char *text,
+                        size_t n);
 /* The instance does not exist any more; what it has counted stays. */
 void prom_merge_forget(struct prom_merge *pm, uint32_t id);
 void prom_merge_write(const struct prom_merge *pm, struct buf *out);

@@ -11,6 +11,20 @@ struct inst *registry_find(const struct registry *r, uint32_t id) {
     return NULL;
 }
 
+const char *inst_name(const struct inst *in) {
+    return in->config.instance_name[0] != 0 ? in->config.instance_name : in->address;
+}
+
+struct inst *registry_find_name(const struct registry *r, const char *name) {
+    struct inst *found = NULL;
+    for (struct inst *in = r->first; in != NULL; in = in->next) {
+        if (strcmp(inst_name(in), name) != 0 && strcmp(in->address, name) != 0) continue;
+        if (found != NULL) return NULL;
+        found = in;
+    }
+    return found;
+}
+
 struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, uint16_t mgmt_port) {
     for (struct inst *in = r->first; in != NULL; in = in->next)
         if (in->node.mgmt_port == mgmt_port && strcmp(in->node.mgmt_ip, mgmt_ip) == 0) return in;
@@ -35,6 +49,7 @@ struct inst *registry_put(struct registry *r, struct node_conf *node) {
     }
     in->node = *node;
     memset(node, 0, sizeof(*node));
+    snprintf(in->address, sizeof(in->address), "%s:%u", in->node.ip, in->node.port);
     return in;
 }
 

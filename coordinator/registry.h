@@ -25,14 +25,17 @@ struct link_breaker {
     struct breaker b;
 };
 
+enum { INST_ADDRESS_BYTES = 24 };
+
 struct inst {
     struct inst *next;
     struct coordinator *co; /* for callbacks that get the instance only */
     uint32_t id;
     struct node_conf node;
-    bool from_table;        /* the rank table lists it; else it registered itself */
-    uint64_t lease_end_ms;  /* of a registration */
-    uint64_t gone_since_ms; /* 0, or when it left the table */
+    char address[INST_ADDRESS_BYTES]; /* of its business plane, "10.0.0.3:1025" */
+    bool from_table;                  /* the rank table lists it; else it registered itself */
+    uint64_t lease_end_ms;            /* of a registration */
+    uint64_t gone_since_ms;           /* 0, or when it left the table */
 
     /* what it says */
     bool online;          /* /v1/config was answered in range */
@@ -93,6 +96,11 @@ struct registry {
 };
 
 struct inst *registry_find(const struct registry *r, uint32_t id);
+/* By what it calls itself, or by its address. NULL: none, or several. */
+struct inst *registry_find_name(const struct registry *r, const char *name);
+/* What operators know it by: its own name, else its address. Stays the same whenever it comes and
+ * whatever its id is. */
+const char *inst_name(const struct inst *in);
 struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, uint16_t mgmt_port);
 /* Adds a node (taking *node's devices) or updates the one with its management address. NULL: no
  * memory or INSTANCES_MAX. */

@@ -50,6 +50,11 @@ static bool new_id(struct relay_set *s, uint64_t *id) {
 }
 
 /* ---- ends */
+static void name_of(const struct relay_set *s, uint32_t id, char out[INSTANCE_NAME_BYTES_MAX + 1]) {
+    const struct inst *in = registry_find(&s->co->reg, id);
+    snprintf(out, INSTANCE_NAME_BYTES_MAX + 1, "%s", in != NULL ? inst_name(in) : "");
+}
+
 static void record(struct relay *r, int status) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
@@ -64,6 +69,8 @@ static void record(struct relay *r, int status) {
                          .total_ms = now - r->arrival_ms,
                          .handover = r->handover};
     memcpy(e->id, r->id_text, sizeof(e->id));
+    name_of(s, r->p_id, e->p_name);
+    name_of(s, r->d_id, e->d_name);
     log_info("relay",
              "req=%s status=%d p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu kv_bytes=%llu "
              "transfer_ms=%.2f exposed_ms=%.2f",
@@ -553,6 +560,8 @@ struct json_object *relay_recent(const struct relay_set *s) {
         json_object_object_add(o, "attempt", json_object_new_int64(e->epoch));
         json_object_object_add(o, "p", json_object_new_int64(e->p_id));
         json_object_object_add(o, "d", json_object_new_int64(e->d_id));
+        json_object_object_add(o, "pName", json_object_new_string(e->p_name));
+        json_object_object_add(o, "dName", json_object_new_string(e->d_name));
         json_object_object_add(o, "promptTokens",
                                json_object_new_int64((int64_t)e->handover.prompt_tokens));
         json_object_object_add(o, "kvBytes", json_object_new_int64((int64_t)e->handover.kv_bytes));

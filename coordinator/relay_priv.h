@@ -89,6 +89,7 @@ struct recent {
     char id[24];
     const char *path;
     uint32_t epoch, p_id, d_id;
+    char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     bool stream;
     int status;
     uint64_t ttft_ms, total_ms;

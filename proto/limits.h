@@ -7,6 +7,7 @@ enum {
     CLIENT_ID_BYTES_MAX = 256, /* Triton id */
     TRACE_BYTES_MAX = 640,     /* a client's tracing headers, as log fields */
     MODEL_NAME_BYTES_MAX = 256,
+    INSTANCE_NAME_BYTES_MAX = 63,
     PROMPT_TOKENS_MAX = 1048576,   /* ids in one request */
     STOP_STRINGS_MAX = 32768,      /* items of `stop`: each has at least one unit */
     STOP_STRING_UNITS_MAX = 32768, /* UTF-16 code units of one stop string, and of all together */

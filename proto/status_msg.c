@@ -18,6 +18,12 @@ static void add_int(struct json_object *o, const char *key, uint64_t v) {
     json_object_object_add(o, key, json_object_new_int64((int64_t)v));
 }
 
+bool instance_name_ok(const char *s) {
+    size_t n = strlen(s);
+    return n >= 1 && n <= INSTANCE_NAME_BYTES_MAX && s[strspn(s, "0123456789")] != 0 &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-") == n;
+}
+
 char *config_msg_format(const struct config_msg *m) {
     struct json_object *o = json_object_new_object();
     if (o == NULL) return NULL;
@@ -28,6 +34,8 @@ char *config_msg_format(const struct config_msg *m) {
     add_int(o, "worldSize", m->world_size);
     add_int(o, "maxOutputLen", m->max_output_len);
     add_int(o, "cacheBlockSize", m->cache_block_size);
+    if (m->instance_name[0] != 0) /* beyond the reference, so only where there is one */
+        json_object_object_add(o, "instanceName", json_object_new_string(m->instance_name));
     return finish(o);
 }
 
@@ -65,6 +73,14 @@ enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, stru
         name_len > MODEL_NAME_BYTES_MAX)
         e = err_set(eb, ERR_INVALID, "modelName must be a string of at most %d bytes",
                     MODEL_NAME_BYTES_MAX);
+    const char *own = "";
+    size_t own_len = 0;
+    if (e == ERR_OK && json_get_str(o, "instanceName", &own, &own_len) != JSON_ABSENT &&
+        !instance_name_ok(own))
+        e = err_set(
+            eb, ERR_INVALID,
+            "instanceName must be 1 to %d letters, digits, '.', ':', '_' or '-', not digits alone",
+            INSTANCE_NAME_BYTES_MAX);
     if (e == ERR_OK) e = get_uint(o, "maxSeqLen", 0, UINT32_MAX, &seq, eb);
     if (e == ERR_OK) e = get_uint(o, "maxOutputLen", 1, UINT32_MAX - 1, &out_len, eb);
     if (e == ERR_OK) e = get_uint(o, "cacheBlockSize", 1, 128, &block, eb);
@@ -74,6 +90,7 @@ enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, stru
         (void)json_get_i64(o, "npuMemSize", &m->npu_mem_gb);
         (void)json_get_i64(o, "cpuMemSize", &m->cpu_mem_gb);
         memcpy(m->model_name, name, name_len);
+        snprintf(m->instance_name, sizeof(m->instance_name), "%s", own);
         m->max_seq_len = (uint32_t)seq;
         m->max_output_len = (uint32_t)out_len;
         m->cache_block_size = (uint32_t)block;

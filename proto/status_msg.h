@@ -12,9 +12,13 @@
 
 struct config_msg {
     char model_name[MODEL_NAME_BYTES_MAX + 1];
+    /* what operators call it ("instanceName"); "": it has no name of its own */
+    char instance_name[INSTANCE_NAME_BYTES_MAX + 1];
     uint32_t max_seq_len, max_output_len, cache_block_size, world_size;
     int64_t npu_mem_gb, cpu_mem_gb;
 };
+/* 1 to INSTANCE_NAME_BYTES_MAX of [A-Za-z0-9.:_-], not digits alone: that would be an id. */
+bool instance_name_ok(const char *s);
 char *config_msg_format(const struct config_msg *m);
 enum err config_msg_parse(struct config_msg *m, const char *body, size_t n,
                           struct errbuf *eb); /* ranges of 3.1 */

@@ -11,6 +11,7 @@
 #include "common/net/loop.h"
 #include "common/net/tls.h"
 #include "proto/json.h"
+#include "proto/status_msg.h"
 
 enum { TIMEOUT_MS = 10000, ANSWER_BYTES_MAX = 16 << 20, ROWS_RECENT = 5 };
 
@@ -92,8 +93,8 @@ static double real(const struct json_object *o, const char *key) {
 }
 
 static void print_instances(const struct json_object *arr) {
-    printf("%-4s %-8s %-10s %-21s %-9s %-13s %-8s %s\n", "ID", "ROLE", "STATE", "ADDRESS", "SLOTS",
-           "BLOCKS", "RUNNING", "LINKS");
+    printf("%-21s %-10s %-8s %-10s %-21s %-9s %-13s %-8s %s\n", "NAME", "ID", "ROLE", "STATE",
+           "ADDRESS", "SLOTS", "BLOCKS", "RUNNING", "LINKS");
     for (size_t i = 0; i < json_object_array_length(arr); i++) {
         const struct json_object *o = json_object_array_get_idx(arr, i);
         struct json_object *links;
@@ -102,13 +103,14 @@ static void print_instances(const struct json_object *arr) {
                  num(o, "slotsTotal"));
         snprintf(blocks, sizeof(blocks), "%lld/%lld", num(o, "blocksTotal") - num(o, "blocksFree"),
                  num(o, "blocksTotal"));
-        printf("%-4lld %-8s %-10s %-21s %-9s %-13s %-8lld ", num(o, "id"), str(o, "role"),
-               str(o, "state"), str(o, "address"), slots, blocks, num(o, "runningRequests"));
+        printf("%-21s %-10lld %-8s %-10s %-21s %-9s %-13s %-8lld ", str(o, "name"), num(o, "id"),
+               str(o, "role"), str(o, "state"), str(o, "address"), slots, blocks,
+               num(o, "runningRequests"));
         size_t n =
             json_get_arr(o, "links", &links) == JSON_OK ? json_object_array_length(links) : 0;
         for (size_t k = 0; k < n; k++) {
             const struct json_object *l = json_object_array_get_idx(links, k);
-            printf("%s%lld:%s%s%s", k > 0 ? ", " : "", num(l, "target"), str(l, "link"),
+            printf("%s%s:%s%s%s", k > 0 ? ", " : "", str(l, "name"), str(l, "link"),
                    str(l, "detail")[0] != 0 ? ": " : "", str(l, "detail"));
         }
         printf("%s\n", n == 0 ? "-" : "");
@@ -119,12 +121,12 @@ static void print_instances(const struct json_object *arr) {
 static void print_recent(const struct json_object *arr) {
     size_t n = json_object_array_length(arr);
     if (n == 0) return;
-    printf("\n%-20s %-32s %-6s %-4s %-4s %-10s %-11s %-11s %-8s %s\n", "REQUEST", "PATH", "STATUS",
-           "P", "D", "KV_BYTES", "TRANSFER_MS", "EXPOSED_MS", "TTFT_MS", "TOTAL_MS");
+    printf("\n%-20s %-32s %-6s %-21s %-21s %-10s %-11s %-11s %-8s %s\n", "REQUEST", "PATH",
+           "STATUS", "P", "D", "KV_BYTES", "TRANSFER_MS", "EXPOSED_MS", "TTFT_MS", "TOTAL_MS");
     for (size_t i = 0; i < n && i < ROWS_RECENT; i++) {
         const struct json_object *o = json_object_array_get_idx(arr, i);
-        printf("%-20s %-32s %-6lld %-4lld %-4lld %-10lld %-11.2f %-11.2f %-8lld %lld\n",
-               str(o, "id"), str(o, "path"), num(o, "status"), num(o, "p"), num(o, "d"),
+        printf("%-20s %-32s %-6lld %-21s %-21s %-10lld %-11.2f %-11.2f %-8lld %lld\n", str(o, "id"),
+               str(o, "path"), num(o, "status"), str(o, "pName"), str(o, "dName"),
                num(o, "kvBytes"), real(o, "kvTransferMs"), real(o, "kvExposedMs"), num(o, "ttftMs"),
                num(o, "totalMs"));
     }
@@ -146,9 +148,9 @@ static int print_request(const char *body, size_t n, const char *id) {
                 id != NULL ? "request " : "nothing", id != NULL ? id : "");
     } else {
         printf("request %s on %s: status %lld\n", str(o, "id"), str(o, "path"), num(o, "status"));
-        printf("prompt of %lld tokens computed on instance %lld (P), answer written by instance "
-               "%lld (D)\n",
-               num(o, "promptTokens"), num(o, "p"), num(o, "d"));
+        printf("prompt of %lld tokens computed on instance %s (P), answer written by instance %s "
+               "(D)\n",
+               num(o, "promptTokens"), str(o, "pName"), str(o, "dName"));
         printf("KV moved: %lld bytes of %lld blocks (%lld were on D already); %.2f ms on the way, "
                "%.2f ms of it exposed after the prefill\n",
                num(o, "kvBytes"), num(o, "kvBlocks"), num(o, "kvBlocksHeld"),
@@ -222,15 +224,18 @@ static int cmd_request(const struct target *t, const char *id) {
 static int cmd_role(const struct target *t, const char *id, const char *role, bool force) {
     struct ask a;
     char body[160];
-    if (id[0] == 0 || id[strspn(id, "0123456789")] != 0 || strlen(id) > 10) {
-        fprintf(stderr, "batonctl: ID must be a number, got %s\n", id);
+    bool number = id[0] != 0 && id[strspn(id, "0123456789")] == 0 && strlen(id) <= 10;
+    if (!number && !instance_name_ok(id)) {
+        fprintf(stderr,
+                "batonctl: NAME must be an instance's name, address or number, got \"%s\"\n", id);
         return 2;
     }
     if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
         fprintf(stderr, "batonctl: role must be prefill or decode, got %s\n", role);
         return 2;
     }
-    snprintf(body, sizeof(body), "{\"id\":%s,\"role\":\"%s\",\"force\":%s}", id, role,
+    snprintf(body, sizeof(body), "{\"%s\":%s%s%s,\"role\":\"%s\",\"force\":%s}",
+             number ? "id" : "name", number ? "" : "\"", id, number ? "" : "\"", role,
              force ? "true" : "false");
     if (!ask(&a, "POST", t, "/v1/instances/role", body)) return 1;
     int rc = a.status == 200 ? 0 : print_error(&a);
@@ -281,7 +286,7 @@ static int usage(int status) {
         "requests\n"
         "       batonctl [OPTIONS] request [ID]        the way of a request: P, D, KV moved "
         "(default: the last one)\n"
-        "       batonctl [OPTIONS] role ID prefill|decode [--force]  changes the role of an "
+        "       batonctl [OPTIONS] role NAME prefill|decode [--force]  changes the role of an "
         "instance\n"
         "       batonctl --version                     what this program was built from and of\n"
         "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "

@@ -11,6 +11,7 @@
 #include "common/net/cors.h"
 #include "common/net/origin.h"
 #include "proto/json.h"
+#include "proto/status_msg.h"
 
 #define S                                 "ServerConfig."
 #define H                                 "HealthCheckConfig."
@@ -226,6 +227,9 @@ static const struct conf_key keys[] = {
             "adapters loaded at the start, each \"name=path\"; the path is relative to this file"),
     BOOL(lora_legacy_status, X "loraLegacyStatus", "false",
          "loading and unloading adapters answers failures with status 200, as the reference does"),
+    STR(instance_name, X "instanceName", "",
+        "what the coordinator's status and metrics call this instance; empty: its address and "
+        "port"),
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
     TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
@@ -459,6 +463,12 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
     if (inst_conf_cores(c, cores, eb) < 0) return ERR_BAD_CONFIG;
     enum err e = check_clients(c, eb);
     if (e == ERR_OK) e = check_register_url(c, eb);
+    if (e == ERR_OK && c->instance_name[0] != 0 && !instance_name_ok(c->instance_name))
+        e = err_set(eb, ERR_BAD_CONFIG,
+                    X "instanceName must be 1 to %d letters, digits, '.', ':', '_' or '-', not "
+                      "digits alone, got "
+                      "\"%s\"",
+                    INSTANCE_NAME_BYTES_MAX, c->instance_name);
     if (e != ERR_OK) return e;
     if (c->npu_mem_gb == 0)
         return err_set(eb, ERR_BAD_CONFIG,

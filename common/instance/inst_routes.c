@@ -185,6 +185,7 @@ static void on_config(void *arg, struct http_x *x, const struct route_params *p)
                            .cpu_mem_gb = c->cpu_mem_gb};
     (void)p;
     memcpy(m.model_name, c->model_name, sizeof(m.model_name));
+    memcpy(m.instance_name, c->instance_name, sizeof(m.instance_name));
     if (in->loaded) m.max_seq_len = (uint32_t)engine_seq_tokens_max(worker_engine(in->worker));
     inst_reply_json(x, 200, config_msg_format(&m));
 }

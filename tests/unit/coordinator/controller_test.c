@@ -406,7 +406,12 @@ static void routes(void **state) {
     run_until(client_done, &c);
     body = client_body(&c, &whole);
     assert_int_equal(client_status(&c), 503);
-    assert_non_null(strstr(body, "{\"ready\":false,\"reasons\":[{\"id\":1,\"stage\":\"health\""));
+    char want[128];
+    snprintf(
+        want, sizeof(want),
+        "{\"ready\":false,\"reasons\":[{\"id\":%u,\"name\":\"127.0.0.1:%u\",\"stage\":\"health\"",
+        fc.fakes[0].id, fc.fakes[0].port);
+    assert_non_null(strstr(body, want));
     assert_non_null(strstr(body, "no prefill instance serves"));
     free(body);
     client_close(&c);

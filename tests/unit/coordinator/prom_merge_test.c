@@ -20,9 +20,21 @@ static struct prom_merge *fresh(void) {
     return pm;
 }
 
+static enum err put(struct prom_merge *pm, uint32_t id, const char *role, double blocks,
+                    const char *text, size_t n) {
+    char name[16], address[24];
+    snprintf(name, sizeof(name), "i%u", (unsigned)id);
+    snprintf(address, sizeof(address), "10.0.0.%u:1", (unsigned)id);
+    return prom_merge_add(
+        pm,
+        &(struct prom_source){
+            .id = id, .role = role, .name = name, .address = address, .blocks = blocks},
+        text, n);
+}
+
 static void add(struct prom_merge *pm, uint32_t id, const char *role, double blocks,
                 const char *text) {
-    assert_int_equal(prom_merge_add(pm, id, role, blocks, text, strlen(text)), ERR_OK);
+    assert_int_equal(put(pm, id, role, blocks, text, strlen(text)), ERR_OK);
 }
 
 static char *text_of(const struct prom_merge *pm) {
@@ -81,6 +93,34 @@ static void a_counter_never_falls(void **state) {
     assert_true(has(pm, "c_total{role=\"decode\"} 5\n"));
     add(pm, 2, "decode", 1, COUNTER "c_total -1\nc_total NaN\n");
     assert_true(has(pm, "c_total{role=\"decode\"} 5\n"));
+    prom_merge_destroy(&pm);
+}
+
+#define UP "# HELP pd_link_up L.\n# TYPE pd_link_up gauge\n"
+
+/* What is true of one instance only is not summed; one that is gone leaves nothing. */
+static void some_gauges_are_of_each_instance(void **state) {
+    (void)state;
+    struct prom_merge *pm = fresh();
+    add(pm, 1, "prefill", 1, UP "pd_link_up{peer=\"3\"} 1\n");
+    add(pm, 2, "prefill", 1, UP "pd_link_up{peer=\"3\"} 0\npd_link_up 1\n");
+    assert_text(
+        pm,
+        UP "pd_link_up{peer=\"3\",instance_name=\"i1\",address=\"10.0.0.1:1\",role=\"prefill\"} 1\n"
+           "pd_link_up{peer=\"3\",instance_name=\"i2\",address=\"10.0.0.2:1\",role=\"prefill\"} 0\n"
+           "pd_link_up{instance_name=\"i2\",address=\"10.0.0.2:1\",role=\"prefill\"} 1\n");
+    prom_merge_begin(pm);
+    add(pm, 2, "decode", 1,
+        "# TYPE x_not_after_seconds gauge\nx_not_after_seconds{file=\"a\"} 17\n");
+    assert_text(pm, "# HELP x_not_after_seconds \n# TYPE x_not_after_seconds gauge\n"
+                    "x_not_after_seconds{file=\"a\",instance_name=\"i2\",address=\"10.0.0.2:1\","
+                    "role=\"decode\"} 17\n");
+    prom_merge_begin(pm);
+    prom_merge_begin(pm);
+    assert_text(pm, "");
+    add(pm, 1, "prefill", 1, UP "pd_link_up 1\n");
+    assert_true(
+        has(pm, "pd_link_up{instance_name=\"i1\",address=\"10.0.0.1:1\",role=\"prefill\"} 1\n"));
     prom_merge_destroy(&pm);
 }
 
@@ -195,16 +235,16 @@ static void a_bad_text_changes_nothing(void **state) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char text[256];
         int n = snprintf(text, sizeof(text), COUNTER "c_total 9\n%s", bad[i]);
-        if (prom_merge_add(pm, 1, "prefill", 1, text, (size_t)n) != ERR_BAD_FRAME)
+        if (put(pm, 1, "prefill", 1, text, (size_t)n) != ERR_BAD_FRAME)
             fail_msg("taken: %s", bad[i]);
     }
-    assert_int_equal(prom_merge_add(pm, 1, "prefill", 1, "c_total 4\n\0x", 12), ERR_BAD_FRAME);
+    assert_int_equal(put(pm, 1, "prefill", 1, "c_total 4\n\0x", 12), ERR_BAD_FRAME);
     char *longest = malloc(PROM_LINE_BYTES_MAX + 2);
     memset(longest, 'a', PROM_LINE_BYTES_MAX);
     memcpy(longest + PROM_LINE_BYTES_MAX - 2, " 1", 2);
-    assert_int_equal(prom_merge_add(pm, 1, "p", 1, longest, PROM_LINE_BYTES_MAX), ERR_BAD_FRAME);
+    assert_int_equal(put(pm, 1, "p", 1, longest, PROM_LINE_BYTES_MAX), ERR_BAD_FRAME);
     memset(longest, '#', PROM_LINE_BYTES_MAX);
-    assert_int_equal(prom_merge_add(pm, 1, "p", 1, longest, PROM_LINE_BYTES_MAX - 1), ERR_OK);
+    assert_int_equal(put(pm, 1, "p", 1, longest, PROM_LINE_BYTES_MAX - 1), ERR_OK);
     free(longest);
     assert_text(pm, COUNTER "c_total{role=\"prefill\"} 3\n");
     prom_merge_destroy(&pm);
@@ -216,7 +256,7 @@ static void a_cut_text_is_read_or_refused(void **state) {
                                        "g +Inf\n# a word\n\ng{x=\"y\"} -2\r\n";
     for (size_t n = 0; n <= sizeof(text) - 1; n++) {
         struct prom_merge *pm = fresh();
-        enum err e = prom_merge_add(pm, 1, "decode", 1, text, n);
+        enum err e = put(pm, 1, "decode", 1, text, n);
         assert_true(e == ERR_OK || e == ERR_BAD_FRAME);
         if (e == ERR_BAD_FRAME) assert_text(pm, "");
         prom_merge_destroy(&pm);
@@ -227,6 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_by_name_labels_and_role),
         cmocka_unit_test(a_counter_never_falls),
+        cmocka_unit_test(some_gauges_are_of_each_instance),
         cmocka_unit_test(a_gauge_is_of_this_round),
         cmocka_unit_test(histograms_add_up),
         cmocka_unit_test(a_usage_is_weighted_with_blocks),

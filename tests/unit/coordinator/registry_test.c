@@ -52,6 +52,25 @@ static void ids_and_addresses(void **state) {
     assert_int_equal(r.n, 0);
 }
 
+static void names(void **state) {
+    struct registry r = {0};
+    (void)state;
+    struct inst *a = put(&r, "127.0.0.1", 2001), *b = put(&r, "127.0.0.2", 2001);
+    assert_string_equal(a->address, "127.0.0.1:1");
+    assert_string_equal(inst_name(a), "127.0.0.1:1"); /* it has not said another */
+    assert_ptr_equal(registry_find_name(&r, "127.0.0.2:1"), b);
+    snprintf(a->config.instance_name, sizeof(a->config.instance_name), "rack1-p0");
+    assert_string_equal(inst_name(a), "rack1-p0");
+    assert_ptr_equal(registry_find_name(&r, "rack1-p0"), a);
+    assert_ptr_equal(registry_find_name(&r, "127.0.0.1:1"), a); /* the address stays good */
+    snprintf(b->config.instance_name, sizeof(b->config.instance_name), "rack1-p0");
+    assert_null(registry_find_name(&r, "rack1-p0")); /* which one? */
+    assert_ptr_equal(registry_find_name(&r, "127.0.0.2:1"), b);
+    assert_null(registry_find_name(&r, "nobody"));
+    registry_remove(&r, a);
+    registry_remove(&r, b);
+}
+
 static void bounded(void **state) {
     struct registry r = {0};
     (void)state;
@@ -136,6 +155,7 @@ static void stages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_and_addresses),
+        cmocka_unit_test(names),
         cmocka_unit_test(bounded),
         cmocka_unit_test(stages),
     };

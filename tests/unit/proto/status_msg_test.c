@@ -221,9 +221,40 @@ static void config_round_trip_and_bounds(void **state) {
     }
 }
 
+/* An instance's own name goes along when it has one, and is one that labels and lines can hold. */
+static void instance_names(void **state) {
+    (void)state;
+    char longest[INSTANCE_NAME_BYTES_MAX + 2];
+    memset(longest, 'n', sizeof(longest));
+    longest[INSTANCE_NAME_BYTES_MAX + 1] = '\0';
+    assert_false(instance_name_ok(longest));
+    longest[INSTANCE_NAME_BYTES_MAX] = '\0';
+    const struct {
+        const char *name;
+        bool ok;
+    } rows[] = {{"rack1-p0", true}, {"10.0.0.3:1025", true},
+                {"a", true},        {longest, true},
+                {"", false},        {"7", false},
+                {"a b", false},     {"a\"b", false},
+                {"a\n", false},     {"\xc3\xa9", false},
+                {"7a", true}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct config_msg m = {.model_name = "m", .max_output_len = 1, .cache_block_size = 1}, b;
+        struct errbuf eb = {0};
+        assert_int_equal(instance_name_ok(rows[i].name), rows[i].ok);
+        snprintf(m.instance_name, sizeof(m.instance_name), "%s", rows[i].name);
+        char *s = config_msg_format(&m);
+        bool taken = config_msg_parse(&b, s, strlen(s), &eb) == ERR_OK;
+        assert_int_equal(taken, rows[i].ok || rows[i].name[0] == '\0');
+        if (taken) assert_string_equal(b.instance_name, rows[i].name);
+        free(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
                                        cmocka_unit_test(a_held_engine_is_told),
+                                       cmocka_unit_test(instance_names),
                                        cmocka_unit_test(a_stuck_engine_is_told),
                                        cmocka_unit_test(the_older_peer_shape_is_read),
                                        cmocka_unit_test(status_bounds),
