@@ -198,7 +198,13 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
     log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->req_id, d->req->epoch,
               err_name(e));
     part->seq = DSEQ_NONE;
-    dreq_fail(d, 500, "Failed to get engine response.");
+    if (d->role == NULL) {
+        wind_down(d);
+        return;
+    }
+    char text[ERR_TEXT_BYTES_MAX];
+    int status = endpoint_engine_failure(instance_endpoint(d->role->in), e, text, sizeof(text));
+    dreq_fail(d, status, text);
 }
 
 static const struct worker_events seq_events = {

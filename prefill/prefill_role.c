@@ -285,8 +285,10 @@ static void on_engine(void *arg, enum err e, const char *text, bool was_refused)
         refused(p, e, text);
         return;
     }
+    char why[ERR_TEXT_BYTES_MAX];
     log_error("prefill", "req=%s event=engine_failed err=%s", p->head.req_id, err_name(e));
-    fail(p, 500, "Failed to get engine response.");
+    int status = endpoint_engine_failure(instance_endpoint(p->role->in), e, why, sizeof(why));
+    fail(p, status, why);
 }
 
 static void add_stats(struct kv_tx_stats *to, const struct kv_tx_stats *st) {

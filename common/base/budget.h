@@ -38,7 +38,11 @@
     X(REQUESTS, "requests", "request_limit.max_requests", "requests in flight")                    \
     X(MEMORY, "memory", "request_limit.memory_limit", "memory of the process")                     \
     X(TENANT_WAITING, "tenant_waiting", "pd.tenant_waiting_max",                                   \
-      "requests of one client that wait for instances")
+      "requests of one client that wait for instances")                                            \
+    X(TEMPLATE_TIME, "template_time", "limits.templateMs", "time of a client's chat template")     \
+    X(GUIDE_COMPILE_TIME, "guide_compile_time", "limits.guideCompileMs",                           \
+      "time of compiling a guide")                                                                 \
+    X(GUIDE_STEP, "guide_step", "limits.guideStepMs", "time and positions of a guide at a token")
 
 enum budget_id {
 #define BUDGET_ID(id, reason, key, what) BUDGET_##id,

@@ -98,6 +98,21 @@ void *queue_pop_wait(struct queue *q, int timeout_ms) {
     return item;
 }
 
+bool queue_remove(struct queue *q, const void *item) {
+    bool found = false;
+    pthread_mutex_lock(&q->mutex);
+    for (size_t i = 0; i < q->len; i++) {
+        void **at = &q->items[(q->head + i) % q->n_max];
+        if (found)
+            q->items[(q->head + i - 1) % q->n_max] = *at;
+        else
+            found = *at == item;
+    }
+    q->len -= found;
+    pthread_mutex_unlock(&q->mutex);
+    return found;
+}
+
 void queue_close(struct queue *q) {
     pthread_mutex_lock(&q->mutex);
     q->closed = true;

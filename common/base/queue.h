@@ -18,6 +18,8 @@ enum err queue_push(struct queue *q, void *item);
 void *queue_pop(struct queue *q); /* NULL when empty */
 /* NULL on time-out (-1: none) or when closed and empty. */
 void *queue_pop_wait(struct queue *q, int timeout_ms);
+/* Takes this item out wherever it stands; false: it is not there. */
+bool queue_remove(struct queue *q, const void *item);
 void queue_close(struct queue *q); /* wakes all waiters; pushes fail from now on */
 bool queue_closed(const struct queue *q);
 size_t queue_len(struct queue *q);

@@ -57,7 +57,11 @@ static enum err choose_parsers(struct endpoint *ep, struct errbuf *eb) {
 static enum err open_guides(struct endpoint *ep, struct errbuf *eb) {
     enum err e = guide_vocab_create(&ep->vocab, ep->tok, ep->model->vocab_size, ep->model->eos_ids,
                                     ep->model->n_eos);
-    if (e == ERR_OK) e = guide_cache_create(&ep->guides, ep->vocab, GUIDES_MAX);
+    if (e == ERR_OK) {
+        int ms = ep->conf.guide_compile_ms;
+        guide_vocab_limits(ep->vocab, ms > 0 ? ms : GUIDE_COMPILE_MS, guide_step_ms(ep));
+        e = guide_cache_create(&ep->guides, ep->vocab, GUIDES_MAX);
+    }
     return e == ERR_OK ? e : err_set(eb, e, "no memory for guided decoding");
 }
 

@@ -7,9 +7,11 @@
 #ifndef BATON_ENDPOINT_ENDPOINT_H
 #define BATON_ENDPOINT_ENDPOINT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/engine/engine.h"
 #include "common/engine/token_guide.h"
@@ -45,6 +47,10 @@ struct endpoint_conf {
                                  silent */
     bool prefix_cache;        /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
     int64_t loaded_unix_s;
+    int template_ms;        /* processor time of a template that a client sent; 0: 200 */
+    int guide_compile_ms;   /* of compiling a guide; 0: GUIDE_COMPILE_MS */
+    int guide_step_ms;      /* of a guide at one token; 0: GUIDE_STEP_MS */
+    struct budget *budget;  /* refusals by these are counted there; borrowed, or NULL */
     struct lora_set *loras; /* adapters that `model` and adapter_id may name; borrowed, or NULL */
 };
 
@@ -71,6 +77,7 @@ struct endpoint_in {
     char *body_own; /* the same when it may be changed, with a byte behind it: it is read where it
                        lies, without a copy; or NULL */
     size_t body_len;
+    const atomic_bool *cancelled; /* nobody wants the request any more; NULL: that never happens */
     bool is_recompute;
     uint64_t arrival_us;
     uint64_t random_seed; /* used when the request has none */
@@ -90,13 +97,18 @@ struct endpoint_guide {
     void (*drop)(void *compiled);
 };
 enum err endpoint_guide_compile(const struct endpoint *ep, const char *guide,
-                                struct endpoint_guide *out, struct errbuf *eb);
+                                const atomic_bool *cancelled, struct endpoint_guide *out,
+                                struct errbuf *eb);
 void endpoint_guide_keep(struct infer_req *req, struct endpoint_guide *g); /* takes *g */
 void endpoint_guide_drop(struct endpoint_guide *g);
 /* For seq_opts.guide: a state behind the prompt of req, the caller's to free; ops NULL when the
  * request has no guide. ERR_INTERNAL: it was never compiled. Any thread. */
 enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req *req,
                               struct token_guide *out);
+
+/* What a client is told when the engine gave its sequence up with this error: the status, and the
+ * text in text[0..n). A guide over its bounds is the request's fault. */
+int endpoint_engine_failure(const struct endpoint *ep, enum err e, char *text, size_t n);
 
 /* The error body for a request of this path with the family's shape. */
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
@@ -141,11 +153,15 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
 int answer_n_tokens(const struct answer *a); /* of all choices */
 
 /* ---- information bodies (inference-api 12, 13). */
+/* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
+                        const atomic_bool *cancelled,
                         struct api_answer *out); /* POST /v1/tokenizer */
 void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
+                              const atomic_bool *cancelled,
                               struct api_answer *out); /* POST /tokenize */
 void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
+                         const atomic_bool *cancelled,
                          struct api_answer *out);                        /* POST /detokenize */
 void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
 void endpoint_model(const struct endpoint *ep, const char *name,

@@ -176,6 +176,8 @@ bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->m
 bool ep_adapter_find(struct ep_read *r, const char *s);
 char *ep_dup(const char *s, size_t n); /* terminated copy; NULL: no memory */
 
+int guide_step_ms(const struct endpoint *ep); /* limits.guideStepMs */
+
 /* ---- after the parameters (ep_sampling.c): n/best_of rules of 4.4, then everything into r->req */
 bool ep_nbest(struct ep_read *r);
 bool ep_build(struct ep_read *r);

@@ -1,4 +1,5 @@
 /* ep_chat: /v1/chat/completions (inference-api 8): from messages through the template to ids. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
@@ -6,6 +7,7 @@
 
 enum {
     INLINE_TEMPLATE_BYTES_MAX = 65536,
+    TEMPLATE_MS_DEFAULT = 200,           /* of a template that a client sent, limits.templateMs */
     TEMPLATE_GROWTH_BYTES_MAX = 1 << 20, /* what a template may add to the body it was given */
 };
 
@@ -123,16 +125,28 @@ static bool cut_after_final(struct ep_read *r, struct json_object *messages) {
     return true;
 }
 
-static bool render(struct ep_read *r, const struct chat_template *tpl,
+/* own: the request brought the template, so its time is bounded. */
+static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
                    struct json_object *messages) {
     struct errbuf why = {0};
+    int ms = r->ep->conf.template_ms > 0 ? r->ep->conf.template_ms : TEMPLATE_MS_DEFAULT;
     struct chat_vars vars = {.vars = template_vars(r, messages),
-                             .now_unix_s = r->req->created_unix_s};
+                             .now_unix_s = r->req->created_unix_s,
+                             .limit = work_limit_start(own ? ms : 0, r->in->cancelled)};
     if (vars.vars == NULL) return ep_fail_memory(r);
     enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
                                       &r->text, &why);
     json_object_put(vars.vars);
     if (e == ERR_NO_MEMORY || r->text.failed) return ep_fail_memory(r);
+    if (e == ERR_TIMEOUT) {
+        char most[16];
+        snprintf(most, sizeof(most), "%d", ms);
+        budget_refused(r->ep->conf.budget, BUDGET_TEMPLATE_TIME);
+        return ep_fail_with(r, 422,
+                            "Failed to apply the chat template: it takes more than {ms} ms of "
+                            "processor time (limits.templateMs)",
+                            "{ms}", most, NULL);
+    }
     if (e != ERR_OK)
         return ep_fail_with(r, 422, "Failed to apply the chat template: {why}", "{why}", why.text,
                             NULL);
@@ -158,11 +172,12 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
         r->p.given[P_ADD_GENERATION_PROMPT] && r->p.add_generation_prompt)
         return ep_fail(r, 422,
                        "Cannot set both continue_final_message and add_generation_prompt to true");
-    if (tpl == NULL) tpl = r->ep->chat[r->callable != NULL];
+    bool own = tpl != NULL;
+    if (!own) tpl = r->ep->chat[r->callable != NULL];
     if (tpl == NULL)
         return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
     /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
-    if (!render(r, tpl, messages)) return false;
+    if (!render(r, tpl, own, messages)) return false;
     r->prompt = r->text.data != NULL ? r->text.data : "";
     r->prompt_len = r->text.len;
     if (!ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special)) return false;

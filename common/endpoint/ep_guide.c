@@ -192,11 +192,13 @@ static void drop_guide(void *compiled) {
 }
 
 enum err endpoint_guide_compile(const struct endpoint *ep, const char *text,
-                                struct endpoint_guide *out, struct errbuf *eb) {
+                                const atomic_bool *cancelled, struct endpoint_guide *out,
+                                struct errbuf *eb) {
     struct guide *g;
     *out = (struct endpoint_guide){0};
     if (ep->guides == NULL) return err_set(eb, ERR_INVALID, "the model has no tokenizer");
-    enum err e = guide_cache_get(ep->guides, text, strlen(text), &g, eb);
+    enum err e = guide_cache_get(ep->guides, text, strlen(text), cancelled, &g, eb);
+    if (e == ERR_TIMEOUT) budget_refused(ep->conf.budget, BUDGET_GUIDE_COMPILE_TIME);
     if (e == ERR_OK) *out = (struct endpoint_guide){.compiled = g, .drop = drop_guide};
     return e;
 }
@@ -227,12 +229,34 @@ enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req 
     return e;
 }
 
+int guide_step_ms(const struct endpoint *ep) {
+    return ep->conf.guide_step_ms > 0 ? ep->conf.guide_step_ms : GUIDE_STEP_MS;
+}
+
+int endpoint_engine_failure(const struct endpoint *ep, enum err e, char *text, size_t n) {
+    static const char start[] = "Guided decoding gave up in the middle of the text: at this place ";
+    if (e != ERR_TOO_LARGE && e != ERR_TIMEOUT) {
+        snprintf(text, n, "Failed to get engine response.");
+        return 500;
+    }
+    budget_refused(ep->conf.budget, BUDGET_GUIDE_STEP);
+    if (e == ERR_TIMEOUT)
+        snprintf(text, n,
+                 "%sthe guide needs more than %d ms of processor time for one token "
+                 "(limits.guideStepMs)",
+                 start, guide_step_ms(ep));
+    else
+        snprintf(text, n, "%sthe guide would be at more than %d positions at once", start,
+                 GUIDE_POSITIONS_MAX);
+    return 422;
+}
+
 bool ep_guide_compile(struct ep_read *r) {
     for (struct infer_req *req = r->req; req != NULL; req = req->next_part) {
         struct errbuf eb = {.code = ERR_OK};
         struct endpoint_guide g;
         if (req->guide == NULL) continue;
-        enum err e = endpoint_guide_compile(r->ep, req->guide, &g, &eb);
+        enum err e = endpoint_guide_compile(r->ep, req->guide, r->in->cancelled, &g, &eb);
         if (e == ERR_NO_MEMORY) return ep_fail_memory(r);
         if (e != ERR_OK) return ep_fail_with(r, 422, "{text}", "{text}", eb.text, NULL);
         endpoint_guide_keep(req, &g);

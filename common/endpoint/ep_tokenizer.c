@@ -46,7 +46,9 @@ static enum err put_pieces(const struct endpoint *ep, const struct id_list *ids,
     return e;
 }
 
-void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n, struct api_answer *out) {
+void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
+                        const atomic_bool *cancelled, struct api_answer *out) {
+    (void)cancelled; /* linear in the body */
     struct json_object *o = parse(body, n);
     struct id_list ids = {0};
     const char *s;
@@ -139,11 +141,11 @@ static enum err put_tgi_tokens(const struct endpoint *ep, const struct id_list *
 }
 
 /* The ids of whichever input the body has. False: *out is the error. */
-static bool read_input(const struct endpoint *ep, struct json_object *o, size_t body_len,
-                       const char *text, size_t len, struct id_list *ids, struct api_answer *out) {
-    const struct endpoint_in in = {.req_id = "", .body_len = body_len};
+static bool read_input(const struct endpoint *ep, struct json_object *o,
+                       const struct endpoint_in *in, const char *text, size_t len,
+                       struct id_list *ids, struct api_answer *out) {
     struct ep_read r = {
-        .ep = ep, .in = &in, .fam = &ep_families[FAM_CHAT], .body = o, .p = EP_PARAMS_DEFAULT};
+        .ep = ep, .in = in, .fam = &ep_families[FAM_CHAT], .body = o, .p = EP_PARAMS_DEFAULT};
     static const uint8_t switches[] = {P_ADD_SPECIAL, P_END};
     bool good = false;
     r.params = json_object_get(o);
@@ -171,7 +173,7 @@ static bool read_input(const struct endpoint *ep, struct json_object *o, size_t 
 }
 
 void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
-                              struct api_answer *out) {
+                              const atomic_bool *cancelled, struct api_answer *out) {
     struct json_object *o = parse(body, n);
     struct id_list ids = {0};
     const char *s = NULL;
@@ -182,7 +184,8 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
     }
     bool tgi = json_get_str(o, "inputs", &s, &len) == JSON_OK;
     if (!tgi) json_get_str(o, "prompt", &s, &len);
-    if (read_input(ep, o, n, s, len, &ids, out)) {
+    const struct endpoint_in in = {.req_id = "", .body_len = n, .cancelled = cancelled};
+    if (read_input(ep, o, &in, s, len, &ids, out)) {
         begin(out);
         if (!tgi) {
             put_vllm_tokens(ep, &ids, &out->body);
@@ -195,7 +198,9 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
     json_object_put(o);
 }
 
-void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n, struct api_answer *out) {
+void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
+                         const atomic_bool *cancelled, struct api_answer *out) {
+    (void)cancelled; /* linear in the body */
     struct json_object *o = parse(body, n), *arr;
     struct id_list ids = {0};
     struct buf text = BUF_INIT;

@@ -345,7 +345,7 @@ static void expand(struct engine *e, struct seq *s, uint64_t now_us) {
     int n_picks = pick_best(e, s, &best_running);
     if (n_picks == 0 && b->n_pool == 0) {
         if (s->kind == SEQ_PREFILL) engine_seq_hold(e, s);
-        engine_seq_fail(e, s);
+        engine_seq_fail(e, s, ERR_INTERNAL);
         return;
     }
     if (best_running == -DBL_MAX || is_settled(b, best_running)) {
@@ -353,7 +353,7 @@ static void expand(struct engine *e, struct seq *s, uint64_t now_us) {
     } else if (s->kind == SEQ_PREFILL) {
         tell_picks(e, s, n_picks);
     } else if (!deal(e, s, n_picks, now_us)) {
-        engine_seq_fail(e, s);
+        engine_seq_fail(e, s, ERR_INTERNAL);
     }
 }
 
@@ -379,6 +379,11 @@ void engine_beam_logits(struct engine *e, struct choice *c, float *row, uint64_t
     beam->forced = false;
     if (c->guide.ops == NULL || engine_guide_mask(e, c))
         beam->n_cands = sample_best(e->scratch, row, e->info.vocab_size, &in, b->k, beam->cands);
+    enum err why = beam->n_cands == 0 ? engine_guide_failure(c) : ERR_OK;
+    if (why != ERR_OK) {
+        engine_seq_fail(e, s, why);
+        return;
+    }
     if (beam->n_cands == 0 && c->guide.ops != NULL) { /* its text is complete */
         beam->forced = true;
         beam->n_cands = 1;

@@ -205,7 +205,8 @@ enum finish engine_finish_of(const struct engine *e, const struct seq *s, int32_
 bool engine_guide_mask(struct engine *e, const struct choice *c);
 /* Ends a sequence that cannot go on, and tells it. A prefill, which is held by now, keeps its
  * blocks: somebody may be sending them. */
-void engine_seq_fail(struct engine *e, struct seq *s);
+void engine_seq_fail(struct engine *e, struct seq *s, enum err why);
+enum err engine_guide_failure(const struct choice *c); /* token_guide_ops.failed */
 
 /* engine_fair.c */
 int engine_slots_max(int batch_max);

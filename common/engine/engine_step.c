@@ -168,9 +168,14 @@ static void end_guided(const struct engine *e, struct token_event *ev) {
     ev->n_top = 0;
 }
 
-/* Draws the next token of a choice from row, which is changed. False: there is none. */
-static bool draw(struct engine *e, const struct choice *c, int idx, float *row, uint64_t now_us,
-                 struct token_event *ev) {
+enum err engine_guide_failure(const struct choice *c) {
+    if (c->guide.ops == NULL || c->guide.ops->failed == NULL) return ERR_OK;
+    return c->guide.ops->failed(c->guide.state);
+}
+
+/* Draws the next token of a choice from row, which is changed. Not ERR_OK: there is none. */
+static enum err draw(struct engine *e, const struct choice *c, int idx, float *row, uint64_t now_us,
+                     struct token_event *ev) {
     const struct seq *s = c->seq;
     *ev = (struct token_event){
         .choice = idx,
@@ -194,19 +199,21 @@ static bool draw(struct engine *e, const struct choice *c, int idx, float *row, 
     if ((!guided || engine_guide_mask(e, c)) &&
         sample_token(e->scratch, row, e->info.vocab_size, &in, ev))
         ev->finish = engine_finish_of(e, s, ev->id, c->n_ids + 1);
+    else if (engine_guide_failure(c) != ERR_OK)
+        return engine_guide_failure(c);
     else if (guided)
         end_guided(e, ev);
     else
-        return false;
+        return ERR_INTERNAL;
     e->generated_tokens++;
-    return true;
+    return ERR_OK;
 }
 
-void engine_seq_fail(struct engine *e, struct seq *s) {
+void engine_seq_fail(struct engine *e, struct seq *s, enum err why) {
     uint64_t id = s->id;
     if (s->kind != SEQ_PREFILL) engine_seq_end(e, s);
     e->telling = NULL;
-    if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
+    if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, why);
 }
 
 /* Keeps the token and tells it; a choice that ends with it has given everything back before. True:
@@ -214,8 +221,9 @@ void engine_seq_fail(struct engine *e, struct seq *s) {
 static bool emit_token(struct engine *e, struct choice *c, float *row, uint64_t now_us) {
     struct token_event ev;
     uint64_t id = c->seq->id;
-    if (!draw(e, c, c->idx, row, now_us, &ev)) {
-        engine_seq_fail(e, c->seq);
+    enum err why = draw(e, c, c->idx, row, now_us, &ev);
+    if (why != ERR_OK) {
+        engine_seq_fail(e, c->seq, why);
         return false;
     }
     ev.more = engine_draft_check(e, c, ev.id) && ev.finish == FINISH_NONE;
@@ -262,11 +270,13 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
         if (n > 1) row = memcpy(e->row, logits, row_bytes);
         if (!prefill) {
             (void)emit_token(e, c, row, now_us);
-        } else if (!draw(e, c, i, row, now_us, &ev)) {
-            engine_seq_fail(e, s);
-        } else if (e->ev.on_token != NULL) {
-            e->ev.on_token(e->ev.arg, id, &ev);
+            continue;
         }
+        enum err why = draw(e, c, i, row, now_us, &ev);
+        if (why != ERR_OK)
+            engine_seq_fail(e, s, why);
+        else if (e->ev.on_token != NULL)
+            e->ev.on_token(e->ev.arg, id, &ev);
     }
     e->telling = NULL;
 }

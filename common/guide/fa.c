@@ -115,7 +115,7 @@ static bool out_edge(struct fa_out *o, uint32_t lo, uint32_t hi, int32_t to) {
 
 struct subset {
     const struct nfa *a;
-    const struct fa_work *work;
+    const struct work_limit *work;
     int32_t end;
     uint32_t *sym_first, *eps_first; /* [n_states + 1] */
     uint32_t *sym, *eps;             /* edge numbers by state */
@@ -311,7 +311,7 @@ static enum err plain(struct subset *s, int32_t start, struct fa *out) {
     struct fa_out o = {.f = out};
     int32_t *name = malloc((size_t)s->a->n_states * sizeof(*name));
     int32_t *order = malloc((size_t)s->a->n_states * sizeof(*order));
-    enum err e = ERR_NO_MEMORY;
+    enum err e = ERR_NO_MEMORY, over;
     int32_t n = 0;
     if (name == NULL || order == NULL) goto end;
     memset(name, -1, (size_t)s->a->n_states * sizeof(*name));
@@ -319,8 +319,8 @@ static enum err plain(struct subset *s, int32_t start, struct fa *out) {
     order[n++] = start;
     for (int32_t k = 0; k < n; k++) {
         bool accept = false;
-        if ((k & 255) == 0 && clock_thread_us() > s->work->deadline_us) {
-            e = ERR_TIMEOUT;
+        if ((k & 255) == 0 && (over = work_limit_check(s->work)) != ERR_OK) {
+            e = over;
             goto end;
         }
         set_clear(s);
@@ -358,12 +358,12 @@ end:
 }
 
 enum err fa_build(struct fa *out, const struct nfa *a, int32_t start, int32_t end,
-                  const struct fa_work *w) {
+                  const struct work_limit *w) {
     struct subset s = {.a = a, .work = w, .end = end};
     struct fa_out o = {.f = out};
     size_t sets_max = (size_t)a->n_states * 2 + 1000,
            members_max = (size_t)a->n_states * 32 + 100000;
-    enum err e = ERR_NO_MEMORY;
+    enum err e = ERR_NO_MEMORY, over;
     *out = (struct fa){0};
     if (a->err != ERR_OK) return a->err;
     if (!subset_init(&s)) goto end;
@@ -371,8 +371,8 @@ enum err fa_build(struct fa *out, const struct nfa *a, int32_t start, int32_t en
     set_add(&s, start);
     if (set_find(&s, &o) < 0) goto end;
     for (size_t k = 0; k < s.n_sets; k++) {
-        if ((k & 63) == 0 && clock_thread_us() > w->deadline_us) {
-            e = ERR_TIMEOUT;
+        if ((k & 63) == 0 && (over = work_limit_check(w)) != ERR_OK) {
+            e = over;
             goto end;
         }
         if (s.n_sets > sets_max || s.n_members > members_max) {
@@ -427,17 +427,18 @@ static int32_t pair_find(struct pairs *p, uint64_t v) {
     return (int32_t)p->n - 1;
 }
 
-enum err fa_and(struct fa *out, const struct fa *a, const struct fa *b, const struct fa_work *w) {
+enum err fa_and(struct fa *out, const struct fa *a, const struct fa *b,
+                const struct work_limit *w) {
     struct pairs p = {.mask = 1023};
     struct fa_out o = {.f = out};
-    enum err e = ERR_NO_MEMORY;
+    enum err e = ERR_NO_MEMORY, over;
     *out = (struct fa){0};
     p.slots = calloc(p.mask + 1, sizeof(*p.slots));
     if (p.slots == NULL || pair_find(&p, 0) < 0) goto end;
     for (size_t k = 0; k < p.n; k++) {
         int32_t qa = (int32_t)(p.pair[k] >> 32), qb = (int32_t)(uint32_t)p.pair[k];
-        if ((k & 255) == 0 && clock_thread_us() > w->deadline_us) {
-            e = ERR_TIMEOUT;
+        if ((k & 255) == 0 && (over = work_limit_check(w)) != ERR_OK) {
+            e = over;
             goto end;
         }
         if (p.n > NFA_STATES_MAX) {

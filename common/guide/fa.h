@@ -9,16 +9,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/base/work_limit.h"
 #include "proto/err.h"
 
 #define FA_CALL  0x80000000u /* | rule: the symbol that stands for any text of the rule */
 #define FA_TOKEN 0x40000000u /* | id: a special token of the vocabulary */
 enum { CP_MAX = 0x10FFFF, NFA_STATES_MAX = 2000000 };
-
-/* How long work may take; shared by all steps of one compilation. */
-struct fa_work {
-    uint64_t deadline_us; /* clock_thread_us() */
-};
 
 struct nfa_edge {
     int32_t from, to;
@@ -52,9 +48,9 @@ void fa_fini(struct fa *f);
 /* Deterministic, or merely free of empty moves when the former would be much larger than a.
  * ERR_TOO_LARGE, ERR_TIMEOUT, ERR_NO_MEMORY: *out is empty. */
 enum err fa_build(struct fa *out, const struct nfa *a, int32_t start, int32_t end,
-                  const struct fa_work *w);
+                  const struct work_limit *w);
 /* What both accept. */
-enum err fa_and(struct fa *out, const struct fa *a, const struct fa *b, const struct fa_work *w);
+enum err fa_and(struct fa *out, const struct fa *a, const struct fa *b, const struct work_limit *w);
 enum err fa_is_empty(const struct fa *f, bool *empty); /* calls count as possible */
 /* Adds a copy of f to a, from one state to another. */
 void nfa_add_fa(struct nfa *a, int32_t from, const struct fa *f, int32_t to);

@@ -20,6 +20,7 @@ struct guide_state {
     int64_t n_free;       /* tokens of free text since it began */
     struct detok_cut cut; /* blanks of the next tokens that are no text */
     bool ended;           /* end of sequence was taken */
+    enum err why;         /* ERR_OK, or why the guide gave this sequence up */
 };
 
 struct guide {
@@ -52,7 +53,7 @@ static void build_fini(struct build *b) {
 }
 
 enum err guide_compile(struct guide **out, const struct guide_vocab *v, const char *text, size_t n,
-                       struct errbuf *eb) {
+                       const atomic_bool *cancelled, struct errbuf *eb) {
     struct errbuf own = {.code = ERR_OK};
     struct build b = {.v = v, .eb = eb != NULL ? eb : &own};
     struct guide *g = calloc(1, sizeof(*g));
@@ -61,7 +62,8 @@ enum err guide_compile(struct guide **out, const struct guide_vocab *v, const ch
     if (g == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     *b.eb = (struct errbuf){.code = ERR_OK};
     b.net.eb = b.eb;
-    b.net.work.deadline_us = clock_thread_us() + (uint64_t)GUIDE_COMPILE_MS_MAX * 1000;
+    b.net.compile_ms = v->compile_ms;
+    b.net.work = work_limit_start(v->compile_ms, cancelled);
     for (int i = 0; i < RULE_COUNT; i++) b.shared[i] = -1;
     atomic_init(&g->refs, 1);
     g->v = v;
@@ -153,6 +155,16 @@ static void state_free(void *state) {
     guide_unref(&g);
 }
 
+/* The run has failed under the sequence: what it may still say is not known. */
+static void give_up(struct guide_state *s) {
+    if (s->why == ERR_OK) s->why = s->g->run.failed ? s->g->run.why : ERR_NO_MEMORY;
+    s->cfg = CFG_DEAD;
+}
+
+static enum err state_failed(const void *state) {
+    return ((const struct guide_state *)state)->why;
+}
+
 static bool state_mask(void *state, uint64_t *bits, int n_ids) {
     struct guide_state *s = state;
     struct guide *g = s->g;
@@ -163,10 +175,12 @@ static bool state_mask(void *state, uint64_t *bits, int n_ids) {
     pthread_mutex_lock(&g->lock);
     if (!s->ended && s->cfg != CFG_DEAD) {
         make_room(g);
+        run_step_begin(&g->run, g->v->step_ms);
         mask = run_mask(&g->run, s->cfg, g->scratch);
         if (mask != NULL && s->cut.n > 0)
             mask = run_mask_cut(&g->run, s->cfg, s->cut, mask, g->scratch);
-        g->run.failed = false;
+        if (mask == NULL) give_up(s);
+        run_step_begin(&g->run, 0);
     }
     if (mask != NULL) memcpy(bits, mask, (words < have ? words : have) * sizeof(*bits));
     if (mask != NULL && g->run.cfgs[s->cfg].accepting)
@@ -212,6 +226,7 @@ static bool state_advance(void *state, int32_t id) {
     struct guide *g = s->g;
     pthread_mutex_lock(&g->lock);
     make_room(g);
+    run_step_begin(&g->run, g->v->step_ms);
     if (s->ended) {
         s->cfg = CFG_DEAD;
     } else if (is_eos(g->v, id)) {
@@ -222,8 +237,8 @@ static bool state_advance(void *state, int32_t id) {
     } else {
         step_token(s, id);
     }
-    if (g->run.failed) s->cfg = CFG_DEAD;
-    g->run.failed = false;
+    if (g->run.failed) give_up(s);
+    run_step_begin(&g->run, 0);
     bool alive = s->cfg != CFG_DEAD;
     pthread_mutex_unlock(&g->lock);
     return alive;
@@ -236,6 +251,7 @@ static int state_follow(void *state, const int32_t *ids, int n) {
     int n_good = 0;
     pthread_mutex_lock(&g->lock);
     make_room(g);
+    run_step_begin(&g->run, g->v->step_ms);
     struct guide_state probe = *s;
     while (n_good < n && !probe.ended && probe.cfg != CFG_DEAD) {
         if (is_eos(g->v, ids[n_good])) {
@@ -246,7 +262,7 @@ static int state_follow(void *state, const int32_t *ids, int n) {
         if (probe.cfg == CFG_DEAD || g->run.failed) break;
         n_good++;
     }
-    g->run.failed = false;
+    run_step_begin(&g->run, 0);
     pthread_mutex_unlock(&g->lock);
     return n_good;
 }
@@ -256,6 +272,7 @@ static const struct token_guide_ops ops = {
     .mask = state_mask,
     .advance = state_advance,
     .follow = state_follow,
+    .failed = state_failed,
     .free = state_free,
 };
 
@@ -265,10 +282,12 @@ static struct guide_state *state_new(struct guide *g, struct detok_cut cut) {
     s->cut = cut;
     pthread_mutex_lock(&g->lock);
     make_room(g);
-    s->cfg = run_begin(&g->run);
     link_state(g, s);
+    run_step_begin(&g->run, g->v->step_ms);
+    s->cfg = run_begin(&g->run);
     check_budget(s);
-    g->run.failed = false;
+    if (g->run.failed) give_up(s);
+    run_step_begin(&g->run, 0);
     pthread_mutex_unlock(&g->lock);
     return s;
 }
@@ -369,8 +388,8 @@ static struct guide *keep(struct guide_cache *c, const uint8_t *hash, size_t n, 
     return gone;
 }
 
-enum err guide_cache_get(struct guide_cache *c, const char *text, size_t n, struct guide **out,
-                         struct errbuf *eb) {
+enum err guide_cache_get(struct guide_cache *c, const char *text, size_t n,
+                         const atomic_bool *cancelled, struct guide **out, struct errbuf *eb) {
     uint8_t hash[EVP_MAX_MD_SIZE];
     struct guide *gone = NULL;
     *out = NULL;
@@ -380,7 +399,7 @@ enum err guide_cache_get(struct guide_cache *c, const char *text, size_t n, stru
     *out = find(c, hash, n);
     pthread_mutex_unlock(&c->lock);
     if (*out != NULL) return ERR_OK;
-    enum err e = guide_compile(out, c->v, text, n, eb);
+    enum err e = guide_compile(out, c->v, text, n, cancelled, eb);
     if (e != ERR_OK || c->n_max == 0) return e;
     pthread_mutex_lock(&c->lock);
     gone = keep(c, hash, n, *out);

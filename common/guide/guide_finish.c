@@ -373,8 +373,12 @@ enum err automaton_make(struct automaton *out, const struct net *g, int token_by
         e = err_set(g->eb, ERR_INVALID, "no text satisfies the guide");
         goto end;
     }
-    if ((e = check_recursion(&w)) != ERR_OK) goto end;
+    /* Each phase is linear, so one look between them is enough. */
+    if ((e = work_limit_check(&g->work)) != ERR_OK || (e = check_recursion(&w)) != ERR_OK ||
+        (e = work_limit_check(&g->work)) != ERR_OK)
+        goto end;
     if ((e = fill(out, &w)) == ERR_OK) e = find_alike(out, &w, token_bytes_max);
+    if (e == ERR_OK) e = work_limit_check(&g->work);
 end:
     work_fini(&w);
     if (e != ERR_OK) automaton_fini(out);

@@ -40,7 +40,7 @@ static void walk(struct run *r, uint32_t top, uint32_t cfg, uint64_t *bits, stru
         if (local != NULL && r->cfgs[to].popped && v->end[node] > node + 1) {
             size_t n = local->n_nodes;
             if (!GROW(local->nodes, n, *cap_nodes)) {
-                r->failed = true;
+                run_fail(r, ERR_NO_MEMORY);
                 return;
             }
             local->nodes[local->n_nodes++] = node;
@@ -75,7 +75,10 @@ static const struct run_local *local_of(struct run *r, int32_t q) {
     size_t cap = 0;
     if (l->known) return l;
     l->bits = calloc(run_mask_words(r), sizeof(uint64_t));
-    if (l->bits == NULL) return NULL;
+    if (l->bits == NULL) {
+        run_fail(r, ERR_NO_MEMORY);
+        return NULL;
+    }
     uint32_t cfg = run_intern(r, &it, 1, false, false);
     if (!r->failed) walk(r, 0, cfg, l->bits, l, &cap);
     if (r->failed) {
@@ -131,7 +134,7 @@ static uint32_t canon_of(struct run *r, uint32_t cfg) {
     size_t n = r->cfgs[cfg].n, kept = 0;
     struct run_item *items = malloc((n + 1) * sizeof(*items));
     if (items == NULL) {
-        r->failed = true;
+        run_fail(r, ERR_NO_MEMORY);
         return CFG_DEAD;
     }
     for (size_t i = 0; i < n && !r->failed; i++) {

@@ -30,8 +30,10 @@ enum err net_fail(struct net *g, enum err e) {
     case ERR_TOO_LARGE:
         return err_set(g->eb, e, "the guide needs more than %d states", (int)GUIDE_STATES_MAX);
     case ERR_TIMEOUT:
-        return err_set(g->eb, e, "the guide takes longer than %d ms to compile",
-                       (int)GUIDE_COMPILE_MS_MAX);
+        return err_set(g->eb, e,
+                       "the guide takes more than %d ms of processor time to compile "
+                       "(limits.guideCompileMs)",
+                       g->compile_ms);
     default: return err_set(g->eb, e, "%s", err_text(e));
     }
 }
@@ -273,9 +275,11 @@ enum err net_define(struct net *g, int32_t rule, const struct fa *f, enum lower 
     for (int32_t q = 0; q < f->n_states; q++)
         if (net_state(g, f->accept[q]) < 0) return net_fail(g, ERR_TOO_LARGE);
     g->rules[rule].start = l.base;
-    for (int32_t q = 0; q < f->n_states && e == ERR_OK; q++)
+    for (int32_t q = 0; q < f->n_states && e == ERR_OK; q++) {
+        if ((q & 255) == 0) e = work_limit_check(&g->work);
         for (uint32_t i = f->first[q]; i < f->first[q + 1] && e == ERR_OK; i++)
             e = lower_edge(&l, l.base + q, &f->edges[i], l.base + f->edges[i].to);
+    }
     free(l.suffixes);
     return net_fail(g, e);
 }

@@ -37,7 +37,8 @@ struct net {
         int32_t rule;
     } * tails; /* rules for ranges of characters beyond ASCII */
     size_t n_tails, cap_tails;
-    struct fa_work work;
+    struct work_limit work;
+    int compile_ms; /* what it began with, for messages */
     struct errbuf *eb;
 };
 void net_fini(struct net *g);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "common/guide/grow.h"
 
-enum { CFG_SLOTS = 16384, STK_SLOTS = 65536 };
+enum { CFG_SLOTS = 16384, STK_SLOTS = 65536, WORK_PER_LOOK = 4096 };
 
 static uint64_t mix(uint64_t h, uint64_t v) {
     h = (h ^ v) * 0x9E3779B97F4A7C15u;
@@ -61,6 +61,27 @@ void run_fini(struct run *r) {
     *r = (struct run){0};
 }
 
+void run_step_begin(struct run *r, int step_ms) {
+    r->failed = false;
+    r->why = ERR_OK;
+    r->limit = work_limit_start(step_ms, NULL);
+    r->n_since_look = 0;
+}
+
+void run_fail(struct run *r, enum err why) {
+    if (!r->failed) r->why = why;
+    r->failed = true;
+}
+
+/* n configurations or items were looked at. */
+static void count_work(struct run *r, size_t n) {
+    r->n_since_look += (unsigned)n;
+    if (r->n_since_look < WORK_PER_LOOK) return;
+    r->n_since_look = 0;
+    enum err e = work_limit_check(&r->limit);
+    if (e != ERR_OK) run_fail(r, e);
+}
+
 bool run_is_full(const struct run *r) {
     return r->n_cfgs > CFGS_MAX || r->n_stks > STACKS_MAX;
 }
@@ -72,8 +93,9 @@ uint32_t run_stack(struct run *r, int32_t ret, uint32_t parent) {
         &r->stk_slots[mix(mix(1, (uint32_t)ret), parent) >> 20 & (uint64_t)(STK_SLOTS - 1)];
     for (uint32_t s = *slot; s != 0; s = r->stks[s - 1].hash_next)
         if (r->stks[s - 1].ret == ret && r->stks[s - 1].parent == parent) return s - 1;
-    if (r->n_stks >= (size_t)4 * STACKS_MAX || !GROW(r->stks, r->n_stks, r->cap_stks)) {
-        r->failed = true;
+    bool over = r->n_stks >= (size_t)4 * STACKS_MAX;
+    if (over || !GROW(r->stks, r->n_stks, r->cap_stks)) {
+        run_fail(r, over ? ERR_TOO_LARGE : ERR_NO_MEMORY);
         return STK_BOTTOM;
     }
     r->stks[r->n_stks++] = (struct run_stk){.ret = ret, .parent = parent, .hash_next = *slot};
@@ -117,15 +139,15 @@ uint32_t run_intern(struct run *r, const struct run_item *items, size_t n, bool 
             (n == 0 || memcmp(r->items + cfg->first, items, n * sizeof(*items)) == 0))
             return c - 1;
     }
-    if (r->n_cfgs >= CFGS_HARD_MAX || r->n_items + n > UINT32_MAX / 2 ||
-        !GROW(r->cfgs, r->n_cfgs, r->cap_cfgs)) {
-        r->failed = true;
+    bool over = r->n_cfgs >= CFGS_HARD_MAX || r->n_items + n > UINT32_MAX / 2;
+    if (over || !GROW(r->cfgs, r->n_cfgs, r->cap_cfgs)) {
+        run_fail(r, over ? ERR_TOO_LARGE : ERR_NO_MEMORY);
         return CFG_DEAD;
     }
     uint32_t first = (uint32_t)r->n_items;
     for (size_t i = 0; i < n; i++) {
         if (!GROW(r->items, r->n_items, r->cap_items)) {
-            r->failed = true;
+            run_fail(r, ERR_NO_MEMORY);
             return CFG_DEAD;
         }
         r->items[r->n_items++] = items[i];
@@ -173,9 +195,11 @@ static void close_add(struct run *r, int32_t q, uint32_t stk) {
         if (r->seen[at].item.q == q && r->seen[at].item.stk == stk) return;
     r->seen[at].item = (struct run_item){q, stk};
     r->seen[at].stamp = r->stamp;
-    if (++r->n_seen * 2 > r->seen_mask && !seen_double(r)) r->failed = true;
-    if (r->n_seen > (size_t)8 * CFG_ITEMS_MAX || !GROW(r->todo, r->n_todo, r->cap_todo))
-        r->failed = true;
+    if (++r->n_seen * 2 > r->seen_mask && !seen_double(r)) run_fail(r, ERR_NO_MEMORY);
+    if (r->n_seen > (size_t)8 * CFG_ITEMS_MAX)
+        run_fail(r, ERR_TOO_LARGE);
+    else if (!GROW(r->todo, r->n_todo, r->cap_todo))
+        run_fail(r, ERR_NO_MEMORY);
     else
         r->todo[r->n_todo++] = (struct run_item){q, stk};
 }
@@ -191,8 +215,9 @@ static uint32_t close_end(struct run *r) {
     while (r->n_todo > 0 && !r->failed) {
         struct run_item it = r->todo[--r->n_todo];
         if (a->byte_first[it.q] < a->byte_first[it.q + 1]) {
-            if (r->n_found >= CFG_ITEMS_MAX || !GROW(r->found, r->n_found, r->cap_found)) {
-                r->failed = true;
+            bool over = r->n_found >= CFG_ITEMS_MAX;
+            if (over || !GROW(r->found, r->n_found, r->cap_found)) {
+                run_fail(r, over ? ERR_TOO_LARGE : ERR_NO_MEMORY);
                 break;
             }
             r->found[r->n_found++] = it;
@@ -211,6 +236,7 @@ static uint32_t close_end(struct run *r) {
             close_add(r, a->start[a->calls[i].rule], stk);
         }
     }
+    count_work(r, 16 + r->n_seen);
     if (r->failed) return CFG_DEAD;
     if (r->n_found > 0) qsort(r->found, r->n_found, sizeof(*r->found), by_item);
     return run_intern(r, r->found, r->n_found, r->accepting, r->popped);

@@ -7,16 +7,18 @@
 #define BATON_GUIDE_RUN_H
 
 #include <pthread.h>
+#include "common/base/work_limit.h"
 #include "common/guide/guide_net.h"
 #include "common/guide/guide_vocab.h"
 
 enum {
-    CFG_DEAD = 0,           /* number of the configuration without states */
-    STK_BOTTOM = 0,         /* the output's own end */
-    STK_HOLE = 1,           /* a stack whose lower part is not looked at (masks of one frame) */
-    CFG_ITEMS_MAX = 4096,   /* states of one configuration; more: the text is too ambiguous */
-    CFGS_MAX = 8000,        /* then what no sequence is at is forgotten */
-    CFGS_HARD_MAX = 100000, /* within one step of a sequence */
+    CFG_DEAD = 0,   /* number of the configuration without states */
+    STK_BOTTOM = 0, /* the output's own end */
+    STK_HOLE = 1,   /* a stack whose lower part is not looked at (masks of one frame) */
+    CFG_ITEMS_MAX =
+        GUIDE_POSITIONS_MAX, /* states of one configuration; more: the text is too ambiguous */
+    CFGS_MAX = 8000,         /* then what no sequence is at is forgotten */
+    CFGS_HARD_MAX = 100000,  /* within one step of a sequence */
     STACKS_MAX = 200000,
     MASK_BYTES_MAX = 32 * 1024 * 1024,
     WALK_DEPTH_MAX = VOCAB_TOKEN_BYTES_MAX + 2,
@@ -80,7 +82,13 @@ struct run {
     } * seen;
     size_t seen_mask, n_seen;
     uint32_t stamp;
-    bool accepting, popped, failed;
+    bool accepting, popped;
+
+    /* one step of a sequence: run_step_begin() */
+    bool failed;
+    enum err why;            /* of the failure: ERR_NO_MEMORY, ERR_TOO_LARGE, ERR_TIMEOUT */
+    struct work_limit limit; /* none: zero */
+    unsigned n_since_look;
 };
 
 bool run_init(struct run *r, const struct automaton *a, const struct guide_vocab *v);
@@ -89,6 +97,10 @@ uint32_t run_begin(struct run *r);                            /* CFG_DEAD: no me
 uint32_t run_step(struct run *r, uint32_t cfg, uint8_t byte); /* CFG_DEAD: not allowed */
 /* The configuration that free text is cut short to. */
 uint32_t run_force(struct run *r, uint32_t cfg);
+/* Opens a step that may take step_ms of this thread's time; 0: any. What fails until the next one
+ * sets failed and why. */
+void run_step_begin(struct run *r, int step_ms);
+void run_fail(struct run *r, enum err why); /* the first reason stays */
 bool run_is_full(const struct run *r);
 /* Forgets all but what the given configurations need and renumbers them in place. False: no memory;
  * everything is as it was. */

@@ -122,6 +122,7 @@ enum err guide_vocab_create(struct guide_vocab **out, const struct tokenizer *to
     *out = NULL;
     if (v == NULL || vocab_size < 1) goto fail;
     v->n_ids = vocab_size;
+    guide_vocab_limits(v, GUIDE_COMPILE_MS, GUIDE_STEP_MS);
     for (int i = 0; i < n_eos && i < (int)(sizeof(v->eos) / sizeof(v->eos[0])); i++)
         if (eos_ids[i] >= 0 && eos_ids[i] < vocab_size) v->eos[v->n_eos++] = eos_ids[i];
     v->off = calloc((size_t)vocab_size + 1, sizeof(*v->off));
@@ -142,6 +143,11 @@ fail:
     free(s);
     guide_vocab_destroy(&v);
     return ERR_NO_MEMORY;
+}
+
+void guide_vocab_limits(struct guide_vocab *v, int compile_ms, int step_ms) {
+    v->compile_ms = compile_ms;
+    v->step_ms = step_ms;
 }
 
 void guide_vocab_destroy(struct guide_vocab **v_ptr) {

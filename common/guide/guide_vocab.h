@@ -23,6 +23,7 @@ struct guide_vocab {
     int token_bytes_max;
     int32_t eos[16];
     int n_eos;
+    int compile_ms, step_ms; /* bounds of guides */
 
     uint32_t n_nodes; /* node 0 is the root */
     uint8_t *byte;    /* [n_nodes] on the edge to the node */

@@ -1,6 +1,7 @@
 /* guide_job: one job of the text pool per guide. */
 #include "common/instance/guide_job.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/instance/text_pool.h"
@@ -8,6 +9,9 @@
 struct guide_job {
     const struct endpoint *ep;
     char *guide;
+    struct text_pool *pool;
+    struct pool_job *job;
+    atomic_bool cancelled;
     guide_job_fn *fn; /* NULL: cancelled */
     void *arg;
     struct endpoint_guide made;
@@ -23,7 +27,7 @@ static void job_free(struct guide_job *j) {
 
 static void work(void *arg) {
     struct guide_job *j = arg;
-    j->e = endpoint_guide_compile(j->ep, j->guide, &j->made, &j->eb);
+    j->e = endpoint_guide_compile(j->ep, j->guide, &j->cancelled, &j->made, &j->eb);
 }
 
 static void done(void *arg) {
@@ -41,8 +45,9 @@ enum err guide_job_start(struct guide_job **out, struct instance *in, const char
     j->fn = fn;
     j->arg = arg;
     j->guide = strdup(guide);
+    j->pool = instance_text_pool(in);
     enum err e =
-        j->guide == NULL ? ERR_NO_MEMORY : text_pool_run(instance_text_pool(in), work, done, j);
+        j->guide == NULL ? ERR_NO_MEMORY : text_pool_start(j->pool, &j->job, work, done, j);
     if (e != ERR_OK) {
         job_free(j);
         return e;
@@ -51,8 +56,11 @@ enum err guide_job_start(struct guide_job **out, struct instance *in, const char
     return ERR_OK;
 }
 
-void guide_job_cancel(struct guide_job **j) {
-    if (*j == NULL) return;
-    (*j)->fn = NULL;
-    *j = NULL;
+void guide_job_cancel(struct guide_job **j_ptr) {
+    struct guide_job *j = *j_ptr;
+    if (j == NULL) return;
+    *j_ptr = NULL;
+    j->fn = NULL;
+    atomic_store(&j->cancelled, true);
+    if (text_pool_drop(j->pool, j->job)) job_free(j);
 }

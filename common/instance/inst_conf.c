@@ -234,6 +234,12 @@ static const struct conf_key keys[] = {
         "management URL of a coordinator this instance registers itself with; empty: none"),
     TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
     LIMITS_KEYS(struct inst_conf, limits, X "limits."),
+    INT(template_ms, X "limits.templateMs", 1, 60000, "200",
+        "ms of processor time that a chat template sent by a client may take"),
+    INT(guide_compile_ms, X "limits.guideCompileMs", 1, 60000, "2000",
+        "ms of processor time that compiling a guide may take"),
+    INT(guide_step_ms, X "limits.guideStepMs", 1, 60000, "100",
+        "ms of processor time that a guide may take at one token"),
 };
 enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 

@@ -89,6 +89,7 @@ struct inst_conf {
         tgi_legacy_space, vllm_legacy_space, benchmark_info, open_ai_id_prefix, pd_refusals;
     int64_t sse_keep_alive_s;
     struct limits_conf limits;
+    int64_t template_ms, guide_compile_ms, guide_step_ms;
 
     char weight_cache_path[CONF_PATH_BYTES], kv_huge_pages[16];
     bool weight_cache_verify;

@@ -124,6 +124,10 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .prompt_lookup_tokens = (int)c->prompt_lookup_tokens,
         .prefix_cache = c->prefix_cache,
         .loaded_unix_s = clock_unix_s(),
+        .template_ms = (int)c->template_ms,
+        .guide_compile_ms = (int)c->guide_compile_ms,
+        .guide_step_ms = (int)c->guide_step_ms,
+        .budget = &in->budget,
         .loras = in->loras,
     };
     return endpoint_create(&l->endpoint, &e, l->tokenizer, model, &l->eb);

@@ -104,24 +104,36 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
 }
 
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
-typedef void text_fn(const struct endpoint *ep, char *body, size_t n, struct api_answer *out);
+typedef void text_fn(const struct endpoint *ep, char *body, size_t n, const atomic_bool *cancelled,
+                     struct api_answer *out);
 
 struct text_job {
     const struct endpoint *ep;
     struct http_x *x; /* NULL: the client is gone */
+    struct text_pool *pool;
+    struct pool_job *job;
+    atomic_bool cancelled;
     text_fn *fn;
     char *body;
     size_t n;
     struct api_answer answer;
 };
 
+static void text_job_free(struct text_job *j) {
+    free(j->body);
+    free(j);
+}
+
 static void text_gone(void *arg) {
-    ((struct text_job *)arg)->x = NULL;
+    struct text_job *j = arg;
+    j->x = NULL;
+    atomic_store(&j->cancelled, true);
+    if (text_pool_drop(j->pool, j->job)) text_job_free(j);
 }
 
 static void text_work(void *arg) {
     struct text_job *j = arg;
-    j->fn(j->ep, j->body, j->n, &j->answer);
+    j->fn(j->ep, j->body, j->n, &j->cancelled, &j->answer);
 }
 
 static void text_done(void *arg) {
@@ -132,8 +144,7 @@ static void text_done(void *arg) {
     } else {
         buf_free(&j->answer.body);
     }
-    free(j->body);
-    free(j);
+    text_job_free(j);
 }
 
 static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
@@ -151,12 +162,12 @@ static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
     j->fn = fn;
     j->x = x;
     http_x_on_close(x, text_gone, j);
-    if (text_pool_run(in->text_pool, text_work, text_done, j) != ERR_OK) {
+    j->pool = in->text_pool;
+    if (text_pool_start(j->pool, &j->job, text_work, text_done, j) != ERR_OK) {
         http_x_on_close(x, NULL, NULL);
         http_x_set_header(x, "Retry-After", "1");
         inst_reply_wrapped(x, 429, "Too many requests");
-        free(j->body);
-        free(j);
+        text_job_free(j);
     }
 }
 

@@ -235,6 +235,9 @@ static void fill_budget(struct instance *in) {
     const int64_t answers = in->conf.limits.answers_mib;
     budget_limit_set(&in->budget, BUDGET_ANSWER_BYTES,
                      answers > 0 ? (uint64_t)answers << 20 : budget_bodies_default());
+    budget_limit_set(&in->budget, BUDGET_TEMPLATE_TIME, (uint64_t)in->conf.template_ms);
+    budget_limit_set(&in->budget, BUDGET_GUIDE_COMPILE_TIME, (uint64_t)in->conf.guide_compile_ms);
+    budget_limit_set(&in->budget, BUDGET_GUIDE_STEP, (uint64_t)in->conf.guide_step_ms);
 }
 
 static enum err instance_open(struct instance *in, struct errbuf *eb) {

@@ -182,9 +182,12 @@ static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text)
 static void on_failed(void *arg, uint64_t seq_id, enum err e) {
     struct lane *lane = arg;
     (void)seq_id;
+    char text[ERR_TEXT_BYTES_MAX];
     log_error("infer", "req=%s event=engine_failed err=%s", lane->fl->req_id, err_name(e));
     lane->seq_id = 0;
-    fail(lane->fl, 500, "Failed to get engine response.");
+    int status =
+        endpoint_engine_failure(instance_endpoint(lane->fl->role->in), e, text, sizeof(text));
+    fail(lane->fl, status, text);
 }
 
 static const struct worker_events events = {

@@ -1,6 +1,7 @@
 /* req_read: one job of the text pool per inference body. */
 #include "common/instance/req_read.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
@@ -10,6 +11,9 @@ struct req_read {
     const struct endpoint *ep;
     struct endpoint_in input;
     char *body, *path_model, *req_id, *tenant, *trace;
+    struct text_pool *pool;
+    struct pool_job *job;
+    atomic_bool cancelled;
     req_read_fn *fn; /* NULL: cancelled */
     void *arg;
     struct infer_req *req;
@@ -81,11 +85,13 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
                                     .body_own = r->body,
                                     .body_len = n,
                                     .is_recompute = is_recompute,
+                                    .cancelled = &r->cancelled,
                                     .arrival_us = clock_us(),
                                     .random_seed = instance_random(in)};
     r->fn = fn;
     r->arg = arg;
-    enum err e = text_pool_run(instance_text_pool(in), work, done, r);
+    r->pool = instance_text_pool(in);
+    enum err e = text_pool_start(r->pool, &r->job, work, done, r);
     if (e != ERR_OK) {
         req_read_free(r);
         return e;
@@ -94,8 +100,11 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     return ERR_OK;
 }
 
-void req_read_cancel(struct req_read **r) {
-    if (*r == NULL) return;
-    (*r)->fn = NULL;
-    *r = NULL;
+void req_read_cancel(struct req_read **r_ptr) {
+    struct req_read *r = *r_ptr;
+    if (r == NULL) return;
+    *r_ptr = NULL;
+    r->fn = NULL;
+    atomic_store(&r->cancelled, true);
+    if (text_pool_drop(r->pool, r->job)) req_read_free(r);
 }

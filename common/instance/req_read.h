@@ -16,7 +16,8 @@ typedef void req_read_fn(void *arg, struct infer_req *req, struct api_answer *er
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct api_path *path, const char *path_model, const char *req_id,
                         const char *tenant, bool is_recompute, req_read_fn *fn, void *arg);
-/* Forgets the callback; what the pool is doing is thrown away. NULL is fine. */
+/* Forgets the callback. A body that waits leaves the queue, one that is being read is given up
+ * soon. NULL is fine. */
 void req_read_cancel(struct req_read **r);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { THREADS_MAX = 64 };
 
-struct job {
+struct pool_job {
     struct mail head;
     loop_fn *work, *done;
     void *arg;
@@ -23,7 +23,7 @@ struct text_pool {
 };
 
 static void finish(void *arg, struct mail *m) {
-    struct job *j = (struct job *)m;
+    struct pool_job *j = (struct pool_job *)m;
     (void)arg;
     j->done(j->arg);
     free(j);
@@ -31,7 +31,7 @@ static void finish(void *arg, struct mail *m) {
 
 static void *thread_main(void *arg) {
     struct text_pool *p = arg;
-    struct job *j;
+    struct pool_job *j;
     while ((j = queue_pop_wait(p->jobs, -1)) != NULL) {
         j->work(j->arg);
         mailbox_put(p->finished, &j->head);
@@ -73,11 +73,25 @@ void text_pool_close(struct text_pool **pp) {
     *pp = NULL;
 }
 
-enum err text_pool_run(struct text_pool *p, loop_fn *work, loop_fn *done, void *arg) {
-    struct job *j = malloc(sizeof(*j));
+enum err text_pool_start(struct text_pool *p, struct pool_job **job, loop_fn *work, loop_fn *done,
+                         void *arg) {
+    struct pool_job *j = *job = malloc(sizeof(*j));
     if (j == NULL) return ERR_NO_MEMORY;
-    *j = (struct job){.work = work, .done = done, .arg = arg};
+    *j = (struct pool_job){.work = work, .done = done, .arg = arg};
     enum err e = queue_push(p->jobs, j);
-    if (e != ERR_OK) free(j);
+    if (e == ERR_OK) return ERR_OK;
+    free(j);
+    *job = NULL;
     return e;
+}
+
+enum err text_pool_run(struct text_pool *p, loop_fn *work, loop_fn *done, void *arg) {
+    struct pool_job *job;
+    return text_pool_start(p, &job, work, done, arg);
+}
+
+bool text_pool_drop(struct text_pool *p, struct pool_job *job) {
+    if (!queue_remove(p->jobs, job)) return false;
+    free(job);
+    return true;
 }

@@ -15,4 +15,12 @@ void text_pool_close(
  * neither runs. */
 enum err text_pool_run(struct text_pool *p, loop_fn *work, loop_fn *done, void *arg);
 
+/* As above, for work that may be wanted no more; *job lives until done has run. */
+struct pool_job;
+enum err text_pool_start(struct text_pool *p, struct pool_job **job, loop_fn *work, loop_fn *done,
+                         void *arg);
+/* True: the job still waited and is gone; neither function will run, arg is the caller's. False: it
+ * runs or ran, done will be called. */
+bool text_pool_drop(struct text_pool *p, struct pool_job *job);
+
 #endif

@@ -79,7 +79,8 @@ void chat_template_free(struct chat_template **t) {
 
 enum err chat_template_render(const struct chat_template *t, const struct chat_vars *v,
                               size_t out_bytes_max, struct buf *out, struct errbuf *eb) {
-    struct jinja_run r = {.eb = eb, .now_unix_s = v->now_unix_s, .block_text = jv_str("", 0)};
+    struct jinja_run r = {
+        .eb = eb, .now_unix_s = v->now_unix_s, .limit = v->limit, .block_text = jv_str("", 0)};
     struct jinja_scope root;
     struct jinja_sb text;
     struct jv vars, result;

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/buf.h"
+#include "common/base/work_limit.h"
 #include "proto/err.h"
 
 struct json_object;
@@ -47,11 +48,13 @@ struct chat_vars {
                                  are undefined in the template (HuggingFace always gives tools and
                                  documents, null when there are none). Borrowed; NULL: none. */
     int64_t now_unix_s;       /* for strftime_now; local time zone */
+    struct work_limit limit;  /* none when zero */
 };
 
 /* Appends the text to *out; on an error *out is as before.
  * ERR_INVALID: the template raised (raise_exception) or failed; eb has "line N: " and its message.
- * ERR_TOO_LARGE: more than out_bytes_max bytes, or a bound of the sandbox. */
+ * ERR_TOO_LARGE: more than out_bytes_max bytes, or a bound of the sandbox. ERR_TIMEOUT,
+ * ERR_CANCELLED: the limit. */
 enum err chat_template_render(const struct chat_template *t, const struct chat_vars *v,
                               size_t out_bytes_max, struct buf *out, struct errbuf *eb);
 

@@ -7,7 +7,7 @@
 #include "common/text/chat_template.h"
 #include "common/text/jinja_text.h"
 
-enum { TEXT_CAP_MIN = 64, BYTES_PER_STEP = 128, ROOM_BYTES_MIN = 1024 };
+enum { TEXT_CAP_MIN = 64, BYTES_PER_STEP = 128, ROOM_BYTES_MIN = 1024, STEPS_PER_LOOK = 2000 };
 
 /* A message that was too long may end in half a character. */
 static void cut_to_whole_characters(char *s) {
@@ -75,8 +75,16 @@ void *jinja_alloc(struct jinja_run *r, size_t n) {
     return p;
 }
 
+/* False: time is up, or nobody waits any more. */
+static bool look_at_limit(struct jinja_run *r) {
+    enum err e = work_limit_check(&r->limit);
+    r->look_at = r->steps + STEPS_PER_LOOK;
+    return e == ERR_OK || jinja_fail_code(r, e, "%s", err_text(e));
+}
+
 bool jinja_tick(struct jinja_run *r, uint64_t n) {
     r->steps += n;
+    if (r->steps >= r->look_at && !look_at_limit(r)) return false;
     if (r->steps <= CHAT_TEMPLATE_STEPS_MAX) return true;
     return jinja_fail_code(r, ERR_TOO_LARGE, "the template takes more than %d steps",
                            CHAT_TEMPLATE_STEPS_MAX);

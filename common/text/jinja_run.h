@@ -2,6 +2,7 @@
 #ifndef BATON_TEXT_JINJA_RUN_H
 #define BATON_TEXT_JINJA_RUN_H
 
+#include "common/base/work_limit.h"
 #include "common/text/jinja_mem.h"
 #include "common/text/jinja_value.h"
 #include "proto/err.h"
@@ -30,8 +31,9 @@ enum { OPEN_ENDS = 4 };
 struct jinja_run {
     struct jinja_mem mem;
     struct errbuf *eb;
-    enum err code; /* ERR_OK until something failed */
-    uint64_t steps;
+    enum err code;           /* ERR_OK until something failed */
+    uint64_t steps, look_at; /* the limit is looked at when so many steps are done */
+    struct work_limit limit;
     int depth;
     uint32_t line; /* of the node at work, for messages */
     int64_t now_unix_s;

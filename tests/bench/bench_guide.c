@@ -113,7 +113,8 @@ int main(void) {
         struct guide *g;
         fprintf(stderr, "bench_guide: %s\n", kinds[k].name);
         from = now_us();
-        if (guide_compile(&g, v, kinds[k].text, strlen(kinds[k].text), &eb) != ERR_OK) die(eb.text);
+        if (guide_compile(&g, v, kinds[k].text, strlen(kinds[k].text), NULL, &eb) != ERR_OK)
+            die(eb.text);
         printf("guide_compile_%s %.1f ms\n", kinds[k].name, (now_us() - from) / 1e3);
         struct cost first = walk(g, bits, n_ids, eos), steady = walk(g, bits, n_ids, eos);
         double us = steady.us / (double)steady.n;

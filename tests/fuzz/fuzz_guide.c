@@ -62,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const struct world *w = world();
     struct guide *g;
     struct errbuf eb = {.code = ERR_OK};
-    enum err e = guide_compile(&g, w->v, (const char *)data, size, &eb);
+    enum err e = guide_compile(&g, w->v, (const char *)data, size, NULL, &eb);
     if (e != ERR_OK) {
         if (g != NULL || eb.text[0] == '\0') abort();
         return 0;

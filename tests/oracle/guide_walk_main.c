@@ -78,7 +78,7 @@ static void answer(const struct world *w, const char *line, struct buf *out) {
     json_get_i64(root, "seed", &seed);
     json_get_i64(root, "walks", &walks);
     const char *text = json_object_to_text(guide, JSON_COMPACT, NULL);
-    if (guide_compile(&g, w->v, text, strlen(text), &eb) != ERR_OK) {
+    if (guide_compile(&g, w->v, text, strlen(text), NULL, &eb) != ERR_OK) {
         buf_puts(out, "{\"error\":");
         buf_json_str(out, eb.text, strlen(eb.text));
         buf_puts(out, "}\n");

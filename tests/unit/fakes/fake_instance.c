@@ -94,8 +94,9 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
 }
 
 enum err endpoint_guide_compile(const struct endpoint *ep, const char *guide,
-                                struct endpoint_guide *out, struct errbuf *eb) {
-    (void)ep, (void)guide, (void)eb;
+                                const atomic_bool *cancelled, struct endpoint_guide *out,
+                                struct errbuf *eb) {
+    (void)ep, (void)guide, (void)cancelled, (void)eb;
     *out = (struct endpoint_guide){0};
     return ERR_OK;
 }
@@ -113,6 +114,12 @@ enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req 
     (void)ep, (void)req;
     *out = (struct token_guide){0};
     return ERR_OK;
+}
+
+int endpoint_engine_failure(const struct endpoint *ep, enum err e, char *text, size_t n) {
+    (void)ep, (void)e;
+    snprintf(text, n, "Failed to get engine response.");
+    return 500;
 }
 
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,

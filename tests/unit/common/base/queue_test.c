@@ -39,6 +39,31 @@ static void order_and_bound(void **state) {
     queue_destroy(&q);
 }
 
+/* Any item can be taken out, wherever the ring stands; the others keep their order. */
+static void items_are_removed(void **state) {
+    int items[5];
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        for (int gone = 0; gone < 4; gone++) {
+            struct queue *q;
+            assert_int_equal(queue_create(&q, 4), ERR_OK);
+            for (int i = 0; i < turn; i++) { /* the ring begins here */
+                assert_int_equal(queue_push(q, &items[4]), ERR_OK);
+                assert_ptr_equal(queue_pop(q), &items[4]);
+            }
+            for (int i = 0; i < 4; i++) assert_int_equal(queue_push(q, &items[i]), ERR_OK);
+            assert_false(queue_remove(q, &items[4]));
+            assert_true(queue_remove(q, &items[gone]));
+            assert_false(queue_remove(q, &items[gone]));
+            assert_int_equal(queue_push(q, &items[4]), ERR_OK);
+            for (int i = 0; i < 5; i++)
+                if (i != gone) assert_ptr_equal(queue_pop(q), &items[i]);
+            assert_null(queue_pop(q));
+            queue_destroy(&q);
+        }
+    }
+}
+
 static void waits_as_long_as_told(void **state) {
     struct queue *q;
     (void)state;
@@ -133,9 +158,8 @@ static void many_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order_and_bound),
-        cmocka_unit_test(waits_as_long_as_told),
-        cmocka_unit_test(close_wakes_and_refuses),
+        cmocka_unit_test(order_and_bound),       cmocka_unit_test(items_are_removed),
+        cmocka_unit_test(waits_as_long_as_told), cmocka_unit_test(close_wakes_and_refuses),
         cmocka_unit_test(many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,14 +91,15 @@ static void info(void **state) {
            "router\"}");
 }
 
-typedef void body_fn(const struct endpoint *ep, char *body, size_t n, struct api_answer *out);
+typedef void body_fn(const struct endpoint *ep, char *body, size_t n, const atomic_bool *cancelled,
+                     struct api_answer *out);
 
 static void ask(struct fixture *f, body_fn *fn, const char *body, int status, const char *want) {
     struct api_answer a;
     char error[512];
     char *own = strdup(body); /* it is read where it lies */
     assert_non_null(own);
-    fn(f->ep, own, strlen(own), &a);
+    fn(f->ep, own, strlen(own), NULL, &a);
     free(own);
     if (status != 200)
         snprintf(error, sizeof(error),

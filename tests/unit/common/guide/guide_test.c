@@ -228,6 +228,42 @@ static void cut_blanks_are_no_text(void **state) {
     guide_unref(&g);
 }
 
+/* A guide that is at too many positions at once, or has too little time, gives its sequence up and
+ * says why; a copy made before goes on. */
+static void giving_up_has_a_reason(void **state) {
+    (void)state;
+    struct buf text = BUF_INIT;
+    buf_puts(&text, "{\"type\":\"regex\",\"value\":\"a(");
+    for (int i = 0; i < 2000; i++)
+        buf_printf(&text, "%s[^\\\\u%04x\\\\u%04x]{20}", i > 0 ? "|" : "", 0x4e00 + 2 * i,
+                   0x4e01 + 2 * i);
+    buf_puts(&text, ")\"}");
+    struct guide *g = compile(&fx, text.data);
+    struct token_guide tg, copy;
+    assert_int_equal(guide_start(g, (struct detok_cut){0}, &tg), ERR_OK);
+    copy = (struct token_guide){.ops = tg.ops, .state = tg.ops->fork(tg.state)};
+    int n_alive = 0;
+    while (tg.ops->mask(tg.state, fx.bits, fx.n_ids)) {
+        uint64_t seed = 9;
+        assert_int_equal(tg.ops->failed(tg.state), ERR_OK);
+        assert_true(n_alive++ < 25);
+        if (!tg.ops->advance(tg.state, draw_bit(&fx, &seed))) break;
+    }
+    assert_int_equal(tg.ops->failed(tg.state), ERR_TOO_LARGE);
+    assert_false(tg.ops->mask(tg.state, fx.bits, fx.n_ids));
+    assert_int_equal(copy.ops->failed(copy.state), ERR_OK);
+    tg.ops->free(tg.state);
+    copy.ops->free(copy.state);
+    guide_unref(&g);
+    buf_free(&text);
+
+    atomic_bool cancelled = true;
+    struct errbuf eb = {.code = ERR_OK};
+    const char *any = "{\"type\":\"json_object\"}";
+    assert_int_equal(guide_compile(&g, fx.v, any, strlen(any), &cancelled, &eb), ERR_CANCELLED);
+    assert_null(g);
+}
+
 static void texts_are_accepted_or_not(void **state) {
     (void)state;
     static const struct verdict table[] = {
@@ -436,7 +472,7 @@ static void what_is_wrong_is_said(void **state) {
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
         struct errbuf eb = {.code = ERR_OK};
         struct guide *g = NULL;
-        enum err e = guide_compile(&g, fx.v, table[i].guide, strlen(table[i].guide), &eb);
+        enum err e = guide_compile(&g, fx.v, table[i].guide, strlen(table[i].guide), NULL, &eb);
         if (e != table[i].e || strstr(eb.text, table[i].part) == NULL)
             fail_msg("%s: %s: %s", table[i].guide, err_name(e), eb.text);
         assert_null(g);
@@ -570,7 +606,7 @@ static void counts_above_the_largest(void **state) {
             struct errbuf eb = {0};
             snprintf(schema, sizeof(schema), SCHEMA("{\"type\":\"%s\",\"%s\":%s}"),
                      items ? "array" : "string", items ? "minItems" : "minLength", bounds[i]);
-            enum err e = guide_compile(&g, fx.v, schema, strlen(schema), &eb);
+            enum err e = guide_compile(&g, fx.v, schema, strlen(schema), NULL, &eb);
             if (i == 0) {
                 assert_true(e == ERR_OK || e == ERR_TOO_LARGE || e == ERR_TIMEOUT);
                 guide_unref(&g);
@@ -607,7 +643,7 @@ static void large_guides_compile_in_time(void **state) {
         uint64_t from = clock_us();
         struct guide *g = NULL;
         struct errbuf eb = {.code = ERR_OK};
-        enum err e = guide_compile(&g, fx.v, large[i], strlen(large[i]), &eb);
+        enum err e = guide_compile(&g, fx.v, large[i], strlen(large[i]), NULL, &eb);
         uint64_t ms = (clock_us() - from) / 1000;
         if (e != ERR_OK && e != ERR_TOO_LARGE && e != ERR_TIMEOUT)
             fail_msg("%s: %s", large[i], eb.text);
@@ -627,18 +663,21 @@ static void cache_keeps_the_last_used(void **state) {
     struct guide_cache *c;
     struct guide *a, *b, *again;
     assert_int_equal(guide_cache_create(&c, fx.v, 2), ERR_OK);
-    assert_int_equal(guide_cache_get(c, REGEX("a"), strlen(REGEX("a")), &a, NULL), ERR_OK);
-    assert_int_equal(guide_cache_get(c, REGEX("b"), strlen(REGEX("b")), &b, NULL), ERR_OK);
-    assert_int_equal(guide_cache_get(c, REGEX("a"), strlen(REGEX("a")), &again, NULL), ERR_OK);
+    assert_int_equal(guide_cache_get(c, REGEX("a"), strlen(REGEX("a")), NULL, &a, NULL), ERR_OK);
+    assert_int_equal(guide_cache_get(c, REGEX("b"), strlen(REGEX("b")), NULL, &b, NULL), ERR_OK);
+    assert_int_equal(guide_cache_get(c, REGEX("a"), strlen(REGEX("a")), NULL, &again, NULL),
+                     ERR_OK);
     assert_ptr_equal(a, again);
     guide_unref(&again);
-    assert_int_equal(guide_cache_get(c, REGEX("c"), strlen(REGEX("c")), &again, NULL), ERR_OK);
+    assert_int_equal(guide_cache_get(c, REGEX("c"), strlen(REGEX("c")), NULL, &again, NULL),
+                     ERR_OK);
     guide_unref(&again);
-    assert_int_equal(guide_cache_get(c, REGEX("b"), strlen(REGEX("b")), &again, NULL), ERR_OK);
+    assert_int_equal(guide_cache_get(c, REGEX("b"), strlen(REGEX("b")), NULL, &again, NULL),
+                     ERR_OK);
     assert_ptr_not_equal(b, again);
     guide_unref(&again);
     struct errbuf eb;
-    assert_int_equal(guide_cache_get(c, "{}", 2, &again, &eb), ERR_INVALID);
+    assert_int_equal(guide_cache_get(c, "{}", 2, NULL, &again, &eb), ERR_INVALID);
     assert_null(again);
     guide_unref(&a);
     guide_unref(&b);
@@ -657,7 +696,7 @@ static void *walk_in_thread(void *arg) {
         const char *text = guides[next_random(&job->seed) % (sizeof(guides) / sizeof(guides[0]))];
         struct guide *g;
         struct token_guide tg;
-        if (guide_cache_get(job->cache, text, strlen(text), &g, NULL) != ERR_OK) abort();
+        if (guide_cache_get(job->cache, text, strlen(text), NULL, &g, NULL) != ERR_OK) abort();
         if (guide_start(g, (struct detok_cut){0}, &tg) != ERR_OK) abort();
         guide_unref(&g);
         for (int i = 0; i < 10 && tg.ops->mask(tg.state, bits, fx.n_ids); i++) {
@@ -689,6 +728,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_accepted_or_not),
         cmocka_unit_test(cut_blanks_are_no_text),
+        cmocka_unit_test(giving_up_has_a_reason),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(mask_is_what_stays_alive),
         cmocka_unit_test(follow_is_advance_on_a_fork),

@@ -42,7 +42,7 @@ static inline void fixture_close(struct guide_fixture *f) {
 static inline struct guide *compile(struct guide_fixture *f, const char *text) {
     struct errbuf eb = {.code = ERR_OK};
     struct guide *g = NULL;
-    enum err e = guide_compile(&g, f->v, text, strlen(text), &eb);
+    enum err e = guide_compile(&g, f->v, text, strlen(text), NULL, &eb);
     if (e != ERR_OK) fail_msg("%s: %s: %s", text, err_name(e), eb.text);
     return g;
 }

@@ -108,6 +108,32 @@ static void full_queue(void **state) {
     for (int i = 0; i < 4; i++) assert_true(jobs[i].n_worked == 1 && jobs[i].n_done == 1);
 }
 
+/* A job that waits leaves at once and neither of its functions runs; its place is free. One at work
+ * goes on. */
+static void dropped(void **state) {
+    struct job jobs[4] = {{0, 0}};
+    struct pool_job *handle[4];
+    uint64_t until = clock_ms() + 10000;
+    (void)state;
+    pthread_mutex_lock(&t.gate);
+    assert_int_equal(text_pool_open(&t.pool, t.loop, 1, 2), ERR_OK);
+    assert_int_equal(text_pool_start(t.pool, &handle[0], work, done, &jobs[0]), ERR_OK);
+    while (atomic_load(&t.n_begun) == 0 && clock_ms() < until) sched_yield();
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(text_pool_start(t.pool, &handle[i], work, done, &jobs[i]), ERR_OK);
+    assert_int_equal(text_pool_start(t.pool, &handle[3], work, done, &jobs[3]), ERR_BUSY);
+    assert_null(handle[3]);
+    assert_false(text_pool_drop(t.pool, handle[0]));
+    assert_true(text_pool_drop(t.pool, handle[1]));
+    assert_int_equal(text_pool_start(t.pool, &handle[3], work, done, &jobs[3]), ERR_OK);
+    pthread_mutex_unlock(&t.gate);
+    t.n_expected = 3;
+    loop_run(t.loop);
+    text_pool_close(&t.pool);
+    for (int i = 0; i < 4; i++)
+        assert_true(jobs[i].n_worked == (i != 1) && jobs[i].n_done == (i != 1));
+}
+
 /* Ends while jobs wait, run, or have ended without the loop having seen them; the posts they left
  * on the loop run after the pool is gone. */
 static void close_at_any_moment(void **state) {
@@ -138,6 +164,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(bounds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(each_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(full_queue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(dropped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(close_at_any_moment, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

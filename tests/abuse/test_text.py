@@ -1,0 +1,104 @@
+"""Goal: work on a client's text (templates, guides) ends in time, nobody waits behind work that nobody wants any more, and what cannot be finished is
+an error that names the limit.
+Method: real daemons; slow templates, guides that explode when compiled or at a token, clients that leave; what other clients notice is timed."""
+import json
+import re
+import time
+
+import pytest
+from harness import SLOW, Standalone, Stream, connect, events, get, post
+
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+LONG_FILTERS = ["{% set s = 'ab' * 9000000 %}{% for i in range(99999) %}{{ (s | upper | length) }}{% endfor %}",
+                "{% set s = 'ab' * 9000000 %}{% for i in range(99999) %}{{ (s | replace('b', 'a') | length) }}{% endfor %}",
+                "{% set s = 'ab' * 9000000 %}{% for i in range(99999) %}{{ 'xy' in s }}{% endfor %}",
+                "{% set s = range(99999) | list %}{% for i in range(99999) %}{{ s | sort(reverse=true) | length }}{% endfor %}",
+                "{% set s = range(99999) | list %}{% for i in range(99999) %}{{ s | unique | list | length }}{% endfor %}",
+                "{% set s = range(99999) | list %}{% for i in range(99999) %}{{ s | join(',') | length }}{% endfor %}",
+                "{% set s = range(99999) | list %}{% for i in range(99999) %}{{ s | tojson | length }}{% endfor %}",
+                "{% set s = 'a b' * 900000 %}{% for i in range(99999) %}{{ s.split() | length }}{% endfor %}"]
+# Texts that agree with thousands of alternatives, none of which ends soon.
+def alternatives(n):
+    return "|".join(f"[^{chr(0x4e00 + 2 * i)}{chr(0x4e01 + 2 * i)}]{{20}}" for i in range(n))
+
+
+AMBIGUOUS = alternatives(2000)
+
+
+def chat(template=None, **p):
+    body = {"model": "fable", "messages": [{"role": "user", "content": "Tell me of a fox"}], "max_tokens": 4, "temperature": 0, **p}
+    return "/v1/chat/completions", {**body, "chat_template": template} if template else body
+
+
+def refused(where, reason):
+    text = get(where, "/metrics").text
+    return sum(float(v) for v in re.findall(r'^instance_limit_refused_total\{[^}]*reason="%s"[^}]*\} (\S+)' % reason, text, re.M))
+
+
+@pytest.mark.parametrize("template", [ENDLESS, *LONG_FILTERS])
+def test_a_template_has_its_time(whole, template):
+    before, began = refused(whole.mgmt, "template_time"), time.monotonic()
+    a = post(whole.base, *chat(template))
+    assert a.status in (400, 422) and "more than 200 ms of processor time (limits.templateMs)" in a.text, a.text
+    assert time.monotonic() - began < 5 * SLOW
+    assert refused(whole.mgmt, "template_time") == before + 1
+
+
+def test_nobody_waits_behind_work_of_clients_that_left():
+    settings = {"BackendConfig": {"tokenizerProcessNumber": 1}, "BatonConfig": {"limits": {"templateMs": 60000}}}
+    with Standalone(extra=settings) as s:
+        clients = []
+        for i in range(20):
+            path, body = chat(ENDLESS)
+            if i % 4 == 3:
+                path = "/tokenize"
+            conn, headers = connect(s.base)
+            conn.request("POST", path, body=json.dumps(body), headers=headers)
+            clients.append(conn)
+        time.sleep(0.3)  # the first one is at work, the others wait
+        for conn in clients:
+            conn.close()
+        began = time.monotonic()
+        a = post(s.base, *chat())
+        assert a.status == 200, a.text
+        assert time.monotonic() - began < 2 * SLOW, "it waited for others' templates"
+
+
+@pytest.fixture(params=["whole", "pair"])
+def base(request):
+    return request.getfixturevalue(request.param).base
+
+
+def test_a_guide_that_gives_up_is_an_error(base):
+    for path, body in (chat(guided_regex=AMBIGUOUS, max_tokens=30),
+                       ("/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 30, "guided_regex": AMBIGUOUS, "n": 2, "temperature": 1}),
+                       ("/generate", {"inputs": "Once", "parameters": {"max_new_tokens": 30, "grammar": {"type": "regex", "value": AMBIGUOUS}}})):
+        a = post(base, path, body)
+        assert a.status in (400, 422) and "Guided decoding gave up" in a.text, (path, a.status, a.text)
+        assert '"stop"' not in a.text
+    assert post(base, *chat()).status == 200
+
+
+LATE = f"one [a-z]{{3,9}} ({AMBIGUOUS})"  # some text comes first
+
+
+def test_a_guide_that_gives_up_in_a_stream_ends_it_with_an_error_event(base):
+    path, body = chat(guided_regex=LATE, max_tokens=60, stream=True)
+    seen = events(Stream(base, path, body).read_all())
+    assert "Guided decoding gave up" in str(seen[-1]), seen[-1]
+    assert all(not c.get("finish_reason") for e in seen for c in e.get("choices", [])), seen
+    a = post(base, *chat(guided_regex=LATE, max_tokens=60))
+    assert a.status in (400, 422) and "Guided decoding gave up" in a.text, a.text
+
+
+def test_guides_have_their_time():
+    compile_ms = 400 * SLOW
+    settings = {"BatonConfig": {"limits": {"guideCompileMs": compile_ms, "guideStepMs": 1}}}
+    with Standalone(extra=settings) as s:
+        a = post(s.base, *chat(guided_regex=alternatives(8000)))
+        assert a.status in (400, 422) and f"more than {compile_ms} ms of processor time to compile (limits.guideCompileMs)" in a.text, a.text
+        assert refused(s.mgmt, "guide_compile_time") == 1
+        a = post(s.base, *chat(guided_regex=alternatives(300), max_tokens=30))  # few enough to compile, and to be at all of them at once
+        assert a.status in (400, 422) and "more than 1 ms of processor time for one token (limits.guideStepMs)" in a.text, a.text
+        assert refused(s.mgmt, "guide_step") == 1
+        assert post(s.base, *chat()).status == 200
