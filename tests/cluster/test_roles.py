@@ -129,7 +129,7 @@ def test_wrong_switches(four, body, status, text):
 
 
 def test_batonctl_says_what_is_wrong(four):
-    for args, code in ((["role", "99", "decode"], 1), (["role", "x", "decode"], 2), (["role", "1", "flex"], 2), (["nonsense"], 2), ([], 2)):
+    for args, code in ((["role", "99", "decode"], 1), (["role", "x", "decode"], 1), (["role", "x y", "decode"], 2), (["role", "1", "flex"], 2), (["nonsense"], 2), ([], 2)):
         out = batonctl(four, *args)
         assert out.returncode == code and out.stderr.strip() and not out.stdout, (args, out)
     nobody = subprocess.run([os.path.join(BUILD, "bin", "batonctl"), "-m", f"http://127.0.0.1:{free_ports(1)[0]}", "status"],
