@@ -206,7 +206,7 @@ def test_paths_and_methods(both):
     for base, unknown in ((both[0].base, "Invalid request"), (both[1].base, "The requested path does not exist.")):
         for method, path, status, allow in [
                 ("GET", "/nope", 404, None), ("POST", "/v1/embeddings", 404, None), ("POST", "/v1/load_lora_adapter", 404, None),
-                ("GET", "//generate", 404, None), ("OPTIONS", "/nope", 404, None), ("GET", "/generate/", 404, None),
+                ("GET", "//generate", 405, "POST"), ("OPTIONS", "/nope", 404, None), ("GET", "/generate/", 404, None),
                 ("GET", "/generate", 405, "POST"), ("PUT", "/v1/chat/completions", 405, "POST"), ("TRACE", "/", 405, "POST"),
                 ("BREW", TRITON, 405, "POST"), ("POST", "/v1/models", 405, "GET, HEAD"), ("DELETE", "/v1/models/fable", 405, "GET, HEAD")]:
             a = request(base + path, method)
