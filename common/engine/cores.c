@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -170,4 +171,9 @@ bool cores_leave(const char *sys, const int *cpus, int n) {
     }
     if (CPU_COUNT(&near) == 0) near = others;
     return CPU_COUNT(&near) > 0 && move_all(&near);
+}
+
+void cores_yield_always(void) {
+    const struct sched_param none = {0};
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
 }

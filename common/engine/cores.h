@@ -38,4 +38,7 @@ int cores_order(const char *sys, int *cpus, int n, int *n_nodes);
  * changed. */
 bool cores_leave(const char *sys, const int *cpus, int n);
 
+/* From now on the calling thread runs only where no other thread wants to. */
+void cores_yield_always(void);
+
 #endif

@@ -238,6 +238,10 @@ void engine_stats_publish(struct engine *e) {
     pthread_mutex_unlock(&e->stats_lock);
 }
 
+enum err engine_check_weights(struct engine *e, engine_checked_fn *done, void *arg) {
+    return e->ops->check != NULL ? e->ops->check(e->fwd, done, arg) : ERR_OK;
+}
+
 uint64_t engine_progress(const struct engine *e) {
     return e->ops->progress != NULL ? e->ops->progress(e->fwd) : 0;
 }

@@ -223,6 +223,13 @@ bool engine_step(struct engine *e);
  * no finite logits. ERR_CONFLICT: called from inside a step. */
 enum err engine_self_test(struct engine *e);
 
+/* Holds weights that came from a cache file against their checksum, in the background
+ * (weights_check.h). Once, after engine_open(). done runs on a thread of the check, at most once
+ * and not after engine_close(): ERR_OK, or ERR_BAD_FILE and a text that names the file. Not called
+ * where there is nothing to check. */
+typedef void engine_checked_fn(void *arg, enum err e, const char *text);
+enum err engine_check_weights(struct engine *e, engine_checked_fn *done, void *arg);
+
 /* Any thread: changes as long as a step under way gets on, be it by a part of one product. */
 uint64_t engine_progress(const struct engine *e);
 

@@ -24,6 +24,7 @@ struct forward_ops {
                 const struct fwd_seq *seqs, int n_seqs, const int *logit_rows, int n_logits,
                 float *logits, void (*on_layer)(void *arg, int layer), void *arg);
     uint64_t (*progress)(const struct forward *f); /* any thread; NULL: not told */
+    enum err (*check)(struct forward *f, engine_checked_fn *done, void *arg); /* NULL: nothing to */
 };
 enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb);

@@ -191,12 +191,17 @@ enum err forward_open(struct forward **out, const struct engine_opts *opts, int 
     return e;
 }
 
+enum err forward_check(struct forward *f, engine_checked_fn *done, void *arg) {
+    return f->check == NULL ? weights_check_start(&f->check, f->w, done, arg) : ERR_CONFLICT;
+}
+
 uint64_t forward_progress(const struct forward *f) {
     return pool_progress(f->pool);
 }
 
 void forward_close(struct forward **f) {
     if (*f == NULL) return;
+    weights_check_stop(&(*f)->check);
     weights_close(&(*f)->w);
     pool_destroy(&(*f)->pool);
     mem_close(&(*f)->memory);

@@ -9,6 +9,7 @@
 #include "common/engine/lora.h"
 #include "common/engine/model_conf.h"
 #include "common/engine/pool.h"
+#include "common/engine/weights_check.h"
 #include "common/engine/weights.h"
 
 /* Up to TILE_ROWS rows of a pass that share an adapter: rows[first .. first + n). */
@@ -38,6 +39,7 @@ struct forward {
     struct kernels kn;
     struct pool *pool;
     struct weights *w;
+    struct weights_check *check; /* NULL: none under way or over */
     struct attention_shape shape;
     int rows_max;
     double *freqs; /* [head_dim / 2] */

@@ -19,8 +19,7 @@ enum {
     NAME_BYTES = 96,
     STEP_BYTES = 8 * 1024 * 1024,
     ALIGN_BYTES = 64,
-    CHUNK_BYTES = 32 * 1024 * 1024, /* of the cache file: one work item */
-    SAMPLE_BYTES = 64,              /* of each tensor */
+    SAMPLE_BYTES = 64, /* of each tensor */
     HASH_STEP_BYTES = 4 * 1024 * 1024,
 };
 #ifndef MADV_POPULATE_READ
@@ -458,13 +457,13 @@ static void sample_content(const struct loader *l, uint8_t out[WC_XXH_BYTES]) {
 }
 
 static uint8_t *chunk_at(const struct loader *l, int item, size_t *n) {
-    uint64_t at = (uint64_t)item * CHUNK_BYTES;
-    *n = l->w->bytes - at < CHUNK_BYTES ? (size_t)(l->w->bytes - at) : CHUNK_BYTES;
+    uint64_t at = (uint64_t)item * WEIGHTS_CHUNK_BYTES;
+    *n = l->w->bytes - at < WEIGHTS_CHUNK_BYTES ? (size_t)(l->w->bytes - at) : WEIGHTS_CHUNK_BYTES;
     return l->cache.map + WC_HEADER_BYTES + at;
 }
 
 static int n_chunks(const struct loader *l) {
-    return (int)((l->w->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+    return (int)((l->w->bytes + WEIGHTS_CHUNK_BYTES - 1) / WEIGHTS_CHUNK_BYTES);
 }
 
 static void sum_chunk(void *arg, int item, int thread) {
@@ -473,16 +472,14 @@ static void sum_chunk(void *arg, int item, int thread) {
     const uint8_t *p = chunk_at(l, item, &n);
     (void)thread;
     if (cancelled(l)) return;
-    l->sums[item] = XXH3_64bits(p, n);
+    l->sums[item] = wc_sum_chunk(p, n);
 }
 
 static bool sum_data(struct loader *l, uint8_t out[WC_XXH_BYTES]) {
-    XXH128_canonical_t digest;
     size_t n = (size_t)n_chunks(l);
     if ((l->sums = malloc(n * sizeof(*l->sums))) == NULL) return false;
     pool_run(l->pool, sum_chunk, l, (int)n);
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(l->sums, n * sizeof(*l->sums)));
-    memcpy(out, digest.digest, WC_XXH_BYTES);
+    wc_sum(out, l->sums, n);
     free(l->sums);
     l->sums = NULL;
     return true;
@@ -554,6 +551,12 @@ static bool from_cache(struct loader *l) {
     memcpy(l->w->hash, got.model, sizeof(l->w->hash));
     pool_run(l->pool, populate_chunk, l, n_chunks(l));
     l->w->from = WEIGHTS_FROM_CACHE;
+    struct weights_file *f = &l->w->file;
+    f->path = strdup(l->cache.path);
+    f->dev = l->cache.dev;
+    f->ino = l->cache.ino;
+    memcpy(f->sum, got.sum, sizeof(f->sum));
+    f->unchecked = f->path != NULL && !l->place.verify;
     return true;
 }
 
@@ -620,8 +623,8 @@ static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
     wc_end(&l->cache);
     if (e == ERR_OK && cancelled(l)) e = ERR_STOPPING;
     if (e == ERR_STOPPING) err_set(eb, e, "%s", err_text(e));
-    l->w->file = l->cache.map;
-    l->w->file_bytes = l->cache.map_bytes;
+    l->w->file.map = l->cache.map;
+    l->w->file.map_bytes = l->cache.map_bytes;
     if (e == ERR_OK)
         log_info("load", "event=weights from=\"%s\" dtype=%s bytes=%llu ms=%llu",
                  weights_from_name(l->w->from), dtype_name(l->w->dtype),
@@ -669,7 +672,8 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
 
 void weights_close(struct weights **w) {
     if (*w == NULL) return;
-    if ((*w)->file != NULL) munmap((*w)->file, (*w)->file_bytes);
+    if ((*w)->file.map != NULL) munmap((*w)->file.map, (*w)->file.map_bytes);
+    free((*w)->file.path);
     mem_close(&(*w)->memory);
     free((*w)->layers);
     free(*w);

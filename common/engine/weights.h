@@ -32,6 +32,8 @@ struct layer_weights {
     struct matrix q, k, v, o, gate, up, down;
 };
 
+enum { WEIGHTS_CHUNK_BYTES = 32 * 1024 * 1024 }; /* of the cache file: one work item */
+
 enum weights_from { WEIGHTS_PACKED, WEIGHTS_PACKED_TO_CACHE, WEIGHTS_FROM_CACHE };
 
 /* Where packed weights are kept; see wc_place(). */
@@ -51,9 +53,15 @@ struct weights {
     enum weights_from from;
     uint8_t hash[32];  /* over config and tensors as in the files: the same for every dtype and
                           kernel set */
-    struct mem memory; /* empty: they are in `file` */
-    void *file;        /* the mapped cache file, or NULL */
-    size_t file_bytes;
+    struct mem memory; /* empty: they are in the file */
+    struct weights_file {
+        void *map; /* NULL: none */
+        size_t map_bytes;
+        char *path;
+        uint64_t dev, ino;
+        uint8_t sum[16]; /* XXH3-128 over the XXH3-64 of each WEIGHTS_CHUNK_BYTES of the data */
+        bool unchecked;  /* of an earlier start, and nobody held it against sum: weights_check.h */
+    } file;
 };
 
 /* path: a model folder or a GGUF file. place: may be NULL: memory. cancel: as in struct

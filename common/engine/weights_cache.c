@@ -84,6 +84,16 @@ enum err wc_header_read(struct wc_header *h, const uint8_t *p, size_t n, uint64_
     return r.failed ? err_set(eb, ERR_BAD_FILE, "its header is cut short") : ERR_OK;
 }
 
+uint64_t wc_sum_chunk(const void *p, size_t n) {
+    return XXH3_64bits(p, n);
+}
+
+void wc_sum(uint8_t out[WC_XXH_BYTES], const uint64_t *sums, size_t n) {
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits(sums, n * sizeof(*sums)));
+    memcpy(out, digest.digest, WC_XXH_BYTES);
+}
+
 /* ---- place */
 
 static void hex(char *out, const uint8_t *p, size_t n) {

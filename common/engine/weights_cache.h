@@ -50,6 +50,10 @@ void wc_header_write(uint8_t out[WC_HEADER_BYTES], const struct wc_header *h);
 enum err wc_header_read(struct wc_header *h, const uint8_t *p, size_t n, uint64_t file_bytes,
                         struct errbuf *eb);
 
+/* The sum of the data: that of each piece of WEIGHTS_CHUNK_BYTES (weights.h), then over all. */
+uint64_t wc_sum_chunk(const void *p, size_t n);
+void wc_sum(uint8_t out[WC_XXH_BYTES], const uint64_t *sums, size_t n);
+
 struct wc_file {
     bool may_make; /* else a file is used when it is there */
     char path[WC_PATH_BYTES], tmp[WC_PATH_BYTES + 8], lock[WC_PATH_BYTES + 8];

@@ -87,5 +87,8 @@ enum err inst_load_start(
  * disk does not answer) the process ends here: there is nothing yet that would want an end. */
 void inst_load_wait(struct instance *in);
 void inst_on_loaded(struct instance *in); /* instance.c */
+/* Before the engine is the worker's: its weights are looked through in the background, and wrong
+ * ones end the instance. */
+void inst_load_check(struct instance *in);
 
 #endif

@@ -178,6 +178,34 @@ enum err inst_load_start(struct instance *in) {
     return ERR_OK;
 }
 
+/* ---- kept weights, in the background */
+
+static void on_bad_weights(void *arg) {
+    struct instance *in = arg;
+    void *self;
+    if (in->closing) return;
+    log_error("load", "%s", in->loader.eb.text);
+    in->exit_status = 1;
+    in->stopping = true;
+    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
+    if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+    loop_stop(in->loop);
+}
+
+/* On the thread of the check. */
+static void on_checked(void *arg, enum err e, const char *text) {
+    struct instance *in = arg;
+    if (e == ERR_OK) return;
+    err_set(&in->loader.eb, e, "%s", text); /* the loader's thread has ended */
+    if (loop_post(in->loop, on_bad_weights, in) != ERR_OK)
+        log_error("load", "out of memory, and %s", text);
+}
+
+void inst_load_check(struct instance *in) {
+    enum err e = engine_check_weights(in->loader.engine, on_checked, in);
+    if (e != ERR_OK) log_warn("load", "event=weights_not_checked why=\"%s\"", err_text(e));
+}
+
 void inst_load_wait(struct instance *in) {
     if (!in->loader.running) return;
     if (atomic_load(&in->loader.cancel)) {

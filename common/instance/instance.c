@@ -155,6 +155,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     in->endpoint = l->endpoint;
     l->tokenizer = NULL;
     l->endpoint = NULL;
+    inst_load_check(in);
     enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
     if (e == ERR_OK) {
         worker_set_loras(in->worker, in->loras);

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 import pytest
-from harness import BUILD, FABLE, ROOT, Cluster, Standalone, post
+from harness import BUILD, FABLE, READY_S, ROOT, Cluster, Standalone, post, wait_for
 
 SETTINGS = {"BatonConfig": {"kvCacheMiB": 8, "maxLoras": 0}, "BackendConfig": {"ScheduleConfig": {"maxBatchSize": 4, "maxPrefillBatchSize": 4}}}
 
@@ -38,6 +38,10 @@ def answer(base):
 
 def came_from(instance):
     return re.search(r'event=weights from="([^"]*)"', instance.log()).group(1)
+
+
+def came_from_last(instance):
+    return re.findall(r'event=weights from="([^"]*)"', instance.log())[-1]
 
 
 def share_of_weights(instance):
@@ -69,6 +73,39 @@ def test_weights_are_packed_once_and_shared(model):
     with Standalone(model=model, extra={**SETTINGS, "BatonConfig": {**SETTINGS["BatonConfig"], "weightCachePath": "off"}}) as whole:
         assert came_from(whole.instance) == "memory"
         assert answer(whole.base) == first
+
+
+def test_wrong_kept_weights_end_the_instance_that_uses_them(model):
+    """A bit that turned since the weights were packed: the instance serves, then ends by itself and names the file; the next one packs anew."""
+    with tempfile.TemporaryDirectory(prefix="baton-bad-") as folder:
+        extra = {**SETTINGS, "BatonConfig": {**SETTINGS["BatonConfig"], "weightCachePath": folder}}
+        with Standalone(model=model, extra=extra) as whole:
+            assert came_from(whole.instance) == "packed to cache"
+        with Standalone(model=model, extra=extra) as whole:
+            assert came_from(whole.instance) == "cache"
+            wait_for(lambda: "event=weights_checked" in whole.instance.log(), READY_S, "the weights were looked through")
+        path, = glob.glob(os.path.join(folder, "*.packed"))
+        with open(path, "r+b") as f:
+            f.seek(100 << 20)
+            byte = f.read(1)[0]
+            f.seek(100 << 20)
+            f.write(bytes([byte ^ 1]))
+        one = Standalone(model=model, extra=extra).instance
+        try:
+            one.start()
+            wait_for(lambda: not one.alive(), READY_S, "it ends")
+            assert one.process.returncode == 1
+            last = [line for line in one.log().splitlines() if " error " in line][-1]
+            assert path + ": the checksum of its data is wrong" in last, last
+            assert "event=ready" in one.log(), "the start did not wait for it"
+            assert os.path.exists(path + ".bad") and not os.path.exists(path)
+            one.start()
+            wait_for(lambda: one.load() or not one.alive(), READY_S, "the next one serves")
+            assert came_from_last(one) == "packed to cache"
+            one.stop()
+        finally:
+            if one.alive():
+                one.process.kill()
 
 
 def test_weights_packed_ahead_of_time():

@@ -20,6 +20,7 @@
 #include "common/base/log.h"
 #include "common/engine/weights.h"
 #include "common/engine/weights_cache.h"
+#include "common/engine/weights_check.h"
 #include "tests/unit/common/engine/tiny_llama.h"
 
 enum { PATH_BYTES = 1024 };
@@ -79,7 +80,7 @@ static struct weights *weights_at(struct rig *r, const char *setting, bool verif
 }
 
 static const uint8_t *bytes_of(const struct weights *w) {
-    return w->file != NULL ? (const uint8_t *)w->file + WC_HEADER_BYTES : w->memory.p;
+    return w->file.map != NULL ? (const uint8_t *)w->file.map + WC_HEADER_BYTES : w->memory.p;
 }
 
 /* Opens with the cache and without: the same weights; and where they came from. */
@@ -88,7 +89,7 @@ static enum weights_from expect_right(struct rig *r, bool verify) {
                    *w = weights_at(r, r->cache, verify, DTYPE_BF16);
     enum weights_from from = w->from;
     assert_int_equal(plain->from, WEIGHTS_PACKED);
-    assert_null(plain->file);
+    assert_null(plain->file.map);
     assert_int_equal(w->bytes, plain->bytes);
     assert_memory_equal(w->hash, plain->hash, sizeof(w->hash));
     assert_memory_equal(bytes_of(w), bytes_of(plain), w->bytes);
@@ -469,6 +470,60 @@ static void a_crash_leaves_nothing_bad(void **state) {
     assert_int_equal(expect_right(r, true), WEIGHTS_FROM_CACHE);
 }
 
+struct checked {
+    _Atomic int n;
+    enum err e;
+    char text[ERR_TEXT_BYTES_MAX];
+};
+
+static void on_checked(void *arg, enum err e, const char *text) {
+    struct checked *c = arg;
+    c->e = e;
+    snprintf(c->text, sizeof(c->text), "%s", text);
+    atomic_fetch_add(&c->n, 1);
+}
+
+/* Weights of an earlier start are looked through behind its back; a turned bit is found, and the
+ * next start has good ones again. */
+static void kept_weights_are_checked_in_the_background(void **state) {
+    struct rig *r = *state;
+    char path[2 * PATH_BYTES], aside[2 * PATH_BYTES + 8];
+    struct weights_check *check = NULL;
+    make_cache(r, path);
+    snprintf(aside, sizeof(aside), "%s.bad", path);
+    for (int bad = 0; bad < 2; bad++) {
+        struct checked c = {0};
+        if (bad) overwrite(path, WC_HEADER_BYTES + 1000, 0x77);
+        struct weights *w = weights_at(r, r->cache, false, DTYPE_BF16);
+        assert_int_equal(w->from, WEIGHTS_FROM_CACHE);
+        assert_int_equal(weights_check_start(&check, w, on_checked, &c), ERR_OK);
+        assert_non_null(check);
+        for (int i = 0; i < 20000 && atomic_load(&c.n) == 0; i++) usleep(500);
+        assert_int_equal(atomic_load(&c.n), 1);
+        assert_int_equal(c.e, bad ? ERR_BAD_FILE : ERR_OK);
+        assert_int_equal(strncmp(c.text, path, strlen(path)) == 0, bad);
+        assert_int_equal(access(aside, F_OK) == 0, bad);
+        weights_check_stop(&check);
+        weights_close(&w);
+    }
+    assert_int_equal(expect_right(r, false), WEIGHTS_PACKED_TO_CACHE);
+    /* ended in the midst of it; nothing to check: looked through before, or of this start */
+    struct checked c = {0};
+    struct weights *w = weights_at(r, r->cache, false, DTYPE_BF16);
+    assert_int_equal(weights_check_start(&check, w, on_checked, &c), ERR_OK);
+    weights_check_stop(&check);
+    assert_int_equal(atomic_load(&c.n), 0);
+    weights_close(&w);
+    w = weights_at(r, r->cache, true, DTYPE_BF16);
+    assert_int_equal(weights_check_start(&check, w, on_checked, &c), ERR_OK);
+    assert_null(check);
+    weights_close(&w);
+    w = weights_at(r, "off", false, DTYPE_BF16);
+    assert_int_equal(weights_check_start(&check, w, on_checked, &c), ERR_OK);
+    assert_null(check);
+    weights_close(&w);
+}
+
 static atomic_bool stop_now;
 
 static void stop_half_way(void *arg, const char *what, uint64_t done, uint64_t total) {
@@ -533,6 +588,7 @@ int main(void) {
         TEST(no_room_is_no_trouble),
         TEST(one_of_a_crowd_packs),
         TEST(a_crash_leaves_nothing_bad),
+        TEST(kept_weights_are_checked_in_the_background),
         TEST(a_load_can_be_stopped),
         TEST(a_replaced_file_stays_with_its_users),
     };
