@@ -18,6 +18,7 @@
 enum {
     STOP_POLL_MS = 50,
     CONTROL_CONNS_MAX = 128, /* of each plane but the user plane */
+    TLS_CONNS_DEFAULT = 8192,
     /* Descriptors that clients of the user plane cannot have: the other planes' connections, calls
      * to instances (poll, metrics, /dresult: three each), files and the loop's own. */
     FDS_RESERVED = (LISTENERS_MAX - 1) * CONTROL_CONNS_MAX + 640,
@@ -107,13 +108,21 @@ static void on_hup(void *arg) {
     cred_watch_now(co->creds);
 }
 
+/* A TLS connection takes 26 KB however idle it is, a plain one under 3 KB. */
+static unsigned conns_wanted(const struct coord_conf *c) {
+    unsigned requests = (unsigned)c->requests_max, conns = 3 * requests;
+    if (c->limits.conns > 0) return (unsigned)c->limits.conns;
+    if (c->tls[BLOCK_REQUEST_SERVER].enable && conns > TLS_CONNS_DEFAULT)
+        conns = requests > TLS_CONNS_DEFAULT ? requests : TLS_CONNS_DEFAULT;
+    return conns;
+}
+
 /* Descriptors for the clients' connections and the calls their requests need, beside those of the
  * other planes and of the coordinator's own calls. Fewer than are asked for mean fewer connections,
  * not fewer of the others. */
 static enum err plan_descriptors(struct coordinator *co, struct errbuf *eb) {
     const struct coord_conf *c = &co->conf;
-    unsigned requests = (unsigned)c->requests_max,
-             conns = c->limits.conns > 0 ? (unsigned)c->limits.conns : 3 * requests;
+    unsigned requests = (unsigned)c->requests_max, conns = conns_wanted(c);
     uint64_t want = (uint64_t)conns + requests + FDS_RESERVED, least = requests + FDS_RESERVED,
              limit = fds_raise(want);
     if (limit < least)

@@ -13,7 +13,7 @@ enum {
     ADDR_BUCKETS = 4096,
     SWEEP_EVERY_MS = 100,
     SWEEP_ROUNDS_MAX = 8,
-    HANDSHAKE_US_PER_PASS = 10000, /* what a flood of them may add to everybody's latency */
+    HANDSHAKE_US_PER_PASS = 5000, /* what a flood of them may add to everybody's latency */
 };
 
 struct http_addr {

@@ -97,7 +97,9 @@ class Prober:
     def check(self, may_fail=False):
         """may_fail: single connections may be turned away, as long as others are not soon after."""
         assert may_fail or self.n_failures == 0, (self.n_failures, self.failures)
-        assert self.longest_s < SILENCE_S + 3 * self.noise_s, f"silent for {self.longest_s:.3f} s (noise {self.noise_s:.3f} s), {self.n} answers"
+        busy = max(1, os.getloadavg()[0] / os.cpu_count())  # others at the machine: every turn takes so much longer
+        assert self.longest_s < SILENCE_S * busy + 3 * self.noise_s, (
+            f"silent for {self.longest_s:.3f} s (noise {self.noise_s:.3f} s, load {busy:.1f}), {self.n} answers")
 
 
 # ---- many sockets
@@ -188,7 +190,7 @@ def crowds(*list_of):
     started = [c.start() for c in list_of]
     try:
         for c in started:
-            c.ready(120 * SLOW)
+            c.ready(500 * SLOW)
         yield started
     finally:
         for c in started:

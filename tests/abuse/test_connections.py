@@ -232,22 +232,22 @@ def slow_readers(held, base, n, n_tokens):
         held.append(s)
 
 
-def thousands(c, scale, per_idle_kb):
-    """10,000 idle, 1,000 slow bodies and 1,000 slow readers, over scale: the coordinator's growth in MB, and how the others were served."""
+def thousands(c, scale, per_idle_kb, places):
+    """10,000 idle, 1,000 slow bodies and 1,000 slow readers, over scale: the coordinator's memory, and how the others were served."""
     serve(c)
     peak = Peak(c.coordinator)
     n_idle = 10000 // scale
     with Prober(c.status_base) as probe:
         with crowds(*[Crowd(idle, c.base, n_idle // 4, f"127.0.0.{i + 2}") for i in range(4)]) as many:
             assert sum(m.said for m in many) == n_idle
-            idle_kb = peak.grown() * 1024 / n_idle
+            idle_kb = peak.grown() * 1024 / min(n_idle, places)
             assert idle_kb < per_idle_kb, f"{idle_kb:.1f} KB an idle connection"
-            with crowds(Crowd(slow_bodies, c.base, 1000 // scale), Crowd(slow_readers, c.base, 1000 // scale, 400 // scale)):
+            with crowds(Crowd(slow_bodies, c.base, 1000 // scale), Crowd(slow_readers, c.base, 1000 // scale, 40)):
                 answers = in_threads([lambda: post(c.base, "/v1/completions", BODY).status for _ in range(8)])
                 assert answers == [200] * 8
                 serve(c, 2)
     probe.check()
-    assert not any(sum(m.closed) for m in many), "none of the idle ones had to go"
+    assert sum(sum(m.closed) for m in many) <= max(0, n_idle + 2500 // scale - places), "who has a place keeps it"
     began = time.monotonic()
     serve(c)
     assert time.monotonic() - began < RECOVERY_S + 2
@@ -258,7 +258,7 @@ def thousands(c, scale, per_idle_kb):
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_thousand_idle_a_hundred_slow(tls, pki):
     with Cluster(coord={"coordinator": FRESH}, pki=pki if tls else None) as c:
-        peak = thousands(c, 10, 40 if tls else 4)
+        peak = thousands(c, 10, 40 if tls else 4, 8192)
         assert peak.peak() < 100, f"{peak.peak():.0f} MB"
 
 
@@ -266,5 +266,5 @@ def test_a_thousand_idle_a_hundred_slow(tls, pki):
 @pytest.mark.parametrize("tls", [False, True])
 def test_ten_thousand_idle_a_thousand_slow(tls, pki):
     with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 4000}, **FRESH}}, pki=pki if tls else None) as c:
-        peak = thousands(c, 1, 20 if tls else 3)
+        peak = thousands(c, 1, 30 if tls else 3, 8192 if tls else 12000)
         assert peak.peak() < 300, f"{peak.peak():.0f} MB"
