@@ -47,6 +47,7 @@ struct endpoint_conf {
                                  silent */
     bool prefix_cache;        /* answers of /v1/ report usage.prompt_tokens_details.cached_tokens */
     int64_t loaded_unix_s;
+    bool special_as_text;   /* special tokens in messages, tools and documents are text */
     int template_ms;        /* processor time of a template that a client sent; 0: 200 */
     int guide_compile_ms;   /* of compiling a guide; 0: GUIDE_COMPILE_MS */
     int guide_step_ms;      /* of a guide at one token; 0: GUIDE_STEP_MS */

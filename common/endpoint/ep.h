@@ -52,6 +52,7 @@ struct ep_read {
     bool stream;
     const char *prompt; /* the input as text, into body or text; NULL for token input */
     size_t prompt_len;
+    bool marked;               /* prompt holds marks of tokenizer_mark() */
     struct buf text;           /* backs prompt where it is not the client's own string */
     struct id_list ids;        /* the prompt's ids; of a recompute also those generated */
     size_t n_generated;        /* of a recompute: so many at the end of ids */

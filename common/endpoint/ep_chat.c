@@ -113,15 +113,26 @@ static bool cut_after_final(struct ep_read *r, struct json_object *messages) {
     const char *role;
     size_t n;
     const char *s = last_content(messages, &n, &role);
+    struct buf marked = BUF_INIT;
+    if (r->marked && tokenizer_mark(r->ep->tok, s, n, &marked)) s = marked.data, n = marked.len;
+    if (marked.failed) n = 0;
     while (n > 0 && strchr(" \t\r\n", s[n - 1]) != NULL) n--; /* templates trim */
     while (n > 0 && strchr(" \t\r\n", *s) != NULL) s++, n--;
     size_t at = n > 0 && n <= r->text.len ? find_last(&r->text, s, n) : r->text.len;
+    buf_free(&marked);
     if (n == 0 || at == r->text.len)
         return ep_fail(r, 422,
                        "continue_final_message is set but the final message does not appear in the "
                        "chat after the template");
     r->text.len = at + n;
     r->text.data[r->text.len] = '\0';
+    return true;
+}
+
+static bool mark(void *arg, const char *s, size_t n, struct buf *out) {
+    struct ep_read *r = arg;
+    if (!tokenizer_mark(r->ep->tok, s, n, out)) return false;
+    r->marked = true;
     return true;
 }
 
@@ -132,7 +143,9 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
     int ms = r->ep->conf.template_ms > 0 ? r->ep->conf.template_ms : TEMPLATE_MS_DEFAULT;
     struct chat_vars vars = {.vars = template_vars(r, messages),
                              .now_unix_s = r->req->created_unix_s,
-                             .limit = work_limit_start(own ? ms : 0, r->in->cancelled)};
+                             .limit = work_limit_start(own ? ms : 0, r->in->cancelled),
+                             .mark = r->ep->conf.special_as_text ? mark : NULL,
+                             .mark_arg = r};
     if (vars.vars == NULL) return ep_fail_memory(r);
     enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
                                       &r->text, &why);
@@ -181,6 +194,7 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     r->prompt = r->text.data != NULL ? r->text.data : "";
     r->prompt_len = r->text.len;
     if (!ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special)) return false;
+    r->marked = false;
     /* From here on the prompt is what `echo` repeats: the message that the answer continues. */
     r->prompt = last_content(messages, &r->prompt_len, &role);
     if (strcmp(role, "assistant") != 0) r->prompt_len = 0;

@@ -88,8 +88,10 @@ bool ep_check_token_count(struct ep_read *r) {
 }
 
 bool ep_tokenise(struct ep_read *r, bool add_special) {
-    enum err e = tokenizer_encode(r->ep->tok, r->prompt, r->prompt_len, add_special,
-                                  PROMPT_TOKENS_MAX + 1, &r->ids);
+    enum err e = r->marked ? tokenizer_encode_marked(r->ep->tok, r->prompt, r->prompt_len,
+                                                     add_special, PROMPT_TOKENS_MAX + 1, &r->ids)
+                           : tokenizer_encode(r->ep->tok, r->prompt, r->prompt_len, add_special,
+                                              PROMPT_TOKENS_MAX + 1, &r->ids);
     if (e == ERR_NO_MEMORY) return ep_fail_memory(r);
     if (e != ERR_OK && e != ERR_TOO_LARGE)
         return ep_fail(r, 422, "The text of the input cannot be tokenised");

@@ -140,6 +140,15 @@ static enum err put_tgi_tokens(const struct endpoint *ep, const struct id_list *
     return e;
 }
 
+/* Whether the empty text has ids: a request of none is refused, but not the question how many. */
+static bool has_bos(const struct endpoint *ep, bool add_special) {
+    struct id_list ids = {0};
+    enum err e = tokenizer_encode(ep->tok, "", 0, add_special, 16, &ids);
+    bool any = ids.n > 0 || e != ERR_OK;
+    id_list_free(&ids);
+    return any;
+}
+
 /* The ids of whichever input the body has. False: *out is the error. */
 static bool read_input(const struct endpoint *ep, struct json_object *o,
                        const struct endpoint_in *in, const char *text, size_t len,
@@ -157,7 +166,8 @@ static bool read_input(const struct endpoint *ep, struct json_object *o,
     else if (text == NULL)
         good = ep_chat_tokens(&r);
     else
-        good = ep_fields_read(&r, switches) && ep_tokenise(&r, r.p.add_special);
+        good = ep_fields_read(&r, switches) &&
+               ((len == 0 && !has_bos(ep, r.p.add_special)) || ep_tokenise(&r, r.p.add_special));
     if (good) {
         *ids = r.ids;
         r.ids = (struct id_list){0};

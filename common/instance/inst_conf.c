@@ -211,6 +211,9 @@ static const struct conf_key keys[] = {
          "what ends a frame of a vLLM stream"),
     BOOL(benchmark_info, X "benchmarkInfo", "false", "OpenAI answers carry times and batch sizes"),
     BOOL(open_ai_id_prefix, X "openAiIdPrefix", "false", "chatcmpl- and cmpl- before OpenAI ids"),
+    WORD(special_tokens_in_content, X "specialTokensInContent", "text|parse", "text",
+         "special tokens written in messages, tools and documents: text, or tokens as in the "
+         "HuggingFace libraries"),
     WORD(tool_call_parser, X "toolCallParser",
          "auto|none|hermes|qwen2_5|qwen3|llama3|mistral|deepseek_v3|deepseek_v31|chatglm", "auto",
          "how the model writes tool calls; auto: by its chat template"),

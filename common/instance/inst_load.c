@@ -124,6 +124,7 @@ static enum err load_endpoint(struct instance *in, struct inst_loader *l) {
         .prompt_lookup_tokens = (int)c->prompt_lookup_tokens,
         .prefix_cache = c->prefix_cache,
         .loaded_unix_s = clock_unix_s(),
+        .special_as_text = strcmp(c->special_tokens_in_content, "text") == 0,
         .template_ms = (int)c->template_ms,
         .guide_compile_ms = (int)c->guide_compile_ms,
         .guide_step_ms = (int)c->guide_step_ms,

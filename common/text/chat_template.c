@@ -77,6 +77,20 @@ void chat_template_free(struct chat_template **t) {
     *t = NULL;
 }
 
+/* The model's own tokens stay tokens. */
+static bool put_own(struct jinja_run *r, struct json_object *vars, struct jv *out) {
+    static const char *const names[] = {"bos_token", "eos_token"};
+    bool ok = true;
+    r->mark = NULL;
+    for (int i = 0; i < 2 && ok; i++) {
+        struct json_object *o;
+        struct jv key = jv_cstr(names[i]), v;
+        if (json_object_object_get_ex(vars, names[i], &o))
+            ok = jv_from_json(r, o, &v) && jv_dict_set(r, out->dict, &key, v);
+    }
+    return ok;
+}
+
 enum err chat_template_render(const struct chat_template *t, const struct chat_vars *v,
                               size_t out_bytes_max, struct buf *out, struct errbuf *eb) {
     struct jinja_run r = {
@@ -91,7 +105,9 @@ enum err chat_template_render(const struct chat_template *t, const struct chat_v
     }
     jinja_mem_init(&r.mem, CHAT_TEMPLATE_MEMORY_BYTES_MAX);
     r.vars = &no_vars;
-    bool ok = v->vars == NULL || jv_from_json(&r, v->vars, &vars);
+    r.mark = v->mark;
+    r.mark_arg = v->mark_arg;
+    bool ok = v->vars == NULL || (jv_from_json(&r, v->vars, &vars) && put_own(&r, v->vars, &vars));
     if (ok) {
         if (v->vars != NULL) r.vars = vars.dict;
         jinja_scope_push(&r, &root);

@@ -12,6 +12,7 @@
 #ifndef BATON_TEXT_CHAT_TEMPLATE_H
 #define BATON_TEXT_CHAT_TEMPLATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/buf.h"
@@ -42,6 +43,9 @@ void chat_template_free(struct chat_template **t);
 /* The template's text, with \n for every kind of line end; not terminated. Lives as long as t. */
 const char *chat_template_source(const struct chat_template *t, size_t *n);
 
+/* A string of the variables as the template shall see it, appended to out; false: as it is. */
+typedef bool chat_mark_fn(void *arg, const char *s, size_t n, struct buf *out);
+
 struct chat_vars {
     struct json_object *vars; /* object: messages, tools, documents, add_generation_prompt,
                                  bos_token, eos_token, any chat_template_kwargs. Members absent here
@@ -49,6 +53,8 @@ struct chat_vars {
                                  documents, null when there are none). Borrowed; NULL: none. */
     int64_t now_unix_s;       /* for strftime_now; local time zone */
     struct work_limit limit;  /* none when zero */
+    chat_mark_fn *mark;       /* of every string but bos_token and eos_token; NULL: none */
+    void *mark_arg;
 };
 
 /* Appends the text to *out; on an error *out is as before.

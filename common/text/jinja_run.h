@@ -3,6 +3,7 @@
 #define BATON_TEXT_JINJA_RUN_H
 
 #include "common/base/work_limit.h"
+#include "common/text/chat_template.h"
 #include "common/text/jinja_mem.h"
 #include "common/text/jinja_value.h"
 #include "proto/err.h"
@@ -37,6 +38,8 @@ struct jinja_run {
     int depth;
     uint32_t line; /* of the node at work, for messages */
     int64_t now_unix_s;
+    chat_mark_fn *mark; /* of strings of the variables, or NULL */
+    void *mark_arg;
     struct jinja_sb *out;                  /* where text goes now */
     struct jinja_scope *scope;             /* innermost */
     const struct jv_dict *vars;            /* the caller's variables */

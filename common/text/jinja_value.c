@@ -426,6 +426,19 @@ struct jv jv_dict_get_str(const struct jv_dict *d, const char *s, size_t n) {
 
 /* ---- variables of the caller. Strings stay where the tree has them. */
 
+/* Borrows s unless it is marked. */
+static bool from_json_string(struct jinja_run *r, const char *s, size_t n, struct jv *out) {
+    struct buf marked = BUF_INIT;
+    bool ok = true;
+    *out = jv_str(s, n);
+    if (r->mark == NULL) return true;
+    if (r->mark(r->mark_arg, s, n, &marked))
+        ok = marked.failed ? jinja_fail_code(r, ERR_NO_MEMORY, "no memory left")
+                           : jv_str_copy(r, marked.data, marked.len, out);
+    buf_free(&marked);
+    return ok;
+}
+
 static bool from_json_container(struct jinja_run *r, struct json_object *o, struct jv *out) {
     if (json_object_is_type(o, json_type_array)) {
         size_t n = json_object_array_length(o);
@@ -442,8 +455,10 @@ static bool from_json_container(struct jinja_run *r, struct json_object *o, stru
     struct jv_dict *d;
     if (!jv_dict_new(r, &d)) return false;
     json_object_object_foreach(o, name, member) {
-        struct jv key = jv_cstr(name), v;
-        if (!jv_from_json(r, member, &v) || !jv_dict_set(r, d, &key, v)) return false;
+        struct jv key, v;
+        if (!from_json_string(r, name, strlen(name), &key) || !jv_from_json(r, member, &v) ||
+            !jv_dict_set(r, d, &key, v))
+            return false;
     }
     *out = jv_of_dict(d);
     return true;
@@ -461,8 +476,8 @@ bool jv_from_json(struct jinja_run *r, struct json_object *o, struct jv *out) {
         return true;
     }
     case json_type_string:
-        *out = jv_str(json_object_get_string(o), json_object_get_string_len(o));
-        return true;
+        return from_json_string(r, json_object_get_string(o), (size_t)json_object_get_string_len(o),
+                                out);
     case json_type_array:
     case json_type_object: break;
     }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "common/text/tokenizer.h"
 #include "common/text/tok_utf8.h"
 
 /* ---- reading */
@@ -121,10 +122,13 @@ enum err tok_added_build(struct tok_at *at, struct tok_added *a, const struct to
     enum err e = ERR_OK;
     trie_init(&a->raw);
     trie_init(&a->norm);
+    trie_init(&a->special);
     for (size_t i = 0; i < a->n_tokens && e == ERR_OK; i++) {
         const char *s = a->token[i].s;
         size_t n = a->token[i].n;
         a->token[i].s = NULL;
+        if (a->token[i].special && n > 1) e = trie_add(&a->special, s, n, (int32_t)i);
+        if (e != ERR_OK) break;
         if (!a->token[i].normalized) {
             e = trie_add(&a->raw, s, n, (int32_t)i);
             continue;
@@ -138,6 +142,7 @@ enum err tok_added_build(struct tok_at *at, struct tok_added *a, const struct to
     }
     trie_finish(&a->raw);
     trie_finish(&a->norm);
+    trie_finish(&a->special);
     tok_rx_fini(&rx);
     buf_free(&tmp[0]);
     buf_free(&tmp[1]);
@@ -148,10 +153,41 @@ void tok_added_fini(struct tok_added *a) {
     free(a->token);
     free(a->raw.node);
     free(a->norm.node);
+    free(a->special.node);
     *a = (struct tok_added){0};
 }
 
 /* ---- searching */
+
+/* Whether a token begins at s[i], or its beginning ends the text. */
+static bool begins(const struct tok_trie *t, const char *s, size_t n, size_t i) {
+    int32_t node = t->root[(unsigned char)s[i]];
+    for (size_t k = i + 1; node >= 0; k++) {
+        if (t->node[node].token >= 0 || k == n) return true;
+        node = trie_child(t, node, (unsigned char)s[k]);
+    }
+    return false;
+}
+
+bool tok_added_mark(const struct tok_added *a, const char *s, size_t n, struct buf *out) {
+    size_t end = n, done = 0;
+    while (end > 0 && strchr(" \t\r\n", s[end - 1]) != NULL) end--; /* templates trim */
+    for (size_t i = 0; i < end; i++) {
+        if (a->special.first_byte >= 0) {
+            const char *hit = memchr(s + i, a->special.first_byte, end - i);
+            if (hit == NULL) break;
+            i = (size_t)(hit - s);
+        }
+        if (!begins(&a->special, s, end, i)) continue;
+        size_t next = i + tok_utf8_len(s[i]);
+        buf_append(out, s + done, next - done);
+        buf_append(out, TOK_MARK, TOK_MARK_BYTES);
+        done = next;
+    }
+    if (done == 0) return false;
+    buf_append(out, s + done, n - done);
+    return true;
+}
 
 /* The leftmost token at or behind `from`, the longest of those; false: none. */
 static bool find(const struct tok_trie *t, const char *s, size_t n, size_t from, size_t *start,

@@ -35,6 +35,7 @@ struct tok_added {
     struct tok_added_token *token;
     size_t n_tokens;
     struct tok_trie raw, norm; /* searched before and after normalising */
+    struct tok_trie special;   /* the special ones of both, as written */
 };
 
 /* Reads the array (o NULL: none). A content given twice counts once. */
@@ -42,6 +43,9 @@ enum err tok_added_read(struct tok_at *at, const struct json_object *o, struct t
 /* Once ids are settled: builds what is searched. */
 enum err tok_added_build(struct tok_at *at, struct tok_added *a, const struct tok_norm *norm);
 void tok_added_fini(struct tok_added *a);
+
+/* tokenizer_mark(). */
+bool tok_added_mark(const struct tok_added *a, const char *s, size_t n, struct buf *out);
 
 /* Cuts s[0..n) into tokens and the text between; the leftmost token wins, and of those that start
  * at one place the longest. Zero it, set the first four. */

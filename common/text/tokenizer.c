@@ -290,6 +290,8 @@ struct encode {
     struct tok_pretok_run pretok;
     struct tok_bpe_run bpe;
     struct buf norm[2];
+    bool marked; /* marks are taken out */
+    struct buf clean;
 };
 
 static enum err put_id(struct encode *en, int32_t id) {
@@ -307,6 +309,23 @@ static enum err on_word(void *arg, const char *s, size_t n) {
     return tok_bpe_word(&en->t->bpe, &en->bpe, s, n, en->n_ids_max, en->out);
 }
 
+/* Text without tokens of either kind. */
+static enum err encode_text(struct encode *en, const char *s, size_t n, bool at_start) {
+    const char *mark;
+    if (!en->marked || tok_find_bytes(s, n, TOK_MARK, TOK_MARK_BYTES) == NULL)
+        return tok_pretok_cut(&en->t->pretok, &en->pretok, s, n, at_start);
+    buf_clear(&en->clean);
+    while ((mark = tok_find_bytes(s, n, TOK_MARK, TOK_MARK_BYTES)) != NULL) {
+        buf_append(&en->clean, s, (size_t)(mark - s));
+        n -= (size_t)(mark - s) + TOK_MARK_BYTES;
+        s = mark + TOK_MARK_BYTES;
+    }
+    buf_append(&en->clean, s, n);
+    if (en->clean.failed) return ERR_NO_MEMORY;
+    if (en->clean.len == 0) return ERR_OK;
+    return tok_pretok_cut(&en->t->pretok, &en->pretok, en->clean.data, en->clean.len, at_start);
+}
+
 /* Text without tokens of the raw kind. */
 static enum err encode_piece(struct encode *en, const char *s, size_t n, bool at_start) {
     struct tok_seg_iter it = {.a = &en->t->added, .trie = &en->t->added.norm};
@@ -318,16 +337,15 @@ static enum err encode_piece(struct encode *en, const char *s, size_t n, bool at
         if (seg.id >= 0) {
             e = put_id(en, seg.id);
         } else {
-            e = tok_pretok_cut(&en->t->pretok, &en->pretok, s + seg.start, seg.end - seg.start,
-                               at_start && seg.start == 0);
+            e = encode_text(en, s + seg.start, seg.end - seg.start, at_start && seg.start == 0);
         }
     }
     return e;
 }
 
-enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
-                          size_t n_ids_max, struct id_list *out) {
-    struct encode en = {.t = t, .out = out, .n_ids_max = n_ids_max};
+static enum err encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+                       size_t n_ids_max, bool marked, struct id_list *out) {
+    struct encode en = {.t = t, .out = out, .n_ids_max = n_ids_max, .marked = marked};
     struct tok_seg_iter it = {.a = &t->added, .trie = &t->added.raw, .s = text, .n = n};
     struct tok_seg seg;
     enum err e = ERR_OK;
@@ -352,7 +370,22 @@ enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n,
     tok_rx_fini(&en.rx);
     buf_free(&en.norm[0]);
     buf_free(&en.norm[1]);
+    buf_free(&en.clean);
     return e;
+}
+
+enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
+                          size_t n_ids_max, struct id_list *out) {
+    return encode(t, text, n, add_special, n_ids_max, false, out);
+}
+
+enum err tokenizer_encode_marked(const struct tokenizer *t, const char *text, size_t n,
+                                 bool add_special, size_t n_ids_max, struct id_list *out) {
+    return encode(t, text, n, add_special, n_ids_max, true, out);
+}
+
+bool tokenizer_mark(const struct tokenizer *t, const char *s, size_t n, struct buf *out) {
+    return tok_added_mark(&t->added, s, n, out);
 }
 
 /* ---- looking up */

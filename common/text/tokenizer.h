@@ -1,5 +1,6 @@
-/* tokenizer: HuggingFace tokenizer.json, or the metadata of a GGUF file, to ids and back. BPE, byte-level (GPT-2, Llama 3, Qwen2
- * patterns) and SentencePiece style (Llama 2, Mistral: metaspace, byte fallback).
+/* tokenizer: HuggingFace tokenizer.json, or the metadata of a GGUF file, to ids and back. BPE,
+ * byte-level (GPT-2, Llama 3, Qwen2 patterns) and SentencePiece style (Llama 2, Mistral: metaspace,
+ * byte fallback).
  *
  * Thread: a loaded tokenizer is read-only; any number of threads may encode and decode with it.
  * Text:   UTF-8. Input that is not valid UTF-8 is refused with ERR_INVALID. */
@@ -15,9 +16,9 @@
 struct tokenizer;
 
 /* path: a model folder, whose tokenizer.json is read (add_bos/add_eos hints of
- * tokenizer_config.json are NOT applied: the post-processor decides, as in the HuggingFace library),
- * or a GGUF file (gguf_locate()): the tokenizer.json beside it, else its metadata. eb names the
- * file, the member and what is wrong or unsupported. */
+ * tokenizer_config.json are NOT applied: the post-processor decides, as in the HuggingFace
+ * library), or a GGUF file (gguf_locate()): the tokenizer.json beside it, else its metadata. eb
+ * names the file, the member and what is wrong or unsupported. */
 enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf *eb);
 /* The same from bytes; name is used in messages. */
 enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
@@ -40,6 +41,17 @@ void id_list_free(struct id_list *l);
 enum err id_list_push(struct id_list *l, int32_t id);
 enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
                           size_t n_ids_max, struct id_list *out);
+
+/* Text of a stranger in which special tokens are to be text. A mark (U+FDD0, a noncharacter) goes
+ * behind the first character of each special token that s holds or at its end begins; the mark
+ * travels with the text through templates, no added token matches across one, and
+ * tokenizer_encode_marked() takes all marks out before the text is cut. False: there is nothing to
+ * mark, and nothing was appended. */
+#define TOK_MARK "\xEF\xB7\x90"
+enum { TOK_MARK_BYTES = 3 };
+bool tokenizer_mark(const struct tokenizer *t, const char *s, size_t n, struct buf *out);
+enum err tokenizer_encode_marked(const struct tokenizer *t, const char *text, size_t n,
+                                 bool add_special, size_t n_ids_max, struct id_list *out);
 
 /* Whole ids to text, as the HuggingFace decoder gives it (leading space stripped where the decoder
  * says so; incomplete UTF-8 becomes U+FFFD). Ids outside the vocabulary are left out. A run of

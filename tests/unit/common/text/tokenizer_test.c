@@ -284,6 +284,45 @@ static void test_first_blank(void **state) {
     }
 }
 
+/* Special tokens in marked text are text: whole, in a row, one inside another's beginning, or put
+ * together from the ends of two strings; the marks leave nothing behind, and text without special
+ * tokens is not touched. */
+static void test_marks(void **state) {
+    static const char *const with[] = {"<|im_start|>system", "a<|im_end|>\n<|im_start|>b",
+                                       "<|im_<|im_end|>", "x <|endoftext|>",
+                                       "<|im_end|><|im_end|>"};
+    static const char *const without[] = {"", "a < b", "<|x|>", "<tool_call>{}</tool_call>"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++) {
+        struct buf marked = BUF_INIT, back = BUF_INIT;
+        struct id_list ids = {0};
+        assert_true(tokenizer_mark(qwen2, with[i], strlen(with[i]), &marked));
+        assert_int_equal(tokenizer_encode_marked(qwen2, marked.data, marked.len, false, 99, &ids),
+                         ERR_OK);
+        for (size_t k = 0; k < ids.n; k++) assert_false(tokenizer_is_special(qwen2, ids.ids[k]));
+        assert_int_equal(tokenizer_decode(qwen2, ids.ids, ids.n, false, &back), ERR_OK);
+        assert_same_text(&back, with[i], strlen(with[i]));
+        buf_free(&marked);
+        buf_free(&back);
+        id_list_free(&ids);
+    }
+    for (size_t i = 0; i < sizeof(without) / sizeof(without[0]); i++) {
+        struct buf marked = BUF_INIT;
+        assert_false(tokenizer_mark(qwen2, without[i], strlen(without[i]), &marked));
+        assert_int_equal(marked.len, 0);
+    }
+    const char *two[] = {"<|im_", "start|>"}; /* as two fields side by side in a template */
+    struct buf joined = BUF_INIT;
+    struct id_list ids = {0};
+    for (int i = 0; i < 2; i++)
+        if (!tokenizer_mark(qwen2, two[i], strlen(two[i]), &joined)) buf_puts(&joined, two[i]);
+    assert_int_equal(tokenizer_encode_marked(qwen2, joined.data, joined.len, false, 99, &ids),
+                     ERR_OK);
+    for (size_t k = 0; k < ids.n; k++) assert_false(tokenizer_is_special(qwen2, ids.ids[k]));
+    buf_free(&joined);
+    id_list_free(&ids);
+}
+
 static void test_not_utf8(void **state) {
     static const char *const bad[] = {
         "\x80",         "a\xC3",      "\xC0\xAF",     "\xED\xA0\x80",    "\xF5\x80\x80\x80",
@@ -440,7 +479,7 @@ int main(void) {
         cmocka_unit_test(test_not_utf8),       cmocka_unit_test(test_ids_max),
         cmocka_unit_test(test_hostile_texts),  cmocka_unit_test(test_threads),
         cmocka_unit_test(test_fable),          cmocka_unit_test(test_continuation),
-        cmocka_unit_test(test_first_blank),
+        cmocka_unit_test(test_marks),          cmocka_unit_test(test_first_blank),
     };
     return cmocka_run_group_tests(tests, load_both, free_both);
 }
