@@ -172,8 +172,10 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_CONTINUE_FINAL] = BOOLEAN("continue_final_message", continue_final, "false", "The answer goes on where the last message ends."),
     [P_STREAM] = BOOLEAN("stream", stream, "false", "The answer comes as events, while it is written."),
     [P_STREAM_OPTIONS] = CHECKED("stream_options",
-        "{\"type\":\"object\",\"properties\":{\"include_usage\":{\"type\":\"boolean\"},\"continuous_usage_stats\":{\"type\":\"boolean\"}}}",
-        "include_usage: usage in a chunk of its own, the last; continuous_usage_stats: in every chunk."),
+        "{\"type\":\"object\",\"properties\":{"
+        "\"include_usage\":{\"type\":\"boolean\",\"description\":\"Usage in a chunk of its own, the last.\"},"
+        "\"continuous_usage_stats\":{\"type\":\"boolean\",\"description\":\"Usage in every chunk.\"}}}",
+        "What a stream says of its usage."),
 
     /* ---- which tokens are allowed at all */
     [P_GUIDE] = {NULL, T_CHECK, 0, NULL, NULL, NONE, .help = NULL},

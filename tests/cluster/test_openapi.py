@@ -140,13 +140,25 @@ def test_every_field_that_is_read_is_described(doc):
     assert len(named) > 8 and not missing and not named - described, (missing, named - described)
 
 
-def test_every_parameter_says_what_it_is(doc):
-    for name in REQUESTS.values():
-        top = doc["components"]["schemas"][name + "Request"]["properties"]
-        for key, of in {**top, **top.get("parameters", {}).get("properties", {})}.items():
-            if "$ref" in of:
-                of = doc["components"]["schemas"][of["$ref"].split("/")[-1]]
-            assert of.get("description"), (name, key)
+def silent(s, doc, where):
+    """Members of a schema, and of what is inside it, that say nothing of themselves."""
+    out = []
+    for key, of in s.get("properties", {}).items():
+        at = f"{where}.{key}"
+        said = doc["components"]["schemas"][of["$ref"].split("/")[-1]].get("description", of["$ref"]) if "$ref" in of else of.get("description")
+        out += ([] if said else [at]) + silent(of, doc, at)
+    for of in s.get("oneOf", []) + ([s["items"]] if isinstance(s.get("items"), dict) else []):
+        out += silent(of, doc, where)
+    return out
+
+
+def test_everything_says_what_it_is(doc):
+    found = [x for name, s in doc["components"]["schemas"].items() for x in silent(s, doc, name)]
+    for path, item in doc["paths"].items():
+        for op in item.values():
+            for content in [op.get("requestBody", {}).get("content", {})] + [r.get("content", {}) for r in op["responses"].values()]:
+                found += [x for c in content.values() for x in silent(c["schema"], doc, path)]
+    assert not found
 
 
 def test_examples_are_answered(doc, servers, manner):
