@@ -235,6 +235,9 @@ static const struct conf_key keys[] = {
         "port"),
     STR(register_url, X "registerUrl", "",
         "management URL of a coordinator this instance registers itself with; empty: none"),
+    WORD(register_role, X "registerRole", "static|prefer|any|prefill|decode", "static",
+         "role a registration asks for; static: that of its program, and no other; prefer: rather "
+         "that of its program; any: as the ratio has it; prefill, decode: this one, and no other"),
     TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
     LIMITS_KEYS(struct inst_conf, limits, X "limits."),
     INT(template_ms, X "limits.templateMs", 1, 60000, "200",

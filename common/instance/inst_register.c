@@ -16,6 +16,16 @@ static void on_answer(void *arg, const struct http_result *r) {
                  err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
 }
 
+/* The label of the rank table that says so (cluster-api 6.4); "": none. */
+static const char *label_of(const struct instance *in) {
+    const char *asks = in->conf.register_role;
+    bool decode = in->first_role == ROLE_DECODE;
+    if (strcmp(asks, "any") == 0) return "";
+    if (strcmp(asks, "prefer") == 0) return decode ? "\"label\":1," : "\"label\":0,";
+    if (strcmp(asks, "static") != 0) decode = strcmp(asks, "decode") == 0;
+    return decode ? "\"label\":3," : "\"label\":2,";
+}
+
 static void on_period(void *arg) {
     struct instance *in = arg;
     const struct inst_conf *c = &in->conf;
@@ -26,11 +36,10 @@ static void on_period(void *arg) {
     buf_printf(&b,
                "{\"server_ip\":\"%s\",\"server_id\":\"%s\",\"mgmt_ip\":\"%s\",\"predict_port\":\"%"
                "u\",\"mgmt_port\":\"%u\",\"metric_port\":\"%u\","
-               "\"inter_comm_port\":\"%lld\",\"label\":%d,\"device\":[",
+               "\"inter_comm_port\":\"%lld\",%s\"device\":[",
                c->ip, c->ip, c->management_ip, http_server_port(in->listeners[0].server),
                (unsigned)c->management_port, (unsigned)c->metrics_port,
-               (long long)c->inter_comm_port,
-               in->first_role == ROLE_DECODE);  /* 0: prefers prefill, 1: decode */
+               (long long)c->inter_comm_port, label_of(in));
     for (int64_t i = 0; i < c->world_size; i++) /* as many as a role body must name */
         buf_printf(&b,
                    "%s{\"device_id\":\"%lld\",\"device_ip\":\"%s\",\"rank_id\":\"%lld\","

@@ -4,6 +4,7 @@ together are refused at hello with both values named; instances may announce the
 Method: batonctl and POST /v1/instances/role against real clusters; role bodies by hand against an instance without a coordinator (cluster-api
 3.4, 3.5); requests before, during and after every change.
 """
+import contextlib
 import json
 import os
 import re
@@ -301,6 +302,27 @@ def test_instances_announce_themselves():
         c.decodes[0].start()
         serve_as(c, 1, 1)
         flows(c, 1)
+
+
+def test_who_registers_keeps_the_role_of_its_program():
+    """Two decode instances are there long before the prefill instance: neither becomes it, though the ratio asks for one of each."""
+    c = Cluster(1, 2, register=True)
+    try:
+        for d in (c.coordinator, *c.decodes):
+            d.start()
+
+        def there():
+            with contextlib.suppress(OSError):
+                return [i["wantedRole"] for i in c.status()["instances"]]
+
+        wait_for(lambda: there() == ["decode", "decode"], READY_S, "both are decode instances")
+        assert not c.is_ready()
+        c.prefills[0].start()
+        serve_as(c, 1, 2)
+        flows(c, 4)
+        c.killed = [d.stop() for d in c.daemons]
+    finally:
+        c.kill_all()
 
 
 def test_readiness_names_what_is_missing():

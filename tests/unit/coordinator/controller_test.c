@@ -97,6 +97,38 @@ static void ratio(void **state) {
     fc_close();
 }
 
+static bool are_online(void *arg) {
+    for (int i = 0; i < *(int *)arg; i++)
+        if (!fake_inst(&fc.fakes[i])->online || !fake_inst(&fc.fakes[i])->healthy) return false;
+    return true;
+}
+
+/* A static label leaves no choice, whatever the ratio wants and in whatever order they come; a wish
+ * gives way to the ratio. */
+static void labels(void **state) {
+    int n = 2;
+    (void)state;
+    fc_open(CONF);
+    fc_add(LABEL_DECODE_STATIC);
+    fc_add(LABEL_DECODE_STATIC);
+    run_until(are_online, &n);
+    run_for(400);
+    assert_int_equal(fake_inst(&fc.fakes[0])->want, ROLE_DECODE);
+    assert_int_equal(fake_inst(&fc.fakes[1])->want, ROLE_DECODE);
+    assert_false(controller_ready(&fc.co));
+    struct fake *p = fc_add(LABEL_PREFILL_STATIC);
+    run_until(fc_all_serve, NULL);
+    assert_int_equal(p->role, ROLE_PREFILL);
+    assert_int_equal(p->n_peers, 2);
+    fc_close();
+    fc_open(CONF);
+    fc_add(LABEL_DECODE_PREFER);
+    fc_add(LABEL_DECODE_PREFER);
+    run_until(fc_all_serve, NULL);
+    assert_int_equal((fc.fakes[0].role == ROLE_PREFILL) + (fc.fakes[1].role == ROLE_PREFILL), 1);
+    fc_close();
+}
+
 /* Instances that have roles keep them when a coordinator comes anew. */
 static void keeps_roles(void **state) {
     (void)state;
@@ -426,12 +458,19 @@ static void routes(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bring_up),       cmocka_unit_test(ratio),
-        cmocka_unit_test(keeps_roles),    cmocka_unit_test(join),
-        cmocka_unit_test(restart),        cmocka_unit_test(a_stuck_engine_gets_no_work),
-        cmocka_unit_test(lost_role),      cmocka_unit_test(leaving),
-        cmocka_unit_test(switch_drains),  cmocka_unit_test(switch_given_up),
-        cmocka_unit_test(last_of_a_role), cmocka_unit_test(lease_ends),
+        cmocka_unit_test(bring_up),
+        cmocka_unit_test(ratio),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(keeps_roles),
+        cmocka_unit_test(join),
+        cmocka_unit_test(restart),
+        cmocka_unit_test(a_stuck_engine_gets_no_work),
+        cmocka_unit_test(lost_role),
+        cmocka_unit_test(leaving),
+        cmocka_unit_test(switch_drains),
+        cmocka_unit_test(switch_given_up),
+        cmocka_unit_test(last_of_a_role),
+        cmocka_unit_test(lease_ends),
         cmocka_unit_test(routes),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
