@@ -130,6 +130,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     const uint64_t was_stuck_ms = in->status.stuck_ms;
     status_msg_free(&in->status);
     in->status = *m;
+    in->booked_then = in->booked_poll;
     in->n_failures = 0;
     if (!in->healthy)
         log_info("controller", "id=%u event=healthy role=%s", in->id,
@@ -210,6 +211,7 @@ static void poll(struct coordinator *co, struct inst *in) {
     if (in->probe_call != NULL) return;
     in->probing_config = !in->online || in->reread_config;
     in->poll_started_ms = clock_ms();
+    in->booked_poll = in->booked;
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,
                                     in->probing_config ? "/v1/config" : "/v2/status");
     struct http_call_opts o = {.method = "GET",

@@ -27,6 +27,7 @@ enum row {
     SUCCESS,
     FAILED,
     CANCELLED,
+    CLIENT_ERRORS,
     FAILED_PART,
     ANSWERS,
     INFLIGHT,
@@ -51,8 +52,11 @@ enum row {
 static const struct metric_def rows[N_ROWS] = {
     [RECEIVED] = {.name = "request_received_total", .help = "Requests of clients."},
     [SUCCESS] = {.name = "request_success_total", .help = "Requests answered in full."},
-    [FAILED] = {.name = "request_failed_total", .help = "Requests refused or ended by an error."},
+    [FAILED] = {.name = "request_failed_total",
+                .help = "Requests that the service failed: 5xx, time-outs, ended by itself."},
     [CANCELLED] = {.name = "request_cancelled_total", .help = "Requests whose client went away."},
+    [CLIENT_ERRORS] = {.name = "coordinator_client_errors_total",
+                       .help = "Requests refused for what the client did or asked for (4xx)."},
     [FAILED_PART] = {.name = "failed_request_perc",
                      .kind = METRIC_GAUGE,
                      .help = "Failed of received requests, 0 to 1."},
@@ -154,17 +158,21 @@ void coord_metrics_received(struct coord_metrics *cm) {
     if (cm != NULL) metric_add(cm->plain[RECEIVED], 1);
 }
 
-static void count_end(struct coord_metrics *cm, int status) {
+static void count_end(struct coord_metrics *cm, int status, bool stopped) {
     char code[16];
     snprintf(code, sizeof(code), "%d", status);
     count(cm, ANSWERS, code);
-    metric_add(cm->plain[status == 200 ? SUCCESS : status == 499 ? CANCELLED : FAILED], 1);
+    metric_add(cm->plain[status == 200                              ? SUCCESS
+                         : status == 499                            ? CANCELLED
+                         : relay_status_is_failure(status, stopped) ? FAILED
+                                                                    : CLIENT_ERRORS],
+               1);
 }
 
 void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int status) {
     if (cm == NULL) return;
     count(cm, REJECTED, reason);
-    count_end(cm, status);
+    count_end(cm, status, false);
 }
 
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us) {
@@ -199,7 +207,7 @@ void coord_metrics_relayed(struct coord_metrics *cm, size_t bytes) {
 
 void coord_metrics_ended(struct coord_metrics *cm, const struct coord_request_end *e) {
     if (cm == NULL) return;
-    count_end(cm, e->status);
+    count_end(cm, e->status, e->stopped);
     if (e->status != 200) return;
     metric_observe(cm->plain[E2E], (double)e->total_us / 1e6);
     if (e->n_tokens > 1)

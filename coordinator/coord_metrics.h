@@ -43,6 +43,7 @@ struct coord_request_end {
     uint64_t total_us;
     uint64_t decode_us; /* from the first token to the last piece */
     uint64_t n_tokens;  /* known of it; 0: unknown */
+    bool stopped;       /* a client asked for its end */
 };
 void coord_metrics_ended(struct coord_metrics *cm, const struct coord_request_end *e);
 void coord_metrics_switched(struct coord_metrics *cm, uint64_t took_us);

@@ -221,8 +221,8 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (in->want != ROLE_DECODE || !inst_serves(in, NULL)) continue;
         total += in->status.total_slots;
-        available += in->status.avail_slots;
-        tokens += in->status.avail_blocks * in->config.cache_block_size;
+        available += inst_slots_free(in);
+        tokens += inst_blocks_free(in) * in->config.cache_block_size;
     }
     int n = snprintf(body, sizeof(body),
                      "{\"total_slots\":%llu,\"free_slots\":%llu,\"available_tokens_length\":%llu}",

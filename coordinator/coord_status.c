@@ -67,14 +67,24 @@ static struct json_object *reasons_of(const struct coordinator *co) {
 
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons) {
     bool ready = !co->stopping && controller_ready(co);
-    if (!with_reasons || ready) {
+    size_t n_p = 0, n_d = 0;
+    if (!with_reasons) {
         http_x_reply(x, ready ? 200 : 503, NULL, "", 0);
         return;
     }
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!inst_serves(in, NULL)) continue;
+        n_p += in->want == ROLE_PREFILL;
+        n_d += in->want == ROLE_DECODE;
+    }
     struct json_object *root = json_object_new_object();
-    json_object_object_add(root, "ready", json_object_new_boolean(false));
+    json_object_object_add(root, "ready", json_object_new_boolean(ready));
+    if (ready) {
+        add_u64(root, "prefill", n_p);
+        add_u64(root, "decode", n_d);
+    }
     json_object_object_add(root, "reasons", reasons_of(co));
-    reply(x, 503, root);
+    reply(x, ready ? 200 : 503, root);
 }
 
 /* Also what there is to know of one that is closed: the last fault. */

@@ -38,9 +38,9 @@ struct coordinator {
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;
-    struct coord_lora *loras; /* adapters that every instance should have: lora.h */
+    struct coord_lora *loras;   /* adapters that every instance should have: lora.h */
     struct health_timed *timed; /* made when the first asks */
-    struct loop_timer *tick;  /* controller: polls, roles, rank table */
+    struct loop_timer *tick;    /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
     bool roles_decided; /* the first decision was made */
     bool was_ready;

@@ -77,6 +77,8 @@ struct inst {
     bool dresult_up;
     unsigned tasks; /* requests of ours in work there: P until its first token, D after that */
     struct booking booked;
+    struct booking booked_poll,
+        booked_then;         /* when the last poll began; that which status answers */
     double token_sum;        /* expected tokens of those requests (D) */
     uint64_t prefill_tokens; /* of the prompts it was given and has not answered (P) */
     struct rate_meter prefill_rate;
@@ -124,6 +126,9 @@ struct breaker *inst_link_breaker(const struct inst *p, uint32_t d_id);
 struct breaker *inst_link_breaker_put(struct inst *p, uint32_t d_id);
 /* It was started anew, or has another role: what its requests did before says nothing. */
 void inst_breakers_reset(struct registry *r, struct inst *in);
+/* What is free now: as it said last, and what was booked and given back since. */
+uint64_t inst_slots_free(const struct inst *in);
+uint64_t inst_blocks_free(const struct inst *in);
 /* Both ends list each other as ok. */
 bool inst_linked(const struct inst *a, const struct inst *b);
 

@@ -79,17 +79,24 @@ static void record(struct relay *r, int status) {
              r->handover.transfer_ms, r->handover.exposed_ms);
 }
 
+bool relay_status_is_failure(int status, bool stopped) {
+    if (status == 408) return true; /* it took too long here */
+    if (status == 424) return !stopped;
+    return status >= 500;
+}
+
 void relay_finish(struct relay *r, int status) {
     struct relay_set *s = r->set;
     record(r, status);
     const struct coord_request_end end = {.status = status,
                                           .total_us = clock_us() - r->arrival_us,
                                           .decode_us = r->last_piece_us - r->first_token_us,
-                                          .n_tokens = r->n_tokens};
+                                          .n_tokens = r->n_tokens,
+                                          .stopped = r->stop_asked};
     coord_metrics_ended(s->co->metrics, &end);
     if (status == 200) {
         s->counts.finished++;
-    } else {
+    } else if (relay_status_is_failure(status, r->stop_asked)) {
         s->counts.failed++;
     }
     relay_verdicts_end(r);
@@ -277,7 +284,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
 /* Not admitted. */
 static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *reason,
                       const char *text) {
-    s->counts.failed++;
+    if (relay_status_is_failure(status, false)) s->counts.failed++;
     coord_metrics_rejected(s->co->metrics, reason, status);
     if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(s->co, x, status, text);
@@ -296,7 +303,6 @@ static void turn_away_memory(struct relay_set *s, struct http_x *x, const struct
                "\"code\": 429}}";
     else if (path->api == API_TGI || path->api == API_VLLM)
         body = "{\"error\": \"Memory limit exceeded\", \"error_type\": \"overloaded\"}";
-    s->counts.failed++;
     coord_metrics_rejected(s->co->metrics, "memory", 429);
     http_x_set_header(x, "Retry-After", "1");
     http_x_reply(x, 429, "application/json; charset=utf-8", body, strlen(body));

@@ -35,6 +35,10 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id);
 void relay_abort_all(struct relay_set *s, int status, const char *text);
 
+/* Whether the service failed: 5xx, a time-out of its own, a request that ended though nobody asked
+ * to stop it. Other 4xx are what the client did or asked for; 499 is one that left. */
+bool relay_status_is_failure(int status, bool stopped);
+
 struct relay_counts {
     size_t in_flight, queued;
     uint64_t received, finished, failed, retried, cancelled;

@@ -220,7 +220,8 @@ def test_a_pair_and_its_coordinator_count_each_request_once():
         assert (p.sum("request_received_total"), p.sum("request_success_total"), p.sum("request_failed_total")) == (ok + failed, ok, failed)
         assert (d.sum("request_received_total"), d.sum("request_success_total"), d.sum("request_failed_total")) == (handed, handed, 0)
         for s in (all_,):
-            assert (s.sum("request_received_total"), s.sum("request_success_total"), s.sum("request_failed_total")) == (ok + failed, ok, failed)
+            assert (s.sum("request_received_total"), s.sum("request_success_total"), s.sum("request_failed_total")) == (ok + failed, ok, 0)
+            assert s.sum("coordinator_client_errors_total") == failed and s.sum("failed_request_perc") == 0  # 422 is no failure of the service
             assert (s.sum("prompt_tokens_total"), s.sum("generation_tokens_total")) == (prompt, generated)
             assert s.sum("prompt_tokens_total", role="prefill") == prompt and s.sum("generation_tokens_total", role="prefill") == begun
             assert s.sum("time_to_first_token_seconds_count") == s.sum("e2e_request_latency_seconds_count") == ok

@@ -346,7 +346,9 @@ def test_readiness_names_what_is_missing():
         wait_for(lambda: reasons()[0] == {"online", "role"}, READY_S, "one is online and waits for a role")
         c.decodes[0].start()
         wait_for(c.is_ready, READY_S, "ready")
-        assert get(c.status_base, "/v1/readiness").body == b""
+        a = get(c.status_base, "/v1/readiness")
+        assert a.status == 200 and a.json == {"ready": True, "prefill": 1, "decode": 1, "reasons": []}
+        assert get(c.status_base, "/v2/health/ready").body == b""  # as the reference has it
         c.killed = [d.stop() for d in c.daemons]
     finally:
         c.kill_all()

@@ -358,7 +358,7 @@ static void routes(void **state) {
     (void)state;
     start(1, 2);
     client_ask(&c, "GET", "/v1/readiness", "", "");
-    client_expect(&c, 200, "");
+    client_expect(&c, 200, "{\"ready\":true,\"prefill\":1,\"decode\":2,\"reasons\":[]}");
     client_close(&c);
     client_ask(&c, "POST", "/v1/instances/role", "", "{\"id\":1,\"role\":\"decode\"}");
     client_expect(

@@ -683,6 +683,40 @@ static void request_ids(void **state) {
     client_close(&b);
 }
 
+/* getSlotCount follows what is booked and given back, without waiting for a report; and who left is
+ * no failure of the service. */
+static void slots_at_once(void **state) {
+    struct client c, s;
+    struct relay_counts was, is;
+    (void)state;
+    relay_counts(fc.co.relays, &was);
+    for (int i = 0; i < 2; i++) {
+        if (i == 0) (void)ask(&c, "/v1/completions", "{\"prompt\":\"x\",\"n\":5}");
+        client_ask(&s, "GET", "/v2/models/m/getSlotCount", "", "");
+        run_until(client_done, &s);
+        assert_non_null(strstr(s.in.data, i == 0 ? "\"free_slots\":11," : "\"free_slots\":16,"));
+        client_close(&s);
+        if (i == 0) {
+            client_close(&c);
+            run_until(is_idle, NULL);
+        }
+    }
+    before(NULL);
+    fake_reply(ask(&c, CHAT, BODY), 422, "{}");
+    client_expect(&c, 422, "{}");
+    client_close(&c);
+    relay_counts(fc.co.relays, &is);
+    assert_int_equal(is.failed, was.failed);
+    assert_int_equal(is.cancelled, was.cancelled + 1);
+    static const struct {
+        int status;
+        bool stopped, failure;
+    } rows[] = {{200, 0, 0}, {400, 0, 0}, {404, 0, 0}, {408, 0, 1}, {413, 0, 0}, {422, 0, 0},
+                {424, 0, 1}, {424, 1, 0}, {429, 0, 0}, {499, 0, 0}, {500, 0, 1}, {503, 0, 1}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(relay_status_is_failure(rows[i].status, rows[i].stopped), rows[i].failure);
+}
+
 /* ---- the end of the daemon */
 static void abort_all(void **state) {
     struct client a, b;
@@ -718,6 +752,7 @@ int main(int argc, char **argv) {
         CASE(larger_than_all),
         CASE(other_paths),
         CASE(timed_health),
+        CASE(slots_at_once),
         CASE(one_test_for_all),
         CASE(browsers),
         CASE(too_large),
