@@ -190,6 +190,8 @@ struct http_x *http_x_new(
     struct http_conn *c); /* takes the head out of the parser; NULL: no memory */
 void http_x_free(struct http_x *x);
 void http_x_client_gone(struct http_x *x); /* the connection has let go of x already */
+/* The body is needed no more: its memory, and its room in the gate, are free. */
+void http_x_drop_body(struct http_x *x);
 /* Bytes of the body; its memory grows to what the head announced and no further. */
 void http_x_body_append(struct http_x *x, const char *p, size_t n);
 /* An answer without an exchange: head and body into c->out, closing. */

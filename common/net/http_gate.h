@@ -3,7 +3,7 @@
  * descriptors, and the loop's time for TLS handshakes. The limits are rows of the budget.
  *
  * Bodies:   a known length is taken when the head has come, a chunked body as it grows; all of it
- *   is given back with the exchange, or by http_x_drop_body(). When there is no room, bodies that
+ *   is given back with the exchange. When there is no room, bodies that
  *   have been under way for more than two seconds give way, oldest first. The last eighth of the
  *   room is for bodies of at most 64 KiB, so that a few large ones do not shut out the many.
  * Waiting:  over the limit, connections that hold more than their part of it and have been slow for

@@ -92,8 +92,6 @@ size_t http_x_n_headers(const struct http_x *x);
 void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
 /* Terminated by a zero that n does not count. */
 const char *http_x_body(const struct http_x *x, size_t *n);
-/* The handler needs the body no more: its memory, and its room in the gate, are free. */
-void http_x_drop_body(struct http_x *x);
 /* Header X-Request-Id when it is 1 to HTTP_REQUEST_ID_BYTES_MAX visible ASCII characters, else one
  * made up (32 hex digits) that stays the same for this exchange. */
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };
