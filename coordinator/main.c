@@ -298,6 +298,7 @@ int main(int argc, char **argv) {
         log_init(level_of(co->conf.log_level), STDERR_FILENO);
         log_start();
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
         status = run(co);
     }
     cred_watch_destroy(&co->creds);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ enum {
     SOCKET_BUFFER_BYTES =
         4 * 1024 * 1024, /* the default of 128 KiB halves the rate, 16 KiB stalls on delayed ACKs */
     BIND_TRIES = 16,
+    DESCRIPTORS_MIN = 8,
     MMAP_THRESHOLD_BYTES = 32 * 1024 * 1024, /* glibc takes no more */
     TRIM_THRESHOLD_BYTES = 64 * 1024 * 1024,
 };
@@ -32,7 +34,17 @@ static enum err set(int sock, int level, int option, int value) {
     return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;
 }
 
+/* nanomsg ends the process where it finds no descriptor while it begins. */
+static bool descriptors_left(void) {
+    int fds[DESCRIPTORS_MIN], n = 0;
+    while (n < DESCRIPTORS_MIN && (fds[n] = eventfd(0, EFD_CLOEXEC)) >= 0) n++;
+    for (int i = 0; i < n; i++) close(fds[i]);
+    return n == DESCRIPTORS_MIN;
+}
+
 enum err bus_open(int *sock, size_t message_bytes_max) {
+    *sock = -1;
+    if (!descriptors_left()) return ERR_BUSY;
     *sock = nn_socket(AF_SP, NN_PAIR);
     if (*sock < 0) {
         *sock = -1;

@@ -390,6 +390,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
         log_init((enum log_level)log_level_parse(level), STDERR_FILENO);
         log_start();
         signal(SIGPIPE, SIG_IGN);
+        signal(SIGXFSZ, SIG_IGN); /* a file over RLIMIT_FSIZE is an error of its write */
         status = run(in);
     }
     cred_watch_destroy(&in->creds);

@@ -25,6 +25,7 @@ enum {
     DOOR_BURST = 64,
     DOOR_BACKLOG = 4096,
     DOOR_REST_MS = 100,
+    DOOR_SAY_MS = 1000,
     CROSSED_MAX = 50,
     CROSSED_MS_MAX = 20
 };
@@ -164,7 +165,10 @@ static void take_in(struct kv_plane *kp, uint64_t now_ms) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
         /* No descriptor or no memory: the door would stay readable all the time. */
-        log_warn("kv_link", "event=door_rests why=\"%s\"", strerror(errno));
+        if (now_ms >= kp->door_said_ms + DOOR_SAY_MS) {
+            log_warn("kv_link", "event=door_rests why=\"%s\"", strerror(errno));
+            kp->door_said_ms = now_ms;
+        }
         kp->door_rest_ms = now_ms + DOOR_REST_MS;
         kv_due(kp, kp->door_rest_ms);
         return;

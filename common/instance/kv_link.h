@@ -282,6 +282,7 @@ struct kv_plane {
     struct kv_guest *guests; /* oldest first */
     size_t n_strangers;
     bool said_unguarded;
+    uint64_t door_said_ms; /* when the log last said so: */
     uint64_t door_rest_ms; /* no descriptor was left: nobody is taken in before */
     enum inst_role io_role;
     uint32_t io_self_id;
