@@ -23,40 +23,30 @@ static enum err no_memory(size_t n, struct errbuf *eb) {
     return err_set(eb, ERR_NO_MEMORY, "no memory to parse %zu bytes of JSON", n);
 }
 
-/* Checks text[0..n) and makes its tree. text is taken on ERR_OK when own. */
-static enum err read_text(struct json_object **out, char *text, size_t n, bool own,
+/* Checks p[0..n) and makes its tree, in in_place when that is not NULL (the same text then). */
+static enum err read_text(struct json_object **out, const char *p, char *in_place, size_t n,
                           const struct json_limits *lim, struct errbuf *eb) {
     static const struct json_limits plain = {.depth_max = JSON_DEPTH_MAX};
     struct json_size size;
-    enum err e = json_check(text, n, 0, lim != NULL ? lim : &plain, &size, eb);
-    if (e == ERR_OK && !json_tree_build(out, text, n, &size, own)) e = no_memory(n, eb);
-    return e;
-}
-
-static enum err too_large(size_t n, struct errbuf *eb) {
-    return err_set(eb, ERR_TOO_LARGE, "%zu bytes of JSON, at most %d allowed", n,
-                   JSON_TEXT_BYTES_MAX);
+    *out = NULL;
+    if (n > JSON_TEXT_BYTES_MAX)
+        return err_set(eb, ERR_TOO_LARGE, "%zu bytes of JSON, at most %d allowed", n,
+                       JSON_TEXT_BYTES_MAX);
+    size_t bom = n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    enum err e = json_check(p, n, bom, lim != NULL ? lim : &plain, &size, eb);
+    if (e != ERR_OK) return e;
+    if (in_place != NULL) in_place += bom;
+    return json_tree_build(out, p + bom, in_place, n - bom, &size) ? ERR_OK : no_memory(n, eb);
 }
 
 enum err json_read_in_place(struct json_object **out, char *p, size_t n,
                             const struct json_limits *lim, struct errbuf *eb) {
-    *out = NULL;
-    if (n > JSON_TEXT_BYTES_MAX) return too_large(n, eb);
-    if (n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) memcpy(p, "   ", 3);
-    return read_text(out, p, n, false, lim, eb);
+    return read_text(out, p, p, n, lim, eb);
 }
 
 enum err json_read(struct json_object **out, const char *p, size_t n, const struct json_limits *lim,
                    struct errbuf *eb) {
-    *out = NULL;
-    if (n > JSON_TEXT_BYTES_MAX) return too_large(n, eb);
-    char *text = malloc(n + 1);
-    if (text == NULL) return no_memory(n, eb);
-    if (n > 0) memcpy(text, p, n);
-    if (n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) memcpy(text, "   ", 3);
-    enum err e = read_text(out, text, n, true, lim, eb);
-    if (e != ERR_OK) free(text);
-    return e;
+    return read_text(out, p, NULL, n, lim, eb);
 }
 
 static enum err read_fd(int fd, char *data, size_t n_max, size_t *n) {
@@ -93,12 +83,8 @@ enum err json_read_file(struct json_object **out, const char *path, size_t bytes
         e = err_set(eb, ERR_NO_MEMORY, "%s: no memory for %jd bytes", path, (intmax_t)st.st_size);
     } else if ((e = read_fd(fd, data, (size_t)st.st_size, &n)) != ERR_OK) {
         err_set(eb, e, "%s: %s", path, strerror(errno));
-    } else {
-        if (n >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0) memcpy(data, "   ", 3);
-        if ((e = read_text(out, data, n, true, lim, &why)) != ERR_OK)
-            err_set(eb, e, "%s: %s", path, why.text);
-        else
-            data = NULL; /* the tree's now */
+    } else if ((e = json_read(out, data, n, lim, &why)) != ERR_OK) {
+        err_set(eb, e, "%s: %s", path, why.text);
     }
     free(data);
     close(fd);

@@ -41,7 +41,7 @@ enum err json_read(struct json_object **out, const char *p, size_t n, const stru
                    struct errbuf *eb);
 
 /* The same without a copy: p[0..n], a byte more than the text, is changed and must last as long as
- * the tree; on errors it is as it was, but for a byte order mark. */
+ * the tree; on errors it is as it was. */
 enum err json_read_in_place(struct json_object **out, char *p, size_t n,
                             const struct json_limits *lim, struct errbuf *eb);
 

@@ -24,9 +24,10 @@ enum { NODE_WORDS = 3 };
 struct json_doc {
     uint32_t refs;
     uint32_t n_moved;
-    bool own_text;
-    char *text;
+    char *text; /* behind the words, or where the reader left it */
     size_t text_n;
+    size_t n_words;
+    size_t mapped; /* bytes of the block when it is a mapping of its own, else 0 */
     char *printed;
     struct json_made **moved; /* containers that were changed */
     uint32_t words[]; /* the root is at 0; a table of members is behind its object's nodes */

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 #include "proto/json_check.h"
@@ -182,21 +183,50 @@ static void take(struct build *b) {
     }
 }
 
-bool json_tree_build(struct json_object **out, char *text, size_t n, const struct json_size *size,
-                     bool own_text) {
+/* A large block is a mapping: what malloc() is given back it would keep, for the next body. */
+enum { MAPPED_BYTES_MIN = 256 * 1024 };
+
+static struct json_doc *doc_new(size_t bytes) {
+    struct json_doc *d;
+    if (bytes < MAPPED_BYTES_MIN) {
+        d = malloc(bytes);
+    } else {
+        d = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (d == MAP_FAILED) d = NULL;
+    }
+    if (d == NULL) return NULL;
+    *d = (struct json_doc){.refs = 1, .mapped = bytes < MAPPED_BYTES_MIN ? 0 : bytes};
+    return d;
+}
+
+static void doc_free(struct json_doc *d) {
+    for (uint32_t i = 0; i < d->n_moved; i++) json_made_free(d->moved[i]);
+    free(d->moved);
+    free(d->printed);
+    if (d->mapped > 0)
+        munmap(d, d->mapped);
+    else
+        free(d);
+}
+
+bool json_tree_build(struct json_object **out, const char *p, char *in_place, size_t n,
+                     const struct json_size *size) {
     size_t n_words = size->n_nodes * NODE_WORDS + size->n_index;
-    struct json_doc *d = malloc(sizeof(*d) + n_words * sizeof(d->words[0]));
+    size_t bytes = sizeof(struct json_doc) + n_words * sizeof(uint32_t);
+    struct json_doc *d = doc_new(bytes + (in_place == NULL ? n + 1 : 0));
     if (d == NULL) return false;
-    *d = (struct json_doc){.refs = 1, .own_text = own_text, .text = text, .text_n = n};
-    struct build b = {
-        .lex = {.p = (const unsigned char *)text, .n = n}, .doc = d, .text = text, .high = n_words};
-    text[n] = 0;
+    d->text_n = n;
+    d->n_words = n_words;
+    d->text = in_place != NULL ? in_place : (char *)&d->words[n_words];
+    if (in_place == NULL) memcpy(d->text, p, n);
+    d->text[n] = 0;
+    struct build b = {.lex = {.p = (const unsigned char *)d->text, .n = n},
+                      .doc = d,
+                      .text = d->text,
+                      .high = n_words};
     for (json_lex_space(&b.lex); b.lex.at < n; json_lex_space(&b.lex)) take(&b);
     *out = json_lend(json_node_at(d, 0));
-    if (*out == NULL) { /* null itself holds nothing */
-        if (own_text) free(text);
-        free(d);
-    }
+    if (*out == NULL) doc_free(d); /* null itself holds nothing */
     return true;
 }
 
@@ -209,14 +239,6 @@ struct json_object *json_object_get(struct json_object *v) {
     else
         json_doc_of(v)->refs++;
     return v;
-}
-
-static void doc_free(struct json_doc *d) {
-    for (uint32_t i = 0; i < d->n_moved; i++) json_made_free(d->moved[i]);
-    free(d->moved);
-    free(d->printed);
-    if (d->own_text) free(d->text);
-    free(d);
 }
 
 void json_object_put(struct json_object *v) {
@@ -382,6 +404,11 @@ struct json_object *json_object_iter_peek_value(const struct json_object_iterato
     if (m != NULL) return m->members[it->i].v;
     return json_lend(
         json_node_at(json_doc_of(it->obj), it->obj->at + NODE_WORDS * (2 * it->i + 1)));
+}
+
+size_t json_object_tree_bytes(const struct json_object *v) {
+    if (v == NULL || (v->tag & TAG_MADE) != 0) return 0;
+    return json_doc_of(v)->n_words * sizeof(uint32_t);
 }
 
 /* ---- comparing */

@@ -48,6 +48,9 @@ double json_object_get_double(const struct json_object *v);
 const char *json_object_get_string(const struct json_object *v);
 size_t json_object_get_string_len(const struct json_object *v);
 
+/* What a parsed tree takes beside its text; 0 of a value that was made. */
+size_t json_object_tree_bytes(const struct json_object *v);
+
 /* Containers lend what is in them. Arrays by number: constant time. Members by name: constant time,
  * whatever names a stranger chose; a name given twice has its first place and its last value. *out
  * (or NULL) is NULL when the name is not there. */
@@ -107,11 +110,10 @@ const char *json_object_to_text(const struct json_object *v, enum json_style sty
 
 /* ---- for proto/json.c alone */
 
-/* Makes the tree of a text that json_check() took: text[0..n) and a zero behind it, changed in
- * place, kept until the tree ends and freed then when own_text. false: no memory, text is the
- * caller's. */
-bool json_tree_build(struct json_object **out, char *text, size_t n, const struct json_size *size,
-                     bool own_text);
+/* Makes the tree of a text that json_check() took: of a copy of p[0..n), or of in_place[0..n) and a
+ * byte behind it, which is changed and must last as long as the tree. false: no memory. */
+bool json_tree_build(struct json_object **out, const char *p, char *in_place, size_t n,
+                     const struct json_size *size);
 /* Writes v as compact JSON, at most dst_bytes of it; returns how many. No terminator. */
 size_t json_print_some(char *dst, size_t dst_bytes, const struct json_object *v);
 

@@ -61,6 +61,7 @@ struct ep_read {
     size_t n_prompts;
     bool with_tools;              /* chat: the request has tools */
     struct json_object *callable; /* chat: the tools that may be called; owned, NULL: none */
+    size_t args_bytes;            /* of the trees of tool calls' arguments */
     enum ep_forced forced;
     enum tool_format tool_format; /* of the template that renders the chat */
     /* The member that is being checked, "messages[1].content"; "": none in particular. A failure

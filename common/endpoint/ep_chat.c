@@ -8,6 +8,7 @@
 enum {
     INLINE_TEMPLATE_BYTES_MAX = 65536,
     TEMPLATE_MS_DEFAULT = 200,           /* of a template that a client sent, limits.templateMs */
+    TEMPLATE_MEMORY_BYTES = 16 << 20,
     TEMPLATE_GROWTH_BYTES_MAX = 1 << 20, /* what a template may add to the body it was given */
 };
 
@@ -136,6 +137,14 @@ static bool mark(void *arg, const char *s, size_t n, struct buf *out) {
     return true;
 }
 
+/* What a template may use: values of small things take many times their text, so that where the
+ * trees of the body are large already, little more is left. Long texts have small trees. */
+static size_t template_memory(const struct ep_read *r) {
+    size_t trees = json_object_tree_bytes(r->body) + r->args_bytes, n = 4 * r->in->body_len;
+    size_t most = TEMPLATE_MEMORY_BYTES + (n > trees ? n - trees : 0);
+    return most < CHAT_TEMPLATE_MEMORY_BYTES_MAX ? most : CHAT_TEMPLATE_MEMORY_BYTES_MAX;
+}
+
 /* own: the request brought the template, so its time is bounded. */
 static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
                    struct json_object *messages) {
@@ -145,7 +154,8 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
                              .now_unix_s = r->req->created_unix_s,
                              .limit = work_limit_start(own ? ms : 0, r->in->cancelled),
                              .mark = r->ep->conf.special_as_text ? mark : NULL,
-                             .mark_arg = r};
+                             .mark_arg = r,
+                             .memory_bytes_max = template_memory(r)};
     if (vars.vars == NULL) return ep_fail_memory(r);
     enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
                                       &r->text, &why);

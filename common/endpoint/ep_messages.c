@@ -39,6 +39,20 @@ static bool shorten_id(struct ep_read *r, struct json_object *obj, const char *k
     return set_str(r, obj, key, s + n - MISTRAL_ID_BYTES, MISTRAL_ID_BYTES);
 }
 
+/* Templates print arguments with `tojson`, so text that holds an object is given to them as that
+ * object. It is read where it lies, in the text of the body's tree, which ends after what it holds.
+ */
+static bool args_as_object(struct ep_read *r, struct json_object *fn, const char *s, size_t n) {
+    struct json_object *args = NULL;
+    if (s[strspn(s, " \t\r\n")] != '{' ||
+        json_read_in_place(&args, (char *)(uintptr_t)s, n, NULL, NULL) != ERR_OK)
+        return true;
+    r->args_bytes += json_object_tree_bytes(args);
+    if (json_object_object_add(fn, "arguments", args) == 0) return true;
+    json_object_put(args);
+    return ep_fail_memory(r);
+}
+
 static bool check_call(struct ep_read *r, struct json_object *call) {
     struct json_object *v, *fn;
     const char *s;
@@ -61,14 +75,7 @@ static bool check_call(struct ep_read *r, struct json_object *call) {
         return ep_fail(r, 422, "Tool call param contains no function arguments");
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_fail(r, 422, "Tool call param function arguments expected to be a string");
-    /* Templates print arguments with `tojson`, so text that holds an object is given to them as
-     * that object. */
-    struct json_object *args = NULL;
-    if (json_read(&args, s, n, NULL, NULL) == ERR_OK && json_object_is_type(args, json_type_object))
-        json_object_object_add(fn, "arguments", args);
-    else
-        json_object_put(args);
-    return true;
+    return args_as_object(r, fn, s, n);
 }
 
 static bool check_calls(struct ep_read *r, struct json_object *msg, bool *some) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/heap.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
@@ -120,7 +121,7 @@ struct text_job {
 };
 
 static void text_job_free(struct text_job *j) {
-    free(j->body);
+    heap_give(j->body, j->n + 1);
     free(j);
 }
 
@@ -151,7 +152,7 @@ static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
     if (inst_guard(in, x)) return;
     struct text_job *j = calloc(1, sizeof(*j));
     const char *body = http_x_body(x, j != NULL ? &j->n : &(size_t){0});
-    if (j == NULL || (j->body = malloc(j->n + 1)) == NULL) {
+    if (j == NULL || (j->body = heap_take(j->n + 1)) == NULL) {
         free(j);
         inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
         return;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/instance/req_trace.h"
 
 struct req_read {
@@ -22,7 +23,7 @@ struct req_read {
 };
 
 static void req_read_free(struct req_read *r) {
-    free(r->body);
+    heap_give(r->body, r->input.body_len + 1);
     free(r->path_model);
     free(r->req_id);
     free(r->tenant);
@@ -65,7 +66,8 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     struct req_read *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL) return ERR_NO_MEMORY;
-    r->body = malloc(n + 1);
+    r->body = heap_take(n + 1);
+    r->input.body_len = n;
     r->path_model = strdup(path_model);
     r->req_id = strdup(req_id);
     r->tenant = strdup(tenant);

@@ -103,7 +103,8 @@ enum err chat_template_render(const struct chat_template *t, const struct chat_v
     if (v->vars != NULL && !json_object_is_type(v->vars, json_type_object)) {
         return err_set(eb, ERR_INVALID, "the variables of a chat template must be an object");
     }
-    jinja_mem_init(&r.mem, CHAT_TEMPLATE_MEMORY_BYTES_MAX);
+    jinja_mem_init(&r.mem, v->memory_bytes_max > 0 ? v->memory_bytes_max
+                                                   : CHAT_TEMPLATE_MEMORY_BYTES_MAX);
     r.vars = &no_vars;
     r.mark = v->mark;
     r.mark_arg = v->mark_arg;

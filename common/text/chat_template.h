@@ -55,6 +55,7 @@ struct chat_vars {
     struct work_limit limit;  /* none when zero */
     chat_mark_fn *mark;       /* of every string but bos_token and eos_token; NULL: none */
     void *mark_arg;
+    size_t memory_bytes_max;  /* of this rendering; 0: CHAT_TEMPLATE_MEMORY_BYTES_MAX */
 };
 
 /* Appends the text to *out; on an error *out is as before.

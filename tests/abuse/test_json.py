@@ -37,6 +37,8 @@ WORST = {
     "ids": fill('{"model":"fable","max_tokens":1,"prompt":[', "7,", "7]}"),
     "prompts": fill('{"model":"fable","max_tokens":1,"prompt":[', '"a",', '"a"]}'),
     "tools": fill('{"model":"fable","messages":[{"role":"user","content":"a"}],"tools":[', '{"type":"function","function":{"name":"f"}},', "{}]}"),
+    "arguments": fill('{"model":"fable","n":0,"messages":[{"role":"assistant","tool_calls":[{"id":"a","type":"function",'
+                      '"function":{"name":"f","arguments":"{\\"a\\":[', "1,", '1]}"}}]},{"role":"user","content":"a"}]}'),
     "stops": fill('{"model":"fable","prompt":"a","n":0,"stop":[', '"a",', '"a"]}'),
     "bias": fill('{"model":"fable","prompt":"a","n":0,"logit_bias":{', '"1":1,', '"2":1}}'),
     "schema": fill('{"model":"fable","prompt":"a","guided_json":{"anyOf":[', "{},", "{}]}}"),
@@ -92,6 +94,7 @@ class Asker:
 @pytest.fixture(scope="module")
 def cluster():
     with Cluster() as c:
+        wait_for(lambda: post(c.base, "/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 3}).status == 200, 30 * SLOW, "an answer")
         yield c
 
 
@@ -118,6 +121,7 @@ def test_a_body_costs_eight_times_its_size(cluster, kind):
     assert min(silence) < SILENCE_S, f"{silence} s without an answer"
     for name, pid in daemons.items():
         grown = peak(pid) - before[name]
+        print(f"{kind}: {name} {grown / len(body):.1f} times")
         assert grown <= 8 * len(body) + 24 * MB, f"{name}: {grown / MB:.0f} MiB for {len(body) / MB:.0f}"
 
 

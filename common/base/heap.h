@@ -1,0 +1,16 @@
+/* heap: memory for what comes from outside and is large for a moment. malloc keeps what it is given
+ * back (an instance tells it to, for the frames of the KV link: bus_tune_malloc()), once for each
+ * thread, so that some large bodies would be held many times for ever; a block of HEAP_LARGE_BYTES
+ * and more is a mapping of its own here, and ends when it is given back. */
+#ifndef BATON_BASE_HEAP_H
+#define BATON_BASE_HEAP_H
+
+#include <stddef.h>
+
+enum { HEAP_LARGE_BYTES = 256 * 1024 };
+
+/* n bytes, not cleared; NULL: no memory. Given back with the same n; NULL is fine there. */
+void *heap_take(size_t n);
+void heap_give(void *p, size_t n);
+
+#endif
