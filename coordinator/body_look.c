@@ -45,6 +45,11 @@ static size_t item_length(struct json_pull *j, int depth, size_t *n_items) {
         *n_items += n;
         return depth > DEPTH_MAX ? 0 : n * TOKEN_CHARS;
     }
+    size_t n_bytes;
+    if ((n = json_pull_texts(j, &n_bytes)) > 0) {
+        *n_items += n;
+        return depth > DEPTH_MAX ? 0 : n_bytes;
+    }
     n = json_pull_empties(j);
     *n_items += n > 0 ? n : 1;
     return n > 0 ? 0 : text_length(j, depth).n_chars;

@@ -183,6 +183,20 @@ static inline size_t short_string(const unsigned char *p, size_t at, size_t n) {
     return 0;
 }
 
+size_t json_pull_texts(struct json_pull *j, size_t *n_bytes) {
+    const unsigned char *p = j->lex.p;
+    size_t n = 0, at = j->lex.at, end;
+    *n_bytes = 0;
+    while (at < j->lex.n && p[at] == '"' && (end = short_string(p, at, j->lex.n)) != 0 &&
+           end < j->lex.n && p[end] == ',') {
+        *n_bytes += end - at - 2;
+        at = end + 1;
+        n++;
+    }
+    if (n > 0) j->lex.at = at - 1;
+    return n;
+}
+
 /* Behind the digits at p[at], at most 18 of them: else where it was. */
 static inline size_t few_digits(const unsigned char *p, size_t at) {
     size_t i = at;

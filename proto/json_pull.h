@@ -54,6 +54,8 @@ bool json_pull_member(struct json_pull *j, struct json_span *name);
  * is). */
 size_t json_pull_ints(struct json_pull *j);
 size_t json_pull_empties(struct json_pull *j);
+/* The same of short plain strings; *n_bytes: of all of them. */
+size_t json_pull_texts(struct json_pull *j, size_t *n_bytes);
 /* The text was JSON to its end. */
 bool json_pull_end(struct json_pull *j);
 

@@ -62,6 +62,7 @@ int main(void) {
         {"body_look_escapes", "/v1/completions", "{\"prompt\":\"", "\\u4f60", "\"}"},
         {"body_look_reals", "/v1/completions", "{\"x\":[", "1e1,", "1]}"},
         {"body_look_strings", "/v1/completions", "{\"x\":[", "\"\",", "1]}"},
+        {"body_look_prompts", "/v1/completions", "{\"prompt\":[", "\"a\",", "1]}"},
         {"body_look_nested", "/v1/completions", "{\"x\":[", "[[[[[]]]]],", "1]}"},
         {"body_look_names", "/v1/completions", "{\"x\":{", "\"\":1,", "\"\":1}}"},
         {"body_look_root", "/v1/completions", "{", "\"\":1,", "\"\":1}"},
