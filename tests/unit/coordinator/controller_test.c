@@ -150,7 +150,9 @@ static void join(void **state) {
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     p->role_status = d->role_status = ROLE_STATUS_SWITCHING; /* as after a new set of peers */
     struct fake *d2 = fc_add(LABEL_DECODE_STATIC);
+    uint64_t end = clock_ms() + FC_DEADLINE_MS;
     while (p->n_peers < 2) {
+        assert_true(clock_ms() < end);
         assert_true(controller_ready(&fc.co));
         run_for(20);
     }

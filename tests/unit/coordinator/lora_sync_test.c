@@ -58,7 +58,9 @@ static void joins_with_an_adapter(void **state) {
     start(1, 1);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1], *d2 = fc_add(LABEL_DECODE_STATIC);
     d2->adapter = "poet";
+    uint64_t end = clock_ms() + FC_DEADLINE_MS;
     while (!is_asked(p) || !is_asked(d)) {
+        assert_true(clock_ms() < end);
         assert_true(controller_ready(&fc.co));
         assert_true(serves(p) && serves(d));
         run_for(5);

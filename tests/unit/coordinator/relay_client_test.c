@@ -410,7 +410,9 @@ static void room(void **state) {
     run_until(both_hold_eight, NULL);
     run_for(100);
     assert_int_equal(P->n_held + P2->n_held, 16);
+    uint64_t end = clock_ms() + FC_DEADLINE_MS;
     for (size_t done = 0; done < N;) {
+        assert_true(clock_ms() < end);
         for (int k = 0; k < 2; k++) {
             struct fake *p = k ? P2 : P;
             for (size_t i = 0; i < p->n_held; i++)
