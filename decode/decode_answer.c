@@ -65,7 +65,7 @@ void dreq_fail(struct dreq *d, int status, const char *text) {
         dreq_drop(d, ERR_REFUSED, text);
         return;
     }
-    req_meter_end(&d->meter, REQ_FAILED);
+    req_meter_end(&d->meter, req_end_of(status));
     format_error(d, &status, text);
     if (send_out(d, DR_ERROR, status) != ERR_OK)
         log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->req_id, d->req->epoch);

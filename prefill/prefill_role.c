@@ -111,7 +111,7 @@ static void on_client_gone(void *arg) {
 
 /* Ends the request with an error in the shape of its family. */
 static void fail(struct preq *p, int status, const char *text) {
-    req_meter_end(&p->meter, REQ_FAILED);
+    req_meter_end(&p->meter, req_end_of(status));
     log_info("prefill", "req=%s epoch=%u event=failed status=%d text=\"%s\" %s", p->head.req_id,
              p->head.epoch, status, text, req_trace_fields(p->req));
     http_x_on_close(p->x, NULL, NULL);
@@ -426,7 +426,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     if (req == NULL) {
         log_info("prefill", "req=%s epoch=%u event=refused status=%d", p->head.req_id,
                  p->head.epoch, err->status);
-        req_meter_end(&p->meter, REQ_FAILED);
+        req_meter_end(&p->meter, req_end_of(err->status));
         http_x_on_close(p->x, NULL, NULL);
         instance_reply(p->x, err);
         preq_free(p);
@@ -515,8 +515,9 @@ static void on_scan(void *arg) {
         int64_t limit_s = p->req != NULL && p->req->timeout_s > 0 && p->req->timeout_s < server_s
                               ? p->req->timeout_s
                               : server_s;
-        if (now - p->arrival_ms >= (uint64_t)limit_s * 1000)
-            fail(p, 424, "Engine callback timeout.");
+        if (now - p->arrival_ms < (uint64_t)limit_s * 1000) continue;
+        req_meter_end(&p->meter, REQ_FAILED); /* ours, whatever the status says */
+        fail(p, 424, "Engine callback timeout.");
     }
 }
 

@@ -15,7 +15,8 @@ struct window {
 };
 
 struct req_meters {
-    struct metric *received, *success, *failed, *cancelled, *prompt_tokens, *generation_tokens;
+    struct metric *received, *success, *failed, *refused, *cancelled, *prompt_tokens,
+        *generation_tokens;
     struct metric *ttft, *tpot, *e2e, *queue, *prompt_len, *generation_len, *decode_wait;
     struct metric *prefill_time, *decode_time, *own_tpot, *stopped, *at_length, *aborted;
     struct metric_family *adapters;
@@ -43,6 +44,7 @@ enum row {
     RECEIVED,
     SUCCESS,
     FAILED,
+    REFUSED,
     CANCELLED,
     PROMPT_TOKENS,
     GENERATION_TOKENS,
@@ -75,8 +77,12 @@ static const struct {
     [SUCCESS] = {{.name = "request_success_total",
                   .help = "Requests answered, or handed over to a decode instance."},
                  {NULL}},
-    [FAILED] = {{.name = "request_failed_total", .help = "Requests refused or ended by an error."},
+    [FAILED] = {{.name = "request_failed_total",
+                 .help = "Requests ended by an error of the service."},
                 {NULL}},
+    [REFUSED] = {{.name = "request_refused_total",
+                  .help = "Requests refused for what they asked: answered with a 4xx."},
+                 {NULL}},
     [CANCELLED] = {{.name = "request_cancelled_total",
                     .help = "Requests whose client went away or stopped them."},
                    {NULL}},
@@ -203,6 +209,7 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
     struct metric **const plain[N_ROWS] = {[RECEIVED] = &m->received,
                                            [SUCCESS] = &m->success,
                                            [FAILED] = &m->failed,
+                                           [REFUSED] = &m->refused,
                                            [CANCELLED] = &m->cancelled,
                                            [PROMPT_TOKENS] = &m->prompt_tokens,
                                            [GENERATION_TOKENS] = &m->generation_tokens,
@@ -319,6 +326,10 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     metric_add(m->generation_tokens, 1);
 }
 
+enum req_end req_end_of(int status) {
+    return status >= 400 && status < 500 ? REQ_REFUSED : REQ_FAILED;
+}
+
 void req_meter_end(struct req_meter *t, enum req_end how) {
     struct req_meters *m = t->meters;
     if (m == NULL) return;
@@ -336,7 +347,12 @@ void req_meter_end(struct req_meter *t, enum req_end how) {
     } else if (how == REQ_CANCELLED) {
         metric_add(m->aborted, 1);
     }
-    metric_add(how == REQ_FAILED ? m->failed : how == REQ_CANCELLED ? m->cancelled : m->success, 1);
+    struct metric *const counters[] = {[REQ_ANSWERED] = m->success,
+                                       [REQ_HANDED_OVER] = m->success,
+                                       [REQ_FAILED] = m->failed,
+                                       [REQ_REFUSED] = m->refused,
+                                       [REQ_CANCELLED] = m->cancelled};
+    metric_add(counters[how], 1);
     free(t->last_us);
     *t = (struct req_meter){0};
 }

@@ -9,7 +9,7 @@
  *              whole: the latency is P's time to first token plus the time since the hand-over
  * A prompt of several in one body is a request of its own at a decode instance.
  *
- * received = success + failed + cancelled + those in work. A hand-over is P's success.
+ * received = success + failed + refused + cancelled + those in work. A hand-over is P's success.
  *
  * Thread: the loop thread; the numbers are read from any. Meters begin, and end exactly once. A
  * NULL req_meters counts nothing. */
@@ -38,6 +38,7 @@ enum req_end {
     REQ_ANSWERED,
     REQ_HANDED_OVER, /* P: the rest is D's */
     REQ_FAILED,
+    REQ_REFUSED,   /* for what it asked: a 4xx, which is no failure of the service */
     REQ_CANCELLED, /* by its client */
 };
 
@@ -52,6 +53,7 @@ void req_meter_import(struct req_meter *t, const struct infer_req *req,
 /* A token made here. req: the prompt it belongs to. */
 void req_meter_token(struct req_meter *t, const struct infer_req *req,
                      const struct token_event *ev);
+enum req_end req_end_of(int status); /* of an answer that is an error */
 /* Does nothing when the meter is not begun or over. */
 void req_meter_end(struct req_meter *t, enum req_end how);
 

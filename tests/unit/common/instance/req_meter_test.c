@@ -49,9 +49,9 @@ static double value(const struct rig *r, const char *name) {
 
 static int teardown(void **state) {
     struct rig *r = *state;
-    assert_true(value(r, "request_received_total") == value(r, "request_success_total") +
-                                                          value(r, "request_failed_total") +
-                                                          value(r, "request_cancelled_total"));
+    assert_true(value(r, "request_received_total") ==
+                value(r, "request_success_total") + value(r, "request_failed_total") +
+                    value(r, "request_refused_total") + value(r, "request_cancelled_total"));
     infer_req_destroy(&r->req);
     req_meters_destroy(&r->m);
     metrics_destroy(&r->reg);
@@ -187,11 +187,16 @@ static void ends_are_told_apart(void **state) {
         req_meter_end(&t, (enum req_end)how);
     }
     req_meters_refused(r->m);
-    assert_value(r, "request_received_total", 5);
+    assert_value(r, "request_received_total", 6);
     assert_value(r, "request_success_total", 2);
     assert_value(r, "request_failed_total", 2);
+    assert_value(r, "request_refused_total", 1);
     assert_value(r, "request_cancelled_total", 1);
-    assert_true(req_meters_failed_part(r->m) == 0.4);
+    assert_true(req_meters_failed_part(r->m) == 2.0 / 6);
+    assert_int_equal(req_end_of(422), REQ_REFUSED);
+    assert_int_equal(req_end_of(429), REQ_REFUSED);
+    assert_int_equal(req_end_of(500), REQ_FAILED);
+    assert_int_equal(req_end_of(503), REQ_FAILED);
 }
 
 /* vLLM's count of ends: how the engine told it, a stop string when it told none, an abort when the
