@@ -104,7 +104,8 @@ static const struct conf_key keys[] = {
     WORD(error_style, O "errorStyle", "mindie|openai", "mindie",
          "manner of /v1 paths: the reference's, or that of OpenAI's own service"),
     INT(sse_keep_alive_s, O "sseKeepAliveSeconds", 0, 3600, "0",
-        "seconds without an event after which a stream gets a comment line; 0: never"),
+        "seconds without an event, from its arrival on, after which a stream gets a comment line; "
+        "0: never"),
     STR(cors_origin, O "corsAllowOrigin", "",
         "origins whose pages may call from a browser, separated by blanks; http://localhost:*: "
         "with any port; *: all; empty: none"),

@@ -131,30 +131,40 @@ void relay_reply(struct relay *r, int status, const char *type, const char *body
 }
 
 /* One event in the family's framing, its end marker, and the end of the chunked body
- * (inference-api 3.4). */
-static void end_stream_with_error(struct relay *r, int status, const char *text) {
+ * (inference-api 3.4). json[n]: an error body. */
+static void end_stream_with(struct relay *r, int status, const char *json, size_t n) {
     struct buf b = BUF_INIT;
-    bool openai = strncmp(r->path->path, "/v1/", 4) == 0;
-    enum error_style style = coord_error_style(r->set->co);
-    char *body = api_error_body(openai, style, &status, NULL, text);
-    if (body != NULL) {
-        bool triton = r->path->api == API_TRITON_TEXT;
-        bool vllm = strcmp(r->path->path, "/generate") == 0; /* only its vLLM dialect streams */
-        if (!vllm) buf_puts(&b, triton ? "data:" : "data: ");
-        buf_puts(&b, body);
-        if (vllm) {
-            buf_putc(&b, 0);
-        } else {
-            buf_puts(&b, "\n\n");
-        }
-        if (openai) buf_puts(&b, "data: [DONE]\n\n");
-        http_x_stream_write(r->x, b.data, b.len);
-        free(body);
+    bool triton = r->path->api == API_TRITON_TEXT;
+    bool vllm = strcmp(r->path->path, "/generate") == 0; /* only its vLLM dialect streams */
+    while (n > 0 && (json[n - 1] == '\n' || json[n - 1] == '\r')) n--;
+    if (!vllm) buf_puts(&b, triton ? "data:" : "data: ");
+    buf_append(&b, json, n);
+    if (vllm) {
+        buf_putc(&b, 0);
+    } else {
+        buf_puts(&b, "\n\n");
     }
+    if (strncmp(r->path->path, "/v1/", 4) == 0) buf_puts(&b, "data: [DONE]\n\n");
+    http_x_stream_write(r->x, b.data, b.len);
     buf_free(&b);
     http_x_on_close(r->x, NULL, NULL);
     http_x_stream_end(r->x);
     relay_finish(r, status);
+}
+
+static void end_stream_with_error(struct relay *r, int status, const char *text) {
+    bool openai = strncmp(r->path->path, "/v1/", 4) == 0;
+    char *body = api_error_body(openai, coord_error_style(r->set->co), &status, NULL, text);
+    const char *json = body != NULL ? body : "{\"error\":\"out of memory\"}";
+    end_stream_with(r, status, json, strlen(json));
+    free(body);
+}
+
+void relay_error(struct relay *r, int status, const char *type, const char *body, size_t n) {
+    if (r->started)
+        end_stream_with(r, status, body, n);
+    else
+        relay_reply(r, status, type, body, n);
 }
 
 void relay_fail(struct relay *r, int status, const char *text) {
@@ -179,6 +189,7 @@ static void begin(struct relay *r) {
 void relay_piece(struct relay *r, const char *p, size_t n) {
     if (!r->stream || n == 0) return;
     begin(r);
+    r->said = true;
     r->piece_ms = clock_ms();
     coord_metrics_relayed(r->set->co->metrics, n);
     http_x_stream_write(r->x, p, n);
@@ -207,7 +218,7 @@ static uint64_t pause_ms(unsigned n) {
 
 bool relay_retry(struct relay *r, const char *why) {
     struct coordinator *co = r->set->co;
-    if (r->started || r->stop_asked || r->n_retries >= (unsigned)co->conf.retries_max) return false;
+    if (r->said || r->stop_asked || r->n_retries >= (unsigned)co->conf.retries_max) return false;
     log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u",
              r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
     http_call_cancel(&r->call); /* P sees the connection close, and lets go */
@@ -261,7 +272,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     r->n_prompts = look->n_prompts;
     r->n_sequences = look->n_sequences;
     r->new_tokens_max = look->new_tokens_max;
-    r->arrival_ms = clock_ms();
+    r->arrival_ms = r->piece_ms = clock_ms();
     r->arrival_us = clock_us();
     r->early_last = &r->early;
     r->next = s->first;
@@ -418,8 +429,8 @@ static void lose_d(struct relay *r, const char *why) {
     if (relay_retry(r, why)) return;
     relay_cancel_upstream(r);
     relay_fail(r, 500,
-               !r->started && r->n_retries > 0 ? "Request retry failed"
-                                               : "Read messages from instance failed");
+               !r->said && r->n_retries > 0 ? "Request retry failed"
+                                            : "Read messages from instance failed");
 }
 
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f) {
@@ -462,12 +473,14 @@ void relay_abort_all(struct relay_set *s, int status, const char *text) {
     }
 }
 
-/* A comment line on a stream that has been silent for so long (inference-api 5.1); frames that are
- * no server-sent events have no comments. */
+/* A comment line on a stream that has been silent for so long (inference-api 5.1), its head first
+ * where nothing of the answer has come in that time; frames that are no server-sent events have no
+ * comments. */
 static void keep_alive(struct relay *r, uint64_t now) {
     uint64_t every_ms = (uint64_t)r->set->co->conf.sse_keep_alive_s * 1000;
     bool frames = r->path->stream == API_STREAM_BY_DIALECT;
-    if (every_ms == 0 || !r->started || frames || now - r->piece_ms < every_ms) return;
+    if (every_ms == 0 || !r->stream || frames || now - r->piece_ms < every_ms) return;
+    begin(r); /* from here on an error is an event */
     r->piece_ms = now;
     http_x_stream_write(r->x, ":\n\n", 3);
 }

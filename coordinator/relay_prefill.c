@@ -13,13 +13,14 @@ enum { ANSWER_BYTES_MAX = 64 << 20 };
 
 /* ---- D's pieces */
 static void take_error(struct relay *r, int status, const char *body, size_t n) {
-    if (r->started) {
+    if (status == 0) status = 500;
+    if (r->said) { /* an event in the family's framing */
         relay_piece(r, body, n);
         http_x_on_close(r->x, NULL, NULL);
         http_x_stream_end(r->x);
-        relay_finish(r, status != 0 ? status : 500);
+        relay_finish(r, status);
     } else {
-        relay_reply(r, status != 0 ? status : 500, "application/json; charset=utf-8", body, n);
+        relay_error(r, status, "application/json; charset=utf-8", body, n);
     }
 }
 
@@ -293,7 +294,7 @@ static bool try_elsewhere(struct relay *r, const struct http_result *res) {
 static void pass_on(struct relay *r, const struct http_result *res) {
     if (res->status == 429 || res->status == 503) http_x_set_header(r->x, "Retry-After", "1");
     const char *type = res->content_type[0] != 0 ? res->content_type : "application/json";
-    relay_reply(r, res->status, coord_media_type(type), res->body, res->body_len);
+    relay_error(r, res->status, coord_media_type(type), res->body, res->body_len);
 }
 
 static void on_p_answer(void *arg, const struct http_result *res) {

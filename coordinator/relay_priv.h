@@ -52,6 +52,7 @@ struct relay {
     struct tenant *tenant;                   /* whose request it is */
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
     bool stream, started;                    /* wants a stream; the head of the 200 is out */
+    bool said;                               /* bytes of an answer are out: no other attempt */
     bool stop_asked;                         /* a client's stopInfer is under way */
     enum relay_state state;
     uint32_t epoch;
@@ -123,6 +124,8 @@ bool relay_retry(struct relay *r,
                  const char *why); /* back to the queue with the next epoch; false: no retry left */
 void relay_lose_p(struct relay *r, const char *why, const char *error); /* retries or fails */
 void relay_piece(struct relay *r, const char *p, size_t n);             /* a piece of a stream */
+/* An instance's own error body: the answer, or the last event of a stream whose head is out. */
+void relay_error(struct relay *r, int status, const char *type, const char *body, size_t n);
 void relay_piece_last(struct relay *r, const char *p,
                       size_t n); /* the end of a stream, or a whole body */
 /* By own or client's id, among the requests of the tenant's owner (proto/tenant.h). */

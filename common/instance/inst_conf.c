@@ -222,7 +222,8 @@ static const struct conf_key keys[] = {
     BOOL(pd_refusals, X "pdRefusals", "false",
          "inferMode dmi: refuses n, best_of, logprobs and stop strings as the reference does"),
     INT(sse_keep_alive_s, X "sseKeepAliveSeconds", 0, 3600, "0",
-        "seconds without an event after which a stream gets a comment line; 0: never"),
+        "seconds without an event, from its arrival on, after which a stream gets a comment line; "
+        "0: never"),
     INT(max_loras, X "maxLoras", 0, 1024, "32",
         "LoRA adapters loaded at once; 0: none can be loaded"),
     INT(max_lora_rank, X "maxLoraRank", 1, 64, "64", "largest rank of a LoRA adapter"),

@@ -79,7 +79,7 @@ static void on_client_gone(void *arg) {
 static void fail(struct flight *fl, int status, const char *text) {
     struct http_x *x = fl->x;
     leave_engine(fl);
-    req_meter_end(&fl->meter, REQ_FAILED);
+    req_meter_end(&fl->meter, req_end_of(status));
     http_x_on_close(x, NULL, NULL);
     log_info("infer", "req=%s event=failed status=%d %s", fl->req_id, status,
              req_trace_fields(fl->req));
@@ -94,6 +94,14 @@ static void fail(struct flight *fl, int status, const char *text) {
     flight_free(fl);
 }
 
+/* The head of a stream. */
+static void begin(struct flight *fl) {
+    if (fl->streaming) return;
+    fl->streaming = true;
+    http_x_set_header(fl->x, "Cache-Control", "no-cache");
+    http_x_stream_begin(fl->x, 200, answer_content_type(fl->answer));
+}
+
 /* Sends what is in fl->out; ends the exchange and the flight when the answer is complete. */
 static void send_piece(struct flight *fl, bool complete) {
     struct http_x *x = fl->x;
@@ -102,11 +110,7 @@ static void send_piece(struct flight *fl, bool complete) {
         return;
     }
     if (fl->req->stream) {
-        if (!fl->streaming && (complete || fl->out.len > 0)) {
-            http_x_set_header(x, "Cache-Control", "no-cache");
-            http_x_stream_begin(x, 200, answer_content_type(fl->answer));
-            fl->streaming = true;
-        }
+        if (complete || fl->out.len > 0) begin(fl);
         if (fl->out.len > 0) {
             fl->sent_ms = clock_ms();
             http_x_stream_write(x, fl->out.data, fl->out.len);
@@ -259,7 +263,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct instance *in = fl->role->in;
     fl->reading = NULL;
     if (req == NULL) {
-        req_meter_end(&fl->meter, REQ_FAILED);
+        req_meter_end(&fl->meter, req_end_of(err->status));
         http_x_on_close(fl->x, NULL, NULL);
         instance_reply(fl->x, err);
         flight_free(fl);
@@ -302,7 +306,7 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     fl->role = m;
     fl->x = x;
     fl->path = path;
-    fl->arrival_ms = fl->last_token_ms = clock_ms();
+    fl->arrival_ms = fl->last_token_ms = fl->sent_ms = clock_ms();
     req_meter_begin(&fl->meter, instance_meters(m->in), clock_us());
     fl->next = m->flights;
     fl->at = &m->flights;
@@ -320,10 +324,13 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     if (e != ERR_OK) refused(fl, e, err_text(e));
 }
 
-/* A comment line on a stream that has been silent for so long (inference-api 5.1). */
+/* A comment line on a stream that has been silent for so long (inference-api 5.1), also while it
+ * waits or prefills: then its head goes first, and from here on an error is an event. */
 static void keep_alive(struct flight *fl, uint64_t now, uint64_t every_ms) {
-    const char *line = fl->streaming ? answer_comment(fl->answer) : NULL;
-    if (every_ms == 0 || line == NULL || now - fl->sent_ms < every_ms) return;
+    if (every_ms == 0 || fl->answer == NULL || now - fl->sent_ms < every_ms) return;
+    const char *line = answer_comment(fl->answer);
+    if (line == NULL) return;
+    begin(fl);
     fl->sent_ms = now;
     http_x_stream_write(fl->x, line, strlen(line));
 }

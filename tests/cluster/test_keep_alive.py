@@ -19,8 +19,8 @@ def silent(base):
     return {**BODY, "allowed_token_ids": [token], "stop": (text * 1024)[:1023] + "\n"}
 
 
-def pieces(base):
-    raw = Stream(base, "/v1/chat/completions", silent(base)).read_all().decode()
+def pieces(base, **more):
+    raw = Stream(base, "/v1/chat/completions", {**silent(base), **more}).read_all().decode()
     assert raw.endswith("data: [DONE]\n\n")
     return raw[:-2].split("\n\n")
 
@@ -36,6 +36,16 @@ def test_comments(where):
             events = [json.loads(p[6:]) for p in got if p.startswith("data: {")]
             assert len(events) + got.count(":") + 1 == len(got)
             assert sorted(e["choices"][0]["index"] for e in events if e["choices"][0]["finish_reason"]) == list(range(8))
+
+
+@pytest.mark.parametrize("where", ["instance", "coordinator"])
+def test_comments_before_anything_else(where):
+    """Four requests for all slots: the last of them waits for the others, and gets its head and a comment before it has an event."""
+    on, slots = {"sseKeepAliveSeconds": 1}, {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 8}}}
+    with (Standalone(extra={"BatonConfig": on, **slots}) if where == "instance" else Cluster(coord={"coordinator": on}, extra=slots)) as c:
+        answers = in_threads([lambda: pieces(c.base, max_tokens=400)] * 4)
+        assert any(got[0] == ":" for got in answers)
+        assert all(got[-1] == "data: [DONE]" for got in answers)
 
 
 def test_none_unless_asked(whole):

@@ -185,6 +185,52 @@ static void answers_are_bounded(void **state) {
     budget_limit_set(&fc.co.budget, BUDGET_ANSWER_BYTES, UINT64_MAX);
 }
 
+static bool client_has_comment(void *arg) {
+    return strstr(((struct client *)arg)->in.data, ":\n\n") != NULL;
+}
+
+/* Comments count from the arrival. The head they need is no piece of an answer: another attempt is
+ * still made, and an error is an event. */
+static void comments_before_the_first_token(void **state) {
+    static const struct {
+        const char *reply, *want;
+        int status;
+        bool d_fails;
+    } rows[] = {
+        {"{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}", "data: 1\n\ndata: 2\n\n", 200, false},
+        {"{\"isStream\":true,\"output\":\"\"}", "data: {\"error\":\"x\"}\n\ndata: [DONE]\n\n", 200,
+         true},
+        {"{\"error\":\"bad\"}", "data: {\"error\":\"bad\"}\n\ndata: [DONE]\n\n", 422, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct client c;
+        before(NULL);
+        fc.co.conf.sse_keep_alive_s = 1;
+        (void)ask(&c, CHAT, STREAM);
+        run_until(client_has_comment, &c);
+        assert_true(client_has(&c, "HTTP/1.1 200 OK"));
+        assert_true(client_has(&c, "Content-Type: text/event-stream"));
+        first_turn();
+        fake_reply(&P->held[0], 429, "{\"error\":\"Too many requests\"}");
+        run_until(holds_one, P2);
+        struct held held = P2->held[0];
+        fake_reply(&P2->held[0], rows[i].status, rows[i].reply);
+        if (rows[i].d_fails)
+            fake_frame(D, &held, 0, DR_ERROR, 424, "{\"error\":\"x\"}");
+        else if (rows[i].status == 200)
+            fake_frame(D, &held, 0, DR_LAST, 0, "data: 2\n\n");
+        bool whole;
+        run_until(client_done, &c);
+        char *got = client_body(&c, &whole), *rest = got;
+        while (strncmp(rest, ":\n\n", 3) == 0) rest += 3;
+        assert_true(whole && rest > got);
+        assert_string_equal(rest, rows[i].want);
+        free(got);
+        client_close(&c);
+    }
+}
+
 /* The first token ends it. */
 static void ends_at_p(void **state) {
     struct client c;
@@ -654,6 +700,7 @@ int main(int argc, char **argv) {
         CASE(what_p_gets),
         CASE(pieces_in_order),
         CASE(pieces_in_parts),
+        CASE(comments_before_the_first_token),
         CASE(answers_are_bounded),
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
