@@ -6,6 +6,8 @@
 
 #define NO_CONTENT "Request param contains not content or content null"
 
+enum { CHANGED_BYTES = 300 }; /* what a message takes when its content is replaced, about */
+
 static bool set_str(struct ep_read *r, struct json_object *obj, const char *key, const char *s,
                     size_t n) {
     struct json_object *v = json_object_new_string_len(s, n);
@@ -22,6 +24,7 @@ static bool join_content(struct ep_read *r, struct json_object *msg) {
         return true;
     bool good = ep_join_parts(r, arr, &text) &&
                 set_str(r, msg, "content", text.data != NULL ? text.data : "", text.len);
+    r->args_bytes += CHANGED_BYTES + text.len;
     buf_free(&text);
     return good;
 }
