@@ -240,19 +240,19 @@ static enum err check_address(const struct coord_conf *c, const char *key, const
 
 /* A file that switches on TLS for a plane we have not must not run in the clear unseen. Blocks of
  * connections that are never made are only mentioned. */
-static enum err check_tls_names(const struct json_object *root, const char *block,
+static enum err check_tls_names(const struct json_value *root, const char *block,
                                 struct errbuf *eb) {
-    struct json_object *b, *tls;
+    struct json_value *b, *tls;
     if (json_get_obj(root, block, &b) != JSON_OK || json_get_obj(b, "tls_config", &tls) != JSON_OK)
         return ERR_OK;
-    struct json_object_iterator it = json_object_iter_begin(tls), end = json_object_iter_end(tls);
-    for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-        const char *key = json_object_iter_peek_name(&it);
+    struct json_iter it = json_iter_begin(tls), end = json_iter_end(tls);
+    for (; !json_iter_equal(&it, &end); json_iter_next(&it)) {
+        const char *key = json_iter_name(&it);
         size_t n = strlen(key);
         bool on = false, known = false, no_effect = false;
         char path[160];
         if (n <= 7 || strcmp(key + n - 7, "_enable") != 0 ||
-            json_as_bool(json_object_iter_peek_value(&it), &on) != JSON_OK || !on)
+            json_as_bool(json_iter_value(&it), &on) != JSON_OK || !on)
             continue;
         snprintf(path, sizeof(path), "%s.tls_config.%s", block, key);
         for (size_t i = 0; i < N_KEYS; i++) known = known || strcmp(keys[i].path, path) == 0;
@@ -290,7 +290,7 @@ static enum err check_shared_sockets(const struct coord_conf *c, struct errbuf *
     return ERR_OK;
 }
 
-static enum err check_tls(const struct coord_conf *c, const struct json_object *root,
+static enum err check_tls(const struct coord_conf *c, const struct json_value *root,
                           struct errbuf *eb) {
     bool manage = c->tls[BLOCK_CONTROLLER_SERVER].enable && c->tls[BLOCK_STATUS].enable &&
                   c->tls[BLOCK_EXTERNAL].enable;
@@ -319,7 +319,7 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err check_rules(struct coord_conf *c, const struct json_object *root,
+static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
@@ -366,7 +366,7 @@ static const char *env_word(const char *name) {
 }
 
 /* Environment of the reference: each becomes the key it replaces and passes the same checks. */
-static void from_env(struct json_object *root) {
+static void from_env(struct json_value *root) {
     static const struct {
         const char *env, *block, *group, *key;
     } rows[] = {
@@ -382,25 +382,25 @@ static void from_env(struct json_object *root) {
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *v = env_word(rows[i].env);
-        struct json_object *at, *group;
+        struct json_value *at, *group;
         if (v == NULL) continue;
         if (json_get_obj(root, rows[i].block, &at) != JSON_OK) {
-            at = json_object_new_object();
-            json_object_object_add(root, rows[i].block, at);
+            at = json_new_obj();
+            json_obj_set(root, rows[i].block, at);
         }
         if (rows[i].group != NULL) {
             if (json_get_obj(at, rows[i].group, &group) != JSON_OK) {
-                group = json_object_new_object();
-                json_object_object_add(at, rows[i].group, group);
+                group = json_new_obj();
+                json_obj_set(at, rows[i].group, group);
             }
             at = group;
         }
-        json_object_object_add(at, rows[i].key, json_object_new_string(v));
+        json_obj_set(at, rows[i].key, json_new_str(v));
     }
 }
 
-static enum err from_tree(struct coord_conf *c, struct json_object *root, struct errbuf *eb) {
-    if (!json_object_is_type(root, json_type_object))
+static enum err from_tree(struct coord_conf *c, struct json_value *root, struct errbuf *eb) {
+    if (!json_is(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     from_env(root);
     struct conf_tables t = {.keys = keys, .n_keys = N_KEYS, .also = also_known};
@@ -420,50 +420,49 @@ static void start_conf(struct coord_conf *c, const char *dir) {
 
 enum err coord_conf_parse(struct coord_conf *c, const char *json, size_t n, const char *dir,
                           struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     start_conf(c, dir);
     enum err e = json_read(&root, json, n, NULL, eb);
     if (e != ERR_OK) return e;
     e = from_tree(c, root, eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 
 /* A file of the reference alone becomes its block of the merged form. */
-static enum err read_block(struct json_object *merged, const char *path, const char *block,
+static enum err read_block(struct json_value *merged, const char *path, const char *block,
                            struct errbuf *eb) {
-    struct json_object *root = NULL, *v;
+    struct json_value *root = NULL, *v;
     enum err e = conf_read_file(&root, path, eb);
     if (e != ERR_OK) return e;
-    if (!json_object_is_type(root, json_type_object)) {
-        json_object_put(root);
+    if (!json_is(root, json_type_object)) {
+        json_put(root);
         return err_set(eb, ERR_BAD_CONFIG, "%s: the configuration must be a JSON object", path);
     }
     bool is_merged = json_get(root, "coordinator", &v) == JSON_OK ||
                      json_get(root, "controller", &v) == JSON_OK ||
                      json_get(root, "pd", &v) == JSON_OK;
     if (!is_merged) {
-        json_object_object_add(merged, block, root);
+        json_obj_set(merged, block, root);
         return ERR_OK;
     }
-    struct json_object_iterator it = json_object_iter_begin(root), end = json_object_iter_end(root);
-    for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it))
-        json_object_object_add(merged, json_object_iter_peek_name(&it),
-                               json_object_get(json_object_iter_peek_value(&it)));
-    json_object_put(root);
+    struct json_iter it = json_iter_begin(root), end = json_iter_end(root);
+    for (; !json_iter_equal(&it, &end); json_iter_next(&it))
+        json_obj_set(merged, json_iter_name(&it), json_ref(json_iter_value(&it)));
+    json_put(root);
     return ERR_OK;
 }
 
 enum err coord_conf_load(struct coord_conf *c, const char *path, const char *controller_path,
                          struct errbuf *eb) {
-    struct json_object *merged = json_object_new_object();
+    struct json_value *merged = json_new_obj();
     struct errbuf why = {0};
     char dir[COORD_PATH_BYTES] = ".";
     const char *slash = strrchr(path, '/');
     if (merged == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     if (slash != NULL &&
         snprintf(dir, sizeof(dir), "%.*s", (int)(slash - path), path) >= (int)sizeof(dir)) {
-        json_object_put(merged);
+        json_put(merged);
         return err_set(eb, ERR_BAD_CONFIG, "the path of the configuration file is too long");
     }
     start_conf(c, dir);
@@ -472,7 +471,7 @@ enum err coord_conf_load(struct coord_conf *c, const char *path, const char *con
         e = read_block(merged, controller_path, "controller", eb);
     if (e == ERR_OK && (e = from_tree(c, merged, &why)) != ERR_OK)
         err_set(eb, e, "%s: %s", path, why.text);
-    json_object_put(merged);
+    json_put(merged);
     return e;
 }
 

@@ -110,9 +110,9 @@ struct rank_table {
 enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json,
                           size_t n, struct errbuf *eb);
 void rank_table_free(struct rank_table *t);
-struct json_object;
-enum err node_conf_read(struct node_conf *n, const struct coord_conf *c,
-                        const struct json_object *o, const char *where, struct errbuf *eb);
+struct json_value;
+enum err node_conf_read(struct node_conf *n, const struct coord_conf *c, const struct json_value *o,
+                        const char *where, struct errbuf *eb);
 void node_conf_free(struct node_conf *n);
 
 #endif

@@ -93,7 +93,7 @@ static void reply_ok(struct http_x *x) {
 
 static void on_register(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct node_conf node;
     struct errbuf eb = {0};
     size_t n;
@@ -101,7 +101,7 @@ static void on_register(void *arg, struct http_x *x, const struct route_params *
     (void)p;
     enum err e = json_read(&root, body, n, NULL, &eb);
     if (e == ERR_OK) e = node_conf_read(&node, &co->conf, root, "body", &eb);
-    json_object_put(root);
+    json_put(root);
     if (e != ERR_OK) {
         coord_reply_error(co, x, 422, eb.text);
         return;
@@ -118,7 +118,7 @@ static void on_register(void *arg, struct http_x *x, const struct route_params *
 }
 
 /* The instance that an order is for: by id, or by name. */
-static enum err read_instance(const struct coordinator *co, const struct json_object *root,
+static enum err read_instance(const struct coordinator *co, const struct json_value *root,
                               uint32_t *id, struct errbuf *eb) {
     const char *name;
     uint64_t v = 0;
@@ -142,7 +142,7 @@ static enum err read_instance(const struct coordinator *co, const struct json_ob
 
 static void on_switch(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct errbuf eb = {0};
     const char *word = "";
     size_t n, word_len;
@@ -162,7 +162,7 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
             e = err_set(&eb, ERR_INVALID, "force must be a boolean");
     }
     if (e == ERR_OK) e = controller_switch(co, id, inst_role_parse(word), force, &eb);
-    json_object_put(root);
+    json_put(root);
     if (e == ERR_OK) {
         reply_ok(x);
     } else {

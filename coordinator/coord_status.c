@@ -10,17 +10,17 @@
 
 enum { TENANTS_SHOWN = 100 };
 
-static void reply(struct http_x *x, int status, struct json_object *root) {
-    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
+static void reply(struct http_x *x, int status, struct json_value *root) {
+    const char *s = json_to_text(root, JSON_COMPACT, NULL);
     http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
-    json_object_put(root);
+    json_put(root);
 }
 
-static void add_u64(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+static void add_u64(struct json_value *o, const char *key, uint64_t v) {
+    json_obj_set(o, key, json_new_i64((int64_t)v));
 }
-static void add_str(struct json_object *o, const char *key, const char *s) {
-    json_object_object_add(o, key, json_object_new_string(s));
+static void add_str(struct json_value *o, const char *key, const char *s) {
+    json_obj_set(o, key, json_new_str(s));
 }
 
 static const char *link_text(char *out, size_t cap, const struct link_status *l) {
@@ -30,8 +30,8 @@ static const char *link_text(char *out, size_t cap, const struct link_status *l)
 
 /* One reason per instance that does not serve: where it stands and the last thing that went wrong.
  */
-static struct json_object *reasons_of(const struct coordinator *co) {
-    struct json_object *arr = json_object_new_array();
+static struct json_value *reasons_of(const struct coordinator *co) {
+    struct json_value *arr = json_new_arr();
     bool p = false, d = false;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         const char *why = NULL;
@@ -40,7 +40,7 @@ static struct json_object *reasons_of(const struct coordinator *co) {
             d |= in->want == ROLE_DECODE;
             continue;
         }
-        struct json_object *o = json_object_new_object();
+        struct json_value *o = json_new_obj();
         const char *detail = in->last_error;
         char text[sizeof(struct link_status)];
         if (detail[0] == 0)
@@ -51,16 +51,16 @@ static struct json_object *reasons_of(const struct coordinator *co) {
         add_str(o, "name", inst_name(in));
         add_str(o, "stage", why);
         add_str(o, "detail", detail);
-        json_object_array_add(arr, o);
+        json_arr_add(arr, o);
     }
     const char *const missing[] = {p ? NULL : "no prefill instance serves",
                                    d ? NULL : "no decode instance serves"};
     for (int i = 0; i < 2; i++) {
         if (missing[i] == NULL) continue;
-        struct json_object *o = json_object_new_object();
+        struct json_value *o = json_new_obj();
         add_str(o, "stage", "role");
         add_str(o, "detail", missing[i]);
-        json_object_array_add(arr, o);
+        json_arr_add(arr, o);
     }
     return arr;
 }
@@ -77,19 +77,19 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
         n_p += in->want == ROLE_PREFILL;
         n_d += in->want == ROLE_DECODE;
     }
-    struct json_object *root = json_object_new_object();
-    json_object_object_add(root, "ready", json_object_new_boolean(ready));
+    struct json_value *root = json_new_obj();
+    json_obj_set(root, "ready", json_new_bool(ready));
     if (ready) {
         add_u64(root, "prefill", n_p);
         add_u64(root, "decode", n_d);
     }
-    json_object_object_add(root, "reasons", reasons_of(co));
+    json_obj_set(root, "reasons", reasons_of(co));
     reply(x, ready ? 200 : 503, root);
 }
 
 /* Also what there is to know of one that is closed: the last fault. */
-static struct json_object *breaker_json(const struct breaker *b) {
-    struct json_object *o = json_object_new_object();
+static struct json_value *breaker_json(const struct breaker *b) {
+    struct json_value *o = json_new_obj();
     uint64_t now = clock_ms();
     add_str(o, "state", breaker_state_name(b->state));
     add_u64(o, "faults", breaker_faults(b));
@@ -99,8 +99,8 @@ static struct json_object *breaker_json(const struct breaker *b) {
     return o;
 }
 
-static struct json_object *instance_json(const struct coordinator *co, const struct inst *in) {
-    struct json_object *o = json_object_new_object(), *links = json_object_new_array();
+static struct json_value *instance_json(const struct coordinator *co, const struct inst *in) {
+    struct json_value *o = json_new_obj(), *links = json_new_arr();
     const char *why = NULL;
     char addr[64];
     bool serves = inst_serves(in, &why);
@@ -133,50 +133,48 @@ static struct json_object *instance_json(const struct coordinator *co, const str
     add_u64(o, "bookedBlocks", in->booked.blocks);
     if (in->want == ROLE_PREFILL) {
         add_u64(o, "promptTokensWaiting", in->prefill_tokens);
-        json_object_object_add(o, "promptTokensPerSecond",
-                               json_object_new_double(rate_meter_get(&in->prefill_rate)));
+        json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }
-    json_object_object_add(o, "dresult", json_object_new_boolean(in->dresult_up));
-    json_object_object_add(o, "breaker", breaker_json(&in->breaker));
+    json_obj_set(o, "dresult", json_new_bool(in->dresult_up));
+    json_obj_set(o, "breaker", breaker_json(&in->breaker));
     for (size_t i = 0; i < in->status.n_links; i++) {
-        struct json_object *l = json_object_new_object();
+        struct json_value *l = json_new_obj();
         add_u64(l, "target", in->status.links[i].target);
         const struct inst *peer = registry_find(&co->reg, in->status.links[i].target);
         add_str(l, "name", peer != NULL ? inst_name(peer) : "");
         add_str(l, "link", in->status.links[i].text);
         if (in->status.links[i].detail[0] != 0) add_str(l, "detail", in->status.links[i].detail);
         const struct breaker *b = inst_link_breaker(in, in->status.links[i].target);
-        if (b != NULL) json_object_object_add(l, "breaker", breaker_json(b));
-        json_object_array_add(links, l);
+        if (b != NULL) json_obj_set(l, "breaker", breaker_json(b));
+        json_arr_add(links, l);
     }
-    json_object_object_add(o, "links", links);
+    json_obj_set(o, "links", links);
     return o;
 }
 
 /* Who has requests here: the newest first, at most TENANTS_SHOWN. */
-static struct json_object *tenants_json(const struct coordinator *co) {
-    struct json_object *arr = json_object_new_array();
+static struct json_value *tenants_json(const struct coordinator *co) {
+    struct json_value *arr = json_new_arr();
     const struct tenant *t = relay_tenants(co->relays);
     for (int i = 0; t != NULL && i < TENANTS_SHOWN; t = t->next, i++) {
-        struct json_object *o = json_object_new_object();
+        struct json_value *o = json_new_obj();
         add_str(o, "tenant", t->name);
-        json_object_object_add(o, "weight", json_object_new_double(t->flow.weight));
+        json_obj_set(o, "weight", json_new_f64(t->flow.weight));
         add_u64(o, "requests", t->n_requests);
         add_u64(o, "queued", t->n_queued);
         add_u64(o, "slots", t->slots);
-        json_object_array_add(arr, o);
+        json_arr_add(arr, o);
     }
     return arr;
 }
 
 void coord_reply_status(struct coordinator *co, struct http_x *x) {
-    struct json_object *root = json_object_new_object(), *me = json_object_new_object(),
-                       *arr = json_object_new_array();
+    struct json_value *root = json_new_obj(), *me = json_new_obj(), *arr = json_new_arr();
     struct relay_counts c;
     relay_counts(co->relays, &c);
     bool ready = controller_ready(co);
-    json_object_object_add(me, "ready", json_object_new_boolean(ready));
-    json_object_object_add(me, "reasons", ready ? json_object_new_array() : reasons_of(co));
+    json_obj_set(me, "ready", json_new_bool(ready));
+    json_obj_set(me, "reasons", ready ? json_new_arr() : reasons_of(co));
     add_u64(me, "uptimeSeconds", (clock_ms() - co->started_ms) / 1000);
     add_u64(me, "requestsInFlight", c.in_flight);
     add_u64(me, "requestsQueued", c.queued);
@@ -185,11 +183,11 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsFailed", c.failed);
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
-    json_object_object_add(me, "tenants", tenants_json(co));
-    json_object_object_add(root, "coordinator", me);
+    json_obj_set(me, "tenants", tenants_json(co));
+    json_obj_set(root, "coordinator", me);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        json_object_array_add(arr, instance_json(co, in));
-    json_object_object_add(root, "instances", arr);
-    json_object_object_add(root, "recentRequests", relay_recent(co->relays));
+        json_arr_add(arr, instance_json(co, in));
+    json_obj_set(root, "instances", arr);
+    json_obj_set(root, "recentRequests", relay_recent(co->relays));
     reply(x, 200, root);
 }

@@ -57,7 +57,7 @@ static void on_gone(void *arg) {
 /* ---- the answer */
 
 static void reply_part(struct op *op, const struct part *p, bool others_differ) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     const char *text;
     size_t n;
     char full[1024];
@@ -70,7 +70,7 @@ static void reply_part(struct op *op, const struct part *p, bool others_differ) 
         http_x_reply(op->x, p->status, coord_media_type(p->content_type), p->body.data,
                      p->body.len);
     }
-    json_object_put(root);
+    json_put(root);
 }
 
 static size_t count(const struct op *op, enum part_state s) {

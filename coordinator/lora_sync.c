@@ -62,12 +62,12 @@ bool lora_remember(struct coordinator *co, const char *name, const char *body, s
 
 /* The body of a load, as an operator would have sent it. Malloc'd; NULL: no memory. */
 static char *body_of(const struct adapter_status *a) {
-    struct json_object *o = json_object_new_object();
+    struct json_value *o = json_new_obj();
     if (o == NULL) return NULL;
-    json_object_object_add(o, "lora_name", json_object_new_string(a->name));
-    json_object_object_add(o, "lora_path", json_object_new_string(a->path));
-    char *body = strdup(json_object_to_text(o, JSON_COMPACT, NULL));
-    json_object_put(o);
+    json_obj_set(o, "lora_name", json_new_str(a->name));
+    json_obj_set(o, "lora_path", json_new_str(a->path));
+    char *body = strdup(json_to_text(o, JSON_COMPACT, NULL));
+    json_put(o);
     return body;
 }
 

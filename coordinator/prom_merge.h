@@ -12,9 +12,9 @@
  *   npu_prefix_cache_hit_rate  all hits over all look-ups; of prefill instances when there are any
  *   request_received, _success, _failed, _cancelled_total, failed_request_perc: left out; who
  *                         answers clients knows them better
- *   process_*, baton_build_info, baton_log_dropped_total: left out; they are one process's, and each
- *                         instance shows its own
- * Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all; more are left out. */
+ *   process_*, baton_build_info, baton_log_dropped_total: left out; they are one process's, and
+ * each instance shows its own Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all;
+ * more are left out. */
 #ifndef BATON_COORDINATOR_PROM_MERGE_H
 #define BATON_COORDINATOR_PROM_MERGE_H
 

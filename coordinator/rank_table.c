@@ -7,7 +7,7 @@
 #include "coordinator/coord_conf.h"
 #include "proto/json.h"
 
-static enum err read_ip(const struct json_object *o, const char *where, const char *key, bool must,
+static enum err read_ip(const struct json_value *o, const char *where, const char *key, bool must,
                         char dst[16], struct errbuf *eb) {
     const char *s = "";
     size_t n = 0;
@@ -22,9 +22,9 @@ static enum err read_ip(const struct json_object *o, const char *where, const ch
 }
 
 /* A port as a string or an integer; absent or "": def. */
-static enum err read_port(const struct json_object *o, const char *where, const char *key,
+static enum err read_port(const struct json_value *o, const char *where, const char *key,
                           int64_t def, uint16_t *port, struct errbuf *eb) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     int64_t i = 0;
@@ -46,7 +46,7 @@ static enum err read_port(const struct json_object *o, const char *where, const 
     return ERR_OK;
 }
 
-static enum err read_word(const struct json_object *o, const char *where, const char *key,
+static enum err read_word(const struct json_value *o, const char *where, const char *key,
                           const char *def, char *dst, size_t cap, struct errbuf *eb) {
     const char *s = def;
     size_t n = strlen(def);
@@ -57,12 +57,12 @@ static enum err read_word(const struct json_object *o, const char *where, const 
     return ERR_OK;
 }
 
-static enum err read_devices(struct node_conf *n, const struct json_object *o, const char *where,
+static enum err read_devices(struct node_conf *n, const struct json_value *o, const char *where,
                              struct errbuf *eb) {
-    struct json_object *arr;
-    if (json_get_arr(o, "device", &arr) != JSON_OK || json_object_array_length(arr) == 0)
+    struct json_value *arr;
+    if (json_get_arr(o, "device", &arr) != JSON_OK || json_arr_len(arr) == 0)
         return err_set(eb, ERR_INVALID, "%s.device must be a non-empty array", where);
-    size_t k = json_object_array_length(arr);
+    size_t k = json_arr_len(arr);
     if (k > DEVICES_MAX)
         return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where,
                        k, DEVICES_MAX);
@@ -70,11 +70,11 @@ static enum err read_devices(struct node_conf *n, const struct json_object *o, c
     if (n->devices == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     n->n_devices = k;
     for (size_t i = 0; i < k; i++) {
-        struct json_object *v = json_object_array_get_idx(arr, i);
+        struct json_value *v = json_arr_at(arr, i);
         struct role_device *d = &n->devices[i];
         char at[128];
         snprintf(at, sizeof(at), "%s.device[%zu]", where, i);
-        if (!json_object_is_type(v, json_type_object))
+        if (!json_is(v, json_type_object))
             return err_set(eb, ERR_INVALID, "%s must be an object", at);
         enum err e = read_word(v, at, "device_id", "0", d->device_id, sizeof(d->device_id), eb);
         if (e == ERR_OK)
@@ -94,11 +94,11 @@ void node_conf_free(struct node_conf *n) {
     memset(n, 0, sizeof(*n));
 }
 
-enum err node_conf_read(struct node_conf *n, const struct coord_conf *c,
-                        const struct json_object *o, const char *where, struct errbuf *eb) {
+enum err node_conf_read(struct node_conf *n, const struct coord_conf *c, const struct json_value *o,
+                        const char *where, struct errbuf *eb) {
     int64_t label = -1;
     memset(n, 0, sizeof(*n));
-    if (!json_object_is_type(o, json_type_object))
+    if (!json_is(o, json_type_object))
         return err_set(eb, ERR_INVALID, "%s must be an object", where);
     enum err e = read_ip(o, where, "server_ip", true, n->ip, eb);
     if (e != ERR_OK) return e;
@@ -127,8 +127,8 @@ void rank_table_free(struct rank_table *t) {
 }
 
 static enum err read_group(struct rank_table *t, const struct coord_conf *c,
-                           const struct json_object *group, size_t idx, struct errbuf *eb) {
-    struct json_object *list;
+                           const struct json_value *group, size_t idx, struct errbuf *eb) {
+    struct json_value *list;
     const char *id;
     size_t id_len;
     char where[64];
@@ -139,7 +139,7 @@ static enum err read_group(struct rank_table *t, const struct coord_conf *c,
         return ERR_OK; /* coordinators and controllers */
     if (json_get_arr(group, "server_list", &list) != JSON_OK)
         return err_set(eb, ERR_INVALID, "%s.server_list must be an array", where);
-    size_t k = json_object_array_length(list);
+    size_t k = json_arr_len(list);
     if (t->n_nodes + k > INSTANCES_MAX)
         return err_set(eb, ERR_INVALID, "more than %d servers", INSTANCES_MAX);
     struct node_conf *nodes = realloc(t->nodes, (t->n_nodes + k + 1) * sizeof(*nodes));
@@ -148,8 +148,7 @@ static enum err read_group(struct rank_table *t, const struct coord_conf *c,
     for (size_t i = 0; i < k; i++) {
         char at[128];
         snprintf(at, sizeof(at), "%s.server_list[%zu]", where, i);
-        enum err e =
-            node_conf_read(&t->nodes[t->n_nodes], c, json_object_array_get_idx(list, i), at, eb);
+        enum err e = node_conf_read(&t->nodes[t->n_nodes], c, json_arr_at(list, i), at, eb);
         if (e != ERR_OK) return e;
         struct node_conf *own = &t->nodes[t->n_nodes++];
         for (struct node_conf *n = t->nodes; n < own; n++)
@@ -162,17 +161,17 @@ static enum err read_group(struct rank_table *t, const struct coord_conf *c,
 
 enum err rank_table_parse(struct rank_table *t, const struct coord_conf *c, const char *json,
                           size_t n, struct errbuf *eb) {
-    struct json_object *root = NULL, *groups;
+    struct json_value *root = NULL, *groups;
     memset(t, 0, sizeof(*t));
     enum err e = json_read(&root, json, n, NULL, eb);
     if (e != ERR_OK) return e;
     if (json_get_arr(root, "server_group_list", &groups) != JSON_OK) {
         e = err_set(eb, ERR_INVALID, "server_group_list must be an array");
     } else {
-        for (size_t i = 0; e == ERR_OK && i < json_object_array_length(groups); i++)
-            e = read_group(t, c, json_object_array_get_idx(groups, i), i, eb);
+        for (size_t i = 0; e == ERR_OK && i < json_arr_len(groups); i++)
+            e = read_group(t, c, json_arr_at(groups, i), i, eb);
     }
-    json_object_put(root);
+    json_put(root);
     if (e != ERR_OK) rank_table_free(t);
     return e;
 }

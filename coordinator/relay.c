@@ -566,33 +566,30 @@ const struct tenant *relay_tenants(const struct relay_set *s) {
     return tenants_first(s->tenants);
 }
 
-struct json_object *relay_recent(const struct relay_set *s) {
-    struct json_object *arr = json_object_new_array();
+struct json_value *relay_recent(const struct relay_set *s) {
+    struct json_value *arr = json_new_arr();
     size_t n = s->n_recent < RECENT ? s->n_recent : RECENT;
     for (size_t i = 0; i < n; i++) {
         const struct recent *e = &s->recent[(s->n_recent - 1 - i) % RECENT];
-        struct json_object *o = json_object_new_object();
-        json_object_object_add(o, "id", json_object_new_string(e->id));
-        json_object_object_add(o, "path", json_object_new_string(e->path));
-        json_object_object_add(o, "status", json_object_new_int64(e->status));
-        json_object_object_add(o, "stream", json_object_new_boolean(e->stream));
-        json_object_object_add(o, "attempt", json_object_new_int64(e->epoch));
-        json_object_object_add(o, "p", json_object_new_int64(e->p_id));
-        json_object_object_add(o, "d", json_object_new_int64(e->d_id));
-        json_object_object_add(o, "pName", json_object_new_string(e->p_name));
-        json_object_object_add(o, "dName", json_object_new_string(e->d_name));
-        json_object_object_add(o, "promptTokens",
-                               json_object_new_int64((int64_t)e->handover.prompt_tokens));
-        json_object_object_add(o, "kvBytes", json_object_new_int64((int64_t)e->handover.kv_bytes));
-        json_object_object_add(o, "kvBlocks",
-                               json_object_new_int64((int64_t)e->handover.kv_blocks));
-        json_object_object_add(o, "kvBlocksHeld",
-                               json_object_new_int64((int64_t)e->handover.kv_blocks_held));
-        json_object_object_add(o, "kvTransferMs", json_object_new_double(e->handover.transfer_ms));
-        json_object_object_add(o, "kvExposedMs", json_object_new_double(e->handover.exposed_ms));
-        json_object_object_add(o, "ttftMs", json_object_new_int64((int64_t)e->ttft_ms));
-        json_object_object_add(o, "totalMs", json_object_new_int64((int64_t)e->total_ms));
-        json_object_array_add(arr, o);
+        struct json_value *o = json_new_obj();
+        json_obj_set(o, "id", json_new_str(e->id));
+        json_obj_set(o, "path", json_new_str(e->path));
+        json_obj_set(o, "status", json_new_i64(e->status));
+        json_obj_set(o, "stream", json_new_bool(e->stream));
+        json_obj_set(o, "attempt", json_new_i64(e->epoch));
+        json_obj_set(o, "p", json_new_i64(e->p_id));
+        json_obj_set(o, "d", json_new_i64(e->d_id));
+        json_obj_set(o, "pName", json_new_str(e->p_name));
+        json_obj_set(o, "dName", json_new_str(e->d_name));
+        json_obj_set(o, "promptTokens", json_new_i64((int64_t)e->handover.prompt_tokens));
+        json_obj_set(o, "kvBytes", json_new_i64((int64_t)e->handover.kv_bytes));
+        json_obj_set(o, "kvBlocks", json_new_i64((int64_t)e->handover.kv_blocks));
+        json_obj_set(o, "kvBlocksHeld", json_new_i64((int64_t)e->handover.kv_blocks_held));
+        json_obj_set(o, "kvTransferMs", json_new_f64(e->handover.transfer_ms));
+        json_obj_set(o, "kvExposedMs", json_new_f64(e->handover.exposed_ms));
+        json_obj_set(o, "ttftMs", json_new_i64((int64_t)e->ttft_ms));
+        json_obj_set(o, "totalMs", json_new_i64((int64_t)e->total_ms));
+        json_arr_add(arr, o);
     }
     return arr;
 }

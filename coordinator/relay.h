@@ -15,7 +15,7 @@
 
 struct coordinator;
 struct relay_set;
-struct json_object;
+struct json_value;
 struct tenant;
 
 enum err relay_set_create(struct relay_set **out, struct coordinator *co);
@@ -48,6 +48,6 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out);
 const struct tenant *relay_tenants(const struct relay_set *s);
 /* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer
  * and exposed ms (the caller puts it). */
-struct json_object *relay_recent(const struct relay_set *s);
+struct json_value *relay_recent(const struct relay_set *s);
 
 #endif

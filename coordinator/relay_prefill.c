@@ -171,17 +171,17 @@ static void flush_early(struct relay *r) {
 }
 
 /* ---- P's answer */
-static uint64_t get_u64(const struct json_object *o, const char *key) {
+static uint64_t get_u64(const struct json_value *o, const char *key) {
     uint64_t v = 0;
     return json_get_u64(o, key, &v) == JSON_OK ? v : 0;
 }
 
-static double get_f64(const struct json_object *o, const char *key) {
+static double get_f64(const struct json_value *o, const char *key) {
     double v = 0;
     return json_get_f64(o, key, &v) == JSON_OK ? v : 0;
 }
 
-static void first_token(struct relay *r, const struct json_object *root) {
+static void first_token(struct relay *r, const struct json_value *root) {
     const char *output = "";
     size_t n = 0;
     bool last = false;
@@ -300,7 +300,7 @@ static void pass_on(struct relay *r, const struct http_result *res) {
 static void on_p_answer(void *arg, const struct http_result *res) {
     struct relay *r = arg;
     struct relay_set *s = r->set;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     r->call = NULL;
     if (res->err == ERR_TOO_LARGE) {
         relay_tell_p(r, VERDICT_FAULT, "an answer that is too large");
@@ -322,14 +322,14 @@ static void on_p_answer(void *arg, const struct http_result *res) {
             pass_on(r, res);
         }
     } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
-               !json_object_is_type(root, json_type_object)) {
+               !json_is(root, json_type_object)) {
         relay_tell_p(r, VERDICT_FAULT, "an answer that is no JSON object");
         relay_cancel_upstream(r);
         relay_fail(r, 500, "P instance error");
     } else {
         first_token(r, root);
     }
-    json_object_put(root);
+    json_put(root);
     relay_schedule(s);
 }
 

@@ -54,12 +54,12 @@ static void note_failure(struct inst *in, const char *text) {
 }
 
 static bool result_ok(const struct http_result *r) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     const char *s = NULL;
     size_t n;
     bool ok = r->status == 200 && json_read(&root, r->body, r->body_len, NULL, NULL) == ERR_OK &&
               json_get_str(root, "result", &s, &n) == JSON_OK && strcasecmp(s, "ok") == 0;
-    json_object_put(root);
+    json_put(root);
     return ok;
 }
 

@@ -73,9 +73,9 @@ bool api_streams(const struct api_path *path, bool asks, bool has_prompt) {
     return asks && (path->stream != API_STREAM_BY_DIALECT || has_prompt);
 }
 
-bool api_wants_stream(const struct api_path *path, const struct json_object *body) {
+bool api_wants_stream(const struct api_path *path, const struct json_value *body) {
     bool on = false;
-    struct json_object *v;
+    struct json_value *v;
     bool asks = json_get_bool(body, "stream", &on) == JSON_OK && on;
     return api_streams(path, asks, json_get(body, "prompt", &v) == JSON_OK);
 }
@@ -134,45 +134,45 @@ void api_too_large_text(char *dst, size_t body_bytes_max) {
              body_bytes_max >> 20);
 }
 
-static void add_str(struct json_object *o, const char *key, const char *s) {
-    json_object_object_add(o, key, json_object_new_string(s));
+static void add_str(struct json_value *o, const char *key, const char *s) {
+    json_obj_set(o, key, json_new_str(s));
 }
 
 /* {"error":{"message","type","param","code"}}: OpenAI's own shape. */
-static struct json_object *nested(int status, const char *text, const char *param,
-                                  const char *code) {
-    struct json_object *o = json_object_new_object(), *in = json_object_new_object();
+static struct json_value *nested(int status, const char *text, const char *param,
+                                 const char *code) {
+    struct json_value *o = json_new_obj(), *in = json_new_obj();
     const struct status_row *row = status_row(status);
     bool has_param = param != NULL && param[0] != '\0';
     add_str(in, "message", text);
     add_str(in, "type", row->openai_type);
-    json_object_object_add(in, "param", has_param ? json_object_new_string(param) : NULL);
+    json_obj_set(in, "param", has_param ? json_new_str(param) : NULL);
     add_str(in, "code", code != NULL ? code : row->openai_code);
-    json_object_object_add(o, "error", in);
+    json_obj_set(o, "error", in);
     return o;
 }
 
-static struct json_object *flat(bool openai_path, int status, const char *error_type,
-                                const char *text) {
-    struct json_object *o = json_object_new_object();
+static struct json_value *flat(bool openai_path, int status, const char *error_type,
+                               const char *text) {
+    struct json_value *o = json_new_obj();
     add_str(o, "error", text);
     add_str(o, "error_type", error_type != NULL ? error_type : api_error_type(status));
     if (openai_path) {
         add_str(o, "object", "error");
         add_str(o, "message", text);
         add_str(o, "type", status_row(status)->vllm_type);
-        json_object_object_add(o, "param", NULL);
-        json_object_object_add(o, "code", json_object_new_int64(status));
+        json_obj_set(o, "param", NULL);
+        json_obj_set(o, "code", json_new_i64(status));
     } else if (status == 413) {
         add_str(o, "message", text); /* the vendor's only member there */
     }
     return o;
 }
 
-static char *printed(struct json_object *o) {
-    const char *s = json_object_to_text(o, JSON_COMPACT, NULL);
+static char *printed(struct json_value *o) {
+    const char *s = json_to_text(o, JSON_COMPACT, NULL);
     char *body = s != NULL ? strdup(s) : NULL;
-    json_object_put(o);
+    json_put(o);
     return body;
 }
 

@@ -8,7 +8,7 @@
 #include "proto/infer_msg.h"
 #include "proto/limits.h"
 
-struct json_object;
+struct json_value;
 
 enum api_stream {
     API_STREAM_NEVER,
@@ -41,7 +41,7 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
 
 /* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is
  * none. */
-bool api_wants_stream(const struct api_path *path, const struct json_object *body);
+bool api_wants_stream(const struct api_path *path, const struct json_value *body);
 /* The same of what such a body says: "stream": true; a `prompt` that is not null. */
 bool api_streams(const struct api_path *path, bool asks, bool has_prompt);
 

@@ -24,7 +24,7 @@ static enum err no_memory(size_t n, struct errbuf *eb) {
 }
 
 /* Checks p[0..n) and makes its tree, in in_place when that is not NULL (the same text then). */
-static enum err read_text(struct json_object **out, const char *p, char *in_place, size_t n,
+static enum err read_text(struct json_value **out, const char *p, char *in_place, size_t n,
                           const struct json_limits *lim, struct errbuf *eb) {
     static const struct json_limits plain = {.depth_max = JSON_DEPTH_MAX};
     struct json_size size;
@@ -39,12 +39,12 @@ static enum err read_text(struct json_object **out, const char *p, char *in_plac
     return json_tree_build(out, p + bom, in_place, n - bom, &size) ? ERR_OK : no_memory(n, eb);
 }
 
-enum err json_read_in_place(struct json_object **out, char *p, size_t n,
+enum err json_read_in_place(struct json_value **out, char *p, size_t n,
                             const struct json_limits *lim, struct errbuf *eb) {
     return read_text(out, p, p, n, lim, eb);
 }
 
-enum err json_read(struct json_object **out, const char *p, size_t n, const struct json_limits *lim,
+enum err json_read(struct json_value **out, const char *p, size_t n, const struct json_limits *lim,
                    struct errbuf *eb) {
     return read_text(out, p, NULL, n, lim, eb);
 }
@@ -61,7 +61,7 @@ static enum err read_fd(int fd, char *data, size_t n_max, size_t *n) {
     return ERR_OK;
 }
 
-enum err json_read_file(struct json_object **out, const char *path, size_t bytes_max,
+enum err json_read_file(struct json_value **out, const char *path, size_t bytes_max,
                         const struct json_limits *lim, struct errbuf *eb) {
     struct errbuf why = {0};
     struct stat st;
@@ -91,49 +91,48 @@ enum err json_read_file(struct json_object **out, const char *path, size_t bytes
     return e;
 }
 
-enum json_got json_get(const struct json_object *obj, const char *key, struct json_object **out) {
-    struct json_object *v = NULL;
-    if (!json_object_is_type(obj, json_type_object) || !json_object_object_get_ex(obj, key, &v))
-        return JSON_ABSENT;
+enum json_got json_get(const struct json_value *obj, const char *key, struct json_value **out) {
+    struct json_value *v = NULL;
+    if (!json_is(obj, json_type_object) || !json_obj_find(obj, key, &v)) return JSON_ABSENT;
     if (v == NULL) return JSON_NULL;
     *out = v;
     return JSON_OK;
 }
 
-static enum json_got as_type(const struct json_object *v, enum json_type type) {
-    return v == NULL ? JSON_NULL : json_object_is_type(v, type) ? JSON_OK : JSON_WRONG_TYPE;
+static enum json_got as_type(const struct json_value *v, enum json_type type) {
+    return v == NULL ? JSON_NULL : json_is(v, type) ? JSON_OK : JSON_WRONG_TYPE;
 }
 
-static struct json_object *unconst(const struct json_object *v) {
-    return (struct json_object *)v;
+static struct json_value *unconst(const struct json_value *v) {
+    return (struct json_value *)v;
 }
 
-enum json_got json_as_str(const struct json_object *v, const char **s, size_t *n) {
+enum json_got json_as_str(const struct json_value *v, const char **s, size_t *n) {
     enum json_got g = as_type(v, json_type_string);
     if (g != JSON_OK) return g;
-    *s = json_object_get_string(v);
-    *n = json_object_get_string_len(v);
+    *s = json_str(v);
+    *n = json_str_len(v);
     return JSON_OK;
 }
 
-enum json_got json_as_i64(const struct json_object *v, int64_t *out) {
+enum json_got json_as_i64(const struct json_value *v, int64_t *out) {
     enum json_got g = as_type(v, json_type_int);
     if (g != JSON_OK) return g;
     /* The getters saturate: a value over INT64_MAX shows only in the unsigned one. */
-    if (json_object_get_uint64(v) > INT64_MAX) return JSON_WRONG_TYPE;
-    *out = json_object_get_int64(v);
+    if (json_u64(v) > INT64_MAX) return JSON_WRONG_TYPE;
+    *out = json_i64(v);
     return JSON_OK;
 }
 
-enum json_got json_as_u64(const struct json_object *v, uint64_t *out) {
+enum json_got json_as_u64(const struct json_value *v, uint64_t *out) {
     enum json_got g = as_type(v, json_type_int);
     if (g != JSON_OK) return g;
-    if (json_object_get_int64(v) < 0) return JSON_WRONG_TYPE;
-    *out = json_object_get_uint64(v);
+    if (json_i64(v) < 0) return JSON_WRONG_TYPE;
+    *out = json_u64(v);
     return JSON_OK;
 }
 
-enum json_got json_as_f64(const struct json_object *v, double *out) {
+enum json_got json_as_f64(const struct json_value *v, double *out) {
     int64_t i;
     uint64_t u;
     if (json_as_i64(v, &i) == JSON_OK) {
@@ -145,74 +144,72 @@ enum json_got json_as_f64(const struct json_object *v, double *out) {
         return JSON_OK;
     }
     enum json_got g = as_type(v, json_type_double);
-    if (g == JSON_OK) *out = json_object_get_double(v);
+    if (g == JSON_OK) *out = json_f64(v);
     return g;
 }
 
-enum json_got json_as_bool(const struct json_object *v, bool *out) {
+enum json_got json_as_bool(const struct json_value *v, bool *out) {
     enum json_got g = as_type(v, json_type_boolean);
-    if (g == JSON_OK) *out = json_object_get_boolean(v);
+    if (g == JSON_OK) *out = json_bool(v);
     return g;
 }
 
-enum json_got json_as_arr(const struct json_object *v, struct json_object **out) {
+enum json_got json_as_arr(const struct json_value *v, struct json_value **out) {
     enum json_got g = as_type(v, json_type_array);
     if (g == JSON_OK) *out = unconst(v);
     return g;
 }
 
-enum json_got json_as_obj(const struct json_object *v, struct json_object **out) {
+enum json_got json_as_obj(const struct json_value *v, struct json_value **out) {
     enum json_got g = as_type(v, json_type_object);
     if (g == JSON_OK) *out = unconst(v);
     return g;
 }
 
-enum json_got json_get_str(const struct json_object *obj, const char *key, const char **s,
+enum json_got json_get_str(const struct json_value *obj, const char *key, const char **s,
                            size_t *n) {
-    struct json_object *v;
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_str(v, s, n) : g;
 }
 
-enum json_got json_get_i64(const struct json_object *obj, const char *key, int64_t *out) {
-    struct json_object *v;
+enum json_got json_get_i64(const struct json_value *obj, const char *key, int64_t *out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_i64(v, out) : g;
 }
 
-enum json_got json_get_u64(const struct json_object *obj, const char *key, uint64_t *out) {
-    struct json_object *v;
+enum json_got json_get_u64(const struct json_value *obj, const char *key, uint64_t *out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_u64(v, out) : g;
 }
 
-enum json_got json_get_f64(const struct json_object *obj, const char *key, double *out) {
-    struct json_object *v;
+enum json_got json_get_f64(const struct json_value *obj, const char *key, double *out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_f64(v, out) : g;
 }
 
-enum json_got json_get_bool(const struct json_object *obj, const char *key, bool *out) {
-    struct json_object *v;
+enum json_got json_get_bool(const struct json_value *obj, const char *key, bool *out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_bool(v, out) : g;
 }
 
-enum json_got json_get_arr(const struct json_object *obj, const char *key,
-                           struct json_object **out) {
-    struct json_object *v;
+enum json_got json_get_arr(const struct json_value *obj, const char *key, struct json_value **out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_arr(v, out) : g;
 }
 
-enum json_got json_get_obj(const struct json_object *obj, const char *key,
-                           struct json_object **out) {
-    struct json_object *v;
+enum json_got json_get_obj(const struct json_value *obj, const char *key, struct json_value **out) {
+    struct json_value *v;
     enum json_got g = json_get(obj, key, &v);
     return g == JSON_OK ? json_as_obj(v, out) : g;
 }
 
-size_t json_literal(char *dst, size_t dst_bytes, const struct json_object *v) {
+size_t json_literal(char *dst, size_t dst_bytes, const struct json_value *v) {
     if (dst_bytes == 0) return 0;
     size_t len = json_print_some(dst, dst_bytes, v);
     if (len == dst_bytes) { /* maybe cut: never inside a character, and room for the zero */

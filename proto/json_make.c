@@ -13,15 +13,15 @@ static struct json_made *made_new(enum kind kind) {
     return m;
 }
 
-static struct json_object *as_value(struct json_made *m) {
-    return (struct json_object *)(void *)m;
+static struct json_value *as_value(struct json_made *m) {
+    return (struct json_value *)(void *)m;
 }
 
-struct json_object *json_object_new_object(void) {
+struct json_value *json_new_obj(void) {
     return as_value(made_new(K_OBJECT));
 }
 
-struct json_object *json_object_new_array(void) {
+struct json_value *json_new_arr(void) {
     return as_value(made_new(K_ARRAY));
 }
 
@@ -34,7 +34,7 @@ static bool set_text(struct json_made *m, const char *s, size_t n) {
     return true;
 }
 
-struct json_object *json_object_new_string_len(const char *s, size_t n) {
+struct json_value *json_new_str_n(const char *s, size_t n) {
     struct json_made *m = made_new(K_STRING);
     if (m != NULL && !set_text(m, s, n)) {
         free(m);
@@ -43,17 +43,17 @@ struct json_object *json_object_new_string_len(const char *s, size_t n) {
     return as_value(m);
 }
 
-struct json_object *json_object_new_string(const char *s) {
-    return json_object_new_string_len(s, strlen(s));
+struct json_value *json_new_str(const char *s) {
+    return json_new_str_n(s, strlen(s));
 }
 
-struct json_object *json_object_new_int64(int64_t i) {
+struct json_value *json_new_i64(int64_t i) {
     struct json_made *m = made_new(K_INT);
     if (m != NULL) m->i = i;
     return as_value(m);
 }
 
-struct json_object *json_object_new_double_s(double d, const char *text) {
+struct json_value *json_new_f64_as(double d, const char *text) {
     struct json_made *m = made_new(K_REAL);
     if (m != NULL && !set_text(m, text, strlen(text))) {
         free(m);
@@ -63,30 +63,30 @@ struct json_object *json_object_new_double_s(double d, const char *text) {
     return as_value(m);
 }
 
-struct json_object *json_object_new_double(double d) {
+struct json_value *json_new_f64(double d) {
     char text[40];
     snprintf(text, sizeof(text), "%.17g", d);
     if (text[strcspn(text, ".eEni")] == 0) strcat(text, ".0"); /* it stays no integer */
-    return json_object_new_double_s(d, text);
+    return json_new_f64_as(d, text);
 }
 
-struct json_object *json_object_new_boolean(bool on) {
+struct json_value *json_new_bool(bool on) {
     return as_value(made_new(on ? K_TRUE : K_FALSE));
 }
 
 /* ---- owners of what is inside */
 
 /* A container does not count the parts of its own tree. */
-static bool is_home(const struct json_made *m, const struct json_object *v) {
+static bool is_home(const struct json_made *m, const struct json_value *v) {
     return m->home != NULL && v != NULL && (v->tag & TAG_MADE) == 0 && json_doc_of(v) == m->home;
 }
 
-static void take(struct json_made *m, struct json_object *v) {
+static void take(struct json_made *m, struct json_value *v) {
     if (is_home(m, v)) m->home->refs--;
 }
 
-static void drop(struct json_made *m, struct json_object *v) {
-    if (!is_home(m, v)) json_object_put(v);
+static void drop(struct json_made *m, struct json_value *v) {
+    if (!is_home(m, v)) json_put(v);
 }
 
 static void drop_name(struct json_made *m, char *name) {
@@ -112,8 +112,8 @@ void json_made_free(struct json_made *m) {
 
 /* ---- members */
 
-struct json_object *json_made_find(const struct json_made *m, const char *name, size_t n,
-                                   size_t *i) {
+struct json_value *json_made_find(const struct json_made *m, const char *name, size_t n,
+                                  size_t *i) {
     if (m->slots == NULL) {
         for (*i = 0; *i < m->n; ++*i)
             if (m->members[*i].name_len == n && memcmp(m->members[*i].name, name, n) == 0)
@@ -164,7 +164,7 @@ static bool room_for_item(struct json_made *m, size_t n) {
     if (n <= m->cap) return true;
     size_t cap = m->cap < 4 ? 4 : m->cap * 2;
     if (cap < n) cap = n;
-    struct json_object **p = realloc(m->items, cap * sizeof(struct json_object *));
+    struct json_value **p = realloc(m->items, cap * sizeof(struct json_value *));
     if (p == NULL) return false;
     m->items = p;
     m->cap = cap;
@@ -174,7 +174,7 @@ static bool room_for_item(struct json_made *m, size_t n) {
 /* ---- changing a parsed tree */
 
 /* Gives a container of a parsed tree its made form. NULL: no memory. */
-static struct json_made *move(struct json_object *v) {
+static struct json_made *move(struct json_value *v) {
     struct json_doc *d = json_doc_of(v);
     size_t n = v->tag >> TAG_BITS;
     struct json_made *m = made_new(json_kind(v));
@@ -186,16 +186,16 @@ static struct json_made *move(struct json_object *v) {
         moved = realloc(moved, (d->n_moved == 0 ? 1 : 2 * (size_t)d->n_moved) * sizeof(*moved));
     if (moved != NULL) d->moved = moved;
     m->items = moved == NULL             ? NULL
-               : json_kind(v) == K_ARRAY ? calloc(m->cap, sizeof(struct json_object *))
+               : json_kind(v) == K_ARRAY ? calloc(m->cap, sizeof(struct json_value *))
                                          : calloc(m->cap, sizeof(struct json_member));
     if (m->items == NULL) {
         free(m);
         return NULL;
     }
     if (json_kind(v) == K_ARRAY) {
-        for (; m->n < n; m->n++) m->items[m->n] = json_object_array_get_idx(v, m->n);
+        for (; m->n < n; m->n++) m->items[m->n] = json_arr_at(v, m->n);
     } else {
-        json_object_object_foreach(v, name, child) {
+        json_obj_foreach(v, name, child) {
             const uint32_t *w = &d->words[v->at + 2 * NODE_WORDS * it_name.i];
             m->members[m->n++] =
                 (struct json_member){(char *)(uintptr_t)name, w[0] >> TAG_BITS, child};
@@ -213,17 +213,17 @@ static struct json_made *move(struct json_object *v) {
 }
 
 /* v as a container of that kind that can be changed. NULL: it is none, or no memory. */
-static struct json_made *to_change(struct json_object *v, enum kind kind) {
+static struct json_made *to_change(struct json_value *v, enum kind kind) {
     if (json_kind(v) != kind) return NULL;
     struct json_made *m = json_made_of(v);
     return m != NULL ? m : move(v);
 }
 
-int json_object_object_add(struct json_object *obj, const char *key, struct json_object *v) {
+int json_obj_set(struct json_value *obj, const char *key, struct json_value *v) {
     struct json_made *m = to_change(obj, K_OBJECT);
     size_t len = strlen(key), i;
     if (m == NULL) return -1;
-    struct json_object *old = json_made_find(m, key, len, &i);
+    struct json_value *old = json_made_find(m, key, len, &i);
     if (i < m->n) {
         m->members[i].v = v;
         take(m, v);
@@ -240,9 +240,9 @@ int json_object_object_add(struct json_object *obj, const char *key, struct json
     return 0;
 }
 
-void json_object_object_del(struct json_object *obj, const char *key) {
-    struct json_object *v;
-    if (!json_object_object_get_ex(obj, key, &v)) return;
+void json_obj_del(struct json_value *obj, const char *key) {
+    struct json_value *v;
+    if (!json_obj_find(obj, key, &v)) return;
     struct json_made *m = to_change(obj, K_OBJECT);
     size_t i;
     if (m == NULL) return;
@@ -255,7 +255,7 @@ void json_object_object_del(struct json_object *obj, const char *key) {
     drop(m, v);
 }
 
-int json_object_array_add(struct json_object *arr, struct json_object *v) {
+int json_arr_add(struct json_value *arr, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
     if (m == NULL || !room_for_item(m, m->n + 1)) return -1;
     m->items[m->n++] = v;
@@ -263,11 +263,11 @@ int json_object_array_add(struct json_object *arr, struct json_object *v) {
     return 0;
 }
 
-int json_object_array_put_idx(struct json_object *arr, size_t i, struct json_object *v) {
+int json_arr_put(struct json_value *arr, size_t i, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
     if (m == NULL || !room_for_item(m, i + 1)) return -1;
     while (m->n <= i) m->items[m->n++] = NULL;
-    struct json_object *old = m->items[i];
+    struct json_value *old = m->items[i];
     m->items[i] = v;
     take(m, v);
     drop(m, old);

@@ -12,7 +12,7 @@ enum { TAG_KIND = 7, TAG_MADE = 8, TAG_MOVED = 16, TAG_BITS = 5 };
 enum { JSON_TEXT_BYTES_MAX = (1 << (32 - TAG_BITS)) - 1 };
 
 /* A node of a parsed tree: three of the block's words. */
-struct json_object {
+struct json_value {
     uint32_t tag;  /* length: bytes of a string, items, members */
     uint32_t at;   /* of the literal in the text, of the first child in the block (a member is two
                       nodes: name, value), or, moved, the number of its made container */
@@ -36,7 +36,7 @@ struct json_doc {
 struct json_member {
     char *name; /* in the text of the container's home, or its own */
     size_t name_len;
-    struct json_object *v;
+    struct json_value *v;
 };
 
 /* A value that the program made, or a changed container of a parsed tree. */
@@ -48,7 +48,7 @@ struct json_made {
     union {
         int64_t i;
         double d;
-        struct json_object **items;
+        struct json_value **items;
         struct json_member *members;
     };
     char *text; /* of a string (n bytes); how a double is written, or NULL */
@@ -57,32 +57,32 @@ struct json_made {
     size_t n_slots;
 };
 
-static inline enum kind json_kind(const struct json_object *v) {
+static inline enum kind json_kind(const struct json_value *v) {
     return v == NULL ? K_NULL : (enum kind)(v->tag & TAG_KIND);
 }
 
-static inline struct json_doc *json_doc_of(const struct json_object *v) {
+static inline struct json_doc *json_doc_of(const struct json_value *v) {
     const uint32_t *block = (const uint32_t *)(const void *)v - v->self;
     return (struct json_doc *)(void *)((char *)(uintptr_t)block - offsetof(struct json_doc, words));
 }
 
 /* The made form of v, NULL when it has none. */
-static inline struct json_made *json_made_of(const struct json_object *v) {
+static inline struct json_made *json_made_of(const struct json_value *v) {
     if ((v->tag & TAG_MADE) != 0) return (struct json_made *)(uintptr_t)v;
     return (v->tag & TAG_MOVED) != 0 ? json_doc_of(v)->moved[v->at] : NULL;
 }
 
-static inline struct json_object *json_node_at(const struct json_doc *d, size_t word) {
-    return (struct json_object *)(void *)(uintptr_t)&d->words[word];
+static inline struct json_value *json_node_at(const struct json_doc *d, size_t word) {
+    return (struct json_value *)(void *)(uintptr_t)&d->words[word];
 }
 
 /* null lies in the block and is NULL outside. */
-static inline struct json_object *json_lend(struct json_object *node) {
+static inline struct json_value *json_lend(struct json_value *node) {
     return json_kind(node) == K_NULL ? NULL : node;
 }
 
 /* Text of a node that has one: string, number. */
-static inline const char *json_text_of(const struct json_object *v) {
+static inline const char *json_text_of(const struct json_value *v) {
     return json_doc_of(v)->text + v->at;
 }
 
@@ -94,7 +94,6 @@ static inline size_t json_slot(uint64_t hash, size_t n_slots) {
 
 /* Frees what a changed container holds. */
 void json_made_free(struct json_made *m);
-struct json_object *json_made_find(const struct json_made *m, const char *name, size_t n,
-                                   size_t *i);
+struct json_value *json_made_find(const struct json_made *m, const char *name, size_t n, size_t *i);
 
 #endif

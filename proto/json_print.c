@@ -46,7 +46,7 @@ static void put_string(struct out *o, const char *s, size_t n) {
     put(o, "\"", 1);
 }
 
-static void put_int(struct out *o, const struct json_object *v) {
+static void put_int(struct out *o, const struct json_value *v) {
     const struct json_made *m = json_made_of(v);
     char text[24], *p = text + sizeof(text);
     if (m == NULL) {
@@ -63,7 +63,7 @@ static void put_int(struct out *o, const struct json_object *v) {
     put(o, p, (size_t)(text + sizeof(text) - p));
 }
 
-static void put_real(struct out *o, const struct json_object *v) {
+static void put_real(struct out *o, const struct json_value *v) {
     const struct json_made *m = json_made_of(v);
     put(o, m != NULL ? m->text : json_text_of(v), m != NULL ? m->n : v->tag >> TAG_BITS);
 }
@@ -74,24 +74,24 @@ static void put_line(struct out *o, bool pretty, int depth) {
     for (int i = 0; i < depth; i++) put(o, "  ", 2);
 }
 
-static void put_value(struct out *o, const struct json_object *v, bool pretty, int depth);
+static void put_value(struct out *o, const struct json_value *v, bool pretty, int depth);
 
-static void put_array(struct out *o, const struct json_object *v, bool pretty, int depth) {
-    size_t n = json_object_array_length(v);
+static void put_array(struct out *o, const struct json_value *v, bool pretty, int depth) {
+    size_t n = json_arr_len(v);
     put(o, "[", 1);
     for (size_t i = 0; i < n && !o->full; i++) {
         if (i > 0) put(o, ",", 1);
         put_line(o, pretty, depth + 1);
-        put_value(o, json_object_array_get_idx(v, i), pretty, depth + 1);
+        put_value(o, json_arr_at(v, i), pretty, depth + 1);
     }
     if (n > 0) put_line(o, pretty, depth);
     put(o, "]", 1);
 }
 
-static void put_object(struct out *o, const struct json_object *v, bool pretty, int depth) {
+static void put_object(struct out *o, const struct json_value *v, bool pretty, int depth) {
     bool some = false;
     put(o, "{", 1);
-    json_object_object_foreach(v, name, child) {
+    json_obj_foreach(v, name, child) {
         if (some) put(o, ",", 1);
         if (o->full) return;
         some = true;
@@ -104,20 +104,20 @@ static void put_object(struct out *o, const struct json_object *v, bool pretty, 
     put(o, "}", 1);
 }
 
-static void put_value(struct out *o, const struct json_object *v, bool pretty, int depth) {
+static void put_value(struct out *o, const struct json_value *v, bool pretty, int depth) {
     switch (json_kind(v)) {
     case K_NULL: put(o, "null", 4); break;
     case K_FALSE: put(o, "false", 5); break;
     case K_TRUE: put(o, "true", 4); break;
     case K_INT: put_int(o, v); break;
     case K_REAL: put_real(o, v); break;
-    case K_STRING: put_string(o, json_object_get_string(v), json_object_get_string_len(v)); break;
+    case K_STRING: put_string(o, json_str(v), json_str_len(v)); break;
     case K_ARRAY: put_array(o, v, pretty, depth); break;
     case K_OBJECT: put_object(o, v, pretty, depth); break;
     }
 }
 
-const char *json_object_to_text(const struct json_object *v, enum json_style style, size_t *n) {
+const char *json_to_text(const struct json_value *v, enum json_style style, size_t *n) {
     struct out o = {.grow = true};
     if (n != NULL) *n = 4;
     if (v == NULL) return "null";
@@ -135,7 +135,7 @@ const char *json_object_to_text(const struct json_object *v, enum json_style sty
     return o.p;
 }
 
-size_t json_print_some(char *dst, size_t dst_bytes, const struct json_object *v) {
+size_t json_print_some(char *dst, size_t dst_bytes, const struct json_value *v) {
     struct out o = {.p = dst, .cap = dst_bytes};
     put_value(&o, v, false, 0);
     return o.n;

@@ -209,7 +209,7 @@ static void doc_free(struct json_doc *d) {
         free(d);
 }
 
-bool json_tree_build(struct json_object **out, const char *p, char *in_place, size_t n,
+bool json_tree_build(struct json_value **out, const char *p, char *in_place, size_t n,
                      const struct json_size *size) {
     size_t n_words = size->n_nodes * NODE_WORDS + size->n_index;
     size_t bytes = sizeof(struct json_doc) + n_words * sizeof(uint32_t);
@@ -232,7 +232,7 @@ bool json_tree_build(struct json_object **out, const char *p, char *in_place, si
 
 /* ---- owners */
 
-struct json_object *json_object_get(struct json_object *v) {
+struct json_value *json_ref(struct json_value *v) {
     if (v == NULL) return NULL;
     if ((v->tag & TAG_MADE) != 0)
         ((struct json_made *)(void *)v)->refs++;
@@ -241,7 +241,7 @@ struct json_object *json_object_get(struct json_object *v) {
     return v;
 }
 
-void json_object_put(struct json_object *v) {
+void json_put(struct json_value *v) {
     if (v == NULL) return;
     if ((v->tag & TAG_MADE) != 0) {
         struct json_made *m = (struct json_made *)(void *)v;
@@ -254,29 +254,29 @@ void json_object_put(struct json_object *v) {
 
 /* ---- reading */
 
-enum json_type json_object_get_type(const struct json_object *v) {
+enum json_type json_type_of(const struct json_value *v) {
     static const enum json_type types[] = {json_type_null,  json_type_boolean, json_type_boolean,
                                            json_type_int,   json_type_double,  json_type_string,
                                            json_type_array, json_type_object};
     return types[json_kind(v)];
 }
 
-const char *json_type_to_name(enum json_type type) {
+const char *json_type_name(enum json_type type) {
     static const char *const names[] = {"null",   "boolean", "double", "int",
                                         "object", "array",   "string"};
     return names[type];
 }
 
-bool json_object_is_type(const struct json_object *v, enum json_type type) {
-    return json_object_get_type(v) == type;
+bool json_is(const struct json_value *v, enum json_type type) {
+    return json_type_of(v) == type;
 }
 
-bool json_object_get_boolean(const struct json_object *v) {
+bool json_bool(const struct json_value *v) {
     return json_kind(v) == K_TRUE;
 }
 
 /* Sign and magnitude of an integer. */
-static uint64_t magnitude(const struct json_object *v, bool *negative) {
+static uint64_t magnitude(const struct json_value *v, bool *negative) {
     const struct json_made *m = json_made_of(v);
     if (m != NULL) {
         *negative = m->i < 0;
@@ -289,7 +289,7 @@ static uint64_t magnitude(const struct json_object *v, bool *negative) {
     return u;
 }
 
-double json_object_get_double(const struct json_object *v) {
+double json_f64(const struct json_value *v) {
     bool negative;
     if (json_kind(v) == K_REAL) {
         const struct json_made *m = json_made_of(v);
@@ -300,10 +300,10 @@ double json_object_get_double(const struct json_object *v) {
     return negative ? -(double)u : (double)u;
 }
 
-int64_t json_object_get_int64(const struct json_object *v) {
+int64_t json_i64(const struct json_value *v) {
     bool negative;
     if (json_kind(v) == K_REAL) {
-        double d = json_object_get_double(v);
+        double d = json_f64(v);
         return d >= 0x1p63 ? INT64_MAX : d < -0x1p63 ? INT64_MIN : (int64_t)d;
     }
     if (json_kind(v) != K_INT) return 0;
@@ -312,10 +312,10 @@ int64_t json_object_get_int64(const struct json_object *v) {
     return u > INT64_MAX ? INT64_MAX : (int64_t)u;
 }
 
-uint64_t json_object_get_uint64(const struct json_object *v) {
+uint64_t json_u64(const struct json_value *v) {
     bool negative;
     if (json_kind(v) == K_REAL) {
-        double d = json_object_get_double(v);
+        double d = json_f64(v);
         return d >= 0x1p64 ? UINT64_MAX : d < 0 ? 0 : (uint64_t)d;
     }
     if (json_kind(v) != K_INT) return 0;
@@ -323,44 +323,43 @@ uint64_t json_object_get_uint64(const struct json_object *v) {
     return negative ? 0 : u;
 }
 
-const char *json_object_get_string(const struct json_object *v) {
+const char *json_str(const struct json_value *v) {
     if (json_kind(v) != K_STRING) return NULL;
     const struct json_made *m = json_made_of(v);
     return m != NULL ? m->text : json_text_of(v);
 }
 
-size_t json_object_get_string_len(const struct json_object *v) {
+size_t json_str_len(const struct json_value *v) {
     if (json_kind(v) != K_STRING) return 0;
     const struct json_made *m = json_made_of(v);
     return m != NULL ? m->n : v->tag >> TAG_BITS;
 }
 
 /* Items or members of a container of that kind, 0 of anything else. */
-static size_t n_inside(const struct json_object *v, enum kind kind) {
+static size_t n_inside(const struct json_value *v, enum kind kind) {
     if (json_kind(v) != kind) return 0;
     const struct json_made *m = json_made_of(v);
     return m != NULL ? m->n : v->tag >> TAG_BITS;
 }
 
-size_t json_object_array_length(const struct json_object *v) {
+size_t json_arr_len(const struct json_value *v) {
     return n_inside(v, K_ARRAY);
 }
 
-struct json_object *json_object_array_get_idx(const struct json_object *v, size_t i) {
+struct json_value *json_arr_at(const struct json_value *v, size_t i) {
     if (i >= n_inside(v, K_ARRAY)) return NULL;
     const struct json_made *m = json_made_of(v);
     return m != NULL ? m->items[i]
                      : json_lend(json_node_at(json_doc_of(v), v->at + NODE_WORDS * i));
 }
 
-size_t json_object_object_length(const struct json_object *v) {
+size_t json_obj_len(const struct json_value *v) {
     return n_inside(v, K_OBJECT);
 }
 
-bool json_object_object_get_ex(const struct json_object *v, const char *key,
-                               struct json_object **out) {
+bool json_obj_find(const struct json_value *v, const char *key, struct json_value **out) {
     size_t n = n_inside(v, K_OBJECT), len = strlen(key), i = 0, free_slot;
-    struct json_object *found = NULL;
+    struct json_value *found = NULL;
     const struct json_made *m = n > 0 ? json_made_of(v) : NULL;
     if (m != NULL) {
         found = json_made_find(m, key, len, &i);
@@ -375,79 +374,75 @@ bool json_object_object_get_ex(const struct json_object *v, const char *key,
     return i < n;
 }
 
-struct json_object_iterator json_object_iter_begin(const struct json_object *v) {
-    return (struct json_object_iterator){v, 0};
+struct json_iter json_iter_begin(const struct json_value *v) {
+    return (struct json_iter){v, 0};
 }
 
-struct json_object_iterator json_object_iter_end(const struct json_object *v) {
-    return (struct json_object_iterator){v, n_inside(v, K_OBJECT)};
+struct json_iter json_iter_end(const struct json_value *v) {
+    return (struct json_iter){v, n_inside(v, K_OBJECT)};
 }
 
-bool json_object_iter_equal(const struct json_object_iterator *a,
-                            const struct json_object_iterator *b) {
+bool json_iter_equal(const struct json_iter *a, const struct json_iter *b) {
     return a->i == b->i;
 }
 
-void json_object_iter_next(struct json_object_iterator *it) {
+void json_iter_next(struct json_iter *it) {
     it->i++;
 }
 
-const char *json_object_iter_peek_name(const struct json_object_iterator *it) {
+const char *json_iter_name(const struct json_iter *it) {
     const struct json_made *m = json_made_of(it->obj);
     if (m != NULL) return m->members[it->i].name;
     const struct json_doc *d = json_doc_of(it->obj);
     return d->text + d->words[it->obj->at + 2 * NODE_WORDS * it->i + 1];
 }
 
-struct json_object *json_object_iter_peek_value(const struct json_object_iterator *it) {
+struct json_value *json_iter_value(const struct json_iter *it) {
     const struct json_made *m = json_made_of(it->obj);
     if (m != NULL) return m->members[it->i].v;
     return json_lend(
         json_node_at(json_doc_of(it->obj), it->obj->at + NODE_WORDS * (2 * it->i + 1)));
 }
 
-size_t json_object_tree_bytes(const struct json_object *v) {
+size_t json_tree_bytes(const struct json_value *v) {
     if (v == NULL || (v->tag & TAG_MADE) != 0) return 0;
     return json_doc_of(v)->n_words * sizeof(uint32_t);
 }
 
 /* ---- comparing */
 
-static bool ints_equal(const struct json_object *a, const struct json_object *b) {
+static bool ints_equal(const struct json_value *a, const struct json_value *b) {
     bool neg_a, neg_b;
     uint64_t x = magnitude(a, &neg_a), y = magnitude(b, &neg_b);
     return x == y && (neg_a == neg_b || x == 0);
 }
 
-static bool arrays_equal(const struct json_object *a, const struct json_object *b) {
-    size_t n = json_object_array_length(a);
-    if (n != json_object_array_length(b)) return false;
+static bool arrays_equal(const struct json_value *a, const struct json_value *b) {
+    size_t n = json_arr_len(a);
+    if (n != json_arr_len(b)) return false;
     for (size_t i = 0; i < n; i++)
-        if (!json_object_equal(json_object_array_get_idx(a, i), json_object_array_get_idx(b, i)))
-            return false;
+        if (!json_equal(json_arr_at(a, i), json_arr_at(b, i))) return false;
     return true;
 }
 
-static bool objects_equal(const struct json_object *a, const struct json_object *b) {
-    if (json_object_object_length(a) != json_object_object_length(b)) return false;
-    json_object_object_foreach(a, name, v) {
-        struct json_object *other;
-        if (!json_object_object_get_ex(b, name, &other) || !json_object_equal(v, other))
-            return false;
+static bool objects_equal(const struct json_value *a, const struct json_value *b) {
+    if (json_obj_len(a) != json_obj_len(b)) return false;
+    json_obj_foreach(a, name, v) {
+        struct json_value *other;
+        if (!json_obj_find(b, name, &other) || !json_equal(v, other)) return false;
     }
     return true;
 }
 
-bool json_object_equal(const struct json_object *a, const struct json_object *b) {
+bool json_equal(const struct json_value *a, const struct json_value *b) {
     if (a == b) return true;
     if (json_kind(a) != json_kind(b)) return false;
     switch (json_kind(a)) {
     case K_INT: return ints_equal(a, b);
-    case K_REAL: return json_object_get_double(a) == json_object_get_double(b);
+    case K_REAL: return json_f64(a) == json_f64(b);
     case K_STRING:
-        return json_object_get_string_len(a) == json_object_get_string_len(b) &&
-               memcmp(json_object_get_string(a), json_object_get_string(b),
-                      json_object_get_string_len(a)) == 0;
+        return json_str_len(a) == json_str_len(b) &&
+               memcmp(json_str(a), json_str(b), json_str_len(a)) == 0;
     case K_ARRAY: return arrays_equal(a, b);
     case K_OBJECT: return objects_equal(a, b);
     default: return true;

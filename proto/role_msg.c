@@ -24,7 +24,7 @@ static bool all_digits(const char *s) {
 }
 
 /* A string field of at most cap - 1 bytes. `where` is the path of the object, for messages. */
-static enum err get_word(const struct json_object *o, const char *where, const char *key, bool must,
+static enum err get_word(const struct json_value *o, const char *where, const char *key, bool must,
                          bool digits, char *dst, size_t cap, struct errbuf *eb) {
     const char *s = NULL;
     size_t n = 0;
@@ -38,7 +38,7 @@ static enum err get_word(const struct json_object *o, const char *where, const c
     return ERR_OK;
 }
 
-static enum err get_ipv4(const struct json_object *o, const char *where, const char *key, bool must,
+static enum err get_ipv4(const struct json_value *o, const char *where, const char *key, bool must,
                          char dst[16], struct errbuf *eb) {
     struct in_addr a;
     enum err e = get_word(o, where, key, must, false, dst, 16, eb);
@@ -49,9 +49,9 @@ static enum err get_ipv4(const struct json_object *o, const char *where, const c
     return ERR_OK;
 }
 
-static enum err get_port(const struct json_object *o, const char *where, uint16_t *port,
+static enum err get_port(const struct json_value *o, const char *where, uint16_t *port,
                          struct errbuf *eb) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     uint64_t u = 0;
@@ -68,12 +68,12 @@ static enum err get_port(const struct json_object *o, const char *where, uint16_
     return ERR_OK;
 }
 
-static enum err get_devices(const struct json_object *o, const char *where, struct role_node *n,
+static enum err get_devices(const struct json_value *o, const char *where, struct role_node *n,
                             struct errbuf *eb) {
-    struct json_object *arr;
-    if (json_get_arr(o, "device", &arr) != JSON_OK || json_object_array_length(arr) == 0)
+    struct json_value *arr;
+    if (json_get_arr(o, "device", &arr) != JSON_OK || json_arr_len(arr) == 0)
         return err_set(eb, ERR_INVALID, "%s.device must be a non-empty array", where);
-    size_t k = json_object_array_length(arr);
+    size_t k = json_arr_len(arr);
     if (n->n_devices + k > DEVICES_MAX)
         return err_set(eb, ERR_INVALID, "%s.device has %zu entries, at most %d are allowed", where,
                        n->n_devices + k, DEVICES_MAX);
@@ -82,7 +82,7 @@ static enum err get_devices(const struct json_object *o, const char *where, stru
     n->devices = d;
     for (size_t i = 0; i < k; i++) {
         struct role_device *dev = &n->devices[n->n_devices++];
-        struct json_object *v = json_object_array_get_idx(arr, i);
+        struct json_value *v = json_arr_at(arr, i);
         char at[160];
         enum err e;
         memset(dev, 0, sizeof(*dev));
@@ -101,7 +101,7 @@ static enum err get_devices(const struct json_object *o, const char *where, stru
     return ERR_OK;
 }
 
-static enum err get_head(const struct json_object *o, const char *where, struct role_node *n,
+static enum err get_head(const struct json_value *o, const char *where, struct role_node *n,
                          struct errbuf *eb) {
     enum err e = get_ipv4(o, where, "server_ip", true, n->server_ip, eb);
     if (e == ERR_OK) e = get_ipv4(o, where, "host_ip", false, n->host_ip, eb);
@@ -109,7 +109,7 @@ static enum err get_head(const struct json_object *o, const char *where, struct 
     return e;
 }
 
-static enum err get_node_v1(const struct json_object *o, const char *where, struct role_node *n,
+static enum err get_node_v1(const struct json_value *o, const char *where, struct role_node *n,
                             struct errbuf *eb) {
     uint64_t u;
     int64_t share;
@@ -134,16 +134,16 @@ static enum err get_node_v1(const struct json_object *o, const char *where, stru
 
 /* One instance in a /v2 body: an array of node objects, each with its data-parallel groups. The
  * instance id is dp_inst_id / 10000. */
-static enum err get_node_v2(const struct json_object *arr, const char *where, struct role_node *n,
+static enum err get_node_v2(const struct json_value *arr, const char *where, struct role_node *n,
                             struct errbuf *eb) {
-    size_t k = json_object_array_length(arr);
+    size_t k = json_arr_len(arr);
     n->p_percentage = -1;
     if (k == 0) return err_set(eb, ERR_INVALID, "%s must be a non-empty array", where);
     if (k > DEVICES_MAX)
         return err_set(eb, ERR_INVALID, "%s has %zu nodes, at most %d are allowed", where, k,
                        DEVICES_MAX);
     for (size_t i = 0; i < k; i++) {
-        struct json_object *o = json_object_array_get_idx(arr, i), *groups;
+        struct json_value *o = json_arr_at(arr, i), *groups;
         struct role_node head = {0};
         char at[96], at_group[160];
         snprintf(at, sizeof(at), "%s[%zu]", where, i);
@@ -151,11 +151,10 @@ static enum err get_node_v2(const struct json_object *arr, const char *where, st
             return err_set(eb, ERR_INVALID, "%s must be an object", at);
         enum err e = get_head(o, at, i == 0 ? n : &head, eb);
         if (e != ERR_OK) return e;
-        if (json_get_arr(o, "dp_inst_list", &groups) != JSON_OK ||
-            json_object_array_length(groups) == 0)
+        if (json_get_arr(o, "dp_inst_list", &groups) != JSON_OK || json_arr_len(groups) == 0)
             return err_set(eb, ERR_INVALID, "%s.dp_inst_list must be a non-empty array", at);
-        for (size_t g = 0; g < json_object_array_length(groups); g++) {
-            struct json_object *grp = json_object_array_get_idx(groups, g);
+        for (size_t g = 0; g < json_arr_len(groups); g++) {
+            struct json_value *grp = json_arr_at(groups, g);
             uint64_t u;
             snprintf(at_group, sizeof(at_group), "%s.dp_inst_list[%zu]", at, g);
             if (json_as_obj(grp, &grp) != JSON_OK ||
@@ -175,7 +174,7 @@ static enum err get_node_v2(const struct json_object *arr, const char *where, st
     return ERR_OK;
 }
 
-static enum err get_node(struct json_object *v, int version, const char *where, struct role_node *n,
+static enum err get_node(struct json_value *v, int version, const char *where, struct role_node *n,
                          struct errbuf *eb) {
     if (version == 1) {
         if (json_as_obj(v, &v) != JSON_OK)
@@ -187,9 +186,9 @@ static enum err get_node(struct json_object *v, int version, const char *where, 
     return get_node_v2(v, where, n, eb);
 }
 
-static enum err read_tree(struct role_msg *out, int version, const struct json_object *root,
+static enum err read_tree(struct role_msg *out, int version, const struct json_value *root,
                           struct errbuf *eb) {
-    struct json_object *v;
+    struct json_value *v;
     if (json_get(root, "local", &v) != JSON_OK) return err_set(eb, ERR_INVALID, "local is missing");
     enum err e = get_node(v, version, "local", &out->local, eb);
     if (e != ERR_OK) return e;
@@ -199,7 +198,7 @@ static enum err read_tree(struct role_msg *out, int version, const struct json_o
     got = json_get_arr(root, "peers", &v);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
     if (got != JSON_OK) return err_set(eb, ERR_INVALID, "peers must be an array");
-    size_t k = json_object_array_length(v);
+    size_t k = json_arr_len(v);
     if (k > INSTANCES_MAX)
         return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k,
                        INSTANCES_MAX);
@@ -211,23 +210,20 @@ static enum err read_tree(struct role_msg *out, int version, const struct json_o
         char at[32];
         snprintf(at, sizeof(at), "peers[%zu]", i);
         out->n_peers = i + 1;
-        if ((e = get_node(json_object_array_get_idx(v, i), version, at, &out->peers[i], eb)) !=
-            ERR_OK)
-            return e;
+        if ((e = get_node(json_arr_at(v, i), version, at, &out->peers[i], eb)) != ERR_OK) return e;
     }
     return ERR_OK;
 }
 
 enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n,
                         struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     memset(out, 0, sizeof(*out));
     enum err e = json_read(&root, body, n, NULL, eb);
     if (e != ERR_OK) return e;
-    e = json_object_is_type(root, json_type_object)
-            ? read_tree(out, version, root, eb)
-            : err_set(eb, ERR_INVALID, "the body must be an object");
-    json_object_put(root);
+    e = json_is(root, json_type_object) ? read_tree(out, version, root, eb)
+                                        : err_set(eb, ERR_INVALID, "the body must be an object");
+    json_put(root);
     if (e != ERR_OK) role_msg_free(out);
     return e;
 }
@@ -243,27 +239,27 @@ void role_msg_free(struct role_msg *m) {
     memset(m, 0, sizeof(*m));
 }
 
-static void add_str(struct json_object *o, const char *key, const char *s) {
-    if (s[0] != 0) json_object_object_add(o, key, json_object_new_string(s));
+static void add_str(struct json_value *o, const char *key, const char *s) {
+    if (s[0] != 0) json_obj_set(o, key, json_new_str(s));
 }
 
-static struct json_object *devices_json(const struct role_node *n) {
-    struct json_object *arr = json_object_new_array();
+static struct json_value *devices_json(const struct role_node *n) {
+    struct json_value *arr = json_new_arr();
     for (size_t i = 0; i < n->n_devices; i++) {
-        struct json_object *d = json_object_new_object();
+        struct json_value *d = json_new_obj();
         add_str(d, "device_id", n->devices[i].device_id);
         add_str(d, "device_logical_id", n->devices[i].device_logical_id);
         add_str(d, "device_ip", n->devices[i].device_ip);
         add_str(d, "rank_id", n->devices[i].rank_id);
-        json_object_array_add(arr, d);
+        json_arr_add(arr, d);
     }
     return arr;
 }
 
-static struct json_object *node_json(const struct role_node *n, int version) {
-    struct json_object *o = json_object_new_object();
+static struct json_value *node_json(const struct role_node *n, int version) {
+    struct json_value *o = json_new_obj();
     add_str(o, "server_ip", n->server_ip);
-    if (version == 1 && n->has_id) json_object_object_add(o, "id", json_object_new_int64(n->id));
+    if (version == 1 && n->has_id) json_obj_set(o, "id", json_new_i64(n->id));
     add_str(o, "host_ip", n->host_ip);
     if (n->inter_comm_port != 0) {
         char port[8];
@@ -271,34 +267,31 @@ static struct json_object *node_json(const struct role_node *n, int version) {
         add_str(o, "inter_comm_port", port);
     }
     if (version == 1) {
-        if (n->p_percentage >= 0)
-            json_object_object_add(o, "p_percentage", json_object_new_int64(n->p_percentage));
-        json_object_object_add(o, "device", devices_json(n));
+        if (n->p_percentage >= 0) json_obj_set(o, "p_percentage", json_new_i64(n->p_percentage));
+        json_obj_set(o, "device", devices_json(n));
         return o;
     }
-    struct json_object *arr = json_object_new_array(), *groups = json_object_new_array(),
-                       *g = json_object_new_object();
-    json_object_object_add(g, "dp_inst_id", json_object_new_int64((int64_t)n->id * 10000));
-    json_object_object_add(g, "device", devices_json(n));
-    json_object_array_add(groups, g);
-    json_object_object_add(o, "dp_inst_list", groups);
-    json_object_array_add(arr, o);
+    struct json_value *arr = json_new_arr(), *groups = json_new_arr(), *g = json_new_obj();
+    json_obj_set(g, "dp_inst_id", json_new_i64((int64_t)n->id * 10000));
+    json_obj_set(g, "device", devices_json(n));
+    json_arr_add(groups, g);
+    json_obj_set(o, "dp_inst_list", groups);
+    json_arr_add(arr, o);
     return arr;
 }
 
 char *role_msg_format(const struct role_msg *m, int version) {
-    struct json_object *root = json_object_new_object();
+    struct json_value *root = json_new_obj();
     if (root == NULL) return NULL;
-    json_object_object_add(root, "local", node_json(&m->local, version));
+    json_obj_set(root, "local", node_json(&m->local, version));
     if (m->has_peers) {
-        struct json_object *arr = json_object_new_array();
-        for (size_t i = 0; i < m->n_peers; i++)
-            json_object_array_add(arr, node_json(&m->peers[i], version));
-        json_object_object_add(root, "peers", arr);
+        struct json_value *arr = json_new_arr();
+        for (size_t i = 0; i < m->n_peers; i++) json_arr_add(arr, node_json(&m->peers[i], version));
+        json_obj_set(root, "peers", arr);
     }
-    if (m->force) json_object_object_add(root, "force", json_object_new_boolean(true));
-    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
+    if (m->force) json_obj_set(root, "force", json_new_bool(true));
+    const char *s = json_to_text(root, JSON_COMPACT, NULL);
     char *out = s != NULL ? strdup(s) : NULL;
-    json_object_put(root);
+    json_put(root);
     return out;
 }

@@ -7,15 +7,15 @@
 #include <string.h>
 #include "proto/json.h"
 
-static char *finish(struct json_object *root) {
-    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
+static char *finish(struct json_value *root) {
+    const char *s = json_to_text(root, JSON_COMPACT, NULL);
     char *out = s != NULL ? strdup(s) : NULL;
-    json_object_put(root);
+    json_put(root);
     return out;
 }
 
-static void add_int(struct json_object *o, const char *key, uint64_t v) {
-    json_object_object_add(o, key, json_object_new_int64((int64_t)v));
+static void add_int(struct json_value *o, const char *key, uint64_t v) {
+    json_obj_set(o, key, json_new_i64((int64_t)v));
 }
 
 bool instance_name_ok(const char *s) {
@@ -25,22 +25,22 @@ bool instance_name_ok(const char *s) {
 }
 
 char *config_msg_format(const struct config_msg *m) {
-    struct json_object *o = json_object_new_object();
+    struct json_value *o = json_new_obj();
     if (o == NULL) return NULL;
-    json_object_object_add(o, "modelName", json_object_new_string(m->model_name));
+    json_obj_set(o, "modelName", json_new_str(m->model_name));
     add_int(o, "maxSeqLen", m->max_seq_len);
-    json_object_object_add(o, "npuMemSize", json_object_new_int64(m->npu_mem_gb));
-    json_object_object_add(o, "cpuMemSize", json_object_new_int64(m->cpu_mem_gb));
+    json_obj_set(o, "npuMemSize", json_new_i64(m->npu_mem_gb));
+    json_obj_set(o, "cpuMemSize", json_new_i64(m->cpu_mem_gb));
     add_int(o, "worldSize", m->world_size);
     add_int(o, "maxOutputLen", m->max_output_len);
     add_int(o, "cacheBlockSize", m->cache_block_size);
     if (m->instance_name[0] != 0) /* beyond the reference, so only where there is one */
-        json_object_object_add(o, "instanceName", json_object_new_string(m->instance_name));
+        json_obj_set(o, "instanceName", json_new_str(m->instance_name));
     return finish(o);
 }
 
 /* An unsigned field in [min, max]. */
-static enum err get_uint(const struct json_object *o, const char *key, uint64_t min, uint64_t max,
+static enum err get_uint(const struct json_value *o, const char *key, uint64_t min, uint64_t max,
                          uint64_t *out, struct errbuf *eb) {
     uint64_t v;
     if (json_get_u64(o, key, &v) != JSON_OK || v < min || v > max)
@@ -50,11 +50,10 @@ static enum err get_uint(const struct json_object *o, const char *key, uint64_t 
     return ERR_OK;
 }
 
-static enum err read_root(struct json_object **root, const char *body, size_t n,
-                          struct errbuf *eb) {
+static enum err read_root(struct json_value **root, const char *body, size_t n, struct errbuf *eb) {
     enum err e = json_read(root, body, n, NULL, eb);
-    if (e == ERR_OK && !json_object_is_type(*root, json_type_object)) {
-        json_object_put(*root);
+    if (e == ERR_OK && !json_is(*root, json_type_object)) {
+        json_put(*root);
         *root = NULL;
         e = err_set(eb, ERR_INVALID, "the body must be an object");
     }
@@ -62,7 +61,7 @@ static enum err read_root(struct json_object **root, const char *body, size_t n,
 }
 
 enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, struct errbuf *eb) {
-    struct json_object *o;
+    struct json_value *o;
     const char *name;
     size_t name_len;
     uint64_t seq = 0, out_len = 0, block = 0, world = 1;
@@ -96,7 +95,7 @@ enum err config_msg_parse(struct config_msg *m, const char *body, size_t n, stru
         m->cache_block_size = (uint32_t)block;
         m->world_size = (uint32_t)world;
     }
-    json_object_put(o);
+    json_put(o);
     return e;
 }
 
@@ -107,28 +106,26 @@ const char *role_status_name(enum role_status s) {
 }
 
 /* Beyond the reference, so only where there are any. */
-static void add_adapters(struct json_object *root, const struct status_msg *m) {
+static void add_adapters(struct json_value *root, const struct status_msg *m) {
     if (m->n_adapters == 0) return;
-    struct json_object *all = json_object_new_array();
+    struct json_value *all = json_new_arr();
     for (size_t i = 0; i < m->n_adapters; i++) {
-        struct json_object *a = json_object_new_object();
-        json_object_object_add(a, "name", json_object_new_string(m->adapters[i].name));
-        json_object_object_add(a, "path", json_object_new_string(m->adapters[i].path));
-        json_object_array_add(all, a);
+        struct json_value *a = json_new_obj();
+        json_obj_set(a, "name", json_new_str(m->adapters[i].name));
+        json_obj_set(a, "path", json_new_str(m->adapters[i].path));
+        json_arr_add(all, a);
     }
-    json_object_object_add(root, "loraAdapters", all);
+    json_obj_set(root, "loraAdapters", all);
 }
 
 char *status_msg_format(const struct status_msg *m, int version) {
-    struct json_object *root = json_object_new_object(), *service = json_object_new_object(),
-                       *res = json_object_new_object(), *link = json_object_new_object(),
-                       *peers = json_object_new_array(), *ips = json_object_new_array();
-    json_object_object_add(service, "roleStatus",
-                           json_object_new_string(role_status_name(m->role_status)));
-    json_object_object_add(service, "currentRole", json_object_new_string(inst_role_name(m->role)));
-    if (m->held) json_object_object_add(service, "engineHeld", json_object_new_boolean(true));
+    struct json_value *root = json_new_obj(), *service = json_new_obj(), *res = json_new_obj(),
+                      *link = json_new_obj(), *peers = json_new_arr(), *ips = json_new_arr();
+    json_obj_set(service, "roleStatus", json_new_str(role_status_name(m->role_status)));
+    json_obj_set(service, "currentRole", json_new_str(inst_role_name(m->role)));
+    if (m->held) json_obj_set(service, "engineHeld", json_new_bool(true));
     if (m->stuck_ms > 0) add_int(service, "engineStuckMs", m->stuck_ms);
-    json_object_object_add(root, "service", service);
+    json_obj_set(root, "service", service);
     add_int(res, "availSlotsNum", m->avail_slots);
     add_int(res, "availBlockNum", m->avail_blocks);
     add_int(res, "waitingRequestNum", m->waiting);
@@ -144,40 +141,37 @@ char *status_msg_format(const struct status_msg *m, int version) {
         add_int(res, "totalAvailNpuSlotsNum", m->avail_slots);
         add_int(res, "totalAvailNpuBlockNum", m->avail_blocks);
         add_int(res, "maxAvailNpuBlockNum", m->avail_blocks);
-        struct json_object *map = json_object_new_array(), *pair = json_object_new_array();
-        json_object_array_add(pair, json_object_new_int64(0));
-        json_object_array_add(pair, json_object_new_int64((int64_t)m->free_blocks));
-        json_object_array_add(map, pair);
-        json_object_object_add(res, "dpInstMap", map);
+        struct json_value *map = json_new_arr(), *pair = json_new_arr();
+        json_arr_add(pair, json_new_i64(0));
+        json_arr_add(pair, json_new_i64((int64_t)m->free_blocks));
+        json_arr_add(map, pair);
+        json_obj_set(res, "dpInstMap", map);
     }
-    json_object_object_add(root, "resource", res);
+    json_obj_set(root, "resource", res);
     for (size_t i = 0; i < m->n_links; i++) {
-        struct json_object *p = json_object_new_object();
+        struct json_value *p = json_new_obj();
         add_int(p, "target", m->links[i].target);
-        json_object_object_add(p, "link", json_object_new_string(m->links[i].text));
-        if (m->links[i].detail[0] != 0)
-            json_object_object_add(p, "detail", json_object_new_string(m->links[i].detail));
-        json_object_array_add(peers, p);
-        if (m->links[i].ok)
-            json_object_array_add(ips, json_object_new_string(m->links[i].server_ip));
+        json_obj_set(p, "link", json_new_str(m->links[i].text));
+        if (m->links[i].detail[0] != 0) json_obj_set(p, "detail", json_new_str(m->links[i].detail));
+        json_arr_add(peers, p);
+        if (m->links[i].ok) json_arr_add(ips, json_new_str(m->links[i].server_ip));
     }
-    json_object_object_add(link, "peers", peers);
-    json_object_object_add(root, "linkStatus", link);
-    json_object_object_add(root, "peers", ips);
+    json_obj_set(link, "peers", peers);
+    json_obj_set(root, "linkStatus", link);
+    json_obj_set(root, "peers", ips);
     add_adapters(root, m);
     return finish(root);
 }
 
-static enum err read_links(struct status_msg *m, const struct json_object *root,
-                           struct errbuf *eb) {
-    struct json_object *link, *arr;
+static enum err read_links(struct status_msg *m, const struct json_value *root, struct errbuf *eb) {
+    struct json_value *link, *arr;
     bool ips = json_get_obj(root, "linkStatus", &link) != JSON_OK;
     if (ips) {
         if (json_get_arr(root, "peers", &arr) != JSON_OK) return ERR_OK;
     } else if (json_get_arr(link, "peers", &arr) != JSON_OK) {
         return ERR_OK;
     }
-    size_t k = json_object_array_length(arr);
+    size_t k = json_arr_len(arr);
     if (k == 0) return ERR_OK;
     if (k > INSTANCES_MAX)
         return err_set(eb, ERR_INVALID, "peers has %zu entries, at most %d are allowed", k,
@@ -185,7 +179,7 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
     m->links = calloc(k, sizeof(*m->links));
     if (m->links == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < k; i++) {
-        struct json_object *p = json_object_array_get_idx(arr, i);
+        struct json_value *p = json_arr_at(arr, i);
         struct link_status *l = &m->links[i];
         const char *s;
         size_t n;
@@ -212,11 +206,11 @@ static enum err read_links(struct status_msg *m, const struct json_object *root,
     return ERR_OK;
 }
 
-static enum err read_adapters(struct status_msg *m, const struct json_object *root,
+static enum err read_adapters(struct status_msg *m, const struct json_value *root,
                               struct errbuf *eb) {
-    struct json_object *arr;
+    struct json_value *arr;
     if (json_get_arr(root, "loraAdapters", &arr) != JSON_OK) return ERR_OK;
-    size_t k = json_object_array_length(arr);
+    size_t k = json_arr_len(arr);
     if (k == 0) return ERR_OK;
     if (k > STATUS_ADAPTERS_MAX)
         return err_set(eb, ERR_INVALID, "loraAdapters has %zu entries, at most %d are allowed", k,
@@ -224,7 +218,7 @@ static enum err read_adapters(struct status_msg *m, const struct json_object *ro
     m->adapters = calloc(k, sizeof(*m->adapters));
     if (m->adapters == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < k; i++) {
-        struct json_object *o = json_object_array_get_idx(arr, i);
+        struct json_value *o = json_arr_at(arr, i);
         struct adapter_status *a = &m->adapters[i];
         const char *name, *path;
         size_t n_name, n_path;
@@ -243,15 +237,15 @@ static enum err read_adapters(struct status_msg *m, const struct json_object *ro
 }
 
 /* A counter that may be absent; one above max counts as max, never as less. */
-static uint64_t opt_uint(const struct json_object *o, const char *key, uint64_t max) {
+static uint64_t opt_uint(const struct json_value *o, const char *key, uint64_t max) {
     uint64_t v = 0;
     if (json_get_u64(o, key, &v) != JSON_OK) return 0;
     return v < max ? v : max;
 }
 
-static enum err read_service(struct status_msg *m, const struct json_object *root,
+static enum err read_service(struct status_msg *m, const struct json_value *root,
                              struct errbuf *eb) {
-    struct json_object *service;
+    struct json_value *service;
     const char *s;
     size_t n;
     if (json_get_obj(root, "service", &service) != JSON_OK)
@@ -270,7 +264,7 @@ static enum err read_service(struct status_msg *m, const struct json_object *roo
 }
 
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, struct errbuf *eb) {
-    struct json_object *root, *res;
+    struct json_value *root, *res;
     uint64_t slots = 0;
     memset(m, 0, sizeof(*m));
     enum err e = read_root(&root, body, n, eb);
@@ -292,7 +286,7 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
         e = read_links(m, root, eb);
         if (e == ERR_OK) e = read_adapters(m, root, eb);
     }
-    json_object_put(root);
+    json_put(root);
     if (e != ERR_OK) status_msg_free(m);
     return e;
 }

@@ -73,31 +73,31 @@ static bool ask(struct ask *a, const char *method, const struct target *t, const
     return a->status != 0;
 }
 
-static const char *str(const struct json_object *o, const char *key) {
+static const char *str(const struct json_value *o, const char *key) {
     const char *s = "";
     size_t n;
     json_get_str(o, key, &s, &n);
     return s;
 }
 
-static long long num(const struct json_object *o, const char *key) {
+static long long num(const struct json_value *o, const char *key) {
     int64_t v = 0;
     json_get_i64(o, key, &v);
     return v;
 }
 
-static double real(const struct json_object *o, const char *key) {
+static double real(const struct json_value *o, const char *key) {
     double v = 0;
     json_get_f64(o, key, &v);
     return v;
 }
 
-static void print_instances(const struct json_object *arr) {
+static void print_instances(const struct json_value *arr) {
     printf("%-21s %-10s %-8s %-10s %-21s %-9s %-13s %-8s %s\n", "NAME", "ID", "ROLE", "STATE",
            "ADDRESS", "SLOTS", "BLOCKS", "RUNNING", "LINKS");
-    for (size_t i = 0; i < json_object_array_length(arr); i++) {
-        const struct json_object *o = json_object_array_get_idx(arr, i);
-        struct json_object *links;
+    for (size_t i = 0; i < json_arr_len(arr); i++) {
+        const struct json_value *o = json_arr_at(arr, i);
+        struct json_value *links;
         char slots[32], blocks[40];
         snprintf(slots, sizeof(slots), "%lld/%lld", num(o, "slotsTotal") - num(o, "slotsFree"),
                  num(o, "slotsTotal"));
@@ -106,10 +106,9 @@ static void print_instances(const struct json_object *arr) {
         printf("%-21s %-10lld %-8s %-10s %-21s %-9s %-13s %-8lld ", str(o, "name"), num(o, "id"),
                str(o, "role"), str(o, "state"), str(o, "address"), slots, blocks,
                num(o, "runningRequests"));
-        size_t n =
-            json_get_arr(o, "links", &links) == JSON_OK ? json_object_array_length(links) : 0;
+        size_t n = json_get_arr(o, "links", &links) == JSON_OK ? json_arr_len(links) : 0;
         for (size_t k = 0; k < n; k++) {
-            const struct json_object *l = json_object_array_get_idx(links, k);
+            const struct json_value *l = json_arr_at(links, k);
             printf("%s%s:%s%s%s", k > 0 ? ", " : "", str(l, "name"), str(l, "link"),
                    str(l, "detail")[0] != 0 ? ": " : "", str(l, "detail"));
         }
@@ -118,13 +117,13 @@ static void print_instances(const struct json_object *arr) {
     }
 }
 
-static void print_recent(const struct json_object *arr) {
-    size_t n = json_object_array_length(arr);
+static void print_recent(const struct json_value *arr) {
+    size_t n = json_arr_len(arr);
     if (n == 0) return;
     printf("\n%-20s %-32s %-6s %-21s %-21s %-10s %-11s %-11s %-8s %s\n", "REQUEST", "PATH",
            "STATUS", "P", "D", "KV_BYTES", "TRANSFER_MS", "EXPOSED_MS", "TTFT_MS", "TOTAL_MS");
     for (size_t i = 0; i < n && i < ROWS_RECENT; i++) {
-        const struct json_object *o = json_object_array_get_idx(arr, i);
+        const struct json_value *o = json_arr_at(arr, i);
         printf("%-20s %-32s %-6lld %-21s %-21s %-10lld %-11.2f %-11.2f %-8lld %lld\n", str(o, "id"),
                str(o, "path"), num(o, "status"), str(o, "pName"), str(o, "dName"),
                num(o, "kvBytes"), real(o, "kvTransferMs"), real(o, "kvExposedMs"), num(o, "ttftMs"),
@@ -134,13 +133,13 @@ static void print_recent(const struct json_object *arr) {
 
 /* The way of one request through the cluster: who computed, what moved, who wrote. */
 static int print_request(const char *body, size_t n, const char *id) {
-    struct json_object *root = NULL, *recent;
+    struct json_value *root = NULL, *recent;
     if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
         json_get_arr(root, "recentRequests", &recent) != JSON_OK)
         recent = NULL;
-    const struct json_object *o = NULL;
-    for (size_t i = 0; recent != NULL && o == NULL && i < json_object_array_length(recent); i++) {
-        const struct json_object *e = json_object_array_get_idx(recent, i);
+    const struct json_value *o = NULL;
+    for (size_t i = 0; recent != NULL && o == NULL && i < json_arr_len(recent); i++) {
+        const struct json_value *e = json_arr_at(recent, i);
         if (id == NULL || strcmp(str(e, "id"), id) == 0) o = e;
     }
     if (o == NULL) {
@@ -159,19 +158,19 @@ static int print_request(const char *body, size_t n, const char *id) {
                num(o, "totalMs"));
     }
     int rc = o == NULL;
-    json_object_put(root);
+    json_put(root);
     return rc;
 }
 
 static int print_status(const char *body, size_t n) {
-    struct json_object *root = NULL, *co, *arr, *recent;
+    struct json_value *root = NULL, *co, *arr, *recent;
     bool ready = false;
     if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
         json_get_obj(root, "coordinator", &co) != JSON_OK ||
         json_get_arr(root, "instances", &arr) != JSON_OK) {
         fprintf(stderr, "batonctl: the answer is not a cluster status (is this the coordinator's "
                         "management port?)\n");
-        json_object_put(root);
+        json_put(root);
         return 1;
     }
     json_get_bool(co, "ready", &ready);
@@ -181,19 +180,19 @@ static int print_status(const char *body, size_t n) {
         num(co, "requestsFinished"), num(co, "requestsFailed"), num(co, "requestsRetried"));
     print_instances(arr);
     if (json_get_arr(root, "recentRequests", &recent) == JSON_OK) print_recent(recent);
-    json_object_put(root);
+    json_put(root);
     return 0;
 }
 
 static int print_error(const struct ask *a) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     const char *text = a->body;
     size_t n;
     if (json_read(&root, a->body, a->len, NULL, NULL) == ERR_OK) {
         if (json_get_str(root, "error", &text, &n) != JSON_OK) text = a->body;
     }
     fprintf(stderr, "batonctl: status %d: %s\n", a->status, text);
-    json_object_put(root);
+    json_put(root);
     return 1;
 }
 

@@ -21,12 +21,12 @@ static _Noreturn void give_up(const char *what, const char *which) {
     exit(1);
 }
 
-static void add(struct json_object *o, const char *key, struct json_object *v) {
-    if (v == NULL || json_object_object_add(o, key, v) != 0) give_up("no memory for", key);
+static void add(struct json_value *o, const char *key, struct json_value *v) {
+    if (v == NULL || json_obj_set(o, key, v) != 0) give_up("no memory for", key);
 }
 
-static struct json_object *read_text(const char *text) {
-    struct json_object *v = NULL;
+static struct json_value *read_text(const char *text) {
+    struct json_value *v = NULL;
     struct errbuf eb = {0};
     if (json_read(&v, text, strlen(text), NULL, &eb) != ERR_OK) give_up(eb.text, text);
     return v;
@@ -35,27 +35,27 @@ static struct json_object *read_text(const char *text) {
 /* ---- parameters */
 
 /* Whole numbers without a fraction, 2^64-1 in full. */
-static struct json_object *number(double d) {
+static struct json_value *number(double d) {
     char text[40];
-    if (d > 9e18) return json_object_new_double_s(d, "18446744073709551615");
+    if (d > 9e18) return json_new_f64_as(d, "18446744073709551615");
     int64_t whole = (int64_t)d;
-    if (d == (double)whole) return json_object_new_int64(whole);
+    if (d == (double)whole) return json_new_i64(whole);
     snprintf(text, sizeof(text), "%.15g", d);
-    return json_object_new_double_s(d, text);
+    return json_new_f64_as(d, text);
 }
 
-static void add_range(struct json_object *o, const struct ep_range *g) {
+static void add_range(struct json_value *o, const struct ep_range *g) {
     if (!(g->how & R_ON)) return;
     add(o, "minimum", number(g->how & R_OR_MINUS_1 ? -1 : g->lo));
-    if (g->how & R_LO_OPEN) add(o, "exclusiveMinimum", json_object_new_boolean(true));
+    if (g->how & R_LO_OPEN) add(o, "exclusiveMinimum", json_new_bool(true));
     if (g->hi < FLT_MAX) add(o, "maximum", number(g->hi));
-    if (g->how & R_HI_OPEN) add(o, "exclusiveMaximum", json_object_new_boolean(true));
+    if (g->how & R_HI_OPEN) add(o, "exclusiveMaximum", json_new_bool(true));
     if (g->how & R_OR_MINUS_1) add(o, "not", read_text("{\"enum\":[0]}"));
-    if (g->how & R_CONFIGURED) add(o, "x-configured", json_object_new_boolean(true));
+    if (g->how & R_CONFIGURED) add(o, "x-configured", json_new_bool(true));
 }
 
 /* The schema of a row that a function reads, {hi} filled in. */
-static struct json_object *checked_schema(const struct ep_row *row, const struct ep_range *g) {
+static struct json_value *checked_schema(const struct ep_row *row, const struct ep_range *g) {
     char text[SCHEMA_BYTES];
     const char *from = row->schema, *hole;
     size_t n = 0;
@@ -69,35 +69,35 @@ static struct json_object *checked_schema(const struct ep_row *row, const struct
     return read_text(text);
 }
 
-static struct json_object *schema_of(const struct ep_row *row, enum fam fam) {
+static struct json_value *schema_of(const struct ep_row *row, enum fam fam) {
     static const char *const types[] = {
         [T_F32] = "number",  [T_I32] = "integer",  [T_I64] = "integer",
         [T_U64] = "integer", [T_BOOL] = "boolean",
     };
     const struct ep_range *g = ep_row_range(row, fam, openai);
-    struct json_object *o;
+    struct json_value *o;
     if (row->help == NULL) give_up("nothing is said of", row->key);
     if (row->type == T_CHECK) {
         o = checked_schema(row, g);
     } else {
-        o = json_object_new_object();
-        add(o, "type", json_object_new_string(types[row->type]));
+        o = json_new_obj();
+        add(o, "type", json_new_str(types[row->type]));
     }
-    add(o, "description", json_object_new_string(row->help));
+    add(o, "description", json_new_str(row->help));
     if (row->type != T_CHECK) add_range(o, g);
     if (row->type == T_U64 && g->how == 0) {
-        add(o, "minimum", json_object_new_int64(0));
+        add(o, "minimum", json_new_i64(0));
         add(o, "maximum", number(18446744073709551615.0));
     }
     if (row->def != NULL) add(o, "default", read_text(row->def));
     return o;
 }
 
-static void add_rows(struct json_object *properties, enum fam fam, const uint8_t *order) {
+static void add_rows(struct json_value *properties, enum fam fam, const uint8_t *order) {
     for (; *order != P_END; order++) {
         const struct ep_row *row = &ep_rows[*order];
         if (row->key == NULL) continue;
-        if (json_object_object_get_ex(properties, row->key, NULL))
+        if (json_obj_find(properties, row->key, NULL))
             give_up("the file says what a row says", row->key);
         add(properties, row->key, schema_of(row, fam));
     }
@@ -120,53 +120,52 @@ static enum fam family_of(const char *name) {
 }
 
 /* Fills every object that says "x-parameters"; returns how many. */
-static int fill_parameters(struct json_object *v) {
-    struct json_object *name, *properties;
+static int fill_parameters(struct json_value *v) {
+    struct json_value *name, *properties;
     int n = 0;
-    if (json_object_is_type(v, json_type_array))
-        for (size_t i = 0; i < json_object_array_length(v); i++)
-            n += fill_parameters(json_object_array_get_idx(v, i));
-    if (!json_object_is_type(v, json_type_object)) return n;
-    json_object_object_foreach(v, key, child) {
+    if (json_is(v, json_type_array))
+        for (size_t i = 0; i < json_arr_len(v); i++) n += fill_parameters(json_arr_at(v, i));
+    if (!json_is(v, json_type_object)) return n;
+    json_obj_foreach(v, key, child) {
         (void)key;
         n += fill_parameters(child);
     }
-    if (!json_object_object_get_ex(v, "x-parameters", &name)) return n;
-    enum fam fam = family_of(json_object_get_string(name));
+    if (!json_obj_find(v, "x-parameters", &name)) return n;
+    enum fam fam = family_of(json_str(name));
     if (json_get_obj(v, "properties", &properties) != JSON_OK)
         give_up("no properties beside", "x-parameters");
     if (ep_early[fam] != NULL) add_rows(properties, fam, ep_early[fam]);
     add_rows(properties, fam, ep_orders[fam]);
-    json_object_object_del(v, "x-parameters");
+    json_obj_del(v, "x-parameters");
     return n + 1;
 }
 
 /* ---- errors of OpenAI's manner */
 
 /* 422 and 424 are 400 there, an unknown model is 404. */
-static void openai_responses(struct json_object *op, bool infer) {
-    struct json_object *responses, *was, *now = json_object_new_object();
+static void openai_responses(struct json_value *op, bool infer) {
+    struct json_value *responses, *was, *now = json_new_obj();
     if (json_get_obj(op, "responses", &responses) != JSON_OK) give_up("no responses", "of a path");
-    json_object_object_foreach(responses, status, r) {
+    json_obj_foreach(responses, status, r) {
         const char *as = strcmp(status, "422") == 0 || strcmp(status, "424") == 0 ? "400" : status;
-        bool error = json_object_object_get_ex(r, "$ref", NULL);
-        if (json_object_object_get_ex(now, as, &was)) continue;
+        bool error = json_obj_find(r, "$ref", NULL);
+        if (json_obj_find(now, as, &was)) continue;
         add(now, as,
             error ? read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}")
-                  : read_text(json_object_to_text(r, JSON_COMPACT, NULL)));
+                  : read_text(json_to_text(r, JSON_COMPACT, NULL)));
         if (infer && strcmp(status, "401") == 0)
             add(now, "404", read_text("{\"$ref\":\"#/components/responses/OpenAIError\"}"));
     }
     add(op, "responses", now);
 }
 
-static void openai_paths(struct json_object *paths) {
+static void openai_paths(struct json_value *paths) {
     char model[MODEL_NAME_BYTES_MAX + 1];
-    json_object_object_foreach(paths, path, item) {
+    json_obj_foreach(paths, path, item) {
         if (strncmp(path, "/v1/", 4) != 0 ||
             api_path_style(path, ERROR_STYLE_OPENAI) != ERROR_STYLE_OPENAI)
             continue;
-        json_object_object_foreach(item, method, op) {
+        json_obj_foreach(item, method, op) {
             (void)method;
             openai_responses(op, api_path_find(path, model) != NULL);
         }
@@ -175,18 +174,17 @@ static void openai_paths(struct json_object *paths) {
 
 /* ---- the document */
 
-static void check_paths(const struct json_object *paths) {
-    struct json_object *item;
+static void check_paths(const struct json_value *paths) {
+    struct json_value *item;
     char path[API_PATH_BYTES];
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
         api_path_format(path, sizeof(path), a, "{model}");
-        if (json_get_obj(paths, path, &item) != JSON_OK ||
-            !json_object_object_get_ex(item, "post", NULL))
+        if (json_get_obj(paths, path, &item) != JSON_OK || !json_obj_find(item, "post", NULL))
             give_up("the file has no POST", path);
     }
 }
 
-static void name_manner(struct json_object *info) {
+static void name_manner(struct json_value *info) {
     static const char hole[] = "{manner}";
     const char *text, *at;
     char with[2048];
@@ -200,11 +198,11 @@ static void name_manner(struct json_object *info) {
                                   "mindie).",
                          at + strlen(hole));
     if (n >= sizeof(with)) give_up("too long", "description");
-    add(info, "description", json_object_new_string(with));
+    add(info, "description", json_new_str(with));
 }
 
 int main(int argc, char **argv) {
-    struct json_object *doc, *paths, *info;
+    struct json_value *doc, *paths, *info;
     struct errbuf eb = {0};
     if (argc != 4 || (strcmp(argv[2], "mindie") != 0 && strcmp(argv[2], "openai") != 0))
         give_up("usage", "openapi_gen FILE mindie|openai OUT");
@@ -219,10 +217,10 @@ int main(int argc, char **argv) {
     if (fill_parameters(doc) != FAM_COUNT - 1) give_up(argv[1], "not every family is in it once");
     if (openai) openai_paths(paths);
     size_t n;
-    const char *text = json_object_to_text(doc, JSON_COMPACT, &n);
+    const char *text = json_to_text(doc, JSON_COMPACT, &n);
     FILE *out = fopen(argv[3], "w");
     if (text == NULL || out == NULL || fwrite(text, 1, n, out) != n || fclose(out) != 0)
         give_up("cannot write", argv[3]);
-    json_object_put(doc);
+    json_put(doc);
     return 0;
 }

@@ -13,7 +13,7 @@
 
 enum { PATH_BYTES_MAX = 256, FILE_BYTES_MAX = 10 << 20 };
 
-enum err conf_read_file(struct json_object **root, const char *path, struct errbuf *eb) {
+enum err conf_read_file(struct json_value **root, const char *path, struct errbuf *eb) {
     struct stat st;
     *root = NULL;
     if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IWOTH) != 0)
@@ -26,9 +26,9 @@ enum err conf_read_file(struct json_object **root, const char *path, struct errb
 
 /* The value at a dotted path; NULL in *out: there is none. An error: what lies on the way is there
  * and is something else than the object or array that the path needs. */
-static enum err find(struct json_object **out, const struct json_object *root,
+static enum err find(struct json_value **out, const struct json_value *root,
                      const char *const whole_path, const char *prefix, struct errbuf *eb) {
-    struct json_object *v = (struct json_object *)(uintptr_t)root;
+    struct json_value *v = (struct json_value *)(uintptr_t)root;
     *out = NULL;
     for (const char *path = whole_path; *path != 0;) {
         char seg[96], lit[128];
@@ -37,15 +37,15 @@ static enum err find(struct json_object **out, const struct json_object *root,
         memcpy(seg, path, n);
         seg[n] = 0;
         bool index = isdigit((unsigned char)seg[0]);
-        if (!json_object_is_type(v, index ? json_type_array : json_type_object)) {
+        if (!json_is(v, index ? json_type_array : json_type_object)) {
             json_literal(lit, sizeof(lit), v);
             return err_set(eb, ERR_BAD_CONFIG, "%s%.*s must be an %s, got %s", prefix,
                            path > whole_path ? (int)(path - whole_path) - 1 : 0, whole_path,
                            index ? "array" : "object", lit);
         }
-        struct json_object *next = NULL;
+        struct json_value *next = NULL;
         if (index) {
-            next = json_object_array_get_idx(v, strtoul(seg, NULL, 10));
+            next = json_arr_at(v, strtoul(seg, NULL, 10));
         } else if (json_get(v, seg, &next) != JSON_OK) {
             next = NULL;
         }
@@ -85,7 +85,7 @@ static bool ip_ok(const char *s) {
     return inet_pton(AF_INET, s, a) == 1 || inet_pton(AF_INET6, s, a) == 1;
 }
 
-static bool number_of(struct json_object *v, bool integer, double *d, int64_t *i) {
+static bool number_of(struct json_value *v, bool integer, double *d, int64_t *i) {
     const char *s;
     size_t n;
     if (integer && json_as_i64(v, i) == JSON_OK) return true;
@@ -101,18 +101,18 @@ static bool number_of(struct json_object *v, bool integer, double *d, int64_t *i
 }
 
 /* An array of strings, or one string that stands for an array of one. */
-static enum err set_list(char *at, const struct conf_key *k, struct json_object *v,
+static enum err set_list(char *at, const struct conf_key *k, struct json_value *v,
                          const char *prefix, struct errbuf *eb) {
     size_t max = (size_t)k->max, n_items = 1, n;
-    bool array = json_object_is_type(v, json_type_array);
+    bool array = json_is(v, json_type_array);
     const char *s;
-    if (array) n_items = json_object_array_length(v);
+    if (array) n_items = json_arr_len(v);
     if (n_items > max)
         return err_set(eb, ERR_BAD_CONFIG, "%s%s must have at most %zu entries, got %zu", prefix,
                        k->path, max, n_items);
     memset(at, 0, max * k->size);
     for (size_t i = 0; i < n_items; i++) {
-        struct json_object *item = array ? json_object_array_get_idx(v, i) : v;
+        struct json_value *item = array ? json_arr_at(v, i) : v;
         if (json_as_str(item, &s, &n) != JSON_OK || strlen(s) != n) {
             char lit[128];
             json_literal(lit, sizeof(lit), item);
@@ -129,7 +129,7 @@ static enum err set_list(char *at, const struct conf_key *k, struct json_object 
 }
 
 /* Checks one value and stores it. */
-static enum err set_value(void *dst, const struct conf_key *k, struct json_object *v,
+static enum err set_value(void *dst, const struct conf_key *k, struct json_value *v,
                           const char *prefix, struct errbuf *eb) {
     char *at = (char *)dst + k->offset, lit[128];
     int64_t i = 0;
@@ -224,10 +224,10 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys) {
 }
 
 enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
-                   const struct json_object *root, const char *prefix, bool check_must,
+                   const struct json_value *root, const char *prefix, bool check_must,
                    struct errbuf *eb) {
     for (size_t i = 0; i < n_keys; i++) {
-        struct json_object *v;
+        struct json_value *v;
         enum err e = find(&v, root, keys[i].path, prefix, eb);
         if (e != ERR_OK) return e;
         if (v == NULL) {
@@ -242,8 +242,7 @@ enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
     return ERR_OK;
 }
 
-enum err conf_check(const struct conf_tables *t, const struct json_object *root,
-                    struct errbuf *eb) {
+enum err conf_check(const struct conf_tables *t, const struct json_value *root, struct errbuf *eb) {
     struct conf_scratch scratch;
     return conf_read(&scratch, t->checked, t->n_checked, root, "", false, eb);
 }
@@ -270,9 +269,9 @@ static int known(const struct unknown_walk *u) {
     return found;
 }
 
-static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth);
+static void walk_unknown(struct unknown_walk *u, const struct json_value *v, int depth);
 
-static void walk_child(struct unknown_walk *u, const char *seg, const struct json_object *v,
+static void walk_child(struct unknown_walk *u, const char *seg, const struct json_value *v,
                        int depth) {
     size_t n = strlen(u->path);
     if (n + strlen(seg) + 2 > sizeof(u->path)) return;
@@ -286,46 +285,45 @@ static void walk_child(struct unknown_walk *u, const char *seg, const struct jso
     u->path[n] = 0;
 }
 
-static void walk_unknown(struct unknown_walk *u, const struct json_object *v, int depth) {
+static void walk_unknown(struct unknown_walk *u, const struct json_value *v, int depth) {
     if (depth > 8) return;
-    if (json_object_is_type(v, json_type_object)) {
-        struct json_object *obj = (struct json_object *)(uintptr_t)v;
-        struct json_object_iterator it = json_object_iter_begin(obj),
-                                    end = json_object_iter_end(obj);
-        for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it))
-            walk_child(u, json_object_iter_peek_name(&it), json_object_iter_peek_value(&it), depth);
-    } else if (json_object_is_type(v, json_type_array)) {
-        for (size_t i = 0; i < json_object_array_length(v); i++) {
+    if (json_is(v, json_type_object)) {
+        struct json_value *obj = (struct json_value *)(uintptr_t)v;
+        struct json_iter it = json_iter_begin(obj), end = json_iter_end(obj);
+        for (; !json_iter_equal(&it, &end); json_iter_next(&it))
+            walk_child(u, json_iter_name(&it), json_iter_value(&it), depth);
+    } else if (json_is(v, json_type_array)) {
+        for (size_t i = 0; i < json_arr_len(v); i++) {
             char seg[24];
             snprintf(seg, sizeof(seg), "%zu", i);
-            walk_child(u, seg, json_object_array_get_idx(v, i), depth);
+            walk_child(u, seg, json_arr_at(v, i), depth);
         }
     }
 }
 
-void conf_unknown(const struct conf_tables *t, const struct json_object *root,
+void conf_unknown(const struct conf_tables *t, const struct json_value *root,
                   void (*fn)(void *arg, const char *path), void *arg) {
     struct unknown_walk u = {.t = t, .fn = fn, .arg = arg};
     walk_unknown(&u, root, 0);
 }
 
-static struct json_object *value_of(const void *src, const struct conf_key *k) {
+static struct json_value *value_of(const void *src, const struct conf_key *k) {
     const char *at = (const char *)src + k->offset;
     int64_t i;
     double d;
     char num[40];
-    struct json_object *list;
+    struct json_value *list;
     switch (k->type) {
-    case CONF_BOOL: return json_object_new_boolean(*(const bool *)at);
-    case CONF_INT: memcpy(&i, at, sizeof(i)); return json_object_new_int64(i);
+    case CONF_BOOL: return json_new_bool(*(const bool *)at);
+    case CONF_INT: memcpy(&i, at, sizeof(i)); return json_new_i64(i);
     case CONF_F64:
         memcpy(&d, at, sizeof(d));
         snprintf(num, sizeof(num), "%.15g", d);
-        return json_object_new_double_s(d, num);
+        return json_new_f64_as(d, num);
     case CONF_LIST:
-        list = json_object_new_array();
+        list = json_new_arr();
         for (size_t n = 0; n < (size_t)k->max && at[n * k->size] != 0; n++)
-            json_object_array_add(list, json_object_new_string(at + n * k->size));
+            json_arr_add(list, json_new_str(at + n * k->size));
         return list;
     case CONF_STR:
     case CONF_WORD:
@@ -333,33 +331,32 @@ static struct json_object *value_of(const void *src, const struct conf_key *k) {
     case CONF_NAME:
     case CONF_IP: break;
     }
-    return json_object_new_string(at);
+    return json_new_str(at);
 }
 
 /* Puts v at a dotted path, making the objects and arrays on the way. Takes v. */
-static void put(struct json_object *root, const char *path, struct json_object *v) {
-    struct json_object *at = root;
+static void put(struct json_value *root, const char *path, struct json_value *v) {
+    struct json_value *at = root;
     for (;;) {
         char seg[96];
         size_t n = strcspn(path, ".");
         memcpy(seg, path, n);
         seg[n] = 0;
-        bool last = path[n] == 0, in_array = json_object_is_type(at, json_type_array);
-        struct json_object *next = NULL;
+        bool last = path[n] == 0, in_array = json_is(at, json_type_array);
+        struct json_value *next = NULL;
         if (in_array) {
-            next = json_object_array_get_idx(at, strtoul(seg, NULL, 10));
+            next = json_arr_at(at, strtoul(seg, NULL, 10));
         } else {
-            json_object_object_get_ex(at, seg, &next);
+            json_obj_find(at, seg, &next);
         }
         if (last || next == NULL) {
-            struct json_object *child = last ? v
-                                        : isdigit((unsigned char)path[n + 1])
-                                            ? json_object_new_array()
-                                            : json_object_new_object();
+            struct json_value *child = last                                  ? v
+                                       : isdigit((unsigned char)path[n + 1]) ? json_new_arr()
+                                                                             : json_new_obj();
             if (in_array) {
-                json_object_array_put_idx(at, strtoul(seg, NULL, 10), child);
+                json_arr_put(at, strtoul(seg, NULL, 10), child);
             } else {
-                json_object_object_add(at, seg, child);
+                json_obj_set(at, seg, child);
             }
             next = child;
         }
@@ -376,10 +373,10 @@ static bool is_unset(const void *src, const struct conf_key *k) {
 }
 
 void conf_print(struct buf *out, const void *src, const struct conf_key *keys, size_t n_keys) {
-    struct json_object *root = json_object_new_object();
+    struct json_value *root = json_new_obj();
     for (size_t i = 0; i < n_keys; i++)
         if (!is_unset(src, &keys[i])) put(root, keys[i].path, value_of(src, &keys[i]));
-    buf_puts(out, json_object_to_text(root, JSON_PRETTY, NULL));
+    buf_puts(out, json_to_text(root, JSON_PRETTY, NULL));
     buf_putc(out, '\n');
-    json_object_put(root);
+    json_put(root);
 }

@@ -13,7 +13,7 @@
 #include "common/base/buf.h"
 #include "proto/err.h"
 
-struct json_object;
+struct json_value;
 
 enum conf_type {
     CONF_BOOL,  /* bool */
@@ -90,13 +90,13 @@ void conf_defaults(void *dst, const struct conf_key *keys, size_t n_keys);
 
 /* Reads a daemon's file, at most 10 MB; *root is the caller's to put. ERR_BAD_CONFIG: whoever is no
  * owner nor of the group could change it. Other errors: json_read_file(). */
-enum err conf_read_file(struct json_object **root, const char *path, struct errbuf *eb);
+enum err conf_read_file(struct json_value **root, const char *path, struct errbuf *eb);
 
 /* Fills dst from root (an object); members without a key in the file keep what they hold. prefix:
  * put before keys in messages ("" or "coordinator."). Stops at the first wrong value. check_must: a
  * `must` key that is absent is an error. */
 enum err conf_read(void *dst, const struct conf_key *keys, size_t n_keys,
-                   const struct json_object *root, const char *prefix, bool check_must,
+                   const struct json_value *root, const char *prefix, bool check_must,
                    struct errbuf *eb);
 
 /* Several tables that make up one file. */
@@ -109,10 +109,10 @@ struct conf_tables {
 };
 
 /* Holds what root says against the `checked` rows. Errors: conf_read(). */
-enum err conf_check(const struct conf_tables *t, const struct json_object *root, struct errbuf *eb);
+enum err conf_check(const struct conf_tables *t, const struct json_value *root, struct errbuf *eb);
 
 /* Calls fn for each leaf of root that no table knows. */
-void conf_unknown(const struct conf_tables *t, const struct json_object *root,
+void conf_unknown(const struct conf_tables *t, const struct json_value *root,
                   void (*fn)(void *arg, const char *path), void *arg);
 
 /* Appends the settings in effect as a JSON object that conf_read accepts again, one key a line. */

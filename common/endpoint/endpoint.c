@@ -212,7 +212,7 @@ bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *
     return false;
 }
 
-bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got) {
+bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_value *got) {
     char literal[256];
     json_literal(literal, sizeof(literal), got);
     return ep_fail_with(r, status, text, "{got}", literal, NULL);
@@ -234,7 +234,7 @@ bool ep_id_valid(const char *s, size_t n) {
 }
 
 bool ep_client_id(struct ep_read *r) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     if (json_get(r->body, "id", &v) != JSON_OK) return true;
@@ -256,7 +256,7 @@ static bool no_model(struct ep_read *r, const char *name) {
 }
 
 bool ep_model_member(struct ep_read *r) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     ep_at(r, "model");
@@ -273,15 +273,15 @@ bool ep_model_member(struct ep_read *r) {
 
 /* ---- one body */
 
-static struct json_object *parse_object(const struct endpoint *ep, const struct endpoint_in *in) {
+static struct json_value *parse_object(const struct endpoint *ep, const struct endpoint_in *in) {
     struct json_limits lim = json_limits_client(
         ep->conf.json_depth_max > 0 ? ep->conf.json_depth_max : JSON_DEPTH_DEFAULT);
-    struct json_object *o = NULL;
+    struct json_value *o = NULL;
     enum err e = in->body_own != NULL
                      ? json_read_in_place(&o, in->body_own, in->body_len, &lim, NULL)
                      : json_read(&o, in->body, in->body_len, &lim, NULL);
-    if (e == ERR_OK && json_object_is_type(o, json_type_object)) return o;
-    json_object_put(o);
+    if (e == ERR_OK && json_is(o, json_type_object)) return o;
+    json_put(o);
     return NULL;
 }
 
@@ -293,7 +293,7 @@ static bool open_by_dialect(struct ep_read *r) {
         "{\"Error\": \"`inputs` or `prompt` must be necessary and data type must be string. "
         "Additionally, the "
         "request body must be valid json\", \"error_type\": \"validation\"}";
-    struct json_object *v;
+    struct json_value *v;
     if (json_get(r->body, "prompt", &v) == JSON_OK)
         r->fam = ep_family_of(r->ep, API_VLLM);
     else if (json_get(r->body, "inputs", &v) != JSON_OK)
@@ -332,16 +332,15 @@ static bool open_body(struct ep_read *r) {
 
 /* The object the parameters are in; a family's reader may have put one together already. */
 static bool open_params(struct ep_read *r) {
-    struct json_object *v;
+    struct json_value *v;
     if (r->params != NULL) return true;
     if (!r->fam->params_object) {
-        r->params = json_object_get(r->body);
+        r->params = json_ref(r->body);
         return true;
     }
     if (json_get(r->body, "parameters", &v) != JSON_OK) return true;
-    if (!json_object_is_type(v, json_type_object))
-        return ep_fail(r, 422, "parameters must be object type.");
-    r->params = json_object_get(v);
+    if (!json_is(v, json_type_object)) return ep_fail(r, 422, "parameters must be object type.");
+    r->params = json_ref(v);
     return true;
 }
 
@@ -399,9 +398,9 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         infer_req_destroy(&r.req);
         ep_answer_error_of(ep, is_openai_path(in->path), r.status, r.error, r.at, r.code, err);
     }
-    json_object_put(r.callable);
-    json_object_put(r.params);
-    json_object_put(r.body);
+    json_put(r.callable);
+    json_put(r.params);
+    json_put(r.body);
     for (size_t i = 0; i < r.n_prompts; i++) id_list_free(&r.prompts[i].ids);
     free(r.prompts);
     id_list_free(&r.ids);

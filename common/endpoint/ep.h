@@ -44,8 +44,8 @@ struct ep_read {
     const struct endpoint *ep;
     const struct endpoint_in *in;
     const struct family *fam;
-    struct json_object *body; /* owned */
-    struct json_object
+    struct json_value *body; /* owned */
+    struct json_value
         *params; /* object the parameters are read from; owned reference, may be NULL */
     struct infer_req *req;
     struct ep_params p;
@@ -59,9 +59,9 @@ struct ep_read {
     struct ep_prompt *prompts; /* a list of prompts: each waits here for its turn in prompt and
                                 * ids; NULL: there is one, which stands there already */
     size_t n_prompts;
-    bool with_tools;              /* chat: the request has tools */
-    struct json_object *callable; /* chat: the tools that may be called; owned, NULL: none */
-    size_t args_bytes;            /* of the trees of tool calls' arguments */
+    bool with_tools;             /* chat: the request has tools */
+    struct json_value *callable; /* chat: the tools that may be called; owned, NULL: none */
+    size_t args_bytes;           /* of the trees of tool calls' arguments */
     enum ep_forced forced;
     enum tool_format tool_format; /* of the template that renders the chat */
     /* The member that is being checked, "messages[1].content"; "": none in particular. A failure
@@ -136,7 +136,7 @@ bool ep_wrong_type(struct ep_read *r, const char *text); /* 422, EP_INVALID_TYPE
 #define ep_fail_with(r, status, text, ...)                                                         \
     ep_fail_pairs(r, status, text, (const char *const[]){__VA_ARGS__})
 bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs);
-bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_object *got);
+bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_value *got);
 bool ep_fail_memory(struct ep_read *r);
 /* What comes next is about this member of the body; "": about the body. */
 void ep_at(struct ep_read *r, const char *member);
@@ -148,9 +148,9 @@ bool ep_openai_manner(const struct ep_read *r);
 size_t ep_utf16_len(const char *s, size_t n);
 /* A string, or an array of parts whose texts are joined into r->text (inference-api 4.10): sets
  * r->prompt. The object's member `key` is looked at; the family's texts are used. */
-bool ep_read_text(struct ep_read *r, const struct json_object *obj, const char *key);
+bool ep_read_text(struct ep_read *r, const struct json_value *obj, const char *key);
 /* The texts of an array of parts, appended to out. */
-bool ep_join_parts(struct ep_read *r, const struct json_object *arr, struct buf *out);
+bool ep_join_parts(struct ep_read *r, const struct json_value *arr, struct buf *out);
 /* r->prompt: its length, then its ids; checks the count. */
 bool ep_check_text_length(struct ep_read *r);
 bool ep_check_token_count(struct ep_read *r);
@@ -159,9 +159,9 @@ bool ep_tokenise(struct ep_read *r, bool add_special);
 bool ep_read_prompt(struct ep_read *r);
 /* An array of integers to r->ids; ids outside int32 become -1, which admission refuses. False at
  * the first item that is no integer. */
-bool ep_ids_from_array(struct ep_read *r, const struct json_object *arr);
+bool ep_ids_from_array(struct ep_read *r, const struct json_value *arr);
 /* The token string "<N>,<t1>,..." of a recompute (cluster-api 5.7). */
-bool ep_read_recompute(struct ep_read *r, const struct json_object *v);
+bool ep_read_recompute(struct ep_read *r, const struct json_value *v);
 /* The same from r->ids, which holds N, prompt ids, generated ids (Triton tokens). */
 bool ep_split_recompute(struct ep_read *r);
 /* Puts what is in prompt and ids among the prompts. */
@@ -189,14 +189,14 @@ bool ep_chat_read(struct ep_read *r);
 bool ep_chat_tokens(struct ep_read *r); /* the same without the model's name */
 bool ep_chat_messages(
     struct ep_read *r,
-    struct json_object *messages); /* 8.3: checks, and puts them in the templates' form */
+    struct json_value *messages); /* 8.3: checks, and puts them in the templates' form */
 /* 8.4: checks; sets callable, forced, and what the request says of calls. */
 bool ep_chat_tools(struct ep_read *r);
 /* After the parameters: thinking (8.9), and calls and thinking into req->guide. */
 bool ep_chat_combine(struct ep_read *r);
 /* The guide that makes a model write calls of these tools, their arguments within the schema where
  * calls are forced, else any object; NULL: no memory. One: exactly one. */
-struct json_object *ep_call_guide(const struct ep_read *r, bool one);
+struct json_value *ep_call_guide(const struct ep_read *r, bool one);
 enum tool_format ep_template_format(const struct chat_template *t); /* t may be NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
 bool ep_completions_read(struct ep_read *r);

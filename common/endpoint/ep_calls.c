@@ -31,66 +31,65 @@ enum tool_format ep_template_format(const struct chat_template *t) {
 
 /* ---- guides, as trees of JSON. NULL stands for "no memory" and passes through. */
 
-static struct json_object *guide_of(const char *type) {
-    struct json_object *g = json_object_new_object();
-    if (g != NULL) json_object_object_add(g, "type", json_object_new_string(type));
+static struct json_value *guide_of(const char *type) {
+    struct json_value *g = json_new_obj();
+    if (g != NULL) json_obj_set(g, "type", json_new_str(type));
     return g;
 }
 
-static struct json_object *with(struct json_object *g, const char *key, struct json_object *v) {
-    if (g != NULL && v != NULL && json_object_object_add(g, key, v) == 0) return g;
-    json_object_put(g);
-    json_object_put(v);
+static struct json_value *with(struct json_value *g, const char *key, struct json_value *v) {
+    if (g != NULL && v != NULL && json_obj_set(g, key, v) == 0) return g;
+    json_put(g);
+    json_put(v);
     return NULL;
 }
 
-static struct json_object *literal(const char *s) {
-    return with(guide_of("literal"), "value", json_object_new_string(s));
+static struct json_value *literal(const char *s) {
+    return with(guide_of("literal"), "value", json_new_str(s));
 }
 
-static struct json_object *list_of(const char *type) {
-    return with(guide_of(type), "items", json_object_new_array());
+static struct json_value *list_of(const char *type) {
+    return with(guide_of(type), "items", json_new_arr());
 }
 
-static struct json_object *add(struct json_object *list, struct json_object *item) {
-    struct json_object *items;
+static struct json_value *add(struct json_value *list, struct json_value *item) {
+    struct json_value *items;
     if (list != NULL && item != NULL && json_get_arr(list, "items", &items) == JSON_OK &&
-        json_object_array_add(items, item) == 0)
+        json_arr_add(items, item) == 0)
         return list;
-    json_object_put(list);
-    json_object_put(item);
+    json_put(list);
+    json_put(item);
     return NULL;
 }
 
 /* Empty literals are left out: they say nothing. */
-static struct json_object *add_text(struct json_object *list, const char *s) {
+static struct json_value *add_text(struct json_value *list, const char *s) {
     return s[0] != '\0' ? add(list, literal(s)) : list;
 }
 
 /* ---- calls */
 
 /* The schema of a tool's arguments; they are an object even where it does not say so. */
-static struct json_object *arguments(const struct json_object *function) {
+static struct json_value *arguments(const struct json_value *function) {
     static const char *const says[] = {"type", "$ref", "anyOf", "oneOf", "allOf"};
-    struct json_object *schema = NULL, *copy, *v;
+    struct json_value *schema = NULL, *copy, *v;
     bool typed = false;
     if (json_get_obj(function, "parameters", &schema) != JSON_OK) schema = NULL;
     for (size_t i = 0; schema != NULL && i < sizeof(says) / sizeof(says[0]); i++)
         typed |= json_get(schema, says[i], &v) != JSON_ABSENT;
-    if (typed) return with(guide_of("json_schema"), "schema", json_object_get(schema));
-    copy = json_object_new_object();
+    if (typed) return with(guide_of("json_schema"), "schema", json_ref(schema));
+    copy = json_new_obj();
     if (schema != NULL && copy != NULL) {
-        json_object_object_foreach(schema, key, val) {
-            json_object_object_add(copy, key, json_object_get(val));
+        json_obj_foreach(schema, key, val) {
+            json_obj_set(copy, key, json_ref(val));
         }
     }
-    return with(guide_of("json_schema"), "schema",
-                with(copy, "type", json_object_new_string("object")));
+    return with(guide_of("json_schema"), "schema", with(copy, "type", json_new_str("object")));
 }
 
-static struct json_object *one_call(const struct call_form *f, const struct json_object *tool,
-                                    bool forced) {
-    struct json_object *function, *g;
+static struct json_value *one_call(const struct call_form *f, const struct json_value *tool,
+                                   bool forced) {
+    struct json_value *function, *g;
     const char *name;
     size_t n;
     if (json_get_obj(tool, "function", &function) != JSON_OK ||
@@ -98,19 +97,19 @@ static struct json_object *one_call(const struct call_form *f, const struct json
         return NULL; /* ep_chat_tools() has seen both */
     /* Names need no escapes: ep_tool_name(). */
     g = add(add_text(list_of("sequence"), f->begin), literal(name));
-    struct json_object *args = forced ? arguments(function) : guide_of("json_object");
+    struct json_value *args = forced ? arguments(function) : guide_of("json_object");
     return add_text(add(add_text(g, f->middle), args), f->end);
 }
 
-struct json_object *ep_call_guide(const struct ep_read *r, bool one) {
+struct json_value *ep_call_guide(const struct ep_read *r, bool one) {
     const struct call_form *f = &call_forms[r->tool_format];
     bool forced = r->forced != EP_FORCED_NO;
-    struct json_object *any = list_of("any_of"), *g;
-    for (size_t i = 0; i < json_object_array_length(r->callable); i++)
-        any = add(any, one_call(f, json_object_array_get_idx(r->callable, i), forced));
+    struct json_value *any = list_of("any_of"), *g;
+    for (size_t i = 0; i < json_arr_len(r->callable); i++)
+        any = add(any, one_call(f, json_arr_at(r->callable, i), forced));
     if (!one) {
         g = with(guide_of("repeat"), "item", any);
-        g = with(g, "min", json_object_new_int64(1));
+        g = with(g, "min", json_new_i64(1));
         if (f->separator[0] != '\0') g = with(g, "separator", literal(f->separator));
         any = g;
     }
@@ -118,8 +117,8 @@ struct json_object *ep_call_guide(const struct ep_read *r, bool one) {
 }
 
 /* Takes the guide of plain content (NULL: none) and gives that of content and calls. */
-static bool guide_calls(struct ep_read *r, struct json_object **g) {
-    struct json_object *calls;
+static bool guide_calls(struct ep_read *r, struct json_value **g) {
+    struct json_value *calls;
     bool one = r->forced == EP_FORCED_NAMED || !r->req->parallel_tools;
     if (r->callable == NULL || r->tool_format == TOOLS_NONE) return true;
     if (r->forced == EP_FORCED_NO && *g == NULL) return true;
@@ -127,7 +126,7 @@ static bool guide_calls(struct ep_read *r, struct json_object **g) {
     if (r->forced == EP_FORCED_NO) /* what the format asks for covers plain content only */
         calls = add(add(list_of("any_of"), *g), calls);
     else
-        json_object_put(*g);
+        json_put(*g);
     *g = calls;
     return calls != NULL || ep_fail_memory(r);
 }
@@ -136,7 +135,7 @@ static bool guide_calls(struct ep_read *r, struct json_object **g) {
 
 /* Whether the client, or the template, has switched it off. */
 static bool thinking_off(const struct ep_read *r) {
-    struct json_object *kwargs;
+    struct json_value *kwargs;
     const char *effort;
     size_t n;
     bool on;
@@ -149,7 +148,7 @@ static bool thinking_off(const struct ep_read *r) {
 
 /* 0: none. The range was checked with the parameter. */
 static int64_t thinking_budget(const struct ep_read *r) {
-    struct json_object *kwargs;
+    struct json_value *kwargs;
     int64_t k;
     bool on = false;
     if (!r->fam->thinking || json_get_obj(r->body, "chat_template_kwargs", &kwargs) != JSON_OK ||
@@ -182,26 +181,24 @@ static void read_thinking(struct ep_read *r) {
 }
 
 /* Free text up to the end tag, then g (taken; NULL: free text). */
-static struct json_object *thinking_then(int64_t budget, struct json_object *g) {
-    struct json_object *after =
-        with(guide_of("after"), "text", json_object_new_string(THINK_CLOSE));
-    if (budget > 0) after = with(after, "budget", json_object_new_int64(budget));
+static struct json_value *thinking_then(int64_t budget, struct json_value *g) {
+    struct json_value *after = with(guide_of("after"), "text", json_new_str(THINK_CLOSE));
+    if (budget > 0) after = with(after, "budget", json_new_i64(budget));
     if (g == NULL) return after;
-    struct json_object *lines =
-        with(guide_of("regex"), "value", json_object_new_string("\\n{0,2}"));
+    struct json_value *lines = with(guide_of("regex"), "value", json_new_str("\\n{0,2}"));
     return with(after, "then", add(add(list_of("sequence"), lines), g));
 }
 
 /* Puts what the thinking needs before the guide of the answer. */
-static bool guide_thinking(struct ep_read *r, struct json_object **g) {
+static bool guide_thinking(struct ep_read *r, struct json_value **g) {
     int64_t budget = thinking_budget(r);
     if (!r->req->reasoning || (*g == NULL && budget == 0)) return true;
     if (r->req->thinking_open) {
         *g = thinking_then(budget, *g);
     } else {
         /* The model opens it itself: must, when it has a budget, else may. */
-        struct json_object *plain = *g != NULL && budget == 0 ? json_object_get(*g) : NULL;
-        struct json_object *tagged =
+        struct json_value *plain = *g != NULL && budget == 0 ? json_ref(*g) : NULL;
+        struct json_value *tagged =
             add(add(list_of("sequence"), literal(THINK_OPEN)), thinking_then(budget, *g));
         *g = plain == NULL ? tagged : add(add(list_of("any_of"), plain), tagged);
     }
@@ -219,18 +216,18 @@ static bool include_reasoning(struct ep_read *r) {
 }
 
 /* req->guide as a tree; *g NULL: there is none. */
-static bool read_guide(struct ep_read *r, struct json_object **g) {
+static bool read_guide(struct ep_read *r, struct json_value **g) {
     *g = NULL;
     if (r->req->guide == NULL) return true;
     return json_read(g, r->req->guide, strlen(r->req->guide), NULL, NULL) == ERR_OK ||
            ep_fail_memory(r);
 }
 
-static bool write_guide(struct ep_read *r, const struct json_object *g) {
+static bool write_guide(struct ep_read *r, const struct json_value *g) {
     const char *s;
     size_t n;
     if (g == NULL) return true;
-    s = json_object_to_text((struct json_object *)g, JSON_COMPACT, &n);
+    s = json_to_text((struct json_value *)g, JSON_COMPACT, &n);
     if (s != NULL && n > GUIDE_BYTES_MAX)
         return ep_fail(r, 422, "the schemas of the tools are too large to enforce a call");
     free(r->req->guide);
@@ -239,7 +236,7 @@ static bool write_guide(struct ep_read *r, const struct json_object *g) {
 }
 
 bool ep_chat_combine(struct ep_read *r) {
-    struct json_object *g = NULL;
+    struct json_value *g = NULL;
     struct infer_req *req = r->req;
     if (!ep_openai_combine(r) || !include_reasoning(r)) return false;
     if (r->callable != NULL) req->tools = r->tool_format;
@@ -248,6 +245,6 @@ bool ep_chat_combine(struct ep_read *r) {
     bool needed = r->callable != NULL || req->reasoning;
     bool good = !needed || (read_guide(r, &g) && guide_calls(r, &g) && guide_thinking(r, &g) &&
                             write_guide(r, g));
-    json_object_put(g);
+    json_put(g);
     return good;
 }

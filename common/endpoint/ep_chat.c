@@ -7,23 +7,22 @@
 
 enum {
     INLINE_TEMPLATE_BYTES_MAX = 65536,
-    TEMPLATE_MS_DEFAULT = 200,           /* of a template that a client sent, limits.templateMs */
+    TEMPLATE_MS_DEFAULT = 200, /* of a template that a client sent, limits.templateMs */
     TEMPLATE_MEMORY_BYTES = 16 << 20,
     TEMPLATE_GROWTH_BYTES_MAX = 1 << 20, /* what a template may add to the body it was given */
 };
 
 static bool check_thinking(struct ep_read *r) {
-    struct json_object *kwargs, *v;
+    struct json_value *kwargs, *v;
     bool on;
     ep_at(r, "chat_template_kwargs");
     if (!r->fam->thinking || json_get_obj(r->body, "chat_template_kwargs", &kwargs) != JSON_OK ||
         json_get_bool(kwargs, "enable_thinking", &on) != JSON_WRONG_TYPE)
         return true;
     json_get(kwargs, "enable_thinking", &v);
-    const char *type =
-        json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double)
-            ? "number"
-            : json_type_to_name(json_object_get_type(v));
+    const char *type = json_is(v, json_type_int) || json_is(v, json_type_double)
+                           ? "number"
+                           : json_type_name(json_type_of(v));
     r->code = EP_INVALID_TYPE;
     return ep_fail_with(r, 422, "enable_thinking must be boolean, got {got}", "{got}", type, NULL);
 }
@@ -31,7 +30,7 @@ static bool check_thinking(struct ep_read *r) {
 /* The template of the request itself: text only, a path would let clients read the server's files.
  */
 static bool inline_template(struct ep_read *r, struct chat_template **out) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     *out = NULL;
@@ -45,43 +44,40 @@ static bool inline_template(struct ep_read *r, struct chat_template **out) {
     return true;
 }
 
-static void put_var(struct json_object *vars, const char *key, struct json_object *borrowed) {
-    json_object_object_add(vars, key, json_object_get(borrowed));
+static void put_var(struct json_value *vars, const char *key, struct json_value *borrowed) {
+    json_obj_set(vars, key, json_ref(borrowed));
 }
 
 /* Names as the HuggingFace libraries set them: what they pass as None is null here, so that `tools
  * is not none` holds. */
-static struct json_object *template_vars(struct ep_read *r, struct json_object *messages) {
-    struct json_object *vars = json_object_new_object(), *v, *kwargs;
+static struct json_value *template_vars(struct ep_read *r, struct json_value *messages) {
+    struct json_value *vars = json_new_obj(), *v, *kwargs;
     const char *effort;
     size_t n;
     bool generation = r->p.add_generation_prompt && !r->p.continue_final;
     if (vars == NULL) return NULL;
     if (json_get_str(r->body, "reasoning_effort", &effort, &n) == JSON_OK) {
         if (strcmp(effort, "none") == 0)
-            json_object_object_add(vars, "enable_thinking", json_object_new_boolean(false));
+            json_obj_set(vars, "enable_thinking", json_new_bool(false));
         else
-            json_object_object_add(vars, "reasoning_effort", json_object_new_string_len(effort, n));
+            json_obj_set(vars, "reasoning_effort", json_new_str_n(effort, n));
     }
     if (json_get_obj(r->body, "chat_template_kwargs", &kwargs) == JSON_OK) {
-        json_object_object_foreach(kwargs, key, val) {
+        json_obj_foreach(kwargs, key, val) {
             put_var(vars, key, val);
         }
     }
     put_var(vars, "messages", messages);
     put_var(vars, "tools", r->callable);
     put_var(vars, "documents", json_get_arr(r->body, "documents", &v) == JSON_OK ? v : NULL);
-    json_object_object_add(vars, "add_generation_prompt", json_object_new_boolean(generation));
-    json_object_object_add(vars, "bos_token",
-                           json_object_new_string(r->ep->bos != NULL ? r->ep->bos : ""));
-    json_object_object_add(vars, "eos_token",
-                           json_object_new_string(r->ep->eos != NULL ? r->ep->eos : ""));
+    json_obj_set(vars, "add_generation_prompt", json_new_bool(generation));
+    json_obj_set(vars, "bos_token", json_new_str(r->ep->bos != NULL ? r->ep->bos : ""));
+    json_obj_set(vars, "eos_token", json_new_str(r->ep->eos != NULL ? r->ep->eos : ""));
     return vars;
 }
 
-static const char *last_content(struct json_object *messages, size_t *n, const char **role) {
-    struct json_object *last =
-        json_object_array_get_idx(messages, json_object_array_length(messages) - 1);
+static const char *last_content(struct json_value *messages, size_t *n, const char **role) {
+    struct json_value *last = json_arr_at(messages, json_arr_len(messages) - 1);
     const char *s = "";
     size_t role_len;
     *n = 0;
@@ -110,7 +106,7 @@ static size_t find_last(const struct buf *text, const char *s, size_t n) {
 
 /* continue_final_message: what the template wrote after the last message's content goes, so that
  * the model writes on there. */
-static bool cut_after_final(struct ep_read *r, struct json_object *messages) {
+static bool cut_after_final(struct ep_read *r, struct json_value *messages) {
     const char *role;
     size_t n;
     const char *s = last_content(messages, &n, &role);
@@ -140,14 +136,14 @@ static bool mark(void *arg, const char *s, size_t n, struct buf *out) {
 /* What a template may use: values of small things take many times their text, so that where the
  * trees of the body are large already, little more is left. Long texts have small trees. */
 static size_t template_memory(const struct ep_read *r) {
-    size_t trees = json_object_tree_bytes(r->body) + r->args_bytes, n = 4 * r->in->body_len;
+    size_t trees = json_tree_bytes(r->body) + r->args_bytes, n = 4 * r->in->body_len;
     size_t most = TEMPLATE_MEMORY_BYTES + (n > trees ? n - trees : 0);
     return most < CHAT_TEMPLATE_MEMORY_BYTES_MAX ? most : CHAT_TEMPLATE_MEMORY_BYTES_MAX;
 }
 
 /* own: the request brought the template, so its time is bounded. */
 static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
-                   struct json_object *messages) {
+                   struct json_value *messages) {
     struct errbuf why = {0};
     int ms = r->ep->conf.template_ms > 0 ? r->ep->conf.template_ms : TEMPLATE_MS_DEFAULT;
     struct chat_vars vars = {.vars = template_vars(r, messages),
@@ -159,7 +155,7 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
     if (vars.vars == NULL) return ep_fail_memory(r);
     enum err e = chat_template_render(tpl, &vars, r->in->body_len + TEMPLATE_GROWTH_BYTES_MAX,
                                       &r->text, &why);
-    json_object_put(vars.vars);
+    json_put(vars.vars);
     if (e == ERR_NO_MEMORY || r->text.failed) return ep_fail_memory(r);
     if (e == ERR_TIMEOUT) {
         char most[16];
@@ -178,14 +174,14 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
 
 /* Messages to ids through tpl, or the model's own template. */
 static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
-    struct json_object *v, *messages;
+    struct json_value *v, *messages;
     const char *role;
     ep_at(r, "messages");
     if (json_get(r->body, "messages", &v) != JSON_OK)
         return ep_missing(r, r->with_tools
                                  ? "Request param messages is null"
                                  : "Request param contains not messages or messages null");
-    if (json_as_arr(v, &messages) != JSON_OK || json_object_array_length(messages) == 0)
+    if (json_as_arr(v, &messages) != JSON_OK || json_arr_len(messages) == 0)
         return ep_fail(r, 422,
                        r->with_tools ? "Request param messages is not arr or arr is empty"
                                      : "Request param messages not arr or arr is empty");
@@ -221,7 +217,7 @@ static void choose_format(struct ep_read *r, const struct chat_template *own) {
 
 bool ep_chat_tokens(struct ep_read *r) {
     struct chat_template *own = NULL;
-    if (r->params == NULL) r->params = json_object_get(r->body);
+    if (r->params == NULL) r->params = json_ref(r->body);
     bool good = ep_chat_tools(r) && check_thinking(r) && inline_template(r, &own) &&
                 ep_fields_read(r, ep_early[FAM_CHAT]);
     choose_format(r, own);

@@ -4,33 +4,33 @@
 #include "common/endpoint/ep.h"
 #include "common/endpoint/ep_rows.h"
 
-static bool read_ids(struct ep_read *r, const struct json_object *arr) {
-    if (json_object_array_length(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
+static bool read_ids(struct ep_read *r, const struct json_value *arr) {
+    if (json_arr_len(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
     if (!ep_ids_from_array(r, arr))
         return ep_wrong_type(r, "All elements of the prompt array must be integers.");
     return ep_check_token_count(r);
 }
 
-static bool read_string(struct ep_read *r, const struct json_object *v) {
+static bool read_string(struct ep_read *r, const struct json_value *v) {
     if (json_as_str(v, &r->prompt, &r->prompt_len) != JSON_OK)
         return ep_wrong_type(r, r->fam->input_bad_type);
     return ep_check_text_length(r) && ep_tokenise(r, r->p.add_special);
 }
 
-static bool read_one(struct ep_read *r, struct json_object *v, bool text) {
-    struct json_object *ids;
+static bool read_one(struct ep_read *r, struct json_value *v, bool text) {
+    struct json_value *ids;
     if (text) return read_string(r, v);
     if (json_as_arr(v, &ids) != JSON_OK) return ep_wrong_type(r, r->fam->input_bad_type);
     return read_ids(r, ids);
 }
 
 /* [1,2,3], or a list of prompts: ["text",..] or [[1,2,3],..]. The first item says which. */
-static bool read_list(struct ep_read *r, struct json_object *arr) {
-    size_t n = json_object_array_length(arr);
+static bool read_list(struct ep_read *r, struct json_value *arr) {
+    size_t n = json_arr_len(arr);
     if (n == 0) return ep_fail(r, 422, r->fam->input_empty_array);
-    struct json_object *first = json_object_array_get_idx(arr, 0);
-    bool text = json_object_is_type(first, json_type_string);
-    if (!text && !json_object_is_type(first, json_type_array)) return read_ids(r, arr);
+    struct json_value *first = json_arr_at(arr, 0);
+    bool text = json_is(first, json_type_string);
+    if (!text && !json_is(first, json_type_array)) return read_ids(r, arr);
     if (n == 1) return read_one(r, first, text);
     if (n > PARTS_MAX) {
         char got[24];
@@ -39,14 +39,13 @@ static bool read_list(struct ep_read *r, struct json_object *arr) {
                             "{got}", got, NULL);
     }
     for (size_t i = 0; i < n; i++)
-        if (!read_one(r, json_object_array_get_idx(arr, i), text) || !ep_keep_prompt(r))
-            return false;
+        if (!read_one(r, json_arr_at(arr, i), text) || !ep_keep_prompt(r)) return false;
     return true;
 }
 
 bool ep_completions_read(struct ep_read *r) {
-    struct json_object *v, *arr;
-    r->params = json_object_get(r->body);
+    struct json_value *v, *arr;
+    r->params = json_ref(r->body);
     if (!ep_model_member(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     ep_at(r, "prompt");

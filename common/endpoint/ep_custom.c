@@ -8,7 +8,7 @@
 
 /* ---- seed: in OpenAI's manner -1 asks for a random one */
 
-bool ep_check_seed(struct ep_read *r, const struct json_object *v) {
+bool ep_check_seed(struct ep_read *r, const struct json_value *v) {
     int64_t i;
     if (ep_openai_manner(r) && json_as_i64(v, &i) == JSON_OK && i == -1) r->p.given[P_SEED] = false;
     return true;
@@ -39,13 +39,13 @@ static bool stop_push(struct ep_read *r, const char *s, size_t n) {
  * item 1..1024, together 32768; in UTF-16 code units. */
 enum { STOP_ITEM_UNITS_MAX = 1024 };
 
-bool ep_check_stop(struct ep_read *r, const struct json_object *v) {
+bool ep_check_stop(struct ep_read *r, const struct json_value *v) {
     static const char bad_list[] =
         "Input validation error: `stop` must be list[string] if list, and "
         "item length in [1, 1024] with total <= 32768";
     enum fam fam = (enum fam)(r->fam - ep_families);
     size_t max = (size_t)ep_row_range(&ep_rows[P_STOP], fam, false)->hi;
-    struct json_object *arr;
+    struct json_value *arr;
     const char *s;
     size_t n, units, total = 0;
 
@@ -58,14 +58,13 @@ bool ep_check_stop(struct ep_read *r, const struct json_object *v) {
     if (json_as_arr(v, &arr) != JSON_OK)
         return ep_wrong_type(r,
                              "Input validation error: param stop must be string or list[string]");
-    size_t n_items = json_object_array_length(arr);
+    size_t n_items = json_arr_len(arr);
     if (n_items == 0) return true;
     if (n_items > max) return stop_length_failed(r, max, n_items);
     r->req->stop = calloc(n_items, sizeof(char *));
     if (r->req->stop == NULL) return ep_fail_memory(r);
     for (size_t i = 0; i < n_items; i++) {
-        if (json_as_str(json_object_array_get_idx(arr, i), &s, &n) != JSON_OK)
-            return ep_fail(r, 422, bad_list);
+        if (json_as_str(json_arr_at(arr, i), &s, &n) != JSON_OK) return ep_fail(r, 422, bad_list);
         units = ep_utf16_len(s, n);
         total += units;
         if (units < 1 || units > STOP_ITEM_UNITS_MAX || total > STOP_STRING_UNITS_MAX)
@@ -80,19 +79,19 @@ static int by_i32(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v) {
+bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v) {
     struct sampling *s = &r->req->sampling;
-    struct json_object *arr;
+    struct json_value *arr;
     size_t n = 0, kept = 0;
     if (json_as_arr(v, &arr) != JSON_OK)
         return ep_wrong_type(r, "Parameter stop_token_ids not array");
-    size_t n_items = json_object_array_length(arr);
+    size_t n_items = json_arr_len(arr);
     if (n_items == 0) return true;
     int32_t *ids = calloc(n_items, sizeof(*ids));
     if (ids == NULL) return ep_fail_memory(r);
     s->stop_token_ids = ids; /* the request frees it, whatever happens next */
     for (size_t i = 0; i < n_items; i++) {
-        const struct json_object *item = json_object_array_get_idx(arr, i);
+        const struct json_value *item = json_arr_at(arr, i);
         int64_t id;
         uint64_t wide;
         if (json_as_i64(item, &id) == JSON_OK) {
@@ -116,8 +115,8 @@ bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v) {
 }
 
 /* Read only when there is something that could stop. */
-bool ep_check_include_stop(struct ep_read *r, const struct json_object *v) {
-    struct json_object *any;
+bool ep_check_include_stop(struct ep_read *r, const struct json_value *v) {
+    struct json_value *any;
     if (json_get(r->params, "stop", &any) != JSON_OK &&
         json_get(r->params, "stop_token_ids", &any) != JSON_OK)
         return true;
@@ -138,12 +137,12 @@ static bool parse_id(const char *s, int32_t *id) {
     return v <= INT32_MAX;
 }
 
-bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
+bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v) {
     struct sampling *s = &r->req->sampling;
-    struct json_object *obj;
+    struct json_value *obj;
     char text[32];
     if (json_as_obj(v, &obj) != JSON_OK) return ep_wrong_type(r, "logit_bias must be object type.");
-    size_t n = json_object_object_length(obj);
+    size_t n = json_obj_len(obj);
     if (n == 0) return true;
     if (n > LOGIT_BIAS_MAX) {
         snprintf(text, sizeof(text), "%zu", n);
@@ -154,7 +153,7 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
     s->logit_bias = calloc(n, sizeof(*s->logit_bias));
     if (s->logit_bias == NULL) return ep_fail_memory(r);
     int32_t vocab = r->ep->model->vocab_size > 0 ? r->ep->model->vocab_size : INT32_MAX;
-    json_object_object_foreach(obj, key, val) {
+    json_obj_foreach(obj, key, val) {
         struct logit_bias *b = &s->logit_bias[s->n_logit_bias];
         double bias;
         if (!parse_id(key, &b->id) || b->id >= vocab) {
@@ -174,7 +173,7 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v) {
 
 /* ---- n, logprobs */
 
-bool ep_check_n(struct ep_read *r, const struct json_object *v) {
+bool ep_check_n(struct ep_read *r, const struct json_value *v) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct {
         int max;
@@ -201,8 +200,8 @@ bool ep_check_n(struct ep_read *r, const struct json_object *v) {
 
 /* logprobs of chat is a boolean; false forbids top_logprobs. It stands before top_logprobs in the
  * order. */
-bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v) {
-    struct json_object *top;
+bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v) {
+    struct json_value *top;
     if (json_as_bool(v, &r->p.chat_logprobs) != JSON_OK)
         return ep_wrong_type(r, "logprobs must be boolean type.");
     if (!r->p.chat_logprobs && json_get(r->params, "top_logprobs", &top) == JSON_OK)
@@ -226,7 +225,7 @@ static bool adapter(struct ep_read *r, const char *s) {
            ep_fail_with(r, 422, "The LoRA adapter '{got}' cannot be found.", "{got}", s, NULL);
 }
 
-bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
+bool ep_check_adapter(struct ep_read *r, const struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
@@ -240,7 +239,7 @@ bool ep_check_adapter(struct ep_read *r, const struct json_object *v) {
     return adapter(r, s);
 }
 
-bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
+bool ep_check_vllm_model(struct ep_read *r, const struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK) return ep_wrong_type(r, "Model must be string type.");
@@ -257,8 +256,8 @@ bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v) {
 
 /* ---- chat */
 
-bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v) {
-    struct json_object *obj, *budget;
+bool ep_check_template_kwargs(struct ep_read *r, const struct json_value *v) {
+    struct json_value *obj, *budget;
     int64_t k;
     bool thinking = false;
     if (json_as_obj(v, &obj) != JSON_OK)
@@ -271,9 +270,9 @@ bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v) {
     return true;
 }
 
-bool ep_check_stream_options(struct ep_read *r, const struct json_object *v) {
+bool ep_check_stream_options(struct ep_read *r, const struct json_value *v) {
     struct infer_req *req = r->req;
-    struct json_object *obj;
+    struct json_value *obj;
     bool on = false;
     enum json_got g;
     if (json_as_obj(v, &obj) != JSON_OK)
@@ -290,7 +289,7 @@ bool ep_check_stream_options(struct ep_read *r, const struct json_object *v) {
 
 /* ---- which tokens are allowed at all */
 
-bool ep_check_guide(struct ep_read *r, const struct json_object *v) {
+bool ep_check_guide(struct ep_read *r, const struct json_value *v) {
     (void)v;
     return ep_guide_read(r);
 }
@@ -301,14 +300,14 @@ static bool too_many(struct ep_read *r, const char *text, size_t got) {
     return ep_fail_with(r, 422, text, "{got}", g, NULL);
 }
 
-bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v) {
+bool ep_check_allowed_ids(struct ep_read *r, const struct json_value *v) {
     struct sampling *s = &r->req->sampling;
     int32_t vocab = r->ep->model->vocab_size > 0 ? r->ep->model->vocab_size : INT32_MAX;
-    struct json_object *arr;
+    struct json_value *arr;
     size_t kept = 0;
     if (json_as_arr(v, &arr) != JSON_OK)
         return ep_wrong_type(r, "allowed_token_ids must be array type.");
-    size_t n = json_object_array_length(arr);
+    size_t n = json_arr_len(arr);
     if (n == 0) return true;
     if (n > ALLOWED_IDS_MAX)
         return too_many(r, "Parameter allowed_token_ids must have at most 1048576 ids, got {got}.",
@@ -316,7 +315,7 @@ bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v) {
     s->allowed_ids = calloc(n, sizeof(*s->allowed_ids));
     if (s->allowed_ids == NULL) return ep_fail_memory(r);
     for (size_t i = 0; i < n; i++) {
-        struct json_object *item = json_object_array_get_idx(arr, i);
+        struct json_value *item = json_arr_at(arr, i);
         int64_t id;
         if (json_as_i64(item, &id) != JSON_OK || id < 0 || id >= vocab) {
             char max[24], got[256];
@@ -376,13 +375,13 @@ static bool bad_word(struct ep_read *r, const char *s, size_t n) {
     return good;
 }
 
-bool ep_check_bad_words(struct ep_read *r, const struct json_object *v) {
-    struct json_object *arr;
+bool ep_check_bad_words(struct ep_read *r, const struct json_value *v) {
+    struct json_value *arr;
     const char *s;
     size_t n;
     if (json_as_arr(v, &arr) != JSON_OK) return ep_wrong_type(r, "bad_words must be array type.");
-    for (size_t i = 0; i < json_object_array_length(arr); i++) {
-        if (json_as_str(json_object_array_get_idx(arr, i), &s, &n) != JSON_OK)
+    for (size_t i = 0; i < json_arr_len(arr); i++) {
+        if (json_as_str(json_arr_at(arr, i), &s, &n) != JSON_OK)
             return ep_wrong_type(r, "bad_words must hold string type.");
         if (n == 0 || strlen(s) != n)
             return ep_fail(r, 422, "bad_words must not hold an empty string or a zero character.");
@@ -394,7 +393,7 @@ bool ep_check_bad_words(struct ep_read *r, const struct json_object *v) {
 /* ---- ids and endings */
 
 /* A client's own id, as Triton's `id`; one that no id can be is ignored. */
-bool ep_check_request_id(struct ep_read *r, const struct json_object *v) {
+bool ep_check_request_id(struct ep_read *r, const struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
@@ -405,7 +404,7 @@ bool ep_check_request_id(struct ep_read *r, const struct json_object *v) {
     return r->req->client_id != NULL || ep_fail_memory(r);
 }
 
-bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {
+bool ep_check_suffix(struct ep_read *r, const struct json_value *v) {
     (void)v;
     r->code = EP_UNSUPPORTED;
     return ep_fail(r, 422, "suffix is not supported.");
@@ -413,7 +412,7 @@ bool ep_check_suffix(struct ep_read *r, const struct json_object *v) {
 
 /* Families without beam search do not read the member (4.2), but to ask for one is refused (4.4).
  */
-bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_object *v) {
+bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_value *v) {
     bool wanted;
     if (json_as_bool(v, &wanted) == JSON_OK && wanted) r->p.beam = true;
     return true;

@@ -13,7 +13,7 @@ static const char *const type_words[] = {
 };
 
 /* After type and range. v is NULL for a row without a key. */
-typedef bool check_fn(struct ep_read *r, const struct json_object *v);
+typedef bool check_fn(struct ep_read *r, const struct json_value *v);
 static check_fn *const checks[P_COUNT] = {
     [P_SEED] = ep_check_seed,
     [P_LOGIT_BIAS] = ep_check_logit_bias,
@@ -72,7 +72,7 @@ static bool type_failed(struct ep_read *r, const struct ep_row *p) {
 }
 
 /* Unsigned; where the range begins below 0, negative numbers of 64 bits as well. */
-static bool store_u64(const struct ep_range *g, const struct json_object *v, uint64_t *at,
+static bool store_u64(const struct ep_range *g, const struct json_value *v, uint64_t *at,
                       double *num) {
     int64_t i;
     if ((g->how & R_ON) && g->lo < 0 && json_as_i64(v, &i) == JSON_OK) {
@@ -86,7 +86,7 @@ static bool store_u64(const struct ep_range *g, const struct json_object *v, uin
 }
 
 /* Stores the value by type; *num is what the range looks at. False: the wrong type. */
-static bool store(struct ep_read *r, const struct ep_row *p, const struct json_object *v,
+static bool store(struct ep_read *r, const struct ep_row *p, const struct json_value *v,
                   double *num) {
     void *at = (char *)&r->p + p->at;
     double d;
@@ -120,7 +120,7 @@ static bool store(struct ep_read *r, const struct ep_row *p, const struct json_o
     return false;
 }
 
-static bool range_failed(struct ep_read *r, const struct ep_row *p, const struct json_object *v) {
+static bool range_failed(struct ep_read *r, const struct ep_row *p, const struct json_value *v) {
     const struct ep_range *own = own_range(r, p);
     char hi[32], got[256];
     snprintf(hi, sizeof(hi), "%g", own->hi);
@@ -132,7 +132,7 @@ static bool range_failed(struct ep_read *r, const struct ep_row *p, const struct
 bool ep_fields_read(struct ep_read *r, const uint8_t *order) {
     for (; *order != P_END; order++) {
         const struct ep_row *p = &ep_rows[*order];
-        struct json_object *v;
+        struct json_value *v;
         double num;
         if (p->key == NULL) { /* looks for its members itself */
             if (!checks[*order](r, NULL)) return false;

@@ -102,30 +102,30 @@ struct ep_params {
     { .skip_special = true, .add_special = true, .add_generation_prompt = true }
 
 struct ep_read;
-struct json_object;
+struct json_value;
 
 /* Checks the parameters of the family's order one after the other and stores them; the first
  * failure wins (false). */
 bool ep_fields_read(struct ep_read *r, const uint8_t *order);
 
 /* Checks that need more than a range (ep_custom.c); v is neither absent nor null. */
-bool ep_check_seed(struct ep_read *r, const struct json_object *v);
-bool ep_check_stop(struct ep_read *r, const struct json_object *v);
-bool ep_check_stop_token_ids(struct ep_read *r, const struct json_object *v);
-bool ep_check_include_stop(struct ep_read *r, const struct json_object *v);
-bool ep_check_logit_bias(struct ep_read *r, const struct json_object *v);
-bool ep_check_n(struct ep_read *r, const struct json_object *v);
-bool ep_check_chat_logprobs(struct ep_read *r, const struct json_object *v);
-bool ep_check_adapter(struct ep_read *r, const struct json_object *v);
-bool ep_check_vllm_model(struct ep_read *r, const struct json_object *v);
-bool ep_check_template_kwargs(struct ep_read *r, const struct json_object *v);
-bool ep_check_stream_options(struct ep_read *r, const struct json_object *v);
-bool ep_check_bad_words(struct ep_read *r, const struct json_object *v);
-bool ep_check_allowed_ids(struct ep_read *r, const struct json_object *v);
-bool ep_check_request_id(struct ep_read *r, const struct json_object *v);
-bool ep_check_guide(struct ep_read *r, const struct json_object *v); /* v is NULL */
-bool ep_check_suffix(struct ep_read *r, const struct json_object *v);
-bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_object *v);
-bool ep_check_response_format(struct ep_read *r, const struct json_object *v); /* ep_schema.c */
+bool ep_check_seed(struct ep_read *r, const struct json_value *v);
+bool ep_check_stop(struct ep_read *r, const struct json_value *v);
+bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v);
+bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
+bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);
+bool ep_check_n(struct ep_read *r, const struct json_value *v);
+bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v);
+bool ep_check_adapter(struct ep_read *r, const struct json_value *v);
+bool ep_check_vllm_model(struct ep_read *r, const struct json_value *v);
+bool ep_check_template_kwargs(struct ep_read *r, const struct json_value *v);
+bool ep_check_stream_options(struct ep_read *r, const struct json_value *v);
+bool ep_check_bad_words(struct ep_read *r, const struct json_value *v);
+bool ep_check_allowed_ids(struct ep_read *r, const struct json_value *v);
+bool ep_check_request_id(struct ep_read *r, const struct json_value *v);
+bool ep_check_guide(struct ep_read *r, const struct json_value *v); /* v is NULL */
+bool ep_check_suffix(struct ep_read *r, const struct json_value *v);
+bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_value *v);
+bool ep_check_response_format(struct ep_read *r, const struct json_value *v); /* ep_schema.c */
 
 #endif

@@ -10,26 +10,26 @@
 /* What has been found so far. */
 struct found {
     struct ep_read *r;
-    const char *member;        /* NULL: none yet */
-    struct json_object *guide; /* owned */
+    const char *member;       /* NULL: none yet */
+    struct json_value *guide; /* owned */
 };
 
 /* Takes v. */
 static bool found_guide(struct found *f, const char *member, const char *type, const char *key,
-                        struct json_object *v) {
+                        struct json_value *v) {
     char text[160];
     ep_at(f->r, member);
     if (f->member != NULL) {
-        json_object_put(v);
+        json_put(v);
         snprintf(text, sizeof(text), "Parameters %s and %s cannot be used together", f->member,
                  member);
         return ep_fail(f->r, 422, text);
     }
     f->member = member;
-    f->guide = json_object_new_object();
-    struct json_object *t = json_object_new_string(type);
-    if (f->guide == NULL || t == NULL || json_object_object_add(f->guide, "type", t) != 0 ||
-        (key != NULL && json_object_object_add(f->guide, key, v) != 0))
+    f->guide = json_new_obj();
+    struct json_value *t = json_new_str(type);
+    if (f->guide == NULL || t == NULL || json_obj_set(f->guide, "type", t) != 0 ||
+        (key != NULL && json_obj_set(f->guide, key, v) != 0))
         return ep_fail_memory(f->r);
     return true;
 }
@@ -41,55 +41,53 @@ static bool wrong(struct found *f, const char *member, const char *what) {
 }
 
 /* A schema: an object, or a string that holds one. */
-static bool read_schema(struct found *f, const char *member, struct json_object *v) {
-    struct json_object *schema = NULL, *as;
+static bool read_schema(struct found *f, const char *member, struct json_value *v) {
+    struct json_value *schema = NULL, *as;
     const char *s;
     size_t n;
     if (json_as_obj(v, &as) == JSON_OK)
-        return found_guide(f, member, "json_schema", "schema", json_object_get(v));
+        return found_guide(f, member, "json_schema", "schema", json_ref(v));
     if (json_as_str(v, &s, &n) == JSON_OK && json_read(&schema, s, n, NULL, NULL) == ERR_OK &&
         json_as_obj(schema, &as) == JSON_OK)
         return found_guide(f, member, "json_schema", "schema", schema);
-    json_object_put(schema);
+    json_put(schema);
     return wrong(f, member, "a JSON schema: an object, or a string that holds one");
 }
 
-static bool read_regex(struct found *f, const char *member, struct json_object *v) {
+static bool read_regex(struct found *f, const char *member, struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK || n == 0)
         return wrong(f, member, "a string that is not empty");
-    return found_guide(f, member, "regex", "value", json_object_get(v));
+    return found_guide(f, member, "regex", "value", json_ref(v));
 }
 
-static bool read_grammar(struct found *f, const char *member, struct json_object *v) {
+static bool read_grammar(struct found *f, const char *member, struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK || n == 0)
         return wrong(f, member, "a string that is not empty");
-    return found_guide(f, member, "grammar", "value", json_object_get(v));
+    return found_guide(f, member, "grammar", "value", json_ref(v));
 }
 
-static bool read_choice(struct found *f, const char *member, struct json_object *v) {
+static bool read_choice(struct found *f, const char *member, struct json_value *v) {
     static const char what[] = "an array of at least one string";
-    struct json_object *list;
+    struct json_value *list;
     const char *s;
     size_t n;
-    if (json_as_arr(v, &list) != JSON_OK || json_object_array_length(list) == 0)
-        return wrong(f, member, what);
-    for (size_t i = 0; i < json_object_array_length(list); i++)
-        if (json_as_str(json_object_array_get_idx(list, i), &s, &n) != JSON_OK)
-            return wrong(f, member, what);
-    return found_guide(f, member, "choice", "value", json_object_get(v));
+    if (json_as_arr(v, &list) != JSON_OK || json_arr_len(list) == 0) return wrong(f, member, what);
+    for (size_t i = 0; i < json_arr_len(list); i++)
+        if (json_as_str(json_arr_at(list, i), &s, &n) != JSON_OK) return wrong(f, member, what);
+    return found_guide(f, member, "choice", "value", json_ref(v));
 }
 
-static bool read_any_object(struct found *f, const char *member, struct json_object *v) {
+static bool read_any_object(struct found *f, const char *member, struct json_value *v) {
     bool on;
     if (json_as_bool(v, &on) != JSON_OK) return wrong(f, member, "boolean");
     return !on || found_guide(f, member, "json_object", NULL, NULL);
 }
 
-static bool refuse_tag(struct found *f, const char *member, struct json_object *v) {
+static bool refuse_tag(struct found *f, const char *member, struct json_value *v) {
     (void)v;
     ep_at(f->r, member);
     f->r->code = EP_UNSUPPORTED;
@@ -98,17 +96,17 @@ static bool refuse_tag(struct found *f, const char *member, struct json_object *
 
 struct member {
     const char *key, *name; /* name: in messages */
-    bool (*read)(struct found *f, const char *member, struct json_object *v);
+    bool (*read)(struct found *f, const char *member, struct json_value *v);
 };
 
-static bool read_members(struct found *f, struct json_object *from, const struct member *m) {
-    struct json_object *v;
+static bool read_members(struct found *f, struct json_value *from, const struct member *m) {
+    struct json_value *v;
     for (; m->key != NULL; m++)
         if (json_get(from, m->key, &v) == JSON_OK && !m->read(f, m->name, v)) return false;
     return true;
 }
 
-static bool read_structured(struct found *f, const char *member, struct json_object *v) {
+static bool read_structured(struct found *f, const char *member, struct json_value *v) {
     static const struct member inside[] = {
         {"json", "structured_outputs.json", read_schema},
         {"regex", "structured_outputs.regex", read_regex},
@@ -118,13 +116,13 @@ static bool read_structured(struct found *f, const char *member, struct json_obj
         {"structural_tag", "structured_outputs.structural_tag", refuse_tag},
         {NULL, NULL, NULL},
     };
-    struct json_object *o;
+    struct json_value *o;
     if (json_as_obj(v, &o) != JSON_OK) return wrong(f, member, "an object");
     return read_members(f, o, inside);
 }
 
-static bool read_format(struct found *f, const char *member, struct json_object *v) {
-    struct json_object *inner, *schema;
+static bool read_format(struct found *f, const char *member, struct json_value *v) {
+    struct json_value *inner, *schema;
     const char *type;
     size_t n;
     ep_at(f->r, member);
@@ -134,12 +132,12 @@ static bool read_format(struct found *f, const char *member, struct json_object 
     if (json_get_obj(v, "json_schema", &inner) != JSON_OK ||
         json_get_obj(inner, "schema", &schema) != JSON_OK)
         return false; /* both were checked */
-    return found_guide(f, member, "json_schema", "schema", json_object_get(schema));
+    return found_guide(f, member, "json_schema", "schema", json_ref(schema));
 }
 
 /* {"type":"json"|"regex","value":..} */
-static bool read_tgi(struct found *f, const char *member, struct json_object *v) {
-    struct json_object *o, *value;
+static bool read_tgi(struct found *f, const char *member, struct json_value *v) {
+    struct json_value *o, *value;
     const char *type;
     size_t n;
     if (json_as_obj(v, &o) != JSON_OK) return wrong(f, member, "an object");
@@ -154,7 +152,7 @@ static bool read_tgi(struct found *f, const char *member, struct json_object *v)
 static bool write_guide(struct found *f) {
     size_t n;
     if (f->guide == NULL) return true;
-    const char *s = json_object_to_text(f->guide, JSON_COMPACT, &n);
+    const char *s = json_to_text(f->guide, JSON_COMPACT, &n);
     if (s != NULL && n > GUIDE_BYTES_MAX)
         return ep_fail_with(f->r, 422, "Parameter {member} is larger than 1 MB", "{member}",
                             f->member, NULL);
@@ -180,7 +178,7 @@ bool ep_guide_read(struct ep_read *r) {
     bool good = ((guides & GUIDES_FORMAT) == 0 || read_members(&f, r->params, format)) &&
                 ((guides & GUIDES_VLLM) == 0 || read_members(&f, r->params, vllm)) &&
                 ((guides & GUIDES_TGI) == 0 || read_members(&f, r->params, tgi)) && write_guide(&f);
-    json_object_put(f.guide);
+    json_put(f.guide);
     return good;
 }
 

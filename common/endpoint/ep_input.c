@@ -26,9 +26,9 @@ static bool bad_type(struct ep_read *r) {
     return ep_fail_with(r, 422, r->fam->input_bad_type, "{id}", r->in->req_id, NULL);
 }
 
-static bool join_part(struct ep_read *r, const struct json_object *part, struct buf *out,
+static bool join_part(struct ep_read *r, const struct json_value *part, struct buf *out,
                       size_t *n_media) {
-    struct json_object *v;
+    struct json_value *v;
     const char *type, *s;
     size_t n, type_len;
     if (json_get_str(part, "type", &type, &type_len) != JSON_OK) return bad_type(r);
@@ -48,10 +48,10 @@ static bool join_part(struct ep_read *r, const struct json_object *part, struct 
     return bad_type(r);
 }
 
-bool ep_join_parts(struct ep_read *r, const struct json_object *arr, struct buf *out) {
+bool ep_join_parts(struct ep_read *r, const struct json_value *arr, struct buf *out) {
     size_t n_media = 0;
-    for (size_t i = 0; i < json_object_array_length(arr); i++)
-        if (!join_part(r, json_object_array_get_idx(arr, i), out, &n_media)) return false;
+    for (size_t i = 0; i < json_arr_len(arr); i++)
+        if (!join_part(r, json_arr_at(arr, i), out, &n_media)) return false;
     if (n_media > MEDIA_PARTS_MAX)
         return ep_fail(r, 422, "The number of multimodal url should be no more than 20");
     if (n_media > 0)
@@ -59,12 +59,12 @@ bool ep_join_parts(struct ep_read *r, const struct json_object *arr, struct buf 
     return !out->failed || ep_fail_memory(r);
 }
 
-bool ep_read_text(struct ep_read *r, const struct json_object *obj, const char *key) {
-    struct json_object *v, *arr;
+bool ep_read_text(struct ep_read *r, const struct json_value *obj, const char *key) {
+    struct json_value *v, *arr;
     if (json_get(obj, key, &v) != JSON_OK) return ep_fail(r, 422, r->fam->input_missing);
     if (json_as_str(v, &r->prompt, &r->prompt_len) == JSON_OK) return true;
     if (json_as_arr(v, &arr) != JSON_OK) return bad_type(r);
-    if (json_object_array_length(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
+    if (json_arr_len(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);
     if (!ep_join_parts(r, arr, &r->text)) return false;
     r->prompt = r->text.data != NULL ? r->text.data : "";
     r->prompt_len = r->text.len;
@@ -98,10 +98,10 @@ bool ep_tokenise(struct ep_read *r, bool add_special) {
     return ep_check_token_count(r);
 }
 
-bool ep_ids_from_array(struct ep_read *r, const struct json_object *arr) {
-    size_t n = json_object_array_length(arr);
+bool ep_ids_from_array(struct ep_read *r, const struct json_value *arr) {
+    size_t n = json_arr_len(arr);
     for (size_t i = 0; i < n; i++) {
-        const struct json_object *v = json_object_array_get_idx(arr, i);
+        const struct json_value *v = json_arr_at(arr, i);
         int64_t id;
         uint64_t wide;
         if (json_as_i64(v, &id) != JSON_OK) {
@@ -144,7 +144,7 @@ bool ep_split_recompute(struct ep_read *r) {
     return true;
 }
 
-bool ep_read_recompute(struct ep_read *r, const struct json_object *v) {
+bool ep_read_recompute(struct ep_read *r, const struct json_value *v) {
     const char *s, *end;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK) return recompute_failed(r);
@@ -164,7 +164,7 @@ bool ep_read_recompute(struct ep_read *r, const struct json_object *v) {
 }
 
 bool ep_read_prompt(struct ep_read *r) {
-    struct json_object *v = NULL;
+    struct json_value *v = NULL;
     if (r->in->is_recompute) {
         json_get(r->body, r->fam->input, &v);
         return ep_read_recompute(r, v);

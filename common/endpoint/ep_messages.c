@@ -8,20 +8,19 @@
 
 enum { CHANGED_BYTES = 300 }; /* what a message takes when its content is replaced, about */
 
-static bool set_str(struct ep_read *r, struct json_object *obj, const char *key, const char *s,
+static bool set_str(struct ep_read *r, struct json_value *obj, const char *key, const char *s,
                     size_t n) {
-    struct json_object *v = json_object_new_string_len(s, n);
-    if (v != NULL && json_object_object_add(obj, key, v) == 0) return true;
-    json_object_put(v);
+    struct json_value *v = json_new_str_n(s, n);
+    if (v != NULL && json_obj_set(obj, key, v) == 0) return true;
+    json_put(v);
     return ep_fail_memory(r);
 }
 
 /* An array of parts becomes the text of its parts (8.2 row 1). Other contents stay. */
-static bool join_content(struct ep_read *r, struct json_object *msg) {
-    struct json_object *arr;
+static bool join_content(struct ep_read *r, struct json_value *msg) {
+    struct json_value *arr;
     struct buf text = BUF_INIT;
-    if (json_get_arr(msg, "content", &arr) != JSON_OK || json_object_array_length(arr) == 0)
-        return true;
+    if (json_get_arr(msg, "content", &arr) != JSON_OK || json_arr_len(arr) == 0) return true;
     bool good = ep_join_parts(r, arr, &text) &&
                 set_str(r, msg, "content", text.data != NULL ? text.data : "", text.len);
     r->args_bytes += CHANGED_BYTES + text.len;
@@ -32,7 +31,7 @@ static bool join_content(struct ep_read *r, struct json_object *msg) {
 /* ---- tool calls of an assistant */
 
 /* Mistral's templates take ids of nine characters and no others: the last nine of ours. */
-static bool shorten_id(struct ep_read *r, struct json_object *obj, const char *key) {
+static bool shorten_id(struct ep_read *r, struct json_value *obj, const char *key) {
     enum { MISTRAL_ID_BYTES = 9 };
     const char *s;
     size_t n;
@@ -45,19 +44,19 @@ static bool shorten_id(struct ep_read *r, struct json_object *obj, const char *k
 /* Templates print arguments with `tojson`, so text that holds an object is given to them as that
  * object. It is read where it lies, in the text of the body's tree, which ends after what it holds.
  */
-static bool args_as_object(struct ep_read *r, struct json_object *fn, const char *s, size_t n) {
-    struct json_object *args = NULL;
+static bool args_as_object(struct ep_read *r, struct json_value *fn, const char *s, size_t n) {
+    struct json_value *args = NULL;
     if (s[strspn(s, " \t\r\n")] != '{' ||
         json_read_in_place(&args, (char *)(uintptr_t)s, n, NULL, NULL) != ERR_OK)
         return true;
-    r->args_bytes += json_object_tree_bytes(args);
-    if (json_object_object_add(fn, "arguments", args) == 0) return true;
-    json_object_put(args);
+    r->args_bytes += json_tree_bytes(args);
+    if (json_obj_set(fn, "arguments", args) == 0) return true;
+    json_put(args);
     return ep_fail_memory(r);
 }
 
-static bool check_call(struct ep_read *r, struct json_object *call) {
-    struct json_object *v, *fn;
+static bool check_call(struct ep_read *r, struct json_value *call) {
+    struct json_value *v, *fn;
     const char *s;
     size_t n;
     if (json_get(call, "id", &v) != JSON_OK)
@@ -81,13 +80,13 @@ static bool check_call(struct ep_read *r, struct json_object *call) {
     return args_as_object(r, fn, s, n);
 }
 
-static bool check_calls(struct ep_read *r, struct json_object *msg, bool *some) {
-    struct json_object *v, *arr;
+static bool check_calls(struct ep_read *r, struct json_value *msg, bool *some) {
+    struct json_value *v, *arr;
     *some = false;
     if (json_get(msg, "tool_calls", &v) != JSON_OK) return true;
     if (json_as_arr(v, &arr) != JSON_OK) return ep_fail(r, 422, "tool_calls must be array type.");
-    for (size_t i = 0; i < json_object_array_length(arr); i++) {
-        if (!check_call(r, json_object_array_get_idx(arr, i))) return false;
+    for (size_t i = 0; i < json_arr_len(arr); i++) {
+        if (!check_call(r, json_arr_at(arr, i))) return false;
         *some = true;
     }
     return true;
@@ -99,8 +98,8 @@ static bool empty_allowed(const struct ep_read *r) {
     return ep_openai_manner(r);
 }
 
-static bool check_assistant(struct ep_read *r, struct json_object *msg, size_t i) {
-    struct json_object *v;
+static bool check_assistant(struct ep_read *r, struct json_value *msg, size_t i) {
+    struct json_value *v;
     const char *s;
     size_t n;
     bool calls;
@@ -111,7 +110,7 @@ static bool check_assistant(struct ep_read *r, struct json_object *msg, size_t i
         /* Programs send an answer back as it came, and one cut before its first token has none. */
         if (!calls && empty_allowed(r)) return set_str(r, msg, "content", "", 0);
         if (!calls) return ep_missing(r, NO_CONTENT);
-        json_object_object_add(msg, "content", NULL); /* templates ask `content is none` */
+        json_obj_set(msg, "content", NULL); /* templates ask `content is none` */
         return true;
     }
     if (json_as_str(v, &s, &n) != JSON_OK)
@@ -121,8 +120,8 @@ static bool check_assistant(struct ep_read *r, struct json_object *msg, size_t i
     return true;
 }
 
-static bool check_content(struct ep_read *r, const struct json_object *msg, bool is_tool) {
-    struct json_object *v, *arr;
+static bool check_content(struct ep_read *r, const struct json_value *msg, bool is_tool) {
+    struct json_value *v, *arr;
     const char *s;
     size_t n;
     if (json_get(msg, "content", &v) != JSON_OK) return ep_missing(r, NO_CONTENT);
@@ -135,8 +134,8 @@ static bool check_content(struct ep_read *r, const struct json_object *msg, bool
     return true;
 }
 
-static bool check_tool_call_id(struct ep_read *r, struct json_object *msg) {
-    struct json_object *v;
+static bool check_tool_call_id(struct ep_read *r, struct json_value *msg) {
+    struct json_value *v;
     const char *s;
     size_t n;
     if (json_get(msg, "tool_call_id", &v) != JSON_OK)
@@ -154,7 +153,7 @@ static const struct role_alias {
     const char *from, *to;
 } role_aliases[] = {{"developer", "system"}, {"function", "tool"}};
 
-static bool check_role(struct ep_read *r, struct json_object *msg, const char **role) {
+static bool check_role(struct ep_read *r, struct json_value *msg, const char **role) {
     static const char *const with_tools[] = {"system", "assistant", "user", "tool"};
     size_t n;
     if (json_get_str(msg, "role", role, &n) != JSON_OK)
@@ -170,7 +169,7 @@ static bool check_role(struct ep_read *r, struct json_object *msg, const char **
            ep_fail(r, 422, "Request param contains role must be system, assistant, user or tool");
 }
 
-static bool check_message(struct ep_read *r, struct json_object *msg, size_t i) {
+static bool check_message(struct ep_read *r, struct json_value *msg, size_t i) {
     const char *role, *was;
     size_t n;
     bool old_function =
@@ -186,8 +185,8 @@ static bool check_message(struct ep_read *r, struct json_object *msg, size_t i) 
     return !is_tool || old_function || check_tool_call_id(r, msg);
 }
 
-bool ep_chat_messages(struct ep_read *r, struct json_object *messages) {
-    for (size_t i = 0; i < json_object_array_length(messages); i++)
-        if (!check_message(r, json_object_array_get_idx(messages, i), i)) return false;
+bool ep_chat_messages(struct ep_read *r, struct json_value *messages) {
+    for (size_t i = 0; i < json_arr_len(messages); i++)
+        if (!check_message(r, json_arr_at(messages, i), i)) return false;
     return true;
 }

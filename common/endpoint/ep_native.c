@@ -4,12 +4,12 @@
 
 enum { INPUT_ID_MAX = 1048576 };
 
-static bool read_ids(struct ep_read *r, const struct json_object *v) {
-    struct json_object *arr;
+static bool read_ids(struct ep_read *r, const struct json_value *v) {
+    struct json_value *arr;
     if (v == NULL) return ep_fail(r, 422, "Input_id should not be empty");
     if (json_as_arr(v, &arr) != JSON_OK)
         return ep_fail(r, 422, "Parameter input_id must be an array");
-    if (json_object_array_length(arr) == 0) return ep_fail(r, 422, "Input_id should not be empty");
+    if (json_arr_len(arr) == 0) return ep_fail(r, 422, "Input_id should not be empty");
     if (!ep_ids_from_array(r, arr)) return ep_fail(r, 422, "Parameter input_id must be integer");
     for (size_t i = 0; i < r->ids.n; i++)
         if (r->ids.ids[i] < 0 || r->ids.ids[i] > INPUT_ID_MAX)
@@ -18,7 +18,7 @@ static bool read_ids(struct ep_read *r, const struct json_object *v) {
 }
 
 bool ep_native_read(struct ep_read *r) {
-    struct json_object *v = NULL;
+    struct json_value *v = NULL;
     bool text = json_get(r->body, "inputs", &v) != JSON_ABSENT;
     bool ids = json_get(r->body, "input_id", &v) != JSON_ABSENT;
     if (text && ids) return ep_fail(r, 422, "Input conflict.");

@@ -39,7 +39,7 @@ static bool type_known(const char *s) {
     return false;
 }
 
-static bool check_type_word(struct ep_read *r, const struct path *p, const struct json_object *v) {
+static bool check_type_word(struct ep_read *r, const struct path *p, const struct json_value *v) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
@@ -48,24 +48,24 @@ static bool check_type_word(struct ep_read *r, const struct path *p, const struc
            failed(r, "Invalid json_schema: unsupported type '{what}' at '{path}'", p, s);
 }
 
-static bool check_type(struct ep_read *r, const struct path *p, const struct json_object *schema) {
-    struct json_object *v, *arr;
+static bool check_type(struct ep_read *r, const struct path *p, const struct json_value *schema) {
+    struct json_value *v, *arr;
     if (json_get(schema, "type", &v) == JSON_ABSENT) return true;
     if (json_get_arr(schema, "type", &arr) != JSON_OK)
         return check_type_word(r, p, json_get(schema, "type", &v) == JSON_OK ? v : NULL);
-    for (size_t i = 0; i < json_object_array_length(arr); i++)
-        if (!check_type_word(r, p, json_object_array_get_idx(arr, i))) return false;
+    for (size_t i = 0; i < json_arr_len(arr); i++)
+        if (!check_type_word(r, p, json_arr_at(arr, i))) return false;
     return true;
 }
 
 /* A schema inside a schema: true and false are schemas too. */
-static bool is_boolean(const struct json_object *v) {
-    return json_object_is_type(v, json_type_boolean);
+static bool is_boolean(const struct json_value *v) {
+    return json_is(v, json_type_boolean);
 }
 
 /* Recursion is as deep as the body, which the reader bounds by JSON_DEPTH_MAX. */
-static bool check_schema(struct ep_read *r, struct path *p, const struct json_object *schema) {
-    struct json_object *v, *in;
+static bool check_schema(struct ep_read *r, struct path *p, const struct json_value *schema) {
+    struct json_value *v, *in;
     const char *s;
     size_t n, was;
     if (!check_type(r, p, schema)) return false;
@@ -73,9 +73,9 @@ static bool check_schema(struct ep_read *r, struct path *p, const struct json_ob
         if (json_get_obj(schema, "properties", &in) != JSON_OK)
             return failed(r, "Invalid json_schema: 'properties' at '{path}' must be an object", p,
                           "");
-        json_object_object_foreach(in, key, val) {
+        json_obj_foreach(in, key, val) {
             if (is_boolean(val)) continue;
-            if (!json_object_is_type(val, json_type_object))
+            if (!json_is(val, json_type_object))
                 return failed(r,
                               "Invalid json_schema: property '{what}' at '{path} must be an object",
                               p, key);
@@ -95,8 +95,8 @@ static bool check_schema(struct ep_read *r, struct path *p, const struct json_ob
     if (json_get(schema, "required", &v) != JSON_ABSENT) {
         if (json_get_arr(schema, "required", &in) != JSON_OK)
             return failed(r, "Invalid json_schema: 'required' at '{path}' must be an array", p, "");
-        for (size_t i = 0; i < json_object_array_length(in); i++)
-            if (json_as_str(json_object_array_get_idx(in, i), &s, &n) != JSON_OK)
+        for (size_t i = 0; i < json_arr_len(in); i++)
+            if (json_as_str(json_arr_at(in, i), &s, &n) != JSON_OK)
                 return failed(
                     r, "Invalid json_schema: elements of 'required' at '{path}' must be strings", p,
                     "");
@@ -104,8 +104,8 @@ static bool check_schema(struct ep_read *r, struct path *p, const struct json_ob
     return true;
 }
 
-static bool check_json_schema(struct ep_read *r, const struct json_object *format) {
-    struct json_object *v, *js, *schema;
+static bool check_json_schema(struct ep_read *r, const struct json_value *format) {
+    struct json_value *v, *js, *schema;
     struct path path = {.len = 0};
     const char *s;
     size_t n;
@@ -127,8 +127,8 @@ static bool check_json_schema(struct ep_read *r, const struct json_object *forma
     return check_schema(r, &path, schema);
 }
 
-bool ep_check_response_format(struct ep_read *r, const struct json_object *v) {
-    struct json_object *format, *type;
+bool ep_check_response_format(struct ep_read *r, const struct json_value *v) {
+    struct json_value *format, *type;
     const char *s;
     size_t n;
     if (json_as_obj(v, &format) != JSON_OK) return ep_fail(r, 422, RF " must be an object");

@@ -13,13 +13,12 @@ static void failed(const struct endpoint *ep, const char *text, struct api_answe
     ep_answer_error(ep, false, 422, text, out);
 }
 
-static struct json_object *parse(char *body, size_t n) {
+static struct json_value *parse(char *body, size_t n) {
     struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
-    struct json_object *o = NULL;
-    if (json_read_in_place(&o, body, n, &lim, NULL) == ERR_OK &&
-        json_object_is_type(o, json_type_object))
+    struct json_value *o = NULL;
+    if (json_read_in_place(&o, body, n, &lim, NULL) == ERR_OK && json_is(o, json_type_object))
         return o;
-    json_object_put(o);
+    json_put(o);
     return NULL;
 }
 
@@ -49,7 +48,7 @@ static enum err put_pieces(const struct endpoint *ep, const struct id_list *ids,
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
                         const atomic_bool *cancelled, struct api_answer *out) {
     (void)cancelled; /* linear in the body */
-    struct json_object *o = parse(body, n);
+    struct json_value *o = parse(body, n);
     struct id_list ids = {0};
     const char *s;
     size_t len;
@@ -90,7 +89,7 @@ void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
     buf_putc(&out->body, '}');
 done:
     id_list_free(&ids);
-    json_object_put(o);
+    json_put(o);
 }
 
 /* ---- /tokenize: vLLM's form with `prompt` or `messages`, TGI's with `inputs` */
@@ -150,14 +149,14 @@ static bool has_bos(const struct endpoint *ep, bool add_special) {
 }
 
 /* The ids of whichever input the body has. False: *out is the error. */
-static bool read_input(const struct endpoint *ep, struct json_object *o,
+static bool read_input(const struct endpoint *ep, struct json_value *o,
                        const struct endpoint_in *in, const char *text, size_t len,
                        struct id_list *ids, struct api_answer *out) {
     struct ep_read r = {
         .ep = ep, .in = in, .fam = &ep_families[FAM_CHAT], .body = o, .p = EP_PARAMS_DEFAULT};
     static const uint8_t switches[] = {P_ADD_SPECIAL, P_END};
     bool good = false;
-    r.params = json_object_get(o);
+    r.params = json_ref(o);
     r.req = infer_req_create();
     r.prompt = text;
     r.prompt_len = len;
@@ -175,8 +174,8 @@ static bool read_input(const struct endpoint *ep, struct json_object *o,
         ep_answer_error(ep, false, r.status, r.error, out);
     }
     infer_req_destroy(&r.req);
-    json_object_put(r.callable);
-    json_object_put(r.params);
+    json_put(r.callable);
+    json_put(r.params);
     id_list_free(&r.ids);
     buf_free(&r.text);
     return good;
@@ -184,7 +183,7 @@ static bool read_input(const struct endpoint *ep, struct json_object *o,
 
 void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
                               const atomic_bool *cancelled, struct api_answer *out) {
-    struct json_object *o = parse(body, n);
+    struct json_value *o = parse(body, n);
     struct id_list ids = {0};
     const char *s = NULL;
     size_t len = 0;
@@ -205,25 +204,25 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
         }
     }
     id_list_free(&ids);
-    json_object_put(o);
+    json_put(o);
 }
 
 void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
                          const atomic_bool *cancelled, struct api_answer *out) {
     (void)cancelled; /* linear in the body */
-    struct json_object *o = parse(body, n), *arr;
+    struct json_value *o = parse(body, n), *arr;
     struct id_list ids = {0};
     struct buf text = BUF_INIT;
     if (o == NULL) {
         failed(ep, "Failed to parse request context to json", out);
         return;
     }
-    bool good = json_get_arr(o, "tokens", &arr) == JSON_OK &&
-                json_object_array_length(arr) <= PROMPT_TOKENS_MAX;
-    for (size_t i = 0; good && i < json_object_array_length(arr); i++) {
+    bool good =
+        json_get_arr(o, "tokens", &arr) == JSON_OK && json_arr_len(arr) <= PROMPT_TOKENS_MAX;
+    for (size_t i = 0; good && i < json_arr_len(arr); i++) {
         int64_t id;
-        good = json_as_i64(json_object_array_get_idx(arr, i), &id) == JSON_OK && id >= 0 &&
-               id <= INT32_MAX && id_list_push(&ids, (int32_t)id) == ERR_OK;
+        good = json_as_i64(json_arr_at(arr, i), &id) == JSON_OK && id >= 0 && id <= INT32_MAX &&
+               id_list_push(&ids, (int32_t)id) == ERR_OK;
     }
     if (!good) {
         failed(ep, "tokens must be an array of token ids.", out);
@@ -237,5 +236,5 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
     }
     buf_free(&text);
     id_list_free(&ids);
-    json_object_put(o);
+    json_put(o);
 }

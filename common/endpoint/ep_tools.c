@@ -33,8 +33,8 @@ bool ep_tool_name(struct ep_read *r, const char *s, size_t n) {
         "{got}", s, NULL);
 }
 
-static bool check_tool(struct ep_read *r, const struct json_object *tool, const char **name) {
-    struct json_object *v, *fn;
+static bool check_tool(struct ep_read *r, const struct json_value *tool, const char **name) {
+    struct json_value *v, *fn;
     const char *s;
     size_t n;
     switch (json_get(tool, "type", &v)) {
@@ -60,7 +60,7 @@ enum choice_kind { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_NAMED };
 
 /* *named: the one function the client wants, or NULL. */
 static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char **named) {
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     ep_at(r, "tool_choice");
@@ -74,7 +74,7 @@ static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char *
             return ep_fail(r, 422, "Parameter tool_choice string not in [none, auto, required]");
         return true;
     }
-    if (!json_object_is_type(v, json_type_object))
+    if (!json_is(v, json_type_object))
         return ep_wrong_type(r, "Parameter tool_choice not string or object");
     if (json_get_str(v, "type", &s, &n) == JSON_OK && strcmp(s, "allowed_tools") == 0)
         return true; /* as auto */
@@ -83,15 +83,15 @@ static bool check_choice(struct ep_read *r, enum choice_kind *kind, const char *
 }
 
 /* The tools, each checked; *arr NULL: none. *found: the one called `named`. */
-static bool check_tools(struct ep_read *r, const char *named, struct json_object **arr,
-                        struct json_object **found) {
-    struct json_object *v;
+static bool check_tools(struct ep_read *r, const char *named, struct json_value **arr,
+                        struct json_value **found) {
+    struct json_value *v;
     const char *name;
     ep_at(r, "tools");
     if (json_get(r->body, "tools", &v) != JSON_OK) return true;
     if (json_as_arr(v, arr) != JSON_OK) return ep_wrong_type(r, "Tools not array");
-    for (size_t i = 0; i < json_object_array_length(*arr); i++) {
-        struct json_object *tool = json_object_array_get_idx(*arr, i);
+    for (size_t i = 0; i < json_arr_len(*arr); i++) {
+        struct json_value *tool = json_arr_at(*arr, i);
         if (!check_tool(r, tool, &name)) return false;
         r->with_tools = true;
         if (named != NULL && strcmp(name, named) == 0) *found = tool;
@@ -100,7 +100,7 @@ static bool check_tools(struct ep_read *r, const char *named, struct json_object
 }
 
 bool ep_chat_tools(struct ep_read *r) {
-    struct json_object *tools = NULL, *found = NULL;
+    struct json_value *tools = NULL, *found = NULL;
     enum choice_kind kind = CHOICE_AUTO;
     const char *named = NULL;
     if (!check_choice(r, &kind, &named) || !check_tools(r, named, &tools, &found)) return false;
@@ -115,9 +115,9 @@ bool ep_chat_tools(struct ep_read *r) {
         return kind != CHOICE_REQUIRED ||
                ep_fail(r, 422, "tool_choice required is only allowed when tools are given");
     if (kind == CHOICE_NONE) return true;
-    r->callable = found != NULL ? json_object_new_array() : json_object_get(tools);
+    r->callable = found != NULL ? json_new_arr() : json_ref(tools);
     if (r->callable == NULL) return ep_fail_memory(r);
-    if (found != NULL) json_object_array_add(r->callable, json_object_get(found));
+    if (found != NULL) json_arr_add(r->callable, json_ref(found));
     r->forced = kind == CHOICE_REQUIRED ? EP_FORCED_ANY
                 : kind == CHOICE_NAMED  ? EP_FORCED_NAMED
                                         : EP_FORCED_NO;

@@ -451,7 +451,7 @@ static enum step open_word(struct tool_parse *p, enum state state) {
 }
 
 static enum step word_over(struct tool_parse *p, bool is_name) {
-    struct json_object *o = NULL;
+    struct json_value *o = NULL;
     struct buf quoted = BUF_INIT;
     const char *s;
     size_t n;
@@ -464,7 +464,7 @@ static enum step word_over(struct tool_parse *p, bool is_name) {
     else if (json_read(&o, quoted.data, quoted.len, NULL, NULL) == ERR_OK &&
              json_as_str(o, &s, &n) == JSON_OK)
         step = is_name ? set_name(p, s, n) : set_key(p, s, n);
-    json_object_put(o);
+    json_put(o);
     buf_free(&quoted);
     if (step == TAKEN && is_name) p->state = ST_MEMBER_END;
     return step;

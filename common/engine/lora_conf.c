@@ -49,7 +49,7 @@ static bool plain_path(const char *s, size_t n) {
 
 /* ---- members */
 
-static enum err bad_member(const struct json_object *v, const char *key, const char *allowed,
+static enum err bad_member(const struct json_value *v, const char *key, const char *allowed,
                            struct errbuf *eb) {
     char got[LITERAL_BYTES];
     json_literal(got, sizeof(got), v);
@@ -57,20 +57,20 @@ static enum err bad_member(const struct json_object *v, const char *key, const c
 }
 
 /* Absent, null, false, 0, "" and empty containers: the feature is not used. */
-static bool in_use(const struct json_object *v) {
-    switch (json_object_get_type(v)) {
+static bool in_use(const struct json_value *v) {
+    switch (json_type_of(v)) {
     case json_type_null: return false;
-    case json_type_boolean: return json_object_get_boolean(v);
-    case json_type_int: return json_object_get_int64(v) != 0;
+    case json_type_boolean: return json_bool(v);
+    case json_type_int: return json_i64(v) != 0;
     case json_type_double: return true;
-    case json_type_string: return json_object_get_string_len(v) > 0;
-    case json_type_array: return json_object_array_length(v) > 0;
-    case json_type_object: return json_object_object_length(v) > 0;
+    case json_type_string: return json_str_len(v) > 0;
+    case json_type_array: return json_arr_len(v) > 0;
+    case json_type_object: return json_obj_len(v) > 0;
     }
     return true;
 }
 
-static enum err refuse_unsupported(const struct json_object *root, struct errbuf *eb) {
+static enum err refuse_unsupported(const struct json_value *root, struct errbuf *eb) {
     static const char *const members[] = {
         "use_dora",          "fan_in_fan_out",          "lora_bias",
         "modules_to_save",   "layer_replication",       "trainable_token_indices",
@@ -78,7 +78,7 @@ static enum err refuse_unsupported(const struct json_object *root, struct errbuf
         "layers_pattern",    "megatron_config",         "arrow_config",
         "use_bdlora",
     };
-    struct json_object *v;
+    struct json_value *v;
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
         if (json_get(root, members[i], &v) == JSON_OK && in_use(v))
             return bad_member(v, members[i], "absent, null, false or empty: it is not supported",
@@ -87,9 +87,9 @@ static enum err refuse_unsupported(const struct json_object *root, struct errbuf
 }
 
 /* These store the adapter as a difference to a base whose weights they have changed themselves. */
-static enum err check_init(const struct json_object *root, struct errbuf *eb) {
+static enum err check_init(const struct json_value *root, struct errbuf *eb) {
     static const char *const changes_base[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     if (json_get(root, "init_lora_weights", &v) != JSON_OK || json_as_str(v, &s, &n) != JSON_OK)
@@ -103,8 +103,8 @@ static enum err check_init(const struct json_object *root, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err read_kind(const struct json_object *root, struct errbuf *eb) {
-    struct json_object *v = NULL;
+static enum err read_kind(const struct json_value *root, struct errbuf *eb) {
+    struct json_value *v = NULL;
     const char *s;
     size_t n;
     if (json_get_str(root, "peft_type", &s, &n) != JSON_OK || strcmp(s, "LORA") != 0) {
@@ -117,9 +117,9 @@ static enum err read_kind(const struct json_object *root, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err read_numbers(struct lora_conf *c, const struct json_object *root,
+static enum err read_numbers(struct lora_conf *c, const struct json_value *root,
                              struct errbuf *eb) {
-    struct json_object *v = NULL;
+    struct json_value *v = NULL;
     int64_t rank = 0;
     if (json_get_i64(root, "r", &rank) != JSON_OK || rank < 1 || rank > LORA_CONF_RANK_MAX) {
         (void)json_get(root, "r", &v);
@@ -155,12 +155,12 @@ static bool add_target(struct lora_conf *c, const char *s, size_t n) {
     return found;
 }
 
-static enum err read_targets(struct lora_conf *c, const struct json_object *root,
+static enum err read_targets(struct lora_conf *c, const struct json_value *root,
                              struct errbuf *eb) {
     static const char allowed[] =
         "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj, or "
         "\"all-linear\"";
-    struct json_object *v = NULL, *list;
+    struct json_value *v = NULL, *list;
     const char *s;
     size_t n;
     if (json_get(root, "target_modules", &v) != JSON_OK)
@@ -172,11 +172,11 @@ static enum err read_targets(struct lora_conf *c, const struct json_object *root
         }
         return add_target(c, s, n) ? ERR_OK : bad_member(v, "target_modules", allowed, eb);
     }
-    if (json_as_arr(v, &list) != JSON_OK || json_object_array_length(list) < 1 ||
-        json_object_array_length(list) > LORA_TARGETS_MAX)
+    if (json_as_arr(v, &list) != JSON_OK || json_arr_len(list) < 1 ||
+        json_arr_len(list) > LORA_TARGETS_MAX)
         return bad_member(v, "target_modules", allowed, eb);
-    for (size_t i = 0; i < json_object_array_length(list); i++) {
-        const struct json_object *item = json_object_array_get_idx(list, i);
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        const struct json_value *item = json_arr_at(list, i);
         if (json_as_str(item, &s, &n) != JSON_OK || !add_target(c, s, n))
             return bad_member(item, "target_modules", allowed, eb);
     }
@@ -185,14 +185,14 @@ static enum err read_targets(struct lora_conf *c, const struct json_object *root
 
 /* ---- patterns */
 
-static enum err read_patterns(struct lora_patterns *p, const struct json_object *root,
+static enum err read_patterns(struct lora_patterns *p, const struct json_value *root,
                               const char *key, bool whole, struct errbuf *eb) {
     static const char allowed[] =
         "an object of plain module names (\"q_proj\", \"layers.3.mlp.up_proj\") and their values";
-    struct json_object *obj = NULL;
+    struct json_value *obj = NULL;
     enum json_got got = json_get_obj(root, key, &obj);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
-    int n = got == JSON_OK ? (int)json_object_object_length(obj) : -1;
+    int n = got == JSON_OK ? (int)json_obj_len(obj) : -1;
     if (n < 0 || n > LORA_PATTERNS_MAX) {
         (void)json_get(root, key, &obj);
         return bad_member(obj, key, allowed, eb);
@@ -200,10 +200,10 @@ static enum err read_patterns(struct lora_patterns *p, const struct json_object 
     if (n == 0) return ERR_OK;
     p->items = calloc((size_t)n, sizeof(*p->items));
     if (p->items == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for " FILE_NAME);
-    struct json_object_iterator it = json_object_iter_begin(obj), end = json_object_iter_end(obj);
-    for (; !json_object_iter_equal(&it, &end); json_object_iter_next(&it)) {
-        const char *name = json_object_iter_peek_name(&it);
-        const struct json_object *v = json_object_iter_peek_value(&it);
+    struct json_iter it = json_iter_begin(obj), end = json_iter_end(obj);
+    for (; !json_iter_equal(&it, &end); json_iter_next(&it)) {
+        const char *name = json_iter_name(&it);
+        const struct json_value *v = json_iter_value(&it);
         struct lora_pattern *item = &p->items[p->n];
         int64_t i;
         bool good =
@@ -250,13 +250,13 @@ void lora_conf_free(struct lora_conf *c) {
 }
 
 enum err lora_conf_parse(struct lora_conf *c, const char *json, size_t n, struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct errbuf why = {0};
     *c = (struct lora_conf){0};
     if (json_read(&root, json, n, NULL, &why) != ERR_OK)
         return err_set(eb, ERR_BAD_FILE, FILE_NAME ": %s", why.text);
-    if (!json_object_is_type(root, json_type_object)) {
-        json_object_put(root);
+    if (!json_is(root, json_type_object)) {
+        json_put(root);
         return err_set(eb, ERR_BAD_FILE, FILE_NAME ": must be an object");
     }
     enum err e = read_kind(root, eb);
@@ -264,11 +264,11 @@ enum err lora_conf_parse(struct lora_conf *c, const char *json, size_t n, struct
     if (e == ERR_OK) e = check_init(root, eb);
     if (e == ERR_OK) e = read_numbers(c, root, eb);
     if (e == ERR_OK) e = read_targets(c, root, eb);
-    struct json_object *layers;
+    struct json_value *layers;
     c->some_layers = json_get(root, "layers_to_transform", &layers) == JSON_OK;
     if (e == ERR_OK) e = read_patterns(&c->rank_pattern, root, "rank_pattern", true, eb);
     if (e == ERR_OK) e = read_patterns(&c->alpha_pattern, root, "alpha_pattern", false, eb);
-    json_object_put(root);
+    json_put(root);
     if (e != ERR_OK) lora_conf_free(c);
     return e;
 }

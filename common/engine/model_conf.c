@@ -81,7 +81,7 @@ static const struct neutral {
 
 static enum err refuse(struct conf_reader *r, const char *member, const char *allowed) {
     char got[120] = "nothing";
-    struct json_object *v = NULL;
+    struct json_value *v = NULL;
     enum json_got g = json_get(r->obj, member, &v);
     if (g == JSON_NULL) snprintf(got, sizeof(got), "null");
     if (g == JSON_OK) json_literal(got, sizeof(got), v);
@@ -140,7 +140,7 @@ enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool 
 /* ---- members of config.json */
 
 static enum err read_family(struct conf_reader *r, const struct family **out) {
-    struct json_object *arch = NULL, *item = NULL;
+    struct json_value *arch = NULL, *item = NULL;
     const char *s = NULL;
     size_t n = 0;
     char allowed[256] = "one of";
@@ -159,8 +159,8 @@ static enum err read_family(struct conf_reader *r, const struct family **out) {
     snprintf(allowed, sizeof(allowed), "[\"%s\"] with this model_type", f->architecture);
     if (g == JSON_WRONG_TYPE) return refuse(r, "architectures", allowed);
     if (g == JSON_OK) {
-        if (json_object_array_length(arch) != 1) return refuse(r, "architectures", allowed);
-        item = json_object_array_get_idx(arch, 0);
+        if (json_arr_len(arch) != 1) return refuse(r, "architectures", allowed);
+        item = json_arr_at(arch, 0);
         if (json_as_str(item, &s, &n) != JSON_OK || strcmp(s, f->architecture) != 0)
             return refuse(r, "architectures", allowed);
     }
@@ -171,7 +171,7 @@ static enum err read_family(struct conf_reader *r, const struct family **out) {
 static enum err check_neutrals(struct conf_reader *r) {
     for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
         const struct neutral *x = &neutrals[i];
-        struct json_object *v = NULL;
+        struct json_value *v = NULL;
         double d = 0;
         bool b = false;
         if (json_get(r->obj, x->name, &v) != JSON_OK) continue;
@@ -214,7 +214,7 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
                        r->file, c->n_heads, c->n_kv_heads);
     }
     /* Without a head_dim of its own a model must split hidden_size evenly. */
-    if (json_get(r->obj, "head_dim", &(struct json_object *){NULL}) != JSON_OK &&
+    if (json_get(r->obj, "head_dim", &(struct json_value *){NULL}) != JSON_OK &&
         f->head_dim_absent == 0 && c->hidden % c->n_heads != 0) {
         return err_set(r->eb, ERR_BAD_FILE,
                        "%s: hidden_size must be a multiple of num_attention_heads = %d when "
@@ -251,18 +251,18 @@ static enum err read_flags(struct conf_reader *r, const struct family *f, struct
 
 /* layer_types, where a config has it, is the last word on which layer has the window. */
 static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, int window) {
-    struct json_object *types = NULL;
+    struct json_value *types = NULL;
     enum json_got g = json_get_arr(r->obj, "layer_types", &types);
     if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
     char allowed[128];
     snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"sliding_attention\"",
              c->n_layers);
-    if (g != JSON_OK || json_object_array_length(types) != (size_t)c->n_layers)
+    if (g != JSON_OK || json_arr_len(types) != (size_t)c->n_layers)
         return refuse(r, "layer_types", allowed);
     for (int i = 0; i < c->n_layers; i++) {
         const char *s = NULL;
         size_t n = 0;
-        if (json_as_str(json_object_array_get_idx(types, (size_t)i), &s, &n) != JSON_OK)
+        if (json_as_str(json_arr_at(types, (size_t)i), &s, &n) != JSON_OK)
             return refuse(r, "layer_types", allowed);
         if (strcmp(s, "full_attention") == 0) {
             c->window[i] = 0;
@@ -280,7 +280,7 @@ static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, in
 
 static enum err read_window(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     if (!f->window_always && !f->window_switch) {
-        struct json_object *v = NULL;
+        struct json_value *v = NULL;
         if (json_get(r->obj, "sliding_window", &v) == JSON_OK)
             return refuse(r, "sliding_window", "absent or null for this model_type");
         return ERR_OK;
@@ -289,7 +289,7 @@ static enum err read_window(struct conf_reader *r, const struct family *f, struc
     int64_t layers = c->n_layers;
     bool on = true;
     enum err e;
-    bool is_null = json_get(r->obj, "sliding_window", &(struct json_object *){NULL}) == JSON_NULL;
+    bool is_null = json_get(r->obj, "sliding_window", &(struct json_value *){NULL}) == JSON_NULL;
     if (!is_null && (e = conf_int(r, "sliding_window", 1, INT32_MAX, &absent, &window)) != ERR_OK)
         return e;
     if (f->window_switch) {
@@ -305,19 +305,19 @@ static enum err read_window(struct conf_reader *r, const struct family *f, struc
 /* An id, a list of ids, null or nothing. *n stays 0 when the member names none. */
 static enum err read_ids(struct conf_reader *r, const char *member, int vocab_size, int32_t *ids,
                          int *n) {
-    struct json_object *v = NULL, *list = NULL;
+    struct json_value *v = NULL, *list = NULL;
     char allowed[128];
     snprintf(allowed, sizeof(allowed), "a token id from 0 to %d or a list of 1 to %d such",
              vocab_size - 1, EOS_IDS_MAX);
     *n = 0;
     if (json_get(r->obj, member, &v) != JSON_OK) return ERR_OK;
     size_t n_items = 1;
-    if (json_as_arr(v, &list) == JSON_OK) n_items = json_object_array_length(list);
+    if (json_as_arr(v, &list) == JSON_OK) n_items = json_arr_len(list);
     if (n_items == 0 || n_items > EOS_IDS_MAX) return refuse(r, member, allowed);
     for (size_t i = 0; i < n_items; i++) {
         int64_t id = 0;
-        if (json_as_i64(list != NULL ? json_object_array_get_idx(list, i) : v, &id) != JSON_OK ||
-            id < 0 || id >= vocab_size)
+        if (json_as_i64(list != NULL ? json_arr_at(list, i) : v, &id) != JSON_OK || id < 0 ||
+            id >= vocab_size)
             return refuse(r, member, allowed);
         ids[(*n)++] = (int32_t)id;
     }
@@ -390,13 +390,13 @@ static enum err read_gguf(struct model_conf *out, const char *file, struct errbu
     struct conf_reader r = {.file = gguf_name(g), .prefix = "", .key_of = gguf_key_of, .eb = eb};
     e = gguf_config(&text[0], &text[1], g, eb);
     for (int i = 0; i < 2 && e == ERR_OK; i++) {
-        struct json_object *root = NULL;
+        struct json_value *root = NULL;
         e = json_read(&root, text[i].data, text[i].len, NULL, &inner);
         if (e != ERR_OK)
             e = err_set(eb, ERR_BAD_FILE, "%s: %s", r.file, inner.text);
         else if ((e = json_as_obj(root, &r.obj) == JSON_OK ? ERR_OK : ERR_INTERNAL) == ERR_OK)
             e = i == 0 ? read_config(&r, out) : read_generation(&r, out);
-        json_object_put(root);
+        json_put(root);
     }
     if (e == ERR_OK) e = gguf_config_rest(out, g, eb);
     gguf_close(&g);
@@ -407,7 +407,7 @@ static enum err read_gguf(struct model_conf *out, const char *file, struct errbu
 
 static enum err read_folder(struct model_conf *out, const char *dir, struct errbuf *eb) {
     char path[PATH_BYTES];
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct conf_reader r = {.file = "config.json", .prefix = "", .eb = eb};
     struct errbuf inner = {0};
     for (int step = 0; step < 2; step++) {
@@ -424,7 +424,7 @@ static enum err read_folder(struct model_conf *out, const char *dir, struct errb
         } else {
             e = step == 0 ? read_config(&r, out) : read_generation(&r, out);
         }
-        json_object_put(root);
+        json_put(root);
         root = NULL;
         if (e != ERR_OK) return e;
     }

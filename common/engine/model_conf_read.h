@@ -8,7 +8,7 @@
 /* One JSON object of one file; prefix ("rope_scaling.") stands before its members in error texts.
  */
 struct conf_reader {
-    struct json_object *obj;
+    struct json_value *obj;
     const char *file, *prefix;
     const char *(*key_of)(const char *member); /* what the file calls it; NULL: the same */
     struct errbuf *eb;

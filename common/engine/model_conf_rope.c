@@ -98,7 +98,7 @@ enum err conf_read_rope(struct conf_reader *r, struct model_conf *c) {
     if ((e = conf_f64(r, "rope_theta", 1, THETA_MAX, &theta, &c->rope.theta)) != ERR_OK) return e;
     static const char *const members[] = {"rope_parameters", "rope_scaling"};
     for (int i = 0; i < 2; i++) {
-        struct json_object *obj = NULL;
+        struct json_value *obj = NULL;
         enum json_got g = json_get_obj(r->obj, members[i], &obj);
         if (g == JSON_WRONG_TYPE) return conf_refuse(r, members[i], "an object or null");
         if (g != JSON_OK) continue;

@@ -31,17 +31,16 @@ static const struct st_dtype *dtype_find(const char *text) {
     return NULL;
 }
 
-static enum err read_shape(struct st_tensor *t, const struct json_object *obj,
+static enum err read_shape(struct st_tensor *t, const struct json_value *obj,
                            const struct st_dtype *d, uint64_t *bytes, struct errbuf *eb) {
-    struct json_object *shape = NULL;
-    if (json_get_arr(obj, "shape", &shape) != JSON_OK ||
-        json_object_array_length(shape) > ST_DIMS_MAX)
+    struct json_value *shape = NULL;
+    if (json_get_arr(obj, "shape", &shape) != JSON_OK || json_arr_len(shape) > ST_DIMS_MAX)
         return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must be a list of at most %d sizes",
                        t->name, ST_DIMS_MAX);
     uint64_t count = 1;
-    t->n_dims = (int)json_object_array_length(shape);
+    t->n_dims = (int)json_arr_len(shape);
     for (int i = 0; i < t->n_dims; i++) {
-        if (json_as_u64(json_object_array_get_idx(shape, (size_t)i), &t->dims[i]) != JSON_OK)
+        if (json_as_u64(json_arr_at(shape, (size_t)i), &t->dims[i]) != JSON_OK)
             return err_set(eb, ERR_BAD_FILE, "tensor %s: shape must hold integers from 0 on",
                            t->name);
         if (__builtin_mul_overflow(count, t->dims[i], &count))
@@ -53,9 +52,9 @@ static enum err read_shape(struct st_tensor *t, const struct json_object *obj,
     return ERR_OK;
 }
 
-static enum err read_tensor(struct st_tensor *t, const char *name, const struct json_object *obj,
+static enum err read_tensor(struct st_tensor *t, const char *name, const struct json_value *obj,
                             uint64_t data_begin, uint64_t file_bytes, struct errbuf *eb) {
-    struct json_object *offsets = NULL, *v = (struct json_object *)obj;
+    struct json_value *offsets = NULL, *v = (struct json_value *)obj;
     const char *text = NULL;
     size_t n = 0, name_len = strlen(name);
     uint64_t bytes = 0, begin = 0, end = 0, data_bytes = file_bytes - data_begin;
@@ -74,10 +73,9 @@ static enum err read_tensor(struct st_tensor *t, const char *name, const struct 
     t->dtype = d->dtype;
     enum err e = read_shape(t, obj, d, &bytes, eb);
     if (e != ERR_OK) return e;
-    if (json_get_arr(obj, "data_offsets", &offsets) != JSON_OK ||
-        json_object_array_length(offsets) != 2 ||
-        json_as_u64(json_object_array_get_idx(offsets, 0), &begin) != JSON_OK ||
-        json_as_u64(json_object_array_get_idx(offsets, 1), &end) != JSON_OK)
+    if (json_get_arr(obj, "data_offsets", &offsets) != JSON_OK || json_arr_len(offsets) != 2 ||
+        json_as_u64(json_arr_at(offsets, 0), &begin) != JSON_OK ||
+        json_as_u64(json_arr_at(offsets, 1), &end) != JSON_OK)
         return err_set(eb, ERR_BAD_FILE, "tensor %s: data_offsets must be two integers from 0 on",
                        name);
     if (begin > end || end > data_bytes)
@@ -114,20 +112,19 @@ static enum err check_overlap(struct st_header *h, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err read_tensors(struct st_header *h, struct json_object *root, uint64_t data_begin,
+static enum err read_tensors(struct st_header *h, struct json_value *root, uint64_t data_begin,
                              uint64_t file_bytes, struct errbuf *eb) {
-    size_t n = json_object_object_length(root);
+    size_t n = json_obj_len(root);
     if (n > ST_TENSORS_MAX)
         return err_set(eb, ERR_BAD_FILE, "more than %d tensors", ST_TENSORS_MAX);
     if ((h->tensors = calloc(n > 0 ? n : 1, sizeof(*h->tensors))) == NULL)
         return err_set(eb, ERR_NO_MEMORY, "no memory for %zu tensors", n);
-    struct json_object_iterator it = json_object_iter_begin(root),
-                                last = json_object_iter_end(root);
-    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
-        const char *name = json_object_iter_peek_name(&it);
+    struct json_iter it = json_iter_begin(root), last = json_iter_end(root);
+    for (; !json_iter_equal(&it, &last); json_iter_next(&it)) {
+        const char *name = json_iter_name(&it);
         if (strcmp(name, "__metadata__") == 0) continue;
-        enum err e = read_tensor(&h->tensors[h->n_tensors++], name,
-                                 json_object_iter_peek_value(&it), data_begin, file_bytes, eb);
+        enum err e = read_tensor(&h->tensors[h->n_tensors++], name, json_iter_value(&it),
+                                 data_begin, file_bytes, eb);
         if (e != ERR_OK) return e;
     }
     enum err e = check_overlap(h, eb);
@@ -150,7 +147,7 @@ enum err st_header_parse(struct st_header *out, const uint8_t *p, size_t n, uint
         return err_set(eb, ERR_BAD_FILE,
                        "the header should have %llu bytes, but the file ends before",
                        (unsigned long long)len);
-    struct json_object *root = NULL, *obj = NULL;
+    struct json_value *root = NULL, *obj = NULL;
     struct errbuf inner = {0};
     const struct json_limits lim = {.depth_max = HEADER_JSON_DEPTH_MAX, .unique_keys = true};
     enum err e = json_read(&root, (const char *)p + HEADER_PREFIX_BYTES, (size_t)len, &lim, &inner);
@@ -160,7 +157,7 @@ enum err st_header_parse(struct st_header *out, const uint8_t *p, size_t n, uint
         e = err_set(eb, ERR_BAD_FILE, "the header must be a JSON object");
     else
         e = read_tensors(out, obj, HEADER_PREFIX_BYTES + len, file_bytes, eb);
-    json_object_put(root);
+    json_put(root);
     if (e != ERR_OK) st_header_free(out);
     return e;
 }
@@ -220,10 +217,10 @@ static bool plain_name(const char *s) {
 }
 
 /* The distinct file names of weight_map, each once. */
-static enum err index_shards(struct st_model *m, struct json_object *map, struct errbuf *eb) {
-    struct json_object_iterator it = json_object_iter_begin(map), last = json_object_iter_end(map);
-    for (; !json_object_iter_equal(&it, &last); json_object_iter_next(&it)) {
-        struct json_object *v = json_object_iter_peek_value(&it);
+static enum err index_shards(struct st_model *m, struct json_value *map, struct errbuf *eb) {
+    struct json_iter it = json_iter_begin(map), last = json_iter_end(map);
+    for (; !json_iter_equal(&it, &last); json_iter_next(&it)) {
+        struct json_value *v = json_iter_value(&it);
         const char *s = NULL;
         size_t n = 0;
         bool known = false;
@@ -231,7 +228,7 @@ static enum err index_shards(struct st_model *m, struct json_object *map, struct
             return err_set(
                 eb, ERR_BAD_FILE,
                 "model.safetensors.index.json: weight_map.%.200s must be a plain file name",
-                json_object_iter_peek_name(&it));
+                json_iter_name(&it));
         for (int i = 0; i < m->n_shards && !known; i++) known = strcmp(m->shards[i].name, s) == 0;
         if (known) continue;
         if (m->n_shards == ST_SHARDS_MAX)
@@ -247,14 +244,14 @@ static enum err index_shards(struct st_model *m, struct json_object *map, struct
 }
 
 static enum err open_index(struct st_model *m, const char *path, struct errbuf *eb) {
-    struct json_object *root = NULL, *map = NULL;
+    struct json_value *root = NULL, *map = NULL;
     enum err e = json_read_file(&root, path, INDEX_BYTES_MAX, NULL, eb);
     if (e != ERR_OK) return e == ERR_BAD_JSON || e == ERR_TOO_LARGE ? ERR_BAD_FILE : e;
     if (json_get_obj(root, "weight_map", &map) != JSON_OK)
         e = err_set(eb, ERR_BAD_FILE, "model.safetensors.index.json: weight_map must be an object");
     else
         e = index_shards(m, map, eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 

@@ -47,7 +47,7 @@ static void guide_free(struct guide *g) {
 
 static void build_fini(struct build *b) {
     net_fini(&b->net);
-    for (size_t i = b->n_owned; i-- > 0;) json_object_put(b->owned[i]);
+    for (size_t i = b->n_owned; i-- > 0;) json_put(b->owned[i]);
     free(b->owned);
     free(b->refs);
 }

@@ -29,13 +29,13 @@ struct build {
     struct errbuf *eb;
     int32_t shared[RULE_COUNT]; /* -1: not made */
     struct build_ref {
-        struct json_object *target;
+        struct json_value *target;
         int32_t rule;
     } * refs; /* of the schema at hand */
     size_t n_refs, cap_refs;
-    struct json_object **owned; /* merged schemas, freed with the build */
+    struct json_value **owned; /* merged schemas, freed with the build */
     size_t n_owned, cap_owned;
-    struct json_object *root; /* schema at hand */
+    struct json_value *root; /* schema at hand */
     char path[PATH_BYTES_MAX];
     size_t path_len;
     int depth;
@@ -69,31 +69,31 @@ void number_range_emit(struct nfa *a, int32_t from, int32_t to, const struct dec
 
 /* ---- guide_schema.c */
 enum err schema_guide(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                      struct json_object *schema);
+                      struct json_value *schema);
 enum err schema_emit(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                     struct json_object *schema); /* at b->path */
-bool schema_has(struct json_object *schema, const char *key);
+                     struct json_value *schema); /* at b->path */
+bool schema_has(struct json_value *schema, const char *key);
 /* The place in the schema, for messages: push gives what pop takes. */
 size_t build_path_push(struct build *b, const char *part);
 void build_path_pop(struct build *b, size_t was);
 enum err build_no_memory(struct build *b);
 /* guide_object.c: between the states of a rule of their own. */
 enum err schema_object(struct build *b, struct nfa *a, int32_t start, int32_t end,
-                       struct json_object *schema);
+                       struct json_value *schema);
 enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end,
-                      struct json_object *schema);
+                      struct json_value *schema);
 /* guide_string.c: the `string` of a schema. */
 enum err schema_string(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                       struct json_object *schema);
+                       struct json_value *schema);
 /* Is the text one of those the schema's string keywords allow? */
-enum err schema_string_allows(struct build *b, struct json_object *schema, const char *s, size_t n,
+enum err schema_string_allows(struct build *b, struct json_value *schema, const char *s, size_t n,
                               bool *yes);
 /* guide_merge.c: x and y both hold; the result belongs to the build. */
-enum err schema_merge(struct build *b, struct json_object *x, struct json_object *y,
-                      struct json_object **out);
-bool build_own(struct build *b, struct json_object *v); /* takes v; false: no memory, v is put */
+enum err schema_merge(struct build *b, struct json_value *x, struct json_value *y,
+                      struct json_value **out);
+bool build_own(struct build *b, struct json_value *v); /* takes v; false: no memory, v is put */
 enum err schema_fail(struct build *b, const char *fmt, const char *what); /* {path} is appended */
-enum err schema_count(struct build *b, struct json_object *schema, const char *key, int *out);
+enum err schema_count(struct build *b, struct json_value *schema, const char *key, int *out);
 
 /* ---- guide_ebnf.c */
 enum err ebnf_guide(struct build *b, struct nfa *a, int32_t from, int32_t to, const char *text,

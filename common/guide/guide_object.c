@@ -11,14 +11,14 @@
 /* ---- objects */
 
 /* Keys that are none of the declared ones, without escapes, so that an escape cannot spell one. */
-static void emit_other_key(struct nfa *a, int32_t from, int32_t to, struct json_object *declared) {
+static void emit_other_key(struct nfa *a, int32_t from, int32_t to, struct json_value *declared) {
     int32_t root = nfa_state(a), rest = nfa_state(a), quote = nfa_state(a);
     nfa_range(a, from, '"', '"', root);
     nfa_range(a, quote, '"', '"', to);
     json_plain_chars(a, rest, rest);
     nfa_eps(a, rest, quote);
     /* A trie of the declared keys, layer by layer: each node is the list of keys that reach it. */
-    size_t n = (size_t)(declared != NULL ? json_object_object_length(declared) : 0), at = 0;
+    size_t n = (size_t)(declared != NULL ? json_obj_len(declared) : 0), at = 0;
     struct walker {
         const char *s;
         size_t n, at;
@@ -30,7 +30,7 @@ static void emit_other_key(struct nfa *a, int32_t from, int32_t to, struct json_
         goto end;
     }
     if (declared != NULL) {
-        json_object_object_foreach(declared, key, v) {
+        json_obj_foreach(declared, key, v) {
             (void)v;
             keys[at++] = (struct walker){.s = key, .n = strlen(key), .state = root};
         }
@@ -98,27 +98,27 @@ end:
     free(cps);
 }
 
-static enum err get_object(struct build *b, struct json_object *schema, const char *key,
-                           struct json_object **out) {
+static enum err get_object(struct build *b, struct json_value *schema, const char *key,
+                           struct json_value **out) {
     *out = NULL;
     if (!schema_has(schema, key) || json_get_obj(schema, key, out) == JSON_OK) return ERR_OK;
     return err_set(b->eb, ERR_INVALID, "Invalid json_schema: '%s' at '%s' must be an object", key,
                    b->path);
 }
 
-static bool names(struct json_object *list, const char *key) {
-    for (size_t i = 0; list != NULL && i < json_object_array_length(list); i++) {
-        const char *s = json_object_get_string(json_object_array_get_idx(list, i));
+static bool names(struct json_value *list, const char *key) {
+    for (size_t i = 0; list != NULL && i < json_arr_len(list); i++) {
+        const char *s = json_str(json_arr_at(list, i));
         if (s != NULL && strcmp(s, key) == 0) return true;
     }
     return false;
 }
 
 /* `properties` and what is required beside them. */
-static enum err read_members(struct build *b, struct json_object *schema,
-                             struct json_object **members, struct json_object **required,
-                             struct json_object **extra) {
-    struct json_object *props, *v, *o;
+static enum err read_members(struct build *b, struct json_value *schema,
+                             struct json_value **members, struct json_value **required,
+                             struct json_value **extra) {
+    struct json_value *props, *v, *o;
     const char *s;
     size_t n;
     *members = *required = *extra = NULL;
@@ -128,58 +128,53 @@ static enum err read_members(struct build *b, struct json_object *schema,
         return err_set(b->eb, ERR_INVALID,
                        "Invalid json_schema: 'required' at '%s' must be an array", b->path);
     /* The default of this API for a schema with properties is "no others" (inference-api 8.6). */
-    bool given = json_object_object_get_ex(schema, "additionalProperties", &v), open;
-    if (given && !json_object_is_type(v, json_type_boolean) &&
-        !json_object_is_type(v, json_type_object))
+    bool given = json_obj_find(schema, "additionalProperties", &v), open;
+    if (given && !json_is(v, json_type_boolean) && !json_is(v, json_type_object))
         return schema_fail(b, "Invalid json_schema: '%s' must be a boolean or a schema",
                            "additionalProperties");
-    open = given ? !json_object_is_type(v, json_type_boolean) || json_object_get_boolean(v)
-                 : props == NULL;
-    o = json_object_new_object();
+    open = given ? !json_is(v, json_type_boolean) || json_bool(v) : props == NULL;
+    o = json_new_obj();
     if (!build_own(b, o)) return build_no_memory(b);
     if (open) {
-        if (given && json_object_is_type(v, json_type_object)) {
+        if (given && json_is(v, json_type_object)) {
             *extra = v;
         } else {
-            *extra = json_object_new_object();
+            *extra = json_new_obj();
             if (!build_own(b, *extra)) return build_no_memory(b);
         }
     }
     if (props != NULL) {
-        json_object_object_foreach(props, key, val) {
-            if (json_object_object_add(o, key, json_object_get(val)) != 0)
-                return build_no_memory(b);
+        json_obj_foreach(props, key, val) {
+            if (json_obj_set(o, key, json_ref(val)) != 0) return build_no_memory(b);
         }
     }
-    for (size_t i = 0; *required != NULL && i < json_object_array_length(*required); i++) {
-        if (json_as_str(json_object_array_get_idx(*required, i), &s, &n) != JSON_OK)
+    for (size_t i = 0; *required != NULL && i < json_arr_len(*required); i++) {
+        if (json_as_str(json_arr_at(*required, i), &s, &n) != JSON_OK)
             return err_set(b->eb, ERR_INVALID,
                            "Invalid json_schema: elements of 'required' at '%s' must be strings",
                            b->path);
         if (schema_has(o, s)) continue;
         if (given && !open)
             return schema_fail(b, "Invalid json_schema: required '%s' is not in properties,", s);
-        struct json_object *any =
-            *extra != NULL ? json_object_get(*extra) : json_object_new_object();
-        if (any == NULL || json_object_object_add(o, s, any) != 0) return build_no_memory(b);
+        struct json_value *any = *extra != NULL ? json_ref(*extra) : json_new_obj();
+        if (any == NULL || json_obj_set(o, s, any) != 0) return build_no_memory(b);
     }
     *members = o;
     return ERR_OK;
 }
 
 /* States: `none` before any member, `some` after one; a key is reached from both. */
-static enum err emit_members(struct build *b, struct nfa *a, struct json_object *schema,
+static enum err emit_members(struct build *b, struct nfa *a, struct json_value *schema,
                              int32_t none, int32_t some, int32_t close) {
-    struct json_object *members, *required, *extra;
+    struct json_value *members, *required, *extra;
     struct buf text = BUF_INIT;
     enum err e = read_members(b, schema, &members, &required, &extra);
     if (e != ERR_OK) return e;
     size_t was = build_path_push(b, "properties");
-    json_object_object_foreach(members, key, v) {
+    json_obj_foreach(members, key, v) {
         int32_t at_key = nfa_state(a), colon = nfa_state(a), value = nfa_state(a),
                 next_none = nfa_state(a), next_some = nfa_state(a);
-        if (!json_object_is_type(v, json_type_object) &&
-            !json_object_is_type(v, json_type_boolean)) {
+        if (!json_is(v, json_type_object) && !json_is(v, json_type_boolean)) {
             build_path_pop(b, was);
             e = err_set(b->eb, ERR_INVALID,
                         "Invalid json_schema: property '%s' at '%s must be an object", key,
@@ -187,8 +182,7 @@ static enum err emit_members(struct build *b, struct nfa *a, struct json_object 
             break;
         }
         bool optional = !names(required, key);
-        if (optional && json_object_is_type(v, json_type_boolean) && !json_object_get_boolean(v))
-            continue; /* never there */
+        if (optional && json_is(v, json_type_boolean) && !json_bool(v)) continue; /* never there */
         buf_clear(&text);
         buf_json_str(&text, key, strlen(key));
         if (text.failed) {
@@ -226,7 +220,7 @@ static enum err emit_members(struct build *b, struct nfa *a, struct json_object 
 }
 
 enum err schema_object(struct build *b, struct nfa *a, int32_t start, int32_t end,
-                       struct json_object *schema) {
+                       struct json_value *schema) {
     int32_t open = nfa_state(a), none = nfa_state(a), some = nfa_state(a), close = nfa_state(a);
     enum err e;
     nfa_range(a, start, '{', '{', open);
@@ -240,7 +234,7 @@ enum err schema_object(struct build *b, struct nfa *a, int32_t start, int32_t en
 /* ---- arrays */
 
 /* A rule for one schema, so that a repetition costs one edge. */
-static enum err rule_of(struct build *b, struct json_object *schema, const char *name,
+static enum err rule_of(struct build *b, struct json_value *schema, const char *name,
                         int32_t *rule) {
     struct nfa own = {0};
     int32_t start = nfa_state(&own), end = nfa_state(&own);
@@ -253,8 +247,8 @@ static enum err rule_of(struct build *b, struct json_object *schema, const char 
 }
 
 enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end,
-                      struct json_object *schema) {
-    struct json_object *prefix = NULL, *items = NULL;
+                      struct json_value *schema) {
+    struct json_value *prefix = NULL, *items = NULL;
     int min = 0, max = -1, n_prefix = 0;
     int32_t rule = -1, open = nfa_state(a), close = nfa_state(a), at = nfa_state(a);
     bool closed = false;
@@ -265,12 +259,11 @@ enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end
     if (schema_has(schema, "prefixItems")) {
         if (json_get_arr(schema, "prefixItems", &prefix) != JSON_OK)
             return schema_fail(b, "Invalid json_schema: '%s' must be an array", "prefixItems");
-        n_prefix = (int)json_object_array_length(prefix);
+        n_prefix = (int)json_arr_len(prefix);
     }
-    if (json_object_object_get_ex(schema, "items", &items)) {
-        closed = json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
-        if (!json_object_is_type(items, json_type_object) &&
-            !json_object_is_type(items, json_type_boolean))
+    if (json_obj_find(schema, "items", &items)) {
+        closed = json_is(items, json_type_boolean) && !json_bool(items);
+        if (!json_is(items, json_type_object) && !json_is(items, json_type_boolean))
             return err_set(b->eb, ERR_INVALID,
                            "Invalid json_schema: 'items' at '%s' must be an object", b->path);
     }
@@ -285,7 +278,7 @@ enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end
     int fixed = max >= 0 ? max : min > n_prefix ? min : n_prefix;
     if (!closed && (max < 0 || max > n_prefix)) {
         size_t was = build_path_push(b, "items");
-        if (items != NULL && json_object_is_type(items, json_type_object))
+        if (items != NULL && json_is(items, json_type_object))
             e = rule_of(b, items, "items of an array", &rule);
         else
             e = json_rule(b, RULE_VALUE, &rule);
@@ -298,7 +291,7 @@ enum err schema_array(struct build *b, struct nfa *a, int32_t start, int32_t end
             char idx[40];
             snprintf(idx, sizeof(idx), "prefixItems.%d", i);
             size_t was = build_path_push(b, idx);
-            e = schema_emit(b, a, at, done, json_object_array_get_idx(prefix, (size_t)i));
+            e = schema_emit(b, a, at, done, json_arr_at(prefix, (size_t)i));
             if (e == ERR_OK) build_path_pop(b, was);
         } else {
             nfa_call(a, at, rule, done);

@@ -37,8 +37,8 @@ enum err build_no_memory(struct build *b) {
 
 /* A keyword that counts: absent leaves *out; more than GUIDE_REPEAT_MAX is cut to it for upper
  * bounds, which allows less and never more. */
-enum err schema_count(struct build *b, struct json_object *schema, const char *key, int *out) {
-    struct json_object *v;
+enum err schema_count(struct build *b, struct json_value *schema, const char *key, int *out) {
+    struct json_value *v;
     int64_t n;
     if (json_get(schema, key, &v) == JSON_ABSENT) return ERR_OK;
     if (json_as_i64(v, &n) != JSON_OK || n < 0)
@@ -49,8 +49,8 @@ enum err schema_count(struct build *b, struct json_object *schema, const char *k
     return ERR_OK;
 }
 
-bool schema_has(struct json_object *schema, const char *key) {
-    return json_object_object_get_ex(schema, key, NULL);
+bool schema_has(struct json_value *schema, const char *key) {
+    return json_obj_find(schema, key, NULL);
 }
 
 /* ---- keywords */
@@ -80,26 +80,25 @@ static const char *const refused[] = {"not",
                                       NULL};
 
 /* A keyword of the list above that says nothing after all. */
-static bool is_idle(struct json_object *schema, const char *key, struct json_object *v) {
+static bool is_idle(struct json_value *schema, const char *key, struct json_value *v) {
     int64_t n;
-    if (strcmp(key, "uniqueItems") == 0)
-        return json_object_is_type(v, json_type_boolean) && !json_object_get_boolean(v);
+    if (strcmp(key, "uniqueItems") == 0) return json_is(v, json_type_boolean) && !json_bool(v);
     if (strcmp(key, "minProperties") == 0) return json_as_i64(v, &n) == JSON_OK && n == 0;
     if (strcmp(key, "then") == 0 || strcmp(key, "else") == 0) return !schema_has(schema, "if");
     if (strcmp(key, "minContains") == 0 || strcmp(key, "maxContains") == 0)
         return !schema_has(schema, "contains");
     if (strcmp(key, "additionalItems") == 0) return !schema_has(schema, "prefixItems");
     if (strncmp(key, "unevaluated", 11) == 0)
-        return json_object_is_type(v, json_type_boolean); /* members are always evaluated here */
-    if (json_object_is_type(v, json_type_object) && json_object_object_length(v) == 0)
+        return json_is(v, json_type_boolean); /* members are always evaluated here */
+    if (json_is(v, json_type_object) && json_obj_len(v) == 0)
         return strcmp(key, "patternProperties") == 0 || strncmp(key, "dependent", 9) == 0;
     return false;
 }
 
-static enum err check_keywords(struct build *b, struct json_object *schema) {
+static enum err check_keywords(struct build *b, struct json_value *schema) {
     for (const char *const *key = refused; *key != NULL; key++) {
-        struct json_object *v;
-        if (json_object_object_get_ex(schema, *key, &v) && !is_idle(schema, *key, v))
+        struct json_value *v;
+        if (json_obj_find(schema, *key, &v) && !is_idle(schema, *key, v))
             return schema_fail(b, "Invalid json_schema: '%s' is not supported,", *key);
     }
     return ERR_OK;
@@ -137,8 +136,8 @@ static bool is_note(const char *key) {
 }
 
 /* Does the schema constrain by anything but this keyword? */
-static bool alone(struct json_object *schema, const char *only) {
-    json_object_object_foreach(schema, key, v) {
+static bool alone(struct json_value *schema, const char *only) {
+    json_obj_foreach(schema, key, v) {
         (void)v;
         if (strcmp(key, only) != 0 && !is_note(key)) return false;
     }
@@ -146,12 +145,12 @@ static bool alone(struct json_object *schema, const char *only) {
 }
 
 /* A copy without one keyword. */
-static enum err without(struct build *b, struct json_object *schema, const char *drop,
-                        struct json_object **out) {
-    struct json_object *o = json_object_new_object();
+static enum err without(struct build *b, struct json_value *schema, const char *drop,
+                        struct json_value **out) {
+    struct json_value *o = json_new_obj();
     if (!build_own(b, o)) return build_no_memory(b);
-    json_object_object_foreach(schema, key, v) {
-        if (strcmp(key, drop) != 0 && json_object_object_add(o, key, json_object_get(v)) != 0)
+    json_obj_foreach(schema, key, v) {
+        if (strcmp(key, drop) != 0 && json_obj_set(o, key, json_ref(v)) != 0)
             return build_no_memory(b);
     }
     *out = o;
@@ -183,8 +182,8 @@ static bool pointer_part(const char **p, char *out, size_t max) {
     return true;
 }
 
-static enum err resolve(struct build *b, struct json_object *schema, struct json_object **out) {
-    struct json_object *at = b->root, *next;
+static enum err resolve(struct build *b, struct json_value *schema, struct json_value **out) {
+    struct json_value *at = b->root, *next;
     const char *s;
     char part[256];
     size_t n;
@@ -195,24 +194,24 @@ static enum err resolve(struct build *b, struct json_object *schema, struct json
     const char *p = s + (s[1] == '/' ? 2 : 1);
     while (*p != '\0') {
         if (!pointer_part(&p, part, sizeof(part))) at = NULL;
-        if (json_object_is_type(at, json_type_array)) {
+        if (json_is(at, json_type_array)) {
             unsigned idx;
-            next = sscanf(part, "%u", &idx) == 1 ? json_object_array_get_idx(at, idx) : NULL;
+            next = sscanf(part, "%u", &idx) == 1 ? json_arr_at(at, idx) : NULL;
             at = next;
-        } else if (at == NULL || !json_object_object_get_ex(at, part, &at)) {
+        } else if (at == NULL || !json_obj_find(at, part, &at)) {
             at = NULL;
         }
         if (at == NULL) return schema_fail(b, "Invalid json_schema: $ref '%.100s' not found,", s);
     }
-    if (!json_object_is_type(at, json_type_object))
+    if (!json_is(at, json_type_object))
         return schema_fail(b, "Invalid json_schema: $ref '%.100s' leads to no schema,", s);
     *out = at;
     return ERR_OK;
 }
 
 static enum err emit_ref(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                         struct json_object *schema) {
-    struct json_object *target, *merged, *rest;
+                         struct json_value *schema) {
+    struct json_value *target, *merged, *rest;
     enum err e = resolve(b, schema, &target);
     if (e != ERR_OK) return e;
     if (!alone(schema, "$ref")) {
@@ -240,28 +239,28 @@ static enum err emit_ref(struct build *b, struct nfa *a, int32_t from, int32_t t
 
 /* ---- choices and merges */
 
-static enum err get_list(struct build *b, struct json_object *schema, const char *key,
-                         struct json_object **list) {
+static enum err get_list(struct build *b, struct json_value *schema, const char *key,
+                         struct json_value **list) {
     if (json_get_arr(schema, key, list) != JSON_OK)
         return schema_fail(b, "Invalid json_schema: '%s' must be an array", key);
-    if (json_object_array_length(*list) == 0)
+    if (json_arr_len(*list) == 0)
         return schema_fail(b, "Invalid json_schema: '%s' must not be empty", key);
     return ERR_OK;
 }
 
 static enum err emit_choice(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                            struct json_object *schema, const char *key) {
-    struct json_object *list, *base = NULL, *branch;
+                            struct json_value *schema, const char *key) {
+    struct json_value *list, *base = NULL, *branch;
     enum err e = get_list(b, schema, key, &list);
     bool plain = alone(schema, key);
     if (e == ERR_OK && !plain) e = without(b, schema, key, &base);
     size_t was = build_path_push(b, key);
-    for (size_t i = 0; e == ERR_OK && i < json_object_array_length(list); i++) {
+    for (size_t i = 0; e == ERR_OK && i < json_arr_len(list); i++) {
         int32_t in = nfa_state(a), out = nfa_state(a);
         char idx[24];
         snprintf(idx, sizeof(idx), "%zu", i);
         size_t here = build_path_push(b, idx);
-        branch = json_object_array_get_idx(list, i);
+        branch = json_arr_at(list, i);
         if (!plain) e = schema_merge(b, base, branch, &branch);
         nfa_eps(a, from, in);
         if (e == ERR_OK) e = schema_emit(b, a, in, out, branch);
@@ -273,17 +272,16 @@ static enum err emit_choice(struct build *b, struct nfa *a, int32_t from, int32_
 }
 
 static enum err emit_all_of(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                            struct json_object *schema) {
-    struct json_object *list, *merged, *part;
+                            struct json_value *schema) {
+    struct json_value *list, *merged, *part;
     enum err e = get_list(b, schema, "allOf", &list);
     if (e == ERR_OK) e = without(b, schema, "allOf", &merged);
-    for (size_t i = 0; e == ERR_OK && i < json_object_array_length(list); i++) {
-        part = json_object_array_get_idx(list, i);
+    for (size_t i = 0; e == ERR_OK && i < json_arr_len(list); i++) {
+        part = json_arr_at(list, i);
         /* References are resolved here, so that their members merge too. */
         for (int hops = 0;
-             e == ERR_OK && json_object_is_type(part, json_type_object) && schema_has(part, "$ref");
-             hops++) {
-            struct json_object *target, *rest;
+             e == ERR_OK && json_is(part, json_type_object) && schema_has(part, "$ref"); hops++) {
+            struct json_value *target, *rest;
             if (hops == GUIDE_DEPTH_MAX)
                 return schema_fail(b, "Invalid json_schema: '%s' refers to itself", "$ref");
             if ((e = resolve(b, part, &target)) == ERR_OK &&
@@ -310,7 +308,7 @@ enum {
     T_NULL = 64
 };
 
-static enum err type_bit(struct build *b, struct json_object *v, int *types) {
+static enum err type_bit(struct build *b, struct json_value *v, int *types) {
     const char *s;
     size_t n;
     if (json_as_str(v, &s, &n) != JSON_OK)
@@ -326,7 +324,7 @@ static enum err type_bit(struct build *b, struct json_object *v, int *types) {
 }
 
 /* *types 0: the schema does not say. */
-static enum err read_types(struct build *b, struct json_object *schema, int *types) {
+static enum err read_types(struct build *b, struct json_value *schema, int *types) {
     static const struct {
         const char *key;
         int type;
@@ -347,13 +345,13 @@ static enum err read_types(struct build *b, struct json_object *schema, int *typ
         {"exclusiveMinimum", T_NUMBER},
         {"exclusiveMaximum", T_NUMBER},
     };
-    struct json_object *v;
+    struct json_value *v;
     enum err e = ERR_OK;
     *types = 0;
-    if (json_object_object_get_ex(schema, "type", &v)) {
-        if (!json_object_is_type(v, json_type_array)) return type_bit(b, v, types);
-        for (size_t i = 0; e == ERR_OK && i < json_object_array_length(v); i++)
-            e = type_bit(b, json_object_array_get_idx(v, i), types);
+    if (json_obj_find(schema, "type", &v)) {
+        if (!json_is(v, json_type_array)) return type_bit(b, v, types);
+        for (size_t i = 0; e == ERR_OK && i < json_arr_len(v); i++)
+            e = type_bit(b, json_arr_at(v, i), types);
         if (e == ERR_OK && *types == 0)
             return schema_fail(b, "Invalid json_schema: no value satisfies '%s'", "type");
         return e;
@@ -363,8 +361,8 @@ static enum err read_types(struct build *b, struct json_object *schema, int *typ
     return ERR_OK;
 }
 
-static int type_of(struct json_object *v) {
-    switch (json_object_get_type(v)) {
+static int type_of(struct json_value *v) {
+    switch (json_type_of(v)) {
     case json_type_null: return T_NULL;
     case json_type_boolean: return T_BOOLEAN;
     case json_type_double: return T_NUMBER;
@@ -376,7 +374,7 @@ static int type_of(struct json_object *v) {
     return 0;
 }
 
-static bool bound_holds(struct json_object *schema, const char *key, double v) {
+static bool bound_holds(struct json_value *schema, const char *key, double v) {
     double limit;
     if (json_get_f64(schema, key, &limit) != JSON_OK) return true;
     if (strcmp(key, "minimum") == 0) return v >= limit;
@@ -386,43 +384,41 @@ static bool bound_holds(struct json_object *schema, const char *key, double v) {
 
 /* Does the rest of the schema allow this value of enum or const? For objects and arrays only their
  * type is looked at. */
-static enum err allows(struct build *b, struct json_object *schema, struct json_object *v,
+static enum err allows(struct build *b, struct json_value *schema, struct json_value *v,
                        bool *yes) {
     int types;
-    struct json_object *t;
+    struct json_value *t;
     enum err e = ERR_OK;
     *yes = true;
-    if (json_object_object_get_ex(schema, "type", &t)) {
+    if (json_obj_find(schema, "type", &t)) {
         e = read_types(b, schema, &types);
         *yes = (types & type_of(v)) != 0;
     }
     if (e != ERR_OK || !*yes) return e;
-    if (json_object_is_type(v, json_type_string))
-        return schema_string_allows(b, schema, json_object_get_string(v),
-                                    json_object_get_string_len(v), yes);
-    if (json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double)) {
+    if (json_is(v, json_type_string))
+        return schema_string_allows(b, schema, json_str(v), json_str_len(v), yes);
+    if (json_is(v, json_type_int) || json_is(v, json_type_double)) {
         static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum",
                                              "exclusiveMaximum"};
-        for (size_t i = 0; i < 4; i++)
-            *yes = *yes && bound_holds(schema, bounds[i], json_object_get_double(v));
+        for (size_t i = 0; i < 4; i++) *yes = *yes && bound_holds(schema, bounds[i], json_f64(v));
     }
     return ERR_OK;
 }
 
 static enum err emit_values(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                            struct json_object *schema) {
-    struct json_object *list = NULL, *only = NULL;
-    bool have_const = json_object_object_get_ex(schema, "const", &only), any = false, yes;
+                            struct json_value *schema) {
+    struct json_value *list = NULL, *only = NULL;
+    bool have_const = json_obj_find(schema, "const", &only), any = false, yes;
     enum err e = ERR_OK;
     if (schema_has(schema, "enum")) e = get_list(b, schema, "enum", &list);
-    size_t n = list != NULL ? json_object_array_length(list) : 1;
+    size_t n = list != NULL ? json_arr_len(list) : 1;
     for (size_t i = 0; e == ERR_OK && i < n; i++) {
-        struct json_object *v = list != NULL ? json_object_array_get_idx(list, i) : only;
-        if (list != NULL && have_const && !json_object_equal(v, only)) continue;
+        struct json_value *v = list != NULL ? json_arr_at(list, i) : only;
+        if (list != NULL && have_const && !json_equal(v, only)) continue;
         if ((e = allows(b, schema, v, &yes)) != ERR_OK) break;
         if (!yes) continue;
         size_t len;
-        const char *text = json_object_to_text(v, JSON_COMPACT, &len);
+        const char *text = json_to_text(v, JSON_COMPACT, &len);
         if (v == NULL) text = "null", len = 4;
         if (text == NULL) return build_no_memory(b);
         nfa_text(a, from, text, len, to);
@@ -434,12 +430,12 @@ static enum err emit_values(struct build *b, struct nfa *a, int32_t from, int32_
     return e;
 }
 
-static enum err read_bound(struct build *b, struct json_object *schema, const char *key,
+static enum err read_bound(struct build *b, struct json_value *schema, const char *key,
                            bool exclusive, struct decimal *d) {
-    struct json_object *v;
+    struct json_value *v;
     char text[64];
-    if (!json_object_object_get_ex(schema, key, &v)) return ERR_OK;
-    if (!json_object_is_type(v, json_type_int) && !json_object_is_type(v, json_type_double))
+    if (!json_obj_find(schema, key, &v)) return ERR_OK;
+    if (!json_is(v, json_type_int) && !json_is(v, json_type_double))
         return schema_fail(b, "Invalid json_schema: '%s' must be a number", key);
     json_literal(text, sizeof(text), v);
     if (!decimal_read(d, text))
@@ -449,7 +445,7 @@ static enum err read_bound(struct build *b, struct json_object *schema, const ch
 }
 
 /* The tighter of an inclusive and an exclusive bound; `exclusive: true` of the old draft too. */
-static enum err read_bounds(struct build *b, struct json_object *schema, bool low,
+static enum err read_bounds(struct build *b, struct json_value *schema, bool low,
                             struct decimal *d) {
     const char *key = low ? "minimum" : "maximum";
     const char *ex = low ? "exclusiveMinimum" : "exclusiveMaximum";
@@ -470,7 +466,7 @@ static enum err read_bounds(struct build *b, struct json_object *schema, bool lo
 }
 
 static enum err emit_numeric(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                             struct json_object *schema, bool integer) {
+                             struct json_value *schema, bool integer) {
     struct decimal lo = {0}, hi = {0};
     struct nfa own = {0};
     struct fa f;
@@ -498,7 +494,7 @@ static enum err emit_numeric(struct build *b, struct nfa *a, int32_t from, int32
 /* ---- all together */
 
 static enum err emit_container(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                               struct json_object *schema, bool object) {
+                               struct json_value *schema, bool object) {
     struct nfa own = {0};
     int32_t rule = net_rule(&b->net, object ? "an object" : "an array"), start = nfa_state(&own),
             end = nfa_state(&own);
@@ -512,7 +508,7 @@ static enum err emit_container(struct build *b, struct nfa *a, int32_t from, int
 }
 
 static enum err emit_type(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                          struct json_object *schema, int type) {
+                          struct json_value *schema, int type) {
     switch (type) {
     case T_STRING: return schema_string(b, a, from, to, schema);
     case T_INTEGER: return emit_numeric(b, a, from, to, schema, true);
@@ -529,7 +525,7 @@ static enum err emit_type(struct build *b, struct nfa *a, int32_t from, int32_t 
 }
 
 static enum err emit_types(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           struct json_object *schema) {
+                           struct json_value *schema) {
     int types;
     enum err e = read_types(b, schema, &types);
     if (e != ERR_OK) return e;
@@ -546,7 +542,7 @@ static enum err emit_types(struct build *b, struct nfa *a, int32_t from, int32_t
 }
 
 static enum err emit_shape(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           struct json_object *schema) {
+                           struct json_value *schema) {
     enum err e = check_keywords(b, schema);
     if (e != ERR_OK) return e;
     if (schema_has(schema, "allOf")) return emit_all_of(b, a, from, to, schema);
@@ -559,12 +555,12 @@ static enum err emit_shape(struct build *b, struct nfa *a, int32_t from, int32_t
 }
 
 enum err schema_emit(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                     struct json_object *schema) {
-    if (json_object_is_type(schema, json_type_boolean)) {
-        if (json_object_get_boolean(schema)) return json_call(b, a, from, RULE_VALUE, to);
+                     struct json_value *schema) {
+    if (json_is(schema, json_type_boolean)) {
+        if (json_bool(schema)) return json_call(b, a, from, RULE_VALUE, to);
         return schema_fail(b, "Invalid json_schema: %s allows nothing", "false");
     }
-    if (!json_object_is_type(schema, json_type_object))
+    if (!json_is(schema, json_type_object))
         return schema_fail(b, "Invalid json_schema: %s must be an object", "a schema");
     if (b->depth >= GUIDE_DEPTH_MAX)
         return schema_fail(b, "Invalid json_schema: schemas are nested too deep%s", "");
@@ -576,8 +572,8 @@ enum err schema_emit(struct build *b, struct nfa *a, int32_t from, int32_t to,
 }
 
 enum err schema_guide(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                      struct json_object *schema) {
-    struct json_object *was_root = b->root;
+                      struct json_value *schema) {
+    struct json_value *was_root = b->root;
     b->root = schema;
     b->path_len = 0;
     b->path[0] = '\0';

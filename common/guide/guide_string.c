@@ -83,15 +83,15 @@ static enum err multiply_regex(struct build *b, struct product *p, const char *r
     return e;
 }
 
-static enum err multiply_patterns(struct build *b, struct product *p, struct json_object *schema) {
-    struct json_object *v, *item;
+static enum err multiply_patterns(struct build *b, struct product *p, struct json_value *schema) {
+    struct json_value *v, *item;
     const char *s;
     size_t n;
-    if (!json_object_object_get_ex(schema, "pattern", &v)) return ERR_OK;
-    bool list = json_object_is_type(v, json_type_array); /* of a merge */
-    size_t n_items = list ? json_object_array_length(v) : 1;
+    if (!json_obj_find(schema, "pattern", &v)) return ERR_OK;
+    bool list = json_is(v, json_type_array); /* of a merge */
+    size_t n_items = list ? json_arr_len(v) : 1;
     for (size_t i = 0; i < n_items; i++) {
-        item = list ? json_object_array_get_idx(v, i) : v;
+        item = list ? json_arr_at(v, i) : v;
         if (json_as_str(item, &s, &n) != JSON_OK)
             return schema_fail(b, "Invalid json_schema: '%s' must be a string", "pattern");
         enum err e = multiply_regex(b, p, s, n, true);
@@ -101,7 +101,7 @@ static enum err multiply_patterns(struct build *b, struct product *p, struct jso
 }
 
 /* A format that is not in the list is an annotation. */
-static enum err multiply_format(struct build *b, struct product *p, struct json_object *schema) {
+static enum err multiply_format(struct build *b, struct product *p, struct json_value *schema) {
     const char *s;
     size_t n;
     if (json_get_str(schema, "format", &s, &n) != JSON_OK) return ERR_OK;
@@ -135,7 +135,7 @@ static enum err any_char(struct build *b, struct nfa *a, int32_t from, int32_t t
     return ERR_OK;
 }
 
-static enum err lengths(struct build *b, struct json_object *schema, int *min, int *max) {
+static enum err lengths(struct build *b, struct json_value *schema, int *min, int *max) {
     enum err e;
     *min = 0;
     *max = -1;
@@ -157,7 +157,7 @@ static enum err multiply_lengths(struct build *b, struct product *p, int min, in
 }
 
 /* Pattern and format; lengths too when they matter. */
-static enum err string_product(struct build *b, struct json_object *schema, int min, int max,
+static enum err string_product(struct build *b, struct json_value *schema, int min, int max,
                                struct product *p) {
     enum err e;
     *p = (struct product){.any = true};
@@ -184,7 +184,7 @@ static enum err quoted(struct build *b, struct nfa *a, int32_t from, int32_t to,
 }
 
 enum err schema_string(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                       struct json_object *schema) {
+                       struct json_value *schema) {
     struct product p = {.any = true};
     int min, max;
     enum err e = lengths(b, schema, &min, &max);
@@ -239,7 +239,7 @@ static bool fa_matches(const struct fa *f, const char *s, size_t n, bool *memory
     return yes;
 }
 
-enum err schema_string_allows(struct build *b, struct json_object *schema, const char *s, size_t n,
+enum err schema_string_allows(struct build *b, struct json_value *schema, const char *s, size_t n,
                               bool *yes) {
     struct product p = {.any = true};
     int min, max, len = 0;

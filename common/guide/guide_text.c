@@ -8,13 +8,13 @@
 enum { ITEMS_MAX = 65536 };
 
 static enum err emit_guide(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           const struct json_object *v);
+                           const struct json_value *v);
 
 static enum err invalid(struct build *b, const char *text) {
     return err_set(b->eb, ERR_INVALID, "guide: %s", text);
 }
 
-static enum err get_text(struct build *b, const struct json_object *v, const char *key,
+static enum err get_text(struct build *b, const struct json_value *v, const char *key,
                          const char **s, size_t *n) {
     return json_get_str(v, key, s, n) == JSON_OK ? ERR_OK : invalid(b, "a text is missing");
 }
@@ -41,15 +41,15 @@ static void emit_literal(struct build *b, struct nfa *a, int32_t from, int32_t t
 }
 
 static enum err emit_choice(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                            const struct json_object *v) {
-    struct json_object *list;
+                            const struct json_value *v) {
+    struct json_value *list;
     const char *s;
     size_t n;
-    if (json_get_arr(v, "value", &list) != JSON_OK || json_object_array_length(list) == 0 ||
-        json_object_array_length(list) > ITEMS_MAX)
+    if (json_get_arr(v, "value", &list) != JSON_OK || json_arr_len(list) == 0 ||
+        json_arr_len(list) > ITEMS_MAX)
         return invalid(b, "a choice needs an array of 1 to 65536 texts");
-    for (size_t i = 0; i < json_object_array_length(list); i++) {
-        if (json_as_str(json_object_array_get_idx(list, i), &s, &n) != JSON_OK)
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        if (json_as_str(json_arr_at(list, i), &s, &n) != JSON_OK)
             return invalid(b, "an item of a choice is no text");
         emit_literal(b, a, from, to, s, n);
     }
@@ -57,14 +57,14 @@ static enum err emit_choice(struct build *b, struct nfa *a, int32_t from, int32_
 }
 
 static enum err emit_items(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           const struct json_object *v, bool any) {
-    struct json_object *list;
+                           const struct json_value *v, bool any) {
+    struct json_value *list;
     enum err e = ERR_OK;
-    if (json_get_arr(v, "items", &list) != JSON_OK || json_object_array_length(list) > ITEMS_MAX ||
-        (any && json_object_array_length(list) == 0))
+    if (json_get_arr(v, "items", &list) != JSON_OK || json_arr_len(list) > ITEMS_MAX ||
+        (any && json_arr_len(list) == 0))
         return invalid(b, "items must be an array of guides");
-    for (size_t i = 0; i < json_object_array_length(list) && e == ERR_OK; i++) {
-        struct json_object *item = json_object_array_get_idx(list, i);
+    for (size_t i = 0; i < json_arr_len(list) && e == ERR_OK; i++) {
+        struct json_value *item = json_arr_at(list, i);
         int32_t in = nfa_state(a), out = nfa_state(a);
         nfa_eps(a, from, in);
         e = emit_guide(b, a, in, out, item);
@@ -78,7 +78,7 @@ static enum err emit_items(struct build *b, struct nfa *a, int32_t from, int32_t
 }
 
 /* A guide as a rule of its own. */
-static enum err rule_of(struct build *b, const struct json_object *v, int32_t *rule) {
+static enum err rule_of(struct build *b, const struct json_value *v, int32_t *rule) {
     struct nfa own = {0};
     int32_t start = nfa_state(&own), end = nfa_state(&own);
     *rule = net_rule(&b->net, "a part of the guide");
@@ -90,8 +90,8 @@ static enum err rule_of(struct build *b, const struct json_object *v, int32_t *r
 }
 
 static enum err emit_repeat(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                            const struct json_object *v) {
-    struct json_object *item, *separator;
+                            const struct json_value *v) {
+    struct json_value *item, *separator;
     int64_t min = 0, max = -1;
     int32_t rule, between = -1;
     enum err e;
@@ -200,8 +200,8 @@ static enum err define_after(struct build *b, int32_t rule, const uint8_t *mark,
 }
 
 static enum err emit_after(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           const struct json_object *v) {
-    struct json_object *then;
+                           const struct json_value *v) {
+    struct json_value *then;
     struct buf mark = BUF_INIT;
     const char *s;
     size_t n;
@@ -230,8 +230,8 @@ static enum err emit_after(struct build *b, struct nfa *a, int32_t from, int32_t
 /* ---- kinds */
 
 static enum err emit_named(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           const struct json_object *v, const char *type) {
-    struct json_object *schema;
+                           const struct json_value *v, const char *type) {
+    struct json_value *schema;
     const char *s;
     size_t n;
     enum err e;
@@ -257,10 +257,10 @@ static enum err emit_named(struct build *b, struct nfa *a, int32_t from, int32_t
 }
 
 static enum err emit_guide(struct build *b, struct nfa *a, int32_t from, int32_t to,
-                           const struct json_object *v) {
+                           const struct json_value *v) {
     const char *type;
     size_t n;
-    if (!json_object_is_type(v, json_type_object) || json_get_str(v, "type", &type, &n) != JSON_OK)
+    if (!json_is(v, json_type_object) || json_get_str(v, "type", &type, &n) != JSON_OK)
         return invalid(b, "a guide must be an object with a type");
     if (b->depth >= GUIDE_DEPTH_MAX) return invalid(b, "guides are nested too deep");
     if (a->err != ERR_OK) return net_fail(&b->net, a->err);
@@ -271,7 +271,7 @@ static enum err emit_guide(struct build *b, struct nfa *a, int32_t from, int32_t
 }
 
 enum err guide_build(struct build *b, const char *text, size_t n) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct nfa a = {0};
     if (n > GUIDE_BYTES_MAX)
         return err_set(b->eb, ERR_TOO_LARGE, "the guide has %zu bytes, at most %d are allowed", n,
@@ -282,6 +282,6 @@ enum err guide_build(struct build *b, const char *text, size_t n) {
     e = rule < 0 ? net_fail(&b->net, ERR_NO_MEMORY) : emit_guide(b, &a, start, end, root);
     if (e == ERR_OK) e = net_define_nfa(&b->net, rule, &a, start, end, LOWER_RAW);
     nfa_fini(&a);
-    json_object_put(root);
+    json_put(root);
     return e;
 }

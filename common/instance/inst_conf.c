@@ -279,23 +279,23 @@ static void warn_unknown(void *arg, const char *path) {
 }
 
 /* npuDeviceIds: [[0,1]]: cores of the (one) model instance. */
-static enum err read_devices(struct inst_conf *c, struct json_object *root, struct errbuf *eb) {
-    struct json_object *backend, *outer, *inner;
+static enum err read_devices(struct inst_conf *c, struct json_value *root, struct errbuf *eb) {
+    struct json_value *backend, *outer, *inner;
     c->n_cpus = 0;
     if (json_get_obj(root, "BackendConfig", &backend) != JSON_OK ||
         json_get(backend, "npuDeviceIds", &outer) != JSON_OK)
         return ERR_OK;
-    if (!json_object_is_type(outer, json_type_array) || json_object_array_length(outer) != 1 ||
-        json_as_arr(json_object_array_get_idx(outer, 0), &inner) != JSON_OK)
+    if (!json_is(outer, json_type_array) || json_arr_len(outer) != 1 ||
+        json_as_arr(json_arr_at(outer, 0), &inner) != JSON_OK)
         return err_set(eb, ERR_BAD_CONFIG,
                        B "npuDeviceIds must be an array holding one array of device ids");
-    size_t n = json_object_array_length(inner);
+    size_t n = json_arr_len(inner);
     if (n > CONF_CPUS_MAX)
         return err_set(eb, ERR_BAD_CONFIG, B "npuDeviceIds has %zu ids, at most %d are allowed", n,
                        CONF_CPUS_MAX);
     for (size_t i = 0; i < n; i++) {
         int64_t id;
-        if (json_as_i64(json_object_array_get_idx(inner, i), &id) != JSON_OK || id < 0 || id > 4095)
+        if (json_as_i64(json_arr_at(inner, i), &id) != JSON_OK || id < 0 || id > 4095)
             return err_set(eb, ERR_BAD_CONFIG,
                            B "npuDeviceIds[0][%zu] must be an integer from 0 to 4095", i);
         c->cpus[i] = (int)id;
@@ -494,36 +494,34 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
 }
 
 /* "truncation" may also be a bool: true cuts on the right. */
-static void normalise_truncation(struct json_object *root) {
-    struct json_object *b, *d, *t;
+static void normalise_truncation(struct json_value *root) {
+    struct json_value *b, *d, *t;
     if (json_get_obj(root, "BackendConfig", &b) == JSON_OK &&
         json_get_obj(b, "ModelDeployConfig", &d) == JSON_OK &&
-        json_get(d, "truncation", &t) == JSON_OK && json_object_is_type(t, json_type_boolean))
-        json_object_object_add(d, "truncation",
-                               json_object_new_int64(json_object_get_boolean(t) ? -1 : 0));
+        json_get(d, "truncation", &t) == JSON_OK && json_is(t, json_type_boolean))
+        json_obj_set(d, "truncation", json_new_i64(json_bool(t) ? -1 : 0));
 }
 
 /* Two spellings of one key are about: interCommPk and interCommTlsPk. */
-static void normalise_inter_comm(struct json_object *root) {
+static void normalise_inter_comm(struct json_value *root) {
     static const char *const pairs[][2] = {{"interCommTlsPk", "interCommPk"},
                                            {"interCommTlsPkPwd", "interCommPkPwd"}};
-    struct json_object *s, *v, *other;
+    struct json_value *s, *v, *other;
     if (json_get_obj(root, "ServerConfig", &s) != JSON_OK) return;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         if (json_get(s, pairs[i][0], &v) != JSON_OK) continue;
-        if (json_get(s, pairs[i][1], &other) != JSON_OK)
-            json_object_object_add(s, pairs[i][1], json_object_get(v));
-        json_object_object_del(s, pairs[i][0]);
+        if (json_get(s, pairs[i][1], &other) != JSON_OK) json_obj_set(s, pairs[i][1], json_ref(v));
+        json_obj_del(s, pairs[i][0]);
     }
 }
 
-static bool has_key(const struct json_object *root, const char *obj, const char *key) {
-    struct json_object *o, *v;
+static bool has_key(const struct json_value *root, const char *obj, const char *key) {
+    struct json_value *o, *v;
     return json_get_obj(root, obj, &o) == JSON_OK && json_get(o, key, &v) == JSON_OK;
 }
 
-static bool has_max_n(const struct json_object *root) {
-    struct json_object *backend;
+static bool has_max_n(const struct json_value *root) {
+    struct json_value *backend;
     return json_get_obj(root, "BackendConfig", &backend) == JSON_OK &&
            has_key(backend, "ScheduleConfig", "maxN");
 }
@@ -539,8 +537,8 @@ static enum err from_env(char ip[64], const char *name, struct errbuf *eb) {
     return ERR_OK;
 }
 
-static enum err from_tree(struct inst_conf *c, struct json_object *root, struct errbuf *eb) {
-    if (!json_object_is_type(root, json_type_object))
+static enum err from_tree(struct inst_conf *c, struct json_value *root, struct errbuf *eb) {
+    if (!json_is(root, json_type_object))
         return err_set(eb, ERR_BAD_CONFIG, "the configuration must be a JSON object");
     normalise_truncation(root);
     normalise_inter_comm(root);
@@ -568,19 +566,19 @@ static enum err from_tree(struct inst_conf *c, struct json_object *root, struct 
 
 enum err inst_conf_parse(struct inst_conf *c, const char *json, size_t n, const char *dir,
                          struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
     snprintf(c->dir, sizeof(c->dir), "%s", dir);
     enum err e = json_read(&root, json, n, NULL, eb);
     if (e != ERR_OK) return e;
     e = from_tree(c, root, eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 
 enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     memset(c, 0, sizeof(*c));
     conf_defaults(c, keys, N_KEYS);
     const char *slash = strrchr(path, '/');
@@ -594,7 +592,7 @@ enum err inst_conf_load(struct inst_conf *c, const char *path, struct errbuf *eb
     if (e != ERR_OK) return e;
     struct errbuf why = {0};
     e = from_tree(c, root, &why);
-    json_object_put(root);
+    json_put(root);
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", path, why.text);
 }
 
@@ -610,22 +608,21 @@ const struct conf_key *inst_conf_checked(size_t *n) {
 
 /* npuDeviceIds has no row, so it is put into the printed table by hand. */
 void inst_conf_print(struct buf *out, const struct inst_conf *c) {
-    struct json_object *root = NULL, *backend, *outer, *inner;
+    struct json_value *root = NULL, *backend, *outer, *inner;
     struct buf b = BUF_INIT;
     conf_print(&b, c, keys, N_KEYS);
     if (c->n_cpus > 0 && !b.failed && json_read(&root, b.data, b.len, NULL, NULL) == ERR_OK &&
         json_get_obj(root, "BackendConfig", &backend) == JSON_OK) {
-        outer = json_object_new_array();
-        inner = json_object_new_array();
-        for (int i = 0; i < c->n_cpus; i++)
-            json_object_array_add(inner, json_object_new_int64(c->cpus[i]));
-        json_object_array_add(outer, inner);
-        json_object_object_add(backend, "npuDeviceIds", outer);
-        buf_puts(out, json_object_to_text(root, JSON_PRETTY, NULL));
+        outer = json_new_arr();
+        inner = json_new_arr();
+        for (int i = 0; i < c->n_cpus; i++) json_arr_add(inner, json_new_i64(c->cpus[i]));
+        json_arr_add(outer, inner);
+        json_obj_set(backend, "npuDeviceIds", outer);
+        buf_puts(out, json_to_text(root, JSON_PRETTY, NULL));
         buf_putc(out, '\n');
     } else {
         buf_append(out, b.data, b.len);
     }
-    json_object_put(root);
+    json_put(root);
     buf_free(&b);
 }

@@ -129,13 +129,12 @@ static void command(struct instance *in, struct http_x *x, enum command c) {
 
 static void on_command(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     size_t n;
     const char *body = http_x_body(x, &n);
     int64_t cmd = 0;
     (void)p;
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK ||
-        !json_object_is_type(root, json_type_object)) {
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK || !json_is(root, json_type_object)) {
         inst_reply_wrapped(x, 422, "Req body converts to json fail.");
     } else if (json_get_i64(root, "cmd", &cmd) != JSON_OK) {
         inst_reply_wrapped(x, 422, "Parameter cmd must be necessary and must be integer type.");
@@ -148,7 +147,7 @@ static void on_command(void *arg, struct http_x *x, const struct route_params *p
     } else {
         command(in, x, (enum command)cmd);
     }
-    json_object_put(root);
+    json_put(root);
 }
 
 const struct route inst_fault_routes[] = {

@@ -82,16 +82,16 @@ static void reply_unknown(const struct instance *in, struct http_x *x, const cha
 /* ---- bodies */
 
 struct lora_body {
-    struct json_object *root;
+    struct json_value *root;
     const char *name, *path;
     size_t path_len;
 };
 
 /* The base model's name as the reference, its documents and vLLM spell the member. */
-static bool master_ok(struct instance *in, struct http_x *x, const struct json_object *root) {
+static bool master_ok(struct instance *in, struct http_x *x, const struct json_value *root) {
     static const char *const spellings[] = {"master_model", "master_mode", "base_model_name"};
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
-        struct json_object *v;
+        struct json_value *v;
         const char *s;
         char text[MODEL_NAME_BYTES_MAX + 64], got[MODEL_NAME_BYTES_MAX + 3];
         size_t n;
@@ -113,8 +113,7 @@ static bool body_read(struct lora_body *b, struct instance *in, struct http_x *x
     size_t n, name_len;
     const char *body = http_x_body(x, &n);
     *b = (struct lora_body){0};
-    if (json_read(&b->root, body, n, NULL, NULL) != ERR_OK ||
-        !json_object_is_type(b->root, json_type_object)) {
+    if (json_read(&b->root, body, n, NULL, NULL) != ERR_OK || !json_is(b->root, json_type_object)) {
         reply_failure(in, x, 400, 200, "Req body converts to json fail.", NULL);
         return false;
     }
@@ -245,7 +244,7 @@ static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     if (inst_guard(in, x)) return;
     if (!body_read(&b, in, x)) {
-        json_object_put(b.root);
+        json_put(b.root);
         return;
     }
     if (json_get_str(b.root, "lora_path", &b.path, &b.path_len) != JSON_OK ||
@@ -258,7 +257,7 @@ static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
     } else {
         load_start(in, x, &b);
     }
-    json_object_put(b.root);
+    json_put(b.root);
 }
 
 /* ---- unloading */
@@ -321,7 +320,7 @@ static void on_unload(void *arg, struct http_x *x, const struct route_params *p)
     (void)p;
     if (inst_guard(in, x)) return;
     if (!body_read(&b, in, x)) {
-        json_object_put(b.root);
+        json_put(b.root);
         return;
     }
     lora_set_reap(in->loras);
@@ -335,7 +334,7 @@ static void on_unload(void *arg, struct http_x *x, const struct route_params *p)
         log_info("lora", "name=%s event=unloaded", b.name);
         reply_unloaded(in, x, b.name);
     }
-    json_object_put(b.root);
+    json_put(b.root);
 }
 
 const struct route inst_lora_routes[] = {

@@ -78,14 +78,14 @@ void chat_template_free(struct chat_template **t) {
 }
 
 /* The model's own tokens stay tokens. */
-static bool put_own(struct jinja_run *r, struct json_object *vars, struct jv *out) {
+static bool put_own(struct jinja_run *r, struct json_value *vars, struct jv *out) {
     static const char *const names[] = {"bos_token", "eos_token"};
     bool ok = true;
     r->mark = NULL;
     for (int i = 0; i < 2 && ok; i++) {
-        struct json_object *o;
+        struct json_value *o;
         struct jv key = jv_cstr(names[i]), v;
-        if (json_object_object_get_ex(vars, names[i], &o))
+        if (json_obj_find(vars, names[i], &o))
             ok = jv_from_json(r, o, &v) && jv_dict_set(r, out->dict, &key, v);
     }
     return ok;
@@ -100,11 +100,11 @@ enum err chat_template_render(const struct chat_template *t, const struct chat_v
     struct jv vars, result;
     struct jv_dict no_vars = {0};
     enum jinja_flow flow = FLOW_ON;
-    if (v->vars != NULL && !json_object_is_type(v->vars, json_type_object)) {
+    if (v->vars != NULL && !json_is(v->vars, json_type_object)) {
         return err_set(eb, ERR_INVALID, "the variables of a chat template must be an object");
     }
-    jinja_mem_init(&r.mem, v->memory_bytes_max > 0 ? v->memory_bytes_max
-                                                   : CHAT_TEMPLATE_MEMORY_BYTES_MAX);
+    jinja_mem_init(&r.mem,
+                   v->memory_bytes_max > 0 ? v->memory_bytes_max : CHAT_TEMPLATE_MEMORY_BYTES_MAX);
     r.vars = &no_vars;
     r.mark = v->mark;
     r.mark_arg = v->mark_arg;

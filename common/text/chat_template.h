@@ -19,7 +19,7 @@
 #include "common/base/work_limit.h"
 #include "proto/err.h"
 
-struct json_object;
+struct json_value;
 struct chat_template;
 
 /* The bounds of the sandbox. A step is one node of the template at work, or about a hundred bytes
@@ -47,15 +47,15 @@ const char *chat_template_source(const struct chat_template *t, size_t *n);
 typedef bool chat_mark_fn(void *arg, const char *s, size_t n, struct buf *out);
 
 struct chat_vars {
-    struct json_object *vars; /* object: messages, tools, documents, add_generation_prompt,
+    struct json_value *vars; /* object: messages, tools, documents, add_generation_prompt,
                                  bos_token, eos_token, any chat_template_kwargs. Members absent here
                                  are undefined in the template (HuggingFace always gives tools and
                                  documents, null when there are none). Borrowed; NULL: none. */
-    int64_t now_unix_s;       /* for strftime_now; local time zone */
-    struct work_limit limit;  /* none when zero */
-    chat_mark_fn *mark;       /* of every string but bos_token and eos_token; NULL: none */
+    int64_t now_unix_s;      /* for strftime_now; local time zone */
+    struct work_limit limit; /* none when zero */
+    chat_mark_fn *mark;      /* of every string but bos_token and eos_token; NULL: none */
     void *mark_arg;
-    size_t memory_bytes_max;  /* of this rendering; 0: CHAT_TEMPLATE_MEMORY_BYTES_MAX */
+    size_t memory_bytes_max; /* of this rendering; 0: CHAT_TEMPLATE_MEMORY_BYTES_MAX */
 };
 
 /* Appends the text to *out; on an error *out is as before.

@@ -35,9 +35,9 @@ static enum err read_text(const char *path, struct buf *b, struct errbuf *eb) {
 }
 
 /* A token of tokenizer_config.json: text, {"content": text}, or absent. */
-static enum err token_text(const struct json_object *conf, const char *key, char **out,
+static enum err token_text(const struct json_value *conf, const char *key, char **out,
                            struct errbuf *eb) {
-    struct json_object *obj = NULL;
+    struct json_value *obj = NULL;
     const char *s = "";
     size_t n = 0;
     if (json_get_str(conf, key, &s, &n) == JSON_WRONG_TYPE &&
@@ -50,9 +50,9 @@ static enum err token_text(const struct json_object *conf, const char *key, char
 
 /* "chat_template" itself, or the one of a list of {name, template} that fits. *s stays NULL when
  * the configuration has none. */
-static enum err pick(const struct json_object *conf, int with_tools, const char **s, size_t *n,
+static enum err pick(const struct json_value *conf, int with_tools, const char **s, size_t *n,
                      struct errbuf *eb) {
-    struct json_object *list = NULL;
+    struct json_value *list = NULL;
     enum json_got got = json_get_str(conf, "chat_template", s, n);
     if (got == JSON_OK || got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
     if (json_get_arr(conf, "chat_template", &list) != JSON_OK) {
@@ -60,8 +60,8 @@ static enum err pick(const struct json_object *conf, int with_tools, const char 
                        "tokenizer_config.json: chat_template must be a string or an array");
     }
     for (int want_tools = with_tools ? 1 : 0; want_tools >= 0 && *s == NULL; want_tools--) {
-        for (size_t i = 0; i < json_object_array_length(list) && *s == NULL; i++) {
-            const struct json_object *row = json_object_array_get_idx(list, i);
+        for (size_t i = 0; i < json_arr_len(list) && *s == NULL; i++) {
+            const struct json_value *row = json_arr_at(list, i);
             const char *name = NULL;
             size_t n_name = 0;
             if (json_get_str(row, "name", &name, &n_name) != JSON_OK) continue;
@@ -72,7 +72,7 @@ static enum err pick(const struct json_object *conf, int with_tools, const char 
     if (*s != NULL) return ERR_OK;
     return err_set(eb, ERR_BAD_FILE,
                    "tokenizer_config.json: none of the %zu chat templates is called \"default\"",
-                   json_object_array_length(list));
+                   json_arr_len(list));
 }
 
 /* s NULL: there is none. from: where it is. */
@@ -129,7 +129,7 @@ static enum err load_gguf(struct chat_template **out, const char *file, int with
 }
 
 static enum err load(struct chat_template **out, const char *dir, int with_tools, char **bos,
-                     char **eos, struct json_object **conf, struct buf *text, struct errbuf *eb) {
+                     char **eos, struct json_value **conf, struct buf *text, struct errbuf *eb) {
     char path[PATH_BYTES_MAX];
     const char *s = NULL, *from = "tokenizer_config.json";
     size_t n = 0;
@@ -137,7 +137,7 @@ static enum err load(struct chat_template **out, const char *dir, int with_tools
     if (e != ERR_OK) return e;
     e = json_read_file(conf, path, CONFIG_BYTES_MAX, NULL, eb);
     if (e != ERR_OK && e != ERR_NOT_FOUND) return e;
-    if (e == ERR_OK && !json_object_is_type(*conf, json_type_object)) {
+    if (e == ERR_OK && !json_is(*conf, json_type_object)) {
         return err_set(eb, ERR_BAD_FILE, "%s: not an object", path);
     }
     if ((e = token_text(*conf, "bos_token", bos, eb)) != ERR_OK) return e;
@@ -158,7 +158,7 @@ static enum err load(struct chat_template **out, const char *dir, int with_tools
 
 enum err chat_template_load(struct chat_template **out, const char *path, int with_tools,
                             char **bos, char **eos, struct errbuf *eb) {
-    struct json_object *conf = NULL;
+    struct json_value *conf = NULL;
     struct buf text = BUF_INIT;
     *out = NULL;
     *bos = *eos = NULL;
@@ -176,7 +176,7 @@ enum err chat_template_load(struct chat_template **out, const char *path, int wi
         free(*eos);
         *bos = *eos = NULL;
     }
-    json_object_put(conf);
+    json_put(conf);
     buf_free(&text);
     return e;
 }

@@ -439,14 +439,14 @@ static bool from_json_string(struct jinja_run *r, const char *s, size_t n, struc
     return ok;
 }
 
-static bool from_json_container(struct jinja_run *r, struct json_object *o, struct jv *out) {
-    if (json_object_is_type(o, json_type_array)) {
-        size_t n = json_object_array_length(o);
+static bool from_json_container(struct jinja_run *r, struct json_value *o, struct jv *out) {
+    if (json_is(o, json_type_array)) {
+        size_t n = json_arr_len(o);
         struct jv_list *l;
         if (!jv_list_new(r, n, &l)) return false;
         for (size_t i = 0; i < n; i++) {
             struct jv v;
-            if (!jv_from_json(r, json_object_array_get_idx(o, i), &v)) return false;
+            if (!jv_from_json(r, json_arr_at(o, i), &v)) return false;
             if (!jv_list_push(r, l, v)) return false;
         }
         *out = jv_of_list(l);
@@ -454,7 +454,7 @@ static bool from_json_container(struct jinja_run *r, struct json_object *o, stru
     }
     struct jv_dict *d;
     if (!jv_dict_new(r, &d)) return false;
-    json_object_object_foreach(o, name, member) {
+    json_obj_foreach(o, name, member) {
         struct jv key, v;
         if (!from_json_string(r, name, strlen(name), &key) || !jv_from_json(r, member, &v) ||
             !jv_dict_set(r, d, &key, v))
@@ -464,20 +464,18 @@ static bool from_json_container(struct jinja_run *r, struct json_object *o, stru
     return true;
 }
 
-bool jv_from_json(struct jinja_run *r, struct json_object *o, struct jv *out) {
-    switch (json_object_get_type(o)) {
+bool jv_from_json(struct jinja_run *r, struct json_value *o, struct jv *out) {
+    switch (json_type_of(o)) {
     case json_type_null: *out = jv_none(); return true;
-    case json_type_boolean: *out = jv_bool(json_object_get_boolean(o)); return true;
-    case json_type_double: *out = jv_float(json_object_get_double(o)); return true;
+    case json_type_boolean: *out = jv_bool(json_bool(o)); return true;
+    case json_type_double: *out = jv_float(json_f64(o)); return true;
     case json_type_int: {
-        uint64_t u = json_object_get_uint64(o); /* 0 for a negative one */
-        *out = jv_int(json_object_get_int64(o));
+        uint64_t u = json_u64(o); /* 0 for a negative one */
+        *out = jv_int(json_i64(o));
         if (u > INT64_MAX) *out = (struct jv){.type = JV_BIG, .u = u};
         return true;
     }
-    case json_type_string:
-        return from_json_string(r, json_object_get_string(o), (size_t)json_object_get_string_len(o),
-                                out);
+    case json_type_string: return from_json_string(r, json_str(o), (size_t)json_str_len(o), out);
     case json_type_array:
     case json_type_object: break;
     }

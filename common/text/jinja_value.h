@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct jinja_run;
-struct json_object;
+struct json_value;
 
 enum jv_type {
     JV_ABSENT, /* no value at all: an argument that was not given */
@@ -146,7 +146,7 @@ bool jv_dict_get(struct jinja_run *r, const struct jv_dict *d, const struct jv *
 /* For names: cannot fail. */
 struct jv jv_dict_get_str(const struct jv_dict *d, const char *s, size_t n);
 
-bool jv_from_json(struct jinja_run *r, struct json_object *o, struct jv *out);
+bool jv_from_json(struct jinja_run *r, struct json_value *o, struct jv *out);
 
 /* Numbers: bool, int and float. */
 bool jv_is_number(const struct jv *v);

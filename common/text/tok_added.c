@@ -9,12 +9,11 @@
 
 /* ---- reading */
 
-static enum err read_one(struct tok_at *at, const struct json_object *o,
-                         struct tok_added_token *t) {
+static enum err read_one(struct tok_at *at, const struct json_value *o, struct tok_added_token *t) {
     uint32_t id;
     enum err e;
     *t = (struct tok_added_token){.normalized = true};
-    if (!json_object_is_type(o, json_type_object)) {
+    if (!json_is(o, json_type_object)) {
         return tok_fail(at, ERR_BAD_FILE, "must be an object");
     }
     if ((e = tok_need_u32(at, o, "id", TOK_IDS_MAX - 1, &id)) != ERR_OK) return e;
@@ -30,15 +29,15 @@ static enum err read_one(struct tok_at *at, const struct json_object *o,
     return ERR_OK;
 }
 
-enum err tok_added_read(struct tok_at *at, const struct json_object *o, struct tok_added *out) {
+enum err tok_added_read(struct tok_at *at, const struct json_value *o, struct tok_added *out) {
     size_t n, n_bytes = 0;
     enum err e = ERR_OK;
     *out = (struct tok_added){0};
     if (o == NULL) return ERR_OK;
-    if (!json_object_is_type(o, json_type_array)) {
+    if (!json_is(o, json_type_array)) {
         return tok_fail(at, ERR_BAD_FILE, "must be an array or null");
     }
-    n = json_object_array_length(o);
+    n = json_arr_len(o);
     if (n > TOK_ADDED_MAX) {
         return tok_fail(at, ERR_BAD_FILE, "must have at most %d entries, got %zu", TOK_ADDED_MAX,
                         n);
@@ -47,7 +46,7 @@ enum err tok_added_read(struct tok_at *at, const struct json_object *o, struct t
     if (out->token == NULL) return ERR_NO_MEMORY;
     for (size_t i = 0; i < n && e == ERR_OK; i++) {
         size_t old = tok_enter(at, "[%zu]", i);
-        e = read_one(at, json_object_array_get_idx(o, i), &out->token[i]);
+        e = read_one(at, json_arr_at(o, i), &out->token[i]);
         n_bytes += out->token[i].n;
         if (e == ERR_OK && n_bytes > TOK_ADDED_BYTES_MAX) {
             e = tok_fail(at, ERR_BAD_FILE, "all contents together must have at most %d bytes",

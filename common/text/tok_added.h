@@ -39,7 +39,7 @@ struct tok_added {
 };
 
 /* Reads the array (o NULL: none). A content given twice counts once. */
-enum err tok_added_read(struct tok_at *at, const struct json_object *o, struct tok_added *out);
+enum err tok_added_read(struct tok_at *at, const struct json_value *o, struct tok_added *out);
 /* Once ids are settled: builds what is searched. */
 enum err tok_added_build(struct tok_at *at, struct tok_added *a, const struct tok_norm *norm);
 void tok_added_fini(struct tok_added *a);

@@ -31,7 +31,7 @@ struct tok_bpe {
 };
 
 /* o: the "model" member; vocab holds its tokens and the added ones. On an error tok_bpe_fini(). */
-enum err tok_bpe_read(struct tok_at *at, const struct json_object *o, const struct tok_vocab *vocab,
+enum err tok_bpe_read(struct tok_at *at, const struct json_value *o, const struct tok_vocab *vocab,
                       bool byte_level, struct tok_bpe *out);
 void tok_bpe_fini(struct tok_bpe *b);
 

@@ -9,7 +9,7 @@
 
 static const char metaspace[] = "\xE2\x96\x81";
 
-static enum err refuse_text(struct tok_at *at, const struct json_object *o, const char *key) {
+static enum err refuse_text(struct tok_at *at, const struct json_value *o, const char *key) {
     const char *s = "";
     size_t n = 0;
     enum json_got got = json_get_str(o, key, &s, &n);
@@ -17,7 +17,7 @@ static enum err refuse_text(struct tok_at *at, const struct json_object *o, cons
     return tok_fail_at(at, key, "is not supported, must be null or empty");
 }
 
-static enum err read_options(struct tok_at *at, const struct json_object *o, struct tok_bpe *b) {
+static enum err read_options(struct tok_at *at, const struct json_value *o, struct tok_bpe *b) {
     double dropout = 0;
     enum json_got got = json_get_f64(o, "dropout", &dropout);
     const char *s;
@@ -82,10 +82,10 @@ struct sides {
     size_t n[2];
 };
 
-static enum err read_sides(struct tok_at *at, const struct json_object *m, struct sides *out) {
+static enum err read_sides(struct tok_at *at, const struct json_value *m, struct sides *out) {
     const char *s, *gap;
     size_t n;
-    struct json_object *arr;
+    struct json_value *arr;
     if (json_as_str(m, &s, &n) == JSON_OK) {
         gap = memchr(s, ' ', n);
         if (gap == NULL || memchr(gap + 1, ' ', n - (size_t)(gap + 1 - s)) != NULL) {
@@ -97,9 +97,9 @@ static enum err read_sides(struct tok_at *at, const struct json_object *m, struc
         out->n[1] = n - out->n[0] - 1;
         return ERR_OK;
     }
-    if (json_as_arr(m, &arr) != JSON_OK || json_object_array_length(arr) != 2 ||
-        json_as_str(json_object_array_get_idx(arr, 0), &out->s[0], &out->n[0]) != JSON_OK ||
-        json_as_str(json_object_array_get_idx(arr, 1), &out->s[1], &out->n[1]) != JSON_OK) {
+    if (json_as_arr(m, &arr) != JSON_OK || json_arr_len(arr) != 2 ||
+        json_as_str(json_arr_at(arr, 0), &out->s[0], &out->n[0]) != JSON_OK ||
+        json_as_str(json_arr_at(arr, 1), &out->s[1], &out->n[1]) != JSON_OK) {
         return tok_fail(at, ERR_BAD_FILE, "must be \"left right\" or [\"left\", \"right\"]");
     }
     return ERR_OK;
@@ -119,7 +119,7 @@ void tok_bpe_merge(struct tok_bpe *b, uint32_t left, uint32_t right, uint32_t ra
         b->cut_at_metaspace = false;
 }
 
-static enum err read_merge(struct tok_at *at, const struct json_object *m, uint32_t rank,
+static enum err read_merge(struct tok_at *at, const struct json_value *m, uint32_t rank,
                            struct tok_bpe *b) {
     struct sides sd;
     char joined[2 * TOK_TOKEN_BYTES_MAX];
@@ -144,12 +144,12 @@ static enum err read_merge(struct tok_at *at, const struct json_object *m, uint3
     return ERR_OK;
 }
 
-static enum err read_merges(struct tok_at *at, const struct json_object *o, struct tok_bpe *b) {
-    struct json_object *arr;
+static enum err read_merges(struct tok_at *at, const struct json_value *o, struct tok_bpe *b) {
+    struct json_value *arr;
     size_t n;
     enum err e = tok_need_arr(at, o, "merges", &arr);
     if (e != ERR_OK) return e;
-    n = json_object_array_length(arr);
+    n = json_arr_len(arr);
     if (n > TOK_MERGES_MAX) {
         return tok_fail_at(at, "merges", "must have at most %d entries, got %zu", TOK_MERGES_MAX,
                            n);
@@ -157,13 +157,13 @@ static enum err read_merges(struct tok_at *at, const struct json_object *o, stru
     e = tok_bpe_begin(b, n);
     for (size_t i = 0; i < n && e == ERR_OK; i++) {
         size_t old = tok_enter(at, ".merges[%zu]", i);
-        e = read_merge(at, json_object_array_get_idx(arr, i), (uint32_t)i, b);
+        e = read_merge(at, json_arr_at(arr, i), (uint32_t)i, b);
         tok_leave(at, old);
     }
     return e;
 }
 
-enum err tok_bpe_read(struct tok_at *at, const struct json_object *o, const struct tok_vocab *vocab,
+enum err tok_bpe_read(struct tok_at *at, const struct json_value *o, const struct tok_vocab *vocab,
                       bool byte_level, struct tok_bpe *out) {
     enum err e;
     *out = (struct tok_bpe){.vocab = vocab, .byte_level = byte_level, .unk_id = -1};

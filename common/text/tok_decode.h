@@ -38,7 +38,7 @@ struct tok_decoder {
 };
 
 /* o NULL: tokens joined by spaces. On an error tok_decoder_fini(). */
-enum err tok_decoder_read(struct tok_at *at, const struct json_object *o, struct tok_decoder *out);
+enum err tok_decoder_read(struct tok_at *at, const struct json_value *o, struct tok_decoder *out);
 void tok_decoder_fini(struct tok_decoder *d);
 
 /* Appends the bytes one token stands for, apart from its neighbours (no strip at the ends of the

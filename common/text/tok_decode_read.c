@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum err read_char(struct tok_at *at, const struct json_object *o, const char *key,
+static enum err read_char(struct tok_at *at, const struct json_value *o, const char *key,
                           uint32_t *out) {
     const char *s;
     size_t n, i = 0;
@@ -15,7 +15,7 @@ static enum err read_char(struct tok_at *at, const struct json_object *o, const 
     return ERR_OK;
 }
 
-static enum err read_metaspace(struct tok_at *at, const struct json_object *o,
+static enum err read_metaspace(struct tok_at *at, const struct json_value *o,
                                struct tok_dec_step *st) {
     const char *s;
     size_t n;
@@ -30,7 +30,7 @@ static enum err read_metaspace(struct tok_at *at, const struct json_object *o,
     return ERR_OK;
 }
 
-static enum err read_replace(struct tok_at *at, const struct json_object *o,
+static enum err read_replace(struct tok_at *at, const struct json_value *o,
                              struct tok_dec_step *st) {
     const char *s;
     size_t n;
@@ -45,8 +45,7 @@ static enum err read_replace(struct tok_at *at, const struct json_object *o,
     return ERR_OK;
 }
 
-static enum err read_strip(struct tok_at *at, const struct json_object *o,
-                           struct tok_dec_step *st) {
+static enum err read_strip(struct tok_at *at, const struct json_value *o, struct tok_dec_step *st) {
     enum err e;
     st->kind = DEC_STRIP;
     if ((e = read_char(at, o, "content", &st->c)) != ERR_OK) return e;
@@ -54,7 +53,7 @@ static enum err read_strip(struct tok_at *at, const struct json_object *o,
     return tok_need_u32(at, o, "stop", 65535, &st->n_right);
 }
 
-static enum err read_step(struct tok_at *at, const struct json_object *o, const char *type,
+static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct tok_decoder *d = arg;
     struct tok_dec_step *st = &d->step[d->n_steps];
@@ -81,7 +80,7 @@ static enum err read_step(struct tok_at *at, const struct json_object *o, const 
                     type);
 }
 
-enum err tok_decoder_read(struct tok_at *at, const struct json_object *o, struct tok_decoder *out) {
+enum err tok_decoder_read(struct tok_at *at, const struct json_value *o, struct tok_decoder *out) {
     *out = (struct tok_decoder){0};
     if (o == NULL) {
         out->step[out->n_steps++] = (struct tok_dec_step){.kind = DEC_JOIN_SPACES};

@@ -53,7 +53,7 @@ static enum err check(struct tok_at *at, const char *key, enum json_got got, con
     }
 }
 
-enum err tok_need_str(struct tok_at *at, const struct json_object *o, const char *key,
+enum err tok_need_str(struct tok_at *at, const struct json_value *o, const char *key,
                       size_t bytes_max, const char **s, size_t *n) {
     enum err e = check(at, key, json_get_str(o, key, s, n), "a string");
     if (e == ERR_OK && *n > bytes_max) {
@@ -62,22 +62,22 @@ enum err tok_need_str(struct tok_at *at, const struct json_object *o, const char
     return e;
 }
 
-enum err tok_need_arr(struct tok_at *at, const struct json_object *o, const char *key,
-                      struct json_object **out) {
+enum err tok_need_arr(struct tok_at *at, const struct json_value *o, const char *key,
+                      struct json_value **out) {
     return check(at, key, json_get_arr(o, key, out), "an array");
 }
 
-enum err tok_need_bool(struct tok_at *at, const struct json_object *o, const char *key, bool *out) {
+enum err tok_need_bool(struct tok_at *at, const struct json_value *o, const char *key, bool *out) {
     return check(at, key, json_get_bool(o, key, out), "true or false");
 }
 
-enum err tok_opt_bool(struct tok_at *at, const struct json_object *o, const char *key, bool *out) {
+enum err tok_opt_bool(struct tok_at *at, const struct json_value *o, const char *key, bool *out) {
     enum json_got got = json_get_bool(o, key, out);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
     return check(at, key, got, "true or false");
 }
 
-enum err tok_need_u32(struct tok_at *at, const struct json_object *o, const char *key, uint32_t max,
+enum err tok_need_u32(struct tok_at *at, const struct json_value *o, const char *key, uint32_t max,
                       uint32_t *out) {
     uint64_t v = 0;
     char want[64];
@@ -88,21 +88,21 @@ enum err tok_need_u32(struct tok_at *at, const struct json_object *o, const char
     return check(at, key, got, want);
 }
 
-enum err tok_each_step(struct tok_at *at, const struct json_object *o, const char *list,
+enum err tok_each_step(struct tok_at *at, const struct json_value *o, const char *list,
                        tok_step_fn *one, void *arg) {
     const char *type;
-    struct json_object *arr;
+    struct json_value *arr;
     size_t n;
     enum err e;
     if (o == NULL) return ERR_OK;
-    if (!json_object_is_type(o, json_type_object)) {
+    if (!json_is(o, json_type_object)) {
         return tok_fail(at, ERR_BAD_FILE, "must be an object or null");
     }
     if ((e = tok_need_str(at, o, "type", TOK_STRING_BYTES_MAX, &type, &n)) != ERR_OK) return e;
     if (strcmp(type, "Sequence") != 0) return one(at, o, type, arg);
     if ((e = tok_need_arr(at, o, list, &arr)) != ERR_OK) return e;
-    for (size_t i = 0; i < json_object_array_length(arr) && e == ERR_OK; i++) {
-        const struct json_object *item = json_object_array_get_idx(arr, i);
+    for (size_t i = 0; i < json_arr_len(arr) && e == ERR_OK; i++) {
+        const struct json_value *item = json_arr_at(arr, i);
         size_t old = tok_enter(at, "[%zu]", i);
         if (item == NULL) {
             e = tok_fail(at, ERR_BAD_FILE, "must be an object, got null");

@@ -37,21 +37,21 @@ enum err tok_fail_at(struct tok_at *at, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Members that must be there; ERR_BAD_FILE otherwise. */
-enum err tok_need_str(struct tok_at *at, const struct json_object *o, const char *key,
+enum err tok_need_str(struct tok_at *at, const struct json_value *o, const char *key,
                       size_t bytes_max, const char **s, size_t *n);
-enum err tok_need_arr(struct tok_at *at, const struct json_object *o, const char *key,
-                      struct json_object **out);
-enum err tok_need_bool(struct tok_at *at, const struct json_object *o, const char *key, bool *out);
+enum err tok_need_arr(struct tok_at *at, const struct json_value *o, const char *key,
+                      struct json_value **out);
+enum err tok_need_bool(struct tok_at *at, const struct json_value *o, const char *key, bool *out);
 /* Absent or null leaves *out as it is. */
-enum err tok_opt_bool(struct tok_at *at, const struct json_object *o, const char *key, bool *out);
-enum err tok_need_u32(struct tok_at *at, const struct json_object *o, const char *key, uint32_t max,
+enum err tok_opt_bool(struct tok_at *at, const struct json_value *o, const char *key, bool *out);
+enum err tok_need_u32(struct tok_at *at, const struct json_value *o, const char *key, uint32_t max,
                       uint32_t *out);
 
 /* Calls one() for the step o, or for each step in it where its type is Sequence (members in the
  * array `list`), however nested. o NULL (JSON null): nothing to do. */
-typedef enum err tok_step_fn(struct tok_at *at, const struct json_object *o, const char *type,
+typedef enum err tok_step_fn(struct tok_at *at, const struct json_value *o, const char *type,
                              void *arg);
-enum err tok_each_step(struct tok_at *at, const struct json_object *o, const char *list,
+enum err tok_each_step(struct tok_at *at, const struct json_value *o, const char *list,
                        tok_step_fn *one, void *arg);
 
 #endif

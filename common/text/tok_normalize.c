@@ -26,7 +26,7 @@ static enum err dup_text(struct tok_norm_step *st, const char *s, size_t n) {
     return ERR_OK;
 }
 
-static enum err read_step(struct tok_at *at, const struct json_object *o, const char *type,
+static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct tok_norm *t = arg;
     struct tok_norm_step *st = &t->step[t->n_steps];
@@ -71,7 +71,7 @@ static enum err read_step(struct tok_at *at, const struct json_object *o, const 
                     type);
 }
 
-enum err tok_norm_read(struct tok_at *at, const struct json_object *o, struct tok_norm *out) {
+enum err tok_norm_read(struct tok_at *at, const struct json_value *o, struct tok_norm *out) {
     *out = (struct tok_norm){0};
     return tok_each_step(at, o, "normalizers", read_step, out);
 }

@@ -31,7 +31,7 @@ struct tok_norm {
 };
 
 /* o NULL: no steps. On an error tok_norm_fini() cleans up. */
-enum err tok_norm_read(struct tok_at *at, const struct json_object *o, struct tok_norm *out);
+enum err tok_norm_read(struct tok_at *at, const struct json_value *o, struct tok_norm *out);
 void tok_norm_fini(struct tok_norm *t);
 
 /* In: the text at *s. Out: the normalised text, still the same bytes when nothing changed, else in

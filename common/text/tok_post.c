@@ -11,10 +11,10 @@ struct reader {
 };
 
 /* The ids of one {"SpecialToken": {"id": name}}: special_tokens[name].ids. */
-static enum err special_ids(struct tok_at *at, const struct json_object *o,
-                            const struct json_object *tokens, const struct tok_vocab *vocab,
+static enum err special_ids(struct tok_at *at, const struct json_value *o,
+                            const struct json_value *tokens, const struct tok_vocab *vocab,
                             struct id_list *out) {
-    struct json_object *entry, *ids;
+    struct json_value *entry, *ids;
     const char *name;
     size_t n;
     enum err e = tok_need_str(at, o, "id", TOK_TOKEN_BYTES_MAX, &name, &n);
@@ -23,10 +23,10 @@ static enum err special_ids(struct tok_at *at, const struct json_object *o,
         return tok_fail(at, ERR_BAD_FILE, "special token %.60s is not in special_tokens", name);
     }
     if ((e = tok_need_arr(at, entry, "ids", &ids)) != ERR_OK) return e;
-    for (size_t i = 0; i < json_object_array_length(ids); i++) {
+    for (size_t i = 0; i < json_arr_len(ids); i++) {
         int64_t id = -1;
-        if (json_as_i64(json_object_array_get_idx(ids, i), &id) != JSON_OK || id < 0 ||
-            id >= TOK_IDS_MAX || !tok_vocab_has(vocab, (int32_t)id)) {
+        if (json_as_i64(json_arr_at(ids, i), &id) != JSON_OK || id < 0 || id >= TOK_IDS_MAX ||
+            !tok_vocab_has(vocab, (int32_t)id)) {
             return tok_fail(at, ERR_BAD_FILE,
                             "special token %.60s: ids[%zu] must be an id of the vocabulary", name,
                             i);
@@ -41,9 +41,9 @@ static enum err special_ids(struct tok_at *at, const struct json_object *o,
 }
 
 /* One item of `single`: before the text (*seen false) or after it. */
-static enum err read_item(struct tok_at *at, const struct json_object *item,
-                          const struct json_object *tokens, struct reader *r, bool *seen) {
-    struct json_object *o;
+static enum err read_item(struct tok_at *at, const struct json_value *item,
+                          const struct json_value *tokens, struct reader *r, bool *seen) {
+    struct json_value *o;
     const char *which;
     size_t n;
     enum err e;
@@ -61,8 +61,8 @@ static enum err read_item(struct tok_at *at, const struct json_object *item,
     return ERR_OK;
 }
 
-static enum err read_template(struct tok_at *at, const struct json_object *o, struct reader *r) {
-    struct json_object *single, *tokens = NULL;
+static enum err read_template(struct tok_at *at, const struct json_value *o, struct reader *r) {
+    struct json_value *single, *tokens = NULL;
     bool seen = false;
     enum err e = tok_need_arr(at, o, "single", &single);
     if (e != ERR_OK) return e;
@@ -72,16 +72,16 @@ static enum err read_template(struct tok_at *at, const struct json_object *o, st
     }
     r->has_template = true;
     (void)json_get_obj(o, "special_tokens", &tokens);
-    for (size_t i = 0; i < json_object_array_length(single) && e == ERR_OK; i++) {
+    for (size_t i = 0; i < json_arr_len(single) && e == ERR_OK; i++) {
         size_t old = tok_enter(at, ".single[%zu]", i);
-        e = read_item(at, json_object_array_get_idx(single, i), tokens, r, &seen);
+        e = read_item(at, json_arr_at(single, i), tokens, r, &seen);
         tok_leave(at, old);
     }
     if (e == ERR_OK && !seen) e = tok_fail_at(at, "single", "must hold Sequence A");
     return e;
 }
 
-static enum err read_step(struct tok_at *at, const struct json_object *o, const char *type,
+static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct reader *r = arg;
     if (strcmp(type, "ByteLevel") == 0)
@@ -93,8 +93,8 @@ static enum err read_step(struct tok_at *at, const struct json_object *o, const 
                     type);
 }
 
-enum err tok_post_read(struct tok_at *at, const struct json_object *o,
-                       const struct tok_vocab *vocab, struct tok_post *out) {
+enum err tok_post_read(struct tok_at *at, const struct json_value *o, const struct tok_vocab *vocab,
+                       struct tok_post *out) {
     struct reader r = {.vocab = vocab, .post = out};
     *out = (struct tok_post){0};
     return tok_each_step(at, o, "processors", read_step, &r);

@@ -11,8 +11,8 @@ struct tok_post {
 };
 
 /* o NULL: nothing is added. Ids must be in the vocabulary. On an error tok_post_fini(). */
-enum err tok_post_read(struct tok_at *at, const struct json_object *o,
-                       const struct tok_vocab *vocab, struct tok_post *out);
+enum err tok_post_read(struct tok_at *at, const struct json_value *o, const struct tok_vocab *vocab,
+                       struct tok_post *out);
 void tok_post_fini(struct tok_post *p);
 
 #endif

@@ -24,14 +24,14 @@ static enum err add_step(struct tok_at *at, struct tok_pretok *t, enum tok_cut_k
     return ERR_OK;
 }
 
-static enum err read_mode(struct tok_at *at, const struct json_object *o, bool needed,
+static enum err read_mode(struct tok_at *at, const struct json_value *o, bool needed,
                           enum tok_cut_mode *out) {
     static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious",
                                         "MergedWithNext", "Contiguous"};
     const char *s;
     size_t n;
     enum err e;
-    struct json_object *v;
+    struct json_value *v;
     if (!needed && json_get(o, "behavior", &v) == JSON_ABSENT) return ERR_OK;
     e = tok_need_str(at, o, "behavior", TOK_STRING_BYTES_MAX, &s, &n);
     if (e != ERR_OK) return e;
@@ -47,7 +47,7 @@ static enum err read_mode(struct tok_at *at, const struct json_object *o, bool n
                        s);
 }
 
-static enum err read_byte_level(struct tok_at *at, const struct json_object *o,
+static enum err read_byte_level(struct tok_at *at, const struct json_value *o,
                                 struct tok_pretok *t) {
     struct tok_cut_step *st = NULL;
     bool prefix = false, regex = true;
@@ -63,7 +63,7 @@ static enum err read_byte_level(struct tok_at *at, const struct json_object *o,
     return add_step(at, t, CUT_BYTE_CHARS, &st);
 }
 
-static enum err read_metaspace(struct tok_at *at, const struct json_object *o,
+static enum err read_metaspace(struct tok_at *at, const struct json_value *o,
                                struct tok_pretok *t) {
     struct tok_cut_step *st = NULL;
     const char *s;
@@ -102,7 +102,7 @@ static enum err read_metaspace(struct tok_at *at, const struct json_object *o,
     return tok_pattern_literal(&st->pattern, s, strlen(s));
 }
 
-static enum err read_split(struct tok_at *at, const struct json_object *o, struct tok_pretok *t) {
+static enum err read_split(struct tok_at *at, const struct json_value *o, struct tok_pretok *t) {
     struct tok_cut_step *st = NULL;
     enum err e;
     if ((e = add_step(at, t, CUT_SPLIT, &st)) != ERR_OK) return e;
@@ -111,7 +111,7 @@ static enum err read_split(struct tok_at *at, const struct json_object *o, struc
     return tok_need_bool(at, o, "invert", &st->invert);
 }
 
-static enum err read_step(struct tok_at *at, const struct json_object *o, const char *type,
+static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct tok_pretok *t = arg;
     struct tok_cut_step *st = NULL;
@@ -151,7 +151,7 @@ static enum err read_step(struct tok_at *at, const struct json_object *o, const 
                     type);
 }
 
-enum err tok_pretok_read(struct tok_at *at, const struct json_object *o, struct tok_pretok *out) {
+enum err tok_pretok_read(struct tok_at *at, const struct json_value *o, struct tok_pretok *out) {
     enum err e;
     *out = (struct tok_pretok){0};
     e = tok_each_step(at, o, "pretokenizers", read_step, out);

@@ -37,7 +37,7 @@ struct tok_pretok {
     bool byte_level;
 };
 
-enum err tok_pretok_read(struct tok_at *at, const struct json_object *o, struct tok_pretok *out);
+enum err tok_pretok_read(struct tok_at *at, const struct json_value *o, struct tok_pretok *out);
 void tok_pretok_fini(struct tok_pretok *t);
 
 typedef enum err tok_word_fn(void *arg, const char *s, size_t n);

@@ -52,9 +52,9 @@ enum err tok_pattern_regex(struct tok_at *at, const char *s, size_t n, struct to
     return e;
 }
 
-enum err tok_pattern_read(struct tok_at *at, const struct json_object *o, const char *key,
+enum err tok_pattern_read(struct tok_at *at, const struct json_value *o, const char *key,
                           struct tok_pattern *out) {
-    struct json_object *p;
+    struct json_value *p;
     const char *s;
     size_t n, old = tok_enter(at, ".%s", key);
     enum err e = ERR_OK;

@@ -19,7 +19,7 @@ struct tok_pattern {
 };
 
 /* {"String": "..."} or {"Regex": "..."} as member key of o. */
-enum err tok_pattern_read(struct tok_at *at, const struct json_object *o, const char *key,
+enum err tok_pattern_read(struct tok_at *at, const struct json_value *o, const char *key,
                           struct tok_pattern *out);
 enum err tok_pattern_literal(struct tok_pattern *out, const char *s, size_t n);
 enum err tok_pattern_regex(struct tok_at *at, const char *s, size_t n, struct tok_pattern *out);

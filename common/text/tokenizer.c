@@ -42,7 +42,7 @@ enum err id_list_push(struct id_list *l, int32_t id) {
 /* ---- loading */
 
 /* An id of the model's vocabulary object; checks the token with it. */
-static enum err vocab_entry(struct tok_at *at, const char *key, const struct json_object *v,
+static enum err vocab_entry(struct tok_at *at, const char *key, const struct json_value *v,
                             uint32_t *id) {
     int64_t x = -1;
     if (strlen(key) > TOK_TOKEN_BYTES_MAX) {
@@ -76,20 +76,20 @@ static enum err settle_added(struct tok_at *at, struct tokenizer *t) {
     return e;
 }
 
-static enum err read_vocab(struct tok_at *at, struct json_object *model, struct tokenizer *t) {
-    struct json_object *vocab;
+static enum err read_vocab(struct tok_at *at, struct json_value *model, struct tokenizer *t) {
+    struct json_value *vocab;
     uint32_t n_ids = 0, id = 0;
     size_t n_tokens, old = tok_enter(at, "model.vocab");
     enum err e = ERR_OK;
     if (json_get_obj(model, "vocab", &vocab) != JSON_OK) {
         return tok_fail(at, ERR_BAD_FILE, "must be an object from tokens to ids");
     }
-    n_tokens = json_object_object_length(vocab) + t->added.n_tokens;
+    n_tokens = json_obj_len(vocab) + t->added.n_tokens;
     if (n_tokens > TOK_IDS_MAX) {
         return tok_fail(at, ERR_BAD_FILE, "at most %d tokens are supported, got %zu", TOK_IDS_MAX,
                         n_tokens);
     }
-    json_object_object_foreach(vocab, key, val) {
+    json_obj_foreach(vocab, key, val) {
         if ((e = vocab_entry(at, key, val, &id)) != ERR_OK) return e;
         if (id >= n_ids) n_ids = id + 1;
     }
@@ -98,7 +98,7 @@ static enum err read_vocab(struct tok_at *at, struct json_object *model, struct 
     }
     if (n_ids == 0) return tok_fail(at, ERR_BAD_FILE, "must not be empty");
     if ((e = tok_vocab_init(&t->vocab, n_ids, (uint32_t)n_tokens)) != ERR_OK) return e;
-    json_object_object_foreach(vocab, key2, val2) {
+    json_obj_foreach(vocab, key2, val2) {
         if ((e = vocab_entry(at, key2, val2, &id)) != ERR_OK) return e;
         if (t->vocab.flags[id] != 0) {
             return tok_fail(at, ERR_BAD_FILE, "id %u is given to two tokens, one is %.60s", id,
@@ -132,20 +132,20 @@ enum err tokenizer_build_bytes(struct tokenizer *t) {
 }
 
 /* A member that is absent or null gives NULL. The path is left at the member. */
-static struct json_object *member(struct tok_at *at, const struct json_object *root,
-                                  const char *key) {
-    struct json_object *o = NULL;
+static struct json_value *member(struct tok_at *at, const struct json_value *root,
+                                 const char *key) {
+    struct json_value *o = NULL;
     snprintf(at->path, sizeof at->path, "%s", key);
     return json_get(root, key, &o) == JSON_OK ? o : NULL;
 }
 
-static enum err read_model(struct tok_at *at, struct json_object *root, struct tokenizer *t) {
-    struct json_object *model = member(at, root, "model");
+static enum err read_model(struct tok_at *at, struct json_value *root, struct tokenizer *t) {
+    struct json_value *model = member(at, root, "model");
     const char *type = NULL;
     size_t n = 0;
-    struct json_object *vocab;
+    struct json_value *vocab;
     enum err e;
-    if (!json_object_is_type(model, json_type_object)) {
+    if (!json_is(model, json_type_object)) {
         return tok_fail(at, ERR_BAD_FILE, "is missing, must be an object");
     }
     if (json_get_str(model, "type", &type, &n) == JSON_ABSENT &&
@@ -163,9 +163,9 @@ static enum err read_model(struct tok_at *at, struct json_object *root, struct t
     return tok_bpe_read(at, model, &t->vocab, t->pretok.byte_level, &t->bpe);
 }
 
-static enum err read_parts(struct tok_at *at, struct json_object *root, struct tokenizer *t) {
+static enum err read_parts(struct tok_at *at, struct json_value *root, struct tokenizer *t) {
     enum err e;
-    if (!json_object_is_type(root, json_type_object)) {
+    if (!json_is(root, json_type_object)) {
         return tok_fail(at, ERR_BAD_FILE, "must hold an object");
     }
     e = tok_added_read(at, member(at, root, "added_tokens"), &t->added);
@@ -183,7 +183,7 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
                          struct errbuf *eb) {
     struct tok_at at = {.name = name, .eb = eb};
     struct json_limits lim = {.depth_max = 24};
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct errbuf why = {.code = ERR_OK};
     enum err e;
     *out = NULL;
@@ -202,7 +202,7 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
     }
     if (e == ERR_NO_MEMORY) err_set(eb, e, "%s: out of memory", name);
     if (e != ERR_OK) tokenizer_free(out);
-    json_object_put(root);
+    json_put(root);
     malloc_trim(0); /* the tree of a large file is ten times its result, and this is done once */
     return e;
 }

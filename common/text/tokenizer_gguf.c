@@ -264,14 +264,14 @@ static void put_steps(struct buf *b, const struct reading *r) {
                r->space_prefix ? strip : "");
 }
 
-static struct json_object *step(const struct json_object *root, const char *key) {
-    struct json_object *o = NULL;
+static struct json_value *step(const struct json_value *root, const char *key) {
+    struct json_value *o = NULL;
     return json_get(root, key, &o) == JSON_OK ? o : NULL;
 }
 
 static enum err read_steps(struct reading *r) {
     const struct json_limits lim = {.depth_max = 24};
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     struct buf text = BUF_INIT;
     put_steps(&text, r);
     enum err e =
@@ -279,7 +279,7 @@ static enum err read_steps(struct reading *r) {
     if (e == ERR_OK) e = tok_norm_read(&r->at, step(root, "normalizer"), &r->t->norm);
     if (e == ERR_OK) e = tok_pretok_read(&r->at, step(root, "pre_tokenizer"), &r->t->pretok);
     if (e == ERR_OK) e = tok_decoder_read(&r->at, step(root, "decoder"), &r->t->decoder);
-    json_object_put(root);
+    json_put(root);
     buf_free(&text);
     return e;
 }

@@ -29,14 +29,14 @@ static double rate(const struct api_path *path, const char *body, size_t n) {
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
         struct body_look l;
-        struct json_object *v = NULL;
+        struct json_value *v = NULL;
         double from = now_s();
         if (path != NULL)
             body_look(&l, path, body, n);
         else if (json_read(&v, body, n, NULL, NULL) != ERR_OK)
             exit(1);
         double mb_s = (double)n / 1e6 / (now_s() - from);
-        json_object_put(v);
+        json_put(v);
         if (path != NULL && !l.is_object) exit(1);
         if (mb_s > best) best = mb_s;
     }

@@ -92,7 +92,7 @@ def test_demo(ports_are_free, args):
     for role in ("prefill", "decode"):
         assert re.search(rf"\b{role}\b.*\bserving\b", table), table
     proof = part(out, "proof of disaggregation")
-    ids = re.search(r"computed on instance (\d+) \(P\), answer written by instance (\d+) \(D\)", proof)
+    ids = re.search(r"computed on instance (\S+) \(P\), answer written by instance (\S+) \(D\)", proof)
     assert ids and ids[1] != ids[2] and re.search(r"KV moved: [1-9]\d* bytes", proof), proof
     assert len(re.findall(r"^\w+ +\d+\.\d MB resident$", part(out, "memory"), re.M)) == 3
     for port in PORTS:

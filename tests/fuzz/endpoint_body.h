@@ -37,9 +37,9 @@ static struct fixture *fuzz_open(unsigned choice) {
 }
 
 static void fuzz_json(const char *p, size_t n) {
-    struct json_object *o = NULL;
+    struct json_value *o = NULL;
     if (json_read(&o, p, n, NULL, NULL) != ERR_OK) abort();
-    json_object_put(o);
+    json_put(o);
 }
 
 /* The answer of two instances, the second of which feeds the tokens of the first for nothing. */

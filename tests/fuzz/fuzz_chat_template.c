@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *text = (const char *)data, *cut = size == 0 ? NULL : memchr(text, '\0', size);
     size_t n = cut == NULL ? size : (size_t)(cut - text);
     struct chat_template *t = NULL;
-    struct json_object *vars = NULL;
+    struct json_value *vars = NULL;
     struct errbuf eb = {0};
     if (chat_template_parse(&t, text, n, &eb) != ERR_OK) {
         if (t != NULL || eb.text[0] == '\0') abort();
@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (cut != NULL) (void)json_read(&vars, cut + 1, size - n - 1, NULL, &eb);
     struct chat_vars v = {
-        .vars = json_object_is_type(vars, json_type_object) ? vars : NULL,
+        .vars = json_is(vars, json_type_object) ? vars : NULL,
         .now_unix_s = 1753900245,
     };
     struct buf first = BUF_INIT, second = BUF_INIT;
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     buf_free(&first);
     buf_free(&second);
-    json_object_put(vars);
+    json_put(vars);
     chat_template_free(&t);
     return 0;
 }

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                               .exempt = exempt,
                               .depth_exempt_max = 20,
                               .unique_keys = size % 2};
-    struct json_object *o = NULL, *again = NULL;
+    struct json_value *o = NULL, *again = NULL;
     struct errbuf eb;
     if (json_read(&o, (const char *)data, size, &lim, &eb) != ERR_OK) {
         if (o != NULL || eb.text[0] == '\0') abort();
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (json_literal(second, room, again) != n || memcmp(first, second, n) != 0) abort();
     free(first);
     free(second);
-    json_object_put(again);
-    json_object_put(o);
+    json_put(again);
+    json_put(o);
     return 0;
 }

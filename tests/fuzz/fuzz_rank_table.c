@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct errbuf eb = {0};
     struct rank_table t;
     struct node_conf n;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     if (size < 1) return 0;
     const char *p = (const char *)data + 1;
     require(coord_conf_parse(&c, "{}", 2, ".", &eb) == ERR_OK);
@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         } else {
             require(eb.text[0] != 0 && n.devices == NULL);
         }
-        json_object_put(root);
+        json_put(root);
     }
     return 0;
 }

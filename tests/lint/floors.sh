@@ -67,7 +67,7 @@ only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 # the system: sockets, descriptors, memory, signals
 only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/http_conn.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_door.c"
 only 'linux/filter\.h' "common/instance/bus.c"
-only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/kv_io.c common/instance/kv_plane.c"
+only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"
 only 'sys/mman\.h' "proto/json_tree.c common/base/heap.c common/base/file_map.c common/engine/mem.c common/engine/weights.c common/engine/weights_cache.c"
 only 'signal\.h' "coordinator/main.c common/instance/instance.c common/base/log.c"
 only 'sched\.h' "common/engine/cores.c common/engine/pool.c"

@@ -10,7 +10,7 @@
 #include "proto/json.h"
 
 static enum err render_line(const char *line, size_t n, struct buf *out, struct errbuf *eb) {
-    struct json_object *req = NULL, *vars = NULL;
+    struct json_value *req = NULL, *vars = NULL;
     struct chat_template *t = NULL;
     const char *src = "";
     size_t n_src = 0;
@@ -30,7 +30,7 @@ static enum err render_line(const char *line, size_t n, struct buf *out, struct 
         e = chat_template_render(t, &v, (size_t)out_max, out, eb);
     }
     chat_template_free(&t);
-    json_object_put(req);
+    json_put(req);
     return e;
 }
 

@@ -66,7 +66,7 @@ static void walk(const struct world *w, struct guide *g, uint64_t *seed, struct 
 }
 
 static void answer(const struct world *w, const char *line, struct buf *out) {
-    struct json_object *root = NULL, *guide;
+    struct json_value *root = NULL, *guide;
     struct errbuf eb = {.code = ERR_OK};
     struct guide *g;
     int64_t seed = 1, walks = 1;
@@ -77,7 +77,7 @@ static void answer(const struct world *w, const char *line, struct buf *out) {
     }
     json_get_i64(root, "seed", &seed);
     json_get_i64(root, "walks", &walks);
-    const char *text = json_object_to_text(guide, JSON_COMPACT, NULL);
+    const char *text = json_to_text(guide, JSON_COMPACT, NULL);
     if (guide_compile(&g, w->v, text, strlen(text), NULL, &eb) != ERR_OK) {
         buf_puts(out, "{\"error\":");
         buf_json_str(out, eb.text, strlen(eb.text));
@@ -92,7 +92,7 @@ static void answer(const struct world *w, const char *line, struct buf *out) {
         buf_puts(out, "]}\n");
         guide_unref(&g);
     }
-    json_object_put(root);
+    json_put(root);
 }
 
 int main(int argc, char **argv) {

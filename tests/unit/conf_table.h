@@ -20,37 +20,35 @@ struct conf_table {
     const char *base; /* a file that says what must be said */
 };
 
-static struct json_object *ct_parse(const char *text) {
-    struct json_object *v = NULL;
+static struct json_value *ct_parse(const char *text) {
+    struct json_value *v = NULL;
     assert_int_equal(json_read(&v, text, strlen(text), NULL, NULL), ERR_OK);
     return v;
 }
 
 /* Sets the value (JSON text) at a dotted path, making what is missing on the way. */
-static void ct_set(struct json_object *root, const char *path, const char *value) {
-    struct json_object *at = root;
+static void ct_set(struct json_value *root, const char *path, const char *value) {
+    struct json_value *at = root;
     for (;;) {
         char seg[128];
         size_t n = strcspn(path, ".");
         bool last = path[n] == 0;
-        struct json_object *next = NULL;
+        struct json_value *next = NULL;
         memcpy(seg, path, n);
         seg[n] = 0;
         if (last) {
             next = ct_parse(value);
-        } else if (json_object_is_type(at, json_type_array)) {
-            next = json_object_array_get_idx(at, strtoul(seg, NULL, 10));
+        } else if (json_is(at, json_type_array)) {
+            next = json_arr_at(at, strtoul(seg, NULL, 10));
         } else {
-            json_object_object_get_ex(at, seg, &next);
+            json_obj_find(at, seg, &next);
         }
         if (last || next == NULL) {
-            if (!last)
-                next = isdigit((unsigned char)path[n + 1]) ? json_object_new_array()
-                                                           : json_object_new_object();
-            if (json_object_is_type(at, json_type_array)) {
-                json_object_array_put_idx(at, strtoul(seg, NULL, 10), next);
+            if (!last) next = isdigit((unsigned char)path[n + 1]) ? json_new_arr() : json_new_obj();
+            if (json_is(at, json_type_array)) {
+                json_arr_put(at, strtoul(seg, NULL, 10), next);
             } else {
-                json_object_object_add(at, seg, next);
+                json_obj_set(at, seg, next);
             }
         }
         if (last) return;
@@ -59,9 +57,8 @@ static void ct_set(struct json_object *root, const char *path, const char *value
     }
 }
 
-static struct json_object *ct_with(const struct conf_table *t, const char *path,
-                                   const char *value) {
-    struct json_object *root = ct_parse(t->base);
+static struct json_value *ct_with(const struct conf_table *t, const char *path, const char *value) {
+    struct json_value *root = ct_parse(t->base);
     assert_non_null(root);
     ct_set(root, path, value);
     return root;
@@ -70,12 +67,12 @@ static struct json_object *ct_with(const struct conf_table *t, const char *path,
 /* Reads the base with one value changed, into dst. */
 static enum err ct_read(const struct conf_table *t, void *dst, const struct conf_key *k,
                         const char *value, struct errbuf *eb) {
-    struct json_object *root = ct_with(t, k->path, value);
+    struct json_value *root = ct_with(t, k->path, value);
     memset(dst, 0, t->struct_bytes);
     memset(eb, 0, sizeof(*eb));
     conf_defaults(dst, t->keys, t->n);
     enum err e = conf_read(dst, t->keys, t->n, root, "", true, eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 

@@ -7,17 +7,16 @@
 #include "proto/json.h"
 
 /* Characters of a text, of texts in a list, or of the texts of messages and their parts. */
-static size_t tree_length(const struct json_object *v, int depth) {
+static size_t tree_length(const struct json_value *v, int depth) {
     static const char *const members[] = {"content", "text", "data"};
-    struct json_object *c;
+    struct json_value *c;
     size_t n = 0;
     if (depth > 4) return 0;
-    switch (json_object_get_type(v)) {
-    case json_type_string: return json_object_get_string_len(v);
+    switch (json_type_of(v)) {
+    case json_type_string: return json_str_len(v);
     case json_type_int: return 4;
     case json_type_array:
-        for (size_t i = 0; i < json_object_array_length(v); i++)
-            n += tree_length(json_object_array_get_idx(v, i), depth + 1);
+        for (size_t i = 0; i < json_arr_len(v); i++) n += tree_length(json_arr_at(v, i), depth + 1);
         return n;
     case json_type_object:
         for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
@@ -56,18 +55,17 @@ static const char *tree_id_of(const struct api_path *path) {
 }
 
 /* Prompts of an input: of a list of texts, or of lists of tokens, its items. */
-static unsigned tree_prompts(const struct json_object *v) {
-    if (!json_object_is_type(v, json_type_array)) return 1;
-    size_t n = json_object_array_length(v);
-    enum json_type first =
-        n > 0 ? json_object_get_type(json_object_array_get_idx(v, 0)) : json_type_null;
+static unsigned tree_prompts(const struct json_value *v) {
+    if (!json_is(v, json_type_array)) return 1;
+    size_t n = json_arr_len(v);
+    enum json_type first = n > 0 ? json_type_of(json_arr_at(v, 0)) : json_type_null;
     if (first != json_type_string && first != json_type_array) return 1;
     return n < PARTS_MAX ? (unsigned)n : PARTS_MAX;
 }
 
 /* The largest of these members, of the body or of its parameters; 0: none is there. */
-static uint64_t tree_largest(const struct json_object *root, const char *const *keys) {
-    struct json_object *params = NULL;
+static uint64_t tree_largest(const struct json_value *root, const char *const *keys) {
+    struct json_value *params = NULL;
     uint64_t most = 0, v;
     if (json_get_obj(root, "parameters", &params) != JSON_OK) params = NULL;
     for (; *keys != NULL; keys++) {
@@ -77,7 +75,7 @@ static uint64_t tree_largest(const struct json_object *root, const char *const *
     return most;
 }
 
-static void tree_work(struct body_look *out, const struct json_object *root) {
+static void tree_work(struct body_look *out, const struct json_value *root) {
     static const char *const choices[] = {"n", "best_of", NULL}, *const tokens[] = {
                                                                      "max_tokens",
                                                                      "max_completion_tokens",
@@ -93,7 +91,7 @@ static void tree_work(struct body_look *out, const struct json_object *root) {
 
 static void body_tree(struct body_look *out, const struct api_path *path, const char *body,
                       size_t n) {
-    struct json_object *root = NULL, *v;
+    struct json_value *root = NULL, *v;
     const char *id;
     size_t id_len;
     memset(out, 0, sizeof(*out));
@@ -101,7 +99,7 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
     out->n_prompts = out->n_sequences = 1;
     out->stream = api_wants_stream(path, NULL);
     if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return;
-    out->is_object = json_object_is_type(root, json_type_object);
+    out->is_object = json_is(root, json_type_object);
     if (out->is_object) {
         out->stream = api_wants_stream(path, root);
         for (const char *const *key = tree_inputs_of(path); *key != NULL && !out->has_input;
@@ -119,7 +117,7 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
             out->client_id_soft = strcmp(member, "request_id") == 0;
         }
     }
-    json_object_put(root);
+    json_put(root);
 }
 
 #endif

@@ -413,15 +413,15 @@ static void routes(void **state) {
     client_ask(&c, "GET", "/v2/status", "", "");
     run_until(client_done, &c);
     char *body = client_body(&c, &whole);
-    struct json_object *root = NULL, *arr, *o;
+    struct json_value *root = NULL, *arr, *o;
     assert_int_equal(json_read(&root, body, strlen(body), NULL, NULL), ERR_OK);
     assert_int_equal(json_get_arr(root, "instances", &arr), JSON_OK);
-    assert_int_equal(json_object_array_length(arr), 3);
+    assert_int_equal(json_arr_len(arr), 3);
     for (size_t i = 0; i < 3; i++) {
         const char *s;
         size_t n;
         int64_t slots;
-        o = json_object_array_get_idx(arr, i);
+        o = json_arr_at(arr, i);
         assert_int_equal(json_get_str(o, "state", &s, &n), JSON_OK);
         assert_string_equal(s, "serving");
         assert_int_equal(json_get_str(o, "role", &s, &n), JSON_OK);
@@ -429,7 +429,7 @@ static void routes(void **state) {
         assert_int_equal(json_get_i64(o, "slotsTotal", &slots), JSON_OK);
         assert_int_equal(slots, 8);
     }
-    json_object_put(root);
+    json_put(root);
     free(body);
     client_close(&c);
 

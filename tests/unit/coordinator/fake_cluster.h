@@ -211,7 +211,7 @@ static void fake_dresult_gone(void *arg) {
 }
 
 static void fake_stop(struct fake *f, struct http_x *x) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     const char *id;
     size_t n, id_len;
     const char *body = http_x_body(x, &n);
@@ -221,7 +221,7 @@ static void fake_stop(struct fake *f, struct http_x *x) {
     const char *tenant = http_x_header(x, TENANT_HEADER);
     snprintf(f->stop_tenant, sizeof(f->stop_tenant), "%s", tenant != NULL ? tenant : "");
     snprintf(f->stops[f->n_stops++], sizeof(f->stops[0]), "%s", id);
-    json_object_put(root);
+    json_put(root);
     http_x_reply(x, f->stop_code != 0 ? f->stop_code : 200, "application/json", body, n);
 }
 

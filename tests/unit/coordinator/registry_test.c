@@ -178,10 +178,8 @@ static void room_now(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_now),
-        cmocka_unit_test(ids_and_addresses),
-        cmocka_unit_test(names),
-        cmocka_unit_test(bounded),
+        cmocka_unit_test(room_now), cmocka_unit_test(ids_and_addresses),
+        cmocka_unit_test(names),    cmocka_unit_test(bounded),
         cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

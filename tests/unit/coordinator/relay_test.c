@@ -27,7 +27,7 @@ static void one_answer(void **state) {
     assert_true(client_has(&c, "Server: MindIE-MS"));
     assert_true(client_has(&c, "RequestUUID: "));
     client_close(&c);
-    struct json_object *arr = relay_recent(fc.co.relays), *o = json_object_array_get_idx(arr, 0);
+    struct json_value *arr = relay_recent(fc.co.relays), *o = json_arr_at(arr, 0);
     int64_t v;
     assert_int_equal(json_get_i64(o, "p", &v), JSON_OK);
     assert_int_equal(v, P->id);
@@ -35,7 +35,7 @@ static void one_answer(void **state) {
     assert_int_equal(v, D->id);
     assert_int_equal(json_get_i64(o, "kvBytes", &v), JSON_OK);
     assert_int_equal(v, 5);
-    json_object_put(arr);
+    json_put(arr);
 }
 
 /* What goes to P: the body as it came, the path of the table, the headers of cluster-api 5.1,

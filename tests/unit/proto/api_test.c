@@ -126,13 +126,13 @@ static void streams(void **state) {
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct api_path *p = api_paths;
-        struct json_object *o = NULL;
+        struct json_value *o = NULL;
         while (p->path != NULL && strcmp(p->path, rows[i].path) != 0) p++;
         assert_non_null(p->path);
         if (rows[i].body != NULL)
             assert_int_equal(json_read(&o, rows[i].body, strlen(rows[i].body), NULL, NULL), ERR_OK);
         assert_int_equal(api_wants_stream(p, o), rows[i].stream);
-        json_object_put(o);
+        json_put(o);
     }
 }
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "proto/json.h"
 
-static enum err read_len(struct json_object **o, const char *text, size_t n,
+static enum err read_len(struct json_value **o, const char *text, size_t n,
                          const struct json_limits *lim, struct errbuf *eb) {
     char *exact = malloc(n + 1); /* no terminator within reach */
     assert_non_null(exact);
@@ -26,8 +26,8 @@ static enum err read_len(struct json_object **o, const char *text, size_t n,
     return e;
 }
 
-static struct json_object *parse(const char *text) {
-    struct json_object *o;
+static struct json_value *parse(const char *text) {
+    struct json_value *o;
     struct errbuf eb = {0};
     if (read_len(&o, text, strlen(text), NULL, &eb) != ERR_OK) fail_msg("%s: %s", text, eb.text);
     return o;
@@ -63,11 +63,11 @@ static void takes_json(void **state) {
     char lit[200];
     (void)state;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        struct json_object *o = parse(good[i].text);
+        struct json_value *o = parse(good[i].text);
         size_t n = json_literal(lit, sizeof(lit), o);
         assert_string_equal(lit, good[i].literal);
         assert_int_equal(n, strlen(lit));
-        json_object_put(o);
+        json_put(o);
     }
 }
 
@@ -157,7 +157,7 @@ static void refuses_the_rest(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct json_object *o = (void *)1;
+        struct json_value *o = (void *)1;
         struct errbuf eb = {0};
         enum err e = read_len(&o, bad[i], strlen(bad[i]), NULL, &eb);
         if (e != ERR_BAD_JSON) fail_msg("taken: %s", bad[i]);
@@ -165,7 +165,7 @@ static void refuses_the_rest(void **state) {
         assert_int_equal(eb.code, ERR_BAD_JSON);
         assert_non_null(strstr(eb.text, "byte "));
     }
-    struct json_object *o;
+    struct json_value *o;
     assert_int_equal(read_len(&o, "[1]\0", 4, NULL, NULL),
                      ERR_BAD_JSON); /* a zero behind the value */
     assert_int_equal(read_len(&o, "\"a\0b\"", 5, NULL, NULL), ERR_BAD_JSON);
@@ -174,18 +174,18 @@ static void refuses_the_rest(void **state) {
 static void every_truncation_is_refused(void **state) {
     static const char text[] =
         "{\"k\":[1.5e3,\"\\ud83d\\ude00\xE2\x82\xAC\",{\"t\":true,\"n\":null}],\"z\":-7}";
-    struct json_object *o;
+    struct json_value *o;
     (void)state;
     for (size_t n = 0; n < sizeof(text) - 1; n++) {
         assert_int_equal(read_len(&o, text, n, NULL, NULL), ERR_BAD_JSON);
         assert_null(o);
     }
     assert_int_equal(read_len(&o, text, sizeof(text) - 1, NULL, NULL), ERR_OK);
-    json_object_put(o);
+    json_put(o);
 }
 
 static void errors_name_the_byte(void **state) {
-    struct json_object *o;
+    struct json_value *o;
     struct errbuf eb;
     (void)state;
     assert_int_equal(json_read(&o, "{\"a\":01}", 8, NULL, &eb), ERR_BAD_JSON);
@@ -208,10 +208,10 @@ static char *nested(const char *head, size_t n, const char *tail) {
 
 static enum err depth_result(const char *head, size_t n, const char *tail,
                              const struct json_limits *lim) {
-    struct json_object *o;
+    struct json_value *o;
     char *s = nested(head, n, tail);
     enum err e = json_read(&o, s, strlen(s), lim, NULL);
-    json_object_put(o);
+    json_put(o);
     free(s);
     return e;
 }
@@ -258,12 +258,12 @@ static void depth_limits(void **state) {
 
 static void duplicate_keys(void **state) {
     struct json_limits unique = {.unique_keys = true};
-    struct json_object *o;
+    struct json_value *o;
     struct errbuf eb;
     static const char *const fine = "[{\"a\":1,\"b\":{\"a\":1}},{\"a\":{\"a\":2},\"A\":3,\"\":0}]";
     (void)state;
     assert_int_equal(json_read(&o, fine, strlen(fine), &unique, NULL), ERR_OK);
-    json_object_put(o);
+    json_put(o);
     assert_int_equal(json_read(&o, "{\"a\":1,\"b\":2,\"a\":3}", 19, &unique, &eb), ERR_BAD_JSON);
     assert_string_equal(eb.text, "byte 13: the key \"a\" stands here a second time");
     /* the same key spelled with an escape, and one after an inner object */
@@ -276,8 +276,8 @@ static void duplicate_keys(void **state) {
     for (int i = 0; i < 10000; i++) p += sprintf(p, "%s\"key%d\":0", i == 0 ? "" : ",", i);
     memcpy(p, "}", 2);
     assert_int_equal(json_read(&o, many, strlen(many), &unique, NULL), ERR_OK);
-    assert_int_equal(json_object_object_length(o), 10000);
-    json_object_put(o);
+    assert_int_equal(json_obj_len(o), 10000);
+    json_put(o);
     memcpy(p, ",\"key77\":1}", 12);
     assert_int_equal(json_read(&o, many, strlen(many), &unique, NULL), ERR_BAD_JSON);
     free(many);
@@ -285,7 +285,7 @@ static void duplicate_keys(void **state) {
 
 static void long_numbers(void **state) {
     char text[1100];
-    struct json_object *o;
+    struct json_value *o;
     double d = 0;
     (void)state;
     memset(text, '1', sizeof(text));
@@ -293,19 +293,19 @@ static void long_numbers(void **state) {
     assert_int_equal(json_read(&o, text, 1024, NULL, NULL), ERR_OK);
     assert_int_equal(json_as_f64(o, &d), JSON_OK);
     assert_true(d > 0.11 && d < 0.12);
-    json_object_put(o);
+    json_put(o);
     memset(text, '1', 2);
     assert_int_equal(json_read(&o, text, 308, NULL, NULL),
                      ERR_OK); /* an integer that only a double holds */
     assert_int_equal(json_as_f64(o, &d), JSON_OK);
     assert_true(d > 1.1e307);
-    json_object_put(o);
+    json_put(o);
     assert_int_equal(json_read(&o, text, 400, NULL, NULL), ERR_BAD_JSON); /* overflow */
     assert_int_equal(json_read(&o, text, 1025, NULL, NULL), ERR_BAD_JSON);
 }
 
 static void getters_never_coerce(void **state) {
-    struct json_object *o =
+    struct json_value *o =
         parse("{\"s\":\"12\",\"e\":\"\",\"z\":\"a\\u0000b\",\"i\":12,\"neg\":-1,\"f\":1.0,\"b\":"
               "true,\"n\":null,\"a\":[1],"
               "\"o\":{\"k\":1},\"umax\":18446744073709551615,\"over\":18446744073709551616,"
@@ -318,7 +318,7 @@ static void getters_never_coerce(void **state) {
     uint64_t u = 5;
     double d = 5;
     bool b = false;
-    struct json_object *sub = NULL;
+    struct json_value *sub = NULL;
     (void)state;
     for (size_t k = 0; k < 6;
          k++) { /* each type through each getter: one fits, f64 takes the integer too */
@@ -362,11 +362,11 @@ static void getters_never_coerce(void **state) {
     assert_true(i == INT64_MIN);
     assert_int_equal(json_get_i64(o, "imin1", &i), JSON_WRONG_TYPE);
     assert_int_equal(json_as_i64(NULL, &i), JSON_NULL);
-    json_object_put(o);
+    json_put(o);
 }
 
 static void literal_is_cut_between_characters(void **state) {
-    struct json_object *o = parse("\"ab\xE2\x82\xAC\xE2\x82\xAC\"");
+    struct json_value *o = parse("\"ab\xE2\x82\xAC\xE2\x82\xAC\"");
     char lit[16];
     static const size_t want[] = {0, 0, 1, 2, 3, 3, 3, 6, 6, 6, 9, 10, 10};
     (void)state;
@@ -379,25 +379,25 @@ static void literal_is_cut_between_characters(void **state) {
     assert_int_equal(json_literal(lit, 0, o), 0);
     assert_int_equal(json_literal(lit, sizeof(lit), NULL), 4);
     assert_string_equal(lit, "null");
-    json_object_put(o);
+    json_put(o);
     o = parse(
         "\"12345678901234567890E+00\""); /* text that only looks like the mark of a wide integer */
     char wide[40];
     json_literal(wide, sizeof(wide), o);
     assert_string_equal(wide, "\"12345678901234567890E+00\"");
-    json_object_put(o);
+    json_put(o);
 }
 
 static void reads_files(void **state) {
     char path[] = "/tmp/json_test_XXXXXX";
-    struct json_object *o;
+    struct json_value *o;
     struct errbuf eb;
     int fd = mkstemp(path);
     (void)state;
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "{\"a\":[]}", 8), 8);
     assert_int_equal(json_read_file(&o, path, 8, NULL, NULL), ERR_OK);
-    json_object_put(o);
+    json_put(o);
     assert_int_equal(json_read_file(&o, path, 7, NULL, &eb), ERR_TOO_LARGE);
     assert_int_equal(write(fd, "}", 1), 1);
     assert_int_equal(json_read_file(&o, path, 100, NULL, &eb), ERR_BAD_JSON);
@@ -418,18 +418,18 @@ static void escaped_pairs_are_their_characters(void **state) {
         char text[64], want[8];
         const char *s;
         size_t n;
-        struct json_object *root = NULL, *v;
+        struct json_value *root = NULL, *v;
         int len = snprintf(text, sizeof(text), "[\"\\\\a\\u%04x\\u%04X\\n\"]",
                            0xD800 + ((cp - 0x10000) >> 10), 0xDC00 + (cp & 0x3FF));
         assert_int_equal(json_read(&root, text, (size_t)len, NULL, NULL), ERR_OK);
-        v = json_object_array_get_idx(root, 0);
+        v = json_arr_at(root, 0);
         assert_int_equal(json_as_str(v, &s, &n), JSON_OK);
         snprintf(want, sizeof(want), "\\a%c%c%c%c\n", (int)(0xF0 | cp >> 18),
                  (int)(0x80 | (cp >> 12 & 0x3F)), (int)(0x80 | (cp >> 6 & 0x3F)),
                  (int)(0x80 | (cp & 0x3F)));
         assert_int_equal(n, 7);
         assert_memory_equal(s, want, 7);
-        json_object_put(root);
+        json_put(root);
     }
 }
 

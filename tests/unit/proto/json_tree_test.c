@@ -25,15 +25,15 @@ static unsigned draw(unsigned n) {
     return (unsigned)(seed >> 33) % n;
 }
 
-static struct json_object *parse(const char *text) {
-    struct json_object *v = NULL;
+static struct json_value *parse(const char *text) {
+    struct json_value *v = NULL;
     struct errbuf eb = {0};
     if (json_read(&v, text, strlen(text), NULL, &eb) != ERR_OK) fail_msg("%s: %s", text, eb.text);
     return v;
 }
 
-static void assert_text(const struct json_object *v, const char *want) {
-    assert_string_equal(json_object_to_text(v, JSON_COMPACT, NULL), want);
+static void assert_text(const struct json_value *v, const char *want) {
+    assert_string_equal(json_to_text(v, JSON_COMPACT, NULL), want);
 }
 
 /* ---- memory */
@@ -82,12 +82,12 @@ static void memory_is_bounded(void **state) {
         char *s = repeat(worst[i].head, worst[i].unit, worst[i].last, worst[i].tail, N);
         size_t n = strlen(s);
         struct json_size size;
-        struct json_object *v = NULL;
+        struct json_value *v = NULL;
         assert_int_equal(json_check(s, n, 0, &plain, &size, NULL), ERR_OK);
         size_t bytes = size.n_nodes * 12 + size.n_index * 4;
         if (bytes > 6 * n + 64) fail_msg("%s: %zu bytes for %zu", worst[i].unit, bytes, n);
         assert_int_equal(json_read(&v, s, n, NULL, NULL), ERR_OK);
-        json_object_put(v);
+        json_put(v);
         free(s);
     }
     /* many different names: the table of them is in the bound as well */
@@ -99,8 +99,8 @@ static void memory_is_bounded(void **state) {
     struct json_size size;
     assert_int_equal(json_check(s, strlen(s), 0, &plain, &size, NULL), ERR_OK);
     assert_true(size.n_nodes * 12 + size.n_index * 4 <= 6 * strlen(s) + 64);
-    struct json_object *v = parse(s);
-    assert_int_equal(json_object_object_length(v), N + 1);
+    struct json_value *v = parse(s);
+    assert_int_equal(json_obj_len(v), N + 1);
     for (int i = 0; i < N; i += 7) {
         char name[16];
         int64_t got = -1;
@@ -108,26 +108,26 @@ static void memory_is_bounded(void **state) {
         assert_int_equal(json_get_i64(v, name, &got), JSON_OK);
         assert_int_equal(got, i % 10);
     }
-    json_object_put(v);
+    json_put(v);
     free(s);
 }
 
 /* ---- names */
 
 static void names(void **state) {
-    struct json_object *v = parse("{\"a\":1,\"b\":null,\"a\":[2],\"\":3,\"\\u0062\":4}"), *x;
+    struct json_value *v = parse("{\"a\":1,\"b\":null,\"a\":[2],\"\":3,\"\\u0062\":4}"), *x;
     (void)state;
     assert_text(v, "{\"a\":[2],\"b\":4,\"\":3}"); /* the first place, the last value */
-    assert_true(json_object_object_get_ex(v, "a", NULL));
-    assert_false(json_object_object_get_ex(v, "c", &x));
+    assert_true(json_obj_find(v, "a", NULL));
+    assert_false(json_obj_find(v, "c", &x));
     assert_null(x);
-    assert_false(json_object_object_get_ex(NULL, "c", &x));
-    json_object_put(v);
+    assert_false(json_obj_find(NULL, "c", &x));
+    json_put(v);
     /* few left of many: no table then */
     char *s = repeat("{\"x\":0,", "\"k\":1,", "\"k\":2", "}", 1000);
     v = parse(s);
     assert_text(v, "{\"x\":0,\"k\":2}");
-    json_object_put(v);
+    json_put(v);
     free(s);
     /* 17 to 40 names: the table's first sizes, each found, none that is not there */
     for (int n = 10; n < 40; n++) {
@@ -139,11 +139,11 @@ static void names(void **state) {
         assert_text(v, text);
         for (int i = 0; i < n; i++) {
             snprintf(name, sizeof(name), "n%d", i);
-            assert_true(json_object_object_get_ex(v, name, &x));
-            assert_int_equal(json_object_get_int64(x), i);
+            assert_true(json_obj_find(v, name, &x));
+            assert_int_equal(json_i64(x), i);
         }
-        assert_false(json_object_object_get_ex(v, "n", &x));
-        json_object_put(v);
+        assert_false(json_obj_find(v, "n", &x));
+        json_put(v);
     }
 }
 
@@ -157,14 +157,14 @@ static void many_names_take_no_longer(void **state) {
     for (int i = 0; i < N; i++) p += sprintf(p, "%s\"name%d\":%d", i > 0 ? "," : "", i, i);
     strcpy(p, "}");
     clock_t t = clock();
-    struct json_object *v = parse(s), *made = json_object_new_object();
-    json_object_object_foreach(v, name, child) {
-        assert_int_equal(json_object_object_add(made, name, json_object_get(child)), 0);
+    struct json_value *v = parse(s), *made = json_new_obj();
+    json_obj_foreach(v, name, child) {
+        assert_int_equal(json_obj_set(made, name, json_ref(child)), 0);
     }
-    assert_true(json_object_equal(v, made));
-    json_object_put(v); /* its parts keep it */
-    assert_string_equal(json_object_to_text(made, JSON_COMPACT, NULL), s);
-    json_object_put(made);
+    assert_true(json_equal(v, made));
+    json_put(v); /* its parts keep it */
+    assert_string_equal(json_to_text(made, JSON_COMPACT, NULL), s);
+    json_put(made);
     assert_true(clock() - t < 20 * CLOCKS_PER_SEC); /* squares would be hours */
     free(s);
 }
@@ -201,76 +201,71 @@ static void put_random(char **p, int depth) {
 }
 
 /* The same value, made. */
-static struct json_object *copy_of(const struct json_object *v) {
-    struct json_object *c;
-    switch (json_object_get_type(v)) {
+static struct json_value *copy_of(const struct json_value *v) {
+    struct json_value *c;
+    switch (json_type_of(v)) {
     case json_type_array:
-        c = json_object_new_array();
-        for (size_t i = 0; i < json_object_array_length(v); i++)
-            json_object_array_add(c, copy_of(json_object_array_get_idx(v, i)));
+        c = json_new_arr();
+        for (size_t i = 0; i < json_arr_len(v); i++) json_arr_add(c, copy_of(json_arr_at(v, i)));
         return c;
     case json_type_object:
-        c = json_object_new_object();
+        c = json_new_obj();
         {
-            json_object_object_foreach(v, name, child) {
-                json_object_object_add(c, name, copy_of(child));
+            json_obj_foreach(v, name, child) {
+                json_obj_set(c, name, copy_of(child));
             }
         }
         return c;
-    case json_type_string:
-        return json_object_new_string_len(json_object_get_string(v), json_object_get_string_len(v));
-    case json_type_boolean: return json_object_new_boolean(json_object_get_boolean(v));
+    case json_type_string: return json_new_str_n(json_str(v), json_str_len(v));
+    case json_type_boolean: return json_new_bool(json_bool(v));
     case json_type_int:
-        if (json_object_get_uint64(v) <= INT64_MAX)
-            return json_object_new_int64(json_object_get_int64(v));
-        return json_object_get((struct json_object *)(uintptr_t)v);
+        if (json_u64(v) <= INT64_MAX) return json_new_i64(json_i64(v));
+        return json_ref((struct json_value *)(uintptr_t)v);
     case json_type_double: {
         char text[64];
         json_literal(text, sizeof(text), v);
-        return json_object_new_double_s(json_object_get_double(v), text);
+        return json_new_f64_as(json_f64(v), text);
     }
     default: return NULL;
     }
 }
 
-static struct json_object *random_container(struct json_object *v) {
+static struct json_value *random_container(struct json_value *v) {
     for (int hop = 0; hop < 20; hop++) {
-        struct json_object *next = NULL;
-        if (json_object_is_type(v, json_type_array) && json_object_array_length(v) > 0) {
-            next = json_object_array_get_idx(v, draw((unsigned)json_object_array_length(v)));
-        } else if (json_object_is_type(v, json_type_object)) {
+        struct json_value *next = NULL;
+        if (json_is(v, json_type_array) && json_arr_len(v) > 0) {
+            next = json_arr_at(v, draw((unsigned)json_arr_len(v)));
+        } else if (json_is(v, json_type_object)) {
             char name[8];
             snprintf(name, sizeof(name), "m%u", draw(6));
-            json_object_object_get_ex(v, name, &next);
+            json_obj_find(v, name, &next);
         }
-        if (!json_object_is_type(next, json_type_array) &&
-            !json_object_is_type(next, json_type_object))
-            return v;
+        if (!json_is(next, json_type_array) && !json_is(next, json_type_object)) return v;
         v = next;
     }
     return v;
 }
 
-static void change(struct json_object *v, uint64_t with_seed) {
+static void change(struct json_value *v, uint64_t with_seed) {
     uint64_t was = seed;
     seed = with_seed;
-    struct json_object *at = random_container(v);
+    struct json_value *at = random_container(v);
     char name[8];
     snprintf(name, sizeof(name), "m%u", draw(8));
     unsigned what = draw(3), n = draw(5);
-    if (json_object_is_type(at, json_type_array)) {
+    if (json_is(at, json_type_array)) {
         if (what == 0)
-            json_object_array_put_idx(at, n, json_object_new_int64(7));
+            json_arr_put(at, n, json_new_i64(7));
         else
-            json_object_array_add(at, json_object_new_string("added"));
+            json_arr_add(at, json_new_str("added"));
     } else if (what == 0) {
-        json_object_object_del(at, name);
+        json_obj_del(at, name);
     } else if (what == 1) {
-        struct json_object *old;
-        json_object_object_get_ex(at, name, &old);
-        json_object_object_add(at, "moved", json_object_get(old)); /* a part of the same tree */
+        struct json_value *old;
+        json_obj_find(at, name, &old);
+        json_obj_set(at, "moved", json_ref(old)); /* a part of the same tree */
     } else {
-        json_object_object_add(at, name, NULL);
+        json_obj_set(at, name, NULL);
     }
     seed = was;
 }
@@ -282,67 +277,67 @@ static void random_trees(void **state) {
         char *p = text;
         put_random(&p, 0);
         *p = 0;
-        struct json_object *v = parse(text), *copy = copy_of(v);
-        assert_string_equal(json_object_to_text(v, JSON_COMPACT, NULL), text);
-        assert_string_equal(json_object_to_text(copy, JSON_COMPACT, NULL), text);
-        assert_true(json_object_equal(v, copy));
-        char *pretty = strdup(json_object_to_text(v, JSON_PRETTY, NULL));
-        struct json_object *again = parse(pretty);
-        assert_true(json_object_equal(v, again));
-        json_object_put(again);
+        struct json_value *v = parse(text), *copy = copy_of(v);
+        assert_string_equal(json_to_text(v, JSON_COMPACT, NULL), text);
+        assert_string_equal(json_to_text(copy, JSON_COMPACT, NULL), text);
+        assert_true(json_equal(v, copy));
+        char *pretty = strdup(json_to_text(v, JSON_PRETTY, NULL));
+        struct json_value *again = parse(pretty);
+        assert_true(json_equal(v, again));
+        json_put(again);
         free(pretty);
         /* a part outlives its tree */
-        struct json_object *part =
-            v != NULL && json_object_get_type(v) >= json_type_object ? random_container(v) : NULL;
-        json_object_get(part);
+        struct json_value *part =
+            v != NULL && json_type_of(v) >= json_type_object ? random_container(v) : NULL;
+        json_ref(part);
         if (part != NULL)
             for (int i = 0; i < 8; i++) {
                 uint64_t s = seed + (uint64_t)i * 7919u;
                 change(v, s);
                 change(copy, s);
-                assert_true(json_object_equal(v, copy));
-                char *one = strdup(json_object_to_text(v, JSON_COMPACT, NULL));
-                assert_string_equal(one, json_object_to_text(copy, JSON_COMPACT, NULL));
+                assert_true(json_equal(v, copy));
+                char *one = strdup(json_to_text(v, JSON_COMPACT, NULL));
+                assert_string_equal(one, json_to_text(copy, JSON_COMPACT, NULL));
                 free(one);
             }
-        json_object_put(v);
-        json_object_put(copy);
-        if (part != NULL) assert_non_null(json_object_to_text(part, JSON_COMPACT, NULL));
-        json_object_put(part);
+        json_put(v);
+        json_put(copy);
+        if (part != NULL) assert_non_null(json_to_text(part, JSON_COMPACT, NULL));
+        json_put(part);
     }
 }
 
 static void made_values(void **state) {
-    struct json_object *o = json_object_new_object(), *a = json_object_new_array();
+    struct json_value *o = json_new_obj(), *a = json_new_arr();
     (void)state;
-    json_object_object_add(o, "s", json_object_new_string("a\"\\/\n\x01\x7F\xC3\xA4"));
-    json_object_object_add(o, "z", json_object_new_string_len("\0", 1));
-    json_object_object_add(o, "i", json_object_new_int64(INT64_MIN));
-    json_object_object_add(o, "d", json_object_new_double(2));
-    json_object_object_add(o, "e", json_object_new_double_s(0.1, "0.10"));
-    json_object_object_add(o, "b", json_object_new_boolean(true));
-    json_object_object_add(o, "n", NULL);
-    json_object_array_put_idx(a, 2, json_object_new_int64(0));
-    json_object_object_add(o, "a", a);
+    json_obj_set(o, "s", json_new_str("a\"\\/\n\x01\x7F\xC3\xA4"));
+    json_obj_set(o, "z", json_new_str_n("\0", 1));
+    json_obj_set(o, "i", json_new_i64(INT64_MIN));
+    json_obj_set(o, "d", json_new_f64(2));
+    json_obj_set(o, "e", json_new_f64_as(0.1, "0.10"));
+    json_obj_set(o, "b", json_new_bool(true));
+    json_obj_set(o, "n", NULL);
+    json_arr_put(a, 2, json_new_i64(0));
+    json_obj_set(o, "a", a);
     assert_text(o, "{\"s\":\"a\\\"\\\\/\\n\\u0001\x7F\xC3\xA4\",\"z\":\"\\u0000\","
                    "\"i\":-9223372036854775808,\"d\":2.0,\"e\":0.10,\"b\":true,\"n\":null,"
                    "\"a\":[null,null,0]}");
-    struct json_object *again = parse(json_object_to_text(o, JSON_COMPACT, NULL));
-    assert_true(json_object_equal(o, again));
-    assert_int_equal(json_object_array_add(o, NULL), -1); /* no array */
-    json_object_put(again);
-    json_object_put(o);
-    assert_string_equal(json_object_to_text(NULL, JSON_COMPACT, NULL), "null");
+    struct json_value *again = parse(json_to_text(o, JSON_COMPACT, NULL));
+    assert_true(json_equal(o, again));
+    assert_int_equal(json_arr_add(o, NULL), -1); /* no array */
+    json_put(again);
+    json_put(o);
+    assert_string_equal(json_to_text(NULL, JSON_COMPACT, NULL), "null");
     o = parse("{\"a\":[],\"b\":{\"c\":[1]},\"d\":{}}");
-    assert_string_equal(json_object_to_text(o, JSON_PRETTY, NULL),
+    assert_string_equal(json_to_text(o, JSON_PRETTY, NULL),
                         "{\n  \"a\": [],\n  \"b\": {\n    \"c\": [\n      1\n    ]\n  },\n"
                         "  \"d\": {}\n}");
-    json_object_put(o);
+    json_put(o);
 }
 
 static void in_place(void **state) {
     char text[] = "\xEF\xBB\xBF{\"\\u0061\":\"\\ud83d\\ude00\",\"n\":12}x";
-    struct json_object *v;
+    struct json_value *v;
     const char *s;
     size_t n;
     int64_t i;
@@ -355,7 +350,7 @@ static void in_place(void **state) {
     assert_true(s > text && s < text + sizeof(text));
     assert_int_equal(json_get_i64(v, "n", &i), JSON_OK);
     assert_int_equal(i, 12);
-    json_object_put(v);
+    json_put(v);
 }
 
 int main(void) {

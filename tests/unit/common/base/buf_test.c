@@ -89,7 +89,7 @@ static void json_str_reads_back(void **state) {
     char all[256];
     size_t n_all = 0, n;
     const char *s;
-    struct json_object *o;
+    struct json_value *o;
     struct buf b = BUF_INIT;
     (void)state;
     for (int c = 0; c < 0x80; c++) all[n_all++] = (char)c;
@@ -100,7 +100,7 @@ static void json_str_reads_back(void **state) {
     assert_int_equal(json_as_str(o, &s, &n), JSON_OK);
     assert_int_equal(n, n_all);
     assert_memory_equal(s, all, n_all);
-    json_object_put(o);
+    json_put(o);
     buf_clear(&b);
     buf_json_str(&b, "a\"b\\c\n\x01/\x7F\xC3\xA9", 11);
     assert_string_equal(b.data, "\"a\\\"b\\\\c\\n\\u0001/\x7F\xC3\xA9\"");
@@ -143,14 +143,14 @@ static void json_text_is_always_json(void **state) {
     for (int round = 0; round < 2000; round++) {
         char in[24];
         struct buf b = BUF_INIT;
-        struct json_object *o;
+        struct json_value *o;
         for (size_t i = 0; i < sizeof(in); i++) {
             x = x * 1664525u + 1013904223u;
             in[i] = (char)(x >> 24);
         }
         buf_json_text(&b, in, sizeof(in), round % 2 == 0);
         assert_int_equal(json_read(&o, b.data, b.len, NULL, NULL), ERR_OK);
-        json_object_put(o);
+        json_put(o);
         buf_free(&b);
     }
 }

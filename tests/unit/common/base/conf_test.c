@@ -34,12 +34,12 @@ static const struct conf_key keys[] = {
 enum { N = sizeof(keys) / sizeof(keys[0]) };
 
 static enum err read(struct sample *s, const char *text, struct errbuf *eb) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     memset(s, 0, sizeof(*s));
     conf_defaults(s, keys, N);
     assert_int_equal(json_read(&root, text, strlen(text), NULL, eb), ERR_OK);
     enum err e = conf_read(s, keys, N, root, "top.", true, eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 
@@ -121,7 +121,7 @@ static void collect(void *arg, const char *path) {
 
 static void unknown_keys_are_named(void **state) {
     (void)state;
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     char seen[256] = "";
     static const char *const also[] = {"a.old", NULL};
     const char *text = "{\"a\":{\"n\":1,\"m\":2,\"old\":{\"deep\":1},\"list\":[{\"x\":0,\"y\":1}]},"
@@ -139,7 +139,7 @@ static void unknown_keys_are_named(void **state) {
     assert_string_equal(seen, "a.m a.list.0.y ");
     assert_int_equal(conf_check(&t, root, &eb), ERR_BAD_CONFIG);
     assert_string_equal(eb.text, "zz.q must be an integer from 2 to 3, got 1");
-    json_object_put(root);
+    json_put(root);
 }
 
 /* A number without a default is 0 when it is absent, and not printed then. */
@@ -151,7 +151,7 @@ static void a_number_may_be_absent(void **state) {
         CONF_I(struct conf_scratch, whole, "n", 1, 20, "", "a number")};
     static const char *const files[] = {"{}", "{\"n\":20}"};
     for (int i = 0; i < 2; i++) {
-        struct json_object *root = NULL;
+        struct json_value *root = NULL;
         assert_int_equal(json_read(&root, files[i], strlen(files[i]), NULL, &eb), ERR_OK);
         struct buf out = BUF_INIT;
         conf_defaults(&s, rows, 1);
@@ -160,7 +160,7 @@ static void a_number_may_be_absent(void **state) {
         conf_print(&out, &s, rows, 1);
         assert_int_equal(strstr(out.data, "\"n\"") != NULL, i);
         buf_free(&out);
-        json_object_put(root);
+        json_put(root);
     }
 }
 
@@ -174,7 +174,7 @@ static void who_may_write_the_file(void **state) {
     assert_non_null(f);
     assert_true(fputs("{}", f) >= 0 && fclose(f) == 0);
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        struct json_object *root = NULL;
+        struct json_value *root = NULL;
         struct errbuf eb = {0};
         char mode[8];
         assert_int_equal(chmod(path, modes[i]), 0);
@@ -183,9 +183,9 @@ static void who_may_write_the_file(void **state) {
         assert_int_equal(root != NULL, e == ERR_OK);
         snprintf(mode, sizeof(mode), "%04o", (unsigned)modes[i]);
         if (e != ERR_OK) assert_true(strstr(eb.text, path) && strstr(eb.text, mode));
-        json_object_put(root);
+        json_put(root);
     }
-    struct json_object *root;
+    struct json_value *root;
     struct errbuf eb = {0};
     remove(path);
     assert_int_equal(conf_read_file(&root, path, &eb), ERR_NOT_FOUND);

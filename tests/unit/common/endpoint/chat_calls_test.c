@@ -156,56 +156,55 @@ static void run_split(struct fixture *f, const struct infer_req *req, const int3
 
 /* ---- whole answers */
 
-static struct json_object *parse(const char *s, size_t n) {
-    struct json_object *o = NULL;
+static struct json_value *parse(const char *s, size_t n) {
+    struct json_value *o = NULL;
     if (json_read(&o, s, n, NULL, NULL) != ERR_OK) fail_msg("no JSON: %.*s", (int)n, s);
     return o;
 }
 
-static struct json_object *at(struct json_object *o, const char *key) {
-    struct json_object *v = NULL;
+static struct json_value *at(struct json_value *o, const char *key) {
+    struct json_value *v = NULL;
     if (json_get(o, key, &v) != JSON_OK) return NULL;
     return v;
 }
 
-static struct json_object *first_choice(struct json_object *answer) {
-    return json_object_array_get_idx(at(answer, "choices"), 0);
+static struct json_value *first_choice(struct json_value *answer) {
+    return json_arr_at(at(answer, "choices"), 0);
 }
 
-static const char *text_of(struct json_object *v) {
-    return v != NULL ? json_object_to_text(v, JSON_COMPACT, NULL)
-                     : "absent";
+static const char *text_of(struct json_value *v) {
+    return v != NULL ? json_to_text(v, JSON_COMPACT, NULL) : "absent";
 }
 
 /* The ids of calls become "?", so that a message can be compared as text. */
-static void forget_ids(struct json_object *message) {
-    struct json_object *calls = at(message, "tool_calls");
-    for (size_t i = 0; calls != NULL && i < json_object_array_length(calls); i++) {
-        struct json_object *call = json_object_array_get_idx(calls, i);
-        const char *id = json_object_get_string(at(call, "id"));
+static void forget_ids(struct json_value *message) {
+    struct json_value *calls = at(message, "tool_calls");
+    for (size_t i = 0; calls != NULL && i < json_arr_len(calls); i++) {
+        struct json_value *call = json_arr_at(calls, i);
+        const char *id = json_str(at(call, "id"));
         assert_int_equal(strlen(id), 13);
         assert_memory_equal(id, "call_", 5);
-        json_object_object_add(call, "id", json_object_new_string("?"));
+        json_obj_set(call, "id", json_new_str("?"));
     }
 }
 
 static void check_whole(const struct scene *s, const struct buf *body) {
-    struct json_object *o = parse(body->data, body->len), *choice = first_choice(o);
-    struct json_object *message = at(choice, "message");
-    struct json_object *details = at(at(o, "usage"), "completion_tokens_details");
+    struct json_value *o = parse(body->data, body->len), *choice = first_choice(o);
+    struct json_value *message = at(choice, "message");
+    struct json_value *details = at(at(o, "usage"), "completion_tokens_details");
     struct buf want = BUF_INIT;
     forget_ids(message);
     char *members = unquote(s->message);
     buf_printf(&want, "{\"role\":\"assistant\",%s}", members);
-    struct json_object *w = parse(want.data, want.len);
+    struct json_value *w = parse(want.data, want.len);
     assert_string_equal(text_of(message), text_of(w)); /* order of the members too */
-    assert_string_equal(json_object_get_string(at(choice, "finish_reason")), s->finish);
+    assert_string_equal(json_str(at(choice, "finish_reason")), s->finish);
     if (s->thinking_tokens < 0)
         assert_null(details);
     else
-        assert_int_equal(json_object_get_int64(at(details, "reasoning_tokens")), s->thinking_tokens);
-    json_object_put(w);
-    json_object_put(o);
+        assert_int_equal(json_i64(at(details, "reasoning_tokens")), s->thinking_tokens);
+    json_put(w);
+    json_put(o);
     free(members);
     buf_free(&want);
 }
@@ -240,41 +239,40 @@ struct sum {
     char finish[16];
 };
 
-static void sum_call(struct sum *s, struct json_object *call) {
-    struct json_object *fn = at(call, "function"), *name = at(fn, "name");
-    long index = json_object_get_int64(at(call, "index"));
+static void sum_call(struct sum *s, struct json_value *call) {
+    struct json_value *fn = at(call, "function"), *name = at(fn, "name");
+    long index = json_i64(at(call, "index"));
     if (name != NULL) { /* the first delta of a call */
         assert_int_equal(index, s->call + 1);
-        assert_string_equal(json_object_get_string(at(call, "type")), "function");
-        assert_int_equal(strlen(json_object_get_string(at(call, "id"))), 13);
-        assert_string_equal(json_object_get_string(at(fn, "arguments")), "");
-        buf_printf(&s->calls, "{%s|", json_object_get_string(name));
+        assert_string_equal(json_str(at(call, "type")), "function");
+        assert_int_equal(strlen(json_str(at(call, "id"))), 13);
+        assert_string_equal(json_str(at(fn, "arguments")), "");
+        buf_printf(&s->calls, "{%s|", json_str(name));
         s->call = index;
     } else {
         assert_int_equal(index, s->call);
         assert_null(at(call, "id"));
-        buf_puts(&s->calls, json_object_get_string(at(fn, "arguments")));
+        buf_puts(&s->calls, json_str(at(fn, "arguments")));
     }
 }
 
-static void sum_delta(struct sum *s, struct json_object *chunk, size_t n_chunk) {
-    struct json_object *choice = first_choice(chunk), *delta = at(choice, "delta");
-    struct json_object *content = at(delta, "content"), *calls = at(delta, "tool_calls");
-    struct json_object *thinking = at(delta, "reasoning_content");
-    assert_string_equal(json_object_get_string(at(delta, "role")), "assistant");
+static void sum_delta(struct sum *s, struct json_value *chunk, size_t n_chunk) {
+    struct json_value *choice = first_choice(chunk), *delta = at(choice, "delta");
+    struct json_value *content = at(delta, "content"), *calls = at(delta, "tool_calls");
+    struct json_value *thinking = at(delta, "reasoning_content");
+    assert_string_equal(json_str(at(delta, "role")), "assistant");
     assert_int_equal((content != NULL) + (calls != NULL) + (thinking != NULL), 1);
     assert_string_equal(s->finish, ""); /* nothing comes after the finishing chunk */
-    if (n_chunk == 0) assert_string_equal(json_object_get_string(content), "");
-    if (content != NULL) buf_puts(&s->content, json_object_get_string(content));
-    if (thinking != NULL) buf_puts(&s->thinking, json_object_get_string(thinking));
+    if (n_chunk == 0) assert_string_equal(json_str(content), "");
+    if (content != NULL) buf_puts(&s->content, json_str(content));
+    if (thinking != NULL) buf_puts(&s->thinking, json_str(thinking));
     s->some_thinking |= thinking != NULL;
     if (calls != NULL) {
-        assert_int_equal(json_object_array_length(calls), 1);
-        sum_call(s, json_object_array_get_idx(calls, 0));
+        assert_int_equal(json_arr_len(calls), 1);
+        sum_call(s, json_arr_at(calls, 0));
     }
     if (at(choice, "finish_reason") != NULL) {
-        snprintf(s->finish, sizeof(s->finish), "%s",
-                 json_object_get_string(at(choice, "finish_reason")));
+        snprintf(s->finish, sizeof(s->finish), "%s", json_str(at(choice, "finish_reason")));
         assert_non_null(at(chunk, "usage"));
     } else {
         assert_null(at(chunk, "usage"));
@@ -291,9 +289,9 @@ static void sum_stream(struct sum *s, const char *stream) {
         const char *end = strstr(stream, "\n\n");
         assert_non_null(end);
         assert_memory_equal(stream, "data: ", 6);
-        struct json_object *o = parse(stream + 6, (size_t)(end - stream) - 6);
+        struct json_value *o = parse(stream + 6, (size_t)(end - stream) - 6);
         sum_delta(s, o, n++);
-        json_object_put(o);
+        json_put(o);
         stream = end + 2;
     }
     assert_string_equal(stream, "data: [DONE]\n\n");
@@ -315,14 +313,13 @@ static void check_stream(const struct scene *s, const struct buf *out) {
     char *members = unquote(s->message);
     struct buf message = BUF_INIT;
     buf_printf(&message, "{%s}", members);
-    struct json_object *m = parse(message.data, message.len), *list = at(m, "tool_calls");
+    struct json_value *m = parse(message.data, message.len), *list = at(m, "tool_calls");
     buf_puts(&calls, "");
-    for (size_t i = 0; i < json_object_array_length(list); i++) {
-        struct json_object *fn = at(json_object_array_get_idx(list, i), "function");
-        buf_printf(&calls, "{%s|%s", json_object_get_string(at(fn, "name")),
-                   json_object_get_string(at(fn, "arguments")));
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        struct json_value *fn = at(json_arr_at(list, i), "function");
+        buf_printf(&calls, "{%s|%s", json_str(at(fn, "name")), json_str(at(fn, "arguments")));
     }
-    const char *content = json_object_get_string(at(m, "content"));
+    const char *content = json_str(at(m, "content"));
     if (calls.len > 0) /* text before a call is trimmed only where all of it is known */
         assert_string_equal(stripped(&sum.content), content);
     else
@@ -331,8 +328,8 @@ static void check_stream(const struct scene *s, const struct buf *out) {
     assert_string_equal(sum.finish, s->finish);
     assert_int_equal(sum.some_thinking, at(m, "reasoning_content") != NULL);
     if (sum.some_thinking)
-        assert_string_equal(sum.thinking.data, json_object_get_string(at(m, "reasoning_content")));
-    json_object_put(m);
+        assert_string_equal(sum.thinking.data, json_str(at(m, "reasoning_content")));
+    json_put(m);
     free(members);
     buf_free(&message);
     buf_free(&calls);
@@ -488,10 +485,10 @@ static void test_guides(void **state) {
             assert_null(req->guide);
         } else {
             char *text = unquote(g->guide);
-            struct json_object *want = parse(text, strlen(text));
+            struct json_value *want = parse(text, strlen(text));
             assert_non_null(req->guide);
             assert_string_equal(req->guide, text_of(want));
-            json_object_put(want);
+            json_put(want);
             free(text);
         }
         infer_req_destroy(&req);

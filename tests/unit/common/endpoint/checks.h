@@ -30,7 +30,7 @@ static void check(struct fixture *f, const char *path, const char *body, int sta
                   const char *text) {
     struct infer_req *req;
     struct api_answer err;
-    struct json_object *o = NULL;
+    struct json_value *o = NULL;
     const char *got = "";
     size_t n;
     bool good = fixture_read(f, path, body, &req, &err);
@@ -43,7 +43,7 @@ static void check(struct fixture *f, const char *path, const char *body, int sta
     assert_null(req);
     assert_int_equal(json_read(&o, err.body.data, err.body.len, NULL, NULL), ERR_OK);
     if (json_get_str(o, "error", &got, &n) != JSON_OK) {
-        struct json_object *in;
+        struct json_value *in;
         assert_int_equal(json_get_obj(o, "error", &in), JSON_OK);
         assert_int_equal(json_get_str(in, "message", &got, &n), JSON_OK);
     }
@@ -51,7 +51,7 @@ static void check(struct fixture *f, const char *path, const char *body, int sta
         fail_msg("%s %s\n got      %d %s\n expected %d %s", path, body, err.status, got, status,
                  text);
     assert_string_equal(err.content_type, "application/json");
-    json_object_put(o);
+    json_put(o);
     buf_free(&err.body);
 }
 

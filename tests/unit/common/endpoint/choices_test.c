@@ -383,9 +383,9 @@ static void stopped(void **state) {
             answer_error(a, 500, "late", &out);
             assert_int_equal(out.len, len); /* ended is ended */
             if (!req->stream) {
-                struct json_object *o = NULL;
+                struct json_value *o = NULL;
                 assert_int_equal(json_read(&o, out.data, out.len, NULL, NULL), ERR_OK);
-                json_object_put(o);
+                json_put(o);
             } else if (req->api == API_OPENAI_CHAT) {
                 size_t n = 0;
                 for (const char *p = out.data; (p = strstr(p, "\"stop_reason\"")) != NULL; p++) n++;

@@ -60,7 +60,7 @@ static const struct failure failures[] = {
     {COMPL, Q P ",'logprobs':6}", 400, "logprobs", "invalid_value", NULL},
 };
 
-static void read_error(struct fixture *f, const struct failure *w, struct json_object **o,
+static void read_error(struct fixture *f, const struct failure *w, struct json_value **o,
                        int *status) {
     struct infer_req *req;
     struct api_answer err;
@@ -72,7 +72,7 @@ static void read_error(struct fixture *f, const struct failure *w, struct json_o
     free(body);
 }
 
-static void expect_str(const struct failure *w, const struct json_object *o, const char *key,
+static void expect_str(const struct failure *w, const struct json_value *o, const char *key,
                        const char *want) {
     const char *got = NULL;
     size_t n;
@@ -89,7 +89,7 @@ static void manner(struct fixture *f, enum error_style style) {
 
 static void failures_name_their_member(void **state) {
     struct fixture *f = *state;
-    struct json_object *o, *in;
+    struct json_value *o, *in;
     int status;
     manner(f, ERROR_STYLE_OPENAI);
     for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
@@ -101,14 +101,14 @@ static void failures_name_their_member(void **state) {
         expect_str(w, in, "param", w->param);
         expect_str(w, in, "code", w->code);
         if (w->text != NULL) expect_str(w, in, "message", w->text);
-        json_object_put(o);
+        json_put(o);
     }
 }
 
 /* The reference's manner: flat, 422, no member named. */
 static void the_reference_is_as_it_was(void **state) {
     struct fixture *f = *state;
-    struct json_object *o;
+    struct json_value *o;
     int status;
     int64_t code;
     manner(f, ERROR_STYLE_MINDIE);
@@ -120,7 +120,7 @@ static void the_reference_is_as_it_was(void **state) {
         expect_str(w, o, "param", NULL);
         assert_int_equal(json_get_i64(o, "code", &code), JSON_OK);
         assert_int_equal(code, 422);
-        json_object_put(o);
+        json_put(o);
     }
 }
 
@@ -129,7 +129,7 @@ static void too_long(void **state) {
     struct fixture *f = *state;
     static const struct failure w = {COMPL,    Q "'prompt':[5,6,7,8,9]}", 400,
                                      "prompt", "context_length_exceeded", NULL};
-    struct json_object *o, *in;
+    struct json_value *o, *in;
     int status, was = f->conf.max_input_token_len;
     f->conf.max_input_token_len = 4;
     manner(f, ERROR_STYLE_OPENAI);
@@ -141,7 +141,7 @@ static void too_long(void **state) {
     expect_str(&w, in, "message",
                "Prompts of at most 4 tokens fit into this model's maximum context length; the "
                "prompt has 5. Please shorten it.");
-    json_object_put(o);
+    json_put(o);
     f->conf.max_input_token_len = was;
 }
 

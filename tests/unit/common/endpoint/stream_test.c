@@ -189,7 +189,7 @@ static const struct family_case {
                       "/infer", "{'inputs':'x','parameters':{'details':true}}", "data: "},
 };
 
-static const char *string_at(struct json_object *o, const char *key, size_t *n) {
+static const char *string_at(struct json_value *o, const char *key, size_t *n) {
     const char *s = "";
     *n = 0;
     json_get_str(o, key, &s, n);
@@ -197,24 +197,24 @@ static const char *string_at(struct json_object *o, const char *key, size_t *n) 
 }
 
 /* The delta text of one event; Native has none in its last. */
-static const char *event_text(enum shape shape, struct json_object *o, size_t *n) {
-    struct json_object *v = NULL, *in = NULL;
+static const char *event_text(enum shape shape, struct json_value *o, size_t *n) {
+    struct json_value *v = NULL, *in = NULL;
     switch (shape) {
     case SHAPE_TGI:
     case SHAPE_NATIVE: json_get_obj(o, "token", &v); return string_at(v, "text", n);
     case SHAPE_VLLM: {
         const char *s = "";
         json_get_arr(o, "text", &v);
-        json_as_str(json_object_array_get_idx(v, 0), &s, n);
+        json_as_str(json_arr_at(v, 0), &s, n);
         return s;
     }
     case SHAPE_CHAT:
         json_get_arr(o, "choices", &v);
-        json_get_obj(json_object_array_get_idx(v, 0), "delta", &in);
+        json_get_obj(json_arr_at(v, 0), "delta", &in);
         return string_at(in, "content", n);
     case SHAPE_COMPLETIONS:
         json_get_arr(o, "choices", &v);
-        return string_at(json_object_array_get_idx(v, 0), "text", n);
+        return string_at(json_arr_at(v, 0), "text", n);
     case SHAPE_TRITON: return string_at(o, "text_output", n);
     default: return "";
     }
@@ -226,7 +226,7 @@ static void collect(enum shape shape, const char *p, size_t n, struct buf *text)
     const char *end = p + n, *frame = cases[shape].frame;
     while (p < end) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
-        struct json_object *o = NULL;
+        struct json_value *o = NULL;
         struct errbuf eb;
         size_t len;
         assert_non_null(stop);
@@ -237,7 +237,7 @@ static void collect(enum shape shape, const char *p, size_t n, struct buf *text)
                 fail_msg("%s in %.*s", eb.text, (int)(stop - p), p);
             const char *s = event_text(shape, o, &len);
             buf_append(text, s, len);
-            json_object_put(o);
+            json_put(o);
         }
         p = stop;
         while (p < end && *p == '\n') p++;
@@ -284,7 +284,7 @@ static void check_whole(struct fixture *f, enum shape shape, const struct scene 
     struct infer_req *req = scene_req(f, s, cases[shape].whole_path, cases[shape].whole_body);
     struct reference ref;
     struct buf out = BUF_INIT, text = BUF_INIT;
-    struct json_object *o, *v, *in = NULL;
+    struct json_value *o, *v, *in = NULL;
     const char *p = "";
     size_t n = 0;
     naive(f, s, req, &ref);
@@ -300,14 +300,14 @@ static void check_whole(struct fixture *f, enum shape shape, const struct scene 
         break;
     case SHAPE_CHAT:
         json_get_arr(o, "choices", &v);
-        json_get_obj(json_object_array_get_idx(v, 0), "message", &in);
+        json_get_obj(json_arr_at(v, 0), "message", &in);
         p = string_at(in, "content", &n);
         break;
     default: p = event_text(shape, o, &n); break;
     }
     buf_append(&text, p, n);
     check_text(&text, &ref.text, round, cases[shape].whole_path);
-    json_object_put(o);
+    json_put(o);
     buf_free(&text);
     buf_free(&out);
     buf_free(&ref.text);

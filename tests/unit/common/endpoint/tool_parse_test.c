@@ -298,12 +298,12 @@ static void check_any(const struct row *r, const char *text, size_t n, bool whol
     }
     for (size_t i = 0; i < calls; i++) {
         const struct tool_call *c = tool_parse_call(p, i);
-        struct json_object *o = NULL;
+        struct json_value *o = NULL;
         assert_true(c->complete || !whole);
         if (!c->complete) continue;
         assert_int_equal(json_read(&o, c->args.data, c->args.len, NULL, NULL), ERR_OK);
-        assert_true(json_object_is_type(o, json_type_object));
-        json_object_put(o);
+        assert_true(json_is(o, json_type_object));
+        json_put(o);
     }
     tool_parse_destroy(&p);
 }

@@ -177,9 +177,9 @@ static void what_is_completed_is_accepted(void **state) {
                     guide_accepts(g, out.data != NULL ? out.data : "", out.len, &whole), ERR_OK);
                 if (!whole) fail_msg("%s: walked to %.*s", guides[k], (int)out.len, out.data);
                 if (strstr(guides[k], "json_schema") != NULL) {
-                    struct json_object *v = NULL;
+                    struct json_value *v = NULL;
                     assert_int_equal(json_read(&v, out.data, out.len, NULL, NULL), ERR_OK);
-                    json_object_put(v);
+                    json_put(v);
                 }
             }
             buf_free(&out);

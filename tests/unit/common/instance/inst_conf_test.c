@@ -43,13 +43,13 @@ static void the_reference_s_ranges(void **state) {
 
 /* Parses BASE with values (JSON text) set at paths; a list of pairs ending with NULL. */
 static enum err parse_with(struct inst_conf *c, struct errbuf *eb, const char *const *pairs) {
-    struct json_object *root = NULL;
+    struct json_value *root = NULL;
     assert_int_equal(json_read(&root, BASE, strlen(BASE), NULL, NULL), ERR_OK);
     for (; pairs[0] != NULL; pairs += 2) ct_set(root, pairs[0], pairs[1]);
-    const char *s = json_object_to_text(root, JSON_COMPACT, NULL);
+    const char *s = json_to_text(root, JSON_COMPACT, NULL);
     memset(eb, 0, sizeof(*eb));
     enum err e = inst_conf_parse(c, s, strlen(s), "/etc/baton", eb);
-    json_object_put(root);
+    json_put(root);
     return e;
 }
 #define PARSE(c, eb, ...) parse_with(c, eb, (const char *const[]){__VA_ARGS__, NULL})

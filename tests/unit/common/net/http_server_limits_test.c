@@ -262,8 +262,8 @@ static void connection_cap(void **state) {
     down();
 }
 
-/* A head that does not come in a tenth of a second, or a reader that is slow for two, is no reason to refuse
- * others. */
+/* A head that does not come in a tenth of a second, or a reader that is slow for two, is no reason
+ * to refuse others. */
 static void slow_clients_give_way(void **state) {
     int fd[3];
     (void)state;

@@ -23,8 +23,8 @@
 
 enum { NOW = 1753900245, OUT_MAX = 1 << 20 };
 
-static struct json_object *json(const char *text) {
-    struct json_object *o = NULL;
+static struct json_value *json(const char *text) {
+    struct json_value *o = NULL;
     struct errbuf eb = {0};
     if (json_read(&o, text, strlen(text), NULL, &eb) != ERR_OK) fail_msg("%s: %s", text, eb.text);
     return o;
@@ -42,7 +42,7 @@ static enum err render(const char *src, const char *vars, size_t out_max, struct
     }
     struct chat_vars v = {.vars = vars == NULL ? NULL : json(vars), .now_unix_s = NOW};
     e = chat_template_render(t, &v, out_max, out, eb);
-    json_object_put(v.vars);
+    json_put(v.vars);
     chat_template_free(&t);
     assert_null(t);
     return e;
@@ -339,7 +339,7 @@ static void *render_many(void *arg) {
     char vars[64], want[128];
     snprintf(vars, sizeof(vars), "{\"who\": \"%s\", \"l\": [1, 2, 3]}", r->name);
     snprintf(want, sizeof(want), "%s:1,2,3|%s!", r->name, r->name);
-    struct json_object *o = json(vars);
+    struct json_value *o = json(vars);
     for (int i = 0; i < 300; i++) {
         struct buf out = BUF_INIT;
         struct chat_vars v = {.vars = o, .now_unix_s = NOW};
@@ -347,7 +347,7 @@ static void *render_many(void *arg) {
         r->n_wrong += e != ERR_OK || strcmp(out.data, want) != 0;
         buf_free(&out);
     }
-    json_object_put(o);
+    json_put(o);
     return NULL;
 }
 
@@ -525,7 +525,7 @@ static void survives_lack_of_memory(void **state) {
                               "}}{{ [1, 2]|tojson(indent=2) }}"
                               "{% for i in range(2000) %}{{ [i] }}{% endfor %}";
     const struct model_dir *d = *state;
-    struct json_object *vars = json("{\"v\": \"abc\"}");
+    struct json_value *vars = json("{\"v\": \"abc\"}");
     int n_failed = 0;
     put(d, "tokenizer_config.json", "{\"chat_template\": \"{{ 1 }}\"}");
     for (int n = 0, done = 0; done < 2; n++) {
@@ -559,7 +559,7 @@ static void survives_lack_of_memory(void **state) {
         }
     }
     assert_true(n_failed > 15);
-    json_object_put(vars);
+    json_put(vars);
 #else
     (void)state;
     print_message("skipped: the sanitizer owns malloc\n");

@@ -118,20 +118,20 @@ static inline void assert_same_text(const struct buf *got, const char *want, siz
 }
 
 /* Compares with an array of ids in JSON; `what` is shown when they differ. */
-static inline void assert_same_ids(const struct id_list *got, const struct json_object *want,
+static inline void assert_same_ids(const struct id_list *got, const struct json_value *want,
                                    const char *what, const char *text) {
-    size_t n = json_object_array_length(want);
+    size_t n = json_arr_len(want);
     bool same = got->n == n;
     for (size_t i = 0; i < n && same; i++) {
         int64_t id;
-        assert_int_equal(json_as_i64(json_object_array_get_idx(want, i), &id), JSON_OK);
+        assert_int_equal(json_as_i64(json_arr_at(want, i), &id), JSON_OK);
         same = got->ids[i] == id;
     }
     if (!same) {
         struct buf b = BUF_INIT;
         for (size_t i = 0; i < got->n; i++) buf_printf(&b, " %d", got->ids[i]);
         fail_msg("%s: \"%s\": got%s, want %s", what, text, b.len ? b.data : " nothing",
-                 json_object_to_text((struct json_object *)want, JSON_COMPACT, NULL));
+                 json_to_text((struct json_value *)want, JSON_COMPACT, NULL));
     }
 }
 

@@ -6,35 +6,34 @@
 #include "tests/unit/common/text/tok_testlib.h"
 
 /* One stored tokenizer: a base with some members replaced. */
-static struct tokenizer *case_tokenizer(const struct json_object *root,
-                                        const struct json_object *c) {
-    struct json_object *bases, *base, *set, *model, *copy = NULL;
+static struct tokenizer *case_tokenizer(const struct json_value *root, const struct json_value *c) {
+    struct json_value *bases, *base, *set, *model, *copy = NULL;
     const char *name, *text;
     struct tokenizer *t;
     size_t n;
     assert_int_equal(json_get_obj(root, "bases", &bases), JSON_OK);
     assert_int_equal(json_get_str(c, "base", &name, &n), JSON_OK);
     assert_int_equal(json_get_obj(bases, name, &base), JSON_OK);
-    text = json_object_to_text(base, JSON_COMPACT, &n);
+    text = json_to_text(base, JSON_COMPACT, &n);
     assert_int_equal(json_read(&copy, text, n, NULL, NULL), ERR_OK);
     assert_int_equal(json_get_obj(c, "set", &set), JSON_OK);
-    json_object_object_foreach(set, key, val) {
+    json_obj_foreach(set, key, val) {
         if (strcmp(key, "model") == 0) {
             assert_int_equal(json_get_obj(copy, "model", &model), JSON_OK);
-            json_object_object_foreach(val, key2, val2) {
-                json_object_object_add(model, key2, json_object_get(val2));
+            json_obj_foreach(val, key2, val2) {
+                json_obj_set(model, key2, json_ref(val2));
             }
         } else {
-            json_object_object_add(copy, key, json_object_get(val));
+            json_obj_set(copy, key, json_ref(val));
         }
     }
-    text = json_object_to_text(copy, JSON_COMPACT, &n);
+    text = json_to_text(copy, JSON_COMPACT, &n);
     t = parse_or_fail(text, n);
-    json_object_put(copy);
+    json_put(copy);
     return t;
 }
 
-static void check_decode(const struct tokenizer *t, const struct json_object *x, const int32_t *ids,
+static void check_decode(const struct tokenizer *t, const struct json_value *x, const int32_t *ids,
                          size_t n_ids, const char *key, bool skip) {
     struct buf whole = BUF_INIT, streamed = BUF_INIT;
     const char *want;
@@ -48,9 +47,9 @@ static void check_decode(const struct tokenizer *t, const struct json_object *x,
     buf_free(&streamed);
 }
 
-static void check_text(const struct tokenizer *t, const char *name, const struct json_object *x) {
+static void check_text(const struct tokenizer *t, const char *name, const struct json_value *x) {
     struct id_list plain = {0}, special = {0};
-    struct json_object *want;
+    struct json_value *want;
     const char *text;
     size_t n;
     assert_int_equal(json_get_str(x, "text", &text, &n), JSON_OK);
@@ -66,13 +65,13 @@ static void check_text(const struct tokenizer *t, const char *name, const struct
     id_list_free(&special);
 }
 
-static void check_id_list(const struct tokenizer *t, const struct json_object *x) {
-    struct json_object *arr;
+static void check_id_list(const struct tokenizer *t, const struct json_value *x) {
+    struct json_value *arr;
     struct id_list l = {0};
     assert_int_equal(json_get_arr(x, "ids", &arr), JSON_OK);
-    for (size_t i = 0; i < json_object_array_length(arr); i++) {
+    for (size_t i = 0; i < json_arr_len(arr); i++) {
         int64_t id;
-        assert_int_equal(json_as_i64(json_object_array_get_idx(arr, i), &id), JSON_OK);
+        assert_int_equal(json_as_i64(json_arr_at(arr, i), &id), JSON_OK);
         assert_int_equal(id_list_push(&l, (int32_t)id), ERR_OK);
     }
     check_decode(t, x, l.ids, l.n, "decoded", true);
@@ -82,29 +81,29 @@ static void check_id_list(const struct tokenizer *t, const struct json_object *x
 
 static void test_cases(void **state) {
     struct buf b = gunzip("cases.json.gz");
-    struct json_object *root, *cases, *arr;
+    struct json_value *root, *cases, *arr;
     size_t n_texts = 0, n_lists = 0;
     (void)state;
     assert_int_equal(json_read(&root, b.data, b.len, NULL, NULL), ERR_OK);
     buf_free(&b);
     assert_int_equal(json_get_arr(root, "cases", &cases), JSON_OK);
-    for (size_t i = 0; i < json_object_array_length(cases); i++) {
-        const struct json_object *c = json_object_array_get_idx(cases, i);
+    for (size_t i = 0; i < json_arr_len(cases); i++) {
+        const struct json_value *c = json_arr_at(cases, i);
         struct tokenizer *t = case_tokenizer(root, c);
         const char *name;
         size_t n;
         assert_int_equal(json_get_str(c, "name", &name, &n), JSON_OK);
         assert_int_equal(json_get_arr(c, "texts", &arr), JSON_OK);
-        for (size_t k = 0; k < json_object_array_length(arr); k++, n_texts++) {
-            check_text(t, name, json_object_array_get_idx(arr, k));
+        for (size_t k = 0; k < json_arr_len(arr); k++, n_texts++) {
+            check_text(t, name, json_arr_at(arr, k));
         }
         assert_int_equal(json_get_arr(c, "id_lists", &arr), JSON_OK);
-        for (size_t k = 0; k < json_object_array_length(arr); k++, n_lists++) {
-            check_id_list(t, json_object_array_get_idx(arr, k));
+        for (size_t k = 0; k < json_arr_len(arr); k++, n_lists++) {
+            check_id_list(t, json_arr_at(arr, k));
         }
         tokenizer_free(&t);
     }
-    json_object_put(root);
+    json_put(root);
     assert_int_equal(n_texts, 8860); /* none was passed over */
     assert_int_equal(n_lists, 432);
 }

@@ -47,10 +47,10 @@ static bool survives(const struct tokenizer *t, const struct id_list *ids, const
     return true;
 }
 
-static void check_vector(const struct tokenizer *t, const struct json_object *v, size_t *n_same) {
+static void check_vector(const struct tokenizer *t, const struct json_value *v, size_t *n_same) {
     const char *text;
     size_t n;
-    struct json_object *want;
+    struct json_value *want;
     struct id_list plain = {0}, special = {0};
     struct buf back = BUF_INIT;
     assert_int_equal(json_get_str(v, "text", &text, &n), JSON_OK);
@@ -77,10 +77,10 @@ static void check_vectors(const struct tokenizer *t, const char *path, size_t n_
     char *save = NULL;
     size_t n = 0, n_same = 0;
     for (char *line = strtok_r(b.data, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        struct json_object *v;
+        struct json_value *v;
         assert_int_equal(json_read(&v, line, strlen(line), NULL, NULL), ERR_OK);
         check_vector(t, v, &n_same);
-        json_object_put(v);
+        json_put(v);
         n++;
     }
     assert_int_equal(n, n_lines);
