@@ -363,7 +363,7 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         dpart_queue(part);
         return;
     }
-    e = guide_job_start(&part->guiding, role->in, req->guide, on_guide, part);
+    e = guide_job_start(&part->guiding, role->in, req->tenant, req->guide, on_guide, part);
     if (e == ERR_BUSY)
         part_busy(part, QUEUE_FULL_RETRY_MS);
     else if (e != ERR_OK)

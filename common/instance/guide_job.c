@@ -36,8 +36,8 @@ static void done(void *arg) {
     job_free(j);
 }
 
-enum err guide_job_start(struct guide_job **out, struct instance *in, const char *guide,
-                         guide_job_fn *fn, void *arg) {
+enum err guide_job_start(struct guide_job **out, struct instance *in, const char *tenant,
+                         const char *guide, guide_job_fn *fn, void *arg) {
     struct guide_job *j = calloc(1, sizeof(*j));
     *out = NULL;
     if (j == NULL) return ERR_NO_MEMORY;
@@ -46,8 +46,9 @@ enum err guide_job_start(struct guide_job **out, struct instance *in, const char
     j->arg = arg;
     j->guide = strdup(guide);
     j->pool = instance_text_pool(in);
-    enum err e =
-        j->guide == NULL ? ERR_NO_MEMORY : text_pool_start(j->pool, &j->job, work, done, j);
+    enum err e = ERR_NO_MEMORY;
+    if (j->guide != NULL)
+        e = text_pool_start(j->pool, tenant != NULL ? tenant : "", &j->job, work, done, j);
     if (e != ERR_OK) {
         job_free(j);
         return e;

@@ -10,9 +10,10 @@ struct guide_job;
 /* ERR_OK: g is the callee's (endpoint_guide_keep). Else text says why. The job is over. */
 typedef void guide_job_fn(void *arg, enum err e, struct endpoint_guide *g, const char *text);
 
-/* Copies guide. ERR_BUSY: the pool's queue is full. On errors fn is never called. */
-enum err guide_job_start(struct guide_job **out, struct instance *in, const char *guide,
-                         guide_job_fn *fn, void *arg);
+/* Copies guide. tenant: whose request it is, NULL: nobody said. ERR_BUSY: the pool's queue is full.
+ * On errors fn is never called. */
+enum err guide_job_start(struct guide_job **out, struct instance *in, const char *tenant,
+                         const char *guide, guide_job_fn *fn, void *arg);
 void guide_job_cancel(struct guide_job **j); /* fn is not called any more; NULL is fine */
 
 #endif

@@ -230,7 +230,7 @@ static void load_start(struct instance *in, struct http_x *x, const struct lora_
     snprintf(j->path, sizeof(j->path), "%s", b->path);
     folder_of(in, j->path, j->dir);
     http_x_on_close(x, load_gone, j);
-    if (text_pool_run(in->lora_pool, load_work, load_done, j) == ERR_OK) return;
+    if (text_pool_run(in->lora_pool, "", load_work, load_done, j) == ERR_OK) return;
     http_x_on_close(x, NULL, NULL);
     lora_set_drop(in->loras, j->name);
     free(j);

@@ -148,6 +148,13 @@ static void text_done(void *arg) {
     text_job_free(j);
 }
 
+/* In a cluster the coordinator says for whom it asks; else it is whoever asks. */
+static const char *text_tenant(const struct instance *in, struct http_x *x) {
+    const char *said =
+        strcmp(in->conf.infer_mode, "dmi") == 0 ? http_x_header(x, TENANT_HEADER) : NULL;
+    return said != NULL && tenant_ok(said) ? said : http_x_tenant(x);
+}
+
 static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
     if (inst_guard(in, x)) return;
     struct text_job *j = calloc(1, sizeof(*j));
@@ -164,7 +171,7 @@ static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
     j->x = x;
     http_x_on_close(x, text_gone, j);
     j->pool = in->text_pool;
-    if (text_pool_start(j->pool, &j->job, text_work, text_done, j) != ERR_OK) {
+    if (text_pool_start(j->pool, text_tenant(in, x), &j->job, text_work, text_done, j) != ERR_OK) {
         http_x_on_close(x, NULL, NULL);
         http_x_set_header(x, "Retry-After", "1");
         inst_reply_wrapped(x, 429, "Too many requests");

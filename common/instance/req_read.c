@@ -93,7 +93,7 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     r->fn = fn;
     r->arg = arg;
     r->pool = instance_text_pool(in);
-    enum err e = text_pool_start(r->pool, &r->job, work, done, r);
+    enum err e = text_pool_start(r->pool, r->tenant, &r->job, work, done, r);
     if (e != ERR_OK) {
         req_read_free(r);
         return e;

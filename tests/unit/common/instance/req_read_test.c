@@ -129,7 +129,7 @@ static void gate_done(void *arg) {
 }
 static void shut_gate(void) {
     pthread_mutex_lock(&t.gate);
-    assert_int_equal(text_pool_run(t.in.text_pool, gate_work, gate_done, NULL), ERR_OK);
+    assert_int_equal(text_pool_run(t.in.text_pool, "", gate_work, gate_done, NULL), ERR_OK);
 }
 
 #define GOOD "{\"inputs\":\" a b\",\"parameters\":{\"max_new_tokens\":3,\"seed\":9}}"
@@ -195,7 +195,7 @@ static void cancelled(void **state) {
         pthread_mutex_unlock(&t.gate);
         wait_count(&t.n_gate_done, gates + 1);
         /* one more job behind it: when that is back, so is the cancelled one */
-        assert_int_equal(text_pool_run(t.in.text_pool, gate_work, gate_done, NULL), ERR_OK);
+        assert_int_equal(text_pool_run(t.in.text_pool, "", gate_work, gate_done, NULL), ERR_OK);
         wait_count(&t.n_gate_done, gates + 2);
         assert_int_equal(t.n_back, 0);
     }
