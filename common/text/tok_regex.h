@@ -25,8 +25,9 @@ enum err tok_pattern_literal(struct tok_pattern *out, const char *s, size_t n);
 enum err tok_pattern_regex(struct tok_at *at, const char *s, size_t n, struct tok_pattern *out);
 void tok_pattern_fini(struct tok_pattern *p);
 
-/* Rewrites what the two syntaxes understand differently: \s \w \b \h \v, POSIX classes, scripts,
- * (?m), \uHHHH, {n,m}+, {,n}. What PCRE2 would misunderstand and has no counterpart is refused. */
+/* Rewrites what the two syntaxes understand differently: \s \w \d \b \h \v, POSIX classes, scripts,
+ * (?m), \uHHHH, {n,m}+, {,n}; and sets that Unicode 15 made larger. What PCRE2 would misunderstand
+ * and has no counterpart is refused. */
 enum err tok_regex_translate(struct tok_at *at, const char *s, size_t n, struct buf *out);
 
 /* What matching needs besides the pattern; zero it before the first use. */

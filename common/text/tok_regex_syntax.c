@@ -3,6 +3,7 @@
  *
  *   \s \S           Unicode White_Space; PCRE2 counts U+180E as a space too
  *   \w \W \b \B     Alphabetic, M, Nd, Pc; PCRE2 10.42 takes letters, numbers and "_" only
+ *   \p{L} \d        as of Unicode 15 (tok_unicode); PCRE2 10.42 knows Unicode 14
  *   \h \H, \v       a hexadecimal digit, U+000B; PCRE2: horizontal and vertical white space
  *   \uHHHH          not known to PCRE2
  *   \p{Greek}       the script; PCRE2 takes script extensions
@@ -19,8 +20,11 @@
 #include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
+#include "common/text/tok_unicode.h"
 
-#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD "Alphabetic;M;Nd;Pc"
+#define HEX  "0-9A-Fa-f"
+#define NONE "\\P{Any}" /* in a class: no character, and neither end of a range */
 
 struct tr {
     struct tok_at *at;
@@ -28,6 +32,8 @@ struct tr {
     size_t n, i;
     bool in_class;
     struct buf *out;
+    struct buf
+        others; /* of the class at hand: "|[^...]" for each set of which it takes the others */
 };
 
 static enum err refuse(struct tr *t, size_t at_byte, const char *what) {
@@ -35,15 +41,78 @@ static enum err refuse(struct tr *t, size_t at_byte, const char *what) {
                     at_byte);
 }
 
-static bool is_script(const char *name, size_t n) {
+/* Whether PCRE2 has \p{KINDname}. */
+static bool pcre_has(const char *kind, const char *name, size_t n) {
     char re[80];
     int rc;
     PCRE2_SIZE where;
     pcre2_code *code;
-    int len = snprintf(re, sizeof re, "\\p{sc:%.*s}", (int)n, name);
+    int len = snprintf(re, sizeof re, "\\p{%s%.*s}", kind, (int)n, name);
     code = pcre2_compile((PCRE2_SPTR)re, (PCRE2_SIZE)len, PCRE2_UTF, &rc, &where, NULL);
     pcre2_code_free(code);
     return code != NULL;
+}
+
+/* The set that holds the properties (as tok_unicode_added() takes them, "" for none) and chars
+ * (members of a class) as members of a class. True when it is one property as PCRE2 has it. */
+static bool put_members(struct buf *out, const char *props, size_t n, const char *chars) {
+    struct buf added = BUF_INIT;
+    bool any = n > 0 && tok_unicode_added(&added, props, n), one = !any && chars[0] == '\0';
+    char sign = tok_unicode_shrinks(props, n) ? 'P' : 'p';
+    for (size_t i = 0; i < n;) {
+        const char *semicolon = memchr(props + i, ';', n - i);
+        size_t len = semicolon != NULL ? (size_t)(semicolon - props) - i : n - i;
+        bool script = pcre_has("sc:", props + i, len);
+        if (any && !script && !pcre_has("", props + i, len)) {
+            buf_puts(out, NONE); /* a script that is all new */
+        } else {
+            buf_printf(out, "\\%c{%s%.*s}", sign, script ? "sc:" : "", (int)len, props + i);
+        }
+        i += len + 1;
+        if (i < n) one = false;
+    }
+    buf_puts(out, chars);
+    if (added.failed) {
+        out->failed = true;
+    } else if (any) {
+        buf_append(out, added.data, added.len);
+    }
+    buf_free(&added);
+    return one;
+}
+
+/* One character of the set, or with neg one that is not of it; inside a class as its members. */
+static void put_set(struct tr *t, const char *props, size_t n, const char *chars, bool neg) {
+    struct buf set = BUF_INIT;
+    bool one = put_members(&set, props, n, chars);
+    if (n > 0 && tok_unicode_shrinks(props, n)) neg = !neg; /* its members are those it lacks */
+    if (set.failed) {
+        t->out->failed = true;
+    } else if (one) {
+        if (neg) set.data[1] = set.data[1] == 'p' ? 'P' : 'p';
+        buf_append(t->out, set.data, set.len);
+    } else if (!t->in_class) {
+        buf_printf(t->out, "[%s%s]", neg ? "^" : "", set.data);
+    } else if (neg) {
+        buf_puts(t->out, NONE);
+        buf_printf(&t->others, "|[^%s]", set.data);
+    } else {
+        buf_append(t->out, set.data, set.len);
+    }
+    buf_free(&set);
+}
+
+/* \b, or with neg \B. */
+static void put_boundary(struct tr *t, bool neg) {
+    struct buf set = BUF_INIT;
+    put_members(&set, WORD, sizeof WORD - 1, "");
+    if (set.failed) {
+        t->out->failed = true;
+    } else {
+        buf_printf(t->out, "(?:(?<=[%s])(?%c[%s])|(?<![%s])(?%c[%s]))", set.data, neg ? '=' : '!',
+                   set.data, set.data, neg ? '!' : '=', set.data);
+    }
+    buf_free(&set);
 }
 
 /* \p{...} and \P{...}; t->i is at the backslash. */
@@ -58,29 +127,22 @@ static enum err property(struct tr *t) {
     if (*open == '^') neg = !neg, open++;
     n = (size_t)(close - open);
     for (size_t k = 0; k < n; k++) {
-        if (!isalnum((unsigned char)open[k]) && strchr("_ -&", open[k]) == NULL) {
+        if (!isalnum((unsigned char)open[k]) && memchr("_ -&", open[k], 4) == NULL) {
             return refuse(t, (size_t)(open - t->s), "this property name");
         }
     }
-    buf_printf(t->out, "\\%c{%s%.*s}", neg ? 'P' : 'p', is_script(open, n) ? "sc:" : "", (int)n,
-               open);
+    if (n == 0) return refuse(t, (size_t)(open - t->s), "this property name");
+    put_set(t, open, n, "", neg);
     return ERR_OK;
 }
 
 static enum err escape(struct tr *t) {
     static const struct {
-        char c;
-        const char *outside, *inside; /* NULL: refused there */
+        char yes, no; /* no '\0': there is none */
+        const char *props, *chars;
     } map[] = {
-        {'s', "\\p{White_Space}", "\\p{White_Space}"},
-        {'S', "\\P{White_Space}", "\\P{White_Space}"},
-        {'w', "[" WORD "]", WORD},
-        {'W', "[^" WORD "]", NULL},
-        {'h', "[0-9A-Fa-f]", "0-9A-Fa-f"},
-        {'H', "[^0-9A-Fa-f]", NULL},
-        {'v', "\\x0b", "\\x0b"},
-        {'b', "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))", "\\x08"},
-        {'B', "(?:(?<=[" WORD "])(?=[" WORD "])|(?<![" WORD "])(?![" WORD "]))", NULL},
+        {'s', 'S', "White_Space", ""}, {'w', 'W', WORD, ""},     {'d', 'D', "Nd", ""},
+        {'h', 'H', "", HEX},           {'v', '\0', "", "\\x0b"},
     };
     char c;
     if (t->i + 1 >= t->n) return refuse(t, t->i, "a backslash at the end");
@@ -104,16 +166,24 @@ static enum err escape(struct tr *t) {
         t->i = k;
         return ERR_OK;
     }
+    if (c == 'b' && t->in_class) {
+        buf_puts(t->out, "\\x08");
+        t->i += 2;
+        return ERR_OK;
+    }
+    if ((c == 'b' || c == 'B') && !t->in_class) {
+        put_boundary(t, c == 'B');
+        t->i += 2;
+        return ERR_OK;
+    }
     for (size_t k = 0; k < sizeof map / sizeof map[0]; k++) {
-        const char *to = t->in_class ? map[k].inside : map[k].outside;
-        if (map[k].c != c) continue;
-        if (to == NULL) return refuse(t, t->i, "a negated escape in a character class");
-        buf_puts(t->out, to);
+        if (c == '\0' || (map[k].yes != c && map[k].no != c)) continue;
+        put_set(t, map[k].props, strlen(map[k].props), map[k].chars, map[k].no == c);
         t->i += 2;
         return ERR_OK;
     }
     if (isalpha((unsigned char)c) &&
-        strchr(t->in_class ? "tnrfaedD" : "tnrfaedDAzZGKRXkg", c) == NULL) {
+        strchr(t->in_class ? "tnrfae" : "tnrfaeAzZGKRXkg", c) == NULL) {
         return refuse(t, t->i, "this escape");
     }
     buf_append(t->out, t->s + t->i, 2);
@@ -124,18 +194,13 @@ static enum err escape(struct tr *t) {
 /* [:name:] inside a class; t->i is at its bracket. */
 static enum err posix_class(struct tr *t) {
     static const struct {
-        const char *name, *yes, *no;
+        const char *name, *props, *chars;
     } map[] = {
-        {"alpha", "\\p{Alphabetic}", "\\P{Alphabetic}"},
-        {"upper", "\\p{Uppercase}", "\\P{Uppercase}"},
-        {"lower", "\\p{Lowercase}", "\\P{Lowercase}"},
-        {"digit", "\\p{Nd}", "\\P{Nd}"},
-        {"space", "\\p{White_Space}", "\\P{White_Space}"},
-        {"cntrl", "\\p{Cc}", "\\P{Cc}"},
-        {"punct", "\\p{P}$+<=>\\^`|~", NULL},
-        {"alnum", "\\p{Alphabetic}\\p{Nd}", NULL},
-        {"word", WORD, NULL},
-        {"xdigit", "0-9A-Fa-f", NULL},
+        {"alpha", "Alphabetic", ""},   {"upper", "Uppercase", ""},
+        {"lower", "Lowercase", ""},    {"digit", "Nd", ""},
+        {"cntrl", "Cc", ""},           {"space", "White_Space", ""},
+        {"punct", "P", "$+<=>\\^`|~"}, {"word", WORD, ""},
+        {"xdigit", "", HEX},           {"alnum", "Alphabetic;Nd", ""},
     };
     size_t name = t->i + 2, len;
     bool neg = name < t->n && t->s[name] == '^';
@@ -145,36 +210,25 @@ static enum err posix_class(struct tr *t) {
     if (end == NULL) return refuse(t, t->i, "a set inside a character class");
     len = (size_t)(end - (t->s + name));
     for (size_t k = 0; k < sizeof map / sizeof map[0]; k++) {
-        const char *to = neg ? map[k].no : map[k].yes;
         if (strlen(map[k].name) != len || memcmp(map[k].name, t->s + name, len) != 0) continue;
-        if (to == NULL) break;
-        buf_puts(t->out, to);
+        put_set(t, map[k].props, strlen(map[k].props), map[k].chars, neg);
         t->i = name + len + 2;
         return ERR_OK;
     }
     return refuse(t, t->i, "this POSIX class");
 }
 
-static enum err char_class(struct tr *t) {
+/* The members of a class up to its end; t->i is behind "[" or "[^". */
+static enum err class_members(struct tr *t, size_t open) {
     enum err e = ERR_OK;
-    size_t open = t->i;
-    buf_putc(t->out, '[');
-    t->i++;
-    if (t->i < t->n && t->s[t->i] == '^') {
-        buf_putc(t->out, '^');
-        t->i++;
-    }
     if (t->i < t->n && t->s[t->i] == ']') { /* first: a literal */
         buf_append(t->out, "\\]", 2);
         t->i++;
     }
-    t->in_class = true;
     while (t->i < t->n && e == ERR_OK) {
         char c = t->s[t->i];
         if (c == ']') {
-            buf_putc(t->out, ']');
             t->i++;
-            t->in_class = false;
             return ERR_OK;
         }
         if (c == '\\') {
@@ -191,6 +245,37 @@ static enum err char_class(struct tr *t) {
         }
     }
     return e != ERR_OK ? e : refuse(t, open, "a character class without end");
+}
+
+/* A class with a member like "all but letters and digits" is written as a choice of classes. */
+static enum err char_class(struct tr *t) {
+    struct buf *out = t->out, members = BUF_INIT;
+    size_t open = t->i++;
+    bool neg = t->i < t->n && t->s[t->i] == '^';
+    enum err e;
+    if (neg) t->i++;
+    t->out = &members;
+    t->in_class = true;
+    e = class_members(t, open);
+    t->in_class = false;
+    t->out = out;
+    if (members.failed || t->others.failed) out->failed = true;
+    if (e == ERR_OK && !out->failed) {
+        if (t->others.len == 0) {
+            buf_printf(out, "[%s", neg ? "^" : "");
+            buf_append(out, members.data, members.len);
+            buf_putc(out, ']');
+        } else {
+            buf_puts(out, neg ? "(?:(?![" : "(?:[");
+            buf_append(out, members.data, members.len);
+            buf_putc(out, ']');
+            buf_append(out, t->others.data, t->others.len);
+            buf_puts(out, neg ? ")(?s:.))" : ")");
+        }
+    }
+    buf_free(&members);
+    buf_free(&t->others);
+    return e;
 }
 
 /* A number of at most 5 digits at t->s[*k]; false when there is none. */
