@@ -39,7 +39,7 @@ def test_one_by_one(four):
     p, d, _ = shares(four, N)
     assert len(p) == len(d) == 2
     assert all(abs(part - 0.5) <= 0.05 for part in p.values()), p
-    assert all(0.25 <= part <= 0.75 for part in d.values()), d  # what D's report is a second old
+    assert all(part >= 0.05 for part in d.values()), d  # the report of a D is a second old, and the freer one is taken
 
 
 def test_many_at_once(four):
