@@ -137,7 +137,7 @@ def checkpoint_logits(path):
     return logits_of
 
 
-def generate(model, bpe, ids, n_tokens, temperature, top_p, seed):
+def generate(model, bpe, ids, n_tokens, temperature, top_p, min_p, seed):
     rng = np.random.default_rng(seed)
     ends = model.c["eos_token_id"]
     model.reset()
@@ -150,6 +150,7 @@ def generate(model, bpe, ids, n_tokens, temperature, top_p, seed):
             order = np.argsort(-p)
             total = np.cumsum(p[order] / p.sum())
             keep = order[:int((total < top_p).sum()) + 1]
+            keep = keep[p[keep] >= min_p]  # p of the likeliest is 1
             pick = int(rng.choice(keep, p=p[keep] / p[keep].sum()))
         if pick in ends:
             return bpe.decode(out) + " [end]"
@@ -167,6 +168,7 @@ def main():
     p.add_argument("--chat", default="Tell me a story about a fox.")
     p.add_argument("--temperature", type=float, default=0.7)
     p.add_argument("--top-p", type=float, default=0.95)
+    p.add_argument("--min-p", type=float, default=0.05)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--checkpoint", type=pathlib.Path)
     args = p.parse_args()
@@ -179,7 +181,8 @@ def main():
     for title, ids in (("plain: " + args.prompt, plain), ("chat: " + args.chat, chat)):
         for temperature in (0, args.temperature):
             print("\n--- %s (temperature %g)" % (title, temperature))
-            print(generate(model, bpe, ids, args.tokens, temperature, args.top_p, args.seed))
+            print(generate(model, bpe, ids, args.tokens, temperature, args.top_p, args.min_p,
+                           args.seed))
     if args.valid is None:
         return 0
 

@@ -66,6 +66,7 @@ def generation_config():
         "do_sample": True,
         "temperature": 0.7,
         "top_p": 0.95,
+        "min_p": 0.05,
     }
 
 

@@ -177,7 +177,7 @@ static void build_choice(const struct ep_read *r, struct sampling *s) {
                : m->gen.top_k_set && m->gen.top_k >= 0 ? m->gen.top_k
                                                        : TOP_K_DEFAULT;
     if (s->top_k < 0) s->top_k = 0;
-    s->min_p = p->min_p;
+    s->min_p = p->given[P_MIN_P] ? p->min_p : m->gen.min_p_set ? m->gen.min_p : 0;
     if (p->given[P_TYPICAL_P]) s->typical_p = p->typical_p;
 }
 

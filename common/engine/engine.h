@@ -105,9 +105,9 @@ struct model_info {
     char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */
     /* generation_config.json; the _set flags say which members exist */
     struct {
-        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set,
+        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,
             repetition_penalty_set;
-        float temperature, top_p, repetition_penalty;
+        float temperature, top_p, min_p, repetition_penalty;
         int32_t top_k;
     } gen;
 };

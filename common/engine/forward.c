@@ -44,6 +44,8 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->gen.top_k = c->gen.top_k;
     i->gen.top_p_set = c->gen.top_p_set;
     i->gen.top_p = c->gen.top_p;
+    i->gen.min_p_set = c->gen.min_p_set;
+    i->gen.min_p = c->gen.min_p;
     i->gen.repetition_penalty_set = c->gen.repetition_penalty_set;
     i->gen.repetition_penalty = c->gen.repetition_penalty;
 }

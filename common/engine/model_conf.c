@@ -371,6 +371,9 @@ static enum err read_generation(struct conf_reader *r, struct model_conf *c) {
     if ((e = conf_f64(r, "top_p", 0, 1, &none, &d)) != ERR_OK) return e;
     g->top_p_set = !isnan(d);
     if (g->top_p_set) g->top_p = (float)d;
+    if ((e = conf_f64(r, "min_p", 0, 1, &none, &d)) != ERR_OK) return e;
+    g->min_p_set = !isnan(d);
+    if (g->min_p_set) g->min_p = (float)d;
     if ((e = conf_f64(r, "repetition_penalty", 0, 100, &none, &d)) != ERR_OK) return e;
     g->repetition_penalty_set = !isnan(d);
     if (g->repetition_penalty_set) g->repetition_penalty = (float)d;

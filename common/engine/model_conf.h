@@ -59,9 +59,9 @@ struct model_conf {
     int n_eos;
     int32_t window[MODEL_LAYERS_MAX]; /* position i sees j with i - j < window; 0: all before it */
     struct model_gen {
-        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set,
+        bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,
             repetition_penalty_set;
-        float temperature, top_p, repetition_penalty;
+        float temperature, top_p, min_p, repetition_penalty;
         int32_t top_k;
     } gen;
 };

@@ -272,6 +272,7 @@ static void put_generation(struct buf *b, const struct gguf *g) {
     if (gguf_f64(g, "general.sampling.temp", &v)) buf_printf(b, "\"temperature\":%.9g,", v);
     if (gguf_f64(g, "general.sampling.top_k", &v)) buf_printf(b, "\"top_k\":%.0f,", v);
     if (gguf_f64(g, "general.sampling.top_p", &v)) buf_printf(b, "\"top_p\":%.9g,", v);
+    if (gguf_f64(g, "general.sampling.min_p", &v)) buf_printf(b, "\"min_p\":%.9g,", v);
     if (gguf_f64(g, "general.sampling.penalty_repeat", &v))
         buf_printf(b, "\"repetition_penalty\":%.9g,", v);
     if (b->data[b->len - 1] == ',')

@@ -115,10 +115,11 @@ static void model_defaults(void **state) {
     infer_req_destroy(&req);
 
     f->model.gen.temperature_set = f->model.gen.top_k_set = f->model.gen.top_p_set =
-        f->model.gen.repetition_penalty_set = true;
+        f->model.gen.min_p_set = f->model.gen.repetition_penalty_set = true;
     f->model.gen.temperature = 0.6f;
     f->model.gen.top_k = 20;
     f->model.gen.top_p = 0.95f;
+    f->model.gen.min_p = 0.05f;
     f->model.gen.repetition_penalty = 1.05f;
     req = take(f, "/v1/completions",
                "{'model':'qwen','prompt':'x','top_k':3,'frequency_penalty':-1.5,'presence_penalty':"
@@ -132,6 +133,11 @@ static void model_defaults(void **state) {
     req = take(f, "/v1/completions",
                "{'model':'qwen','prompt':'x','top_k':-1,'repetition_penalty':1.5}", false);
     assert_true(req->sampling.top_k == 0 && req->sampling.repetition_penalty == 1.5f);
+    assert_true(req->sampling.min_p == 0.05f);
+    infer_req_destroy(&req);
+    req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0.5,'min_p':0}",
+               false);
+    assert_true(req->sampling.do_sample && req->sampling.min_p == 0);
     infer_req_destroy(&req);
     req = take(f, "/v1/completions", "{'model':'qwen','prompt':'x','temperature':0,'top_k':7}",
                false);

@@ -176,17 +176,18 @@ static void generation_config_wins(void **state) {
     assert_int_equal(read_both(&c, LLAMA "}", NULL, &eb), ERR_OK);
     assert_true(c.n_eos == 1 && c.eos_ids[0] == 2 && c.bos_id == 1);
     assert_false(c.gen.do_sample_set || c.gen.temperature_set || c.gen.top_k_set ||
-                 c.gen.top_p_set);
-    assert_int_equal(
-        read_both(&c, LLAMA "}",
-                  "{\"eos_token_id\":[7,99],\"bos_token_id\":3,\"do_sample\":true,"
-                  "\"temperature\":0.7,\"top_k\":20,\"top_p\":0.8,\"repetition_penalty\":1.05}",
-                  &eb),
-        ERR_OK);
+                 c.gen.top_p_set || c.gen.min_p_set);
+    assert_int_equal(read_both(&c, LLAMA "}",
+                               "{\"eos_token_id\":[7,99],\"bos_token_id\":3,\"do_sample\":true,"
+                               "\"temperature\":0.7,\"top_k\":20,\"top_p\":0.8,\"min_p\":0.05,"
+                               "\"repetition_penalty\":1.05}",
+                               &eb),
+                     ERR_OK);
     assert_true(c.n_eos == 2 && c.eos_ids[0] == 7 && c.eos_ids[1] == 99 && c.bos_id == 3);
     assert_true(c.gen.do_sample_set && c.gen.do_sample && c.gen.temperature_set &&
                 c.gen.temperature == 0.7f);
     assert_true(c.gen.top_k_set && c.gen.top_k == 20 && c.gen.top_p_set && c.gen.top_p == 0.8f);
+    assert_true(c.gen.min_p_set && c.gen.min_p == 0.05f);
     assert_true(c.gen.repetition_penalty_set && c.gen.repetition_penalty == 1.05f);
     assert_int_equal(read_both(&c, LLAMA "}", "{\"temperature\":null}", &eb), ERR_OK);
     assert_true(c.n_eos == 1 && c.eos_ids[0] == 2 && !c.gen.temperature_set);
@@ -195,6 +196,8 @@ static void generation_config_wins(void **state) {
         eb.text, "generation_config.json: eos_token_id must be a token id from 0 to 99 or a list"));
     assert_int_equal(read_both(&c, LLAMA "}", "{\"eos_token_id\":100}", &eb), ERR_BAD_FILE);
     assert_int_equal(read_both(&c, LLAMA "}", "{\"top_p\":1.5}", &eb), ERR_BAD_FILE);
+    assert_int_equal(read_both(&c, LLAMA "}", "{\"min_p\":-0.1}", &eb), ERR_BAD_FILE);
+    assert_non_null(strstr(eb.text, "generation_config.json: min_p must be"));
     assert_int_equal(read_both(&c, LLAMA "}", "[]", &eb), ERR_BAD_FILE);
     assert_int_equal(read_both(&c, NULL, NULL, &eb), ERR_NOT_FOUND);
 }
