@@ -194,6 +194,25 @@ def test_a_conversation_with_results(whole, pair):
     assert told == plain
 
 
+def test_a_round_trip_in_the_bundled_template(whole, pair):
+    """The call as it was answered goes back with its result; the model sees both, as fable's template writes them."""
+    messages = [{"role": "user", "content": "What time is it?"}]
+    answers = [whole_answer(b.base, ask(messages=messages, tool_choice=NAMED))["choices"][0]["message"] for b in (whole, pair)]
+    assert without_ids(answers[0]) == without_ids(answers[1])
+    check_calls(answers[1])
+    call = answers[1]["tool_calls"][0]
+    messages += [answers[1], {"role": "tool", "tool_call_id": call["id"], "content": "12:25"}]
+    body = ask(messages=messages, max_tokens=12, temperature=0, ignore_eos=True)
+    seen = json.dumps({"name": "get-time", "arguments": json.loads(call["function"]["arguments"])})
+    written = ("<|begin_of_text|><|user|>What time is it?<|end|><|assistant|><tool_call>\n" + seen + "\n</tool_call><|end|>"
+               "<|user|>12:25<|end|><|assistant|>")
+    told, finish = everywhere(whole, pair, body)
+    assert finish == "length" and told["content"]
+    assert (told, finish) == everywhere(whole, pair, {**body, "chat_template": written})
+    lengths = [whole_answer(pair.base, b)["usage"]["prompt_tokens"] for b in (body, {**body, "chat_template": written})]
+    assert lengths[0] == lengths[1]
+
+
 # ---- thinking
 THINK = "{{ messages[0].content }}<think>\n"
 
