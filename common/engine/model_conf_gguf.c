@@ -60,6 +60,16 @@ static const struct {
     {"attention.causal", 1},
 };
 
+/* What the file's author would sample with. */
+static const struct {
+    const char *member, *key;
+} sampling_keys[] = {{"temperature", "general.sampling.temp"},
+                     {"top_k", "general.sampling.top_k"},
+                     {"top_p", "general.sampling.top_p"},
+                     {"min_p", "general.sampling.min_p"},
+                     {"repetition_penalty", "general.sampling.penalty_repeat"}};
+enum { N_SAMPLING_KEYS = sizeof(sampling_keys) / sizeof(sampling_keys[0]) };
+
 const char *gguf_key_of(const char *member) {
     static const struct {
         const char *member, *key;
@@ -71,6 +81,8 @@ const char *gguf_key_of(const char *member) {
         if (strcmp(keys[i].member, member) == 0) return keys[i].key;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (strcmp(others[i].member, member) == 0) return others[i].key;
+    for (int i = 0; i < N_SAMPLING_KEYS; i++)
+        if (strcmp(sampling_keys[i].member, member) == 0) return sampling_keys[i].key;
     return member;
 }
 
@@ -269,12 +281,10 @@ static void put_special(struct buf *b, const struct gguf *g) {
 static void put_generation(struct buf *b, const struct gguf *g) {
     double v;
     buf_puts(b, "{");
-    if (gguf_f64(g, "general.sampling.temp", &v)) buf_printf(b, "\"temperature\":%.9g,", v);
-    if (gguf_f64(g, "general.sampling.top_k", &v)) buf_printf(b, "\"top_k\":%.0f,", v);
-    if (gguf_f64(g, "general.sampling.top_p", &v)) buf_printf(b, "\"top_p\":%.9g,", v);
-    if (gguf_f64(g, "general.sampling.min_p", &v)) buf_printf(b, "\"min_p\":%.9g,", v);
-    if (gguf_f64(g, "general.sampling.penalty_repeat", &v))
-        buf_printf(b, "\"repetition_penalty\":%.9g,", v);
+    for (int i = 0; i < N_SAMPLING_KEYS; i++) {
+        if (gguf_f64(g, sampling_keys[i].key, &v)) /* ten digits: an integer of 31 bits whole */
+            buf_printf(b, "\"%s\":%.10g,", sampling_keys[i].member, v);
+    }
     if (b->data[b->len - 1] == ',')
         buf_puts(b, "\"do_sample\":true}");
     else

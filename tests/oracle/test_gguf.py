@@ -89,6 +89,7 @@ WRONG = {
     "a tensor too few": (lambda p, t: (p, [x for x in t if x[0] != "blk.1.ffn_up.weight"]), "tensor blk.1.ffn_up.weight"),
     "a shape": (lambda p, t: (p, [(n, s if n != "output_norm.weight" else (32,), k, d if n != "output_norm.weight" else d[:128])
                                   for n, s, k, d in t]), "tensor output_norm.weight must have shape [64] by the metadata, got [32]"),
+    "a min_p above 1": (lambda p, t: (p + [("general.sampling.min_p", "f32", 1.5)], t), "general.sampling.min_p must be"),
     "a key twice": (lambda p, t: (p + [p[0]], t), "key general.architecture is there twice"),
     "an alignment of 0": (lambda p, t: ([(k, f, 0 if k == "general.alignment" else v) for k, f, v in p], t), "general.alignment must be a power of two"),
 }
