@@ -430,7 +430,7 @@ static void whole_bodies_of_any_size(void **state) {
     big[n] = 0;
     for (int version = 1; version <= 2; version++) {
         struct listener l;
-        char id[8];
+        char id[16];
         snprintf(id, sizeof(id), "%d", version);
         listen_with(&l, version, version == 2 ? 4096 : 0);
         assert_int_equal(send_text(id, 0, DR_LAST, big), ERR_OK);
@@ -449,7 +449,7 @@ static void whole_bodies_of_any_size(void **state) {
 static void others_go_in_between(void **state) {
     struct listener l;
     size_t n = 8 << 20;
-    char *big = malloc(n + 1), id[8];
+    char *big = malloc(n + 1), id[16];
     (void)state;
     memset(big, 'y', n);
     big[n] = 0;
