@@ -13,6 +13,7 @@ from harness import SLOW, _doors, get
 fork = multiprocessing.get_context("fork")
 SILENCE_S = 0.2 * SLOW  # of /v1/readiness, at most
 RECOVERY_S = 2 * SLOW   # from the end of an attack until everything is as before
+SANITIZER_MB = 512 if SLOW > 1 else 0  # what a sanitizer keeps of freed memory, and beside what is in use
 
 
 # ---- memory

@@ -100,6 +100,7 @@ def base(request):
     return request.getfixturevalue(request.param).base
 
 
+@pytest.mark.skipif(SLOW > 1, reason="under a sanitizer compiling it takes longer than it may; guide_test has it")
 def test_a_guide_that_gives_up_is_an_error(base):
     for path, body in (chat(guided_regex=AMBIGUOUS, max_tokens=30),
                        ("/v1/completions", {"model": "fable", "prompt": "Once", "max_tokens": 30, "guided_regex": AMBIGUOUS, "n": 2, "temperature": 1}),
@@ -113,6 +114,7 @@ def test_a_guide_that_gives_up_is_an_error(base):
 LATE = f"one [a-z]{{3,9}} ({AMBIGUOUS})"  # some text comes first
 
 
+@pytest.mark.skipif(SLOW > 1, reason="under a sanitizer compiling it takes longer than it may; guide_test has it")
 def test_a_guide_that_gives_up_in_a_stream_ends_it_with_an_error_event(base):
     path, body = chat(guided_regex=LATE, max_tokens=60, stream=True)
     seen = events(Stream(base, path, body).read_all())
