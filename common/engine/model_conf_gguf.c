@@ -223,8 +223,8 @@ static const char *const end_texts[] = {
     "<eos>",
     "</s>",
     "<end_of_utterance>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
 };
 enum { N_END_TEXTS = sizeof(end_texts) / sizeof(end_texts[0]) };
 

@@ -8,15 +8,16 @@
 #define X "BatonConfig."
 
 static const struct tls_names names[INST_PLANE_COUNT] = {
-    [INST_PLANE_BUSINESS] = {S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd", S "tlsCrlFiles"},
+    [INST_PLANE_BUSINESS] = {S "tlsCaFile", S "tlsCert", S "tlsPk", S "tlsPkPwd", S "tlsCrlFiles",
+                             NULL},
     [INST_PLANE_MANAGEMENT] = {S "managementTlsCaFile", S "managementTlsCert", S "managementTlsPk",
-                               S "managementTlsPkPwd", S "managementTlsCrlFiles"},
+                               S "managementTlsPkPwd", S "managementTlsCrlFiles", NULL},
     [INST_PLANE_METRICS] = {S "metricsTlsCaFile", S "metricsTlsCert", S "metricsTlsPk",
-                            S "metricsTlsPkPwd", S "metricsTlsCrlFiles"},
+                            S "metricsTlsPkPwd", S "metricsTlsCrlFiles", NULL},
     [INST_PLANE_CLUSTER] = {S "interCommTlsCaFiles", S "interCommTlsCert", S "interCommPk",
-                            S "interCommPkPwd", S "interCommTlsCrlFiles"},
+                            S "interCommPkPwd", S "interCommTlsCrlFiles", NULL},
     [INST_PLANE_REGISTER] = {X "registerTlsCaFile", X "registerTlsCert", X "registerTlsPk",
-                             X "registerTlsPkPwd", X "registerTlsCrlFiles"},
+                             X "registerTlsPkPwd", X "registerTlsCrlFiles", NULL},
 };
 
 /* dir/folder/file, from the last part that is absolute; an empty file stays empty. False: too

@@ -145,6 +145,7 @@ def test_a_body_that_stops_ends(short):
     assert refusals(short, "body_rate") == before + 2
 
 
+@pytest.mark.slow
 def test_a_body_that_trickles_has_the_least_rate(short):
     """At half the rate it is late after two graces; at four times the rate it never is, until a whole body's time is up."""
     def trickles(n):

@@ -43,7 +43,7 @@ pki_open(const struct pki *p, const char *name, const char *ca_dir, bool crl) {
     static struct tls_conf c;
     struct tls *t = NULL;
     struct errbuf eb = {0};
-    c = (struct tls_conf){.names = {"ca", "cert", "key", "passwd", "crl"}};
+    c = (struct tls_conf){.names = {"ca", "cert", "key", "passwd", "crl", NULL}};
     snprintf(c.ca[0], sizeof(c.ca[0]), "%s/cluster/ca.pem", ca_dir);
     snprintf(c.cert, sizeof(c.cert), "%s/cluster/%s.pem", p->dir, name);
     snprintf(c.key, sizeof(c.key), "%s/cluster/%s.key", p->dir, name);

@@ -175,7 +175,7 @@ static void pki_crl(const struct pki *p, const struct issued *ca, const char *na
 
 /* Settings that name CA.pem, NAME.pem and NAME.key. */
 static struct tls_conf pki_conf(const struct pki *p, const char *ca, const char *name) {
-    struct tls_conf c = {.names = {"t.ca", "t.cert", "t.key", "t.passwd", "t.crl"}};
+    struct tls_conf c = {.names = {"t.ca", "t.cert", "t.key", "t.passwd", "t.crl", NULL}};
     char file[128];
     snprintf(file, sizeof(file), "%s.pem", ca);
     pki_path(p, c.ca[0], file);
