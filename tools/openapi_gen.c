@@ -38,6 +38,7 @@ static struct json_value *read_text(const char *text) {
 static struct json_value *number(double d) {
     char text[40];
     if (d > 9e18) return json_new_f64_as(d, "18446744073709551615");
+    /* cppcheck-suppress floatConversionOverflow ; larger ones have returned */
     int64_t whole = (int64_t)d;
     if (d == (double)whole) return json_new_i64(whole);
     snprintf(text, sizeof(text), "%.15g", d);
