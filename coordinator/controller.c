@@ -130,7 +130,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     const uint64_t was_stuck_ms = in->status.stuck_ms;
     status_msg_free(&in->status);
     in->status = *m;
-    in->booked_then = in->booked_poll;
+    ledger_poll_answered(&in->ledger);
     in->n_failures = 0;
     if (!in->healthy)
         log_info("controller", "id=%u event=healthy role=%s", in->id,
@@ -211,7 +211,7 @@ static void poll(struct coordinator *co, struct inst *in) {
     if (in->probe_call != NULL) return;
     in->probing_config = !in->online || in->reread_config;
     in->poll_started_ms = clock_ms();
-    in->booked_poll = in->booked;
+    ledger_poll_begins(&in->ledger);
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,
                                     in->probing_config ? "/v1/config" : "/v2/status");
     struct http_call_opts o = {.method = "GET",
@@ -355,8 +355,8 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
 /* A switch that did not come about in its time is off. */
 static void end_late_switch(struct inst *in, uint64_t now) {
     if (in->next_role == ROLE_NONE || in->role_call != NULL || now < in->drain_until_ms) return;
-    log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id, in->tasks,
-             in->last_error);
+    log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
+             in->ledger.tasks, in->last_error);
     in->next_role = ROLE_NONE;
     in->force = false;
 }

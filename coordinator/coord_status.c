@@ -128,11 +128,11 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_u64(o, "waitingRequests", in->status.waiting);
     add_u64(o, "runningRequests", in->status.running);
     add_u64(o, "kvLeases", in->status.kv_leases);
-    add_u64(o, "tasks", in->tasks);
-    add_u64(o, "bookedSlots", in->booked.slots);
-    add_u64(o, "bookedBlocks", in->booked.blocks);
+    add_u64(o, "tasks", in->ledger.tasks);
+    add_u64(o, "bookedSlots", in->ledger.booked.slots);
+    add_u64(o, "bookedBlocks", in->ledger.booked.blocks);
     if (in->want == ROLE_PREFILL) {
-        add_u64(o, "promptTokensWaiting", in->prefill_tokens);
+        add_u64(o, "promptTokensWaiting", in->ledger.prompt_tokens);
         json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }
     json_obj_set(o, "dresult", json_new_bool(in->dresult_up));

@@ -41,7 +41,7 @@ static struct inst *choose(const struct coordinator *co, bool management) {
         if (!in->online || !in->healthy || in->leaving) continue;
         bool better = best == NULL ||
                       (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
-                      (!management && in->tasks < best->tasks);
+                      (!management && in->ledger.tasks < best->ledger.tasks);
         if (better) best = in;
     }
     return best;

@@ -96,23 +96,12 @@ void inst_breakers_reset(struct registry *r, struct inst *in) {
 
 /* ---- room */
 
-/* free_then of total was free when `then` was booked. A booking may not have arrived there yet, so
- * at least what is booked is taken; what ended takes its part of what was used with it. */
-static uint64_t free_now(uint64_t total, uint64_t free_then, uint64_t then, uint64_t now) {
-    uint64_t used = total > free_then ? total - free_then : 0;
-    used = now >= then ? used + (now - then) : used * now / then;
-    if (used < now) used = now;
-    return used < total ? total - used : 0;
-}
-
 uint64_t inst_slots_free(const struct inst *in) {
-    return free_now(in->status.total_slots, in->status.avail_slots, in->booked_then.slots,
-                    in->booked.slots);
+    return ledger_slots_left(&in->ledger, in->status.total_slots, in->status.avail_slots);
 }
 
 uint64_t inst_blocks_free(const struct inst *in) {
-    return free_now(in->status.total_blocks, in->status.avail_blocks, in->booked_then.blocks,
-                    in->booked.blocks);
+    return ledger_blocks_left(&in->ledger, in->status.total_blocks, in->status.avail_blocks);
 }
 
 /* ---- links */

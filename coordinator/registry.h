@@ -6,6 +6,7 @@
 
 #include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
+#include "coordinator/ledger.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
 #include "proto/status_msg.h"
@@ -13,11 +14,6 @@
 struct coordinator;
 struct dresult_in;
 struct http_call;
-
-/* Slots and blocks of an instance that requests of ours take. */
-struct booking {
-    uint64_t slots, blocks;
-};
 
 /* Of the link of a P to one D, once a request failed over it. */
 struct link_breaker {
@@ -75,12 +71,7 @@ struct inst {
     /* what is on it */
     struct dresult_in *dresult; /* D only */
     bool dresult_up;
-    unsigned tasks; /* requests of ours in work there: P until its first token, D after that */
-    struct booking booked;
-    struct booking booked_poll,
-        booked_then;         /* when the last poll began; that which status answers */
-    double token_sum;        /* expected tokens of those requests (D) */
-    uint64_t prefill_tokens; /* of the prompts it was given and has not answered (P) */
+    struct ledger ledger;
     struct rate_meter prefill_rate;
     double pass; /* its place in the turn of its role (schedule_turn()) */
 

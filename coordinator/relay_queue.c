@@ -70,39 +70,28 @@ void relay_settle(struct relay *r) {
 
 /* ---- booking */
 static void book(struct relay *r, struct inst *p, struct inst *d) {
-    const struct demand *want = &r->demand;
-    p->booked.slots += want->prompts;
-    p->booked.blocks += want->blocks;
-    p->prefill_tokens += want->prompt_tokens;
-    p->tasks++;
-    d->booked.slots += want->slots;
-    d->booked.blocks += want->blocks;
-    d->token_sum += r->expected_tokens;
-    d->tasks++;
+    const struct ledger_entry at_p = ledger_entry_p(&r->demand),
+                              at_d = ledger_entry_d(&r->demand, r->expected_tokens);
+    ledger_book(&p->ledger, &at_p);
+    ledger_book(&d->ledger, &at_d);
     relay_verdicts_begin(r, p, d);
-    r->tenant->slots += want->slots;
+    r->tenant->slots += r->demand.slots;
     r->p_booked = r->d_booked = true;
 }
 
 void relay_unbook_p(struct relay *r) {
     struct inst *p = r->p_booked ? registry_find(&r->set->co->reg, r->p_id) : NULL;
+    const struct ledger_entry e = ledger_entry_p(&r->demand);
     r->p_booked = false;
-    if (p == NULL) return;
-    p->booked.slots -= r->demand.prompts;
-    p->booked.blocks -= r->demand.blocks;
-    p->prefill_tokens -= r->demand.prompt_tokens;
-    p->tasks--;
+    if (p != NULL) ledger_release(&p->ledger, &e);
 }
 
 void relay_unbook_d(struct relay *r) {
     struct inst *d = r->d_booked ? registry_find(&r->set->co->reg, r->d_id) : NULL;
+    const struct ledger_entry e = ledger_entry_d(&r->demand, r->expected_tokens);
     if (r->d_booked) r->tenant->slots -= r->demand.slots;
     r->d_booked = false;
-    if (d == NULL) return;
-    d->booked.slots -= r->demand.slots;
-    d->booked.blocks -= r->demand.blocks;
-    d->token_sum -= r->expected_tokens;
-    d->tasks--;
+    if (d != NULL) ledger_release(&d->ledger, &e);
 }
 
 /* ---- the pass over the queue */
@@ -127,16 +116,16 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
                             .group = in->group,
                             .open = inst_serves(in, NULL) &&
                                     (!strict || breaker_allows(&in->breaker, now)) &&
-                                    in->tasks < (unsigned)co->conf.single_node_requests_max,
+                                    in->ledger.tasks < (unsigned)co->conf.single_node_requests_max,
                             .slots_total = in->status.total_slots != 0 ? in->status.total_slots
                                                                        : in->status.avail_slots,
                             .blocks_total = in->status.total_blocks != 0 ? in->status.total_blocks
                                                                          : in->status.avail_blocks,
-                            .slots_booked = in->booked.slots,
-                            .blocks_booked = in->booked.blocks,
+                            .slots_booked = in->ledger.booked.slots,
+                            .blocks_booked = in->ledger.booked.blocks,
                             .blocks_avail = in->status.avail_blocks,
-                            .token_sum = in->token_sum,
-                            .prefill_tokens = in->prefill_tokens,
+                            .token_sum = in->ledger.tokens,
+                            .prefill_tokens = in->ledger.prompt_tokens,
                             .prefill_rate = rate_meter_get(&in->prefill_rate),
                             .pass = in->pass,
                             .peers = peers};
@@ -170,11 +159,11 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
 static void refresh(const struct coordinator *co, struct view_list *l, size_t i) {
     const struct inst *in = l->insts[i];
     l->views[i].open = l->views[i].open && in->breaker.state != BREAKER_HALF_OPEN &&
-                       in->tasks < (unsigned)co->conf.single_node_requests_max;
-    l->views[i].slots_booked = in->booked.slots;
-    l->views[i].blocks_booked = in->booked.blocks;
-    l->views[i].token_sum = in->token_sum;
-    l->views[i].prefill_tokens = in->prefill_tokens;
+                       in->ledger.tasks < (unsigned)co->conf.single_node_requests_max;
+    l->views[i].slots_booked = in->ledger.booked.slots;
+    l->views[i].blocks_booked = in->ledger.booked.blocks;
+    l->views[i].token_sum = in->ledger.tokens;
+    l->views[i].prefill_tokens = in->ledger.prompt_tokens;
     l->views[i].pass = in->pass;
 }
 

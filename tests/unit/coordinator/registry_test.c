@@ -152,34 +152,11 @@ static void stages(void **state) {
     registry_remove(&r, d);
 }
 
-/* What is free follows bookings at once, and never says more than the report and they allow. */
-static void room_now(void **state) {
-    static const struct {
-        uint64_t total, free_then, then, now, free;
-    } rows[] = {
-        {8, 8, 0, 0, 8}, {8, 8, 0, 3, 5}, {8, 5, 3, 3, 5},
-        {8, 5, 3, 0, 8}, {8, 5, 3, 4, 4}, {8, 8, 3, 3, 5}, /* booked, not there yet */
-        {8, 2, 0, 2, 0},                                   /* six of somebody else's */
-        {8, 4, 2, 1, 6}, /* of four used, by two requests, one has ended */
-        {8, 0, 9, 9, 0}, {0, 0, 0, 1, 0}, {8, 9, 0, 0, 8},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct inst in = {.booked = {.slots = rows[i].now, .blocks = rows[i].now},
-                          .booked_then = {.slots = rows[i].then, .blocks = rows[i].then}};
-        in.status.total_slots = (uint32_t)rows[i].total;
-        in.status.avail_slots = (uint32_t)rows[i].free_then;
-        in.status.total_blocks = rows[i].total;
-        in.status.avail_blocks = rows[i].free_then;
-        if (inst_slots_free(&in) != rows[i].free || inst_blocks_free(&in) != rows[i].free)
-            fail_msg("row %zu: %llu", i, (unsigned long long)inst_slots_free(&in));
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_now), cmocka_unit_test(ids_and_addresses),
-        cmocka_unit_test(names),    cmocka_unit_test(bounded),
+        cmocka_unit_test(ids_and_addresses),
+        cmocka_unit_test(names),
+        cmocka_unit_test(bounded),
         cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,12 +36,12 @@ static void client_goes(void **state) {
 static void client_goes_while_it_waits(void **state) {
     struct client c;
     (void)state;
-    fake_inst(P)->tasks = fake_inst(P2)->tasks = 1000; /* full */
+    fake_inst(P)->ledger.tasks = fake_inst(P2)->ledger.tasks = 1000; /* full */
     client_ask(&c, "POST", CHAT, "", BODY);
     wait_queue(1);
     client_close(&c);
     wait_queue(0);
-    fake_inst(P)->tasks = fake_inst(P2)->tasks = 0;
+    fake_inst(P)->ledger.tasks = fake_inst(P2)->ledger.tasks = 0;
     assert_int_equal(P->n_stops + D->n_stops, 0);
 }
 
@@ -252,12 +252,12 @@ static void timeouts(void **state) {
 
     before(NULL);
     fc.co.conf.schedule_timeout_s = 1;
-    fake_inst(P)->tasks = fake_inst(P2)->tasks = 1000;
+    fake_inst(P)->ledger.tasks = fake_inst(P2)->ledger.tasks = 1000;
     client_ask(&c, "POST", "/infer", "", "{\"inputs\":\"x\"}");
     client_expect(&c, 408,
                   "{\"error\":\"Request schedule timeout\",\"error_type\":\"Request Timeout\"}");
     client_close(&c);
-    fake_inst(P)->tasks = fake_inst(P2)->tasks = 0;
+    fake_inst(P)->ledger.tasks = fake_inst(P2)->ledger.tasks = 0;
     assert_int_equal(P->n_held + P2->n_held, 0);
 }
 
@@ -367,7 +367,7 @@ static void queue_order(void **state) {
         before(NULL);
         fc.co.conf.reordering_type = type;
         fc.co.conf.single_node_requests_max = 1;
-        fake_inst(P2)->tasks = 1000; /* one place only */
+        fake_inst(P2)->ledger.tasks = 1000; /* one place only */
         (void)ask(&first, "/generate", "{\"inputs\":\"x\"}");
         for (int i = 0; i < 3; i++) {
             char body[64];
@@ -390,7 +390,7 @@ static void queue_order(void **state) {
             client_expect(&c[i], 422, "{}");
             client_close(&c[i]);
         }
-        fake_inst(P2)->tasks = 0;
+        fake_inst(P2)->ledger.tasks = 0;
         check_idle();
     }
 }

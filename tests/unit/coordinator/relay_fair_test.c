@@ -103,8 +103,8 @@ static void sequences_are_slots(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) ask_as(&c[i], A, EIGHT);
     EXPECT(16, 2, 0, 0);
-    assert_int_equal(fake_inst(D)->booked.slots, 8);
-    assert_int_equal(fake_inst(P)->booked.slots, 1);
+    assert_int_equal(fake_inst(D)->ledger.booked.slots, 8);
+    assert_int_equal(fake_inst(P)->ledger.booked.slots, 1);
     ask_as(&c[4], B, ONE);
     EXPECT(16, 2, 0, 1);
     assert_true(end_one()); /* B's one goes, and then there is no room for eight */

@@ -26,11 +26,11 @@ static inline bool is_idle(void *arg) {
 static inline void check_idle(void) {
     run_until(is_idle, NULL);
     for (const struct inst *in = fc.co.reg.first; in != NULL; in = in->next) {
-        assert_int_equal(in->tasks, 0);
-        assert_int_equal(in->booked.slots, 0);
-        assert_int_equal(in->booked.blocks, 0);
-        assert_true(in->token_sum < 1e-6);
-        assert_int_equal(in->prefill_tokens, 0);
+        assert_int_equal(in->ledger.tasks, 0);
+        assert_int_equal(in->ledger.booked.slots, 0);
+        assert_int_equal(in->ledger.booked.blocks, 0);
+        assert_true(in->ledger.tokens < 1e-6);
+        assert_int_equal(in->ledger.prompt_tokens, 0);
     }
 }
 

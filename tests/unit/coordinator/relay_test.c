@@ -434,11 +434,11 @@ static void p_dies_and_d_changes(void **state) {
     /* The second request takes the other pair. It goes on, so that D has more to do than D2. */
     client_ask(&b, "POST", CHAT, "", BODY);
     run_until(holds_one, P2);
-    fake_inst(D)->booked.blocks += 50;
+    fake_inst(D)->ledger.booked.blocks += 50;
     fake_kill(P);
     run_until(holds_two, P2);
     run_until(was_told_to_stop, D);
-    fake_inst(D)->booked.blocks -= 50;
+    fake_inst(D)->ledger.booked.blocks -= 50;
     assert_string_equal(D->stops[0], old.req_id);
     for (size_t i = 0; i < 2; i++) {
         struct held h = P2->held[i];
@@ -464,7 +464,7 @@ static void p_stays_full(void **state) {
     fc.co.conf.instance_retries = 1000000; /* P2 counts as healthy, and is tried in between */
     uint64_t began = clock_ms();
     (void)ask(&c, CHAT, BODY);
-    fake_inst(P2)->tasks = 1000;
+    fake_inst(P2)->ledger.tasks = 1000;
     for (size_t i = 0; i < 3; i++) {
         run_until(holds_more, &i);
         fake_reply(&P->held[i], 429, "{\"error\":\"full\"}");
@@ -472,7 +472,7 @@ static void p_stays_full(void **state) {
     client_expect(&c, 429, "{\"error\":\"full\"}");
     assert_true(clock_ms() - began >= 100 + 200);
     client_close(&c);
-    fake_inst(P2)->tasks = 0;
+    fake_inst(P2)->ledger.tasks = 0;
 }
 
 /* Nobody is there at all: the request waits until somebody is. */
@@ -563,7 +563,7 @@ static void d_dies(void **state) {
     run_until(holds_one, P);
     fake_reply(&P->held[0], 200, FIRST_ONCE);
     run_for(20);
-    fake_inst(D2)->booked.blocks += 50; /* all go to D */
+    fake_inst(D2)->ledger.booked.blocks += 50; /* all go to D */
     first_turn();
     client_ask(&stream, "POST", CHAT, "", STREAM);
     run_until(holds_two, P);
@@ -571,7 +571,7 @@ static void d_dies(void **state) {
     run_until(client_has_event, &stream);
     client_ask(&early, "POST", CHAT, "", BODY);
     run_until(three_are_held, NULL);
-    fake_inst(D2)->booked.blocks -= 50;
+    fake_inst(D2)->ledger.booked.blocks -= 50;
     fake_kill(D);
     run_until(d_is_lost, D);
     client_expect(

@@ -1,0 +1,46 @@
+/* ledger: what requests of this coordinator take of one instance, from the moment they get their
+ * pair. These functions are its only writers; an entry that is booked is released once, with the
+ * same numbers. Pure. Thread: the loop thread. */
+#ifndef BATON_COORDINATOR_LEDGER_H
+#define BATON_COORDINATOR_LEDGER_H
+
+#include <stdint.h>
+#include "coordinator/schedule.h"
+
+struct booking {
+    uint64_t slots, blocks;
+};
+
+/* What one request takes. */
+struct ledger_entry {
+    struct booking room;
+    uint64_t prompt_tokens; /* to compute (P) */
+    double tokens;          /* expected to be kept and made (D) */
+};
+
+struct ledger {
+    unsigned tasks; /* requests in work there: at P until its first token, at D after that */
+    struct booking booked;
+    struct booking at_poll,
+        at_status; /* booked when the last poll began; what the last status saw */
+    uint64_t prompt_tokens;
+    double tokens;
+};
+
+/* The two sides of a request: P works on its prompts, D on every sequence drawn from them. */
+struct ledger_entry ledger_entry_p(const struct demand *d);
+struct ledger_entry ledger_entry_d(const struct demand *d, double expected_tokens);
+
+void ledger_book(struct ledger *l, const struct ledger_entry *e);
+void ledger_release(struct ledger *l, const struct ledger_entry *e);
+
+/* A poll begins; its answer has come, and knows of what was booked then. */
+void ledger_poll_begins(struct ledger *l);
+void ledger_poll_answered(struct ledger *l);
+
+/* Of total there were `free` as the last status had it: what is left now, by what was booked and
+ * released since. */
+uint64_t ledger_slots_left(const struct ledger *l, uint64_t total, uint64_t free);
+uint64_t ledger_blocks_left(const struct ledger *l, uint64_t total, uint64_t free);
+
+#endif
