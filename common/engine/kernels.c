@@ -35,9 +35,7 @@ bool kernels_at(struct kernels *out, int idx) {
         *out = *sets[i].get();
         if (idx-- == 0) return true;
     }
-    if (idx != 0) return false;
-    kernels_openblas(out);
-    return true;
+    return idx == 0 && kernels_openblas(out, NULL) == ERR_OK;
 }
 
 /* OpenBLAS breaks the promise about rows, so it is taken by name only. */
@@ -60,6 +58,5 @@ enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb) 
     if (any && strcmp(out->name, "ref") == 0)
         log_warn("engine",
                  "this processor has no AVX2: the plain C kernels run, many times slower");
-    if (strcmp(want, "openblas") == 0) kernels_openblas(out);
-    return ERR_OK;
+    return strcmp(want, "openblas") == 0 ? kernels_openblas(out, eb) : ERR_OK;
 }

@@ -138,7 +138,8 @@ static inline int quant_value(const uint8_t *group, int row, int i, enum dtype w
  * system can run. ERR_BAD_CONFIG: unknown name, or not on this processor; eb lists what there is.
  */
 enum err kernels_find(struct kernels *out, const char *name, struct errbuf *eb);
-/* The idx-th set this processor can run, slowest first, openblas last; false past the end. */
+/* The idx-th set this processor can run, slowest first, openblas (where it is installed) last;
+ * false past the end. */
 bool kernels_at(struct kernels *out, int idx);
 
 /* Sets by file; kernels.c decides which may run. NULL: the compiler made none for its target. */
@@ -148,8 +149,12 @@ const struct kernels *kernels_avx512(void);
 const struct kernels *kernels_avx512vnni(void);
 const struct kernels *kernels_avx512bf16(void);
 const struct kernels *kernels_amx(void);
-/* Lays OpenBLAS's product over the best set of our own in *k. */
-void kernels_openblas(struct kernels *k);
+/* Lays OpenBLAS's product over the best set of our own in *k. The library is opened by the first
+ * call (any thread); ERR_BAD_CONFIG: it is not there, or lacks memory, and *k is as it was. */
+enum err kernels_openblas(struct kernels *k, struct errbuf *eb);
+/* Tells the library of this process, through the environment, to start no threads and to use
+ * AVX-512 where there is some. Before the process has threads of its own. */
+void kernels_openblas_environment(void);
 
 /* The panel layout of all sets but openblas (kernels_panel.c): f32 [k][PANEL_ROWS]; bf16 [k /
  * 2][PANEL_ROWS][2]. */

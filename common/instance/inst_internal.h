@@ -19,6 +19,7 @@ enum { LISTENERS_MAX = 3 };
 
 struct inst_loader {
     pthread_t thread;
+    struct loop_task done, bad; /* loaded, or not; kept weights are not what was packed */
     bool running;
     atomic_bool cancel; /* the instance is to end: loading stops */
     struct engine *engine;

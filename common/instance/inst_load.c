@@ -147,7 +147,7 @@ static void *thread_main(void *arg) {
     if (e == ERR_OK) e = inst_lora_load_configured(in, engine_model(l->engine), &l->eb);
     if (e == ERR_OK) e = load_endpoint(in, l);
     l->result = e;
-    loop_post(in->loop, on_done, in);
+    loop_post_task(in->loop, &l->done, on_done, in);
     return NULL;
 }
 
@@ -198,8 +198,7 @@ static void on_checked(void *arg, enum err e, const char *text) {
     struct instance *in = arg;
     if (e == ERR_OK) return;
     err_set(&in->loader.eb, e, "%s", text); /* the loader's thread has ended */
-    if (loop_post(in->loop, on_bad_weights, in) != ERR_OK)
-        log_error("load", "out of memory, and %s", text);
+    loop_post_task(in->loop, &in->loader.bad, on_bad_weights, in);
 }
 
 void inst_load_check(struct instance *in) {

@@ -351,6 +351,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     const char *path = NULL;
     bool check = false;
     struct errbuf eb = {0};
+    kernels_openblas_environment();
     if (argc > 1 && strcmp(argv[1], "--pack-weights") == 0) return inst_pack(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {

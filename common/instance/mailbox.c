@@ -11,6 +11,7 @@ struct mailbox {
     mail_fn *deliver;
     void *arg;
     struct mail *first, **last;
+    struct loop_task task;
     bool posted; /* a drain() is on its way and holds the box */
     bool closed;
 };
@@ -25,6 +26,14 @@ static struct mail *take_all(struct mailbox *mb) {
     mb->first = NULL;
     mb->last = &mb->first;
     return list;
+}
+
+static void drain(void *arg);
+
+/* Locked, and nothing is on its way. */
+static void post(struct mailbox *mb) {
+    mb->posted = true;
+    loop_post_task(mb->loop, &mb->task, drain, mb);
 }
 
 static void drain(void *arg) {
@@ -57,8 +66,7 @@ static void drain(void *arg) {
         }
     }
     mb->posted = false;
-    bool again = mb->first != NULL; /* came while the callbacks ran */
-    if (again) mb->posted = loop_post(mb->loop, drain, mb) == ERR_OK;
+    if (mb->first != NULL) post(mb); /* came while the callbacks ran */
     pthread_mutex_unlock(&mb->mutex);
 }
 
@@ -80,7 +88,7 @@ void mailbox_put(struct mailbox *mb, struct mail *chain) {
     *mb->last = chain;
     while (chain->next != NULL) chain = chain->next;
     mb->last = &chain->next;
-    if (!mb->posted) mb->posted = loop_post(mb->loop, drain, mb) == ERR_OK;
+    if (!mb->posted) post(mb);
     pthread_mutex_unlock(&mb->mutex);
 }
 

@@ -19,8 +19,7 @@ struct mail {
 typedef void mail_fn(void *arg, struct mail *m);
 
 enum err mailbox_open(struct mailbox **out, struct loop *loop, mail_fn *deliver, void *arg);
-/* Takes a chain of events in order (NULL is fine). Never fails: where the loop cannot be told for
- * want of memory, the events wait for the next put. */
+/* Takes a chain of events in order (NULL is fine). Never fails, and needs no memory. */
 void mailbox_put(struct mailbox *mb, struct mail *chain);
 /* Every event still inside goes to flush(arg, m), which frees it. No call of deliver() comes after.
  */

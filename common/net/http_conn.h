@@ -129,7 +129,8 @@ struct http_x {
     struct http_gate *gate; /* that body_taken came from */
     size_t body_taken;
     bool keep_alive, head_only, chunked;
-    bool closing;     /* on_close is running: nothing may free x */
+    bool closing; /* on_close is running: nothing may free x */
+    struct loop_task gone;
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
     bool limited;     /* by the client's certificate */
     bool finished;    /* the handler is done with an exchange whose client is gone */

@@ -107,8 +107,10 @@ void http_x_client_gone(struct http_x *x) {
 void http_x_on_close(struct http_x *x, loop_fn *fn, void *arg) {
     x->on_close = fn;
     x->on_close_arg = arg;
-    if (x->conn == NULL && fn != NULL && !x->closing && !x->gone_posted)
-        x->gone_posted = loop_post(x->loop, on_gone_posted, x) == ERR_OK;
+    if (x->conn == NULL && fn != NULL && !x->closing && !x->gone_posted) {
+        x->gone_posted = true;
+        loop_post_task(x->loop, &x->gone, on_gone_posted, x);
+    }
 }
 
 /* The handler is done with x. */

@@ -13,14 +13,8 @@
 #include <unistd.h>
 #include "common/base/clock.h"
 
-struct task {
-    struct task *next;
-    loop_fn *fn;
-    void *arg;
-};
-
 struct task_list {
-    struct task *first, **last; /* last: where the next one is hung */
+    struct loop_task *first, **last; /* last: where the next one is hung */
 };
 
 struct loop_signal {
@@ -61,29 +55,29 @@ static void list_init(struct task_list *l) {
     l->last = &l->first;
 }
 
-static struct task *task_new(loop_fn *fn, void *arg) {
-    struct task *t = malloc(sizeof(*t));
-    if (t != NULL) *t = (struct task){.fn = fn, .arg = arg};
+static struct loop_task *task_new(loop_fn *fn, void *arg) {
+    struct loop_task *t = malloc(sizeof(*t));
+    if (t != NULL) *t = (struct loop_task){.fn = fn, .arg = arg};
     return t;
 }
 
-static void list_add(struct task_list *l, struct task *t) {
+static void list_add(struct task_list *l, struct loop_task *t) {
     *l->last = t;
     l->last = &t->next;
 }
 
-static struct task *list_take(struct task_list *l) {
-    struct task *first = l->first;
+static struct loop_task *list_take(struct task_list *l) {
+    struct loop_task *first = l->first;
     list_init(l);
     return first;
 }
 
-static void run_tasks(struct task *t) {
+static void run_tasks(struct loop_task *t) {
     while (t != NULL) {
-        struct task *next = t->next;
+        struct loop_task *next = t->next;
         loop_fn *fn = t->fn;
         void *arg = t->arg;
-        free(t);
+        if (!t->owned) free(t);
         fn(arg);
         t = next;
     }
@@ -98,7 +92,7 @@ static void wake(struct loop *loop) {
 
 static bool run_posted(struct loop *loop) {
     pthread_mutex_lock(&loop->mutex);
-    struct task *t = list_take(&loop->posted);
+    struct loop_task *t = list_take(&loop->posted);
     pthread_mutex_unlock(&loop->mutex);
     run_tasks(t);
     return t != NULL;
@@ -178,19 +172,28 @@ void loop_stop(struct loop *loop) {
     wake(loop);
 }
 
-enum err loop_post(struct loop *loop, loop_fn *fn, void *arg) {
-    struct task *t = task_new(fn, arg);
-    if (t == NULL) return ERR_NO_MEMORY;
+static void post(struct loop *loop, struct loop_task *t) {
     pthread_mutex_lock(&loop->mutex);
     bool was_empty = loop->posted.first == NULL;
     list_add(&loop->posted, t);
     pthread_mutex_unlock(&loop->mutex);
     if (was_empty) wake(loop);
+}
+
+enum err loop_post(struct loop *loop, loop_fn *fn, void *arg) {
+    struct loop_task *t = task_new(fn, arg);
+    if (t == NULL) return ERR_NO_MEMORY;
+    post(loop, t);
     return ERR_OK;
 }
 
+void loop_post_task(struct loop *loop, struct loop_task *t, loop_fn *fn, void *arg) {
+    *t = (struct loop_task){.fn = fn, .arg = arg, .owned = true};
+    post(loop, t);
+}
+
 enum err loop_at_pass_end(struct loop *loop, loop_fn *fn, void *arg) {
-    struct task *t = task_new(fn, arg);
+    struct loop_task *t = task_new(fn, arg);
     if (t == NULL) return ERR_NO_MEMORY;
     list_add(&loop->pass_end, t);
     return ERR_OK;

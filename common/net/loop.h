@@ -1,8 +1,8 @@
 /* loop: one event loop, one thread (libevent's base, its only door). Owns sockets, timers and
  * request objects.
  *
- * Thread: the loop thread, except loop_post() and loop_stop(), which any thread may call.
- * Time:   no callback may block. */
+ * Thread: the loop thread, except loop_post(), loop_post_task() and loop_stop(), which any thread
+ * may call. Time:   no callback may block. */
 #ifndef BATON_NET_LOOP_H
 #define BATON_NET_LOOP_H
 
@@ -24,9 +24,20 @@ void loop_destroy(struct loop **loop);
 void loop_run(struct loop *loop);  /* until loop_stop() */
 void loop_stop(struct loop *loop); /* any thread */
 
-/* Any thread; the only such call in the tree. Runs fn(arg) once on the loop thread, in the order
+/* Any thread. Runs fn(arg) once on the loop thread, in the order
  * posted. Posts from the loop thread itself run on the next pass. ERR_NO_MEMORY: not posted. */
 enum err loop_post(struct loop *loop, loop_fn *fn, void *arg);
+
+/* Room for one post, inside what posts it. It is free again when fn is called. */
+struct loop_task {
+    struct loop_task *next;
+    loop_fn *fn;
+    void *arg;
+    bool owned; /* by whoever posted it */
+};
+/* As loop_post(), and cannot fail: for what must not get lost. *t is not posted now, and is there
+ * until fn is called. */
+void loop_post_task(struct loop *loop, struct loop_task *t, loop_fn *fn, void *arg);
 
 /* Runs fn(arg) at the end of the present loop pass, after all callbacks of the pass: for coalescing
  * writes. */

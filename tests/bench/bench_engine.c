@@ -271,25 +271,13 @@ static bool parse(struct conf *c, int argc, char **argv) {
            c->threads >= 0 && c->seconds >= 0;
 }
 
-/* OpenBLAS reads its core type when it is loaded, before main(): start once more with the right one
- * (limits of the library, see kernels_openblas.c). */
-static void choose_core(char **argv) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && getenv("OPENBLAS_CORETYPE") == NULL) {
-        setenv("OPENBLAS_CORETYPE", "SkylakeX", 1);
-        execv("/proc/self/exe", argv);
-    }
-#endif
-    (void)argv;
-}
-
 int main(int argc, char **argv) {
     struct conf c = {
         .hidden = 2048, .intermediate = 5632, .kv_dim = 256, .rows = 512, .seconds = 2};
     struct pool *one = NULL, *all = NULL;
     struct kernels own;
     struct errbuf eb;
-    choose_core(argv);
+    kernels_openblas_environment();
     if (!parse(&c, argc, argv)) {
         fprintf(stderr, "usage: bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--rows "
                         "M] [--threads N] "

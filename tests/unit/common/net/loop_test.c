@@ -89,6 +89,30 @@ static void pass_end_comes_after_all(void **state) {
     assert_string_equal(notes, "abe1xe2");
 }
 
+struct again {
+    struct loop_task task;
+    int left;
+};
+
+static void post_again(void *arg) {
+    struct again *a = arg;
+    note("t");
+    if (--a->left > 0)
+        loop_post_task(loop, &a->task, post_again, a); /* free when it runs */
+    else
+        loop_stop(loop);
+}
+
+static void owned_tasks_keep_the_order(void **state) {
+    struct again a = {.left = 3};
+    (void)state;
+    assert_int_equal(loop_post(loop, add, "a"), ERR_OK);
+    loop_post_task(loop, &a.task, post_again, &a);
+    assert_int_equal(loop_post(loop, add, "b"), ERR_OK);
+    loop_run(loop);
+    assert_string_equal(notes, "atbtt");
+}
+
 static void stop_before_run(void **state) {
     (void)state;
     loop_stop(loop);
@@ -280,6 +304,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(posts_run_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(pass_end_comes_after_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(owned_tasks_keep_the_order, setup, teardown),
         cmocka_unit_test_setup_teardown(stop_before_run, setup, teardown),
         cmocka_unit_test_setup_teardown(destroy_runs_posted, setup, teardown),
         cmocka_unit_test_setup_teardown(periodic_timer, setup, teardown),
