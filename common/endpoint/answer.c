@@ -102,10 +102,12 @@ static void choose_shown(struct answer *a) {
 
 /* ---- what goes out */
 
-static void mark_sent(struct choice *c) {
+void choice_mark_sent(struct choice *c) {
     c->n_events++;
     c->sent = c->ready;
     c->recs_sent = c->n_recs;
+    c->closed = c->finish != FINISH_NONE;
+    choice_written(c);
 }
 
 static bool has_news(const struct choice *c) {
@@ -117,12 +119,14 @@ static void emit_choice(struct choice *c, struct buf *out) {
     const struct answer_ops *ops = c->a->ops;
     bool echo = c->req->echo && c->n_events == 0;
     /* A beam search streams one chunk of each sequence (inference-api 8.8). */
-    if (!c->begun && ops->begin != NULL && !c->req->sampling.beam) ops->begin(c, out);
+    if (!c->begun && ops->begin != NULL && !c->req->sampling.beam) {
+        ops->begin(c, out);
+        choice_written(c);
+    }
     c->begun = true;
     if (!ops->every_token && !echo && !has_news(c)) return;
     ops->event(c, out);
-    mark_sent(c);
-    c->closed = c->finish != FINISH_NONE;
+    choice_mark_sent(c);
 }
 
 static void emit_joint(struct answer *a, struct buf *out) {
@@ -130,10 +134,7 @@ static void emit_joint(struct answer *a, struct buf *out) {
     for (size_t i = 0; i < a->n_shown; i++) news |= has_news(a->shown[i]);
     if (!news) return;
     a->ops->event(a->shown[0], out);
-    for (size_t i = 0; i < a->n_shown; i++) {
-        mark_sent(a->shown[i]);
-        a->shown[i]->closed = a->shown[i]->finish != FINISH_NONE;
-    }
+    for (size_t i = 0; i < a->n_shown; i++) choice_mark_sent(a->shown[i]);
 }
 
 /* Nobody after c of its part has yet to get a token of this step. */
@@ -171,7 +172,7 @@ static void note_failures(const struct answer *a, struct buf *out) {
 
 /* more: the same step has made another token of c, which brings what there is to say of this one
  * along unless the family tells every token by itself (inference-api 5.3). */
-static void emit(struct choice *c, bool more, struct buf *out) {
+void answer_emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
     bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token;
     waits = waits || (c->req->sampling.beam && c->finish == FINISH_NONE);
@@ -198,7 +199,7 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     if (a->ended) return FINISH_ABORT;
     choice_token(c, ev);
     a->n_live -= c->finish != FINISH_NONE;
-    emit(c, ev->more, out);
+    answer_emit(c, ev->more, out);
     return c->finish;
 }
 
@@ -207,7 +208,7 @@ void answer_abort(struct answer *a, struct buf *out) {
     for (size_t p = 0; p < a->n_parts; p++) {
         for (size_t i = 0; a->parts[p].req != NULL && i < a->n_choices; i++) {
             struct choice *c = &a->parts[p].choices[i];
-            if (c->finish == FINISH_NONE) choice_abort(c);
+            if (c->finish == FINISH_NONE) choice_end(c, FINISH_ABORT);
             if (c->text.failed) out->failed = true;
         }
     }
@@ -234,7 +235,7 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
 
 /* Tokens a recompute brought along: their pieces went out before, from another instance.
  * Log-probabilities and times of them are lost. */
-static void replay(struct answer *a, const struct infer_req *req) {
+static void feed_recompute(struct answer *a, const struct infer_req *req) {
     struct buf discard = BUF_INIT;
     for (size_t i = req->n_prompt; i < req->n_ids; i++) {
         struct token_event ev = {
@@ -243,6 +244,7 @@ static void replay(struct answer *a, const struct infer_req *req) {
         if (discard.failed) a->no_memory = true;
         buf_clear(&discard);
     }
+    answer_sent(a, NULL, NULL);
     buf_free(&discard);
 }
 
@@ -264,7 +266,7 @@ enum err answer_add_part(struct answer *a, const struct infer_req *req) {
         if (e != ERR_OK) return e;
     }
     choose_shown(a);
-    replay(a, req);
+    feed_recompute(a, req);
     return a->no_memory ? ERR_NO_MEMORY : ERR_OK;
 }
 
@@ -287,7 +289,9 @@ enum err answer_create(struct answer **out, const struct endpoint *ep,
     a->ranked = answer_ranked(fam->answer, req);
     a->parts = calloc(a->n_parts, sizeof(*a->parts));
     a->shown = calloc(a->n_live, sizeof(struct choice *));
-    enum err e = a->parts != NULL && a->shown != NULL ? ERR_OK : ERR_NO_MEMORY;
+    a->written = calloc(a->n_live, sizeof(struct choice *));
+    enum err e =
+        a->parts != NULL && a->shown != NULL && a->written != NULL ? ERR_OK : ERR_NO_MEMORY;
     if (e == ERR_OK && a->ops->open != NULL) a->ops->open(a);
     for (; e == ERR_OK && req != NULL; req = req->next_part) e = answer_add_part(a, req);
     if (e != ERR_OK) {
@@ -316,6 +320,7 @@ void answer_destroy(struct answer **a_ptr) {
     buf_free(&a->scratch);
     free(a->parts);
     free(a->shown);
+    free(a->written);
     free(a);
     *a_ptr = NULL;
 }

@@ -49,6 +49,9 @@ struct choice {
     int32_t stop_idx;   /* FINISH_STOP_STRING: which */
     size_t n_events;    /* events written */
     bool begun, closed; /* closed: its finishing event is out */
+
+    size_t recs_told; /* tokens [0, recs_told) are no news to answer_sent() */
+    bool in_written;  /* it is in answer.written */
 };
 
 /* Log-probabilities of one prompt token. */
@@ -72,6 +75,8 @@ struct answer {
     size_t n_parts, n_choices, n_live; /* choices of each part; those that have not ended */
     struct choice **shown;             /* what the client gets, in its order; [n_shown] */
     size_t n_shown;
+    struct choice **written; /* those with events since answer_sent(); [n_written] */
+    size_t n_written;
     bool ranked; /* more is drawn than shown: nothing goes out before all have ended */
     bool ended;  /* everything is out */
     bool no_memory;
@@ -133,13 +138,23 @@ uint32_t rec_batch(const struct choice *c, size_t i);
 /* Whether the choices of req are ordered by cumulative log-probability. */
 bool answer_ranked(const struct answer_ops *ops, const struct infer_req *req);
 
+/* ---- what is out (answer_replay.c) */
+/* Something of c was written: its role chunk or an event. */
+void choice_written(struct choice *c);
+
+/* ---- what goes out (answer.c) */
+/* All that c has to say now is said: nothing of it goes out again. */
+void choice_mark_sent(struct choice *c);
+/* The stream of c goes on with what it has to say now; more: as in struct token_event. */
+void answer_emit(struct choice *c, bool more, struct buf *out);
+
 /* ---- one choice (answer_choice.c) */
 enum err choice_open(struct choice *c);
 void choice_close(struct choice *c);
 /* Takes the token; c->finish and c->ready say where the choice stands then. */
 void choice_token(struct choice *c, const struct token_event *ev);
 /* Ends a choice that has not ended: what is held back becomes ready. */
-void choice_abort(struct choice *c);
+void choice_end(struct choice *c, enum finish f);
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);

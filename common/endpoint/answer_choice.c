@@ -141,9 +141,9 @@ void choice_token(struct choice *c, const struct token_event *ev) {
     sort_text(c);
 }
 
-void choice_abort(struct choice *c) {
+void choice_end(struct choice *c, enum finish f) {
     struct stop_match m = {.idx = -1};
-    c->finish = FINISH_ABORT;
+    c->finish = f;
     if (c->detok != NULL) take_fresh(c, detok_flush(c->detok, &c->fresh), &m);
     cut_at(c, &m);
     c->ready = c->text.len;

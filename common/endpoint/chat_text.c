@@ -226,6 +226,14 @@ bool chat_text_delta(struct chat_text *t, struct buf *out) {
     return true;
 }
 
+void chat_text_skip(struct chat_text *t) {
+    t->thinking_sent = t->thinking.text.len;
+    t->content_sent = content(t)->len;
+    t->calls_sent = n_calls(t);
+    t->args_sent = t->calls_sent > 0 ? tool_parse_call(t->calls, t->calls_sent - 1)->args.len : 0;
+    t->echo_due = false;
+}
+
 void chat_text_content(const struct chat_text *t, struct buf *out) {
     put_text(out, content(t), 0, content(t)->len);
 }

@@ -44,6 +44,7 @@ bool chat_text_news(const struct chat_text *t); /* a stream has something to sen
 /* Members of the next delta: reasoning_content, content, or one step of one call; marks it sent.
  * False: nothing is left. */
 bool chat_text_delta(struct chat_text *t, struct buf *out);
+void chat_text_skip(struct chat_text *t); /* marks all that a stream has to send as sent */
 /* The content alone as a JSON string: of full_text. */
 void chat_text_content(const struct chat_text *t, struct buf *out);
 /* Members of a whole message after role: content, reasoning_content, tool_calls. */

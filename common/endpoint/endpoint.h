@@ -153,6 +153,31 @@ void answer_abort(struct answer *a, struct buf *out);
 void answer_error(struct answer *a, int status, const char *text, struct buf *out);
 int answer_n_tokens(const struct answer *a); /* of all choices */
 
+/* ---- a transcript: the tokens a client has been sent. Choices are numbered over all parts:
+ * part * sampling.n_choices + choice. */
+/* Calls fn(arg, ..) for each token whose event answer_token() has written since the last call, the
+ * tokens of a choice in their order; the first of a choice also when only the chunk that begins it
+ * is written. An answer that shows nothing before its end tells all of its tokens then. finish: of
+ * the choice, with its last token. fn NULL: they are told. Costs nothing for choices without an
+ * event. */
+typedef void answer_sent_fn(void *arg, uint32_t choice, int32_t id, enum finish finish);
+void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg);
+/* Whether what a client has been sent is a matter of tokens: not where it gets everything at the
+ * end. */
+bool answer_has_transcript(const struct infer_req *req, const struct endpoint *ep);
+struct sent_tokens {
+    const int32_t *ids; /* [n_ids] */
+    size_t n_ids;
+    enum finish finish;              /* of the choice, by the last of them */
+    const struct token_event *first; /* the first token when it was drawn again: its probabilities,
+                                      * which may not have gone out; NULL: they are lost */
+};
+/* Puts a choice where it stood when exactly these tokens had been told by answer_sent(): nothing of
+ * them goes out again. Before any token of the choice, and with all parts there. ERR_INVALID: eb
+ * names what cannot be of this answer, which is useless then. ERR_NO_MEMORY. */
+enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_tokens *sent,
+                       struct errbuf *eb);
+
 /* ---- information bodies (inference-api 12, 13). */
 /* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
