@@ -9,7 +9,7 @@ PREFIX  ?= /usr/local
 STRICT  := -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 
 # ---- the floors (design: docs/architecture.md). A line is a .h/.c pair, or a .c alone.
-PROTO    := proto/err proto/json proto/json_lex proto/json_check proto/json_tree proto/json_make proto/json_print proto/json_pull proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame proto/tenant
+PROTO    := proto/err proto/emitted proto/transcript proto/json proto/json_lex proto/json_check proto/json_tree proto/json_make proto/json_print proto/json_pull proto/wire proto/crc32c proto/infer_msg proto/api proto/dresult proto/role_msg proto/status_msg proto/kv_frame proto/tenant
 BASE     := common/base/buf common/base/clock common/base/fds common/base/fault common/base/log common/base/conf common/base/metrics common/base/budget common/base/build common/base/heap common/base/entropy common/base/gguf common/base/gguf_header common/base/file_map
 NET      := common/net/loop common/net/router common/net/cors common/net/origin common/net/near_path common/net/http_parse common/net/sock_io common/net/tls common/net/tls_files common/net/tls_session common/net/api_keys common/net/cred_watch common/net/http_server common/net/http_conn common/net/http_gate common/net/http_x common/net/http_client common/net/dispatch common/net/openapi
 TEXT     := common/text/tokenizer common/text/detok common/text/tok_json common/text/tok_utf8 common/text/tok_vocab common/text/tok_regex common/text/tok_regex_syntax common/text/tok_unicode common/text/tok_normalize common/text/tok_pretok common/text/tok_added common/text/tok_bpe common/text/tok_bpe_read common/text/tok_post common/text/tok_decode common/text/tok_decode_read common/text/chat_template common/text/chat_template_load common/text/jinja_mem common/text/jinja_run common/text/jinja_text common/text/jinja_value common/text/jinja_print common/text/jinja_seq common/text/jinja_strings common/text/jinja_format common/text/jinja_ops common/text/jinja_lex common/text/jinja_parse common/text/jinja_parse_expr common/text/jinja_call common/text/jinja_eval common/text/jinja_exec common/text/jinja_loop common/text/jinja_filters common/text/jinja_filters_text common/text/jinja_tests common/text/jinja_methods common/text/jinja_funcs common/text/tokenizer_gguf common/text/tok_pre_names
@@ -21,7 +21,7 @@ ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/
 COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/ledger coordinator/registry coordinator/rate_meter coordinator/schedule coordinator/fair coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_prefill coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
-TESTS_PROTO    := proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg proto/tenant
+TESTS_PROTO    := proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg proto/tenant
 TESTS_BASE     := common/base/buf common/base/clock common/base/fds common/base/fault common/base/log common/base/conf common/base/metrics common/base/build common/base/budget common/base/gguf
 TESTS_NET      := common/net/loop common/net/router common/net/origin common/net/http_parse common/net/http_server common/net/http_server_limits common/net/http_client common/net/tls common/net/http_tls common/net/api_keys common/net/near_path common/net/cors common/net/dispatch common/net/cred_watch
 TESTS_TEXT     := common/text/tokenizer common/text/tokenizer_cases common/text/tokenizer_file common/text/chat_template common/text/tok_unicode
@@ -35,7 +35,7 @@ TESTS_FAKES    := common/instance/worker common/instance/mixed_role prefill/pref
 TESTS_COORD    := coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/registry coordinator/controller coordinator/role_post coordinator/lora_sync coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
-FUZZ_PROTO    := json infer_msg kv_frame dresult role_msg status_msg
+FUZZ_PROTO    := json transcript infer_msg kv_frame dresult role_msg status_msg
 FUZZ_NET      := http_parse api_keys
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors lora model_conf weights_cache

@@ -449,7 +449,7 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
         }
         r->next_seq++;
     }
-    r->n_tokens += f->n_ids;
+    r->n_tokens += f->n_tokens;
     if (f->kind != DR_HEARTBEAT) r->last_piece_us = clock_us();
     relay_take_frame(r, f);
 }

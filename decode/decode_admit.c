@@ -92,7 +92,7 @@ static void wind_down(struct dreq *d) {
     answer_destroy(&d->answer);
     free_parts(d);
     buf_free(&d->out);
-    free(d->ids);
+    free(d->tokens);
     free(d);
 }
 

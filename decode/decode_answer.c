@@ -15,23 +15,23 @@ static const char out_of_memory[] = "out of memory";
  * whose they are. */
 static bool keep_id(struct dreq *d, int32_t id) {
     if (d->n_parts > 1 || d->req->sampling.n_choices > 1 || d->req->sampling.beam) return true;
-    if (d->n_ids == d->ids_cap) {
-        size_t cap = d->ids_cap * 2 + 16;
-        int32_t *grown = realloc(d->ids, cap * sizeof(*grown));
+    if (d->n_tokens == d->tokens_cap) {
+        size_t cap = d->tokens_cap * 2 + 16;
+        struct emitted *grown = realloc(d->tokens, cap * sizeof(*grown));
         if (grown == NULL) return false;
-        d->ids = grown;
-        d->ids_cap = cap;
+        d->tokens = grown;
+        d->tokens_cap = cap;
     }
-    d->ids[d->n_ids++] = id;
+    d->tokens[d->n_tokens++] = (struct emitted){.id = id};
     return true;
 }
 
 static enum err send_out(struct dreq *d, enum dresult_kind kind, int status) {
-    enum err e =
-        dresult_out_send(instance_dresult(d->role->in), d->req->req_id, d->req->epoch, kind, d->ids,
-                         d->n_ids, status, d->out.len > 0 ? d->out.data : "", d->out.len);
+    enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->req_id, d->req->epoch,
+                                  kind, d->tokens, d->n_tokens, status,
+                                  d->out.len > 0 ? d->out.data : "", d->out.len);
     if (d->out.len > 0) d->begun = true;
-    d->n_ids = 0;
+    d->n_tokens = 0;
     buf_clear(&d->out);
     return e;
 }
@@ -264,14 +264,15 @@ static enum err stand_where_p_stood(struct dreq *d) {
 
 /* Lets the engine go on with the choices that have not ended with P's token. */
 static enum err decode_on(struct dpart *part) {
-    int32_t first[CHOICES_MAX];
+    struct first_ids first[CHOICES_MAX];
     bool any = false;
     if (part->searching)
         return worker_beam_start(part->d->worker, part->seq_id, part->commit.tokens,
                                  part->commit.n_tokens);
     for (uint32_t i = 0; i < part->commit.n_tokens; i++) {
-        first[i] = has_ended(part, (int32_t)i) ? -1 : part->commit.tokens[i].id;
-        any = any || first[i] >= 0;
+        bool goes_on = !has_ended(part, (int32_t)i);
+        first[i] = (struct first_ids){&part->commit.tokens[i].id, goes_on ? 1 : 0};
+        any = any || goes_on;
     }
     if (any) return worker_start(part->d->worker, part->seq_id, first, part->commit.n_tokens);
     worker_cancel(part->d->worker, part->seq_id, NULL, NULL); /* its blocks are of use to others */

@@ -67,10 +67,10 @@ struct dreq {
     struct worker *worker;
     struct infer_req *req; /* of one part: what all have in common is read from it */
     uint32_t n_parts, n_committed;
-    struct answer *answer; /* once every part is committed */
-    struct buf out;        /* what the client has not got yet */
-    int32_t *ids;          /* ids of the tokens no frame has carried yet; one choice only */
-    size_t n_ids, ids_cap;
+    struct answer *answer;  /* once every part is committed */
+    struct buf out;         /* what the client has not got yet */
+    struct emitted *tokens; /* that no frame has carried yet; one choice only */
+    size_t n_tokens, tokens_cap;
     bool begun;  /* the client has bytes of the answer, from P or from here */
     bool paused; /* its sequences make no tokens until the listener has read some */
     uint64_t arrival_ms, last_token_ms;

@@ -14,8 +14,7 @@ enum { KIND_COUNT = sizeof(kind_word) / sizeof(kind_word[0]) };
 
 enum {
     HEAD_BYTES_MAX = REQ_ID_BYTES_MAX + 96, /* id, epoch, seq, kind, status, spaces */
-    ID_BYTES_MAX = 11,                      /* a separator and ten digits */
-    CUT_IDS_MAX = 4096,                     /* of one frame of a piece that is cut */
+    CUT_TOKENS_MAX = 4096,                  /* of one frame of a piece that is cut */
 };
 
 static enum dresult_kind kind_parse(const char *s, size_t n) {
@@ -66,9 +65,9 @@ static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
         snprintf(num, sizeof(num), ";status=%d", f->status);
         put(w, num);
     } else {
-        for (size_t i = 0; i < f->n_ids; i++) {
-            snprintf(num, sizeof(num), "%c%d", i == 0 ? ';' : ',', f->ids[i]);
-            put(w, num);
+        for (size_t i = 0; i < f->n_tokens; i++) {
+            put(w, i == 0 ? ";" : ",");
+            wr_bytes(w, num, emitted_format(num, &f->tokens[i]));
         }
     }
     put(w, " ");
@@ -99,20 +98,21 @@ static size_t min_size(size_t a, size_t b) {
 
 /* The share of one frame of what is left of a piece. True: all of it. */
 static bool share(const struct dresult_frame *piece, const struct dresult_cut *cut, size_t *n_body,
-                  size_t *n_ids) {
-    size_t ids = piece->n_ids - cut->ids_at, body = piece->body_len - cut->body_at;
-    *n_ids = min_size(ids, CUT_IDS_MAX);
-    *n_body = min_size(body, DRESULT_FRAME_BYTES_MAX - HEAD_BYTES_MAX - *n_ids * ID_BYTES_MAX);
-    return *n_ids == ids && *n_body == body;
+                  size_t *n_tokens) {
+    size_t tokens = piece->n_tokens - cut->tokens_at, body = piece->body_len - cut->body_at;
+    *n_tokens = min_size(tokens, CUT_TOKENS_MAX);
+    *n_body =
+        min_size(body, DRESULT_FRAME_BYTES_MAX - HEAD_BYTES_MAX - *n_tokens * EMITTED_BYTES_MAX);
+    return *n_tokens == tokens && *n_body == body;
 }
 
 uint64_t dresult_n_frames(const struct dresult_frame *piece) {
     struct dresult_cut cut = {0};
-    size_t n_body, n_ids;
+    size_t n_body, n_tokens;
     uint64_t n = 1;
-    for (; !share(piece, &cut, &n_body, &n_ids); n++) {
+    for (; !share(piece, &cut, &n_body, &n_tokens); n++) {
         cut.body_at += n_body;
-        cut.ids_at += n_ids;
+        cut.tokens_at += n_tokens;
     }
     return n;
 }
@@ -120,18 +120,18 @@ uint64_t dresult_n_frames(const struct dresult_frame *piece) {
 enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece,
                           struct dresult_cut *cut) {
     struct dresult_frame f = *piece;
-    size_t n_body, n_ids;
-    bool last = share(piece, cut, &n_body, &n_ids);
+    size_t n_body, n_tokens;
+    bool last = share(piece, cut, &n_body, &n_tokens);
     f.seq += cut->n_frames;
     f.body += cut->body_at;
     f.body_len = n_body;
-    if (n_ids > 0) f.ids += cut->ids_at;
-    f.n_ids = n_ids;
+    if (n_tokens > 0) f.tokens += cut->tokens_at;
+    f.n_tokens = n_tokens;
     if (!last) f.kind = DR_PART;
     enum err e = pack_v2(w, &f);
     if (e != ERR_OK) return e;
     cut->body_at += n_body;
-    cut->ids_at += n_ids;
+    cut->tokens_at += n_tokens;
     cut->n_frames++;
     cut->done = last;
     return ERR_OK;
@@ -141,8 +141,8 @@ struct dresult_parser {
     int version;
     size_t frame_bytes_max;
     struct wr hold; /* bytes of a frame not yet whole */
-    int32_t *ids;
-    size_t ids_cap;
+    struct emitted *tokens;
+    size_t tokens_cap;
 };
 
 enum err dresult_parser_create(struct dresult_parser **out, int version, size_t frame_bytes_max) {
@@ -160,7 +160,7 @@ void dresult_parser_destroy(struct dresult_parser **pp) {
     struct dresult_parser *p = *pp;
     if (p == NULL) return;
     wr_free(&p->hold);
-    free(p->ids);
+    free(p->tokens);
     free(p);
     *pp = NULL;
 }
@@ -221,27 +221,21 @@ static bool dec_u64(const char *s, size_t n, uint64_t max, uint64_t *out) {
     return true;
 }
 
-static enum err parse_ids(struct dresult_parser *ps, const char *s, size_t n,
-                          struct dresult_frame *f) {
-    size_t at = 0;
-    while (at < n) {
-        const char *comma = memchr(s + at, ',', n - at);
-        size_t len = comma != NULL ? (size_t)(comma - s) - at : n - at;
-        uint64_t v;
-        if (!dec_u64(s + at, len, INT32_MAX, &v)) return ERR_BAD_FRAME;
-        if (f->n_ids == ps->ids_cap) {
-            size_t cap = ps->ids_cap == 0 ? 64 : ps->ids_cap * 2;
-            if (cap > PROMPT_TOKENS_MAX * 2u) return ERR_BAD_FRAME;
-            int32_t *ids = realloc(ps->ids, cap * sizeof(*ids));
-            if (ids == NULL) return ERR_NO_MEMORY;
-            ps->ids = ids;
-            ps->ids_cap = cap;
+static enum err parse_tokens(struct dresult_parser *ps, const char *s, size_t n,
+                             struct dresult_frame *f) {
+    for (size_t at = 0; at < n;) {
+        if (f->n_tokens == ps->tokens_cap) {
+            size_t cap = ps->tokens_cap == 0 ? 64 : ps->tokens_cap * 2;
+            struct emitted *grown = realloc(ps->tokens, cap * sizeof(*grown));
+            if (grown == NULL) return ERR_NO_MEMORY;
+            ps->tokens = grown;
+            ps->tokens_cap = cap;
         }
-        ps->ids[f->n_ids++] = (int32_t)v;
-        at += len + 1;
-        if (comma != NULL && at == n) return ERR_BAD_FRAME;
+        enum err e = emitted_parse(s, n, &at, &ps->tokens[f->n_tokens]);
+        if (e != ERR_OK) return e;
+        f->n_tokens++;
     }
-    f->ids = ps->ids;
+    f->tokens = ps->tokens;
     return ERR_OK;
 }
 
@@ -271,7 +265,7 @@ static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dre
             if (!dec_u64(x + 7, x_len - 7, 599, &v) || v < 100) return ERR_BAD_FRAME;
             f.status = (int)v;
         } else {
-            enum err e = x_len == 0 ? ERR_BAD_FRAME : parse_ids(ps, x, x_len, &f);
+            enum err e = x_len == 0 ? ERR_BAD_FRAME : parse_tokens(ps, x, x_len, &f);
             if (e != ERR_OK) return e;
         }
     }

@@ -5,7 +5,7 @@
  * Version 2:  len SP reqId SP epoch SP seq SP kind SP body
  *             len: 8 lower-case hex digits, bytes after the SP that follows it, at most
  * DRESULT_FRAME_BYTES_MAX; epoch, seq: decimal; kind: data, lastData, error, retry, close, ka,
- * part, optionally followed by ";" and the token ids of the piece, comma-separated ("data;320,41").
+ * part, optionally followed by ";" and the tokens of the piece (emitted.h: "data;320,41").
  * seq counts the frames of a request from 0, so a replayed frame is recognised. A heartbeat has
  * reqId
  * "-" and kind ka.
@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "proto/emitted.h"
 #include "proto/err.h"
 #include "proto/wire.h"
 
@@ -38,11 +39,11 @@ enum dresult_kind {
 struct dresult_frame {
     int version; /* as parsed; dresult_pack() is told it */
     enum dresult_kind kind;
-    const char *req_id; /* zero-terminated; lives during the callback */
-    uint32_t epoch;     /* 0 in version 1 */
-    uint64_t seq;       /* 0 in version 1 */
-    const int32_t *ids; /* token ids of the piece; none in version 1 */
-    size_t n_ids;
+    const char *req_id;           /* zero-terminated; lives during the callback */
+    uint32_t epoch;               /* 0 in version 1 */
+    uint64_t seq;                 /* 0 in version 1 */
+    const struct emitted *tokens; /* of the piece; none in version 1 */
+    size_t n_tokens;
     const char *body;
     size_t body_len;
     int status; /* of an error frame in version 2: "error;status=424"; else 0 */
@@ -54,7 +55,7 @@ enum err dresult_pack(struct wr *w, int version, const struct dresult_frame *f);
 
 /* How far a piece has been cut into frames of version 2. Zeroed: not at all. */
 struct dresult_cut {
-    size_t body_at, ids_at; /* the first byte and id that no frame has */
+    size_t body_at, tokens_at; /* the first byte and token that no frame has */
     uint64_t n_frames;
     bool done; /* its last frame is packed */
 };

@@ -10,9 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/transcript.h"
 
 enum {
-    INFER_REQ_VERSION = 5,
+    INFER_REQ_VERSION = 6,
     TOKEN_EVENT_VERSION = 2,
     PRIORITY_LAST = 5,
     TIMEOUT_S_MAX = 65535,
@@ -69,7 +70,7 @@ static const struct {
     {offsetof(struct infer_req, tenant), TENANT_BYTES_MAX},
 };
 enum { N_REQ_STRS = sizeof(req_strs) / sizeof(req_strs[0]) };
-enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, ALLOWED_BIT, N_BITS };
+enum { TEXT_BIT = N_REQ_BOOLS + N_REQ_STRS, ALLOWED_BIT, REPLAY_BIT, N_BITS };
 _Static_assert(N_BITS <= 64, "the flags are one u64");
 
 static bool *req_bool(struct infer_req *req, int i) {
@@ -113,6 +114,8 @@ static void req_free(struct infer_req *req) {
     for (size_t i = 0; i < req->n_stop; i++) free(req->stop[i]);
     free(req->stop);
     sampling_free(&req->sampling);
+    if (req->replay != NULL) transcript_free(req->replay);
+    free(req->replay);
     if (req->guide_drop != NULL) req->guide_drop(req->guide_compiled);
     free(req);
 }
@@ -202,6 +205,7 @@ void infer_req_pack(struct wr *w, const struct infer_req *req) {
         if (req_str_of(req, i) != NULL) bits |= UINT64_C(1) << (N_REQ_BOOLS + i);
     if (req->text != NULL) bits |= UINT64_C(1) << TEXT_BIT;
     if (req->sampling.allowed_ids != NULL) bits |= UINT64_C(1) << ALLOWED_BIT;
+    if (req->replay != NULL) bits |= UINT64_C(1) << REPLAY_BIT;
 
     wr_u16(w, INFER_REQ_VERSION);
     wr_u64(w, bits);
@@ -228,6 +232,7 @@ void infer_req_pack(struct wr *w, const struct infer_req *req) {
     wr_u64(w, req->queue_wait_us);
     wr_u32(w, req->prefill_batch);
     wr_u32(w, req->cached_tokens);
+    if (req->replay != NULL) transcript_pack(w, req->replay);
 }
 
 /* ---- the request, in */
@@ -372,6 +377,18 @@ static enum err sampling_unpack(struct rd *r, struct sampling *s, bool allowed) 
     return e;
 }
 
+/* As many choices as the request draws, none with more tokens than it may have. */
+static enum err rd_replay(struct rd *r, struct infer_req *req) {
+    if ((req->replay = calloc(1, sizeof(*req->replay))) == NULL) return ERR_NO_MEMORY;
+    enum err e = transcript_unpack(r, req->replay, NULL);
+    if (e != ERR_OK) return e;
+    const struct transcript *t = req->replay;
+    if (t->n_parts != 1 || t->n_choices != (uint32_t)req->sampling.n_choices) return ERR_BAD_FRAME;
+    for (uint32_t i = 0; i < t->n_choices; i++)
+        if (t->choices[i].n_ids > (uint32_t)req->sampling.new_tokens_max) return ERR_BAD_FRAME;
+    return ERR_OK;
+}
+
 static enum err req_body_unpack(struct rd *r, struct infer_req *req) {
     uint16_t version;
     uint64_t bits;
@@ -414,7 +431,7 @@ static enum err req_body_unpack(struct rd *r, struct infer_req *req) {
         !rd_u32(r, &req->prefill_batch) || !rd_u32(r, &req->cached_tokens))
         return ERR_BAD_FRAME;
     if (req->cached_tokens > PROMPT_TOKENS_MAX) return ERR_BAD_FRAME;
-    return ERR_OK;
+    return (bits >> REPLAY_BIT & 1) != 0 ? rd_replay(r, req) : ERR_OK;
 }
 
 enum err infer_req_unpack(struct rd *r, struct infer_req **out) {

@@ -96,6 +96,8 @@ enum tool_format {
     TOOLS_COUNT
 };
 
+struct transcript;
+
 struct infer_req {
     char *req_id;        /* cluster-wide or instance-wide id */
     char *client_id;     /* Triton id or request_id, or NULL */
@@ -149,6 +151,8 @@ struct infer_req {
     int32_t timeout_s;                  /* 0: the server's */
     char *output_name;                  /* Triton token */
     struct sampling sampling;
+    struct transcript *replay; /* what earlier attempts sent of this prompt's choices (n_parts 1);
+                                  owned; NULL: the first attempt, or nothing was sent */
 
     /* measured at P, carried for the answer at D */
     uint64_t prefill_us; /* arrival to first token */

@@ -158,14 +158,19 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
 enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **block_table,
                            int *n_blocks, int *n_held);
 
-/* SEQ_IMPORT: every block is filled; first_ids are the tokens P sampled (they are not in the KV
- * yet): n_choices of them, one for each choice, negative where the choice ended with it; with a
- * single choice one or more. The sequence decodes from the next step on. Events carry on with the
- * index after first_ids. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already. ERR_INVALID:
- * not as many ids, one outside the vocabulary, every choice ended, or nothing left to generate
- * after them; still importing. */
-enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
-                          size_t n_first);
+/* What a choice of an import has generated already; n 0: it has ended, and does not run. */
+struct first_ids {
+    const int32_t *ids;
+    size_t n;
+};
+/* SEQ_IMPORT: every block is filled; first: of each choice what was generated elsewhere, of which
+ * no KV is here: the token P sampled, or all those of an earlier attempt. The sequence goes on from
+ * the next step on; what is missing of the KV is computed like a prompt, in chunks. Events carry on
+ * with the index after first. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already.
+ * ERR_INVALID: not one list for each choice, an id outside the vocabulary, every choice ended, or
+ * nothing left to generate after them; still importing. */
+enum err engine_seq_start(struct engine *e, uint64_t seq_id, const struct first_ids *first,
+                          size_t n_choices);
 
 /* The same for a beam search: what a SEQ_PREFILL of the request told, in its order. ERR_INVALID
  * also: more of one kind than there are beams. ERR_NO_MEMORY: only a cancel is left. */

@@ -435,24 +435,27 @@ enum err engine_seq_blocks(struct engine *e, uint64_t seq_id, const int32_t **bl
     return ERR_OK;
 }
 
-/* The first tokens of one choice; several only where there is no other. */
-static void choice_first(struct choice *c, const int32_t *ids, size_t n) {
-    memcpy(c->ids + c->n_ids, ids, n * sizeof(*ids));
-    c->n_ids += (int)n;
-    guide_over(c, ids, n);
+static void choice_first(struct choice *c, const struct first_ids *first) {
+    memcpy(c->ids + c->n_ids, first->ids, first->n * sizeof(*first->ids));
+    c->n_ids += (int)first->n;
+    guide_over(c, first->ids, first->n);
     c->ready_us = clock_us();
 }
 
-static enum err first_check(const struct engine *e, const struct seq *s, const int32_t *ids,
-                            size_t n) {
-    bool one = s->n_choices == 1;
-    if (n < 1 || (one ? n >= (size_t)(s->ids_max - s->n_input) : n != (size_t)s->n_choices))
-        return ERR_INVALID;
-    if (!one && s->ids_max - s->n_input < 2) return ERR_INVALID;
+static bool first_ok(const struct engine *e, const struct seq *s, const struct first_ids *first) {
+    if (first->n >= (size_t)(s->ids_max - s->n_input)) return false;
+    for (size_t i = 0; i < first->n; i++)
+        if (first->ids[i] < 0 || first->ids[i] >= e->info.vocab_size) return false;
+    return true;
+}
+
+static enum err first_check(const struct engine *e, const struct seq *s,
+                            const struct first_ids *first, size_t n_choices) {
     bool goes_on = false;
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] >= e->info.vocab_size || (one && ids[i] < 0)) return ERR_INVALID;
-        goes_on = goes_on || (ids[i] >= 0 && !s->choices[one ? 0 : i].stopping);
+    if (n_choices != (size_t)s->n_choices) return ERR_INVALID;
+    for (size_t i = 0; i < n_choices; i++) {
+        if (!first_ok(e, s, &first[i])) return ERR_INVALID;
+        goes_on = goes_on || (first[i].n > 0 && !s->choices[i].stopping);
     }
     return goes_on ? ERR_OK : ERR_INVALID;
 }
@@ -465,24 +468,23 @@ void engine_import_over(struct engine *e, struct seq *s) {
     engine_choice_publish(e, &s->choices[0]);
 }
 
-enum err engine_seq_start(struct engine *e, uint64_t seq_id, const int32_t *first_ids,
-                          size_t n_first) {
+enum err engine_seq_start(struct engine *e, uint64_t seq_id, const struct first_ids *first,
+                          size_t n_choices) {
     struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;
     if (s->state != SEQ_ST_IMPORTING || s->search != NULL) return ERR_CONFLICT;
-    enum err err = first_check(e, s, first_ids, n_first);
+    enum err err = first_check(e, s, first, n_choices);
     if (err != ERR_OK) return err;
     engine_import_over(e, s);
-    for (int i = 0; s->n_choices > 1 && i < s->n_choices; i++) {
+    for (int i = 0; i < s->n_choices; i++) {
         struct choice *c = &s->choices[i];
-        if (first_ids[i] >= 0 || c->stopping) continue;
-        c->stopping = true; /* it ended at P */
+        if (first[i].n > 0 || c->stopping) continue;
+        c->stopping = true; /* it has ended elsewhere */
         s->n_live--;
     }
     (void)engine_fork(e, s); /* one goes on, so it stays */
     for (int i = 0; i < s->n_choices; i++)
-        if (s->choices[i].live)
-            choice_first(&s->choices[i], first_ids + i, s->n_choices == 1 ? n_first : 1);
+        if (s->choices[i].live) choice_first(&s->choices[i], &first[i]);
     engine_stats_publish(e);
     return ERR_OK;
 }

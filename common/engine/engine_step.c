@@ -324,8 +324,8 @@ bool engine_step(struct engine *e) {
         int n_logits = rows_fill(e, start_us);
         for (int i = 0; i < e->n_plan; i++) {
             const struct choice *c = e->plan[i];
-            *(c->n_past >= c->seq->n_input ? &n_decode : &n_prefill) +=
-                e->parts[i].n_rows - c->n_draft;
+            int n = e->parts[i].n_rows - c->n_draft;
+            *(n == 1 && c->n_past >= c->seq->n_input ? &n_decode : &n_prefill) += n;
         }
         e->in_pass = true;
         e->ops->run(e->fwd, e->kv, e->row_ids, n_rows, e->parts, e->n_plan, e->logit_rows, n_logits,

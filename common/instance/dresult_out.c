@@ -27,9 +27,9 @@ struct kept_piece {
     bool counted;        /* against the budget */
     enum dresult_kind kind;
     int status;
-    size_t n_ids, body_len;
+    size_t n_tokens, body_len;
     char *body;
-    int32_t ids[]; /* the body follows */
+    struct emitted tokens[]; /* the body follows */
 };
 
 struct kept_req {
@@ -69,8 +69,8 @@ static struct kept_req **bucket(struct dresult_out *d, const char *req_id) {
     return &d->live[h % BUCKETS];
 }
 
-static size_t cost_of(size_t body_len, size_t n_ids) {
-    return sizeof(struct kept_piece) + n_ids * sizeof(int32_t) + body_len + 1;
+static size_t cost_of(size_t body_len, size_t n_tokens) {
+    return sizeof(struct kept_piece) + n_tokens * sizeof(struct emitted) + body_len + 1;
 }
 
 /* ---- turns */
@@ -94,7 +94,7 @@ static void turn_leave(struct dresult_out *d, struct kept_req *r) {
 
 static void drop_first(struct dresult_out *d, struct kept_req *r) {
     struct kept_piece *k = r->first;
-    size_t cost = cost_of(k->body_len, k->n_ids);
+    size_t cost = cost_of(k->body_len, k->n_tokens);
     r->first = k->next;
     if (r->first == NULL) r->last = &r->first;
     if (k->counted) budget_give(d->budget, BUDGET_ANSWER_BYTES, cost);
@@ -163,7 +163,7 @@ static bool may_write(const struct dresult_out *d) {
 
 static void note_taken(struct kept_req *r, struct kept_piece *k) {
     k->taken = true;
-    r->unsent_bytes -= cost_of(k->body_len, k->n_ids);
+    r->unsent_bytes -= cost_of(k->body_len, k->n_tokens);
     r->unsent = k->next;
     r->cut = (struct dresult_cut){0};
     if (!r->full || r->unsent_bytes > DRESULT_REPLAY_BYTES_MAX / 2) return;
@@ -177,8 +177,8 @@ static void write_next(struct dresult_out *d, struct kept_req *r) {
                                     .req_id = r->req_id,
                                     .epoch = r->epoch,
                                     .seq = k->seq,
-                                    .ids = k->ids,
-                                    .n_ids = k->n_ids,
+                                    .tokens = k->tokens,
+                                    .n_tokens = k->n_tokens,
                                     .body = k->body,
                                     .body_len = k->body_len,
                                     .status = k->status};
@@ -237,7 +237,7 @@ static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {
     r->cut = (struct dresult_cut){0};
     r->unsent_bytes = 0;
     for (const struct kept_piece *k = r->unsent; k != NULL; k = k->next)
-        r->unsent_bytes += cost_of(k->body_len, k->n_ids);
+        r->unsent_bytes += cost_of(k->body_len, k->n_tokens);
     turn_join(d, r);
 }
 
@@ -391,19 +391,19 @@ static void make_room(struct dresult_out *d, struct kept_req *r, size_t cost) {
         drop_first(d, r);
 }
 
-static void piece_fill(struct kept_piece *k, const int32_t *ids, size_t n_ids, const char *body,
-                       size_t n) {
-    *k = (struct kept_piece){.n_ids = n_ids, .body_len = n, .at_ms = clock_ms()};
-    k->body = (char *)(k->ids + n_ids);
-    if (n_ids > 0) memcpy(k->ids, ids, n_ids * sizeof(*ids));
+static void piece_fill(struct kept_piece *k, const struct emitted *tokens, size_t n_tokens,
+                       const char *body, size_t n) {
+    *k = (struct kept_piece){.n_tokens = n_tokens, .body_len = n, .at_ms = clock_ms()};
+    k->body = (char *)(k->tokens + n_tokens);
+    if (n_tokens > 0) memcpy(k->tokens, tokens, n_tokens * sizeof(*tokens));
     if (n > 0) memcpy(k->body, body, n);
     k->body[n] = 0;
 }
 
 /* Room for a piece, counted. An end by an error always has some: the spare one, cut to its size. */
 static enum err piece_new(struct dresult_out *d, struct kept_req *r, struct kept_piece **out,
-                          bool always, size_t n_ids, size_t *n) {
-    size_t cost = cost_of(*n, n_ids);
+                          bool always, size_t n_tokens, size_t *n) {
+    size_t cost = cost_of(*n, n_tokens);
     enum err e = ERR_OK;
     *out = NULL;
     if (*n > DRESULT_PIECE_BYTES_MAX)
@@ -422,28 +422,28 @@ static enum err piece_new(struct dresult_out *d, struct kept_req *r, struct kept
 }
 
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
-                          enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
-                          const char *body, size_t n) {
+                          enum dresult_kind kind, const struct emitted *tokens, size_t n_tokens,
+                          int status, const char *body, size_t n) {
     struct kept_req *r = find_or_add(d, req_id, epoch);
     struct kept_piece *k;
     if (r == NULL) return ERR_NO_MEMORY;
     bool by_error = kind == DR_ERROR;
-    if (by_error) n_ids = 0; /* its frame has the status in their place */
+    if (by_error) n_tokens = 0; /* its frame has the status in their place */
     keep_within_bounds(d);
-    make_room(d, r, cost_of(n, n_ids));
-    enum err e = piece_new(d, r, &k, by_error, n_ids, &n);
+    make_room(d, r, cost_of(n, n_tokens));
+    enum err e = piece_new(d, r, &k, by_error, n_tokens, &n);
     if (k == NULL) return e;
-    piece_fill(k, ids, n_ids, body, n);
+    piece_fill(k, tokens, n_tokens, body, n);
     k->counted = e == ERR_OK;
     k->kind = kind;
     k->status = status;
     k->seq = r->next_seq;
-    r->next_seq += dresult_n_frames(&(struct dresult_frame){.n_ids = n_ids, .body_len = n});
+    r->next_seq += dresult_n_frames(&(struct dresult_frame){.n_tokens = n_tokens, .body_len = n});
     *r->last = k;
     r->last = &k->next;
-    r->bytes += cost_of(n, n_ids);
-    d->bytes += cost_of(n, n_ids);
-    r->unsent_bytes += cost_of(n, n_ids);
+    r->bytes += cost_of(n, n_tokens);
+    d->bytes += cost_of(n, n_tokens);
+    r->unsent_bytes += cost_of(n, n_tokens);
     if (r->unsent == NULL) r->unsent = k;
     r->full = r->full || r->unsent_bytes > DRESULT_REPLAY_BYTES_MAX;
     turn_join(d, r);

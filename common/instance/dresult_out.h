@@ -36,8 +36,8 @@ enum err dresult_out_open(struct dresult_out *d, const char *req_id, uint32_t ep
  * The caller ends the request with DR_ERROR then. DR_LAST, DR_ERROR and DR_RETRY end the request's
  * numbering; its pieces are forgotten after the replay time. */
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
-                          enum dresult_kind kind, const int32_t *ids, size_t n_ids, int status,
-                          const char *body, size_t n);
+                          enum dresult_kind kind, const struct emitted *tokens, size_t n_tokens,
+                          int status, const char *body, size_t n);
 /* So much of it waits that its sender should stop until on_room. */
 bool dresult_out_is_full(struct dresult_out *d, const char *req_id, uint32_t epoch);
 /* The attempt is over without an end frame of its own (a newer epoch took its place, or P ends it):

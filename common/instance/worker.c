@@ -52,7 +52,8 @@ struct command {
         *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
     struct seq_opts opts;      /* CMD_ADD: ids and sampling are the command's own, the adapter is a
                                   reference */
-    int32_t *ids;              /* CMD_ADD, CMD_START */
+    int32_t *ids;              /* CMD_ADD; CMD_START: of all lists */
+    struct first_ids *lists;   /* CMD_START: [n_ids] */
     struct token_event *first; /* CMD_BEAM_START: [n_ids] */
     int choice;                /* CMD_STOP */
     size_t n_ids;
@@ -164,6 +165,7 @@ static void forget_known(struct worker *w, uint64_t seq_id) {
 
 static void command_free(struct command *c) {
     free(c->ids);
+    free(c->lists);
     free(c->first);
     if (c->kind == CMD_ADD) {
         sampling_free(&c->sampling);
@@ -267,16 +269,31 @@ fail:
     return e;
 }
 
-enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids, size_t n_first) {
+/* Copies the lists, and the ids of all of them into one array. */
+static bool lists_copy(struct command *c, const struct first_ids *first, size_t n) {
+    size_t n_all = 0, at = 0;
+    for (size_t i = 0; i < n; i++) n_all += first[i].n;
+    c->ids = calloc(n_all + 1, sizeof(*c->ids));
+    c->lists = calloc(n + 1, sizeof(*c->lists));
+    c->n_ids = n;
+    if (c->ids == NULL || c->lists == NULL) return false;
+    for (size_t i = 0; i < n; i++) {
+        c->lists[i] = (struct first_ids){c->ids + at, first[i].n};
+        if (first[i].n > 0) memcpy(c->ids + at, first[i].ids, first[i].n * sizeof(*c->ids));
+        at += first[i].n;
+    }
+    return true;
+}
+
+enum err worker_start(struct worker *w, uint64_t seq_id, const struct first_ids *first,
+                      size_t n_choices) {
     if (*find_live(w, seq_id) == NULL) return ERR_NOT_FOUND;
     struct command *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
     c->kind = CMD_START;
     c->counted = true;
     c->seq_id = seq_id;
-    c->ids = ids_copy(first_ids, n_first);
-    c->n_ids = n_first;
-    enum err e = c->ids == NULL ? ERR_NO_MEMORY : push(w, c);
+    enum err e = lists_copy(c, first, n_choices) ? push(w, c) : ERR_NO_MEMORY;
     if (e != ERR_OK) command_free(c);
     return e;
 }
@@ -488,8 +505,8 @@ static void do_add(struct worker *w, struct command *c) {
 static void do_start(struct worker *w, struct command *c) {
     struct seq *s = *find_known(w, c->seq_id);
     if (s == NULL) return; /* ended before it could start */
-    enum err e = engine_seq_start(w->engine, c->seq_id, c->ids, c->n_ids);
-    for (size_t i = 0; i < c->n_ids; i++) s->n_live -= c->ids[i] < 0; /* ended where they began */
+    enum err e = engine_seq_start(w->engine, c->seq_id, c->lists, c->n_ids);
+    for (size_t i = 0; i < c->n_ids; i++) s->n_live -= c->lists[i].n == 0; /* they do not run */
     if (e == ERR_OK) return;
     engine_seq_cancel(w->engine, c->seq_id);
     on_engine_failed(w, c->seq_id, e);

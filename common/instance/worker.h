@@ -56,8 +56,9 @@ uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
 enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,
                     void *arg);
-enum err worker_start(struct worker *w, uint64_t seq_id, const int32_t *first_ids,
-                      size_t n_first); /* SEQ_IMPORT; first_ids as engine_seq_start() has them */
+/* SEQ_IMPORT; first as engine_seq_start() has it, copied. */
+enum err worker_start(struct worker *w, uint64_t seq_id, const struct first_ids *first,
+                      size_t n_choices);
 /* SEQ_IMPORT of a beam search; first as engine_beam_start() has them, copied. */
 enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token_event *first,
                            size_t n_first);

@@ -39,16 +39,21 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
     mix(&one, f->req_id, strlen(f->req_id));
     mix(&one, &f->epoch, sizeof(f->epoch));
     mix(&one, &f->seq, sizeof(f->seq));
-    mix(&one, f->ids, f->n_ids * sizeof(*f->ids));
+    for (size_t i = 0; i < f->n_tokens; i++) {
+        const struct emitted *t = &f->tokens[i];
+        mix(&one, &t->id, sizeof(t->id));
+        mix(&one, &t->choice, sizeof(t->choice));
+        mix(&one, &t->finish, sizeof(t->finish));
+    }
     mix(&one, &f->status, sizeof(f->status));
     mix(&one, f->body, f->body_len);
     mix(s, &one.hash, sizeof(one.hash));
     if (!s->again) return ERR_OK;
     struct wr w = WR_INIT;
     /* Ids with separators in them are taken, never sent. An error frame carries its status where
-     * the others carry ids; a heartbeat has no id. */
+     * the others carry tokens; a heartbeat has no id. */
     if (dresult_pack(&w, s->version, f) == ERR_OK && f->kind != DR_HEARTBEAT &&
-        (f->kind != DR_ERROR || f->n_ids == 0)) {
+        (f->kind != DR_ERROR || f->n_tokens == 0)) {
         require(parse_all(&two, (const char *)w.data, w.len, w.len) == ERR_OK);
         require(two.n == 1);
         struct seen want = {.version = s->version};

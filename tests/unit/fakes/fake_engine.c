@@ -314,17 +314,15 @@ enum err engine_seq_blocks(struct engine *e, uint64_t id, const int32_t **table,
     return ERR_OK;
 }
 
-enum err engine_seq_start(struct engine *e, uint64_t id, const int32_t *first, size_t n) {
+enum err engine_seq_start(struct engine *e, uint64_t id, const struct first_ids *first, size_t n) {
     struct fseq *s = find(e, id);
     if (s == NULL) return ERR_NOT_FOUND;
     if (s->state != ST_IMPORTING) return ERR_CONFLICT;
-    if (n < 1 || (s->n_choices > 1 && n != (size_t)s->n_choices)) return ERR_INVALID;
+    if (n != (size_t)s->n_choices) return ERR_INVALID;
     for (size_t i = 0; i < n; i++) {
-        struct fchoice *c = &s->choices[s->n_choices > 1 ? i : 0];
-        if (first[i] < 0)
-            c->live = false;
-        else
-            c->ids[c->n_ids++] = first[i];
+        struct fchoice *c = &s->choices[i];
+        c->live = first[i].n > 0;
+        for (size_t k = 0; k < first[i].n; k++) c->ids[c->n_ids++] = first[i].ids[k];
     }
     if (n_live(s) == 0) return ERR_INVALID;
     s->n_filled = s->n_input_blocks;

@@ -89,7 +89,7 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
         assert_int_equal(x->n_ends, 0); /* nothing follows an end */
         x->n_frames++;
         buf_append(&x->text, f->body, f->body_len);
-        for (size_t k = 0; k < f->n_ids; k++) x->ids[x->n_ids++] = f->ids[k];
+        for (size_t k = 0; k < f->n_tokens; k++) x->ids[x->n_ids++] = f->tokens[k].id;
         if (f->kind != DR_DATA && f->kind != DR_PART) {
             x->n_ends++;
             x->end = f->kind;

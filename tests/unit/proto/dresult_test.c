@@ -14,14 +14,15 @@
 #include "proto/dresult.h"
 #include "proto/limits.h"
 
-static const int32_t ids[] = {0, 320, 2147483647};
+static const struct emitted tokens[] = {
+    {.id = 0}, {.id = 320, .choice = 1023}, {.id = 2147483647, .choice = 7, .finish = 6}};
 static const struct dresult_frame frames[] = {
     {.kind = DR_DATA,
      .req_id = "123",
      .epoch = 7,
      .seq = 0,
-     .ids = ids,
-     .n_ids = 3,
+     .tokens = tokens,
+     .n_tokens = 3,
      .body = "data: {\"a\":1}\n\n",
      .body_len = 15},
     {.kind = DR_HEARTBEAT, .req_id = "-", .body = ""},
@@ -30,8 +31,8 @@ static const struct dresult_frame frames[] = {
      .req_id = "18446744073709551614",
      .epoch = 4294967295u,
      .seq = 18446744073709551615u,
-     .ids = ids,
-     .n_ids = 1,
+     .tokens = tokens,
+     .n_tokens = 1,
      .body = "x y:z",
      .body_len = 5},
     {.kind = DR_ERROR, .req_id = "9", .status = 424, .body = "{}", .body_len = 2},
@@ -60,8 +61,12 @@ static enum err check(void *arg, const struct dresult_frame *f) {
         assert_int_equal(f->epoch, want->epoch);
         assert_true(f->seq == want->seq);
         assert_int_equal(f->status, want->status);
-        assert_int_equal(f->n_ids, want->n_ids);
-        if (want->n_ids > 0) assert_memory_equal(f->ids, want->ids, want->n_ids * sizeof(int32_t));
+        assert_int_equal(f->n_tokens, want->n_tokens);
+        for (size_t i = 0; i < want->n_tokens; i++) {
+            assert_int_equal(f->tokens[i].id, want->tokens[i].id);
+            assert_int_equal(f->tokens[i].choice, want->tokens[i].choice);
+            assert_int_equal(f->tokens[i].finish, want->tokens[i].finish);
+        }
     }
     return ERR_OK;
 }
@@ -193,7 +198,7 @@ static void what_cannot_be_packed_says_so(void **state) {
 
 struct joined {
     struct wr body;
-    size_t n_ids, n_frames;
+    size_t n_tokens, n_frames;
     bool ended;
     enum dresult_kind kind;
 };
@@ -202,9 +207,10 @@ static enum err join(void *arg, const struct dresult_frame *f) {
     struct joined *j = arg;
     assert_false(j->ended);
     assert_true(f->seq == 5 + j->n_frames);
-    for (size_t i = 0; i < f->n_ids; i++) assert_int_equal(f->ids[i], (int)(j->n_ids + i));
+    for (size_t i = 0; i < f->n_tokens; i++)
+        assert_int_equal(f->tokens[i].id, (int)(j->n_tokens + i));
     wr_bytes(&j->body, f->body, f->body_len);
-    j->n_ids += f->n_ids;
+    j->n_tokens += f->n_tokens;
     j->n_frames++;
     j->ended = f->kind != DR_PART;
     j->kind = f->kind;
@@ -218,18 +224,18 @@ static void a_large_piece_crosses_in_parts(void **state) {
                                       {0, 4097},    {261024, 0},     {261025, 4096}, {1 << 24, 1}};
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        size_t n = sizes[i][0], n_ids = sizes[i][1];
+        size_t n = sizes[i][0], n_tokens = sizes[i][1];
         char *body = malloc(n + 1);
-        int32_t *many = calloc(n_ids + 1, sizeof(*many));
+        struct emitted *many = calloc(n_tokens + 1, sizeof(*many));
         assert_true(body != NULL && many != NULL);
         for (size_t k = 0; k < n; k++) body[k] = (char)(k * 2654435761u >> 13);
-        for (size_t k = 0; k < n_ids; k++) many[k] = (int32_t)k;
+        for (size_t k = 0; k < n_tokens; k++) many[k].id = (int32_t)k;
         struct dresult_frame f = {.kind = DR_LAST,
                                   .req_id = "18446744073709551614",
                                   .epoch = UINT32_MAX,
                                   .seq = 5,
-                                  .ids = many,
-                                  .n_ids = n_ids,
+                                  .tokens = many,
+                                  .n_tokens = n_tokens,
                                   .body = body,
                                   .body_len = n};
         struct joined j = {.body = WR_INIT};
@@ -246,7 +252,7 @@ static void a_large_piece_crosses_in_parts(void **state) {
         assert_true(j.ended);
         assert_int_equal(j.kind, DR_LAST);
         assert_int_equal(j.n_frames, dresult_n_frames(&f));
-        assert_int_equal(j.n_ids, n_ids);
+        assert_int_equal(j.n_tokens, n_tokens);
         assert_int_equal(j.body.len, n);
         if (n > 0) assert_memory_equal(j.body.data, body, n);
         dresult_parser_destroy(&p);

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "proto/infer_msg.h"
+#include "proto/transcript.h"
 #include "tests/unit/alloc_fault.h"
 
 static uint64_t rng_state;
@@ -148,6 +149,15 @@ static struct infer_req *rnd_req(void) {
         for (size_t i = 1; i <= len; i++) grown[at + i] = (int32_t)(rnd() >> 33);
         s->n_bad_words = at + 1 + len;
     }
+    if (rnd_bool()) {
+        q->replay = calloc(1, sizeof(*q->replay));
+        assert_int_equal(transcript_open(q->replay, 1, (uint32_t)s->n_choices), ERR_OK);
+        q->replay->seed = rnd();
+        struct emitted e = {.choice = (uint16_t)rnd_to((size_t)s->n_choices)};
+        e.id = (int32_t)(rnd() >> 33);
+        e.finish = rnd_bool() ? FINISH_EOS : FINISH_NONE;
+        assert_int_equal(transcript_add(q->replay, &e), ERR_OK);
+    }
     q->prefill_us = rnd();
     q->queue_wait_us = rnd();
     q->prefill_batch = (uint32_t)rnd();
@@ -191,7 +201,20 @@ static void same_sampling(const struct sampling *a, const struct sampling *b) {
                 x.top_logprobs == y.top_logprobs && x.prompt_logprobs == y.prompt_logprobs);
 }
 
+static void same_replay(const struct transcript *a, const struct transcript *b) {
+    assert_true((a == NULL) == (b == NULL));
+    if (a == NULL) return;
+    assert_true(a->seed == b->seed && a->n_ids == b->n_ids && a->n_choices == b->n_choices);
+    for (uint32_t i = 0; i < a->n_choices; i++) {
+        assert_int_equal(a->choices[i].n_ids, b->choices[i].n_ids);
+        assert_int_equal(a->choices[i].finish, b->choices[i].finish);
+        for (uint32_t k = 0; k < a->choices[i].n_ids; k++)
+            assert_int_equal(a->choices[i].ids[k], b->choices[i].ids[k]);
+    }
+}
+
 static void same_req(const struct infer_req *a, const struct infer_req *b) {
+    same_replay(a->replay, b->replay);
     same_str(a->req_id, b->req_id);
     same_str(a->client_id, b->client_id);
     same_str(a->trace, b->trace);
@@ -252,6 +275,32 @@ static void test_identity(void **state) {
         infer_req_destroy(&b);
         wr_free(&w);
         wr_free(&again);
+    }
+}
+
+/* A replay of another shape than its request. */
+static void test_replay_must_fit(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t n_parts, n_choices, n_ids;
+        bool good;
+    } cases[] = {
+        {1, 2, 5, true}, {1, 2, 6, false}, {1, 1, 5, false}, {1, 3, 5, false}, {2, 2, 5, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct infer_req *a = infer_req_create(), *b;
+        struct wr w = WR_INIT;
+        a->sampling.n_choices = 2;
+        a->sampling.new_tokens_max = 5;
+        a->replay = calloc(1, sizeof(*a->replay));
+        assert_int_equal(transcript_open(a->replay, cases[i].n_parts, cases[i].n_choices), ERR_OK);
+        for (uint32_t k = 0; k < cases[i].n_ids; k++)
+            assert_int_equal(transcript_add(a->replay, &(struct emitted){.id = 1}), ERR_OK);
+        infer_req_pack(&w, a);
+        struct rd r = rd_of(w.data, w.len);
+        assert_int_equal(infer_req_unpack(&r, &b), cases[i].good ? ERR_OK : ERR_BAD_FRAME);
+        infer_req_destroy(&a);
+        infer_req_destroy(&b);
+        wr_free(&w);
     }
 }
 
@@ -654,15 +703,11 @@ static void test_nth_allocation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_identity),
-        cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_number_bounds),
-        cmocka_unit_test(test_size_bounds),
-        cmocka_unit_test(test_format_damage),
-        cmocka_unit_test(test_random_damage),
-        cmocka_unit_test(test_event),
-        cmocka_unit_test(test_sampling_copy),
-        cmocka_unit_test(test_nth_allocation_fails),
+        cmocka_unit_test(test_identity),      cmocka_unit_test(test_replay_must_fit),
+        cmocka_unit_test(test_truncations),   cmocka_unit_test(test_number_bounds),
+        cmocka_unit_test(test_size_bounds),   cmocka_unit_test(test_format_damage),
+        cmocka_unit_test(test_random_damage), cmocka_unit_test(test_event),
+        cmocka_unit_test(test_sampling_copy), cmocka_unit_test(test_nth_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

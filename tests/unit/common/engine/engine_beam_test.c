@@ -416,7 +416,7 @@ static void test_split_is_whole(void **state) {
         } else {
             n_pooled += n_next < n_first;
             assert_int_equal(engine_choice_stop(b->e, 5, 0), ERR_CONFLICT);
-            assert_int_equal(engine_seq_start(b->e, 5, ids, 1), ERR_CONFLICT);
+            assert_int_equal(start_one(b->e, 5, ids, 1), ERR_CONFLICT);
             assert_int_equal(engine_beam_start(b->e, 5, first, (size_t)n_first), ERR_OK);
             assert_int_equal(engine_beam_start(b->e, 5, first, (size_t)n_first), ERR_CONFLICT);
             run_dry(b);

@@ -243,11 +243,11 @@ static void test_limits(void **state) {
     assert_int_equal(stats_of(r).importing, 4);
     struct sampling one = sampling_of(1, 1, 1);
     assert_int_equal(add(r, 2, SEQ_IMPORT, ids, 2, &one), ERR_BUSY); /* no slot */
-    assert_int_equal(engine_seq_start(r->e, 1, first, 3), ERR_INVALID);
-    assert_int_equal(engine_seq_start(r->e, 1, first, 5), ERR_INVALID);
+    assert_int_equal(start_each(r->e, 1, first, 3), ERR_INVALID);
+    assert_int_equal(start_each(r->e, 1, first, 5), ERR_INVALID);
     int32_t gone[4] = {-1, -1, -1, -1}, foreign[4] = {1, FAKE_VOCAB, 1, 1};
-    assert_int_equal(engine_seq_start(r->e, 1, gone, 4), ERR_INVALID);
-    assert_int_equal(engine_seq_start(r->e, 1, foreign, 4), ERR_INVALID);
+    assert_int_equal(start_each(r->e, 1, gone, 4), ERR_INVALID);
+    assert_int_equal(start_each(r->e, 1, foreign, 4), ERR_INVALID);
     assert_int_equal(engine_seq_cancel(r->e, 1), ERR_OK);
     p.new_tokens_max = 21; /* 2 + 4 * 5 */
     assert_int_equal(add(r, 1, SEQ_WHOLE, ids, 8, &p), ERR_TOO_LARGE);
@@ -331,7 +331,7 @@ static void test_split_is_whole(void **state) {
                 any = false;
                 for (int c = 0; c < 6; c++) any = any || first[c] >= 0;
             }
-            assert_int_equal(engine_seq_start(b->e, 5, first, 6), any ? ERR_OK : ERR_INVALID);
+            assert_int_equal(start_each(b->e, 5, first, 6), any ? ERR_OK : ERR_INVALID);
             if (!any) assert_int_equal(engine_seq_cancel(b->e, 5), ERR_OK);
             run_dry(b);
             for (int c = 0; c < 6; c++)
@@ -340,6 +340,72 @@ static void test_split_is_whole(void **state) {
             rig_close(b);
         }
     assert_true(n_ended > 20); /* both kinds of first tokens were there */
+}
+
+/* The KV of the prompt is at b, as if P had sent it. */
+static void import(struct rig *a, struct rig *b, const int32_t *ids, int n,
+                   const struct sampling *p) {
+    const int32_t *ta, *tb;
+    int na, nb, held;
+    assert_int_equal(add(a, 5, SEQ_PREFILL, ids, n, p), ERR_OK);
+    assert_int_equal(add(b, 5, SEQ_IMPORT, ids, n, p), ERR_OK);
+    run_dry(a);
+    assert_int_equal(engine_seq_blocks(a->e, 5, &ta, &na, &held), ERR_OK);
+    assert_int_equal(engine_seq_blocks(b->e, 5, &tb, &nb, &held), ERR_OK);
+    for (int l = 0; l < FAKE_LAYERS; l++)
+        for (int i = 0; i < na; i++)
+            memcpy(engine_kv_block(b->e, l, tb[i]), engine_kv_block(a->e, l, ta[i]),
+                   engine_kv_block_bytes(a->e));
+    assert_int_equal(engine_seq_release(a->e, 5), ERR_OK);
+}
+
+/* Each choice goes on from wherever it was, also from different places, in chunks and beside others
+ * that decode; those that had ended are left out. */
+static void test_goes_on_from_any_token(void **state) {
+    (void)state;
+    int n_far = 0, n_over = 0;
+    for (int n = 1; n <= 9; n++)
+        for (uint64_t seed = 0; seed < 16; seed++) {
+            struct engine_opts o = fake_opts();
+            o.chunk_tokens = 3 + (int)(seed % 5);
+            struct rig *w = rig_open(&o), *a = rig_open(&o), *b = rig_open(&o);
+            struct sampling p = sampling_of(seed, seed % 4 == 0 ? 1 : 4, 24);
+            struct logit_bias up = {FAKE_EOS, 1};
+            p.logit_bias = &up;
+            p.n_logit_bias = 1;
+            p.lookup_tokens = seed % 3 == 0 ? 3 : 0;
+            int32_t ids[9], other[5];
+            prompt_of(seed, ids, n);
+            prompt_of(seed + 100, other, 5);
+            assert_int_equal(add(w, 5, SEQ_WHOLE, ids, n, &p), ERR_OK);
+            run_dry(w);
+            struct sampling q = sampling_of(seed, 1, 20);
+            assert_int_equal(add(b, 6, SEQ_WHOLE, other, 5, &q), ERR_OK);
+            import(a, b, ids, n, &p);
+            struct first_ids first[4];
+            bool any = false;
+            for (int c = 0; c < p.n_choices; c++) {
+                const struct said *s = &w->said[5][c];
+                int k = 1 + (int)rnd(b, (uint64_t)s->n);
+                memcpy(b->said[5][c].tokens, s->tokens, (size_t)k * sizeof(s->tokens[0]));
+                b->said[5][c].n = k;
+                if (k == s->n) b->said[5][c].finish = s->finish;
+                first[c] = (struct first_ids){s->tokens, k == s->n ? 0 : (size_t)k};
+                any = any || k < s->n;
+                n_far += k > 10 && k < s->n;
+                n_over += k == s->n;
+            }
+            assert_int_equal(engine_seq_start(b->e, 5, first, (size_t)p.n_choices),
+                             any ? ERR_OK : ERR_INVALID);
+            if (!any) assert_int_equal(engine_seq_cancel(b->e, 5), ERR_OK);
+            run_dry(b);
+            for (int c = 0; c < p.n_choices; c++) expect_said(&b->said[5][c], &p, c, ids, n, true);
+            expect_said(&b->said[6][0], &q, 0, other, 5, true);
+            rig_close(w);
+            rig_close(a);
+            rig_close(b);
+        }
+    assert_true(n_far > 20 && n_over > 20);
 }
 
 /* ---- callbacks that end things */
@@ -479,6 +545,7 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_prompt_alternatives),
         cmocka_unit_test(test_split_is_whole),
+        cmocka_unit_test(test_goes_on_from_any_token),
         cmocka_unit_test(test_ends_inside_callbacks),
         cmocka_unit_test(test_stopped_before_the_first_token),
         cmocka_unit_test(test_random_load),

@@ -67,21 +67,20 @@ static void test_refusals(void **state) {
     int n_blocks, n_held;
     assert_int_equal(engine_seq_cancel(rig.e, 9), ERR_NOT_FOUND);
     assert_int_equal(engine_seq_release(rig.e, 9), ERR_NOT_FOUND);
-    assert_int_equal(engine_seq_start(rig.e, 9, ids, 1), ERR_NOT_FOUND);
+    assert_int_equal(start_one(rig.e, 9, ids, 1), ERR_NOT_FOUND);
     assert_int_equal(engine_seq_blocks(rig.e, 9, &table, &n_blocks, &n_held), ERR_NOT_FOUND);
     assert_int_equal(add(&rig, 3, SEQ_WHOLE, ids, 4, &p), ERR_OK);
     assert_int_equal(engine_seq_blocks(rig.e, 3, &table, &n_blocks, &n_held), ERR_CONFLICT);
     assert_int_equal(engine_seq_release(rig.e, 3), ERR_CONFLICT);
-    assert_int_equal(engine_seq_start(rig.e, 3, ids, 1), ERR_CONFLICT);
+    assert_int_equal(start_one(rig.e, 3, ids, 1), ERR_CONFLICT);
     assert_int_equal(engine_seq_cancel(rig.e, 3), ERR_OK);
     assert_int_equal(add(&rig, 4, SEQ_IMPORT, ids, 4, &p), ERR_OK);
-    assert_int_equal(engine_seq_start(rig.e, 4, ids, 0), ERR_INVALID);
-    assert_int_equal(engine_seq_start(rig.e, 4, foreign, 2), ERR_INVALID);
-    assert_int_equal(engine_seq_start(rig.e, 4, ids, 4),
-                     ERR_INVALID); /* nothing left to generate */
+    assert_int_equal(start_one(rig.e, 4, ids, 0), ERR_INVALID);
+    assert_int_equal(start_one(rig.e, 4, foreign, 2), ERR_INVALID);
+    assert_int_equal(start_one(rig.e, 4, ids, 4), ERR_INVALID); /* nothing left to generate */
     assert_int_equal(stats_of(&rig).importing, 1);
-    assert_int_equal(engine_seq_start(rig.e, 4, ids, 3), ERR_OK);
-    assert_int_equal(engine_seq_start(rig.e, 4, ids, 1), ERR_CONFLICT);
+    assert_int_equal(start_one(rig.e, 4, ids, 3), ERR_OK);
+    assert_int_equal(start_one(rig.e, 4, ids, 1), ERR_CONFLICT);
     run_dry(&rig);
     assert_int_equal(rig.heard[4].n_tokens, 1);
     rig_close(&rig);
@@ -117,7 +116,7 @@ static void test_import_bounds(void **state) {
     assert_int_equal(add(&rig, 0, SEQ_IMPORT, a, 8, &p), ERR_OK);
     assert_int_equal(engine_seq_blocks(rig.e, 0, &table, &n_blocks, &n_held), ERR_OK);
     assert_true(n_blocks == 2 && n_held == 0);
-    assert_int_equal(engine_seq_start(rig.e, 0, &first, 1), ERR_OK);
+    assert_int_equal(start_one(rig.e, 0, &first, 1), ERR_OK);
     assert_int_equal(add(&rig, 1, SEQ_IMPORT, a, 8, &p), ERR_OK);
     const int32_t *table2;
     assert_int_equal(engine_seq_blocks(rig.e, 1, &table2, &n_blocks, &n_held), ERR_OK);
@@ -150,7 +149,7 @@ static void test_cancel_at_every_stage(void **state) {
             assert_int_equal(add(&rig, 0, (enum seq_kind)kind, ids, 20, &p), ERR_OK);
             for (int i = 0; i < after; i++) {
                 if (kind == SEQ_IMPORT && i == 3)
-                    assert_int_equal(engine_seq_start(rig.e, 0, &first, 1), ERR_OK);
+                    assert_int_equal(start_one(rig.e, 0, &first, 1), ERR_OK);
                 assert_true(engine_step(rig.e));
             }
             int n_tokens = rig.heard[0].n_tokens;
@@ -225,7 +224,7 @@ static void readd_in_hook(struct rig *rig, const char *what, uint64_t id) {
     assert_int_equal(add(rig, id, SEQ_IMPORT, ids, 20, &p),
                      ERR_OK); /* takes the one slot and every block */
     const int32_t first = 2;
-    assert_int_equal(engine_seq_start(rig->e, id, &first, 1), ERR_OK);
+    assert_int_equal(start_one(rig->e, id, &first, 1), ERR_OK);
 }
 static void test_end_frees_before_it_tells(void **state) {
     (void)state;

@@ -435,7 +435,7 @@ static void an_import_guesses_too(void **state) {
                 for (int b = 0; b < n_src; b++)
                     memcpy(engine_kv_block(d_ear.e, layer, dst[b]),
                            engine_kv_block(p_ear.e, layer, src[b]), engine_kv_block_bytes(p_ear.e));
-            assert_int_equal(engine_seq_start(d_ear.e, 0, &t->ev[0].id, 1), ERR_OK);
+            assert_int_equal(start_one(d_ear.e, 0, &t->ev[0].id, 1), ERR_OK);
             ear_run(&d_ear);
         }
         for (int i = 0; i < d_ear.told[0][0].n; i++) t->ev[t->n++] = d_ear.told[0][0].ev[i];

@@ -249,7 +249,8 @@ static void run_split(const struct engine_opts *o, struct listener *l) {
                        engine_kv_block_bytes(d));
         l->a[i] = at_p.a[i];
         assert_int_equal(engine_seq_release(p, (uint64_t)i), ERR_OK);
-        assert_int_equal(engine_seq_start(d, (uint64_t)i, at_p.a[i].ids, 1), ERR_OK);
+        const struct first_ids first = {at_p.a[i].ids, 1};
+        assert_int_equal(engine_seq_start(d, (uint64_t)i, &first, 1), ERR_OK);
     }
     while (engine_step(d)) {}
     engine_close(&p);

@@ -190,7 +190,7 @@ static void do_something(struct world *w) {
     } else if (l->kind == SEQ_PREFILL && l->n_seen == 1 && what < 9) {
         do_hand_over(w, l);
     } else if (l->importing && what < 9) {
-        assert_int_equal(engine_seq_start(w->e[1], l->id, l->want, 1), ERR_OK);
+        assert_int_equal(start_one(w->e[1], l->id, l->want, 1), ERR_OK);
         l->importing = false;
     } else if (what == 9 && rnd_to(w, 4) == 0) {
         assert_int_equal(engine_seq_cancel(w->e[l->at], l->id), ERR_OK);

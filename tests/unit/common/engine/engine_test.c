@@ -149,7 +149,7 @@ static void test_split_equals_whole(void **state) {
                 h->n_tokens = 1;
                 h->last = pre.heard[id].last;
                 if (pre.heard[id].finish == FINISH_NONE) {
-                    assert_int_equal(engine_seq_start(dec.e, id, h->tokens, 1), ERR_OK);
+                    assert_int_equal(start_one(dec.e, id, h->tokens, 1), ERR_OK);
                     run_dry(&dec);
                 } else {
                     h->finish = pre.heard[id].finish;
@@ -201,7 +201,7 @@ static void test_recompute_continues(void **state) {
     run_dry(&pre);
     assert_int_equal(add(&rig, 30, SEQ_IMPORT, ids, 10, &p), ERR_OK);
     carry(&pre, 30, &rig, 30);
-    assert_int_equal(engine_seq_start(rig.e, 30, rig.heard[0].tokens, 5), ERR_OK);
+    assert_int_equal(start_one(rig.e, 30, rig.heard[0].tokens, 5), ERR_OK);
     run_dry(&rig);
     assert_int_equal(rig.heard[30].n_tokens, 15);
     for (int i = 0; i < 15; i++)

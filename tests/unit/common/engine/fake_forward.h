@@ -262,4 +262,16 @@ static inline int fake_expect(const struct sampling *p, const int32_t *ids, int 
     return fake_expect_choice(p, 0, ids, n_ids, n_prompt, seq_tokens_max, out, finish);
 }
 
+/* Starts an import of one choice with so many ids. */
+static inline enum err start_one(struct engine *e, uint64_t id, const int32_t *ids, size_t n) {
+    const struct first_ids first = {ids, n};
+    return engine_seq_start(e, id, &first, 1);
+}
+/* Starts an import with one id for each choice; negative: it has ended. */
+static inline enum err start_each(struct engine *e, uint64_t id, const int32_t *ids, size_t n) {
+    struct first_ids first[CHOICES_MAX];
+    for (size_t i = 0; i < n; i++) first[i] = (struct first_ids){&ids[i], ids[i] >= 0};
+    return engine_seq_start(e, id, first, n);
+}
+
 #endif

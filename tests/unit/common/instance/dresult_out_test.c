@@ -100,9 +100,9 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
     int n = snprintf(g->text + g->len, room, "%s/%u/%llu/%s", f->req_id, f->epoch,
                      (unsigned long long)f->seq, kinds[f->kind]);
     if ((size_t)n < room) g->len += (size_t)n;
-    for (size_t i = 0; i < f->n_ids && i < 4; i++) {
+    for (size_t i = 0; i < f->n_tokens && i < 4; i++) {
         room = sizeof(g->text) - g->len;
-        n = snprintf(g->text + g->len, room, "%c%d", i == 0 ? '[' : ',', f->ids[i]);
+        n = snprintf(g->text + g->len, room, "%c%d", i == 0 ? '[' : ',', f->tokens[i].id);
         if ((size_t)n < room) g->len += (size_t)n;
     }
     room = sizeof(g->text) - g->len;
@@ -249,7 +249,7 @@ static int tear_down(void **state) {
 
 /* What is sent arrives as it was given, in the version that was asked for. */
 static void both_versions(void **state) {
-    static const int32_t ids[] = {7, 8};
+    static const struct emitted ids[] = {{.id = 7}, {.id = 8}};
     struct listener l;
     (void)state;
     listen_with(&l, 2, 0);

@@ -327,14 +327,15 @@ static void an_import_continues_what_a_prefill_began(void **state) {
                    engine_kv_block_bytes(worker_engine(p.w)));
         }
     }
-    assert_int_equal(worker_start(d.w, hd.seq_id, hp.tokens, 1), ERR_OK);
+    const struct first_ids first = {hp.tokens, 1};
+    assert_int_equal(worker_start(d.w, hd.seq_id, &first, 1), ERR_OK);
     WAIT_FOR(&d, finished, &hd);
     assert_int_equal(add(&p, &hw, SEQ_WHOLE, 21, 9), ERR_OK);
     WAIT_FOR(&p, finished, &hw);
     assert_int_equal(hd.n_tokens, 8);
     assert_int_equal(hw.tokens[0], hp.tokens[0]);
     assert_memory_equal(hw.tokens + 1, hd.tokens, 8 * sizeof(int32_t));
-    assert_int_equal(worker_start(d.w, 999, hp.tokens, 1), ERR_NOT_FOUND);
+    assert_int_equal(worker_start(d.w, 999, &first, 1), ERR_NOT_FOUND);
     worker_cancel(p.w, hp.seq_id, NULL, NULL);
     WAIT_FOR(&p, all_free, &p);
     close_worker(&p);
