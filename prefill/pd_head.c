@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/transcript.h"
 
 static bool all_of(const char *s, const char *set) {
     return s[strspn(s, set)] == '\0';
@@ -40,7 +41,7 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
     const char *req_type = header(arg, "req-type"), *req_id = header(arg, "req-id"),
                *d_target = header(arg, "d-target");
     const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch"),
-               *tenant = header(arg, TENANT_HEADER);
+               *tenant = header(arg, TENANT_HEADER), *replay = header(arg, REPLAY_HEADER);
     *out = (struct pd_head){0};
     if (req_type == NULL || req_id == NULL || d_target == NULL || req_id[0] == '\0') {
         return err_set(eb, ERR_INVALID, "DMI request must have req-type, req-id, d-target headers");
@@ -72,6 +73,16 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
         return err_set(eb, ERR_INVALID,
                        "Parameter req-epoch must be an integer from 0 to 4294967295 but got %.64s",
                        epoch);
+    }
+    if (replay != NULL &&
+        (!read_u32(replay, TRANSCRIPT_BYTES_MAX, &out->replay_bytes) || out->replay_bytes == 0)) {
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " REPLAY_HEADER " must be an integer from 1 to %d but got %.64s",
+                       TRANSCRIPT_BYTES_MAX, replay);
+    }
+    if (replay != NULL && recompute) {
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " REPLAY_HEADER " cannot be set when is-recompute is true.");
     }
     if (tenant != NULL && tenant[0] != '\0' && !tenant_ok(tenant)) {
         return err_set(eb, ERR_INVALID,

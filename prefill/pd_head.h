@@ -15,7 +15,8 @@ struct pd_head {
     char req_id[REQ_ID_BYTES_MAX + 1];
     char d_target[D_TARGET_BYTES_MAX + 1]; /* "ip" or "ip;interCommPort" */
     uint32_t epoch;                        /* req-epoch, 0 when absent */
-    char tenant[TENANT_BYTES_MAX + 1];     /* baton-tenant, "" when absent */
+    uint32_t replay_bytes;             /* baton-replay: of the record behind the body, 0: none */
+    char tenant[TENANT_BYTES_MAX + 1]; /* baton-tenant, "" when absent */
     bool is_recompute;
 };
 

@@ -40,6 +40,9 @@ struct transcript {
 
 #define TRANSCRIPT_INIT ((struct transcript){0})
 
+/* Header of a request to P: so many bytes at the end of its body are a packed transcript. */
+#define REPLAY_HEADER "baton-replay"
+
 /* Makes the choices, all empty. *t is TRANSCRIPT_INIT before. ERR_INVALID: n_parts must be 1 to
  * PARTS_MAX, n_choices 1 to CHOICES_MAX, their product at most SEQUENCES_MAX. ERR_NO_MEMORY. */
 enum err transcript_open(struct transcript *t, uint32_t n_parts, uint32_t n_choices);
