@@ -56,7 +56,7 @@ include tests/build.mk
 
 # ---- what one types
 .PHONY: all daemons unit-bins deps deps-test deps-lint demo run test check-unit check-fuzz check-oracle check-cluster \
-        abuse check-asan check-tsan lint format bench install uninstall clean
+        abuse chaos check-asan check-tsan lint format bench install uninstall clean
 .DEFAULT_GOAL := all
 PY := /usr/bin/python3
 
@@ -102,6 +102,11 @@ check-cluster: deps-test
 abuse: deps-test
 	@$(MAKE) -s -j$$(nproc) daemons
 	@ABUSE_SLOW=1 tests/run.sh abuse
+
+# Instances that die, freeze, stop and lose their network under load, for minutes. CHAOS_SEED=N CHAOS_SECONDS=N for another run.
+chaos: deps-test
+	@$(MAKE) -s -j$$(nproc) daemons
+	@CHAOS_SLOW=1 tests/run.sh chaos
 
 # The same tests with the sanitizers of gcc, each in a build folder of its own.
 check-asan: deps-test

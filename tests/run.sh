@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs parts of the test suite on what is built under $BUILD and ends with one line of counts.
-# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse ...
+# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse|chaos ...
 set -u
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
@@ -61,6 +61,7 @@ EOF
     oracle) pytests oracle tests/oracle ;;
     cluster) pytests cluster tests/cluster ;;
     abuse) pytests abuse tests/abuse ;;
+    chaos) pytests chaos tests/chaos ;;
     *) echo "run.sh: unknown part $part" >&2; exit 2 ;;
     esac
     echo "$part: $((passed - before)) passed in $(($(date +%s) - began)) s"

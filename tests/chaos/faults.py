@@ -1,0 +1,47 @@
+"""What happens to instances, one at a time, by a seed. Each fault ends with the cluster whole again, so that never two are away at once."""
+import random
+import signal
+import time
+
+from deaths import restart
+
+from harness import SLOW, wait_for
+
+
+def kill(cluster, daemon, rng):
+    daemon.kill(signal.SIGKILL)
+    time.sleep(rng.random())
+    restart(cluster, daemon)
+
+
+def freeze(cluster, daemon, rng):
+    """Longer than anybody waits for a sign of life, or shorter."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    time.sleep(rng.choice([0.3, 1.0, 4.0]) * SLOW)
+    daemon.process.send_signal(signal.SIGCONT)
+    wait_for(cluster.all_serve, 30 * SLOW, f"{daemon.name} serves again")
+
+
+def stop(cluster, daemon, rng):
+    """An operator's restart."""
+    daemon.kill(signal.SIGTERM)
+    assert daemon.process.returncode == 0, f"{daemon.name} ended with {daemon.process.returncode}"
+    restart(cluster, daemon)
+
+
+FAULTS = [kill, freeze, stop]
+
+
+class Chaos:
+    """Faults of random kinds at random instances until seconds are over."""
+
+    def __init__(self, cluster, seed, kinds=None):
+        self.cluster, self.rng, self.kinds, self.done = cluster, random.Random(seed), kinds or FAULTS, []
+
+    def run(self, seconds, pause_s=2.0):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            daemon, fault = self.rng.choice(self.cluster.instances), self.rng.choice(self.kinds)
+            self.done.append(f"{time.strftime('%H:%M:%S')} {fault.__name__} {daemon.name}")
+            fault(self.cluster, daemon, self.rng)
+            time.sleep(pause_s * self.rng.random())

@@ -1,0 +1,52 @@
+"""Goal: whatever one instance does, a client gets the answer it would have had. Method: clients of all families ask a cluster questions whose
+answers they know, while instances are killed, frozen and restarted at random. CHAOS_SEED and CHAOS_SECONDS choose another run."""
+import os
+
+import pytest
+from faults import Chaos
+from load import Clients, learn, questions
+
+from harness import SLOW, Cluster, get, wait_for
+
+SEED = int(os.environ.get("CHAOS_SEED", "1"))
+
+
+def totals(cluster):
+    c = cluster.status()["coordinator"]
+    return {k: v for k, v in c.items() if k.startswith("requests")}
+
+
+def live_through(n_p, n_d, n_clients, seconds, n_questions):
+    asked = questions(SEED, n_questions)
+    with Cluster(n_p, n_d) as cluster:
+        learn(cluster.base, asked)
+        idle = cluster.loads()
+        chaos = Chaos(cluster, SEED)
+        with Clients(cluster.base, asked, n_clients, SEED) as clients:
+            chaos.run(seconds)
+        story = f"seed {SEED}, {clients.n_right} right answers, longest {clients.longest_s:.1f} s\n" + "\n".join(chaos.done)
+        print(story)
+        assert clients.hung == 0, f"{clients.hung} clients still wait\n{story}"
+        shown = "\n".join(clients.faults[:10])
+        assert not clients.faults, f"{len(clients.faults)} faults of {len(clients.faults) + clients.n_right}\n{shown}\n{story}"
+        assert clients.n_right > seconds / SLOW, story
+        wait_for(lambda: cluster.status()["coordinator"]["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
+        n = totals(cluster)
+        assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"], n
+        for before, after in zip(idle, cluster.loads()):
+            assert after[0] == before[0] and after[2:] == (0, 0, 0), (idle, cluster.loads())
+        assert get(cluster.status_base, "/v1/readiness").status == 200
+
+
+def test_a_sample():
+    live_through(2, 2, 8, 8, 34)
+
+
+@pytest.mark.slow
+def test_two_and_two():
+    live_through(2, 2, 32, int(os.environ.get("CHAOS_SECONDS", "600")), 170)
+
+
+@pytest.mark.slow
+def test_three_and_three():
+    live_through(3, 3, 32, int(os.environ.get("CHAOS_SECONDS", "600")), 170)
