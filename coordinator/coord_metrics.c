@@ -183,18 +183,8 @@ void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_
     if (cm != NULL) metric_observe(cm->plain[TTFT], (double)since_arrival_us / 1e6);
 }
 
-void coord_metrics_retried(struct coord_metrics *cm, const char *why) {
-    static const char *const words[][2] = {
-        {"P lost", "p_lost"},       {"D lost", "d_lost"},
-        {"P is full", "p_full"},    {"P does not serve", "p_not_serving"},
-        {"P failed", "p_failed"},   {"D is too small", "d_too_small"},
-        {"D refused", "d_refused"}, {"KV link down", "kv_link_down"},
-        {"asked", "recompute"},     {"pieces", "pieces_lost"}};
-    if (cm == NULL) return;
-    const char *reason = "other"; /* a word that is not in the table */
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strncmp(why, words[i][0], strlen(words[i][0])) == 0) reason = words[i][1];
-    count(cm, RETRIES, reason);
+void coord_metrics_retried(struct coord_metrics *cm, const char *cause) {
+    if (cm != NULL) count(cm, RETRIES, cause);
 }
 
 void coord_metrics_breaker(struct coord_metrics *cm, const char *of) {

@@ -32,8 +32,8 @@ void coord_metrics_received(struct coord_metrics *cm);
 void coord_metrics_rejected(struct coord_metrics *cm, const char *reason, int status);
 void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us);
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us);
-/* why: what relay_retry() was told. */
-void coord_metrics_retried(struct coord_metrics *cm, const char *why);
+/* cause: its name (proto/cause.h). */
+void coord_metrics_retried(struct coord_metrics *cm, const char *cause);
 /* A breaker opened; of: "instance" or "link". */
 void coord_metrics_breaker(struct coord_metrics *cm, const char *of);
 void coord_metrics_relayed(struct coord_metrics *cm, size_t bytes);

@@ -216,11 +216,11 @@ static uint64_t pause_ms(unsigned n) {
     return ms < RETRY_MS_MAX ? ms : RETRY_MS_MAX;
 }
 
-bool relay_retry(struct relay *r, const char *why) {
+bool relay_retry(struct relay *r, enum cause why) {
     struct coordinator *co = r->set->co;
     if (r->said || r->stop_asked || r->n_retries >= (unsigned)co->conf.retries_max) return false;
-    log_info("relay", "req=%s event=retry attempt=%u reason=\"%s\" avoid_p=%u avoid_d=%u",
-             r->id_text, r->n_retries + 1, why, r->avoid_p, r->avoid_d);
+    log_info("relay", "req=%s event=retry attempt=%u cause=%s avoid_p=%u avoid_d=%u", r->id_text,
+             r->n_retries + 1, cause_name(why), r->avoid_p, r->avoid_d);
     http_call_cancel(&r->call); /* P sees the connection close, and lets go */
     relay_verdicts_end(r);
     relay_unbook_p(r);
@@ -231,7 +231,7 @@ bool relay_retry(struct relay *r, const char *why) {
     r->next_seq = 0;
     r->first_token_ms = 0;
     r->n_tokens = 0;
-    coord_metrics_retried(co->metrics, why);
+    coord_metrics_retried(co->metrics, cause_name(why));
     r->p_id = r->d_id = 0;
     r->set->counts.retried++;
     relay_enqueue(r);
@@ -415,7 +415,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
 /* ---- from outside */
 
 /* P cannot be reached any more; D may go on with what it has. */
-void relay_lose_p(struct relay *r, const char *why, const char *error) {
+void relay_lose_p(struct relay *r, enum cause why, const char *error) {
     r->avoid_p = r->p_id;
     r->left_d = r->d_id;
     if (relay_retry(r, why)) return;
@@ -424,7 +424,7 @@ void relay_lose_p(struct relay *r, const char *why, const char *error) {
 }
 
 /* What D computed is lost. A client that has pieces of it cannot be served again from the start. */
-static void lose_d(struct relay *r, const char *why) {
+static void lose_d(struct relay *r, enum cause why) {
     r->avoid_d = r->left_d = r->d_id;
     if (relay_retry(r, why)) return;
     relay_cancel_upstream(r);
@@ -443,7 +443,7 @@ void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_
         if (f->epoch != r->epoch || f->seq < r->next_seq) return;
         if (f->seq > r->next_seq) {
             relay_tell_d(r, VERDICT_FAULT, "pieces of an answer were lost");
-            lose_d(r, "pieces of the answer were lost on the way");
+            lose_d(r, CAUSE_PIECES_LOST);
             relay_schedule(s);
             return;
         }
@@ -458,9 +458,9 @@ void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
         if (r->state != RELAY_WAITING && r->d_id == inst_id) {
-            lose_d(r, "D lost");
+            lose_d(r, CAUSE_D_LOST);
         } else if (r->state == RELAY_PREFILL && r->p_id == inst_id) {
-            relay_lose_p(r, "P lost", "P instance error");
+            relay_lose_p(r, CAUSE_P_LOST, "P instance error");
         }
     }
     relay_schedule(s);

@@ -7,7 +7,6 @@
 #include "coordinator/fwd_headers.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
-#include "proto/kv_frame.h"
 
 enum { ANSWER_BYTES_MAX = 64 << 20 };
 
@@ -37,7 +36,7 @@ static void take_retry(struct relay *r, const char *body, size_t n) {
     r->body = copy;
     r->body_len = n;
     r->is_recompute = true;
-    if (!relay_retry(r, "asked by the decode instance")) {
+    if (!relay_retry(r, CAUSE_RECOMPUTE)) {
         relay_fail(r, 500, "Request retry failed");
         return;
     }
@@ -213,81 +212,58 @@ static void first_token(struct relay *r, const struct json_value *root) {
     }
 }
 
-/* Whether some other decode instance has more room than this one in all. */
-static bool has_larger_d(const struct coordinator *co, uint32_t d_id) {
-    const struct inst *d = registry_find(&co->reg, d_id);
-    for (const struct inst *in = co->reg.first; in != NULL && d != NULL; in = in->next)
-        if (in->want == ROLE_DECODE && in != d &&
-            (in->status.total_slots > d->status.total_slots ||
-             in->status.total_blocks > d->status.total_blocks))
+/* Whether some other instance of its role has more room than this one in all. */
+static bool has_larger(const struct coordinator *co, uint32_t id) {
+    const struct inst *small = registry_find(&co->reg, id);
+    for (const struct inst *in = co->reg.first; in != NULL && small != NULL; in = in->next)
+        if (in->want == small->want && in != small &&
+            (in->status.total_slots > small->status.total_slots ||
+             in->status.total_blocks > small->status.total_blocks))
             return true;
     return false;
 }
 
-/* What a refusal of P tells. The text tells a failed hand-over from P's own affairs, and whether it
- * failed with the link; the 400 is that of an instance whose role has changed. */
-enum refusal {
-    REFUSED_REQUEST,
-    P_FULL,
-    P_NOT_SERVING,
-    P_FAILED,
-    D_TOO_SMALL,
-    D_REFUSED,
-    LINK_DOWN
-};
-
-static enum refusal refusal_of(const struct http_result *res) {
-    if (strcmp(res->cause, CAUSE_D_TOO_SMALL) == 0) return D_TOO_SMALL;
-    if (res->status == 500 && strstr(res->body, "[P Node]") != NULL)
-        return strstr(res->body, KV_LINK_LOST) != NULL ? LINK_DOWN : D_REFUSED;
-    if (res->status == 400 && strstr(res->body, "only to the prefill node") != NULL)
-        return P_NOT_SERVING;
-    if (res->status == 503) return P_NOT_SERVING;
-    if (res->status == 429) return P_FULL;
-    return res->status >= 500 ? P_FAILED : REFUSED_REQUEST;
+static enum cause cause_of(const struct http_result *res) {
+    return res->cause != CAUSE_NONE ? res->cause : cause_of_p_status(res->status);
 }
 
 /* Tells the breakers. A probe of P that is refused for what it asks is answered, so P is well. */
-static void tell_refusal(struct relay *r, enum refusal why, const struct http_result *res) {
-    char cause[BREAKER_CAUSE_BYTES];
-    snprintf(cause, sizeof(cause), "status %d: %.60s", res->status, res->body);
-    bool p_fault = why == P_FAILED || (why == P_NOT_SERVING && res->status == 503);
-    if (p_fault) relay_tell_p(r, VERDICT_FAULT, cause);
-    if (why == REFUSED_REQUEST && r->p_end.probe) relay_tell_p(r, VERDICT_GOOD, "");
-    if (why == LINK_DOWN) relay_tell_link(r, VERDICT_FAULT, KV_LINK_LOST);
+static void tell_refusal(struct relay *r, enum cause why, const struct http_result *res) {
+    char text[BREAKER_CAUSE_BYTES];
+    snprintf(text, sizeof(text), "%s, status %d: %.50s", cause_name(why), res->status, res->body);
+    if (cause_side(why) == SIDE_CLIENT && r->p_end.probe) relay_tell_p(r, VERDICT_GOOD, "");
+    if (!cause_is_fault(why)) return;
+    if (cause_side(why) == SIDE_P) relay_tell_p(r, VERDICT_FAULT, text);
+    if (cause_side(why) == SIDE_LINK) relay_tell_link(r, VERDICT_FAULT, cause_name(why));
 }
 
 /* Whether another pair may do better, and who is to be avoided. What failed gets no work before a
- * poll found it well: a request waits for it rather than using its attempts up. A probe that fails
- * is not its client's to suffer. */
-static bool worth_a_retry(struct relay *r, enum refusal why) {
+ * poll found it well: a request waits for it rather than using its attempts up. */
+static bool may_go_elsewhere(struct relay *r, enum cause why) {
     struct coordinator *co = r->set->co;
     struct inst *p = registry_find(&co->reg, r->p_id);
-    bool to_d = why == D_TOO_SMALL || why == D_REFUSED || why == LINK_DOWN;
-    *(to_d ? &r->avoid_d : &r->avoid_p) = to_d ? r->d_id : r->p_id;
-    if (why == LINK_DOWN) {
+    const bool by_p = cause_side(why) == SIDE_P;
+    *(by_p ? &r->avoid_p : &r->avoid_d) = by_p ? r->p_id : r->d_id;
+    if (why == CAUSE_KV_LINK_DOWN) {
         r->left_d = r->d_id; /* D's ack may be what was lost: then it decodes, for nobody */
         if (p != NULL) inst_suspect_link(p, r->d_id);
     }
-    if (why == P_NOT_SERVING && p != NULL) inst_suspect(p, clock_ms(), "it refused a request");
-    if (why == D_REFUSED || why == LINK_DOWN || why == P_NOT_SERVING) controller_poll_soon(co);
-    if (why == D_TOO_SMALL) return has_larger_d(co, r->d_id);
-    return why != REFUSED_REQUEST && (why != P_FAILED || r->p_end.probe);
+    if ((why == CAUSE_P_NOT_SERVING || why == CAUSE_P_NOT_PREFILL) && p != NULL)
+        inst_suspect(p, clock_ms(), "it refused a request");
+    if (why != CAUSE_P_FULL) controller_poll_soon(co);
+    if (why == CAUSE_D_TOO_SMALL) return has_larger(co, r->d_id);
+    if (why == CAUSE_P_TOO_SMALL) return has_larger(co, r->p_id);
+    return true;
 }
 
 /* Another attempt, or false. */
 static bool try_elsewhere(struct relay *r, const struct http_result *res) {
-    static const char *const words[] = {
-        [REFUSED_REQUEST] = "P refused",      [P_FULL] = "P is full",
-        [P_NOT_SERVING] = "P does not serve", [P_FAILED] = "P failed",
-        [D_TOO_SMALL] = "D is too small",     [D_REFUSED] = "D refused",
-        [LINK_DOWN] = "KV link down"};
-    enum refusal why = refusal_of(res);
+    const enum cause why = cause_of(res);
     tell_refusal(r, why, res);
-    if (!worth_a_retry(r, why)) return false;
-    log_info("relay", "req=%s event=refused p=%u d=%u status=%d detail=\"%.200s\"", r->id_text,
-             r->p_id, r->d_id, res->status, res->body);
-    return relay_retry(r, words[why]);
+    if (!cause_elsewhere(why) || !may_go_elsewhere(r, why)) return false;
+    log_info("relay", "req=%s event=refused p=%u d=%u status=%d cause=%s detail=\"%.200s\"",
+             r->id_text, r->p_id, r->d_id, res->status, cause_name(why), res->body);
+    return relay_retry(r, why);
 }
 
 /* P's own word goes to the client. */
@@ -313,7 +289,7 @@ static void on_p_answer(void *arg, const struct http_result *res) {
         struct inst *p = registry_find(&s->co->reg, r->p_id);
         if (p != NULL) inst_suspect(p, clock_ms(), "a request lost its connection");
         controller_poll_soon(s->co);
-        relay_lose_p(r, "P lost",
+        relay_lose_p(r, CAUSE_P_LOST,
                      res->connected ? "Receive messages from p instance failed"
                                     : "Connect to p instance failed");
     } else if (res->status != 200) {

@@ -9,6 +9,7 @@
 #include "coordinator/mem_guard.h"
 #include "coordinator/relay.h"
 #include "coordinator/tenants.h"
+#include "proto/cause.h"
 #include "proto/limits.h"
 
 enum relay_state {
@@ -121,9 +122,9 @@ void relay_fail(struct relay *r, int status,
                 const char *text); /* an error of the coordinator's own */
 void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n);
 bool relay_retry(struct relay *r,
-                 const char *why); /* back to the queue with the next epoch; false: no retry left */
-void relay_lose_p(struct relay *r, const char *why, const char *error); /* retries or fails */
-void relay_piece(struct relay *r, const char *p, size_t n);             /* a piece of a stream */
+                 enum cause why); /* back to the queue with the next epoch; false: no retry left */
+void relay_lose_p(struct relay *r, enum cause why, const char *error); /* retries or fails */
+void relay_piece(struct relay *r, const char *p, size_t n);            /* a piece of a stream */
 /* An instance's own error body: the answer, or the last event of a stream whose head is out. */
 void relay_error(struct relay *r, int status, const char *type, const char *body, size_t n);
 void relay_piece_last(struct relay *r, const char *p,

@@ -204,7 +204,7 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
     }
     char text[ERR_TEXT_BYTES_MAX];
     int status = endpoint_engine_failure(instance_endpoint(d->role->in), e, text, sizeof(text));
-    dreq_fail(d, status, text);
+    dreq_fail(d, status >= 500 ? CAUSE_D_FAILED : CAUSE_REQUEST, status, text);
 }
 
 static const struct worker_events seq_events = {

@@ -26,9 +26,10 @@ static bool keep_id(struct dreq *d, int32_t id) {
     return true;
 }
 
-static enum err send_out(struct dreq *d, enum dresult_kind kind, int status) {
+static enum err send_out(struct dreq *d, enum dresult_kind kind,
+                         const struct dresult_error *error) {
     enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->req_id, d->req->epoch,
-                                  kind, d->tokens, d->n_tokens, status,
+                                  kind, d->tokens, d->n_tokens, error,
                                   d->out.len > 0 ? d->out.data : "", d->out.len);
     if (d->out.len > 0) d->begun = true;
     d->n_tokens = 0;
@@ -60,14 +61,15 @@ static void format_error(struct dreq *d, int *status, const char *text) {
     buf_puts(&d->out, "{\"error\":\"out of memory\"}");
 }
 
-void dreq_fail(struct dreq *d, int status, const char *text) {
+void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text) {
     if (d->n_committed < d->n_parts) { /* not ours yet */
         dreq_drop(d, ERR_REFUSED, text);
         return;
     }
     req_meter_end(&d->meter, req_end_of(status));
     format_error(d, &status, text);
-    if (send_out(d, DR_ERROR, status) != ERR_OK)
+    const struct dresult_error error = {status, cause};
+    if (send_out(d, DR_ERROR, &error) != ERR_OK)
         log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->req_id, d->req->epoch);
     finish(d, "failed");
 }
@@ -80,12 +82,15 @@ static void fail_to_send(struct dreq *d, enum err e) {
              : e == ERR_BUSY    ? "The instance keeps too many bytes of unread answers."
                                 : "out of memory",
              DRESULT_PIECE_BYTES_MAX >> 20);
-    dreq_fail(d, e == ERR_TOO_LARGE ? 500 : 503, text);
+    const enum cause cause = e == ERR_TOO_LARGE ? CAUSE_ANSWER_TOO_LARGE
+                             : e == ERR_BUSY    ? CAUSE_D_UNREAD
+                                                : CAUSE_D_NO_MEMORY;
+    dreq_fail(d, cause, e == ERR_TOO_LARGE ? 500 : 503, text);
 }
 
 /* Sends what is there as the last frame. */
 static void send_last(struct dreq *d, const char *how) {
-    enum err e = d->out.failed ? ERR_NO_MEMORY : send_out(d, DR_LAST, 0);
+    enum err e = d->out.failed ? ERR_NO_MEMORY : send_out(d, DR_LAST, NULL);
     if (e != ERR_OK) {
         fail_to_send(d, e);
         return;
@@ -121,7 +126,7 @@ void dreq_on_room(void *arg) {
 
 /* Sends what is there as a piece. False: that ended the request. */
 static bool send_piece(struct dreq *d) {
-    enum err e = send_out(d, DR_DATA, 0);
+    enum err e = send_out(d, DR_DATA, NULL);
     if (e != ERR_OK) {
         fail_to_send(d, e);
         return false;
@@ -152,7 +157,7 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
         req_meter_token(&d->meter, part->req, ev);
     bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     if (d->out.failed || !kept) {
-        dreq_fail(d, 503, out_of_memory);
+        dreq_fail(d, CAUSE_D_NO_MEMORY, 503, out_of_memory);
         return false;
     }
     if (answer_done(d->answer)) {
@@ -184,11 +189,11 @@ void dpart_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     (void)seq_id;
     d->last_token_ms = clock_ms();
     if (ev->finish == FINISH_ERROR) {
-        dreq_fail(d, 500, "Failed to get engine response.");
+        dreq_fail(d, CAUSE_D_FAILED, 500, "Failed to get engine response.");
     } else if (d->answer != NULL) {
         (void)feed(part, ev);
     } else if (!keep_early(part, ev)) {
-        dreq_fail(d, 503, out_of_memory);
+        dreq_fail(d, CAUSE_D_NO_MEMORY, 503, out_of_memory);
     }
 }
 
@@ -328,15 +333,17 @@ void dpart_start(struct dpart *part, const struct kv_commit *c) {
         log_error("decode", "req=%s event=failed err=%s first_tokens=%u choices=%d", d->req->req_id,
                   err_name(e), c->n_tokens, part->req->sampling.n_choices);
         answer_destroy(&d->answer);
-        dreq_fail(d, fits ? 503 : 500, fits ? err_text(e) : "not as many first tokens as choices");
+        dreq_fail(d, fits ? CAUSE_D_NO_MEMORY : CAUSE_D_FAILED, fits ? 503 : 500,
+                  fits ? err_text(e) : "not as many first tokens as choices");
         return;
     }
     if (all && answer_done(d->answer)) {
-        dreq_fail(d, 500, "the first token ended the request, yet it was handed over");
+        dreq_fail(d, CAUSE_D_FAILED, 500,
+                  "the first token ended the request, yet it was handed over");
         return;
     }
     if ((e = decode_on(part)) != ERR_OK) {
-        dreq_fail(d, 503, err_text(e));
+        dreq_fail(d, CAUSE_D_NO_MEMORY, 503, err_text(e));
         return;
     }
     if (!all) return;

@@ -133,7 +133,7 @@ void dpart_start(struct dpart *part, const struct kv_commit *c);
 void dreq_on_room(void *arg);
 /* Ends the request. Once every part of it is committed the coordinator waits for us, and gets an
  * error frame, whatever memory and limits say; before that P is told. */
-void dreq_fail(struct dreq *d, int status, const char *text);
+void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text);
 /* Ends it as stopInfer does: the normal end of an answer, finish reason abort. */
 void dreq_stop(struct dreq *d);
 void dpart_on_token(void *part, uint64_t seq_id, const struct token_event *ev); /* worker_events */

@@ -14,6 +14,7 @@ static void decode_request(void *self, struct http_x *x, const struct api_path *
                            const char *path_model) {
     struct decode *role = self;
     (void)path_model;
+    http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_PREFILL));
     instance_reply_error(role->in, x, path, 400,
                          "DMI inference requests can be sent only to the prefill node or "
                          "p_percentage of the flex node == 0");
@@ -29,7 +30,7 @@ static void check_listener(struct decode *role, uint64_t now) {
     if (now - role->listener_seen_ms < (uint64_t)c->listener_grace_s * 1000) return;
     log_warn("decode", "event=no_listener requests=%u", role->reqs.n);
     while (role->reqs.first != NULL)
-        dreq_fail(role->reqs.first, 500, "no listener takes the results");
+        dreq_fail(role->reqs.first, CAUSE_D_UNREAD, 500, "no listener takes the results");
 }
 
 static void on_scan(void *arg) {
@@ -49,12 +50,13 @@ static void on_scan(void *arg) {
         uint64_t since = d->req->stream ? d->last_token_ms : d->arrival_ms;
         uint64_t wait = now > since ? now - since : 0;
         if (wait >= own) {
-            dreq_fail(d, 500, "Engine callback timeout: client timeout");
+            dreq_fail(d, CAUSE_REQUEST_TIMEOUT, 500, "Engine callback timeout: client timeout");
         } else if (wait >= (uint64_t)c->token_timeout_s * 1000) {
-            dreq_fail(d, 500, "Engine callback timeout: server tokenTimeout");
+            dreq_fail(d, CAUSE_REQUEST_TIMEOUT, 500,
+                      "Engine callback timeout: server tokenTimeout");
         } else if (now > d->arrival_ms &&
                    now - d->arrival_ms >= (uint64_t)c->e2e_timeout_s * 1000) {
-            dreq_fail(d, 500, "Engine callback timeout: server e2eTimeout");
+            dreq_fail(d, CAUSE_REQUEST_TIMEOUT, 500, "Engine callback timeout: server e2eTimeout");
         }
     }
     check_listener(role, now);
@@ -104,8 +106,10 @@ static void decode_load(void *self, struct role_load *out) {
 
 static void decode_abort_all(void *self, enum err why) {
     struct decode *role = self;
+    const bool stopping = err_http_status(why) == 503;
     while (role->reqs.first != NULL)
-        dreq_fail(role->reqs.first, err_http_status(why) == 503 ? 503 : 500, err_text(why));
+        dreq_fail(role->reqs.first, stopping ? CAUSE_D_STOPPING : CAUSE_D_FAILED,
+                  stopping ? 503 : 500, err_text(why));
 }
 
 static void decode_stop(void **self) {

@@ -23,6 +23,7 @@
 #include "prefill/pd_head.h"
 #include "prefill/prefill_answer.h"
 #include "prefill/prefill_hold.h"
+#include "proto/cause.h"
 
 enum {
     SCAN_MS = 250,
@@ -31,7 +32,7 @@ enum {
 };
 
 static const char send_failed[] = "[P Node] Send D request failed!...";
-static const char out_of_memory[] = "out of memory";
+static const char link_lost[] = "the KV link is down: ";
 
 struct prefill;
 
@@ -109,21 +110,31 @@ static void on_client_gone(void *arg) {
     preq_free(p);
 }
 
-/* Ends the request with an error in the shape of its family. */
-static void fail(struct preq *p, int status, const char *text) {
+/* Ends the request with an error in the shape of its family, and its cause for the coordinator. */
+static void fail(struct preq *p, enum cause cause, int status, const char *text) {
     req_meter_end(&p->meter, req_end_of(status));
-    log_info("prefill", "req=%s epoch=%u event=failed status=%d text=\"%s\" %s", p->head.req_id,
-             p->head.epoch, status, text, req_trace_fields(p->req));
+    log_info("prefill", "req=%s epoch=%u event=failed status=%d cause=%s text=\"%s\" %s",
+             p->head.req_id, p->head.epoch, status, cause_name(cause), text,
+             req_trace_fields(p->req));
     http_x_on_close(p->x, NULL, NULL);
+    http_x_set_header(p->x, CAUSE_HEADER, cause_name(cause));
     instance_reply_error(p->role->in, p->x, p->path, status, text);
     preq_free(p);
 }
 
 static void fail_send(struct preq *p, enum err e, const char *why) {
-    char text[ERR_TEXT_BYTES_MAX + sizeof(send_failed) + sizeof(KV_LINK_LOST ": ")];
-    snprintf(text, sizeof(text), "%s %s%s", send_failed,
-             e == ERR_PEER_LOST ? KV_LINK_LOST ": " : "", why);
-    fail(p, 500, text);
+    char text[ERR_TEXT_BYTES_MAX + sizeof(send_failed) + sizeof(link_lost)];
+    const enum cause cause = e == ERR_PEER_LOST  ? CAUSE_KV_LINK_DOWN
+                             : e == ERR_TIMEOUT  ? CAUSE_KV_TIMEOUT
+                             : e == ERR_BUSY     ? CAUSE_D_FULL
+                             : e == ERR_STOPPING ? CAUSE_D_STOPPING
+                                                 : CAUSE_D_REFUSED;
+    snprintf(text, sizeof(text), "%s %s%s", send_failed, e == ERR_PEER_LOST ? link_lost : "", why);
+    fail(p, cause, 500, text);
+}
+
+static void fail_no_memory(struct preq *p) {
+    fail(p, CAUSE_P_NO_MEMORY, 503, "out of memory");
 }
 
 static void reply(struct preq *p, bool last) {
@@ -142,7 +153,7 @@ static void reply(struct preq *p, bool last) {
     prefill_answer_format(&body, &a);
     if (body.failed || p->out.failed) {
         buf_free(&body);
-        fail(p, 503, out_of_memory);
+        fail_no_memory(p);
         return;
     }
     if (st != NULL) {
@@ -243,7 +254,7 @@ static void on_token(void *arg, const struct token_event *ev) {
     struct preq *p = q->p;
     const struct sampling *s = &q->req->sampling;
     if (ev->finish == FINISH_ERROR || q->complete || q->n_tokens == q->tokens_max) {
-        fail(p, 500, "Failed to get engine response.");
+        fail(p, CAUSE_P_FAILED, 500, "Failed to get engine response.");
         return;
     }
     q->tokens[q->n_tokens++] = *ev;
@@ -260,7 +271,7 @@ static void on_token(void *arg, const struct token_event *ev) {
     else if (q->complete)
         tell_beams(q);
     if (p->out.failed) {
-        fail(p, 503, out_of_memory);
+        fail_no_memory(p);
     } else if (answer_done(p->answer)) {
         reply(p, true); /* dropping the holds tells D to forget */
     } else if (p->ends_here && q->complete) {
@@ -272,11 +283,19 @@ static void on_token(void *arg, const struct token_event *ev) {
 }
 
 /* The texts of an engine that does not take the request (cluster-api 5.2, inference-api 3.3 rows 13
- * and 14). */
-static void refused(struct preq *p, enum err e, const char *text) {
+ * and 14): P's or D's, as the cause says. */
+static void refused_for(struct preq *p, enum cause cause, enum err e, const char *text) {
     char full[ERR_TEXT_BYTES_MAX + 64];
     snprintf(full, sizeof(full), "Failed to enqueue inferRequest. %s", text);
-    fail(p, e == ERR_BUSY || e == ERR_TOO_LARGE ? 424 : 500, full);
+    fail(p, cause, e == ERR_BUSY || e == ERR_TOO_LARGE ? 424 : 500, full);
+}
+
+static void refused(struct preq *p, enum err e, const char *text) {
+    const enum cause cause = e == ERR_BUSY        ? CAUSE_P_FULL
+                             : e == ERR_TOO_LARGE ? CAUSE_P_TOO_SMALL
+                             : e == ERR_NO_MEMORY ? CAUSE_P_NO_MEMORY
+                                                  : CAUSE_P_FAILED;
+    refused_for(p, cause, e, text);
 }
 
 static void on_engine(void *arg, enum err e, const char *text, bool was_refused) {
@@ -288,7 +307,7 @@ static void on_engine(void *arg, enum err e, const char *text, bool was_refused)
     char why[ERR_TEXT_BYTES_MAX];
     log_error("prefill", "req=%s event=engine_failed err=%s", p->head.req_id, err_name(e));
     int status = endpoint_engine_failure(instance_endpoint(p->role->in), e, why, sizeof(why));
-    fail(p, status, why);
+    fail(p, status >= 500 ? CAUSE_P_FAILED : CAUSE_REQUEST, status, why);
 }
 
 static void add_stats(struct kv_tx_stats *to, const struct kv_tx_stats *st) {
@@ -327,12 +346,11 @@ static void on_transfer(void *arg, enum err e, const char *text, const struct kv
     req_meters_transfer_failed(meters, e);
     if (e == ERR_CANCELLED) {
         req_meter_end(&p->meter, REQ_CANCELLED);
-        fail(p, 424, "stopped"); /* by a stopInfer at D */
+        fail(p, CAUSE_STOPPED, 424, "stopped"); /* by a stopInfer at D */
     } else if (e == ERR_MISMATCH) {
-        fail(p, 422, text); /* D has not the adapter */
+        fail(p, CAUSE_ADAPTER_MISSING, 422, text); /* D has not the adapter */
     } else if (e == ERR_TOO_LARGE) {
-        http_x_set_header(p->x, CAUSE_HEADER, CAUSE_D_TOO_SMALL);
-        refused(p, e, text);
+        refused_for(p, CAUSE_D_TOO_SMALL, e, text);
     } else {
         fail_send(p, e, text);
     }
@@ -386,9 +404,9 @@ static bool prompt_start(struct pprompt *q) {
                  "%zu prompt tokens and the request's parameters are larger than an offer to a "
                  "decode instance may be, %d bytes",
                  q->req->n_prompt, KV_FRAME_BYTES_MAX);
-        refused(p, e, text);
+        refused_for(p, CAUSE_REQUEST, e, text);
     } else if (e == ERR_MISMATCH) {
-        fail(p, 422, "The LoRA adapter has been unloaded.");
+        fail(p, CAUSE_ADAPTER_MISSING, 422, "The LoRA adapter has been unloaded.");
     } else if (e != ERR_OK) {
         refused(p, e, err_text(e));
     }
@@ -428,13 +446,14 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
                  p->head.epoch, err->status);
         req_meter_end(&p->meter, req_end_of(err->status));
         http_x_on_close(p->x, NULL, NULL);
+        http_x_set_header(p->x, CAUSE_HEADER, cause_name(cause_of_p_status(err->status)));
         instance_reply(p->x, err);
         preq_free(p);
         return;
     }
     p->req = req;
     if (!prompts_create(p)) {
-        fail(p, 503, out_of_memory);
+        fail_no_memory(p);
         return;
     }
     struct kv_peer *peer = kv_plane_find(instance_kv_plane(in), p->head.d_target);
@@ -447,7 +466,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     if (answer_create(&p->answer, instance_endpoint(in), req) != ERR_OK) {
-        fail(p, 503, out_of_memory);
+        fail_no_memory(p);
         return;
     }
     (void)start_some(p);
@@ -463,26 +482,32 @@ static struct preq *find_id(struct prefill *role, const char *req_id) {
     return p;
 }
 
+static void refuse(struct prefill *role, struct http_x *x, const struct api_path *path,
+                   enum cause cause, int status, const char *text) {
+    http_x_set_header(x, CAUSE_HEADER, cause_name(cause));
+    instance_reply_error(role->in, x, path, status, text);
+}
+
 static void prefill_request(void *self, struct http_x *x, const struct api_path *path,
                             const char *path_model) {
     struct prefill *role = self;
     struct pd_head head;
     struct errbuf eb = {0};
     if (pd_head_read(&head, header_of, x, &eb) != ERR_OK) {
-        instance_reply_error(role->in, x, path, 400, eb.text);
+        refuse(role, x, path, CAUSE_REQUEST, 400, eb.text);
         return;
     }
     struct preq *old = find_id(role, head.req_id);
     if (old != NULL && old->head.epoch >= head.epoch) {
-        instance_reply_error(
-            role->in, x, path, 500,
-            "Failed to enqueue inferRequest. Runtime request has been used before.");
+        refuse(role, x, path, CAUSE_STALE_ATTEMPT, 500,
+               "Failed to enqueue inferRequest. Runtime request has been used before.");
         return;
     }
-    if (old != NULL) fail(old, 424, "stopped"); /* a newer attempt takes its place */
+    if (old != NULL)
+        fail(old, CAUSE_STALE_ATTEMPT, 424, "stopped"); /* a newer one takes its place */
     struct preq *p = calloc(1, sizeof(*p));
     if (p == NULL) {
-        instance_reply_error(role->in, x, path, 503, out_of_memory);
+        refuse(role, x, path, CAUSE_P_NO_MEMORY, 503, err_text(ERR_NO_MEMORY));
         return;
     }
     p->role = role;
@@ -517,7 +542,7 @@ static void on_scan(void *arg) {
                               : server_s;
         if (now - p->arrival_ms < (uint64_t)limit_s * 1000) continue;
         req_meter_end(&p->meter, REQ_FAILED); /* ours, whatever the status says */
-        fail(p, 424, "Engine callback timeout.");
+        fail(p, CAUSE_REQUEST_TIMEOUT, 424, "Engine callback timeout.");
     }
 }
 
@@ -548,7 +573,7 @@ static bool prefill_stop_request(void *self, const char *id, const char *tenant)
     }
     if (p == NULL) return false;
     req_meter_end(&p->meter, REQ_CANCELLED);
-    fail(p, 424, "stopped");
+    fail(p, CAUSE_STOPPED, 424, "stopped");
     return true;
 }
 
@@ -571,8 +596,10 @@ static void prefill_load(void *self, struct role_load *out) {
 
 static void prefill_abort_all(void *self, enum err why) {
     struct prefill *role = self;
+    const bool stopping = err_http_status(why) == 503;
     while (role->reqs != NULL)
-        fail(role->reqs, err_http_status(why) == 503 ? 503 : 500, err_text(why));
+        fail(role->reqs, stopping ? CAUSE_P_NOT_SERVING : CAUSE_P_FAILED, stopping ? 503 : 500,
+             err_text(why));
 }
 
 static void prefill_stop(void **self) {

@@ -49,11 +49,6 @@ bool api_streams(const struct api_path *path, bool asks, bool has_prompt);
  * NULL (inference-api 2.2, cluster-api 2). */
 extern const char *const api_trace_headers[];
 
-/* Why an instance refused, for its coordinator, where the status does not say it. */
-#define CAUSE_HEADER "baton-cause"
-#define CAUSE_D_TOO_SMALL                                                                          \
-    "d-too-small" /* the decode instance can never have room for the request */
-
 /* The manner of paths under /v1/ (config errorStyle): the reference's, or that of OpenAI's own
  * service, with its error objects and statuses and its wider ranges (docs/api.md). */
 enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };

@@ -13,8 +13,8 @@ static const char *const kind_word[] = {
 enum { KIND_COUNT = sizeof(kind_word) / sizeof(kind_word[0]) };
 
 enum {
-    HEAD_BYTES_MAX = REQ_ID_BYTES_MAX + 96, /* id, epoch, seq, kind, status, spaces */
-    CUT_TOKENS_MAX = 4096,                  /* of one frame of a piece that is cut */
+    HEAD_BYTES_MAX = REQ_ID_BYTES_MAX + 136, /* id, epoch, seq, kind, status, cause, spaces */
+    CUT_TOKENS_MAX = 4096,                   /* of one frame of a piece that is cut */
 };
 
 static enum dresult_kind kind_parse(const char *s, size_t n) {
@@ -51,6 +51,15 @@ static enum err pack_v1(struct wr *w, const struct dresult_frame *f) {
     return w->failed ? ERR_NO_MEMORY : ERR_OK;
 }
 
+static void put_error(struct wr *w, const struct dresult_frame *f) {
+    char text[32];
+    snprintf(text, sizeof(text), ";status=%d", f->status);
+    if (f->status != 0) put(w, text);
+    if (f->cause == CAUSE_NONE) return;
+    put(w, ";cause=");
+    put(w, cause_name(f->cause));
+}
+
 static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
     const char *id = f->kind == DR_HEARTBEAT ? "-" : f->req_id;
     if (!id_ok(id)) return ERR_INVALID;
@@ -61,9 +70,8 @@ static enum err pack_v2(struct wr *w, const struct dresult_frame *f) {
     snprintf(num, sizeof(num), " %u %llu ", f->epoch, (unsigned long long)f->seq);
     put(w, num);
     put(w, kind_word[f->kind]);
-    if (f->kind == DR_ERROR && f->status != 0) {
-        snprintf(num, sizeof(num), ";status=%d", f->status);
-        put(w, num);
+    if (f->kind == DR_ERROR && (f->status != 0 || f->cause != CAUSE_NONE)) {
+        put_error(w, f);
     } else {
         for (size_t i = 0; i < f->n_tokens; i++) {
             put(w, i == 0 ? ";" : ",");
@@ -239,6 +247,32 @@ static enum err parse_tokens(struct dresult_parser *ps, const char *s, size_t n,
     return ERR_OK;
 }
 
+/* "status=503;cause=d_stopping" of an error, or either alone. False: it begins with neither, or is
+ * malformed, which *e tells apart. */
+static bool parse_error(const char *s, size_t n, struct dresult_frame *f, enum err *e) {
+    static const char status[] = "status=", cause[] = "cause=";
+    const size_t n_status = sizeof(status) - 1, n_cause = sizeof(cause) - 1;
+    const char *end = s + n;
+    *e = ERR_OK;
+    if (n > n_status && memcmp(s, status, n_status) == 0) {
+        const char *semi = memchr(s, ';', n), *stop = semi != NULL ? semi : end;
+        uint64_t v;
+        s += n_status;
+        if (!dec_u64(s, (size_t)(stop - s), 599, &v) || v < 100) *e = ERR_BAD_FRAME;
+        if (*e != ERR_OK) return false;
+        f->status = (int)v;
+        if (semi == NULL) return true;
+        s = semi + 1;
+    }
+    n = (size_t)(end - s);
+    if (n > n_cause && memcmp(s, cause, n_cause) == 0) {
+        f->cause = cause_parse(s + n_cause, n - n_cause);
+        return true;
+    }
+    if (f->status != 0) *e = ERR_BAD_FRAME;
+    return false;
+}
+
 static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dresult_frame_fn *fn,
                          void *arg) {
     size_t at = 0, id_len, len;
@@ -261,11 +295,9 @@ static enum err parse_v2(struct dresult_parser *ps, const char *p, size_t n, dre
     if (semi != NULL) {
         const char *x = semi + 1;
         size_t x_len = len - kind_len - 1;
-        if (f.kind == DR_ERROR && x_len > 7 && memcmp(x, "status=", 7) == 0) {
-            if (!dec_u64(x + 7, x_len - 7, 599, &v) || v < 100) return ERR_BAD_FRAME;
-            f.status = (int)v;
-        } else {
-            enum err e = x_len == 0 ? ERR_BAD_FRAME : parse_tokens(ps, x, x_len, &f);
+        enum err e = ERR_OK;
+        if (f.kind != DR_ERROR || !parse_error(x, x_len, &f, &e)) {
+            if (e == ERR_OK) e = x_len == 0 ? ERR_BAD_FRAME : parse_tokens(ps, x, x_len, &f);
             if (e != ERR_OK) return e;
         }
     }

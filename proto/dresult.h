@@ -5,7 +5,9 @@
  * Version 2:  len SP reqId SP epoch SP seq SP kind SP body
  *             len: 8 lower-case hex digits, bytes after the SP that follows it, at most
  * DRESULT_FRAME_BYTES_MAX; epoch, seq: decimal; kind: data, lastData, error, retry, close, ka,
- * part, optionally followed by ";" and the tokens of the piece (emitted.h: "data;320,41").
+ * part, optionally followed by ";" and the tokens of the piece (emitted.h: "data;320,41"); an
+ * error's by ";status=" and ";cause=", either or both in this order
+ * ("error;status=503;cause=d_stopping").
  * seq counts the frames of a request from 0, so a replayed frame is recognised. A heartbeat has
  * reqId
  * "-" and kind ka.
@@ -18,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "proto/cause.h"
 #include "proto/emitted.h"
 #include "proto/err.h"
 #include "proto/wire.h"
@@ -46,7 +49,8 @@ struct dresult_frame {
     size_t n_tokens;
     const char *body;
     size_t body_len;
-    int status; /* of an error frame in version 2: "error;status=424"; else 0 */
+    int status;       /* of an error frame in version 2; else 0 */
+    enum cause cause; /* of the same; CAUSE_NONE: none, or one that is not known here */
 };
 
 /* Appends one frame in the given version (1 or 2). A NUL in a version 1 body is an ERR_INVALID; one

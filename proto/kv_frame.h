@@ -34,10 +34,6 @@ enum {
     KV_MESSAGE_BYTES_MAX = KV_HEAD_BYTES + KV_FRAME_BYTES_MAX + KV_SEAL_BYTES,
 };
 
-/* In P's answer to the coordinator when a hand-over failed with its link. Whatever else D says to a
- * hand-over, the link that carried it is well. */
-#define KV_LINK_LOST "the KV link is down"
-
 enum kv_type {
     KV_NONE,
     KV_DOOR_ASK,    /* P -> D's door: may I link? */

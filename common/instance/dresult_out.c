@@ -26,7 +26,7 @@ struct kept_piece {
     bool taken;          /* a socket has all of it */
     bool counted;        /* against the budget */
     enum dresult_kind kind;
-    int status;
+    struct dresult_error error; /* of a DR_ERROR */
     size_t n_tokens, body_len;
     char *body;
     struct emitted tokens[]; /* the body follows */
@@ -181,7 +181,8 @@ static void write_next(struct dresult_out *d, struct kept_req *r) {
                                     .n_tokens = k->n_tokens,
                                     .body = k->body,
                                     .body_len = k->body_len,
-                                    .status = k->status};
+                                    .status = k->error.status,
+                                    .cause = k->error.cause};
     write_frame(d, &f, &r->cut);
     if (r->cut.done) note_taken(r, k);
 }
@@ -423,7 +424,7 @@ static enum err piece_new(struct dresult_out *d, struct kept_req *r, struct kept
 
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const struct emitted *tokens, size_t n_tokens,
-                          int status, const char *body, size_t n) {
+                          const struct dresult_error *error, const char *body, size_t n) {
     struct kept_req *r = find_or_add(d, req_id, epoch);
     struct kept_piece *k;
     if (r == NULL) return ERR_NO_MEMORY;
@@ -436,7 +437,7 @@ enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t ep
     piece_fill(k, tokens, n_tokens, body, n);
     k->counted = e == ERR_OK;
     k->kind = kind;
-    k->status = status;
+    if (error != NULL) k->error = *error;
     k->seq = r->next_seq;
     r->next_seq += dresult_n_frames(&(struct dresult_frame){.n_tokens = n_tokens, .body_len = n});
     *r->last = k;

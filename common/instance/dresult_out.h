@@ -29,15 +29,21 @@ bool dresult_out_has_listener(const struct dresult_out *d);
  * DRESULT_SPARE_BYTES can be sent whatever memory and limits say. on_room (may be NULL) runs when a
  * full request is no longer full; it must not call back. ERR_CONFLICT: the attempt has one. */
 enum { DRESULT_SPARE_BYTES = 2048 };
+/* What a DR_ERROR says beside its body. */
+struct dresult_error {
+    int status;
+    enum cause cause;
+};
 enum err dresult_out_open(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           loop_fn *on_room, void *arg);
 /* Sends or keeps one piece, of any size. ERR_TOO_LARGE, ERR_BUSY: more than one request, or all
  * together, may keep (a piece over DRESULT_PIECE_BYTES_MAX; BUDGET_ANSWER_BYTES); ERR_NO_MEMORY.
- * The caller ends the request with DR_ERROR then. DR_LAST, DR_ERROR and DR_RETRY end the request's
- * numbering; its pieces are forgotten after the replay time. */
+ * The caller ends the request with DR_ERROR then. error: of a DR_ERROR, else NULL. DR_LAST,
+ * DR_ERROR and DR_RETRY end the request's numbering; its pieces are forgotten after the replay
+ * time. */
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const struct emitted *tokens, size_t n_tokens,
-                          int status, const char *body, size_t n);
+                          const struct dresult_error *error, const char *body, size_t n);
 /* So much of it waits that its sender should stop until on_room. */
 bool dresult_out_is_full(struct dresult_out *d, const char *req_id, uint32_t epoch);
 /* The attempt is over without an end frame of its own (a newer epoch took its place, or P ends it):

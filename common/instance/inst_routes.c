@@ -12,6 +12,7 @@
 #include "common/instance/req_read.h"
 #include "common/net/dispatch.h"
 #include "common/net/openapi.h"
+#include "proto/cause.h"
 #include "proto/json_pull.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
@@ -383,9 +384,11 @@ static void infer(void *arg, struct http_x *x, const struct api_path *path, cons
     const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
     if (in->stopping) {
         req_meters_refused(instance_meters(in));
+        http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
         instance_reply_error(in, x, path, 503, "The service has been stopped");
     } else if (ops == NULL) {
         req_meters_refused(instance_meters(in));
+        http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
         instance_reply_error(
             in, x, path, 503,
             "The server cannot process the inference request due to an unknown status. ");

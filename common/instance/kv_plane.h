@@ -111,7 +111,8 @@ struct kv_tx_opts {
     void (*on_granted)(void *arg, uint32_t n_held); /* may be NULL */
     /* Exactly once, unless kv_tx_open() failed. After it no block is read. ERR_OK: the request is
      * D's. ERR_BUSY: D had no room in handover_ms. ERR_MISMATCH: D has not the request's
-     * adapter. ERR_TOO_LARGE: D can never have room for it. ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT
+     * adapter. ERR_TOO_LARGE: D can never have room for it. ERR_STOPPING: D is being
+     * stopped. ERR_REFUSED, ERR_PEER_LOST, ERR_TIMEOUT
      * (lease), ERR_CANCELLED: text says more. */
     void (*on_end)(void *arg, enum err e, const char *text, const struct kv_tx_stats *st);
     void *arg;

@@ -151,7 +151,8 @@ static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     }
     /* The request's own affair, and no fault of an instance or a link: its adapter is not there, or
      * it can never fit there. */
-    bool told = m.code == ERR_CANCELLED || m.code == ERR_MISMATCH || m.code == ERR_TOO_LARGE;
+    bool told = m.code == ERR_CANCELLED || m.code == ERR_MISMATCH || m.code == ERR_TOO_LARGE ||
+                m.code == ERR_STOPPING;
     tx_end(kp, tx, told ? (enum err)m.code : ERR_REFUSED, m.text);
 }
 

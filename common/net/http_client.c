@@ -87,7 +87,7 @@ static void call_detach(struct http_call *call) {
 
 static void call_end(struct http_call *call, enum err err, const char *detail) {
     struct http_result r = {
-        .err = err, .connected = call->connected, .content_type = "", .cause = "", .body = ""};
+        .err = err, .connected = call->connected, .content_type = "", .body = ""};
     struct curl_header *cause;
     long status = 0;
     char *type = NULL;
@@ -99,7 +99,7 @@ static void call_end(struct http_call *call, enum err err, const char *detail) {
     r.status = (int)status;
     if (type != NULL) r.content_type = type;
     if (curl_easy_header(call->easy, CAUSE_HEADER, 0, CURLH_HEADER, -1, &cause) == CURLHE_OK)
-        r.cause = cause->value;
+        r.cause = cause_parse(cause->value, strlen(cause->value));
     if (call->body.data != NULL) r.body = call->body.data;
     r.body_len = call->body.len;
     call->opts.on_done(call->opts.arg, &r);

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/net/loop.h"
+#include "proto/cause.h"
 #include "proto/err.h"
 
 struct http_client;
@@ -30,7 +31,7 @@ struct http_result {
     bool connected; /* false: no connection ever stood, so no byte of the request was sent */
     int status;
     const char *content_type; /* "" when absent; lives during the callback, like body and detail */
-    const char *cause;        /* header baton-cause (proto/api.h); "" when absent */
+    enum cause cause;         /* header baton-cause; CAUSE_NONE when absent or not known here */
     const char *body;         /* what was collected, zero-terminated */
     size_t body_len;
     const char *detail; /* what libcurl says of an error, for logs */

@@ -46,6 +46,7 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
         mix(&one, &t->finish, sizeof(t->finish));
     }
     mix(&one, &f->status, sizeof(f->status));
+    mix(&one, &f->cause, sizeof(f->cause));
     mix(&one, f->body, f->body_len);
     mix(s, &one.hash, sizeof(one.hash));
     if (!s->again) return ERR_OK;

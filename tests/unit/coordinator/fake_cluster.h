@@ -298,6 +298,14 @@ static inline void fake_frame(struct fake *f, const struct held *h, uint64_t seq
     wr_free(&w);
 }
 
+static inline void fake_error(struct held *h, enum cause cause, int status, const char *body) {
+    assert_non_null(h->x);
+    http_x_on_close(h->x, NULL, NULL);
+    http_x_set_header(h->x, CAUSE_HEADER, cause_name(cause));
+    http_x_reply(h->x, status, "application/json", body, strlen(body));
+    h->x = NULL;
+}
+
 static inline void fake_reply(struct held *h, int status, const char *body) {
     assert_non_null(h->x);
     http_x_on_close(h->x, NULL, NULL);

@@ -8,16 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "proto/kv_frame.h"
 #include "tests/unit/coordinator/relay_fixture.h"
 
 #define LAST "{\"isLastResp\":true,\"output\":\"{}\"}"
-
-static int clean(void **state) {
-    for (struct inst *in = fc.co.reg.first; in != NULL; in = in->next)
-        inst_breakers_reset(&fc.co.reg, in);
-    return before(state);
-}
 
 static bool holds_any(void *arg) {
     (void)arg;
@@ -50,11 +43,14 @@ static struct fake *one(int status, const char *body, int want) {
 }
 
 static void fail_until_open(void) {
+    const int64_t retries = fc.co.conf.retries_max;
+    fc.co.conf.retries_max = 0;
     for (int i = 0; fake_inst(P)->breaker.state == BREAKER_CLOSED; i++) {
         assert_in_range(i, 0, 4);
         first_turn();
         assert_ptr_equal(one(500, "engine", 500), P);
     }
+    fc.co.conf.retries_max = retries;
 }
 
 static bool p2_has_more(void *arg) {
@@ -71,7 +67,7 @@ static void p_fails(void **state) {
     fail_until_open();
     const struct breaker *b = &fake_inst(P)->breaker;
     assert_int_equal(b->state, BREAKER_OPEN);
-    assert_string_equal(b->cause, "status 500: engine");
+    assert_string_equal(b->cause, "p_failed, status 500: engine");
     assert_true(inst_serves(fake_inst(P), NULL)); /* its polls are fine */
     for (int i = 0; i < 4; i++) {
         first_turn();
@@ -134,6 +130,7 @@ static void clients_open_nothing(void **state) {
 static void nobody_else(void **state) {
     (void)state;
     fc.co.conf.breaker_open_ms = 60000;
+    fc.co.conf.retries_max = 0;
     unsigned on[2] = {0};
     for (int i = 0; i < 30; i++) on[one(500, "engine", 500) == P2]++;
     assert_int_equal(fake_inst(P)->breaker.state, BREAKER_OPEN);
@@ -159,7 +156,7 @@ static void link_fails(void **state) {
         struct held *h = ask_any(&c);
         assert_ptr_equal(h->owner, P);
         size_t n = P->n_held + P2->n_held;
-        fake_reply(h, 500, "{\"error\":\"[P Node] Send D request failed!... " KV_LINK_LOST "\"}");
+        fake_error(h, CAUSE_KV_LINK_DOWN, 500, "{\"error\":\"the link\"}");
         run_until(more_held, &n);
         for (int k = 0; k < 2; k++)
             for (size_t j = 0; j < fc.fakes[k].n_held; j++)
@@ -170,7 +167,7 @@ static void link_fails(void **state) {
     const struct breaker *b = inst_link_breaker(fake_inst(P), D->id);
     assert_non_null(b);
     assert_int_equal(b->state, BREAKER_OPEN);
-    assert_string_equal(b->cause, KV_LINK_LOST);
+    assert_string_equal(b->cause, cause_name(CAUSE_KV_LINK_DOWN));
     assert_int_equal(fake_inst(P)->breaker.state, BREAKER_CLOSED);
     run_until(link_is_well, NULL);
     char to_d[64];
@@ -219,13 +216,10 @@ static int set_up_breakers(void **state) {
     return e;
 }
 
-#define BREAKER_CASE(f) cmocka_unit_test_setup_teardown(f, clean, after)
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        BREAKER_CASE(p_fails),     BREAKER_CASE(clients_open_nothing),
-        BREAKER_CASE(nobody_else), BREAKER_CASE(link_fails),
-        BREAKER_CASE(d_fails),
+        CASE(p_fails), CASE(clients_open_nothing), CASE(nobody_else), CASE(link_fails),
+        CASE(d_fails),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up_breakers, tear_down);

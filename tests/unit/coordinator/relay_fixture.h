@@ -55,6 +55,8 @@ static inline int before(void **state) {
     (void)state;
     fc.co.conf = as_configured;
     fc.client_ip = NULL;
+    for (struct inst *in = fc.co.reg.first; in != NULL; in = in->next)
+        inst_breakers_reset(&fc.co.reg, in);
     first_turn();
     for (int i = 0; i < fc.n_fakes; i++) {
         struct fake *f = &fc.fakes[i];

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "proto/kv_frame.h"
 #include "tests/unit/coordinator/relay_fixture.h"
 
 /* ---- the good ways */
@@ -258,14 +257,14 @@ static void p_refuses_the_request(void **state) {
 static void p_cannot(void **state) {
     static const struct {
         int status;
-        const char *body;
-        bool hand_over; /* then it is D that is avoided */
+        enum cause cause; /* NONE: the status says enough */
+        bool hand_over;   /* then it is D that is avoided */
     } rows[] = {
-        {429, "{\"error\":\"Too many requests\"}", false},
-        {503, "{\"error\":\"The service has been stopped\"}", false},
-        {400, "{\"error\":\"DMI inference requests can be sent only to the prefill node or\"}",
-         false},
-        {500, "{\"error\":\"[P Node] Send D request failed!... " KV_LINK_LOST "\"}", true},
+        {429, CAUSE_NONE, false},          {503, CAUSE_NONE, false},
+        {500, CAUSE_NONE, false},          {424, CAUSE_P_FULL, false},
+        {400, CAUSE_P_NOT_PREFILL, false}, {500, CAUSE_P_FAILED, false},
+        {500, CAUSE_KV_LINK_DOWN, true},   {500, CAUSE_D_FULL, true},
+        {500, CAUSE_D_STOPPING, true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -273,7 +272,10 @@ static void p_cannot(void **state) {
         before(NULL);
         struct held old = *ask(&c, CHAT, BODY);
         first_turn();
-        fake_reply(&P->held[0], rows[i].status, rows[i].body);
+        if (rows[i].cause == CAUSE_NONE)
+            fake_reply(&P->held[0], rows[i].status, "{}");
+        else
+            fake_error(&P->held[0], rows[i].cause, rows[i].status, "{}");
         struct fake *next = rows[i].hand_over ? P : P2, *d = rows[i].hand_over ? D2 : D;
         run_until(rows[i].hand_over ? holds_two : holds_one, next);
         struct held now = next->held[next->n_held - 1];
@@ -314,8 +316,7 @@ static void d_is_too_small(void **state) {
             D2->slots = 16;
             run_until(d2_is_larger, NULL);
         }
-        http_x_set_header(P->held[0].x, CAUSE_HEADER, CAUSE_D_TOO_SMALL);
-        fake_reply(&P->held[0], 424, "{\"error\":\"n is 9\"}");
+        fake_error(&P->held[0], CAUSE_D_TOO_SMALL, 424, "{\"error\":\"n is 9\"}");
         if (larger) {
             run_until(holds_two, P);
             struct held now = P->held[1];
@@ -337,7 +338,7 @@ static void d_refuses(void **state) {
     relay_counts(fc.co.relays, &start);
     (void)ask(&c, CHAT, BODY);
     first_turn();
-    fake_reply(&P->held[0], 500, "{\"error\":\"[P Node] Send D request failed!... no room\"}");
+    fake_error(&P->held[0], CAUSE_D_REFUSED, 500, "{\"error\":\"no room\"}");
     run_until(has_retried, &start.retried);
     assert_true(inst_link_ok(fake_inst(P), D->id));
     run_until(holds_two, P);
@@ -353,8 +354,7 @@ static void d_refuses(void **state) {
  * pair serves now or none, D hears that nobody waits for it. A plain refusal of D's leaves nothing
  * there. */
 static void a_broken_link_leaves_no_decode(void **state) {
-    static const char lost[] =
-        "{\"error\":\"[P Node] Send D request failed!... " KV_LINK_LOST "\"}";
+    static const char lost[] = "{\"error\":\"the link\"}";
     (void)state;
     for (int retries = 0; retries < 2; retries++) {
         struct client c;
@@ -363,7 +363,7 @@ static void a_broken_link_leaves_no_decode(void **state) {
         struct held old = *ask(&c, CHAT, BODY);
         first_turn();
         fake_frame(D, &old, 0, DR_DATA, 0, "D decodes");
-        fake_reply(&P->held[0], 500, lost);
+        fake_error(&P->held[0], CAUSE_KV_LINK_DOWN, 500, lost);
         run_until(was_told_to_stop, D);
         assert_string_equal(D->stops[0], old.req_id);
         if (retries > 0) {

@@ -31,7 +31,7 @@ struct flight {
     struct http_call *call;
     bool answered;
     int status;
-    char cause[32];
+    enum cause cause;
     char *body;      /* P's answer */
     struct buf text; /* bodies of D's frames */
     int32_t ids[TOKENS_MAX];
@@ -202,7 +202,7 @@ static void on_answer(void *arg, const struct http_result *r) {
     x->call = NULL;
     x->answered = true;
     x->status = r->err == ERR_OK ? r->status : -(int)r->err;
-    snprintf(x->cause, sizeof(x->cause), "%s", r->cause);
+    x->cause = r->cause;
     free(x->body);
     x->body = strdup(r->body != NULL ? r->body : "");
 }

@@ -36,6 +36,13 @@ static const struct dresult_frame frames[] = {
      .body = "x y:z",
      .body_len = 5},
     {.kind = DR_ERROR, .req_id = "9", .status = 424, .body = "{}", .body_len = 2},
+    {.kind = DR_ERROR,
+     .req_id = "9",
+     .status = 503,
+     .cause = CAUSE_D_STOPPING,
+     .body = "{}",
+     .body_len = 2},
+    {.kind = DR_ERROR, .req_id = "9", .cause = CAUSE_D_LOST, .body = "{}", .body_len = 2},
     {.kind = DR_RETRY, .req_id = "9", .body = "{\"inputs\":\"2,1,2\"}", .body_len = 18},
     {.kind = DR_CLOSE,
      .req_id = DRESULT_CLOSE_ID,
@@ -61,6 +68,7 @@ static enum err check(void *arg, const struct dresult_frame *f) {
         assert_int_equal(f->epoch, want->epoch);
         assert_true(f->seq == want->seq);
         assert_int_equal(f->status, want->status);
+        assert_int_equal(f->cause, want->cause);
         assert_int_equal(f->n_tokens, want->n_tokens);
         for (size_t i = 0; i < want->n_tokens; i++) {
             assert_int_equal(f->tokens[i].id, want->tokens[i].id);
@@ -149,6 +157,9 @@ static void damage_is_refused(void **state) {
                                          "1 0 0 data;2147483648 b",
                                          "1 0 0 error;status=99 b",
                                          "1 0 0 error;status=600 b",
+                                         "1 0 0 error;status=503;later=1 b",
+                                         "1 0 0 error;status=503; b",
+                                         "1 0 0 error;status=503;cause= b",
                                          " 0 0 data b"};
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         char line[128];

@@ -106,7 +106,9 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
         if ((size_t)n < room) g->len += (size_t)n;
     }
     room = sizeof(g->text) - g->len;
-    n = snprintf(g->text + g->len, room, "%s:%.*s;", f->status == 424 ? "!424" : "",
+    n = snprintf(g->text + g->len, room, "%s%s%s:%.*s;", f->status == 424 ? "!424" : "",
+                 f->cause != CAUSE_NONE ? "=" : "",
+                 f->cause != CAUSE_NONE ? cause_name(f->cause) : "",
                  f->body_len < 32 ? (int)f->body_len : 0, f->body);
     if ((size_t)n < room) g->len += (size_t)n;
     return ERR_OK;
@@ -211,7 +213,7 @@ static void expect_at(struct listener *l, const char *text, int line) {
 
 static enum err send_text(const char *id, uint32_t epoch, enum dresult_kind kind,
                           const char *body) {
-    return dresult_out_send(t.out, id, epoch, kind, NULL, 0, 0, body, strlen(body));
+    return dresult_out_send(t.out, id, epoch, kind, NULL, 0, NULL, body, strlen(body));
 }
 
 /* ---- up and down */
@@ -245,6 +247,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
+static const struct dresult_error stopped = {424, CAUSE_STOPPED}, unread = {503, CAUSE_D_UNREAD};
+
 /* ---- the cases */
 
 /* What is sent arrives as it was given, in the version that was asked for. */
@@ -257,18 +261,20 @@ static void both_versions(void **state) {
     assert_non_null(strstr(l.in.data, "HTTP/1.1 200 OK"));
     assert_non_null(strstr(l.in.data, "Content-Type: text/event-stream"));
     assert_non_null(strstr(l.in.data, "dresult-version: 2"));
-    assert_int_equal(dresult_out_send(t.out, "12", 3, DR_DATA, ids, 2, 0, "data: a\n\n", 9),
+    assert_int_equal(dresult_out_send(t.out, "12", 3, DR_DATA, ids, 2, NULL, "data: a\n\n", 9),
                      ERR_OK);
-    assert_int_equal(dresult_out_send(t.out, "13", 0, DR_ERROR, NULL, 0, 424, "{}", 2), ERR_OK);
-    assert_int_equal(dresult_out_send(t.out, "12", 3, DR_LAST, ids, 1, 0, "b\0c", 3), ERR_OK);
-    expect(&l, "12/3/0/data[7,8:data: a\n\n;13/0/0/error!424:{};12/3/1/last[7:b;");
+    assert_int_equal(dresult_out_send(t.out, "13", 0, DR_ERROR, NULL, 0, &stopped, "{}", 2),
+                     ERR_OK);
+    assert_int_equal(dresult_out_send(t.out, "12", 3, DR_LAST, ids, 1, NULL, "b\0c", 3), ERR_OK);
+    expect(&l, "12/3/0/data[7,8:data: a\n\n;13/0/0/error!424=stopped:{};12/3/1/last[7:b;");
     hang_up_and_wait(&l);
 
     listen_with(&l, 1, 0);
     assert_non_null(strstr(l.in.data, "dresult-version: 1"));
-    assert_int_equal(dresult_out_send(t.out, "14", 3, DR_DATA, ids, 2, 0, "x", 1), ERR_OK);
+    assert_int_equal(dresult_out_send(t.out, "14", 3, DR_DATA, ids, 2, NULL, "x", 1), ERR_OK);
     assert_int_equal(send_text("14", 3, DR_LAST, "y"), ERR_OK);
-    assert_int_equal(dresult_out_send(t.out, "15", 0, DR_LAST, NULL, 0, 0, "{}\0[]\0", 6), ERR_OK);
+    assert_int_equal(dresult_out_send(t.out, "15", 0, DR_LAST, NULL, 0, NULL, "{}\0[]\0", 6),
+                     ERR_OK);
     expect(&l, "14/0/0/data:x;14/0/0/last:y;15/0/0/last:{}[];");
     hang_up(&l);
 }
@@ -491,12 +497,13 @@ static void an_end_always_has_room(void **state) {
     assert_int_equal(send_text("1", 0, DR_DATA, text), ERR_BUSY);
     assert_int_equal(budget_refusals(&t.budget, BUDGET_ANSWER_BYTES), 1);
     assert_int_equal(send_text("3", 0, DR_ERROR, text), ERR_BUSY); /* not opened */
-    assert_int_equal(dresult_out_send(t.out, "1", 0, DR_ERROR, NULL, 0, 503, "full", 4), ERR_OK);
-    assert_int_equal(dresult_out_send(t.out, "2", 0, DR_ERROR, NULL, 0, 424, text, strlen(text)),
+    assert_int_equal(dresult_out_send(t.out, "1", 0, DR_ERROR, NULL, 0, &unread, "full", 4),
                      ERR_OK);
+    assert_int_equal(
+        dresult_out_send(t.out, "2", 0, DR_ERROR, NULL, 0, &stopped, text, strlen(text)), ERR_OK);
     dresult_out_forget(t.out, "2", 0); /* it has ended: nothing */
     listen_with(&l, 2, 0);
-    expect(&l, "1/0/0/data:a;2/0/0/error!424:;1/0/1/error:full;");
+    expect(&l, "1/0/0/data:a;2/0/0/error!424=stopped:;1/0/1/error=d_unread:full;");
     assert_int_equal(l.got.body_bytes, 5 + DRESULT_SPARE_BYTES);
     hang_up(&l);
     free(big);
