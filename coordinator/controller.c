@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -18,7 +19,8 @@ enum {
     TICK_MS = 100,
     GROUP_INSTANCES_MAX = 16,
     TABLE_BYTES_MAX = 10 << 20,
-    STUCK_LOST_MS = 6000, /* what runs on an engine that has stood still so long is lost */
+    AWAY_CONNECT_MS = 1000, /* to one that is away: a SYN that is lost comes again after a second */
+    STUCK_LOST_MS = 6000,   /* what runs on an engine that has stood still so long is lost */
 };
 
 /* ---- the instances */
@@ -104,6 +106,8 @@ static void drop_gone(struct coordinator *co, uint64_t now) {
 }
 
 /* ---- polls */
+static void poll(struct coordinator *co, struct inst *in);
+
 /* It has to be given its role again, whatever it is when it comes back, and its requests are gone.
  */
 static void lose_role(struct inst *in) {
@@ -113,17 +117,33 @@ static void lose_role(struct inst *in) {
     inst_breakers_reset(&in->co->reg, in);
 }
 
+void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL) return;
+    snprintf(in->last_error, sizeof(in->last_error), "%s", why);
+    log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->last_error);
+    in->healthy = false;
+    in->next_role = ROLE_NONE;
+    in->session++;
+    lose_role(in);
+    http_call_cancel(&in->probe_call);
+    dresult_in_close(&in->dresult);
+    co->next_poll_ms = 0;
+    relay_instance_lost(co->relays, in->id);
+}
+
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
     snprintf(in->last_error, sizeof(in->last_error), "%s", text);
     if (in->n_failures < UINT32_MAX) in->n_failures++;
     if (!in->healthy || in->n_failures <= (unsigned)co->conf.instance_retries) return;
-    in->healthy = false;
-    in->next_role = ROLE_NONE;
-    lose_role(in);
-    log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->last_error);
-    dresult_in_close(&in->dresult);
-    in->dresult_up = false;
-    relay_instance_lost(co->relays, in->id);
+    controller_instance_lost(co, in->id, text);
+}
+
+/* It is there, and has a role: watches it, and takes in what it answers. */
+static void open_dresult(struct coordinator *co, struct inst *in) {
+    if (in->dresult != NULL || !in->online || in->status.role == ROLE_NONE) return;
+    if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK)
+        log_warn("controller", "id=%u event=dresult_not_opened", in->id);
 }
 
 static void took_status(struct coordinator *co, struct inst *in, struct status_msg *m) {
@@ -137,6 +157,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
                  inst_role_name(in->status.role));
     in->healthy = true;
     in->leaving = false;
+    open_dresult(co, in);
     lora_learn(in);
     if ((was_stuck_ms > 0) != (m->stuck_ms > 0))
         log_warn("controller", "id=%u event=%s", in->id,
@@ -178,6 +199,7 @@ static void on_poll(void *arg, const struct http_result *r) {
     struct status_msg m;
     char text[160];
     in->probe_call = NULL;
+    if (r->err == ERR_OK) dresult_in_heard(in->dresult);
     if (says_stopping(r)) {
         if (!in->leaving) log_info("controller", "id=%u event=leaving", in->id);
         in->leaving = true;
@@ -203,6 +225,10 @@ static void on_poll(void *arg, const struct http_result *r) {
     } else {
         took_status(co, in, &m);
     }
+    if (in->look_again) {
+        in->look_again = false;
+        poll(co, in);
+    }
     relay_schedule(co->relays);
 }
 
@@ -212,13 +238,15 @@ static void poll(struct coordinator *co, struct inst *in) {
     in->probing_config = !in->online || in->reread_config;
     in->poll_started_ms = clock_ms();
     ledger_poll_begins(&in->ledger);
+    const unsigned timeout_ms = (unsigned)co->conf.instance_timeout_s * 1000;
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL,
                                     in->probing_config ? "/v1/config" : "/v2/status");
     struct http_call_opts o = {.method = "GET",
                                .url = url,
                                .tls = tls,
-                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
-                               .total_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .connect_ms = in->healthy ? timeout_ms : AWAY_CONNECT_MS,
+                               .total_ms = timeout_ms,
+                               .fresh_connection = !in->healthy,
                                .body_bytes_max = 4 << 20,
                                .on_done = on_poll,
                                .arg = in};
@@ -228,6 +256,13 @@ static void poll(struct coordinator *co, struct inst *in) {
 
 void controller_poll_soon(struct coordinator *co) {
     co->next_poll_ms = 0;
+}
+
+void controller_look_now(struct coordinator *co, uint32_t id) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL) return;
+    in->look_again = in->probe_call != NULL; /* its answer may be older than what there is to see */
+    poll(co, in);
 }
 
 /* ---- roles */
@@ -362,18 +397,6 @@ static void end_late_switch(struct inst *in, uint64_t now) {
 }
 
 /* ---- the round */
-static void look_after_dresult(struct coordinator *co, struct inst *in) {
-    bool is_decode =
-        in->online && in->healthy && in->want == ROLE_DECODE && in->status.role == ROLE_DECODE;
-    if (is_decode && in->dresult == NULL) {
-        if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK)
-            log_warn("controller", "id=%u event=dresult_not_opened", in->id);
-    } else if (!is_decode && in->dresult != NULL) {
-        dresult_in_close(&in->dresult);
-        in->dresult_up = false;
-    }
-}
-
 bool controller_ready(const struct coordinator *co) {
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next) {
         if (p->want != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
@@ -405,7 +428,7 @@ static void on_tick(void *arg) {
         if (due) poll(co, in);
         end_late_switch(in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);
-        look_after_dresult(co, in);
+        if (in->dresult != NULL) dresult_in_tick(in->dresult, now);
         lora_sync_tick(in, now);
     }
     /* While the cluster is coming up or changing, look more often than the published period: it
@@ -422,6 +445,9 @@ static void on_tick(void *arg) {
 
 enum err controller_start(struct coordinator *co, struct errbuf *eb) {
     co->started_ms = clock_ms();
+    co->term = clock_unix_us() / 1000;
+    if (!entropy_get(&co->boot, sizeof(co->boot)))
+        return err_set(eb, ERR_IO, "the system has no random numbers");
     enum err e = read_table(co, eb);
     if (e != ERR_OK) return e;
     co->next_table_ms = co->started_ms + (uint64_t)co->conf.rank_table_s * 1000;

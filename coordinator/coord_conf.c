@@ -180,6 +180,10 @@ static const struct conf_key keys[] = {
     INT(breaker_open_ms, P "breaker_open_ms", 100, 600000, "1000",
         "milliseconds until a request tries again what failed; doubles, up to 32 times, as long as "
         "it fails"),
+    INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
+        "milliseconds between signs of life of an instance; three that are missing, and its "
+        "requests "
+        "go on elsewhere"),
     INT(tenant_waiting_max, P "tenant_waiting_max", 0, 90000, "0",
         "requests of one client (API key, or address) that may wait for instances; one more gets "
         "429; 0: no bound of its own"),

@@ -135,7 +135,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
         add_u64(o, "promptTokensWaiting", in->ledger.prompt_tokens);
         json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }
-    json_obj_set(o, "dresult", json_new_bool(in->dresult_up));
+    json_obj_set(o, "dresult", json_new_bool(in->stream == STREAM_UP));
     json_obj_set(o, "breaker", breaker_json(&in->breaker));
     for (size_t i = 0; i < in->status.n_links; i++) {
         struct json_value *l = json_new_obj();

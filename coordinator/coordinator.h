@@ -42,6 +42,8 @@ struct coordinator {
     struct health_timed *timed; /* made when the first asks */
     struct loop_timer *tick;    /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
+    uint64_t boot;      /* this process, at random */
+    uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
     bool roles_decided; /* the first decision was made */
     bool was_ready;
     bool stopping;
@@ -63,6 +65,11 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
 bool controller_ready(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */
+/* Asks one instance for its status now. */
+void controller_look_now(struct coordinator *co, uint32_t id);
+/* It is gone, or nobody can tell: its requests are given up there and go elsewhere. When it comes
+ * back it gets a new session, and with that ends what it may still be at. */
+void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why);
 void controller_group_up(struct coordinator *co); /* after a role changed (7.3) */
 
 /* ---- role_post.c: posts the role, its peers, or a switch, when the instance has other ones */

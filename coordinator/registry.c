@@ -149,7 +149,7 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "link";
     } else if (!in->initialised) {
         missing = "role";
-    } else if (in->want == ROLE_DECODE && !in->dresult_up) {
+    } else if (in->stream == STREAM_DOWN) {
         missing = "dresult";
     } else if (in->lora_due && in->lora_anew) {
         missing = "adapters";

@@ -23,6 +23,9 @@ struct link_breaker {
 
 enum { INST_ADDRESS_BYTES = 24 };
 
+/* Its /dresult (dresult_in.h). NONE: it is not a decode instance, and has none in another role. */
+enum inst_stream { STREAM_DOWN, STREAM_UP, STREAM_NONE };
+
 struct inst {
     struct inst *next;
     struct coordinator *co; /* for callbacks that get the instance only */
@@ -56,6 +59,7 @@ struct inst {
     /* calls under way, and what they are about */
     struct http_call *probe_call, *role_call;
     bool probing_config, reread_config;
+    bool look_again; /* another poll, as soon as this one is answered */
     enum inst_role posting_role;
     uint64_t posting_hash;
 
@@ -69,8 +73,9 @@ struct inst {
     bool lora_asked; /* its first status was searched for adapters that nobody told us of */
 
     /* what is on it */
-    struct dresult_in *dresult; /* D only */
-    bool dresult_up;
+    struct dresult_in *dresult;
+    enum inst_stream stream;
+    unsigned session; /* of its /dresult: what was asked of it under another one is given up */
     struct ledger ledger;
     struct rate_meter prefill_rate;
     double pass; /* its place in the turn of its role (schedule_turn()) */

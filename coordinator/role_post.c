@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "proto/dresult.h"
 #include "proto/json.h"
 
 /* FNV-1a: tells one body from another, so that an accepted one is not posted again. */
@@ -97,7 +98,9 @@ static void on_answer(void *arg, const struct http_result *r) {
 
 static void post(struct coordinator *co, struct inst *in, enum inst_role role, const char *body) {
     char path[64], url[192];
-    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    char term[64];
+    const char *const headers[] = {"Content-Type: application/json", term, NULL};
+    snprintf(term, sizeof(term), COORD_TERM_HEADER ": %llu", (unsigned long long)co->term);
     in->posting_role = role;
     snprintf(path, sizeof(path), "/v1/role/%s", inst_role_name(role));
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_CONTROL, path);

@@ -13,7 +13,15 @@
  * "-" and kind ka.
  *
  * A piece of an answer that is too long for one frame of version 2 crosses in several: parts, and
- * then the frame of its kind with the rest. Frames of other requests may come between them. */
+ * then the frame of its kind with the rest. Frames of other requests may come between them.
+ *
+ * Watching (version 2, our own). A request that names a period in DRESULT_HEARTBEAT_HEADER is
+ * answered by an instance of any role, with a heartbeat every so often, the first at once. Their
+ * bodies: empty; DRESULT_HELLO, the process' number in hex and the period (the first one);
+ * DRESULT_NOTE and a word: the status has changed, and should be asked for now.
+ * DRESULT_SESSION_HEADER: whatever was asked of the instance under another session is given up.
+ * COORD_TERM_HEADER: the rank of the coordinator that asks; an instance obeys the highest it has
+ * seen, and answers others with 409. */
 #ifndef BATON_PROTO_DRESULT_H
 #define BATON_PROTO_DRESULT_H
 
@@ -24,6 +32,17 @@
 #include "proto/emitted.h"
 #include "proto/err.h"
 #include "proto/wire.h"
+
+#define DRESULT_HEARTBEAT_HEADER "baton-heartbeat-ms"
+#define DRESULT_SESSION_HEADER   "baton-session"
+#define COORD_TERM_HEADER        "coordinator-epoch"
+#define DRESULT_HELLO            "hello "
+#define DRESULT_NOTE             "note "
+enum {
+    DRESULT_HEARTBEAT_MS_MIN = 20,
+    DRESULT_HEARTBEAT_MS_MAX = 10000,
+    DRESULT_SESSION_BYTES_MAX = 64
+};
 
 enum dresult_kind {
     DR_NONE,

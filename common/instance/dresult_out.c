@@ -5,14 +5,16 @@
  * socket has taken it and its time or the room is over; one that no socket has taken stays. */
 #include "common/instance/dresult_out.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "proto/limits.h"
 
 enum {
-    HEARTBEAT_AFTER_MS = 5000,
+    HEARTBEAT_AFTER_MS = 5000, /* of silence, for a listener that does not watch */
     TICK_MS = 1000,
     BUCKETS = 1024,
     PENDING_BYTES_MAX = 512 * 1024, /* unsent on the socket: the listener is too slow to get more */
@@ -55,6 +57,9 @@ struct dresult_out {
     struct loop_timer *catch_up; /* runs while the listener is behind */
     struct http_x *listener;
     int version;
+    struct loop_timer *beat;                     /* of a listener that watches; NULL: it does not */
+    uint64_t boot;                               /* of this process, at random */
+    char session[DRESULT_SESSION_BYTES_MAX + 1]; /* of the last listener that had one */
     uint64_t last_write_ms;
     struct kept_req *live[BUCKETS];
     struct kept_req *ended, **ended_last; /* oldest first; kept for a replay only */
@@ -213,6 +218,7 @@ static void on_listener_gone(void *arg) {
     struct dresult_out *d = arg;
     log_warn("dresult", "event=listener_lost");
     d->listener = NULL;
+    loop_timer_stop(&d->beat);
     loop_timer_stop(&d->catch_up);
 }
 
@@ -220,6 +226,7 @@ void dresult_out_close_listener(struct dresult_out *d) {
     if (d->listener == NULL) return;
     struct http_x *x = d->listener;
     d->listener = NULL;
+    loop_timer_stop(&d->beat);
     loop_timer_stop(&d->catch_up);
     http_x_on_close(x, NULL, NULL);
     http_x_stream_end(x);
@@ -242,6 +249,55 @@ static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {
     turn_join(d, r);
 }
 
+/* ---- listeners that watch */
+
+/* 0: x does not watch. */
+static unsigned heartbeat_of(const struct http_x *x) {
+    const char *version = http_x_header(x, "dresult-version"),
+               *ms = http_x_header(x, DRESULT_HEARTBEAT_HEADER);
+    if (version == NULL || strcmp(version, "2") != 0 || ms == NULL || strlen(ms) > 5 ||
+        ms[strspn(ms, "0123456789")] != 0)
+        return 0;
+    unsigned long v = strtoul(ms, NULL, 10);
+    return v >= DRESULT_HEARTBEAT_MS_MIN && v <= DRESULT_HEARTBEAT_MS_MAX ? (unsigned)v : 0;
+}
+
+bool dresult_out_is_watch(const struct http_x *x) {
+    return heartbeat_of(x) > 0;
+}
+
+static void on_beat(void *arg) {
+    write_small(arg, DR_HEARTBEAT, "-", "");
+}
+
+static void watch(struct dresult_out *d, unsigned ms) {
+    char hello[64];
+    loop_timer_stop(&d->beat);
+    if (ms == 0 || loop_timer_start(&d->beat, d->loop, ms, ms, on_beat, d) != ERR_OK) return;
+    snprintf(hello, sizeof(hello), DRESULT_HELLO "%016llx %u", (unsigned long long)d->boot, ms);
+    write_small(d, DR_HEARTBEAT, "-", hello);
+}
+
+void dresult_out_note(struct dresult_out *d, const char *why) {
+    char text[64];
+    if (d->beat == NULL) return;
+    snprintf(text, sizeof(text), DRESULT_NOTE "%s", why);
+    write_small(d, DR_HEARTBEAT, "-", text);
+}
+
+void dresult_out_role_ends(struct dresult_out *d) {
+    if (d->beat == NULL) dresult_out_close_listener(d);
+}
+
+bool dresult_out_new_session(struct dresult_out *d, const struct http_x *x) {
+    const char *session = http_x_header(x, DRESULT_SESSION_HEADER);
+    if (session == NULL || strlen(session) > DRESULT_SESSION_BYTES_MAX ||
+        strcmp(session, d->session) == 0)
+        return false;
+    snprintf(d->session, sizeof(d->session), "%s", session);
+    return true;
+}
+
 void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     const char *want = http_x_header(x, "dresult-version");
     int version = want != NULL && strcmp(want, "2") == 0 ? 2 : 1;
@@ -257,6 +313,7 @@ void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     http_x_set_header(x, "dresult-version", version == 2 ? "2" : "1");
     http_x_stream_begin(x, 200, "text/event-stream");
     http_x_stream_paced(x); /* a frame of version 1 may be as large as an answer */
+    watch(d, heartbeat_of(x));
     for (struct kept_req *r = d->ended; r != NULL; r = r->next) rewind_to(d, r, version);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct kept_req *r = d->live[i]; r != NULL; r = r->next) rewind_to(d, r, version);
@@ -295,7 +352,7 @@ static void keep_within_bounds(struct dresult_out *d) {
 static void on_tick(void *arg) {
     struct dresult_out *d = arg;
     uint64_t now = clock_ms();
-    if (d->listener != NULL && now - d->last_write_ms >= HEARTBEAT_AFTER_MS)
+    if (d->listener != NULL && d->beat == NULL && now - d->last_write_ms >= HEARTBEAT_AFTER_MS)
         write_small(d, DR_HEARTBEAT, "-", "");
     expire(d, now);
     pump(d);
@@ -309,6 +366,7 @@ enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct 
     d->budget = budget;
     d->ended_last = &d->ended;
     d->turn_last = &d->turn;
+    if (!entropy_get(&d->boot, sizeof(d->boot))) d->boot = clock_unix_us();
     enum err e = loop_timer_start(&d->tick, loop, TICK_MS, TICK_MS, on_tick, d);
     if (e != ERR_OK) {
         free(d);
@@ -318,17 +376,23 @@ enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct 
     return ERR_OK;
 }
 
+void dresult_out_reset(struct dresult_out *d) {
+    while (d->ended != NULL) drop_oldest_ended(d);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        for (struct kept_req *r = d->live[i], *next; r != NULL; r = next) {
+            next = r->next;
+            req_free(d, r);
+        }
+        d->live[i] = NULL;
+    }
+}
+
 void dresult_out_destroy(struct dresult_out **dp) {
     struct dresult_out *d = *dp;
     if (d == NULL) return;
     dresult_out_close_listener(d);
     loop_timer_stop(&d->tick);
-    while (d->ended != NULL) drop_oldest_ended(d);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct kept_req *r = d->live[i], *next; r != NULL; r = next) {
-            next = r->next;
-            req_free(d, r);
-        }
+    dresult_out_reset(d);
     wr_free(&d->scratch);
     free(d);
     *dp = NULL;

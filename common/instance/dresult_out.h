@@ -4,6 +4,12 @@
  * version 2 replays all kept pieces of live and just finished requests, and the coordinator drops
  * what it has by (reqId, epoch, seq).
  *
+ * A listener of version 2 may ask to watch the instance (header DRESULT_HEARTBEAT_HEADER,
+ * proto/dresult.h): it gets a heartbeat every so many milliseconds whatever else is written, the
+ * first of them with this process' number, and notes when it should look at the status; it stays
+ * whatever role the instance has. One that comes with another session (DRESULT_SESSION_HEADER) than
+ * the last has given up whatever was asked of the instance before.
+ *
  * A listener that reads slowly, or is away, holds up each request by itself: what it has not taken
  * waits here, and a request of which DRESULT_REPLAY_BYTES_MAX wait is full until half of it is
  * taken. Requests with something to say take turns, a frame each, so one with a large answer does
@@ -23,6 +29,18 @@ enum err dresult_out_create(struct dresult_out **out, struct loop *loop, struct 
 void dresult_out_destroy(struct dresult_out **d);
 /* GET /dresult: header dresult-version (1 or 2; absent: 1). Takes x. */
 void dresult_out_listen(struct dresult_out *d, struct http_x *x);
+/* Whether x asks to watch the instance, as a coordinator does in whatever role it is. */
+bool dresult_out_is_watch(const struct http_x *x);
+/* Whether x comes with another session than the last listener with one; it is the present one from
+ * now on. The caller ends its requests then, and calls dresult_out_reset(). */
+bool dresult_out_new_session(struct dresult_out *d, const struct http_x *x);
+/* Forgets every request and what is kept of it: nobody asks for it any more. */
+void dresult_out_reset(struct dresult_out *d);
+/* Something in the status has changed that cannot wait for the next poll; why: a word for its log.
+ */
+void dresult_out_note(struct dresult_out *d, const char *why);
+/* The role ends: a listener that does not watch goes with it. */
+void dresult_out_role_ends(struct dresult_out *d);
 bool dresult_out_has_listener(const struct dresult_out *d);
 
 /* Makes the record of an attempt of a request, with room for its end: an error frame of at most

@@ -183,7 +183,7 @@ static const struct conf_key keys[] = {
     INT(kv_inflight_mib, X "kvInflightMiB", 1, 4096, "64", "MiB of KV on the way to one peer"),
     INT(kv_lease_s, X "kvLeaseSeconds", 1, 3600, "30",
         "seconds P keeps the KV of a request without a heartbeat of D"),
-    INT(kv_heartbeat_ms, X "kvHeartbeatMs", 20, 60000, "2000",
+    INT(kv_heartbeat_ms, X "kvHeartbeatMs", 20, 60000, "500",
         "milliseconds between heartbeats of a KV link; three misses fail it"),
     INT(handover_timeout_s, X "handoverTimeoutSeconds", 1, 3600, "30",
         "seconds P waits for a D to take a request"),

@@ -9,12 +9,15 @@
 static void on_settled(void *arg, unsigned n_ok, unsigned n_wanted) {
     struct instance *in = arg;
     (void)n_wanted;
+    enum role_status was = role_ctl_status(in->role_ctl);
     role_ctl_on_settled(in->role_ctl, n_ok);
+    if (role_ctl_status(in->role_ctl) != was) dresult_out_note(in->dresult, "role");
 }
 
 static void on_link(void *arg, struct kv_peer *peer, bool up) {
     struct instance *in = arg;
     role_ctl_on_link(in->role_ctl, peer, up);
+    dresult_out_note(in->dresult, up ? "link up" : "link down");
 }
 
 enum err inst_links_open(struct instance *in, struct errbuf *eb) {

@@ -337,12 +337,12 @@ static void on_dresult(void *arg, struct http_x *x, const struct route_params *p
         inst_reply_wrapped(x, 400, "Non DMI does not support dresult request");
     } else if (!in->loaded) {
         http_x_reply(x, 503, NULL, "", 0);
-    } else if (role != ROLE_DECODE) {
+    } else if (role != ROLE_DECODE && !dresult_out_is_watch(x)) {
         char text[96] = "Only the Decode node supports dresult but you send to ";
         strcat(text, inst_role_name(role));
         inst_reply_wrapped(x, 400, text);
     } else { /* while the service stops too: its running requests end on this stream */
-        dresult_out_listen(in->dresult, x);
+        role_ctl_listen(in->role_ctl, x);
     }
 }
 

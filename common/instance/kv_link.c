@@ -86,9 +86,10 @@ void kv_link_attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned cod
     char text[32];
     code_text(text, code);
     if (!l->declared || !soft) tell(kp, l, false, text, why);
+    unsigned most = kv_link_is_hard(code) ? kp->o.mismatch_ms_max : kp->o.backoff_ms_max;
+    if (l->backoff_ms > most) l->backoff_ms = most;
     l->next_try_ms = now + l->backoff_ms;
-    l->backoff_ms =
-        l->backoff_ms * 2 > kp->o.backoff_ms_max ? kp->o.backoff_ms_max : l->backoff_ms * 2;
+    l->backoff_ms *= 2;
 }
 
 static void end_transfers(struct kv_plane *kp, struct kv_link *l, const char *text) {

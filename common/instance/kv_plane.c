@@ -19,13 +19,14 @@
 void kv_plane_opts_default(struct kv_plane_opts *o) {
     *o = (struct kv_plane_opts){
         .inflight_bytes_max = 64u << 20,
-        .heartbeat_ms = 2000,
+        .heartbeat_ms = 500,
         .misses_max = 3,
         .lease_ms = 30000,
         .settle_ms = 10000,
         .connect_ms = 2000,
-        .backoff_ms = 1000,
-        .backoff_ms_max = 60000,
+        .backoff_ms = 100,
+        .backoff_ms_max = 500,
+        .mismatch_ms_max = 10000,
         .trans_ms = 10000,
         .handover_ms = 30000,
     };

@@ -47,7 +47,10 @@ struct kv_plane_opts {
                           up */
     unsigned settle_ms;  /* a peer not linked after so long shows as failed (tries go on) */
     unsigned connect_ms; /* one attempt: door, hello */
-    unsigned backoff_ms, backoff_ms_max; /* between attempts at a failed link: doubled each time */
+    /* Between attempts at a failed link: doubled each time, up to backoff_ms_max, which is how long
+     * a link stays away after its network has come back; up to mismatch_ms_max where the two do not
+     * fit together, which only a restart changes. */
+    unsigned backoff_ms, backoff_ms_max, mismatch_ms_max;
     unsigned trans_ms; /* kv_trans_timeout: D completes a committed request in this time or gives it
                           up */
     unsigned handover_ms; /* P waits so long for room on D */

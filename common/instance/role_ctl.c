@@ -17,6 +17,7 @@ struct role_ctl {
     void *self;
     struct role_fsm fsm;
     uint32_t id;
+    uint64_t term; /* of the coordinator that is obeyed */
 };
 
 enum err role_ctl_create(struct role_ctl **out, struct instance *in,
@@ -105,6 +106,55 @@ static void refuse(struct http_x *x, int status, const char *text, const char *d
     buf_free(&b);
 }
 
+/* ---- whose orders count */
+
+bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x) {
+    static const char NOT_OBEYED[] = "The coordinator is not obeyed.";
+    const char *text = http_x_header(x, COORD_TERM_HEADER);
+    char detail[160], *end;
+    if (text == NULL) return true; /* a coordinator that knows no terms */
+    unsigned long long term = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != 0 || strlen(text) > 19) {
+        snprintf(detail, sizeof(detail),
+                 COORD_TERM_HEADER
+                 " must be an integer from 0 to 9999999999999999999, got \"%.40s\"",
+                 text);
+        refuse(x, 422, NOT_OBEYED, detail);
+        return false;
+    }
+    if (term < rc->term) {
+        snprintf(detail, sizeof(detail),
+                 COORD_TERM_HEADER
+                 " must be at least %llu, which another coordinator has, got %llu",
+                 (unsigned long long)rc->term, term);
+        refuse(x, 409, NOT_OBEYED, detail);
+        return false;
+    }
+    if (rc->term != 0 && term > rc->term)
+        log_info("role", "event=new_coordinator term=%llu peer=%s", term, http_x_peer(x));
+    rc->term = term;
+    return true;
+}
+
+uint64_t role_ctl_term(const struct role_ctl *rc) {
+    return rc->term;
+}
+
+void role_ctl_listen(struct role_ctl *rc, struct http_x *x) {
+    struct dresult_out *out = instance_dresult(rc->in);
+    if (!role_ctl_obeys(rc, x)) return;
+    if (dresult_out_new_session(out, x)) {
+        struct role_load load;
+        role_ctl_load(rc, &load);
+        if (load.waiting + load.running + load.leases > 0)
+            log_warn("role", "event=new_session given_up=%u",
+                     load.waiting + load.running + load.leases);
+        if (rc->ops != NULL) rc->ops->abort_all(rc->self, ERR_STOPPING);
+        dresult_out_reset(out);
+    }
+    dresult_out_listen(out, x);
+}
+
 static const char UPDATE_FAILED[] = "Update pd info failed. Reset to previous node status.";
 
 /* A body without ids (the reference's oldest form): the address stands in. */
@@ -166,7 +216,7 @@ static enum err take_role(struct role_ctl *rc, const struct role_ops *ops,
                      inst_role_name(ops->role));
             rc->ops->abort_all(rc->self, ERR_STOPPING);
             let_go(rc);
-            dresult_out_close_listener(instance_dresult(rc->in)); /* only a D has one */
+            dresult_out_role_ends(instance_dresult(rc->in));
         }
         if ((e = ops->start(&rc->self, rc->in)) != ERR_OK) {
             role_fsm_step(&rc->fsm, ROLE_EV_LOST);
@@ -191,6 +241,7 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
                "ServerConfig.inferMode must be dmi for an instance that takes roles");
         return;
     }
+    if (!role_ctl_obeys(rc, x)) return;
     if (role_msg_parse(&m, version, body, n, &eb) != ERR_OK) {
         if (version == 1) {
             refuse(x, 422, "Req body converts to json fail. Reset to previous node status.",

@@ -25,6 +25,14 @@ void role_ctl_load(const struct role_ctl *rc, struct role_load *out);
 /* D with at least one failed link and no good one (cluster-api 3.6). */
 bool role_ctl_unhealthy(const struct role_ctl *rc);
 
+/* Whether the coordinator that sent x may give orders: its term (COORD_TERM_HEADER) is not below
+ * the highest seen, which it becomes; one without a term may. False: x is answered, with 409 or
+ * 422. */
+bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x);
+uint64_t role_ctl_term(const struct role_ctl *rc); /* 0: no coordinator has shown one */
+/* GET /dresult of one that may: ends what another session asked for. Takes x. */
+void role_ctl_listen(struct role_ctl *rc, struct http_x *x);
+
 /* From the KV plane. */
 void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok);
 void role_ctl_on_link(struct role_ctl *rc, struct kv_peer *peer, bool up);

@@ -319,6 +319,7 @@ class Cluster:
                             "device": [{"device_id": "0", "device_ip": "127.0.0.1", "rank_id": "0"}]})
         conf = {"coordinator": {"http_config": {"predict_port": str(predict), "manage_port": str(manage), "status_port": str(status),
                                                 "external_port": str(external)}},
+                "pd": {"heartbeat_ms": 500 * SLOW},
                 "controller": {"default_p_rate": min(n_p, 8), "default_d_rate": min(n_d, 8), "http_timeout_seconds": 5 * SLOW}}
         if not register:
             table = os.path.join(self.folder, "rank_table.json")

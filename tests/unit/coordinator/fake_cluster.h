@@ -58,6 +58,11 @@ struct fake {
     size_t n_held, n_gone;
     struct http_x *dresult;
     int n_listens;
+    unsigned heartbeat_ms; /* 0: it does not let itself be watched */
+    unsigned long long boot;
+    struct loop_timer *beat;
+    bool mute;                  /* nothing comes from it any more, as if it was stopped */
+    char session[80], term[32]; /* of the last listener */
     char stops[STOPS_MAX][32];
     char stop_tenant[64]; /* header baton-tenant of the last stopInfer */
     size_t n_stops;
@@ -164,6 +169,10 @@ static void fake_status(struct fake *f, struct http_x *x) {
                            .free_blocks = 100,
                            .total_blocks = 100};
     struct link_status links[FAKES_MAX] = {0};
+    if (f->mute) {
+        fake_infer(f, x); /* no answer */
+        return;
+    }
     if (f->status_code != 0) {
         http_x_reply(x, f->status_code, "application/json", f->status_text, strlen(f->status_text));
         return;
@@ -207,7 +216,43 @@ static void fake_take_role(struct fake *f, struct http_x *x, enum inst_role role
 }
 
 static void fake_dresult_gone(void *arg) {
-    ((struct fake *)arg)->dresult = NULL;
+    struct fake *f = arg;
+    f->dresult = NULL;
+    loop_timer_stop(&f->beat);
+}
+
+static inline void fake_word(struct fake *f, const char *word) {
+    struct wr w = WR_INIT;
+    const struct dresult_frame fr = {
+        .kind = DR_HEARTBEAT, .req_id = "-", .body = word, .body_len = strlen(word)};
+    if (f->dresult == NULL) return;
+    FC_REQUIRE(dresult_pack(&w, 2, &fr) == ERR_OK);
+    http_x_stream_write(f->dresult, w.data, w.len);
+    wr_free(&w);
+}
+
+static inline void fake_beat(void *arg) {
+    if (!((struct fake *)arg)->mute) fake_word(arg, "");
+}
+
+static inline void fake_listen(struct fake *f, struct http_x *x) {
+    char hello[64];
+    const char *session = http_x_header(x, "baton-session"),
+               *term = http_x_header(x, "coordinator-epoch");
+    FC_REQUIRE(strcmp(http_x_header(x, "dresult-version"), "2") == 0);
+    FC_REQUIRE(session != NULL && term != NULL);
+    snprintf(f->session, sizeof(f->session), "%s", session);
+    snprintf(f->term, sizeof(f->term), "%s", term);
+    f->n_listens++;
+    f->dresult = x;
+    loop_timer_stop(&f->beat);
+    http_x_on_close(x, fake_dresult_gone, f);
+    http_x_stream_begin(x, 200, "text/event-stream");
+    if (f->heartbeat_ms == 0) return;
+    snprintf(hello, sizeof(hello), "hello %llx %u", f->boot, f->heartbeat_ms);
+    fake_word(f, hello);
+    FC_REQUIRE(loop_timer_start(&f->beat, fc.co.loop, f->heartbeat_ms, f->heartbeat_ms, fake_beat,
+                                f) == ERR_OK);
 }
 
 static void fake_stop(struct fake *f, struct http_x *x) {
@@ -239,11 +284,7 @@ static void fake_request(void *arg, struct http_x *x) {
     } else if (strncmp(path, "/v1/role/", 9) == 0) {
         fake_take_role(f, x, inst_role_parse(path + 9));
     } else if (strcmp(path, "/dresult") == 0) {
-        FC_REQUIRE(strcmp(http_x_header(x, "dresult-version"), "2") == 0);
-        f->n_listens++;
-        f->dresult = x;
-        http_x_on_close(x, fake_dresult_gone, f);
-        http_x_stream_begin(x, 200, "text/event-stream");
+        fake_listen(f, x);
     } else if (strncmp(path, "/health/timed", 13) == 0) {
         if (f->timed_code < 0) {
             fake_infer(f, x);
@@ -272,6 +313,7 @@ static void fake_open(struct fake *f, uint16_t port) {
 static inline void fake_kill(struct fake *f) {
     http_server_close(&f->server);
     f->dresult = NULL;
+    loop_timer_stop(&f->beat);
     f->role = ROLE_NONE;
     f->role_status = ROLE_STATUS_UNKNOWN;
     f->n_peers = 0;
@@ -496,7 +538,10 @@ static void fc_close(void) {
     controller_stop(co);
     health_timed_close(co);
     http_server_close(&fc.front.server);
-    for (int i = 0; i < fc.n_fakes; i++) http_server_close(&fc.fakes[i].server);
+    for (int i = 0; i < fc.n_fakes; i++) {
+        loop_timer_stop(&fc.fakes[i].beat);
+        http_server_close(&fc.fakes[i].server);
+    }
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);
     lora_forget_all(co);

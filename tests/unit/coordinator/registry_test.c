@@ -85,7 +85,7 @@ static void make_serving(struct inst *in, enum inst_role role, uint32_t peer) {
     in->online = in->healthy = in->initialised = true;
     in->want = in->status.role = role;
     in->status.role_status = ROLE_STATUS_READY;
-    in->dresult_up = role == ROLE_DECODE;
+    in->stream = STREAM_UP;
     in->status.links = calloc(2, sizeof(*in->status.links));
     in->status.n_links = 2;
     in->status.links[0] = (struct link_status){.target = 99};
@@ -138,10 +138,11 @@ static void stages(void **state) {
     d->status.links[1].ok = false;
     expect(d, "link");
     d->status.links[1].ok = true;
-    d->dresult_up = false;
+    d->stream = p->stream = STREAM_DOWN;
     expect(d, "dresult");
-    p->dresult_up = false;
-    expect(p, NULL); /* a P has none */
+    expect(p, "dresult");
+    p->stream = STREAM_NONE; /* a P of another make has none */
+    expect(p, NULL);
 
     assert_true(inst_linked(p, d) && inst_linked(d, p));
     assert_true(inst_link_ok(p, d->id));

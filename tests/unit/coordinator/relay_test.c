@@ -489,7 +489,9 @@ static void all_p_die(void **state) {
     run_until(holds_one, P);
     struct held held = P->held[0];
     fake_reply(&P->held[0], 200, FIRST_ONCE);
-    fake_frame(D, &held, 0, DR_LAST, 0, "{}");
+    fake_frame(D, &held, 0, DR_LAST, 0,
+               "{}"); /* it is for one of them, and no matter to the other */
+    fake_frame(D2, &held, 0, DR_LAST, 0, "{}");
     client_expect(&c, 200, "{}");
     client_close(&c);
 }

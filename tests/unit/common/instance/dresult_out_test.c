@@ -30,7 +30,8 @@ static struct {
     struct dresult_out *out;
     struct budget budget;
     uint16_t port;
-    unsigned n_listens;
+    unsigned n_listens, n_sessions;
+    const char *headers; /* more of them, of listeners to come */
     bool (*fact)(void *);
     void *arg;
     bool reached;
@@ -74,6 +75,7 @@ static void turn(void) {
 struct got {
     char text[8192]; /* "id/epoch/seq/kind[ids]status:body;" of the frames so far */
     size_t len, n_frames, n_heartbeats, body_bytes;
+    char words[256]; /* those that heartbeats carried, each with a ';' behind it */
 };
 
 struct listener {
@@ -92,6 +94,9 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
     struct got *g = arg;
     if (f->kind == DR_HEARTBEAT) {
         g->n_heartbeats++;
+        size_t at = strlen(g->words);
+        if (f->body_len > 0)
+            snprintf(g->words + at, sizeof(g->words) - at, "%.*s;", (int)f->body_len, f->body);
         return ERR_OK;
     }
     g->n_frames++;
@@ -160,7 +165,7 @@ static bool has_listened(void *arg) {
 
 static void listen_with(struct listener *l, int version, int rcvbuf) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(t.port)};
-    char req[128];
+    char req[512];
     unsigned want = t.n_listens + 1;
     memset(l, 0, sizeof(*l));
     buf_puts(&l->in, "");
@@ -170,8 +175,9 @@ static void listen_with(struct listener *l, int version, int rcvbuf) {
     l->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (rcvbuf > 0) setsockopt(l->fd, SOL_SOCKET, SO_RCVBUF, &rcvbuf, sizeof(rcvbuf));
     assert_int_equal(connect(l->fd, (struct sockaddr *)&a, sizeof(a)), 0);
-    int n = snprintf(req, sizeof(req), "GET /dresult HTTP/1.1\r\nHost: h\r\n%s\r\n",
-                     version == 2 ? "dresult-version: 2\r\n" : "");
+    int n =
+        snprintf(req, sizeof(req), "GET /dresult HTTP/1.1\r\nHost: h\r\n%s%s\r\n",
+                 version == 2 ? "dresult-version: 2\r\n" : "", t.headers != NULL ? t.headers : "");
     assert_int_equal(send(l->fd, req, (size_t)n, MSG_NOSIGNAL), n);
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
     assert_int_equal(loop_fd_watch(&l->w, t.loop, l->fd, LOOP_READ, on_readable, l), ERR_OK);
@@ -220,6 +226,10 @@ static enum err send_text(const char *id, uint32_t epoch, enum dresult_kind kind
 static void on_request(void *arg, struct http_x *x) {
     (void)arg;
     t.n_listens++;
+    if (dresult_out_new_session(t.out, x)) {
+        t.n_sessions++;
+        dresult_out_reset(t.out);
+    }
     dresult_out_listen(t.out, x);
 }
 
@@ -359,6 +369,96 @@ static void heartbeat(void **state) {
     uint64_t began = clock_ms();
     run_until(has_heartbeat, &l);
     assert_true(clock_ms() - began >= 4900);
+    hang_up(&l);
+}
+
+static bool has_five_beats(void *arg) {
+    return ((struct listener *)arg)->got.n_heartbeats >= 5;
+}
+static bool has_two_words(void *arg) {
+    const char *semi = strchr(((struct listener *)arg)->got.words, ';');
+    return semi != NULL && strchr(semi + 1, ';') != NULL;
+}
+
+/* One that watches is told the process and the period at once, beats between frames, and notes; the
+ * end of a role does not end its stream. */
+static void watch(void **state) {
+    struct listener l, again, plain;
+    char boot[17] = "", more[17] = "";
+    unsigned ms = 0;
+    (void)state;
+    dresult_out_note(t.out, "nobody");
+    t.headers = "baton-heartbeat-ms: 30\r\n";
+    listen_with(&l, 2, 0);
+    uint64_t began = clock_ms();
+    run_until(has_five_beats, &l);
+    assert_in_range(clock_ms() - began, 80, DEADLINE_MS);
+    assert_int_equal(sscanf(l.got.words, "hello %16[0-9a-f] %u;", boot, &ms), 2);
+    assert_int_equal(ms, 30);
+    dresult_out_role_ends(t.out);
+    assert_true(dresult_out_has_listener(t.out));
+    send_text("5", 0, DR_DATA, "a");
+    dresult_out_note(t.out, "link down");
+    run_until(has_two_words, &l);
+    expect(&l, "5/0/0/data:a;");
+    assert_non_null(strstr(l.got.words, ";note link down;"));
+    hang_up_and_wait(&l);
+    listen_with(&again, 2, 0);
+    run_until(has_five_beats, &again);
+    assert_int_equal(sscanf(again.got.words, "hello %16[0-9a-f] ", more), 1);
+    assert_string_equal(more, boot); /* the same process */
+    hang_up_and_wait(&again);
+    static const char *const wrong[] = {"",
+                                        "baton-heartbeat-ms: 19\r\n",
+                                        "baton-heartbeat-ms: 10001\r\n",
+                                        "baton-heartbeat-ms: -30\r\n",
+                                        "baton-heartbeat-ms: 30x\r\n",
+                                        "baton-heartbeat-ms: 000000030\r\n"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        t.headers = wrong[i];
+        listen_with(&plain, 2, 0);
+        turn();
+        dresult_out_note(t.out, "not for you");
+        dresult_out_role_ends(t.out); /* and its stream with it */
+        assert_false(dresult_out_has_listener(t.out));
+        assert_string_equal(plain.got.words, "");
+        hang_up(&plain);
+    }
+    t.headers = "baton-heartbeat-ms: 30\r\n"; /* not in version 1 */
+    listen_with(&plain, 1, 0);
+    dresult_out_role_ends(t.out);
+    assert_false(dresult_out_has_listener(t.out));
+    hang_up(&plain);
+}
+
+/* The same session takes up where it was; another one gets nothing of what was asked before. */
+static void sessions(void **state) {
+    struct listener l;
+    (void)state;
+    t.headers = "baton-session: a.0\r\n";
+    listen_with(&l, 2, 0);
+    assert_int_equal(t.n_sessions, 1);
+    hang_up_and_wait(&l);
+    assert_int_equal(dresult_out_open(t.out, "1", 0, NULL, NULL), ERR_OK);
+    send_text("1", 0, DR_DATA, "x");
+    send_text("2", 0, DR_LAST, "y");
+    listen_with(&l, 2, 0);
+    assert_int_equal(t.n_sessions, 1);
+    expect(&l, "2/0/0/last:y;1/0/0/data:x;");
+    hang_up_and_wait(&l);
+    t.headers = "baton-session: a.1\r\n";
+    listen_with(&l, 2, 0);
+    assert_int_equal(t.n_sessions, 2);
+    assert_int_equal(budget_used(&t.budget, BUDGET_ANSWER_BYTES), 0);
+    assert_false(dresult_out_is_full(t.out, "1", 0));
+    dresult_out_forget(t.out, "1", 0);
+    send_text("1", 7, DR_DATA, "z"); /* a later attempt */
+    expect(&l, "1/7/0/data:z;");
+    hang_up_and_wait(&l);
+    t.headers = NULL; /* one without a session: as ever */
+    listen_with(&l, 2, 0);
+    assert_int_equal(t.n_sessions, 2);
+    expect(&l, "1/7/0/data:z;");
     hang_up(&l);
 }
 
@@ -590,6 +690,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(replacement, set_up, tear_down),
         cmocka_unit_test_setup_teardown(heartbeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(attempts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(watch, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(room_of_a_request, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whole_bodies_of_any_size, set_up, tear_down),
         cmocka_unit_test_setup_teardown(others_go_in_between, set_up, tear_down),

@@ -85,7 +85,7 @@ static const struct role_ops *const roles[] = {&p_ops, &d_ops, NULL};
 static void on_request(void *arg, struct http_x *x) {
     (void)arg;
     if (strcmp(http_x_path(x), "/dresult") == 0) {
-        dresult_out_listen(t.in.dresult, x);
+        role_ctl_listen(t.in.role_ctl, x);
     } else {
         role_ctl_post(t.in.role_ctl, x, t.version, t.word);
     }
@@ -339,6 +339,55 @@ static void switches(void **state) {
     assert_true(t.p.n_stopped == 1 && t.d.n_started == 2);
 }
 
+static void on_listen_done(void *arg, const struct http_result *r) {
+    snprintf(arg, 256, "%d %.240s", r->status, r->body != NULL ? r->body : "");
+}
+
+/* Begins a stream; what it is refused with, or "" while it stands. */
+static const char *listen_as(const char *term, const char *session) {
+    static char said[8][256];
+    static unsigned n;
+    char *out = said[n++ % 8], url[64];
+    bool had = dresult_out_has_listener(t.in.dresult);
+    const char *const headers[] = {"dresult-version: 2", "baton-heartbeat-ms: 10000", term, session,
+                                   NULL};
+    out[0] = 0;
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/dresult", http_server_port(t.server));
+    struct http_call_opts o = {
+        .method = "GET", .url = url, .headers = headers, .on_done = on_listen_done, .arg = out};
+    assert_int_equal(http_client_call(t.client, &o, NULL), ERR_OK);
+    for (int i = 0; i < 3 || (!had && out[0] == 0 && !dresult_out_has_listener(t.in.dresult));
+         i++) {
+        t.version = 1;
+        post(1, ROLE_DECODE, BODY("11", PEER, "")); /* turns the loop */
+    }
+    return out;
+}
+
+/* Another session ends what runs; the same one does not. Terms only grow. */
+static void terms_and_sessions(void **state) {
+    (void)state;
+    post(1, ROLE_DECODE, BODY("11", PEER, ""));
+    t.d.load = (struct role_load){0, 2, 0};
+    assert_string_equal(listen_as("coordinator-epoch: 50", "baton-session: a.0"), "");
+    assert_int_equal(t.d.n_aborted, 1);
+    assert_int_equal(role_ctl_term(t.in.role_ctl), 50);
+    assert_string_equal(listen_as("coordinator-epoch: 50", "baton-session: a.0"), "");
+    assert_int_equal(t.d.n_aborted, 1);
+    assert_non_null(strstr(listen_as("coordinator-epoch: 49", "baton-session: b.0"),
+                           "409 {\"error\":\"The coordinator is not obeyed.\""));
+    assert_int_equal(t.d.n_aborted, 1); /* it does not even end a session */
+    assert_string_equal(listen_as("coordinator-epoch: 51", "baton-session: b.0"), "");
+    assert_int_equal(t.d.n_aborted, 2);
+    static const char *const wrong[] = {"coordinator-epoch: -1", "coordinator-epoch: 1x",
+                                        "coordinator-epoch: 99999999999999999999",
+                                        "coordinator-epoch: +5", "coordinator-epoch: 0x50"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_non_null(strstr(listen_as(wrong[i], "baton-session: c.0"), "422 "));
+    assert_int_equal(role_ctl_term(t.in.role_ctl), 51);
+    assert_int_equal(t.d.n_aborted, 2);
+}
+
 /* flex with all or nothing of its share is P or D. */
 static void flex(void **state) {
     char body[1024];
@@ -402,6 +451,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(takes_a_role, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_link, set_up, tear_down),
         cmocka_unit_test_setup_teardown(switches, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(terms_and_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(flex, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(alone, set_up, tear_down),

@@ -1,0 +1,176 @@
+/* Goal: an instance that lets itself be watched is lost at once when its process is gone or another
+ * one answers, and after three heartbeats of silence on every way; a coordinator that stood still
+ * blames nobody; one that comes back gets another session. Method: a real coordinator over
+ * instances of the test (fake_cluster.h) that beat, fall silent, and die as told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "tests/unit/coordinator/fake_cluster.h"
+
+enum { BEAT_MS = 100 };
+#define CONF                                                                                       \
+    "{\"pd\":{\"register_lease_s\":3600,\"role_post_retry_ms\":50,\"heartbeat_ms\":100},"          \
+    "\"controller\":{\"http_retries\":100}}"
+
+static bool all_beat(void *arg) {
+    if (!fc_all_serve(arg)) return false;
+    for (int i = 0; i < fc.n_fakes; i++)
+        if (fc.fakes[i].beat == NULL) return false;
+    return true;
+}
+
+static void start(int n_p, int n_d) {
+    fc_open(CONF);
+    for (int i = 0; i < n_p + n_d; i++) {
+        struct fake *f = fc_add(i < n_p ? LABEL_PREFILL_STATIC : LABEL_DECODE_STATIC);
+        f->heartbeat_ms = BEAT_MS;
+        f->boot = 0x1000 + (unsigned)i;
+    }
+    run_until(all_beat, NULL);
+    run_for(50); /* the hello is read */
+}
+
+static bool is_lost(void *arg) {
+    return !fake_inst(arg)->healthy;
+}
+static bool serves(void *arg) {
+    const struct inst *in = fake_inst(arg);
+    controller_poll_soon(&fc.co);
+    return in != NULL && inst_serves(in, NULL);
+}
+
+/* A process that ends: both roles, no retry, no poll. */
+static void death(void **state) {
+    (void)state;
+    start(1, 1);
+    for (int i = 0; i < 2; i++) {
+        uint64_t began = clock_ms();
+        fake_kill(&fc.fakes[i]);
+        run_until(is_lost, &fc.fakes[i]);
+        assert_in_range(clock_ms() - began, 0, 100);
+        assert_non_null(strstr(fake_inst(&fc.fakes[i])->last_error, "GET /dresult: "));
+    }
+    fc_close();
+}
+
+/* Silence on the stream and in the polls. */
+static void silence(void **state) {
+    (void)state;
+    start(1, 2);
+    struct fake *each[] = {&fc.fakes[0], &fc.fakes[1]};
+    for (int i = 0; i < 2; i++) {
+        struct fake *f = each[i];
+        char session[80];
+        snprintf(session, sizeof(session), "%s", f->session);
+        f->mute = true;
+        uint64_t began = clock_ms();
+        run_until(is_lost, f);
+        assert_in_range(clock_ms() - began, 2 * BEAT_MS, 3 * BEAT_MS + 250);
+        assert_non_null(strstr(fake_inst(f)->last_error, "no sign of life for "));
+        run_for(300);
+        assert_true(is_lost(f));
+        f->mute = false;
+        f->n_held = 0;
+        run_until(serves, f);
+        assert_string_not_equal(f->session, session); /* so that it gives up what it was asked */
+    }
+    fc_close();
+}
+
+static bool listens_again(void *arg) {
+    return ((struct fake *)arg)->n_listens == 2;
+}
+
+/* Silence on the stream alone is no loss: it is opened anew, in its session. */
+static void a_stream_alone(void **state) {
+    (void)state;
+    start(1, 1);
+    struct fake *d = &fc.fakes[1];
+    char session[80];
+    snprintf(session, sizeof(session), "%s", d->session);
+    loop_timer_stop(&d->beat);
+    run_until(listens_again, d);
+    assert_string_equal(d->session, session);
+    assert_true(fake_inst(d)->healthy);
+    run_for(5 * BEAT_MS);
+    assert_true(serves(d));
+    assert_int_equal(d->n_listens, 2);
+    fc_close();
+}
+
+/* A loop that did not run has heard nothing, and that is nobody's fault. */
+static void standstill(void **state) {
+    (void)state;
+    start(1, 2);
+    for (int i = 0; i < 3; i++) {
+        struct timespec t = {.tv_nsec = 700 * 1000000};
+        nanosleep(&t, NULL);
+        run_for(10);
+    }
+    for (int i = 0; i < 3; i++) assert_false(is_lost(&fc.fakes[i]));
+    fc_close();
+}
+
+/* A stream that ends while the process stays: the same session goes on. Another process at the same
+ * address: what was asked of the old one is lost. */
+static void reconnects(void **state) {
+    (void)state;
+    start(1, 1);
+    struct fake *d = &fc.fakes[1];
+    char session[80];
+    snprintf(session, sizeof(session), "%s", d->session);
+    http_x_stream_end(d->dresult);
+    run_until(listens_again, d);
+    assert_string_equal(d->session, session);
+    run_for(50);
+    assert_false(is_lost(d));
+    d->boot++;
+    http_x_stream_end(d->dresult);
+    run_until(is_lost, d);
+    assert_string_equal(fake_inst(d)->last_error, "its process has been replaced");
+    run_until(serves, d);
+    assert_string_not_equal(d->session, session);
+    fc_close();
+}
+
+static bool was_polled(void *arg) {
+    return fake_inst(arg)->status.running == 3;
+}
+
+/* A note brings a poll before its time. */
+static void notes(void **state) {
+    (void)state;
+    start(1, 1);
+    struct fake *d = &fc.fakes[1];
+    fc.co.conf.sync_s = 3600;
+    run_for(300); /* the last one of the old period */
+    d->running = 3;
+    run_for(300);
+    assert_false(was_polled(d));
+    fake_word(d, "note something");
+    run_until(was_polled, d);
+    fake_word(d, "hello"); /* words that mean nothing, and none that is too long to be one */
+    fake_word(d, "hello zz");
+    fake_word(d, "hello 1 5");
+    fake_word(d, "note");
+    fake_word(
+        d, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234");
+    run_for(50);
+    assert_true(serves(d));
+    fc_close();
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(death),          cmocka_unit_test(silence),
+        cmocka_unit_test(a_stream_alone), cmocka_unit_test(standstill),
+        cmocka_unit_test(reconnects),     cmocka_unit_test(notes),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
