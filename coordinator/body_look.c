@@ -1,105 +1,174 @@
-/* body_look: one walk over the bytes, a few members; no tree. */
+/* body_look: a few members, by the brackets and quotes alone; no tree. */
 #include "coordinator/body_look.h"
 
 #include <string.h>
-#include "proto/json_pull.h"
+#include "proto/json_lex.h"
+#include "proto/json_skim.h"
 
-enum { TOKEN_CHARS = 4, DEPTH_MAX = 4 };
+/* Objects and strings with escapes, of an input, that are looked at one by one; what lies behind
+ * them in a list counts by its bytes, so that a body's time does not depend on what is in it. */
+enum { SINGLES_MAX = 32768 };
+enum { TOKEN_CHARS = 4, OBJECTS_DEEP_MAX = 2 };
 
 bool body_id_ok(const char *id, size_t n) {
     if (n < 1 || n > CLIENT_ID_BYTES_MAX) return false;
     return strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == n;
 }
 
+struct walk {
+    const char *p;
+    size_t n;
+    unsigned n_singles;
+    bool bad;
+};
+
 struct input {
-    bool there; /* and not null */
     size_t n_chars;
     size_t n_prompts; /* of a list of texts or of lists its items; else 0 */
 };
 
-static struct input text_length(struct json_pull *j, int depth);
+static struct input text_length(struct walk *w, size_t at, int deep);
 
-/* Of an object's texts the first of these that is there counts. */
-static size_t object_length(struct json_pull *j, int depth) {
-    enum { N = 3 };
-    static const char *const members[N] = {"content", "text", "data"};
-    struct input got[N] = {0};
-    struct json_span name;
-    while (json_pull_member(j, &name)) {
-        size_t i = 0;
-        while (i < N && !json_pull_name_is(j, &name, members[i])) i++;
-        if (i < N)
-            got[i] = text_length(j, depth + 1);
-        else
-            json_pull_skip(j);
+/* ---- the input */
+
+enum { M_CONTENT, M_TEXT, M_DATA, TEXT_MEMBERS };
+
+static int which_text(const char *name, size_t len) {
+    if (len == 7 && memcmp(name, "content", 7) == 0) return M_CONTENT;
+    if (len == 4 && memcmp(name, "text", 4) == 0) return M_TEXT;
+    if (len == 4 && memcmp(name, "data", 4) == 0) return M_DATA;
+    return -1;
+}
+
+/* Whether a member is there and not null. */
+static bool is_there(const struct walk *w, size_t at) {
+    return at != 0 && w->p[at] != 'n';
+}
+
+/* Of an object's texts the first of these that is there counts. *end: behind the object, or 0. */
+static size_t object_length(struct walk *w, size_t at, int deep, size_t *end) {
+    size_t found[TEXT_MEMBERS];
+    if (deep >= OBJECTS_DEEP_MAX) {
+        *end = json_skim_container(w->p, w->n, at);
+        return 0;
     }
-    for (size_t i = 0; i < N; i++)
-        if (got[i].there) return got[i].n_chars;
+    *end = json_skim_members(w->p, w->n, at, which_text, found, TEXT_MEMBERS);
+    if (*end == 0) return 0;
+    for (size_t i = 0; i < TEXT_MEMBERS; i++)
+        if (is_there(w, found[i])) return text_length(w, found[i], deep + 1).n_chars;
     return 0;
 }
 
-/* *n_items: grows by what it took. */
-static size_t item_length(struct json_pull *j, int depth, size_t *n_items) {
-    size_t n = json_pull_ints(j);
-    if (n > 0) {
-        *n_items += n;
-        return depth > DEPTH_MAX ? 0 : n * TOKEN_CHARS;
-    }
-    size_t n_bytes;
-    if ((n = json_pull_texts(j, &n_bytes)) > 0) {
-        *n_items += n;
-        return depth > DEPTH_MAX ? 0 : n_bytes;
-    }
-    n = json_pull_empties(j);
-    *n_items += n > 0 ? n : 1;
-    return n > 0 ? 0 : text_length(j, depth).n_chars;
+static enum json_skim_item next_item(const struct walk *w, size_t *at, size_t *depth,
+                                     struct json_skim_sum *sum) {
+    if (*depth != 1 || w->n - *at < 2 || w->p[*at] != ',' || w->p[*at + 1] != '{')
+        return json_skim_items(w->p, w->n, at, depth, sum);
+    sum->n_items++; /* what most chats are made of */
+    ++*at;
+    return JSON_SKIM_OBJECT;
 }
 
-/* A text or a list comes. */
-static bool is_prompt_next(const struct json_pull *j) {
-    size_t at = j->lex.at;
-    while (at < j->lex.n && json_is_space(j->lex.p[at])) at++;
-    return at < j->lex.n && (j->lex.p[at] == '"' || j->lex.p[at] == '[');
-}
-
-static struct input list_length(struct json_pull *j, int depth) {
-    struct input in = {.there = true};
-    bool prompts = false;
-    size_t n_items = 0;
-    while (json_pull_item(j)) {
-        if (n_items == 0) prompts = is_prompt_next(j);
-        in.n_chars += item_length(j, depth + 1, &n_items);
+static struct input list_length(struct walk *w, size_t from, int deep) {
+    struct json_skim_sum sum = {.n_items_max = PARTS_MAX};
+    struct input in = {0};
+    size_t first = json_skim_space(w->p, w->n, from + 1), at = from + 1, depth = 1;
+    enum json_skim_item item;
+    while ((item = next_item(w, &at, &depth, &sum)) == JSON_SKIM_OBJECT ||
+           item == JSON_SKIM_STRING) {
+        size_t end, n_bytes = 0;
+        if (++w->n_singles > SINGLES_MAX) {
+            end = json_skim_container(w->p, w->n, from);
+            if (end > at) in.n_chars += end - at;
+            w->bad = w->bad || end == 0;
+            break;
+        }
+        if (item == JSON_SKIM_STRING)
+            end = json_skim_string(w->p, w->n, at, &n_bytes);
+        else
+            n_bytes = object_length(w, at, deep, &end);
+        in.n_chars += n_bytes;
+        w->bad = w->bad || end == 0;
+        if (w->bad) return in;
+        at = end;
     }
-    if (prompts) in.n_prompts = n_items;
+    w->bad = w->bad || item == JSON_SKIM_BAD;
+    in.n_chars += sum.n_text_bytes + TOKEN_CHARS * sum.n_scalars;
+    if (first < w->n && (w->p[first] == '"' || w->p[first] == '[')) in.n_prompts = sum.n_items + 1;
     return in;
 }
 
-/* Characters of a text, of texts in a list, or of the texts of messages and their parts. */
-static struct input text_length(struct json_pull *j, int depth) {
-    struct input in = {.there = true};
-    struct json_span s;
-    if (depth > DEPTH_MAX) {
-        in.there = json_pull_skip(j) != JSON_PULL_NULL;
-        return in;
-    }
-    switch (json_pull_value(j, &s)) {
-    case JSON_PULL_STRING: in.n_chars = s.n_bytes; break;
-    case JSON_PULL_INT: in.n_chars = TOKEN_CHARS; break;
-    case JSON_PULL_ARRAY: return list_length(j, depth);
-    case JSON_PULL_OBJECT: in.n_chars = object_length(j, depth); break;
-    case JSON_PULL_NULL: in.there = false; break;
-    default: break;
+/* Characters of a text, of texts in a list, or of the texts of messages and their parts; deep: in
+ * how many objects. */
+static struct input text_length(struct walk *w, size_t at, int deep) {
+    struct input in = {0};
+    size_t end;
+    switch (w->p[at]) {
+    case '"': json_skim_string(w->p, w->n, at, &in.n_chars); break;
+    case '[': return list_length(w, at, deep);
+    case '{': in.n_chars = object_length(w, at, deep, &end); break;
+    default: in.n_chars = TOKEN_CHARS;
     }
     return in;
+}
+
+/* ---- the members of the root object; of one that stands there twice the last counts */
+
+enum member {
+    M_N,
+    M_BEST_OF,
+    M_MAX_TOKENS,
+    M_MAX_COMPLETION_TOKENS,
+    M_MAX_NEW_TOKENS,
+    M_AMOUNTS, /* how much an answer is: members of the body, or of its parameters */
+    M_STREAM = M_AMOUNTS,
+    M_ID,
+    M_REQUEST_ID,
+    M_PARAMETERS,
+    M_MESSAGES,
+    M_PROMPT,
+    M_TEXT_INPUT,
+    M_INPUTS,
+    M_INPUT_ID,
+    MEMBERS,
+    M_NONE = MEMBERS
+};
+
+static int is_name(const char *name, const char *is, size_t len, enum member m) {
+    return memcmp(name, is, len) == 0 ? (int)m : -1;
+}
+
+static int which_member(const char *name, size_t len) {
+    switch (len) {
+    case 1: return name[0] == 'n' ? M_N : -1;
+    case 2: return is_name(name, "id", len, M_ID);
+    case 6:
+        return name[0] == 's'   ? is_name(name, "stream", len, M_STREAM)
+               : name[0] == 'p' ? is_name(name, "prompt", len, M_PROMPT)
+                                : is_name(name, "inputs", len, M_INPUTS);
+    case 7: return is_name(name, "best_of", len, M_BEST_OF);
+    case 8:
+        return name[0] == 'm' ? is_name(name, "messages", len, M_MESSAGES)
+                              : is_name(name, "input_id", len, M_INPUT_ID);
+    case 10:
+        return name[0] == 'm'   ? is_name(name, "max_tokens", len, M_MAX_TOKENS)
+               : name[0] == 'p' ? is_name(name, "parameters", len, M_PARAMETERS)
+               : name[0] == 'r' ? is_name(name, "request_id", len, M_REQUEST_ID)
+                                : is_name(name, "text_input", len, M_TEXT_INPUT);
+    case 14: return is_name(name, "max_new_tokens", len, M_MAX_NEW_TOKENS);
+    case 21: return is_name(name, "max_completion_tokens", len, M_MAX_COMPLETION_TOKENS);
+    default: return -1;
+    }
 }
 
 /* The members a family's input may stand in; the first one there counts. */
-static const char *const *inputs_of(const struct api_path *path) {
-    static const char *const chat[] = {"messages", NULL}, *const completions[] = {"prompt", NULL},
-                             *const text[] = {"text_input", NULL},
-                             *const tokens[] = {"inputs", NULL},
-                             *const native[] = {"inputs", "input_id", NULL},
-                             *const generate[] = {"inputs", "prompt", NULL};
+enum { INPUTS_MAX = 2 };
+static const enum member *inputs_of(const struct api_path *path) {
+    static const enum member chat[INPUTS_MAX] = {M_MESSAGES, M_NONE},
+                             completions[INPUTS_MAX] = {M_PROMPT, M_NONE},
+                             text[INPUTS_MAX] = {M_TEXT_INPUT, M_NONE},
+                             tokens[INPUTS_MAX] = {M_INPUTS, M_NONE},
+                             native[INPUTS_MAX] = {M_INPUTS, M_INPUT_ID},
+                             generate[INPUTS_MAX] = {M_INPUTS, M_PROMPT};
     switch (path->api) {
     case API_OPENAI_CHAT: return chat;
     case API_OPENAI_COMPLETIONS: return completions;
@@ -110,117 +179,45 @@ static const char *const *inputs_of(const struct api_path *path) {
     }
 }
 
-/* The member that holds the client's own id; NULL: the family has none. */
-static const char *id_of(const struct api_path *path) {
+/* The member that holds the client's own id; M_NONE: the family has none. */
+static enum member id_of(const struct api_path *path) {
     switch (path->api) {
     case API_TRITON_TEXT:
-    case API_TRITON_TOKEN: return "id";
+    case API_TRITON_TOKEN: return M_ID;
     case API_OPENAI_CHAT:
-    case API_OPENAI_COMPLETIONS: return "request_id";
-    default: return NULL;
+    case API_OPENAI_COMPLETIONS: return M_REQUEST_ID;
+    default: return M_NONE;
     }
 }
 
-enum { INPUTS_MAX = 2, NAME_BYTES_MAX = 21 }; /* "max_completion_tokens" */
-
-/* How much an answer is; a member of the body, or of its parameters. */
-enum amount { N_CHOICES, N_BEST_OF, N_MAX, N_COMPLETION, N_NEW, AMOUNTS };
-static const char *const amount_names[AMOUNTS] = {"n", "best_of", "max_tokens",
-                                                  "max_completion_tokens", "max_new_tokens"};
-struct amounts {
-    uint64_t of[AMOUNTS];
-};
-
-struct found {
-    bool stream, prompt;
-    struct amounts body, params;
-    struct input inputs[INPUTS_MAX];
-    char id[CLIENT_ID_BYTES_MAX + 1];
-};
-
-/* Which of the path's inputs this member is; -1: none. */
-static int input_of(const struct json_pull *j, const struct json_span *name,
-                    const char *const *inputs) {
-    for (int i = 0; inputs[i] != NULL; i++)
-        if (json_pull_name_is(j, name, inputs[i])) return i;
-    return -1;
-}
-
-static void take_id(struct json_pull *j, char *id) {
+static void take_id(const struct walk *w, size_t at, char id[CLIENT_ID_BYTES_MAX + 1]) {
+    struct json_lex l = {.p = (const unsigned char *)w->p, .n = w->n, .at = at};
     struct json_span s;
-    enum json_pulled kind = json_pull_value(j, &s);
-    if (kind != JSON_PULL_STRING || !json_pull_copy(j, &s, id, CLIENT_ID_BYTES_MAX + 1) ||
-        !body_id_ok(id, s.n_bytes))
-        id[0] = 0;
-    if (kind >= JSON_PULL_ARRAY) json_pull_rest(j);
+    size_t n_bytes;
+    if (at == 0 || w->p[at] != '"' || json_skim_string(w->p, w->n, at, &n_bytes) == 0) return;
+    if (n_bytes > CLIENT_ID_BYTES_MAX || !json_lex_string(&l, &s)) return;
+    json_unescape(id, l.p + s.at, s.len);
+    id[s.n_bytes] = 0;
+    if (!body_id_ok(id, s.n_bytes)) memset(id, 0, CLIENT_ID_BYTES_MAX + 1);
 }
 
 /* An unsigned integer; anything else is 0. */
-static uint64_t take_u64(struct json_pull *j) {
+static uint64_t take_u64(const struct walk *w, size_t at) {
+    struct json_lex l = {.p = (const unsigned char *)w->p, .n = w->n, .at = at};
+    enum json_number kind;
     uint64_t v = 0;
-    if (json_pull_skip(j) != JSON_PULL_INT) return 0;
-    size_t at = j->lex.at; /* behind its last digit */
-    while (at > 0 && j->lex.p[at - 1] >= '0' && j->lex.p[at - 1] <= '9') at--;
-    if (at > 0 && j->lex.p[at - 1] == '-') return 0;
-    for (; at < j->lex.at; at++) v = v * 10 + (uint64_t)(j->lex.p[at] - '0');
+    if (at == 0 || (unsigned)l.p[at] - '0' > 9) return 0;
+    if (!json_lex_number(&l, &kind) || kind != JSON_NUMBER_INT) return 0;
+    for (; at < l.at; at++) v = v * 10 + (uint64_t)(l.p[at] - '0');
     return v;
 }
 
-/* False: the member is none of them, and nothing is taken. */
-static bool take_amount(struct json_pull *j, const struct json_span *name, struct amounts *a) {
-    for (int i = 0; i < AMOUNTS; i++)
-        if (json_pull_name_is(j, name, amount_names[i])) {
-            a->of[i] = take_u64(j);
-            return true;
-        }
-    return false;
-}
-
-static void take_parameters(struct json_pull *j, struct amounts *a) {
-    struct json_span s, name;
-    *a = (struct amounts){{0}};
-    enum json_pulled kind = json_pull_value(j, &s);
-    if (kind == JSON_PULL_OBJECT) {
-        while (json_pull_member(j, &name))
-            if (!take_amount(j, &name, a)) json_pull_skip(j);
-    } else if (kind == JSON_PULL_ARRAY) {
-        json_pull_rest(j);
-    }
-}
-
-/* The members of the root object; of one that stands there twice the last counts. */
-static void take_members(struct json_pull *j, struct found *f, const struct api_path *path) {
-    const char *const *inputs = inputs_of(path), *id = id_of(path);
-    struct json_span name;
-    while (json_pull_member(j, &name)) {
-        if (name.n_bytes == 0 || name.n_bytes > NAME_BYTES_MAX) {
-            json_pull_skip(j);
-            continue;
-        }
-        int i = input_of(j, &name, inputs);
-        bool prompt = json_pull_name_is(j, &name, "prompt");
-        if (i >= 0) {
-            f->inputs[i] = text_length(j, 0);
-            if (prompt) f->prompt = f->inputs[i].there;
-        } else if (prompt) {
-            f->prompt = json_pull_skip(j) != JSON_PULL_NULL;
-        } else if (json_pull_name_is(j, &name, "stream")) {
-            f->stream = json_pull_skip(j) == JSON_PULL_TRUE;
-        } else if (id != NULL && json_pull_name_is(j, &name, id)) {
-            take_id(j, f->id);
-        } else if (json_pull_name_is(j, &name, "parameters")) {
-            take_parameters(j, &f->params);
-        } else if (!take_amount(j, &name, &f->body)) {
-            json_pull_skip(j);
-        }
-    }
-}
-
-static uint64_t largest(const struct found *f, enum amount first, enum amount last) {
-    uint64_t most = 0;
+static uint64_t largest(const struct walk *w, const size_t *body, const size_t *params,
+                        enum member first, enum member last) {
+    uint64_t most = 0, v;
     for (int i = first; i <= (int)last; i++) {
-        if (f->body.of[i] > most) most = f->body.of[i];
-        if (f->params.of[i] > most) most = f->params.of[i];
+        if ((v = take_u64(w, body[i])) > most) most = v;
+        if ((v = take_u64(w, params[i])) > most) most = v;
     }
     return most;
 }
@@ -229,35 +226,54 @@ static uint64_t between(uint64_t v, uint64_t lo, uint64_t hi) {
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-static void count_work(struct body_look *out, const struct found *f, size_t n_prompts) {
-    uint64_t choices = between(largest(f, N_CHOICES, N_BEST_OF), 1, SEQUENCES_MAX);
+static void count_work(struct body_look *out, const struct walk *w, const size_t *body,
+                       size_t n_prompts) {
+    size_t params[MEMBERS] = {0}, at = body[M_PARAMETERS];
+    if (at != 0 && w->p[at] == '{')
+        json_skim_members(w->p, w->n, at, which_member, params, MEMBERS);
+    uint64_t choices = between(largest(w, body, params, M_N, M_BEST_OF), 1, SEQUENCES_MAX);
     out->n_prompts = (unsigned)between(n_prompts, 1, PARTS_MAX);
     out->n_sequences = (unsigned)between(choices * out->n_prompts, 1, SEQUENCES_MAX);
-    out->new_tokens_max = between(largest(f, N_MAX, N_NEW), 0, PROMPT_TOKENS_MAX);
+    out->new_tokens_max =
+        between(largest(w, body, params, M_MAX_TOKENS, M_MAX_NEW_TOKENS), 0, PROMPT_TOKENS_MAX);
 }
 
-void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
-    struct json_pull j;
-    struct json_span s;
-    struct found f = {0};
+/* False: what the walk came to is no JSON. */
+static bool take_members(struct body_look *out, struct walk *w, const struct api_path *path,
+                         const size_t *found) {
+    const enum member *inputs = inputs_of(path), id = id_of(path);
+    struct input in = {0};
+    out->is_object = true;
+    out->stream = api_streams(path,
+                              w->n - found[M_STREAM] >= 4 && found[M_STREAM] != 0 &&
+                                  memcmp(w->p + found[M_STREAM], "true", 4) == 0,
+                              is_there(w, found[M_PROMPT]));
+    for (size_t i = 0; i < INPUTS_MAX && inputs[i] != M_NONE && !out->has_input; i++) {
+        out->has_input = is_there(w, found[inputs[i]]);
+        if (!out->has_input) continue;
+        in = text_length(w, found[inputs[i]], 0);
+        out->n_chars = in.n_chars;
+    }
+    count_work(out, w, found, in.n_prompts);
+    if (id != M_NONE) take_id(w, found[id], out->client_id);
+    out->client_id_soft = out->client_id[0] != 0 && id == M_REQUEST_ID;
+    return !w->bad;
+}
+
+static void know_nothing(struct body_look *out, const struct api_path *path, size_t n) {
     memset(out, 0, sizeof(*out));
     out->n_chars = n;
     out->n_prompts = out->n_sequences = 1;
     out->stream = api_streams(path, false, false);
-    json_pull_start(&j, body, n);
-    if (json_pull_value(&j, &s) != JSON_PULL_OBJECT) return;
-    take_members(&j, &f, path);
-    if (!json_pull_end(&j)) return;
-    out->is_object = true;
-    out->stream = api_streams(path, f.stream, f.prompt);
-    size_t n_prompts = 0;
-    for (size_t i = 0; i < INPUTS_MAX && !out->has_input; i++) {
-        out->has_input = f.inputs[i].there;
-        if (!out->has_input) continue;
-        out->n_chars = f.inputs[i].n_chars;
-        n_prompts = f.inputs[i].n_prompts;
-    }
-    count_work(out, &f, n_prompts);
-    memcpy(out->client_id, f.id, strlen(f.id) + 1);
-    out->client_id_soft = f.id[0] != 0 && strcmp(id_of(path), "request_id") == 0;
+}
+
+void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
+    struct walk w = {.p = body, .n = n};
+    size_t found[MEMBERS], bom = n >= 3 && memcmp(body, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0,
+                           at = json_skim_space(body, n, bom);
+    know_nothing(out, path, n);
+    if (at == n || body[at] != '{') return;
+    size_t end = json_skim_members(body, n, at, which_member, found, MEMBERS);
+    if (end == 0 || json_skim_space(body, n, end) != n) return;
+    if (!take_members(out, &w, path, found)) know_nothing(out, path, n);
 }

@@ -1,7 +1,9 @@
 /* body_look: what the coordinator wants to know of a client's body before it goes to P unchanged:
  * whether the client wants a stream, the id it gave, and a length for scheduling
- * (inference-api 2.6). P checks the body; here nothing is refused. The loop thread does this, so
- * nothing is built: one walk in constant memory (proto/json_pull.h), 1 GB a second. Pure. */
+ * (inference-api 2.6). P checks the body; here nothing is refused, and of what is no JSON only that
+ * is noticed which has no end. The loop thread does this, so nothing is built and most bytes are
+ * not looked at one by one (proto/json_skim.h): constant memory, over 1 GB a second whatever the
+ * body. Pure. */
 #ifndef BATON_COORDINATOR_BODY_LOOK_H
 #define BATON_COORDINATOR_BODY_LOOK_H
 
@@ -9,13 +11,15 @@
 #include "proto/limits.h"
 
 struct body_look {
-    bool is_object; /* the body is JSON with an object at its top */
+    bool is_object; /* an object is the top of the body, and ends with it */
     bool has_input; /* it has the member the path's family puts the input in */
     bool stream;
     unsigned n_prompts;      /* a list of texts or of token lists: its items; else 1 */
     unsigned n_sequences;    /* drawn from all prompts: by n or best_of; at most SEQUENCES_MAX */
     uint64_t new_tokens_max; /* of a sequence; 0: it does not say */
-    size_t n_chars; /* of the input; a token id counts for four, an unreadable body by its bytes */
+    /* Of the input; a token id, or any other number or word, counts for four. An unreadable body
+     * counts by its bytes, and so does what is left of a list behind 32,768 objects. */
+    size_t n_chars;
     /* Triton's id, or request_id of the OpenAI paths; "" when there is none, or one that no
      * instance would take. */
     char client_id[CLIENT_ID_BYTES_MAX + 1];

@@ -266,8 +266,14 @@ static bool try_elsewhere(struct relay *r, const struct http_result *res) {
     return relay_retry(r, why);
 }
 
-/* P's own word goes to the client. */
+/* P's own word goes to the client, but what the reference's coordinator says by itself: whether a
+ * body is JSON is left to P, which reads all of it. */
 static void pass_on(struct relay *r, const struct http_result *res) {
+    if (res->cause == CAUSE_NO_JSON &&
+        strcmp(r->set->co->conf.error_format, "text") == 0) {
+        relay_fail(r, 400, "Request format is invalid");
+        return;
+    }
     if (res->status == 429 || res->status == 503) http_x_set_header(r->x, "Retry-After", "1");
     const char *type = res->content_type[0] != 0 ? res->content_type : "application/json";
     relay_error(r, res->status, coord_media_type(type), res->body, res->body_len);

@@ -446,7 +446,9 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
                  p->head.epoch, err->status);
         req_meter_end(&p->meter, req_end_of(err->status));
         http_x_on_close(p->x, NULL, NULL);
-        http_x_set_header(p->x, CAUSE_HEADER, cause_name(cause_of_p_status(err->status)));
+        http_x_set_header(
+            p->x, CAUSE_HEADER,
+            cause_name(err->no_json ? CAUSE_NO_JSON : cause_of_p_status(err->status)));
         instance_reply(p->x, err);
         preq_free(p);
         return;

@@ -2,9 +2,6 @@
 #include "proto/json_pull.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 void json_pull_start(struct json_pull *j, const char *p, size_t n) {
     size_t bom = n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -101,166 +98,12 @@ bool json_pull_member(struct json_pull *j, struct json_span *name) {
     return next_member(j, name);
 }
 
-/* ---- runs of plain items, which are most of what arrays of a million things are made of */
-
-#ifdef __SSE2__
-static inline uint64_t mask_of(__m128i a, __m128i b, __m128i c, __m128i d) {
-    return (uint64_t)(unsigned)_mm_movemask_epi8(a) |
-           (uint64_t)(unsigned)_mm_movemask_epi8(b) << 16 |
-           (uint64_t)(unsigned)_mm_movemask_epi8(c) << 32 |
-           (uint64_t)(unsigned)_mm_movemask_epi8(d) << 48;
-}
-
-static inline unsigned count_bits(uint64_t x) {
-    x -= x >> 1 & 0x5555555555555555u;
-    x = (x & 0x3333333333333333u) + (x >> 2 & 0x3333333333333333u);
-    x = (x + (x >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
-    return (unsigned)(x * 0x0101010101010101u >> 56);
-}
-
-/* How many integers of at most 16 digits begin at p[0..64), each with a comma behind it and nothing
- * between them; *bytes: with their commas. A leading zero or anything odd: 0. */
-static unsigned ints_of_block(const unsigned char *p, size_t *bytes) {
-    const __m128i zero = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9), comma = _mm_set1_epi8(',');
-    __m128i v[4], digit[4], is_comma[4], is_zero[4];
-    for (int i = 0; i < 4; i++) {
-        v[i] = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * i));
-        __m128i x = _mm_sub_epi8(v[i], zero);
-        digit[i] = _mm_cmpeq_epi8(_mm_min_epu8(x, nine), x);
-        is_comma[i] = _mm_cmpeq_epi8(v[i], comma);
-        is_zero[i] = _mm_cmpeq_epi8(v[i], zero);
-    }
-    uint64_t d = mask_of(digit[0], digit[1], digit[2], digit[3]),
-             c = mask_of(is_comma[0], is_comma[1], is_comma[2], is_comma[3]),
-             z = mask_of(is_zero[0], is_zero[1], is_zero[2], is_zero[3]), other = ~(d | c);
-    if (other != 0) c &= (other & (0 - other)) - 1; /* commas before the first odd byte */
-    if (c == 0) return 0;
-    unsigned last = 63 - (unsigned)__builtin_clzll(c);
-    uint64_t taken = ~(uint64_t)0 >> (63 - last), first = (c << 1 | 1) & taken, run = d & taken;
-    run &= run >> 1;
-    run &= run >> 2;
-    run &= run >> 4;
-    run &= run >> 8;
-    run &= (d & taken) >> 16; /* seventeen in a row */
-    if ((first & c) != 0 || (first & z & d >> 1) != 0 || run != 0) return 0;
-    *bytes = last + 1;
-    return count_bits(c);
-}
-#endif
-
-size_t json_pull_ints(struct json_pull *j) {
-    size_t n = 0;
-#ifdef __SSE2__
-    size_t at = j->lex.at, bytes;
-    if (at < j->lex.n && (unsigned)j->lex.p[at] - '0' > 9) return 0;
-    for (unsigned k; j->lex.n - at >= 64 && (k = ints_of_block(j->lex.p + at, &bytes)) > 0;
-         at += bytes)
-        n += k;
-    if (n > 0) j->lex.at = at - 1;
-#endif
-    return n;
-}
-
-size_t json_pull_empties(struct json_pull *j) {
-    const unsigned char *p = j->lex.p;
-    size_t at = j->lex.at, from = at;
-    if (j->depth > JSON_DEPTH_MAX) return 0;
-    while (j->lex.n - at >= 3 && (p[at] == '{' || p[at] == '[') && p[at + 1] == p[at] + 2 &&
-           p[at + 2] == ',')
-        at += 3;
-    if (at > from) j->lex.at = at - 1;
-    return (at - from) / 3;
-}
-
-/* Behind the string whose opening quote is at p[at], when it is short, plain and ends before n;
- * else 0. */
-static inline size_t short_string(const unsigned char *p, size_t at, size_t n) {
-    size_t end = n - at > 40 ? at + 40 : n;
-    for (size_t i = at + 1; i < end; i++) {
-        if (p[i] == '"') return i + 1;
-        if (p[i] < 0x20 || p[i] >= 0x80 || p[i] == '\\') return 0;
-    }
-    return 0;
-}
-
-size_t json_pull_texts(struct json_pull *j, size_t *n_bytes) {
-    const unsigned char *p = j->lex.p;
-    size_t n = 0, at = j->lex.at, end;
-    *n_bytes = 0;
-    while (at < j->lex.n && p[at] == '"' && (end = short_string(p, at, j->lex.n)) != 0 &&
-           end < j->lex.n && p[end] == ',') {
-        *n_bytes += end - at - 2;
-        at = end + 1;
-        n++;
-    }
-    if (n > 0) j->lex.at = at - 1;
-    return n;
-}
-
-/* Behind the digits at p[at], at most 18 of them: else where it was. */
-static inline size_t few_digits(const unsigned char *p, size_t at) {
-    size_t i = at;
-    while ((unsigned)p[i] - '0' < 10 && i < at + 18) i++;
-    return i;
-}
-
-/* Behind the number at p[at], when it is short (its exponent of two digits at most, so that a
- * double holds it) and something follows that ends it; else 0. */
-static inline size_t short_number(const unsigned char *p, size_t at, size_t n) {
-    if (n - at < 48) return 0;
-    size_t i = at + (p[at] == '-'), from = i;
-    i = few_digits(p, i);
-    if (i == from || (p[from] == '0' && i > from + 1)) return 0;
-    if (p[i] == '.') {
-        from = ++i;
-        if ((i = few_digits(p, i)) == from) return 0;
-    }
-    if ((p[i] | 0x20) == 'e') {
-        i++;
-        i += p[i] == '+' || p[i] == '-';
-        from = i;
-        i = few_digits(p, i);
-        if (i == from || i > from + 2) return 0;
-    }
-    return p[i] == ',' || p[i] == ']' || p[i] == '}' ? i : 0;
-}
-
-/* On until no more than `outside` containers are open. The hot loop, since most of a body is what
- * nobody asked for: what is short and plain is taken here, anything else by the functions above. */
+/* On until no more than `outside` containers are open. */
 static void walk_out(struct json_pull *j, int outside) {
-    const unsigned char *p = j->lex.p;
-    const size_t n = j->lex.n;
     struct json_span s;
     while (j->depth > outside) {
-        size_t at = j->lex.at, end, comma = !j->fresh;
         bool object = j->object[j->depth - 1];
-        if (at < n && p[at] == (object ? '}' : ']')) {
-            j->lex.at = at + 1;
-            j->depth--;
-            j->fresh = false;
-            continue;
-        }
-        if (object && n - at > 2 && (!comma || p[at] == ',') && p[at + comma] == '"' &&
-            (end = short_string(p, at + comma, n)) != 0 && end < n && p[end] == ':') {
-            j->lex.at = end + 1;
-            j->fresh = false;
-        } else if (!object && at < n && comma && p[at] == ',') {
-            j->lex.at = at + 1;
-        } else if (object ? !next_member(j, &s) : !more(j, ']')) {
-            continue;
-        }
-        at = j->lex.at;
-        unsigned char c = at < n ? p[at] : 0;
-        if (c == '"' && (end = short_string(p, at, n)) != 0) {
-            j->lex.at = end;
-        } else if (c == '[' || c == '{') {
-            if (object || json_pull_empties(j) == 0) open_container(j, c == '{');
-        } else if (((unsigned)c - '0' < 10 || c == '-') && (end = short_number(p, at, n)) != 0) {
-            bool ints = !object && p[end] == ',' && few_digits(p, at) == end;
-            if (!ints || json_pull_ints(j) == 0) j->lex.at = end;
-        } else {
-            take_value(j, &s);
-        }
+        if (object ? next_member(j, &s) : more(j, ']')) take_value(j, &s);
     }
 }
 

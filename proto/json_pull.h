@@ -1,6 +1,6 @@
 /* json_pull: walks over one JSON text value by value, and checks all of it as json_read() does, but
- * builds nothing: constant memory, no allocation, at the rate of memory. For who wants a few
- * members of a body it does not own.
+ * builds nothing: constant memory, no allocation. For who wants a few members of a small body that
+ * it does not own (a large one on a loop thread: json_skim.h).
  *
  *     json_pull_start(&j, p, n);
  *     if (json_pull_value(&j, &s) == JSON_PULL_OBJECT)
@@ -49,13 +49,6 @@ void json_pull_rest(struct json_pull *j);
 /* Another item or member comes; false: the container is closed (or the text bad). */
 bool json_pull_item(struct json_pull *j);
 bool json_pull_member(struct json_pull *j, struct json_span *name);
-/* Where an item comes, instead of json_pull_value(): takes as many as lie there side by side
- * without a space, plain integers, or empty containers; how many (0: take the one that comes as it
- * is). */
-size_t json_pull_ints(struct json_pull *j);
-size_t json_pull_empties(struct json_pull *j);
-/* The same of short plain strings; *n_bytes: of all of them. */
-size_t json_pull_texts(struct json_pull *j, size_t *n_bytes);
 /* The text was JSON to its end. */
 bool json_pull_end(struct json_pull *j);
 

@@ -325,6 +325,7 @@ static bool open_body(struct ep_read *r) {
     const struct api_path *path = r->in->path;
     r->fam = ep_family_of(r->ep, path->api);
     r->body = parse_object(r->ep, r->in);
+    r->no_json = r->body == NULL;
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
     if (strcmp(path->path, "/") == 0) return open_root(r);
     return open_plain(r);
@@ -397,6 +398,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     } else {
         infer_req_destroy(&r.req);
         ep_answer_error_of(ep, is_openai_path(in->path), r.status, r.error, r.at, r.code, err);
+        err->no_json = r.no_json;
     }
     json_put(r.callable);
     json_put(r.params);

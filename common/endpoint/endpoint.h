@@ -67,6 +67,7 @@ struct api_answer {
     int status;
     const char *content_type;
     struct buf body; /* the caller frees */
+    bool no_json;    /* refused since the client's body is not one JSON object */
 };
 
 /* What the caller knows before the body is read. */

@@ -45,6 +45,7 @@ struct ep_read {
     const struct endpoint_in *in;
     const struct family *fam;
     struct json_value *body; /* owned */
+    bool no_json;            /* there is none */
     struct json_value
         *params; /* object the parameters are read from; owned reference, may be NULL */
     struct infer_req *req;

@@ -7,8 +7,8 @@
  *   body_look_ids_mb_s       a prompt of token ids
  *   body_look_objects_mb_s   {},{},... in a member nobody asks for
  *   body_look_escapes_mb_s   nothing but \u escapes
- *   body_look_..._mb_s       the same of numbers, empty strings, nests, members
- *   json_tree_objects_mb_s   what an instance makes of the same {},{},...: check and tree
+ *   body_look_..._mb_s       the same of numbers, empty strings, nests, members, prompts of each
+ * kind json_tree_objects_mb_s   what an instance makes of the same {},{},...: check and tree
  *   json_tree_ids_mb_s       and of the ids */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +66,24 @@ int main(void) {
         {"body_look_nested", "/v1/completions", "{\"x\":[", "[[[[[]]]]],", "1]}"},
         {"body_look_names", "/v1/completions", "{\"x\":{", "\"\":1,", "\"\":1}}"},
         {"body_look_root", "/v1/completions", "{", "\"\":1,", "\"\":1}"},
+        {"body_look_root_n", "/v1/completions", "{", "\"n\":1,", "\"n\":1}"},
+        {"body_look_root_escaped", "/v1/completions", "{", "\"\\u006e\":1,", "\"n\":1}"},
+        {"body_look_root_short_escapes", "/v1/completions", "{", "\"\\n\":1,", "\"n\":1}"},
+        {"body_look_root_mixed", "/v1/completions", "{", "\"n\":1,\"\":{\"a\":1},\"stream\":[],",
+         "\"n\":1}"},
+        {"body_look_root_arrays", "/v1/completions", "{", "\"\":[],", "\"n\":1}"},
+        {"body_look_root_objects", "/v1/completions", "{", "\"\":{},", "\"n\":1}"},
+        {"body_look_root_nests", "/v1/completions", "{", "\"\":{\"\":{\"\":1}},", "\"n\":1}"},
+        {"body_look_parts", "/v1/chat/completions", "{\"messages\":[",
+         "{\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},", "{}]}"},
+        {"body_look_messages_spaced", "/v1/chat/completions", "{\"messages\":[", "{ }, ", "{}]}"},
+        {"body_look_prompt_escapes", "/v1/completions", "{\"prompt\":[", "\"\\n\",", "1]}"},
+        {"body_look_prompt_nested", "/v1/completions", "{\"prompt\":[", "[[[[[1]]]]],", "1]}"},
+        {"body_look_prompt_lists", "/v1/completions", "{\"prompt\":[", "[1],", "1]}"},
+        {"body_look_prompt_pairs", "/v1/completions", "{\"prompt\":[", "[\"a\",1.5e3],", "1]}"},
+        {"body_look_prompt_objects", "/v1/completions", "{\"prompt\":[", "{},", "1]}"},
+        {"body_look_backslashes", "/v1/completions", "{\"prompt\":\"", "\\\\", "\"}"},
+        {"body_look_spaces", "/v1/completions", "{\"prompt\":", "    ", "\"\"}"},
         {"json_tree_objects", NULL, "{\"x\":[", "{},", "{}]}"},
         {"json_tree_ids", NULL, "{\"prompt\":[", "12345,151643,7,", "1]}"},
     };

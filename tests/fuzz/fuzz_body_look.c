@@ -1,5 +1,5 @@
 /* A client's body as the coordinator looks at it, on every path (first byte): nothing is refused
- * here, but what comes out is within its bounds, and what the body's tree says. */
+ * here, but what comes out is within its bounds, and of JSON it is what the body's tree says. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require(path->stream != API_STREAM_NEVER || !l.stream);
     require(path->stream != API_STREAM_ALWAYS || l.stream);
     struct body_look tree;
-    body_tree(&tree, path, (const char *)data + 1, size - 1);
-    require(memcmp(&l, &tree, sizeof(l)) == 0);
+    if (body_tree(&tree, path, (const char *)data + 1, size - 1))
+        require(memcmp(&l, &tree, sizeof(l)) == 0);
     size_t n = strlen(l.client_id);
     require(n == 0 || body_id_ok(l.client_id, n));
     return 0;

@@ -61,8 +61,8 @@ only 'openssl/evp\.h' "common/instance/kv_seal.c common/engine/lora.c common/gui
 only 'openssl/crypto\.h' "common/net/api_keys.c common/net/tls_files.c common/instance/kv_auth.c common/instance/kv_seal.c"
 
 # the processor
-only 'immintrin\.h' "common/engine/kernels_avx2.c common/engine/kernels_turn.h common/engine/kernels_zmm.h"
-only '(emm|wmm|nmm)intrin\.h' "proto/crc32c.c proto/json_lex.c proto/json_pull.c common/instance/kv_recv.c"
+only 'immintrin\.h' "common/engine/kernels_avx2.c common/engine/kernels_turn.h common/engine/kernels_zmm.h proto/json_skim_avx2.c"
+only '(emm|wmm|nmm)intrin\.h' "proto/crc32c.c proto/json_lex.c proto/json_skim.c common/instance/kv_recv.c"
 only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 
 # the system: sockets, descriptors, memory, signals

@@ -7,22 +7,20 @@
 #include "proto/json.h"
 
 /* Characters of a text, of texts in a list, or of the texts of messages and their parts. */
-static size_t tree_length(const struct json_value *v, int depth) {
+static size_t tree_length(const struct json_value *v, int deep) {
     static const char *const members[] = {"content", "text", "data"};
     struct json_value *c;
     size_t n = 0;
-    if (depth > 4) return 0;
     switch (json_type_of(v)) {
     case json_type_string: return json_str_len(v);
-    case json_type_int: return 4;
     case json_type_array:
-        for (size_t i = 0; i < json_arr_len(v); i++) n += tree_length(json_arr_at(v, i), depth + 1);
+        for (size_t i = 0; i < json_arr_len(v); i++) n += tree_length(json_arr_at(v, i), deep);
         return n;
     case json_type_object:
-        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
-            if (json_get(v, members[i], &c) == JSON_OK) return tree_length(c, depth + 1);
+        for (size_t i = 0; i < sizeof(members) / sizeof(members[0]) && deep < 2; i++)
+            if (json_get(v, members[i], &c) == JSON_OK) return tree_length(c, deep + 1);
         return 0;
-    default: return 0;
+    default: return 4;
     }
 }
 
@@ -89,7 +87,8 @@ static void tree_work(struct body_look *out, const struct json_value *root) {
     if (out->new_tokens_max > PROMPT_TOKENS_MAX) out->new_tokens_max = PROMPT_TOKENS_MAX;
 }
 
-static void body_tree(struct body_look *out, const struct api_path *path, const char *body,
+/* False: no JSON, and *out says no more than that. */
+static bool body_tree(struct body_look *out, const struct api_path *path, const char *body,
                       size_t n) {
     struct json_value *root = NULL, *v;
     const char *id;
@@ -98,7 +97,7 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
     out->n_chars = n;
     out->n_prompts = out->n_sequences = 1;
     out->stream = api_wants_stream(path, NULL);
-    if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return;
+    if (json_read(&root, body, n, NULL, NULL) != ERR_OK) return false;
     out->is_object = json_is(root, json_type_object);
     if (out->is_object) {
         out->stream = api_wants_stream(path, root);
@@ -118,6 +117,7 @@ static void body_tree(struct body_look *out, const struct api_path *path, const 
         }
     }
     json_put(root);
+    return true;
 }
 
 #endif

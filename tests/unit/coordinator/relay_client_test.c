@@ -327,6 +327,16 @@ static void text_errors(void **state) {
         assert_true(client_has(&c, "Content-Type: text/plain; charset=utf-8"));
         client_close(&c);
     }
+    /* what only P sees is answered alike, and P's other refusals are its own */
+    for (int no_json = 1; no_json >= 0; no_json--) {
+        size_t n = P->n_held, more = n + 1;
+        client_ask(&c, "POST", CHAT, "", "{\"messages\":[{\"content\":\"x\"}],\"y\":01}");
+        run_until(holds_n, &more);
+        if (no_json) http_x_set_header(P->held[n].x, CAUSE_HEADER, CAUSE_NO_JSON);
+        fake_reply(&P->held[n], 422, "{}");
+        client_expect(&c, no_json ? 400 : 422, no_json ? "Request format is invalid\r\n" : "{}");
+        client_close(&c);
+    }
     fc.co.stopping = true;
     client_ask(&c, "POST", CHAT, "", BODY);
     client_expect(&c, 503, "The service has been stopped\r\n");
