@@ -300,6 +300,10 @@ static void turned_away(void **state) {
     fc.co.stopping = false;
 }
 
+static bool holds_n(void *arg) {
+    return P->n_held >= *(const size_t *)arg;
+}
+
 /* errorFormat=text: the reference's bytes (inference-api 3.5). */
 static void text_errors(void **state) {
     struct client c;
@@ -329,6 +333,7 @@ static void text_errors(void **state) {
     }
     /* what only P sees is answered alike, and P's other refusals are its own */
     for (int no_json = 1; no_json >= 0; no_json--) {
+        first_turn();
         size_t n = P->n_held, more = n + 1;
         client_ask(&c, "POST", CHAT, "", "{\"messages\":[{\"content\":\"x\"}],\"y\":01}");
         run_until(holds_n, &more);
@@ -364,10 +369,6 @@ static void unreadable_goes_to_p(void **state) {
 }
 
 /* ---- order and room */
-static bool holds_n(void *arg) {
-    return P->n_held >= *(const size_t *)arg;
-}
-
 static void queue_order(void **state) {
     static const int order_of[3][3] = {{0, 1, 2}, {1, 2, 0}, {0, 2, 1}}; /* by length 30, 10, 20 */
     static const size_t length[3] = {30, 10, 20};
