@@ -269,8 +269,7 @@ static bool try_elsewhere(struct relay *r, const struct http_result *res) {
 /* P's own word goes to the client, but what the reference's coordinator says by itself: whether a
  * body is JSON is left to P, which reads all of it. */
 static void pass_on(struct relay *r, const struct http_result *res) {
-    if (res->cause == CAUSE_NO_JSON &&
-        strcmp(r->set->co->conf.error_format, "text") == 0) {
+    if (res->cause == CAUSE_NO_JSON && strcmp(r->set->co->conf.error_format, "text") == 0) {
         relay_fail(r, 400, "Request format is invalid");
         return;
     }

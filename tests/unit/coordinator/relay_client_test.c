@@ -337,7 +337,7 @@ static void text_errors(void **state) {
         size_t n = P->n_held, more = n + 1;
         client_ask(&c, "POST", CHAT, "", "{\"messages\":[{\"content\":\"x\"}],\"y\":01}");
         run_until(holds_n, &more);
-        if (no_json) http_x_set_header(P->held[n].x, CAUSE_HEADER, CAUSE_NO_JSON);
+        if (no_json) http_x_set_header(P->held[n].x, CAUSE_HEADER, cause_name(CAUSE_NO_JSON));
         fake_reply(&P->held[n], 422, "{}");
         client_expect(&c, no_json ? 400 : 422, no_json ? "Request format is invalid\r\n" : "{}");
         client_close(&c);
