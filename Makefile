@@ -31,7 +31,7 @@ TESTS_GUIDE    := common/guide/guide common/guide/regex
 TESTS_ENDPOINT := common/endpoint/answer common/endpoint/replay common/endpoint/order common/endpoint/choices common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_calls common/endpoint/openai_manner
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
-TESTS_FAKES    := common/instance/worker common/instance/mixed_role prefill/prefill_role decode/decode_role decode/decode_choices
+TESTS_FAKES    := common/instance/worker common/instance/mixed_role prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
 TESTS_COORD    := coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/registry coordinator/controller coordinator/dresult_in coordinator/role_post coordinator/lora_sync coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors

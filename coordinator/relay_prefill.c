@@ -180,6 +180,16 @@ static double get_f64(const struct json_value *o, const char *key) {
     return json_get_f64(o, key, &v) == JSON_OK ? v : 0;
 }
 
+/* How many tokens P's piece has; the rest comes with D's frames. */
+static uint64_t n_tokens_of(const struct json_value *root) {
+    const char *list = "";
+    size_t n = 0;
+    json_get_str(root, "tokens", &list, &n);
+    uint64_t n_items = n > 0;
+    for (size_t i = 0; i < n; i++) n_items += list[i] == ',';
+    return n_items;
+}
+
 static void first_token(struct relay *r, const struct json_value *root) {
     const char *output = "";
     size_t n = 0;
@@ -199,7 +209,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     if (p != NULL && r->handover.prompt_tokens > 0)
         rate_meter_add(&p->prefill_rate, r->handover.prompt_tokens, r->sent_us, r->first_token_us);
     if (r->last_piece_us < r->first_token_us) r->last_piece_us = r->first_token_us;
-    r->n_tokens++;
+    r->n_tokens += n_tokens_of(root);
     coord_metrics_first_token(r->set->co->metrics, r->first_token_us - r->arrival_us);
     relay_unbook_p(r);
     relay_tell_p(r, VERDICT_GOOD, "");

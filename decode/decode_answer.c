@@ -1,6 +1,6 @@
 /* decode_answer: tokens to pieces of an answer, pieces to frames of the result stream. The answer
- * is a pure function of request and tokens: P's tokens are fed again, their text thrown away, and
- * the answer stands where P's stood. */
+ * is a pure function of request and tokens: what earlier attempts sent and P's tokens are fed
+ * again, their text thrown away, and the answer goes on where those ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,31 +8,36 @@
 #include "common/base/log.h"
 #include "common/instance/req_trace.h"
 #include "decode/decode_req.h"
+#include "proto/transcript.h"
 
 static const char out_of_memory[] = "out of memory";
 
-/* The ids that a frame carries are those of the one choice there is: of several nobody could tell
- * whose they are. */
-static bool keep_id(struct dreq *d, int32_t id) {
-    if (d->n_parts > 1 || d->req->sampling.n_choices > 1 || d->req->sampling.beam) return true;
+/* A token whose event is in d->out. */
+static void on_sent(void *arg, uint32_t choice, int32_t id, enum finish finish) {
+    struct dreq *d = arg;
     if (d->n_tokens == d->tokens_cap) {
         size_t cap = d->tokens_cap * 2 + 16;
         struct emitted *grown = realloc(d->tokens, cap * sizeof(*grown));
-        if (grown == NULL) return false;
+        if (grown == NULL) {
+            d->out.failed = true;
+            return;
+        }
         d->tokens = grown;
         d->tokens_cap = cap;
     }
-    d->tokens[d->n_tokens++] = (struct emitted){.id = id};
-    return true;
+    d->tokens[d->n_tokens++] =
+        (struct emitted){.id = id, .choice = (uint16_t)choice, .finish = (uint8_t)finish};
 }
 
 static enum err send_out(struct dreq *d, enum dresult_kind kind,
                          const struct dresult_error *error) {
+    d->n_tokens = 0;
+    if (kind != DR_ERROR) answer_sent(d->answer, on_sent, d);
+    if (d->out.failed) return ERR_NO_MEMORY;
     enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->req_id, d->req->epoch,
                                   kind, d->tokens, d->n_tokens, error,
                                   d->out.len > 0 ? d->out.data : "", d->out.len);
     if (d->out.len > 0) d->begun = true;
-    d->n_tokens = 0;
     buf_clear(&d->out);
     return e;
 }
@@ -90,7 +95,7 @@ static void fail_to_send(struct dreq *d, enum err e) {
 
 /* Sends what is there as the last frame. */
 static void send_last(struct dreq *d, const char *how) {
-    enum err e = d->out.failed ? ERR_NO_MEMORY : send_out(d, DR_LAST, NULL);
+    enum err e = send_out(d, DR_LAST, NULL);
     if (e != ERR_OK) {
         fail_to_send(d, e);
         return;
@@ -142,21 +147,24 @@ static bool has_ended(const struct dpart *part, int32_t choice) {
     return (part->ended[choice / 64] >> (choice % 64) & 1) != 0;
 }
 
+static void set_ended(struct dpart *part, uint32_t choice) {
+    part->ended[choice / 64] |= 1ull << (choice % 64);
+}
+
 /* True with the token that ended the choice. */
 static bool note_end(struct dpart *part, const struct token_event *ev, enum finish fin) {
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) return false;
-    part->ended[ev->choice / 64] |= 1ull << (ev->choice % 64);
+    set_ended(part, (uint32_t)ev->choice);
     return true;
 }
 
 /* One of our own tokens to the answer. False: that ended the request, d is gone. */
 static bool feed(struct dpart *part, const struct token_event *ev) {
     struct dreq *d = part->d;
-    bool kept = keep_id(d, ev->id);
     if (!part->searching || ev->index > 0 || ev->choice > 0) /* that one P has counted */
         req_meter_token(&d->meter, part->req, ev);
     bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
-    if (d->out.failed || !kept) {
+    if (d->out.failed) {
         dreq_fail(d, CAUSE_D_NO_MEMORY, 503, out_of_memory);
         return false;
     }
@@ -166,8 +174,7 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
     }
     if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
         worker_choice_stop(d->worker, part->seq_id, ev->choice);
-    if (!d->req->stream || d->out.len == 0)
-        return true; /* ids wait for the frame that carries their text */
+    if (!d->req->stream || d->out.len == 0) return true;
     return send_piece(d);
 }
 
@@ -245,9 +252,33 @@ static void feed_prompt(struct dpart *part) {
     }
 }
 
-/* Every part is here: the answer comes to stand where P's stands. What it says on the way P has
- * sent, bytes and ids. */
-static enum err stand_where_p_stood(struct dreq *d) {
+/* What earlier attempts have sent of a choice; NULL: nothing. */
+static const struct transcript_choice *sent_of(const struct dpart *part, uint32_t choice) {
+    const struct transcript *t = part->req->replay;
+    return t != NULL && t->choices[choice].n_ids > 0 ? &t->choices[choice] : NULL;
+}
+
+/* One choice up to where D goes on: behind what was sent of it, or behind P's token. */
+static enum err replay_choice(struct dpart *part, uint32_t k, struct errbuf *eb) {
+    struct dreq *d = part->d;
+    const struct token_event *ev = &part->commit.tokens[k];
+    const struct transcript_choice *c = sent_of(part, k);
+    for (uint32_t i = 0; i < (c != NULL ? c->n_ids : 1); i++)
+        req_meter_import(&d->meter, part->req, ev);
+    if (c == NULL) {
+        note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
+        return ERR_OK;
+    }
+    const struct sent_tokens sent = {
+        .ids = c->ids, .n_ids = c->n_ids, .finish = c->finish, .first = ev};
+    d->begun = true;
+    return answer_replay(d->answer, part->req->part * (uint32_t)part->req->sampling.n_choices + k,
+                         &sent, eb);
+}
+
+/* Every part is here: the answer comes to stand where P's stands. What it says on the way was sent
+ * by P or by earlier attempts, bytes and tokens. */
+static enum err answer_replay_prefill(struct dreq *d, struct errbuf *eb) {
     enum err e = answer_create(&d->answer, instance_endpoint(d->role->in), d->parts[0].req);
     for (uint32_t i = 1; i < d->n_parts && e == ERR_OK; i++)
         e = answer_add_part(d->answer, d->parts[i].req);
@@ -255,19 +286,17 @@ static enum err stand_where_p_stood(struct dreq *d) {
     for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) {
         struct dpart *part = &d->parts[i];
         if (part->searching) req_meter_import(&d->meter, part->req, &part->commit.tokens[0]);
-        for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching; k++) {
-            const struct token_event *ev = &part->commit.tokens[k];
-            req_meter_import(&d->meter, part->req, ev);
-            note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
-        }
+        for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching && e == ERR_OK; k++)
+            e = replay_choice(part, k, eb);
     }
-    if (d->out.failed) e = ERR_NO_MEMORY;
-    d->begun = d->out.len > 0;
+    if (e == ERR_OK && d->out.failed) e = ERR_NO_MEMORY;
+    d->begun = d->begun || d->out.len > 0;
     buf_clear(&d->out);
+    if (e == ERR_OK) answer_sent(d->answer, NULL, NULL);
     return e;
 }
 
-/* Lets the engine go on with the choices that have not ended with P's token. */
+/* Lets the engine go on with the choices that have not ended yet. */
 static enum err decode_on(struct dpart *part) {
     struct first_ids first[CHOICES_MAX];
     bool any = false;
@@ -276,7 +305,10 @@ static enum err decode_on(struct dpart *part) {
                                  part->commit.n_tokens);
     for (uint32_t i = 0; i < part->commit.n_tokens; i++) {
         bool goes_on = !has_ended(part, (int32_t)i);
-        first[i] = (struct first_ids){&part->commit.tokens[i].id, goes_on ? 1 : 0};
+        const struct transcript_choice *c = sent_of(part, i);
+        first[i] = c != NULL ? (struct first_ids){c->ids, c->n_ids}
+                             : (struct first_ids){&part->commit.tokens[i].id, 1};
+        if (!goes_on) first[i].n = 0;
         any = any || goes_on;
     }
     if (any) return worker_start(part->d->worker, part->seq_id, first, part->commit.n_tokens);
@@ -285,12 +317,18 @@ static enum err decode_on(struct dpart *part) {
     return ERR_OK;
 }
 
+/* Without a look at the text: by what was sent of it, or by P's engine. */
+static bool ended_before(const struct dpart *part, uint32_t choice) {
+    const struct transcript_choice *c = sent_of(part, choice);
+    return (c != NULL ? c->finish : part->commit.tokens[choice].finish) != FINISH_NONE;
+}
+
 /* Stop strings that only the answer sees, in parts that went on before it was there. */
 static void stop_ended(struct dreq *d, const struct dpart *but) {
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
         for (uint32_t k = 0; k < part->commit.n_tokens && part != but && !part->searching; k++)
-            if (has_ended(part, (int32_t)k) && part->commit.tokens[k].finish == FINISH_NONE)
+            if (has_ended(part, (int32_t)k) && !ended_before(part, k))
                 worker_choice_stop(d->worker, part->seq_id, (int)k);
     }
 }
@@ -316,6 +354,7 @@ static bool first_tokens_fit(const struct dpart *part, const struct kv_commit *c
 
 void dpart_start(struct dpart *part, const struct kv_commit *c) {
     struct dreq *d = part->d;
+    struct errbuf eb = {0};
     for (uint32_t i = 0; i < c->n_tokens && part->req->sampling.beam; i++)
         part->searching = part->searching || c->tokens[i].finish == FINISH_NONE;
     bool fits = first_tokens_fit(part, c);
@@ -327,14 +366,17 @@ void dpart_start(struct dpart *part, const struct kv_commit *c) {
     if (d->n_committed == 1)
         req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->arrival_us);
     for (uint32_t i = 0; i < part->commit.n_tokens && !part->searching; i++)
-        note_end(part, &part->commit.tokens[i], FINISH_NONE);
-    if (e == ERR_OK && all) e = stand_where_p_stood(d);
+        if (ended_before(part, i)) set_ended(part, i);
+    if (e == ERR_OK && all) e = answer_replay_prefill(d, &eb);
     if (e != ERR_OK) {
-        log_error("decode", "req=%s event=failed err=%s first_tokens=%u choices=%d", d->req->req_id,
-                  err_name(e), c->n_tokens, part->req->sampling.n_choices);
+        log_error("decode", "req=%s event=failed err=%s first_tokens=%u choices=%d text=\"%s\"",
+                  d->req->req_id, err_name(e), c->n_tokens, part->req->sampling.n_choices, eb.text);
         answer_destroy(&d->answer);
-        dreq_fail(d, fits ? CAUSE_D_NO_MEMORY : CAUSE_D_FAILED, fits ? 503 : 500,
-                  fits ? err_text(e) : "not as many first tokens as choices");
+        dreq_fail(d, e == ERR_INVALID ? CAUSE_D_FAILED : CAUSE_D_NO_MEMORY,
+                  e == ERR_INVALID ? 500 : 503,
+                  !fits              ? "not as many first tokens as choices"
+                  : e == ERR_INVALID ? eb.text
+                                     : err_text(e));
         return;
     }
     if (all && answer_done(d->answer)) {

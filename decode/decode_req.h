@@ -69,7 +69,7 @@ struct dreq {
     uint32_t n_parts, n_committed;
     struct answer *answer;  /* once every part is committed */
     struct buf out;         /* what the client has not got yet */
-    struct emitted *tokens; /* that no frame has carried yet; one choice only */
+    struct emitted *tokens; /* of the next frame; room that is used again */
     size_t n_tokens, tokens_cap;
     bool begun;  /* the client has bytes of the answer, from P or from here */
     bool paused; /* its sequences make no tokens until the listener has read some */

@@ -24,6 +24,11 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     if (one) buf_printf(out, ",\"firstTokenId\":%d", (int)a->token->id);
     /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
     buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);
+    buf_printf(out, ",\"tokens\":\"%s\"", a->tokens);
+    buf_printf(out, ",\"created\":%lld,\"cachedTokens\":", (long long)req->created_unix_s);
+    for (const struct infer_req *part = req; part != NULL; part = part->next_part)
+        buf_printf(out, part == req ? "[%u" : ",%u", part->cached_tokens);
+    buf_putc(out, ']');
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);
     if (a->stats != NULL) {

@@ -24,6 +24,7 @@
 #include "prefill/prefill_answer.h"
 #include "prefill/prefill_hold.h"
 #include "proto/cause.h"
+#include "proto/transcript.h"
 
 enum {
     SCAN_MS = 250,
@@ -137,20 +138,32 @@ static void fail_no_memory(struct preq *p) {
     fail(p, CAUSE_P_NO_MEMORY, 503, "out of memory");
 }
 
+static void on_sent(void *arg, uint32_t choice, int32_t id, enum finish finish) {
+    const struct emitted e = {.id = id, .choice = (uint16_t)choice, .finish = (uint8_t)finish};
+    struct buf *list = arg;
+    char item[EMITTED_BYTES_MAX];
+    if (list->len > 0) buf_putc(list, ',');
+    buf_append(list, item, emitted_format(item, &e));
+}
+
 static void reply(struct preq *p, bool last) {
-    struct buf body = BUF_INIT;
+    struct buf body = BUF_INIT, tokens = BUF_INIT;
     const struct kv_tx_stats *st = last ? NULL : &p->stats;
+    answer_sent(p->answer, on_sent, &tokens);
     const struct prefill_answer a = {
         .req = p->req,
         .last = last,
         .output = p->out.data,
         .output_len = p->out.len,
         .token = &p->token,
+        .tokens = tokens.len > 0 ? tokens.data : "",
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,
         .prefill_us = p->req->prefill_us,
     };
     prefill_answer_format(&body, &a);
+    if (tokens.failed) body.failed = true;
+    buf_free(&tokens);
     if (body.failed || p->out.failed) {
         buf_free(&body);
         fail_no_memory(p);
@@ -173,11 +186,15 @@ static void reply(struct preq *p, bool last) {
 
 /* ---- the engine */
 
+/* A later attempt says of its cache what the first one said. */
 static void on_admitted(void *arg, int n_cached_tokens) {
     struct pprompt *q = arg;
     if (!q->admitted) q->p->n_admitted++;
     q->admitted = true;
-    q->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
+    if (q->req->replay != NULL)
+        q->req->cached_tokens = q->req->replay->cached_tokens[0];
+    else
+        q->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
 }
 
 static void on_prompt_logprob(void *arg, int position, const struct token_event *ev) {
@@ -231,8 +248,19 @@ static void commit_due(struct preq *p) {
 
 static bool start_some(struct preq *p);
 
+/* The client has had tokens of the choice: D goes on behind them, and what is drawn here is not
+ * news. */
+static bool was_sent(struct pprompt *q, const struct token_event *ev) {
+    const struct transcript *t = q->req->replay;
+    const struct transcript_choice *sent = t != NULL ? &t->choices[ev->choice] : NULL;
+    if (sent == NULL || sent->n_ids == 0) return false;
+    if (sent->finish == FINISH_NONE) q->p->goes_on = true;
+    return true;
+}
+
 static void tell(struct pprompt *q, const struct token_event *ev) {
     struct preq *p = q->p;
+    if (was_sent(q, ev)) return;
     req_meter_token(&p->meter, q->req, ev);
     enum finish fin = answer_token(p->answer, q->req->part, ev, &p->out);
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
@@ -399,11 +427,12 @@ static bool prompt_start(struct pprompt *q) {
     if (e == ERR_PEER_LOST) {
         fail_send(p, e, err_text(e));
     } else if (e == ERR_TOO_LARGE) {
-        char text[128];
+        char text[192];
         snprintf(text, sizeof(text),
-                 "%zu prompt tokens and the request's parameters are larger than an offer to a "
-                 "decode instance may be, %d bytes",
-                 q->req->n_prompt, KV_FRAME_BYTES_MAX);
+                 "%zu prompt tokens, %u tokens of an earlier attempt and the request's parameters "
+                 "are larger than an offer to a decode instance may be, %d bytes",
+                 q->req->n_prompt, q->req->replay != NULL ? q->req->replay->n_ids : 0,
+                 KV_FRAME_BYTES_MAX);
         refused_for(p, CAUSE_REQUEST, e, text);
     } else if (e == ERR_MISMATCH) {
         fail(p, CAUSE_ADAPTER_MISSING, 422, "The LoRA adapter has been unloaded.");
@@ -437,6 +466,20 @@ static bool start_some(struct preq *p) {
     return true;
 }
 
+/* What clients have been sent by earlier attempts, to the answer. */
+static enum err replay_sent(struct preq *p, struct errbuf *eb) {
+    enum err e = ERR_OK;
+    uint32_t n = (uint32_t)p->req->sampling.n_choices;
+    for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) {
+        for (uint32_t i = 0; req->replay != NULL && i < n && e == ERR_OK; i++) {
+            const struct transcript_choice *c = &req->replay->choices[i];
+            const struct sent_tokens sent = {.ids = c->ids, .n_ids = c->n_ids, .finish = c->finish};
+            e = answer_replay(p->answer, req->part * n + i, &sent, eb);
+        }
+    }
+    return e;
+}
+
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct preq *p = arg;
     struct instance *in = p->role->in;
@@ -467,11 +510,18 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         fail_send(p, ERR_PEER_LOST, why);
         return;
     }
-    if (answer_create(&p->answer, instance_endpoint(in), req) != ERR_OK) {
+    struct errbuf eb = {0};
+    enum err e = answer_create(&p->answer, instance_endpoint(in), req);
+    if (e == ERR_OK) e = replay_sent(p, &eb);
+    if (e == ERR_INVALID) {
+        char text[sizeof(eb.text) + 16];
+        snprintf(text, sizeof(text), "replay record: %s", eb.text);
+        fail(p, CAUSE_REQUEST, 400, text);
+    } else if (e != ERR_OK) {
         fail_no_memory(p);
-        return;
+    } else {
+        (void)start_some(p);
     }
-    (void)start_some(p);
 }
 
 static const char *header_of(const void *x, const char *name) {
@@ -524,8 +574,13 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     if (p->next != NULL) p->next->at = &p->next;
     role->reqs = p;
     http_x_on_close(x, on_client_gone, p);
-    enum err e = req_read_start(&p->reading, role->in, x, path, path_model, head.req_id,
-                                head.tenant, head.is_recompute, on_read, p);
+    const struct req_read_opts o = {.path = path,
+                                    .path_model = path_model,
+                                    .req_id = head.req_id,
+                                    .tenant = head.tenant,
+                                    .is_recompute = head.is_recompute,
+                                    .replay_bytes = head.replay_bytes};
+    enum err e = req_read_start(&p->reading, role->in, x, &o, on_read, p);
     if (e != ERR_OK) refused(p, e, err_text(e));
 }
 

@@ -368,7 +368,7 @@ static bool start_req(struct ep_read *r) {
     if (r->req == NULL) return ep_fail_memory(r);
     r->req->req_id = strdup(r->in->req_id);
     if (r->req->req_id == NULL) return ep_fail_memory(r);
-    r->req->created_unix_s = clock_unix_s();
+    r->req->created_unix_s = r->in->created_unix_s > 0 ? r->in->created_unix_s : clock_unix_s();
     r->req->arrival_us = r->in->arrival_us;
     r->req->is_recompute = r->in->is_recompute;
     return true;

@@ -82,7 +82,8 @@ struct endpoint_in {
     const atomic_bool *cancelled; /* nobody wants the request any more; NULL: that never happens */
     bool is_recompute;
     uint64_t arrival_us;
-    uint64_t random_seed; /* used when the request has none */
+    uint64_t random_seed;   /* used when the request has none */
+    int64_t created_unix_s; /* of the answer, and the clock of templates; 0: now */
 };
 
 /* Body to request: JSON, every check in the family's order, chat template, tokenisation,

@@ -319,8 +319,9 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     }
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
-    enum err e = req_read_start(&fl->reading, m->in, x, path, path_model, fl->req_id, fl->tenant,
-                                false, on_read, fl);
+    const struct req_read_opts o = {
+        .path = path, .path_model = path_model, .req_id = fl->req_id, .tenant = fl->tenant};
+    enum err e = req_read_start(&fl->reading, m->in, x, &o, on_read, fl);
     if (e != ERR_OK) refused(fl, e, err_text(e));
 }
 

@@ -7,10 +7,14 @@
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/instance/req_trace.h"
+#include "proto/transcript.h"
 
 struct req_read {
     const struct endpoint *ep;
     struct endpoint_in input;
+    size_t body_bytes;      /* with the record behind it */
+    size_t replay_bytes;    /* of it; 0: there is none */
+    struct transcript sent; /* the record */
     char *body, *path_model, *req_id, *tenant, *trace;
     struct text_pool *pool;
     struct pool_job *job;
@@ -23,7 +27,8 @@ struct req_read {
 };
 
 static void req_read_free(struct req_read *r) {
-    heap_give(r->body, r->input.body_len + 1);
+    heap_give(r->body, r->body_bytes + 1);
+    transcript_free(&r->sent);
     free(r->path_model);
     free(r->req_id);
     free(r->tenant);
@@ -31,20 +36,76 @@ static void req_read_free(struct req_read *r) {
     free(r);
 }
 
+/* ---- the record */
+
+/* The end of the body to r->sent, the rest is the client's. */
+static enum err take_record(struct req_read *r, struct errbuf *eb) {
+    if (r->replay_bytes == 0) return ERR_OK;
+    if (r->replay_bytes > r->body_bytes)
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " REPLAY_HEADER " must be at most the %zu bytes of the body but "
+                       "got %zu",
+                       r->body_bytes, r->replay_bytes);
+    r->input.body_len = r->body_bytes - r->replay_bytes;
+    struct rd rd = rd_of(r->body + r->input.body_len, r->replay_bytes);
+    enum err e = transcript_unpack(&rd, &r->sent, eb);
+    if (e == ERR_OK && rd_left(&rd) > 0)
+        e = err_set(eb, ERR_BAD_FRAME,
+                    "replay record: %zu bytes of " REPLAY_HEADER " %zu are behind its end",
+                    rd_left(&rd), r->replay_bytes);
+    r->body[r->input.body_len] = 0;
+    r->input.created_unix_s = r->sent.created_unix_s;
+    r->input.random_seed = r->sent.seed;
+    return e;
+}
+
+/* Each part of the request gets what was sent of it. */
+static enum err give_record(struct req_read *r, struct errbuf *eb) {
+    const struct transcript *t = &r->sent;
+    uint32_t n_choices = (uint32_t)r->req->sampling.n_choices;
+    if (r->replay_bytes == 0) return ERR_OK;
+    if (t->n_parts != r->req->n_parts || t->n_choices != n_choices)
+        return err_set(eb, ERR_INVALID,
+                       "replay record: it has %u choices of each of %u prompts, but the request "
+                       "has %u of %u",
+                       t->n_choices, t->n_parts, n_choices, r->req->n_parts);
+    enum err e = ERR_OK;
+    for (struct infer_req *req = r->req; req != NULL && e == ERR_OK; req = req->next_part) {
+        req->replay = calloc(1, sizeof(*req->replay));
+        e = req->replay != NULL ? transcript_part(req->replay, t, req->part) : ERR_NO_MEMORY;
+    }
+    return e;
+}
+
+/* ---- the job */
+
+/* Every part is handed over by itself. One without its trace is served all the same; one without
+ * its tenant would find the blocks of clients without a key. */
+static enum err give_names(struct req_read *r) {
+    for (struct infer_req *req = r->req; req != NULL; req = req->next_part) {
+        req->trace = strdup(r->trace);
+        if (r->tenant[0] != '\0' && (req->tenant = strdup(r->tenant)) == NULL) return ERR_NO_MEMORY;
+    }
+    return ERR_OK;
+}
+
 static void work(void *arg) {
     struct req_read *r = arg;
-    r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
-    bool whose = true;
-    /* Every part is handed over by itself. One without its trace is served all the same; one
-     * without its tenant would find the blocks of clients without a key. */
-    for (struct infer_req *req = r->ok ? r->req : NULL; req != NULL; req = req->next_part) {
-        req->trace = strdup(r->trace);
-        if (r->tenant[0] != '\0') whose = (req->tenant = strdup(r->tenant)) != NULL && whose;
+    struct errbuf eb = {0};
+    enum err e = take_record(r, &eb);
+    if (e == ERR_OK) {
+        r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
+        if (!r->ok) return;
+        e = give_record(r, &eb);
     }
-    if (whose) return;
+    if (e == ERR_OK) e = give_names(r);
+    if (e == ERR_OK) return;
     infer_req_destroy(&r->req);
     r->ok = false;
-    endpoint_error(r->ep, r->input.path, 503, "out of memory", &r->err);
+    if (e == ERR_NO_MEMORY)
+        endpoint_error(r->ep, r->input.path, 503, "out of memory", &r->err);
+    else
+        endpoint_error(r->ep, r->input.path, 400, eb.text, &r->err);
 }
 
 static void done(void *arg) {
@@ -59,18 +120,18 @@ static void done(void *arg) {
 }
 
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
-                        const struct api_path *path, const char *path_model, const char *req_id,
-                        const char *tenant, bool is_recompute, req_read_fn *fn, void *arg) {
+                        const struct req_read_opts *o, req_read_fn *fn, void *arg) {
     size_t n;
     const char *body = http_x_body(x, &n);
     struct req_read *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL) return ERR_NO_MEMORY;
     r->body = heap_take(n + 1);
-    r->input.body_len = n;
-    r->path_model = strdup(path_model);
-    r->req_id = strdup(req_id);
-    r->tenant = strdup(tenant);
+    r->body_bytes = n;
+    r->replay_bytes = o->replay_bytes;
+    r->path_model = strdup(o->path_model);
+    r->req_id = strdup(o->req_id);
+    r->tenant = strdup(o->tenant);
     r->trace = req_trace_read(x);
     if (r->body == NULL || r->path_model == NULL || r->req_id == NULL || r->tenant == NULL ||
         r->trace == NULL) {
@@ -80,13 +141,13 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     memcpy(r->body, body, n);
     r->body[n] = 0;
     r->ep = instance_endpoint(in);
-    r->input = (struct endpoint_in){.path = path,
+    r->input = (struct endpoint_in){.path = o->path,
                                     .path_model = r->path_model,
                                     .req_id = r->req_id,
                                     .body = r->body,
                                     .body_own = r->body,
                                     .body_len = n,
-                                    .is_recompute = is_recompute,
+                                    .is_recompute = o->is_recompute,
                                     .cancelled = &r->cancelled,
                                     .arrival_us = clock_us(),
                                     .random_seed = instance_random(in)};

@@ -11,11 +11,19 @@ struct req_read;
  * frees its body). */
 typedef void req_read_fn(void *arg, struct infer_req *req, struct api_answer *err);
 
-/* Starts reading x's body. tenant: whose the request is (proto/tenant.h); "": nobody said.
- * ERR_BUSY: too many bodies wait; nothing was started. The exchange need not outlive the call. */
+struct req_read_opts {
+    const struct api_path *path;
+    const char *path_model, *req_id;
+    const char *tenant; /* whose the request is (proto/tenant.h); "": nobody said */
+    bool is_recompute;
+    size_t replay_bytes; /* so many at the end of the body are a transcript (docs/wire-replay.md):
+                          * the request is read with its clock and seed, and each part gets its own
+                          * as infer_req.replay. A bad one is a 400. 0: there is none */
+};
+/* Starts reading x's body. *o is copied. ERR_BUSY: too many bodies wait; nothing was started. The
+ * exchange need not outlive the call. */
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
-                        const struct api_path *path, const char *path_model, const char *req_id,
-                        const char *tenant, bool is_recompute, req_read_fn *fn, void *arg);
+                        const struct req_read_opts *o, req_read_fn *fn, void *arg);
 /* Forgets the callback. A body that waits leaves the queue, one that is being read is given up
  * soon. NULL is fine. */
 void req_read_cancel(struct req_read **r);

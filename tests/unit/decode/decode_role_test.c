@@ -26,8 +26,10 @@ static void expect_whole(struct flight *x, const char *body) {
     member(x, "output", output, sizeof(output));
     snprintf(got, sizeof(got), "%s%s", output, x->text.data != NULL ? x->text.data : "");
     assert_string_equal(got, want.data);
-    assert_int_equal(x->n_ids, n - 1);
-    assert_memory_equal(x->ids, tokens + 1, (n - 1) * sizeof(int32_t));
+    const struct transcript_choice *sent = &x->sent.choices[0];
+    assert_int_equal(sent->n_ids, n);
+    assert_memory_equal(sent->ids, tokens, n * sizeof(int32_t));
+    assert_int_not_equal(sent->finish, FINISH_NONE);
     if (n > 1) assert_int_equal(x->end, DR_LAST);
     buf_free(&want);
 }
@@ -74,7 +76,8 @@ static void split_is_whole(void **state) {
         struct flight *x = post(&c, id, body);
         WAIT_FOR(&c, fact_answered_and_over, x);
         expect_whole(x, body);
-        assert_true(x->n_ids == 2);
+        assert_int_equal(x->sent.n_ids, 3);
+        assert_int_equal(x->sent.choices[0].finish, FINISH_STOP_STRING);
     }
     WAIT_FOR(&c, fact_idle, &c);
     cluster_down(&c);

@@ -89,6 +89,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         r->is_recompute = in->is_recompute;
         r->arrival_us = in->arrival_us;
         r->sampling.seed = in->random_seed;
+        r->created_unix_s = in->created_unix_s;
     }
     return true;
 }
@@ -139,9 +140,11 @@ void endpoint_api_error(const struct endpoint *ep, enum api api, int status, con
 int fake_answer_fails_at;
 
 struct said { /* by one choice */
-    int n;
+    int n, n_out, n_told;
     bool done;
+    enum finish finish;
     struct buf kept; /* held back */
+    int32_t ids[4096];
 };
 
 struct answer {
@@ -204,13 +207,16 @@ static void let_out(struct said *s, struct buf *out) {
     buf_append(out, s->kept.data != NULL ? s->kept.data : "", s->kept.len);
     buf_clear(&s->kept);
 }
-static void end_answer(struct answer *a, struct said *s, const char *reason, struct buf *out) {
+static void end_answer(struct answer *a, struct said *s, enum finish fin, struct buf *out) {
+    const char *reason = fin == FINISH_LENGTH ? "length" : fin == FINISH_ABORT ? "abort" : "stop";
     s->done = true;
+    s->finish = fin;
     if (several(a))
         buf_printf(&s->kept, "(%d:%s)", s->n, reason);
     else
         buf_printf(&s->kept, "(%d:%s:%g)", s->n, reason, a->prompt_logprobs);
     if (a->req->stream) let_out(s, out);
+    if (a->req->stream) s->n_out = s->n;
     if (!answer_done(a)) return;
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) let_out(&a->said[i], out);
     if (several(a)) buf_printf(out, "[end:%g]", a->prompt_logprobs);
@@ -221,15 +227,37 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     struct said *s = &a->said[part * a->n_choices + (uint32_t)ev->choice];
     enum finish fin = ev->finish;
     assert(!s->done && ev->index == s->n); /* in order, and nothing after the end */
-    s->n++;
+    s->ids[s->n++] = ev->id;
     if (several(a)) buf_printf(&s->kept, "%u.%d", part, ev->choice);
     buf_printf(&s->kept, "<%d>", (int)ev->id);
     if (a->req->n_stop > 0 && atoi(a->req->stop[0]) == ev->id) fin = FINISH_STOP_STRING;
     if (fin != FINISH_NONE)
-        end_answer(a, s, fin == FINISH_LENGTH ? "length" : "stop", out);
+        end_answer(a, s, fin, out);
     else if (a->req->stream && ev->id % 3 != 0)
-        let_out(s, out);
+        let_out(s, out), s->n_out = s->n;
     return fin;
+}
+void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg) {
+    for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) {
+        struct said *s = &a->said[i];
+        for (int to = answer_done(a) ? s->n : s->n_out; s->n_told < to; s->n_told++)
+            if (fn != NULL)
+                fn(arg, i, s->ids[s->n_told], s->n_told + 1 == s->n ? s->finish : FINISH_NONE);
+    }
+}
+enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_tokens *sent,
+                       struct errbuf *eb) {
+    assert(choice < a->n_parts * a->n_choices && a->here[choice / a->n_choices]);
+    struct said *s = &a->said[choice];
+    assert(s->n == 0 && sent->n_ids < 4096);
+    for (size_t i = 0; i < sent->n_ids; i++) s->ids[s->n++] = sent->ids[i];
+    for (size_t i = 0; i < sent->n_ids; i++)
+        if (sent->ids[i] > 999)
+            return err_set(eb, ERR_INVALID, "token %zu is %d", i, (int)sent->ids[i]);
+    s->n_out = s->n_told = s->n;
+    s->finish = sent->finish;
+    s->done = sent->finish != FINISH_NONE;
+    return ERR_OK;
 }
 void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
                            const struct token_event *ev) {
@@ -238,7 +266,7 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
 }
 void answer_abort(struct answer *a, struct buf *out) {
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++)
-        if (!a->said[i].done) end_answer(a, &a->said[i], "abort", out);
+        if (!a->said[i].done) end_answer(a, &a->said[i], FINISH_ABORT, out);
 }
 void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
     (void)a;

@@ -18,11 +18,17 @@
 #include "decode/decode_role.h"
 #include "prefill/prefill_role.h"
 #include "proto/dresult.h"
+#include "proto/transcript.h"
 #include "tests/unit/fakes/fake_instance.h"
 
 #define UNUSED __attribute__((unused))
 
 enum { DEADLINE_MS = 20000, BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
+
+/* What a client has from D: bytes of flight.text, tokens of flight.from_d. */
+struct left_at {
+    size_t n_text, n_tokens;
+};
 
 /* One client request as the coordinator sees it. */
 struct flight {
@@ -32,10 +38,11 @@ struct flight {
     bool answered;
     int status;
     enum cause cause;
-    char *body;      /* P's answer */
-    struct buf text; /* bodies of D's frames */
-    int32_t ids[TOKENS_MAX];
-    size_t n_ids;
+    char *body;             /* P's answer */
+    struct buf text;        /* bodies of D's frames */
+    struct transcript sent; /* what P and D reported as sent */
+    struct buf from_d;      /* struct emitted[]: D's part of it */
+    struct buf frames;      /* struct left_at[]: where the client is after each frame */
     uint64_t next_seq;
     unsigned n_frames, n_ends;
     enum dresult_kind end;
@@ -78,6 +85,36 @@ static bool UNUSED wait_ms(struct loop *loop, fact_fn *fact, void *arg, unsigned
         if (!wait_ms((c)->loop, fact, arg, DEADLINE_MS)) fail_msg("%s did not come true", #fact);  \
     } while (0)
 
+/* ---- what clients are sent */
+static void take_frame(struct flight *x, const struct dresult_frame *f) {
+    buf_append(&x->text, f->body, f->body_len);
+    buf_append(&x->from_d, (const char *)f->tokens, f->n_tokens * sizeof(*f->tokens));
+    const struct left_at at = {x->text.len, x->from_d.len / sizeof(struct emitted)};
+    buf_append(&x->frames, (const char *)&at, sizeof(at));
+    for (size_t i = 0; i < f->n_tokens && x->answered; i++)
+        assert_int_equal(transcript_add(&x->sent, &f->tokens[i]), ERR_OK);
+}
+
+/* The first n tokens of D, of which more may be there. */
+static void UNUSED add_from_d(const struct flight *x, struct transcript *t, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct emitted e;
+        memcpy(&e, x->from_d.data + i * sizeof(e), sizeof(e));
+        assert_int_equal(transcript_add(t, &e), ERR_OK);
+    }
+}
+
+static void add_from_p(const struct flight *x, struct transcript *t) {
+    const char *list = x->body != NULL ? strstr(x->body, "\"tokens\":\"") : NULL;
+    if (list == NULL) return;
+    list += strlen("\"tokens\":\"");
+    struct emitted e;
+    for (size_t at = 0, n = strcspn(list, "\""); at < n;) {
+        assert_int_equal(emitted_parse(list, n, &at, &e), ERR_OK);
+        assert_int_equal(transcript_add(t, &e), ERR_OK);
+    }
+}
+
 /* ---- D's results */
 static enum err on_frame(void *arg, const struct dresult_frame *f) {
     struct cluster *c = arg;
@@ -88,8 +125,7 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
         assert_int_equal(f->seq, x->next_seq++);
         assert_int_equal(x->n_ends, 0); /* nothing follows an end */
         x->n_frames++;
-        buf_append(&x->text, f->body, f->body_len);
-        for (size_t k = 0; k < f->n_tokens; k++) x->ids[x->n_ids++] = f->tokens[k].id;
+        take_frame(x, f);
         if (f->kind != DR_DATA && f->kind != DR_PART) {
             x->n_ends++;
             x->end = f->kind;
@@ -170,6 +206,9 @@ static void UNUSED cluster_down(struct cluster *c) {
         http_call_cancel(&c->flights[i].call);
         free(c->flights[i].body);
         buf_free(&c->flights[i].text);
+        buf_free(&c->flights[i].from_d);
+        buf_free(&c->flights[i].frames);
+        transcript_free(&c->flights[i].sent);
     }
     stop_listening(c);
     fake_instance_close(&c->p);
@@ -205,23 +244,40 @@ static void on_answer(void *arg, const struct http_result *r) {
     x->cause = r->cause;
     free(x->body);
     x->body = strdup(r->body != NULL ? r->body : "");
+    add_from_p(x, &x->sent);
+    add_from_d(x, &x->sent, x->from_d.len / sizeof(struct emitted));
 }
 
-static UNUSED struct flight *post_with(struct cluster *c, const char *const *headers,
-                                       const char *body) {
+/* As many prompts and choices as a body has. */
+static void count_choices(struct flight *x, const char *body) {
+    uint32_t n_parts = 1, n_choices = 1;
+    const char *star = strchr(body, '*');
+    if (star != NULL) n_choices = (uint32_t)atoi(star + 1);
+    for (const char *p = body; *p != '\0'; p++) n_parts += *p == '|';
+    transcript_free(&x->sent);
+    assert_int_equal(transcript_open(&x->sent, n_parts, n_choices), ERR_OK);
+}
+
+static UNUSED struct flight *post_bytes(struct cluster *c, const char *const *headers,
+                                        const char *text, const void *body, size_t n) {
     assert_true(c->n_flights < FLIGHTS_MAX);
     struct flight *x = &c->flights[c->n_flights++];
     char url[64];
+    count_choices(x, text);
     snprintf(url, sizeof(url), "http://127.0.0.1:%u/v1/completions", http_server_port(c->p.server));
     const struct http_call_opts o = {.method = "POST",
                                      .url = url,
                                      .headers = headers,
                                      .body = body,
-                                     .body_len = strlen(body),
+                                     .body_len = n,
                                      .on_done = on_answer,
                                      .arg = x};
     assert_int_equal(http_client_call(c->client, &o, &x->call), ERR_OK);
     return x;
+}
+static UNUSED struct flight *post_with(struct cluster *c, const char *const *headers,
+                                       const char *body) {
+    return post_bytes(c, headers, body, body, strlen(body));
 }
 
 static UNUSED struct flight *post_epoch(struct cluster *c, const char *req_id, uint32_t epoch,
@@ -238,6 +294,26 @@ static UNUSED struct flight *post_epoch(struct cluster *c, const char *req_id, u
 }
 static UNUSED struct flight *post(struct cluster *c, const char *req_id, const char *body) {
     return post_epoch(c, req_id, 0, body);
+}
+
+/* A later attempt: what the client was sent is behind the body. */
+static UNUSED struct flight *post_again(struct cluster *c, const char *req_id, uint32_t epoch,
+                                        const char *body, const struct transcript *sent) {
+    char id[64], target[64], ep[64], length[64];
+    struct wr w = WR_INIT;
+    wr_bytes(&w, body, strlen(body));
+    transcript_pack(&w, sent);
+    assert_false(w.failed);
+    snprintf(id, sizeof(id), "req-id: %s", req_id);
+    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(c->d.kv_plane));
+    snprintf(ep, sizeof(ep), "req-epoch: %u", epoch);
+    snprintf(length, sizeof(length), REPLAY_HEADER ": %zu", w.len - strlen(body));
+    const char *const headers[] = {"req-type: prefill", id, target, ep, length, NULL};
+    struct flight *x = post_bytes(c, headers, body, w.data, w.len);
+    snprintf(x->req_id, sizeof(x->req_id), "%s", req_id);
+    x->epoch = epoch;
+    wr_free(&w);
+    return x;
 }
 
 static bool UNUSED fact_answered(void *arg) {

@@ -24,6 +24,7 @@ static struct {
     struct http_client *client;
     pthread_mutex_t gate;
     struct http_x *x; /* the last request */
+    size_t replay_bytes;
     int n_requests, n_gate_done;
     /* what came back */
     struct req_read *reading;
@@ -113,8 +114,12 @@ static struct http_x *ask(const char *body) {
 
 static enum err start(struct http_x *x) {
     char model[MODEL_NAME_BYTES_MAX + 1];
-    return req_read_start(&t.reading, &t.in, x, api_path_find("/generate", model), "", "77",
-                          "key-1", false, on_read, &t);
+    const struct req_read_opts o = {.path = api_path_find("/generate", model),
+                                    .path_model = "",
+                                    .req_id = "77",
+                                    .tenant = "key-1",
+                                    .replay_bytes = t.replay_bytes};
+    return req_read_start(&t.reading, &t.in, x, &o, on_read, &t);
 }
 
 /* ---- a job that keeps the pool busy */
