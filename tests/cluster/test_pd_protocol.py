@@ -4,127 +4,15 @@ heartbeat, replacement and replay, attempts, recompute. And ours survives having
 Method: two instances get their roles by hand; the test is the coordinator. What P and D say for one request, joined, is compared with the
 answer of a single instance.
 """
-import contextlib
-import http.client
-import itertools
 import json
-import shutil
-import socket
-import tempfile
-import threading
-import urllib.parse
 
 import pytest
 from families import BY_NAME, MODES, made_up_ids, normal
-from harness import SLOW, Instance, Stream, free_ports, get, post, wait_for
+from harness import SLOW, Stream, get, post, wait_for
+from pd_hand import Hand, Listener, tokens
 
 CLOSE_ID = "18446744073709551615"
 CLOSE_TEXT = "new connection is to established, close the old one."
-
-
-def node(inst, number):
-    return {"server_ip": "127.0.0.1", "id": number, "host_ip": "127.0.0.1", "inter_comm_port": str(inst.inter_port),
-            "device": [{"device_id": "0", "device_logical_id": "0", "device_ip": "127.0.0.1", "rank_id": "0"}]}
-
-
-class Hand:
-    """A prefill and a decode instance without a coordinator."""
-
-    def __init__(self, extra=None):
-        self.folder = tempfile.mkdtemp(prefix="baton-test-")
-        ports = free_ports(6)
-        self.p = Instance("prefill1", "prefill", self.folder, ports[:3], extra=extra)
-        self.d = Instance("decode1", "decode", self.folder, ports[3:], extra=extra)
-        self.ids = itertools.count(1000)
-
-    def __enter__(self):
-        for i in (self.p, self.d):
-            i.start()
-            wait_for(i.load, 60 * SLOW, f"{i.name} answers")
-        return self
-
-    def give_roles(self):
-        for role, me, peer in (("prefill", (self.p, 11), (self.d, 21)), ("decode", (self.d, 21), (self.p, 11))):
-            a = post(me[0].mgmt, f"/v1/role/{role}", {"local": node(*me), "peers": [node(*peer)]})
-            assert a.status == 200 and a.json == {"result": "ok"}
-        for i in (self.p, self.d):
-            wait_for(lambda: i.status()["service"]["roleStatus"] == "RoleReady", 20 * SLOW, f"{i.name} is linked")
-
-    def headers(self, req_id=None, **more):
-        return {"req-type": "prefill", "req-id": str(req_id or next(self.ids)), "d-target": f"127.0.0.1;{self.d.inter_port}",
-                **{k.replace("_", "-"): v for k, v in more.items()}}
-
-    def __exit__(self, *_):
-        try:
-            for i in (self.p, self.d):
-                i.stop()
-        finally:
-            for i in (self.p, self.d):
-                if i.alive():
-                    i.process.kill()
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Listener:
-    """GET /dresult, read in the background: frames are (id, epoch, seq, kind, ids, body); version 1 has no epoch, seq and ids."""
-
-    def __init__(self, base, version):
-        u = urllib.parse.urlsplit(base)
-        self.version, self.raw, self.ended = version, b"", False
-        self.conn = http.client.HTTPConnection(u.hostname, u.port, timeout=60 * SLOW)
-        self.conn.request("GET", "/dresult", headers={"dresult-version": "2"} if version == 2 else {})
-        self.sock = self.conn.sock
-        self.response = self.conn.getresponse()
-        assert self.response.status == 200 and self.response.getheader("Content-Type").startswith("text/event-stream")
-        assert self.response.getheader("dresult-version") == str(version)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self):
-        with contextlib.suppress(OSError, http.client.HTTPException, ValueError, AttributeError):
-            while piece := self.response.read1(65536):
-                self.raw += piece
-        self.ended = True
-
-    def frames(self):
-        raw = self.raw
-        out = []
-        if self.version == 1:
-            parts = raw.split(b"\0")[:-1]
-            while parts:
-                head = parts.pop(0).decode()
-                if head == "ka:heartbeat":
-                    out.append(("-", 0, 0, "ka", [], ""))
-                    continue
-                assert head.startswith("reqId:"), raw
-                if not parts:
-                    break
-                kind, _, body = parts.pop(0).decode().partition(":")
-                out.append((head[6:], 0, 0, kind, [], body))
-            return out
-        while len(raw) >= 9:
-            n = int(raw[:8], 16)
-            if len(raw) < 9 + n:
-                break
-            req_id, epoch, seq, kind, body = raw[9:9 + n].decode().split(" ", 4)
-            assert raw[8:9] == b" "
-            kind, _, ids = kind.partition(";")
-            out.append((req_id, int(epoch), int(seq), kind, [int(i) for i in ids.split(",")] if ids and "=" not in ids else [], body))
-            raw = raw[9 + n:]
-        return out
-
-    def wait_end(self, req_id, epoch=0):
-        """All frames of a request, once its last one is there."""
-        def ended():
-            mine = [f for f in self.frames() if f[0] == str(req_id) and f[1] == (epoch if self.version == 2 else 0)]
-            return mine if mine and mine[-1][3] in ("lastData", "error", "retry") else None
-        return wait_for(ended, 20 * SLOW, f"the last frame of {req_id}")
-
-    def close(self):
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reader
-        wait_for(lambda: self.ended, 5 * SLOW, "the reader ends")
-        self.response.close()
-        self.conn.close()
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +114,9 @@ def test_one_request(hand, whole, version, mode):
         assert normal(joined.encode(), keep_cached=False) == want
         if version == 2:
             assert [f[2] for f in frames] == list(range(len(frames))) and {f[1] for f in frames} == {0}
-            ids = [a.json["firstTokenId"]] + [i for f in frames for i in f[4]]
-            assert 2 <= len(ids) <= 12 and len(a.json["promptIds"]) == a.json["promptTokens"]
+            said = tokens(a.json["tokens"]) + [t for f in frames for t in f[4]]
+            assert said[0].id == a.json["firstTokenId"] and len(a.json["promptIds"]) == a.json["promptTokens"]
+            assert len(said) == 12 and [t.finish for t in said] == [0] * 11 + [4]
     finally:
         listener.close()
 
@@ -325,9 +214,9 @@ def test_recompute_goes_on_where_it_stood(hand, name):
     first = post(hand.p.base, mode.path, body, headers=hand.headers(req_id))
     assert first.status == 200, first.text
     frames = listener.wait_end(req_id)
-    ids = [first.json["firstTokenId"]] + [i for f in frames for i in f[4]]
+    ids = [t.id for t in tokens(first.json["tokens"])] + [t.id for f in frames for t in f[4]]
     pieces = [first.json["output"]] + [f[5] for f in frames]
-    said, k = 1, 0
+    said, k = len(tokens(first.json["tokens"])), 0
     for f in frames[:len(frames) // 2]:  # what a client has got when D dies half-way
         said, k = said + len(f[4]), k + 1
     numbers = [len(first.json["promptIds"]), *first.json["promptIds"], *ids[:said]]
