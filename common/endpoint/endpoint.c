@@ -380,7 +380,7 @@ static bool read_all(struct ep_read *r) {
     return r->fam->read(r) && open_params(r) &&
            ep_fields_read(r, ep_orders[r->fam - ep_families]) &&
            (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r) &&
-           ep_guide_compile(r);
+           ep_answer_fits(r) && ep_guide_compile(r);
 }
 
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,

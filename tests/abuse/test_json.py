@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from attack import SANITIZER_MB
+from attack import SANITIZER_MB, Prober
 from harness import BUILD, SLOW, Cluster, Daemon, _die_with_parent, get, post, request, wait_for
 
 MB = 1 << 20
@@ -124,6 +124,31 @@ def test_a_body_costs_eight_times_its_size(cluster, kind):
         grown = peak(pid) - before[name]
         print(f"{kind}: {name} {grown / len(body):.1f} times")
         assert grown <= 8 * len(body) + (24 + SANITIZER_MB) * MB, f"{name}: {grown / MB:.0f} MiB for {len(body) / MB:.0f}"
+
+
+# What takes most of a look that goes from member to member, from item to item, or by strings and brackets: 40 MiB, as much as a body may have.
+LARGE = {"reals": ('"x":[', "1e1,", "1]}"), "nested": ('"x":[', "[[[[[]]]]],", "[]]}"), "members": ("", '"n":1,', '"n":1}'),
+         "escaped_names": ("", '"\\u006e":1,', '"n":1}'), "members_nested": ("", '"":{"":{"":1}},', '"n":1}'),
+         "parts": ('"messages":[', '{"content":[{"type":"text","text":"a"}]},', "{}]}"), "messages_spaced": ('"messages":[', "{ }, ", "{}]}"),
+         "prompts": ('"prompt":[', '"\\n",', '"a"]}'), "lists": ('"prompt":[', '["a",1.5e3],', "1]}"), "escapes": ('"prompt":"', "\\u4f60", '"}')}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_largest_body_silences_nobody(cluster, kind):
+    """The coordinator's loop looks at a body at once; an instance reads it beside its loop."""
+    head, unit, tail = LARGE[kind]
+    head = '{"model":"fable",' + head
+    body = (head + unit * ((40 * MB - len(head) - len(tail)) // len(unit)) + tail).encode()
+    path = "/v1/chat/completions" if "messages" in head else "/v1/completions"
+    silence = []
+    while len(silence) < 4 and (silence == [] or min(silence) >= SILENCE_S):
+        with Prober(cluster.mgmt) as p:
+            a = request(cluster.base + path, "POST", body, {"Content-Type": "application/json"}, timeout=120 * SLOW)
+        assert 400 <= a.status < 500 and p.n_failures == 0, (a.text[:300], p.failures)
+        silence.append(p.longest_s)
+    print(f"{kind}: silent for {min(silence) * 1000:.0f} ms")
+    assert min(silence) < SILENCE_S, f"{silence} s without an answer"
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenizer", "/", "/generate", "/v2/models/fable/infer", "/v2/models/fable/generate"])

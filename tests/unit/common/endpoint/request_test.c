@@ -2,6 +2,7 @@
  * off (inference-api 4.5), lengths and truncation (4.7, 3.3 row 13), recompute bodies
  * (cluster-api 5.7), ids and names; and every request survives the wire. Method: single bodies and
  * the fields of their infer_req, both sides of each length. */
+#include "common/base/budget.h"
 #include "proto/wire.h"
 #include "tests/unit/common/endpoint/checks.h"
 
@@ -512,6 +513,72 @@ static void lookup_tokens(void **state) {
     fixture_open(f);
 }
 
+static void answer_fits(struct fixture *f, const char *path, const char *quoted, bool fits,
+                        const char *says) {
+    struct infer_req *req;
+    struct api_answer err;
+    char *body = unquote(quoted);
+    if (fixture_read(f, path, body, &req, &err) != fits)
+        fail_msg("%s: %s", body, fits ? err.body.data : "taken");
+    if (!fits && (err.status != 422 || strstr(err.body.data, says) == NULL))
+        fail_msg("%s: %d %s", body, err.status, err.body.data);
+    infer_req_destroy(&req);
+    buf_free(&err.body);
+    free(body);
+}
+
+/* What can never be kept as one answer is refused at once; what may end earlier is not. */
+static void answer_sizes(void **state) {
+    static const struct {
+        const char *path, *body;
+        bool fits;
+    } rows[] = {
+#define ALL  "'logprobs':true,'top_logprobs':20,'n':128,'temperature':1"
+#define HEAD "{'model':'qwen','messages':[{'role':'user','content':'x'}],"
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':1000,'ignore_eos':true}", false},
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':500,'ignore_eos':true}", true},
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':1000}", true},
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':1000,'min_tokens':1000}", false},
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':1000,'ignore_eos':true,'stop':'y'}", true},
+        {"/v1/chat/completions", HEAD ALL ",'max_tokens':1000,'ignore_eos':true,'stream':true}",
+         true},
+        {"/v1/chat/completions",
+         HEAD "'n':128,'temperature':1,'max_tokens':1000,'ignore_eos':true}", true},
+        {"/v1/completions",
+         "{'model':'qwen','prompt':['x','y','z','u','v','w'],'logprobs':5,'n':128,'temperature':1,"
+         "'max_tokens':4000,'ignore_eos':true}",
+         false},
+        {"/v1/completions",
+         "{'model':'qwen','prompt':['x'],'logprobs':5,'n':128,'temperature':1,'max_tokens':4000,"
+         "'ignore_eos':true}",
+         true},
+        {"/generate",
+         "{'inputs':'x','parameters':{'details':true,'max_new_tokens':4000,'best_of':1}}", true},
+    };
+    struct fixture *f = *state;
+    const struct endpoint_conf was = f->conf;
+    struct budget b;
+    budget_init(&b);
+    f->conf.max_seq_len = f->conf.max_iter_times = 4096;
+    f->conf.max_batch_size = f->conf.max_prefill_batch_size = f->conf.max_n = 128;
+    for (int split = 0; split < 2; split++) {
+        f->conf.split = split;
+        fixture_open(f);
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+            answer_fits(f, rows[i].path, rows[i].body, rows[i].fits || !split, "67108864");
+    }
+    /* the setting is named when it is the smaller */
+    f->conf.budget = &b;
+    budget_limit_set(&b, BUDGET_ANSWER_BYTES, 1 << 20);
+    fixture_open(f);
+    answer_fits(f, rows[1].path, rows[1].body, false, "may have 1048576 (limits.answersMiB)");
+    assert_int_equal(budget_refusals(&b, BUDGET_ANSWER_BYTES), 1);
+#undef HEAD
+#undef ALL
+    f->conf = was;
+    fixture_open(f);
+}
+
 /* A configuration that no request could satisfy is refused at start. */
 static void bad_configuration(void **state) {
     struct fixture *f = *state;
@@ -528,12 +595,19 @@ static void bad_configuration(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),       cmocka_unit_test(sampling_rule),
-        cmocka_unit_test(model_defaults), cmocka_unit_test(values),
-        cmocka_unit_test(lengths),        cmocka_unit_test(truncation),
-        cmocka_unit_test(size_limits),    cmocka_unit_test(recompute),
-        cmocka_unit_test(wire),           cmocka_unit_test(lax_ranges),
-        cmocka_unit_test(lookup_tokens),  cmocka_unit_test(bad_configuration),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(sampling_rule),
+        cmocka_unit_test(model_defaults),
+        cmocka_unit_test(values),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(truncation),
+        cmocka_unit_test(size_limits),
+        cmocka_unit_test(recompute),
+        cmocka_unit_test(wire),
+        cmocka_unit_test(lax_ranges),
+        cmocka_unit_test(answer_sizes),
+        cmocka_unit_test(lookup_tokens),
+        cmocka_unit_test(bad_configuration),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
