@@ -84,6 +84,7 @@ class Listener:
     def __init__(self, base, version):
         u = urllib.parse.urlsplit(base)
         self.version, self.raw, self.ended = version, b"", False
+        self.done, self.at = [], 0  # frames of version 2, and where in raw the next one begins
         self.conn = http.client.HTTPConnection(u.hostname, u.port, timeout=60 * SLOW)
         self.conn.request("GET", "/dresult", headers={"dresult-version": "2"} if version == 2 else {})
         self.sock = self.conn.sock
@@ -99,31 +100,38 @@ class Listener:
         self.ended = True
 
     def frames(self):
+        return self._frames_1() if self.version == 1 else self._frames_2()
+
+    def _frames_1(self):
         raw = self.raw
         out = []
-        if self.version == 1:
-            parts = raw.split(b"\0")[:-1]
-            while parts:
-                head = parts.pop(0).decode()
-                if head == "ka:heartbeat":
-                    out.append(("-", 0, 0, "ka", [], ""))
-                    continue
-                assert head.startswith("reqId:"), raw
-                if not parts:
-                    break
-                kind, _, body = parts.pop(0).decode().partition(":")
-                out.append((head[6:], 0, 0, kind, [], body))
-            return out
-        while len(raw) >= 9:
-            n = int(raw[:8], 16)
-            if len(raw) < 9 + n:
+        parts = raw.split(b"\0")[:-1]
+        while parts:
+            head = parts.pop(0).decode()
+            if head == "ka:heartbeat":
+                out.append(("-", 0, 0, "ka", [], ""))
+                continue
+            assert head.startswith("reqId:"), raw
+            if not parts:
                 break
-            req_id, epoch, seq, kind, body = raw[9:9 + n].decode().split(" ", 4)
-            assert raw[8:9] == b" "
-            kind, _, more = kind.partition(";")
-            out.append((req_id, int(epoch), int(seq), kind, tokens(more) if "=" not in more else [], body))
-            raw = raw[9 + n:]
+            kind, _, body = parts.pop(0).decode().partition(":")
+            out.append((head[6:], 0, 0, kind, [], body))
         return out
+
+    def _frames_2(self):
+        """Parses what has come since the last call."""
+        raw = self.raw
+        while len(raw) >= self.at + 9:
+            start = self.at + 9
+            n = int(raw[self.at:start - 1], 16)
+            if len(raw) < start + n:
+                break
+            req_id, epoch, seq, kind, body = raw[start:start + n].decode().split(" ", 4)
+            assert raw[start - 1:start] == b" "
+            kind, _, more = kind.partition(";")
+            self.done.append((req_id, int(epoch), int(seq), kind, tokens(more) if "=" not in more else [], body))
+            self.at = start + n
+        return list(self.done)
 
     def wait_end(self, req_id, epoch=0):
         """All frames of a request, once its last one is there."""
