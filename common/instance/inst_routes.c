@@ -14,6 +14,7 @@
 #include "common/net/openapi.h"
 #include "proto/cause.h"
 #include "proto/json_pull.h"
+#include "proto/transcript.h"
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
     if (body == NULL) {
@@ -430,8 +431,10 @@ struct dispatch inst_dispatch(struct instance *in) {
         [ERROR_STYLE_MINDIE] = WITH_OPENAPI(openapi_mindie_routes),
         [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
     };
+    bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
     return (struct dispatch){.tables = tables[error_style(in)],
                              .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
+                             .beside_bytes_max = split ? TRANSCRIPT_BYTES_MAX : 0,
                              .cors_origin = in->conf.cors_origin,
                              .keys = in->keys,
                              .management_hosts = in->conf.management_hosts,

@@ -194,7 +194,9 @@ static size_t on_head(void *arg, const char *method, const char *path) {
     size_t max = l->d.body_bytes_max;
     struct target t;
     if (!find_target(&t, l, method, path)) return 0;
-    if (t.infer == NULL) {
+    if (t.infer != NULL) {
+        max += l->d.beside_bytes_max;
+    } else {
         size_t row_max = t.m.row != NULL ? t.m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;
         if (row_max < max) max = row_max;
     }
@@ -205,6 +207,7 @@ static size_t on_head(void *arg, const char *method, const char *path) {
 static void on_too_large(void *arg, struct http_x *x, size_t body_bytes_max) {
     const struct dispatch_listener *l = arg;
     char text[API_TOO_LARGE_BYTES];
+    if (body_bytes_max > l->d.body_bytes_max) body_bytes_max = l->d.body_bytes_max;
     api_too_large_text(text, body_bytes_max);
     cors_set(x, l->d.cors_origin);
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));

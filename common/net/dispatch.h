@@ -13,6 +13,8 @@
 struct dispatch {
     const struct route *const *tables; /* handlers get arg */
     size_t body_bytes_max;             /* of inference; a row's own limit is cut to it */
+    size_t beside_bytes_max;           /* that a coordinator may send beside a body of inference,
+                                        * who reads it checks that the body keeps its own limit */
     const char *cors_origin;           /* cors.h */
     const char *not_found;             /* text of a 404; NULL: one that names paths nearby */
     /* What requests on the data plane must show, but for rows with PLANE_OPEN and CORS questions;

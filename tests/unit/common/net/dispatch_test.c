@@ -212,6 +212,12 @@ static void bodies(void **state) {
     expect("POST", "/nope", "", 100, 404, "nothing here");
     expect("POST", "/nope", "", 101, 413, text);
     down();
+    fx.d.beside_bytes_max = 3 << 20; /* the text names the limit of a client's body all the same */
+    up(PLANE_DATA | PLANE_MGMT);
+    expect("POST", "/v1/completions", "", (3 << 20) + 100, 200, NULL);
+    expect("POST", "/v1/completions", "", (3 << 20) + 101, 413, text);
+    expect("POST", "/v1/role", "", 101, 413, text);
+    down();
 }
 
 static void origins(void **state) {
