@@ -7,7 +7,6 @@
 #include <string.h>
 #include "common/base/conf.h"
 #include "common/base/log.h"
-#include "common/net/cors.h"
 #include "common/net/origin.h"
 #include "proto/json.h"
 
@@ -328,13 +327,8 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
     enum err e = check_tls(c, root, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
-    if (!origin_names_ok(c->management_hosts))
-        return err_set(eb, ERR_BAD_CONFIG,
-                       O "managementHosts must be names with blanks between them, got \"%s\"",
-                       c->management_hosts);
-    if (!cors_origins_ok(c->cors_origin))
-        return err_set(eb, ERR_BAD_CONFIG, O "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
-                       c->cors_origin);
+    if (origin_check_conf(O, c->management_hosts, c->cors_origin, eb) != ERR_OK)
+        return ERR_BAD_CONFIG;
     if ((c->p_rate == 0) != (c->d_rate == 0) || c->p_rate + c->d_rate > 16)
         return err_set(eb, ERR_BAD_CONFIG,
                        R "default_p_rate and " R "default_d_rate must be both 0 or both above 0 "

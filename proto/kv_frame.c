@@ -15,8 +15,8 @@ enum { HEAD_TYPE_AT = 5, HEAD_LENGTH_AT = 8, HEAD_SEQ_AT = 12 };
 
 static const char *const type_names[KV_TYPE_COUNT] = {
     [KV_NONE] = "none",
-    [KV_DOOR_ASK] = "door-ask",
-    [KV_DOOR_ANSWER] = "door-answer",
+    [KV_LINK_ASK] = "link-ask",
+    [KV_LINK_ANSWER] = "link-answer",
     [KV_HELLO] = "hello",
     [KV_OK] = "ok",
     [KV_REFUSE_LINK] = "refuse-link",
@@ -184,14 +184,14 @@ enum err kv_key_only_unpack(struct rd *r, struct kv_key *k) {
 
 /* ---- the link itself */
 
-void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m) {
-    kv_frame_begin(w, KV_DOOR_ASK);
+void kv_link_ask_pack(struct wr *w, const struct kv_link_ask *m) {
+    kv_frame_begin(w, KV_LINK_ASK);
     wr_u32(w, m->from_id);
     wr_u32(w, m->to_id);
     wr_u8(w, m->sealed);
 }
 
-enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
+enum err kv_link_ask_unpack(struct rd *r, struct kv_link_ask *m) {
     rd_u32(r, &m->from_id);
     rd_u32(r, &m->to_id);
     uint8_t sealed = 0;
@@ -201,15 +201,15 @@ enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m) {
     return done(r);
 }
 
-void kv_door_answer_pack(struct wr *w, const struct kv_door_answer *m) {
-    kv_frame_begin(w, KV_DOOR_ANSWER);
+void kv_link_answer_pack(struct wr *w, const struct kv_link_answer *m) {
+    kv_frame_begin(w, KV_LINK_ANSWER);
     wr_u16(w, m->code);
     wr_cstr(w, m->text);
     wr_u16(w, m->port);
     wr_u64(w, m->ticket);
 }
 
-enum err kv_door_answer_unpack(struct rd *r, struct kv_door_answer *m) {
+enum err kv_link_answer_unpack(struct rd *r, struct kv_link_answer *m) {
     rd_u16(r, &m->code);
     rd_cstr(r, m->text, sizeof(m->text));
     rd_u16(r, &m->port);

@@ -4,7 +4,7 @@
  * Frame:  head (16 bytes: u32 magic, u8 version, u8 type, u8 flags, u8 tag_bytes, u32 length, u32
  * seq), payload [length], tag. The tag is the CRC32C of head and payload (4 bytes), or, with
  * KV_FLAG_SEALED, an AES-GCM tag of 16 (common/instance/kv_seal); nothing here reads such a
- * payload. seq counts the frames of one direction of one link from 1; the door uses 0. Errors:
+ * payload. seq counts the frames of one direction of one link from 1; the listener uses 0. Errors:
  * ERR_BAD_FRAME for whatever a peer sent wrongly; ERR_MISMATCH for a frame of another version.
  * Ownership: unpacked structs hold copies, except where a member says that it points into the
  * frame. */
@@ -36,8 +36,8 @@ enum {
 
 enum kv_type {
     KV_NONE,
-    KV_DOOR_ASK,    /* P -> D's door: may I link? */
-    KV_DOOR_ANSWER, /* D -> P: where, with which ticket; or why not */
+    KV_LINK_ASK,    /* P -> D's listener: may I link? */
+    KV_LINK_ANSWER, /* D -> P: where, with which ticket; or why not */
     KV_HELLO,       /* both ways on a fresh pair, P first */
     KV_OK,          /* the other's hello fits */
     KV_REFUSE_LINK, /* it does not, or the link is not wanted any more */
@@ -118,11 +118,11 @@ enum err kv_key_unpack(struct rd *r, struct kv_key *k);
  * left-over bytes. */
 enum err kv_key_only_unpack(struct rd *r, struct kv_key *k);
 
-struct kv_door_ask {
+struct kv_link_ask {
     uint32_t from_id, to_id; /* instance ids; 0: not known */
     bool sealed;             /* the asker seals its links, and takes no other */
 };
-struct kv_door_answer {
+struct kv_link_answer {
     uint16_t code; /* enum kv_link_code; KV_LINK_OK: the rest is meant */
     char text[KV_TEXT_BYTES_MAX + 1];
     uint16_t port;   /* TCP port of the pair */
@@ -217,8 +217,8 @@ struct kv_release {
 size_t kv_commit_bytes_max(size_t n_choices, size_t n_prompt_logprobs, size_t n_prompt_tops);
 
 /* Whole frames but for seq and CRC: call kv_frame_end() after. */
-void kv_door_ask_pack(struct wr *w, const struct kv_door_ask *m);
-void kv_door_answer_pack(struct wr *w, const struct kv_door_answer *m);
+void kv_link_ask_pack(struct wr *w, const struct kv_link_ask *m);
+void kv_link_answer_pack(struct wr *w, const struct kv_link_answer *m);
 void kv_hello_pack(struct wr *w, const struct kv_hello *m);
 void kv_ok_pack(struct wr *w);
 void kv_refuse_link_pack(struct wr *w, const struct kv_refuse_link *m);
@@ -243,8 +243,8 @@ uint8_t *kv_data_begin(uint8_t *frame, const struct kv_key *k, uint32_t layer, u
                        uint32_t n, size_t n_bytes);
 void kv_data_end(uint8_t *frame, size_t frame_bytes, uint32_t seq);
 
-enum err kv_door_ask_unpack(struct rd *r, struct kv_door_ask *m);
-enum err kv_door_answer_unpack(struct rd *r, struct kv_door_answer *m);
+enum err kv_link_ask_unpack(struct rd *r, struct kv_link_ask *m);
+enum err kv_link_answer_unpack(struct rd *r, struct kv_link_answer *m);
 enum err kv_hello_unpack(struct rd *r, struct kv_hello *m);
 enum err kv_refuse_link_unpack(struct rd *r, struct kv_refuse_link *m);
 enum err kv_heartbeat_unpack(struct rd *r, struct kv_heartbeat *m); /* kv_heartbeat_free() */

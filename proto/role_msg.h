@@ -1,6 +1,6 @@
 /* role_msg: bodies of POST /v1/role/{role} and /v2/role/{role} (cluster-api 3.4, 3.5), both ways.
  * Pure. Beyond the reference a node may carry "inter_comm_port" (string or integer): where its KV
- * door listens. */
+ * listener listens. */
 #ifndef BATON_PROTO_ROLE_MSG_H
 #define BATON_PROTO_ROLE_MSG_H
 

@@ -34,7 +34,7 @@
     X(DESCRIPTORS, "descriptors", "", "connections for which no descriptor was left")              \
     X(FOREIGN_ORIGIN, "foreign_origin", "", "requests to a management plane under another name")   \
     X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \
-    X(KV_DOOR, "kv_door", "", "connections of strangers at the door of the KV links")              \
+    X(KV_LISTENER, "kv_listener", "", "connections of strangers at the listener of the KV links")  \
     X(REQUESTS, "requests", "request_limit.max_requests", "requests in flight")                    \
     X(MEMORY, "memory", "request_limit.memory_limit", "memory of the process")                     \
     X(TENANT_WAITING, "tenant_waiting", "pd.tenant_waiting_max",                                   \

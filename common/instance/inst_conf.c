@@ -8,7 +8,6 @@
 #include "common/base/conf.h"
 #include "common/base/log.h"
 #include "common/engine/cores.h"
-#include "common/net/cors.h"
 #include "common/net/origin.h"
 #include "proto/json.h"
 #include "proto/status_msg.h"
@@ -465,13 +464,8 @@ static enum err check_rules(const struct inst_conf *c, struct errbuf *eb) {
         return err_set(eb, ERR_BAD_CONFIG,
                        C "maxIterTimes must be from 1 to maxSeqLen (%lld), got %lld",
                        (long long)c->max_seq_len, (long long)c->max_iter_times);
-    if (!origin_names_ok(c->management_hosts))
-        return err_set(eb, ERR_BAD_CONFIG,
-                       X "managementHosts must be names with blanks between them, got \"%s\"",
-                       c->management_hosts);
-    if (!cors_origins_ok(c->cors_origin))
-        return err_set(eb, ERR_BAD_CONFIG, X "corsAllowOrigin must be " CORS_RULE ", got \"%s\"",
-                       c->cors_origin);
+    if (origin_check_conf(X, c->management_hosts, c->cors_origin, eb) != ERR_OK)
+        return ERR_BAD_CONFIG;
     int cores[CONF_CPUS_MAX];
     if (inst_conf_cores(c, cores, eb) < 0) return ERR_BAD_CONFIG;
     enum err e = check_clients(c, eb);

@@ -303,7 +303,7 @@ static int tick_ms(const struct kv_plane *kp) {
 static void wait_for_work(struct kv_plane *kp) {
     struct poll_set ps = {.kp = kp};
     watch(&ps, kp->wake_fd, POLLIN);
-    if (clock_ms() >= kp->door_rest_ms) watch(&ps, kp->door, POLLIN);
+    if (clock_ms() >= kp->listener_rest_ms) watch(&ps, kp->listener, POLLIN);
     for (struct kv_guest *g = kp->guests; g != NULL; g = g->next) watch(&ps, g->fd, POLLIN);
     for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
         if (l->ask_fd >= 0) watch(&ps, l->ask_fd, l->asked ? POLLIN : POLLOUT);
@@ -351,9 +351,9 @@ void *kv_io_main(void *arg) {
             next_tick_ms = now_ms + (uint64_t)tick_ms(kp);
             kp->due_ms = UINT64_MAX;
         }
-        kv_door_tick(kp, now_ms);
+        kv_listener_tick(kp, now_ms);
         for (struct kv_link *l = kp->links; l != NULL; l = l->next) {
-            if (l->ask_fd >= 0) kv_door_ask_ready(kp, l);
+            if (l->ask_fd >= 0) kv_listener_ask_ready(kp, l);
             if (l->fresh != NULL) kv_link_recv_fresh(kp, l);
             if (l->fresh != NULL) pipe_flush(kp, l->fresh);
             if (l->pipe != NULL) link_recv(kp, l);

@@ -1,9 +1,9 @@
-/* kv_link: the life of a link: hellos over a pair that the door (kv_door) gave, heartbeats, failure
- * and the next try.
+/* kv_link: the life of a link: hellos over a pair that the listener (kv_listener) gave, heartbeats,
+ * failure and the next try.
  *
- *   P: idle -> asks D's door -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK ->
- * up D: door asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own HELLO
- *      and OK -> P's OK -> up
+ *   P: idle -> asks D's listener -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK
+ * -> up D: listener asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own
+ * HELLO and OK -> P's OK -> up
  *
  * With TLS the handshake (kv_auth) stands before P's HELLO, and every HELLO is sealed already.
  * A pair that is up is replaced only by one whose hello was right, so whoever merely knocks cannot
@@ -64,7 +64,7 @@ bool kv_link_is_hard(unsigned code) {
 }
 
 static void drop_attempt(struct kv_plane *kp, struct kv_link *l) {
-    kv_door_ask_end(l);
+    kv_listener_ask_end(l);
     kv_pipe_retire(kp, &l->fresh);
 }
 
@@ -114,7 +114,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hell
         kv_pipe_retire(kp, &l->pipe);
         end_transfers(kp, l, "the peer has linked anew");
     }
-    kv_door_ask_end(l);
+    kv_listener_ask_end(l);
     l->pipe = l->fresh;
     l->fresh = NULL;
     l->pipe->state = PIPE_OPEN;
@@ -132,7 +132,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hell
 /* ---- commands */
 
 static void link_free(struct kv_plane *kp, struct kv_link *l, enum err e, const char *why) {
-    kv_door_ask_end(l);
+    kv_listener_ask_end(l);
     kv_pipe_retire(kp, &l->fresh);
     if (l->pipe != NULL) {
         struct kv_refuse_link bye = {.code = KV_LINK_NOT_WANTED};
@@ -483,10 +483,11 @@ void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
     }
     if (kp->io_role == ROLE_PREFILL) {
         if (l->ask_fd >= 0 && now_ms >= l->try_deadline_ms) {
-            kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door does not answer", true);
+            kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the listener does not answer",
+                                   true);
         } else if (l->ask_fd < 0 && l->fresh == NULL) {
             if (now_ms >= l->next_try_ms) {
-                kv_door_ask(kp, l);
+                kv_listener_ask(kp, l);
             } else {
                 kv_due(kp, l->next_try_ms);
             }

@@ -2,7 +2,7 @@
  *
  *   kv_plane.c  the loop thread's side: wanted peers, the calls of roles, delivery of events
  *   kv_io.c     the I/O thread: poll, commands, frames in and out of pipes
- *   kv_door.c   where a link begins: who asks, who is told where its pair is
+ *   kv_listener.c   where a link begins: who asks, who is told where its pair is
  *   kv_link.c   life of a link: hellos, heartbeats, failure and back-off
  *   kv_auth.c   the TLS handshake of a sealed link;  kv_seal.c  the seal of its frames
  *   kv_send.c   transfers out of this instance (prefill)
@@ -29,11 +29,11 @@ enum {
     KV_CONTROL_FRAMES_MAX = 65536, /* queued towards one peer; over it the link fails */
     KV_DYING_MS = 200,             /* a retired pipe has so long to send its last words */
     KV_SOFT_RETRY_MS = 100,        /* between attempts while a link settles */
-    KV_STRANGERS_MAX = 64,         /* connections at the door from addresses of no peer */
+    KV_STRANGERS_MAX = 64,         /* connections at the listener from addresses of no peer */
     KV_STRANGERS_PER_IP_MAX = 16,
     KV_STRANGER_MS = 1000, /* one of them may stay so long */
-    KV_ASK_MS = 800, /* P: for the door's answer. Shorter than TCP's second SYN, so that one that
-                        was lost in a crowd costs less than a second */
+    KV_ASK_MS = 800, /* P: for the listener's answer. Shorter than TCP's second SYN, so that one
+                        that was lost in a crowd costs less than a second */
     KV_ASK_BYTES_MAX = 64,
     KV_ANSWER_BYTES_MAX = 512,
 };
@@ -130,7 +130,7 @@ static inline size_t kv_pipe_tag_growth(const struct kv_pipe *p) {
     return p->seal_out != NULL ? KV_SEAL_BYTES - KV_CRC_BYTES : 0;
 }
 
-struct kv_guest { /* D's door: a connection whose question is not whole yet */
+struct kv_guest { /* D's listener: a connection whose question is not whole yet */
     struct kv_guest *next;
     int fd;
     char ip[16]; /* where it comes from */
@@ -151,7 +151,7 @@ struct kv_link { /* one wanted peer */
     uint64_t began_ms; /* of the series */
     uint64_t next_try_ms, try_deadline_ms;
     unsigned backoff_ms;
-    int ask_fd; /* P: the question at the door; -1: none */
+    int ask_fd; /* P: the question at the listener; -1: none */
     bool asked;
     unsigned n_crossed; /* in a row: questions that met one of the other side */
     size_t n_answer;
@@ -278,12 +278,12 @@ struct kv_plane {
     bool closing, closed;
 
     /* I/O thread */
-    int door;                /* a listening socket of our own: nanomsg would take in everybody */
+    int listener;            /* a listening socket of our own: nanomsg would take in everybody */
     struct kv_guest *guests; /* oldest first */
     size_t n_strangers;
     bool said_unguarded;
-    uint64_t door_said_ms; /* when the log last said so: */
-    uint64_t door_rest_ms; /* no descriptor was left: nobody is taken in before */
+    uint64_t listener_said_ms; /* when the log last said so: */
+    uint64_t listener_rest_ms; /* no descriptor was left: nobody is taken in before */
     enum inst_role io_role;
     uint32_t io_self_id;
     struct kv_link *links;
@@ -341,14 +341,15 @@ void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code_text,
 void kv_link_free_all(struct kv_plane *kp);
 struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer);
 
-/* ---- kv_door.c */
-enum err kv_door_open(struct kv_plane *kp, struct errbuf *eb);
-void kv_door_close(struct kv_plane *kp); /* after the I/O thread */
+/* ---- kv_listener.c */
+enum err kv_listener_open(struct kv_plane *kp, struct errbuf *eb);
+void kv_listener_close(struct kv_plane *kp); /* after the I/O thread */
 /* I/O thread */
-void kv_door_tick(struct kv_plane *kp, uint64_t now_ms);  /* takes in, reads, answers, sends away */
-void kv_door_ask(struct kv_plane *kp, struct kv_link *l); /* P: begins a question */
-void kv_door_ask_ready(struct kv_plane *kp, struct kv_link *l);
-void kv_door_ask_end(struct kv_link *l);
+void kv_listener_tick(struct kv_plane *kp,
+                      uint64_t now_ms); /* takes in, reads, answers, sends away */
+void kv_listener_ask(struct kv_plane *kp, struct kv_link *l); /* P: begins a question */
+void kv_listener_ask_ready(struct kv_plane *kp, struct kv_link *l);
+void kv_listener_ask_end(struct kv_link *l);
 
 /* ---- kv_auth.c (I/O thread): the TLS handshake on a fresh pipe, from which the seals come */
 /* Begins it; the connecting side sends first. */

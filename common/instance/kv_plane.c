@@ -523,9 +523,9 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
     if (kp == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     kp->o = *o;
     if (o->tls != NULL) kp->o.tls = tls_ref(o->tls);
-    if (o->budget != NULL) budget_limit_set(o->budget, BUDGET_KV_DOOR, KV_STRANGERS_MAX);
+    if (o->budget != NULL) budget_limit_set(o->budget, BUDGET_KV_LISTENER, KV_STRANGERS_MAX);
     snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
-    kp->door = kp->wake_fd = -1;
+    kp->listener = kp->wake_fd = -1;
     kp->cmds_last = &kp->cmds;
     atomic_init(&kp->n_refs, 1);
     pthread_mutex_init(&kp->mutex, NULL);
@@ -537,7 +537,7 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
         goto fail;
     }
     bus_tune_malloc();
-    if ((e = kv_door_open(kp, eb)) != ERR_OK) goto fail;
+    if ((e = kv_listener_open(kp, eb)) != ERR_OK) goto fail;
     if (pthread_create(&kp->thread, NULL, kv_io_main, kp) != 0) {
         e = err_set(eb, ERR_NO_MEMORY, "KV link: cannot start a thread");
         goto fail;
@@ -573,7 +573,7 @@ void kv_plane_close(struct kv_plane **kpp) {
         kp->peers = p->next;
         free(p);
     }
-    kv_door_close(kp);
+    kv_listener_close(kp);
     wr_free(&kp->scratch);
     free(kp->polls);
     kp->polls = NULL;

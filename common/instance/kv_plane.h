@@ -1,6 +1,6 @@
 /* kv_plane: all KV links of an instance (design 6, cluster-api 5.3, 5.4; docs/wire-kv-link.md) over
- * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's door (a TCP socket of its own
- * at interCommPort) gives a wanted peer, known by its address and port, the port and a one-time
+ * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's listener (a TCP socket of its
+ * own at interCommPort) gives a wanted peer, known by its address and port, the port and a one-time
  * ticket of its PAIR, so a stranger cannot occupy it. The prefill side connects. State comes from
  * hellos and heartbeats; the socket's own word only ever ends a link early.
  *
@@ -24,10 +24,10 @@ struct kv_peer; /* lives as long as the plane */
 
 struct kv_plane_opts {
     struct loop *loop;
-    const char *bind_ip;   /* of the door and the pairs: the interComm address, never all-zero */
-    uint16_t port;         /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
-    struct tls *tls;       /* seals every link, and refuses plain peers; NULL: none. Referenced */
-    struct budget *budget; /* BUDGET_KV_DOOR; borrowed; NULL: not counted */
+    const char *bind_ip; /* of the listener and the pairs: the interComm address, never all-zero */
+    uint16_t port;       /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
+    struct tls *tls;     /* seals every link, and refuses plain peers; NULL: none. Referenced */
+    struct budget *budget; /* BUDGET_KV_LISTENER; borrowed; NULL: not counted */
 
     /* What must be the same on both sides of a link. */
     uint8_t model_hash[32], tokenizer_hash[32];
@@ -46,7 +46,7 @@ struct kv_plane_opts {
     unsigned lease_ms; /* a request neither renewed by a heartbeat nor moved on for so long is given
                           up */
     unsigned settle_ms;  /* a peer not linked after so long shows as failed (tries go on) */
-    unsigned connect_ms; /* one attempt: door, hello */
+    unsigned connect_ms; /* one attempt: listener, hello */
     /* Between attempts at a failed link: doubled each time, up to backoff_ms_max, which is how long
      * a link stays away after its network has come back; up to mismatch_ms_max where the two do not
      * fit together, which only a restart changes. */
@@ -67,7 +67,7 @@ void kv_plane_opts_default(struct kv_plane_opts *o);
 /* Shape, hash and block memory of an engine, which must outlive the plane. */
 void kv_plane_opts_of_engine(struct kv_plane_opts *o, const struct engine *e);
 
-/* Opens the door and starts the I/O thread. ERR_CONFLICT: the port is taken (eb names it). */
+/* Opens the listener and starts the I/O thread. ERR_CONFLICT: the port is taken (eb names it). */
 enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, struct errbuf *eb);
 /* Transfers that live end now; their kv_tx and kv_rx are still to be freed, then or later. */
 void kv_plane_close(struct kv_plane **kp);
@@ -78,7 +78,8 @@ uint16_t kv_plane_port(const struct kv_plane *kp);
 /* The wanted set of peers, as the last role body gave it: peers not in it are unlinked, new ones
  * are linked, failed ones are tried again at once. role: own role (PREFILL connects, DECODE waits;
  * another role wants nobody). A change of role or id begins every link anew. Links settle in the
- * background; see on_settled. A node without inter_comm_port has its door at the own port number.
+ * background; see on_settled. A node without inter_comm_port has its listener at the own port
+ * number.
  */
 enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
                        const struct role_node *peers, size_t n_peers);
@@ -179,7 +180,7 @@ struct kv_plane_stats {
     uint64_t n_unknown;      /* of a request that is not live here */
     uint64_t n_out_of_range; /* layer, block or length not as granted */
     uint64_t n_protocol;     /* well-formed, but not allowed in this state */
-    uint64_t n_strangers;    /* at the door or on a pair without a right ticket */
+    uint64_t n_strangers;    /* at the listener or on a pair without a right ticket */
     uint64_t n_pulls, n_leases_expired;
     uint64_t inflight_bytes_peak; /* largest unacknowledged amount towards one peer */
 };

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
+#include "common/net/cors.h"
 
 enum { HOST_BYTES_MAX = 255 };
 
@@ -58,4 +59,16 @@ bool origin_names_ok(const char *names) {
             (n > HOST_BYTES_MAX || strspn(names, letters) < n || names[n - 1] == '.'))
             return false;
     return true;
+}
+
+enum err origin_check_conf(const char *prefix, const char *management_hosts,
+                           const char *cors_origin, struct errbuf *eb) {
+    if (!origin_names_ok(management_hosts))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       "%smanagementHosts must be names with blanks between them, got \"%s\"",
+                       prefix, management_hosts);
+    if (!cors_origins_ok(cors_origin))
+        return err_set(eb, ERR_BAD_CONFIG, "%scorsAllowOrigin must be " CORS_RULE ", got \"%s\"",
+                       prefix, cors_origin);
+    return ERR_OK;
 }

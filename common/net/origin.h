@@ -5,6 +5,7 @@
 #define BATON_NET_ORIGIN_H
 
 #include <stdbool.h>
+#include "proto/err.h"
 
 /* names: separated by blanks; ".example.org" is every name below it, "*" is all. IP literals and
  * localhost always may. host: value of the Host header, with or without a port. */
@@ -13,5 +14,9 @@ bool origin_host_ok(const char *host, const char *names);
 bool origin_ok(const char *origin, const char *names);
 /* Whether a setting is such a list. */
 bool origin_names_ok(const char *names);
+/* ERR_BAD_CONFIG: what a configuration says of who may ask from where (managementHosts, and
+ * corsAllowOrigin as in cors.h) is no such list; eb names the key behind prefix, and its value. */
+enum err origin_check_conf(const char *prefix, const char *management_hosts,
+                           const char *cors_origin, struct errbuf *eb);
 
 #endif

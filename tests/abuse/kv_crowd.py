@@ -1,4 +1,4 @@
-"""A crowd at doors of KV links, a program of its own: kv_crowd.py SECONDS IDLE ID PORT [PORT ..]
+"""A crowd at listeners of KV links, a program of its own: kv_crowd.py SECONDS IDLE ID PORT [PORT ..]
 Holds IDLE connections open at each port, as long as they are left open, and asks there as often as it can: whole questions that name the
 instance ID, or none, from ports of its own; halves of questions; other words. Prints the number of questions asked."""
 import os

@@ -14,7 +14,7 @@ from harness import READY_S, SLOW, Cluster, get, post, wait_for
 from pki import Pki
 
 IDLE = 3500
-FDS_MORE = 64 + 24  # places of strangers at a door (kv_link.h), and what connections of the test and a new link need
+FDS_MORE = 64 + 24  # places of strangers at a listener (kv_link.h), and what connections of the test and a new link need
 LINK_S = 1.0
 PROMPT = "Once upon a time there was a fox who lived in a wood near a little village."
 
@@ -92,9 +92,9 @@ def leave(cluster, inst, n):
 
 
 def strangers(inst):
-    """Connections at the door that were sent away by its limit."""
+    """Connections at the listener that were sent away by its limit."""
     text = get(inst.mgmt, "/metrics").body.decode()
-    return float(re.search(r'limit_refused_total{[^}]*reason="kv_door"[^}]*} ([0-9.e+]+)', text)[1])
+    return float(re.search(r'limit_refused_total{[^}]*reason="kv_listener"[^}]*} ([0-9.e+]+)', text)[1])
 
 
 def attack(extra, seconds):
@@ -129,7 +129,7 @@ def attack(extra, seconds):
             assert rate > 1000 / SLOW, f"only {rate:.0f} questions a second"
             for i in before:
                 assert most[i] <= before[i] + FDS_MORE, f"{i.name}: {most[i]} descriptors, before {before[i]}"
-                assert "event=door_rests" not in i.log()
+                assert "event=listener_rests" not in i.log()
                 assert strangers(i) > IDLE / 2
             # a coordinator that starts in the midst of it finds its instances
             with Crowd([p, d], max(seconds / 2, 5)) as crowd:

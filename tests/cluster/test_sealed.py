@@ -1,7 +1,7 @@
 """Goal: sealed KV links change nothing of an answer and show nothing of a request on the wire; a wrong certificate keeps the cluster not
 ready, with the reason in the status; a byte changed on the way ends the link and never reaches a client.
-Method: real daemons with and without seals. A relay stands between P and D: it sits at D's door (whose port P learns from the rank
-table), asks from P's own address and port as P does, puts its own port into the door's answers and keeps every byte of the pair. The plain cluster under the same relay proves that it
+Method: real daemons with and without seals. A relay stands between P and D: it sits at D's listener (whose port P learns from the rank
+table), asks from P's own address and port as P does, puts its own port into the listener's answers and keeps every byte of the pair. The plain cluster under the same relay proves that it
 would see KV and requests if they were there to be seen."""
 import json
 import os
@@ -14,7 +14,7 @@ from harness import READY_S, Cluster, get, merge, post, wait_for
 from pki import Pki
 
 PROMPT = "Once upon a time there was a fox who lived in a wood near a little village, and every evening he went to the pond to drink."
-DOOR_ANSWER, DATA = 2, 11
+LINK_ANSWER, DATA = 2, 11
 HEAD = struct.Struct("<IBBBBII")  # magic, version, type, flags, tag bytes, length, seq
 
 
@@ -45,7 +45,7 @@ class Messages:
 
 
 class Frames:
-    """One direction of a connection at a door: frames as they are."""
+    """One direction of a connection at a listener: frames as they are."""
 
     def __init__(self):
         self.rest = b""
@@ -64,20 +64,20 @@ class Frames:
 class Relay:
     """Between P and D. to_d: what P sent on pairs, raw. flip: the next long message to D loses its last bit."""
 
-    def __init__(self, door_port):
+    def __init__(self, listener_port):
         self.lock = threading.Lock()
         self.to_d, self.flip, self.n_flipped, self.sockets = b"", False, 0, []
-        self.port = self.listen(door_port, True)
+        self.port = self.listen(listener_port, True)
 
-    def listen(self, target, is_door):
+    def listen(self, target, is_listener):
         s = socket.socket()
         s.bind(("127.0.0.1", 0))
         s.listen(16)
         self.sockets.append(s)
-        threading.Thread(target=self.accept, args=(s, target, is_door), daemon=True).start()
+        threading.Thread(target=self.accept, args=(s, target, is_listener), daemon=True).start()
         return s.getsockname()[1]
 
-    def accept(self, s, target, is_door):
+    def accept(self, s, target, is_listener):
         while True:
             try:
                 p = s.accept()[0]
@@ -85,7 +85,7 @@ class Relay:
                 return
             d = socket.socket()
             try:
-                if is_door:
+                if is_listener:
                     d.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                     for end in (p, d):
                         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -97,16 +97,16 @@ class Relay:
                 continue
             self.sockets += [p, d]
             for a, b, to_d in ((p, d, True), (d, p, False)):
-                threading.Thread(target=self.pump, args=(a, b, is_door, to_d), daemon=True).start()
+                threading.Thread(target=self.pump, args=(a, b, is_listener, to_d), daemon=True).start()
 
-    def pump(self, a, b, is_door, to_d):
-        stream = Frames() if is_door else Messages()
+    def pump(self, a, b, is_listener, to_d):
+        stream = Frames() if is_listener else Messages()
         try:
             while chunk := a.recv(1 << 16):
                 for m in stream.feed(chunk):
-                    if is_door and not to_d:
-                        m = self.door_answer(m)
-                    elif to_d and not is_door:
+                    if is_listener and not to_d:
+                        m = self.link_answer(m)
+                    elif to_d and not is_listener:
                         m = self.maybe_flip(m)
                         with self.lock:
                             self.to_d += m
@@ -119,9 +119,9 @@ class Relay:
             except OSError:
                 pass
 
-    def door_answer(self, piece):
+    def link_answer(self, piece):
         """The port of the pair becomes one of ours."""
-        assert piece[:4] == b"BVK1" and piece[5] == DOOR_ANSWER
+        assert piece[:4] == b"BVK1" and piece[5] == LINK_ANSWER
         out = bytearray(piece)
         port_at = 16 + 2 + 4 + struct.unpack_from("<I", out, 18)[0]
         port = struct.unpack_from("<H", out, port_at)[0]

@@ -54,8 +54,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct wr w = WR_INIT;
     struct kv_key k;
     switch (data[0] % KV_TYPE_COUNT) {
-    case KV_DOOR_ASK: ROUND_TRIP(kv_door_ask, kv_door_ask); break;
-    case KV_DOOR_ANSWER: ROUND_TRIP(kv_door_answer, kv_door_answer); break;
+    case KV_LINK_ASK: ROUND_TRIP(kv_link_ask, kv_link_ask); break;
+    case KV_LINK_ANSWER: ROUND_TRIP(kv_link_answer, kv_link_answer); break;
     case KV_HELLO: ROUND_TRIP(kv_hello, kv_hello); break;
     case KV_REFUSE_LINK: ROUND_TRIP(kv_refuse_link, kv_refuse_link); break;
     case KV_GRANT: ROUND_TRIP(kv_grant, kv_grant); break;

@@ -84,12 +84,12 @@ static struct kv_commit commit(void) {
 static void pack_sample(struct wr *w, enum kv_type t) {
     struct kv_key k = key();
     switch (t) {
-    case KV_DOOR_ASK:
-        kv_door_ask_pack(w, &(struct kv_door_ask){.from_id = 11, .to_id = 21, .sealed = true});
+    case KV_LINK_ASK:
+        kv_link_ask_pack(w, &(struct kv_link_ask){.from_id = 11, .to_id = 21, .sealed = true});
         break;
-    case KV_DOOR_ANSWER:
-        kv_door_answer_pack(
-            w, &(struct kv_door_answer){.code = 8, .text = "no", .port = 4567, .ticket = 12});
+    case KV_LINK_ANSWER:
+        kv_link_answer_pack(
+            w, &(struct kv_link_answer){.code = 8, .text = "no", .port = 4567, .ticket = 12});
         break;
     case KV_HELLO: {
         struct kv_hello h = hello();
@@ -170,14 +170,14 @@ static enum err unpack_pack(struct kv_frame *f, struct wr *again) {
     struct kv_key k;
     enum err e = ERR_OK;
     switch (f->type) {
-    case KV_DOOR_ASK: {
-        struct kv_door_ask m;
-        if ((e = kv_door_ask_unpack(r, &m)) == ERR_OK) kv_door_ask_pack(again, &m);
+    case KV_LINK_ASK: {
+        struct kv_link_ask m;
+        if ((e = kv_link_ask_unpack(r, &m)) == ERR_OK) kv_link_ask_pack(again, &m);
         break;
     }
-    case KV_DOOR_ANSWER: {
-        struct kv_door_answer m;
-        if ((e = kv_door_answer_unpack(r, &m)) == ERR_OK) kv_door_answer_pack(again, &m);
+    case KV_LINK_ANSWER: {
+        struct kv_link_answer m;
+        if ((e = kv_link_answer_unpack(r, &m)) == ERR_OK) kv_link_answer_pack(again, &m);
         break;
     }
     case KV_HELLO: {
@@ -282,7 +282,7 @@ static enum err unpack_pack(struct kv_frame *f, struct wr *again) {
 
 static void pack_then_unpack_is_the_identity(void **state) {
     (void)state;
-    for (int t = KV_DOOR_ASK; t < KV_TYPE_COUNT; t++) {
+    for (int t = KV_LINK_ASK; t < KV_TYPE_COUNT; t++) {
         struct wr w = WR_INIT, again = WR_INIT;
         struct kv_frame f;
         pack_sample(&w, (enum kv_type)t);
@@ -304,7 +304,7 @@ static void pack_then_unpack_is_the_identity(void **state) {
 static void a_frame_in_a_stream_says_how_long_it_is(void **state) {
     (void)state;
     struct wr w = WR_INIT;
-    pack_sample(&w, KV_DOOR_ANSWER);
+    pack_sample(&w, KV_LINK_ANSWER);
     for (size_t n = 0; n < KV_HEAD_BYTES; n++) assert_int_equal(kv_frame_bytes(w.data, n, 4096), 0);
     for (size_t n = KV_HEAD_BYTES; n <= w.len; n++)
         assert_int_equal(kv_frame_bytes(w.data, n, 4096), w.len);
@@ -320,7 +320,7 @@ static void a_frame_in_a_stream_says_how_long_it_is(void **state) {
 
 static void truncated_frames_are_refused(void **state) {
     (void)state;
-    for (int t = KV_DOOR_ASK; t < KV_TYPE_COUNT; t++) {
+    for (int t = KV_LINK_ASK; t < KV_TYPE_COUNT; t++) {
         struct wr w = WR_INIT;
         struct kv_frame f;
         pack_sample(&w, (enum kv_type)t);
@@ -334,7 +334,7 @@ static void truncated_frames_are_refused(void **state) {
 
 static void flipped_bits_are_detected(void **state) {
     (void)state;
-    for (int t = KV_DOOR_ASK; t < KV_TYPE_COUNT; t++) {
+    for (int t = KV_LINK_ASK; t < KV_TYPE_COUNT; t++) {
         struct wr w = WR_INIT;
         struct kv_frame f;
         pack_sample(&w, (enum kv_type)t);
@@ -351,7 +351,7 @@ static void flipped_bits_are_detected(void **state) {
 /* A payload shortened or grown behind a right CRC: the payload's own reader has to refuse it. */
 static void payloads_of_another_length_are_refused(void **state) {
     (void)state;
-    for (int t = KV_DOOR_ASK; t < KV_TYPE_COUNT; t++) {
+    for (int t = KV_LINK_ASK; t < KV_TYPE_COUNT; t++) {
         struct wr w = WR_INIT, again = WR_INIT;
         struct kv_frame f;
         pack_sample(&w, (enum kv_type)t);

@@ -482,8 +482,8 @@ static uint16_t UNUSED hand_port(void) {
     return ntohs(sa.sin_port);
 }
 
-/* A connection to d's door, from this port (0: any). It leaves no trace when it is closed. */
-static int UNUSED raw_door_from(const struct side *d, uint16_t port) {
+/* A connection to d's listener, from this port (0: any). It leaves no trace when it is closed. */
+static int UNUSED raw_dial_from(const struct side *d, uint16_t port) {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
     const struct linger none = {.l_onoff = 1};
     const int on = 1;
@@ -499,8 +499,8 @@ static int UNUSED raw_door_from(const struct side *d, uint16_t port) {
     return fd;
 }
 
-/* What d's door answers these bytes; false: it closes without a word. */
-static bool UNUSED raw_door_says(int fd, const void *bytes, size_t n, struct kv_door_answer *a) {
+/* What d's listener answers these bytes; false: it closes without a word. */
+static bool UNUSED raw_dial_says(int fd, const void *bytes, size_t n, struct kv_link_answer *a) {
     uint8_t in[1024];
     size_t n_in = 0;
     ssize_t got;
@@ -510,25 +510,25 @@ static bool UNUSED raw_door_says(int fd, const void *bytes, size_t n, struct kv_
     if (n_in == 0) return false;
     struct kv_frame f;
     assert_int_equal(kv_frame_open(&f, in, n_in), ERR_OK);
-    assert_int_equal(f.type, KV_DOOR_ANSWER);
-    assert_int_equal(kv_door_answer_unpack(&f.payload, a), ERR_OK);
+    assert_int_equal(f.type, KV_LINK_ANSWER);
+    assert_int_equal(kv_link_answer_unpack(&f.payload, a), ERR_OK);
     return true;
 }
 
-/* Asks d's door as instance `from`, from this port. */
-static struct kv_door_answer UNUSED raw_ask_from(const struct side *d, uint16_t port, uint32_t from,
+/* Asks d's listener as instance `from`, from this port. */
+static struct kv_link_answer UNUSED raw_ask_from(const struct side *d, uint16_t port, uint32_t from,
                                                  uint32_t to) {
     struct wr w = WR_INIT;
-    struct kv_door_answer a = {0};
-    kv_door_ask_pack(
-        &w, &(struct kv_door_ask){.from_id = from, .to_id = to, .sealed = d->o.tls != NULL});
+    struct kv_link_answer a = {0};
+    kv_link_ask_pack(
+        &w, &(struct kv_link_ask){.from_id = from, .to_id = to, .sealed = d->o.tls != NULL});
     kv_frame_end(&w, 0);
-    if (!raw_door_says(raw_door_from(d, port), w.data, w.len, &a))
-        fail_msg("the door does not answer");
+    if (!raw_dial_says(raw_dial_from(d, port), w.data, w.len, &a))
+        fail_msg("the listener does not answer");
     wr_free(&w);
     return a;
 }
-static struct kv_door_answer UNUSED raw_ask(const struct side *d, uint32_t from, uint32_t to) {
+static struct kv_link_answer UNUSED raw_ask(const struct side *d, uint32_t from, uint32_t to) {
     return raw_ask_from(d, hand_port(), from, to);
 }
 
@@ -556,10 +556,10 @@ static void UNUSED raw_handshake(struct raw *r) {
     tls_session_free(&t);
 }
 
-/* Takes the pair that d's door gives its peer P_ID. Returns the ticket. */
+/* Takes the pair that d's listener gives its peer P_ID. Returns the ticket. */
 static uint64_t UNUSED raw_pair(struct raw *r, const struct side *d) {
     *r = (struct raw){.pair = -1};
-    struct kv_door_answer a = raw_ask(d, P_ID, D_ID);
+    struct kv_link_answer a = raw_ask(d, P_ID, D_ID);
     assert_int_equal(a.code, KV_LINK_OK);
     r->pair_port = a.port;
     assert_int_equal(bus_open(&r->pair, KV_MESSAGE_BYTES_MAX), ERR_OK);

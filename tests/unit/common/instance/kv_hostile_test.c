@@ -442,7 +442,7 @@ static void a_stranger_cannot_occupy_a_pair(void **state) {
     struct wr w = WR_INIT;
 
     /* one that comes first and is silent: the pair is given up, the next ask gets another */
-    struct kv_door_answer a = raw_ask(&s.d, P_ID, D_ID);
+    struct kv_link_answer a = raw_ask(&s.d, P_ID, D_ID);
     assert_int_equal(bus_open(&stranger, 4096), ERR_OK);
     assert_int_equal(bus_connect(stranger, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
     WAIT_COUNT(&s.d, n_strangers, 1);
@@ -475,37 +475,37 @@ static void a_stranger_cannot_occupy_a_pair(void **state) {
     scene_close(&s);
 }
 
-static void noise_at_the_door_is_ignored(void **state) {
+static void noise_at_the_listener_is_ignored(void **state) {
     struct scene s;
     struct wr w = WR_INIT;
-    struct kv_door_answer a;
+    struct kv_link_answer a;
     scene_open(&s, *state);
     side_open(&s.d);
     want_by_hand(&s.d);
     /* what a nanomsg socket says first, with a length that asks for all memory */
     const uint8_t sp[] = {0,    'S',  'P',  0,    0,    0x30, 0,    0,
                           0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-    assert_false(raw_door_says(raw_door_from(&s.d, 0), sp, sizeof(sp), &a));
+    assert_false(raw_dial_says(raw_dial_from(&s.d, 0), sp, sizeof(sp), &a));
     WAIT_COUNT(&s.d, n_strangers, 1);
     /* frames of other kinds, damaged frames, frames that are too long, from the peer's port too */
     kv_ok_pack(&w);
     kv_frame_end(&w, 0);
-    assert_false(raw_door_says(raw_door_from(&s.d, hand_port()), w.data, w.len, &a));
+    assert_false(raw_dial_says(raw_dial_from(&s.d, hand_port()), w.data, w.len, &a));
     WAIT_COUNT(&s.d, n_strangers, 2);
     kv_tls_pack(&w, sp, sizeof(sp));
     while (w.len < 2048) wr_u8(&w, 1);
     kv_frame_end(&w, 0);
-    assert_false(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
+    assert_false(raw_dial_says(raw_dial_from(&s.d, 0), w.data, w.len, &a));
     WAIT_COUNT(&s.d, n_strangers, 3);
-    kv_door_ask_pack(&w, &(struct kv_door_ask){.from_id = P_ID, .to_id = D_ID});
+    kv_link_ask_pack(&w, &(struct kv_link_ask){.from_id = P_ID, .to_id = D_ID});
     kv_frame_end(&w, 0);
     w.data[KV_HEAD_BYTES] ^= 1;
-    assert_false(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
+    assert_false(raw_dial_says(raw_dial_from(&s.d, 0), w.data, w.len, &a));
     WAIT_COUNT(&s.d, n_strangers, 4);
     /* another version is told why */
     w.data[KV_HEAD_BYTES] ^= 1;
     w.data[4] = KV_VERSION + 1;
-    assert_true(raw_door_says(raw_door_from(&s.d, 0), w.data, w.len, &a));
+    assert_true(raw_dial_says(raw_dial_from(&s.d, 0), w.data, w.len, &a));
     assert_int_equal(a.code, KV_LINK_VERSION);
     assert_string_equal(a.text, "protocol version: mine 4, theirs 5");
     wr_free(&w);
@@ -527,7 +527,7 @@ static void an_ask_from_another_port_ends_no_handshake(void **state) {
     want_by_hand(&s.d);
     const uint64_t ticket = raw_pair(&s.p, &s.d); /* in progress */
     for (uint32_t i = 0; i < 64; i++) {
-        struct kv_door_answer a = raw_ask_from(&s.d, 0, i % 2 == 0 ? 0 : P_ID, D_ID);
+        struct kv_link_answer a = raw_ask_from(&s.d, 0, i % 2 == 0 ? 0 : P_ID, D_ID);
         assert_int_equal(a.code, KV_LINK_NOT_WANTED);
         assert_non_null(strstr(a.text, "is not the address and interCommPort of a peer"));
         assert_int_equal(a.port, 0);
@@ -544,7 +544,7 @@ static size_t n_open_fds(void) {
 
 /* Connections that say nothing, or half a question, cost a bounded number of descriptors and keep
  * nobody out. */
-static void a_crowd_at_the_door_is_bounded(void **state) {
+static void a_crowd_at_the_listener_is_bounded(void **state) {
     enum { CROWD = 300 };
     struct scene s;
     struct budget b;
@@ -556,22 +556,23 @@ static void a_crowd_at_the_door_is_bounded(void **state) {
     want_by_hand(&s.d);
     const size_t before = n_open_fds();
     for (int i = 0; i < CROWD; i++) {
-        fds[i] = raw_door_from(&s.d, 0);
+        fds[i] = raw_dial_from(&s.d, 0);
         if (i % 2 == 0) assert_int_equal(send(fds[i], "BVK1\4\1", 6, MSG_NOSIGNAL), 6);
     }
     raw_link(&s.p, &s.d); /* the peer in their midst */
     uint64_t until = clock_ms() + DEADLINE_MS;
-    while (budget_refusals(&b, BUDGET_KV_DOOR) < CROWD - KV_STRANGERS_PER_IP_MAX &&
+    while (budget_refusals(&b, BUDGET_KV_LISTENER) < CROWD - KV_STRANGERS_PER_IP_MAX &&
            clock_ms() < until)
         poll(NULL, 0, 1);
-    assert_true(budget_refusals(&b, BUDGET_KV_DOOR) >= CROWD - KV_STRANGERS_PER_IP_MAX);
-    assert_true(budget_used(&b, BUDGET_KV_DOOR) <= KV_STRANGERS_PER_IP_MAX);
-    /* the crowd's own ends, the places at the door, and the link's: three sockets and their events
+    assert_true(budget_refusals(&b, BUDGET_KV_LISTENER) >= CROWD - KV_STRANGERS_PER_IP_MAX);
+    assert_true(budget_used(&b, BUDGET_KV_LISTENER) <= KV_STRANGERS_PER_IP_MAX);
+    /* the crowd's own ends, the places at the listener, and the link's: three sockets and their
+     * events
      */
     assert_true(n_open_fds() <= before + CROWD + KV_STRANGERS_PER_IP_MAX + 12);
     /* a second later the last of them are gone */
-    while (budget_used(&b, BUDGET_KV_DOOR) > 0 && clock_ms() < until) poll(NULL, 0, 5);
-    assert_int_equal(budget_used(&b, BUDGET_KV_DOOR), 0);
+    while (budget_used(&b, BUDGET_KV_LISTENER) > 0 && clock_ms() < until) poll(NULL, 0, 5);
+    assert_int_equal(budget_used(&b, BUDGET_KV_LISTENER), 0);
     for (int i = 0; i < CROWD; i++) close(fds[i]);
     scene_grant(&s, "g1", 0);
     finish_well(&s);
@@ -584,7 +585,7 @@ static void a_pair_that_is_up_takes_no_connection(void **state) {
     scene_open(&s, *state);
     side_open(&s.d);
     want_by_hand(&s.d);
-    struct kv_door_answer a = {.ticket = raw_pair(&s.p, &s.d)};
+    struct kv_link_answer a = {.ticket = raw_pair(&s.p, &s.d)};
     struct sockaddr_in sa = {.sin_family = AF_INET}, *at = &sa;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     inet_pton(AF_INET, "127.0.0.1", &sa.sin_addr);
@@ -643,9 +644,9 @@ int main(void) {
         TEST(a_silent_peer_loses_its_link),
         TEST(a_request_nobody_names_loses_its_lease),
         TEST(a_stranger_cannot_occupy_a_pair),
-        TEST(noise_at_the_door_is_ignored),
+        TEST(noise_at_the_listener_is_ignored),
         TEST(an_ask_from_another_port_ends_no_handshake),
-        TEST(a_crowd_at_the_door_is_bounded),
+        TEST(a_crowd_at_the_listener_is_bounded),
         TEST(a_pair_that_is_up_takes_no_connection),
         TEST(a_new_hello_replaces_the_old_link),
     };

@@ -100,7 +100,7 @@ static void two_of_one_role_do_not_link(void **state) {
     side_close(&b);
 }
 
-/* The door answers for another instance than the one the role body named: an address was given
+/* The listener answers for another instance than the one the role body named: an address was given
  * twice. */
 static void a_wrong_id_is_refused(void **state) {
     struct side p, d;

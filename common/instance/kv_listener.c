@@ -1,11 +1,11 @@
-/* kv_door: where a KV link begins, both ends of it. P asks at D's interCommPort where its pair is;
- * D binds one for it and answers with port and ticket.
+/* kv_listener: where a KV link begins, both ends of it. P asks at D's interCommPort where its pair
+ * is; D binds one for it and answers with port and ticket.
  *
- * The door is a TCP socket of our own, since nanomsg takes in everybody and tells nobody's address.
- * Here the address is what counts: P asks from its own interCommPort, a port that only P can have,
- * so a question from a peer's address and port is the peer's, and any other is a stranger's. A
- * stranger is told so and changes nothing: it takes one of a few places, for a second at most, and
- * loses it to the next one; a peer needs none of these places. */
+ * The listener is a TCP socket of our own, since nanomsg takes in everybody and tells nobody's
+ * address. Here the address is what counts: P asks from its own interCommPort, a port that only P
+ * can have, so a question from a peer's address and port is the peer's, and any other is a
+ * stranger's. A stranger is told so and changes nothing: it takes one of a few places, for a second
+ * at most, and loses it to the next one; a peer needs none of these places. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,10 +22,10 @@
 #include "common/instance/kv_link.h"
 
 enum {
-    DOOR_BURST = 64,
-    DOOR_BACKLOG = 4096,
-    DOOR_REST_MS = 100,
-    DOOR_SAY_MS = 1000,
+    LISTENER_BURST = 64,
+    LISTENER_BACKLOG = 4096,
+    LISTENER_REST_MS = 100,
+    LISTENER_SAY_MS = 1000,
     CROSSED_MAX = 50,
     CROSSED_MS_MAX = 20
 };
@@ -41,7 +41,8 @@ static void end_without_trace(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
 
-/* A socket bound to our own address at the cluster plane. shared: beside the door, for a question.
+/* A socket bound to our own address at the cluster plane. shared: beside the listener, for a
+ * question.
  */
 static int own_socket(const struct kv_plane *kp, uint16_t port, bool shared) {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -60,14 +61,14 @@ static int own_socket(const struct kv_plane *kp, uint16_t port, bool shared) {
     return -1;
 }
 
-enum err kv_door_open(struct kv_plane *kp, struct errbuf *eb) {
+enum err kv_listener_open(struct kv_plane *kp, struct errbuf *eb) {
     struct sockaddr_in sa;
     socklen_t n = sizeof(sa);
-    kp->door = own_socket(kp, kp->o.port, false);
+    kp->listener = own_socket(kp, kp->o.port, false);
     /* Only now may our own questions share the port: a second instance must not. */
-    if (kp->door < 0 || !set(kp->door, SOL_SOCKET, SO_REUSEPORT, 1) ||
-        listen(kp->door, DOOR_BACKLOG) != 0 ||
-        getsockname(kp->door, (struct sockaddr *)&sa, &n) != 0) {
+    if (kp->listener < 0 || !set(kp->listener, SOL_SOCKET, SO_REUSEPORT, 1) ||
+        listen(kp->listener, LISTENER_BACKLOG) != 0 ||
+        getsockname(kp->listener, (struct sockaddr *)&sa, &n) != 0) {
         bool taken = errno == EADDRINUSE || errno == EADDRNOTAVAIL || errno == EACCES;
         return err_set(
             eb, taken ? ERR_CONFLICT : ERR_IO,
@@ -85,16 +86,16 @@ static void guest_end(struct kv_plane *kp, struct kv_guest **at) {
     *at = g->next;
     if (g->stranger) {
         kp->n_strangers--;
-        budget_give(kp->o.budget, BUDGET_KV_DOOR, 1);
+        budget_give(kp->o.budget, BUDGET_KV_LISTENER, 1);
     }
     close(g->fd);
     free(g);
 }
 
-void kv_door_close(struct kv_plane *kp) {
+void kv_listener_close(struct kv_plane *kp) {
     while (kp->guests != NULL) guest_end(kp, &kp->guests);
-    if (kp->door >= 0) close(kp->door);
-    kp->door = -1;
+    if (kp->listener >= 0) close(kp->listener);
+    kp->listener = -1;
 }
 
 static struct kv_link *link_at(const struct kv_plane *kp, const char *ip, uint16_t port) {
@@ -119,7 +120,7 @@ static void make_room(struct kv_plane *kp, const char *ip) {
                              : kp->n_strangers >= KV_STRANGERS_MAX ? oldest
                                                                    : NULL;
     if (goes == NULL) return;
-    budget_refused(kp->o.budget, BUDGET_KV_DOOR);
+    budget_refused(kp->o.budget, BUDGET_KV_LISTENER);
     end_without_trace((*goes)->fd);
     guest_end(kp, goes);
 }
@@ -142,7 +143,7 @@ static void guest_begin(struct kv_plane *kp, int fd, const struct sockaddr_in *f
     if (g->stranger) {
         make_room(kp, g->ip);
         kp->n_strangers++;
-        budget_take(kp->o.budget, BUDGET_KV_DOOR, 1);
+        budget_take(kp->o.budget, BUDGET_KV_LISTENER, 1);
     }
     struct kv_guest **at = &kp->guests;
     while (*at != NULL) at = &(*at)->next;
@@ -150,27 +151,27 @@ static void guest_begin(struct kv_plane *kp, int fd, const struct sockaddr_in *f
 }
 
 static void take_in(struct kv_plane *kp, uint64_t now_ms) {
-    if (now_ms < kp->door_rest_ms) {
-        kv_due(kp, kp->door_rest_ms);
+    if (now_ms < kp->listener_rest_ms) {
+        kv_due(kp, kp->listener_rest_ms);
         return;
     }
-    for (int i = 0; i < DOOR_BURST; i++) {
+    for (int i = 0; i < LISTENER_BURST; i++) {
         struct sockaddr_in from = {0};
         socklen_t n = sizeof(from);
-        int fd = accept4(kp->door, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(kp->listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             guest_begin(kp, fd, &from, now_ms);
             continue;
         }
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        /* No descriptor or no memory: the door would stay readable all the time. */
-        if (now_ms >= kp->door_said_ms + DOOR_SAY_MS) {
-            log_warn("kv_link", "event=door_rests why=\"%s\"", strerror(errno));
-            kp->door_said_ms = now_ms;
+        /* No descriptor or no memory: the listener would stay readable all the time. */
+        if (now_ms >= kp->listener_said_ms + LISTENER_SAY_MS) {
+            log_warn("kv_link", "event=listener_rests why=\"%s\"", strerror(errno));
+            kp->listener_said_ms = now_ms;
         }
-        kp->door_rest_ms = now_ms + DOOR_REST_MS;
-        kv_due(kp, kp->door_rest_ms);
+        kp->listener_rest_ms = now_ms + LISTENER_REST_MS;
+        kv_due(kp, kp->listener_rest_ms);
         return;
     }
 }
@@ -184,7 +185,7 @@ static uint64_t random_u64(void) {
 }
 
 static void open_pair(struct kv_plane *kp, struct kv_link *l, const char *from_ip,
-                      struct kv_door_answer *a) {
+                      struct kv_link_answer *a) {
     int sock = -1;
     kv_pipe_retire(kp, &l->fresh); /* an earlier attempt */
     do {
@@ -209,8 +210,8 @@ static void open_pair(struct kv_plane *kp, struct kv_link *l, const char *from_i
 }
 
 /* Both sides show it, or someone would look for the reason on the wrong one. */
-static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct kv_door_ask *ask,
-                            struct kv_door_answer *a) {
+static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct kv_link_ask *ask,
+                            struct kv_link_answer *a) {
     a->code = KV_LINK_SEAL;
     snprintf(a->text, sizeof(a->text),
              "interCommTLSEnabled: instance %u has %s, instance %u has %s", kp->io_self_id,
@@ -218,8 +219,8 @@ static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct
     if (!l->up && l->fresh == NULL) kv_link_attempt_failed(kp, l, a->code, a->text, false);
 }
 
-static void answer_ask(struct kv_plane *kp, const struct kv_guest *g, const struct kv_door_ask *ask,
-                       struct kv_door_answer *a) {
+static void answer_ask(struct kv_plane *kp, const struct kv_guest *g, const struct kv_link_ask *ask,
+                       struct kv_link_answer *a) {
     struct kv_link *l = link_at(kp, g->ip, g->port);
     if (kp->io_role != ROLE_DECODE) {
         a->code = KV_LINK_ROLE;
@@ -249,11 +250,11 @@ static void answer_ask(struct kv_plane *kp, const struct kv_guest *g, const stru
 /* A whole question. False: it was none, and nobody is told anything. */
 static bool answer(struct kv_plane *kp, const struct kv_guest *g) {
     struct kv_frame f;
-    struct kv_door_ask ask = {0};
-    struct kv_door_answer a = {0};
+    struct kv_link_ask ask = {0};
+    struct kv_link_answer a = {0};
     enum err e = kv_frame_open(&f, g->bytes, g->n);
     if (e == ERR_OK)
-        e = f.type == KV_DOOR_ASK ? kv_door_ask_unpack(&f.payload, &ask) : ERR_BAD_FRAME;
+        e = f.type == KV_LINK_ASK ? kv_link_ask_unpack(&f.payload, &ask) : ERR_BAD_FRAME;
     if (e == ERR_MISMATCH) {
         a.code = KV_LINK_VERSION;
         snprintf(a.text, sizeof(a.text), "protocol version: mine %d, theirs %u", KV_VERSION,
@@ -263,7 +264,7 @@ static bool answer(struct kv_plane *kp, const struct kv_guest *g) {
     } else {
         answer_ask(kp, g, &ask, &a);
     }
-    kv_door_answer_pack(&kp->scratch, &a);
+    kv_link_answer_pack(&kp->scratch, &a);
     kv_frame_end(&kp->scratch, 0);
     /* Far less than what a fresh socket takes at once; an asker that gets no answer asks again. */
     if (!kp->scratch.failed)
@@ -289,7 +290,7 @@ static bool hear(struct kv_plane *kp, struct kv_guest *g, uint64_t now_ms) {
     return true;
 }
 
-void kv_door_tick(struct kv_plane *kp, uint64_t now_ms) {
+void kv_listener_tick(struct kv_plane *kp, uint64_t now_ms) {
     take_in(kp, now_ms);
     for (struct kv_guest **at = &kp->guests; *at != NULL;) {
         if (hear(kp, *at, now_ms)) {
@@ -303,7 +304,7 @@ void kv_door_tick(struct kv_plane *kp, uint64_t now_ms) {
 
 /* ---- P's end */
 
-void kv_door_ask_end(struct kv_link *l) {
+void kv_listener_ask_end(struct kv_link *l) {
     if (l->ask_fd >= 0) close(l->ask_fd);
     l->ask_fd = -1;
     l->asked = false;
@@ -321,15 +322,15 @@ static void unreachable(struct kv_plane *kp, struct kv_link *l, const char *what
 static void crossed(struct kv_plane *kp, struct kv_link *l) {
     if (++l->n_crossed > CROSSED_MAX) {
         l->n_crossed = 0;
-        unreachable(kp, l, "the door cannot be reached", EADDRNOTAVAIL);
+        unreachable(kp, l, "the listener cannot be reached", EADDRNOTAVAIL);
         return;
     }
-    kv_door_ask_end(l);
+    kv_listener_ask_end(l);
     l->next_try_ms = clock_ms() + 1 + random_u64() % CROSSED_MS_MAX;
     kv_due(kp, l->next_try_ms);
 }
 
-void kv_door_ask(struct kv_plane *kp, struct kv_link *l) {
+void kv_listener_ask(struct kv_plane *kp, struct kv_link *l) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(l->port)};
     uint64_t ask_ms = kp->o.connect_ms < KV_ASK_MS ? kp->o.connect_ms : KV_ASK_MS;
     l->try_deadline_ms = clock_ms() + ask_ms;
@@ -347,26 +348,26 @@ void kv_door_ask(struct kv_plane *kp, struct kv_link *l) {
     if (errno == EADDRNOTAVAIL) {
         crossed(kp, l);
     } else {
-        unreachable(kp, l, "the door cannot be reached", errno);
+        unreachable(kp, l, "the listener cannot be reached", errno);
     }
 }
 
 static void ask(struct kv_plane *kp, struct kv_link *l) {
-    struct kv_door_ask m = {.from_id = kp->io_self_id, .to_id = l->id, .sealed = kp->o.tls != NULL};
-    kv_door_ask_pack(&kp->scratch, &m);
+    struct kv_link_ask m = {.from_id = kp->io_self_id, .to_id = l->id, .sealed = kp->o.tls != NULL};
+    kv_link_ask_pack(&kp->scratch, &m);
     kv_frame_end(&kp->scratch, 0);
     if (kp->scratch.failed) return;
     ssize_t put = send(l->ask_fd, kp->scratch.data, kp->scratch.len, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (put == (ssize_t)kp->scratch.len) {
         l->asked = true;
     } else if (put >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        unreachable(kp, l, "the door cannot be reached", put >= 0 ? EPIPE : errno);
+        unreachable(kp, l, "the listener cannot be reached", put >= 0 ? EPIPE : errno);
     }
 }
 
-static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv_door_answer *a) {
+static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv_link_answer *a) {
     int sock = -1;
-    kv_door_ask_end(l);
+    kv_listener_ask_end(l);
     if (bus_open(&sock, KV_MESSAGE_BYTES_MAX) != ERR_OK ||
         bus_connect(sock, kp->bind_ip, l->ip, a->port) != ERR_OK) {
         bus_close(&sock);
@@ -379,21 +380,21 @@ static void connect_pair(struct kv_plane *kp, struct kv_link *l, const struct kv
 
 static void take_answer(struct kv_plane *kp, struct kv_link *l, size_t n_frame) {
     struct kv_frame f;
-    struct kv_door_answer a = {0};
+    struct kv_link_answer a = {0};
     enum err e = kv_frame_open(&f, l->answer, n_frame);
-    if (e == ERR_OK && f.type == KV_DOOR_ASK) {
+    if (e == ERR_OK && f.type == KV_LINK_ASK) {
         crossed(kp, l);
         return;
     }
     l->n_crossed = 0;
     if (e == ERR_OK)
-        e = f.type == KV_DOOR_ANSWER ? kv_door_answer_unpack(&f.payload, &a) : ERR_BAD_FRAME;
+        e = f.type == KV_LINK_ANSWER ? kv_link_answer_unpack(&f.payload, &a) : ERR_BAD_FRAME;
     if (e == ERR_MISMATCH) {
         char why[64];
         snprintf(why, sizeof(why), "protocol version: mine %d, theirs %u", KV_VERSION, f.version);
         kv_link_attempt_failed(kp, l, KV_LINK_VERSION, why, false);
     } else if (e != ERR_OK) {
-        kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door speaks no KV link", true);
+        kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the listener speaks no KV link", true);
     } else if (a.code != KV_LINK_OK) {
         kv_link_attempt_failed(kp, l, a.code, a.text, !kv_link_is_hard(a.code));
     } else {
@@ -401,7 +402,7 @@ static void take_answer(struct kv_plane *kp, struct kv_link *l, size_t n_frame) 
     }
 }
 
-void kv_door_ask_ready(struct kv_plane *kp, struct kv_link *l) {
+void kv_listener_ask_ready(struct kv_plane *kp, struct kv_link *l) {
     if (!l->asked) {
         ask(kp, l);
         return;
@@ -410,13 +411,13 @@ void kv_door_ask_ready(struct kv_plane *kp, struct kv_link *l) {
         recv(l->ask_fd, l->answer + l->n_answer, sizeof(l->answer) - l->n_answer, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (got < 0) {
-        unreachable(kp, l, "the door has closed", errno);
+        unreachable(kp, l, "the listener has closed", errno);
         return;
     }
     l->n_answer += (size_t)got;
     size_t n_frame = kv_frame_bytes(l->answer, l->n_answer, sizeof(l->answer));
     if (got == 0 || n_frame == SIZE_MAX) {
-        kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the door speaks no KV link", true);
+        kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the listener speaks no KV link", true);
     } else if (n_frame != 0 && n_frame <= l->n_answer) {
         take_answer(kp, l, n_frame);
     }
