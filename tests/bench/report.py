@@ -36,9 +36,10 @@ BARS = [
     (r"gap_p99_(1p1d)_during_prefill", "ratio_most", 1.3, "p99 token gap during prefills, {}, over its calm gap"),
     (r"relay_(1000)_streams_live_rate", "value", 60000, "relayed events a second and core, {} streams"),
     (r"relay_(1|100|1000)_streams_latency_p50", "added_most", 0.3, "added latency p50, {} streams, ms"),
+    (r"relay_(budgets)_cost", "value_most", 3, "cost of {} on the way of an event, % of the coordinator's time for it"),
     (r"relay_(stream)_memory", "value_most", 40, "coordinator's memory per {}, KB"),
     (r"guide_token_(json_object|json_schema|regex|grammar)", "ratio_most", 1, "guided decoding, {}, a token, of 50 us"),
-    (r"body_look_(text|ids|objects)_mb_s", "value", 1000, "the coordinator's look at a body, {}, MB/s on one core"),
+    (r"body_look_([a-z_]+)_mb_s", "value", 1000, "the coordinator's look at a body, {}, MB/s on one core"),
     (r"tokenizer_(llama3)_pattern_mb_s", "value", 5, "tokenizer, pattern of {}, MB/s of text on one core"),
 ]
 
