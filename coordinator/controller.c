@@ -185,11 +185,12 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     }
 }
 
-/* The answer of an instance that has been told to stop (cluster-api 3 "Guard"). What runs on it
- * ends normally. */
-static bool says_stopping(const struct http_result *r) {
-    return r->err == ERR_OK && r->status == 503 &&
-           strstr(r->body, "The service has been stopped") != NULL;
+/* The answer of an instance that has been told to stop (cluster-api 3 "Guard"): a 503, which has no
+ * body while it still loads. What runs on it ends there, or is moved. */
+static bool says_stopping(struct inst *in, const struct http_result *r) {
+    if (r->err != ERR_OK || r->status != 503 || r->body_len == 0 || !in->healthy) return false;
+    (void)status_msg_parse_draining(&in->status, r->body, r->body_len); /* others say only that */
+    return true;
 }
 
 static void on_poll(void *arg, const struct http_result *r) {
@@ -200,10 +201,12 @@ static void on_poll(void *arg, const struct http_result *r) {
     char text[160];
     in->probe_call = NULL;
     if (r->err == ERR_OK) dresult_in_heard(in->dresult);
-    if (says_stopping(r)) {
+    if (says_stopping(in, r)) {
         if (!in->leaving) log_info("controller", "id=%u event=leaving", in->id);
         in->leaving = true;
         in->n_failures = 0;
+        ledger_poll_answered(&in->ledger);
+        drain_tick(co, in, clock_ms());
     } else if (r->err != ERR_OK) {
         poll_failed(co, in, r->detail != NULL ? r->detail : err_text(r->err));
     } else if (r->status != 200) {
@@ -348,11 +351,9 @@ static void decide(struct coordinator *co, uint64_t now) {
     co->roles_decided = true;
 }
 
-/* Another instance that could go on alone in the role. */
-static bool has_other_in_role(const struct coordinator *co, const struct inst *in) {
+bool controller_has_other(const struct coordinator *co, const struct inst *in) {
     for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
-        if (o != in && o->want == in->want && o->next_role == ROLE_NONE && inst_serves(o, NULL))
-            return true;
+        if (o != in && o->want == in->want && inst_serves(o, NULL)) return true;
     return false;
 }
 
@@ -367,12 +368,13 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
     if (in->want == role || in->want == ROLE_NONE) { /* has it, or gets it as its first one */
         in->want = role;
         in->next_role = ROLE_NONE;
+        drain_tick(co, in, clock_ms());
         controller_group_up(co);
         return ERR_OK;
     }
     if (!in->online || !in->healthy || in->leaving)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
-    if (!force && !has_other_in_role(co, in))
+    if (!force && !controller_has_other(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true switches it all the same", id,
@@ -382,14 +384,16 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
     in->next_role = role;
     in->force = force;
     in->switch_began_us = clock_us();
-    in->drain_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
+    in->switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
+    drain_tick(co, in, clock_ms());
+    if (force) drain_move(co, in);
     controller_poll_soon(co);
     return ERR_OK;
 }
 
 /* A switch that did not come about in its time is off. */
 static void end_late_switch(struct inst *in, uint64_t now) {
-    if (in->next_role == ROLE_NONE || in->role_call != NULL || now < in->drain_until_ms) return;
+    if (in->next_role == ROLE_NONE || in->role_call != NULL || now < in->switch_until_ms) return;
     log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
              in->ledger.tasks, in->last_error);
     in->next_role = ROLE_NONE;
@@ -427,6 +431,7 @@ static void on_tick(void *arg) {
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
         end_late_switch(in, now);
+        drain_tick(co, in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);
         if (in->dresult != NULL) dresult_in_tick(in->dresult, now);
         lora_sync_tick(in, now);

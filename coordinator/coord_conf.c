@@ -179,6 +179,10 @@ static const struct conf_key keys[] = {
     INT(breaker_open_ms, P "breaker_open_ms", 100, 600000, "1000",
         "milliseconds until a request tries again what failed; doubles, up to 32 times, as long as "
         "it fails"),
+    INT(drain_soft_s, P "drain_soft_s", 0, 86400, "10",
+        "seconds in which the requests of an instance that is drained may end there; then they go "
+        "on "
+        "elsewhere"),
     INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
         "milliseconds between signs of life of an instance; three that are missing, and its "
         "requests "

@@ -140,6 +140,49 @@ static enum err read_instance(const struct coordinator *co, const struct json_va
     return ERR_OK;
 }
 
+/* Absent: false. */
+static enum err read_force(const struct json_value *root, bool *force, struct errbuf *eb) {
+    enum json_got got = json_get_bool(root, "force", force);
+    return got == JSON_OK || got == JSON_ABSENT
+               ? ERR_OK
+               : err_set(eb, ERR_INVALID, "force must be a boolean");
+}
+
+static void reply_order(struct coordinator *co, struct http_x *x, enum err e,
+                        const struct errbuf *eb) {
+    if (e == ERR_OK) {
+        reply_ok(x);
+    } else {
+        coord_reply_error(co, x, e == ERR_BAD_JSON || e == ERR_INVALID ? 422 : err_http_status(e),
+                          eb->text);
+    }
+}
+
+static void order_drain(struct coordinator *co, struct http_x *x, bool on) {
+    struct json_value *root = NULL;
+    struct errbuf eb = {0};
+    uint32_t id = 0;
+    bool force = false;
+    size_t n;
+    const char *body = http_x_body(x, &n);
+    enum err e = json_read(&root, body, n, NULL, &eb);
+    if (e == ERR_OK) e = read_instance(co, root, &id, &eb);
+    if (e == ERR_OK) e = read_force(root, &force, &eb);
+    if (e == ERR_OK) e = drain_order(co, id, on, force, &eb);
+    json_put(root);
+    reply_order(co, x, e, &eb);
+}
+
+static void on_drain(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    order_drain(arg, x, true);
+}
+
+static void on_undrain(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    order_drain(arg, x, false);
+}
+
 static void on_switch(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     struct json_value *root = NULL;
@@ -156,19 +199,10 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
         (json_get_str(root, "role", &word, &word_len) != JSON_OK ||
          (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
         e = err_set(&eb, ERR_INVALID, "role must be \"prefill\" or \"decode\"");
-    if (e == ERR_OK) {
-        enum json_got got = json_get_bool(root, "force", &force);
-        if (got != JSON_OK && got != JSON_ABSENT)
-            e = err_set(&eb, ERR_INVALID, "force must be a boolean");
-    }
+    if (e == ERR_OK) e = read_force(root, &force, &eb);
     if (e == ERR_OK) e = controller_switch(co, id, inst_role_parse(word), force, &eb);
     json_put(root);
-    if (e == ERR_OK) {
-        reply_ok(x);
-    } else {
-        coord_reply_error(co, x, e == ERR_BAD_JSON || e == ERR_INVALID ? 422 : err_http_status(e),
-                          eb.text);
-    }
+    reply_order(co, x, e, &eb);
 }
 
 /* ---- what an instance answers better */
@@ -270,6 +304,8 @@ static const struct route routes[] = {
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
     {PLANE_MGMT | PLANE_LIMITED, "POST", "/v1/instances/register", on_register, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/instances/drain", on_drain, SMALL_BODY},
+    {PLANE_MGMT, "POST", "/v1/instances/undrain", on_undrain, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/load_lora_adapter", on_load_lora, LORA_BODY_BYTES_MAX},
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},

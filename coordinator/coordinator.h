@@ -62,6 +62,8 @@ struct inst *controller_register(struct coordinator *co, struct node_conf *node)
  * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
 enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
                            struct errbuf *eb);
+/* Another instance that could go on alone in the role of in. */
+bool controller_has_other(const struct coordinator *co, const struct inst *in);
 bool controller_ready(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */

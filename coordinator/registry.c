@@ -136,13 +136,15 @@ bool inst_serves(const struct inst *in, const char **why) {
     for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
     if (!in->online) {
         missing = "online";
-    } else if (!in->healthy || in->leaving || in->suspect_ms != 0) {
+    } else if (!in->healthy || in->suspect_ms != 0) {
         missing = "health";
+    } else if (in->leaving || in->drain.why != DRAIN_NONE || in->next_role != ROLE_NONE) {
+        missing = "draining";
     } else if (in->status.held) {
         missing = "held";
     } else if (in->status.stuck_ms > 0) {
         missing = "engine";
-    } else if (in->next_role != ROLE_NONE || in->want == ROLE_NONE || in->status.role != in->want ||
+    } else if (in->want == ROLE_NONE || in->status.role != in->want ||
                in->status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {

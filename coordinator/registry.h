@@ -6,6 +6,7 @@
 
 #include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
+#include "coordinator/drain.h"
 #include "coordinator/ledger.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
@@ -25,6 +26,14 @@ enum { INST_ADDRESS_BYTES = 24 };
 
 /* Its /dresult (dresult_in.h). NONE: it is not a decode instance, and has none in another role. */
 enum inst_stream { STREAM_DOWN, STREAM_UP, STREAM_NONE };
+
+/* drain.c writes it. */
+struct inst_drain {
+    bool ordered;       /* by an operator */
+    enum drain_why why; /* DRAIN_NONE: it takes new work */
+    bool empty;         /* nothing is left there */
+    uint64_t move_at_ms;
+};
 
 struct inst {
     struct inst *next;
@@ -51,7 +60,8 @@ struct inst {
     enum inst_role want;
     enum inst_role next_role; /* a switch waits until it is idle and takes this role: no new work */
     bool force;               /* the switch need not wait */
-    uint64_t drain_until_ms, switch_began_us;
+    uint64_t switch_until_ms, switch_began_us;
+    struct inst_drain drain;
     unsigned group;
     uint64_t posted_hash; /* of the role body it took last; 0: none */
     uint64_t next_post_ms, role_taken_ms, poll_started_ms;
@@ -109,7 +119,7 @@ void registry_remove(
 
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
  * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
- * ("online", "health", "role", "link", "dresult", "adapters", "held", "engine"), or
+ * ("online", "health", "draining", "role", "link", "dresult", "adapters", "held", "engine"), or
  * NULL. */
 bool inst_serves(const struct inst *in, const char **why);
 bool inst_link_ok(const struct inst *in, uint32_t peer_id);

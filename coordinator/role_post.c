@@ -121,8 +121,7 @@ static void post(struct coordinator *co, struct inst *in, enum inst_role role, c
 /* A switching instance gets its new role when nothing of ours runs on it and it says itself that it
  * is idle; it keeps the old one until it has taken the new. */
 static bool is_drained(const struct inst *in) {
-    return in->force || (in->ledger.tasks == 0 &&
-                         in->status.waiting + in->status.running + in->status.kv_leases == 0);
+    return in->force || drain_is_empty(in);
 }
 
 void role_post_if_needed(struct coordinator *co, struct inst *in) {

@@ -291,6 +291,36 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
     return e;
 }
 
+char *status_msg_format_draining(const struct status_msg *m, const char *text) {
+    struct json_value *root = json_new_obj(), *service = json_new_obj(), *res = json_new_obj();
+    json_obj_set(root, "error", json_new_str(text));
+    json_obj_set(root, "error_type", json_new_str("Service Unavailable"));
+    json_obj_set(service, "state", json_new_str("DRAINING"));
+    json_obj_set(root, "service", service);
+    add_int(res, "waitingRequestNum", m->waiting);
+    add_int(res, "runningRequestNum", m->running);
+    add_int(res, "kvLeases", m->kv_leases);
+    json_obj_set(root, "resource", res);
+    return finish(root);
+}
+
+bool status_msg_parse_draining(struct status_msg *m, const char *body, size_t n) {
+    struct json_value *root, *service, *res;
+    const char *s = "";
+    size_t len;
+    if (read_root(&root, body, n, NULL) != ERR_OK) return false;
+    bool is = json_get_obj(root, "service", &service) == JSON_OK &&
+              json_get_str(service, "state", &s, &len) == JSON_OK && strcmp(s, "DRAINING") == 0 &&
+              json_get_obj(root, "resource", &res) == JSON_OK;
+    if (is) {
+        m->waiting = (uint32_t)opt_uint(res, "waitingRequestNum", UINT32_MAX);
+        m->running = (uint32_t)opt_uint(res, "runningRequestNum", UINT32_MAX);
+        m->kv_leases = (uint32_t)opt_uint(res, "kvLeases", UINT32_MAX);
+    }
+    json_put(root);
+    return is;
+}
+
 void status_msg_free(struct status_msg *m) {
     free(m->links);
     free(m->adapters);

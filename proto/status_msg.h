@@ -56,6 +56,12 @@ char *status_msg_format(const struct status_msg *m,
                         int version); /* malloc'd JSON: linkStatus and the older "peers" too */
 enum err status_msg_parse(struct status_msg *m, const char *body, size_t n,
                           struct errbuf *eb); /* accepts both peer shapes */
+/* The answer 503 to GET /v2/status of an instance that takes no new work and ends when what it has
+ * is over: {"error":text,"error_type":..,"service":{"state":"DRAINING"},"resource":{..}}, of which
+ * only waiting, running and kv_leases are said. */
+char *status_msg_format_draining(const struct status_msg *m, const char *text);
+/* Sets those three. False: it is no such answer, *m is as it was. */
+bool status_msg_parse_draining(struct status_msg *m, const char *body, size_t n);
 void status_msg_free(struct status_msg *m);
 
 #endif

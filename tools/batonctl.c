@@ -220,21 +220,42 @@ static int cmd_request(const struct target *t, const char *id) {
     return rc;
 }
 
-static int cmd_role(const struct target *t, const char *id, const char *role, bool force) {
-    struct ask a;
-    char body[160];
+/* `"id":7` or `"name":"x"`; false: it is neither, and that is said. */
+static bool name_member(char out[128], const char *id) {
     bool number = id[0] != 0 && id[strspn(id, "0123456789")] == 0 && strlen(id) <= 10;
     if (!number && !instance_name_ok(id)) {
         fprintf(stderr,
                 "batonctl: NAME must be an instance's name, address or number, got \"%s\"\n", id);
-        return 2;
+        return false;
     }
+    const char *quote = number ? "" : "\"";
+    snprintf(out, 128, "\"%s\":%s%s%s", number ? "id" : "name", quote, id, quote);
+    return true;
+}
+
+static int cmd_drain(const struct target *t, const char *id, bool on, bool force) {
+    struct ask a;
+    char body[160], member[128];
+    if (!name_member(member, id)) return 2;
+    snprintf(body, sizeof(body), "{%s,\"force\":%s}", member, force ? "true" : "false");
+    if (!ask(&a, "POST", t, on ? "/v1/instances/drain" : "/v1/instances/undrain", body)) return 1;
+    int rc = a.status == 200 ? 0 : print_error(&a);
+    if (rc == 0 && on)
+        printf("instance %s gets no new work; `batonctl status` shows when it is drained\n", id);
+    if (rc == 0 && !on) printf("instance %s takes new work again\n", id);
+    free(a.body);
+    return rc;
+}
+
+static int cmd_role(const struct target *t, const char *id, const char *role, bool force) {
+    struct ask a;
+    char body[200], member[128];
+    if (!name_member(member, id)) return 2;
     if (strcmp(role, "prefill") != 0 && strcmp(role, "decode") != 0) {
         fprintf(stderr, "batonctl: role must be prefill or decode, got %s\n", role);
         return 2;
     }
-    snprintf(body, sizeof(body), "{\"%s\":%s%s%s,\"role\":\"%s\",\"force\":%s}",
-             number ? "id" : "name", number ? "" : "\"", id, number ? "" : "\"", role,
+    snprintf(body, sizeof(body), "{%s,\"role\":\"%s\",\"force\":%s}", member, role,
              force ? "true" : "false");
     if (!ask(&a, "POST", t, "/v1/instances/role", body)) return 1;
     int rc = a.status == 200 ? 0 : print_error(&a);
@@ -287,6 +308,10 @@ static int usage(int status) {
         "(default: the last one)\n"
         "       batonctl [OPTIONS] role NAME prefill|decode [--force]  changes the role of an "
         "instance\n"
+        "       batonctl [OPTIONS] drain NAME [--force]  gives it no new work; what it has ends "
+        "there, "
+        "or goes on elsewhere\n"
+        "       batonctl [OPTIONS] undrain NAME        gives it work again\n"
         "       batonctl --version                     what this program was built from and of\n"
         "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
         "[--threads N]\n"
@@ -334,6 +359,11 @@ static int run(const struct target *t, int argc, char **argv) {
         if (3 + force != argc) return usage(2);
         return cmd_role(t, argv[1], argv[2], force);
     }
+    if (argc > 1 && strcmp(argv[0], "drain") == 0) {
+        bool force = argc > 2 && strcmp(argv[2], "--force") == 0;
+        return 2 + force == argc ? cmd_drain(t, argv[1], true, force) : usage(2);
+    }
+    if (argc == 2 && strcmp(argv[0], "undrain") == 0) return cmd_drain(t, argv[1], false, false);
     return usage(2);
 }
 

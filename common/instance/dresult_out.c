@@ -236,6 +236,10 @@ bool dresult_out_has_listener(const struct dresult_out *d) {
     return d->listener != NULL;
 }
 
+bool dresult_out_is_read(const struct dresult_out *d) {
+    return d->turn == NULL && (d->listener == NULL || http_x_pending(d->listener) == 0);
+}
+
 /* Version 2 numbers its frames, so all that is kept goes out again; version 1 cannot tell a
  * repetition, so only what no socket has taken does. */
 static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {

@@ -62,6 +62,8 @@ enum err dresult_out_open(struct dresult_out *d, const char *req_id, uint32_t ep
 enum err dresult_out_send(struct dresult_out *d, const char *req_id, uint32_t epoch,
                           enum dresult_kind kind, const struct emitted *tokens, size_t n_tokens,
                           const struct dresult_error *error, const char *body, size_t n);
+/* A listener has all there is, on its socket at least. */
+bool dresult_out_is_read(const struct dresult_out *d);
 /* So much of it waits that its sender should stop until on_room. */
 bool dresult_out_is_full(struct dresult_out *d, const char *req_id, uint32_t epoch);
 /* The attempt is over without an end frame of its own (a newer epoch took its place, or P ends it):

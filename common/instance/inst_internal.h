@@ -65,9 +65,11 @@ struct instance {
     bool timed_testing;
     uint64_t timed_healthy_ms; /* when its last test ended well; 0: it did not */
     bool closing;              /* the loop has ended: what is still posted must not open anything */
-    bool stopping;             /* /stopService */
+    bool stopping;             /* /stopService, or a signal: nothing new is taken in */
+    bool stop_signalled;       /* a second signal ends it at once */
     struct http_x *stop_x;
     uint64_t stop_deadline_ms; /* 0: none */
+    uint64_t stop_heard_ms;    /* somebody took the results then */
     struct loop_timer *stop_timer;
     struct http_client *client; /* for registering */
     struct loop_timer *register_timer;
@@ -76,6 +78,7 @@ struct instance {
 };
 
 void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* inst_stop.c */
+void inst_stop_by_signal(struct instance *in);
 void inst_stop_fini(struct instance *in);
 void inst_health_fini(struct instance *in);        /* after worker_close() */
 enum err inst_register_start(struct instance *in); /* inst_register.c */

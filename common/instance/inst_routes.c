@@ -224,10 +224,23 @@ static void read_adapters(const struct instance *in, struct status_msg *m) {
     }
 }
 
+/* The 503 of an instance that is being stopped, with what is left there. */
+static void reply_stopping(struct instance *in, struct http_x *x) {
+    struct role_load load;
+    role_ctl_load(in->role_ctl, &load);
+    const struct status_msg m = {
+        .waiting = load.waiting, .running = load.running, .kv_leases = load.leases};
+    inst_reply_json(x, 503, status_msg_format_draining(&m, "The service has been stopped."));
+}
+
 static void reply_status(struct instance *in, struct http_x *x, int version) {
     struct engine_stats st;
     struct role_load load;
     struct status_msg m = {0};
+    if (in->stopping && in->loaded) {
+        reply_stopping(in, x);
+        return;
+    }
     if (inst_guard(in, x)) return;
     engine_stats(worker_engine(in->worker), &st);
     role_ctl_load(in->role_ctl, &load);

@@ -1,11 +1,19 @@
-/* inst_stop: /stopService (cluster-api 3.8): drain, answer, end. */
+/* inst_stop: /stopService (cluster-api 3.8) and SIGTERM: drain, answer, end. From the first moment
+ * on nothing new is taken in, and the coordinator is told; what runs ends here, or is moved
+ * elsewhere by the coordinator, in the time of stopDrainTimeoutSeconds. */
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
 
-enum { POLL_MS = 100, FORCE_MS = 5000, FORCE_END_S = 5 };
+enum {
+    POLL_MS = 100,
+    FORCE_MS = 5000,
+    FORCE_END_S = 5,
+    UNHEARD_MS =
+        2000, /* without a listener, whose requests these are: one may be on its way back */
+};
 
 static void answer_stop(struct instance *in) {
     struct http_x *x = in->stop_x;
@@ -32,9 +40,14 @@ static void on_poll(void *arg) {
     struct instance *in = arg;
     struct role_load load;
     void *self;
+    uint64_t now = clock_ms();
     role_ctl_load(in->role_ctl, &load);
-    bool idle = load.waiting + load.running + load.leases == 0;
-    if (!idle && (in->stop_deadline_ms == 0 || clock_ms() < in->stop_deadline_ms)) return;
+    bool idle = load.waiting + load.running + load.leases == 0,
+         read = in->dresult == NULL || dresult_out_is_read(in->dresult);
+    if (in->dresult == NULL || dresult_out_has_listener(in->dresult)) in->stop_heard_ms = now;
+    bool over = (in->stop_deadline_ms != 0 && now >= in->stop_deadline_ms) ||
+                now - in->stop_heard_ms >= UNHEARD_MS;
+    if (!over && !(idle && read)) return;
     if (!idle) {
         log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u", load.waiting,
                  load.running, load.leases);
@@ -46,6 +59,34 @@ static void on_poll(void *arg) {
     loop_timer_stop(&in->stop_timer);
     if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, 0, end, in) != ERR_OK)
         loop_stop(in->loop);
+}
+
+/* Ends when what there is has come to its end. */
+static void drain(struct instance *in) {
+    in->stop_heard_ms = clock_ms();
+    if (in->conf.stop_drain_timeout_s > 0)
+        in->stop_deadline_ms = clock_ms() + (uint64_t)in->conf.stop_drain_timeout_s * 1000;
+    if (in->dresult != NULL) dresult_out_note(in->dresult, "stopping");
+    if (loop_timer_start(&in->stop_timer, in->loop, 1, POLL_MS, on_poll, in) != ERR_OK)
+        loop_stop(in->loop);
+}
+
+void inst_stop_by_signal(struct instance *in) {
+    bool again = in->stop_signalled;
+    log_info("stop", "event=signal%s", again ? " at_once=1" : "");
+    in->stop_signalled = true;
+    atomic_store(&in->loader.cancel, true);
+    if (again || !in->loaded) {
+        void *self;
+        in->stopping = true;
+        const struct role_ops *ops =
+            in->role_ctl != NULL ? role_ctl_ops(in->role_ctl, &self) : NULL;
+        if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+        loop_stop(in->loop);
+    } else if (!in->stopping) {
+        in->stopping = true;
+        drain(in);
+    }
 }
 
 static void on_stop_gone(void *arg) {
@@ -69,10 +110,7 @@ void inst_stop_service(struct instance *in, struct http_x *x, bool force) {
     }
     in->stop_x = x;
     http_x_on_close(x, on_stop_gone, in);
-    if (in->conf.stop_drain_timeout_s > 0)
-        in->stop_deadline_ms = clock_ms() + (uint64_t)in->conf.stop_drain_timeout_s * 1000;
-    if (loop_timer_start(&in->stop_timer, in->loop, POLL_MS, POLL_MS, on_poll, in) != ERR_OK)
-        loop_stop(in->loop);
+    drain(in);
 }
 
 void inst_stop_fini(struct instance *in) {

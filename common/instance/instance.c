@@ -201,14 +201,7 @@ void inst_on_loaded(struct instance *in) {
 }
 
 static void on_term(void *arg) {
-    struct instance *in = arg;
-    void *self;
-    log_info("stop", "event=signal");
-    in->stopping = true;
-    atomic_store(&in->loader.cancel, true);
-    const struct role_ops *ops = in->role_ctl != NULL ? role_ctl_ops(in->role_ctl, &self) : NULL;
-    if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
-    loop_stop(in->loop);
+    inst_stop_by_signal(arg);
 }
 
 /* Certificates and API keys anew. What is wrong leaves what is in force as it is. */

@@ -32,7 +32,7 @@ struct kv_plane *instance_kv_plane(struct instance *in);   /* NULL in standard m
 struct dresult_out *instance_dresult(struct instance *in); /* NULL in standard mode */
 struct req_meters *instance_meters(struct instance *in);   /* what requests are counted with */
 uint32_t instance_id(const struct instance *in);           /* from the role body; 0 before */
-bool instance_stopping(const struct instance *in);         /* /stopService was called */
+bool instance_stopping(const struct instance *in);         /* /stopService, or a signal */
 uint64_t instance_random(struct instance *in);             /* for seeds and epochs */
 /* "endpoint_common_<n>", n random below 2^63 and not 0. False: no random numbers. */
 bool instance_next_req_id(struct instance *in, char out[64]);

@@ -263,7 +263,7 @@ def limited():
     limits = {"schedule_timeout": 1, "first_token_timeout": 1, "infer_timeout": 2}
     with Cluster(1, 1, extra={"BatonConfig": {"kvHeartbeatMs": 2000},
                               "BackendConfig": {"ScheduleConfig": {"maxBatchSize": 1, "maxPrefillBatchSize": 1}}},
-                 coord={"coordinator": {"exception_config": limits}}) as c:
+                 coord={"coordinator": {"exception_config": limits}, "pd": {"heartbeat_ms": 10000}}) as c:
         yield c
 
 

@@ -46,6 +46,16 @@ static void try_status(const char *p, size_t n, int version) {
     status_msg_free(&again);
 }
 
+static void try_draining(const char *p, size_t n) {
+    struct status_msg m = {0}, again = {0};
+    if (!status_msg_parse_draining(&m, p, n)) return;
+    char *one = status_msg_format_draining(&m, "stopped");
+    require(one != NULL && status_msg_parse_draining(&again, one, strlen(one)));
+    require(again.waiting == m.waiting && again.running == m.running &&
+            again.kv_leases == m.kv_leases);
+    free(one);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     const char *p = (const char *)data + 1;
@@ -53,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         try_config(p, size - 1);
     } else {
         try_status(p, size - 1, data[0] % 3);
+        try_draining(p, size - 1);
     }
     return 0;
 }

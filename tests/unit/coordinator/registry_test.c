@@ -119,7 +119,7 @@ static void stages(void **state) {
     expect(d, "health");
     d->healthy = true;
     d->leaving = true;
-    expect(d, "health");
+    expect(d, "draining");
     d->leaving = false;
     d->initialised = false;
     expect(d, "role");
@@ -128,8 +128,11 @@ static void stages(void **state) {
     expect(d, "role");
     d->status.role = ROLE_DECODE;
     d->next_role = ROLE_PREFILL;
-    expect(d, "role");
+    expect(d, "draining");
     d->next_role = ROLE_NONE;
+    d->drain.why = DRAIN_ORDER;
+    expect(d, "draining");
+    d->drain.why = DRAIN_NONE;
     d->status.role_status = ROLE_STATUS_UNKNOWN;
     expect(d, "role");
     d->status.role_status = ROLE_STATUS_SWITCHING; /* other peers: it goes on with those it has */

@@ -1,0 +1,80 @@
+/* drain: who is to be drained, since when, and what becomes of what is left. */
+#include "coordinator/drain.h"
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/relay.h"
+
+enum { MOVE_AGAIN_MS = 1000 };
+
+const char *drain_why_name(enum drain_why why) {
+    static const char *const names[] = {[DRAIN_NONE] = "none",
+                                        [DRAIN_ORDER] = "order",
+                                        [DRAIN_SWITCH] = "switch",
+                                        [DRAIN_STOPPING] = "stopping",
+                                        [DRAIN_UNLISTED] = "unlisted"};
+    return names[why];
+}
+
+bool drain_is_empty(const struct inst *in) {
+    return in->ledger.tasks == 0 &&
+           in->status.waiting + in->status.running + in->status.kv_leases == 0;
+}
+
+void drain_move(struct coordinator *co, struct inst *in) {
+    if (in->ledger.tasks == 0 || !controller_has_other(co, in)) return;
+    log_info("drain", "id=%u event=move tasks=%u", in->id, in->ledger.tasks);
+    relay_instance_lost(co->relays, in->id);
+}
+
+/* One that the table has dropped goes on as long as its role has nobody else: a table that was
+ * written wrong must not end the service. */
+static enum drain_why why_of(const struct coordinator *co, const struct inst *in) {
+    if (in->leaving) return DRAIN_STOPPING;
+    if (in->next_role != ROLE_NONE) return DRAIN_SWITCH;
+    if (in->drain.ordered) return DRAIN_ORDER;
+    if (in->from_table && in->gone_since_ms != 0 &&
+        (in->drain.why == DRAIN_UNLISTED || controller_has_other(co, in)))
+        return DRAIN_UNLISTED;
+    return DRAIN_NONE;
+}
+
+void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
+    struct inst_drain *d = &in->drain;
+    enum drain_why why = why_of(co, in);
+    if (why != d->why) {
+        log_info("drain", "id=%u event=%s why=%s tasks=%u", in->id,
+                 why == DRAIN_NONE      ? "ends"
+                 : d->why == DRAIN_NONE ? "begins"
+                                        : "goes_on",
+                 drain_why_name(why != DRAIN_NONE ? why : d->why), in->ledger.tasks);
+        if (d->why == DRAIN_NONE) d->move_at_ms = now_ms + (uint64_t)co->conf.drain_soft_s * 1000;
+        d->why = why;
+        d->empty = false;
+    }
+    if (why == DRAIN_NONE) return;
+    if (now_ms >= d->move_at_ms) {
+        d->move_at_ms = now_ms + MOVE_AGAIN_MS;
+        drain_move(co, in);
+    }
+    bool empty = drain_is_empty(in);
+    if (empty && !d->empty) log_info("drain", "id=%u event=empty", in->id);
+    d->empty = empty;
+}
+
+enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
+    if (on && !force && !in->drain.ordered && in->want != ROLE_NONE && inst_serves(in, NULL) &&
+        !controller_has_other(co, in))
+        return err_set(
+            eb, ERR_CONFLICT,
+            "instance %u is the last %s instance; \"force\": true drains it all the same", id,
+            inst_role_name(in->want));
+    log_info("drain", "id=%u event=%s", id, on ? "ordered" : "taken_back");
+    in->drain.ordered = on;
+    drain_tick(co, in, clock_ms());
+    relay_schedule(co->relays);
+    return ERR_OK;
+}
