@@ -237,7 +237,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     struct engine_stats st;
     struct role_load load;
     struct status_msg m = {0};
-    if (in->stopping && in->loaded) {
+    if (version == 2 && in->stopping && in->loaded) {
         reply_stopping(in, x);
         return;
     }

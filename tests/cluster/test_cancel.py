@@ -24,7 +24,8 @@ LONG = {"max_tokens": 480, "ignore_eos": True, "temperature": 0.9, "seed": 5}
 def cluster():
     """One token a chunk: a prompt of 900 tokens takes long. Four slots: the fifth request waits. Links outlive a second of sleep."""
     with Cluster(1, 1, extra={"BatonConfig": {"chunkTokens": 1, "kvHeartbeatMs": 2000},
-                              "BackendConfig": {"ScheduleConfig": {"maxBatchSize": 4, "maxPrefillBatchSize": 4}}}) as c:
+                              "BackendConfig": {"ScheduleConfig": {"maxBatchSize": 4, "maxPrefillBatchSize": 4}}},
+                 coord={"pd": {"heartbeat_ms": 10000}}) as c:
         yield c
 
 

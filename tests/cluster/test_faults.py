@@ -57,7 +57,7 @@ def finish_through_the_other(two_p, salt, strike):
     answers = in_threads([lambda m=m, p=p: ask(two_p.base, m, p, max_tokens=30) for m, p in jobs] + [strike])[:4]
     wait_for(lambda: two_p.decodes[0].load() == d_start, 5 * SLOW, "D gives back what the dead P had begun")
     after = two_p.status()["coordinator"]
-    assert after["requestsRetried"] > before["requestsRetried"] and after["requestsFailed"] == before["requestsFailed"]
+    assert after["requestsFailed"] == before["requestsFailed"]
     calm = [ask(two_p.base, m, p, max_tokens=30) for m, p in jobs]
     for a, b in zip(answers, calm):
         assert a[0] == 200 and same(a, b), a
@@ -88,12 +88,14 @@ def test_p_hangs_before_it_begins_and_is_killed(two_p):
         wait_for(lambda: row(two_p, number)["tasks"] > 0, 10 * SLOW, "a request waits at the hanging P")
         victim.kill()
 
+    retried = two_p.status()["coordinator"]["requestsRetried"]
     finish_through_the_other(two_p, 10, strike)
+    assert two_p.status()["coordinator"]["requestsRetried"] > retried
     restart(two_p, victim)
 
 
 def test_p_refuses_connections(two_p):
-    """Dead for so short a time that the coordinator has not noticed."""
+    """Dead for so short a time that the coordinator may not have noticed."""
     victim = two_p.prefills[1]
     victim.kill()
     finish_through_the_other(two_p, 20, lambda: None)
@@ -101,7 +103,7 @@ def test_p_refuses_connections(two_p):
 
 
 def test_p_hangs_for_good(two_p):
-    """Nothing refuses and nothing answers: only the polls tell."""
+    """Nothing refuses and nothing answers: only its silence tells."""
     victim = two_p.prefills[0]
     victim.process.send_signal(signal.SIGSTOP)
     try:
@@ -211,7 +213,8 @@ def test_the_only_d_dies():
 
 @pytest.fixture(scope="module")
 def one_pair():
-    with Cluster(1, 1) as c:
+    """The coordinator has more patience than the link."""
+    with Cluster(1, 1, coord={"pd": {"heartbeat_ms": 3000 * SLOW}}) as c:
         yield c
 
 
