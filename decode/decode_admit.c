@@ -59,12 +59,10 @@ static bool note_attempt(struct decode *role, const struct infer_req *req) {
 
 /* ---- winding down */
 
-static void wind_down(struct dreq *d);
-
 static void on_seq_gone(void *arg) {
     struct dpart *part = arg;
     part->seq = DSEQ_NONE;
-    wind_down(part->d);
+    dreq_wind_down(part->d);
 }
 
 static void free_parts(struct dreq *d) {
@@ -77,9 +75,9 @@ static void free_parts(struct dreq *d) {
     }
 }
 
-static void wind_down(struct dreq *d) {
+void dreq_wind_down(struct dreq *d) {
     if (d->role != NULL) return;
-    bool busy = false;
+    bool busy = d->working;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
         busy |= part->rx_state != RX_STATE_NONE || part->seq != DSEQ_NONE;
@@ -107,6 +105,7 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
     dreq_list_add(&role->winding, d);
     for (uint32_t i = 0; i < d->n_parts; i++) dpart_unqueue(&d->parts[i]);
     d->role = NULL;
+    if (answer_job_cancel(&d->job)) d->working = false;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
         guide_job_cancel(&part->guiding);
@@ -117,7 +116,7 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
             kv_rx_cancel(part->rx, why, text); /* on_rx_end goes on */
         }
     }
-    wind_down(d);
+    dreq_wind_down(d);
 }
 
 /* Parts P still works on: offered to us, and not here yet. */
@@ -138,7 +137,7 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
     struct dreq *d = part->d;
     part->rx_state = RX_STATE_NONE;
     if (d->role == NULL) {
-        wind_down(d);
+        dreq_wind_down(d);
         return;
     }
     if (e == ERR_OK) {
@@ -199,7 +198,7 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
               err_name(e));
     part->seq = DSEQ_NONE;
     if (d->role == NULL) {
-        wind_down(d);
+        dreq_wind_down(d);
         return;
     }
     char text[ERR_TEXT_BYTES_MAX];

@@ -105,6 +105,10 @@ static void send_last(struct dreq *d, const char *how) {
 }
 
 void dreq_stop(struct dreq *d) {
+    if (d->working) {
+        d->stop_asked = true;
+        return;
+    }
     if (d->answer == NULL) {
         dreq_drop(d, ERR_CANCELLED, "stopped");
         return;
@@ -258,41 +262,38 @@ static const struct transcript_choice *sent_of(const struct dpart *part, uint32_
     return t != NULL && t->choices[choice].n_ids > 0 ? &t->choices[choice] : NULL;
 }
 
-/* One choice up to where D goes on: behind what was sent of it, or behind P's token. */
-static enum err replay_choice(struct dpart *part, uint32_t k, struct errbuf *eb) {
-    struct dreq *d = part->d;
-    const struct token_event *ev = &part->commit.tokens[k];
+/* P's token of one choice, or those that were sent of it before. */
+static void count_choice(struct dpart *part, uint32_t k) {
     const struct transcript_choice *c = sent_of(part, k);
     for (uint32_t i = 0; i < (c != NULL ? c->n_ids : 1); i++)
-        req_meter_import(&d->meter, part->req, ev);
-    if (c == NULL) {
-        note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
-        return ERR_OK;
-    }
-    const struct sent_tokens sent = {
-        .ids = c->ids, .n_ids = c->n_ids, .finish = c->finish, .first = ev};
-    d->begun = true;
-    return answer_replay(d->answer, part->req->part * (uint32_t)part->req->sampling.n_choices + k,
-                         &sent, eb);
+        req_meter_import(&part->d->meter, part->req, &part->commit.tokens[k]);
 }
 
-/* Every part is here: the answer comes to stand where P's stands. What it says on the way was sent
- * by P or by earlier attempts, bytes and tokens. */
-static enum err answer_replay_prefill(struct dreq *d, struct errbuf *eb) {
-    enum err e = answer_create(&d->answer, instance_endpoint(d->role->in), d->parts[0].req);
-    for (uint32_t i = 1; i < d->n_parts && e == ERR_OK; i++)
-        e = answer_add_part(d->answer, d->parts[i].req);
-    for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) feed_prompt(&d->parts[i]);
-    for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) {
-        struct dpart *part = &d->parts[i];
-        if (part->searching) req_meter_import(&d->meter, part->req, &part->commit.tokens[0]);
-        for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching && e == ERR_OK; k++)
-            e = replay_choice(part, k, eb);
+/* P's tokens to the answer, but for choices that stand behind them already. What it says of them P
+ * has sent. */
+static enum err feed_first(struct dpart *part) {
+    struct dreq *d = part->d;
+    if (part->searching) req_meter_import(&d->meter, part->req, &part->commit.tokens[0]);
+    for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching; k++) {
+        const struct token_event *ev = &part->commit.tokens[k];
+        count_choice(part, k);
+        if (sent_of(part, k) != NULL)
+            d->begun = true;
+        else
+            note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     }
-    if (e == ERR_OK && d->out.failed) e = ERR_NO_MEMORY;
+    return d->out.failed ? ERR_NO_MEMORY : ERR_OK;
+}
+
+/* Every part is here, and d->answer behind what earlier attempts sent: it comes to stand where P's
+ * stands. */
+static enum err answer_replay_prefill(struct dreq *d) {
+    enum err e = ERR_OK;
+    for (uint32_t i = 0; i < d->n_parts; i++) feed_prompt(&d->parts[i]);
+    for (uint32_t i = 0; i < d->n_parts && e == ERR_OK; i++) e = feed_first(&d->parts[i]);
     d->begun = d->begun || d->out.len > 0;
     buf_clear(&d->out);
-    if (e == ERR_OK) answer_sent(d->answer, NULL, NULL);
+    answer_sent(d->answer, NULL, NULL);
     return e;
 }
 
@@ -352,43 +353,104 @@ static bool first_tokens_fit(const struct dpart *part, const struct kv_commit *c
     return part->searching ? c->n_tokens <= 2 * n : c->n_tokens == n;
 }
 
-void dpart_start(struct dpart *part, const struct kv_commit *c) {
+static void fail_start(struct dreq *d, enum err e, const char *text) {
+    log_error("decode", "req=%s epoch=%u event=failed err=%s text=\"%s\"", d->req->req_id,
+              d->req->epoch, err_name(e), text);
+    dreq_fail(d, e == ERR_INVALID ? CAUSE_D_FAILED : CAUSE_D_NO_MEMORY,
+              e == ERR_INVALID ? 500 : 503, text);
+}
+
+/* The answer stands where P's stood: what the parts have said meanwhile follows. but: a part that
+ * has begun only now. */
+static void go_on(struct dreq *d, const struct dpart *but) {
+    if (d->stop_asked) {
+        dreq_stop(d);
+        return;
+    }
+    stop_ended(d, but);
+    feed_early(d);
+}
+
+static void on_replayed(void *arg, enum err e, struct answer *a, const char *text) {
+    struct dreq *d = arg;
+    d->job = NULL;
+    d->working = false;
+    d->answer = a;
+    if (d->role == NULL) {
+        dreq_wind_down(d);
+        return;
+    }
+    if (e == ERR_OK) e = answer_replay_prefill(d);
+    if (e != ERR_OK)
+        fail_start(d, e, e == ERR_INVALID ? text : err_text(e));
+    else
+        go_on(d, NULL);
+}
+
+static bool any_sent(const struct dreq *d) {
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        if (answer_job_needed(d->parts[i].req)) return true;
+    return false;
+}
+
+/* A later attempt: the answer is made elsewhere, and what the engine says meanwhile waits. */
+static enum err replay_start(struct dreq *d) {
+    struct answer_job_part *parts = calloc(d->n_parts, sizeof(*parts));
+    if (parts == NULL) return ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        parts[i] = (struct answer_job_part){d->parts[i].req, d->parts[i].commit.tokens};
+    enum err e =
+        answer_job_start(&d->job, d->role->in, d->req->tenant, parts, d->n_parts, on_replayed, d);
+    d->working = e == ERR_OK;
+    free(parts);
+    return e;
+}
+
+static enum err answer_make(struct dreq *d) {
+    enum err e = answer_create(&d->answer, instance_endpoint(d->role->in), d->parts[0].req);
+    for (uint32_t i = 1; i < d->n_parts && e == ERR_OK; i++)
+        e = answer_add_part(d->answer, d->parts[i].req);
+    if (e == ERR_OK) e = answer_replay_prefill(d);
+    if (e != ERR_OK) answer_destroy(&d->answer);
+    return e;
+}
+
+/* Everything P had to say of the part is here. ERR_INVALID: not as many tokens as there must be. */
+static enum err take_commit(struct dpart *part, const struct kv_commit *c) {
     struct dreq *d = part->d;
-    struct errbuf eb = {0};
     for (uint32_t i = 0; i < c->n_tokens && part->req->sampling.beam; i++)
         part->searching = part->searching || c->tokens[i].finish == FINISH_NONE;
-    bool fits = first_tokens_fit(part, c);
-    enum err e = !fits ? ERR_INVALID : keep_commit(&part->commit, c) ? ERR_OK : ERR_NO_MEMORY;
+    enum err e = ERR_INVALID;
+    if (first_tokens_fit(part, c)) e = keep_commit(&part->commit, c) ? ERR_OK : ERR_NO_MEMORY;
     part->committed = true;
     d->n_committed++;
     take_measures(part);
-    bool all = d->n_committed == d->n_parts;
     if (d->n_committed == 1)
         req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->arrival_us);
     for (uint32_t i = 0; i < part->commit.n_tokens && !part->searching; i++)
         if (ended_before(part, i)) set_ended(part, i);
-    if (e == ERR_OK && all) e = answer_replay_prefill(d, &eb);
-    if (e != ERR_OK) {
-        log_error("decode", "req=%s event=failed err=%s first_tokens=%u choices=%d text=\"%s\"",
-                  d->req->req_id, err_name(e), c->n_tokens, part->req->sampling.n_choices, eb.text);
-        answer_destroy(&d->answer);
-        dreq_fail(d, e == ERR_INVALID ? CAUSE_D_FAILED : CAUSE_D_NO_MEMORY,
-                  e == ERR_INVALID ? 500 : 503,
-                  !fits              ? "not as many first tokens as choices"
-                  : e == ERR_INVALID ? eb.text
-                                     : err_text(e));
+    return e;
+}
+
+void dpart_start(struct dpart *part, const struct kv_commit *c) {
+    struct dreq *d = part->d;
+    enum err e = take_commit(part, c);
+    if (e == ERR_INVALID) {
+        fail_start(d, e, "not as many first tokens as choices");
         return;
     }
-    if (all && answer_done(d->answer)) {
-        dreq_fail(d, CAUSE_D_FAILED, 500,
-                  "the first token ended the request, yet it was handed over");
+    bool all = d->n_committed == d->n_parts, later = all && any_sent(d);
+    if (e == ERR_OK && later)
+        e = replay_start(d);
+    else if (e == ERR_OK && all)
+        e = answer_make(d);
+    if (e == ERR_OK && d->answer != NULL && answer_done(d->answer)) {
+        fail_start(d, ERR_INVALID, "the first token ended the request, yet it was handed over");
         return;
     }
-    if ((e = decode_on(part)) != ERR_OK) {
-        dreq_fail(d, CAUSE_D_NO_MEMORY, 503, err_text(e));
-        return;
-    }
-    if (!all) return;
-    stop_ended(d, part);
-    feed_early(d);
+    if (e == ERR_OK) e = decode_on(part);
+    if (e != ERR_OK)
+        fail_start(d, e, err_text(e));
+    else if (all && !later)
+        go_on(d, part);
 }

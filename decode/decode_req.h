@@ -18,6 +18,7 @@
 #define BATON_DECODE_DECODE_REQ_H
 
 #include "common/base/buf.h"
+#include "common/instance/answer_job.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/guide_job.h"
 #include "common/instance/instance.h"
@@ -67,7 +68,10 @@ struct dreq {
     struct worker *worker;
     struct infer_req *req; /* of one part: what all have in common is read from it */
     uint32_t n_parts, n_committed;
-    struct answer *answer;  /* once every part is committed */
+    struct answer *answer;  /* once every part is committed, and it stands where it goes on */
+    struct answer_job *job; /* puts it there; d lives until that is over */
+    bool working;           /* the job has not called back yet */
+    bool stop_asked;        /* while it works: ends then */
     struct buf out;         /* what the client has not got yet */
     struct emitted *tokens; /* of the next frame; room that is used again */
     size_t n_tokens, tokens_cap;
@@ -106,6 +110,8 @@ void decode_on_offer(void *role, struct kv_peer *peer, struct kv_rx *rx, struct 
  * While the KV is still on its way P hears text, and by why whether the request was stopped
  * (ERR_CANCELLED) or may be tried elsewhere. */
 void dreq_drop(struct dreq *d, enum err why, const char *text);
+/* Of a dropped one: takes the next step, or frees it when all is given back. */
+void dreq_wind_down(struct dreq *d);
 void dreq_list_add(struct dreq_list *list, struct dreq *d);
 void dreq_list_remove(struct dreq *d);
 

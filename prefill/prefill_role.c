@@ -15,6 +15,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/instance/answer_job.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_meter.h"
@@ -61,7 +62,8 @@ struct preq {
     struct pd_head head;
     uint64_t arrival_ms;
     struct req_meter meter;
-    struct req_read *reading; /* until the body is read */
+    struct req_read *reading;     /* until the body is read */
+    struct answer_job *replaying; /* until the answer stands where it goes on */
     struct infer_req *req;
     struct answer *answer;
     struct kv_peer *peer;    /* D, once the body is read */
@@ -93,6 +95,7 @@ static void prompts_free(struct preq *p) {
     free(p->prompts);
 }
 
+/* Off the role's list at once; its memory goes when nobody reads it any more. */
 static void preq_free(struct preq *p) {
     *p->at = p->next;
     if (p->next != NULL) p->next->at = p->at;
@@ -100,8 +103,9 @@ static void preq_free(struct preq *p) {
     req_read_cancel(&p->reading);
     prompts_free(p);
     answer_destroy(&p->answer);
-    infer_req_destroy(&p->req);
     buf_free(&p->out);
+    if (!answer_job_cancel(&p->replaying)) return; /* on_replayed() goes on */
+    infer_req_destroy(&p->req);
     free(p);
 }
 
@@ -466,18 +470,40 @@ static bool start_some(struct preq *p) {
     return true;
 }
 
-/* What clients have been sent by earlier attempts, to the answer. */
-static enum err replay_sent(struct preq *p, struct errbuf *eb) {
-    enum err e = ERR_OK;
-    uint32_t n = (uint32_t)p->req->sampling.n_choices;
-    for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) {
-        for (uint32_t i = 0; req->replay != NULL && i < n && e == ERR_OK; i++) {
-            const struct transcript_choice *c = &req->replay->choices[i];
-            const struct sent_tokens sent = {.ids = c->ids, .n_ids = c->n_ids, .finish = c->finish};
-            e = answer_replay(p->answer, req->part * n + i, &sent, eb);
-        }
+static void on_replayed(void *arg, enum err e, struct answer *a, const char *text) {
+    struct preq *p = arg;
+    p->replaying = NULL;
+    if (e == ERR_CANCELLED) {
+        infer_req_destroy(&p->req);
+        free(p);
+        return;
     }
-    return e;
+    p->answer = a;
+    if (e == ERR_INVALID) {
+        char full[ERR_TEXT_BYTES_MAX + sizeof("replay record: ")];
+        snprintf(full, sizeof(full), "replay record: %s", text);
+        fail(p, CAUSE_REQUEST, 400, full);
+    } else if (e != ERR_OK) {
+        fail_no_memory(p);
+    } else {
+        (void)start_some(p);
+    }
+}
+
+/* What earlier attempts have sent of the request, to the answer. */
+static void replay_start(struct preq *p) {
+    struct answer_job_part parts[PARTS_MAX];
+    for (uint32_t i = 0; i < p->n_prompts; i++)
+        parts[i] = (struct answer_job_part){.req = p->prompts[i].req};
+    enum err e = answer_job_start(&p->replaying, p->role->in, p->head.tenant, parts, p->n_prompts,
+                                  on_replayed, p);
+    if (e != ERR_OK) refused(p, e, err_text(e));
+}
+
+static bool was_any_sent(const struct preq *p) {
+    for (uint32_t i = 0; i < p->n_prompts; i++)
+        if (answer_job_needed(p->prompts[i].req)) return true;
+    return false;
 }
 
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
@@ -510,18 +536,12 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         fail_send(p, ERR_PEER_LOST, why);
         return;
     }
-    struct errbuf eb = {0};
-    enum err e = answer_create(&p->answer, instance_endpoint(in), req);
-    if (e == ERR_OK) e = replay_sent(p, &eb);
-    if (e == ERR_INVALID) {
-        char text[sizeof(eb.text) + 16];
-        snprintf(text, sizeof(text), "replay record: %s", eb.text);
-        fail(p, CAUSE_REQUEST, 400, text);
-    } else if (e != ERR_OK) {
+    if (was_any_sent(p))
+        replay_start(p);
+    else if (answer_create(&p->answer, instance_endpoint(in), req) != ERR_OK)
         fail_no_memory(p);
-    } else {
+    else
         (void)start_some(p);
-    }
 }
 
 static const char *header_of(const void *x, const char *name) {

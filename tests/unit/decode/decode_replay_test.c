@@ -186,6 +186,81 @@ static void whole_answers_begin_again(void **state) {
     }
 }
 
+/* ---- while the answer is made */
+
+static bool fact_waits(void *arg) {
+    (void)arg;
+    return atomic_load(&fake_replay_waits) != 0;
+}
+
+/* A later attempt of one choice whose answer is being made, at P or at D, and stays so until the
+ * gate opens. */
+static struct flight *stay(struct cluster *c, bool at_d, const char *body,
+                           struct transcript *sent) {
+    *sent = TRANSCRIPT_INIT;
+    assert_int_equal(transcript_open(sent, 1, 1), ERR_OK);
+    static int32_t tokens[TOKENS_MAX];
+    struct buf ignored = BUF_INIT;
+    size_t n;
+    fake_expected(body, BT, &ignored, tokens, &n);
+    buf_free(&ignored);
+    assert_true(n > 8);
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(transcript_add(sent, &(struct emitted){.id = tokens[i]}), ERR_OK);
+    pthread_mutex_lock(&fake_replay_gate);
+    atomic_store(&fake_replay_waits, 0);
+    atomic_store(&fake_replay_waits_at, at_d ? 2 : 1);
+    struct flight *x = post_again(c, "a1", 1, body, sent);
+    WAIT_FOR(c, fact_waits, NULL);
+    return x;
+}
+
+static void every_end_while_the_answer_is_made(void **state) {
+    (void)state;
+    enum { GOES_ON, CLIENT_GONE, STOP, NEWER, ENGINE_FAILS, ABORT_ALL, ROLE_STOPS, ENDS };
+    const char *body = "1 30 -1 0 0 : 5 6 8 9 11";
+    for (int end = 0; end < ENDS; end++)
+        for (int at_d = 0; at_d <= 1; at_d++) {
+            struct cluster c;
+            struct transcript sent;
+            cluster_up(&c, &roomy, &roomy);
+            struct flight *x = stay(&c, at_d, body, &sent);
+            struct instance *in = at_d ? &c.d : &c.p;
+            if (at_d) WAIT_FOR(&c, fact_answered, x);
+            if (end == CLIENT_GONE) http_call_cancel(&x->call);
+            if (end == STOP) assert_true(in->ops->stop_request(in->role, "a1", NULL));
+            struct flight *y = end == NEWER ? post_epoch(&c, "a1", 2, body) : NULL;
+            if (y != NULL) WAIT_FOR(&c, fact_over, y);
+            if (end == ENGINE_FAILS) fake_engine_fail_next(c.d.engine);
+            if (end == ABORT_ALL) in->ops->abort_all(in->role, ERR_STOPPING);
+            if (end == ROLE_STOPS) in->ops->stop(&in->role);
+            /* D has made what it can before its answer is there */
+            if (end == GOES_ON && at_d) (void)wait_ms(c.loop, fact_ended, x, 50);
+            pthread_mutex_unlock(&fake_replay_gate);
+            if (end == GOES_ON || (at_d && end == CLIENT_GONE)) {
+                struct buf want = BUF_INIT;
+                static char text[4096];
+                static int32_t tokens[TOKENS_MAX];
+                size_t n, used = 0;
+                WAIT_FOR(&c, fact_over, x);
+                fake_expected(body, BT, &want, tokens, &n);
+                for (int i = 0; i < 3; i++)
+                    used += (size_t)snprintf(text + used, sizeof(text) - used, "<%d>", tokens[i]);
+                snprintf(text + used, sizeof(text) - used, "%s", x->text.data);
+                assert_string_equal(text, want.data);
+                buf_free(&want);
+            }
+            if (at_d && end == STOP) { /* ends as an answer does */
+                WAIT_FOR(&c, fact_ended, x);
+                assert_int_equal(x->end, DR_LAST);
+                assert_non_null(strstr(x->text.data, ":abort:"));
+            }
+            WAIT_FOR(&c, fact_idle, &c);
+            transcript_free(&sent);
+            cluster_down(&c);
+        }
+}
+
 /* ---- records that are not of the request */
 
 struct bad {
@@ -296,6 +371,7 @@ int main(void) {
         cmocka_unit_test(goes_on_wherever_it_was_left),
         cmocka_unit_test(attempt_after_attempt),
         cmocka_unit_test(whole_answers_begin_again),
+        cmocka_unit_test(every_end_while_the_answer_is_made),
         cmocka_unit_test(strangers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,6 +138,8 @@ void endpoint_api_error(const struct endpoint *ep, enum api api, int status, con
 /* ---- endpoint: answers */
 
 int fake_answer_fails_at;
+atomic_int fake_replay_waits_at, fake_replay_waits;
+pthread_mutex_t fake_replay_gate = PTHREAD_MUTEX_INITIALIZER;
 
 struct said { /* by one choice */
     int n, n_out, n_told;
@@ -250,6 +252,12 @@ enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_toke
     assert(choice < a->n_parts * a->n_choices && a->here[choice / a->n_choices]);
     struct said *s = &a->said[choice];
     assert(s->n == 0 && sent->n_ids < 4096);
+    if (sent->n_ids > 0 && atomic_load(&fake_replay_waits_at) > 0 &&
+        atomic_fetch_sub(&fake_replay_waits_at, 1) == 1) {
+        atomic_store(&fake_replay_waits, 1);
+        pthread_mutex_lock(&fake_replay_gate);
+        pthread_mutex_unlock(&fake_replay_gate);
+    }
     for (size_t i = 0; i < sent->n_ids; i++) s->ids[s->n++] = sent->ids[i];
     for (size_t i = 0; i < sent->n_ids; i++)
         if (sent->ids[i] > 999)

@@ -12,6 +12,8 @@
 #ifndef BATON_TESTS_FAKE_INSTANCE_H
 #define BATON_TESTS_FAKE_INSTANCE_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include "common/base/buf.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/instance.h"
@@ -48,6 +50,10 @@ void fake_instance_want(struct instance *in, const struct instance *peer);
 
 /* The n-th answer_create() from now on has no memory, once; 0: none. */
 extern int fake_answer_fails_at;
+/* The n-th answer_replay() of a choice that has tokens, from now on, waits for the gate, once; 0:
+ * none. It says so in *_waits before. */
+extern atomic_int fake_replay_waits_at, fake_replay_waits;
+extern pthread_mutex_t fake_replay_gate;
 
 /* What the client should get for a body, all pieces joined, one choice after another; *tokens_out
  * (room for 4096) the tokens of the last one, *n_out their number. */
