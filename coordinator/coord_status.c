@@ -11,8 +11,11 @@
 enum { TENANTS_SHOWN = 100 };
 
 static void reply(struct http_x *x, int status, struct json_value *root) {
-    const char *s = json_to_text(root, JSON_COMPACT, NULL);
-    http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
+    const char *s = root != NULL ? json_to_text(root, JSON_COMPACT, NULL) : NULL;
+    if (s != NULL)
+        http_x_reply(x, status, "application/json; charset=utf-8", s, strlen(s));
+    else
+        http_x_reply(x, 500, NULL, "", 0);
     json_put(root);
 }
 

@@ -66,7 +66,8 @@ static char *body_of(const struct adapter_status *a) {
     if (o == NULL) return NULL;
     json_obj_set(o, "lora_name", json_new_str(a->name));
     json_obj_set(o, "lora_path", json_new_str(a->path));
-    char *body = strdup(json_to_text(o, JSON_COMPACT, NULL));
+    const char *text = json_to_text(o, JSON_COMPACT, NULL);
+    char *body = text != NULL ? strdup(text) : NULL;
     json_put(o);
     return body;
 }

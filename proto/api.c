@@ -170,7 +170,7 @@ static struct json_value *flat(bool openai_path, int status, const char *error_t
 }
 
 static char *printed(struct json_value *o) {
-    const char *s = json_to_text(o, JSON_COMPACT, NULL);
+    const char *s = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
     char *body = s != NULL ? strdup(s) : NULL;
     json_put(o);
     return body;

@@ -20,6 +20,7 @@ struct json_limits json_limits_client(int depth_max) {
 }
 
 static enum err no_memory(size_t n, struct errbuf *eb) {
+    json_missing();
     return err_set(eb, ERR_NO_MEMORY, "no memory to parse %zu bytes of JSON", n);
 }
 
@@ -34,7 +35,7 @@ static enum err read_text(struct json_value **out, const char *p, char *in_place
                        JSON_TEXT_BYTES_MAX);
     size_t bom = n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     enum err e = json_check(p, n, bom, lim != NULL ? lim : &plain, &size, eb);
-    if (e != ERR_OK) return e;
+    if (e != ERR_OK) return e == ERR_NO_MEMORY ? no_memory(n, eb) : e;
     if (in_place != NULL) in_place += bom;
     return json_tree_build(out, p + bom, in_place, n - bom, &size) ? ERR_OK : no_memory(n, eb);
 }

@@ -1,13 +1,27 @@
 /* json_make: values that the program makes, and containers of parsed trees that it changes: those
  * get a made form, which the tree owns and their node names from then on. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "proto/json_check.h"
 #include "proto/json_node.h"
 
+static _Atomic uint32_t n_failures;
+
+uint32_t json_failures(void) {
+    return atomic_load_explicit(&n_failures, memory_order_relaxed);
+}
+
+/* Makers return it: a part that is missing shows in what it would have been part of. */
+void *json_missing(void) {
+    atomic_fetch_add_explicit(&n_failures, 1, memory_order_relaxed);
+    return NULL;
+}
+
 static struct json_made *made_new(enum kind kind) {
     struct json_made *m = calloc(1, sizeof(*m));
-    if (m == NULL) return NULL;
+    if (m == NULL) return json_missing();
+    m->born = json_failures();
     m->tag = (uint32_t)kind | TAG_MADE;
     m->refs = 1;
     return m;
@@ -38,7 +52,7 @@ struct json_value *json_new_str_n(const char *s, size_t n) {
     struct json_made *m = made_new(K_STRING);
     if (m != NULL && !set_text(m, s, n)) {
         free(m);
-        m = NULL;
+        m = json_missing();
     }
     return as_value(m);
 }
@@ -57,7 +71,7 @@ struct json_value *json_new_f64_as(double d, const char *text) {
     struct json_made *m = made_new(K_REAL);
     if (m != NULL && !set_text(m, text, strlen(text))) {
         free(m);
-        m = NULL;
+        m = json_missing();
     }
     if (m != NULL) m->d = d;
     return as_value(m);
@@ -219,10 +233,15 @@ static struct json_made *to_change(struct json_value *v, enum kind kind) {
     return m != NULL ? m : move(v);
 }
 
+static int not_in(void) {
+    json_missing();
+    return -1;
+}
+
 int json_obj_set(struct json_value *obj, const char *key, struct json_value *v) {
     struct json_made *m = to_change(obj, K_OBJECT);
     size_t len = strlen(key), i;
-    if (m == NULL) return -1;
+    if (m == NULL) return json_kind(obj) == K_OBJECT ? not_in() : -1;
     struct json_value *old = json_made_find(m, key, len, &i);
     if (i < m->n) {
         m->members[i].v = v;
@@ -231,7 +250,7 @@ int json_obj_set(struct json_value *obj, const char *key, struct json_value *v) 
         return 0;
     }
     char *name = room_for_member(m) ? malloc(len + 1) : NULL;
-    if (name == NULL) return -1;
+    if (name == NULL) return not_in();
     memcpy(name, key, len + 1);
     m->members[m->n] = (struct json_member){name, len, v};
     if (m->slots != NULL) fill_slot(m, m->n);
@@ -257,7 +276,8 @@ void json_obj_del(struct json_value *obj, const char *key) {
 
 int json_arr_add(struct json_value *arr, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
-    if (m == NULL || !room_for_item(m, m->n + 1)) return -1;
+    if (m == NULL && json_kind(arr) != K_ARRAY) return -1;
+    if (m == NULL || !room_for_item(m, m->n + 1)) return not_in();
     m->items[m->n++] = v;
     take(m, v);
     return 0;
@@ -265,7 +285,8 @@ int json_arr_add(struct json_value *arr, struct json_value *v) {
 
 int json_arr_put(struct json_value *arr, size_t i, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
-    if (m == NULL || !room_for_item(m, i + 1)) return -1;
+    if (m == NULL && json_kind(arr) != K_ARRAY) return -1;
+    if (m == NULL || !room_for_item(m, i + 1)) return not_in();
     while (m->n <= i) m->items[m->n++] = NULL;
     struct json_value *old = m->items[i];
     m->items[i] = v;

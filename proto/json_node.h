@@ -43,6 +43,7 @@ struct json_member {
 struct json_made {
     uint32_t tag;
     uint32_t refs;
+    uint32_t born;         /* json_failures() when it was made */
     struct json_doc *home; /* whose parts this container holds without counting; NULL: none */
     char *printed;
     union {
@@ -92,6 +93,8 @@ static inline size_t json_slot(uint64_t hash, size_t n_slots) {
     return (size_t)(((hash >> 32) * n_slots) >> 32);
 }
 
+/* Counts a failure (json_failures()). NULL. */
+void *json_missing(void);
 /* Frees what a changed container holds. */
 void json_made_free(struct json_made *m);
 struct json_value *json_made_find(const struct json_made *m, const char *name, size_t n, size_t *i);

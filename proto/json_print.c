@@ -121,6 +121,8 @@ const char *json_to_text(const struct json_value *v, enum json_style style, size
     struct out o = {.grow = true};
     if (n != NULL) *n = 4;
     if (v == NULL) return "null";
+    if ((v->tag & TAG_MADE) != 0 && ((struct json_made *)(uintptr_t)v)->born != json_failures())
+        return NULL; /* it may lack a part */
     put_value(&o, v, style == JSON_PRETTY, 0);
     put(&o, "", 1);
     if (o.full) {

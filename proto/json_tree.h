@@ -82,6 +82,10 @@ struct json_value *json_iter_value(const struct json_iter *it);
 /* Same type and same value; the order of members does not count, 1 and 1.0 differ. */
 bool json_equal(const struct json_value *a, const struct json_value *b);
 
+/* Makers give NULL, which reads as null, when there is no memory; so do values that could not be
+ * put in. Nobody has to look at each: such failures of the process are counted, and a tree that was
+ * made before one has no text. */
+uint32_t json_failures(void);
 struct json_value *json_new_obj(void);
 struct json_value *json_new_arr(void);
 struct json_value *json_new_str(const char *s);
@@ -100,7 +104,8 @@ int json_arr_add(struct json_value *arr, struct json_value *v);
 int json_arr_put(struct json_value *arr, size_t i, struct json_value *v);
 
 /* v as JSON, numbers as they were written. The text belongs to v's tree and lasts until the next
- * call for a value of that tree. NULL: no memory. n: its length, or NULL. */
+ * call for a value of that tree. NULL: no memory, now or since v was made. n: its length,
+ * or NULL. */
 enum json_style { JSON_COMPACT, JSON_PRETTY };
 const char *json_to_text(const struct json_value *v, enum json_style style, size_t *n);
 

@@ -8,7 +8,7 @@
 #include "proto/json.h"
 
 static char *finish(struct json_value *root) {
-    const char *s = json_to_text(root, JSON_COMPACT, NULL);
+    const char *s = root != NULL ? json_to_text(root, JSON_COMPACT, NULL) : NULL;
     char *out = s != NULL ? strdup(s) : NULL;
     json_put(root);
     return out;

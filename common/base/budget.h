@@ -40,6 +40,8 @@
     X(TENANT_WAITING, "tenant_waiting", "pd.tenant_waiting_max",                                   \
       "requests of one client that wait for instances")                                            \
     X(TEMPLATE_TIME, "template_time", "limits.templateMs", "time of a client's chat template")     \
+    X(TEMPLATE_MEMORY, "template_memory", "",                                                      \
+      "memory, text and steps of a client's chat template")                                        \
     X(GUIDE_COMPILE_TIME, "guide_compile_time", "limits.guideCompileMs",                           \
       "time of compiling a guide")                                                                 \
     X(GUIDE_STEP, "guide_step", "limits.guideStepMs", "time and positions of a guide at a token")

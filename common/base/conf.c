@@ -376,7 +376,9 @@ void conf_print(struct buf *out, const void *src, const struct conf_key *keys, s
     struct json_value *root = json_new_obj();
     for (size_t i = 0; i < n_keys; i++)
         if (!is_unset(src, &keys[i])) put(root, keys[i].path, value_of(src, &keys[i]));
-    buf_puts(out, json_to_text(root, JSON_PRETTY, NULL));
+    const char *text = json_to_text(root, JSON_PRETTY, NULL);
+    if (text != NULL) buf_puts(out, text);
+    out->failed = out->failed || text == NULL;
     buf_putc(out, '\n');
     json_put(root);
 }

@@ -171,7 +171,11 @@ void log_start(void) {
     bool ok = pthread_create(&thread, &detached, writer, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     pthread_attr_destroy(&detached);
-    if (!ok) return;
+    if (!ok) {
+        log_warn("log",
+                 "event=no_thread why=\"a reader that has stopped will hold up the program\"");
+        return;
+    }
     static bool once;
     if (!once) {
         atexit(at_exit);

@@ -128,7 +128,10 @@ void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status,
     *out = (struct api_answer){.status = status, .content_type = "application/json"};
     char *body =
         api_error_body_of(openai_path, ep->conf.error_style, &out->status, text, param, code);
-    if (body != NULL) buf_puts(&out->body, body);
+    if (body != NULL)
+        buf_puts(&out->body, body);
+    else
+        out->status = 503; /* no memory to say it */
     free(body);
 }
 
@@ -392,7 +395,13 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     };
     *out = NULL;
     *err = (struct api_answer){0};
+    const uint32_t failures = json_failures();
     bool good = read_all(&r);
+    if (json_failures() != failures) { /* what was built may lack a part */
+        r.status = 0;
+        r.code = NULL;
+        good = ep_fail_memory(&r);
+    }
     if (good) {
         *out = r.req;
     } else {

@@ -166,6 +166,7 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
                             "processor time (limits.templateMs)",
                             "{ms}", most, NULL);
     }
+    if (e == ERR_TOO_LARGE && own) budget_refused(r->ep->conf.budget, BUDGET_TEMPLATE_MEMORY);
     if (e != ERR_OK)
         return ep_fail_with(r, 422, "Failed to apply the chat template: {why}", "{why}", why.text,
                             NULL);

@@ -394,7 +394,7 @@ enum err guide_cache_get(struct guide_cache *c, const char *text, size_t n,
     struct guide *gone = NULL;
     *out = NULL;
     if (EVP_Digest(text, n, hash, NULL, EVP_sha256(), NULL) != 1)
-        return err_set(eb, ERR_INTERNAL, "no hash of the guide");
+        return err_set(eb, ERR_NO_MEMORY, "no memory to hash the guide");
     pthread_mutex_lock(&c->lock);
     *out = find(c, hash, n);
     pthread_mutex_unlock(&c->lock);

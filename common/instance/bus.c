@@ -9,6 +9,7 @@
 #include <nanomsg/nn.h>
 #include <nanomsg/pair.h>
 #include <nanomsg/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ static enum err set(int sock, int level, int option, int value) {
     return nn_setsockopt(sock, level, option, &value, sizeof(value)) == 0 ? ERR_OK : ERR_IO;
 }
 
-/* nanomsg ends the process where it finds no descriptor while it begins. */
+/* nanomsg ends the process where it finds no descriptor while it begins, */
 static bool descriptors_left(void) {
     int fds[DESCRIPTORS_MIN], n = 0;
     while (n < DESCRIPTORS_MIN && (fds[n] = eventfd(0, EFD_CLOEXEC)) >= 0) n++;
@@ -42,9 +43,21 @@ static bool descriptors_left(void) {
     return n == DESCRIPTORS_MIN;
 }
 
+static void *nothing(void *arg) {
+    return arg;
+}
+
+/* or cannot start its thread. */
+static bool thread_left(void) {
+    pthread_t t;
+    if (pthread_create(&t, NULL, nothing, NULL) != 0) return false;
+    pthread_join(t, NULL);
+    return true;
+}
+
 enum err bus_open(int *sock, size_t message_bytes_max) {
     *sock = -1;
-    if (!descriptors_left()) return ERR_BUSY;
+    if (!descriptors_left() || !thread_left()) return ERR_BUSY;
     *sock = nn_socket(AF_SP, NN_PAIR);
     if (*sock < 0) {
         *sock = -1;

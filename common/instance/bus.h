@@ -18,9 +18,8 @@
  * page fault every 4 KiB. Process-wide; call it after big loads. */
 void bus_tune_malloc(void);
 
-/* *sock: >= 0, or -1 on an error (ERR_BUSY: no socket left of the process's 512, or no
- * descriptors). A longer message
- * ends the connection. */
+/* *sock: >= 0, or -1 on an error (ERR_BUSY: no socket left of the process's 512, no
+ * descriptors, or no thread). A longer message ends the connection. */
 enum err bus_open(int *sock, size_t message_bytes_max);
 void bus_close(int *sock); /* -1 is fine; messages not yet on their way are lost */
 

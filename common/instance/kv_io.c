@@ -10,12 +10,32 @@
 #include "common/instance/bus.h"
 #include "common/instance/kv_link.h"
 
-enum { TICK_MS_MAX = 200, TICK_MS_MIN = 5, IDLE_MS = 1000 };
+enum { TICK_MS_MAX = 200, TICK_MS_MIN = 5, IDLE_MS = 1000, EVENTS_RESERVED = 256 };
 
 /* ---- events */
 
+/* An end that is not told would hold a request's blocks for ever: so there is a reserve, filled
+ * again when there is memory. NULL: that is used too. */
+static struct kv_event *event_new(struct kv_plane *kp) {
+    struct kv_event *ev = malloc(sizeof(*ev));
+    if (ev == NULL) {
+        ev = (struct kv_event *)kp->reserve;
+        if (ev == NULL) return NULL;
+        kp->reserve = ev->head.next;
+        kp->n_reserved--;
+        return ev;
+    }
+    for (struct kv_event *more;
+         kp->n_reserved < EVENTS_RESERVED && (more = malloc(sizeof(*more))) != NULL;
+         kp->n_reserved++) {
+        more->head.next = kp->reserve;
+        kp->reserve = &more->head;
+    }
+    return ev;
+}
+
 void kv_post(struct kv_plane *kp, const struct kv_event *ev) {
-    struct kv_event *copy = malloc(sizeof(*copy));
+    struct kv_event *copy = event_new(kp);
     if (copy == NULL) {
         log_error("kv_link", "out of memory: an event of kind %d is lost", (int)ev->kind);
         return;

@@ -255,6 +255,8 @@ struct kv_plane {
     uint16_t port;
     uint64_t boot;
     struct mailbox *mail;
+    struct mail *reserve; /* I/O thread: room for events when there is no other memory */
+    unsigned n_reserved;
     pthread_t thread;
     bool started;
     int wake_fd;

@@ -74,6 +74,11 @@ void kv_unref(struct kv_plane *kp) {
     if (atomic_fetch_sub(&kp->n_refs, 1) > 1) return;
     if (kp->wake_fd >= 0) close(kp->wake_fd);
     pthread_mutex_destroy(&kp->mutex);
+    while (kp->reserve != NULL) {
+        struct mail *m = kp->reserve;
+        kp->reserve = m->next;
+        free(m);
+    }
     free(kp);
 }
 

@@ -1,5 +1,5 @@
-/* worker: the engine thread. Commands wait in a list under a mutex; events of one engine step go to
- * the loop in one mailbox put.
+/* worker: the engine thread's door (the thread: worker_engine.c). Commands wait in a list under a
+ * mutex; events of one engine step go to the loop in one mailbox put.
  *
  * A sequence has one record (struct seq) that both threads know: the loop thread by its table of
  * live sequences, the engine thread by its own. Which thread may free it follows from how the
@@ -12,9 +12,6 @@
  * loop cancelled finds no record and is dropped. */
 #include "common/instance/worker.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,156 +20,38 @@
 #include "common/base/log.h"
 #include "common/engine/lora_set.h"
 #include "common/engine/siphash.h"
-#include "common/instance/mailbox.h"
+#include "common/instance/worker_priv.h"
 
-enum {
-    TABLE_SIZE = 1024,  /* buckets of each table of sequences; a power of two */
-    IDLE_WAIT_MS = 500, /* an idle engine thread shows so often that it lives */
-    WATCH_MS = 250,     /* the loop looks so often whether the engine thread gets on */
-};
-
-enum command_kind {
-    CMD_ADD,
-    CMD_START,
-    CMD_BEAM_START,
-    CMD_STOP,
-    CMD_PAUSE,
-    CMD_CANCEL,
-    CMD_RELEASE,
-    CMD_SELF_TEST,
-    CMD_HOLD
-};
-
-struct command {
-    struct command *next;
-    enum command_kind kind;
-    bool counted; /* against n_commands_max */
-    uint64_t seq_id;
-    struct seq
-        *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
-    struct seq_opts opts;      /* CMD_ADD: ids and sampling are the command's own, the adapter is a
-                                  reference */
-    int32_t *ids;              /* CMD_ADD; CMD_START: of all lists */
-    struct first_ids *lists;   /* CMD_START: [n_ids] */
-    struct token_event *first; /* CMD_BEAM_START: [n_ids] */
-    int choice;                /* CMD_STOP */
-    size_t n_ids;
-    struct sampling sampling;
-    loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE */
-    bool held;                             /* CMD_HOLD, CMD_PAUSE */
-    void (*tested)(void *arg, enum err e); /* CMD_SELF_TEST, CMD_HOLD */
-    void *done_arg;
-};
-
-enum mail_kind {
-    MAIL_ADMITTED,
-    MAIL_REFUSED,
-    MAIL_TOKEN,
-    MAIL_PROMPT_LOGPROB,
-    MAIL_FAILED,
-    MAIL_DONE,
-    MAIL_TESTED
-};
-
-struct worker_mail {
-    struct mail head;
-    enum mail_kind kind;
-    bool last; /* the sequence has ended with this event */
-    uint64_t seq_id;
-    enum err e;
-    union {
-        struct {
-            int n_blocks, n_held, n_cached;
-        } admitted;
-        char text[ERR_TEXT_BYTES_MAX];
-        struct token_event token;
-        struct {
-            int position;
-            struct token_event ev;
-        } prompt;
-        struct command *cmd; /* MAIL_DONE, MAIL_TESTED */
-    } u;
-    int32_t table[]; /* MAIL_ADMITTED */
-};
-
-struct seq {
-    struct seq *loop_next;   /* chain of the loop's table */
-    struct seq *engine_next; /* chain of the engine's table */
-    uint64_t seq_id;
-    enum seq_kind kind;
-    struct worker_events ev;
-    void *arg;
-    uint64_t stopped[(CHOICES_MAX + 63) / 64]; /* loop thread: choices of which nothing is told */
-    int n_live;           /* engine thread: choices that have not ended there */
-    const int32_t *table; /* engine thread: block table once admitted */
-    int n_blocks;
-    struct command end; /* the cancel or release command */
-};
-
-struct worker {
-    struct loop *loop;
-    struct engine *engine;
-    struct lora_set *loras;
-    bool shared_prefixes;
-    uint8_t salt_key[16];
-    struct mailbox *mail;
-    pthread_t thread;
-    bool started;
-    uint64_t last_seq_id;
-    struct seq *live[TABLE_SIZE]; /* loop thread */
-    struct loop_timer *watch;     /* loop thread, with what follows */
-    uint64_t seen_progress;
-    unsigned n_still; /* looks in a row that saw nothing move */
-
-    pthread_mutex_t mutex; /* guards what follows */
-    pthread_cond_t wake;   /* on the monotonic clock */
-    struct command *first, **last;
-    size_t n_counted, n_counted_max;
-    bool stop;
-
-    bool held;                     /* engine thread: no steps */
-    struct seq *known[TABLE_SIZE]; /* engine thread */
-    struct mail *out, **out_last;  /* engine thread: events of the step under way */
-    _Atomic uint64_t last_step_us;
-};
-
-static void *thread_main(void *arg);
+enum { WATCH_MS = 250 }; /* the loop looks so often whether the engine thread gets on */
 
 /* ---- tables */
 
-static size_t bucket(uint64_t seq_id) {
-    return (size_t)((seq_id * 0x9e3779b97f4a7c15u) >> 54) & (TABLE_SIZE - 1);
-}
-
 static struct seq **find_live(struct worker *w, uint64_t seq_id) {
-    struct seq **p = &w->live[bucket(seq_id)];
+    struct seq **p = &w->live[worker_bucket(seq_id)];
     while (*p != NULL && (*p)->seq_id != seq_id) p = &(*p)->loop_next;
     return p;
 }
 
-static struct seq **find_known(struct worker *w, uint64_t seq_id) {
-    struct seq **p = &w->known[bucket(seq_id)];
-    while (*p != NULL && (*p)->seq_id != seq_id) p = &(*p)->engine_next;
-    return p;
-}
-
-static void forget_known(struct worker *w, uint64_t seq_id) {
-    struct seq **p = find_known(w, seq_id);
-    if (*p != NULL) *p = (*p)->engine_next;
-}
-
 /* ---- commands */
 
-static void command_free(struct command *c) {
+void worker_command_free(struct command *c) {
     free(c->ids);
     free(c->lists);
     free(c->first);
+    free(c->answer);
     if (c->kind == CMD_ADD) {
         sampling_free(&c->sampling);
         lora_unref(&c->opts.lora);
         if (c->opts.guide.ops != NULL) c->opts.guide.ops->free(c->opts.guide.state);
     }
     free(c);
+}
+
+void worker_seq_free(struct seq *s) {
+    if (s == NULL) return;
+    free(s->spare_end);
+    free(s->spare_failure);
+    free(s);
 }
 
 static int32_t *ids_copy(const int32_t *ids, size_t n) {
@@ -240,6 +119,9 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
     struct seq *s = calloc(1, sizeof(*s));
     enum err e = ERR_NO_MEMORY;
     if (c == NULL || s == NULL) goto fail;
+    s->spare_end = malloc(sizeof(*s->spare_end));
+    s->spare_failure = malloc(sizeof(*s->spare_failure));
+    if (s->spare_end == NULL || s->spare_failure == NULL) goto fail;
     c->kind = CMD_ADD;
     c->counted = true;
     c->seq_id = o->seq_id;
@@ -264,8 +146,8 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
     *find_live(w, o->seq_id) = s; /* the end of its chain */
     return ERR_OK;
 fail:
-    if (c != NULL) command_free(c);
-    free(s);
+    if (c != NULL) worker_command_free(c);
+    worker_seq_free(s);
     return e;
 }
 
@@ -294,7 +176,7 @@ enum err worker_start(struct worker *w, uint64_t seq_id, const struct first_ids 
     c->counted = true;
     c->seq_id = seq_id;
     enum err e = lists_copy(c, first, n_choices) ? push(w, c) : ERR_NO_MEMORY;
-    if (e != ERR_OK) command_free(c);
+    if (e != ERR_OK) worker_command_free(c);
     return e;
 }
 
@@ -310,7 +192,7 @@ enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token
     c->n_ids = n_first;
     if (c->first != NULL && n_first > 0) memcpy(c->first, first, n_first * sizeof(*first));
     enum err e = c->first == NULL ? ERR_NO_MEMORY : push(w, c);
-    if (e != ERR_OK) command_free(c);
+    if (e != ERR_OK) worker_command_free(c);
     return e;
 }
 
@@ -366,243 +248,28 @@ void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done
     end_seq(w, CMD_RELEASE, seq_id, done, done_arg);
 }
 
-enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg) {
+/* What it does is told, once: its room is there before it is asked for. */
+static enum err push_told(struct worker *w, enum command_kind kind, bool held,
+                          void (*done)(void *arg, enum err e), void *arg) {
     struct command *c = calloc(1, sizeof(*c));
     if (c == NULL) return ERR_NO_MEMORY;
-    c->kind = CMD_SELF_TEST;
-    c->counted = true;
-    c->tested = done;
-    c->done_arg = arg;
-    enum err e = push(w, c);
-    if (e != ERR_OK) command_free(c);
-    return e;
-}
-
-enum err worker_hold(struct worker *w, bool held, void (*done)(void *arg, enum err e), void *arg) {
-    struct command *c = calloc(1, sizeof(*c));
-    if (c == NULL) return ERR_NO_MEMORY;
-    c->kind = CMD_HOLD;
+    c->kind = kind;
+    c->counted = kind == CMD_SELF_TEST;
     c->held = held;
     c->tested = done;
     c->done_arg = arg;
-    return push(w, c);
+    c->answer = malloc(sizeof(*c->answer));
+    enum err e = c->answer != NULL ? push(w, c) : ERR_NO_MEMORY;
+    if (e != ERR_OK) worker_command_free(c);
+    return e;
 }
 
-/* ---- the engine thread */
-
-static struct worker_mail *mail_new(struct worker *w, enum mail_kind kind, uint64_t seq_id,
-                                    size_t extra) {
-    struct worker_mail *m = calloc(1, sizeof(*m) + extra);
-    if (m == NULL) {
-        log_error("worker", "out of memory: an event of sequence %llu is lost",
-                  (unsigned long long)seq_id);
-        return NULL;
-    }
-    m->kind = kind;
-    m->seq_id = seq_id;
-    *w->out_last = &m->head;
-    w->out_last = &m->head.next;
-    return m;
+enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg) {
+    return push_told(w, CMD_SELF_TEST, false, done, arg);
 }
 
-static void flush_mail(struct worker *w) {
-    mailbox_put(w->mail, w->out);
-    w->out = NULL;
-    w->out_last = &w->out;
-}
-
-static void learn_table(struct worker *w, struct seq *s, int *n_held) {
-    int held = 0;
-    if (engine_seq_blocks(w->engine, s->seq_id, &s->table, &s->n_blocks, &held) != ERR_OK) {
-        s->table = NULL;
-        s->n_blocks = 0;
-    }
-    if (n_held != NULL) *n_held = held;
-}
-
-static void mail_admitted(struct worker *w, struct seq *s, int n_cached) {
-    int n_held = 0;
-    learn_table(w, s, &n_held);
-    struct worker_mail *m =
-        mail_new(w, MAIL_ADMITTED, s->seq_id, (size_t)s->n_blocks * sizeof(int32_t));
-    if (m == NULL) return;
-    m->u.admitted.n_blocks = s->n_blocks;
-    m->u.admitted.n_held = n_held;
-    m->u.admitted.n_cached = n_cached;
-    if (s->n_blocks > 0) memcpy(m->table, s->table, (size_t)s->n_blocks * sizeof(int32_t));
-}
-
-static void on_engine_admitted(void *arg, uint64_t seq_id, int n_cached_tokens) {
-    struct worker *w = arg;
-    struct seq *s = *find_known(w, seq_id);
-    if (s != NULL) mail_admitted(w, s, n_cached_tokens);
-}
-
-static void on_engine_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
-    struct worker *w = arg;
-    struct seq *s = *find_known(w, seq_id);
-    if (s == NULL) return;
-    /* A prefill sequence holds its blocks after its tokens until it is released. */
-    bool last = ev->finish != FINISH_NONE && s->kind != SEQ_PREFILL && --s->n_live == 0;
-    struct worker_mail *m = mail_new(w, MAIL_TOKEN, seq_id, 0);
-    if (m == NULL) return;
-    m->u.token = *ev;
-    m->last = last;
-    if (last) forget_known(w, seq_id);
-}
-
-static void on_engine_kv(void *arg, uint64_t seq_id, int layer, int first, int n) {
-    struct worker *w = arg;
-    struct seq *s = *find_known(w, seq_id);
-    if (s == NULL || s->ev.on_kv == NULL) return;
-    if (s->table == NULL) learn_table(w, s, NULL);
-    if (s->table != NULL) s->ev.on_kv(s->arg, seq_id, s->table, layer, first, n);
-}
-
-static void on_engine_prompt_logprob(void *arg, uint64_t seq_id, int position,
-                                     const struct token_event *ev) {
-    struct worker *w = arg;
-    struct worker_mail *m = mail_new(w, MAIL_PROMPT_LOGPROB, seq_id, 0);
-    if (m == NULL) return;
-    m->u.prompt.position = position;
-    m->u.prompt.ev = *ev;
-}
-
-static void on_engine_failed(void *arg, uint64_t seq_id, enum err e) {
-    struct worker *w = arg;
-    struct worker_mail *m = mail_new(w, MAIL_FAILED, seq_id, 0);
-    if (m == NULL) return;
-    m->e = e;
-    struct seq *s = *find_known(w, seq_id);
-    if (s != NULL && s->kind == SEQ_PREFILL) return; /* it holds its blocks all the same */
-    m->last = true;
-    forget_known(w, seq_id);
-}
-
-static void refuse(struct worker *w, uint64_t seq_id, enum err e, const char *text) {
-    struct worker_mail *m = mail_new(w, MAIL_REFUSED, seq_id, 0);
-    if (m == NULL) return;
-    m->e = e;
-    m->last = true;
-    snprintf(m->u.text, sizeof(m->u.text), "%s", text);
-}
-
-static void do_add(struct worker *w, struct command *c) {
-    struct errbuf eb = {0};
-    c->opts.ids = c->ids;
-    c->opts.sampling = &c->sampling;
-    /* Known before the engine is asked: nothing says that its events wait for the next step. */
-    *find_known(w, c->seq_id) = c->seq;
-    enum err e = engine_seq_add(w->engine, &c->opts, &eb);
-    if (e != ERR_OK) {
-        forget_known(w, c->seq_id);
-        refuse(w, c->seq_id, e, eb.text[0] != '\0' ? eb.text : err_text(e));
-    } else if (c->opts.kind == SEQ_IMPORT) {
-        mail_admitted(w, c->seq, 0);
-    }
-}
-
-static void do_start(struct worker *w, struct command *c) {
-    struct seq *s = *find_known(w, c->seq_id);
-    if (s == NULL) return; /* ended before it could start */
-    enum err e = engine_seq_start(w->engine, c->seq_id, c->lists, c->n_ids);
-    for (size_t i = 0; i < c->n_ids; i++) s->n_live -= c->lists[i].n == 0; /* they do not run */
-    if (e == ERR_OK) return;
-    engine_seq_cancel(w->engine, c->seq_id);
-    on_engine_failed(w, c->seq_id, e);
-}
-
-static void do_beam_start(struct worker *w, struct command *c) {
-    if (*find_known(w, c->seq_id) == NULL) return; /* ended before it could start */
-    enum err e = engine_beam_start(w->engine, c->seq_id, c->first, c->n_ids);
-    if (e == ERR_OK) return;
-    engine_seq_cancel(w->engine, c->seq_id);
-    on_engine_failed(w, c->seq_id, e);
-}
-
-/* With the last choice the engine ends the sequence; who stopped it cancels it then, and its record
- * waits for that. */
-static void do_stop(struct worker *w, struct command *c) {
-    struct seq *s = *find_known(w, c->seq_id);
-    if (s != NULL && engine_choice_stop(w->engine, c->seq_id, c->choice) == ERR_OK) s->n_live--;
-}
-
-static void do_end(struct worker *w, struct command *c) {
-    if (*find_known(w, c->seq_id) == c->seq) {
-        forget_known(w, c->seq_id);
-        enum err e =
-            c->kind == CMD_RELEASE ? engine_seq_release(w->engine, c->seq_id) : ERR_NOT_FOUND;
-        if (e != ERR_OK) engine_seq_cancel(w->engine, c->seq_id);
-    }
-    struct worker_mail *m = mail_new(w, MAIL_DONE, c->seq_id, 0);
-    if (m != NULL) m->u.cmd = c;
-}
-
-static void do_tested(struct worker *w, struct command *c) {
-    struct worker_mail *m = mail_new(w, MAIL_TESTED, 0, 0);
-    if (c->kind == CMD_HOLD) w->held = c->held;
-    if (m == NULL) {
-        command_free(c);
-        return;
-    }
-    m->u.cmd = c;
-    m->e = c->kind == CMD_HOLD ? ERR_OK : engine_self_test(w->engine);
-}
-
-static void obey(struct worker *w, struct command *c) {
-    switch (c->kind) {
-    case CMD_ADD: do_add(w, c); break;
-    case CMD_START: do_start(w, c); break;
-    case CMD_BEAM_START: do_beam_start(w, c); break;
-    case CMD_STOP: do_stop(w, c); break;
-    case CMD_PAUSE: (void)engine_seq_pause(w->engine, c->seq_id, c->held); break;
-    case CMD_CANCEL:
-    case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
-    case CMD_SELF_TEST:
-    case CMD_HOLD: do_tested(w, c); return;
-    }
-    command_free(c);
-}
-
-static struct command *take_commands(struct worker *w, bool wait, bool *stop) {
-    pthread_mutex_lock(&w->mutex);
-    if (wait && w->first == NULL && !w->stop) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += IDLE_WAIT_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        while (w->first == NULL && !w->stop) {
-            if (pthread_cond_timedwait(&w->wake, &w->mutex, &until) == ETIMEDOUT) break;
-        }
-    }
-    struct command *list = w->first;
-    w->first = NULL;
-    w->last = &w->first;
-    w->n_counted = 0;
-    *stop = w->stop;
-    pthread_mutex_unlock(&w->mutex);
-    return list;
-}
-
-static void *thread_main(void *arg) {
-    struct worker *w = arg;
-    bool busy = true;
-    pthread_setname_np(pthread_self(), "engine");
-    for (;;) {
-        bool stop = false;
-        struct command *c = take_commands(w, !busy, &stop);
-        while (c != NULL) {
-            struct command *next = c->next; /* obey() gives c away */
-            obey(w, c);
-            c = next;
-        }
-        flush_mail(w); /* a cancel is answered before the next step, which may be long */
-        if (stop) return NULL;
-        busy = !w->held && engine_step(w->engine);
-        flush_mail(w);
-        atomic_store_explicit(&w->last_step_us, clock_us(), memory_order_relaxed);
-    }
+enum err worker_hold(struct worker *w, bool held, void (*done)(void *arg, enum err e), void *arg) {
+    return push_told(w, CMD_HOLD, held, done, arg);
 }
 
 /* ---- events on the loop thread */
@@ -620,7 +287,7 @@ static void deliver(void *arg, struct mail *mail) {
         struct command *c = m->u.cmd;
         loop_fn *done = c->done;
         void *done_arg = c->done_arg;
-        free(c->seq);
+        worker_seq_free(c->seq);
         free(m);
         if (done != NULL) done(done_arg);
         return;
@@ -630,7 +297,7 @@ static void deliver(void *arg, struct mail *mail) {
         enum err e = m->e;
         free(m);
         if (c->tested != NULL) c->tested(c->done_arg, e);
-        command_free(c);
+        worker_command_free(c);
         return;
     }
     struct seq **p = find_live(w, m->seq_id);
@@ -645,7 +312,7 @@ static void deliver(void *arg, struct mail *mail) {
     bool suppressed = m->kind == MAIL_TOKEN && is_stopped(s, choice);
     if (m->last) {
         *p = s->loop_next;
-        free(s);
+        worker_seq_free(s);
     }
     switch (m->kind) {
     case MAIL_ADMITTED:
@@ -727,16 +394,8 @@ enum err worker_open(struct worker **out, struct loop *loop, struct engine **eng
     if (e != ERR_OK) goto fail;
     if ((e = loop_timer_start(&w->watch, loop, WATCH_MS, WATCH_MS, watch, w)) != ERR_OK) goto fail;
     w->engine = *engine;
-    const struct engine_events ev = {
-        .on_token = on_engine_token,
-        .on_kv = on_engine_kv,
-        .on_admitted = on_engine_admitted,
-        .on_prompt_logprob = on_engine_prompt_logprob,
-        .on_failed = on_engine_failed,
-        .arg = w,
-    };
-    engine_set_events(w->engine, &ev);
-    if (pthread_create(&w->thread, NULL, thread_main, w) != 0) {
+    worker_engine_events(w);
+    if (pthread_create(&w->thread, NULL, worker_engine_main, w) != 0) {
         e = ERR_NO_MEMORY;
         goto fail;
     }
@@ -771,24 +430,24 @@ void worker_close(struct worker **wp) {
         if (c->kind == CMD_CANCEL || c->kind == CMD_RELEASE) {
             loop_fn *done = c->done;
             void *done_arg = c->done_arg;
-            free(c->seq);
+            worker_seq_free(c->seq);
             if (done != NULL) done(done_arg);
         } else {
             if (c->kind == CMD_ADD) {
                 struct seq **p = find_live(w, c->seq_id);
                 if (*p == c->seq) {
                     *p = c->seq->loop_next;
-                    free(c->seq);
+                    worker_seq_free(c->seq);
                 }
             }
-            command_free(c);
+            worker_command_free(c);
         }
     }
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         while (w->live[i] != NULL) {
             struct seq *s = w->live[i];
             w->live[i] = s->loop_next;
-            free(s);
+            worker_seq_free(s);
         }
     }
     engine_close(&w->engine);

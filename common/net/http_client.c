@@ -3,6 +3,7 @@
  * done when libcurl has returned. */
 #include "common/net/http_client.h"
 
+#define CURL_DISABLE_DEPRECATION /* curl_multi_socket_all() has no other name */
 #include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "proto/api.h"
 
 enum {
+    HEARTBEAT_MS = 1000,
     CONNECT_MS_DEFAULT = 5000,
     BODY_BYTES_MAX_DEFAULT = 16 * 1024 * 1024,
     IDLE_CONNECTIONS_MAX = 1024,
@@ -35,6 +37,7 @@ struct http_call {
     struct buf body;
     enum err failure; /* why a callback of ours ended the transfer */
     bool connected, headers_told;
+    bool starved; /* no memory to watch its socket: to be ended once libcurl is not on the stack */
     struct loop_timer *silence;
     uint64_t last_byte_ms;
     char detail[CURL_ERROR_SIZE];
@@ -44,10 +47,12 @@ struct http_client {
     struct loop *loop;
     CURLM *multi;
     struct loop_timer *timer;
+    struct loop_timer *heartbeat;
+    bool lost; /* for want of memory: a timer, or libcurl's own note of a socket */
     struct http_call *calls;
     char *user_agent;
     int in_curl;   /* libcurl is on the stack */
-    bool deferred; /* a call is NEW or CANCELLED */
+    bool deferred; /* a call is NEW, CANCELLED or starved */
     bool closing;
 };
 
@@ -159,12 +164,15 @@ static void run_deferred(struct http_client *c) {
     while (c->deferred) {
         struct http_call *call = c->calls;
         c->deferred = false;
-        while (call != NULL && call->state != CALL_NEW && call->state != CALL_CANCELLED)
+        while (call != NULL && call->state != CALL_NEW && call->state != CALL_CANCELLED &&
+               !call->starved)
             call = call->next;
         if (call == NULL) break;
         c->deferred = true; /* there may be more: look again */
         if (call->state == CALL_NEW) {
             begin(call);
+        } else if (call->state == CALL_RUNNING) {
+            call_end(call, ERR_NO_MEMORY, "no memory to watch its socket");
         } else {
             call_detach(call);
             call_free(call);
@@ -181,7 +189,7 @@ static void after_curl(struct http_client *c) {
 static void act(struct http_client *c, curl_socket_t fd, int bits) {
     int running;
     c->in_curl++;
-    curl_multi_socket_action(c->multi, fd, bits, &running);
+    c->lost |= curl_multi_socket_action(c->multi, fd, bits, &running) != CURLM_OK;
     c->in_curl--;
     after_curl(c);
 }
@@ -203,31 +211,49 @@ static int timer_cb(CURLM *multi, long timeout_ms, void *arg) {
     (void)multi;
     loop_timer_stop(&c->timer);
     if (timeout_ms < 0) return 0;
-    return loop_timer_start(&c->timer, c->loop, (uint64_t)timeout_ms, 0, on_timer, c) == ERR_OK
-               ? 0
-               : -1;
+    /* An error here leaves libcurl's list of calls in disorder: the heartbeat makes up for it. */
+    c->lost |= loop_timer_start(&c->timer, c->loop, (uint64_t)timeout_ms, 0, on_timer, c) != ERR_OK;
+    return 0;
 }
 
+/* Brings all calls to where they would be. */
+static void on_heartbeat(void *arg) {
+    struct http_client *c = arg;
+    int running;
+    if (!c->lost && !c->deferred) return;
+    c->in_curl++;
+    c->lost = curl_multi_socket_all(c->multi, &running) != CURLM_OK;
+    c->in_curl--;
+    after_curl(c);
+}
+
+static bool watch_socket(struct http_client *c, curl_socket_t fd, int events, struct watch *w) {
+    if (w != NULL) return loop_fd_set(w->w, events) == ERR_OK;
+    w = calloc(1, sizeof(*w));
+    if (w == NULL) return false;
+    w->client = c;
+    if (loop_fd_watch(&w->w, c->loop, fd, events, on_socket_event, w) != ERR_OK) {
+        free(w);
+        return false;
+    }
+    curl_multi_assign(c->multi, fd, w);
+    return true;
+}
+
+/* Never an error: libcurl would end all calls for it. */
 static int socket_cb(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg) {
     struct http_client *c = arg;
     struct watch *w = socket_arg;
     int events = (what & CURL_POLL_IN ? LOOP_READ : 0) | (what & CURL_POLL_OUT ? LOOP_WRITE : 0);
-    (void)easy;
+    struct http_call *call = NULL;
     if (what == CURL_POLL_REMOVE) {
         if (w != NULL) loop_fd_unwatch(&w->w);
         free(w);
         curl_multi_assign(c->multi, fd, NULL);
-        return 0;
+    } else if (!watch_socket(c, fd, events, w)) {
+        curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&call);
+        if (call != NULL) call->starved = c->deferred = true;
     }
-    if (w != NULL) return loop_fd_set(w->w, events) == ERR_OK ? 0 : -1;
-    w = calloc(1, sizeof(*w));
-    if (w == NULL) return -1;
-    w->client = c;
-    if (loop_fd_watch(&w->w, c->loop, fd, events, on_socket_event, w) != ERR_OK) {
-        free(w);
-        return -1;
-    }
-    curl_multi_assign(c->multi, fd, w);
     return 0;
 }
 
@@ -291,7 +317,9 @@ enum err http_client_create(struct http_client **out, struct loop *loop, const c
     c->loop = loop;
     c->multi = curl_multi_init();
     c->user_agent = strdup(user_agent != NULL ? user_agent : "");
-    if (c->multi == NULL || c->user_agent == NULL) {
+    if (c->multi == NULL || c->user_agent == NULL ||
+        loop_timer_start(&c->heartbeat, loop, HEARTBEAT_MS, HEARTBEAT_MS, on_heartbeat, c) !=
+            ERR_OK) {
         http_client_destroy(&c);
         return ERR_NO_MEMORY;
     }
@@ -321,6 +349,7 @@ void http_client_destroy(struct http_client **cp) {
     }
     if (c->multi != NULL) curl_multi_cleanup(c->multi);
     loop_timer_stop(&c->timer);
+    loop_timer_stop(&c->heartbeat);
     free(c->user_agent);
     free(c);
     curl_global_cleanup();

@@ -198,7 +198,7 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
     *out = calloc(1, sizeof **out);
     e = *out == NULL ? ERR_NO_MEMORY : read_parts(&at, root, *out);
     if (e == ERR_OK && EVP_Digest(json, n, (*out)->hash, NULL, EVP_sha256(), NULL) != 1) {
-        e = tok_fail(&at, ERR_INTERNAL, "SHA-256 is not available");
+        e = tok_fail(&at, ERR_NO_MEMORY, "no memory for its SHA-256");
     }
     if (e == ERR_NO_MEMORY) err_set(eb, e, "%s: out of memory", name);
     if (e != ERR_OK) tokenizer_free(out);

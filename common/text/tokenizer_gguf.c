@@ -329,7 +329,7 @@ static enum err make_hash(struct reading *r) {
         ok = hash_pair(ctx, r->g, keys[i]);
     ok = ok && EVP_DigestFinal_ex(ctx, r->t->hash, NULL) == 1;
     EVP_MD_CTX_free(ctx);
-    return ok ? ERR_OK : err_set(r->at.eb, ERR_INTERNAL, "SHA-256 is not available");
+    return ok ? ERR_OK : err_set(r->at.eb, ERR_NO_MEMORY, "no memory for its SHA-256");
 }
 
 enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errbuf *eb) {

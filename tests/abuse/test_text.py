@@ -40,12 +40,13 @@ def refused(where, reason):
 
 @pytest.mark.parametrize("template", [ENDLESS, *LONG_FILTERS])
 def test_a_template_has_its_time(whole, template):
-    before, began = refused(whole.mgmt, "template_time"), time.monotonic()
+    before, large, began = refused(whole.mgmt, "template_time"), refused(whole.mgmt, "template_memory"), time.monotonic()
     a = post(whole.base, *chat(template))
     late = "more than 200 ms of processor time (limits.templateMs)" in a.text
     assert a.status in (400, 422) and (late or template != ENDLESS and "MiB of memory" in a.text), a.text
     assert time.monotonic() - began < 5 * SLOW
     assert refused(whole.mgmt, "template_time") == before + late
+    assert refused(whole.mgmt, "template_memory") == large + (not late)
 
 
 def test_nobody_waits_behind_work_of_clients_that_left():
