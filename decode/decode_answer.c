@@ -51,12 +51,15 @@ static void finish(struct dreq *d, const char *how) {
 
 /* The error in the family's shape to d->out. */
 static void format_error(struct dreq *d, int *status, const char *text) {
+    const struct endpoint *ep = instance_endpoint(d->role->in);
     struct api_answer a = {0};
     buf_free(&d->out); /* it may have failed */
-    if (d->answer != NULL && d->req->stream && d->begun) {
+    bool event = d->req->stream && d->begun;
+    if (event && d->answer == NULL) (void)answer_create(&d->answer, ep, d->req);
+    if (event && d->answer != NULL) {
         answer_error(d->answer, *status, text, &d->out);
     } else {
-        endpoint_api_error(instance_endpoint(d->role->in), d->req->api, *status, text, &a);
+        endpoint_api_error(ep, d->req->api, *status, text, &a);
         if (a.status != 0) *status = a.status;
         buf_append(&d->out, a.body.data, a.body.len);
         buf_free(&a.body);
@@ -277,9 +280,7 @@ static enum err feed_first(struct dpart *part) {
     for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching; k++) {
         const struct token_event *ev = &part->commit.tokens[k];
         count_choice(part, k);
-        if (sent_of(part, k) != NULL)
-            d->begun = true;
-        else
+        if (sent_of(part, k) == NULL)
             note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
     }
     return d->out.failed ? ERR_NO_MEMORY : ERR_OK;
@@ -375,11 +376,11 @@ static void on_replayed(void *arg, enum err e, struct answer *a, const char *tex
     struct dreq *d = arg;
     d->job = NULL;
     d->working = false;
-    d->answer = a;
     if (d->role == NULL) {
         dreq_wind_down(d);
         return;
     }
+    d->answer = a;
     if (e == ERR_OK) e = answer_replay_prefill(d);
     if (e != ERR_OK)
         fail_start(d, e, e == ERR_INVALID ? text : err_text(e));
@@ -402,6 +403,7 @@ static enum err replay_start(struct dreq *d) {
     enum err e =
         answer_job_start(&d->job, d->role->in, d->req->tenant, parts, d->n_parts, on_replayed, d);
     d->working = e == ERR_OK;
+    d->begun = true; /* the client has what was sent */
     free(parts);
     return e;
 }

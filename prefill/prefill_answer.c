@@ -28,7 +28,7 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     buf_printf(out, ",\"created\":%lld,\"cachedTokens\":", (long long)req->created_unix_s);
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)
         buf_printf(out, part == req ? "[%u" : ",%u", part->cached_tokens);
-    buf_putc(out, ']');
+    buf_printf(out, "],\"choices\":%d", (int)req->sampling.n_choices);
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);
     if (a->stats != NULL) {

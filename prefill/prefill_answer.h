@@ -18,12 +18,13 @@ struct prefill_answer {
 };
 
 /* {"reqId","isStream","isLastResp","output",
- * "promptTokens","promptIds","firstTokenId","seed","tokens","created","cachedTokens","kvBytes",
- *  "kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the first
- * four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one number for
- * each; promptIds and firstTokenId are there only with one prompt and one choice, and not of a beam
- * search, which has no first token yet. seed, created and cachedTokens are what a later attempt
- * must repeat (docs/wire-replay.md). */
+ * "promptTokens","promptIds","firstTokenId","seed","tokens","created","cachedTokens","choices",
+ *  "kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the
+ * first four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one
+ * number for each, choices is how many sequences each draws; promptIds and firstTokenId are there
+ * only with one prompt and one choice, and not of a beam search, which has no first token yet.
+ * seed, created, cachedTokens and choices are what the record of a later attempt must repeat
+ * (docs/wire-replay.md). */
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
 
 #endif

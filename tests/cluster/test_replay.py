@@ -82,12 +82,13 @@ def check(hand, path, body, n_choices=1, cuts=None, compare=same_times):
     req_id = f"{next(hand.ids):x}"
     calm = Attempt(hand, path, body, req_id)
     assert len(calm.pieces) > 3, calm.text()
+    assert calm.json["choices"] == n_choices
     want, all_sent = compare(calm.text()), sorted(calm.sent(), key=lambda t: t.choice)
     for epoch, cut in enumerate(cuts or (len(calm.pieces) // 2, len(calm.pieces) - 1), 1):
         again = Attempt(hand, path, body, req_id, epoch, behind(calm, cut, n_choices))
         assert compare(calm.text(cut) + again.text()) == want, (cut, len(calm.pieces))
         assert sorted(calm.sent(cut) + again.sent(), key=lambda t: t.choice) == all_sent
-        for key in ("created", "seed", "cachedTokens", "promptTokens"):
+        for key in ("created", "seed", "cachedTokens", "promptTokens", "choices"):
             assert again.json[key] == calm.json[key]
     return calm
 
