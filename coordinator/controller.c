@@ -146,6 +146,30 @@ static void open_dresult(struct coordinator *co, struct inst *in) {
         log_warn("controller", "id=%u event=dresult_not_opened", in->id);
 }
 
+/* What a coordinator before this one told it: id, role and peers stay as they are. Its term is no
+ * bar when that coordinator is gone; one that is there and has a higher one keeps the instance. */
+static void take_orders_over(struct coordinator *co, struct inst *in) {
+    const struct status_msg *m = &in->status;
+    if (m->term > co->term && !m->listened) {
+        co->term = m->term + 1;
+        log_warn("controller", "id=%u event=term_raised term=%llu", in->id,
+                 (unsigned long long)co->term);
+    } else if (m->term > co->term) {
+        snprintf(in->last_error, sizeof(in->last_error),
+                 "obeys another coordinator, of term %llu; ours is %llu",
+                 (unsigned long long)m->term, (unsigned long long)co->term);
+    }
+    if (in->kept_id) return;
+    uint32_t was = in->id;
+    registry_keep_id(&co->reg, in, m->id);
+    if (in->id != was) log_info("controller", "id=%u event=id_kept given=%u", in->id, was);
+    if (m->plan == 0) return;
+    in->posted_hash = m->plan;
+    in->want = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
+    log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
+    controller_group_up(co);
+}
+
 static void took_status(struct coordinator *co, struct inst *in, struct status_msg *m) {
     const uint64_t was_stuck_ms = in->status.stuck_ms;
     status_msg_free(&in->status);
@@ -157,6 +181,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
                  inst_role_name(in->status.role));
     in->healthy = true;
     in->leaving = false;
+    take_orders_over(co, in);
     open_dresult(co, in);
     lora_learn(in);
     if ((was_stuck_ms > 0) != (m->stuck_ms > 0))
@@ -297,8 +322,9 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
 }
 
 /* Instances that come with a role keep it: a coordinator that restarts repairs differences only.
- * A static label leaves no choice. */
-static void keep_existing(struct coordinator *co) {
+ * A static label leaves no choice. True: somebody has a role by that. */
+static bool keep_existing(struct coordinator *co) {
+    bool any = false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!in->online || !in->healthy || in->want != ROLE_NONE) continue;
         if (in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE) {
@@ -311,7 +337,9 @@ static void keep_existing(struct coordinator *co) {
             continue;
         }
         log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
+        any = true;
     }
+    return any;
 }
 
 void controller_group_up(struct coordinator *co) {
@@ -332,16 +360,13 @@ static bool may_decide(const struct coordinator *co, uint64_t now, size_t n_onli
 
 static void decide(struct coordinator *co, uint64_t now) {
     size_t n_online = 0, n_free = 0;
+    if (keep_existing(co)) controller_group_up(co);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         n_online += in->online && in->healthy;
         n_free += in->online && in->healthy && in->want == ROLE_NONE;
     }
     if (n_free == 0 || !may_decide(co, now, n_online)) return;
-    keep_existing(co);
     size_t p = count_want(co, ROLE_PREFILL), d = count_want(co, ROLE_DECODE);
-    n_free = 0;
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next)
-        n_free += in->online && in->healthy && in->want == ROLE_NONE;
     size_t target =
         schedule_n_prefill(p + d + n_free, (unsigned)co->conf.p_rate, (unsigned)co->conf.d_rate);
     size_t more_p = target > p ? target - p : 0;

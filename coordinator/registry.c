@@ -53,6 +53,16 @@ struct inst *registry_put(struct registry *r, struct node_conf *node) {
     return in;
 }
 
+void registry_keep_id(struct registry *r, struct inst *in, uint32_t id) {
+    struct inst *other = id != 0 ? registry_find(r, id) : NULL;
+    if (in->kept_id) return;
+    in->kept_id = true;
+    if (id == 0 || other == in || (other != NULL && other->kept_id)) return;
+    if (other != NULL) other->id = in->id;
+    in->id = id;
+    if (r->next_id < id) r->next_id = id;
+}
+
 void registry_remove(struct registry *r, struct inst *gone) {
     struct inst **at = &r->first;
     while (*at != gone) at = &(*at)->next;

@@ -39,6 +39,7 @@ struct inst {
     struct inst *next;
     struct coordinator *co; /* for callbacks that get the instance only */
     uint32_t id;
+    bool kept_id; /* what it has said of its id was heard: it is final */
     struct node_conf node;
     char address[INST_ADDRESS_BYTES]; /* of its business plane, "10.0.0.3:1025" */
     bool from_table;                  /* the rank table lists it; else it registered itself */
@@ -113,6 +114,9 @@ struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, u
 /* Adds a node (taking *node's devices) or updates the one with its management address. NULL: no
  * memory or INSTANCES_MAX. */
 struct inst *registry_put(struct registry *r, struct node_conf *node);
+/* Gives in the id it had under a coordinator before this one, unless another instance has kept that
+ * one (kept_id); one that was merely given it takes in's. */
+void registry_keep_id(struct registry *r, struct inst *in, uint32_t id);
 void registry_remove(
     struct registry *r,
     struct inst *in); /* frees it; its calls and dresult are the caller's to end first */

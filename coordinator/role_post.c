@@ -11,13 +11,6 @@
 #include "proto/dresult.h"
 #include "proto/json.h"
 
-/* FNV-1a: tells one body from another, so that an accepted one is not posted again. */
-static uint64_t hash_of(const char *s) {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-    return h != 0 ? h : 1;
-}
-
 static void fill_node(struct role_node *n, const struct inst *in) {
     memset(n, 0, sizeof(*n));
     memcpy(n->server_ip, in->node.ip, sizeof(n->server_ip));
@@ -28,6 +21,11 @@ static void fill_node(struct role_node *n, const struct inst *in) {
     n->p_percentage = -1;
     n->devices = in->node.devices; /* lent */
     n->n_devices = in->node.n_devices;
+}
+
+static int by_id(const void *a, const void *b) {
+    const struct role_node *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* The body an instance should have for a role: itself, and every instance of the other role of its
@@ -42,6 +40,8 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
         if (p != in && p->online && p->want == other && p->group == in->group)
             fill_node(&m.peers[m.n_peers++], p);
+    /* One order, whoever came first: the same plan is the same body. */
+    qsort(m.peers, m.n_peers, sizeof(*m.peers), by_id);
     /* A first role needs a peer; an instance that has one may stand alone for a while. */
     char *body = m.n_peers > 0 || in->status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
     free(m.peers);
@@ -124,16 +124,27 @@ static bool is_drained(const struct inst *in) {
     return in->force || drain_is_empty(in);
 }
 
+/* A coordinator that has just started has not heard of everybody yet: an instance that has links
+ * goes on with its peers until these are known again, or have had their time to come. */
+static bool waits_for_peers(const struct coordinator *co, const struct inst *in, uint64_t now) {
+    if (now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000) return false;
+    for (size_t i = 0; i < in->status.n_links; i++) {
+        const struct inst *peer = registry_find(&co->reg, in->status.links[i].target);
+        if (peer == NULL || !peer->online || peer->want == ROLE_NONE) return true;
+    }
+    return false;
+}
+
 void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
     if (in->want == ROLE_NONE || !in->online || !in->healthy || in->leaving ||
-        in->role_call != NULL || now < in->next_post_ms)
+        in->role_call != NULL || now < in->next_post_ms || waits_for_peers(co, in, now))
         return;
     bool switches = in->next_role != ROLE_NONE && is_drained(in);
     enum inst_role role = switches ? in->next_role : in->want;
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
-    in->posting_hash = hash_of(body);
+    in->posting_hash = role_msg_hash(body, strlen(body));
     if (switches || in->posting_hash != in->posted_hash) {
         in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
         if (switches && in->force) {

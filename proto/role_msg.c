@@ -232,6 +232,12 @@ static void node_free(struct role_node *n) {
     free(n->devices);
 }
 
+uint64_t role_msg_hash(const char *body, size_t n) {
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)body[i]) * 0x100000001b3u;
+    return h != 0 ? h : 1;
+}
+
 void role_msg_free(struct role_msg *m) {
     node_free(&m->local);
     for (size_t i = 0; i < m->n_peers; i++) node_free(&m->peers[i]);

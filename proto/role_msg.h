@@ -38,6 +38,8 @@ struct role_msg {
 enum err role_msg_parse(struct role_msg *out, int version, const char *body, size_t n,
                         struct errbuf *eb);
 char *role_msg_format(const struct role_msg *m, int version); /* malloc'd JSON; NULL: no memory */
+/* Tells one body from another (FNV-1a); never 0. */
+uint64_t role_msg_hash(const char *body, size_t n);
 void role_msg_free(struct role_msg *m);
 
 #endif

@@ -118,6 +118,20 @@ static void add_adapters(struct json_value *root, const struct status_msg *m) {
     json_obj_set(root, "loraAdapters", all);
 }
 
+/* Numbers of 64 bits are strings: readers of JSON numbers keep fewer. */
+static void add_orders(struct json_value *root, const struct status_msg *m) {
+    char text[24];
+    if (m->term == 0) return;
+    struct json_value *o = json_new_obj();
+    snprintf(text, sizeof(text), "%" PRIu64, m->term);
+    json_obj_set(o, "term", json_new_str(text));
+    snprintf(text, sizeof(text), "%016" PRIx64, m->plan);
+    json_obj_set(o, "plan", json_new_str(text));
+    add_int(o, "id", m->id);
+    json_obj_set(o, "listening", json_new_bool(m->listened));
+    json_obj_set(root, "orders", o);
+}
+
 char *status_msg_format(const struct status_msg *m, int version) {
     struct json_value *root = json_new_obj(), *service = json_new_obj(), *res = json_new_obj(),
                       *link = json_new_obj(), *peers = json_new_arr(), *ips = json_new_arr();
@@ -160,6 +174,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
     json_obj_set(root, "linkStatus", link);
     json_obj_set(root, "peers", ips);
     add_adapters(root, m);
+    add_orders(root, m);
     return finish(root);
 }
 
@@ -243,6 +258,27 @@ static uint64_t opt_uint(const struct json_value *o, const char *key, uint64_t m
     return v < max ? v : max;
 }
 
+/* Whole digits of the base, in 64 bits; else 0. */
+static uint64_t opt_digits(const struct json_value *o, const char *key, int base) {
+    const char *s;
+    size_t n;
+    char *end;
+    if (json_get_str(o, key, &s, &n) != JSON_OK || n == 0 || n > (base == 16 ? 16u : 19u) ||
+        strspn(s, base == 16 ? "0123456789abcdef" : "0123456789") != n)
+        return 0;
+    return strtoull(s, &end, base);
+}
+
+static void read_orders(struct status_msg *m, const struct json_value *root) {
+    struct json_value *o;
+    if (json_get_obj(root, "orders", &o) != JSON_OK) return;
+    m->term = opt_digits(o, "term", 10);
+    if (m->term == 0) return;
+    m->plan = opt_digits(o, "plan", 16);
+    m->id = (uint32_t)opt_uint(o, "id", UINT32_MAX);
+    (void)json_get_bool(o, "listening", &m->listened);
+}
+
 static enum err read_service(struct status_msg *m, const struct json_value *root,
                              struct errbuf *eb) {
     struct json_value *service;
@@ -285,6 +321,7 @@ enum err status_msg_parse(struct status_msg *m, const char *body, size_t n, stru
         m->kv_leases = (uint32_t)opt_uint(res, "kvLeases", UINT32_MAX);
         e = read_links(m, root, eb);
         if (e == ERR_OK) e = read_adapters(m, root, eb);
+        read_orders(m, root);
     }
     json_put(root);
     if (e != ERR_OK) status_msg_free(m);

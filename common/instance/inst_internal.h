@@ -74,6 +74,7 @@ struct instance {
     struct http_client *client; /* for registering */
     struct loop_timer *register_timer;
     struct http_call *register_call;
+    uint64_t registered_ms; /* when it last did; 0: never */
     int exit_status;
 };
 

@@ -3,10 +3,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/inst_internal.h"
 
-enum { PERIOD_MS = 3000, TIMEOUT_MS = 2500 };
+enum {
+    LOOK_MS = 250,
+    PERIOD_MS = 3000,
+    AWAY_PERIOD_MS = 500, /* its coordinator has gone: the next one shall know of it at once */
+    TIMEOUT_MS = 1000,
+};
 
 static void on_answer(void *arg, const struct http_result *r) {
     struct instance *in = arg;
@@ -29,7 +35,13 @@ static const char *label_of(const struct instance *in) {
 static void on_period(void *arg) {
     struct instance *in = arg;
     const struct inst_conf *c = &in->conf;
-    if (in->register_call != NULL || in->stopping) return;
+    uint64_t now = clock_ms();
+    bool away = in->dresult != NULL && role_ctl_role(in->role_ctl) != ROLE_NONE &&
+                !dresult_out_has_listener(in->dresult);
+    if (in->register_call != NULL || in->stopping ||
+        (in->registered_ms != 0 && now - in->registered_ms < (away ? AWAY_PERIOD_MS : PERIOD_MS)))
+        return;
+    in->registered_ms = now;
     struct buf b = BUF_INIT;
     char url[sizeof(c->register_url) + 32];
     snprintf(url, sizeof(url), "%s/v1/instances/register", c->register_url);
@@ -66,8 +78,7 @@ static void on_period(void *arg) {
 enum err inst_register_start(struct instance *in) {
     if (in->conf.register_url[0] == 0) return ERR_OK;
     enum err e = http_client_create(&in->client, in->loop, "Baton-Instance/1.0");
-    if (e == ERR_OK)
-        e = loop_timer_start(&in->register_timer, in->loop, 1, PERIOD_MS, on_period, in);
+    if (e == ERR_OK) e = loop_timer_start(&in->register_timer, in->loop, 1, LOOK_MS, on_period, in);
     return e;
 }
 

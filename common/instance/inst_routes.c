@@ -256,6 +256,10 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.held = inst_engine_held(in);
     m.stuck_ms = worker_stuck_ms(in->worker);
     m.total_blocks = (uint64_t)st.blocks_total;
+    m.term = role_ctl_term(in->role_ctl);
+    m.plan = role_ctl_plan(in->role_ctl);
+    m.id = role_ctl_id(in->role_ctl);
+    m.listened = in->dresult != NULL && dresult_out_has_listener(in->dresult);
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
     read_adapters(in, &m);
     inst_reply_json(x, 200, status_msg_format(&m, version));

@@ -18,6 +18,7 @@ struct role_ctl {
     struct role_fsm fsm;
     uint32_t id;
     uint64_t term; /* of the coordinator that is obeyed */
+    uint64_t plan; /* role_msg_hash() of the last role body */
 };
 
 enum err role_ctl_create(struct role_ctl **out, struct instance *in,
@@ -138,6 +139,9 @@ bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x) {
 
 uint64_t role_ctl_term(const struct role_ctl *rc) {
     return rc->term;
+}
+uint64_t role_ctl_plan(const struct role_ctl *rc) {
+    return rc->plan;
 }
 
 void role_ctl_listen(struct role_ctl *rc, struct http_x *x) {
@@ -267,6 +271,7 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
                detail);
     } else {
         enum err e = take_role(rc, ops, &m);
+        rc->plan = e == ERR_OK ? role_msg_hash(body, n) : 0;
         if (e == ERR_OK) {
             static const char ok[] = "{\"result\":\"ok\"}";
             http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);

@@ -36,7 +36,8 @@ static void try_status(const char *p, size_t n, int version) {
             again.avail_slots == m.avail_slots && again.total_slots == m.total_slots &&
             again.avail_blocks == m.avail_blocks && again.free_blocks == m.free_blocks &&
             again.total_blocks == m.total_blocks && again.role_status == m.role_status &&
-            again.role == m.role);
+            again.role == m.role && again.term == m.term && again.plan == m.plan &&
+            again.id == m.id && again.listened == m.listened);
     /* Addresses of peers are for older readers only, and are not read back. */
     for (size_t i = 0; i < m.n_links; i++)
         require(again.links[i].target == m.links[i].target && again.links[i].ok == m.links[i].ok &&

@@ -71,6 +71,27 @@ static void names(void **state) {
     registry_remove(&r, b);
 }
 
+/* Ids outlive a coordinator, whatever the order in which instances come to the next one. */
+static void kept_ids(void **state) {
+    struct registry r = {0};
+    (void)state;
+    struct inst *a = put(&r, "127.0.0.1", 2001), *b = put(&r, "127.0.0.1", 2002),
+                *c = put(&r, "127.0.0.1", 2003);
+    registry_keep_id(&r, a, 2); /* b had it by its place only */
+    assert_true(a->id == 2 && b->id == 1 && c->id == 3);
+    registry_keep_id(&r, a, 9); /* once is enough */
+    assert_int_equal(a->id, 2);
+    registry_keep_id(&r, b, 2); /* which is taken for good */
+    assert_int_equal(b->id, 1);
+    registry_keep_id(&r, c, 0); /* it has none yet */
+    assert_int_equal(c->id, 3);
+    struct inst *d = put(&r, "127.0.0.1", 2004);
+    registry_keep_id(&r, d, 40);
+    assert_int_equal(d->id, 40);
+    assert_int_equal(put(&r, "127.0.0.1", 2005)->id, 41);
+    while (r.first != NULL) registry_remove(&r, r.first);
+}
+
 static void bounded(void **state) {
     struct registry r = {0};
     (void)state;
@@ -158,10 +179,8 @@ static void stages(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_and_addresses),
-        cmocka_unit_test(names),
-        cmocka_unit_test(bounded),
-        cmocka_unit_test(stages),
+        cmocka_unit_test(ids_and_addresses), cmocka_unit_test(names),  cmocka_unit_test(kept_ids),
+        cmocka_unit_test(bounded),           cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

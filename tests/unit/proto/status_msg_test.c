@@ -221,6 +221,71 @@ static void config_round_trip_and_bounds(void **state) {
     }
 }
 
+#define ORDERS(o)                                                                                  \
+    "{\"service\":{\"roleStatus\":\"RoleReady\",\"currentRole\":\"decode\"},\"resource\":{"        \
+    "\"availSlotsNum\":1,\"availBlockNum\":2},\"orders\":" o "}"
+
+/* What it was told last; what makes no sense there counts as nothing. */
+static void orders(void **state) {
+    static const struct {
+        const char *body;
+        uint64_t term, plan;
+        uint32_t id;
+        bool listened;
+    } rows[] = {
+        {ORDERS("{\"term\":\"1763818000123\",\"plan\":\"ff00ff00ff00ff01\",\"id\":7,\"listening\":"
+                "true}"),
+         1763818000123, 0xff00ff00ff00ff01, 7, true},
+        {ORDERS("{\"term\":\"5\"}"), 5, 0, 0, false},
+        {ORDERS("{\"term\":5,\"id\":7}"), 0, 0, 0, false},
+        {ORDERS("{\"term\":\"-5\",\"id\":7}"), 0, 0, 0, false},
+        {ORDERS("{\"term\":\"99999999999999999999\"}"), 0, 0, 0, false},
+        {ORDERS("{\"term\":\"5\",\"plan\":\"xyz\",\"listening\":1}"), 5, 0, 0, false},
+        {ORDERS("[]"), 0, 0, 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct status_msg m, again;
+        struct errbuf eb = {0};
+        assert_int_equal(status_msg_parse(&m, rows[i].body, strlen(rows[i].body), &eb), ERR_OK);
+        if (m.term != rows[i].term || m.plan != rows[i].plan || m.id != rows[i].id ||
+            m.listened != rows[i].listened)
+            fail_msg("row %zu", i);
+        char *text = status_msg_format(&m, 2);
+        assert_int_equal(strstr(text, "orders") != NULL, m.term != 0);
+        assert_int_equal(status_msg_parse(&again, text, strlen(text), &eb), ERR_OK);
+        assert_true(again.term == m.term && again.plan == m.plan && again.id == m.id &&
+                    again.listened == m.listened);
+        free(text);
+        status_msg_free(&m);
+        status_msg_free(&again);
+    }
+}
+
+/* The 503 of one that is being stopped. */
+static void draining(void **state) {
+    const struct status_msg m = {.waiting = 1, .running = 2, .kv_leases = 3};
+    struct status_msg got = {.waiting = 9, .total_slots = 5};
+    static const char *const others[] = {"",
+                                         "{}",
+                                         "[]",
+                                         "{\"error\":\"The service has been stopped.\"}",
+                                         "{\"service\":{\"state\":\"x\"},\"resource\":{}}",
+                                         "{\"service\":{\"state\":\"DRAINING\"}}"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        assert_false(status_msg_parse_draining(&got, others[i], strlen(others[i])));
+    assert_int_equal(got.waiting, 9);
+    char *text = status_msg_format_draining(&m, "The service has been stopped.");
+    assert_string_equal(text,
+                        "{\"error\":\"The service has been stopped.\",\"error_type\":\"Service "
+                        "Unavailable\",\"service\":{\"state\":\"DRAINING\"},\"resource\":{"
+                        "\"waitingRequestNum\":1,\"runningRequestNum\":2,\"kvLeases\":3}}");
+    assert_true(status_msg_parse_draining(&got, text, strlen(text)));
+    assert_true(got.waiting == 1 && got.running == 2 && got.kv_leases == 3 && got.total_slots == 5);
+    free(text);
+}
+
 /* An instance's own name goes along when it has one, and is one that labels and lines can hold. */
 static void instance_names(void **state) {
     (void)state;
@@ -255,6 +320,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(status_round_trip),
                                        cmocka_unit_test(a_held_engine_is_told),
                                        cmocka_unit_test(instance_names),
+                                       cmocka_unit_test(orders),
+                                       cmocka_unit_test(draining),
                                        cmocka_unit_test(a_stuck_engine_is_told),
                                        cmocka_unit_test(the_older_peer_shape_is_read),
                                        cmocka_unit_test(status_bounds),
