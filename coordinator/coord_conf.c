@@ -187,6 +187,15 @@ static const struct conf_key keys[] = {
         "milliseconds between signs of life of an instance; three that are missing, and its "
         "requests "
         "go on elsewhere"),
+    INT(decode_silence_s, P "decode_silence_s", 0, 65535, "300",
+        "seconds without a piece of a stream that has begun, after which it goes on elsewhere; 0: "
+        "any"),
+    INT(transcripts_mib, P "transcripts_mib", 0, 1048576, "0",
+        "MiB for the tokens that clients of running streams have been sent, 4 bytes each; a stream "
+        "that finds no room there ends with its instance; 0: 256 or a sixteenth of the memory, the "
+        "smaller"),
+    BOOL(attempts_header, P "attempts_header", "false",
+         "header x-baton-attempts on answers: which attempt began them"),
     INT(tenant_waiting_max, P "tenant_waiting_max", 0, 90000, "0",
         "requests of one client (API key, or address) that may wait for instances; one more gets "
         "429; 0: no bound of its own"),

@@ -63,7 +63,9 @@ struct coord_conf {
     /* pd: ours */
     bool allow_insecure;
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
-        tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s;
+        tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
+        decode_silence_s, transcripts_mib;
+    bool attempts_header;
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -18,6 +18,7 @@ static const double ttft_buckets[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08
 static const double tpot_buckets[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
                                       0.3,  0.4,   0.5,  0.75,  1,   2.5};
 static const double e2e_buckets[] = {1, 2.5, 5, 10, 15, 20, 30, 40, 50, 60};
+static const double silence_buckets[] = {0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60};
 static const double switch_buckets[] = {0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
 
 #define BUCKETS(b) .kind = METRIC_HISTOGRAM, .buckets = (b), .n_buckets = sizeof(b) / sizeof((b)[0])
@@ -37,6 +38,7 @@ enum row {
     TPOT,
     E2E,
     RETRIES,
+    SILENCE,
     REJECTED,
     RELAYED,
     ROLE,
@@ -86,6 +88,12 @@ static const struct metric_def rows[N_ROWS] = {
     [RETRIES] = {.name = "coordinator_retries_total",
                  .labels = {"reason"},
                  .help = "Further attempts of requests, by what ended the one before."},
+    [SILENCE] = {.name = "coordinator_recovery_silence_seconds",
+                 .labels = {"cause"},
+                 BUCKETS(silence_buckets),
+                 .help =
+                     "What clients waited for an answer to go on whose attempt was lost, by what "
+                     "ended that."},
     [REJECTED] = {.name = "coordinator_rejected_total",
                   .labels = {"reason"},
                   .help = "Requests not admitted."},
@@ -185,6 +193,12 @@ void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_
 
 void coord_metrics_retried(struct coord_metrics *cm, const char *cause) {
     if (cm != NULL) count(cm, RETRIES, cause);
+}
+
+void coord_metrics_recovered(struct coord_metrics *cm, const char *cause, uint64_t silence_us) {
+    if (cm == NULL) return;
+    metric_observe(metric_of(cm->families[SILENCE], (const char *const[]){cause, NULL}),
+                   (double)silence_us / 1e6);
 }
 
 void coord_metrics_breaker(struct coord_metrics *cm, const char *of) {

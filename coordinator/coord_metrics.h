@@ -34,6 +34,8 @@ void coord_metrics_scheduled(struct coord_metrics *cm, uint64_t waited_us);
 void coord_metrics_first_token(struct coord_metrics *cm, uint64_t since_arrival_us);
 /* cause: its name (proto/cause.h). */
 void coord_metrics_retried(struct coord_metrics *cm, const char *cause);
+/* The client hears again of a request whose attempt was lost. */
+void coord_metrics_recovered(struct coord_metrics *cm, const char *cause, uint64_t silence_us);
 /* A breaker opened; of: "instance" or "link". */
 void coord_metrics_breaker(struct coord_metrics *cm, const char *of);
 void coord_metrics_relayed(struct coord_metrics *cm, size_t bytes);

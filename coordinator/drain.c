@@ -25,7 +25,8 @@ bool drain_is_empty(const struct inst *in) {
 void drain_move(struct coordinator *co, struct inst *in) {
     if (in->ledger.tasks == 0 || !controller_has_other(co, in)) return;
     log_info("drain", "id=%u event=move tasks=%u", in->id, in->ledger.tasks);
-    relay_instance_lost(co->relays, in->id);
+    relay_move_off(co->relays, in->id,
+                   in->drain.why == DRAIN_SWITCH ? CAUSE_ROLE_SWITCHED : CAUSE_DRAINED);
 }
 
 /* One that the table has dropped goes on as long as its role has nobody else: a table that was

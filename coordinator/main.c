@@ -153,6 +153,9 @@ static void fill_budget(struct coordinator *co) {
     const int64_t answers = co->conf.limits.answers_mib;
     budget_limit_set(&co->budget, BUDGET_ANSWER_BYTES,
                      answers > 0 ? (uint64_t)answers << 20 : budget_bodies_default());
+    const int64_t transcripts = co->conf.transcripts_mib;
+    budget_limit_set(&co->budget, BUDGET_TRANSCRIPT_BYTES,
+                     transcripts > 0 ? (uint64_t)transcripts << 20 : budget_bodies_default());
     budget_limit_set(&co->budget, BUDGET_REQUESTS, (uint64_t)co->conf.requests_max);
     if (co->conf.tenant_waiting_max > 0)
         budget_limit_set(&co->budget, BUDGET_TENANT_WAITING, (uint64_t)co->conf.tenant_waiting_max);

@@ -1,4 +1,4 @@
-/* relay: admission, the ends of a request, and what may end it from outside. */
+/* relay: admission, the set of all requests, and what happens to them from outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,13 @@
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
-enum { SCAN_MS = 100, RETRY_MS = 100, RETRY_MS_MAX = 1000, NEW_TOKENS_GUESS = 128 };
+enum { SCAN_MS = 100, NEW_TOKENS_GUESS = 128 };
 
 static struct relay **bucket(struct relay_set *s, uint64_t id) {
     return &s->buckets[id % BUCKETS];
 }
 
-static struct relay *find(struct relay_set *s, uint64_t id) {
+struct relay *relay_find(struct relay_set *s, uint64_t id) {
     for (struct relay *r = *bucket(s, id); r != NULL; r = r->hash_next)
         if (r->id == id) return r;
     return NULL;
@@ -32,7 +32,7 @@ struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char
            (strcmp(r->client_id, id) != 0 || !tenant_same_owner(r->tenant->name, tenant)))
         r = r->client_next;
     if (r != NULL) return r;
-    r = find(s, strtoull(id, NULL, 10));
+    r = relay_find(s, strtoull(id, NULL, 10));
     return r != NULL && strcmp(r->id_text, id) == 0 && tenant_same_owner(r->tenant->name, tenant)
                ? r
                : NULL;
@@ -45,38 +45,8 @@ static bool new_id(struct relay_set *s, uint64_t *id) {
     do {
         if (!entropy_get(id, sizeof(*id))) return false;
         *id >>= 1; /* far from the reserved largest value */
-    } while (*id == 0 || find(s, *id) != NULL);
+    } while (*id == 0 || relay_find(s, *id) != NULL);
     return true;
-}
-
-/* ---- ends */
-static void name_of(const struct relay_set *s, uint32_t id, char out[INSTANCE_NAME_BYTES_MAX + 1]) {
-    const struct inst *in = registry_find(&s->co->reg, id);
-    snprintf(out, INSTANCE_NAME_BYTES_MAX + 1, "%s", in != NULL ? inst_name(in) : "");
-}
-
-static void record(struct relay *r, int status) {
-    struct relay_set *s = r->set;
-    struct recent *e = &s->recent[s->n_recent++ % RECENT];
-    uint64_t now = clock_ms();
-    *e = (struct recent){.path = r->path->path,
-                         .epoch = r->epoch,
-                         .p_id = r->p_id,
-                         .d_id = r->d_id,
-                         .stream = r->stream,
-                         .status = status,
-                         .ttft_ms = r->first_token_ms != 0 ? r->first_token_ms - r->arrival_ms : 0,
-                         .total_ms = now - r->arrival_ms,
-                         .handover = r->handover};
-    memcpy(e->id, r->id_text, sizeof(e->id));
-    name_of(s, r->p_id, e->p_name);
-    name_of(s, r->d_id, e->d_name);
-    log_info("relay",
-             "req=%s status=%d p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu kv_bytes=%llu "
-             "transfer_ms=%.2f exposed_ms=%.2f",
-             r->id_text, status, r->p_id, r->d_id, r->epoch, (unsigned long long)e->ttft_ms,
-             (unsigned long long)e->total_ms, (unsigned long long)r->handover.kv_bytes,
-             r->handover.transfer_ms, r->handover.exposed_ms);
 }
 
 bool relay_status_is_failure(int status, bool stopped) {
@@ -85,29 +55,11 @@ bool relay_status_is_failure(int status, bool stopped) {
     return status >= 500;
 }
 
-void relay_finish(struct relay *r, int status) {
+void relay_remove(struct relay *r) {
     struct relay_set *s = r->set;
-    record(r, status);
-    const struct coord_request_end end = {.status = status,
-                                          .total_us = clock_us() - r->arrival_us,
-                                          .decode_us = r->last_piece_us - r->first_token_us,
-                                          .n_tokens = r->n_tokens,
-                                          .stopped = r->stop_asked};
-    coord_metrics_ended(s->co->metrics, &end);
-    if (status == 200) {
-        s->counts.finished++;
-    } else if (relay_status_is_failure(status, r->stop_asked)) {
-        s->counts.failed++;
-    }
-    relay_verdicts_end(r);
-    relay_dequeue(r);
-    relay_unbook_p(r);
-    relay_unbook_d(r);
-    relay_settle(r);
     tenants_leave(s->tenants, r->tenant);
     if (r->counted) budget_give(&s->co->budget, BUDGET_REQUESTS, 1);
-    http_call_cancel(&r->call);
-    relay_drop_kept(r);
+    relay_log_free(r);
     struct relay **at = bucket(s, r->id);
     while (*at != r) at = &(*at)->hash_next;
     *at = r->hash_next;
@@ -119,132 +71,13 @@ void relay_finish(struct relay *r, int status) {
     *r->at = r->next;
     if (r->next != NULL) r->next->at = r->at;
     s->n--;
-    free(r->body);
+    buf_free(&r->recompute);
     free(r);
-}
-
-void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n) {
-    coord_metrics_relayed(r->set->co->metrics, n);
-    http_x_on_close(r->x, NULL, NULL);
-    http_x_reply(r->x, status, type, body, n);
-    relay_finish(r, status);
-}
-
-/* One event in the family's framing, its end marker, and the end of the chunked body
- * (inference-api 3.4). json[n]: an error body. */
-static void end_stream_with(struct relay *r, int status, const char *json, size_t n) {
-    struct buf b = BUF_INIT;
-    bool triton = r->path->api == API_TRITON_TEXT;
-    bool vllm = strcmp(r->path->path, "/generate") == 0; /* only its vLLM dialect streams */
-    while (n > 0 && (json[n - 1] == '\n' || json[n - 1] == '\r')) n--;
-    if (!vllm) buf_puts(&b, triton ? "data:" : "data: ");
-    buf_append(&b, json, n);
-    if (vllm) {
-        buf_putc(&b, 0);
-    } else {
-        buf_puts(&b, "\n\n");
-    }
-    if (strncmp(r->path->path, "/v1/", 4) == 0) buf_puts(&b, "data: [DONE]\n\n");
-    http_x_stream_write(r->x, b.data, b.len);
-    buf_free(&b);
-    http_x_on_close(r->x, NULL, NULL);
-    http_x_stream_end(r->x);
-    relay_finish(r, status);
-}
-
-static void end_stream_with_error(struct relay *r, int status, const char *text) {
-    bool openai = strncmp(r->path->path, "/v1/", 4) == 0;
-    char *body = api_error_body(openai, coord_error_style(r->set->co), &status, NULL, text);
-    const char *json = body != NULL ? body : "{\"error\":\"out of memory\"}";
-    end_stream_with(r, status, json, strlen(json));
-    free(body);
-}
-
-void relay_error(struct relay *r, int status, const char *type, const char *body, size_t n) {
-    if (r->started)
-        end_stream_with(r, status, body, n);
-    else
-        relay_reply(r, status, type, body, n);
-}
-
-void relay_fail(struct relay *r, int status, const char *text) {
-    log_warn("relay", "req=%s event=failed status=%d text=\"%s\"", r->id_text, status, text);
-    if (r->started) {
-        end_stream_with_error(r, status, text);
-        return;
-    }
-    http_x_on_close(r->x, NULL, NULL);
-    if (status == 429 || status == 503) http_x_set_header(r->x, "Retry-After", "1");
-    coord_reply_error(r->set->co, r->x, status, text);
-    relay_finish(r, status);
-}
-
-static void begin(struct relay *r) {
-    if (r->started) return;
-    r->started = true;
-    http_x_set_header(r->x, "Cache-Control", "no-cache");
-    http_x_stream_begin(r->x, 200, "text/event-stream; charset=utf-8");
-}
-
-void relay_piece(struct relay *r, const char *p, size_t n) {
-    if (!r->stream || n == 0) return;
-    begin(r);
-    r->said = true;
-    r->piece_ms = clock_ms();
-    coord_metrics_relayed(r->set->co->metrics, n);
-    http_x_stream_write(r->x, p, n);
-}
-
-void relay_piece_last(struct relay *r, const char *p, size_t n) {
-    if (!r->stream) {
-        relay_reply(r, 200, "application/json; charset=utf-8", p, n);
-        return;
-    }
-    begin(r);
-    coord_metrics_relayed(r->set->co->metrics, n);
-    if (n > 0) http_x_stream_write(r->x, p, n);
-    http_x_on_close(r->x, NULL, NULL);
-    http_x_stream_end(r->x);
-    relay_finish(r, 200);
-}
-
-/* ---- another attempt */
-
-/* How long the n-th further attempt waits when nobody else can make it. */
-static uint64_t pause_ms(unsigned n) {
-    uint64_t ms = (uint64_t)RETRY_MS << (n < 8 ? n : 8);
-    return ms < RETRY_MS_MAX ? ms : RETRY_MS_MAX;
-}
-
-bool relay_retry(struct relay *r, enum cause why) {
-    struct coordinator *co = r->set->co;
-    if (r->said || r->stop_asked || r->n_retries >= (unsigned)co->conf.retries_max) return false;
-    log_info("relay", "req=%s event=retry attempt=%u cause=%s avoid_p=%u avoid_d=%u", r->id_text,
-             r->n_retries + 1, cause_name(why), r->avoid_p, r->avoid_d);
-    http_call_cancel(&r->call); /* P sees the connection close, and lets go */
-    relay_verdicts_end(r);
-    relay_unbook_p(r);
-    relay_unbook_d(r);
-    relay_drop_kept(r);
-    r->not_before_ms = clock_ms() + pause_ms(r->n_retries++);
-    r->epoch++; /* whatever still comes from the old attempt is dropped by it */
-    r->next_seq = 0;
-    r->first_token_ms = 0;
-    r->n_tokens = 0;
-    coord_metrics_retried(co->metrics, cause_name(why));
-    r->p_id = r->d_id = 0;
-    r->set->counts.retried++;
-    relay_enqueue(r);
-    return true;
 }
 
 /* ---- admission */
 static void on_client_gone(void *arg) {
-    struct relay *r = arg;
-    log_info("relay", "req=%s event=client_gone", r->id_text);
-    r->set->counts.cancelled++;
-    relay_cancel_upstream(r);
-    relay_finish(r, 499);
+    relay_step(arg, EV_CLIENT_GONE, &(struct relay_input){.left = LEFT_BOTH});
 }
 
 static struct relay *add(struct relay_set *s, struct http_x *x, const struct api_path *path,
@@ -252,7 +85,6 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     struct relay *r = calloc(1, sizeof(*r));
     if (r == NULL) return NULL;
     r->set = s;
-    r->x = x;
     r->path = path;
     api_path_format(r->url_path, sizeof(r->url_path), path, path_model);
     if (!new_id(s, &r->id)) {
@@ -267,14 +99,12 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
         return NULL;
     }
     memcpy(r->client_id, look->client_id, sizeof(r->client_id));
-    r->stream = look->stream;
     r->n_chars = look->n_chars;
     r->n_prompts = look->n_prompts;
     r->n_sequences = look->n_sequences;
     r->new_tokens_max = look->new_tokens_max;
-    r->arrival_ms = r->piece_ms = clock_ms();
+    r->arrival_ms = r->since_ms = clock_ms();
     r->arrival_us = clock_us();
-    r->early_last = &r->early;
     r->next = s->first;
     r->at = &s->first;
     if (r->next != NULL) r->next->at = &r->next;
@@ -289,6 +119,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
     }
     s->n++;
     r->counted = budget_take(&s->co->budget, BUDGET_REQUESTS, 1);
+    relay_out_open(&r->out, s->co, x, path, look->stream, r->id_text, on_client_gone, r);
     return r;
 }
 
@@ -351,7 +182,7 @@ static bool has_place(struct relay_set *s, const char *name) {
         return false;
     log_info("relay", "req=%s event=pushed_out tenant=%s requests=%zu for=%s", most->last->id_text,
              most->name, most->n_requests, name);
-    relay_fail(most->last, 429, "Too many requests");
+    relay_fail(most->last, CAUSE_PUSHED_OUT, "Too many requests");
     return true;
 }
 
@@ -381,9 +212,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         return;
     }
     log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
-    http_x_set_header(x, "RequestUUID", r->id_text);
-    http_x_on_close(x, on_client_gone, r);
-    relay_enqueue(r);
+    relay_enqueue(r); /* its first state */
     relay_schedule(s);
 }
 
@@ -414,76 +243,79 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
 
 /* ---- from outside */
 
-/* P cannot be reached any more; D may go on with what it has. */
-void relay_lose_p(struct relay *r, enum cause why, const char *error) {
-    r->avoid_p = r->p_id;
-    r->left_d = r->d_id;
-    if (relay_retry(r, why)) return;
-    relay_cancel_upstream(r);
-    relay_fail(r, 500, r->n_retries > 0 ? "Request retry failed" : error);
+static bool runs(const struct relay *r) {
+    return r->attempt.p_id != 0;
 }
 
-/* What D computed is lost. A client that has pieces of it cannot be served again from the start. */
-static void lose_d(struct relay *r, enum cause why) {
-    r->avoid_d = r->left_d = r->d_id;
-    if (relay_retry(r, why)) return;
-    relay_cancel_upstream(r);
-    relay_fail(r, 500,
-               !r->said && r->n_retries > 0 ? "Request retry failed"
-                                            : "Read messages from instance failed");
+static void lose_d(struct relay *r, enum cause cause, enum left left) {
+    relay_lose(r, &(struct relay_input){
+                      .cause = cause, .left = left, .text = "Read messages from instance failed"});
+}
+
+/* Of the attempt that runs, and the next one in its order; else it is dropped, or what is missing
+ * is lost. */
+static bool is_next(struct relay *r, const struct dresult_frame *f) {
+    struct attempt *a = &r->attempt;
+    if (f->version != 2) return true;
+    if (f->epoch != a->epoch || f->seq < a->next_seq) return false;
+    if (f->seq == a->next_seq) {
+        a->next_seq++;
+        return true;
+    }
+    relay_tell_fault(r, CAUSE_PIECES_LOST, "");
+    lose_d(r, CAUSE_PIECES_LOST, LEFT_BOTH);
+    return false;
 }
 
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f) {
     char *end;
     uint64_t id = strtoull(f->req_id, &end, 10);
-    struct relay *r = *end == 0 ? find(s, id) : NULL;
-    if (r == NULL || r->state == RELAY_WAITING || r->d_id != inst_id)
+    struct relay *r = *end == 0 ? relay_find(s, id) : NULL;
+    if (r == NULL || !runs(r) || r->attempt.d_id != inst_id)
         return; /* ended here, or of an older attempt */
-    if (f->version == 2) {
-        if (f->epoch != r->epoch || f->seq < r->next_seq) return;
-        if (f->seq > r->next_seq) {
-            relay_tell_d(r, VERDICT_FAULT, "pieces of an answer were lost");
-            lose_d(r, CAUSE_PIECES_LOST);
-            relay_schedule(s);
-            return;
-        }
-        r->next_seq++;
+    const size_t n_queued = s->n_queued;
+    if (is_next(r, f)) {
+        r->attempt.frame_ms = clock_ms();
+        r->last_piece_us = clock_us();
+        relay_take_frame(r, f);
     }
-    r->n_tokens += f->n_tokens;
-    if (f->kind != DR_HEARTBEAT) r->last_piece_us = clock_us();
-    relay_take_frame(r, f);
+    if (s->n_queued > n_queued) relay_schedule(s); /* it has to go elsewhere */
 }
 
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
-        if (r->state != RELAY_WAITING && r->d_id == inst_id) {
-            lose_d(r, CAUSE_D_LOST);
-        } else if (r->state == RELAY_PREFILL && r->p_id == inst_id) {
-            relay_lose_p(r, CAUSE_P_LOST, "P instance error");
+        if (r->attempt.d_id == inst_id) {
+            lose_d(r, CAUSE_D_LOST, LEFT_BOTH);
+        } else if (r->attempt.p_id == inst_id && !r->attempt.answered) {
+            relay_lose(r, &(struct relay_input){.cause = CAUSE_P_LOST,
+                                                .left = LEFT_BOTH,
+                                                .text = "P instance error"});
         }
     }
     relay_schedule(s);
 }
 
-void relay_abort_all(struct relay_set *s, int status, const char *text) {
-    while (s->first != NULL) {
-        relay_cancel_upstream(s->first);
-        relay_fail(s->first, status, text);
+size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause) {
+    size_t n_left = 0;
+    for (struct relay *r = s->first, *next; r != NULL; r = next) {
+        next = r->next;
+        const struct attempt *a = &r->attempt;
+        if (a->d_id == inst_id || (a->p_id == inst_id && !a->answered))
+            n_left += !relay_move(r, inst_id, cause);
     }
+    relay_schedule(s);
+    return n_left;
 }
 
-/* A comment line on a stream that has been silent for so long (inference-api 5.1), its head first
- * where nothing of the answer has come in that time; frames that are no server-sent events have no
- * comments. */
-static void keep_alive(struct relay *r, uint64_t now) {
-    uint64_t every_ms = (uint64_t)r->set->co->conf.sse_keep_alive_s * 1000;
-    bool frames = r->path->stream == API_STREAM_BY_DIALECT;
-    if (every_ms == 0 || !r->stream || frames || now - r->piece_ms < every_ms) return;
-    begin(r); /* from here on an error is an event */
-    r->piece_ms = now;
-    http_x_stream_write(r->x, ":\n\n", 3);
+void relay_abort_all(struct relay_set *s, int status, const char *text) {
+    while (s->first != NULL)
+        relay_step(s->first, EV_FAILED,
+                   &(struct relay_input){
+                       .cause = CAUSE_STOPPING, .status = status, .text = text, .left = LEFT_BOTH});
 }
+
+/* ---- time */
 
 static void look_at_memory(struct relay_set *s) {
     bool was = s->memory.full;
@@ -495,32 +327,60 @@ static void look_at_memory(struct relay_set *s) {
                  (unsigned long long)s->memory.limit_bytes);
 }
 
+static bool is_over(uint64_t since_ms, int64_t limit_s, uint64_t now) {
+    return limit_s > 0 && now - since_ms >= (uint64_t)limit_s * 1000;
+}
+
+/* Why r has taken too long; CAUSE_NONE: it has not. */
+static enum cause lateness(const struct relay *r, uint64_t now, const char **text) {
+    const struct coord_conf *c = &r->set->co->conf;
+    if (is_over(r->arrival_ms, c->infer_timeout_s, now)) {
+        *text = "Request inference timeout";
+        return CAUSE_INFER_TIMEOUT;
+    }
+    if (!runs(r) && is_over(r->since_ms, c->schedule_timeout_s, now)) {
+        *text = "Request schedule timeout";
+        return CAUSE_SCHEDULE_TIMEOUT;
+    }
+    if (!r->attempt.answered && is_over(r->since_ms, c->first_token_timeout_s, now)) {
+        *text = "Request first token timeout";
+        return CAUSE_FIRST_TOKEN_TIMEOUT;
+    }
+    return CAUSE_NONE;
+}
+
+/* A D that has begun to speak and says nothing any more. Who sends everything at the end is not
+ * asked for anything before. */
+static bool is_silent(const struct relay *r, uint64_t now) {
+    const struct attempt *a = &r->attempt;
+    return r->state == RELAY_DECODING && a->frame_ms != 0 && r->out.stream &&
+           is_over(a->frame_ms, r->set->co->conf.decode_silence_s, now);
+}
+
+static void scan_one(struct relay *r, uint64_t now) {
+    const char *text = NULL;
+    const enum cause late = lateness(r, now, &text);
+    if (late != CAUSE_NONE) {
+        if (runs(r) && !r->attempt.answered) relay_tell_p(r, VERDICT_FAULT, text);
+        relay_fail(r, late, text);
+    } else if (is_silent(r, now)) {
+        relay_tell_fault(r, CAUSE_D_SILENT, "");
+        lose_d(r, CAUSE_D_SILENT, LEFT_BOTH);
+    } else {
+        relay_out_tick(&r->out, now);
+    }
+}
+
 static void on_scan(void *arg) {
     struct relay_set *s = arg;
-    const struct coord_conf *c = &s->co->conf;
-    uint64_t now = clock_ms();
+    const uint64_t now = clock_ms();
+    const size_t n_queued = s->n_queued;
     look_at_memory(s);
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
-        uint64_t age = now - r->arrival_ms;
-        const char *text = NULL;
-        if (c->infer_timeout_s > 0 && age >= (uint64_t)c->infer_timeout_s * 1000) {
-            text = "Request inference timeout";
-        } else if (r->state == RELAY_WAITING && c->schedule_timeout_s > 0 &&
-                   age >= (uint64_t)c->schedule_timeout_s * 1000) {
-            text = "Request schedule timeout";
-        } else if (r->state != RELAY_DECODE && c->first_token_timeout_s > 0 &&
-                   age >= (uint64_t)c->first_token_timeout_s * 1000) {
-            text = "Request first token timeout";
-        }
-        if (text == NULL) {
-            keep_alive(r, now);
-            continue;
-        }
-        if (r->state == RELAY_PREFILL) relay_tell_p(r, VERDICT_FAULT, text);
-        relay_cancel_upstream(r);
-        relay_fail(r, 408, text);
+        scan_one(r, now);
     }
+    if (s->n_queued > n_queued) relay_schedule(s);
 }
 
 /* ---- the set */
@@ -552,6 +412,7 @@ void relay_set_destroy(struct relay_set **sp) {
     relay_abort_all(s, 503, "The service has been stopped.");
     loop_timer_stop(&s->scan);
     tenants_destroy(&s->tenants);
+    for (size_t i = 0; i < RECENT; i++) free(s->recent[i].lost);
     free(s);
     *sp = NULL;
 }
@@ -564,32 +425,4 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out) {
 
 const struct tenant *relay_tenants(const struct relay_set *s) {
     return tenants_first(s->tenants);
-}
-
-struct json_value *relay_recent(const struct relay_set *s) {
-    struct json_value *arr = json_new_arr();
-    size_t n = s->n_recent < RECENT ? s->n_recent : RECENT;
-    for (size_t i = 0; i < n; i++) {
-        const struct recent *e = &s->recent[(s->n_recent - 1 - i) % RECENT];
-        struct json_value *o = json_new_obj();
-        json_obj_set(o, "id", json_new_str(e->id));
-        json_obj_set(o, "path", json_new_str(e->path));
-        json_obj_set(o, "status", json_new_i64(e->status));
-        json_obj_set(o, "stream", json_new_bool(e->stream));
-        json_obj_set(o, "attempt", json_new_i64(e->epoch));
-        json_obj_set(o, "p", json_new_i64(e->p_id));
-        json_obj_set(o, "d", json_new_i64(e->d_id));
-        json_obj_set(o, "pName", json_new_str(e->p_name));
-        json_obj_set(o, "dName", json_new_str(e->d_name));
-        json_obj_set(o, "promptTokens", json_new_i64((int64_t)e->handover.prompt_tokens));
-        json_obj_set(o, "kvBytes", json_new_i64((int64_t)e->handover.kv_bytes));
-        json_obj_set(o, "kvBlocks", json_new_i64((int64_t)e->handover.kv_blocks));
-        json_obj_set(o, "kvBlocksHeld", json_new_i64((int64_t)e->handover.kv_blocks_held));
-        json_obj_set(o, "kvTransferMs", json_new_f64(e->handover.transfer_ms));
-        json_obj_set(o, "kvExposedMs", json_new_f64(e->handover.exposed_ms));
-        json_obj_set(o, "ttftMs", json_new_i64((int64_t)e->ttft_ms));
-        json_obj_set(o, "totalMs", json_new_i64((int64_t)e->total_ms));
-        json_arr_add(arr, o);
-    }
-    return arr;
 }

@@ -1,6 +1,7 @@
 /* relay: the life of a client's request in the coordinator (cluster-api 5.6): admitted, scheduled,
- * sent to P, first token, D's pieces in order, finished, cancelled, timed out, or tried again on
- * another pair (as long as the client has seen nothing of it).
+ * sent to P, first token, D's pieces in order, finished, cancelled, timed out. Whatever is lost on
+ * the way (P, D, the link between them, a piece) costs the client a pause: another attempt begins
+ * on another pair, behind what the client has already (docs/wire-replay.md).
  *
  * Thread: the loop thread. A request ends exactly once: a full answer, or one error. */
 #ifndef BATON_COORDINATOR_RELAY_H
@@ -11,6 +12,7 @@
 #include <stdint.h>
 #include "common/net/http_server.h"
 #include "proto/api.h"
+#include "proto/cause.h"
 #include "proto/dresult.h"
 
 struct coordinator;
@@ -31,8 +33,12 @@ void relay_stop(struct relay_set *s, struct http_x *x);
  * have come. Ends with the first request for which no pair has room: nobody overtakes it. */
 void relay_schedule(struct relay_set *s);
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f);
-/* An instance is gone: requests that can be tried again are, others end with an error. */
+/* An instance is gone: what ran there goes on elsewhere. */
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id);
+/* A planned end (CAUSE_DRAINED, CAUSE_ROLE_SWITCHED): every request that uses the instance begins
+ * another attempt elsewhere and keeps what its client has. Returns how many cannot, and stay: their
+ * client is about to end them, or nothing is known of what it has. */
+size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause);
 void relay_abort_all(struct relay_set *s, int status, const char *text);
 
 /* Whether the service failed: 5xx, a time-out of its own, a request that ended though nobody asked
@@ -47,7 +53,7 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out);
 /* Those who have requests here, newest first (tenants.h); NULL: nobody. */
 const struct tenant *relay_tenants(const struct relay_set *s);
 /* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer
- * and exposed ms (the caller puts it). */
+ * and exposed ms, and the attempts that were lost on the way (the caller puts it). */
 struct json_value *relay_recent(const struct relay_set *s);
 
 #endif

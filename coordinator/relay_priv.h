@@ -1,4 +1,16 @@
-/* relay_priv: the inside of a request in the coordinator, for the relay_*.c files. */
+/* relay_priv: the inside of a request in the coordinator, for the relay_*.c files:
+ *
+ *   relay.c          admission, the set, what comes from outside: losses, moves, time
+ *   relay_fsm.c      the states as a table
+ *   relay_act.c      the one writer of a state, and what is done on each move
+ *   relay_queue.c    who waits for a pair, in whose turn, and the choice
+ *   relay_attempt.c  an attempt begins and ends; the call to P
+ *   relay_answer.c   P's answer: first tokens, or why not
+ *   relay_pieces.c   D's frames: put together, in order, early ones kept
+ *   relay_verdict.c  what an attempt says of P, D and link to their breakers
+ *   relay_stop.c     stopInfer
+ *   relay_log.c      what becomes known of a request: transcript, attempts, records
+ *   relay_out.c      the only one that writes to a client */
 #ifndef BATON_COORDINATOR_RELAY_PRIV_H
 #define BATON_COORDINATOR_RELAY_PRIV_H
 
@@ -8,23 +20,29 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/mem_guard.h"
 #include "coordinator/relay.h"
+#include "coordinator/relay_fsm.h"
+#include "coordinator/relay_out.h"
 #include "coordinator/tenants.h"
 #include "proto/cause.h"
 #include "proto/limits.h"
+#include "proto/transcript.h"
 
-enum relay_state {
-    RELAY_WAITING, /* for a pair */
-    RELAY_PREFILL, /* sent to P, no answer yet */
-    RELAY_DECODE,  /* P's answer is out, D's pieces follow */
+/* A whole piece of an answer, as it came from D; what it points to lives during the call. */
+struct piece {
+    enum dresult_kind kind;
+    int status;       /* of DR_ERROR */
+    enum cause cause; /* of DR_ERROR */
+    const char *body;
+    size_t len;
+    const struct emitted *tokens;
+    size_t n_tokens;
 };
 
-/* A piece of D that came before P's answer. */
-struct early_frame {
-    struct early_frame *next;
-    enum dresult_kind kind;
-    int status;
-    size_t len;
-    char body[];
+/* One that came before P's answer: its tokens and its body follow. */
+struct early_piece {
+    struct early_piece *next;
+    struct piece piece;
+    struct emitted data[];
 };
 
 /* What P measured of the hand-over, for the record of the request. */
@@ -38,50 +56,76 @@ struct attempt_end {
     bool probe, told;
 };
 
+/* One try of a request at a pair. Begun by attempt_begin(), ended by attempt_end(), which also has
+ * whoever is left behind stopped: that goes on by itself (relay_stop.c), fenced by the epoch, while
+ * the next one runs. */
+struct attempt {
+    uint32_t p_id, d_id; /* 0: none runs */
+    uint32_t epoch;
+    bool answered;                  /* by P, with first tokens */
+    bool p_booked;                  /* until P has answered */
+    struct ledger_entry at_p, at_d; /* what is booked */
+    struct attempt_end p_end, d_end, link_end;
+    struct http_call *call; /* to P, until it has answered */
+    uint64_t next_seq;      /* of D's frames */
+    uint64_t frame_ms;      /* the last one; 0: none yet */
+    uint64_t sent_us;
+    struct early_piece *early, **early_last;
+    struct buf part, part_tokens; /* of D's piece, as far as its parts have come */
+    size_t kept_bytes;            /* of all these, counted as BUDGET_ANSWER_BYTES */
+};
+
+/* Who may still work for an attempt that is given up. */
+enum left { LEFT_NOBODY, LEFT_D, LEFT_BOTH };
+
+/* An attempt that was lost, for the record of the request. */
+struct lost_attempt {
+    uint32_t epoch, p_id, d_id;
+    char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
+    enum cause cause;
+    uint32_t n_kept;     /* tokens the client has and the next attempt goes on behind */
+    uint64_t silence_us; /* until the client, or at least the coordinator, heard of the next one */
+};
+
+enum { ATTEMPTS_MAX = 64 }; /* of a request, planned moves and all */
+
 struct relay {
     struct relay *next, **at;              /* all requests */
     struct relay *hash_next;               /* bucket of the id table */
     struct relay *client_next;             /* bucket of the table of client ids */
     struct relay *queue_next, *queue_prev; /* waiting requests of the tenant */
-    bool queued, counted;                  /* it waits; it is in the budget of requests */
+    bool counted;                          /* in the budget of requests */
     struct relay_set *set;
-    struct http_x *x;
     const struct api_path *path;
     char url_path[API_PATH_BYTES]; /* the path with the model, as P gets it */
     uint64_t id;
     char id_text[24];
     struct tenant *tenant;                   /* whose request it is */
     char client_id[CLIENT_ID_BYTES_MAX + 1]; /* Triton id or request_id; "" when none */
-    bool stream, started;                    /* wants a stream; the head of the 200 is out */
-    bool said;                               /* bytes of an answer are out: no other attempt */
-    bool stop_asked;                         /* a client's stopInfer is under way */
-    enum relay_state state;
-    uint32_t epoch;
-    uint64_t next_seq;
-    unsigned n_retries;
-    uint32_t p_id, d_id;       /* 0: none */
-    uint32_t avoid_p, avoid_d; /* the last attempt failed there: another one, if there is any */
-    uint64_t not_before_ms;    /* of an attempt at the same ones again */
-    uint32_t left_d;           /* may still work for an attempt that was given up */
-    bool p_booked, d_booked;
-    struct attempt_end p_end, d_end, link_end;
-    struct demand demand;
+    struct relay_out out;
+    enum relay_state state; /* written by relay_step() alone */
+    struct attempt attempt;
+    struct lost_attempt *lost;   /* [n_lost] oldest first */
+    unsigned n_lost, n_failures; /* failures: those that were no planned moves */
+    struct {
+        uint32_t p, d;          /* the last attempt failed there: another one, if there is any */
+        uint64_t not_before_ms; /* of an attempt at the same ones again */
+    } avoid;
+    struct transcript transcript;
+    size_t transcript_bytes; /* counted as BUDGET_TRANSCRIPT_BYTES */
+    bool
+        transcript_broken; /* it is not what the client has: no other attempt can go on behind it */
+    struct demand demand;  /* of the attempt that is to be, or runs */
     double expected_tokens;
     size_t n_chars;
     unsigned n_prompts, n_sequences;
     uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
     double charged;          /* to the tenant, for this request; 0: not yet */
-    char *body;              /* replaces the client's body after a retry frame; else NULL */
-    size_t body_len;
-    bool is_recompute;
-    struct http_call *call;
-    struct early_frame *early, **early_last;
-    struct buf piece;  /* of D, as far as its parts have come */
-    size_t kept_bytes; /* of early and piece, counted as BUDGET_ANSWER_BYTES */
-    uint64_t arrival_ms, first_token_ms;
-    uint64_t arrival_us, queued_us, sent_us, first_token_us, last_piece_us,
-        n_tokens;      /* for the metrics */
-    uint64_t piece_ms; /* clock of the last bytes written to a stream */
+    struct buf recompute;    /* D's body in place of the client's (5.7); empty: none */
+    uint64_t arrival_ms;
+    uint64_t since_ms; /* of the wait for a first token: arrival, or the loss of the last attempt */
+    uint64_t silent_since_us; /* a lost attempt's silence goes on; 0: none does */
+    uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
     struct handover handover;
 };
 
@@ -94,8 +138,11 @@ struct recent {
     char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     bool stream;
     int status;
+    enum cause cause; /* of an end by the coordinator or an instance; CAUSE_NONE */
     uint64_t ttft_ms, total_ms;
     struct handover handover;
+    struct lost_attempt *lost; /* owned */
+    unsigned n_lost;
 };
 
 struct relay_set {
@@ -115,47 +162,100 @@ struct relay_set {
     size_t n_recent; /* ever written */
 };
 
-/* relay.c */
-void relay_finish(struct relay *r,
-                  int status); /* books off, records, frees; x has its end already */
-void relay_fail(struct relay *r, int status,
-                const char *text); /* an error of the coordinator's own */
-void relay_reply(struct relay *r, int status, const char *type, const char *body, size_t n);
-bool relay_retry(struct relay *r,
-                 enum cause why); /* back to the queue with the next epoch; false: no retry left */
-void relay_lose_p(struct relay *r, enum cause why, const char *error); /* retries or fails */
-void relay_piece(struct relay *r, const char *p, size_t n);            /* a piece of a stream */
-/* An instance's own error body: the answer, or the last event of a stream whose head is out. */
-void relay_error(struct relay *r, int status, const char *type, const char *body, size_t n);
-void relay_piece_last(struct relay *r, const char *p,
-                      size_t n); /* the end of a stream, or a whole body */
+/* What comes with an event; each action says what it reads. */
+struct relay_input {
+    const struct piece *piece; /* EV_EARLY, EV_PIECE; EV_REFUSED and EV_ANSWERED from D or P */
+    const char *type;          /* EV_REFUSED: of the body; NULL: JSON */
+    bool framed;               /* EV_REFUSED: the body may continue a stream as it is */
+    struct inst *p, *d;        /* EV_PAIR */
+    struct http_x *asker;      /* EV_STOP: who waits for the outcome; relay_stop.c */
+    const char *asked_id;
+    /* EV_LOST, EV_FAILED, EV_REFUSED, EV_STOP */
+    enum cause cause;
+    enum left left;
+    int status;       /* EV_FAILED: 0: that of the cause */
+    const char *text; /* EV_FAILED */
+};
+
+/* ---- relay_act.c */
+/* The only writer of r->state. May end r. */
+void relay_step(struct relay *r, enum relay_event e, const struct relay_input *in);
+/* The attempt is of no use any more: another one begins where that can help and is allowed, else r
+ * ends: by in->piece, the instance's own error, when there is one; else with in->text. in->cause
+ * says whose it is: that one is avoided. */
+void relay_lose(struct relay *r, const struct relay_input *in);
+/* Away from an instance that is well and has to go; false: r stays where it is. */
+bool relay_move(struct relay *r, uint32_t inst_id, enum cause cause);
+/* Ends r with an error of the coordinator's own, whoever works for it is stopped. */
+void relay_fail(struct relay *r, enum cause cause, const char *text);
+
+/* ---- relay.c */
 /* By own or client's id, among the requests of the tenant's owner (proto/tenant.h). */
 struct relay *relay_find_any(struct relay_set *s, const char *tenant, const char *id);
-/* relay_prefill.c */
-void relay_send(struct relay *r, struct inst *p, struct inst *d);
-/* relay_stop.c */
-void relay_stop_left(struct relay *r);       /* stopInfer to left_d */
-void relay_cancel_upstream(struct relay *r); /* stopInfer wherever somebody may work for r */
-/* relay_prefill.c */
+struct relay *relay_find(struct relay_set *s, uint64_t id);
+/* Frees r, which has ended. */
+void relay_remove(struct relay *r);
+
+/* ---- relay_attempt.c */
+/* Books, and sends to P; epoch: of the attempt. False: the call could not be made. */
+bool attempt_begin(struct relay *r, struct inst *p, struct inst *d);
+/* P has answered: what was booked there is free. */
+void attempt_p_done(struct relay *r);
+/* Everything it holds here goes; left: who is told to stop. Nothing where no attempt runs. */
+void attempt_end(struct relay *r, enum left left);
+/* Counts n bytes that the attempt keeps (BUDGET_ANSWER_BYTES). False: over the limit. */
+bool attempt_keep(struct relay *r, size_t n);
+void attempt_release(struct relay *r, size_t n);
+
+/* ---- relay_answer.c */
+void relay_on_p_answer(void *arg, const struct http_result *res);
+
+/* ---- relay_pieces.c */
 /* The next frame of D's answer, in order. May end r. */
 void relay_take_frame(struct relay *r, const struct dresult_frame *f);
-void relay_drop_kept(struct relay *r); /* what came of an answer and was not passed on */
-/* relay_verdict.c: an attempt begins; ends, as P, D, the link have to do with it (told once each);
- * is over, whatever was told. cause: of a fault. */
+void relay_keep_early(struct relay *r, const struct piece *p); /* may end r */
+/* Those that were kept, each as its own event. May end r. */
+void relay_flush_early(struct relay *r);
+void relay_drop_kept(struct relay *r);
+/* A piece of D while decoding, or draining with P's answer out. */
+void relay_take_piece(struct relay *r, const struct piece *p);
+
+/* ---- relay_log.c */
+/* Of P's answer: the first that knows opens the transcript. */
+struct json_value;
+void relay_log_first(struct relay *r, const struct json_value *answer);
+/* Their events are out. */
+void relay_log_tokens(struct relay *r, const struct emitted *t, size_t n);
+/* Whether another attempt can go on where the client stands. */
+bool relay_can_go_on(const struct relay *r);
+void relay_log_lost(struct relay *r, enum cause cause);
+void relay_log_heard(struct relay *r); /* the silence of a lost attempt is over */
+void relay_log_end(struct relay *r, int status, enum cause cause);
+void relay_log_free(struct relay *r);
+
+/* ---- relay_stop.c */
+/* stopInfer of an attempt with this epoch or an older one. */
+void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch);
+/* For a client that asked. Takes asker. */
+void relay_ask_stop(struct relay *r, struct http_x *asker, const char *asked_id);
+
+/* ---- relay_verdict.c: an attempt begins; ends, as P, D, the link have to do with it (told once
+ * each); is over, whatever was told. cause: of a fault. */
 void relay_verdicts_begin(struct relay *r, struct inst *p, struct inst *d);
 void relay_tell_p(struct relay *r, enum breaker_verdict v, const char *cause);
 void relay_tell_d(struct relay *r, enum breaker_verdict v, const char *cause);
 void relay_tell_link(struct relay *r, enum breaker_verdict v, const char *cause);
+/* Tells a fault to whom it belongs; nothing for a cause that is none. */
+void relay_tell_fault(struct relay *r, enum cause cause, const char *detail);
 void relay_verdicts_end(struct relay *r);
 bool relay_breakers_all_closed(const struct coordinator *co);
 /* Some P and D that serve together would get a request. */
 bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms);
-/* relay_queue.c */
-void relay_settle(
-    struct relay *r); /* the tenant pays what the request took, not what was guessed */
+
+/* ---- relay_queue.c */
+/* The tenant pays what the request took, not what was guessed. */
+void relay_settle(struct relay *r);
 void relay_enqueue(struct relay *r);
 void relay_dequeue(struct relay *r);
-void relay_unbook_p(struct relay *r);
-void relay_unbook_d(struct relay *r);
 
 #endif

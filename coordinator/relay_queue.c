@@ -22,12 +22,10 @@ void relay_enqueue(struct relay *r) {
     struct relay *after = t->last;
     while (after != NULL && goes_before(r, after, s->co->conf.reordering_type))
         after = after->queue_prev;
-    r->state = RELAY_WAITING;
     r->queue_prev = after;
     r->queue_next = after != NULL ? after->queue_next : t->first;
     *(after != NULL ? &after->queue_next : &t->first) = r;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r;
-    r->queued = true;
     r->queued_us = clock_us();
     t->n_queued++;
     s->n_queued++;
@@ -37,10 +35,8 @@ void relay_enqueue(struct relay *r) {
 void relay_dequeue(struct relay *r) {
     struct relay_set *s = r->set;
     struct tenant *t = r->tenant;
-    if (!r->queued) return;
     *(r->queue_prev != NULL ? &r->queue_prev->queue_next : &t->first) = r->queue_next;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r->queue_prev;
-    r->queued = false;
     s->n_queued--;
     if (--t->n_queued == 0) tenants_wait_no_more(s->tenants, t);
 }
@@ -66,32 +62,6 @@ void relay_settle(struct relay *r) {
     if (r->charged <= 0 || r->n_tokens < 2) return; /* unknown */
     tenants_correct(s->tenants, r->tenant, cost((double)r->demand.prompt_tokens, n) - r->charged);
     s->new_tokens_mean += (n / r->n_sequences - s->new_tokens_mean) / MEAN_OF;
-}
-
-/* ---- booking */
-static void book(struct relay *r, struct inst *p, struct inst *d) {
-    const struct ledger_entry at_p = ledger_entry_p(&r->demand),
-                              at_d = ledger_entry_d(&r->demand, r->expected_tokens);
-    ledger_book(&p->ledger, &at_p);
-    ledger_book(&d->ledger, &at_d);
-    relay_verdicts_begin(r, p, d);
-    r->tenant->slots += r->demand.slots;
-    r->p_booked = r->d_booked = true;
-}
-
-void relay_unbook_p(struct relay *r) {
-    struct inst *p = r->p_booked ? registry_find(&r->set->co->reg, r->p_id) : NULL;
-    const struct ledger_entry e = ledger_entry_p(&r->demand);
-    r->p_booked = false;
-    if (p != NULL) ledger_release(&p->ledger, &e);
-}
-
-void relay_unbook_d(struct relay *r) {
-    struct inst *d = r->d_booked ? registry_find(&r->set->co->reg, r->d_id) : NULL;
-    const struct ledger_entry e = ledger_entry_d(&r->demand, r->expected_tokens);
-    if (r->d_booked) r->tenant->slots -= r->demand.slots;
-    r->d_booked = false;
-    if (d != NULL) ledger_release(&d->ledger, &e);
 }
 
 /* ---- the pass over the queue */
@@ -189,9 +159,10 @@ struct pass {
 static struct demand demand_of(const struct relay *r, const struct pass *ps) {
     const struct coord_conf *c = &r->set->co->conf;
     unsigned block = ps->p.n > 0 ? ps->p.insts[0]->config.cache_block_size : 0;
-    struct demand d =
-        schedule_demand(r->n_chars, r->n_prompts, r->n_sequences, c->string_token_rate, block,
-                        strcmp(c->load_cost_values, "1, 0") == 0);
+    const size_t n_chars = /* the tokens the client has go in front of the new ones */
+        r->n_chars + (size_t)(r->transcript.n_ids * c->string_token_rate);
+    struct demand d = schedule_demand(n_chars, r->n_prompts, r->n_sequences, c->string_token_rate,
+                                      block, strcmp(c->load_cost_values, "1, 0") == 0);
     if (ps->slots_most > 0 && d.slots > ps->slots_most) d.slots = ps->slots_most;
     return d;
 }
@@ -200,10 +171,10 @@ static enum placed place(struct relay *r, struct pass *ps) {
     struct relay_set *s = r->set;
     struct view_list *p = &ps->p, *d = &ps->d;
     struct pair_choice pick;
-    bool again_p = r->avoid_p != 0 && !has_other(p, r->avoid_p),
-         again_d = r->avoid_d != 0 && !has_other(d, r->avoid_d);
-    if ((again_p || again_d) && ps->now < r->not_before_ms) return NOT_YET;
-    uint32_t avoid_p = again_p ? 0 : r->avoid_p, avoid_d = again_d ? 0 : r->avoid_d;
+    bool again_p = r->avoid.p != 0 && !has_other(p, r->avoid.p),
+         again_d = r->avoid.d != 0 && !has_other(d, r->avoid.d);
+    if ((again_p || again_d) && ps->now < r->avoid.not_before_ms) return NOT_YET;
+    uint32_t avoid_p = again_p ? 0 : r->avoid.p, avoid_d = again_d ? 0 : r->avoid.d;
     r->demand = demand_of(r, ps);
     r->expected_tokens =
         (double)r->n_chars / s->co->conf.string_token_rate * s->co->sched.coefficients[1] +
@@ -212,17 +183,15 @@ static enum placed place(struct relay *r, struct pass *ps) {
                        avoid_d, s->turn))
         return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
     s->turn++;
-    relay_dequeue(r);
-    r->p_id = p->insts[pick.p]->id;
-    r->d_id = d->insts[pick.d]->id;
-    book(r, p->insts[pick.p], d->insts[pick.d]);
     charge(r);
+    const struct relay_input pair = {.p = p->insts[pick.p], .d = d->insts[pick.d]};
+    const uint64_t waited_us = clock_us() - r->queued_us;
+    relay_step(r, EV_PAIR, &pair); /* r may be gone */
     schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
     schedule_turn(&s->d_turn, &d->insts[pick.d]->pass, 1);
     refresh(s->co, p, pick.p);
     refresh(s->co, d, pick.d);
-    coord_metrics_scheduled(s->co->metrics, clock_us() - r->queued_us);
-    relay_send(r, p->insts[pick.p], d->insts[pick.d]);
+    coord_metrics_scheduled(s->co->metrics, waited_us);
     return PLACED;
 }
 

@@ -20,7 +20,7 @@ struct asker {
 
 struct stop_call {
     struct coordinator *co;
-    uint32_t inst_id;
+    uint32_t inst_id, epoch;
     char req_id[24];
     char tenant[TENANT_BYTES_MAX + 1];
     unsigned n_tries;
@@ -72,14 +72,15 @@ static void on_stopped(void *arg, const struct http_result *res) {
 }
 
 static bool send_stop(struct stop_call *c) {
-    char tenant[sizeof(TENANT_HEADER ": ") + TENANT_BYTES_MAX];
-    const char *const headers[] = {"Content-Type: application/json", tenant, NULL};
+    char tenant[sizeof(TENANT_HEADER ": ") + TENANT_BYTES_MAX], epoch[32];
+    const char *const headers[] = {"Content-Type: application/json", tenant, epoch, NULL};
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
     char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
     if (in == NULL || !in->healthy) return false;
     snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->config.model_name);
     struct tls *tls = coord_tls_url(&c->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, path);
     snprintf(tenant, sizeof(tenant), TENANT_HEADER ": %s", c->tenant);
+    snprintf(epoch, sizeof(epoch), "req-epoch: %u", c->epoch);
     int n = snprintf(body, sizeof(body), "{\"id\":\"%s\"}", c->req_id);
     struct http_call_opts o = {.method = "POST",
                                .url = url,
@@ -95,10 +96,10 @@ static bool send_stop(struct stop_call *c) {
     return http_client_call(c->co->client, &o, NULL) == ERR_OK;
 }
 
-static void stop_at(const struct relay *r, uint32_t inst_id, struct asker *a) {
+static void stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, struct asker *a) {
     struct stop_call *c = calloc(1, sizeof(*c));
     if (c == NULL) return;
-    *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .asker = a};
+    *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .epoch = epoch, .asker = a};
     memcpy(c->req_id, r->id_text, sizeof(c->req_id));
     memcpy(c->tenant, r->tenant->name, sizeof(c->tenant));
     if (!send_stop(c)) {
@@ -108,20 +109,8 @@ static void stop_at(const struct relay *r, uint32_t inst_id, struct asker *a) {
     }
 }
 
-void relay_stop_left(struct relay *r) {
-    if (r->left_d != 0) stop_at(r, r->left_d, NULL);
-    r->left_d = 0;
-}
-
-static void stop_both(struct relay *r, struct asker *a) {
-    if (r->state == RELAY_WAITING) return;
-    if (r->state == RELAY_PREFILL) stop_at(r, r->p_id, a);
-    stop_at(r, r->d_id, a);
-}
-
-void relay_cancel_upstream(struct relay *r) {
-    relay_stop_left(r);
-    stop_both(r, NULL);
+void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch) {
+    stop_at(r, inst_id, epoch, NULL);
 }
 
 /* The request to stop, or NULL with x answered. */
@@ -140,31 +129,39 @@ static struct relay *read_stop(struct relay_set *s, struct http_x *x,
                           "no more than 256 words in length.");
     } else {
         struct relay *r = relay_find_any(s, http_x_tenant(x), id);
-        if (r != NULL && !r->stop_asked) return r;
+        if (r != NULL && r->state != RELAY_DRAINING) return r; /* a second stop finds nothing */
         not_found(s->co, x, id);
     }
     return NULL;
+}
+
+/* The instances end it, and the end comes the usual way. */
+void relay_ask_stop(struct relay *r, struct http_x *asker, const char *asked_id) {
+    struct coordinator *co = r->set->co;
+    const struct attempt *at = &r->attempt;
+    struct asker *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        coord_reply_error(co, asker, 500, "Stop request failed, internal failed.");
+        return;
+    }
+    *a = (struct asker){.co = co, .x = asker};
+    snprintf(a->id, sizeof(a->id), "%s", asked_id);
+    http_x_on_close(asker, on_asker_gone, a);
+    if (!at->answered) stop_at(r, at->p_id, at->epoch, a);
+    stop_at(r, at->d_id, at->epoch, a);
+    asker_step(a);
 }
 
 void relay_stop(struct relay_set *s, struct http_x *x) {
     char id[CLIENT_ID_BYTES_MAX + 1];
     struct relay *r = read_stop(s, x, id);
     if (r == NULL) return;
-    if (r->state == RELAY_WAITING) {
-        relay_cancel_upstream(r);
-        relay_fail(r, 424, "The request was stopped.");
-        echo(x);
-        return;
-    }
-    struct asker *a = calloc(1, sizeof(*a));
-    if (a == NULL) {
-        coord_reply_error(s->co, x, 500, "Stop request failed, internal failed.");
-        return;
-    }
-    *a = (struct asker){.co = s->co, .x = x};
-    memcpy(a->id, id, sizeof(id));
-    r->stop_asked = true; /* a second stop finds nothing */
-    http_x_on_close(x, on_asker_gone, a);
-    stop_both(r, a); /* the instance ends it, and the end comes the usual way */
-    asker_step(a);
+    const bool waits = r->state == RELAY_WAITING || r->state == RELAY_RECOVERING;
+    relay_step(r, EV_STOP,
+               &(struct relay_input){.asker = x,
+                                     .asked_id = id,
+                                     .cause = CAUSE_STOPPED,
+                                     .left = LEFT_NOBODY,
+                                     .text = "The request was stopped."});
+    if (waits) echo(x); /* nobody else had to be asked */
 }

@@ -29,9 +29,10 @@ static bool send(struct breaker *b, uint32_t id, uint32_t d_id) {
 }
 
 void relay_verdicts_begin(struct relay *r, struct inst *p, struct inst *d) {
-    r->p_end = (struct attempt_end){.probe = send(&p->breaker, p->id, 0)};
-    r->d_end = (struct attempt_end){.probe = send(&d->breaker, d->id, 0)};
-    r->link_end = (struct attempt_end){.probe = send(inst_link_breaker(p, d->id), p->id, d->id)};
+    r->attempt.p_end = (struct attempt_end){.probe = send(&p->breaker, p->id, 0)};
+    r->attempt.d_end = (struct attempt_end){.probe = send(&d->breaker, d->id, 0)};
+    r->attempt.link_end =
+        (struct attempt_end){.probe = send(inst_link_breaker(p, d->id), p->id, d->id)};
 }
 
 static void tell(struct relay *r, struct attempt_end *e, struct breaker *b, uint32_t id,
@@ -47,25 +48,39 @@ static void tell(struct relay *r, struct attempt_end *e, struct breaker *b, uint
 }
 
 void relay_tell_p(struct relay *r, enum breaker_verdict v, const char *cause) {
-    struct inst *p = registry_find(&r->set->co->reg, r->p_id);
-    tell(r, &r->p_end, p != NULL ? &p->breaker : NULL, r->p_id, 0, v, cause);
+    struct inst *p = registry_find(&r->set->co->reg, r->attempt.p_id);
+    tell(r, &r->attempt.p_end, p != NULL ? &p->breaker : NULL, r->attempt.p_id, 0, v, cause);
 }
 
 void relay_tell_d(struct relay *r, enum breaker_verdict v, const char *cause) {
-    struct inst *d = registry_find(&r->set->co->reg, r->d_id);
-    tell(r, &r->d_end, d != NULL ? &d->breaker : NULL, r->d_id, 0, v, cause);
+    struct inst *d = registry_find(&r->set->co->reg, r->attempt.d_id);
+    tell(r, &r->attempt.d_end, d != NULL ? &d->breaker : NULL, r->attempt.d_id, 0, v, cause);
 }
 
 void relay_tell_link(struct relay *r, enum breaker_verdict v, const char *cause) {
-    struct inst *p = registry_find(&r->set->co->reg, r->p_id);
+    struct inst *p = registry_find(&r->set->co->reg, r->attempt.p_id);
     struct breaker *b = NULL;
     if (p != NULL)
-        b = v == VERDICT_FAULT ? inst_link_breaker_put(p, r->d_id) : inst_link_breaker(p, r->d_id);
-    tell(r, &r->link_end, b, r->p_id, r->d_id, v, cause);
+        b = v == VERDICT_FAULT ? inst_link_breaker_put(p, r->attempt.d_id)
+                               : inst_link_breaker(p, r->attempt.d_id);
+    tell(r, &r->attempt.link_end, b, r->attempt.p_id, r->attempt.d_id, v, cause);
+}
+
+void relay_tell_fault(struct relay *r, enum cause cause, const char *detail) {
+    char text[BREAKER_CAUSE_BYTES];
+    if (!cause_is_fault(cause)) return;
+    snprintf(text, sizeof(text), "%s%s%.60s", cause_name(cause), detail[0] != 0 ? ", " : "",
+             detail);
+    switch (cause_side(cause)) {
+    case SIDE_P: relay_tell_p(r, VERDICT_FAULT, text); break;
+    case SIDE_D: relay_tell_d(r, VERDICT_FAULT, text); break;
+    case SIDE_LINK: relay_tell_link(r, VERDICT_FAULT, text); break;
+    case SIDE_NOBODY:
+    case SIDE_CLIENT: break;
+    }
 }
 
 void relay_verdicts_end(struct relay *r) {
-    if (r->p_id == 0) return; /* it waited */
     relay_tell_p(r, VERDICT_NONE, "");
     relay_tell_d(r, VERDICT_NONE, "");
     relay_tell_link(r, VERDICT_NONE, "");

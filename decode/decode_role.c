@@ -79,13 +79,14 @@ static enum err decode_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool decode_stop_request(void *self, const char *id, const char *tenant) {
+static bool decode_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
     struct decode *role = self;
     for (struct dreq *d = role->reqs.first; d != NULL; d = d->next) {
         if (strcmp(d->req->req_id, id) != 0 &&
             (d->req->client_id == NULL || strcmp(d->req->client_id, id) != 0))
             continue;
         if (tenant != NULL && !tenant_same_owner(d->req->tenant, tenant)) continue;
+        if (d->req->epoch > epoch) continue;
         dreq_stop(d);
         return true;
     }

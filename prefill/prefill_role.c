@@ -639,14 +639,16 @@ static enum err prefill_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool prefill_stop_request(void *self, const char *id, const char *tenant) {
+static bool prefill_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
     struct prefill *role = self;
     struct preq *p = role->reqs;
     for (; p != NULL; p = p->next) {
         const char *client_id = p->req != NULL ? p->req->client_id : NULL;
         bool named =
             strcmp(p->head.req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
-        if (named && (tenant == NULL || tenant_same_owner(p->head.tenant, tenant))) break;
+        if (named && p->head.epoch <= epoch &&
+            (tenant == NULL || tenant_same_owner(p->head.tenant, tenant)))
+            break;
     }
     if (p == NULL) return false;
     req_meter_end(&p->meter, REQ_CANCELLED);

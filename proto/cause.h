@@ -51,7 +51,7 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     X(D_SILENT,           "d_silent",            500, true,  D,      true)                         \
     X(D_BAD_ANSWER,       "d_bad_answer",        500, true,  D,      true)                         \
     X(PIECES_LOST,        "pieces_lost",         500, true,  D,      true)                         \
-    X(RECOMPUTE,          "recompute",           500, true,  D,      false)                        \
+    X(RECOMPUTE,          "recompute",           500, true,  NOBODY, false)                        \
     /* the link between them */                                                                    \
     X(KV_LINK_DOWN,       "kv_link_down",        500, true,  LINK,   true)                         \
     X(KV_TIMEOUT,         "kv_timeout",          500, true,  LINK,   false)                        \

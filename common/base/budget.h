@@ -35,6 +35,8 @@
     X(FOREIGN_ORIGIN, "foreign_origin", "", "requests to a management plane under another name")   \
     X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \
     X(KV_LISTENER, "kv_listener", "", "connections of strangers at the listener of the KV links")  \
+    X(TRANSCRIPT_BYTES, "transcript_bytes", "pd.transcripts_mib",                                  \
+      "bytes of what clients have been sent, as tokens")                                           \
     X(REQUESTS, "requests", "request_limit.max_requests", "requests in flight")                    \
     X(MEMORY, "memory", "request_limit.memory_limit", "memory of the process")                     \
     X(TENANT_WAITING, "tenant_waiting", "pd.tenant_waiting_max",                                   \

@@ -307,6 +307,15 @@ static bool stop_id_ok(const char *s, size_t n) {
     return true;
 }
 
+/* The attempt that a coordinator means; clients of a standard instance name none. */
+static uint32_t epoch_of(struct http_x *x) {
+    const char *s = http_x_header(x, "req-epoch");
+    char *end;
+    if (s == NULL || s[0] < '0' || s[0] > '9') return UINT32_MAX;
+    const unsigned long long v = strtoull(s, &end, 10);
+    return *end == 0 && v < UINT32_MAX ? (uint32_t)v : UINT32_MAX;
+}
+
 static void on_stop_infer(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
     struct api_answer a;
@@ -337,7 +346,7 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
         inst_reply_wrapped(x, 422,
                            "The id can contain only digits, letters, underscores(_), hyphens(-) "
                            "and no more than 256 words in length.");
-    } else if (ops == NULL || !ops->stop_request(self, id, tenant)) {
+    } else if (ops == NULL || !ops->stop_request(self, id, tenant, epoch_of(x))) {
         char text[CLIENT_ID_BYTES_MAX + 64] = "Stop request id ";
         strcat(text, id);
         strcat(text, " not found.");

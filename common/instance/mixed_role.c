@@ -375,7 +375,8 @@ static enum err mixed_start(void **self, struct instance *in) {
     return ERR_OK;
 }
 
-static bool mixed_stop_request(void *self, const char *id, const char *tenant) {
+static bool mixed_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
+    (void)epoch; /* it has but one attempt of a request */
     struct flight *fl = find_id(self, NULL, id, tenant);
     if (fl == NULL) return false;
     leave_engine(fl);

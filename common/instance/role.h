@@ -27,9 +27,10 @@ struct role_ops {
     void (*on_request)(void *self, struct http_x *x, const struct api_path *path,
                        const char *path_model);
     /* Ends a request of the tenant's owner (proto/tenant.h) by internal id or client id: false when
-     * it has none. tenant NULL: whoever asks may end any. The client gets its normal end with
-     * finish reason abort. */
-    bool (*stop_request)(void *self, const char *id, const char *tenant);
+     * it has none. tenant NULL: whoever asks may end any. epoch: attempts with a higher one are not
+     * meant, for they began later; UINT32_MAX: any. The client gets its normal end with finish
+     * reason abort. */
+    bool (*stop_request)(void *self, const char *id, const char *tenant, uint32_t epoch);
     void (*load)(void *self, struct role_load *out);
     /* End every request with an error (drain time-out, forced switch); load is zero soon after. */
     void (*abort_all)(void *self, enum err why);

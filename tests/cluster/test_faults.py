@@ -124,8 +124,7 @@ def two_d():
 
 
 def test_d_dies(two_d):
-    """Requests without a stream are computed again, with guesses by prompt lookup this time; a stream that has begun ends with one error
-    event, in its family's shape."""
+    """Requests without a stream are computed again, with guesses by prompt lookup this time; streams go on where they were."""
     victim, spared = two_d.decodes
     prompts = [made_up_ids(10, 30000 + i) * 2 for i in range(8)]
     guessing = {**LONG, "prompt_lookup_num_tokens": 8}
@@ -143,20 +142,11 @@ def test_d_dies(two_d):
     plain = in_threads([lambda p=p: ask(two_d.base, PLAIN, p, **guessing) for p in prompts[:4]] + [strike])[:4]
     for a, b in zip(plain, calm):
         assert a[0] == 200 and same(a, b), a
-    raws = [s.read_all() for s in streams]
-    cut = 0
-    for raw, want in zip(raws, calm[4:]):
-        if normal(raw, False) == normal(want[2], False):
-            continue
-        cut += 1
-        whole, part = events(want[2]), events(raw)
-        assert raw.endswith(b"data: [DONE]\n\n") and raw.count(b"[DONE]") == 1
-        assert part[-1]["error"] and part[-1]["error_type"] == "Incomplete Generation" and part[-1]["code"] == 500
-        assert [e["choices"] for e in part[:-1]] == [e["choices"] for e in whole[:len(part) - 1]]
-    assert 1 <= cut <= 3
+    for s, want in zip(streams, calm[4:]):
+        assert normal(s.read_all(), False) == normal(want[2], False)
     status = two_d.status()
-    assert sum(r["status"] == 500 for r in status["recentRequests"]) == cut
-    assert status["coordinator"]["requestsRetried"] >= 1 and status["coordinator"]["requestsInFlight"] == 0
+    assert all(r["status"] == 200 for r in status["recentRequests"])
+    assert status["coordinator"]["requestsRetried"] >= 2 and status["coordinator"]["requestsInFlight"] == 0
     wait_for(lambda: (two_d.prefills[0].load(), spared.load()) == start, 5 * SLOW, "nothing is held for the dead")
     # One D is left: it serves, and the one that comes back too.
     assert ask(two_d.base, PLAIN, prompts[0], **LONG)[0] == 200
@@ -186,8 +176,8 @@ def long_body(c, mode):
 
 
 def test_the_only_d_dies():
-    """Nobody can go on: streams end with one error event in each family's framing, the others get a 5xx, and readiness says why."""
-    with Cluster(1, 1) as c:
+    """Nobody can go on in time: streams end with one error event in each family's framing, and readiness says why."""
+    with Cluster(1, 1, coord={"coordinator": {"exception_config": {"schedule_timeout": 2}}}) as c:
         jobs = [(BY_NAME[name], long_body(c, BY_NAME[name])) for name in ERROR_EVENTS]
         streams = [Stream(c.base, m.path, b) for m, b in jobs]
         for (m, _), s in zip(jobs, streams):
@@ -196,7 +186,7 @@ def test_the_only_d_dies():
         for (m, _), s in zip(jobs, streams):
             raw = s.read_all()
             head, tail = ERROR_EVENTS[m.name]
-            assert raw.count(b'"error_type":"Incomplete Generation"') == 1 and raw.endswith(tail), raw[-300:]
+            assert raw.count(b'"error_type":"Request Timeout"') == 1 and raw.endswith(tail), raw[-300:]
             last = raw[:-len(tail) + 1]
             assert head + b'"error":' in last[last.rindex(b'"error":') - len(head):], raw[-300:]
         wait_for(lambda: not c.is_ready(), 30 * SLOW, "the coordinator is not ready")

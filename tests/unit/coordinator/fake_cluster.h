@@ -64,6 +64,7 @@ struct fake {
     bool mute;                  /* nothing comes from it any more, as if it was stopped */
     char session[80], term[32]; /* of the last listener */
     char stops[STOPS_MAX][32];
+    char stop_epoch[16];  /* header req-epoch of the same */
     char stop_tenant[64]; /* header baton-tenant of the last stopInfer */
     size_t n_stops;
     unsigned n_posts, n_configs;
@@ -264,6 +265,8 @@ static void fake_stop(struct fake *f, struct http_x *x) {
     FC_REQUIRE(json_get_str(root, "id", &id, &id_len) == JSON_OK);
     FC_REQUIRE(f->n_stops < STOPS_MAX);
     const char *tenant = http_x_header(x, TENANT_HEADER);
+    const char *epoch = http_x_header(x, "req-epoch");
+    snprintf(f->stop_epoch, sizeof(f->stop_epoch), "%s", epoch != NULL ? epoch : "");
     snprintf(f->stop_tenant, sizeof(f->stop_tenant), "%s", tenant != NULL ? tenant : "");
     snprintf(f->stops[f->n_stops++], sizeof(f->stops[0]), "%s", id);
     json_put(root);

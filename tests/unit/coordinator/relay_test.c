@@ -390,23 +390,35 @@ static void no_attempt_left(void **state) {
     client_close(&c);
 }
 
-/* P answers nonsense: it may have handed over already, so both hear of the end. */
+/* P answers nonsense: it may have handed over already, so D hears of the end; another one serves.
+ */
 static void p_talks_nonsense(void **state) {
-    static const char *const bodies[] = {"", "[1]", "{\"reqId\":"};
+    static const char *const bodies[] = {"", "[1]",
+                                         "{\"reqId\":", "{\"isStream\":false,\"tokens\":\"x\"}"};
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 8; i++) {
+        const bool last = i >= 4; /* no attempt is left */
         struct client c;
         before(NULL);
-        fake_reply(ask(&c, "/generate", "{\"inputs\":\"x\"}"), 200, bodies[i]);
-        client_expect(&c, 500,
-                      "{\"error\":\"P instance error\",\"error_type\":\"Incomplete Generation\"}");
+        if (last) fc.co.conf.retries_max = 0;
+        struct held *h = ask(&c, "/generate", "{\"inputs\":\"x\"}");
+        first_turn();
+        fake_reply(h, 200, bodies[i % 4]);
+        if (!last) {
+            run_until(holds_one, P2);
+            fake_reply(&P2->held[0], 200, "{\"isLastResp\":true,\"output\":\"{}\"}");
+        }
+        client_expect(&c, last ? 500 : 200,
+                      last ? "{\"error\":\"P instance error\",\"error_type\":"
+                             "\"Incomplete Generation\"}"
+                           : "{}");
         client_close(&c);
         run_until(was_told_to_stop, D);
     }
 }
 
-/* P dies: the other one serves; the D that may work for the old attempt is told when the new one
- * goes elsewhere. */
+/* P dies: the other one serves; the D that may work for the old attempt is told, with its epoch, so
+ * that the new one is safe there. */
 static void p_dies(void **state) {
     struct client c;
     (void)state;
@@ -424,7 +436,8 @@ static void p_dies(void **state) {
     fake_frame(D, &now, 0, DR_LAST, 0, "{}");
     client_expect(&c, 200, "{}");
     client_close(&c);
-    assert_int_equal(D->n_stops, 0); /* the newer epoch replaces the older there */
+    run_until(was_told_to_stop, D);
+    assert_string_equal(D->stop_epoch, old.epoch);
 }
 
 static void p_dies_and_d_changes(void **state) {
@@ -511,7 +524,7 @@ static void d_error_before_anything(void **state) {
 static void d_error_in_a_stream(void **state) {
     struct client c;
     (void)state;
-    struct held held = *ask(&c, CHAT, STREAM);
+    struct held held = *ask(&c, CHAT, STREAM); /* of a P that tells no tokens */
     fake_reply(&P->held[0], 200, "{\"isStream\":true,\"output\":\"data: 1\\n\\n\"}");
     run_until(client_has_event, &c);
     fake_frame(D, &held, 0, DR_ERROR, 500, "data: {\"error\":\"e\"}\n\ndata: [DONE]\n\n");

@@ -282,12 +282,12 @@ static void stop_infer_gives_the_normal_end(void **state) {
         struct cluster c;
         cluster_up(&c, &roomy, &big);
         struct flight *x = still_decoding(&c, stream);
-        assert_false(c.d.ops->stop_request(c.d.role, "ffff", NULL));
-        assert_true(c.d.ops->stop_request(c.d.role, x->req_id, NULL));
+        assert_false(c.d.ops->stop_request(c.d.role, "ffff", NULL, UINT32_MAX));
+        assert_true(c.d.ops->stop_request(c.d.role, x->req_id, NULL, UINT32_MAX));
         WAIT_FOR(&c, fact_ended, x);
         assert_int_equal(x->end, DR_LAST);
         assert_non_null(strstr(x->text.data, ":abort:"));
-        assert_false(c.d.ops->stop_request(c.d.role, x->req_id, NULL));
+        assert_false(c.d.ops->stop_request(c.d.role, x->req_id, NULL, UINT32_MAX));
         hold(&c.d, false);
         WAIT_FOR(&c, fact_idle, &c);
         assert_int_equal(x->n_ends, 1);
@@ -304,7 +304,7 @@ static void stop_infer_during_the_import_ends_it_at_p(void **state) {
     WAIT_FOR(&c, fact_p_running, &c);
     allow(&c.p, 1); /* P admits it, and is not through with it */
     WAIT_FOR(&c, fact_d_importing, &c);
-    assert_true(c.d.ops->stop_request(c.d.role, "e1", NULL));
+    assert_true(c.d.ops->stop_request(c.d.role, "e1", NULL, UINT32_MAX));
     WAIT_FOR(&c, fact_answered, x);
     assert_int_equal(x->status, 424);
     assert_non_null(strstr(x->body, "stopped"));
@@ -469,6 +469,26 @@ static void a_newer_attempt_replaces_a_running_one(void **state) {
     cluster_down(&c);
 }
 
+/* A stop that was sent for an attempt before this one comes late. */
+static void a_stop_of_an_older_attempt_ends_nothing(void **state) {
+    (void)state;
+    struct cluster c;
+    char body[1024];
+    cluster_up(&c, &roomy, &big);
+    prompt_body(body, sizeof(body), 1, 40, -1, 0, 10, 1);
+    hold(&c.d, true);
+    struct flight *x = post_epoch(&c, "f9", 2, body);
+    allow(&c.d, 8);
+    WAIT_FOR(&c, fact_some_frames, x);
+    assert_false(c.d.ops->stop_request(c.d.role, "f9", NULL, 1));
+    assert_int_equal(x->n_ends, 0);
+    assert_true(c.d.ops->stop_request(c.d.role, "f9", NULL, 2));
+    WAIT_FOR(&c, fact_ended, x);
+    hold(&c.d, false);
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
 static void a_stopping_instance_takes_no_offers(void **state) {
     (void)state;
     struct cluster c;
@@ -554,6 +574,7 @@ int main(void) {
         cmocka_unit_test(a_prefill_that_dies_before_the_commit_frees_the_room),
         cmocka_unit_test(a_prefill_that_dies_after_the_hand_over_is_not_missed),
         cmocka_unit_test(a_newer_attempt_replaces_a_running_one),
+        cmocka_unit_test(a_stop_of_an_older_attempt_ends_nothing),
         cmocka_unit_test(a_stopping_instance_takes_no_offers),
         cmocka_unit_test(stopping_the_role_ends_everything),
         cmocka_unit_test(the_instance_may_close_at_any_moment),

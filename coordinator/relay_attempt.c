@@ -1,0 +1,141 @@
+/* relay_attempt: an attempt begins with a booking and a call to P, and gives all of it back when it
+ * ends. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/fwd_headers.h"
+#include "coordinator/relay_priv.h"
+
+enum { ANSWER_BYTES_MAX = 64 << 20 };
+
+/* ---- the booking */
+
+static void book(struct relay *r, struct inst *p, struct inst *d) {
+    struct attempt *a = &r->attempt;
+    a->at_p = ledger_entry_p(&r->demand);
+    a->at_d = ledger_entry_d(&r->demand, r->expected_tokens);
+    ledger_book(&p->ledger, &a->at_p);
+    ledger_book(&d->ledger, &a->at_d);
+    a->p_booked = true;
+    r->tenant->slots += r->demand.slots;
+}
+
+void attempt_p_done(struct relay *r) {
+    struct attempt *a = &r->attempt;
+    struct inst *p = a->p_booked ? registry_find(&r->set->co->reg, a->p_id) : NULL;
+    a->p_booked = false;
+    if (p != NULL) ledger_release(&p->ledger, &a->at_p);
+}
+
+static void d_done(struct relay *r) {
+    struct inst *d = registry_find(&r->set->co->reg, r->attempt.d_id);
+    r->tenant->slots -= r->attempt.at_d.room.slots;
+    if (d != NULL) ledger_release(&d->ledger, &r->attempt.at_d);
+}
+
+bool attempt_keep(struct relay *r, size_t n) {
+    if (!budget_take(&r->set->co->budget, BUDGET_ANSWER_BYTES, n)) return false;
+    r->attempt.kept_bytes += n;
+    return true;
+}
+
+void attempt_release(struct relay *r, size_t n) {
+    r->attempt.kept_bytes -= n;
+    budget_give(&r->set->co->budget, BUDGET_ANSWER_BYTES, n);
+}
+
+/* ---- the call to P */
+
+/* The client's body, or what D rebuilt of it; behind our own record its body is the client's. */
+static const char *body_of(const struct relay *r, size_t *n) {
+    const bool rebuilt = r->recompute.len > 0 && r->transcript.n_ids == 0;
+    if (!rebuilt) return http_x_body(r->out.x, n);
+    *n = r->recompute.len;
+    return r->recompute.data;
+}
+
+/* Only what is listed here goes to P: nothing internal that a client sends can pass. */
+static void put_headers(const struct relay *r, struct fwd_headers *h, const struct inst *d,
+                        size_t record_bytes) {
+    char value[96];
+    fwd_headers_init(h);
+    fwd_headers_add(h, "Content-Type", "application/json");
+    fwd_headers_add(h, "req-type", "prefill");
+    fwd_headers_add(h, "req-id", r->id_text);
+    snprintf(value, sizeof(value), "%s;%u", d->node.ip, d->node.inter_comm_port);
+    fwd_headers_add(h, "d-target", value);
+    snprintf(value, sizeof(value), "%u", d->node.port);
+    fwd_headers_add(h, "d-port", value);
+    snprintf(value, sizeof(value), "%u", r->attempt.epoch);
+    fwd_headers_add(h, "req-epoch", value);
+    fwd_headers_add(h, TENANT_HEADER, r->tenant->name);
+    snprintf(value, sizeof(value), "%zu", record_bytes);
+    if (record_bytes > 0) fwd_headers_add(h, "baton-replay", value);
+    if (r->recompute.len > 0 && r->transcript.n_ids == 0)
+        fwd_headers_add(h, "is-recompute", "true");
+    fwd_headers_add_trace(h, r->out.x);
+}
+
+static enum err send(struct relay *r, const struct inst *p, const struct inst *d) {
+    struct coordinator *co = r->set->co;
+    struct fwd_headers headers;
+    struct wr with_record = WR_INIT;
+    char url[API_PATH_BYTES + 64];
+    size_t n, record_bytes = 0;
+    const void *body = body_of(r, &n);
+    if (r->transcript.n_parts > 0) { /* what the client has goes behind it: docs/wire-replay.md */
+        wr_bytes(&with_record, body, n);
+        transcript_pack(&with_record, &r->transcript);
+        record_bytes = with_record.len - n;
+        body = with_record.data;
+        n = with_record.len;
+    }
+    put_headers(r, &headers, d, record_bytes);
+    struct tls *tls =
+        coord_tls_url(&co->tls, url, sizeof(url), &p->node, NODE_BUSINESS, r->url_path);
+    struct http_call_opts o = {.method = "POST",
+                               .url = url,
+                               .tls = tls,
+                               .headers = headers.list,
+                               .body = body,
+                               .body_len = n,
+                               .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
+                               .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_done = relay_on_p_answer,
+                               .arg = r};
+    enum err e =
+        with_record.failed ? ERR_NO_MEMORY : http_client_call(co->client, &o, &r->attempt.call);
+    wr_free(&with_record);
+    return e;
+}
+
+/* ---- its life */
+
+bool attempt_begin(struct relay *r, struct inst *p, struct inst *d) {
+    struct attempt *a = &r->attempt;
+    *a = (struct attempt){
+        .p_id = p->id, .d_id = d->id, .epoch = r->n_lost, .sent_us = clock_us(), .part = BUF_INIT};
+    a->part_tokens = BUF_INIT;
+    a->early_last = &a->early;
+    book(r, p, d);
+    relay_verdicts_begin(r, p, d);
+    log_debug("relay", "req=%s event=sent p=%u d=%u epoch=%u tokens_kept=%u", r->id_text, p->id,
+              d->id, a->epoch, r->transcript.n_ids);
+    return send(r, p, d) == ERR_OK;
+}
+
+void attempt_end(struct relay *r, enum left left) {
+    struct attempt *a = &r->attempt;
+    if (a->p_id == 0) return;
+    const bool at_p = a->call != NULL;
+    http_call_cancel(&a->call); /* P sees the connection close, and lets go */
+    if (left == LEFT_BOTH && at_p) relay_stop_at(r, a->p_id, a->epoch);
+    if (left != LEFT_NOBODY) relay_stop_at(r, a->d_id, a->epoch);
+    relay_verdicts_end(r);
+    attempt_p_done(r);
+    d_done(r);
+    relay_drop_kept(r);
+    *a = (struct attempt){0};
+}

@@ -1,0 +1,211 @@
+/* relay_log: what becomes known of a request while it runs: the transcript, the attempts that were
+ * lost and the silence they caused, and in the end its record. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/relay_priv.h"
+#include "proto/json.h"
+
+/* ---- the transcript */
+
+static void drop_transcript(struct relay *r) {
+    transcript_free(&r->transcript);
+    budget_give(&r->set->co->budget, BUDGET_TRANSCRIPT_BYTES, r->transcript_bytes);
+    r->transcript_bytes = 0;
+}
+
+/* From here on the client can be served by the attempt that runs, or not at all. */
+static void give_up_transcript(struct relay *r, const char *why) {
+    log_warn("relay", "req=%s event=transcript_given_up tokens=%u detail=\"%s\"", r->id_text,
+             r->transcript.n_ids, why);
+    drop_transcript(r);
+    r->transcript_broken = true;
+}
+
+static void account(struct relay *r) {
+    struct budget *b = &r->set->co->budget;
+    const size_t now = transcript_memory(&r->transcript);
+    if (now <= r->transcript_bytes) return;
+    if (!budget_take(b, BUDGET_TRANSCRIPT_BYTES, now - r->transcript_bytes)) {
+        give_up_transcript(r, "pd.transcripts_mib are used up");
+        return;
+    }
+    r->transcript_bytes = now;
+}
+
+void relay_log_first(struct relay *r, const struct json_value *o) {
+    struct transcript *t = &r->transcript;
+    struct json_value *cached;
+    const char *seed = "";
+    char *end;
+    size_t n = 0;
+    int64_t created;
+    uint64_t n_choices = r->n_sequences / (r->n_prompts > 0 ? r->n_prompts : 1);
+    if (t->n_parts > 0 || r->transcript_broken) return;
+    if (json_get_i64(o, "created", &created) != JSON_OK || created < 0 ||
+        json_get_arr(o, "cachedTokens", &cached) != JSON_OK ||
+        json_get_str(o, "seed", &seed, &n) != JSON_OK)
+        return; /* of an instance that cannot go on behind a record */
+    (void)json_get_u64(o, "choices", &n_choices);
+    if (n_choices > CHOICES_MAX ||
+        transcript_open(t, (uint32_t)json_arr_len(cached), (uint32_t)n_choices) != ERR_OK) {
+        give_up_transcript(r, "prompts or choices out of range");
+        return;
+    }
+    t->created_unix_s = created;
+    t->seed = strtoull(seed, &end, 10);
+    for (size_t i = 0; i < t->n_parts; i++) {
+        uint64_t v = 0;
+        (void)json_as_u64(json_arr_at(cached, i), &v);
+        t->cached_tokens[i] = v <= PROMPT_TOKENS_MAX ? (uint32_t)v : 0;
+    }
+    account(r);
+}
+
+void relay_log_tokens(struct relay *r, const struct emitted *tokens, size_t n) {
+    if (!r->out.stream || r->transcript.n_parts == 0) return;
+    for (size_t i = 0; i < n; i++) {
+        const enum err e = transcript_add(&r->transcript, &tokens[i]);
+        if (e == ERR_OK) continue;
+        give_up_transcript(r, err_text(e));
+        return;
+    }
+    account(r);
+}
+
+bool relay_can_go_on(const struct relay *r) {
+    return !r->out.begun || (r->transcript.n_parts > 0 && !r->transcript_broken);
+}
+
+/* ---- attempts */
+
+static void name_of(const struct relay_set *s, uint32_t id, char out[INSTANCE_NAME_BYTES_MAX + 1]) {
+    const struct inst *in = registry_find(&s->co->reg, id);
+    snprintf(out, INSTANCE_NAME_BYTES_MAX + 1, "%s", in != NULL ? inst_name(in) : "");
+}
+
+void relay_log_lost(struct relay *r, enum cause cause) {
+    const struct attempt *a = &r->attempt;
+    const uint64_t now = clock_us();
+    relay_log_heard(r); /* of the one before, if that was not heard of at all */
+    struct lost_attempt *grown = realloc(r->lost, (r->n_lost + 1) * sizeof(*grown));
+    r->n_lost++; /* the epoch of the next one, whatever is remembered of this */
+    if (grown == NULL) {
+        free(r->lost);
+        r->lost = NULL;
+        return;
+    }
+    r->lost = grown;
+    struct lost_attempt *l = &grown[r->n_lost - 1];
+    *l = (struct lost_attempt){.epoch = a->epoch,
+                               .p_id = a->p_id,
+                               .d_id = a->d_id,
+                               .cause = cause,
+                               .n_kept = r->transcript.n_ids};
+    name_of(r->set, a->p_id, l->p_name);
+    name_of(r->set, a->d_id, l->d_name);
+    r->silent_since_us = r->out.begun ? r->last_piece_us : now;
+    if (r->transcript.n_ids == 0) r->n_tokens = 0; /* all is computed again */
+}
+
+void relay_log_heard(struct relay *r) {
+    if (r->silent_since_us == 0) return;
+    const uint64_t us = clock_us() - r->silent_since_us;
+    r->silent_since_us = 0;
+    if (r->lost == NULL) return;
+    struct lost_attempt *l = &r->lost[r->n_lost - 1];
+    l->silence_us = us;
+    coord_metrics_recovered(r->set->co->metrics, cause_name(l->cause), us);
+    log_info("relay", "req=%s event=recovered cause=%s tokens_kept=%u silence_ms=%llu", r->id_text,
+             cause_name(l->cause), l->n_kept, (unsigned long long)(us / 1000));
+}
+
+/* ---- the record */
+
+void relay_log_end(struct relay *r, int status, enum cause cause) {
+    struct relay_set *s = r->set;
+    struct recent *e = &s->recent[s->n_recent++ % RECENT];
+    free(e->lost);
+    *e = (struct recent){
+        .path = r->path->path,
+        .epoch = r->n_lost,
+        .p_id = r->attempt.p_id,
+        .d_id = r->attempt.d_id,
+        .stream = r->out.stream,
+        .status = status,
+        .cause = cause,
+        .ttft_ms = r->first_token_us != 0 ? (r->first_token_us - r->arrival_us) / 1000 : 0,
+        .total_ms = clock_ms() - r->arrival_ms,
+        .handover = r->handover,
+        .lost = r->lost,
+        .n_lost = r->lost != NULL ? r->n_lost : 0};
+    r->lost = NULL;
+    memcpy(e->id, r->id_text, sizeof(e->id));
+    name_of(s, e->p_id, e->p_name);
+    name_of(s, e->d_id, e->d_name);
+    log_info("relay",
+             "req=%s status=%d cause=%s p=%u d=%u epoch=%u ttft_ms=%llu total_ms=%llu "
+             "kv_bytes=%llu transfer_ms=%.2f exposed_ms=%.2f",
+             r->id_text, status, cause_name(cause), e->p_id, e->d_id, e->epoch,
+             (unsigned long long)e->ttft_ms, (unsigned long long)e->total_ms,
+             (unsigned long long)r->handover.kv_bytes, r->handover.transfer_ms,
+             r->handover.exposed_ms);
+}
+
+void relay_log_free(struct relay *r) {
+    drop_transcript(r);
+    free(r->lost);
+    r->lost = NULL;
+}
+
+static struct json_value *lost_json(const struct recent *e) {
+    struct json_value *arr = json_new_arr();
+    for (unsigned i = 0; i < e->n_lost; i++) {
+        const struct lost_attempt *l = &e->lost[i];
+        struct json_value *o = json_new_obj();
+        json_obj_set(o, "attempt", json_new_i64(l->epoch));
+        json_obj_set(o, "p", json_new_i64(l->p_id));
+        json_obj_set(o, "d", json_new_i64(l->d_id));
+        json_obj_set(o, "pName", json_new_str(l->p_name));
+        json_obj_set(o, "dName", json_new_str(l->d_name));
+        json_obj_set(o, "cause", json_new_str(cause_name(l->cause)));
+        json_obj_set(o, "tokensKept", json_new_i64(l->n_kept));
+        json_obj_set(o, "silenceMs", json_new_f64((double)l->silence_us / 1000));
+        json_arr_add(arr, o);
+    }
+    return arr;
+}
+
+static struct json_value *recent_json(const struct recent *e) {
+    struct json_value *o = json_new_obj();
+    json_obj_set(o, "id", json_new_str(e->id));
+    json_obj_set(o, "path", json_new_str(e->path));
+    json_obj_set(o, "status", json_new_i64(e->status));
+    if (e->cause != CAUSE_NONE) json_obj_set(o, "cause", json_new_str(cause_name(e->cause)));
+    json_obj_set(o, "stream", json_new_bool(e->stream));
+    json_obj_set(o, "attempt", json_new_i64(e->epoch));
+    json_obj_set(o, "p", json_new_i64(e->p_id));
+    json_obj_set(o, "d", json_new_i64(e->d_id));
+    json_obj_set(o, "pName", json_new_str(e->p_name));
+    json_obj_set(o, "dName", json_new_str(e->d_name));
+    json_obj_set(o, "promptTokens", json_new_i64((int64_t)e->handover.prompt_tokens));
+    json_obj_set(o, "kvBytes", json_new_i64((int64_t)e->handover.kv_bytes));
+    json_obj_set(o, "kvBlocks", json_new_i64((int64_t)e->handover.kv_blocks));
+    json_obj_set(o, "kvBlocksHeld", json_new_i64((int64_t)e->handover.kv_blocks_held));
+    json_obj_set(o, "kvTransferMs", json_new_f64(e->handover.transfer_ms));
+    json_obj_set(o, "kvExposedMs", json_new_f64(e->handover.exposed_ms));
+    json_obj_set(o, "ttftMs", json_new_i64((int64_t)e->ttft_ms));
+    json_obj_set(o, "totalMs", json_new_i64((int64_t)e->total_ms));
+    json_obj_set(o, "lostAttempts", lost_json(e));
+    return o;
+}
+
+struct json_value *relay_recent(const struct relay_set *s) {
+    struct json_value *arr = json_new_arr();
+    size_t n = s->n_recent < RECENT ? s->n_recent : RECENT;
+    for (size_t i = 0; i < n; i++)
+        json_arr_add(arr, recent_json(&s->recent[(s->n_recent - 1 - i) % RECENT]));
+    return arr;
+}

@@ -1,0 +1,133 @@
+"""Goal: a stream survives the death of either instance at any token: its client sees a pause, and the bytes of the answer it would have had.
+Method: streams of every family, greedy and seeded, of one choice and of several, are all under way at once when the instance that works for
+some of them is killed (SIGKILL); each answer is compared with the one given in peace, byte for byte; the coordinator's records and metrics
+say which went on elsewhere, and how.
+"""
+import re
+import subprocess
+import threading
+
+import pytest
+from deaths import restart
+from families import BY_NAME, CACHED, VOLATILE, made_up_ids
+from harness import ANSWER_S, SLOW, Cluster, Stream, get, wait_for
+
+SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 4711}
+SLOWLY = {"BatonConfig": {"chunkTokens": 8}}
+
+
+def body_of(name, salt, **params):
+    mode = BY_NAME[name]
+    prompt = made_up_ids(60, salt) if "ids" in mode.accepts else f"Story number {salt}. Once upon a time there was a"
+    body = mode.body(prompt, max_tokens=160, **params)
+    if "ignore_eos" in mode.accepts:
+        body["ignore_eos"] = True
+    body.pop("id", None)
+    return mode.path, body
+
+
+ASKED = {
+    "chat": body_of("chat_stream", 1),
+    "chat_seeded": body_of("chat_stream", 2, **SEEDED, logprobs=2, frequency_penalty=0.3),
+    "completions": body_of("completions_stream", 3, stop=[" the end"]),
+    "completions_seeded": body_of("completions_stream", 4, **SEEDED),
+    "two_choices": body_of("completions_stream", 5, **SEEDED, n=2),
+    "tgi": body_of("tgi_generate_stream", 6, **SEEDED),
+    "vllm": body_of("vllm_stream", 7, **SEEDED),
+    "triton": body_of("triton_generate_stream", 8, **SEEDED),
+    "native": body_of("infer_stream", 9),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(2, 2, extra=SLOWLY, coord={"pd": {"attempts_header": True}}) as c:
+        yield c
+
+
+class Client:
+    """One stream in a thread of its own."""
+
+    def __init__(self, base, path, body):
+        self.base, self.path, self.body, self.raw, self.headers, self.status = base, path, body, b"", {}, 0
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        s = Stream(self.base, self.path, self.body)
+        self.status, self.headers = s.status, dict(s.response.getheaders())
+        while True:
+            piece = s.read_some()
+            if not piece:
+                break
+            self.raw += piece
+        s.conn.close()
+
+    def n_events(self):
+        return self.raw.count(b"\0" if self.path == "/generate" else b"\n\n")
+
+    def whole(self):
+        self.thread.join(ANSWER_S)
+        assert not self.thread.is_alive(), f"{self.path} has no end: {self.raw[-300:]!r}"
+        return comparable(self.raw)
+
+
+def comparable(raw):
+    """The bytes without clocks and ids, and those of several choices one choice after the other, since these take turns as steps have room."""
+    text = raw.decode("utf-8")
+    for pattern, to in VOLATILE:
+        text = pattern.sub(to, text)
+    events = CACHED.sub("", text).split("\n\n")
+    return sorted(events, key=lambda e: int(m[1]) if (m := re.search(r'"index":(\d+)', e)) else 1 << 30)
+
+
+@pytest.fixture(scope="module")
+def calm(cluster):
+    asked = {name: Client(cluster.base, *what) for name, what in ASKED.items()}
+    answers = {name: c.whole() for name, c in asked.items()}
+    assert all(c.status == 200 and c.n_events() > 20 for c in asked.values())
+    return answers
+
+
+def records(cluster):
+    return {r["id"]: r for r in cluster.status()["recentRequests"]}
+
+
+def strike(cluster, calm, victim, when):
+    """Asks everything, kills the victim when `when` holds, compares; gives the records of the requests that it cost an attempt."""
+    known = set(records(cluster))
+    asked = {name: Client(cluster.base, *what) for name, what in ASKED.items()}
+    wait_for(lambda: when(asked), ANSWER_S, "the moment to strike")
+    victim.kill()
+    try:
+        for name, c in asked.items():
+            assert c.whole() == calm[name], name
+            assert c.status == 200
+    finally:
+        restart(cluster, victim)
+    new = [r for i, r in records(cluster).items() if i not in known]
+    assert len(new) == len(ASKED) and all(r["status"] == 200 for r in new)
+    return [r for r in new if r["lostAttempts"]], asked
+
+
+def metric(cluster, name, labels=""):
+    text = get(cluster.external, "/metrics").text
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name) and labels in line)
+
+
+def test_streams_survive_the_death_of_their_decode(cluster, calm):
+    lost, asked = strike(cluster, calm, cluster.decodes[0], lambda cs: all(c.n_events() >= 4 for c in cs.values()))
+    assert lost, "nobody was decoded by the instance that died"
+    for r in lost:
+        attempt = r["lostAttempts"][0]
+        assert attempt["cause"] in ("d_lost", "kv_link_down") and attempt["silenceMs"] > 0, attempt
+    assert any(r["lostAttempts"][0]["tokensKept"] >= 3 for r in lost)
+    assert all(c.headers.get("x-baton-attempts") == "1" for c in asked.values())
+    assert metric(cluster, "coordinator_recovery_silence_seconds_count") >= len(lost)
+
+
+def test_streams_survive_the_death_of_their_prefill(cluster, calm):
+    """Some of them in their prefill, some after it; these do not even notice."""
+    victim = cluster.prefills[0]
+    lost, _ = strike(cluster, calm, victim, lambda cs: any(c.n_events() >= 1 for c in cs.values()) or victim.load()[3] > 0)
+    assert all(a["cause"] in ("p_lost", "kv_link_down") for r in lost for a in r["lostAttempts"])
