@@ -30,7 +30,7 @@ static void forget(struct coordinator *co, struct inst *in) {
     http_call_cancel(&in->role_call);
     lora_sync_stop(in);
     dresult_in_close(&in->dresult);
-    in->healthy = false; /* or its requests could be sent to it again */
+    (void)inst_step(in, INST_EV_LOST); /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
     coord_metrics_forget(co->metrics, in->id);
     registry_remove(&co->reg, in);
@@ -100,7 +100,7 @@ static void drop_gone(struct coordinator *co, uint64_t now) {
         next = in->next;
         bool table_gone = in->from_table && in->gone_since_ms != 0 &&
                           now - in->gone_since_ms >= (uint64_t)co->conf.disappeared_s * 1000;
-        bool lease_gone = !in->from_table && now > in->lease_end_ms && !in->healthy;
+        bool lease_gone = !in->from_table && now > in->lease_end_ms && !inst_answers(in);
         if (table_gone || lease_gone) forget(co, in);
     }
 }
@@ -111,7 +111,6 @@ static void poll(struct coordinator *co, struct inst *in);
 /* It has to be given its role again, whatever it is when it comes back, and its requests are gone.
  */
 static void lose_role(struct inst *in) {
-    in->initialised = false;
     in->posted_hash = 0;
     in->reread_config = true;
     inst_breakers_reset(&in->co->reg, in);
@@ -122,7 +121,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     if (in == NULL) return;
     snprintf(in->last_error, sizeof(in->last_error), "%s", why);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->last_error);
-    in->healthy = false;
+    (void)inst_step(in, INST_EV_LOST);
     in->next_role = ROLE_NONE;
     in->session++;
     lose_role(in);
@@ -135,7 +134,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
     snprintf(in->last_error, sizeof(in->last_error), "%s", text);
     if (in->n_failures < UINT32_MAX) in->n_failures++;
-    if (!in->healthy || in->n_failures <= (unsigned)co->conf.instance_retries) return;
+    if (!inst_answers(in) || in->n_failures <= (unsigned)co->conf.instance_retries) return;
     controller_instance_lost(co, in->id, text);
 }
 
@@ -176,11 +175,10 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     in->status = *m;
     ledger_poll_answered(&in->ledger);
     in->n_failures = 0;
-    if (!in->healthy)
+    if (!inst_answers(in))
         log_info("controller", "id=%u event=healthy role=%s", in->id,
                  inst_role_name(in->status.role));
-    in->healthy = true;
-    in->leaving = false;
+    (void)inst_step(in, INST_EV_STATUS);
     take_orders_over(co, in);
     open_dresult(co, in);
     lora_learn(in);
@@ -199,12 +197,13 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
         /* it restarted, or others meddled */
         log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
                  inst_role_name(in->status.role));
+        (void)inst_step(in, INST_EV_ROLE_LOST);
         lose_role(in);
         relay_instance_lost(co->relays, in->id);
     }
     if (in->status.role == in->want && in->posted_hash != 0 &&
-        in->status.role_status == ROLE_STATUS_READY && !in->initialised) {
-        in->initialised = true;
+        in->status.role_status == ROLE_STATUS_READY &&
+        inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
         in->last_error[0] = 0;
         log_info("controller", "id=%u event=role_ready role=%s", in->id, inst_role_name(in->want));
     }
@@ -213,7 +212,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
 /* The answer of an instance that has been told to stop (cluster-api 3 "Guard"): a 503, which has no
  * body while it still loads. What runs on it ends there, or is moved. */
 static bool says_stopping(struct inst *in, const struct http_result *r) {
-    if (r->err != ERR_OK || r->status != 503 || r->body_len == 0 || !in->healthy) return false;
+    if (r->err != ERR_OK || r->status != 503 || r->body_len == 0 || !inst_answers(in)) return false;
     (void)status_msg_parse_draining(&in->status, r->body, r->body_len); /* others say only that */
     return true;
 }
@@ -227,8 +226,7 @@ static void on_poll(void *arg, const struct http_result *r) {
     in->probe_call = NULL;
     if (r->err == ERR_OK) dresult_in_heard(in->dresult);
     if (says_stopping(in, r)) {
-        if (!in->leaving) log_info("controller", "id=%u event=leaving", in->id);
-        in->leaving = true;
+        (void)inst_step(in, INST_EV_STOPPING);
         in->n_failures = 0;
         ledger_poll_answered(&in->ledger);
         drain_tick(co, in, clock_ms());
@@ -272,9 +270,9 @@ static void poll(struct coordinator *co, struct inst *in) {
     struct http_call_opts o = {.method = "GET",
                                .url = url,
                                .tls = tls,
-                               .connect_ms = in->healthy ? timeout_ms : AWAY_CONNECT_MS,
+                               .connect_ms = inst_answers(in) ? timeout_ms : AWAY_CONNECT_MS,
                                .total_ms = timeout_ms,
-                               .fresh_connection = !in->healthy,
+                               .fresh_connection = !inst_answers(in),
                                .body_bytes_max = 4 << 20,
                                .on_done = on_poll,
                                .arg = in};
@@ -310,7 +308,7 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
     enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     for (int pass = 0; pass < 3; pass++) {
         for (struct inst *in = co->reg.first; in != NULL && n > 0; in = in->next) {
-            if (!in->online || !in->healthy || in->want != ROLE_NONE) continue;
+            if (!in->online || !inst_answers(in) || in->want != ROLE_NONE) continue;
             if (pass == 0 && !prefers(in, role)) continue;
             if (pass == 1 && prefers(in, other)) continue;
             in->want = role;
@@ -326,7 +324,7 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
 static bool keep_existing(struct coordinator *co) {
     bool any = false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->online || !in->healthy || in->want != ROLE_NONE) continue;
+        if (!in->online || !inst_answers(in) || in->want != ROLE_NONE) continue;
         if (in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE) {
             in->want = in->status.role;
         } else if (in->node.label == LABEL_PREFILL_STATIC) {
@@ -362,8 +360,8 @@ static void decide(struct coordinator *co, uint64_t now) {
     size_t n_online = 0, n_free = 0;
     if (keep_existing(co)) controller_group_up(co);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        n_online += in->online && in->healthy;
-        n_free += in->online && in->healthy && in->want == ROLE_NONE;
+        n_online += in->online && inst_answers(in);
+        n_free += in->online && inst_answers(in) && in->want == ROLE_NONE;
     }
     if (n_free == 0 || !may_decide(co, now, n_online)) return;
     size_t p = count_want(co, ROLE_PREFILL), d = count_want(co, ROLE_DECODE);
@@ -397,7 +395,7 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
         controller_group_up(co);
         return ERR_OK;
     }
-    if (!in->online || !in->healthy || in->leaving)
+    if (!in->online || !inst_answers(in) || in->life.state == INST_LEAVING)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
     if (!force && !controller_has_other(co, in))
         return err_set(

@@ -119,11 +119,12 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(o, "wantedRole", inst_role_name(in->next_role != ROLE_NONE ? in->next_role : in->want));
     add_str(o, "roleStatus", role_status_name(in->status.role_status));
     add_str(o, "state",
-            serves                                        ? "serving"
-            : in->drain.why == DRAIN_NONE || !in->healthy ? why
-            : in->drain.empty                             ? "drained"
-                                                          : "draining");
+            serves                                             ? "serving"
+            : in->drain.why == DRAIN_NONE || !inst_answers(in) ? why
+            : in->drain.empty                                  ? "drained"
+                                                               : "draining");
     if (in->drain.why != DRAIN_NONE) add_str(o, "draining", drain_why_name(in->drain.why));
+    add_str(o, "life", inst_state_name(in->life.state));
     add_str(o, "lastError", in->last_error);
     add_u64(o, "group", in->group);
     add_u64(o, "slotsTotal", in->status.total_slots);

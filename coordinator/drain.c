@@ -32,7 +32,7 @@ void drain_move(struct coordinator *co, struct inst *in) {
 /* One that the table has dropped goes on as long as its role has nobody else: a table that was
  * written wrong must not end the service. */
 static enum drain_why why_of(const struct coordinator *co, const struct inst *in) {
-    if (in->leaving) return DRAIN_STOPPING;
+    if (in->life.state == INST_LEAVING) return DRAIN_STOPPING;
     if (in->next_role != ROLE_NONE) return DRAIN_SWITCH;
     if (in->drain.ordered) return DRAIN_ORDER;
     if (in->from_table && in->gone_since_ms != 0 &&
@@ -54,6 +54,8 @@ void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
         d->why = why;
         d->empty = false;
     }
+    if (why != DRAIN_NONE && in->life.state == INST_SERVING) (void)inst_step(in, INST_EV_DRAIN);
+    if (why == DRAIN_NONE && in->life.state == INST_DRAINING) (void)inst_step(in, INST_EV_UNDRAIN);
     if (why == DRAIN_NONE) return;
     if (now_ms >= d->move_at_ms) {
         d->move_at_ms = now_ms + MOVE_AGAIN_MS;

@@ -197,7 +197,7 @@ static void step(struct op *op) {
 }
 
 static bool is_there(const struct inst *in) {
-    return in->online && in->healthy && !in->leaving;
+    return in->online && inst_answers(in) && in->life.state != INST_LEAVING;
 }
 
 /* What every instance checks anyway is left to them; the name is needed here. */

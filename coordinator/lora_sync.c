@@ -95,7 +95,7 @@ void lora_learn(struct inst *in) {
     for (struct inst *each = co->reg.first; each != NULL; each = each->next) {
         if (!each->online || each->lora_due) continue;
         each->lora_due = true;
-        each->lora_anew = !each->initialised;
+        each->lora_anew = !inst_state_has_role(each->life.state);
         each->lora_retry_ms = 0;
     }
 }
@@ -161,7 +161,7 @@ static void on_loaded(void *arg, const struct http_result *r) {
 }
 
 void lora_sync_tick(struct inst *in, uint64_t now_ms) {
-    if (!in->lora_due || in->lora_call != NULL || !in->healthy || now_ms < in->lora_retry_ms)
+    if (!in->lora_due || in->lora_call != NULL || !inst_answers(in) || now_ms < in->lora_retry_ms)
         return;
     const struct coord_lora *l = nth(in->co, in->lora_next);
     if (l == NULL) {

@@ -38,7 +38,7 @@ static void on_answer(void *arg, const struct http_result *r) {
 static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->online || !in->healthy || in->leaving) continue;
+        if (!in->online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
         bool better = best == NULL ||
                       (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
                       (!management && in->ledger.tasks < best->ledger.tasks);

@@ -140,15 +140,24 @@ bool inst_linked(const struct inst *a, const struct inst *b) {
     return inst_link_ok(a, b->id) && inst_link_ok(b, a->id);
 }
 
+enum err inst_step(struct inst *in, enum inst_event ev) {
+    return inst_fsm_step(&in->life, in->id, ev);
+}
+
+bool inst_answers(const struct inst *in) {
+    return inst_state_answers(in->life.state);
+}
+
 bool inst_serves(const struct inst *in, const char **why) {
     const char *missing = NULL;
     bool any_link = false;
     for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
     if (!in->online) {
         missing = "online";
-    } else if (!in->healthy || in->suspect_ms != 0) {
+    } else if (!inst_answers(in) || in->suspect_ms != 0) {
         missing = "health";
-    } else if (in->leaving || in->drain.why != DRAIN_NONE || in->next_role != ROLE_NONE) {
+    } else if (in->life.state == INST_LEAVING || in->drain.why != DRAIN_NONE ||
+               in->next_role != ROLE_NONE) {
         missing = "draining";
     } else if (in->status.held) {
         missing = "held";
@@ -159,7 +168,7 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";
-    } else if (!in->initialised) {
+    } else if (!inst_state_has_role(in->life.state)) {
         missing = "role";
     } else if (in->stream == STREAM_DOWN) {
         missing = "dresult";

@@ -7,6 +7,7 @@
 #include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/drain.h"
+#include "coordinator/inst_fsm.h"
 #include "coordinator/ledger.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
@@ -46,11 +47,10 @@ struct inst {
     uint64_t lease_end_ms;            /* of a registration */
     uint64_t gone_since_ms;           /* 0, or when it left the table */
 
+    struct inst_fsm life; /* inst_step() writes it */
+
     /* what it says */
     bool online;          /* /v1/config was answered in range */
-    bool healthy;         /* the last /v2/status came */
-    bool initialised;     /* RoleReady was seen since it got its role */
-    bool leaving;         /* it says that it is being stopped: no new work, running work ends */
     unsigned n_failures;  /* polls without answer, in a row */
     char last_error[128]; /* of the last failed poll or role post */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
@@ -121,6 +121,9 @@ void registry_remove(
     struct registry *r,
     struct inst *in); /* frees it; its calls and dresult are the caller's to end first */
 
+/* ERR_CONFLICT: its state knows no such event; nothing changed. */
+enum err inst_step(struct inst *in, enum inst_event ev);
+bool inst_answers(const struct inst *in); /* its last poll was answered, or the next may be */
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
  * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
  * ("online", "health", "draining", "role", "link", "dresult", "adapters", "held", "engine"), or

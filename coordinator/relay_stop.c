@@ -76,7 +76,7 @@ static bool send_stop(struct stop_call *c) {
     const char *const headers[] = {"Content-Type: application/json", tenant, epoch, NULL};
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
     char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
-    if (in == NULL || !in->healthy) return false;
+    if (in == NULL || !inst_answers(in)) return false;
     snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->config.model_name);
     struct tls *tls = coord_tls_url(&c->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, path);
     snprintf(tenant, sizeof(tenant), TENANT_HEADER ": %s", c->tenant);

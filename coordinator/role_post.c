@@ -78,7 +78,8 @@ static void took_role(struct inst *in) {
         coord_metrics_switched(in->co->metrics, clock_us() - in->switch_began_us);
         controller_group_up(in->co);
     }
-    if (in->status.role != in->posting_role) in->initialised = false; /* until it says RoleReady */
+    if (in->status.role != in->posting_role)
+        (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
     controller_poll_soon(in->co);
 }
 
@@ -137,8 +138,9 @@ static bool waits_for_peers(const struct coordinator *co, const struct inst *in,
 
 void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
-    if (in->want == ROLE_NONE || !in->online || !in->healthy || in->leaving ||
-        in->role_call != NULL || now < in->next_post_ms || waits_for_peers(co, in, now))
+    if (in->want == ROLE_NONE || !in->online || !inst_answers(in) ||
+        in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
+        waits_for_peers(co, in, now))
         return;
     bool switches = in->next_role != ROLE_NONE && is_drained(in);
     enum inst_role role = switches ? in->next_role : in->want;

@@ -35,7 +35,7 @@ static bool does_not_serve(void *arg) {
 }
 static bool is_faulty(void *arg) {
     controller_poll_soon(&fc.co);
-    return !fake_inst(arg)->healthy;
+    return !inst_answers(fake_inst(arg));
 }
 static bool is_prefill(void *arg) {
     controller_poll_soon(&fc.co);
@@ -51,7 +51,7 @@ static bool has_two_peers(void *arg) {
 }
 static bool is_leaving(void *arg) {
     controller_poll_soon(&fc.co);
-    return fake_inst(arg)->leaving;
+    return fake_inst(arg)->life.state == INST_LEAVING;
 }
 /* The coordinator has heard how many requests it says to run. */
 static bool is_known(void *arg) {
@@ -99,7 +99,8 @@ static void ratio(void **state) {
 
 static bool are_online(void *arg) {
     for (int i = 0; i < *(int *)arg; i++)
-        if (!fake_inst(&fc.fakes[i])->online || !fake_inst(&fc.fakes[i])->healthy) return false;
+        if (!fake_inst(&fc.fakes[i])->online || !inst_answers(fake_inst(&fc.fakes[i])))
+            return false;
     return true;
 }
 
@@ -209,7 +210,7 @@ static void leaving(void **state) {
         "{\"error\":\"The service has been stopped.\",\"error_type\":\"Service Unavailable\"}";
     run_until(is_leaving, d);
     run_for(300);
-    assert_true(fake_inst(d)->healthy);
+    assert_true(inst_answers(fake_inst(d)));
     assert_false(serves(d));
     assert_non_null(d->dresult);
     assert_true(controller_ready(&fc.co));
@@ -220,7 +221,7 @@ static void leaving(void **state) {
     d->status_code = 200;
     d->status_text = "{\"not\":\"a status\"}";
     run_for(200);
-    assert_false(fake_inst(d)->healthy);
+    assert_false(inst_answers(fake_inst(d)));
     d->status_code = 0;
     run_until(serves, d);
     fc_close();
@@ -243,7 +244,7 @@ static void a_stuck_engine_gets_no_work(void **state) {
     run_until(known_stuck_ms, d);
     assert_false(inst_serves(fake_inst(d), &why));
     assert_string_equal(why, "engine");
-    assert_true(fake_inst(d)->healthy);
+    assert_true(inst_answers(fake_inst(d)));
     assert_non_null(d->dresult);
     assert_true(controller_ready(&fc.co)); /* the other D serves */
     d->stuck_ms = 0;

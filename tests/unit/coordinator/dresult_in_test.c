@@ -36,7 +36,7 @@ static void start(int n_p, int n_d) {
 }
 
 static bool is_lost(void *arg) {
-    return !fake_inst(arg)->healthy;
+    return !inst_answers(fake_inst(arg));
 }
 static bool serves(void *arg) {
     const struct inst *in = fake_inst(arg);
@@ -96,7 +96,7 @@ static void a_stream_alone(void **state) {
     loop_timer_stop(&d->beat);
     run_until(listens_again, d);
     assert_string_equal(d->session, session);
-    assert_true(fake_inst(d)->healthy);
+    assert_true(inst_answers(fake_inst(d)));
     run_for(5 * BEAT_MS);
     assert_true(serves(d));
     assert_int_equal(d->n_listens, 2);

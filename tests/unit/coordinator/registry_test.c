@@ -103,7 +103,8 @@ static void bounded(void **state) {
 }
 
 static void make_serving(struct inst *in, enum inst_role role, uint32_t peer) {
-    in->online = in->healthy = in->initialised = true;
+    in->online = true;
+    in->life.state = INST_SERVING;
     in->want = in->status.role = role;
     in->status.role_status = ROLE_STATUS_READY;
     in->stream = STREAM_UP;
@@ -136,15 +137,13 @@ static void stages(void **state) {
     d->online = false;
     expect(d, "online");
     d->online = true;
-    d->healthy = false;
+    d->life.state = INST_FAULTY;
     expect(d, "health");
-    d->healthy = true;
-    d->leaving = true;
+    d->life.state = INST_LEAVING;
     expect(d, "draining");
-    d->leaving = false;
-    d->initialised = false;
+    d->life.state = INST_ROLE_POSTED;
     expect(d, "role");
-    d->initialised = true;
+    d->life.state = INST_SERVING;
     d->status.role = ROLE_PREFILL;
     expect(d, "role");
     d->status.role = ROLE_DECODE;

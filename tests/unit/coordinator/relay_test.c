@@ -553,7 +553,7 @@ static void d_asks_for_another(void **state) {
 
 static bool d_is_lost(void *arg) {
     controller_poll_soon(&fc.co);
-    return !fake_inst(arg)->healthy;
+    return !inst_answers(fake_inst(arg));
 }
 
 static bool three_are_held(void *arg) {
