@@ -40,7 +40,7 @@ FUZZ_NET      := http_parse api_keys origin
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors lora model_conf weights_cache
 FUZZ_GUIDE    := guide
-FUZZ_ENDPOINT := ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse gguf
+FUZZ_ENDPOINT := answer_replay ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse gguf
 FUZZ_INSTANCE := inst_conf kv_seal
 FUZZ_COORD    := coord_conf prom_merge rank_table body_look
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from families import MODES, VOLATILE, Mode, made_up_ids
-from harness import FABLE, ROOT, post, wait_for
+from harness import FABLE, ROOT, get, post, wait_for
 from pd_hand import Hand, Listener, record, tokens
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
@@ -178,6 +178,26 @@ def test_attempt_after_attempt(hand):
         if n == len(a.pieces):
             break
     assert epoch > 5 and by_choice(text) == by_choice(calm.text())
+
+
+def counted(hand, *names):
+    lines = [line for i in (hand.p, hand.d) for line in get(i.mgmt, "/metrics").text.splitlines()]
+    return [sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{")) for name in names]
+
+
+def test_nothing_is_counted_twice(hand):
+    """What was sent is in the answer's length, and not among the tokens made; the prompt and the time to first token were counted before."""
+    names = "generation_tokens_total", "prompt_tokens_total", "time_to_first_token_seconds_count", "request_generation_tokens_sum"
+    path, body = completion(max_tokens=20)
+    req_id = f"{next(hand.ids):x}"
+    counts = [counted(hand, *names)]
+    calm = Attempt(hand, path, body, req_id)
+    counts.append(counted(hand, *names))
+    Attempt(hand, path, body, req_id, 1, behind(calm, 8, 1))
+    counts.append(counted(hand, *names))
+    grown = [[b - a for a, b in zip(*pair)] for pair in zip(counts, counts[1:])]
+    n = len(calm.sent(8))
+    assert n > 5 and grown == [[20, calm.json["promptTokens"], 1, 20], [20 - n, 0, 0, 20]]
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if not m.stream], ids=str)

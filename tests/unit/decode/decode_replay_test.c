@@ -186,6 +186,45 @@ static void whole_answers_begin_again(void **state) {
     }
 }
 
+/* What is missing ends with its first tokens: P answers alone, behind what was sent. */
+static void p_ends_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *body;
+        uint32_t parts, choices;
+    } rows[] = {{"1 1 -1 0 0 *2 : 5 6 8", 1, 2}, {"1 1 -1 0 0 : 5 6 8 | 9 11", 2, 1}};
+    struct cluster c;
+    cluster_up(&c, &roomy, &roomy);
+    for (size_t i = 0; i < 2; i++) {
+        static char text[65536], v[64];
+        static int32_t tokens[TOKENS_MAX];
+        struct buf want = BUF_INIT;
+        struct transcript sent = TRANSCRIPT_INIT;
+        size_t n;
+        unsigned part, choice;
+        int id;
+        fake_expected(rows[i].body, BT, &want, tokens, &n);
+        assert_int_equal(sscanf(want.data, "%u.%u<%d>", &part, &choice, &id), 3);
+        assert_int_equal(transcript_open(&sent, rows[i].parts, rows[i].choices), ERR_OK);
+        sent.seed = 77;
+        sent.created_unix_s = 1770000000;
+        for (uint32_t k = 0; k < rows[i].parts; k++) sent.cached_tokens[k] = 3 + k;
+        assert_int_equal(
+            transcript_add(&sent, &(struct emitted){.id = id, .finish = FINISH_LENGTH}), ERR_OK);
+        snprintf(text, sizeof(text), "0.0<%d>(1:length)", id);
+        struct flight *x = post_again(&c, i == 0 ? "a0" : "a1", 1, rows[i].body, &sent);
+        WAIT_FOR(&c, fact_over, x);
+        member(x, "isLastResp", v, sizeof(v));
+        assert_string_equal(v, "true");
+        expect_joined(x, text, sizeof(text), &sent, want.data);
+        assert_int_equal(x->n_frames, 0);
+        transcript_free(&sent);
+        buf_free(&want);
+        WAIT_FOR(&c, fact_idle, &c);
+    }
+    cluster_down(&c);
+}
+
 /* ---- while the answer is made */
 
 static bool fact_waits(void *arg) {
@@ -376,6 +415,7 @@ int main(void) {
         cmocka_unit_test(goes_on_wherever_it_was_left),
         cmocka_unit_test(attempt_after_attempt),
         cmocka_unit_test(whole_answers_begin_again),
+        cmocka_unit_test(p_ends_it),
         cmocka_unit_test(every_end_while_the_answer_is_made),
         cmocka_unit_test(strangers_are_refused),
     };
