@@ -268,7 +268,7 @@ static void every_end_while_the_answer_is_made(void **state) {
             struct instance *in = at_d ? &c.d : &c.p;
             if (at_d) WAIT_FOR(&c, fact_answered, x);
             if (end == CLIENT_GONE) http_call_cancel(&x->call);
-            if (end == STOP) assert_true(in->ops->stop_request(in->role, "a1", NULL));
+            if (end == STOP) assert_true(in->ops->stop_request(in->role, "a1", NULL, UINT32_MAX));
             struct flight *y = end == NEWER ? post_epoch(&c, "a1", 2, body) : NULL;
             if (y != NULL) WAIT_FOR(&c, fact_over, y);
             if (end == ENGINE_FAILS && at_d) { /* in the framing of a stream that has begun */
