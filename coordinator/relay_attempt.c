@@ -48,10 +48,14 @@ void attempt_release(struct relay *r, size_t n) {
 
 /* ---- the call to P */
 
-/* The client's body, or what D rebuilt of it; behind our own record its body is the client's. */
+/* Whether P gets what D rebuilt of the body (5.7). Where the client has a part of the answer its
+ * own body goes, with our record, which says better how to go on. */
+static bool is_rebuilt(const struct relay *r) {
+    return r->recompute.len > 0 && r->transcript.n_ids == 0;
+}
+
 static const char *body_of(const struct relay *r, size_t *n) {
-    const bool rebuilt = r->recompute.len > 0 && r->transcript.n_ids == 0;
-    if (!rebuilt) return http_x_body(r->out.x, n);
+    if (!is_rebuilt(r)) return http_x_body(r->out.x, n);
     *n = r->recompute.len;
     return r->recompute.data;
 }
@@ -73,8 +77,7 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     fwd_headers_add(h, TENANT_HEADER, r->tenant->name);
     snprintf(value, sizeof(value), "%zu", record_bytes);
     if (record_bytes > 0) fwd_headers_add(h, "baton-replay", value);
-    if (r->recompute.len > 0 && r->transcript.n_ids == 0)
-        fwd_headers_add(h, "is-recompute", "true");
+    if (is_rebuilt(r)) fwd_headers_add(h, "is-recompute", "true");
     fwd_headers_add_trace(h, r->out.x);
 }
 
@@ -85,7 +88,8 @@ static enum err send(struct relay *r, const struct inst *p, const struct inst *d
     char url[API_PATH_BYTES + 64];
     size_t n, record_bytes = 0;
     const void *body = body_of(r, &n);
-    if (r->transcript.n_parts > 0) { /* what the client has goes behind it: docs/wire-replay.md */
+    if (r->transcript.n_parts > 0 &&
+        !is_rebuilt(r)) { /* what the client has goes behind it: docs/wire-replay.md */
         wr_bytes(&with_record, body, n);
         transcript_pack(&with_record, &r->transcript);
         record_bytes = with_record.len - n;

@@ -131,6 +131,19 @@ static void print_recent(const struct json_value *arr) {
     }
 }
 
+/* The attempts that were lost on the way, and what they cost the client. */
+static void print_lost(const struct json_value *request) {
+    struct json_value *lost;
+    if (json_get_arr(request, "lostAttempts", &lost) != JSON_OK) return;
+    for (size_t i = 0; i < json_arr_len(lost); i++) {
+        const struct json_value *o = json_arr_at(lost, i);
+        printf("attempt %lld on %s (P) and %s (D) was lost: %s; the client had %lld tokens, and "
+               "waited %.0f ms for the next\n",
+               num(o, "attempt") + 1, str(o, "pName"), str(o, "dName"), str(o, "cause"),
+               num(o, "tokensKept"), real(o, "silenceMs"));
+    }
+}
+
 /* The way of one request through the cluster: who computed, what moved, who wrote. */
 static int print_request(const char *body, size_t n, const char *id) {
     struct json_value *root = NULL, *recent;
@@ -156,6 +169,7 @@ static int print_request(const char *body, size_t n, const char *id) {
                real(o, "kvTransferMs"), real(o, "kvExposedMs"));
         printf("first token after %lld ms, whole answer after %lld ms\n", num(o, "ttftMs"),
                num(o, "totalMs"));
+        print_lost(o);
     }
     int rc = o == NULL;
     json_put(root);

@@ -4,13 +4,13 @@ some of them is killed (SIGKILL); each answer is compared with the one given in 
 say which went on elsewhere, and how.
 """
 import re
-import subprocess
 import threading
 
 import pytest
-from deaths import restart
+from deaths import ATTEMPTS, restart
 from families import BY_NAME, CACHED, VOLATILE, made_up_ids
-from harness import ANSWER_S, SLOW, Cluster, Stream, get, wait_for
+from harness import ANSWER_S, Cluster, Stream, get, wait_for
+from test_roles import batonctl
 
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 4711}
 SLOWLY = {"BatonConfig": {"chunkTokens": 8}}
@@ -19,7 +19,7 @@ SLOWLY = {"BatonConfig": {"chunkTokens": 8}}
 def body_of(name, salt, **params):
     mode = BY_NAME[name]
     prompt = made_up_ids(60, salt) if "ids" in mode.accepts else f"Story number {salt}. Once upon a time there was a"
-    body = mode.body(prompt, max_tokens=160, **params)
+    body = mode.body(prompt, max_tokens=300, **params)
     if "ignore_eos" in mode.accepts:
         body["ignore_eos"] = True
     body.pop("id", None)
@@ -115,19 +115,34 @@ def metric(cluster, name, labels=""):
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name) and labels in line)
 
 
+def until_it_hurts(once):
+    """Streams may be faster than the one who kills: strikes until the death cost some of them an attempt."""
+    for _ in range(ATTEMPTS):
+        lost, asked = once()
+        if lost:
+            return lost, asked
+    raise AssertionError("the instance that died was never at work")
+
+
+def many_run(clients):
+    return sum(c.thread.is_alive() and c.n_events() >= 4 for c in clients.values()) >= 5
+
+
 def test_streams_survive_the_death_of_their_decode(cluster, calm):
-    lost, asked = strike(cluster, calm, cluster.decodes[0], lambda cs: all(c.n_events() >= 4 for c in cs.values()))
-    assert lost, "nobody was decoded by the instance that died"
+    lost, asked = until_it_hurts(lambda: strike(cluster, calm, cluster.decodes[0], many_run))
     for r in lost:
         attempt = r["lostAttempts"][0]
         assert attempt["cause"] in ("d_lost", "kv_link_down") and attempt["silenceMs"] > 0, attempt
     assert any(r["lostAttempts"][0]["tokensKept"] >= 3 for r in lost)
-    assert all(c.headers.get("x-baton-attempts") == "1" for c in asked.values())
+    assert all(c.headers.get("x-baton-attempts") for c in asked.values())
     assert metric(cluster, "coordinator_recovery_silence_seconds_count") >= len(lost)
+    r = lost[0]
+    shown = batonctl(cluster, "request", r["id"]).stdout
+    assert f"was lost: {r['lostAttempts'][0]['cause']}; the client had {r['lostAttempts'][0]['tokensKept']} tokens" in shown, shown
 
 
 def test_streams_survive_the_death_of_their_prefill(cluster, calm):
-    """Some of them in their prefill, some after it; these do not even notice."""
+    """Some of them in their prefill; those that are decoded do not even notice."""
     victim = cluster.prefills[0]
-    lost, _ = strike(cluster, calm, victim, lambda cs: any(c.n_events() >= 1 for c in cs.values()) or victim.load()[3] > 0)
+    lost, _ = until_it_hurts(lambda: strike(cluster, calm, victim, lambda cs: victim.load()[3] > 0 or many_run(cs)))
     assert all(a["cause"] in ("p_lost", "kv_link_down") for r in lost for a in r["lostAttempts"])

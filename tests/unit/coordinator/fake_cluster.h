@@ -25,6 +25,7 @@
 #include "proto/json.h"
 #include "proto/role_msg.h"
 #include "proto/status_msg.h"
+#include "proto/transcript.h"
 
 enum { FAKES_MAX = 4, HELD_MAX = 64, FC_DEADLINE_MS = 30000, STOPS_MAX = 64 };
 
@@ -69,8 +70,9 @@ struct fake {
     size_t n_stops;
     unsigned n_posts, n_configs;
     bool last_forced;
-    char last_headers[4096]; /* of the last inference request */
-    char last_body[4096];
+    char last_headers[4096];  /* of the last inference request */
+    char last_body[4096];     /* without the record behind it */
+    struct transcript record; /* of the last one; n_parts 0: it had none */
 };
 
 static struct fc {
@@ -148,7 +150,16 @@ static void fake_infer(struct fake *f, struct http_x *x) {
     snprintf(h->req_id, sizeof(h->req_id), "%s", id != NULL ? id : "");
     snprintf(h->epoch, sizeof(h->epoch), "%s", epoch != NULL ? epoch : "");
     snprintf(h->path, sizeof(h->path), "%s", http_x_path(x));
-    snprintf(f->last_body, sizeof(f->last_body), "%s", body);
+    const char *replay = http_x_header(x, "baton-replay");
+    const size_t n_record = replay != NULL ? strtoul(replay, NULL, 10) : 0;
+    FC_REQUIRE(n_record <= n);
+    snprintf(f->last_body, sizeof(f->last_body), "%.*s", (int)(n - n_record), body);
+    transcript_free(&f->record);
+    if (n_record > 0) {
+        struct rd r = rd_of(body + n - n_record, n_record);
+        struct errbuf eb;
+        FC_REQUIRE(transcript_unpack(&r, &f->record, &eb) == ERR_OK && rd_left(&r) == 0);
+    }
     for (size_t i = 0; i < http_x_n_headers(x) && at < sizeof(f->last_headers); i++) {
         http_x_header_at(x, i, &name, &value);
         at += (size_t)snprintf(f->last_headers + at, sizeof(f->last_headers) - at, "%s: %s\n", name,
@@ -326,21 +337,27 @@ static struct inst *fake_inst(const struct fake *f) {
     return registry_find(&fc.co.reg, f->id);
 }
 
-/* Writes one frame of the result stream. */
-static inline void fake_frame(struct fake *f, const struct held *h, uint64_t seq,
-                              enum dresult_kind kind, int status, const char *body) {
+/* Writes one frame of the result stream. tokens: as emitted.h writes them. */
+static inline void fake_send(struct fake *f, const struct held *h, struct dresult_frame fr,
+                             const char *body, const char *tokens) {
     struct wr w = WR_INIT;
-    struct dresult_frame fr = {.kind = kind,
-                               .req_id = h->req_id,
-                               .epoch = (uint32_t)strtoul(h->epoch, NULL, 10),
-                               .seq = seq,
-                               .body = body,
-                               .body_len = strlen(body),
-                               .status = status};
+    struct emitted list[64];
+    for (size_t at = 0; at < strlen(tokens); fr.n_tokens++)
+        assert_int_equal(emitted_parse(tokens, strlen(tokens), &at, &list[fr.n_tokens]), ERR_OK);
+    fr.tokens = list;
+    fr.req_id = h->req_id;
+    fr.epoch = (uint32_t)strtoul(h->epoch, NULL, 10);
+    fr.body = body;
+    fr.body_len = strlen(body);
     assert_int_equal(dresult_pack(&w, 2, &fr), ERR_OK);
     assert_non_null(f->dresult);
     http_x_stream_write(f->dresult, w.data, w.len);
     wr_free(&w);
+}
+
+static inline void fake_frame(struct fake *f, const struct held *h, uint64_t seq,
+                              enum dresult_kind kind, int status, const char *body) {
+    fake_send(f, h, (struct dresult_frame){.kind = kind, .seq = seq, .status = status}, body, "");
 }
 
 static inline void fake_error(struct held *h, enum cause cause, int status, const char *body) {
@@ -543,7 +560,10 @@ static void fc_close(void) {
     http_server_close(&fc.front.server);
     for (int i = 0; i < fc.n_fakes; i++) {
         loop_timer_stop(&fc.fakes[i].beat);
-        http_server_close(&fc.fakes[i].server);
+        {
+            http_server_close(&fc.fakes[i].server);
+            transcript_free(&fc.fakes[i].record);
+        }
     }
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);
