@@ -111,7 +111,7 @@ static void poll(struct coordinator *co, struct inst *in);
 /* It has to be given its role again, whatever it is when it comes back, and its requests are gone.
  */
 static void lose_role(struct inst *in) {
-    in->posted_hash = 0;
+    in->plan.posted_hash = 0;
     in->reread_config = true;
     inst_breakers_reset(&in->co->reg, in);
 }
@@ -119,10 +119,10 @@ static void lose_role(struct inst *in) {
 void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why) {
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return;
-    snprintf(in->last_error, sizeof(in->last_error), "%s", why);
-    log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->last_error);
+    snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
+    log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
-    in->next_role = ROLE_NONE;
+    in->plan.next_role = ROLE_NONE;
     in->session++;
     lose_role(in);
     http_call_cancel(&in->probe_call);
@@ -132,15 +132,15 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
 }
 
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
-    snprintf(in->last_error, sizeof(in->last_error), "%s", text);
-    if (in->n_failures < UINT32_MAX) in->n_failures++;
-    if (!inst_answers(in) || in->n_failures <= (unsigned)co->conf.instance_retries) return;
+    snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", text);
+    if (in->facts.n_failures < UINT32_MAX) in->facts.n_failures++;
+    if (!inst_answers(in) || in->facts.n_failures <= (unsigned)co->conf.instance_retries) return;
     controller_instance_lost(co, in->id, text);
 }
 
 /* It is there, and has a role: watches it, and takes in what it answers. */
 static void open_dresult(struct coordinator *co, struct inst *in) {
-    if (in->dresult != NULL || !in->online || in->status.role == ROLE_NONE) return;
+    if (in->dresult != NULL || !in->facts.online || in->facts.status.role == ROLE_NONE) return;
     if (dresult_in_open(&in->dresult, co, in->id) != ERR_OK)
         log_warn("controller", "id=%u event=dresult_not_opened", in->id);
 }
@@ -148,13 +148,13 @@ static void open_dresult(struct coordinator *co, struct inst *in) {
 /* What a coordinator before this one told it: id, role and peers stay as they are. Its term is no
  * bar when that coordinator is gone; one that is there and has a higher one keeps the instance. */
 static void take_orders_over(struct coordinator *co, struct inst *in) {
-    const struct status_msg *m = &in->status;
+    const struct status_msg *m = &in->facts.status;
     if (m->term > co->term && !m->listened) {
         co->term = m->term + 1;
         log_warn("controller", "id=%u event=term_raised term=%llu", in->id,
                  (unsigned long long)co->term);
     } else if (m->term > co->term) {
-        snprintf(in->last_error, sizeof(in->last_error),
+        snprintf(in->facts.last_error, sizeof(in->facts.last_error),
                  "obeys another coordinator, of term %llu; ours is %llu",
                  (unsigned long long)m->term, (unsigned long long)co->term);
     }
@@ -163,21 +163,21 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     registry_keep_id(&co->reg, in, m->id);
     if (in->id != was) log_info("controller", "id=%u event=id_kept given=%u", in->id, was);
     if (m->plan == 0) return;
-    in->posted_hash = m->plan;
-    in->want = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
-    log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
+    in->plan.posted_hash = m->plan;
+    in->plan.want = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
+    log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->plan.want));
     controller_group_up(co);
 }
 
 static void took_status(struct coordinator *co, struct inst *in, struct status_msg *m) {
-    const uint64_t was_stuck_ms = in->status.stuck_ms;
-    status_msg_free(&in->status);
-    in->status = *m;
+    const uint64_t was_stuck_ms = in->facts.status.stuck_ms;
+    status_msg_free(&in->facts.status);
+    in->facts.status = *m;
     ledger_poll_answered(&in->ledger);
-    in->n_failures = 0;
+    in->facts.n_failures = 0;
     if (!inst_answers(in))
         log_info("controller", "id=%u event=healthy role=%s", in->id,
-                 inst_role_name(in->status.role));
+                 inst_role_name(in->facts.status.role));
     (void)inst_step(in, INST_EV_STATUS);
     take_orders_over(co, in);
     open_dresult(co, in);
@@ -187,25 +187,27 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
                  m->stuck_ms > 0 ? "engine_stuck" : "engine_moves");
     if (was_stuck_ms < STUCK_LOST_MS && m->stuck_ms >= STUCK_LOST_MS)
         relay_instance_lost(co->relays, in->id); /* what runs there has waited long enough */
-    if (in->suspect_ms != 0 && in->poll_started_ms > in->suspect_ms) {
-        in->suspect_ms = 0;
-        in->last_error[0] = 0;
+    if (in->facts.suspect_ms != 0 && in->poll_started_ms > in->facts.suspect_ms) {
+        in->facts.suspect_ms = 0;
+        in->facts.last_error[0] = 0;
     }
     if (in->poll_started_ms <= in->role_taken_ms)
         return; /* this answer may be older than the role */
-    if (in->posted_hash != 0 && in->role_call == NULL && in->status.role != in->want) {
+    if (in->plan.posted_hash != 0 && in->role_call == NULL &&
+        in->facts.status.role != in->plan.want) {
         /* it restarted, or others meddled */
         log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
-                 inst_role_name(in->status.role));
+                 inst_role_name(in->facts.status.role));
         (void)inst_step(in, INST_EV_ROLE_LOST);
         lose_role(in);
         relay_instance_lost(co->relays, in->id);
     }
-    if (in->status.role == in->want && in->posted_hash != 0 &&
-        in->status.role_status == ROLE_STATUS_READY &&
+    if (in->facts.status.role == in->plan.want && in->plan.posted_hash != 0 &&
+        in->facts.status.role_status == ROLE_STATUS_READY &&
         inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
-        in->last_error[0] = 0;
-        log_info("controller", "id=%u event=role_ready role=%s", in->id, inst_role_name(in->want));
+        in->facts.last_error[0] = 0;
+        log_info("controller", "id=%u event=role_ready role=%s", in->id,
+                 inst_role_name(in->plan.want));
     }
 }
 
@@ -213,7 +215,8 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
  * body while it still loads. What runs on it ends there, or is moved. */
 static bool says_stopping(struct inst *in, const struct http_result *r) {
     if (r->err != ERR_OK || r->status != 503 || r->body_len == 0 || !inst_answers(in)) return false;
-    (void)status_msg_parse_draining(&in->status, r->body, r->body_len); /* others say only that */
+    (void)status_msg_parse_draining(&in->facts.status, r->body,
+                                    r->body_len); /* others say only that */
     return true;
 }
 
@@ -227,7 +230,7 @@ static void on_poll(void *arg, const struct http_result *r) {
     if (r->err == ERR_OK) dresult_in_heard(in->dresult);
     if (says_stopping(in, r)) {
         (void)inst_step(in, INST_EV_STOPPING);
-        in->n_failures = 0;
+        in->facts.n_failures = 0;
         ledger_poll_answered(&in->ledger);
         drain_tick(co, in, clock_ms());
     } else if (r->err != ERR_OK) {
@@ -236,14 +239,14 @@ static void on_poll(void *arg, const struct http_result *r) {
         snprintf(text, sizeof(text), "status %d: %.100s", r->status, r->body);
         poll_failed(co, in, text);
     } else if (in->probing_config) {
-        if (config_msg_parse(&in->config, r->body, r->body_len, &eb) != ERR_OK) {
+        if (config_msg_parse(&in->facts.config, r->body, r->body_len, &eb) != ERR_OK) {
             poll_failed(co, in, eb.text);
         } else {
-            in->online = true;
+            in->facts.online = true;
             in->reread_config = false;
             lora_sync_start(in);
             log_info("controller", "id=%u event=online name=%s model=%s", in->id, inst_name(in),
-                     in->config.model_name);
+                     in->facts.config.model_name);
             controller_poll_soon(co);
         }
     } else if (status_msg_parse(&m, r->body, r->body_len, &eb) != ERR_OK) {
@@ -261,7 +264,7 @@ static void on_poll(void *arg, const struct http_result *r) {
 static void poll(struct coordinator *co, struct inst *in) {
     char url[128];
     if (in->probe_call != NULL) return;
-    in->probing_config = !in->online || in->reread_config;
+    in->probing_config = !in->facts.online || in->reread_config;
     in->poll_started_ms = clock_ms();
     ledger_poll_begins(&in->ledger);
     const unsigned timeout_ms = (unsigned)co->conf.instance_timeout_s * 1000;
@@ -298,7 +301,8 @@ static bool prefers(const struct inst *in, enum inst_role role) {
 
 static size_t count_want(const struct coordinator *co, enum inst_role role) {
     size_t n = 0;
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) n += in->want == role;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        n += in->plan.want == role;
     return n;
 }
 
@@ -308,10 +312,10 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
     enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     for (int pass = 0; pass < 3; pass++) {
         for (struct inst *in = co->reg.first; in != NULL && n > 0; in = in->next) {
-            if (!in->online || !inst_answers(in) || in->want != ROLE_NONE) continue;
+            if (!in->facts.online || !inst_answers(in) || in->plan.want != ROLE_NONE) continue;
             if (pass == 0 && !prefers(in, role)) continue;
             if (pass == 1 && prefers(in, other)) continue;
-            in->want = role;
+            in->plan.want = role;
             n--;
             log_info("controller", "id=%u event=role_decided role=%s", in->id,
                      inst_role_name(role));
@@ -324,17 +328,18 @@ static void give(struct coordinator *co, enum inst_role role, size_t n) {
 static bool keep_existing(struct coordinator *co) {
     bool any = false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->online || !inst_answers(in) || in->want != ROLE_NONE) continue;
-        if (in->status.role == ROLE_PREFILL || in->status.role == ROLE_DECODE) {
-            in->want = in->status.role;
+        if (!in->facts.online || !inst_answers(in) || in->plan.want != ROLE_NONE) continue;
+        if (in->facts.status.role == ROLE_PREFILL || in->facts.status.role == ROLE_DECODE) {
+            in->plan.want = in->facts.status.role;
         } else if (in->node.label == LABEL_PREFILL_STATIC) {
-            in->want = ROLE_PREFILL;
+            in->plan.want = ROLE_PREFILL;
         } else if (in->node.label == LABEL_DECODE_STATIC) {
-            in->want = ROLE_DECODE;
+            in->plan.want = ROLE_DECODE;
         } else {
             continue;
         }
-        log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->want));
+        log_info("controller", "id=%u event=role_kept role=%s", in->id,
+                 inst_role_name(in->plan.want));
         any = true;
     }
     return any;
@@ -344,8 +349,8 @@ void controller_group_up(struct coordinator *co) {
     size_t n = count_want(co, ROLE_PREFILL) + count_want(co, ROLE_DECODE);
     unsigned groups = (unsigned)((n + GROUP_INSTANCES_MAX - 1) / GROUP_INSTANCES_MAX), p = 0, d = 0;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->want == ROLE_PREFILL) in->group = p++ % groups;
-        if (in->want == ROLE_DECODE) in->group = d++ % groups;
+        if (in->plan.want == ROLE_PREFILL) in->plan.group = p++ % groups;
+        if (in->plan.want == ROLE_DECODE) in->plan.group = d++ % groups;
     }
 }
 
@@ -360,8 +365,8 @@ static void decide(struct coordinator *co, uint64_t now) {
     size_t n_online = 0, n_free = 0;
     if (keep_existing(co)) controller_group_up(co);
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        n_online += in->online && inst_answers(in);
-        n_free += in->online && inst_answers(in) && in->want == ROLE_NONE;
+        n_online += in->facts.online && inst_answers(in);
+        n_free += in->facts.online && inst_answers(in) && in->plan.want == ROLE_NONE;
     }
     if (n_free == 0 || !may_decide(co, now, n_online)) return;
     size_t p = count_want(co, ROLE_PREFILL), d = count_want(co, ROLE_DECODE);
@@ -376,7 +381,7 @@ static void decide(struct coordinator *co, uint64_t now) {
 
 bool controller_has_other(const struct coordinator *co, const struct inst *in) {
     for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
-        if (o != in && o->want == in->want && inst_serves(o, NULL)) return true;
+        if (o != in && o->plan.want == in->plan.want && inst_serves(o, NULL)) return true;
     return false;
 }
 
@@ -388,26 +393,27 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
         return err_set(eb, ERR_INVALID, "role must be prefill or decode");
     if (!co->conf.controller_enabled)
         return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
-    if (in->want == role || in->want == ROLE_NONE) { /* has it, or gets it as its first one */
-        in->want = role;
-        in->next_role = ROLE_NONE;
+    if (in->plan.want == role ||
+        in->plan.want == ROLE_NONE) { /* has it, or gets it as its first one */
+        in->plan.want = role;
+        in->plan.next_role = ROLE_NONE;
         drain_tick(co, in, clock_ms());
         controller_group_up(co);
         return ERR_OK;
     }
-    if (!in->online || !inst_answers(in) || in->life.state == INST_LEAVING)
+    if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING)
         return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
     if (!force && !controller_has_other(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true switches it all the same", id,
-            inst_role_name(in->want));
+            inst_role_name(in->plan.want));
     log_info("controller", "id=%u event=switch from=%s to=%s force=%d", id,
-             inst_role_name(in->want), inst_role_name(role), force);
-    in->next_role = role;
-    in->force = force;
-    in->switch_began_us = clock_us();
-    in->switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
+             inst_role_name(in->plan.want), inst_role_name(role), force);
+    in->plan.next_role = role;
+    in->plan.force = force;
+    in->plan.switch_began_us = clock_us();
+    in->plan.switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
     drain_tick(co, in, clock_ms());
     if (force) drain_move(co, in);
     controller_poll_soon(co);
@@ -416,26 +422,29 @@ enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role r
 
 /* A switch that did not come about in its time is off. */
 static void end_late_switch(struct inst *in, uint64_t now) {
-    if (in->next_role == ROLE_NONE || in->role_call != NULL || now < in->switch_until_ms) return;
+    if (in->plan.next_role == ROLE_NONE || in->role_call != NULL || now < in->plan.switch_until_ms)
+        return;
     log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
-             in->ledger.tasks, in->last_error);
-    in->next_role = ROLE_NONE;
-    in->force = false;
+             in->ledger.tasks, in->facts.last_error);
+    in->plan.next_role = ROLE_NONE;
+    in->plan.force = false;
 }
 
 /* ---- the round */
 bool controller_ready(const struct coordinator *co) {
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next) {
-        if (p->want != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
+        if (p->plan.want != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
         for (const struct inst *d = co->reg.first; d != NULL; d = d->next)
-            if (d->want == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d)) return true;
+            if (d->plan.want == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d))
+                return true;
     }
     return false;
 }
 
 static bool settled(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (!inst_serves(in, NULL) || in->status.role_status != ROLE_STATUS_READY) return false;
+        if (!inst_serves(in, NULL) || in->facts.status.role_status != ROLE_STATUS_READY)
+            return false;
     return co->reg.n > 0;
 }
 

@@ -264,7 +264,7 @@ static void read_gauges(struct coord_metrics *cm) {
     read_breakers(cm);
     metric_clear(cm->families[ROLE]);
     for (const struct inst *in = cm->co->reg.first; in != NULL; in = in->next) {
-        const char *role = inst_role_name(in->status.role);
+        const char *role = inst_role_name(in->facts.status.role);
         metric_set(metric_of(cm->families[ROLE],
                              (const char *const[]){inst_name(in), in->address, role, NULL}),
                    1);
@@ -318,10 +318,10 @@ static void on_scraped(void *arg, const struct http_result *r) {
         enum err e = r->err;
         if (e == ERR_OK && r->status != 200) e = ERR_REFUSED;
         const struct prom_source src = {.id = s->id,
-                                        .role = inst_role_name(in->status.role),
+                                        .role = inst_role_name(in->facts.status.role),
                                         .name = inst_name(in),
                                         .address = in->address,
-                                        .blocks = (double)in->status.total_blocks};
+                                        .blocks = (double)in->facts.status.total_blocks};
         if (e == ERR_OK) e = prom_merge_add(cm->merge, &src, r->body, r->body_len);
         if (e != ERR_OK) log_warn("metrics", "id=%u event=not_scraped err=%s", s->id, err_name(e));
         mark(cm, in, e == ERR_OK);

@@ -218,7 +218,7 @@ static void on_management_info(void *arg, struct http_x *x, const struct route_p
 
 static bool model_is_served(const struct coordinator *co, const char *model) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        if (in->online && strcmp(in->config.model_name, model) == 0) return true;
+        if (in->facts.online && strcmp(in->facts.config.model_name, model) == 0) return true;
     return false;
 }
 
@@ -253,10 +253,10 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     char body[160];
     if (unknown_model(co, x, p->model)) return;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->want != ROLE_DECODE || !inst_serves(in, NULL)) continue;
-        total += in->status.total_slots;
+        if (in->plan.want != ROLE_DECODE || !inst_serves(in, NULL)) continue;
+        total += in->facts.status.total_slots;
         available += inst_slots_free(in);
-        tokens += inst_blocks_free(in) * in->config.cache_block_size;
+        tokens += inst_blocks_free(in) * in->facts.config.cache_block_size;
     }
     int n = snprintf(body, sizeof(body),
                      "{\"total_slots\":%llu,\"free_slots\":%llu,\"available_tokens_length\":%llu}",

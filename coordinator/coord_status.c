@@ -39,17 +39,17 @@ static struct json_value *reasons_of(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         const char *why = NULL;
         if (inst_serves(in, &why)) {
-            p |= in->want == ROLE_PREFILL;
-            d |= in->want == ROLE_DECODE;
+            p |= in->plan.want == ROLE_PREFILL;
+            d |= in->plan.want == ROLE_DECODE;
             continue;
         }
         struct json_value *o = json_new_obj();
-        const char *detail = in->last_error;
+        const char *detail = in->facts.last_error;
         char text[sizeof(struct link_status)];
         if (detail[0] == 0)
-            for (size_t i = 0; i < in->status.n_links; i++)
-                if (!in->status.links[i].ok)
-                    detail = link_text(text, sizeof(text), &in->status.links[i]);
+            for (size_t i = 0; i < in->facts.status.n_links; i++)
+                if (!in->facts.status.links[i].ok)
+                    detail = link_text(text, sizeof(text), &in->facts.status.links[i]);
         add_u64(o, "id", in->id);
         add_str(o, "name", inst_name(in));
         add_str(o, "stage", why);
@@ -77,8 +77,8 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
     }
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        n_p += in->want == ROLE_PREFILL;
-        n_d += in->want == ROLE_DECODE;
+        n_p += in->plan.want == ROLE_PREFILL;
+        n_d += in->plan.want == ROLE_DECODE;
     }
     struct json_value *root = json_new_obj();
     json_obj_set(root, "ready", json_new_bool(ready));
@@ -114,10 +114,11 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(o, "management", addr);
     add_u64(o, "interCommPort", in->node.inter_comm_port);
     add_str(o, "source", in->from_table ? "rank table" : "registered");
-    add_str(o, "model", in->config.model_name);
-    add_str(o, "role", inst_role_name(in->status.role));
-    add_str(o, "wantedRole", inst_role_name(in->next_role != ROLE_NONE ? in->next_role : in->want));
-    add_str(o, "roleStatus", role_status_name(in->status.role_status));
+    add_str(o, "model", in->facts.config.model_name);
+    add_str(o, "role", inst_role_name(in->facts.status.role));
+    add_str(o, "wantedRole",
+            inst_role_name(in->plan.next_role != ROLE_NONE ? in->plan.next_role : in->plan.want));
+    add_str(o, "roleStatus", role_status_name(in->facts.status.role_status));
     add_str(o, "state",
             serves                                             ? "serving"
             : in->drain.why == DRAIN_NONE || !inst_answers(in) ? why
@@ -125,32 +126,33 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
                                                                : "draining");
     if (in->drain.why != DRAIN_NONE) add_str(o, "draining", drain_why_name(in->drain.why));
     add_str(o, "life", inst_state_name(in->life.state));
-    add_str(o, "lastError", in->last_error);
-    add_u64(o, "group", in->group);
-    add_u64(o, "slotsTotal", in->status.total_slots);
-    add_u64(o, "slotsFree", in->status.avail_slots);
-    add_u64(o, "blocksTotal", in->status.total_blocks);
-    add_u64(o, "blocksFree", in->status.avail_blocks);
-    add_u64(o, "waitingRequests", in->status.waiting);
-    add_u64(o, "runningRequests", in->status.running);
-    add_u64(o, "kvLeases", in->status.kv_leases);
+    add_str(o, "lastError", in->facts.last_error);
+    add_u64(o, "group", in->plan.group);
+    add_u64(o, "slotsTotal", in->facts.status.total_slots);
+    add_u64(o, "slotsFree", in->facts.status.avail_slots);
+    add_u64(o, "blocksTotal", in->facts.status.total_blocks);
+    add_u64(o, "blocksFree", in->facts.status.avail_blocks);
+    add_u64(o, "waitingRequests", in->facts.status.waiting);
+    add_u64(o, "runningRequests", in->facts.status.running);
+    add_u64(o, "kvLeases", in->facts.status.kv_leases);
     add_u64(o, "tasks", in->ledger.tasks);
     add_u64(o, "bookedSlots", in->ledger.booked.slots);
     add_u64(o, "bookedBlocks", in->ledger.booked.blocks);
-    if (in->want == ROLE_PREFILL) {
+    if (in->plan.want == ROLE_PREFILL) {
         add_u64(o, "promptTokensWaiting", in->ledger.prompt_tokens);
         json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }
     json_obj_set(o, "dresult", json_new_bool(in->stream == STREAM_UP));
     json_obj_set(o, "breaker", breaker_json(&in->breaker));
-    for (size_t i = 0; i < in->status.n_links; i++) {
+    for (size_t i = 0; i < in->facts.status.n_links; i++) {
         struct json_value *l = json_new_obj();
-        add_u64(l, "target", in->status.links[i].target);
-        const struct inst *peer = registry_find(&co->reg, in->status.links[i].target);
+        add_u64(l, "target", in->facts.status.links[i].target);
+        const struct inst *peer = registry_find(&co->reg, in->facts.status.links[i].target);
         add_str(l, "name", peer != NULL ? inst_name(peer) : "");
-        add_str(l, "link", in->status.links[i].text);
-        if (in->status.links[i].detail[0] != 0) add_str(l, "detail", in->status.links[i].detail);
-        const struct breaker *b = inst_link_breaker(in, in->status.links[i].target);
+        add_str(l, "link", in->facts.status.links[i].text);
+        if (in->facts.status.links[i].detail[0] != 0)
+            add_str(l, "detail", in->facts.status.links[i].detail);
+        const struct breaker *b = inst_link_breaker(in, in->facts.status.links[i].target);
         if (b != NULL) json_obj_set(l, "breaker", breaker_json(b));
         json_arr_add(links, l);
     }

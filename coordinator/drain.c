@@ -19,7 +19,7 @@ const char *drain_why_name(enum drain_why why) {
 
 bool drain_is_empty(const struct inst *in) {
     return in->ledger.tasks == 0 &&
-           in->status.waiting + in->status.running + in->status.kv_leases == 0;
+           in->facts.status.waiting + in->facts.status.running + in->facts.status.kv_leases == 0;
 }
 
 void drain_move(struct coordinator *co, struct inst *in) {
@@ -33,7 +33,7 @@ void drain_move(struct coordinator *co, struct inst *in) {
  * written wrong must not end the service. */
 static enum drain_why why_of(const struct coordinator *co, const struct inst *in) {
     if (in->life.state == INST_LEAVING) return DRAIN_STOPPING;
-    if (in->next_role != ROLE_NONE) return DRAIN_SWITCH;
+    if (in->plan.next_role != ROLE_NONE) return DRAIN_SWITCH;
     if (in->drain.ordered) return DRAIN_ORDER;
     if (in->from_table && in->gone_since_ms != 0 &&
         (in->drain.why == DRAIN_UNLISTED || controller_has_other(co, in)))
@@ -69,12 +69,12 @@ void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
 enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb) {
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
-    if (on && !force && !in->drain.ordered && in->want != ROLE_NONE && inst_serves(in, NULL) &&
+    if (on && !force && !in->drain.ordered && in->plan.want != ROLE_NONE && inst_serves(in, NULL) &&
         !controller_has_other(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true drains it all the same", id,
-            inst_role_name(in->want));
+            inst_role_name(in->plan.want));
     log_info("drain", "id=%u event=%s", id, on ? "ordered" : "taken_back");
     in->drain.ordered = on;
     drain_tick(co, in, clock_ms());

@@ -159,7 +159,8 @@ static void watched_ended(struct dresult_in *d, const struct http_result *r, boo
  */
 static void unwatched_ended(struct dresult_in *d, const struct http_result *r) {
     const struct inst *in = registry_find(&d->co->reg, d->inst_id);
-    if (r->err == ERR_OK && r->status == 400 && in != NULL && in->status.role != ROLE_DECODE) {
+    if (r->err == ERR_OK && r->status == 400 && in != NULL &&
+        in->facts.status.role != ROLE_DECODE) {
         set_stream(d, STREAM_NONE);
         connect_after(d, SILENCE_MS);
         return;

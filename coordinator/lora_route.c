@@ -197,7 +197,7 @@ static void step(struct op *op) {
 }
 
 static bool is_there(const struct inst *in) {
-    return in->online && inst_answers(in) && in->life.state != INST_LEAVING;
+    return in->facts.online && inst_answers(in) && in->life.state != INST_LEAVING;
 }
 
 /* What every instance checks anyway is left to them; the name is needed here. */
@@ -236,7 +236,7 @@ void lora_route(struct coordinator *co, struct http_x *x, bool load) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!is_there(in)) continue;
         op->parts[op->n_parts++] =
-            (struct part){.op = op, .id = in->id, .prefill = in->want == ROLE_PREFILL};
+            (struct part){.op = op, .id = in->id, .prefill = in->plan.want == ROLE_PREFILL};
     }
     if (!load) lora_forget(co, op->name); /* who comes now need not have it */
     http_x_on_close(x, on_gone, op);

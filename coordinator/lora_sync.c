@@ -77,8 +77,8 @@ void lora_learn(struct inst *in) {
     bool any = false;
     if (in->lora_asked) return;
     in->lora_asked = true;
-    for (size_t i = 0; i < in->status.n_adapters; i++) {
-        const struct adapter_status *a = &in->status.adapters[i];
+    for (size_t i = 0; i < in->facts.status.n_adapters; i++) {
+        const struct adapter_status *a = &in->facts.status.adapters[i];
         if (lora_find(co, a->name) != NULL) continue;
         char *body = body_of(a);
         if (body == NULL || !lora_remember(co, a->name, body, strlen(body))) {
@@ -93,7 +93,7 @@ void lora_learn(struct inst *in) {
     /* What is new stands behind all that an instance has: it goes on from where it was. Who serves
      * does so without the adapter meanwhile, as before. */
     for (struct inst *each = co->reg.first; each != NULL; each = each->next) {
-        if (!each->online || each->lora_due) continue;
+        if (!each->facts.online || each->lora_due) continue;
         each->lora_due = true;
         each->lora_anew = !inst_state_has_role(each->life.state);
         each->lora_retry_ms = 0;

@@ -38,10 +38,11 @@ static void on_answer(void *arg, const struct http_result *r) {
 static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
-        bool better = best == NULL ||
-                      (management && in->want == ROLE_DECODE && best->want != ROLE_DECODE) ||
-                      (!management && in->ledger.tasks < best->ledger.tasks);
+        if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
+        bool better =
+            best == NULL ||
+            (management && in->plan.want == ROLE_DECODE && best->plan.want != ROLE_DECODE) ||
+            (!management && in->ledger.tasks < best->ledger.tasks);
         if (better) best = in;
     }
     return best;

@@ -12,7 +12,7 @@ struct inst *registry_find(const struct registry *r, uint32_t id) {
 }
 
 const char *inst_name(const struct inst *in) {
-    return in->config.instance_name[0] != 0 ? in->config.instance_name : in->address;
+    return in->facts.config.instance_name[0] != 0 ? in->facts.config.instance_name : in->address;
 }
 
 struct inst *registry_find_name(const struct registry *r, const char *name) {
@@ -70,7 +70,7 @@ void registry_remove(struct registry *r, struct inst *gone) {
     r->n--;
     inst_breakers_reset(r, gone);
     node_conf_free(&gone->node);
-    status_msg_free(&gone->status);
+    status_msg_free(&gone->facts.status);
     free(gone);
 }
 
@@ -107,29 +107,31 @@ void inst_breakers_reset(struct registry *r, struct inst *in) {
 /* ---- room */
 
 uint64_t inst_slots_free(const struct inst *in) {
-    return ledger_slots_left(&in->ledger, in->status.total_slots, in->status.avail_slots);
+    return ledger_slots_left(&in->ledger, in->facts.status.total_slots,
+                             in->facts.status.avail_slots);
 }
 
 uint64_t inst_blocks_free(const struct inst *in) {
-    return ledger_blocks_left(&in->ledger, in->status.total_blocks, in->status.avail_blocks);
+    return ledger_blocks_left(&in->ledger, in->facts.status.total_blocks,
+                              in->facts.status.avail_blocks);
 }
 
 /* ---- links */
 
 bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
-    for (size_t i = 0; i < in->status.n_links; i++)
-        if (in->status.links[i].target == peer_id) return in->status.links[i].ok;
+    for (size_t i = 0; i < in->facts.status.n_links; i++)
+        if (in->facts.status.links[i].target == peer_id) return in->facts.status.links[i].ok;
     return false;
 }
 
 void inst_suspect(struct inst *in, uint64_t now_ms, const char *why) {
-    in->suspect_ms = now_ms;
-    snprintf(in->last_error, sizeof(in->last_error), "%s", why);
+    in->facts.suspect_ms = now_ms;
+    snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
 }
 
 void inst_suspect_link(struct inst *in, uint32_t peer_id) {
-    for (size_t i = 0; i < in->status.n_links; i++) {
-        struct link_status *l = &in->status.links[i];
+    for (size_t i = 0; i < in->facts.status.n_links; i++) {
+        struct link_status *l = &in->facts.status.links[i];
         if (l->target != peer_id || !l->ok) continue;
         l->ok = false;
         snprintf(l->text, sizeof(l->text), "suspect: a hand-over failed");
@@ -151,20 +153,20 @@ bool inst_answers(const struct inst *in) {
 bool inst_serves(const struct inst *in, const char **why) {
     const char *missing = NULL;
     bool any_link = false;
-    for (size_t i = 0; i < in->status.n_links; i++) any_link |= in->status.links[i].ok;
-    if (!in->online) {
+    for (size_t i = 0; i < in->facts.status.n_links; i++) any_link |= in->facts.status.links[i].ok;
+    if (!in->facts.online) {
         missing = "online";
-    } else if (!inst_answers(in) || in->suspect_ms != 0) {
+    } else if (!inst_answers(in) || in->facts.suspect_ms != 0) {
         missing = "health";
     } else if (in->life.state == INST_LEAVING || in->drain.why != DRAIN_NONE ||
-               in->next_role != ROLE_NONE) {
+               in->plan.next_role != ROLE_NONE) {
         missing = "draining";
-    } else if (in->status.held) {
+    } else if (in->facts.status.held) {
         missing = "held";
-    } else if (in->status.stuck_ms > 0) {
+    } else if (in->facts.status.stuck_ms > 0) {
         missing = "engine";
-    } else if (in->want == ROLE_NONE || in->status.role != in->want ||
-               in->status.role_status == ROLE_STATUS_UNKNOWN) {
+    } else if (in->plan.want == ROLE_NONE || in->facts.status.role != in->plan.want ||
+               in->facts.status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";

@@ -36,6 +36,26 @@ struct inst_drain {
     uint64_t move_at_ms;
 };
 
+/* What it last said, and what was seen of it. */
+struct inst_facts {
+    bool online;          /* /v1/config was answered in range */
+    unsigned n_failures;  /* polls without answer, in a row */
+    char last_error[128]; /* of the last failed poll or role post */
+    uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
+    struct config_msg config;
+    struct status_msg status;
+};
+
+/* What it is to be. */
+struct inst_plan {
+    enum inst_role want;
+    enum inst_role next_role; /* a switch: it is drained, and takes this role then */
+    bool force;               /* the switch need not wait */
+    uint64_t switch_until_ms, switch_began_us;
+    unsigned group;
+    uint64_t posted_hash; /* of the role body it took last; 0: none */
+};
+
 struct inst {
     struct inst *next;
     struct coordinator *co; /* for callbacks that get the instance only */
@@ -49,22 +69,11 @@ struct inst {
 
     struct inst_fsm life; /* inst_step() writes it */
 
-    /* what it says */
-    bool online;          /* /v1/config was answered in range */
-    unsigned n_failures;  /* polls without answer, in a row */
-    char last_error[128]; /* of the last failed poll or role post */
-    uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
-    struct config_msg config;
-    struct status_msg status;
-
-    /* what the controller wants */
-    enum inst_role want;
-    enum inst_role next_role; /* a switch waits until it is idle and takes this role: no new work */
-    bool force;               /* the switch need not wait */
-    uint64_t switch_until_ms, switch_began_us;
+    struct inst_facts facts;
+    struct inst_plan plan;
     struct inst_drain drain;
-    unsigned group;
-    uint64_t posted_hash; /* of the role body it took last; 0: none */
+    struct ledger ledger;
+
     uint64_t next_post_ms, role_taken_ms, poll_started_ms;
 
     /* calls under way, and what they are about */
@@ -87,7 +96,6 @@ struct inst {
     struct dresult_in *dresult;
     enum inst_stream stream;
     unsigned session; /* of its /dresult: what was asked of it under another one is given up */
-    struct ledger ledger;
     struct rate_meter prefill_rate;
     double pass; /* its place in the turn of its role (schedule_turn()) */
 

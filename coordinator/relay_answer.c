@@ -87,9 +87,9 @@ static void first_token(struct relay *r, const struct json_value *root) {
 static bool has_larger(const struct coordinator *co, uint32_t id) {
     const struct inst *small = registry_find(&co->reg, id);
     for (const struct inst *in = co->reg.first; in != NULL && small != NULL; in = in->next)
-        if (in->want == small->want && in != small &&
-            (in->status.total_slots > small->status.total_slots ||
-             in->status.total_blocks > small->status.total_blocks))
+        if (in->plan.want == small->plan.want && in != small &&
+            (in->facts.status.total_slots > small->facts.status.total_slots ||
+             in->facts.status.total_blocks > small->facts.status.total_blocks))
             return true;
     return false;
 }

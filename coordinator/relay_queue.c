@@ -82,25 +82,25 @@ static void views_free(struct view_list *l) {
 static void fill_view(struct inst_view *v, const struct coordinator *co, const struct inst *in,
                       uint32_t *peers, bool strict) {
     uint64_t now = clock_ms();
-    *v = (struct inst_view){.id = in->id,
-                            .group = in->group,
-                            .open = inst_serves(in, NULL) &&
-                                    (!strict || breaker_allows(&in->breaker, now)) &&
-                                    in->ledger.tasks < (unsigned)co->conf.single_node_requests_max,
-                            .slots_total = in->status.total_slots != 0 ? in->status.total_slots
-                                                                       : in->status.avail_slots,
-                            .blocks_total = in->status.total_blocks != 0 ? in->status.total_blocks
-                                                                         : in->status.avail_blocks,
-                            .slots_booked = in->ledger.booked.slots,
-                            .blocks_booked = in->ledger.booked.blocks,
-                            .blocks_avail = in->status.avail_blocks,
-                            .token_sum = in->ledger.tokens,
-                            .prefill_tokens = in->ledger.prompt_tokens,
-                            .prefill_rate = rate_meter_get(&in->prefill_rate),
-                            .pass = in->pass,
-                            .peers = peers};
-    for (size_t i = 0; i < in->status.n_links; i++) {
-        const struct link_status *l = &in->status.links[i];
+    *v = (struct inst_view){
+        .id = in->id,
+        .group = in->plan.group,
+        .open = inst_serves(in, NULL) && (!strict || breaker_allows(&in->breaker, now)) &&
+                in->ledger.tasks < (unsigned)co->conf.single_node_requests_max,
+        .slots_total = in->facts.status.total_slots != 0 ? in->facts.status.total_slots
+                                                         : in->facts.status.avail_slots,
+        .blocks_total = in->facts.status.total_blocks != 0 ? in->facts.status.total_blocks
+                                                           : in->facts.status.avail_blocks,
+        .slots_booked = in->ledger.booked.slots,
+        .blocks_booked = in->ledger.booked.blocks,
+        .blocks_avail = in->facts.status.avail_blocks,
+        .token_sum = in->ledger.tokens,
+        .prefill_tokens = in->ledger.prompt_tokens,
+        .prefill_rate = rate_meter_get(&in->prefill_rate),
+        .pass = in->pass,
+        .peers = peers};
+    for (size_t i = 0; i < in->facts.status.n_links; i++) {
+        const struct link_status *l = &in->facts.status.links[i];
         const struct breaker *b = inst_link_breaker(in, l->target);
         if (l->ok && (!strict || b == NULL || breaker_allows(b, now)))
             peers[v->n_peers++] = l->target;
@@ -112,13 +112,13 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     size_t n_links = 0, at = 0;
     memset(l, 0, sizeof(*l));
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        n_links += in->status.n_links;
+        n_links += in->facts.status.n_links;
     l->views = calloc(co->reg.n + 1, sizeof(*l->views));
     l->insts = calloc(co->reg.n + 1, sizeof(*l->insts));
     l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
     if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->want != role) continue;
+        if (in->plan.want != role) continue;
         fill_view(&l->views[l->n], co, in, l->peer_ids + at, strict);
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;
@@ -158,7 +158,7 @@ struct pass {
  */
 static struct demand demand_of(const struct relay *r, const struct pass *ps) {
     const struct coord_conf *c = &r->set->co->conf;
-    unsigned block = ps->p.n > 0 ? ps->p.insts[0]->config.cache_block_size : 0;
+    unsigned block = ps->p.n > 0 ? ps->p.insts[0]->facts.config.cache_block_size : 0;
     const size_t n_chars = /* the tokens the client has go in front of the new ones */
         r->n_chars + (size_t)(r->transcript.n_ids * c->string_token_rate);
     struct demand d = schedule_demand(n_chars, r->n_prompts, r->n_sequences, c->string_token_rate,

@@ -77,7 +77,7 @@ static bool send_stop(struct stop_call *c) {
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
     char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
     if (in == NULL || !inst_answers(in)) return false;
-    snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->config.model_name);
+    snprintf(path, sizeof(path), "/v2/models/%s/stopInfer", in->facts.config.model_name);
     struct tls *tls = coord_tls_url(&c->co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, path);
     snprintf(tenant, sizeof(tenant), TENANT_HEADER ": %s", c->tenant);
     snprintf(epoch, sizeof(epoch), "req-epoch: %u", c->epoch);

@@ -38,20 +38,21 @@ static char *body_for(const struct coordinator *co, const struct inst *in, enum 
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
-        if (p != in && p->online && p->want == other && p->group == in->group)
+        if (p != in && p->facts.online && p->plan.want == other && p->plan.group == in->plan.group)
             fill_node(&m.peers[m.n_peers++], p);
     /* One order, whoever came first: the same plan is the same body. */
     qsort(m.peers, m.n_peers, sizeof(*m.peers), by_id);
     /* A first role needs a peer; an instance that has one may stand alone for a while. */
-    char *body = m.n_peers > 0 || in->status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
+    char *body =
+        m.n_peers > 0 || in->facts.status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
     free(m.peers);
     return body;
 }
 
 static void note_failure(struct inst *in, const char *text) {
-    snprintf(in->last_error, sizeof(in->last_error), "%s", text);
+    snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", text);
     log_warn("role", "id=%u role=%s event=not_taken detail=\"%s\"", in->id,
-             inst_role_name(in->posting_role), in->last_error);
+             inst_role_name(in->posting_role), in->facts.last_error);
 }
 
 static bool result_ok(const struct http_result *r) {
@@ -66,19 +67,19 @@ static bool result_ok(const struct http_result *r) {
 
 /* The instance has the role now. Only from here on do the others see it there. */
 static void took_role(struct inst *in) {
-    in->posted_hash = in->posting_hash;
+    in->plan.posted_hash = in->posting_hash;
     in->role_taken_ms = clock_ms();
-    in->last_error[0] = 0;
+    in->facts.last_error[0] = 0;
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
-    if (in->posting_role == in->next_role) {
+    if (in->posting_role == in->plan.next_role) {
         inst_breakers_reset(&in->co->reg, in);
-        in->want = in->next_role;
-        in->next_role = ROLE_NONE;
-        in->force = false;
-        coord_metrics_switched(in->co->metrics, clock_us() - in->switch_began_us);
+        in->plan.want = in->plan.next_role;
+        in->plan.next_role = ROLE_NONE;
+        in->plan.force = false;
+        coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);
         controller_group_up(in->co);
     }
-    if (in->status.role != in->posting_role)
+    if (in->facts.status.role != in->posting_role)
         (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
     controller_poll_soon(in->co);
 }
@@ -122,34 +123,34 @@ static void post(struct coordinator *co, struct inst *in, enum inst_role role, c
 /* A switching instance gets its new role when nothing of ours runs on it and it says itself that it
  * is idle; it keeps the old one until it has taken the new. */
 static bool is_drained(const struct inst *in) {
-    return in->force || drain_is_empty(in);
+    return in->plan.force || drain_is_empty(in);
 }
 
 /* A coordinator that has just started has not heard of everybody yet: an instance that has links
  * goes on with its peers until these are known again, or have had their time to come. */
 static bool waits_for_peers(const struct coordinator *co, const struct inst *in, uint64_t now) {
     if (now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000) return false;
-    for (size_t i = 0; i < in->status.n_links; i++) {
-        const struct inst *peer = registry_find(&co->reg, in->status.links[i].target);
-        if (peer == NULL || !peer->online || peer->want == ROLE_NONE) return true;
+    for (size_t i = 0; i < in->facts.status.n_links; i++) {
+        const struct inst *peer = registry_find(&co->reg, in->facts.status.links[i].target);
+        if (peer == NULL || !peer->facts.online || peer->plan.want == ROLE_NONE) return true;
     }
     return false;
 }
 
 void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
-    if (in->want == ROLE_NONE || !in->online || !inst_answers(in) ||
+    if (in->plan.want == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
         waits_for_peers(co, in, now))
         return;
-    bool switches = in->next_role != ROLE_NONE && is_drained(in);
-    enum inst_role role = switches ? in->next_role : in->want;
+    bool switches = in->plan.next_role != ROLE_NONE && is_drained(in);
+    enum inst_role role = switches ? in->plan.next_role : in->plan.want;
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
     in->posting_hash = role_msg_hash(body, strlen(body));
-    if (switches || in->posting_hash != in->posted_hash) {
+    if (switches || in->posting_hash != in->plan.posted_hash) {
         in->next_post_ms = now + (uint64_t)co->conf.role_post_retry_ms;
-        if (switches && in->force) {
+        if (switches && in->plan.force) {
             free(body);
             body = body_for(co, in, role, true);
         }

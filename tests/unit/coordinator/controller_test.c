@@ -57,10 +57,10 @@ static bool is_leaving(void *arg) {
 static bool is_known(void *arg) {
     const struct fake *f = arg;
     controller_poll_soon(&fc.co);
-    return fake_inst(f)->status.running == f->running;
+    return fake_inst(f)->facts.status.running == f->running;
 }
 static bool switch_is_off(void *arg) {
-    return fake_inst(arg)->next_role == ROLE_NONE;
+    return fake_inst(arg)->plan.next_role == ROLE_NONE;
 }
 
 /* Nothing is ready before roles are taken and links stand; then everything is. */
@@ -99,7 +99,7 @@ static void ratio(void **state) {
 
 static bool are_online(void *arg) {
     for (int i = 0; i < *(int *)arg; i++)
-        if (!fake_inst(&fc.fakes[i])->online || !inst_answers(fake_inst(&fc.fakes[i])))
+        if (!fake_inst(&fc.fakes[i])->facts.online || !inst_answers(fake_inst(&fc.fakes[i])))
             return false;
     return true;
 }
@@ -114,8 +114,8 @@ static void labels(void **state) {
     fc_add(LABEL_DECODE_STATIC);
     run_until(are_online, &n);
     run_for(400);
-    assert_int_equal(fake_inst(&fc.fakes[0])->want, ROLE_DECODE);
-    assert_int_equal(fake_inst(&fc.fakes[1])->want, ROLE_DECODE);
+    assert_int_equal(fake_inst(&fc.fakes[0])->plan.want, ROLE_DECODE);
+    assert_int_equal(fake_inst(&fc.fakes[1])->plan.want, ROLE_DECODE);
     assert_false(controller_ready(&fc.co));
     struct fake *p = fc_add(LABEL_PREFILL_STATIC);
     run_until(fc_all_serve, NULL);
@@ -217,7 +217,7 @@ static void leaving(void **state) {
     d->status_code = 500;
     d->status_text = "broken";
     run_until(is_faulty, d);
-    assert_string_equal(fake_inst(d)->last_error, "status 500: broken");
+    assert_string_equal(fake_inst(d)->facts.last_error, "status 500: broken");
     d->status_code = 200;
     d->status_text = "{\"not\":\"a status\"}";
     run_for(200);
@@ -230,7 +230,7 @@ static void leaving(void **state) {
 static bool known_stuck_ms(void *arg) {
     const struct fake *f = arg;
     controller_poll_soon(&fc.co);
-    return fake_inst(f)->status.stuck_ms == f->stuck_ms;
+    return fake_inst(f)->facts.status.stuck_ms == f->stuck_ms;
 }
 
 /* An engine that does not get on takes its instance out, and brings it back; nothing else of it
@@ -274,7 +274,7 @@ static void switch_drains(void **state) {
     run_until(serves, d);
     assert_non_null(d->dresult);
     assert_int_equal(p->n_peers, 1);
-    assert_int_equal(fake_inst(d)->want, ROLE_PREFILL);
+    assert_int_equal(fake_inst(d)->plan.want, ROLE_PREFILL);
     /* and back */
     assert_int_equal(controller_switch(&fc.co, d->id, ROLE_DECODE, false, &eb), ERR_OK);
     run_until(is_decode, d);

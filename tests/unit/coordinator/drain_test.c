@@ -35,7 +35,7 @@ static bool serves(void *arg) {
 static bool is_known(void *arg) {
     const struct fake *f = arg;
     controller_poll_soon(&fc.co);
-    return fake_inst(f)->status.running == f->running;
+    return fake_inst(f)->facts.status.running == f->running;
 }
 static bool is_empty(void *arg) {
     controller_poll_soon(&fc.co);
@@ -136,10 +136,10 @@ static void stopping(void **state) {
     d->status_code = 503;
     d->status_text = "{\"error\":\"x\",\"service\":{\"state\":\"DRAINING\"},\"resource\":{"
                      "\"waitingRequestNum\":1,\"runningRequestNum\":2,\"kvLeases\":3}}";
-    while (fake_inst(d)->status.kv_leases != 3) run_for(10);
+    while (fake_inst(d)->facts.status.kv_leases != 3) run_for(10);
     assert_int_equal(fake_inst(d)->drain.why, DRAIN_STOPPING);
-    assert_int_equal(fake_inst(d)->status.waiting, 1);
-    assert_int_equal(fake_inst(d)->status.running, 2);
+    assert_int_equal(fake_inst(d)->facts.status.waiting, 1);
+    assert_int_equal(fake_inst(d)->facts.status.running, 2);
     assert_string_equal(state_of(d), "draining");
     d->status_text = "{\"service\":{\"state\":\"DRAINING\"},\"resource\":{}}";
     run_until(is_empty, d);

@@ -53,7 +53,7 @@ static void death(void **state) {
         fake_kill(&fc.fakes[i]);
         run_until(is_lost, &fc.fakes[i]);
         assert_in_range(clock_ms() - began, 0, 100);
-        assert_non_null(strstr(fake_inst(&fc.fakes[i])->last_error, "GET /dresult: "));
+        assert_non_null(strstr(fake_inst(&fc.fakes[i])->facts.last_error, "GET /dresult: "));
     }
     fc_close();
 }
@@ -71,7 +71,7 @@ static void silence(void **state) {
         uint64_t began = clock_ms();
         run_until(is_lost, f);
         assert_in_range(clock_ms() - began, 2 * BEAT_MS, 3 * BEAT_MS + 250);
-        assert_non_null(strstr(fake_inst(f)->last_error, "no sign of life for "));
+        assert_non_null(strstr(fake_inst(f)->facts.last_error, "no sign of life for "));
         run_for(300);
         assert_true(is_lost(f));
         f->mute = false;
@@ -132,14 +132,14 @@ static void reconnects(void **state) {
     d->boot++;
     http_x_stream_end(d->dresult);
     run_until(is_lost, d);
-    assert_string_equal(fake_inst(d)->last_error, "its process has been replaced");
+    assert_string_equal(fake_inst(d)->facts.last_error, "its process has been replaced");
     run_until(serves, d);
     assert_string_not_equal(d->session, session);
     fc_close();
 }
 
 static bool was_polled(void *arg) {
-    return fake_inst(arg)->status.running == 3;
+    return fake_inst(arg)->facts.status.running == 3;
 }
 
 /* A note brings a poll before its time. */

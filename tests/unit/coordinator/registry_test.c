@@ -59,11 +59,11 @@ static void names(void **state) {
     assert_string_equal(a->address, "127.0.0.1:1");
     assert_string_equal(inst_name(a), "127.0.0.1:1"); /* it has not said another */
     assert_ptr_equal(registry_find_name(&r, "127.0.0.2:1"), b);
-    snprintf(a->config.instance_name, sizeof(a->config.instance_name), "rack1-p0");
+    snprintf(a->facts.config.instance_name, sizeof(a->facts.config.instance_name), "rack1-p0");
     assert_string_equal(inst_name(a), "rack1-p0");
     assert_ptr_equal(registry_find_name(&r, "rack1-p0"), a);
     assert_ptr_equal(registry_find_name(&r, "127.0.0.1:1"), a); /* the address stays good */
-    snprintf(b->config.instance_name, sizeof(b->config.instance_name), "rack1-p0");
+    snprintf(b->facts.config.instance_name, sizeof(b->facts.config.instance_name), "rack1-p0");
     assert_null(registry_find_name(&r, "rack1-p0")); /* which one? */
     assert_ptr_equal(registry_find_name(&r, "127.0.0.2:1"), b);
     assert_null(registry_find_name(&r, "nobody"));
@@ -103,15 +103,15 @@ static void bounded(void **state) {
 }
 
 static void make_serving(struct inst *in, enum inst_role role, uint32_t peer) {
-    in->online = true;
+    in->facts.online = true;
     in->life.state = INST_SERVING;
-    in->want = in->status.role = role;
-    in->status.role_status = ROLE_STATUS_READY;
+    in->plan.want = in->facts.status.role = role;
+    in->facts.status.role_status = ROLE_STATUS_READY;
     in->stream = STREAM_UP;
-    in->status.links = calloc(2, sizeof(*in->status.links));
-    in->status.n_links = 2;
-    in->status.links[0] = (struct link_status){.target = 99};
-    in->status.links[1] = (struct link_status){.target = peer, .ok = true};
+    in->facts.status.links = calloc(2, sizeof(*in->facts.status.links));
+    in->facts.status.n_links = 2;
+    in->facts.status.links[0] = (struct link_status){.target = 99};
+    in->facts.status.links[1] = (struct link_status){.target = peer, .ok = true};
 }
 
 static void expect(const struct inst *in, const char *stage) {
@@ -134,9 +134,9 @@ static void stages(void **state) {
     make_serving(d, ROLE_DECODE, p->id);
     expect(p, NULL);
     expect(d, NULL);
-    d->online = false;
+    d->facts.online = false;
     expect(d, "online");
-    d->online = true;
+    d->facts.online = true;
     d->life.state = INST_FAULTY;
     expect(d, "health");
     d->life.state = INST_LEAVING;
@@ -144,23 +144,24 @@ static void stages(void **state) {
     d->life.state = INST_ROLE_POSTED;
     expect(d, "role");
     d->life.state = INST_SERVING;
-    d->status.role = ROLE_PREFILL;
+    d->facts.status.role = ROLE_PREFILL;
     expect(d, "role");
-    d->status.role = ROLE_DECODE;
-    d->next_role = ROLE_PREFILL;
+    d->facts.status.role = ROLE_DECODE;
+    d->plan.next_role = ROLE_PREFILL;
     expect(d, "draining");
-    d->next_role = ROLE_NONE;
+    d->plan.next_role = ROLE_NONE;
     d->drain.why = DRAIN_ORDER;
     expect(d, "draining");
     d->drain.why = DRAIN_NONE;
-    d->status.role_status = ROLE_STATUS_UNKNOWN;
+    d->facts.status.role_status = ROLE_STATUS_UNKNOWN;
     expect(d, "role");
-    d->status.role_status = ROLE_STATUS_SWITCHING; /* other peers: it goes on with those it has */
+    d->facts.status.role_status =
+        ROLE_STATUS_SWITCHING; /* other peers: it goes on with those it has */
     expect(d, NULL);
-    d->status.role_status = ROLE_STATUS_READY;
-    d->status.links[1].ok = false;
+    d->facts.status.role_status = ROLE_STATUS_READY;
+    d->facts.status.links[1].ok = false;
     expect(d, "link");
-    d->status.links[1].ok = true;
+    d->facts.status.links[1].ok = true;
     d->stream = p->stream = STREAM_DOWN;
     expect(d, "dresult");
     expect(p, "dresult");
@@ -170,7 +171,7 @@ static void stages(void **state) {
     assert_true(inst_linked(p, d) && inst_linked(d, p));
     assert_true(inst_link_ok(p, d->id));
     assert_false(inst_link_ok(p, 99) || inst_link_ok(p, 12345));
-    p->status.links[1].ok = false; /* one side is not enough */
+    p->facts.status.links[1].ok = false; /* one side is not enough */
     assert_false(inst_linked(p, d) || inst_linked(d, p));
     registry_remove(&r, p);
     registry_remove(&r, d);

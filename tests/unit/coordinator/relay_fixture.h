@@ -39,7 +39,8 @@ static inline bool all_serve_and_listen(void *arg) {
     for (int i = 0; i < fc.n_fakes;
          i++) { /* a failed hand-over casts doubt on a link for a while */
         const struct inst *in = fake_inst(&fc.fakes[i]);
-        if (in->status.n_links != 2 || !in->status.links[0].ok || !in->status.links[1].ok)
+        if (in->facts.status.n_links != 2 || !in->facts.status.links[0].ok ||
+            !in->facts.status.links[1].ok)
             return false;
     }
     return true;

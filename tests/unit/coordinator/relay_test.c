@@ -299,7 +299,7 @@ static bool has_retried(void *arg) {
 /* The request goes elsewhere, and nobody takes the link for a bad one. */
 static bool d2_is_larger(void *arg) {
     (void)arg;
-    return fake_inst(D2)->status.total_slots > fake_inst(D)->status.total_slots;
+    return fake_inst(D2)->facts.status.total_slots > fake_inst(D)->facts.status.total_slots;
 }
 
 /* What D can never take is the client's affair at once, unless another D is larger. */
@@ -615,7 +615,7 @@ static void d_dies(void **state) {
 static bool is_known_lost(void *arg) {
     const struct fake *f = arg;
     controller_poll_soon(&fc.co);
-    return fake_inst(f)->status.stuck_ms == f->stuck_ms;
+    return fake_inst(f)->facts.status.stuck_ms == f->stuck_ms;
 }
 
 /* D's engine stands still: for a while what runs there waits, then it goes to the other D. */

@@ -15,7 +15,7 @@
     "\"controller\":{\"http_retries\":1}}"
 
 static bool has_error(void *arg) {
-    return fake_inst(arg)->last_error[0] != 0;
+    return fake_inst(arg)->facts.last_error[0] != 0;
 }
 
 static bool has_role(void *arg) {
@@ -60,7 +60,7 @@ static void refused(void **state) {
     struct fake *p = fc_add(LABEL_PREFILL_STATIC), *d = fc_add(LABEL_DECODE_STATIC);
     d->refuse_roles = true;
     run_until(has_error, d);
-    assert_string_equal(fake_inst(d)->last_error, "status 409: {\"error\":\"busy\"}");
+    assert_string_equal(fake_inst(d)->facts.last_error, "status 409: {\"error\":\"busy\"}");
     unsigned posts = d->n_posts;
     run_for(500);
     assert_in_range(d->n_posts - posts, 1, 5);
@@ -68,7 +68,7 @@ static void refused(void **state) {
     run_until(has_role, p); /* the other one is not kept from its own */
     d->refuse_roles = false;
     run_until(fc_all_serve, NULL);
-    assert_string_equal(fake_inst(d)->last_error, "");
+    assert_string_equal(fake_inst(d)->facts.last_error, "");
     fc_close();
 }
 
