@@ -44,7 +44,7 @@ struct coord_request_end {
     int status; /* 499: the client went away */
     uint64_t total_us;
     uint64_t decode_us; /* from the first token to the last piece */
-    uint64_t n_tokens;  /* known of it; 0: unknown */
+    uint64_t n_tokens;  /* of the one sequence; 0: unknown, or there are several */
     bool stopped;       /* a client asked for its end */
 };
 void coord_metrics_ended(struct coord_metrics *cm, const struct coord_request_end *e);

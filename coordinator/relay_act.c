@@ -15,7 +15,7 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
     const struct coord_request_end end = {.status = status,
                                           .total_us = clock_us() - r->arrival_us,
                                           .decode_us = r->last_piece_us - r->first_token_us,
-                                          .n_tokens = r->n_tokens,
+                                          .n_tokens = r->n_sequences == 1 ? r->n_tokens : 0,
                                           .stopped = stopped};
     coord_metrics_ended(s->co->metrics, &end);
     if (status == 200) {

@@ -24,15 +24,13 @@ static void give_up_transcript(struct relay *r, const char *why) {
     r->transcript_broken = true;
 }
 
-static void account(struct relay *r) {
-    struct budget *b = &r->set->co->budget;
-    const size_t now = transcript_memory(&r->transcript);
-    if (now <= r->transcript_bytes) return;
-    if (!budget_take(b, BUDGET_TRANSCRIPT_BYTES, now - r->transcript_bytes)) {
+/* It has grown by so many bytes. */
+static void account(struct relay *r, size_t n_bytes) {
+    if (n_bytes == 0) return;
+    if (budget_take(&r->set->co->budget, BUDGET_TRANSCRIPT_BYTES, n_bytes))
+        r->transcript_bytes += n_bytes;
+    else
         give_up_transcript(r, "pd.transcripts_mib are used up");
-        return;
-    }
-    r->transcript_bytes = now;
 }
 
 void relay_log_first(struct relay *r, const struct json_value *o) {
@@ -61,22 +59,32 @@ void relay_log_first(struct relay *r, const struct json_value *o) {
         (void)json_as_u64(json_arr_at(cached, i), &v);
         t->cached_tokens[i] = v <= PROMPT_TOKENS_MAX ? (uint32_t)v : 0;
     }
-    account(r);
+    account(r, transcript_memory(t));
+}
+
+/* Adds one token; *grown: grows by the bytes that it took. */
+static enum err add_token(struct transcript *t, const struct emitted *e, size_t *grown) {
+    const bool known = e->choice < t->n_parts * t->n_choices;
+    const uint32_t cap = known ? t->choices[e->choice].cap : 0;
+    const enum err got = transcript_add(t, e);
+    if (known) *grown += (t->choices[e->choice].cap - cap) * sizeof(e->id);
+    return got;
 }
 
 void relay_log_tokens(struct relay *r, const struct emitted *tokens, size_t n) {
+    size_t grown = 0;
     if (!r->out.stream || r->transcript.n_parts == 0) return;
     for (size_t i = 0; i < n; i++) {
-        const enum err e = transcript_add(&r->transcript, &tokens[i]);
+        const enum err e = add_token(&r->transcript, &tokens[i], &grown);
         if (e == ERR_OK) continue;
         give_up_transcript(r, err_text(e));
         return;
     }
-    account(r);
+    account(r, grown);
 }
 
 bool relay_can_go_on(const struct relay *r) {
-    return !r->out.begun || (r->transcript.n_parts > 0 && !r->transcript_broken);
+    return !r->out.begun || (r->transcript.n_parts > 0 && !transcript_has_ended(&r->transcript));
 }
 
 /* ---- attempts */
@@ -90,15 +98,14 @@ void relay_log_lost(struct relay *r, enum cause cause) {
     const struct attempt *a = &r->attempt;
     const uint64_t now = clock_us();
     relay_log_heard(r); /* of the one before, if that was not heard of at all */
-    struct lost_attempt *grown = realloc(r->lost, (r->n_lost + 1) * sizeof(*grown));
-    r->n_lost++; /* the epoch of the next one, whatever is remembered of this */
-    if (grown == NULL) {
-        free(r->lost);
-        r->lost = NULL;
-        return;
-    }
+    struct lost_attempt *grown = realloc(r->lost, (r->n_logged + 1) * sizeof(*grown));
+    r->n_lost++; /* whatever is remembered of it */
+    r->silent_since_us = r->out.begun ? r->last_piece_us : now;
+    r->silent_cause = cause;
+    if (r->transcript.n_ids == 0) r->n_tokens = 0; /* all is computed again */
+    if (grown == NULL) return;
     r->lost = grown;
-    struct lost_attempt *l = &grown[r->n_lost - 1];
+    struct lost_attempt *l = &grown[r->n_logged++];
     *l = (struct lost_attempt){.epoch = a->epoch,
                                .p_id = a->p_id,
                                .d_id = a->d_id,
@@ -106,20 +113,17 @@ void relay_log_lost(struct relay *r, enum cause cause) {
                                .n_kept = r->transcript.n_ids};
     name_of(r->set, a->p_id, l->p_name);
     name_of(r->set, a->d_id, l->d_name);
-    r->silent_since_us = r->out.begun ? r->last_piece_us : now;
-    if (r->transcript.n_ids == 0) r->n_tokens = 0; /* all is computed again */
 }
 
 void relay_log_heard(struct relay *r) {
     if (r->silent_since_us == 0) return;
     const uint64_t us = clock_us() - r->silent_since_us;
     r->silent_since_us = 0;
-    if (r->lost == NULL) return;
-    struct lost_attempt *l = &r->lost[r->n_lost - 1];
-    l->silence_us = us;
-    coord_metrics_recovered(r->set->co->metrics, cause_name(l->cause), us);
-    log_info("relay", "req=%s event=recovered cause=%s tokens_kept=%u silence_ms=%llu", r->id_text,
-             cause_name(l->cause), l->n_kept, (unsigned long long)(us / 1000));
+    if (r->n_logged > 0) r->lost[r->n_logged - 1].silence_us = us;
+    coord_metrics_recovered(r->set->co->metrics, cause_name(r->silent_cause), us);
+    log_info("relay", "req=%s event=recovered cause=%s attempt=%u tokens_kept=%u silence_ms=%llu",
+             r->id_text, cause_name(r->silent_cause), r->n_lost + 1, r->transcript.n_ids,
+             (unsigned long long)(us / 1000));
 }
 
 /* ---- the record */
@@ -140,8 +144,9 @@ void relay_log_end(struct relay *r, int status, enum cause cause) {
         .total_ms = clock_ms() - r->arrival_ms,
         .handover = r->handover,
         .lost = r->lost,
-        .n_lost = r->lost != NULL ? r->n_lost : 0};
+        .n_lost = r->n_logged};
     r->lost = NULL;
+    r->n_logged = 0;
     memcpy(e->id, r->id_text, sizeof(e->id));
     name_of(s, e->p_id, e->p_name);
     name_of(s, e->d_id, e->d_name);

@@ -105,17 +105,18 @@ struct relay {
     struct relay_out out;
     enum relay_state state; /* written by relay_step() alone */
     struct attempt attempt;
-    struct lost_attempt *lost;   /* [n_lost] oldest first */
-    unsigned n_lost, n_failures; /* failures: those that were no planned moves */
+    struct lost_attempt *lost; /* [n_logged] oldest first */
+    unsigned n_logged;
+    unsigned n_lost;     /* attempts before this one: its epoch */
+    unsigned n_failures; /* of them those that were no planned moves */
     struct {
         uint32_t p, d;          /* the last attempt failed there: another one, if there is any */
         uint64_t not_before_ms; /* of an attempt at the same ones again */
     } avoid;
     struct transcript transcript;
     size_t transcript_bytes; /* counted as BUDGET_TRANSCRIPT_BYTES */
-    bool
-        transcript_broken; /* it is not what the client has: no other attempt can go on behind it */
-    struct demand demand;  /* of the attempt that is to be, or runs */
+    bool transcript_broken;  /* it was given up: what the client has is not known any more */
+    struct demand demand;    /* of the attempt that is to be, or runs */
     double expected_tokens;
     size_t n_chars;
     unsigned n_prompts, n_sequences;
@@ -125,6 +126,7 @@ struct relay {
     uint64_t arrival_ms;
     uint64_t since_ms; /* of the wait for a first token: arrival, or the loss of the last attempt */
     uint64_t silent_since_us; /* a lost attempt's silence goes on; 0: none does */
+    enum cause silent_cause;  /* what ended that attempt */
     uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
     struct handover handover;
 };

@@ -493,7 +493,7 @@ static inline bool fc_ready(void *arg) {
 }
 
 /* Every instance serves. */
-static bool fc_all_serve(void *arg) {
+static inline bool fc_all_serve(void *arg) {
     (void)arg;
     controller_poll_soon(&fc.co);
     for (int i = 0; i < fc.n_fakes; i++) {
@@ -529,7 +529,7 @@ static void fc_open(const char *conf) {
     assert_int_equal(controller_start(co, &eb), ERR_OK);
 }
 
-static struct fake *fc_add(int label) {
+static inline struct fake *fc_add(int label) {
     struct fake *f = &fc.fakes[fc.n_fakes++];
     struct node_conf n = {0};
     memset(f, 0, sizeof(*f));
