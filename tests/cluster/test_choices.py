@@ -115,7 +115,7 @@ def test_many_at_once_say_what_they_say_alone(whole, pair):
 LONG = {**COMPLETION, "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 
-@pytest.mark.parametrize("more", [{"n": 6}, {"prompt": PROMPTS}, {"prompt": [f"{p} {i}" for i in range(3) for p in PROMPTS], "n": 4}],
+@pytest.mark.parametrize("more", [{"n": 6}, {"prompt": PROMPTS}, {"prompt": [f"{p} {i}" for i in range(3) for p in PROMPTS], "n": 4, "max_tokens": 50}],
                          ids=["n", "prompts", "prompts_n_over_the_slots"])
 @pytest.mark.parametrize("when", ["at_once", "in_the_middle"])
 def test_a_client_that_goes_gives_everything_back(pair, more, when):
