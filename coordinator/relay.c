@@ -162,6 +162,13 @@ static const char *refusal(const struct coordinator *co, const struct api_path *
                   : "Request format is invalid";
 }
 
+/* The youngest that waits for its first pair; one that has begun is not given up for others. */
+static struct relay *youngest(const struct tenant *t) {
+    struct relay *r = t->last;
+    while (r != NULL && r->state != RELAY_WAITING) r = r->queue_prev;
+    return r;
+}
+
 /* A place among all requests; when there is none, one is made: of those that wait, the tenant that
  * has most, over its weight, loses its youngest, if it has more than this one would. */
 static bool has_place(struct relay_set *s, const char *name) {
@@ -180,9 +187,11 @@ static bool has_place(struct relay_set *s, const char *name) {
     if (most == NULL || most == mine ||
         (double)most->n_requests / most->flow.weight <= (n + 1) / weight)
         return false;
-    log_info("relay", "req=%s event=pushed_out tenant=%s requests=%zu for=%s", most->last->id_text,
+    struct relay *r = youngest(most);
+    if (r == NULL) return false;
+    log_info("relay", "req=%s event=pushed_out tenant=%s requests=%zu for=%s", r->id_text,
              most->name, most->n_requests, name);
-    relay_fail(most->last, CAUSE_PUSHED_OUT, "Too many requests");
+    relay_fail(r, CAUSE_PUSHED_OUT, "Too many requests");
     return true;
 }
 

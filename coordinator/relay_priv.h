@@ -155,6 +155,7 @@ struct relay_set {
     struct tenants *tenants; /* and the requests of each that wait */
     double new_tokens_mean;  /* of a sequence, as answers were */
     size_t n, n_queued;
+    size_t n_recovering; /* of the queued */
     uint64_t turn;
     double p_turn, d_turn; /* where the turns of P's and of D's are (schedule_turn()) */
     struct loop_timer *scan;

@@ -8,9 +8,10 @@
 
 enum { MEAN_OF = 32 }; /* answers that a mean remembers, about */
 
-/* Where r stands before other in its tenant's queue (reordering_type). A retried request keeps its
- * arrival time, so it goes to the front of its kind. */
+/* Whether r stands before other in its tenant's queue: those whose client waits for the rest of an
+ * answer first, then by reordering_type. */
 static bool goes_before(const struct relay *r, const struct relay *other, int64_t order) {
+    if (r->state != other->state) return r->state == RELAY_RECOVERING;
     if (order == 2 && r->n_chars != other->n_chars) return r->n_chars < other->n_chars;
     if (order == 3 && r->n_chars != other->n_chars) return r->n_chars > other->n_chars;
     return r->arrival_ms < other->arrival_ms;
@@ -229,6 +230,22 @@ static bool serve(struct relay_set *s, struct pass *ps, struct tenant **aside, b
     return room;
 }
 
+/* Those whose client has a part of its answer: they were paid for and had their turn, and stand at
+ * the front of their queues. */
+static void serve_recovering(struct relay_set *s, struct pass *ps) {
+    for (struct tenant *t = tenants_first(s->tenants), *next; t != NULL; t = next) {
+        t->n_requests++; /* it must outlive a request that ends here */
+        for (struct relay *r = t->first, *behind; r != NULL && ps->left > 0; r = behind) {
+            if (r->state != RELAY_RECOVERING) break;
+            behind = r->queue_next;
+            ps->left--;
+            (void)place(r, ps);
+        }
+        next = t->next;
+        tenants_leave(s->tenants, t);
+    }
+}
+
 static void come_back(struct relay_set *s, struct tenant **aside) {
     for (struct tenant *t = *aside; t != NULL; t = t->aside)
         if (t->n_queued > 0) tenants_wait(s->tenants, t);
@@ -251,7 +268,8 @@ void relay_schedule(struct relay_set *s) {
             ps.slots_total += v->slots_total;
             if (v->slots_total > ps.slots_most) ps.slots_most = v->slots_total;
         }
-        /* First those below their shares; what these leave is for all. */
+        if (s->n_recovering > 0) serve_recovering(s, &ps);
+        /* Then those below their shares; what these leave is for all. */
         bool room = tenants_waiting(s->tenants) < 2 || serve(s, &ps, &aside, true);
         if (room) {
             come_back(s, &aside);

@@ -193,7 +193,7 @@ struct tenant *tenants_largest(const struct tenants *ts) {
     return most;
 }
 
-const struct tenant *tenants_first(const struct tenants *ts) {
+struct tenant *tenants_first(const struct tenants *ts) {
     return ts->busy.first;
 }
 

@@ -53,7 +53,7 @@ bool tenants_within_share(const struct tenants *ts, const struct tenant *t, uint
 /* The one with requests that wait and, over its weight, most requests; NULL: none waits. */
 struct tenant *tenants_largest(const struct tenants *ts);
 /* All that have requests, newest first, linked by next. */
-const struct tenant *tenants_first(const struct tenants *ts);
+struct tenant *tenants_first(const struct tenants *ts);
 size_t tenants_count(const struct tenants *ts); /* of those */
 
 #endif

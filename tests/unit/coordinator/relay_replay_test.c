@@ -355,6 +355,40 @@ static void while_nobody_is_there(void **state) {
     }
 }
 
+/* A client that has a part of its answer is served before those that have nothing, and never pushed
+ * out for others. */
+static void who_has_begun_goes_first(void **state) {
+    struct client a, b, c;
+    (void)state;
+    fc.co.conf.reordering_type = 2; /* shortest first */
+    fake_inst(P2)->ledger.tasks += 1000;
+    struct held old = two_pieces(&a);
+    fake_inst(P)->ledger.tasks += 1000;
+    data(D, &old, 7, "", "");
+    wait_queue(1);
+    client_ask(&b, "POST", "/infer", "", "{\"inputs\":\"x\"}");
+    wait_queue(2);
+    fc.co.conf.requests_max = 2;
+    fc.client_ip = "127.0.0.2";
+    client_ask(&c, "POST", "/infer", "", "{\"inputs\":\"x\"}");
+    run_until(client_done, &b);
+    assert_int_equal(client_status(&b), 429);
+    client_close(&b);
+    wait_queue(2);
+    fc.co.conf.single_node_requests_max = 1;
+    first_turn();
+    fake_inst(P)->ledger.tasks -= 1000;
+    run_until(holds_two, P);
+    fc.co.conf.single_node_requests_max = 1000;
+    goes_on(&a, P, "11,12,13");
+    fake_inst(P2)->ledger.tasks -= 1000;
+    run_until(three_are_held, NULL);
+    struct fake *last_p = P2->n_held > 0 ? P2 : P;
+    fake_reply(&last_p->held[last_p->n_held - 1], 422, "{}");
+    client_expect(&c, 422, "{}");
+    client_close(&c);
+}
+
 /* Who asked for the end gets no other attempt. */
 static void a_stop_is_under_way(void **state) {
     struct client c, s;
@@ -401,6 +435,7 @@ int main(int argc, char **argv) {
         CASE(transcripts_are_bounded),
         CASE(tokens_that_cannot_be),
         CASE(while_nobody_is_there),
+        CASE(who_has_begun_goes_first),
         CASE(a_stop_is_under_way),
         CASE(attempts_in_the_head),
     };
