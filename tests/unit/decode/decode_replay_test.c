@@ -249,8 +249,13 @@ static struct flight *stay(struct cluster *c, bool at_d, const char *body,
     pthread_mutex_lock(&fake_replay_gate);
     atomic_store(&fake_replay_waits, 0);
     atomic_store(&fake_replay_waits_at, at_d ? 2 : 1);
+    hold(&c->d, true); /* so that D is at its first steps then */
     struct flight *x = post_again(c, "a1", 1, body, sent);
-    WAIT_FOR(c, fact_waits, NULL);
+    for (uint64_t until = clock_ms() + DEADLINE_MS; !fact_waits(NULL);) {
+        allow(&c->d, 1);
+        (void)wait_ms(c->loop, fact_waits, NULL, 2);
+        assert_true(clock_ms() < until);
+    }
     return x;
 }
 
@@ -263,9 +268,10 @@ static void every_end_while_the_answer_is_made(void **state) {
             struct cluster c;
             struct transcript sent;
             cluster_up(&c, &roomy, &roomy);
-            if (end == ENGINE_FAILS) fake_engine_fail_next(c.d.engine);
             struct flight *x = stay(&c, at_d, body, &sent);
             struct instance *in = at_d ? &c.d : &c.p;
+            if (end == ENGINE_FAILS) fake_engine_fail_next(c.d.engine);
+            hold(&c.d, false);
             if (at_d) WAIT_FOR(&c, fact_answered, x);
             if (end == CLIENT_GONE) http_call_cancel(&x->call);
             if (end == STOP) assert_true(in->ops->stop_request(in->role, "a1", NULL, UINT32_MAX));
