@@ -20,6 +20,7 @@ enum {
     GROUP_INSTANCES_MAX = 16,
     TABLE_BYTES_MAX = 10 << 20,
     AWAY_CONNECT_MS = 1000, /* to one that is away: a SYN that is lost comes again after a second */
+    DESERTED_MS = 5000,     /* without the coordinator it obeys, an instance may have another */
     STUCK_LOST_MS = 6000,   /* what runs on an engine that has stood still so long is lost */
 };
 
@@ -145,19 +146,27 @@ static void open_dresult(struct coordinator *co, struct inst *in) {
         log_warn("controller", "id=%u event=dresult_not_opened", in->id);
 }
 
-/* What a coordinator before this one told it: id, role and peers stay as they are. Its term is no
- * bar when that coordinator is gone; one that is there and has a higher one keeps the instance. */
-static void take_orders_over(struct coordinator *co, struct inst *in) {
+/* It obeys a coordinator of a higher term. That one may be gone: then its term is no bar, at once
+ * for a coordinator that starts (a clock went back), else when it has been away for long enough not
+ * to be about to connect again. One that is there keeps the instance. */
+static void meet_higher_term(struct coordinator *co, struct inst *in, uint64_t now) {
     const struct status_msg *m = &in->facts.status;
-    if (m->term > co->term && !m->listened) {
+    if (m->listened || in->facts.deserted_ms == 0) in->facts.deserted_ms = now;
+    if (!m->listened && (!in->kept_id || now - in->facts.deserted_ms >= DESERTED_MS)) {
         co->term = m->term + 1;
         log_warn("controller", "id=%u event=term_raised term=%llu", in->id,
                  (unsigned long long)co->term);
-    } else if (m->term > co->term) {
-        snprintf(in->facts.last_error, sizeof(in->facts.last_error),
-                 "obeys another coordinator, of term %llu; ours is %llu",
-                 (unsigned long long)m->term, (unsigned long long)co->term);
+        return;
     }
+    snprintf(in->facts.last_error, sizeof(in->facts.last_error),
+             "obeys another coordinator, of term %llu; ours is %llu", (unsigned long long)m->term,
+             (unsigned long long)co->term);
+}
+
+/* What a coordinator before this one told it: id, role and peers stay as they are. */
+static void take_orders_over(struct coordinator *co, struct inst *in) {
+    const struct status_msg *m = &in->facts.status;
+    if (m->term > co->term) meet_higher_term(co, in, clock_ms());
     if (in->kept_id) return;
     uint32_t was = in->id;
     registry_keep_id(&co->reg, in, m->id);

@@ -41,6 +41,7 @@ struct inst_facts {
     bool online;          /* /v1/config was answered in range */
     unsigned n_failures;  /* polls without answer, in a row */
     char last_error[128]; /* of the last failed poll or role post */
+    uint64_t deserted_ms; /* since then the coordinator it obeys, another one, is away */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
     struct config_msg config;
     struct status_msg status;

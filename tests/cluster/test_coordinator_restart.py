@@ -12,10 +12,12 @@ from harness import SLOW, Cluster, Stream, free_ports, get, merge, post, wait_fo
 
 BODY = {"model": "fable", "prompt": made_up_ids(30, 9), "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
 
+GRACE_S = 2
+
 
 @pytest.fixture(scope="module", params=["rank table", "registered"])
 def cluster(request):
-    with Cluster(2, 2, register=request.param == "registered") as c:
+    with Cluster(2, 2, register=request.param == "registered", extra={"BatonConfig": {"listenerGraceSeconds": GRACE_S}}) as c:
         yield c
 
 
@@ -55,6 +57,21 @@ def test_killed_with_streams_open(cluster, away_s):
     assert "bad_frame" not in log and "event=taken" not in log
     a = post(cluster.base, "/v1/completions", {**BODY, "stream": False, "max_tokens": 5})
     assert a.status == 200 and a.json["usage"]["completion_tokens"] == 5
+    for s in streams:
+        s.abandon()
+
+
+def test_a_coordinator_that_stays_away(cluster):
+    """Nobody will ever read what runs: it ends with the lease, and the cluster is ready when a coordinator comes."""
+    before = ids(cluster)
+    streams = [Stream(cluster.base, "/v1/completions", {**BODY, "min_tokens": 900}) for _ in range(8)]
+    for s in streams:
+        s.read_until(2)
+    cluster.coordinator.kill()
+    wait_for(lambda: all(load[2:] == (0, 0, 0) for load in cluster.loads()), (GRACE_S + 1) * SLOW, "nothing runs for nobody")
+    assert again(cluster) < 2 * SLOW
+    wait_for(cluster.all_serve, 5 * SLOW, "all serve")
+    assert ids(cluster) == before
     for s in streams:
         s.abandon()
 
