@@ -11,6 +11,7 @@ import urllib.parse
 from harness import SLOW, _doors, get
 
 fork = multiprocessing.get_context("fork")
+TIMED = SLOW == 1  # a run under a sanitizer looks for other faults: its times and its memory say nothing of ours
 SILENCE_S = 0.2 * SLOW  # of /v1/readiness, at most
 RECOVERY_S = 2 * SLOW   # from the end of an attack until everything is as before
 SANITIZER_MB = 512 if SLOW > 1 else 0  # what a sanitizer keeps of freed memory, and beside what is in use
@@ -99,7 +100,7 @@ class Prober:
         """may_fail: single connections may be turned away, as long as others are not soon after."""
         assert may_fail or self.n_failures == 0, (self.n_failures, self.failures)
         busy = max(1, os.getloadavg()[0] / os.cpu_count())  # others at the machine: every turn takes so much longer
-        assert self.longest_s < SILENCE_S * busy + 3 * self.noise_s, (
+        assert not TIMED or self.longest_s < SILENCE_S * busy + 3 * self.noise_s, (
             f"silent for {self.longest_s:.3f} s (noise {self.noise_s:.3f} s, load {busy:.1f}), {self.n} answers")
 
 

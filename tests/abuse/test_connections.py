@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from attack import RECOVERY_S, SILENCE_S, Crowd, Peak, Prober, crowds, descriptors, dial, head, is_closed, limits_of
+from attack import RECOVERY_S, SANITIZER_MB, SILENCE_S, TIMED, Crowd, Peak, Prober, crowds, descriptors, dial, head, is_closed, limits_of
 from harness import SLOW, Cluster, Standalone, Stream, get, in_threads, post, wait_for
 
 FRESH = {"prometheus_metrics_config": {"reuse_time": 0}}  # what is counted shows at once
@@ -241,7 +241,7 @@ def thousands(c, scale, per_idle_kb, places):
         with crowds(*[Crowd(idle, c.base, n_idle // 4, f"127.0.0.{i + 2}") for i in range(4)]) as many:
             assert sum(m.said for m in many) == n_idle
             idle_kb = peak.grown() * 1024 / min(n_idle, places)
-            assert idle_kb < per_idle_kb, f"{idle_kb:.1f} KB an idle connection"
+            assert not TIMED or idle_kb < per_idle_kb, f"{idle_kb:.1f} KB an idle connection"
             with crowds(Crowd(slow_bodies, c.base, 1000 // scale), Crowd(slow_readers, c.base, 1000 // scale, 40)):
                 answers = in_threads([lambda: post(c.base, "/v1/completions", BODY).status for _ in range(8)])
                 assert answers == [200] * 8
@@ -250,7 +250,7 @@ def thousands(c, scale, per_idle_kb, places):
     assert sum(sum(m.closed) for m in many) <= max(0, n_idle + 2500 // scale - places), "who has a place keeps it"
     began = time.monotonic()
     serve(c)
-    assert time.monotonic() - began < RECOVERY_S + 2
+    assert not TIMED or time.monotonic() - began < RECOVERY_S + 2
     wait_for(lambda: limits_of(c.external)["connections"]["used"] < 100, 30 * SLOW, "places are free again")
     return peak
 
@@ -259,7 +259,7 @@ def thousands(c, scale, per_idle_kb, places):
 def test_a_thousand_idle_a_hundred_slow(tls, pki):
     with Cluster(coord={"coordinator": FRESH}, pki=pki if tls else None) as c:
         peak = thousands(c, 10, 40 if tls else 4, 8192)
-        assert peak.peak() < 100, f"{peak.peak():.0f} MB"
+        assert peak.peak() < 100 + SANITIZER_MB, f"{peak.peak():.0f} MB"
 
 
 @pytest.mark.slow
@@ -270,4 +270,4 @@ def test_ten_thousand_idle_a_thousand_slow(tls, pki):
                  pki=pki if tls else None) as c:
         peak = thousands(c, 1, 30 if tls else 3, 13000)
         print(f"tls {tls}: {peak.peak():.0f} MB")
-        assert peak.peak() < 300, f"{peak.peak():.0f} MB"
+        assert peak.peak() < 300 + SANITIZER_MB, f"{peak.peak():.0f} MB"

@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.parse
 
+from attack import TIMED
 from harness import SLOW, Cluster, Standalone, wait_for
 
 HEAVY = {"model": "fable", "prompt": [f"Once upon a time number {i}" for i in range(16)], "n": 8, "max_tokens": 512, "temperature": 1.0, "seed": 1,
@@ -77,8 +78,7 @@ def check(calm, crowded):
     """A step of 33 sequences takes several times that of one; what must not show is their number or their length."""
     first, end = (max(c[i] for c in crowded) for i in (0, 1))
     print(f"calm {calm}, first {first:.3f}, end {end:.3f}")
-    assert first < 3 * calm[0] + 0.5 * SLOW, (calm, crowded)
-    assert end < 3 * calm[1] + 4 * SLOW, (calm, crowded)
+    assert not TIMED or (first < 3 * calm[0] + 0.5 and end < 3 * calm[1] + 4), (calm, crowded)
 
 
 def test_one_instance():

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from attack import SANITIZER_MB, Prober
+from attack import SANITIZER_MB, TIMED, Prober
 from harness import BUILD, SLOW, Cluster, Daemon, _die_with_parent, get, post, request, wait_for
 
 MB = 1 << 20
@@ -109,7 +109,7 @@ def test_a_body_costs_eight_times_its_size(cluster, kind):
     before = {name: peak(pid) for name, pid in daemons.items()}
     silence = []
     # A loop that stands still does so each time; a machine that is busy with something else does not.
-    while len(silence) < 4 and (silence == [] or min(silence) >= SILENCE_S):
+    while len(silence) < (4 if TIMED else 1) and (silence == [] or min(silence) >= SILENCE_S):
         with Asker(cluster.base, cluster.mgmt) as asker:
             wait_for(lambda: asker.served > 0, 30 * SLOW, "the other client served")
             asker.silence = 0
@@ -119,7 +119,7 @@ def test_a_body_costs_eight_times_its_size(cluster, kind):
         silence.append(asker.silence)
         assert 400 <= a.status < 500, a.text[:300]
         assert not asker.failed, asker.failed[:3]
-    assert min(silence) < SILENCE_S, f"{silence} s without an answer"
+    assert not TIMED or min(silence) < SILENCE_S, f"{silence} s without an answer"
     for name, pid in daemons.items():
         grown = peak(pid) - before[name]
         print(f"{kind}: {name} {grown / len(body):.1f} times")
@@ -142,13 +142,13 @@ def test_the_largest_body_silences_nobody(cluster, kind):
     body = (head + unit * ((40 * MB - len(head) - len(tail)) // len(unit)) + tail).encode()
     path = "/v1/chat/completions" if "messages" in head else "/v1/completions"
     silence = []
-    while len(silence) < 4 and (silence == [] or min(silence) >= SILENCE_S):
+    while len(silence) < (4 if TIMED else 1) and (silence == [] or min(silence) >= SILENCE_S):
         with Prober(cluster.mgmt) as p:
             a = request(cluster.base + path, "POST", body, {"Content-Type": "application/json"}, timeout=120 * SLOW)
         assert 400 <= a.status < 500 and p.n_failures == 0, (a.text[:300], p.failures)
         silence.append(p.longest_s)
     print(f"{kind}: silent for {min(silence) * 1000:.0f} ms")
-    assert min(silence) < SILENCE_S, f"{silence} s without an answer"
+    assert not TIMED or min(silence) < SILENCE_S, f"{silence} s without an answer"
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/tokenizer", "/", "/generate", "/v2/models/fable/infer", "/v2/models/fable/generate"])

