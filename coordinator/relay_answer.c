@@ -74,6 +74,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     measure(r, root);
     r->n_tokens += p.n_tokens; /* the rest comes with D's frames */
     r->attempt.answered = true;
+    if (r->attempt.frame_ms != 0) r->attempt.frame_ms = clock_ms(); /* D waited for this */
     attempt_p_done(r);
     relay_tell_p(r, VERDICT_GOOD, "");
     if (!last) relay_tell_link(r, VERDICT_GOOD, "");

@@ -166,6 +166,22 @@ static void d_is_silent(void **state) {
     has_lost("d_silent", 3);
 }
 
+/* What D said before P's answer came late is no sign of silence after it. */
+static void d_spoke_early(void **state) {
+    struct client c;
+    (void)state;
+    fc.co.conf.decode_silence_s = 1;
+    struct held h = *ask(&c, CHAT, STREAM);
+    data(D, &h, 0, "data: 2\n\n", "12");
+    run_for(1100);
+    fake_reply(&P->held[0], 200, FIRST("data: 1\\n\\n", "11"));
+    run_for(300);
+    last(D, &h, 1, "data: 3\n\n");
+    client_expect(&c, 200, "data: 1\n\ndata: 2\n\ndata: 3\n\n");
+    client_close(&c);
+    assert_int_equal(P->n_held + P2->n_held, 1);
+}
+
 /* P's answer never comes; what D said early was never out, so nobody goes on behind it. */
 static void p_dies_before_its_answer(void **state) {
     struct client c;
@@ -426,6 +442,7 @@ int main(int argc, char **argv) {
         CASE(a_piece_is_lost),
         CASE(d_gives_it_up),
         CASE(d_is_silent),
+        CASE(d_spoke_early),
         CASE(p_dies_before_its_answer),
         CASE(whole_answers_begin_again),
         CASE(losses_add_up),
