@@ -1,4 +1,4 @@
-/* prefill_answer: formatted by hand: a prompt may have a million ids. */
+/* prefill_answer: one object, member by member. */
 #include "prefill/prefill_answer.h"
 
 #include <string.h>
@@ -20,8 +20,6 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)
         n_prompt += part->n_prompt;
     buf_printf(out, ",\"promptTokens\":%zu", n_prompt);
-    bool one = req->next_part == NULL && req->sampling.n_choices == 1 && !req->sampling.beam;
-    if (one) buf_printf(out, ",\"firstTokenId\":%d", (int)a->token->id);
     /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
     buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);
     buf_printf(out, ",\"tokens\":\"%s\"", a->tokens);
@@ -37,8 +35,5 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
         put_ms(out, "kvTransferMs", a->stats->transfer_us);
         put_ms(out, "kvExposedMs", a->stats->exposed_us);
     }
-    if (one) buf_puts(out, ",\"promptIds\":[");
-    for (size_t i = 0; one && i < req->n_prompt; i++)
-        buf_printf(out, i > 0 ? ",%d" : "%d", (int)req->ids[i]);
-    buf_puts(out, one ? "]}" : "}");
+    buf_putc(out, '}');
 }

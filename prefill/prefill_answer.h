@@ -11,20 +11,16 @@ struct prefill_answer {
     bool last;                   /* the first tokens ended the request */
     const char *output;          /* for the client; not sent when neither streaming nor last */
     size_t output_len;
-    const struct token_event *token;
     const char *tokens;              /* whose events are in output; text of proto/emitted.h */
     const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
     uint64_t queue_wait_us, prefill_us;
 };
 
 /* {"reqId","isStream","isLastResp","output",
- * "promptTokens","promptIds","firstTokenId","seed","tokens","created","cachedTokens","choices",
- *  "kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"}; the
- * first four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one
- * number for each, choices is how many sequences each draws; promptIds and firstTokenId are there
- * only with one prompt and one choice, and not of a beam search, which has no first token yet.
- * seed, created, cachedTokens and choices are what the record of a later attempt must repeat
- * (docs/wire-replay.md). */
+ * "promptTokens","seed","tokens","created","cachedTokens","choices","kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"};
+ * the first four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one
+ * number for each, choices is how many sequences each draws. seed, created, cachedTokens and
+ * choices are what the record of a later attempt must repeat (docs/wire-replay.md). */
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a);
 
 #endif

@@ -159,7 +159,6 @@ static void reply(struct preq *p, bool last) {
         .last = last,
         .output = p->out.data,
         .output_len = p->out.len,
-        .token = &p->token,
         .tokens = tokens.len > 0 ? tokens.data : "",
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,

@@ -22,7 +22,6 @@ static void the_answer_has_the_members_of_the_contract(void **state) {
     assert_string_equal(v, "false");
     member(x, "promptTokens", v, sizeof(v));
     assert_string_equal(v, "5");
-    assert_non_null(strstr(x->body, "\"promptIds\":[5,6,8,9,11]"));
     member(x, "seed", v, sizeof(v));
     assert_string_equal(v, "1"); /* the instance's first random number */
     member(x, "kvBlocks", v, sizeof(v));
@@ -33,9 +32,6 @@ static void the_answer_has_the_members_of_the_contract(void **state) {
     assert_int_equal(atoi(v), 2 * FAKE_LAYERS * BT * 8);
     member(x, "kvExposedMs", v, sizeof(v));
     assert_true(atof(v) > 0);
-    member(x, "firstTokenId", v, sizeof(v));
-    const int32_t ids[5] = {5, 6, 8, 9, 11};
-    assert_int_equal(atoi(v), fake_token(ids, 5, 5, BT, NULL, 0));
     WAIT_FOR(&c, fact_ended, x);
     /* not streaming and not finished: neither output nor isLastResp */
     x = post(&c, "a2", "0 6 -1 0 0 : 5 6 8 9 11");
