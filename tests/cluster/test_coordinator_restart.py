@@ -1,14 +1,14 @@
 """Goal: a coordinator that is started again finds the cluster as it was: ready within two seconds, no role and no link touched, ids as before; what ran
 for the clients of the old one ends on the instances, and nothing of it reaches the new one.
 Method: SIGKILL and SIGTERM of the coordinator with streams open, with a rank table and with instances that register; time from the start of the
-process; the instances' logs; a coordinator that claims instances which another one has.
+process; the instances' logs.
 """
 import re
 import time
 
 import pytest
 from families import made_up_ids
-from harness import SLOW, Cluster, Stream, free_ports, get, merge, post, wait_for
+from harness import SLOW, Cluster, Stream, post, wait_for
 
 BODY = {"model": "fable", "prompt": made_up_ids(30, 9), "max_tokens": 900, "ignore_eos": True, "temperature": 0, "stream": True}
 
@@ -74,30 +74,3 @@ def test_a_coordinator_that_stays_away(cluster):
     assert ids(cluster) == before
     for s in streams:
         s.abandon()
-
-
-def test_two_coordinators_claim_the_same_instances():
-    """The younger one has the higher term: instances obey it, and the older one says so and leaves them alone."""
-    with Cluster(1, 1) as c:
-        ports = dict(zip(("predict_port", "manage_port", "status_port", "external_port"), map(str, free_ports(4))))
-        other = type(c.coordinator)("other", "coordinator", merge(c.coordinator.conf, {"coordinator": {"http_config": ports}}), c.folder).start()
-        try:
-            mgmt = f"http://127.0.0.1:{ports['manage_port']}"
-
-            def is_ready(base):
-                try:
-                    return get(base, "/v1/readiness").status == 200
-                except OSError:
-                    return False
-
-            wait_for(lambda: is_ready(mgmt), 10 * SLOW, "the younger one has them")
-            wait_for(lambda: not is_ready(c.mgmt), 10 * SLOW, "the older one has not")
-            time.sleep(1)
-            assert is_ready(mgmt) and not is_ready(c.mgmt)
-            told = wait_for(lambda: {i["lastError"] for i in c.status()["instances"]} - {""}, 5 * SLOW, "it says why")
-            assert any(re.search(r"obeys another coordinator, of term \d{13}; ours is \d{13}|409", t) for t in told), told
-            assert post(f"http://127.0.0.1:{ports['predict_port']}", "/v1/completions", {**BODY, "stream": False, "max_tokens": 3}).status == 200
-        finally:
-            other.stop()
-        wait_for(c.all_serve, 20 * SLOW, "the older one takes over when the younger one has gone")
-        assert post(c.base, "/v1/completions", {**BODY, "stream": False, "max_tokens": 3}).status == 200

@@ -1,7 +1,9 @@
-"""Goal: an instance leaves without a client noticing: on SIGTERM, by `batonctl drain`; role switches are in tests/chaos. It gets nothing new, what it has ends
+"""Goal: an instance leaves without a client noticing: on SIGTERM, by `batonctl drain`, by the rank table; role switches are in tests/chaos. It gets nothing new, what it has ends
 there or goes on elsewhere with the same answer, and a process that is stopped ends with 0.
 Method: clients who know their answers, on 2 prefill and 2 decode instances; batonctl, signals, the coordinator's status.
 """
+import json
+import os
 import signal
 import threading
 import time
@@ -18,7 +20,7 @@ BODY = {"model": "fable", "prompt": made_up_ids(30, 3), "max_tokens": 60, "ignor
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(n_p=2, n_d=2, coord={"pd": {"drain_soft_s": SOFT_S}}) as c:
+    with Cluster(n_p=2, n_d=2, coord={"pd": {"drain_soft_s": SOFT_S}, "controller": {"rank_table_detecting_seconds": 1}}) as c:
         yield c
 
 
@@ -104,6 +106,25 @@ def test_a_second_signal_ends_it_at_once(cluster):
     victim.killed = True
     assert victim.process.wait(10 * SLOW) == 0
     restart(cluster, victim)
+
+
+def test_a_line_that_goes_from_the_rank_table(cluster, want):
+    d, path = cluster.decodes[0], cluster.coordinator.conf["controller"]["global_rank_table_file_path"]
+    with open(path) as f:
+        table = json.load(f)
+
+    def write(keep):
+        servers = [s for s in table["server_group_list"][0]["server_list"] if keep(s)]
+        with open(path + ".new", "w") as f:
+            json.dump({**table, "server_group_list": [{"group_id": "2", "server_list": servers}]}, f)
+        os.rename(path + ".new", path)
+
+    with Background(cluster, want):
+        write(lambda s: s["predict_port"] != str(d.port))
+        wait_for(lambda: row(cluster, d)["state"] == "drained", (SOFT_S + 3) * SLOW, "it is drained")
+        assert row(cluster, d)["draining"] == "unlisted"
+        write(lambda s: True)
+        wait_for(cluster.all_serve, 3 * SLOW, "it serves again")
 
 
 def test_an_order_to_drain(cluster, want):
