@@ -5,7 +5,7 @@ import time
 
 from deaths import restart
 
-from harness import SLOW, wait_for
+from harness import SLOW, post, wait_for
 
 
 def kill(cluster, daemon, rng):
@@ -29,7 +29,32 @@ def stop(cluster, daemon, rng):
     restart(cluster, daemon)
 
 
-FAULTS = [kill, freeze, stop]
+def _order(cluster, path, daemon, **more):
+    a = post(cluster.mgmt, path, {"name": daemon.base.split("//")[1], **more})
+    assert a.status == 200, a.text
+
+
+def drain(cluster, daemon, rng):
+    """Out of work and back."""
+    _order(cluster, "/v1/instances/drain", daemon)
+    time.sleep(rng.choice([0.2, 1.0, 3.0]))
+    _order(cluster, "/v1/instances/undrain", daemon)
+    wait_for(cluster.all_serve, 30 * SLOW, f"{daemon.name} serves again")
+
+
+def switch(cluster, daemon, rng):
+    """To the other role and back."""
+    own = "prefill" if daemon in cluster.prefills else "decode"
+    other = "decode" if own == "prefill" else "prefill"
+    more = {"prefill": cluster.n_p, "decode": cluster.n_d}
+    for role in (other, own):
+        _order(cluster, "/v1/instances/role", daemon, role=role)
+        want = dict(more) if role == own else {own: more[own] - 1, other: more[other] + 1}
+        wait_for(lambda: all(len(cluster.serving(r)) == n for r, n in want.items()), 30 * SLOW, f"{daemon.name} is a {role} instance")
+        time.sleep(rng.random())
+
+
+FAULTS = [kill, freeze, stop, drain, switch]
 
 
 class Chaos:

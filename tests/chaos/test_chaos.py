@@ -18,7 +18,7 @@ def totals(cluster):
 
 def live_through(n_p, n_d, n_clients, seconds, n_questions):
     asked = questions(SEED, n_questions)
-    with Cluster(n_p, n_d) as cluster:
+    with Cluster(n_p, n_d, coord={"pd": {"drain_soft_s": 1}}) as cluster:
         learn(cluster.base, asked)
         idle = cluster.loads()
         chaos = Chaos(cluster, SEED)
