@@ -35,8 +35,7 @@ static enum drain_why why_of(const struct coordinator *co, const struct inst *in
     if (in->life.state == INST_LEAVING) return DRAIN_STOPPING;
     if (in->plan.next_role != ROLE_NONE) return DRAIN_SWITCH;
     if (in->drain.ordered) return DRAIN_ORDER;
-    if (in->from_table && in->gone_since_ms != 0 &&
-        (in->drain.why == DRAIN_UNLISTED || controller_has_other(co, in)))
+    if (in->from_table && in->gone_since_ms != 0 && controller_has_other(co, in))
         return DRAIN_UNLISTED;
     return DRAIN_NONE;
 }

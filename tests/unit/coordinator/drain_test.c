@@ -163,6 +163,10 @@ static void unlisted(void **state) {
     assert_int_equal(d->drain.why, DRAIN_UNLISTED);
     assert_int_equal(d2->drain.why, DRAIN_NONE);
     assert_true(controller_ready(&fc.co));
+    d2->facts.suspect_ms = UINT64_MAX; /* the other one is in trouble: better this than none */
+    run_until(serves, &fc.fakes[1]);
+    d2->facts.suspect_ms = 0;
+    run_until(is_empty, &fc.fakes[1]);
     d->gone_since_ms = 0; /* it is listed again, and the other one goes */
     run_until(serves, &fc.fakes[1]);
     run_until(is_empty, &fc.fakes[2]);
