@@ -210,10 +210,11 @@ def test_every_shipped_configuration_has_the_manner():
 
 @pytest.fixture(scope="module")
 def strict():
-    """One request at a time, in the manner of cluster-conf/1p1d."""
+    """One request at a time, in the manner of cluster-conf/1p1d; a stream waits two seconds for a D to go on."""
     npm_clients.install()
     with Cluster(extra={"BatonConfig": shipped("1p1d/prefill.json")},
-                 coord={"coordinator": {"request_limit": {"max_requests": 1}, **shipped("1p1d/coordinator.json")}}) as c:
+                 coord={"coordinator": {"request_limit": {"max_requests": 1}, "exception_config": {"schedule_timeout": 2},
+                                        **shipped("1p1d/coordinator.json")}}) as c:
         yield c
 
 
