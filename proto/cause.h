@@ -49,7 +49,6 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     X(D_FAILED,           "d_failed",            500, true,  D,      true)                         \
     X(D_LOST,             "d_lost",              500, true,  D,      false)                        \
     X(D_SILENT,           "d_silent",            500, true,  D,      true)                         \
-    X(D_BAD_ANSWER,       "d_bad_answer",        500, true,  D,      true)                         \
     X(PIECES_LOST,        "pieces_lost",         500, true,  D,      true)                         \
     X(RECOMPUTE,          "recompute",           500, true,  NOBODY, false)                        \
     /* the link between them */                                                                    \
@@ -58,7 +57,6 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     /* planned moves: whoever is left behind is well, and avoided all the same */                  \
     X(DRAINED,            "drained",             503, true,  NOBODY, false)                        \
     X(ROLE_SWITCHED,      "role_switched",       503, true,  NOBODY, false)                        \
-    X(ENGINE_STUCK,       "engine_stuck",        500, true,  NOBODY, false)                        \
     /* the coordinator */                                                                          \
     X(SCHEDULE_TIMEOUT,   "schedule_timeout",    408, false, NOBODY, false)                        \
     X(FIRST_TOKEN_TIMEOUT,"first_token_timeout", 408, false, NOBODY, false)                        \
