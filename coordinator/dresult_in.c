@@ -24,7 +24,7 @@ struct dresult_in {
     struct coordinator *co;
     uint32_t inst_id;
     struct http_call *call;
-    struct loop_timer *retry;
+    struct loop_alarm retry;
     struct dresult_parser *parser;      /* made at the first byte, which tells the version */
     bool replaced;                      /* another coordinator took the stream */
     unsigned n_failures;                /* connects without a byte, in a row */
@@ -121,9 +121,7 @@ static void on_headers(void *arg, int status) {
 static void connect_now(void *arg);
 
 static void connect_after(struct dresult_in *d, unsigned ms) {
-    loop_timer_stop(&d->retry);
-    if (loop_timer_start(&d->retry, d->co->loop, ms, 0, connect_now, d) != ERR_OK)
-        log_error("dresult", "id=%u event=no_timer", d->inst_id);
+    loop_alarm_set(d->co->loop, &d->retry, ms, connect_now, d);
 }
 
 /* True: it stood. */
@@ -191,7 +189,7 @@ static void connect_now(void *arg) {
     struct coordinator *co = d->co;
     const struct inst *in = registry_find(&co->reg, d->inst_id);
     char url[96], beat[64], term[64], session[sizeof(DRESULT_SESSION_HEADER) + 64];
-    loop_timer_stop(&d->retry);
+    loop_alarm_stop(&d->retry);
     if (in == NULL || d->call != NULL) return;
     unsigned bound = MISSES_MAX * (unsigned)co->conf.heartbeat_ms;
     snprintf(beat, sizeof(beat), DRESULT_HEARTBEAT_HEADER ": %lld",
@@ -263,6 +261,6 @@ void dresult_in_close(struct dresult_in **dp) {
     *dp = NULL;
     http_call_cancel(&d->call);
     (void)stream_ended(d);
-    loop_timer_stop(&d->retry);
+    loop_alarm_stop(&d->retry);
     free(d);
 }

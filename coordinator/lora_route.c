@@ -113,7 +113,7 @@ static void part_failed(struct part *p, const char *why) {
     snprintf(text, sizeof(text), "%.200s", why);
     char *body = api_error_body(false, coord_error_style(p->op->co), &p->status, NULL, text);
     snprintf(p->content_type, sizeof(p->content_type), "application/json; charset=utf-8");
-    buf_clear(&p->body);
+    buf_forgive(&p->body);
     if (body != NULL) buf_puts(&p->body, body);
     free(body);
 }

@@ -80,10 +80,11 @@ void dreq_wind_down(struct dreq *d) {
     bool busy = d->working;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
+        if (part->rx_state == RX_STATE_NONE && part->seq == DSEQ_LIVE) {
+            bool runs = worker_cancel(d->worker, part->seq_id, on_seq_gone, part);
+            part->seq = runs ? DSEQ_ENDING : DSEQ_NONE;
+        }
         busy |= part->rx_state != RX_STATE_NONE || part->seq != DSEQ_NONE;
-        if (part->rx_state != RX_STATE_NONE || part->seq != DSEQ_LIVE) continue;
-        part->seq = DSEQ_ENDING;
-        worker_cancel(d->worker, part->seq_id, on_seq_gone, part);
     }
     if (busy) return;
     dreq_list_remove(d);
@@ -262,8 +263,10 @@ static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
     struct dreq *d = find_req(role, req->req_id);
     if (d != NULL) return d;
     if ((d = calloc(1, sizeof(*d) + req->n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
-    if (dresult_out_open(instance_dresult(role->in), req->req_id, req->epoch, dreq_on_room, d) !=
-        ERR_OK) {
+    if (!buf_reserve(&d->out, ANSWER_ERROR_BYTES) ||
+        dresult_out_open(instance_dresult(role->in), req->req_id, req->epoch, dreq_on_room, d) !=
+            ERR_OK) {
+        buf_free(&d->out);
         free(d);
         return NULL;
     }

@@ -53,11 +53,12 @@ static void finish(struct dreq *d, const char *how) {
 static void format_error(struct dreq *d, int *status, const char *text) {
     const struct endpoint *ep = instance_endpoint(d->role->in);
     struct api_answer a = {0};
-    buf_free(&d->out); /* it may have failed */
+    buf_forgive(&d->out);
     bool event = d->req->stream && d->begun;
-    if (event && d->answer == NULL) (void)answer_create(&d->answer, ep, d->req);
     if (event && d->answer != NULL) {
         answer_error(d->answer, *status, text, &d->out);
+    } else if (event) {
+        answer_error_alone(ep, d->req, *status, text, &d->out);
     } else {
         endpoint_api_error(ep, d->req->api, *status, text, &a);
         if (a.status != 0) *status = a.status;
@@ -65,7 +66,7 @@ static void format_error(struct dreq *d, int *status, const char *text) {
         buf_free(&a.body);
     }
     if (!d->out.failed && d->out.len > 0 && d->out.len <= DRESULT_SPARE_BYTES) return;
-    buf_free(&d->out);
+    buf_forgive(&d->out);
     buf_puts(&d->out, "{\"error\":\"out of memory\"}");
 }
 
@@ -126,8 +127,13 @@ void dreq_stop(struct dreq *d) {
 static void set_paused(struct dreq *d, bool on) {
     if (d->paused == on) return;
     d->paused = on;
-    for (uint32_t i = 0; i < d->n_parts; i++)
-        if (d->parts[i].seq == DSEQ_LIVE) worker_pause(d->worker, d->parts[i].seq_id, on);
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        if (d->parts[i].seq != DSEQ_LIVE) continue;
+        if (on)
+            (void)worker_pause(d->worker, d->parts[i].seq_id); /* without memory it runs on */
+        else
+            worker_resume(d->worker, d->parts[i].seq_id);
+    }
     log_debug("decode", "req=%s epoch=%u event=%s", d->req->req_id, d->req->epoch,
               on ? "paused" : "resumed");
 }

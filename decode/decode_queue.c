@@ -105,13 +105,10 @@ static void on_look(void *arg) {
 }
 
 static void watch_room(struct decode *role) {
-    if (role->waiting == NULL) {
-        loop_timer_stop(&role->room);
-    } else if (role->room == NULL && loop_timer_start(&role->room, instance_loop(role->in), LOOK_MS,
-                                                      LOOK_MS, on_look, role) != ERR_OK) {
-        log_error("decode", "event=no_timer waiting=%u: the next offer or end looks again",
-                  role->n_waiting);
-    }
+    if (role->waiting == NULL)
+        loop_alarm_stop(&role->room);
+    else if (!loop_alarm_is_set(&role->room))
+        loop_alarm_set(instance_loop(role->in), &role->room, LOOK_MS, on_look, role);
 }
 
 void decode_look(struct decode *role) {

@@ -91,7 +91,7 @@ struct decode {
     unsigned n_waiting, n_trying;
     int64_t trying_slots, trying_blocks; /* of those in the engine that it has not answered yet */
     uint64_t next_stamp, tried_ms;
-    struct loop_timer *room; /* while parts wait */
+    struct loop_alarm room; /* while parts wait */
     struct loop_timer *scan;
     uint64_t listener_seen_ms;
     /* the newest attempts seen, so that an older one arriving late is refused */

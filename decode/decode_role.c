@@ -123,7 +123,7 @@ static void decode_stop(void **self) {
     while (role->winding.first != NULL)
         dreq_list_remove(role->winding.first); /* they wind down alone */
     loop_timer_stop(&role->scan);
-    loop_timer_stop(&role->room);
+    loop_alarm_stop(&role->room);
     for (size_t i = 0; i < RECENT_MAX; i++) free(role->recent[i].req_id);
     free(role);
 }

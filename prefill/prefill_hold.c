@@ -59,12 +59,10 @@ static void wind_down(struct prefill_hold *h) {
     }
     if (h->seq == SEQ_STATE_LIVE) {
         h->seq = SEQ_STATE_ENDING;
-        if (h->tx_taken) {
-            worker_release(h->worker, h->seq_id, on_seq_gone, h);
-        } else {
-            worker_cancel(h->worker, h->seq_id, on_seq_gone, h);
-        }
-        return;
+        if (h->tx_taken ? worker_release(h->worker, h->seq_id, on_seq_gone, h)
+                        : worker_cancel(h->worker, h->seq_id, on_seq_gone, h))
+            return;
+        h->seq = SEQ_STATE_NONE; /* over already */
     }
     if (h->tx != NULL) kv_tx_free(&h->tx);
     link_out(h);

@@ -233,15 +233,17 @@ static struct json_made *to_change(struct json_value *v, enum kind kind) {
     return m != NULL ? m : move(v);
 }
 
-static int not_in(void) {
-    json_missing();
+/* v does not get in; counted: it was for want of memory. */
+static int not_in(struct json_value *v, bool counted) {
+    if (counted) json_missing();
+    json_put(v);
     return -1;
 }
 
 int json_obj_set(struct json_value *obj, const char *key, struct json_value *v) {
     struct json_made *m = to_change(obj, K_OBJECT);
     size_t len = strlen(key), i;
-    if (m == NULL) return json_kind(obj) == K_OBJECT ? not_in() : -1;
+    if (m == NULL) return not_in(v, json_kind(obj) == K_OBJECT);
     struct json_value *old = json_made_find(m, key, len, &i);
     if (i < m->n) {
         m->members[i].v = v;
@@ -250,7 +252,7 @@ int json_obj_set(struct json_value *obj, const char *key, struct json_value *v) 
         return 0;
     }
     char *name = room_for_member(m) ? malloc(len + 1) : NULL;
-    if (name == NULL) return not_in();
+    if (name == NULL) return not_in(v, true);
     memcpy(name, key, len + 1);
     m->members[m->n] = (struct json_member){name, len, v};
     if (m->slots != NULL) fill_slot(m, m->n);
@@ -276,8 +278,7 @@ void json_obj_del(struct json_value *obj, const char *key) {
 
 int json_arr_add(struct json_value *arr, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
-    if (m == NULL && json_kind(arr) != K_ARRAY) return -1;
-    if (m == NULL || !room_for_item(m, m->n + 1)) return not_in();
+    if (m == NULL || !room_for_item(m, m->n + 1)) return not_in(v, json_kind(arr) == K_ARRAY);
     m->items[m->n++] = v;
     take(m, v);
     return 0;
@@ -285,8 +286,7 @@ int json_arr_add(struct json_value *arr, struct json_value *v) {
 
 int json_arr_put(struct json_value *arr, size_t i, struct json_value *v) {
     struct json_made *m = to_change(arr, K_ARRAY);
-    if (m == NULL && json_kind(arr) != K_ARRAY) return -1;
-    if (m == NULL || !room_for_item(m, i + 1)) return not_in();
+    if (m == NULL || !room_for_item(m, i + 1)) return not_in(v, json_kind(arr) == K_ARRAY);
     while (m->n <= i) m->items[m->n++] = NULL;
     struct json_value *old = m->items[i];
     m->items[i] = v;

@@ -7,10 +7,9 @@
  *
  * Ownership: every value counts its owners; json_ref() makes one more, json_put()
  * ends one. A part of a parsed tree keeps the whole tree. Adding a value to a container gives it
- * away. A container of a parsed tree may be changed too, yet must not get a made container that
- * holds a part of that same tree (it would keep itself). Thread: a tree is one thread's at a time,
- * parts of it included. Errors: NULL and -1 mean no memory; what was to be given away stays the
- * caller's. */
+ * away, also where it does not get in. A container of a parsed tree may be changed too, yet must
+ * not get a made container that holds a part of that same tree (it would keep itself). Thread: a
+ * tree is one thread's at a time, parts of it included. Errors: NULL and -1 mean no memory. */
 #ifndef BATON_PROTO_JSON_TREE_H
 #define BATON_PROTO_JSON_TREE_H
 

@@ -15,8 +15,12 @@ void buf_free(struct buf *b) {
 
 void buf_clear(struct buf *b) {
     b->len = 0;
-    b->failed = false;
     if (b->data != NULL) b->data[0] = '\0';
+}
+
+void buf_forgive(struct buf *b) {
+    buf_clear(b);
+    b->failed = false;
 }
 
 bool buf_reserve(struct buf *b, size_t n_more) {

@@ -18,7 +18,8 @@ struct buf {
 #define BUF_INIT ((struct buf){0})
 
 void buf_free(struct buf *b);                   /* frees and zeroes */
-void buf_clear(struct buf *b);                  /* len 0, keeps memory */
+void buf_clear(struct buf *b);                  /* len 0, keeps memory, and that it has failed */
+void buf_forgive(struct buf *b);                /* len 0, and not failed any more */
 bool buf_reserve(struct buf *b, size_t n_more); /* room for n_more and the terminator */
 /* The same, for a buffer that will hold no more than `most` bytes: it does not grow past them. */
 bool buf_reserve_most(struct buf *b, size_t n_more, size_t most);

@@ -8,6 +8,12 @@
 #include <string.h>
 #include "common/endpoint/ep.h"
 
+/* An error for which there is no memory. */
+#define NO_MEMORY_FLAT "{\"error\":\"out of memory\",\"error_type\":\"Service Unavailable\"}"
+#define NO_MEMORY_NESTED                                                                           \
+    "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,"          \
+    "\"code\":\"service_unavailable\"}}"
+
 const struct endpoint_conf *answer_conf(const struct answer *a) {
     return &a->ep->conf;
 }
@@ -164,10 +170,11 @@ static void emit_end(struct answer *a, struct buf *out) {
     a->ended = true;
 }
 
-static void note_failures(const struct answer *a, struct buf *out) {
+static void note_failures(struct answer *a, struct buf *out) {
     bool failed =
         a->no_memory || a->head.failed || a->mid.failed || a->tail.failed || a->scratch.failed;
     if (failed) out->failed = true;
+    if (out->failed) a->ended = false; /* what ends it is not out */
 }
 
 /* more: the same step has made another token of c, which brings what there is to say of this one
@@ -218,17 +225,33 @@ void answer_abort(struct answer *a, struct buf *out) {
     note_failures(a, out);
 }
 
-void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
-    if (a->ended) return;
-    a->ended = true;
-    struct api_answer err;
-    ep_answer_error(a->ep, a->ops->openai_errors, status, text, &err);
-    const char *json = err.body.data != NULL ? err.body.data : "{}";
+static void put_error(struct answer *a, const char *json, struct buf *out) {
     if (a->req->stream)
         a->ops->error(a, json, out);
     else
         buf_puts(out, json);
+}
+
+void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
+    if (a->ended) return;
+    a->ended = true;
+    const size_t before = out->len;
+    struct api_answer err;
+    ep_answer_error(a->ep, a->ops->openai_errors, status, text, &err);
+    if (err.body.len > 0 && !err.body.failed) put_error(a, err.body.data, out);
+    if (out->failed || out->len == before) {
+        bool nested = a->ops->openai_errors && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
+        out->failed = false;
+        out->len = before;
+        put_error(a, nested ? NO_MEMORY_NESTED : NO_MEMORY_FLAT, out);
+    }
     buf_free(&err.body);
+}
+
+void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct buf *out) {
+    struct answer a = {.ep = ep, .req = req, .ops = ep_family_of(ep, req->api)->answer};
+    answer_error(&a, status, text, out);
 }
 
 /* ---- life */

@@ -142,7 +142,8 @@ const char *answer_comment(const struct answer *a);
  * choice. */
 enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
                          struct buf *out);
-/* All choices of all parts are complete and the end marker ([DONE]) is out. */
+/* All choices of all parts are complete and the end marker ([DONE]) is out; not when *out had no
+ * memory for it. */
 bool answer_done(const struct answer *a);
 /* Log-probability and alternatives of prompt token `position` of a part (decoder_input_details,
  * echo with logprobs, prompt_logprobs): logprob and top of the event. Before the first token. */
@@ -151,7 +152,13 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
 /* Ends the answer with what was generated so far (stopInfer, drain): finishing event or whole body.
  */
 void answer_abort(struct answer *a, struct buf *out);
-/* Ends a stream that has begun with one error event in the family's framing (3.4). */
+/* Ends a stream that has begun with one error event in the family's framing (3.4); also one whose
+ * end *out had no memory for. The event says "out of memory" when there is none for the text, and
+ * cannot fail where *out has room for ANSWER_ERROR_BYTES. */
+enum { ANSWER_ERROR_BYTES = 256 };
+/* The same of a stream that another instance began. */
+void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct buf *out);
 void answer_error(struct answer *a, int status, const char *text, struct buf *out);
 int answer_n_tokens(const struct answer *a); /* of all choices */
 

@@ -38,9 +38,8 @@ static struct json_value *guide_of(const char *type) {
 }
 
 static struct json_value *with(struct json_value *g, const char *key, struct json_value *v) {
-    if (g != NULL && v != NULL && json_obj_set(g, key, v) == 0) return g;
+    if (v != NULL && json_obj_set(g, key, v) == 0) return g;
     json_put(g);
-    json_put(v);
     return NULL;
 }
 
@@ -53,12 +52,10 @@ static struct json_value *list_of(const char *type) {
 }
 
 static struct json_value *add(struct json_value *list, struct json_value *item) {
-    struct json_value *items;
-    if (list != NULL && item != NULL && json_get_arr(list, "items", &items) == JSON_OK &&
-        json_arr_add(items, item) == 0)
-        return list;
+    struct json_value *items = NULL;
+    (void)json_get_arr(list, "items", &items);
+    if (item != NULL && json_arr_add(items, item) == 0) return list;
     json_put(list);
-    json_put(item);
     return NULL;
 }
 

@@ -38,10 +38,11 @@ static bool inline_template(struct ep_read *r, struct chat_template **out) {
     if (json_get(r->body, "chat_template", &v) != JSON_OK) return true;
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_wrong_type(r, "Parameter chat_template not string");
-    if (n == 0 || n > INLINE_TEMPLATE_BYTES_MAX || memchr(s, '{', n) == NULL ||
-        chat_template_parse(out, s, n, NULL) != ERR_OK)
-        return ep_fail(r, 422, "Parameter chat_template is not valid");
-    return true;
+    enum err e = ERR_INVALID;
+    if (n > 0 && n <= INLINE_TEMPLATE_BYTES_MAX && memchr(s, '{', n) != NULL)
+        e = chat_template_parse(out, s, n, NULL);
+    if (e == ERR_NO_MEMORY) return ep_fail_memory(r);
+    return e == ERR_OK || ep_fail(r, 422, "Parameter chat_template is not valid");
 }
 
 static void put_var(struct json_value *vars, const char *key, struct json_value *borrowed) {

@@ -28,10 +28,9 @@ static bool found_guide(struct found *f, const char *member, const char *type, c
     f->member = member;
     f->guide = json_new_obj();
     struct json_value *t = json_new_str(type);
-    if (f->guide == NULL || t == NULL || json_obj_set(f->guide, "type", t) != 0 ||
-        (key != NULL && json_obj_set(f->guide, key, v) != 0))
-        return ep_fail_memory(f->r);
-    return true;
+    bool made = json_obj_set(f->guide, "type", t) == 0 && t != NULL;
+    if (key != NULL) made = json_obj_set(f->guide, key, v) == 0 && made;
+    return made || ep_fail_memory(f->r);
 }
 
 static bool wrong(struct found *f, const char *member, const char *what) {

@@ -11,9 +11,7 @@ enum { CHANGED_BYTES = 300 }; /* what a message takes when its content is replac
 static bool set_str(struct ep_read *r, struct json_value *obj, const char *key, const char *s,
                     size_t n) {
     struct json_value *v = json_new_str_n(s, n);
-    if (v != NULL && json_obj_set(obj, key, v) == 0) return true;
-    json_put(v);
-    return ep_fail_memory(r);
+    return (v != NULL && json_obj_set(obj, key, v) == 0) || ep_fail_memory(r);
 }
 
 /* An array of parts becomes the text of its parts (8.2 row 1). Other contents stay. */
@@ -50,9 +48,7 @@ static bool args_as_object(struct ep_read *r, struct json_value *fn, const char 
         json_read_in_place(&args, (char *)(uintptr_t)s, n, NULL, NULL) != ERR_OK)
         return true;
     r->args_bytes += json_tree_bytes(args);
-    if (json_obj_set(fn, "arguments", args) == 0) return true;
-    json_put(args);
-    return ep_fail_memory(r);
+    return json_obj_set(fn, "arguments", args) == 0 || ep_fail_memory(r);
 }
 
 static bool check_call(struct ep_read *r, struct json_value *call) {

@@ -67,7 +67,10 @@ enum err guide_compile(struct guide **out, const struct guide_vocab *v, const ch
     for (int i = 0; i < RULE_COUNT; i++) b.shared[i] = -1;
     atomic_init(&g->refs, 1);
     g->v = v;
+    const uint32_t failures = json_failures();
     e = guide_build(&b, text, n);
+    if (json_failures() != failures) /* a schema made of others may lack a part */
+        e = err_set(b.eb, ERR_NO_MEMORY, "out of memory");
     if (e == ERR_OK) e = automaton_make(&g->a, &b.net, v->token_bytes_max);
     if (e != ERR_OK) net_fail(&b.net, e);
     build_fini(&b);

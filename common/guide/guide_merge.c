@@ -33,12 +33,10 @@ static bool put(struct json_value *to, const char *key, struct json_value *v) {
 /* {"allOf":[x, y]} */
 static struct json_value *both(struct json_value *x, struct json_value *y) {
     struct json_value *o = json_new_obj(), *arr = json_new_arr();
-    if (o == NULL || arr == NULL || json_arr_add(arr, json_ref(x)) != 0 ||
-        json_arr_add(arr, json_ref(y)) != 0 || !put(o, "allOf", arr)) {
-        json_put(o);
-        return NULL;
-    }
-    return o;
+    bool made = json_arr_add(arr, json_ref(x)) == 0 && json_arr_add(arr, json_ref(y)) == 0;
+    if (put(o, "allOf", arr) && made) return o;
+    json_put(o);
+    return NULL;
 }
 
 static struct json_value *merge_properties(struct json_value *x, struct json_value *y) {

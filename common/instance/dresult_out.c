@@ -54,7 +54,7 @@ struct dresult_out {
     struct loop *loop;
     struct budget *budget;
     struct loop_timer *tick;
-    struct loop_timer *catch_up; /* runs while the listener is behind */
+    struct loop_alarm catch_up; /* runs while the listener is behind */
     struct http_x *listener;
     int version;
     struct loop_timer *beat;                     /* of a listener that watches; NULL: it does not */
@@ -143,9 +143,32 @@ static enum err pack_next(struct dresult_out *d, const struct dresult_frame *f,
     return zeros ? pack_without_zeros(d, *f) : dresult_pack(&d->scratch, 1, f);
 }
 
+static void on_listener_gone(void *arg) {
+    struct dresult_out *d = arg;
+    log_warn("dresult", "event=listener_lost");
+    d->listener = NULL;
+    loop_timer_stop(&d->beat);
+    loop_alarm_stop(&d->catch_up);
+}
+
+/* Without memory for the frame, or for what the socket has not taken, the listener goes: it comes
+ * back, and what it has not got is written then. */
+static void drop_listener(struct dresult_out *d) {
+    struct http_x *x = d->listener;
+    http_x_on_close(x, NULL, NULL);
+    on_listener_gone(d);
+    http_x_abort(x);
+}
+
 static void write_frame(struct dresult_out *d, const struct dresult_frame *f,
                         struct dresult_cut *cut) {
-    if (pack_next(d, f, cut) != ERR_OK) {
+    enum err e = pack_next(d, f, cut);
+    if (e == ERR_NO_MEMORY) {
+        cut->done = false;
+        drop_listener(d);
+        return;
+    }
+    if (e != ERR_OK) {
         log_error("dresult", "event=frame_not_packed req=%s", f->req_id);
         cut->done = true;
         return;
@@ -204,22 +227,13 @@ static void pump(struct dresult_out *d) {
         turn_join(d, r);
     }
     if (d->turn == NULL || d->listener == NULL)
-        loop_timer_stop(&d->catch_up);
-    else if (d->catch_up == NULL && loop_timer_start(&d->catch_up, d->loop, CATCH_UP_MS,
-                                                     CATCH_UP_MS, on_catch_up, d) != ERR_OK)
-        log_error("dresult", "event=no_timer"); /* the next piece or tick looks again */
+        loop_alarm_stop(&d->catch_up);
+    else if (!loop_alarm_is_set(&d->catch_up))
+        loop_alarm_set(d->loop, &d->catch_up, CATCH_UP_MS, on_catch_up, d);
 }
 
 static void on_catch_up(void *arg) {
     pump(arg);
-}
-
-static void on_listener_gone(void *arg) {
-    struct dresult_out *d = arg;
-    log_warn("dresult", "event=listener_lost");
-    d->listener = NULL;
-    loop_timer_stop(&d->beat);
-    loop_timer_stop(&d->catch_up);
 }
 
 void dresult_out_close_listener(struct dresult_out *d) {
@@ -227,7 +241,7 @@ void dresult_out_close_listener(struct dresult_out *d) {
     struct http_x *x = d->listener;
     d->listener = NULL;
     loop_timer_stop(&d->beat);
-    loop_timer_stop(&d->catch_up);
+    loop_alarm_stop(&d->catch_up);
     http_x_on_close(x, NULL, NULL);
     http_x_stream_end(x);
 }

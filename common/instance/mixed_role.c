@@ -84,10 +84,14 @@ static void fail(struct flight *fl, int status, const char *text) {
     log_info("infer", "req=%s event=failed status=%d %s", fl->req_id, status,
              req_trace_fields(fl->req));
     if (fl->streaming) {
-        buf_clear(&fl->out);
+        buf_forgive(&fl->out);
         answer_error(fl->answer, status, text, &fl->out);
-        http_x_stream_write(x, fl->out.data, fl->out.len);
-        http_x_stream_end(x);
+        if (fl->out.failed) {
+            http_x_abort(x); /* no proper end: the client must not take it for whole */
+        } else {
+            http_x_stream_write(x, fl->out.data, fl->out.len);
+            http_x_stream_end(x);
+        }
     } else {
         instance_reply_error(fl->role->in, x, fl->path, status, text);
     }
@@ -279,7 +283,8 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         fail(fl, 500, "Failed to enqueue inferRequest. Runtime request has been used before.");
         return;
     }
-    if (!lanes_create(fl) || answer_create(&fl->answer, instance_endpoint(in), req) != ERR_OK) {
+    if (!buf_reserve(&fl->out, ANSWER_ERROR_BYTES) || !lanes_create(fl) ||
+        answer_create(&fl->answer, instance_endpoint(in), req) != ERR_OK) {
         fail(fl, 503, "out of memory");
         return;
     }

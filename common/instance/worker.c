@@ -51,6 +51,7 @@ void worker_seq_free(struct seq *s) {
     if (s == NULL) return;
     free(s->spare_end);
     free(s->spare_failure);
+    free(s->resume);
     free(s);
 }
 
@@ -196,23 +197,16 @@ enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token
     return e;
 }
 
-static void end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, loop_fn *done,
+static bool end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, loop_fn *done,
                     void *done_arg) {
     struct seq **p = find_live(w, seq_id);
     struct seq *s = *p;
-    if (s == NULL) {
-        /* Over already: nothing is held, but the caller still waits to hear so, not from inside
-         * this call. */
-        if (done != NULL && loop_post(w->loop, done, done_arg) != ERR_OK) {
-            log_error("worker", "out of memory: the end of sequence %llu is not reported",
-                      (unsigned long long)seq_id);
-        }
-        return;
-    }
+    if (s == NULL) return false;
     *p = s->loop_next;
     s->end = (struct command){
         .kind = kind, .seq_id = seq_id, .seq = s, .done = done, .done_arg = done_arg};
     push(w, &s->end);
+    return true;
 }
 
 void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice) {
@@ -231,21 +225,40 @@ void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice) {
     (void)push(w, c); /* not counted: always taken */
 }
 
-void worker_pause(struct worker *w, uint64_t seq_id, bool paused) {
-    struct command *c = *find_live(w, seq_id) != NULL ? calloc(1, sizeof(*c)) : NULL;
-    if (c == NULL) return;
-    c->kind = CMD_PAUSE;
-    c->seq_id = seq_id;
-    c->held = paused;
+static struct command *pause_command(uint64_t seq_id, bool paused) {
+    struct command *c = calloc(1, sizeof(*c));
+    if (c != NULL) *c = (struct command){.kind = CMD_PAUSE, .seq_id = seq_id, .held = paused};
+    return c;
+}
+
+bool worker_pause(struct worker *w, uint64_t seq_id) {
+    struct seq *s = *find_live(w, seq_id);
+    if (s == NULL || s->resume != NULL) return s != NULL;
+    struct command *c = pause_command(seq_id, true);
+    s->resume = pause_command(seq_id, false);
+    if (c == NULL || s->resume == NULL) {
+        free(c);
+        free(s->resume);
+        s->resume = NULL;
+        return false;
+    }
     (void)push(w, c); /* not counted: always taken */
+    return true;
 }
 
-void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
-    end_seq(w, CMD_CANCEL, seq_id, done, done_arg);
+void worker_resume(struct worker *w, uint64_t seq_id) {
+    struct seq *s = *find_live(w, seq_id);
+    if (s == NULL || s->resume == NULL) return;
+    (void)push(w, s->resume); /* not counted: always taken */
+    s->resume = NULL;
 }
 
-void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
-    end_seq(w, CMD_RELEASE, seq_id, done, done_arg);
+bool worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
+    return end_seq(w, CMD_CANCEL, seq_id, done, done_arg);
+}
+
+bool worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
+    return end_seq(w, CMD_RELEASE, seq_id, done, done_arg);
 }
 
 /* What it does is told, once: its room is there before it is asked for. */

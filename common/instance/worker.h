@@ -66,14 +66,16 @@ enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token
  * token of it is told after this call. Who has stopped or heard the end of the last one calls
  * worker_cancel(). */
 void worker_choice_stop(struct worker *w, uint64_t seq_id, int choice);
-/* Whether the sequence takes part in steps; it does at the start. Paused it keeps what it has.
- * Never fails for a full queue; without memory it runs on. */
-void worker_pause(struct worker *w, uint64_t seq_id, bool paused);
+/* The sequence takes no part in steps until it is resumed; it keeps what it has. False: without
+ * memory, or unknown, it runs on. Neither fails for a full queue, and to resume needs no memory. */
+bool worker_pause(struct worker *w, uint64_t seq_id);
+void worker_resume(struct worker *w, uint64_t seq_id);
 /* Ends the sequence whatever its state. No callback for it runs after this call (on_kv: after
  * `done` ran). done may be NULL; it runs on the loop thread when blocks and slot are free again.
- * Never fails for a full queue. */
-void worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg);
-void worker_release(struct worker *w, uint64_t seq_id, loop_fn *done,
+ * False: it is over already, nothing is held and done will not run. Neither fails for a full queue
+ * nor for memory. */
+bool worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg);
+bool worker_release(struct worker *w, uint64_t seq_id, loop_fn *done,
                     void *done_arg); /* SEQ_PREFILL after its token */
 enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg);
 /* Whether the engine takes steps; it does at the start. While it is held commands are still obeyed:

@@ -86,7 +86,8 @@ struct seq {
     int n_live;           /* engine thread: choices that have not ended there */
     const int32_t *table; /* engine thread: block table once admitted */
     int n_blocks;
-    struct command end; /* the cancel or release command */
+    struct command end;     /* the cancel or release command */
+    struct command *resume; /* loop thread: of a paused one, for which there is memory so */
     /* Engine thread: events for which there is memory beforehand. What cannot be told for want of
      * it ends the sequence, and that, and its end, is always told. */
     struct worker_mail *spare_end, *spare_failure;

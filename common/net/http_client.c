@@ -38,7 +38,7 @@ struct http_call {
     enum err failure; /* why a callback of ours ended the transfer */
     bool connected, headers_told;
     bool starved; /* no memory to watch its socket: to be ended once libcurl is not on the stack */
-    struct loop_timer *silence;
+    struct loop_alarm silence;
     uint64_t last_byte_ms;
     char detail[CURL_ERROR_SIZE];
 };
@@ -46,7 +46,7 @@ struct http_call {
 struct http_client {
     struct loop *loop;
     CURLM *multi;
-    struct loop_timer *timer;
+    struct loop_alarm timer;
     struct loop_timer *heartbeat;
     bool lost; /* for want of memory: a timer, or libcurl's own note of a socket */
     struct http_call *calls;
@@ -70,7 +70,7 @@ static void call_unlink(struct http_call *call) {
 }
 
 static void call_free(struct http_call *call) {
-    loop_timer_stop(&call->silence);
+    loop_alarm_stop(&call->silence);
     if (call->easy != NULL) curl_easy_cleanup(call->easy);
     tls_close(&call->opts.tls);
     curl_slist_free_all(call->headers);
@@ -86,7 +86,7 @@ static void call_detach(struct http_call *call) {
         curl_multi_remove_handle(c->multi, call->easy);
         c->in_curl--;
     }
-    loop_timer_stop(&call->silence);
+    loop_alarm_stop(&call->silence);
     call_unlink(call);
 }
 
@@ -124,10 +124,10 @@ static enum err err_of(const struct http_call *call, CURLcode code) {
 static void on_silence(void *arg) {
     struct http_call *call = arg;
     uint64_t now_ms = clock_ms(), end_ms = call->last_byte_ms + call->opts.silence_ms;
-    loop_timer_stop(&call->silence);
-    if (now_ms < end_ms && loop_timer_start(&call->silence, call->client->loop, end_ms - now_ms, 0,
-                                            on_silence, call) == ERR_OK)
+    if (now_ms < end_ms) {
+        loop_alarm_set(call->client->loop, &call->silence, end_ms - now_ms, on_silence, call);
         return;
+    }
     call_end(call, call->connected ? ERR_TIMEOUT : ERR_PEER_LOST, "no byte arrived in time");
 }
 
@@ -201,18 +201,15 @@ static void on_socket_event(void *arg, int fd, int events) {
 }
 
 static void on_timer(void *arg) {
-    struct http_client *c = arg;
-    loop_timer_stop(&c->timer);
-    act(c, CURL_SOCKET_TIMEOUT, 0);
+    act(arg, CURL_SOCKET_TIMEOUT, 0);
 }
 
 static int timer_cb(CURLM *multi, long timeout_ms, void *arg) {
     struct http_client *c = arg;
     (void)multi;
-    loop_timer_stop(&c->timer);
-    if (timeout_ms < 0) return 0;
-    /* An error here leaves libcurl's list of calls in disorder: the heartbeat makes up for it. */
-    c->lost |= loop_timer_start(&c->timer, c->loop, (uint64_t)timeout_ms, 0, on_timer, c) != ERR_OK;
+    loop_alarm_stop(&c->timer);
+    /* An error here would leave libcurl's list of calls in disorder. */
+    if (timeout_ms >= 0) loop_alarm_set(c->loop, &c->timer, (uint64_t)timeout_ms, on_timer, c);
     return 0;
 }
 
@@ -348,7 +345,7 @@ void http_client_destroy(struct http_client **cp) {
         }
     }
     if (c->multi != NULL) curl_multi_cleanup(c->multi);
-    loop_timer_stop(&c->timer);
+    loop_alarm_stop(&c->timer);
     loop_timer_stop(&c->heartbeat);
     free(c->user_agent);
     free(c);
@@ -455,12 +452,11 @@ enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
     call->last_byte_ms = clock_ms();
     call->easy = curl_easy_init();
     if (call->easy == NULL || !copy_headers(call, o->headers) || !set_request(call, o) ||
-        !set_options(call) ||
-        (o->silence_ms > 0 &&
-         loop_timer_start(&call->silence, c->loop, o->silence_ms, 0, on_silence, call) != ERR_OK)) {
+        !set_options(call)) {
         call_free(call);
         return ERR_INVALID;
     }
+    if (o->silence_ms > 0) loop_alarm_set(c->loop, &call->silence, o->silence_ms, on_silence, call);
     call->next = c->calls;
     if (call->next != NULL) call->next->prev = call;
     c->calls = call;
@@ -493,7 +489,7 @@ void http_call_cancel(struct http_call **callp) {
             return;
         }
         call->state = CALL_CANCELLED;
-        loop_timer_stop(&call->silence);
+        loop_alarm_stop(&call->silence);
         call->client->deferred = true;
         return;
     }

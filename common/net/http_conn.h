@@ -56,6 +56,7 @@ struct http_gate {
     uint64_t addr_seed;
     unsigned handshake_us_left[2]; /* of this loop pass: for clients, for other planes */
     bool pass_end_set;
+    struct loop_task pass_end;
     uint64_t sweep_next_ms; /* no sweep before */
 };
 
@@ -66,7 +67,8 @@ struct http_server {
     int listen_fd;
     uint16_t port;
     struct loop_fd *listen_w;
-    struct loop_timer *tick, *accept_pause;
+    struct loop_timer *tick;
+    struct loop_alarm accept_pause;
     struct http_conn *conns;
     struct http_conn *dirty; /* singly linked by next_dirty */
     unsigned n_conns;
@@ -76,6 +78,7 @@ struct http_server {
     unsigned n_tls_failed;        /* handshakes since the last log line */
     uint64_t tls_log_next_ms;     /* no line before */
     bool pass_end_set, closed;
+    struct loop_task pass_end;
     char read_buf[HTTP_READ_BYTES];
 };
 

@@ -281,8 +281,8 @@ bool http_gate_handshake_begin(struct http_gate *g, bool control, uint64_t *bega
 void http_gate_handshake_end(struct http_gate *g, bool control, uint64_t began_us) {
     if (g == NULL) return;
     uint64_t us = clock_us() - began_us;
-    if (!g->pass_end_set) g->pass_end_set = loop_at_pass_end(g->loop, on_pass_end, g) == ERR_OK;
-    if (!g->pass_end_set) return;
+    if (!g->pass_end_set) loop_at_pass_end(g->loop, &g->pass_end, on_pass_end, g);
+    g->pass_end_set = true;
     unsigned *left = &g->handshake_us_left[control];
     *left = us < *left ? *left - (unsigned)us : 0;
 }

@@ -51,8 +51,8 @@ static void on_pass_end(void *arg) {
 }
 
 static void want_pass_end(struct http_server *s) {
-    /* Without memory for this the next tick does it. */
-    if (!s->pass_end_set) s->pass_end_set = loop_at_pass_end(s->loop, on_pass_end, s) == ERR_OK;
+    if (!s->pass_end_set) loop_at_pass_end(s->loop, &s->pass_end, on_pass_end, s);
+    s->pass_end_set = true;
 }
 
 void http_server_dirty(struct http_server *s, struct http_conn *c) {
@@ -112,7 +112,6 @@ static void on_tick(void *arg) {
      */
     for (struct http_conn *c = s->conns; c != NULL; c = c->next)
         if (c->phase != PHASE_DEAD) http_conn_tick(c, now_ms);
-    if (s->dirty != NULL) want_pass_end(s);
 }
 
 static uint64_t tick_ms(const struct http_server_opts *o) {
@@ -144,8 +143,8 @@ static void peer_text(char out[HTTP_PEER_BYTES], const struct sockaddr_storage *
 
 static void on_accept_again(void *arg) {
     struct http_server *s = arg;
-    loop_timer_stop(&s->accept_pause);
-    if (s->listen_w != NULL) loop_fd_set(s->listen_w, LOOP_READ);
+    if (s->listen_w != NULL && loop_fd_set(s->listen_w, LOOP_READ) != ERR_OK)
+        loop_alarm_set(s->loop, &s->accept_pause, ACCEPT_PAUSE_MS, on_accept_again, s);
 }
 
 /* Descriptors or memory have run out. An idle connection may give up its own; otherwise nothing is
@@ -153,9 +152,8 @@ static void on_accept_again(void *arg) {
 static bool out_of_room(struct http_server *s) {
     budget_refused(http_server_budget(s), BUDGET_DESCRIPTORS);
     if (http_gate_make_room(s->opts.gate)) return true;
-    if (loop_timer_start(&s->accept_pause, s->loop, ACCEPT_PAUSE_MS, 0, on_accept_again, s) ==
-        ERR_OK)
-        loop_fd_set(s->listen_w, 0);
+    loop_alarm_set(s->loop, &s->accept_pause, ACCEPT_PAUSE_MS, on_accept_again, s);
+    loop_fd_set(s->listen_w, 0);
     return false;
 }
 
@@ -286,7 +284,7 @@ unsigned http_server_conns(const struct http_server *s) {
 }
 
 void http_server_stop_accepting(struct http_server *s) {
-    loop_timer_stop(&s->accept_pause);
+    loop_alarm_stop(&s->accept_pause);
     loop_fd_unwatch(&s->listen_w);
     if (s->listen_fd >= 0) close(s->listen_fd);
     s->listen_fd = -1;

@@ -1,7 +1,8 @@
 /* loop: libevent's event_base, one pass at a time, so that there is an "end of the pass".
  * libevent's own locks stay off: what other threads post goes through one mutex and one eventfd.
  * Nothing here activates an event by hand, since libevent runs such events before it polls again
- * and so can starve every socket. */
+ * and so can starve every socket. Nor is a timer an event of libevent, which needs memory to set
+ * one: there is one such event, for the first of the loop's own heap. */
 #include "common/net/loop.h"
 
 #include <event2/event.h>
@@ -26,9 +27,11 @@ struct loop_signal {
 
 struct loop {
     struct event_base *base;
-    struct event wake_ev;
+    struct event wake_ev, due_ev;
     int wake_fd;
-    pthread_mutex_t mutex; /* guards posted */
+    struct loop_alarm *first; /* root of a pairing heap */
+    uint64_t due_us;          /* when due_ev is set to run; UINT64_MAX: it is not set */
+    pthread_mutex_t mutex;    /* guards posted */
     struct task_list posted;
     struct task_list pass_end; /* loop thread */
     struct loop_signal *signals;
@@ -36,7 +39,8 @@ struct loop {
 };
 
 struct loop_timer {
-    struct event ev;
+    struct loop_alarm alarm;
+    struct loop *loop;
     uint64_t next_us, period_us;
     loop_fn *fn;
     void *arg;
@@ -108,6 +112,108 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     run_posted(arg);
 }
 
+/* ---- alarms: a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986). prev: the left sibling,
+ * or the parent of a first child. */
+
+static struct timeval timeval_us(uint64_t us) {
+    return (struct timeval){.tv_sec = (time_t)(us / 1000000u),
+                            .tv_usec = (suseconds_t)(us % 1000000u)};
+}
+
+static struct loop_alarm *meld(struct loop_alarm *a, struct loop_alarm *b) {
+    if (a == NULL || b == NULL) return a != NULL ? a : b;
+    if (b->at_us < a->at_us) {
+        struct loop_alarm *t = a;
+        a = b;
+        b = t;
+    }
+    b->prev = a;
+    b->next = a->child;
+    if (b->next != NULL) b->next->prev = b;
+    a->child = b;
+    a->prev = a->next = NULL;
+    return a;
+}
+
+/* The siblings from a on as one heap: in pairs from the left, then those from the right. */
+static struct loop_alarm *meld_all(struct loop_alarm *a) {
+    struct loop_alarm *pairs = NULL, *heap = NULL;
+    while (a != NULL) {
+        struct loop_alarm *b = a->next, *rest = b != NULL ? b->next : NULL;
+        a->next = a->prev = NULL;
+        if (b != NULL) b->next = b->prev = NULL;
+        a = meld(a, b);
+        a->next = pairs;
+        pairs = a;
+        a = rest;
+    }
+    while (pairs != NULL) {
+        struct loop_alarm *rest = pairs->next;
+        pairs->next = NULL;
+        heap = meld(heap, pairs);
+        pairs = rest;
+    }
+    return heap;
+}
+
+static void alarm_remove(struct loop *loop, struct loop_alarm *a) {
+    struct loop_alarm *below = meld_all(a->child);
+    if (a == loop->first) {
+        loop->first = below;
+    } else {
+        *(a->prev->child == a ? &a->prev->child : &a->prev->next) = a->next;
+        if (a->next != NULL) a->next->prev = a->prev;
+        loop->first = meld(loop->first, below);
+    }
+    *a = (struct loop_alarm){0};
+}
+
+/* due_ev runs no later than the first alarm. Its place in libevent's heap is there since it was set
+ * first, so this cannot fail. */
+static void watch_first(struct loop *loop) {
+    if (loop->first == NULL || loop->due_us <= loop->first->at_us) return;
+    uint64_t now_us = clock_us();
+    loop->due_us = loop->first->at_us;
+    struct timeval tv = timeval_us(loop->due_us > now_us ? loop->due_us - now_us : 0);
+    event_add(&loop->due_ev, &tv);
+}
+
+/* What is due now; what is set meanwhile waits for the next pass. */
+static void on_due(evutil_socket_t fd, short what, void *arg) {
+    struct loop *loop = arg;
+    uint64_t now_us = clock_us();
+    (void)fd, (void)what;
+    loop->due_us = 0; /* not set again before all have run */
+    while (loop->first != NULL && loop->first->at_us <= now_us) {
+        loop_fn *fn = loop->first->fn;
+        void *fn_arg = loop->first->arg;
+        alarm_remove(loop, loop->first);
+        fn(fn_arg);
+    }
+    loop->due_us = UINT64_MAX;
+    watch_first(loop);
+}
+
+void loop_alarm_stop(struct loop_alarm *a) {
+    if (a->loop != NULL) alarm_remove(a->loop, a);
+}
+
+static void alarm_at(struct loop *loop, struct loop_alarm *a, uint64_t at_us, loop_fn *fn,
+                     void *arg) {
+    loop_alarm_stop(a);
+    *a = (struct loop_alarm){.loop = loop, .at_us = at_us, .fn = fn, .arg = arg};
+    loop->first = meld(loop->first, a);
+    watch_first(loop);
+}
+
+void loop_alarm_set(struct loop *loop, struct loop_alarm *a, uint64_t in_ms, loop_fn *fn,
+                    void *arg) {
+    if (in_ms > LOOP_ALARM_MS_MAX) in_ms = LOOP_ALARM_MS_MAX;
+    alarm_at(loop, a, clock_us() + in_ms * 1000u + 1, fn, arg);
+}
+
+/* ---- life */
+
 enum err loop_create(struct loop **out) {
     struct loop *loop = calloc(1, sizeof(*loop));
     *out = NULL;
@@ -129,7 +235,9 @@ enum err loop_create(struct loop **out) {
     if (loop->wake_fd < 0 || loop->base == NULL ||
         event_assign(&loop->wake_ev, loop->base, loop->wake_fd, EV_READ | EV_PERSIST, on_wake,
                      loop) != 0 ||
-        event_add(&loop->wake_ev, NULL) != 0) {
+        event_add(&loop->wake_ev, NULL) != 0 ||
+        event_assign(&loop->due_ev, loop->base, -1, 0, on_due, loop) != 0 ||
+        event_add(&loop->due_ev, &(struct timeval){0}) != 0) {
         loop_destroy(&loop);
         return ERR_NO_MEMORY;
     }
@@ -150,6 +258,7 @@ void loop_destroy(struct loop **loopp) {
     }
     if (loop->base != NULL) {
         if (event_initialized(&loop->wake_ev)) event_del(&loop->wake_ev);
+        if (event_initialized(&loop->due_ev)) event_del(&loop->due_ev);
         event_base_free(loop->base);
     }
     if (loop->wake_fd >= 0) close(loop->wake_fd);
@@ -192,30 +301,20 @@ void loop_post_task(struct loop *loop, struct loop_task *t, loop_fn *fn, void *a
     post(loop, t);
 }
 
-enum err loop_at_pass_end(struct loop *loop, loop_fn *fn, void *arg) {
-    struct loop_task *t = task_new(fn, arg);
-    if (t == NULL) return ERR_NO_MEMORY;
+void loop_at_pass_end(struct loop *loop, struct loop_task *t, loop_fn *fn, void *arg) {
+    *t = (struct loop_task){.fn = fn, .arg = arg, .owned = true};
     list_add(&loop->pass_end, t);
-    return ERR_OK;
 }
 
-static struct timeval timeval_us(uint64_t us) {
-    return (struct timeval){.tv_sec = (time_t)(us / 1000000u),
-                            .tv_usec = (suseconds_t)(us % 1000000u)};
-}
-
-static void on_timer(evutil_socket_t fd, short what, void *arg) {
+static void on_timer(void *arg) {
     struct loop_timer *t = arg;
-    (void)fd;
-    (void)what;
     if (t->period_us > 0) {
         /* Along the schedule, so that periods do not drift; a schedule that was missed starts anew.
          */
         uint64_t now = clock_us();
         t->next_us += t->period_us;
         if (t->next_us <= now) t->next_us = now + t->period_us;
-        struct timeval tv = timeval_us(t->next_us - now);
-        event_add(&t->ev, &tv);
+        alarm_at(t->loop, &t->alarm, t->next_us, on_timer, t);
     }
     t->fn(t->arg); /* may stop, and so free, the timer */
 }
@@ -226,15 +325,12 @@ enum err loop_timer_start(struct loop_timer **out, struct loop *loop, uint64_t f
     if (first_ms > UINT64_MAX / 2000u || period_ms > UINT64_MAX / 2000u) return ERR_INVALID;
     struct loop_timer *t = calloc(1, sizeof(*t));
     if (t == NULL) return ERR_NO_MEMORY;
+    t->loop = loop;
     t->fn = fn;
     t->arg = arg;
     t->period_us = period_ms * 1000u;
-    t->next_us = clock_us() + first_ms * 1000u;
-    struct timeval tv = timeval_us(first_ms * 1000u);
-    if (event_assign(&t->ev, loop->base, -1, 0, on_timer, t) != 0 || event_add(&t->ev, &tv) != 0) {
-        free(t);
-        return ERR_NO_MEMORY;
-    }
+    t->next_us = clock_us() + first_ms * 1000u + 1;
+    alarm_at(loop, &t->alarm, t->next_us, on_timer, t);
     *out = t;
     return ERR_OK;
 }
@@ -243,7 +339,7 @@ void loop_timer_stop(struct loop_timer **tp) {
     struct loop_timer *t = *tp;
     if (t == NULL) return;
     *tp = NULL;
-    event_del(&t->ev);
+    loop_alarm_stop(&t->alarm);
     free(t);
 }
 
@@ -269,7 +365,7 @@ enum err loop_fd_watch(struct loop_fd **out, struct loop *loop, int fd, int even
     if (event_assign(&w->read_ev, loop->base, fd, EV_READ | EV_PERSIST, on_readable, w) != 0 ||
         event_assign(&w->write_ev, loop->base, fd, EV_WRITE | EV_PERSIST, on_writable, w) != 0 ||
         loop_fd_set(w, events) != ERR_OK) {
-        free(w);
+        loop_fd_unwatch(&w); /* one direction may be watched */
         return ERR_NO_MEMORY;
     }
     *out = w;

@@ -40,11 +40,30 @@ struct loop_task {
 void loop_post_task(struct loop *loop, struct loop_task *t, loop_fn *fn, void *arg);
 
 /* Runs fn(arg) at the end of the present loop pass, after all callbacks of the pass: for coalescing
- * writes. */
-enum err loop_at_pass_end(struct loop *loop, loop_fn *fn, void *arg);
+ * writes. Cannot fail: *t is as for loop_post_task(). */
+void loop_at_pass_end(struct loop *loop, struct loop_task *t, loop_fn *fn, void *arg);
+
+/* A moment at which something is due, inside what waits for it, so that setting it cannot fail.
+ * Zeroed: not set. The loop thread's. */
+struct loop_alarm {
+    struct loop *loop; /* NULL: not set */
+    uint64_t at_us;
+    loop_fn *fn;
+    void *arg;
+    struct loop_alarm *child, *next, *prev; /* in the loop's heap */
+};
+/* Runs fn(arg) once, in_ms (at most LOOP_ALARM_MS_MAX) from now; *a is not set any more when it is
+ * called. One that is set already gets its new time. */
+#define LOOP_ALARM_MS_MAX (UINT64_MAX / 4000u)
+void loop_alarm_set(struct loop *loop, struct loop_alarm *a, uint64_t in_ms, loop_fn *fn,
+                    void *arg);
+void loop_alarm_stop(struct loop_alarm *a); /* one that is not set is fine */
+static inline bool loop_alarm_is_set(const struct loop_alarm *a) {
+    return a->loop != NULL;
+}
 
 /* First run after first_ms, then each period_ms (0: once; the timer object lives until
- * loop_timer_stop). */
+ * loop_timer_stop). It needs memory to start, and none to go on. */
 enum err loop_timer_start(struct loop_timer **out, struct loop *loop, uint64_t first_ms,
                           uint64_t period_ms, loop_fn *fn, void *arg);
 /* NULL is fine. Allowed inside the timer's own callback. */

@@ -78,12 +78,8 @@ def said(base, case):
     return a.status, MEASURES.sub(b"", a.body)
 
 
-def is_error(body):
-    return b'"error"' in body or b'"message"' in body or body == b""
-
-
 class Requests:
-    """Clients that ask for all cases in turn; every answer is an error, or the one that was given in calm."""
+    """Clients that ask for all cases in turn; every answer is an error, ends in one, is cut off, or is the one that was given in calm."""
 
     def __init__(self, base, calm):
         self.base, self.calm, self.right, self.errors, self.wrong, self.end = base, calm, 0, 0, [], False
@@ -98,10 +94,10 @@ class Requests:
                 continue
             if status == 200 and body == self.calm[i % len(CASES)][1]:
                 self.right += 1
-            elif status >= 500 or (status == 200 and is_error(body)):
+            elif status >= 500 or (status == 200 and b'"error"' in body):
                 self.errors += 1
             else:
-                self.wrong.append((status, i % len(CASES), body[:300], body[-200:]))
+                self.wrong.append((status, CASES[i % len(CASES)][0], body[:300], body[-200:]))
 
     def __enter__(self):
         self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(4)]
@@ -134,7 +130,7 @@ def refuse_memory(scarce, base, instances, starved, one_in, seed, seconds):
     why = f"seed {seed}, one in {one_in}: {r.right} right, {r.errors} errors"
     assert all(d.alive() for d in starved), why + "".join(d.log()[-2000:] for d in starved)
     assert not r.wrong, (why, r.wrong[:3])
-    assert all(scarce.count(d, "n_failed") > 0 for d in starved) and r.right + r.errors > 0, why
+    assert all(scarce.count(d, "n_failed") > 0 for d in starved) and r.right + r.errors > 20, why
     wait_for(serves, 20, why + ": it serves again")
     wait_for(lambda: [i.load() for i in instances] == loads, 20, f"{why}: {[i.load() for i in instances]} become {loads} again")
     assert [said(base, c) for c in CASES] == calm

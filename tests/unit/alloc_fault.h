@@ -30,7 +30,7 @@ void __libc_free(void *p);
 
 /* Of the calling thread; other threads' allocations never fail. */
 static _Thread_local struct {
-    bool armed, hit;
+    bool armed, hit, once;
     int left;  /* allocations that still succeed once it is armed */
     long live; /* given minus freed by this thread */
 } alloc_fault;
@@ -39,8 +39,13 @@ static atomic_long allocs_taken; /* by all threads, failed ones too */
 /* From now on this thread's allocations fail, but for the first n. */
 static inline void alloc_fault_after(int n) {
     alloc_fault.left = n;
-    alloc_fault.hit = false;
+    alloc_fault.hit = alloc_fault.once = false;
     alloc_fault.armed = true;
+}
+/* Only the one behind the first n fails. */
+static inline void alloc_fault_once(int n) {
+    alloc_fault_after(n);
+    alloc_fault.once = true;
 }
 /* None fails any more. True: one did. */
 static inline bool alloc_fault_end(void) {
@@ -56,6 +61,7 @@ static bool alloc_fails(void) {
     allocs_taken++;
     if (!alloc_fault.armed || alloc_fault.left-- > 0) return false;
     alloc_fault.hit = true;
+    if (alloc_fault.once) alloc_fault.armed = false;
     return true;
 }
 void *malloc(size_t n) {

@@ -280,6 +280,11 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
     (void)a;
     buf_printf(out, "event: %d %s", status, text);
 }
+void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct buf *out) {
+    (void)ep, (void)req;
+    answer_error(NULL, status, text, out);
+}
 int answer_n_tokens(const struct answer *a) {
     int n = 0;
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) n += a->said[i].n;

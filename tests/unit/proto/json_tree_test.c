@@ -324,7 +324,11 @@ static void made_values(void **state) {
                    "\"a\":[null,null,0]}");
     struct json_value *again = parse(json_to_text(o, JSON_COMPACT, NULL));
     assert_true(json_equal(o, again));
-    assert_int_equal(json_arr_add(o, NULL), -1); /* no array */
+    /* What does not get in is given away all the same. */
+    assert_int_equal(json_arr_add(o, json_new_str("lost")), -1); /* no array */
+    assert_int_equal(json_arr_put(NULL, 0, json_new_str("lost")), -1);
+    assert_int_equal(json_obj_set(NULL, "a", json_new_str("lost")), -1);
+    assert_int_equal(json_obj_set(again, "z", json_ref(o)), 0);
     json_put(again);
     json_put(o);
     assert_string_equal(json_to_text(NULL, JSON_COMPACT, NULL), "null");

@@ -69,10 +69,18 @@ static void failure_sticks(void **state) {
     buf_puts(&b, "ignored");
     buf_printf(&b, "%d", 5);
     assert_string_equal(b.data, "kept");
+    buf_clear(&b); /* what is put together of parts lacks one, however often it is begun anew */
+    buf_puts(&b, "ignored");
+    assert_string_equal(b.data, "");
     assert_null(buf_steal(&b));
     assert_null(b.data);
     buf_puts(&b, "new");
     assert_string_equal(b.data, "new");
+    assert_false(buf_reserve(&b, SIZE_MAX - 2));
+    buf_forgive(&b);
+    assert_int_equal(b.len, 0);
+    buf_puts(&b, "newer");
+    assert_string_equal(b.data, "newer");
     buf_free(&b);
 }
 

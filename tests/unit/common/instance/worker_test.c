@@ -293,14 +293,14 @@ static void a_paused_sequence_stands_still(void **state) {
     open_worker(&f, 16, 64, 4);
     fake_engine_hold(f.engine, true);
     for (int i = 0; i < 2; i++) assert_int_equal(add(&f, &h[i], SEQ_WHOLE, 5, 9), ERR_OK);
-    worker_pause(f.w, h[0].seq_id, true);
-    worker_pause(f.w, 4711, true); /* unknown: nothing */
+    assert_true(worker_pause(f.w, h[0].seq_id));
+    assert_false(worker_pause(f.w, 4711)); /* unknown */
     fake_engine_hold(f.engine, false);
     assert_int_equal(worker_self_test(f.w, NULL, NULL), ERR_OK); /* wakes it */
     WAIT_FOR(&f, finished, &h[1]);
     expect_tokens(&h[1], 5, 9);
     assert_true(h[0].n_tokens <= 1); /* the fake makes the first with the prompt */
-    worker_pause(f.w, h[0].seq_id, false);
+    worker_resume(f.w, h[0].seq_id);
     WAIT_FOR(&f, finished, &h[0]);
     expect_tokens(&h[0], 5, 9);
     WAIT_FOR(&f, all_free, &f);

@@ -69,16 +69,18 @@ static void posts_run_in_order(void **state) {
     assert_string_equal(notes, "abcd");
 }
 
+static struct loop_task ends[3];
+
 static void at_end_again(void *arg) {
     note(arg);
-    assert_int_equal(loop_at_pass_end(loop, add, "e2"), ERR_OK);
+    loop_at_pass_end(loop, &ends[2], add, "e2");
     assert_int_equal(loop_post(loop, stop, NULL), ERR_OK);
 }
 
 static void plan_end(void *arg) {
     note(arg);
-    assert_int_equal(loop_at_pass_end(loop, add, "e1"), ERR_OK);
-    assert_int_equal(loop_at_pass_end(loop, at_end_again, "x"), ERR_OK);
+    loop_at_pass_end(loop, &ends[0], add, "e1");
+    loop_at_pass_end(loop, &ends[1], at_end_again, "x");
 }
 
 static void pass_end_comes_after_all(void **state) {
@@ -126,7 +128,7 @@ static void destroy_runs_posted(void **state) {
     (void)state;
     assert_int_equal(loop_create(&l), ERR_OK);
     assert_int_equal(loop_post(l, add, "p"), ERR_OK);
-    assert_int_equal(loop_at_pass_end(l, add, "q"), ERR_OK);
+    loop_at_pass_end(l, &ends[0], add, "q");
     loop_destroy(&l);
     assert_string_equal(notes, "pq");
 }
@@ -170,6 +172,67 @@ static void timers_fire_by_time(void **state) {
     for (int i = 0; i < 4; i++) loop_timer_stop(&t[i]);
     loop_timer_stop(&t[0]); /* NULL is fine */
     assert_int_equal(loop_timer_start(&t[0], loop, UINT64_MAX, 0, add, ""), ERR_INVALID);
+}
+
+enum { N_ALARMS = 500 };
+
+static struct bell {
+    struct loop_alarm a;
+    uint64_t at_us;
+    int rung;
+} bells[N_ALARMS];
+static uint64_t last_us;
+
+static void on_bell(void *arg) {
+    struct bell *b = arg;
+    assert_false(loop_alarm_is_set(&b->a));
+    assert_true(clock_us() >= b->at_us);
+    assert_true(b->at_us >= last_us); /* what is due first runs first */
+    last_us = b->at_us;
+    b->rung++;
+    struct bell *next = b + 1;
+    if (b->rung == 1 && b - bells < N_ALARMS / 4) { /* again */
+        loop_alarm_set(loop, &b->a, 0, on_bell, b);
+        b->at_us = b->a.at_us;
+    } else if (next < bells + N_ALARMS && (next - bells) % 7 == 0) {
+        loop_alarm_stop(&next->a); /* another one never */
+    }
+}
+
+static void stop_when_all_rang(void *arg) {
+    for (int i = 0; i < N_ALARMS; i++) {
+        if (!loop_alarm_is_set(&bells[i].a)) continue;
+        loop_alarm_set(loop, arg, 1, stop_when_all_rang, arg);
+        return;
+    }
+    loop_stop(loop);
+}
+
+/* Alarms in any order, set anew before they ring, stopped, and set again by themselves. */
+static void alarms_ring_by_time(void **state) {
+    struct loop_alarm end = {0};
+    uint64_t base_us = clock_us();
+    (void)state;
+    last_us = 0;
+    memset(bells, 0, sizeof(bells));
+    for (int i = 0; i < 2 * N_ALARMS; i++) {
+        struct bell *b = &bells[i % N_ALARMS];
+        uint64_t ms = ((unsigned)i * 7919u) % 61;
+        loop_alarm_set(loop, &b->a, ms, on_bell, b);
+        b->at_us = b->a.at_us;
+        assert_true(loop_alarm_is_set(&b->a));
+    }
+    for (int i = 0; i < N_ALARMS; i += 5) loop_alarm_stop(&bells[i].a);
+    loop_alarm_stop(&bells[0].a); /* one that is not set is fine */
+    loop_alarm_set(loop, &end, 100, stop_when_all_rang, &end);
+    loop_run(loop);
+    assert_true(clock_us() - base_us >= 100000);
+    for (int i = 0; i < N_ALARMS; i++) {
+        int most = i < N_ALARMS / 4 ? 2 : 1;
+        assert_true(bells[i].rung <= most);
+        if (i % 5 == 0) assert_int_equal(bells[i].rung, 0);
+        if (i % 5 != 0 && i % 7 != 0) assert_int_equal(bells[i].rung, most);
+    }
 }
 
 struct pipe_watch {
@@ -309,6 +372,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(destroy_runs_posted, setup, teardown),
         cmocka_unit_test_setup_teardown(periodic_timer, setup, teardown),
         cmocka_unit_test_setup_teardown(timers_fire_by_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(alarms_ring_by_time, setup, teardown),
         cmocka_unit_test_setup_teardown(descriptors, setup, teardown),
         cmocka_unit_test_setup_teardown(signals, setup, teardown),
         cmocka_unit_test_setup_teardown(posts_of_threads_keep_their_order, setup, teardown),
