@@ -18,7 +18,9 @@ GUIDE    := common/guide/fa common/guide/guide_expr common/guide/guide_regex com
 ENDPOINT := common/endpoint/endpoint common/endpoint/ep_families common/endpoint/ep_fields common/endpoint/ep_rows common/endpoint/ep_custom common/endpoint/ep_guide common/endpoint/ep_schema common/endpoint/ep_input common/endpoint/ep_sampling common/endpoint/ep_answer_size common/endpoint/ep_chat common/endpoint/ep_messages common/endpoint/ep_tools common/endpoint/ep_completions common/endpoint/ep_tgi common/endpoint/ep_native common/endpoint/ep_triton common/endpoint/ep_info common/endpoint/ep_tokenizer common/endpoint/answer common/endpoint/answer_choice common/endpoint/answer_replay common/endpoint/answer_stop common/endpoint/answer_json common/endpoint/answer_logprobs common/endpoint/answer_openai common/endpoint/answer_tgi common/endpoint/answer_vllm common/endpoint/answer_native common/endpoint/answer_triton common/endpoint/json_scan common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_text common/endpoint/ep_calls
 INSTANCE := common/instance/mailbox common/instance/bus common/instance/kv_seal common/instance/kv_auth common/instance/kv_plane common/instance/kv_io common/instance/kv_listener common/instance/kv_link common/instance/kv_send common/instance/kv_recv common/instance/worker common/instance/worker_engine common/instance/inst_conf common/instance/inst_tls common/instance/text_pool common/instance/req_trace common/instance/req_read common/instance/guide_job common/instance/answer_job common/instance/dresult_out common/instance/role_fsm common/instance/role_ctl common/instance/req_meter common/instance/mixed_role common/instance/inst_links common/instance/inst_load common/instance/inst_pack common/instance/inst_register common/instance/inst_stop common/instance/inst_health common/instance/inst_fault common/instance/inst_lora common/instance/inst_metrics common/instance/inst_routes common/instance/instance
 ROLES    := prefill/pd_head prefill/prefill_hold prefill/prefill_answer prefill/prefill_role decode/decode_admit decode/decode_queue decode/decode_answer decode/decode_role
-COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/drain coordinator/registry coordinator/rate_meter coordinator/schedule coordinator/fair coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_fsm coordinator/relay_act coordinator/relay_attempt coordinator/relay_answer coordinator/relay_pieces coordinator/relay_log coordinator/relay_out coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
+COORD    := coordinator/coord_conf coordinator/coord_conf_checked coordinator/fwd_headers coordinator/coord_metrics coordinator/prom_merge coordinator/coord_tls coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/drain coordinator/recorder coordinator/registry coordinator/rate_meter coordinator/schedule coordinator/fair coordinator/tenants coordinator/breaker coordinator/relay_verdict coordinator/controller coordinator/role_post coordinator/dresult_in coordinator/body_look coordinator/mem_guard coordinator/relay coordinator/relay_stop coordinator/relay_queue coordinator/relay_fsm coordinator/relay_act coordinator/relay_attempt coordinator/relay_answer coordinator/relay_pieces coordinator/relay_log coordinator/relay_out coordinator/health_timed coordinator/lora_route coordinator/lora_sync coordinator/proxy coordinator/coord_routes coordinator/coord_status
+# what tools/replay is made of, beside its main and coordinator/schedule
+REPLAY   := tools/replay_record tools/replay_run tools/replay_compare tools/replay_send
 
 # ---- unit tests: tests/unit/<path>_test.c, linked with its own floor and the floors below
 TESTS_PROTO    := proto/json_skim proto/transcript proto/api proto/err proto/json proto/json_tree proto/wire proto/crc32c proto/infer_msg proto/kv_frame proto/dresult proto/role_msg proto/status_msg proto/tenant proto/cause
@@ -32,7 +34,7 @@ TESTS_ENDPOINT := common/endpoint/answer common/endpoint/answer_memory common/en
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker common/instance/mixed_role prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
-TESTS_COORD    := coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/role_post coordinator/lora_sync coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_out
+TESTS_COORD    := coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/role_post coordinator/lora_sync coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_out coordinator/recorder tools/replay
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
 FUZZ_PROTO    := json transcript infer_msg kv_frame dresult role_msg status_msg
@@ -42,7 +44,7 @@ FUZZ_ENGINE   := safetensors lora model_conf weights_cache
 FUZZ_GUIDE    := guide
 FUZZ_ENDPOINT := answer_replay ep_chat ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse gguf
 FUZZ_INSTANCE := inst_conf kv_seal
-FUZZ_COORD    := coord_conf prom_merge rank_table body_look
+FUZZ_COORD    := coord_conf prom_merge rank_table body_look record
 
 # ---- oracle programs: tests/oracle/NAME_main.c, driven by tests/oracle/test_*.py
 ORACLE := logits beams
@@ -69,7 +71,7 @@ deps-test:
 deps-lint:
 	@tools/deps.sh build test lint
 
-daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl
+daemons: $(BUILD)/bin/coordinator $(BUILD)/bin/prefill $(BUILD)/bin/decode $(BUILD)/bin/batonctl $(BUILD)/bin/replay
 unit-bins: $(UNIT_BINS) $(FUZZ_BINS)
 
 demo: deps
@@ -138,6 +140,7 @@ bench:
 install: daemons
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/baton
 	install -m 755 $(BUILD)/bin/batonctl $(DESTDIR)$(PREFIX)/bin/batonctl
+	install -m 755 $(BUILD)/bin/replay $(DESTDIR)$(PREFIX)/bin/baton-replay
 	install -m 755 $(BUILD)/bin/coordinator $(DESTDIR)$(PREFIX)/bin/baton-coordinator
 	install -m 755 $(BUILD)/bin/prefill $(DESTDIR)$(PREFIX)/bin/baton-prefill
 	install -m 755 $(BUILD)/bin/decode $(DESTDIR)$(PREFIX)/bin/baton-decode
@@ -145,7 +148,7 @@ install: daemons
 	cp -r cluster-conf models $(DESTDIR)$(PREFIX)/share/baton/
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton/cluster-conf/*/pki
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-coordinator baton-prefill baton-decode baton-make-pki)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,batonctl baton-replay baton-coordinator baton-prefill baton-decode baton-make-pki)
 	rm -rf $(DESTDIR)$(PREFIX)/share/baton
 
 clean:

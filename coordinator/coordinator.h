@@ -19,6 +19,7 @@ struct relay_set;
 struct coord_lora;
 struct health_timed;
 struct http_gate;
+struct recorder;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -35,6 +36,7 @@ struct coordinator {
     struct http_client *client;
     struct registry reg;
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
+    struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;

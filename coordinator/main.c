@@ -13,6 +13,7 @@
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay.h"
 
 enum {
@@ -175,6 +176,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     enum err e = plan_descriptors(co, eb);
     if (e != ERR_OK) return e;
     fill_budget(co);
+    if ((e = recorder_open_env(&co->recorder, &co->sched, eb)) != ERR_OK) return e;
     e = loop_create(&co->loop);
     if (e == ERR_OK) e = http_gate_create(&co->gate, co->loop, &co->budget);
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
@@ -193,6 +195,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
 static void coordinator_close(struct coordinator *co) {
     loop_timer_stop(&co->stop_timer);
     if (co->relays != NULL) relay_abort_all(co->relays, 503, "The service has been stopped.");
+    recorder_close(&co->recorder); /* what follows is no fault */
     controller_stop(co);
     coord_metrics_destroy(&co->metrics);
     health_timed_close(co);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "coordinator/coordinator.h"
+#include "coordinator/recorder.h"
 
 struct inst *registry_find(const struct registry *r, uint32_t id) {
     for (struct inst *in = r->first; in != NULL; in = in->next)
@@ -124,7 +126,14 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
     return false;
 }
 
+static void record(const struct inst *in, const char *what, const char *why) {
+    if (in->co != NULL)
+        recorder_instance(in->co->recorder, in->id, inst_name(in), inst_role_name(in->plan.want),
+                          what, why);
+}
+
 void inst_suspect(struct inst *in, uint64_t now_ms, const char *why) {
+    if (in->facts.suspect_ms == 0) record(in, "suspect", why);
     in->facts.suspect_ms = now_ms;
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
 }
@@ -143,7 +152,12 @@ bool inst_linked(const struct inst *a, const struct inst *b) {
 }
 
 enum err inst_step(struct inst *in, enum inst_event ev) {
-    return inst_fsm_step(&in->life, in->id, ev);
+    const enum inst_state was = in->life.state;
+    const enum err e = inst_fsm_step(&in->life, in->id, ev);
+    if (in->life.state != was)
+        record(in, inst_state_name(in->life.state),
+               in->life.state == INST_FAULTY ? in->facts.last_error : "");
+    return e;
 }
 
 bool inst_answers(const struct inst *in) {

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/entropy.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
@@ -221,6 +222,12 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         return;
     }
     log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
+    recorder_request(co->recorder, &(struct record_request){.id = r->id_text,
+                                                            .path = r->url_path,
+                                                            .tenant = r->tenant->name,
+                                                            .stream = r->out.stream,
+                                                            .body = body,
+                                                            .n = n});
     relay_enqueue(r); /* its first state */
     relay_schedule(s);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
@@ -62,6 +63,8 @@ static void lose_bad_answer(struct relay *r, const char *detail) {
 static void first_token(struct relay *r, const struct json_value *root) {
     struct piece p = {.kind = DR_DATA, .body = ""};
     bool last = false;
+    const char *seed = "";
+    size_t n = 0;
     struct emitted *tokens = read_tokens(root, &p.n_tokens);
     if (tokens == NULL) {
         lose_bad_answer(r, "a list of tokens that is none");
@@ -70,6 +73,8 @@ static void first_token(struct relay *r, const struct json_value *root) {
     p.tokens = tokens;
     json_get_bool(root, "isLastResp", &last);
     json_get_str(root, "output", &p.body, &p.len);
+    json_get_str(root, "seed", &seed, &n);
+    recorder_first(r->set->co->recorder, r->id_text, r->attempt.epoch, seed, p.tokens, p.n_tokens);
     relay_log_first(r, root);
     measure(r, root);
     r->n_tokens += p.n_tokens; /* the rest comes with D's frames */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 #include "proto/json.h"
 
@@ -103,6 +104,12 @@ void relay_log_lost(struct relay *r, enum cause cause) {
     r->silent_since_us = r->out.begun ? r->last_piece_us : now;
     r->silent_cause = cause;
     if (r->transcript.n_ids == 0) r->n_tokens = 0; /* all is computed again */
+    recorder_lost(r->set->co->recorder, &(struct record_loss){.id = r->id_text,
+                                                              .epoch = a->epoch,
+                                                              .p = a->p_id,
+                                                              .d = a->d_id,
+                                                              .cause = cause_name(cause),
+                                                              .n_kept = r->transcript.n_ids});
     if (grown == NULL) return;
     r->lost = grown;
     struct lost_attempt *l = &grown[r->n_logged++];
@@ -131,6 +138,7 @@ void relay_log_heard(struct relay *r) {
 void relay_log_end(struct relay *r, int status, enum cause cause) {
     struct relay_set *s = r->set;
     struct recent *e = &s->recent[s->n_recent++ % RECENT];
+    recorder_end(s->co->recorder, r->id_text, status, cause_name(cause), r->n_lost + 1);
     free(e->lost);
     *e = (struct recent){
         .path = r->path->path,

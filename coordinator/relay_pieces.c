@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 
 static void fail_for_limit(struct relay *r) {
@@ -106,6 +107,7 @@ static void take_error(struct relay *r, const struct piece *p) {
 void relay_take_piece(struct relay *r, const struct piece *p) {
     const struct relay_input in = {.piece = p};
     r->n_tokens += p->n_tokens;
+    recorder_tokens(r->set->co->recorder, r->id_text, r->attempt.epoch, p->tokens, p->n_tokens);
     switch (p->kind) {
     case DR_DATA:
         relay_tell_d(r, VERDICT_GOOD, "");

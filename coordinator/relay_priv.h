@@ -127,6 +127,7 @@ struct relay {
     uint64_t since_ms; /* of the wait for a first token: arrival, or the loss of the last attempt */
     uint64_t silent_since_us; /* a lost attempt's silence goes on; 0: none does */
     enum cause silent_cause;  /* what ended that attempt */
+    bool refusal_recorded;    /* that no pair was found for it, since it waits (recorder.h) */
     uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
     struct handover handover;
 };

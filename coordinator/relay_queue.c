@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
 
 enum { MEAN_OF = 32 }; /* answers that a mean remembers, about */
@@ -28,6 +29,7 @@ void relay_enqueue(struct relay *r) {
     *(after != NULL ? &after->queue_next : &t->first) = r;
     *(r->queue_next != NULL ? &r->queue_next->queue_prev : &t->last) = r;
     r->queued_us = clock_us();
+    r->refusal_recorded = false;
     t->n_queued++;
     s->n_queued++;
     tenants_wait(s->tenants, t);
@@ -168,10 +170,27 @@ static struct demand demand_of(const struct relay *r, const struct pass *ps) {
     return d;
 }
 
+/* For the record: of those that find no pair, the first while r waits. */
+static void note_decision(struct relay *r, const struct pass *ps, const struct record_decision *d) {
+    struct recorder *rec = r->set->co->recorder;
+    if (rec == NULL || (!d->found && r->refusal_recorded)) return;
+    struct record_decision whole = *d;
+    r->refusal_recorded = !d->found;
+    whole.id = r->id_text;
+    whole.epoch = r->n_lost;
+    whole.p = ps->p.views;
+    whole.n_p = ps->p.n;
+    whole.d = ps->d.views;
+    whole.n_d = ps->d.n;
+    whole.demand = r->demand;
+    whole.turn = r->set->turn;
+    recorder_decision(rec, &whole);
+}
+
 static enum placed place(struct relay *r, struct pass *ps) {
     struct relay_set *s = r->set;
     struct view_list *p = &ps->p, *d = &ps->d;
-    struct pair_choice pick;
+    struct pair_choice pick = {0};
     bool again_p = r->avoid.p != 0 && !has_other(p, r->avoid.p),
          again_d = r->avoid.d != 0 && !has_other(d, r->avoid.d);
     if ((again_p || again_d) && ps->now < r->avoid.not_before_ms) return NOT_YET;
@@ -180,9 +199,12 @@ static enum placed place(struct relay *r, struct pass *ps) {
     r->expected_tokens =
         (double)r->n_chars / s->co->conf.string_token_rate * s->co->sched.coefficients[1] +
         s->co->sched.coefficients[2];
-    if (!schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n, r->demand, avoid_p,
-                       avoid_d, s->turn))
-        return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
+    const bool found = schedule_pick(&pick, &s->co->sched, p->views, p->n, d->views, d->n,
+                                     r->demand, avoid_p, avoid_d, s->turn);
+    note_decision(r, ps,
+                  &(struct record_decision){
+                      .avoid_p = avoid_p, .avoid_d = avoid_d, .found = found, .pick = pick});
+    if (!found) return avoid_p == 0 && avoid_d == 0 ? NO_ROOM : NOT_YET;
     s->turn++;
     charge(r);
     const struct relay_input pair = {.p = p->insts[pick.p], .d = d->insts[pick.d]};

@@ -343,8 +343,9 @@ static int usage(int status) {
 }
 
 static bool open_target(struct target *t, const char *const values[OPT_COUNT]) {
-    struct tls_conf c = {.names = {"--ca", "--cert", "--key", "--pass", "--crl"},
-                         .verify_host = true};
+    struct tls_conf c = {
+        .names = {.ca = "--ca", .cert = "--cert", .key = "--key", .passwd = "--pass"},
+        .verify_host = true};
     struct errbuf eb = {0};
     char *const paths[OPT_COUNT] = {NULL, c.ca[0], c.cert, c.key, c.passwd};
     t->base = values[OPT_URL];
