@@ -18,6 +18,7 @@ enum {
     MISSES_MAX = 3,
     STEP_MS_MAX = 200, /* of silence, that a tick adds: if more has passed, this loop stood still */
     CONNECT_MS_MIN = 1000,
+    ANEW_MAX = 2, /* times MISSES_MAX heartbeats that a stream has when it is opened anew */
 };
 
 struct dresult_in {
@@ -219,27 +220,49 @@ static void connect_now(void *arg) {
 
 /* ---- silence */
 
+/* An instance of which nothing is known yet has taken the connection and says nothing. */
+static void ask_again(struct dresult_in *d) {
+    const struct inst *in = registry_find(&d->co->reg, d->inst_id);
+    const uint64_t bound = (uint64_t)MISSES_MAX * (uint64_t)d->co->conf.heartbeat_ms;
+    if (d->call == NULL || in == NULL || in->stream != STREAM_DOWN) return;
+    if (d->stream_quiet_ms < ANEW_MAX * bound) return;
+    http_call_cancel(&d->call);
+    (void)stream_ended(d);
+    connect_now(d);
+}
+
 void dresult_in_tick(struct dresult_in *d, uint64_t now_ms) {
     uint64_t step = d->tick_ms != 0 ? now_ms - d->tick_ms : 0;
     d->tick_ms = now_ms;
-    if (d->heartbeat_ms == 0) return;
     if (step > STEP_MS_MAX) step = STEP_MS_MAX;
     d->quiet_ms += step;
     d->stream_quiet_ms += step;
+    if (d->heartbeat_ms == 0) {
+        ask_again(d);
+        return;
+    }
     uint64_t bound = (uint64_t)MISSES_MAX * d->heartbeat_ms;
     if (d->quiet_ms >= bound) {
         char text[80];
         snprintf(text, sizeof(text), "no sign of life for %llu ms",
                  (unsigned long long)d->quiet_ms);
         controller_instance_lost(d->co, d->inst_id, text);
-    } else if (d->stream_quiet_ms >= bound && d->parser != NULL) {
+        return;
+    }
+    if (d->stream_quiet_ms >= ANEW_MAX * bound) {
+        controller_instance_lost(d->co, d->inst_id,
+                                 "it answers polls, but nothing comes from its business plane");
+        return;
+    }
+    if (d->stream_quiet_ms >= bound && d->parser != NULL) {
         log_warn("dresult",
                  "id=%u event=silent ms=%llu: it answers polls, the stream is opened anew",
                  d->inst_id, (unsigned long long)d->stream_quiet_ms);
         http_call_cancel(&d->call);
         (void)stream_ended(d);
         connect_now(d);
-    } else if (d->quiet_ms >= d->heartbeat_ms + d->heartbeat_ms / 2 && !d->asked) {
+    }
+    if (d->quiet_ms >= d->heartbeat_ms + d->heartbeat_ms / 2 && !d->asked) {
         d->asked = true;
         controller_look_now(d->co, d->inst_id);
     }

@@ -6,9 +6,12 @@
  *   - at once, when its connection ends and another one is refused, or is answered by another
  * process;
  *   - when neither the stream nor the answer of a poll has brought a byte for MISSES_MAX
- * heartbeats. Only time in which this loop ran counts, so that a coordinator which stood still
- * blames nobody; a stream that alone is silent for so long is opened anew, and nothing is lost by
- * that. Every other instance has 30 s of silence, and the polls.
+ * heartbeats; a stream that alone is silent for so long is opened anew, and nothing is lost by
+ * that;
+ *   - when the stream that was opened anew brings nothing for twice as long: the way to the
+ * business plane is broken, whatever the polls say. Only time in which this loop ran counts, so
+ * that a coordinator which stood still blames nobody. Every other instance has 30 s of silence, and
+ * the polls.
  *
  * Thread: the loop thread. */
 #ifndef BATON_COORDINATOR_DRESULT_IN_H

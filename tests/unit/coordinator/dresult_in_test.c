@@ -103,6 +103,27 @@ static void a_stream_alone(void **state) {
     fc_close();
 }
 
+/* Nor does the one that was opened anew say anything: the business plane is out of reach. */
+static void a_business_plane(void **state) {
+    (void)state;
+    start(1, 2);
+    struct fake *each[] = {&fc.fakes[0], &fc.fakes[1]};
+    for (int i = 0; i < 2; i++) {
+        struct fake *f = each[i];
+        const uint64_t began = clock_ms();
+        f->deaf = true;
+        loop_timer_stop(&f->beat);
+        run_until(is_lost, f);
+        assert_in_range(clock_ms() - began, 7 * BEAT_MS, 9 * BEAT_MS + 900);
+        assert_non_null(strstr(fake_inst(f)->facts.last_error, "from its business plane"));
+        run_for(300);
+        assert_false(serves(f));
+        f->deaf = false; /* to those who ask again */
+        run_until(serves, f);
+    }
+    fc_close();
+}
+
 /* A loop that did not run has heard nothing, and that is nobody's fault. */
 static void standstill(void **state) {
     (void)state;
@@ -168,8 +189,9 @@ static void notes(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(death),          cmocka_unit_test(silence),
-        cmocka_unit_test(a_stream_alone), cmocka_unit_test(standstill),
-        cmocka_unit_test(reconnects),     cmocka_unit_test(notes),
+        cmocka_unit_test(a_stream_alone), cmocka_unit_test(a_business_plane),
+        cmocka_unit_test(standstill),     cmocka_unit_test(reconnects),
+        cmocka_unit_test(notes),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);

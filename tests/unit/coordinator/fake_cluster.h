@@ -63,6 +63,7 @@ struct fake {
     unsigned long long boot;
     struct loop_timer *beat;
     bool mute;                  /* nothing comes from it any more, as if it was stopped */
+    bool deaf;                  /* listeners get no answer */
     char session[80], term[32]; /* of the last listener */
     char stops[STOPS_MAX][32];
     char stop_epoch[16];  /* header req-epoch of the same */
@@ -253,6 +254,7 @@ static inline void fake_listen(struct fake *f, struct http_x *x) {
                *term = http_x_header(x, "coordinator-epoch");
     FC_REQUIRE(strcmp(http_x_header(x, "dresult-version"), "2") == 0);
     FC_REQUIRE(session != NULL && term != NULL);
+    if (f->deaf) return;
     snprintf(f->session, sizeof(f->session), "%s", session);
     snprintf(f->term, sizeof(f->term), "%s", term);
     f->n_listens++;
