@@ -31,6 +31,22 @@ static const char *link_text(char *out, size_t cap, const struct link_status *l)
     return out;
 }
 
+const char *coord_not_ready(const struct coordinator *co) {
+    static const char *const text[2][2] = {
+        {"MindIE-MS Coordinator is not ready: no instance serves",
+         "MindIE-MS Coordinator is not ready: no prefill instance serves"},
+        {"MindIE-MS Coordinator is not ready: no decode instance serves",
+         "MindIE-MS Coordinator is not ready: no prefill instance is linked to a decode instance"}};
+    bool p = false, d = false;
+    if (strcmp(co->conf.error_format, "text") == 0) return "MindIE-MS Coordinator is not ready";
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!inst_serves(in, NULL)) continue;
+        p |= in->plan.want == ROLE_PREFILL;
+        d |= in->plan.want == ROLE_DECODE;
+    }
+    return text[p][d];
+}
+
 /* One reason per instance that does not serve: where it stands and the last thing that went wrong.
  */
 static struct json_value *reasons_of(const struct coordinator *co) {
@@ -191,6 +207,7 @@ void coord_reply_status(struct coordinator *co, struct http_x *x) {
     add_u64(me, "requestsFailed", c.failed);
     add_u64(me, "requestsRetried", c.retried);
     add_u64(me, "requestsCancelled", c.cancelled);
+    add_u64(me, "requestsRefused", c.refused);
     json_obj_set(me, "tenants", tenants_json(co));
     json_obj_set(root, "coordinator", me);
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next)

@@ -96,6 +96,9 @@ const char *coord_media_type(const char *type);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);
+/* What a 503 says while no pair serves: which role is missing (errorFormat "text": the reference's
+ * words alone). Static. */
+const char *coord_not_ready(const struct coordinator *co);
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons);
 
 /* ---- health_timed.c: one token on a pair within so many seconds */

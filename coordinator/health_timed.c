@@ -69,7 +69,7 @@ static void answer(struct waiter *w, int status) {
         reply_healthy(x);
     } else if (status == 503) {
         http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(t->co, x, 503, "MindIE-MS Coordinator is not ready");
+        coord_reply_error(t->co, x, 503, coord_not_ready(t->co));
     } else {
         reply_ill(t, x, status);
     }

@@ -216,7 +216,7 @@ void lora_route(struct coordinator *co, struct http_x *x, bool load) {
     if (there == 0) {
         free(op);
         http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(co, x, 503, "MindIE-MS Coordinator is not ready");
+        coord_reply_error(co, x, 503, coord_not_ready(co));
         return;
     }
     if (op != NULL) {

@@ -81,7 +81,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     }
     if (p == NULL) {
         http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(co, x, 503, "MindIE-MS Coordinator is not ready");
+        coord_reply_error(co, x, 503, coord_not_ready(co));
         return;
     }
     *p = (struct proxied){.co = co, .x = x};

@@ -127,7 +127,7 @@ static struct relay *add(struct relay_set *s, struct http_x *x, const struct api
 /* Not admitted. */
 static void turn_away(struct relay_set *s, struct http_x *x, int status, const char *reason,
                       const char *text) {
-    if (relay_status_is_failure(status, false)) s->counts.failed++;
+    s->counts.refused++;
     coord_metrics_rejected(s->co->metrics, reason, status);
     if (status == 429 || status == 503) http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(s->co, x, status, text);
@@ -146,6 +146,7 @@ static void turn_away_memory(struct relay_set *s, struct http_x *x, const struct
                "\"code\": 429}}";
     else if (path->api == API_TGI || path->api == API_VLLM)
         body = "{\"error\": \"Memory limit exceeded\", \"error_type\": \"overloaded\"}";
+    s->counts.refused++;
     coord_metrics_rejected(s->co->metrics, "memory", 429);
     http_x_set_header(x, "Retry-After", "1");
     http_x_reply(x, 429, "application/json; charset=utf-8", body, strlen(body));
@@ -242,7 +243,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         return;
     }
     if (!controller_ready(co)) {
-        turn_away(s, x, 503, "not_ready", "MindIE-MS Coordinator is not ready");
+        turn_away(s, x, 503, "not_ready", coord_not_ready(co));
         return;
     }
     if (s->memory.full) {

@@ -47,7 +47,9 @@ bool relay_status_is_failure(int status, bool stopped);
 
 struct relay_counts {
     size_t in_flight, queued;
-    uint64_t received, finished, failed, retried, cancelled;
+    /* received: finished + failed + cancelled + refused + in_flight. refused: not admitted, wrong
+     * by a 4xx of P's, or ended by its client's stopInfer. retried: attempts that were lost. */
+    uint64_t received, finished, failed, retried, cancelled, refused;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
 /* Those who have requests here, newest first (tenants.h); NULL: nobody. */

@@ -24,6 +24,8 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
         s->counts.cancelled++;
     } else if (relay_status_is_failure(status, stopped)) {
         s->counts.failed++;
+    } else {
+        s->counts.refused++;
     }
     attempt_end(r, left);
     relay_settle(r);

@@ -188,10 +188,11 @@ static int print_status(const char *body, size_t n) {
         return 1;
     }
     json_get_bool(co, "ready", &ready);
-    printf(
-        "coordinator: %s, in flight %lld, queued %lld, finished %lld, failed %lld, retried %lld\n",
-        ready ? "ready" : "NOT ready", num(co, "requestsInFlight"), num(co, "requestsQueued"),
-        num(co, "requestsFinished"), num(co, "requestsFailed"), num(co, "requestsRetried"));
+    printf("coordinator: %s, in flight %lld, queued %lld, finished %lld, failed %lld, refused "
+           "%lld, retried %lld\n",
+           ready ? "ready" : "NOT ready", num(co, "requestsInFlight"), num(co, "requestsQueued"),
+           num(co, "requestsFinished"), num(co, "requestsFailed"), num(co, "requestsRefused"),
+           num(co, "requestsRetried"));
     print_instances(arr);
     if (json_get_arr(root, "recentRequests", &recent) == JSON_OK) print_recent(recent);
     json_put(root);

@@ -32,7 +32,7 @@ def live_through(n_p, n_d, n_clients, seconds, n_questions):
         assert clients.n_right > seconds / SLOW, story
         wait_for(lambda: cluster.status()["coordinator"]["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
         n = totals(cluster)
-        assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"], n
+        assert n["requestsReceived"] == sum(n[k] for k in ("requestsFinished", "requestsFailed", "requestsCancelled", "requestsRefused")), n
         for before, after in zip(idle, cluster.loads()):
             assert after[0] == before[0] and after[2:] == (0, 0, 0), (idle, cluster.loads())
         assert get(cluster.status_base, "/v1/readiness").status == 200

@@ -441,7 +441,7 @@ def test_not_ready(mode, request):
         wait_for(lambda: listening(c.base), READY_S, "the coordinator answers")
         for path, body in ((CHAT, chat()), (COMP, comp()), ("/generate", tgi()), ("/infer", {"inputs": "x"})):
             a = post(c.base, path, body)
-            assert (a.status, a.json["error"], a.json["error_type"]) == (503, "MindIE-MS Coordinator is not ready", "Service Unavailable")
+            assert (a.status, a.json["error"], a.json["error_type"]) == (503, "MindIE-MS Coordinator is not ready: no instance serves", "Service Unavailable")
             assert a.headers["Retry-After"]
         c.coordinator.stop()
     finally:
