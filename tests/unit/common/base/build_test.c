@@ -44,7 +44,10 @@ static void series_follow_the_process(void **state) {
     int fd = open("/dev/null", O_RDONLY);
     for (clock_t from = clock(); clock() - from < CLOCKS_PER_SEC / 5;) p[clock() % BYTES]++;
     double more = value_of(m, bm, "process_resident_memory_bytes") - rss;
-    assert_true(more > 0.9 * BYTES && more < 1.5 * BYTES);
+#ifndef __SANITIZE_THREAD__ /* which keeps several bytes for each */
+    assert_true(more < 1.5 * BYTES);
+#endif
+    assert_true(more > 0.9 * BYTES);
     assert_true(value_of(m, bm, "process_virtual_memory_bytes") > rss + BYTES);
     assert_true(value_of(m, bm, "process_open_fds") == fds + 1);
     assert_true(value_of(m, bm, "process_max_fds") >= fds);
