@@ -287,7 +287,10 @@ int main(int argc, char **argv) {
     }
     if (path == NULL) return usage(argv[0], 2);
     struct coordinator *co = calloc(1, sizeof(*co));
-    if (co == NULL) return 1;
+    if (co == NULL) {
+        fprintf(stderr, "%s: out of memory\n", argv[0]);
+        return 1;
+    }
     int status = 2;
     log_init(LOG_INFO, STDERR_FILENO);
     if (coord_conf_load(&co->conf, path, controller_path, &eb) != ERR_OK) {

@@ -363,7 +363,10 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     }
     if (path == NULL) return usage(argv[0], 2);
     struct instance *in = calloc(1, sizeof(*in));
-    if (in == NULL) return 1;
+    if (in == NULL) {
+        fprintf(stderr, "%s: out of memory\n", argv[0]);
+        return 1;
+    }
     int status = 2;
     in->roles = roles;
     in->first_role = first_role;

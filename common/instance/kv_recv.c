@@ -188,6 +188,8 @@ static void on_offer(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     const char *why = NULL;
     if (e == ERR_CONFLICT) {
         why = "not a decode instance";
+    } else if (e == ERR_NO_MEMORY) {
+        why = err_text(e);
     } else if (!same || n_blocks != m.n_blocks) {
         KV_COUNT(kp, n_protocol, 1);
         e = ERR_INVALID;

@@ -8,13 +8,12 @@ import subprocess
 import tempfile
 
 import pytest
-from harness import BUILD, SLOW
+from harness import SLOW
 
 FIELDS = ("nth", "one_in", "seed", "thread", "n_calls", "n_failed", "n_threads")  # struct control
 CONTROL = struct.Struct(f"={len(FIELDS)}Q")
 # They have allocators of their own, which come first.
-LINKED = "scarce" in BUILD
-not_with_sanitizers = pytest.mark.skipif(SLOW > 1 and not LINKED, reason="a sanitizer owns malloc and pthread_create")
+not_with_sanitizers = pytest.mark.skipif(SLOW > 1, reason="a sanitizer owns malloc and pthread_create")
 
 
 class Scarce:
@@ -36,7 +35,7 @@ class Scarce:
             f.write(bytes(CONTROL.size))
             f.flush()
             self.controls[daemon.name] = mmap.mmap(f.fileno(), CONTROL.size)
-        daemon.env = {**(daemon.env or {}), **({} if LINKED else {"LD_PRELOAD": self.library}), "SCARCE": path}
+        daemon.env = {**(daemon.env or {}), "LD_PRELOAD": self.library, "SCARCE": path}
         self.set(daemon, **fields)
 
     def set(self, daemon, **fields):

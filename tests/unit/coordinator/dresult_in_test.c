@@ -1,6 +1,7 @@
 /* Goal: an instance that lets itself be watched is lost at once when its process is gone or another
  * one answers, and after three heartbeats of silence on every way; a coordinator that stood still
- * blames nobody; one that comes back gets another session. Method: a real coordinator over
+ * blames nobody; one that comes back gets another session; what is no frame, another listener and a
+ * stream that does not stand are asked for again in their time. Method: a real coordinator over
  * instances of the test (fake_cluster.h) that beat, fall silent, and die as told. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -159,6 +160,72 @@ static void reconnects(void **state) {
     fc_close();
 }
 
+/* What is no frame ends the stream, which is opened anew: nothing is lost by that. */
+static void bad_frames(void **state) {
+    static const char *const bad[] = {"zzzzzzzz - 0 0 ka ", "00000004 abcd", "ffffffff - 0 0 ka "};
+    (void)state;
+    start(1, 1);
+    struct fake *d = &fc.fakes[1];
+    char session[80];
+    snprintf(session, sizeof(session), "%s", d->session);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        d->n_listens = 1;
+        http_x_stream_write(d->dresult, bad[i], strlen(bad[i]));
+        run_until(listens_again, d);
+        assert_string_equal(d->session, session);
+        assert_true(inst_answers(fake_inst(d)));
+    }
+    run_until(serves, d);
+    fc_close();
+}
+
+/* Another coordinator took the stream: it is asked for again, but not at once, or the two would
+ * take it from each other without end. */
+static void replaced(void **state) {
+    struct wr w = WR_INIT;
+    const struct dresult_frame f = {.kind = DR_CLOSE,
+                                    .req_id = DRESULT_CLOSE_ID,
+                                    .body = DRESULT_CLOSE_TEXT,
+                                    .body_len = strlen(DRESULT_CLOSE_TEXT)};
+    (void)state;
+    fc_open(CONF);
+    (void)fc_add(LABEL_PREFILL_STATIC);
+    struct fake *d = fc_add(LABEL_DECODE_STATIC); /* not watched: nothing else opens it anew */
+    run_until(fc_all_serve, NULL);
+    assert_int_equal(dresult_pack(&w, 2, &f), ERR_OK);
+    http_x_stream_write(d->dresult, w.data, w.len);
+    wr_free(&w);
+    d->n_listens = 1;
+    uint64_t began = clock_ms();
+    http_x_on_close(d->dresult, NULL, NULL);
+    http_x_stream_end(d->dresult);
+    d->dresult = NULL;
+    run_until(listens_again, d);
+    assert_true(clock_ms() - began >= 1900);
+    fc_close();
+}
+
+/* One that is not watched is asked again after 100 ms, and each time later than before while not a
+ * byte comes. */
+static void back_off(void **state) {
+    (void)state;
+    fc_open(CONF);
+    (void)fc_add(LABEL_PREFILL_STATIC);
+    struct fake *d = fc_add(LABEL_DECODE_STATIC);
+    run_until(fc_all_serve, NULL);
+    for (unsigned wait_ms = 100; wait_ms <= 400; wait_ms *= 2) {
+        uint64_t began = clock_ms();
+        d->n_listens = 1;
+        http_x_on_close(d->dresult, NULL, NULL);
+        http_x_stream_end(d->dresult);
+        d->dresult = NULL;
+        run_until(listens_again, d);
+        assert_true(clock_ms() - began + 1 >= wait_ms);
+        assert_true(inst_answers(fake_inst(d)));
+    }
+    fc_close();
+}
+
 static bool was_polled(void *arg) {
     return fake_inst(arg)->facts.status.running == 3;
 }
@@ -191,7 +258,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(death),          cmocka_unit_test(silence),
         cmocka_unit_test(a_stream_alone), cmocka_unit_test(a_business_plane),
         cmocka_unit_test(standstill),     cmocka_unit_test(reconnects),
-        cmocka_unit_test(notes),
+        cmocka_unit_test(notes),          cmocka_unit_test(bad_frames),
+        cmocka_unit_test(replaced),       cmocka_unit_test(back_off),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, NULL, NULL);
