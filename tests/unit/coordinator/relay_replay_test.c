@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "coordinator/recorder.h"
 #include "tests/unit/coordinator/relay_fixture.h"
 
 /* An answer of P to a stream: its piece, the tokens in it. */
@@ -436,6 +437,55 @@ static void attempts_in_the_head(void **state) {
     client_close(&c);
 }
 
+/* ---- the recording */
+
+/* What it says of a request: its events in their order, a decision without a pair as "none". */
+static void told(const char *path, const char *id, char out[256]) {
+    char *line = NULL, of[64], event[32];
+    size_t cap = 0;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    out[0] = 0;
+    snprintf(of, sizeof(of), "\"id\":\"%s\"", id);
+    while (getline(&line, &cap, f) > 0) {
+        assert_int_equal(sscanf(line, "{\"event\":\"%31[a-z]", event), 1);
+        if (strstr(line, of) == NULL) continue;
+        const bool none = strstr(line, "\"choice\":null") != NULL;
+        snprintf(out + strlen(out), 256 - strlen(out), "%s ", none ? "none" : event);
+    }
+    free(line);
+    fclose(f);
+}
+
+static void all_of_it_is_recorded(void **state) {
+    struct client c;
+    char path[] = "/tmp/baton-relay-XXXXXX", events[256];
+    struct errbuf eb = {0};
+    (void)state;
+    assert_non_null(mkdtemp(path));
+    char *file = test_malloc(sizeof(path) + 8);
+    snprintf(file, sizeof(path) + 8, "%s/run", path);
+    assert_int_equal(recorder_open(&fc.co.recorder, file, 1 << 20, &fc.co.sched, &eb), ERR_OK);
+    fake_inst(P2)->ledger.tasks += 1000;
+    struct held old = two_pieces(&c);
+    fake_inst(P)->ledger.tasks += 1000;
+    data(D, &old, 7, "", "");
+    wait_queue(1);
+    for (int i = 0; i < 3; i++) relay_schedule(fc.co.relays); /* it is said once */
+    fake_inst(P)->ledger.tasks -= 1000;
+    relay_schedule(fc.co.relays);
+    run_until(holds_two, P);
+    goes_on(&c, P, "11,12,13");
+    fake_inst(P2)->ledger.tasks -= 1000;
+    recorder_close(&fc.co.recorder);
+    told(file, old.req_id, events);
+    assert_string_equal(events,
+                        "request decision first tokens lost none decision first tokens end ");
+    unlink(file);
+    rmdir(path);
+    test_free(file);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         CASE(d_dies),
@@ -455,6 +505,7 @@ int main(int argc, char **argv) {
         CASE(who_has_begun_goes_first),
         CASE(a_stop_is_under_way),
         CASE(attempts_in_the_head),
+        CASE(all_of_it_is_recorded),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
     return cmocka_run_group_tests(tests, set_up, tear_down);
