@@ -38,6 +38,7 @@ static enum err take_request(struct run *run, struct record_event *e, struct err
     }
     r->id = e->id;
     r->us = e->us;
+    r->end_us = UINT64_MAX;
     r->body = e->request.body;
     r->n = e->request.n;
     e->request.body = NULL;
@@ -132,7 +133,9 @@ static enum err take(struct run *run, struct record_event *e, FILE *faults, stru
         if (faults != NULL) tell_lost(faults, e);
         break;
     case RECORD_END:
-        if (r != NULL) r->status = e->status;
+        if (r == NULL) break;
+        r->status = e->status;
+        r->end_us = e->us;
         break;
     case RECORD_INSTANCE:
         if (faults != NULL && run->n > 0) tell_instance(faults, e);

@@ -26,6 +26,7 @@ struct run_request {
     uint32_t p, d; /* where it began; 0: nowhere */
     unsigned n_lost;
     int status;             /* 0: the recording ends before it */
+    uint64_t end_us;        /* UINT64_MAX then */
     struct emitted *tokens; /* what its client was sent, of all its choices */
     size_t n_tokens, cap;
     bool taken; /* by another one of another run */

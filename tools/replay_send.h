@@ -24,7 +24,8 @@ struct replay_sent {
     char first_lost[240];      /* why */
 };
 
-/* Returns when the last answer has ended. ERR_NO_MEMORY. */
+/* Returns when the last answer has ended. A request is sent when all have ended that had ended when
+ * it came. ERR_NO_MEMORY. */
 enum err replay_send(struct replay_sent *out, const struct run *run, const struct replay_target *t);
 
 #endif
