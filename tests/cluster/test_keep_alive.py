@@ -40,10 +40,10 @@ def test_comments(where):
 
 @pytest.mark.parametrize("where", ["instance", "coordinator"])
 def test_comments_before_anything_else(where):
-    """Four requests for all slots: the last of them waits for the others, and gets its head and a comment before it has an event."""
+    """Three requests for all slots: the last of them waits for the others, and gets its head and a comment before it has an event."""
     on, slots = {"sseKeepAliveSeconds": 1}, {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 8}}}
     with (Standalone(extra={"BatonConfig": on, **slots}) if where == "instance" else Cluster(coord={"coordinator": on}, extra=slots)) as c:
-        answers = in_threads([lambda: pieces(c.base, max_tokens=400)] * 4)
+        answers = in_threads([lambda: pieces(c.base, max_tokens=400)] * 3)
         assert any(got[0] == ":" for got in answers)
         assert all(got[-1] == "data: [DONE]" for got in answers)
 

@@ -227,7 +227,7 @@ static void test_limits(void **state) {
     o.batch_max = 4;
     o.kv_bytes = fake_pool_bytes(20, 4, DTYPE_F32);
     struct rig *r = rig_open(&o);
-    int32_t ids[8], first[4] = {1, 2, 3, 4};
+    int32_t ids[8], first[5] = {1, 2, 3, 4, 5};
     struct sampling p = sampling_of(1, 0, 4);
     prompt_of(1, ids, 8);
     assert_int_equal(add(r, 1, SEQ_WHOLE, ids, 8, &p), ERR_INVALID);
