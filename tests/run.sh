@@ -14,11 +14,11 @@ jobs=$(nproc)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Programs that exit 0 when all is well, one line of standard input each, as many at a time as there are cores: quiet then,
-# their output when not.
+# Programs that exit 0 when all is well, one line of standard input each, one more at a time than there are cores, since some mostly wait:
+# quiet then, their output when not.
 programs() {
     # shellcheck disable=SC2016
-    xargs -r -P "$jobs" -L 1 sh -c '
+    xargs -r -P $((jobs + 1)) -L 1 sh -c '
         if out=$(timeout 300 "$@" 2>&1); then echo ok
         else printf "FAILED %s\n%s\n" "$*" "$(echo "$out" | tail -n 60)"
         fi' one >"$log"
