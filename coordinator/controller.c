@@ -236,7 +236,7 @@ static void on_poll(void *arg, const struct http_result *r) {
     struct status_msg m;
     char text[160];
     in->probe_call = NULL;
-    if (r->err == ERR_OK) dresult_in_heard(in->dresult);
+    if (r->err == ERR_OK) dresult_in_alive(in->dresult);
     if (says_stopping(in, r)) {
         (void)inst_step(in, INST_EV_STOPPING);
         in->facts.n_failures = 0;

@@ -181,15 +181,13 @@ static const struct conf_key keys[] = {
         "it fails"),
     INT(drain_soft_s, P "drain_soft_s", 0, 86400, "10",
         "seconds in which the requests of an instance that is drained may end there; then they go "
-        "on "
-        "elsewhere"),
+        "on elsewhere"),
     INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
         "milliseconds between signs of life of an instance; three that are missing, and its "
-        "requests "
-        "go on elsewhere"),
+        "requests go on elsewhere"),
     INT(decode_silence_s, P "decode_silence_s", 0, 65535, "300",
         "seconds without a piece of a stream that has begun, after which it goes on elsewhere; 0: "
-        "any"),
+        "any number"),
     INT(transcripts_mib, P "transcripts_mib", 0, 1048576, "0",
         "MiB for the tokens that clients of running streams have been sent, 4 bytes each; a stream "
         "that finds no room there ends with its instance; 0: 256 or a sixteenth of the memory, the "

@@ -47,7 +47,7 @@ static void set_stream(struct dresult_in *d, enum inst_stream stream) {
     in->stream = stream;
 }
 
-void dresult_in_heard(struct dresult_in *d) {
+void dresult_in_alive(struct dresult_in *d) {
     if (d == NULL) return;
     d->quiet_ms = 0;
     d->asked = false;
@@ -96,7 +96,7 @@ static enum err on_frame(void *arg, const struct dresult_frame *f) {
 static bool on_data(void *arg, const char *p, size_t n) {
     struct dresult_in *d = arg;
     if (n == 0) return true;
-    dresult_in_heard(d);
+    dresult_in_alive(d);
     d->stream_quiet_ms = 0;
     if (d->parser ==
         NULL) { /* version 1 begins with "reqId:" or "ka:", version 2 with a hex digit */

@@ -30,6 +30,6 @@ void dresult_in_close(struct dresult_in **d); /* NULL is fine; the instance's st
 /* Every TICK of the controller. May find the instance to be lost, which closes d. */
 void dresult_in_tick(struct dresult_in *d, uint64_t now_ms);
 /* A poll of the instance was answered. NULL is fine. */
-void dresult_in_heard(struct dresult_in *d);
+void dresult_in_alive(struct dresult_in *d);
 
 #endif

@@ -49,7 +49,7 @@ static void act_send(struct relay *r, const struct relay_input *in) {
 static void act_first(struct relay *r, const struct relay_input *in) {
     relay_out_piece(&r->out, in->piece->body, in->piece->len);
     relay_log_tokens(r, in->piece->tokens, in->piece->n_tokens);
-    if (in->piece->len > 0 || !r->out.stream) relay_log_heard(r);
+    if (in->piece->len > 0 || !r->out.stream) relay_log_recovered(r);
     relay_flush_early(r);
 }
 
@@ -60,12 +60,12 @@ static void act_keep(struct relay *r, const struct relay_input *in) {
 static void act_write(struct relay *r, const struct relay_input *in) {
     relay_out_piece(&r->out, in->piece->body, in->piece->len);
     relay_log_tokens(r, in->piece->tokens, in->piece->n_tokens);
-    relay_log_heard(r);
+    relay_log_recovered(r);
 }
 
 static void act_finish(struct relay *r, const struct relay_input *in) {
     relay_out_last(&r->out, in->piece->body, in->piece->len);
-    relay_log_heard(r);
+    relay_log_recovered(r);
     finish(r, 200, CAUSE_NONE, LEFT_NOBODY);
 }
 

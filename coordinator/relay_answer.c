@@ -44,6 +44,7 @@ static struct emitted *read_tokens(const struct json_value *root, size_t *n_toke
     size_t n = 0, at = 0, cap;
     json_get_str(root, "tokens", &list, &n);
     cap = n / 2 + 1; /* an item has a digit and a comma at least */
+    if (cap > TRANSCRIPT_IDS_MAX) return NULL;
     struct emitted *t = malloc(cap * sizeof(*t));
     *n_tokens = 0;
     while (t != NULL && at < n && *n_tokens < cap) {

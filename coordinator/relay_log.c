@@ -98,7 +98,7 @@ static void name_of(const struct relay_set *s, uint32_t id, char out[INSTANCE_NA
 void relay_log_lost(struct relay *r, enum cause cause) {
     const struct attempt *a = &r->attempt;
     const uint64_t now = clock_us();
-    relay_log_heard(r); /* of the one before, if that was not heard of at all */
+    relay_log_recovered(r); /* the one before, if its attempt brought nothing */
     struct lost_attempt *grown = realloc(r->lost, (r->n_logged + 1) * sizeof(*grown));
     r->n_lost++; /* whatever is remembered of it */
     r->silent_since_us = r->out.begun ? r->last_piece_us : now;
@@ -122,7 +122,7 @@ void relay_log_lost(struct relay *r, enum cause cause) {
     name_of(r->set, a->d_id, l->d_name);
 }
 
-void relay_log_heard(struct relay *r) {
+void relay_log_recovered(struct relay *r) {
     if (r->silent_since_us == 0) return;
     const uint64_t us = clock_us() - r->silent_since_us;
     r->silent_since_us = 0;

@@ -84,7 +84,7 @@ struct lost_attempt {
     char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     enum cause cause;
     uint32_t n_kept;     /* tokens the client has and the next attempt goes on behind */
-    uint64_t silence_us; /* until the client, or at least the coordinator, heard of the next one */
+    uint64_t silence_us; /* until a piece of the next one came */
 };
 
 enum { ATTEMPTS_MAX = 64 }; /* of a request, planned moves and all */
@@ -233,7 +233,7 @@ void relay_log_tokens(struct relay *r, const struct emitted *t, size_t n);
 /* Whether another attempt can go on where the client stands. */
 bool relay_can_go_on(const struct relay *r);
 void relay_log_lost(struct relay *r, enum cause cause);
-void relay_log_heard(struct relay *r); /* the silence of a lost attempt is over */
+void relay_log_recovered(struct relay *r); /* the silence of a lost attempt is over */
 void relay_log_end(struct relay *r, int status, enum cause cause);
 void relay_log_free(struct relay *r);
 

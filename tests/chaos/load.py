@@ -6,7 +6,7 @@ import time
 
 from families import MODES, normal
 
-from harness import SLOW
+from harness import SLOW, wait_for
 
 STORIES = ["Once upon a time there was a small dog", "The cat sat on the", "Lily went to the park. She saw", "Tom had a red ball and",
            "One day a bird found", "Mia and her mom went to", "The sun was warm. Ben", "In the garden there was a"]
@@ -113,3 +113,15 @@ class Clients:
         for t in self.threads:
             t.join(max(0.0, end - time.monotonic()))
         self.hung = sum(t.is_alive() for t in self.threads)
+
+
+# ---- what the coordinator counts
+def counts(cluster):
+    return cluster.status()["coordinator"]
+
+
+def balance(cluster):
+    """What came is what ended."""
+    wait_for(lambda: counts(cluster)["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
+    n = counts(cluster)
+    assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"] + n["requestsRefused"], n

@@ -8,6 +8,7 @@ import time
 import pytest
 from deaths import restart
 from families import made_up_ids, normal
+from load import balance, counts
 
 from harness import READY_S, SLOW, Cluster, Stream, get, in_threads, post, wait_for
 
@@ -24,17 +25,6 @@ def whole(cluster, i):
     s = Stream(cluster.base, "/v1/completions", body(i))
     assert s.status == 200, s.read_all()
     return normal(s.read_all(), False)
-
-
-def counts(cluster):
-    return cluster.status()["coordinator"]
-
-
-def balance(cluster):
-    """What came is what ended."""
-    wait_for(lambda: counts(cluster)["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
-    n = counts(cluster)
-    assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"] + n["requestsRefused"], n
 
 
 @pytest.fixture(scope="module")

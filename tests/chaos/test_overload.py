@@ -7,22 +7,12 @@ import time
 
 import pytest
 from families import made_up_ids
+from load import balance, counts
 
 from harness import SLOW, Cluster, get, wait_for
 
 pytestmark = pytest.mark.slow
 PLAIN = {"model": "fable", "max_tokens": 64, "ignore_eos": True, "temperature": 0}
-
-
-def counts(cluster):
-    return cluster.status()["coordinator"]
-
-
-def balance(cluster):
-    """What came is what ended."""
-    wait_for(lambda: counts(cluster)["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
-    n = counts(cluster)
-    assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"] + n["requestsRefused"], n
 
 
 async def one(port, data):

@@ -4,7 +4,6 @@ everything is idle again. CHAOS_SECONDS chooses how long."""
 import os
 import random
 import re
-import signal
 import threading
 import time
 

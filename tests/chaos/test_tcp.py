@@ -8,7 +8,7 @@ import time
 
 import pytest
 from families import made_up_ids, normal
-from load import Clients, learn, questions
+from load import Clients, counts, learn, questions
 from tcp_proxy import Behind
 
 from harness import ANSWER_S, SLOW, Cluster, Stream, in_threads, post, wait_for
@@ -62,10 +62,6 @@ def ask(cluster, i, **more):
 @pytest.fixture(scope="module")
 def calm(made):
     return in_threads([lambda i=i: ask(made[0], i) for i in range(8)])
-
-
-def counts(cluster):
-    return cluster.status()["coordinator"]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,19 @@
+"""Tests that take minutes: marked slow, skipped unless an environment variable is 1."""
+import os
+
+import pytest
+
+
+def hooks(variable, target):
+    """pytest_configure and pytest_collection_modifyitems for a conftest; target: what runs them."""
+    def configure(config):
+        config.addinivalue_line("markers", f"slow: takes minutes; runs when {variable}=1")
+
+    def modify_items(items):
+        if os.environ.get(variable) == "1":
+            return
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=f"takes minutes: {target}"))
+
+    return configure, modify_items
