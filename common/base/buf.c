@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUF_CAP_MIN = 64 };
+enum { BUF_CAP_MIN = 64, BUF_KEEP_BYTES = 16384 };
 
 void buf_free(struct buf *b) {
     free(b->data);
@@ -98,6 +98,17 @@ void buf_consume(struct buf *b, size_t n) {
         b->len -= n;
     }
     if (b->data != NULL) b->data[b->len] = '\0';
+}
+
+void buf_drop_taken(struct buf *b, size_t *at) {
+    if (*at == b->len) {
+        *at = 0;
+        buf_clear(b);
+        if (b->cap > BUF_KEEP_BYTES) buf_free(b);
+    } else if (*at > b->len / 2) { /* at least as much is dropped as is moved */
+        buf_consume(b, *at);
+        *at = 0;
+    }
 }
 
 char *buf_steal(struct buf *b) {

@@ -29,7 +29,10 @@ void buf_putc(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void buf_consume(struct buf *b, size_t n); /* drops the first n bytes */
-char *buf_steal(struct buf *b);            /* caller frees; b is empty after; NULL when failed */
+/* For a buffer whose first *at bytes have been taken: drops them when that is cheap, and moves *at;
+ * an empty one gives much memory back. */
+void buf_drop_taken(struct buf *b, size_t *at);
+char *buf_steal(struct buf *b); /* caller frees; b is empty after; NULL when failed */
 
 /* Appends s as a JSON string with quotes: escapes `"`, `\` and control characters; UTF-8 stays. */
 void buf_json_str(struct buf *b, const char *s, size_t n);

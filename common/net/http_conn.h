@@ -1,10 +1,11 @@
-/* http_conn: what http_server.c (listener), http_gate.c (all listeners), http_conn.c (one
- * connection) and http_x.c (one exchange) share. Private to the server.
+/* http_conn: what the files of the server share; private to them. http_server.c: a listener;
+ * http_gate.c: all listeners; http_conn.c: one connection, its socket and its phases; h1.c: what a
+ * connection speaks (struct http_conn_ops) and how an answer is framed (struct http_x_ops);
+ * http_req.c: a request on its way to its handler; http_x.c: an exchange as its handler sees it.
  *
- * A connection runs through phases and one exchange at a time. Whatever changes it marks it dirty;
- * at the end of the loop pass each dirty connection makes one write and then looks at the next
- * request. Memory of closed connections is freed there too, so no caller up the stack is left
- * holding it. */
+ * Whatever changes a connection marks it dirty; at the end of the loop pass each dirty connection
+ * makes one write and then looks at the next request. Memory of closed connections is freed there
+ * too, so no caller up the stack is left holding it. */
 #ifndef BATON_NET_HTTP_CONN_H
 #define BATON_NET_HTTP_CONN_H
 
@@ -19,8 +20,7 @@ enum {
     HTTP_READ_BYTES = 65536,      /* one read */
     HTTP_AHEAD_BYTES_MAX = 65536, /* taken in behind a request that is not answered yet */
     HTTP_BACKLOG_BYTES_MAX =
-        262144,                  /* unsent answers over which the next pipelined request waits */
-    HTTP_BUF_KEEP_BYTES = 16384, /* an empty buffer above this size is given back */
+        262144,            /* unsent answers over which the next pipelined request waits */
     HTTP_LINGER_MS = 2000, /* after the last answer: read and drop, so that the answer arrives */
     HTTP_LINGER_BYTES_MAX = 16777216,
     HTTP_YIELD_MS = 2000,     /* a body, or a slow reader, may be closed for others after so long */
@@ -32,26 +32,27 @@ enum {
     HTTP_HANDSHAKE_MS_DEFAULT = 10000,
     HTTP_TLS_LOG_MS = 1000, /* failed handshakes are logged once in so long, with their number */
     HTTP_PEER_BYTES = 64,
+    HTTP_WHY_BYTES = 200,
 };
 
 struct http_conn;
 struct http_addr;
 
-/* Connections in the order they came in. A connection is in one list of each kind at most. */
-enum { LINK_WAITS, LINK_STALLS, LINK_COUNT };
-struct http_list {
-    struct http_conn *first, *last;
-};
+/* Connections or exchanges in the order they came in; each is in one list by each of its links. */
 struct http_link {
-    struct http_conn *prev, *next;
+    struct http_link *prev, *next;
     struct http_list *in; /* NULL: in none */
+    void *of;             /* whose link it is */
+};
+struct http_list {
+    struct http_link *first, *last;
 };
 
 struct http_gate {
     struct loop *loop;
     struct budget *budget;
     struct http_server *servers; /* linked by next_in_gate */
-    struct http_list bodies;     /* being read: LINK_WAITS */
+    struct http_list bodies;     /* exchanges whose body is being read: reads */
     struct http_addr **addrs;    /* hash table of addresses with connections; NULL: not counted */
     uint64_t addr_seed;
     unsigned handshake_us_left[2]; /* of this loop pass: for clients, for other planes */
@@ -73,8 +74,8 @@ struct http_server {
     struct http_conn *dirty; /* singly linked by next_dirty */
     unsigned n_conns;
     struct http_server *next_in_gate;
-    struct http_list idle, heads; /* LINK_WAITS: nothing of a request; a handshake or head */
-    struct http_list stalled;     /* LINK_STALLS: by the last progress of a write */
+    struct http_list idle, heads; /* waits: nothing of a request; a handshake or head */
+    struct http_list stalled;     /* stalls: by the last progress of a write */
     unsigned n_tls_failed;        /* handshakes since the last log line */
     uint64_t tls_log_next_ms;     /* no line before */
     bool pass_end_set, closed;
@@ -93,35 +94,85 @@ enum http_phase {
     PHASE_DEAD,
 };
 
+/* What a connection speaks. Calls with a connection that is not const may close it. */
+struct http_conn_ops {
+    /* Bytes that came, all of them taken. */
+    void (*feed)(struct http_conn *c, const char *data, size_t n);
+    /* The client will send nothing more; c->eof is set. */
+    void (*end_of_input)(struct http_conn *c);
+    /* At the end of the pass, after the write: what can go on, and the phase it is in then. */
+    void (*advance)(struct http_conn *c);
+    /* c->read_deadline_ms has passed, in phase IDLE, HEAD or ANSWER; or time goes by in BODY. */
+    void (*tick)(struct http_conn *c, uint64_t now_ms);
+    bool (*wants_read)(const struct http_conn *c);
+    /* Bytes that wait beside c->out. */
+    size_t (*held)(const struct http_conn *c);
+    /* Bytes came ahead of what can be done with them; what waits for the client is bounded by its
+     * handler. */
+    bool (*is_ahead)(const struct http_conn *c);
+    bool (*is_paced)(const struct http_conn *c);
+    /* The connection is closed: whoever still has an exchange is told. */
+    void (*let_go)(struct http_conn *c);
+    void (*fini)(struct http_conn *c); /* its memory */
+};
+
+/* How an answer reaches its client. x->conn is there in every call; the order is head, any number
+ * of data, end; or abort at any time. */
+struct http_x_ops {
+    void (*go_on)(struct http_x *x); /* 100: the body is welcome */
+    /* length: of all data; HTTP_LENGTH_UNKNOWN: until the end. Fields are those of x->fields. */
+    void (*head)(struct http_x *x, int status, const char *content_type, uint64_t length);
+    void (*data)(struct http_x *x, const void *p, size_t n); /* n > 0 */
+    void (*end)(struct http_x *x);                           /* the connection lets go of x */
+    void (*abort)(struct http_x *x); /* the same, and the client learns that it is no end */
+    size_t (*pending)(const struct http_x *x);
+};
+#define HTTP_LENGTH_UNKNOWN UINT64_MAX
+
+/* The HTTP/1 of a connection: requests one by one. */
+struct h1 {
+    struct http_parser parser;
+    struct buf in;
+    size_t in_at; /* taken by the parser */
+    struct http_x *x;
+};
+
 struct http_conn {
     struct http_server *s;
     struct http_conn *prev, *next, *next_dirty;
     bool is_dirty, eof, close_after; /* close_after: once everything is sent */
     enum http_phase phase;
+    const struct http_conn_ops *ops;
     struct sock_io io;
     struct loop_fd *w;
-    struct http_parser parser;
-    struct buf in, out;
-    size_t in_at, out_at; /* taken by the parser; taken by the socket */
-    struct http_x *x;
+    struct h1 h1;
+    struct buf out;
+    size_t out_at; /* taken by the socket */
     unsigned n_requests;
     size_t linger_left;
     uint64_t read_deadline_ms, write_deadline_ms; /* 0: none */
-    struct http_link links[LINK_COUNT];
+    struct http_link waits, stalls;
     struct http_addr *addr; /* NULL: not counted */
     uint64_t since_ms;      /* when its phase began */
     uint64_t stalled_ms;    /* last progress of a write that waits; */
     uint64_t waits_ms;      /* since when something waits to be written; 0: nothing */
     size_t held;            /* as counted in the gate */
-    size_t body_seen;       /* bytes of the body that the deadlines have counted */
-    uint64_t body_end_us, rate_us, silent_us; /* when a body is late, in three ways */
     char peer[HTTP_PEER_BYTES];
 };
 
 enum http_x_state { X_READING, X_OPEN, X_STREAM };
 
+/* When the body that is being read is late, in three ways. */
+struct http_body_clock {
+    bool runs;
+    size_t seen; /* bytes of the body that it has counted */
+    uint64_t since_ms, end_us, rate_us, silent_us;
+    uint64_t deadline_ms; /* the first of the three; 0: none */
+};
+
 struct http_x {
     struct http_conn *conn; /* NULL: the client is gone, and the handler may not know yet */
+    const struct http_x_ops *ops;
     struct loop *loop;
     enum http_x_state state;
     bool paced; /* what is unsent of a stream is its handler's affair */
@@ -131,7 +182,11 @@ struct http_x {
     size_t body_max;
     struct http_gate *gate; /* that body_taken came from */
     size_t body_taken;
-    bool keep_alive, head_only, chunked;
+    struct http_body_clock clock;
+    struct http_link reads;
+    bool keep_alive; /* false: the connection ends with the answer */
+    bool unread;     /* answered before its body has come, of which no more is wanted */
+    bool head_only, chunked;
     bool closing; /* on_close is running: nothing may free x */
     struct loop_task gone;
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
@@ -155,8 +210,8 @@ struct budget *http_server_budget(const struct http_server *s);
 
 /* http_gate.c */
 struct sockaddr_storage;
-void http_list_add(struct http_list *l, struct http_conn *c, int kind); /* last */
-void http_list_drop(struct http_conn *c, int kind);
+void http_list_add(struct http_list *l, struct http_link *k, void *of); /* last */
+void http_list_drop(struct http_link *k);                               /* in none is fine */
 void http_gate_join(struct http_gate *g, struct http_server *s);
 void http_gate_part(struct http_gate *g, struct http_server *s);
 /* A place for a connection of this address; *addr is what the connection keeps. */
@@ -182,23 +237,42 @@ enum err http_conn_open(struct http_server *s, int fd, const char *peer,
 void http_conn_free(struct http_conn *c);
 void http_conn_pass_end(struct http_conn *c);
 void http_conn_tick(struct http_conn *c, uint64_t now_ms);
-void http_conn_gone(struct http_conn *c);     /* closes; tells the open exchange */
+void http_conn_gone(struct http_conn *c);     /* closes; tells the open exchanges */
 void http_conn_shutdown(struct http_conn *c); /* the same after one more write */
-void http_conn_abort(struct http_conn *c, bool reset);
-void http_conn_spare(struct http_conn *c);      /* closes for a new client */
-void http_conn_yield_body(struct http_conn *c); /* ends a body for those of others */
+void http_conn_spare(struct http_conn *c);    /* closes for a new client */
+void http_conn_write(struct http_conn *c);    /* one write; may close it */
 size_t http_conn_pending(const struct http_conn *c);
+/* The only writer of c->phase. limit_ms 0: no deadline. */
+void http_conn_set_phase(struct http_conn *c, enum http_phase phase, unsigned limit_ms);
+/* The nearer of two limits in time; 0: none. */
+unsigned http_nearer(unsigned a_ms, unsigned b_ms);
+
+/* h1.c */
+extern const struct http_conn_ops h1_conn_ops;
+void h1_init(struct http_conn *c);
+
+/* http_req.c: each may end with x answered, and so gone. */
+void http_req_head(struct http_x *x, bool body_came); /* body_came: bytes behind it are here */
+void http_req_body(struct http_x *x, const char *p, size_t n);
+void http_req_end(struct http_x *x);
+/* The body is on its way. progress: bytes of it have come. */
+void http_req_wait(struct http_x *x, bool progress);
+void http_req_tick(struct http_x *x, uint64_t now_ms); /* 408 when the body is late */
+void http_req_yield(struct http_x *x);                 /* ends a body for those of others */
+/* An answer in plain text instead of a handler's; the connection ends with it, or its stream. */
+void http_req_fail(struct http_x *x, int status, const char *text);
+/* The head did not come in time: says so in why[HTTP_WHY_BYTES], and counts it. */
+void http_req_head_late(const struct http_conn *c, char *why);
 
 /* http_x.c */
-struct http_x *http_x_new(
-    struct http_conn *c); /* takes the head out of the parser; NULL: no memory */
+/* Takes the head; NULL: no memory, and the head is where it was. */
+struct http_x *http_x_new(struct http_conn *c, const struct http_x_ops *ops,
+                          struct http_head *head);
 void http_x_free(struct http_x *x);
 void http_x_client_gone(struct http_x *x); /* the connection has let go of x already */
 /* The body is needed no more: its memory, and its room in the gate, are free. */
 void http_x_drop_body(struct http_x *x);
-/* Bytes of the body; its memory grows to what the head announced and no further. */
-void http_x_body_append(struct http_x *x, const char *p, size_t n);
-/* An answer without an exchange: head and body into c->out, closing. */
-void http_x_plain_answer(struct http_conn *c, int status, const char *text);
+const char *http_reason(int status);
+bool http_has_no_body(int status);
 
 #endif

@@ -24,17 +24,16 @@ struct http_addr {
 };
 
 /* ---- lists */
-void http_list_add(struct http_list *l, struct http_conn *c, int kind) {
-    c->links[kind] = (struct http_link){.prev = l->last, .in = l};
-    *(l->last != NULL ? &l->last->links[kind].next : &l->first) = c;
-    l->last = c;
+void http_list_add(struct http_list *l, struct http_link *k, void *of) {
+    *k = (struct http_link){.prev = l->last, .in = l, .of = of};
+    *(l->last != NULL ? &l->last->next : &l->first) = k;
+    l->last = k;
 }
 
-void http_list_drop(struct http_conn *c, int kind) {
-    struct http_link *k = &c->links[kind];
+void http_list_drop(struct http_link *k) {
     if (k->in == NULL) return;
-    *(k->prev != NULL ? &k->prev->links[kind].next : &k->in->first) = k->next;
-    *(k->next != NULL ? &k->next->links[kind].prev : &k->in->last) = k->prev;
+    *(k->prev != NULL ? &k->prev->next : &k->in->first) = k->next;
+    *(k->next != NULL ? &k->next->prev : &k->in->last) = k->prev;
     *k = (struct http_link){0};
 }
 
@@ -172,24 +171,25 @@ static bool fits(const struct http_gate *g, size_t n, uint64_t most) {
     return used <= most && n <= most - used;
 }
 
-static struct http_conn *next_old_body(struct http_conn *c, const struct http_x *but,
-                                       uint64_t now_ms) {
-    while (c != NULL && c->x == but) c = c->links[LINK_WAITS].next;
-    return c != NULL && now_ms - c->since_ms >= HTTP_YIELD_MS ? c : NULL;
+static struct http_x *next_old_body(const struct http_link *k, const struct http_x *but,
+                                    uint64_t now_ms) {
+    while (k != NULL && k->of == but) k = k->next;
+    struct http_x *x = k != NULL ? k->of : NULL;
+    return x != NULL && now_ms - x->clock.since_ms >= HTTP_YIELD_MS ? x : NULL;
 }
 
 /* Slow bodies give way, if that is enough. */
-static void yield_bodies(struct http_gate *g, const struct http_x *x, size_t n, uint64_t most) {
+static void yield_bodies(struct http_gate *g, const struct http_x *but, size_t n, uint64_t most) {
     uint64_t now_ms = clock_ms(), used = budget_used(g->budget, BUDGET_BODY_BYTES), freed = 0;
-    struct http_conn *c = next_old_body(g->bodies.first, x, now_ms);
+    struct http_x *x = next_old_body(g->bodies.first, but, now_ms);
     if (n > most) return;
-    while (c != NULL && used - freed + n > most) {
-        freed += c->x->body_taken;
-        c = next_old_body(c->links[LINK_WAITS].next, x, now_ms);
+    while (x != NULL && used - freed + n > most) {
+        freed += x->body_taken;
+        x = next_old_body(x->reads.next, but, now_ms);
     }
     if (used - freed + n > most) return;
-    while (!fits(g, n, most) && (c = next_old_body(g->bodies.first, x, now_ms)) != NULL)
-        http_conn_yield_body(c);
+    while (!fits(g, n, most) && (x = next_old_body(g->bodies.first, but, now_ms)) != NULL)
+        http_req_yield(x);
 }
 
 bool http_gate_take_body(struct http_gate *g, struct http_x *x, size_t n) {
@@ -225,11 +225,10 @@ static bool too_much(const struct http_gate *g) {
 /* Slow for so long that others may want what it holds. */
 static bool is_slow(const struct http_conn *c, uint64_t now_ms) {
     bool asks = c->phase == PHASE_HANDSHAKE || c->phase == PHASE_HEAD || c->phase == PHASE_BODY;
-    bool ahead = c->phase == PHASE_ANSWER && c->in.len > c->in_at;
+    bool ahead = c->phase == PHASE_ANSWER && c->ops->is_ahead(c);
     if (c->phase == PHASE_DEAD || c->held == 0) return false;
     if ((asks || ahead) && now_ms - c->since_ms >= HTTP_YIELD_MS) return true;
-    return c->waits_ms != 0 && now_ms - c->waits_ms >= HTTP_YIELD_MS &&
-           (c->x == NULL || !c->x->paced);
+    return c->waits_ms != 0 && now_ms - c->waits_ms >= HTTP_YIELD_MS && !c->ops->is_paced(c);
 }
 
 /* One round: whoever holds its part of what slow ones hold, or more, goes until it is enough. */

@@ -89,16 +89,17 @@ struct budget *http_server_budget(const struct http_server *s) {
     return s->opts.gate != NULL ? s->opts.gate->budget : NULL;
 }
 
+static struct http_conn *first_of(const struct http_list *l) {
+    return l->first != NULL ? l->first->of : NULL;
+}
+
 /* Who is idle goes before who is slow, and the oldest first. */
 bool http_server_make_room(struct http_server *s) {
     uint64_t now_ms = clock_ms();
-    struct http_conn *c = s->idle.first;
-    if (c == NULL && s->heads.first != NULL &&
-        now_ms - s->heads.first->since_ms >= HTTP_HEAD_YIELD_MS)
-        c = s->heads.first;
-    if (c == NULL && s->stalled.first != NULL &&
-        now_ms - s->stalled.first->stalled_ms >= HTTP_YIELD_MS)
-        c = s->stalled.first;
+    struct http_conn *c = first_of(&s->idle), *head = first_of(&s->heads),
+                     *slow = first_of(&s->stalled);
+    if (c == NULL && head != NULL && now_ms - head->since_ms >= HTTP_HEAD_YIELD_MS) c = head;
+    if (c == NULL && slow != NULL && now_ms - slow->stalled_ms >= HTTP_YIELD_MS) c = slow;
     if (c == NULL) return false;
     http_conn_spare(c);
     return true;

@@ -40,18 +40,20 @@ static const struct {
     {505, "HTTP Version Not Supported"},
 };
 
-static const char *reason_of(int status) {
+const char *http_reason(int status) {
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
         if (reasons[i].status == status) return reasons[i].reason;
     return "Status";
 }
 
-struct http_x *http_x_new(struct http_conn *c) {
+struct http_x *http_x_new(struct http_conn *c, const struct http_x_ops *ops,
+                          struct http_head *head) {
     struct http_x *x = calloc(1, sizeof(*x));
     if (x == NULL) return NULL;
     x->conn = c;
+    x->ops = ops;
     x->loop = c->s->loop;
-    http_head_move(&x->head, &c->parser.head);
+    http_head_move(&x->head, head);
     x->keep_alive = x->head.keep_alive;
     x->head_only = strcmp(http_head_method(&x->head), "HEAD") == 0;
     memcpy(x->peer, c->peer, sizeof(x->peer));
@@ -60,14 +62,11 @@ struct http_x *http_x_new(struct http_conn *c) {
 }
 
 void http_x_drop_body(struct http_x *x) {
+    x->clock.runs = false;
+    http_list_drop(&x->reads);
     buf_free(&x->body);
     if (x->body_taken > 0) budget_give(x->gate->budget, BUDGET_BODY_BYTES, x->body_taken);
     x->body_taken = 0;
-}
-
-void http_x_body_append(struct http_x *x, const char *p, size_t n) {
-    if (x->head.has_length) buf_reserve_most(&x->body, n, (size_t)x->head.length);
-    buf_append(&x->body, p, n);
 }
 
 void http_x_free(struct http_x *x) {
@@ -113,19 +112,11 @@ void http_x_on_close(struct http_x *x, loop_fn *fn, void *arg) {
     }
 }
 
-/* The handler is done with x. */
+/* The handler is done with x; so is the connection, if there was one. */
 static void finish(struct http_x *x) {
-    struct http_conn *c = x->conn;
     x->on_close = NULL;
-    if (c == NULL) {
-        x->finished = true;
-        if (!x->closing && !x->gone_posted) http_x_free(x);
-        return;
-    }
-    c->x = NULL;
-    if (!x->keep_alive) c->close_after = true;
-    http_x_free(x);
-    http_server_dirty(c->s, c);
+    x->finished = true;
+    if (!x->closing && !x->gone_posted) http_x_free(x);
 }
 
 const char *http_x_method(const struct http_x *x) {
@@ -210,71 +201,41 @@ void http_x_set_header(struct http_x *x, const char *name, const char *value) {
     buf_printf(&x->fields, "%s: %s\r\n", name, value);
 }
 
-static bool has_no_body(int status) {
+bool http_has_no_body(int status) {
     return status < 200 || status == 204 || status == 304;
 }
 
-/* Status line and fields up to, not with, those of the framing. */
-static void put_head(struct buf *out, const struct http_server *s, int status,
-                     const char *content_type) {
-    buf_printf(out, "HTTP/1.1 %d %s\r\n", status, reason_of(status));
-    if (s->name != NULL) buf_printf(out, "Server: %s\r\n", s->name);
-    if (content_type != NULL && *content_type != '\0')
-        buf_printf(out, "Content-Type: %s\r\n", content_type);
-}
-
-static void put_fields(struct http_x *x) {
-    struct buf *out = &x->conn->out;
-    buf_append(out, x->fields.data, x->fields.len);
-    if (x->fields.failed) out->failed = true;
-    if (!x->keep_alive)
-        buf_puts(out, "Connection: close\r\n");
-    else if (x->head.minor == 0)
-        buf_puts(out, "Connection: keep-alive\r\n");
-    buf_puts(out, "\r\n");
-}
-
-void http_x_plain_answer(struct http_conn *c, int status, const char *text) {
-    size_t n = strlen(text);
-    bool line = n > 0 && text[n - 1] == '\n';
-    put_head(&c->out, c->s, status, "text/plain; charset=utf-8");
-    if (status == 429 || status == 503) buf_puts(&c->out, "Retry-After: 1\r\n");
-    buf_printf(&c->out, "Content-Length: %zu\r\nConnection: close\r\n\r\n%s%s", n + (line ? 0 : 2),
-               text, line ? "" : "\r\n");
-}
-
-void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
-                  size_t n) {
+static void end(struct http_x *x) {
     struct http_conn *c = x->conn;
     if (c != NULL) {
-        bool bare = has_no_body(status);
-        put_head(&c->out, c->s, status, bare ? NULL : content_type);
-        if (!bare) buf_printf(&c->out, "Content-Length: %zu\r\n", n);
-        put_fields(x);
-        if (!bare && !x->head_only) buf_append(&c->out, body, n);
+        x->ops->end(x);
+        x->conn = NULL;
+        http_server_dirty(c->s, c);
     }
     finish(x);
 }
 
+void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
+                  size_t n) {
+    bool bare = http_has_no_body(status);
+    if (x->conn != NULL) {
+        x->ops->head(x, status, bare ? NULL : content_type, n);
+        if (!bare && !x->head_only && n > 0) x->ops->data(x, body, n);
+    }
+    end(x);
+}
+
 void http_x_stream_begin(struct http_x *x, int status, const char *content_type) {
-    struct http_conn *c = x->conn;
     x->state = X_STREAM;
-    if (c == NULL) return;
-    x->chunked = x->head.minor == 1;
-    if (!x->chunked) x->keep_alive = false; /* the close is the end of the body */
-    put_head(&c->out, c->s, status, content_type);
-    if (x->chunked) buf_puts(&c->out, "Transfer-Encoding: chunked\r\n");
-    put_fields(x);
-    http_server_dirty(c->s, c);
+    if (x->conn == NULL) return;
+    x->ops->head(x, status, content_type, HTTP_LENGTH_UNKNOWN);
+    http_server_dirty(x->conn->s, x->conn);
 }
 
 void http_x_stream_write(struct http_x *x, const void *p, size_t n) {
-    struct http_conn *c = x->conn;
-    if (c == NULL || x->head_only || n == 0) return; /* an empty chunk would be the end */
-    if (x->chunked) buf_printf(&c->out, "%zx\r\n", n);
-    buf_append(&c->out, p, n);
-    if (x->chunked) buf_append(&c->out, "\r\n", 2);
-    http_server_dirty(c->s, c);
+    if (x->conn == NULL || x->head_only || n == 0) return;
+    x->ops->data(x, p, n);
+    http_server_dirty(x->conn->s, x->conn);
 }
 
 void http_x_stream_paced(struct http_x *x) {
@@ -282,20 +243,17 @@ void http_x_stream_paced(struct http_x *x) {
 }
 
 void http_x_stream_end(struct http_x *x) {
-    if (x->conn != NULL && x->chunked && !x->head_only) buf_puts(&x->conn->out, "0\r\n\r\n");
-    finish(x);
+    end(x);
 }
 
 void http_x_abort(struct http_x *x) {
-    struct http_conn *c = x->conn;
-    if (c != NULL) {
-        /* Where the close would read as a proper end, the client gets a reset instead. */
-        http_conn_abort(c, x->state == X_STREAM && !x->chunked);
+    if (x->conn != NULL) {
+        x->ops->abort(x);
         x->conn = NULL;
     }
     finish(x);
 }
 
 size_t http_x_pending(const struct http_x *x) {
-    return x->conn != NULL ? http_conn_pending(x->conn) : 0;
+    return x->conn != NULL ? x->ops->pending(x) : 0;
 }
