@@ -44,16 +44,16 @@ static struct recent *find_recent(struct decode *role, const char *req_id) {
 }
 
 static bool note_attempt(struct decode *role, const struct infer_req *req) {
-    struct recent *r = find_recent(role, req->req_id);
+    struct recent *r = find_recent(role, req->head.req_id);
     if (r == NULL) {
-        char *copy = strdup(req->req_id);
+        char *copy = strdup(req->head.req_id);
         if (copy == NULL) return false;
         r = &role->recent[role->n_recent++ % RECENT_MAX];
         free(r->req_id);
         r->req_id = copy;
     }
-    r->over = r->over && r->epoch == req->epoch;
-    r->epoch = req->epoch;
+    r->over = r->over && r->epoch == req->head.epoch;
+    r->epoch = req->head.epoch;
     return true;
 }
 
@@ -99,9 +99,10 @@ void dreq_drop(struct dreq *d, enum err why, const char *text) {
     struct decode *role = d->role;
     if (role == NULL) return;
     req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
-    struct recent *r = d->n_parts > 1 && why != ERR_BUSY ? find_recent(role, d->req->req_id) : NULL;
-    if (r != NULL && r->epoch == d->req->epoch) r->over = true;
-    dresult_out_forget(instance_dresult(role->in), d->req->req_id, d->req->epoch);
+    struct recent *r =
+        d->n_parts > 1 && why != ERR_BUSY ? find_recent(role, d->req->head.req_id) : NULL;
+    if (r != NULL && r->epoch == d->req->head.epoch) r->over = true;
+    dresult_out_forget(instance_dresult(role->in), d->req->head.req_id, d->req->head.epoch);
     dreq_list_remove(d);
     dreq_list_add(&role->winding, d);
     for (uint32_t i = 0; i < d->n_parts; i++) dpart_unqueue(&d->parts[i]);
@@ -147,8 +148,8 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
     }
     /* Before the commit the request is P's: whoever asked P hears of it there. */
     req_meters_transfer_failed(instance_meters(d->role->in), e);
-    log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\" %s", d->req->req_id,
-             d->req->epoch, err_name(e), text, req_trace_fields(d->req));
+    log_info("decode", "req=%s epoch=%u event=import_ended err=%s text=\"%s\" %s",
+             d->req->head.req_id, d->req->head.epoch, err_name(e), text, req_trace_fields(d->req));
     dreq_drop(d, e, text);
 }
 
@@ -195,8 +196,8 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
     struct dpart *part = arg;
     struct dreq *d = part->d;
     (void)seq_id;
-    log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->req_id, d->req->epoch,
-              err_name(e));
+    log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->head.req_id,
+              d->req->head.epoch, err_name(e));
     part->seq = DSEQ_NONE;
     if (d->role == NULL) {
         dreq_wind_down(d);
@@ -218,15 +219,16 @@ static const struct worker_events seq_events = {
 
 static struct dreq *find_req(struct decode *role, const char *req_id) {
     struct dreq *d = role->reqs.first;
-    while (d != NULL && strcmp(d->req->req_id, req_id) != 0) d = d->next;
+    while (d != NULL && strcmp(d->req->head.req_id, req_id) != 0) d = d->next;
     return d;
 }
 
 /* Whether req is a part of d that is not here: never offered, or sent away for want of room. */
 static bool is_missing_part(const struct dreq *d, const struct infer_req *req) {
-    if (req->epoch != d->req->epoch || req->n_parts != d->n_parts || req->part >= d->n_parts)
+    if (req->head.epoch != d->req->head.epoch || req->head.n_parts != d->n_parts ||
+        req->head.part >= d->n_parts)
         return false;
-    const struct dpart *part = &d->parts[req->part];
+    const struct dpart *part = &d->parts[req->head.part];
     return !part->committed && part->rx_state == RX_STATE_NONE && part->seq == DSEQ_NONE;
 }
 
@@ -238,16 +240,16 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
         *code = ERR_STOPPING;
         return "The service has been stopped";
     }
-    struct recent *r = find_recent(role, req->req_id);
-    if (r != NULL && req->epoch < r->epoch) return "a newer attempt of the request was seen";
-    if (r != NULL && req->epoch == r->epoch && r->over)
+    struct recent *r = find_recent(role, req->head.req_id);
+    if (r != NULL && req->head.epoch < r->epoch) return "a newer attempt of the request was seen";
+    if (r != NULL && req->head.epoch == r->epoch && r->over)
         return "this attempt of the request has ended already";
-    struct dreq *d = find_req(role, req->req_id);
-    if (d != NULL && req->epoch <= d->req->epoch)
+    struct dreq *d = find_req(role, req->head.req_id);
+    if (d != NULL && req->head.epoch <= d->req->head.epoch)
         return is_missing_part(d, req) ? NULL : "this attempt of the request is running already";
     if (d != NULL) {
-        log_info("decode", "req=%s event=replaced epoch=%u by=%u", req->req_id, d->req->epoch,
-                 req->epoch);
+        log_info("decode", "req=%s event=replaced epoch=%u by=%u", req->head.req_id,
+                 d->req->head.epoch, req->head.epoch);
         dreq_drop(d, ERR_CANCELLED, "a newer attempt takes its place");
     }
     if (!note_attempt(role, req)) {
@@ -260,19 +262,19 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
 /* The record of the request, new with its first part: then its end has room on the result stream,
  * before anything of it is granted. */
 static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
-    struct dreq *d = find_req(role, req->req_id);
+    struct dreq *d = find_req(role, req->head.req_id);
     if (d != NULL) return d;
-    if ((d = calloc(1, sizeof(*d) + req->n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
+    if ((d = calloc(1, sizeof(*d) + req->head.n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
     if (!buf_reserve(&d->out, ANSWER_ERROR_BYTES) ||
-        dresult_out_open(instance_dresult(role->in), req->req_id, req->epoch, dreq_on_room, d) !=
-            ERR_OK) {
+        dresult_out_open(instance_dresult(role->in), req->head.req_id, req->head.epoch,
+                         dreq_on_room, d) != ERR_OK) {
         buf_free(&d->out);
         free(d);
         return NULL;
     }
     d->role = role;
     d->worker = instance_worker(role->in);
-    d->n_parts = req->n_parts;
+    d->n_parts = req->head.n_parts;
     for (uint32_t i = 0; i < d->n_parts; i++) d->parts[i].d = d;
     d->arrival_ms = d->last_token_ms = clock_ms();
     dreq_list_add(&role->reqs, d);
@@ -280,7 +282,7 @@ static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
 }
 
 static struct dpart *take_part(struct dreq *d, struct infer_req *req, struct kv_rx *rx) {
-    struct dpart *part = &d->parts[req->part];
+    struct dpart *part = &d->parts[req->head.part];
     if (d->req == NULL || d->req == part->req) d->req = req;
     infer_req_destroy(&part->req); /* of an offer that found no room */
     part->req = req;
@@ -308,7 +310,7 @@ enum dpart_entry dpart_enter(struct dpart *part) {
         .n_ids = req->n_ids,
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
-        .priority = req->priority,
+        .priority = req->head.priority,
         .tenant = worker_tenant(req),
         .prefix_salt = worker_prefix_salt(d->worker, req),
         .lora = lora,
@@ -355,8 +357,9 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         return;
     }
     struct dpart *part = take_part(d, req, rx);
-    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u %s", req->req_id,
-              req->epoch, req->part, kv_peer_id(peer), n_blocks, req_trace_fields(req));
+    log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u %s",
+              req->head.req_id, req->head.epoch, req->head.part, kv_peer_id(peer), n_blocks,
+              req_trace_fields(req));
     if (role->n_waiting >= WAITING_MAX) {
         part_busy(part, CROWD_RETRY_MS);
         return;
@@ -365,7 +368,7 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         dpart_queue(part);
         return;
     }
-    e = guide_job_start(&part->guiding, role->in, req->tenant, req->guide, on_guide, part);
+    e = guide_job_start(&part->guiding, role->in, req->head.tenant, req->guide, on_guide, part);
     if (e == ERR_BUSY)
         part_busy(part, QUEUE_FULL_RETRY_MS);
     else if (e != ERR_OK)
@@ -375,7 +378,7 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
 void decode_on_withdrawn(void *arg, const struct kv_key *key) {
     struct decode *role = arg;
     struct dreq *d = find_req(role, key->req_id);
-    if (d == NULL || d->req->epoch != key->epoch || key->part >= d->n_parts ||
+    if (d == NULL || d->req->head.epoch != key->epoch || key->part >= d->n_parts ||
         d->parts[key->part].rx_state != RX_STATE_OFFERED)
         return; /* answered meanwhile: on_rx_end tells */
     log_info("decode", "req=%s epoch=%u part=%u event=withdrawn", key->req_id, key->epoch,

@@ -34,8 +34,8 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind,
     d->n_tokens = 0;
     if (kind != DR_ERROR) answer_sent(d->answer, on_sent, d);
     if (d->out.failed) return ERR_NO_MEMORY;
-    enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->req_id, d->req->epoch,
-                                  kind, d->tokens, d->n_tokens, error,
+    enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->head.req_id,
+                                  d->req->head.epoch, kind, d->tokens, d->n_tokens, error,
                                   d->out.len > 0 ? d->out.data : "", d->out.len);
     if (d->out.len > 0) d->begun = true;
     buf_clear(&d->out);
@@ -44,8 +44,9 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind,
 
 /* The last frame is out: the request is over here. */
 static void finish(struct dreq *d, const char *how) {
-    log_info("decode", "req=%s epoch=%u event=%s tokens=%d %s", d->req->req_id, d->req->epoch, how,
-             d->answer != NULL ? answer_n_tokens(d->answer) : 0, req_trace_fields(d->req));
+    log_info("decode", "req=%s epoch=%u event=%s tokens=%d %s", d->req->head.req_id,
+             d->req->head.epoch, how, d->answer != NULL ? answer_n_tokens(d->answer) : 0,
+             req_trace_fields(d->req));
     dreq_drop(d, ERR_CANCELLED, how);
 }
 
@@ -54,13 +55,13 @@ static void format_error(struct dreq *d, int *status, const char *text) {
     const struct endpoint *ep = instance_endpoint(d->role->in);
     struct api_answer a = {0};
     buf_forgive(&d->out);
-    bool event = d->req->stream && d->begun;
+    bool event = d->req->answer.stream && d->begun;
     if (event && d->answer != NULL) {
         answer_error(d->answer, *status, text, &d->out);
     } else if (event) {
         answer_error_alone(ep, d->req, *status, text, &d->out);
     } else {
-        endpoint_api_error(ep, d->req->api, *status, text, &a);
+        endpoint_api_error(ep, d->req->answer.api, *status, text, &a);
         if (a.status != 0) *status = a.status;
         buf_append(&d->out, a.body.data, a.body.len);
         buf_free(&a.body);
@@ -79,7 +80,8 @@ void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text) {
     format_error(d, &status, text);
     const struct dresult_error error = {status, cause};
     if (send_out(d, DR_ERROR, &error) != ERR_OK)
-        log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->req_id, d->req->epoch);
+        log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->head.req_id,
+                  d->req->head.epoch);
     finish(d, "failed");
 }
 
@@ -134,7 +136,7 @@ static void set_paused(struct dreq *d, bool on) {
         else
             worker_resume(d->worker, d->parts[i].seq_id);
     }
-    log_debug("decode", "req=%s epoch=%u event=%s", d->req->req_id, d->req->epoch,
+    log_debug("decode", "req=%s epoch=%u event=%s", d->req->head.req_id, d->req->head.epoch,
               on ? "paused" : "resumed");
 }
 
@@ -149,7 +151,7 @@ static bool send_piece(struct dreq *d) {
         fail_to_send(d, e);
         return false;
     }
-    if (dresult_out_is_full(instance_dresult(d->role->in), d->req->req_id, d->req->epoch))
+    if (dresult_out_is_full(instance_dresult(d->role->in), d->req->head.req_id, d->req->head.epoch))
         set_paused(d, true);
     return true;
 }
@@ -176,7 +178,7 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
     struct dreq *d = part->d;
     if (!part->searching || ev->index > 0 || ev->choice > 0) /* that one P has counted */
         req_meter_token(&d->meter, part->req, ev);
-    bool ended = note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
+    bool ended = note_end(part, ev, answer_token(d->answer, part->req->head.part, ev, &d->out));
     if (d->out.failed) {
         dreq_fail(d, CAUSE_D_NO_MEMORY, 503, out_of_memory);
         return false;
@@ -187,7 +189,7 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
     }
     if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
         worker_choice_stop(d->worker, part->seq_id, ev->choice);
-    if (!d->req->stream || d->out.len == 0) return true;
+    if (!d->req->answer.stream || d->out.len == 0) return true;
     return send_piece(d);
 }
 
@@ -223,14 +225,14 @@ void dpart_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
 static void take_measures(struct dpart *part) {
     struct dreq *d = part->d;
     const struct kv_commit *c = &part->commit;
-    part->req->prefill_us = c->prefill_us;
-    part->req->queue_wait_us = c->queue_wait_us;
-    part->req->prefill_batch = c->prefill_batch;
-    part->req->cached_tokens = c->cached_tokens;
+    part->req->measured.prefill_us = c->prefill_us;
+    part->req->measured.queue_wait_us = c->queue_wait_us;
+    part->req->measured.prefill_batch = c->prefill_batch;
+    part->req->measured.cached_tokens = c->cached_tokens;
     uint64_t now_us = clock_us();
-    part->req->arrival_us = now_us > c->prefill_us ? now_us - c->prefill_us : 0;
-    if (d->n_committed == 1 || part->req->arrival_us / 1000 < d->arrival_ms)
-        d->arrival_ms = part->req->arrival_us / 1000;
+    part->req->head.arrival_us = now_us > c->prefill_us ? now_us - c->prefill_us : 0;
+    if (d->n_committed == 1 || part->req->head.arrival_us / 1000 < d->arrival_ms)
+        d->arrival_ms = part->req->head.arrival_us / 1000;
     d->last_token_ms = now_us / 1000;
 }
 
@@ -261,7 +263,7 @@ static void feed_prompt(struct dpart *part) {
             ev.top[ev.n_top] = top[ev.n_top];
             ev.n_top++;
         }
-        answer_prompt_logprob(part->d->answer, part->req->part, (int)i + 1, &ev);
+        answer_prompt_logprob(part->d->answer, part->req->head.part, (int)i + 1, &ev);
     }
 }
 
@@ -287,7 +289,7 @@ static enum err feed_first(struct dpart *part) {
         const struct token_event *ev = &part->commit.tokens[k];
         count_choice(part, k);
         if (sent_of(part, k) == NULL)
-            note_end(part, ev, answer_token(d->answer, part->req->part, ev, &d->out));
+            note_end(part, ev, answer_token(d->answer, part->req->head.part, ev, &d->out));
     }
     return d->out.failed ? ERR_NO_MEMORY : ERR_OK;
 }
@@ -361,8 +363,8 @@ static bool first_tokens_fit(const struct dpart *part, const struct kv_commit *c
 }
 
 static void fail_start(struct dreq *d, enum err e, const char *text) {
-    log_error("decode", "req=%s epoch=%u event=failed err=%s text=\"%s\"", d->req->req_id,
-              d->req->epoch, err_name(e), text);
+    log_error("decode", "req=%s epoch=%u event=failed err=%s text=\"%s\"", d->req->head.req_id,
+              d->req->head.epoch, err_name(e), text);
     dreq_fail(d, e == ERR_INVALID ? CAUSE_D_FAILED : CAUSE_D_NO_MEMORY,
               e == ERR_INVALID ? 500 : 503, text);
 }
@@ -406,8 +408,8 @@ static enum err replay_start(struct dreq *d) {
     if (parts == NULL) return ERR_NO_MEMORY;
     for (uint32_t i = 0; i < d->n_parts; i++)
         parts[i] = (struct answer_job_part){d->parts[i].req, d->parts[i].commit.tokens};
-    enum err e =
-        answer_job_start(&d->job, d->role->in, d->req->tenant, parts, d->n_parts, on_replayed, d);
+    enum err e = answer_job_start(&d->job, d->role->in, d->req->head.tenant, parts, d->n_parts,
+                                  on_replayed, d);
     d->working = e == ERR_OK;
     d->begun = true; /* the client has what was sent */
     free(parts);
@@ -434,7 +436,7 @@ static enum err take_commit(struct dpart *part, const struct kv_commit *c) {
     d->n_committed++;
     take_measures(part);
     if (d->n_committed == 1)
-        req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->arrival_us);
+        req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->head.arrival_us);
     for (uint32_t i = 0; i < part->commit.n_tokens && !part->searching; i++)
         if (ended_before(part, i)) set_ended(part, i);
     return e;

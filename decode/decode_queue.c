@@ -85,15 +85,15 @@ static struct dpart *next_of(const struct decode *role) {
     uint64_t seen[TENANTS_SEEN_MAX];
     size_t n_seen = 0;
     for (struct dpart *part = role->waiting; part != NULL; part = part->wait_next) {
-        int priority = part->req->priority;
+        int priority = part->req->head.priority;
         uint64_t claim = part->tenant ^ (uint64_t)priority; /* a tenant's first of a priority */
         bool stood_for = false;
         for (size_t i = 0; i < n_seen && !stood_for; i++) stood_for = seen[i] == claim;
         if (stood_for || n_seen == TENANTS_SEEN_MAX) continue;
         seen[n_seen++] = claim;
-        if (next != NULL && priority > next->req->priority) continue;
+        if (next != NULL && priority > next->req->head.priority) continue;
         int64_t has = slots_of(role, part->tenant);
-        if (next != NULL && priority == next->req->priority && has >= least) continue;
+        if (next != NULL && priority == next->req->head.priority && has >= least) continue;
         next = part;
         least = has;
     }

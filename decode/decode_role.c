@@ -41,13 +41,14 @@ static void on_scan(void *arg) {
         next = d->next;
         if (d->answer == NULL) { /* P and the link watch over it until it is all here */
             if (!dreq_forgotten(d, now)) continue;
-            log_warn("decode", "req=%s epoch=%u event=forgotten parts=%u of=%u", d->req->req_id,
-                     d->req->epoch, d->n_committed, d->n_parts);
+            log_warn("decode", "req=%s epoch=%u event=forgotten parts=%u of=%u",
+                     d->req->head.req_id, d->req->head.epoch, d->n_committed, d->n_parts);
             dreq_drop(d, ERR_TIMEOUT, "the prefill instance offers no further part");
             continue;
         }
-        uint64_t own = d->req->timeout_s > 0 ? (uint64_t)d->req->timeout_s * 1000 : UINT64_MAX;
-        uint64_t since = d->req->stream ? d->last_token_ms : d->arrival_ms;
+        uint64_t own =
+            d->req->head.timeout_s > 0 ? (uint64_t)d->req->head.timeout_s * 1000 : UINT64_MAX;
+        uint64_t since = d->req->answer.stream ? d->last_token_ms : d->arrival_ms;
         uint64_t wait = now > since ? now - since : 0;
         if (wait >= own) {
             dreq_fail(d, CAUSE_REQUEST_TIMEOUT, 500, "Engine callback timeout: client timeout");
@@ -82,11 +83,11 @@ static enum err decode_start(void **self, struct instance *in) {
 static bool decode_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
     struct decode *role = self;
     for (struct dreq *d = role->reqs.first; d != NULL; d = d->next) {
-        if (strcmp(d->req->req_id, id) != 0 &&
-            (d->req->client_id == NULL || strcmp(d->req->client_id, id) != 0))
+        if (strcmp(d->req->head.req_id, id) != 0 &&
+            (d->req->head.client_id == NULL || strcmp(d->req->head.client_id, id) != 0))
             continue;
-        if (tenant != NULL && !tenant_same_owner(d->req->tenant, tenant)) continue;
-        if (d->req->epoch > epoch) continue;
+        if (tenant != NULL && !tenant_same_owner(d->req->head.tenant, tenant)) continue;
+        if (d->req->head.epoch > epoch) continue;
         dreq_stop(d);
         return true;
     }

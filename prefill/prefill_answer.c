@@ -10,9 +10,9 @@ static void put_ms(struct buf *out, const char *name, uint64_t us) {
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     const struct infer_req *req = a->req;
     buf_puts(out, "{\"reqId\":");
-    buf_json_str(out, req->req_id, strlen(req->req_id));
-    buf_printf(out, ",\"isStream\":%s", req->stream ? "true" : "false");
-    if (req->stream || a->last) {
+    buf_json_str(out, req->head.req_id, strlen(req->head.req_id));
+    buf_printf(out, ",\"isStream\":%s", req->answer.stream ? "true" : "false");
+    if (req->answer.stream || a->last) {
         buf_printf(out, ",\"isLastResp\":%s,\"output\":", a->last ? "true" : "false");
         buf_json_str(out, a->output_len > 0 ? a->output : "", a->output_len);
     }
@@ -23,9 +23,9 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     /* a string: seeds use all 64 bits, more than readers of JSON numbers keep */
     buf_printf(out, ",\"seed\":\"%llu\"", (unsigned long long)req->sampling.seed);
     buf_printf(out, ",\"tokens\":\"%s\"", a->tokens);
-    buf_printf(out, ",\"created\":%lld,\"cachedTokens\":", (long long)req->created_unix_s);
+    buf_printf(out, ",\"created\":%lld,\"cachedTokens\":", (long long)req->head.created_unix_s);
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)
-        buf_printf(out, part == req ? "[%u" : ",%u", part->cached_tokens);
+        buf_printf(out, part == req ? "[%u" : ",%u", part->measured.cached_tokens);
     buf_printf(out, "],\"choices\":%d", (int)req->sampling.n_choices);
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);

@@ -181,7 +181,7 @@ enum err prefill_hold_open(struct prefill_hold **out, struct prefill_holds *list
         .n_ids = req->n_ids,
         .n_prompt = req->n_prompt,
         .sampling = &req->sampling,
-        .priority = req->priority,
+        .priority = req->head.priority,
         .tenant = worker_tenant(req),
         .prefix_salt = worker_prefix_salt(w, req),
         .lora = lora,

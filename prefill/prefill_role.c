@@ -162,7 +162,7 @@ static void reply(struct preq *p, bool last) {
         .tokens = tokens.len > 0 ? tokens.data : "",
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,
-        .prefill_us = p->req->prefill_us,
+        .prefill_us = p->req->measured.prefill_us,
     };
     prefill_answer_format(&body, &a);
     if (tokens.failed) body.failed = true;
@@ -195,15 +195,15 @@ static void on_admitted(void *arg, int n_cached_tokens) {
     if (!q->admitted) q->p->n_admitted++;
     q->admitted = true;
     if (q->req->replay != NULL)
-        q->req->cached_tokens = q->req->replay->cached_tokens[0];
+        q->req->measured.cached_tokens = q->req->replay->cached_tokens[0];
     else
-        q->req->cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
+        q->req->measured.cached_tokens = n_cached_tokens > 0 ? (uint32_t)n_cached_tokens : 0;
 }
 
 static void on_prompt_logprob(void *arg, int position, const struct token_event *ev) {
     struct pprompt *q = arg;
     size_t n = q->req->n_prompt, n_tops = (size_t)q->req->sampling.prompt_top_logprobs;
-    answer_prompt_logprob(q->p->answer, q->req->part, position, ev);
+    answer_prompt_logprob(q->p->answer, q->req->head.part, position, ev);
     if (position < 1 || (size_t)position >= n) return;
     if (q->prompt_logprobs == NULL) {
         q->prompt_logprobs = calloc(n, sizeof(*q->prompt_logprobs));
@@ -222,10 +222,10 @@ static void on_prompt_logprob(void *arg, int position, const struct token_event 
 
 static void commit(struct pprompt *q) {
     struct kv_commit c = {
-        .prefill_us = q->req->prefill_us,
-        .queue_wait_us = q->req->queue_wait_us,
-        .prefill_batch = q->req->prefill_batch,
-        .cached_tokens = q->req->cached_tokens,
+        .prefill_us = q->req->measured.prefill_us,
+        .queue_wait_us = q->req->measured.queue_wait_us,
+        .prefill_batch = q->req->measured.prefill_batch,
+        .cached_tokens = q->req->measured.cached_tokens,
         .n_tokens = q->n_tokens,
         .tokens = q->tokens,
         .prompt_logprobs = q->prompt_logprobs,
@@ -265,7 +265,7 @@ static void tell(struct pprompt *q, const struct token_event *ev) {
     struct preq *p = q->p;
     if (was_sent(q, ev)) return;
     req_meter_token(&p->meter, q->req, ev);
-    enum finish fin = answer_token(p->answer, q->req->part, ev, &p->out);
+    enum finish fin = answer_token(p->answer, q->req->head.part, ev, &p->out);
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
 }
 
@@ -292,9 +292,9 @@ static void on_token(void *arg, const struct token_event *ev) {
     if (!p->has_token) p->token = *ev;
     p->has_token = true;
     if (q->n_tokens == 1) {
-        q->req->prefill_us = clock_us() - q->req->arrival_us;
-        q->req->queue_wait_us = ev->queue_wait_us;
-        q->req->prefill_batch = ev->batch_size;
+        q->req->measured.prefill_us = clock_us() - q->req->head.arrival_us;
+        q->req->measured.queue_wait_us = ev->queue_wait_us;
+        q->req->measured.prefill_batch = ev->batch_size;
     }
     q->complete = s->beam ? !ev->more : q->n_tokens == q->tokens_max;
     if (!s->beam)
@@ -408,7 +408,7 @@ static bool prompts_create(struct preq *p) {
     struct infer_req *req = p->req;
     for (uint32_t i = 0; i < n; i++, req = req->next_part) {
         struct pprompt *q = &p->prompts[i];
-        req->epoch = p->head.epoch;
+        req->head.epoch = p->head.epoch;
         q->p = p;
         q->req = req;
         q->n_blocks = (uint32_t)((req->n_ids + block_tokens - 1) / block_tokens);
@@ -613,9 +613,10 @@ static void on_scan(void *arg) {
     uint64_t now = clock_ms();
     for (struct preq *p = role->reqs, *next; p != NULL; p = next) {
         next = p->next;
-        int64_t limit_s = p->req != NULL && p->req->timeout_s > 0 && p->req->timeout_s < server_s
-                              ? p->req->timeout_s
-                              : server_s;
+        int64_t limit_s =
+            p->req != NULL && p->req->head.timeout_s > 0 && p->req->head.timeout_s < server_s
+                ? p->req->head.timeout_s
+                : server_s;
         if (now - p->arrival_ms < (uint64_t)limit_s * 1000) continue;
         req_meter_end(&p->meter, REQ_FAILED); /* ours, whatever the status says */
         fail(p, CAUSE_REQUEST_TIMEOUT, 424, "Engine callback timeout.");
@@ -642,7 +643,7 @@ static bool prefill_stop_request(void *self, const char *id, const char *tenant,
     struct prefill *role = self;
     struct preq *p = role->reqs;
     for (; p != NULL; p = p->next) {
-        const char *client_id = p->req != NULL ? p->req->client_id : NULL;
+        const char *client_id = p->req != NULL ? p->req->head.client_id : NULL;
         bool named =
             strcmp(p->head.req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
         if (named && p->head.epoch <= epoch &&

@@ -98,7 +98,11 @@ enum tool_format {
 
 struct transcript;
 
-struct infer_req {
+/* What a request asks an instance to do. */
+enum infer_work { WORK_GENERATE, WORK_EMBED, WORK_SCORE, WORK_COUNT };
+
+/* Whose request it is, and which. */
+struct infer_head {
     char *req_id;        /* cluster-wide or instance-wide id */
     char *client_id;     /* Triton id or request_id, or NULL */
     bool client_id_soft; /* one that is in use already is dropped, no error; not on the wire */
@@ -107,28 +111,27 @@ struct infer_req {
     char *tenant;        /* whose it is (proto/tenant.h); NULL: nobody said */
     char *model;         /* as the client wrote it (path or body), echoed; NULL when it gave none */
     uint32_t epoch;      /* attempt number, from 0 */
-    enum api api;
-    uint32_t part, n_parts;      /* one prompt of several in one client request (inference-api 9.4):
-                                  * the parts share req_id and every option; 0 of 1 otherwise */
-    struct infer_req *next_part; /* the prompt after this one; owned, not on the wire */
-    int32_t n;                   /* choices that are returned, 1..sampling.n_choices */
-    bool stream;
+    uint32_t part, n_parts; /* one prompt of several in one client request (inference-api 9.4):
+                             * the parts share req_id and every option; 0 of 1 otherwise */
     bool is_recompute;
     int64_t created_unix_s;
-    uint64_t arrival_us; /* clock_us() of this process; not on the wire */
+    uint64_t arrival_us;      /* clock_us() of this process; not on the wire */
+    char *adapter;            /* LoRA name; NULL: the base model */
+    uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
+    int32_t priority;         /* 1 (first) .. 5 */
+    int32_t timeout_s;        /* 0: the server's */
+};
 
-    /* text side */
-    char *text; /* the prompt as text after the chat template; NULL for token input */
+/* What the answer shows, and how: the family and its options. */
+struct infer_answer {
+    enum api api;
+    bool stream;
+    int32_t n;  /* choices that are returned, 1..sampling.n_choices */
+    char *text; /* the prompt as text after the chat template, for answers that repeat it; NULL:
+                 * token input, or not repeated */
     size_t text_len;
-    int32_t *ids;    /* prompt ids, then n_generated ids already produced (replay or hand-over) */
-    size_t n_ids;    /* all of ids */
-    size_t n_prompt; /* the first so many are the client's prompt */
-    char **stop;     /* stop strings */
-    size_t n_stop;
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens */
-
-    /* options of the answer */
     bool details, decoder_input_details, return_full_text, perf_stat, echo;
     bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
@@ -142,23 +145,38 @@ struct infer_req {
     bool reasoning;         /* text up to the end-of-thinking tag is reasoning_content */
     bool thinking_open;     /* the prompt itself has opened the thinking part */
     bool drop_reasoning;    /* include_reasoning false */
-    char *guide;            /* what guided decoding allows, common/guide/guide.h; NULL: all */
-    void *guide_compiled;   /* the same made ready by the endpoint; not on the wire */
-    void (*guide_drop)(void *compiled); /* lets it go; NULL: there is none */
-    char *adapter;                      /* LoRA name; NULL: the base model */
-    uint8_t adapter_hash[32];           /* of the adapter's files; meaningful with adapter */
-    int32_t priority;                   /* 1 (first) .. 5 */
-    int32_t timeout_s;                  /* 0: the server's */
-    char *output_name;                  /* Triton token */
-    struct sampling sampling;
-    struct transcript *replay; /* what earlier attempts sent of this prompt's choices (n_parts 1);
-                                  owned; NULL: the first attempt, or nothing was sent */
+    char *output_name;      /* Triton token */
+};
 
-    /* measured at P, carried for the answer at D */
+/* What P measured, for an answer that D writes. */
+struct infer_measured {
     uint64_t prefill_us; /* arrival to first token */
     uint64_t queue_wait_us;
     uint32_t prefill_batch; /* sequences in the step that made the first token */
     uint32_t cached_tokens; /* prompt tokens found in the prefix cache */
+};
+
+struct infer_req {
+    struct infer_head head;
+    struct infer_answer answer;
+
+    enum infer_work work;
+    int32_t *ids;    /* prompt ids, then ids already produced (recompute or hand-over) */
+    size_t n_ids;    /* all of ids */
+    size_t n_prompt; /* the first so many are the client's prompt */
+    /* of WORK_GENERATE */
+    struct sampling sampling;
+    char **stop; /* stop strings */
+    size_t n_stop;
+    char *guide;                        /* what guided decoding allows, common/guide/guide.h;
+                                         * NULL: all */
+    void *guide_compiled;               /* made ready by the endpoint; not on the wire */
+    void (*guide_drop)(void *compiled); /* lets it go; NULL: there is none */
+    struct transcript *replay; /* what earlier attempts sent of this prompt's choices (n_parts 1);
+                                  owned; NULL: the first attempt, or nothing was sent */
+    struct infer_measured measured;
+
+    struct infer_req *next_part; /* the prompt after this one; owned, not on the wire */
 };
 
 struct infer_req *infer_req_create(

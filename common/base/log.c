@@ -206,6 +206,10 @@ bool log_flush(unsigned ms) {
 
 /* ---- one line */
 
+bool log_shows(enum log_level level) {
+    return level >= LOG_DEBUG && level <= LOG_ERROR && (int)level >= atomic_load(&sink_level);
+}
+
 void log_write(enum log_level level, const char *area, const char *fmt, ...) {
     static const char *const names[] = {"debug", "info", "warn", "error"};
     char line[LOG_LINE_BYTES_MAX];
@@ -213,7 +217,7 @@ void log_write(enum log_level level, const char *area, const char *fmt, ...) {
     struct tm tm;
     int saved = errno;
 
-    if (level < LOG_DEBUG || level > LOG_ERROR || (int)level < atomic_load(&sink_level)) return;
+    if (!log_shows(level)) return;
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
     int head = snprintf(line, sizeof(line), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %s %.32s ",

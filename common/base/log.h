@@ -22,7 +22,8 @@ int log_level_parse(const char *name); /* "debug", "INFO", "warning", "critical"
 void log_start(void);                  /* once a program; without memory for a thread: as before */
 /* Waits until all lines so far are out; false: they are not, after so long. */
 bool log_flush(unsigned ms);
-uint64_t log_dropped(void); /* lines, since the program began */
+uint64_t log_dropped(void);           /* lines, since the program began */
+bool log_shows(enum log_level level); /* for lines that are costly to make */
 /* Any thread, at most 1,024 bytes. Lines are never mixed, those of processes that share a
  * descriptor neither. */
 void log_write(enum log_level level, const char *area, const char *fmt, ...)

@@ -43,11 +43,11 @@ bool answer_done(const struct answer *a) {
 }
 
 const char *answer_content_type(const struct answer *a) {
-    return a->req->stream ? "text/event-stream" : "application/json";
+    return a->req->answer.stream ? "text/event-stream" : "application/json";
 }
 
 const char *answer_comment(const struct answer *a) {
-    return a->req->stream && !a->ops->no_comments ? ":\n\n" : NULL;
+    return a->req->answer.stream && !a->ops->no_comments ? ":\n\n" : NULL;
 }
 
 /* ---- the prompt */
@@ -80,7 +80,7 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
 bool answer_ranked(const struct answer_ops *ops, const struct infer_req *req) {
     int32_t drawn = req->sampling.n_choices;
     if (req->sampling.beam) return false; /* the engine has ranked them */
-    return drawn > req->n || (drawn > 1 && ops->best_first && !req->stream);
+    return drawn > req->answer.n || (drawn > 1 && ops->best_first && !req->answer.stream);
 }
 
 /* Likelier sequences first, then those drawn first; a sum that is not known ranks last. */
@@ -94,7 +94,7 @@ static int by_rank(const void *x, const void *y) {
 
 /* The n best of each part's choices; all of them in their own order when nothing is left out. */
 static void choose_shown(struct answer *a) {
-    size_t n = (size_t)a->req->n;
+    size_t n = (size_t)a->req->answer.n;
     a->n_shown = 0;
     for (size_t p = 0; p < a->n_parts; p++) {
         struct choice **of_part = a->shown + a->n_shown;
@@ -123,7 +123,7 @@ static bool has_news(const struct choice *c) {
 
 static void emit_choice(struct choice *c, struct buf *out) {
     const struct answer_ops *ops = c->a->ops;
-    bool echo = c->req->echo && c->n_events == 0;
+    bool echo = c->req->answer.echo && c->n_events == 0;
     /* A beam search streams one chunk of each sequence (inference-api 8.8). */
     if (!c->begun && ops->begin != NULL && !c->req->sampling.beam) {
         ops->begin(c, out);
@@ -162,8 +162,8 @@ static void emit_all(struct answer *a, struct buf *out) {
 }
 
 static void emit_end(struct answer *a, struct buf *out) {
-    if (a->req->stream && a->ops->end != NULL) a->ops->end(a, out);
-    if (!a->req->stream) {
+    if (a->req->answer.stream && a->ops->end != NULL) a->ops->end(a, out);
+    if (!a->req->answer.stream) {
         choose_shown(a);
         a->ops->body(a, out);
     }
@@ -183,7 +183,7 @@ void answer_emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
     bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token;
     waits = waits || (c->req->sampling.beam && c->finish == FINISH_NONE);
-    if (a->req->stream && !waits) {
+    if (a->req->answer.stream && !waits) {
         if (a->ranked && a->n_live == 0)
             emit_all(a, out);
         else if (!a->ranked && !a->ops->joint)
@@ -220,13 +220,13 @@ void answer_abort(struct answer *a, struct buf *out) {
         }
     }
     a->n_live = 0;
-    if (a->req->stream) emit_all(a, out);
+    if (a->req->answer.stream) emit_all(a, out);
     emit_end(a, out);
     note_failures(a, out);
 }
 
 static void put_error(struct answer *a, const char *json, struct buf *out) {
-    if (a->req->stream)
+    if (a->req->answer.stream)
         a->ops->error(a, json, out);
     else
         buf_puts(out, json);
@@ -250,7 +250,7 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
 
 void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, int status,
                         const char *text, struct buf *out) {
-    struct answer a = {.ep = ep, .req = req, .ops = ep_family_of(ep, req->api)->answer};
+    struct answer a = {.ep = ep, .req = req, .ops = ep_family_of(ep, req->answer.api)->answer};
     answer_error(&a, status, text, out);
 }
 
@@ -263,7 +263,7 @@ static void feed_recompute(struct answer *a, const struct infer_req *req) {
     for (size_t i = req->n_prompt; i < req->n_ids; i++) {
         struct token_event ev = {
             .id = req->ids[i], .index = (int32_t)(i - req->n_prompt), .logprob = NAN};
-        answer_token(a, req->part, &ev, &discard);
+        answer_token(a, req->head.part, &ev, &discard);
         if (discard.failed) a->no_memory = true;
         buf_clear(&discard);
     }
@@ -272,11 +272,11 @@ static void feed_recompute(struct answer *a, const struct infer_req *req) {
 }
 
 enum err answer_add_part(struct answer *a, const struct infer_req *req) {
-    if (req->part >= a->n_parts || req->n_parts != a->n_parts ||
-        (size_t)req->sampling.n_choices != a->n_choices || req->n != a->req->n ||
-        req->api != a->req->api)
+    if (req->head.part >= a->n_parts || req->head.n_parts != a->n_parts ||
+        (size_t)req->sampling.n_choices != a->n_choices || req->answer.n != a->req->answer.n ||
+        req->answer.api != a->req->answer.api)
         return ERR_INVALID;
-    struct answer_part *p = &a->parts[req->part];
+    struct answer_part *p = &a->parts[req->head.part];
     if (p->req != NULL) return ERR_CONFLICT;
     p->choices = calloc(a->n_choices, sizeof(*p->choices));
     if (p->choices == NULL) return ERR_NO_MEMORY;
@@ -284,7 +284,7 @@ enum err answer_add_part(struct answer *a, const struct infer_req *req) {
     for (size_t i = 0; i < a->n_choices; i++) {
         struct choice *c = &p->choices[i];
         *c = (struct choice){.a = a, .part = p, .req = req};
-        c->index = req->part * (size_t)req->n + i;
+        c->index = req->head.part * (size_t)req->answer.n + i;
         enum err e = choice_open(c);
         if (e != ERR_OK) return e;
     }
@@ -296,17 +296,17 @@ enum err answer_add_part(struct answer *a, const struct infer_req *req) {
 enum err answer_create(struct answer **out, const struct endpoint *ep,
                        const struct infer_req *req) {
     *out = NULL;
-    const struct family *fam = ep_family_of(ep, req->api);
+    const struct family *fam = ep_family_of(ep, req->answer.api);
     int32_t drawn = req->sampling.n_choices;
-    if (fam == NULL || req->n_parts < 1 || req->n_parts > PARTS_MAX || req->n < 1 ||
-        drawn < req->n || drawn > CHOICES_MAX)
+    if (fam == NULL || req->head.n_parts < 1 || req->head.n_parts > PARTS_MAX ||
+        req->answer.n < 1 || drawn < req->answer.n || drawn > CHOICES_MAX)
         return ERR_INVALID;
     struct answer *a = calloc(1, sizeof(*a));
     if (a == NULL) return ERR_NO_MEMORY;
     a->ep = ep;
     a->req = req;
     a->ops = fam->answer;
-    a->n_parts = req->n_parts;
+    a->n_parts = req->head.n_parts;
     a->n_choices = (size_t)drawn;
     a->n_live = a->n_parts * a->n_choices;
     a->ranked = answer_ranked(fam->answer, req);

@@ -36,16 +36,16 @@ static void take_fresh(struct choice *c, enum err e, struct stop_match *m) {
  * false, a stop token with include_stop_str_in_output. Special tokens that clients do not see may
  * still tell where a call or the thinking begins. */
 static bool text_shown(const struct choice *c, int32_t id, enum finish f) {
-    if (f == FINISH_EOS) return !c->req->skip_special;
-    if (f == FINISH_STOP_TOKEN) return c->req->include_stop;
-    return c->chat == NULL || !c->req->skip_special || !answer_is_special(c->a, id) ||
+    if (f == FINISH_EOS) return !c->req->answer.skip_special;
+    if (f == FINISH_STOP_TOKEN) return c->req->answer.include_stop;
+    return c->chat == NULL || !c->req->answer.skip_special || !answer_is_special(c->a, id) ||
            chat_text_reads(c->chat, id);
 }
 
 /* A match before min_tokens is no end. */
 static void cut_at(struct choice *c, const struct stop_match *m) {
     if (m->idx < 0 || c->n_recs < (size_t)c->req->sampling.new_tokens_min) return;
-    size_t len = c->req->include_stop ? m->end : m->start;
+    size_t len = c->req->answer.include_stop ? m->end : m->start;
     c->text.len = len;
     c->text.data[len] = '\0';
     c->chars = utf8_chars(c->text.data, len);
@@ -119,15 +119,17 @@ static void take_record(struct choice *c, const struct token_event *ev) {
 
 /* The first token's times are P's; at D they came with the request. */
 uint64_t rec_step_us(const struct choice *c, size_t i) {
-    return i == 0 && c->recs[i].step_us == 0 ? c->req->prefill_us : c->recs[i].step_us;
+    return i == 0 && c->recs[i].step_us == 0 ? c->req->measured.prefill_us : c->recs[i].step_us;
 }
 
 uint64_t rec_queue_us(const struct choice *c, size_t i) {
-    return i == 0 && c->recs[i].queue_us == 0 ? c->req->queue_wait_us : c->recs[i].queue_us;
+    return i == 0 && c->recs[i].queue_us == 0 ? c->req->measured.queue_wait_us
+                                              : c->recs[i].queue_us;
 }
 
 uint32_t rec_batch(const struct choice *c, size_t i) {
-    return i == 0 && c->recs[i].batch_size == 0 ? c->req->prefill_batch : c->recs[i].batch_size;
+    return i == 0 && c->recs[i].batch_size == 0 ? c->req->measured.prefill_batch
+                                                : c->recs[i].batch_size;
 }
 
 void choice_token(struct choice *c, const struct token_event *ev) {
@@ -170,9 +172,9 @@ static enum err open_detok(struct choice *c) {
     const struct infer_req *req = c->req;
     if (c > c->part->choices) return detok_copy(&c->detok, c->part->choices->detok);
     /* With a chat to sort, text_shown() leaves special tokens out. */
-    bool skip = req->skip_special && c->chat == NULL;
+    bool skip = req->answer.skip_special && c->chat == NULL;
     enum err e = detok_create(&c->detok, answer_tokenizer(c->a), skip);
-    if (e == ERR_OK) e = detok_prompt(c->detok, req->ids, req->n_prompt, req->skip_special);
+    if (e == ERR_OK) e = detok_prompt(c->detok, req->ids, req->n_prompt, req->answer.skip_special);
     return e;
 }
 

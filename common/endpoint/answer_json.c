@@ -65,7 +65,8 @@ static void put_joined(struct buf *out, struct choice *c, const char *between, s
                        size_t to) {
     struct buf *joined = &c->a->scratch;
     buf_clear(joined);
-    if (c->req->text != NULL) buf_append(joined, c->req->text, c->req->text_len);
+    if (c->req->answer.text != NULL)
+        buf_append(joined, c->req->answer.text, c->req->answer.text_len);
     buf_puts(joined, between);
     if (to > from) buf_append(joined, c->text.data + from, to - from);
     buf_json_str(out, joined->data != NULL ? joined->data : "", joined->len);
@@ -74,7 +75,7 @@ static void put_joined(struct buf *out, struct choice *c, const char *between, s
 void put_new_text(struct buf *out, struct choice *c) {
     bool full = answer_conf(c->a)->full_text;
     size_t from = full ? 0 : c->sent;
-    if (c->req->echo && (full || c->n_events == 0))
+    if (c->req->answer.echo && (full || c->n_events == 0))
         put_joined(out, c, "", from, c->ready);
     else
         buf_json_text(out, c->text.data != NULL ? c->text.data + from : "", c->ready - from, true);

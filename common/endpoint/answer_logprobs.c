@@ -30,7 +30,7 @@ static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, 
 }
 
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
-    if (!c->req->show_logprobs) {
+    if (!c->req->answer.show_logprobs) {
         buf_puts(out, "null");
         return;
     }
@@ -144,9 +144,9 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
     const struct infer_req *req = c->req;
     const struct answer *a = c->a;
     size_t n_prompt = with_prompt ? req->n_prompt : 0;
-    size_t echoed = req->echo ? utf8_chars(req->text, req->text_len) : 0;
+    size_t echoed = req->answer.echo ? utf8_chars(req->answer.text, req->answer.text_len) : 0;
     bool first;
-    if (!req->show_logprobs) {
+    if (!req->answer.show_logprobs) {
         buf_puts(out, "null");
         return;
     }

@@ -30,7 +30,7 @@ static void native_body(struct answer *a, struct buf *out) {
     struct choice *c = a->shown[0];
     buf_puts(out, "{\"generated_text\":");
     put_all_text(out, c, NULL);
-    if (c->req->details) {
+    if (c->req->answer.details) {
         buf_puts(out, ",\"details\":");
         put_details(out, c, true);
     }
@@ -54,7 +54,7 @@ static void native_event(struct choice *c, struct buf *out) {
         buf_puts(out, ",\"generated_text\":");
         put_all_text(out, c, NULL);
         buf_puts(out, ",\"details\":");
-        if (c->req->details)
+        if (c->req->answer.details)
             put_details(out, c, false);
         else
             buf_puts(out, "null");

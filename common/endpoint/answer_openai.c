@@ -38,7 +38,7 @@ struct counted {
 static const struct choice *next_counted(const struct counted *k, const struct choice *c) {
     const struct answer *a = k->all;
     if (k->one != NULL) return c == NULL ? k->one : NULL;
-    size_t p = c == NULL ? 0 : c->req->part;
+    size_t p = c == NULL ? 0 : c->req->head.part;
     if (c != NULL && ++c < a->parts[p].choices + a->n_choices) return c;
     for (p = c == NULL ? 0 : p + 1; p < a->n_parts; p++)
         if (a->parts[p].req != NULL) return &a->parts[p].choices[0];
@@ -114,7 +114,7 @@ static void put_usage_of(struct buf *out, const struct counted *k, uint64_t n_pr
 
 static void put_choice_usage(struct buf *out, const struct choice *c, size_t n_tokens, bool done) {
     const struct counted k = {.one = c, .all = c->a};
-    put_usage_of(out, &k, c->req->n_prompt, c->req->cached_tokens, n_tokens, done);
+    put_usage_of(out, &k, c->req->n_prompt, c->req->measured.cached_tokens, n_tokens, done);
 }
 
 static void put_usage(struct buf *out, const struct answer *a) {
@@ -123,25 +123,25 @@ static void put_usage(struct buf *out, const struct answer *a) {
     for (size_t p = 0; p < a->n_parts; p++) {
         if (a->parts[p].req == NULL) continue;
         n_prompt += a->parts[p].req->n_prompt;
-        n_cached += a->parts[p].req->cached_tokens;
+        n_cached += a->parts[p].req->measured.cached_tokens;
     }
     put_usage_of(out, &k, n_prompt, n_cached, (uint64_t)answer_n_tokens(a), true);
 }
 
 static bool no_usage(const struct infer_req *req) {
-    return req->include_usage_set && !req->include_usage;
+    return req->answer.include_usage_set && !req->answer.include_usage;
 }
 
 /* What a chunk says of usage: stream_options decide (8.8). last: it is the finishing chunk. True
  * when something was printed. */
 static bool put_chunk_usage(struct buf *out, const struct choice *c, bool last) {
     if (no_usage(c->req)) return false;
-    if (c->req->continuous_usage || (last && !c->req->include_usage)) {
+    if (c->req->answer.continuous_usage || (last && !c->req->answer.include_usage)) {
         put_choice_usage(out, c, c->n_recs, last);
         return true;
     }
-    if (c->req->include_usage) buf_puts(out, "\"usage\":null");
-    return c->req->include_usage;
+    if (c->req->answer.include_usage) buf_puts(out, "\"usage\":null");
+    return c->req->answer.include_usage;
 }
 
 /* ---- both */
@@ -152,16 +152,16 @@ static void put_head(struct buf *out, const struct answer *a, const char *frame,
     const struct endpoint_conf *c = answer_conf(a);
     struct buf id = BUF_INIT;
     if (c->openai_id_prefix) buf_puts(&id, prefix);
-    buf_puts(&id, a->req->client_id != NULL ? a->req->client_id : a->req->req_id);
+    buf_puts(&id, a->req->head.client_id != NULL ? a->req->head.client_id : a->req->head.req_id);
     buf_puts(out, frame);
     buf_puts(out, "{\"id\":");
     buf_json_str(out, id.data != NULL ? id.data : "", id.len);
     buf_puts(out, ",\"object\":");
     put_cstr(out, object);
     buf_puts(out, ",\"created\":");
-    put_i64(out, a->req->created_unix_s);
+    put_i64(out, a->req->head.created_unix_s);
     buf_puts(out, ",\"model\":");
-    put_cstr(out, a->req->model);
+    put_cstr(out, a->req->head.model);
     if (c->error_style == ERROR_STYLE_OPENAI)
         buf_puts(out, ",\"system_fingerprint\":\"" BUILD_NAME "\",\"service_tier\":\"default\"");
     buf_putc(out, ',');
@@ -179,7 +179,7 @@ static void put_frame_error(struct answer *a, const char *json, struct buf *out)
 /* After the finishing chunks: the chunk with the whole usage when asked for, then the end marker.
  */
 static void end_stream(struct answer *a, struct buf *out, const char *before, const char *after) {
-    if (a->req->include_usage) {
+    if (a->req->answer.include_usage) {
         buf_append(out, a->head.data, a->head.len);
         buf_puts(out, before);
         put_usage(out, a);
@@ -209,12 +209,12 @@ static void put_times(struct buf *out, const struct answer *a) {
 #define DELTA ",\"delta\":{\"role\":\"assistant\","
 
 static void chat_open(struct answer *a) {
-    if (!a->req->stream) return;
+    if (!a->req->answer.stream) return;
     put_head(&a->head, a, "data: ", "chatcmpl-", "chat.completion.chunk");
     /* mid and tail: around index and text of every chunk that is neither the last nor has
      * log-probabilities or its own usage */
     buf_append(&a->mid, a->head.data != NULL ? a->head.data : "", a->head.len);
-    if (a->req->include_usage) buf_puts(&a->mid, "\"usage\":null,");
+    if (a->req->answer.include_usage) buf_puts(&a->mid, "\"usage\":null,");
     buf_puts(&a->mid, CHOICES);
     buf_puts(&a->tail, "},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
 }
@@ -241,7 +241,7 @@ static void chat_chunk_head(struct choice *c, bool last, struct buf *out) {
 
 /* The role chunk. It comes with the first token, but counts none. */
 static void chat_begin(struct choice *c, struct buf *out) {
-    if (c->req->continuous_usage && !no_usage(c->req)) {
+    if (c->req->answer.continuous_usage && !no_usage(c->req)) {
         buf_append(out, c->a->head.data, c->a->head.len);
         put_choice_usage(out, c, 0, false);
         buf_puts(out, "," CHOICES);
@@ -264,7 +264,7 @@ static bool put_news(struct choice *c, struct buf *out) {
 /* A chunk with the members of news; the event's last one has what its tokens bring along. */
 static void chat_chunk(struct choice *c, const struct buf *news, bool final, struct buf *out) {
     bool last = final && c->finish != FINISH_NONE;
-    if (!last && !c->req->continuous_usage && (!c->req->show_logprobs || !final)) {
+    if (!last && !c->req->answer.continuous_usage && (!c->req->answer.show_logprobs || !final)) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
         put_delta(out, c);
         buf_append(out, news->data, news->len);
@@ -313,7 +313,7 @@ static void chat_choice(struct buf *out, struct choice *c) {
         chat_text_message(c->chat, out);
     } else {
         buf_puts(out, "\"content\":");
-        put_all_text(out, c, c->req->echo ? "" : NULL);
+        put_all_text(out, c, c->req->answer.echo ? "" : NULL);
         buf_puts(out, ",\"tool_calls\":[]");
     }
     buf_puts(out, "},\"logprobs\":");
@@ -341,7 +341,7 @@ static void put_choices(struct answer *a, struct buf *out,
 static void chat_body(struct answer *a, struct buf *out) {
     put_head(out, a, "", "chatcmpl-", "chat.completion");
     put_choices(a, out, chat_choice);
-    if (a->req->show_prompt_logprobs) put_prompt_logprobs(out, a->shown[0]);
+    if (a->req->answer.show_prompt_logprobs) put_prompt_logprobs(out, a->shown[0]);
     buf_putc(out, '}');
 }
 
@@ -359,12 +359,12 @@ const struct answer_ops answer_chat = {
 /* ---- completions */
 
 static void completions_open(struct answer *a) {
-    if (!a->req->stream) return;
+    if (!a->req->answer.stream) return;
     put_head(&a->head, a, "data: ", "cmpl-", "text_completion");
     buf_append(&a->mid, a->head.data != NULL ? a->head.data : "", a->head.len);
     buf_puts(&a->mid, CHOICES);
     buf_puts(&a->tail, ",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":null}]");
-    if (a->req->include_usage) buf_puts(&a->tail, ",\"usage\":null");
+    if (a->req->answer.include_usage) buf_puts(&a->tail, ",\"usage\":null");
     buf_puts(&a->tail, "}\n\n");
 }
 
@@ -380,12 +380,14 @@ static void completions_event(struct choice *c, struct buf *out) {
     put_u64(out, c->index);
     buf_puts(out, ",\"text\":");
     put_new_text(out, c);
-    if (c->finish == FINISH_NONE && !c->req->show_logprobs && !c->req->continuous_usage) {
+    if (c->finish == FINISH_NONE && !c->req->answer.show_logprobs &&
+        !c->req->answer.continuous_usage) {
         buf_append(out, c->a->tail.data, c->a->tail.len);
         return;
     }
     buf_puts(out, ",\"logprobs\":");
-    put_completion_logprobs(out, c, c->recs_sent, c->n_recs, c->req->echo && c->n_events == 0);
+    put_completion_logprobs(out, c, c->recs_sent, c->n_recs,
+                            c->req->answer.echo && c->n_events == 0);
     put_choice_end(out, c);
     buf_puts(out, "}]");
     size_t before = out->len;
@@ -402,11 +404,11 @@ static void completions_choice(struct buf *out, struct choice *c) {
     buf_puts(out, "{\"index\":");
     put_u64(out, c->index);
     buf_puts(out, ",\"text\":");
-    put_all_text(out, c, c->req->echo ? "" : NULL);
+    put_all_text(out, c, c->req->answer.echo ? "" : NULL);
     buf_puts(out, ",\"logprobs\":");
-    put_completion_logprobs(out, c, 0, c->n_recs, c->req->echo);
+    put_completion_logprobs(out, c, 0, c->n_recs, c->req->answer.echo);
     put_choice_end(out, c);
-    if (c->req->show_prompt_logprobs) put_prompt_logprobs(out, c);
+    if (c->req->answer.show_prompt_logprobs) put_prompt_logprobs(out, c);
     buf_putc(out, '}');
 }
 

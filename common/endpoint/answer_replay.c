@@ -26,7 +26,8 @@ static size_t n_out(const struct choice *c) {
 
 static void tell(struct choice *c, answer_sent_fn *fn, void *arg) {
     size_t to = n_out(c);
-    uint32_t number = (uint32_t)(c->req->part * c->a->n_choices + (size_t)(c - c->part->choices));
+    uint32_t number =
+        (uint32_t)(c->req->head.part * c->a->n_choices + (size_t)(c - c->part->choices));
     for (; c->recs_told < to; c->recs_told++) {
         bool last = c->recs_told + 1 == c->n_recs;
         if (fn != NULL) fn(arg, number, c->recs[c->recs_told].id, last ? c->finish : FINISH_NONE);
@@ -47,8 +48,9 @@ void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg) {
 /* ---- going on behind it */
 
 bool answer_has_transcript(const struct infer_req *req, const struct endpoint *ep) {
-    const struct family *fam = ep_family_of(ep, req->api);
-    return fam != NULL && req->stream && !req->sampling.beam && !answer_ranked(fam->answer, req);
+    const struct family *fam = ep_family_of(ep, req->answer.api);
+    return fam != NULL && req->answer.stream && !req->sampling.beam &&
+           !answer_ranked(fam->answer, req);
 }
 
 static enum err check(const struct answer *a, const struct choice *c, uint32_t number,

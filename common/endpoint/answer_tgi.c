@@ -51,7 +51,7 @@ static void put_details_head(struct buf *out, const struct choice *c) {
 /* The whole text; after the prompt with return_full_text. */
 static void put_generated(struct buf *out, struct choice *c) {
     const char *between = answer_conf(c->a)->tgi_legacy_space ? " " : "";
-    put_all_text(out, c, c->req->return_full_text ? between : NULL);
+    put_all_text(out, c, c->req->answer.return_full_text ? between : NULL);
 }
 
 /* ,"prefill":[..],"seed":..,"tokens":[..] and what else is asked for. */
@@ -67,12 +67,12 @@ static void put_details_tokens(struct buf *out, const struct choice *c, bool wit
     buf_puts(out, "],\"seed\":");
     put_u64(out, req->sampling.seed);
     buf_puts(out, ",\"tokens\":[");
-    for (size_t i = 0; req->details && i < c->n_recs; i++) {
+    for (size_t i = 0; req->answer.details && i < c->n_recs; i++) {
         if (i > 0) buf_putc(out, ',');
         put_item(out, c->a, c->recs[i].id, c->recs[i].logprob, c->recs[i].cut);
     }
     buf_putc(out, ']');
-    if (req->top_tokens) {
+    if (req->answer.top_tokens) {
         buf_putc(out, ',');
         put_top_tokens(out, c, 0, c->n_recs, true);
     }
@@ -98,16 +98,16 @@ static void put_others(struct buf *out, const struct answer *a) {
 
 static void put_details(struct buf *out, const struct choice *c) {
     put_details_head(out, c);
-    put_details_tokens(out, c, c->req->decoder_input_details);
-    if (c->req->details && c->a->n_shown > 1) put_others(out, c->a);
+    put_details_tokens(out, c, c->req->answer.decoder_input_details);
+    if (c->req->answer.details && c->a->n_shown > 1) put_others(out, c->a);
     buf_putc(out, '}');
 }
 
 static void tgi_body(struct answer *a, struct buf *out) {
     struct choice *c = a->shown[0];
-    if (c->req->root_array) buf_putc(out, '[');
+    if (c->req->answer.root_array) buf_putc(out, '[');
     buf_putc(out, '{');
-    if (c->req->details || c->req->decoder_input_details) {
+    if (c->req->answer.details || c->req->answer.decoder_input_details) {
         buf_puts(out, "\"details\":");
         put_details(out, c);
         buf_putc(out, ',');
@@ -115,7 +115,7 @@ static void tgi_body(struct answer *a, struct buf *out) {
     buf_puts(out, "\"generated_text\":");
     put_generated(out, c);
     buf_putc(out, '}');
-    if (c->req->root_array) buf_putc(out, ']');
+    if (c->req->answer.root_array) buf_putc(out, ']');
 }
 
 /* Ids since the previous event: a list, or with tokenIdScalar the last one alone. */
@@ -146,7 +146,7 @@ static void tgi_event(struct choice *c, struct buf *out) {
     else
         buf_puts(out, "null");
     buf_putc(out, '}');
-    if (c->req->top_tokens) {
+    if (c->req->answer.top_tokens) {
         buf_putc(out, ',');
         put_top_tokens(out, c, c->recs_sent, c->n_recs, false);
     }
@@ -157,7 +157,7 @@ static void tgi_event(struct choice *c, struct buf *out) {
     buf_puts(out, ",\"generated_text\":");
     put_generated(out, c);
     buf_puts(out, ",\"details\":");
-    if (c->req->details) {
+    if (c->req->answer.details) {
         put_details_head(out, c);
         buf_puts(out, ",\"seed\":");
         put_u64(out, c->req->sampling.seed);

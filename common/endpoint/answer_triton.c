@@ -4,7 +4,7 @@
 /* {"id":..: the client's own id, or the internal one. */
 static void put_id(struct buf *out, const struct infer_req *req) {
     buf_puts(out, "{\"id\":");
-    put_cstr(out, req->client_id != NULL ? req->client_id : req->req_id);
+    put_cstr(out, req->head.client_id != NULL ? req->head.client_id : req->head.req_id);
 }
 
 /* ---- tokens */
@@ -13,13 +13,13 @@ static void token_body(struct answer *a, struct buf *out) {
     struct choice *c = a->shown[0];
     put_id(out, c->req);
     buf_puts(out, ",\"outputs\":[{\"name\":");
-    put_cstr(out, c->req->output_name);
+    put_cstr(out, c->req->answer.output_name);
     buf_puts(out, ",\"shape\":[1,");
     put_u64(out, c->n_recs);
     buf_puts(out, "],\"datatype\":\"UINT32\",\"data\":");
     put_id_list(out, c, 0, c->n_recs);
     buf_puts(out, "}],\"model_name\":");
-    put_cstr(out, c->req->model);
+    put_cstr(out, c->req->head.model);
     buf_puts(out, ",\"model_version\":null}");
 }
 
@@ -48,13 +48,13 @@ static void put_details_head(struct buf *out, const struct choice *c) {
     buf_puts(out, "\"generated_tokens\":");
     put_u64(out, c->n_recs);
     buf_puts(out, ",\"first_token_cost\":null,\"decode_cost\":null");
-    if (c->req->perf_stat) put_perf_stat(out, c);
+    if (c->req->answer.perf_stat) put_perf_stat(out, c);
 }
 
 static void put_text_head(struct buf *out, const struct infer_req *req) {
     put_id(out, req);
     buf_puts(out, ",\"model_name\":");
-    put_cstr(out, req->model);
+    put_cstr(out, req->head.model);
     buf_puts(out, ",\"model_version\":null,\"text_output\":");
 }
 
@@ -62,7 +62,7 @@ static void text_body(struct answer *a, struct buf *out) {
     struct choice *c = a->shown[0];
     put_text_head(out, c->req);
     put_all_text(out, c, NULL);
-    if (c->req->details) {
+    if (c->req->answer.details) {
         put_details_head(out, c);
         buf_puts(out, ",\"batch_size\":[");
         for (size_t i = 0; i < c->n_recs; i++) {
@@ -80,7 +80,7 @@ static void text_body(struct answer *a, struct buf *out) {
 }
 
 static void text_open(struct answer *a) {
-    if (!a->req->stream) return;
+    if (!a->req->answer.stream) return;
     buf_puts(&a->head, "data:"); /* no space: the vendor's framing */
     put_text_head(&a->head, a->req);
 }
@@ -90,7 +90,7 @@ static void text_event(struct choice *c, struct buf *out) {
     size_t last = c->n_recs - 1;
     buf_append(out, c->a->head.data, c->a->head.len);
     put_new_text(out, c);
-    if (c->req->details) {
+    if (c->req->answer.details) {
         put_details_head(out, c);
         buf_puts(out, ",\"batch_size\":");
         put_u64(out, fresh ? rec_batch(c, last) : 0);

@@ -26,7 +26,8 @@ struct chat_text {
 };
 
 bool chat_text_needed(const struct infer_req *req) {
-    return req->api == API_OPENAI_CHAT && (req->tools != TOOLS_NONE || req->reasoning);
+    return req->answer.api == API_OPENAI_CHAT &&
+           (req->answer.tools != TOOLS_NONE || req->answer.reasoning);
 }
 
 /* ---- life */
@@ -34,9 +35,9 @@ bool chat_text_needed(const struct infer_req *req) {
 /* FNV-1a: ids of calls must be the same on every instance that answers this request. */
 static uint64_t seed_of(const struct infer_req *req, size_t choice) {
     uint64_t h = 0xCBF29CE484222325u;
-    for (const char *s = req->req_id; s != NULL && *s != '\0'; s++)
+    for (const char *s = req->head.req_id; s != NULL && *s != '\0'; s++)
         h = (h ^ (unsigned char)*s) * 0x100000001B3u;
-    return (h ^ (uint64_t)req->part << 32 ^ choice) * 0x100000001B3u;
+    return (h ^ (uint64_t)req->head.part << 32 ^ choice) * 0x100000001B3u;
 }
 
 /* True: tag is a special token, which the answer leaves out unless it is read. */
@@ -53,22 +54,22 @@ struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
     if (t == NULL) return NULL;
     t->req = req;
     t->opts = *opts;
-    t->echo_due = req->echo;
-    reasoning_init(&t->thinking, req->thinking_open);
-    if (req->reasoning) {
+    t->echo_due = req->answer.echo;
+    reasoning_init(&t->thinking, req->answer.thinking_open);
+    if (req->answer.reasoning) {
         read_special(t, tok, THINK_OPEN);
         read_special(t, tok, THINK_CLOSE);
     }
-    if (req->tools == TOOLS_NONE) return t;
+    if (req->answer.tools == TOOLS_NONE) return t;
     struct tool_parse_opts o = {
-        .format = req->tools,
-        .whole = !req->stream,
-        .parallel = req->parallel_tools,
+        .format = req->answer.tools,
+        .whole = !req->answer.stream,
+        .parallel = req->answer.parallel_tools,
         .id_seed = seed_of(req, choice),
     };
-    const char *const *tags = tool_format_tags(req->tools);
+    const char *const *tags = tool_format_tags(req->answer.tools);
     for (size_t i = 0; i < TOOL_TAGS_MAX && tags[i] != NULL; i++)
-        if (read_special(t, tok, tags[i]) && req->skip_special) o.hidden |= 1u << i;
+        if (read_special(t, tok, tags[i]) && req->answer.skip_special) o.hidden |= 1u << i;
     t->calls = tool_parse_create(&o);
     if (t->calls == NULL) chat_text_destroy(&t);
     return t;
@@ -101,7 +102,7 @@ static void pass_on(struct chat_text *t) {
 
 void chat_text_feed(struct chat_text *t, const char *s, size_t n) {
     if (n <= t->fed) return;
-    if (t->req->reasoning)
+    if (t->req->answer.reasoning)
         reasoning_feed(&t->thinking, s + t->fed, n - t->fed, &t->content);
     else
         buf_append(&t->content, s + t->fed, n - t->fed);
@@ -110,7 +111,7 @@ void chat_text_feed(struct chat_text *t, const char *s, size_t n) {
 }
 
 void chat_text_finish(struct chat_text *t) {
-    if (t->req->reasoning) reasoning_finish(&t->thinking, &t->content);
+    if (t->req->answer.reasoning) reasoning_finish(&t->thinking, &t->content);
     pass_on(t);
     if (t->calls != NULL) tool_parse_finish(t->calls);
 }
@@ -140,7 +141,7 @@ bool chat_text_thought(const struct chat_text *t, size_t *close_at) {
 }
 
 static bool thinking_shown(const struct chat_text *t) {
-    return t->req->reasoning && !t->req->drop_reasoning;
+    return t->req->answer.reasoning && !t->req->answer.drop_reasoning;
 }
 
 /* Bytes of the last begun call's arguments that were not sent. */
@@ -164,7 +165,8 @@ static void put_text(struct buf *out, const struct buf *b, size_t from, size_t t
 /* The prompt that echo repeats, and the text after it, as one string. */
 static void put_echo(struct buf *out, const struct chat_text *t, const char *s, size_t n) {
     struct buf joined = BUF_INIT;
-    if (t->req->text != NULL) buf_append(&joined, t->req->text, t->req->text_len);
+    if (t->req->answer.text != NULL)
+        buf_append(&joined, t->req->answer.text, t->req->answer.text_len);
     buf_append(&joined, s, n);
     buf_json_str(out, joined.data != NULL ? joined.data : "", joined.len);
     if (joined.failed) out->failed = true;
@@ -175,7 +177,7 @@ static void put_content_delta(struct chat_text *t, struct buf *out) {
     const struct buf *c = content(t);
     size_t from = t->opts.full_text ? 0 : t->content_sent;
     buf_puts(out, "\"content\":");
-    if (t->echo_due || (t->req->echo && t->opts.full_text))
+    if (t->echo_due || (t->req->answer.echo && t->opts.full_text))
         put_echo(out, t, c->data != NULL ? c->data + from : "", c->len - from);
     else
         put_text(out, c, from, c->len);
@@ -248,12 +250,12 @@ static void put_message_content(const struct chat_text *t, struct buf *out) {
     if (chat_text_called(t)) { /* text before a call is trimmed */
         while (to > 0 && is_space(c->data[to - 1])) to--;
         while (from < to && is_space(c->data[from])) from++;
-        if (from == to && t->opts.null_content && !t->req->echo) {
+        if (from == to && t->opts.null_content && !t->req->answer.echo) {
             buf_puts(out, "null");
             return;
         }
     }
-    if (t->req->echo)
+    if (t->req->answer.echo)
         put_echo(out, t, c->data != NULL ? c->data + from : "", to - from);
     else
         put_text(out, c, from, to);

@@ -245,8 +245,8 @@ bool ep_client_id(struct ep_read *r) {
         return ep_fail(r, 422,
                        "The id can contain only digits, letters, underscores(_), hyphens(-) and no "
                        "more than 256 words in length.");
-    r->req->client_id = ep_dup(s, n);
-    return r->req->client_id != NULL || ep_fail_memory(r);
+    r->req->head.client_id = ep_dup(s, n);
+    return r->req->head.client_id != NULL || ep_fail_memory(r);
 }
 
 static bool no_model(struct ep_read *r, const char *name) {
@@ -270,8 +270,8 @@ bool ep_model_member(struct ep_read *r) {
     if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
     if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s)))
         return no_model(r, s);
-    r->req->model = ep_dup(s, n);
-    return r->req->model != NULL || ep_fail_memory(r);
+    r->req->head.model = ep_dup(s, n);
+    return r->req->head.model != NULL || ep_fail_memory(r);
 }
 
 /* ---- one body */
@@ -309,7 +309,7 @@ static bool open_root(struct ep_read *r) {
     if (r->body == NULL) return ep_fail(r, 422, "Failed to parse context to json body");
     if (json_get_bool(r->body, "stream", &r->stream) == JSON_WRONG_TYPE)
         return ep_fail(r, 422, "Stream must be boolean type.");
-    r->req->root_array = true;
+    r->req->answer.root_array = true;
     return true;
 }
 
@@ -362,24 +362,25 @@ static bool check_path_model(struct ep_read *r) {
     if (name == NULL || name[0] == '\0') return true;
     if (!endpoint_has_model(r->ep, name))
         return ep_fail_with(r, 404, "Model {got} not found.", "{got}", name, NULL);
-    r->req->model = strdup(name);
-    return r->req->model != NULL || ep_fail_memory(r);
+    r->req->head.model = strdup(name);
+    return r->req->head.model != NULL || ep_fail_memory(r);
 }
 
 static bool start_req(struct ep_read *r) {
     r->req = infer_req_create();
     if (r->req == NULL) return ep_fail_memory(r);
-    r->req->req_id = strdup(r->in->req_id);
-    if (r->req->req_id == NULL) return ep_fail_memory(r);
-    r->req->created_unix_s = r->in->created_unix_s > 0 ? r->in->created_unix_s : clock_unix_s();
-    r->req->arrival_us = r->in->arrival_us;
-    r->req->is_recompute = r->in->is_recompute;
+    r->req->head.req_id = strdup(r->in->req_id);
+    if (r->req->head.req_id == NULL) return ep_fail_memory(r);
+    r->req->head.created_unix_s =
+        r->in->created_unix_s > 0 ? r->in->created_unix_s : clock_unix_s();
+    r->req->head.arrival_us = r->in->arrival_us;
+    r->req->head.is_recompute = r->in->is_recompute;
     return true;
 }
 
 static bool read_all(struct ep_read *r) {
     if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
-    r->req->api = r->fam->api;
+    r->req->answer.api = r->fam->api;
     return r->fam->read(r) && open_params(r) &&
            ep_fields_read(r, ep_orders[r->fam - ep_families]) &&
            (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r) &&

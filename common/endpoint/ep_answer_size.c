@@ -10,23 +10,25 @@
 
 /* Of one token in an answer of the request's family; n_top: alternatives to it. */
 static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
-    switch (req->api) {
+    switch (req->answer.api) {
     case API_OPENAI_CHAT:
-        return req->show_logprobs
+        return req->answer.show_logprobs
                    ? (n_top + 1) * FEWEST("{\"token\":\"\",\"logprob\":0,\"bytes\":[]},")
                    : 0;
     case API_OPENAI_COMPLETIONS: /* in four lists */
-        return req->show_logprobs ? FEWEST("0,0,\"\",{},") + n_top * FEWEST("\"\":0,") : 0;
-    case API_TGI: return req->details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},") : 0;
+        return req->answer.show_logprobs ? FEWEST("0,0,\"\",{},") + n_top * FEWEST("\"\":0,") : 0;
+    case API_TGI:
+        return req->answer.details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},") : 0;
     default: return 0;
     }
 }
 
 /* Of one token of the prompt, once for the request. */
 static uint64_t prompt_token_bytes(const struct infer_req *req) {
-    if (req->show_prompt_logprobs)
+    if (req->answer.show_prompt_logprobs)
         return FEWEST("{\"0\":{\"logprob\":0,\"rank\":1,\"decoded_token\":\"\"}},");
-    return req->decoder_input_details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},") : 0;
+    return req->answer.decoder_input_details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},")
+                                             : 0;
 }
 
 /* Tokens that a choice has in any case. */
@@ -40,8 +42,8 @@ static uint64_t certain_tokens(const struct infer_req *req) {
 static uint64_t part_bytes(const struct infer_req *req) {
     const struct sampling *s = &req->sampling;
     uint64_t tokens = certain_tokens(req) * token_bytes(req, (uint64_t)s->top_logprobs);
-    if (req->echo) tokens += req->n_prompt * token_bytes(req, (uint64_t)s->top_logprobs);
-    return (uint64_t)req->n * tokens + req->n_prompt * prompt_token_bytes(req);
+    if (req->answer.echo) tokens += req->n_prompt * token_bytes(req, (uint64_t)s->top_logprobs);
+    return (uint64_t)req->answer.n * tokens + req->n_prompt * prompt_token_bytes(req);
 }
 
 bool ep_answer_fits(struct ep_read *r) {

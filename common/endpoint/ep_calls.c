@@ -116,7 +116,7 @@ struct json_value *ep_call_guide(const struct ep_read *r, bool one) {
 /* Takes the guide of plain content (NULL: none) and gives that of content and calls. */
 static bool guide_calls(struct ep_read *r, struct json_value **g) {
     struct json_value *calls;
-    bool one = r->forced == EP_FORCED_NAMED || !r->req->parallel_tools;
+    bool one = r->forced == EP_FORCED_NAMED || !r->req->answer.parallel_tools;
     if (r->callable == NULL || r->tool_format == TOOLS_NONE) return true;
     if (r->forced == EP_FORCED_NO && *g == NULL) return true;
     calls = ep_call_guide(r, one);
@@ -173,8 +173,8 @@ static void read_thinking(struct ep_read *r) {
     struct infer_req *req = r->req;
     if (r->ep->thinking == EP_THINKING_NONE || thinking_off(r) || prompt_ends(r, THINK_CLOSE))
         return;
-    req->reasoning = true;
-    req->thinking_open = r->ep->thinking == EP_THINKING_ALWAYS || prompt_ends(r, THINK_OPEN);
+    req->answer.reasoning = true;
+    req->answer.thinking_open = r->ep->thinking == EP_THINKING_ALWAYS || prompt_ends(r, THINK_OPEN);
 }
 
 /* Free text up to the end tag, then g (taken; NULL: free text). */
@@ -189,8 +189,8 @@ static struct json_value *thinking_then(int64_t budget, struct json_value *g) {
 /* Puts what the thinking needs before the guide of the answer. */
 static bool guide_thinking(struct ep_read *r, struct json_value **g) {
     int64_t budget = thinking_budget(r);
-    if (!r->req->reasoning || (*g == NULL && budget == 0)) return true;
-    if (r->req->thinking_open) {
+    if (!r->req->answer.reasoning || (*g == NULL && budget == 0)) return true;
+    if (r->req->answer.thinking_open) {
         *g = thinking_then(budget, *g);
     } else {
         /* The model opens it itself: must, when it has a budget, else may. */
@@ -208,7 +208,7 @@ static bool include_reasoning(struct ep_read *r) {
     bool on = true;
     if (json_get_bool(r->body, "include_reasoning", &on) == JSON_WRONG_TYPE)
         return ep_fail(r, 422, "include_reasoning must be boolean type.");
-    r->req->drop_reasoning = !on;
+    r->req->answer.drop_reasoning = !on;
     return true;
 }
 
@@ -236,10 +236,10 @@ bool ep_chat_combine(struct ep_read *r) {
     struct json_value *g = NULL;
     struct infer_req *req = r->req;
     if (!ep_openai_combine(r) || !include_reasoning(r)) return false;
-    if (r->callable != NULL) req->tools = r->tool_format;
-    req->tools_forced = r->forced != EP_FORCED_NO;
+    if (r->callable != NULL) req->answer.tools = r->tool_format;
+    req->answer.tools_forced = r->forced != EP_FORCED_NO;
     read_thinking(r);
-    bool needed = r->callable != NULL || req->reasoning;
+    bool needed = r->callable != NULL || req->answer.reasoning;
     bool good = !needed || (read_guide(r, &g) && guide_calls(r, &g) && guide_thinking(r, &g) &&
                             write_guide(r, g));
     json_put(g);

@@ -148,7 +148,7 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
     struct errbuf why = {0};
     int ms = r->ep->conf.template_ms > 0 ? r->ep->conf.template_ms : TEMPLATE_MS_DEFAULT;
     struct chat_vars vars = {.vars = template_vars(r, messages),
-                             .now_unix_s = r->req->created_unix_s,
+                             .now_unix_s = r->req->head.created_unix_s,
                              .limit = work_limit_start(own ? ms : 0, r->in->cancelled),
                              .mark = r->ep->conf.special_as_text ? mark : NULL,
                              .mark_arg = r,

@@ -215,9 +215,9 @@ bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v) {
 
 bool ep_adapter_find(struct ep_read *r, const char *s) {
     struct lora_set *loras = r->ep->conf.loras;
-    if (loras == NULL || !lora_set_find(loras, s, r->req->adapter_hash)) return false;
-    r->req->adapter = strdup(s);
-    return r->req->adapter != NULL || ep_fail_memory(r);
+    if (loras == NULL || !lora_set_find(loras, s, r->req->head.adapter_hash)) return false;
+    r->req->head.adapter = strdup(s);
+    return r->req->head.adapter != NULL || ep_fail_memory(r);
 }
 
 static bool adapter(struct ep_read *r, const char *s) {
@@ -277,13 +277,13 @@ bool ep_check_stream_options(struct ep_read *r, const struct json_value *v) {
     enum json_got g;
     if (json_as_obj(v, &obj) != JSON_OK)
         return ep_wrong_type(r, "stream_options must be object type.");
-    g = json_get_bool(obj, "include_usage", &req->include_usage);
+    g = json_get_bool(obj, "include_usage", &req->answer.include_usage);
     if (g == JSON_WRONG_TYPE) return ep_wrong_type(r, "include_usage must be boolean type.");
-    req->include_usage_set = g == JSON_OK;
+    req->answer.include_usage_set = g == JSON_OK;
     g = json_get_bool(obj, "continuous_usage_stats", &on);
     if (g == JSON_WRONG_TYPE)
         return ep_wrong_type(r, "continuous_usage_stats must be boolean type.");
-    req->continuous_usage = on;
+    req->answer.continuous_usage = on;
     return true;
 }
 
@@ -399,9 +399,9 @@ bool ep_check_request_id(struct ep_read *r, const struct json_value *v) {
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_wrong_type(r, "request_id must be string type.");
     if (!ep_id_valid(s, n)) return true;
-    r->req->client_id = ep_dup(s, n);
-    r->req->client_id_soft = true;
-    return r->req->client_id != NULL || ep_fail_memory(r);
+    r->req->head.client_id = ep_dup(s, n);
+    r->req->head.client_id_soft = true;
+    return r->req->head.client_id != NULL || ep_fail_memory(r);
 }
 
 bool ep_check_suffix(struct ep_read *r, const struct json_value *v) {

@@ -219,8 +219,8 @@ enum err endpoint_guide_start(const struct endpoint *ep, const struct infer_req 
     if (req->guide == NULL) return ERR_OK;
     if (req->guide_compiled == NULL) return ERR_INTERNAL;
     /* Behind a prompt without text the decoder takes blanks away that the guide must not count. */
-    enum err e = detok_create(&d, ep->tok, req->skip_special);
-    if (e == ERR_OK) e = detok_prompt(d, req->ids, req->n_prompt, req->skip_special);
+    enum err e = detok_create(&d, ep->tok, req->answer.skip_special);
+    if (e == ERR_OK) e = detok_prompt(d, req->ids, req->n_prompt, req->answer.skip_special);
     if (e == ERR_OK) e = guide_start(req->guide_compiled, detok_cut(d), out);
     detok_destroy(&d);
     return e;

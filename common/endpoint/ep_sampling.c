@@ -190,15 +190,15 @@ static void build_logprobs(const struct ep_read *r, struct sampling *s) {
                                              : 0;
     bool shown = r->fam->needs_logprobs && (r->stream || p->details);
     bool echoed = p->echo && p->given[P_LOGPROBS];
-    req->show_logprobs =
+    req->answer.show_logprobs =
         p->chat_logprobs || p->given[P_TOP_LOGPROBS] || p->given[P_LOGPROBS] || shown;
-    req->top_tokens = shown && p->given[P_TOP_N_TOKENS] && top > 0;
+    req->answer.top_tokens = shown && p->given[P_TOP_N_TOKENS] && top > 0;
     /* The rank of a choice is its log-probability. */
-    s->logprobs = req->show_logprobs || answer_ranked(r->fam->answer, req);
-    s->top_logprobs = req->show_logprobs ? top : 0;
-    req->show_prompt_logprobs = p->given[P_PROMPT_LOGPROBS];
-    s->prompt_logprobs = p->decoder_input_details || echoed || req->show_prompt_logprobs;
-    s->prompt_top_logprobs = req->show_prompt_logprobs ? p->prompt_logprobs : 0;
+    s->logprobs = req->answer.show_logprobs || answer_ranked(r->fam->answer, req);
+    s->top_logprobs = req->answer.show_logprobs ? top : 0;
+    req->answer.show_prompt_logprobs = p->given[P_PROMPT_LOGPROBS];
+    s->prompt_logprobs = p->decoder_input_details || echoed || req->answer.show_prompt_logprobs;
+    s->prompt_top_logprobs = req->answer.show_prompt_logprobs ? p->prompt_logprobs : 0;
     if (echoed && top > s->prompt_top_logprobs) s->prompt_top_logprobs = top;
 }
 
@@ -230,17 +230,18 @@ static bool build_length(struct ep_read *r, struct sampling *s) {
  * from the ids. */
 static bool build_text(struct ep_read *r, struct infer_req *req) {
     struct buf b = BUF_INIT;
-    if (!req->return_full_text && !req->echo && (!r->fam->prompt_in_answer || r->stream))
+    if (!req->answer.return_full_text && !req->answer.echo &&
+        (!r->fam->prompt_in_answer || r->stream))
         return true;
     if (r->prompt != NULL) {
-        req->text = ep_dup(r->prompt, r->prompt_len);
-        req->text_len = r->prompt_len;
+        req->answer.text = ep_dup(r->prompt, r->prompt_len);
+        req->answer.text_len = r->prompt_len;
     } else {
         tokenizer_decode(r->ep->tok, r->ids.ids, r->ids.n - r->n_generated, true, &b);
-        req->text_len = b.len;
-        req->text = buf_steal(&b);
+        req->answer.text_len = b.len;
+        req->answer.text = buf_steal(&b);
     }
-    return req->text != NULL || ep_fail_memory(r);
+    return req->answer.text != NULL || ep_fail_memory(r);
 }
 
 /* What every prompt of the body has in common. */
@@ -249,21 +250,21 @@ static void build_options(struct ep_read *r) {
     const struct ep_params *p = &r->p;
     struct sampling *s = &req->sampling;
 
-    req->stream = r->stream;
-    req->include_stop = p->include_stop;
-    req->skip_special = p->skip_special;
-    req->details = p->details;
-    req->decoder_input_details = p->decoder_input_details;
-    req->return_full_text = p->return_full_text;
-    req->perf_stat = p->perf_stat && p->details;
-    req->echo = p->echo;
-    req->seed_given = p->given[P_SEED];
-    if (p->given[P_PRIORITY]) req->priority = (int32_t)p->priority;
+    req->answer.stream = r->stream;
+    req->answer.include_stop = p->include_stop;
+    req->answer.skip_special = p->skip_special;
+    req->answer.details = p->details;
+    req->answer.decoder_input_details = p->decoder_input_details;
+    req->answer.return_full_text = p->return_full_text;
+    req->answer.perf_stat = p->perf_stat && p->details;
+    req->answer.echo = p->echo;
+    req->answer.seed_given = p->given[P_SEED];
+    if (p->given[P_PRIORITY]) req->head.priority = (int32_t)p->priority;
     if (p->given[P_OPENAI_PRIORITY])
-        req->priority = p->openai_priority < 1   ? 1
-                        : p->openai_priority > 5 ? 5
-                                                 : (int32_t)p->openai_priority;
-    if (p->given[P_TIMEOUT]) req->timeout_s = (int32_t)p->timeout;
+        req->head.priority = p->openai_priority < 1   ? 1
+                             : p->openai_priority > 5 ? 5
+                                                      : (int32_t)p->openai_priority;
+    if (p->given[P_TIMEOUT]) req->head.timeout_s = (int32_t)p->timeout;
 
     s->seed = p->given[P_SEED] ? p->seed : r->in->random_seed;
     s->ignore_eos = p->ignore_eos;
@@ -273,7 +274,7 @@ static void build_options(struct ep_read *r) {
     s->beam = p->beam;
     if (s->beam) s->new_tokens_max = BEAM_TOKENS_MAX; /* until build_length() */
     s->n_choices = (int32_t)n_drawn(r);
-    req->n = p->given[P_N] ? (int32_t)p->n : s->n_choices;
+    req->answer.n = p->given[P_N] ? (int32_t)p->n : s->n_choices;
     build_choice(r, s);
     build_logprobs(r, s);
 }
@@ -292,7 +293,7 @@ static bool build_prompt(struct ep_read *r, struct infer_req *req) {
 /* Part i of the body: a copy of the options with a prompt of its own. */
 static bool build_part(struct ep_read *r, struct infer_req *req, size_t i) {
     struct ep_prompt *p = &r->prompts[i];
-    req->part = (uint32_t)i;
+    req->head.part = (uint32_t)i;
     r->prompt = p->text;
     r->prompt_len = p->len;
     r->ids = p->ids;
@@ -305,7 +306,7 @@ bool ep_build(struct ep_read *r) {
     if (r->in->is_recompute && r->n_generated > 0 && (r->req->sampling.n_choices > 1 || r->p.beam))
         return ep_fail(r, 424, "Failed to generate infer request"); /* of which choice? */
     if (r->prompts == NULL) return build_prompt(r, r->req);
-    r->req->n_parts = (uint32_t)r->n_prompts;
+    r->req->head.n_parts = (uint32_t)r->n_prompts;
     struct infer_req *last = r->req;
     for (size_t i = 1; i < r->n_prompts; i++, last = last->next_part)
         if ((last->next_part = infer_req_clone(r->req)) == NULL) return ep_fail_memory(r);

@@ -107,7 +107,8 @@ bool ep_chat_tools(struct ep_read *r) {
     ep_at(r, "tool_choice");
     if (named != NULL && found == NULL)
         return ep_fail(r, 422, "Tool param invalid function object");
-    if (json_get_bool(r->body, "parallel_tool_calls", &r->req->parallel_tools) == JSON_WRONG_TYPE) {
+    if (json_get_bool(r->body, "parallel_tool_calls", &r->req->answer.parallel_tools) ==
+        JSON_WRONG_TYPE) {
         ep_at(r, "parallel_tool_calls");
         return ep_wrong_type(r, "parallel_tool_calls must be boolean type.");
     }

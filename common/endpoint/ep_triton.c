@@ -116,8 +116,8 @@ static bool read_outputs(struct ep_read *r) {
         return ep_fail(r, 422, "Outputs name must be non-empty string.");
     if (n > MODEL_NAME_BYTES_MAX)
         return ep_fail(r, 422, "The length of name set in outputs exceeds 256.");
-    r->req->output_name = ep_dup(s, n);
-    return r->req->output_name != NULL || ep_fail_memory(r);
+    r->req->answer.output_name = ep_dup(s, n);
+    return r->req->answer.output_name != NULL || ep_fail_memory(r);
 }
 
 bool ep_triton_token_read(struct ep_read *r) {

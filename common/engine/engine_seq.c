@@ -11,6 +11,7 @@
 #include "common/engine/engine_priv.h"
 #include "common/engine/lora.h"
 #include "common/engine/prompt_lookup.h"
+#include "proto/infer_fields.h"
 
 /* ---- the table of ids */
 
@@ -89,61 +90,6 @@ static void seq_free(struct engine *e, struct seq *s) {
         unguide(&s->choices[i]);
     }
     free(s);
-}
-
-static bool within(float v, float min, float max) {
-    return v >= min && v <= max; /* false for NaN */
-}
-
-/* Words one after another, each behind its length. */
-static bool bad_words_sound(const struct sampling *p) {
-    if (p->n_bad_words > BAD_WORDS_IDS_MAX) return false;
-    size_t at = 0;
-    while (at < p->n_bad_words) {
-        int32_t n = p->bad_words[at++];
-        if (n < 1 || (size_t)n > p->n_bad_words - at) return false;
-        at += (size_t)n;
-    }
-    return true;
-}
-
-static enum err sampling_check(const struct sampling *p, struct errbuf *eb) {
-    const struct {
-        const char *name;
-        float v, min, max;
-    } fields[] = {
-        {"temperature", p->temperature, 0, 3.4e38f},
-        {"top_p", p->top_p, 0, 1},
-        {"min_p", p->min_p, 0, 1},
-        {"typical_p", p->typical_p, 0, 1},
-        {"repetition_penalty", p->repetition_penalty, 1e-45f, 3.4e38f},
-        {"frequency_penalty", p->frequency_penalty, -1e6f, 1e6f},
-        {"presence_penalty", p->presence_penalty, -1e6f, 1e6f},
-    };
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (!within(fields[i].v, fields[i].min, fields[i].max))
-            return err_set(eb, ERR_INVALID, "%s must be from %g to %g, got %g", fields[i].name,
-                           (double)fields[i].min, (double)fields[i].max, (double)fields[i].v);
-    if (p->top_k < 0 || p->new_tokens_min < 0 || p->top_logprobs < 0 ||
-        p->top_logprobs > TOP_LOGPROBS_MAX || p->prompt_top_logprobs < 0 ||
-        p->prompt_top_logprobs > TOP_LOGPROBS_MAX || p->n_stop_token_ids > STOP_TOKEN_IDS_MAX ||
-        p->n_logit_bias > LOGIT_BIAS_MAX || p->n_allowed_ids > ALLOWED_IDS_MAX)
-        return err_set(eb, ERR_INVALID,
-                       "top_k, new_tokens_min, top_logprobs, prompt_top_logprobs, stop_token_ids, "
-                       "logit_bias or allowed_ids out of range");
-    if (!bad_words_sound(p))
-        return err_set(eb, ERR_INVALID, "bad_words: a word has no ids, or more than are there");
-    if (p->lookup_tokens < 0 || p->lookup_tokens > LOOKUP_TOKENS_MAX)
-        return err_set(eb, ERR_INVALID, "prompt_lookup_num_tokens must be from 0 to %d, got %d",
-                       LOOKUP_TOKENS_MAX, p->lookup_tokens);
-    if (p->n_choices < 1 || p->n_choices > CHOICES_MAX)
-        return err_set(eb, ERR_INVALID, "the number of choices must be from 1 to %d, got %d",
-                       CHOICES_MAX, p->n_choices);
-    if (p->beam && (p->do_sample || p->new_tokens_max > BEAM_TOKENS_MAX))
-        return err_set(eb, ERR_INVALID,
-                       "a beam search draws nothing and has at most %d new tokens, got %d",
-                       BEAM_TOKENS_MAX, p->new_tokens_max);
-    return ERR_OK;
 }
 
 static int blocks_for(const struct engine *e, int n_tokens) {

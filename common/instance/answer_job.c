@@ -35,7 +35,7 @@ static enum err replay_part(struct answer_job *j, const struct answer_job_part *
             .finish = t->choices[i].finish,
             .first = part->first != NULL ? &part->first[i] : NULL,
         };
-        e = answer_replay(j->made, part->req->part * t->n_choices + i, &sent, &j->eb);
+        e = answer_replay(j->made, part->req->head.part * t->n_choices + i, &sent, &j->eb);
     }
     return e;
 }

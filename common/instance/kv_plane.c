@@ -295,7 +295,7 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
     struct kv_plane *kp = peer->kp;
     *out = NULL;
     if (!kv_peer_up(peer)) return ERR_PEER_LOST;
-    if (strlen(o->req->req_id) > REQ_ID_BYTES_MAX || o->n_blocks == 0) return ERR_INVALID;
+    if (strlen(o->req->head.req_id) > REQ_ID_BYTES_MAX || o->n_blocks == 0) return ERR_INVALID;
     size_t n_layers = kp->o.n_layers;
     struct kv_tx *tx = calloc(1, sizeof(*tx) + n_layers * sizeof(tx->ready[0]));
     if (tx == NULL) return ERR_NO_MEMORY;
@@ -307,7 +307,7 @@ enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx
     tx->cb = *o;
     tx->cb.req = NULL;
     tx->n_blocks = o->n_blocks;
-    kv_key_set(&tx->key, o->req->req_id, o->req->epoch, o->req->part);
+    kv_key_set(&tx->key, o->req->head.req_id, o->req->head.epoch, o->req->head.part);
     if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) == NULL) goto fail;
     kv_offer_pack(&tx->offer, &tx->key, o->n_blocks, kp->o.lease_ms, o->req);
     if (tx->offer.failed) goto fail;

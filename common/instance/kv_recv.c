@@ -179,9 +179,9 @@ static void on_offer(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     }
     struct rd body = rd_of(m.req, m.req_bytes);
     enum err e = kp->io_role == ROLE_DECODE ? infer_req_unpack(&body, &req) : ERR_CONFLICT;
-    bool same = e == ERR_OK && rd_done(&body) && req->req_id != NULL &&
-                strcmp(req->req_id, m.key.req_id) == 0 && req->epoch == m.key.epoch &&
-                req->part == m.key.part;
+    bool same = e == ERR_OK && rd_done(&body) && req->head.req_id != NULL &&
+                strcmp(req->head.req_id, m.key.req_id) == 0 && req->head.epoch == m.key.epoch &&
+                req->head.part == m.key.part;
     uint64_t n_blocks =
         e == ERR_OK ? (req->n_ids + kp->o.block_tokens - 1) / kp->o.block_tokens : 0;
     struct kv_rx *rx = NULL;

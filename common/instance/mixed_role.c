@@ -113,7 +113,7 @@ static void send_piece(struct flight *fl, bool complete) {
         fail(fl, 503, "out of memory");
         return;
     }
-    if (fl->req->stream) {
+    if (fl->req->answer.stream) {
         if (complete || fl->out.len > 0) begin(fl);
         if (fl->out.len > 0) {
             fl->sent_ms = clock_ms();
@@ -140,14 +140,14 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     struct flight *fl = lane->fl;
     fl->last_token_ms = clock_ms();
     if (ev->index == 0 && ev->choice == 0)
-        lane->req->prefill_us =
-            lane->req->sampling.beam ? ev->step_us : clock_us() - lane->req->arrival_us;
+        lane->req->measured.prefill_us =
+            lane->req->sampling.beam ? ev->step_us : clock_us() - lane->req->head.arrival_us;
     if (ev->finish == FINISH_ERROR) {
         fail(fl, 500, "Failed to get engine response.");
         return;
     }
     req_meter_token(&fl->meter, lane->req, ev);
-    enum finish fin = answer_token(fl->answer, lane->req->part, ev, &fl->out);
+    enum finish fin = answer_token(fl->answer, lane->req->head.part, ev, &fl->out);
     bool done = answer_done(fl->answer);
     if (!done && fin != FINISH_NONE && ev->finish == FINISH_NONE)
         worker_choice_stop(instance_worker(fl->role->in), seq_id, ev->choice); /* a stop string */
@@ -159,14 +159,14 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_
     struct lane *lane = arg;
     (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
     lane->fl->admitted = true;
-    lane->req->cached_tokens = (uint32_t)n_cached;
+    lane->req->measured.cached_tokens = (uint32_t)n_cached;
 }
 
 static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev) {
     struct lane *lane = arg;
     (void)seq_id;
-    answer_prompt_logprob(lane->fl->answer, lane->req->part, position, ev);
+    answer_prompt_logprob(lane->fl->answer, lane->req->head.part, position, ev);
 }
 
 static void refused(struct flight *fl, enum err e, const char *text) {
@@ -212,7 +212,7 @@ static struct flight *find_id(const struct mixed *m, const struct flight *self, 
                               const char *tenant) {
     for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
         if (fl == self || (tenant != NULL && !tenant_same_owner(fl->tenant, tenant))) continue;
-        const char *client_id = fl->req != NULL ? fl->req->client_id : NULL;
+        const char *client_id = fl->req != NULL ? fl->req->head.client_id : NULL;
         if (strcmp(fl->req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0))
             return fl;
     }
@@ -248,7 +248,7 @@ static bool lane_start(struct lane *lane) {
                          .n_ids = req->n_ids,
                          .n_prompt = req->n_prompt,
                          .sampling = &req->sampling,
-                         .priority = req->priority,
+                         .priority = req->head.priority,
                          .tenant = worker_tenant(req),
                          .prefix_salt = worker_prefix_salt(w, req),
                          .lora = lora};
@@ -274,11 +274,11 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     fl->req = req;
-    bool taken =
-        req->client_id != NULL && find_id(fl->role, fl, req->client_id, fl->tenant) != NULL;
-    if (taken && req->client_id_soft) {
-        free(req->client_id);
-        req->client_id = NULL;
+    bool taken = req->head.client_id != NULL &&
+                 find_id(fl->role, fl, req->head.client_id, fl->tenant) != NULL;
+    if (taken && req->head.client_id_soft) {
+        free(req->head.client_id);
+        req->head.client_id = NULL;
     } else if (taken) {
         fail(fl, 500, "Failed to enqueue inferRequest. Runtime request has been used before.");
         return;
@@ -349,11 +349,11 @@ static void on_scan(void *arg) {
     uint64_t now = clock_ms();
     for (struct flight *fl = m->flights, *next; fl != NULL; fl = next) {
         next = fl->next;
-        uint64_t own = fl->req != NULL && fl->req->timeout_s > 0
-                           ? (uint64_t)fl->req->timeout_s * 1000
+        uint64_t own = fl->req != NULL && fl->req->head.timeout_s > 0
+                           ? (uint64_t)fl->req->head.timeout_s * 1000
                            : UINT64_MAX;
         uint64_t wait =
-            now - (fl->req != NULL && fl->req->stream ? fl->last_token_ms : fl->arrival_ms);
+            now - (fl->req != NULL && fl->req->answer.stream ? fl->last_token_ms : fl->arrival_ms);
         if (wait >= own) {
             fail(fl, 500, "Engine callback timeout: client timeout");
         } else if (wait >= (uint64_t)c->token_timeout_s * 1000) {

@@ -262,9 +262,9 @@ void req_meter_begin(struct req_meter *t, struct req_meters *m, uint64_t arrival
 static uint64_t *lane_of(struct req_meter *t, const struct infer_req *req,
                          const struct token_event *ev) {
     unsigned n = req->sampling.n_choices > 0 ? (unsigned)req->sampling.n_choices : 1;
-    if (req->part >= PARTS_MAX || ev->choice < 0 || (unsigned)ev->choice >= CHOICES_MAX)
+    if (req->head.part >= PARTS_MAX || ev->choice < 0 || (unsigned)ev->choice >= CHOICES_MAX)
         return NULL;
-    unsigned lane = req->part * n + (unsigned)ev->choice;
+    unsigned lane = req->head.part * n + (unsigned)ev->choice;
     if (lane >= LANES_MAX) return NULL;
     if (lane >= t->n_lanes) {
         uint64_t *grown = realloc(t->last_us, (lane + 1) * sizeof(*grown));
@@ -312,7 +312,7 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     if (starts && ev->choice == 0) { /* a prompt was computed here */
         metric_add(m->prompt_tokens, (double)req->n_prompt);
         metric_observe(m->prompt_len, (double)req->n_prompt);
-        if (req->adapter != NULL) metric_add(with_label(m->adapters, req->adapter), 1);
+        if (req->head.adapter != NULL) metric_add(with_label(m->adapters, req->head.adapter), 1);
     } else if (last != NULL && !starts) {
         /* The tokens of a beam search are told all at once, long after they were made. */
         uint64_t gap_us = req->sampling.beam ? ev->step_us : now - *last;

@@ -6,8 +6,12 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/heap.h"
+#include "common/base/log.h"
 #include "common/instance/req_trace.h"
+#include "proto/infer_fields.h"
 #include "proto/transcript.h"
+
+enum { LOG_VALUES_BYTES = 600 };
 
 struct req_read {
     const struct endpoint *ep;
@@ -64,15 +68,15 @@ static enum err give_record(struct req_read *r, struct errbuf *eb) {
     const struct transcript *t = &r->sent;
     uint32_t n_choices = (uint32_t)r->req->sampling.n_choices;
     if (r->replay_bytes == 0) return ERR_OK;
-    if (t->n_parts != r->req->n_parts || t->n_choices != n_choices)
+    if (t->n_parts != r->req->head.n_parts || t->n_choices != n_choices)
         return err_set(eb, ERR_INVALID,
                        "replay record: it has %u choices of each of %u prompts, but the request "
                        "has %u of %u",
-                       t->n_choices, t->n_parts, n_choices, r->req->n_parts);
+                       t->n_choices, t->n_parts, n_choices, r->req->head.n_parts);
     enum err e = ERR_OK;
     for (struct infer_req *req = r->req; req != NULL && e == ERR_OK; req = req->next_part) {
         req->replay = calloc(1, sizeof(*req->replay));
-        e = req->replay != NULL ? transcript_part(req->replay, t, req->part) : ERR_NO_MEMORY;
+        e = req->replay != NULL ? transcript_part(req->replay, t, req->head.part) : ERR_NO_MEMORY;
     }
     return e;
 }
@@ -83,10 +87,19 @@ static enum err give_record(struct req_read *r, struct errbuf *eb) {
  * its tenant would find the blocks of clients without a key. */
 static enum err give_names(struct req_read *r) {
     for (struct infer_req *req = r->req; req != NULL; req = req->next_part) {
-        req->trace = strdup(r->trace);
-        if (r->tenant[0] != '\0' && (req->tenant = strdup(r->tenant)) == NULL) return ERR_NO_MEMORY;
+        req->head.trace = strdup(r->trace);
+        if (r->tenant[0] != '\0' && (req->head.tenant = strdup(r->tenant)) == NULL)
+            return ERR_NO_MEMORY;
     }
     return ERR_OK;
+}
+
+static void log_read(const struct req_read *r) {
+    char values[LOG_VALUES_BYTES];
+    if (!log_shows(LOG_DEBUG)) return;
+    infer_req_print(values, sizeof(values), r->req);
+    log_debug("request", "req=%s event=read prompt_tokens=%zu %s", r->req_id, r->req->n_prompt,
+              values);
 }
 
 static void work(void *arg) {
@@ -99,7 +112,10 @@ static void work(void *arg) {
         e = give_record(r, &eb);
     }
     if (e == ERR_OK) e = give_names(r);
-    if (e == ERR_OK) return;
+    if (e == ERR_OK) {
+        log_read(r);
+        return;
+    }
     infer_req_destroy(&r->req);
     r->ok = false;
     if (e == ERR_NO_MEMORY)

@@ -14,7 +14,7 @@ char *req_trace_read(struct http_x *x);
 
 /* For log lines; "" when there is none. */
 static inline const char *req_trace_fields(const struct infer_req *req) {
-    return req != NULL && req->trace != NULL ? req->trace : "";
+    return req != NULL && req->head.trace != NULL ? req->head.trace : "";
 }
 
 #endif

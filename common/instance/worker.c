@@ -84,29 +84,30 @@ void worker_share_prefixes(struct worker *w, bool shared) {
 }
 
 uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req) {
-    const char *owner = tenant_owner(req->tenant);
+    const char *owner = tenant_owner(req->head.tenant);
     return w->shared_prefixes || owner[0] == '\0' ? 0
                                                   : siphash24(w->salt_key, owner, strlen(owner));
 }
 
 uint64_t worker_tenant(const struct infer_req *req) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: equal numbers share, no more */
-    if (req->tenant == NULL) return 0;
-    for (const char *s = req->tenant; *s != 0; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+    if (req->head.tenant == NULL) return 0;
+    for (const char *s = req->head.tenant; *s != 0; s++)
+        h = (h ^ (unsigned char)*s) * 0x100000001b3u;
     return h != 0 ? h : 1;
 }
 
 enum err worker_adapter(const struct worker *w, const struct infer_req *req, struct lora **out,
                         struct errbuf *eb) {
     *out = NULL;
-    if (req->adapter == NULL) return ERR_OK;
-    if (w->loras != NULL) *out = lora_set_take(w->loras, req->adapter, req->adapter_hash);
+    if (req->head.adapter == NULL) return ERR_OK;
+    if (w->loras != NULL) *out = lora_set_take(w->loras, req->head.adapter, req->head.adapter_hash);
     if (*out != NULL) return ERR_OK;
     return err_set(eb, ERR_MISMATCH,
-                   w->loras != NULL && lora_set_state(w->loras, req->adapter) == LORA_SERVED
+                   w->loras != NULL && lora_set_state(w->loras, req->head.adapter) == LORA_SERVED
                        ? "The LoRA adapter '%s' is another one here."
                        : "The LoRA adapter '%s' cannot be found.",
-                   req->adapter);
+                   req->head.adapter);
 }
 
 uint64_t worker_next_seq_id(struct worker *w) {

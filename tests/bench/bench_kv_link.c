@@ -257,8 +257,8 @@ static double hand_over(struct link *l, unsigned round, double *frames_s) {
     char id[16];
     require(r != NULL, "no memory");
     snprintf(id, sizeof(id), "b%u", round);
-    r->req_id = strdup(id);
-    r->api = API_OPENAI_CHAT;
+    r->head.req_id = strdup(id);
+    r->answer.api = API_OPENAI_CHAT;
     r->n_ids = r->n_prompt = l->side.n_blocks * BLOCK_TOKENS;
     r->ids = calloc(r->n_ids, sizeof(*r->ids));
     r->sampling.new_tokens_max = 1;

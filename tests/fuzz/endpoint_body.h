@@ -68,7 +68,7 @@ static void fuzz_answer(struct fixture *f, const struct infer_req *req, size_t a
                     struct token_event ev =
                         fixture_event(p, script, sizeof(script) / sizeof(script[0]), first + i);
                     ev.choice = c;
-                    answer_token(a, p->part, &ev, half == 1 && fed < at ? &discard : out);
+                    answer_token(a, p->head.part, &ev, half == 1 && fed < at ? &discard : out);
                 }
             }
         }
@@ -114,7 +114,7 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
         if (whole.len != halves.len ||
             (whole.len > 0 && memcmp(whole.data, halves.data, whole.len) != 0))
             abort();
-        if (!req->stream && whole.len > 0) fuzz_json(whole.data, whole.len);
+        if (!req->answer.stream && whole.len > 0) fuzz_json(whole.data, whole.len);
     }
     buf_free(&whole);
     buf_free(&halves);

@@ -86,12 +86,12 @@ static void go_on(struct answer *a, const struct infer_req *req, struct told *t,
         if (step > 600) abort();
         for (const struct infer_req *r = req; r != NULL; r = r->next_part)
             for (size_t c = 0; c < n_choices; c++) {
-                size_t lane = r->part * n_choices + c;
+                size_t lane = r->head.part * n_choices + c;
                 if (over[lane]) continue;
                 struct token_event ev = {.id = step < 5 ? TOK_A : TOK_EOS,
                                          .choice = (int32_t)c,
                                          .finish = step < 5 ? FINISH_NONE : FINISH_EOS};
-                over[lane] = answer_token(a, r->part, &ev, out) != FINISH_NONE;
+                over[lane] = answer_token(a, r->head.part, &ev, out) != FINISH_NONE;
                 n_fed++;
                 answer_sent(a, on_sent, t);
             }
@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t n_taken = 0;
     if (!fixture_read(f, asks[k].path, asks[k].body, &req, &err)) abort();
     if (answer_create(&a, f->ep, req) != ERR_OK) abort();
-    size_t n = (size_t)req->sampling.n_choices * req->n_parts;
+    size_t n = (size_t)req->sampling.n_choices * req->head.n_parts;
     if (take(a, n, &p, data + size, &t, &n_taken)) {
         if (answer_n_tokens(a) != (int)n_taken) abort();
         go_on(a, req, &t, &out);

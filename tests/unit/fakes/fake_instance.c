@@ -33,11 +33,11 @@ static bool parse_head(const char *body, struct infer_req *r, const char **ids) 
     if (r->sampling.beam) body++;
     if (*body != ':') return false;
     *ids = body + 1;
-    r->stream = stream != 0;
+    r->answer.stream = stream != 0;
     r->sampling.new_tokens_max = max;
     r->sampling.prompt_logprobs = lp != 0;
-    r->sampling.n_choices = r->n = choices;
-    r->timeout_s = timeout;
+    r->sampling.n_choices = r->answer.n = choices;
+    r->head.timeout_s = timeout;
     if (stop_id >= 0) { /* travels as a stop string */
         char text[16];
         snprintf(text, sizeof(text), "%d", stop_id);
@@ -59,14 +59,14 @@ static struct infer_req *parse_body(const char *body) {
         assert(r != NULL);
         *last = r;
         last = &r->next_part;
-        r->part = n;
+        r->head.part = n;
         if (!parse_head(body, r, &ids) || (p = parse_ids(n == 0 ? ids : p + 1, r)) == NULL) {
             infer_req_destroy(&first);
             return NULL;
         }
         more = *p == '|';
     }
-    for (struct infer_req *r = first; r != NULL; r = r->next_part) r->n_parts = n;
+    for (struct infer_req *r = first; r != NULL; r = r->next_part) r->head.n_parts = n;
     return first;
 }
 
@@ -84,12 +84,12 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         return false;
     }
     for (struct infer_req *r = first; r != NULL; r = r->next_part) {
-        r->req_id = strdup(in->req_id);
-        r->api = in->path->api;
-        r->is_recompute = in->is_recompute;
-        r->arrival_us = in->arrival_us;
+        r->head.req_id = strdup(in->req_id);
+        r->answer.api = in->path->api;
+        r->head.is_recompute = in->is_recompute;
+        r->head.arrival_us = in->arrival_us;
         r->sampling.seed = in->random_seed;
-        r->created_unix_s = in->created_unix_s;
+        r->head.created_unix_s = in->created_unix_s;
     }
     return true;
 }
@@ -162,9 +162,9 @@ static bool several(const struct answer *a) {
 }
 
 enum err answer_add_part(struct answer *a, const struct infer_req *req) {
-    if (req->part >= a->n_parts || req->n_parts != a->n_parts) return ERR_INVALID;
-    if (a->here[req->part]) return ERR_CONFLICT;
-    a->here[req->part] = true;
+    if (req->head.part >= a->n_parts || req->head.n_parts != a->n_parts) return ERR_INVALID;
+    if (a->here[req->head.part]) return ERR_CONFLICT;
+    a->here[req->head.part] = true;
     return ERR_OK;
 }
 enum err answer_create(struct answer **out, const struct endpoint *ep,
@@ -175,7 +175,7 @@ enum err answer_create(struct answer **out, const struct endpoint *ep,
     struct answer *a = *out = calloc(1, sizeof(**out));
     if (a == NULL) return ERR_NO_MEMORY;
     a->req = req;
-    a->n_parts = req->n_parts;
+    a->n_parts = req->head.n_parts;
     a->n_choices = (uint32_t)req->sampling.n_choices;
     a->said = calloc((size_t)a->n_parts * a->n_choices, sizeof(*a->said));
     assert(a->said != NULL);
@@ -195,10 +195,10 @@ void answer_destroy(struct answer **ap) {
     *ap = NULL;
 }
 const char *answer_content_type(const struct answer *a) {
-    return a->req->stream ? "text/event-stream" : "application/json";
+    return a->req->answer.stream ? "text/event-stream" : "application/json";
 }
 const char *answer_comment(const struct answer *a) {
-    return a->req->stream ? FAKE_COMMENT : NULL;
+    return a->req->answer.stream ? FAKE_COMMENT : NULL;
 }
 bool answer_done(const struct answer *a) {
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++)
@@ -217,8 +217,8 @@ static void end_answer(struct answer *a, struct said *s, enum finish fin, struct
         buf_printf(&s->kept, "(%d:%s)", s->n, reason);
     else
         buf_printf(&s->kept, "(%d:%s:%g)", s->n, reason, a->prompt_logprobs);
-    if (a->req->stream) let_out(s, out);
-    if (a->req->stream) s->n_out = s->n;
+    if (a->req->answer.stream) let_out(s, out);
+    if (a->req->answer.stream) s->n_out = s->n;
     if (!answer_done(a)) return;
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) let_out(&a->said[i], out);
     if (several(a)) buf_printf(out, "[end:%g]", a->prompt_logprobs);
@@ -235,7 +235,7 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     if (a->req->n_stop > 0 && atoi(a->req->stop[0]) == ev->id) fin = FINISH_STOP_STRING;
     if (fin != FINISH_NONE)
         end_answer(a, s, fin, out);
-    else if (a->req->stream && ev->id % 3 != 0)
+    else if (a->req->answer.stream && ev->id % 3 != 0)
         let_out(s, out), s->n_out = s->n;
     return fin;
 }
@@ -306,7 +306,7 @@ static size_t say(struct answer *a, const struct infer_req *r, int choice, int b
         } else if (n >= (size_t)r->sampling.new_tokens_max) {
             ev.finish = FINISH_LENGTH;
         }
-        fin = answer_token(a, r->part, &ev, out);
+        fin = answer_token(a, r->head.part, &ev, out);
     }
     return n;
 }
@@ -321,7 +321,8 @@ void fake_expected(const char *body, int block_tokens, struct buf *out, int32_t 
     (void)e;
     for (const struct infer_req *r = req; r != NULL; r = r->next_part)
         for (size_t i = 1; i < r->n_prompt && r->sampling.prompt_logprobs; i++)
-            answer_prompt_logprob(a, r->part, (int)i, &(struct token_event){.logprob = -(float)i});
+            answer_prompt_logprob(a, r->head.part, (int)i,
+                                  &(struct token_event){.logprob = -(float)i});
     for (const struct infer_req *r = req; r != NULL; r = r->next_part)
         for (int choice = 0; choice < r->sampling.n_choices; choice++)
             *n = say(a, r, choice, block_tokens, out, tokens);

@@ -51,55 +51,42 @@ static char *maybe_str(size_t n_max) {
 static struct infer_req *rnd_req(void) {
     struct infer_req *q = infer_req_create();
     assert_non_null(q);
-    q->req_id = maybe_str(40);
-    q->client_id = maybe_str(CLIENT_ID_BYTES_MAX);
-    q->trace = maybe_str(TRACE_BYTES_MAX);
-    q->tenant = maybe_str(TENANT_BYTES_MAX);
-    q->model = maybe_str(20);
-    q->output_name = maybe_str(8);
+    q->head.req_id = maybe_str(40);
+    q->head.client_id = maybe_str(CLIENT_ID_BYTES_MAX);
+    q->head.trace = maybe_str(TRACE_BYTES_MAX);
+    q->head.tenant = maybe_str(TENANT_BYTES_MAX);
+    q->head.model = maybe_str(20);
+    q->answer.output_name = maybe_str(8);
     q->guide = maybe_str(60);
-    q->adapter = maybe_str(ADAPTER_NAME_BYTES_MAX);
-    if (q->adapter != NULL)
-        for (size_t i = 0; i < sizeof(q->adapter_hash); i++) q->adapter_hash[i] = (uint8_t)rnd();
-    q->n_parts = 1 + (uint32_t)rnd_to(PARTS_MAX);
-    q->part = (uint32_t)rnd_to(q->n_parts);
-    q->tools = (enum tool_format)rnd_to(TOOLS_COUNT);
+    q->head.adapter = maybe_str(ADAPTER_NAME_BYTES_MAX);
+    if (q->head.adapter != NULL)
+        for (size_t i = 0; i < sizeof(q->head.adapter_hash); i++)
+            q->head.adapter_hash[i] = (uint8_t)rnd();
+    q->head.n_parts = 1 + (uint32_t)rnd_to(PARTS_MAX);
+    q->head.part = (uint32_t)rnd_to(q->head.n_parts);
+    q->answer.tools = (enum tool_format)rnd_to(TOOLS_COUNT);
     q->sampling.n_choices = 1 + (int32_t)rnd_to(CHOICES_MAX);
-    q->n = 1 + (int32_t)rnd_to((size_t)q->sampling.n_choices);
-    q->epoch = (uint32_t)rnd();
-    q->api = (enum api)rnd_to(API_COUNT);
-    q->created_unix_s = (int64_t)rnd();
-    q->arrival_us = rnd();
-    bool *const bools[] = {&q->stream,
-                           &q->is_recompute,
-                           &q->include_stop,
-                           &q->skip_special,
-                           &q->details,
-                           &q->decoder_input_details,
-                           &q->return_full_text,
-                           &q->perf_stat,
-                           &q->echo,
-                           &q->root_array,
-                           &q->include_usage,
-                           &q->include_usage_set,
-                           &q->continuous_usage,
-                           &q->seed_given,
-                           &q->top_tokens,
-                           &q->parallel_tools,
-                           &q->tools_forced,
-                           &q->reasoning,
-                           &q->thinking_open,
-                           &q->drop_reasoning,
-                           &q->sampling.do_sample,
-                           &q->sampling.ignore_eos,
-                           &q->sampling.logprobs,
-                           &q->sampling.prompt_logprobs};
+    q->answer.n = 1 + (int32_t)rnd_to((size_t)q->sampling.n_choices);
+    q->head.epoch = (uint32_t)rnd();
+    q->answer.api = (enum api)rnd_to(API_COUNT);
+    q->head.created_unix_s = (int64_t)rnd();
+    q->head.arrival_us = rnd();
+    bool *const bools[] = {
+        &q->answer.stream,           &q->head.is_recompute,     &q->answer.include_stop,
+        &q->answer.skip_special,     &q->answer.details,        &q->answer.decoder_input_details,
+        &q->answer.return_full_text, &q->answer.perf_stat,      &q->answer.echo,
+        &q->answer.root_array,       &q->answer.include_usage,  &q->answer.include_usage_set,
+        &q->answer.continuous_usage, &q->answer.seed_given,     &q->answer.top_tokens,
+        &q->answer.parallel_tools,   &q->answer.tools_forced,   &q->answer.reasoning,
+        &q->answer.thinking_open,    &q->answer.drop_reasoning, &q->sampling.do_sample,
+        &q->sampling.ignore_eos,     &q->sampling.logprobs,     &q->sampling.prompt_logprobs};
     for (size_t i = 0; i < sizeof(bools) / sizeof(bools[0]); i++) *bools[i] = rnd_bool();
     if (rnd_bool()) {
-        q->text_len = rnd_to(50);
-        q->text = malloc(q->text_len + 1);
-        for (size_t i = 0; i < q->text_len; i++) q->text[i] = (char)rnd(); /* zero bytes too */
-        q->text[q->text_len] = 0;
+        q->answer.text_len = rnd_to(50);
+        q->answer.text = malloc(q->answer.text_len + 1);
+        for (size_t i = 0; i < q->answer.text_len; i++)
+            q->answer.text[i] = (char)rnd(); /* zero bytes too */
+        q->answer.text[q->answer.text_len] = 0;
     }
     q->n_ids = rnd_to(30);
     q->n_prompt = q->n_ids == 0 ? 0 : rnd_to(q->n_ids + 1);
@@ -108,8 +95,8 @@ static struct infer_req *rnd_req(void) {
     q->n_stop = rnd_to(4);
     if (q->n_stop > 0) q->stop = calloc(q->n_stop, sizeof(*q->stop));
     for (size_t i = 0; i < q->n_stop; i++) q->stop[i] = rnd_str(1, 12);
-    q->priority = 1 + (int32_t)rnd_to(5);
-    q->timeout_s = (int32_t)rnd_to(65536);
+    q->head.priority = 1 + (int32_t)rnd_to(5);
+    q->head.timeout_s = (int32_t)rnd_to(65536);
     struct sampling *s = &q->sampling;
     s->temperature = rnd_f32(0.01f, 2.0f);
     s->top_k = (int32_t)(rnd() >> 33);
@@ -158,10 +145,10 @@ static struct infer_req *rnd_req(void) {
         e.finish = rnd_bool() ? FINISH_EOS : FINISH_NONE;
         assert_int_equal(transcript_add(q->replay, &e), ERR_OK);
     }
-    q->prefill_us = rnd();
-    q->queue_wait_us = rnd();
-    q->prefill_batch = (uint32_t)rnd();
-    q->cached_tokens = (uint32_t)rnd_to(PROMPT_TOKENS_MAX + 1);
+    q->measured.prefill_us = rnd();
+    q->measured.queue_wait_us = rnd();
+    q->measured.prefill_batch = (uint32_t)rnd();
+    q->measured.cached_tokens = (uint32_t)rnd_to(PROMPT_TOKENS_MAX + 1);
     return q;
 }
 
@@ -215,41 +202,54 @@ static void same_replay(const struct transcript *a, const struct transcript *b) 
 
 static void same_req(const struct infer_req *a, const struct infer_req *b) {
     same_replay(a->replay, b->replay);
-    same_str(a->req_id, b->req_id);
-    same_str(a->client_id, b->client_id);
-    same_str(a->trace, b->trace);
-    same_str(a->tenant, b->tenant);
-    same_str(a->model, b->model);
-    same_str(a->output_name, b->output_name);
+    same_str(a->head.req_id, b->head.req_id);
+    same_str(a->head.client_id, b->head.client_id);
+    same_str(a->head.trace, b->head.trace);
+    same_str(a->head.tenant, b->head.tenant);
+    same_str(a->head.model, b->head.model);
+    same_str(a->answer.output_name, b->answer.output_name);
     same_str(a->guide, b->guide);
-    same_str(a->adapter, b->adapter);
-    if (a->adapter != NULL)
-        assert_memory_equal(a->adapter_hash, b->adapter_hash, sizeof(a->adapter_hash));
-    assert_true(a->part == b->part && a->n_parts == b->n_parts && a->n == b->n &&
-                a->tools == b->tools && a->top_tokens == b->top_tokens &&
-                a->parallel_tools == b->parallel_tools && a->tools_forced == b->tools_forced &&
-                a->reasoning == b->reasoning && a->thinking_open == b->thinking_open &&
-                a->drop_reasoning == b->drop_reasoning);
-    assert_true((a->text == NULL) == (b->text == NULL));
-    assert_int_equal(a->text_len, b->text_len);
-    if (a->text != NULL) assert_memory_equal(a->text, b->text, a->text_len + 1);
+    same_str(a->head.adapter, b->head.adapter);
+    if (a->head.adapter != NULL)
+        assert_memory_equal(a->head.adapter_hash, b->head.adapter_hash,
+                            sizeof(a->head.adapter_hash));
+    assert_true(a->head.part == b->head.part && a->head.n_parts == b->head.n_parts &&
+                a->answer.n == b->answer.n && a->answer.tools == b->answer.tools &&
+                a->answer.top_tokens == b->answer.top_tokens &&
+                a->answer.parallel_tools == b->answer.parallel_tools &&
+                a->answer.tools_forced == b->answer.tools_forced &&
+                a->answer.reasoning == b->answer.reasoning &&
+                a->answer.thinking_open == b->answer.thinking_open &&
+                a->answer.drop_reasoning == b->answer.drop_reasoning);
+    assert_true((a->answer.text == NULL) == (b->answer.text == NULL));
+    assert_int_equal(a->answer.text_len, b->answer.text_len);
+    if (a->answer.text != NULL)
+        assert_memory_equal(a->answer.text, b->answer.text, a->answer.text_len + 1);
     assert_int_equal(a->n_ids, b->n_ids);
     assert_int_equal(a->n_prompt, b->n_prompt);
     for (size_t i = 0; i < a->n_ids; i++) assert_int_equal(a->ids[i], b->ids[i]);
     assert_int_equal(a->n_stop, b->n_stop);
     for (size_t i = 0; i < a->n_stop; i++) same_str(a->stop[i], b->stop[i]);
-    assert_true(a->epoch == b->epoch && a->api == b->api && a->stream == b->stream &&
-                a->is_recompute == b->is_recompute && a->created_unix_s == b->created_unix_s &&
-                a->include_stop == b->include_stop && a->skip_special == b->skip_special &&
-                a->details == b->details && a->decoder_input_details == b->decoder_input_details &&
-                a->return_full_text == b->return_full_text && a->perf_stat == b->perf_stat &&
-                a->echo == b->echo && a->root_array == b->root_array &&
-                a->include_usage == b->include_usage &&
-                a->include_usage_set == b->include_usage_set &&
-                a->continuous_usage == b->continuous_usage && a->seed_given == b->seed_given &&
-                a->priority == b->priority && a->timeout_s == b->timeout_s &&
-                a->prefill_us == b->prefill_us && a->queue_wait_us == b->queue_wait_us &&
-                a->prefill_batch == b->prefill_batch && a->cached_tokens == b->cached_tokens);
+    assert_true(a->head.epoch == b->head.epoch && a->answer.api == b->answer.api &&
+                a->answer.stream == b->answer.stream &&
+                a->head.is_recompute == b->head.is_recompute &&
+                a->head.created_unix_s == b->head.created_unix_s &&
+                a->answer.include_stop == b->answer.include_stop &&
+                a->answer.skip_special == b->answer.skip_special &&
+                a->answer.details == b->answer.details &&
+                a->answer.decoder_input_details == b->answer.decoder_input_details &&
+                a->answer.return_full_text == b->answer.return_full_text &&
+                a->answer.perf_stat == b->answer.perf_stat && a->answer.echo == b->answer.echo &&
+                a->answer.root_array == b->answer.root_array &&
+                a->answer.include_usage == b->answer.include_usage &&
+                a->answer.include_usage_set == b->answer.include_usage_set &&
+                a->answer.continuous_usage == b->answer.continuous_usage &&
+                a->answer.seed_given == b->answer.seed_given &&
+                a->head.priority == b->head.priority && a->head.timeout_s == b->head.timeout_s &&
+                a->measured.prefill_us == b->measured.prefill_us &&
+                a->measured.queue_wait_us == b->measured.queue_wait_us &&
+                a->measured.prefill_batch == b->measured.prefill_batch &&
+                a->measured.cached_tokens == b->measured.cached_tokens);
     same_sampling(&a->sampling, &b->sampling);
 }
 
@@ -266,7 +266,7 @@ static void test_identity(void **state) {
         assert_int_equal(infer_req_unpack(&r, &b), ERR_OK);
         assert_int_equal(rd_left(&r), 1);
         same_req(a, b);
-        assert_true(b->arrival_us == 0);
+        assert_true(b->head.arrival_us == 0);
         infer_req_pack(&again, b);
         assert_int_equal(again.len, w.len - 1);
         assert_memory_equal(again.data, w.data, again.len);
@@ -352,12 +352,12 @@ static bool taken(const struct infer_req *a) {
 
 static void test_number_bounds(void **state) {
     (void)state;
-    BOTH_SIDES(priority, 1, 0);
-    BOTH_SIDES(priority, 5, 6);
-    BOTH_SIDES(timeout_s, 0, -1);
-    BOTH_SIDES(timeout_s, 65535, 65536);
-    BOTH_SIDES(api, API_COUNT - 1, API_COUNT);
-    BOTH_SIDES(cached_tokens, PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX + 1);
+    BOTH_SIDES(head.priority, 1, 0);
+    BOTH_SIDES(head.priority, 5, 6);
+    BOTH_SIDES(head.timeout_s, 0, -1);
+    BOTH_SIDES(head.timeout_s, 65535, 65536);
+    BOTH_SIDES(answer.api, API_COUNT - 1, API_COUNT);
+    BOTH_SIDES(measured.cached_tokens, PROMPT_TOKENS_MAX, PROMPT_TOKENS_MAX + 1);
     BOTH_SIDES(sampling.temperature, FLT_MAX, INFINITY);
     BOTH_SIDES(sampling.temperature, 1e-6f, 0.0f);
     BOTH_SIDES(sampling.temperature, 1.0f, NAN);
@@ -399,12 +399,12 @@ static void test_size_bounds(void **state) {
     (void)state;
     static const struct {
         size_t at, max;
-    } strs[] = {{offsetof(struct infer_req, req_id), REQ_ID_BYTES_MAX},
-                {offsetof(struct infer_req, client_id), CLIENT_ID_BYTES_MAX},
-                {offsetof(struct infer_req, trace), TRACE_BYTES_MAX},
-                {offsetof(struct infer_req, tenant), TENANT_BYTES_MAX},
-                {offsetof(struct infer_req, model), MODEL_NAME_BYTES_MAX},
-                {offsetof(struct infer_req, output_name), MODEL_NAME_BYTES_MAX}};
+    } strs[] = {{offsetof(struct infer_req, head.req_id), REQ_ID_BYTES_MAX},
+                {offsetof(struct infer_req, head.client_id), CLIENT_ID_BYTES_MAX},
+                {offsetof(struct infer_req, head.trace), TRACE_BYTES_MAX},
+                {offsetof(struct infer_req, head.tenant), TENANT_BYTES_MAX},
+                {offsetof(struct infer_req, head.model), MODEL_NAME_BYTES_MAX},
+                {offsetof(struct infer_req, answer.output_name), MODEL_NAME_BYTES_MAX}};
     for (size_t i = 0; i < sizeof(strs) / sizeof(strs[0]); i++)
         for (size_t over = 0; over < 2; over++) {
             struct infer_req *q = infer_req_create();
@@ -467,10 +467,10 @@ static void test_size_bounds(void **state) {
         q = infer_req_create();
         q->sampling.n_choices = CHOICES_MAX + (int32_t)over;
         assert_int_equal(taken(q), over == 0);
-        q->sampling.n_choices = q->n = 3;
-        q->n += (int32_t)over;
+        q->sampling.n_choices = q->answer.n = 3;
+        q->answer.n += (int32_t)over;
         assert_int_equal(taken(q), over == 0);
-        q->n = 1;
+        q->answer.n = 1;
         q->sampling.beam = true;
         q->sampling.new_tokens_max = BEAM_TOKENS_MAX + (int32_t)over;
         assert_int_equal(taken(q), over == 0);
@@ -478,13 +478,13 @@ static void test_size_bounds(void **state) {
         q->sampling.do_sample = over == 1; /* a beam search draws nothing */
         assert_int_equal(taken(q), over == 0);
         q->sampling.beam = q->sampling.do_sample = false;
-        q->n = 1;
-        q->n_parts = PARTS_MAX + (uint32_t)over;
+        q->answer.n = 1;
+        q->head.n_parts = PARTS_MAX + (uint32_t)over;
         assert_int_equal(taken(q), over == 0);
-        q->n_parts = 2;
-        q->part = 1 + (uint32_t)over;
+        q->head.n_parts = 2;
+        q->head.part = 1 + (uint32_t)over;
         assert_int_equal(taken(q), over == 0);
-        q->part = 0;
+        q->head.part = 0;
         q->sampling.n_bad_words = 4; /* two words; the length of the second may lead outside */
         q->sampling.bad_words = calloc(4, sizeof(int32_t));
         q->sampling.bad_words[0] = 1;
@@ -506,13 +506,13 @@ static void test_size_bounds(void **state) {
 static void test_format_damage(void **state) {
     (void)state;
     struct infer_req *a = infer_req_create(), *b;
-    a->req_id = str_of(4);
+    a->head.req_id = str_of(4);
     struct wr w = WR_INIT;
     infer_req_pack(&w, a);
     static const struct {
         size_t at;
         uint8_t flip;
-    } damage[] = {{0, 3}, {1, 1}, {9, 0x80}, {16, 'a'}};
+    } damage[] = {{0, 3}, {1, 1}, {2, 0x80}, {3, 2}, {8, 'a'}};
     for (size_t i = 0; i < sizeof(damage) / sizeof(damage[0]); i++) {
         w.data[damage[i].at] ^= damage[i].flip;
         struct rd r = rd_of(w.data, w.len);
@@ -654,9 +654,9 @@ static void test_nth_allocation_fails(void **state) {
 #if OWN_MALLOC
     rng_state = 6;
     struct infer_req *a = infer_req_create(), *b = NULL;
-    a->req_id = str_of(3);
-    a->text = str_of(5);
-    a->text_len = 5;
+    a->head.req_id = str_of(3);
+    a->answer.text = str_of(5);
+    a->answer.text_len = 5;
     a->n_ids = a->n_prompt = 4;
     a->ids = calloc(4, sizeof(*a->ids));
     a->n_stop = 2;

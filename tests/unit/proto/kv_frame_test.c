@@ -114,12 +114,12 @@ static void pack_sample(struct wr *w, enum kv_type t) {
     case KV_OFFER: {
         struct infer_req *req = infer_req_create();
         assert_non_null(req);
-        req->req_id = strdup(k.req_id);
-        req->epoch = k.epoch;
+        req->head.req_id = strdup(k.req_id);
+        req->head.epoch = k.epoch;
         req->ids = calloc(3, sizeof(int32_t));
         req->n_ids = req->n_prompt = 3;
         req->sampling.new_tokens_max = 5;
-        req->api = API_OPENAI_CHAT;
+        req->answer.api = API_OPENAI_CHAT;
         kv_offer_pack(w, &k, 1, 30000, req);
         infer_req_destroy(&req);
         break;

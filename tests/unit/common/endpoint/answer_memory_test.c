@@ -58,7 +58,7 @@ static void answer_all(struct fixture *f, struct infer_req *req, struct said *s)
     struct buf out = BUF_INIT;
     struct answer *a = NULL;
     bool goes_on = true;
-    req->created_unix_s = 1770000000;
+    req->head.created_unix_s = 1770000000;
     if (!buf_reserve(&out, ANSWER_ERROR_BYTES) || answer_create(&a, f->ep, req) != ERR_OK) {
         s->refused = true;
         goes_on = false;
@@ -66,7 +66,7 @@ static void answer_all(struct fixture *f, struct infer_req *req, struct said *s)
     for (size_t i = 0; i < N_SCRIPT && goes_on; i++)
         for (const struct infer_req *part = req; part != NULL && goes_on; part = part->next_part) {
             struct token_event ev = fixture_event(part, script, N_SCRIPT, i);
-            answer_token(a, part->part, &ev, &out);
+            answer_token(a, part->head.part, &ev, &out);
             assert_true(!out.failed || !answer_done(a));
             goes_on = write_out(s, a, &out);
         }

@@ -533,7 +533,7 @@ static void abort_and_error(void **state) {
             struct answer *a;
             struct buf out = BUF_INIT;
             assert_true(fixture_read(f, rows[i].path, rows[i].body, &req, &err));
-            req->created_unix_s = 1770000000;
+            req->head.created_unix_s = 1770000000;
             assert_int_equal(answer_create(&a, f->ep, req), ERR_OK);
             struct token_event ev = fixture_event(req, script, 1, 0);
             assert_int_equal(answer_token(a, 0, &ev, &out), FINISH_NONE);

@@ -112,7 +112,7 @@ static struct infer_req *read_body(struct fixture *f, const char *more, bool str
     buf_printf(&b, HEAD "%s%s}", more, stream ? ",'stream':true" : "");
     char *body = unquote(b.data);
     if (!fixture_read(f, PATH, body, &req, &err)) fail_msg("%s\n%s", body, err.body.data);
-    req->created_unix_s = 1770000000;
+    req->head.created_unix_s = 1770000000;
     free(body);
     buf_free(&b);
     return req;
@@ -547,9 +547,9 @@ static void test_options(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         open_scene(f, &(struct scene){.tools = rows[i].parser});
         struct infer_req *req = read_body(f, rows[i].more, false);
-        assert_int_equal(req->tools, rows[i].tools);
-        assert_int_equal(req->tools_forced, rows[i].forced);
-        assert_int_equal(req->parallel_tools, rows[i].parallel);
+        assert_int_equal(req->answer.tools, rows[i].tools);
+        assert_int_equal(req->answer.tools_forced, rows[i].forced);
+        assert_int_equal(req->answer.parallel_tools, rows[i].parallel);
         infer_req_destroy(&req);
     }
 }

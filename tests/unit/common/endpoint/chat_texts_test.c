@@ -316,8 +316,8 @@ static void rendered(void **state) {
                          ERR_OK);
         if (strcmp(text.data, rows[i].prompt) != 0)
             fail_msg("%s\n got      %s\n expected %s", body, text.data, rows[i].prompt);
-        assert_null(req->text); /* nothing repeats the prompt of a chat */
-        assert_string_equal(req->model, "qwen");
+        assert_null(req->answer.text); /* nothing repeats the prompt of a chat */
+        assert_string_equal(req->head.model, "qwen");
         buf_free(&text);
         infer_req_destroy(&req);
         free(body);

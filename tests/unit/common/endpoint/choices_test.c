@@ -23,12 +23,13 @@ static struct infer_req *read_req(struct fixture *f, const char *path, const cha
     char *body = unquote(quoted);
     if (!fixture_read(f, path, body, &req, &err)) fail_msg("%s refused: %s", body, err.body.data);
     free(body);
-    for (struct infer_req *r = req; r != NULL; r = r->next_part) r->created_unix_s = 1770000000;
+    for (struct infer_req *r = req; r != NULL; r = r->next_part)
+        r->head.created_unix_s = 1770000000;
     return req;
 }
 
 static const struct draw *draw_of(const struct infer_req *part, size_t choice) {
-    return &draws[(part->part + choice) % 3];
+    return &draws[(part->head.part + choice) % 3];
 }
 
 /* Feeds the tokens [from, to) in the order of the engine. Returns how many there are in all. */
@@ -40,7 +41,7 @@ static size_t feed(struct answer *a, const struct infer_req *req, size_t from, s
         for (const struct infer_req *p = req; p != NULL; p = p->next_part) {
             for (int32_t c = 0; c < p->sampling.n_choices; c++) {
                 const struct draw *d = draw_of(p, (size_t)c);
-                if (ended[p->part][c] || d->ids[step] == 0) continue;
+                if (ended[p->head.part][c] || d->ids[step] == 0) continue;
                 struct token_event ev = {.id = d->ids[step],
                                          .choice = c,
                                          .index = (int32_t)step,
@@ -52,10 +53,10 @@ static size_t feed(struct answer *a, const struct infer_req *req, size_t from, s
                 if (ev.finish == FINISH_NONE && (int32_t)step + 1 >= p->sampling.new_tokens_max)
                     ev.finish = FINISH_LENGTH;
                 if (at >= from && at < to) {
-                    enum finish fin = answer_token(a, p->part, &ev, out);
-                    ended[p->part][c] = fin != FINISH_NONE;
+                    enum finish fin = answer_token(a, p->head.part, &ev, out);
+                    ended[p->head.part][c] = fin != FINISH_NONE;
                 } else {
-                    ended[p->part][c] = ev.finish != FINISH_NONE;
+                    ended[p->head.part][c] = ev.finish != FINISH_NONE;
                 }
                 at++;
             }
@@ -308,13 +309,13 @@ static void split_anywhere(void **state) {
             answer_destroy(&a);
             struct infer_req *parts[8] = {NULL};
             for (struct infer_req *p = req; p != NULL; p = p->next_part)
-                parts[p->part] = infer_req_clone(p);
-            for (int i = (int)req->n_parts - 1; i >= 0; i--) {
+                parts[p->head.part] = infer_req_clone(p);
+            for (int i = (int)req->head.n_parts - 1; i >= 0; i--) {
                 assert_non_null(parts[i]);
-                assert_int_equal(parts[i]->part, i);
-                parts[i]->created_unix_s = 1770000000;
-                enum err e = i == (int)req->n_parts - 1 ? answer_create(&a, f->ep, parts[i])
-                                                        : answer_add_part(a, parts[i]);
+                assert_int_equal(parts[i]->head.part, i);
+                parts[i]->head.created_unix_s = 1770000000;
+                enum err e = i == (int)req->head.n_parts - 1 ? answer_create(&a, f->ep, parts[i])
+                                                             : answer_add_part(a, parts[i]);
                 assert_int_equal(e, ERR_OK);
             }
             assert_int_equal(answer_add_part(a, parts[0]), ERR_CONFLICT);
@@ -324,7 +325,7 @@ static void split_anywhere(void **state) {
             assert_int_equal(joined.len, whole.len);
             assert_memory_equal(joined.data, whole.data, whole.len);
             answer_destroy(&a);
-            for (size_t i = 0; i < req->n_parts; i++) infer_req_destroy(&parts[i]);
+            for (size_t i = 0; i < req->head.n_parts; i++) infer_req_destroy(&parts[i]);
         }
         infer_req_destroy(&req);
     }
@@ -382,11 +383,11 @@ static void stopped(void **state) {
             answer_abort(a, &out);
             answer_error(a, 500, "late", &out);
             assert_int_equal(out.len, len); /* ended is ended */
-            if (!req->stream) {
+            if (!req->answer.stream) {
                 struct json_value *o = NULL;
                 assert_int_equal(json_read(&o, out.data, out.len, NULL, NULL), ERR_OK);
                 json_put(o);
-            } else if (req->api == API_OPENAI_CHAT) {
+            } else if (req->answer.api == API_OPENAI_CHAT) {
                 size_t n = 0;
                 for (const char *p = out.data; (p = strstr(p, "\"stop_reason\"")) != NULL; p++) n++;
                 assert_int_equal(n, 3);
@@ -473,15 +474,15 @@ static void fields(void **state) {
     const struct sampling *s = &req->sampling;
     assert_non_null(second);
     assert_null(second->next_part);
-    assert_int_equal(req->n, 2);
+    assert_int_equal(req->answer.n, 2);
     assert_int_equal(s->n_choices, 3);
-    assert_int_equal(req->n_parts, 2);
-    assert_int_equal(second->part, 1);
+    assert_int_equal(req->head.n_parts, 2);
+    assert_int_equal(second->head.part, 1);
     assert_true(s->do_sample);
     assert_true(s->logprobs); /* for the ranks */
-    assert_false(req->show_logprobs);
-    assert_string_equal(req->client_id, "mine-1");
-    assert_true(req->client_id_soft);
+    assert_false(req->answer.show_logprobs);
+    assert_string_equal(req->head.client_id, "mine-1");
+    assert_true(req->head.client_id_soft);
     assert_int_equal(s->n_allowed_ids, 2);
     assert_int_equal(s->allowed_ids[0], 3);
     assert_int_equal(s->allowed_ids[1], 5);
@@ -491,20 +492,20 @@ static void fields(void **state) {
     assert_memory_equal(s->bad_words, words, sizeof(words));
     /* the other prompt has all of it too */
     assert_int_equal(second->n_prompt, 2);
-    assert_string_equal(second->client_id, "mine-1");
-    assert_string_equal(second->req_id, req->req_id);
+    assert_string_equal(second->head.client_id, "mine-1");
+    assert_string_equal(second->head.req_id, req->head.req_id);
     assert_int_equal(second->sampling.n_bad_words, s->n_bad_words);
     assert_int_equal(second->sampling.n_choices, 3);
     assert_int_equal(second->n_stop, 2);
-    assert_int_equal(second->arrival_us, req->arrival_us);
+    assert_int_equal(second->head.arrival_us, req->head.arrival_us);
     assert_true(second->sampling.seed == s->seed);
     infer_req_destroy(&req);
 
     req = read_req(f, CHAT, MSG ",'request_id':'a b'}");
-    assert_null(req->client_id); /* no id, and no error */
+    assert_null(req->head.client_id); /* no id, and no error */
     infer_req_destroy(&req);
     req = read_req(f, "/generate", "{'inputs':'x','parameters':{'best_of':2,'top_k':4}}");
-    assert_int_equal(req->n, 2);
+    assert_int_equal(req->answer.n, 2);
     infer_req_destroy(&req);
 }
 

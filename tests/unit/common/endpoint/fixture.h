@@ -284,7 +284,7 @@ static inline int fixture_ask(struct fixture *f, const char *path, const char *b
         buf_free(&err.body);
         return status;
     }
-    req->created_unix_s = 1770000000;
+    req->head.created_unix_s = 1770000000;
     fixture_run(f, req, script != NULL ? script : abc, script != NULL ? n_script : 3, out);
     infer_req_destroy(&req);
     buf_putc(out, '\0'); /* terminated even where it holds zeros */

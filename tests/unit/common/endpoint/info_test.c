@@ -225,10 +225,10 @@ static void adapters(void **state) {
         if (!fixture_read(&f, cases[i].path, cases[i].body, &req, &a))
             fail_msg("%s: %s", cases[i].body, a.body.data);
         if (cases[i].adapter == NULL) {
-            assert_null(req->adapter);
+            assert_null(req->head.adapter);
         } else {
-            assert_string_equal(req->adapter, cases[i].adapter);
-            assert_int_equal(req->adapter_hash[31], cases[i].adapter[0] == 'p' ? 1 : 2);
+            assert_string_equal(req->head.adapter, cases[i].adapter);
+            assert_int_equal(req->head.adapter_hash[31], cases[i].adapter[0] == 'p' ? 1 : 2);
         }
         infer_req_destroy(&req);
     }

@@ -201,10 +201,10 @@ static void and_means_the_same(void **state) {
     struct infer_req *req;
     manner(f, ERROR_STYLE_OPENAI);
     req = taken(f, CHAT, Q M ",'seed':-1}");
-    assert_false(req->seed_given);
+    assert_false(req->answer.seed_given);
     infer_req_destroy(&req);
     req = taken(f, CHAT, Q M ",'seed':-2}");
-    assert_true(req->seed_given);
+    assert_true(req->answer.seed_given);
     assert_true(req->sampling.seed == (uint64_t)-2);
     infer_req_destroy(&req);
     req = taken(f, CHAT, Q M ",'top_k':0,'temperature':1}");

@@ -100,7 +100,8 @@ static struct infer_req *read_ask(struct fixture *f, const char *path, const cha
     if (!fixture_read(f, path, text, &req, &err)) fail_msg("%s refused: %s", text, err.body.data);
     free(text);
     buf_free(&b);
-    for (struct infer_req *r = req; r != NULL; r = r->next_part) r->created_unix_s = 1770000000;
+    for (struct infer_req *r = req; r != NULL; r = r->next_part)
+        r->head.created_unix_s = 1770000000;
     return req;
 }
 
@@ -182,7 +183,7 @@ static void first_run(struct fixture *f, struct run *r) {
     while (!answer_done(a)) {
         for (const struct infer_req *p = r->req; p != NULL; p = p->next_part) {
             for (size_t c = 0; c < r->n_choices; c++) {
-                size_t lane = p->part * r->n_choices + c;
+                size_t lane = p->head.part * r->n_choices + c;
                 size_t n = at[lane] == 0 || !several ? 1 : 1 + pick(3);
                 while (n-- > 0 && !over[lane]) {
                     struct token_event ev =
@@ -193,9 +194,9 @@ static void first_run(struct fixture *f, struct run *r) {
                     ev.more = n > 0 && ev.finish == FINISH_NONE;
                     assert_true(r->n_events < EVENTS_MAX);
                     if (at[lane] == 1) r->first[lane] = ev;
-                    r->events[r->n_events].part = p->part;
+                    r->events[r->n_events].part = p->head.part;
                     r->events[r->n_events++].ev = ev;
-                    over[lane] = answer_token(a, p->part, &ev, &r->out) != FINISH_NONE;
+                    over[lane] = answer_token(a, p->head.part, &ev, &r->out) != FINISH_NONE;
                 }
             }
         }
@@ -295,7 +296,7 @@ static void goes_on_wherever_it_was_left(void **state) {
             open_endpoint(f, ask, round % 4);
             r = (struct run){.req = read_ask(f, ask->path, ask->body)};
             r.n_choices = (size_t)r.req->sampling.n_choices;
-            r.n_lanes = r.n_choices * r.req->n_parts;
+            r.n_lanes = r.n_choices * r.req->head.n_parts;
             assert_true(r.n_lanes <= LANES_MAX_T && answer_has_transcript(r.req, f->ep));
             for (size_t lane = 0; lane < r.n_lanes; lane++) make_script(r.script[lane], ask);
             first_run(f, &r);

@@ -53,19 +53,19 @@ static void defaults(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct infer_req *req = take(f, rows[i].path, rows[i].body, false);
         const struct sampling *s = &req->sampling;
-        assert_int_equal(req->api, rows[i].api);
-        assert_int_equal(req->stream, rows[i].stream);
+        assert_int_equal(req->answer.api, rows[i].api);
+        assert_int_equal(req->answer.stream, rows[i].stream);
         assert_int_equal(s->new_tokens_max, rows[i].new_tokens);
-        assert_int_equal(req->text != NULL, rows[i].text);
-        assert_string_equal(req->req_id, "endpoint_common_17");
-        assert_int_equal(req->arrival_us, 5);
-        assert_int_equal(req->root_array, strcmp(rows[i].path, "/") == 0);
+        assert_int_equal(req->answer.text != NULL, rows[i].text);
+        assert_string_equal(req->head.req_id, "endpoint_common_17");
+        assert_int_equal(req->head.arrival_us, 5);
+        assert_int_equal(req->answer.root_array, strcmp(rows[i].path, "/") == 0);
         assert_int_equal(s->seed, 7);
-        assert_false(req->seed_given);
+        assert_false(req->answer.seed_given);
         assert_false(s->do_sample);
-        assert_true(req->skip_special);
-        assert_int_equal(req->priority, 5);
-        assert_int_equal(req->timeout_s, 0);
+        assert_true(req->answer.skip_special);
+        assert_int_equal(req->head.priority, 5);
+        assert_int_equal(req->head.timeout_s, 0);
         assert_int_equal(req->n_ids, req->n_prompt);
         assert_true(s->repetition_penalty == 1.0f && s->top_p == 1.0f && s->temperature == 1.0f &&
                     s->top_k == 0);
@@ -162,7 +162,7 @@ static void values(void **state) {
              "'stream':true,'stream_options':{'include_usage':true,'continuous_usage_stats':true}}",
              false);
     const struct sampling *s = &req->sampling;
-    assert_true(s->seed == UINT64_MAX && req->seed_given);
+    assert_true(s->seed == UINT64_MAX && req->answer.seed_given);
     assert_true(s->logprobs && s->top_logprobs == 3 && !s->prompt_logprobs);
     assert_int_equal(req->n_stop, 2); /* a zero character never shows in a text */
     assert_string_equal(req->stop[0], "b");
@@ -170,28 +170,30 @@ static void values(void **state) {
     assert_int_equal(s->n_stop_token_ids, 2);
     assert_int_equal(s->stop_token_ids[0], 5);
     assert_int_equal(s->stop_token_ids[1], 7);
-    assert_true(req->include_stop && !req->skip_special && s->ignore_eos && req->stream);
+    assert_true(req->answer.include_stop && !req->answer.skip_special && s->ignore_eos &&
+                req->answer.stream);
     assert_int_equal(s->new_tokens_min, 4);
     assert_int_equal(s->new_tokens_max, 9);
     assert_int_equal(s->n_logit_bias, 2);
     assert_true(s->logit_bias[0].id == 5 && s->logit_bias[0].bias == -100.0f &&
                 s->logit_bias[1].id == 329 && s->logit_bias[1].bias == 1.5f);
-    assert_int_equal(req->priority, 1);
-    assert_true(req->include_usage && req->include_usage_set && req->continuous_usage);
+    assert_int_equal(req->head.priority, 1);
+    assert_true(req->answer.include_usage && req->answer.include_usage_set &&
+                req->answer.continuous_usage);
     infer_req_destroy(&req);
 
     req = take(f, "/infer",
                "{'inputs':'x','parameters':{'priority':2,'timeout':65535,'typical_p':0.5,'"
                "temperature':2,'details':true}}",
                false);
-    assert_true(req->priority == 2 && req->timeout_s == 65535 && req->sampling.typical_p == 0.5f &&
-                req->details);
+    assert_true(req->head.priority == 2 && req->head.timeout_s == 65535 &&
+                req->sampling.typical_p == 0.5f && req->answer.details);
     infer_req_destroy(&req);
     req = take(f, "/v2/models/qwen/generate",
                "{'id':'my-id','text_input':'x','parameters':{'perf_stat':true}}", false);
-    assert_string_equal(req->client_id, "my-id");
-    assert_string_equal(req->model, "qwen");
-    assert_false(req->perf_stat); /* only with details */
+    assert_string_equal(req->head.client_id, "my-id");
+    assert_string_equal(req->head.model, "qwen");
+    assert_false(req->answer.perf_stat); /* only with details */
     infer_req_destroy(&req);
     req = take(f, "/generate",
                "{'inputs':'x','parameters':{'details':true,'top_n_tokens':4,'best_of':1,'frequency_"
@@ -206,8 +208,8 @@ static void values(void **state) {
     infer_req_destroy(&req);
     req = take(f, "/v1/completions", "{'model':'qwen','prompt':[122,123],'echo':true,'logprobs':0}",
                false);
-    assert_true(req->echo && req->sampling.prompt_logprobs && req->sampling.logprobs);
-    assert_string_equal(req->text, "xy");
+    assert_true(req->answer.echo && req->sampling.prompt_logprobs && req->sampling.logprobs);
+    assert_string_equal(req->answer.text, "xy");
     infer_req_destroy(&req);
 }
 
@@ -307,7 +309,7 @@ static void truncation(void **state) {
              "{'inputs':'uvwxyz','parameters':{'truncate':2,'return_full_text':true}}", false);
     assert_int_equal(req->n_prompt, 2);
     assert_int_equal(req->ids[0], fixture_byte_id('y')); /* the last ones stay */
-    assert_string_equal(req->text, "uvwxyz");
+    assert_string_equal(req->answer.text, "uvwxyz");
     infer_req_destroy(&req);
     req = take(f, "/generate", "{'inputs':'xyz','parameters':{'truncate':9}}", false);
     assert_int_equal(req->n_prompt, 3);
@@ -394,7 +396,7 @@ static void recompute(void **state) {
         assert_int_equal(req->n_ids, 5);
         assert_int_equal(req->n_prompt, 3);
         assert_memory_equal(req->ids, ids, sizeof(ids));
-        assert_true(req->is_recompute);
+        assert_true(req->head.is_recompute);
         assert_int_equal(req->sampling.new_tokens_max, rows[i].new_tokens);
         assert_int_equal(req->sampling.seed, 3);
         infer_req_destroy(&req);
@@ -411,7 +413,7 @@ static void recompute(void **state) {
     }
     /* The texts of an answer that repeats the prompt come back from the ids. */
     struct infer_req *req = take(f, "/generate", "{'prompt':'2,122,123,320'}", true);
-    assert_string_equal(req->text, "xy");
+    assert_string_equal(req->answer.text, "xy");
     infer_req_destroy(&req);
     /* Nothing left to generate. */
     struct api_answer err;

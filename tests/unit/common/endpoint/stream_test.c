@@ -66,11 +66,11 @@ static struct infer_req *scene_req(struct fixture *f, const struct scene *s, con
     char *plain = unquote(body);
     if (!fixture_read(f, path, plain, &req, &err)) fail_msg("%s", err.body.data);
     free(plain);
-    req->created_unix_s = 1770000000;
+    req->head.created_unix_s = 1770000000;
     req->stop = calloc(STOPS_MAX, sizeof(char *));
     for (size_t i = 0; i < s->n_stops; i++) req->stop[req->n_stop++] = strdup(s->stops[i]);
-    req->include_stop = s->include_stop;
-    req->skip_special = s->skip_special;
+    req->answer.include_stop = s->include_stop;
+    req->answer.skip_special = s->skip_special;
     req->sampling.ignore_eos = s->ignore_eos;
     req->sampling.new_tokens_max = (int32_t)s->max_tokens;
     req->sampling.new_tokens_min =

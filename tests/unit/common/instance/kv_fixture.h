@@ -251,9 +251,9 @@ static void UNUSED link_sides(struct side *p, struct side *d) {
 static UNUSED struct infer_req *request(const char *id, uint32_t epoch, size_t n_ids) {
     struct infer_req *r = infer_req_create();
     assert_non_null(r);
-    r->req_id = strdup(id);
-    r->epoch = epoch;
-    r->api = API_OPENAI_CHAT;
+    r->head.req_id = strdup(id);
+    r->head.epoch = epoch;
+    r->answer.api = API_OPENAI_CHAT;
     r->ids = malloc(n_ids * sizeof(*r->ids));
     assert_non_null(r->ids);
     for (size_t i = 0; i < n_ids; i++) r->ids[i] = (int32_t)(i % 100);

@@ -40,7 +40,7 @@ static void blocks_arrive_as_they_left(void **state) {
     ready_all(tx, tp, 0, 3);                                /* before the grant */
     WAIT_FOR(x.d.loop, fact_offered, &x.d);
     assert_int_equal(x.d.n_blocks, 7);
-    assert_string_equal(x.d.req->req_id, "abc1");
+    assert_string_equal(x.d.req->head.req_id, "abc1");
     assert_int_equal(x.d.req->n_ids, 26);
     assert_int_equal(kv_rx_grant(x.d.rx, td, 7, 0, on_rx_end, &rx_end), ERR_OK);
     WAIT_FOR(x.p.loop, fact_granted, &tx_end);
@@ -226,7 +226,7 @@ static void a_commit_too_large_for_a_frame_is_not_begun(void **state) {
     for (size_t over = 0; over <= 1; over++) {
         struct ended end = {0};
         struct infer_req *r = request("b1", (uint32_t)over, n + over);
-        r->sampling.n_choices = r->n = 3;
+        r->sampling.n_choices = r->answer.n = 3;
         r->sampling.prompt_logprobs = true;
         r->sampling.prompt_top_logprobs = 20;
         const struct kv_tx_opts o = {.req = r, .n_blocks = 1, .on_end = on_tx_end, .arg = &end};
@@ -376,7 +376,7 @@ static void grant_in_turn(void *arg, struct kv_peer *peer, struct kv_rx *rx, str
                           uint32_t n_blocks) {
     struct many *m = arg;
     (void)peer;
-    unsigned i = (unsigned)strtoul(req->req_id, NULL, 16);
+    unsigned i = (unsigned)strtoul(req->head.req_id, NULL, 16);
     infer_req_destroy(&req);
     m->rx[i] = rx;
     m->n_rx++;

@@ -148,10 +148,10 @@ static void choices_and_parts_have_their_own_clocks(void **state) {
     struct rig *r = *state;
     struct req_meter t;
     r->req->sampling.n_choices = 3;
-    r->req->n_parts = 2;
+    r->req->head.n_parts = 2;
     req_meter_begin(&t, r->m, clock_us());
     for (int part = 0; part < 2; part++) {
-        r->req->part = (uint32_t)part;
+        r->req->head.part = (uint32_t)part;
         for (int choice = 0; choice < 3; choice++) tokens(&t, r, choice, 4);
     }
     req_meter_end(&t, REQ_ANSWERED);
@@ -169,9 +169,9 @@ static void a_lane_out_of_range_has_no_clock(void **state) {
     const struct token_event bad[] = {token(-1, 0), token(CHOICES_MAX, 0), token(INT32_MAX, 0)};
     req_meter_begin(&t, r->m, clock_us());
     for (size_t i = 0; i < 3; i++) req_meter_token(&t, r->req, &bad[i]);
-    r->req->part = PARTS_MAX;
+    r->req->head.part = PARTS_MAX;
     tokens(&t, r, 0, 2);
-    r->req->part = UINT32_MAX;
+    r->req->head.part = UINT32_MAX;
     tokens(&t, r, 0, 2);
     req_meter_end(&t, REQ_CANCELLED);
     assert_value(r, "generation_tokens_total", 7);
@@ -235,7 +235,7 @@ static void an_adapter_is_counted_by_name(void **state) {
     struct rig *r = *state;
     struct req_meter t;
     struct token_event first = token(0, 0);
-    r->req->adapter = strdup("poet");
+    r->req->head.adapter = strdup("poet");
     req_meter_begin(&t, r->m, clock_us());
     tokens(&t, r, 0, 3);
     req_meter_end(&t, REQ_ANSWERED);

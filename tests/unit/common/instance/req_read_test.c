@@ -147,10 +147,10 @@ static void a_request(void **state) {
     http_x_reply(x, 200, NULL, "", 0); /* the exchange need not outlive the call */
     wait_count(&t.n_back, 1);
     assert_non_null(t.req);
-    assert_string_equal(t.req->req_id, "77");
+    assert_string_equal(t.req->head.req_id, "77");
     assert_int_equal(t.req->n_prompt, 2);
     assert_int_equal(t.req->sampling.seed, 9);
-    assert_string_equal(t.req->tenant, "key-1");
+    assert_string_equal(t.req->head.tenant, "key-1");
 }
 
 /* Seeds that nobody gave are not the same twice. */

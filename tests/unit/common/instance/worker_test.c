@@ -572,8 +572,9 @@ static void prefix_blocks_belong_to_an_owner(void **state) {
     (void)state;
     open_worker(&f, 64, 8, 2);
     char a[] = "key-0a", b[] = "key-0b", ten[] = "addr-10.0.0.1", eleven[] = "addr-10.0.0.2";
-    struct infer_req of_a = {.tenant = a}, of_b = {.tenant = b}, of_ten = {.tenant = ten},
-                     of_eleven = {.tenant = eleven}, of_none = {0};
+    struct infer_req of_a = {.head.tenant = a}, of_b = {.head.tenant = b},
+                     of_ten = {.head.tenant = ten}, of_eleven = {.head.tenant = eleven},
+                     of_none = {0};
     uint64_t salt = worker_prefix_salt(f.w, &of_a);
     assert_true(salt == worker_prefix_salt(f.w, &of_a));
     assert_true(salt != worker_prefix_salt(f.w, &of_b));
