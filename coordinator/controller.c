@@ -1,6 +1,6 @@
-/* controller: keeps the list of instances, polls them, decides roles in the fixed ratio, and
- * changes a role at run time (cluster-api 7.1 to 7.3, 7.5, 10.1). The coordinator believes what an
- * instance reports of itself, not what it asked for. */
+/* controller: keeps the list of instances and polls them (cluster-api 7.1, 7.2, 10.1); has their
+ * plan made and carried out in each round. The coordinator believes what an instance reports of
+ * itself, not what it asked for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,6 @@
 
 enum {
     TICK_MS = 100,
-    GROUP_INSTANCES_MAX = 16,
     TABLE_BYTES_MAX = 10 << 20,
     AWAY_CONNECT_MS = 1000, /* to one that is away: a SYN that is lost comes again after a second */
     DESERTED_MS = 5000,     /* without the coordinator it obeys, an instance may have another */
@@ -123,7 +122,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
-    in->plan.next_role = ROLE_NONE;
+    in->plan.place.next = ROLE_NONE;
     in->session++;
     lose_role(in);
     http_call_cancel(&in->probe_call);
@@ -173,9 +172,10 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     if (in->id != was) log_info("controller", "id=%u event=id_kept given=%u", in->id, was);
     if (m->plan == 0) return;
     in->plan.posted_hash = m->plan;
-    in->plan.want = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
-    log_info("controller", "id=%u event=role_kept role=%s", in->id, inst_role_name(in->plan.want));
-    controller_group_up(co);
+    in->plan.place.role = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
+    log_info("controller", "id=%u event=role_kept role=%s", in->id,
+             inst_role_name(in->plan.place.role));
+    planner_run(co);
 }
 
 static void took_status(struct coordinator *co, struct inst *in, struct status_msg *m) {
@@ -203,7 +203,7 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     if (in->poll_started_ms <= in->role_taken_ms)
         return; /* this answer may be older than the role */
     if (in->plan.posted_hash != 0 && in->role_call == NULL &&
-        in->facts.status.role != in->plan.want) {
+        in->facts.status.role != in->plan.place.role) {
         /* it restarted, or others meddled */
         log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
                  inst_role_name(in->facts.status.role));
@@ -211,12 +211,12 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
         lose_role(in);
         relay_instance_lost(co->relays, in->id);
     }
-    if (in->facts.status.role == in->plan.want && in->plan.posted_hash != 0 &&
+    if (in->facts.status.role == in->plan.place.role && in->plan.posted_hash != 0 &&
         in->facts.status.role_status == ROLE_STATUS_READY &&
         inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
         in->facts.last_error[0] = 0;
         log_info("controller", "id=%u event=role_ready role=%s", in->id,
-                 inst_role_name(in->plan.want));
+                 inst_role_name(in->plan.place.role));
     }
 }
 
@@ -303,148 +303,12 @@ void controller_look_now(struct coordinator *co, uint32_t id) {
     poll(co, in);
 }
 
-/* ---- roles */
-static bool prefers(const struct inst *in, enum inst_role role) {
-    return in->node.label == (role == ROLE_PREFILL ? LABEL_PREFILL_PREFER : LABEL_DECODE_PREFER);
-}
-
-static size_t count_want(const struct coordinator *co, enum inst_role role) {
-    size_t n = 0;
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
-        n += in->plan.want == role;
-    return n;
-}
-
-/* Gives the role to up to n instances that have none: those whose label prefers it, then those
- * without preference, then any. */
-static void give(struct coordinator *co, enum inst_role role, size_t n) {
-    enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
-    for (int pass = 0; pass < 3; pass++) {
-        for (struct inst *in = co->reg.first; in != NULL && n > 0; in = in->next) {
-            if (!in->facts.online || !inst_answers(in) || in->plan.want != ROLE_NONE) continue;
-            if (pass == 0 && !prefers(in, role)) continue;
-            if (pass == 1 && prefers(in, other)) continue;
-            in->plan.want = role;
-            n--;
-            log_info("controller", "id=%u event=role_decided role=%s", in->id,
-                     inst_role_name(role));
-        }
-    }
-}
-
-/* Instances that come with a role keep it: a coordinator that restarts repairs differences only.
- * A static label leaves no choice. True: somebody has a role by that. */
-static bool keep_existing(struct coordinator *co) {
-    bool any = false;
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->facts.online || !inst_answers(in) || in->plan.want != ROLE_NONE) continue;
-        if (in->facts.status.role == ROLE_PREFILL || in->facts.status.role == ROLE_DECODE) {
-            in->plan.want = in->facts.status.role;
-        } else if (in->node.label == LABEL_PREFILL_STATIC) {
-            in->plan.want = ROLE_PREFILL;
-        } else if (in->node.label == LABEL_DECODE_STATIC) {
-            in->plan.want = ROLE_DECODE;
-        } else {
-            continue;
-        }
-        log_info("controller", "id=%u event=role_kept role=%s", in->id,
-                 inst_role_name(in->plan.want));
-        any = true;
-    }
-    return any;
-}
-
-void controller_group_up(struct coordinator *co) {
-    size_t n = count_want(co, ROLE_PREFILL) + count_want(co, ROLE_DECODE);
-    unsigned groups = (unsigned)((n + GROUP_INSTANCES_MAX - 1) / GROUP_INSTANCES_MAX), p = 0, d = 0;
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->plan.want == ROLE_PREFILL) in->plan.group = p++ % groups;
-        if (in->plan.want == ROLE_DECODE) in->plan.group = d++ % groups;
-    }
-}
-
-/* True when every known instance is there, or the wait of 10.1 is over. */
-static bool may_decide(const struct coordinator *co, uint64_t now, size_t n_online) {
-    uint64_t wait_ms = (uint64_t)co->conf.online_attempts * (uint64_t)co->conf.online_wait_s * 1000;
-    return n_online >= 2 &&
-           (n_online == co->reg.n || now - co->started_ms >= wait_ms || co->roles_decided);
-}
-
-static void decide(struct coordinator *co, uint64_t now) {
-    size_t n_online = 0, n_free = 0;
-    if (keep_existing(co)) controller_group_up(co);
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        n_online += in->facts.online && inst_answers(in);
-        n_free += in->facts.online && inst_answers(in) && in->plan.want == ROLE_NONE;
-    }
-    if (n_free == 0 || !may_decide(co, now, n_online)) return;
-    size_t p = count_want(co, ROLE_PREFILL), d = count_want(co, ROLE_DECODE);
-    size_t target =
-        schedule_n_prefill(p + d + n_free, (unsigned)co->conf.p_rate, (unsigned)co->conf.d_rate);
-    size_t more_p = target > p ? target - p : 0;
-    give(co, ROLE_PREFILL, more_p < n_free ? more_p : n_free);
-    give(co, ROLE_DECODE, n_free);
-    controller_group_up(co);
-    co->roles_decided = true;
-}
-
-bool controller_has_other(const struct coordinator *co, const struct inst *in) {
-    for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
-        if (o != in && o->plan.want == in->plan.want && inst_serves(o, NULL)) return true;
-    return false;
-}
-
-enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
-                           struct errbuf *eb) {
-    struct inst *in = registry_find(&co->reg, id);
-    if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
-    if (role != ROLE_PREFILL && role != ROLE_DECODE)
-        return err_set(eb, ERR_INVALID, "role must be prefill or decode");
-    if (!co->conf.controller_enabled)
-        return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
-    if (in->plan.want == role ||
-        in->plan.want == ROLE_NONE) { /* has it, or gets it as its first one */
-        in->plan.want = role;
-        in->plan.next_role = ROLE_NONE;
-        drain_tick(co, in, clock_ms());
-        controller_group_up(co);
-        return ERR_OK;
-    }
-    if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING)
-        return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
-    if (!force && !controller_has_other(co, in))
-        return err_set(
-            eb, ERR_CONFLICT,
-            "instance %u is the last %s instance; \"force\": true switches it all the same", id,
-            inst_role_name(in->plan.want));
-    log_info("controller", "id=%u event=switch from=%s to=%s force=%d", id,
-             inst_role_name(in->plan.want), inst_role_name(role), force);
-    in->plan.next_role = role;
-    in->plan.force = force;
-    in->plan.switch_began_us = clock_us();
-    in->plan.switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
-    drain_tick(co, in, clock_ms());
-    if (force) drain_move(co, in);
-    controller_poll_soon(co);
-    return ERR_OK;
-}
-
-/* A switch that did not come about in its time is off. */
-static void end_late_switch(struct inst *in, uint64_t now) {
-    if (in->plan.next_role == ROLE_NONE || in->role_call != NULL || now < in->plan.switch_until_ms)
-        return;
-    log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
-             in->ledger.tasks, in->facts.last_error);
-    in->plan.next_role = ROLE_NONE;
-    in->plan.force = false;
-}
-
 /* ---- the round */
 bool controller_ready(const struct coordinator *co) {
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next) {
-        if (p->plan.want != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
+        if (p->plan.place.role != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
         for (const struct inst *d = co->reg.first; d != NULL; d = d->next)
-            if (d->plan.want == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d))
+            if (d->plan.place.role == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d))
                 return true;
     }
     return false;
@@ -467,11 +331,11 @@ static void on_tick(void *arg) {
             log_error("controller", "event=rank_table detail=\"%s\"", eb.text);
     }
     drop_gone(co, now);
-    if (co->conf.controller_enabled) decide(co, now);
+    planner_run(co);
     bool due = now >= co->next_poll_ms;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
-        end_late_switch(in, now);
+        planner_end_late_switch(in, now);
         drain_tick(co, in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);
         if (in->dresult != NULL) dresult_in_tick(in->dresult, now);

@@ -182,6 +182,9 @@ static const struct conf_key keys[] = {
     INT(drain_soft_s, P "drain_soft_s", 0, 86400, "10",
         "seconds in which the requests of an instance that is drained may end there; then they go "
         "on elsewhere"),
+    INT(role_repair_s, P "role_repair_s", 1, 604800, "30",
+        "seconds without a prefill or a decode instance, after which another instance takes the "
+        "role; static labels are kept"),
     INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
         "milliseconds between signs of life of an instance; three that are missing, and its "
         "requests go on elsewhere"),

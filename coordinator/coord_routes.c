@@ -200,7 +200,7 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
          (inst_role_parse(word) != ROLE_PREFILL && inst_role_parse(word) != ROLE_DECODE)))
         e = err_set(&eb, ERR_INVALID, "role must be \"prefill\" or \"decode\"");
     if (e == ERR_OK) e = read_force(root, &force, &eb);
-    if (e == ERR_OK) e = controller_switch(co, id, inst_role_parse(word), force, &eb);
+    if (e == ERR_OK) e = planner_switch(co, id, inst_role_parse(word), force, &eb);
     json_put(root);
     reply_order(co, x, e, &eb);
 }
@@ -253,7 +253,7 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     char body[160];
     if (unknown_model(co, x, p->model)) return;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->plan.want != ROLE_DECODE || !inst_serves(in, NULL)) continue;
+        if (in->plan.place.role != ROLE_DECODE || !inst_serves(in, NULL)) continue;
         total += in->facts.status.total_slots;
         available += inst_slots_free(in);
         tokens += inst_blocks_free(in) * in->facts.config.cache_block_size;

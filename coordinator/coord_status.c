@@ -41,8 +41,8 @@ const char *coord_not_ready(const struct coordinator *co) {
     if (strcmp(co->conf.error_format, "text") == 0) return "MindIE-MS Coordinator is not ready";
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        p |= in->plan.want == ROLE_PREFILL;
-        d |= in->plan.want == ROLE_DECODE;
+        p |= in->plan.place.role == ROLE_PREFILL;
+        d |= in->plan.place.role == ROLE_DECODE;
     }
     return text[p][d];
 }
@@ -55,8 +55,8 @@ static struct json_value *reasons_of(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         const char *why = NULL;
         if (inst_serves(in, &why)) {
-            p |= in->plan.want == ROLE_PREFILL;
-            d |= in->plan.want == ROLE_DECODE;
+            p |= in->plan.place.role == ROLE_PREFILL;
+            d |= in->plan.place.role == ROLE_DECODE;
             continue;
         }
         struct json_value *o = json_new_obj();
@@ -93,8 +93,8 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
     }
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        n_p += in->plan.want == ROLE_PREFILL;
-        n_d += in->plan.want == ROLE_DECODE;
+        n_p += in->plan.place.role == ROLE_PREFILL;
+        n_d += in->plan.place.role == ROLE_DECODE;
     }
     struct json_value *root = json_new_obj();
     json_obj_set(root, "ready", json_new_bool(ready));
@@ -133,7 +133,8 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(o, "model", in->facts.config.model_name);
     add_str(o, "role", inst_role_name(in->facts.status.role));
     add_str(o, "wantedRole",
-            inst_role_name(in->plan.next_role != ROLE_NONE ? in->plan.next_role : in->plan.want));
+            inst_role_name(in->plan.place.next != ROLE_NONE ? in->plan.place.next
+                                                            : in->plan.place.role));
     add_str(o, "roleStatus", role_status_name(in->facts.status.role_status));
     add_str(o, "state",
             serves                                             ? "serving"
@@ -143,7 +144,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     if (in->drain.why != DRAIN_NONE) add_str(o, "draining", drain_why_name(in->drain.why));
     add_str(o, "life", inst_state_name(in->life.state));
     add_str(o, "lastError", in->facts.last_error);
-    add_u64(o, "group", in->plan.group);
+    add_u64(o, "group", in->plan.place.group);
     add_u64(o, "slotsTotal", in->facts.status.total_slots);
     add_u64(o, "slotsFree", in->facts.status.avail_slots);
     add_u64(o, "blocksTotal", in->facts.status.total_blocks);
@@ -154,7 +155,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_u64(o, "tasks", in->ledger.tasks);
     add_u64(o, "bookedSlots", in->ledger.booked.slots);
     add_u64(o, "bookedBlocks", in->ledger.booked.blocks);
-    if (in->plan.want == ROLE_PREFILL) {
+    if (in->plan.place.role == ROLE_PREFILL) {
         add_u64(o, "promptTokensWaiting", in->ledger.prompt_tokens);
         json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }

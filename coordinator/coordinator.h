@@ -46,26 +46,20 @@ struct coordinator {
     uint64_t started_ms, next_table_ms, next_poll_ms;
     uint64_t boot;      /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
-    bool roles_decided; /* the first decision was made */
+    bool roles_decided; /* first roles were given (plan.h) */
     bool was_ready;
     bool stopping;
     struct loop_timer *stop_timer;
     uint64_t stop_until_ms;
 };
 
-/* ---- controller.c: who is there, what they are to be, what they say */
+/* ---- controller.c: who is there, what they say */
 enum err controller_start(
     struct coordinator *co,
     struct errbuf *eb); /* reads the rank table; eb names what is wrong with it */
 void controller_stop(struct coordinator *co);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
-/* Changes the role of an instance at run time: drains it, posts the role, relinks the group (7.5).
- * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
-enum err controller_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
-                           struct errbuf *eb);
-/* Another instance that could go on alone in the role of in. */
-bool controller_has_other(const struct coordinator *co, const struct inst *in);
 bool controller_ready(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */
@@ -74,7 +68,18 @@ void controller_look_now(struct coordinator *co, uint32_t id);
 /* It is gone, or nobody can tell: its requests are given up there and go elsewhere. When it comes
  * back it gets a new session, and with that ends what it may still be at. */
 void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why);
-void controller_group_up(struct coordinator *co); /* after a role changed (7.3) */
+
+/* ---- planner.c: what they are to be */
+/* Makes the next plan (plan.h) of what is known of the instances, and begins what is new in it. */
+void planner_run(struct coordinator *co);
+/* Changes the role of an instance at run time: drains it, posts the role, relinks the group (7.5).
+ * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
+enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
+                        struct errbuf *eb);
+/* A switch that did not come about in its time is off. */
+void planner_end_late_switch(struct inst *in, uint64_t now_ms);
+/* Another instance that could go on alone in the role of in. */
+bool planner_has_other(const struct coordinator *co, const struct inst *in);
 
 /* ---- role_post.c: posts the role, its peers, or a switch, when the instance has other ones */
 void role_post_if_needed(struct coordinator *co, struct inst *in);

@@ -23,7 +23,7 @@ bool drain_is_empty(const struct inst *in) {
 }
 
 void drain_move(struct coordinator *co, struct inst *in) {
-    if (in->ledger.tasks == 0 || !controller_has_other(co, in)) return;
+    if (in->ledger.tasks == 0 || !planner_has_other(co, in)) return;
     log_info("drain", "id=%u event=move tasks=%u", in->id, in->ledger.tasks);
     relay_move_off(co->relays, in->id,
                    in->drain.why == DRAIN_SWITCH ? CAUSE_ROLE_SWITCHED : CAUSE_DRAINED);
@@ -33,9 +33,9 @@ void drain_move(struct coordinator *co, struct inst *in) {
  * written wrong must not end the service. */
 static enum drain_why why_of(const struct coordinator *co, const struct inst *in) {
     if (in->life.state == INST_LEAVING) return DRAIN_STOPPING;
-    if (in->plan.next_role != ROLE_NONE) return DRAIN_SWITCH;
+    if (in->plan.place.next != ROLE_NONE) return DRAIN_SWITCH;
     if (in->drain.ordered) return DRAIN_ORDER;
-    if (in->from_table && in->gone_since_ms != 0 && controller_has_other(co, in))
+    if (in->from_table && in->gone_since_ms != 0 && planner_has_other(co, in))
         return DRAIN_UNLISTED;
     return DRAIN_NONE;
 }
@@ -68,12 +68,12 @@ void drain_tick(struct coordinator *co, struct inst *in, uint64_t now_ms) {
 enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, struct errbuf *eb) {
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
-    if (on && !force && !in->drain.ordered && in->plan.want != ROLE_NONE && inst_serves(in, NULL) &&
-        !controller_has_other(co, in))
+    if (on && !force && !in->drain.ordered && in->plan.place.role != ROLE_NONE &&
+        inst_serves(in, NULL) && !planner_has_other(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true drains it all the same", id,
-            inst_role_name(in->plan.want));
+            inst_role_name(in->plan.place.role));
     log_info("drain", "id=%u event=%s", id, on ? "ordered" : "taken_back");
     in->drain.ordered = on;
     drain_tick(co, in, clock_ms());

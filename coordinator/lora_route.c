@@ -236,7 +236,7 @@ void lora_route(struct coordinator *co, struct http_x *x, bool load) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!is_there(in)) continue;
         op->parts[op->n_parts++] =
-            (struct part){.op = op, .id = in->id, .prefill = in->plan.want == ROLE_PREFILL};
+            (struct part){.op = op, .id = in->id, .prefill = in->plan.place.role == ROLE_PREFILL};
     }
     if (!load) lora_forget(co, op->name); /* who comes now need not have it */
     http_x_on_close(x, on_gone, op);

@@ -39,10 +39,10 @@ static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
-        bool better =
-            best == NULL ||
-            (management && in->plan.want == ROLE_DECODE && best->plan.want != ROLE_DECODE) ||
-            (!management && in->ledger.tasks < best->ledger.tasks);
+        bool better = best == NULL ||
+                      (management && in->plan.place.role == ROLE_DECODE &&
+                       best->plan.place.role != ROLE_DECODE) ||
+                      (!management && in->ledger.tasks < best->ledger.tasks);
         if (better) best = in;
     }
     return best;

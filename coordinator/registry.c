@@ -128,8 +128,8 @@ bool inst_link_ok(const struct inst *in, uint32_t peer_id) {
 
 static void record(const struct inst *in, const char *what, const char *why) {
     if (in->co != NULL)
-        recorder_instance(in->co->recorder, in->id, inst_name(in), inst_role_name(in->plan.want),
-                          what, why);
+        recorder_instance(in->co->recorder, in->id, inst_name(in),
+                          inst_role_name(in->plan.place.role), what, why);
 }
 
 void inst_suspect(struct inst *in, uint64_t now_ms, const char *why) {
@@ -173,13 +173,13 @@ bool inst_serves(const struct inst *in, const char **why) {
     } else if (!inst_answers(in) || in->facts.suspect_ms != 0) {
         missing = "health";
     } else if (in->life.state == INST_LEAVING || in->drain.why != DRAIN_NONE ||
-               in->plan.next_role != ROLE_NONE) {
+               in->plan.place.next != ROLE_NONE) {
         missing = "draining";
     } else if (in->facts.status.held) {
         missing = "held";
     } else if (in->facts.status.stuck_ms > 0) {
         missing = "engine";
-    } else if (in->plan.want == ROLE_NONE || in->facts.status.role != in->plan.want ||
+    } else if (in->plan.place.role == ROLE_NONE || in->facts.status.role != in->plan.place.role ||
                in->facts.status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {

@@ -9,6 +9,7 @@
 #include "coordinator/drain.h"
 #include "coordinator/inst_fsm.h"
 #include "coordinator/ledger.h"
+#include "coordinator/plan.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
 #include "proto/status_msg.h"
@@ -42,6 +43,7 @@ struct inst_facts {
     unsigned n_failures;  /* polls without answer, in a row */
     char last_error[128]; /* of the last failed poll or role post */
     uint64_t deserted_ms; /* since then the coordinator it obeys, another one, is away */
+    uint64_t closed_ms;   /* since then it takes no new work (plan.h); 0: it does */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
     struct config_msg config;
     struct status_msg status;
@@ -49,11 +51,10 @@ struct inst_facts {
 
 /* What it is to be. */
 struct inst_plan {
-    enum inst_role want;
-    enum inst_role next_role; /* a switch: it is drained, and takes this role then */
-    bool force;               /* the switch need not wait */
+    struct plan_place place;
+    bool force; /* the switch to place.next need not wait */
     uint64_t switch_until_ms, switch_began_us;
-    unsigned group;
+    uint64_t switched_ms; /* when a switch was over; 0: none was */
     uint64_t posted_hash; /* of the role body it took last; 0: none */
 };
 

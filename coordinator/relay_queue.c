@@ -87,7 +87,7 @@ static void fill_view(struct inst_view *v, const struct coordinator *co, const s
     uint64_t now = clock_ms();
     *v = (struct inst_view){
         .id = in->id,
-        .group = in->plan.group,
+        .group = in->plan.place.group,
         .open = inst_serves(in, NULL) && (!strict || breaker_allows(&in->breaker, now)) &&
                 in->ledger.tasks < (unsigned)co->conf.single_node_requests_max,
         .slots_total = in->facts.status.total_slots != 0 ? in->facts.status.total_slots
@@ -121,7 +121,7 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
     if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->plan.want != role) continue;
+        if (in->plan.place.role != role) continue;
         fill_view(&l->views[l->n], co, in, l->peer_ids + at, strict);
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;

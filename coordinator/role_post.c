@@ -32,13 +32,12 @@ static int by_id(const void *a, const void *b) {
  * group. NULL: no memory, or no peer yet. */
 static char *body_for(const struct coordinator *co, const struct inst *in, enum inst_role role,
                       bool force) {
-    enum inst_role other = role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
     struct role_msg m = {.has_peers = true, .force = force};
     fill_node(&m.local, in);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
-        if (p != in && p->facts.online && p->plan.want == other && p->plan.group == in->plan.group)
+        if (p != in && p->facts.online && plan_is_peer(role, in->plan.place.group, &p->plan.place))
             fill_node(&m.peers[m.n_peers++], p);
     /* One order, whoever came first: the same plan is the same body. */
     qsort(m.peers, m.n_peers, sizeof(*m.peers), by_id);
@@ -71,13 +70,14 @@ static void took_role(struct inst *in) {
     in->role_taken_ms = clock_ms();
     in->facts.last_error[0] = 0;
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
-    if (in->posting_role == in->plan.next_role) {
+    if (in->posting_role == in->plan.place.next) {
         inst_breakers_reset(&in->co->reg, in);
-        in->plan.want = in->plan.next_role;
-        in->plan.next_role = ROLE_NONE;
+        in->plan.place.role = in->plan.place.next;
+        in->plan.place.next = ROLE_NONE;
         in->plan.force = false;
+        in->plan.switched_ms = in->role_taken_ms;
         coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);
-        controller_group_up(in->co);
+        planner_run(in->co);
     }
     if (in->facts.status.role != in->posting_role)
         (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
@@ -132,19 +132,19 @@ static bool waits_for_peers(const struct coordinator *co, const struct inst *in,
     if (now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000) return false;
     for (size_t i = 0; i < in->facts.status.n_links; i++) {
         const struct inst *peer = registry_find(&co->reg, in->facts.status.links[i].target);
-        if (peer == NULL || !peer->facts.online || peer->plan.want == ROLE_NONE) return true;
+        if (peer == NULL || !peer->facts.online || peer->plan.place.role == ROLE_NONE) return true;
     }
     return false;
 }
 
 void role_post_if_needed(struct coordinator *co, struct inst *in) {
     uint64_t now = clock_ms();
-    if (in->plan.want == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
+    if (in->plan.place.role == ROLE_NONE || !in->facts.online || !inst_answers(in) ||
         in->life.state == INST_LEAVING || in->role_call != NULL || now < in->next_post_ms ||
         waits_for_peers(co, in, now))
         return;
-    bool switches = in->plan.next_role != ROLE_NONE && is_drained(in);
-    enum inst_role role = switches ? in->plan.next_role : in->plan.want;
+    bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
+    enum inst_role role = switches ? in->plan.place.next : in->plan.place.role;
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
     in->posting_hash = role_msg_hash(body, strlen(body));

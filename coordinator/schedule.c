@@ -143,11 +143,3 @@ struct demand schedule_demand(size_t n_chars, unsigned prompts, unsigned sequenc
     }
     return d;
 }
-
-size_t schedule_n_prefill(size_t n, unsigned p_rate, unsigned d_rate) {
-    if (p_rate + d_rate == 0) p_rate = d_rate = 1;
-    size_t p = (size_t)llround((double)n * p_rate / (p_rate + d_rate));
-    if (n >= 2 && p < 1) p = 1;
-    if (n >= 2 && p > n - 1) p = n - 1;
-    return p;
-}

@@ -71,8 +71,4 @@ void schedule_turn(double *now, double *pass, size_t links);
 struct demand schedule_demand(size_t n_chars, unsigned prompts, unsigned sequences,
                               double chars_per_token, unsigned block_tokens, bool by_length);
 
-/* Fixed ratio (7.3): how many of n instances prefill; at least one of each when n >= 2. Rates of 0:
- * one to one. */
-size_t schedule_n_prefill(size_t n, unsigned p_rate, unsigned d_rate);
-
 #endif

@@ -60,7 +60,7 @@ static bool is_known(void *arg) {
     return fake_inst(f)->facts.status.running == f->running;
 }
 static bool switch_is_off(void *arg) {
-    return fake_inst(arg)->plan.next_role == ROLE_NONE;
+    return fake_inst(arg)->plan.place.next == ROLE_NONE;
 }
 
 /* Nothing is ready before roles are taken and links stand; then everything is. */
@@ -114,8 +114,8 @@ static void labels(void **state) {
     fc_add(LABEL_DECODE_STATIC);
     run_until(are_online, &n);
     run_for(400);
-    assert_int_equal(fake_inst(&fc.fakes[0])->plan.want, ROLE_DECODE);
-    assert_int_equal(fake_inst(&fc.fakes[1])->plan.want, ROLE_DECODE);
+    assert_int_equal(fake_inst(&fc.fakes[0])->plan.place.role, ROLE_DECODE);
+    assert_int_equal(fake_inst(&fc.fakes[1])->plan.place.role, ROLE_DECODE);
     assert_false(controller_ready(&fc.co));
     struct fake *p = fc_add(LABEL_PREFILL_STATIC);
     run_until(fc_all_serve, NULL);
@@ -261,22 +261,21 @@ static void switch_drains(void **state) {
     fc.co.conf.drain_s = 3600;
     d->running = 1;
     run_until(is_known, d);
-    assert_int_equal(controller_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK);
     assert_false(serves(d));
     run_for(400);
     assert_int_equal(d->role, ROLE_DECODE);
     assert_non_null(d->dresult);
     assert_int_equal(p->n_peers, 2); /* nobody unlinks it yet */
-    assert_int_equal(controller_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb),
-                     ERR_OK); /* again */
+    assert_int_equal(planner_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK); /* again */
     d->running = 0;
     run_until(is_prefill, d);
     run_until(serves, d);
     assert_non_null(d->dresult);
     assert_int_equal(p->n_peers, 1);
-    assert_int_equal(fake_inst(d)->plan.want, ROLE_PREFILL);
+    assert_int_equal(fake_inst(d)->plan.place.role, ROLE_PREFILL);
     /* and back */
-    assert_int_equal(controller_switch(&fc.co, d->id, ROLE_DECODE, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, d->id, ROLE_DECODE, false, &eb), ERR_OK);
     run_until(is_decode, d);
     run_until(serves, d);
     run_until(has_two_peers, p);
@@ -289,7 +288,7 @@ static void switch_given_up(void **state) {
     start(2, 1);
     struct fake *p = &fc.fakes[0];
     p->refuse_roles = true;
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
     assert_false(serves(p));
     run_until(switch_is_off, p);
     run_until(serves, p);
@@ -298,8 +297,8 @@ static void switch_given_up(void **state) {
     p->refuse_roles = false;
     p->running = 1;
     run_until(is_known, p);
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_PREFILL, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_PREFILL, false, &eb), ERR_OK);
     assert_true(serves(p));
     fc_close();
 }
@@ -309,28 +308,47 @@ static void last_of_a_role(void **state) {
     (void)state;
     start(1, 2);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_CONFLICT);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_CONFLICT);
     assert_string_equal(
         eb.text,
         "instance 1 is the last prefill instance; \"force\": true switches it all the same");
     /* the other D does not answer: this one is the last */
     fake_kill(&fc.fakes[2]);
     run_until(is_faulty, &fc.fakes[2]);
-    assert_int_equal(controller_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_CONFLICT);
-    assert_int_equal(controller_switch(&fc.co, 99, ROLE_PREFILL, false, &eb), ERR_NOT_FOUND);
-    assert_int_equal(controller_switch(&fc.co, d->id, ROLE_FLEX, false, &eb), ERR_INVALID);
-    assert_int_equal(controller_switch(&fc.co, fc.fakes[2].id, ROLE_PREFILL, true, &eb),
+    assert_int_equal(planner_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_CONFLICT);
+    assert_int_equal(planner_switch(&fc.co, 99, ROLE_PREFILL, false, &eb), ERR_NOT_FOUND);
+    assert_int_equal(planner_switch(&fc.co, d->id, ROLE_FLEX, false, &eb), ERR_INVALID);
+    assert_int_equal(planner_switch(&fc.co, fc.fakes[2].id, ROLE_PREFILL, true, &eb),
                      ERR_CONFLICT); /* one that does not answer cannot be told */
     p->running = 5;                 /* force does not wait */
     run_for(250);
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, true, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, true, &eb), ERR_OK);
     run_until(is_decode, p);
     assert_true(p->last_forced);
     run_until(does_not_serve, p); /* no peer */
     assert_false(controller_ready(&fc.co));
     p->running = 0;
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_PREFILL, true, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_PREFILL, true, &eb), ERR_OK);
     run_until(fc_ready, NULL);
+    fc_close();
+}
+
+/* The last of a role is gone for good: another one takes its place, as a switch does. */
+static void a_role_is_taken_over(void **state) {
+    (void)state;
+    fc_open("{\"pd\":{\"register_lease_s\":1,\"role_post_retry_ms\":50,\"role_repair_s\":1},"
+            "\"controller\":{\"http_retries\":1,\"default_p_rate\":2,\"default_d_rate\":1}}");
+    fc_add(LABEL_PREFILL_STATIC);
+    struct fake *p = fc_add(LABEL_PREFILL_PREFER), *d = fc_add(LABEL_DECODE_STATIC);
+    run_until(fc_all_serve, NULL);
+    assert_int_equal(p->role, ROLE_PREFILL);
+    fake_kill(d);
+    run_until(is_faulty, d);
+    assert_false(controller_ready(&fc.co));
+    assert_int_equal(fake_inst(p)->plan.place.next, ROLE_NONE);
+    run_until(is_decode, p);
+    run_until(fc_ready, NULL);
+    assert_int_equal(fc.fakes[0].role, ROLE_PREFILL);
     fc_close();
 }
 
@@ -473,6 +491,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(switch_drains),
         cmocka_unit_test(switch_given_up),
         cmocka_unit_test(last_of_a_role),
+        cmocka_unit_test(a_role_is_taken_over),
         cmocka_unit_test(lease_ends),
         cmocka_unit_test(routes),
     };

@@ -191,7 +191,7 @@ static void a_switch(void **state) {
     run_until(holds_one, p);
     fake_inst(p2)->ledger.tasks = 0;
     uint64_t began = clock_ms();
-    assert_int_equal(controller_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
+    assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
     assert_int_equal(fake_inst(p)->drain.why, DRAIN_SWITCH);
     run_until(is_decode, p);
     assert_in_range(clock_ms() - began, 900, 3000);

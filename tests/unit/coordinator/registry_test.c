@@ -105,7 +105,7 @@ static void bounded(void **state) {
 static void make_serving(struct inst *in, enum inst_role role, uint32_t peer) {
     in->facts.online = true;
     in->life.state = INST_SERVING;
-    in->plan.want = in->facts.status.role = role;
+    in->plan.place.role = in->facts.status.role = role;
     in->facts.status.role_status = ROLE_STATUS_READY;
     in->stream = STREAM_UP;
     in->facts.status.links = calloc(2, sizeof(*in->facts.status.links));
@@ -147,9 +147,9 @@ static void stages(void **state) {
     d->facts.status.role = ROLE_PREFILL;
     expect(d, "role");
     d->facts.status.role = ROLE_DECODE;
-    d->plan.next_role = ROLE_PREFILL;
+    d->plan.place.next = ROLE_PREFILL;
     expect(d, "draining");
-    d->plan.next_role = ROLE_NONE;
+    d->plan.place.next = ROLE_NONE;
     d->drain.why = DRAIN_ORDER;
     expect(d, "draining");
     d->drain.why = DRAIN_NONE;

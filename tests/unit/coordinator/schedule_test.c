@@ -2,7 +2,7 @@
  * with room, and no free target was less loaded; no pair is overlooked; prompts spread over P's by
  * their rates and links, whether they wait or are answered at once. Method: 10,000 random clusters
  * against plain definitions of these words; 10,000 more that are given requests one after the
- * other; tables of demands and ratios. */
+ * other; a table of demands. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -374,25 +374,6 @@ static void demands(void **state) {
     }
 }
 
-/* Every group that can has both roles, and the share is as near to the ratio as whole instances
- * allow. */
-static void ratios(void **state) {
-    (void)state;
-    assert_int_equal(schedule_n_prefill(0, 1, 1), 0);
-    assert_int_equal(schedule_n_prefill(2, 0, 0), 1);
-    assert_int_equal(schedule_n_prefill(4, 3, 1), 3);
-    for (size_t n = 0; n <= 64; n++)
-        for (unsigned p = 0; p <= 15; p++)
-            for (unsigned d = p == 0 ? 0 : 1; d <= (p == 0 ? 0 : 16 - p); d++) {
-                size_t got = schedule_n_prefill(n, p, d);
-                double want = (double)n * (p == 0 ? 0.5 : (double)p / (p + d));
-                assert_true(got <= n);
-                if (n >= 2) assert_true(got >= 1 && got <= n - 1);
-                if (n >= 2 && want >= 1 && want <= (double)n - 1)
-                    assert_true(fabs((double)got - want) <= 0.5 + 1e-9);
-            }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_clusters),
@@ -402,7 +383,6 @@ int main(void) {
         cmocka_unit_test(late_comer),
         cmocka_unit_test(equal_load),
         cmocka_unit_test(demands),
-        cmocka_unit_test(ratios),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

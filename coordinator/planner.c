@@ -1,0 +1,163 @@
+/* planner: shows the instances to plan_make() and begins what is new in its plan: roles, groups,
+ * switches. A switch that an operator orders takes the same way. */
+#include <stdlib.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "coordinator/coordinator.h"
+
+/* ---- facts */
+
+/* It answers and may be given new work; a switch of its role is the plan's own. */
+static bool is_open(const struct inst *in) {
+    return in->facts.online && inst_answers(in) && in->life.state != INST_LEAVING &&
+           (in->drain.why == DRAIN_NONE || in->drain.why == DRAIN_SWITCH) &&
+           !in->facts.status.held && in->facts.status.stuck_ms == 0;
+}
+
+static void note_closed(struct inst *in, uint64_t now_ms) {
+    if (is_open(in)) {
+        in->facts.closed_ms = 0;
+    } else if (in->facts.closed_ms == 0) {
+        in->facts.closed_ms = now_ms;
+    }
+}
+
+static struct plan_node node_of(const struct inst *in, uint32_t *links) {
+    const struct status_msg *m = &in->facts.status;
+    struct plan_node v = {.id = in->id,
+                          .label = in->node.label,
+                          .here = in->facts.online && inst_answers(in),
+                          .reports = m->role,
+                          .closed_ms = in->facts.closed_ms,
+                          .switched_ms = in->plan.switched_ms,
+                          .tasks = in->ledger.tasks,
+                          .links = links,
+                          .place = in->plan.place};
+    for (; v.n_links < m->n_links; v.n_links++) links[v.n_links] = m->links[v.n_links].target;
+    return v;
+}
+
+static struct plan_conf conf_of(const struct coord_conf *c) {
+    return (struct plan_conf){.decides = c->controller_enabled,
+                              .p_rate = (unsigned)c->p_rate,
+                              .d_rate = (unsigned)c->d_rate,
+                              .first_wait_ms =
+                                  (uint64_t)c->online_attempts * (uint64_t)c->online_wait_s * 1000,
+                              .settle_ms = (uint64_t)c->register_lease_s * 1000,
+                              .repair_ms = (uint64_t)c->role_repair_s * 1000};
+}
+
+/* ---- what is new in a plan */
+static void begin_switch(struct coordinator *co, struct inst *in, enum inst_role role, bool force,
+                         const char *by) {
+    log_info("controller", "id=%u event=switch by=%s from=%s to=%s force=%d", in->id, by,
+             inst_role_name(in->plan.place.role), inst_role_name(role), force);
+    in->plan.place.next = role;
+    in->plan.force = force;
+    in->plan.switch_began_us = clock_us();
+    in->plan.switch_until_ms = clock_ms() + (uint64_t)co->conf.drain_s * 1000;
+    drain_tick(co, in, clock_ms());
+    if (force) drain_move(co, in);
+    controller_poll_soon(co);
+}
+
+static void take(struct coordinator *co, struct inst *in, const struct plan_node *v) {
+    struct plan_place *at = &in->plan.place;
+    if (v->place.role != at->role)
+        log_info("controller", "id=%u event=%s role=%s", in->id,
+                 v->place.role == v->reports ? "role_kept" : "role_decided",
+                 inst_role_name(v->place.role));
+    if (at->group != 0 && v->place.group != at->group)
+        log_info("controller", "id=%u event=moved from_group=%u to_group=%u", in->id, at->group,
+                 v->place.group);
+    at->role = v->place.role;
+    at->group = v->place.group;
+    if (v->place.next != at->next) {
+        log_warn("controller", "event=role_lacking group=%u role=%s", at->group,
+                 inst_role_name(v->place.next));
+        begin_switch(co, in, v->place.next, false, "plan");
+    }
+}
+
+static int by_id(const void *key, const void *node) {
+    const uint32_t id = *(const uint32_t *)key, other = ((const struct plan_node *)node)->id;
+    return id < other ? -1 : id > other;
+}
+
+static const struct plan_node *find(const struct plan *p, uint32_t id) {
+    return bsearch(&id, p->nodes, p->n, sizeof(*p->nodes), by_id);
+}
+
+void planner_run(struct coordinator *co) {
+    const struct plan_conf conf = conf_of(&co->conf);
+    const uint64_t now = clock_ms();
+    size_t n_links = 0, i = 0;
+    if (co->reg.n == 0) return;
+    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        note_closed(in, now);
+        n_links += in->facts.status.n_links;
+    }
+    struct plan plan = {.nodes = calloc(co->reg.n, sizeof(*plan.nodes)),
+                        .n = co->reg.n,
+                        .started_ms = co->started_ms,
+                        .decided = co->roles_decided};
+    uint32_t *links = calloc(n_links + 1, sizeof(*links)), *next_link = links;
+    if (plan.nodes != NULL && links != NULL) {
+        for (const struct inst *in = co->reg.first; in != NULL; in = in->next, i++) {
+            plan.nodes[i] = node_of(in, next_link);
+            next_link += plan.nodes[i].n_links;
+        }
+        if (plan_make(&plan, &conf, now) == ERR_OK) {
+            co->roles_decided = plan.decided;
+            for (struct inst *in = co->reg.first; in != NULL; in = in->next)
+                take(co, in, find(&plan, in->id));
+        }
+    }
+    free(plan.nodes);
+    free(links);
+}
+
+/* ---- orders */
+bool planner_has_other(const struct coordinator *co, const struct inst *in) {
+    for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
+        if (o != in && o->plan.place.role == in->plan.place.role && inst_serves(o, NULL))
+            return true;
+    return false;
+}
+
+enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
+                        struct errbuf *eb) {
+    struct inst *in = registry_find(&co->reg, id);
+    if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
+    if (role != ROLE_PREFILL && role != ROLE_DECODE)
+        return err_set(eb, ERR_INVALID, "role must be prefill or decode");
+    if (!co->conf.controller_enabled)
+        return err_set(eb, ERR_CONFLICT, "controller.enabled is false: roles come from elsewhere");
+    if (in->plan.place.role == role ||
+        in->plan.place.role == ROLE_NONE) { /* has it, or gets it as its first one */
+        in->plan.place.role = role;
+        in->plan.place.next = ROLE_NONE;
+        drain_tick(co, in, clock_ms());
+        planner_run(co);
+        return ERR_OK;
+    }
+    if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING)
+        return err_set(eb, ERR_CONFLICT, "instance %u does not answer", id);
+    if (!force && !planner_has_other(co, in))
+        return err_set(
+            eb, ERR_CONFLICT,
+            "instance %u is the last %s instance; \"force\": true switches it all the same", id,
+            inst_role_name(in->plan.place.role));
+    begin_switch(co, in, role, force, "order");
+    return ERR_OK;
+}
+
+void planner_end_late_switch(struct inst *in, uint64_t now_ms) {
+    if (in->plan.place.next == ROLE_NONE || in->role_call != NULL ||
+        now_ms < in->plan.switch_until_ms)
+        return;
+    log_warn("controller", "id=%u event=switch_given_up tasks=%u detail=\"%s\"", in->id,
+             in->ledger.tasks, in->facts.last_error);
+    in->plan.place.next = ROLE_NONE;
+    in->plan.force = false;
+}
