@@ -11,6 +11,10 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
+case $build in # a sanitizer takes up to twenty times as long
+*san) limit=1200 ;;
+*) limit=300 ;;
+esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
@@ -19,9 +23,11 @@ trap 'rm -f "$log"' EXIT
 programs() {
     # shellcheck disable=SC2016
     xargs -r -P $((jobs + 1)) -L 1 sh -c '
-        if out=$(timeout 300 "$@" 2>&1); then echo ok
+        limit=$1
+        shift
+        if out=$(timeout "$limit" "$@" 2>&1); then echo ok
         else printf "FAILED %s\n%s\n" "$*" "$(echo "$out" | tail -n 60)"
-        fi' one >"$log"
+        fi' one "$limit" >"$log"
     ok=$(grep -c "^ok$" "$log")
     bad=$(grep -c "^FAILED " "$log")
     passed=$((passed + ok))

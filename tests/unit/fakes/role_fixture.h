@@ -23,7 +23,7 @@
 
 #define UNUSED __attribute__((unused))
 
-enum { DEADLINE_MS = 20000, BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
+enum { DEADLINE_MS = 60000, BT = 4, P_ID = 11, D_ID = 21, FLIGHTS_MAX = 64, TOKENS_MAX = 4096 };
 
 /* What a client has from D: bytes of flight.text, tokens of flight.from_d. */
 struct left_at {
