@@ -238,16 +238,19 @@ static void count_work(struct body_look *out, const struct walk *w, const size_t
         between(largest(w, body, params, M_MAX_TOKENS, M_MAX_NEW_TOKENS), 0, PROMPT_TOKENS_MAX);
 }
 
+static enum api_asks asks_of(const struct walk *w, size_t at) {
+    if (at == 0) return API_ASKS_NOTHING;
+    if (w->n - at >= 4 && memcmp(w->p + at, "true", 4) == 0) return API_ASKS_STREAM;
+    return w->n - at >= 5 && memcmp(w->p + at, "false", 5) == 0 ? API_ASKS_WHOLE : API_ASKS_NOTHING;
+}
+
 /* False: what the walk came to is no JSON. */
 static bool take_members(struct body_look *out, struct walk *w, const struct api_path *path,
                          const size_t *found) {
     const enum member *inputs = inputs_of(path), id = id_of(path);
     struct input in = {0};
     out->is_object = true;
-    out->stream = api_streams(path,
-                              w->n - found[M_STREAM] >= 4 && found[M_STREAM] != 0 &&
-                                  memcmp(w->p + found[M_STREAM], "true", 4) == 0,
-                              is_there(w, found[M_PROMPT]));
+    out->stream = api_streams(path, asks_of(w, found[M_STREAM]), is_there(w, found[M_PROMPT]));
     for (size_t i = 0; i < INPUTS_MAX && inputs[i] != M_NONE && !out->has_input; i++) {
         out->has_input = is_there(w, found[inputs[i]]);
         if (!out->has_input) continue;
@@ -264,7 +267,7 @@ static void know_nothing(struct body_look *out, const struct api_path *path, siz
     memset(out, 0, sizeof(*out));
     out->n_chars = n;
     out->n_prompts = out->n_sequences = 1;
-    out->stream = api_streams(path, false, false);
+    out->stream = api_streams(path, API_ASKS_NOTHING, false);
 }
 
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {

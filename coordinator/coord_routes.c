@@ -31,9 +31,8 @@ void coord_reply_error_code(struct coordinator *co, struct http_x *x, int status
                      (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
         return;
     }
-    bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
     enum error_style style = api_path_style(http_x_path(x), coord_error_style(co));
-    char *body = api_error_body_of(openai, style, &status, text, NULL, code);
+    char *body = api_error_body(api_path_errors(http_x_path(x)), style, &status, text, NULL, code);
     http_x_reply(x, status, "application/json; charset=utf-8", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
@@ -43,6 +42,7 @@ const char *coord_media_type(const char *type) {
     static const char *const known[][2] = {
         {"application/json", "application/json; charset=utf-8"},
         {"text/plain", "text/plain; charset=utf-8"},
+        {"text/event-stream", "text/event-stream; charset=utf-8"},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(type, known[i][0]) == 0) return known[i][1];
@@ -206,11 +206,6 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
 }
 
 /* ---- what an instance answers better */
-static void on_business_info(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    proxy_to_instance(arg, x, false);
-}
-
 static void on_management_info(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     proxy_to_instance(arg, x, true);
@@ -276,16 +271,7 @@ static void on_unload_lora(void *arg, struct http_x *x, const struct route_param
 }
 
 static const struct route routes[] = {
-    {PLANE_DATA, "GET", "/v1/models", on_business_info, 0},
-    {PLANE_DATA, "GET", "/v1/models/{*}", on_business_info, 0},
-    {PLANE_DATA, "GET", "/version", on_business_info, 0},
     {PLANE_DATA, "GET", "/ping", on_ready, 0},
-    {PLANE_DATA, "GET", "/v2", on_business_info, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}", on_business_info, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}/config", on_business_info, 0},
-    {PLANE_DATA, "POST", "/v1/tokenizer", on_business_info, SIZE_MAX}, /* SIZE_MAX: body_limit */
-    {PLANE_DATA, "POST", "/tokenize", on_business_info, SIZE_MAX},
-    {PLANE_DATA, "POST", "/detokenize", on_business_info, SIZE_MAX},
     {PLANE_DATA, "GET", "/info", on_management_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
@@ -315,9 +301,14 @@ static const struct route *const tables[][3] = {
     [ERROR_STYLE_OPENAI] = {routes, openapi_openai_routes, NULL},
 };
 
-static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
+/* What is no request of the engine any instance can answer. */
+static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct coordinator *co = arg;
-    relay_start(co->relays, x, path, model);
+    if (api_is_infer(path)) {
+        relay_start(co->relays, x, path, model);
+    } else {
+        proxy_to_instance(co, x, false);
+    }
 }
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
@@ -337,7 +328,7 @@ struct dispatch coord_dispatch(struct coordinator *co) {
         .management_hosts = co->conf.management_hosts,
         .budget = &co->budget,
         .not_found = coord_error_style(co) == ERROR_STYLE_OPENAI ? NULL : "Invalid request",
-        .on_infer = infer,
+        .on_path = on_path,
         .reply_error = reply_error,
         .reply_unknown_path = reply_unknown_path,
         .arg = co};

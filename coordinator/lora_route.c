@@ -111,7 +111,8 @@ static void part_failed(struct part *p, const char *why) {
     p->state = PART_FAILED;
     p->status = 500;
     snprintf(text, sizeof(text), "%.200s", why);
-    char *body = api_error_body(false, coord_error_style(p->op->co), &p->status, NULL, text);
+    char *body = api_error_body(API_ERRORS_PLAIN, coord_error_style(p->op->co), &p->status, text,
+                                NULL, NULL);
     snprintf(p->content_type, sizeof(p->content_type), "application/json; charset=utf-8");
     buf_forgive(&p->body);
     if (body != NULL) buf_puts(&p->body, body);

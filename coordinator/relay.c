@@ -141,7 +141,7 @@ static void turn_away_memory(struct relay_set *s, struct http_x *x, const struct
         return;
     }
     const char *body = "{\"error\": \"Memory limit exceeded\", \"code\": 429}";
-    if (path->api == API_OPENAI_CHAT || path->api == API_OPENAI_COMPLETIONS)
+    if (path->errors == API_ERRORS_V1)
         body = "{\"error\": {\"message\": \"Memory limit exceeded\", \"type\": \"server_error\", "
                "\"code\": 429}}";
     else if (path->api == API_TGI || path->api == API_VLLM)
@@ -156,7 +156,7 @@ static void turn_away_memory(struct relay_set *s, struct http_x *x, const struct
  * goes on to P, which answers what a single instance would answer. NULL: nothing. */
 static const char *refusal(const struct coordinator *co, const struct api_path *path,
                            const struct body_look *look) {
-    bool openai = path->api == API_OPENAI_CHAT || path->api == API_OPENAI_COMPLETIONS;
+    bool openai = path->errors == API_ERRORS_V1;
     if (strcmp(co->conf.error_format, "text") != 0) return NULL;
     if (!look->is_object) return "Request format is invalid";
     if (look->has_input) return NULL;

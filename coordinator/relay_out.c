@@ -24,6 +24,10 @@ void relay_out_open(struct relay_out *o, struct coordinator *co, struct http_x *
     http_x_on_close(x, gone, arg);
 }
 
+static const struct api_framing *framing_of(const struct relay_out *o) {
+    return &api_framings[o->path->frames];
+}
+
 /* The exchange ends: nobody hears of its close. */
 static struct http_x *let_go(struct relay_out *o) {
     struct http_x *x = o->x;
@@ -44,7 +48,7 @@ static void begin(struct relay_out *o) {
     o->head_sent = true;
     say_attempt(o);
     http_x_set_header(o->x, "Cache-Control", "no-cache");
-    http_x_stream_begin(o->x, 200, "text/event-stream; charset=utf-8");
+    http_x_stream_begin(o->x, 200, coord_media_type(framing_of(o)->type));
 }
 
 static void write_some(struct relay_out *o, const char *p, size_t n) {
@@ -83,17 +87,10 @@ void relay_out_last(struct relay_out *o, const char *p, size_t n) {
  * body. */
 static void end_with_event(struct relay_out *o, const char *json, size_t n) {
     struct buf b = BUF_INIT;
-    bool triton = o->path->api == API_TRITON_TEXT;
-    bool vllm = strcmp(o->path->path, "/generate") == 0; /* only its vLLM dialect streams */
     while (n > 0 && (json[n - 1] == '\n' || json[n - 1] == '\r')) n--;
-    if (!vllm) buf_puts(&b, triton ? "data:" : "data: ");
+    buf_puts(&b, framing_of(o)->before);
     buf_append(&b, json, n);
-    if (vllm) {
-        buf_putc(&b, 0);
-    } else {
-        buf_puts(&b, "\n\n");
-    }
-    if (strncmp(o->path->path, "/v1/", 4) == 0) buf_puts(&b, "data: [DONE]\n\n");
+    buf_append(&b, framing_of(o)->after, framing_of(o)->after_bytes);
     http_x_stream_write(o->x, b.data, b.len);
     buf_free(&b);
     end_stream(o);
@@ -114,8 +111,8 @@ void relay_out_error(struct relay_out *o, int status, const char *type, const ch
 
 void relay_out_fail(struct relay_out *o, int status, const char *text) {
     if (o->head_sent) {
-        bool openai = strncmp(o->path->path, "/v1/", 4) == 0;
-        char *body = api_error_body(openai, coord_error_style(o->co), &status, NULL, text);
+        char *body =
+            api_error_body(o->path->errors, coord_error_style(o->co), &status, text, NULL, NULL);
         const char *json = body != NULL ? body : "{\"error\":\"out of memory\"}";
         end_with_event(o, json, strlen(json));
         free(body);
@@ -128,8 +125,9 @@ void relay_out_fail(struct relay_out *o, int status, const char *text) {
 
 void relay_out_tick(struct relay_out *o, uint64_t now_ms) {
     uint64_t every_ms = (uint64_t)o->co->conf.sse_keep_alive_s * 1000;
-    bool frames = o->path->stream == API_STREAM_BY_DIALECT;
-    if (every_ms == 0 || !o->stream || frames || now_ms - o->last_write_ms < every_ms) return;
+    if (every_ms == 0 || !o->stream || !framing_of(o)->comments ||
+        now_ms - o->last_write_ms < every_ms)
+        return;
     begin(o);
     o->last_write_ms = now_ms;
     http_x_stream_write(o->x, ":\n\n", 3);

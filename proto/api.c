@@ -5,19 +5,59 @@
 #include <string.h>
 #include "proto/json.h"
 
+#define GENERATE(path, api, stream, frames, errors)                                                \
+    { "POST", path, API_GENERATE, api, INFO_NONE, stream, frames, errors, false }
+#define TOKENIZE(path, info, errors)                                                               \
+    { "POST", path, API_TOKENIZE, API_NONE, info, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+#define INFORM(method, path, info, errors)                                                         \
+    { method, path, API_INFORM, API_NONE, info, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+
+/* clang-format off */
 const struct api_path api_paths[] = {
-    {"/", API_TGI, API_STREAM_FIELD},
-    {"/generate", API_TGI, API_STREAM_BY_DIALECT},
-    {"/generate_stream", API_TGI, API_STREAM_ALWAYS},
-    {"/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD},
-    {"/v1/completions", API_OPENAI_COMPLETIONS, API_STREAM_FIELD},
-    {"/infer", API_NATIVE, API_STREAM_FIELD},
-    {"/infer_token", API_NATIVE, API_STREAM_FIELD},
-    {"/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER},
-    {"/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER},
-    {"/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS},
-    {NULL, API_NONE, API_STREAM_NEVER},
+    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true},
+    GENERATE("/generate", API_TGI, API_STREAM_BY_DIALECT, API_FRAMES_OBJECTS, API_ERRORS_PLAIN),
+    GENERATE("/generate_stream", API_TGI, API_STREAM_ALWAYS, API_FRAMES_SSE, API_ERRORS_PLAIN),
+    GENERATE("/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
+    GENERATE("/v1/completions", API_OPENAI_COMPLETIONS, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
+    GENERATE("/infer", API_NATIVE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN),
+    GENERATE("/infer_token", API_NATIVE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN),
+    GENERATE("/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
+    GENERATE("/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
+    GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
+    TOKENIZE("/v1/tokenizer", INFO_TOKENIZER, API_ERRORS_V1),
+    TOKENIZE("/tokenize", INFO_TOKENIZE, API_ERRORS_PLAIN),
+    TOKENIZE("/detokenize", INFO_DETOKENIZE, API_ERRORS_PLAIN),
+    INFORM("GET", "/v1/models", INFO_MODELS, API_ERRORS_V1),
+    INFORM("GET", "/v1/models/{*}", INFO_MODEL, API_ERRORS_V1),
+    INFORM("GET", "/version", INFO_VERSION, API_ERRORS_PLAIN),
+    INFORM("GET", "/v2", INFO_TRITON_SERVER, API_ERRORS_PLAIN),
+    INFORM("GET", "/v2/models/{m}", INFO_TRITON_MODEL, API_ERRORS_PLAIN),
+    INFORM("GET", "/v2/models/{m}/config", INFO_TRITON_CONFIG, API_ERRORS_PLAIN),
+    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false},
 };
+/* clang-format on */
+
+#define FRAMING(type, before, after, comments)                                                     \
+    { type, before, after, sizeof(after) - 1, comments }
+#define EVENTS "text/event-stream"
+
+const struct api_framing api_framings[] = {
+    [API_FRAMES_NONE] = FRAMING("application/json", "", "", false),
+    [API_FRAMES_SSE] = FRAMING(EVENTS, "data: ", "\n\n", true),
+    [API_FRAMES_SSE_DONE] = FRAMING(EVENTS, "data: ", "\n\ndata: [DONE]\n\n", true),
+    [API_FRAMES_SSE_BARE] = FRAMING(EVENTS, "data:", "\n\n", true),
+    [API_FRAMES_SSE_NAMED] = FRAMING(EVENTS, "event: error\ndata: ", "\n\n", true),
+    [API_FRAMES_OBJECTS] = FRAMING(EVENTS, "", "\0", false),
+    [API_FRAMES_NDJSON] = FRAMING("application/x-ndjson", "", "\n", false),
+    [API_FRAMES_GRPC] = FRAMING("application/grpc", "", "", false),
+};
+
+/* The shape of errors by the beginning of a path; the first that fits. Control paths under /v1/
+ * are the reference's. */
+static const struct {
+    const char *prefix;
+    enum api_errors errors;
+} error_prefixes[] = {{"/v1/", API_ERRORS_V1}};
 
 const char *const api_trace_headers[] = {
     "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",
@@ -39,27 +79,64 @@ static size_t name_len(const char *s) {
     return strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-");
 }
 
+static const char *hole_of(const char *pattern) {
+    return strchr(pattern, '{');
+}
+
 static bool path_matches(const char *pattern, const char *path, char *model) {
-    const char *hole = strstr(pattern, "{m}");
+    const char *hole = hole_of(pattern);
     model[0] = '\0';
     if (hole == NULL) return strcmp(pattern, path) == 0;
     size_t head = (size_t)(hole - pattern);
     if (strncmp(pattern, path, head) != 0) return false;
-    size_t n = name_len(path + head);
+    size_t n = hole[1] == '*' ? strlen(path + head) : name_len(path + head);
     if (n == 0 || n > MODEL_NAME_BYTES_MAX || strcmp(hole + 3, path + head + n) != 0) return false;
     memcpy(model, path + head, n);
     model[n] = '\0';
     return true;
 }
 
-const struct api_path *api_path_find(const char *path, char model[MODEL_NAME_BYTES_MAX + 1]) {
+const struct api_path *api_path_find(const char *method, const char *path,
+                                     char model[MODEL_NAME_BYTES_MAX + 1]) {
+    const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
     for (const struct api_path *a = api_paths; a->path != NULL; a++)
-        if (path_matches(a->path, path, model)) return a;
+        if (strcmp(a->method, as) == 0 && path_matches(a->path, path, model)) return a;
+    model[0] = '\0';
     return NULL;
 }
 
+static void add_method(char allow[API_ALLOW_BYTES], const char *method) {
+    size_t len = strlen(allow);
+    if (strstr(allow, method) != NULL) return; /* no method is part of another */
+    snprintf(allow + len, API_ALLOW_BYTES - len, "%s%s", len > 0 ? ", " : "", method);
+}
+
+void api_path_methods(char allow[API_ALLOW_BYTES], const char *path) {
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    allow[0] = '\0';
+    for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        if (!path_matches(a->path, path, model)) continue;
+        add_method(allow, a->method);
+        if (strcmp(a->method, "GET") == 0) add_method(allow, "HEAD");
+    }
+}
+
+bool api_is_infer(const struct api_path *path) {
+    return path->work == API_GENERATE || path->work == API_EMBED || path->work == API_SCORE;
+}
+
+enum api_errors api_path_errors(const char *path) {
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    for (const struct api_path *a = api_paths; a->path != NULL; a++)
+        if (path_matches(a->path, path, model)) return a->errors;
+    for (size_t i = 0; i < sizeof(error_prefixes) / sizeof(error_prefixes[0]); i++)
+        if (strncmp(path, error_prefixes[i].prefix, strlen(error_prefixes[i].prefix)) == 0)
+            return error_prefixes[i].errors;
+    return API_ERRORS_PLAIN;
+}
+
 void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model) {
-    const char *hole = strstr(path->path, "{m}");
+    const char *hole = hole_of(path->path);
     if (hole == NULL) {
         snprintf(dst, dst_bytes, "%s", path->path);
     } else {
@@ -67,52 +144,23 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
     }
 }
 
-bool api_streams(const struct api_path *path, bool asks, bool has_prompt) {
-    if (path->stream == API_STREAM_ALWAYS) return true;
-    if (path->stream == API_STREAM_NEVER) return false;
-    return asks && (path->stream != API_STREAM_BY_DIALECT || has_prompt);
+bool api_streams(const struct api_path *path, enum api_asks asks, bool has_prompt) {
+    switch (path->stream) {
+    case API_STREAM_NEVER: return false;
+    case API_STREAM_ALWAYS: return true;
+    case API_STREAM_DEFAULT: return asks != API_ASKS_WHOLE;
+    case API_STREAM_FIELD: return asks == API_ASKS_STREAM;
+    case API_STREAM_BY_DIALECT: return asks == API_ASKS_STREAM && has_prompt;
+    }
+    return false;
 }
 
 bool api_wants_stream(const struct api_path *path, const struct json_value *body) {
     bool on = false;
     struct json_value *v;
-    bool asks = json_get_bool(body, "stream", &on) == JSON_OK && on;
+    enum api_asks asks = API_ASKS_NOTHING;
+    if (json_get_bool(body, "stream", &on) == JSON_OK) asks = on ? API_ASKS_STREAM : API_ASKS_WHOLE;
     return api_streams(path, asks, json_get(body, "prompt", &v) == JSON_OK);
-}
-
-/* One row per status: the MindIE error_type, the flat vLLM type, the nested OpenAI type and code.
- */
-static const struct status_row {
-    int status;
-    const char *error_type;
-    const char *vllm_type;
-    const char *openai_type, *openai_code;
-} status_rows[] = {
-    {400, "Bad Request", "BadRequestError", "invalid_request_error", "invalid_request"},
-    {401, "Unauthorized", "AuthenticationError", "invalid_request_error", "invalid_api_key"},
-    {403, "Forbidden", "PermissionDeniedError", "permission_error", "permission_denied"},
-    {404, "NotFoundError", "NotFoundError", "invalid_request_error", "not_found"},
-    {405, "Method Not Allowed", "BadRequestError", "invalid_request_error", "method_not_supported"},
-    {408, "Request Timeout", "RequestTimeoutError", "timeout", "timeout"},
-    {409, "Conflict", "BadRequestError", "invalid_request_error", "conflict"},
-    {413, "Input Validation Error", "BadRequestError", "invalid_request_error",
-     "request_too_large"},
-    {422, "Input Validation Error", "BadRequestError", "invalid_request_error", "invalid_value"},
-    {424, "Generation Error", "BadRequestError", "invalid_request_error", "invalid_request"},
-    {429, "overloaded", "RateLimitError", "rate_limit_error", "rate_limit_exceeded"},
-    {500, "Incomplete Generation", "InternalServerError", "server_error", "internal_error"},
-    {501, "Not Implemented", "InternalServerError", "server_error", "not_implemented"},
-    {503, "Service Unavailable", "ServiceUnavailableError", "server_error", "service_unavailable"},
-};
-
-static const struct status_row *status_row(int status) {
-    static const struct status_row client = {400, "Bad Request", "BadRequestError",
-                                             "invalid_request_error", "invalid_request"};
-    static const struct status_row server = {500, "Incomplete Generation", "InternalServerError",
-                                             "server_error", "internal_error"};
-    for (size_t i = 0; i < sizeof(status_rows) / sizeof(status_rows[0]); i++)
-        if (status_rows[i].status == status) return &status_rows[i];
-    return status < 500 ? &client : &server;
 }
 
 enum error_style api_path_style(const char *path, enum error_style configured) {
@@ -123,72 +171,4 @@ enum error_style api_path_style(const char *path, enum error_style configured) {
     for (size_t i = 0; i < sizeof(control) / sizeof(control[0]); i++)
         if (strncmp(path, control[i], strlen(control[i])) == 0) return ERROR_STYLE_MINDIE;
     return configured;
-}
-
-const char *api_error_type(int status) {
-    return status_row(status)->error_type;
-}
-
-void api_too_large_text(char *dst, size_t body_bytes_max) {
-    snprintf(dst, API_TOO_LARGE_BYTES, "Request body too large. Maximum allowed size is %zuMB.",
-             body_bytes_max >> 20);
-}
-
-static void add_str(struct json_value *o, const char *key, const char *s) {
-    json_obj_set(o, key, json_new_str(s));
-}
-
-/* {"error":{"message","type","param","code"}}: OpenAI's own shape. */
-static struct json_value *nested(int status, const char *text, const char *param,
-                                 const char *code) {
-    struct json_value *o = json_new_obj(), *in = json_new_obj();
-    const struct status_row *row = status_row(status);
-    bool has_param = param != NULL && param[0] != '\0';
-    add_str(in, "message", text);
-    add_str(in, "type", row->openai_type);
-    json_obj_set(in, "param", has_param ? json_new_str(param) : NULL);
-    add_str(in, "code", code != NULL ? code : row->openai_code);
-    json_obj_set(o, "error", in);
-    return o;
-}
-
-static struct json_value *flat(bool openai_path, int status, const char *error_type,
-                               const char *text) {
-    struct json_value *o = json_new_obj();
-    add_str(o, "error", text);
-    add_str(o, "error_type", error_type != NULL ? error_type : api_error_type(status));
-    if (openai_path) {
-        add_str(o, "object", "error");
-        add_str(o, "message", text);
-        add_str(o, "type", status_row(status)->vllm_type);
-        json_obj_set(o, "param", NULL);
-        json_obj_set(o, "code", json_new_i64(status));
-    } else if (status == 413) {
-        add_str(o, "message", text); /* the vendor's only member there */
-    }
-    return o;
-}
-
-static char *printed(struct json_value *o) {
-    const char *s = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
-    char *body = s != NULL ? strdup(s) : NULL;
-    json_put(o);
-    return body;
-}
-
-char *api_error_body_of(bool openai_path, enum error_style style, int *status, const char *text,
-                        const char *param, const char *code) {
-    int was = *status;
-    /* 401 has one shape for every family (inference-api 2.2). */
-    if (was != 401 && !(openai_path && style == ERROR_STYLE_OPENAI))
-        return printed(flat(openai_path, was, NULL, text));
-    if (was == 422 || was == 424) *status = 400;
-    return printed(nested(was, text, param, code));
-}
-
-char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
-                     const char *text) {
-    if (error_type != NULL && *status != 401 && !(openai_path && style == ERROR_STYLE_OPENAI))
-        return printed(flat(openai_path, *status, error_type, text));
-    return api_error_body_of(openai_path, style, status, text, NULL, NULL);
 }

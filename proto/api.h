@@ -5,74 +5,116 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "proto/api_error.h"
 #include "proto/infer_msg.h"
 #include "proto/limits.h"
 
 struct json_value;
 
+/* What a path asks an instance for. The first three are requests of the engine (enum infer_work),
+ * which a coordinator schedules; any instance answers the others. */
+enum api_work {
+    API_GENERATE,
+    API_EMBED,
+    API_SCORE,
+    API_TOKENIZE, /* on the text pool: a megabyte of text takes milliseconds */
+    API_INFORM,   /* at once */
+};
+
 enum api_stream {
     API_STREAM_NEVER,
-    API_STREAM_FIELD, /* when the body says "stream": true */
+    API_STREAM_FIELD,   /* when the body says "stream": true */
+    API_STREAM_DEFAULT, /* unless the body says "stream": false */
     API_STREAM_ALWAYS,
     API_STREAM_BY_DIALECT, /* /generate: a body with `prompt` (vLLM) as FIELD, one with `inputs`
                               (TGI) never */
 };
 
-/* A row per inference path. /generate is API_TGI here; the body decides between TGI and vLLM
- * (inference-api 6.1). */
-struct api_path {
-    const char *path; /* router pattern with {m} */
-    enum api api;
-    enum api_stream stream;
+/* How the pieces of a stream are framed. */
+enum api_frames {
+    API_FRAMES_NONE,
+    API_FRAMES_SSE,       /* "data: {..}" and an empty line */
+    API_FRAMES_SSE_DONE,  /* the same, and "data: [DONE]" at the end */
+    API_FRAMES_SSE_BARE,  /* Triton's: "data:{..}" */
+    API_FRAMES_SSE_NAMED, /* each event has a name: "event: error" before an error's data */
+    API_FRAMES_OBJECTS,   /* vLLM's /generate: objects with a zero byte behind each */
+    API_FRAMES_NDJSON,    /* an object a line */
+    API_FRAMES_GRPC,      /* messages of gRPC, status in the trailers */
 };
-extern const struct api_path api_paths[]; /* ends with path NULL; all are POST */
+
+/* What surrounds the pieces of a framing, as those who write errors into a stream need it. */
+struct api_framing {
+    const char *type;           /* Content-Type of a stream */
+    const char *before, *after; /* of an error's JSON, which ends the stream */
+    size_t after_bytes;
+    bool comments; /* ":" and an empty line keep a silent stream open */
+};
+extern const struct api_framing api_framings[]; /* by enum api_frames */
+
+/* What a path of API_TOKENIZE or API_INFORM is answered with; a table of the endpoint has a
+ * function for each. */
+enum api_info {
+    INFO_NONE,
+    INFO_MODELS,
+    INFO_MODEL,
+    INFO_VERSION,
+    INFO_TRITON_SERVER,
+    INFO_TRITON_MODEL,
+    INFO_TRITON_CONFIG,
+    INFO_TOKENIZER,
+    INFO_TOKENIZE,
+    INFO_DETOKENIZE,
+    INFO_COUNT,
+};
+
+/* A row per path of the user plane that an instance answers. /generate is API_TGI here; the body
+ * decides between TGI and vLLM (inference-api 6.1). */
+struct api_path {
+    const char *method;
+    const char *path; /* router pattern with {m}, one part, or {*}, the rest */
+    enum api_work work;
+    enum api api;       /* API_NONE: no request of the engine */
+    enum api_info info; /* INFO_NONE: a request of the engine */
+    enum api_stream stream;
+    enum api_frames frames; /* of a stream */
+    enum api_errors errors;
+    bool root_array; /* TGI on "/": a whole answer is inside an array */
+};
+extern const struct api_path api_paths[]; /* ends with path NULL */
 
 /* Takes the optional "/versions/V" out of a "/v2/models/M/versions/V..." path, in place, before it
  * is routed; any other path stays as it is (inference-api 1: the part is accepted and ignored). */
 void api_path_drop_version(char *path);
 
-/* The row of a path that api_path_drop_version() has seen, and the model in it ("" when the row
- * names none). NULL: no inference path. {m} takes 1 to MODEL_NAME_BYTES_MAX of [A-Za-z0-9_.-]. */
-const struct api_path *api_path_find(const char *path, char model[MODEL_NAME_BYTES_MAX + 1]);
-/* The other way: the row's path with model in the place of {m}. Cut when dst is too small; enough
- * is API_PATH_BYTES. */
+/* The row of a method and a path that api_path_drop_version() has seen, and the model in it (""
+ * when the row names none). NULL: there is none. {m} takes 1 to MODEL_NAME_BYTES_MAX of
+ * [A-Za-z0-9_.-], {*} as many of anything; HEAD is answered as GET. */
+const struct api_path *api_path_find(const char *method, const char *path,
+                                     char model[MODEL_NAME_BYTES_MAX + 1]);
+/* The methods of a path for Allow: "GET, HEAD, DELETE"; "": it has no row. */
+enum { API_ALLOW_BYTES = 64 };
+void api_path_methods(char allow[API_ALLOW_BYTES], const char *path);
+bool api_is_infer(const struct api_path *path); /* a request of the engine */
+/* The shape of errors of any path, one that does not exist as well. */
+enum api_errors api_path_errors(const char *path);
+/* The other way: the row's path with model in the place of {m} or {*}. Cut when dst is too small;
+ * enough is API_PATH_BYTES. */
 enum { API_PATH_BYTES = MODEL_NAME_BYTES_MAX + 64 };
 void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model);
 
 /* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is
  * none. */
 bool api_wants_stream(const struct api_path *path, const struct json_value *body);
-/* The same of what such a body says: "stream": true; a `prompt` that is not null. */
-bool api_streams(const struct api_path *path, bool asks, bool has_prompt);
+/* The same of what such a body says: its `stream`; a `prompt` that is not null. */
+enum api_asks { API_ASKS_NOTHING, API_ASKS_STREAM, API_ASKS_WHOLE };
+bool api_streams(const struct api_path *path, enum api_asks asks, bool has_prompt);
 
 /* Headers of a client that go with its request through the cluster, beside X-Request-Id; ends with
  * NULL (inference-api 2.2, cluster-api 2). */
 extern const char *const api_trace_headers[];
 
-/* The manner of paths under /v1/ (config errorStyle): the reference's, or that of OpenAI's own
- * service, with its error objects and statuses and its wider ranges (docs/api.md). */
-enum error_style { ERROR_STYLE_MINDIE, ERROR_STYLE_OPENAI };
-
 /* The style of errors on a path: errors of control paths under /v1/ (roles, registration, adapters,
  * probes) stay as the reference has them. */
 enum error_style api_path_style(const char *path, enum error_style configured);
-
-/* "Input Validation Error" for 422 and so on (inference-api 3.1, 3.5); a string constant. */
-const char *api_error_type(int status);
-
-/* The text of a 413 (inference-api 3.3 row 1). dst[API_TOO_LARGE_BYTES]. */
-enum { API_TOO_LARGE_BYTES = 96 };
-void api_too_large_text(char *dst, size_t body_bytes_max);
-
-/* The JSON error body of a family. error_type NULL: api_error_type(status). openai_path: the path
- * begins with /v1/ (adds the flat vLLM members, or the nested OpenAI object in that style). Returns
- * a malloc'd string (NULL: no memory). *status is mapped when the style asks for it. */
-char *api_error_body(bool openai_path, enum error_style style, int *status, const char *error_type,
-                     const char *text);
-/* The same for an error that knows which member of the body is wrong and how; only OpenAI's shape
- * shows it. param: "temperature", "messages[1].content"; NULL or "": none. code: "invalid_type"...;
- * NULL: the one that goes with the status. */
-char *api_error_body_of(bool openai_path, enum error_style style, int *status, const char *text,
-                        const char *param, const char *code);
 
 #endif

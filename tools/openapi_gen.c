@@ -4,6 +4,7 @@
  * rows (common/endpoint/ep_rows.h), so a bound here is the bound that is checked. MANNER is that of
  * paths under /v1/: mindie or openai (errorStyle). Ends with 1 and a line when the file says of a
  * parameter what the rows say, or misses an inference path. */
+#include <ctype.h>
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,15 +161,21 @@ static void openai_responses(struct json_value *op, bool infer) {
     add(op, "responses", now);
 }
 
-static void openai_paths(struct json_value *paths) {
+/* method as OpenAPI has it. */
+static bool is_infer(const char *method, const char *path) {
     char model[MODEL_NAME_BYTES_MAX + 1];
+    const struct api_path *row =
+        strcmp(method, "post") == 0 ? api_path_find("POST", path, model) : NULL;
+    return row != NULL && api_is_infer(row);
+}
+
+static void openai_paths(struct json_value *paths) {
     json_obj_foreach(paths, path, item) {
-        if (strncmp(path, "/v1/", 4) != 0 ||
+        if (api_path_errors(path) != API_ERRORS_V1 ||
             api_path_style(path, ERROR_STYLE_OPENAI) != ERROR_STYLE_OPENAI)
             continue;
         json_obj_foreach(item, method, op) {
-            (void)method;
-            openai_responses(op, api_path_find(path, model) != NULL);
+            openai_responses(op, is_infer(method, path));
         }
     }
 }
@@ -177,11 +184,12 @@ static void openai_paths(struct json_value *paths) {
 
 static void check_paths(const struct json_value *paths) {
     struct json_value *item;
-    char path[API_PATH_BYTES];
+    char path[API_PATH_BYTES], method[16];
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
         api_path_format(path, sizeof(path), a, "{model}");
-        if (json_get_obj(paths, path, &item) != JSON_OK || !json_obj_find(item, "post", NULL))
-            give_up("the file has no POST", path);
+        for (size_t i = 0; i <= strlen(a->method); i++) method[i] = (char)tolower(a->method[i]);
+        if (json_get_obj(paths, path, &item) != JSON_OK || !json_obj_find(item, method, NULL))
+            give_up(a->method, path);
     }
 }
 

@@ -43,11 +43,11 @@ bool answer_done(const struct answer *a) {
 }
 
 const char *answer_content_type(const struct answer *a) {
-    return a->req->answer.stream ? "text/event-stream" : "application/json";
+    return a->req->answer.stream ? api_framings[a->ops->frames].type : "application/json";
 }
 
 const char *answer_comment(const struct answer *a) {
-    return a->req->answer.stream && !a->ops->no_comments ? ":\n\n" : NULL;
+    return a->req->answer.stream && api_framings[a->ops->frames].comments ? ":\n\n" : NULL;
 }
 
 /* ---- the prompt */
@@ -226,10 +226,14 @@ void answer_abort(struct answer *a, struct buf *out) {
 }
 
 static void put_error(struct answer *a, const char *json, struct buf *out) {
-    if (a->req->answer.stream)
+    const struct api_framing *f = &api_framings[a->ops->frames];
+    if (a->req->answer.stream && a->ops->error != NULL) {
         a->ops->error(a, json, out);
-    else
-        buf_puts(out, json);
+        return;
+    }
+    if (a->req->answer.stream) buf_puts(out, f->before);
+    buf_puts(out, json);
+    if (a->req->answer.stream) buf_append(out, f->after, f->after_bytes);
 }
 
 void answer_error(struct answer *a, int status, const char *text, struct buf *out) {
@@ -237,10 +241,11 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
     a->ended = true;
     const size_t before = out->len;
     struct api_answer err;
-    ep_answer_error(a->ep, a->ops->openai_errors, status, text, &err);
+    ep_answer_error(a->ep, a->ops->errors, status, text, &err);
     if (err.body.len > 0 && !err.body.failed) put_error(a, err.body.data, out);
     if (out->failed || out->len == before) {
-        bool nested = a->ops->openai_errors && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
+        bool nested =
+            a->ops->errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
         out->failed = false;
         out->len = before;
         put_error(a, nested ? NO_MEMORY_NESTED : NO_MEMORY_FLAT, out);

@@ -85,13 +85,13 @@ struct answer {
 };
 
 struct answer_ops {
-    bool tokens_only;   /* the text is never asked for: no detokeniser */
-    bool openai_errors; /* the error object of /v1/ paths */
-    bool every_token;   /* an event for each token, even without new text (inference-api 5.3) */
-    bool best_first;    /* a whole answer shows its choices by rank even where none is left out */
-    bool no_comments;   /* frames are no server-sent events */
-    bool controls;      /* control characters stay in the text in OpenAI's manner */
-    bool joint;         /* one event shows all choices: it comes once all of a step are in */
+    bool tokens_only; /* the text is never asked for: no detokeniser */
+    enum api_errors errors;
+    enum api_frames frames; /* of a stream */
+    bool every_token;       /* an event for each token, even without new text (inference-api 5.3) */
+    bool best_first; /* a whole answer shows its choices by rank even where none is left out */
+    bool controls;   /* control characters stay in the text in OpenAI's manner */
+    bool joint;      /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,
                   struct buf *out); /* before a choice's first event; NULL: nothing */
@@ -100,7 +100,7 @@ struct answer_ops {
     void (*end)(struct answer *a, struct buf *out);   /* after the last event; NULL: nothing */
     void (*body)(struct answer *a, struct buf *out);  /* the whole answer */
     void (*error)(struct answer *a, const char *json,
-                  struct buf *out); /* an error inside a stream */
+                  struct buf *out); /* an error inside a stream; NULL: as its frames have it */
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
     answer_native, answer_triton_token, answer_triton_text;

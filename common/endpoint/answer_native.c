@@ -74,16 +74,9 @@ static void native_event(struct choice *c, struct buf *out) {
     buf_puts(out, "}}\n\n");
 }
 
-static void native_error(struct answer *a, const char *json, struct buf *out) {
-    (void)a;
-    buf_puts(out, "data: ");
-    buf_puts(out, json);
-    buf_puts(out, "\n\n");
-}
-
 const struct answer_ops answer_native = {
     .every_token = true,
     .event = native_event,
     .body = native_body,
-    .error = native_error,
+    .frames = API_FRAMES_SSE,
 };

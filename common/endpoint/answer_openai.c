@@ -169,13 +169,6 @@ static void put_head(struct buf *out, const struct answer *a, const char *frame,
     buf_free(&id);
 }
 
-static void put_frame_error(struct answer *a, const char *json, struct buf *out) {
-    (void)a;
-    buf_puts(out, "data: ");
-    buf_puts(out, json);
-    buf_puts(out, "\n\ndata: [DONE]\n\n");
-}
-
 /* After the finishing chunks: the chunk with the whole usage when asked for, then the end marker.
  */
 static void end_stream(struct answer *a, struct buf *out, const char *before, const char *after) {
@@ -346,14 +339,14 @@ static void chat_body(struct answer *a, struct buf *out) {
 }
 
 const struct answer_ops answer_chat = {
-    .openai_errors = true,
+    .errors = API_ERRORS_V1,
+    .frames = API_FRAMES_SSE_DONE,
     .controls = true,
     .open = chat_open,
     .begin = chat_begin,
     .event = chat_event,
     .end = chat_end,
     .body = chat_body,
-    .error = put_frame_error,
 };
 
 /* ---- completions */
@@ -419,11 +412,11 @@ static void completions_body(struct answer *a, struct buf *out) {
 }
 
 const struct answer_ops answer_completions = {
-    .openai_errors = true,
+    .errors = API_ERRORS_V1,
+    .frames = API_FRAMES_SSE_DONE,
     .controls = true,
     .open = completions_open,
     .event = completions_event,
     .end = completions_end,
     .body = completions_body,
-    .error = put_frame_error,
 };

@@ -170,17 +170,10 @@ static void tgi_event(struct choice *c, struct buf *out) {
     buf_puts(out, "}\n\n");
 }
 
-static void tgi_error(struct answer *a, const char *json, struct buf *out) {
-    (void)a;
-    buf_puts(out, "data: ");
-    buf_puts(out, json);
-    buf_puts(out, "\n\n");
-}
-
 const struct answer_ops answer_tgi = {
     .every_token = true,
     .best_first = true,
     .event = tgi_event,
     .body = tgi_body,
-    .error = tgi_error,
+    .frames = API_FRAMES_SSE,
 };

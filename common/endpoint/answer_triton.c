@@ -111,13 +111,6 @@ static void text_event(struct choice *c, struct buf *out) {
     buf_puts(out, "}\n\n");
 }
 
-static void text_error(struct answer *a, const char *json, struct buf *out) {
-    (void)a;
-    buf_puts(out, "data:");
-    buf_puts(out, json);
-    buf_puts(out, "\n\n");
-}
-
 const struct answer_ops answer_triton_token = {
     .tokens_only = true, .body = token_body, /* it never streams */
 };
@@ -128,5 +121,5 @@ const struct answer_ops answer_triton_text = {
     .open = text_open,
     .event = text_event,
     .body = text_body,
-    .error = text_error,
+    .frames = API_FRAMES_SSE_BARE,
 };

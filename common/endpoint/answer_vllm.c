@@ -29,7 +29,7 @@ static void vllm_error(struct answer *a, const char *json, struct buf *out) {
 const struct answer_ops answer_vllm = {
     .best_first = true,
     .controls = true,
-    .no_comments = true,
+    .frames = API_FRAMES_OBJECTS,
     .joint = true,
     .event = vllm_event,
     .body = vllm_body,

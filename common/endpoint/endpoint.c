@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 #include "common/endpoint/ep_rows.h"
 #include "common/guide/guide.h"
@@ -123,11 +124,11 @@ const struct endpoint_conf *endpoint_conf(const struct endpoint *ep) {
 
 /* ---- errors */
 
-void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status, const char *text,
-                        const char *param, const char *code, struct api_answer *out) {
+void ep_answer_error_of(const struct endpoint *ep, enum api_errors shape, int status,
+                        const char *text, const char *param, const char *code,
+                        struct api_answer *out) {
     *out = (struct api_answer){.status = status, .content_type = "application/json"};
-    char *body =
-        api_error_body_of(openai_path, ep->conf.error_style, &out->status, text, param, code);
+    char *body = api_error_body(shape, ep->conf.error_style, &out->status, text, param, code);
     if (body != NULL)
         buf_puts(&out->body, body);
     else
@@ -135,18 +136,14 @@ void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status,
     free(body);
 }
 
-void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
+void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int status, const char *text,
                      struct api_answer *out) {
-    ep_answer_error_of(ep, openai_path, status, text, NULL, NULL, out);
-}
-
-static bool is_openai_path(const struct api_path *path) {
-    return path != NULL && strncmp(path->path, "/v1/", 4) == 0;
+    ep_answer_error_of(ep, shape, status, text, NULL, NULL, out);
 }
 
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out) {
-    ep_answer_error(ep, is_openai_path(path), status, text, out);
+    ep_answer_error(ep, path->errors, status, text, out);
 }
 
 void ep_at(struct ep_read *r, const char *member) {
@@ -158,13 +155,14 @@ void ep_at_message(struct ep_read *r, size_t i, const char *member) {
 }
 
 bool ep_openai_manner(const struct ep_read *r) {
-    return r->ep->conf.error_style == ERROR_STYLE_OPENAI && is_openai_path(r->in->path);
+    const struct api_path *path = r->in->path;
+    if (path == NULL || path->errors == API_ERRORS_PLAIN) return false;
+    return path->errors != API_ERRORS_V1 || r->ep->conf.error_style == ERROR_STYLE_OPENAI;
 }
 
 void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
                         struct api_answer *out) {
-    bool openai = api == API_OPENAI_CHAT || api == API_OPENAI_COMPLETIONS;
-    ep_answer_error(ep, openai, status, text, out);
+    ep_answer_error(ep, ep_family_of(ep, api)->answer->errors, status, text, out);
 }
 
 /* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
@@ -330,7 +328,7 @@ static bool open_body(struct ep_read *r) {
     r->body = parse_object(r->ep, r->in);
     r->no_json = r->body == NULL;
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
-    if (strcmp(path->path, "/") == 0) return open_root(r);
+    if (path->root_array) return open_root(r);
     return open_plain(r);
 }
 
@@ -407,7 +405,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         *out = r.req;
     } else {
         infer_req_destroy(&r.req);
-        ep_answer_error_of(ep, is_openai_path(in->path), r.status, r.error, r.at, r.code, err);
+        ep_answer_error_of(ep, in->path->errors, r.status, r.error, r.at, r.code, err);
         err->no_json = r.no_json;
     }
     json_put(r.callable);

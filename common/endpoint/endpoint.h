@@ -187,7 +187,16 @@ struct sent_tokens {
 enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_tokens *sent,
                        struct errbuf *eb);
 
-/* ---- information bodies (inference-api 12, 13). */
+/* ---- what is no generation: information, the tokenizer's work (inference-api 12, 13) */
+struct endpoint_ask {
+    const struct api_path *path; /* of API_INFORM or API_TOKENIZE */
+    const char *name;            /* {m} or {*} of the path, "" when none */
+    char *body;                  /* may be changed, with a byte behind it */
+    size_t n;
+    const atomic_bool *cancelled; /* as in endpoint_in */
+};
+void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
+                     struct api_answer *out);
 /* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
                         const atomic_bool *cancelled,

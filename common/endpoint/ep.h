@@ -216,10 +216,11 @@ bool ep_triton_token_read(struct ep_read *r);
 bool ep_triton_text_read(struct ep_read *r);
 
 /* ---- answers that are no generation */
-void ep_answer_error(const struct endpoint *ep, bool openai_path, int status, const char *text,
+void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int status, const char *text,
                      struct api_answer *out);
-/* The same for an error that knows its member and code (api_error_body_of()). */
-void ep_answer_error_of(const struct endpoint *ep, bool openai_path, int status, const char *text,
-                        const char *param, const char *code, struct api_answer *out);
+/* The same for an error that knows its member and code (api_error_body()). */
+void ep_answer_error_of(const struct endpoint *ep, enum api_errors shape, int status,
+                        const char *text, const char *param, const char *code,
+                        struct api_answer *out);
 
 #endif

@@ -16,17 +16,17 @@ bool endpoint_has_model(const struct endpoint *ep, const char *name) {
     return strcmp(ep->conf.model_name, name) == 0;
 }
 
-static void not_found(const struct endpoint *ep, bool openai_path, const char *name,
+static void not_found(const struct endpoint *ep, enum api_errors shape, const char *name,
                       struct api_answer *out) {
     struct buf text = BUF_INIT;
     buf_printf(&text, "Model %s not found.", name);
-    ep_answer_error_of(ep, openai_path, 404, text.data != NULL ? text.data : "Model not found.",
-                       "model", EP_NO_MODEL, out);
+    ep_answer_error_of(ep, shape, 404, text.data != NULL ? text.data : "Model not found.", "model",
+                       EP_NO_MODEL, out);
     buf_free(&text);
 }
 
 void endpoint_model_not_found(const struct endpoint *ep, const char *name, struct api_answer *out) {
-    not_found(ep, false, name, out);
+    not_found(ep, API_ERRORS_PLAIN, name, out);
 }
 
 /* ---- models */
@@ -74,7 +74,7 @@ void endpoint_model(const struct endpoint *ep, const char *name, struct api_answ
     for (int at = 0; !found && next_adapter(ep, &at, &adapter);)
         found = is_adapter = strcmp(adapter.name, name) == 0;
     if (!found) {
-        not_found(ep, true, name, out);
+        not_found(ep, API_ERRORS_V1, name, out);
         return;
     }
     begin(out);
@@ -101,7 +101,7 @@ void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out) {
 
 void endpoint_triton_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
     if (!endpoint_has_model(ep, name)) {
-        not_found(ep, false, name, out);
+        not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);
@@ -117,7 +117,7 @@ void endpoint_triton_model(const struct endpoint *ep, const char *name, struct a
 void endpoint_triton_config(const struct endpoint *ep, const char *name, struct api_answer *out) {
     const struct endpoint_conf *c = &ep->conf;
     if (!endpoint_has_model(ep, name)) {
-        not_found(ep, false, name, out);
+        not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);
@@ -170,7 +170,7 @@ void endpoint_info(const struct endpoint *ep, struct api_answer *out) {
 void endpoint_slots(const struct endpoint *ep, const char *name, int slots_free,
                     int64_t tokens_free, struct api_answer *out) {
     if (!endpoint_has_model(ep, name)) {
-        not_found(ep, false, name, out);
+        not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);

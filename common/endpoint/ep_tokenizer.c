@@ -10,7 +10,7 @@ static void begin(struct api_answer *out) {
 }
 
 static void failed(const struct endpoint *ep, const char *text, struct api_answer *out) {
-    ep_answer_error(ep, false, 422, text, out);
+    ep_answer_error(ep, API_ERRORS_PLAIN, 422, text, out);
 }
 
 static struct json_value *parse(char *body, size_t n) {
@@ -171,7 +171,7 @@ static bool read_input(const struct endpoint *ep, struct json_value *o,
         *ids = r.ids;
         r.ids = (struct id_list){0};
     } else {
-        ep_answer_error(ep, false, r.status, r.error, out);
+        ep_answer_error(ep, API_ERRORS_PLAIN, r.status, r.error, out);
     }
     infer_req_destroy(&r.req);
     json_put(r.callable);

@@ -26,7 +26,7 @@ void inst_reply_json(struct http_x *x, int status, char *body) {
 }
 
 void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
-    char *body = api_error_body(false, ERROR_STYLE_MINDIE, &status, NULL, text);
+    char *body = api_error_body(API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, &status, text, NULL, NULL);
     if (body == NULL) {
         http_x_reply(x, status, NULL, "", 0);
         return;
@@ -48,51 +48,18 @@ bool inst_guard(struct instance *in, struct http_x *x) {
 }
 
 /* ---- model information */
-typedef void info_fn(const struct endpoint *ep, struct api_answer *out);
-typedef void model_info_fn(const struct endpoint *ep, const char *name, struct api_answer *out);
-
-static void info(struct instance *in, struct http_x *x, info_fn *fn) {
-    struct api_answer a;
-    if (inst_guard(in, x)) return;
-    fn(in->endpoint, &a);
-    instance_reply(x, &a);
-}
-
-static void model_info(struct instance *in, struct http_x *x, const char *name, model_info_fn *fn) {
-    struct api_answer a;
-    if (inst_guard(in, x)) return;
-    fn(in->endpoint, name, &a);
-    instance_reply(x, &a);
-}
-
-static void on_models(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    info(arg, x, endpoint_models);
-}
-static void on_model(void *arg, struct http_x *x, const struct route_params *p) {
-    model_info(arg, x, p->rest, endpoint_model);
-}
-static void on_triton_server(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    info(arg, x, endpoint_triton_server);
-}
-static void on_version(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    info(arg, x, endpoint_version);
-}
 static void on_ping(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     if (!inst_guard(arg, x)) http_x_reply(x, 200, NULL, "", 0);
 }
-static void on_triton_model(void *arg, struct http_x *x, const struct route_params *p) {
-    model_info(arg, x, p->model, endpoint_triton_model);
-}
-static void on_triton_config(void *arg, struct http_x *x, const struct route_params *p) {
-    model_info(arg, x, p->model, endpoint_triton_config);
-}
+
 static void on_info(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct api_answer a;
     (void)p;
-    info(arg, x, endpoint_info);
+    if (inst_guard(in, x)) return;
+    endpoint_info(in->endpoint, &a);
+    instance_reply(x, &a);
 }
 
 static void on_slots(void *arg, struct http_x *x, const struct route_params *p) {
@@ -107,23 +74,19 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
 }
 
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
-typedef void text_fn(const struct endpoint *ep, char *body, size_t n, const atomic_bool *cancelled,
-                     struct api_answer *out);
-
 struct text_job {
     const struct endpoint *ep;
     struct http_x *x; /* NULL: the client is gone */
     struct text_pool *pool;
     struct pool_job *job;
     atomic_bool cancelled;
-    text_fn *fn;
-    char *body;
-    size_t n;
+    struct endpoint_ask ask;
+    char name[MODEL_NAME_BYTES_MAX + 1];
     struct api_answer answer;
 };
 
 static void text_job_free(struct text_job *j) {
-    heap_give(j->body, j->n + 1);
+    heap_give(j->ask.body, j->ask.n + 1);
     free(j);
 }
 
@@ -136,7 +99,7 @@ static void text_gone(void *arg) {
 
 static void text_work(void *arg) {
     struct text_job *j = arg;
-    j->fn(j->ep, j->body, j->n, &j->cancelled, &j->answer);
+    endpoint_inform(j->ep, &j->ask, &j->answer);
 }
 
 static void text_done(void *arg) {
@@ -157,19 +120,23 @@ static const char *text_tenant(const struct instance *in, struct http_x *x) {
     return said != NULL && tenant_ok(said) ? said : http_x_tenant(x);
 }
 
-static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
-    if (inst_guard(in, x)) return;
+static void text_service(struct instance *in, struct http_x *x, const struct api_path *path,
+                         const char *name) {
     struct text_job *j = calloc(1, sizeof(*j));
-    const char *body = http_x_body(x, j != NULL ? &j->n : &(size_t){0});
-    if (j == NULL || (j->body = heap_take(j->n + 1)) == NULL) {
+    size_t n = 0;
+    const char *body = http_x_body(x, &n);
+    char *copy = j != NULL ? heap_take(n + 1) : NULL;
+    if (copy == NULL) {
         free(j);
         inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
-    memcpy(j->body, body, j->n);
-    j->body[j->n] = 0;
+    memcpy(copy, body, n);
+    copy[n] = 0;
+    snprintf(j->name, sizeof(j->name), "%s", name);
+    j->ask = (struct endpoint_ask){
+        .path = path, .name = j->name, .body = copy, .n = n, .cancelled = &j->cancelled};
     j->ep = in->endpoint;
-    j->fn = fn;
     j->x = x;
     http_x_on_close(x, text_gone, j);
     j->pool = in->text_pool;
@@ -181,17 +148,18 @@ static void text_service(struct instance *in, struct http_x *x, text_fn *fn) {
     }
 }
 
-static void on_tokenizer(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    text_service(arg, x, endpoint_tokenizer);
-}
-static void on_tokenize(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    text_service(arg, x, endpoint_tokenize_compat);
-}
-static void on_detokenize(void *arg, struct http_x *x, const struct route_params *p) {
-    (void)p;
-    text_service(arg, x, endpoint_detokenize);
+/* What has a body may be long. */
+static void inform(struct instance *in, struct http_x *x, const struct api_path *path,
+                   const char *name) {
+    const struct endpoint_ask ask = {.path = path, .name = name};
+    struct api_answer a;
+    if (inst_guard(in, x)) return;
+    if (strcmp(path->method, "POST") == 0) {
+        text_service(in, x, path, name);
+        return;
+    }
+    endpoint_inform(in->endpoint, &ask, &a);
+    instance_reply(x, &a);
 }
 
 /* ---- management */
@@ -376,18 +344,9 @@ static void on_dresult(void *arg, struct http_x *x, const struct route_params *p
 enum { SMALL_BODY = 1 << 20 };
 
 const struct route inst_info_routes[] = {
-    {PLANE_DATA, "GET", "/v1/models", on_models, 0},
-    {PLANE_DATA, "GET", "/v1/models/{*}", on_model, 0},
-    {PLANE_DATA, "GET", "/v2", on_triton_server, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}", on_triton_model, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}/config", on_triton_config, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
-    {PLANE_DATA, "GET", "/version", on_version, 0},
     {PLANE_DATA, "GET", "/ping", on_ping, 0},
-    {PLANE_DATA, "POST", "/v1/tokenizer", on_tokenizer, SIZE_MAX}, /* SIZE_MAX: maxRequestLength */
-    {PLANE_DATA, "POST", "/tokenize", on_tokenize, SIZE_MAX},
-    {PLANE_DATA, "POST", "/detokenize", on_detokenize, SIZE_MAX},
     {PLANE_MGMT | PLANE_DATA, "GET", "/info", on_info, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_MGMT, "GET", "/stopService", on_stop_service, 0},
@@ -400,9 +359,13 @@ const struct route inst_info_routes[] = {
 };
 
 /* ---- dispatch */
-static void infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
+static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct instance *in = arg;
     void *self;
+    if (!api_is_infer(path)) {
+        inform(in, x, path, model);
+        return;
+    }
     if (!in->loaded) {
         req_meters_refused(instance_meters(in));
         http_x_reply(x, 503, NULL, "", 0);
@@ -431,9 +394,8 @@ static enum error_style error_style(const struct instance *in) {
 /* An error that is not an inference answer, in the shape of its path. */
 static void reply_error_code(struct instance *in, struct http_x *x, int status, const char *code,
                              const char *text) {
-    bool openai = strncmp(http_x_path(x), "/v1/", 4) == 0;
     enum error_style style = api_path_style(http_x_path(x), error_style(in));
-    char *body = api_error_body_of(openai, style, &status, text, NULL, code);
+    char *body = api_error_body(api_path_errors(http_x_path(x)), style, &status, text, NULL, code);
     http_x_reply(x, status, "application/json", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
     free(body);
@@ -468,7 +430,7 @@ struct dispatch inst_dispatch(struct instance *in) {
                              .not_found = error_style(in) == ERROR_STYLE_OPENAI
                                               ? NULL
                                               : "The requested path does not exist.",
-                             .on_infer = infer,
+                             .on_path = on_path,
                              .reply_error = reply_error,
                              .reply_unknown_path = reply_unknown_path,
                              .arg = in};

@@ -20,18 +20,13 @@ static void reply_wrong_method(const struct dispatch *d, struct http_x *x, const
     d->reply_error(d->arg, x, 405, "The method is not allowed for this path.");
 }
 
-/* The inference row of a path on these planes, or NULL. */
-static const struct api_path *infer_path(unsigned planes, const char *path,
-                                         char model[MODEL_NAME_BYTES_MAX + 1]) {
-    return (planes & PLANE_DATA) != 0 ? api_path_find(path, model) : NULL;
-}
-
 /* Where a request goes: found once, so that what is judged is what is served. */
 struct target {
-    char *path; /* without a version; the caller frees it */
-    const struct api_path *infer;
+    char *path;                 /* without a version; the caller frees it */
+    const struct api_path *row; /* of the user plane; NULL: m has it, if anything */
     char model[MODEL_NAME_BYTES_MAX + 1];
-    struct route_match m; /* of other paths */
+    struct route_match m;
+    char allow[API_ALLOW_BYTES]; /* methods of a path whose row is another method's */
 };
 
 static bool find_target(struct target *t, const struct dispatch_listener *l, const char *method,
@@ -40,8 +35,11 @@ static bool find_target(struct target *t, const struct dispatch_listener *l, con
     t->path = strdup(path);
     if (t->path == NULL) return false;
     api_path_drop_version(t->path);
-    t->infer = infer_path(l->planes, t->path, t->model);
-    if (t->infer == NULL) router_find(&t->m, l->d.tables, l->planes, method, t->path);
+    bool data = (l->planes & PLANE_DATA) != 0;
+    if (data) t->row = api_path_find(method, t->path, t->model);
+    if (t->row != NULL) return true;
+    if (data) api_path_methods(t->allow, t->path);
+    router_find(&t->m, l->d.tables, l->planes, method, t->path);
     return true;
 }
 
@@ -103,13 +101,15 @@ static void reply_foreign(const struct dispatch *d, struct http_x *x, const char
     d->reply_error(d->arg, x, 403, text);
 }
 
-/* The same for every daemon and errorStyle: a client's library looks for it. */
+/* The same for every daemon and errorStyle: a client's library looks for it, in the shape of its
+ * family. */
 static void reply_unauthorized(struct http_x *x) {
     int status = 401;
-    char *body = api_error_body(false, ERROR_STYLE_OPENAI, &status, NULL,
-                                http_x_header(x, "Authorization") == NULL
-                                    ? "No API key was given. Send it as Authorization: Bearer KEY."
-                                    : "Incorrect API key provided.");
+    const char *text = http_x_header(x, "Authorization") == NULL
+                           ? "No API key was given. Send it as Authorization: Bearer KEY."
+                           : "Incorrect API key provided.";
+    char *body = api_error_body(api_path_errors(http_x_path(x)), ERROR_STYLE_OPENAI, &status, text,
+                                NULL, NULL);
     http_x_set_header(x, "WWW-Authenticate", "Bearer");
     http_x_reply(x, status, "application/json", body != NULL ? body : "",
                  body != NULL ? strlen(body) : 0);
@@ -140,7 +140,8 @@ static void reply_unknown_path(const struct dispatch_listener *l, struct http_x 
 static bool refuse_binary(const struct dispatch *d, struct http_x *x, const struct api_path *path) {
     static const char header[] = "Inference-Header-Content-Length";
     char text[160];
-    if (strncmp(path->path, "/v2/", 4) != 0 || http_x_header(x, header) == NULL) return false;
+    bool triton = path->api == API_TRITON_TOKEN || path->api == API_TRITON_TEXT;
+    if (!triton || http_x_header(x, header) == NULL) return false;
     snprintf(text, sizeof(text),
              "Failed to parse request context to json: %s is for binary tensors, which are not "
              "supported",
@@ -151,14 +152,15 @@ static bool refuse_binary(const struct dispatch *d, struct http_x *x, const stru
 
 static void serve(const struct dispatch_listener *l, struct http_x *x, const struct target *t) {
     const struct dispatch *d = &l->d;
-    if (t->infer != NULL && strcmp(http_x_method(x), "POST") != 0) {
-        reply_wrong_method(d, x, "POST");
-    } else if (t->infer != NULL) {
-        if (!refuse_binary(d, x, t->infer)) d->on_infer(d->arg, x, t->infer, t->model);
+    char allow[sizeof(t->allow) + sizeof(t->m.allow) + 2];
+    if (t->row != NULL) {
+        if (!refuse_binary(d, x, t->row)) d->on_path(d->arg, x, t->row, t->model);
     } else if (t->m.row != NULL) {
         t->m.row->fn(d->arg, x, &t->m.params);
-    } else if (t->m.path_known) {
-        reply_wrong_method(d, x, t->m.allow);
+    } else if (t->m.path_known || t->allow[0] != '\0') {
+        bool both = t->m.allow[0] != '\0' && t->allow[0] != '\0';
+        snprintf(allow, sizeof(allow), "%s%s%s", t->allow, both ? ", " : "", t->m.allow);
+        reply_wrong_method(d, x, allow);
     } else {
         reply_unknown_path(l, x, t->path);
     }
@@ -195,8 +197,9 @@ static size_t on_head(void *arg, const char *method, const char *path) {
     size_t max = l->d.body_bytes_max;
     struct target t;
     if (!find_target(&t, l, method, path)) return max; /* no memory: said when it is all there */
-    if (t.infer != NULL) {
-        max += l->d.beside_bytes_max;
+    if (t.row != NULL) {
+        if (api_is_infer(t.row)) max += l->d.beside_bytes_max;
+        if (strcmp(t.row->method, "POST") != 0) max = 0;
     } else {
         size_t row_max = t.m.row != NULL ? t.m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;
         if (row_max < max) max = row_max;

@@ -1,7 +1,7 @@
-/* dispatch: how a request finds its handler on a listener, the same for every daemon: inference
- * paths (proto/api.h) first, then route tables; 404, 405 with Allow, OPTIONS, the body limit of a
- * path. A client whose certificate is limited (tls.h) gets 403 but for rows of PLANE_LIMITED.
- * Thread: the loop thread. */
+/* dispatch: how a request finds its handler on a listener, the same for every daemon: the paths of
+ * the user plane (proto/api.h) first, then route tables; 404, 405 with Allow, OPTIONS, the body
+ * limit of a path. A client whose certificate is limited (tls.h) gets 403 but for rows of
+ * PLANE_LIMITED. Thread: the loop thread. */
 #ifndef BATON_NET_DISPATCH_H
 #define BATON_NET_DISPATCH_H
 
@@ -24,7 +24,7 @@ struct dispatch {
      * (origin.h); others get 403. With TLS the certificate has the say over Host. */
     const char *management_hosts;
     struct budget *budget; /* NULL: refusals are not counted */
-    void (*on_infer)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
+    void (*on_path)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
     void (*reply_error)(void *arg, struct http_x *x, int status, const char *text);
     void (*reply_unknown_path)(void *arg, struct http_x *x, const char *text); /* 404 */
     void *arg;

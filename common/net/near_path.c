@@ -119,7 +119,7 @@ size_t near_paths(char dst[NEAR_PATHS_TEXT_BYTES], const struct route *const *ta
     s.far = s.path_len < 5 ? 2 : s.path_len < 16 ? 4 : s.path_len / 4 + 1;
     if ((planes & PLANE_DATA) != 0)
         for (const struct api_path *a = api_paths; a->path != NULL; a++)
-            consider(&s, "POST", a->path);
+            consider(&s, a->method, a->path);
     for (; *tables != NULL; tables++)
         for (const struct route *r = *tables; r->path != NULL; r++)
             if ((r->planes & planes) != 0) consider(&s, r->method, r->path);

@@ -94,7 +94,7 @@ int main(void) {
         while (p - body < BODY_BYTES) p = stpcpy(p, rows[i].unit);
         p = stpcpy(p, rows[i].tail);
         const struct api_path *path =
-            rows[i].path != NULL ? api_path_find(rows[i].path, model) : NULL;
+            rows[i].path != NULL ? api_path_find("POST", rows[i].path, model) : NULL;
         printf("%s_mb_s %.0f MB/s\n", rows[i].name, rate(path, body, (size_t)(p - body)));
     }
     free(body);

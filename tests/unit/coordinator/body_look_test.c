@@ -16,7 +16,7 @@
 
 static struct body_look look(const char *path, const char *body, size_t n) {
     char model[MODEL_NAME_BYTES_MAX + 1];
-    const struct api_path *a = api_path_find(path, model);
+    const struct api_path *a = api_path_find("POST", path, model);
     struct body_look l;
     assert_non_null(a);
     body_look(&l, a, body, n);
@@ -270,7 +270,7 @@ static void random_bodies_as_the_tree_says(void **state) {
         size_t cut = draw((unsigned)n);
         compare(text, cut);
         if (text[0] == '{') { /* its end is not there */
-            chat = api_path_find(CHAT, model);
+            chat = api_path_find("POST", CHAT, model);
             body_look(&cut_look, chat, text, cut);
             assert_false(cut_look.is_object);
         }

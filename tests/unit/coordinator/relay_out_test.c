@@ -65,7 +65,8 @@ static void open_out(struct client *c, const char *path, bool stream) {
     fc.co.conf.sse_keep_alive_s = 0;
     client_ask(c, "POST", path, "", "{}");
     run_until(has_x, NULL);
-    relay_out_open(&t.out, &fc.co, t.x, api_path_find(path, model), stream, "77", on_gone, NULL);
+    relay_out_open(&t.out, &fc.co, t.x, api_path_find("POST", path, model), stream, "77", on_gone,
+                   NULL);
 }
 
 static void has_ended(struct client *c, int status, const char *body) {

@@ -16,35 +16,35 @@
 static void error_bodies(void **state) {
     (void)state;
     static const struct {
-        bool openai_path;
+        enum api_errors shape;
         enum error_style style;
         int status, mapped;
         const char *body;
     } rows[] = {
-        {false, ERROR_STYLE_MINDIE, 422, 422,
+        {API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, 422, 422,
          "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Input Validation Error\"}"},
-        {false, ERROR_STYLE_OPENAI, 424, 424,
+        {API_ERRORS_PLAIN, ERROR_STYLE_OPENAI, 424, 424,
          "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Generation Error\"}"},
-        {false, ERROR_STYLE_MINDIE, 413, 413,
+        {API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, 413, 413,
          "{\"error\":\"a \\\"b\\\" /c\xC3\xA4\",\"error_type\":\"Input Validation "
          "Error\",\"message\":\"a \\\"b\\\" /c\xC3\xA4\"}"},
-        {true, ERROR_STYLE_MINDIE, 429, 429,
+        {API_ERRORS_V1, ERROR_STYLE_MINDIE, 429, 429,
          "{\"error\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"error_type\":\"overloaded\",\"object\":\"error\",\"message\":\"a "
          "\\\"b\\\" /c\xC3\xA4\","
          "\"type\":\"RateLimitError\",\"param\":null,\"code\":429}"},
-        {true, ERROR_STYLE_OPENAI, 422, 400,
+        {API_ERRORS_V1, ERROR_STYLE_OPENAI, 422, 400,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
          "value\"}}"},
-        {true, ERROR_STYLE_OPENAI, 424, 400,
+        {API_ERRORS_V1, ERROR_STYLE_OPENAI, 424, 400,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_"
          "request\"}}"},
-        {true, ERROR_STYLE_OPENAI, 500, 500,
+        {API_ERRORS_V1, ERROR_STYLE_OPENAI, 500, 500,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"server_error\",\"param\":null,\"code\":\"internal_error\"}}"},
-        {false, ERROR_STYLE_MINDIE, 401, 401,
+        {API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, 401, 401,
          "{\"error\":{\"message\":\"a \\\"b\\\" "
          "/c\xC3\xA4\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_"
          "key\"}}"},
@@ -52,28 +52,24 @@ static void error_bodies(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int status = rows[i].status;
         char *body =
-            api_error_body(rows[i].openai_path, rows[i].style, &status, NULL, "a \"b\" /c\xC3\xA4");
+            api_error_body(rows[i].shape, rows[i].style, &status, "a \"b\" /c\xC3\xA4", NULL, NULL);
         assert_string_equal(body, rows[i].body);
         assert_int_equal(status, rows[i].mapped);
         free(body);
     }
     int status = 422;
-    char *body = api_error_body_of(true, ERROR_STYLE_OPENAI, &status, "x", "messages[1].role",
-                                   "invalid_type");
+    char *body = api_error_body(API_ERRORS_V1, ERROR_STYLE_OPENAI, &status, "x", "messages[1].role",
+                                "invalid_type");
     assert_string_equal(body, "{\"error\":{\"message\":\"x\",\"type\":\"invalid_request_error\","
                               "\"param\":\"messages[1].role\",\"code\":\"invalid_type\"}}");
     assert_int_equal(status, 400);
     free(body);
     status = 422; /* the reference's shape has no place for them */
-    body = api_error_body_of(true, ERROR_STYLE_MINDIE, &status, "x", "top_p", "invalid_type");
+    body = api_error_body(API_ERRORS_V1, ERROR_STYLE_MINDIE, &status, "x", "top_p", "invalid_type");
     assert_string_equal(body, "{\"error\":\"x\",\"error_type\":\"Input Validation Error\","
                               "\"object\":\"error\",\"message\":\"x\",\"type\":"
                               "\"BadRequestError\",\"param\":null,\"code\":422}");
     assert_int_equal(status, 422);
-    free(body);
-    status = 404;
-    body = api_error_body(false, ERROR_STYLE_MINDIE, &status, "other", "x");
-    assert_string_equal(body, "{\"error\":\"x\",\"error_type\":\"other\"}");
     free(body);
 }
 
@@ -187,7 +183,7 @@ static void paths(void **state) {
     };
     char model[MODEL_NAME_BYTES_MAX + 1], back[API_PATH_BYTES];
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct api_path *a = api_path_find(rows[i].path, model);
+        const struct api_path *a = api_path_find("POST", rows[i].path, model);
         assert_int_equal(a != NULL, rows[i].row != NULL);
         if (a == NULL) continue;
         assert_string_equal(a->path, rows[i].row);
@@ -200,7 +196,7 @@ static void paths(void **state) {
         memset(name, 'x', n);
         name[n] = 0;
         sprintf(path, "/v2/models/%s/generate_stream", name);
-        const struct api_path *a = api_path_find(path, model);
+        const struct api_path *a = api_path_find("POST", path, model);
         assert_int_equal(a != NULL, n <= MODEL_NAME_BYTES_MAX);
         if (a == NULL) continue;
         assert_string_equal(model, name);

@@ -114,7 +114,7 @@ static struct http_x *ask(const char *body) {
 
 static enum err start(struct http_x *x) {
     char model[MODEL_NAME_BYTES_MAX + 1];
-    const struct req_read_opts o = {.path = api_path_find("/generate", model),
+    const struct req_read_opts o = {.path = api_path_find("POST", "/generate", model),
                                     .path_model = "",
                                     .req_id = "77",
                                     .tenant = "key-1",

@@ -53,10 +53,10 @@ static void reply_unknown(void *arg, struct http_x *x, const char *text) {
 }
 
 static const struct route rows[] = {
-    {PLANE_DATA, "GET", "/v1/models", on_row, 0},
-    {PLANE_DATA, "GET", "/v2/models/{m}", on_row, 0},
-    {PLANE_DATA | PLANE_OPEN, "GET", "/v2/models/{m}/ready", on_row, 0},
-    {PLANE_DATA, "POST", "/tokenize", on_row, 10},
+    {PLANE_DATA, "GET", "/test/models", on_row, 0},
+    {PLANE_DATA, "GET", "/test/models/{m}", on_row, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/test/models/{m}/ready", on_row, 0},
+    {PLANE_DATA, "POST", "/test/tokenize", on_row, 10},
     {PLANE_DATA | PLANE_OPEN, "GET", "/health", on_row, 0},
     {PLANE_MGMT, "POST", "/v1/role", on_row, SIZE_MAX},
     {PLANE_MGMT, "GET", "/v1/role", on_row, 0},
@@ -96,7 +96,7 @@ static int setup(void **state) {
                              .body_bytes_max = 100,
                              .cors_origin = "",
                              .not_found = "nothing here",
-                             .on_infer = on_infer,
+                             .on_path = on_infer,
                              .reply_error = reply_error,
                              .reply_unknown_path = reply_unknown};
     return 0;
@@ -150,14 +150,16 @@ static void a_request_finds_its_handler(void **state) {
     expect("POST", "/v2/models/fable/generate", "", 2, 200, "infer /v2/models/{m}/generate fable");
     expect("POST", "/v2/models/fable/versions/7/generate", "", 2, 200,
            "infer /v2/models/{m}/generate fable");
-    expect("GET", "/v2/models/fable/versions/7", "", 0, 200, "row fable 0");
-    expect("GET", "/v1/models?x=1", "", 0, 200, "row  0");
-    expect("POST", "/tokenize", "", 10, 200, "row  10");
+    expect("GET", "/v2/models/fable/versions/7", "", 0, 200, "infer /v2/models/{m} fable");
+    expect("GET", "/test/models/fable", "", 0, 200, "row fable 0");
+    expect("GET", "/v1/models/some/model", "", 0, 200, "infer /v1/models/{*} some/model");
+    expect("GET", "/test/models?x=1", "", 0, 200, "row  0");
+    expect("POST", "/test/tokenize", "", 10, 200, "row  10");
     down();
     up(PLANE_MGMT); /* nothing of another plane */
     expect("POST", "/v1/role", "", 50, 200, "row  50");
     expect("POST", "/v1/chat/completions", "", 2, 404, "nothing here");
-    expect("GET", "/v1/models", "", 0, 404, "nothing here");
+    expect("GET", "/test/models", "", 0, 404, "nothing here");
     down();
 }
 
@@ -170,8 +172,8 @@ static void methods(void **state) {
     expect("DELETE", "/v1/role", "", 0, 405, wrong);
     expect_header("DELETE", "/v1/role", "", "Allow: POST, GET, HEAD\r\n");
     expect("OPTIONS", "/v1/chat/completions", "", 0, 204, "");
-    expect_header("OPTIONS", "/v1/models", "", "Allow: GET, HEAD, OPTIONS\r\n");
-    expect("HEAD", "/v1/models", "", 0, 200, NULL);
+    expect_header("OPTIONS", "/test/models", "", "Allow: GET, HEAD, OPTIONS\r\n");
+    expect("HEAD", "/test/models", "", 0, 200, NULL);
     expect("OPTIONS", "/nope", "", 0, 404, "nothing here");
     down();
 }
@@ -206,7 +208,7 @@ static void bodies(void **state) {
     expect("POST", "/v1/completions", "", 100, 200, NULL);
     expect("POST", "/v1/completions", "", 101, 413, text);
     expect("POST", "/v2/models/fable/versions/1/generate", "", 101, 413, text);
-    expect("POST", "/tokenize", "", 11, 413, text);
+    expect("POST", "/test/tokenize", "", 11, 413, text);
     expect("POST", "/v1/role", "", 100, 200, "row  100"); /* SIZE_MAX: as inference */
     expect("POST", "/v1/role", "", 101, 413, text);
     expect("POST", "/nope", "", 100, 404, "nothing here");
@@ -222,14 +224,14 @@ static void bodies(void **state) {
 
 static void origins(void **state) {
     (void)state;
-    static const char *const paths[] = {"/v1/models", "/nope", "/tokenize"};
+    static const char *const paths[] = {"/test/models", "/nope", "/test/tokenize"};
     static const char page[] = "Origin: http://localhost:3000\r\n";
     fx.d.cors_origin = "http://localhost:*";
     up(PLANE_DATA);
     for (int i = 0; i < 3; i++)
         expect_header("GET", paths[i], page,
                       "Access-Control-Allow-Origin: http://localhost:3000\r\n");
-    expect_header("POST", "/tokenize", page, "Vary: Origin\r\n");
+    expect_header("POST", "/test/tokenize", page, "Vary: Origin\r\n");
     down();
 }
 
@@ -257,14 +259,14 @@ static void keys(void **state) {
     expect("POST", "/v1/completions", right, 2, 200, NULL);
     expect("POST", "/v1/completions", "", 2, 401, NULL);
     expect("POST", "/v1/completions", wrong, 2, 401, NULL);
-    expect("GET", "/v1/models", "", 0, 401, NULL);
+    expect("GET", "/test/models", "", 0, 401, NULL);
     expect("GET", "/nope", "", 0, 401, NULL); /* what there is is not told to strangers */
-    expect_header("GET", "/v1/models", "", "WWW-Authenticate: Bearer\r\n");
-    expect_header("GET", "/v1/models", wrong, "\"code\":\"invalid_api_key\"");
+    expect_header("GET", "/test/models", "", "WWW-Authenticate: Bearer\r\n");
+    expect_header("GET", "/test/models", wrong, "\"code\":\"invalid_api_key\"");
     expect("GET", "/health", "", 0, 200, NULL);
-    expect("GET", "/v2/models/fable/ready", "", 0, 200, NULL);
+    expect("GET", "/test/models/fable/ready", "", 0, 200, NULL);
     expect("GET", "/v2/models/fable/versions/ready", "", 0, 401, NULL); /* a model's version */
-    expect("OPTIONS", "/v1/models", "", 0, 204, NULL);
+    expect("OPTIONS", "/test/models", "", 0, 204, NULL);
     down();
     up(PLANE_MGMT); /* keys are for clients */
     expect("GET", "/v1/role", "", 0, 200, NULL);

@@ -1,0 +1,35 @@
+/* ep_inform: the functions behind the rows of api_paths that are no requests of the engine. */
+#include "common/endpoint/endpoint.h"
+
+typedef void inform_fn(const struct endpoint *ep, struct api_answer *out);
+typedef void inform_model_fn(const struct endpoint *ep, const char *name, struct api_answer *out);
+typedef void inform_text_fn(const struct endpoint *ep, char *body, size_t n,
+                            const atomic_bool *cancelled, struct api_answer *out);
+
+/* One of each row: what it wants to know. */
+static const struct {
+    inform_fn *plain;
+    inform_model_fn *model;
+    inform_text_fn *text;
+} infos[INFO_COUNT] = {
+    [INFO_MODELS] = {.plain = endpoint_models},
+    [INFO_MODEL] = {.model = endpoint_model},
+    [INFO_VERSION] = {.plain = endpoint_version},
+    [INFO_TRITON_SERVER] = {.plain = endpoint_triton_server},
+    [INFO_TRITON_MODEL] = {.model = endpoint_triton_model},
+    [INFO_TRITON_CONFIG] = {.model = endpoint_triton_config},
+    [INFO_TOKENIZER] = {.text = endpoint_tokenizer},
+    [INFO_TOKENIZE] = {.text = endpoint_tokenize_compat},
+    [INFO_DETOKENIZE] = {.text = endpoint_detokenize},
+};
+
+void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
+                     struct api_answer *out) {
+    enum api_info i = ask->path->info;
+    if (infos[i].plain != NULL)
+        infos[i].plain(ep, out);
+    else if (infos[i].model != NULL)
+        infos[i].model(ep, ask->name, out);
+    else
+        infos[i].text(ep, ask->body, ask->n, ask->cancelled, out);
+}

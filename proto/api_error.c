@@ -1,0 +1,148 @@
+/* api_error: one table of statuses, a function for each shape. */
+#include "proto/api_error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "proto/json.h"
+
+/* One row per status: the reference's error_type, the flat vLLM type, OpenAI's type and code, and
+ * the types of Anthropic's and llama.cpp's objects. */
+static const struct status_row {
+    int status;
+    const char *error_type;
+    const char *vllm_type;
+    const char *openai_type, *openai_code;
+    const char *anthropic_type, *llamacpp_type;
+} status_rows[] = {
+    {400, "Bad Request", "BadRequestError", "invalid_request_error", "invalid_request",
+     "invalid_request_error", "invalid_request_error"},
+    {401, "Unauthorized", "AuthenticationError", "invalid_request_error", "invalid_api_key",
+     "authentication_error", "authentication_error"},
+    {403, "Forbidden", "PermissionDeniedError", "permission_error", "permission_denied",
+     "permission_error", "permission_error"},
+    {404, "NotFoundError", "NotFoundError", "invalid_request_error", "not_found", "not_found_error",
+     "not_found_error"},
+    {405, "Method Not Allowed", "BadRequestError", "invalid_request_error", "method_not_supported",
+     "invalid_request_error", "invalid_request_error"},
+    {408, "Request Timeout", "RequestTimeoutError", "timeout", "timeout", "timeout_error",
+     "server_error"},
+    {409, "Conflict", "BadRequestError", "invalid_request_error", "conflict", "conflict_error",
+     "invalid_request_error"},
+    {413, "Input Validation Error", "BadRequestError", "invalid_request_error", "request_too_large",
+     "request_too_large", "invalid_request_error"},
+    {422, "Input Validation Error", "BadRequestError", "invalid_request_error", "invalid_value",
+     "invalid_request_error", "invalid_request_error"},
+    {424, "Generation Error", "BadRequestError", "invalid_request_error", "invalid_request",
+     "invalid_request_error", "exceed_context_size_error"},
+    {429, "overloaded", "RateLimitError", "rate_limit_error", "rate_limit_exceeded",
+     "rate_limit_error", "unavailable_error"},
+    {500, "Incomplete Generation", "InternalServerError", "server_error", "internal_error",
+     "api_error", "server_error"},
+    {501, "Not Implemented", "InternalServerError", "server_error", "not_implemented", "api_error",
+     "not_supported_error"},
+    {503, "Service Unavailable", "ServiceUnavailableError", "server_error", "service_unavailable",
+     "overloaded_error", "unavailable_error"},
+};
+
+static const struct status_row *status_row(int status) {
+    enum { CLIENT = 0, SERVER = 11 }; /* 400 and 500 stand for the others */
+    for (size_t i = 0; i < sizeof(status_rows) / sizeof(status_rows[0]); i++)
+        if (status_rows[i].status == status) return &status_rows[i];
+    return &status_rows[status < 500 ? CLIENT : SERVER];
+}
+
+const char *api_error_type(int status) {
+    return status_row(status)->error_type;
+}
+
+void api_too_large_text(char *dst, size_t body_bytes_max) {
+    snprintf(dst, API_TOO_LARGE_BYTES, "Request body too large. Maximum allowed size is %zuMB.",
+             body_bytes_max >> 20);
+}
+
+static void add_str(struct json_value *o, const char *key, const char *s) {
+    json_obj_set(o, key, json_new_str(s));
+}
+
+static struct json_value *openai(int status, const char *text, const char *param,
+                                 const char *code) {
+    struct json_value *o = json_new_obj(), *in = json_new_obj();
+    const struct status_row *row = status_row(status);
+    bool has_param = param != NULL && param[0] != '\0';
+    add_str(in, "message", text);
+    add_str(in, "type", row->openai_type);
+    json_obj_set(in, "param", has_param ? json_new_str(param) : NULL);
+    add_str(in, "code", code != NULL ? code : row->openai_code);
+    json_obj_set(o, "error", in);
+    return o;
+}
+
+static struct json_value *plain(bool v1, int status, const char *text) {
+    struct json_value *o = json_new_obj();
+    add_str(o, "error", text);
+    add_str(o, "error_type", api_error_type(status));
+    if (v1) {
+        add_str(o, "object", "error");
+        add_str(o, "message", text);
+        add_str(o, "type", status_row(status)->vllm_type);
+        json_obj_set(o, "param", NULL);
+        json_obj_set(o, "code", json_new_i64(status));
+    } else if (status == 413) {
+        add_str(o, "message", text); /* the vendor's only member there */
+    }
+    return o;
+}
+
+static struct json_value *anthropic(int status, const char *text) {
+    struct json_value *o = json_new_obj(), *in = json_new_obj();
+    add_str(o, "type", "error");
+    add_str(in, "type", status_row(status)->anthropic_type);
+    add_str(in, "message", text);
+    json_obj_set(o, "error", in);
+    return o;
+}
+
+static struct json_value *ollama(const char *text) {
+    struct json_value *o = json_new_obj();
+    add_str(o, "error", text);
+    return o;
+}
+
+static struct json_value *llamacpp(int status, const char *type, const char *text) {
+    struct json_value *o = json_new_obj(), *in = json_new_obj();
+    json_obj_set(in, "code", json_new_i64(status));
+    add_str(in, "message", text);
+    add_str(in, "type", type);
+    json_obj_set(o, "error", in);
+    return o;
+}
+
+static char *printed(struct json_value *o) {
+    const char *s = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
+    char *body = s != NULL ? strdup(s) : NULL;
+    json_put(o);
+    return body;
+}
+
+char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
+                     const char *param, const char *code) {
+    const int was = *status;
+    if (shape == API_ERRORS_V1 && style == ERROR_STYLE_OPENAI) shape = API_ERRORS_OPENAI;
+    /* 401 has one shape for the families of the reference (inference-api 2.2). */
+    if (was == 401 && (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1))
+        shape = API_ERRORS_OPENAI;
+    if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
+        return printed(plain(shape == API_ERRORS_V1, was, text));
+    if (was == 422 || was == 424) *status = 400;
+    switch (shape) {
+    case API_ERRORS_ANTHROPIC: return printed(anthropic(was, text));
+    case API_ERRORS_OLLAMA:
+        if (was == 429) *status = 503; /* its word for a full queue */
+        return printed(ollama(text));
+    case API_ERRORS_LLAMACPP:
+        return printed(llamacpp(*status, status_row(was)->llamacpp_type, text));
+    default: return printed(openai(was, text, param, code));
+    }
+}
