@@ -162,7 +162,8 @@ static void meet_higher_term(struct coordinator *co, struct inst *in, uint64_t n
              (unsigned long long)co->term);
 }
 
-/* What a coordinator before this one told it: id, role and peers stay as they are. */
+/* What a coordinator before this one ordered: id, role and peers stay as they are, and so does a
+ * drain, unless the store has it from a later one. */
 static void take_orders_over(struct coordinator *co, struct inst *in) {
     const struct status_msg *m = &in->facts.status;
     if (m->term > co->term) meet_higher_term(co, in, clock_ms());
@@ -171,6 +172,7 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     registry_keep_id(&co->reg, in, m->id);
     if (in->id != was) log_info("controller", "id=%u event=id_kept given=%u", in->id, was);
     if (m->plan == 0) return;
+    if (m->term > in->drain.term) in->drain.ordered = m->drained;
     in->plan.posted_hash = m->plan;
     in->plan.place.role = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
     log_info("controller", "id=%u event=role_kept role=%s", in->id,
@@ -332,6 +334,7 @@ static void on_tick(void *arg) {
     }
     drop_gone(co, now);
     planner_run(co);
+    planner_keep(co);
     bool due = now >= co->next_poll_ms;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (due) poll(co, in);
@@ -356,10 +359,12 @@ static void on_tick(void *arg) {
 enum err controller_start(struct coordinator *co, struct errbuf *eb) {
     co->started_ms = clock_ms();
     co->term = clock_unix_us() / 1000;
+    if (co->term <= store_term(co->store)) co->term = store_term(co->store) + 1;
     if (!entropy_get(&co->boot, sizeof(co->boot)))
         return err_set(eb, ERR_IO, "the system has no random numbers");
     enum err e = read_table(co, eb);
     if (e != ERR_OK) return e;
+    planner_keep(co); /* the term above all: before anybody hears of it */
     co->next_table_ms = co->started_ms + (uint64_t)co->conf.rank_table_s * 1000;
     e = loop_timer_start(&co->tick, co->loop, 1, TICK_MS, on_tick, co);
     return e == ERR_OK ? e : err_set(eb, e, "cannot start the controller: %s", err_text(e));

@@ -185,6 +185,9 @@ static const struct conf_key keys[] = {
     INT(role_repair_s, P "role_repair_s", 1, 604800, "30",
         "seconds without a prefill or a decode instance, after which another instance takes the "
         "role; static labels are kept"),
+    STR(state_dir, P "state_dir", "",
+        "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
+        "term for the next one; empty: what instances say is all it has"),
     INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
         "milliseconds between signs of life of an instance; three that are missing, and its "
         "requests go on elsewhere"),

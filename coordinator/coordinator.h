@@ -14,6 +14,7 @@
 #include "proto/api.h"
 #include "coordinator/registry.h"
 #include "coordinator/schedule.h"
+#include "coordinator/store.h"
 
 struct relay_set;
 struct coord_lora;
@@ -35,6 +36,8 @@ struct coordinator {
     struct loop *loop;
     struct http_client *client;
     struct registry reg;
+    struct store *store;           /* of the plan and the term */
+    bool store_failed;             /* its last write, which is logged */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
     struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
     struct dispatch_listener listeners[LISTENERS_MAX];
@@ -76,6 +79,8 @@ void planner_run(struct coordinator *co);
  * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
 enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,
                         struct errbuf *eb);
+/* Puts the plan, the orders and the term into the store. */
+void planner_keep(struct coordinator *co);
 /* A switch that did not come about in its time is off. */
 void planner_end_late_switch(struct inst *in, uint64_t now_ms);
 /* Another instance that could go on alone in the role of in. */

@@ -76,7 +76,10 @@ enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, s
             inst_role_name(in->plan.place.role));
     log_info("drain", "id=%u event=%s", id, on ? "ordered" : "taken_back");
     in->drain.ordered = on;
+    in->drain.term = co->term;
     drain_tick(co, in, clock_ms());
+    planner_keep(co);
+    if (co->conf.controller_enabled) role_post_if_needed(co, in); /* it remembers the order */
     relay_schedule(co->relays);
     return ERR_OK;
 }

@@ -170,10 +170,22 @@ static void warn_of_registering(const struct coord_conf *c) {
                           "controller_server_tls_items.register_ca_cert");
 }
 
+static enum err open_store(struct coordinator *co, struct errbuf *eb) {
+    char path[2 * COORD_PATH_BYTES];
+    const char *dir = co->conf.state_dir;
+    if (dir[0] == 0) return store_memory_open(&co->store);
+    snprintf(path, sizeof(path), "%s%s%s", dir[0] == '/' ? "" : co->conf.dir,
+             dir[0] == '/' ? "" : "/", dir);
+    return store_file_open(&co->store, path, eb);
+}
+
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
+    enum err e = open_store(co, eb);
+    if (e != ERR_OK) return e;
     co->reg.co = co;
-    enum err e = plan_descriptors(co, eb);
+    co->reg.store = co->store;
+    e = plan_descriptors(co, eb);
     if (e != ERR_OK) return e;
     fill_budget(co);
     if ((e = recorder_open_env(&co->recorder, &co->sched, eb)) != ERR_OK) return e;
@@ -205,6 +217,7 @@ static void coordinator_close(struct coordinator *co) {
     lora_forget_all(co);
     loop_destroy(&co->loop);
     http_gate_destroy(&co->gate);
+    store_close(&co->store);
 }
 
 static int run(struct coordinator *co) {

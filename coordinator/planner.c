@@ -1,6 +1,7 @@
 /* planner: shows the instances to plan_make() and begins what is new in its plan: roles, groups,
  * switches. A switch that an operator orders takes the same way. */
 #include <stdlib.h>
+#include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/coordinator.h"
@@ -115,6 +116,30 @@ void planner_run(struct coordinator *co) {
     }
     free(plan.nodes);
     free(links);
+}
+
+/* ---- for the next coordinator */
+void planner_keep(struct coordinator *co) {
+    struct store_state s = {.term = co->term};
+    struct errbuf eb = {0};
+    if ((s.rows = calloc(co->reg.n + 1, sizeof(*s.rows))) == NULL) return; /* the next round */
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        struct store_row *r = &s.rows[s.n_rows++];
+        memcpy(r->identity, in->identity, sizeof(r->identity));
+        r->id = in->id;
+        r->role = in->plan.place.role;
+        r->group = in->plan.place.group;
+        r->drained = in->drain.ordered;
+    }
+    /* Those that have not come back yet are kept until they have had their time. */
+    const bool settled = clock_ms() - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000;
+    if (store_keep(co->store, &s, !settled, &eb) == ERR_OK) {
+        co->store_failed = false;
+    } else if (!co->store_failed) {
+        log_error("store", "event=not_written detail=\"%s\"", eb.text);
+        co->store_failed = true;
+    }
+    store_state_free(&s);
 }
 
 /* ---- orders */

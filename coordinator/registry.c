@@ -33,25 +33,49 @@ struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, u
     return NULL;
 }
 
+static bool is_taken(const struct registry *r, uint32_t id) {
+    return registry_find(r, id) != NULL;
+}
+
+/* What the store says of a new instance. A static label that says otherwise is newer. */
+static void take_row(const struct registry *r, struct inst *in, const struct store_row *row) {
+    const enum inst_role fixed = in->node.label == LABEL_PREFILL_STATIC  ? ROLE_PREFILL
+                                 : in->node.label == LABEL_DECODE_STATIC ? ROLE_DECODE
+                                                                         : row->role;
+    if (row->role != ROLE_NONE && row->role == fixed)
+        in->plan.place = (struct plan_place){.role = row->role, .group = row->group};
+    in->drain.ordered = row->drained;
+    in->drain.term = store_term(r->store);
+}
+
+static void identify(struct registry *r, struct inst *in) {
+    snprintf(in->identity, sizeof(in->identity), "%s:%u", in->node.mgmt_ip, in->node.mgmt_port);
+    const struct store_row *row = r->store != NULL ? store_find(r->store, in->identity) : NULL;
+    uint32_t id = row != NULL ? row->id : store_first_id(in->identity);
+    while (is_taken(r, id)) id = store_next_id(id);
+    in->id = id;
+    if (row != NULL) take_row(r, in, row);
+}
+
 struct inst *registry_put(struct registry *r, struct node_conf *node) {
     struct inst *in = registry_find_node(r, node->mgmt_ip, node->mgmt_port);
-    if (in != NULL) {
-        node_conf_free(&in->node);
-    } else {
-        if (r->n >= INSTANCES_MAX || (in = calloc(1, sizeof(*in))) == NULL) {
-            node_conf_free(node);
-            return NULL;
-        }
-        struct inst **at = &r->first;
-        while (*at != NULL) at = &(*at)->next;
-        *at = in;
-        in->co = r->co;
-        in->id = ++r->next_id; /* never used twice in a run */
-        r->n++;
+    const bool is_new = in == NULL;
+    if (is_new && (r->n >= INSTANCES_MAX || (in = calloc(1, sizeof(*in))) == NULL)) {
+        node_conf_free(node);
+        return NULL;
     }
+    node_conf_free(&in->node);
     in->node = *node;
     memset(node, 0, sizeof(*node));
     snprintf(in->address, sizeof(in->address), "%s:%u", in->node.ip, in->node.port);
+    if (is_new) {
+        identify(r, in);
+        in->co = r->co;
+        struct inst **at = &r->first;
+        while (*at != NULL) at = &(*at)->next;
+        *at = in;
+        r->n++;
+    }
     return in;
 }
 
@@ -62,7 +86,6 @@ void registry_keep_id(struct registry *r, struct inst *in, uint32_t id) {
     if (id == 0 || other == in || (other != NULL && other->kept_id)) return;
     if (other != NULL) other->id = in->id;
     in->id = id;
-    if (r->next_id < id) r->next_id = id;
 }
 
 void registry_remove(struct registry *r, struct inst *gone) {

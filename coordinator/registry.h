@@ -12,6 +12,7 @@
 #include "coordinator/plan.h"
 #include "coordinator/rate_meter.h"
 #include "coordinator/schedule.h"
+#include "coordinator/store.h"
 #include "proto/status_msg.h"
 
 struct coordinator;
@@ -32,6 +33,7 @@ enum inst_stream { STREAM_DOWN, STREAM_UP, STREAM_NONE };
 /* drain.c writes it. */
 struct inst_drain {
     bool ordered;       /* by an operator */
+    uint64_t term;      /* of the coordinator that said so last; 0: none has */
     enum drain_why why; /* DRAIN_NONE: it takes new work */
     bool empty;         /* nothing is left there */
     uint64_t move_at_ms;
@@ -64,10 +66,11 @@ struct inst {
     uint32_t id;
     bool kept_id; /* what it has said of its id was heard: it is final */
     struct node_conf node;
-    char address[INST_ADDRESS_BYTES]; /* of its business plane, "10.0.0.3:1025" */
-    bool from_table;                  /* the rank table lists it; else it registered itself */
-    uint64_t lease_end_ms;            /* of a registration */
-    uint64_t gone_since_ms;           /* 0, or when it left the table */
+    char address[INST_ADDRESS_BYTES];    /* of its business plane, "10.0.0.3:1025" */
+    char identity[STORE_IDENTITY_BYTES]; /* its management address: who it is (store.h) */
+    bool from_table;                     /* the rank table lists it; else it registered itself */
+    uint64_t lease_end_ms;               /* of a registration */
+    uint64_t gone_since_ms;              /* 0, or when it left the table */
 
     struct inst_fsm life; /* inst_step() writes it */
 
@@ -109,9 +112,9 @@ struct inst {
 
 struct registry {
     struct coordinator *co; /* given to every instance */
+    struct store *store;    /* what was known of instances; NULL: nothing */
     struct inst *first;
     size_t n;
-    uint32_t next_id;
 };
 
 struct inst *registry_find(const struct registry *r, uint32_t id);
@@ -121,8 +124,9 @@ struct inst *registry_find_name(const struct registry *r, const char *name);
  * whatever its id is. */
 const char *inst_name(const struct inst *in);
 struct inst *registry_find_node(const struct registry *r, const char *mgmt_ip, uint16_t mgmt_port);
-/* Adds a node (taking *node's devices) or updates the one with its management address. NULL: no
- * memory or INSTANCES_MAX. */
+/* Adds a node (taking *node's devices) or updates the one with its management address. A new one
+ * gets id, place and drain order of the store; one that is not there the id that follows from its
+ * identity. NULL: no memory or INSTANCES_MAX. */
 struct inst *registry_put(struct registry *r, struct node_conf *node);
 /* Gives in the id it had under a coordinator before this one, unless another instance has kept that
  * one (kept_id); one that was merely given it takes in's. */

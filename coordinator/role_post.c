@@ -32,7 +32,7 @@ static int by_id(const void *a, const void *b) {
  * group. NULL: no memory, or no peer yet. */
 static char *body_for(const struct coordinator *co, const struct inst *in, enum inst_role role,
                       bool force) {
-    struct role_msg m = {.has_peers = true, .force = force};
+    struct role_msg m = {.has_peers = true, .force = force, .drained = in->drain.ordered};
     fill_node(&m.local, in);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;

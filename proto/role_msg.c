@@ -195,6 +195,9 @@ static enum err read_tree(struct role_msg *out, int version, const struct json_v
     enum json_got got = json_get_bool(root, "force", &out->force);
     if (got != JSON_ABSENT && got != JSON_OK)
         return err_set(eb, ERR_INVALID, "force must be a boolean");
+    got = json_get_bool(root, "drained", &out->drained);
+    if (got != JSON_ABSENT && got != JSON_OK)
+        return err_set(eb, ERR_INVALID, "drained must be a boolean");
     got = json_get_arr(root, "peers", &v);
     if (got == JSON_ABSENT || got == JSON_NULL) return ERR_OK;
     if (got != JSON_OK) return err_set(eb, ERR_INVALID, "peers must be an array");
@@ -296,6 +299,7 @@ char *role_msg_format(const struct role_msg *m, int version) {
         json_obj_set(root, "peers", arr);
     }
     if (m->force) json_obj_set(root, "force", json_new_bool(true));
+    if (m->drained) json_obj_set(root, "drained", json_new_bool(true));
     const char *s = json_to_text(root, JSON_COMPACT, NULL);
     char *out = s != NULL ? strdup(s) : NULL;
     json_put(root);

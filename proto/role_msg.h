@@ -1,6 +1,6 @@
 /* role_msg: bodies of POST /v1/role/{role} and /v2/role/{role} (cluster-api 3.4, 3.5), both ways.
  * Pure. Beyond the reference a node may carry "inter_comm_port" (string or integer): where its KV
- * listener listens. */
+ * listener listens; and a body "drained". */
 #ifndef BATON_PROTO_ROLE_MSG_H
 #define BATON_PROTO_ROLE_MSG_H
 
@@ -32,6 +32,7 @@ struct role_msg {
     size_t n_peers;
     bool has_peers;
     bool force;
+    bool drained; /* it is drained by order: it says so in its status, to the next coordinator */
 };
 
 /* version 1 or 2. eb names the field, the value and the rule. On an error *out is zeroed. */

@@ -129,6 +129,7 @@ static void add_orders(struct json_value *root, const struct status_msg *m) {
     json_obj_set(o, "plan", json_new_str(text));
     add_int(o, "id", m->id);
     json_obj_set(o, "listening", json_new_bool(m->listened));
+    if (m->drained) json_obj_set(o, "drained", json_new_bool(true));
     json_obj_set(root, "orders", o);
 }
 
@@ -277,6 +278,7 @@ static void read_orders(struct status_msg *m, const struct json_value *root) {
     m->plan = opt_digits(o, "plan", 16);
     m->id = (uint32_t)opt_uint(o, "id", UINT32_MAX);
     (void)json_get_bool(o, "listening", &m->listened);
+    (void)json_get_bool(o, "drained", &m->drained);
 }
 
 static enum err read_service(struct status_msg *m, const struct json_value *root,

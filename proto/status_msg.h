@@ -47,10 +47,11 @@ struct status_msg {
     uint32_t avail_slots, total_slots, waiting, running, swapped;
     uint64_t avail_blocks, free_blocks, total_blocks;
     uint32_t kv_leases; /* requests whose KV is held for a peer ("kvLeases") */
-    /* what it was told last, for a coordinator that comes anew ("orders"); term 0: nothing yet */
+    /* the orders it took last, for a coordinator that comes anew ("orders"); term 0: none yet */
     uint64_t term, plan; /* of the coordinator it obeys; role_msg_hash() of the role body it took */
     uint32_t id;         /* in that body */
     bool listened;       /* that coordinator is connected */
+    bool drained;        /* an operator has it drained */
     struct link_status *links;
     size_t n_links;
     struct adapter_status *adapters; /* in order of loading ("loraAdapters") */

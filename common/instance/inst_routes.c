@@ -227,6 +227,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     m.term = role_ctl_term(in->role_ctl);
     m.plan = role_ctl_plan(in->role_ctl);
     m.id = role_ctl_id(in->role_ctl);
+    m.drained = role_ctl_drained(in->role_ctl);
     m.listened = in->dresult != NULL && dresult_out_has_listener(in->dresult);
     if (in->kv_plane != NULL) m.n_links = kv_plane_links(in->kv_plane, &m.links);
     read_adapters(in, &m);

@@ -19,6 +19,7 @@ struct role_ctl {
     uint32_t id;
     uint64_t term; /* of the coordinator that is obeyed */
     uint64_t plan; /* role_msg_hash() of the last role body */
+    bool drained;  /* as that body says; kept for the next coordinator */
 };
 
 enum err role_ctl_create(struct role_ctl **out, struct instance *in,
@@ -142,6 +143,10 @@ uint64_t role_ctl_term(const struct role_ctl *rc) {
 }
 uint64_t role_ctl_plan(const struct role_ctl *rc) {
     return rc->plan;
+}
+
+bool role_ctl_drained(const struct role_ctl *rc) {
+    return rc->drained;
 }
 
 void role_ctl_listen(struct role_ctl *rc, struct http_x *x) {
@@ -272,6 +277,7 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
     } else {
         enum err e = take_role(rc, ops, &m);
         rc->plan = e == ERR_OK ? role_msg_hash(body, n) : 0;
+        rc->drained = e == ERR_OK && m.drained;
         if (e == ERR_OK) {
             static const char ok[] = "{\"result\":\"ok\"}";
             http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);

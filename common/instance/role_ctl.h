@@ -31,6 +31,7 @@ bool role_ctl_unhealthy(const struct role_ctl *rc);
 bool role_ctl_obeys(struct role_ctl *rc, struct http_x *x);
 uint64_t role_ctl_term(const struct role_ctl *rc); /* 0: no coordinator has shown one */
 uint64_t role_ctl_plan(const struct role_ctl *rc); /* hash of the role body it took; 0: none */
+bool role_ctl_drained(const struct role_ctl *rc);  /* the coordinator has it drained by order */
 /* GET /dresult of one that may: ends what another session asked for. Takes x. */
 void role_ctl_listen(struct role_ctl *rc, struct http_x *x);
 

@@ -525,7 +525,9 @@ static void fc_open(const char *conf) {
                                        .res_limit_rate = co->conf.res_limit_rate};
     memcpy(co->sched.coefficients, co->conf.coefficients, sizeof(co->sched.coefficients));
     budget_init(&co->budget);
+    assert_int_equal(store_memory_open(&co->store), ERR_OK);
     co->reg.co = co;
+    co->reg.store = co->store;
     assert_int_equal(loop_create(&co->loop), ERR_OK);
     assert_int_equal(http_client_create(&co->client, co->loop, "Coordinator/1.0"), ERR_OK);
     assert_int_equal(relay_set_create(&co->relays, co), ERR_OK);
@@ -557,7 +559,7 @@ static inline struct fake *fc_add(int label) {
     strcpy(n.devices[0].device_ip, "127.0.0.1");
     struct inst *in = controller_register(&fc.co, &n);
     assert_non_null(in);
-    f->id = in->id;
+    f->id = in->id = (uint32_t)fc.n_fakes; /* easier to read than one of a port */
     return f;
 }
 
@@ -578,6 +580,7 @@ static void fc_close(void) {
     http_client_destroy(&co->client);
     lora_forget_all(co);
     loop_destroy(&co->loop);
+    store_close(&co->store);
 }
 
 #endif

@@ -1,6 +1,7 @@
-/* Goal: instances are found, updated and removed by their management address and id, ids are never
- * given twice, and "serves" is true exactly when every stage is passed. Method: a small registry
- * worked by hand; each stage of a serving instance taken away alone. */
+/* Goal: instances are found, updated and removed by their management address and id, ids follow
+ * from that address and are never given twice, and "serves" is true exactly when every stage is
+ * passed. Method: a small registry worked by hand; each stage of a serving instance taken away
+ * alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -34,17 +35,19 @@ static void ids_and_addresses(void **state) {
     struct inst *a = put(&r, "127.0.0.1", 2001), *b = put(&r, "127.0.0.1", 2002),
                 *c = put(&r, "127.0.0.2", 2001);
     assert_int_equal(r.n, 3);
-    assert_true(a->id == 1 && b->id == 2 && c->id == 3);
-    assert_ptr_equal(registry_find(&r, 2), b);
+    assert_int_equal(a->id, store_first_id("127.0.0.1:2001"));
+    const uint32_t b_id = b->id;
+    assert_true(a->id != b_id && a->id != c->id && b_id != c->id);
+    assert_ptr_equal(registry_find(&r, b_id), b);
     assert_ptr_equal(registry_find_node(&r, "127.0.0.2", 2001), c);
     assert_null(registry_find(&r, 4));
     assert_null(registry_find_node(&r, "127.0.0.2", 2002));
     assert_ptr_equal(put(&r, "127.0.0.1", 2002), b); /* an update keeps its id */
     assert_int_equal(r.n, 3);
     registry_remove(&r, b);
-    assert_null(registry_find(&r, 2));
+    assert_null(registry_find(&r, b_id));
     struct inst *again = put(&r, "127.0.0.1", 2002);
-    assert_int_equal(again->id, 4);
+    assert_int_equal(again->id, b_id); /* it is the same one */
     registry_remove(&r, a);
     registry_remove(&r, again);
     registry_remove(&r, c);
@@ -71,24 +74,80 @@ static void names(void **state) {
     registry_remove(&r, b);
 }
 
-/* Ids outlive a coordinator, whatever the order in which instances come to the next one. */
+/* Whoever comes first: an instance has the id of its address. */
+static void order_of_arrival(void **state) {
+    struct registry r = {0}, back = {0};
+    (void)state;
+    for (uint16_t i = 0; i < 64; i++) put(&r, "10.0.0.1", 1024 + i);
+    for (uint16_t i = 64; i-- > 0;) put(&back, "10.0.0.1", 1024 + i);
+    for (const struct inst *in = r.first; in != NULL; in = in->next) {
+        assert_in_range(in->id, STORE_ID_MIN, STORE_ID_MAX);
+        assert_string_equal(registry_find(&back, in->id)->identity, in->identity);
+    }
+    while (r.first != NULL) registry_remove(&r, r.first);
+    while (back.first != NULL) registry_remove(&back, back.first);
+}
+
+/* What the store knows of an instance: id, place and an order; a static label is newer. */
+static void from_the_store(void **state) {
+    struct store_row rows[] = {
+        {"10.0.0.1:2001", 7, ROLE_PREFILL, 2, true},
+        {"10.0.0.1:2002", 8, ROLE_PREFILL, 2, false},
+    };
+    const struct store_state s = {.term = 5, .rows = rows, .n_rows = 2};
+    struct registry r = {0};
+    struct errbuf eb = {0};
+    (void)state;
+    assert_int_equal(store_memory_open(&r.store), ERR_OK);
+    assert_int_equal(store_keep(r.store, &s, false, &eb), ERR_OK);
+    const struct inst *a = put(&r, "10.0.0.1", 2001);
+    assert_int_equal(a->id, 7);
+    assert_int_equal(a->plan.place.role, ROLE_PREFILL);
+    assert_int_equal(a->plan.place.group, 2);
+    assert_true(a->drain.ordered && a->drain.term == 5);
+    struct node_conf n = node("10.0.0.1", 2002);
+    n.label = LABEL_DECODE_STATIC;
+    const struct inst *b = registry_put(&r, &n);
+    assert_int_equal(b->id, 8);
+    assert_int_equal(b->plan.place.role, ROLE_NONE);
+    assert_int_equal(b->plan.place.group, 0);
+    const struct inst *c = put(&r, "10.0.0.1", 2003);
+    assert_int_equal(c->plan.place.role, ROLE_NONE);
+    assert_int_equal(c->drain.term, 0);
+    while (r.first != NULL) registry_remove(&r, r.first);
+    store_close(&r.store);
+}
+
+/* Ids outlive a coordinator, also those that another one gave by other rules. */
 static void kept_ids(void **state) {
     struct registry r = {0};
     (void)state;
     struct inst *a = put(&r, "127.0.0.1", 2001), *b = put(&r, "127.0.0.1", 2002),
                 *c = put(&r, "127.0.0.1", 2003);
-    registry_keep_id(&r, a, 2); /* b had it by its place only */
-    assert_true(a->id == 2 && b->id == 1 && c->id == 3);
+    const uint32_t of_a = a->id, of_b = b->id, of_c = c->id;
+    registry_keep_id(&r, a, of_b); /* b had it by its address only */
+    assert_true(a->id == of_b && b->id == of_a && c->id == of_c);
     registry_keep_id(&r, a, 9); /* once is enough */
-    assert_int_equal(a->id, 2);
-    registry_keep_id(&r, b, 2); /* which is taken for good */
-    assert_int_equal(b->id, 1);
+    assert_int_equal(a->id, of_b);
+    registry_keep_id(&r, b, of_b); /* which is taken for good */
+    assert_int_equal(b->id, of_a);
     registry_keep_id(&r, c, 0); /* it has none yet */
-    assert_int_equal(c->id, 3);
+    assert_int_equal(c->id, of_c);
     struct inst *d = put(&r, "127.0.0.1", 2004);
     registry_keep_id(&r, d, 40);
     assert_int_equal(d->id, 40);
-    assert_int_equal(put(&r, "127.0.0.1", 2005)->id, 41);
+    while (r.first != NULL) registry_remove(&r, r.first);
+}
+
+/* Two addresses with one hash: the second to come has the next id. */
+static void one_hash(void **state) {
+    struct registry r = {0};
+    (void)state;
+    struct inst *a = put(&r, "127.0.0.1", 2001);
+    a->id = store_first_id("127.0.0.1:2002");
+    const uint32_t id = put(&r, "127.0.0.1", 2002)->id;
+    assert_int_equal(id, store_next_id(a->id));
+    assert_int_equal(store_next_id(STORE_ID_MAX), STORE_ID_MIN);
     while (r.first != NULL) registry_remove(&r, r.first);
 }
 
@@ -179,7 +238,9 @@ static void stages(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_and_addresses), cmocka_unit_test(names),  cmocka_unit_test(kept_ids),
+        cmocka_unit_test(ids_and_addresses), cmocka_unit_test(names),
+        cmocka_unit_test(kept_ids),          cmocka_unit_test(order_of_arrival),
+        cmocka_unit_test(from_the_store),    cmocka_unit_test(one_hash),
         cmocka_unit_test(bounded),           cmocka_unit_test(stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

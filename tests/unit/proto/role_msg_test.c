@@ -89,6 +89,7 @@ static void every_rule_has_its_words(void **state) {
         {1, "{" LOCAL ",\"peers\":{}}", "peers must be an array"},
         {1, "{" LOCAL ",\"peers\":[{}]}", "peers[0].server_ip"},
         {1, "{" LOCAL ",\"force\":1}", "force"},
+        {1, "{" LOCAL ",\"drained\":\"yes\"}", "drained"},
         {2, "{" LOCAL "}", "local must be an array"},
         {2, "{\"local\":[]}", "non-empty"},
         {2, "{\"local\":[{\"server_ip\":\"10.0.0.1\"}]}", "dp_inst_list"},

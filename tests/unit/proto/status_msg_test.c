@@ -225,23 +225,23 @@ static void config_round_trip_and_bounds(void **state) {
     "{\"service\":{\"roleStatus\":\"RoleReady\",\"currentRole\":\"decode\"},\"resource\":{"        \
     "\"availSlotsNum\":1,\"availBlockNum\":2},\"orders\":" o "}"
 
-/* What it was told last; what makes no sense there counts as nothing. */
+/* The orders it took last; what makes no sense there counts as nothing. */
 static void orders(void **state) {
     static const struct {
         const char *body;
         uint64_t term, plan;
         uint32_t id;
-        bool listened;
+        bool listened, drained;
     } rows[] = {
         {ORDERS("{\"term\":\"1763818000123\",\"plan\":\"ff00ff00ff00ff01\",\"id\":7,\"listening\":"
-                "true}"),
-         1763818000123, 0xff00ff00ff00ff01, 7, true},
-        {ORDERS("{\"term\":\"5\"}"), 5, 0, 0, false},
-        {ORDERS("{\"term\":5,\"id\":7}"), 0, 0, 0, false},
-        {ORDERS("{\"term\":\"-5\",\"id\":7}"), 0, 0, 0, false},
-        {ORDERS("{\"term\":\"99999999999999999999\"}"), 0, 0, 0, false},
-        {ORDERS("{\"term\":\"5\",\"plan\":\"xyz\",\"listening\":1}"), 5, 0, 0, false},
-        {ORDERS("[]"), 0, 0, 0, false},
+                "true,\"drained\":true}"),
+         1763818000123, 0xff00ff00ff00ff01, 7, true, true},
+        {ORDERS("{\"term\":\"5\"}"), 5, 0, 0, false, false},
+        {ORDERS("{\"term\":5,\"id\":7}"), 0, 0, 0, false, false},
+        {ORDERS("{\"term\":\"-5\",\"id\":7}"), 0, 0, 0, false, false},
+        {ORDERS("{\"term\":\"99999999999999999999\"}"), 0, 0, 0, false, false},
+        {ORDERS("{\"term\":\"5\",\"plan\":\"xyz\",\"listening\":1}"), 5, 0, 0, false, false},
+        {ORDERS("[]"), 0, 0, 0, false, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -249,13 +249,13 @@ static void orders(void **state) {
         struct errbuf eb = {0};
         assert_int_equal(status_msg_parse(&m, rows[i].body, strlen(rows[i].body), &eb), ERR_OK);
         if (m.term != rows[i].term || m.plan != rows[i].plan || m.id != rows[i].id ||
-            m.listened != rows[i].listened)
+            m.listened != rows[i].listened || m.drained != rows[i].drained)
             fail_msg("row %zu", i);
         char *text = status_msg_format(&m, 2);
         assert_int_equal(strstr(text, "orders") != NULL, m.term != 0);
         assert_int_equal(status_msg_parse(&again, text, strlen(text), &eb), ERR_OK);
         assert_true(again.term == m.term && again.plan == m.plan && again.id == m.id &&
-                    again.listened == m.listened);
+                    again.listened == m.listened && again.drained == m.drained);
         free(text);
         status_msg_free(&m);
         status_msg_free(&again);
@@ -297,12 +297,10 @@ static void instance_names(void **state) {
     const struct {
         const char *name;
         bool ok;
-    } rows[] = {{"rack1-p0", true}, {"10.0.0.3:1025", true},
-                {"a", true},        {longest, true},
-                {"", false},        {"7", false},
-                {"a b", false},     {"a\"b", false},
-                {"a\n", false},     {"\xc3\xa9", false},
-                {"7a", true}};
+    } rows[] = {
+        {"rack1-p0", true}, {"10.0.0.3:1025", true},    {"a", true},    {longest, true},
+        {"", false},        {"7", false},        {"a b", false}, {"a\"b", false},
+        {"a\n", false},     {"\xc3\xa9", false}, {"7a", true}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct config_msg m = {.model_name = "m", .max_output_len = 1, .cache_block_size = 1}, b;
         struct errbuf eb = {0};

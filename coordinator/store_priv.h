@@ -1,0 +1,20 @@
+/* store_priv: what the implementations of the store share. */
+#ifndef BATON_COORDINATOR_STORE_PRIV_H
+#define BATON_COORDINATOR_STORE_PRIV_H
+
+#include "coordinator/store.h"
+
+struct store_ops {
+    /* Writes the state where another process finds it. */
+    enum err (*write)(struct store *s, struct errbuf *eb);
+    void (*close)(struct store *s); /* frees *s itself; its state is freed already */
+};
+
+/* First member of an implementation. */
+struct store {
+    const struct store_ops *ops;
+    struct store_state state;
+    bool unwritten; /* the last write failed */
+};
+
+#endif
