@@ -50,7 +50,8 @@ enum err http_conn_open(struct http_server *s, int fd, const char *peer, struct 
     }
     c->ops = &h1_conn_ops;
     h1_init(c);
-    e = loop_fd_watch(&c->w, s->loop, fd, LOOP_READ, on_event, c);
+    e = (s->opts.control ? loop_fd_watch : loop_fd_watch_crowd)(&c->w, s->loop, fd, LOOP_READ,
+                                                                on_event, c);
     if (e != ERR_OK) {
         c->io.ops->close(&c->io);
         http_gate_leave(s->opts.gate, addr);

@@ -69,6 +69,7 @@ struct http_server {
     uint16_t port;
     struct loop_fd *listen_w;
     struct loop_timer *tick;
+    struct loop_alarm tick_on; /* a tick had no time for all */
     struct loop_alarm accept_pause;
     struct http_conn *conns;
     struct http_conn *dirty; /* singly linked by next_dirty */

@@ -23,6 +23,8 @@ enum {
         100, /* when descriptors or memory have run out: the listener would be ready for ever */
     TICK_MS_MIN = 5,
     TICK_MS_MAX = 1000,
+    TICK_US_PER_PASS = 5000, /* for closing those that are late, */
+    TICK_LOOKS = 32,         /* of which so many are closed without a look at the clock */
 };
 
 static void server_free(struct http_server *s) {
@@ -105,14 +107,25 @@ bool http_server_make_room(struct http_server *s) {
     return true;
 }
 
-static void on_tick(void *arg) {
+/* Thousands may be late at once: those for whom there is no time now are, a pass later. */
+static void end_late(void *arg) {
     struct http_server *s = arg;
-    uint64_t now_ms = clock_ms();
-    http_gate_sweep(s->opts.gate, NULL);
+    const uint64_t now_ms = clock_ms(), end_us = clock_us() + TICK_US_PER_PASS;
+    unsigned n = 0;
     /* A callback may close any connection; its memory and its `next` stay good until the pass ends.
      */
-    for (struct http_conn *c = s->conns; c != NULL; c = c->next)
+    for (struct http_conn *c = s->conns; c != NULL; c = c->next) {
         if (c->phase != PHASE_DEAD) http_conn_tick(c, now_ms);
+        if (++n % TICK_LOOKS != 0 || clock_us() < end_us) continue;
+        loop_alarm_set(s->loop, &s->tick_on, 0, end_late, s);
+        return;
+    }
+}
+
+static void on_tick(void *arg) {
+    struct http_server *s = arg;
+    http_gate_sweep(s->opts.gate, NULL);
+    end_late(s);
 }
 
 static uint64_t tick_ms(const struct http_server_opts *o) {
@@ -297,6 +310,7 @@ void http_server_close(struct http_server **sp) {
     *sp = NULL;
     http_server_stop_accepting(s);
     loop_timer_stop(&s->tick);
+    loop_alarm_stop(&s->tick_on);
     while (s->conns != NULL) http_conn_shutdown(s->conns);
     http_gate_part(s->opts.gate, s);
     s->closed = true;

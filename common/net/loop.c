@@ -2,7 +2,9 @@
  * libevent's own locks stay off: what other threads post goes through one mutex and one eventfd.
  * Nothing here activates an event by hand, since libevent runs such events before it polls again
  * and so can starve every socket. Nor is a timer an event of libevent, which needs memory to set
- * one: there is one such event, for the first of the loop's own heap. */
+ * one: there is one such event, for the first of the loop's own heap. A crowd has an epoll set of
+ * its own, which is one descriptor of libevent's: libevent hands over up to 4,096 descriptors in a
+ * pass, and runs them all. */
 #include "common/net/loop.h"
 
 #include <event2/event.h>
@@ -10,9 +12,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "common/base/clock.h"
+
+enum { CROWD_EVENTS = 64 }; /* taken from its set at a time */
 
 struct task_list {
     struct loop_task *first, **last; /* last: where the next one is hung */
@@ -27,13 +32,16 @@ struct loop_signal {
 
 struct loop {
     struct event_base *base;
-    struct event wake_ev, due_ev;
-    int wake_fd;
+    struct event wake_ev, due_ev, crowd_ev;
+    int wake_fd, crowd_fd;
     struct loop_alarm *first; /* root of a pairing heap */
     uint64_t due_us;          /* when due_ev is set to run; UINT64_MAX: it is not set */
     pthread_mutex_t mutex;    /* guards posted */
     struct task_list posted;
-    struct task_list pass_end; /* loop thread */
+    struct task_list pass_end;           /* loop thread */
+    bool crowd_is_ready;                 /* its set has some */
+    uint64_t pass;                       /* of the crowd */
+    struct loop_fd *ready, **ready_last; /* of the crowd: taken from its set, not run yet */
     struct loop_signal *signals;
     atomic_bool stop;
 };
@@ -46,12 +54,18 @@ struct loop_timer {
     void *arg;
 };
 
-/* Two events, so that turning one direction on or off is one epoll_ctl. */
 struct loop_fd {
-    struct event read_ev, write_ev;
-    int events;
+    struct loop *loop;
+    int fd, events;
+    bool crowd;
+    int ready;     /* what it is in the loop's list for; 0: it is not there */
+    uint64_t pass; /* in which it ran last */
+    struct loop_fd *next, **at;
     loop_fd_fn *fn;
     void *arg;
+    /* Unless of the crowd: to read and to write; two, so that turning one direction on or off is
+     * one epoll_ctl. */
+    struct event ev[];
 };
 
 static void list_init(struct task_list *l) {
@@ -110,6 +124,62 @@ static void on_wake(evutil_socket_t fd, short what, void *arg) {
     ssize_t n = read(fd, &count, sizeof(count));
     (void)n;
     run_posted(arg);
+}
+
+/* ---- the crowd */
+
+static void ready_join(struct loop_fd *w, int events) {
+    struct loop *loop = w->loop;
+    if (events == 0) return;
+    w->ready = events;
+    w->next = NULL;
+    w->at = loop->ready_last;
+    *loop->ready_last = w;
+    loop->ready_last = &w->next;
+}
+
+static void ready_leave(struct loop_fd *w) {
+    if (w->ready == 0) return;
+    *w->at = w->next;
+    *(w->next != NULL ? &w->next->at : &w->loop->ready_last) = w->at;
+    w->ready = 0;
+}
+
+/* Who is ready, in order: the kernel puts behind all others who was taken. */
+static bool take_ready(struct loop *loop) {
+    struct epoll_event ev[CROWD_EVENTS];
+    int n = epoll_wait(loop->crowd_fd, ev, CROWD_EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        struct loop_fd *w = ev[i].data.ptr;
+        const uint32_t is = ev[i].events;
+        const bool all = (is & (EPOLLERR | EPOLLHUP)) != 0; /* the next read or write says which */
+        ready_join(w, all ? w->events
+                          : (is & EPOLLIN ? LOOP_READ : 0) | (is & EPOLLOUT ? LOOP_WRITE : 0));
+    }
+    return n > 0;
+}
+
+/* Each at most once. */
+static void run_crowd(struct loop *loop) {
+    if (loop->ready == NULL && !loop->crowd_is_ready) return;
+    const uint64_t end_us = clock_us() + LOOP_CROWD_MS * 1000u;
+    loop->crowd_is_ready = false;
+    loop->pass++;
+    while (loop->ready != NULL || take_ready(loop)) {
+        struct loop_fd *w = loop->ready;
+        const int events = w->ready & w->events; /* what is still asked for */
+        if (w->pass == loop->pass) return;       /* all had their turn */
+        w->pass = loop->pass;
+        ready_leave(w);
+        if (events != 0) w->fn(w->arg, w->fd, events);
+        if (clock_us() >= end_us) return;
+    }
+}
+
+static void on_crowd(evutil_socket_t fd, short what, void *arg) {
+    struct loop *loop = arg;
+    (void)fd, (void)what;
+    loop->crowd_is_ready = true;
 }
 
 /* ---- alarms: a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986). prev: the left sibling,
@@ -220,8 +290,10 @@ enum err loop_create(struct loop **out) {
     if (loop == NULL) return ERR_NO_MEMORY;
     list_init(&loop->posted);
     list_init(&loop->pass_end);
+    loop->ready_last = &loop->ready;
     pthread_mutex_init(&loop->mutex, NULL);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    loop->crowd_fd = epoll_create1(EPOLL_CLOEXEC);
     struct event_config *conf = event_config_new();
     if (conf != NULL) {
         /* Timers count from the call that sets them, in real milliseconds, not from the start of
@@ -232,10 +304,13 @@ enum err loop_create(struct loop **out) {
         loop->base = event_base_new_with_config(conf);
         event_config_free(conf);
     }
-    if (loop->wake_fd < 0 || loop->base == NULL ||
+    if (loop->wake_fd < 0 || loop->crowd_fd < 0 || loop->base == NULL ||
         event_assign(&loop->wake_ev, loop->base, loop->wake_fd, EV_READ | EV_PERSIST, on_wake,
                      loop) != 0 ||
         event_add(&loop->wake_ev, NULL) != 0 ||
+        event_assign(&loop->crowd_ev, loop->base, loop->crowd_fd, EV_READ | EV_PERSIST, on_crowd,
+                     loop) != 0 ||
+        event_add(&loop->crowd_ev, NULL) != 0 ||
         event_assign(&loop->due_ev, loop->base, -1, 0, on_due, loop) != 0 ||
         event_add(&loop->due_ev, &(struct timeval){0}) != 0) {
         loop_destroy(&loop);
@@ -258,19 +333,22 @@ void loop_destroy(struct loop **loopp) {
     }
     if (loop->base != NULL) {
         if (event_initialized(&loop->wake_ev)) event_del(&loop->wake_ev);
+        if (event_initialized(&loop->crowd_ev)) event_del(&loop->crowd_ev);
         if (event_initialized(&loop->due_ev)) event_del(&loop->due_ev);
         event_base_free(loop->base);
     }
     if (loop->wake_fd >= 0) close(loop->wake_fd);
+    if (loop->crowd_fd >= 0) close(loop->crowd_fd);
     pthread_mutex_destroy(&loop->mutex);
     free(loop);
 }
 
 void loop_run(struct loop *loop) {
     while (!atomic_load(&loop->stop)) {
-        /* What a pass-end function left for the next pass end must not wait for an event. */
-        event_base_loop(loop->base,
-                        EVLOOP_ONCE | (loop->pass_end.first != NULL ? EVLOOP_NONBLOCK : 0));
+        /* What is left for this pass must not wait for an event. */
+        bool left = loop->pass_end.first != NULL || loop->ready != NULL;
+        event_base_loop(loop->base, EVLOOP_ONCE | (left ? EVLOOP_NONBLOCK : 0));
+        run_crowd(loop);
         run_tasks(list_take(&loop->pass_end));
     }
     atomic_store(&loop->stop, false);
@@ -343,6 +421,8 @@ void loop_timer_stop(struct loop_timer **tp) {
     free(t);
 }
 
+/* ---- descriptors */
+
 static void on_readable(evutil_socket_t fd, short what, void *arg) {
     struct loop_fd *w = arg;
     (void)what;
@@ -355,20 +435,49 @@ static void on_writable(evutil_socket_t fd, short what, void *arg) {
     w->fn(w->arg, fd, LOOP_WRITE);
 }
 
+static struct loop_fd *fd_new(struct loop *loop, int fd, bool crowd, loop_fd_fn *fn, void *arg) {
+    struct loop_fd *w = calloc(1, sizeof(*w) + (crowd ? 0 : 2) * sizeof(struct event));
+    if (w != NULL)
+        *w = (struct loop_fd){.loop = loop, .fd = fd, .crowd = crowd, .fn = fn, .arg = arg};
+    return w;
+}
+
 enum err loop_fd_watch(struct loop_fd **out, struct loop *loop, int fd, int events, loop_fd_fn *fn,
                        void *arg) {
-    struct loop_fd *w = calloc(1, sizeof(*w));
-    *out = NULL;
+    struct loop_fd *w = fd_new(loop, fd, false, fn, arg);
+    *out = w;
     if (w == NULL) return ERR_NO_MEMORY;
-    w->fn = fn;
-    w->arg = arg;
-    if (event_assign(&w->read_ev, loop->base, fd, EV_READ | EV_PERSIST, on_readable, w) != 0 ||
-        event_assign(&w->write_ev, loop->base, fd, EV_WRITE | EV_PERSIST, on_writable, w) != 0 ||
+    if (event_assign(&w->ev[0], loop->base, fd, EV_READ | EV_PERSIST, on_readable, w) != 0 ||
+        event_assign(&w->ev[1], loop->base, fd, EV_WRITE | EV_PERSIST, on_writable, w) != 0 ||
         loop_fd_set(w, events) != ERR_OK) {
-        loop_fd_unwatch(&w); /* one direction may be watched */
+        loop_fd_unwatch(out); /* one direction may be watched */
         return ERR_NO_MEMORY;
     }
+    return ERR_OK;
+}
+
+enum err loop_fd_watch_crowd(struct loop_fd **out, struct loop *loop, int fd, int events,
+                             loop_fd_fn *fn, void *arg) {
+    struct loop_fd *w = fd_new(loop, fd, true, fn, arg);
     *out = w;
+    if (w == NULL) return ERR_NO_MEMORY;
+    if (loop_fd_set(w, events) != ERR_OK) {
+        loop_fd_unwatch(out);
+        return ERR_NO_MEMORY;
+    }
+    return ERR_OK;
+}
+
+/* Nothing is asked for: not in the set, which would tell of the end of a connection all the same.
+ */
+static enum err crowd_set(struct loop_fd *w, int events) {
+    struct epoll_event ev = {.events = (events & LOOP_READ ? (uint32_t)EPOLLIN : 0) |
+                                       (events & LOOP_WRITE ? (uint32_t)EPOLLOUT : 0),
+                             .data.ptr = w};
+    const int op = events == 0 ? EPOLL_CTL_DEL : w->events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    if (events == w->events) return ERR_OK;
+    if (epoll_ctl(w->loop->crowd_fd, op, w->fd, &ev) != 0) return ERR_IO;
+    w->events = events;
     return ERR_OK;
 }
 
@@ -378,9 +487,10 @@ static enum err set_one(struct event *ev, bool was, bool is) {
 }
 
 enum err loop_fd_set(struct loop_fd *w, int events) {
-    enum err e = set_one(&w->read_ev, w->events & LOOP_READ, events & LOOP_READ);
+    if (w->crowd) return crowd_set(w, events);
+    enum err e = set_one(&w->ev[0], w->events & LOOP_READ, events & LOOP_READ);
     if (e == ERR_OK) w->events = (w->events & ~LOOP_READ) | (events & LOOP_READ);
-    if (e == ERR_OK) e = set_one(&w->write_ev, w->events & LOOP_WRITE, events & LOOP_WRITE);
+    if (e == ERR_OK) e = set_one(&w->ev[1], w->events & LOOP_WRITE, events & LOOP_WRITE);
     if (e == ERR_OK) w->events = events;
     return e;
 }
@@ -389,6 +499,7 @@ void loop_fd_unwatch(struct loop_fd **wp) {
     struct loop_fd *w = *wp;
     if (w == NULL) return;
     *wp = NULL;
+    ready_leave(w);
     loop_fd_set(w, 0);
     free(w);
 }

@@ -72,6 +72,12 @@ void loop_timer_stop(struct loop_timer **t);
 /* Level-triggered watch of a descriptor the caller keeps owning. events: LOOP_READ | LOOP_WRITE. */
 enum err loop_fd_watch(struct loop_fd **out, struct loop *loop, int fd, int events, loop_fd_fn *fn,
                        void *arg);
+/* The same for one of a crowd, of which thousands may be ready at once: together they have
+ * LOOP_CROWD_MS of each pass, in the order in which they became ready, behind everything else; who
+ * is left waits for the next pass. */
+enum err loop_fd_watch_crowd(struct loop_fd **out, struct loop *loop, int fd, int events,
+                             loop_fd_fn *fn, void *arg);
+enum { LOOP_CROWD_MS = 10 };
 enum err loop_fd_set(struct loop_fd *w, int events);
 void loop_fd_unwatch(struct loop_fd **w);
 

@@ -1,6 +1,7 @@
 /* Goal: the loop runs what it was given, in the promised order, and stops.
  * Method: callbacks note themselves in a log, which is compared; four threads post at once; a
  * watchdog timer turns a hang into a failure. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,6 +14,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "common/base/clock.h"
 #include "common/net/loop.h"
@@ -261,12 +263,14 @@ static void on_pipe_write(void *arg, int fd, int events) {
     assert_int_equal(loop_fd_set(p->w, 0), ERR_OK);
 }
 
-static void descriptors(void **state) {
+typedef enum err watch_fn(struct loop_fd **out, struct loop *loop, int fd, int events,
+                          loop_fd_fn *fn, void *arg);
+
+static void watched_with(watch_fn *watch) {
     struct pipe_watch p = {0};
-    (void)state;
     assert_int_equal(pipe(p.fd), 0);
-    assert_int_equal(loop_fd_watch(&p.r, loop, p.fd[0], LOOP_READ, on_pipe_read, &p), ERR_OK);
-    assert_int_equal(loop_fd_watch(&p.w, loop, p.fd[1], LOOP_WRITE, on_pipe_write, &p), ERR_OK);
+    assert_int_equal(watch(&p.r, loop, p.fd[0], LOOP_READ, on_pipe_read, &p), ERR_OK);
+    assert_int_equal(watch(&p.w, loop, p.fd[1], LOOP_WRITE, on_pipe_write, &p), ERR_OK);
     loop_run(loop);
     assert_int_equal(p.n_read, 3);
     assert_null(p.r);
@@ -274,6 +278,110 @@ static void descriptors(void **state) {
     loop_fd_unwatch(&p.w);
     close(p.fd[0]);
     close(p.fd[1]);
+    assert_int_not_equal(watch(&p.r, loop, p.fd[0], LOOP_READ, on_pipe_read, &p), ERR_OK);
+    assert_null(p.r);
+}
+
+static void descriptors(void **state) {
+    (void)state;
+    watched_with(loop_fd_watch);
+    watched_with(loop_fd_watch_crowd);
+}
+
+enum { CROWD = 200, SPIN_US = 1000 };
+
+static struct crowd {
+    struct one {
+        int fd[2];
+        struct loop_fd *w;
+    } one[CROWD];
+    int order[CROWD], n_run, n_other;
+    int in_pass, most_in_pass;
+    bool ended;
+    struct loop_task pass_end;
+} crowd;
+
+static void end_crowd(void) {
+    crowd.ended = true;
+    loop_stop(loop);
+}
+
+static void on_one(void *arg, int fd, int events) {
+    struct one *o = arg;
+    assert_int_equal(events, LOOP_READ);
+    assert_int_equal(fd, o->fd[0]);
+    for (uint64_t end_us = clock_us() + SPIN_US; clock_us() < end_us;) continue;
+    crowd.order[crowd.n_run++] = (int)(o - crowd.one);
+    crowd.in_pass++;
+    loop_fd_unwatch(&o->w);
+    if (crowd.n_run == 1) loop_fd_unwatch(&crowd.one[CROWD / 2].w); /* leaves while it waits */
+    if (crowd.n_run == CROWD - 1) end_crowd();
+}
+
+static void on_other(void *arg, int fd, int events) {
+    (void)arg, (void)fd, (void)events;
+    assert_int_equal(crowd.in_pass, 0); /* before the crowd */
+    crowd.n_other++;
+}
+
+static void count_pass(void *arg) {
+    if (crowd.in_pass > crowd.most_in_pass) crowd.most_in_pass = crowd.in_pass;
+    crowd.in_pass = 0;
+    if (!crowd.ended) loop_at_pass_end(loop, &crowd.pass_end, count_pass, arg);
+}
+
+/* A crowd that is ready all at once has its part of each pass, in its order, behind the others. */
+static void a_crowd_takes_turns(void **state) {
+    struct loop_fd *other = NULL;
+    int pipe_fd[2];
+    (void)state;
+    crowd = (struct crowd){0};
+    assert_int_equal(pipe(pipe_fd), 0);
+    for (int i = 0; i < CROWD; i++) {
+        struct one *o = &crowd.one[i];
+        assert_int_equal(pipe(o->fd), 0);
+        assert_int_equal(loop_fd_watch_crowd(&o->w, loop, o->fd[0], LOOP_READ, on_one, o), ERR_OK);
+        assert_int_equal(write(o->fd[1], "x", 1), 1);
+    }
+    assert_int_equal(loop_fd_watch(&other, loop, pipe_fd[1], LOOP_WRITE, on_other, NULL), ERR_OK);
+    count_pass(NULL);
+    loop_run(loop);
+    assert_in_range(crowd.most_in_pass, 1, LOOP_CROWD_MS * 1000 / SPIN_US);
+    assert_in_range(crowd.n_other, 5, INT_MAX);
+    for (int i = 0; i < CROWD - 1; i++) assert_int_equal(crowd.order[i], i < CROWD / 2 ? i : i + 1);
+    loop_fd_unwatch(&other);
+    close(pipe_fd[0]);
+    close(pipe_fd[1]);
+    for (int i = 0; i < CROWD; i++) {
+        loop_fd_unwatch(&crowd.one[i].w);
+        close(crowd.one[i].fd[0]);
+        close(crowd.one[i].fd[1]);
+    }
+}
+
+static void on_left_alone(void *arg, int fd, int events) {
+    (void)fd;
+    assert_int_equal(events, LOOP_READ | LOOP_WRITE);
+    crowd.in_pass++;
+    if (++*(int *)arg == 50) end_crowd();
+}
+
+/* One that takes nothing of what there is has one turn a pass, and sees the end of its peer. */
+static void one_of_a_crowd_has_one_turn_a_pass(void **state) {
+    struct loop_fd *w = NULL;
+    int fd[2], n = 0;
+    (void)state;
+    crowd = (struct crowd){0};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    close(fd[1]);
+    assert_int_equal(
+        loop_fd_watch_crowd(&w, loop, fd[0], LOOP_READ | LOOP_WRITE, on_left_alone, &n), ERR_OK);
+    count_pass(NULL);
+    loop_run(loop);
+    assert_int_equal(n, 50);
+    assert_int_equal(crowd.most_in_pass, 1);
+    loop_fd_unwatch(&w);
+    close(fd[0]);
 }
 
 static void signals(void **state) {
@@ -374,6 +482,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(timers_fire_by_time, setup, teardown),
         cmocka_unit_test_setup_teardown(alarms_ring_by_time, setup, teardown),
         cmocka_unit_test_setup_teardown(descriptors, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_crowd_takes_turns, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_of_a_crowd_has_one_turn_a_pass, setup, teardown),
         cmocka_unit_test_setup_teardown(signals, setup, teardown),
         cmocka_unit_test_setup_teardown(posts_of_threads_keep_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(stop_from_another_thread, setup, teardown),
