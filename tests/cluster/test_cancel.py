@@ -295,7 +295,8 @@ def test_no_room_in_time_and_no_end_in_time(limited):
 
 # ---- /stopService
 def test_drain_and_force():
-    with Cluster(1, 2) as c:
+    """What a forced stop cuts short waits two seconds for another D, then ends with an error."""
+    with Cluster(1, 2, coord={"coordinator": {"exception_config": {"schedule_timeout": 2 * SLOW}}}) as c:
         first, second = c.decodes
         streams = [stream_of(c, 80 + i) for i in range(4)]
         for s in streams:

@@ -204,7 +204,7 @@ def test_the_only_d_dies():
 @pytest.fixture(scope="module")
 def one_pair():
     """The coordinator has more patience than the link."""
-    with Cluster(1, 1, coord={"pd": {"heartbeat_ms": 3000 * SLOW}}) as c:
+    with Cluster(1, 1, coord={"pd": {"heartbeat_ms": min(3000 * SLOW, 10000)}}) as c:
         yield c
 
 
