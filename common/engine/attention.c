@@ -56,9 +56,15 @@ static int row_low(int window, int position) {
     return window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
 }
 
+/* Behind what row r of the tile sees last. */
+static int row_end(const struct attention_tile *t, int window, int r) {
+    if (t->end == 0) return t->position + r + 1;
+    return window > 0 && window < t->end - t->position - r ? t->position + r + window : t->end;
+}
+
 int attention_chunks(const struct attention_tile *t, int window, int *first) {
     *first = row_low(window, t->position) / ATTENTION_CHUNK;
-    return (t->position + t->n - 1) / ATTENTION_CHUNK - *first + 1;
+    return (row_end(t, window, t->n - 1) - 1) / ATTENTION_CHUNK - *first + 1;
 }
 
 static struct walk walk_of(const struct attention *a, const struct attention_tile *t, int kv_head) {
@@ -68,7 +74,7 @@ static struct walk walk_of(const struct attention *a, const struct attention_til
                          .kv = kv,
                          .kv_head = kv_head,
                          .low = row_low(a->window, t->position),
-                         .high = t->position + t->n,
+                         .high = row_end(t, a->window, t->n - 1),
                          .group = a->shape->n_heads / a->shape->n_kv_heads,
                          .n_q = queries(a->shape, t->n),
                          .row_bytes = kv_row_bytes(kv->head_dim, kv->dtype),
@@ -132,13 +138,13 @@ static void chunk_part(const struct walk *w, int chunk, const float *query, stru
                    w->a->shape->head_dim, w->kv->dtype, w->a->shape->scale);
     }
     /* [shared_low, shared_high): what every row sees. There all rows mix at once; before it (a
-     * window's edge) and behind it (the diagonal) each row alone. */
-    const int shared_high = min_of(t->position + 1, high),
+     * window's edge) and behind it (the diagonal, or the other edge) each row alone. */
+    const int shared_high = min_of(row_end(t, window, 0), high),
               shared_low = max_of(row_low(window, t->position + t->n - 1), low);
     memset(part.o, 0, (size_t)w->n_q * w->hd_up * sizeof(float));
     for (int r = 0; r < t->n; r++) {
         const int first = max_of(row_low(window, t->position + r), low),
-                  end = min_of(t->position + r + 1, high);
+                  end = min_of(row_end(t, window, r), high);
         for (int i = r * g; i < (r + 1) * g; i++) {
             part.max[i] = part.sum[i] = 0;
             if (first < end)
@@ -153,7 +159,8 @@ static void chunk_part(const struct walk *w, int chunk, const float *query, stru
     if (shared_low >= shared_high) return;
     mix_range(w, part.o, score, low, 0, w->n_q, shared_low, shared_high);
     for (int r = 0; r < t->n; r++)
-        mix_range(w, part.o, score, low, r * g, g, shared_high, min_of(t->position + r + 1, high));
+        mix_range(w, part.o, score, low, r * g, g, shared_high,
+                  min_of(row_end(t, window, r), high));
 }
 
 /* acc and the part of the next chunk, as if they had been one: both are brought to the greater

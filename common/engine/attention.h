@@ -31,11 +31,12 @@ struct attention_tile {
     const int32_t *block_table;
     int row, n;   /* rows [row, row + n) of the pass */
     int position; /* of the first row */
+    int end;      /* rows see both sides: positions of the sequence; 0: none behind themselves */
 };
 
 /* One layer's attention. q, out: f32 [rows][n_heads][head_dim] of the whole pass; K and V of every
- * position up to a tile's last are in the pool. window: 0, or how many positions a row sees, itself
- * included. */
+ * position up to a tile's last, or up to its end, are in the pool. window: 0, or how many positions
+ * a row sees to a side, itself included. */
 struct attention {
     const struct kernels *kn;
     const struct attention_shape *shape;

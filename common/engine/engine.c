@@ -57,12 +57,12 @@ static enum err pool_open(struct engine *e, const struct engine_opts *opts, stru
                                       &e->n_blocks, eb);
     if (err != ERR_OK) return err;
     const struct kv_shape shape = {
-        .n_layers = e->info.n_layers,
+        .n_layers = model_kv_layers(&e->info),
         .n_kv_heads = e->info.n_kv_heads,
         .head_dim = e->info.head_dim,
         .block_tokens = opts->block_tokens,
         .n_blocks = e->n_blocks + 1, /* one for engine_self_test() */
-        .dtype = opts->kv_dtype,
+        .dtype = e->info.encoder ? e->info.kv_dtype : opts->kv_dtype,
     };
     if ((err = kv_cache_create_in(&e->kv, &shape, opts->kv_pages, eb)) != ERR_OK) return err;
     (void)kv_blocks_alloc(e->kv, &e->self_block, 1); /* a fresh pool has one */
@@ -73,6 +73,10 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     size_t n = (size_t)e->slots_max, rows = (size_t)e->limits.rows_max;
     size_t n_decode = n > ENGINE_DRAFT_ROWS ? n : ENGINE_DRAFT_ROWS;
     size_t n_logits = n_decode + ENGINE_WIDE_ROWS < rows ? n_decode + ENGINE_WIDE_ROWS : rows;
+    size_t n_row =
+        (size_t)(e->info.vocab_size > e->info.hidden ? e->info.vocab_size : e->info.hidden);
+    if (e->info.no_head) n_logits = 1;
+    if (e->info.encoder && rows < (size_t)e->seq_tokens_max) rows = (size_t)e->seq_tokens_max;
     uint32_t want = 2 * ((uint32_t)e->queue_max + (uint32_t)e->slots_max);
     e->logits_max = (int)n_logits;
     for (e->table_size = 1; e->table_size < want;) e->table_size *= 2;
@@ -88,7 +92,7 @@ static enum err buffers_open(struct engine *e, struct errbuf *eb) {
     e->row_ids = calloc(rows, sizeof(int32_t));
     e->logit_rows = calloc(n_logits, sizeof(int));
     e->logits = calloc(n_logits, sizeof(float) * (size_t)e->info.vocab_size);
-    e->row = calloc((size_t)e->info.vocab_size, sizeof(float));
+    e->row = calloc(n_row, sizeof(float));
     e->mask = calloc((size_t)e->info.vocab_size / 64 + 1, sizeof(*e->mask));
     if (e->table == NULL || e->slots == NULL || e->views == NULL || e->view_choices == NULL ||
         e->view_rows == NULL || e->order == NULL || e->plan == NULL || e->parts == NULL ||
@@ -115,7 +119,7 @@ enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
     e->batch_max = opts->batch_max;
     e->slots_max = engine_slots_max(e->batch_max);
     e->queue_max = opts->queue_max;
-    e->prefix_cache = opts->prefix_cache;
+    e->prefix_cache = opts->prefix_cache && !e->info.encoder;
     e->lora_rank_max = opts->lora_rank_max;
     e->limits = (struct sched_limits){
         .rows_max = opts->step_tokens_max,
@@ -198,10 +202,19 @@ enum err engine_self_test(struct engine *e) {
     if (e->in_step) return ERR_CONFLICT;
     const int32_t id = 0;
     const int row = 0;
-    const struct fwd_seq part = {.block_table = &e->self_block, .n_rows = 1};
-    e->ops->run(e->fwd, e->kv, &id, 1, &part, 1, &row, 1, e->logits, NULL, NULL);
-    for (int i = 0; i < e->info.vocab_size; i++)
-        if (!isfinite(e->logits[i])) return ERR_INTERNAL;
+    struct fwd_seq part = {.block_table = &e->self_block, .n_rows = 1, .n_ids = 1};
+    const float *out = e->logits;
+    int n = e->info.vocab_size;
+    if (e->info.no_head) {
+        part.pooled = e->row;
+        part.pooling = POOL_LAST;
+        out = e->row;
+        n = e->info.hidden;
+    }
+    e->ops->run(e->fwd, e->kv, &id, 1, &part, 1, &row, e->info.no_head ? 0 : 1, e->logits, NULL,
+                NULL);
+    for (int i = 0; i < n; i++)
+        if (!isfinite(out[i])) return ERR_INTERNAL;
     return ERR_OK;
 }
 
@@ -227,6 +240,7 @@ void engine_stats_publish(struct engine *e) {
         .generated_tokens = e->generated_tokens,
         .prefix_lookup_blocks = e->lookup_blocks,
         .prefix_hit_blocks = e->hit_blocks,
+        .embedded = e->embedded,
         .drafts = e->drafts,
         .draft_tokens = e->draft_tokens,
         .draft_accepted = e->draft_accepted,

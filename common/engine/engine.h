@@ -31,6 +31,10 @@
  * that order, `choice` counting them, at most 2 * n_choices; `more` is false in the last. In what
  * is told all together every choice has a finish if and only if the search is over.
  *
+ * Embedding. A SEQ_EMBED makes one vector of its ids, and with a head for scores a score, in one
+ * step or, in a decoder, in chunks; it shares steps with whatever else runs. An encoder takes no
+ * other kind. on_embedded tells it; then slot and blocks are free.
+ *
  * End of a choice. SEQ_WHOLE and a started SEQ_IMPORT: when on_token carries a finish, slot and
  * blocks of that choice are free already; with the last one the sequence has ended and its id may
  * be used again, from inside the callback too. on_failed ends the sequence with all its choices.
@@ -58,6 +62,16 @@ enum dtype dtype_of_name(const char *name); /* DTYPE_NONE: no such name */
 
 struct engine;
 struct lora;
+
+/* How the rows of a sequence become one: their mean, the first, the last. */
+enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST };
+
+/* To which sizes a model's vectors may be cut. */
+enum { MATRYOSHKA_SIZES_MAX = 32 };
+struct matryoshka {
+    bool any;                           /* any size */
+    int n, sizes[MATRYOSHKA_SIZES_MAX]; /* or these; n 0 and not any: none */
+};
 
 struct engine_opts {
     const char *model_dir;
@@ -92,7 +106,16 @@ struct engine_opts {
 };
 
 struct model_info {
-    char family[32]; /* "llama", "mistral", "qwen2", "qwen3" */
+    char family[32];      /* "llama", "mistral", "qwen2", "qwen3", "bert", ... */
+    bool encoder;         /* embeds only, and a whole text in one step */
+    bool no_head;         /* draws no tokens */
+    bool is_embedder;     /* was made to embed */
+    enum pooling pooling; /* what it was trained with */
+    struct matryoshka matryoshka;
+    enum pooling score_pooling;
+    int n_labels;   /* numbers of a score; 0: it has no head for scores */
+    bool score_raw; /* its author takes them as they are, not through a sigmoid */
+    bool two_types; /* the second text of a pair has a token type of its own */
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
     int32_t bos_id; /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
@@ -125,6 +148,12 @@ enum seq_kind {
     SEQ_WHOLE,   /* prefill and decode here */
     SEQ_PREFILL, /* prefill, one token, then hold the KV blocks until engine_seq_release() */
     SEQ_IMPORT, /* blocks are reserved and filled from outside; engine_seq_start() lets it decode */
+    SEQ_EMBED,  /* one vector is made of all ids, and nothing generated */
+};
+struct seq_embed {
+    enum pooling pooling; /* POOL_NONE: the model's own, with `score` that of its head */
+    bool score;           /* what the head makes of the vector; ERR_INVALID: there is none */
+    int n_first;          /* ids of the first text of a pair; 0: one text */
 };
 struct seq_opts {
     uint64_t seq_id;
@@ -132,7 +161,8 @@ struct seq_opts {
     const int32_t *ids; /* prompt, then tokens already generated (their indices, penalties and
                            limits count); copied */
     size_t n_ids, n_prompt;
-    const struct sampling *sampling; /* copied deep */
+    const struct sampling *sampling; /* copied deep; not looked at with SEQ_EMBED */
+    struct seq_embed embed;          /* SEQ_EMBED */
     int priority;                    /* 1 first .. 5 last */
     uint64_t tenant; /* whose it is, for shares of slots and blocks (engine_fair.c); 0: nobody's */
     uint64_t prefix_salt;     /* sequences with different salts share no prefix blocks */
@@ -214,6 +244,9 @@ struct engine_events {
      * (prompt_top_logprobs) of prompt token i given those before; the rest of *ev means nothing. */
     void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev);
+    /* SEQ_EMBED, at its end: f32 [hidden], and [n_labels] with `score` (else NULL); they live until
+     * it returns. */
+    void (*on_embedded)(void *arg, uint64_t seq_id, const float *vector, const float *scores);
     void (*on_failed)(void *arg, uint64_t seq_id,
                       enum err e); /* the sequence ended by an internal failure */
     void *arg;
@@ -221,7 +254,8 @@ struct engine_events {
 void engine_set_events(struct engine *e, const struct engine_events *ev);
 
 /* One step: admits, runs up to step_tokens_max rows (decodes first, then prompt chunks by priority
- * and age), samples, reports. Returns false when there was nothing to do. */
+ * and age; an encoder's longer text alone), samples, reports. Returns false when there was nothing
+ * to do. */
 bool engine_step(struct engine *e);
 
 /* A one-token dummy inference in a block of its own, for health checks; not counted. ERR_INTERNAL:
@@ -244,12 +278,17 @@ struct engine_stats {
     int waiting, held;             /* sequences */
     int running, importing;        /* choices: they take the slots */
     uint64_t steps, prompt_tokens /* rows computed */, generated_tokens, prefix_lookup_blocks,
-        prefix_hit_blocks;
+        prefix_hit_blocks, embedded /* sequences */;
     uint64_t drafts, draft_tokens, draft_accepted; /* times a sequence guessed by prompt lookup, the
                                                       tokens it guessed, those that were right */
     double prefill_tokens_per_s,
         decode_tokens_per_s; /* over the last seconds of steps that had such rows */
 };
+/* Layers whose KV a block holds: those of an encoder use the same one after another. */
+static inline int model_kv_layers(const struct model_info *m) {
+    return m->encoder ? 1 : m->n_layers;
+}
+
 void engine_stats(const struct engine *e,
                   struct engine_stats *out); /* any thread; as after the last call above */
 

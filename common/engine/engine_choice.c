@@ -49,7 +49,9 @@ int64_t engine_blocks_needed(const struct seq *s) {
 bool engine_blocks_take(struct engine *e, struct seq *s) {
     struct choice *lead = &s->choices[0];
     int n_cached = 0, n_look = 0, n_shared = s->n_shared, bt = e->block_tokens;
-    if (e->prefix_cache && !s->sampling.prompt_logprobs) {
+    /* Where every row counts, none may come from elsewhere. */
+    if (e->prefix_cache && !s->sampling.prompt_logprobs &&
+        (s->kind != SEQ_EMBED || s->embed.pooling == POOL_LAST)) {
         /* The last token is computed whatever is known: its logits are what the sequence is for. */
         n_look = (s->kind == SEQ_IMPORT ? s->n_input : s->n_input - 1) / bt;
         n_cached = kv_prefix_lookup(e->kv, s->salt, lead->ids, n_look, lead->blocks, &lead->chain);
@@ -86,7 +88,7 @@ void engine_choice_publish(struct engine *e, struct choice *c) {
 
 void engine_block_copy(struct engine *e, int32_t to, int32_t from) {
     size_t n = kv_block_bytes(kv_cache_shape(e->kv));
-    for (int layer = 0; layer < e->info.n_layers; layer++)
+    for (int layer = 0; layer < model_kv_layers(&e->info); layer++)
         memcpy(kv_block_ptr(e->kv, layer, to), kv_block_ptr(e->kv, layer, from), n);
 }
 

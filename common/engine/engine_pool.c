@@ -40,15 +40,15 @@ enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_i
                             int seq_tokens_max, uint64_t free_bytes, int *n_blocks,
                             struct errbuf *eb) {
     const struct kv_shape shape = {
-        .n_layers = info->n_layers,
+        .n_layers = model_kv_layers(info),
         .n_kv_heads = info->n_kv_heads,
         .head_dim = info->head_dim,
         .block_tokens = opts->block_tokens,
-        .dtype = opts->kv_dtype,
+        .dtype = info->encoder ? info->kv_dtype : opts->kv_dtype,
     };
     uint64_t block = kv_block_stride(&shape);
-    if (block == 0 || info->n_layers < 1 ||
-        __builtin_mul_overflow(block, (uint64_t)info->n_layers, &block))
+    if (block == 0 || shape.n_layers < 1 ||
+        __builtin_mul_overflow(block, (uint64_t)shape.n_layers, &block))
         return err_set(eb, ERR_BAD_CONFIG, "a KV block of %d layers, %d heads of %d is no size",
                        info->n_layers, info->n_kv_heads, info->head_dim);
 

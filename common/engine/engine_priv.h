@@ -101,8 +101,10 @@ struct seq {
     int n_prompt, ids_max;
     int n_input; /* ids at the add */
     struct sampling sampling;
-    struct lora *lora; /* NULL: the base model */
-    int32_t *ends;     /* [n_ends] what ends it: EOS ids (unless ignored), then stop tokens */
+    struct seq_embed embed;
+    float *pooled, *scores; /* SEQ_EMBED: [hidden], [n_labels] behind it or NULL */
+    struct lora *lora;      /* NULL: the base model */
+    int32_t *ends;          /* [n_ends] what ends it: EOS ids (unless ignored), then stop tokens */
     int n_ends;
 
     int n_blocks; /* of one choice */
@@ -163,14 +165,15 @@ struct engine {
     struct fwd_seq *parts;
     int *part_logit; /* index of the first of its logits */
     int n_plan;
-    int32_t *row_ids; /* [rows_max] */
+    int32_t *row_ids; /* [rows_max, in an encoder its longest text at least] */
     int *logit_rows;  /* [logits_max] */
     int logits_max;
     float *logits;  /* [logits_max][vocab_size] */
-    float *row;     /* [vocab_size] a copy for each choice that draws from the same logits */
+    float *row;     /* [vocab_size, hidden at least] a copy for each choice that draws from the same
+                       logits */
     uint64_t *mask; /* a bit for each id: what a guide allows */
 
-    uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks;
+    uint64_t steps, prompt_tokens, generated_tokens, lookup_blocks, hit_blocks, embedded;
     uint64_t drafts, draft_tokens, draft_accepted;
     struct rate prefill_rate, decode_rate;
     pthread_mutex_t stats_lock;

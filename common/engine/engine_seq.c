@@ -83,6 +83,7 @@ static void seq_free(struct engine *e, struct seq *s) {
     engine_beam_free(&s->search);
     sampling_free(&s->sampling);
     free(s->ends);
+    free(s->pooled);
     for (int i = 0; i < s->n_choices; i++) {
         free(s->choices[i].ids);
         free(s->choices[i].blocks);
@@ -103,7 +104,7 @@ static int tokens_max(const struct engine *e, const struct seq_opts *o) {
 }
 
 static int kv_tokens(const struct engine *e, const struct seq_opts *o) {
-    return o->kind == SEQ_PREFILL ? (int)o->n_ids : tokens_max(e, o) - 1;
+    return o->kind == SEQ_PREFILL || o->kind == SEQ_EMBED ? (int)o->n_ids : tokens_max(e, o) - 1;
 }
 
 /* Choices that run: a prefill draws from the leader's logits for all of them. */
@@ -126,7 +127,7 @@ static enum err room_check(const struct engine *e, const struct seq_opts *o, str
         return err_set(eb, ERR_TOO_LARGE, "n is %d, this instance runs at most %d (maxBatchSize)",
                        n, e->batch_max);
     if (n_blocks <= e->n_blocks) return ERR_OK;
-    if (o->kind == SEQ_PREFILL)
+    if (o->kind == SEQ_PREFILL || o->kind == SEQ_EMBED)
         return err_set(eb, ERR_TOO_LARGE,
                        "a prompt of %zu tokens needs %" PRId64
                        " KV blocks, the pool of this instance has %d",
@@ -135,6 +136,37 @@ static enum err room_check(const struct engine *e, const struct seq_opts *o, str
                    "a prompt of %zu tokens with max_tokens %d and n %d needs %" PRId64
                    " KV blocks, the pool of this instance has %d",
                    o->n_prompt, tokens_max(e, o) - (int)o->n_prompt, n, n_blocks, e->n_blocks);
+}
+
+/* Room for what is generated; a text to embed needs none. */
+static enum err length_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
+    const size_t most = (size_t)e->seq_tokens_max;
+    if (o->kind == SEQ_EMBED) {
+        if (o->n_ids <= most) return ERR_OK;
+        return err_set(eb, ERR_TOO_LARGE, "a text of %zu tokens is too long, the limit is %zu",
+                       o->n_ids, most);
+    }
+    if (o->n_ids >= most)
+        return err_set(eb, ERR_TOO_LARGE, "%zu tokens leave no room for an answer, the limit is %d",
+                       o->n_ids, e->seq_tokens_max - 1);
+    if (o->sampling->new_tokens_max < 1 ||
+        o->n_ids - o->n_prompt >= (size_t)o->sampling->new_tokens_max)
+        return err_set(eb, ERR_INVALID, "%zu tokens are generated, nothing is left of %d",
+                       o->n_ids - o->n_prompt, o->sampling->new_tokens_max);
+    return ERR_OK;
+}
+
+static enum err kind_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
+    if (o->kind != SEQ_EMBED)
+        return e->info.no_head
+                   ? err_set(eb, ERR_INVALID, "this model generates nothing: it embeds texts")
+                   : ERR_OK;
+    if (o->embed.score && e->info.n_labels == 0)
+        return err_set(eb, ERR_INVALID, "this model has no head for scores");
+    if (o->embed.n_first < 0 || (size_t)o->embed.n_first > o->n_ids)
+        return err_set(eb, ERR_INVALID, "the first text must have from 0 to %zu tokens, got %d",
+                       o->n_ids, o->embed.n_first);
+    return ERR_OK;
 }
 
 static enum err opts_check(const struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
@@ -147,15 +179,10 @@ static enum err opts_check(const struct engine *e, const struct seq_opts *o, str
                        e->lora_rank_max, o->lora->rank);
     if (o->priority < 1 || o->priority > 5)
         return err_set(eb, ERR_INVALID, "priority must be from 1 to 5, got %d", o->priority);
-    enum err err = sampling_check(o->sampling, eb);
+    enum err err = kind_check(e, o, eb);
     if (err != ERR_OK) return err;
-    if (o->n_ids >= (size_t)e->seq_tokens_max)
-        return err_set(eb, ERR_TOO_LARGE, "%zu tokens leave no room for an answer, the limit is %d",
-                       o->n_ids, e->seq_tokens_max - 1);
-    if (o->sampling->new_tokens_max < 1 ||
-        o->n_ids - o->n_prompt >= (size_t)o->sampling->new_tokens_max)
-        return err_set(eb, ERR_INVALID, "%zu tokens are generated, nothing is left of %d",
-                       o->n_ids - o->n_prompt, o->sampling->new_tokens_max);
+    if (o->kind != SEQ_EMBED && (err = sampling_check(o->sampling, eb)) != ERR_OK) return err;
+    if ((err = length_check(e, o, eb)) != ERR_OK) return err;
     for (size_t i = 0; i < o->n_ids; i++)
         if (o->ids[i] < 0 || o->ids[i] >= e->info.vocab_size)
             return err_set(eb, ERR_INVALID, "token id must be from 0 to %d, got %" PRId32 " at %zu",
@@ -214,6 +241,18 @@ static uint64_t salt_of(const struct seq_opts *o) {
     return o->prefix_salt * 0x9E3779B97F4A7C15u ^ hash;
 }
 
+/* The vector, and behind it the scores. */
+static bool embed_create(const struct engine *e, struct seq *s, const struct seq_opts *o) {
+    const struct model_info *m = &e->info;
+    if (o->kind != SEQ_EMBED) return true;
+    s->embed = o->embed;
+    if (s->embed.pooling == POOL_NONE)
+        s->embed.pooling = o->embed.score ? m->score_pooling : m->pooling;
+    s->pooled = calloc((size_t)m->hidden + (size_t)m->n_labels, sizeof(*s->pooled));
+    if (s->pooled != NULL && o->embed.score) s->scores = s->pooled + m->hidden;
+    return s->pooled != NULL;
+}
+
 static enum err seq_create(struct seq **out, struct engine *e, const struct seq_opts *o) {
     int n_choices = run_choices(o);
     struct seq *s = calloc(1, sizeof(*s) + (size_t)n_choices * sizeof(s->choices[0]));
@@ -232,7 +271,7 @@ static enum err seq_create(struct seq **out, struct engine *e, const struct seq_
     s->n_choices = s->n_live = n_choices;
     s->arrival_us = clock_us();
     bool made = sampling_copy(&s->sampling, o->sampling) == ERR_OK;
-    made = engine_tenant_join(e, s, o->tenant) && made;
+    made = engine_tenant_join(e, s, o->tenant) && embed_create(e, s, o) && made;
     for (int i = 0; i < n_choices; i++) made = choice_create(&s->choices[i], s, i, o) && made;
     if (made && s->sampling.beam) made = engine_beam_open(s);
     if (!made || ends_create(s, &e->info) != ERR_OK) {
@@ -337,7 +376,12 @@ bool engine_admit(struct engine *e) {
 
 /* ---- what callers ask for */
 
-enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb) {
+enum err engine_seq_add(struct engine *e, const struct seq_opts *asked, struct errbuf *eb) {
+    static const struct sampling nothing = {
+        .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_choices = 1};
+    struct seq_opts own = *asked;
+    const struct seq_opts *o = &own;
+    if (own.kind == SEQ_EMBED) own.sampling = &nothing;
     enum err err = opts_check(e, o, eb);
     engine_bury(e);
     if (err != ERR_OK) return err;

@@ -33,6 +33,7 @@ static int plan_make(struct engine *e) {
             .pending = pending,
             .decoding = decoding,
             .draft = decoding ? engine_draft(c) : 0,
+            .whole = e->info.encoder,
             .all_logits = s->sampling.prompt_logprobs && c->n_past + 1 < s->n_prompt,
             .priority = s->priority,
             .tenant = s->tenant->id,
@@ -55,6 +56,7 @@ static int plan_make(struct engine *e) {
 
 /* Row at position pos: are its logits looked at? */
 static bool wants_logits(const struct choice *c, int pos) {
+    if (c->seq->kind == SEQ_EMBED) return false;
     return pos >= c->n_ids - 1 || (c->seq->sampling.prompt_logprobs && pos + 1 < c->seq->n_prompt);
 }
 
@@ -68,6 +70,11 @@ static int rows_fill(struct engine *e, uint64_t now_us) {
         part->lora = c->seq->lora;
         part->n_past = c->n_past;
         part->first_row = row;
+        part->pooled = c->seq->pooled;
+        part->pooling = c->seq->embed.pooling;
+        part->n_ids = c->seq->n_input;
+        part->n_first = c->seq->embed.n_first;
+        part->scores = c->seq->scores;
         e->part_logit[i] = n_logits;
         for (int r = 0; r < part->n_rows; r++, row++) {
             e->row_ids[row] = c->ids[c->n_past + r];
@@ -281,6 +288,25 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
     e->telling = NULL;
 }
 
+static bool all_finite(const float *v, int n) {
+    for (int i = 0; i < n; i++)
+        if (!isfinite(v[i])) return false;
+    return true;
+}
+
+/* The vector of plan[i] is complete. */
+static void emit_embedded(struct engine *e, int i) {
+    struct seq *s = e->plan[i]->seq;
+    if (!all_finite(s->pooled, e->info.hidden) ||
+        (s->scores != NULL && !all_finite(s->scores, e->info.n_labels))) {
+        engine_seq_fail(e, s, ERR_INTERNAL);
+        return;
+    }
+    e->embedded++;
+    if (e->ev.on_embedded != NULL) e->ev.on_embedded(e->ev.arg, s->id, s->pooled, s->scores);
+    if (e->plan[i] != NULL) engine_seq_end(e, s); /* not cancelled inside the callback */
+}
+
 static void emit(struct engine *e, int n_logits, uint64_t now_us) {
     for (int i = 0; i < e->n_plan; i++) {
         struct choice *c = e->plan[i];
@@ -289,6 +315,10 @@ static void emit(struct engine *e, int n_logits, uint64_t now_us) {
         int last = (i + 1 < e->n_plan ? e->part_logit[i + 1] : n_logits) - 1 - c->n_draft;
         if (c->seq->sampling.prompt_logprobs && !emit_prompt_logprobs(e, i)) continue;
         if (!complete) continue;
+        if (c->seq->kind == SEQ_EMBED) {
+            emit_embedded(e, i);
+            continue;
+        }
         float *row = e->logits + (size_t)last * (size_t)e->info.vocab_size;
         if (c->seq->search != NULL)
             engine_beam_logits(e, c, row, now_us);

@@ -17,6 +17,15 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     const struct model_conf *c = &f->conf;
     _Static_assert(sizeof(i->family) == sizeof(c->family), "one size of family names");
     memcpy(i->family, c->family, sizeof(i->family));
+    i->encoder = c->encoder;
+    i->no_head = f->w->head.panels == NULL;
+    i->is_embedder = c->is_embedder;
+    i->pooling = c->pooling;
+    i->matryoshka = c->matryoshka;
+    i->n_labels = c->score.n_labels;
+    i->score_pooling = c->score.pooling;
+    i->score_raw = c->score_raw;
+    i->two_types = c->n_token_types > 1;
     i->n_layers = c->n_layers;
     i->n_heads = c->n_heads;
     i->n_kv_heads = c->n_kv_heads;
@@ -29,7 +38,7 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     memcpy(i->eos_ids, c->eos_ids, sizeof(i->eos_ids));
     i->n_eos = c->n_eos;
     i->weight_dtype = f->w->dtype;
-    i->kv_dtype = o->kv_dtype;
+    i->kv_dtype = c->encoder ? DTYPE_F32 : o->kv_dtype;
     memcpy(i->file_type, f->w->file_type, sizeof(i->file_type));
     i->n_params = f->w->n_params;
     i->weight_bytes = f->w->bytes;
@@ -112,8 +121,9 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->k = carve(c, r * kv_dim, sizeof(float));
     f->v = carve(c, r * kv_dim, sizeof(float));
     f->gate = carve(c, r * (size_t)m->intermediate, sizeof(float));
-    f->cos = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
-    f->sin = carve(c, r * (size_t)m->head_dim / 2, sizeof(float));
+    const size_t half = (size_t)m->head_dim / 2, ropes = (size_t)f->n_ropes;
+    f->cos = carve(c, ropes * r * half, sizeof(float));
+    f->sin = carve(c, ropes * r * half, sizeof(float));
     f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
     size_t most = item_columns(f, m->hidden), other = item_columns(f, m->intermediate);
@@ -121,7 +131,9 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->item_scratch = carve(c, threads * f->item_stride, sizeof(float));
     lay_out_plan(&f->plan, c);
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
-    f->freqs = carve(c, (size_t)m->head_dim / 2, sizeof(double));
+    f->freqs = carve(c, ropes * half, sizeof(double));
+    f->score_stride = lanes_of(forward_score_floats(f));
+    f->score_scratch = carve(c, threads * f->score_stride, sizeof(float));
     lay_out_lora(f, c, r, threads);
 }
 
@@ -131,6 +143,7 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
                                         .n_kv_heads = f->conf.n_kv_heads,
                                         .head_dim = f->conf.head_dim,
                                         .scale = (float)(1.0 / sqrt(f->conf.head_dim))};
+    f->n_ropes = f->conf.window_theta > 0 ? 2 : 1;
     f->att_stride = lanes_of(attention_scratch_floats(&f->shape));
     attention_plan_init(&f->plan, &f->shape, pool_threads(f->pool), f->rows_max, seq_tokens_max);
     lay_out(f, &c);
@@ -139,7 +152,9 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
         return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
     c = (struct carver){.base = f->memory.p};
     lay_out(f, &c);
-    rope_freqs(f->freqs, &f->conf.rope, f->conf.head_dim);
+    struct rope_conf rope = f->conf.rope;
+    for (int i = 0; i < f->n_ropes; i++, rope.theta = f->conf.window_theta)
+        rope_freqs(f->freqs + (size_t)i * (size_t)f->conf.head_dim / 2, &rope, f->conf.head_dim);
     return ERR_OK;
 }
 
@@ -173,6 +188,7 @@ static enum err open_parts(struct forward *f, const struct engine_opts *o, struc
     if (f->kn.gemm_once != NULL && f->w->bytes > cache_bytes()) f->kn.gemm = f->kn.gemm_once;
     if (seq_tokens_max <= 0 || seq_tokens_max > f->conf.context_max)
         seq_tokens_max = f->conf.context_max;
+    if (f->conf.encoder && f->rows_max < seq_tokens_max) f->rows_max = seq_tokens_max;
     if ((e = make_scratch(f, seq_tokens_max, eb)) != ERR_OK) return e;
     fill_info(f, o);
     return ERR_OK;

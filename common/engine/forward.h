@@ -1,7 +1,10 @@
-/* forward: the forward pass of the decoder families we load (Llama, Mistral, Qwen2, Qwen3), over
- * paged KV. One pass serves prompt chunks and decode rows alike, and a row's numbers do not depend
- * on the other rows of the pass: every reduction's order is fixed by the shape of one row
- * (docs/decisions, batch invariance).
+/* forward: the forward pass of the families we load (model_families.c), over paged KV. One pass
+ * serves prompt chunks, decode rows and texts to embed alike, and a row's numbers do not depend on
+ * the other rows of the pass: every reduction's order is fixed by the shape of one row, or, in an
+ * encoder, of its sequence (docs/decisions, batch invariance).
+ *
+ * An encoder's rows see both sides, so a sequence is one pass (n_past 0); its KV is scratch of one
+ * layer, used by one layer after another.
  *
  * Thread: the engine thread; uses the compute pool given at creation. */
 #ifndef BATON_ENGINE_FORWARD_H
@@ -15,7 +18,7 @@ struct forward;
 struct lora;
 
 /* Loads config.json, weights and generation_config.json of opts->model_dir and makes scratch for
- * rows_max rows a pass. */
+ * rows_max rows a pass, in an encoder at least for its longest text. */
 enum err forward_open(struct forward **out, const struct engine_opts *opts, int rows_max,
                       struct errbuf *eb);
 void forward_close(struct forward **f);
@@ -29,6 +32,13 @@ struct fwd_seq {
     const int32_t *block_table;
     int n_past, first_row, n_rows;
     const struct lora *lora; /* of this model and at most opts->lora_rank_max; NULL: the base */
+    /* A text to embed: f32 [hidden], the normed rows of its n_ids ids made one. Whoever sends it in
+     * parts keeps what is there. NULL: it is none. */
+    float *pooled;
+    enum pooling pooling;
+    int n_ids;
+    int n_first;   /* ids of the first text of a pair; 0: it is one text */
+    float *scores; /* f32 [n_labels] of the pooled row, with the last id; NULL: not asked for */
 };
 
 /* ids: [n_rows]. logit_rows: [n_logits] rows whose logits are wanted; logits: f32

@@ -42,15 +42,16 @@ struct forward {
     struct weights_check *check; /* NULL: none under way or over */
     struct attention_shape shape;
     int rows_max;
-    double *freqs; /* [head_dim / 2] */
+    int n_ropes;   /* 1, or 2: layers with a window have angles of their own */
+    double *freqs; /* [n_ropes][head_dim / 2] */
 
     /* scratch of one pass, all in `memory`; R is rows_max */
     float *x;           /* [R][hidden]: the residual stream */
-    float *normed;      /* [R][hidden] */
+    float *normed;      /* [R][hidden]; changes places with x where the stream goes on from it */
     float *q, *att;     /* [R][n_heads * head_dim] */
     float *k, *v;       /* [R][n_kv_heads * head_dim] */
     float *gate;        /* [R][intermediate] */
-    float *cos, *sin;   /* [R][head_dim / 2] */
+    float *cos, *sin;   /* [n_ropes][R][head_dim / 2] */
     void *packed;       /* activations of the next product, R rows of the widest input */
     float *att_scratch; /* [threads][att_stride] */
     size_t att_stride;
@@ -61,11 +62,28 @@ struct forward {
     struct attention_plan plan; /* its arrays; of `R` tiles */
     int *row_seq;               /* [R]: the sequence of a row */
     struct lora_rows lora;
+    float *score_scratch; /* [threads][score_stride] */
+    size_t score_stride;
     struct mem memory;
 };
 
 /* Panels of one work item of a product of n columns. */
 int forward_item_panels(const struct forward *f, int n);
+
+/* The model's norm of a row of the residual stream. */
+void forward_norm(const struct forward *f, float *y, const float *x, const struct norm *norm);
+
+/* ---- forward_embed.c: rows at the beginning and at the end of a pass */
+
+/* x, f32 [hidden]: what the tables have for an id at a position of s. spare: another such row. */
+void forward_embed_row(const struct forward *f, const struct fwd_seq *s, int32_t id, int position,
+                       float *x, float *spare);
+/* cos and sin of row r. */
+void forward_rope_row(const struct forward *f, const struct fwd_seq *s, int r, int position);
+/* The rows of s, which are final, into s->pooled, and that into s->scores. */
+void forward_pool(const struct forward *f, const struct fwd_seq *s, int thread);
+/* Floats of a thread's scratch for that. */
+size_t forward_score_floats(const struct forward *f);
 
 /* ---- forward_lora.c: y += scale * B (A x) for the rows that have an adapter */
 

@@ -11,14 +11,16 @@ struct pass {
     const int32_t *ids;
     const struct fwd_seq *seqs;
     int n_rows;
-    int layer;
+    int layer, kv_layer;
+    size_t rope; /* of the layer's angles in cos and sin */
     struct attention attention;
     const struct layer_weights *lw;
 
     /* rows to pack, and how */
-    const float *src;  /* [..][pack_k] */
-    const float *norm; /* weight of the RMSNorm on the way, or NULL */
-    const int *pick;   /* rows of src to take, or NULL: all */
+    const float *src;        /* [..][pack_k] */
+    const struct norm *norm; /* on the way, or NULL */
+    const float *input;      /* the rows as they are packed */
+    const int *pick;         /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
     enum dtype pack_for; /* of the weights they meet */
 
@@ -44,20 +46,24 @@ static int row_tiles(int n_rows) {
 static void embed_item(void *arg, int tile, int thread) {
     const struct pass *p = arg;
     const struct forward *f = p->f;
-    const struct matrix *m = &f->w->embed;
-    const int half = f->conf.head_dim / 2;
+    const size_t hidden = (size_t)f->conf.hidden;
     int first = tile * TILE_ROWS,
         end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
     (void)thread;
     for (int r = first; r < end; r++) {
-        int id = p->ids[r];
-        f->kn.panel_row(f->x + (size_t)r * (size_t)m->k,
-                        m->panels + (size_t)(id / PANEL_ROWS) * panel_bytes(m->k, m->dtype),
-                        id % PANEL_ROWS, m->k, m->dtype);
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
-        rope_row(f->cos + (size_t)r * (size_t)half, f->sin + (size_t)r * (size_t)half, f->freqs,
-                 half, f->conf.rope.attention_factor, s->n_past + r - s->first_row);
+        const int position = s->n_past + r - s->first_row;
+        forward_embed_row(f, s, p->ids[r], position, f->x + (size_t)r * hidden,
+                          f->normed + (size_t)r * hidden);
+        forward_rope_row(f, s, r, position);
     }
+}
+
+void forward_norm(const struct forward *f, float *y, const float *x, const struct norm *norm) {
+    if (f->conf.norm == NORM_RMS)
+        f->kn.rmsnorm(y, x, norm->weight, f->conf.hidden, f->conf.norm_eps);
+    else
+        f->kn.layernorm(y, x, norm->weight, norm->bias, f->conf.hidden, f->conf.norm_eps);
 }
 
 static void pack_item(void *arg, int tile, int thread) {
@@ -69,17 +75,16 @@ static void pack_item(void *arg, int tile, int thread) {
     const size_t k = (size_t)p->pack_k;
     for (int r = first; p->norm != NULL && r < end; r++) {
         int from = p->pick != NULL ? p->pick[r] : r;
-        f->kn.rmsnorm(f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm, p->pack_k,
-                      f->conf.rms_norm_eps);
+        forward_norm(f, f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm);
     }
-    f->kn.x_pack(f->packed, p->norm != NULL ? f->normed : p->src, k, first, end, p->pack_k,
-                 p->pack_for);
+    f->kn.x_pack(f->packed, p->input, k, first, end, p->pack_k, p->pack_for);
 }
 
 /* For products with matrices like w. */
 static void pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
-                 const float *norm, const int *pick) {
+                 const struct norm *norm, const int *pick) {
     p->src = src;
+    p->input = norm != NULL ? p->f->normed : src;
     p->pack_rows = n_rows;
     p->pack_k = w->k;
     p->pack_for = w->dtype;
@@ -102,23 +107,23 @@ static void store_item(void *arg, int tile, int thread) {
     for (int r = first; r < end; r++) {
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
         const int position = s->n_past + r - s->first_row;
-        const float *c = f->cos + (size_t)r * (size_t)(hd / 2),
-                    *sn = f->sin + (size_t)r * (size_t)(hd / 2);
+        const float *c = f->cos + p->rope + (size_t)r * (size_t)(hd / 2),
+                    *sn = f->sin + p->rope + (size_t)r * (size_t)(hd / 2);
         float *q = f->q + (size_t)r * (size_t)nh * (size_t)hd,
               *k = f->k + (size_t)r * (size_t)nkv * (size_t)hd;
         const float *v = f->v + (size_t)r * (size_t)nkv * (size_t)hd;
         uint8_t *at =
-            kv_block_ptr(p->kv, p->layer, s->block_table[position / shape->block_tokens]) +
+            kv_block_ptr(p->kv, p->kv_layer, s->block_table[position / shape->block_tokens]) +
             (size_t)(position % shape->block_tokens) * row_bytes;
         for (int h = 0; h < nh + nkv; h++) {
             float *head = h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd;
             const float *norm = h < nh ? p->lw->q_norm : p->lw->k_norm;
             if (norm != NULL) {
                 float normed[MODEL_HEAD_DIM_MAX];
-                f->kn.rmsnorm(normed, head, norm, hd, f->conf.rms_norm_eps);
+                f->kn.rmsnorm(normed, head, norm, hd, f->conf.norm_eps);
                 memcpy(head, normed, (size_t)hd * sizeof(float));
             }
-            f->kn.rope(head, c, sn, hd / 2);
+            if (!f->conf.no_rope) f->kn.rope(head, c, sn, hd / 2);
         }
         for (int h = 0; h < nkv; h++) {
             f->kn.store(at + (size_t)h * head_bytes, k + (size_t)h * (size_t)hd, hd, shape->dtype);
@@ -142,7 +147,7 @@ static void attention_layer(struct pass *p) {
     p->attention = (struct attention){.kn = &f->kn,
                                       .shape = &f->shape,
                                       .kv = p->kv,
-                                      .layer = p->layer,
+                                      .layer = p->kv_layer,
                                       .window = window,
                                       .q = f->q,
                                       .out = f->att};
@@ -207,8 +212,7 @@ static void products_item(void *arg, int item, int thread) {
 
 static void lora_down_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
-    forward_lora_down(p->f, p->layer, p->modules, item, p->norm != NULL ? p->f->normed : p->src,
-                      p->pack_k, thread);
+    forward_lora_down(p->f, p->layer, p->modules, item, p->input, p->pack_k, thread);
 }
 
 /* The narrow half of the adapters' products: every column of the wide one needs all of it. */
@@ -226,24 +230,46 @@ static void products_go(struct pass *p) {
     p->n_products = 0;
 }
 
-/* Product 0 is gate, product 1 is up, of one shape: the same columns of both, then gate =
- * silu(gate) * up. Nobody else wants up. */
+static void activate(const struct kernels *kn, enum activation act, float *gate, const float *up,
+                     int n) {
+    if (act == ACT_SILU) {
+        kn->swiglu(gate, up, n);
+        return;
+    }
+    kn->gelu(gate, n);
+    if (up != NULL) kn->mul(gate, up, n);
+}
+
+/* Product 0 is gate, product 1, where there is one, is up, of one shape: the same columns of both,
+ * then gate = act(gate) * up. Nobody else wants up. */
 static void gate_up_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
-    size_t stride, up_stride;
+    size_t stride, up_stride = 0;
     int first, n = columns(&p->products[0], item, &first);
-    float *gate = product_run(p, 0, item, thread, &stride),
-          *up = product_run(p, 1, item, thread, &up_stride);
+    float *gate = product_run(p, 0, item, thread, &stride), *up = NULL;
+    if (p->n_products > 1) up = product_run(p, 1, item, thread, &up_stride);
     for (int r = 0; r < p->pack_rows; r++)
-        p->f->kn.swiglu(gate + (size_t)r * stride, up + (size_t)r * up_stride, n);
+        activate(&p->f->kn, p->f->conf.act, gate + (size_t)r * stride,
+                 up != NULL ? up + (size_t)r * up_stride : NULL, n);
 }
 
 /* ---- the pass */
 
+/* The rows before a half of a layer: normed on the way. In families that norm behind a half, and at
+ * the embeddings of some others, the residual stream goes on from the normed rows. */
+static void pack_half(struct pass *p, const struct matrix *w, int half) {
+    struct forward *f = p->f;
+    pack(p, f->x, p->n_rows, w, &f->w->norms[2 * p->layer + half], NULL);
+    if (!f->conf.post_norm && !(f->conf.embed_norm && p->layer == 0 && half == 0)) return;
+    float *stream = f->x;
+    f->x = f->normed;
+    f->normed = stream;
+}
+
 static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack(p, f->x, p->n_rows, &l->q, l->attn_norm, NULL);
+    pack_half(p, &l->q, 0);
     product_add(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
     product_add(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
     product_add(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
@@ -259,9 +285,9 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
 static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack(p, f->x, p->n_rows, &l->gate, l->mlp_norm, NULL);
+    pack_half(p, &l->gate, 1);
     product_add(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
-    product_add(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
+    if (f->conf.gated) product_add(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
     lora_down(p);
     pool_run(f->pool, gate_up_item, p, p->products[0].items);
     p->n_products = 0;
@@ -283,9 +309,24 @@ static void map_rows(struct pass *p, int n_seqs) {
                 (struct attention_tile){.block_table = s->block_table,
                                         .row = s->first_row + r,
                                         .n = s->n_rows - r < most ? s->n_rows - r : most,
-                                        .position = s->n_past + r};
+                                        .position = s->n_past + r,
+                                        .end = f->conf.encoder ? s->n_rows : 0};
         }
     }
+}
+
+static void pool_item(void *arg, int item, int thread) {
+    const struct pass *p = arg;
+    if (p->seqs[item].pooled != NULL) forward_pool(p->f, &p->seqs[item], thread);
+}
+
+static void layer_begin(struct pass *p) {
+    const struct forward *f = p->f;
+    p->lw = &f->w->layers[p->layer];
+    p->kv_layer = f->conf.encoder ? 0 : p->layer;
+    p->rope = f->n_ropes > 1 && f->conf.window[p->layer] > 0
+                  ? (size_t)f->rows_max * (size_t)(f->conf.head_dim / 2)
+                  : 0;
 }
 
 void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
@@ -296,12 +337,13 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     forward_lora_map(f, seqs, n_seqs);
     pool_run(f->pool, embed_item, &p, row_tiles(n_rows));
     for (p.layer = 0; p.layer < f->conf.n_layers; p.layer++) {
-        p.lw = &f->w->layers[p.layer];
+        layer_begin(&p);
         attention_half(&p, on_layer, arg);
         mlp_half(&p);
     }
+    pool_run(f->pool, pool_item, &p, n_seqs);
     if (n_logits == 0) return;
-    pack(&p, f->x, n_logits, &f->w->head, f->w->final_norm, logit_rows);
+    pack(&p, f->x, n_logits, &f->w->head, &f->w->norms[2 * f->conf.n_layers], logit_rows);
     product_add(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     products_go(&p);
 }

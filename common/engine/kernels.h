@@ -54,11 +54,19 @@ struct kernels {
 
     /* y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], i < n. */
     void (*rmsnorm)(float *y, const float *x, const float *weight, int n, float eps);
+    /* y[i] = (x[i] - mean(x)) / sqrt(var(x) + eps) * weight[i] + bias[i], i < n; var is the mean of
+     * squares. bias may be NULL: zeros. */
+    void (*layernorm)(float *y, const float *x, const float *weight, const float *bias, int n,
+                      float eps);
     /* x[i], x[i + half] = x[i] cos[i] - x[i + half] sin[i], x[i + half] cos[i] + x[i] sin[i], i <
      * half. In place. */
     void (*rope)(float *x, const float *cos, const float *sin, int half);
     /* gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n. In place. */
     void (*swiglu)(float *gate, const float *up, int n);
+    /* x[i] = x[i] / 2 (1 + erf(x[i] / sqrt 2)), i < n, within 3e-7 |x[i]|. In place. */
+    void (*gelu)(float *x, int n);
+    /* y[i] *= x[i], i < n. */
+    void (*mul)(float *y, const float *x, int n);
     /* y[i] += x[i], i < n. */
     void (*add)(float *y, const float *x, int n);
     /* dst: n values of dtype t (f32, or bf16 rounded to nearest even); with int8 one KV row of n

@@ -68,6 +68,31 @@ static void rmsnorm(float *y, const float *x, const float *weight, int n, float 
     }
 }
 
+static void layernorm(float *y, const float *x, const float *weight, const float *bias, int n,
+                      float eps) {
+    lanes sum = ln_set1(0), squares = sum;
+    FOR_LANES(i, len, n) {
+        sum = ln_add(sum, get(x + i, len));
+    }
+    const float mean = ln_sum(sum) / (float)n;
+    const int whole = n / LANES * LANES;
+    for (int i = 0; i < whole; i += LANES) {
+        lanes d = ln_sub(ln_load(x + i), ln_set1(mean));
+        squares = ln_fma(d, d, squares);
+    }
+    if (whole < n) { /* the lanes beyond are zeros only before the mean is taken off */
+        float rest[LANES] = {0};
+        for (int i = whole; i < n; i++) rest[i - whole] = x[i] - mean;
+        squares = ln_fma(ln_load(rest), ln_load(rest), squares);
+    }
+    const lanes f = ln_set1(1.0f / sqrtf(ln_sum(squares) / (float)n + eps));
+    FOR_LANES(i, len, n) {
+        lanes d = ln_mul(ln_sub(get(x + i, len), ln_set1(mean)), f);
+        put(y + i, ln_fma(d, get(weight + i, len), bias != NULL ? get(bias + i, len) : ln_set1(0)),
+            len);
+    }
+}
+
 static void rope(float *x, const float *cos, const float *sin, int half) {
     FOR_LANES(i, n, half) {
         lanes a = get(x + i, n), b = get(x + half + i, n), c = get(cos + i, n), s = get(sin + i, n);
@@ -81,6 +106,26 @@ static void swiglu(float *gate, const float *up, int n) {
         lanes g = get(gate + i, len);
         lanes d = ln_add(ln_set1(1), ln_exp(ln_sub(ln_set1(-0.0f), g)));
         put(gate + i, ln_mul(ln_div(g, d), get(up + i, len)), len);
+    }
+}
+
+static void gelu(float *x, int n) {
+    FOR_LANES(i, len, n) {
+        lanes v = get(x + i, len), a = ln_max(v, ln_sub(ln_set1(-0.0f), v));
+        lanes t = ln_div(ln_set1(1), ln_fma(a, ln_set1(ERF_P), ln_set1(1)));
+        lanes p = ln_set1(ERF_C5);
+        p = ln_fma(p, t, ln_set1(ERF_C4));
+        p = ln_fma(p, t, ln_set1(ERF_C3));
+        p = ln_fma(p, t, ln_set1(ERF_C2));
+        p = ln_fma(p, t, ln_set1(ERF_C1));
+        lanes tail = ln_mul(ln_mul(a, ln_mul(p, t)), ln_exp(ln_mul(ln_mul(v, v), ln_set1(-0.5f))));
+        put(x + i, ln_fma(tail, ln_set1(-0.5f), ln_max(ln_set1(0), v)), len);
+    }
+}
+
+static void mul(float *y, const float *x, int n) {
+    FOR_LANES(i, len, n) {
+        put(y + i, ln_mul(get(y + i, len), get(x + i, len)), len);
     }
 }
 
@@ -381,6 +426,7 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
     {                                                                                              \
         .name = set_name, .item_panels = ITEM_PANELS, .panel_pack = panel_pack_columns,            \
         .panel_row = panel_row_columns, .x_pack = x_pack, .gemm = gemm, .gemm_once = GEMM_ONCE,    \
-        .rmsnorm = rmsnorm, .rope = rope, .swiglu = swiglu, .add = add, .store = store,            \
-        .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                          \
+        .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope, .swiglu = swiglu, .gelu = gelu,  \
+        .mul = mul, .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,  \
+        .scale = scale,                                                                            \
     }

@@ -131,6 +131,20 @@ static void rmsnorm(float *y, const float *x, const float *weight, int n, float 
     for (int i = 0; i < n; i++) y[i] = x[i] * f * weight[i];
 }
 
+static void layernorm(float *y, const float *x, const float *weight, const float *bias, int n,
+                      float eps) {
+    float sum[LANES] = {0}, squares[LANES] = {0};
+    for (int i = 0; i < n; i++) sum[i % LANES] += x[i];
+    const float mean = lane_sum(sum) / (float)n;
+    for (int i = 0; i < n; i++) {
+        float d = x[i] - mean;
+        squares[i % LANES] = fmaf(d, d, squares[i % LANES]);
+    }
+    const float f = 1.0f / sqrtf(lane_sum(squares) / (float)n + eps);
+    for (int i = 0; i < n; i++)
+        y[i] = fmaf((x[i] - mean) * f, weight[i], bias != NULL ? bias[i] : 0);
+}
+
 static void rope(float *x, const float *cos, const float *sin, int half) {
     for (int i = 0; i < half; i++) {
         float a = x[i], b = x[i + half];
@@ -141,6 +155,24 @@ static void rope(float *x, const float *cos, const float *sin, int half) {
 
 static void swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+}
+
+static void gelu(float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = x[i], a = v > -v ? v : -v;
+        float t = 1.0f / fmaf(a, ERF_P, 1);
+        float p = ERF_C5;
+        p = fmaf(p, t, ERF_C4);
+        p = fmaf(p, t, ERF_C3);
+        p = fmaf(p, t, ERF_C2);
+        p = fmaf(p, t, ERF_C1);
+        float tail = a * (p * t) * exp_f32(v * v * -0.5f);
+        x[i] = fmaf(tail, -0.5f, 0 > v ? 0 : v);
+    }
+}
+
+static void mul(float *y, const float *x, int n) {
+    for (int i = 0; i < n; i++) y[i] *= x[i];
 }
 
 static void add(float *y, const float *x, int n) {
@@ -221,8 +253,11 @@ static const struct kernels set = {
     .x_pack = x_pack,
     .gemm = gemm,
     .rmsnorm = rmsnorm,
+    .layernorm = layernorm,
     .rope = rope,
     .swiglu = swiglu,
+    .gelu = gelu,
+    .mul = mul,
     .add = add,
     .store = store,
     .scores = scores,

@@ -1,5 +1,6 @@
-/* model_conf: the families we load, as a table, and the reading of their config.json. The rope part
- * is in model_conf_rope.c. */
+/* model_conf: reading config.json and generation_config.json. What only encoders have is in
+ * model_conf_encoder.c, the rope part in model_conf_rope.c, what makes a vector of a text in
+ * model_conf_pooling.c. */
 #include "common/engine/model_conf.h"
 
 #include <math.h>
@@ -7,59 +8,14 @@
 #include <string.h>
 #include "common/engine/model_conf_gguf.h"
 #include "common/engine/model_conf_read.h"
+#include "common/engine/model_families.h"
 #include "proto/json.h"
 
 enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024, PATH_BYTES = 4096 };
 
-/* How a family differs from plain Llama, and what it means when a member is absent. -1 for an
- * integer default: the member is required. */
-struct family {
-    const char *name; /* model_type */
-    const char *architecture;
-    bool qkv_bias, o_bias;    /* without being asked */
-    bool attention_bias_qkvo; /* member attention_bias gives q, k, v and o a bias */
-    bool mlp_bias;            /* knows member mlp_bias */
-    bool qk_norm;
-    bool window_always;  /* sliding_window holds on every layer, unless null */
-    bool window_switch;  /* use_sliding_window, max_window_layers, layer_types */
-    int kv_heads_absent; /* 0: as many as heads */
-    int head_dim_absent; /* 0: hidden_size / num_attention_heads */
-    int window_absent;
-};
-
-static const struct family families[] = {
-    {.name = "llama",
-     .architecture = "LlamaForCausalLM",
-     .attention_bias_qkvo = true,
-     .mlp_bias = true},
-    {.name = "mistral",
-     .architecture = "MistralForCausalLM",
-     .window_always = true,
-     .kv_heads_absent = 8,
-     .window_absent = 4096},
-    {.name = "qwen2",
-     .architecture = "Qwen2ForCausalLM",
-     .qkv_bias = true,
-     .window_switch = true,
-     .kv_heads_absent = 32,
-     .window_absent = 4096},
-    {.name = "qwen3",
-     .architecture = "Qwen3ForCausalLM",
-     .attention_bias_qkvo = true,
-     .qk_norm = true,
-     .window_switch = true,
-     .kv_heads_absent = 32,
-     .head_dim_absent = 128,
-     .window_absent = 4096},
-};
-enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
-
 /* Members that would change the numbers in a way the forward pass does not know, and the one value
  * that changes nothing. */
-static const struct neutral {
-    const char *name;
-    double value; /* as number; a boolean counts as 0 or 1; NAN: only absent or null */
-} neutrals[] = {
+static const struct member_neutral neutrals[] = {
     {"quantization_config", NAN},
     {"partial_rotary_factor", 1},
     {"attn_logit_softcapping", NAN},
@@ -75,12 +31,22 @@ static const struct neutral {
     {"use_qk_norm", NAN},
     {"is_encoder_decoder", 0},
     {"query_pre_attn_scalar", NAN},
+    {NULL, 0},
 };
 
 /* ---- typed members with an error that names file, member, value and range (model_conf_read.h) */
 
+const char *conf_spelling(const struct conf_reader *r, const char *member) {
+    struct json_value *v = NULL;
+    for (const struct member_alias *a = r->aliases; a != NULL && a->member != NULL; a++)
+        if (strcmp(a->member, member) == 0 && json_get(r->obj, a->theirs, &v) == JSON_OK)
+            return a->theirs;
+    return member;
+}
+
 static enum err refuse(struct conf_reader *r, const char *member, const char *allowed) {
     char got[120] = "nothing";
+    member = conf_spelling(r, member);
     struct json_value *v = NULL;
     enum json_got g = json_get(r->obj, member, &v);
     if (g == JSON_NULL) snprintf(got, sizeof(got), "null");
@@ -97,7 +63,7 @@ enum err conf_refuse(struct conf_reader *r, const char *member, const char *allo
 enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_t max,
                   const int64_t *absent, int64_t *out) {
     int64_t v = 0;
-    enum json_got g = json_get_i64(r->obj, member, &v);
+    enum json_got g = json_get_i64(r->obj, conf_spelling(r, member), &v);
     if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
         *out = *absent;
         return ERR_OK;
@@ -115,7 +81,7 @@ enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_
 enum err conf_f64(struct conf_reader *r, const char *member, double min, double max,
                   const double *absent, double *out) {
     double v = 0;
-    enum json_got g = json_get_f64(r->obj, member, &v);
+    enum json_got g = json_get_f64(r->obj, conf_spelling(r, member), &v);
     if ((g == JSON_ABSENT || g == JSON_NULL) && absent != NULL) {
         *out = *absent;
         return ERR_OK;
@@ -131,7 +97,7 @@ enum err conf_f64(struct conf_reader *r, const char *member, double min, double 
 
 enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool *out) {
     bool v = false;
-    enum json_got g = json_get_bool(r->obj, member, &v);
+    enum json_got g = json_get_bool(r->obj, conf_spelling(r, member), &v);
     if (g == JSON_WRONG_TYPE) return refuse(r, member, "true or false");
     *out = g == JSON_OK ? v : absent;
     return ERR_OK;
@@ -139,38 +105,48 @@ enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool 
 
 /* ---- members of config.json */
 
+static enum err read_architecture(struct conf_reader *r, const struct family *f,
+                                  enum model_head *head) {
+    struct json_value *arch = NULL;
+    char allowed[256] = "";
+    const char *s = NULL;
+    size_t n = 0, at = 0;
+    *head = f->architectures[0].head;
+    for (int i = 0; i < FAMILY_ARCHITECTURES_MAX && f->architectures[i].name != NULL; i++)
+        at += (size_t)snprintf(allowed + at, sizeof(allowed) - at, "%s[\"%s\"]",
+                               i > 0 ? " or " : "", f->architectures[i].name);
+    snprintf(allowed + at, sizeof(allowed) - at, " with this model_type");
+    enum json_got g = json_get_arr(r->obj, "architectures", &arch);
+    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
+    if (g != JSON_OK || json_arr_len(arch) != 1 ||
+        json_as_str(json_arr_at(arch, 0), &s, &n) != JSON_OK)
+        return refuse(r, "architectures", allowed);
+    for (int i = 0; i < FAMILY_ARCHITECTURES_MAX && f->architectures[i].name != NULL; i++) {
+        if (strcmp(s, f->architectures[i].name) != 0) continue;
+        *head = f->architectures[i].head;
+        return ERR_OK;
+    }
+    return refuse(r, "architectures", allowed);
+}
+
 static enum err read_family(struct conf_reader *r, const struct family **out) {
-    struct json_value *arch = NULL, *item = NULL;
+    const struct family *f;
     const char *s = NULL;
     size_t n = 0;
     char allowed[256] = "one of";
-    for (int i = 0; i < N_FAMILIES; i++) {
+    for (int i = 0; (f = family_at(i)) != NULL; i++) {
         size_t at = strlen(allowed);
-        snprintf(allowed + at, sizeof(allowed) - at, " \"%s\"", families[i].name);
+        snprintf(allowed + at, sizeof(allowed) - at, " \"%s\"", f->name);
     }
-    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK)
+    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK || (f = family_find(s)) == NULL)
         return refuse(r, "model_type", allowed);
-    const struct family *f = NULL;
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(s, families[i].name) == 0) f = &families[i];
-    }
-    if (f == NULL) return refuse(r, "model_type", allowed);
-    enum json_got g = json_get_arr(r->obj, "architectures", &arch);
-    snprintf(allowed, sizeof(allowed), "[\"%s\"] with this model_type", f->architecture);
-    if (g == JSON_WRONG_TYPE) return refuse(r, "architectures", allowed);
-    if (g == JSON_OK) {
-        if (json_arr_len(arch) != 1) return refuse(r, "architectures", allowed);
-        item = json_arr_at(arch, 0);
-        if (json_as_str(item, &s, &n) != JSON_OK || strcmp(s, f->architecture) != 0)
-            return refuse(r, "architectures", allowed);
-    }
+    r->aliases = f->aliases;
     *out = f;
     return ERR_OK;
 }
 
-static enum err check_neutrals(struct conf_reader *r) {
-    for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
-        const struct neutral *x = &neutrals[i];
+static enum err check_neutrals(struct conf_reader *r, const struct member_neutral *x) {
+    for (; x != NULL && x->name != NULL; x++) {
         struct json_value *v = NULL;
         double d = 0;
         bool b = false;
@@ -181,12 +157,22 @@ static enum err check_neutrals(struct conf_reader *r) {
         if (!isnan(x->value)) snprintf(allowed, sizeof(allowed), "absent, null or %g", x->value);
         return refuse(r, x->name, allowed);
     }
-    const char *act = NULL;
-    size_t n = 0;
-    enum json_got g = json_get_str(r->obj, "hidden_act", &act, &n);
-    if (g == JSON_WRONG_TYPE || (g == JSON_OK && strcmp(act, "silu") != 0))
-        return refuse(r, "hidden_act", "\"silu\"");
     return ERR_OK;
+}
+
+static enum err read_activation(struct conf_reader *r, const struct family *f,
+                                struct model_conf *c) {
+    const char *act = f->acts[0].name;
+    char allowed[64] = "";
+    size_t n = 0, at = 0;
+    enum json_got g = json_get_str(r->obj, conf_spelling(r, "hidden_act"), &act, &n);
+    for (int i = 0; i < FAMILY_ACTS_MAX && f->acts[i].name != NULL; i++) {
+        c->act = f->acts[i].act;
+        if (g != JSON_WRONG_TYPE && strcmp(act, f->acts[i].name) == 0) return ERR_OK;
+        at += (size_t)snprintf(allowed + at, sizeof(allowed) - at, "%s\"%s\"", i > 0 ? " or " : "",
+                               f->acts[i].name);
+    }
+    return refuse(r, "hidden_act", allowed);
 }
 
 static enum err read_shape(struct conf_reader *r, const struct family *f, struct model_conf *c) {
@@ -226,9 +212,10 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
                        "%s: head_dim must be an even integer from 2 to %d, got %d", r->file,
                        MODEL_HEAD_DIM_MAX, c->head_dim);
     }
-    double eps = 1e-6;
-    if ((e = conf_f64(r, "rms_norm_eps", 0, 1, &eps, &eps)) != ERR_OK) return e;
-    c->rms_norm_eps = (float)eps;
+    double eps = f->encoder ? f->eps_absent : 1e-6;
+    const char *name = f->encoder ? "layer_norm_eps" : "rms_norm_eps";
+    if ((e = conf_f64(r, name, 0, 1, &eps, &eps)) != ERR_OK) return e;
+    c->norm_eps = (float)eps;
     return ERR_OK;
 }
 
@@ -342,13 +329,26 @@ static enum err read_special(struct conf_reader *r, struct model_conf *c) {
 static enum err read_config(struct conf_reader *r, struct model_conf *c) {
     const struct family *f = NULL;
     enum err e;
+    enum model_head head = MODEL_HEAD_LM;
     if ((e = read_family(r, &f)) != ERR_OK) return e;
+    if ((e = read_architecture(r, f, &head)) != ERR_OK) return e;
     snprintf(c->family, sizeof(c->family), "%s", f->name);
-    if ((e = check_neutrals(r)) != ERR_OK) return e;
+    c->map = f->map;
+    c->gated = f->gated;
+    c->no_head = head != MODEL_HEAD_LM;
+    c->pooling = f->encoder ? POOL_MEAN : POOL_LAST;
+    if ((e = check_neutrals(r, neutrals)) != ERR_OK) return e;
+    if ((e = check_neutrals(r, f->neutrals)) != ERR_OK) return e;
+    if ((e = read_activation(r, f, c)) != ERR_OK) return e;
     if ((e = read_shape(r, f, c)) != ERR_OK) return e;
-    if ((e = read_flags(r, f, c)) != ERR_OK) return e;
-    if ((e = conf_read_rope(r, c)) != ERR_OK) return e;
-    if ((e = read_window(r, f, c)) != ERR_OK) return e;
+    if (f->encoder) {
+        if ((e = conf_read_encoder(r, f, head, c)) != ERR_OK) return e;
+    } else {
+        if ((e = read_flags(r, f, c)) != ERR_OK) return e;
+        if ((e = conf_read_rope(r, c)) != ERR_OK) return e;
+        if ((e = read_window(r, f, c)) != ERR_OK) return e;
+    }
+    if ((e = conf_read_matryoshka(r, c)) != ERR_OK) return e;
     if (c->context_max > MODEL_CONTEXT_MAX) c->context_max = MODEL_CONTEXT_MAX;
     return read_special(r, c);
 }
@@ -431,7 +431,7 @@ static enum err read_folder(struct model_conf *out, const char *dir, struct errb
         root = NULL;
         if (e != ERR_OK) return e;
     }
-    return ERR_OK;
+    return conf_read_pooling(out, dir, eb);
 }
 
 enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf *eb) {
@@ -447,16 +447,22 @@ enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf
 
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
     const struct rope_conf *p = &c->rope;
-    int at = snprintf(line, MODEL_CONF_LINE_BYTES,
-                      "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
-                      "intermediate=%d vocab=%d "
-                      "eps=%.9g qkv_bias=%d o_bias=%d mlp_bias=%d qk_norm=%d tied=%d "
-                      "rope=%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d window=",
-                      c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden,
-                      c->intermediate, c->vocab_size, (double)c->rms_norm_eps, c->qkv_bias,
-                      c->o_bias, c->mlp_bias, c->qk_norm, c->tied, (int)p->type, p->theta,
-                      p->factor, p->low_freq_factor, p->high_freq_factor, p->original_context,
-                      p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
+    int at = snprintf(
+        line, MODEL_CONF_LINE_BYTES,
+        "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
+        "intermediate=%d vocab=%d "
+        "eps=%.9g map=%d norm=%d,%d,%d,%d act=%d,%d encoder=%d rows=%d,%d,%d "
+        "window_theta=%.17g score=%d,%d,%d,%d,%d,%d,%d qkv_bias=%d o_bias=%d mlp_bias=%d "
+        "qk_norm=%d tied=%d "
+        "no_head=%d rope=%d,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d window=",
+        c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden, c->intermediate,
+        c->vocab_size, (double)c->norm_eps, (int)c->map, (int)c->norm, c->norm_bias, c->post_norm,
+        c->embed_norm, (int)c->act, c->gated, c->encoder, c->n_positions, c->first_position,
+        c->n_token_types, c->window_theta, c->score.n_labels, c->score.dense, c->score.norm,
+        c->score.dense_bias, c->score.out_bias, (int)c->score.act, (int)c->score.pooling,
+        c->qkv_bias, c->o_bias, c->mlp_bias, c->qk_norm, c->tied, c->no_head, c->no_rope,
+        (int)p->type, p->theta, p->factor, p->low_freq_factor, p->high_freq_factor,
+        p->original_context, p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
     for (int i = 0; i < c->n_layers; i++)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d,", (int)c->window[i]);
     for (int i = 0; p->has_divisors && i < c->head_dim / 2; i++)

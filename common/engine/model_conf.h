@@ -1,6 +1,6 @@
 /* model_conf: config.json and generation_config.json of a HuggingFace directory, or the metadata of
  * a GGUF file, read, checked and reduced to what the forward pass needs. Families are rows of one
- * table (model_conf.c); nothing outside that file asks for a family's name.
+ * table (model_families.c); nothing outside model_conf*.c and that file asks for a family's name.
  *
  * What would change the numbers and is not known here is refused: another architecture or
  * activation, an unknown rope type, quantised weights. Members that change nothing in inference
@@ -27,16 +27,34 @@ enum {
     MODEL_HEAD_DIM_MAX = 256,
     MODEL_VOCAB_MAX = 1048576,
     MODEL_CONTEXT_MAX = PROMPT_TOKENS_MAX,
+    MODEL_LABELS_MAX = 1024,
 };
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_DYNAMIC, /* NTK by the length of a sequence, which is known where all of it is one pass */
+};
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
+enum activation { ACT_SILU, ACT_GELU, ACT_TANH }; /* GELU: by erf; tanh: of score heads only */
+
+/* What makes a score of the pooled row: out(norm(act(dense(row)))). */
+struct score_conf {
+    int n_labels; /* 0: the model has none */
+    bool dense, norm, dense_bias, out_bias;
+    enum activation act;
+    enum pooling pooling;
+};
 
 struct rope_conf {
     enum rope_type type;
     double theta;
     double factor;                            /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_context;                  /* llama3, yarn */
+    double original_context;                  /* llama3, yarn, dynamic */
     double beta_fast, beta_slow;              /* yarn */
     double attention_factor;                  /* yarn: cos and sin are multiplied by it; else 1 */
     bool truncate;                            /* yarn: the ramp's ends are whole dimensions */
@@ -44,20 +62,43 @@ struct rope_conf {
     float divisors[MODEL_HEAD_DIM_MAX / 2];
 };
 
+/* What the tensors are called and how they lie in them: tensor_map.c. */
+enum tensor_map { TENSORS_LLAMA, TENSORS_BERT, TENSORS_ROBERTA, TENSORS_NOMIC, TENSORS_MODERN };
+
 struct model_conf {
     char family[32];
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
-    float rms_norm_eps;
+    enum tensor_map map; /* what the tensors are called (tensor_map.h) */
+    bool encoder;        /* every row sees both sides: all of a sequence is one pass */
+    enum norm_kind norm;
+    bool norm_bias;
+    float norm_eps;
+    bool post_norm;  /* the residual stream goes on from each norm's output */
+    bool embed_norm; /* at the first norm at least */
+    enum activation act;
+    bool gated; /* the activated half of the MLP is multiplied with another */
+    bool no_rope;
     struct rope_conf rope;
+    double window_theta;             /* RoPE's theta in layers with a window; 0: no other */
+    int n_positions;                 /* rows of the table of learned positions; 0: none */
+    int first_position;              /* row of a sequence's first token there */
+    int n_token_types;               /* rows of the table of token types; 0: none */
     bool qkv_bias, o_bias, mlp_bias; /* these linear layers have a bias tensor */
     bool qk_norm;                    /* RMSNorm over head_dim on q and k before RoPE */
+    bool no_head;                    /* nothing over the vocabulary: no tokens come out */
     bool tied;                       /* lm_head is the embedding matrix */
+    struct score_conf score;
+    bool score_raw;       /* its author takes scores as they are, not through a sigmoid */
+    enum pooling pooling; /* what makes one row of a sequence's rows, where nobody says else */
+    bool is_embedder;     /* modules.json says so */
+    struct matryoshka matryoshka;
     bool rope_pairs; /* the file has the rows of each head of q and k as RoPE's pairs, as GGUF's
                         "llama" does; in memory they lie half a head apart always */
     int32_t bos_id;  /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
-    int32_t window[MODEL_LAYERS_MAX]; /* position i sees j with i - j < window; 0: all before it */
+    /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all. */
+    int32_t window[MODEL_LAYERS_MAX];
     struct model_gen {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,
             repetition_penalty_set;

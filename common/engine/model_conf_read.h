@@ -3,6 +3,7 @@
 #define BATON_ENGINE_MODEL_CONF_READ_H
 
 #include "common/engine/model_conf.h"
+#include "common/engine/model_families.h"
 #include "proto/json.h"
 
 /* One JSON object of one file; prefix ("rope_scaling.") stands before its members in error texts.
@@ -11,6 +12,7 @@ struct conf_reader {
     struct json_value *obj;
     const char *file, *prefix;
     const char *(*key_of)(const char *member); /* what the file calls it; NULL: the same */
+    const struct member_alias *aliases;        /* of the family */
     struct errbuf *eb;
 };
 
@@ -20,11 +22,22 @@ enum err conf_int(struct conf_reader *r, const char *member, int64_t min, int64_
 enum err conf_f64(struct conf_reader *r, const char *member, double min, double max,
                   const double *absent, double *out);
 enum err conf_bool(struct conf_reader *r, const char *member, bool absent, bool *out);
+/* What this config calls it. */
+const char *conf_spelling(const struct conf_reader *r, const char *member);
 /* "FILE: MEMBER must be ALLOWED, got VALUE". */
 enum err conf_refuse(struct conf_reader *r, const char *member, const char *allowed);
 
 /* rope_theta, rope_scaling or rope_parameters of config.json into c->rope; raises c->context_max
  * where the type does. */
 enum err conf_read_rope(struct conf_reader *r, struct model_conf *c);
+
+/* What encoders have: after the shape. */
+enum err conf_read_encoder(struct conf_reader *r, const struct family *f, enum model_head head,
+                           struct model_conf *c);
+
+/* matryoshka_dimensions and is_matryoshka. */
+enum err conf_read_matryoshka(struct conf_reader *r, struct model_conf *c);
+/* modules.json and what it names, where the folder has it. */
+enum err conf_read_pooling(struct model_conf *c, const char *dir, struct errbuf *eb);
 
 #endif

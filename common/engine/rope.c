@@ -41,13 +41,22 @@ void rope_freqs(double *freq, const struct rope_conf *r, int head_dim) {
     for (int i = 0; i < head_dim / 2; i++) {
         double f = pow(r->theta, -2.0 * i / head_dim);
         switch (r->type) {
-        case ROPE_DEFAULT: freq[i] = f; break;
+        case ROPE_DEFAULT:
+        case ROPE_DYNAMIC: freq[i] = f; break;
         case ROPE_LINEAR: freq[i] = f / r->factor; break;
         case ROPE_LLAMA3: freq[i] = llama3_freq(f, r); break;
         case ROPE_YARN: freq[i] = yarn_freq(f, i, r, head_dim); break;
         }
         if (r->has_divisors) freq[i] /= (double)r->divisors[i];
     }
+}
+
+void rope_freqs_dynamic(double *freq, const struct rope_conf *r, int head_dim, int n) {
+    struct rope_conf longer = *r;
+    const double over = n > r->original_context ? n / r->original_context : 1;
+    const double stretch = r->factor * over - (r->factor - 1);
+    longer.theta *= head_dim > 2 ? pow(stretch, (double)head_dim / (head_dim - 2)) : 1;
+    rope_freqs(freq, &longer, head_dim);
 }
 
 void rope_row(float *c, float *s, const double *freq, int n, double factor, int position) {

@@ -101,6 +101,13 @@ static int add_prompts(const struct sched_seq *seqs, int n_seqs, const struct sc
             const struct sched_seq *q = &seqs[order[i]];
             int *has = &rows[order[i]], want = min_int(q->pending, lim->chunk_max);
             if (*has == 0 && n_prefill == lim->prefill_max) continue;
+            if (q->whole) {
+                if (pass == 0 || (q->pending > left && left < lim->rows_max)) continue;
+                n_prefill++;
+                *has = q->pending;
+                left -= q->pending;
+                continue;
+            }
             if (pass == 0) want = min_int(want, part);
             want = min_int(want - *has, left);
             if (q->all_logits) want = min_int(want, wide_left);

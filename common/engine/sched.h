@@ -13,7 +13,9 @@
  * of the rows each; so a tenant's long prompt does not hold up another's.
  * 5. A prompt whose every row needs logits shares logit_rows_max rows a step with its like, because
  * logits are wide.
- * 6. Rows nobody else wants go to the guesses that decoding sequences bring along, one each in
+ * 6. A prompt that must be whole takes all its rows or none, whatever chunk_max says; one of more
+ * than rows_max is a step of its own, when its turn has come.
+ * 7. Rows nobody else wants go to the guesses that decoding sequences bring along, one each in
  * turn, while all their rows together are at most draft_rows_max: a step of few rows costs hardly
  * more than a step of one, a step of many does. Which rows meet in a step never changes a row's
  * numbers (forward.h), so every rule here is about time only. */
@@ -27,6 +29,7 @@ struct sched_seq {
     int pending;        /* rows it still has to compute before its next token, >= 1 */
     bool decoding;      /* pending is 1 and it has generated before */
     int draft;          /* rows it could use beyond that one; decoding only */
+    bool whole;         /* all its rows run in one step, or none */
     bool all_logits;    /* every prompt row needs logits */
     int priority;       /* 1 first .. 5 last */
     uint64_t tenant;    /* whose it is */

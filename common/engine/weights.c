@@ -12,11 +12,12 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/engine/half.h"
+#include "common/engine/tensor_map.h"
 #include "common/engine/tensor_source.h"
 #include "common/engine/weights_cache.h"
 
 enum {
-    NAME_BYTES = 96,
+    NAME_BYTES = TENSOR_NAME_BYTES,
     STEP_BYTES = 8 * 1024 * 1024,
     ALIGN_BYTES = 64,
     SAMPLE_BYTES = 64, /* of each tensor */
@@ -33,6 +34,7 @@ struct slot {
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
     int n, k;         /* vector: n values, k is 1 */
+    int from;         /* rows of the tensor before them are another's, and there may be more */
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */
     bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
@@ -45,6 +47,7 @@ struct loader {
     const struct kernels *kn;
     struct pool *pool;
     struct tensor_source *files;
+    const char *root; /* of the tensors' names */
     struct weights *w;
     struct slot *slots;
     int n_slots;
@@ -71,66 +74,6 @@ static bool cancelled(const struct loader *l) {
 
 /* ---- what a config asks for */
 
-enum presence { ALWAYS, QKV_BIAS, O_BIAS, MLP_BIAS, QK_NORM };
-enum extent { ONE, HIDDEN, INTER, Q_DIM, KV_DIM, HEAD_DIM };
-
-static const struct layer_tensor {
-    const char *name, *gguf; /* behind "model.layers.N." and "blk.N." */
-    size_t offset;           /* in struct layer_weights */
-    bool is_matrix;
-    enum extent n, k;
-    enum presence when;
-} layer_tensors[] = {
-#define MATRIX(name, gguf, field, n, k)                                                            \
-    { name ".weight", gguf ".weight", offsetof(struct layer_weights, field), true, n, k, ALWAYS }
-#define VECTOR(name, gguf, field, n, when)                                                         \
-    { name, gguf, offsetof(struct layer_weights, field), false, n, ONE, when }
-    VECTOR("input_layernorm.weight", "attn_norm.weight", attn_norm, HIDDEN, ALWAYS),
-    MATRIX("self_attn.q_proj", "attn_q", q, Q_DIM, HIDDEN),
-    MATRIX("self_attn.k_proj", "attn_k", k, KV_DIM, HIDDEN),
-    MATRIX("self_attn.v_proj", "attn_v", v, KV_DIM, HIDDEN),
-    MATRIX("self_attn.o_proj", "attn_output", o, HIDDEN, Q_DIM),
-    VECTOR("self_attn.q_proj.bias", "attn_q.bias", q_bias, Q_DIM, QKV_BIAS),
-    VECTOR("self_attn.k_proj.bias", "attn_k.bias", k_bias, KV_DIM, QKV_BIAS),
-    VECTOR("self_attn.v_proj.bias", "attn_v.bias", v_bias, KV_DIM, QKV_BIAS),
-    VECTOR("self_attn.o_proj.bias", "attn_output.bias", o_bias, HIDDEN, O_BIAS),
-    VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", q_norm, HEAD_DIM, QK_NORM),
-    VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", k_norm, HEAD_DIM, QK_NORM),
-    VECTOR("post_attention_layernorm.weight", "ffn_norm.weight", mlp_norm, HIDDEN, ALWAYS),
-    MATRIX("mlp.gate_proj", "ffn_gate", gate, INTER, HIDDEN),
-    MATRIX("mlp.up_proj", "ffn_up", up, INTER, HIDDEN),
-    MATRIX("mlp.down_proj", "ffn_down", down, HIDDEN, INTER),
-    VECTOR("mlp.gate_proj.bias", "ffn_gate.bias", gate_bias, INTER, MLP_BIAS),
-    VECTOR("mlp.up_proj.bias", "ffn_up.bias", up_bias, INTER, MLP_BIAS),
-    VECTOR("mlp.down_proj.bias", "ffn_down.bias", down_bias, HIDDEN, MLP_BIAS),
-#undef MATRIX
-#undef VECTOR
-};
-enum { N_LAYER_TENSORS = sizeof(layer_tensors) / sizeof(layer_tensors[0]), N_MODEL_TENSORS = 3 };
-
-static int extent_of(const struct model_conf *c, enum extent x) {
-    switch (x) {
-    case HIDDEN: return c->hidden;
-    case INTER: return c->intermediate;
-    case Q_DIM: return c->n_heads * c->head_dim;
-    case KV_DIM: return c->n_kv_heads * c->head_dim;
-    case HEAD_DIM: return c->head_dim;
-    case ONE: break;
-    }
-    return 1;
-}
-
-static bool present(const struct model_conf *c, enum presence p) {
-    switch (p) {
-    case QKV_BIAS: return c->qkv_bias;
-    case O_BIAS: return c->o_bias;
-    case MLP_BIAS: return c->mlp_bias;
-    case QK_NORM: return c->qk_norm;
-    case ALWAYS: break;
-    }
-    return true;
-}
-
 static struct slot *add_slot(struct loader *l, struct matrix *matrix, float **vector, int n, int k,
                              enum dtype dtype) {
     struct slot *s = &l->slots[l->n_slots++];
@@ -138,44 +81,90 @@ static struct slot *add_slot(struct loader *l, struct matrix *matrix, float **ve
     return s;
 }
 
-static void name_slot(const struct loader *l, struct slot *s, const char *name, const char *gguf) {
-    snprintf(s->name, sizeof(s->name), "%s", name);
-    snprintf(s->file_name, sizeof(s->file_name), "%s",
-             tensor_source_is_gguf(l->files) ? gguf : name);
+/* The family's names begin with one of its roots: that under which there is an embedding. */
+static const char *find_root(const struct loader *l, const struct tensor_names *names) {
+    char name[NAME_BYTES];
+    struct tensor t;
+    for (int i = 0; i < TENSOR_ROOTS_MAX; i++) {
+        snprintf(name, sizeof(name), "%s%s", names->roots[i], names->rows[0].name);
+        if (tensor_source_find(l->files, name, &t)) return names->roots[i];
+    }
+    return names->roots[0];
 }
 
-static void plan_layer(struct loader *l, int layer) {
-    const struct model_conf *c = l->c;
-    char name[NAME_BYTES], gguf[NAME_BYTES];
-    for (int j = 0; j < N_LAYER_TENSORS; j++) {
-        const struct layer_tensor *t = &layer_tensors[j];
-        char *field = (char *)&l->w->layers[layer] + t->offset;
-        if (!present(c, t->when)) continue;
-        struct slot *s = add_slot(l, t->is_matrix ? (struct matrix *)(void *)field : NULL,
-                                  t->is_matrix ? NULL : (float **)(void *)field, extent_of(c, t->n),
-                                  extent_of(c, t->k), l->w->dtype);
-        s->pairs = c->rope_pairs &&
-                   (strncmp(t->gguf, "attn_q.", 7) == 0 || strncmp(t->gguf, "attn_k.", 7) == 0);
-        snprintf(name, sizeof(name), "model.layers.%d.%s", layer, t->name);
-        snprintf(gguf, sizeof(gguf), "blk.%d.%s", layer, t->gguf);
-        name_slot(l, s, name, gguf);
+static void name_slot(const struct loader *l, struct slot *s, const struct tensor_row *r,
+                      int layer) {
+    char prefix[NAME_BYTES] = "", gguf[NAME_BYTES] = "";
+    const struct tensor_names *names = tensor_names_of(l->c);
+    if (tensor_row_in_layer(r)) {
+        snprintf(prefix, sizeof(prefix), names->layer, layer);
+        snprintf(gguf, sizeof(gguf), "blk.%d.", layer);
     }
+    if (r->name[0] == '/')
+        snprintf(s->name, sizeof(s->name), "%s", r->name + 1);
+    else
+        snprintf(s->name, sizeof(s->name), "%.16s%.32s%.40s", l->root, prefix, r->name);
+    if (tensor_source_is_gguf(l->files))
+        snprintf(s->file_name, sizeof(s->file_name), "%.32s%.60s", gguf,
+                 r->gguf != NULL ? r->gguf : "none");
+    else
+        snprintf(s->file_name, sizeof(s->file_name), "%s", s->name);
+}
+
+static char *field_of(const struct loader *l, const struct tensor_row *r, int layer) {
+    struct weights *w = l->w;
+    void *at = w;
+    switch (r->place) {
+    case IN_LAYER: at = &w->layers[layer]; break;
+    case IN_NORMS: at = &w->norms[2 * layer]; break;
+    case IN_FIRST_NORM: at = &w->norms[0]; break;
+    case IN_LAST_NORM: at = &w->norms[2 * l->c->n_layers]; break;
+    case IN_MODEL: break;
+    }
+    return (char *)at + r->offset;
+}
+
+/* The matrices over the vocabulary keep eight bits:
+ * docs/decisions/2026-11-21-quantised-weights.md */
+static enum dtype dtype_of_row(const struct loader *l, const struct tensor_row *r) {
+    if (r->as_f32) return DTYPE_F32;
+    return r->place == IN_MODEL && l->w->dtype == DTYPE_INT4 ? DTYPE_INT8 : l->w->dtype;
+}
+
+static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
+    const struct model_conf *c = l->c;
+    char *field = field_of(l, r, layer);
+    struct tensor t;
+    if (!tensor_row_present(c, r, layer)) return;
+    struct slot *s = add_slot(l, r->is_matrix ? (struct matrix *)(void *)field : NULL,
+                              r->is_matrix ? NULL : (float **)(void *)field, tensor_extent(c, r->n),
+                              tensor_extent(c, r->k), dtype_of_row(l, r));
+    s->from = tensor_extent(c, r->from);
+    s->pairs = c->rope_pairs &&
+               (r->offset == offsetof(struct layer_weights, q) ||
+                r->offset == offsetof(struct layer_weights, k) ||
+                r->offset == offsetof(struct layer_weights, q_bias) ||
+                r->offset == offsetof(struct layer_weights, k_bias)) &&
+               r->place == IN_LAYER;
+    name_slot(l, s, r, layer);
+    if (s->from > 0) {
+        const size_t at = strlen(s->name);
+        snprintf(s->name + at, sizeof(s->name) - at, "#%d", s->from);
+    }
+    if (r->when == UNTIED && c->is_embedder && !tensor_source_find(l->files, s->file_name, &t))
+        l->n_slots--;
 }
 
 static void plan(struct loader *l) {
-    const struct model_conf *c = l->c;
-    struct weights *w = l->w;
-    /* The matrices over the vocabulary keep eight bits:
-     * docs/decisions/2026-11-21-quantised-weights.md */
-    const enum dtype wide = w->dtype == DTYPE_INT4 ? DTYPE_INT8 : w->dtype;
-    name_slot(l, add_slot(l, &w->embed, NULL, c->vocab_size, c->hidden, wide),
-              "model.embed_tokens.weight", "token_embd.weight");
-    for (int i = 0; i < c->n_layers; i++) plan_layer(l, i);
-    name_slot(l, add_slot(l, NULL, &w->final_norm, c->hidden, 1, DTYPE_F32), "model.norm.weight",
-              "output_norm.weight");
-    if (!c->tied)
-        name_slot(l, add_slot(l, &w->head, NULL, c->vocab_size, c->hidden, wide), "lm_head.weight",
-                  "output.weight");
+    const struct tensor_names *names = tensor_names_of(l->c);
+    l->root = find_root(l, names);
+    int first = 0;
+    while (!tensor_row_in_layer(&names->rows[first])) plan_row(l, &names->rows[first++], 0);
+    for (int layer = 0; layer < l->c->n_layers; layer++)
+        for (int i = first; i < names->n_rows; i++)
+            if (tensor_row_in_layer(&names->rows[i])) plan_row(l, &names->rows[i], layer);
+    for (int i = first; i < names->n_rows; i++)
+        if (!tensor_row_in_layer(&names->rows[i])) plan_row(l, &names->rows[i], 0);
 }
 
 /* ---- checks and memory */
@@ -187,21 +176,49 @@ static size_t slot_bytes(const struct slot *s) {
     return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
+/* Checkpoints of TensorFlow times call a norm's weight gamma and its bias beta. */
+static bool find_tensor(const struct loader *l, struct slot *s) {
+    static const char *const tails[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                           {"LayerNorm.bias", "LayerNorm.beta"}};
+    const size_t n = strlen(s->file_name);
+    if (tensor_source_find(l->files, s->file_name, &s->t)) return true;
+    for (int i = 0; i < 2; i++) {
+        const size_t tail = strlen(tails[i][0]);
+        char name[NAME_BYTES];
+        if (n < tail || strcmp(s->file_name + n - tail, tails[i][0]) != 0) continue;
+        snprintf(name, sizeof(name), "%.*s%s", (int)(n - tail), s->file_name, tails[i][1]);
+        if (!tensor_source_find(l->files, name, &s->t)) continue;
+        snprintf(s->file_name, sizeof(s->file_name), "%s", name);
+        return true;
+    }
+    return false;
+}
+
+/* Rows of a tensor of which each of some slots takes a part; those stand side by side. */
+static int rows_in_file(const struct loader *l, const struct slot *s) {
+    int rows = s->from + s->n;
+    for (const struct slot *o = s - l->slots > 2 ? s - 2 : l->slots;
+         o < l->slots + l->n_slots && o <= s + 2; o++)
+        if (strcmp(o->file_name, s->file_name) == 0 && o->from + o->n > rows) rows = o->from + o->n;
+    return rows;
+}
+
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
     const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
+    const int rows = rows_in_file(l, s);
     struct tensor *t = &s->t;
-    if (!tensor_source_find(l->files, s->file_name, t)) {
+    if (!find_tensor(l, s)) {
         return err_set(eb, ERR_BAD_FILE, "%s: tensor %s, which %s asks for, is missing",
                        tensor_source_file(l->files, 0)->name, s->file_name, by);
     }
     int dims = s->matrix != NULL ? 2 : 1;
-    if (t->n_dims != dims || t->dims[0] != (uint64_t)s->n ||
+    if (t->n_dims != dims || t->dims[0] != (uint64_t)rows ||
         (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
         char got[TENSOR_DIMS_MAX * 21 + 1] = "", want[32];
         for (int i = 0; i < t->n_dims; i++)
             snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
                      (unsigned long long)t->dims[i]);
-        snprintf(want, sizeof(want), dims == 2 ? "%d, %d" : "%d", s->n, s->k);
+        snprintf(want, sizeof(want), dims == 2 ? "%d, %d" : "%d", rows, s->k);
         return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]",
                        t->file, s->file_name, want, by, got);
     }
@@ -214,6 +231,9 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
         return err_set(eb, ERR_BAD_FILE,
                        "%s: tensor %s has type %s, a vector may be F32, F16 or BF16", t->file,
                        s->file_name, t->type_name);
+    const size_t row_bytes = tensor_row_bytes(t->type, s->k);
+    t->data += (size_t)s->from * row_bytes;
+    t->bytes = (size_t)s->n * row_bytes;
     l->total_bytes += t->bytes;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
     s->at = l->w->bytes;
@@ -234,7 +254,12 @@ static bool harmless(const struct loader *l, const char *name) {
     const size_t n = strlen(name);
     for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++)
         if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0) return true;
-    if (strcmp(name, "lm_head.weight") == 0) return l->c->tied;
+    for (const char *const *u = tensor_names_of(l->c)->unused; *u != NULL; u++) {
+        const size_t root = strncmp(name, l->root, strlen(l->root)) == 0 ? strlen(l->root) : 0;
+        if (strncmp(name, *u, strlen(*u)) == 0 || strncmp(name + root, *u, strlen(*u)) == 0)
+            return true;
+    }
+    if (strcmp(name, "lm_head.weight") == 0) return l->c->tied || l->c->no_head;
     return strcmp(name, "rope_freqs.weight") == 0; /* model_conf has read it */
 }
 
@@ -331,7 +356,7 @@ static void load_slot(struct loader *l, struct slot *s) {
             pool_run(l->pool, pack_panel, l, (n + PANEL_ROWS - 1) / PANEL_ROWS);
         else
             read_rows(l, s, *s->vector + first, first, n);
-        tensor_source_drop(l->files, &s->t, (uint64_t)first * row_bytes + bytes);
+        tensor_source_drop(l->files, &s->t, (uint64_t)(s->from + first) * row_bytes + bytes);
         l->done_bytes += bytes;
         if (l->progress != NULL)
             l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
@@ -656,9 +681,11 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
     if ((l.w = calloc(1, sizeof(*l.w))) != NULL) {
         l.w->dtype = dtype;
         l.w->layers = calloc((size_t)c->n_layers, sizeof(*l.w->layers));
-        l.slots = calloc((size_t)c->n_layers * N_LAYER_TENSORS + N_MODEL_TENSORS, sizeof(*l.slots));
+        l.w->norms = calloc(2 * (size_t)c->n_layers + 1, sizeof(*l.w->norms));
+        l.slots = calloc((size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows,
+                         sizeof(*l.slots));
     }
-    if (l.w == NULL || l.w->layers == NULL || l.slots == NULL)
+    if (l.w == NULL || l.w->layers == NULL || l.w->norms == NULL || l.slots == NULL)
         err_set(eb, e, "no memory for the list of tensors");
     else
         e = load(&l, path, eb);
@@ -676,6 +703,7 @@ void weights_close(struct weights **w) {
     free((*w)->file.path);
     mem_close(&(*w)->memory);
     free((*w)->layers);
+    free((*w)->norms);
     free(*w);
     *w = NULL;
 }

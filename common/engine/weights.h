@@ -24,12 +24,18 @@ struct matrix {
     enum dtype dtype; /* of the panels */
 };
 
+struct norm {
+    float *weight; /* [hidden] */
+    float *bias;   /* [hidden], or NULL */
+};
+
 struct layer_weights {
-    float *attn_norm, *mlp_norm;              /* [hidden] */
     float *q_norm, *k_norm;                   /* [head_dim], or NULL */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     float *gate_bias, *up_bias, *down_bias;   /* NULL: none */
-    struct matrix q, k, v, o, gate, up, down;
+    struct matrix q, k, v, o;
+    struct matrix gate, up, down; /* gate: what is activated; up: what it is multiplied with, in
+                                     families whose MLP is gated */
 };
 
 enum { WEIGHTS_CHUNK_BYTES = 32 * 1024 * 1024 }; /* of the cache file: one work item */
@@ -46,10 +52,15 @@ struct weights_place {
 struct weights {
     enum dtype dtype;   /* of the layers' matrices; with int4 those over the vocabulary are int8 */
     char file_type[16]; /* of the embedding matrix in the file */
-    struct matrix embed, head;    /* head == embed when tied */
-    float *final_norm;            /* [hidden] */
+    struct matrix embed, head;    /* head == embed when tied; no panels: there is none */
+    struct matrix positions;      /* f32 [n_positions][hidden]; no panels: RoPE or none */
+    struct matrix types;          /* f32 [n_token_types][hidden]; likewise */
+    struct norm *norms;           /* [2 * n_layers + 1]: before each half of a layer, at the end */
     struct layer_weights *layers; /* [n_layers] */
-    uint64_t n_params, bytes;     /* tensors in use; bytes they take packed */
+    /* the head for scores, f32: [hidden][hidden], [n_labels][hidden]; what it lacks is empty */
+    struct matrix score_dense, score_out;
+    float *score_dense_bias, *score_norm, *score_out_bias;
+    uint64_t n_params, bytes; /* tensors in use; bytes they take packed */
     enum weights_from from;
     uint8_t hash[32];  /* over config and tensors as in the files: the same for every dtype and
                           kernel set */

@@ -126,6 +126,19 @@ static void strip(const struct tok_dec_step *st, const char **s, size_t *n) {
     }
 }
 
+/* Of a word that the token before began. */
+static bool goes_on(const struct tok_dec_step *st, const char *s, size_t n) {
+    return n >= st->text_bytes && memcmp(s, st->text, st->text_bytes) == 0;
+}
+
+/* Signs that follow their word at once. */
+static bool is_close(const char *s, size_t n) {
+    static const char *const signs[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
+        if (n >= strlen(signs[i]) && memcmp(s, signs[i], strlen(signs[i])) == 0) return true;
+    return false;
+}
+
 void tok_decoder_token(const struct tok_decoder *d, struct tok_rx *rx, const char *s, size_t n,
                        struct buf *out) {
     struct buf b[2] = {BUF_INIT, BUF_INIT};
@@ -148,6 +161,11 @@ void tok_decoder_token(const struct tok_decoder *d, struct tok_rx *rx, const cha
             if (replace(st, rx, s, n, to) != ERR_OK) continue;
             break;
         case DEC_STRIP: strip(st, &s, &n); continue;
+        case DEC_WORDPIECE:
+            if (!goes_on(st, s, n)) continue;
+            s += st->text_bytes;
+            n -= st->text_bytes;
+            continue;
         case DEC_FUSE:
         case DEC_JOIN_SPACES: continue;
         }
@@ -307,6 +325,15 @@ static void push(struct tok_decode_run *r, size_t k, const char *s, size_t n) {
             strip(step, &s, &n);
             push(r, k + 1, s, n);
         }
+        break;
+    case DEC_WORDPIECE:
+        if (st->begun && goes_on(step, s, n)) {
+            push(r, k + 1, s + step->text_bytes, n - step->text_bytes);
+            break;
+        }
+        if (st->begun && !(step->cleanup && is_close(s, n))) push(r, k + 1, " ", 1);
+        st->begun = true;
+        push(r, k + 1, s, n);
         break;
     case DEC_JOIN_SPACES:
         if (st->begun) push(r, k + 1, " ", 1);

@@ -18,6 +18,7 @@ enum tok_dec_kind {
     DEC_REPLACE,
     DEC_STRIP,
     DEC_FUSE,        /* from here on the text is one token */
+    DEC_WORDPIECE,   /* a space between tokens, but before those that go on a word */
     DEC_JOIN_SPACES, /* what no decoder at all means: a space between tokens */
 };
 
@@ -25,7 +26,8 @@ struct tok_dec_step {
     enum tok_dec_kind kind;
     bool fused;                 /* its input is one token that comes in pieces */
     struct tok_pattern pattern; /* DEC_REPLACE */
-    char *text;                 /* DEC_REPLACE: what comes in place */
+    char *text;   /* DEC_REPLACE: what comes in place; DEC_WORDPIECE: before what goes on a word */
+    bool cleanup; /* DEC_WORDPIECE: no space before . ? ! , n't 'm 's 've 're either */
     size_t text_bytes;
     uint32_t c;               /* DEC_METASPACE: the replacement; DEC_STRIP: what is stripped */
     bool drop_first;          /* DEC_METASPACE: the first token loses its replacements */

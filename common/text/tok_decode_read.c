@@ -45,6 +45,19 @@ static enum err read_replace(struct tok_at *at, const struct json_value *o,
     return ERR_OK;
 }
 
+static enum err read_wordpiece(struct tok_at *at, const struct json_value *o,
+                               struct tok_dec_step *st) {
+    const char *s;
+    size_t n;
+    st->kind = DEC_WORDPIECE;
+    enum err e = tok_need_str(at, o, "prefix", TOK_STRING_BYTES_MAX, &s, &n);
+    if (e != ERR_OK || (e = tok_opt_bool(at, o, "cleanup", &st->cleanup)) != ERR_OK) return e;
+    if ((st->text = malloc(n + 1)) == NULL) return ERR_NO_MEMORY;
+    memcpy(st->text, s, n + 1);
+    st->text_bytes = n;
+    return ERR_OK;
+}
+
 static enum err read_strip(struct tok_at *at, const struct json_value *o, struct tok_dec_step *st) {
     enum err e;
     st->kind = DEC_STRIP;
@@ -73,10 +86,11 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     if (strcmp(type, "Fuse") == 0) return ERR_OK;
     if (strcmp(type, "Metaspace") == 0) return read_metaspace(at, o, st);
     if (strcmp(type, "Replace") == 0) return read_replace(at, o, st);
+    if (strcmp(type, "WordPiece") == 0) return read_wordpiece(at, o, st);
     if (strcmp(type, "Strip") == 0) return read_strip(at, o, st);
     return tok_fail(at, ERR_BAD_FILE,
                     "decoder type %s is not supported (ByteLevel, ByteFallback, Fuse, Metaspace, "
-                    "Replace, Strip, Sequence are)",
+                    "Replace, Strip, WordPiece, Sequence are)",
                     type);
 }
 

@@ -26,6 +26,43 @@ static enum err dup_text(struct tok_norm_step *st, const char *s, size_t n) {
     return ERR_OK;
 }
 
+static enum err add_step(struct tok_at *at, struct tok_norm *t, enum tok_norm_kind kind,
+                         struct tok_norm_step **out) {
+    if (t->n_steps == TOK_STEPS_MAX)
+        return tok_fail(at, ERR_BAD_FILE, "at most %d steps are supported", TOK_STEPS_MAX);
+    *out = &t->step[t->n_steps++];
+    **out = (struct tok_norm_step){.kind = kind};
+    return ERR_OK;
+}
+
+/* BertNormalizer is steps of ours in a row; strip_accents absent: as lowercase. */
+static enum err read_bert(struct tok_at *at, const struct json_value *o, struct tok_norm *t) {
+    bool clean = true, cjk = true, lower = true;
+    struct tok_norm_step *st;
+    enum err e = ERR_OK;
+    if ((e = tok_opt_bool(at, o, "clean_text", &clean)) != ERR_OK) return e;
+    if ((e = tok_opt_bool(at, o, "handle_chinese_chars", &cjk)) != ERR_OK) return e;
+    if ((e = tok_opt_bool(at, o, "lowercase", &lower)) != ERR_OK) return e;
+    bool accents = lower;
+    if ((e = tok_opt_bool(at, o, "strip_accents", &accents)) != ERR_OK) return e;
+    if (clean && (e = add_step(at, t, NORM_CLEAN, &st)) != ERR_OK) return e;
+    if (cjk && (e = add_step(at, t, NORM_SPACE_CJK, &st)) != ERR_OK) return e;
+    if (accents && (e = add_step(at, t, NORM_FORM, &st)) != ERR_OK) return e;
+    if (accents && (e = add_step(at, t, NORM_DROP_MARKS, &st)) != ERR_OK) return e;
+    return lower ? add_step(at, t, NORM_LOWERCASE, &st) : ERR_OK;
+}
+
+static enum err read_charsmap(struct tok_at *at, const struct json_value *o, struct tok_norm *t) {
+    struct tok_norm_step *st = NULL;
+    const char *s = "";
+    size_t n = 0;
+    struct json_value *v = NULL;
+    enum err e = add_step(at, t, NORM_CHARSMAP, &st);
+    if (e == ERR_OK && json_get(o, "precompiled_charsmap", &v) == JSON_OK)
+        e = tok_need_str(at, o, "precompiled_charsmap", SIZE_MAX, &s, &n);
+    return e == ERR_OK ? tok_charsmap_read(at, s, n, &st->map) : e;
+}
+
 static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct tok_norm *t = arg;
@@ -33,6 +70,8 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     const char *s;
     size_t n;
     enum err e = ERR_OK;
+    if (strcmp(type, "BertNormalizer") == 0) return read_bert(at, o, t);
+    if (strcmp(type, "Precompiled") == 0) return read_charsmap(at, o, t);
     if (t->n_steps == TOK_STEPS_MAX) {
         return tok_fail(at, ERR_BAD_FILE, "at most %d steps are supported", TOK_STEPS_MAX);
     }
@@ -47,6 +86,11 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     }
     if (strcmp(type, "Lowercase") == 0) {
         st->kind = NORM_LOWERCASE;
+        return ERR_OK;
+    }
+    if (strcmp(type, "StripAccents") == 0) {
+        st->kind = NORM_DROP_MARKS;
+        st->all_marks = true;
         return ERR_OK;
     }
     if (strcmp(type, "Strip") == 0) {
@@ -67,7 +111,7 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     }
     return tok_fail(at, ERR_BAD_FILE,
                     "normalizer type %s is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
-                    "Prepend, Replace, Sequence are)",
+                    "StripAccents, Prepend, Replace, BertNormalizer, Precompiled, Sequence are)",
                     type);
 }
 
@@ -80,6 +124,7 @@ void tok_norm_fini(struct tok_norm *t) {
     for (size_t i = 0; i < t->n_steps; i++) {
         free(t->step[i].text);
         tok_pattern_fini(&t->step[i].pattern);
+        tok_charsmap_fini(&t->step[i].map);
     }
     *t = (struct tok_norm){0};
 }
@@ -212,6 +257,47 @@ static void run_lowercase(const char *s, size_t n, struct buf *out) {
     }
 }
 
+/* What BERT takes out: zero, U+FFFD, all of category C but tab and line ends. */
+static bool is_control(uint32_t c) {
+    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    if (c == '\t' || c == '\n' || c == '\r') return false;
+    return c == 0xFFFD || k == UTF8PROC_CATEGORY_CN || k == UTF8PROC_CATEGORY_CC ||
+           k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO;
+}
+
+static bool is_ideograph(uint32_t c) {
+    static const uint32_t ranges[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                                         {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                         {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (c >= ranges[i][0] && c <= ranges[i][1]) return true;
+    return false;
+}
+
+static bool is_mark(uint32_t c, bool all) {
+    const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k == UTF8PROC_CATEGORY_MN ||
+           (all && (k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME));
+}
+
+/* The steps that look at one character at a time. */
+static void run_characters(const struct tok_norm_step *st, const char *s, size_t n,
+                           struct buf *out) {
+    for (size_t i = 0, from; i < n;) {
+        from = i;
+        const uint32_t c = tok_utf8_next(s, &i);
+        const bool ideograph = st->kind == NORM_SPACE_CJK && is_ideograph(c);
+        if (st->kind == NORM_CLEAN && is_control(c)) continue;
+        if (st->kind == NORM_DROP_MARKS && is_mark(c, st->all_marks)) continue;
+        if (ideograph) buf_putc(out, ' ');
+        if (st->kind == NORM_CLEAN && tok_is_space(c))
+            buf_putc(out, ' ');
+        else
+            buf_append(out, s + from, i - from);
+        if (ideograph) buf_putc(out, ' ');
+    }
+}
+
 static void run_strip(const struct tok_norm_step *st, const char **s, size_t *n) {
     while (st->left && *n > 0) {
         size_t i = 0;
@@ -265,11 +351,15 @@ enum err tok_norm_run(const struct tok_norm *t, struct tok_rx *rx, struct buf tm
             break;
         case NORM_REPLACE: e = run_replace(st, rx, *s, *n, out); break;
         case NORM_LOWERCASE: run_lowercase(*s, *n, out); break;
+        case NORM_CLEAN:
+        case NORM_SPACE_CJK:
+        case NORM_DROP_MARKS: run_characters(st, *s, *n, out); break;
+        case NORM_CHARSMAP: tok_charsmap_run(&st->map, *s, *n, out); break;
         case NORM_STRIP: break;
         }
         if (e == ERR_OK && out->failed) e = ERR_NO_MEMORY;
         if (e != ERR_OK) return e;
-        *s = out->data;
+        *s = out->data != NULL ? out->data : "";
         *n = out->len;
     }
     return ERR_OK;

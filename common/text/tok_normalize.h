@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "common/base/buf.h"
+#include "common/text/tok_charsmap.h"
 #include "common/text/tok_json.h"
 #include "common/text/tok_regex.h"
 
@@ -14,12 +15,18 @@ enum tok_norm_kind {
     NORM_REPLACE,
     NORM_LOWERCASE,
     NORM_STRIP,
+    NORM_CLEAN,      /* control characters go, white space becomes blanks (BERT) */
+    NORM_SPACE_CJK,  /* a blank on both sides of each ideograph */
+    NORM_DROP_MARKS, /* combining marks go */
+    NORM_CHARSMAP,   /* Precompiled */
 };
 
 struct tok_norm_step {
     enum tok_norm_kind kind;
     bool compat, compose;       /* NORM_FORM */
     bool left, right;           /* NORM_STRIP */
+    bool all_marks;             /* NORM_DROP_MARKS: spacing ones too */
+    struct tok_charsmap map;    /* NORM_CHARSMAP */
     struct tok_pattern pattern; /* NORM_REPLACE */
     char *text;                 /* what to prepend or to put in place */
     size_t text_bytes;

@@ -1,5 +1,4 @@
-/* tok_post: see the header. Of a TemplateProcessing only `single` matters here: a prompt is one
- * text. */
+/* tok_post: see the header. */
 #include "common/text/tok_post.h"
 
 #include <string.h>
@@ -61,6 +60,51 @@ static enum err read_item(struct tok_at *at, const struct json_value *item,
     return ERR_OK;
 }
 
+/* One item of `pair`; *texts: seen so far. *sound false: A and B are not there once each, in this
+ * order.
+ */
+static enum err read_pair_item(struct tok_at *at, const struct json_value *item,
+                               const struct json_value *tokens, struct reader *r, int *texts,
+                               bool *sound) {
+    struct tok_post *p = r->post;
+    struct id_list *const lists[] = {&p->pair_before, &p->pair_between, &p->pair_after};
+    struct json_value *o;
+    const char *which = "";
+    size_t n;
+    int64_t type = 0;
+    if (json_get_obj(item, "SpecialToken", &o) == JSON_OK) {
+        const size_t had = p->pair_between.n;
+        enum err e = special_ids(at, o, tokens, r->vocab, lists[*texts]);
+        (void)json_get_i64(o, "type_id", &type);
+        if (type == 0) p->n_between_first += p->pair_between.n - had;
+        return e;
+    }
+    if (json_get_obj(item, "Sequence", &o) != JSON_OK)
+        return tok_fail(at, ERR_BAD_FILE, "must hold SpecialToken or Sequence");
+    enum err e = tok_need_str(at, o, "id", TOK_TOKEN_BYTES_MAX, &which, &n);
+    if (*texts == 2 || strcmp(which, *texts == 0 ? "A" : "B") != 0)
+        *sound = false;
+    else
+        (*texts)++;
+    return e;
+}
+
+static enum err read_pair(struct tok_at *at, const struct json_value *o,
+                          const struct json_value *tokens, struct reader *r) {
+    struct json_value *pair = NULL;
+    int texts = 0;
+    bool sound = true;
+    enum err e = ERR_OK;
+    if (json_get_arr(o, "pair", &pair) != JSON_OK) return ERR_OK;
+    for (size_t i = 0; i < json_arr_len(pair) && e == ERR_OK; i++) {
+        size_t old = tok_enter(at, ".pair[%zu]", i);
+        e = read_pair_item(at, json_arr_at(pair, i), tokens, r, &texts, &sound);
+        tok_leave(at, old);
+    }
+    r->post->pairs = sound && texts == 2;
+    return e;
+}
+
 static enum err read_template(struct tok_at *at, const struct json_value *o, struct reader *r) {
     struct json_value *single, *tokens = NULL;
     bool seen = false;
@@ -78,7 +122,43 @@ static enum err read_template(struct tok_at *at, const struct json_value *o, str
         tok_leave(at, old);
     }
     if (e == ERR_OK && !seen) e = tok_fail_at(at, "single", "must hold Sequence A");
+    return e == ERR_OK ? read_pair(at, o, tokens, r) : e;
+}
+
+enum err tok_post_bert(struct tok_post *p, int32_t cls, int32_t sep, bool twice) {
+    enum err e = id_list_push(&p->before, cls);
+    if (e == ERR_OK) e = id_list_push(&p->after, sep);
+    if (e == ERR_OK) e = id_list_push(&p->pair_before, cls);
+    for (int i = 0; i < (twice ? 2 : 1) && e == ERR_OK; i++)
+        e = id_list_push(&p->pair_between, sep);
+    if (e == ERR_OK) e = id_list_push(&p->pair_after, sep);
+    p->n_between_first = 1;
+    p->pairs = true;
     return e;
+}
+
+/* ["[SEP]", 102] */
+static enum err read_named_id(struct tok_at *at, const struct json_value *o, const char *key,
+                              const struct tok_vocab *vocab, int32_t *id) {
+    struct json_value *pair = NULL;
+    int64_t v = -1;
+    if (json_get_arr(o, key, &pair) != JSON_OK || json_arr_len(pair) != 2 ||
+        json_as_i64(json_arr_at(pair, 1), &v) != JSON_OK || v < 0 || v >= TOK_IDS_MAX ||
+        !tok_vocab_has(vocab, (int32_t)v))
+        return tok_fail_at(at, key, "must be [token, id of the vocabulary]");
+    *id = (int32_t)v;
+    return ERR_OK;
+}
+
+static enum err read_bert(struct tok_at *at, const struct json_value *o, struct reader *r,
+                          bool twice) {
+    int32_t cls = 0, sep = 0;
+    enum err e = read_named_id(at, o, "cls", r->vocab, &cls);
+    if (e == ERR_OK) e = read_named_id(at, o, "sep", r->vocab, &sep);
+    if (e == ERR_OK && r->has_template)
+        e = tok_fail(at, ERR_BAD_FILE, "only one post-processor that adds tokens is supported");
+    r->has_template = true;
+    return e == ERR_OK ? tok_post_bert(r->post, cls, sep, twice) : e;
 }
 
 static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
@@ -87,9 +167,11 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     if (strcmp(type, "ByteLevel") == 0)
         return ERR_OK; /* moves offsets, which nobody asks for here */
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(at, o, r);
+    if (strcmp(type, "BertProcessing") == 0) return read_bert(at, o, r, false);
+    if (strcmp(type, "RobertaProcessing") == 0) return read_bert(at, o, r, true);
     return tok_fail(at, ERR_BAD_FILE,
-                    "post_processor type %s is not supported (TemplateProcessing, ByteLevel, "
-                    "Sequence are)",
+                    "post_processor type %s is not supported (TemplateProcessing, BertProcessing, "
+                    "RobertaProcessing, ByteLevel, Sequence are)",
                     type);
 }
 
@@ -103,4 +185,7 @@ enum err tok_post_read(struct tok_at *at, const struct json_value *o, const stru
 void tok_post_fini(struct tok_post *p) {
     id_list_free(&p->before);
     id_list_free(&p->after);
+    id_list_free(&p->pair_before);
+    id_list_free(&p->pair_between);
+    id_list_free(&p->pair_after);
 }

@@ -111,6 +111,17 @@ static enum err read_split(struct tok_at *at, const struct json_value *o, struct
     return tok_need_bool(at, o, "invert", &st->invert);
 }
 
+static enum err read_bert(struct tok_at *at, struct tok_pretok *t) {
+    struct tok_cut_step *st = NULL;
+    enum err e = add_step(at, t, CUT_SPLIT, &st);
+    if (e != ERR_OK) return e;
+    st->cls = CLASS_SPACE;
+    st->mode = CUT_REMOVED;
+    if ((e = add_step(at, t, CUT_SPLIT, &st)) != ERR_OK) return e;
+    st->cls = CLASS_PUNCT;
+    return ERR_OK;
+}
+
 static enum err read_step(struct tok_at *at, const struct json_value *o, const char *type,
                           void *arg) {
     struct tok_pretok *t = arg;
@@ -119,6 +130,7 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     enum err e;
     if (strcmp(type, "ByteLevel") == 0) return read_byte_level(at, o, t);
     if (strcmp(type, "Metaspace") == 0) return read_metaspace(at, o, t);
+    if (strcmp(type, "BertPreTokenizer") == 0) return read_bert(at, t);
     if (strcmp(type, "Split") == 0) return read_split(at, o, t);
     if (strcmp(type, "Digits") == 0) {
         if ((e = add_step(at, t, CUT_SPLIT, &st)) != ERR_OK) return e;
@@ -147,7 +159,7 @@ static enum err read_step(struct tok_at *at, const struct json_value *o, const c
     }
     return tok_fail(at, ERR_BAD_FILE,
                     "pre_tokenizer type %s is not supported (ByteLevel, Split, Digits, Metaspace, "
-                    "Punctuation, Whitespace, WhitespaceSplit, Sequence are)",
+                    "Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Sequence are)",
                     type);
 }
 

@@ -111,6 +111,45 @@ static enum err read_vocab(struct tok_at *at, struct json_value *model, struct t
     return settle_added(at, t);
 }
 
+/* Unigram: a list of [piece, score], whose places are the ids. */
+static enum err read_pieces(struct tok_at *at, struct json_value *model, struct tokenizer *t) {
+    struct json_value *list, *pair;
+    const char *s;
+    size_t n, old = tok_enter(at, "model.vocab");
+    enum err e = ERR_OK;
+    if (json_get_arr(model, "vocab", &list) != JSON_OK)
+        return tok_fail(at, ERR_BAD_FILE, "must be a list of [piece, score]");
+    uint32_t n_ids = (uint32_t)json_arr_len(list);
+    if (json_arr_len(list) == 0 || json_arr_len(list) + t->added.n_tokens > TOK_IDS_MAX)
+        return tok_fail(at, ERR_BAD_FILE, "1 to %d tokens are supported, got %zu", TOK_IDS_MAX,
+                        json_arr_len(list) + t->added.n_tokens);
+    for (size_t i = 0; i < t->added.n_tokens; i++)
+        if ((uint32_t)t->added.token[i].id >= n_ids) n_ids = (uint32_t)t->added.token[i].id + 1;
+    e = tok_vocab_init(&t->vocab, n_ids, (uint32_t)(json_arr_len(list) + t->added.n_tokens));
+    for (size_t i = 0; e == ERR_OK && i < json_arr_len(list); i++) {
+        if (json_as_arr(json_arr_at(list, i), &pair) != JSON_OK || json_arr_len(pair) != 2 ||
+            json_as_str(json_arr_at(pair, 0), &s, &n) != JSON_OK || n > TOK_TOKEN_BYTES_MAX)
+            return tok_fail(at, ERR_BAD_FILE, "[%zu] must be [piece, score]", i);
+        /* Of pieces that are there twice the first is found. */
+        const bool again = tok_vocab_find(&t->vocab, s, n, TOK_IN_MODEL) >= 0;
+        e = tok_vocab_add(&t->vocab, (uint32_t)i, again ? "" : s, again ? 0 : n, TOK_IN_MODEL);
+    }
+    tok_leave(at, old);
+    return e == ERR_OK ? settle_added(at, t) : e;
+}
+
+static enum err find_model(struct tok_at *at, const char *type, enum tok_model *out) {
+    static const char *const names[] = {"BPE", "WordPiece", "Unigram"};
+    for (int i = 0; type != NULL && i < 3; i++) {
+        if (strcmp(type, names[i]) != 0) continue;
+        *out = (enum tok_model)i;
+        return ERR_OK;
+    }
+    return tok_fail(at, ERR_BAD_FILE,
+                    "model type %s is not supported (BPE, WordPiece and Unigram are)",
+                    type != NULL ? type : "(none)");
+}
+
 /* The bytes behind tokenizer_token_bytes(). A special token stands for itself. */
 enum err tokenizer_build_bytes(struct tokenizer *t) {
     struct tok_rx rx = {0};
@@ -148,18 +187,22 @@ static enum err read_model(struct tok_at *at, struct json_value *root, struct to
     if (!json_is(model, json_type_object)) {
         return tok_fail(at, ERR_BAD_FILE, "is missing, must be an object");
     }
-    if (json_get_str(model, "type", &type, &n) == JSON_ABSENT &&
-        json_get_obj(model, "vocab", &vocab) == JSON_OK &&
-        json_get_arr(model, "merges", &vocab) == JSON_OK) {
-        type = "BPE"; /* files of the library's first versions */
+    if (json_get_str(model, "type", &type, &n) ==
+        JSON_ABSENT) { /* of the library's first versions */
+        if (json_get_arr(model, "merges", &vocab) == JSON_OK)
+            type = "BPE";
+        else if (json_get_arr(model, "vocab", &vocab) == JSON_OK)
+            type = "Unigram";
+        else if (json_get(model, "max_input_chars_per_word", &vocab) == JSON_OK)
+            type = "WordPiece";
     }
-    if (type == NULL || strcmp(type, "BPE") != 0) {
-        return tok_fail(at, ERR_BAD_FILE, "model type %s is not supported (BPE is)",
-                        type != NULL ? type : "(none)");
-    }
+    if ((e = find_model(at, type, &t->model)) != ERR_OK) return e;
     at->path[0] = '\0';
-    if ((e = read_vocab(at, model, t)) != ERR_OK) return e;
+    e = t->model == TOK_UNIGRAM ? read_pieces(at, model, t) : read_vocab(at, model, t);
+    if (e != ERR_OK) return e;
     snprintf(at->path, sizeof at->path, "model");
+    if (t->model == TOK_UNIGRAM) return tok_unigram_read(at, model, &t->vocab, &t->unigram);
+    if (t->model == TOK_WORDPIECE) return tok_wordpiece_read(at, model, &t->vocab, &t->wordpiece);
     return tok_bpe_read(at, model, &t->vocab, t->pretok.byte_level, &t->bpe);
 }
 
@@ -268,6 +311,7 @@ void tokenizer_free(struct tokenizer **t) {
     struct tokenizer *x = *t;
     if (x == NULL) return;
     tok_bpe_fini(&x->bpe);
+    tok_unigram_fini(&x->unigram);
     tok_post_fini(&x->post);
     tok_decoder_fini(&x->decoder);
     tok_pretok_fini(&x->pretok);
@@ -289,6 +333,7 @@ struct encode {
     struct tok_rx rx;
     struct tok_pretok_run pretok;
     struct tok_bpe_run bpe;
+    struct tok_unigram_run unigram;
     struct buf norm[2];
     bool marked; /* marks are taken out */
     struct buf clean;
@@ -306,6 +351,10 @@ static enum err put_list(struct encode *en, const struct id_list *l) {
 
 static enum err on_word(void *arg, const char *s, size_t n) {
     struct encode *en = arg;
+    if (en->t->model == TOK_WORDPIECE)
+        return tok_wordpiece_word(&en->t->wordpiece, s, n, en->n_ids_max, en->out);
+    if (en->t->model == TOK_UNIGRAM)
+        return tok_unigram_word(&en->t->unigram, &en->unigram, s, n, en->n_ids_max, en->out);
     return tok_bpe_word(&en->t->bpe, &en->bpe, s, n, en->n_ids_max, en->out);
 }
 
@@ -355,7 +404,7 @@ static enum err encode(const struct tokenizer *t, const char *text, size_t n, bo
     en.pretok.rx = &en.rx;
     en.pretok.word = on_word;
     en.pretok.arg = &en;
-    tok_bpe_run_init(&en.bpe, n);
+    if (t->model == TOK_BPE) tok_bpe_run_init(&en.bpe, n);
     if (add_special) e = put_list(&en, &t->post.before);
     while (e == ERR_OK && tok_seg_next(&it, &seg)) {
         if (seg.id >= 0) {
@@ -366,6 +415,7 @@ static enum err encode(const struct tokenizer *t, const char *text, size_t n, bo
     }
     if (e == ERR_OK && add_special) e = put_list(&en, &t->post.after);
     tok_bpe_run_fini(&en.bpe);
+    tok_unigram_run_fini(&en.unigram);
     tok_pretok_run_fini(&en.pretok);
     tok_rx_fini(&en.rx);
     buf_free(&en.norm[0]);
@@ -386,6 +436,40 @@ enum err tokenizer_encode_marked(const struct tokenizer *t, const char *text, si
 
 bool tokenizer_mark(const struct tokenizer *t, const char *s, size_t n, struct buf *out) {
     return tok_added_mark(&t->added, s, n, out);
+}
+
+/* ---- what the post-processor adds */
+
+size_t tokenizer_special_count(const struct tokenizer *t, bool pair) {
+    const struct tok_post *p = &t->post;
+    return pair ? p->pair_before.n + p->pair_between.n + p->pair_after.n : p->before.n + p->after.n;
+}
+
+static enum err append(struct id_list *out, const struct id_list *more) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < more->n && e == ERR_OK; i++) e = id_list_push(out, more->ids[i]);
+    return e;
+}
+
+enum err tokenizer_wrap(const struct tokenizer *t, const struct id_list *a, struct id_list *out) {
+    const struct id_list *const parts[] = {&t->post.before, a, &t->post.after};
+    enum err e = ERR_OK;
+    for (int i = 0; i < 3 && e == ERR_OK; i++) e = append(out, parts[i]);
+    return e;
+}
+
+bool tokenizer_has_pairs(const struct tokenizer *t) {
+    return t->post.pairs;
+}
+
+enum err tokenizer_wrap_pair(const struct tokenizer *t, const struct id_list *a,
+                             const struct id_list *b, struct id_list *out, size_t *n_first) {
+    const struct tok_post *p = &t->post;
+    const struct id_list *const parts[] = {&p->pair_before, a, &p->pair_between, b, &p->pair_after};
+    enum err e = p->pairs ? ERR_OK : ERR_INVALID;
+    *n_first = p->pair_before.n + a->n + p->n_between_first;
+    for (int i = 0; i < 5 && e == ERR_OK; i++) e = append(out, parts[i]);
+    return e;
 }
 
 /* ---- looking up */

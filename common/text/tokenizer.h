@@ -1,6 +1,6 @@
 /* tokenizer: HuggingFace tokenizer.json, or the metadata of a GGUF file, to ids and back. BPE,
  * byte-level (GPT-2, Llama 3, Qwen2 patterns) and SentencePiece style (Llama 2, Mistral: metaspace,
- * byte fallback).
+ * byte fallback); WordPiece (BERT) and Unigram (XLM-RoBERTa, T5).
  *
  * Thread: a loaded tokenizer is read-only; any number of threads may encode and decode with it.
  * Text:   UTF-8. Input that is not valid UTF-8 is refused with ERR_INVALID. */
@@ -23,7 +23,7 @@ enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf 
 /* The same from bytes; name is used in messages. */
 enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
                          struct errbuf *eb);
-/* From the metadata of a GGUF file: models "gpt2" and "llama". g may be closed after. */
+/* From the metadata of a GGUF file: models "gpt2", "llama" and "bert". g may be closed after. */
 struct gguf;
 enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errbuf *eb);
 void tokenizer_free(struct tokenizer **t);
@@ -41,6 +41,15 @@ void id_list_free(struct id_list *l);
 enum err id_list_push(struct id_list *l, int32_t id);
 enum err tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, bool add_special,
                           size_t n_ids_max, struct id_list *out);
+
+/* What the post-processor makes of ids that were encoded without it: of one text, and of a pair,
+ * where *n_first gets how many of them are the first text's (token type 0). Appends; ids of the
+ * lists are not looked at. tokenizer_has_pairs() false: this tokenizer has no form for a pair. */
+size_t tokenizer_special_count(const struct tokenizer *t, bool pair); /* ids it adds */
+enum err tokenizer_wrap(const struct tokenizer *t, const struct id_list *a, struct id_list *out);
+bool tokenizer_has_pairs(const struct tokenizer *t);
+enum err tokenizer_wrap_pair(const struct tokenizer *t, const struct id_list *a,
+                             const struct id_list *b, struct id_list *out, size_t *n_first);
 
 /* Text of a stranger in which special tokens are to be text. A mark (U+FDD0, a noncharacter) goes
  * behind the first character of each special token that s holds or at its end begins; the mark

@@ -25,6 +25,8 @@ struct reading {
     struct tok_at at;
     const struct gguf_pair *tokens, *types, *scores, *merges;
     bool spm;
+    bool wordpiece;
+    struct buf piece;          /* WordPiece: a token as tokenizer.json has it */
     const struct tok_pre *pre; /* of byte-level BPE */
     bool space_prefix;         /* SPM: a text begins with a blank */
 };
@@ -44,10 +46,12 @@ static enum err read_kind(struct reading *r) {
         gguf_bool(r->g, KEY("add_space_prefix"), &r->space_prefix);
         return ERR_OK;
     }
+    r->wordpiece = n == 4 && memcmp(s, "bert", 4) == 0;
+    if (r->wordpiece) return ERR_OK;
     if (n != 4 || memcmp(s, "gpt2", 4) != 0)
         return err_set(r->at.eb, ERR_BAD_FILE,
-                       "%s: key %s must be one of \"gpt2\" \"llama\", got \"%.*s\"", r->at.name,
-                       KEY("model"), n < 40 ? (int)n : 40, s);
+                       "%s: key %s must be one of \"gpt2\" \"llama\" \"bert\", got \"%.*s\"",
+                       r->at.name, KEY("model"), n < 40 ? (int)n : 40, s);
     gguf_str(r->g, KEY("pre"), &pre, &n_pre);
     r->pre = tok_pre_find(pre, n_pre);
     return r->pre != NULL ? ERR_OK
@@ -71,6 +75,7 @@ static enum err find_lists(struct reading *r) {
     if (r->spm &&
         (r->scores == NULL || r->scores->n != r->tokens->n || r->scores->kind == GGUF_STRING))
         return bad(r, KEY("scores"), "must be a list of numbers, one for each token");
+    if (r->wordpiece) return ERR_OK;
     if (!r->spm && (r->merges == NULL || !r->merges->is_array || r->merges->kind != GGUF_STRING))
         return bad(r, KEY("merges"), "must be a list of strings");
     if (!r->spm && r->merges->n > TOK_MERGES_MAX)
@@ -97,6 +102,23 @@ static uint8_t flags_of(int type) {
     return is_added(type) ? TOK_ADDED | TOK_SPECIAL : TOK_IN_MODEL;
 }
 
+/* GGUF marks the beginning of a word (U+2581) where tokenizer.json marks its going on; "[X]" stands
+ * for itself in both. */
+static void wordpiece_of(struct reading *r, const char **s, size_t *n) {
+    static const char begin[] = "\xE2\x96\x81";
+    if (*n >= 2 && (*s)[0] == '[' && (*s)[*n - 1] == ']') return;
+    if (*n >= 3 && memcmp(*s, begin, 3) == 0) {
+        *s += 3;
+        *n -= 3;
+        return;
+    }
+    buf_clear(&r->piece);
+    buf_puts(&r->piece, "##");
+    buf_append(&r->piece, *s, *n);
+    *s = r->piece.data;
+    *n = r->piece.len;
+}
+
 static enum err read_tokens(struct reading *r) {
     struct gguf_cursor at = {0};
     struct tok_added *added = &r->t->added;
@@ -115,6 +137,8 @@ static enum err read_tokens(struct reading *r) {
         if (n > TOK_TOKEN_BYTES_MAX)
             return err_set(r->at.eb, ERR_BAD_FILE, "%s: token %u has %zu bytes, at most %d",
                            r->at.name, id, n, TOK_TOKEN_BYTES_MAX);
+        if (r->wordpiece) wordpiece_of(r, &s, &n);
+        if (r->piece.failed) return ERR_NO_MEMORY;
         /* Empty places and texts that are there already cannot be written, only decoded. */
         const bool again = tok_vocab_find(&r->t->vocab, s, n, 0xff) >= 0;
         e = tok_vocab_add(&r->t->vocab, id, again ? "" : s, again ? 0 : n, flags_of(type));
@@ -216,9 +240,20 @@ static enum err rank_pieces(struct reading *r, struct tok_bpe *b) {
     return e;
 }
 
+static enum err read_wordpiece(struct reading *r) {
+    struct tokenizer *t = r->t;
+    uint64_t id = 0;
+    if (!gguf_u64(r->g, KEY("unknown_token_id"), &id) || id >= r->tokens->n)
+        return bad(r, KEY("unknown_token_id"), "must be an id of the vocabulary");
+    t->model = TOK_WORDPIECE;
+    tok_wordpiece_init(&t->wordpiece, &t->vocab, (int32_t)id);
+    return ERR_OK;
+}
+
 static enum err read_model(struct reading *r) {
     struct tok_bpe *b = &r->t->bpe;
     uint64_t id;
+    if (r->wordpiece) return read_wordpiece(r);
     *b = (struct tok_bpe){.vocab = &r->t->vocab, .byte_level = !r->spm, .unk_id = -1};
     b->byte_fallback = r->spm;
     b->fuse_unk = r->spm;
@@ -245,6 +280,12 @@ static void put_pre(struct buf *b, const struct tok_pre *pre) {
 static void put_steps(struct buf *b, const struct reading *r) {
     static const char prepend[] = "{\"type\":\"Prepend\",\"prepend\":\"" METASPACE "\"},",
                       strip[] = ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}";
+    if (r->wordpiece) {
+        buf_puts(b, "{\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":true},"
+                    "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},"
+                    "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}}");
+        return;
+    }
     if (!r->spm) {
         buf_puts(b, "{\"normalizer\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
                     "\"pre_tokenizer\":");
@@ -286,8 +327,17 @@ static enum err read_steps(struct reading *r) {
 
 /* Beginning and end of a text. */
 static enum err read_post(struct reading *r) {
+    uint64_t id, sep;
+    if (r->wordpiece) {
+        if (!gguf_u64(r->g, KEY("cls_token_id"), &id) && !gguf_u64(r->g, KEY("bos_token_id"), &id))
+            return bad(r, KEY("cls_token_id"), "is missing");
+        if (!gguf_u64(r->g, KEY("seperator_token_id"), &sep))
+            return bad(r, KEY("seperator_token_id"), "is missing");
+        if (id >= r->tokens->n || sep >= r->tokens->n)
+            return bad(r, KEY("seperator_token_id"), "must be an id of the vocabulary");
+        return tok_post_bert(&r->t->post, (int32_t)id, (int32_t)sep, false);
+    }
     bool bos = r->spm || r->pre->add_bos, eos = false;
-    uint64_t id;
     enum err e = ERR_OK;
     gguf_bool(r->g, KEY("add_bos_token"), &bos);
     gguf_bool(r->g, KEY("add_eos_token"), &eos);
@@ -319,10 +369,20 @@ static bool hash_pair(EVP_MD_CTX *ctx, const struct gguf *g, const char *key) {
 }
 
 static enum err make_hash(struct reading *r) {
-    static const char *const keys[] = {
-        KEY("model"),         KEY("pre"),           KEY("tokens"),          KEY("token_type"),
-        KEY("scores"),        KEY("merges"),        KEY("bos_token_id"),    KEY("eos_token_id"),
-        KEY("add_bos_token"), KEY("add_eos_token"), KEY("add_space_prefix")};
+    static const char *const keys[] = {KEY("model"),
+                                       KEY("pre"),
+                                       KEY("tokens"),
+                                       KEY("token_type"),
+                                       KEY("scores"),
+                                       KEY("merges"),
+                                       KEY("bos_token_id"),
+                                       KEY("eos_token_id"),
+                                       KEY("add_bos_token"),
+                                       KEY("add_eos_token"),
+                                       KEY("add_space_prefix"),
+                                       KEY("unknown_token_id"),
+                                       KEY("cls_token_id"),
+                                       KEY("seperator_token_id")};
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     bool ok = ctx != NULL && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) == 1;
     for (size_t i = 0; ok && i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -344,6 +404,7 @@ enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struc
     if (e == ERR_OK) e = tok_added_build(&r.at, &t->added, &t->norm);
     if (e == ERR_OK) e = tokenizer_build_bytes(t);
     if (e == ERR_OK) e = make_hash(&r);
+    buf_free(&r.piece);
     if (e == ERR_NO_MEMORY) err_set(eb, e, "%s: out of memory", r.at.name);
     if (e != ERR_OK) tokenizer_free(out);
     return e;

@@ -48,7 +48,7 @@ static void look_through(const struct model_conf *c) {
     if (!in(c->context_max, 1, MODEL_CONTEXT_MAX) || !in(c->n_eos, 0, EOS_IDS_MAX)) abort();
     if (c->n_heads < 1 || c->n_kv_heads < 1 || c->n_heads % c->n_kv_heads != 0) abort();
     if (c->head_dim < 2 || c->head_dim % 2 != 0 || c->hidden < 1 || c->intermediate < 1) abort();
-    if (!(c->rms_norm_eps > 0) || !isfinite(c->rope.theta) || c->rope.theta <= 0) abort();
+    if (!(c->norm_eps > 0) || !isfinite(c->rope.theta) || c->rope.theta <= 0) abort();
     for (int i = 0; i < c->n_eos; i++)
         if (c->eos_ids[i] < 0) abort();
     for (int i = 0; i < c->n_layers; i++)

@@ -3,7 +3,11 @@
  *
  *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16]
  * [--kernels NAME]
- *          [--threads N] [--chunk N] [--block N] [--adapter DIR]
+ *          [--threads N] [--chunk N] [--block N] [--adapter DIR] [--pool mean|cls|last] [--first N]
+ *
+ * With --pool FILE gets the one row the ids become, f32 [hidden], and the head's scores, f32
+ * [n_labels]; --first: so many of the ids are the first text of a pair. Two more sequences, the ids
+ * backwards and the first half of them, share the passes.
  *
  * FILE gets the logits of every prompt position, f32 [n_ids][vocab], in this machine's byte order.
  * With --greedy the N most likely tokens follow one by one; their ids are printed on a line "greedy
@@ -18,7 +22,8 @@
 struct args {
     struct engine_opts o;
     const char *ids, *out, *adapter;
-    int chunk, block, greedy;
+    enum pooling pooling;
+    int chunk, block, greedy, first;
 };
 
 static int parse(struct args *a, int argc, char **argv) {
@@ -49,6 +54,12 @@ static int parse(struct args *a, int argc, char **argv) {
             a->block = atoi(v);
         else if (strcmp(k, "--adapter") == 0)
             a->adapter = v;
+        else if (strcmp(k, "--first") == 0)
+            a->first = atoi(v);
+        else if (strcmp(k, "--pool") == 0)
+            a->pooling = strcmp(v, "mean") == 0  ? POOL_MEAN
+                         : strcmp(v, "cls") == 0 ? POOL_CLS
+                                                 : POOL_LAST;
         else
             return 0;
     }
@@ -109,6 +120,49 @@ static int run(struct forward *f, struct kv_cache *kv, const struct args *a,
     return out != NULL && fclose(out) != 0;
 }
 
+/* The ids, and beside them others, which must not matter. An encoder's come whole. */
+static int run_pooled(struct forward *f, struct kv_cache *kv, const struct args *a,
+                      const int32_t *ids, int n_ids) {
+    enum { N = 3 };
+    const struct model_info *m = forward_model(f);
+    const int per = kv_cache_shape(kv)->n_blocks / N, n_all[N] = {n_ids, n_ids, (n_ids + 1) / 2};
+    int32_t *tables = calloc((size_t)per * N, sizeof(*tables)),
+            *rows = calloc((size_t)n_ids * N, sizeof(*rows));
+    float *out = calloc(((size_t)m->hidden + (size_t)m->n_labels) * N, sizeof(*out));
+    float *scores = out != NULL ? out + (size_t)m->hidden * N : NULL;
+    FILE *file = a->out != NULL ? fopen(a->out, "wb") : NULL;
+    if (tables == NULL || rows == NULL || out == NULL || file == NULL) return 1;
+    for (int i = 0; i < per * N; i++) tables[i] = per * N - 1 - i;
+    for (int at = 0, n = 0; at < n_ids; at += n) {
+        struct fwd_seq s[N];
+        int n_rows = 0, n_seqs = 0;
+        n = m->encoder ? n_ids : n_ids - at < a->chunk ? n_ids - at : a->chunk;
+        for (int i = N - 1; i >= 0; i--) { /* the one that counts comes last */
+            const int take = n_all[i] - at < n ? n_all[i] - at : n;
+            if (take <= 0) continue;
+            s[n_seqs++] =
+                (struct fwd_seq){.block_table = tables + i * per,
+                                 .n_past = at,
+                                 .first_row = n_rows,
+                                 .n_rows = take,
+                                 .pooled = out + (size_t)i * (size_t)m->hidden,
+                                 .pooling = a->pooling,
+                                 .n_ids = n_all[i],
+                                 .n_first = i == 0 ? a->first : 1,
+                                 .scores = m->n_labels > 0 ? scores + i * m->n_labels : NULL};
+            for (int r = 0; r < take; r++)
+                rows[n_rows++] = i == 1 ? ids[n_ids - 1 - at - r] : ids[at + r];
+        }
+        forward_run(f, kv, rows, n_rows, s, n_seqs, NULL, 0, NULL, NULL, NULL);
+    }
+    fwrite(out, sizeof(float), (size_t)m->hidden, file);
+    fwrite(scores, sizeof(float), (size_t)m->n_labels, file);
+    free(tables);
+    free(rows);
+    free(out);
+    return fclose(file) != 0;
+}
+
 int main(int argc, char **argv) {
     struct args a;
     struct errbuf eb = {0};
@@ -119,7 +173,9 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: logits DIR --ids 1,2,3 [--greedy N] [--out FILE] ...\n");
         return 2;
     }
-    if (forward_open(&f, &a.o, a.chunk, &eb) != ERR_OK) {
+    int rows = a.chunk;
+    for (const char *s = a.ids; a.pooling != POOL_NONE && s != NULL; s = strchr(s + 1, ',')) rows++;
+    if (forward_open(&f, &a.o, a.pooling != POOL_NONE ? 3 * rows : rows, &eb) != ERR_OK) {
         fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
         return 1;
     }
@@ -143,14 +199,17 @@ int main(int argc, char **argv) {
     if (n <= 0 || n + a.greedy > m->context_max) {
         fprintf(stderr, "ids: 1 to %d ids of the vocabulary\n", m->context_max);
     } else {
+        const int blocks = (n + a.greedy) / a.block + 1;
         struct kv_shape shape = {.n_layers = m->n_layers,
                                  .n_kv_heads = m->n_kv_heads,
                                  .head_dim = m->head_dim,
                                  .block_tokens = a.block,
-                                 .n_blocks = (n + a.greedy) / a.block + 1,
+                                 .n_blocks = a.pooling != POOL_NONE ? 3 * blocks : blocks,
                                  .dtype = a.o.kv_dtype};
         if (kv_cache_create(&kv, &shape, &eb) != ERR_OK)
             fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
+        else if (a.pooling != POOL_NONE)
+            rc = run_pooled(f, kv, &a, ids, n);
         else
             rc = run(f, kv, &a, lora, ids, n);
     }

@@ -127,7 +127,7 @@ static struct attention layer_of(const struct rig *r, int window, float *out) {
 /* Row `row` of q at `position`, alone, to out[row]. */
 static void run_row(struct rig *r, int window, int row, int position, float *out) {
     const struct attention a = layer_of(r, window, out);
-    const struct attention_tile t = {r->table, row, 1, position};
+    const struct attention_tile t = {r->table, row, 1, position, 0};
     for (int h = 0; h < KV_HEADS; h++) attention_tile(&a, &t, h, r->scratch);
 }
 
@@ -217,7 +217,7 @@ static void one_chunk_is_the_kernels_alone(void **state) {
 /* Ten rows at once. */
 static void run_tile(struct rig *r, int window, int position) {
     const struct attention a = layer_of(r, window, r->out[0]);
-    const struct attention_tile t = {r->table, 0, 10, position};
+    const struct attention_tile t = {r->table, 0, 10, position, 0};
     for (int h = 0; h < KV_HEADS; h++) attention_tile(&a, &t, h, r->scratch);
 }
 
@@ -254,7 +254,7 @@ static void sets_and_blocks_give_the_same_bits(void **state) {
 static void check_tile(struct rig *r, int window, int position, int n) {
     static float alone[ROWS_MAX][ROW];
     const struct attention a = layer_of(r, window, r->out[0]);
-    const struct attention_tile t = {r->table, 2, n, position};
+    const struct attention_tile t = {r->table, 2, n, position, 0};
     const size_t part = attention_part_floats(&shape, n);
     int first, n_chunks = attention_chunks(&t, window, &first);
     for (int i = 0; i < n; i++) run_row(r, window, 2 + i, position + i, alone[0]);
@@ -327,7 +327,7 @@ static struct attention_plan plan_make(const struct rig *r, int threads, const i
     assert_true(p.tiles != NULL && p.items != NULL && p.cuts != NULL && p.done != NULL);
     for (int row = 0; p.n_tiles < n_tiles; p.n_tiles++) {
         const int *t = tiles[p.n_tiles];
-        p.tiles[p.n_tiles] = (struct attention_tile){r->table, row, t[1], t[0]};
+        p.tiles[p.n_tiles] = (struct attention_tile){r->table, row, t[1], t[0], 0};
         row += t[1];
         assert_true(row <= ROWS_MAX);
     }

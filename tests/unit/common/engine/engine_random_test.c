@@ -97,8 +97,12 @@ static void world_open(struct world *w, int variant) {
         o.kv_bytes = fake_pool_bytes(60 / o.block_tokens * (i + 1) + 6, o.block_tokens, o.kv_dtype);
         assert_int_equal(engine_open_with(&w->e[i], &o, &fake_ops, &eb), ERR_OK);
         w->side[i] = (struct side){w, i};
-        const struct engine_events ev = {on_token, on_kv,     on_admitted,
-                                         NULL,     on_failed, &w->side[i]};
+        const struct engine_events ev = {.on_token = on_token,
+                                         .on_kv = on_kv,
+                                         .on_admitted = on_admitted,
+                                         .on_prompt_logprob = NULL,
+                                         .on_failed = on_failed,
+                                         .arg = &w->side[i]};
         engine_set_events(w->e[i], &ev);
     }
 }

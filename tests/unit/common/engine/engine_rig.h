@@ -16,6 +16,9 @@ struct heard {
     bool cancelled;           /* set by the test */
     int kv_next[FAKE_LAYERS]; /* blocks announced so far */
     float prompt_logprobs[TOKENS];
+    int n_embedded;
+    bool scored;
+    float vector[FAKE_HIDDEN], scores[FAKE_LABELS];
 };
 struct rig {
     struct engine *e;
@@ -64,6 +67,15 @@ static inline void on_prompt_logprob(void *arg, uint64_t id, int position,
     h->prompt_logprobs[position] = ev->logprob;
     hook(rig, "logprob", id);
 }
+static inline void on_embedded(void *arg, uint64_t id, const float *vector, const float *scores) {
+    struct rig *rig = arg;
+    struct heard *h = &rig->heard[id];
+    h->n_embedded++;
+    memcpy(h->vector, vector, sizeof(h->vector));
+    h->scored = scores != NULL;
+    if (scores != NULL) memcpy(h->scores, scores, sizeof(h->scores));
+    hook(rig, "embedded", id);
+}
 static inline void on_failed(void *arg, uint64_t id, enum err e) {
     struct rig *rig = arg;
     assert_int_equal(e, ERR_INTERNAL);
@@ -75,8 +87,13 @@ static inline void rig_open(struct rig *rig, const struct engine_opts *opts) {
     struct errbuf eb = {0};
     memset(rig, 0, sizeof(*rig));
     if (engine_open_with(&rig->e, opts, &fake_ops, &eb) != ERR_OK) fail_msg("%s", eb.text);
-    const struct engine_events ev = {on_token,          on_kv,     on_admitted,
-                                     on_prompt_logprob, on_failed, rig};
+    const struct engine_events ev = {.on_token = on_token,
+                                     .on_kv = on_kv,
+                                     .on_admitted = on_admitted,
+                                     .on_prompt_logprob = on_prompt_logprob,
+                                     .on_embedded = on_embedded,
+                                     .on_failed = on_failed,
+                                     .arg = rig};
     engine_set_events(rig->e, &ev);
     engine_stats(rig->e, &rig->start);
 }

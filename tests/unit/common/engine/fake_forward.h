@@ -18,6 +18,8 @@ enum {
     FAKE_LAYERS = 3,
     FAKE_HEADS = 2,
     FAKE_DIM = 2,
+    FAKE_HIDDEN = 4,
+    FAKE_LABELS = 2,
     FAKE_VOCAB = 97,
     FAKE_CONTEXT = 4096,
     FAKE_EOS = 7
@@ -30,6 +32,8 @@ struct forward {
     int rows_run, passes, logits_run; /* counters for tests */
     bool all_nan;                     /* give no finite logit */
 };
+
+static bool fake_is_encoder; /* of models opened from now on */
 
 /* The forward pass of the engine opened last: tests open one at a time or look at it right after.
  */
@@ -129,6 +133,13 @@ static inline enum err fake_open(struct forward **out, const struct engine_opts 
     f->info = (struct model_info){.family = "fake",
                                   .n_layers = FAKE_LAYERS,
                                   .n_heads = FAKE_HEADS,
+                                  .encoder = fake_is_encoder,
+                                  .no_head = fake_is_encoder,
+                                  .pooling = fake_is_encoder ? POOL_MEAN : POOL_LAST,
+                                  .score_pooling = POOL_CLS,
+                                  .n_labels = fake_is_encoder ? FAKE_LABELS : 0,
+                                  .hidden = FAKE_HIDDEN,
+                                  .kv_dtype = opts->kv_dtype,
                                   .n_kv_heads = FAKE_HEADS,
                                   .head_dim = FAKE_DIM,
                                   .vocab_size = FAKE_VOCAB,
@@ -147,13 +158,76 @@ static inline const struct model_info *fake_model(const struct forward *f) {
     return &f->info;
 }
 
+/* Marks of one position, as the pool has them. */
+static inline uint64_t fake_hash_at(const struct forward *f, struct kv_cache *kv,
+                                    const struct fwd_seq *q, int pos, uint64_t h) {
+    const int bt = f->block_tokens;
+    for (int layer = 0; layer < model_kv_layers(&f->info); layer++) {
+        const uint8_t *p = kv_block_ptr(kv, layer, q->block_table[pos / bt]);
+        for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
+            h = fake_hash_step(h, fake_load(p + fake_row(c, pos % bt, bt, f->kv_dtype),
+                                            c % FAKE_DIM, f->kv_dtype));
+    }
+    return h;
+}
+
+static inline void fake_vector(uint64_t h, float *v) {
+    for (int i = 0; i < FAKE_HIDDEN; i++) v[i] = (float)((h >> (8 * i)) & 255);
+}
+
+/* The hash of positions 0 .. n-1 says what a row's vector is; a mean is that of each prefix. */
+static inline void fake_pool(const struct forward *f, struct kv_cache *kv,
+                             const struct fwd_seq *q) {
+    uint64_t h = 1;
+    float v[FAKE_HIDDEN];
+    if (q->pooled == NULL) return;
+    if (q->n_past == 0) memset(q->pooled, 0, FAKE_HIDDEN * sizeof(float));
+    for (int pos = 0; pos < q->n_past + q->n_rows; pos++) {
+        h = fake_hash_at(f, kv, q, pos, h);
+        if (pos < q->n_past) continue;
+        fake_vector(h, v);
+        for (int i = 0; i < FAKE_HIDDEN; i++) {
+            if (q->pooling == POOL_MEAN)
+                q->pooled[i] += v[i];
+            else if (pos == (q->pooling == POOL_CLS ? 0 : q->n_ids - 1))
+                q->pooled[i] = v[i];
+        }
+    }
+    if (q->n_past + q->n_rows < q->n_ids) return;
+    for (int i = 0; f->all_nan && i < FAKE_HIDDEN; i++) q->pooled[i] = NAN;
+    for (int i = 0; q->scores != NULL && i < FAKE_LABELS; i++)
+        q->scores[i] = q->pooled[i] + (float)q->n_first;
+}
+
+/* What comes of ids[0..n) in a model of n_layers. */
+static inline void fake_embed(const int32_t *ids, int n, enum pooling pooling, int n_layers,
+                              float out[FAKE_HIDDEN]) {
+    uint64_t h = 1;
+    float v[FAKE_HIDDEN];
+    memset(out, 0, FAKE_HIDDEN * sizeof(float));
+    for (int pos = 0; pos < n; pos++) {
+        for (int layer = 0; layer < n_layers; layer++)
+            for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
+                h = fake_hash_step(h, fake_mark(layer, pos, ids[pos], c));
+        fake_vector(h, v);
+        for (int i = 0; i < FAKE_HIDDEN; i++) {
+            if (pooling == POOL_MEAN)
+                out[i] += v[i];
+            else if (pos == (pooling == POOL_CLS ? 0 : n - 1))
+                out[i] = v[i];
+        }
+    }
+}
+
 static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int n_rows,
                             const struct fwd_seq *seqs, int n_seqs, const int *logit_rows,
                             int n_logits, float *logits, void (*on_layer)(void *arg, int layer),
                             void *arg) {
     int rows = 0, bt = f->block_tokens;
-    assert(n_rows >= 1 && n_rows <= f->rows_max);
-    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
+    assert(n_rows >= 1 && (n_rows <= f->rows_max || (f->info.encoder && n_seqs == 1)));
+    for (int i = 0; i < n_seqs; i++) /* an encoder's text comes whole */
+        assert(!f->info.encoder || (seqs[i].n_past == 0 && seqs[i].n_rows == seqs[i].n_ids));
+    for (int layer = 0; layer < model_kv_layers(&f->info); layer++) {
         for (int i = 0; i < n_seqs; i++)
             for (int r = 0; r < seqs[i].n_rows; r++) {
                 int pos = seqs[i].n_past + r;
@@ -175,16 +249,12 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
         while (logit_rows[l] >= q->first_row + q->n_rows) q++;
         uint64_t h = 1;
         for (int pos = 0; pos <= q->n_past + logit_rows[l] - q->first_row; pos++)
-            for (int layer = 0; layer < FAKE_LAYERS; layer++) {
-                const uint8_t *p = kv_block_ptr(kv, layer, q->block_table[pos / bt]);
-                for (int c = 0; c < 2 * FAKE_HEADS * FAKE_DIM; c++)
-                    h = fake_hash_step(h, fake_load(p + fake_row(c, pos % bt, bt, f->kv_dtype),
-                                                    c % FAKE_DIM, f->kv_dtype));
-            }
+            h = fake_hash_at(f, kv, q, pos, h);
         float *row = logits + (size_t)l * FAKE_VOCAB;
         fake_logits_of(h, row);
         for (int v = 0; f->all_nan && v < FAKE_VOCAB; v++) row[v] = NAN;
     }
+    for (int i = 0; i < n_seqs; i++) fake_pool(f, kv, &seqs[i]);
     f->rows_run += n_rows;
     f->logits_run += n_logits;
     f->passes++;

@@ -171,6 +171,11 @@ static void row_operations_equal_the_plain_set(void **state) {
             BOTH(ref.rmsnorm(want, a, b, n, 1e-5f), k.rmsnorm(got, a, b, n, 1e-5f), 200);
             BOTH(ref.rope(want, b, c, n), k.rope(got, b, c, n), 200);
             BOTH(ref.swiglu(want, b, n), k.swiglu(got, b, n), 200);
+            BOTH(ref.layernorm(want, a, b, c, n, 1e-5f), k.layernorm(got, a, b, c, n, 1e-5f), 200);
+            BOTH(ref.layernorm(want, a, b, NULL, n, 1e-12f),
+                 k.layernorm(got, a, b, NULL, n, 1e-12f), 200);
+            BOTH(ref.gelu(want, n), k.gelu(got, n), 200);
+            BOTH(ref.mul(want, b, n), k.mul(got, b, n), 200);
             BOTH(ref.add(want, b, n), k.add(got, b, n), 200);
             BOTH(ref.scale(want, b, 0.3f, n), k.scale(got, b, 0.3f, n), 200);
             BOTH(ref.store(want, b, n, DTYPE_F32), k.store(got, b, n, DTYPE_F32), 200);
@@ -209,6 +214,41 @@ static void exp_is_accurate(void **state) {
         assert_true(g[0] == 200.0f);
         assert_true(g[1] <= 0 && g[1] > -1e-30f);
         assert_true(g[2] == 0 && g[3] == 0);
+    }
+}
+
+static void gelu_and_layernorm_are_accurate(void **state) {
+    enum { N = 45 };
+    struct kernels k;
+    (void)state;
+    for (int i = 0; kernels_at(&k, i); i++) {
+        for (int n = -9000; n <= 9000; n++) {
+            float x = (float)n / 1000.0f, y = x;
+            k.gelu(&y, 1);
+            double want = (double)x * 0.5 * (1 + erf((double)x / sqrt(2)));
+            if (fabs((double)y - want) > 3e-7 * fabs((double)x) + 1e-12)
+                fail_msg("%s: gelu(%g) is %.9g, want %.9g", k.name, (double)x, (double)y, want);
+        }
+        float ends[4] = {300.0f, -300.0f, 0.0f, NAN};
+        k.gelu(ends, 4);
+        assert_true(ends[0] == 300.0f && ends[1] <= 0 && ends[1] > -1e-30f && ends[2] == 0);
+        assert_true(isnan(ends[3]));
+
+        float x[N], weight[N], bias[N], y[N];
+        double mean = 0, var = 0;
+        for (int j = 0; j < N; j++) {
+            x[j] = 100.0f + rng_f32();
+            weight[j] = 1 + rng_f32();
+            bias[j] = rng_f32();
+            mean += (double)x[j] / N;
+        }
+        for (int j = 0; j < N; j++) var += ((double)x[j] - mean) * ((double)x[j] - mean) / N;
+        k.layernorm(y, x, weight, bias, N, 1e-5f);
+        for (int j = 0; j < N; j++) {
+            double want =
+                ((double)x[j] - mean) / sqrt(var + 1e-5) * (double)weight[j] + (double)bias[j];
+            assert_true(fabs((double)y[j] - want) < 1e-4);
+        }
     }
 }
 
@@ -334,6 +374,7 @@ int main(void) {
         cmocka_unit_test(panels_give_rows_back),
         cmocka_unit_test(row_operations_equal_the_plain_set),
         cmocka_unit_test(exp_is_accurate),
+        cmocka_unit_test(gelu_and_layernorm_are_accurate),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(f16_widens),
         cmocka_unit_test(attention_equals_the_plain_set),

@@ -53,7 +53,7 @@ static void families_differ_by_their_row(void **state) {
                 c.rope.attention_factor == 1);
     assert_false(c.qkv_bias || c.o_bias || c.mlp_bias || c.qk_norm || c.tied);
     assert_int_equal(c.window[0], 0);
-    assert_true(c.rms_norm_eps == 1e-5f);
+    assert_true(c.norm_eps == 1e-5f);
 
     c = good(
         LLAMA
@@ -101,7 +101,7 @@ static void kv_heads_default_to_heads_in_llama(void **state) {
     assert_int_equal(c.n_kv_heads, 4);
     assert_int_equal(c.n_eos, 0);
     assert_int_equal(c.bos_id, -1);
-    assert_true(c.rms_norm_eps == 1e-6f);
+    assert_true(c.norm_eps == 1e-6f);
 }
 
 static void rope_is_read_in_both_spellings(void **state) {
@@ -207,12 +207,13 @@ static void what_is_not_known_is_refused(void **state) {
         const char *config, *says;
     } rows[] = {
         {"{\"model_type\":\"gemma2\"," SHAPE "}",
-         "config.json: model_type must be one of \"llama\" \"mistral\" \"qwen2\" \"qwen3\", got "
+         "config.json: model_type must be one of \"llama\" \"mistral\" \"qwen2\" \"qwen3\" "
+         "\"bert\" \"roberta\" \"xlm-roberta\" \"nomic_bert\" \"modernbert\", got "
          "\"gemma2\""},
         {"{" SHAPE "}", "model_type must be one of"},
         {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]," SHAPE
          "}",
-         "architectures must be [\"LlamaForCausalLM\"]"},
+         "architectures must be [\"LlamaForCausalLM\"] or [\"LlamaModel\"] with this model_type"},
         {"{\"model_type\":\"llama\",\"architectures\":[]," SHAPE "}", "architectures must be"},
         {"[]", "must be a JSON object"},
         {"{", "config.json"},

@@ -246,6 +246,26 @@ static void test_a_crowd_does_not_hold_up_another_tenant(void **state) {
     assert_int_equal(q[1].pending, 1000);
 }
 
+/* All rows of such a prompt or none; a long one waits for a step of its own, and gets one. */
+static void test_whole_prompts(void **state) {
+    (void)state;
+    struct sched_limits lim = {
+        .rows_max = 64, .decode_max = 4, .prefill_max = 4, .chunk_max = 8, .logit_rows_max = 4};
+    struct sched_seq q[5];
+    const int pending[5] = {40, 30, 20, 100, 4};
+    int rows[5], order[10];
+    for (int i = 0; i < 5; i++)
+        q[i] = (struct sched_seq){
+            .pending = pending[i], .whole = true, .priority = 3, .tenant = 1, .age = (uint64_t)i};
+    assert_int_equal(sched_step(q, 5, &lim, rows, order), 64);
+    assert_true(rows[0] == 40 && rows[1] == 0 && rows[2] == 20 && rows[3] == 0 && rows[4] == 4);
+    assert_int_equal(sched_step(q + 1, 2, &lim, rows, order), 50);
+    assert_int_equal(sched_step(q + 3, 2, &lim, rows, order), 100);
+    assert_true(rows[0] == 100 && rows[1] == 0);
+    lim.prefill_max = 1;
+    assert_int_equal(sched_step(q, 5, &lim, rows, order), 40);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tenants_share_the_rows),
@@ -253,6 +273,7 @@ int main(void) {
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_runs_end),
+        cmocka_unit_test(test_whole_prompts),
         cmocka_unit_test(test_drafts_take_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

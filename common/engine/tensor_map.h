@@ -1,0 +1,85 @@
+/* tensor_map: which tensors a config asks for, what they are called in the files of a family, which
+ * rows of them are meant, and where their values go. Pure tables; weights.c walks them.
+ *
+ * Norms. The rows of a sequence are normed before each half of a layer and once at the end, so a
+ * model has 2 * n_layers + 1 of them, in that order (struct weights.norms). Families that norm
+ * behind a half (BERT) have the same ones: the norm behind a half is the one before the next. */
+#ifndef BATON_ENGINE_TENSOR_MAP_H
+#define BATON_ENGINE_TENSOR_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "common/engine/model_conf.h"
+
+enum { TENSOR_ROOTS_MAX = 2, TENSOR_NAME_BYTES = 96 };
+
+/* Where the values go: the offset counts from there. */
+enum tensor_place {
+    IN_LAYER,      /* struct layer_weights */
+    IN_NORMS,      /* norms[2 * layer] */
+    IN_MODEL,      /* struct weights; once a model, not in each layer */
+    IN_FIRST_NORM, /* norms[0] */
+    IN_LAST_NORM   /* norms[2 * n_layers] */
+};
+
+enum extent {
+    NO_ROWS,
+    ONE,
+    HIDDEN,
+    INTER,
+    Q_DIM,
+    KV_DIM,
+    QK_DIM, /* of q and k together */
+    HEAD_DIM,
+    VOCAB,
+    POSITIONS,
+    TYPES,
+    LABELS
+};
+
+enum presence {
+    ALWAYS,
+    QKV_BIAS,
+    O_BIAS,
+    MLP_BIAS,
+    QK_NORM,
+    NORM_BIAS,
+    AFTER_FIRST, /* not in layer 0 */
+    UNTIED,      /* a head of its own; missing in a model that was made to embed, it has none */
+    HAS_TYPES,
+    HAS_POSITIONS,
+    SCORE,
+    SCORE_DENSE,
+    SCORE_DENSE_BIAS,
+    SCORE_NORM,
+    SCORE_OUT_BIAS
+};
+
+struct tensor_row {
+    const char *name; /* HuggingFace's, behind root and layer prefix; "/": without a root */
+    const char *gguf; /* behind "blk.N." in a layer; NULL: no GGUF has it */
+    enum tensor_place place;
+    size_t offset;
+    bool is_matrix;
+    bool as_f32; /* a matrix that is looked up, or of a head for scores: not of the weights' type */
+    enum extent n, k;
+    enum extent from; /* the rows before are another's */
+    enum presence when;
+};
+
+struct tensor_names {
+    const char *roots[TENSOR_ROOTS_MAX]; /* before every name; the first that has the embedding */
+    const char *layer;                   /* "layers.%d." */
+    const struct tensor_row *rows;       /* the embedding first */
+    int n_rows;
+    /* Of tensors that may be there and are not computed with: beginnings behind the root or without
+     * it, ended by NULL. */
+    const char *const *unused;
+};
+
+const struct tensor_names *tensor_names_of(const struct model_conf *c);
+bool tensor_row_in_layer(const struct tensor_row *r);
+bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, int layer);
+int tensor_extent(const struct model_conf *c, enum extent x);
+
+#endif
