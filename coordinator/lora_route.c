@@ -99,10 +99,11 @@ static void finish(struct op *op, const struct part *p) {
 
 static void step(struct op *op);
 
-static enum part_state state_of(const struct op *op, int status, const char *body) {
-    if (status == 200 && strncmp(body, "Success", 7) == 0) return PART_OK;
-    if (op->load && strstr(body, "has already been added") != NULL) return PART_HAS;
-    if (!op->load && strstr(body, "cannot be found") != NULL) return PART_HAS_NOT;
+/* By the cause alone: with legacy statuses (loraLegacyStatus) a failure is a 200 too. */
+static enum part_state state_of(const struct op *op, const struct http_result *r) {
+    if (r->cause == CAUSE_NONE) return r->status == 200 ? PART_OK : PART_FAILED;
+    if (op->load && r->cause == CAUSE_ADAPTER_PRESENT) return PART_HAS;
+    if (!op->load && r->cause == CAUSE_ADAPTER_MISSING) return PART_HAS_NOT;
     return PART_FAILED;
 }
 
@@ -123,13 +124,13 @@ static void on_answer(void *arg, const struct http_result *r) {
     struct part *p = arg;
     struct op *op = p->op;
     if (op->undoing) {
-        if (r->err != ERR_OK || r->status != 200)
+        if (r->err != ERR_OK || state_of(op, r) != PART_OK)
             log_error("lora", "name=%s id=%u event=not_taken_back status=%d", op->name, p->id,
                       r->status);
     } else if (r->err != ERR_OK) {
         part_failed(p, r->detail != NULL && r->detail[0] != 0 ? r->detail : err_text(r->err));
     } else {
-        p->state = state_of(op, r->status, r->body);
+        p->state = state_of(op, r);
         p->status = r->status;
         snprintf(p->content_type, sizeof(p->content_type), "%s", r->content_type);
         buf_append(&p->body, r->body, r->body_len);

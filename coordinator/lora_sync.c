@@ -142,18 +142,20 @@ static const struct coord_lora *nth(const struct coordinator *co, unsigned n) {
     return l;
 }
 
-/* 409: it has the adapter, it did not restart. An instance that cannot be asked is asked again; one
- * that will not have the adapter serves without it, and refuses requests that name it. */
+/* An instance that has the adapter did not restart. One that cannot be asked, or is about to let go
+ * of it, is asked again; one that will not have the adapter serves without it, and refuses requests
+ * that name it. */
 static void on_loaded(void *arg, const struct http_result *r) {
     struct inst *in = arg;
     bool stale = in->lora_stale;
     in->lora_call = NULL;
     in->lora_stale = false;
-    if (r->err != ERR_OK || r->status == 503 || r->status == 429) {
+    if (r->err != ERR_OK || r->status == 503 || r->status == 429 ||
+        r->cause == CAUSE_ADAPTER_LEAVING) {
         in->lora_retry_ms = clock_ms() + RETRY_MS;
         return;
     }
-    if (r->status != 200 && r->status != 409)
+    if (r->cause != CAUSE_ADAPTER_PRESENT && (r->cause != CAUSE_NONE || r->status != 200))
         log_error("lora", "id=%u event=not_given status=%d detail=\"%.200s\"", in->id, r->status,
                   r->body);
     if (!stale) in->lora_next++;

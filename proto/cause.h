@@ -1,6 +1,7 @@
 /* cause: why a request, or one attempt at it, failed: the one list that instances and coordinator
  * share. A cause crosses processes by its name: as header baton-cause on the error answers of a
- * prefill instance, as ";cause=<name>" in error frames of the result stream. What is done about a
+ * prefill instance and on those to a load or unload of an adapter, as ";cause=<name>" in error
+ * frames of the result stream. What is done about a
  * failure is decided by its row here, never by the words of a message. Pure. */
 #ifndef BATON_PROTO_CAUSE_H
 #define BATON_PROTO_CAUSE_H
@@ -29,6 +30,8 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     X(REQUEST_TIMEOUT,    "request_timeout",     408, false, NOBODY, false)                        \
     X(ANSWER_TOO_LARGE,   "answer_too_large",    500, false, CLIENT, false)                        \
     X(ADAPTER_MISSING,    "adapter_missing",     422, false, CLIENT, false)                        \
+    X(ADAPTER_PRESENT,    "adapter_present",     409, false, CLIENT, false)                        \
+    X(ADAPTER_LEAVING,    "adapter_leaving",     409, false, CLIENT, false)                        \
     X(STALE_ATTEMPT,      "stale_attempt",       500, false, NOBODY, false)                        \
     /* the prefill instance */                                                                     \
     X(P_FULL,             "p_full",              429, true,  P,      false)                        \

@@ -52,10 +52,13 @@ static void reply(const struct instance *in, struct http_x *x, const char *text)
                  strlen(text));
 }
 
-/* legacy: the status of the reference. why: what is wrong, beyond its text; NULL: nothing. */
-static void reply_failure(const struct instance *in, struct http_x *x, int status, int legacy,
-                          const char *text, const char *why) {
+/* legacy: the status of the reference. why: what is wrong, beyond its text; NULL: nothing. The
+ * cause says to a coordinator what neither status nor text may: with legacy statuses both are the
+ * reference's. */
+static void reply_failure(const struct instance *in, struct http_x *x, enum cause cause, int status,
+                          int legacy, const char *text, const char *why) {
     char full[TEXT_BYTES];
+    http_x_set_header(x, CAUSE_HEADER, cause_name(cause));
     if (in->conf.lora_legacy_status) {
         http_x_reply(x, legacy, "application/json", text, strlen(text));
         return;
@@ -64,19 +67,26 @@ static void reply_failure(const struct instance *in, struct http_x *x, int statu
     inst_reply_wrapped(x, status, full);
 }
 
-static void reply_named(const struct instance *in, struct http_x *x, int status, const char *before,
-                        const char *name, const char *after, const char *why) {
+/* CAUSE_NONE: it went well. */
+static void reply_named(const struct instance *in, struct http_x *x, enum cause cause, int status,
+                        const char *before, const char *name, const char *after, const char *why) {
     char text[TEXT_BYTES];
     snprintf(text, sizeof(text), "%s'%s'%s", before, name, after);
-    if (status == 200) {
+    if (cause == CAUSE_NONE) {
         reply(in, x, text);
     } else {
-        reply_failure(in, x, status, 200, text, why);
+        reply_failure(in, x, cause, status, 200, text, why);
     }
 }
 
 static void reply_unknown(const struct instance *in, struct http_x *x, const char *name) {
-    reply_named(in, x, 404, "The LoRA adapter ", name, " cannot be found.", NULL);
+    reply_named(in, x, CAUSE_ADAPTER_MISSING, 404, "The LoRA adapter ", name, " cannot be found.",
+                NULL);
+}
+
+static void reply_leaving(const struct instance *in, struct http_x *x, const char *name) {
+    reply_named(in, x, CAUSE_ADAPTER_LEAVING, 409, "The LoRA adapter ", name,
+                " is waiting to unload.", NULL);
 }
 
 /* ---- bodies */
@@ -103,7 +113,7 @@ static bool master_ok(struct instance *in, struct http_x *x, const struct json_v
             json_literal(got, sizeof(got), v);
         }
         snprintf(text, sizeof(text), "Model %s not found.", got);
-        reply_failure(in, x, 404, 404, text, NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 404, 404, text, NULL);
         return false;
     }
     return true;
@@ -114,13 +124,13 @@ static bool body_read(struct lora_body *b, struct instance *in, struct http_x *x
     const char *body = http_x_body(x, &n);
     *b = (struct lora_body){0};
     if (json_read(&b->root, body, n, NULL, NULL) != ERR_OK || !json_is(b->root, json_type_object)) {
-        reply_failure(in, x, 400, 200, "Req body converts to json fail.", NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 400, 200, "Req body converts to json fail.", NULL);
         return false;
     }
     if (json_get_str(b->root, "lora_name", &b->name, &name_len) != JSON_OK ||
         !inst_lora_name_ok(b->name, name_len) || strcmp(b->name, "None") == 0 ||
         strcmp(b->name, in->conf.model_name) == 0) {
-        reply_failure(in, x, 400, 503, "Input invalid lora name", NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 400, 503, "Input invalid lora name", NULL);
         return false;
     }
     return true;
@@ -155,17 +165,18 @@ static void load_failed(struct load_job *j) {
                  "Call to load LoRA method failed:Loading LoRA '%s' failed: No adapter found for "
                  "'%s'.",
                  j->name, j->path);
-        reply_failure(j->in, j->x, 404, 200, text, j->eb.text);
+        reply_failure(j->in, j->x, CAUSE_REQUEST, 404, 200, text, j->eb.text);
         return;
     case ERR_TOO_LARGE:
-        reply_failure(j->in, j->x, 400, 200,
+        reply_failure(j->in, j->x, CAUSE_REQUEST, 400, 200,
                       "Call to load LoRA method failed:LoRA rank is greater than max_lora_rank.",
                       j->eb.text);
         return;
     case ERR_NO_MEMORY: inst_reply_wrapped(j->x, 503, j->eb.text); return;
     default:
-        reply_named(j->in, j->x, 400, "Call to load LoRA method failed: The LoRA adapter ", j->name,
-                    " is invalid.", j->eb.text);
+        reply_named(j->in, j->x, CAUSE_REQUEST, 400,
+                    "Call to load LoRA method failed: The LoRA adapter ", j->name, " is invalid.",
+                    j->eb.text);
         return;
     }
 }
@@ -183,8 +194,8 @@ static void load_done(void *arg) {
                  j->lora->bytes);
         lora_set_serve(in->loras, j->name, &j->lora, j->path, clock_unix_s());
         if (j->x != NULL)
-            reply_named(in, j->x, 200, "Success: LoRA adapter ", j->name, " added successfully.",
-                        NULL);
+            reply_named(in, j->x, CAUSE_NONE, 200, "Success: LoRA adapter ", j->name,
+                        " added successfully.", NULL);
     }
     lora_unref(&j->lora);
     free(j);
@@ -199,16 +210,17 @@ static bool reserve(struct instance *in, struct http_x *x, const char *name) {
     switch (lora_set_reserve(in->loras, name)) {
     case ERR_OK: return true;
     case ERR_CONFLICT:
-        reply_named(in, x, 409, "The LoRA adapter ", name,
-                    lora_set_state(in->loras, name) == LORA_RETIRED ? " is waiting to unload."
-                                                                    : " has already been added.",
-                    NULL);
+        if (lora_set_state(in->loras, name) == LORA_RETIRED)
+            reply_leaving(in, x, name);
+        else
+            reply_named(in, x, CAUSE_ADAPTER_PRESENT, 409, "The LoRA adapter ", name,
+                        " has already been added.", NULL);
         return false;
     default:
         snprintf(text, sizeof(text), "%s, %s", full,
                  lora_set_reap(in->loras) > 0 ? "some adapters are currently being unloaded."
                                               : "and none are currently unloading.");
-        reply_failure(in, x, 400, 200, text, NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 400, 200, text, NULL);
         return false;
     }
 }
@@ -249,11 +261,12 @@ static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
     }
     if (json_get_str(b.root, "lora_path", &b.path, &b.path_len) != JSON_OK ||
         !inst_lora_path_ok(b.path, b.path_len)) {
-        reply_failure(in, x, 400, 503, "Input invalid lora path", NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 400, 503, "Input invalid lora path", NULL);
     } else if (!master_ok(in, x, b.root)) {
         /* answered */
     } else if (in->conf.max_loras == 0) {
-        reply_failure(in, x, 501, 200, "LoRA adapters are switched off: maxLoras is 0.", NULL);
+        reply_failure(in, x, CAUSE_REQUEST, 501, 200,
+                      "LoRA adapters are switched off: maxLoras is 0.", NULL);
     } else {
         load_start(in, x, &b);
     }
@@ -279,7 +292,8 @@ static void unload_gone(void *arg) {
 }
 
 static void reply_unloaded(struct instance *in, struct http_x *x, const char *name) {
-    reply_named(in, x, 200, "Success: LoRA adapter ", name, " removed successfully.", NULL);
+    reply_named(in, x, CAUSE_NONE, 200, "Success: LoRA adapter ", name, " removed successfully.",
+                NULL);
 }
 
 static void on_reap(void *arg) {
@@ -325,7 +339,7 @@ static void on_unload(void *arg, struct http_x *x, const struct route_params *p)
     }
     lora_set_reap(in->loras);
     if (lora_set_state(in->loras, b.name) == LORA_RETIRED) {
-        reply_named(in, x, 409, "The LoRA adapter ", b.name, " is waiting to unload.", NULL);
+        reply_leaving(in, x, b.name);
     } else if (lora_set_retire(in->loras, b.name) != ERR_OK) {
         reply_unknown(in, x, b.name);
     } else if (lora_set_reap(in->loras), lora_set_state(in->loras, b.name) == LORA_RETIRED) {

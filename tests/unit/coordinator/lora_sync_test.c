@@ -75,7 +75,7 @@ static void joins_with_an_adapter(void **state) {
     run_until(has_all, d);
     assert_true(controller_ready(&fc.co));
     run_until(is_asked, d2); /* it says that it has it */
-    fake_reply(load_at(d2), 409, "{\"error\":\"has already been added\"}");
+    fake_error(load_at(d2), CAUSE_ADAPTER_PRESENT, 409, "{\"error\":\"x\"}");
     run_until(serves, d2);
     assert_non_null(lora_find(&fc.co, "poet"));
     fc_close();
@@ -107,6 +107,44 @@ static void comes_anew(void **state) {
     fc_close();
 }
 
+static bool both_asked(void *arg) {
+    (void)arg;
+    return load_at(&fc.fakes[0]) != NULL && load_at(&fc.fakes[1]) != NULL;
+}
+
+/* A load over all of them: what an instance says is its cause, whatever its words and status. */
+static void by_cause_not_by_words(void **state) {
+    static const char *const body = "{\"lora_name\":\"a\",\"lora_path\":\"/a\"}";
+    struct client c;
+    bool whole;
+    (void)state;
+    start(1, 1);
+    struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
+    client_ask(&c, "POST", LOAD, "", body);
+    run_until(both_asked, NULL);
+    fake_reply(load_at(p), 200, "Done");
+    fake_reply(load_at(d), 200, "Done");
+    client_expect(&c, 200, "Done");
+    client_close(&c);
+    client_ask(&c, "POST", LOAD, "", body); /* one has it, the other had lost it */
+    run_until(both_asked, NULL);
+    fake_error(load_at(p), CAUSE_ADAPTER_PRESENT, 200, "It is there.");
+    fake_reply(load_at(d), 200, "Done");
+    client_expect(&c, 200, "Done");
+    client_close(&c);
+    client_ask(&c, "POST", LOAD, "", body); /* 200 is no success where there is a cause */
+    run_until(both_asked, NULL);
+    fake_error(load_at(p), CAUSE_REQUEST, 200, "Success, or not");
+    fake_error(load_at(d), CAUSE_REQUEST, 200, "Success, or not");
+    run_until(client_done, &c);
+    char *got = client_body(&c, &whole);
+    assert_non_null(strstr(got, "Success, or not"));
+    free(got);
+    client_close(&c);
+    assert_non_null(lora_find(&fc.co, "a")); /* by the load before */
+    fc_close();
+}
+
 /* The same name twice: the newer body counts, in the order of loading. */
 static void remembered(void **state) {
     (void)state;
@@ -129,6 +167,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joins_with_an_adapter),
         cmocka_unit_test(comes_anew),
+        cmocka_unit_test(by_cause_not_by_words),
         cmocka_unit_test(remembered),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
