@@ -84,19 +84,13 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
 static enum err send(struct relay *r, const struct inst *p, const struct inst *d) {
     struct coordinator *co = r->set->co;
     struct fwd_headers headers;
-    struct wr with_record = WR_INIT;
+    struct wr record = WR_INIT;
     char url[API_PATH_BYTES + 64];
-    size_t n, record_bytes = 0;
+    size_t n;
     const void *body = body_of(r, &n);
-    if (r->transcript.n_parts > 0 &&
-        !is_rebuilt(r)) { /* what the client has goes behind it: docs/wire-replay.md */
-        wr_bytes(&with_record, body, n);
-        transcript_pack(&with_record, &r->transcript);
-        record_bytes = with_record.len - n;
-        body = with_record.data;
-        n = with_record.len;
-    }
-    put_headers(r, &headers, d, record_bytes);
+    if (r->transcript.n_parts > 0 && !is_rebuilt(r))
+        transcript_pack(&record, &r->transcript); /* what the client has: docs/wire-replay.md */
+    put_headers(r, &headers, d, record.len);
     struct tls *tls =
         coord_tls_url(&co->tls, url, sizeof(url), &p->node, NODE_BUSINESS, r->url_path);
     struct http_call_opts o = {.method = "POST",
@@ -105,13 +99,17 @@ static enum err send(struct relay *r, const struct inst *p, const struct inst *d
                                .headers = headers.list,
                                .body = body,
                                .body_len = n,
+                               /* A client's body is there as long as the attempt; a rebuilt one may
+                                * be replaced by D at any time. */
+                               .body_lent = !is_rebuilt(r),
+                               .tail = record.data,
+                               .tail_len = record.len,
                                .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .body_bytes_max = ANSWER_BYTES_MAX,
                                .on_done = relay_on_p_answer,
                                .arg = r};
-    enum err e =
-        with_record.failed ? ERR_NO_MEMORY : http_client_call(co->client, &o, &r->attempt.call);
-    wr_free(&with_record);
+    enum err e = record.failed ? ERR_NO_MEMORY : http_client_call(co->client, &o, &r->attempt.call);
+    wr_free(&record);
     return e;
 }
 

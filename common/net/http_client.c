@@ -18,6 +18,9 @@ enum {
     CONNECT_MS_DEFAULT = 5000,
     BODY_BYTES_MAX_DEFAULT = 16 * 1024 * 1024,
     IDLE_CONNECTIONS_MAX = 1024,
+    /* What is smaller goes out with the head in one send; what is larger is read piece by piece, as
+     * the connection takes it. */
+    WHOLE_BODY_BYTES_MAX = 64 * 1024,
 };
 
 enum call_state {
@@ -35,6 +38,10 @@ struct http_call {
     struct curl_slist *headers;
     struct http_call_opts opts; /* pointers into caller's memory are not kept */
     struct buf body;
+    /* what is sent, in this order, of which sent_bytes are gone */
+    const char *lent;
+    struct buf own;
+    size_t n_lent, sent_bytes;
     enum err failure; /* why a callback of ours ended the transfer */
     bool connected, headers_told;
     bool starved; /* no memory to watch its socket: to be ended once libcurl is not on the stack */
@@ -75,6 +82,7 @@ static void call_free(struct http_call *call) {
     tls_close(&call->opts.tls);
     curl_slist_free_all(call->headers);
     buf_free(&call->body);
+    buf_free(&call->own);
     free(call);
 }
 
@@ -303,6 +311,29 @@ static size_t write_cb(char *p, size_t size, size_t n, void *arg) {
     return call->failure == ERR_OK ? n : 0;
 }
 
+static size_t read_cb(char *out, size_t size, size_t n, void *arg) {
+    struct http_call *call = arg;
+    size_t at = call->sent_bytes;
+    if (call->state != CALL_RUNNING) return CURL_READFUNC_ABORT; /* what was lent may be gone */
+    n *= size;
+    const bool lent = at < call->n_lent;
+    const char *from = lent ? call->lent + at : call->own.data + (at - call->n_lent);
+    const size_t left = lent ? call->n_lent - at : call->n_lent + call->own.len - at;
+    if (n > left) n = left;
+    if (n > 0) memcpy(out, from, n);
+    call->sent_bytes += n;
+    return n;
+}
+
+/* A kept connection turned out to be closed: from the start again. */
+static int seek_cb(void *arg, curl_off_t offset, int origin) {
+    struct http_call *call = arg;
+    if (origin != SEEK_SET || offset < 0 || (size_t)offset > call->n_lent + call->own.len)
+        return CURL_SEEKFUNC_FAIL;
+    call->sent_bytes = (size_t)offset;
+    return CURL_SEEKFUNC_OK;
+}
+
 enum err http_client_create(struct http_client **out, struct loop *loop, const char *user_agent) {
     struct http_client *c = calloc(1, sizeof(*c));
     *out = NULL;
@@ -368,18 +399,39 @@ static bool copy_headers(struct http_call *call, const char *const *lines) {
     return (has_type || add_header(call, "Content-Type:")) && add_header(call, "Expect:");
 }
 
+/* Like a POST, with a body (perhaps empty) of known length, under the method's own name. */
+static bool set_body(struct http_call *call, const struct http_call_opts *o) {
+    CURL *e = call->easy;
+    const size_t n = o->body_len + o->tail_len;
+    const bool is_whole = n <= WHOLE_BODY_BYTES_MAX, lend = o->body_lent && !is_whole;
+    if (lend) {
+        call->lent = o->body;
+        call->n_lent = o->body_len;
+    } else if (o->body_len > 0) {
+        buf_append(&call->own, o->body, o->body_len);
+    }
+    if (o->tail_len > 0) buf_append(&call->own, o->tail, o->tail_len);
+    if (call->own.failed) return false;
+    bool ok = curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n) == CURLE_OK;
+    if (is_whole) {
+        const char *p = call->own.data != NULL ? call->own.data : "";
+        return ok && curl_easy_setopt(e, CURLOPT_POSTFIELDS, p) == CURLE_OK;
+    }
+    return ok && curl_easy_setopt(e, CURLOPT_POST, 1L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_READFUNCTION, read_cb) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_READDATA, call) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SEEKFUNCTION, seek_cb) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_SEEKDATA, call) == CURLE_OK;
+}
+
 static bool set_request(struct http_call *call, const struct http_call_opts *o) {
     CURL *e = call->easy;
     bool ok = curl_easy_setopt(e, CURLOPT_URL, o->url) == CURLE_OK;
     if (strcmp(o->method, "HEAD") == 0) {
         ok = ok && curl_easy_setopt(e, CURLOPT_NOBODY, 1L) == CURLE_OK;
     } else if (strcmp(o->method, "GET") != 0 || o->body_len > 0) {
-        /* Like a POST, with a body (perhaps empty) of known length, under the method's own name. */
-        ok = ok &&
-             curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)o->body_len) == CURLE_OK;
-        ok = ok && curl_easy_setopt(e, CURLOPT_COPYPOSTFIELDS, o->body_len > 0 ? o->body : "") ==
-                       CURLE_OK;
-        ok = ok && curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, o->method) == CURLE_OK;
+        ok = ok && set_body(call, o) &&
+             curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, o->method) == CURLE_OK;
     }
     return ok && curl_easy_setopt(e, CURLOPT_HTTPHEADER, call->headers) == CURLE_OK;
 }
@@ -445,7 +497,7 @@ enum err http_client_call(struct http_client *c, const struct http_call_opts *o,
     call->opts = *o;
     call->opts.method = call->opts.url = NULL;
     call->opts.headers = NULL;
-    call->opts.body = NULL;
+    call->opts.body = call->opts.tail = NULL;
     call->opts.tls = tls_ref(o->tls);
     if (o->connect_ms == 0) call->opts.connect_ms = CONNECT_MS_DEFAULT;
     if (o->body_bytes_max == 0) call->opts.body_bytes_max = BODY_BYTES_MAX_DEFAULT;

@@ -41,8 +41,11 @@ struct http_call_opts {
     const char *method;
     const char *url;
     const char *const *headers; /* NULL-terminated "Name: value" lines, or NULL; copied */
-    const void *body;           /* copied */
+    const void *body;           /* copied, unless it is lent */
     size_t body_len;
+    const void *tail; /* goes behind body; copied */
+    size_t tail_len;
+    bool body_lent;        /* body stays as it is until on_done or http_call_cancel() */
     unsigned connect_ms;   /* 0: 5,000 */
     unsigned total_ms;     /* 0: none */
     unsigned silence_ms;   /* ends with ERR_TIMEOUT when no byte arrived for so long; 0: none */
