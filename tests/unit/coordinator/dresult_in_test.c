@@ -75,8 +75,7 @@ static void silence(void **state) {
         assert_non_null(strstr(fake_inst(f)->facts.last_error, "no sign of life for "));
         run_for(300);
         assert_true(is_lost(f));
-        f->mute = false;
-        f->n_held = 0;
+        fake_wake(f);
         run_until(serves, f);
         assert_string_not_equal(f->session, session); /* so that it gives up what it was asked */
     }

@@ -169,6 +169,18 @@ static void fake_infer(struct fake *f, struct http_x *x) {
     http_x_on_close(x, fake_held_gone, h);
 }
 
+/* Something comes from it again: whoever waits for an answer asks anew. */
+static inline void fake_wake(struct fake *f) {
+    f->mute = false;
+    for (size_t i = 0; i < f->n_held; i++) {
+        struct http_x *x = f->held[i].x;
+        if (x == NULL) continue;
+        http_x_on_close(x, NULL, NULL);
+        http_x_abort(x);
+    }
+    f->n_held = 0;
+}
+
 static void fake_status(struct fake *f, struct http_x *x) {
     struct status_msg m = {.role_status = f->role_status,
                            .role = f->role,
