@@ -18,20 +18,8 @@
 
 static struct errbuf eb;
 
-static void start(int n_p, int n_d) {
-    fc_open(CONF);
-    for (int i = 0; i < n_p; i++) fc_add(LABEL_PREFILL_STATIC);
-    for (int i = 0; i < n_d; i++) fc_add(LABEL_DECODE_STATIC);
-    run_until(fc_all_serve, NULL);
-}
-
-static bool serves(void *arg) {
-    const struct inst *in = fake_inst(arg);
-    controller_poll_soon(&fc.co);
-    return in != NULL && inst_serves(in, NULL);
-}
 static bool does_not_serve(void *arg) {
-    return !serves(arg);
+    return !fc_serves(arg);
 }
 static bool is_faulty(void *arg) {
     controller_poll_soon(&fc.co);
@@ -41,10 +29,6 @@ static bool is_prefill(void *arg) {
     controller_poll_soon(&fc.co);
     return ((struct fake *)arg)->role == ROLE_PREFILL;
 }
-static bool is_decode(void *arg) {
-    controller_poll_soon(&fc.co);
-    return ((struct fake *)arg)->role == ROLE_DECODE;
-}
 static bool has_two_peers(void *arg) {
     controller_poll_soon(&fc.co);
     return ((struct fake *)arg)->n_peers == 2;
@@ -52,12 +36,6 @@ static bool has_two_peers(void *arg) {
 static bool is_leaving(void *arg) {
     controller_poll_soon(&fc.co);
     return fake_inst(arg)->life.state == INST_LEAVING;
-}
-/* The coordinator has heard how many requests it says to run. */
-static bool is_known(void *arg) {
-    const struct fake *f = arg;
-    controller_poll_soon(&fc.co);
-    return fake_inst(f)->facts.status.running == f->running;
 }
 static bool switch_is_off(void *arg) {
     return fake_inst(arg)->plan.place.next == ROLE_NONE;
@@ -147,7 +125,7 @@ static void keeps_roles(void **state) {
 /* A new instance joins while the others go on serving. */
 static void join(void **state) {
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     p->role_status = d->role_status = ROLE_STATUS_SWITCHING; /* as after a new set of peers */
     struct fake *d2 = fc_add(LABEL_DECODE_STATIC);
@@ -157,7 +135,7 @@ static void join(void **state) {
         assert_true(controller_ready(&fc.co));
         run_for(20);
     }
-    run_until(serves, d2);
+    run_until(fc_serves, d2);
     assert_true(controller_ready(&fc.co));
     fc_close();
 }
@@ -165,16 +143,16 @@ static void join(void **state) {
 /* A killed D is found out, and gets its role again when it comes back under its address. */
 static void restart(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1], *other = &fc.fakes[2];
     uint16_t port = d->port;
     fake_kill(d);
     run_until(is_faulty, d);
     assert_true(controller_ready(&fc.co)); /* by the other */
-    assert_true(serves(other));
+    assert_true(fc_serves(other));
     unsigned configs = d->n_configs;
     fake_open(d, port);
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_int_equal(d->role, ROLE_DECODE);
     assert_int_equal(d->id, 2);
     assert_true(d->n_configs > configs); /* it may have come back with another model */
@@ -184,17 +162,17 @@ static void restart(void **state) {
 /* One that lost its role between two polls, or was given another, gets its own back. */
 static void lost_role(void **state) {
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     struct fake *d = &fc.fakes[1];
     d->role = ROLE_NONE;
     d->role_status = ROLE_STATUS_UNKNOWN;
     d->n_peers = 0;
     run_until(does_not_serve, d);
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_int_equal(d->role, ROLE_DECODE);
     d->role = ROLE_PREFILL;
     run_until(does_not_serve, d);
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_int_equal(d->role, ROLE_DECODE);
     fc_close();
 }
@@ -203,7 +181,7 @@ static void lost_role(void **state) {
  * sensible is faulty. */
 static void leaving(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1];
     d->status_code = 503;
     d->status_text =
@@ -211,7 +189,7 @@ static void leaving(void **state) {
     run_until(is_leaving, d);
     run_for(300);
     assert_true(inst_answers(fake_inst(d)));
-    assert_false(serves(d));
+    assert_false(fc_serves(d));
     assert_non_null(d->dresult);
     assert_true(controller_ready(&fc.co));
     d->status_code = 500;
@@ -223,7 +201,7 @@ static void leaving(void **state) {
     run_for(200);
     assert_false(inst_answers(fake_inst(d)));
     d->status_code = 0;
-    run_until(serves, d);
+    run_until(fc_serves, d);
     fc_close();
 }
 
@@ -238,7 +216,7 @@ static bool known_stuck_ms(void *arg) {
 static void a_stuck_engine_gets_no_work(void **state) {
     const char *why;
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1];
     d->stuck_ms = 3000;
     run_until(known_stuck_ms, d);
@@ -248,7 +226,7 @@ static void a_stuck_engine_gets_no_work(void **state) {
     assert_non_null(d->dresult);
     assert_true(controller_ready(&fc.co)); /* the other D serves */
     d->stuck_ms = 0;
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_int_equal(d->n_posts, 1); /* in the role it had */
     fc_close();
 }
@@ -256,13 +234,13 @@ static void a_stuck_engine_gets_no_work(void **state) {
 /* D to P: its stream and its peers stay until it is idle and has taken the new role. */
 static void switch_drains(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     fc.co.conf.drain_s = 3600;
     d->running = 1;
-    run_until(is_known, d);
+    run_until(fc_running_is_known, d);
     assert_int_equal(planner_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK);
-    assert_false(serves(d));
+    assert_false(fc_serves(d));
     run_for(400);
     assert_int_equal(d->role, ROLE_DECODE);
     assert_non_null(d->dresult);
@@ -270,14 +248,14 @@ static void switch_drains(void **state) {
     assert_int_equal(planner_switch(&fc.co, d->id, ROLE_PREFILL, false, &eb), ERR_OK); /* again */
     d->running = 0;
     run_until(is_prefill, d);
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_non_null(d->dresult);
     assert_int_equal(p->n_peers, 1);
     assert_int_equal(fake_inst(d)->plan.place.role, ROLE_PREFILL);
     /* and back */
     assert_int_equal(planner_switch(&fc.co, d->id, ROLE_DECODE, false, &eb), ERR_OK);
-    run_until(is_decode, d);
-    run_until(serves, d);
+    run_until(fc_is_decode, d);
+    run_until(fc_serves, d);
     run_until(has_two_peers, p);
     fc_close();
 }
@@ -285,28 +263,28 @@ static void switch_drains(void **state) {
 /* A switch that is refused for too long is off, and the instance serves as before. */
 static void switch_given_up(void **state) {
     (void)state;
-    start(2, 1);
+    fc_start(CONF, 2, 1);
     struct fake *p = &fc.fakes[0];
     p->refuse_roles = true;
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
-    assert_false(serves(p));
+    assert_false(fc_serves(p));
     run_until(switch_is_off, p);
-    run_until(serves, p);
+    run_until(fc_serves, p);
     assert_int_equal(p->role, ROLE_PREFILL);
     /* asking for the role it has takes a switch back */
     p->refuse_roles = false;
     p->running = 1;
-    run_until(is_known, p);
+    run_until(fc_running_is_known, p);
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_PREFILL, false, &eb), ERR_OK);
-    assert_true(serves(p));
+    assert_true(fc_serves(p));
     fc_close();
 }
 
 /* The last of a role moves only by force, at once, and the cluster says that it is not ready. */
 static void last_of_a_role(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_CONFLICT);
     assert_string_equal(
@@ -323,7 +301,7 @@ static void last_of_a_role(void **state) {
     p->running = 5;                 /* force does not wait */
     run_for(250);
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, true, &eb), ERR_OK);
-    run_until(is_decode, p);
+    run_until(fc_is_decode, p);
     assert_true(p->last_forced);
     run_until(does_not_serve, p); /* no peer */
     assert_false(controller_ready(&fc.co));
@@ -346,7 +324,7 @@ static void a_role_is_taken_over(void **state) {
     run_until(is_faulty, d);
     assert_false(controller_ready(&fc.co));
     assert_int_equal(fake_inst(p)->plan.place.next, ROLE_NONE);
-    run_until(is_decode, p);
+    run_until(fc_is_decode, p);
     run_until(fc_ready, NULL);
     assert_int_equal(fc.fakes[0].role, ROLE_PREFILL);
     fc_close();
@@ -360,11 +338,11 @@ static bool is_forgotten(void *arg) {
  * address is a new instance then. */
 static void lease_ends(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1];
     fake_inst(d)->lease_end_ms = 1; /* long ago, but it answers */
     run_for(300);
-    assert_true(serves(d));
+    assert_true(fc_serves(d));
     fake_kill(d);
     run_until(is_forgotten, d);
     assert_int_equal(fc.co.reg.n, 2);
@@ -377,7 +355,7 @@ static void routes(void **state) {
     char path_body[128];
     bool whole;
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     client_ask(&c, "GET", "/v1/readiness", "", "");
     client_expect(&c, 200, "{\"ready\":true,\"prefill\":1,\"decode\":2,\"reasons\":[]}");
     client_close(&c);

@@ -20,23 +20,6 @@
 
 static struct errbuf eb;
 
-static void start(int n_p, int n_d) {
-    fc_open(CONF);
-    for (int i = 0; i < n_p + n_d; i++)
-        fc_add(i < n_p ? LABEL_PREFILL_STATIC : LABEL_DECODE_STATIC);
-    run_until(fc_all_serve, NULL);
-}
-
-static bool serves(void *arg) {
-    const struct inst *in = fake_inst(arg);
-    controller_poll_soon(&fc.co);
-    return in != NULL && inst_serves(in, NULL);
-}
-static bool is_known(void *arg) {
-    const struct fake *f = arg;
-    controller_poll_soon(&fc.co);
-    return fake_inst(f)->facts.status.running == f->running;
-}
 static bool is_empty(void *arg) {
     controller_poll_soon(&fc.co);
     return fake_inst(arg)->drain.empty;
@@ -72,11 +55,11 @@ static const char *state_of(const struct fake *f) {
 /* An order, and its end; the state tells what is left. */
 static void an_order(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1];
     const char *why = NULL;
     d->running = 2;
-    run_until(is_known, d);
+    run_until(fc_running_is_known, d);
     assert_int_equal(drain_order(&fc.co, d->id, true, false, &eb), ERR_OK);
     assert_false(inst_serves(fake_inst(d), &why)); /* at once */
     assert_string_equal(why, "draining");
@@ -91,7 +74,7 @@ static void an_order(void **state) {
                         "all the same");
     assert_true(controller_ready(&fc.co));
     assert_int_equal(drain_order(&fc.co, d->id, false, false, &eb), ERR_OK);
-    assert_true(serves(d));
+    assert_true(fc_serves(d));
     assert_string_equal(state_of(d), "serving");
     assert_int_equal(drain_order(&fc.co, fc.fakes[2].id, true, false, &eb), ERR_OK);
     assert_int_equal(drain_order(&fc.co, 77, true, false, &eb), ERR_NOT_FOUND);
@@ -106,7 +89,7 @@ static void an_order(void **state) {
 static void what_is_left_moves(void **state) {
     struct client c;
     (void)state;
-    start(2, 1);
+    fc_start(CONF, 2, 1);
     struct fake *p = &fc.fakes[0], *p2 = &fc.fakes[1];
     fake_inst(p2)->ledger.tasks = 1000;
     client_ask(&c, "POST", CHAT, "", BODY);
@@ -131,7 +114,7 @@ static void what_is_left_moves(void **state) {
 /* One that says it is being stopped, with what it still has. */
 static void stopping(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct fake *d = &fc.fakes[1];
     d->status_code = 503;
     d->status_text = "{\"error\":\"x\",\"service\":{\"state\":\"DRAINING\"},\"resource\":{"
@@ -144,7 +127,7 @@ static void stopping(void **state) {
     d->status_text = "{\"service\":{\"state\":\"DRAINING\"},\"resource\":{}}";
     run_until(is_empty, d);
     d->status_code = 0; /* the order was taken back */
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_int_equal(fake_inst(d)->drain.why, DRAIN_NONE);
     fc_close();
 }
@@ -152,7 +135,7 @@ static void stopping(void **state) {
 /* One that left the rank table, as long as its role has another. */
 static void unlisted(void **state) {
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     struct inst *p = fake_inst(&fc.fakes[0]), *d = fake_inst(&fc.fakes[1]),
                 *d2 = fake_inst(&fc.fakes[2]);
     p->from_table = d->from_table = d2->from_table = true;
@@ -164,29 +147,24 @@ static void unlisted(void **state) {
     assert_int_equal(d2->drain.why, DRAIN_NONE);
     assert_true(controller_ready(&fc.co));
     d2->facts.suspect_ms = UINT64_MAX; /* the other one is in trouble: better this than none */
-    run_until(serves, &fc.fakes[1]);
+    run_until(fc_serves, &fc.fakes[1]);
     d2->facts.suspect_ms = 0; /* well again, it is the one that goes: not both take turns */
     run_until(is_empty, &fc.fakes[2]);
     assert_int_equal(d2->drain.why, DRAIN_UNLISTED);
     assert_int_equal(d->drain.why, DRAIN_NONE);
     d2->gone_since_ms = 0; /* it is listed again, and the first one goes */
-    run_until(serves, &fc.fakes[2]);
+    run_until(fc_serves, &fc.fakes[2]);
     run_until(is_empty, &fc.fakes[1]);
     assert_int_equal(d->drain.why, DRAIN_UNLISTED);
     p->from_table = d->from_table = d2->from_table = false;
     fc_close();
 }
 
-static bool is_decode(void *arg) {
-    controller_poll_soon(&fc.co);
-    return ((struct fake *)arg)->role == ROLE_DECODE;
-}
-
 /* A switch takes drain_soft_s and little more, whatever runs. */
 static void a_switch(void **state) {
     struct client c;
     (void)state;
-    start(2, 1);
+    fc_start(CONF, 2, 1);
     struct fake *p = &fc.fakes[0], *p2 = &fc.fakes[1];
     fake_inst(p2)->ledger.tasks = 1000;
     client_ask(&c, "POST", CHAT, "", BODY);
@@ -195,11 +173,11 @@ static void a_switch(void **state) {
     uint64_t began = clock_ms();
     assert_int_equal(planner_switch(&fc.co, p->id, ROLE_DECODE, false, &eb), ERR_OK);
     assert_int_equal(fake_inst(p)->drain.why, DRAIN_SWITCH);
-    run_until(is_decode, p);
+    run_until(fc_is_decode, p);
     assert_in_range(clock_ms() - began, 900, 3000);
     assert_false(p->last_forced);
     run_until(holds_one, p2);
-    run_until(serves, p);
+    run_until(fc_serves, p);
     fake_reply(&p2->held[0], 200, "{\"isStream\":false,\"isLastResp\":true,\"output\":\"{}\"}");
     client_expect(&c, 200, "{}");
     client_close(&c);
@@ -224,7 +202,7 @@ static void routes(void **state) {
         {"/v1/instances/undrain", "{\"id\":2}", 200, "{\"result\":\"ok\"}"},
     };
     (void)state;
-    start(1, 2);
+    fc_start(CONF, 1, 2);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct client c;
         bool whole;

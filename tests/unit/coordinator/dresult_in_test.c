@@ -39,11 +39,6 @@ static void start(int n_p, int n_d) {
 static bool is_lost(void *arg) {
     return !inst_answers(fake_inst(arg));
 }
-static bool serves(void *arg) {
-    const struct inst *in = fake_inst(arg);
-    controller_poll_soon(&fc.co);
-    return in != NULL && inst_serves(in, NULL);
-}
 
 /* A process that ends: both roles, no retry, no poll. */
 static void death(void **state) {
@@ -76,7 +71,7 @@ static void silence(void **state) {
         run_for(300);
         assert_true(is_lost(f));
         fake_wake(f);
-        run_until(serves, f);
+        run_until(fc_serves, f);
         assert_string_not_equal(f->session, session); /* so that it gives up what it was asked */
     }
     fc_close();
@@ -98,7 +93,7 @@ static void a_stream_alone(void **state) {
     assert_string_equal(d->session, session);
     assert_true(inst_answers(fake_inst(d)));
     run_for(5 * BEAT_MS);
-    assert_true(serves(d));
+    assert_true(fc_serves(d));
     assert_int_equal(d->n_listens, 2);
     fc_close();
 }
@@ -117,9 +112,9 @@ static void a_business_plane(void **state) {
         assert_in_range(clock_ms() - began, 7 * BEAT_MS, 9 * BEAT_MS + 900);
         assert_non_null(strstr(fake_inst(f)->facts.last_error, "from its business plane"));
         run_for(300);
-        assert_false(serves(f));
+        assert_false(fc_serves(f));
         f->deaf = false; /* to those who ask again */
-        run_until(serves, f);
+        run_until(fc_serves, f);
     }
     fc_close();
 }
@@ -154,7 +149,7 @@ static void reconnects(void **state) {
     http_x_stream_end(d->dresult);
     run_until(is_lost, d);
     assert_string_equal(fake_inst(d)->facts.last_error, "its process has been replaced");
-    run_until(serves, d);
+    run_until(fc_serves, d);
     assert_string_not_equal(d->session, session);
     fc_close();
 }
@@ -174,7 +169,7 @@ static void bad_frames(void **state) {
         assert_string_equal(d->session, session);
         assert_true(inst_answers(fake_inst(d)));
     }
-    run_until(serves, d);
+    run_until(fc_serves, d);
     fc_close();
 }
 
@@ -248,7 +243,7 @@ static void notes(void **state) {
     fake_word(
         d, "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234");
     run_for(50);
-    assert_true(serves(d));
+    assert_true(fc_serves(d));
     fc_close();
 }
 

@@ -575,6 +575,31 @@ static inline struct fake *fc_add(int label) {
     return f;
 }
 
+/* So many of each role, all of them serving. */
+static inline void fc_start(const char *conf, int n_p, int n_d) {
+    fc_open(conf);
+    for (int i = 0; i < n_p + n_d; i++)
+        fc_add(i < n_p ? LABEL_PREFILL_STATIC : LABEL_DECODE_STATIC);
+    run_until(fc_all_serve, NULL);
+}
+
+/* Facts of one instance (struct fake), looked at anew each time. */
+static inline bool fc_serves(void *arg) {
+    const struct inst *in = fake_inst(arg);
+    controller_poll_soon(&fc.co);
+    return in != NULL && inst_serves(in, NULL);
+}
+/* A poll has brought the number of requests that it says to run. */
+static inline bool fc_running_is_known(void *arg) {
+    const struct fake *f = arg;
+    controller_poll_soon(&fc.co);
+    return fake_inst(f)->facts.status.running == f->running;
+}
+static inline bool fc_is_decode(void *arg) {
+    controller_poll_soon(&fc.co);
+    return ((struct fake *)arg)->role == ROLE_DECODE;
+}
+
 static void fc_close(void) {
     struct coordinator *co = &fc.co;
     relay_abort_all(co->relays, 503, "The service has been stopped.");

@@ -1,5 +1,5 @@
 /* Goal: every instance comes to have every adapter, and nobody stops serving for it: one that comes
- * anew is given all of them before it serves, one that serves goes on while it is given another.
+ * anew is given all of them before it fc_serves, one that serves goes on while it is given another.
  * Method: a real coordinator over instances of the test, which keep every load until the test
  * answers it. */
 #include <setjmp.h>
@@ -16,13 +16,6 @@
     "{\"pd\":{\"register_lease_s\":3600,\"role_post_retry_ms\":50},"                               \
     "\"controller\":{\"http_retries\":1}}"
 #define LOAD "/v1/load_lora_adapter"
-
-static void start(int n_p, int n_d) {
-    fc_open(CONF);
-    for (int i = 0; i < n_p; i++) fc_add(LABEL_PREFILL_STATIC);
-    for (int i = 0; i < n_d; i++) fc_add(LABEL_DECODE_STATIC);
-    run_until(fc_all_serve, NULL);
-}
 
 static struct held *load_at(struct fake *f) {
     for (size_t i = 0; i < f->n_held; i++)
@@ -46,29 +39,24 @@ static bool waits_for_adapters(void *arg) {
     return in != NULL && !inst_serves(in, &why) && strcmp(why, "adapters") == 0;
 }
 
-static bool serves(void *arg) {
-    controller_poll_soon(&fc.co);
-    return inst_serves(fake_inst(arg), NULL);
-}
-
 /* One joins with an adapter that nobody knew: the others are given it, and all the while the
  * cluster is ready, also when they take their time or cannot have it. */
 static void joins_with_an_adapter(void **state) {
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1], *d2 = fc_add(LABEL_DECODE_STATIC);
     d2->adapter = "poet";
     uint64_t end = clock_ms() + FC_DEADLINE_MS;
     while (!is_asked(p) || !is_asked(d)) {
         assert_true(clock_ms() < end);
         assert_true(controller_ready(&fc.co));
-        assert_true(serves(p) && serves(d));
+        assert_true(fc_serves(p) && fc_serves(d));
         run_for(5);
     }
     assert_non_null(strstr(p->last_body, "\"lora_name\":\"poet\""));
     assert_non_null(strstr(p->last_body, "\"lora_path\":\"/adapters/a\""));
     run_for(300); /* several polls, nobody has answered */
-    assert_true(controller_ready(&fc.co) && serves(p) && serves(d));
+    assert_true(controller_ready(&fc.co) && fc_serves(p) && fc_serves(d));
     fake_reply(load_at(p), 200, "Success");
     fake_reply(load_at(d), 422, "{\"error\":\"no such folder\"}");
     run_until(has_all, p);
@@ -76,7 +64,7 @@ static void joins_with_an_adapter(void **state) {
     assert_true(controller_ready(&fc.co));
     run_until(is_asked, d2); /* it says that it has it */
     fake_error(load_at(d2), CAUSE_ADAPTER_PRESENT, 409, "{\"error\":\"x\"}");
-    run_until(serves, d2);
+    run_until(fc_serves, d2);
     assert_non_null(lora_find(&fc.co, "poet"));
     fc_close();
 }
@@ -85,7 +73,7 @@ static void joins_with_an_adapter(void **state) {
  * asked is asked again. */
 static void comes_anew(void **state) {
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     struct fake *d = &fc.fakes[1];
     assert_true(lora_remember(&fc.co, "one", "{\"lora_name\":\"one\"}", 19));
     assert_true(lora_remember(&fc.co, "two", "{\"lora_name\":\"two\"}", 19));
@@ -99,11 +87,11 @@ static void comes_anew(void **state) {
     lora_forget(&fc.co, "one"); /* unloaded meanwhile: the second is the next all the same */
     fake_reply(load_at(d2), 200, "Success");
     run_until(waits_for_adapters, d2);
-    assert_true(serves(d)); /* it was not asked: it has them */
+    assert_true(fc_serves(d)); /* it was not asked: it has them */
     run_until(is_asked, d2);
     assert_string_equal(d2->last_body, "{\"lora_name\":\"two\"}");
     fake_reply(load_at(d2), 200, "Success");
-    run_until(serves, d2);
+    run_until(fc_serves, d2);
     fc_close();
 }
 
@@ -118,7 +106,7 @@ static void by_cause_not_by_words(void **state) {
     struct client c;
     bool whole;
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     struct fake *p = &fc.fakes[0], *d = &fc.fakes[1];
     client_ask(&c, "POST", LOAD, "", body);
     run_until(both_asked, NULL);
@@ -148,7 +136,7 @@ static void by_cause_not_by_words(void **state) {
 /* The same name twice: the newer body counts, in the order of loading. */
 static void remembered(void **state) {
     (void)state;
-    start(1, 1);
+    fc_start(CONF, 1, 1);
     assert_null(lora_find(&fc.co, "a"));
     assert_true(lora_remember(&fc.co, "a", "1", 1));
     assert_true(lora_remember(&fc.co, "b", "2", 1));
