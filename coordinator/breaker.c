@@ -67,8 +67,8 @@ static void wait_for(struct breaker *b, const struct breaker_conf *c, uint64_t n
     b->until_ms = now_ms + b->wait_ms;
 }
 
-bool breaker_tell(struct breaker *b, const struct breaker_conf *c, enum breaker_verdict v,
-                  bool probe, const char *cause, uint64_t now_ms) {
+bool breaker_report(struct breaker *b, const struct breaker_conf *c, enum breaker_verdict v,
+                    bool probe, const char *cause, uint64_t now_ms) {
     if (v == VERDICT_FAULT) snprintf(b->cause, sizeof(b->cause), "%s", cause);
     if (probe && b->state != BREAKER_HALF_OPEN) return false; /* started anew since */
     if (probe) {

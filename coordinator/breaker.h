@@ -32,11 +32,11 @@ enum breaker_verdict { VERDICT_GOOD, VERDICT_FAULT, VERDICT_NONE };
 
 /* Whether a request may go there now. */
 bool breaker_allows(const struct breaker *b, uint64_t now_ms);
-/* One goes. True: it is the probe; what becomes of it must be told, once. */
+/* One goes. True: it is the probe; what becomes of it must be reported, once. */
 bool breaker_send(struct breaker *b, uint64_t now_ms);
 /* A request ended. cause: of a fault. True: the state has changed. */
-bool breaker_tell(struct breaker *b, const struct breaker_conf *c, enum breaker_verdict v,
-                  bool probe, const char *cause, uint64_t now_ms);
+bool breaker_report(struct breaker *b, const struct breaker_conf *c, enum breaker_verdict v,
+                    bool probe, const char *cause, uint64_t now_ms);
 /* It was started anew. True: it was not closed. */
 bool breaker_reset(struct breaker *b);
 unsigned breaker_faults(const struct breaker *b); /* among the outcomes */

@@ -279,7 +279,7 @@ static bool is_next(struct relay *r, const struct dresult_frame *f) {
         a->next_seq++;
         return true;
     }
-    relay_tell_fault(r, CAUSE_PIECES_LOST, "");
+    relay_report_fault(r, CAUSE_PIECES_LOST, "");
     lose_d(r, CAUSE_PIECES_LOST, LEFT_BOTH);
     return false;
 }
@@ -378,10 +378,10 @@ static void scan_one(struct relay *r, uint64_t now) {
     const char *text = NULL;
     const enum cause late = lateness(r, now, &text);
     if (late != CAUSE_NONE) {
-        if (runs(r) && !r->attempt.answered) relay_tell_p(r, VERDICT_FAULT, text);
+        if (runs(r) && !r->attempt.answered) relay_report_p(r, VERDICT_FAULT, text);
         relay_fail(r, late, text);
     } else if (is_silent(r, now)) {
-        relay_tell_fault(r, CAUSE_D_SILENT, "");
+        relay_report_fault(r, CAUSE_D_SILENT, "");
         lose_d(r, CAUSE_D_SILENT, LEFT_BOTH);
     } else {
         relay_out_tick(&r->out, now);

@@ -56,7 +56,7 @@ static struct emitted *read_tokens(const struct json_value *root, size_t *n_toke
 }
 
 static void lose_bad_answer(struct relay *r, const char *detail) {
-    relay_tell_fault(r, CAUSE_P_BAD_ANSWER, detail);
+    relay_report_fault(r, CAUSE_P_BAD_ANSWER, detail);
     relay_lose(r, &(struct relay_input){
                       .cause = CAUSE_P_BAD_ANSWER, .left = LEFT_BOTH, .text = "P instance error"});
 }
@@ -82,8 +82,8 @@ static void first_token(struct relay *r, const struct json_value *root) {
     r->attempt.answered = true;
     if (r->attempt.frame_ms != 0) r->attempt.frame_ms = clock_ms(); /* D waited for this */
     attempt_p_done(r);
-    relay_tell_p(r, VERDICT_GOOD, "");
-    if (!last) relay_tell_link(r, VERDICT_GOOD, "");
+    relay_report_p(r, VERDICT_GOOD, "");
+    if (!last) relay_report_link(r, VERDICT_GOOD, "");
     relay_step(r, last ? EV_ANSWERED : EV_FIRST_TOKEN, &(struct relay_input){.piece = &p});
     free(tokens);
 }
@@ -120,9 +120,10 @@ static void refused(struct relay *r, const struct http_result *res) {
         .kind = DR_ERROR, .status = res->status, .body = res->body, .len = res->body_len};
     char detail[BREAKER_CAUSE_BYTES];
     snprintf(detail, sizeof(detail), "status %d: %.60s", res->status, res->body);
-    relay_tell_fault(r, why, detail);
+    relay_report_fault(r, why, detail);
     /* a probe that is refused for what it asks is answered, so P is well */
-    if (cause_side(why) == SIDE_CLIENT && r->attempt.p_end.probe) relay_tell_p(r, VERDICT_GOOD, "");
+    if (cause_side(why) == SIDE_CLIENT && r->attempt.p_end.probe)
+        relay_report_p(r, VERDICT_GOOD, "");
     cast_doubt(r, why);
     if (cause_elsewhere(why))
         log_info("relay", "req=%s event=refused p=%u d=%u status=%d cause=%s detail=\"%.200s\"",
@@ -152,7 +153,7 @@ static void lost(struct relay *r, const struct http_result *res) {
     struct coordinator *co = r->set->co;
     const char *detail = res->detail != NULL ? res->detail : err_text(res->err);
     struct inst *p = registry_find(&co->reg, r->attempt.p_id);
-    relay_tell_fault(r, CAUSE_P_LOST, detail);
+    relay_report_fault(r, CAUSE_P_LOST, detail);
     log_warn("relay", "req=%s event=p_lost p=%u err=%s detail=\"%s\"", r->id_text, r->attempt.p_id,
              err_name(res->err), detail);
     if (p != NULL) inst_suspect(p, clock_ms(), "a request lost its connection");

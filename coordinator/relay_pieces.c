@@ -99,7 +99,7 @@ static void take_error(struct relay *r, const struct piece *p) {
     const enum cause cause = p->cause != CAUSE_NONE ? p->cause : cause_of_d_status(p->status);
     char detail[BREAKER_CAUSE_BYTES];
     snprintf(detail, sizeof(detail), "status %d: %.60s", own.status, p->body);
-    relay_tell_fault(r, cause, detail);
+    relay_report_fault(r, cause, detail);
     relay_lose(r, &(struct relay_input){
                       .piece = &own, .framed = true, .cause = cause, .left = LEFT_NOBODY});
 }
@@ -110,11 +110,11 @@ void relay_take_piece(struct relay *r, const struct piece *p) {
     recorder_tokens(r->set->co->recorder, r->id_text, r->attempt.epoch, p->tokens, p->n_tokens);
     switch (p->kind) {
     case DR_DATA:
-        relay_tell_d(r, VERDICT_GOOD, "");
+        relay_report_d(r, VERDICT_GOOD, "");
         relay_step(r, EV_PIECE, &in);
         break;
     case DR_LAST:
-        relay_tell_d(r, VERDICT_GOOD, "");
+        relay_report_d(r, VERDICT_GOOD, "");
         relay_step(r, EV_ANSWERED, &in);
         break;
     case DR_ERROR: take_error(r, p); break;

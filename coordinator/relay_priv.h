@@ -53,7 +53,7 @@ struct handover {
 
 /* What was said of one end of an attempt to its breaker. */
 struct attempt_end {
-    bool probe, told;
+    bool probe, reported;
 };
 
 /* One try of a request at a pair. Begun by attempt_begin(), ended by attempt_end(), which also has
@@ -243,14 +243,14 @@ void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch);
 /* For a client that asked. Takes asker. */
 void relay_ask_stop(struct relay *r, struct http_x *asker, const char *asked_id);
 
-/* ---- relay_verdict.c: an attempt begins; ends, as P, D, the link have to do with it (told once
- * each); is over, whatever was told. cause: of a fault. */
+/* ---- relay_verdict.c: an attempt begins; ends, as P, D, the link have to do with it (reported
+ * once each); is over, whatever was reported. cause: of a fault. */
 void relay_verdicts_begin(struct relay *r, struct inst *p, struct inst *d);
-void relay_tell_p(struct relay *r, enum breaker_verdict v, const char *cause);
-void relay_tell_d(struct relay *r, enum breaker_verdict v, const char *cause);
-void relay_tell_link(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_report_p(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_report_d(struct relay *r, enum breaker_verdict v, const char *cause);
+void relay_report_link(struct relay *r, enum breaker_verdict v, const char *cause);
 /* Tells a fault to whom it belongs; nothing for a cause that is none. */
-void relay_tell_fault(struct relay *r, enum cause cause, const char *detail);
+void relay_report_fault(struct relay *r, enum cause cause, const char *detail);
 void relay_verdicts_end(struct relay *r);
 bool relay_breakers_all_closed(const struct coordinator *co);
 /* Some P and D that serve together would get a request. */

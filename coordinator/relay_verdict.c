@@ -35,55 +35,55 @@ void relay_verdicts_begin(struct relay *r, struct inst *p, struct inst *d) {
         (struct attempt_end){.probe = send(inst_link_breaker(p, d->id), p->id, d->id)};
 }
 
-static void tell(struct relay *r, struct attempt_end *e, struct breaker *b, uint32_t id,
-                 uint32_t d_id, enum breaker_verdict v, const char *cause) {
+static void report(struct relay *r, struct attempt_end *e, struct breaker *b, uint32_t id,
+                   uint32_t d_id, enum breaker_verdict v, const char *cause) {
     struct coordinator *co = r->set->co;
     const struct breaker_conf c = conf_of(co);
-    if (e->told) return;
-    e->told = true;
-    if (b == NULL || !breaker_tell(b, &c, v, e->probe, cause, clock_ms())) return;
+    if (e->reported) return;
+    e->reported = true;
+    if (b == NULL || !breaker_report(b, &c, v, e->probe, cause, clock_ms())) return;
     say(id, d_id, b);
     if (b->state == BREAKER_OPEN && v == VERDICT_FAULT)
         coord_metrics_breaker(co->metrics, d_id == 0 ? "instance" : "link");
 }
 
-void relay_tell_p(struct relay *r, enum breaker_verdict v, const char *cause) {
+void relay_report_p(struct relay *r, enum breaker_verdict v, const char *cause) {
     struct inst *p = registry_find(&r->set->co->reg, r->attempt.p_id);
-    tell(r, &r->attempt.p_end, p != NULL ? &p->breaker : NULL, r->attempt.p_id, 0, v, cause);
+    report(r, &r->attempt.p_end, p != NULL ? &p->breaker : NULL, r->attempt.p_id, 0, v, cause);
 }
 
-void relay_tell_d(struct relay *r, enum breaker_verdict v, const char *cause) {
+void relay_report_d(struct relay *r, enum breaker_verdict v, const char *cause) {
     struct inst *d = registry_find(&r->set->co->reg, r->attempt.d_id);
-    tell(r, &r->attempt.d_end, d != NULL ? &d->breaker : NULL, r->attempt.d_id, 0, v, cause);
+    report(r, &r->attempt.d_end, d != NULL ? &d->breaker : NULL, r->attempt.d_id, 0, v, cause);
 }
 
-void relay_tell_link(struct relay *r, enum breaker_verdict v, const char *cause) {
+void relay_report_link(struct relay *r, enum breaker_verdict v, const char *cause) {
     struct inst *p = registry_find(&r->set->co->reg, r->attempt.p_id);
     struct breaker *b = NULL;
     if (p != NULL)
         b = v == VERDICT_FAULT ? inst_link_breaker_put(p, r->attempt.d_id)
                                : inst_link_breaker(p, r->attempt.d_id);
-    tell(r, &r->attempt.link_end, b, r->attempt.p_id, r->attempt.d_id, v, cause);
+    report(r, &r->attempt.link_end, b, r->attempt.p_id, r->attempt.d_id, v, cause);
 }
 
-void relay_tell_fault(struct relay *r, enum cause cause, const char *detail) {
+void relay_report_fault(struct relay *r, enum cause cause, const char *detail) {
     char text[BREAKER_CAUSE_BYTES];
     if (!cause_is_fault(cause)) return;
     snprintf(text, sizeof(text), "%s%s%.60s", cause_name(cause), detail[0] != 0 ? ", " : "",
              detail);
     switch (cause_side(cause)) {
-    case SIDE_P: relay_tell_p(r, VERDICT_FAULT, text); break;
-    case SIDE_D: relay_tell_d(r, VERDICT_FAULT, text); break;
-    case SIDE_LINK: relay_tell_link(r, VERDICT_FAULT, text); break;
+    case SIDE_P: relay_report_p(r, VERDICT_FAULT, text); break;
+    case SIDE_D: relay_report_d(r, VERDICT_FAULT, text); break;
+    case SIDE_LINK: relay_report_link(r, VERDICT_FAULT, text); break;
     case SIDE_NOBODY:
     case SIDE_CLIENT: break;
     }
 }
 
 void relay_verdicts_end(struct relay *r) {
-    relay_tell_p(r, VERDICT_NONE, "");
-    relay_tell_d(r, VERDICT_NONE, "");
-    relay_tell_link(r, VERDICT_NONE, "");
+    relay_report_p(r, VERDICT_NONE, "");
+    relay_report_d(r, VERDICT_NONE, "");
+    relay_report_link(r, VERDICT_NONE, "");
 }
 
 /* ---- for the pass over the queues */

@@ -43,7 +43,7 @@ struct http_call {
     struct buf own;
     size_t n_lent, sent_bytes;
     enum err failure; /* why a callback of ours ended the transfer */
-    bool connected, headers_told;
+    bool connected, headers_reported;
     bool starved; /* no memory to watch its socket: to be ended once libcurl is not on the stack */
     struct loop_alarm silence;
     uint64_t last_byte_ms;
@@ -287,8 +287,8 @@ static size_t header_cb(char *p, size_t size, size_t n, void *arg) {
     call->last_byte_ms = clock_ms();
     if (call->state != CALL_RUNNING) return 0;
     /* The empty line ends a head; interim answers (1xx) have one of their own. */
-    if (n > 2 || call->headers_told || status_of(call) < 200) return n;
-    call->headers_told = true;
+    if (n > 2 || call->headers_reported || status_of(call) < 200) return n;
+    call->headers_reported = true;
     if (call->opts.on_headers != NULL) call->opts.on_headers(call->opts.arg, (int)status_of(call));
     return call->state == CALL_RUNNING ? n : 0;
 }

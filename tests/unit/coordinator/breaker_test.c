@@ -14,11 +14,11 @@
 static const struct breaker_conf conf = {.faults = 5, .open_ms = 1000};
 
 static bool tell(struct breaker *b, enum breaker_verdict v, uint64_t now) {
-    return breaker_tell(b, &conf, v, false, "status 500", now);
+    return breaker_report(b, &conf, v, false, "status 500", now);
 }
 
 static bool tell_probe(struct breaker *b, enum breaker_verdict v, uint64_t now) {
-    return breaker_tell(b, &conf, v, true, "status 502", now);
+    return breaker_report(b, &conf, v, true, "status 502", now);
 }
 
 static void life(void **state) {
@@ -70,7 +70,7 @@ static void rates(void **state) {
     const struct breaker_conf off = {.faults = 0, .open_ms = 1000};
     (void)breaker_reset(&b);
     for (int i = 0; i < 100; i++)
-        assert_false(breaker_tell(&b, &off, VERDICT_FAULT, false, "x", 1));
+        assert_false(breaker_report(&b, &off, VERDICT_FAULT, false, "x", 1));
 }
 
 /* Probes that fail for ever: the time between them is bounded. */
