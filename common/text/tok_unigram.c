@@ -43,6 +43,12 @@ static enum err read_scores(struct tok_at *at, const struct json_value *pieces,
     return ERR_OK;
 }
 
+static bool has_all_bytes(const struct tok_unigram *u) {
+    for (int i = 0; i < 256; i++)
+        if (u->byte_id[i] < 0) return false;
+    return true;
+}
+
 enum err tok_unigram_read(struct tok_at *at, const struct json_value *o,
                           const struct tok_vocab *vocab, struct tok_unigram *out) {
     struct json_value *pieces, *v = NULL;
@@ -61,6 +67,8 @@ enum err tok_unigram_read(struct tok_at *at, const struct json_value *o,
     if ((e = tok_opt_bool(at, o, "byte_fallback", &out->byte_fallback)) != ERR_OK) return e;
     if ((e = read_scores(at, pieces, out)) != ERR_OK) return e;
     find_bytes(out);
+    if (out->unk_id < 0 && !(out->byte_fallback && has_all_bytes(out)))
+        return tok_fail_at(at, "unk_id", "is missing, and there are no 256 byte tokens instead");
     return ERR_OK;
 }
 
@@ -109,7 +117,7 @@ static enum err put_unknown(const struct tok_unigram *u, const char *s, size_t n
     bool bytes = u->byte_fallback;
     enum err e = ERR_OK;
     for (size_t i = 0; i < n && bytes; i++) bytes = u->byte_id[(unsigned char)s[i]] >= 0;
-    if (!bytes) return u->unk_id >= 0 ? put(out, u->unk_id, n_ids_max) : ERR_INVALID;
+    if (!bytes) return put(out, u->unk_id, n_ids_max);
     for (size_t i = 0; i < n && e == ERR_OK; i++)
         e = put(out, u->byte_id[(unsigned char)s[i]], n_ids_max);
     return e;

@@ -56,6 +56,8 @@ static void test_refused(void **state) {
          "vocab[0] must be [piece, score]"},
         {"model", "{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]],\"unk_id\":1}",
          "model.unk_id: must be null or an id of the vocabulary"},
+        {"model", "{\"type\":\"Unigram\",\"vocab\":[[\"a\",-1]]}",
+         "model.unk_id: is missing, and there are no 256 byte tokens instead"},
         {"model", "{\"type\":\"WordPiece\",\"vocab\":{}}", "model.vocab: must not be empty"},
         {"model", "{\"type\":\"WordPiece\",\"vocab\":{\"a\":0},\"unk_token\":\"b\"}",
          "model.unk_token: must be a token of the vocabulary"},
@@ -132,7 +134,7 @@ static void test_refused(void **state) {
          "normalizer.pattern: does not compile"},
         {"normalizer", "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"}}",
          "normalizer.content: is missing"},
-        {"pre_tokenizer", "{\"type\":\"BertPreTokenizer\"}", "pre_tokenizer type BertPreTokenizer"},
+        {"pre_tokenizer", "{\"type\":\"UnicodeScripts\"}", "pre_tokenizer type UnicodeScripts"},
         {"pre_tokenizer", "{\"type\":\"ByteLevel\"}", "pre_tokenizer.add_prefix_space: is missing"},
         {"pre_tokenizer",
          "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Joined\","
@@ -151,7 +153,8 @@ static void test_refused(void **state) {
          "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"add_prefix_space\":false,"
          "\"prepend_scheme\":\"always\"}",
          "must be never when"},
-        {"post_processor", "{\"type\":\"BertProcessing\"}", "post_processor type BertProcessing"},
+        {"post_processor", "{\"type\":\"TemplateMatching\"}",
+         "post_processor type TemplateMatching"},
         {"post_processor", "{\"type\":\"TemplateProcessing\"}",
          "post_processor.single: is missing"},
         {"post_processor", "{\"type\":\"TemplateProcessing\",\"single\":[]}",
@@ -172,7 +175,7 @@ static void test_refused(void **state) {
          "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"TemplateProcessing\",\"single\":"
          "[" A_ITEM "]},{\"type\":\"TemplateProcessing\",\"single\":[" A_ITEM "]}]}",
          "post_processor[1]: only one TemplateProcessing"},
-        {"decoder", "{\"type\":\"WordPiece\"}", "decoder type WordPiece is not supported"},
+        {"decoder", "{\"type\":\"CTC\"}", "decoder type CTC is not supported"},
         {"decoder", "{\"type\":\"Sequence\",\"decoders\":[" FUSE ",{\"type\":\"ByteLevel\"}]}",
          "decoder[1]: ByteLevel behind a fusing decoder"},
         {"decoder", "{\"type\":\"Sequence\",\"decoders\":[" FUSE ",{\"type\":\"ByteFallback\"}]}",
