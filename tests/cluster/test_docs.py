@@ -116,7 +116,7 @@ def test_curl_lines_work(pair, adapters, page, line):
     here = {1025: pair.base, 1026: pair.mgmt, 1028: f"http://127.0.0.1:{external}", 1029: pair.status_base, 2025: pair.prefills[0].base,
             2026: pair.prefills[0].mgmt}
     for port, base in here.items():  # the ports of `make run`
-        line = re.sub(rf"http://127\.0\.0\.1:{port}\b", base, line)
+        line = re.sub(rf"(http://)?127\.0\.0\.1:{port}\b", lambda m, base=base: base if m[1] else base.removeprefix("http://"), line)
     line = line.replace("/adapters/", adapters + "/")
     words = shlex.split(line, comments=True)
     refusal = re.search(r"  # (\d{3}): ", line)
