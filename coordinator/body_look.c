@@ -16,6 +16,8 @@ bool body_id_ok(const char *id, size_t n) {
 }
 
 struct walk {
+    const struct json_skim *skim;
+    struct json_skim_names texts, members;
     const char *p;
     size_t n;
     unsigned n_singles;
@@ -32,13 +34,7 @@ static struct input text_length(struct walk *w, size_t at, int deep);
 /* ---- the input */
 
 enum { M_CONTENT, M_TEXT, M_DATA, TEXT_MEMBERS };
-
-static int which_text(const char *name, size_t len) {
-    if (len == 7 && memcmp(name, "content", 7) == 0) return M_CONTENT;
-    if (len == 4 && memcmp(name, "text", 4) == 0) return M_TEXT;
-    if (len == 4 && memcmp(name, "data", 4) == 0) return M_DATA;
-    return -1;
-}
+static const char *const text_names[TEXT_MEMBERS] = {"content", "text", "data"};
 
 /* Whether a member is there and not null. */
 static bool is_there(const struct walk *w, size_t at) {
@@ -49,41 +45,56 @@ static bool is_there(const struct walk *w, size_t at) {
 static size_t object_length(struct walk *w, size_t at, int deep, size_t *end) {
     size_t found[TEXT_MEMBERS];
     if (deep >= OBJECTS_DEEP_MAX) {
-        *end = json_skim_container(w->p, w->n, at);
+        *end = w->skim->container(w->p, w->n, at);
         return 0;
     }
-    *end = json_skim_members(w->p, w->n, at, which_text, found, TEXT_MEMBERS);
+    *end = w->skim->members(w->p, w->n, at, &w->texts, found);
     if (*end == 0) return 0;
     for (size_t i = 0; i < TEXT_MEMBERS; i++)
         if (is_there(w, found[i])) return text_length(w, found[i], deep + 1).n_chars;
     return 0;
 }
 
+static size_t space_from(const struct walk *w, size_t at) {
+    return at < w->n && w->p[at] > ' ' ? at : w->skim->space(w->p, w->n, at);
+}
+
+/* What most chats are made of, objects and commas, is seen at a glance. */
 static enum json_skim_item next_item(const struct walk *w, size_t *at, size_t *depth,
                                      struct json_skim_sum *sum) {
-    if (*depth != 1 || w->n - *at < 2 || w->p[*at] != ',' || w->p[*at + 1] != '{')
-        return json_skim_items(w->p, w->n, at, depth, sum);
-    sum->n_items++; /* what most chats are made of */
-    ++*at;
-    return JSON_SKIM_OBJECT;
+    if (*depth == 1 && w->n - *at >= 2) {
+        const char *p = w->p + *at;
+        if (p[0] == '{') return JSON_SKIM_OBJECT;
+        if (p[0] == ',' && p[1] == '{') {
+            sum->n_items++;
+            ++*at;
+            return JSON_SKIM_OBJECT;
+        }
+        if (p[0] == ']') {
+            ++*at;
+            *depth = 0;
+            return JSON_SKIM_END;
+        }
+    }
+    return w->skim->items(w->p, w->n, at, depth, sum);
 }
 
 static struct input list_length(struct walk *w, size_t from, int deep) {
     struct json_skim_sum sum = {.n_items_max = PARTS_MAX};
     struct input in = {0};
-    size_t first = json_skim_space(w->p, w->n, from + 1), at = from + 1, depth = 1;
+    size_t first = space_from(w, from + 1), at = first, depth = 1;
     enum json_skim_item item;
     while ((item = next_item(w, &at, &depth, &sum)) == JSON_SKIM_OBJECT ||
            item == JSON_SKIM_STRING) {
         size_t end, n_bytes = 0;
         if (++w->n_singles > SINGLES_MAX) {
-            end = json_skim_container(w->p, w->n, from);
+            end = w->skim->container(w->p, w->n, from);
             if (end > at) in.n_chars += end - at;
             w->bad = w->bad || end == 0;
             break;
         }
         if (item == JSON_SKIM_STRING)
-            end = json_skim_string(w->p, w->n, at, &n_bytes);
+            end = w->skim->string(w->p, w->n, at, &n_bytes);
         else
             n_bytes = object_length(w, at, deep, &end);
         in.n_chars += n_bytes;
@@ -103,7 +114,7 @@ static struct input text_length(struct walk *w, size_t at, int deep) {
     struct input in = {0};
     size_t end;
     switch (w->p[at]) {
-    case '"': json_skim_string(w->p, w->n, at, &in.n_chars); break;
+    case '"': w->skim->string(w->p, w->n, at, &in.n_chars); break;
     case '[': return list_length(w, at, deep);
     case '{': in.n_chars = object_length(w, at, deep, &end); break;
     default: in.n_chars = TOKEN_CHARS;
@@ -133,32 +144,22 @@ enum member {
     M_NONE = MEMBERS
 };
 
-static int is_name(const char *name, const char *is, size_t len, enum member m) {
-    return memcmp(name, is, len) == 0 ? (int)m : -1;
-}
-
-static int which_member(const char *name, size_t len) {
-    switch (len) {
-    case 1: return name[0] == 'n' ? M_N : -1;
-    case 2: return is_name(name, "id", len, M_ID);
-    case 6:
-        return name[0] == 's'   ? is_name(name, "stream", len, M_STREAM)
-               : name[0] == 'p' ? is_name(name, "prompt", len, M_PROMPT)
-                                : is_name(name, "inputs", len, M_INPUTS);
-    case 7: return is_name(name, "best_of", len, M_BEST_OF);
-    case 8:
-        return name[0] == 'm' ? is_name(name, "messages", len, M_MESSAGES)
-                              : is_name(name, "input_id", len, M_INPUT_ID);
-    case 10:
-        return name[0] == 'm'   ? is_name(name, "max_tokens", len, M_MAX_TOKENS)
-               : name[0] == 'p' ? is_name(name, "parameters", len, M_PARAMETERS)
-               : name[0] == 'r' ? is_name(name, "request_id", len, M_REQUEST_ID)
-                                : is_name(name, "text_input", len, M_TEXT_INPUT);
-    case 14: return is_name(name, "max_new_tokens", len, M_MAX_NEW_TOKENS);
-    case 21: return is_name(name, "max_completion_tokens", len, M_MAX_COMPLETION_TOKENS);
-    default: return -1;
-    }
-}
+static const char *const member_names[MEMBERS] = {
+    [M_N] = "n",
+    [M_BEST_OF] = "best_of",
+    [M_MAX_TOKENS] = "max_tokens",
+    [M_MAX_COMPLETION_TOKENS] = "max_completion_tokens",
+    [M_MAX_NEW_TOKENS] = "max_new_tokens",
+    [M_STREAM] = "stream",
+    [M_ID] = "id",
+    [M_REQUEST_ID] = "request_id",
+    [M_PARAMETERS] = "parameters",
+    [M_MESSAGES] = "messages",
+    [M_PROMPT] = "prompt",
+    [M_TEXT_INPUT] = "text_input",
+    [M_INPUTS] = "inputs",
+    [M_INPUT_ID] = "input_id",
+};
 
 /* The members a family's input may stand in; the first one there counts. */
 enum { INPUTS_MAX = 2 };
@@ -194,7 +195,7 @@ static void take_id(const struct walk *w, size_t at, char id[CLIENT_ID_BYTES_MAX
     struct json_lex l = {.p = (const unsigned char *)w->p, .n = w->n, .at = at};
     struct json_span s;
     size_t n_bytes;
-    if (at == 0 || w->p[at] != '"' || json_skim_string(w->p, w->n, at, &n_bytes) == 0) return;
+    if (at == 0 || w->p[at] != '"' || w->skim->string(w->p, w->n, at, &n_bytes) == 0) return;
     if (n_bytes > CLIENT_ID_BYTES_MAX || !json_lex_string(&l, &s)) return;
     json_unescape(id, l.p + s.at, s.len);
     id[s.n_bytes] = 0;
@@ -229,8 +230,7 @@ static uint64_t between(uint64_t v, uint64_t lo, uint64_t hi) {
 static void count_work(struct body_look *out, const struct walk *w, const size_t *body,
                        size_t n_prompts) {
     size_t params[MEMBERS] = {0}, at = body[M_PARAMETERS];
-    if (at != 0 && w->p[at] == '{')
-        json_skim_members(w->p, w->n, at, which_member, params, MEMBERS);
+    if (at != 0 && w->p[at] == '{') w->skim->members(w->p, w->n, at, &w->members, params);
     uint64_t choices = between(largest(w, body, params, M_N, M_BEST_OF), 1, SEQUENCES_MAX);
     out->n_prompts = (unsigned)between(n_prompts, 1, PARTS_MAX);
     out->n_sequences = (unsigned)between(choices * out->n_prompts, 1, SEQUENCES_MAX);
@@ -271,12 +271,14 @@ static void know_nothing(struct body_look *out, const struct api_path *path, siz
 }
 
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
-    struct walk w = {.p = body, .n = n};
+    struct walk w = {.skim = json_skim(), .p = body, .n = n};
     size_t found[MEMBERS], bom = n >= 3 && memcmp(body, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0,
-                           at = json_skim_space(body, n, bom);
+                           at = w.skim->space(body, n, bom);
     know_nothing(out, path, n);
     if (at == n || body[at] != '{') return;
-    size_t end = json_skim_members(body, n, at, which_member, found, MEMBERS);
-    if (end == 0 || json_skim_space(body, n, end) != n) return;
+    json_skim_names_init(&w.texts, text_names, TEXT_MEMBERS);
+    json_skim_names_init(&w.members, member_names, MEMBERS);
+    size_t end = w.skim->members(body, n, at, &w.members, found);
+    if (end == 0 || w.skim->space(body, n, end) != n) return;
     if (!take_members(out, &w, path, found)) know_nothing(out, path, n);
 }

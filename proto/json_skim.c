@@ -61,31 +61,33 @@ INLINE uint64_t at_most_space(const struct vectors *x) {
 
 #include "proto/json_skim_walk.h"
 
-const struct json_skim_ops json_skim_plain = JSON_SKIM_OPS;
+const struct json_skim json_skim_plain = JSON_SKIM_OPS;
 
-static inline const struct json_skim_ops *ops(void) {
-    const struct json_skim_ops *newer = json_skim_avx2();
+const struct json_skim *json_skim(void) {
+    const struct json_skim *newer = json_skim_avx2();
     return newer != NULL ? newer : &json_skim_plain;
 }
 
-size_t json_skim_space(const char *p, size_t n, size_t at) {
-    return ops()->space(p, n, at);
+/* Every name has a slot of its own. */
+static bool fill(struct json_skim_names *t) {
+    memset(t->slot, 0, sizeof(t->slot));
+    for (size_t i = 0; i < t->n; i++) {
+        const size_t len = strlen(t->name[i]);
+        const uint64_t head = name_head((const unsigned char *)t->name[i], len, len);
+        const size_t k = name_slot(t, head);
+        if (t->slot[k].len != 0) return false;
+        t->slot[k].head = head;
+        t->slot[k].len = (unsigned char)len;
+        t->slot[k].i = (unsigned char)i;
+    }
+    return true;
 }
 
-size_t json_skim_string(const char *p, size_t n, size_t at, size_t *n_bytes) {
-    return ops()->string(p, n, at, n_bytes);
-}
-
-size_t json_skim_container(const char *p, size_t n, size_t at) {
-    return ops()->container(p, n, at);
-}
-
-size_t json_skim_members(const char *p, size_t n, size_t at, json_skim_name_fn *which,
-                         size_t *found, size_t n_found) {
-    return ops()->members(p, n, at, which, found, n_found);
-}
-
-enum json_skim_item json_skim_items(const char *p, size_t n, size_t *at, size_t *depth,
-                                    struct json_skim_sum *s) {
-    return ops()->items(p, n, at, depth, s);
+void json_skim_names_init(struct json_skim_names *t, const char *const *names, size_t n) {
+    *t = (struct json_skim_names){.name = names, .n = n, .factor = 0x9e3779b97f4a7c15u};
+    for (size_t i = 0; i < n; i++) {
+        const size_t len = strlen(names[i]);
+        if (len <= JSON_SKIM_SHORT_BYTES) t->of_len[len][t->n_of_len[len]++] = (unsigned char)i;
+    }
+    while (!fill(t)) t->factor += 2;
 }

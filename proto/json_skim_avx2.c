@@ -34,13 +34,13 @@ INLINE uint64_t at_most_space(const struct vectors *x) {
 
 #include "proto/json_skim_walk.h"
 
-static const struct json_skim_ops ops = JSON_SKIM_OPS;
+static const struct json_skim ops = JSON_SKIM_OPS;
 
-const struct json_skim_ops *json_skim_avx2(void) {
+const struct json_skim *json_skim_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? &ops : NULL;
 }
 #else
-const struct json_skim_ops *json_skim_avx2(void) {
+const struct json_skim *json_skim_avx2(void) {
     return NULL;
 }
 #endif

@@ -188,43 +188,93 @@ static size_t container_at(const char *text, size_t n, size_t at) {
 
 /* ---- members */
 
-/* The name between these quotes, without escapes; its length, 0 for one that is none of ours. */
-static size_t plain_name(const unsigned char *p, size_t len, char *name) {
-    size_t k = 0;
-    if (len > 6 * JSON_SKIM_NAME_BYTES_MAX) return 0;
-    while (len > 0 && k < JSON_SKIM_NAME_BYTES_MAX) {
-        size_t n = 1;
-        uint32_t c = p[0];
-        if (c == '\\') {
-            if (len < 6 || p[1] != 'u' || p[2] != '0' || p[3] != '0') return 0;
-            c = json_next_char(p, &n);
-        }
-        if (c != '_' && (c < 'a' || c > 'z')) return 0;
-        name[k++] = (char)c;
-        p += n;
-        len -= n;
+/* The first eight of len bytes, of which `left` may be read; zeros behind the last. */
+INLINE uint64_t name_head(const unsigned char *p, size_t len, size_t left) {
+    uint64_t head = 0;
+    if (left < sizeof(head)) {
+        for (size_t i = 0; i < len; i++) head |= (uint64_t)p[i] << 8 * i;
+        return head;
     }
-    return len == 0 ? k : 0;
+    memcpy(&head, p, sizeof(head));
+    if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__) head = __builtin_bswap64(head);
+    return len < sizeof(head) ? head & below((unsigned)len * 8) : head;
+}
+
+INLINE size_t name_slot(const struct json_skim_names *t, uint64_t head) {
+    return (size_t)((head * t->factor) >> 58) % JSON_SKIM_SLOTS;
 }
 
 struct members {
     const unsigned char *p;
-    json_skim_name_fn *which;
+    size_t n;
+    const struct json_skim_names *names;
     size_t *found;
     size_t quotes[2]; /* the last two: the later first */
 };
 
-static void take_escaped(const struct members *m, size_t from, size_t len, size_t value) {
-    char name[JSON_SKIM_NAME_BYTES_MAX];
-    size_t k = plain_name(m->p + from, len, name);
-    int i = k > 0 ? m->which(name, k) : -1;
-    if (i >= 0) m->found[i] = value;
+/* The last one counts, in whatever order those of a block are found. */
+INLINE void found_at(const struct members *m, size_t i, size_t value) {
+    if (value > m->found[i]) m->found[i] = value;
 }
 
-/* The colons at these bits of the block at p[at] end names of the object. */
-INLINE void take_names(const struct members *m, uint64_t colons, uint64_t quote, size_t at,
-                       uint64_t slashes) {
-    colons &= ~((quote & quote << 1) << 1); /* behind "" */
+/* A name of len bytes that begins with head; rest: behind its first eight. */
+INLINE void take_name(const struct members *m, uint64_t head, const unsigned char *rest, size_t len,
+                      size_t value) {
+    const size_t k = name_slot(m->names, head), i = m->names->slot[k].i;
+    if (m->names->slot[k].head != head || m->names->slot[k].len != len) return;
+    if (len > sizeof(head) &&
+        memcmp(rest, m->names->name[i] + sizeof(head), len - sizeof(head)) != 0)
+        return;
+    found_at(m, i, value);
+}
+
+/* A name with escapes: none but \u00XX make one of ours. */
+static void take_escaped(const struct members *m, const unsigned char *p, size_t len,
+                         size_t value) {
+    unsigned char rest[JSON_SKIM_NAME_BYTES_MAX];
+    uint64_t head = 0;
+    size_t k = 0, n;
+    for (; len > 0 && k < JSON_SKIM_NAME_BYTES_MAX; p += n, len -= n, k++) {
+        unsigned c = p[0];
+        n = 1;
+        if (c == '\\') {
+            n = 6;
+            if (len < n || memcmp(p + 1, "u00", 3) != 0) return;
+            c = (unsigned)(p[4] - '0') * 16 + (p[5] <= '9' ? p[5] - '0' : (p[5] | 0x20) - 'a' + 10);
+        }
+        if (c - 'a' > 'z' - 'a' && c != '_') return;
+        if (k < sizeof(head))
+            head |= (uint64_t)c << 8 * k;
+        else
+            rest[k - sizeof(head)] = (unsigned char)c;
+    }
+    if (len == 0) take_name(m, head, rest, k, value);
+}
+
+/* Names of up to JSON_SKIM_SHORT_BYTES that lie in the block, all of a length at a time. The colons
+ * of the others. */
+INLINE uint64_t take_short(const struct members *m, const struct vectors *x, uint64_t colons,
+                           uint64_t quote, size_t at) {
+    uint64_t ended = colons & quote << 1; /* right behind the name */
+    for (unsigned len = 1; len <= JSON_SKIM_SHORT_BYTES && ended != 0; len++) {
+        const uint64_t these = ended & quote << (len + 2); /* no shorter one: no quote in between */
+        ended &= ~these;
+        if (these == 0) continue;
+        for (size_t i = 0; i < m->names->n_of_len[len]; i++) {
+            const unsigned char k = m->names->of_len[len][i];
+            uint64_t hits = these;
+            for (unsigned b = 0; b < len && hits != 0; b++)
+                hits &= equal(x, m->names->name[k][b]) << (len + 1 - b);
+            if (hits != 0) found_at(m, k, at + highest(hits) + 1);
+        }
+        colons &= ~these;
+    }
+    return colons;
+}
+
+/* Of long names, and those that began in an earlier block. */
+INLINE void take_long(const struct members *m, uint64_t colons, uint64_t quote, size_t at,
+                      uint64_t slashes) {
     for (; colons != 0; colons &= colons - 1) {
         unsigned colon = lowest(colons);
         uint64_t before = quote & below(colon);
@@ -235,15 +285,28 @@ INLINE void take_names(const struct members *m, uint64_t colons, uint64_t quote,
             before ^= (uint64_t)1 << bit;
             open = before != 0 ? at + highest(before) : m->quotes[0];
         }
-        size_t len = end - open - 1; /* 0: wraps below, and is none of ours */
+        size_t len = end - open - 1, value = at + colon + 1; /* 0: wraps below; none of ours */
+        const unsigned char *name = m->p + open + 1;
         if (len - 1 >= 6 * JSON_SKIM_NAME_BYTES_MAX) continue;
-        if (open < at || (slashes & below(colon) & ~below((unsigned)(open - at))) != 0) {
-            take_escaped(m, open + 1, len, at + colon + 1);
-        } else if (len <= JSON_SKIM_NAME_BYTES_MAX) {
-            int i = m->which((const char *)m->p + open + 1, len);
-            if (i >= 0) m->found[i] = at + colon + 1;
-        }
+        if (open < at || (slashes & below(colon) & ~below((unsigned)(open - at))) != 0)
+            take_escaped(m, name, len, value);
+        else if (len <= JSON_SKIM_NAME_BYTES_MAX)
+            take_name(m, name_head(name, len, m->n - open - 1), name + sizeof(uint64_t), len,
+                      value);
     }
+}
+
+static __attribute__((noinline)) void take_these(const struct members *m, const struct vectors *x,
+                                                 uint64_t colons, uint64_t quote, size_t at,
+                                                 uint64_t slashes) {
+    take_long(m, take_short(m, x, colons, quote, at), quote, at, slashes);
+}
+
+/* The colons at these bits of the block at p[at] end names of the object. */
+INLINE void take_names(const struct members *m, const struct vectors *x, uint64_t colons,
+                       uint64_t quote, size_t at, uint64_t slashes) {
+    colons &= ~((quote & quote << 1) << 1); /* behind "" */
+    if (colons != 0) take_these(m, x, colons, quote, at, slashes);
 }
 
 INLINE void keep_quotes(struct members *m, uint64_t quote, size_t at) {
@@ -256,8 +319,9 @@ INLINE void keep_quotes(struct members *m, uint64_t quote, size_t at) {
 
 /* A block whose curly brackets nest in the objects beside or in them. *depth: of objects; 0 when
  * ours ends in it: the bit of its end. */
-INLINE unsigned walk_nests(const struct members *m, size_t *depth, uint64_t open, uint64_t close,
-                           uint64_t colons, uint64_t quote, size_t at, uint64_t slashes) {
+INLINE unsigned walk_nests(const struct members *m, const struct vectors *x, size_t *depth,
+                           uint64_t open, uint64_t close, uint64_t colons, uint64_t quote,
+                           size_t at, uint64_t slashes) {
     uint64_t both = open | close, ours = 0;
     unsigned from = 0;
     size_t d = *depth;
@@ -269,19 +333,19 @@ INLINE unsigned walk_nests(const struct members *m, size_t *depth, uint64_t open
         if (d == 0) break;
     }
     if (d == 1) ours |= colons & ~below(from);
-    take_names(m, ours, quote, at, slashes);
+    take_names(m, x, ours, quote, at, slashes);
     *depth = d;
     return from;
 }
 
-static size_t members_at(const char *text, size_t n, size_t at, json_skim_name_fn *which,
-                         size_t *found, size_t n_found) {
+static size_t members_at(const char *text, size_t n, size_t at, const struct json_skim_names *names,
+                         size_t *found) {
     const unsigned char *p = (const unsigned char *)text;
-    struct members m = {.p = p, .which = which, .found = found};
+    struct members m = {.p = p, .n = n, .names = names, .found = found};
     unsigned char rest[BLOCK];
     struct carry carry = {0};
     size_t depth = 1;
-    memset(found, 0, n_found * sizeof(*found));
+    memset(found, 0, names->n * sizeof(*found));
     for (at++; at < n; at += BLOCK) {
         struct vectors x = block_at(p, n, at, rest);
         struct block b = strings_of(&x, &carry);
@@ -293,17 +357,17 @@ static size_t members_at(const char *text, size_t n, size_t at, json_skim_name_f
         close &= ~(empty << 1);
         uint64_t in_other = odd_so_far(open | close);
         if ((open | close) == 0) {
-            if (depth == 1) take_names(&m, colons, b.quote, at, b.escapes);
+            if (depth == 1) take_names(&m, &x, colons, b.quote, at, b.escapes);
         } else if (depth == 1 && (in_other & (open | close)) == open) { /* side by side */
-            take_names(&m, colons & ~in_other, b.quote, at, b.escapes);
+            take_names(&m, &x, colons & ~in_other, b.quote, at, b.escapes);
             depth += in_other >> 63;
         } else if (depth == 2 && (~in_other & (open | close)) == open) {
-            take_names(&m, colons & in_other, b.quote, at, b.escapes);
+            take_names(&m, &x, colons & in_other, b.quote, at, b.escapes);
             depth -= in_other >> 63;
         } else if (depth > 1 && !falls_to(depth, 1, open, close)) {
             depth = depth + count(open) - count(close);
         } else {
-            unsigned end = walk_nests(&m, &depth, open, close, colons, b.quote, at, b.escapes);
+            unsigned end = walk_nests(&m, &x, &depth, open, close, colons, b.quote, at, b.escapes);
             if (depth == 0) {
                 at += end + 1;
                 break;
@@ -312,7 +376,7 @@ static size_t members_at(const char *text, size_t n, size_t at, json_skim_name_f
         keep_quotes(&m, b.quote, at);
     }
     if (depth != 0) return 0;
-    for (size_t i = 0; i < n_found; i++)
+    for (size_t i = 0; i < names->n; i++)
         if (found[i] != 0) found[i] = space_at(text, n, found[i]);
     return at;
 }
@@ -364,7 +428,10 @@ static enum json_skim_item items_from(const char *text, size_t n, size_t *at_ptr
         uint64_t outside = ~b.inside & upto;
         open &= outside;
         close &= outside;
-        if (falls_to(depth, 0, open, close)) {
+        uint64_t one_deep = odd_so_far(open | close); /* where lists lie side by side */
+        if (depth == 2) one_deep = ~one_deep;
+        bool beside = depth <= 2 && (one_deep & (open | close)) == open;
+        if (!beside && falls_to(depth, 0, open, close)) {
             bit = where_it_falls(depth, 0, open, close);
             stop = JSON_SKIM_END;
             upto = below(bit) | (uint64_t)1 << bit;
@@ -379,6 +446,9 @@ static enum json_skim_item items_from(const char *text, size_t n, size_t *at_ptr
         s->n_text_bytes += count(b.inside & ~b.quote & upto);
         if ((open | close) == 0) {
             if (depth == 1) s->n_items += count(commas);
+        } else if (beside) {
+            s->n_items += count(commas & ~one_deep);
+            depth = 1 + (one_deep >> 63);
         } else {
             count_items(s, depth, open, close, commas);
             depth = depth + count(open) - count(close);

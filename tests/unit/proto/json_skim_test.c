@@ -14,8 +14,13 @@
 
 enum { A, B, N_FOUND };
 
-static int which(const char *name, size_t len) {
-    return len == 1 && name[0] == 'a' ? A : len == 2 && memcmp(name, "bb", 2) == 0 ? B : -1;
+static struct json_skim_names names;
+
+static int make_names(void **state) {
+    static const char *const name[N_FOUND] = {"a", "bb"};
+    (void)state;
+    json_skim_names_init(&names, name, N_FOUND);
+    return 0;
 }
 
 static void members(void **state) {
@@ -38,8 +43,7 @@ static void members(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         size_t found[N_FOUND];
-        size_t end =
-            json_skim_members(rows[i].text, strlen(rows[i].text), 0, which, found, N_FOUND);
+        size_t end = json_skim()->members(rows[i].text, strlen(rows[i].text), 0, &names, found);
         if (end != rows[i].end || (end != 0 && (found[A] != rows[i].a || found[B] != rows[i].b)))
             fail_msg("row %zu: %zu %zu %zu", i, found[A], found[B], end);
     }
@@ -59,7 +63,8 @@ static void strings(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        size_t n_bytes = 0, end = json_skim_string(rows[i].text, strlen(rows[i].text), 0, &n_bytes);
+        size_t n_bytes = 0,
+               end = json_skim()->string(rows[i].text, strlen(rows[i].text), 0, &n_bytes);
         if (end != rows[i].end || n_bytes != rows[i].n_bytes)
             fail_msg("row %zu: %zu %zu", i, n_bytes, end);
     }
@@ -77,14 +82,14 @@ static unsigned draw(unsigned n) {
 }
 
 static void compare(const char *p, size_t n) {
-    const struct json_skim_ops *x = &json_skim_plain, *y = json_skim_avx2();
+    const struct json_skim *x = &json_skim_plain, *y = json_skim_avx2();
     size_t f[N_FOUND], g[N_FOUND], k = 0, l = 0;
     if (y == NULL) y = x;
     assert_int_equal(x->space(p, n, 0), y->space(p, n, 0));
     assert_int_equal(x->string(p, n, 0, &k), y->string(p, n, 0, &l));
     assert_int_equal(k, l);
-    size_t end = x->members(p, n, 0, which, f, N_FOUND);
-    assert_int_equal(end, y->members(p, n, 0, which, g, N_FOUND));
+    size_t end = x->members(p, n, 0, &names, f);
+    assert_int_equal(end, y->members(p, n, 0, &names, g));
     assert_true(end <= n && (end == 0 || memcmp(f, g, sizeof(f)) == 0));
     if (p[0] == '[' || p[0] == '{') {
         end = x->container(p, n, 0);
@@ -127,5 +132,5 @@ static void sets_agree(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(members), cmocka_unit_test(strings),
                                        cmocka_unit_test(sets_agree)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_names, NULL);
 }
