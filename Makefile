@@ -37,7 +37,7 @@ TESTS_FAKES    := common/instance/worker common/instance/mixed_role prefill/pref
 TESTS_COORD    := coordinator/plan coordinator/store coordinator/mem_guard coordinator/rate_meter coordinator/fair coordinator/tenants coordinator/breaker coordinator/schedule coordinator/body_look coordinator/coord_conf coordinator/prom_merge coordinator/rank_table coordinator/ledger coordinator/inst_fsm coordinator/registry coordinator/controller coordinator/dresult_in coordinator/drain coordinator/role_post coordinator/lora_sync coordinator/relay coordinator/relay_client coordinator/relay_fair coordinator/relay_breaker coordinator/relay_fsm coordinator/relay_replay coordinator/relay_out coordinator/recorder tools/replay
 
 # ---- fuzz targets: tests/fuzz/fuzz_NAME.c with tests/fuzz/corpus/NAME/, linked with a set of floors
-FUZZ_PROTO    := json transcript infer_msg kv_frame dresult role_msg status_msg
+FUZZ_PROTO    := json transcript infer_msg kv_frame dresult dresult_resume role_msg status_msg
 FUZZ_NET      := http_parse api_keys origin
 FUZZ_TEXT     := tokenizer_json chat_template
 FUZZ_ENGINE   := safetensors lora model_conf weights_cache

@@ -190,6 +190,7 @@ static void connect_now(void *arg) {
     struct coordinator *co = d->co;
     const struct inst *in = registry_find(&co->reg, d->inst_id);
     char url[96], beat[64], term[64], session[sizeof(DRESULT_SESSION_HEADER) + 64];
+    char positions[DRESULT_RESUME_BYTES_MAX], resume[sizeof(positions) + 32];
     loop_alarm_stop(&d->retry);
     if (in == NULL || d->call != NULL) return;
     unsigned bound = MISSES_MAX * (unsigned)co->conf.heartbeat_ms;
@@ -198,7 +199,10 @@ static void connect_now(void *arg) {
     snprintf(term, sizeof(term), COORD_TERM_HEADER ": %llu", (unsigned long long)co->term);
     snprintf(session, sizeof(session), DRESULT_SESSION_HEADER ": %016llx.%u",
              (unsigned long long)co->boot, in->session);
-    const char *const headers[] = {"dresult-version: 2", beat, term, session, NULL};
+    relay_positions(co->relays, d->inst_id, positions, sizeof(positions));
+    snprintf(resume, sizeof(resume), DRESULT_RESUME_HEADER ": %s", positions);
+    const char *const headers[] = {
+        "dresult-version: 2", beat, term, session, positions[0] != 0 ? resume : NULL, NULL};
     struct tls *tls =
         coord_tls_url(&co->tls, url, sizeof(url), &in->node, NODE_BUSINESS, "/dresult");
     struct http_call_opts o = {.method = "GET",

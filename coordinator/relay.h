@@ -33,6 +33,9 @@ void relay_stop(struct relay_set *s, struct http_x *x);
  * have come. Ends with the first request for which no pair has room: nobody overtakes it. */
 void relay_schedule(struct relay_set *s);
 void relay_on_frame(struct relay_set *s, uint32_t inst_id, const struct dresult_frame *f);
+/* text[cap]: the value of DRESULT_RESUME_HEADER for the requests that inst_id decodes, those of
+ * which a piece is under way first, as many as fit. "" when nothing has come yet. */
+void relay_positions(const struct relay_set *s, uint32_t inst_id, char *text, size_t cap);
 /* An instance is gone: what ran there goes on elsewhere. */
 void relay_instance_lost(struct relay_set *s, uint32_t inst_id);
 /* A planned end (CAUSE_DRAINED, CAUSE_ROLE_SWITCHED): every request that uses the instance begins

@@ -1,5 +1,5 @@
 /* relay_pieces: D's frames become pieces: put together from their parts, in order, kept while P has
- * not answered, and each an event of its request. */
+ * not answered, and each an event of its request. And how far D's frames have come. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,4 +179,18 @@ void relay_take_frame(struct relay *r, const struct dresult_frame *f) {
     take_whole(r, &p);
     buf_free(&body);
     buf_free(&tokens);
+}
+
+/* ---- how far they have come */
+
+void relay_positions(const struct relay_set *s, uint32_t inst_id, char *text, size_t cap) {
+    bool fits = true;
+    text[0] = 0;
+    for (int under_way = 1; under_way >= 0; under_way--)
+        for (const struct relay *r = s->first; r != NULL && fits; r = r->next) {
+            const struct attempt *a = &r->attempt;
+            if (a->d_id != inst_id || a->next_seq == 0 || (a->part.len > 0) != (under_way == 1))
+                continue;
+            fits = dresult_position_put(text, cap, r->id_text, a->epoch, a->next_seq);
+        }
 }

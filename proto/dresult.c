@@ -114,15 +114,21 @@ static bool share(const struct dresult_frame *piece, const struct dresult_cut *c
     return *n_tokens == tokens && *n_body == body;
 }
 
-uint64_t dresult_n_frames(const struct dresult_frame *piece) {
-    struct dresult_cut cut = {0};
+void dresult_cut_skip(const struct dresult_frame *piece, uint64_t n, struct dresult_cut *cut) {
     size_t n_body, n_tokens;
-    uint64_t n = 1;
-    for (; !share(piece, &cut, &n_body, &n_tokens); n++) {
-        cut.body_at += n_body;
-        cut.tokens_at += n_tokens;
+    *cut = (struct dresult_cut){0};
+    while (cut->n_frames < n && !cut->done) {
+        cut->done = share(piece, cut, &n_body, &n_tokens);
+        cut->body_at += n_body;
+        cut->tokens_at += n_tokens;
+        cut->n_frames++;
     }
-    return n;
+}
+
+uint64_t dresult_n_frames(const struct dresult_frame *piece) {
+    struct dresult_cut cut;
+    dresult_cut_skip(piece, UINT64_MAX, &cut);
+    return cut.n_frames;
 }
 
 enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece,
@@ -144,6 +150,49 @@ enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece,
     cut->done = last;
     return ERR_OK;
 }
+
+/* ---- where a stream goes on */
+
+static bool dec_u64(const char *s, size_t n, uint64_t max, uint64_t *out) {
+    uint64_t v = 0;
+    if (n == 0 || n > 20) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9') return false;
+        uint64_t d = (uint64_t)(s[i] - '0');
+        if (v > (max - d) / 10) return false;
+        v = v * 10 + d;
+    }
+    *out = v;
+    return true;
+}
+
+bool dresult_position_put(char *text, size_t cap, const char *req_id, uint32_t epoch,
+                          uint64_t seq) {
+    const size_t len = strlen(text);
+    if (!id_ok(req_id)) return false;
+    int n = snprintf(text + len, cap - len, "%s%s:%u:%llu", len > 0 ? " " : "", req_id, epoch,
+                     (unsigned long long)seq);
+    if (n > 0 && (size_t)n < cap - len) return true;
+    text[len] = 0;
+    return false;
+}
+
+bool dresult_position_next(const char **text, struct dresult_position *out) {
+    const char *p = *text + strspn(*text, " "), *end = p + strcspn(p, " ");
+    const char *epoch = memchr(p, ':', (size_t)(end - p));
+    const char *seq = epoch != NULL ? memchr(epoch + 1, ':', (size_t)(end - epoch - 1)) : NULL;
+    uint64_t e;
+    if (seq == NULL || epoch == p || epoch - p > REQ_ID_BYTES_MAX) return false;
+    if (!dec_u64(epoch + 1, (size_t)(seq - epoch - 1), UINT32_MAX, &e)) return false;
+    if (!dec_u64(seq + 1, (size_t)(end - seq - 1), UINT64_MAX, &out->seq)) return false;
+    out->req_id = p;
+    out->id_len = (size_t)(epoch - p);
+    out->epoch = (uint32_t)e;
+    *text = end;
+    return true;
+}
+
+/* ---- parsing */
 
 struct dresult_parser {
     int version;
@@ -214,19 +263,6 @@ static bool word(const char *p, size_t n, size_t *at, const char **w, size_t *le
     *len = (size_t)(sp - *w);
     *at += *len + 1;
     return *len > 0;
-}
-
-static bool dec_u64(const char *s, size_t n, uint64_t max, uint64_t *out) {
-    uint64_t v = 0;
-    if (n == 0 || n > 20) return false;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] < '0' || s[i] > '9') return false;
-        uint64_t d = (uint64_t)(s[i] - '0');
-        if (v > (max - d) / 10) return false;
-        v = v * 10 + d;
-    }
-    *out = v;
-    return true;
 }
 
 static enum err parse_tokens(struct dresult_parser *ps, const char *s, size_t n,

@@ -20,6 +20,8 @@
  * bodies: empty; DRESULT_HELLO, the process' number in hex and the period (the first one);
  * DRESULT_NOTE and a word: the status has changed, and should be asked for now.
  * DRESULT_SESSION_HEADER: whatever was asked of the instance under another session is given up.
+ * DRESULT_RESUME_HEADER: positions, with a blank between them: reqId ":" epoch ":" seq, the first
+ * frame that is wanted of a request; of those that are not named all that is kept is sent again.
  * COORD_TERM_HEADER: the rank of the coordinator that asks; an instance obeys the highest it has
  * seen, and answers others with 409. */
 #ifndef BATON_PROTO_DRESULT_H
@@ -35,13 +37,15 @@
 
 #define DRESULT_HEARTBEAT_HEADER "baton-heartbeat-ms"
 #define DRESULT_SESSION_HEADER   "baton-session"
+#define DRESULT_RESUME_HEADER    "baton-resume"
 #define COORD_TERM_HEADER        "coordinator-epoch"
 #define DRESULT_HELLO            "hello "
 #define DRESULT_NOTE             "note "
 enum {
     DRESULT_HEARTBEAT_MS_MIN = 20,
     DRESULT_HEARTBEAT_MS_MAX = 10000,
-    DRESULT_SESSION_BYTES_MAX = 64
+    DRESULT_SESSION_BYTES_MAX = 64,
+    DRESULT_RESUME_BYTES_MAX = 8192
 };
 
 enum dresult_kind {
@@ -85,8 +89,22 @@ struct dresult_cut {
 /* How many frames of version 2 a piece makes; the same for every request, so that the numbers of a
  * replay are those of the first time. */
 uint64_t dresult_n_frames(const struct dresult_frame *piece);
+/* *cut as it is behind the first n frames of piece, or all of it where it has no more. */
+void dresult_cut_skip(const struct dresult_frame *piece, uint64_t n, struct dresult_cut *cut);
 /* Appends the next frame of piece, whose seq is that of its first frame, and moves *cut on. */
 enum err dresult_pack_cut(struct wr *w, const struct dresult_frame *piece, struct dresult_cut *cut);
+
+/* A position of DRESULT_RESUME_HEADER. */
+struct dresult_position {
+    const char *req_id; /* [id_len], inside the text */
+    size_t id_len;
+    uint32_t epoch;
+    uint64_t seq;
+};
+/* Appends to text[cap], a string, what fits whole; false: it does not. */
+bool dresult_position_put(char *text, size_t cap, const char *req_id, uint32_t epoch, uint64_t seq);
+/* The next one of *text, which is moved on; false: there is none, or what comes is none. */
+bool dresult_position_next(const char **text, struct dresult_position *out);
 
 /* Byte-stream parser: any split of the bytes gives the same frames. frame_bytes_max: of one frame;
  * ERR_TOO_LARGE behind it. */

@@ -68,9 +68,9 @@ struct dresult_out {
     struct wr scratch;
 };
 
-static struct kept_req **bucket(struct dresult_out *d, const char *req_id) {
+static struct kept_req **bucket(struct dresult_out *d, const char *req_id, size_t n) {
     uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *req_id != 0; req_id++) h = (h ^ (unsigned char)*req_id) * 16777619u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)req_id[i]) * 16777619u;
     return &d->live[h % BUCKETS];
 }
 
@@ -199,18 +199,22 @@ static void note_taken(struct kept_req *r, struct kept_piece *k) {
     if (r->on_room != NULL) r->on_room(r->arg);
 }
 
+static struct dresult_frame frame_of(const struct kept_req *r, const struct kept_piece *k) {
+    return (struct dresult_frame){.kind = k->kind,
+                                  .req_id = r->req_id,
+                                  .epoch = r->epoch,
+                                  .seq = k->seq,
+                                  .tokens = k->tokens,
+                                  .n_tokens = k->n_tokens,
+                                  .body = k->body,
+                                  .body_len = k->body_len,
+                                  .status = k->error.status,
+                                  .cause = k->error.cause};
+}
+
 static void write_next(struct dresult_out *d, struct kept_req *r) {
     struct kept_piece *k = r->unsent;
-    const struct dresult_frame f = {.kind = k->kind,
-                                    .req_id = r->req_id,
-                                    .epoch = r->epoch,
-                                    .seq = k->seq,
-                                    .tokens = k->tokens,
-                                    .n_tokens = k->n_tokens,
-                                    .body = k->body,
-                                    .body_len = k->body_len,
-                                    .status = k->error.status,
-                                    .cause = k->error.cause};
+    const struct dresult_frame f = frame_of(r, k);
     write_frame(d, &f, &r->cut);
     if (r->cut.done) note_taken(r, k);
 }
@@ -254,7 +258,7 @@ bool dresult_out_is_read(const struct dresult_out *d) {
     return d->turn == NULL && (d->listener == NULL || http_x_pending(d->listener) == 0);
 }
 
-/* Version 2 numbers its frames, so all that is kept goes out again; version 1 cannot tell a
+/* Version 2 numbers its frames, so all that is kept may go out again; version 1 cannot tell a
  * repetition, so only what no socket has taken does. */
 static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {
     turn_leave(d, r);
@@ -265,6 +269,34 @@ static void rewind_to(struct dresult_out *d, struct kept_req *r, int version) {
     for (const struct kept_piece *k = r->unsent; k != NULL; k = k->next)
         r->unsent_bytes += cost_of(k->body_len, k->n_tokens);
     turn_join(d, r);
+}
+
+/* The listener has the frames before seq: what is left of these pieces goes out. */
+static void go_on_at(struct dresult_out *d, struct kept_req *r, uint64_t seq) {
+    turn_leave(d, r);
+    while (r->unsent != NULL && r->unsent->seq < seq) {
+        const struct dresult_frame f = frame_of(r, r->unsent);
+        dresult_cut_skip(&f, seq - f.seq, &r->cut);
+        if (!r->cut.done) break;
+        note_taken(r, r->unsent);
+    }
+    turn_join(d, r);
+}
+
+static bool is_at(const struct kept_req *r, const struct dresult_position *p) {
+    return r->epoch == p->epoch && strncmp(r->req_id, p->req_id, p->id_len) == 0 &&
+           r->req_id[p->id_len] == 0;
+}
+
+static void resume(struct dresult_out *d, const char *positions) {
+    struct dresult_position p;
+    if (positions == NULL || strlen(positions) > DRESULT_RESUME_BYTES_MAX) return;
+    while (dresult_position_next(&positions, &p)) {
+        for (struct kept_req *r = *bucket(d, p.req_id, p.id_len); r != NULL; r = r->next)
+            if (is_at(r, &p)) go_on_at(d, r, p.seq);
+        for (struct kept_req *r = d->ended; r != NULL; r = r->next)
+            if (is_at(r, &p)) go_on_at(d, r, p.seq);
+    }
 }
 
 /* ---- listeners that watch */
@@ -335,6 +367,7 @@ void dresult_out_listen(struct dresult_out *d, struct http_x *x) {
     for (struct kept_req *r = d->ended; r != NULL; r = r->next) rewind_to(d, r, version);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct kept_req *r = d->live[i]; r != NULL; r = r->next) rewind_to(d, r, version);
+    if (version == 2) resume(d, http_x_header(x, DRESULT_RESUME_HEADER));
     pump(d);
 }
 
@@ -417,7 +450,7 @@ void dresult_out_destroy(struct dresult_out **dp) {
 }
 
 static struct kept_req **find(struct dresult_out *d, const char *req_id, uint32_t epoch) {
-    struct kept_req **at = bucket(d, req_id);
+    struct kept_req **at = bucket(d, req_id, strlen(req_id));
     while (*at != NULL && ((*at)->epoch != epoch || strcmp((*at)->req_id, req_id) != 0))
         at = &(*at)->next;
     return at;

@@ -1,8 +1,8 @@
 /* dresult_out: the decode side of the result stream (cluster-api 5.5): one listener, heartbeats,
  * replacement of the listener, frames kept for replay over a reconnect (DRESULT_REPLAY_BYTES_MAX
  * per request, DRESULT_REPLAY_MS_MAX). Version 1 replays only pieces that no socket has taken;
- * version 2 replays all kept pieces of live and just finished requests, and the coordinator drops
- * what it has by (reqId, epoch, seq).
+ * version 2 replays all kept pieces of live and just finished requests, but what the listener says
+ * it has (header DRESULT_RESUME_HEADER); it drops what it has by (reqId, epoch, seq).
  *
  * A listener of version 2 may ask to watch the instance (header DRESULT_HEARTBEAT_HEADER,
  * proto/dresult.h): it gets a heartbeat every so many milliseconds whatever else is written, the

@@ -34,7 +34,6 @@ class Proxy:
         self.down_rate = None  # bytes a second
         self.silent = False  # half-open: connections stand, and nothing passes any more
         self.reset_after = None  # bytes down after which a connection is reset; None: never
-        self.reset_later = 0  # by how many bytes later the next one is
 
     def close(self):
         self.listener.close()
@@ -106,7 +105,6 @@ class Proxy:
         if self.reset_after is not None and self.hit(number) and passed + len(piece) > self.reset_after:
             sink.sendall(piece[:max(0, self.reset_after - passed)])
             self.n_resets += 1
-            self.reset_after += self.reset_later
             raise ConnectionResetError
 
     @staticmethod

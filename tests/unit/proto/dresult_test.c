@@ -252,11 +252,16 @@ static void a_large_piece_crosses_in_parts(void **state) {
         struct joined j = {.body = WR_INIT};
         struct dresult_parser *p;
         assert_int_equal(dresult_parser_create(&p, 2, DRESULT_FRAME_BYTES_MAX), ERR_OK);
-        struct dresult_cut cut = {0};
+        struct dresult_cut cut = {0}, skipped;
         struct wr w = WR_INIT;
         while (!cut.done) {
             wr_clear(&w);
             assert_int_equal(dresult_pack_cut(&w, &f, &cut), ERR_OK);
+            dresult_cut_skip(&f, cut.n_frames, &skipped);
+            assert_int_equal(skipped.n_frames, cut.n_frames);
+            assert_int_equal(skipped.body_at, cut.body_at);
+            assert_int_equal(skipped.tokens_at, cut.tokens_at);
+            assert_int_equal(skipped.done, cut.done);
             assert_true(w.len <= DRESULT_FRAME_BYTES_MAX + 9);
             assert_int_equal(dresult_parser_feed(p, (char *)w.data, w.len, join, &j), ERR_OK);
         }
@@ -271,6 +276,41 @@ static void a_large_piece_crosses_in_parts(void **state) {
         wr_free(&j.body);
         free(body);
         free(many);
+    }
+}
+
+/* Positions come back as they were put, until one does not fit; what is none ends the list. */
+static void positions(void **state) {
+    char text[64] = "";
+    const char *at = text;
+    struct dresult_position p;
+    (void)state;
+    assert_false(dresult_position_next(&at, &p));
+    assert_true(dresult_position_put(text, sizeof(text), "1", 0, 0));
+    assert_true(dresult_position_put(text, sizeof(text), "a,b", UINT32_MAX, UINT64_MAX));
+    assert_false(dresult_position_put(text, sizeof(text), "a b", 0, 0));
+    assert_false(dresult_position_put(text, sizeof(text), "123456789012345678901234", 0, 0));
+    assert_string_equal(text, "1:0:0 a,b:4294967295:18446744073709551615");
+    assert_true(dresult_position_next(&at, &p));
+    assert_true(p.id_len == 1 && p.req_id[0] == '1' && p.epoch == 0 && p.seq == 0);
+    assert_true(dresult_position_next(&at, &p));
+    assert_true(p.id_len == 3 && memcmp(p.req_id, "a,b", 3) == 0);
+    assert_true(p.epoch == UINT32_MAX && p.seq == UINT64_MAX);
+    assert_false(dresult_position_next(&at, &p));
+    static const char *const none[] = {" ",
+                                       "1",
+                                       "1:0",
+                                       ":0:0",
+                                       "1::0",
+                                       "1:0:",
+                                       "1:0:x",
+                                       "1:-1:0",
+                                       "1:0:0:",
+                                       "1:4294967296:0",
+                                       "1:0:18446744073709551616"};
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        at = none[i];
+        assert_false(dresult_position_next(&at, &p));
     }
 }
 
@@ -299,6 +339,7 @@ int main(void) {
         cmocka_unit_test(unknown_kinds_are_skipped),
         cmocka_unit_test(what_cannot_be_packed_says_so),
         cmocka_unit_test(a_large_piece_crosses_in_parts),
+        cmocka_unit_test(positions),
         cmocka_unit_test(what_is_no_frame),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

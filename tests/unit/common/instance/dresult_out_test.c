@@ -332,6 +332,43 @@ static void reconnect(void **state) {
     hang_up(&l);
 }
 
+static bool has_the_rest(void *arg) {
+    const char *text = ((struct listener *)arg)->got.text;
+    return strstr(text, "5/0/3/last:d;") != NULL && strstr(text, "55/0/2/data:c;") != NULL &&
+           strstr(text, "7/1/2/last:;") != NULL;
+}
+
+/* One that says what it has gets what follows: of a request that goes on, of one that has ended, of
+ * a piece in parts; and all of what it does not name, or names wrongly. */
+static void a_listener_that_says_what_it_has(void **state) {
+    static char big[2 * DRESULT_FRAME_BYTES_MAX + 1];
+    struct listener l;
+    (void)state;
+    memset(big, 'x', sizeof(big) - 1);
+    listen_with(&l, 2, 0);
+    for (char c = 'a'; c <= 'c'; c++) {
+        const char text[2] = {c, 0};
+        send_text("5", 0, DR_DATA, text);
+        send_text("55", 0, DR_DATA, text);
+    }
+    send_text("6", 2, DR_LAST, "end");
+    send_text("7", 1, DR_LAST, big); /* three frames */
+    expect(&l, "5/0/0/data:a;55/0/0/data:a;5/0/1/data:b;55/0/1/data:b;5/0/2/data:c;55/0/2/data:c;"
+               "6/2/0/last:end;7/1/0/part:;7/1/1/part:;7/1/2/last:;");
+    hang_up_and_wait(&l);
+    t.headers = "baton-resume: 5:0:2 6:2:1 7:1:2 8:0:1\r\n";
+    listen_with(&l, 2, 0);
+    send_text("5", 0, DR_LAST, "d");
+    run_until(has_the_rest, &l);
+    assert_int_equal(l.got.n_frames, 1 + 2 + 3); /* of 7, of 5, all of 55 */
+    assert_non_null(strstr(l.got.text, "5/0/2/data:c;"));
+    hang_up_and_wait(&l);
+    t.headers = "baton-resume: 5:0:4 55:0:3 6:1:1 7:1:99999999999999999999\r\n";
+    listen_with(&l, 2, 0);
+    expect(&l, "6/2/0/last:end;7/1/0/part:;7/1/1/part:;7/1/2/last:;");
+    hang_up(&l);
+}
+
 static bool has_ended(void *arg) {
     return ((struct listener *)arg)->ended;
 }
@@ -687,6 +724,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(both_versions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(late_listener, set_up, tear_down),
         cmocka_unit_test_setup_teardown(reconnect, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_listener_that_says_what_it_has, set_up, tear_down),
         cmocka_unit_test_setup_teardown(replacement, set_up, tear_down),
         cmocka_unit_test_setup_teardown(heartbeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(attempts, set_up, tear_down),
