@@ -1,4 +1,4 @@
-/* decode_admit: offers, room, and the winding down of whatever a request holds. */
+/* decode_admit: offers, room, and the end of a request. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,25 +13,6 @@ enum {
     CROWD_RETRY_MS = 500,    /* thousands wait here already */
     SILENT_MS = 5000,        /* P offers a busy part again within a second, so it has given up */
 };
-
-/* ---- lists */
-
-void dreq_list_add(struct dreq_list *list, struct dreq *d) {
-    d->list = list;
-    d->next = list->first;
-    d->at = &list->first;
-    if (d->next != NULL) d->next->at = &d->next;
-    list->first = d;
-    list->n++;
-}
-
-void dreq_list_remove(struct dreq *d) {
-    if (d->list == NULL) return;
-    *d->at = d->next;
-    if (d->next != NULL) d->next->at = d->at;
-    d->list->n--;
-    d->list = NULL;
-}
 
 /* ---- the newest attempts */
 
@@ -57,39 +38,15 @@ static bool note_attempt(struct decode *role, const struct infer_req *req) {
     return true;
 }
 
-/* ---- winding down */
+/* ---- the end */
 
-static void on_seq_gone(void *arg) {
-    struct dpart *part = arg;
-    part->seq = DSEQ_NONE;
-    dreq_wind_down(part->d);
-}
-
-static void free_parts(struct dreq *d) {
-    for (uint32_t i = 0; i < d->n_parts; i++) {
-        struct dpart *part = &d->parts[i];
-        kv_rx_free(&part->rx);
-        kv_commit_free(&part->commit);
-        infer_req_destroy(&part->req);
-        free(part->early);
-    }
-}
-
-void dreq_wind_down(struct dreq *d) {
-    if (d->role != NULL) return;
-    bool busy = d->working;
-    for (uint32_t i = 0; i < d->n_parts; i++) {
-        struct dpart *part = &d->parts[i];
-        if (part->rx_state == RX_STATE_NONE && part->seq == DSEQ_LIVE) {
-            bool runs = worker_cancel(d->worker, part->seq_id, on_seq_gone, part);
-            part->seq = runs ? DSEQ_ENDING : DSEQ_NONE;
-        }
-        busy |= part->rx_state != RX_STATE_NONE || part->seq != DSEQ_NONE;
-    }
-    if (busy) return;
-    dreq_list_remove(d);
+void dreq_free(struct dreq *d) {
     answer_destroy(&d->answer);
-    free_parts(d);
+    for (uint32_t i = 0; i < d->n_parts; i++) {
+        kv_commit_free(&d->parts[i].commit);
+        infer_req_destroy(&d->parts[i].req);
+        free(d->parts[i].early);
+    }
     buf_free(&d->out);
     free(d->tokens);
     free(d);
@@ -97,34 +54,25 @@ void dreq_wind_down(struct dreq *d) {
 
 void dreq_drop(struct dreq *d, enum err why, const char *text) {
     struct decode *role = d->role;
-    if (role == NULL) return;
-    req_meter_end(&d->meter, REQ_CANCELLED); /* unless it ended otherwise */
+    req_end(&d->of, REQ_CANCELLED, "dropped", "why=\"%s\"", text); /* unless it ended otherwise */
     struct recent *r =
         d->n_parts > 1 && why != ERR_BUSY ? find_recent(role, d->req->head.req_id) : NULL;
     if (r != NULL && r->epoch == d->req->head.epoch) r->over = true;
     dresult_out_forget(instance_dresult(role->in), d->req->head.req_id, d->req->head.epoch);
-    dreq_list_remove(d);
-    dreq_list_add(&role->winding, d);
-    for (uint32_t i = 0; i < d->n_parts; i++) dpart_unqueue(&d->parts[i]);
-    d->role = NULL;
-    if (answer_job_cancel(&d->job)) d->working = false;
     for (uint32_t i = 0; i < d->n_parts; i++) {
         struct dpart *part = &d->parts[i];
+        dpart_unqueue(part);
         guide_job_cancel(&part->guiding);
-        if (part->rx_state == RX_STATE_OFFERED) {
-            part->rx_state = RX_STATE_NONE;
-            kv_rx_refuse(&part->rx, why, text);
-        } else if (part->rx_state == RX_STATE_GRANTED) {
-            kv_rx_cancel(part->rx, why, text); /* on_rx_end goes on */
-        }
+        req_seq_drop(&part->seq, why, text);
     }
-    dreq_wind_down(d);
+    d->role = NULL;
+    if (!d->working || answer_job_cancel(&d->job)) dreq_free(d); /* or on_replayed() does */
 }
 
 /* Parts P still works on: offered to us, and not here yet. */
 static bool any_under_way(const struct dreq *d) {
     for (uint32_t i = 0; i < d->n_parts; i++)
-        if (d->parts[i].rx_state != RX_STATE_NONE) return true;
+        if (d->parts[i].seq != NULL && req_seq_is_linked(d->parts[i].seq)) return true;
     return false;
 }
 
@@ -134,14 +82,9 @@ bool dreq_forgotten(const struct dreq *d, uint64_t now_ms) {
 
 /* ---- the transfer */
 
-static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_commit *c) {
+static void on_received(void *arg, enum err e, const char *text, const struct kv_commit *c) {
     struct dpart *part = arg;
     struct dreq *d = part->d;
-    part->rx_state = RX_STATE_NONE;
-    if (d->role == NULL) {
-        dreq_wind_down(d);
-        return;
-    }
     if (e == ERR_OK) {
         dpart_start(part, c);
         return;
@@ -155,72 +98,46 @@ static void on_rx_end(void *arg, enum err e, const char *text, const struct kv_c
 
 /* ---- the engine */
 
-static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
-                        int n_cached) {
+static void on_admitted(void *arg, const int32_t *table, int n_blocks, int n_held, int n_cached) {
     struct dpart *part = arg;
     struct decode *role = part->d->role;
-    (void)seq_id, (void)n_cached;
+    (void)n_cached;
     (void)dpart_tried(part, false);
-    part->rx_state = RX_STATE_GRANTED;
-    enum err e = kv_rx_grant(part->rx, table, n_blocks, n_held, on_rx_end, part);
-    if (e != ERR_OK) {
-        part->rx_state = RX_STATE_OFFERED;
-        dreq_drop(part->d, e, err_text(e));
-    }
+    enum err e = req_seq_grant(part->seq, table, n_blocks, n_held);
+    if (e != ERR_OK) dreq_drop(part->d, e, err_text(e));
     decode_look(role);
 }
 
 /* Too much waits here: P asks again. The other parts keep what they have. */
 static void part_busy(struct dpart *part, unsigned retry_ms) {
     struct dreq *d = part->d;
-    part->rx_state = RX_STATE_NONE;
-    kv_rx_busy(&part->rx, retry_ms);
+    req_seq_send_away(&part->seq, retry_ms);
     d->offer_ms = clock_ms();
-    if (d->n_committed == 0 && !any_under_way(d)) dreq_drop(d, ERR_BUSY, "");
+    if (d->n_committed == 0 && !any_under_way(d)) dreq_drop(d, ERR_BUSY, "no room");
 }
 
-static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
+static void on_refused(void *arg, enum err e, const char *text) {
     struct dpart *part = arg;
-    (void)seq_id;
-    part->seq = DSEQ_NONE;
-    if (e == ERR_BUSY) {
-        if (!dpart_tried(part, true)) part_busy(part, CROWD_RETRY_MS);
-        return;
+    if (e != ERR_BUSY) {
+        req_seq_drop(&part->seq, e, text); /* first: P is told why of the part it is about */
+        dreq_drop(part->d, e, text);
+    } else if (!dpart_tried(part, true)) {
+        part_busy(part, CROWD_RETRY_MS);
     }
-    part->rx_state = RX_STATE_NONE;
-    kv_rx_refuse(&part->rx, e, text);
-    dreq_drop(part->d, e, text);
 }
 
-static void on_failed(void *arg, uint64_t seq_id, enum err e) {
-    struct dpart *part = arg;
-    struct dreq *d = part->d;
-    (void)seq_id;
-    log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->head.req_id,
-              d->req->head.epoch, err_name(e));
-    part->seq = DSEQ_NONE;
-    if (d->role == NULL) {
-        dreq_wind_down(d);
-        return;
-    }
-    char text[ERR_TEXT_BYTES_MAX];
-    int status = endpoint_engine_failure(instance_endpoint(d->role->in), e, text, sizeof(text));
-    dreq_fail(d, status >= 500 ? CAUSE_D_FAILED : CAUSE_REQUEST, status, text);
-}
-
-static const struct worker_events seq_events = {
+static const struct req_seq_owner owner = {
     .on_admitted = on_admitted,
     .on_refused = on_refused,
     .on_token = dpart_on_token,
-    .on_failed = on_failed,
+    .on_failed = dpart_on_failed,
+    .on_received = on_received,
 };
 
 /* ---- offers */
 
 static struct dreq *find_req(struct decode *role, const char *req_id) {
-    struct dreq *d = role->reqs.first;
-    while (d != NULL && strcmp(d->req->head.req_id, req_id) != 0) d = d->next;
-    return d;
+    return (struct dreq *)req_set_find(instance_reqs(role->in), &decode_kind, req_id);
 }
 
 /* Whether req is a part of d that is not here: never offered, or sent away for want of room. */
@@ -229,7 +146,7 @@ static bool is_missing_part(const struct dreq *d, const struct infer_req *req) {
         req->head.part >= d->n_parts)
         return false;
     const struct dpart *part = &d->parts[req->head.part];
-    return !part->committed && part->rx_state == RX_STATE_NONE && part->seq == DSEQ_NONE;
+    return !part->committed && part->seq == NULL;
 }
 
 /* Why this attempt is not taken; NULL: it may be. A newer attempt ends the one that runs. */
@@ -259,9 +176,17 @@ static const char *reason_to_refuse(struct decode *role, const struct infer_req 
     return NULL;
 }
 
+/* What all parts have in common is read from this one. */
+static void name_by(struct dreq *d, struct infer_req *req) {
+    d->req = req;
+    d->of.req = req;
+    d->of.id = req->head.req_id;
+    d->of.tenant = req->head.tenant;
+}
+
 /* The record of the request, new with its first part: then its end has room on the result stream,
  * before anything of it is granted. */
-static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
+static struct dreq *dreq_of(struct decode *role, struct infer_req *req) {
     struct dreq *d = find_req(role, req->head.req_id);
     if (d != NULL) return d;
     if ((d = calloc(1, sizeof(*d) + req->head.n_parts * sizeof(d->parts[0]))) == NULL) return NULL;
@@ -273,66 +198,43 @@ static struct dreq *dreq_of(struct decode *role, const struct infer_req *req) {
         return NULL;
     }
     d->role = role;
-    d->worker = instance_worker(role->in);
     d->n_parts = req->head.n_parts;
     for (uint32_t i = 0; i < d->n_parts; i++) d->parts[i].d = d;
-    d->arrival_ms = d->last_token_ms = clock_ms();
-    dreq_list_add(&role->reqs, d);
+    d->of = (struct inst_req){.kind = &decode_kind, .epoch = req->head.epoch};
+    name_by(d, req);
+    req_begin(instance_reqs(role->in), &d->of);
     return d;
 }
 
+/* NULL: no memory, and nothing was taken. */
 static struct dpart *take_part(struct dreq *d, struct infer_req *req, struct kv_rx *rx) {
     struct dpart *part = &d->parts[req->head.part];
-    if (d->req == NULL || d->req == part->req) d->req = req;
+    struct instance *in = d->role->in;
+    part->seq = req_seq_open(req_set_seqs(instance_reqs(in)), instance_worker(in),
+                             instance_endpoint(in), &owner, part);
+    if (part->seq == NULL) return NULL;
+    req_seq_take_offer(part->seq, rx);
+    if (d->req == req || d->req == part->req) name_by(d, req);
     infer_req_destroy(&part->req); /* of an offer that found no room */
     part->req = req;
-    part->rx = rx;
-    part->rx_state = RX_STATE_OFFERED;
     d->offer_ms = clock_ms();
     return part;
 }
 
 enum dpart_entry dpart_enter(struct dpart *part) {
-    struct dreq *d = part->d;
-    const struct infer_req *req = part->req;
     struct errbuf eb = {0};
-    struct lora *lora;
-    enum err e = worker_adapter(d->worker, req, &lora, &eb);
-    if (e != ERR_OK) {
-        on_refused(part, 0, e, eb.text);
-        return DPART_ENDED;
-    }
-    part->seq_id = worker_next_seq_id(d->worker);
-    struct seq_opts o = {
-        .seq_id = part->seq_id,
-        .kind = SEQ_IMPORT,
-        .ids = req->ids,
-        .n_ids = req->n_ids,
-        .n_prompt = req->n_prompt,
-        .sampling = &req->sampling,
-        .priority = req->head.priority,
-        .tenant = worker_tenant(req),
-        .prefix_salt = worker_prefix_salt(d->worker, req),
-        .lora = lora,
-    };
-    e = endpoint_guide_start(instance_endpoint(d->role->in), req, &o.guide);
-    if (e == ERR_OK) e = worker_add(d->worker, &o, &seq_events, part);
-    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
-    lora_unref(&lora);
+    enum err e = req_seq_add(part->seq, SEQ_IMPORT, part->req, &eb);
+    if (e == ERR_OK) return DPART_ENTERED;
     if (e == ERR_BUSY) return DPART_QUEUE_FULL;
-    if (e != ERR_OK) {
-        on_refused(part, part->seq_id, e, err_text(e));
-        return DPART_ENDED;
-    }
-    part->seq = DSEQ_LIVE;
-    return DPART_ENTERED;
+    on_refused(part, e, eb.text[0] != '\0' ? eb.text : err_text(e));
+    return DPART_ENDED;
 }
 
 static void on_guide(void *arg, enum err e, struct endpoint_guide *g, const char *text) {
     struct dpart *part = arg;
     part->guiding = NULL;
     if (e != ERR_OK) {
-        on_refused(part, 0, e, text);
+        on_refused(part, e, text);
         return;
     }
     endpoint_guide_keep(part->req, g);
@@ -357,6 +259,12 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         return;
     }
     struct dpart *part = take_part(d, req, rx);
+    if (part == NULL) {
+        kv_rx_refuse(&rx, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
+        dreq_drop(d, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
+        infer_req_destroy(&req);
+        return;
+    }
     log_debug("decode", "req=%s epoch=%u part=%u event=offered by=%u blocks=%u %s",
               req->head.req_id, req->head.epoch, req->head.part, kv_peer_id(peer), n_blocks,
               req_trace_fields(req));
@@ -372,15 +280,15 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     if (e == ERR_BUSY)
         part_busy(part, QUEUE_FULL_RETRY_MS);
     else if (e != ERR_OK)
-        on_refused(part, 0, e, err_text(e));
+        on_refused(part, e, err_text(e));
 }
 
 void decode_on_withdrawn(void *arg, const struct kv_key *key) {
     struct decode *role = arg;
     struct dreq *d = find_req(role, key->req_id);
     if (d == NULL || d->req->head.epoch != key->epoch || key->part >= d->n_parts ||
-        d->parts[key->part].rx_state != RX_STATE_OFFERED)
-        return; /* answered meanwhile: on_rx_end tells */
+        d->parts[key->part].seq == NULL || !req_seq_is_offered(d->parts[key->part].seq))
+        return; /* answered meanwhile: on_received() tells */
     log_info("decode", "req=%s epoch=%u part=%u event=withdrawn", key->req_id, key->epoch,
              key->part);
     dreq_drop(d, ERR_CANCELLED, "the offer was withdrawn");

@@ -43,10 +43,8 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind,
 }
 
 /* The last frame is out: the request is over here. */
-static void finish(struct dreq *d, const char *how) {
-    log_info("decode", "req=%s epoch=%u event=%s tokens=%d %s", d->req->head.req_id,
-             d->req->head.epoch, how, d->answer != NULL ? answer_n_tokens(d->answer) : 0,
-             req_trace_fields(d->req));
+static void finish(struct dreq *d, enum req_end end, const char *how) {
+    req_end(&d->of, end, how, "tokens=%d", d->answer != NULL ? answer_n_tokens(d->answer) : 0);
     dreq_drop(d, ERR_CANCELLED, how);
 }
 
@@ -76,13 +74,13 @@ void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text) {
         dreq_drop(d, ERR_REFUSED, text);
         return;
     }
-    req_meter_end(&d->meter, req_end_of(status));
+    const enum req_end end = req_end_of(status);
     format_error(d, &status, text);
     const struct dresult_error error = {status, cause};
     if (send_out(d, DR_ERROR, &error) != ERR_OK)
         log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->head.req_id,
                   d->req->head.epoch);
-    finish(d, "failed");
+    finish(d, end, "failed");
 }
 
 /* What the result stream does not take ends the request. */
@@ -100,14 +98,13 @@ static void fail_to_send(struct dreq *d, enum err e) {
 }
 
 /* Sends what is there as the last frame. */
-static void send_last(struct dreq *d, const char *how) {
+static void send_last(struct dreq *d, enum req_end end, const char *how) {
     enum err e = send_out(d, DR_LAST, NULL);
     if (e != ERR_OK) {
         fail_to_send(d, e);
         return;
     }
-    req_meter_end(&d->meter, REQ_ANSWERED);
-    finish(d, how);
+    finish(d, end, how);
 }
 
 void dreq_stop(struct dreq *d) {
@@ -120,8 +117,8 @@ void dreq_stop(struct dreq *d) {
         return;
     }
     answer_abort(d->answer, &d->out);
-    req_meter_end(&d->meter, REQ_CANCELLED);
-    send_last(d, "stopped");
+    req_meter_end(&d->of.meter, REQ_CANCELLED); /* also when it cannot be sent */
+    send_last(d, REQ_CANCELLED, "stopped");
 }
 
 /* ---- the pace of the listener */
@@ -129,13 +126,8 @@ void dreq_stop(struct dreq *d) {
 static void set_paused(struct dreq *d, bool on) {
     if (d->paused == on) return;
     d->paused = on;
-    for (uint32_t i = 0; i < d->n_parts; i++) {
-        if (d->parts[i].seq != DSEQ_LIVE) continue;
-        if (on)
-            (void)worker_pause(d->worker, d->parts[i].seq_id); /* without memory it runs on */
-        else
-            worker_resume(d->worker, d->parts[i].seq_id);
-    }
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        if (d->parts[i].seq != NULL) req_seq_pause(d->parts[i].seq, on);
     log_debug("decode", "req=%s epoch=%u event=%s", d->req->head.req_id, d->req->head.epoch,
               on ? "paused" : "resumed");
 }
@@ -177,18 +169,18 @@ static bool note_end(struct dpart *part, const struct token_event *ev, enum fini
 static bool feed(struct dpart *part, const struct token_event *ev) {
     struct dreq *d = part->d;
     if (!part->searching || ev->index > 0 || ev->choice > 0) /* that one P has counted */
-        req_meter_token(&d->meter, part->req, ev);
+        req_meter_token(&d->of.meter, part->req, ev);
     bool ended = note_end(part, ev, answer_token(d->answer, part->req->head.part, ev, &d->out));
     if (d->out.failed) {
         dreq_fail(d, CAUSE_D_NO_MEMORY, 503, out_of_memory);
         return false;
     }
     if (answer_done(d->answer)) {
-        send_last(d, "finished");
+        send_last(d, REQ_ANSWERED, "finished");
         return false;
     }
     if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
-        worker_choice_stop(d->worker, part->seq_id, ev->choice);
+        req_seq_choice_stop(part->seq, ev->choice);
     if (!d->req->answer.stream || d->out.len == 0) return true;
     return send_piece(d);
 }
@@ -205,11 +197,19 @@ static bool keep_early(struct dpart *part, const struct token_event *ev) {
     return true;
 }
 
-void dpart_on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
+void dpart_on_failed(void *arg, enum err e) {
+    struct dreq *d = ((struct dpart *)arg)->d;
+    char text[ERR_TEXT_BYTES_MAX];
+    log_error("decode", "req=%s epoch=%u event=engine_failed err=%s", d->req->head.req_id,
+              d->req->head.epoch, err_name(e));
+    int status = endpoint_engine_failure(instance_endpoint(d->role->in), e, text, sizeof(text));
+    dreq_fail(d, status >= 500 ? CAUSE_D_FAILED : CAUSE_REQUEST, status, text);
+}
+
+void dpart_on_token(void *arg, const struct token_event *ev) {
     struct dpart *part = arg;
     struct dreq *d = part->d;
-    (void)seq_id;
-    d->last_token_ms = clock_ms();
+    d->of.last_token_ms = clock_ms();
     if (ev->finish == FINISH_ERROR) {
         dreq_fail(d, CAUSE_D_FAILED, 500, "Failed to get engine response.");
     } else if (d->answer != NULL) {
@@ -231,9 +231,9 @@ static void take_measures(struct dpart *part) {
     part->req->measured.cached_tokens = c->cached_tokens;
     uint64_t now_us = clock_us();
     part->req->head.arrival_us = now_us > c->prefill_us ? now_us - c->prefill_us : 0;
-    if (d->n_committed == 1 || part->req->head.arrival_us / 1000 < d->arrival_ms)
-        d->arrival_ms = part->req->head.arrival_us / 1000;
-    d->last_token_ms = now_us / 1000;
+    if (d->n_committed == 1 || part->req->head.arrival_us / 1000 < d->of.arrival_ms)
+        d->of.arrival_ms = part->req->head.arrival_us / 1000;
+    d->of.last_token_ms = now_us / 1000;
 }
 
 static bool keep_commit(struct kv_commit *to, const struct kv_commit *c) {
@@ -277,14 +277,14 @@ static const struct transcript_choice *sent_of(const struct dpart *part, uint32_
 static void count_choice(struct dpart *part, uint32_t k) {
     const struct transcript_choice *c = sent_of(part, k);
     for (uint32_t i = 0; i < (c != NULL ? c->n_ids : 1); i++)
-        req_meter_import(&part->d->meter, part->req, &part->commit.tokens[k]);
+        req_meter_import(&part->d->of.meter, part->req, &part->commit.tokens[k]);
 }
 
 /* P's tokens to the answer, but for choices that stand behind them already. What it says of them P
  * has sent. */
 static enum err feed_first(struct dpart *part) {
     struct dreq *d = part->d;
-    if (part->searching) req_meter_import(&d->meter, part->req, &part->commit.tokens[0]);
+    if (part->searching) req_meter_import(&d->of.meter, part->req, &part->commit.tokens[0]);
     for (uint32_t k = 0; k < part->commit.n_tokens && !part->searching; k++) {
         const struct token_event *ev = &part->commit.tokens[k];
         count_choice(part, k);
@@ -311,8 +311,7 @@ static enum err decode_on(struct dpart *part) {
     struct first_ids first[CHOICES_MAX];
     bool any = false;
     if (part->searching)
-        return worker_beam_start(part->d->worker, part->seq_id, part->commit.tokens,
-                                 part->commit.n_tokens);
+        return req_seq_beam_start(part->seq, part->commit.tokens, part->commit.n_tokens);
     for (uint32_t i = 0; i < part->commit.n_tokens; i++) {
         bool goes_on = !has_ended(part, (int32_t)i);
         const struct transcript_choice *c = sent_of(part, i);
@@ -321,9 +320,8 @@ static enum err decode_on(struct dpart *part) {
         if (!goes_on) first[i].n = 0;
         any = any || goes_on;
     }
-    if (any) return worker_start(part->d->worker, part->seq_id, first, part->commit.n_tokens);
-    worker_cancel(part->d->worker, part->seq_id, NULL, NULL); /* its blocks are of use to others */
-    part->seq = DSEQ_NONE;
+    if (any) return req_seq_start(part->seq, first, part->commit.n_tokens);
+    req_seq_drop(&part->seq, ERR_CANCELLED, ""); /* its blocks are of use to others */
     return ERR_OK;
 }
 
@@ -339,7 +337,7 @@ static void stop_ended(struct dreq *d, const struct dpart *but) {
         struct dpart *part = &d->parts[i];
         for (uint32_t k = 0; k < part->commit.n_tokens && part != but && !part->searching; k++)
             if (has_ended(part, (int32_t)k) && !ended_before(part, k))
-                worker_choice_stop(d->worker, part->seq_id, (int)k);
+                req_seq_choice_stop(part->seq, (int)k);
     }
 }
 
@@ -385,7 +383,7 @@ static void on_replayed(void *arg, enum err e, struct answer *a, const char *tex
     d->job = NULL;
     d->working = false;
     if (d->role == NULL) {
-        dreq_wind_down(d);
+        dreq_free(d);
         return;
     }
     d->answer = a;
@@ -436,7 +434,7 @@ static enum err take_commit(struct dpart *part, const struct kv_commit *c) {
     d->n_committed++;
     take_measures(part);
     if (d->n_committed == 1)
-        req_meter_begin(&d->meter, instance_meters(d->role->in), part->req->head.arrival_us);
+        req_meter_begin(&d->of.meter, instance_meters(d->role->in), part->req->head.arrival_us);
     for (uint32_t i = 0; i < part->commit.n_tokens && !part->searching; i++)
         if (ended_before(part, i)) set_ended(part, i);
     return e;

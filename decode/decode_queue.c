@@ -21,7 +21,7 @@ enum {
  * the prompt once, the rest for each choice. */
 static void reckon(struct dpart *part) {
     const struct infer_req *req = part->req;
-    const struct engine *e = worker_engine(part->d->worker);
+    const struct engine *e = worker_engine(instance_worker(part->d->role->in));
     int64_t bt = engine_block_tokens(e), limit = engine_seq_tokens_max(e);
     int64_t n_tokens = (int64_t)req->n_prompt + req->sampling.new_tokens_max;
     int64_t shared = (int64_t)req->n_ids / bt;
@@ -69,11 +69,15 @@ static int n_ended(const struct dpart *part) {
 
 /* What a tenant has in the engine. Once in a pass for each that waits, which are few. */
 static int64_t slots_of(const struct decode *role, uint64_t tenant) {
+    const struct req_set *set = instance_reqs(role->in);
     int64_t n = 0;
-    for (const struct dreq *d = role->reqs.first; d != NULL; d = d->next)
+    for (const struct inst_req *r = NULL; (r = req_set_next(set, &decode_kind, r)) != NULL;) {
+        const struct dreq *d = (const struct dreq *)r;
         for (uint32_t i = 0; i < d->n_parts; i++)
-            if (d->parts[i].seq != DSEQ_NONE && d->parts[i].tenant == tenant)
+            if (d->parts[i].tenant == tenant && d->parts[i].seq != NULL &&
+                req_seq_state(d->parts[i].seq) != RSEQ_OUT)
                 n += d->parts[i].n_slots - n_ended(&d->parts[i]);
+    }
     return n;
 }
 

@@ -1,8 +1,7 @@
 /* decode_req: one request at a decode instance, shared by the files of this folder.
  *
- *   decode_role.c    the contract of a role, time-outs
- *   decode_admit.c   from the offer to the verified KV, and how everything a request holds is given
- *                    back
+ *   decode_role.c    the contract of a role, and what only time tells
+ *   decode_admit.c   from the offer to the verified KV
  *   decode_queue.c   offers that wait for room, in order
  *   decode_answer.c  from the first tokens to the last frame
  *
@@ -11,9 +10,8 @@
  * together run one after another; what it says waits (part->early) until every part has come, for
  * only then P answers its coordinator and the answer can stand where P's stood.
  *
- * A request that ends leaves the role's list at once; what it still holds on the link and in the
- * engine winds down alone, in one order: the transfers stop writing blocks, the sequences give them
- * back, the record goes. */
+ * A request that ends leaves the instance's set at once; what it still holds on the link and in the
+ * engine winds down alone (req_seq.h). */
 #ifndef BATON_DECODE_DECODE_REQ_H
 #define BATON_DECODE_DECODE_REQ_H
 
@@ -22,28 +20,18 @@
 #include "common/instance/dresult_out.h"
 #include "common/instance/guide_job.h"
 #include "common/instance/instance.h"
-#include "common/instance/kv_plane.h"
-#include "common/instance/req_meter.h"
+#include "common/instance/req_set.h"
 
 enum { RECENT_MAX = 1024, WAITING_MAX = 4096 };
-
-enum rx_state { RX_STATE_NONE, RX_STATE_OFFERED, RX_STATE_GRANTED };
-enum dseq_state { DSEQ_NONE, DSEQ_LIVE, DSEQ_ENDING };
 
 struct decode;
 struct dreq;
 
-struct dreq_list {
-    struct dreq *first;
-    unsigned n;
-};
-
 /* One prompt of the request. */
 struct dpart {
     struct dreq *d;
-    struct infer_req *req; /* NULL: not offered yet */
-    struct kv_rx *rx;
-    enum rx_state rx_state;
+    struct infer_req *req;     /* NULL: not offered yet */
+    struct req_seq *seq;       /* NULL: P keeps it, or it has no more to say */
     struct guide_job *guiding; /* its guide is being compiled; then it is queued */
     /* decode_queue.c */
     struct dpart *wait_next;
@@ -51,8 +39,6 @@ struct dpart {
     uint64_t stamp;       /* order of the offers */
     uint64_t tenant;
     int64_t n_slots, n_blocks; /* it will need, blocks found by prefix not counted */
-    uint64_t seq_id;
-    enum dseq_state seq;
     bool committed;
     bool searching; /* its beam search goes on: the commit has where it stands, no answer */
     struct kv_commit commit;                 /* what P said with the KV; from then on */
@@ -62,10 +48,8 @@ struct dpart {
 };
 
 struct dreq {
-    struct dreq *next, **at;
-    struct dreq_list *list; /* NULL: the role has gone before it */
-    struct decode *role;    /* NULL: dropped, winding down */
-    struct worker *worker;
+    struct inst_req of; /* first */
+    struct decode *role;
     struct infer_req *req; /* of one part: what all have in common is read from it */
     uint32_t n_parts, n_committed;
     struct answer *answer;  /* once every part is committed, and it stands where it goes on */
@@ -75,24 +59,19 @@ struct dreq {
     struct buf out;         /* what the client has not got yet */
     struct emitted *tokens; /* of the next frame; room that is used again */
     size_t n_tokens, tokens_cap;
-    bool begun;  /* the client has bytes of the answer, from P or from here */
-    bool paused; /* its sequences make no tokens until the listener has read some */
-    uint64_t arrival_ms, last_token_ms;
-    uint64_t offer_ms;      /* when P last spoke of a part that is not here yet */
-    struct req_meter meter; /* from the first commit on */
-    struct dpart parts[];   /* [n_parts] */
+    bool begun;           /* the client has bytes of the answer, from P or from here */
+    bool paused;          /* its sequences make no tokens until the listener has read some */
+    uint64_t offer_ms;    /* when P last spoke of a part that is not here yet */
+    struct dpart parts[]; /* [n_parts] */
 };
 
 struct decode {
     struct instance *in;
-    struct dreq_list reqs;
-    struct dreq_list winding; /* dropped, but still holding something */
-    struct dpart *waiting;    /* for room, in the order of the offers */
+    struct dpart *waiting; /* for room, in the order of the offers */
     unsigned n_waiting, n_trying;
     int64_t trying_slots, trying_blocks; /* of those in the engine that it has not answered yet */
     uint64_t next_stamp, tried_ms;
     struct loop_alarm room; /* while parts wait */
-    struct loop_timer *scan;
     uint64_t listener_seen_ms;
     /* the newest attempts seen, so that an older one arriving late is refused */
     struct recent {
@@ -106,14 +85,12 @@ struct decode {
 /* ---- decode_admit.c */
 void decode_on_offer(void *role, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
                      uint32_t n_blocks);
-/* Takes the request off the role and gives back what it holds; d is not the caller's any more.
- * While the KV is still on its way P hears text, and by why whether the request was stopped
- * (ERR_CANCELLED) or may be tried elsewhere. */
+extern const struct req_kind decode_kind; /* decode_role.c */
+/* Ends the request and gives back what it holds; d is not the caller's any more. While the KV is
+ * still on its way P hears text, and by why whether the request was stopped (ERR_CANCELLED) or may
+ * be tried elsewhere. */
 void dreq_drop(struct dreq *d, enum err why, const char *text);
-/* Of a dropped one: takes the next step, or frees it when all is given back. */
-void dreq_wind_down(struct dreq *d);
-void dreq_list_add(struct dreq_list *list, struct dreq *d);
-void dreq_list_remove(struct dreq *d);
+void dreq_free(struct dreq *d); /* of a dropped one whose job is over */
 
 /* Gives it to the engine, which answers dpart_tried(). ENDED: its request is gone. */
 enum dpart_entry { DPART_ENTERED, DPART_QUEUE_FULL, DPART_ENDED };
@@ -142,6 +119,7 @@ void dreq_on_room(void *arg);
 void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text);
 /* Ends it as stopInfer does: the normal end of an answer, finish reason abort. */
 void dreq_stop(struct dreq *d);
-void dpart_on_token(void *part, uint64_t seq_id, const struct token_event *ev); /* worker_events */
+void dpart_on_token(void *part, const struct token_event *ev); /* req_seq_owner */
+void dpart_on_failed(void *part, enum err e);
 
 #endif

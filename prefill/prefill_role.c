@@ -7,7 +7,7 @@
  * -> D has every prompt: answer
  *
  * A request holds its exchange until it is answered; what a prompt holds in the engine and on the
- * link belongs to its prefill_hold, which winds down by itself once dropped. */
+ * link belongs to its req_seq, which winds down by itself once dropped. */
 #include "prefill/prefill_role.h"
 
 #include <stdio.h>
@@ -18,17 +18,14 @@
 #include "common/instance/answer_job.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
-#include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
+#include "common/instance/req_set.h"
 #include "common/instance/req_trace.h"
 #include "prefill/pd_head.h"
 #include "prefill/prefill_answer.h"
-#include "prefill/prefill_hold.h"
-#include "proto/cause.h"
 #include "proto/transcript.h"
 
 enum {
-    SCAN_MS = 250,
     PROMPTS_OPEN_MAX = 16, /* of one request: in the engine, and not yet handed over */
     POOL_PART = 4,         /* and their blocks are no more than this part of the pool */
 };
@@ -36,13 +33,11 @@ enum {
 static const char send_failed[] = "[P Node] Send D request failed!...";
 static const char link_lost[] = "the KV link is down: ";
 
-struct prefill;
-
 /* One prompt of the request. */
 struct pprompt {
     struct preq *p;
     struct infer_req *req;
-    struct prefill_hold *hold;       /* until D has it, or does not need it */
+    struct req_seq *seq;             /* until D has it, or does not need it */
     struct token_event *tokens;      /* the first of each choice, or what a beam search begins with;
                                       * until the commit */
     uint32_t n_tokens, tokens_max;   /* that have come; and can */
@@ -55,13 +50,11 @@ struct pprompt {
 };
 
 struct preq {
-    struct preq *next, **at;
-    struct prefill *role;
+    struct inst_req of; /* first */
+    struct instance *in;
     struct http_x *x;
     const struct api_path *path;
     struct pd_head head;
-    uint64_t arrival_ms;
-    struct req_meter meter;
     struct req_read *reading;     /* until the body is read */
     struct answer_job *replaying; /* until the answer stands where it goes on */
     struct infer_req *req;
@@ -77,17 +70,12 @@ struct preq {
     struct buf out; /* what the client gets of the first tokens */
 };
 
-struct prefill {
-    struct instance *in;
-    struct preq *reqs;
-    struct prefill_holds holds;
-    struct loop_timer *scan;
-};
+static const struct req_kind kind;
 
 static void prompts_free(struct preq *p) {
     for (uint32_t i = 0; i < p->n_prompts; i++) {
         struct pprompt *q = &p->prompts[i];
-        prefill_hold_drop(&q->hold);
+        req_seq_drop(&q->seq, ERR_CANCELLED, "");
         free(q->tokens);
         free(q->prompt_logprobs);
         free(q->prompt_tops);
@@ -95,11 +83,8 @@ static void prompts_free(struct preq *p) {
     free(p->prompts);
 }
 
-/* Off the role's list at once; its memory goes when nobody reads it any more. */
+/* Its exchange has its answer, or is gone; its memory goes when nobody reads it any more. */
 static void preq_free(struct preq *p) {
-    *p->at = p->next;
-    if (p->next != NULL) p->next->at = p->at;
-    req_meter_end(&p->meter, REQ_CANCELLED); /* unless it ended otherwise */
     req_read_cancel(&p->reading);
     prompts_free(p);
     answer_destroy(&p->answer);
@@ -111,19 +96,17 @@ static void preq_free(struct preq *p) {
 
 static void on_client_gone(void *arg) {
     struct preq *p = arg;
-    log_info("prefill", "req=%s epoch=%u event=client_gone", p->head.req_id, p->head.epoch);
+    req_end(&p->of, REQ_CANCELLED, "client_gone", "prompts=%u", p->n_prompts);
     preq_free(p);
 }
 
 /* Ends the request with an error in the shape of its family, and its cause for the coordinator. */
 static void fail(struct preq *p, enum cause cause, int status, const char *text) {
-    req_meter_end(&p->meter, req_end_of(status));
-    log_info("prefill", "req=%s epoch=%u event=failed status=%d cause=%s text=\"%s\" %s",
-             p->head.req_id, p->head.epoch, status, cause_name(cause), text,
-             req_trace_fields(p->req));
+    req_end(&p->of, req_end_of(status), "failed", "status=%d cause=%s text=\"%s\"", status,
+            cause_name(cause), text);
     http_x_on_close(p->x, NULL, NULL);
     http_x_set_header(p->x, CAUSE_HEADER, cause_name(cause));
-    instance_reply_error(p->role->in, p->x, p->path, status, text);
+    instance_reply_error(p->in, p->x, p->path, status, text);
     preq_free(p);
 }
 
@@ -172,15 +155,13 @@ static void reply(struct preq *p, bool last) {
         fail_no_memory(p);
         return;
     }
-    if (st != NULL) {
-        log_info("prefill",
-                 "req=%s epoch=%u event=handed_over prompts=%u blocks=%u held=%u bytes=%llu "
-                 "transfer_us=%llu exposed_us=%llu %s",
-                 p->head.req_id, p->head.epoch, p->n_prompts, st->n_blocks, st->n_held,
-                 (unsigned long long)st->bytes, (unsigned long long)st->transfer_us,
-                 (unsigned long long)st->exposed_us, req_trace_fields(p->req));
-    }
-    req_meter_end(&p->meter, last ? REQ_ANSWERED : REQ_HANDED_OVER);
+    if (st == NULL)
+        req_end(&p->of, REQ_ANSWERED, "finished", "prompts=%u", p->n_prompts);
+    else
+        req_end(&p->of, REQ_HANDED_OVER, "handed_over",
+                "prompts=%u blocks=%u held=%u bytes=%llu transfer_us=%llu exposed_us=%llu",
+                p->n_prompts, st->n_blocks, st->n_held, (unsigned long long)st->bytes,
+                (unsigned long long)st->transfer_us, (unsigned long long)st->exposed_us);
     http_x_on_close(p->x, NULL, NULL);
     http_x_reply(p->x, 200, "application/json", body.data, body.len);
     buf_free(&body);
@@ -190,8 +171,10 @@ static void reply(struct preq *p, bool last) {
 /* ---- the engine */
 
 /* A later attempt says of its cache what the first one said. */
-static void on_admitted(void *arg, int n_cached_tokens) {
+static void on_admitted(void *arg, const int32_t *table, int n_blocks, int n_held,
+                        int n_cached_tokens) {
     struct pprompt *q = arg;
+    (void)table, (void)n_blocks, (void)n_held;
     if (!q->admitted) q->p->n_admitted++;
     q->admitted = true;
     if (q->req->replay != NULL)
@@ -238,7 +221,7 @@ static void commit(struct pprompt *q) {
     q->tokens = NULL;
     q->prompt_logprobs = NULL;
     q->prompt_tops = NULL;
-    prefill_hold_commit(q->hold, &c);
+    req_seq_commit(q->seq, &c);
 }
 
 /* A prompt whose every choice has ended is D's only if another prompt goes on, and that may show
@@ -264,7 +247,7 @@ static bool was_sent(struct pprompt *q, const struct token_event *ev) {
 static void tell(struct pprompt *q, const struct token_event *ev) {
     struct preq *p = q->p;
     if (was_sent(q, ev)) return;
-    req_meter_token(&p->meter, q->req, ev);
+    req_meter_token(&p->of.meter, q->req, ev);
     enum finish fin = answer_token(p->answer, q->req->head.part, ev, &p->out);
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
 }
@@ -276,7 +259,7 @@ static void tell_beams(struct pprompt *q) {
     for (uint32_t i = 0; i < q->n_tokens; i++) over = over && q->tokens[i].finish != FINISH_NONE;
     for (uint32_t i = 0; i < q->n_tokens && over; i++) tell(q, &q->tokens[i]);
     if (over) return;
-    req_meter_token(&q->p->meter, q->req, &q->tokens[0]);
+    req_meter_token(&q->p->of.meter, q->req, &q->tokens[0]);
     q->p->goes_on = true;
 }
 
@@ -304,9 +287,9 @@ static void on_token(void *arg, const struct token_event *ev) {
     if (p->out.failed) {
         fail_no_memory(p);
     } else if (answer_done(p->answer)) {
-        reply(p, true); /* dropping the holds tells D to forget */
+        reply(p, true); /* dropping its sequences tells D to forget */
     } else if (p->ends_here && q->complete) {
-        prefill_hold_drop(&q->hold);
+        req_seq_drop(&q->seq, ERR_CANCELLED, "");
         (void)start_some(p);
     } else {
         commit_due(p);
@@ -329,15 +312,15 @@ static void refused(struct preq *p, enum err e, const char *text) {
     refused_for(p, cause, e, text);
 }
 
-static void on_engine(void *arg, enum err e, const char *text, bool was_refused) {
+static void on_refused(void *arg, enum err e, const char *text) {
+    refused(((struct pprompt *)arg)->p, e, text);
+}
+
+static void on_failed(void *arg, enum err e) {
     struct preq *p = ((struct pprompt *)arg)->p;
-    if (was_refused) {
-        refused(p, e, text);
-        return;
-    }
     char why[ERR_TEXT_BYTES_MAX];
     log_error("prefill", "req=%s event=engine_failed err=%s", p->head.req_id, err_name(e));
-    int status = endpoint_engine_failure(instance_endpoint(p->role->in), e, why, sizeof(why));
+    int status = endpoint_engine_failure(instance_endpoint(p->in), e, why, sizeof(why));
     fail(p, status >= 500 ? CAUSE_P_FAILED : CAUSE_REQUEST, status, why);
 }
 
@@ -359,24 +342,24 @@ static void one_handed_over(struct preq *p) {
     }
     if (!start_some(p)) return;
     for (uint32_t i = 0; i < p->n_started; i++)
-        if (p->prompts[i].hold != NULL) prefill_hold_patient(p->prompts[i].hold);
+        if (p->prompts[i].seq != NULL) req_seq_patient(p->prompts[i].seq);
 }
 
-static void on_transfer(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
+static void on_sent_to_d(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
     struct pprompt *q = arg;
     struct preq *p = q->p;
-    struct req_meters *meters = instance_meters(p->role->in);
+    struct req_meters *meters = instance_meters(p->in);
     if (e == ERR_OK) {
         req_meters_transfer(meters, kv_peer_id(p->peer), st->bytes, st->transfer_us,
                             st->exposed_us);
         add_stats(&p->stats, st);
-        prefill_hold_drop(&q->hold);
+        req_seq_drop(&q->seq, ERR_OK, "");
         one_handed_over(p);
         return;
     }
     req_meters_transfer_failed(meters, e);
     if (e == ERR_CANCELLED) {
-        req_meter_end(&p->meter, REQ_CANCELLED);
+        req_meter_end(&p->of.meter, REQ_CANCELLED);
         fail(p, CAUSE_STOPPED, 424, "stopped"); /* by a stopInfer at D */
     } else if (e == ERR_MISMATCH) {
         fail(p, CAUSE_ADAPTER_MISSING, 422, text); /* D has not the adapter */
@@ -387,18 +370,19 @@ static void on_transfer(void *arg, enum err e, const char *text, const struct kv
     }
 }
 
-static const struct prefill_hold_events hold_events = {
+static const struct req_seq_owner owner = {
     .on_admitted = on_admitted,
-    .on_prompt_logprob = on_prompt_logprob,
+    .on_refused = on_refused,
     .on_token = on_token,
-    .on_engine = on_engine,
-    .on_transfer = on_transfer,
+    .on_prompt_logprob = on_prompt_logprob,
+    .on_failed = on_failed,
+    .on_sent = on_sent_to_d,
 };
 
 /* ---- requests */
 
 static bool prompts_create(struct preq *p) {
-    const struct engine *e = worker_engine(instance_worker(p->role->in));
+    const struct engine *e = worker_engine(instance_worker(p->in));
     size_t block_tokens = (size_t)engine_block_tokens(e);
     uint32_t n = 0;
     for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) n++;
@@ -422,11 +406,11 @@ static bool prompts_create(struct preq *p) {
 /* False: that ended the request. */
 static bool prompt_start(struct pprompt *q) {
     struct preq *p = q->p;
-    struct worker *w = instance_worker(p->role->in);
-    unsigned block_tokens = (unsigned)engine_block_tokens(worker_engine(w));
-    enum err e =
-        prefill_hold_open(&q->hold, &p->role->holds, w, instance_endpoint(p->role->in),
-                          p->ends_here ? NULL : p->peer, q->req, block_tokens, &hold_events, q);
+    enum err e = ERR_NO_MEMORY;
+    q->seq = req_seq_open(req_set_seqs(instance_reqs(p->in)), instance_worker(p->in),
+                          instance_endpoint(p->in), &owner, q);
+    if (q->seq != NULL) e = p->ends_here ? ERR_OK : req_seq_send_to(q->seq, p->peer, q->req);
+    if (e == ERR_OK) e = req_seq_add(q->seq, SEQ_PREFILL, q->req, NULL);
     if (e == ERR_PEER_LOST) {
         fail_send(p, e, err_text(e));
     } else if (e == ERR_TOO_LARGE) {
@@ -449,10 +433,10 @@ static bool prompt_start(struct pprompt *q) {
  * request. */
 static bool start_some(struct preq *p) {
     struct engine_stats st;
-    engine_stats(worker_engine(instance_worker(p->role->in)), &st);
+    engine_stats(worker_engine(instance_worker(p->in)), &st);
     uint32_t n_open = 0, n_blocks = 0;
     for (uint32_t i = 0; i < p->n_started; i++) {
-        if (p->prompts[i].hold == NULL) continue;
+        if (p->prompts[i].seq == NULL) continue;
         n_open++;
         n_blocks += p->prompts[i].n_blocks;
     }
@@ -494,8 +478,8 @@ static void replay_start(struct preq *p) {
     struct answer_job_part parts[PARTS_MAX];
     for (uint32_t i = 0; i < p->n_prompts; i++)
         parts[i] = (struct answer_job_part){.req = p->prompts[i].req};
-    enum err e = answer_job_start(&p->replaying, p->role->in, p->head.tenant, parts, p->n_prompts,
-                                  on_replayed, p);
+    enum err e =
+        answer_job_start(&p->replaying, p->in, p->head.tenant, parts, p->n_prompts, on_replayed, p);
     if (e != ERR_OK) refused(p, e, err_text(e));
 }
 
@@ -507,12 +491,9 @@ static bool was_any_sent(const struct preq *p) {
 
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct preq *p = arg;
-    struct instance *in = p->role->in;
     p->reading = NULL;
     if (req == NULL) {
-        log_info("prefill", "req=%s epoch=%u event=refused status=%d", p->head.req_id,
-                 p->head.epoch, err->status);
-        req_meter_end(&p->meter, req_end_of(err->status));
+        req_end(&p->of, req_end_of(err->status), "refused", "status=%d", err->status);
         http_x_on_close(p->x, NULL, NULL);
         http_x_set_header(
             p->x, CAUSE_HEADER,
@@ -522,11 +503,12 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
         return;
     }
     p->req = req;
+    p->of.req = req;
     if (!prompts_create(p)) {
         fail_no_memory(p);
         return;
     }
-    struct kv_peer *peer = kv_plane_find(instance_kv_plane(in), p->head.d_target);
+    struct kv_peer *peer = kv_plane_find(instance_kv_plane(p->in), p->head.d_target);
     p->peer = peer;
     if (peer == NULL || !kv_peer_up(peer)) {
         char why[ERR_TEXT_BYTES_MAX];
@@ -537,7 +519,7 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     }
     if (was_any_sent(p))
         replay_start(p);
-    else if (answer_create(&p->answer, instance_endpoint(in), req) != ERR_OK)
+    else if (answer_create(&p->answer, instance_endpoint(p->in), req) != ERR_OK)
         fail_no_memory(p);
     else
         (void)start_some(p);
@@ -547,51 +529,43 @@ static const char *header_of(const void *x, const char *name) {
     return http_x_header(x, name);
 }
 
-static struct preq *find_id(struct prefill *role, const char *req_id) {
-    struct preq *p = role->reqs;
-    while (p != NULL && strcmp(p->head.req_id, req_id) != 0) p = p->next;
-    return p;
-}
-
-static void refuse(struct prefill *role, struct http_x *x, const struct api_path *path,
+static void refuse(struct instance *in, struct http_x *x, const struct api_path *path,
                    enum cause cause, int status, const char *text) {
     http_x_set_header(x, CAUSE_HEADER, cause_name(cause));
-    instance_reply_error(role->in, x, path, status, text);
+    instance_reply_error(in, x, path, status, text);
 }
 
 static void prefill_request(void *self, struct http_x *x, const struct api_path *path,
                             const char *path_model) {
-    struct prefill *role = self;
+    struct instance *in = self;
     struct pd_head head;
     struct errbuf eb = {0};
     if (pd_head_read(&head, header_of, x, &eb) != ERR_OK) {
-        refuse(role, x, path, CAUSE_REQUEST, 400, eb.text);
+        refuse(in, x, path, CAUSE_REQUEST, 400, eb.text);
         return;
     }
-    struct preq *old = find_id(role, head.req_id);
-    if (old != NULL && old->head.epoch >= head.epoch) {
-        refuse(role, x, path, CAUSE_STALE_ATTEMPT, 500,
+    struct inst_req *old = req_set_find(instance_reqs(in), &kind, head.req_id);
+    if (old != NULL && old->epoch >= head.epoch) {
+        refuse(in, x, path, CAUSE_STALE_ATTEMPT, 500,
                "Failed to enqueue inferRequest. Runtime request has been used before.");
         return;
     }
-    if (old != NULL)
-        fail(old, CAUSE_STALE_ATTEMPT, 424, "stopped"); /* a newer one takes its place */
+    if (old != NULL) /* a newer one takes its place */
+        fail((struct preq *)old, CAUSE_STALE_ATTEMPT, 424, "stopped");
     struct preq *p = calloc(1, sizeof(*p));
     if (p == NULL) {
-        refuse(role, x, path, CAUSE_P_NO_MEMORY, 503, err_text(ERR_NO_MEMORY));
+        refuse(in, x, path, CAUSE_P_NO_MEMORY, 503, err_text(ERR_NO_MEMORY));
         return;
     }
-    p->role = role;
+    p->in = in;
     p->x = x;
     p->path = path;
     p->head = head;
-    p->arrival_ms = clock_ms();
-    req_meter_begin(&p->meter, instance_meters(role->in), clock_us());
+    p->of = (struct inst_req){
+        .kind = &kind, .id = p->head.req_id, .tenant = p->head.tenant, .epoch = head.epoch};
+    req_begin(instance_reqs(in), &p->of);
+    req_meter_begin(&p->of.meter, instance_meters(in), clock_us());
     http_x_set_header(x, "RequestUUID", p->head.req_id);
-    p->next = role->reqs;
-    p->at = &role->reqs;
-    if (p->next != NULL) p->next->at = &p->next;
-    role->reqs = p;
     http_x_on_close(x, on_client_gone, p);
     const struct req_read_opts o = {.path = path,
                                     .path_model = path_model,
@@ -599,104 +573,53 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
                                     .tenant = head.tenant,
                                     .is_recompute = head.is_recompute,
                                     .replay_bytes = head.replay_bytes};
-    enum err e = req_read_start(&p->reading, role->in, x, &o, on_read, p);
+    enum err e = req_read_start(&p->reading, in, x, &o, on_read, p);
     if (e != ERR_OK) refused(p, e, err_text(e));
 }
 
-/* tokenTimeout, e2eTimeout and the request's own time-out all bound the wait for the one token P
- * makes. */
-static void on_scan(void *arg) {
-    struct prefill *role = arg;
-    const struct inst_conf *c = instance_conf(role->in);
-    int64_t server_s =
-        c->token_timeout_s < c->e2e_timeout_s ? c->token_timeout_s : c->e2e_timeout_s;
-    uint64_t now = clock_ms();
-    for (struct preq *p = role->reqs, *next; p != NULL; p = next) {
-        next = p->next;
-        int64_t limit_s =
-            p->req != NULL && p->req->head.timeout_s > 0 && p->req->head.timeout_s < server_s
-                ? p->req->head.timeout_s
-                : server_s;
-        if (now - p->arrival_ms < (uint64_t)limit_s * 1000) continue;
-        req_meter_end(&p->meter, REQ_FAILED); /* ours, whatever the status says */
-        fail(p, CAUSE_REQUEST_TIMEOUT, 424, "Engine callback timeout.");
-    }
+/* ---- as a request of the instance's */
+
+static void on_fail(struct inst_req *r, enum cause cause, int status, const char *text) {
+    fail((struct preq *)r, cause, status, text);
 }
+
+static void on_stop(struct inst_req *r) {
+    req_meter_end(&r->meter, REQ_CANCELLED);
+    fail((struct preq *)r, CAUSE_STOPPED, 424, "stopped");
+}
+
+static enum req_phase phase(const struct inst_req *r) {
+    const struct preq *p = (const struct preq *)r;
+    return p->has_token ? REQ_LEASED : p->n_admitted > 0 ? REQ_RUNNING : REQ_WAITING;
+}
+
+static const struct req_kind kind = {
+    .area = "prefill",
+    .role = ROLE_PREFILL,
+    .stopping = CAUSE_P_NOT_SERVING,
+    .ended = CAUSE_P_FAILED,
+    .late_status = 424,
+    .late_text = "Engine callback timeout.",
+    .fail = on_fail,
+    .stop = on_stop,
+    .phase = phase,
+};
 
 /* ---- the contract */
 
 static enum err prefill_start(void **self, struct instance *in) {
-    *self = NULL;
-    struct prefill *role = calloc(1, sizeof(*role));
-    if (role == NULL) return ERR_NO_MEMORY;
-    role->in = in;
-    enum err e = loop_timer_start(&role->scan, instance_loop(in), SCAN_MS, SCAN_MS, on_scan, role);
-    if (e != ERR_OK) {
-        free(role);
-        return e;
-    }
-    *self = role;
+    *self = in;
     return ERR_OK;
 }
 
-static bool prefill_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
-    struct prefill *role = self;
-    struct preq *p = role->reqs;
-    for (; p != NULL; p = p->next) {
-        const char *client_id = p->req != NULL ? p->req->head.client_id : NULL;
-        bool named =
-            strcmp(p->head.req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0);
-        if (named && p->head.epoch <= epoch &&
-            (tenant == NULL || tenant_same_owner(p->head.tenant, tenant)))
-            break;
-    }
-    if (p == NULL) return false;
-    req_meter_end(&p->meter, REQ_CANCELLED);
-    fail(p, CAUSE_STOPPED, 424, "stopped");
-    return true;
-}
-
-static void prefill_load(void *self, struct role_load *out) {
-    const struct prefill *role = self;
-    unsigned n_open = 0;
-    *out = (struct role_load){0};
-    for (const struct preq *p = role->reqs; p != NULL; p = p->next) {
-        for (uint32_t i = 0; i < p->n_prompts; i++) n_open += p->prompts[i].hold != NULL;
-        if (p->has_token) {
-            out->leases++;
-        } else if (p->n_admitted > 0) {
-            out->running++;
-        } else {
-            out->waiting++;
-        }
-    }
-    out->leases += role->holds.n - n_open; /* dropped, not yet given back */
-}
-
-static void prefill_abort_all(void *self, enum err why) {
-    struct prefill *role = self;
-    const bool stopping = err_http_status(why) == 503;
-    while (role->reqs != NULL)
-        fail(role->reqs, stopping ? CAUSE_P_NOT_SERVING : CAUSE_P_FAILED, stopping ? 503 : 500,
-             err_text(why));
-}
-
 static void prefill_stop(void **self) {
-    struct prefill *role = *self;
-    if (role == NULL) return;
+    if (*self != NULL) req_set_abort(instance_reqs(*self), ROLE_PREFILL, ERR_STOPPING);
     *self = NULL;
-    prefill_abort_all(role, ERR_STOPPING);
-    prefill_holds_detach(&role->holds);
-    loop_timer_stop(&role->scan);
-    free(role);
 }
 
 const struct role_ops prefill_role = {
     .role = ROLE_PREFILL,
     .start = prefill_start,
     .on_request = prefill_request,
-    .stop_request = prefill_stop_request,
-    .load = prefill_load,
-    .abort_all = prefill_abort_all,
     .stop = prefill_stop,
 };

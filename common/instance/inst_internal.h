@@ -9,6 +9,7 @@
 #include "common/instance/inst_fault.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/req_set.h"
 #include "common/instance/role_ctl.h"
 #include "common/instance/inst_tls.h"
 #include "common/net/api_keys.h"
@@ -59,6 +60,7 @@ struct instance {
     struct loop_timer *lora_timer;
     struct lora_unload *lora_unloads; /* unloads that wait: inst_lora.c */
     struct inst_metrics *metrics;
+    struct req_set *reqs;
     struct role_ctl *role_ctl;
     struct inst_fault fault;
     struct timed *timed; /* clients of /health/timed that wait: inst_health.c */

@@ -16,7 +16,7 @@ static void on_settled(void *arg, unsigned n_ok, unsigned n_wanted) {
 
 static void on_link(void *arg, struct kv_peer *peer, bool up) {
     struct instance *in = arg;
-    role_ctl_on_link(in->role_ctl, peer, up);
+    (void)peer;
     dresult_out_note(in->dresult, up ? "link up" : "link down");
 }
 

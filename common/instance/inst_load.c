@@ -183,13 +183,11 @@ enum err inst_load_start(struct instance *in) {
 
 static void on_bad_weights(void *arg) {
     struct instance *in = arg;
-    void *self;
     if (in->closing) return;
     log_error("load", "%s", in->loader.eb.text);
     in->exit_status = 1;
     in->stopping = true;
-    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
-    if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+    req_set_abort(in->reqs, ROLE_NONE, ERR_STOPPING);
     loop_stop(in->loop);
 }
 

@@ -244,7 +244,7 @@ static void read_links(struct inst_metrics *im) {
 
 static void read_role(struct inst_metrics *im, struct role_load *load) {
     enum inst_role role = role_ctl_role(im->in->role_ctl);
-    role_ctl_load(im->in->role_ctl, load);
+    req_set_load(im->in->reqs, ROLE_NONE, load);
     metric_set(im->gauges[RUNNING], load->running);
     metric_set(im->gauges[WAITING], load->waiting);
     metric_set(im->gauges[FAILED_PART], req_meters_failed_part(im->requests));
@@ -300,7 +300,7 @@ static void on_metrics_json(void *arg, struct http_x *x, const struct route_para
     (void)p;
     if (inst_guard(in, x)) return;
     engine_stats(worker_engine(in->worker), &st);
-    role_ctl_load(in->role_ctl, &load);
+    req_set_load(in->reqs, ROLE_NONE, &load);
     buf_puts(&b, "{\"resultType\":\"vector\",\"result\":[");
     if (!b.failed) {
         put_json(&b, in, "TTFT", req_meters_ttft_ms(in->metrics->requests));

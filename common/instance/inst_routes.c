@@ -195,7 +195,7 @@ static void read_adapters(const struct instance *in, struct status_msg *m) {
 /* The 503 of an instance that is being stopped, with what is left there. */
 static void reply_stopping(struct instance *in, struct http_x *x) {
     struct role_load load;
-    role_ctl_load(in->role_ctl, &load);
+    req_set_load(in->reqs, ROLE_NONE, &load);
     const struct status_msg m = {
         .waiting = load.waiting, .running = load.running, .kv_leases = load.leases};
     inst_reply_json(x, 503, status_msg_format_draining(&m, "The service has been stopped."));
@@ -211,7 +211,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     }
     if (inst_guard(in, x)) return;
     engine_stats(worker_engine(in->worker), &st);
-    role_ctl_load(in->role_ctl, &load);
+    req_set_load(in->reqs, ROLE_NONE, &load);
     m.role_status = role_ctl_status(in->role_ctl);
     m.role = role_ctl_role(in->role_ctl);
     if (m.role == ROLE_MIXED) m.role = ROLE_NONE; /* the reference's word for standard mode */
@@ -291,7 +291,6 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
     const char *body;
     char id[CLIENT_ID_BYTES_MAX + 1];
     size_t n, id_len = 0;
-    void *self;
     /* In a cluster the coordinator asks, for a client whose request it is or for itself. */
     const char *tenant = strcmp(in->conf.infer_mode, "dmi") == 0 ? http_x_header(x, TENANT_HEADER)
                                                                  : http_x_tenant(x);
@@ -305,7 +304,6 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
         return;
     }
     body = http_x_body(x, &n);
-    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
     enum json_found found = json_pull_find(body, n, "id", id, sizeof(id), &id_len);
     if (found == JSON_FOUND_NO_OBJECT) {
         inst_reply_wrapped(x, 422, "Failed to parse context to json body.");
@@ -315,7 +313,7 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
         inst_reply_wrapped(x, 422,
                            "The id can contain only digits, letters, underscores(_), hyphens(-) "
                            "and no more than 256 words in length.");
-    } else if (ops == NULL || !ops->stop_request(self, id, tenant, epoch_of(x))) {
+    } else if (!req_set_stop(in->reqs, id, tenant, epoch_of(x))) {
         char text[CLIENT_ID_BYTES_MAX + 64] = "Stop request id ";
         strcat(text, id);
         strcat(text, " not found.");

@@ -39,9 +39,8 @@ static void end_by_force(void *arg) {
 static void on_poll(void *arg) {
     struct instance *in = arg;
     struct role_load load;
-    void *self;
     uint64_t now = clock_ms();
-    role_ctl_load(in->role_ctl, &load);
+    req_set_load(in->reqs, ROLE_NONE, &load);
     bool idle = load.waiting + load.running + load.leases == 0,
          read = in->dresult == NULL || dresult_out_is_read(in->dresult);
     if (in->dresult == NULL || dresult_out_has_listener(in->dresult)) in->stop_heard_ms = now;
@@ -51,8 +50,7 @@ static void on_poll(void *arg) {
     if (!idle) {
         log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u", load.waiting,
                  load.running, load.leases);
-        const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
-        if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+        req_set_abort(in->reqs, ROLE_NONE, ERR_STOPPING);
     }
     answer_stop(in);
     /* One more pass, so that the answer leaves before the sockets close. */
@@ -77,11 +75,8 @@ void inst_stop_by_signal(struct instance *in) {
     in->stop_signalled = true;
     atomic_store(&in->loader.cancel, true);
     if (again || !in->loaded) {
-        void *self;
         in->stopping = true;
-        const struct role_ops *ops =
-            in->role_ctl != NULL ? role_ctl_ops(in->role_ctl, &self) : NULL;
-        if (ops != NULL) ops->abort_all(self, ERR_STOPPING);
+        req_set_abort(in->reqs, ROLE_NONE, ERR_STOPPING);
         loop_stop(in->loop);
     } else if (!in->stopping) {
         in->stopping = true;

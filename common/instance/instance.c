@@ -52,6 +52,9 @@ struct dresult_out *instance_dresult(struct instance *in) {
 struct req_meters *instance_meters(struct instance *in) {
     return inst_metrics_requests(in->metrics);
 }
+struct req_set *instance_reqs(const struct instance *in) {
+    return in->reqs;
+}
 uint32_t instance_id(const struct instance *in) {
     return role_ctl_id(in->role_ctl);
 }
@@ -241,6 +244,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     enum err e = loop_create(&in->loop);
     if (e == ERR_OK) e = http_gate_create(&in->gate, in->loop, &in->budget);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
+    if (e == ERR_OK) e = req_set_create(&in->reqs, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
@@ -266,6 +270,7 @@ static void instance_close(struct instance *in) {
     text_pool_close(&in->text_pool);
     inst_lora_stop(in);
     worker_close(&in->worker);
+    req_set_destroy(&in->reqs);
     inst_health_fini(in);
     dresult_out_destroy(&in->dresult);
     endpoint_destroy(&in->endpoint);

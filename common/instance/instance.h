@@ -13,6 +13,7 @@
 
 struct dresult_out;
 struct req_meters;
+struct req_set;
 struct kv_plane;
 struct instance;
 
@@ -31,6 +32,7 @@ struct text_pool *instance_text_pool(struct instance *in);
 struct kv_plane *instance_kv_plane(struct instance *in);   /* NULL in standard mode */
 struct dresult_out *instance_dresult(struct instance *in); /* NULL in standard mode */
 struct req_meters *instance_meters(struct instance *in);   /* what requests are counted with */
+struct req_set *instance_reqs(const struct instance *in);  /* all that are under way */
 uint32_t instance_id(const struct instance *in);           /* from the role body; 0 before */
 bool instance_stopping(const struct instance *in);         /* /stopService, or a signal */
 uint64_t instance_random(struct instance *in);             /* for seeds and epochs */

@@ -5,27 +5,20 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/engine/lora.h"
 #include "common/instance/instance.h"
-#include "common/instance/req_meter.h"
 #include "common/instance/req_read.h"
-#include "common/instance/req_trace.h"
-#include "common/instance/role.h"
-
-enum { SCAN_MS = 250 };
-
-struct mixed;
+#include "common/instance/req_set.h"
 
 /* One prompt of the request: a sequence of its own. */
 struct lane {
     struct flight *fl;
     struct infer_req *req;
-    uint64_t seq_id; /* 0: not in the engine */
+    struct req_seq *seq; /* NULL: not in the engine */
 };
 
 struct flight {
-    struct flight *next, **at;
-    struct mixed *role;
+    struct inst_req of; /* first */
+    struct instance *in;
     struct http_x *x;
     const struct api_path *path;
     char req_id[64];
@@ -37,21 +30,20 @@ struct flight {
     uint32_t n_lanes;
     bool streaming; /* the head of a 200 is out */
     bool admitted;  /* it has a slot of the batch */
-    uint64_t arrival_ms, last_token_ms, sent_ms;
-    struct req_meter meter;
+    uint64_t sent_ms;
     struct buf out;
 };
 
-struct mixed {
-    struct instance *in;
-    struct flight *flights;
-    struct loop_timer *scan;
-};
+static const struct req_kind kind;
 
-static void flight_free(struct flight *fl) {
-    *fl->at = fl->next;
-    if (fl->next != NULL) fl->next->at = fl->at;
-    req_meter_end(&fl->meter, REQ_CANCELLED); /* unless it ended otherwise */
+/* Its exchange has its answer, or is gone. */
+static void flight_end(struct flight *fl, enum req_end how, const char *event, int status) {
+    if (status != 0)
+        req_end(&fl->of, how, event, "status=%d", status);
+    else
+        req_end(&fl->of, how, event, "tokens=%d",
+                fl->answer != NULL ? answer_n_tokens(fl->answer) : 0);
+    for (uint32_t i = 0; i < fl->n_lanes; i++) req_seq_drop(&fl->lanes[i].seq, ERR_CANCELLED, "");
     req_read_cancel(&fl->reading);
     answer_destroy(&fl->answer);
     infer_req_destroy(&fl->req);
@@ -60,29 +52,13 @@ static void flight_free(struct flight *fl) {
     free(fl);
 }
 
-/* Takes the sequences out of the engine, whatever their state. */
-static void leave_engine(struct flight *fl) {
-    for (uint32_t i = 0; i < fl->n_lanes; i++) {
-        if (fl->lanes[i].seq_id == 0) continue;
-        worker_cancel(instance_worker(fl->role->in), fl->lanes[i].seq_id, NULL, NULL);
-        fl->lanes[i].seq_id = 0;
-    }
-}
-
 static void on_client_gone(void *arg) {
-    struct flight *fl = arg;
-    log_info("infer", "req=%s event=client_gone", fl->req_id);
-    leave_engine(fl);
-    flight_free(fl);
+    flight_end(arg, REQ_CANCELLED, "client_gone", 0);
 }
 
 static void fail(struct flight *fl, int status, const char *text) {
     struct http_x *x = fl->x;
-    leave_engine(fl);
-    req_meter_end(&fl->meter, req_end_of(status));
     http_x_on_close(x, NULL, NULL);
-    log_info("infer", "req=%s event=failed status=%d %s", fl->req_id, status,
-             req_trace_fields(fl->req));
     if (fl->streaming) {
         buf_forgive(&fl->out);
         answer_error(fl->answer, status, text, &fl->out);
@@ -93,9 +69,9 @@ static void fail(struct flight *fl, int status, const char *text) {
             http_x_stream_end(x);
         }
     } else {
-        instance_reply_error(fl->role->in, x, fl->path, status, text);
+        instance_reply_error(fl->in, x, fl->path, status, text);
     }
-    flight_free(fl);
+    flight_end(fl, req_end_of(status), "failed", status);
 }
 
 /* The head of a stream. */
@@ -128,17 +104,13 @@ static void send_piece(struct flight *fl, bool complete) {
         http_x_on_close(x, NULL, NULL);
         http_x_reply(x, 200, answer_content_type(fl->answer), fl->out.data, fl->out.len);
     }
-    leave_engine(fl);
-    req_meter_end(&fl->meter, REQ_ANSWERED);
-    log_info("infer", "req=%s event=finished tokens=%d %s", fl->req_id, answer_n_tokens(fl->answer),
-             req_trace_fields(fl->req));
-    flight_free(fl);
+    flight_end(fl, REQ_ANSWERED, "finished", 0);
 }
 
-static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
+static void on_token(void *arg, const struct token_event *ev) {
     struct lane *lane = arg;
     struct flight *fl = lane->fl;
-    fl->last_token_ms = clock_ms();
+    fl->of.last_token_ms = clock_ms();
     if (ev->index == 0 && ev->choice == 0)
         lane->req->measured.prefill_us =
             lane->req->sampling.beam ? ev->step_us : clock_us() - lane->req->head.arrival_us;
@@ -146,26 +118,23 @@ static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
         fail(fl, 500, "Failed to get engine response.");
         return;
     }
-    req_meter_token(&fl->meter, lane->req, ev);
+    req_meter_token(&fl->of.meter, lane->req, ev);
     enum finish fin = answer_token(fl->answer, lane->req->head.part, ev, &fl->out);
     bool done = answer_done(fl->answer);
     if (!done && fin != FINISH_NONE && ev->finish == FINISH_NONE)
-        worker_choice_stop(instance_worker(fl->role->in), seq_id, ev->choice); /* a stop string */
+        req_seq_choice_stop(lane->seq, ev->choice); /* a stop string */
     send_piece(fl, done);
 }
 
-static void on_admitted(void *arg, uint64_t seq_id, const int32_t *table, int n_blocks, int n_held,
-                        int n_cached) {
+static void on_admitted(void *arg, const int32_t *table, int n_blocks, int n_held, int n_cached) {
     struct lane *lane = arg;
-    (void)seq_id, (void)table, (void)n_blocks, (void)n_held;
+    (void)table, (void)n_blocks, (void)n_held;
     lane->fl->admitted = true;
     lane->req->measured.cached_tokens = (uint32_t)n_cached;
 }
 
-static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
-                              const struct token_event *ev) {
+static void on_prompt_logprob(void *arg, int position, const struct token_event *ev) {
     struct lane *lane = arg;
-    (void)seq_id;
     answer_prompt_logprob(lane->fl->answer, lane->req->head.part, position, ev);
 }
 
@@ -180,44 +149,25 @@ static void refused(struct flight *fl, enum err e, const char *text) {
     fail(fl, e == ERR_TOO_LARGE ? 424 : 500, msg);
 }
 
-static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
-    struct lane *lane = arg;
-    (void)seq_id;
-    lane->seq_id = 0;
-    refused(lane->fl, e, text);
+static void on_refused(void *arg, enum err e, const char *text) {
+    refused(((struct lane *)arg)->fl, e, text);
 }
 
-static void on_failed(void *arg, uint64_t seq_id, enum err e) {
-    struct lane *lane = arg;
-    (void)seq_id;
+static void on_failed(void *arg, enum err e) {
+    struct flight *fl = ((struct lane *)arg)->fl;
     char text[ERR_TEXT_BYTES_MAX];
-    log_error("infer", "req=%s event=engine_failed err=%s", lane->fl->req_id, err_name(e));
-    lane->seq_id = 0;
-    int status =
-        endpoint_engine_failure(instance_endpoint(lane->fl->role->in), e, text, sizeof(text));
-    fail(lane->fl, status, text);
+    log_error("infer", "req=%s event=engine_failed err=%s", fl->req_id, err_name(e));
+    int status = endpoint_engine_failure(instance_endpoint(fl->in), e, text, sizeof(text));
+    fail(fl, status, text);
 }
 
-static const struct worker_events events = {
+static const struct req_seq_owner owner = {
     .on_admitted = on_admitted,
     .on_refused = on_refused,
     .on_token = on_token,
     .on_prompt_logprob = on_prompt_logprob,
     .on_failed = on_failed,
 };
-
-/* Another request than self of the tenant's owner (NULL: of anybody), by its own or its client's
- * id. */
-static struct flight *find_id(const struct mixed *m, const struct flight *self, const char *id,
-                              const char *tenant) {
-    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
-        if (fl == self || (tenant != NULL && !tenant_same_owner(fl->tenant, tenant))) continue;
-        const char *client_id = fl->req != NULL ? fl->req->head.client_id : NULL;
-        if (strcmp(fl->req_id, id) == 0 || (client_id != NULL && strcmp(client_id, id) == 0))
-            return fl;
-    }
-    return NULL;
-}
 
 static bool lanes_create(struct flight *fl) {
     uint32_t n = 0;
@@ -233,49 +183,34 @@ static bool lanes_create(struct flight *fl) {
 /* False: that ended the flight. */
 static bool lane_start(struct lane *lane) {
     struct flight *fl = lane->fl;
-    const struct infer_req *req = lane->req;
-    struct worker *w = instance_worker(fl->role->in);
+    struct instance *in = fl->in;
     struct errbuf eb = {0};
-    struct lora *lora;
-    if (worker_adapter(w, req, &lora, &eb) != ERR_OK) {
+    enum err e = ERR_NO_MEMORY;
+    lane->seq = req_seq_open(req_set_seqs(instance_reqs(in)), instance_worker(in),
+                             instance_endpoint(in), &owner, lane);
+    if (lane->seq != NULL) e = req_seq_add(lane->seq, SEQ_WHOLE, lane->req, &eb);
+    if (e == ERR_MISMATCH)
         fail(fl, 422, eb.text); /* unloaded while the body was read */
-        return false;
-    }
-    lane->seq_id = worker_next_seq_id(w);
-    struct seq_opts o = {.seq_id = lane->seq_id,
-                         .kind = SEQ_WHOLE,
-                         .ids = req->ids,
-                         .n_ids = req->n_ids,
-                         .n_prompt = req->n_prompt,
-                         .sampling = &req->sampling,
-                         .priority = req->head.priority,
-                         .tenant = worker_tenant(req),
-                         .prefix_salt = worker_prefix_salt(w, req),
-                         .lora = lora};
-    enum err e = endpoint_guide_start(instance_endpoint(fl->role->in), req, &o.guide);
-    if (e == ERR_OK) e = worker_add(w, &o, &events, lane);
-    if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
-    lora_unref(&lora);
-    if (e == ERR_OK) return true;
-    lane->seq_id = 0;
-    refused(fl, e, err_text(e));
-    return false;
+    else if (e != ERR_OK)
+        refused(fl, e, err_text(e));
+    return e == ERR_OK;
 }
 
 static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     struct flight *fl = arg;
-    struct instance *in = fl->role->in;
+    struct instance *in = fl->in;
     fl->reading = NULL;
     if (req == NULL) {
-        req_meter_end(&fl->meter, req_end_of(err->status));
         http_x_on_close(fl->x, NULL, NULL);
         instance_reply(fl->x, err);
-        flight_free(fl);
+        flight_end(fl, req_end_of(err->status), "refused", err->status);
         return;
     }
     fl->req = req;
+    fl->of.req = req;
     bool taken = req->head.client_id != NULL &&
-                 find_id(fl->role, fl, req->head.client_id, fl->tenant) != NULL;
+                 req_set_find_named(instance_reqs(in), &kind, &fl->of, req->head.client_id,
+                                    fl->tenant, UINT32_MAX) != NULL;
     if (taken && req->head.client_id_soft) {
         free(req->head.client_id);
         req->head.client_id = NULL;
@@ -293,46 +228,65 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
 }
 
 /* An id that nobody can guess. False: the system has no random numbers. */
-static bool next_req_id(struct mixed *m, struct flight *fl) {
+static bool next_req_id(struct instance *in, char id[64]) {
     do {
-        if (!instance_next_req_id(m->in, fl->req_id)) return false;
-    } while (find_id(m, fl, fl->req_id, NULL) != NULL);
+        if (!instance_next_req_id(in, id)) return false;
+    } while (req_set_find_named(instance_reqs(in), &kind, NULL, id, NULL, UINT32_MAX) != NULL);
     return true;
 }
 
 static void mixed_request(void *self, struct http_x *x, const struct api_path *path,
                           const char *path_model) {
-    struct mixed *m = self;
+    struct instance *in = self;
     struct flight *fl = calloc(1, sizeof(*fl));
-    if (fl == NULL) {
-        instance_reply_error(m->in, x, path, 503, "out of memory");
+    if (fl == NULL || !next_req_id(in, fl->req_id)) {
+        free(fl);
+        instance_reply_error(in, x, path, 503, "out of memory");
         return;
     }
-    fl->role = m;
+    fl->of = (struct inst_req){.kind = &kind, .id = fl->req_id, .tenant = fl->tenant};
+    fl->in = in;
     fl->x = x;
     fl->path = path;
-    fl->arrival_ms = fl->last_token_ms = fl->sent_ms = clock_ms();
-    req_meter_begin(&fl->meter, instance_meters(m->in), clock_us());
-    fl->next = m->flights;
-    fl->at = &m->flights;
-    if (fl->next != NULL) fl->next->at = &fl->next;
-    m->flights = fl;
     snprintf(fl->tenant, sizeof(fl->tenant), "%s", http_x_tenant(x));
-    if (!next_req_id(m, fl)) {
-        fail(fl, 503, "out of memory");
-        return;
-    }
+    req_begin(instance_reqs(in), &fl->of);
+    req_meter_begin(&fl->of.meter, instance_meters(in), clock_us());
+    fl->sent_ms = fl->of.arrival_ms;
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
     const struct req_read_opts o = {
         .path = path, .path_model = path_model, .req_id = fl->req_id, .tenant = fl->tenant};
-    enum err e = req_read_start(&fl->reading, m->in, x, &o, on_read, fl);
+    enum err e = req_read_start(&fl->reading, in, x, &o, on_read, fl);
     if (e != ERR_OK) refused(fl, e, err_text(e));
+}
+
+/* ---- as a request of the instance's */
+
+static void on_fail(struct inst_req *r, enum cause cause, int status, const char *text) {
+    (void)cause; /* for coordinators */
+    fail((struct flight *)r, status, text);
+}
+
+static void on_stop(struct inst_req *r) {
+    struct flight *fl = (struct flight *)r;
+    req_meter_end(&r->meter, REQ_CANCELLED);
+    if (fl->answer == NULL) {
+        fail(fl, 424, "The request was stopped.");
+    } else {
+        answer_abort(fl->answer, &fl->out);
+        send_piece(fl, true);
+    }
+}
+
+static enum req_phase phase(const struct inst_req *r) {
+    return ((const struct flight *)r)->admitted ? REQ_RUNNING : REQ_WAITING;
 }
 
 /* A comment line on a stream that has been silent for so long (inference-api 5.1), also while it
  * waits or prefills: then its head goes first, and from here on an error is an event. */
-static void keep_alive(struct flight *fl, uint64_t now, uint64_t every_ms) {
+static void keep_alive(struct inst_req *r, uint64_t now) {
+    struct flight *fl = (struct flight *)r;
+    uint64_t every_ms = (uint64_t)instance_conf(fl->in)->sse_keep_alive_s * 1000;
     if (every_ms == 0 || fl->answer == NULL || now - fl->sent_ms < every_ms) return;
     const char *line = answer_comment(fl->answer);
     if (line == NULL) return;
@@ -341,84 +295,25 @@ static void keep_alive(struct flight *fl, uint64_t now, uint64_t every_ms) {
     http_x_stream_write(fl->x, line, strlen(line));
 }
 
-/* tokenTimeout: silence between two tokens; e2eTimeout and the request's own timeout: the whole
- * (inference-api 4.8). */
-static void on_scan(void *arg) {
-    struct mixed *m = arg;
-    const struct inst_conf *c = instance_conf(m->in);
-    uint64_t now = clock_ms();
-    for (struct flight *fl = m->flights, *next; fl != NULL; fl = next) {
-        next = fl->next;
-        uint64_t own = fl->req != NULL && fl->req->head.timeout_s > 0
-                           ? (uint64_t)fl->req->head.timeout_s * 1000
-                           : UINT64_MAX;
-        uint64_t wait =
-            now - (fl->req != NULL && fl->req->answer.stream ? fl->last_token_ms : fl->arrival_ms);
-        if (wait >= own) {
-            fail(fl, 500, "Engine callback timeout: client timeout");
-        } else if (wait >= (uint64_t)c->token_timeout_s * 1000) {
-            fail(fl, 500, "Engine callback timeout: server tokenTimeout");
-        } else if (now - fl->arrival_ms >= (uint64_t)c->e2e_timeout_s * 1000) {
-            fail(fl, 500, "Engine callback timeout: server e2eTimeout");
-        } else {
-            keep_alive(fl, now, (uint64_t)c->sse_keep_alive_s * 1000);
-        }
-    }
-}
+static const struct req_kind kind = {
+    .area = "infer",
+    .role = ROLE_MIXED,
+    .late_status = 500,
+    .fail = on_fail,
+    .stop = on_stop,
+    .phase = phase,
+    .look = keep_alive,
+};
+
+/* ---- the contract */
 
 static enum err mixed_start(void **self, struct instance *in) {
-    struct mixed *m = calloc(1, sizeof(*m));
-    *self = NULL;
-    if (m == NULL) return ERR_NO_MEMORY;
-    m->in = in;
-    enum err e = loop_timer_start(&m->scan, instance_loop(in), SCAN_MS, SCAN_MS, on_scan, m);
-    if (e != ERR_OK) {
-        free(m);
-        return e;
-    }
-    *self = m;
+    *self = in;
     return ERR_OK;
 }
 
-static bool mixed_stop_request(void *self, const char *id, const char *tenant, uint32_t epoch) {
-    (void)epoch; /* it has but one attempt of a request */
-    struct flight *fl = find_id(self, NULL, id, tenant);
-    if (fl == NULL) return false;
-    leave_engine(fl);
-    req_meter_end(&fl->meter, REQ_CANCELLED);
-    if (fl->answer == NULL) {
-        fail(fl, 424, "The request was stopped.");
-    } else {
-        answer_abort(fl->answer, &fl->out);
-        send_piece(fl, true);
-    }
-    return true;
-}
-
-static void mixed_load(void *self, struct role_load *out) {
-    struct mixed *m = self;
-    memset(out, 0, sizeof(*out));
-    for (struct flight *fl = m->flights; fl != NULL; fl = fl->next) {
-        if (fl->admitted) {
-            out->running++;
-        } else {
-            out->waiting++;
-        }
-    }
-}
-
-static void mixed_abort_all(void *self, enum err why) {
-    struct mixed *m = self;
-    while (m->flights != NULL)
-        fail(m->flights, err_http_status(why) == 503 ? 503 : 500, err_text(why));
-}
-
 static void mixed_stop(void **self) {
-    struct mixed *m = *self;
-    if (m == NULL) return;
-    mixed_abort_all(m, ERR_STOPPING);
-    loop_timer_stop(&m->scan);
-    free(m);
+    if (*self != NULL) req_set_abort(instance_reqs(*self), ROLE_MIXED, ERR_STOPPING);
     *self = NULL;
 }
 
@@ -426,8 +321,5 @@ const struct role_ops mixed_role = {
     .role = ROLE_MIXED,
     .start = mixed_start,
     .on_request = mixed_request,
-    .stop_request = mixed_stop_request,
-    .load = mixed_load,
-    .abort_all = mixed_abort_all,
     .stop = mixed_stop,
 };

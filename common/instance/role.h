@@ -1,7 +1,8 @@
 /* role: the contract of a role. A role is a guest of the instance: weights, KV pool, sockets and
  * links belong to the instance and survive a switch; only the role's own state ends. A switch is
- * drain check, stop, start: calls through this table, no `if (role == ...)` outside it. All calls
- * come on the loop thread; none may block. */
+ * drain check, stop, start: calls through this table, no `if (role == ...)` outside it. Its
+ * requests are in the instance's set (req_set.h), which finds, times, counts and ends them. All
+ * calls come on the loop thread; none may block. */
 #ifndef BATON_INSTANCE_ROLE_H
 #define BATON_INSTANCE_ROLE_H
 
@@ -11,7 +12,6 @@
 #include "proto/role_msg.h"
 
 struct instance;
-struct kv_peer;
 
 struct role_load {
     unsigned waiting; /* requests not yet in the batch */
@@ -26,17 +26,7 @@ struct role_ops {
      * checked already. Answers x, now or later. */
     void (*on_request)(void *self, struct http_x *x, const struct api_path *path,
                        const char *path_model);
-    /* Ends a request of the tenant's owner (proto/tenant.h) by internal id or client id: false when
-     * it has none. tenant NULL: whoever asks may end any. epoch: attempts with a higher one are not
-     * meant, for they began later; UINT32_MAX: any. The client gets its normal end with finish
-     * reason abort. */
-    bool (*stop_request)(void *self, const char *id, const char *tenant, uint32_t epoch);
-    void (*load)(void *self, struct role_load *out);
-    /* End every request with an error (drain time-out, forced switch); load is zero soon after. */
-    void (*abort_all)(void *self, enum err why);
-    /* A link of this instance came up or went down (kv_plane.h). May be NULL. */
-    void (*on_link)(void *self, struct kv_peer *peer, bool up);
-    void (*stop)(void **self); /* frees all, clears *self; aborts what is left */
+    void (*stop)(void **self); /* ends its requests, frees all, clears *self */
 };
 
 extern const struct role_ops mixed_role; /* standard mode: common/instance/mixed_role.c */

@@ -9,6 +9,7 @@
 #include "common/base/log.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/req_set.h"
 
 struct role_ctl {
     struct instance *in;
@@ -70,11 +71,6 @@ uint32_t role_ctl_id(const struct role_ctl *rc) {
     return rc->id;
 }
 
-void role_ctl_load(const struct role_ctl *rc, struct role_load *out) {
-    memset(out, 0, sizeof(*out));
-    if (rc->ops != NULL) rc->ops->load(rc->self, out);
-}
-
 bool role_ctl_unhealthy(const struct role_ctl *rc) {
     unsigned wanted, ok, failed, linking;
     if (role_ctl_role(rc) != ROLE_DECODE) return false;
@@ -84,10 +80,6 @@ bool role_ctl_unhealthy(const struct role_ctl *rc) {
 
 void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok) {
     if (rc->ops != NULL) role_fsm_step(&rc->fsm, n_ok > 0 ? ROLE_EV_LINKED : ROLE_EV_UNLINKED);
-}
-
-void role_ctl_on_link(struct role_ctl *rc, struct kv_peer *peer, bool up) {
-    if (rc->ops != NULL && rc->ops->on_link != NULL) rc->ops->on_link(rc->self, peer, up);
 }
 
 /* {"error":..,"error_type":..,"detail":..}: the reference's text, and what exactly was wrong. */
@@ -154,11 +146,11 @@ void role_ctl_listen(struct role_ctl *rc, struct http_x *x) {
     if (!role_ctl_obeys(rc, x)) return;
     if (dresult_out_new_session(out, x)) {
         struct role_load load;
-        role_ctl_load(rc, &load);
+        req_set_load(instance_reqs(rc->in), ROLE_NONE, &load);
         if (load.waiting + load.running + load.leases > 0)
             log_warn("role", "event=new_session given_up=%u",
                      load.waiting + load.running + load.leases);
-        if (rc->ops != NULL) rc->ops->abort_all(rc->self, ERR_STOPPING);
+        req_set_abort(instance_reqs(rc->in), ROLE_NONE, ERR_STOPPING);
         dresult_out_reset(out);
     }
     dresult_out_listen(out, x);
@@ -196,7 +188,7 @@ static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum
         return false;
     }
     struct role_load load;
-    role_ctl_load(rc, &load);
+    req_set_load(instance_reqs(rc->in), ROLE_NONE, &load);
     if (rc->ops != NULL && rc->ops->role != role && !m->force &&
         load.waiting + load.running + load.leases > 0) {
         *status = 409;
@@ -223,7 +215,6 @@ static enum err take_role(struct role_ctl *rc, const struct role_ops *ops,
         if (rc->ops != NULL) {
             log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->ops->role),
                      inst_role_name(ops->role));
-            rc->ops->abort_all(rc->self, ERR_STOPPING);
             let_go(rc);
             dresult_out_role_ends(instance_dresult(rc->in));
         }

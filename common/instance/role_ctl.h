@@ -21,7 +21,6 @@ const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self);
 enum inst_role role_ctl_role(const struct role_ctl *rc);
 enum role_status role_ctl_status(const struct role_ctl *rc);
 uint32_t role_ctl_id(const struct role_ctl *rc);
-void role_ctl_load(const struct role_ctl *rc, struct role_load *out);
 /* D with at least one failed link and no good one (cluster-api 3.6). */
 bool role_ctl_unhealthy(const struct role_ctl *rc);
 
@@ -37,6 +36,5 @@ void role_ctl_listen(struct role_ctl *rc, struct http_x *x);
 
 /* From the KV plane. */
 void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok);
-void role_ctl_on_link(struct role_ctl *rc, struct kv_peer *peer, bool up);
 
 #endif

@@ -175,8 +175,8 @@ static void every_end_gives_all_back(void **state) {
                 WAIT_FOR(&c, fact_p_running, &c);
             }
             if (end == CLIENT_GONE) http_call_cancel(&x->call);
-            if (end == STOP_AT_P) (void)c.p.ops->stop_request(c.p.role, "c1", NULL, UINT32_MAX);
-            if (end == STOP_AT_D) (void)c.d.ops->stop_request(c.d.role, "c1", NULL, UINT32_MAX);
+            if (end == STOP_AT_P) (void)req_set_stop(c.p.reqs, "c1", NULL, UINT32_MAX);
+            if (end == STOP_AT_D) (void)req_set_stop(c.d.reqs, "c1", NULL, UINT32_MAX);
             if (end == FAIL_AT_P) fake_engine_fail_next(c.p.engine);
             if (end == FAIL_AT_D) fake_engine_fail_next(c.d.engine);
             hold(late ? &c.d : &c.p, false);

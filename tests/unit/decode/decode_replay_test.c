@@ -274,7 +274,7 @@ static void every_end_while_the_answer_is_made(void **state) {
             hold(&c.d, false);
             if (at_d) WAIT_FOR(&c, fact_answered, x);
             if (end == CLIENT_GONE) http_call_cancel(&x->call);
-            if (end == STOP) assert_true(in->ops->stop_request(in->role, "a1", NULL, UINT32_MAX));
+            if (end == STOP) assert_true(req_set_stop(in->reqs, "a1", NULL, UINT32_MAX));
             struct flight *y = end == NEWER ? post_epoch(&c, "a1", 2, body) : NULL;
             if (y != NULL) WAIT_FOR(&c, fact_over, y);
             if (end == ENGINE_FAILS && at_d) { /* in the framing of a stream that has begun */
@@ -282,7 +282,7 @@ static void every_end_while_the_answer_is_made(void **state) {
                 assert_int_equal(x->end, DR_ERROR);
                 assert_string_equal(x->text.data, "event: 500 Failed to get engine response.");
             }
-            if (end == ABORT_ALL) in->ops->abort_all(in->role, ERR_STOPPING);
+            if (end == ABORT_ALL) req_set_abort(in->reqs, ROLE_NONE, ERR_STOPPING);
             if (end == ROLE_STOPS) in->ops->stop(&in->role);
             /* D has made what it can before its answer is there */
             if (end == GOES_ON && at_d) (void)wait_ms(c.loop, fact_ended, x, 50);

@@ -279,12 +279,12 @@ static void stop_infer_gives_the_normal_end(void **state) {
         struct cluster c;
         cluster_up(&c, &roomy, &big);
         struct flight *x = still_decoding(&c, stream);
-        assert_false(c.d.ops->stop_request(c.d.role, "ffff", NULL, UINT32_MAX));
-        assert_true(c.d.ops->stop_request(c.d.role, x->req_id, NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.d.reqs, "ffff", NULL, UINT32_MAX));
+        assert_true(req_set_stop(c.d.reqs, x->req_id, NULL, UINT32_MAX));
         WAIT_FOR(&c, fact_ended, x);
         assert_int_equal(x->end, DR_LAST);
         assert_non_null(strstr(x->text.data, ":abort:"));
-        assert_false(c.d.ops->stop_request(c.d.role, x->req_id, NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.d.reqs, x->req_id, NULL, UINT32_MAX));
         hold(&c.d, false);
         WAIT_FOR(&c, fact_idle, &c);
         assert_int_equal(x->n_ends, 1);
@@ -301,7 +301,7 @@ static void stop_infer_during_the_import_ends_it_at_p(void **state) {
     WAIT_FOR(&c, fact_p_running, &c);
     allow(&c.p, 1); /* P admits it, and is not through with it */
     WAIT_FOR(&c, fact_d_importing, &c);
-    assert_true(c.d.ops->stop_request(c.d.role, "e1", NULL, UINT32_MAX));
+    assert_true(req_set_stop(c.d.reqs, "e1", NULL, UINT32_MAX));
     WAIT_FOR(&c, fact_answered, x);
     assert_int_equal(x->status, 424);
     assert_non_null(strstr(x->body, "stopped"));
@@ -477,9 +477,9 @@ static void a_stop_of_an_older_attempt_ends_nothing(void **state) {
     struct flight *x = post_epoch(&c, "f9", 2, body);
     allow(&c.d, 8);
     WAIT_FOR(&c, fact_some_frames, x);
-    assert_false(c.d.ops->stop_request(c.d.role, "f9", NULL, 1));
+    assert_false(req_set_stop(c.d.reqs, "f9", NULL, 1));
     assert_int_equal(x->n_ends, 0);
-    assert_true(c.d.ops->stop_request(c.d.role, "f9", NULL, 2));
+    assert_true(req_set_stop(c.d.reqs, "f9", NULL, 2));
     WAIT_FOR(&c, fact_ended, x);
     hold(&c.d, false);
     WAIT_FOR(&c, fact_idle, &c);
@@ -515,7 +515,7 @@ static void stopping_the_role_ends_everything(void **state) {
             WAIT_FOR(&c, fact_d_importing, &c);
         }
         if (how % 2 == 0) {
-            c.d.ops->abort_all(c.d.role, ERR_STOPPING);
+            req_set_abort(c.d.reqs, ROLE_NONE, ERR_STOPPING);
         } else {
             c.d.ops->stop(&c.d.role);
         }

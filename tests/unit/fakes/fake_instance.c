@@ -358,6 +358,10 @@ struct req_meters *instance_meters(struct instance *in) {
     (void)in;
     return NULL; /* counts nothing */
 }
+struct req_set *instance_reqs(const struct instance *in) {
+    return in->reqs;
+}
+
 uint32_t instance_id(const struct instance *in) {
     return in->id;
 }
@@ -407,7 +411,9 @@ void fake_instance_open(struct instance *in, struct loop *loop, const struct rol
     in->conf.token_timeout_s = in->conf.e2e_timeout_s = 600;
     in->conf.listener_grace_s = 30;
     struct engine *e = in->engine = fake_engine_create(eo);
-    enum err err = worker_open(&in->worker, loop, &e, 256);
+    enum err err = req_set_create(&in->reqs, in);
+    assert(err == ERR_OK);
+    err = worker_open(&in->worker, loop, &e, 256);
     if (err == ERR_OK) err = text_pool_open(&in->text_pool, loop, 2, 64);
     if (err == ERR_OK) err = dresult_out_create(&in->dresult, loop, NULL);
     struct kv_plane_opts o;
@@ -452,4 +458,5 @@ void fake_instance_close(struct instance *in) {
     text_pool_close(&in->text_pool);
     kv_plane_close(&in->kv_plane);
     worker_close(&in->worker);
+    req_set_destroy(&in->reqs);
 }

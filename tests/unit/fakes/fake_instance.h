@@ -18,6 +18,7 @@
 #include "common/instance/dresult_out.h"
 #include "common/instance/instance.h"
 #include "common/instance/kv_plane.h"
+#include "common/instance/req_set.h"
 #include "common/net/http_server.h"
 #include "tests/unit/fakes/fake_engine.h"
 
@@ -26,6 +27,7 @@ struct instance {
     struct inst_conf conf;
     struct engine *engine; /* the worker's */
     struct worker *worker;
+    struct req_set *reqs;
     struct text_pool *text_pool;
     struct kv_plane *kv_plane;
     struct dresult_out *dresult;

@@ -226,7 +226,7 @@ static bool UNUSED fact_idle(void *arg) {
         struct role_load load = {0};
         if (ins[i]->worker == NULL) continue;
         engine_stats(worker_engine(ins[i]->worker), &st);
-        if (ins[i]->role != NULL) ins[i]->ops->load(ins[i]->role, &load);
+        req_set_load(ins[i]->reqs, ROLE_NONE, &load);
         if (load.waiting + load.running + load.leases > 0) return false;
         if (st.blocks_free != st.blocks_total || st.slots_free != st.slots_total ||
             st.waiting + st.held + st.importing > 0)
@@ -337,7 +337,7 @@ static void UNUSED allow(struct instance *in, int n_steps) {
 
 static struct role_load UNUSED load_of(struct instance *in) {
     struct role_load l;
-    in->ops->load(in->role, &l);
+    req_set_load(in->reqs, ROLE_NONE, &l);
     return l;
 }
 static bool UNUSED fact_p_running(void *arg) {

@@ -221,12 +221,12 @@ static void stop_infer_answers_424_at_every_stage(void **state) {
         struct cluster c;
         cluster_up(&c, &roomy, s == ALL_SENT_NO_GRANT ? &no_slots : &roomy);
         struct flight *x = reach(&c, (enum stage)s, "f3");
-        assert_false(c.p.ops->stop_request(c.p.role, "f4", NULL, UINT32_MAX));
-        assert_true(c.p.ops->stop_request(c.p.role, "f3", NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.p.reqs, "f4", NULL, UINT32_MAX));
+        assert_true(req_set_stop(c.p.reqs, "f3", NULL, UINT32_MAX));
         WAIT_FOR(&c, fact_answered, x);
         assert_int_equal(x->status, 424);
         assert_non_null(strstr(x->body, "stopped"));
-        assert_false(c.p.ops->stop_request(c.p.role, "f3", NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.p.reqs, "f3", NULL, UINT32_MAX));
         WAIT_FOR(&c, fact_idle, &c);
         cluster_down(&c);
     }
@@ -263,7 +263,7 @@ static void aborting_all_and_stopping_the_role_end_everything(void **state) {
                 c.p.ops->stop(&c.p.role);
                 assert_null(c.p.role);
             } else {
-                c.p.ops->abort_all(c.p.role, ERR_STOPPING);
+                req_set_abort(c.p.reqs, ROLE_NONE, ERR_STOPPING);
             }
             WAIT_FOR(&c, fact_answered, x);
             assert_int_equal(x->status, 503);

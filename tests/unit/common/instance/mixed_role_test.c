@@ -239,7 +239,7 @@ static void a_request_that_is_stopped(void **state) {
     char id[16];
     int n = 0;
     solo_up(&c, &roomy);
-    assert_false(mixed_role.stop_request(c.p.role, "m1", NULL, UINT32_MAX));
+    assert_false(req_set_stop(c.p.reqs, "m1", NULL, UINT32_MAX));
     for (int stream = 0; stream < 2; stream++) {
         hold(&c.p, true);
         send_to(&c, &a, stream ? LONG : FULL);
@@ -247,9 +247,9 @@ static void a_request_that_is_stopped(void **state) {
         allow(&c.p, 2);
         WAIT_FOR(&c, one_runs, &c);
         snprintf(id, sizeof(id), "m%d", ++n); /* fake_instance.h */
-        assert_false(mixed_role.stop_request(c.p.role, "m9", NULL, UINT32_MAX));
-        assert_true(mixed_role.stop_request(c.p.role, id, NULL, UINT32_MAX));
-        assert_false(mixed_role.stop_request(c.p.role, id, NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.p.reqs, "m9", NULL, UINT32_MAX));
+        assert_true(req_set_stop(c.p.reqs, id, NULL, UINT32_MAX));
+        assert_false(req_set_stop(c.p.reqs, id, NULL, UINT32_MAX));
         hold(&c.p, false);
         WAIT_FOR(&c, is_answered, &a);
         assert_int_equal(a.status, 200);
@@ -385,7 +385,7 @@ static void all_are_ended(void **state) {
         send_to(&c, &asks[1], FULL);
         WAIT_FOR(&c, one_waits, &c);
         send_to(&c, &asks[2], "nonsense"); /* still being read, perhaps */
-        mixed_role.abort_all(c.p.role, rows[i].why);
+        req_set_abort(c.p.reqs, ROLE_NONE, rows[i].why);
         hold(&c.p, false);
         WAIT_FOR(&c, all_answered, asks);
         assert_int_equal(asks[0].status, 200); /* its head was out */

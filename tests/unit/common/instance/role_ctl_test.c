@@ -10,9 +10,8 @@
 #include "common/instance/inst_internal.h"
 
 struct counts {
-    unsigned n_started, n_aborted, n_stopped, n_links;
+    unsigned n_started, n_aborted, n_stopped; /* aborted: requests */
     enum err fail_start;
-    struct role_load load;
 };
 
 static struct {
@@ -51,35 +50,56 @@ static enum err d_start(void **self, struct instance *in) {
     REQUIRE(in == &t.in && t.p.n_started == t.p.n_stopped);
     return start_in(self, &t.d);
 }
-static void role_load_fn(void *self, struct role_load *out) {
-    *out = ((struct counts *)self)->load;
-}
-static void role_abort(void *self, enum err why) {
-    struct counts *c = self;
-    REQUIRE(why == ERR_STOPPING);
-    c->n_aborted++;
-    c->load = (struct role_load){0};
-}
-static void role_on_link(void *self, struct kv_peer *peer, bool up) {
-    (void)peer, (void)up;
-    ((struct counts *)self)->n_links++;
-}
 static void role_stop_fn(void **self) {
-    ((struct counts *)*self)->n_stopped++;
+    struct counts *c = *self;
+    req_set_abort(t.in.reqs, c == &t.p ? ROLE_PREFILL : ROLE_DECODE, ERR_STOPPING);
+    c->n_stopped++;
     *self = NULL;
 }
-static const struct role_ops p_ops = {.role = ROLE_PREFILL,
-                                      .start = p_start,
-                                      .load = role_load_fn,
-                                      .abort_all = role_abort,
-                                      .on_link = role_on_link,
-                                      .stop = role_stop_fn};
-static const struct role_ops d_ops = {.role = ROLE_DECODE,
-                                      .start = d_start,
-                                      .load = role_load_fn,
-                                      .abort_all = role_abort,
-                                      .stop = role_stop_fn}; /* without on_link */
+static const struct role_ops p_ops = {.role = ROLE_PREFILL, .start = p_start, .stop = role_stop_fn};
+static const struct role_ops d_ops = {.role = ROLE_DECODE, .start = d_start, .stop = role_stop_fn};
 static const struct role_ops *const roles[] = {&p_ops, &d_ops, NULL};
+
+/* ---- their requests */
+struct request {
+    struct inst_req of;
+    enum req_phase phase;
+};
+static void request_fail(struct inst_req *r, enum cause cause, int status, const char *text) {
+    REQUIRE(cause == r->kind->stopping && status == 503);
+    (r->kind->role == ROLE_PREFILL ? &t.p : &t.d)->n_aborted++;
+    req_end(r, REQ_FAILED, "failed", "%s", text);
+    free(r);
+}
+static enum req_phase request_phase(const struct inst_req *r) {
+    return ((const struct request *)r)->phase;
+}
+static const struct req_kind kinds[] = {[ROLE_PREFILL] = {.area = "p",
+                                                          .role = ROLE_PREFILL,
+                                                          .stopping = CAUSE_P_NOT_SERVING,
+                                                          .fail = request_fail,
+                                                          .phase = request_phase},
+                                        [ROLE_DECODE] = {.area = "d",
+                                                         .role = ROLE_DECODE,
+                                                         .stopping = CAUSE_D_STOPPING,
+                                                         .fail = request_fail,
+                                                         .phase = request_phase}};
+
+/* Requests of the role, instead of those it had. */
+static void have(enum inst_role role, unsigned waiting, unsigned running, unsigned leases) {
+    const unsigned n[] = {[REQ_WAITING] = waiting, [REQ_RUNNING] = running, [REQ_LEASED] = leases};
+    for (struct inst_req *r; (r = req_set_next(t.in.reqs, &kinds[role], NULL)) != NULL; free(r))
+        req_end(r, REQ_ANSWERED, "finished", "%s", "");
+    for (enum req_phase phase = REQ_WAITING; phase <= REQ_LEASED; phase++) {
+        for (unsigned i = 0; i < n[phase]; i++) {
+            struct request *q = calloc(1, sizeof(*q));
+            assert_non_null(q);
+            q->phase = phase;
+            q->of = (struct inst_req){.kind = &kinds[role], .id = "1", .tenant = ""};
+            req_begin(t.in.reqs, &q->of);
+        }
+    }
+}
 
 /* ---- up and down */
 static void on_request(void *arg, struct http_x *x) {
@@ -105,6 +125,8 @@ static int set_up(void **state) {
     strcpy(t.in.conf.infer_mode, "dmi");
     t.in.conf.world_size = 1;
     assert_int_equal(loop_create(&t.in.loop), ERR_OK);
+    t.in.conf.token_timeout_s = t.in.conf.e2e_timeout_s = 600;
+    assert_int_equal(req_set_create(&t.in.reqs, &t.in), ERR_OK);
     assert_int_equal(role_ctl_create(&t.in.role_ctl, &t.in, roles), ERR_OK);
     assert_int_equal(dresult_out_create(&t.in.dresult, t.in.loop, NULL), ERR_OK);
     assert_int_equal(http_server_open(&t.server, t.in.loop, &o, &eb), ERR_OK);
@@ -125,6 +147,9 @@ static int tear_down(void **state) {
     http_client_destroy(&t.client);
     kv_plane_close(&t.in.kv_plane);
     dresult_out_destroy(&t.in.dresult);
+    have(ROLE_PREFILL, 0, 0, 0);
+    have(ROLE_DECODE, 0, 0, 0);
+    req_set_destroy(&t.in.reqs);
     loop_destroy(&t.in.loop);
     free(t.kv.mem.bytes);
     assert_int_equal(t.p.n_started, t.p.n_stopped);
@@ -311,7 +336,7 @@ static void switches(void **state) {
         expect(200, OK, NULL);
     }
     for (size_t i = 0; i < 3; i++) {
-        t.d.load = loads[i];
+        have(ROLE_DECODE, loads[i].waiting, loads[i].running, loads[i].leases);
         post(1, ROLE_PREFILL, BODY("11", PEER, ""));
         expect(409, UPDATE_FAIL, "decode to prefill needs an idle instance");
         expect_role(ROLE_DECODE, role_ctl_status(t.in.role_ctl));
@@ -320,10 +345,10 @@ static void switches(void **state) {
     }
     assert_int_equal(t.d.n_aborted + t.d.n_stopped + t.p.n_started, 0);
     assert_true(dresult_out_has_listener(t.in.dresult));
-    t.d.load = (struct role_load){1, 2, 3};
+    have(ROLE_DECODE, 1, 2, 3);
     post(1, ROLE_PREFILL, BODY("11", PEER, ",\"force\":true"));
     expect(200, OK, NULL);
-    assert_true(t.d.n_aborted == 1 && t.d.n_stopped == 1 && t.p.n_started == 1);
+    assert_true(t.d.n_aborted == 6 && t.d.n_stopped == 1 && t.p.n_started == 1);
     assert_false(dresult_out_has_listener(t.in.dresult)); /* a P has no result stream */
     expect_role(ROLE_PREFILL, ROLE_STATUS_SWITCHING);
     post(2, ROLE_DECODE,
@@ -368,24 +393,25 @@ static const char *listen_as(const char *term, const char *session) {
 static void terms_and_sessions(void **state) {
     (void)state;
     post(1, ROLE_DECODE, BODY("11", PEER, ""));
-    t.d.load = (struct role_load){0, 2, 0};
+    have(ROLE_DECODE, 0, 2, 0);
     assert_string_equal(listen_as("coordinator-epoch: 50", "baton-session: a.0"), "");
-    assert_int_equal(t.d.n_aborted, 1);
+    assert_int_equal(t.d.n_aborted, 2);
+    have(ROLE_DECODE, 0, 1, 0);
     assert_int_equal(role_ctl_term(t.in.role_ctl), 50);
     assert_string_equal(listen_as("coordinator-epoch: 50", "baton-session: a.0"), "");
-    assert_int_equal(t.d.n_aborted, 1);
+    assert_int_equal(t.d.n_aborted, 2);
     assert_non_null(strstr(listen_as("coordinator-epoch: 49", "baton-session: b.0"),
                            "409 {\"error\":\"The coordinator is not obeyed.\""));
-    assert_int_equal(t.d.n_aborted, 1); /* it does not even end a session */
+    assert_int_equal(t.d.n_aborted, 2); /* it does not even end a session */
     assert_string_equal(listen_as("coordinator-epoch: 51", "baton-session: b.0"), "");
-    assert_int_equal(t.d.n_aborted, 2);
+    assert_int_equal(t.d.n_aborted, 3);
     static const char *const wrong[] = {"coordinator-epoch: -1", "coordinator-epoch: 1x",
                                         "coordinator-epoch: 99999999999999999999",
                                         "coordinator-epoch: +5", "coordinator-epoch: 0x50"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_non_null(strstr(listen_as(wrong[i], "baton-session: c.0"), "422 "));
     assert_int_equal(role_ctl_term(t.in.role_ctl), 51);
-    assert_int_equal(t.d.n_aborted, 2);
+    assert_int_equal(t.d.n_aborted, 3);
 }
 
 /* flex with all or nothing of its share is P or D. */
@@ -429,19 +455,14 @@ static void alone(void **state) {
     struct role_load load;
     (void)state;
     role_ctl_on_settled(t.in.role_ctl, 1); /* nothing to tell yet */
-    role_ctl_on_link(t.in.role_ctl, NULL, true);
-    role_ctl_load(t.in.role_ctl, &load);
-    assert_int_equal(load.waiting + load.running + load.leases, 0);
     t.p.fail_start = ERR_NO_MEMORY;
     assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_NO_MEMORY);
     expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
     t.p.fail_start = ERR_OK;
     assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_OK);
     expect_role(ROLE_PREFILL, ROLE_STATUS_READY);
-    role_ctl_on_link(t.in.role_ctl, NULL, true);
-    assert_int_equal(t.p.n_links, 1);
-    t.p.load = (struct role_load){1, 2, 3};
-    role_ctl_load(t.in.role_ctl, &load);
+    have(ROLE_PREFILL, 1, 2, 3);
+    req_set_load(t.in.reqs, ROLE_NONE, &load);
     assert_true(load.waiting == 1 && load.running == 2 && load.leases == 3);
 }
 
