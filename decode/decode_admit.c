@@ -77,7 +77,10 @@ static bool any_under_way(const struct dreq *d) {
 }
 
 bool dreq_forgotten(const struct dreq *d, uint64_t now_ms) {
-    return d->n_committed < d->n_parts && !any_under_way(d) && now_ms - d->offer_ms >= SILENT_MS;
+    if (d->n_committed == d->n_parts) return false;
+    if (d->here)
+        return !req_set_has(instance_reqs(d->role->in), ROLE_PREFILL, d->of.id, d->of.epoch);
+    return !any_under_way(d) && now_ms - d->offer_ms >= SILENT_MS;
 }
 
 /* ---- the transfer */
@@ -153,10 +156,6 @@ static bool is_missing_part(const struct dreq *d, const struct infer_req *req) {
 static const char *reason_to_refuse(struct decode *role, const struct infer_req *req,
                                     enum err *code) {
     *code = ERR_CONFLICT;
-    if (instance_stopping(role->in)) {
-        *code = ERR_STOPPING;
-        return "The service has been stopped";
-    }
     struct recent *r = find_recent(role, req->head.req_id);
     if (r != NULL && req->head.epoch < r->epoch) return "a newer attempt of the request was seen";
     if (r != NULL && req->head.epoch == r->epoch && r->over)
@@ -247,7 +246,11 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
     enum err e;
     struct errbuf eb = {0};
     struct lora *lora = NULL;
-    const char *why = reason_to_refuse(role, req, &e);
+    const char *why = "The service has been stopped";
+    if (instance_stopping(role->in))
+        e = ERR_STOPPING;
+    else
+        why = reason_to_refuse(role, req, &e);
     if (why == NULL && (e = worker_adapter(instance_worker(role->in), req, &lora, &eb)) != ERR_OK)
         why = eb.text;
     lora_unref(&lora); /* only asked for: it is looked up again when the sequence is added */
@@ -281,6 +284,33 @@ void decode_on_offer(void *arg, struct kv_peer *peer, struct kv_rx *rx, struct i
         part_busy(part, QUEUE_FULL_RETRY_MS);
     else if (e != ERR_OK)
         on_refused(part, e, err_text(e));
+}
+
+enum err decode_take(void *self, struct infer_req **req, struct req_seq **seq, struct kv_commit *c,
+                     struct errbuf *eb) {
+    struct decode *role = self;
+    enum err e = ERR_NO_MEMORY;
+    const char *why = reason_to_refuse(role, *req, &e);
+    struct dreq *d = why == NULL ? dreq_of(role, *req) : NULL;
+    if (d == NULL) {
+        if (why == NULL) e = ERR_NO_MEMORY;
+        err_set(eb, e, "%s", why != NULL ? why : err_text(e));
+        infer_req_destroy(req);
+        req_seq_drop(seq, ERR_CANCELLED, "");
+        kv_commit_free(c);
+        return e;
+    }
+    struct dpart *part = &d->parts[(*req)->head.part];
+    d->here = true;
+    part->req = *req;
+    part->seq = *seq;
+    *req = NULL;
+    *seq = NULL;
+    req_seq_give(part->seq, &owner, part);
+    dpart_reckon(part);
+    dpart_start(part, c); /* may end it: on the result stream, like everything from here on */
+    kv_commit_free(c);
+    return ERR_OK;
 }
 
 void decode_on_withdrawn(void *arg, const struct kv_key *key) {

@@ -19,7 +19,7 @@ enum {
 
 /* As the engine reckons, see engine.h: room for every token the answer may have, the full blocks of
  * the prompt once, the rest for each choice. */
-static void reckon(struct dpart *part) {
+void dpart_reckon(struct dpart *part) {
     const struct infer_req *req = part->req;
     const struct engine *e = worker_engine(instance_worker(part->d->role->in));
     int64_t bt = engine_block_tokens(e), limit = engine_seq_tokens_max(e);
@@ -145,7 +145,7 @@ void dpart_queue(struct dpart *part) {
     struct decode *role = part->d->role;
     struct engine_stats st;
     engine_stats(worker_engine(instance_worker(role->in)), &st);
-    reckon(part);
+    dpart_reckon(part);
     if (part->n_slots > st.slots_total || part->n_blocks > st.blocks_total) {
         enter_now(part); /* it can never fit: the engine says why, and nobody waits behind it */
         return;

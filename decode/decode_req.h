@@ -59,9 +59,10 @@ struct dreq {
     struct buf out;         /* what the client has not got yet */
     struct emitted *tokens; /* of the next frame; room that is used again */
     size_t n_tokens, tokens_cap;
-    bool begun;           /* the client has bytes of the answer, from P or from here */
-    bool paused;          /* its sequences make no tokens until the listener has read some */
-    uint64_t offer_ms;    /* when P last spoke of a part that is not here yet */
+    bool here;         /* its prompts were computed on this instance: nothing comes over a link */
+    bool begun;        /* the client has bytes of the answer, from P or from here */
+    bool paused;       /* its sequences make no tokens until the listener has read some */
+    uint64_t offer_ms; /* when P last spoke of a part that is not here yet */
     struct dpart parts[]; /* [n_parts] */
 };
 
@@ -85,6 +86,9 @@ struct decode {
 /* ---- decode_admit.c */
 void decode_on_offer(void *role, struct kv_peer *peer, struct kv_rx *rx, struct infer_req *req,
                      uint32_t n_blocks);
+/* role_ops.take */
+enum err decode_take(void *role, struct infer_req **req, struct req_seq **seq, struct kv_commit *c,
+                     struct errbuf *eb);
 extern const struct req_kind decode_kind; /* decode_role.c */
 /* Ends the request and gives back what it holds; d is not the caller's any more. While the KV is
  * still on its way P hears text, and by why whether the request was stopped (ERR_CANCELLED) or may
@@ -101,6 +105,7 @@ void decode_on_withdrawn(void *role, const struct kv_key *key);
 bool dreq_forgotten(const struct dreq *d, uint64_t now_ms);
 
 /* ---- decode_queue.c */
+void dpart_reckon(struct dpart *part); /* what it takes in the engine */
 /* Enters the engine as soon as there is room and nobody before it waits for that. May end it. */
 void dpart_queue(struct dpart *part);
 /* The engine has answered. again: it had no room, part keeps its place. False: too many wait. */

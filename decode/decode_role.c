@@ -103,7 +103,9 @@ static void decode_stop(void **self) {
 
 const struct role_ops decode_role = {
     .role = ROLE_DECODE,
+    .needs = CAN_DECODE,
     .start = decode_start,
+    .take = decode_take,
     .on_request = decode_request,
     .stop = decode_stop,
 };

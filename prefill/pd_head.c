@@ -41,7 +41,8 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
     const char *req_type = header(arg, "req-type"), *req_id = header(arg, "req-id"),
                *d_target = header(arg, "d-target");
     const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch"),
-               *tenant = header(arg, TENANT_HEADER), *replay = header(arg, REPLAY_HEADER);
+               *tenant = header(arg, TENANT_HEADER), *replay = header(arg, REPLAY_HEADER),
+               *spent = header(arg, SPENT_HEADER);
     *out = (struct pd_head){0};
     if (req_type == NULL || req_id == NULL || d_target == NULL || req_id[0] == '\0') {
         return err_set(eb, ERR_INVALID, "DMI request must have req-type, req-id, d-target headers");
@@ -79,6 +80,12 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
         return err_set(eb, ERR_INVALID,
                        "Parameter " REPLAY_HEADER " must be an integer from 1 to %d but got %.64s",
                        TRANSCRIPT_BYTES_MAX, replay);
+    }
+    if (spent != NULL && !read_u32(spent, UINT32_MAX, &out->spent_ms)) {
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " SPENT_HEADER
+                       " must be an integer from 0 to 4294967295 but got %.64s",
+                       spent);
     }
     if (replay != NULL && recompute) {
         return err_set(eb, ERR_INVALID,

@@ -9,6 +9,10 @@
 #include "proto/limits.h"
 #include "proto/tenant.h"
 
+/* Milliseconds that the request has been under way before this attempt: a span, for no two hosts
+ * have the same clock. */
+#define SPENT_HEADER "baton-spent-ms"
+
 enum { D_TARGET_BYTES_MAX = 22 }; /* 255.255.255.255;65535 */
 
 struct pd_head {
@@ -17,6 +21,7 @@ struct pd_head {
     uint32_t epoch;                        /* req-epoch, 0 when absent */
     uint32_t replay_bytes;             /* baton-replay: of the record behind the body, 0: none */
     char tenant[TENANT_BYTES_MAX + 1]; /* baton-tenant, "" when absent */
+    uint32_t spent_ms;                 /* baton-spent-ms: what earlier attempts took */
     bool is_recompute;
 };
 

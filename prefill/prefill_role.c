@@ -6,6 +6,10 @@
  *     -> they did not: commit; D has verified every block: the KV is released
  * -> D has every prompt: answer
  *
+ * Where the coordinator names this instance itself as D (flex), nothing is offered or sent: the
+ * prompt has room for its whole answer from the beginning (SEQ_STAGED), and at the commit the
+ * sequence goes over to the decode role as it is.
+ *
  * A request holds its exchange until it is answered; what a prompt holds in the engine and on the
  * link belongs to its req_seq, which winds down by itself once dropped. */
 #include "prefill/prefill_role.h"
@@ -59,14 +63,14 @@ struct preq {
     struct answer_job *replaying; /* until the answer stands where it goes on */
     struct infer_req *req;
     struct answer *answer;
-    struct kv_peer *peer;    /* D, once the body is read */
+    struct kv_peer *peer;    /* D, once the body is read; NULL: this instance */
     struct pprompt *prompts; /* [n_prompts] */
     uint32_t n_prompts, n_started, n_admitted, n_handed_over;
     struct kv_tx_stats stats; /* of what was handed over: sums, and the longest times */
     struct token_event token; /* the first of all; meaningful once has_token */
     bool has_token;
     bool goes_on;   /* a choice has not ended with its first token: D is needed */
-    bool ends_here; /* none can go on: D is never asked */
+    bool ends_here; /* none can go on, or it says nothing before its end: D is never asked */
     struct buf out; /* what the client gets of the first tokens */
 };
 
@@ -203,7 +207,25 @@ static void on_prompt_logprob(void *arg, int position, const struct token_event 
     if ((uint32_t)position > q->n_prompt_logprobs) q->n_prompt_logprobs = (uint32_t)position;
 }
 
-static void commit(struct pprompt *q) {
+static bool one_handed_over(struct preq *p);
+
+/* The decode role of this instance has it from now on. False: that ended the request. */
+static bool go_on_here(struct pprompt *q, struct kv_commit *c) {
+    struct preq *p = q->p;
+    struct errbuf eb = {0};
+    struct infer_req *copy = infer_req_clone(q->req);
+    enum err e = ERR_NO_MEMORY;
+    if (copy != NULL)
+        e = instance_go_on(p->in, &copy, &q->seq, c, &eb);
+    else
+        kv_commit_free(c);
+    if (e == ERR_OK) return one_handed_over(p);
+    fail_send(p, e, eb.text[0] != '\0' ? eb.text : err_text(e));
+    return false;
+}
+
+/* False: that ended the request. */
+static bool commit(struct pprompt *q) {
     struct kv_commit c = {
         .prefill_us = q->req->measured.prefill_us,
         .queue_wait_us = q->req->measured.queue_wait_us,
@@ -221,7 +243,9 @@ static void commit(struct pprompt *q) {
     q->tokens = NULL;
     q->prompt_logprobs = NULL;
     q->prompt_tops = NULL;
+    if (q->p->peer == NULL) return go_on_here(q, &c);
     req_seq_commit(q->seq, &c);
+    return true;
 }
 
 /* A prompt whose every choice has ended is D's only if another prompt goes on, and that may show
@@ -229,7 +253,7 @@ static void commit(struct pprompt *q) {
 static void commit_due(struct preq *p) {
     bool wait = !p->goes_on && p->n_admitted == p->n_prompts;
     for (uint32_t i = 0; i < p->n_started && !wait && !p->ends_here; i++)
-        if (!p->prompts[i].committed && p->prompts[i].complete) commit(&p->prompts[i]);
+        if (!p->prompts[i].committed && p->prompts[i].complete && !commit(&p->prompts[i])) return;
 }
 
 static bool start_some(struct preq *p);
@@ -263,10 +287,30 @@ static void tell_beams(struct pprompt *q) {
     q->p->goes_on = true;
 }
 
+/* Of a search that runs to its end here: it tells everything then. */
+static void whole_token(struct pprompt *q, const struct token_event *ev) {
+    struct preq *p = q->p;
+    if (!p->has_token) {
+        p->token = *ev;
+        q->req->measured.prefill_us = ev->step_us;
+    }
+    p->has_token = true;
+    req_meter_token(&p->of.meter, q->req, ev);
+    (void)answer_token(p->answer, q->req->head.part, ev, &p->out);
+    if (p->out.failed)
+        fail_no_memory(p);
+    else if (answer_done(p->answer))
+        reply(p, true);
+}
+
 static void on_token(void *arg, const struct token_event *ev) {
     struct pprompt *q = arg;
     struct preq *p = q->p;
     const struct sampling *s = &q->req->sampling;
+    if (p->peer == NULL && s->beam && ev->finish != FINISH_ERROR) {
+        whole_token(q, ev);
+        return;
+    }
     if (ev->finish == FINISH_ERROR || q->complete || q->n_tokens == q->tokens_max) {
         fail(p, CAUSE_P_FAILED, 500, "Failed to get engine response.");
         return;
@@ -334,15 +378,16 @@ static void add_stats(struct kv_tx_stats *to, const struct kv_tx_stats *st) {
 }
 
 /* One prompt more is with D. The others may have to wait until it has been decoded, however long
- * that takes. */
-static void one_handed_over(struct preq *p) {
+ * that takes. False: that ended the request. */
+static bool one_handed_over(struct preq *p) {
     if (++p->n_handed_over == p->n_prompts) {
         reply(p, false);
-        return;
+        return false;
     }
-    if (!start_some(p)) return;
-    for (uint32_t i = 0; i < p->n_started; i++)
+    if (!start_some(p)) return false;
+    for (uint32_t i = 0; i < p->n_started && p->peer != NULL; i++)
         if (p->prompts[i].seq != NULL) req_seq_patient(p->prompts[i].seq);
+    return true;
 }
 
 static void on_sent_to_d(void *arg, enum err e, const char *text, const struct kv_tx_stats *st) {
@@ -354,7 +399,7 @@ static void on_sent_to_d(void *arg, enum err e, const char *text, const struct k
                             st->exposed_us);
         add_stats(&p->stats, st);
         req_seq_drop(&q->seq, ERR_OK, "");
-        one_handed_over(p);
+        (void)one_handed_over(p);
         return;
     }
     req_meters_transfer_failed(meters, e);
@@ -388,11 +433,16 @@ static bool prompts_create(struct preq *p) {
     for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) n++;
     if ((p->prompts = calloc(n, sizeof(*p->prompts))) == NULL) return false;
     p->n_prompts = n;
-    p->ends_here = n > 1 && p->req->sampling.new_tokens_max == 1;
+    p->ends_here = (n > 1 && p->req->sampling.new_tokens_max == 1) ||
+                   (p->peer == NULL && p->req->sampling.beam);
     struct infer_req *req = p->req;
     for (uint32_t i = 0; i < n; i++, req = req->next_part) {
         struct pprompt *q = &p->prompts[i];
         req->head.epoch = p->head.epoch;
+        /* Of the first attempt, for P's times and D's: limits are the request's, not an attempt's.
+         */
+        const uint64_t spent_us = (uint64_t)p->head.spent_ms * 1000;
+        req->head.arrival_us -= spent_us < req->head.arrival_us ? spent_us : req->head.arrival_us;
         q->p = p;
         q->req = req;
         q->n_blocks = (uint32_t)((req->n_ids + block_tokens - 1) / block_tokens);
@@ -403,14 +453,20 @@ static bool prompts_create(struct preq *p) {
     return true;
 }
 
+static enum seq_kind kind_of(const struct preq *p) {
+    if (p->peer != NULL) return SEQ_PREFILL;
+    return p->req->sampling.beam ? SEQ_WHOLE : SEQ_STAGED;
+}
+
 /* False: that ended the request. */
 static bool prompt_start(struct pprompt *q) {
     struct preq *p = q->p;
     enum err e = ERR_NO_MEMORY;
     q->seq = req_seq_open(req_set_seqs(instance_reqs(p->in)), instance_worker(p->in),
                           instance_endpoint(p->in), &owner, q);
-    if (q->seq != NULL) e = p->ends_here ? ERR_OK : req_seq_send_to(q->seq, p->peer, q->req);
-    if (e == ERR_OK) e = req_seq_add(q->seq, SEQ_PREFILL, q->req, NULL);
+    const bool sends = p->peer != NULL && !p->ends_here;
+    if (q->seq != NULL) e = sends ? req_seq_send_to(q->seq, p->peer, q->req) : ERR_OK;
+    if (e == ERR_OK) e = req_seq_add(q->seq, kind_of(p), q->req, NULL);
     if (e == ERR_PEER_LOST) {
         fail_send(p, e, err_text(e));
     } else if (e == ERR_TOO_LARGE) {
@@ -504,13 +560,15 @@ static void on_read(void *arg, struct infer_req *req, struct api_answer *err) {
     }
     p->req = req;
     p->of.req = req;
+    const bool here = (instance_can(p->in) & CAN_DECODE) != 0 &&
+                      kv_plane_is_self(instance_kv_plane(p->in), p->head.d_target);
+    struct kv_peer *peer = here ? NULL : kv_plane_find(instance_kv_plane(p->in), p->head.d_target);
+    p->peer = peer;
     if (!prompts_create(p)) {
         fail_no_memory(p);
         return;
     }
-    struct kv_peer *peer = kv_plane_find(instance_kv_plane(p->in), p->head.d_target);
-    p->peer = peer;
-    if (peer == NULL || !kv_peer_up(peer)) {
+    if (!here && (peer == NULL || !kv_peer_up(peer))) {
         char why[ERR_TEXT_BYTES_MAX];
         snprintf(why, sizeof(why), "%s is not linked (%s)", p->head.d_target,
                  peer != NULL ? kv_peer_text(peer) : "not a peer");
@@ -564,6 +622,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
     p->of = (struct inst_req){
         .kind = &kind, .id = p->head.req_id, .tenant = p->head.tenant, .epoch = head.epoch};
     req_begin(instance_reqs(in), &p->of);
+    p->of.arrival_ms -= head.spent_ms < p->of.arrival_ms ? head.spent_ms : p->of.arrival_ms;
     req_meter_begin(&p->of.meter, instance_meters(in), clock_us());
     http_x_set_header(x, "RequestUUID", p->head.req_id);
     http_x_on_close(x, on_client_gone, p);
@@ -619,6 +678,7 @@ static void prefill_stop(void **self) {
 
 const struct role_ops prefill_role = {
     .role = ROLE_PREFILL,
+    .needs = CAN_PREFILL,
     .start = prefill_start,
     .on_request = prefill_request,
     .stop = prefill_stop,

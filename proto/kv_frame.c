@@ -625,6 +625,11 @@ static enum kv_link_code number_differs(enum kv_link_code code, const char *what
     return code;
 }
 
+/* Whether a can prefill for b. */
+static bool hands_over(unsigned a, unsigned b) {
+    return (a == ROLE_PREFILL || a == ROLE_FLEX) && (b == ROLE_DECODE || b == ROLE_FLEX);
+}
+
 enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hello *b,
                                    char text[KV_TEXT_BYTES_MAX + 1]) {
     text[0] = '\0';
@@ -632,9 +637,7 @@ enum kv_link_code kv_hello_compare(const struct kv_hello *a, const struct kv_hel
         return number_differs(KV_LINK_VERSION, "protocol version", a, a->protocol, b, b->protocol,
                               text);
     }
-    bool opposite = (a->role == ROLE_PREFILL && b->role == ROLE_DECODE) ||
-                    (a->role == ROLE_DECODE && b->role == ROLE_PREFILL);
-    if (!opposite) {
+    if (!hands_over(a->role, b->role) && !hands_over(b->role, a->role)) {
         snprintf(text, KV_TEXT_BYTES_MAX + 1, "role: instance %u has %s, instance %u has %s",
                  a->instance_id, inst_role_name(a->role), b->instance_id,
                  b->role <= ROLE_MIXED ? inst_role_name(b->role) : "unknown");

@@ -13,6 +13,12 @@ const char *inst_role_name(enum inst_role r) {
     return (unsigned)r <= ROLE_MIXED ? role_word[r] : "none";
 }
 
+unsigned inst_role_can(enum inst_role r, int p_percentage) {
+    if (r == ROLE_PREFILL || (r == ROLE_FLEX && p_percentage == 100)) return CAN_PREFILL;
+    if (r == ROLE_DECODE || (r == ROLE_FLEX && p_percentage == 0)) return CAN_DECODE;
+    return r == ROLE_FLEX || r == ROLE_MIXED ? CAN_BOTH : 0;
+}
+
 enum inst_role inst_role_parse(const char *name) {
     for (int r = ROLE_PREFILL; r <= ROLE_MIXED; r++)
         if (strcmp(name, role_word[r]) == 0) return (enum inst_role)r;

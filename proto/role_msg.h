@@ -14,6 +14,15 @@ enum inst_role { ROLE_NONE, ROLE_PREFILL, ROLE_DECODE, ROLE_FLEX, ROLE_MIXED };
 const char *inst_role_name(enum inst_role r);     /* "none", "prefill", "decode", "flex", "mixed" */
 enum inst_role inst_role_parse(const char *name); /* ROLE_NONE when unknown */
 
+/* What an instance of a role can do: a set. */
+enum {
+    CAN_PREFILL = 1,
+    CAN_DECODE = 2,
+    CAN_BOTH = CAN_PREFILL | CAN_DECODE,
+};
+/* p_percentage: of a flex, which with all or nothing of its share does only one of them. */
+unsigned inst_role_can(enum inst_role r, int p_percentage);
+
 struct role_device {
     char device_id[24], device_logical_id[24], device_ip[16], rank_id[24];
 };

@@ -138,6 +138,7 @@ char *status_msg_format(const struct status_msg *m, int version) {
                       *link = json_new_obj(), *peers = json_new_arr(), *ips = json_new_arr();
     json_obj_set(service, "roleStatus", json_new_str(role_status_name(m->role_status)));
     json_obj_set(service, "currentRole", json_new_str(inst_role_name(m->role)));
+    if (m->role == ROLE_FLEX) json_obj_set(service, "p_percentage", json_new_i64(m->p_percentage));
     if (m->held) json_obj_set(service, "engineHeld", json_new_bool(true));
     if (m->stuck_ms > 0) add_int(service, "engineStuckMs", m->stuck_ms);
     json_obj_set(root, "service", service);
@@ -296,6 +297,7 @@ static enum err read_service(struct status_msg *m, const struct json_value *root
     if (json_get_str(service, "currentRole", &s, &n) != JSON_OK)
         return err_set(eb, ERR_INVALID, "service.currentRole must be a string");
     m->role = inst_role_parse(s);
+    m->p_percentage = (int)opt_uint(service, "p_percentage", 100);
     (void)json_get_bool(service, "engineHeld", &m->held);
     m->stuck_ms = opt_uint(service, "engineStuckMs", INT64_MAX);
     return ERR_OK;

@@ -42,6 +42,7 @@ struct adapter_status {
 struct status_msg {
     enum role_status role_status;
     enum inst_role role;
+    int p_percentage;  /* of a flex, 0 to 100 */
     bool held;         /* its engine takes no steps until an operator lets it ("engineHeld") */
     uint64_t stuck_ms; /* its engine has not got on for so long ("engineStuckMs"); 0: it does */
     uint32_t avail_slots, total_slots, waiting, running, swapped;

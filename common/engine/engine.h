@@ -148,6 +148,8 @@ enum seq_kind {
     SEQ_WHOLE,   /* prefill and decode here */
     SEQ_PREFILL, /* prefill, one token, then hold the KV blocks until engine_seq_release() */
     SEQ_IMPORT, /* blocks are reserved and filled from outside; engine_seq_start() lets it decode */
+    SEQ_STAGED, /* both in one place: room as SEQ_WHOLE has, first tokens as SEQ_PREFILL tells them;
+                   then it waits for engine_seq_start() like a SEQ_IMPORT whose blocks are filled */
     SEQ_EMBED,  /* one vector is made of all ids, and nothing generated */
 };
 struct seq_embed {
@@ -174,10 +176,11 @@ struct seq_opts {
                                  anything. Where it allows no token the choice ends, as by an EOS */
 };
 
-/* SEQ_WHOLE and SEQ_PREFILL: puts the sequence in the queue; it is admitted in a later step when
+/* All but SEQ_IMPORT: puts the sequence in the queue; it is admitted in a later step when
  * slot and blocks are free, tenants in turn. ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never
  * fit (eb says which limit). ERR_CONFLICT: seq_id is live. ERR_INVALID: no ids, an id outside the
- * vocabulary, nothing left to generate, a parameter out of range. SEQ_IMPORT: admitted at once or
+ * vocabulary, nothing left to generate, a parameter out of range, a beam search as SEQ_STAGED
+ * (nothing of it is told before its end, so it can be whole). SEQ_IMPORT: admitted at once or
  * ERR_BUSY; no on_admitted. */
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb);
 
@@ -193,10 +196,11 @@ struct first_ids {
     const int32_t *ids;
     size_t n;
 };
-/* SEQ_IMPORT: every block is filled; first: of each choice what was generated elsewhere, of which
+/* SEQ_IMPORT whose every block is filled, SEQ_STAGED after the first tokens of all its choices;
+ * first: of each choice what was generated elsewhere, of which
  * no KV is here: the token P sampled, or all those of an earlier attempt. The sequence goes on from
  * the next step on; what is missing of the KV is computed like a prompt, in chunks. Events carry on
- * with the index after first. ERR_NOT_FOUND. ERR_CONFLICT: no import, or started already.
+ * with the index after first. ERR_NOT_FOUND. ERR_CONFLICT: it does not wait for this.
  * ERR_INVALID: not one list for each choice, an id outside the vocabulary, every choice ended, or
  * nothing left to generate after them; still importing. */
 enum err engine_seq_start(struct engine *e, uint64_t seq_id, const struct first_ids *first,

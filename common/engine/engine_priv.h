@@ -195,7 +195,9 @@ struct seq *engine_seq_find(const struct engine *e, uint64_t seq_id);
 void engine_seq_end(struct engine *e,
                     struct seq *s); /* any state: gives everything back, frees s */
 void engine_seq_hold(struct engine *e, struct seq *s); /* running -> held: gives the slot back */
-void engine_bury(struct engine *e); /* frees what ended inside steps; not in the middle of one */
+void engine_seq_stage(struct engine *e,
+                      struct seq *s); /* running -> importing: nothing is missing */
+void engine_bury(struct engine *e);   /* frees what ended inside steps; not in the middle of one */
 void engine_reap_doomed(struct engine *e); /* what was ended or stopped inside the pass */
 bool engine_admit(struct engine *e);       /* true when something left the queue */
 /* Every block is filled: the slots of the import decode from now on. */

@@ -187,6 +187,8 @@ static enum err opts_check(const struct engine *e, const struct seq_opts *o, str
         if (o->ids[i] < 0 || o->ids[i] >= e->info.vocab_size)
             return err_set(eb, ERR_INVALID, "token id must be from 0 to %d, got %" PRId32 " at %zu",
                            e->info.vocab_size - 1, o->ids[i], i);
+    if (o->kind == SEQ_STAGED && o->sampling->beam)
+        return err_set(eb, ERR_INVALID, "a beam search cannot wait after its first tokens");
     if (o->sampling->beam && o->n_ids > o->n_prompt)
         return err_set(eb, ERR_INVALID, "a beam search begins with the prompt, got %zu more tokens",
                        o->n_ids - o->n_prompt);
@@ -333,6 +335,12 @@ void engine_seq_hold(struct engine *e, struct seq *s) {
     engine_slot_give(e, &s->choices[0]);
     s->state = SEQ_ST_HELD;
     e->n_held++;
+}
+
+void engine_seq_stage(struct engine *e, struct seq *s) {
+    s->state = SEQ_ST_IMPORTING;
+    e->n_running -= s->n_choices;
+    e->n_importing += s->n_choices;
 }
 
 void engine_reap_doomed(struct engine *e) {

@@ -259,23 +259,26 @@ static void emit_first(struct engine *e, struct seq *s, float *logits, uint64_t 
     size_t row_bytes = (size_t)e->info.vocab_size * sizeof(float);
     uint64_t id = s->id;
     int n = s->sampling.n_choices;
-    bool prefill = s->kind == SEQ_PREFILL;
+    const bool waits = s->kind == SEQ_PREFILL || s->kind == SEQ_STAGED;
     struct choice *lead = &s->choices[0];
     e->telling = s;
-    if (prefill) {
+    if (waits) {
         e->plan[lead->plan_idx] = NULL;
         lead->plan_idx = -1;
-        engine_seq_hold(e, s);
+        if (s->kind == SEQ_PREFILL)
+            engine_seq_hold(e, s);
+        else
+            engine_seq_stage(e, s);
     } else if (!engine_fork(e, s)) {
         return;
     }
     for (int i = 0; i < n && e->telling != NULL; i++) {
-        struct choice *c = prefill ? lead : &s->choices[i];
+        struct choice *c = waits ? lead : &s->choices[i];
         float *row = logits;
         struct token_event ev;
         if (!c->live) continue;
         if (n > 1) row = memcpy(e->row, logits, row_bytes);
-        if (!prefill) {
+        if (!waits) {
             (void)emit_token(e, c, row, now_us);
             continue;
         }

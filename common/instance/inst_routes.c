@@ -214,6 +214,7 @@ static void reply_status(struct instance *in, struct http_x *x, int version) {
     req_set_load(in->reqs, ROLE_NONE, &load);
     m.role_status = role_ctl_status(in->role_ctl);
     m.role = role_ctl_role(in->role_ctl);
+    m.p_percentage = role_ctl_share(in->role_ctl);
     if (m.role == ROLE_MIXED) m.role = ROLE_NONE; /* the reference's word for standard mode */
     m.avail_slots = (uint32_t)st.slots_free;
     m.total_slots = (uint32_t)st.slots_total;
@@ -325,15 +326,14 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
 
 static void on_dresult(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
-    enum inst_role role = role_ctl_role(in->role_ctl);
     (void)p;
     if (strcmp(in->conf.infer_mode, "dmi") != 0) {
         inst_reply_wrapped(x, 400, "Non DMI does not support dresult request");
     } else if (!in->loaded) {
         http_x_reply(x, 503, NULL, "", 0);
-    } else if (role != ROLE_DECODE && !dresult_out_is_watch(x)) {
+    } else if ((role_ctl_can(in->role_ctl) & CAN_DECODE) == 0 && !dresult_out_is_watch(x)) {
         char text[96] = "Only the Decode node supports dresult but you send to ";
-        strcat(text, inst_role_name(role));
+        strcat(text, inst_role_name(role_ctl_role(in->role_ctl)));
         inst_reply_wrapped(x, 400, text);
     } else { /* while the service stops too: its running requests end on this stream */
         role_ctl_listen(in->role_ctl, x);
@@ -360,7 +360,6 @@ const struct route inst_info_routes[] = {
 /* ---- dispatch */
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct instance *in = arg;
-    void *self;
     if (!api_is_infer(path)) {
         inform(in, x, path, model);
         return;
@@ -370,19 +369,16 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
         http_x_reply(x, 503, NULL, "", 0);
         return;
     }
-    const struct role_ops *ops = role_ctl_ops(in->role_ctl, &self);
     if (in->stopping) {
         req_meters_refused(instance_meters(in));
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
         instance_reply_error(in, x, path, 503, "The service has been stopped");
-    } else if (ops == NULL) {
+    } else if (!role_ctl_request(in->role_ctl, x, path, model)) {
         req_meters_refused(instance_meters(in));
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
         instance_reply_error(
             in, x, path, 503,
             "The server cannot process the inference request due to an unknown status. ");
-    } else {
-        ops->on_request(self, x, path, model);
     }
 }
 

@@ -52,6 +52,13 @@ struct dresult_out *instance_dresult(struct instance *in) {
 struct req_meters *instance_meters(struct instance *in) {
     return inst_metrics_requests(in->metrics);
 }
+unsigned instance_can(const struct instance *in) {
+    return role_ctl_can(in->role_ctl);
+}
+enum err instance_go_on(struct instance *in, struct infer_req **req, struct req_seq **seq,
+                        struct kv_commit *c, struct errbuf *eb) {
+    return role_ctl_take(in->role_ctl, req, seq, c, eb);
+}
 struct req_set *instance_reqs(const struct instance *in) {
     return in->reqs;
 }
@@ -170,7 +177,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     if (e != ERR_OK)
         return err_set(eb, e, "cannot start the threads of the instance: %s", err_text(e));
     if (strcmp(c->infer_mode, "dmi") != 0) {
-        e = role_ctl_start_alone(in->role_ctl, &mixed_role);
+        e = role_ctl_start_alone(in->role_ctl);
         return e == ERR_OK ? e : err_set(eb, e, "cannot start standard mode: %s", err_text(e));
     }
     if ((e = dresult_out_create(&in->dresult, in->loop, &in->budget)) != ERR_OK)

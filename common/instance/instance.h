@@ -33,11 +33,16 @@ struct kv_plane *instance_kv_plane(struct instance *in);   /* NULL in standard m
 struct dresult_out *instance_dresult(struct instance *in); /* NULL in standard mode */
 struct req_meters *instance_meters(struct instance *in);   /* what requests are counted with */
 struct req_set *instance_reqs(const struct instance *in);  /* all that are under way */
+unsigned instance_can(const struct instance *in);          /* CAN_.. of its role */
 uint32_t instance_id(const struct instance *in);           /* from the role body; 0 before */
 bool instance_stopping(const struct instance *in);         /* /stopService, or a signal */
 uint64_t instance_random(struct instance *in);             /* for seeds and epochs */
 /* "endpoint_common_<n>", n random below 2^63 and not 0. False: no random numbers. */
 bool instance_next_req_id(struct instance *in, char out[64]);
+
+/* A prompt that was computed here is decoded here, too: as role_ops.take. */
+enum err instance_go_on(struct instance *in, struct infer_req **req, struct req_seq **seq,
+                        struct kv_commit *c, struct errbuf *eb);
 
 /* Answers x with the family's error body. */
 void instance_reply_error(struct instance *in, struct http_x *x, const struct api_path *path,

@@ -1,11 +1,13 @@
 /* kv_link: the life of a link: hellos over a pair that the listener (kv_listener) gave, heartbeats,
  * failure and the next try.
  *
- *   P: idle -> asks D's listener -> connects the pair it was told, HELLO -> D's HELLO and OK -> OK
- * -> up D: listener asked -> binds a pair for this one peer, ticket -> HELLO with the ticket -> own
- * HELLO and OK -> P's OK -> up
+ *   lower id:  idle -> asks the other's listener -> connects the pair it was told, HELLO
+ *              -> the other's HELLO and OK -> OK -> up
+ *   higher id: listener asked -> binds a pair for this one peer, ticket -> HELLO with the ticket
+ *              -> own HELLO and OK -> the other's OK -> up
  *
- * With TLS the handshake (kv_auth) stands before P's HELLO, and every HELLO is sealed already.
+ * With TLS the handshake (kv_auth) stands before the first HELLO, and every HELLO is sealed
+ * already.
  * A pair that is up is replaced only by one whose hello was right, so whoever merely knocks cannot
  * end a link. */
 #include <stdio.h>
@@ -27,10 +29,21 @@ struct kv_link *kv_link_of(struct kv_plane *kp, const struct kv_peer *peer) {
     return NULL;
 }
 
+bool kv_link_connects(const struct kv_plane *kp, const struct kv_link *l) {
+    return l->id != 0 && kp->io_self_id != 0 ? kp->io_self_id < l->id : kp->io_can == CAN_PREFILL;
+}
+
+static enum inst_role role_of(unsigned can) {
+    return can == CAN_PREFILL  ? ROLE_PREFILL
+           : can == CAN_DECODE ? ROLE_DECODE
+           : can == CAN_BOTH   ? ROLE_FLEX
+                               : ROLE_NONE;
+}
+
 static void my_hello(const struct kv_plane *kp, uint64_t ticket, struct kv_hello *h) {
     *h = (struct kv_hello){
         .instance_id = kp->io_self_id,
-        .role = (uint8_t)kp->io_role,
+        .role = (uint8_t)role_of(kp->io_can),
         .protocol = KV_VERSION,
         .n_layers = kp->o.n_layers,
         .n_kv_heads = kp->o.n_kv_heads,
@@ -173,7 +186,7 @@ void kv_link_command(struct kv_plane *kp, const struct kv_link_cmd *c) {
     struct kv_link *l = c->cmd.peer != NULL ? kv_link_of(kp, c->cmd.peer) : NULL;
     switch (c->cmd.kind) {
     case KV_CMD_ROLE:
-        kp->io_role = c->role;
+        kp->io_can = c->can;
         kp->io_self_id = c->self_id;
         break;
     case KV_CMD_UNLINK:
@@ -251,7 +264,7 @@ static void refuse_fresh(struct kv_plane *kp, struct kv_link *l, unsigned code, 
     snprintf(m.text, sizeof(m.text), "%s", text);
     kv_refuse_link_pack(&kp->scratch, &m);
     kv_pipe_send(kp, l->fresh);
-    kv_link_attempt_failed(kp, l, code, text, false);
+    kv_link_attempt_failed(kp, l, code, text, code == KV_LINK_ROLE);
 }
 
 /* Someone without the right ticket sits on the pair: the pair goes, and the rightful peer asks for
@@ -358,8 +371,7 @@ static void fresh_frame(struct kv_plane *kp, struct kv_link *l, void *message, s
             stranger_on_pair(kp, l, "no hello");
             return;
         }
-        kv_link_attempt_failed(kp, l, m.code, m.text,
-                               !kv_link_is_hard(m.code) && m.code != KV_LINK_ROLE);
+        kv_link_attempt_failed(kp, l, m.code, m.text, !kv_link_is_hard(m.code));
     } else if (p->bound) {
         stranger_on_pair(kp, l, e == ERR_MISMATCH ? "other protocol version" : "no hello");
     } else {
@@ -481,7 +493,7 @@ void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
         tick_up(kp, l, now_ms);
         return;
     }
-    if (kp->io_role == ROLE_PREFILL) {
+    if (kv_link_connects(kp, l)) {
         if (l->ask_fd >= 0 && now_ms >= l->try_deadline_ms) {
             kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, "the listener does not answer",
                                    true);

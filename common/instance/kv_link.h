@@ -5,8 +5,8 @@
  *   kv_listener.c   where a link begins: who asks, who is told where its pair is
  *   kv_link.c   life of a link: hellos, heartbeats, failure and back-off
  *   kv_auth.c   the TLS handshake of a sealed link;  kv_seal.c  the seal of its frames
- *   kv_send.c   transfers out of this instance (prefill)
- *   kv_recv.c   transfers into it (decode)
+ *   kv_send.c   transfers out of this instance, which prefills
+ *   kv_recv.c   transfers into it, which decodes
  *
  * Two threads share no state but the lists in `struct kv_plane` under its mutex and the atomics:
  * the loop thread sends commands, the I/O thread sends events (mailbox), and what a command or
@@ -32,8 +32,8 @@ enum {
     KV_STRANGERS_MAX = 64,         /* connections at the listener from addresses of no peer */
     KV_STRANGERS_PER_IP_MAX = 16,
     KV_STRANGER_MS = 1000, /* one of them may stay so long */
-    KV_ASK_MS = 800, /* P: for the listener's answer. Shorter than TCP's second SYN, so that one
-                        that was lost in a crowd costs less than a second */
+    KV_ASK_MS = 800,       /* for the listener's answer. Shorter than TCP's second SYN, so that one
+                              that was lost in a crowd costs less than a second */
     KV_ASK_BYTES_MAX = 64,
     KV_ANSWER_BYTES_MAX = 512,
 };
@@ -64,7 +64,7 @@ struct kv_cmd {
 };
 struct kv_link_cmd { /* KV_CMD_ROLE to KV_CMD_RETRY; malloc'd, freed by the I/O thread */
     struct kv_cmd cmd;
-    enum inst_role role;
+    unsigned can;
     uint32_t self_id;
     uint32_t gen, id;
     char ip[16], host_ip[16];
@@ -112,7 +112,7 @@ struct kv_pipe {          /* one PAIR socket */
     struct kv_pipe *next; /* of the dying */
     int sock;
     enum kv_pipe_state state;
-    bool bound;    /* D's side */
+    bool bound;    /* the side that waits */
     uint16_t port; /* of a bound one */
     uint64_t ticket, deadline_ms;
     uint32_t seq_out, seq_in;           /* of plain frames */
@@ -130,7 +130,7 @@ static inline size_t kv_pipe_tag_growth(const struct kv_pipe *p) {
     return p->seal_out != NULL ? KV_SEAL_BYTES - KV_CRC_BYTES : 0;
 }
 
-struct kv_guest { /* D's listener: a connection whose question is not whole yet */
+struct kv_guest { /* at the listener: a connection whose question is not whole yet */
     struct kv_guest *next;
     int fd;
     char ip[16]; /* where it comes from */
@@ -151,7 +151,7 @@ struct kv_link { /* one wanted peer */
     uint64_t began_ms; /* of the series */
     uint64_t next_try_ms, try_deadline_ms;
     unsigned backoff_ms;
-    int ask_fd; /* P: the question at the listener; -1: none */
+    int ask_fd; /* who connects: the question at the listener; -1: none */
     bool asked;
     unsigned n_crossed; /* in a row: questions that met one of the other side */
     size_t n_answer;
@@ -271,7 +271,7 @@ struct kv_plane {
 
     /* loop thread */
     struct kv_peer *peers;
-    enum inst_role role;
+    unsigned can;
     uint32_t self_id;
     kv_offer_fn *on_offer;
     void *on_offer_arg;
@@ -286,7 +286,7 @@ struct kv_plane {
     bool said_unguarded;
     uint64_t listener_said_ms; /* when the log last said so: */
     uint64_t listener_rest_ms; /* no descriptor was left: nobody is taken in before */
-    enum inst_role io_role;
+    unsigned io_can;
     uint32_t io_self_id;
     struct kv_link *links;
     struct kv_pipe *dying;
@@ -329,11 +329,14 @@ void kv_link_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms);
 /* One attempt came to nothing; soft: what may be over in a moment. */
 void kv_link_attempt_failed(struct kv_plane *kp, struct kv_link *l, unsigned code, const char *why,
                             bool soft);
-/* P knows where its pair is, D has bound it: the fresh pipe, on which hellos follow. Takes sock. */
+/* One side knows where its pair is, the other has bound it: the fresh pipe, on which hellos follow.
+ * Takes sock. */
 enum err kv_link_begin(struct kv_plane *kp, struct kv_link *l, int sock, uint16_t bound_port,
                        uint64_t ticket);
 /* What will be the same in a moment, too. */
 bool kv_link_is_hard(unsigned code);
+/* Who begins a link: the lower id. Towards a peer without one, who only prefills. */
+bool kv_link_connects(const struct kv_plane *kp, const struct kv_link *l);
 void kv_link_recv_fresh(struct kv_plane *kp, struct kv_link *l); /* frames of the pipe in hello */
 /* One checked frame of an open pipe. May end the link. */
 void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, size_t n_bytes);
@@ -349,7 +352,7 @@ void kv_listener_close(struct kv_plane *kp); /* after the I/O thread */
 /* I/O thread */
 void kv_listener_tick(struct kv_plane *kp,
                       uint64_t now_ms); /* takes in, reads, answers, sends away */
-void kv_listener_ask(struct kv_plane *kp, struct kv_link *l); /* P: begins a question */
+void kv_listener_ask(struct kv_plane *kp, struct kv_link *l); /* begins a question */
 void kv_listener_ask_ready(struct kv_plane *kp, struct kv_link *l);
 void kv_listener_ask_end(struct kv_link *l);
 

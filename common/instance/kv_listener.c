@@ -1,11 +1,11 @@
-/* kv_listener: where a KV link begins, both ends of it. P asks at D's interCommPort where its pair
- * is; D binds one for it and answers with port and ticket.
+/* kv_listener: where a KV link begins, both ends of it. Who connects asks at the other's
+ * interCommPort where its pair is; that one binds one for it and answers with port and ticket.
  *
  * The listener is a TCP socket of our own, since nanomsg takes in everybody and tells nobody's
- * address. Here the address is what counts: P asks from its own interCommPort, a port that only P
- * can have, so a question from a peer's address and port is the peer's, and any other is a
- * stranger's. A stranger is told so and changes nothing: it takes one of a few places, for a second
- * at most, and loses it to the next one; a peer needs none of these places. */
+ * address. Here the address is what counts: the question comes from the asker's own interCommPort,
+ * a port that only it can have, so a question from a peer's address and port is the peer's, and any
+ * other is a stranger's. A stranger is told so and changes nothing: it takes one of a few places,
+ * for a second at most, and loses it to the next one; a peer needs none of these places. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -35,7 +35,7 @@ static bool set(int fd, int level, int option, int value) {
 }
 
 /* The socket ends at once, and nothing of it stays in the kernel: neither of a crowd of strangers,
- * nor of P's question, whose two addresses are the same the next time. */
+ * nor of a question of ours, whose two addresses are the same the next time. */
 static void end_without_trace(int fd) {
     const struct linger none = {.l_onoff = 1, .l_linger = 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
@@ -79,7 +79,7 @@ enum err kv_listener_open(struct kv_plane *kp, struct errbuf *eb) {
     return ERR_OK;
 }
 
-/* ---- D's end: guests */
+/* ---- the end that waits: guests */
 
 static void guest_end(struct kv_plane *kp, struct kv_guest **at) {
     struct kv_guest *g = *at;
@@ -176,7 +176,7 @@ static void take_in(struct kv_plane *kp, uint64_t now_ms) {
     }
 }
 
-/* ---- D's end: answers */
+/* ---- the end that waits: answers */
 
 static uint64_t random_u64(void) {
     uint64_t v = 0;
@@ -222,10 +222,9 @@ static void refuse_unsealed(struct kv_plane *kp, struct kv_link *l, const struct
 static void answer_ask(struct kv_plane *kp, const struct kv_guest *g, const struct kv_link_ask *ask,
                        struct kv_link_answer *a) {
     struct kv_link *l = link_at(kp, g->ip, g->port);
-    if (kp->io_role != ROLE_DECODE) {
+    if (kp->io_can == 0) {
         a->code = KV_LINK_ROLE;
-        snprintf(a->text, sizeof(a->text), "role: mine %s, wanted decode",
-                 inst_role_name(kp->io_role));
+        snprintf(a->text, sizeof(a->text), "role: instance %u has none", kp->io_self_id);
     } else if (ask->to_id != 0 && ask->to_id != kp->io_self_id) {
         a->code = KV_LINK_NOT_WANTED;
         snprintf(a->text, sizeof(a->text), "instance id: mine %u, asked for %u", kp->io_self_id,
@@ -240,6 +239,11 @@ static void answer_ask(struct kv_plane *kp, const struct kv_guest *g, const stru
         a->code = KV_LINK_NOT_WANTED;
         snprintf(a->text, sizeof(a->text), "%s:%u is instance %u to instance %u, not instance %u",
                  g->ip, g->port, l->id, kp->io_self_id, ask->from_id);
+    } else if (kv_link_connects(kp, l)) {
+        a->code = KV_LINK_ROLE;
+        snprintf(a->text, sizeof(a->text),
+                 "instance %u connects, not instance %u, whose id is not lower", kp->io_self_id,
+                 ask->from_id);
     } else if (ask->sealed != (kp->o.tls != NULL)) {
         refuse_unsealed(kp, l, ask, a);
     } else {
@@ -302,7 +306,7 @@ void kv_listener_tick(struct kv_plane *kp, uint64_t now_ms) {
     }
 }
 
-/* ---- P's end */
+/* ---- the end that connects */
 
 void kv_listener_ask_end(struct kv_link *l) {
     if (l->ask_fd >= 0) close(l->ask_fd);
@@ -317,8 +321,8 @@ static void unreachable(struct kv_plane *kp, struct kv_link *l, const char *what
     kv_link_attempt_failed(kp, l, KV_LINK_UNREACHABLE, text, true);
 }
 
-/* Two that ask each other (both think they are P) use the same two addresses, and so get in each
- * other's way: one of them comes first if both do not try at once again. */
+/* Two that ask each other (each thinks that its id is lower) use the same two addresses, and so get
+ * in each other's way: one of them comes first if both do not try at once again. */
 static void crossed(struct kv_plane *kp, struct kv_link *l) {
     if (++l->n_crossed > CROSSED_MAX) {
         l->n_crossed = 0;

@@ -126,7 +126,7 @@ static enum err link_command(struct kv_plane *kp, enum kv_cmd_kind kind, const s
     if (c == NULL) return ERR_NO_MEMORY;
     c->cmd.kind = kind;
     c->cmd.peer = (struct kv_peer *)p;
-    c->role = kp->role;
+    c->can = kp->can;
     c->self_id = kp->self_id;
     if (p != NULL) {
         c->gen = p->gen;
@@ -189,25 +189,25 @@ static enum err want(struct kv_plane *kp, struct kv_peer *p) {
     return link_command(kp, KV_CMD_LINK, p);
 }
 
-enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
+enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
                        const struct role_node *peers, size_t n_peers) {
     if (n_peers > INSTANCES_MAX) return ERR_TOO_LARGE;
     enum err e = ERR_OK;
     struct kv_peer **wanted = calloc(n_peers + 1, sizeof(struct kv_peer *));
     if (wanted == NULL) return ERR_NO_MEMORY;
-    bool links = role == ROLE_PREFILL || role == ROLE_DECODE;
+    const bool links = can != 0;
     for (size_t i = 0; links && i < n_peers; i++) {
         uint16_t port = peers[i].inter_comm_port != 0 ? peers[i].inter_comm_port : kp->port;
         if ((wanted[i] = peer_of_node(kp, &peers[i], port)) == NULL) goto no_memory;
     }
-    bool anew = role != kp->role || self_id != kp->self_id;
+    bool anew = can != kp->can || self_id != kp->self_id;
     for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
         bool keep = false;
         for (size_t i = 0; i < n_peers && !anew; i++) keep = keep || wanted[i] == p;
         if (p->wanted && !keep && (e = unwant(kp, p)) != ERR_OK) goto out;
     }
     if (anew) {
-        kp->role = role;
+        kp->can = can;
         kp->self_id = self_id;
         if ((e = link_command(kp, KV_CMD_ROLE, NULL)) != ERR_OK) goto out;
     }
@@ -255,19 +255,37 @@ size_t kv_plane_links(const struct kv_plane *kp, struct link_status **links) {
     return n;
 }
 
-struct kv_peer *kv_plane_find(const struct kv_plane *kp, const char *target) {
-    const char *semi = strchr(target, ';');
-    size_t n_ip = semi != NULL ? (size_t)(semi - target) : strlen(target);
-    unsigned long port = semi != NULL ? strtoul(semi + 1, NULL, 10) : 0;
+/* "ip" or "ip;port". */
+struct target {
+    size_t n_ip;
+    unsigned long port; /* 0: not given */
+};
+
+static struct target target_of(const char *text) {
+    const char *semi = strchr(text, ';');
+    return (struct target){semi != NULL ? (size_t)(semi - text) : strlen(text),
+                           semi != NULL ? strtoul(semi + 1, NULL, 10) : 0};
+}
+
+static bool is_ip(const char *ip, const char *text, const struct target *t) {
+    return strlen(ip) == t->n_ip && memcmp(ip, text, t->n_ip) == 0;
+}
+
+struct kv_peer *kv_plane_find(const struct kv_plane *kp, const char *text) {
+    const struct target t = target_of(text);
     struct kv_peer *found = NULL;
     for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
-        bool same_ip = (strlen(p->ip) == n_ip && memcmp(p->ip, target, n_ip) == 0) ||
-                       (strlen(p->host_ip) == n_ip && memcmp(p->host_ip, target, n_ip) == 0);
-        if (!p->wanted || !same_ip || (port != 0 && p->port != port)) continue;
+        const bool same_ip = is_ip(p->ip, text, &t) || is_ip(p->host_ip, text, &t);
+        if (!p->wanted || !same_ip || (t.port != 0 && p->port != t.port)) continue;
         if (p->up) return p;
         if (found == NULL) found = p;
     }
     return found;
+}
+
+bool kv_plane_is_self(const struct kv_plane *kp, const char *text) {
+    const struct target t = target_of(text);
+    return is_ip(kp->bind_ip, text, &t) && (t.port == 0 || t.port == kp->port);
 }
 
 struct kv_peer *kv_plane_find_id(const struct kv_plane *kp, uint32_t id) {

@@ -1,7 +1,8 @@
 /* kv_plane: all KV links of an instance (design 6, cluster-api 5.3, 5.4; docs/wire-kv-link.md) over
- * nanomsg. One PAIR socket per (prefill, decode) pair; the instance's listener (a TCP socket of its
- * own at interCommPort) gives a wanted peer, known by its address and port, the port and a one-time
- * ticket of its PAIR, so a stranger cannot occupy it. The prefill side connects. State comes from
+ * nanomsg. One PAIR socket per pair of instances, for hand-overs in either direction that their
+ * roles allow; the instance's listener (a TCP socket of its own at interCommPort) gives a wanted
+ * peer, known by its address and port, the port and a one-time ticket of its PAIR, so a stranger
+ * cannot occupy it. The one with the lower id connects, whatever their roles. State comes from
  * hellos and heartbeats; the socket's own word only ever ends a link early.
  *
  * Thread: the loop thread, except kv_tx_ready(). One I/O thread of its own talks to nanomsg.
@@ -76,12 +77,13 @@ uint16_t kv_plane_port(const struct kv_plane *kp);
 /* ---- links */
 
 /* The wanted set of peers, as the last role body gave it: peers not in it are unlinked, new ones
- * are linked, failed ones are tried again at once. role: own role (PREFILL connects, DECODE waits;
- * another role wants nobody). A change of role or id begins every link anew. Links settle in the
- * background; see on_settled. A node without inter_comm_port has its listener at the own port
- * number.
+ * are linked, failed ones are tried again at once. can: what this instance can do (role.h), 0 wants
+ * nobody; a link comes up where one side prefills and the other decodes. The lower id connects, the
+ * other waits; towards a peer without an id who only prefills connects. A change of can or id
+ * begins every link anew. Links settle in the background; see on_settled. A node without
+ * inter_comm_port has its listener at the own port number.
  */
-enum err kv_plane_want(struct kv_plane *kp, enum inst_role role, uint32_t self_id,
+enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
                        const struct role_node *peers, size_t n_peers);
 /* Link states for /v1/status: *links is malloc'd, the caller frees. Links in progress are not
  * listed. */
@@ -92,6 +94,8 @@ void kv_plane_counts(const struct kv_plane *kp, unsigned *n_wanted, unsigned *n_
 /* "ip" or "ip;port" as header d-target has it, port being the peer's interCommPort: the wanted peer
  * of that address, a linked one first. NULL: none. */
 struct kv_peer *kv_plane_find(const struct kv_plane *kp, const char *target);
+/* Whether target names this instance itself. */
+bool kv_plane_is_self(const struct kv_plane *kp, const char *target);
 struct kv_peer *kv_plane_find_id(const struct kv_plane *kp, uint32_t id);
 uint32_t kv_peer_id(const struct kv_peer *p);
 bool kv_peer_up(const struct kv_peer *p);

@@ -178,7 +178,7 @@ static void on_offer(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         return;
     }
     struct rd body = rd_of(m.req, m.req_bytes);
-    enum err e = kp->io_role == ROLE_DECODE ? infer_req_unpack(&body, &req) : ERR_CONFLICT;
+    enum err e = (kp->io_can & CAN_DECODE) != 0 ? infer_req_unpack(&body, &req) : ERR_CONFLICT;
     bool same = e == ERR_OK && rd_done(&body) && req->head.req_id != NULL &&
                 strcmp(req->head.req_id, m.key.req_id) == 0 && req->head.epoch == m.key.epoch &&
                 req->head.part == m.key.part;

@@ -1,5 +1,5 @@
-/* mixed_role: standard mode. One instance serves a request alone: body, engine, answer, in one
- * process. */
+/* mixed_role: one instance serves a request alone: body, engine, answer, in one process. In
+ * standard mode all requests, in a cluster those that a client sends to a flex instance itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,6 +319,7 @@ static void mixed_stop(void **self) {
 
 const struct role_ops mixed_role = {
     .role = ROLE_MIXED,
+    .needs = CAN_BOTH,
     .start = mixed_start,
     .on_request = mixed_request,
     .stop = mixed_stop,

@@ -42,6 +42,8 @@ static const unsigned char table[RSEQ_STATES][RSEQ_EVENTS] = {
         [RSEQ_EV_DROPPED_LATE] = TO(DETACHING),
     },
     [RSEQ_HELD] = {
+        [RSEQ_EV_STARTED]      = TO(DECODING),
+        [RSEQ_EV_FAILED]       = TO(OUT),
         [RSEQ_EV_COMPUTED]     = TO(HELD), /* the next choice */
         [RSEQ_EV_FAILED_HELD]  = TO(HELD),
         [RSEQ_EV_UNLINKED]     = TO(HELD),
@@ -165,7 +167,8 @@ static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text)
 static void on_token(void *arg, uint64_t seq_id, const struct token_event *ev) {
     struct req_seq *s = arg;
     (void)seq_id;
-    step(s, s->kind == SEQ_PREFILL ? RSEQ_EV_COMPUTED : RSEQ_EV_TOKEN);
+    const bool staged = s->kind == SEQ_STAGED && s->state != RSEQ_DECODING;
+    step(s, s->kind == SEQ_PREFILL || staged ? RSEQ_EV_COMPUTED : RSEQ_EV_TOKEN);
     if (s->owner != NULL) s->owner->on_token(s->arg, ev);
 }
 
@@ -236,6 +239,11 @@ enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_r
     lora_unref(&lora);
     if (e == ERR_OK) step(s, RSEQ_EV_ADDED);
     return e;
+}
+
+void req_seq_give(struct req_seq *s, const struct req_seq_owner *owner, void *arg) {
+    s->owner = owner;
+    s->arg = arg;
 }
 
 enum err req_seq_start(struct req_seq *s, const struct first_ids *first, size_t n_choices) {

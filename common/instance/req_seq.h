@@ -5,7 +5,7 @@
  *   queued      waits for a slot and blocks
  *   prefilling  its prompt is computed here
  *   importing   has its blocks, which another instance fills
- *   held        computed: its blocks stay for another instance
+ *   held        computed: its blocks stay for another instance, or until it is started here
  *   decoding    makes tokens here
  *   detaching   given up, but the link still reads or writes the blocks
  *   leaving     given up, and the engine gives slot and blocks back
@@ -43,7 +43,7 @@ enum req_seq_event {
     RSEQ_EV_RESERVED,     /* it has its blocks, for another instance to fill */
     RSEQ_EV_TOKEN,        /* of one that goes on here */
     RSEQ_EV_COMPUTED,     /* a first token of one that goes on elsewhere */
-    RSEQ_EV_STARTED,      /* every block is there: it goes on here */
+    RSEQ_EV_STARTED,      /* every block and first token is there: it goes on here */
     RSEQ_EV_FAILED,       /* in the engine, which holds nothing any more */
     RSEQ_EV_FAILED_HELD,  /* in the engine, which holds its blocks until it is dropped */
     RSEQ_EV_DROPPED,      /* its owner gives it up */
@@ -86,10 +86,13 @@ struct req_seq_owner {
 struct req_seq *req_seq_open(struct req_seqs *count, struct worker *w, const struct endpoint *ep,
                              const struct req_seq_owner *owner, void *arg);
 /* Puts the prompt into the engine's queue; on_admitted or on_refused follows. kind: SEQ_WHOLE, or
- * SEQ_PREFILL, or SEQ_IMPORT. ERR_MISMATCH: the request's adapter is not here, or another one; eb
- * says which. ERR_BUSY: the engine's queue is full. ERR_NO_MEMORY. It stays out then. */
+ * SEQ_PREFILL, SEQ_IMPORT or SEQ_STAGED. ERR_MISMATCH: the request's adapter is not here, or
+ * another one; eb says which. ERR_BUSY: the engine's queue is full. ERR_NO_MEMORY. It stays out
+ * then. */
 enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_req *req,
                      struct errbuf *eb);
+/* Another owner from now on: nothing of it changes. */
+void req_seq_give(struct req_seq *s, const struct req_seq_owner *owner, void *arg);
 /* ERR_OK: it goes on here. As worker_start() and worker_beam_start(). */
 enum err req_seq_start(struct req_seq *s, const struct first_ids *first, size_t n_choices);
 enum err req_seq_beam_start(struct req_seq *s, const struct token_event *first, size_t n_first);

@@ -67,6 +67,13 @@ struct inst_req *req_set_next(const struct req_set *s, const struct req_kind *ki
     return n;
 }
 
+bool req_set_has(const struct req_set *s, enum inst_role role, const char *id, uint32_t epoch) {
+    const struct inst_req *r = s->first;
+    while (r != NULL && (r->kind->role != role || r->epoch != epoch || strcmp(r->id, id) != 0))
+        r = r->next;
+    return r != NULL;
+}
+
 struct inst_req *req_set_find(const struct req_set *s, const struct req_kind *kind,
                               const char *id) {
     struct inst_req *r = req_set_next(s, kind, NULL);

@@ -8,7 +8,7 @@
  * Limits of time (inference-api 4.8), by this process's own clock: an answer that does not stream
  * has min(timeout, tokenTimeout, e2eTimeout) from its arrival; a stream has `timeout` and
  * tokenTimeout for each wait for the next token, e2eTimeout for the whole. What earlier attempts
- * took counts as this one's (infer_req.spent_ms).
+ * took counts: the arrival is that of the first.
  *
  * Thread: the loop thread. */
 #ifndef BATON_INSTANCE_REQ_SET_H
@@ -73,6 +73,8 @@ void req_end(struct inst_req *r, enum req_end how, const char *event, const char
 /* The one of the kind after r (NULL: the first). NULL: there is none. */
 struct inst_req *req_set_next(const struct req_set *s, const struct req_kind *kind,
                               const struct inst_req *r);
+/* Whether that attempt of the request is under way in the role. */
+bool req_set_has(const struct req_set *s, enum inst_role role, const char *id, uint32_t epoch);
 /* The newest of its kind with this internal id. NULL: none. */
 struct inst_req *req_set_find(const struct req_set *s, const struct req_kind *kind, const char *id);
 /* Another one than but (NULL: any) of the kind and the tenant's owner (NULL: anybody's), by its own

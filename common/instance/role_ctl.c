@@ -11,11 +11,18 @@
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_set.h"
 
+enum { ROLES_MAX = 4 };
+
 struct role_ctl {
     struct instance *in;
-    const struct role_ops *const *roles; /* what this binary can be */
-    const struct role_ops *ops;          /* NULL: none */
-    void *self;
+    const struct role_ops *const *roles; /* what this binary can be, at most ROLES_MAX */
+    struct active {
+        bool on;
+        void *self;
+    } active[ROLES_MAX]; /* in the order of roles */
+    unsigned can;        /* capabilities; 0: no role */
+    enum inst_role word; /* how the last role body called them */
+    int p_percentage;    /* of a flex */
     struct role_fsm fsm;
     uint32_t id;
     uint64_t term; /* of the coordinator that is obeyed */
@@ -33,36 +40,99 @@ enum err role_ctl_create(struct role_ctl **out, struct instance *in,
     return ERR_OK;
 }
 
-static void let_go(struct role_ctl *rc) {
-    if (rc->ops == NULL) return;
-    rc->ops->stop(&rc->self);
-    rc->ops = NULL;
+static bool is_wanted(const struct role_ops *ops, unsigned can) {
+    return can != 0 && (ops->needs & can) == ops->needs;
+}
+
+/* Ends the roles that can does not carry, then starts those that it newly does. On an error there
+ * is none left. */
+static enum err become(struct role_ctl *rc, unsigned can) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; rc->roles[i] != NULL; i++) {
+        struct active *a = &rc->active[i];
+        if (!a->on || is_wanted(rc->roles[i], can)) continue;
+        rc->roles[i]->stop(&a->self);
+        a->on = false;
+    }
+    rc->can = can;
+    for (size_t i = 0; rc->roles[i] != NULL && e == ERR_OK; i++) {
+        struct active *a = &rc->active[i];
+        if (a->on || !is_wanted(rc->roles[i], can)) continue;
+        e = rc->roles[i]->start(&a->self, rc->in);
+        a->on = e == ERR_OK;
+    }
+    if (e != ERR_OK) (void)become(rc, 0);
+    return e;
 }
 
 void role_ctl_destroy(struct role_ctl **rcp) {
     struct role_ctl *rc = *rcp;
     if (rc == NULL) return;
-    let_go(rc);
+    (void)become(rc, 0);
     free(rc);
     *rcp = NULL;
 }
 
-enum err role_ctl_start_alone(struct role_ctl *rc, const struct role_ops *ops) {
-    enum err e = ops->start(&rc->self, rc->in);
-    if (e != ERR_OK) return e;
-    rc->ops = ops;
-    role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
-    role_fsm_step(&rc->fsm, ROLE_EV_LINKED); /* there is nobody to link to */
-    return ERR_OK;
+enum err role_ctl_start_alone(struct role_ctl *rc) {
+    for (size_t i = 0; rc->roles[i] != NULL; i++) {
+        if (rc->roles[i]->role != ROLE_MIXED) continue;
+        enum err e = rc->roles[i]->start(&rc->active[i].self, rc->in);
+        if (e != ERR_OK) return e;
+        rc->active[i].on = true;
+        rc->word = ROLE_MIXED;
+        rc->can = CAN_BOTH;
+        role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
+        role_fsm_step(&rc->fsm, ROLE_EV_LINKED); /* there is nobody to link to */
+        return ERR_OK;
+    }
+    return ERR_NOT_FOUND;
 }
 
-const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self) {
-    *self = rc->self;
-    return rc->ops;
+static const struct role_ops *active_ops(const struct role_ctl *rc, enum inst_role role,
+                                         void **self) {
+    for (size_t i = 0; rc->roles[i] != NULL; i++) {
+        if (!rc->active[i].on || rc->roles[i]->role != role) continue;
+        *self = rc->active[i].self;
+        return rc->roles[i];
+    }
+    return NULL;
+}
+
+/* A coordinator's headers make a request one for P; without them its client wants it served. Who
+ * cannot do what is asked says so itself. */
+bool role_ctl_request(const struct role_ctl *rc, struct http_x *x, const struct api_path *path,
+                      const char *path_model) {
+    const bool of_coordinator =
+        http_x_header(x, "req-type") != NULL || http_x_header(x, "d-target") != NULL;
+    void *self = NULL;
+    const struct role_ops *ops = NULL;
+    if (!of_coordinator || rc->word == ROLE_MIXED) ops = active_ops(rc, ROLE_MIXED, &self);
+    if (ops == NULL) ops = active_ops(rc, ROLE_PREFILL, &self);
+    if (ops == NULL) ops = active_ops(rc, ROLE_DECODE, &self);
+    if (ops == NULL) return false;
+    ops->on_request(self, x, path, path_model);
+    return true;
+}
+
+enum err role_ctl_take(const struct role_ctl *rc, struct infer_req **req, struct req_seq **seq,
+                       struct kv_commit *c, struct errbuf *eb) {
+    void *self = NULL;
+    const struct role_ops *ops = active_ops(rc, ROLE_DECODE, &self);
+    if (ops != NULL) return ops->take(self, req, seq, c, eb);
+    infer_req_destroy(req);
+    req_seq_drop(seq, ERR_CANCELLED, "");
+    kv_commit_free(c);
+    return err_set(eb, ERR_CONFLICT, "the instance does not decode any more");
 }
 
 enum inst_role role_ctl_role(const struct role_ctl *rc) {
-    return rc->ops != NULL ? rc->ops->role : ROLE_NONE;
+    return rc->word;
+}
+int role_ctl_share(const struct role_ctl *rc) {
+    return rc->p_percentage;
+}
+unsigned role_ctl_can(const struct role_ctl *rc) {
+    return rc->can;
 }
 enum role_status role_ctl_status(const struct role_ctl *rc) {
     return rc->fsm.state;
@@ -73,13 +143,15 @@ uint32_t role_ctl_id(const struct role_ctl *rc) {
 
 bool role_ctl_unhealthy(const struct role_ctl *rc) {
     unsigned wanted, ok, failed, linking;
-    if (role_ctl_role(rc) != ROLE_DECODE) return false;
+    if (rc->can != CAN_DECODE) return false;
     kv_plane_counts(instance_kv_plane(rc->in), &wanted, &ok, &failed, &linking);
     return failed > 0 && ok == 0;
 }
 
 void role_ctl_on_settled(struct role_ctl *rc, unsigned n_ok) {
-    if (rc->ops != NULL) role_fsm_step(&rc->fsm, n_ok > 0 ? ROLE_EV_LINKED : ROLE_EV_UNLINKED);
+    if (rc->can == 0) return;
+    const bool ready = n_ok > 0 || rc->can == CAN_BOTH; /* who can do all needs no link for it */
+    role_fsm_step(&rc->fsm, ready ? ROLE_EV_LINKED : ROLE_EV_UNLINKED);
 }
 
 /* {"error":..,"error_type":..,"detail":..}: the reference's text, and what exactly was wrong. */
@@ -166,9 +238,26 @@ static void complete_ids(struct role_node *n) {
     n->id = ntohl(a.s_addr);
 }
 
+/* Requests of the roles that end when the instance becomes this. */
+static void load_that_ends(const struct role_ctl *rc, unsigned can, struct role_load *out) {
+    if (can != rc->can && can != CAN_BOTH && rc->can != CAN_BOTH) { /* all of them */
+        req_set_load(instance_reqs(rc->in), ROLE_NONE, out);
+        return;
+    }
+    *out = (struct role_load){0};
+    for (size_t i = 0; rc->roles[i] != NULL; i++) {
+        struct role_load load;
+        if (!rc->active[i].on || is_wanted(rc->roles[i], can)) continue;
+        req_set_load(instance_reqs(rc->in), rc->roles[i]->role, &load);
+        out->waiting += load.waiting;
+        out->running += load.running;
+        out->leases += load.leases;
+    }
+}
+
 /* Checks that need more than the body itself. True: *detail is untouched. */
 static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum inst_role role,
-                       int *status, char *detail, size_t cap) {
+                       unsigned can, int *status, char *detail, size_t cap) {
     const struct inst_conf *c = instance_conf(rc->in);
     if ((int64_t)m->local.n_devices != c->world_size) {
         *status = 422;
@@ -176,7 +265,12 @@ static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum
                  (long long)c->world_size, m->local.n_devices);
         return false;
     }
-    if (rc->ops == NULL && m->n_peers == 0) {
+    if (role == ROLE_FLEX && m->local.p_percentage < 0) {
+        *status = 422;
+        snprintf(detail, cap, "local.p_percentage must be an integer from 0 to 100, got none");
+        return false;
+    }
+    if (rc->can == 0 && m->n_peers == 0 && can != CAN_BOTH) {
         *status = 503;
         snprintf(detail, cap, "peers must not be empty when a role is given for the first time");
         return false;
@@ -188,45 +282,39 @@ static bool acceptable(const struct role_ctl *rc, const struct role_msg *m, enum
         return false;
     }
     struct role_load load;
-    req_set_load(instance_reqs(rc->in), ROLE_NONE, &load);
-    if (rc->ops != NULL && rc->ops->role != role && !m->force &&
-        load.waiting + load.running + load.leases > 0) {
+    load_that_ends(rc, can, &load);
+    if (!m->force && load.waiting + load.running + load.leases > 0) {
         *status = 409;
         snprintf(detail, cap,
                  "%s to %s needs an idle instance: %u waiting, %u running, %u KV leases held; "
                  "\"force\": true ends them",
-                 inst_role_name(rc->ops->role), inst_role_name(role), load.waiting, load.running,
+                 inst_role_name(rc->word), inst_role_name(role), load.waiting, load.running,
                  load.leases);
         return false;
     }
     return true;
 }
 
-static const struct role_ops *find_ops(const struct role_ctl *rc, enum inst_role role) {
-    for (size_t i = 0; rc->roles[i] != NULL; i++)
-        if (rc->roles[i]->role == role) return rc->roles[i];
-    return NULL;
-}
-
-static enum err take_role(struct role_ctl *rc, const struct role_ops *ops,
+static enum err take_role(struct role_ctl *rc, enum inst_role word, unsigned can,
                           const struct role_msg *m) {
-    enum err e = ERR_OK;
-    if (rc->ops != ops) {
-        if (rc->ops != NULL) {
-            log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->ops->role),
-                     inst_role_name(ops->role));
-            let_go(rc);
-            dresult_out_role_ends(instance_dresult(rc->in));
-        }
-        if ((e = ops->start(&rc->self, rc->in)) != ERR_OK) {
+    if (rc->can != can) {
+        if (rc->can != 0)
+            log_info("role", "event=switch from=%s to=%s", inst_role_name(rc->word),
+                     inst_role_name(word));
+        const bool stream_ends = (rc->can & CAN_DECODE & ~can) != 0;
+        enum err e = become(rc, can);
+        if (stream_ends) dresult_out_role_ends(instance_dresult(rc->in));
+        if (e != ERR_OK) {
+            rc->word = ROLE_NONE;
             role_fsm_step(&rc->fsm, ROLE_EV_LOST);
             return e;
         }
-        rc->ops = ops;
     }
+    rc->word = word;
+    rc->p_percentage = word == ROLE_FLEX ? m->local.p_percentage : -1;
     rc->id = m->local.id;
     role_fsm_step(&rc->fsm, ROLE_EV_POSTED);
-    return kv_plane_want(instance_kv_plane(rc->in), ops->role, rc->id, m->peers, m->n_peers);
+    return kv_plane_want(instance_kv_plane(rc->in), can, rc->id, m->peers, m->n_peers);
 }
 
 void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst_role role) {
@@ -251,22 +339,16 @@ void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst
         }
         return;
     }
-    /* flex with all or nothing of its share is P or D; a true mixture does not exist yet. */
-    if (role == ROLE_FLEX && m.local.p_percentage == 100) role = ROLE_PREFILL;
-    if (role == ROLE_FLEX && m.local.p_percentage == 0) role = ROLE_DECODE;
     complete_ids(&m.local);
     for (size_t i = 0; i < m.n_peers; i++) complete_ids(&m.peers[i]);
-    const struct role_ops *ops = find_ops(rc, role);
-    if (ops == NULL) {
-        refuse(x, 503, UPDATE_FAILED,
-               "role flex takes local.p_percentage 0 or 100 in this release");
-    } else if (!acceptable(rc, &m, role, &status, detail, sizeof(detail))) {
+    const unsigned can = inst_role_can(role, m.local.p_percentage);
+    if (!acceptable(rc, &m, role, can, &status, detail, sizeof(detail))) {
         refuse(x, status,
                status == 422 ? "Req body converts to json fail. Reset to previous node status."
                              : UPDATE_FAILED,
                detail);
     } else {
-        enum err e = take_role(rc, ops, &m);
+        enum err e = take_role(rc, role, can, &m);
         rc->plan = e == ERR_OK ? role_msg_hash(body, n) : 0;
         rc->drained = e == ERR_OK && m.drained;
         if (e == ERR_OK) {

@@ -12,13 +12,21 @@ enum err role_ctl_create(struct role_ctl **out, struct instance *in,
                          const struct role_ops *const *roles);
 void role_ctl_destroy(struct role_ctl **rc); /* stops the role */
 
-/* Starts a role without a role body: standard mode. */
-enum err role_ctl_start_alone(struct role_ctl *rc, const struct role_ops *ops);
+/* Serves alone, without a role body: standard mode. */
+enum err role_ctl_start_alone(struct role_ctl *rc);
 void role_ctl_post(struct role_ctl *rc, struct http_x *x, int version, enum inst_role role);
 
-/* The active role, or NULL with *self NULL. */
-const struct role_ops *role_ctl_ops(const struct role_ctl *rc, void **self);
+/* Gives an inference request to the role it is for. False: there is none. */
+bool role_ctl_request(const struct role_ctl *rc, struct http_x *x, const struct api_path *path,
+                      const char *path_model);
+/* As role_ops.take: by whatever role does. */
+enum err role_ctl_take(const struct role_ctl *rc, struct infer_req **req, struct req_seq **seq,
+                       struct kv_commit *c, struct errbuf *eb);
+
+unsigned role_ctl_can(const struct role_ctl *rc); /* CAN_..; 0: no role */
+/* What it is called: of a flex that can only do one thing, flex. ROLE_MIXED: standard mode. */
 enum inst_role role_ctl_role(const struct role_ctl *rc);
+int role_ctl_share(const struct role_ctl *rc); /* p_percentage of a flex */
 enum role_status role_ctl_status(const struct role_ctl *rc);
 uint32_t role_ctl_id(const struct role_ctl *rc);
 /* D with at least one failed link and no good one (cluster-api 3.6). */

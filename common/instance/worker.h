@@ -56,7 +56,7 @@ uint64_t worker_next_seq_id(struct worker *w);
 /* Copies *o (ids and sampling too). ev is copied; arg goes to every callback. */
 enum err worker_add(struct worker *w, const struct seq_opts *o, const struct worker_events *ev,
                     void *arg);
-/* SEQ_IMPORT; first as engine_seq_start() has it, copied. */
+/* SEQ_IMPORT and SEQ_STAGED; first as engine_seq_start() has it, copied. */
 enum err worker_start(struct worker *w, uint64_t seq_id, const struct first_ids *first,
                       size_t n_choices);
 /* SEQ_IMPORT of a beam search; first as engine_beam_start() has them, copied. */

@@ -101,8 +101,9 @@ static void on_engine_token(void *arg, uint64_t seq_id, const struct token_event
     struct worker *w = arg;
     struct seq *s = *find_known(w, seq_id);
     if (s == NULL) return;
-    /* A prefill sequence holds its blocks after its tokens until it is released. */
-    bool last = ev->finish != FINISH_NONE && s->kind != SEQ_PREFILL && --s->n_live == 0;
+    /* One that waits after its first tokens holds its blocks until it is told what to do. */
+    const bool waits = s->kind == SEQ_PREFILL || s->kind == SEQ_STAGED;
+    bool last = ev->finish != FINISH_NONE && !waits && --s->n_live == 0;
     struct worker_mail *m = mail_new(w, MAIL_TOKEN, seq_id, 0);
     if (m == NULL) {
         lose(w, seq_id);
@@ -161,6 +162,7 @@ static void do_start(struct worker *w, struct command *c) {
     if (s == NULL) return; /* ended before it could start */
     enum err e = engine_seq_start(w->engine, c->seq_id, c->lists, c->n_ids);
     for (size_t i = 0; i < c->n_ids; i++) s->n_live -= c->lists[i].n == 0; /* they do not run */
+    s->kind = SEQ_IMPORT; /* one that was staged, too: from here on there is no difference */
     if (e == ERR_OK) return;
     engine_seq_cancel(w->engine, c->seq_id);
     on_engine_failed(w, c->seq_id, e);

@@ -243,7 +243,7 @@ static void planes_open(struct bench *b, struct tls *tls, uint8_t *memory) {
                                   .has_id = true,
                                   .id = b->is_p ? D_ID : P_ID,
                                   .inter_comm_port = theirs[i]};
-        require(kv_plane_want(b->links[i].side.kp, b->is_p ? ROLE_PREFILL : ROLE_DECODE,
+        require(kv_plane_want(b->links[i].side.kp, b->is_p ? CAN_PREFILL : CAN_DECODE,
                               b->is_p ? P_ID : D_ID, &other, 1) == ERR_OK,
                 "no link");
     }

@@ -267,8 +267,11 @@ def test_a_role_is_taken_at_once_and_linked_in_the_background(lone):
     plain = {"local": without(without(node(0, 1121), "id"), "host_ip"), "peers": [{**without(without(node(0, GONE), "id"), "host_ip"), "server_ip": "127.0.0.2"}]}
     assert post(lone.mgmt, "/v1/role/decode", plain).status == 200
     assert post(lone.mgmt, "/v1/role/flex", merge(GOOD, {"local": {"p_percentage": 100}})).status == 200
-    assert lone.status()["service"]["currentRole"] == "prefill"
-    assert post(lone.mgmt, "/v1/role/flex", merge(GOOD, {"local": {"p_percentage": 40}})).status == 503
+    assert lone.status()["service"] == {"roleStatus": "RoleSwitching", "currentRole": "flex", "p_percentage": 100}
+    assert post(lone.mgmt, "/v1/role/flex", merge(GOOD, {"local": {"p_percentage": 40}})).status == 200
+    assert lone.status()["service"] == {"roleStatus": "RoleSwitching", "currentRole": "flex", "p_percentage": 40}
+    a = post(lone.mgmt, "/v1/role/flex", GOOD)
+    assert a.status == 422 and a.json["detail"] == "local.p_percentage must be an integer from 0 to 100, got none"
 
 
 def test_a_busy_instance_keeps_its_role_unless_forced():

@@ -5,6 +5,8 @@
  * compared: choices of different prompts run at their own pace. */
 #include "tests/unit/decode/lanes.h"
 
+static int one_instance; /* prestate: with one instance that is both */
+
 static bool fact_over(void *arg) { /* ended at D, or already at P */
     struct flight *x = arg;
     return x->answered &&
@@ -32,11 +34,10 @@ static void expect_whole(struct flight *x, const char *body, int choices) {
 static const int lengths[] = {9, 1, BT, 4 * BT + 1, BT - 1, 13, 2, 30};
 
 static void split_is_whole(void **state) {
-    (void)state;
     struct cluster c;
     const struct fake_engine_opts wide = {
         .n_blocks = 1024, .batch_max = 64, .queue_max = 32, .block_tokens = BT, .chunk_blocks = 2};
-    cluster_up(&c, &wide, &wide);
+    either_up(&c, state, &wide, &wide);
     unsigned n = 0;
     for (int stream = 0; stream <= 1; stream++)
         for (int parts = 1; parts <= 8; parts += 3)
@@ -56,9 +57,8 @@ static void split_is_whole(void **state) {
 
 /* Choices that the endpoint ends, at P or at D, while others go on. */
 static void stop_strings_end_one_choice(void **state) {
-    (void)state;
     struct cluster c;
-    cluster_up(&c, &roomy, &roomy);
+    either_up(&c, state, &roomy, &roomy);
     unsigned n = 0, n_stopped = 0;
     for (int stream = 0; stream <= 1; stream++)
         for (int at = 0; at < 4; at++) {
@@ -94,7 +94,6 @@ static bool fact_many_over(void *arg) {
 
 /* D has room for one or a few prompts at a time: they pass through. */
 static void more_than_fits(void **state) {
-    (void)state;
     struct cluster c;
     struct many m;
     static char bodies[6][4096];
@@ -102,7 +101,7 @@ static void more_than_fits(void **state) {
         .n_blocks = 40, .batch_max = 4, .queue_max = 64, .block_tokens = BT, .chunk_blocks = 1};
     const struct fake_engine_opts p = {
         .n_blocks = 256, .batch_max = 8, .queue_max = 64, .block_tokens = BT, .chunk_blocks = 1};
-    cluster_up(&c, &p, &narrow);
+    either_up(&c, state, &p, &narrow);
     for (int i = 0; i < 6; i++) {
         char id[16];
         snprintf(id, sizeof(id), "%x", 0x200 + i);
@@ -214,8 +213,11 @@ static void a_newer_attempt_replaces_all_parts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_is_whole),
+        cmocka_unit_test_prestate(split_is_whole, &one_instance),
         cmocka_unit_test(stop_strings_end_one_choice),
+        cmocka_unit_test_prestate(stop_strings_end_one_choice, &one_instance),
         cmocka_unit_test(more_than_fits),
+        cmocka_unit_test_prestate(more_than_fits, &one_instance),
         cmocka_unit_test(one_refused_prompt_ends_all),
         cmocka_unit_test(every_end_gives_all_back),
         cmocka_unit_test(a_newer_attempt_replaces_all_parts),

@@ -72,8 +72,9 @@ static void expect_joined(const struct flight *x, char *text, size_t cap, struct
 
 static const int lengths[] = {9, 1, BT, 4 * BT + 1};
 
+static int one_instance; /* prestate: with one instance that is both */
+
 static void goes_on_wherever_it_was_left(void **state) {
-    (void)state;
     static char body[4096], text[65536];
     static int32_t tokens[TOKENS_MAX];
     static const struct {
@@ -91,7 +92,7 @@ static void goes_on_wherever_it_was_left(void **state) {
             buf_clear(&want);
             fake_expected(body, BT, &want, tokens, &n);
         }
-        cluster_up(&c, &roomy, &roomy);
+        either_up(&c, state, &roomy, &roomy);
         struct flight *calm = post(&c, "a0", body);
         WAIT_FOR(&c, fact_over, calm);
         assert_true(n_frames(calm) > 3 && n_frames(calm) < FLIGHTS_MAX);
@@ -419,6 +420,7 @@ static void strangers_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goes_on_wherever_it_was_left),
+        cmocka_unit_test_prestate(goes_on_wherever_it_was_left, &one_instance),
         cmocka_unit_test(attempt_after_attempt),
         cmocka_unit_test(whole_answers_begin_again),
         cmocka_unit_test(p_ends_it),

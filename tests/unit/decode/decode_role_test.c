@@ -397,6 +397,41 @@ static void silence_ends_with_an_error_frame(void **state) {
     cluster_down(&c);
 }
 
+/* What earlier attempts took is of the same request: the limit of the whole ends it at D, and at P,
+ * once and as its own error, however often it was begun anew. */
+static void the_time_of_earlier_attempts_counts(void **state) {
+    (void)state;
+    for (int at_p = 0; at_p <= 1; at_p++) {
+        struct cluster c;
+        char target[64], body[1024], spent[64];
+        cluster_up(&c, &roomy, &big);
+        c.p.conf.e2e_timeout_s = c.d.conf.e2e_timeout_s = 60;
+        snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(c.d.kv_plane));
+        snprintf(spent, sizeof(spent), "baton-spent-ms: %d", at_p ? 61000 : 58000);
+        const char *const headers[] = {"req-type: prefill", "req-id: a7", target,
+                                       "req-epoch: 3",      spent,        NULL};
+        hold(at_p ? &c.p : &c.d, true);
+        prompt_body(body, sizeof(body), 1, 900, -1, 0, 10, 1);
+        struct flight *x = post_with(&c, headers, body);
+        snprintf(x->req_id, sizeof(x->req_id), "a7");
+        x->epoch = 3;
+        if (at_p) {
+            WAIT_FOR(&c, fact_answered, x);
+            assert_int_equal(x->status, 424);
+            assert_int_equal(x->cause, CAUSE_REQUEST_TIMEOUT);
+            assert_non_null(strstr(x->body, "Engine callback timeout."));
+        } else { /* two seconds are left: the first token, and then silence */
+            WAIT_FOR(&c, fact_ended, x);
+            assert_int_equal(x->end, DR_ERROR);
+            assert_non_null(strstr(x->text.data, "Engine callback timeout: server e2eTimeout"));
+        }
+        hold(at_p ? &c.p : &c.d, false);
+        WAIT_FOR(&c, fact_idle, &c);
+        assert_int_equal(x->n_ends, !at_p);
+        cluster_down(&c);
+    }
+}
+
 static void nobody_listening_for_too_long_ends_the_requests(void **state) {
     (void)state;
     struct cluster c;
@@ -567,6 +602,7 @@ int main(void) {
         cmocka_unit_test(a_start_that_fails_ends_with_an_error_frame),
         cmocka_unit_test(a_request_nobody_reads_stands_still),
         cmocka_unit_test(silence_ends_with_an_error_frame),
+        cmocka_unit_test(the_time_of_earlier_attempts_counts),
         cmocka_unit_test(nobody_listening_for_too_long_ends_the_requests),
         cmocka_unit_test(a_prefill_that_dies_before_the_commit_frees_the_room),
         cmocka_unit_test(a_prefill_that_dies_after_the_hand_over_is_not_missed),

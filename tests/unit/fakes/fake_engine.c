@@ -19,7 +19,7 @@ struct fseq {
     int32_t *ids; /* [n_input] */
     size_t n_input, n_prompt, n_max;
     int n_choices; /* that run: 1 at a prefill */
-    bool paused;
+    bool paused, started;
     struct fchoice {
         bool live;
         int32_t *ids; /* [n_max - n_input] what is generated */
@@ -325,6 +325,7 @@ enum err engine_seq_start(struct engine *e, uint64_t id, const struct first_ids 
         for (size_t k = 0; k < first[i].n; k++) c->ids[c->n_ids++] = first[i].ids[k];
     }
     if (n_live(s) == 0) return ERR_INVALID;
+    s->started = true;
     s->n_filled = s->n_input_blocks;
     s->state = ST_RUNNING;
     publish(e);
@@ -426,7 +427,8 @@ static void tell_first(struct engine *e, struct fseq *s, struct fchoice *c) {
 }
 
 static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice, int n) {
-    struct fchoice *c = &s->choices[s->kind == SEQ_PREFILL ? 0 : choice];
+    const bool waits = s->kind == SEQ_PREFILL || (s->kind == SEQ_STAGED && !s->started);
+    struct fchoice *c = &s->choices[waits ? 0 : choice];
     uint64_t id = s->id;
     if (c->untold) {
         tell_first(e, s, c);
@@ -442,7 +444,7 @@ static void make_token(struct engine *e, struct fseq *s, uint64_t h, int choice,
     } else if (s->n_input + c->n_ids + 1 >= s->n_max) {
         ev.finish = FINISH_LENGTH;
     }
-    if (s->kind != SEQ_PREFILL) {
+    if (!waits) {
         c->ids[c->n_ids++] = ev.id;
         if (ev.finish != FINISH_NONE) c->live = false;
         if (n_live(s) == 0) free_seq(e, s);
@@ -463,12 +465,13 @@ static void make_tokens(struct engine *e, struct fseq *s) {
         if (e->ev.on_failed != NULL) e->ev.on_failed(e->ev.arg, id, ERR_INTERNAL);
         return;
     }
-    bool prefill = s->kind == SEQ_PREFILL;
+    bool prefill = s->kind == SEQ_PREFILL, staged = s->kind == SEQ_STAGED && !s->started;
     int n = prefill && s->sampling.n_choices > 1 ? s->sampling.n_choices : s->n_choices;
     if (prefill && s->sampling.beam && e->o.beams_twice) n *= 2;
     if (prefill) s->state = ST_HELD;
+    if (staged) s->state = ST_IMPORTING;
     for (int i = 0; i < n && s->state != ST_FREE && s->id == id; i++)
-        if (prefill || s->choices[i].live) make_token(e, s, h, i, n);
+        if (prefill || s->choices[i].live) make_token(e, s, h, i, n); /* staged: all are */
 }
 
 static void prefill_some(struct engine *e, struct fseq *s) {

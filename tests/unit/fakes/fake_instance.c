@@ -358,6 +358,15 @@ struct req_meters *instance_meters(struct instance *in) {
     (void)in;
     return NULL; /* counts nothing */
 }
+unsigned instance_can(const struct instance *in) {
+    return in->ops->needs | (in->more_ops != NULL ? in->more_ops->needs : 0);
+}
+
+enum err instance_go_on(struct instance *in, struct infer_req **req, struct req_seq **seq,
+                        struct kv_commit *c, struct errbuf *eb) {
+    return in->more_ops->take(in->more, req, seq, c, eb);
+}
+
 struct req_set *instance_reqs(const struct instance *in) {
     return in->reqs;
 }
@@ -440,19 +449,27 @@ void fake_instance_open(struct instance *in, struct loop *loop, const struct rol
     assert(err == ERR_OK);
 }
 
+void fake_instance_add(struct instance *in, const struct role_ops *ops) {
+    in->more_ops = ops;
+    enum err e = ops->start(&in->more, in);
+    assert(e == ERR_OK);
+    (void)e;
+}
+
 void fake_instance_want(struct instance *in, const struct instance *peer) {
     struct role_node n = {.server_ip = "127.0.0.1",
                           .host_ip = "127.0.0.1",
                           .has_id = true,
                           .id = peer->id,
                           .inter_comm_port = kv_plane_port(peer->kv_plane)};
-    enum err e = kv_plane_want(in->kv_plane, in->ops->role, in->id, &n, 1);
+    enum err e = kv_plane_want(in->kv_plane, instance_can(in), in->id, &n, 1);
     assert(e == ERR_OK);
     (void)e;
 }
 
 void fake_instance_close(struct instance *in) {
     if (in->role != NULL) in->ops->stop(&in->role);
+    if (in->more != NULL) in->more_ops->stop(&in->more);
     http_server_close(&in->server);
     dresult_out_destroy(&in->dresult);
     text_pool_close(&in->text_pool);

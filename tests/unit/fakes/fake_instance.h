@@ -34,6 +34,8 @@ struct instance {
     struct http_server *server;
     const struct role_ops *ops;
     void *role;
+    const struct role_ops *more_ops; /* of one with two roles */
+    void *more;
     uint32_t id;
     bool stopping;
     uint64_t n_random;
@@ -46,6 +48,7 @@ struct instance {
 /* Opens all parts and starts the role. */
 void fake_instance_open(struct instance *in, struct loop *loop, const struct role_ops *ops,
                         uint32_t id, const struct fake_engine_opts *eo);
+void fake_instance_add(struct instance *in, const struct role_ops *ops); /* a second role */
 void fake_instance_close(
     struct instance *in); /* in the order of a daemon: role, text pool, KV plane, worker */
 void fake_instance_want(struct instance *in, const struct instance *peer);

@@ -51,13 +51,17 @@ struct flight {
 
 struct cluster {
     struct loop *loop;
-    struct instance p, d;
+    struct instance p, d; /* d closed: p is both */
     struct http_client *client;
     struct http_call *listener;
     struct dresult_parser *parser;
     struct flight flights[FLIGHTS_MAX];
     size_t n_flights;
 };
+
+static struct instance UNUSED *d_of(struct cluster *c) {
+    return c->d.worker != NULL ? &c->d : &c->p;
+}
 
 /* ---- waiting */
 typedef bool fact_fn(void *arg);
@@ -149,7 +153,7 @@ static void on_listener_done(void *arg, const struct http_result *r) {
 static void UNUSED listen_to_d(struct cluster *c) {
     char url[64];
     static const char *const headers[] = {"dresult-version: 2", NULL};
-    snprintf(url, sizeof(url), "http://127.0.0.1:%u/dresult", http_server_port(c->d.server));
+    snprintf(url, sizeof(url), "http://127.0.0.1:%u/dresult", http_server_port(d_of(c)->server));
     const struct http_call_opts o = {.method = "GET",
                                      .url = url,
                                      .headers = headers,
@@ -165,7 +169,7 @@ static void UNUSED stop_listening(struct cluster *c) {
     dresult_parser_destroy(&c->parser);
 }
 static bool UNUSED fact_listening(void *arg) {
-    return dresult_out_has_listener(((struct cluster *)arg)->d.dresult);
+    return dresult_out_has_listener(d_of(arg)->dresult);
 }
 static bool UNUSED fact_not_listening(void *arg) {
     return !fact_listening(arg);
@@ -201,6 +205,27 @@ static void UNUSED cluster_up(struct cluster *c, const struct fake_engine_opts *
     WAIT_FOR(c, fact_listening, c);
 }
 
+/* One instance with both roles, which is named as D to itself. */
+static void UNUSED one_up(struct cluster *c, const struct fake_engine_opts *e) {
+    memset(c, 0, sizeof(*c));
+    log_init(LOG_NONE, 2);
+    assert_int_equal(loop_create(&c->loop), ERR_OK);
+    assert_int_equal(http_client_create(&c->client, c->loop, "test"), ERR_OK);
+    fake_instance_open(&c->p, c->loop, &prefill_role, P_ID, e);
+    fake_instance_add(&c->p, &decode_role);
+    listen_to_d(c);
+    WAIT_FOR(c, fact_listening, c);
+}
+
+/* The same for tests that run with both: *state is not NULL for one instance, like D. */
+static void UNUSED either_up(struct cluster *c, void **state, const struct fake_engine_opts *pe,
+                             const struct fake_engine_opts *de) {
+    if (*state != NULL)
+        one_up(c, de);
+    else
+        cluster_up(c, pe, de);
+}
+
 static void UNUSED cluster_down(struct cluster *c) {
     for (size_t i = 0; i < c->n_flights; i++) {
         http_call_cancel(&c->flights[i].call);
@@ -212,7 +237,7 @@ static void UNUSED cluster_down(struct cluster *c) {
     }
     stop_listening(c);
     fake_instance_close(&c->p);
-    fake_instance_close(&c->d);
+    if (c->d.worker != NULL) fake_instance_close(&c->d);
     http_client_destroy(&c->client);
     loop_destroy(&c->loop);
 }
@@ -284,7 +309,7 @@ static UNUSED struct flight *post_epoch(struct cluster *c, const char *req_id, u
                                         const char *body) {
     char id[64], target[64], ep[64];
     snprintf(id, sizeof(id), "req-id: %s", req_id);
-    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(c->d.kv_plane));
+    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(d_of(c)->kv_plane));
     snprintf(ep, sizeof(ep), "req-epoch: %u", epoch);
     const char *const headers[] = {"req-type: prefill", id, target, ep, NULL};
     struct flight *x = post_with(c, headers, body);
@@ -305,7 +330,7 @@ static UNUSED struct flight *post_again(struct cluster *c, const char *req_id, u
     transcript_pack(&w, sent);
     assert_false(w.failed);
     snprintf(id, sizeof(id), "req-id: %s", req_id);
-    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(c->d.kv_plane));
+    snprintf(target, sizeof(target), "d-target: 127.0.0.1;%u", kv_plane_port(d_of(c)->kv_plane));
     snprintf(ep, sizeof(ep), "req-epoch: %u", epoch);
     snprintf(length, sizeof(length), REPLAY_HEADER ": %zu", w.len - strlen(body));
     const char *const headers[] = {"req-type: prefill", id, target, ep, length, NULL};

@@ -109,6 +109,26 @@ static void good_headers_give_their_values(void **state) {
     }
 }
 
+static const char *header_with_time(const void *arg, const char *name) {
+    static const struct given g = {.req_type = "prefill", .req_id = "1", .d_target = "10.0.0.1"};
+    return strcmp(name, "baton-spent-ms") == 0 ? arg : header(&g, name);
+}
+
+static void the_time_spent_is_a_number(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "-1", "4294967296", "1x", "0.5"};
+    struct pd_head h;
+    struct errbuf eb = {0};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(pd_head_read(&h, header_with_time, bad[i], &eb), ERR_INVALID);
+        assert_non_null(strstr(eb.text, "baton-spent-ms must be an integer from 0 to 4294967295"));
+    }
+    assert_int_equal(pd_head_read(&h, header_with_time, "4294967295", &eb), ERR_OK);
+    assert_int_equal(h.spent_ms, UINT32_MAX);
+    assert_int_equal(pd_head_read(&h, header_with_time, NULL, &eb), ERR_OK);
+    assert_int_equal(h.spent_ms, 0);
+}
+
 static void the_tenant_is_a_word(void **state) {
     (void)state;
     static const struct {
@@ -191,6 +211,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_headers_have_their_texts),
         cmocka_unit_test(good_headers_give_their_values),
+        cmocka_unit_test(the_time_spent_is_a_number),
         cmocka_unit_test(the_tenant_is_a_word),
         cmocka_unit_test(the_record_has_a_length),
         cmocka_unit_test(the_id_may_be_as_long_as_the_limit),

@@ -241,8 +241,8 @@ static bool UNUSED fact_offered(void *arg) {
 /* Links p and d; both are up when it returns. */
 static void UNUSED link_sides(struct side *p, struct side *d) {
     struct role_node pn = node(P_ID, kv_plane_port(p->kp)), dn = node(D_ID, kv_plane_port(d->kp));
-    assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p->kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d->kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p->kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(p->loop, fact_up, p);
     WAIT_FOR(d->loop, fact_up, d);
 }

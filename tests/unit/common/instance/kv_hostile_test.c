@@ -21,7 +21,7 @@ struct scene {
 
 static void want_by_hand(struct side *d) {
     struct role_node pn = node(P_ID, hand_port()); /* nobody listens there */
-    assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d->kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
 }
 
 static void scene_open(struct scene *s, struct loop *loop) {

@@ -18,8 +18,8 @@ static void expect_refusal(struct loop *loop, struct side *p, struct side *d, co
     side_open(p);
     side_open(d);
     struct role_node pn = node(P_ID, kv_plane_port(p->kp)), dn = node(D_ID, kv_plane_port(d->kp));
-    assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p->kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d->kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p->kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(loop, fact_failed, p);
     WAIT_FOR(loop, fact_failed, d);
     assert_string_equal(link_text(p), status);
@@ -90,12 +90,11 @@ static void two_of_one_role_do_not_link(void **state) {
     side_open(&a);
     side_open(&b);
     struct role_node an = node(P_ID, kv_plane_port(a.kp)), bn = node(D_ID, kv_plane_port(b.kp));
-    assert_int_equal(kv_plane_want(a.kp, ROLE_PREFILL, P_ID, &bn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(b.kp, ROLE_PREFILL, D_ID, &an, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(a.kp, CAN_PREFILL, P_ID, &bn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(b.kp, CAN_PREFILL, D_ID, &an, 1), ERR_OK);
     WAIT_FOR(*state, fact_failed, &a);
     assert_string_equal(link_text(&a), "failed : 7");
-    assert_non_null(
-        strstr(kv_peer_text(kv_plane_find_id(a.kp, D_ID)), "role: mine prefill, wanted decode"));
+    assert_non_null(strstr(kv_peer_text(kv_plane_find_id(a.kp, D_ID)), "has prefill, instance"));
     side_close(&a);
     side_close(&b);
 }
@@ -110,8 +109,8 @@ static void a_wrong_id_is_refused(void **state) {
     side_open(&p);
     side_open(&d);
     struct role_node pn = node(P_ID, kv_plane_port(p.kp)), dn = node(D_ID + 1, kv_plane_port(d.kp));
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(*state, fact_failed, &p);
     assert_string_equal(link_text(&p), "failed : 8");
     side_close(&p);
@@ -131,18 +130,18 @@ static void prefill_may_come_long_before_decode(void **state) {
     side_open(&p);
     side_open(&d);
     struct role_node pn = node(P_ID, kv_plane_port(p.kp)), dn = node(D_ID, kv_plane_port(d.kp));
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     assert_false(wait_for_ms(*state, fact_settled, &p,
                              350)); /* several refusals: still linking, nothing shown */
     assert_string_equal(link_text(&p), "");
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
     WAIT_FOR(*state, fact_up, &p);
     WAIT_FOR(*state, fact_up, &d);
     assert_true(p.n_settled > 0 && p.n_ok == 1 && p.n_wanted == 1);
     assert_string_equal(link_text(&p), "ok");
     /* the same body again changes nothing, and says again how things stand */
     p.n_settled = 0;
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(*state, fact_settled, &p);
     assert_int_equal(p.n_downs, 0);
     assert_int_equal(p.n_ups, 1);
@@ -161,8 +160,8 @@ static void one_missing_peer_does_not_hide_the_other(void **state) {
     struct role_node pn = node(P_ID, kv_plane_port(p.kp)),
                      dn[2] = {node(D_ID, kv_plane_port(d.kp)), node(D_ID + 1, 1)};
     snprintf(dn[1].host_ip, sizeof(dn[1].host_ip), "10.1.2.3");
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, dn, 2), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, dn, 2), ERR_OK);
     WAIT_FOR(*state, fact_settled, &p);
     while (p.n_ok + 1 != p.n_wanted) {
         p.n_settled = 0;
@@ -235,7 +234,7 @@ static void a_link_heals_when_its_peer_comes_back(void **state) {
     d.o.port = port;
     side_open(&d);
     struct role_node pn = node(P_ID, kv_plane_port(p.kp));
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
     WAIT_FOR(*state, fact_up, &p);
     WAIT_FOR(*state, fact_up, &d);
     assert_int_equal(p.n_ups, 2);
@@ -253,10 +252,10 @@ static void posting_the_role_again_tries_at_once(void **state) {
     side_open(&p);
     side_open(&d);
     struct role_node pn = node(P_ID, kv_plane_port(p.kp)), dn = node(D_ID, kv_plane_port(d.kp));
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(*state, fact_failed, &p);
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(*state, fact_up, &p);
     side_close(&p);
     side_close(&d);
@@ -271,8 +270,8 @@ static void two_instances_swap_their_roles(void **state) {
     link_sides(&a, &b);
     struct role_node an = node(P_ID, kv_plane_port(a.kp)), bn = node(D_ID, kv_plane_port(b.kp));
     for (int i = 0; i < 3; i++) {
-        enum inst_role ra = i % 2 == 0 ? ROLE_DECODE : ROLE_PREFILL,
-                       rb = i % 2 == 0 ? ROLE_PREFILL : ROLE_DECODE;
+        const unsigned ra = i % 2 == 0 ? CAN_DECODE : CAN_PREFILL,
+                       rb = i % 2 == 0 ? CAN_PREFILL : CAN_DECODE;
         assert_int_equal(kv_plane_want(a.kp, ra, P_ID, &bn, 1), ERR_OK);
         assert_int_equal(kv_plane_want(b.kp, rb, D_ID, &an, 1), ERR_OK);
         assert_false(fact_up(&a)); /* the old link is not taken for the new one */
@@ -375,12 +374,12 @@ static int child_main(const char *role, int stage, uint16_t peer_port) {
     fflush(stdout);
     if (strcmp(role, "decode") == 0) {
         struct role_node pn = node(P_ID, peer_port);
-        kv_plane_want(s.kp, ROLE_DECODE, D_ID, &pn, 1);
+        kv_plane_want(s.kp, CAN_DECODE, D_ID, &pn, 1);
         WAIT_FOR(loop, fact_offered, &s);
         if (stage > 0) kv_rx_grant(s.rx, t, CHILD_BLOCKS, 0, on_rx_end, &x);
     } else {
         struct role_node dn = node(D_ID, peer_port);
-        kv_plane_want(s.kp, ROLE_PREFILL, P_ID, &dn, 1);
+        kv_plane_want(s.kp, CAN_PREFILL, P_ID, &dn, 1);
         WAIT_FOR(loop, fact_up, &s);
         struct kv_tx *tx = offer(&s, "cafe", 0, CHILD_BLOCKS * BLOCK_TOKENS, &x);
         WAIT_FOR(loop, fact_granted, &x);
@@ -407,7 +406,7 @@ static void decode_survives_the_death_of_prefill(void **state) {
         d.n_offers = 0;
         struct child c = child_start("prefill", stages[i], kv_plane_port(d.kp));
         struct role_node pn = node(P_ID, child_port(&c));
-        assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+        assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
         WAIT_FOR(*state, fact_offered, &d);
         assert_int_equal(kv_rx_grant(d.rx, t, CHILD_BLOCKS, 0, on_rx_end, &rx_end), ERR_OK);
         if (i > 0) WAIT_FOR(*state, fact_bytes_came, &d);
@@ -430,7 +429,7 @@ static void prefill_survives_the_death_of_decode(void **state) {
         struct ended x;
         struct child c = child_start("decode", i == 0 ? "0" : "1", kv_plane_port(p.kp));
         struct role_node dn = node(D_ID, child_port(&c));
-        assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+        assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
         WAIT_FOR(*state, fact_up, &p);
         struct kv_tx *tx = offer(&p, "cafe", (uint32_t)i, CHILD_BLOCKS * BLOCK_TOKENS, &x);
         if (i > 0) WAIT_FOR(*state, fact_granted, &x);
@@ -456,7 +455,7 @@ static void a_peer_that_stands_still_is_noticed(void **state) {
     side_open(&d);
     struct child c = child_start("prefill", "2", kv_plane_port(d.kp));
     struct role_node pn = node(P_ID, child_port(&c));
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
     WAIT_FOR(*state, fact_offered, &d);
     assert_int_equal(kv_rx_grant(d.rx, t, CHILD_BLOCKS, 0, on_rx_end, &rx_end), ERR_OK);
     kill(c.pid, SIGSTOP);

@@ -44,8 +44,8 @@ static void expect_no_link(struct loop *loop, struct tls *of_p, struct tls *of_d
     side_open(&p);
     side_open(&d);
     struct role_node pn = node(P_ID, kv_plane_port(p.kp)), dn = node(D_ID, kv_plane_port(d.kp));
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(loop, fact_failed, &p);
     WAIT_FOR(loop, fact_failed, &d);
     assert_string_equal(link_text(&p), p_says);
@@ -88,14 +88,14 @@ static void the_right_certificate_heals_the_link(void **state) {
     side_open(&d);
     uint16_t port = kv_plane_port(p.kp);
     struct role_node pn = node(P_ID, port), dn = node(D_ID, kv_plane_port(d.kp));
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(d.loop, fact_failed, &d);
     kv_plane_close(&p.kp);
     p.o.tls = link_tls;
     p.o.port = port;
     side_open(&p);
-    assert_int_equal(kv_plane_want(p.kp, ROLE_PREFILL, P_ID, &dn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(p.kp, CAN_PREFILL, P_ID, &dn, 1), ERR_OK);
     WAIT_FOR(p.loop, fact_up, &p);
     WAIT_FOR(d.loop, fact_up, &d);
     side_close(&p);
@@ -162,7 +162,7 @@ static void decode_side(struct side *d, struct loop *loop) {
     side_init(d, loop, 2);
     side_open(d);
     struct role_node pn = node(P_ID, hand_port());
-    assert_int_equal(kv_plane_want(d->kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d->kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
 }
 
 /* Runs the handshake as far as D goes with it, then expects the refusal. */
@@ -248,7 +248,7 @@ static void a_truncated_handshake_loses_the_pair(void **state) {
     d.o.connect_ms = 200;
     side_open(&d);
     struct role_node pn = node(P_ID, hand_port());
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, D_ID, &pn, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, &pn, 1), ERR_OK);
     hand_open(&h, &link_pki, "peer", 0);
     raw_pair(&r, &d);
     size_t n = hand_flight(&h, bytes, sizeof(bytes));

@@ -472,7 +472,7 @@ static void unwanted_peers_lose_their_transfers(void **state) {
     open_pair(&x, *state);
     start_pair(&x);
     reach(&x, SOME_SENT, &tx, t, &tx_end, &rx_end);
-    assert_int_equal(kv_plane_want(x.p.kp, ROLE_PREFILL, P_ID, NULL, 0), ERR_OK);
+    assert_int_equal(kv_plane_want(x.p.kp, CAN_PREFILL, P_ID, NULL, 0), ERR_OK);
     WAIT_FOR(x.p.loop, fact_done, &tx_end);
     assert_int_equal(tx_end.e, ERR_PEER_LOST);
     WAIT_FOR(x.d.loop, fact_done, &rx_end);

@@ -18,7 +18,8 @@ static struct {
     struct instance in;
     struct http_server *server;
     struct side kv;
-    struct counts p, d;
+    struct counts p, d, alone;
+    bool both; /* roles may be active together */
     int version;
     enum inst_role word;
     /* the answer */
@@ -43,22 +44,34 @@ static enum err start_in(void **self, struct counts *c) {
     return ERR_OK;
 }
 static enum err p_start(void **self, struct instance *in) {
-    REQUIRE(in == &t.in && t.d.n_started == t.d.n_stopped); /* the other one is gone */
+    REQUIRE(in == &t.in && (t.both || t.d.n_started == t.d.n_stopped)); /* the other is gone */
     return start_in(self, &t.p);
 }
 static enum err d_start(void **self, struct instance *in) {
-    REQUIRE(in == &t.in && t.p.n_started == t.p.n_stopped);
+    REQUIRE(in == &t.in && (t.both || t.p.n_started == t.p.n_stopped));
     return start_in(self, &t.d);
+}
+static enum err alone_start(void **self, struct instance *in) {
+    (void)in;
+    return start_in(self, &t.alone);
 }
 static void role_stop_fn(void **self) {
     struct counts *c = *self;
-    req_set_abort(t.in.reqs, c == &t.p ? ROLE_PREFILL : ROLE_DECODE, ERR_STOPPING);
+    req_set_abort(t.in.reqs,
+                  c == &t.p   ? ROLE_PREFILL
+                  : c == &t.d ? ROLE_DECODE
+                              : ROLE_MIXED,
+                  ERR_STOPPING);
     c->n_stopped++;
     *self = NULL;
 }
-static const struct role_ops p_ops = {.role = ROLE_PREFILL, .start = p_start, .stop = role_stop_fn};
-static const struct role_ops d_ops = {.role = ROLE_DECODE, .start = d_start, .stop = role_stop_fn};
-static const struct role_ops *const roles[] = {&p_ops, &d_ops, NULL};
+static const struct role_ops p_ops = {
+    .role = ROLE_PREFILL, .needs = CAN_PREFILL, .start = p_start, .stop = role_stop_fn};
+static const struct role_ops d_ops = {
+    .role = ROLE_DECODE, .needs = CAN_DECODE, .start = d_start, .stop = role_stop_fn};
+static const struct role_ops alone_ops = {
+    .role = ROLE_MIXED, .needs = CAN_BOTH, .start = alone_start, .stop = role_stop_fn};
+static const struct role_ops *const roles[] = {&p_ops, &d_ops, &alone_ops, NULL};
 
 /* ---- their requests */
 struct request {
@@ -154,6 +167,7 @@ static int tear_down(void **state) {
     free(t.kv.mem.bytes);
     assert_int_equal(t.p.n_started, t.p.n_stopped);
     assert_int_equal(t.d.n_started, t.d.n_stopped);
+    assert_int_equal(t.alone.n_started, t.alone.n_stopped);
     return 0;
 }
 
@@ -201,12 +215,13 @@ static void expect_at(int status, const char *error, const char *detail, int lin
 #define UPDATE_FAIL           "Update pd info failed. Reset to previous node status."
 
 static void expect_role(enum inst_role role, enum role_status status) {
-    void *self;
-    const struct role_ops *ops = role_ctl_ops(t.in.role_ctl, &self);
     assert_int_equal(role_ctl_role(t.in.role_ctl), role);
     assert_int_equal(role_ctl_status(t.in.role_ctl), status);
-    assert_int_equal(ops == NULL, role == ROLE_NONE);
-    assert_int_equal(self == NULL, role == ROLE_NONE);
+    const unsigned can = role_ctl_can(t.in.role_ctl);
+    assert_int_equal(can == 0, role == ROLE_NONE);
+    assert_int_equal(t.p.n_started - t.p.n_stopped, (can & CAN_PREFILL) != 0 && role != ROLE_MIXED);
+    assert_int_equal(t.d.n_started - t.d.n_stopped, (can & CAN_DECODE) != 0 && role != ROLE_MIXED);
+    assert_int_equal(t.alone.n_started - t.alone.n_stopped, can == CAN_BOTH);
 }
 
 /* ---- the cases */
@@ -233,10 +248,6 @@ static void refused_bodies(void **state) {
          "logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"},{\"device_id\":\"1\",\"device_logical_"
          "id\":\"1\",\"device_ip\":\"127.0.0.1\"}]},\"peers\":[" PEER "]}",
          JSON_FAIL, "local.device must have 1 entries (worldSize), got 2", ROLE_PREFILL},
-        {1, 503,
-         "{\"local\":{\"server_ip\":\"127.0.0.1\",\"p_percentage\":50,\"device\":[{\"device_id\":"
-         "\"0\",\"device_logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"}]},\"peers\":[" PEER "]}",
-         UPDATE_FAIL, "role flex takes local.p_percentage 0 or 100 in this release", ROLE_FLEX},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -270,7 +281,7 @@ static void takes_a_role(void **state) {
                              .has_id = true,
                              .id = 11,
                              .inter_comm_port = kv_plane_port(t.in.kv_plane)};
-    assert_int_equal(kv_plane_want(d.kp, ROLE_DECODE, 21, &self, 1), ERR_OK);
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, 21, &self, 1), ERR_OK);
 
     snprintf(body, sizeof(body),
              BODY("11",
@@ -414,21 +425,73 @@ static void terms_and_sessions(void **state) {
     assert_int_equal(t.d.n_aborted, 3);
 }
 
-/* flex with all or nothing of its share is P or D. */
+#define FLEX_BODY(share, peers, more)                                                              \
+    "{\"local\":{\"server_ip\":\"127.0.0.1\"" share                                                \
+    ",\"device\":[{\"device_id\":\"0\",\"device_logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"}]}" \
+    ","                                                                                            \
+    "\"peers\":[" peers "]" more "}"
+#define SHARE(n) ",\"p_percentage\":" n
+
+/* A flex is the set that its share says, and is called flex whatever that is. */
 static void flex(void **state) {
-    char body[1024];
     (void)state;
-    for (int share = 0; share <= 100; share += 100) {
-        snprintf(body, sizeof(body),
-                 "{\"local\":{\"server_ip\":\"127.0.0.1\",\"p_percentage\":%d,\"device\":[{"
-                 "\"device_id\":\"0\",\"device_logical_id\":\"0\",\"device_ip\":\"127.0.0.1\"}]},"
-                 "\"peers\":[" PEER "]}",
-                 share);
-        post(1, ROLE_FLEX, body);
+    t.both = true;
+    post(1, ROLE_FLEX, FLEX_BODY("", PEER, ""));
+    expect(422, JSON_FAIL, "local.p_percentage must be an integer from 0 to 100, got none");
+    post(1, ROLE_FLEX, FLEX_BODY(SHARE("101"), PEER, ""));
+    expect(422, JSON_FAIL, "p_percentage must be an integer from 0 to 100");
+    post(1, ROLE_FLEX, FLEX_BODY(SHARE("100"), "", ""));
+    expect(503, UPDATE_FAIL, "peers must not be empty when a role is given for the first time");
+    expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
+    static const struct {
+        const char *body;
+        unsigned can;
+        int share;
+    } rows[] = {{FLEX_BODY(SHARE("100"), PEER, ""), CAN_PREFILL, 100},
+                {FLEX_BODY(SHARE("0"), PEER, ""), CAN_DECODE, 0},
+                {FLEX_BODY(SHARE("1"), PEER, ""), CAN_BOTH, 1},
+                {FLEX_BODY(SHARE("99"), PEER, ""), CAN_BOTH, 99},
+                {FLEX_BODY(SHARE("0"), PEER, ""), CAN_DECODE, 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        post(1, ROLE_FLEX, rows[i].body);
         expect(200, OK, NULL);
-        expect_role(share == 100 ? ROLE_PREFILL : ROLE_DECODE, ROLE_STATUS_SWITCHING);
+        expect_role(ROLE_FLEX, ROLE_STATUS_SWITCHING);
+        assert_int_equal(role_ctl_can(t.in.role_ctl), rows[i].can);
+        assert_int_equal(role_ctl_share(t.in.role_ctl), rows[i].share);
         assert_int_equal(role_ctl_id(t.in.role_ctl), 0x7f000001); /* no id: the address stands in */
     }
+    assert_true(t.alone.n_started == 1 && t.d.n_started == 1 && t.p.n_started == 2);
+}
+
+/* To can more needs no idle instance and ends nothing; who loses a capability must be idle in it.
+ */
+static void a_set_grows_and_shrinks(void **state) {
+    unsigned want = 1;
+    (void)state;
+    t.both = true;
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(200, OK, NULL);
+    have(ROLE_PREFILL, 1, 1, 1);
+    post(1, ROLE_FLEX, FLEX_BODY(SHARE("50"), "", ""));
+    expect(200, OK, NULL);
+    assert_int_equal(t.p.n_aborted + t.p.n_stopped, 0);
+    WAIT_FOR(t.in.loop, is_settled, &want);
+    expect_role(ROLE_FLEX, ROLE_STATUS_READY); /* without a link: it can do all alone */
+    assert_false(role_ctl_unhealthy(t.in.role_ctl));
+    have(ROLE_DECODE, 0, 1, 0);
+    post(1, ROLE_PREFILL, BODY("11", PEER, ""));
+    expect(409, UPDATE_FAIL, "flex to prefill needs an idle instance: 0 waiting, 1 running, 0 KV");
+    expect_role(ROLE_FLEX, ROLE_STATUS_READY);
+    have(ROLE_DECODE, 0, 0, 0);
+    post(1, ROLE_PREFILL, BODY("11", PEER, "")); /* what P has is no hindrance */
+    expect(200, OK, NULL);
+    expect_role(ROLE_PREFILL, ROLE_STATUS_SWITCHING);
+    assert_true(t.p.n_aborted == 0 && t.p.n_stopped == 0 && t.d.n_stopped == 1);
+    post(1, ROLE_FLEX, FLEX_BODY(SHARE("50"), "", ",\"force\":true"));
+    have(ROLE_DECODE, 1, 0, 0);
+    post(1, ROLE_PREFILL, BODY("11", PEER, ",\"force\":true"));
+    expect(200, OK, NULL);
+    assert_true(t.d.n_aborted == 1 && t.p.n_aborted == 0);
 }
 
 /* The new role cannot start: there is none then, and the next post is a first one. */
@@ -455,12 +518,12 @@ static void alone(void **state) {
     struct role_load load;
     (void)state;
     role_ctl_on_settled(t.in.role_ctl, 1); /* nothing to tell yet */
-    t.p.fail_start = ERR_NO_MEMORY;
-    assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_NO_MEMORY);
+    t.alone.fail_start = ERR_NO_MEMORY;
+    assert_int_equal(role_ctl_start_alone(t.in.role_ctl), ERR_NO_MEMORY);
     expect_role(ROLE_NONE, ROLE_STATUS_UNKNOWN);
-    t.p.fail_start = ERR_OK;
-    assert_int_equal(role_ctl_start_alone(t.in.role_ctl, &p_ops), ERR_OK);
-    expect_role(ROLE_PREFILL, ROLE_STATUS_READY);
+    t.alone.fail_start = ERR_OK;
+    assert_int_equal(role_ctl_start_alone(t.in.role_ctl), ERR_OK);
+    expect_role(ROLE_MIXED, ROLE_STATUS_READY);
     have(ROLE_PREFILL, 1, 2, 3);
     req_set_load(t.in.reqs, ROLE_NONE, &load);
     assert_true(load.waiting == 1 && load.running == 2 && load.leases == 3);
@@ -474,6 +537,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(switches, set_up, tear_down),
         cmocka_unit_test_setup_teardown(terms_and_sessions, set_up, tear_down),
         cmocka_unit_test_setup_teardown(flex, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_set_grows_and_shrinks, set_up, tear_down),
         cmocka_unit_test_setup_teardown(start_fails, set_up, tear_down),
         cmocka_unit_test_setup_teardown(alone, set_up, tear_down),
     };
