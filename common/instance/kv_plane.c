@@ -200,13 +200,14 @@ enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
         uint16_t port = peers[i].inter_comm_port != 0 ? peers[i].inter_comm_port : kp->port;
         if ((wanted[i] = peer_of_node(kp, &peers[i], port)) == NULL) goto no_memory;
     }
-    bool anew = can != kp->can || self_id != kp->self_id;
+    /* What both sides of a link still do needs no new one. */
+    const bool anew = self_id != kp->self_id || (can & kp->can) == 0;
     for (struct kv_peer *p = kp->peers; p != NULL; p = p->next) {
         bool keep = false;
         for (size_t i = 0; i < n_peers && !anew; i++) keep = keep || wanted[i] == p;
         if (p->wanted && !keep && (e = unwant(kp, p)) != ERR_OK) goto out;
     }
-    if (anew) {
+    if (anew || can != kp->can) {
         kp->can = can;
         kp->self_id = self_id;
         if ((e = link_command(kp, KV_CMD_ROLE, NULL)) != ERR_OK) goto out;

@@ -79,9 +79,9 @@ uint16_t kv_plane_port(const struct kv_plane *kp);
 /* The wanted set of peers, as the last role body gave it: peers not in it are unlinked, new ones
  * are linked, failed ones are tried again at once. can: what this instance can do (role.h), 0 wants
  * nobody; a link comes up where one side prefills and the other decodes. The lower id connects, the
- * other waits; towards a peer without an id who only prefills connects. A change of can or id
- * begins every link anew. Links settle in the background; see on_settled. A node without
- * inter_comm_port has its listener at the own port number.
+ * other waits; towards a peer without an id who only prefills connects. Another id, or nothing in
+ * common with what it could before, begins every link anew. Links settle in the background; see
+ * on_settled. A node without inter_comm_port has its listener at the own port number.
  */
 enum err kv_plane_want(struct kv_plane *kp, unsigned can, uint32_t self_id,
                        const struct role_node *peers, size_t n_peers);

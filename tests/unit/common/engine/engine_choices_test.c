@@ -342,6 +342,43 @@ static void test_split_is_whole(void **state) {
     assert_true(n_ended > 20); /* both kinds of first tokens were there */
 }
 
+/* Both halves in one place: the sequence waits after its first tokens with all it will need, and
+ * goes on as it is. */
+static void test_staged_is_whole(void **state) {
+    (void)state;
+    for (int n = 1; n <= 12; n++)
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            struct engine_opts o = fake_opts();
+            struct rig *a = rig_open(&o);
+            struct sampling p = sampling_of(seed, 6, 12);
+            int32_t ids[12], first[6] = {1, 1, 1, 1, 1, 1};
+            bool any = false;
+            prompt_of(seed, ids, n);
+            assert_int_equal(add(a, 5, SEQ_STAGED, ids, n, &p), ERR_OK);
+            assert_int_equal(start_each(a->e, 5, first, 6), ERR_CONFLICT); /* not yet */
+            run_dry(a);
+            assert_true(stats_of(a).importing == 6 && stats_of(a).slots_free == 2);
+            assert_int_equal(engine_seq_release(a->e, 5), ERR_CONFLICT);
+            for (int c = 0; c < 6; c++) {
+                assert_int_equal(a->said[5][c].n, 1);
+                bool ended = a->said[5][c].finish != FINISH_NONE;
+                first[c] = ended ? -1 : a->said[5][c].tokens[0];
+                any = any || !ended;
+            }
+            if (any && seed % 4 != 3) {
+                assert_int_equal(start_each(a->e, 5, first, 6), ERR_OK);
+                assert_int_equal(start_each(a->e, 5, first, 6), ERR_CONFLICT);
+                run_dry(a);
+                for (int c = 0; c < 6; c++) expect_said(&a->said[5][c], &p, c, ids, n, true);
+            } else {
+                assert_int_equal(engine_seq_cancel(a->e, 5), ERR_OK);
+            }
+            assert_true(stats_of(a).slots_free == 8 && stats_of(a).importing == 0 &&
+                        stats_of(a).blocks_free == stats_of(a).blocks_total);
+            rig_close(a);
+        }
+}
+
 /* The KV of the prompt is at b, as if P had sent it. */
 static void import(struct rig *a, struct rig *b, const int32_t *ids, int n,
                    const struct sampling *p) {
@@ -545,6 +582,7 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_prompt_alternatives),
         cmocka_unit_test(test_split_is_whole),
+        cmocka_unit_test(test_staged_is_whole),
         cmocka_unit_test(test_goes_on_from_any_token),
         cmocka_unit_test(test_ends_inside_callbacks),
         cmocka_unit_test(test_stopped_before_the_first_token),
