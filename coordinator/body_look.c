@@ -171,7 +171,8 @@ static const enum member *inputs_of(const struct api_path *path) {
                              native[INPUTS_MAX] = {M_INPUTS, M_INPUT_ID},
                              generate[INPUTS_MAX] = {M_INPUTS, M_PROMPT};
     switch (path->api) {
-    case API_OPENAI_CHAT: return chat;
+    case API_OPENAI_CHAT:
+    case API_ANTHROPIC: return chat;
     case API_OPENAI_COMPLETIONS: return completions;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;

@@ -24,6 +24,8 @@ const struct api_path api_paths[] = {
     GENERATE("/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
     GENERATE("/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
     GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
+    GENERATE("/v1/messages", API_ANTHROPIC, API_STREAM_FIELD, API_FRAMES_SSE_NAMED, API_ERRORS_ANTHROPIC),
+    TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
     TOKENIZE("/v1/tokenizer", INFO_TOKENIZER, API_ERRORS_V1),
     TOKENIZE("/tokenize", INFO_TOKENIZE, API_ERRORS_PLAIN),
     TOKENIZE("/detokenize", INFO_DETOKENIZE, API_ERRORS_PLAIN),
@@ -57,7 +59,7 @@ const struct api_framing api_framings[] = {
 static const struct {
     const char *prefix;
     enum api_errors errors;
-} error_prefixes[] = {{"/v1/", API_ERRORS_V1}};
+} error_prefixes[] = {{"/v1/messages/", API_ERRORS_ANTHROPIC}, {"/v1/", API_ERRORS_V1}};
 
 const char *const api_trace_headers[] = {
     "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",

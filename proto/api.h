@@ -64,6 +64,7 @@ enum api_info {
     INFO_TOKENIZER,
     INFO_TOKENIZE,
     INFO_DETOKENIZE,
+    INFO_ANTHROPIC_TOKENS,
     INFO_COUNT,
 };
 

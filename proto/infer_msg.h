@@ -81,6 +81,7 @@ enum api {
     API_TRITON_TOKEN, /* .../infer */
     API_TRITON_TEXT,  /* .../generate, .../generate_stream */
     API_NATIVE,       /* /infer, /infer_token */
+    API_ANTHROPIC,    /* /v1/messages */
     API_COUNT,
 };
 

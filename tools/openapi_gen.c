@@ -115,6 +115,7 @@ static enum fam family_of(const char *name) {
         [FAM_NATIVE] = "native",
         [FAM_TRITON_TOKEN] = "triton_token",
         [FAM_TRITON_TEXT] = "triton_text",
+        [FAM_ANTHROPIC] = "anthropic",
     };
     for (int i = 0; i < FAM_COUNT; i++)
         if (strcmp(names[i], name) == 0) return (enum fam)i;

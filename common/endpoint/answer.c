@@ -27,7 +27,8 @@ bool answer_is_special(const struct answer *a, int32_t id) {
 }
 
 bool answer_keeps_controls(const struct answer *a) {
-    return a->ops->controls && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
+    bool own = a->ops->errors != API_ERRORS_PLAIN && a->ops->errors != API_ERRORS_V1;
+    return a->ops->controls && (own || a->ep->conf.error_style == ERROR_STYLE_OPENAI);
 }
 
 int answer_n_tokens(const struct answer *a) {
@@ -181,7 +182,7 @@ static void note_failures(struct answer *a, struct buf *out) {
  * along unless the family tells every token by itself (inference-api 5.3). */
 void answer_emit(struct choice *c, bool more, struct buf *out) {
     struct answer *a = c->a;
-    bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token;
+    bool waits = more && c->finish == FINISH_NONE && !a->ops->every_token && !a->ops->blocks;
     waits = waits || (c->req->sampling.beam && c->finish == FINISH_NONE);
     if (a->req->answer.stream && !waits) {
         if (a->ranked && a->n_live == 0)

@@ -52,6 +52,12 @@ struct choice {
 
     size_t recs_told; /* tokens [0, recs_told) are no news to answer_sent() */
     bool in_written;  /* it is in answer.written */
+
+    /* of families whose streams are lists of blocks: begun so far, the last one still open; events
+     * with a number */
+    size_t n_blocks, n_numbered;
+    bool block_open;
+    enum chat_kind block_kind;
 };
 
 /* Log-probabilities of one prompt token. */
@@ -91,6 +97,8 @@ struct answer_ops {
     bool every_token;       /* an event for each token, even without new text (inference-api 5.3) */
     bool best_first; /* a whole answer shows its choices by rank even where none is left out */
     bool controls;   /* control characters stay in the text in OpenAI's manner */
+    bool blocks;     /* a stream is a list of blocks, so that what is said depends on what was
+                      * said: each token is an event by itself, and a replay writes them again */
     bool joint;      /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,
@@ -103,7 +111,7 @@ struct answer_ops {
                   struct buf *out); /* an error inside a stream; NULL: as its frames have it */
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
-    answer_native, answer_triton_token, answer_triton_text;
+    answer_native, answer_triton_token, answer_triton_text, answer_anthropic;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */
@@ -155,6 +163,18 @@ void choice_close(struct choice *c);
 void choice_token(struct choice *c, const struct token_event *ev);
 /* Ends a choice that has not ended: what is held back becomes ready. */
 void choice_end(struct choice *c, enum finish f);
+
+/* ---- the blocks of a choice (answer_blocks.c): those of its chat_text, or all its text as one */
+size_t choice_n_blocks(const struct choice *c);
+struct chat_block choice_block(const struct choice *c, size_t i);
+/* What the stream has to send next, as chat_text_take() has it. */
+bool choice_take(struct choice *c, size_t *i, struct chat_block *b);
+/* Tokens before the end tag of the thinking; *closed: there is one. */
+uint64_t choice_thinking_tokens(const struct choice *c, bool *closed);
+/* The text of a block as a JSON string. */
+void put_block_text(struct buf *out, const struct chat_block *b);
+/* An id of prefix and n letters and digits: a function of the id of the call. */
+void put_call_id(struct buf *out, const char *prefix, size_t n, const struct tool_call *call);
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);

@@ -159,6 +159,7 @@ static enum err open_chat(struct choice *c) {
     const struct chat_text_opts opts = {
         .null_content = conf->error_style == ERROR_STYLE_OPENAI,
         .full_text = conf->full_text,
+        .in_order = c->a->ops->blocks,
     };
     if (!chat_text_needed(c->req)) return ERR_OK;
     c->chat =

@@ -77,11 +77,9 @@ static void put_thinking_tokens(struct buf *out, const struct counted *k) {
     bool closed = false;
     uint64_t n = 0;
     for (const struct choice *c = next_counted(k, NULL); c != NULL; c = next_counted(k, c)) {
-        size_t close_at;
-        if (c->chat == NULL || !chat_text_thought(c->chat, &close_at)) continue;
-        size_t chars = utf8_chars(c->text.data, close_at);
-        for (size_t i = 0; i < c->n_recs && c->recs[i].chars_at < chars; i++) n++;
-        closed = true;
+        bool one;
+        n += choice_thinking_tokens(c, &one);
+        closed = closed || one;
     }
     if (!closed) return;
     buf_puts(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":");

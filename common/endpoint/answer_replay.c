@@ -88,12 +88,21 @@ static struct token_event event_of(const struct sent_tokens *sent, size_t i) {
     return ev;
 }
 
+/* Of a list of blocks: what the token had to say goes nowhere, and what follows knows of it. */
+static void say_again(struct choice *c) {
+    struct buf discard = BUF_INIT;
+    answer_emit(c, false, &discard);
+    if (discard.failed) c->a->no_memory = true;
+    buf_free(&discard);
+}
+
 /* The tokens without their events. */
 static enum err take_tokens(struct choice *c, uint32_t number, const struct sent_tokens *sent,
                             struct errbuf *eb) {
     for (size_t i = 0; i < sent->n_ids; i++) {
         struct token_event ev = event_of(sent, i);
         choice_token(c, &ev);
+        if (c->a->ops->blocks) say_again(c);
         if (c->a->no_memory || c->text.failed) return ERR_NO_MEMORY;
         if (c->finish == FINISH_NONE) continue;
         if (i + 1 < sent->n_ids || sent->finish == FINISH_NONE)
@@ -111,6 +120,10 @@ static enum err take_tokens(struct choice *c, uint32_t number, const struct sent
 static enum err mark_sent(struct choice *c) {
     struct buf discard = BUF_INIT;
     enum err e = ERR_OK;
+    if (c->a->ops->blocks) {
+        c->recs_told = n_out(c);
+        return ERR_OK;
+    }
     if (c->a->ops->begin != NULL && c->n_recs == 1) {
         answer_emit(c, false, &discard);
         if (discard.failed) e = ERR_NO_MEMORY;

@@ -23,11 +23,12 @@ struct chat_text {
     size_t thinking_sent, content_sent;
     size_t calls_sent, args_sent; /* calls begun, and bytes of the last one's arguments */
     bool echo_due;                /* the first content of a stream repeats the prompt */
+    size_t block, block_sent;     /* in_order: bytes of this block that were sent */
+    bool block_begun;
 };
 
 bool chat_text_needed(const struct infer_req *req) {
-    return req->answer.api == API_OPENAI_CHAT &&
-           (req->answer.tools != TOOLS_NONE || req->answer.reasoning);
+    return req->answer.tools != TOOLS_NONE || req->answer.reasoning;
 }
 
 /* ---- life */
@@ -150,7 +151,74 @@ static size_t args_news(const struct chat_text *t) {
     return tool_parse_call(t->calls, t->calls_sent - 1)->args.len - t->args_sent;
 }
 
+/* ---- blocks */
+
+/* The content between call i - 1 and call i, which may be the one that is not there yet. */
+static struct chat_block content_before(const struct chat_text *t, size_t i) {
+    const struct buf *c = content(t);
+    size_t from = i > 0 ? tool_parse_call(t->calls, i - 1)->content_at : 0;
+    size_t to = i < n_calls(t) ? tool_parse_call(t->calls, i)->content_at : c->len;
+    return (struct chat_block){
+        .kind = CHAT_CONTENT, .p = c->data != NULL ? c->data + from : NULL, .n = to - from};
+}
+
+/* Calls fn-like over all blocks: the number of them, and block number `want`. */
+static size_t walk_blocks(const struct chat_text *t, size_t want, struct chat_block *out) {
+    size_t n = 0;
+    if (t->req->answer.reasoning && t->thinking.text.len > 0) {
+        bool shown = !t->req->answer.drop_reasoning;
+        if (n++ == want)
+            *out = (struct chat_block){.kind = CHAT_THINKING,
+                                       .p = t->thinking.text.data,
+                                       .n = shown ? t->thinking.text.len : 0};
+    }
+    for (size_t i = 0; i <= n_calls(t); i++) {
+        struct chat_block b = content_before(t, i);
+        if (b.n > 0 && n++ == want) *out = b;
+        if (i == n_calls(t)) break;
+        const struct tool_call *call = tool_parse_call(t->calls, i);
+        if (n++ == want)
+            *out = (struct chat_block){
+                .kind = CHAT_CALL, .p = call->args.data, .n = call->args.len, .call = call};
+    }
+    return n;
+}
+
+size_t chat_text_n_blocks(const struct chat_text *t) {
+    return walk_blocks(t, SIZE_MAX, NULL);
+}
+
+struct chat_block chat_text_block(const struct chat_text *t, size_t i) {
+    struct chat_block b = {.kind = CHAT_CONTENT};
+    walk_blocks(t, i, &b);
+    return b;
+}
+
+bool chat_text_take(struct chat_text *t, size_t *i, struct chat_block *b) {
+    const size_t n = chat_text_n_blocks(t);
+    for (; t->block < n; t->block++, t->block_sent = 0, t->block_begun = false) {
+        *b = chat_text_block(t, t->block);
+        if (!t->block_begun || b->n > t->block_sent) {
+            *i = t->block;
+            if (b->p != NULL) b->p += t->block_sent;
+            b->n -= t->block_sent;
+            t->block_sent += b->n;
+            t->block_begun = true;
+            return true;
+        }
+        if (t->block + 1 == n) break;
+    }
+    return false;
+}
+
+static bool block_news(const struct chat_text *t) {
+    const size_t n = chat_text_n_blocks(t);
+    if (t->block + 1 != n) return t->block < n;
+    return !t->block_begun || chat_text_block(t, t->block).n > t->block_sent;
+}
+
 bool chat_text_news(const struct chat_text *t) {
+    if (t->opts.in_order) return block_news(t);
     return (thinking_shown(t) && t->thinking.text.len > t->thinking_sent) ||
            content(t)->len > t->content_sent || t->echo_due || n_calls(t) > t->calls_sent ||
            args_news(t) > 0;

@@ -14,11 +14,13 @@
 #include "proto/infer_msg.h"
 
 struct chat_text;
+struct tool_call;
 
 /* What of the server's configuration shapes the text. */
 struct chat_text_opts {
     bool null_content; /* content is null instead of "" beside calls */
     bool full_text;    /* streams repeat the content so far */
+    bool in_order;     /* a stream takes pieces (chat_text_take()), not deltas */
 };
 
 /* Whether the text of req needs sorting at all. */
@@ -47,6 +49,24 @@ bool chat_text_delta(struct chat_text *t, struct buf *out);
 void chat_text_skip(struct chat_text *t); /* marks all that a stream has to send as sent */
 /* The content alone as a JSON string: of full_text. */
 void chat_text_content(const struct chat_text *t, struct buf *out);
+
+/* ---- the same in the order of the text, for families whose answers are lists of blocks. A block
+ * is the thinking, what stands between calls, or a call: a function of the text alone, whatever
+ * pieces it came in. */
+enum chat_kind { CHAT_THINKING, CHAT_CONTENT, CHAT_CALL };
+struct chat_block {
+    enum chat_kind kind;
+    const char
+        *p; /* its text so far; of a call the JSON of its arguments; may be NULL where n is 0 */
+    size_t n;
+    const struct tool_call *call; /* of CHAT_CALL */
+};
+size_t chat_text_n_blocks(const struct chat_text *t);
+struct chat_block chat_text_block(const struct chat_text *t, size_t i);
+/* What a stream has to send next: *i is the block, *b the part of it that is new. False: nothing is
+ * left. */
+bool chat_text_take(struct chat_text *t, size_t *i, struct chat_block *b);
+
 /* Members of a whole message after role: content, reasoning_content, tool_calls. */
 void chat_text_message(const struct chat_text *t, struct buf *out);
 

@@ -197,6 +197,9 @@ struct endpoint_ask {
 };
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
                      struct api_answer *out);
+/* POST /v1/messages/count_tokens */
+void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
+                               struct api_answer *out);
 /* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
                         const atomic_bool *cancelled,

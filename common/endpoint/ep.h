@@ -120,6 +120,7 @@ struct family {
     const char *token_count; /* {got} */
     const char *input_missing, *input_empty_array, *input_bad_type;
     const char *model_unknown; /* of /v1/: {got} */
+    const char *too_long;      /* {got}, {max}; NULL: the reference's, or OpenAI's */
     struct nbest_texts nbest;
     bool (*read)(struct ep_read *r); /* all checks before the parameters; fills ids */
     bool (*combine)(
@@ -203,6 +204,8 @@ struct json_value *ep_call_guide(const struct ep_read *r, bool one);
 enum tool_format ep_template_format(const struct chat_template *t); /* t may be NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
 bool ep_completions_read(struct ep_read *r);
+bool ep_anthropic_read(struct ep_read *r);
+bool ep_anthropic_tokens(struct ep_read *r); /* the same without max_tokens */
 bool ep_openai_combine(struct ep_read *r);
 /* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
  * req->guide. Called in the place of the order where the family has P_GUIDE. */

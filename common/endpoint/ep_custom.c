@@ -74,6 +74,30 @@ bool ep_check_stop(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
+/* A list; what is all blanks stops nothing. */
+bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v) {
+    struct json_value *arr;
+    const char *s;
+    size_t n, units = 0;
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return ep_wrong_type(r, "stop_sequences: Input should be a list of strings");
+    size_t n_items = json_arr_len(arr);
+    if (n_items > STOP_STRINGS_MAX)
+        return ep_fail(r, 422, "stop_sequences: at most 32768 are possible");
+    r->req->stop = calloc(n_items > 0 ? n_items : 1, sizeof(char *));
+    if (r->req->stop == NULL) return ep_fail_memory(r);
+    for (size_t i = 0; i < n_items; i++) {
+        if (json_as_str(json_arr_at(arr, i), &s, &n) != JSON_OK)
+            return ep_wrong_type(r, "stop_sequences: Input should be a list of strings");
+        units += ep_utf16_len(s, n);
+        if (units > STOP_STRING_UNITS_MAX)
+            return ep_fail(r, 422, "stop_sequences: at most 32768 characters together");
+        if (strspn(s, " \t\r\n") == n) continue;
+        if (!stop_push(r, s, n)) return false;
+    }
+    return true;
+}
+
 static int by_i32(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);

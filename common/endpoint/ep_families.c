@@ -160,6 +160,19 @@ const struct family ep_families[FAM_COUNT] = {
             .read = ep_triton_text_read,
             .answer = &answer_triton_text,
         },
+    [FAM_ANTHROPIC] =
+        {
+            .api = API_ANTHROPIC,
+            .input = "messages",
+            .thinking = true,
+            .guides = GUIDES_FORMAT,
+            .token_count = MESSAGES_TOKENS,
+            .input_bad_type = "The type of inputs is abnormal",
+            .too_long = "prompt is too long: {got} tokens > {max} maximum",
+            .read = ep_anthropic_read,
+            .combine = ep_chat_combine,
+            .answer = &answer_anthropic,
+        },
 };
 
 /* The family of an api; chat has the one the configuration chose. */

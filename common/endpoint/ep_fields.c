@@ -18,6 +18,7 @@ static check_fn *const checks[P_COUNT] = {
     [P_SEED] = ep_check_seed,
     [P_LOGIT_BIAS] = ep_check_logit_bias,
     [P_STOP] = ep_check_stop,
+    [P_STOP_SEQUENCES] = ep_check_stop_sequences,
     [P_STOP_TOKEN_IDS] = ep_check_stop_token_ids,
     [P_INCLUDE_STOP] = ep_check_include_stop,
     [P_N] = ep_check_n,

@@ -18,6 +18,8 @@ enum fam {
     FAM_NATIVE,
     FAM_TRITON_TOKEN,
     FAM_TRITON_TEXT,
+    FAM_NOT_OF_REFERENCE, /* those from here on have the ranges of OpenAI's manner */
+    FAM_ANTHROPIC = FAM_NOT_OF_REFERENCE,
     FAM_COUNT,
 };
 
@@ -78,6 +80,7 @@ enum ep_param {
     P_BAD_WORDS,
     P_ALLOWED_TOKEN_IDS,
     P_LOOKUP_TOKENS,
+    P_STOP_SEQUENCES,
     P_COUNT,
 };
 
@@ -111,6 +114,7 @@ bool ep_fields_read(struct ep_read *r, const uint8_t *order);
 /* Checks that need more than a range (ep_custom.c); v is neither absent nor null. */
 bool ep_check_seed(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop(struct ep_read *r, const struct json_value *v);
+bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v);
 bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);

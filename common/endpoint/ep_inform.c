@@ -6,11 +6,15 @@ typedef void inform_model_fn(const struct endpoint *ep, const char *name, struct
 typedef void inform_text_fn(const struct endpoint *ep, char *body, size_t n,
                             const atomic_bool *cancelled, struct api_answer *out);
 
+typedef void inform_ask_fn(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out);
+
 /* One of each row: what it wants to know. */
 static const struct {
     inform_fn *plain;
     inform_model_fn *model;
     inform_text_fn *text;
+    inform_ask_fn *ask;
 } infos[INFO_COUNT] = {
     [INFO_MODELS] = {.plain = endpoint_models},
     [INFO_MODEL] = {.model = endpoint_model},
@@ -21,6 +25,7 @@ static const struct {
     [INFO_TOKENIZER] = {.text = endpoint_tokenizer},
     [INFO_TOKENIZE] = {.text = endpoint_tokenize_compat},
     [INFO_DETOKENIZE] = {.text = endpoint_detokenize},
+    [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
 };
 
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
@@ -30,6 +35,8 @@ void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
         infos[i].plain(ep, out);
     else if (infos[i].model != NULL)
         infos[i].model(ep, ask->name, out);
+    else if (infos[i].ask != NULL)
+        infos[i].ask(ep, ask, out);
     else
         infos[i].text(ep, ask->body, ask->n, ask->cancelled, out);
 }

@@ -186,6 +186,8 @@ static bool too_long(struct ep_read *r, const char *limit, size_t max, size_t mo
     snprintf(m, sizeof(m), "%zu", ep_openai_manner(r) ? most : max);
     snprintf(g, sizeof(g), "%zu", got);
     if (r->status == 0) r->code = EP_CONTEXT_LENGTH;
+    if (r->fam->too_long != NULL)
+        return ep_fail_with(r, 424, r->fam->too_long, "{max}", m, "{got}", g, NULL);
     if (ep_openai_manner(r))
         return ep_fail_with(r, 424,
                             "Prompts of at most {max} tokens fit into this model's maximum context "

@@ -108,6 +108,8 @@ const struct ep_row ep_rows[P_COUNT] = {
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
+    [P_STOP_SEQUENCES] = CHECKED("stop_sequences", "{\"type\":\"array\",\"items\":{\"type\":\"string\"}}",
+        "Texts that end the answer, which is cut before them."),
     [P_STOP_TOKEN_IDS] = CHECKED("stop_token_ids", IDS, "Tokens that end the answer; at most 1024 different ones."),
     [P_INCLUDE_STOP] = CHECKED("include_stop_str_in_output", SWITCH, "The answer keeps the stop text that ended it. Read beside stop and stop_token_ids."),
     [P_SKIP_SPECIAL] = BOOLEAN("skip_special_tokens", skip_special, "true", "false: special tokens show as text."),
@@ -233,6 +235,9 @@ static const uint8_t order_triton_text[] = {
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_PRIORITY,
     P_MAX_NEW_TOKENS, P_DETAILS, P_BATCH_SIZE, P_TIMEOUT, P_PERF_STAT, P_STOP, P_LOOKUP_TOKENS, P_BEAM_ELSEWHERE, P_END,
 };
+static const uint8_t order_anthropic[] = {
+    P_STOP_SEQUENCES, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MAX_TOKENS, P_STREAM, P_GUIDE, P_END,
+};
 static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
 static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
@@ -252,9 +257,11 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_NATIVE] = order_native,
     [FAM_TRITON_TOKEN] = order_triton_token,
     [FAM_TRITON_TEXT] = order_triton_text,
+    [FAM_ANTHROPIC] = order_anthropic,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {
     bool openai = fam == FAM_CHAT || fam == FAM_CHAT_OWN || fam == FAM_COMPLETIONS;
-    return openai_manner && openai && row->openai.how != 0 ? &row->openai : &row->range[fam];
+    bool as_openai = (openai_manner && openai) || fam >= FAM_NOT_OF_REFERENCE;
+    return as_openai && row->openai.how != 0 ? &row->openai : &row->range[fam];
 }

@@ -199,6 +199,7 @@ static void make_id(struct tool_parse *p, struct tool_call *c, size_t index) {
 static void count(struct tool_parse *p) {
     if (p->counted) return;
     make_id(p, &p->calls[p->n_calls], p->n_calls);
+    p->calls[p->n_calls].content_at = p->content.len;
     p->n_calls++;
     p->counted = true;
     buf_clear(&p->held);

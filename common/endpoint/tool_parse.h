@@ -28,6 +28,7 @@ enum {
 struct tool_call {
     char id[14]; /* call_<8 alphanumerics> */
     struct buf name, args;
+    size_t content_at; /* bytes of content before it */
     bool complete;
 };
 

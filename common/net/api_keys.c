@@ -272,19 +272,11 @@ const char *api_keys_path(const struct api_keys *k) {
     return k->path;
 }
 
-bool api_keys_allow(struct api_keys *k, const char *authorization,
+/* Whether s[0..n) is a key; tenant: as in api_keys_allow(). */
+static bool has_key(struct api_keys *k, const char *s, size_t n,
                     char tenant[TENANT_BYTES_MAX + 1]) {
-    static const char scheme[] = "Bearer";
     unsigned char hash[HASH_BYTES];
     int found = 0;
-    if (authorization == NULL || strncasecmp(authorization, scheme, sizeof(scheme) - 1) != 0)
-        return false;
-    const char *s = authorization + sizeof(scheme) - 1;
-    if (*s != ' ') return false;
-    s += strspn(s, " ");
-    size_t n = strlen(s);
-    while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t')) n--;
-    if (n == 0) return false;
     SHA256((const unsigned char *)s, n, hash);
     /* No early end: how long it takes tells nothing. */
     pthread_mutex_lock(&k->mutex);
@@ -293,6 +285,24 @@ bool api_keys_allow(struct api_keys *k, const char *authorization,
     pthread_mutex_unlock(&k->mutex);
     if (found != 0 && tenant != NULL) name_tenant(tenant, hash);
     return found != 0;
+}
+
+bool api_keys_allow(struct api_keys *k, const char *authorization,
+                    char tenant[TENANT_BYTES_MAX + 1]) {
+    static const char scheme[] = "Bearer";
+    if (authorization == NULL || strncasecmp(authorization, scheme, sizeof(scheme) - 1) != 0)
+        return false;
+    const char *s = authorization + sizeof(scheme) - 1;
+    if (*s != ' ') return false;
+    s += strspn(s, " ");
+    size_t n = strlen(s);
+    while (n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t')) n--;
+    return n > 0 && has_key(k, s, n, tenant);
+}
+
+bool api_keys_allow_key(struct api_keys *k, const char *key, char tenant[TENANT_BYTES_MAX + 1]) {
+    size_t n = strlen(key);
+    return n > 0 && has_key(k, key, n, tenant);
 }
 
 unsigned api_keys_weight(struct api_keys *k, const char *tenant) {

@@ -36,6 +36,8 @@ const char *api_keys_path(const struct api_keys *k); /* of the file, for as long
  * has the key or its hash. NULL: the caller does not ask. */
 bool api_keys_allow(struct api_keys *k, const char *authorization,
                     char tenant[TENANT_BYTES_MAX + 1]);
+/* The same of a header that has the key alone. */
+bool api_keys_allow_key(struct api_keys *k, const char *key, char tenant[TENANT_BYTES_MAX + 1]);
 /* The weight of the key that api_keys_allow() calls so; 1 for whoever is no key of the file, and
  * when k is NULL. */
 unsigned api_keys_weight(struct api_keys *k, const char *tenant);

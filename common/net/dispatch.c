@@ -11,6 +11,13 @@
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 
+/* The request's id, by the name that clients of its family read. */
+static void set_id(struct http_x *x) {
+    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
+    if (api_path_errors(http_x_path(x)) == API_ERRORS_ANTHROPIC)
+        http_x_set_header(x, "request-id", http_x_request_id(x));
+}
+
 static void reply_wrong_method(const struct dispatch *d, struct http_x *x, const char *allow) {
     if (strcmp(http_x_method(x), "OPTIONS") == 0) {
         cors_reply_options(x, d->cors_origin, allow);
@@ -53,12 +60,26 @@ static bool is_open(const struct target *t, const struct http_x *x) {
     return (t->m.planes & PLANE_OPEN) != 0 || strcmp(http_x_method(x), "OPTIONS") == 0;
 }
 
+/* The key of clients that have a header of their own for it; NULL: there is none. */
+static const char *shown_key(const struct http_x *x) {
+    const char *key = http_x_header(x, "x-api-key");
+    return key != NULL ? key : http_x_header(x, "api-key");
+}
+
+/* The first of Authorization, x-api-key and api-key that is there decides. */
+static bool shows_key(struct api_keys *keys, const struct http_x *x,
+                      char tenant[TENANT_BYTES_MAX + 1]) {
+    const char *authorization = http_x_header(x, "Authorization"), *key = shown_key(x);
+    if (authorization != NULL || key == NULL) return api_keys_allow(keys, authorization, tenant);
+    return api_keys_allow_key(keys, key, tenant);
+}
+
 /* tenant: set to that of the key it shows; NULL: the caller does not ask. */
 static bool is_allowed(const struct dispatch_listener *l, const struct target *t,
                        const struct http_x *x, char tenant[TENANT_BYTES_MAX + 1]) {
     const struct dispatch *d = &l->d;
     return d->keys == NULL || (l->planes & PLANE_DATA) == 0 || is_open(t, x) ||
-           api_keys_allow(d->keys, http_x_header(x, "Authorization"), tenant);
+           shows_key(d->keys, x, tenant);
 }
 
 /* The header by which a browser's page shows itself on a plane that is none of its business; NULL:
@@ -105,7 +126,7 @@ static void reply_foreign(const struct dispatch *d, struct http_x *x, const char
  * family. */
 static void reply_unauthorized(struct http_x *x) {
     int status = 401;
-    const char *text = http_x_header(x, "Authorization") == NULL
+    const char *text = http_x_header(x, "Authorization") == NULL && shown_key(x) == NULL
                            ? "No API key was given. Send it as Authorization: Bearer KEY."
                            : "Incorrect API key provided.";
     char *body = api_error_body(api_path_errors(http_x_path(x)), ERROR_STYLE_OPENAI, &status, text,
@@ -172,7 +193,7 @@ static void on_request(void *arg, struct http_x *x) {
     struct target t;
     char tenant[TENANT_BYTES_MAX + 1] = "";
     cors_set(x, d->cors_origin);
-    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
+    set_id(x);
     if (!find_target(&t, l, http_x_method(x), http_x_path(x))) {
         d->reply_error(d->arg, x, 503, err_text(ERR_NO_MEMORY));
         return;
@@ -214,14 +235,14 @@ static void on_too_large(void *arg, struct http_x *x, size_t body_bytes_max) {
     if (body_bytes_max > l->d.body_bytes_max) body_bytes_max = l->d.body_bytes_max;
     api_too_large_text(text, body_bytes_max);
     cors_set(x, l->d.cors_origin);
-    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
+    set_id(x);
     l->d.reply_error(l->d.arg, x, 413, text);
 }
 
 static void on_refused(void *arg, struct http_x *x, int status, const char *text) {
     const struct dispatch_listener *l = arg;
     cors_set(x, l->d.cors_origin);
-    http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
+    set_id(x);
     if (status == 503) http_x_set_header(x, "Retry-After", "1");
     l->d.reply_error(l->d.arg, x, status, text);
 }

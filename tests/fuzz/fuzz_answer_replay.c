@@ -37,6 +37,9 @@ static const struct {
      "\"echo\":true,\"logprobs\":1,\"max_tokens\":20}"},
     {"/generate_stream", "{\"inputs\":\"x\",\"parameters\":{\"details\":true}}"},
     {"/generate", "{\"prompt\":\"x\",\"temperature\":1,\"n\":3,\"stream\":true,\"stop\":\"b\"}"},
+    {"/v1/messages",
+     "{\"model\":\"qwen\",\"max_tokens\":40,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+     "\"stream\":true,\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]}"},
     {"/infer", "{\"inputs\":\"x\",\"stream\":true}"},
     {"/v2/models/qwen/generate_stream", "{\"text_input\":\"x\"}"},
     {"/v1/completions", "{\"model\":\"qwen\",\"prompt\":\"x\"}"},

@@ -32,7 +32,8 @@ static const char *const *tree_inputs_of(const struct api_path *path) {
                              *const native[] = {"inputs", "input_id", NULL},
                              *const generate[] = {"inputs", "prompt", NULL};
     switch (path->api) {
-    case API_OPENAI_CHAT: return chat;
+    case API_OPENAI_CHAT:
+    case API_ANTHROPIC: return chat;
     case API_OPENAI_COMPLETIONS: return completions;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;

@@ -33,7 +33,11 @@ struct ask {
 #define CONT ",'stream_options':{'include_usage':true,'continuous_usage_stats':true}"
 #define TOOLS                                                                                      \
     ",'tools':[{'type':'function','function':{'name':'f','parameters':{'type':'object'}}}]"
-#define STOP ",'stop':[' b b','b c','\xE4\xB8\xAD a']"
+#define BLOCKS                                                                                     \
+    "{'model':'qwen','temperature':1,'stream':true,'max_tokens':40,'messages':[{'role':'user',"    \
+    "'content':'x'}]"
+#define BLOCK_TOOLS ",'tools':[{'name':'f','input_schema':{'type':'object'}}]"
+#define STOP        ",'stop':[' b b','b c','\xE4\xB8\xAD a']"
 
 static const struct ask asks[] = {
     {CHAT, MSG, NULL, NULL},
@@ -60,6 +64,11 @@ static const struct ask asks[] = {
     {COMP, CMP "['x','yz','x'],'n':2,'logprobs':1" STOP, NULL, NULL},
     {COMP, CMP "['x','yz'],'echo':true" USE, NULL, NULL},
     {COMP, CMP "'x','skip_special_tokens':false,'min_tokens':5" STOP, NULL, NULL},
+    {"/v1/messages", BLOCKS, NULL, NULL},
+    {"/v1/messages", BLOCKS ",'stop_sequences':[' b b','b c']", NULL, "qwen3"},
+    {"/v1/messages", BLOCKS BLOCK_TOOLS, "hermes", "qwen3"},
+    {"/v1/messages", BLOCKS BLOCK_TOOLS ",'thinking':{'type':'adaptive','display':'omitted'}",
+     "llama3", "deepseek_r1"},
     {"/generate_stream", "{'inputs':'x','parameters':{'max_new_tokens':20}", NULL, NULL},
     {"/generate_stream",
      "{'inputs':'x','parameters':{'max_new_tokens':20,'details':true,'top_n_tokens':2,'stop':['b "

@@ -1,0 +1,176 @@
+/* ep_convert: the builder of chats. */
+#include "common/endpoint/ep_convert.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void set_str(struct json_value *o, const char *key, const char *s, size_t n) {
+    json_obj_set(o, key, json_new_str_n(s, n));
+}
+
+void conv_begin(struct conv *c, struct ep_read *r) {
+    *c = (struct conv){.r = r, .body = json_new_obj()};
+    struct json_value *messages = json_new_arr();
+    json_obj_set(c->body, "messages", messages);
+    c->messages = messages;
+}
+
+/* The message under way is complete. */
+static void put_message(struct conv *c) {
+    if (c->role == NULL) return;
+    struct json_value *m = json_new_obj();
+    json_obj_set(m, "role", json_new_str(c->role));
+    if (c->has_text || c->calls == NULL)
+        set_str(m, "content", c->text.data != NULL ? c->text.data : "", c->text.len);
+    if (c->thinking.len > 0) set_str(m, "reasoning_content", c->thinking.data, c->thinking.len);
+    if (c->calls != NULL) json_obj_set(m, "tool_calls", c->calls);
+    if (c->call_id.len > 0) set_str(m, "tool_call_id", c->call_id.data, c->call_id.len);
+    json_arr_add(c->messages, m);
+    if (c->text.failed || c->thinking.failed || c->call_id.failed) ep_fail_memory(c->r);
+    buf_clear(&c->text);
+    buf_clear(&c->thinking);
+    buf_clear(&c->call_id);
+    c->calls = NULL;
+    c->has_text = false;
+    c->role = NULL;
+}
+
+bool conv_end(struct conv *c, bool good) {
+    struct ep_read *r = c->r;
+    put_message(c);
+    good = good && r->status == 0;
+    buf_free(&c->text);
+    buf_free(&c->thinking);
+    buf_free(&c->call_id);
+    if (!good) {
+        json_put(c->body);
+        return false;
+    }
+    r->args_bytes += json_tree_bytes(r->body);
+    json_put(r->params);
+    json_put(r->body);
+    r->body = c->body;
+    r->params = json_ref(c->body);
+    return true;
+}
+
+void conv_message(struct conv *c, const char *role, bool joined) {
+    if (joined && c->role != NULL && strcmp(c->role, role) == 0) return;
+    put_message(c);
+    c->role = role;
+}
+
+void conv_text(struct conv *c, const char *s, size_t n, const char *between) {
+    if (c->has_text) buf_puts(&c->text, between);
+    buf_append(&c->text, s, n);
+    c->has_text = true;
+}
+
+void conv_thinking(struct conv *c, const char *s, size_t n) {
+    buf_append(&c->thinking, s, n);
+}
+
+void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args) {
+    struct json_value *call = json_new_obj(), *fn = json_new_obj();
+    json_obj_set(call, "id", json_new_str(id));
+    json_obj_set(call, "type", json_new_str("function"));
+    json_obj_set(fn, "name", json_new_str(name));
+    set_str(fn, "arguments", args, n_args);
+    json_obj_set(call, "function", fn);
+    if (c->calls == NULL) c->calls = json_new_arr();
+    json_arr_add(c->calls, call);
+}
+
+void conv_result_of(struct conv *c, const char *id) {
+    buf_clear(&c->call_id);
+    buf_puts(&c->call_id, id);
+}
+
+void conv_tool(struct conv *c, const char *name, const char *description,
+               struct json_value *params) {
+    struct json_value *tool = json_new_obj(), *fn = json_new_obj();
+    json_obj_set(tool, "type", json_new_str("function"));
+    json_obj_set(fn, "name", json_new_str(name));
+    if (description != NULL) json_obj_set(fn, "description", json_new_str(description));
+    if (params != NULL) json_obj_set(fn, "parameters", json_ref(params));
+    json_obj_set(tool, "function", fn);
+    if (c->tools == NULL) {
+        c->tools = json_new_arr();
+        json_obj_set(c->body, "tools", c->tools);
+    }
+    json_arr_add(c->tools, tool);
+}
+
+void conv_force(struct conv *c, const char *name) {
+    struct json_value *o = json_new_obj(), *fn = json_new_obj();
+    json_obj_set(o, "type", json_new_str("function"));
+    json_obj_set(fn, "name", json_new_str(name));
+    json_obj_set(o, "function", fn);
+    conv_set(c, "tool_choice", o);
+}
+
+void conv_set(struct conv *c, const char *key, struct json_value *v) {
+    json_obj_set(c->body, key, v);
+}
+
+void conv_copy(struct conv *c, struct json_value *from, const char *const *keys) {
+    struct json_value *v;
+    for (; *keys != NULL; keys++)
+        if (json_get(from, *keys, &v) == JSON_OK) conv_set(c, *keys, json_ref(v));
+}
+
+void conv_var(struct conv *c, const char *key, struct json_value *v) {
+    struct json_value *vars;
+    if (json_get_obj(c->body, "chat_template_kwargs", &vars) != JSON_OK) {
+        vars = json_new_obj();
+        conv_set(c, "chat_template_kwargs", vars);
+    }
+    json_obj_set(vars, key, v);
+}
+
+void conv_schema(struct conv *c, struct json_value *schema) {
+    struct json_value *format = json_new_obj(), *inner = json_new_obj();
+    json_obj_set(format, "type", json_new_str("json_schema"));
+    json_obj_set(inner, "name", json_new_str("answer"));
+    json_obj_set(inner, "schema", json_ref(schema));
+    json_obj_set(format, "json_schema", inner);
+    conv_set(c, "response_format", format);
+}
+
+/* ---- for all of them */
+
+bool ep_model_named(struct ep_read *r, const char *s, size_t n, const char *text) {
+    if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s))) {
+        if (r->status == 0) r->code = EP_NO_MODEL;
+        return ep_fail_with(r, 404, text, "{got}", s, NULL);
+    }
+    free(r->req->head.model);
+    r->req->head.model = ep_dup(s, n);
+    return r->req->head.model != NULL || ep_fail_memory(r);
+}
+
+bool ep_missing_input(struct ep_read *r, const char *member, const char *text) {
+    static const struct {
+        const char *member, *paths;
+    } dialects[] = {
+        {"messages", "/v1/chat/completions, /v1/messages or /api/chat"},
+        {"prompt", "/v1/completions or /api/generate"},
+        {"input", "/v1/responses or /v1/embeddings"},
+        {"inputs", "/generate"},
+        {"text_input", "/v2/models/{model}/generate"},
+        {"content", "/tokenize"},
+    };
+    struct json_value *v;
+    char with[256];
+    ep_at(r, member);
+    for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]); i++) {
+        if (strcmp(dialects[i].member, member) == 0 ||
+            json_get(r->body, dialects[i].member, &v) != JSON_OK)
+            continue;
+        snprintf(with, sizeof(with), "%s. A body with `%s` goes to POST %s.", text,
+                 dialects[i].member, dialects[i].paths);
+        return ep_missing(r, with);
+    }
+    return ep_missing(r, text);
+}

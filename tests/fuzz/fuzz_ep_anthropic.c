@@ -1,0 +1,8 @@
+/* Goal: no body on the paths of Anthropic's Messages breaks the endpoint (properties:
+ * endpoint_body.h). */
+#include "tests/fuzz/endpoint_body.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const paths[] = {"/v1/messages"};
+    return fuzz_body(paths, sizeof(paths) / sizeof(paths[0]), data, size);
+}
