@@ -16,6 +16,7 @@ from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, get, in_threads,
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
 import make_adapter  # noqa: E402
 
+MESSAGES = "/v1/messages"
 CHAT, COMP, GEN, STREAM, INFER = "/v1/chat/completions", "/v1/completions", "/generate", "/generate_stream", "/infer"
 TRITON, TRITON_STREAM, TRITON_INFER = (f"/v2/models/fable/{name}" for name in ("generate", "generate_stream", "infer"))
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -49,15 +50,46 @@ def triton(path=TRITON, **parameters):
                                                                               **parameters}}
 
 
+def message(**more):
+    return MESSAGES, {"model": "fable", "messages": STORY, "max_tokens": 10, "temperature": 0, **more}
+
+
 def frames(a):
     """The objects of an answer: one, or those of a stream whatever its framing."""
     if "text/event-stream" not in a.headers["Content-Type"]:
         return [a.json]
     pieces = re.split(r"\n\n|\0", a.text)
-    return [json.loads(p.removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
+    return [json.loads(re.sub(r"^event: \w+\n", "", p).removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
 
 
 # ---- what an answer shows
+def blocks(*kinds, reason):
+    """A message, whole or of blocks in order: these kinds, each with something in it."""
+    def check(a):
+        told = frames(a)
+        if len(told) == 1:
+            m = told[0]
+            content = m["content"]
+        else:
+            assert [f["type"] for f in told[:2]] == ["message_start", "ping"] and told[-1]["type"] == "message_stop", a.text
+            content, m = [], told[-2]["delta"]
+            for f in told:
+                if f["type"] == "content_block_start":
+                    assert f["index"] == len(content)
+                    content.append({**f["content_block"], "input": ""})
+                elif f["type"] == "content_block_delta":
+                    assert f["index"] == len(content) - 1
+                    d = f["delta"]
+                    for key, at in (("text", "text"), ("partial_json", "input"), ("thinking", "thinking")):
+                        content[-1][at] = content[-1].get(at, "") + d.get(key, "")
+            for b in content:
+                b["input"] = json.loads(b["input"]) if b["type"] == "tool_use" else b["input"]
+        assert [b["type"] for b in content] == list(kinds) and m["stop_reason"] == reason, a.text
+        for b in content:
+            assert b.get("text") or b.get("thinking") or isinstance(b["input"], dict), a.text
+    return check
+
+
 def choices(a):
     return frames(a)[0]["choices"]
 
@@ -254,6 +286,7 @@ LONG = {"max_tokens": 120}
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"], "additionalProperties": False}}}
     for name in ("paint", "wash")]
+MESSAGE_TOOLS = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
 NAMED = {"type": "function", "function": {"name": "wash"}}
 SAID = [{"role": "user", "content": "Paint it."},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function",
@@ -349,6 +382,13 @@ FEATURES = {
     "tools, streamed": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, stream=True), called_in_pieces),
     "tools, n": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, n=2, **LIVELY), calls("wash", n=2)),
     "tools, results": (chat(messages=SAID, tools=TOOLS, chat_template=SHOWS), plain),
+    "message": (message(system="You tell stories.", ignored=1), blocks("text", reason="max_tokens")),
+    "message, streamed": (message(stream=True), blocks("text", reason="max_tokens")),
+    "message, begun": (message(messages=[*STORY, {"role": "assistant", "content": "There was "}]), blocks("text", reason="max_tokens")),
+    "message, tools": (message(tools=MESSAGE_TOOLS, tool_choice={"type": "tool", "name": "wash"}, max_tokens=80), blocks("tool_use", reason="tool_use")),
+    "message, tools streamed": (message(tools=MESSAGE_TOOLS, tool_choice={"type": "tool", "name": "wash"}, max_tokens=80, stream=True),
+                                blocks("tool_use", reason="tool_use")),
+    "message, format": (message(output_config={"format": {"type": "json_schema", "schema": {"type": "boolean"}}}), blocks("text", reason="end_turn")),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
@@ -373,7 +413,9 @@ _told = {}  # feature: what the one instance said
 
 def ids_equal(raw):
     """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
-    return re.sub(r'"call_[0-9A-Za-z]{8}"', '"call_#"', normal(raw, keep_cached=False))
+    raw = re.sub(r'"(call|toolu)_[0-9A-Za-z]{8,24}"', '"call_#"', normal(raw, keep_cached=False))
+    raw = re.sub(r'"msg_[^"]+"', '"msg_#"', raw)
+    return re.sub(r'"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+', '"input_tokens":#', raw)
 
 
 def ask(base, how):
