@@ -108,7 +108,7 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
 
 
 REQUESTS = {"chat": "Chat", "completions": "Completion", "tgi": "Tgi", "vllm": "Vllm", "native": "Native", "triton_token": "TritonToken",
-            "triton_text": "TritonText"}
+            "triton_text": "TritonText", "anthropic": "Anthropic"}
 
 
 def source(name):
