@@ -2,11 +2,11 @@
 
 LIBS_PROTO    :=
 LIBS_BASE     := $(LIBS_PROTO) -lpthread
-LIBS_NET      := -lssl -lcrypto -lcurl -levent_core -levent_pthreads $(LIBS_BASE)
+LIBS_NET      := -lssl -lcrypto -lcurl -lnghttp2 -levent_core -levent_pthreads $(LIBS_BASE)
 LIBS_TEXT     := -lpcre2-8 -lutf8proc -lcrypto $(LIBS_BASE) -lm
 LIBS_ENGINE   := -lcrypto $(LIBS_BASE) -lm
 LIBS_GUIDE    := $(LIBS_TEXT)
-LIBS_ALL      := -lssl -lnanomsg -lcurl -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lcrypto -lpthread -lm
+LIBS_ALL      := -lssl -lnanomsg -lcurl -lnghttp2 -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lcrypto -lpthread -lm
 LIBS_COORD    := $(LIBS_NET) -lcrypto -lm
 
 obj = $(patsubst %,$(BUILD)/%.o,$(1))

@@ -31,6 +31,13 @@
       "idle or slow connections closed for new ones")                                              \
     X(ADDRESS_CONNS, "address_connections", "limits.connectionsPerAddress",                        \
       "connections of one address")                                                                \
+    X(STREAMS, "streams", "limits.connections", "HTTP/2 requests of the user plane at once")       \
+    X(CONN_STREAMS, "connection_streams", "limits.http2Streams",                                   \
+      "HTTP/2 requests over those that a connection may have at once")                             \
+    X(H2_CONTROL, "http2_control_frames", "limits.http2ControlFrames",                             \
+      "HTTP/2 connections with too many frames that ask for nothing")                              \
+    X(H2_RESETS, "http2_resets", "limits.http2Resets",                                             \
+      "HTTP/2 connections with too many requests begun and given up")                              \
     X(DESCRIPTORS, "descriptors", "", "connections for which no descriptor was left")              \
     X(FOREIGN_ORIGIN, "foreign_origin", "", "requests to a management plane under another name")   \
     X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \

@@ -13,6 +13,9 @@ struct limits_conf {
     int64_t buffers_mib; /* that wait on connections; 0: half of the above's default */
     int64_t head_s, handshake_s, body_grace_s, body_rate, body_s; /* rate: bytes a second */
     int64_t conns, conns_per_address; /* 0: what the daemon's own settings need; none */
+    /* of one HTTP/2 connection: requests at once; frames that ask for nothing, and requests given
+     * up, a second */
+    int64_t h2_streams, h2_control, h2_resets;
 };
 
 /* Rows of a table of struct st, whose member m is a struct limits_conf; prefix: "pd.limits." */
@@ -39,6 +42,13 @@ struct limits_conf {
         CONF_I(st, m.conns, prefix "connections", 0, 1000000, "0",                                 \
                "connections of the user plane; 0: three times the requests at once"),              \
         CONF_I(st, m.conns_per_address, prefix "connectionsPerAddress", 0, 1000000, "0",           \
-               "connections of one address (IPv6: one /64) to the user plane; 0: no limit")
+               "connections of one address (IPv6: one /64) to the user plane; 0: no limit"),       \
+        CONF_I(st, m.h2_streams, prefix "http2Streams", 1, 10000, "128",                           \
+               "requests at once on one HTTP/2 connection"),                                       \
+        CONF_I(st, m.h2_control, prefix "http2ControlFrames", 10, 1000000, "200",                  \
+               "frames a second of one HTTP/2 connection that ask for nothing (SETTINGS, PING, "   \
+               "empty DATA, WINDOW_UPDATE beyond what was sent...)"),                              \
+        CONF_I(st, m.h2_resets, prefix "http2Resets", 1, 1000000, "50",                            \
+               "requests a second that one HTTP/2 connection may begin and give up")
 
 #endif

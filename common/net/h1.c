@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include "common/base/budget.h"
 #include "common/base/clock.h"
@@ -12,6 +13,7 @@ static const struct http_x_ops h1_x_ops; /* below: how answers are framed */
 
 void h1_init(struct http_conn *c) {
     http_parser_init(&c->h1.parser, c->s->opts.head_bytes_max);
+    c->h1.is_fresh = c->io.tls == NULL;
 }
 
 static void h1_fini(struct http_conn *c) {
@@ -33,6 +35,15 @@ static bool is_paced(const struct http_conn *c) {
 
 static bool wants_read(const struct http_conn *c) {
     return unread(c) < HTTP_AHEAD_BYTES_MAX;
+}
+
+static size_t unsent(const struct http_conn *c) {
+    (void)c; /* all of it is in c->out */
+    return 0;
+}
+
+static void bye(struct http_conn *c) {
+    (void)c; /* there is no word for it */
 }
 
 static size_t held(const struct http_conn *c) {
@@ -93,14 +104,37 @@ static void on_head(struct http_conn *c, bool body_came) {
         http_req_head(x, body_came);
 }
 
+/* Has `word` among the comma-separated words of a header. */
+static bool lists(const char *value, const char *word) {
+    const size_t len = strlen(word);
+    while (value != NULL && *value != '\0') {
+        value += strspn(value, ", \t");
+        size_t n = strcspn(value, ", \t");
+        if (n == len && strncasecmp(value, word, n) == 0) return true;
+        value += n;
+    }
+    return false;
+}
+
+/* A client that knows HTTP/2, and asks for it in clear (RFC 7540 3.2). One that asks wrongly is
+ * answered as it speaks. */
+static bool wants_h2c(const struct http_conn *c, const struct http_x *x) {
+    const char *connection = http_x_header(x, "Connection");
+    return c->io.tls == NULL && x->head.minor == 1 && lists(http_x_header(x, "Upgrade"), "h2c") &&
+           lists(connection, "Upgrade") && lists(connection, "HTTP2-Settings") &&
+           http_x_header(x, "HTTP2-Settings") != NULL;
+}
+
 static void on_end(struct http_conn *c) {
     struct http_x *x = c->h1.x;
     http_parser_next(&c->h1.parser);
     http_conn_set_phase(c, PHASE_ANSWER, 0);
+    if (wants_h2c(c, x)) h2_upgrade(c, x, http_x_header(x, "HTTP2-Settings"));
     http_req_end(x);
 }
 
 static bool may_parse(const struct http_conn *c) {
+    if (c->h2 != NULL) return false;
     if (c->phase >= PHASE_LINGER || c->close_after) return false;
     if (c->h1.x != NULL) return c->h1.x->state == X_READING;
     return http_conn_pending(c) <= HTTP_BACKLOG_BYTES_MAX;
@@ -127,19 +161,67 @@ static size_t parse(struct http_conn *c, const char *data, size_t n) {
     return at;
 }
 
+/* The bytes are no request: they are for what the connection speaks now. */
+static void feed_h2(struct http_conn *c, const char *data, size_t n) {
+    struct buf in = c->h1.in;
+    size_t at = c->h1.in_at;
+    c->h1.in = BUF_INIT;
+    c->h1.in_at = 0;
+    if (in.len > at) c->ops->feed(c, in.data + at, in.len - at);
+    if (n > 0 && c->phase != PHASE_DEAD) c->ops->feed(c, data, n);
+    buf_free(&in);
+}
+
 /* What was read before, and waited for an answer. */
 static void parse_waiting(struct http_conn *c) {
-    if (unread(c) > 0) c->h1.in_at += parse(c, c->h1.in.data + c->h1.in_at, unread(c));
+    if (unread(c) > 0 && !c->h1.is_fresh)
+        c->h1.in_at += parse(c, c->h1.in.data + c->h1.in_at, unread(c));
     if (c->phase == PHASE_DEAD) return;
+    if (c->h2 != NULL) {
+        feed_h2(c, NULL, 0);
+        return;
+    }
     buf_drop_taken(&c->h1.in, &c->h1.in_at);
     update_phase(c, false);
+}
+
+/* Whether the first bytes of a connection are those of HTTP/2 (RFC 9113 3.4). */
+enum preface { PREFACE_NO, PREFACE_YES, PREFACE_PERHAPS };
+static enum preface preface_of(const struct http_conn *c, const char *data, size_t n) {
+    static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const size_t had = unread(c), all = sizeof(preface) - 1;
+    const size_t more = n < all - had ? n : all - had;
+    if (memcmp(preface, c->h1.in.data != NULL ? c->h1.in.data : "", had) != 0 ||
+        memcmp(preface + had, data, more) != 0)
+        return PREFACE_NO;
+    return had + more == all ? PREFACE_YES : PREFACE_PERHAPS;
 }
 
 /* What cannot be looked at yet is kept. */
 static void feed(struct http_conn *c, const char *data, size_t n) {
     size_t used = 0;
-    if (unread(c) == 0) used = parse(c, data, n);
+    if (c->h1.is_fresh) {
+        enum preface is = preface_of(c, data, n);
+        if (is == PREFACE_YES && h2_start(c) != ERR_OK) {
+            http_conn_gone(c);
+            return;
+        }
+        if (is == PREFACE_YES) {
+            feed_h2(c, data, n);
+            return;
+        }
+        c->h1.is_fresh = is == PREFACE_PERHAPS;
+        if (is == PREFACE_NO) {
+            parse_waiting(c);
+            if (c->phase == PHASE_DEAD) return;
+        }
+    }
+    if (unread(c) == 0 && !c->h1.is_fresh) used = parse(c, data, n);
     if (c->phase == PHASE_DEAD) return;
+    if (c->h2 != NULL) {
+        feed_h2(c, data + used, n - used);
+        return;
+    }
     if (!c->close_after) buf_append(&c->h1.in, data + used, n - used);
     if (c->h1.in.failed) {
         http_conn_gone(c);
@@ -198,6 +280,8 @@ const struct http_conn_ops h1_conn_ops = {
     .tick = tick,
     .wants_read = wants_read,
     .held = held,
+    .unsent = unsent,
+    .bye = bye,
     .is_ahead = is_ahead,
     .is_paced = is_paced,
     .let_go = let_go,

@@ -108,7 +108,7 @@ static void update_watch(struct http_conn *c) {
     /* Reading goes on while a handler works: the end of the stream is how a client that left shows
      * itself. */
     if (!c->eof && (c->phase == PHASE_LINGER || c->ops->wants_read(c))) events |= LOOP_READ;
-    if (http_conn_pending(c) > 0 && c->write_deadline_ms != 0) events |= LOOP_WRITE;
+    if ((http_conn_pending(c) > 0 && c->write_deadline_ms != 0) || c->more) events |= LOOP_WRITE;
     if (c->io.want_write) events |= LOOP_WRITE;
     if (loop_fd_set(c->w, events) != ERR_OK) http_conn_gone(c);
 }
@@ -143,8 +143,9 @@ static ssize_t read_some(struct http_conn *c) {
     if (handshake && !http_gate_handshake_begin(g, s->opts.control, &began_us)) return SOCK_AGAIN;
     ssize_t n = c->io.ops->read(&c->io, s->read_buf, sizeof(s->read_buf));
     if (handshake) http_gate_handshake_end(g, s->opts.control, began_us);
-    if (handshake && !c->io.handshaking) http_conn_set_phase(c, PHASE_IDLE, s->opts.idle_ms);
-    return n;
+    if (!handshake || c->io.handshaking || n == SOCK_FAILED) return n;
+    http_conn_set_phase(c, PHASE_IDLE, s->opts.idle_ms);
+    return tls_sock_h2(&c->io) && h2_start(c) != ERR_OK ? SOCK_FAILED : n;
 }
 
 static void on_readable(struct http_conn *c) {
@@ -165,15 +166,15 @@ static void on_readable(struct http_conn *c) {
     }
 }
 
-/* After a write that took n bytes (negative: none) and left some, or all is gone. */
-static void note_progress(struct http_conn *c, ssize_t n, size_t left) {
+/* After a write; left: of answers, unsent. progress: it took some of them. */
+static void note_progress(struct http_conn *c, bool progress, size_t left) {
     unsigned limit_ms = c->s->opts.write_ms;
     if (left == 0) {
         if (c->waits_ms != 0) http_list_drop(&c->stalls);
         c->write_deadline_ms = c->waits_ms = 0;
         return;
     }
-    if (n <= 0 && c->waits_ms != 0) return;
+    if (!progress && c->waits_ms != 0) return;
     uint64_t now_ms = clock_ms();
     c->write_deadline_ms = limit_ms > 0 ? now_ms + limit_ms : UINT64_MAX;
     if (c->waits_ms == 0) c->waits_ms = now_ms;
@@ -182,15 +183,15 @@ static void note_progress(struct http_conn *c, ssize_t n, size_t left) {
     http_list_add(&c->s->stalled, &c->stalls, c);
 }
 
-/* One write. A short or refused write waits for the socket to have room. */
+/* A short or refused write waits for the socket to have room. */
 void http_conn_write(struct http_conn *c) {
     size_t left = http_conn_pending(c);
+    ssize_t n = 0;
     if (c->out.failed) {
         http_conn_gone(c);
         return;
     }
-    if (left == 0) return;
-    ssize_t n = c->io.ops->write(&c->io, c->out.data + c->out_at, left);
+    if (left > 0) n = c->io.ops->write(&c->io, c->out.data + c->out_at, left);
     if (n == SOCK_FAILED) {
         http_conn_gone(c);
         return;
@@ -200,7 +201,18 @@ void http_conn_write(struct http_conn *c) {
         left -= (size_t)n;
         buf_drop_taken(&c->out, &c->out_at);
     }
-    note_progress(c, n, left);
+    note_progress(c, n > 0 && (left > 0 || c->fed), left + c->ops->unsent(c));
+    c->fed = false;
+}
+
+/* As much as the socket takes, within reason: others wait for their turn. */
+static void flush(struct http_conn *c) {
+    c->more = false;
+    for (int i = 0; i < HTTP_WRITES_PER_PASS; i++) {
+        if (c->ops->fill != NULL && !c->close_after) c->more = c->ops->fill(c);
+        http_conn_write(c);
+        if (c->phase == PHASE_DEAD || !c->more || http_conn_pending(c) > 0) return;
+    }
 }
 
 /* Thousands may idle. */
@@ -216,12 +228,13 @@ static void count_held(struct http_conn *c) {
 }
 
 void http_conn_shutdown(struct http_conn *c) {
+    c->ops->bye(c);
     http_conn_write(c);
     if (c->phase != PHASE_DEAD) http_conn_gone(c);
 }
 
 void http_conn_pass_end(struct http_conn *c) {
-    http_conn_write(c);
+    flush(c);
     if (c->phase == PHASE_DEAD) return;
     if (http_conn_pending(c) == 0 && c->close_after && c->phase != PHASE_LINGER) start_linger(c);
     if (c->phase != PHASE_DEAD) c->ops->advance(c);
@@ -238,10 +251,20 @@ static void on_event(void *arg, int fd, int events) {
     if (c->phase != PHASE_DEAD) http_server_dirty(c->s, c);
 }
 
+/* Nothing is under way, or nothing that could be finished. */
+static void end_idle(struct http_conn *c) {
+    if (c->phase == PHASE_IDLE) {
+        c->ops->bye(c);
+        http_conn_write(c);
+        if (c->phase == PHASE_DEAD) return;
+        c->io.ops->shutdown(&c->io);
+    }
+    http_conn_gone(c);
+}
+
 void http_conn_spare(struct http_conn *c) {
     budget_refused(budget_of(c), BUDGET_CONNS_YIELDED);
-    if (c->phase == PHASE_IDLE) c->io.ops->shutdown(&c->io);
-    http_conn_gone(c);
+    end_idle(c);
 }
 
 void http_conn_tick(struct http_conn *c, uint64_t now_ms) {
@@ -258,9 +281,7 @@ void http_conn_tick(struct http_conn *c, uint64_t now_ms) {
         http_conn_gone(c);
         break;
     case PHASE_IDLE:
-        if (!late) break;
-        c->io.ops->shutdown(&c->io);
-        http_conn_gone(c);
+        if (late) end_idle(c);
         break;
     case PHASE_LINGER:
         if (late) http_conn_gone(c);

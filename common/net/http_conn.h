@@ -1,6 +1,6 @@
 /* http_conn: what the files of the server share; private to them. http_server.c: a listener;
- * http_gate.c: all listeners; http_conn.c: one connection, its socket and its phases; h1.c: what a
- * connection speaks (struct http_conn_ops) and how an answer is framed (struct http_x_ops);
+ * http_gate.c: all listeners; http_conn.c: one connection, its socket and its phases; h1.c, h2*.c:
+ * what a connection speaks (struct http_conn_ops) and how an answer is framed (struct http_x_ops);
  * http_req.c: a request on its way to its handler; http_x.c: an exchange as its handler sees it.
  *
  * Whatever changes a connection marks it dirty; at the end of the loop pass each dirty connection
@@ -30,7 +30,11 @@ enum {
     HTTP_BODY_BYTES_DEFAULT = 1048576, /* without a body_bytes_max callback */
     HTTP_CONNS_DEFAULT = 1000,         /* for conns_max 0 */
     HTTP_HANDSHAKE_MS_DEFAULT = 10000,
+    HTTP_H2_STREAMS_DEFAULT = 128,
+    HTTP_H2_CONTROL_DEFAULT = 200,
+    HTTP_H2_RESETS_DEFAULT = 50,
     HTTP_TLS_LOG_MS = 1000, /* failed handshakes are logged once in so long, with their number */
+    HTTP_WRITES_PER_PASS = 4,
     HTTP_PEER_BYTES = 64,
     HTTP_WHY_BYTES = 200,
 };
@@ -101,13 +105,19 @@ struct http_conn_ops {
     void (*feed)(struct http_conn *c, const char *data, size_t n);
     /* The client will send nothing more; c->eof is set. */
     void (*end_of_input)(struct http_conn *c);
+    /* Before a write: more for c->out, which is not full. False: there is no more now. NULL: what
+     * is to be sent is there at once. */
+    bool (*fill)(struct http_conn *c);
     /* At the end of the pass, after the write: what can go on, and the phase it is in then. */
     void (*advance)(struct http_conn *c);
     /* c->read_deadline_ms has passed, in phase IDLE, HEAD or ANSWER; or time goes by in BODY. */
     void (*tick)(struct http_conn *c, uint64_t now_ms);
     bool (*wants_read)(const struct http_conn *c);
-    /* Bytes that wait beside c->out. */
+    /* Bytes that wait beside c->out; those of answers among them. */
     size_t (*held)(const struct http_conn *c);
+    size_t (*unsent)(const struct http_conn *c);
+    /* The connection is about to end though its client did not ask for it: says so, if it can. */
+    void (*bye)(struct http_conn *c);
     /* Bytes came ahead of what can be done with them; what waits for the client is bounded by its
      * handler. */
     bool (*is_ahead)(const struct http_conn *c);
@@ -134,7 +144,8 @@ struct http_x_ops {
 struct h1 {
     struct http_parser parser;
     struct buf in;
-    size_t in_at; /* taken by the parser */
+    size_t in_at;  /* taken by the parser */
+    bool is_fresh; /* in clear, and its first bytes may yet be those of HTTP/2 */
     struct http_x *x;
 };
 
@@ -147,8 +158,11 @@ struct http_conn {
     struct sock_io io;
     struct loop_fd *w;
     struct h1 h1;
+    struct h2 *h2; /* NULL: it speaks HTTP/1 */
     struct buf out;
     size_t out_at; /* taken by the socket */
+    bool fed;      /* bytes of answers, not of the protocol's own, were put into out */
+    bool more;     /* to be had once out is written */
     unsigned n_requests;
     size_t linger_left;
     uint64_t read_deadline_ms, write_deadline_ms; /* 0: none */
@@ -188,7 +202,8 @@ struct http_x {
     bool keep_alive; /* false: the connection ends with the answer */
     bool unread;     /* answered before its body has come, of which no more is wanted */
     bool head_only, chunked;
-    bool closing; /* on_close is running: nothing may free x */
+    struct h2_stream *stream; /* NULL: HTTP/1 */
+    bool closing;             /* on_close is running: nothing may free x */
     struct loop_task gone;
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
     bool limited;     /* by the client's certificate */
@@ -251,6 +266,14 @@ unsigned http_nearer(unsigned a_ms, unsigned b_ms);
 /* h1.c */
 extern const struct http_conn_ops h1_conn_ops;
 void h1_init(struct http_conn *c);
+
+/* h2.c */
+/* Speaks HTTP/2 from here on: what comes next is the client's preface. ERR_NO_MEMORY: nothing has
+ * changed. */
+enum err h2_start(struct http_conn *c);
+/* The same behind the exchange of HTTP/1 that asked for it, which goes on as stream 1; settings:
+ * the value of its HTTP2-Settings. ERR_INVALID: that is none, and nothing has changed. */
+enum err h2_upgrade(struct http_conn *c, struct http_x *x, const char *settings);
 
 /* http_req.c: each may end with x answered, and so gone. */
 void http_req_head(struct http_x *x, bool body_came); /* body_came: bytes behind it are here */

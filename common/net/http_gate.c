@@ -80,6 +80,7 @@ void http_gate_limits(struct budget *b, const struct limits_conf *l, unsigned co
                      l->buffers_mib > 0 ? (uint64_t)l->buffers_mib << 20 : half);
     budget_limit_set(b, BUDGET_CONNS, conns_max);
     budget_limit_set(b, BUDGET_CONTROL_CONNS, control_max);
+    budget_limit_set(b, BUDGET_STREAMS, conns_max);
     if (l->conns_per_address > 0)
         budget_limit_set(b, BUDGET_ADDRESS_CONNS, (uint64_t)l->conns_per_address);
 }
@@ -92,6 +93,9 @@ void http_gate_options(struct http_server_opts *o, struct http_gate *g,
     o->body_ms = (unsigned)l->body_s * 1000;
     o->body_grace_ms = (unsigned)l->body_grace_s * 1000;
     o->body_rate_min = (unsigned)l->body_rate;
+    o->h2_streams_max = (unsigned)l->h2_streams;
+    o->h2_control_rate = (unsigned)l->h2_control;
+    o->h2_reset_rate = (unsigned)l->h2_resets;
 }
 
 void http_gate_join(struct http_gate *g, struct http_server *s) {

@@ -117,33 +117,34 @@ static int hex_value(char c) {
     return -1;
 }
 
-/* In place. Control characters, a zero among them, are refused in their escaped form too. */
-static bool percent_decode(struct http_parser *p, char *s) {
+/* In place. Control characters, a zero among them, are refused in their escaped form too. NULL, or
+ * what is wrong. */
+static const char *percent_decode(char *s) {
     char *to = s;
     for (; *s != '\0'; s++, to++) {
         *to = *s;
         if (*s != '%') continue;
         int hi = hex_value(s[1]), lo = hi < 0 ? -1 : hex_value(s[2]);
-        if (lo < 0) return fail(p, 400, "bad percent escape in the path");
+        if (lo < 0) return "bad percent escape in the path";
         int c = hi * 16 + lo;
-        if (c < 0x20 || c == 0x7F) return fail(p, 400, "control character in the path");
+        if (c < 0x20 || c == 0x7F) return "control character in the path";
         *to = (char)c;
         s += 2;
     }
     *to = '\0';
-    return true;
+    return NULL;
 }
 
 /* In place, RFC 3986 5.2.4 and empty segments: a path has one spelling, so that whoever judges it
  * and whoever serves it see the same. Begins with a slash. */
-static bool normalise(struct http_parser *p, char *path) {
+static const char *normalise(char *path) {
     char *to = path;
     for (const char *s = path; *s == '/';) {
         const char *segment = s + 1;
         size_t n = strcspn(segment, "/");
         bool last = segment[n] == '\0', dot = n == 1 && segment[0] == '.',
              up = n == 2 && memcmp(segment, "..", 2) == 0;
-        if (up && to == path) return fail(p, 400, "the path climbs above its root");
+        if (up && to == path) return "the path climbs above its root";
         if (up)
             while (*--to != '/') {}
         if (!dot && !up && (n > 0 || last)) {
@@ -155,18 +156,18 @@ static bool normalise(struct http_parser *p, char *path) {
         s = segment + n;
     }
     *to = '\0';
-    return true;
+    return NULL;
 }
 
-/* t is the request target, terminated, inside head.raw. */
-static bool parse_target(struct http_parser *p, char *t) {
-    struct http_head *h = &p->head;
-    char *raw = h->raw.data;
+const char *http_head_target(struct http_head *h, uint32_t at) {
+    char *raw = h->raw.data, *t = raw + at;
+    const size_t len = strlen(t);
+    if (len == 0 || !all_chars(t, len, target_char)) return "bad request target";
     if (strcmp(t, "*") == 0) {
-        if (strcmp(http_head_method(h), "OPTIONS") != 0) return fail(p, 400, "bad request target");
-        h->path = (uint32_t)(t - raw);
+        if (strcmp(http_head_method(h), "OPTIONS") != 0) return "bad request target";
+        h->path = at;
         h->query = h->path + 1;
-        return true;
+        return NULL;
     }
     char *path = t;
     if (*t != '/') {
@@ -174,8 +175,7 @@ static bool parse_target(struct http_parser *p, char *t) {
                         : strncasecmp(t, "https://", 8) == 0 ? 8
                                                              : 0;
         size_t host = scheme == 0 ? 0 : strcspn(t + scheme, "/?");
-        if (host == 0 || !all_chars(t + scheme, host, host_char))
-            return fail(p, 400, "bad request target");
+        if (host == 0 || !all_chars(t + scheme, host, host_char)) return "bad request target";
         path = t + scheme + host;
     }
     char *query = strchr(path, '?');
@@ -188,7 +188,17 @@ static bool parse_target(struct http_parser *p, char *t) {
     }
     h->path = (uint32_t)(path - raw);
     h->query = (uint32_t)(query - raw);
-    return percent_decode(p, path) && normalise(p, path);
+    const char *wrong = percent_decode(path);
+    return wrong != NULL ? wrong : normalise(path);
+}
+
+bool http_host_ok(const char *host) {
+    return all_chars(host, strlen(host), host_char);
+}
+
+bool http_method_ok(const char *method) {
+    size_t n = strlen(method);
+    return n > 0 && n <= HTTP_METHOD_BYTES_MAX && all_chars(method, n, token_char);
 }
 
 static bool parse_version(struct http_parser *p, const char *v) {
@@ -209,16 +219,16 @@ static bool parse_request_line(struct http_parser *p, size_t at, size_t n) {
     char *sp2 = sp1 == NULL ? NULL : memchr(sp1 + 1, ' ', n - (size_t)(sp1 + 1 - s));
     if (sp2 == NULL) return fail(p, 400, "bad request line");
     size_t method_len = (size_t)(sp1 - s), target_len = (size_t)(sp2 - sp1 - 1);
-    if (method_len == 0 || method_len > HTTP_METHOD_BYTES_MAX ||
-        !all_chars(s, method_len, token_char))
-        return fail(p, 400, "bad method");
+    *sp1 = '\0';
+    if (!http_method_ok(s)) return fail(p, 400, "bad method");
     if (target_len > HTTP_TARGET_BYTES_MAX) return fail(p, 414, "request target too long");
     if (target_len == 0 || !all_chars(sp1 + 1, target_len, target_char))
         return fail(p, 400, "bad request target");
-    *sp1 = *sp2 = '\0';
+    *sp2 = '\0';
     p->head.method = (uint32_t)at;
     if (!parse_version(p, sp2 + 1)) return false;
-    return parse_target(p, sp1 + 1);
+    const char *wrong = http_head_target(&p->head, (uint32_t)(at + method_len + 1));
+    return wrong == NULL || fail(p, 400, wrong);
 }
 
 static bool parse_length(struct http_parser *p, const char *v) {
@@ -274,7 +284,7 @@ static bool parse_field(struct http_parser *p, size_t at, size_t n) {
         p->coding_known = strcasecmp(v, "chunked") == 0;
     } else if (strcasecmp(name, "Host") == 0) {
         p->n_hosts++;
-        if (!all_chars(v, strlen(v), host_char)) return fail(p, 400, "bad Host");
+        if (!http_host_ok(v)) return fail(p, 400, "bad Host");
     } else if (strcasecmp(name, "Expect") == 0) {
         if (strcasecmp(v, "100-continue") != 0) return fail(p, 417, "unknown expectation");
         h->expect_continue = h->minor == 1;

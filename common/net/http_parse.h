@@ -44,6 +44,12 @@ const char *http_head_path(const struct http_head *h);
 const char *http_head_query(const struct http_head *h);
 const char *http_head_field(const struct http_head *h,
                             const char *name); /* first of that name; NULL: absent */
+/* For a head that comes as fields (RFC 9113 8.3.1). The target is the terminated string at `at` of
+ * raw, which holds nothing else of use behind it up to its zero; the method is set. Sets path and
+ * query. NULL, or what is wrong: one short sentence, safe to send. */
+const char *http_head_target(struct http_head *h, uint32_t at);
+bool http_method_ok(const char *method);
+bool http_host_ok(const char *host);
 void http_head_move(struct http_head *dst, struct http_head *src); /* src is empty afterwards */
 void http_head_free(struct http_head *h);
 

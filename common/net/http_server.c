@@ -271,6 +271,9 @@ enum err http_server_open(struct http_server **out, struct loop *loop,
     }
     s->opts.name = s->name;
     if (s->opts.head_bytes_max == 0) s->opts.head_bytes_max = HTTP_HEAD_BYTES_MAX;
+    if (s->opts.h2_streams_max == 0) s->opts.h2_streams_max = HTTP_H2_STREAMS_DEFAULT;
+    if (s->opts.h2_control_rate == 0) s->opts.h2_control_rate = HTTP_H2_CONTROL_DEFAULT;
+    if (s->opts.h2_reset_rate == 0) s->opts.h2_reset_rate = HTTP_H2_RESETS_DEFAULT;
     if (s->opts.conns_max == 0) s->opts.conns_max = HTTP_CONNS_DEFAULT;
     if ((e = listen_on(s, opts->host, opts->port, eb)) != ERR_OK) goto fail;
     if ((e = loop_timer_start(&s->tick, loop, tick_ms(opts), tick_ms(opts), on_tick, s)) !=

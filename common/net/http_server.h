@@ -1,5 +1,8 @@
-/* http_server: strict HTTP/1.1 listeners on a loop: limits, keep-alive, Expect, chunked requests
- * and answers, streaming out with back-pressure. A connection answers its requests one by one.
+/* http_server: strict HTTP/1.1 and HTTP/2 listeners on a loop: limits, keep-alive, Expect, chunked
+ * requests and answers, streaming out with back-pressure. Over HTTP/1.1 a connection answers its
+ * requests one by one, over HTTP/2 (RFC 9113) at once; a handler does not know which it is. HTTP/2
+ * is spoken where TLS agreed on it (ALPN "h2"), and in clear where a connection begins with its
+ * preface or its first request asks for it (Upgrade: h2c, RFC 7540 3.2).
  *
  * Gone:      a client that closes, or only shuts down its sending side, while its request is
  *   unanswered counts as gone: the two look alike on the socket, and work for a client that left
@@ -8,15 +11,15 @@
  * Pipelining: bytes behind a request wait until it is answered; up to 64 KiB are taken in.
  * Errors:    the server answers by itself and closes: 400, 408, 413, 414, 417, 431, 501, 503, 505.
  *   Before the head is complete that is a line of plain text, after it on_refused words it.
- * Limits:    a gate (http_gate.h) bounds what all listeners hold together.
- * TLS:       with a context every connection starts with a handshake, which has handshake_ms; what
- *   fails there is closed and logged, and no byte of it reaches a handler. The end of a TLS stream
- *   is its close_notify; a connection cut without one counts as broken.
- * Thread:    the loop thread. No call blocks, and none but http_server_close() runs a callback of
- *   the caller's from inside.
- * Ownership: an exchange (struct http_x) belongs to the server; a handler may use it until it
- *   replied, ended or aborted the stream, or its on_close callback ran, whichever comes first. An
- *   exchange without on_close outlives its client until the handler has answered into nothing. */
+ *   Over HTTP/2 only the stream ends with such an answer; what HTTP/1.1 says by closing, GOAWAY
+ * says. Limits:    a gate (http_gate.h) bounds what all listeners hold together. TLS:       with a
+ * context every connection starts with a handshake, which has handshake_ms; what fails there is
+ * closed and logged, and no byte of it reaches a handler. The end of a TLS stream is its
+ * close_notify; a connection cut without one counts as broken. Thread:    the loop thread. No call
+ * blocks, and none but http_server_close() runs a callback of the caller's from inside. Ownership:
+ * an exchange (struct http_x) belongs to the server; a handler may use it until it replied, ended
+ * or aborted the stream, or its on_close callback ran, whichever comes first. An exchange without
+ * on_close outlives its client until the handler has answered into nothing. */
 #ifndef BATON_NET_HTTP_SERVER_H
 #define BATON_NET_HTTP_SERVER_H
 
@@ -51,6 +54,9 @@ struct http_server_opts {
     unsigned write_ms;     /* without progress of a write */
     struct tls *tls;       /* NULL: plain; a reference is taken */
     unsigned handshake_ms; /* for a TLS handshake; 0: 10,000 */
+    /* Of one HTTP/2 connection: requests at once; frames that ask for nothing, and requests begun
+     * and given up, a second. 0: 128, 200, 50. */
+    unsigned h2_streams_max, h2_control_rate, h2_reset_rate;
     /* Bytes unsent on a stream over which the client counts as gone (slow reader); 0: no limit. */
     size_t stream_pending_max;
 

@@ -67,11 +67,11 @@ SSL *tls_new_ssl(struct tls *t) {
     return ssl;
 }
 
-/* http/1.1 or nothing: a client that insists on another protocol is told so. One that does not
- * speak of protocols is never asked. */
+/* h2 before http/1.1, or nothing: a client that insists on another protocol is told so. One that
+ * does not speak of protocols is never asked. */
 static int on_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
                    const unsigned char *in, unsigned in_len, void *arg) {
-    static const unsigned char ours[] = "\x08http/1.1";
+    static const unsigned char ours[] = "\x02h2\x08http/1.1";
     unsigned char *pick = NULL;
     (void)ssl;
     (void)arg;

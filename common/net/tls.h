@@ -75,6 +75,8 @@ size_t tls_sock_held(const struct sock_io *io);
 /* Once its handshake is done: a CA of tls_conf.ca_limited is in the chain of the peer's
  * certificate, so it may do only some of what the plane offers (dispatch.h says what). */
 bool tls_sock_limited(const struct sock_io *io);
+/* Once its handshake is done: the peer speaks HTTP/2 (RFC 7301). */
+bool tls_sock_h2(const struct sock_io *io);
 /* Why a sock_io of the above failed, for a log line; "" when it did not, or when the peer left
  * without a word. */
 const char *tls_sock_error(const struct sock_io *io);

@@ -138,6 +138,13 @@ bool tls_sock_limited(const struct sock_io *io) {
     return io->tls != NULL && io->tls->limited;
 }
 
+bool tls_sock_h2(const struct sock_io *io) {
+    const unsigned char *name = NULL;
+    unsigned n = 0;
+    if (io->tls != NULL) SSL_get0_alpn_selected(io->tls->ssl, &name, &n);
+    return n == 2 && memcmp(name, "h2", 2) == 0;
+}
+
 const char *tls_sock_error(const struct sock_io *io) {
     const struct tls_conn *c = io->tls;
     return c != NULL ? c->why : "";

@@ -280,7 +280,7 @@ REFUSED = {
     "long_target": (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: baton\r\n\r\n", 414),
     "long_head": (b"GET /v1/models HTTP/1.1\r\nHost: baton\r\nX-A: " + b"a" * 20000 + b"\r\n\r\n", 431),
     "many_fields": (b"GET /v1/models HTTP/1.1\r\nHost: baton\r\n" + b"X-A: a\r\n" * 3000 + b"\r\n", 431),
-    "http_2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    "almost_http_2": (b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n", 505),
     "tls": (bytes.fromhex("1603010200010001fc0303") + b"\0" * 500, 400),
     "unknown_expectation": (FIXED + b"Expect: 200-maybe\r\n\r\n" + BODY, 417),
 }

@@ -99,7 +99,7 @@ def statuses(raw):
 REFUSED = {
     "a request line of nothing": b"\r\n\r\n\r\nx\r\n\r\n",
     "no version": b"GET /\r\n\r\n",
-    "HTTP/2 in clear": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "almost HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSN\r\n\r\n",
     "a TLS hello": bytes.fromhex("16030100c8010000c40303") + b"\0" * 190 + b"\r\n\r\n",
     "a NUL in the path": b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n",
     "an escaped NUL in the path": b"GET /v1/models/%00 HTTP/1.1\r\nHost: x\r\n\r\n",

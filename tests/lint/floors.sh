@@ -49,6 +49,7 @@ listed="$listed|(arpa/inet|sys/(stat|types|random|resource|file))\\.h"
 # libraries
 only 'event2/.*' "common/net/loop.c"
 only 'curl/.*' "common/net/http_client.c"
+only 'nghttp2/.*' "common/net/h2_priv.h"
 only 'nanomsg/.*' "common/instance/bus.c"
 only 'cblas\.h' "common/engine/kernels_openblas.c"
 only 'dlfcn\.h' "common/engine/kernels_openblas.c"

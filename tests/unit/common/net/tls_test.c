@@ -412,11 +412,11 @@ static void alpn(void **state) {
     static const struct {
         const char *offer;
         bool up;
-    } rows[] = {{"\x08http/1.1", true}, {"\x02h2\x08http/1.1", true}, {"\x02h2", false}};
+    } rows[] = {{"\x08http/1.1", true}, {"\x02h2\x08http/1.1", true}, {"\x02h2", true}, {"\x02h3", false}};
     struct tls_conf sc = server_conf();
     char why[256];
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         SSL_CTX *ctx = pki_client(&ca, &client);
         SSL_CTX_set_alpn_protos(ctx, (const unsigned char *)rows[i].offer,
                                 (unsigned)strlen(rows[i].offer));
