@@ -293,11 +293,12 @@ class Standalone:
 
 class Cluster:
     """A coordinator, n_p prefill and n_d decode instances. extra: merged into every instance's configuration; coord: into the coordinator's.
-    register=True: no rank table, the instances announce themselves. pki (pki.py): TLS on every plane, and its API keys."""
+    register=True: no rank table, the instances announce themselves. pki (pki.py): TLS on every plane, and its API keys. ports: those of a cluster of
+    the same size that has ended; its instances have the ids of the others then."""
 
-    def __init__(self, n_p=1, n_d=1, model=FABLE, extra=None, coord=None, register=False, env=None, pki=None):
+    def __init__(self, n_p=1, n_d=1, model=FABLE, extra=None, coord=None, register=False, env=None, pki=None, ports=None):
         self.folder = tempfile.mkdtemp(prefix="baton-test-")
-        ports = free_ports(4 + 3 * (n_p + n_d))
+        self.ports = ports = ports or free_ports(4 + 3 * (n_p + n_d))
         predict, manage, status, external = ports[:4]
         scheme = "http"
         if pki is not None:

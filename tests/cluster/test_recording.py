@@ -76,7 +76,7 @@ def recorded(tmp_path_factory):
         ask_all(c)
         give_up(c)
         kill_at_work(c)
-    with Cluster(1, 2, coord=TURNS, env={"BATON_RECORD": second}) as c:
+    with Cluster(1, 2, coord=TURNS, env={"BATON_RECORD": second}, ports=c.ports) as c:
         said = replay(first, "--base", c.base, "--fast", "--second", second, "--pairs", "--faults")
     return first, second, said
 

@@ -374,7 +374,7 @@ MODEL_ROWS = [  # name, damage, the file the line names, what else it says
     ("other_vocabulary", config(vocab_size=4000), WEIGHTS, EMBED),
     ("no_tokenizer", lambda d: os.remove(d / "tokenizer.json"), "tokenizer.json", ""),
     ("tokenizer_cut", cut("tokenizer.json", 10000), "tokenizer.json", ""),
-    ("tokenizer_other_model", say("tokenizer.json", {"model": {"type": "Unigram", "vocab": []}}), "tokenizer.json", "Unigram"),
+    ("tokenizer_other_model", say("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {}}}), "tokenizer.json", "WordLevel"),
     ("tokenizer_an_array", say("tokenizer.json", b"[]"), "tokenizer.json", ""),
     ("template_broken", say("tokenizer_config.json", {"chat_template": "{% for %}"}), "tokenizer_config.json", ""),
     ("generation_config_broken", say("generation_config.json", b"{"), "generation_config.json", ""),

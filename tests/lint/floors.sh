@@ -54,12 +54,12 @@ only 'nanomsg/.*' "common/instance/bus.c"
 only 'cblas\.h' "common/engine/kernels_openblas.c"
 only 'dlfcn\.h' "common/engine/kernels_openblas.c"
 only 'pcre2\.h' "common/text/tok_regex.c common/text/tok_regex_syntax.c"
-only 'utf8proc\.h' "common/text/tok_utf8.c common/text/tok_normalize.c common/text/jinja_text.c"
+only 'utf8proc\.h' "common/text/tok_utf8.c common/text/tok_normalize.c common/text/jinja_text.c common/text/tok_charsmap.c"
 only 'xxhash\.h' "common/engine/weights.c common/engine/weights_cache.c"
 only 'openssl/(ssl|x509|x509v3|pem|err)\.h' "common/net/tls.c common/net/tls_files.c common/net/tls_session.c common/net/tls_priv.h"
 only 'openssl/hmac\.h' "common/instance/kv_seal.c"
 only 'openssl/sha\.h' "common/net/api_keys.c common/engine/weights.c common/engine/weights_cache.c"
-only 'openssl/evp\.h' "common/instance/kv_seal.c common/engine/lora.c common/guide/guide.c common/text/tokenizer.c common/text/tokenizer_gguf.c"
+only 'openssl/evp\.h' "common/instance/kv_seal.c common/engine/lora.c common/guide/guide.c common/text/tokenizer.c common/text/tokenizer_gguf.c common/text/tok_charsmap.c"
 only 'openssl/crypto\.h' "common/net/api_keys.c common/net/tls_files.c common/instance/kv_auth.c common/instance/kv_seal.c"
 
 # the processor
@@ -68,6 +68,7 @@ only '(emm|wmm|nmm)intrin\.h' "proto/crc32c.c proto/json_lex.c proto/json_skim.c
 only '(cpuid|sys/syscall)\.h' "common/engine/kernels_cpu.c"
 
 # the system: sockets, descriptors, memory, signals
+only 'sys/epoll\.h' "common/net/loop.c"
 only '(sys/socket|netinet/(in|tcp))\.h' "common/net/sock_io.c common/net/http_server.c common/net/h1.c common/net/http_gate.c common/net/tls_session.c common/instance/bus.c common/instance/kv_listener.c"
 only 'linux/filter\.h' "common/instance/bus.c"
 only '(sys/eventfd|poll)\.h' "common/net/loop.c common/base/log.c common/instance/bus.c common/instance/kv_io.c common/instance/kv_plane.c"

@@ -297,10 +297,12 @@ static void instance_names(void **state) {
     const struct {
         const char *name;
         bool ok;
-    } rows[] = {
-        {"rack1-p0", true}, {"10.0.0.3:1025", true},    {"a", true},    {longest, true},
-        {"", false},        {"7", false},        {"a b", false}, {"a\"b", false},
-        {"a\n", false},     {"\xc3\xa9", false}, {"7a", true}};
+    } rows[] = {{"rack1-p0", true}, {"10.0.0.3:1025", true},
+                {"a", true},        {longest, true},
+                {"", false},        {"7", false},
+                {"a b", false},     {"a\"b", false},
+                {"a\n", false},     {"\xc3\xa9", false},
+                {"7a", true}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct config_msg m = {.model_name = "m", .max_output_len = 1, .cache_block_size = 1}, b;
         struct errbuf eb = {0};

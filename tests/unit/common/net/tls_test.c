@@ -412,7 +412,8 @@ static void alpn(void **state) {
     static const struct {
         const char *offer;
         bool up;
-    } rows[] = {{"\x08http/1.1", true}, {"\x02h2\x08http/1.1", true}, {"\x02h2", true}, {"\x02h3", false}};
+    } rows[] = {
+        {"\x08http/1.1", true}, {"\x02h2\x08http/1.1", true}, {"\x02h2", true}, {"\x02h3", false}};
     struct tls_conf sc = server_conf();
     char why[256];
     (void)state;
