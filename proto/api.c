@@ -6,15 +6,17 @@
 #include "proto/json.h"
 
 #define GENERATE(path, api, stream, frames, errors)                                                \
-    { "POST", path, API_GENERATE, api, INFO_NONE, stream, frames, errors, false }
+    { "POST", path, API_GENERATE, api, INFO_NONE, VECTORS_NONE, stream, frames, errors, false }
+#define MAKE(path, work, vectors, errors)                                                          \
+    { "POST", path, work, API_NONE, INFO_NONE, vectors, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
 #define TOKENIZE(path, info, errors)                                                               \
-    { "POST", path, API_TOKENIZE, API_NONE, info, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+    { "POST", path, API_TOKENIZE, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
 #define INFORM(method, path, info, errors)                                                         \
-    { method, path, API_INFORM, API_NONE, info, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+    { method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
 
 /* clang-format off */
 const struct api_path api_paths[] = {
-    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true},
+    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true},
     GENERATE("/generate", API_TGI, API_STREAM_BY_DIALECT, API_FRAMES_OBJECTS, API_ERRORS_PLAIN),
     GENERATE("/generate_stream", API_TGI, API_STREAM_ALWAYS, API_FRAMES_SSE, API_ERRORS_PLAIN),
     GENERATE("/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
@@ -26,6 +28,21 @@ const struct api_path api_paths[] = {
     GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
     GENERATE("/v1/messages", API_ANTHROPIC, API_STREAM_FIELD, API_FRAMES_SSE_NAMED, API_ERRORS_ANTHROPIC),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
+    MAKE("/v1/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
+    MAKE("/v3/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
+    MAKE("/pooling", API_EMBED, VECTORS_POOLING, API_ERRORS_V1),
+    MAKE("/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
+    MAKE("/v1/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
+    MAKE("/rerank", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
+    MAKE("/v1/rerank", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
+    MAKE("/v2/rerank", API_SCORE, VECTORS_RERANK_SHORT, API_ERRORS_V1),
+    MAKE("/v3/rerank", API_SCORE, VECTORS_RERANK_SHORT, API_ERRORS_V1),
+    MAKE("/api/v1/task/embedding", API_EMBED, VECTORS_CAIKIT_EMBEDDING, API_ERRORS_CAIKIT),
+    MAKE("/api/v1/task/embedding-tasks", API_EMBED, VECTORS_CAIKIT_EMBEDDINGS, API_ERRORS_CAIKIT),
+    MAKE("/api/v1/task/sentence-similarity", API_SCORE, VECTORS_CAIKIT_SIMILARITY, API_ERRORS_CAIKIT),
+    MAKE("/api/v1/task/sentence-similarity-tasks", API_SCORE, VECTORS_CAIKIT_SIMILARITIES, API_ERRORS_CAIKIT),
+    MAKE("/api/v1/task/rerank", API_SCORE, VECTORS_CAIKIT_RERANK, API_ERRORS_CAIKIT),
+    MAKE("/api/v1/task/rerank-tasks", API_SCORE, VECTORS_CAIKIT_RERANKS, API_ERRORS_CAIKIT),
     TOKENIZE("/v1/tokenizer", INFO_TOKENIZER, API_ERRORS_V1),
     TOKENIZE("/tokenize", INFO_TOKENIZE, API_ERRORS_PLAIN),
     TOKENIZE("/detokenize", INFO_DETOKENIZE, API_ERRORS_PLAIN),
@@ -35,7 +52,7 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/v2", INFO_TRITON_SERVER, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}", INFO_TRITON_MODEL, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}/config", INFO_TRITON_CONFIG, API_ERRORS_PLAIN),
-    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false},
+    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false},
 };
 /* clang-format on */
 
@@ -124,7 +141,7 @@ void api_path_methods(char allow[API_ALLOW_BYTES], const char *path) {
 }
 
 bool api_is_infer(const struct api_path *path) {
-    return path->work == API_GENERATE || path->work == API_EMBED || path->work == API_SCORE;
+    return path->work == API_GENERATE;
 }
 
 enum api_errors api_path_errors(const char *path) {

@@ -51,6 +51,24 @@ struct api_framing {
 };
 extern const struct api_framing api_framings[]; /* by enum api_frames */
 
+/* The form of a path of API_EMBED or API_SCORE: what is asked and how the answer looks; a row of
+ * common/endpoint/vectors.h each. */
+enum api_vectors {
+    VECTORS_NONE,
+    VECTORS_EMBEDDINGS,
+    VECTORS_POOLING,
+    VECTORS_SCORE,
+    VECTORS_RERANK,
+    VECTORS_RERANK_SHORT, /* documents are not repeated unless asked for */
+    VECTORS_CAIKIT_EMBEDDING,
+    VECTORS_CAIKIT_EMBEDDINGS,
+    VECTORS_CAIKIT_SIMILARITY,
+    VECTORS_CAIKIT_SIMILARITIES,
+    VECTORS_CAIKIT_RERANK,
+    VECTORS_CAIKIT_RERANKS,
+    VECTORS_COUNT,
+};
+
 /* What a path of API_TOKENIZE or API_INFORM is answered with; a table of the endpoint has a
  * function for each. */
 enum api_info {
@@ -74,8 +92,9 @@ struct api_path {
     const char *method;
     const char *path; /* router pattern with {m}, one part, or {*}, the rest */
     enum api_work work;
-    enum api api;       /* API_NONE: no request of the engine */
-    enum api_info info; /* INFO_NONE: a request of the engine */
+    enum api api;             /* API_NONE: nothing is generated */
+    enum api_info info;       /* INFO_NONE: a request of the engine */
+    enum api_vectors vectors; /* VECTORS_NONE: no vectors or scores are made */
     enum api_stream stream;
     enum api_frames frames; /* of a stream */
     enum api_errors errors;
@@ -95,7 +114,7 @@ const struct api_path *api_path_find(const char *method, const char *path,
 /* The methods of a path for Allow: "GET, HEAD, DELETE"; "": it has no row. */
 enum { API_ALLOW_BYTES = 64 };
 void api_path_methods(char allow[API_ALLOW_BYTES], const char *path);
-bool api_is_infer(const struct api_path *path); /* a request of the engine */
+bool api_is_infer(const struct api_path *path); /* generates: it has P and D in a cluster */
 /* The shape of errors of any path, one that does not exist as well. */
 enum api_errors api_path_errors(const char *path);
 /* The other way: the row's path with model in the place of {m} or {*}. Cut when dst is too small;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "proto/json.h"
 
 /* One row per status: the reference's error_type, the flat vLLM type, OpenAI's type and code, and
@@ -119,6 +120,21 @@ static struct json_value *llamacpp(int status, const char *type, const char *tex
     return o;
 }
 
+/* The id is for whoever looks for the answer in a log: different each time, no more. */
+static struct json_value *caikit(int status, const char *text) {
+    struct json_value *o = json_new_obj();
+    struct timespec now;
+    char id[33];
+    clock_gettime(CLOCK_REALTIME, &now);
+    const unsigned long long ns = (unsigned long long)now.tv_nsec;
+    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)now.tv_sec,
+             ns * 0x9E3779B97F4A7C15ull);
+    add_str(o, "details", text);
+    json_obj_set(o, "code", json_new_i64(status));
+    add_str(o, "id", id);
+    return o;
+}
+
 static char *printed(struct json_value *o) {
     const char *s = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
     char *body = s != NULL ? strdup(s) : NULL;
@@ -135,6 +151,7 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
         shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));
+    if (shape == API_ERRORS_CAIKIT) return printed(caikit(was, text)); /* its own 422 stays */
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {
     case API_ERRORS_ANTHROPIC: return printed(anthropic(was, text));

@@ -15,6 +15,7 @@ enum api_errors {
     API_ERRORS_OPENAI,    /* {"error":{"message","type","param","code"}} always */
     API_ERRORS_ANTHROPIC, /* {"type":"error","error":{"type","message"}} */
     API_ERRORS_OLLAMA,    /* {"error":"text"} */
+    API_ERRORS_CAIKIT,    /* {"details","code","id"} */
     API_ERRORS_LLAMACPP,  /* {"error":{"code":status,"message","type"}} */
 };
 

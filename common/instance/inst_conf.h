@@ -91,6 +91,7 @@ struct inst_conf {
     int64_t sse_keep_alive_s;
     struct limits_conf limits;
     int64_t template_ms, guide_compile_ms, guide_step_ms;
+    int64_t embed_texts_max, embed_tokens_max;
 
     char weight_cache_path[CONF_PATH_BYTES], kv_huge_pages[16];
     bool weight_cache_verify;

@@ -10,6 +10,7 @@
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
 #include "common/instance/req_read.h"
+#include "common/instance/vector_job.h"
 #include "common/net/dispatch.h"
 #include "common/net/openapi.h"
 #include "proto/cause.h"
@@ -360,6 +361,10 @@ const struct route inst_info_routes[] = {
 /* ---- dispatch */
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct instance *in = arg;
+    if (path->vectors != VECTORS_NONE) {
+        if (!inst_guard(in, x)) vector_job_start(in, x, path, text_tenant(in, x));
+        return;
+    }
     if (!api_is_infer(path)) {
         inform(in, x, path, model);
         return;

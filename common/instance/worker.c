@@ -138,10 +138,11 @@ enum err worker_add(struct worker *w, const struct seq_opts *o, const struct wor
     }
     c->ids = ids_copy(o->ids, o->n_ids);
     c->n_ids = o->n_ids;
-    if (c->ids == NULL || sampling_copy(&c->sampling, o->sampling) != ERR_OK) goto fail;
+    if (c->ids == NULL) goto fail;
+    if (o->sampling != NULL && sampling_copy(&c->sampling, o->sampling) != ERR_OK) goto fail;
     s->seq_id = o->seq_id;
     s->kind = o->kind;
-    s->n_live = o->sampling->n_choices;
+    s->n_live = o->sampling != NULL ? o->sampling->n_choices : 1;
     s->ev = *ev;
     s->arg = arg;
     if ((e = push(w, c)) != ERR_OK) goto fail;
@@ -344,6 +345,13 @@ static void deliver(void *arg, struct mail *mail) {
         if (ev.on_prompt_logprob == NULL) break;
         ev.on_prompt_logprob(seq_arg, m->seq_id, m->u.prompt.position, &m->u.prompt.ev);
         break;
+    case MAIL_EMBEDDED: {
+        const float *vector = (const float *)(const void *)m->table;
+        if (ev.on_embedded != NULL)
+            ev.on_embedded(seq_arg, m->seq_id, vector,
+                           m->u.embedded.n_scores > 0 ? vector + m->u.embedded.n_vector : NULL);
+        break;
+    }
     case MAIL_FAILED:
         if (ev.on_failed != NULL) ev.on_failed(seq_arg, m->seq_id, m->e);
         break;

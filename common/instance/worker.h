@@ -22,6 +22,9 @@ struct worker_events {
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
     void (*on_prompt_logprob)(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev);
+    /* SEQ_EMBED: f32 [hidden], and the head's numbers or NULL, for the time of the call; it has
+     * ended */
+    void (*on_embedded)(void *arg, uint64_t seq_id, const float *vector, const float *scores);
     /* the sequence has ended; but SEQ_PREFILL holds its blocks until let go or cancelled */
     void (*on_failed)(void *arg, uint64_t seq_id, enum err e);
     /* ENGINE thread, while the step runs; must only hand over (SEQ_PREFILL). It comes after the

@@ -134,6 +134,25 @@ static void on_engine_prompt_logprob(void *arg, uint64_t seq_id, int position,
     m->u.prompt.ev = *ev;
 }
 
+static void on_engine_embedded(void *arg, uint64_t seq_id, const float *vector,
+                               const float *scores) {
+    struct worker *w = arg;
+    const struct model_info *model = engine_model(w->engine);
+    const size_t n = (size_t)model->hidden, n_scores = scores != NULL ? (size_t)model->n_labels : 0;
+    struct worker_mail *m =
+        mail_new(w, MAIL_EMBEDDED, seq_id, (n + n_scores) * sizeof(m->table[0]));
+    if (m == NULL) {
+        lose(w, seq_id);
+        return;
+    }
+    m->last = true;
+    m->u.embedded.n_vector = (int)n;
+    m->u.embedded.n_scores = (int)n_scores;
+    memcpy(m->table, vector, n * sizeof(float));
+    if (scores != NULL) memcpy(m->table + n, scores, n_scores * sizeof(float));
+    forget_known(w, seq_id);
+}
+
 static void refuse(struct worker *w, struct seq *s, enum err e, const char *text) {
     struct worker_mail *m = mail_spare(w, &s->spare_failure, MAIL_REFUSED, s->seq_id);
     if (m == NULL) return;
@@ -262,6 +281,7 @@ void worker_engine_events(struct worker *w) {
         .on_kv = on_engine_kv,
         .on_admitted = on_engine_admitted,
         .on_prompt_logprob = on_engine_prompt_logprob,
+        .on_embedded = on_engine_embedded,
         .on_failed = on_engine_failed,
         .arg = w,
     };

@@ -49,6 +49,7 @@ enum mail_kind {
     MAIL_REFUSED,
     MAIL_TOKEN,
     MAIL_PROMPT_LOGPROB,
+    MAIL_EMBEDDED,
     MAIL_FAILED,
     MAIL_DONE,
     MAIL_TESTED
@@ -70,9 +71,12 @@ struct worker_mail {
             int position;
             struct token_event ev;
         } prompt;
+        struct {
+            int n_vector, n_scores;
+        } embedded;
         struct command *cmd; /* MAIL_DONE, MAIL_TESTED */
     } u;
-    int32_t table[]; /* MAIL_ADMITTED */
+    int32_t table[]; /* MAIL_ADMITTED; MAIL_EMBEDDED: f32, the vector, then the scores */
 };
 
 struct seq {

@@ -1,0 +1,473 @@
+/* vectors_read: bodies to texts. What a form calls its members is in its row; everything else here
+ * is one way for all of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+#include "common/endpoint/vectors.h"
+#include "proto/limits.h"
+
+enum { NAMES_MAX = 4 };
+
+/* Where a body has its texts: one list, or two whose members are compared. The first name that is
+ * there counts. */
+static const struct form {
+    const char *left[NAMES_MAX], *right[NAMES_MAX];
+    bool left_one;  /* a single string, no list */
+    bool documents; /* those on the right are strings or objects with a text */
+    bool token_ids; /* a text may be a list of ids */
+    bool caikit;    /* in `inputs`, parameters in `parameters`, model_id */
+    bool bare;      /* Caikit: `inputs` is the left itself */
+    bool each;      /* two lists of one length go pair by pair */
+    bool normalize;
+    bool documents_absent; /* shown where the body does not say */
+} forms[VECTORS_COUNT] = {
+    [VECTORS_EMBEDDINGS] = {.left = {"input"}, .token_ids = true, .normalize = true},
+    [VECTORS_POOLING] = {.left = {"input"}, .token_ids = true},
+    [VECTORS_SCORE] = {.left = {"text_1", "data_1", "queries"},
+                       .right = {"text_2", "data_2", "documents", "items"},
+                       .each = true},
+    [VECTORS_RERANK] = {.left = {"query"},
+                        .right = {"documents", "texts"},
+                        .left_one = true,
+                        .documents = true,
+                        .documents_absent = true},
+    [VECTORS_RERANK_SHORT] = {.left = {"query"},
+                              .right = {"documents"},
+                              .left_one = true,
+                              .documents = true},
+    [VECTORS_CAIKIT_EMBEDDING] =
+        {.left = {"inputs"}, .left_one = true, .caikit = true, .bare = true, .normalize = true},
+    [VECTORS_CAIKIT_EMBEDDINGS] = {.left = {"texts"},
+                                   .caikit = true,
+                                   .bare = true,
+                                   .normalize = true},
+    [VECTORS_CAIKIT_SIMILARITY] = {.left = {"source_sentence"},
+                                   .right = {"sentences"},
+                                   .left_one = true,
+                                   .caikit = true},
+    [VECTORS_CAIKIT_SIMILARITIES] = {.left = {"source_sentences"},
+                                     .right = {"sentences"},
+                                     .caikit = true},
+    [VECTORS_CAIKIT_RERANK] = {.left = {"query"},
+                               .right = {"documents"},
+                               .left_one = true,
+                               .documents = true,
+                               .caikit = true,
+                               .documents_absent = true},
+    [VECTORS_CAIKIT_RERANKS] = {.left = {"queries"},
+                                .right = {"documents"},
+                                .documents = true,
+                                .caikit = true,
+                                .documents_absent = true},
+};
+
+struct reading {
+    const struct endpoint *ep;
+    const struct endpoint_ask *ask;
+    const struct vectors_limits *limits;
+    const struct form *form;
+    struct vectors_req *v;
+    struct json_value *in, *params; /* where texts and parameters lie; borrowed of v->body */
+    size_t room;                    /* tokens of a text, specials included */
+    bool cut;                       /* too long a text loses its end */
+    bool content;                   /* `keep` counts no specials (Caikit) */
+    size_t keep;                    /* with cut: tokens that stay */
+    struct api_answer *err;
+};
+
+static bool fail(const struct reading *r, int status, const char *param, const char *text) {
+    ep_answer_error_of(r->ep, r->ask->path->errors, status, text, param, NULL, r->err);
+    return false;
+}
+
+static bool fail_memory(const struct reading *r) {
+    return fail(r, 503, NULL, err_text(ERR_NO_MEMORY));
+}
+
+/* ---- parameters */
+
+static bool read_int(const struct reading *r, const char *name, int64_t min, int64_t max,
+                     int64_t *out, bool *given) {
+    char text[160];
+    enum json_got got = json_get_i64(r->params, name, out);
+    *given = got == JSON_OK;
+    if (got == JSON_ABSENT || got == JSON_NULL) return true;
+    if (got == JSON_OK && *out >= min && *out <= max) return true;
+    snprintf(text, sizeof(text), "%s must be an integer from %lld to %lld", name, (long long)min,
+             (long long)max);
+    return fail(r, 400, name, text);
+}
+
+static bool read_bool(const struct reading *r, const char *name, bool *out) {
+    char text[96];
+    bool v = *out;
+    enum json_got got = json_get_bool(r->params, name, &v);
+    if (got == JSON_OK) *out = v;
+    if (got != JSON_WRONG_TYPE) return true;
+    snprintf(text, sizeof(text), "%s must be true or false", name);
+    return fail(r, 400, name, text);
+}
+
+/* vLLM: so many tokens in all; -1: as many as fit. Caikit: so many beside the specials; below 0: as
+ * many as fit; 0 or above what fits: none may be too long. */
+static bool read_truncation(struct reading *r) {
+    const char *name = r->form->caikit ? "truncate_input_tokens" : "truncate_prompt_tokens";
+    const int64_t most = (int64_t)r->room;
+    int64_t n = 0;
+    bool given = false;
+    if (!read_int(r, name, r->form->caikit ? INT32_MIN : -1, r->form->caikit ? INT32_MAX : most, &n,
+                  &given))
+        return false;
+    r->keep = r->room;
+    if (r->form->caikit) {
+        r->cut = n < 0 || (n > 0 && n <= most);
+        r->content = n > 0;
+        if (r->cut && n > 0) r->keep = (size_t)n;
+        return true;
+    }
+    if (given && n == 0) return fail(r, 400, name, "truncate_prompt_tokens must not be 0");
+    r->cut = given;
+    if (r->cut && n > 0) r->keep = (size_t)n;
+    return true;
+}
+
+static bool read_dimensions(const struct reading *r) {
+    const struct matryoshka *m = &r->ep->model->matryoshka;
+    const int hidden = r->ep->model->hidden;
+    char text[256], sizes[160] = "";
+    int64_t n = 0;
+    bool given = false;
+    if (!read_int(r, "dimensions", 1, hidden, &n, &given)) return false;
+    bool known = m->n == 0 || n == hidden;
+    for (int i = 0; i < m->n; i++) {
+        const size_t at = strlen(sizes);
+        known = known || m->sizes[i] == n;
+        snprintf(sizes + at, sizeof(sizes) - at, "%s%d", i > 0 ? ", " : "", m->sizes[i]);
+    }
+    if (given && !known) {
+        snprintf(text, sizeof(text), "dimensions must be one of %s, got %lld", sizes, (long long)n);
+        return fail(r, 400, "dimensions", text);
+    }
+    r->v->dimensions = given ? (int)n : 0;
+    return true;
+}
+
+static bool read_encoding(const struct reading *r) {
+    const char *s = "float";
+    size_t n = 0;
+    enum json_got got = json_get_str(r->params, "encoding_format", &s, &n);
+    r->v->base64 = strcmp(s, "base64") == 0;
+    if (got == JSON_WRONG_TYPE || (!r->v->base64 && strcmp(s, "float") != 0))
+        return fail(r, 400, "encoding_format", "encoding_format must be \"float\" or \"base64\"");
+    return true;
+}
+
+static bool read_params(struct reading *r) {
+    struct vectors_req *v = r->v;
+    bool given;
+    v->normalize = r->form->normalize;
+    v->show_documents = v->show_texts = v->show_queries = r->form->documents_absent;
+    if (r->form->caikit) v->show_queries = v->show_texts = true;
+    return read_truncation(r) && read_dimensions(r) && read_encoding(r) &&
+           read_bool(r, "normalize", &v->normalize) &&
+           read_bool(r, "return_documents", &v->show_documents) &&
+           read_bool(r, "return_text", &v->show_texts) &&
+           read_bool(r, r->form->left_one ? "return_query" : "return_queries", &v->show_queries) &&
+           read_bool(r, "raw_scores", &v->raw_scores) &&
+           read_int(r, "top_n", INT32_MIN, INT32_MAX, &v->top_n, &given);
+}
+
+/* ---- texts */
+
+static bool too_long(const struct reading *r, size_t n) {
+    char text[160];
+    snprintf(text, sizeof(text),
+             "This model's maximum context length is %zu tokens. However, a text has %zu tokens.",
+             r->room, n);
+    ep_answer_error_of(r->ep, r->ask->path->errors, 400, text, NULL, "context_length_exceeded",
+                       r->err);
+    return false;
+}
+
+static bool add_tokens(const struct reading *r, size_t n) {
+    char text[128];
+    r->v->n_tokens += n;
+    if (r->v->n_tokens <= r->limits->tokens_max) return true;
+    snprintf(text, sizeof(text), "all texts together may have at most %llu tokens",
+             (unsigned long long)r->limits->tokens_max);
+    return fail(r, 400, NULL, text);
+}
+
+/* Ids of a string without specials; of too long a one no more than show it. */
+static bool encode(const struct reading *r, const char *s, size_t n, struct id_list *out) {
+    if (n > r->ep->conf.max_request_bytes)
+        return fail(r, 400, NULL, "a text is longer than maxRequestLength allows");
+    enum err e = tokenizer_encode(r->ep->tok, s, n, false, PROMPT_TOKENS_MAX, out);
+    if (e == ERR_OK) return true;
+    return fail(r, e == ERR_NO_MEMORY ? 503 : 400, NULL, "a text cannot be tokenised");
+}
+
+/* What stays of n ids beside n_special others; 0 and false: too long. */
+static bool fit(const struct reading *r, size_t *n, size_t n_special) {
+    const size_t room = r->room > n_special ? r->room - n_special : 0;
+    size_t keep = r->content ? r->keep : r->keep > n_special ? r->keep - n_special : 0;
+    if (keep > room) keep = room;
+    if (!r->cut && *n > room) return too_long(r, *n + n_special);
+    if (r->cut && *n > keep) *n = keep;
+    return true;
+}
+
+static bool wrap_one(const struct reading *r, const struct id_list *content,
+                     struct vectors_text *out) {
+    struct id_list part = *content;
+    if (!fit(r, &part.n, tokenizer_special_count(r->ep->tok, false))) return false;
+    if (tokenizer_wrap(r->ep->tok, &part, &out->ids) != ERR_OK) return fail_memory(r);
+    if (out->ids.n == 0) return fail(r, 400, NULL, "a text must have at least one token");
+    return add_tokens(r, out->ids.n);
+}
+
+/* Of a pair the second text is cut, never the first. */
+static bool wrap_pair(const struct reading *r, const struct id_list *a, const struct id_list *b,
+                      struct vectors_text *out) {
+    const struct tokenizer *t = r->ep->tok;
+    const bool pairs = tokenizer_has_pairs(t);
+    const size_t other = a->n + tokenizer_special_count(t, pairs);
+    struct id_list part = *b;
+    enum err e;
+    if (!fit(r, &part.n, other)) return false;
+    if (other > r->room) return too_long(r, other);
+    if (pairs) {
+        e = tokenizer_wrap_pair(t, a, &part, &out->ids, &out->n_first);
+    } else {
+        struct id_list both = {0};
+        e = ERR_OK;
+        for (size_t i = 0; i < a->n && e == ERR_OK; i++) e = id_list_push(&both, a->ids[i]);
+        for (size_t i = 0; i < part.n && e == ERR_OK; i++) e = id_list_push(&both, part.ids[i]);
+        if (e == ERR_OK) e = tokenizer_wrap(t, &both, &out->ids);
+        id_list_free(&both);
+    }
+    return e == ERR_OK ? add_tokens(r, out->ids.n) : fail_memory(r);
+}
+
+/* A list of ids, taken as it is. */
+static bool take_ids(const struct reading *r, const struct json_value *list,
+                     struct vectors_text *out) {
+    const size_t n = json_arr_len(list);
+    char text[128];
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = -1;
+        if (json_as_i64(json_arr_at(list, i), &id) != JSON_OK || id < 0 ||
+            id >= r->ep->model->vocab_size) {
+            snprintf(text, sizeof(text), "input: a token id must be an integer from 0 to %d",
+                     r->ep->model->vocab_size - 1);
+            return fail(r, 400, "input", text);
+        }
+        if (id_list_push(&out->ids, (int32_t)id) != ERR_OK) return fail_memory(r);
+    }
+    if (n == 0) return fail(r, 400, "input", "input must not be empty");
+    if (!fit(r, &out->ids.n, 0)) return false;
+    return add_tokens(r, out->ids.n);
+}
+
+/* The string of item i of a side; documents may be objects. NULL: it is none. */
+static const char *text_of(const struct json_value *item, bool documents, size_t *n) {
+    const char *s = NULL;
+    if (json_as_str(item, &s, n) == JSON_OK) return s;
+    if (!documents || !json_is(item, json_type_object)) return NULL;
+    if (json_get_str(item, "text", &s, n) == JSON_OK) return s;
+    if (json_get_str(item, "_text", &s, n) == JSON_OK) return s;
+    *n = 0;
+    return "";
+}
+
+/* A side of the form as a list: a single string counts as one of one. */
+struct side {
+    struct json_value *one, *list; /* one of them, or neither */
+    const char *name;
+    size_t n;
+    bool ids; /* a list of ids: one text */
+};
+
+static struct json_value *side_at(const struct side *s, size_t i) {
+    return s->one != NULL ? s->one : s->ids ? s->list : json_arr_at(s->list, i);
+}
+
+static bool find_side(const struct reading *r, const char *const names[NAMES_MAX], bool one_only,
+                      struct side *out) {
+    const struct form *f = r->form;
+    struct json_value *v = NULL, *first = NULL;
+    int64_t id;
+    char text[160];
+    *out = (struct side){.name = names[0]};
+    const bool bare = f->bare && names == f->left && !json_is(r->in, json_type_object);
+    for (int i = 0; i < NAMES_MAX && names[i] != NULL && v == NULL; i++) {
+        if (bare)
+            v = r->in;
+        else if (json_get(r->in, names[i], &v) != JSON_OK)
+            v = NULL;
+        if (v != NULL) out->name = names[i];
+    }
+    if (v != NULL && json_is(v, json_type_string)) {
+        out->one = v;
+        out->n = 1;
+        if (f->caikit && !one_only) v = NULL;
+    } else if (v != NULL && json_as_arr(v, &out->list) == JSON_OK && !one_only) {
+        out->n = json_arr_len(out->list);
+        first = out->n > 0 ? json_arr_at(out->list, 0) : NULL;
+        out->ids = f->token_ids && first != NULL && json_as_i64(first, &id) == JSON_OK;
+        if (out->ids) out->n = 1;
+    } else {
+        v = NULL;
+    }
+    if (v != NULL && out->n > 0) return true;
+    snprintf(text, sizeof(text), "%s must be %s", out->name,
+             one_only ? "a string" : "a string or a list of at least one");
+    return fail(r, 400, out->name, text);
+}
+
+static bool texts_make(const struct reading *r, size_t n) {
+    char text[128];
+    if (n > r->limits->texts_max) {
+        snprintf(text, sizeof(text), "at most %zu texts can be asked for at once, got %zu",
+                 r->limits->texts_max, n);
+        return fail(r, 400, NULL, text);
+    }
+    r->v->texts = calloc(n > 0 ? n : 1, sizeof(*r->v->texts));
+    r->v->n_texts = r->v->texts != NULL ? n : 0;
+    return r->v->texts != NULL || fail_memory(r);
+}
+
+static bool side_ids(const struct reading *r, const struct side *s, size_t i, bool documents,
+                     struct id_list *out) {
+    size_t n = 0;
+    char text[96];
+    const char *p = text_of(side_at(s, i), documents, &n);
+    if (p != NULL) return encode(r, p, n, out);
+    snprintf(text, sizeof(text), "%s[%zu] must be a string", s->name, i);
+    return fail(r, 400, s->name, text);
+}
+
+static bool put_single(const struct reading *r, const struct side *s, size_t i, bool documents,
+                       struct vectors_text *out) {
+    struct id_list ids = {0};
+    struct json_value *list;
+    if (s->ids) return take_ids(r, s->list, out);
+    if (r->form->token_ids && json_as_arr(side_at(s, i), &list) == JSON_OK)
+        return take_ids(r, list, out);
+    const bool good = side_ids(r, s, i, documents, &ids) && wrap_one(r, &ids, out);
+    id_list_free(&ids);
+    return good;
+}
+
+/* Every pair that is judged, as one text each. */
+static bool put_pairs(const struct reading *r, const struct side *left, const struct side *right) {
+    struct vectors_req *v = r->v;
+    size_t at = 0;
+    bool good = texts_make(r, v->each ? right->n : left->n * right->n);
+    for (size_t i = 0; i < left->n && good; i++) {
+        struct id_list a = {0};
+        good = side_ids(r, left, i, false, &a);
+        for (size_t j = v->each ? i : 0; j < (v->each ? i + 1 : right->n) && good; j++) {
+            struct id_list b = {0};
+            good = side_ids(r, right, j, r->form->documents, &b) &&
+                   wrap_pair(r, &a, &b, &v->texts[at++]);
+            id_list_free(&b);
+        }
+        id_list_free(&a);
+    }
+    return good;
+}
+
+static bool read_texts(const struct reading *r) {
+    const struct form *f = r->form;
+    struct vectors_req *v = r->v;
+    struct side left, right = {0};
+    if (!find_side(r, f->left, f->left_one, &left)) return false;
+    if (f->right[0] != NULL && !find_side(r, f->right, false, &right)) return false;
+    v->n_left = left.n;
+    v->n_right = right.n;
+    v->tei = right.n > 0 && strcmp(right.name, "texts") == 0;
+    v->each = f->each && left.n == right.n;
+    if (f->each && left.n != right.n && left.n != 1)
+        return fail(r, 400, right.name,
+                    "there must be one text on the left, or as many as on the right");
+    v->score = right.n > 0 && r->ep->model->n_labels > 0;
+    if (v->score) return put_pairs(r, &left, &right);
+    bool good = texts_make(r, left.n + right.n);
+    for (size_t i = 0; i < left.n && good; i++) good = put_single(r, &left, i, false, &v->texts[i]);
+    for (size_t i = 0; i < right.n && good; i++)
+        good = put_single(r, &right, i, f->documents, &v->texts[left.n + i]);
+    return good;
+}
+
+/* ---- the body */
+
+static bool find_model(const struct reading *r) {
+    const char *name = NULL, *member = r->form->caikit ? "model_id" : "model";
+    char text[MODEL_NAME_BYTES_MAX + 64];
+    size_t n = 0;
+    enum json_got got = json_get_str(r->v->body, member, &name, &n);
+    if (got == JSON_WRONG_TYPE) return fail(r, 400, member, "the model's name must be a string");
+    if (got != JSON_OK)
+        return !r->form->caikit || fail(r, 400, member, "Please provide model_id in payload");
+    if (strcmp(name, r->ep->conf.model_name) == 0) return true;
+    snprintf(text, sizeof(text),
+             r->form->caikit ? "Model '%.*s' not loaded" : "The model `%.*s` does not exist.",
+             MODEL_NAME_BYTES_MAX, name);
+    ep_answer_error_of(r->ep, r->ask->path->errors, 404, text, member, EP_NO_MODEL, r->err);
+    return false;
+}
+
+/* Where texts and parameters are: at the root, or as Caikit has it. */
+static bool find_places(struct reading *r) {
+    static const char *const known[] = {"inputs", "parameters", "model_id"};
+    r->in = r->params = r->v->body;
+    if (!r->form->caikit) return true;
+    json_obj_foreach(r->v->body, key, val) {
+        bool good = false;
+        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+            good = good || strcmp(key, known[i]) == 0;
+        (void)val;
+        if (!good) return fail(r, 422, key, "Extra inputs are not permitted");
+    }
+    if (json_get(r->v->body, "inputs", &r->in) != JSON_OK)
+        return fail(r, 400, "inputs", "inputs is missing");
+    struct json_value *p = NULL;
+    enum json_got got = json_get_obj(r->v->body, "parameters", &p);
+    if (got == JSON_WRONG_TYPE) return fail(r, 422, "parameters", "parameters must be an object");
+    /* Without parameters: an object that has none of them. */
+    r->params = got == JSON_OK ? p : r->v->body;
+    return json_is(r->in, json_type_object) || r->form->bare ||
+           fail(r, 422, "inputs", "inputs must be an object");
+}
+
+bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,
+                  const struct vectors_limits *limits, struct vectors_req **out,
+                  struct api_answer *err) {
+    struct reading r = {.ep = ep, .ask = ask, .limits = limits, .err = err};
+    const struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
+    bool good = false;
+    r.form = &forms[ask->path->vectors];
+    r.room = (size_t)ep->conf.max_seq_len;
+    r.v = *out = calloc(1, sizeof(*r.v));
+    if (r.v == NULL) return fail_memory(&r);
+    r.v->path = ask->path;
+    if (json_read_in_place(&r.v->body, ask->body, ask->n, &lim, NULL) != ERR_OK ||
+        !json_is(r.v->body, json_type_object))
+        fail(&r, 422, NULL, "The body must be a JSON object");
+    else
+        good = find_model(&r) && find_places(&r) && read_params(&r) && read_texts(&r);
+    if (!good) vectors_free(out);
+    return good;
+}
+
+void vectors_free(struct vectors_req **vp) {
+    struct vectors_req *v = *vp;
+    if (v == NULL) return;
+    for (size_t i = 0; i < v->n_texts; i++) id_list_free(&v->texts[i].ids);
+    free(v->texts);
+    json_put(v->body);
+    free(v);
+    *vp = NULL;
+}
