@@ -50,3 +50,7 @@ uint64_t ledger_slots_left(const struct ledger *l, uint64_t total, uint64_t free
 uint64_t ledger_blocks_left(const struct ledger *l, uint64_t total, uint64_t free) {
     return left_now(total, free, l->at_status.blocks, l->booked.blocks);
 }
+
+void ledger_ask(struct ledger *l) {
+    l->asked++;
+}

@@ -20,6 +20,7 @@ struct ledger_entry {
 
 struct ledger {
     unsigned tasks; /* requests in work there: at P until its first token, at D after that */
+    uint32_t asked; /* what any instance can answer and went there, such as texts to embed */
     struct booking booked;
     struct booking at_poll,
         at_status; /* booked when the last poll began; what the last status saw */
@@ -33,6 +34,9 @@ struct ledger_entry ledger_entry_d(const struct demand *d, double expected_token
 
 void ledger_book(struct ledger *l, const struct ledger_entry *e);
 void ledger_release(struct ledger *l, const struct ledger_entry *e);
+
+/* One more of those. */
+void ledger_ask(struct ledger *l);
 
 /* A poll begins; its answer has come, and knows of what was booked then. */
 void ledger_poll_begins(struct ledger *l);

@@ -1,5 +1,5 @@
-/* proxy: requests that any instance can answer (model information, tokenising) go to the one with
- * the fewest tasks. */
+/* proxy: requests that any instance can answer (model information, tokenising, vectors and scores)
+ * go to the one with the fewest tasks, and of equals to each in turn. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,10 @@ static void on_answer(void *arg, const struct http_result *r) {
 }
 
 /* Slots are decode instances' (inference-api 13.7), so management calls prefer those. */
+static bool less_busy(const struct ledger *a, const struct ledger *b) {
+    return a->tasks != b->tasks ? a->tasks < b->tasks : a->asked < b->asked;
+}
+
 static struct inst *choose(const struct coordinator *co, bool management) {
     struct inst *best = NULL;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
@@ -42,7 +46,7 @@ static struct inst *choose(const struct coordinator *co, bool management) {
         bool better = best == NULL ||
                       (management && in->plan.place.role == ROLE_DECODE &&
                        best->plan.place.role != ROLE_DECODE) ||
-                      (!management && in->ledger.tasks < best->ledger.tasks);
+                      (!management && less_busy(&in->ledger, &best->ledger));
         if (better) best = in;
     }
     return best;
@@ -69,7 +73,7 @@ static bool put_path(char *dst, size_t cap, const char *path) {
 }
 
 void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane) {
-    const struct inst *in = choose(co, management_plane);
+    struct inst *in = choose(co, management_plane);
     struct proxied *p = in != NULL ? calloc(1, sizeof(*p)) : NULL;
     char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX];
     size_t n;
@@ -104,6 +108,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
                                .body_bytes_max = ANSWER_BYTES_MAX,
                                .on_done = on_answer,
                                .arg = p};
+    if (!management_plane) ledger_ask(&in->ledger);
     http_x_on_close(x, on_gone, p);
     if (http_client_call(co->client, &o, &p->call) != ERR_OK) {
         http_x_on_close(x, NULL, NULL);

@@ -419,27 +419,37 @@ static bool find_model(const struct reading *r) {
     return false;
 }
 
+/* Caikit refuses a member that it does not know, wherever it is. NULL ends known. */
+static bool only(const struct reading *r, const struct json_value *o, const char *const *known) {
+    json_obj_foreach(o, key, val) {
+        const char *const *k = known;
+        (void)val;
+        while (*k != NULL && strcmp(*k, key) != 0) k++;
+        if (*k == NULL) return fail(r, 422, key, "Extra inputs are not permitted");
+    }
+    return true;
+}
+
 /* Where texts and parameters are: at the root, or as Caikit has it. */
 static bool find_places(struct reading *r) {
-    static const char *const known[] = {"inputs", "parameters", "model_id"};
+    static const char *const members[] = {"inputs", "parameters", "model_id", NULL};
+    static const char *const parameters[] = {
+        "truncate_input_tokens", "top_n", "return_documents", "return_text", "return_query",
+        "return_queries",        NULL};
+    const struct form *f = r->form;
+    const char *const inputs[] = {f->left[0], f->right[0], NULL};
     r->in = r->params = r->v->body;
-    if (!r->form->caikit) return true;
-    json_obj_foreach(r->v->body, key, val) {
-        bool good = false;
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-            good = good || strcmp(key, known[i]) == 0;
-        (void)val;
-        if (!good) return fail(r, 422, key, "Extra inputs are not permitted");
-    }
+    if (!f->caikit) return true;
+    if (!only(r, r->v->body, members)) return false;
     if (json_get(r->v->body, "inputs", &r->in) != JSON_OK)
         return fail(r, 400, "inputs", "inputs is missing");
     struct json_value *p = NULL;
     enum json_got got = json_get_obj(r->v->body, "parameters", &p);
     if (got == JSON_WRONG_TYPE) return fail(r, 422, "parameters", "parameters must be an object");
-    /* Without parameters: an object that has none of them. */
-    r->params = got == JSON_OK ? p : r->v->body;
-    return json_is(r->in, json_type_object) || r->form->bare ||
-           fail(r, 422, "inputs", "inputs must be an object");
+    if (got == JSON_OK && !only(r, p, parameters)) return false;
+    r->params = got == JSON_OK ? p : r->v->body; /* which has none of them */
+    if (json_is(r->in, json_type_object)) return only(r, r->in, inputs);
+    return f->bare || fail(r, 422, "inputs", "inputs must be an object");
 }
 
 bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,

@@ -38,8 +38,8 @@ struct vector_job {
 
 static void job_free(struct vector_job *j) {
     budget_give(&j->in->budget, BUDGET_ANSWER_BYTES, j->taken);
+    vectors_free(&j->v); /* its strings lie in the body */
     if (j->ask.body != NULL) heap_give(j->ask.body, j->ask.n + 1);
-    vectors_free(&j->v);
     buf_free(&j->answer.body);
     free(j->rows);
     free(j);

@@ -9,7 +9,7 @@ import re
 
 import pytest
 from harness import ROOT, Standalone, connect, get, merge, request
-from test_planes import COORDINATOR, INSTANCE
+from test_planes import COORDINATOR, INSTANCE, VECTORS
 
 OPERATION = {"tags", "summary", "operationId", "description", "parameters", "requestBody", "responses", "servers"}
 SCHEMA = {"type", "description", "properties", "required", "items", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern",
@@ -79,7 +79,8 @@ def test_the_document_is_openapi(doc, manner):
             for status, r in op["responses"].items():
                 assert re.fullmatch(r"[1-5]\d\d", status), where
                 if "$ref" in r:
-                    nested = manner == "openai" and path.startswith(("/v1/chat/", "/v1/completions", "/v1/models"))
+                    nested = manner == "openai" and (path.startswith(("/v1/chat/", "/v1/completions", "/v1/models")) or
+                                                   path in VECTORS and not path.startswith("/api/"))
                     assert r == {"$ref": f"#/components/responses/{'OpenAIError' if nested else 'Error'}"}, where
                 else:
                     assert r["description"], where

@@ -1,0 +1,206 @@
+"""Goal: embeddings, scores and reranks of every form are right, the same on one instance and through the coordinator, and do not depend on what
+else is asked. Method: the bundled model (a decoder) on shared servers; an encoder with a head for scores, random and tiny, with the bundled
+tokenizer, whose numbers are held against the float64 reference of tests/oracle; shapes and refusals from tables."""
+import base64
+import json
+import math
+import os
+import shutil
+import struct
+import sys
+import threading
+
+import pytest
+from harness import FABLE, ROOT, Standalone, request
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
+TEXTS = ["Once upon a time", "The fox ran over the hill.", "A king had three sons, and the youngest was a fool."]
+TASK = "/api/v1/task/"
+
+
+def post(base, path, body, status=200):
+    a = request(base + path, "POST", body)
+    assert a.status == status, (path, a.text)
+    return a.json
+
+
+def vectors(base, body):
+    return [d["embedding"] for d in post(base, "/v1/embeddings", {"model": "fable", **body})["data"]]
+
+
+def length(v):
+    return math.sqrt(sum(x * x for x in v))
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b)) / length(a) / length(b)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """(server, config, tensors) of a cross-encoder."""
+    pytest.importorskip("numpy")
+    import make_encoder
+    import reference
+    folder = str(tmp_path_factory.mktemp("judge"))
+    config = dict(make_encoder.FAMILIES["xlm_roberta_score"], vocab_size=4096, max_position_embeddings=130)
+    make_encoder.write_encoder(folder, config, seed=5, rooted=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(FABLE, name), folder)
+    config, tensors = reference.read_model(folder)
+    with Standalone(model=folder, extra={"BatonConfig": {"weightDtype": "f32"}}) as s:
+        yield s, config, tensors
+
+
+def test_embeddings(whole):
+    a = post(whole.base, "/v1/embeddings", {"model": "fable", "input": TEXTS})
+    assert a["object"] == "list" and a["model"] == "fable" and a["id"].startswith("embd-")
+    assert [d["index"] for d in a["data"]] == [0, 1, 2] and {d["object"] for d in a["data"]} == {"embedding"}
+    assert a["usage"]["prompt_tokens"] == a["usage"]["total_tokens"] > 10
+    got = [d["embedding"] for d in a["data"]]
+    assert all(abs(length(v) - 1) < 1e-5 for v in got) and len({len(v) for v in got}) == 1
+    packed = post(whole.base, "/v1/embeddings", {"input": TEXTS, "encoding_format": "base64"})["data"]
+    for v, d in zip(got, packed):
+        raw = base64.b64decode(d["embedding"])
+        assert struct.unpack(f"<{len(v)}f", raw) == struct.unpack(f"<{len(v)}f", struct.pack(f"<{len(v)}f", *v))
+    short = vectors(whole.base, {"input": TEXTS[0], "dimensions": 16})[0]
+    assert len(short) == 16 and abs(length(short) - 1) < 1e-5 and cosine(short, got[0][:16]) > 0.99999
+    ids = post(whole.base, "/tokenize", {"prompt": TEXTS[0], "model": "fable"})["tokens"]
+    assert vectors(whole.base, {"input": ids})[0] == got[0] == vectors(whole.base, {"input": [ids]})[0]
+    raw = post(whole.base, "/pooling", {"input": TEXTS[0]})["data"][0]
+    assert raw["object"] == "pooling" and abs(length(raw["data"]) - 1) > 0.1 and cosine(raw["data"], got[0]) > 0.99999
+
+
+def test_the_coordinator_answers_the_same(whole, pair):
+    forms = [("/v1/embeddings", {"input": TEXTS}), ("/v3/embeddings", {"input": TEXTS[0]}), ("/pooling", {"input": TEXTS}),
+             ("/score", {"text_1": TEXTS[0], "text_2": TEXTS}), ("/rerank", {"query": "fox", "documents": TEXTS}),
+             (TASK + "embedding-tasks", {"model_id": "fable", "inputs": TEXTS})]
+    for path, body in forms:
+        for _ in range(2):  # each instance in turn
+            one, other = post(whole.base, path, body), post(pair.base, path, body)
+            for a in (one, other):
+                a.pop("id", None), a.pop("created", None)
+            assert one == other, path
+
+
+def test_numbers_do_not_depend_on_what_else_is_asked(whole):
+    alone = vectors(whole.base, {"input": TEXTS[2]})[0]
+    many = [f"Story {i}: " + "fox " * (i % 40) for i in range(150)]
+    out = []
+    threads = [threading.Thread(target=lambda: out.append(vectors(whole.base, {"input": many + [TEXTS[2]]}))) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(out) == 4 and all(o[-1] == alone and o == out[0] for o in out)
+
+
+def test_scores_and_ranks(whole):
+    v = vectors(whole.base, {"input": ["fox"] + TEXTS})
+    want = [cosine(v[0], d) for d in v[1:]]
+    score = post(whole.base, "/v1/score", {"model": "fable", "text_1": "fox", "text_2": TEXTS})
+    assert [d["index"] for d in score["data"]] == [0, 1, 2]
+    assert all(abs(d["score"] - w) < 1e-5 for d, w in zip(score["data"], want))
+    each = post(whole.base, "/score", {"data_1": TEXTS, "data_2": TEXTS})["data"]
+    assert all(abs(d["score"] - 1) < 1e-5 for d in each) and len(each) == 3
+    order = sorted(range(3), key=lambda i: -want[i])
+    for path, shown in (("/rerank", True), ("/v1/rerank", True), ("/v2/rerank", False), ("/v3/rerank", False)):
+        a = post(whole.base, path, {"model": "fable", "query": "fox", "documents": TEXTS})
+        assert [r["index"] for r in a["results"]] == order and a["usage"]["total_tokens"] > 0
+        assert [r.get("document") for r in a["results"]] == [{"text": TEXTS[i]} if shown else None for i in order]
+    top = post(whole.base, "/rerank", {"query": "fox", "documents": TEXTS, "top_n": 1, "return_documents": False})["results"]
+    assert len(top) == 1 and top[0]["index"] == order[0] and "document" not in top[0]
+    tei = post(whole.base, "/rerank", {"query": "fox", "texts": TEXTS, "return_text": True})
+    assert [r["index"] for r in tei] == order and tei[0]["text"] == TEXTS[order[0]]
+
+
+def test_caikit(whole):
+    v = vectors(whole.base, {"input": TEXTS})
+    made_by = {"name": "EmbeddingModule", "version": "0.0.1"}
+    one = post(whole.base, TASK + "embedding", {"model_id": "fable", "inputs": TEXTS[0]})
+    assert set(one) == {"result", "producer_id", "input_token_count"} and one["producer_id"] == made_by
+    assert cosine(one["result"]["data"]["values"], v[0]) > 0.99999
+    for inputs in (TEXTS, {"texts": TEXTS}):
+        many = post(whole.base, TASK + "embedding-tasks", {"model_id": "fable", "inputs": inputs})
+        assert [cosine(x["data"]["values"], y) > 0.99999 for x, y in zip(many["results"]["vectors"], v)] == [True] * 3
+    near = post(whole.base, TASK + "sentence-similarity",
+                {"model_id": "fable", "inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS}})["result"]["scores"]
+    assert all(abs(s - cosine(v[0], x)) < 1e-5 for s, x in zip(near, v))
+    both = post(whole.base, TASK + "sentence-similarity-tasks",
+                {"model_id": "fable", "inputs": {"source_sentences": TEXTS[:2], "sentences": TEXTS}})["results"]
+    assert len(both) == 2 and both[0]["scores"] == near
+    docs = [{"text": t, "n": i} for i, t in enumerate(TEXTS)] + [{"_text": TEXTS[1]}]
+    rank = post(whole.base, TASK + "rerank", {"model_id": "fable", "inputs": {"query": TEXTS[1], "documents": docs},
+                                              "parameters": {"top_n": 2, "return_text": False}})["result"]
+    assert rank["query"] == TEXTS[1] and [s["index"] for s in rank["scores"]] == [1, 3]
+    assert rank["scores"][0] == {"document": docs[1], "index": 1, "score": rank["scores"][0]["score"], "text": None}
+    ranks = post(whole.base, TASK + "rerank-tasks", {"model_id": "fable", "inputs": {"queries": TEXTS[:2], "documents": docs},
+                                                     "parameters": {"return_documents": False, "return_queries": False}})["results"]
+    assert [r["query"] for r in ranks] == [None, None] and ranks[1]["scores"][0]["document"] is None and ranks[1]["scores"][0]["text"] == TEXTS[1]
+
+
+def test_an_encoder_and_its_head(judge):
+    import numpy as np
+    import reference_encoder
+    server, config, tensors = judge
+    def ids(t):
+        return post(server.base, "/tokenize", {"prompt": t})["tokens"]
+
+    def row(tokens):
+        return reference_encoder.rows(config, tensors, tokens)
+
+    got = vectors(server.base, {"input": TEXTS, "model": None})
+    for t, v in zip(TEXTS, got):
+        want = row(ids(t)).mean(axis=0)
+        assert np.allclose(v, want / np.linalg.norm(want), atol=1e-4)
+    logits = [post(server.base, "/rerank", {"query": TEXTS[0], "texts": [t], "raw_scores": True})[0]["score"] for t in TEXTS]
+    scores = post(server.base, "/score", {"text_1": TEXTS[0], "text_2": TEXTS})["data"]
+    assert all(abs(d["score"] - 1 / (1 + math.exp(-x))) < 1e-5 for d, x in zip(scores, logits)) and len(set(logits)) == 3
+    a = request(server.base + "/v1/chat/completions", "POST", {"model": "fable", "messages": [{"role": "user", "content": "x"}], "max_tokens": 2})
+    assert a.status >= 400 and "embeds" in a.text
+
+
+REFUSED = [
+    ("/v1/embeddings", {}, 400, "input must be a string or a list of at least one"),
+    ("/v1/embeddings", {"input": []}, 400, "input must be"),
+    ("/v1/embeddings", {"input": [[]]}, 400, "input must not be empty"),
+    ("/v1/embeddings", {"input": [1, "x"]}, 400, "a token id must be an integer from 0 to 4095"),
+    ("/v1/embeddings", {"input": [4096]}, 400, "a token id must be an integer from 0 to 4095"),
+    ("/v1/embeddings", {"input": "x", "encoding_format": "int8"}, 400, 'encoding_format must be \\"float\\" or \\"base64\\"'),
+    ("/v1/embeddings", {"input": "x", "dimensions": 0}, 400, "dimensions must be an integer from 1 to"),
+    ("/v1/embeddings", {"input": "x", "model": "other"}, 404, "does not exist"),
+    ("/v1/embeddings", {"input": "fox " * 3000}, 400, "maximum context length"),
+    ("/v1/embeddings", {"input": ["x"] * 2049}, 400, "at most 2048 texts can be asked for at once, got 2049"),
+    ("/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, 400, "as many as on the right"),
+    ("/score", {"text_1": "a"}, 400, "text_2 must be"),
+    ("/rerank", {"query": "a", "documents": []}, 400, "documents must be"),
+    ("/rerank", {"query": ["a"], "documents": ["b"]}, 400, "query must be a string"),
+    ("/rerank", {"query": "a", "documents": [1]}, 400, "documents[0] must be a string"),
+    ("/rerank", {"query": "a", "documents": ["b"], "top_n": "x"}, 400, "top_n must be an integer"),
+]
+
+
+@pytest.mark.parametrize("path,body,status,says", REFUSED)
+def test_refusals(whole, path, body, status, says):
+    a = request(whole.base + path, "POST", body)
+    assert a.status == status and says in a.text, a.text
+
+
+@pytest.mark.parametrize("body,status,says", [
+    ({"inputs": "x"}, 400, "Please provide model_id in payload"), ({"model_id": "other", "inputs": "x"}, 404, "Model 'other' not loaded"),
+    ({"model_id": "fable"}, 400, "inputs is missing"), ({"model_id": "fable", "inputs": "x", "more": 1}, 422, "Extra inputs are not permitted"),
+    ({"model_id": "fable", "inputs": 1}, 400, "inputs must be a string"),
+    ({"model_id": "fable", "inputs": "fox " * 3000}, 400, "maximum context length")])
+def test_caikit_refusals(whole, body, status, says):
+    a = request(whole.base + TASK + "embedding", "POST", body)
+    assert a.status == status and set(a.json) == {"details", "code", "id"}, a.text
+    assert says in a.json["details"] and a.json["code"] == status and len(a.json["id"]) == 32
+
+
+def test_too_long_a_text_is_cut_when_asked(whole):
+    long = "fox " * 3000
+    for n in (1, 5, -1):
+        assert post(whole.base, "/v1/embeddings", {"input": long, "truncate_prompt_tokens": n})["usage"]["prompt_tokens"] > 0
+    a = post(whole.base, TASK + "embedding", {"model_id": "fable", "inputs": long, "parameters": {"truncate_input_tokens": 7}})
+    assert 7 <= a["input_token_count"] <= 9
+    assert json.dumps(a)
