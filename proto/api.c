@@ -8,11 +8,20 @@
 #define GENERATE(path, api, stream, frames, errors)                                                \
     { "POST", path, API_GENERATE, api, INFO_NONE, VECTORS_NONE, stream, frames, errors, false }
 #define MAKE(path, work, vectors, errors)                                                          \
-    { "POST", path, work, API_NONE, INFO_NONE, vectors, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+    {                                                                                              \
+        "POST", path, work, API_NONE, INFO_NONE, vectors, API_STREAM_NEVER, API_FRAMES_NONE,       \
+            errors, false                                                                          \
+    }
 #define TOKENIZE(path, info, errors)                                                               \
-    { "POST", path, API_TOKENIZE, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+    {                                                                                              \
+        "POST", path, API_TOKENIZE, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER,                \
+            API_FRAMES_NONE, errors, false                                                         \
+    }
 #define INFORM(method, path, info, errors)                                                         \
-    { method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, errors, false }
+    {                                                                                              \
+        method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, \
+            errors, false                                                                          \
+    }
 
 /* clang-format off */
 const struct api_path api_paths[] = {

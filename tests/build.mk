@@ -80,7 +80,7 @@ $(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_e
 
 # tests that bring engine, endpoint and instance of their own: no model is needed
 O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set common/engine/siphash $(ROLES) $(NET)) $(O_BASE) \
-           $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role,$(INSTANCE)))
+           $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role common/instance/vector_job,$(INSTANCE)))
 $(call unit_floor,FAKES,$(LIBS_ALL))
 $(BUILD)/tests/unit/common/instance/mixed_role_test: $(call obj,common/instance/mixed_role)
 

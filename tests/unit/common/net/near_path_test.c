@@ -54,7 +54,7 @@ static void what_programs_get_wrong(void **state) {
         {"/health/timed_5", "GET /health/timed-..."},
         {"/v1/heath", "GET /v1/health"},
         {"/nope", ""},
-        {"/v1/embeddings", ""},
+        {"/v1/images/generations", ""},
         {"/", ""},
         {"", ""},
         {"/favicon.ico", ""},
