@@ -189,8 +189,8 @@ static void unknown_paths(void **state) {
     expect("POST", "/v1/chat/completion", "", 2, 404,
            "The path /v1/chat/completion does not exist; near it: POST /v1/chat/completions. "
            "GET /docs shows all paths.");
-    expect("GET", "/v1/images/generations", "", 0, 404,
-           "The path /v1/images/generations does not exist. GET /docs shows all paths.");
+    expect("GET", "/v1/fine_tuning", "", 0, 404,
+           "The path /v1/fine_tuning does not exist. GET /docs shows all paths.");
     expect("GET", "/a%20b%22", "", 0, 404, /* not repeated: it cannot be printed */
            "The path does not exist. GET /docs shows all paths.");
     down();
