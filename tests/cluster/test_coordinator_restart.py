@@ -88,8 +88,8 @@ def test_an_order_to_drain_survives(cluster):
     wait_for(lambda: row()["state"] == "drained" and knows(True), 5 * SLOW, "drained")
     marks = [touched(i) for i in cluster.instances]
     restart(cluster)
-    wait_for(lambda: row()["state"] == "drained", 5 * SLOW, "drained as before")
-    assert row()["draining"] == "order" and ids(cluster) == before
+    wait_for(lambda: row()["state"] == "drained" and ids(cluster) == before, 5 * SLOW, "drained as before")
+    assert row()["draining"] == "order"
     assert ask() == [200] * 8
     assert all(r["d"] != row()["id"] for r in cluster.status()["recentRequests"][:8])
     assert [touched(i) for i in cluster.instances] == marks

@@ -390,12 +390,13 @@ def test_instances_that_do_not_fit_are_refused_at_hello(other_model, what, extra
         both = wait_for(lambda: (t := links()) and len(t) == 2 and t, READY_S, "both ends list the link")
         assert all(link["link"] in ("failed : 2", "failed : 5") for link in both), both
         told = {link["detail"] for link in both}
-        ids = {i["id"] for i in c.status()["instances"]}
+        by_address = {i["address"]: i["id"] for i in c.status()["instances"]}
+        ids = [by_address[f"127.0.0.1:{i.port}"] for i in c.instances]
         for text in told:
             first, second = (int(w) for w in re.findall(r"instance (\d+) has", text))
             values = re.findall(r"has (\w+)", text)
-            assert text.startswith(what + ": ") and {first, second} == ids and values[0] != values[1], text
-            assert extra is None or dict(zip((first, second), values)) == {1: "16", 2: "32"}, text
+            assert text.startswith(what + ": ") and {first, second} == set(ids) and values[0] != values[1], text
+            assert extra is None or dict(zip((first, second), values)) == {ids[0]: "16", ids[1]: "32"}, text
         assert not c.is_ready()
 
         def reasons():

@@ -10,7 +10,7 @@ import struct
 import threading
 
 import pytest
-from harness import READY_S, Cluster, get, merge, post, wait_for
+from harness import READY_S, Cluster, free_ports, get, merge, post, wait_for
 from pki import Pki
 
 PROMPT = "Once upon a time there was a fox who lived in a wood near a little village, and every evening he went to the pond to drink."
@@ -158,11 +158,28 @@ def sealed(pki, name="peer"):
     return {"ServerConfig": {"interCommTLSEnabled": True, **json.loads(text)}}
 
 
+def first_id(address):
+    """The id a coordinator derives from a management address (store_first_id)."""
+    h = 0x811C9DC5
+    for b in address.encode():
+        h = (h ^ b) * 0x01000193 & 0xFFFFFFFF
+    return 100000 + (h ^ h >> 16) % 900000
+
+
+def ports_of_a_p_that_asks():
+    """Of a pair's two instances the one with the lower id asks the other's listener."""
+    while True:
+        ports = free_ports(4 + 3 * 2)
+        p, d = (first_id(f"127.0.0.1:{port}") for port in (ports[5], ports[8]))
+        if p < d:
+            return ports
+
+
 class Relayed:
     """A pair with a relay between; only the wire differs from Cluster()."""
 
     def __init__(self, extra):
-        self.cluster = Cluster(extra=extra)
+        self.cluster = Cluster(extra=extra, ports=ports_of_a_p_that_asks())
         self.relay = Relay(self.cluster.decodes[0].inter_port)
         path = os.path.join(self.cluster.folder, "rank_table.json")
         with open(path) as f:
