@@ -205,7 +205,7 @@ def test_a_prompt_that_fills_the_context(both):
 def test_paths_and_methods(both):
     for base, unknown in ((both[0].base, "Invalid request"), (both[1].base, "The requested path does not exist.")):
         for method, path, status, allow in [
-                ("GET", "/nope", 404, None), ("POST", "/v1/embeddings", 404, None), ("POST", "/v1/load_lora_adapter", 404, None),
+                ("GET", "/nope", 404, None), ("POST", "/v1/images/generations", 404, None), ("POST", "/v1/load_lora_adapter", 404, None),
                 ("GET", "//generate", 405, "POST"), ("OPTIONS", "/nope", 404, None), ("GET", "/generate/", 404, None),
                 ("GET", "/generate", 405, "POST"), ("PUT", "/v1/chat/completions", 405, "POST"), ("TRACE", "/", 405, "POST"),
                 ("BREW", TRITON, 405, "POST"), ("POST", "/v1/models", 405, "GET, HEAD"), ("DELETE", "/v1/models/fable", 405, "GET, HEAD")]:
@@ -375,7 +375,7 @@ NO_MODEL = "The model 'nope' does not exist. GET /v1/models lists those that do.
     (COMPLETIONS, completions(prompt=MANY), 400,
      f"Prompts of at most 1023 tokens fit into this model's maximum context length; the prompt has {len(MANY)}. Please shorten it."),
     (COMPLETIONS, completions(prompt=[4096], stream=True), 400, STRANGE_ID),
-    ("/v1/embeddings", {}, 404, None),
+    ("/v1/images/generations", {}, 404, None),
 ])
 def test_errors_in_openai_style(small, path, body, status, text):
     answers = [post(base, path, body) for base in (small[0].base, small[1].base)]

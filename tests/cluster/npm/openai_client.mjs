@@ -137,7 +137,7 @@ const steps = {
       range: await caught(() => client.chat.completions.create({ ...chat, top_p: 1.5 })),
       model: await caught(() => client.chat.completions.create({ ...chat, model: 'nope' })),
       stream: await caught(() => client.chat.completions.create({ ...chat, top_p: 1.5, stream: true })),
-      path: await caught(() => client.embeddings.create({ model: 'fable', input: 'x' })),
+      path: await caught(() => client.images.generate({ prompt: 'x' })),
       completion: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
     };
   },
@@ -166,7 +166,7 @@ const steps = {
         suffix: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
         retrieve: await caught(() => client.models.retrieve('nope')),
         path: await caught(() => client.post('/chat/completion', { body: chat })),
-        far: await caught(() => client.embeddings.create({ model: 'fable', input: 'x' })),
+        far: await caught(() => client.images.generate({ prompt: 'x' })),
       },
     };
   },
