@@ -166,7 +166,7 @@ const steps = {
         suffix: await caught(() => client.completions.create({ model: 'fable', prompt: 'x', suffix: 'y' })),
         retrieve: await caught(() => client.models.retrieve('nope')),
         path: await caught(() => client.post('/chat/completion', { body: chat })),
-        far: await caught(() => client.images.generate({ prompt: 'x' })),
+        far: await caught(() => client.fineTuning.jobs.list()),
       },
     };
   },
