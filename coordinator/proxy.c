@@ -7,31 +7,70 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/fwd_headers.h"
 
-enum { ANSWER_BYTES_MAX = 64 << 20, INFO_TIMEOUT_S = 30, PATH_BYTES_MAX = 4096 };
+enum {
+    ANSWER_BYTES_MAX = 64 << 20,
+
+    INFO_TIMEOUT_S = 30,
+    PATH_BYTES_MAX = 4096
+};
 
 struct proxied {
     struct coordinator *co;
     struct http_x *x;
     struct http_call *call;
+    struct buf answer; /* counted in BUDGET_ANSWER_BYTES: `taken` of it */
+    uint64_t taken;
+    bool over_limit;
 };
+
+static void proxied_free(struct proxied *p) {
+    budget_give(&p->co->budget, BUDGET_ANSWER_BYTES, p->taken);
+    buf_free(&p->answer);
+    free(p);
+}
 
 static void on_gone(void *arg) {
     struct proxied *p = arg;
     http_call_cancel(&p->call);
-    free(p);
+    proxied_free(p);
+}
+
+/* A small body can ask for many megabytes of vectors. */
+static bool on_data(void *arg, const char *bytes, size_t n) {
+    struct proxied *p = arg;
+    if (p->answer.len + n > ANSWER_BYTES_MAX) return false;
+    p->over_limit = !budget_take(&p->co->budget, BUDGET_ANSWER_BYTES, n);
+    if (p->over_limit) return false;
+    p->taken += n;
+    buf_append(&p->answer, bytes, n);
+    return !p->answer.failed;
+}
+
+static void reply_over_limit(struct proxied *p) {
+    const struct budget *b = &p->co->budget;
+    char text[128];
+    snprintf(text, sizeof(text), "The answers under way are over the limit of %llu bytes (%s)",
+             (unsigned long long)budget_limit(b, BUDGET_ANSWER_BYTES),
+             budget_key(BUDGET_ANSWER_BYTES));
+    http_x_set_header(p->x, "Retry-After", "1");
+    coord_reply_error(p->co, p->x, 503, text);
 }
 
 static void on_answer(void *arg, const struct http_result *r) {
     struct proxied *p = arg;
     http_x_on_close(p->x, NULL, NULL);
     if (r->err == ERR_OK) {
-        http_x_reply(p->x, r->status, coord_media_type(r->content_type), r->body, r->body_len);
+        const bool ours = p->answer.len > 0; /* of other statuses on_data gets nothing */
+        http_x_reply(p->x, r->status, coord_media_type(r->content_type),
+                     ours ? p->answer.data : r->body, ours ? p->answer.len : r->body_len);
+    } else if (p->over_limit) {
+        reply_over_limit(p);
     } else if (r->err == ERR_TIMEOUT) {
         coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
     } else {
         coord_reply_error(p->co, p->x, 500, "Read tokenizer response from mindie-server failed");
     }
-    free(p);
+    proxied_free(p);
 }
 
 /* Slots are decode instances' (inference-api 13.7), so management calls prefer those. */
@@ -104,8 +143,9 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
                                .headers = headers.list,
                                .body = body,
                                .body_len = n,
+                               .body_lent = true, /* x has it until it is answered */
                                .total_ms = (unsigned)limit_s * 1000,
-                               .body_bytes_max = ANSWER_BYTES_MAX,
+                               .on_data = on_data,
                                .on_done = on_answer,
                                .arg = p};
     if (!management_plane) ledger_ask(&in->ledger);

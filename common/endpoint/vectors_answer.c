@@ -1,10 +1,12 @@
 /* vectors_answer: numbers to answers. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 #include "common/endpoint/vectors.h"
+#include "proto/limits.h"
 
 static const double LENGTH_MIN = 1e-12;
 
@@ -26,6 +28,12 @@ struct writing {
     size_t n_row;
     struct buf *out;
 };
+
+/* Documents are shown once for each query, so a small body can ask for a very large answer: no list
+ * goes on behind the bound of one answer. */
+static bool is_full(const struct writing *w) {
+    return w->out->len > DRESULT_PIECE_BYTES_MAX;
+}
 
 /* ---- vectors */
 
@@ -95,7 +103,7 @@ static void put_list(const struct writing *w, const char *kind, const char *obje
                      const char *member) {
     put_head(w, kind);
     buf_puts(w->out, "\"data\":[");
-    for (size_t i = 0; i < w->v->n_texts; i++) {
+    for (size_t i = 0; i < w->v->n_texts && !is_full(w); i++) {
         const size_t n = finish_row(w, i);
         buf_printf(w->out, "%s{\"index\":%zu,\"object\":\"%s\",\"%s\":", i > 0 ? "," : "", i,
                    object, member);
@@ -210,7 +218,7 @@ static void answer_tei(struct writing *w, const struct ranked *list, size_t n) {
     bool show = false;
     (void)json_get_bool(w->v->body, "return_text", &show);
     buf_putc(w->out, '[');
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n && !is_full(w); k++) {
         buf_printf(w->out, "%s{\"index\":%zu,\"score\":%.9g", k > 0 ? "," : "", list[k].idx,
                    list[k].score);
         if (show) {
@@ -235,7 +243,7 @@ static void answer_rerank(struct writing *w) {
     put_usage(w);
     buf_puts(w->out, ",\"meta\":{\"api_version\":{\"version\":\"2\"},\"billed_units\":"
                      "{\"search_units\":1}},\"results\":[");
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n && !is_full(w); k++) {
         buf_printf(w->out, "%s{\"index\":%zu,", k > 0 ? "," : "", list[k].idx);
         if (w->v->show_documents) {
             struct json_value *doc = item(part(w->v, "documents"), list[k].idx);
@@ -275,7 +283,7 @@ static void answer_caikit_embedding(struct writing *w) {
 
 static void answer_caikit_embeddings(struct writing *w) {
     buf_puts(w->out, "{\"results\":{\"vectors\":[");
-    for (size_t i = 0; i < w->v->n_texts; i++) {
+    for (size_t i = 0; i < w->v->n_texts && !is_full(w); i++) {
         if (i > 0) buf_putc(w->out, ',');
         put_caikit_vector(w, i);
     }
@@ -299,7 +307,7 @@ static void put_caikit_ranks(const struct writing *w, size_t i) {
     put_value(w->out,
               v->show_queries ? item(queries != NULL ? queries : part(v, "query"), i) : NULL);
     buf_puts(w->out, ",\"scores\":[");
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n && !is_full(w); k++) {
         struct json_value *doc = item(part(v, "documents"), list[k].idx);
         buf_puts(w->out, k > 0 ? ",{\"document\":" : "{\"document\":");
         put_value(w->out, v->show_documents ? doc : NULL);
@@ -315,7 +323,7 @@ static void put_caikit_ranks(const struct writing *w, size_t i) {
 static void answer_caikit_scored(struct writing *w, bool plural,
                                  void (*put)(const struct writing *w, size_t i)) {
     buf_puts(w->out, plural ? "{\"results\":[" : "{\"result\":");
-    for (size_t i = 0; i < (plural ? w->v->n_left : 1); i++) {
+    for (size_t i = 0; i < (plural ? w->v->n_left : 1) && !is_full(w); i++) {
         if (i > 0) buf_putc(w->out, ',');
         put(w, i);
     }
@@ -356,7 +364,14 @@ void vectors_answer(const struct endpoint *ep, const struct vectors_req *v, floa
     struct writing w = {
         .ep = ep, .v = v, .rows = rows, .n_row = vectors_row(ep, v), .out = &out->body};
     answers[v->path->vectors](&w);
-    if (!out->body.failed) return;
+    const bool full = is_full(&w);
+    char text[160];
+    if (!out->body.failed && !full) return;
     buf_free(&out->body);
-    ep_answer_error(ep, v->path->errors, 503, err_text(ERR_NO_MEMORY), out);
+    snprintf(text, sizeof(text),
+             "The answer would have more than %d bytes, which is the limit. Ask for fewer texts, "
+             "dimensions or documents.",
+             (int)DRESULT_PIECE_BYTES_MAX);
+    ep_answer_error(ep, v->path->errors, full ? 400 : 503, full ? text : err_text(ERR_NO_MEMORY),
+                    out);
 }

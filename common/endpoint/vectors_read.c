@@ -1,5 +1,6 @@
 /* vectors_read: bodies to texts. What a form calls its members is in its row; everything else here
  * is one way for all of them. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,13 +90,14 @@ static bool fail_memory(const struct reading *r) {
 
 static bool read_int(const struct reading *r, const char *name, int64_t min, int64_t max,
                      int64_t *out, bool *given) {
-    char text[160];
+    char text[160], value[32] = "";
     enum json_got got = json_get_i64(r->params, name, out);
     *given = got == JSON_OK;
     if (got == JSON_ABSENT || got == JSON_NULL) return true;
     if (got == JSON_OK && *out >= min && *out <= max) return true;
-    snprintf(text, sizeof(text), "%s must be an integer from %lld to %lld", name, (long long)min,
-             (long long)max);
+    if (got == JSON_OK) snprintf(value, sizeof(value), ", got %lld", (long long)*out);
+    snprintf(text, sizeof(text), "%s must be an integer from %lld to %lld%s", name, (long long)min,
+             (long long)max, value);
     return fail(r, 400, name, text);
 }
 
@@ -326,13 +328,17 @@ static bool find_side(const struct reading *r, const char *const names[NAMES_MAX
     return fail(r, 400, out->name, text);
 }
 
-static bool texts_make(const struct reading *r, size_t n) {
+/* n: texts, or pairs of texts. */
+static bool within_limit(const struct reading *r, size_t n, const char *what) {
     char text[128];
-    if (n > r->limits->texts_max) {
-        snprintf(text, sizeof(text), "at most %zu texts can be asked for at once, got %zu",
-                 r->limits->texts_max, n);
-        return fail(r, 400, NULL, text);
-    }
+    if (n <= r->limits->texts_max) return true;
+    snprintf(text, sizeof(text), "at most %zu %s can be asked for at once, got %zu",
+             r->limits->texts_max, what, n);
+    return fail(r, 400, NULL, text);
+}
+
+static bool texts_make(const struct reading *r, size_t n) {
+    if (!within_limit(r, n, "texts")) return false;
     r->v->texts = calloc(n > 0 ? n : 1, sizeof(*r->v->texts));
     r->v->n_texts = r->v->texts != NULL ? n : 0;
     return r->v->texts != NULL || fail_memory(r);
@@ -342,6 +348,8 @@ static bool side_ids(const struct reading *r, const struct side *s, size_t i, bo
                      struct id_list *out) {
     size_t n = 0;
     char text[96];
+    if (r->ask->cancelled != NULL && atomic_load(r->ask->cancelled))
+        return fail(r, 503, NULL, err_text(ERR_CANCELLED)); /* nobody reads this */
     const char *p = text_of(side_at(s, i), documents, &n);
     if (p != NULL) return encode(r, p, n, out);
     snprintf(text, sizeof(text), "%s[%zu] must be a string", s->name, i);
@@ -360,22 +368,34 @@ static bool put_single(const struct reading *r, const struct side *s, size_t i, 
     return good;
 }
 
-/* Every pair that is judged, as one text each. */
+/* What of a text's ids can be of use with any other text: the rest is given back. */
+static void keep_room(const struct reading *r, struct id_list *ids) {
+    if (ids->n <= r->room) return;
+    int32_t *less = realloc(ids->ids, r->room * sizeof(*less));
+    if (less == NULL) return;
+    *ids = (struct id_list){.ids = less, .n = r->room, .cap = r->room};
+}
+
+/* Every pair that is judged, as one text each. What stands on the right meets all on the left, and
+ * is encoded once. */
 static bool put_pairs(const struct reading *r, const struct side *left, const struct side *right) {
     struct vectors_req *v = r->v;
     size_t at = 0;
+    struct id_list *rights = calloc(right->n, sizeof(*rights));
+    if (rights == NULL) return fail_memory(r);
     bool good = texts_make(r, v->each ? right->n : left->n * right->n);
     for (size_t i = 0; i < left->n && good; i++) {
         struct id_list a = {0};
         good = side_ids(r, left, i, false, &a);
         for (size_t j = v->each ? i : 0; j < (v->each ? i + 1 : right->n) && good; j++) {
-            struct id_list b = {0};
-            good = side_ids(r, right, j, r->form->documents, &b) &&
-                   wrap_pair(r, &a, &b, &v->texts[at++]);
-            id_list_free(&b);
+            if (v->each || i == 0) good = side_ids(r, right, j, r->form->documents, &rights[j]);
+            good = good && wrap_pair(r, &a, &rights[j], &v->texts[at++]);
+            keep_room(r, &rights[j]);
         }
         id_list_free(&a);
     }
+    for (size_t j = 0; j < right->n; j++) id_list_free(&rights[j]);
+    free(rights);
     return good;
 }
 
@@ -392,6 +412,8 @@ static bool read_texts(const struct reading *r) {
     if (f->each && left.n != right.n && left.n != 1)
         return fail(r, 400, right.name,
                     "there must be one text on the left, or as many as on the right");
+    if (right.n > 0 && !within_limit(r, v->each ? right.n : left.n * right.n, "pairs of texts"))
+        return false;
     v->score = right.n > 0 && r->ep->model->n_labels > 0;
     if (v->score) return put_pairs(r, &left, &right);
     bool good = texts_make(r, left.n + right.n);

@@ -125,15 +125,12 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
                          const char *name) {
     struct text_job *j = calloc(1, sizeof(*j));
     size_t n = 0;
-    const char *body = http_x_body(x, &n);
-    char *copy = j != NULL ? heap_take(n + 1) : NULL;
+    char *copy = j != NULL ? req_body_copy(x, &n) : NULL;
     if (copy == NULL) {
         free(j);
         inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
         return;
     }
-    memcpy(copy, body, n);
-    copy[n] = 0;
     snprintf(j->name, sizeof(j->name), "%s", name);
     j->ask = (struct endpoint_ask){
         .path = path, .name = j->name, .body = copy, .n = n, .cancelled = &j->cancelled};

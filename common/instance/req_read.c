@@ -135,14 +135,22 @@ static void done(void *arg) {
     req_read_free(r);
 }
 
+char *req_body_copy(const struct http_x *x, size_t *n) {
+    const char *body = http_x_body(x, n);
+    char *copy = heap_take(*n + 1);
+    if (copy == NULL) return NULL;
+    memcpy(copy, body, *n);
+    copy[*n] = 0;
+    return copy;
+}
+
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct req_read_opts *o, req_read_fn *fn, void *arg) {
-    size_t n;
-    const char *body = http_x_body(x, &n);
+    size_t n = 0;
     struct req_read *r = calloc(1, sizeof(*r));
     *out = NULL;
     if (r == NULL) return ERR_NO_MEMORY;
-    r->body = heap_take(n + 1);
+    r->body = req_body_copy(x, &n);
     r->body_bytes = n;
     r->replay_bytes = o->replay_bytes;
     r->path_model = strdup(o->path_model);
@@ -154,8 +162,6 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
         req_read_free(r);
         return ERR_NO_MEMORY;
     }
-    memcpy(r->body, body, n);
-    r->body[n] = 0;
     r->ep = instance_endpoint(in);
     r->input = (struct endpoint_in){.path = o->path,
                                     .path_model = r->path_model,

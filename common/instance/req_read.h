@@ -7,6 +7,10 @@
 
 struct req_read;
 
+/* x's body for a job on the text pool: a copy with a zero behind it, in memory of heap.h that goes
+ * back as *n + 1 bytes. NULL: no memory. */
+char *req_body_copy(const struct http_x *x, size_t *n);
+
 /* Exactly one of *req (the callee's) and *err (set when req is NULL; the callee answers with it and
  * frees its body). */
 typedef void req_read_fn(void *arg, struct infer_req *req, struct api_answer *err);

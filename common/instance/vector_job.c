@@ -9,6 +9,7 @@
 #include "common/base/heap.h"
 #include "common/endpoint/vectors.h"
 #include "common/instance/inst_internal.h"
+#include "common/instance/req_read.h"
 
 enum { AT_ONCE = 64 };
 
@@ -181,7 +182,18 @@ static void read_work(void *arg) {
 
 static void begin(struct vector_job *j) {
     j->n_row = vectors_row(j->in->endpoint, j->v);
-    const uint64_t bytes = (uint64_t)j->v->n_texts * j->n_row * sizeof(float);
+    const uint64_t bytes = (uint64_t)j->v->n_texts * j->n_row * sizeof(float),
+                   most = budget_limit(&j->in->budget, BUDGET_ANSWER_BYTES);
+    if (bytes > most) {
+        char text[160];
+        budget_refused(&j->in->budget, BUDGET_ANSWER_BYTES);
+        snprintf(text, sizeof(text),
+                 "The vectors would have %llu bytes, all answers under way may have %llu "
+                 "(limits.answersMiB). Ask for fewer texts.",
+                 (unsigned long long)bytes, (unsigned long long)most);
+        fail(j, 400, text);
+        return;
+    }
     if (!budget_take(&j->in->budget, BUDGET_ANSWER_BYTES, bytes)) {
         fail(j, 503, "all answers together are too large at present");
         return;
@@ -211,16 +223,13 @@ void vector_job_start(struct instance *in, struct http_x *x, const struct api_pa
                       const char *tenant) {
     struct vector_job *j = calloc(1, sizeof(*j));
     size_t n = 0;
-    const char *body = http_x_body(x, &n);
-    char *copy = j != NULL ? heap_take(n + 1) : NULL;
+    char *copy = j != NULL ? req_body_copy(x, &n) : NULL;
     if (copy == NULL) {
         free(j);
         http_x_set_header(x, "Retry-After", "1");
         instance_reply_error(in, x, path, 503, err_text(ERR_NO_MEMORY));
         return;
     }
-    memcpy(copy, body, n);
-    copy[n] = 0;
     j->in = in;
     j->x = x;
     snprintf(j->tenant, sizeof(j->tenant), "%s", tenant);

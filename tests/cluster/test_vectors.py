@@ -173,6 +173,7 @@ REFUSED = [
     ("/v1/embeddings", {"input": ["x"] * 2049}, 400, "at most 2048 texts can be asked for at once, got 2049"),
     ("/score", {"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, 400, "as many as on the right"),
     ("/score", {"text_1": "a"}, 400, "text_2 must be"),
+    ("/v1/embeddings", {"input": "x", "dimensions": 0}, 400, ", got 0"),
     ("/rerank", {"query": "a", "documents": []}, 400, "documents must be"),
     ("/rerank", {"query": ["a"], "documents": ["b"]}, 400, "query must be a string"),
     ("/rerank", {"query": "a", "documents": [1]}, 400, "documents[0] must be a string"),
@@ -195,6 +196,30 @@ def test_caikit_refusals(whole, body, status, says):
     a = request(whole.base + TASK + "embedding", "POST", body)
     assert a.status == status and set(a.json) == {"details", "code", "id"}, a.text
     assert says in a.json["details"] and a.json["code"] == status and len(a.json["id"]) == 32
+
+
+def test_a_small_body_cannot_ask_for_everything(whole, pair):
+    """Each document is judged, and shown, once for each query."""
+    many = {"model_id": "fable", "inputs": {"source_sentences": ["x"] * 50, "sentences": ["y"] * 50}}
+    large = {"model_id": "fable", "inputs": {"queries": ["x"] * 40, "documents": [{"text": "word " * 4000}] * 50},
+             "parameters": {"truncate_input_tokens": 4}}
+    shown = {**large, "parameters": {"truncate_input_tokens": 4, "return_documents": False, "return_text": False}}
+    for base in (whole.base, pair.base):
+        a = request(base + TASK + "sentence-similarity-tasks", "POST", many)
+        assert a.status == 400 and "at most 2048 pairs of texts can be asked for at once, got 2500" in a.text, a.text
+        a = request(base + TASK + "rerank-tasks", "POST", large)
+        assert a.status == 400 and "more than 67108864 bytes" in a.text, a.text[:300]
+        assert len(post(base, TASK + "rerank-tasks", shown)["results"]) == 40
+
+
+def test_pairs_of_several_queries_are_those_of_each(judge):
+    server = judge[0]
+    queries, documents = TEXTS[:2], [{"text": t} for t in TEXTS] + [{"text": "fox " * 500}]
+    cut = {"parameters": {"truncate_input_tokens": -1}}
+    both = post(server.base, TASK + "rerank-tasks", {"model_id": "fable", "inputs": {"queries": queries, "documents": documents}, **cut})
+    for query, scores in zip(queries, both["results"]):
+        alone = post(server.base, TASK + "rerank", {"model_id": "fable", "inputs": {"query": query, "documents": documents}, **cut})
+        assert [(s["index"], s["score"]) for s in scores["scores"]] == [(s["index"], s["score"]) for s in alone["result"]["scores"]]
 
 
 def test_too_long_a_text_is_cut_when_asked(whole):
