@@ -94,20 +94,6 @@ static bool take_tool_use(struct conv *c, const struct at *at, const struct json
     return true;
 }
 
-/* Whether an assistant before has made the call. */
-static bool is_called(const struct conv *c, const char *id) {
-    struct json_value *calls;
-    const char *s;
-    size_t n;
-    for (size_t i = json_arr_len(c->messages); i-- > 0;) {
-        if (json_get_arr(json_arr_at(c->messages, i), "tool_calls", &calls) != JSON_OK) continue;
-        for (size_t k = 0; k < json_arr_len(calls); k++)
-            if (json_get_str(json_arr_at(calls, k), "id", &s, &n) == JSON_OK && strcmp(s, id) == 0)
-                return true;
-    }
-    return false;
-}
-
 static bool take_tool_result(struct conv *c, const struct at *at, const struct json_value *block) {
     struct json_value *content = NULL;
     const char *id;
@@ -115,7 +101,7 @@ static bool take_tool_result(struct conv *c, const struct at *at, const struct j
     bool is_error = false;
     if (!member(c->r, at, block, "tool_use_id", &id, &n)) return false;
     conv_message(c, "tool", false);
-    if (!is_called(c, id))
+    if (!conv_is_called(c, id))
         return wrong(c->r, at, ".tool_use_id: no tool_use block before it has this id");
     conv_result_of(c, id);
     json_get(block, "content", &content);
@@ -131,6 +117,7 @@ static bool take_block(struct conv *c, const struct at *at, const struct json_va
     const char *type, *s;
     size_t n;
     bool assistant = strcmp(role, "assistant") == 0;
+    if (c->r->status != 0) return false;
     if (json_get_str(block, "type", &type, &n) != JSON_OK)
         return wrong(c->r, at, ".type: Field required");
     if (strcmp(type, "tool_result") == 0) return !results || take_tool_result(c, at, block);
@@ -160,6 +147,7 @@ static bool take_message(struct conv *c, size_t i, struct json_value *m) {
     const char *role, *s;
     size_t n;
     char text[96];
+    if (c->r->status != 0) return false;
     ep_at_message(c->r, i, "role");
     if (json_get_str(m, "role", &role, &n) != JSON_OK ||
         (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&

@@ -4,6 +4,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/entropy.h"
+#include "common/engine/siphash.h"
+
+/* Beside the client's own tree; what a small body takes does not matter. */
+enum { CALL_BYTES = 640, MESSAGE_BYTES = 320, TREES_PER_BYTE = 4, TREES_FREE_BYTES = 8 << 20 };
+
+static void count(struct conv *c, size_t bytes) {
+    struct ep_read *r = c->r;
+    char text[160];
+    const size_t most = TREES_PER_BYTE * r->in->body_len + TREES_FREE_BYTES;
+    c->built_bytes += bytes;
+    const size_t all = c->built_bytes + json_tree_bytes(r->body);
+    if (r->status != 0 || all <= most) return;
+    snprintf(text, sizeof(text),
+             "messages: so many messages and tool calls would take over %zu bytes of memory, the "
+             "limit for a body of %zu bytes",
+             most, r->in->body_len);
+    ep_fail(r, 422, text);
+}
 
 static void set_str(struct json_value *o, const char *key, const char *s, size_t n) {
     json_obj_set(o, key, json_new_str_n(s, n));
@@ -14,6 +33,7 @@ void conv_begin(struct conv *c, struct ep_read *r) {
     struct json_value *messages = json_new_arr();
     json_obj_set(c->body, "messages", messages);
     c->messages = messages;
+    if (!entropy_get(c->key, sizeof(c->key))) ep_fail_memory(r);
 }
 
 /* The message under way is complete. */
@@ -43,6 +63,7 @@ bool conv_end(struct conv *c, bool good) {
     buf_free(&c->text);
     buf_free(&c->thinking);
     buf_free(&c->call_id);
+    free(c->called);
     if (!good) {
         json_put(c->body);
         return false;
@@ -59,6 +80,7 @@ void conv_message(struct conv *c, const char *role, bool joined) {
     if (joined && c->role != NULL && strcmp(c->role, role) == 0) return;
     put_message(c);
     c->role = role;
+    count(c, MESSAGE_BYTES);
 }
 
 void conv_text(struct conv *c, const char *s, size_t n, const char *between) {
@@ -71,6 +93,47 @@ void conv_thinking(struct conv *c, const char *s, size_t n) {
     buf_append(&c->thinking, s, n);
 }
 
+/* ---- calls */
+
+static uint64_t call_hash(const struct conv *c, const char *id) {
+    const uint64_t h = siphash24(c->key, id, strlen(id));
+    return h != 0 ? h : 1;
+}
+
+/* Where h is, or a free place for it. */
+static uint64_t *call_slot(uint64_t *table, size_t mask, uint64_t h) {
+    size_t i = (size_t)h & mask;
+    while (table[i] != 0 && table[i] != h) i = (i + 1) & mask;
+    return &table[i];
+}
+
+static bool calls_grow(struct conv *c) {
+    const size_t mask = c->called != NULL ? 2 * c->called_mask + 1 : 15;
+    uint64_t *more = calloc(mask + 1, sizeof(*more));
+    if (more == NULL) return false;
+    for (size_t i = 0; c->called != NULL && i <= c->called_mask; i++)
+        if (c->called[i] != 0) *call_slot(more, mask, c->called[i]) = c->called[i];
+    free(c->called);
+    c->called = more;
+    c->called_mask = mask;
+    return true;
+}
+
+static void note_call(struct conv *c, const char *id) {
+    if ((c->called == NULL || 2 * c->n_called > c->called_mask) && !calls_grow(c)) {
+        ep_fail_memory(c->r);
+        return;
+    }
+    const uint64_t h = call_hash(c, id);
+    uint64_t *at = call_slot(c->called, c->called_mask, h);
+    c->n_called += *at == 0;
+    *at = h;
+}
+
+bool conv_is_called(const struct conv *c, const char *id) {
+    return c->called != NULL && *call_slot(c->called, c->called_mask, call_hash(c, id)) != 0;
+}
+
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args) {
     struct json_value *call = json_new_obj(), *fn = json_new_obj();
     json_obj_set(call, "id", json_new_str(id));
@@ -80,6 +143,8 @@ void conv_call(struct conv *c, const char *id, const char *name, const char *arg
     json_obj_set(call, "function", fn);
     if (c->calls == NULL) c->calls = json_new_arr();
     json_arr_add(c->calls, call);
+    note_call(c, id);
+    count(c, CALL_BYTES);
 }
 
 void conv_result_of(struct conv *c, const char *id) {
@@ -154,9 +219,9 @@ bool ep_missing_input(struct ep_read *r, const char *member, const char *text) {
     static const struct {
         const char *member, *paths;
     } dialects[] = {
-        {"messages", "/v1/chat/completions, /v1/messages or /api/chat"},
-        {"prompt", "/v1/completions or /api/generate"},
-        {"input", "/v1/responses or /v1/embeddings"},
+        {"messages", "/v1/chat/completions or /v1/messages"},
+        {"prompt", "/v1/completions"},
+        {"input", "/v1/embeddings"},
         {"inputs", "/generate"},
         {"text_input", "/v2/models/{model}/generate"},
         {"content", "/tokenize"},

@@ -1,6 +1,7 @@
 /* ep_convert: builds the body of a chat (messages, tools, what the template is told) from that of
  * another family, so that there is one way from messages to ids. What is built is read by ep_chat
- * and its kin like a client's own. Memory that fails shows in json_failures(). */
+ * and its kin like a client's own. Memory that fails shows in json_failures(). A body of small
+ * parts that would grow too far fails the read: look at r->status between parts. */
 #ifndef BATON_ENDPOINT_EP_CONVERT_H
 #define BATON_ENDPOINT_EP_CONVERT_H
 
@@ -16,6 +17,11 @@ struct conv {
     struct json_value *calls;
     struct buf text, thinking, call_id;
     bool has_text;
+    size_t built_bytes; /* about what has been built takes, texts apart */
+    /* keyed hashes of the ids of all calls so far; open addressing, 0: free */
+    uint64_t *called;
+    size_t n_called, called_mask;
+    uint8_t key[16];
 };
 
 void conv_begin(struct conv *c, struct ep_read *r);
@@ -30,6 +36,8 @@ void conv_text(struct conv *c, const char *s, size_t n, const char *between);
 void conv_thinking(struct conv *c, const char *s, size_t n);
 /* A call of the assistant; args: the JSON of its arguments. */
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args);
+/* Whether there is such a call so far, in constant time: a client decides how many there are. */
+bool conv_is_called(const struct conv *c, const char *id);
 /* The message under way (role tool) is the result of the call of that id. */
 void conv_result_of(struct conv *c, const char *id);
 /* params: an object, or NULL. */

@@ -43,9 +43,16 @@ WORST = {
     "stops": fill('{"model":"fable","prompt":"a","n":0,"stop":[', '"a",', '"a"]}'),
     "bias": fill('{"model":"fable","prompt":"a","n":0,"logit_bias":{', '"1":1,', '"2":1}}'),
     "schema": fill('{"model":"fable","prompt":"a","guided_json":{"anyOf":[', "{},", "{}]}}"),
+    "tool_blocks": fill('{"model":"fable","max_tokens":1,"messages":[{"role":"assistant","content":[',
+                        '{"type":"tool_use","id":"a","name":"x","input":{}},', '{"type":"text","text":"a"}]}]}'),
+    "turns": fill('{"model":"fable","max_tokens":1,"messages":[', '{"role":"user","content":""},{"role":"assistant","content":""},', "{}]}"),
+    "texts": fill('{"model":"fable","input":[', '"",', '""]}'),
     "no_json": b"x" * SIZE,
     "open": fill('{"model":"fable","x":[', "{},", ""),
 }
+
+
+PATHS = {"tool_blocks": "/v1/messages", "turns": "/v1/messages", "texts": "/v1/embeddings"}
 
 
 def peak(pid):
@@ -102,7 +109,7 @@ def cluster():
 @pytest.mark.parametrize("kind", WORST)
 def test_a_body_costs_eight_times_its_size(cluster, kind):
     body = WORST[kind]
-    path = "/v1/completions" if b'"prompt"' in body[:100] else "/v1/chat/completions"
+    path = PATHS.get(kind) or ("/v1/completions" if b'"prompt"' in body[:100] else "/v1/chat/completions")
     daemons = {"coordinator": cluster.coordinator.process.pid, "prefill": cluster.prefills[0].process.pid}
     for pid in daemons.values():
         restart_peak(pid)
