@@ -126,7 +126,7 @@ void relay_out_fail(struct relay_out *o, int status, const char *text) {
 void relay_out_tick(struct relay_out *o, uint64_t now_ms) {
     uint64_t every_ms = (uint64_t)o->co->conf.sse_keep_alive_s * 1000;
     if (every_ms == 0 || !o->stream || !framing_of(o)->comments ||
-        now_ms - o->last_write_ms < every_ms)
+        now_ms < o->last_write_ms + every_ms)
         return;
     begin(o);
     o->last_write_ms = now_ms;

@@ -80,7 +80,7 @@ bool dreq_forgotten(const struct dreq *d, uint64_t now_ms) {
     if (d->n_committed == d->n_parts) return false;
     if (d->here)
         return !req_set_has(instance_reqs(d->role->in), ROLE_PREFILL, d->of.id, d->of.epoch);
-    return !any_under_way(d) && now_ms - d->offer_ms >= SILENT_MS;
+    return !any_under_way(d) && now_ms >= d->offer_ms + SILENT_MS;
 }
 
 /* ---- the transfer */

@@ -129,7 +129,8 @@ void h2_stream_tick(struct h2_stream *st, uint64_t now_ms) {
     const struct http_server_opts *o = &st->c->s->opts;
     if (st->x != NULL && st->x->state == X_READING) http_req_tick(st->x, now_ms);
     if (st->c->phase == PHASE_DEAD) return;
-    if (waiting(st) > 0 && o->write_ms > 0 && now_ms - st->stalled_ms >= o->write_ms) {
+    /* What was answered just now is newer than now_ms. */
+    if (waiting(st) > 0 && o->write_ms > 0 && now_ms >= st->stalled_ms + o->write_ms) {
         budget_refused(budget_of(st->c), BUDGET_SLOW_READER);
         h2_stream_reset(st, NGHTTP2_CANCEL);
     }

@@ -72,7 +72,8 @@ def test_a_body_that_does_not_come_gets_408_and_nothing_else_ends(served):
         c.send(opened(1, None) + frame(DATA, 0, 1, b"{"))
         c.get(3)
         assert c.answer(3)["status"] == 200
-        assert c.answer(1)["status"] == 408
+        a = c.answer(1)
+        assert a["status"] == 408, (a, c.goaway, c.closed, c.seen[-6:])
         c.get(5)
         assert c.answer(5)["status"] == 200
 
