@@ -75,7 +75,7 @@ struct matryoshka {
 
 struct engine_opts {
     const char *model_dir;
-    enum dtype weight_dtype; /* DTYPE_BF16, DTYPE_F32, DTYPE_INT8 or DTYPE_INT4 */
+    enum dtype weight_dtype; /* BF16, F32, INT8, INT4; NONE: what the file has decides */
     enum dtype kv_dtype;     /* DTYPE_BF16, DTYPE_F32 or DTYPE_INT8 */
     const char *kernels;     /* "auto" (NULL) or the name of a set: kernels.h */
     int n_threads;           /* compute threads, the engine thread included; 0: one per core */

@@ -16,7 +16,6 @@ enum { CONFIG_BYTES_MAX = 4 * 1024 * 1024, PATH_BYTES = 4096 };
 /* Members that would change the numbers in a way the forward pass does not know, and the one value
  * that changes nothing. */
 static const struct member_neutral neutrals[] = {
-    {"quantization_config", NAN},
     {"partial_rotary_factor", 1},
     {"attn_logit_softcapping", NAN},
     {"final_logit_softcapping", NAN},
@@ -349,6 +348,7 @@ static enum err read_config(struct conf_reader *r, struct model_conf *c) {
         if ((e = read_window(r, f, c)) != ERR_OK) return e;
     }
     if ((e = conf_read_matryoshka(r, c)) != ERR_OK) return e;
+    if ((e = conf_read_quant(r, &c->quant)) != ERR_OK) return e;
     if (c->context_max > MODEL_CONTEXT_MAX) c->context_max = MODEL_CONTEXT_MAX;
     return read_special(r, c);
 }
@@ -431,7 +431,8 @@ static enum err read_folder(struct model_conf *out, const char *dir, struct errb
         root = NULL;
         if (e != ERR_OK) return e;
     }
-    return conf_read_pooling(out, dir, eb);
+    enum err e = conf_read_quant_beside(&out->quant, dir, eb);
+    return e != ERR_OK ? e : conf_read_pooling(out, dir, eb);
 }
 
 enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf *eb) {

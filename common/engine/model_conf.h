@@ -3,8 +3,8 @@
  * table (model_families.c); nothing outside model_conf*.c and that file asks for a family's name.
  *
  * What would change the numbers and is not known here is refused: another architecture or
- * activation, an unknown rope type, quantised weights. Members that change nothing in inference
- * (dropout, initializer_range, ...) are not looked at.
+ * activation, an unknown rope type, an unknown way of quantising. Members that change nothing in
+ * inference (dropout, initializer_range, ...) are not looked at.
  *
  * EOS: the ids of generation_config.json replace those of config.json; where it names none,
  * config.json's hold. Context: max_position_embeddings, times `factor` with rope type linear; with
@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "common/engine/engine.h"
+#include "common/engine/quant_conf.h"
 #include "proto/err.h"
 #include "proto/limits.h"
 
@@ -99,6 +100,7 @@ struct model_conf {
     int n_eos;
     /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all. */
     int32_t window[MODEL_LAYERS_MAX];
+    struct quant_conf quant; /* of the linear layers; not part of the line: the tensors say it */
     struct model_gen {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,
             repetition_penalty_set;

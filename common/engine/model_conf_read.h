@@ -35,6 +35,11 @@ enum err conf_read_rope(struct conf_reader *r, struct model_conf *c);
 enum err conf_read_encoder(struct conf_reader *r, const struct family *f, enum model_head head,
                            struct model_conf *c);
 
+/* quantization_config; and quantize_config.json or quant_config.json of the folder, where that is
+ * all there is. */
+enum err conf_read_quant(struct conf_reader *r, struct quant_conf *q);
+enum err conf_read_quant_beside(struct quant_conf *q, const char *dir, struct errbuf *eb);
+
 /* matryoshka_dimensions and is_matryoshka. */
 enum err conf_read_matryoshka(struct conf_reader *r, struct model_conf *c);
 /* modules.json and what it names, where the folder has it. */

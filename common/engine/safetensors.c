@@ -17,11 +17,12 @@ static const struct st_dtype {
     int bits;
     enum dtype dtype;
 } st_dtypes[] = {
-    {"F32", 32, DTYPE_F32},  {"F16", 16, DTYPE_F16},     {"BF16", 16, DTYPE_BF16},
-    {"F64", 64, DTYPE_NONE}, {"I64", 64, DTYPE_NONE},    {"U64", 64, DTYPE_NONE},
-    {"I32", 32, DTYPE_NONE}, {"U32", 32, DTYPE_NONE},    {"I16", 16, DTYPE_NONE},
-    {"U16", 16, DTYPE_NONE}, {"I8", 8, DTYPE_NONE},      {"U8", 8, DTYPE_NONE},
-    {"BOOL", 8, DTYPE_NONE}, {"F8_E4M3", 8, DTYPE_NONE}, {"F8_E5M2", 8, DTYPE_NONE},
+    {"F32", 32, DTYPE_F32},     {"F16", 16, DTYPE_F16},     {"BF16", 16, DTYPE_BF16},
+    {"F64", 64, DTYPE_NONE},    {"I64", 64, DTYPE_NONE},    {"U64", 64, DTYPE_NONE},
+    {"I32", 32, DTYPE_NONE},    {"U32", 32, DTYPE_NONE},    {"I16", 16, DTYPE_NONE},
+    {"U16", 16, DTYPE_NONE},    {"I8", 8, DTYPE_NONE},      {"U8", 8, DTYPE_NONE},
+    {"BOOL", 8, DTYPE_NONE},    {"F8_E4M3", 8, DTYPE_NONE}, {"F8_E5M2", 8, DTYPE_NONE},
+    {"F8_E8M0", 8, DTYPE_NONE},
 };
 
 static const struct st_dtype *dtype_find(const char *text) {
@@ -255,6 +256,23 @@ static enum err open_index(struct st_model *m, const char *path, struct errbuf *
     return e;
 }
 
+/* What people have in its place, and what to do then. */
+static enum err no_files(const char *dir, struct errbuf *eb) {
+    static const char *const pickles[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+    char path[4096];
+    for (int i = 0; i < 2; i++) {
+        if (join_path(path, dir, pickles[i], eb) == ERR_OK && access(path, F_OK) == 0)
+            return err_set(eb, ERR_BAD_FILE,
+                           "%s: %s is a Python pickle, which runs code when it is read, and there "
+                           "is no model.safetensors: take the model's safetensors files, or make "
+                           "them: from transformers import AutoModelForCausalLM as M; "
+                           "M.from_pretrained(\"%s\").save_pretrained(\"OUT\")",
+                           dir, pickles[i], dir);
+    }
+    return err_set(eb, ERR_NOT_FOUND,
+                   "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
+}
+
 static enum err list_files(struct st_model *m, const char *dir, struct errbuf *eb) {
     char path[4096];
     enum err e = join_path(path, dir, "model.safetensors", eb);
@@ -267,8 +285,7 @@ static enum err list_files(struct st_model *m, const char *dir, struct errbuf *e
     }
     if ((e = join_path(path, dir, "model.safetensors.index.json", eb)) != ERR_OK) return e;
     if (access(path, F_OK) == 0) return open_index(m, path, eb);
-    return err_set(eb, ERR_NOT_FOUND,
-                   "%s: neither model.safetensors nor model.safetensors.index.json is there", dir);
+    return no_files(dir, eb);
 }
 
 enum err st_model_open(struct st_model **out, const char *dir, struct errbuf *eb) {

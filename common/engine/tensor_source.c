@@ -4,12 +4,15 @@
 #include <stdlib.h>
 #include "common/base/gguf.h"
 #include "common/engine/safetensors.h"
+#include "common/engine/tensor_packed.h"
 
 enum { PATH_BYTES = 4096 };
 
 struct tensor_source {
     struct st_model *st; /* one of the two */
     struct gguf *gguf;
+    struct packed_set *packed; /* where it is quantised, over `files` */
+    struct tensor *files;      /* all of st */
 };
 
 enum err tensor_source_open(struct tensor_source **out, const char *path, struct errbuf *eb) {
@@ -34,6 +37,8 @@ void tensor_source_close(struct tensor_source **sp) {
     struct tensor_source *s = *sp;
     if (s == NULL) return;
     *sp = NULL;
+    packed_close(&s->packed);
+    free(s->files);
     st_model_close(&s->st);
     gguf_close(&s->gguf);
     free(s);
@@ -44,6 +49,7 @@ bool tensor_source_is_gguf(const struct tensor_source *s) {
 }
 
 size_t tensor_source_count(const struct tensor_source *s) {
+    if (s->packed != NULL) return packed_count(s->packed);
     return s->gguf != NULL ? gguf_n_tensors(s->gguf) : st_model_count(s->st);
 }
 
@@ -75,8 +81,21 @@ static void fill_st(const struct tensor_source *s, const struct st_tensor *t, st
     for (int i = 0; i < t->n_dims; i++) out->dims[i] = t->dims[i];
 }
 
+enum err tensor_source_unpack(struct tensor_source *s, const struct quant_conf *q,
+                              struct errbuf *eb) {
+    if (s->st == NULL || q->method == QUANT_NONE) return ERR_OK;
+    const size_t n = st_model_count(s->st);
+    struct tensor *all = calloc(n + 1, sizeof(*all));
+    if (all == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model's tensors");
+    for (size_t i = 0; i < n; i++) fill_st(s, st_model_at(s->st, i), &all[i]);
+    s->files = all;
+    return packed_open(&s->packed, q, all, n, eb);
+}
+
 void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *out) {
-    if (s->gguf != NULL)
+    if (s->packed != NULL)
+        *out = *packed_at(s->packed, idx);
+    else if (s->gguf != NULL)
         fill_gguf(s, gguf_tensor_at(s->gguf, idx), out);
     else
         fill_st(s, st_model_at(s->st, idx), out);
@@ -88,12 +107,23 @@ bool tensor_source_find(const struct tensor_source *s, const char *name, struct 
         if (t != NULL) fill_gguf(s, t, out);
         return t != NULL;
     }
+    if (s->packed != NULL) {
+        const struct tensor *t = packed_find(s->packed, name);
+        if (t != NULL) *out = *t;
+        return t != NULL;
+    }
     const struct st_tensor *t = st_model_find(s->st, name);
     if (t != NULL) fill_st(s, t, out);
     return t != NULL;
 }
 
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n) {
+    if (t->packed != NULL) {
+        const struct tensor *part;
+        for (int i = 0; n >= t->bytes && (part = packed_part(t->packed, i)) != NULL; i++)
+            st_model_drop(s->st, part->own, part->bytes);
+        return;
+    }
     if (s->gguf != NULL)
         gguf_tensor_drop(s->gguf, t->own, n);
     else

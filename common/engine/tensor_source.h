@@ -9,12 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/file_map.h"
+#include "common/engine/quant_conf.h"
 #include "common/engine/tensor_type.h"
 #include "proto/err.h"
 
 enum { TENSOR_DIMS_MAX = 8 };
 
 struct tensor_source;
+struct packed_linear;
 
 struct tensor {
     const char *name;               /* in its file */
@@ -25,12 +27,17 @@ struct tensor {
     uint64_t bytes;
     const uint8_t *data; /* may be unaligned */
     const char *file;
+    /* A quantised layer, of several tensors: packed_rows() has its values (tensor_packed.h). */
+    const struct packed_linear *packed;
     const void *own; /* the source's */
 };
 
 /* path: a model folder or a GGUF file (gguf_locate()). ERR_NOT_FOUND: there are no tensors. */
 enum err tensor_source_open(struct tensor_source **out, const char *path, struct errbuf *eb);
 void tensor_source_close(struct tensor_source **s);
+/* From now on quantised linear layers are seen as matrices, as the config says they are. */
+enum err tensor_source_unpack(struct tensor_source *s, const struct quant_conf *q,
+                              struct errbuf *eb);
 
 /* What messages call it: "config.json and .safetensors files" or the GGUF file. */
 bool tensor_source_is_gguf(const struct tensor_source *s);
@@ -38,7 +45,8 @@ size_t tensor_source_count(const struct tensor_source *s);
 /* idx < count; by name. */
 void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *out);
 bool tensor_source_find(const struct tensor_source *s, const char *name, struct tensor *out);
-/* The first n bytes of the tensor are done with: they leave the resident set. */
+/* The first n bytes of the tensor are done with: they leave the resident set; those of a quantised
+ * layer when all are. */
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n);
 
 /* The files, for their names and stamps; NULL past the last. */

@@ -75,7 +75,8 @@ struct weights {
     } file;
 };
 
-/* path: a model folder or a GGUF file. place: may be NULL: memory. cancel: as in struct
+/* path: a model folder or a GGUF file. dtype: DTYPE_NONE: what the file has decides; then matrices
+ * over the vocabulary that are not quantised stay bf16. place: may be NULL: memory. cancel: as in struct
  * engine_opts; nothing half-done stays on disk. */
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,

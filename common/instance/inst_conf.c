@@ -133,7 +133,7 @@ static const struct conf_key keys[] = {
         "accepted for compatibility"),
     STR(log_level_valid_time, L "dynamicLogLevelValidTime", "", "accepted for compatibility"),
     WORD(log_start_level, X "logLevel", "debug|info|warn|error", "info", "log level"),
-    WORD(weight_dtype, X "weightDtype", "bf16|f32|int8|int4", "bf16",
+    WORD(weight_dtype, X "weightDtype", "auto|bf16|f32|int8|int4", "auto",
          "type the weights are kept in"),
     WORD(kv_dtype, X "kvDtype", "bf16|f32|int8", "bf16", "type the KV blocks are kept in"),
     WORD(kernels, X "kernels", "auto|ref|avx2|avx512|avx512vnni|avx512bf16|amx|openblas", "auto",

@@ -185,8 +185,9 @@ int main(int argc, char **argv) {
         forward_close(&f);
         return 1;
     }
-    printf("model family=%s layers=%d vocab=%d context=%d kernels=%s params=%llu eos=", m->family,
-           m->n_layers, m->vocab_size, m->context_max, m->kernels, (unsigned long long)m->n_params);
+    printf("model family=%s layers=%d vocab=%d context=%d weights=%s kernels=%s params=%llu eos=",
+           m->family, m->n_layers, m->vocab_size, m->context_max, dtype_name(m->weight_dtype),
+           m->kernels, (unsigned long long)m->n_params);
     for (int i = 0; i < m->n_eos; i++) printf("%s%d", i > 0 ? "," : "", m->eos_ids[i]);
     printf(" bos=%d hash=", m->bos_id);
     for (int i = 0; i < 32; i++) printf("%02x", m->hash[i]);

@@ -219,7 +219,21 @@ static void what_is_not_known_is_refused(void **state) {
         {"{", "config.json"},
         {LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act must be \"silu\", got \"gelu\""},
         {LLAMA ",\"quantization_config\":{\"bits\":4}}",
-         "quantization_config must be absent or null"},
+         "quantization_config.quant_method must be \"awq\", \"gptq\", \"compressed-tensors\" or "
+         "\"fp8\", got nothing"},
+        {LLAMA ",\"quantization_config\":4}", "quantization_config must be absent or an object"},
+        {LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,"
+               "\"group_size\":0}}",
+         "quantization_config.group_size must be -1 or an integer from 1 on, got 0"},
+        {LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,"
+               "\"dynamic\":{\"+:.*\":{\"bits\":8}}}}",
+         "quantization_config.dynamic must be absent, or rules that begin with \"-:\""},
+        {LLAMA ",\"quantization_config\":{\"quant_method\":\"fp8\","
+               "\"weight_block_size\":[128]}}",
+         "weight_block_size must be absent or two integers from 1 on"},
+        {LLAMA ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
+               "\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4,\"type\":\"float\"}}}}}",
+         "quantization_config.config_groups.a.weights.num_bits must be 8, got 4"},
         {LLAMA ",\"partial_rotary_factor\":0.5}",
          "partial_rotary_factor must be absent, null or 1, got 0.5"},
         {LLAMA ",\"num_experts\":8}", "num_experts must be absent or null, got 8"},
