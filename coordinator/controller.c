@@ -14,6 +14,7 @@
 #include "coordinator/dresult_in.h"
 #include "coordinator/lora.h"
 #include "coordinator/relay.h"
+#include "coordinator/stand_in.h"
 
 enum {
     TICK_MS = 100,
@@ -111,6 +112,7 @@ static void poll(struct coordinator *co, struct inst *in);
 /* It has to be given its role again, whatever it is when it comes back, and its requests are gone.
  */
 static void lose_role(struct inst *in) {
+    in->facts.roleless = true;
     in->plan.posted_hash = 0;
     in->reread_config = true;
     inst_breakers_reset(&in->co->reg, in);
@@ -129,6 +131,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     dresult_in_close(&in->dresult);
     co->next_poll_ms = 0;
     relay_instance_lost(co->relays, in->id);
+    stand_in_now(co);
 }
 
 static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
@@ -174,7 +177,9 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     if (m->plan == 0) return;
     if (m->term > in->drain.term) in->drain.ordered = m->drained;
     in->plan.posted_hash = m->plan;
-    in->plan.place.role = m->role == ROLE_PREFILL || m->role == ROLE_DECODE ? m->role : ROLE_NONE;
+    in->plan.posted_role = m->role;
+    in->plan.place.role = stand_in_reported(co, m);
+    in->plan.place.stands_in = m->role == ROLE_FLEX && co->conf.fall_back;
     log_info("controller", "id=%u event=role_kept role=%s", in->id,
              inst_role_name(in->plan.place.role));
     planner_run(co);
@@ -205,17 +210,19 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     if (in->poll_started_ms <= in->role_taken_ms)
         return; /* this answer may be older than the role */
     if (in->plan.posted_hash != 0 && in->role_call == NULL &&
-        in->facts.status.role != in->plan.place.role) {
+        in->facts.status.role != in->plan.posted_role) {
         /* it restarted, or others meddled */
         log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
                  inst_role_name(in->facts.status.role));
         (void)inst_step(in, INST_EV_ROLE_LOST);
         lose_role(in);
         relay_instance_lost(co->relays, in->id);
+        stand_in_now(co);
     }
-    if (in->facts.status.role == in->plan.place.role && in->plan.posted_hash != 0 &&
-        in->facts.status.role_status == ROLE_STATUS_READY &&
-        inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
+    if (!inst_has_role(in) || in->plan.posted_hash == 0 || m->role_status != ROLE_STATUS_READY)
+        return;
+    in->facts.roleless = false;
+    if (inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
         in->facts.last_error[0] = 0;
         log_info("controller", "id=%u event=role_ready role=%s", in->id,
                  inst_role_name(in->plan.place.role));
@@ -308,11 +315,26 @@ void controller_look_now(struct coordinator *co, uint32_t id) {
 /* ---- the round */
 bool controller_ready(const struct coordinator *co) {
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next) {
-        if (p->plan.place.role != ROLE_PREFILL || !inst_serves(p, NULL)) continue;
+        if (!inst_works_as(p, ROLE_PREFILL) || !inst_serves(p, NULL)) continue;
         for (const struct inst *d = co->reg.first; d != NULL; d = d->next)
-            if (d->plan.place.role == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d))
+            if (inst_works_as(d, ROLE_DECODE) && inst_serves(d, NULL) && inst_linked(p, d))
                 return true;
     }
+    return false;
+}
+
+/* Its stream broke: in a moment it is back, or lost. */
+static bool is_in_doubt(const struct inst *in) {
+    return inst_state_has_role(in->life.state) && in->stream == STREAM_DOWN;
+}
+
+bool controller_admits(const struct coordinator *co) {
+    if (controller_ready(co)) return true;
+    if (!co->conf.fall_back) return false;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (is_in_doubt(in) ||
+            (in->plan.place.stands_in && in->facts.closed_ms == 0 && in->facts.last_error[0] == 0))
+            return true;
     return false;
 }
 
@@ -340,6 +362,7 @@ static void on_tick(void *arg) {
         if (due) poll(co, in);
         planner_end_late_switch(in, now);
         drain_tick(co, in, now);
+        stand_in_tick(co, in, now);
         if (co->conf.controller_enabled) role_post_if_needed(co, in);
         if (in->dresult != NULL) dresult_in_tick(in->dresult, now);
         lora_sync_tick(in, now);

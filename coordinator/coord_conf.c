@@ -185,6 +185,9 @@ static const struct conf_key keys[] = {
     INT(role_repair_s, P "role_repair_s", 1, 604800, "30",
         "seconds without a prefill or a decode instance, after which another instance takes the "
         "role; static labels are kept"),
+    BOOL(fall_back, P "fallback_to_standard", "false",
+         "while no prefill or no decode instance is left, those of the other role serve requests "
+         "alone, whatever their labels say; false: 503"),
     STR(state_dir, P "state_dir", "",
         "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
         "term for the next one; empty: what instances say is all it has"),

@@ -65,7 +65,7 @@ struct coord_conf {
     int64_t stop_drain_timeout_s, register_lease_s, body_mib, relay_pending_mib, role_post_retry_ms,
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
         role_repair_s, decode_silence_s, transcripts_mib;
-    bool attempts_header;
+    bool attempts_header, fall_back;
     char state_dir[COORD_PATH_BYTES];
     struct limits_conf limits;
 

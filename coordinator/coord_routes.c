@@ -248,7 +248,7 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     char body[160];
     if (unknown_model(co, x, p->model)) return;
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->plan.place.role != ROLE_DECODE || !inst_serves(in, NULL)) continue;
+        if (!inst_works_as(in, ROLE_DECODE) || !inst_serves(in, NULL)) continue;
         total += in->facts.status.total_slots;
         available += inst_slots_free(in);
         tokens += inst_blocks_free(in) * in->facts.config.cache_block_size;

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
+#include "coordinator/stand_in.h"
 #include "coordinator/tenants.h"
 #include "proto/json.h"
 
@@ -41,8 +42,8 @@ const char *coord_not_ready(const struct coordinator *co) {
     if (strcmp(co->conf.error_format, "text") == 0) return "MindIE-MS Coordinator is not ready";
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        p |= in->plan.place.role == ROLE_PREFILL;
-        d |= in->plan.place.role == ROLE_DECODE;
+        p |= inst_works_as(in, ROLE_PREFILL);
+        d |= inst_works_as(in, ROLE_DECODE);
     }
     return text[p][d];
 }
@@ -55,8 +56,8 @@ static struct json_value *reasons_of(const struct coordinator *co) {
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         const char *why = NULL;
         if (inst_serves(in, &why)) {
-            p |= in->plan.place.role == ROLE_PREFILL;
-            d |= in->plan.place.role == ROLE_DECODE;
+            p |= inst_works_as(in, ROLE_PREFILL);
+            d |= inst_works_as(in, ROLE_DECODE);
             continue;
         }
         struct json_value *o = json_new_obj();
@@ -93,8 +94,8 @@ void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_r
     }
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_serves(in, NULL)) continue;
-        n_p += in->plan.place.role == ROLE_PREFILL;
-        n_d += in->plan.place.role == ROLE_DECODE;
+        n_p += inst_works_as(in, ROLE_PREFILL);
+        n_d += inst_works_as(in, ROLE_DECODE);
     }
     struct json_value *root = json_new_obj();
     json_obj_set(root, "ready", json_new_bool(ready));
@@ -132,9 +133,9 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_str(o, "source", in->from_table ? "rank table" : "registered");
     add_str(o, "model", in->facts.config.model_name);
     add_str(o, "role", inst_role_name(in->facts.status.role));
-    add_str(o, "wantedRole",
-            inst_role_name(in->plan.place.next != ROLE_NONE ? in->plan.place.next
-                                                            : in->plan.place.role));
+    add_str(
+        o, "wantedRole",
+        inst_role_name(in->plan.place.next != ROLE_NONE ? in->plan.place.next : stand_in_word(in)));
     add_str(o, "roleStatus", role_status_name(in->facts.status.role_status));
     add_str(o, "state",
             serves                                             ? "serving"
@@ -155,7 +156,7 @@ static struct json_value *instance_json(const struct coordinator *co, const stru
     add_u64(o, "tasks", in->ledger.tasks);
     add_u64(o, "bookedSlots", in->ledger.booked.slots);
     add_u64(o, "bookedBlocks", in->ledger.booked.blocks);
-    if (in->plan.place.role == ROLE_PREFILL) {
+    if (inst_works_as(in, ROLE_PREFILL)) {
         add_u64(o, "promptTokensWaiting", in->ledger.prompt_tokens);
         json_obj_set(o, "promptTokensPerSecond", json_new_f64(rate_meter_get(&in->prefill_rate)));
     }

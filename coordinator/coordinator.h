@@ -64,6 +64,9 @@ void controller_stop(struct coordinator *co);
 /* Registers or renews an instance that announced itself (takes *node). NULL: no room. */
 struct inst *controller_register(struct coordinator *co, struct node_conf *node);
 bool controller_ready(const struct coordinator *co);
+/* It is, or is about to be: an instance is made to stand in for a role that is missing, or it shows
+ * in a moment whether one has to. */
+bool controller_admits(const struct coordinator *co);
 void controller_poll_soon(
     struct coordinator *co); /* something happened: look at the instances in the next pass */
 /* Asks one instance for its status now. */
@@ -85,6 +88,8 @@ void planner_keep(struct coordinator *co);
 void planner_end_late_switch(struct inst *in, uint64_t now_ms);
 /* Another instance that could go on alone in the role of in. */
 bool planner_has_other(const struct coordinator *co, const struct inst *in);
+/* There is one, or somebody that would stand in for it. */
+bool planner_can_spare(const struct coordinator *co, const struct inst *in);
 
 /* ---- role_post.c: posts the role, its peers, or a switch, when the instance has other ones */
 void role_post_if_needed(struct coordinator *co, struct inst *in);

@@ -69,7 +69,7 @@ enum err drain_order(struct coordinator *co, uint32_t id, bool on, bool force, s
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return err_set(eb, ERR_NOT_FOUND, "id must be a known instance, got %u", id);
     if (on && !force && !in->drain.ordered && in->plan.place.role != ROLE_NONE &&
-        inst_serves(in, NULL) && !planner_has_other(co, in))
+        inst_serves(in, NULL) && !planner_can_spare(co, in))
         return err_set(
             eb, ERR_CONFLICT,
             "instance %u is the last %s instance; \"force\": true drains it all the same", id,

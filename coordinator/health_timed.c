@@ -101,10 +101,9 @@ static void on_late(void *arg) {
 
 static bool find_pair(const struct coordinator *co, const struct inst **p, const struct inst **d) {
     for (*p = co->reg.first; *p != NULL; *p = (*p)->next) {
-        if ((*p)->plan.place.role != ROLE_PREFILL || !inst_serves(*p, NULL)) continue;
+        if (!inst_works_as(*p, ROLE_PREFILL) || !inst_serves(*p, NULL)) continue;
         for (*d = co->reg.first; *d != NULL; *d = (*d)->next)
-            if ((*d)->plan.place.role == ROLE_DECODE && inst_serves(*d, NULL) &&
-                inst_linked(*p, *d))
+            if (inst_works_as(*d, ROLE_DECODE) && inst_serves(*d, NULL) && inst_linked(*p, *d))
                 return true;
     }
     return false;

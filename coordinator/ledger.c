@@ -7,11 +7,13 @@ struct ledger_entry ledger_entry_p(const struct demand *d) {
 }
 
 struct ledger_entry ledger_entry_d(const struct demand *d, double expected_tokens) {
-    return (struct ledger_entry){.room = {d->slots, d->blocks}, .tokens = expected_tokens};
+    return (struct ledger_entry){
+        .room = {d->slots, d->blocks}, .tokens = expected_tokens, .decodes = true};
 }
 
 void ledger_book(struct ledger *l, const struct ledger_entry *e) {
     l->tasks++;
+    l->decodes += e->decodes;
     l->booked.slots += e->room.slots;
     l->booked.blocks += e->room.blocks;
     l->prompt_tokens += e->prompt_tokens;
@@ -20,6 +22,7 @@ void ledger_book(struct ledger *l, const struct ledger_entry *e) {
 
 void ledger_release(struct ledger *l, const struct ledger_entry *e) {
     l->tasks--;
+    l->decodes -= e->decodes;
     l->booked.slots -= e->room.slots;
     l->booked.blocks -= e->room.blocks;
     l->prompt_tokens -= e->prompt_tokens;

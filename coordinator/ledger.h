@@ -4,6 +4,7 @@
 #ifndef BATON_COORDINATOR_LEDGER_H
 #define BATON_COORDINATOR_LEDGER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "coordinator/schedule.h"
 
@@ -16,11 +17,13 @@ struct ledger_entry {
     struct booking room;
     uint64_t prompt_tokens; /* to compute (P) */
     double tokens;          /* expected to be kept and made (D) */
+    bool decodes;           /* D's side */
 };
 
 struct ledger {
-    unsigned tasks; /* requests in work there: at P until its first token, at D after that */
-    uint32_t asked; /* what any instance can answer and went there, such as texts to embed */
+    unsigned tasks;   /* requests in work there: at P until its first token, at D after that */
+    unsigned decodes; /* of them on D's side */
+    uint32_t asked;   /* what any instance can answer and went there, such as texts to embed */
     struct booking booked;
     struct booking at_poll,
         at_status; /* booked when the last poll began; what the last status saw */

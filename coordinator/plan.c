@@ -6,6 +6,8 @@
  *    There is another group only when the others are full and there are enough of both roles.
  * 4. A group that lacks a role gets one instance: from another group, or one of its own changes its
  *    role. An instance that would be alone there goes to another group.
+ * 5. Where a group has nobody at work of a role, those of the other role do both, at once, until
+ *    they can serve with one of it again.
  *
  * Only rule 4 moves what stands: at most one instance a group, as long as roles can change. */
 #include "coordinator/plan.h"
@@ -18,6 +20,7 @@
 struct part {
     size_t n;        /* members */
     size_t n_open;   /* of them, take new work */
+    size_t n_able;   /* of these, have their role */
     size_t n_coming; /* switch to the role */
     bool held;       /* one had it within repair_ms: nothing is done about it yet */
 };
@@ -164,6 +167,7 @@ static void count_in(struct work *w, const struct plan_node *v) {
     g->in_use = true;
     t->n++;
     t->n_open += is_open(v);
+    t->n_able += is_open(v) && !v->roleless;
     t->held |= held_open(w, v);
     g->part[1 - part_of(v->place.role)].held |= has_just_switched(w, v);
     if (v->place.next != ROLE_NONE) {
@@ -183,6 +187,7 @@ static void leave(struct work *w, struct plan_node *v) {
     g->n--;
     t->n--;
     t->n_open -= is_open(v);
+    t->n_able -= is_open(v) && !v->roleless;
     v->place.group = 0;
 }
 
@@ -369,6 +374,7 @@ static void repair(struct work *w, unsigned group, int part) {
         v->place.next = role_of(part);
         g->switching = true;
         g->part[1 - part].n_open--;
+        g->part[1 - part].n_able -= !v->roleless;
         g->part[part].n_coming++;
     } else if (best_group(w, 1 - part, group, true) != 0) {
         disband(w, group, part);
@@ -385,6 +391,26 @@ static void repair_groups(struct work *w) {
     if (w->now_ms - w->plan->started_ms < w->conf->settle_ms) return;
     for_each_lack(w, rejoin);
     for_each_lack(w, repair);
+}
+
+/* ---- rule 5 */
+
+/* Nobody of it can work: those it had are away, or all have had the time to come. */
+static bool is_missing(const struct work *w, const struct part *t) {
+    return t->n_able == 0 && (t->n > 0 || w->now_ms - w->plan->started_ms >= w->conf->settle_ms);
+}
+
+static void stand_in(struct work *w) {
+    for (size_t i = 0; i < w->n; i++) {
+        struct plan_node *v = &w->nodes[i];
+        struct plan_place *at = &v->place;
+        if (!w->conf->fall_back || !v->here || !has_role(v)) {
+            at->stands_in = false;
+        } else if (is_open(v)) { /* of the others nothing is asked */
+            const struct part *other = &w->groups[at->group].part[1 - part_of(at->role)];
+            at->stands_in = is_missing(w, other) || (at->stands_in && !v->paired);
+        }
+    }
 }
 
 /* ---- all of them */
@@ -422,6 +448,7 @@ enum err plan_make(struct plan *p, const struct plan_conf *c, uint64_t now_ms) {
     }
     if (e == ERR_OK) {
         if (c->decides) repair_groups(&w);
+        stand_in(&w);
         for (size_t i = 0; i < p->n; i++) p->nodes[i].place = w.nodes[i].place;
         p->decided |= gave;
     }

@@ -20,6 +20,7 @@ struct plan_place {
     enum inst_role role; /* ROLE_NONE: not decided yet */
     enum inst_role next; /* a switch under way: it has `role` until it is drained; else ROLE_NONE */
     unsigned group;      /* from 1 on; 0: in none yet */
+    bool stands_in;      /* it is the other role as well, of which its group has nobody (rule 5) */
 };
 
 struct plan_node {
@@ -30,6 +31,8 @@ struct plan_node {
     enum inst_role reports; /* the role it says it has */
     uint64_t closed_ms;   /* since then it takes no new work: away, drained, leaving; 0: it does */
     uint64_t switched_ms; /* when a switch gave it its role; 0: none did */
+    bool roleless;        /* it had its role, and has to get it again: it does no work */
+    bool paired;          /* it stands in, and could serve with one of the other role again */
     unsigned tasks;
     const uint32_t *links; /* ids of the peers it says it has */
     size_t n_links;
@@ -43,6 +46,7 @@ struct plan_conf {
     uint64_t first_wait_ms;  /* first roles wait so long for those that are not here */
     uint64_t settle_ms; /* so long after the start not all instances may be known: nobody moves */
     uint64_t repair_ms; /* so long a group may lack a role that an instance of it has */
+    bool fall_back;     /* where a role has nobody left, the other one stands in for it */
 };
 
 struct plan {

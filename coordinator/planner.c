@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/stand_in.h"
 
 /* ---- facts */
 
@@ -23,14 +24,30 @@ static void note_closed(struct inst *in, uint64_t now_ms) {
     }
 }
 
-static struct plan_node node_of(const struct inst *in, uint32_t *links) {
+/* One of the other role serves, and could be its partner. */
+static bool has_partner(const struct coordinator *co, const struct inst *in) {
+    const struct status_msg *m = &in->facts.status;
+    for (size_t i = 0; i < m->n_links; i++) {
+        const struct inst *other =
+            m->links[i].ok ? registry_find(&co->reg, m->links[i].target) : NULL;
+        if (other != NULL && other->plan.place.role != in->plan.place.role &&
+            inst_linked(in, other) && inst_serves(other, NULL))
+            return true;
+    }
+    return false;
+}
+
+static struct plan_node node_of(const struct coordinator *co, const struct inst *in,
+                                uint32_t *links) {
     const struct status_msg *m = &in->facts.status;
     struct plan_node v = {.id = in->id,
                           .label = in->node.label,
                           .here = in->facts.online && inst_answers(in),
-                          .reports = m->role,
+                          .reports = stand_in_reported(co, m),
                           .closed_ms = in->facts.closed_ms,
                           .switched_ms = in->plan.switched_ms,
+                          .roleless = in->facts.roleless,
+                          .paired = in->plan.place.stands_in && has_partner(co, in),
                           .tasks = in->ledger.tasks,
                           .links = links,
                           .place = in->plan.place};
@@ -45,7 +62,8 @@ static struct plan_conf conf_of(const struct coord_conf *c) {
                               .first_wait_ms =
                                   (uint64_t)c->online_attempts * (uint64_t)c->online_wait_s * 1000,
                               .settle_ms = (uint64_t)c->register_lease_s * 1000,
-                              .repair_ms = (uint64_t)c->role_repair_s * 1000};
+                              .repair_ms = (uint64_t)c->role_repair_s * 1000,
+                              .fall_back = c->controller_enabled && c->fall_back};
 }
 
 /* ---- what is new in a plan */
@@ -73,6 +91,11 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
                  v->place.group);
     at->role = v->place.role;
     at->group = v->place.group;
+    if (v->place.stands_in != at->stands_in)
+        log_warn("controller", "id=%u event=%s role=%s group=%u", in->id,
+                 v->place.stands_in ? "stands_in" : "stands_in_no_more",
+                 inst_role_name(at->role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL), at->group);
+    at->stands_in = v->place.stands_in;
     if (v->place.next != at->next) {
         log_warn("controller", "event=role_lacking group=%u role=%s", at->group,
                  inst_role_name(v->place.next));
@@ -105,7 +128,7 @@ void planner_run(struct coordinator *co) {
     uint32_t *links = calloc(n_links + 1, sizeof(*links)), *next_link = links;
     if (plan.nodes != NULL && links != NULL) {
         for (const struct inst *in = co->reg.first; in != NULL; in = in->next, i++) {
-            plan.nodes[i] = node_of(in, next_link);
+            plan.nodes[i] = node_of(co, in, next_link);
             next_link += plan.nodes[i].n_links;
         }
         if (plan_make(&plan, &conf, now) == ERR_OK) {
@@ -145,8 +168,16 @@ void planner_keep(struct coordinator *co) {
 /* ---- orders */
 bool planner_has_other(const struct coordinator *co, const struct inst *in) {
     for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
-        if (o != in && o->plan.place.role == in->plan.place.role && inst_serves(o, NULL))
-            return true;
+        if (o != in && inst_works_as(o, in->plan.place.role) && inst_serves(o, NULL)) return true;
+    return false;
+}
+
+bool planner_can_spare(const struct coordinator *co, const struct inst *in) {
+    if (planner_has_other(co, in)) return true;
+    if (!co->conf.fall_back || !co->conf.controller_enabled) return false;
+    for (const struct inst *o = co->reg.first; o != NULL; o = o->next)
+        if (o != in && o->plan.place.group == in->plan.place.group && inst_serves(o, NULL))
+            return true; /* it will stand in */
     return false;
 }
 

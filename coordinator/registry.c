@@ -171,6 +171,7 @@ void inst_suspect_link(struct inst *in, uint32_t peer_id) {
 }
 
 bool inst_linked(const struct inst *a, const struct inst *b) {
+    if (a == b) return inst_stands_in(a);
     return inst_link_ok(a, b->id) && inst_link_ok(b, a->id);
 }
 
@@ -187,9 +188,23 @@ bool inst_answers(const struct inst *in) {
     return inst_state_answers(in->life.state);
 }
 
+bool inst_has_role(const struct inst *in) {
+    const enum inst_role role = in->plan.place.role, has = in->facts.status.role;
+    return role != ROLE_NONE && (has == role || has == ROLE_FLEX);
+}
+
+bool inst_stands_in(const struct inst *in) {
+    return in->plan.place.stands_in && in->facts.status.role == ROLE_FLEX &&
+           in->stream == STREAM_UP;
+}
+
+bool inst_works_as(const struct inst *in, enum inst_role role) {
+    return in->plan.place.role == role || inst_stands_in(in);
+}
+
 bool inst_serves(const struct inst *in, const char **why) {
     const char *missing = NULL;
-    bool any_link = false;
+    bool any_link = inst_stands_in(in); /* it needs none */
     for (size_t i = 0; i < in->facts.status.n_links; i++) any_link |= in->facts.status.links[i].ok;
     if (!in->facts.online) {
         missing = "online";
@@ -202,8 +217,7 @@ bool inst_serves(const struct inst *in, const char **why) {
         missing = "held";
     } else if (in->facts.status.stuck_ms > 0) {
         missing = "engine";
-    } else if (in->plan.place.role == ROLE_NONE || in->facts.status.role != in->plan.place.role ||
-               in->facts.status.role_status == ROLE_STATUS_UNKNOWN) {
+    } else if (!inst_has_role(in) || in->facts.status.role_status == ROLE_STATUS_UNKNOWN) {
         missing = "role";
     } else if (!any_link) {
         missing = "link";

@@ -46,6 +46,7 @@ struct inst_facts {
     char last_error[128]; /* of the last failed poll or role post */
     uint64_t deserted_ms; /* since then the coordinator it obeys, another one, is away */
     uint64_t closed_ms;   /* since then it takes no new work (plan.h); 0: it does */
+    bool roleless;        /* it lost the role that it had, and is not ready in it again */
     uint64_t suspect_ms;  /* a request found it not serving then; 0: a later poll did not */
     struct config_msg config;
     struct status_msg status;
@@ -56,8 +57,10 @@ struct inst_plan {
     struct plan_place place;
     bool force; /* the switch to place.next need not wait */
     uint64_t switch_until_ms, switch_began_us;
-    uint64_t switched_ms; /* when a switch was over; 0: none was */
-    uint64_t posted_hash; /* of the role body it took last; 0: none */
+    uint64_t switched_ms;       /* when a switch was over; 0: none was */
+    uint64_t posted_hash;       /* of the role body it took last; 0: none */
+    enum inst_role posted_role; /* as which */
+    uint64_t unpair_at_ms;      /* stand_in.h; 0: nothing is left of that time */
 };
 
 struct inst {
@@ -138,6 +141,12 @@ void registry_remove(
 /* ERR_CONFLICT: its state knows no such event; nothing changed. */
 enum err inst_step(struct inst *in, enum inst_event ev);
 bool inst_answers(const struct inst *in); /* its last poll was answered, or the next may be */
+/* It has the role that it is to have, alone or among others. */
+bool inst_has_role(const struct inst *in);
+/* It does both, in place of a role that has nobody left (plan.h, rule 5): its own pair. */
+bool inst_stands_in(const struct inst *in);
+/* Its part in a pair: the role of its plan, or either. */
+bool inst_works_as(const struct inst *in, enum inst_role role);
 /* In its role, linked, healthy: new work may go there (cluster-api 7.2, 7.6). A change of its peers
  * (RoleSwitching in the role it has) does not take it out. why: the first stage that is missing
  * ("online", "health", "draining", "role", "link", "dresult", "adapters", "held", "engine"), or
@@ -156,7 +165,7 @@ void inst_breakers_reset(struct registry *r, struct inst *in);
 /* What is free now: as it said last, and what was booked and given back since. */
 uint64_t inst_slots_free(const struct inst *in);
 uint64_t inst_blocks_free(const struct inst *in);
-/* Both ends list each other as ok. */
+/* Both ends list each other as ok; or it is one that stands in, alone. */
 bool inst_linked(const struct inst *a, const struct inst *b);
 
 #endif

@@ -242,7 +242,7 @@ void relay_start(struct relay_set *s, struct http_x *x, const struct api_path *p
         turn_away(s, x, 503, "not_ready", "The service has been stopped");
         return;
     }
-    if (!controller_ready(co)) {
+    if (!controller_admits(co)) {
         turn_away(s, x, 503, "not_ready", coord_not_ready(co));
         return;
     }
@@ -323,6 +323,15 @@ size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause) {
     }
     relay_schedule(s);
     return n_left;
+}
+
+void relay_unpair(struct relay_set *s, uint32_t inst_id) {
+    for (struct relay *r = s->first, *next; r != NULL; r = next) {
+        next = r->next;
+        if (r->attempt.d_id == inst_id && r->attempt.p_id == inst_id)
+            (void)relay_move(r, inst_id, CAUSE_ROLE_SWITCHED);
+    }
+    relay_schedule(s);
 }
 
 void relay_abort_all(struct relay_set *s, int status, const char *text) {

@@ -94,7 +94,8 @@ static void first_token(struct relay *r, const struct json_value *root) {
 static bool has_larger(const struct coordinator *co, uint32_t id) {
     const struct inst *small = registry_find(&co->reg, id);
     for (const struct inst *in = co->reg.first; in != NULL && small != NULL; in = in->next)
-        if (in->plan.place.role == small->plan.place.role && in != small &&
+        if ((in->plan.place.role == small->plan.place.role || inst_stands_in(small)) &&
+            in != small &&
             (in->facts.status.total_slots > small->facts.status.total_slots ||
              in->facts.status.total_blocks > small->facts.status.total_blocks))
             return true;

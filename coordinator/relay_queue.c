@@ -121,7 +121,7 @@ static bool views_of(struct view_list *l, const struct coordinator *co, enum ins
     l->peer_ids = calloc(n_links + 1, sizeof(*l->peer_ids));
     if (l->views == NULL || l->insts == NULL || l->peer_ids == NULL) return false;
     for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (in->plan.place.role != role) continue;
+        if (!inst_works_as(in, role)) continue;
         fill_view(&l->views[l->n], co, in, l->peer_ids + at, strict);
         at += l->views[l->n].n_peers;
         l->insts[l->n++] = in;

@@ -99,12 +99,12 @@ bool relay_breakers_all_closed(const struct coordinator *co) {
 
 bool relay_breakers_leave_a_pair(const struct coordinator *co, uint64_t now_ms) {
     for (struct inst *p = co->reg.first; p != NULL; p = p->next) {
-        if (p->plan.place.role != ROLE_PREFILL || !inst_serves(p, NULL) ||
+        if (!inst_works_as(p, ROLE_PREFILL) || !inst_serves(p, NULL) ||
             !breaker_allows(&p->breaker, now_ms))
             continue;
         for (const struct inst *d = co->reg.first; d != NULL; d = d->next) {
             const struct breaker *link = inst_link_breaker(p, d->id);
-            if (d->plan.place.role == ROLE_DECODE && inst_serves(d, NULL) && inst_linked(p, d) &&
+            if (inst_works_as(d, ROLE_DECODE) && inst_serves(d, NULL) && inst_linked(p, d) &&
                 breaker_allows(&d->breaker, now_ms) &&
                 (link == NULL || breaker_allows(link, now_ms)))
                 return true;

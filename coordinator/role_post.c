@@ -8,6 +8,8 @@
 #include "common/base/log.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/dresult_in.h"
+#include "coordinator/stand_in.h"
 #include "proto/dresult.h"
 #include "proto/json.h"
 
@@ -28,22 +30,29 @@ static int by_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Whether it is to be linked with p when it has the role; one that stands in has the peers of the
+ * role of its plan. */
+static bool is_peer(const struct inst *in, enum inst_role role, const struct inst *p) {
+    if (role == ROLE_FLEX) role = in->plan.place.role;
+    return p != in && p->facts.online && plan_is_peer(role, in->plan.place.group, &p->plan.place);
+}
+
 /* The body an instance should have for a role: itself, and every instance of the other role of its
  * group. NULL: no memory, or no peer yet. */
 static char *body_for(const struct coordinator *co, const struct inst *in, enum inst_role role,
                       bool force) {
     struct role_msg m = {.has_peers = true, .force = force, .drained = in->drain.ordered};
     fill_node(&m.local, in);
+    if (role == ROLE_FLEX) m.local.p_percentage = stand_in_share(in->plan.place.role);
     m.peers = calloc(co->reg.n + 1, sizeof(*m.peers));
     if (m.peers == NULL) return NULL;
     for (const struct inst *p = co->reg.first; p != NULL; p = p->next)
-        if (p != in && p->facts.online && plan_is_peer(role, in->plan.place.group, &p->plan.place))
-            fill_node(&m.peers[m.n_peers++], p);
+        if (is_peer(in, role, p)) fill_node(&m.peers[m.n_peers++], p);
     /* One order, whoever came first: the same plan is the same body. */
     qsort(m.peers, m.n_peers, sizeof(*m.peers), by_id);
     /* A first role needs a peer; an instance that has one may stand alone for a while. */
-    char *body =
-        m.n_peers > 0 || in->facts.status.role != ROLE_NONE ? role_msg_format(&m, 1) : NULL;
+    const bool may_be_alone = in->facts.status.role != ROLE_NONE || role == ROLE_FLEX;
+    char *body = m.n_peers > 0 || may_be_alone ? role_msg_format(&m, 1) : NULL;
     free(m.peers);
     return body;
 }
@@ -67,6 +76,7 @@ static bool result_ok(const struct http_result *r) {
 /* The instance has the role now. Only from here on do the others see it there. */
 static void took_role(struct inst *in) {
     in->plan.posted_hash = in->posting_hash;
+    in->plan.posted_role = in->posting_role;
     in->role_taken_ms = clock_ms();
     in->facts.last_error[0] = 0;
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
@@ -74,14 +84,17 @@ static void took_role(struct inst *in) {
         inst_breakers_reset(&in->co->reg, in);
         in->plan.place.role = in->plan.place.next;
         in->plan.place.next = ROLE_NONE;
+        in->plan.place.stands_in = false;
         in->plan.force = false;
         in->plan.switched_ms = in->role_taken_ms;
         coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);
         planner_run(in->co);
     }
-    if (in->facts.status.role != in->posting_role)
-        (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
+    if (in->stream == STREAM_NONE) dresult_in_close(&in->dresult);   /* it may have one now */
+    if (!inst_has_role(in)) (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
     controller_poll_soon(in->co);
+    if (in->posting_role == ROLE_FLEX)
+        controller_look_now(in->co, in->id); /* requests wait for it */
 }
 
 static void on_answer(void *arg, const struct http_result *r) {
@@ -144,7 +157,7 @@ void role_post_if_needed(struct coordinator *co, struct inst *in) {
         waits_for_peers(co, in, now))
         return;
     bool switches = in->plan.place.next != ROLE_NONE && is_drained(in);
-    enum inst_role role = switches ? in->plan.place.next : in->plan.place.role;
+    enum inst_role role = switches ? in->plan.place.next : stand_in_word(in);
     char *body = body_for(co, in, role, false);
     if (body == NULL) return;
     in->posting_hash = role_msg_hash(body, strlen(body));

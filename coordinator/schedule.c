@@ -16,6 +16,7 @@ static bool has_room(const struct schedule_conf *c, const struct inst_view *v, u
 
 static bool linked(const struct inst_view *p, const struct inst_view *d) {
     bool p_knows = false, d_knows = false;
+    if (p->id == d->id) return true;
     if (p->group != d->group) return false;
     for (size_t i = 0; i < p->n_peers; i++) p_knows |= p->peers[i] == d->id;
     for (size_t i = 0; i < d->n_peers; i++) d_knows |= d->peers[i] == p->id;

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a policy sees of an instance. Numbers of blocks and slots. */
+/* What a policy sees of an instance. Numbers of blocks and slots. One that is in both lists needs
+ * no peer: it is a pair by itself. */
 struct inst_view {
     uint32_t id;
     unsigned group;

@@ -43,6 +43,7 @@ struct fake {
     /* what it says */
     enum inst_role role;
     enum role_status role_status;
+    int share; /* p_percentage of a flex */
     uint32_t peers[FAKES_MAX];
     size_t n_peers;
     uint32_t waiting, running, leases, slots;
@@ -184,6 +185,7 @@ static inline void fake_wake(struct fake *f) {
 static void fake_status(struct fake *f, struct http_x *x) {
     struct status_msg m = {.role_status = f->role_status,
                            .role = f->role,
+                           .p_percentage = f->share,
                            .avail_slots = f->slots,
                            .total_slots = f->slots,
                            .waiting = f->waiting,
@@ -232,6 +234,7 @@ static void fake_take_role(struct fake *f, struct http_x *x, enum inst_role role
         http_x_reply(x, 409, "application/json", "{\"error\":\"busy\"}", 16);
     } else {
         f->role = role;
+        f->share = m.local.p_percentage;
         f->role_status = ROLE_STATUS_READY;
         f->n_peers = m.n_peers;
         for (size_t i = 0; i < m.n_peers; i++) f->peers[i] = m.peers[i].id;

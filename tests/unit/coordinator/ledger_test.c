@@ -23,6 +23,7 @@ static void two_sides(void **state) {
     assert_int_equal(e.room.blocks, 9);
     assert_int_equal(e.prompt_tokens, 0);
     assert_true(e.tokens == 1024.5);
+    assert_true(e.decodes && !p.decodes);
 }
 
 static uint32_t rnd(uint32_t n) {
@@ -35,6 +36,7 @@ static uint32_t rnd(uint32_t n) {
 
 static void expect(const struct ledger *l, const struct ledger *want) {
     assert_int_equal(l->tasks, want->tasks);
+    assert_int_equal(l->decodes, want->decodes);
     assert_int_equal(l->booked.slots, want->booked.slots);
     assert_int_equal(l->booked.blocks, want->booked.blocks);
     assert_int_equal(l->prompt_tokens, want->prompt_tokens);
@@ -49,8 +51,10 @@ static void sums(void **state) {
     (void)state;
     for (int i = 0; i < 20000; i++) {
         if (n < LIVE && (n == 0 || rnd(2) == 0)) {
-            live[n] = (struct ledger_entry){
-                .room = {rnd(9), rnd(99)}, .prompt_tokens = rnd(4000), .tokens = rnd(4000)};
+            live[n] = (struct ledger_entry){.room = {rnd(9), rnd(99)},
+                                            .prompt_tokens = rnd(4000),
+                                            .tokens = rnd(4000),
+                                            .decodes = rnd(2) == 0};
             ledger_book(&l, &live[n++]);
         } else {
             unsigned k = rnd(n);
@@ -63,6 +67,7 @@ static void sums(void **state) {
             want.booked.blocks += live[k].room.blocks;
             want.prompt_tokens += live[k].prompt_tokens;
             want.tokens += live[k].tokens;
+            want.decodes += live[k].decodes;
         }
         expect(&l, &want);
     }

@@ -390,6 +390,58 @@ static void decided_elsewhere(void **state) {
     assert_false(w.plan.decided);
 }
 
+/* The only one of a role is lost: those of the other do both at once, whatever their labels, until
+ * they can serve with one of it again. */
+static void who_is_left_stands_in(void **state) {
+    (void)state;
+    for (int part = 0; part < 2; part++) {
+        begin(12 + (uint64_t)part);
+        w.conf.fall_back = true;
+        const int labels[] = {LABEL_PREFILL_STATIC, LABEL_DECODE_STATIC};
+        uint32_t one = add(labels[part])->id, a = add(labels[1 - part])->id,
+                 b = add(labels[1 - part])->id;
+        make();
+        assert_false(node(a)->place.stands_in);
+        node(one)->here = false;
+        node(one)->closed_ms = w.now_ms;
+        make();
+        assert_true(node(a)->place.stands_in && node(b)->place.stands_in);
+        assert_false(node(one)->place.stands_in);
+        node(one)->here = true; /* a new process: its role has to come first */
+        node(one)->roleless = true;
+        node(one)->closed_ms = 0;
+        make();
+        assert_true(node(a)->place.stands_in && node(b)->place.stands_in);
+        node(one)->roleless = false;
+        node(a)->paired = true;
+        make();
+        assert_false(node(a)->place.stands_in);
+        assert_true(node(b)->place.stands_in);
+        node(a)->closed_ms = w.now_ms; /* drained: it stays what it is */
+        node(b)->paired = true;
+        make();
+        assert_false(node(a)->place.stands_in || node(b)->place.stands_in);
+    }
+}
+
+/* At the start somebody may be on the way: nobody stands in before all have had the time to come.
+ */
+static void nobody_is_missing_yet(void **state) {
+    (void)state;
+    begin(14);
+    w.conf.fall_back = true;
+    uint32_t p = add(LABEL_PREFILL_STATIC)->id;
+    make();
+    assert_int_equal(node(p)->place.role, ROLE_PREFILL);
+    assert_false(node(p)->place.stands_in);
+    after(w.conf.settle_ms - 1);
+    make();
+    assert_false(node(p)->place.stands_in);
+    after(1);
+    make();
+    assert_true(node(p)->place.stands_in);
+}
+
 /* ---- at random */
 
 static int random_label(void) {
@@ -400,6 +452,13 @@ static int random_label(void) {
 
 static bool is_static(const struct plan_node *v) {
     return v->label >= LABEL_PREFILL_STATIC;
+}
+
+static void check_same(const struct plan_place *a, const struct plan_place *b) {
+    assert_int_equal(a->role, b->role);
+    assert_int_equal(a->next, b->next);
+    assert_int_equal(a->group, b->group);
+    assert_int_equal(a->stands_in, b->stands_in);
 }
 
 /* The same facts in another order are the same plan, and the plan is content with itself. */
@@ -421,11 +480,10 @@ static void check_order(void) {
     assert_true(q.decided >= decided);
     for (size_t i = 0; i < w.plan.n; i++) {
         assert_int_equal(other[i].id, w.nodes[i].id);
-        assert_memory_equal(&other[i].place, &w.nodes[i].place, sizeof(other[i].place));
+        check_same(&other[i].place, &w.nodes[i].place);
     }
     make();
-    for (size_t i = 0; i < w.plan.n; i++)
-        assert_memory_equal(&other[i].place, &w.nodes[i].place, sizeof(other[i].place));
+    for (size_t i = 0; i < w.plan.n; i++) check_same(&other[i].place, &w.nodes[i].place);
 }
 
 /* One instance: what it has, and how it came to it. */
@@ -503,6 +561,31 @@ static void check_groups(void) {
     }
 }
 
+/* Who stands in has a reason, and whoever has one does, as soon as it shows. */
+static void check_stand_in(void) {
+    const bool settled = w.now_ms - w.plan.started_ms >= w.conf.settle_ms;
+    for (size_t i = 0; i < w.plan.n; i++) {
+        const struct plan_node *v = &w.nodes[i], *b = before(v->id);
+        const bool did = b != NULL && b->place.stands_in;
+        size_t n = 0, n_able = 0;
+        for (size_t k = 0; k < w.plan.n; k++) {
+            const struct plan_node *o = &w.nodes[k];
+            if (o->place.group != v->place.group || o->place.role == v->place.role) continue;
+            n++;
+            n_able += is_open(o) && !o->roleless;
+        }
+        if (!w.conf.fall_back || !v->here || !has_role(v)) {
+            assert_false(v->place.stands_in);
+        } else if (!is_open(v)) {
+            if (b != NULL && !is_open(b)) assert_int_equal(v->place.stands_in, did);
+        } else if (n_able == 0) {
+            assert_int_equal(v->place.stands_in, n > 0 || settled || (did && !v->paired));
+        } else {
+            assert_int_equal(v->place.stands_in, did && !v->paired);
+        }
+    }
+}
+
 static bool all_well(void) {
     for (size_t i = 0; i < w.plan.n; i++)
         if (!is_open(&w.nodes[i]) || !has_role(&w.nodes[i])) return false;
@@ -514,6 +597,7 @@ static void check(bool settled) {
     check_order();
     for (size_t i = 0; i < w.plan.n; i++) check_node(&w.nodes[i]);
     check_switches();
+    check_stand_in();
     if (settled) check_groups();
 }
 
@@ -541,7 +625,9 @@ static void event(void) {
     struct plan_node *v = w.plan.n > 0 ? &w.nodes[rnd(w.plan.n)] : NULL;
     const bool settled = w.now_ms - w.plan.started_ms >= w.conf.settle_ms;
     after(rnd(4) == 0 ? rnd(60000) : rnd(300));
-    switch (v != NULL ? rnd(9) : 0) {
+    for (size_t i = 0; i < w.plan.n; i++) /* of those that may be, some have a link already */
+        w.nodes[i].paired = w.nodes[i].place.stands_in && rnd(2) == 0;
+    switch (v != NULL ? rnd(10) : 0) {
     case 0:
     case 1:
     case 2: check_one(settled); return;
@@ -551,9 +637,11 @@ static void event(void) {
         v->place.next = ROLE_NONE;
         break;
     case 4: /* comes back, is put into service again */
+        v->roleless = rnd(2) == 0 && !v->here;
         v->here = true;
         v->closed_ms = 0;
         break;
+    case 9: /* has its role again */ v->roleless = false; break;
     case 5: /* is drained */ v->closed_ms = w.now_ms; break;
     case 6: /* is switched by an operator */
         if (is_open(v) && has_role(v) && !is_static(v))
@@ -639,6 +727,7 @@ static void run_seed(uint64_t seed) {
         w.conf.d_rate = 1 + (unsigned)rnd(8);
     }
     const bool labels = rnd(2) == 0;
+    w.conf.fall_back = rnd(2) == 0;
     for (size_t i = 0; i < n; i++) add(labels ? random_label() : -1);
     check(false);
     if (!labels && n >= 2) {
@@ -685,6 +774,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(an_order_is_not_undone),
         cmocka_unit_test(drained_gets_nothing),
         cmocka_unit_test(decided_elsewhere),
+        cmocka_unit_test(who_is_left_stands_in),
+        cmocka_unit_test(nobody_is_missing_yet),
         cmocka_unit_test(restarts),
         cmocka_unit_test_teardown(random_clusters, say_seed),
     };

@@ -301,6 +301,38 @@ static void one_link_is_down(void **state) {
     assert_int_equal(on_d[1], 60);
 }
 
+/* Those that stand in are in both lists: each is a pair by itself, and none with another; turns are
+ * even. */
+static void pairs_by_themselves(void **state) {
+    (void)state;
+    for (int policy = 0; policy < 2; policy++) {
+        struct cluster c;
+        struct turns t = {0, 0};
+        unsigned n[3] = {0};
+        even_cluster(&c, 3, 3, false);
+        c.conf.policy = policy ? POLICY_ROUND_ROBIN : POLICY_LOAD_BALANCE;
+        for (size_t i = 0; i < 3; i++) {
+            c.p[i].n_peers = c.d[i].n_peers = 0;
+            c.d[i].id = c.p[i].id;
+        }
+        schedule_count_links(c.p, 3, c.d, 3);
+        for (int k = 0; k < 30; k++, c.turn++) {
+            struct pair_choice got;
+            assert_true(pick(&c, &got));
+            assert_int_equal(got.p, got.d);
+            n[got.p]++;
+            schedule_turn(&t.p, &c.p[got.p].pass, c.p[got.p].links);
+            schedule_turn(&t.d, &c.d[got.d].pass, 1);
+        }
+        for (int i = 0; i < 3; i++) assert_int_equal(n[i], 10);
+        c.p[0].open = c.d[0].open = false;
+        c.avoid_d = c.d[1].id;
+        struct pair_choice got;
+        assert_true(pick(&c, &got));
+        assert_int_equal(got.p, 2);
+    }
+}
+
 /* An instance that comes late does not get all that follows. */
 static void late_comer(void **state) {
     double now = 0, old = 0, late = 0;
@@ -380,6 +412,7 @@ int main(void) {
         cmocka_unit_test(waiting_prompts),
         cmocka_unit_test(prompts_of_a_calm_cluster),
         cmocka_unit_test(one_link_is_down),
+        cmocka_unit_test(pairs_by_themselves),
         cmocka_unit_test(late_comer),
         cmocka_unit_test(equal_load),
         cmocka_unit_test(demands),

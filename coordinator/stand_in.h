@@ -1,0 +1,32 @@
+/* stand_in: instances that do both while their group has nobody of the other role (plan.h, rule 5;
+ * `pd.fallback_to_standard`): how they are told, and how they come back to their role. Such an
+ * instance has the role flex, and is P and D of a request alone. When the other role serves again
+ * it gets no new request of that kind, keeps flex until none is left, and is posted its own role.
+ * Thread: the loop thread. */
+#ifndef BATON_COORDINATOR_STAND_IN_H
+#define BATON_COORDINATOR_STAND_IN_H
+
+#include <stdint.h>
+#include "proto/role_msg.h"
+
+struct coordinator;
+struct inst;
+struct status_msg;
+
+/* The role body's p_percentage of one with the role: its status repeats it, so that the next
+ * coordinator knows which role it is to have again. */
+int stand_in_share(enum inst_role role);
+/* Which role of a plan goes with a status: prefill or decode, also of one that stands in; else
+ * ROLE_NONE. */
+enum inst_role stand_in_reported(const struct coordinator *co, const struct status_msg *m);
+
+/* What it is to be posted as: the role of its plan, or flex. ROLE_NONE: it has no role yet. */
+enum inst_role stand_in_word(const struct inst *in);
+
+/* Somebody is gone: whoever is to stand in is told at once. */
+void stand_in_now(struct coordinator *co);
+/* In each tick: what is left of the time in which it stood in ends there within
+ * `pd.drain_soft_s`, and then goes on with the role that is back. */
+void stand_in_tick(struct coordinator *co, struct inst *in, uint64_t now_ms);
+
+#endif
