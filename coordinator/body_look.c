@@ -129,6 +129,7 @@ enum member {
     M_BEST_OF,
     M_MAX_TOKENS,
     M_MAX_COMPLETION_TOKENS,
+    M_MAX_OUTPUT_TOKENS,
     M_MAX_NEW_TOKENS,
     M_AMOUNTS, /* how much an answer is: members of the body, or of its parameters */
     M_STREAM = M_AMOUNTS,
@@ -140,6 +141,7 @@ enum member {
     M_TEXT_INPUT,
     M_INPUTS,
     M_INPUT_ID,
+    M_INPUT,
     MEMBERS,
     M_NONE = MEMBERS
 };
@@ -149,6 +151,7 @@ static const char *const member_names[MEMBERS] = {
     [M_BEST_OF] = "best_of",
     [M_MAX_TOKENS] = "max_tokens",
     [M_MAX_COMPLETION_TOKENS] = "max_completion_tokens",
+    [M_MAX_OUTPUT_TOKENS] = "max_output_tokens",
     [M_MAX_NEW_TOKENS] = "max_new_tokens",
     [M_STREAM] = "stream",
     [M_ID] = "id",
@@ -159,6 +162,7 @@ static const char *const member_names[MEMBERS] = {
     [M_TEXT_INPUT] = "text_input",
     [M_INPUTS] = "inputs",
     [M_INPUT_ID] = "input_id",
+    [M_INPUT] = "input",
 };
 
 /* The members a family's input may stand in; the first one there counts. */
@@ -166,6 +170,7 @@ enum { INPUTS_MAX = 2 };
 static const enum member *inputs_of(const struct api_path *path) {
     static const enum member chat[INPUTS_MAX] = {M_MESSAGES, M_NONE},
                              completions[INPUTS_MAX] = {M_PROMPT, M_NONE},
+                             responses[INPUTS_MAX] = {M_INPUT, M_NONE},
                              text[INPUTS_MAX] = {M_TEXT_INPUT, M_NONE},
                              tokens[INPUTS_MAX] = {M_INPUTS, M_NONE},
                              native[INPUTS_MAX] = {M_INPUTS, M_INPUT_ID},
@@ -174,6 +179,7 @@ static const enum member *inputs_of(const struct api_path *path) {
     case API_OPENAI_CHAT:
     case API_ANTHROPIC: return chat;
     case API_OPENAI_COMPLETIONS: return completions;
+    case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;
     case API_NATIVE: return native;

@@ -88,8 +88,9 @@ void relay_out_last(struct relay_out *o, const char *p, size_t n) {
 static void end_with_event(struct relay_out *o, const char *json, size_t n) {
     struct buf b = BUF_INIT;
     while (n > 0 && (json[n - 1] == '\n' || json[n - 1] == '\r')) n--;
+    const size_t skip = framing_of(o)->opened && n > 0 ? 1 : 0;
     buf_puts(&b, framing_of(o)->before);
-    buf_append(&b, json, n);
+    buf_append(&b, json + skip, n - skip);
     buf_append(&b, framing_of(o)->after, framing_of(o)->after_bytes);
     http_x_stream_write(o->x, b.data, b.len);
     buf_free(&b);

@@ -37,6 +37,8 @@ const struct api_path api_paths[] = {
     GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
     GENERATE("/v1/messages", API_ANTHROPIC, API_STREAM_FIELD, API_FRAMES_SSE_NAMED, API_ERRORS_ANTHROPIC),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
+    GENERATE("/v1/responses", API_RESPONSES, API_STREAM_FIELD, API_FRAMES_SSE_TYPED, API_ERRORS_OPENAI),
+    TOKENIZE("/v1/responses/input_tokens", INFO_RESPONSES_TOKENS, API_ERRORS_OPENAI),
     MAKE("/v1/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/v3/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/pooling", API_EMBED, VECTORS_POOLING, API_ERRORS_V1),
@@ -66,7 +68,7 @@ const struct api_path api_paths[] = {
 /* clang-format on */
 
 #define FRAMING(type, before, after, comments)                                                     \
-    { type, before, after, sizeof(after) - 1, comments }
+    { type, before, after, false, sizeof(after) - 1, comments }
 #define EVENTS "text/event-stream"
 
 const struct api_framing api_framings[] = {
@@ -75,6 +77,8 @@ const struct api_framing api_framings[] = {
     [API_FRAMES_SSE_DONE] = FRAMING(EVENTS, "data: ", "\n\ndata: [DONE]\n\n", true),
     [API_FRAMES_SSE_BARE] = FRAMING(EVENTS, "data:", "\n\n", true),
     [API_FRAMES_SSE_NAMED] = FRAMING(EVENTS, "event: error\ndata: ", "\n\n", true),
+    [API_FRAMES_SSE_TYPED] = {EVENTS, "event: error\ndata: {\"type\":\"error\",", "\n\n", true, 2,
+                              true},
     [API_FRAMES_OBJECTS] = FRAMING(EVENTS, "", "\0", false),
     [API_FRAMES_NDJSON] = FRAMING("application/x-ndjson", "", "\n", false),
     [API_FRAMES_GRPC] = FRAMING("application/grpc", "", "", false),
@@ -85,7 +89,9 @@ const struct api_framing api_framings[] = {
 static const struct {
     const char *prefix;
     enum api_errors errors;
-} error_prefixes[] = {{"/v1/messages/", API_ERRORS_ANTHROPIC}, {"/v1/", API_ERRORS_V1}};
+} error_prefixes[] = {{"/v1/messages/", API_ERRORS_ANTHROPIC},
+                      {"/v1/responses/", API_ERRORS_OPENAI},
+                      {"/v1/", API_ERRORS_V1}};
 
 const char *const api_trace_headers[] = {
     "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",

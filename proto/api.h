@@ -37,6 +37,7 @@ enum api_frames {
     API_FRAMES_SSE_DONE,  /* the same, and "data: [DONE]" at the end */
     API_FRAMES_SSE_BARE,  /* Triton's: "data:{..}" */
     API_FRAMES_SSE_NAMED, /* each event has a name: "event: error" before an error's data */
+    API_FRAMES_SSE_TYPED, /* the same, and the data repeat it as their `type` */
     API_FRAMES_OBJECTS,   /* vLLM's /generate: objects with a zero byte behind each */
     API_FRAMES_NDJSON,    /* an object a line */
     API_FRAMES_GRPC,      /* messages of gRPC, status in the trailers */
@@ -46,6 +47,7 @@ enum api_frames {
 struct api_framing {
     const char *type;           /* Content-Type of a stream */
     const char *before, *after; /* of an error's JSON, which ends the stream */
+    bool opened;                /* `before` has opened the object: without its first brace */
     size_t after_bytes;
     bool comments; /* ":" and an empty line keep a silent stream open */
 };
@@ -83,6 +85,7 @@ enum api_info {
     INFO_TOKENIZE,
     INFO_DETOKENIZE,
     INFO_ANTHROPIC_TOKENS,
+    INFO_RESPONSES_TOKENS,
     INFO_COUNT,
 };
 

@@ -72,6 +72,10 @@ const struct infer_field infer_fields[] = {
     FLAG("thinking_open", answer.thinking_open),
     FLAG("drop_reasoning", answer.drop_reasoning),
     TEXT("output_name", answer.output_name, MODEL_NAME_BYTES_MAX),
+    TEXT("echoed", answer.echoed, ECHOED_BYTES_MAX),
+    FLAG("reasoning_summary", answer.summary),
+    FLAG("reasoning_sealed", answer.sealed),
+    FLAG("event_ids", answer.event_ids),
 
     /* what is asked for */
     FROM("work", INFER_ENUM, work, 0, WORK_COUNT - 1),

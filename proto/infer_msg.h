@@ -82,6 +82,7 @@ enum api {
     API_TRITON_TEXT,  /* .../generate, .../generate_stream */
     API_NATIVE,       /* /infer, /infer_token */
     API_ANTHROPIC,    /* /v1/messages */
+    API_RESPONSES,    /* /v1/responses */
     API_COUNT,
 };
 
@@ -147,6 +148,11 @@ struct infer_answer {
     bool thinking_open;     /* the prompt itself has opened the thinking part */
     bool drop_reasoning;    /* include_reasoning false */
     char *output_name;      /* Triton token */
+    /* Responses */
+    char *echoed;   /* JSON object of the request's members that the answer repeats */
+    bool summary;   /* reasoning is also shown as its summary */
+    bool sealed;    /* and as encrypted_content, for clients that keep it */
+    bool event_ids; /* events have `id:` lines, by which a stream that was stored goes on */
 };
 
 /* What P measured, for an answer that D writes. */

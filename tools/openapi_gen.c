@@ -116,6 +116,7 @@ static enum fam family_of(const char *name) {
         [FAM_TRITON_TOKEN] = "triton_token",
         [FAM_TRITON_TEXT] = "triton_text",
         [FAM_ANTHROPIC] = "anthropic",
+        [FAM_RESPONSES] = "responses",
     };
     for (int i = 0; i < FAM_COUNT; i++)
         if (strcmp(names[i], name) == 0) return (enum fam)i;

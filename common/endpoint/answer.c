@@ -233,7 +233,7 @@ static void put_error(struct answer *a, const char *json, struct buf *out) {
         return;
     }
     if (a->req->answer.stream) buf_puts(out, f->before);
-    buf_puts(out, json);
+    buf_puts(out, a->req->answer.stream && f->opened ? json + 1 : json);
     if (a->req->answer.stream) buf_append(out, f->after, f->after_bytes);
 }
 
@@ -246,7 +246,8 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
     if (err.body.len > 0 && !err.body.failed) put_error(a, err.body.data, out);
     if (out->failed || out->len == before) {
         bool nested =
-            a->ops->errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI;
+            a->ops->errors == API_ERRORS_OPENAI ||
+            (a->ops->errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI);
         out->failed = false;
         out->len = before;
         put_error(a, nested ? NO_MEMORY_NESTED : NO_MEMORY_FLAT, out);

@@ -20,6 +20,7 @@ struct token_rec {
     uint32_t n_top;
     size_t top_at;        /* its alternatives: tops[top_at .. top_at + n_top) */
     size_t chars_at;      /* characters of generated text before it */
+    uint32_t block;       /* blocks that there were with it, 1 at least; where logprobs are shown */
     struct detok_cut cut; /* what the decoder cuts of a text that begins here */
 };
 
@@ -56,6 +57,7 @@ struct choice {
     /* of families whose streams are lists of blocks: begun so far, the last one still open; events
      * with a number */
     size_t n_blocks, n_numbered;
+    size_t block_at; /* the block that is being told */
     bool block_open;
     enum chat_kind block_kind;
 };
@@ -111,7 +113,7 @@ struct answer_ops {
                   struct buf *out); /* an error inside a stream; NULL: as its frames have it */
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
-    answer_native, answer_triton_token, answer_triton_text, answer_anthropic;
+    answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */
@@ -178,6 +180,7 @@ void put_call_id(struct buf *out, const char *prefix, size_t n, const struct too
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);
+void put_chat_token_logprob(struct buf *out, const struct choice *c, size_t i); /* one entry */
 void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,
                              bool with_prompt);
 void put_prompt_logprobs(struct buf *out, const struct choice *c); /* with the comma before it */

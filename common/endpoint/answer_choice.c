@@ -141,6 +141,10 @@ void choice_token(struct choice *c, const struct token_event *ev) {
     if (c->finish == FINISH_NONE) c->finish = f;
     if (c->finish != FINISH_NONE) c->ready = c->text.len;
     sort_text(c);
+    if (c->a->ops->blocks && c->req->answer.show_logprobs && c->n_recs > 0) {
+        const size_t n = choice_n_blocks(c);
+        c->recs[c->n_recs - 1].block = n > 0 ? (uint32_t)n : 1;
+    }
 }
 
 void choice_end(struct choice *c, enum finish f) {

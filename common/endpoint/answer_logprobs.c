@@ -29,6 +29,19 @@ static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, 
     put_bytes(out, a, id, cut);
 }
 
+void put_chat_token_logprob(struct buf *out, const struct choice *c, size_t i) {
+    const struct token_rec *rec = &c->recs[i];
+    put_chat_token(out, c->a, rec->id, rec->logprob, rec->cut);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (size_t t = 0; t < rec->n_top; t++) {
+        const struct top_logprob *top = &c->tops[rec->top_at + t];
+        if (t > 0) buf_putc(out, ',');
+        put_chat_token(out, c->a, top->id, top->logprob, rec->cut);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
     if (!c->req->answer.show_logprobs) {
         buf_puts(out, "null");
@@ -36,17 +49,8 @@ void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, siz
     }
     buf_puts(out, "{\"content\":[");
     for (size_t i = from; i < to; i++) {
-        const struct token_rec *rec = &c->recs[i];
         if (i > from) buf_putc(out, ',');
-        put_chat_token(out, c->a, rec->id, rec->logprob, rec->cut);
-        buf_puts(out, ",\"top_logprobs\":[");
-        for (size_t t = 0; t < rec->n_top; t++) {
-            const struct top_logprob *top = &c->tops[rec->top_at + t];
-            if (t > 0) buf_putc(out, ',');
-            put_chat_token(out, c->a, top->id, top->logprob, rec->cut);
-            buf_putc(out, '}');
-        }
-        buf_puts(out, "]}");
+        put_chat_token_logprob(out, c, i);
     }
     buf_puts(out, "]}");
 }

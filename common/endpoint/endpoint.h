@@ -79,6 +79,10 @@ struct endpoint_in {
     char *body_own; /* the same when it may be changed, with a byte behind it: it is read where it
                        lies, without a copy; or NULL */
     size_t body_len;
+    /* Responses: what lies before the body, {"items":[..],"referenced":{id:item}}, as whoever keeps
+     * earlier responses says (docs/api.md); 0: nothing. */
+    const char *context;
+    size_t context_len;
     const atomic_bool *cancelled; /* nobody wants the request any more; NULL: that never happens */
     bool is_recompute;
     uint64_t arrival_us;
@@ -193,12 +197,17 @@ struct endpoint_ask {
     const char *name;            /* {m} or {*} of the path, "" when none */
     char *body;                  /* may be changed, with a byte behind it */
     size_t n;
+    const char *context; /* as in endpoint_in */
+    size_t context_len;
     const atomic_bool *cancelled; /* as in endpoint_in */
 };
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
                      struct api_answer *out);
 /* POST /v1/messages/count_tokens */
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
+                               struct api_answer *out);
+/* POST /v1/responses/input_tokens */
+void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);
 /* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,

@@ -61,6 +61,7 @@ struct ep_read {
                                 * ids; NULL: there is one, which stands there already */
     size_t n_prompts;
     bool with_tools;             /* chat: the request has tools */
+    bool drop_oldest;            /* chat: its oldest turns go until it fits */
     struct json_value *callable; /* chat: the tools that may be called; owned, NULL: none */
     size_t args_bytes;           /* of the trees of tool calls' arguments */
     enum ep_forced forced;
@@ -170,6 +171,7 @@ bool ep_split_recompute(struct ep_read *r);
 bool ep_keep_prompt(struct ep_read *r);
 /* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
 bool ep_admit(struct ep_read *r);
+size_t ep_prompt_max(const struct ep_read *r); /* tokens that a prompt may have */
 
 /* ---- names */
 bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
@@ -203,9 +205,11 @@ bool ep_chat_combine(struct ep_read *r);
 struct json_value *ep_call_guide(const struct ep_read *r, bool one);
 enum tool_format ep_template_format(const struct chat_template *t); /* t may be NULL */
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n);
+bool ep_tool_name_valid(const char *s, size_t n);
 bool ep_completions_read(struct ep_read *r);
 bool ep_anthropic_read(struct ep_read *r);
 bool ep_anthropic_tokens(struct ep_read *r); /* the same without max_tokens */
+bool ep_responses_read(struct ep_read *r);
 bool ep_openai_combine(struct ep_read *r);
 /* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
  * req->guide. Called in the place of the order where the family has P_GUIDE. */

@@ -12,6 +12,7 @@
 static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
     switch (req->answer.api) {
     case API_OPENAI_CHAT:
+    case API_RESPONSES:
         return req->answer.show_logprobs
                    ? (n_top + 1) * FEWEST("{\"token\":\"\",\"logprob\":0,\"bytes\":[]},")
                    : 0;

@@ -174,6 +174,71 @@ static bool render(struct ep_read *r, const struct chat_template *tpl, bool own,
     return !r->p.continue_final || cut_after_final(r, messages);
 }
 
+/* Messages, whose form was checked, to r->ids. */
+static bool ids_of(struct ep_read *r, const struct chat_template *tpl, bool own,
+                   struct json_value *messages) {
+    buf_clear(&r->text);
+    r->ids.n = 0;
+    r->marked = false;
+    if (!render(r, tpl, own, messages)) return false;
+    r->prompt = r->text.data != NULL ? r->text.data : "";
+    r->prompt_len = r->text.len;
+    return ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special);
+}
+
+/* ---- a chat that is too long */
+
+static bool has_role(const struct json_value *messages, size_t i, const char *role) {
+    const char *s;
+    size_t n;
+    return json_get_str(json_arr_at(messages, i), "role", &s, &n) == JSON_OK &&
+           strcmp(s, role) == 0;
+}
+
+/* The messages without those from `lead` to `from`. */
+static struct json_value *rest_of(const struct json_value *messages, size_t lead, size_t from) {
+    struct json_value *rest = json_new_arr();
+    for (size_t i = 0; i < json_arr_len(messages); i++)
+        if (i < lead || i >= from) json_arr_add(rest, json_ref(json_arr_at(messages, i)));
+    return rest;
+}
+
+static bool ids_of_rest(struct ep_read *r, const struct chat_template *tpl, bool own,
+                        const struct json_value *messages, size_t lead, size_t from) {
+    struct json_value *rest = rest_of(messages, lead, from);
+    const bool good = ids_of(r, tpl, own, rest);
+    json_put(rest);
+    return good;
+}
+
+/* Leaves out as few of the oldest messages as makes it fit: never what stands at the beginning for
+ * the system, never a call without its results. Where nothing helps the shortest is left, which is
+ * refused for its length. */
+static bool drop_oldest(struct ep_read *r, const struct chat_template *tpl, bool own,
+                        const struct json_value *messages) {
+    const size_t n = json_arr_len(messages), max = ep_prompt_max(r);
+    size_t *starts = calloc(n + 1, sizeof(*starts)), n_starts = 0, lead = 0, lo = 0,
+           tried = SIZE_MAX;
+    bool good = starts != NULL || ep_fail_memory(r);
+    while (lead < n && has_role(messages, lead, "system")) lead++;
+    for (size_t i = lead + 1; good && i < n; i++)
+        if (!has_role(messages, i, "tool")) starts[n_starts++] = i;
+    size_t hi = n_starts; /* before lo it is too long, from hi on it fits */
+    while (good && lo < hi) {
+        tried = lo + (hi - lo) / 2;
+        good = ids_of_rest(r, tpl, own, messages, lead, starts[tried]);
+        if (r->ids.n > max)
+            lo = tried + 1;
+        else
+            hi = tried;
+    }
+    if (hi == n_starts && n_starts > 0) hi = n_starts - 1;
+    if (good && n_starts > 0 && hi != tried)
+        good = ids_of_rest(r, tpl, own, messages, lead, starts[hi]);
+    free(starts);
+    return good;
+}
+
 /* Messages to ids through tpl, or the model's own template. */
 static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     struct json_value *v, *messages;
@@ -198,10 +263,9 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     if (tpl == NULL)
         return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
     /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
-    if (!render(r, tpl, own, messages)) return false;
-    r->prompt = r->text.data != NULL ? r->text.data : "";
-    r->prompt_len = r->text.len;
-    if (!ep_tokenise(r, r->p.given[P_ADD_SPECIAL] && r->p.add_special)) return false;
+    if (!ids_of(r, tpl, own, messages)) return false;
+    if (r->drop_oldest && r->ids.n > ep_prompt_max(r) && !drop_oldest(r, tpl, own, messages))
+        return false;
     r->marked = false;
     /* From here on the prompt is what `echo` repeats: the message that the answer continues. */
     r->prompt = last_content(messages, &r->prompt_len, &role);

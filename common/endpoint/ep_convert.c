@@ -63,7 +63,9 @@ bool conv_end(struct conv *c, bool good) {
     buf_free(&c->text);
     buf_free(&c->thinking);
     buf_free(&c->call_id);
-    free(c->called);
+    free(c->called.at);
+    free(c->answered.at);
+    free(c->calls_made);
     if (!good) {
         json_put(c->body);
         return false;
@@ -80,6 +82,8 @@ void conv_message(struct conv *c, const char *role, bool joined) {
     if (joined && c->role != NULL && strcmp(c->role, role) == 0) return;
     put_message(c);
     c->role = role;
+    c->turn_calls = c->n_calls;
+    c->n_messages++;
     count(c, MESSAGE_BYTES);
 }
 
@@ -107,31 +111,58 @@ static uint64_t *call_slot(uint64_t *table, size_t mask, uint64_t h) {
     return &table[i];
 }
 
-static bool calls_grow(struct conv *c) {
-    const size_t mask = c->called != NULL ? 2 * c->called_mask + 1 : 15;
+static bool ids_grow(struct conv_ids *ids) {
+    const size_t mask = ids->at != NULL ? 2 * ids->mask + 1 : 15;
     uint64_t *more = calloc(mask + 1, sizeof(*more));
     if (more == NULL) return false;
-    for (size_t i = 0; c->called != NULL && i <= c->called_mask; i++)
-        if (c->called[i] != 0) *call_slot(more, mask, c->called[i]) = c->called[i];
-    free(c->called);
-    c->called = more;
-    c->called_mask = mask;
+    for (size_t i = 0; ids->at != NULL && i <= ids->mask; i++)
+        if (ids->at[i] != 0) *call_slot(more, mask, ids->at[i]) = ids->at[i];
+    free(ids->at);
+    ids->at = more;
+    ids->mask = mask;
     return true;
 }
 
-static void note_call(struct conv *c, const char *id) {
-    if ((c->called == NULL || 2 * c->n_called > c->called_mask) && !calls_grow(c)) {
+static void ids_add(struct conv *c, struct conv_ids *ids, const char *id) {
+    if ((ids->at == NULL || 2 * ids->n > ids->mask) && !ids_grow(ids)) {
         ep_fail_memory(c->r);
         return;
     }
     const uint64_t h = call_hash(c, id);
-    uint64_t *at = call_slot(c->called, c->called_mask, h);
-    c->n_called += *at == 0;
+    uint64_t *at = call_slot(ids->at, ids->mask, h);
+    ids->n += *at == 0;
     *at = h;
 }
 
+static bool ids_have(const struct conv *c, const struct conv_ids *ids, const char *id) {
+    return ids->at != NULL && *call_slot(ids->at, ids->mask, call_hash(c, id)) != 0;
+}
+
 bool conv_is_called(const struct conv *c, const char *id) {
-    return c->called != NULL && *call_slot(c->called, c->called_mask, call_hash(c, id)) != 0;
+    return ids_have(c, &c->called, id);
+}
+
+static void note_call(struct conv *c, const char *id) {
+    ids_add(c, &c->called, id);
+    if (c->n_calls == c->calls_cap) {
+        const size_t cap = c->calls_cap > 0 ? 2 * c->calls_cap : 16;
+        const char **more = realloc(c->calls_made, cap * sizeof(*more));
+        if (more == NULL) {
+            ep_fail_memory(c->r);
+            return;
+        }
+        c->calls_made = more;
+        c->calls_cap = cap;
+    }
+    c->calls_made[c->n_calls++] = id;
+}
+
+const char *conv_unanswered(const struct conv *c) {
+    const bool last_word = c->role != NULL && strcmp(c->role, "assistant") == 0;
+    const size_t n = last_word ? c->turn_calls : c->n_calls;
+    for (size_t i = 0; i < n; i++)
+        if (!ids_have(c, &c->answered, c->calls_made[i])) return c->calls_made[i];
+    return NULL;
 }
 
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args) {
@@ -150,6 +181,7 @@ void conv_call(struct conv *c, const char *id, const char *name, const char *arg
 void conv_result_of(struct conv *c, const char *id) {
     buf_clear(&c->call_id);
     buf_puts(&c->call_id, id);
+    ids_add(c, &c->answered, id);
 }
 
 void conv_tool(struct conv *c, const char *name, const char *description,
@@ -219,12 +251,9 @@ bool ep_missing_input(struct ep_read *r, const char *member, const char *text) {
     static const struct {
         const char *member, *paths;
     } dialects[] = {
-        {"messages", "/v1/chat/completions or /v1/messages"},
-        {"prompt", "/v1/completions"},
-        {"input", "/v1/embeddings"},
-        {"inputs", "/generate"},
-        {"text_input", "/v2/models/{model}/generate"},
-        {"content", "/tokenize"},
+        {"messages", "/v1/chat/completions or /v1/messages"}, {"prompt", "/v1/completions"},
+        {"input", "/v1/responses or /v1/embeddings"},         {"inputs", "/generate"},
+        {"text_input", "/v2/models/{model}/generate"},        {"content", "/tokenize"},
     };
     struct json_value *v;
     char with[256];

@@ -7,6 +7,12 @@
 
 #include "common/endpoint/ep.h"
 
+/* Keyed hashes of ids; open addressing, 0: free. */
+struct conv_ids {
+    uint64_t *at;
+    size_t n, mask;
+};
+
 struct conv {
     struct ep_read *r;
     struct json_value *body;     /* owned */
@@ -18,9 +24,11 @@ struct conv {
     struct buf text, thinking, call_id;
     bool has_text;
     size_t built_bytes; /* about what has been built takes, texts apart */
-    /* keyed hashes of the ids of all calls so far; open addressing, 0: free */
-    uint64_t *called;
-    size_t n_called, called_mask;
+    size_t n_messages;
+    /* ids of all calls so far, and of those that have a result; lent */
+    const char **calls_made;
+    size_t n_calls, calls_cap, turn_calls; /* the first of the message under way */
+    struct conv_ids called, answered;
     uint8_t key[16];
 };
 
@@ -34,10 +42,13 @@ void conv_message(struct conv *c, const char *role, bool joined);
 /* Text of the message under way; between: what stands between it and the text before it. */
 void conv_text(struct conv *c, const char *s, size_t n, const char *between);
 void conv_thinking(struct conv *c, const char *s, size_t n);
-/* A call of the assistant; args: the JSON of its arguments. */
+/* A call of the assistant; args: the JSON of its arguments. id must last until conv_end(). */
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args);
 /* Whether there is such a call so far, in constant time: a client decides how many there are. */
 bool conv_is_called(const struct conv *c, const char *id);
+/* A call without a result that is not of the message under way, which may be the assistant's last
+ * word; NULL: there is none. */
+const char *conv_unanswered(const struct conv *c);
 /* The message under way (role tool) is the result of the call of that id. */
 void conv_result_of(struct conv *c, const char *id);
 /* params: an object, or NULL. */

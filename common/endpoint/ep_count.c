@@ -7,8 +7,12 @@
 /* key: the member of the answer. read: of the family, without its limits. */
 static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enum api api,
                   bool (*read)(struct ep_read *r), const char *key, struct api_answer *out) {
-    const struct endpoint_in in = {
-        .path = ask->path, .req_id = "", .body_len = ask->n, .cancelled = ask->cancelled};
+    const struct endpoint_in in = {.path = ask->path,
+                                   .req_id = "",
+                                   .body_len = ask->n,
+                                   .context = ask->context,
+                                   .context_len = ask->context_len,
+                                   .cancelled = ask->cancelled};
     struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
     struct ep_read r = {.ep = ep, .in = &in, .fam = ep_family_of(ep, api), .p = EP_PARAMS_DEFAULT};
     const uint32_t failures = json_failures();
@@ -41,4 +45,9 @@ static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enu
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out) {
     count(ep, ask, API_ANTHROPIC, ep_anthropic_tokens, "", out);
+}
+
+void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
+                               struct api_answer *out) {
+    count(ep, ask, API_RESPONSES, ep_responses_read, "\"object\":\"response.input_tokens\",", out);
 }

@@ -197,6 +197,13 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v) {
 
 /* ---- n, logprobs */
 
+/* Of Responses: max_tokens by another name. */
+bool ep_check_max_output(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->p.given[P_MAX_TOKENS] = true;
+    return true;
+}
+
 bool ep_check_n(struct ep_read *r, const struct json_value *v) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct {

@@ -173,6 +173,20 @@ const struct family ep_families[FAM_COUNT] = {
             .combine = ep_chat_combine,
             .answer = &answer_anthropic,
         },
+    [FAM_RESPONSES] =
+        {
+            .api = API_RESPONSES,
+            .input = "input",
+            .thinking = true,
+            .guides = GUIDES_FORMAT,
+            .token_count = MESSAGES_TOKENS,
+            .input_bad_type = "The type of inputs is abnormal",
+            .too_long = "This model's maximum context length is {max} tokens for the input, which "
+                        "has {got}. Please shorten it, or send truncation: auto.",
+            .read = ep_responses_read,
+            .combine = ep_chat_combine,
+            .answer = &answer_responses,
+        },
 };
 
 /* The family of an api; chat has the one the configuration chose. */

@@ -21,6 +21,7 @@ static check_fn *const checks[P_COUNT] = {
     [P_STOP_SEQUENCES] = ep_check_stop_sequences,
     [P_STOP_TOKEN_IDS] = ep_check_stop_token_ids,
     [P_INCLUDE_STOP] = ep_check_include_stop,
+    [P_MAX_OUTPUT_TOKENS] = ep_check_max_output,
     [P_N] = ep_check_n,
     [P_CHAT_LOGPROBS] = ep_check_chat_logprobs,
     [P_ADAPTER_ID] = ep_check_adapter,

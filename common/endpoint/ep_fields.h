@@ -20,6 +20,7 @@ enum fam {
     FAM_TRITON_TEXT,
     FAM_NOT_OF_REFERENCE, /* those from here on have the ranges of OpenAI's manner */
     FAM_ANTHROPIC = FAM_NOT_OF_REFERENCE,
+    FAM_RESPONSES,
     FAM_COUNT,
 };
 
@@ -81,6 +82,7 @@ enum ep_param {
     P_ALLOWED_TOKEN_IDS,
     P_LOOKUP_TOKENS,
     P_STOP_SEQUENCES,
+    P_MAX_OUTPUT_TOKENS,
     P_COUNT,
 };
 
@@ -118,6 +120,7 @@ bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v);
 bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);
+bool ep_check_max_output(struct ep_read *r, const struct json_value *v);
 bool ep_check_n(struct ep_read *r, const struct json_value *v);
 bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v);
 bool ep_check_adapter(struct ep_read *r, const struct json_value *v);

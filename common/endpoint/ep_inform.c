@@ -26,6 +26,7 @@ static const struct {
     [INFO_TOKENIZE] = {.text = endpoint_tokenize_compat},
     [INFO_DETOKENIZE] = {.text = endpoint_detokenize},
     [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
+    [INFO_RESPONSES_TOKENS] = {.ask = endpoint_responses_tokens},
 };
 
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,

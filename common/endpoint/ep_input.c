@@ -200,13 +200,23 @@ static bool too_long(struct ep_read *r, const char *limit, size_t max, size_t mo
         "{limit}", limit, "{max}", m, "{got}", g, NULL);
 }
 
+static size_t context_max(const struct ep_read *r) {
+    const struct model_info *m = r->ep->model;
+    return m->context_max > 0 ? (size_t)m->context_max : SIZE_MAX;
+}
+
+size_t ep_prompt_max(const struct ep_read *r) {
+    const struct endpoint_conf *c = &r->ep->conf;
+    size_t input = (size_t)c->max_input_token_len, seq = (size_t)c->max_seq_len;
+    size_t limit = input < seq - 1 ? input : seq - 1, context = context_max(r);
+    return context < limit ? context : limit;
+}
+
 bool ep_admit(struct ep_read *r) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct model_info *m = r->ep->model;
-    size_t context = m->context_max > 0 ? (size_t)m->context_max : SIZE_MAX;
+    size_t context = context_max(r), limit = ep_prompt_max(r);
     size_t input = (size_t)c->max_input_token_len, seq = (size_t)c->max_seq_len;
-    size_t limit = input < seq - 1 ? input : seq - 1;
-    if (context < limit) limit = context;
 
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;

@@ -75,7 +75,7 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_REPETITION_PENALTY] = {"repetition_penalty", T_F32, AT(repetition_penalty),
         "Parameter 'repetition_penalty' must be in (0.0, {hi}], got {got}.", NULL,
         {OPENAI({0, 2, R_ON | R_LO_OPEN}), [FAM_CHAT_OWN] = {0, 2, R_ON | R_LO_OPEN}, [FAM_VLLM] = ABOVE_0, [FAM_TGI] = ABOVE_0,
-         [FAM_NATIVE] = ABOVE_0, TRITON(ABOVE_0)},
+         [FAM_NATIVE] = ABOVE_0, TRITON(ABOVE_0), [FAM_RESPONSES] = {0, 2, R_ON | R_LO_OPEN}},
         .help = "Above 1: tokens of prompt and answer become less likely. 1: off."},
     [P_FREQUENCY_PENALTY] = {"frequency_penalty", T_F32, AT(frequency_penalty),
         "Parameter frequency_penalty should be in [-2.0, 2.0], got {got}.", NULL, ALL(CLOSED(-2, 2)),
@@ -99,12 +99,16 @@ const struct ep_row ep_rows[P_COUNT] = {
         "Parameter max_completion_tokens must be (0,2147483647], got {got}",
         "Parameter max_completion_tokens not number_integer", ALL(I32_FROM(1)),
         .help = "max_tokens by its newer name; this one wins."},
+    [P_MAX_OUTPUT_TOKENS] = {"max_output_tokens", T_I32, AT(max_tokens),
+        "Parameter max_output_tokens must be in [1,2147483647], got {got}.", NULL, ALL(I32_FROM(1)),
+        .help = "Tokens of the answer at most, thinking included. Absent: the server's maxIterTimes, which bounds it too."},
     [P_MIN_TOKENS] = {"min_tokens", T_I32, AT(min_tokens),
         "Parameter min_tokens must be in [0,2147483647], got {got}.", NULL, ALL(I32_FROM(0)),
         .help = "The answer does not end before it has this many tokens.", .def = "0"},
     [P_STOP] = {"stop", T_CHECK, 0, NULL, NULL,
         {OPENAI(CLOSED(1, STOP_STRING_UNITS_MAX)), [FAM_CHAT_OWN] = CLOSED(1, 1024), [FAM_VLLM] = CLOSED(1, STOP_STRING_UNITS_MAX),
-         [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024))},
+         [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
+         [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -238,6 +242,12 @@ static const uint8_t order_triton_text[] = {
 static const uint8_t order_anthropic[] = {
     P_STOP_SEQUENCES, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MAX_TOKENS, P_STREAM, P_GUIDE, P_END,
 };
+static const uint8_t order_responses[] = {
+    P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_SEED, P_TEMPLATE_KWARGS,
+    P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_IGNORE_EOS, P_CHAT_LOGPROBS, P_TOP_LOGPROBS,
+    P_MAX_OUTPUT_TOKENS, P_MIN_TOKENS, P_STREAM, P_GUIDE, P_LOGIT_BIAS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_OPENAI_PRIORITY,
+    P_LOOKUP_TOKENS, P_END,
+};
 static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
 static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
@@ -258,6 +268,7 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_TRITON_TOKEN] = order_triton_token,
     [FAM_TRITON_TEXT] = order_triton_text,
     [FAM_ANTHROPIC] = order_anthropic,
+    [FAM_RESPONSES] = order_responses,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

@@ -6,7 +6,7 @@
 enum { TOOL_NAME_CHARS_MAX = 64 };
 
 /* ^[a-zA-Z0-9_\u4e00-\u9fa5-]{1,64}$ over valid UTF-8. */
-static bool name_valid(const char *s, size_t n) {
+bool ep_tool_name_valid(const char *s, size_t n) {
     size_t chars = 0;
     for (size_t i = 0; i < n; chars++) {
         unsigned char c = (unsigned char)s[i];
@@ -25,7 +25,7 @@ static bool name_valid(const char *s, size_t n) {
 }
 
 bool ep_tool_name(struct ep_read *r, const char *s, size_t n) {
-    if (name_valid(s, n)) return true;
+    if (ep_tool_name_valid(s, n)) return true;
     return ep_fail_with(
         r, 422,
         "The name of function must be a-z, A-Z, 0-9, common chinese characters, underscores and "

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/base64.h"
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 #include "common/endpoint/vectors.h"
@@ -37,23 +38,10 @@ static bool is_full(const struct writing *w) {
 
 /* ---- vectors */
 
-static void put_base64(struct buf *out, const uint8_t *p, size_t n) {
-    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    buf_putc(out, '"');
-    for (size_t i = 0; i < n; i += 3) {
-        const uint32_t b = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |
-                           (i + 2 < n ? p[i + 2] : 0u);
-        buf_putc(out, set[b >> 18]);
-        buf_putc(out, set[b >> 12 & 63]);
-        buf_putc(out, i + 1 < n ? set[b >> 6 & 63] : '=');
-        buf_putc(out, i + 2 < n ? set[b & 63] : '=');
-    }
-    buf_putc(out, '"');
-}
-
 /* Little-endian f32, whatever this machine has. */
 static void put_packed(struct buf *out, const float *v, size_t n) {
     struct buf bytes = BUF_INIT;
+    buf_putc(out, '"');
     for (size_t i = 0; i < n; i++) {
         uint32_t u;
         memcpy(&u, &v[i], sizeof(u));
@@ -62,7 +50,8 @@ static void put_packed(struct buf *out, const float *v, size_t n) {
     if (bytes.failed)
         out->failed = true;
     else
-        put_base64(out, (const uint8_t *)bytes.data, bytes.len);
+        base64_put(out, bytes.data, bytes.len);
+    buf_putc(out, '"');
     buf_free(&bytes);
 }
 

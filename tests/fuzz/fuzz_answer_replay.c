@@ -40,6 +40,9 @@ static const struct {
     {"/v1/messages",
      "{\"model\":\"qwen\",\"max_tokens\":40,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
      "\"stream\":true,\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]}"},
+    {"/v1/responses",
+     "{\"input\":\"x\",\"max_output_tokens\":40,\"stream\":true,\"tools\":[{\"type\":\"function\","
+     "\"name\":\"f\"}]}"},
     {"/infer", "{\"inputs\":\"x\",\"stream\":true}"},
     {"/v2/models/qwen/generate_stream", "{\"text_input\":\"x\"}"},
     {"/v1/completions", "{\"model\":\"qwen\",\"prompt\":\"x\"}"},

@@ -27,6 +27,7 @@ static size_t tree_length(const struct json_value *v, int deep) {
 /* The members a family's input may stand in; the first one there counts. */
 static const char *const *tree_inputs_of(const struct api_path *path) {
     static const char *const chat[] = {"messages", NULL}, *const completions[] = {"prompt", NULL},
+                             *const responses[] = {"input", NULL},
                              *const text[] = {"text_input", NULL},
                              *const tokens[] = {"inputs", NULL},
                              *const native[] = {"inputs", "input_id", NULL},
@@ -35,6 +36,7 @@ static const char *const *tree_inputs_of(const struct api_path *path) {
     case API_OPENAI_CHAT:
     case API_ANTHROPIC: return chat;
     case API_OPENAI_COMPLETIONS: return completions;
+    case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;
     case API_NATIVE: return native;
@@ -78,6 +80,7 @@ static void tree_work(struct body_look *out, const struct json_value *root) {
     static const char *const choices[] = {"n", "best_of", NULL}, *const tokens[] = {
                                                                      "max_tokens",
                                                                      "max_completion_tokens",
+                                                                     "max_output_tokens",
                                                                      "max_new_tokens", NULL};
     uint64_t n = tree_largest(root, choices);
     if (n < 1) n = 1;

@@ -106,7 +106,8 @@ static void refusals(void **state) {
         {"{'prompt':'x'}", 400,
          "messages: Field required. A body with `prompt` goes to POST /v1/completions."},
         {"{'input':'x'}", 400,
-         "messages: Field required. A body with `input` goes to POST /v1/embeddings."},
+         "messages: Field required. A body with `input` goes to POST /v1/responses or "
+         "/v1/embeddings."},
         {"{'messages':[]}", 400, "max_tokens: Field required"},
         {"{'messages':[],'max_tokens':1}", 400, "model: Field required"},
         {ASK "'messages':[]}", 400, "messages: at least one message is required"},

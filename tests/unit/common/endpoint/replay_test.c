@@ -37,6 +37,8 @@ struct ask {
     "{'model':'qwen','temperature':1,'stream':true,'max_tokens':40,'messages':[{'role':'user',"    \
     "'content':'x'}]"
 #define BLOCK_TOOLS ",'tools':[{'name':'f','input_schema':{'type':'object'}}]"
+#define RESPONSES   "{'model':'qwen','temperature':1,'stream':true,'max_output_tokens':40,'input':'x'"
+#define ITEM_TOOLS  ",'tools':[{'type':'function','name':'f'}]"
 #define STOP        ",'stop':[' b b','b c','\xE4\xB8\xAD a']"
 
 static const struct ask asks[] = {
@@ -68,6 +70,12 @@ static const struct ask asks[] = {
     {"/v1/messages", BLOCKS ",'stop_sequences':[' b b','b c']", NULL, "qwen3"},
     {"/v1/messages", BLOCKS BLOCK_TOOLS, "hermes", "qwen3"},
     {"/v1/messages", BLOCKS BLOCK_TOOLS ",'thinking':{'type':'adaptive','display':'omitted'}",
+     "llama3", "deepseek_r1"},
+    {"/v1/responses", RESPONSES, NULL, NULL},
+    {"/v1/responses", RESPONSES ",'store':false" STOP, NULL, "qwen3"},
+    {"/v1/responses", RESPONSES ITEM_TOOLS ",'reasoning':{'summary':'auto'}", "hermes", "qwen3"},
+    {"/v1/responses",
+     RESPONSES ",'tools':[{'type':'custom','name':'f'}],'include':['reasoning.encrypted_content']",
      "llama3", "deepseek_r1"},
     {"/generate_stream", "{'inputs':'x','parameters':{'max_new_tokens':20}", NULL, NULL},
     {"/generate_stream",
