@@ -16,7 +16,7 @@ from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, get, in_threads,
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
 import make_adapter  # noqa: E402
 
-MESSAGES = "/v1/messages"
+MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 CHAT, COMP, GEN, STREAM, INFER = "/v1/chat/completions", "/v1/completions", "/generate", "/generate_stream", "/infer"
 TRITON, TRITON_STREAM, TRITON_INFER = (f"/v2/models/fable/{name}" for name in ("generate", "generate_stream", "infer"))
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -54,12 +54,16 @@ def message(**more):
     return MESSAGES, {"model": "fable", "messages": STORY, "max_tokens": 10, "temperature": 0, **more}
 
 
+def response(**more):
+    return RESPONSES, {"model": "fable", "input": STORY, "max_output_tokens": 10, "temperature": 0, **more}
+
+
 def frames(a):
     """The objects of an answer: one, or those of a stream whatever its framing."""
     if "text/event-stream" not in a.headers["Content-Type"]:
         return [a.json]
     pieces = re.split(r"\n\n|\0", a.text)
-    return [json.loads(re.sub(r"^event: \w+\n", "", p).removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
+    return [json.loads(re.sub(r"^(id: \S+\n)?(event: [\w.]+\n)?", "", p).removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
 
 
 # ---- what an answer shows
@@ -87,6 +91,27 @@ def blocks(*kinds, reason):
         assert [b["type"] for b in content] == list(kinds) and m["stop_reason"] == reason, a.text
         for b in content:
             assert b.get("text") or b.get("thinking") or isinstance(b["input"], dict), a.text
+    return check
+
+
+def items(*kinds, status="completed"):
+    """A response, whole or as events: these output items, each with something in it; numbered without gaps, and pieces that add up."""
+    def check(a):
+        told = frames(a)
+        r = told[-1].get("response", told[-1])
+        assert [i["type"] for i in r["output"]] == list(kinds) and r["status"] == status, a.text
+        said = [i["arguments"] if "arguments" in i else i["content"][0]["text"] for i in r["output"]]
+        assert all(said) and r["usage"]["total_tokens"] == r["usage"]["input_tokens"] + r["usage"]["output_tokens"]
+        if len(told) == 1:
+            return
+        assert [f["sequence_number"] for f in told] == list(range(len(told)))
+        assert [f["type"] for f in told[:3]] == ["response.created", "response.in_progress", "response.output_item.added"]
+        assert told[-1]["type"] == f"response.{status}"
+        pieces = [""] * len(said)
+        for f in told:
+            if "delta" in f:
+                pieces[f["output_index"]] += f["delta"]
+        assert pieces == said and [f["item"] for f in told if f["type"] == "response.output_item.done"] == r["output"]
     return check
 
 
@@ -207,6 +232,11 @@ def chat_logprobs(a):
     assert len(items) == 10 and all(i["logprob"] <= 0 and len(i["top_logprobs"]) == 3 and bytes(i["bytes"]).decode() == i["token"] for i in items)
 
 
+def response_logprobs(a):
+    (part,) = a.json["output"][0]["content"]
+    assert "".join(t["token"] for t in part["logprobs"]) == part["text"] and all(len(t["top_logprobs"]) == 2 for t in part["logprobs"])
+
+
 def completion_logprobs(a):
     lp = choices(a)[0]["logprobs"]
     assert "".join(lp["tokens"]) == text(a) and all(len(t) in (2, 3) for t in lp["top_logprobs"]) and lp["text_offset"][0] == 0
@@ -287,6 +317,7 @@ TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"], "additionalProperties": False}}}
     for name in ("paint", "wash")]
 MESSAGE_TOOLS = [{"name": t["function"]["name"], "input_schema": t["function"]["parameters"]} for t in TOOLS]
+RESPONSE_TOOLS = [{"type": "function", **t["function"]} for t in TOOLS]
 NAMED = {"type": "function", "function": {"name": "wash"}}
 SAID = [{"role": "user", "content": "Paint it."},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function",
@@ -389,6 +420,17 @@ FEATURES = {
     "message, tools streamed": (message(tools=MESSAGE_TOOLS, tool_choice={"type": "tool", "name": "wash"}, max_tokens=80, stream=True),
                                 blocks("tool_use", reason="tool_use")),
     "message, format": (message(output_config={"format": {"type": "json_schema", "schema": {"type": "boolean"}}}), blocks("text", reason="end_turn")),
+    "response": (response(instructions="You tell stories.", metadata={"a": "b"}), items("message", status="incomplete")),
+    "response, streamed": (response(stream=True), items("message", status="incomplete")),
+    "response, kept from nobody": (response(stream=True, store=False), items("message", status="incomplete")),
+    "response, tools": (response(tools=RESPONSE_TOOLS, tool_choice={"type": "function", "name": "wash"}, max_output_tokens=80), items("function_call")),
+    "response, tools streamed": (response(tools=RESPONSE_TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=80, stream=True),
+                                 items("function_call")),
+    "response, format": (response(text={"format": {"type": "json_schema", "name": "n", "schema": {"type": "boolean"}}}), items("message")),
+    "response, logprobs": (response(top_logprobs=2, include=["message.output_text.logprobs"]), response_logprobs),
+    "response, truncation": (response(input=[{"role": "user", "content": "word " * 900}, *STORY], truncation="auto"), items("message", status="incomplete")),
+    "response, hosted tools": (response(tools=[{"type": "file_search"}]), "Tools of type 'file_search' are not supported: tools are run by clients "
+                               "here, of type function or custom."),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
@@ -414,7 +456,9 @@ _told = {}  # feature: what the one instance said
 def ids_equal(raw):
     """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
     raw = re.sub(r'"(call|toolu)_[0-9A-Za-z]{8,24}"', '"call_#"', normal(raw, keep_cached=False))
-    raw = re.sub(r'"msg_[^"]+"', '"msg_#"', raw)
+    raw = re.sub(r'"(msg|resp|fc)_[^"]+"', r'"\1_#"', raw)
+    raw = re.sub(r"(?m)^id: resp_\S+:", "id: resp_#:", raw)
+    raw = re.sub(r'"created_at":\d+', '"created_at":#', re.sub(r'("input_tokens_details":{"cached_tokens":)\d+', r"\1#", raw))
     return re.sub(r'"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+', '"input_tokens":#', raw)
 
 
@@ -435,7 +479,8 @@ def compare(one, base, name, how):
 
 def judge(a, want):
     if isinstance(want, str):
-        assert (a.status, a.json["error"]) == (422, want), a.text
+        error = a.json["error"]  # of its own words, or in OpenAI's object
+        assert (a.status, error) == (422, want) if isinstance(error, str) else (a.status, error["message"]) == (400, want), a.text
         return
     assert a.status == 200, a.text
     if want is not None:

@@ -79,7 +79,7 @@ def test_the_document_is_openapi(doc, manner):
             for status, r in op["responses"].items():
                 assert re.fullmatch(r"[1-5]\d\d", status), where
                 if "$ref" in r:
-                    nested = manner == "openai" and (path.startswith(("/v1/chat/", "/v1/completions", "/v1/models")) or
+                    nested = path.startswith("/v1/responses") or manner == "openai" and (path.startswith(("/v1/chat/", "/v1/completions", "/v1/models")) or
                                                    path in VECTORS and not path.startswith("/api/"))
                     assert r == {"$ref": f"#/components/responses/{'OpenAIError' if nested else 'Error'}"}, where
                 else:
@@ -109,7 +109,7 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
 
 
 REQUESTS = {"chat": "Chat", "completions": "Completion", "tgi": "Tgi", "vllm": "Vllm", "native": "Native", "triton_token": "TritonToken",
-            "triton_text": "TritonText", "anthropic": "Anthropic"}
+            "triton_text": "TritonText", "anthropic": "Anthropic", "responses": "Responses"}
 
 
 def source(name):

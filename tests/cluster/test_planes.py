@@ -9,11 +9,11 @@ import pytest
 from harness import ANSWER_S, Cluster, Standalone, free_ports, get, post, request, wait_for
 
 M = "/v2/models/fable"
-INFER = ["/", "/generate", "/generate_stream", "/v1/chat/completions", "/v1/completions", "/infer", "/infer_token", f"{M}/infer", f"{M}/generate", "/v1/messages",
+INFER = ["/", "/generate", "/generate_stream", "/v1/chat/completions", "/v1/completions", "/infer", "/infer_token", f"{M}/infer", f"{M}/generate", "/v1/messages", "/v1/responses",
          f"{M}/generate_stream"]
 VECTORS = ["/v1/embeddings", "/v3/embeddings", "/pooling", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v3/rerank"]
 VECTORS += ["/api/v1/task/" + t for t in ("embedding", "embedding-tasks", "sentence-similarity", "sentence-similarity-tasks", "rerank", "rerank-tasks")]
-POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize", "/v1/messages/count_tokens"] + VECTORS
+POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/responses/input_tokens"] + VECTORS
 INFO = ["/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version", "/ping"]
 HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
 PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
