@@ -131,11 +131,13 @@ enum member {
     M_MAX_COMPLETION_TOKENS,
     M_MAX_OUTPUT_TOKENS,
     M_MAX_NEW_TOKENS,
+    M_NUM_PREDICT,
     M_AMOUNTS, /* how much an answer is: members of the body, or of its parameters */
     M_STREAM = M_AMOUNTS,
     M_ID,
     M_REQUEST_ID,
     M_PARAMETERS,
+    M_OPTIONS,
     M_MESSAGES,
     M_PROMPT,
     M_TEXT_INPUT,
@@ -153,10 +155,12 @@ static const char *const member_names[MEMBERS] = {
     [M_MAX_COMPLETION_TOKENS] = "max_completion_tokens",
     [M_MAX_OUTPUT_TOKENS] = "max_output_tokens",
     [M_MAX_NEW_TOKENS] = "max_new_tokens",
+    [M_NUM_PREDICT] = "num_predict",
     [M_STREAM] = "stream",
     [M_ID] = "id",
     [M_REQUEST_ID] = "request_id",
     [M_PARAMETERS] = "parameters",
+    [M_OPTIONS] = "options",
     [M_MESSAGES] = "messages",
     [M_PROMPT] = "prompt",
     [M_TEXT_INPUT] = "text_input",
@@ -177,8 +181,10 @@ static const enum member *inputs_of(const struct api_path *path) {
                              generate[INPUTS_MAX] = {M_INPUTS, M_PROMPT};
     switch (path->api) {
     case API_OPENAI_CHAT:
-    case API_ANTHROPIC: return chat;
-    case API_OPENAI_COMPLETIONS: return completions;
+    case API_ANTHROPIC:
+    case API_OLLAMA_CHAT: return chat;
+    case API_OPENAI_COMPLETIONS:
+    case API_OLLAMA_GENERATE: return completions;
     case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;
@@ -236,13 +242,14 @@ static uint64_t between(uint64_t v, uint64_t lo, uint64_t hi) {
 
 static void count_work(struct body_look *out, const struct walk *w, const size_t *body,
                        size_t n_prompts) {
-    size_t params[MEMBERS] = {0}, at = body[M_PARAMETERS];
+    size_t params[MEMBERS] = {0},
+           at = is_there(w, body[M_PARAMETERS]) ? body[M_PARAMETERS] : body[M_OPTIONS];
     if (at != 0 && w->p[at] == '{') w->skim->members(w->p, w->n, at, &w->members, params);
     uint64_t choices = between(largest(w, body, params, M_N, M_BEST_OF), 1, SEQUENCES_MAX);
     out->n_prompts = (unsigned)between(n_prompts, 1, PARTS_MAX);
     out->n_sequences = (unsigned)between(choices * out->n_prompts, 1, SEQUENCES_MAX);
     out->new_tokens_max =
-        between(largest(w, body, params, M_MAX_TOKENS, M_MAX_NEW_TOKENS), 0, PROMPT_TOKENS_MAX);
+        between(largest(w, body, params, M_MAX_TOKENS, M_NUM_PREDICT), 0, PROMPT_TOKENS_MAX);
 }
 
 static enum api_asks asks_of(const struct walk *w, size_t at) {

@@ -130,14 +130,15 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     *p = (struct proxied){.co = co, .x = x};
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node,
                                     management_plane ? NODE_MANAGEMENT : NODE_BUSINESS, path);
-    bool post = strcmp(http_x_method(x), "POST") == 0;
+    const char *method = strcmp(http_x_method(x), "HEAD") == 0 ? "GET" : http_x_method(x);
+    bool post = strcmp(method, "GET") != 0;
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     struct fwd_headers headers;
     fwd_headers_init(&headers);
     if (post) fwd_headers_add(&headers, "Content-Type", "application/json");
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
-    struct http_call_opts o = {.method = post ? "POST" : "GET",
+    struct http_call_opts o = {.method = method,
                                .url = url,
                                .tls = tls,
                                .headers = headers.list,

@@ -175,8 +175,8 @@ void relay_on_p_answer(void *arg, const struct http_result *res) {
         lose_bad_answer(r, "too large");
     } else if (res->err != ERR_OK) {
         lost(r, res);
-    } else if (res->status != 200) {
-        refused(r, res);
+    } else if (res->status != 200 || res->cause == CAUSE_ANSWERED) {
+        refused(r, res); /* it goes to the client as it is */
     } else if (json_read(&root, res->body, res->body_len, NULL, NULL) != ERR_OK ||
                !json_is(root, json_type_object)) {
         lose_bad_answer(r, "no JSON object");

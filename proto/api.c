@@ -54,6 +54,21 @@ const struct api_path api_paths[] = {
     MAKE("/api/v1/task/sentence-similarity-tasks", API_SCORE, VECTORS_CAIKIT_SIMILARITIES, API_ERRORS_CAIKIT),
     MAKE("/api/v1/task/rerank", API_SCORE, VECTORS_CAIKIT_RERANK, API_ERRORS_CAIKIT),
     MAKE("/api/v1/task/rerank-tasks", API_SCORE, VECTORS_CAIKIT_RERANKS, API_ERRORS_CAIKIT),
+    GENERATE("/api/chat", API_OLLAMA_CHAT, API_STREAM_DEFAULT, API_FRAMES_NDJSON, API_ERRORS_OLLAMA),
+    GENERATE("/api/generate", API_OLLAMA_GENERATE, API_STREAM_DEFAULT, API_FRAMES_NDJSON, API_ERRORS_OLLAMA),
+    MAKE("/api/embed", API_EMBED, VECTORS_OLLAMA_EMBED, API_ERRORS_OLLAMA),
+    MAKE("/api/embeddings", API_EMBED, VECTORS_OLLAMA_EMBEDDINGS, API_ERRORS_OLLAMA),
+    INFORM("GET", "/", INFO_OLLAMA_RUNNING, API_ERRORS_PLAIN),
+    INFORM("GET", "/api/tags", INFO_OLLAMA_TAGS, API_ERRORS_OLLAMA),
+    INFORM("GET", "/api/ps", INFO_OLLAMA_PS, API_ERRORS_OLLAMA),
+    INFORM("GET", "/api/version", INFO_OLLAMA_VERSION, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/show", INFO_OLLAMA_SHOW, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/pull", INFO_OLLAMA_PULL, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/push", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/create", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/copy", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
+    INFORM("DELETE", "/api/delete", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
+    INFORM("POST", "/api/blobs/{*}", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
     TOKENIZE("/v1/tokenizer", INFO_TOKENIZER, API_ERRORS_V1),
     TOKENIZE("/tokenize", INFO_TOKENIZE, API_ERRORS_PLAIN),
     TOKENIZE("/detokenize", INFO_DETOKENIZE, API_ERRORS_PLAIN),
@@ -91,7 +106,9 @@ static const struct {
     enum api_errors errors;
 } error_prefixes[] = {{"/v1/messages/", API_ERRORS_ANTHROPIC},
                       {"/v1/responses/", API_ERRORS_OPENAI},
-                      {"/v1/", API_ERRORS_V1}};
+                      {"/v1/", API_ERRORS_V1},
+                      {"/api/v1/", API_ERRORS_CAIKIT},
+                      {"/api/", API_ERRORS_OLLAMA}};
 
 const char *const api_trace_headers[] = {
     "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",

@@ -42,6 +42,7 @@ bool cause_is_fault(enum cause c) {
 }
 
 enum cause cause_of_p_status(int status) {
+    if (status == 200) return CAUSE_ANSWERED;
     if (status == 429) return CAUSE_P_FULL;
     if (status == 503) return CAUSE_P_NOT_SERVING;
     return status >= 500 ? CAUSE_P_FAILED : CAUSE_REQUEST;

@@ -25,6 +25,7 @@ enum cause_side { SIDE_NOBODY, SIDE_CLIENT, SIDE_P, SIDE_D, SIDE_LINK };
     /* the request itself */                                                                       \
     X(REQUEST,            "request",             400, false, CLIENT, false)                        \
     X(NO_JSON,            "no_json",             400, false, CLIENT, false)                        \
+    X(ANSWERED,           "answered",            200, false, CLIENT, false) /* P has: no tokens */  \
     X(STOPPED,            "stopped",             424, false, CLIENT, false)                        \
     X(CLIENT_GONE,        "client_gone",         499, false, CLIENT, false)                        \
     X(REQUEST_TIMEOUT,    "request_timeout",     408, false, NOBODY, false)                        \

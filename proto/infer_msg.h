@@ -43,6 +43,7 @@ struct sampling {
     float repetition_penalty; /* 1: off */
     float frequency_penalty;  /* 0: off; counts generated tokens */
     float presence_penalty;   /* 0: off */
+    int32_t penalty_window;   /* the penalties look at so many tokens at the end; 0: at all */
     uint64_t seed;
     bool ignore_eos;
     int32_t new_tokens_max; /* over the whole request, tokens generated before a replay included */
@@ -83,6 +84,8 @@ enum api {
     API_NATIVE,       /* /infer, /infer_token */
     API_ANTHROPIC,    /* /v1/messages */
     API_RESPONSES,    /* /v1/responses */
+    API_OLLAMA_CHAT,
+    API_OLLAMA_GENERATE,
     API_COUNT,
 };
 
@@ -147,6 +150,7 @@ struct infer_answer {
     bool reasoning;         /* text up to the end-of-thinking tag is reasoning_content */
     bool thinking_open;     /* the prompt itself has opened the thinking part */
     bool drop_reasoning;    /* include_reasoning false */
+    bool hide_context;      /* Ollama: the answer does not list its tokens */
     char *output_name;      /* Triton token */
     /* Responses */
     char *echoed;   /* JSON object of the request's members that the answer repeats */

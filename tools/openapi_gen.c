@@ -1,9 +1,10 @@
 /* openapi_gen: writes the description of the API that /openapi.json serves, at build time:
  * openapi_gen common/net/openapi.in.json MANNER OUT. The file has the paths, the answers and what
  * no table knows; where it says "x-parameters": FAMILY the parameters come from the reader's own
- * rows (common/endpoint/ep_rows.h), so a bound here is the bound that is checked. MANNER is that of
- * paths under /v1/: mindie or openai (errorStyle). Ends with 1 and a line when the file says of a
- * parameter what the rows say, or misses an inference path. */
+ * rows (common/endpoint/ep_rows.h; "x-early": those that are read before), so a bound here is the
+ * bound that is checked. MANNER is that of paths under /v1/: mindie or openai (errorStyle). Ends
+ * with 1 and a line when the file says of a parameter what the rows say, or misses an inference
+ * path. */
 #include <ctype.h>
 #include <float.h>
 #include <stdio.h>
@@ -105,27 +106,46 @@ static void add_rows(struct json_value *properties, enum fam fam, const uint8_t 
     }
 }
 
+/* What the file calls a family; NULL: its parameters are described as another's. */
+static const char *const family_names[FAM_COUNT] = {
+    [FAM_CHAT] = "chat",
+    [FAM_COMPLETIONS] = "completions",
+    [FAM_TGI] = "tgi",
+    [FAM_VLLM] = "vllm",
+    [FAM_NATIVE] = "native",
+    [FAM_TRITON_TOKEN] = "triton_token",
+    [FAM_TRITON_TEXT] = "triton_text",
+    [FAM_ANTHROPIC] = "anthropic",
+    [FAM_RESPONSES] = "responses",
+    [FAM_OLLAMA_CHAT] = "ollama",
+};
+
 static enum fam family_of(const char *name) {
-    static const char *const names[FAM_COUNT] = {
-        [FAM_CHAT] = "chat",
-        [FAM_CHAT_OWN] = "",
-        [FAM_COMPLETIONS] = "completions",
-        [FAM_TGI] = "tgi",
-        [FAM_VLLM] = "vllm",
-        [FAM_NATIVE] = "native",
-        [FAM_TRITON_TOKEN] = "triton_token",
-        [FAM_TRITON_TEXT] = "triton_text",
-        [FAM_ANTHROPIC] = "anthropic",
-        [FAM_RESPONSES] = "responses",
-    };
     for (int i = 0; i < FAM_COUNT; i++)
-        if (strcmp(names[i], name) == 0) return (enum fam)i;
+        if (family_names[i] != NULL && strcmp(family_names[i], name) == 0) return (enum fam)i;
     give_up("no family is called", name);
 }
 
-/* Fills every object that says "x-parameters"; returns how many. */
-static int fill_parameters(struct json_value *v) {
+static int n_families(void) {
+    int n = 0;
+    for (int i = 0; i < FAM_COUNT; i++) n += family_names[i] != NULL;
+    return n;
+}
+
+/* Adds the rows of a family that `member` names, as lists has them. False: it is not there. */
+static bool fill_rows(struct json_value *v, const char *member, const uint8_t *const *lists) {
     struct json_value *name, *properties;
+    if (!json_obj_find(v, member, &name)) return false;
+    enum fam fam = family_of(json_str(name));
+    if (json_get_obj(v, "properties", &properties) != JSON_OK)
+        give_up("no properties beside", member);
+    add_rows(properties, fam, lists[fam]);
+    json_obj_del(v, member);
+    return true;
+}
+
+/* Fills every object that says "x-parameters" or "x-early"; returns how many say the first. */
+static int fill_parameters(struct json_value *v) {
     int n = 0;
     if (json_is(v, json_type_array))
         for (size_t i = 0; i < json_arr_len(v); i++) n += fill_parameters(json_arr_at(v, i));
@@ -134,14 +154,8 @@ static int fill_parameters(struct json_value *v) {
         (void)key;
         n += fill_parameters(child);
     }
-    if (!json_obj_find(v, "x-parameters", &name)) return n;
-    enum fam fam = family_of(json_str(name));
-    if (json_get_obj(v, "properties", &properties) != JSON_OK)
-        give_up("no properties beside", "x-parameters");
-    if (ep_early[fam] != NULL) add_rows(properties, fam, ep_early[fam]);
-    add_rows(properties, fam, ep_orders[fam]);
-    json_obj_del(v, "x-parameters");
-    return n + 1;
+    fill_rows(v, "x-early", ep_early);
+    return n + fill_rows(v, "x-parameters", ep_orders);
 }
 
 /* ---- errors of OpenAI's manner */
@@ -225,7 +239,7 @@ int main(int argc, char **argv) {
         give_up(argv[1], "no paths or no info");
     name_manner(info);
     check_paths(paths);
-    if (fill_parameters(doc) != FAM_COUNT - 1) give_up(argv[1], "not every family is in it once");
+    if (fill_parameters(doc) != n_families()) give_up(argv[1], "not every family is in it once");
     if (openai) openai_paths(paths);
     size_t n;
     const char *text = json_to_text(doc, JSON_COMPACT, &n);

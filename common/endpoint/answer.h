@@ -97,11 +97,12 @@ struct answer_ops {
     enum api_errors errors;
     enum api_frames frames; /* of a stream */
     bool every_token;       /* an event for each token, even without new text (inference-api 5.3) */
-    bool best_first; /* a whole answer shows its choices by rank even where none is left out */
-    bool controls;   /* control characters stay in the text in OpenAI's manner */
-    bool blocks;     /* a stream is a list of blocks, so that what is said depends on what was
-                      * said: each token is an event by itself, and a replay writes them again */
-    bool joint;      /* one event shows all choices: it comes once all of a step are in */
+    bool best_first;  /* a whole answer shows its choices by rank even where none is left out */
+    bool controls;    /* control characters stay in the text in OpenAI's manner */
+    bool blocks;      /* a stream is a list of blocks, so that what is said depends on what was
+                       * said: each token is an event by itself, and a replay writes them again */
+    bool whole_calls; /* a call is said once it is complete, in a stream too */
+    bool joint;       /* one event shows all choices: it comes once all of a step are in */
     void (*open)(struct answer *a); /* prepares head, mid, tail; NULL: nothing to prepare */
     void (*begin)(struct choice *c,
                   struct buf *out); /* before a choice's first event; NULL: nothing */
@@ -113,13 +114,15 @@ struct answer_ops {
                   struct buf *out); /* an error inside a stream; NULL: as its frames have it */
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
-    answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses;
+    answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses,
+    answer_ollama_chat, answer_ollama_generate;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */
 void put_i64(struct buf *out, int64_t v);
 void put_u64(struct buf *out, uint64_t v);
-void put_ms(struct buf *out, uint64_t us); /* whole milliseconds */
+void put_rfc3339(struct buf *out, int64_t unix_s); /* "2026-01-02T03:04:05Z" */
+void put_ms(struct buf *out, uint64_t us);         /* whole milliseconds */
 void put_logprob(struct buf *out,
                  float v); /* shortest form that reads back; NaN: null, -inf: -9999.0 */
 /* The bytes a token stands for in a text; cut: of its record, where it may be the text's first. */
@@ -179,6 +182,8 @@ void put_block_text(struct buf *out, const struct chat_block *b);
 void put_call_id(struct buf *out, const char *prefix, size_t n, const struct tool_call *call);
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
+/* An object a token, in an array. */
+void put_logprob_items(struct buf *out, const struct choice *c, size_t from, size_t to);
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to);
 void put_chat_token_logprob(struct buf *out, const struct choice *c, size_t i); /* one entry */
 void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,

@@ -164,6 +164,7 @@ static enum err open_chat(struct choice *c) {
         .null_content = conf->error_style == ERROR_STYLE_OPENAI,
         .full_text = conf->full_text,
         .in_order = c->a->ops->blocks,
+        .whole_calls = c->a->ops->whole_calls,
     };
     if (!chat_text_needed(c->req)) return ERR_OK;
     c->chat =

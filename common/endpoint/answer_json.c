@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "common/endpoint/answer.h"
 
 void put_cstr(struct buf *out, const char *s) {
@@ -25,6 +26,16 @@ void put_u64(struct buf *out, uint64_t v) {
 void put_i64(struct buf *out, int64_t v) {
     if (v < 0) buf_putc(out, '-');
     put_u64(out, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
+}
+
+void put_rfc3339(struct buf *out, int64_t unix_s) {
+    char text[40];
+    struct tm tm;
+    time_t t = (time_t)unix_s;
+    if (gmtime_r(&t, &tm) == NULL ||
+        strftime(text, sizeof(text), "\"%Y-%m-%dT%H:%M:%SZ\"", &tm) == 0)
+        strcpy(text, "\"1970-01-01T00:00:00Z\"");
+    buf_puts(out, text);
 }
 
 void put_ms(struct buf *out, uint64_t us) {

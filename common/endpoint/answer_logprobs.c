@@ -42,17 +42,23 @@ void put_chat_token_logprob(struct buf *out, const struct choice *c, size_t i) {
     buf_puts(out, "]}");
 }
 
+void put_logprob_items(struct buf *out, const struct choice *c, size_t from, size_t to) {
+    buf_putc(out, '[');
+    for (size_t i = from; i < to; i++) {
+        if (i > from) buf_putc(out, ',');
+        put_chat_token_logprob(out, c, i);
+    }
+    buf_putc(out, ']');
+}
+
 void put_chat_logprobs(struct buf *out, const struct choice *c, size_t from, size_t to) {
     if (!c->req->answer.show_logprobs) {
         buf_puts(out, "null");
         return;
     }
-    buf_puts(out, "{\"content\":[");
-    for (size_t i = from; i < to; i++) {
-        if (i > from) buf_putc(out, ',');
-        put_chat_token_logprob(out, c, i);
-    }
-    buf_puts(out, "]}");
+    buf_puts(out, "{\"content\":");
+    put_logprob_items(out, c, from, to);
+    buf_putc(out, '}');
 }
 
 /* ---- completions: four arrays side by side */

@@ -64,7 +64,7 @@ struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
     if (req->answer.tools == TOOLS_NONE) return t;
     struct tool_parse_opts o = {
         .format = req->answer.tools,
-        .whole = !req->answer.stream,
+        .whole = !req->answer.stream || opts->whole_calls,
         .parallel = req->answer.parallel_tools,
         .id_seed = seed_of(req, choice),
     };

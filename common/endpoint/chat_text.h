@@ -20,6 +20,7 @@ struct tool_call;
 struct chat_text_opts {
     bool null_content; /* content is null instead of "" beside calls */
     bool full_text;    /* streams repeat the content so far */
+    bool whole_calls;  /* a stream's calls are there once they are complete, as a whole answer's */
     bool in_order;     /* a stream takes pieces (chat_text_take()), not deltas */
 };
 

@@ -223,6 +223,12 @@ bool ep_fail_memory(struct ep_read *r) {
     return ep_fail(r, 503, "out of memory");
 }
 
+bool ep_answer_now(struct ep_read *r) {
+    if (r->text.failed) return ep_fail_memory(r);
+    if (r->status == 0) r->status = 200;
+    return false;
+}
+
 /* ---- names */
 
 bool ep_id_valid(const char *s, size_t n) {
@@ -403,6 +409,11 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     }
     if (good) {
         *out = r.req;
+    } else if (r.status == 200) {
+        infer_req_destroy(&r.req);
+        *err = (struct api_answer){.status = 200, .content_type = "application/json"};
+        err->body = r.text;
+        r.text = BUF_INIT;
     } else {
         infer_req_destroy(&r.req);
         ep_answer_error_of(ep, in->path->errors, r.status, r.error, r.at, r.code, err);

@@ -62,7 +62,8 @@ enum err endpoint_create(struct endpoint **out, const struct endpoint_conf *conf
 void endpoint_destroy(struct endpoint **ep);
 const struct endpoint_conf *endpoint_conf(const struct endpoint *ep);
 
-/* An answer that is not a generation: an error of a request, or an information body. */
+/* An answer that is not a generation: an error of a request, what a request is answered with before
+ * anything is generated (status 200), or an information body. */
 struct api_answer {
     int status;
     const char *content_type;
@@ -209,6 +210,16 @@ void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_
 /* POST /v1/responses/input_tokens */
 void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);
+/* Ollama's: GET /api/tags, /api/ps, /api/version, /, POST /api/show, /api/pull and the rest. */
+void endpoint_ollama_tags(const struct endpoint *ep, struct api_answer *out);
+void endpoint_ollama_ps(const struct endpoint *ep, struct api_answer *out);
+void endpoint_ollama_version(const struct endpoint *ep, struct api_answer *out);
+void endpoint_ollama_running(const struct endpoint *ep, struct api_answer *out);
+void endpoint_ollama_show(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
+void endpoint_ollama_pull(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
+void endpoint_ollama_refused(const struct endpoint *ep, struct api_answer *out);
 /* cancelled: as in endpoint_in. */
 void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
                         const atomic_bool *cancelled,

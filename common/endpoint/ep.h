@@ -141,6 +141,8 @@ bool ep_wrong_type(struct ep_read *r, const char *text); /* 422, EP_INVALID_TYPE
 bool ep_fail_pairs(struct ep_read *r, int status, const char *text, const char *const *pairs);
 bool ep_fail_value(struct ep_read *r, int status, const char *text, const struct json_value *got);
 bool ep_fail_memory(struct ep_read *r);
+/* r->text is the answer already, a JSON object: nothing is generated. */
+bool ep_answer_now(struct ep_read *r);
 /* What comes next is about this member of the body; "": about the body. */
 void ep_at(struct ep_read *r, const char *member);
 void ep_at_message(struct ep_read *r, size_t i, const char *member);
@@ -169,6 +171,8 @@ bool ep_read_recompute(struct ep_read *r, const struct json_value *v);
 bool ep_split_recompute(struct ep_read *r);
 /* Puts what is in prompt and ids among the prompts. */
 bool ep_keep_prompt(struct ep_read *r);
+/* Tokens of prompt and answer together, at least 2. */
+int32_t ep_seq_len(const struct ep_read *r);
 /* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
 bool ep_admit(struct ep_read *r);
 size_t ep_prompt_max(const struct ep_read *r); /* tokens that a prompt may have */
@@ -210,6 +214,12 @@ bool ep_completions_read(struct ep_read *r);
 bool ep_anthropic_read(struct ep_read *r);
 bool ep_anthropic_tokens(struct ep_read *r); /* the same without max_tokens */
 bool ep_responses_read(struct ep_read *r);
+bool ep_ollama_chat_read(struct ep_read *r);
+bool ep_ollama_generate_read(struct ep_read *r);
+bool ep_ollama_combine(struct ep_read *r);
+void ep_penalty_window(struct ep_read *r); /* repeat_last_n, 64 where nothing is said */
+/* Ollama's names: any case, "m" and "m:latest" are one. */
+bool ep_ollama_same(const char *said, const char *ours);
 bool ep_openai_combine(struct ep_read *r);
 /* Guided decoding: looks for the members that the family's `guides` allow, checks them, sets
  * req->guide. Called in the place of the order where the family has P_GUIDE. */
@@ -221,6 +231,10 @@ bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);
 bool ep_triton_text_read(struct ep_read *r);
+
+/* The next adapter that a request may name, from number *at on; *at moves behind it. */
+struct lora_info;
+bool ep_next_adapter(const struct endpoint *ep, int *at, struct lora_info *out);
 
 /* ---- answers that are no generation */
 void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int status, const char *text,

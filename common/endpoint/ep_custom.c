@@ -74,6 +74,20 @@ bool ep_check_stop(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
+/* The penalty by its name of llama.cpp and Ollama. */
+bool ep_check_repeat_penalty(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->p.given[P_REPETITION_PENALTY] = true;
+    return true;
+}
+
+/* Theirs of max_tokens; below 1: as many as there is room for. */
+bool ep_check_num_predict(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->p.given[P_MAX_TOKENS] = r->p.max_tokens > 0;
+    return true;
+}
+
 /* A list; what is all blanks stops nothing. */
 bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v) {
     struct json_value *arr;

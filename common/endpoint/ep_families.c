@@ -29,6 +29,16 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
         .read = ep_chat_read, .combine = ep_chat_combine, .answer = &answer_chat,                  \
     }
 
+#define OLLAMA_ROW(api_, input_, read_, answer_)                                                   \
+    {                                                                                              \
+        .api = api_, .input = input_, .thinking = true, .guides = GUIDES_FORMAT,                   \
+        .text_length = "prompt must have 1 to {max} characters, but has {len}",                    \
+        .token_count = "The prompt must have 1 to 1048576 tokens, but has {got}",                  \
+        .input_missing = input_ " is required", .input_empty_array = input_ " is empty",           \
+        .input_bad_type = input_ " must be a string", .read = read_, .combine = ep_ollama_combine, \
+        .answer = answer_,                                                                         \
+    }
+
 const struct family ep_families[FAM_COUNT] = {
     [FAM_CHAT] = CHAT_ROW(true, GUIDES_FORMAT | GUIDES_VLLM, "Model not found"),
     [FAM_CHAT_OWN] = CHAT_ROW(false, GUIDES_VLLM, "Got model {got}, but not found in server"),
@@ -187,6 +197,10 @@ const struct family ep_families[FAM_COUNT] = {
             .combine = ep_chat_combine,
             .answer = &answer_responses,
         },
+    [FAM_OLLAMA_CHAT] =
+        OLLAMA_ROW(API_OLLAMA_CHAT, "messages", ep_ollama_chat_read, &answer_ollama_chat),
+    [FAM_OLLAMA_GENERATE] =
+        OLLAMA_ROW(API_OLLAMA_GENERATE, "prompt", ep_ollama_generate_read, &answer_ollama_generate),
 };
 
 /* The family of an api; chat has the one the configuration chose. */

@@ -21,6 +21,8 @@ enum fam {
     FAM_NOT_OF_REFERENCE, /* those from here on have the ranges of OpenAI's manner */
     FAM_ANTHROPIC = FAM_NOT_OF_REFERENCE,
     FAM_RESPONSES,
+    FAM_OLLAMA_CHAT,
+    FAM_OLLAMA_GENERATE,
     FAM_COUNT,
 };
 
@@ -83,6 +85,10 @@ enum ep_param {
     P_LOOKUP_TOKENS,
     P_STOP_SEQUENCES,
     P_MAX_OUTPUT_TOKENS,
+    P_REPEAT_PENALTY,
+    P_REPEAT_LAST_N,
+    P_NUM_PREDICT,
+    P_NUM_CTX,
     P_COUNT,
 };
 
@@ -95,6 +101,7 @@ struct ep_params {
     int32_t top_k, max_new_tokens, max_tokens, max_completion_tokens, min_tokens;
     int32_t top_logprobs, logprobs, prompt_logprobs, top_n_tokens, batch_size;
     int32_t truncate, truncate_prompt_tokens, lookup_tokens;
+    int32_t repeat_last_n, num_ctx;
     int64_t openai_priority;
     uint64_t n, best_of, priority, timeout;
     bool do_sample, include_stop, skip_special, ignore_eos, beam, chat_logprobs, watermark;
@@ -117,6 +124,8 @@ bool ep_fields_read(struct ep_read *r, const uint8_t *order);
 bool ep_check_seed(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v);
+bool ep_check_repeat_penalty(struct ep_read *r, const struct json_value *v);
+bool ep_check_num_predict(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v);
 bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);

@@ -50,7 +50,7 @@ static void put_model(const struct endpoint *ep, const struct lora_info *adapter
 }
 
 /* The next adapter a request may name, from number *at on. */
-static bool next_adapter(const struct endpoint *ep, int *at, struct lora_info *out) {
+bool ep_next_adapter(const struct endpoint *ep, int *at, struct lora_info *out) {
     while (ep->conf.loras != NULL && lora_set_at(ep->conf.loras, (*at)++, out))
         if (out->state == LORA_SERVED) return true;
     return false;
@@ -61,7 +61,7 @@ void endpoint_models(const struct endpoint *ep, struct api_answer *out) {
     buf_puts(&out->body, "{\"object\":\"list\",\"data\":[");
     put_model(ep, NULL, &out->body);
     struct lora_info adapter;
-    for (int at = 0; next_adapter(ep, &at, &adapter);) {
+    for (int at = 0; ep_next_adapter(ep, &at, &adapter);) {
         buf_putc(&out->body, ',');
         put_model(ep, &adapter, &out->body);
     }
@@ -71,7 +71,7 @@ void endpoint_models(const struct endpoint *ep, struct api_answer *out) {
 void endpoint_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
     struct lora_info adapter;
     bool found = endpoint_has_model(ep, name), is_adapter = false;
-    for (int at = 0; !found && next_adapter(ep, &at, &adapter);)
+    for (int at = 0; !found && ep_next_adapter(ep, &at, &adapter);)
         found = is_adapter = strcmp(adapter.name, name) == 0;
     if (!found) {
         not_found(ep, API_ERRORS_V1, name, out);

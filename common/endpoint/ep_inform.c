@@ -25,6 +25,13 @@ static const struct {
     [INFO_TOKENIZER] = {.text = endpoint_tokenizer},
     [INFO_TOKENIZE] = {.text = endpoint_tokenize_compat},
     [INFO_DETOKENIZE] = {.text = endpoint_detokenize},
+    [INFO_OLLAMA_RUNNING] = {.plain = endpoint_ollama_running},
+    [INFO_OLLAMA_TAGS] = {.plain = endpoint_ollama_tags},
+    [INFO_OLLAMA_PS] = {.plain = endpoint_ollama_ps},
+    [INFO_OLLAMA_VERSION] = {.plain = endpoint_ollama_version},
+    [INFO_OLLAMA_SHOW] = {.ask = endpoint_ollama_show},
+    [INFO_OLLAMA_PULL] = {.ask = endpoint_ollama_pull},
+    [INFO_OLLAMA_REFUSED] = {.plain = endpoint_ollama_refused},
     [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
     [INFO_RESPONSES_TOKENS] = {.ask = endpoint_responses_tokens},
 };

@@ -205,9 +205,14 @@ static size_t context_max(const struct ep_read *r) {
     return m->context_max > 0 ? (size_t)m->context_max : SIZE_MAX;
 }
 
+int32_t ep_seq_len(const struct ep_read *r) {
+    const int32_t most = r->ep->conf.max_seq_len, asked = r->p.num_ctx;
+    return asked < 1 || asked > most ? most : asked < 2 ? 2 : asked;
+}
+
 size_t ep_prompt_max(const struct ep_read *r) {
     const struct endpoint_conf *c = &r->ep->conf;
-    size_t input = (size_t)c->max_input_token_len, seq = (size_t)c->max_seq_len;
+    size_t input = (size_t)c->max_input_token_len, seq = (size_t)ep_seq_len(r);
     size_t limit = input < seq - 1 ? input : seq - 1, context = context_max(r);
     return context < limit ? context : limit;
 }
@@ -216,7 +221,7 @@ bool ep_admit(struct ep_read *r) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct model_info *m = r->ep->model;
     size_t context = context_max(r), limit = ep_prompt_max(r);
-    size_t input = (size_t)c->max_input_token_len, seq = (size_t)c->max_seq_len;
+    size_t input = (size_t)c->max_input_token_len, seq = (size_t)ep_seq_len(r);
 
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;

@@ -29,6 +29,7 @@
     }
 #define OPENAI(...) [FAM_CHAT] = __VA_ARGS__, [FAM_COMPLETIONS] = __VA_ARGS__
 #define TRITON(...) [FAM_TRITON_TOKEN] = __VA_ARGS__, [FAM_TRITON_TEXT] = __VA_ARGS__
+#define OLLAMA(...) [FAM_OLLAMA_CHAT] = __VA_ARGS__, [FAM_OLLAMA_GENERATE] = __VA_ARGS__
 #define BOOLEAN(name, member, def_, help_)                                                         \
     { name, T_BOOL, AT(member), NULL, NULL, NONE, .help = help_, .def = def_ }
 #define CHECKED(name, schema_, help_)                                                              \
@@ -77,6 +78,12 @@ const struct ep_row ep_rows[P_COUNT] = {
         {OPENAI({0, 2, R_ON | R_LO_OPEN}), [FAM_CHAT_OWN] = {0, 2, R_ON | R_LO_OPEN}, [FAM_VLLM] = ABOVE_0, [FAM_TGI] = ABOVE_0,
          [FAM_NATIVE] = ABOVE_0, TRITON(ABOVE_0), [FAM_RESPONSES] = {0, 2, R_ON | R_LO_OPEN}},
         .help = "Above 1: tokens of prompt and answer become less likely. 1: off."},
+    [P_REPEAT_PENALTY] = {"repeat_penalty", T_F32, AT(repetition_penalty),
+        "Parameter repeat_penalty must be above 0, got {got}.", NULL, ALL(ABOVE_0),
+        .help = "Above 1: tokens among the last repeat_last_n become less likely. 1: off.", .def = "1"},
+    [P_REPEAT_LAST_N] = {"repeat_last_n", T_I32, AT(repeat_last_n),
+        "Parameter repeat_last_n must be in [-1,2147483647], got {got}.", NULL, ALL(CLOSED(-1, INT32_MAX)),
+        .help = "How many tokens at the end the penalties look at. 0: none, -1: all.", .def = "64"},
     [P_FREQUENCY_PENALTY] = {"frequency_penalty", T_F32, AT(frequency_penalty),
         "Parameter frequency_penalty should be in [-2.0, 2.0], got {got}.", NULL, ALL(CLOSED(-2, 2)),
         .help = "Subtracted from a token's logit for each time it is in the answer.", .def = "0"},
@@ -102,13 +109,19 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_MAX_OUTPUT_TOKENS] = {"max_output_tokens", T_I32, AT(max_tokens),
         "Parameter max_output_tokens must be in [1,2147483647], got {got}.", NULL, ALL(I32_FROM(1)),
         .help = "Tokens of the answer at most, thinking included. Absent: the server's maxIterTimes, which bounds it too."},
+    [P_NUM_PREDICT] = {"num_predict", T_I32, AT(max_tokens),
+        "Parameter num_predict must be in [-2,2147483647], got {got}.", NULL, ALL(CLOSED(-2, INT32_MAX)),
+        .help = "Tokens of the answer at most. Below 1: as many as there is room for.", .def = "-1"},
+    [P_NUM_CTX] = {"num_ctx", T_I32, AT(num_ctx),
+        "Parameter num_ctx must be in [0,2147483647], got {got}.", NULL, ALL(CLOSED(0, INT32_MAX)),
+        .help = "Tokens that prompt and answer may have together; never more than the server allows. 0: as many as that."},
     [P_MIN_TOKENS] = {"min_tokens", T_I32, AT(min_tokens),
         "Parameter min_tokens must be in [0,2147483647], got {got}.", NULL, ALL(I32_FROM(0)),
         .help = "The answer does not end before it has this many tokens.", .def = "0"},
     [P_STOP] = {"stop", T_CHECK, 0, NULL, NULL,
         {OPENAI(CLOSED(1, STOP_STRING_UNITS_MAX)), [FAM_CHAT_OWN] = CLOSED(1, 1024), [FAM_VLLM] = CLOSED(1, STOP_STRING_UNITS_MAX),
          [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
-         [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX)},
+         [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX))},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -248,6 +261,11 @@ static const uint8_t order_responses[] = {
     P_MAX_OUTPUT_TOKENS, P_MIN_TOKENS, P_STREAM, P_GUIDE, P_LOGIT_BIAS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_OPENAI_PRIORITY,
     P_LOOKUP_TOKENS, P_END,
 };
+static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
+    P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY, P_REPEAT_LAST_N, P_FREQUENCY_PENALTY,
+    P_PRESENCE_PENALTY, P_SEED, P_NUM_PREDICT, P_NUM_CTX, P_STOP, P_GUIDE, P_END,
+};
+static const uint8_t early_ollama[] = {P_STREAM, P_CHAT_LOGPROBS, P_TOP_LOGPROBS, P_END}; /* beside them */
 static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
 static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
@@ -256,6 +274,8 @@ const uint8_t *const ep_early[FAM_COUNT] = {
     [FAM_CHAT] = early_chat,
     [FAM_CHAT_OWN] = early_chat,
     [FAM_COMPLETIONS] = early_completions,
+    [FAM_OLLAMA_CHAT] = early_ollama,
+    [FAM_OLLAMA_GENERATE] = early_ollama,
 };
 
 const uint8_t *const ep_orders[FAM_COUNT] = {
@@ -269,6 +289,8 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_TRITON_TEXT] = order_triton_text,
     [FAM_ANTHROPIC] = order_anthropic,
     [FAM_RESPONSES] = order_responses,
+    [FAM_OLLAMA_CHAT] = order_ollama,
+    [FAM_OLLAMA_GENERATE] = order_ollama,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

@@ -165,6 +165,7 @@ static void build_choice(const struct ep_read *r, struct sampling *s) {
     if (p->given[P_REPETITION_PENALTY]) penalty = p->repetition_penalty;
 
     s->repetition_penalty = penalty;
+    s->penalty_window = p->repeat_last_n;
     s->frequency_penalty = p->frequency_penalty;
     s->presence_penalty = p->presence_penalty;
     s->do_sample = sampling_on(r) && temperature > 0;
@@ -207,7 +208,7 @@ static void build_logprobs(const struct ep_read *r, struct sampling *s) {
 static bool build_length(struct ep_read *r, struct sampling *s) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct ep_params *p = &r->p;
-    int64_t room = (int64_t)c->max_seq_len - (int64_t)(r->ids.n - r->n_generated);
+    int64_t room = (int64_t)ep_seq_len(r) - (int64_t)(r->ids.n - r->n_generated);
     int64_t max = r->fam->new_tokens_default > 0 ? r->fam->new_tokens_default : c->max_iter_times;
     if (p->given[P_MAX_NEW_TOKENS]) max = p->max_new_tokens;
     if (p->given[P_MAX_TOKENS]) max = p->max_tokens;

@@ -29,6 +29,7 @@ struct vectors_req {
     struct json_value *body; /* its strings and documents are repeated */
     uint64_t serial;         /* of the answer's id */
     int64_t created_unix_s;
+    uint64_t arrival_us;    /* clock_us() */
     size_t n_left, n_right; /* texts compared with each other: sources or queries, and the others */
     bool each;              /* the i-th with the i-th, not each with each */
     int dimensions;         /* 0: all */

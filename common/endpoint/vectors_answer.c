@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/base64.h"
+#include "common/base/clock.h"
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 #include "common/endpoint/vectors.h"
@@ -333,6 +334,32 @@ static void answer_caikit_reranks(struct writing *w) {
     answer_caikit_scored(w, true, put_caikit_ranks);
 }
 
+/* ---- Ollama */
+
+static void answer_ollama_embed(struct writing *w) {
+    const struct vectors_req *v = w->v;
+    buf_puts(w->out, "{\"model\":");
+    put_value(w->out, part(v, "model"));
+    buf_puts(w->out, ",\"embeddings\":[");
+    for (size_t i = 0; i < v->n_texts && !is_full(w); i++) {
+        const size_t n = finish_row(w, i);
+        if (i > 0) buf_putc(w->out, ',');
+        put_numbers(w, w->rows + i * w->n_row, n, false);
+    }
+    buf_puts(w->out, "],\"total_duration\":");
+    put_u64(w->out, (clock_us() - v->arrival_us) * 1000);
+    buf_puts(w->out, ",\"load_duration\":0,\"prompt_eval_count\":");
+    put_u64(w->out, v->n_tokens);
+    buf_putc(w->out, '}');
+}
+
+/* One vector, of the length the model gave it. */
+static void answer_ollama_embeddings(struct writing *w) {
+    buf_puts(w->out, "{\"embedding\":");
+    put_numbers(w, w->rows, w->v->n_texts > 0 ? finish_row(w, 0) : 0, true);
+    buf_putc(w->out, '}');
+}
+
 static void (*const answers[VECTORS_COUNT])(struct writing *w) = {
     [VECTORS_EMBEDDINGS] = answer_embeddings,
     [VECTORS_POOLING] = answer_pooling,
@@ -345,6 +372,8 @@ static void (*const answers[VECTORS_COUNT])(struct writing *w) = {
     [VECTORS_CAIKIT_SIMILARITIES] = answer_caikit_similarities,
     [VECTORS_CAIKIT_RERANK] = answer_caikit_rerank,
     [VECTORS_CAIKIT_RERANKS] = answer_caikit_reranks,
+    [VECTORS_OLLAMA_EMBED] = answer_ollama_embed,
+    [VECTORS_OLLAMA_EMBEDDINGS] = answer_ollama_embeddings,
 };
 
 void vectors_answer(const struct endpoint *ep, const struct vectors_req *v, float *rows,

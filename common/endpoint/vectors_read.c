@@ -21,6 +21,7 @@ static const struct form {
     bool bare;      /* Caikit: `inputs` is the left itself */
     bool each;      /* two lists of one length go pair by pair */
     bool normalize;
+    bool ollama;           /* its names of models, its truncate; no text is no error */
     bool documents_absent; /* shown where the body does not say */
 } forms[VECTORS_COUNT] = {
     [VECTORS_EMBEDDINGS] = {.left = {"input"}, .token_ids = true, .normalize = true},
@@ -61,6 +62,8 @@ static const struct form {
                                 .documents = true,
                                 .caikit = true,
                                 .documents_absent = true},
+    [VECTORS_OLLAMA_EMBED] = {.left = {"input"}, .ollama = true, .normalize = true},
+    [VECTORS_OLLAMA_EMBEDDINGS] = {.left = {"prompt"}, .left_one = true, .ollama = true},
 };
 
 struct reading {
@@ -118,6 +121,11 @@ static bool read_truncation(struct reading *r) {
     const int64_t most = (int64_t)r->room;
     int64_t n = 0;
     bool given = false;
+    if (r->form->ollama) {
+        r->cut = true;
+        r->keep = r->room;
+        return read_bool(r, "truncate", &r->cut);
+    }
     if (!read_int(r, name, r->form->caikit ? INT32_MIN : -1, r->form->caikit ? INT32_MAX : most, &n,
                   &given))
         return false;
@@ -140,7 +148,8 @@ static bool read_dimensions(const struct reading *r) {
     char text[256], sizes[160] = "";
     int64_t n = 0;
     bool given = false;
-    if (!read_int(r, "dimensions", 1, hidden, &n, &given)) return false;
+    if (!read_int(r, "dimensions", r->form->ollama ? 0 : 1, hidden, &n, &given)) return false;
+    given = given && n > 0; /* Ollama's 0: all */
     bool known = m->n == 0 || n == hidden;
     for (int i = 0; i < m->n; i++) {
         const size_t at = strlen(sizes);
@@ -184,6 +193,7 @@ static bool read_params(struct reading *r) {
 
 static bool too_long(const struct reading *r, size_t n) {
     char text[160];
+    if (r->form->ollama) return fail(r, 400, NULL, "the input length exceeds the context length");
     snprintf(text, sizeof(text),
              "This model's maximum context length is %zu tokens. However, a text has %zu tokens.",
              r->room, n);
@@ -295,6 +305,13 @@ static struct json_value *side_at(const struct side *s, size_t i) {
     return s->one != NULL ? s->one : s->ids ? s->list : json_arr_at(s->list, i);
 }
 
+/* Absent, null, an empty list. */
+static bool is_nothing(const struct reading *r, const char *name) {
+    struct json_value *v, *arr;
+    if (json_get(r->in, name, &v) != JSON_OK) return true;
+    return json_as_arr(v, &arr) == JSON_OK && json_arr_len(arr) == 0;
+}
+
 static bool find_side(const struct reading *r, const char *const names[NAMES_MAX], bool one_only,
                       struct side *out) {
     const struct form *f = r->form;
@@ -312,7 +329,7 @@ static bool find_side(const struct reading *r, const char *const names[NAMES_MAX
     }
     if (v != NULL && json_is(v, json_type_string)) {
         out->one = v;
-        out->n = 1;
+        out->n = f->ollama && one_only && json_str_len(v) == 0 ? 0 : 1;
         if (f->caikit && !one_only) v = NULL;
     } else if (v != NULL && json_as_arr(v, &out->list) == JSON_OK && !one_only) {
         out->n = json_arr_len(out->list);
@@ -323,6 +340,7 @@ static bool find_side(const struct reading *r, const char *const names[NAMES_MAX
         v = NULL;
     }
     if (v != NULL && out->n > 0) return true;
+    if (f->ollama && (v != NULL || is_nothing(r, names[0]))) return true;
     snprintf(text, sizeof(text), "%s must be %s", out->name,
              one_only ? "a string" : "a string or a list of at least one");
     return fail(r, 400, out->name, text);
@@ -431,11 +449,16 @@ static bool find_model(const struct reading *r) {
     size_t n = 0;
     enum json_got got = json_get_str(r->v->body, member, &name, &n);
     if (got == JSON_WRONG_TYPE) return fail(r, 400, member, "the model's name must be a string");
+    if (got != JSON_OK && r->form->ollama) return fail(r, 400, member, "model is required");
     if (got != JSON_OK)
         return !r->form->caikit || fail(r, 400, member, "Please provide model_id in payload");
-    if (strcmp(name, r->ep->conf.model_name) == 0) return true;
+    if (strcmp(name, r->ep->conf.model_name) == 0 ||
+        (r->form->ollama && ep_ollama_same(name, r->ep->conf.model_name)))
+        return true;
     snprintf(text, sizeof(text),
-             r->form->caikit ? "Model '%.*s' not loaded" : "The model `%.*s` does not exist.",
+             r->form->ollama   ? "model '%.*s' not found"
+             : r->form->caikit ? "Model '%.*s' not loaded"
+                               : "The model `%.*s` does not exist.",
              MODEL_NAME_BYTES_MAX, name);
     ep_answer_error_of(r->ep, r->ask->path->errors, 404, text, member, EP_NO_MODEL, r->err);
     return false;

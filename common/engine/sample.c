@@ -165,15 +165,20 @@ static void keep_masked(float *logits, int n, const uint64_t *mask) {
     }
 }
 
+static int in_window(const struct sampling *p, int n) {
+    return p->penalty_window > 0 && p->penalty_window < n ? p->penalty_window : n;
+}
+
 static void shape_logits(struct sample_scratch *s, float *logits, int n,
                          const struct sample_in *in) {
     const struct sampling *p = in->p;
+    const int seen = in_window(p, in->n_history), made = in_window(p, in->n_history - in->n_prompt);
     if (p->repetition_penalty != 1.0f)
-        penalise_repetition(s, logits, p->repetition_penalty, in->history, in->n_history);
-    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) &&
-        in->n_history > in->n_prompt)
+        penalise_repetition(s, logits, p->repetition_penalty, in->history + in->n_history - seen,
+                            seen);
+    if ((p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) && made > 0)
         penalise_counts(s, logits, p->presence_penalty, p->frequency_penalty,
-                        in->history + in->n_prompt, in->n_history - in->n_prompt);
+                        in->history + in->n_history - made, made);
     for (size_t i = 0; i < p->n_logit_bias; i++) {
         int32_t id = p->logit_bias[i].id;
         if (id >= 0 && id < n) logits[id] += p->logit_bias[i].bias;

@@ -327,6 +327,7 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
 }
 
 enum req_end req_end_of(int status) {
+    if (status == 200) return REQ_ANSWERED;
     return status >= 400 && status < 500 ? REQ_REFUSED : REQ_FAILED;
 }
 

@@ -53,7 +53,7 @@ void req_meter_import(struct req_meter *t, const struct infer_req *req,
 /* A token made here. req: the prompt it belongs to. */
 void req_meter_token(struct req_meter *t, const struct infer_req *req,
                      const struct token_event *ev);
-enum req_end req_end_of(int status); /* of an answer that is an error */
+enum req_end req_end_of(int status); /* of an answer without tokens */
 /* Does nothing when the meter is not begun or over. */
 void req_meter_end(struct req_meter *t, enum req_end how);
 

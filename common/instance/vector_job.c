@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/endpoint/vectors.h"
 #include "common/instance/inst_internal.h"
@@ -32,6 +33,7 @@ struct vector_job {
     struct vectors_req *v;
     struct lane lanes[AT_ONCE];
     size_t n_started, n_done, n_row;
+    uint64_t arrival_us;
     float *rows;    /* [n_texts][n_row] */
     uint64_t taken; /* of BUDGET_ANSWER_BYTES */
     struct api_answer answer;
@@ -205,7 +207,11 @@ static void begin(struct vector_job *j) {
     }
     j->v->serial = worker_next_seq_id(j->in->worker);
     j->v->created_unix_s = (int64_t)time(NULL);
-    feed(j);
+    j->v->arrival_us = j->arrival_us;
+    if (j->v->n_texts == 0)
+        write_answer(j);
+    else
+        feed(j);
 }
 
 static void read_done(void *arg) {
@@ -232,6 +238,7 @@ void vector_job_start(struct instance *in, struct http_x *x, const struct api_pa
     }
     j->in = in;
     j->x = x;
+    j->arrival_us = clock_us();
     snprintf(j->tenant, sizeof(j->tenant), "%s", tenant);
     j->ask = (struct endpoint_ask){
         .path = path, .name = "", .body = copy, .n = n, .cancelled = &j->cancelled};

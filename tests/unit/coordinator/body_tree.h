@@ -34,8 +34,10 @@ static const char *const *tree_inputs_of(const struct api_path *path) {
                              *const generate[] = {"inputs", "prompt", NULL};
     switch (path->api) {
     case API_OPENAI_CHAT:
-    case API_ANTHROPIC: return chat;
-    case API_OPENAI_COMPLETIONS: return completions;
+    case API_ANTHROPIC:
+    case API_OLLAMA_CHAT: return chat;
+    case API_OPENAI_COMPLETIONS:
+    case API_OLLAMA_GENERATE: return completions;
     case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;
     case API_TRITON_TOKEN: return tokens;
@@ -68,7 +70,8 @@ static unsigned tree_prompts(const struct json_value *v) {
 static uint64_t tree_largest(const struct json_value *root, const char *const *keys) {
     struct json_value *params = NULL;
     uint64_t most = 0, v;
-    if (json_get_obj(root, "parameters", &params) != JSON_OK) params = NULL;
+    if (json_get(root, "parameters", &params) != JSON_OK) json_get(root, "options", &params);
+    if (params != NULL && !json_is(params, json_type_object)) params = NULL;
     for (; *keys != NULL; keys++) {
         if (json_get_u64(root, *keys, &v) == JSON_OK && v > most) most = v;
         if (params != NULL && json_get_u64(params, *keys, &v) == JSON_OK && v > most) most = v;
@@ -81,7 +84,9 @@ static void tree_work(struct body_look *out, const struct json_value *root) {
                                                                      "max_tokens",
                                                                      "max_completion_tokens",
                                                                      "max_output_tokens",
-                                                                     "max_new_tokens", NULL};
+                                                                     "max_new_tokens",
+                                                                     "num_predict",
+                                                                     NULL};
     uint64_t n = tree_largest(root, choices);
     if (n < 1) n = 1;
     if (n > SEQUENCES_MAX) n = SEQUENCES_MAX;

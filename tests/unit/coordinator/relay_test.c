@@ -253,6 +253,17 @@ static void p_refuses_the_request(void **state) {
     assert_int_equal(P2->n_held, 0);
 }
 
+/* What P answers without generating anything is the client's answer, of a stream too. */
+static void p_answers_by_itself(void **state) {
+    struct client c;
+    (void)state;
+    fake_error(ask(&c, CHAT, STREAM), CAUSE_ANSWERED, 200, "{\"done_reason\":\"load\"}");
+    client_expect(&c, 200, "{\"done_reason\":\"load\"}");
+    assert_true(client_has(&c, "Content-Type: application/json"));
+    client_close(&c);
+    assert_int_equal(P2->n_held, 0);
+}
+
 /* P is full, has no role any more, stops, or cannot hand over: another pair serves. */
 static void p_cannot(void **state) {
     static const struct {
@@ -719,6 +730,7 @@ int main(int argc, char **argv) {
         CASE(answers_are_bounded),
         CASE(ends_at_p),
         CASE(p_refuses_the_request),
+        CASE(p_answers_by_itself),
         CASE(p_cannot),
         CASE(d_is_too_small),
         CASE(d_refuses),

@@ -119,7 +119,9 @@ static void ref_penalties(double *x, int n, const struct sampling *p, const int3
                           int n_hist, int n_prompt) {
     for (int id = 0; id < n; id++) {
         int in_all = 0, in_output = 0;
-        for (int i = 0; i < n_hist; i++) {
+        const int from =
+            p->penalty_window > 0 && p->penalty_window < n_hist ? n_hist - p->penalty_window : 0;
+        for (int i = from; i < n_hist; i++) {
             in_all += hist[i] == id;
             in_output += hist[i] == id && i >= n_prompt;
         }
@@ -201,6 +203,7 @@ static void test_against_the_reference(void **state) {
         if (rnd_to(2)) p.repetition_penalty = rnd_in(0.5, 2);
         if (rnd_to(2)) p.presence_penalty = rnd_in(-2, 2);
         if (rnd_to(2)) p.frequency_penalty = rnd_in(-2, 2);
+        if (rnd_to(2)) p.penalty_window = 1 + rnd_to(60);
         int32_t hist[50], banned[3];
         int n_hist = 1 + rnd_to(50), n_prompt = 1 + rnd_to(n_hist),
             n_banned = rnd_to(n < 6 ? 1 : 4);
