@@ -74,7 +74,7 @@ static enum err add_token(struct transcript *t, const struct emitted *e, size_t 
 
 void relay_log_tokens(struct relay *r, const struct emitted *tokens, size_t n) {
     size_t grown = 0;
-    if (!r->out.stream || r->transcript.n_parts == 0) return;
+    if (r->transcript.n_parts == 0) return;
     for (size_t i = 0; i < n; i++) {
         const enum err e = add_token(&r->transcript, &tokens[i], &grown);
         if (e == ERR_OK) continue;
@@ -99,6 +99,8 @@ void relay_log_lost(struct relay *r, enum cause cause) {
     const struct attempt *a = &r->attempt;
     const uint64_t now = clock_us();
     relay_log_recovered(r); /* the one before, if its attempt brought nothing */
+    if (!r->out.begun && r->transcript.n_parts > 0 && transcript_has_ended(&r->transcript))
+        give_up_transcript(r, "the end of the answer is lost"); /* all of it is made again */
     struct lost_attempt *grown = realloc(r->lost, (r->n_logged + 1) * sizeof(*grown));
     r->n_lost++; /* whatever is remembered of it */
     r->silent_since_us = r->out.begun ? r->last_piece_us : now;

@@ -10,6 +10,12 @@
 #include "decode/decode_req.h"
 #include "proto/transcript.h"
 
+enum {
+    /* An answer in one piece: so many tokens, or so long, are made again at most when D dies. */
+    UNTOLD_MAX = 32,
+    UNTOLD_MS_MAX = 500,
+};
+
 static const char out_of_memory[] = "out of memory";
 
 /* A token whose event is in d->out. */
@@ -34,6 +40,7 @@ static enum err send_out(struct dreq *d, enum dresult_kind kind,
     d->n_tokens = 0;
     if (kind != DR_ERROR) answer_sent(d->answer, on_sent, d);
     if (d->out.failed) return ERR_NO_MEMORY;
+    if (kind == DR_DATA && d->n_tokens == 0 && d->out.len == 0) return ERR_OK;
     enum err e = dresult_out_send(instance_dresult(d->role->in), d->req->head.req_id,
                                   d->req->head.epoch, kind, d->tokens, d->n_tokens, error,
                                   d->out.len > 0 ? d->out.data : "", d->out.len);
@@ -136,7 +143,7 @@ void dreq_on_room(void *arg) {
     set_paused(arg, false);
 }
 
-/* Sends what is there as a piece. False: that ended the request. */
+/* Sends what is there as a piece; nothing when there is nothing. False: that ended the request. */
 static bool send_piece(struct dreq *d) {
     enum err e = send_out(d, DR_DATA, NULL);
     if (e != ERR_OK) {
@@ -146,6 +153,17 @@ static bool send_piece(struct dreq *d) {
     if (dresult_out_is_full(instance_dresult(d->role->in), d->req->head.req_id, d->req->head.epoch))
         set_paused(d, true);
     return true;
+}
+
+/* A token of an answer in one piece was made: its client gets nothing yet, but the coordinator
+ * keeps what there is for another attempt. False: that ended the request. */
+static bool tell_tokens(struct dreq *d) {
+    const uint64_t now = clock_ms();
+    if (++d->n_untold < UNTOLD_MAX && now - d->told_ms < UNTOLD_MS_MAX) return true;
+    if (!dresult_out_takes_tokens(instance_dresult(d->role->in))) return true;
+    d->n_untold = 0;
+    d->told_ms = now;
+    return send_piece(d);
 }
 
 /* ---- tokens */
@@ -181,8 +199,8 @@ static bool feed(struct dpart *part, const struct token_event *ev) {
     }
     if (ended && ev->finish == FINISH_NONE) /* a stop string: the others go on */
         req_seq_choice_stop(part->seq, ev->choice);
-    if (!d->req->answer.stream || d->out.len == 0) return true;
-    return send_piece(d);
+    if (!d->req->answer.stream) return tell_tokens(d);
+    return d->out.len == 0 || send_piece(d);
 }
 
 static bool keep_early(struct dpart *part, const struct token_event *ev) {
@@ -370,6 +388,7 @@ static void fail_start(struct dreq *d, enum err e, const char *text) {
 /* The answer stands where P's stood: what the parts have said meanwhile follows. but: a part that
  * has begun only now. */
 static void go_on(struct dreq *d, const struct dpart *but) {
+    d->told_ms = clock_ms();
     if (d->stop_asked) {
         dreq_stop(d);
         return;

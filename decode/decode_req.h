@@ -59,6 +59,8 @@ struct dreq {
     struct buf out;         /* what the client has not got yet */
     struct emitted *tokens; /* of the next frame; room that is used again */
     size_t n_tokens, tokens_cap;
+    unsigned n_untold; /* of an answer in one piece: made since the last frame, at told_ms */
+    uint64_t told_ms;
     bool here;         /* its prompts were computed on this instance: nothing comes over a link */
     bool begun;        /* the client has bytes of the answer, from P or from here */
     bool paused;       /* its sequences make no tokens until the listener has read some */

@@ -137,7 +137,7 @@ static void print_lost(const struct json_value *request) {
     if (json_get_arr(request, "lostAttempts", &lost) != JSON_OK) return;
     for (size_t i = 0; i < json_arr_len(lost); i++) {
         const struct json_value *o = json_arr_at(lost, i);
-        printf("attempt %lld on %s (P) and %s (D) was lost: %s; the client had %lld tokens, and "
+        printf("attempt %lld on %s (P) and %s (D) was lost: %s; %lld tokens were kept, and "
                "waited %.0f ms for the next\n",
                num(o, "attempt") + 1, str(o, "pName"), str(o, "dName"), str(o, "cause"),
                num(o, "tokensKept"), real(o, "silenceMs"));

@@ -206,6 +206,7 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     if (c->finish != FINISH_NONE) return c->finish;
     if (a->ended) return FINISH_ABORT;
     choice_token(c, ev);
+    if (a->tells_at_once) choice_written(c);
     a->n_live -= c->finish != FINISH_NONE;
     answer_emit(c, ev->more, out);
     return c->finish;
@@ -317,6 +318,7 @@ enum err answer_create(struct answer **out, const struct endpoint *ep,
     a->n_choices = (size_t)drawn;
     a->n_live = a->n_parts * a->n_choices;
     a->ranked = answer_ranked(fam->answer, req);
+    a->tells_at_once = !req->answer.stream && answer_has_transcript(req, ep);
     a->parts = calloc(a->n_parts, sizeof(*a->parts));
     a->shown = calloc(a->n_live, sizeof(struct choice *));
     a->written = calloc(a->n_live, sizeof(struct choice *));

@@ -85,8 +85,9 @@ struct answer {
     size_t n_shown;
     struct choice **written; /* those with events since answer_sent(); [n_written] */
     size_t n_written;
-    bool ranked; /* more is drawn than shown: nothing goes out before all have ended */
-    bool ended;  /* everything is out */
+    bool ranked;        /* more is drawn than shown: nothing goes out before all have ended */
+    bool tells_at_once; /* all goes out at the end, and another attempt may go on before that */
+    bool ended;         /* everything is out */
     bool no_memory;
     struct buf head, mid, tail; /* prepared by the family's open() */
     struct buf scratch;

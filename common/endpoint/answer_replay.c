@@ -1,4 +1,5 @@
-/* answer_replay: which tokens a client has been sent, and an answer that goes on behind them.
+/* answer_replay: which tokens an answer that goes on elsewhere stands behind: those a client has
+ * been sent, of an answer in one piece all that were made.
  *
  * Whatever was written before a replay showed all that its tokens had to say, so behind them
  * nothing is due: that is set, not found by writing it again, because tokens of one step share an
@@ -19,7 +20,7 @@ void choice_written(struct choice *c) {
 /* Tokens of which the client has something. A chunk that begins a choice comes with its first
  * token, even where that has nothing to say yet. */
 static size_t n_out(const struct choice *c) {
-    if (c->a->ended) return c->n_recs;
+    if (c->a->ended || c->a->tells_at_once) return c->n_recs;
     bool role_only = c->recs_sent == 0 && c->begun && c->a->ops->begin != NULL && c->n_recs > 0;
     return role_only ? 1 : c->recs_sent;
 }
@@ -49,8 +50,8 @@ void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg) {
 
 bool answer_has_transcript(const struct infer_req *req, const struct endpoint *ep) {
     const struct family *fam = ep_family_of(ep, req->answer.api);
-    return fam != NULL && req->answer.stream && !req->sampling.beam &&
-           !answer_ranked(fam->answer, req);
+    if (fam == NULL || req->sampling.beam || answer_ranked(fam->answer, req)) return false;
+    return req->answer.stream || !req->sampling.logprobs; /* those of lost tokens are lost */
 }
 
 static enum err check(const struct answer *a, const struct choice *c, uint32_t number,
@@ -65,8 +66,7 @@ static enum err check(const struct answer *a, const struct choice *c, uint32_t n
                        (int)finish);
     if (!answer_has_transcript(a->req, a->ep))
         return err_set(eb, ERR_INVALID,
-                       "choice %u has %zu tokens, but the request sends nothing before its end",
-                       number, n);
+                       "choice %u has %zu tokens, but the request goes on behind none", number, n);
     if (finish == FINISH_NONE) max--;
     if (n > max - c->n_recs)
         return err_set(eb, ERR_INVALID, "choice %u has %zu tokens, at most %zu are possible",
@@ -102,7 +102,7 @@ static enum err take_tokens(struct choice *c, uint32_t number, const struct sent
     for (size_t i = 0; i < sent->n_ids; i++) {
         struct token_event ev = event_of(sent, i);
         choice_token(c, &ev);
-        if (c->a->ops->blocks) say_again(c);
+        if (c->a->ops->blocks && c->req->answer.stream) say_again(c);
         if (c->a->no_memory || c->text.failed) return ERR_NO_MEMORY;
         if (c->finish == FINISH_NONE) continue;
         if (i + 1 < sent->n_ids || sent->finish == FINISH_NONE)
@@ -120,7 +120,7 @@ static enum err take_tokens(struct choice *c, uint32_t number, const struct sent
 static enum err mark_sent(struct choice *c) {
     struct buf discard = BUF_INIT;
     enum err e = ERR_OK;
-    if (c->a->ops->blocks) {
+    if (c->a->ops->blocks || !c->req->answer.stream) {
         c->recs_told = n_out(c);
         return ERR_OK;
     }

@@ -167,17 +167,18 @@ void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, 
 void answer_error(struct answer *a, int status, const char *text, struct buf *out);
 int answer_n_tokens(const struct answer *a); /* of all choices */
 
-/* ---- a transcript: the tokens a client has been sent. Choices are numbered over all parts:
- * part * sampling.n_choices + choice. */
+/* ---- a transcript: the tokens another attempt goes on behind. Of a stream those whose events went
+ * out; of an answer in one piece, of which nothing went out, any. Choices are numbered over all
+ * parts: part * sampling.n_choices + choice. */
 /* Calls fn(arg, ..) for each token whose event answer_token() has written since the last call, the
  * tokens of a choice in their order; the first of a choice also when only the chunk that begins it
- * is written. An answer that shows nothing before its end tells all of its tokens then. finish: of
- * the choice, with its last token. fn NULL: they are told. Costs nothing for choices without an
- * event. */
+ * is written. An answer in one piece tells each token at once where it has a transcript, and what
+ * has none tells all at the end. finish: of the choice, with its last token. fn NULL: they are
+ * told. Costs nothing for choices without news. */
 typedef void answer_sent_fn(void *arg, uint32_t choice, int32_t id, enum finish finish);
 void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg);
-/* Whether what a client has been sent is a matter of tokens: not where it gets everything at the
- * end. */
+/* Whether another attempt may go on behind tokens: not with beams and ranked choices, nor where an
+ * answer in one piece shows log-probabilities, which are not kept. */
 bool answer_has_transcript(const struct infer_req *req, const struct endpoint *ep);
 struct sent_tokens {
     const int32_t *ids; /* [n_ids] */

@@ -254,6 +254,10 @@ bool dresult_out_has_listener(const struct dresult_out *d) {
     return d->listener != NULL;
 }
 
+bool dresult_out_takes_tokens(const struct dresult_out *d) {
+    return d->listener != NULL && d->version == 2;
+}
+
 bool dresult_out_is_read(const struct dresult_out *d) {
     return d->turn == NULL && (d->listener == NULL || http_x_pending(d->listener) == 0);
 }

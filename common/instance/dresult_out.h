@@ -42,6 +42,8 @@ void dresult_out_note(struct dresult_out *d, const char *why);
 /* The role ends: a listener that does not watch goes with it. */
 void dresult_out_role_ends(struct dresult_out *d);
 bool dresult_out_has_listener(const struct dresult_out *d);
+/* A listener is there that a piece of tokens alone says something. */
+bool dresult_out_takes_tokens(const struct dresult_out *d);
 
 /* Makes the record of an attempt of a request, with room for its end: an error frame of at most
  * DRESULT_SPARE_BYTES can be sent whatever memory and limits say. on_room (may be NULL) runs when a

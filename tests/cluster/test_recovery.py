@@ -5,11 +5,12 @@ say which went on elsewhere, and how.
 """
 import re
 import threading
+import time
 
 import pytest
 from deaths import ATTEMPTS, restart
 from families import BY_NAME, CACHED, VOLATILE, made_up_ids
-from harness import ANSWER_S, Cluster, Stream, get, wait_for
+from harness import ANSWER_S, Cluster, Stream, get, post, wait_for
 from test_roles import batonctl
 
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 4711}
@@ -138,7 +139,7 @@ def test_streams_survive_the_death_of_their_decode(cluster, calm):
     assert metric(cluster, "coordinator_recovery_silence_seconds_count") >= len(lost)
     r = lost[0]
     shown = batonctl(cluster, "request", r["id"]).stdout
-    assert f"was lost: {r['lostAttempts'][0]['cause']}; the client had {r['lostAttempts'][0]['tokensKept']} tokens" in shown, shown
+    assert f"was lost: {r['lostAttempts'][0]['cause']}; {r['lostAttempts'][0]['tokensKept']} tokens were kept" in shown, shown
 
 
 def test_streams_survive_the_death_of_their_prefill(cluster, calm):
@@ -146,3 +147,31 @@ def test_streams_survive_the_death_of_their_prefill(cluster, calm):
     victim = cluster.prefills[0]
     lost, _ = until_it_hurts(lambda: strike(cluster, calm, victim, lambda cs: victim.load()[3] > 0 or many_run(cs)))
     assert all(a["cause"] in ("p_lost", "kv_link_down") for r in lost for a in r["lostAttempts"])
+
+
+def test_a_whole_answer_keeps_what_was_made(cluster):
+    """Nothing of it was sent; what its decode instance had told of its tokens is not made again."""
+    body = {"model": "fable", "prompt": made_up_ids(40, 77), "max_tokens": 900, "ignore_eos": True, **SEEDED}
+
+    def ask():
+        a = post(cluster.base, "/v1/completions", body)
+        assert a.status == 200, a.text
+        return a.json["choices"][0]["text"], a.json["usage"]
+
+    want = ask()
+    for _ in range(ATTEMPTS):
+        known, got = set(records(cluster)), []
+        t = threading.Thread(target=lambda: got.append(ask()), daemon=True)
+        t.start()
+        victim = wait_for(lambda: got or next((d for d in cluster.decodes if (d.load() or (0,) * 5)[3]), None), ANSWER_S, "it is decoded")
+        if victim is not got:
+            time.sleep(0.3)
+            victim.kill()
+        t.join(ANSWER_S)
+        if victim is not got:
+            restart(cluster, victim)
+        assert got == [want]
+        lost = [a for i, r in records(cluster).items() if i not in known for a in r["lostAttempts"]]
+        if lost and lost[0]["tokensKept"] >= 32:
+            return
+    raise AssertionError("it was always answered, or nothing of it was kept")

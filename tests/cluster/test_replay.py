@@ -201,14 +201,36 @@ def test_nothing_is_counted_twice(hand):
 
 
 @pytest.mark.parametrize("mode", [m for m in MODES if not m.stream], ids=str)
-def test_a_whole_answer_begins_again(hand, mode):
-    """Nothing was sent of it, so its record has no tokens; but it has the seed that the first attempt drew."""
+def test_a_whole_answer_goes_on(hand, mode):
+    """D tells its tokens in bundles, without a byte of the answer; a later attempt goes on behind them, and its answer has all of the text."""
     ids = "ids_only" in mode.accepts
-    body = mode.body(made_up_ids(20, 4) if ids else "The lion had a thorn", max_tokens=20, temperature=1.1)
+    body = mode.body(made_up_ids(20, 4) if ids else "The lion had a thorn", max_tokens=80, temperature=1.1, **({"ignore_eos": True} if "ignore_eos" in mode.accepts else {}))
     req_id = f"{next(hand.ids):x}"
     calm = Attempt(hand, mode.path, body, req_id)
-    assert calm.pieces[0][1] == []
-    again = Attempt(hand, mode.path, body, req_id, 1, behind(calm, 1, 1))
+    assert len(calm.pieces[0][1]) == 1 and all(not text for text, _ in calm.pieces[:-1])
+    cuts = 1, len(calm.pieces) - 1
+    assert len(calm.sent()) < 70 or cuts[1] > 2
+    for epoch, cut in enumerate(cuts, 1):
+        again = Attempt(hand, mode.path, body, req_id, epoch, behind(calm, cut, 1))
+        assert same_times(again.text()) == same_times(calm.text()), cut
+        assert calm.sent(cut) + again.sent() == calm.sent()
+
+
+def test_choices_of_a_whole_answer_go_on(hand):
+    path, body = completion(prompt=["The crow", "A lion said"], n=2, max_tokens=60, stream=False)
+    req_id = f"{next(hand.ids):x}"
+    calm = Attempt(hand, path, body, req_id)
+    again = Attempt(hand, path, body, req_id, 1, behind(calm, 4, 2))
+    assert len(calm.sent(4)) > 60 and same_times(again.text()) == same_times(calm.text())
+
+
+@pytest.mark.parametrize("params", [{"logprobs": 2}, {"n": 2, "best_of": 3}], ids=str)
+def test_what_tokens_do_not_tell_begins_again(hand, params):
+    path, body = completion(max_tokens=60, stream=False, **params)
+    req_id, n = f"{next(hand.ids):x}", params.get("best_of", 1)
+    calm = Attempt(hand, path, body, req_id)
+    assert len(calm.pieces) == 2 and calm.pieces[0][1] == []
+    again = Attempt(hand, path, body, req_id, 1, behind(calm, 1, n))
     assert same_times(again.text()) == same_times(calm.text()) and again.sent() == calm.sent()
 
 
@@ -255,8 +277,8 @@ def test_strangers_are_refused(hand):
     for bad, length, text in cases:
         a = post(hand.p.base, path, data + bad, headers={**hand.headers(), "baton-replay": str(length or len(bad))})
         assert a.status == 400 and text in a.text, (a.status, a.text, text)
-    whole = json.dumps({**body, "stream": False}).encode()
+    whole = json.dumps({**body, "stream": False, "logprobs": 1}).encode()
     a = post(hand.p.base, path, whole + good, headers={**hand.headers(), "baton-replay": str(len(good))})
-    assert a.status == 400 and "choice 0 has 1 tokens, but the request sends nothing before its end" in a.text
+    assert a.status == 400 and "choice 0 has 1 tokens, but the request goes on behind none" in a.text
     wait_for(lambda: [i.load() for i in (hand.p, hand.d)] == before, 5, "nothing is held")
     check(hand, path, {**body, "max_tokens": 12})

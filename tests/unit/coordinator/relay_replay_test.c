@@ -201,7 +201,50 @@ static void p_dies_before_its_answer(void **state) {
     client_close(&c);
 }
 
-/* A request that does not stream begins again, with the seed and the clock of the first attempt. */
+/* Of an answer in one piece D tells tokens alone: the next attempt goes on behind them, and its
+ * answer is all of it. */
+static void a_whole_answer_goes_on(void **state) {
+    struct client c;
+    (void)state;
+    struct held h = *ask(&c, CHAT, BODY);
+    first_turn();
+    fake_reply(&P->held[0], 200, FIRST("", "11"));
+    data(D, &h, 0, "", "12,13");
+    run_for(20);
+    assert_int_equal(client_status(&c), 0);
+    fake_kill(D);
+    run_until(d_is_lost, D);
+    run_until(holds_two, P);
+    has_record(P, "11,12,13");
+    struct held now = P->held[1];
+    fake_reply(&P->held[1], 200, FIRST("", ""));
+    data(D2, &now, 0, "", "14");
+    fake_send(D2, &now, (struct dresult_frame){.kind = DR_LAST, .seq = 1}, "{\"all\":1}", "15!2");
+    client_expect(&c, 200, "{\"all\":1}");
+    client_close(&c);
+    has_lost("d_lost", 3);
+}
+
+/* All of its tokens are there and its end is lost: behind them nothing could go on. */
+static void the_end_of_a_whole_answer_is_lost(void **state) {
+    struct client c;
+    (void)state;
+    struct held old = *ask(&c, CHAT, BODY);
+    first_turn();
+    fake_reply(&P->held[0], 200, FIRST("", "11"));
+    data(D, &old, 0, "", "12!2");
+    data(D, &old, 5, "", "");
+    run_until(holds_two, P);
+    assert_int_equal(P->record.n_parts, 0);
+    struct held now = P->held[1];
+    fake_reply(&P->held[1], 200, FIRST("", "11"));
+    fake_send(D2, &now, (struct dresult_frame){.kind = DR_LAST}, "{}", "12!2");
+    client_expect(&c, 200, "{}");
+    client_close(&c);
+    assert_int_equal(budget_used(&fc.co.budget, BUDGET_TRANSCRIPT_BYTES), 0);
+}
+
+/* Behind no token it begins again, with the seed and the clock of the first attempt. */
 static void whole_answers_begin_again(void **state) {
     struct client c;
     (void)state;
@@ -494,6 +537,8 @@ int main(int argc, char **argv) {
         CASE(d_is_silent),
         CASE(d_spoke_early),
         CASE(p_dies_before_its_answer),
+        CASE(a_whole_answer_goes_on),
+        CASE(the_end_of_a_whole_answer_is_lost),
         CASE(whole_answers_begin_again),
         CASE(losses_add_up),
         CASE(an_instance_is_drained),

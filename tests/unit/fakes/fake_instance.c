@@ -209,7 +209,7 @@ static void let_out(struct said *s, struct buf *out) {
     buf_append(out, s->kept.data != NULL ? s->kept.data : "", s->kept.len);
     buf_clear(&s->kept);
 }
-static void end_answer(struct answer *a, struct said *s, enum finish fin, struct buf *out) {
+static void say_end(struct answer *a, struct said *s, enum finish fin) {
     const char *reason = fin == FINISH_LENGTH ? "length" : fin == FINISH_ABORT ? "abort" : "stop";
     s->done = true;
     s->finish = fin;
@@ -217,11 +217,20 @@ static void end_answer(struct answer *a, struct said *s, enum finish fin, struct
         buf_printf(&s->kept, "(%d:%s)", s->n, reason);
     else
         buf_printf(&s->kept, "(%d:%s:%g)", s->n, reason, a->prompt_logprobs);
+}
+static void end_answer(struct answer *a, struct said *s, enum finish fin, struct buf *out) {
+    say_end(a, s, fin);
     if (a->req->answer.stream) let_out(s, out);
     if (a->req->answer.stream) s->n_out = s->n;
     if (!answer_done(a)) return;
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) let_out(&a->said[i], out);
     if (several(a)) buf_printf(out, "[end:%g]", a->prompt_logprobs);
+}
+static void say_token(struct answer *a, struct said *s, int32_t id) {
+    const uint32_t lane = (uint32_t)(s - a->said);
+    s->ids[s->n++] = id;
+    if (several(a)) buf_printf(&s->kept, "%u.%u", lane / a->n_choices, lane % a->n_choices);
+    buf_printf(&s->kept, "<%d>", (int)id);
 }
 enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
                          struct buf *out) {
@@ -229,14 +238,13 @@ enum finish answer_token(struct answer *a, uint32_t part, const struct token_eve
     struct said *s = &a->said[part * a->n_choices + (uint32_t)ev->choice];
     enum finish fin = ev->finish;
     assert(!s->done && ev->index == s->n); /* in order, and nothing after the end */
-    s->ids[s->n++] = ev->id;
-    if (several(a)) buf_printf(&s->kept, "%u.%d", part, ev->choice);
-    buf_printf(&s->kept, "<%d>", (int)ev->id);
+    say_token(a, s, ev->id);
     if (a->req->n_stop > 0 && atoi(a->req->stop[0]) == ev->id) fin = FINISH_STOP_STRING;
     if (fin != FINISH_NONE)
         end_answer(a, s, fin, out);
     else if (a->req->answer.stream && ev->id % 3 != 0)
         let_out(s, out), s->n_out = s->n;
+    if (!a->req->answer.stream) s->n_out = s->n; /* told at once */
     return fin;
 }
 void answer_sent(struct answer *a, answer_sent_fn *fn, void *arg) {
@@ -258,13 +266,13 @@ enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_toke
         pthread_mutex_lock(&fake_replay_gate);
         pthread_mutex_unlock(&fake_replay_gate);
     }
-    for (size_t i = 0; i < sent->n_ids; i++) s->ids[s->n++] = sent->ids[i];
+    for (size_t i = 0; i < sent->n_ids; i++) say_token(a, s, sent->ids[i]);
     for (size_t i = 0; i < sent->n_ids; i++)
         if (sent->ids[i] > 999)
             return err_set(eb, ERR_INVALID, "token %zu is %d", i, (int)sent->ids[i]);
     s->n_out = s->n_told = s->n;
-    s->finish = sent->finish;
-    s->done = sent->finish != FINISH_NONE;
+    if (sent->finish != FINISH_NONE) say_end(a, s, sent->finish);
+    if (a->req->answer.stream) buf_clear(&s->kept); /* it is out */
     return ERR_OK;
 }
 void answer_prompt_logprob(struct answer *a, uint32_t part, int position,

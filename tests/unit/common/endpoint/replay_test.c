@@ -245,9 +245,11 @@ static struct answer *stand(struct fixture *f, struct infer_req *copy, const str
     return a;
 }
 
-/* Feeds what is not in *sent, in the order of the first run, up to the n-th frame; *sent grows. */
+/* Feeds what is not in *sent, in the order of the first run, up to the n-th frame, or of an answer
+ * in one piece the n-th token; *sent grows. */
 static void feed_rest(struct answer *a, const struct run *r, struct sent *sent, size_t n_frames,
                       struct buf *out) {
+    const bool stream = r->req->answer.stream;
     size_t seen[LANES_MAX_T] = {0}, have[LANES_MAX_T];
     bool over[LANES_MAX_T];
     memcpy(have, sent->n, sizeof(have));
@@ -261,9 +263,10 @@ static void feed_rest(struct answer *a, const struct run *r, struct sent *sent, 
         assert_false(out->failed);
         struct sent before = *sent;
         answer_sent(a, on_sent, sent);
-        if (out->len == was) /* nothing went out, so nothing is told */
+        if (out->len == was && stream) /* nothing went out, so nothing is told */
             assert_memory_equal(&before, sent, sizeof(before));
-        n_frames -= out->len > was;
+        if (!stream) assert_int_equal(sent->n[lane], before.n[lane] + 1);
+        n_frames -= out->len > was || !stream;
     }
 }
 
@@ -352,17 +355,72 @@ static void goes_on_wherever_it_was_left(void **state) {
 
 /* ---- what goes out in one piece */
 
+#define W_CHAT "{'model':'qwen','temperature':1,'messages':[{'role':'user','content':'x'}]"
+#define W_COMP "{'model':'qwen','temperature':1,'max_tokens':30,'prompt':"
+
+static const struct ask wholes[] = {
+    {CHAT, W_CHAT, NULL, NULL},
+    {CHAT, W_CHAT ",'n':3,'max_tokens':25" STOP, NULL, NULL},
+    {CHAT, W_CHAT ",'skip_special_tokens':false,'stop_token_ids':[41]", NULL, NULL},
+    {CHAT, W_CHAT TOOLS STOP, "hermes", "qwen3"},
+    {CHAT, W_CHAT TOOLS, "llama3", NULL},
+    {CHAT, W_CHAT ",'n':2", NULL, "deepseek_r1"},
+    {COMP, W_COMP "'x'" STOP, NULL, NULL},
+    {COMP, W_COMP "['x','yz','x'],'n':2,'echo':true", NULL, NULL},
+    {COMP, W_COMP "'x','min_tokens':9,'include_stop_str_in_output':true" STOP, NULL, NULL},
+    {"/v1/messages",
+     "{'model':'qwen','temperature':1,'max_tokens':40,'messages':[{'role':'user','content':'x'}]"
+     ",'stop_sequences':[' b b','b c']" BLOCK_TOOLS,
+     "hermes", "qwen3"},
+    {"/v1/responses", "{'model':'qwen','temperature':1,'max_output_tokens':40,'input':'x'", NULL,
+     NULL},
+    {"/v1/responses",
+     "{'model':'qwen','temperature':1,'max_output_tokens':40,'input':'x'" ITEM_TOOLS, "hermes",
+     "qwen3"},
+    {"/generate", "{'inputs':'x','parameters':{'max_new_tokens':20,'return_full_text':true}", NULL,
+     NULL},
+    {"/generate", "{'prompt':'x','temperature':1,'max_tokens':20" STOP, NULL, NULL},
+    {"/infer", "{'inputs':'x','parameters':{'max_new_tokens':20,'details':true}", NULL, NULL},
+    {"/v2/models/qwen/generate", "{'text_input':'x','parameters':{'max_new_tokens':20}", NULL,
+     NULL},
+    {"/v2/models/qwen/infer",
+     "{'id':'a','inputs':[{'name':'input0','shape':[1,2],'datatype':'UINT32','data':[1,2]}],"
+     "'outputs':[{'name':'output0'}]",
+     NULL, NULL},
+};
+
+/* Left at any token, and again a few tokens later: the body is the one of an undisturbed answer. */
+static void whole_answers_go_on(void **state) {
+    struct fixture *f = *state;
+    static struct run r;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (size_t k = 0; k < sizeof(wholes) / sizeof(wholes[0]); k++) {
+            const struct ask *ask = &wholes[k];
+            rng_state = round * 2000 + (uint32_t)k + 1;
+            open_endpoint(f, ask, round % 4);
+            r = (struct run){.req = read_ask(f, ask->path, ask->body)};
+            r.n_choices = (size_t)r.req->sampling.n_choices;
+            r.n_lanes = r.n_choices * r.req->head.n_parts;
+            if (!answer_has_transcript(r.req, f->ep)) fail_msg("%s %s", ask->path, ask->body);
+            for (size_t lane = 0; lane < r.n_lanes; lane++) make_script(r.script[lane], ask);
+            first_run(f, &r);
+            for (size_t cut = 1; leave(f, &r, ask, round % 4, cut, pick(5)); cut++) continue;
+            infer_req_destroy(&r.req);
+            buf_free(&r.out);
+        }
+    }
+}
+
 static void nothing_is_sent_before_the_end(void **state) {
     static const struct ask whole[] = {
-        {CHAT, "{'model':'qwen','messages':[{'role':'user','content':'x'}],'n':2,'temperature':1",
+        {CHAT,
+         "{'model':'qwen','messages':[{'role':'user','content':'x'}],'n':2,'temperature':1,"
+         "'logprobs':true",
          NULL, NULL},
         {COMP, CMP "'x','n':1,'best_of':1", NULL, NULL},
         {"/generate", "{'prompt':'x','temperature':1,'n':2,'best_of':3,'stream':true", NULL, NULL},
         {COMP, CMP "'x','n':2,'use_beam_search':true", NULL, NULL},
-        {"/v2/models/qwen/infer",
-         "{'id':'a','inputs':[{'name':'input0','shape':[1,2],'datatype':'UINT32','data':[1,2]}],"
-         "'outputs':[{'name':'output0'}]",
-         NULL, NULL},
+        {"/generate", "{'inputs':'x','parameters':{'details':true}", NULL, NULL},
     };
     struct fixture *f = *state;
     for (size_t k = 0; k < sizeof(whole) / sizeof(whole[0]); k++) {
@@ -398,8 +456,8 @@ static void nothing_is_sent_before_the_end(void **state) {
             assert_int_equal(
                 answer_replay(a, 0, &(struct sent_tokens){.ids = &id, .n_ids = 1}, &eb),
                 ERR_INVALID);
-            assert_string_equal(eb.text, "choice 0 has 1 tokens, but the request sends nothing "
-                                         "before its end");
+            assert_string_equal(eb.text,
+                                "choice 0 has 1 tokens, but the request goes on behind none");
         }
         assert_int_equal(answer_replay(a, 0, &(struct sent_tokens){0}, &eb), ERR_OK);
         answer_destroy(&a);
@@ -474,6 +532,7 @@ static void all_ended(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(goes_on_wherever_it_was_left),
+        cmocka_unit_test(whole_answers_go_on),
         cmocka_unit_test(nothing_is_sent_before_the_end),
         cmocka_unit_test(strangers),
         cmocka_unit_test(all_ended),
