@@ -72,6 +72,19 @@ enum err tok_unigram_read(struct tok_at *at, const struct json_value *o,
     return ERR_OK;
 }
 
+enum err tok_unigram_begin(struct tok_unigram *u, const struct tok_vocab *vocab, double *score,
+                           double worst, int32_t unk_id, bool byte_fallback) {
+    *u = (struct tok_unigram){.vocab = vocab,
+                              .score = score,
+                              .unk_score = worst - UNK_PENALTY,
+                              .unk_id = unk_id,
+                              .byte_fallback = byte_fallback};
+    for (uint32_t i = 0; i < vocab->n_ids; i++)
+        if (vocab->len[i] > u->piece_bytes_max) u->piece_bytes_max = vocab->len[i];
+    find_bytes(u);
+    return unk_id >= 0 || (byte_fallback && has_all_bytes(u)) ? ERR_OK : ERR_BAD_FILE;
+}
+
 void tok_unigram_fini(struct tok_unigram *u) {
     free(u->score);
     *u = (struct tok_unigram){0};

@@ -24,6 +24,10 @@ struct tok_unigram {
  */
 enum err tok_unigram_read(struct tok_at *at, const struct json_value *o,
                           const struct tok_vocab *vocab, struct tok_unigram *out);
+/* The same by hand: takes score, [vocab->n_ids]; worst: the least of those that count.
+ * ERR_BAD_FILE: neither unk_id nor all byte tokens. On an error tok_unigram_fini(). */
+enum err tok_unigram_begin(struct tok_unigram *u, const struct tok_vocab *vocab, double *score,
+                           double worst, int32_t unk_id, bool byte_fallback);
 void tok_unigram_fini(struct tok_unigram *u);
 
 /* Scratch of one encode call; zeros at first. */

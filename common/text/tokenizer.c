@@ -16,9 +16,10 @@
 #include <unistd.h>
 #include "common/base/gguf.h"
 #include "common/text/tok_impl.h"
+#include "common/text/tokenizer_spm.h"
 #include "common/text/tok_utf8.h"
 
-enum { TOK_PATH_BYTES = 4096 };
+enum { TOK_PATH_BYTES = 4096, TOK_BESIDE_BYTES_MAX = 16 * 1024 * 1024 };
 
 /* ---- ids */
 
@@ -250,30 +251,62 @@ enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, con
     return e;
 }
 
+/* Up to one byte more than is allowed. */
+static enum err read_file(struct buf *text, const char *file, struct errbuf *eb) {
+    FILE *f = fopen(file, "rb");
+    enum err e = ERR_OK;
+    size_t got = 1;
+    if (f == NULL) return err_set(eb, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
+    while (e == ERR_OK && got > 0 && text->len <= TOK_FILE_BYTES_MAX) {
+        if (!buf_reserve(text, text->len + 65536)) {
+            e = ERR_NO_MEMORY;
+            break;
+        }
+        got = fread(text->data + text->len, 1, text->cap - text->len - 1, f);
+        text->len += got;
+    }
+    if (ferror(f)) e = err_set(eb, ERR_IO, "%s: cannot be read", file);
+    fclose(f);
+    return e;
+}
+
 static enum err load_file(struct tokenizer **out, const char *file, struct errbuf *eb) {
     struct buf text = BUF_INIT;
-    FILE *f = NULL;
-    enum err e = ERR_NO_MEMORY;
-    size_t got;
     *out = NULL;
-    f = fopen(file, "rb");
-    if (f == NULL) {
-        e = err_set(eb, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
-        goto done;
-    }
-    do {
-        if (!buf_reserve(&text, text.len + 65536)) goto done;
-        got = fread(text.data + text.len, 1, text.cap - text.len - 1, f);
-        text.len += got;
-    } while (got > 0 && text.len <= TOK_FILE_BYTES_MAX);
-    if (ferror(f)) {
-        e = err_set(eb, ERR_IO, "%s: cannot be read", file);
-        goto done;
-    }
-    e = tokenizer_parse(out, text.data, text.len, file, eb);
-done:
-    if (f != NULL) fclose(f);
+    enum err e = read_file(&text, file, eb);
+    if (e == ERR_OK) e = tokenizer_parse(out, text.data, text.len, file, eb);
     buf_free(&text);
+    return e;
+}
+
+/* NULL in *out: there is no such file. */
+static enum err read_beside(struct json_value **out, const char *dir, const char *name,
+                            struct errbuf *eb) {
+    char path[TOK_PATH_BYTES + 64];
+    struct errbuf why = {.code = ERR_OK};
+    *out = NULL;
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    enum err e = json_read_file(out, path, TOK_BESIDE_BYTES_MAX, NULL, &why);
+    if (e == ERR_OK || e == ERR_NOT_FOUND) return ERR_OK;
+    return err_set(eb, e == ERR_NO_MEMORY ? e : ERR_BAD_FILE, "%s", why.text);
+}
+
+/* A model that has only SentencePiece's own file. */
+static enum err load_spm(struct tokenizer **out, const char *dir, const char *file,
+                         struct errbuf *eb) {
+    struct buf bytes = BUF_INIT;
+    struct json_value *config = NULL, *added = NULL;
+    enum err e = read_file(&bytes, file, eb);
+    if (e == ERR_OK && bytes.len > TOK_FILE_BYTES_MAX)
+        e = err_set(eb, ERR_BAD_FILE, "%s: must have at most %d bytes", file, TOK_FILE_BYTES_MAX);
+    if (e == ERR_OK) e = read_beside(&config, dir, "tokenizer_config.json", eb);
+    if (e == ERR_OK) e = read_beside(&added, dir, "added_tokens.json", eb);
+    if (e == ERR_OK)
+        e = tokenizer_from_spm(out, (const uint8_t *)bytes.data, bytes.len, file, config, added,
+                               eb);
+    json_put(config);
+    json_put(added);
+    buf_free(&bytes);
     return e;
 }
 
@@ -304,6 +337,10 @@ enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf 
     snprintf(json, sizeof(json), "%.*s%s/tokenizer.json", dir_bytes, e == ERR_OK ? gguf : path,
              dir_bytes == 0 ? "." : "");
     if (e == ERR_OK && access(json, F_OK) != 0) return load_gguf(out, gguf, eb);
+    if (e != ERR_OK && access(json, F_OK) != 0) {
+        snprintf(gguf, sizeof(gguf), "%.*s/tokenizer.model", dir_bytes, path);
+        if (access(gguf, F_OK) == 0) return load_spm(out, path, gguf, eb);
+    }
     return load_file(out, json, eb);
 }
 

@@ -17,13 +17,15 @@ struct tokenizer;
 
 /* path: a model folder, whose tokenizer.json is read (add_bos/add_eos hints of
  * tokenizer_config.json are NOT applied: the post-processor decides, as in the HuggingFace
- * library), or a GGUF file (gguf_locate()): the tokenizer.json beside it, else its metadata. eb
- * names the file, the member and what is wrong or unsupported. */
+ * library), without one its tokenizer.model (tokenizer_spm.h), or a GGUF file (gguf_locate()): the
+ * tokenizer.json beside it, else its metadata. eb names the file, the member and what is wrong or
+ * unsupported. */
 enum err tokenizer_load(struct tokenizer **out, const char *path, struct errbuf *eb);
 /* The same from bytes; name is used in messages. */
 enum err tokenizer_parse(struct tokenizer **out, const char *json, size_t n, const char *name,
                          struct errbuf *eb);
-/* From the metadata of a GGUF file: models "gpt2", "llama" and "bert". g may be closed after. */
+/* From the metadata of a GGUF file: models "gpt2", "llama", "t5" and "bert". g may be closed after.
+ */
 struct gguf;
 enum err tokenizer_from_gguf(struct tokenizer **out, const struct gguf *g, struct errbuf *eb);
 void tokenizer_free(struct tokenizer **t);
