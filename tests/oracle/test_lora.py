@@ -56,7 +56,7 @@ class Case:
         self.ids = prompt(self.config)
         self.merged = merged(self.tensors, pairs, dtype, scale_of)
         self.logits = reference.logits(self.config, self.merged, self.ids)
-        self.tokens = reference.greedy(self.config, self.merged, self.ids, NEW)
+        self.tokens = reference.greedy(self.config, self.merged, self.ids, NEW, run(self.folder, self.ids, NEW, adapter=self.adapter)[1])
 
 
 @pytest.fixture(scope="module", params=sorted(CASES))
