@@ -86,7 +86,7 @@ run: deps
 # Everything. Parts may be run alone.
 test: deps-test
 	@$(MAKE) -s -j$$(nproc) daemons unit-bins oracle-bins
-	@tests/run.sh unit fuzz oracle cluster abuse chaos
+	@tests/run.sh unit fuzz oracle cluster abuse+chaos
 check-unit: deps-test
 	@$(MAKE) -s -j$$(nproc) unit-bins
 	@tests/run.sh unit
@@ -113,7 +113,7 @@ chaos: deps-test
 # The same tests with the sanitizers of gcc, each in a build folder of its own.
 check-asan: deps-test
 	@$(MAKE) -s -j$$(nproc) BUILD=build-asan SAN="$(ASAN)" CFLAGS="-O1 -g" daemons unit-bins
-	@BUILD=build-asan tests/run.sh unit fuzz cluster abuse chaos
+	@BUILD=build-asan tests/run.sh unit fuzz cluster abuse+chaos
 check-tsan: deps-test
 	@$(MAKE) -s -j$$(nproc) BUILD=build-tsan SAN="$(TSAN)" CFLAGS="-O1 -g" daemons unit-bins
 	@BUILD=build-tsan tests/run.sh unit cluster

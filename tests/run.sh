@@ -1,8 +1,10 @@
 #!/bin/sh
 # Runs parts of the test suite on what is built under $BUILD and ends with one line of counts.
-# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse|chaos ...
+# Usage: tests/run.sh unit|fuzz|oracle|cluster|abuse|chaos|abuse+chaos ...
+# The oracles compute and wait for nothing, the others mostly wait: where both are asked for, the oracles run beside them with a low priority,
+# on what they leave idle.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 2
 build=${BUILD:-build}
 py=/usr/bin/python3
 passed=0
@@ -11,18 +13,25 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
-case $build in # a sanitizer takes up to twenty times as long
-*san) limit=1200 ;;
-*) limit=300 ;;
+case $build in # a sanitizer takes up to twenty times as long, all of it in computing
+*san) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs ;;
+*) limit=300 programs_at_once=$((jobs * 2)) clusters_at_once=$((jobs + 1)) ;;
 esac
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+beside=
+# shellcheck disable=SC2317
+leave() {
+    [ -z "$beside" ] || kill -- "-$beside" 2>/dev/null
+    rm -f "$log" "$log.beside"
+}
+trap leave EXIT
+trap 'exit 130' INT TERM
 
-# Programs that exit 0 when all is well, one line of standard input each, one more at a time than there are cores, since some mostly wait:
-# quiet then, their output when not.
+# Programs that exit 0 when all is well, one line of standard input each, more at a time than there are cores, since most wait more than they
+# compute: quiet then, their output when not.
 programs() {
     # shellcheck disable=SC2016
-    xargs -r -P $((jobs + 1)) -L 1 sh -c '
+    xargs -r -P "$programs_at_once" -L 1 sh -c '
         limit=$1
         shift
         if out=$(timeout "$limit" "$@" 2>&1); then echo ok
@@ -36,10 +45,11 @@ programs() {
 }
 
 # pytest prints its own counts; its closing line is added to ours.
-pytests() { # label, arguments...
+pytests() { # label, processes, arguments...
     label=$1
-    shift
-    BUILD=$build $py -m pytest -q -p no:cacheprovider -n "$jobs" --dist loadfile "$@" >"$log" 2>&1
+    processes=$2
+    shift 2
+    BUILD=$build $py -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile "$@" >"$log" 2>&1
     rc=$?
     p=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) passed.*/\1/p; s/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)
     f=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) failed.*/\1/p; s/^\([0-9][0-9]*\) failed.*/\1/p' "$log" | tail -n 1)
@@ -52,6 +62,13 @@ pytests() { # label, arguments...
     fi
 }
 
+case " $* " in
+" oracle ") ;;
+*" oracle "*) # in a process group of its own, so that it can be ended
+    BUILD=$build $py -c 'import os, sys; os.setpgid(0, 0); os.nice(15); os.execv(sys.argv[1], sys.argv[1:])' tests/run.sh oracle >"$log.beside" 2>&1 &
+    beside=$!
+    ;;
+esac
 for part in "$@"; do
     began=$(date +%s)
     before=$passed
@@ -64,13 +81,31 @@ EOF
 $(find "$build/tests/fuzz" -type f -name 'replay_*' ! -name '*.o' ! -name '*.d' | sort | sed 's|.*/replay_\(.*\)|& tests/fuzz/corpus/\1|')
 EOF
         ;;
-    oracle) pytests oracle tests/oracle ;;
-    cluster) pytests cluster tests/cluster ;;
-    abuse) pytests abuse tests/abuse ;;
-    chaos) pytests chaos tests/chaos ;;
+    oracle)
+        [ -z "$beside" ] || continue
+        pytests oracle "$jobs" tests/oracle
+        ;;
+    cluster) pytests cluster "$clusters_at_once" tests/cluster ;;
+    abuse) pytests abuse "$jobs" tests/abuse ;;
+    chaos) pytests chaos "$jobs" tests/chaos ;;
+    abuse+chaos) pytests "$part" "$jobs" tests/chaos tests/abuse ;;
     *) echo "run.sh: unknown part $part" >&2; exit 2 ;;
     esac
     echo "$part: $((passed - before)) passed in $(($(date +%s) - began)) s"
 done
+if [ -n "$beside" ]; then
+    wait "$beside"
+    beside=
+    sed '$d' "$log.beside"
+    counts=$(tail -n 1 "$log.beside") # "N passed, M failed"
+    case $counts in
+    *" passed, "*" failed")
+        passed=$((passed + ${counts%% *}))
+        more=${counts#*, }
+        failed=$((failed + ${more%% *}))
+        ;;
+    *) failed=$((failed + 1)); echo "FAILED oracle"; echo "$counts" ;;
+    esac
+fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]

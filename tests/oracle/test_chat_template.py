@@ -11,7 +11,6 @@ import os
 import pathlib
 import random
 import subprocess
-import time
 from datetime import datetime
 
 import jinja2
@@ -71,6 +70,11 @@ class Driver:
         path = ROOT / os.environ.get("BUILD", "build") / "tests" / "oracle" / "chat_template"
         assert path.exists(), f"{path} is missing: make {path.relative_to(ROOT)}"
         self.proc = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def cpu_s(self):
+        """Processor time it has taken: it may have to wait for others."""
+        fields = pathlib.Path(f"/proc/{self.proc.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def render(self, template, variables, **more):
         line = json.dumps({"template": template, "vars": variables, "now": NOW, **more}, ensure_ascii=False) + "\n"
@@ -268,7 +272,7 @@ def test_bounds(driver):
         ("{% if 1 %}" * 200 + "{% endif %}" * 200, "ERR_INVALID"),
         ("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "ERR_INVALID"),
     ]:
-        start = time.monotonic()
+        start = driver.cpu_s()
         got = driver.render(template, {})
         assert not got["ok"] and got["code"] == code, (template[:80], got)
-        assert time.monotonic() - start < 20, template[:80]
+        assert driver.cpu_s() - start < 5, template[:80]

@@ -207,7 +207,7 @@ def test_refused_configs_say_what_is_wrong(tmp_path, family, over, says):
         config = json.load(f)
     with open(tmp_path / "config.json", "w") as f:
         json.dump(dict(config, **over), f)
-    p = subprocess.run([LOGITS, str(tmp_path), "--ids", "1", "--pool", "mean"], capture_output=True, text=True, timeout=10)
+    p = subprocess.run([LOGITS, str(tmp_path), "--ids", "1", "--pool", "mean"], capture_output=True, text=True, timeout=120)
     assert p.returncode == 1
     assert says in p.stderr, p.stderr
 
@@ -221,6 +221,6 @@ def test_refused_configs_say_what_is_wrong(tmp_path, family, over, says):
 def test_refused_modules_say_what_is_wrong(tmp_path, modules, says):
     make_encoder.write_encoder(str(tmp_path), make_encoder.FAMILIES["bert"])
     (tmp_path / "modules.json").write_text(json.dumps(modules))
-    p = subprocess.run([LOGITS, str(tmp_path), "--ids", "1", "--pool", "mean"], capture_output=True, text=True, timeout=10)
+    p = subprocess.run([LOGITS, str(tmp_path), "--ids", "1", "--pool", "mean"], capture_output=True, text=True, timeout=120)
     assert p.returncode == 1
     assert says in p.stderr, p.stderr

@@ -59,7 +59,7 @@ def test_split_files_and_folders_are_one_model(tmp_path):
 
 
 def refused(path):
-    p = subprocess.run([LOGITS, str(path), "--ids", "1"], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([LOGITS, str(path), "--ids", "1"], capture_output=True, text=True, timeout=120)
     assert p.returncode != 0, p.stdout
     return p.stderr
 

@@ -254,7 +254,7 @@ def test_ajv_finds_every_text_valid():
 
 def test_json_object_is_an_object():
     line = json.dumps({"guide": {"type": "json_object"}, "seed": 5, "walks": 60})
-    run = subprocess.run([WALK, os.path.join(ROOT, "models", "fable"), "<|end|>"], input=line + "\n", capture_output=True, text=True, timeout=100,
+    run = subprocess.run([WALK, os.path.join(ROOT, "models", "fable"), "<|end|>"], input=line + "\n", capture_output=True, text=True, timeout=120,
                          cwd=ROOT)
     assert run.returncode == 0, run.stderr
     texts = [t for t in json.loads(run.stdout)["outputs"] if t is not None]
