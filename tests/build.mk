@@ -156,7 +156,7 @@ $(BUILD)/tests/fuzz/%.o: QUICK := -O0
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(STRICT) $(CFLAGS) $(QUICK) $(ISA) $(SAN) $(DEFS) -I. -MMD -MP -c -o $@ $<
+	$(CC) $(STRICT) $(CFLAGS) $(QUICK) $(ISA) $(SAN) $(if $(findstring /engine/kernels_,$<),$(KERNELS_SAN)) $(DEFS) -I. -MMD -MP -c -o $@ $<
 
 -include $(shell [ -d $(BUILD) ] && find $(BUILD) -name '*.d')
 .SECONDARY:
