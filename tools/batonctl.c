@@ -1,5 +1,5 @@
 /* batonctl: asks a coordinator's management plane: the cluster as a table, or the change of a role.
- * quantize alone works on files, and hands over to the instance's program. */
+ * quantize and inspect work on files, and hand over to the instance's program. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -292,8 +292,8 @@ static const struct {
     [OPT_PASS] = {"--pass", "BATON_PASS", ""},
 };
 
-/* Packing needs the kernels, which are in the instance's program: it lies beside this one. */
-static int cmd_quantize(char **argv) {
+/* Models and kernels are the affair of the instance's program, which lies beside this one. */
+static int cmd_model(char **argv, const char *flag) {
     static const char *const names[] = {"prefill", "baton-prefill"};
     char dir[3500], path[4096];
     ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
@@ -304,7 +304,7 @@ static int cmd_quantize(char **argv) {
     dir[n] = 0;
     char *slash = strrchr(dir, '/');
     if (slash != NULL) *slash = 0;
-    argv[0] = (char *)"--pack-weights";
+    argv[0] = (char *)flag;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
         argv[-1] = path;
@@ -328,6 +328,10 @@ static int usage(int status) {
         "or goes on elsewhere\n"
         "       batonctl [OPTIONS] undrain NAME        gives it work again\n"
         "       batonctl --version                     what this program was built from and of\n"
+        "       batonctl inspect MODEL [--context TOKENS] [--slots N] [--dtype TYPE] [--kv TYPE] "
+        "[--kernels SET]\n"
+        "                                              what a model is, the memory it needs, "
+        "whether it fits here\n"
         "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
         "[--threads N]\n"
         "                                              packs a model's weights for later starts "
@@ -407,7 +411,10 @@ int main(int argc, char **argv) {
     }
     if (i < argc && (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)) return usage(0);
     if (i == argc) return usage(2);
-    if (strcmp(argv[i], "quantize") == 0) return i + 1 < argc ? cmd_quantize(argv + i) : usage(2);
+    if (strcmp(argv[i], "quantize") == 0)
+        return i + 1 < argc ? cmd_model(argv + i, "--pack-weights") : usage(2);
+    if (strcmp(argv[i], "inspect") == 0)
+        return i + 1 < argc ? cmd_model(argv + i, "--inspect") : usage(2);
     if (!open_target(&t, values)) return 2;
     int rc = run(&t, argc - i, argv + i);
     tls_close(&t.tls);

@@ -140,7 +140,8 @@ struct model_info {
 enum err engine_open(struct engine **out, const struct engine_opts *opts, struct errbuf *eb);
 void engine_close(struct engine **e);
 const struct model_info *engine_model(const struct engine *e); /* any thread */
-int engine_block_tokens(const struct engine *e);               /* any thread */
+uint64_t engine_free_memory(void); /* any thread: bytes this process may still take; 0: unknown */
+int engine_block_tokens(const struct engine *e);   /* any thread */
 int engine_seq_tokens_max(const struct engine *e); /* any thread; after the cut to the context */
 
 /* ---- sequences; seq_id is the caller's, unique among live sequences */

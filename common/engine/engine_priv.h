@@ -188,7 +188,6 @@ void engine_stats_publish(struct engine *e);
 enum err engine_pool_blocks(const struct engine_opts *opts, const struct model_info *info,
                             int seq_tokens_max, uint64_t free_bytes, int *n_blocks,
                             struct errbuf *eb);
-uint64_t engine_free_memory(void); /* bytes this process may still take; 0: unknown */
 
 /* engine_seq.c */
 struct seq *engine_seq_find(const struct engine *e, uint64_t seq_id);

@@ -280,9 +280,8 @@ static enum err pack_all(struct loader *l, struct errbuf *eb) {
     return cancelled(l) ? ERR_STOPPING : weights_hash(l, eb);
 }
 
-static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
-    uint64_t start = clock_ms();
-    uint8_t sample[WC_XXH_BYTES];
+/* The files are there, and hold what the config asks for and nothing else. */
+static enum err open_checked(struct loader *l, const char *path, struct errbuf *eb) {
     enum err e = tensor_source_open(&l->files, path, eb);
     if (e != ERR_OK || (e = tensor_source_unpack(l->files, &l->c->quant, eb)) != ERR_OK) return e;
     if (l->by_file) l->w->dtype = dtype_of_file(l);
@@ -290,7 +289,14 @@ static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
     for (int i = 0; i < l->n_slots; i++) {
         if ((e = check_slot(l, &l->slots[i], eb)) != ERR_OK) return e;
     }
-    if ((e = check_unused(l, eb)) != ERR_OK) return e;
+    return check_unused(l, eb);
+}
+
+static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
+    uint64_t start = clock_ms();
+    uint8_t sample[WC_XXH_BYTES];
+    enum err e = open_checked(l, path, eb);
+    if (e != ERR_OK) return e;
     snprintf(l->w->file_type, sizeof(l->w->file_type), "%s", l->slots[0].t.type_name);
     if ((e = describe(l, eb)) != ERR_OK) return e;
     weights_sample(l, sample);
@@ -315,6 +321,41 @@ static enum err load(struct loader *l, const char *path, struct errbuf *eb) {
     return e;
 }
 
+static enum err check_dtype(const struct kernels *kn, enum dtype dtype, struct errbuf *eb) {
+    if (dtype == DTYPE_NONE) return ERR_OK;
+    if (dtype != DTYPE_F32 && dtype != DTYPE_BF16 && !dtype_is_quant(dtype))
+        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got %s",
+                       dtype_name(dtype));
+    if (kn->f32_only && dtype != DTYPE_F32)
+        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 with %s kernels, got %s",
+                       kn->name, dtype_name(dtype));
+    return ERR_OK;
+}
+
+static enum err loader_open(struct loader *l, enum dtype dtype, struct errbuf *eb) {
+    const struct model_conf *c = l->c;
+    enum err e = check_dtype(l->kn, dtype, eb);
+    l->cache.lock_fd = l->cache.tmp_fd = -1;
+    l->by_file = dtype == DTYPE_NONE;
+    if (e != ERR_OK) return e;
+    if ((l->w = calloc(1, sizeof(*l->w))) != NULL) {
+        l->w->dtype = dtype;
+        l->w->layers = calloc((size_t)c->n_layers, sizeof(*l->w->layers));
+        l->w->norms = calloc(2 * (size_t)c->n_layers + 1, sizeof(*l->w->norms));
+        l->slots = calloc((size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows,
+                          sizeof(*l->slots));
+    }
+    return l->w != NULL && l->w->layers != NULL && l->w->norms != NULL && l->slots != NULL
+               ? ERR_OK
+               : err_set(eb, ERR_NO_MEMORY, "no memory for the list of tensors");
+}
+
+static void loader_close(struct loader *l) {
+    tensor_source_close(&l->files);
+    free(l->slots);
+    free(l->rows);
+}
+
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
@@ -326,33 +367,62 @@ enum err weights_open(struct weights **out, const struct model_conf *c, const ch
                        .progress = progress,
                        .progress_arg = progress_arg,
                        .cancel = cancel};
-    enum err e = ERR_NO_MEMORY;
-    *out = NULL;
-    l.cache.lock_fd = l.cache.tmp_fd = -1;
     if (place != NULL) l.place = *place;
-    l.by_file = dtype == DTYPE_NONE;
-    if (!l.by_file && dtype != DTYPE_F32 && dtype != DTYPE_BF16 && !dtype_is_quant(dtype))
-        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32, bf16, int8 or int4, got %s",
-                       dtype_name(dtype));
-    if (kn->f32_only && !l.by_file && dtype != DTYPE_F32)
-        return err_set(eb, ERR_BAD_CONFIG, "weight_dtype must be f32 with %s kernels, got %s",
-                       kn->name, dtype_name(dtype));
-    if ((l.w = calloc(1, sizeof(*l.w))) != NULL) {
-        l.w->dtype = dtype;
-        l.w->layers = calloc((size_t)c->n_layers, sizeof(*l.w->layers));
-        l.w->norms = calloc(2 * (size_t)c->n_layers + 1, sizeof(*l.w->norms));
-        l.slots = calloc((size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows,
-                         sizeof(*l.slots));
-    }
-    if (l.w == NULL || l.w->layers == NULL || l.w->norms == NULL || l.slots == NULL)
-        err_set(eb, e, "no memory for the list of tensors");
-    else
-        e = load(&l, path, eb);
-    tensor_source_close(&l.files);
-    free(l.slots);
-    free(l.rows);
+    enum err e = loader_open(&l, dtype, eb);
+    if (e == ERR_OK) e = load(&l, path, eb);
+    loader_close(&l);
     if (e != ERR_OK) weights_close(&l.w);
     *out = l.w;
+    return e;
+}
+
+/* ---- measuring */
+
+/* How much of the files each type is, the most first. */
+static void list_types(const struct loader *l, struct weights_size *out) {
+    struct {
+        const char *name;
+        uint64_t bytes;
+    } types[32];
+    int n = 0;
+    for (int i = 0; i < l->n_slots; i++) {
+        const struct tensor *t = &l->slots[i].t;
+        int k = 0;
+        while (k < n && strcmp(types[k].name, t->type_name) != 0) k++;
+        if (k == 32) continue;
+        if (k == n) {
+            types[n].name = t->type_name;
+            types[n++].bytes = 0;
+        }
+        types[k].bytes += t->bytes;
+        out->file_bytes += t->bytes;
+    }
+    for (size_t at = 0; n > 0 && at + 48 < sizeof(out->types); n--) {
+        int most = 0;
+        for (int k = 1; k < n; k++)
+            if (types[k].bytes > types[most].bytes) most = k;
+        at += (size_t)snprintf(out->types + at, sizeof(out->types) - at, "%s%.30s %.3g%%",
+                               at > 0 ? ", " : "", types[most].name,
+                               100.0 * (double)types[most].bytes / (double)out->file_bytes);
+        types[most] = types[n - 1];
+    }
+}
+
+enum err weights_measure(struct weights_size *out, const struct model_conf *c, const char *path,
+                         const struct kernels *kn, enum dtype dtype, struct errbuf *eb) {
+    struct loader l = {.c = c, .kn = kn};
+    *out = (struct weights_size){0};
+    enum err e = loader_open(&l, dtype, eb);
+    if (e == ERR_OK) e = open_checked(&l, path, eb);
+    if (e == ERR_OK) {
+        out->dtype = l.w->dtype;
+        out->is_gguf = tensor_source_is_gguf(l.files);
+        out->n_params = l.w->n_params;
+        out->bytes = l.w->bytes;
+        list_types(&l, out);
+    }
+    loader_close(&l);
+    weights_close(&l.w);
     return e;
 }
 

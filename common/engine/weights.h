@@ -76,14 +76,25 @@ struct weights {
 };
 
 /* path: a model folder or a GGUF file. dtype: DTYPE_NONE: what the file has decides; then matrices
- * over the vocabulary that are not quantised stay bf16. place: may be NULL: memory. cancel: as in struct
- * engine_opts; nothing half-done stays on disk. */
+ * over the vocabulary that are not quantised stay bf16. place: may be NULL: memory. cancel: as in
+ * struct engine_opts; nothing half-done stays on disk. */
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,
                       struct pool *pool,
                       void (*progress)(void *arg, const char *what, uint64_t done, uint64_t total),
                       void *progress_arg, const atomic_bool *cancel, struct errbuf *eb);
 void weights_close(struct weights **w);
+
+/* What weights_open() would make of the same arguments, from the files' headers alone: every tensor
+ * is checked, none is read. */
+struct weights_size {
+    enum dtype dtype;
+    bool is_gguf;
+    uint64_t n_params, bytes, file_bytes; /* packed; in the files, of tensors in use */
+    char types[200];                      /* "Q4_K 87%, Q6_K 12%, F32 1%", of file_bytes */
+};
+enum err weights_measure(struct weights_size *out, const struct model_conf *c, const char *path,
+                         const struct kernels *kn, enum dtype dtype, struct errbuf *eb);
 const char *weights_from_name(enum weights_from f); /* "memory", "packed to cache", "cache" */
 
 #endif

@@ -29,6 +29,12 @@ struct inst_loader {
     char model_dir[2 * CONF_PATH_BYTES];
     struct errbuf eb;
     enum err result;
+    /* of what is being read, for whoever asks meanwhile; written by the loader's thread */
+    struct load_progress {
+        _Atomic(const char *) what;             /* NULL: nothing yet */
+        _Atomic uint64_t done, total, began_ms; /* bytes */
+    } progress;
+    uint64_t told_ms; /* the last line */
     int last_tenth;
     int cores[CONF_CPUS_MAX]; /* [n_cores] what the compute threads are pinned to; 0: nothing */
     int n_cores;
@@ -93,6 +99,13 @@ enum err inst_load_start(
 /* Joins the thread. When it was cancelled and does not end in time (the kernel clears gigabytes, a
  * disk does not answer) the process ends here: there is nothing yet that would want an end. */
 void inst_load_wait(struct instance *in);
+/* Any thread. False: nothing is being read yet. */
+struct load_state {
+    const char *what;
+    int percent;
+    double mb_s, seconds_left; /* from the beginning of what is read */
+};
+bool inst_load_state(struct inst_loader *l, struct load_state *out);
 void inst_on_loaded(struct instance *in); /* instance.c */
 /* Before the engine is the worker's: its weights are looked through in the background, and wrong
  * ones end the instance. */

@@ -10,14 +10,41 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_lora.h"
 
-enum { INST_CACHE_PATH_BYTES = 2 * CONF_PATH_BYTES + 2, CANCEL_WAIT_S = 1, LAST_LINE_MS = 200 };
+enum {
+    INST_CACHE_PATH_BYTES = 2 * CONF_PATH_BYTES + 2,
+    CANCEL_WAIT_S = 1,
+    LAST_LINE_MS = 200,
+    TELL_MS = 5000
+};
 
 static void on_progress(void *arg, const char *what, uint64_t done, uint64_t total) {
     struct inst_loader *l = arg;
-    int tenth = total > 0 ? (int)(done * 10 / total) : 10;
-    if (tenth == l->last_tenth) return;
+    struct load_progress *p = &l->progress;
+    const uint64_t now = clock_ms();
+    const int tenth = total > 0 ? (int)(done * 10 / total) : 10;
+    if (p->what != what) p->began_ms = now;
+    p->done = done;
+    p->total = total;
+    p->what = what;
+    if (tenth == l->last_tenth && now - l->told_ms < TELL_MS) return;
     l->last_tenth = tenth;
-    log_info("load", "what=\"%s\" percent=%d", what, tenth * 10);
+    l->told_ms = now;
+    struct load_state s;
+    inst_load_state(l, &s);
+    log_info("load", "what=\"%s\" percent=%d mb_s=%.0f seconds_left=%.0f", what, s.percent, s.mb_s,
+             s.seconds_left);
+}
+
+bool inst_load_state(struct inst_loader *l, struct load_state *out) {
+    const struct load_progress *p = &l->progress;
+    *out = (struct load_state){.what = p->what};
+    if (out->what == NULL) return false;
+    const double done = (double)p->done, total = (double)p->total,
+                 seconds = (double)(clock_ms() - p->began_ms) / 1000;
+    out->percent = total > 0 ? (int)(100 * done / total) : 100;
+    if (seconds > 0) out->mb_s = done / seconds / 1e6;
+    if (done > 0 && total > done) out->seconds_left = seconds * (total - done) / done;
+    return true;
 }
 
 /* The engine speaks of files by name; whoever runs several models wants to know whose they are. */

@@ -36,13 +36,26 @@ void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
     free(body);
 }
 
+/* How far the model is. */
+static void reply_loading(struct instance *in, struct http_x *x) {
+    struct load_state s;
+    struct buf b = BUF_INIT;
+    if (inst_load_state(&in->loader, &s))
+        buf_printf(&b,
+                   "{\"message\":\"The model is loading\",\"what\":\"%s\",\"percent\":%d,"
+                   "\"mb_per_s\":%.0f,\"seconds_left\":%.0f}",
+                   s.what, s.percent, s.mb_s, s.seconds_left);
+    http_x_reply(x, 503, b.len > 0 ? "application/json" : NULL, b.len > 0 ? b.data : "", b.len);
+    buf_free(&b);
+}
+
 bool inst_guard(struct instance *in, struct http_x *x) {
     if (in->stopping) {
         inst_reply_wrapped(x, 503, "The service has been stopped.");
         return true;
     }
     if (!in->loaded) {
-        http_x_reply(x, 503, NULL, "", 0);
+        reply_loading(in, x);
         return true;
     }
     return false;

@@ -14,6 +14,7 @@
 #include "common/instance/inst_links.h"
 #include "common/instance/inst_lora.h"
 #include "common/instance/inst_metrics.h"
+#include "common/instance/inst_inspect.h"
 #include "common/instance/inst_pack.h"
 #include "common/instance/inst_routes.h"
 #include "common/net/http_gate.h"
@@ -334,8 +335,11 @@ static int usage(const char *name, int status) {
         "       %s --pack-weights MODEL_DIR --dtype TYPE [--out DIR] [--kernels SET] [--threads "
         "N]\n"
         "                      packs a model's weights for later starts, and ends (batonctl "
-        "quantize)\n",
-        name, name);
+        "quantize)\n"
+        "       %s --inspect MODEL [--context TOKENS] [--slots N] [--dtype TYPE] [--kv TYPE] "
+        "[--kernels SET]\n"
+        "                      says what a model is and needs, and ends (batonctl inspect)\n",
+        name, name, name);
     return status;
 }
 
@@ -358,6 +362,7 @@ int instance_main(int argc, char **argv, const struct role_ops *const *roles,
     struct errbuf eb = {0};
     kernels_openblas_environment();
     if (argc > 1 && strcmp(argv[1], "--pack-weights") == 0) return inst_pack(argc - 2, argv + 2);
+    if (argc > 1 && strcmp(argv[1], "--inspect") == 0) return inst_inspect(argc - 2, argv + 2);
     for (int i = 1; i < argc; i++) {
         if ((strcmp(argv[i], "-c") == 0 || strcmp(argv[i], "--config") == 0) && i + 1 < argc) {
             path = argv[++i];

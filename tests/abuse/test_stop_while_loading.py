@@ -1,16 +1,18 @@
 """Goal: SIGTERM ends an instance that loads within 2 s, with status 0, and leaves no half-made file; so does one that waits for another to pack.
+While it loads its health says how far it is.
 Method: a model of 700 million weights made of a hole in a file, quantised to int4, which takes long; two instances of it over one folder
 for packed weights."""
 import glob
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
 import time
 
 import pytest
-from harness import FABLE, READY_S, SLOW, Instance, free_ports, wait_for
+from harness import FABLE, READY_S, SLOW, Instance, free_ports, get, wait_for
 
 END_S = 2.0
 HIDDEN, INTER, LAYERS = 2048, 8192, 10
@@ -72,6 +74,11 @@ def test_sigterm_ends_a_load(model):
     try:
         first.start()
         wait_for(lambda: "percent=10" in first.log(), READY_S, "it packs")
+        said = get(first.base, "/v2/health/ready")
+        body = said.json
+        assert said.status == 503 and body["what"] == "weights" and 10 <= body["percent"] < 100, said.text
+        assert body["mb_per_s"] > 0 and body["seconds_left"] > 0, said.text
+        assert re.search(r"what=\"weights\" percent=10 mb_s=\d+ seconds_left=\d+", first.log()), first.log()
         second.start()
         wait_for(lambda: "another process packs" in second.log(), READY_S, "the other one waits")
         assert glob.glob(os.path.join(cache, "*.tmp"))
