@@ -1,11 +1,20 @@
-/* sched: two insertion sorts over at most batch_max views. They are nearly in order from step to
- * step, so the sorts are nearly linear, and a step costs milliseconds anyway. */
+/* sched: two insertion sorts over at most batch_max views; a step costs milliseconds anyway. */
 #include "common/engine/sched.h"
 
+/* A number that differs from sequence to sequence and from step to step (the finaliser of
+ * SplitMix64). */
+static uint64_t lot(const struct sched_seq *s) {
+    uint64_t z = s->age + s->last_step * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* By age the youngest of those that ran together would be the one left out, every time. */
 static bool decode_before(const struct sched_seq *a, const struct sched_seq *b) {
     if (a->last_step != b->last_step) return a->last_step < b->last_step;
     if (a->priority != b->priority) return a->priority < b->priority;
-    return a->age < b->age;
+    return lot(a) < lot(b);
 }
 
 static bool prompt_before(const struct sched_seq *a, const struct sched_seq *b) {
@@ -30,7 +39,7 @@ static int sorted(const struct sched_seq *seqs, int n_seqs, bool decoding, int *
     return n;
 }
 
-/* Puts sorted prompts into the order of turns: of those of equal priority, the k-th of a tenant
+/* Puts sorted sequences into the order of turns: of those of equal priority, the k-th of a tenant
  * goes before the (k+1)-th of any. turn: [n], scratch. */
 static void by_turns(const struct sched_seq *seqs, int *order, int n, int *turn) {
     for (int i = 0; i < n; i++) {
@@ -50,6 +59,18 @@ static void by_turns(const struct sched_seq *seqs, int *order, int n, int *turn)
         order[at] = seq;
         turn[at] = t;
     }
+}
+
+/* Writes the indices of those that decode to order[], first to run first when room is for fewer;
+ * returns how many. */
+static int decoding_order(const struct sched_seq *seqs, int n_seqs, int room, int *order) {
+    int n = 0;
+    for (int i = 0; i < n_seqs; i++)
+        if (seqs[i].decoding) order[n++] = i;
+    if (n <= room) return n;
+    sorted(seqs, n_seqs, true, order);
+    by_turns(seqs, order, n, order + n_seqs);
+    return n;
 }
 
 /* How many tenants have their oldest prompts of the best priority first in order. */
@@ -131,15 +152,15 @@ int sched_step(const struct sched_seq *seqs, int n_seqs, const struct sched_limi
 
     int share = lim->rows_max / 4 > 0 ? lim->rows_max / 4 : 1;
     int kept_back = lim->rows_max > 1 ? min_int(prompt_rows, share) : 0;
-    int n = sorted(seqs, n_seqs, true, order);
     int decode_left = lim->decode_max;
+    int n = decoding_order(seqs, n_seqs, min_int(left - kept_back, decode_left), order);
     for (int i = 0; i < n && left > kept_back && decode_left > 0; i++, left--, decode_left--)
         rows[order[i]] = 1;
 
     left = add_prompts(seqs, n_seqs, lim, left, rows, order);
 
     /* Rows kept back that no prompt could take. */
-    n = left > 0 ? sorted(seqs, n_seqs, true, order) : 0;
+    n = left > 0 && decode_left > 0 ? decoding_order(seqs, n_seqs, left, order) : 0;
     for (int i = 0; i < n && left > 0 && decode_left > 0; i++) {
         if (rows[order[i]] != 0) continue;
         rows[order[i]] = 1;

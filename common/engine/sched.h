@@ -4,7 +4,9 @@
  * Rules, in this order:
  * 1. A step has at most rows_max rows.
  * 2. Sequences that decode run one row each, at most decode_max of them. When they do not all fit,
- * those that waited longest go first.
+ * tenants take turns: first of each the one that waited longest, then the second of each, and so
+ * on; so one stream beside a tenant's full batch has a row of every step. Of those that ran
+ * together a lot says who is left out.
  * 3. While a prompt waits, decodes leave it a quarter of the rows (at least one, when rows_max >
  * 1), so neither side starves.
  * 4. Prompts run in the order of priority, at most prefill_max of them, at most chunk_max rows

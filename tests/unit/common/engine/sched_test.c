@@ -246,6 +246,43 @@ static void test_a_crowd_does_not_hold_up_another_tenant(void **state) {
     assert_int_equal(q[1].pending, 1000);
 }
 
+/* One sequence beside a full batch of another tenant's has a row of every step, however young it
+ * is; the others miss about as many each. Two tenants with too many have half of the rows each. */
+static void test_tenants_share_decode_rows(void **state) {
+    (void)state;
+    enum { BATCH = 32, STEPS = 330 };
+    for (int n_b = 1; n_b <= BATCH; n_b += BATCH - 1) {
+        const struct sched_limits lim = {.rows_max = 2048,
+                                         .decode_max = BATCH,
+                                         .prefill_max = 8,
+                                         .chunk_max = 512,
+                                         .logit_rows_max = 1};
+        struct sched_seq q[2 * BATCH];
+        int rows[2 * BATCH], order[4 * BATCH], had[2 * BATCH] = {0}, of_b = 0;
+        const int n = BATCH + n_b;
+        for (int i = 0; i < n; i++)
+            q[i] = (struct sched_seq){.pending = 1,
+                                      .decoding = true,
+                                      .priority = 5,
+                                      .tenant = i < BATCH ? 1 : 2,
+                                      .age = (uint64_t)i};
+        for (uint64_t step = 1; step <= STEPS; step++) {
+            assert_int_equal(sched_step(q, n, &lim, rows, order), BATCH);
+            for (int i = 0; i < n; i++) {
+                if (rows[i] == 0) continue;
+                q[i].last_step = step;
+                had[i]++;
+                of_b += i >= BATCH;
+            }
+        }
+        assert_int_equal(of_b, n_b == 1 ? STEPS : STEPS * BATCH / 2);
+        for (int i = 0; i < n; i++) {
+            const int want = q[i].tenant == 2 ? of_b / n_b : (STEPS * BATCH - of_b) / BATCH;
+            assert_in_range(had[i], want - STEPS / 20, want + STEPS / 20);
+        }
+    }
+}
+
 /* All rows of such a prompt or none; a long one waits for a step of its own, and gets one. */
 static void test_whole_prompts(void **state) {
     (void)state;
@@ -269,6 +306,7 @@ static void test_whole_prompts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tenants_share_the_rows),
+        cmocka_unit_test(test_tenants_share_decode_rows),
         cmocka_unit_test(test_a_crowd_does_not_hold_up_another_tenant),
         cmocka_unit_test(test_examples),
         cmocka_unit_test(test_one_step),
