@@ -9,6 +9,7 @@
 #include "common/base/build.h"
 #include "common/base/log.h"
 #include "common/net/http_gate.h"
+#include "common/net/http_server.h"
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -98,6 +99,8 @@ static void on_term(void *arg) {
     }
     log_info("stop", "event=draining");
     co->stopping = true;
+    for (int i = 0; i < co->n_listeners; i++)
+        if (co->listeners[i].planes & PLANE_DATA) http_server_leave(co->listeners[i].server);
     co->stop_until_ms = clock_ms() + (uint64_t)co->conf.stop_drain_timeout_s * 1000;
     if (loop_timer_start(&co->stop_timer, co->loop, 1, STOP_POLL_MS, on_stop_poll, co) != ERR_OK)
         loop_stop(co->loop);

@@ -65,6 +65,8 @@ static void drain(struct instance *in) {
     if (in->conf.stop_drain_timeout_s > 0)
         in->stop_deadline_ms = clock_ms() + (uint64_t)in->conf.stop_drain_timeout_s * 1000;
     if (in->dresult != NULL) dresult_out_note(in->dresult, "stopping");
+    for (int i = 0; i < in->n_listeners; i++)
+        if (in->listeners[i].planes & PLANE_DATA) http_server_leave(in->listeners[i].server);
     if (loop_timer_start(&in->stop_timer, in->loop, 1, POLL_MS, on_poll, in) != ERR_OK)
         loop_stop(in->loop);
 }

@@ -299,6 +299,7 @@ static void x_go_on(struct http_x *x) {
 
 static void x_head(struct http_x *x, int status, const char *content_type, uint64_t length) {
     struct buf *out = &x->conn->out;
+    if (x->conn->s->leaving) x->keep_alive = false;
     if (length == HTTP_LENGTH_UNKNOWN) {
         x->chunked = x->head.minor == 1;
         if (!x->chunked) x->keep_alive = false; /* the close is the end of the body */

@@ -438,6 +438,7 @@ static bool fill(struct http_conn *c) {
 }
 
 static void advance(struct http_conn *c) {
+    if (c->leaves || (c->s->leaving && c->h2->n_streams > 0)) h2_leave(c);
     const size_t max = c->s->opts.stream_pending_max;
     if (max > 0 && c->h2->unsent > max)
         for (struct h2_stream *st = c->h2->streams; st != NULL && c->phase != PHASE_DEAD;

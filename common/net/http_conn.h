@@ -83,7 +83,7 @@ struct http_server {
     struct http_list stalled;     /* stalls: by the last progress of a write */
     unsigned n_tls_failed;        /* handshakes since the last log line */
     uint64_t tls_log_next_ms;     /* no line before */
-    bool pass_end_set, closed;
+    bool pass_end_set, closed, leaving;
     struct loop_task pass_end;
     char read_buf[HTTP_READ_BYTES];
 };
@@ -153,6 +153,7 @@ struct http_conn {
     struct http_server *s;
     struct http_conn *prev, *next, *next_dirty;
     bool is_dirty, eof, close_after; /* close_after: once everything is sent */
+    bool leaves;                     /* it was there when the server began to leave */
     enum http_phase phase;
     const struct http_conn_ops *ops;
     struct sock_io io;

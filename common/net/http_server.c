@@ -307,6 +307,14 @@ void http_server_stop_accepting(struct http_server *s) {
     s->listen_fd = -1;
 }
 
+void http_server_leave(struct http_server *s) {
+    s->leaving = true;
+    for (struct http_conn *c = s->conns; c != NULL; c = c->next) {
+        c->leaves = true;
+        http_server_dirty(s, c);
+    }
+}
+
 void http_server_close(struct http_server **sp) {
     struct http_server *s = *sp;
     if (s == NULL) return;

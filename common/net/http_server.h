@@ -83,6 +83,11 @@ enum err http_server_open(struct http_server **out, struct loop *loop,
 uint16_t http_server_port(const struct http_server *s);
 unsigned http_server_conns(const struct http_server *s);
 void http_server_stop_accepting(struct http_server *s);
+/* For a daemon that drains: requests are taken as before, but no connection is kept for another
+ * one. Over HTTP/1.1 each answer that begins from now on says that it is the last; over HTTP/2
+ * GOAWAY is said, at once where a connection is open already and else with its first request, and
+ * what runs ends. */
+void http_server_leave(struct http_server *s);
 /* Closes every connection; runs the on_close of open exchanges. Allowed inside callbacks. Comes
  * before loop_destroy(). */
 void http_server_close(struct http_server **s);

@@ -3,14 +3,16 @@ connection as it says. Method: curl and node's client beside HTTP/1.1, byte for 
 (h2_frames.py), each case on a connection to one daemon that goes on serving."""
 import json
 import re
+import signal
 import struct
 import subprocess
+from http.client import HTTPConnection
 
 import pytest
 from h2_frames import (ACK, CANCEL, COMPRESSION_ERROR, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR,
                        GOAWAY, H2, HEADERS, NO_ERROR, PADDED, PING, PREFACE, PRIO, PRIORITY, PROTOCOL_ERROR, PUSH_PROMISE, REFUSED_STREAM, RST_STREAM,
                        SETTINGS, STREAM_CLOSED, WINDOW_UPDATE, Ended, block, fields, frame, rst, settings, window_update)
-from harness import ANSWER_S, Cluster, Standalone, connect, events, post, request
+from harness import ANSWER_S, SLOW, Cluster, Standalone, connect, events, post, request
 
 BODY = {"model": "fable", "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
 RAW = json.dumps(BODY).encode()
@@ -660,13 +662,45 @@ def test_nodes_client_asks_many_at_once(served):
 
 
 def test_the_last_request_of_a_connection(pki):
-    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 3}}}) as cluster, H2(cluster.base) as c:
-        for i in (1, 3, 5):
-            c.get(i)
-        assert [c.answer(i)["status"] for i in (1, 3, 5)] == [200] * 3
-        assert c.error() == NO_ERROR and c.last_stream == 5
+    with Cluster(coord={"coordinator": {"request_limit": {"max_requests": 3}}}) as cluster:
+        with H2(cluster.base) as c:
+            for i in (1, 3, 5):
+                c.get(i)
+            assert [c.answer(i)["status"] for i in (1, 3, 5)] == [200] * 3
+            assert c.error() == NO_ERROR and c.last_stream == 5
+            with pytest.raises(Ended):
+                c.until(lambda: False)
+        a_drain_begins_with_goaway(cluster)
+
+
+def a_drain_begins_with_goaway(cluster):
+    """What runs ends as if nothing were, and its connection then; one that idles ends at once; who comes anew is answered, once."""
+    with H2(cluster.base) as c, H2(cluster.base) as idle:
+        goes_on(idle, 1)
+        c.post(1, "/v1/completions", json.dumps({**BODY, "max_tokens": 512, "ignore_eos": True, "stream": True}).encode())
+        c.send(window_update(0, 1 << 20) + window_update(1, 1 << 20))
+        c.until(lambda: c.stream(1)["body"].count(b"data:") > 3, "a stream that runs")
+        kept = HTTPConnection(cluster.base.split("//")[1], timeout=60)
+        kept.request("GET", "/v1/models")
+        assert kept.getresponse().read()
+        cluster.coordinator.process.send_signal(signal.SIGTERM)
+        cluster.coordinator.killed = True
+        assert c.error() == NO_ERROR and c.last_stream == 1 and not c.stream(1)["end"]
+        assert idle.error() == NO_ERROR
+        with pytest.raises(Ended):
+            idle.until(lambda: False)
+        kept.request("GET", "/v1/models")
+        r = kept.getresponse()
+        assert r.status == 200 and r.getheader("Connection") == "close"
+        with H2(cluster.base) as late:
+            late.post(1, "/v1/completions", RAW)
+            assert late.answer(1)["status"] == 503
+            assert late.error() == NO_ERROR and late.last_stream == 1
+        a = c.answer(1)
+        assert a["body"].rstrip().endswith(b"[DONE]") and b'"error"' not in a["body"] and a["body"].count(b"data:") > 512
         with pytest.raises(Ended):
             c.until(lambda: False)
+        assert cluster.coordinator.process.wait(30 * SLOW) == 0
 
 
 def test_a_stop_says_goaway():
