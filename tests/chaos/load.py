@@ -121,7 +121,8 @@ def counts(cluster):
 
 
 def balance(cluster):
-    """What came is what ended."""
+    """What came is what ended; gives the counts."""
     wait_for(lambda: counts(cluster)["requestsInFlight"] == 0, 10 * SLOW, "nothing is in flight")
     n = counts(cluster)
     assert n["requestsReceived"] == n["requestsFinished"] + n["requestsFailed"] + n["requestsCancelled"] + n["requestsRefused"], n
+    return n

@@ -428,6 +428,30 @@ static void p_talks_nonsense(void **state) {
     }
 }
 
+/* As many tokens as a transcript can have are read; a list of one more is not. */
+static void p_lists_too_many_tokens(void **state) {
+    (void)state;
+    for (size_t more = 0; more < 2; more++) {
+        struct client c;
+        struct buf body = BUF_INIT;
+        before(NULL);
+        fc.co.conf.retries_max = 0;
+        struct held *h = ask(&c, "/generate", "{\"inputs\":\"x\"}");
+        first_turn();
+        buf_puts(&body, "{\"isLastResp\":true,\"output\":\"{}\",\"tokens\":\"7");
+        for (size_t i = 1; i < TRANSCRIPT_IDS_MAX + more; i++) buf_puts(&body, ",7");
+        buf_puts(&body, "\"}");
+        assert_false(body.failed);
+        fake_reply(h, 200, body.data);
+        client_expect(&c, more ? 500 : 200,
+                      more ? "{\"error\":\"P instance error\",\"error_type\":"
+                             "\"Incomplete Generation\"}"
+                           : "{}");
+        client_close(&c);
+        buf_free(&body);
+    }
+}
+
 /* P dies: the other one serves; the D that may work for the old attempt is told, with its epoch, so
  * that the new one is safe there. */
 static void p_dies(void **state) {
@@ -737,6 +761,7 @@ int main(int argc, char **argv) {
         CASE(a_broken_link_leaves_no_decode),
         CASE(no_attempt_left),
         CASE(p_talks_nonsense),
+        CASE(p_lists_too_many_tokens),
         CASE(p_dies),
         CASE(p_dies_and_d_changes),
         CASE(p_stays_full),
