@@ -226,11 +226,12 @@ static void end_answer(struct answer *a, struct said *s, enum finish fin, struct
     for (uint32_t i = 0; i < a->n_parts * a->n_choices; i++) let_out(&a->said[i], out);
     if (several(a)) buf_printf(out, "[end:%g]", a->prompt_logprobs);
 }
+int fake_pad_bytes;
 static void say_token(struct answer *a, struct said *s, int32_t id) {
     const uint32_t lane = (uint32_t)(s - a->said);
     s->ids[s->n++] = id;
     if (several(a)) buf_printf(&s->kept, "%u.%u", lane / a->n_choices, lane % a->n_choices);
-    buf_printf(&s->kept, "<%d>", (int)id);
+    buf_printf(&s->kept, "<%d>%*s", (int)id, fake_pad_bytes, "");
 }
 enum finish answer_token(struct answer *a, uint32_t part, const struct token_event *ev,
                          struct buf *out) {

@@ -55,6 +55,8 @@ void fake_instance_want(struct instance *in, const struct instance *peer);
 
 /* The n-th answer_create() from now on has no memory, once; 0: none. */
 extern int fake_answer_fails_at;
+/* Blanks behind the text of each token. */
+extern int fake_pad_bytes;
 /* The n-th answer_replay() of a choice that has tokens, from now on, waits for the gate, once; 0:
  * none. It says so in *_waits before. */
 extern atomic_int fake_replay_waits_at, fake_replay_waits;
