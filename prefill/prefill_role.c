@@ -125,6 +125,10 @@ static void fail_send(struct preq *p, enum err e, const char *why) {
     fail(p, cause, 500, text);
 }
 
+static void fail_unloaded(struct preq *p) {
+    fail(p, CAUSE_ADAPTER_MISSING, 422, "The LoRA adapter has been unloaded.");
+}
+
 static void fail_no_memory(struct preq *p) {
     fail(p, CAUSE_P_NO_MEMORY, 503, "out of memory");
 }
@@ -357,7 +361,11 @@ static void refused(struct preq *p, enum err e, const char *text) {
 }
 
 static void on_refused(void *arg, enum err e, const char *text) {
-    refused(((struct pprompt *)arg)->p, e, text);
+    struct preq *p = ((struct pprompt *)arg)->p;
+    if (e == ERR_MISMATCH)
+        fail_unloaded(p);
+    else
+        refused(p, e, text);
 }
 
 static void on_failed(void *arg, enum err e) {
@@ -478,7 +486,7 @@ static bool prompt_start(struct pprompt *q) {
                  KV_FRAME_BYTES_MAX);
         refused_for(p, CAUSE_REQUEST, e, text);
     } else if (e == ERR_MISMATCH) {
-        fail(p, CAUSE_ADAPTER_MISSING, 422, "The LoRA adapter has been unloaded.");
+        fail_unloaded(p);
     } else if (e != ERR_OK) {
         refused(p, e, err_text(e));
     }

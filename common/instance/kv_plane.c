@@ -347,6 +347,10 @@ fail:
     return e;
 }
 
+bool kv_peer_grants_first(const struct kv_peer *peer) {
+    return peer->kp->can == CAN_BOTH && peer->id < peer->kp->self_id;
+}
+
 void kv_tx_offer(struct kv_tx *tx) {
     if (tx->offered || tx->cancelled || tx->over) return;
     tx->offered = true;

@@ -129,9 +129,15 @@ struct kv_tx_opts {
 /* Begins a transfer of which D knows nothing yet; it ends with the link. ERR_PEER_LOST: not linked.
  * ERR_TOO_LARGE: the offer or its commit does not fit into a frame. */
 enum err kv_tx_open(struct kv_tx **out, struct kv_peer *peer, const struct kv_tx_opts *o);
-/* Offers the request to D, and again while D is busy. Once, and only when the blocks here are
- * reserved: what D grants stays D's until P has computed it, so if P's blocks could depend on what
- * D gives back, each would wait for the other. */
+/* Whose room a prompt for peer takes first: false: ours, and then it is offered; true: what peer
+ * grants, and then ours. What is granted is held until P has computed it, and P's blocks until D
+ * has them, so one who has the one waits for the other. Between instances that only prefill and
+ * those that only decode it is ours first: D's are held by nobody who waits. Two that do both could
+ * wait for each other; so all of them take the room of the lower id first, and those who wait stand
+ * in one row. */
+bool kv_peer_grants_first(const struct kv_peer *peer);
+/* Offers the request to D, and again while D is busy. Once; when the blocks here are reserved, or
+ * before that where kv_peer_grants_first(). */
 void kv_tx_offer(struct kv_tx *tx);
 /* D has other parts of the request, whose end makes room for this one: handover_ms does not bound
  * the wait any more. */

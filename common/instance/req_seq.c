@@ -101,9 +101,11 @@ struct req_seq {
     enum req_seq_state state;
     struct kv_tx *tx;
     struct kv_rx *rx;
-    bool offered; /* rx waits for our answer */
-    bool linked;  /* the transfer is not over: it may work on the blocks */
-    bool taken;   /* the other instance has it, so the sequence is released, not cancelled */
+    bool offered;     /* rx waits for our answer */
+    bool linked;      /* the transfer is not over: it may work on the blocks */
+    bool taken;       /* the other instance has it, so the sequence is released, not cancelled */
+    bool grant_first; /* the other instance's room comes before ours */
+    const struct infer_req *waiting; /* to be added when it is granted; the owner's */
 };
 
 static void step(struct req_seq *s, enum req_seq_event e);
@@ -153,7 +155,8 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *blocks, int n
     (void)seq_id;
     step(s, s->kind == SEQ_IMPORT ? RSEQ_EV_RESERVED : RSEQ_EV_ADMITTED);
     if (s->owner == NULL) return;
-    if (s->tx != NULL) kv_tx_offer(s->tx); /* nothing here can keep the other side waiting */
+    if (s->tx != NULL && !s->grant_first)
+        kv_tx_offer(s->tx); /* nothing here can keep the other side waiting */
     s->owner->on_admitted(s->arg, blocks, n_blocks, n_held, n_cached);
 }
 
@@ -214,13 +217,9 @@ struct req_seq *req_seq_open(struct req_seqs *count, struct worker *w, const str
     return s;
 }
 
-enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_req *req,
-                     struct errbuf *eb) {
-    struct lora *lora;
-    enum err e = worker_adapter(s->worker, req, &lora, eb);
-    if (e != ERR_OK) return e;
+static enum err enter(struct req_seq *s, enum seq_kind kind, const struct infer_req *req,
+                      struct lora *lora) {
     s->id = worker_next_seq_id(s->worker);
-    s->kind = kind;
     struct seq_opts o = {
         .seq_id = s->id,
         .kind = kind,
@@ -233,11 +232,26 @@ enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_r
         .prefix_salt = worker_prefix_salt(s->worker, req),
         .lora = lora,
     };
-    e = endpoint_guide_start(s->ep, req, &o.guide);
+    enum err e = endpoint_guide_start(s->ep, req, &o.guide);
     if (e == ERR_OK) e = worker_add(s->worker, &o, &from_engine, s);
     if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
-    lora_unref(&lora);
     if (e == ERR_OK) step(s, RSEQ_EV_ADDED);
+    return e;
+}
+
+enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_req *req,
+                     struct errbuf *eb) {
+    struct lora *lora;
+    enum err e = worker_adapter(s->worker, req, &lora, eb);
+    if (e != ERR_OK) return e;
+    s->kind = kind;
+    if (s->grant_first) {
+        s->waiting = req;
+        kv_tx_offer(s->tx);
+    } else {
+        e = enter(s, kind, req, lora);
+    }
+    lora_unref(&lora);
     return e;
 }
 
@@ -285,14 +299,32 @@ static void on_sent(void *arg, enum err e, const char *text, const struct kv_tx_
     if (owner != NULL) owner->on_sent(of, e, text, st);
 }
 
+/* There is room for it over there: now for ours. */
+static void on_granted(void *arg, uint32_t n_held) {
+    struct req_seq *s = arg;
+    struct errbuf eb = {0};
+    struct lora *lora;
+    (void)n_held;
+    if (s->owner == NULL || s->waiting == NULL) return;
+    enum err e = worker_adapter(s->worker, s->waiting, &lora, &eb);
+    if (e == ERR_OK) {
+        e = enter(s, s->kind, s->waiting, lora);
+        lora_unref(&lora);
+    }
+    s->waiting = NULL;
+    if (e != ERR_OK) s->owner->on_refused(s->arg, e, eb.text[0] != '\0' ? eb.text : err_text(e));
+}
+
 enum err req_seq_send_to(struct req_seq *s, struct kv_peer *peer, const struct infer_req *req) {
     const unsigned bt = (unsigned)engine_block_tokens(worker_engine(s->worker));
     const struct kv_tx_opts o = {
         .req = req,
         .n_blocks = (uint32_t)((req->n_ids + bt - 1) / bt),
+        .on_granted = on_granted,
         .on_end = on_sent,
         .arg = s,
     };
+    s->grant_first = kv_peer_grants_first(peer);
     enum err e = kv_tx_open(&s->tx, peer, &o);
     s->linked = e == ERR_OK;
     return e;

@@ -1,7 +1,7 @@
 /* req_seq: one prompt of a request in the engine of this instance, and its KV on a link: the life
  * of a sequence, the same whichever role it serves.
  *
- *   out         not in the engine: just opened, refused by it, or failed in it
+ *   out         not in the engine: just opened, to be granted first, refused by it, or failed in it
  *   queued      waits for a slot and blocks
  *   prefilling  its prompt is computed here
  *   importing   has its blocks, which another instance fills
@@ -103,7 +103,9 @@ enum req_seq_state req_seq_state(const struct req_seq *s);
 /* ---- its KV goes to another instance */
 
 /* Before req_seq_add(). It is offered to peer as soon as the engine has blocks for it, so that a
- * grant never waits for blocks of P, whose holders wait for grants. Errors as kv_tx_open(). */
+ * grant never waits for blocks of P, whose holders wait for grants; or, where peer comes first
+ * (kv_peer_grants_first()), it is out until peer has granted it, and then added: *req must live as
+ * long as the owner. Errors as kv_tx_open(). */
 enum err req_seq_send_to(struct req_seq *s, struct kv_peer *peer, const struct infer_req *req);
 void req_seq_patient(struct req_seq *s);                     /* see kv_tx_patient() */
 void req_seq_commit(struct req_seq *s, struct kv_commit *c); /* see kv_tx_commit() */

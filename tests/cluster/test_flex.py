@@ -145,3 +145,21 @@ def test_one_capability_goes_and_comes_back(flex, whole):
     wait_for(lambda: flex.p.status()["service"]["roleStatus"] == "RoleReady" and flex.p.status()["linkStatus"]["peers"], 10 * SLOW, "a flex again")
     for p, d in ways(flex):
         assert normal(flex.split(p, d, mode, body)[0].encode(), False) == want
+
+
+def test_neither_waits_for_the_other(whole):
+    """Both hand over to each other, at once, more than both pools can hold: who has blocks for a prompt never waits for blocks that are held for
+    one which waits for his. So all are answered, and none is given up for want of room."""
+    mode = BY_NAME["completions_stream"]
+    small = {"BackendConfig": {"ScheduleConfig": {"maxBatchSize": 4, "maxPrefillBatchSize": 4, "enablePrefixCache": False}},
+             "BatonConfig": {"kvCacheMiB": 1, "chunkTokens": 64, "handoverTimeoutSeconds": 20 * SLOW}}
+    with Flex(extra=small) as f:
+        f.give_roles()
+        blocks = [i.load()[1] for i in (f.p, f.d)]
+        long = 16 * (blocks[0] // 2) - 40  # two of them fill a pool
+        bodies = [mode.body(made_up_ids(long, 96000 + i), max_tokens=8, temperature=0.7, seed=i) for i in range(12)]
+        want = [normal(mode.ask(whole.base, b)[2], False) for b in bodies[:2]]
+        got = in_threads([lambda i=i: f.split(*ways(f)[i % 2], mode, bodies[i])[0] for i in range(12)])
+        assert [normal(t.encode(), False) for t in got[:2]] == want
+        idle(f)
+        assert [i.load()[1] for i in (f.p, f.d)] == blocks
