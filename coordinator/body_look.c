@@ -2,8 +2,10 @@
 #include "coordinator/body_look.h"
 
 #include <string.h>
+#include "proto/grpc.h"
 #include "proto/json_lex.h"
 #include "proto/json_skim.h"
+#include "proto/pb.h"
 
 /* Objects and strings with escapes, of an input, that are looked at one by one; what lies behind
  * them in a list counts by its bytes, so that a body's time does not depend on what is in it. */
@@ -284,8 +286,33 @@ static void know_nothing(struct body_look *out, const struct api_path *path, siz
     out->stream = api_streams(path, API_ASKS_NOTHING, false);
 }
 
+/* ---- messages of gRPC: their top fields, as proto/grpc/ numbers them */
+
+/* The prompts of a call of TGIS: `requests`, or `request`. */
+enum { TGIS_REQUESTS = 3 };
+
+static void look_at_message(struct body_look *out, const struct api_path *path, const char *body,
+                            size_t n) {
+    struct grpc_frame frame;
+    struct pb_field f;
+    uint64_t n_prompts = 0;
+    know_nothing(out, path, n);
+    if (grpc_one_message(body, n) != NULL) return;
+    out->is_object = out->has_input = true;
+    (void)grpc_frame_take(&frame, body, n);
+    if (frame.compressed) return; /* P knows */
+    struct pb_reader r = pb_reader(frame.p, frame.n);
+    while (pb_next(&r, &f))
+        n_prompts += path->api == API_TGIS && f.number == TGIS_REQUESTS && f.wire == PB_BYTES;
+    out->n_prompts = out->n_sequences = (unsigned)between(n_prompts, 1, PARTS_MAX);
+}
+
 void body_look(struct body_look *out, const struct api_path *path, const char *body, size_t n) {
     struct walk w = {.skim = json_skim(), .p = body, .n = n};
+    if (path->frames == API_FRAMES_GRPC) {
+        look_at_message(out, path, body, n);
+        return;
+    }
     size_t found[MEMBERS], bom = n >= 3 && memcmp(body, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0,
                            at = w.skim->space(body, n, bom);
     know_nothing(out, path, n);

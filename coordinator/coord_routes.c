@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/log.h"
+#include "common/grpc/grpc_health.h"
 #include "common/net/dispatch.h"
 #include "common/net/openapi.h"
 #include "common/net/router.h"
@@ -208,7 +209,7 @@ static void on_switch(void *arg, struct http_x *x, const struct route_params *p)
 /* ---- what an instance answers better */
 static void on_management_info(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
-    proxy_to_instance(arg, x, true);
+    proxy_to_instance(arg, x, NULL);
 }
 
 static bool model_is_served(const struct coordinator *co, const char *model) {
@@ -260,6 +261,16 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
 }
 
+bool coord_serves_anything(const void *co) {
+    return controller_ready(co) && !((const struct coordinator *)co)->stopping;
+}
+
+static void on_grpc_health(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    (void)p;
+    grpc_health_serve(co->grpc_health, x);
+}
+
 static void on_load_lora(void *arg, struct http_x *x, const struct route_params *p) {
     (void)p;
     lora_route(arg, x, true);
@@ -285,6 +296,8 @@ static const struct route routes[] = {
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS | PLANE_OPEN, "GET", "/v2/health/ready", on_ready, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS | PLANE_OPEN, "GET", "/v2/models/{m}/ready",
      on_model_ready, 0},
+    {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,
+     GRPC_HEALTH_BODY_BYTES},
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
@@ -307,7 +320,7 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
     if (api_is_infer(path)) {
         relay_start(co->relays, x, path, model);
     } else {
-        proxy_to_instance(co, x, false);
+        proxy_to_instance(co, x, path);
     }
 }
 

@@ -19,6 +19,7 @@
 struct relay_set;
 struct coord_lora;
 struct health_timed;
+struct grpc_health;
 struct http_gate;
 struct recorder;
 
@@ -45,7 +46,8 @@ struct coordinator {
     struct relay_set *relays;
     struct coord_lora *loras;   /* adapters that every instance should have: lora.h */
     struct health_timed *timed; /* made when the first asks */
-    struct loop_timer *tick;    /* controller: polls, roles, rank table */
+    struct grpc_health *grpc_health;
+    struct loop_timer *tick; /* controller: polls, roles, rank table */
     uint64_t started_ms, next_table_ms, next_poll_ms;
     uint64_t boot;      /* this process, at random */
     uint64_t term;      /* its rank among coordinators: instances obey the highest they have seen */
@@ -109,6 +111,9 @@ enum error_style coord_error_style(const struct coordinator *co);
  * when it has none. */
 const char *coord_media_type(const char *type);
 
+/* Of a coordinator: a request would be taken now. */
+bool coord_serves_anything(const void *co);
+
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);
 /* What a 503 says while no pair serves: which role is missing (errorFormat "text": the reference's
@@ -121,7 +126,8 @@ void health_timed(struct coordinator *co, struct http_x *x, const char *seconds)
 void health_timed_default(struct coordinator *co, struct http_x *x);
 void health_timed_close(struct coordinator *co); /* before the listeners close */
 
-/* ---- proxy.c: model information and tokenising, answered by an instance */
-void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane);
+/* ---- proxy.c: model information and tokenising, answered by an instance; row NULL: by one that
+ * decodes, on its management plane */
+void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct api_path *row);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include "proto/api.h"
+#include "proto/grpc.h"
 
 void fwd_headers_init(struct fwd_headers *h) {
     h->n = 0;
@@ -23,4 +24,17 @@ void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x) {
         if (v != NULL) fwd_headers_add(h, *name, v);
     }
     fwd_headers_add(h, "X-Request-Id", http_x_request_id(x));
+}
+
+void fwd_headers_add_framing(struct fwd_headers *h, struct http_x *x, const struct api_path *path) {
+    static const char *const grpc[] = {GRPC_ENCODING_HEADER, GRPC_MODEL_HEADER};
+    if (path == NULL || path->frames != API_FRAMES_GRPC) {
+        fwd_headers_add(h, "Content-Type", "application/json");
+        return;
+    }
+    fwd_headers_add(h, "Content-Type", GRPC_INSIDE_TYPE);
+    for (size_t i = 0; i < sizeof(grpc) / sizeof(grpc[0]); i++) {
+        const char *v = http_x_header(x, grpc[i]);
+        if (v != NULL) fwd_headers_add(h, grpc[i], v);
+    }
 }

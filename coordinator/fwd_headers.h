@@ -20,4 +20,8 @@ void fwd_headers_add(struct fwd_headers *h, const char *name, const char *value)
 /* traceparent, tracestate, b3, X-B3-* as the client sent them, and X-Request-Id. */
 void fwd_headers_add_trace(struct fwd_headers *h, struct http_x *x);
 
+/* Content-Type, and what else says how the body of x is to be read. */
+struct api_path;
+void fwd_headers_add_framing(struct fwd_headers *h, struct http_x *x, const struct api_path *path);
+
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/grpc/grpc_health.h"
 #include "common/base/clock.h"
 #include "common/base/fds.h"
 #include "common/base/build.h"
@@ -197,6 +198,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
+    if (e == ERR_OK) e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGHUP, on_hup, co);
@@ -214,6 +216,7 @@ static void coordinator_close(struct coordinator *co) {
     controller_stop(co);
     coord_metrics_destroy(&co->metrics);
     health_timed_close(co);
+    grpc_health_destroy(&co->grpc_health);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
     http_client_destroy(&co->client);

@@ -111,7 +111,8 @@ static bool put_path(char *dst, size_t cap, const char *path) {
     return true;
 }
 
-void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management_plane) {
+void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct api_path *row) {
+    const bool management_plane = row == NULL;
     struct inst *in = choose(co, management_plane);
     struct proxied *p = in != NULL ? calloc(1, sizeof(*p)) : NULL;
     char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX];
@@ -135,7 +136,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, bool management
     int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
     struct fwd_headers headers;
     fwd_headers_init(&headers);
-    if (post) fwd_headers_add(&headers, "Content-Type", "application/json");
+    if (post) fwd_headers_add_framing(&headers, x, row);
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
     struct http_call_opts o = {.method = method,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "common/base/base64.h"
 #include "common/base/buf.h"
 #include "common/base/build.h"
 #include "common/base/clock.h"
@@ -149,19 +150,6 @@ static void commit(struct recorder *rec) {
 
 /* ---- bodies */
 
-static void put_base64(struct buf *b, const unsigned char *p, size_t n) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        const size_t left = n - i;
-        const unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-                           (left > 2 ? (unsigned)p[i + 2] : 0);
-        buf_putc(b, digits[v >> 18]);
-        buf_putc(b, digits[v >> 12 & 63]);
-        buf_putc(b, left > 1 ? digits[v >> 6 & 63] : '=');
-        buf_putc(b, left > 2 ? digits[v & 63] : '=');
-    }
-}
-
 /* As text where it is UTF-8, so that people can read it. */
 static void put_body(struct recorder *rec, const char *body, size_t n) {
     struct buf *b = &rec->line;
@@ -175,7 +163,7 @@ static void put_body(struct recorder *rec, const char *body, size_t n) {
     if (json_lex_string(&lex, &span) && lex.at == b->len) return;
     b->len = before;
     buf_puts(b, ",\"bodyBase64\":\"");
-    put_base64(b, (const unsigned char *)body, n);
+    base64_put(b, body, n);
     buf_putc(b, '"');
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/base64.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/recorder.h"
@@ -61,8 +62,24 @@ static void lose_bad_answer(struct relay *r, const char *detail) {
                       .cause = CAUSE_P_BAD_ANSWER, .left = LEFT_BOTH, .text = "P instance error"});
 }
 
+/* What the client gets of it; bytes that are no text come as base64. */
+static bool get_output(const struct json_value *root, struct buf *bytes, struct piece *p) {
+    const char *s;
+    size_t n;
+    json_get_str(root, "output", &p->body, &p->len);
+    if (json_get_str(root, "outputBase64", &s, &n) != JSON_OK) return true;
+    if (!base64_take(bytes, s, n)) {
+        buf_free(bytes);
+        return false;
+    }
+    p->body = bytes->data;
+    p->len = bytes->len;
+    return true;
+}
+
 static void first_token(struct relay *r, const struct json_value *root) {
     struct piece p = {.kind = DR_DATA, .body = ""};
+    struct buf output = BUF_INIT;
     bool last = false;
     const char *seed = "";
     size_t n = 0;
@@ -73,7 +90,11 @@ static void first_token(struct relay *r, const struct json_value *root) {
     }
     p.tokens = tokens;
     json_get_bool(root, "isLastResp", &last);
-    json_get_str(root, "output", &p.body, &p.len);
+    if (!get_output(root, &output, &p)) {
+        free(tokens);
+        lose_bad_answer(r, "an output that is none");
+        return;
+    }
     json_get_str(root, "seed", &seed, &n);
     recorder_first(r->set->co->recorder, r->id_text, r->attempt.epoch, seed, p.tokens, p.n_tokens);
     relay_log_first(r, root);
@@ -85,6 +106,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     relay_report_p(r, VERDICT_GOOD, "");
     if (!last) relay_report_link(r, VERDICT_GOOD, "");
     relay_step(r, last ? EV_ANSWERED : EV_FIRST_TOKEN, &(struct relay_input){.piece = &p});
+    buf_free(&output);
     free(tokens);
 }
 

@@ -65,7 +65,7 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
                         size_t record_bytes) {
     char value[96];
     fwd_headers_init(h);
-    fwd_headers_add(h, "Content-Type", "application/json");
+    fwd_headers_add_framing(h, r->out.x, r->path);
     fwd_headers_add(h, "req-type", "prefill");
     fwd_headers_add(h, "req-id", r->id_text);
     snprintf(value, sizeof(value), "%s;%u", d->node.ip, d->node.inter_comm_port);

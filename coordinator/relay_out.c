@@ -76,7 +76,7 @@ void relay_out_piece(struct relay_out *o, const char *p, size_t n) {
 
 void relay_out_last(struct relay_out *o, const char *p, size_t n) {
     if (!o->stream) {
-        whole(o, 200, "application/json; charset=utf-8", p, n);
+        whole(o, 200, coord_media_type(framing_of(o)->whole), p, n);
         return;
     }
     write_some(o, p, n);
@@ -99,7 +99,9 @@ static void end_with_event(struct relay_out *o, const char *json, size_t n) {
 
 void relay_out_error(struct relay_out *o, int status, const char *type, const char *body, size_t n,
                      bool framed) {
-    if (o->begun && framed) {
+    if (o->head_sent && framing_of(o)->trailers) {
+        http_x_stream_fail(let_go(o), status, body, n);
+    } else if (o->begun && framed) {
         write_some(o, body, n);
         end_stream(o);
     } else if (o->head_sent) {
@@ -115,7 +117,7 @@ void relay_out_fail(struct relay_out *o, int status, const char *text) {
         char *body =
             api_error_body(o->path->errors, coord_error_style(o->co), &status, text, NULL, NULL);
         const char *json = body != NULL ? body : "{\"error\":\"out of memory\"}";
-        end_with_event(o, json, strlen(json));
+        relay_out_error(o, status, NULL, json, strlen(json), false);
         free(body);
         return;
     }

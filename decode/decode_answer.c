@@ -259,14 +259,19 @@ static bool keep_commit(struct kv_commit *to, const struct kv_commit *c) {
     *to = *c;
     to->tokens = malloc(c->n_tokens * sizeof(*to->tokens));
     to->prompt_logprobs = n > 0 ? malloc(n * sizeof(*to->prompt_logprobs)) : NULL;
+    to->prompt_ranks =
+        n > 0 && c->prompt_ranks != NULL ? malloc(n * sizeof(*to->prompt_ranks)) : NULL;
     to->prompt_tops = n_tops > 0 ? malloc(n_tops * sizeof(*to->prompt_tops)) : NULL;
     if (to->tokens == NULL || (n > 0 && to->prompt_logprobs == NULL) ||
+        (n > 0 && c->prompt_ranks != NULL && to->prompt_ranks == NULL) ||
         (n_tops > 0 && to->prompt_tops == NULL)) {
         kv_commit_free(to);
         return false;
     }
     memcpy(to->tokens, c->tokens, c->n_tokens * sizeof(*to->tokens));
     if (n > 0) memcpy(to->prompt_logprobs, c->prompt_logprobs, n * sizeof(*to->prompt_logprobs));
+    if (to->prompt_ranks != NULL)
+        memcpy(to->prompt_ranks, c->prompt_ranks, n * sizeof(*to->prompt_ranks));
     if (n_tops > 0) memcpy(to->prompt_tops, c->prompt_tops, n_tops * sizeof(*to->prompt_tops));
     return true;
 }
@@ -274,7 +279,9 @@ static bool keep_commit(struct kv_commit *to, const struct kv_commit *c) {
 static void feed_prompt(struct dpart *part) {
     const struct kv_commit *c = &part->commit;
     for (uint32_t i = 0; i < c->n_prompt_logprobs && i + 1 < part->req->n_prompt; i++) {
-        struct token_event ev = {.id = part->req->ids[i + 1], .logprob = c->prompt_logprobs[i]};
+        struct token_event ev = {.id = part->req->ids[i + 1],
+                                 .logprob = c->prompt_logprobs[i],
+                                 .rank = c->prompt_ranks != NULL ? c->prompt_ranks[i] : 0};
         const struct top_logprob *top =
             c->n_prompt_tops > 0 ? c->prompt_tops + (size_t)i * c->n_prompt_tops : NULL;
         while (ev.n_top < (int32_t)c->n_prompt_tops && top[ev.n_top].id >= 0) {

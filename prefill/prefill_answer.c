@@ -2,9 +2,21 @@
 #include "prefill/prefill_answer.h"
 
 #include <string.h>
+#include "common/base/base64.h"
 
 static void put_ms(struct buf *out, const char *name, uint64_t us) {
     buf_printf(out, ",\"%s\":%.3f", name, (double)us / 1000.0);
+}
+
+static void put_output(struct buf *out, const struct prefill_answer *a) {
+    const char *p = a->output_len > 0 ? a->output : "";
+    if (!a->binary) {
+        buf_json_str(out, p, a->output_len);
+        return;
+    }
+    buf_putc(out, '"');
+    base64_put(out, p, a->output_len);
+    buf_putc(out, '"');
 }
 
 void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
@@ -13,8 +25,9 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     buf_json_str(out, req->head.req_id, strlen(req->head.req_id));
     buf_printf(out, ",\"isStream\":%s", req->answer.stream ? "true" : "false");
     if (req->answer.stream || a->last) {
-        buf_printf(out, ",\"isLastResp\":%s,\"output\":", a->last ? "true" : "false");
-        buf_json_str(out, a->output_len > 0 ? a->output : "", a->output_len);
+        buf_printf(out, ",\"isLastResp\":%s,\"%s\":", a->last ? "true" : "false",
+                   a->binary ? "outputBase64" : "output");
+        put_output(out, a);
     }
     size_t n_prompt = 0;
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)

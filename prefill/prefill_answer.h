@@ -11,6 +11,8 @@ struct prefill_answer {
     bool last;                   /* the first tokens ended the request */
     const char *output;          /* for the client; not sent when neither streaming nor last */
     size_t output_len;
+    bool
+        binary; /* it is no text (api_framing.binary): member outputBase64 in the place of output */
     const char *tokens;              /* whose events are in output; text of proto/emitted.h */
     const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
     uint64_t queue_wait_us, prefill_us;

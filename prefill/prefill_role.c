@@ -46,6 +46,7 @@ struct pprompt {
                                       * until the commit */
     uint32_t n_tokens, tokens_max;   /* that have come; and can */
     float *prompt_logprobs;          /* [n_prompt - 1], of tokens 1.. ; NULL unless asked for */
+    int32_t *prompt_ranks;           /* of the same */
     struct top_logprob *prompt_tops; /* [n_prompt - 1][prompt_top_logprobs] */
     uint32_t n_prompt_logprobs;
     uint32_t n_blocks;
@@ -82,6 +83,7 @@ static void prompts_free(struct preq *p) {
         req_seq_drop(&q->seq, ERR_CANCELLED, "");
         free(q->tokens);
         free(q->prompt_logprobs);
+        free(q->prompt_ranks);
         free(q->prompt_tops);
     }
     free(p->prompts);
@@ -150,6 +152,7 @@ static void reply(struct preq *p, bool last) {
         .last = last,
         .output = p->out.data,
         .output_len = p->out.len,
+        .binary = api_framings[p->path->frames].binary,
         .tokens = tokens.len > 0 ? tokens.data : "",
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,
@@ -198,13 +201,16 @@ static void on_prompt_logprob(void *arg, int position, const struct token_event 
     if (position < 1 || (size_t)position >= n) return;
     if (q->prompt_logprobs == NULL) {
         q->prompt_logprobs = calloc(n, sizeof(*q->prompt_logprobs));
+        q->prompt_ranks = calloc(n, sizeof(*q->prompt_ranks));
         q->prompt_tops = n_tops > 0 ? calloc(n * n_tops, sizeof(*q->prompt_tops)) : NULL;
     }
-    if (q->prompt_logprobs == NULL || (n_tops > 0 && q->prompt_tops == NULL)) {
+    if (q->prompt_logprobs == NULL || q->prompt_ranks == NULL ||
+        (n_tops > 0 && q->prompt_tops == NULL)) {
         q->p->out.failed = true; /* the reply says so */
         return;
     }
     q->prompt_logprobs[position - 1] = ev->logprob;
+    q->prompt_ranks[position - 1] = ev->rank;
     for (size_t i = 0; i < n_tops; i++)
         q->prompt_tops[(size_t)(position - 1) * n_tops + i] =
             i < (size_t)ev->n_top ? ev->top[i] : (struct top_logprob){.id = -1};
@@ -238,6 +244,7 @@ static bool commit(struct pprompt *q) {
         .n_tokens = q->n_tokens,
         .tokens = q->tokens,
         .prompt_logprobs = q->prompt_logprobs,
+        .prompt_ranks = q->prompt_ranks,
         .n_prompt_logprobs = q->n_prompt_logprobs,
         .prompt_tops = q->prompt_tops,
         .n_prompt_tops =
@@ -246,6 +253,7 @@ static bool commit(struct pprompt *q) {
     q->committed = true;
     q->tokens = NULL;
     q->prompt_logprobs = NULL;
+    q->prompt_ranks = NULL;
     q->prompt_tops = NULL;
     if (q->p->peer == NULL) return go_on_here(q, &c);
     req_seq_commit(q->seq, &c);

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "proto/grpc.h"
 #include "proto/json.h"
 
 #define GENERATE(path, api, stream, frames, errors)                                                \
@@ -22,6 +23,13 @@
         method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, \
             errors, false                                                                          \
     }
+/* Methods of gRPC. */
+#define CALL(path, api, stream) GENERATE(path, api, stream, API_FRAMES_GRPC, API_ERRORS_GRPC)
+#define ASK(path, work, info)                                                                      \
+    {                                                                                              \
+        "POST", path, work, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_GRPC,       \
+            API_ERRORS_GRPC, false                                                                 \
+    }
 
 /* clang-format off */
 const struct api_path api_paths[] = {
@@ -36,6 +44,10 @@ const struct api_path api_paths[] = {
     GENERATE("/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
     GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
     GENERATE("/v1/messages", API_ANTHROPIC, API_STREAM_FIELD, API_FRAMES_SSE_NAMED, API_ERRORS_ANTHROPIC),
+    CALL("/fmaas.GenerationService/Generate", API_TGIS, API_STREAM_NEVER),
+    CALL("/fmaas.GenerationService/GenerateStream", API_TGIS, API_STREAM_ALWAYS),
+    ASK("/fmaas.GenerationService/Tokenize", API_TOKENIZE, INFO_TGIS_TOKENIZE),
+    ASK("/fmaas.GenerationService/ModelInfo", API_INFORM, INFO_TGIS_MODEL),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
     GENERATE("/v1/responses", API_RESPONSES, API_STREAM_FIELD, API_FRAMES_SSE_TYPED, API_ERRORS_OPENAI),
     TOKENIZE("/v1/responses/input_tokens", INFO_RESPONSES_TOKENS, API_ERRORS_OPENAI),
@@ -83,7 +95,7 @@ const struct api_path api_paths[] = {
 /* clang-format on */
 
 #define FRAMING(type, before, after, comments)                                                     \
-    { type, before, after, false, sizeof(after) - 1, comments }
+    { type, "application/json", before, after, false, sizeof(after) - 1, comments, false, false }
 #define EVENTS "text/event-stream"
 
 const struct api_framing api_framings[] = {
@@ -92,11 +104,12 @@ const struct api_framing api_framings[] = {
     [API_FRAMES_SSE_DONE] = FRAMING(EVENTS, "data: ", "\n\ndata: [DONE]\n\n", true),
     [API_FRAMES_SSE_BARE] = FRAMING(EVENTS, "data:", "\n\n", true),
     [API_FRAMES_SSE_NAMED] = FRAMING(EVENTS, "event: error\ndata: ", "\n\n", true),
-    [API_FRAMES_SSE_TYPED] = {EVENTS, "event: error\ndata: {\"type\":\"error\",", "\n\n", true, 2,
-                              true},
+    [API_FRAMES_SSE_TYPED] = {EVENTS, "application/json",
+                              "event: error\ndata: {\"type\":\"error\",", "\n\n", true, 2, true,
+                              false, false},
     [API_FRAMES_OBJECTS] = FRAMING(EVENTS, "", "\0", false),
     [API_FRAMES_NDJSON] = FRAMING("application/x-ndjson", "", "\n", false),
-    [API_FRAMES_GRPC] = FRAMING("application/grpc", "", "", false),
+    [API_FRAMES_GRPC] = {GRPC_TYPE, GRPC_TYPE, "", "", false, 0, false, true, true},
 };
 
 /* The shape of errors by the beginning of a path; the first that fits. Control paths under /v1/
@@ -183,7 +196,7 @@ enum api_errors api_path_errors(const char *path) {
     for (size_t i = 0; i < sizeof(error_prefixes) / sizeof(error_prefixes[0]); i++)
         if (strncmp(path, error_prefixes[i].prefix, strlen(error_prefixes[i].prefix)) == 0)
             return error_prefixes[i].errors;
-    return API_ERRORS_PLAIN;
+    return grpc_is_path(path) ? API_ERRORS_GRPC : API_ERRORS_PLAIN;
 }
 
 void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model) {

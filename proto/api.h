@@ -45,11 +45,13 @@ enum api_frames {
 
 /* What surrounds the pieces of a framing, as those who write errors into a stream need it. */
 struct api_framing {
-    const char *type;           /* Content-Type of a stream */
+    const char *type, *whole;   /* Content-Type of a stream, and of an answer that is none */
     const char *before, *after; /* of an error's JSON, which ends the stream */
     bool opened;                /* `before` has opened the object: without its first brace */
     size_t after_bytes;
     bool comments; /* ":" and an empty line keep a silent stream open */
+    bool trailers; /* the error of a stream is no part of it: http_x_stream_fail() */
+    bool binary;   /* pieces are no text */
 };
 extern const struct api_framing api_framings[]; /* by enum api_frames */
 
@@ -95,6 +97,8 @@ enum api_info {
     INFO_OLLAMA_SHOW,
     INFO_OLLAMA_PULL,
     INFO_OLLAMA_REFUSED, /* what changes the models of a server */
+    INFO_TGIS_TOKENIZE,
+    INFO_TGIS_MODEL,
     INFO_COUNT,
 };
 

@@ -154,6 +154,7 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
     if (shape == API_ERRORS_CAIKIT) return printed(caikit(was, text)); /* its own 422 stays */
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {
+    case API_ERRORS_GRPC: return strdup(text);
     case API_ERRORS_ANTHROPIC: return printed(anthropic(was, text));
     case API_ERRORS_OLLAMA:
         if (was == 429) *status = 503; /* its word for a full queue */

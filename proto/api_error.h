@@ -16,6 +16,7 @@ enum api_errors {
     API_ERRORS_ANTHROPIC, /* {"type":"error","error":{"type","message"}} */
     API_ERRORS_OLLAMA,    /* {"error":"text"} */
     API_ERRORS_CAIKIT,    /* {"details","code","id"} */
+    API_ERRORS_GRPC,      /* the text alone: the status is not in the body */
     API_ERRORS_LLAMACPP,  /* {"error":{"code":status,"message","type"}} */
 };
 

@@ -44,6 +44,7 @@ const struct infer_field infer_fields[] = {
     {"created", INFER_I64, AT(head.created_unix_s), ANY},
     FROM("priority", INFER_I32, head.priority, 1, PRIORITY_LAST),
     FROM("timeout", INFER_I32, head.timeout_s, 0, TIMEOUT_S_MAX),
+    {"time_limit_ms", INFER_U32, AT(head.time_limit_ms), ANY},
     FLAG("is_recompute", head.is_recompute),
 
     /* what the answer shows */
@@ -65,6 +66,8 @@ const struct infer_field infer_fields[] = {
     FLAG("show_prompt_logprobs", answer.show_prompt_logprobs),
     FLAG("show_logprobs", answer.show_logprobs),
     FLAG("top_tokens", answer.top_tokens),
+    FLAG("token_logprobs", answer.token_logprobs),
+    FLAG("token_ranks", answer.token_ranks),
     FROM("tools", INFER_ENUM, answer.tools, 0, TOOLS_COUNT - 1),
     FLAG("parallel_tool_calls", answer.parallel_tools),
     FLAG("tools_forced", answer.tools_forced),
@@ -100,6 +103,9 @@ const struct infer_field infer_fields[] = {
     FROM("top_logprobs", INFER_I32, sampling.top_logprobs, 0, TOP_LOGPROBS_MAX),
     FLAG("prompt_logprobs", sampling.prompt_logprobs),
     FROM("prompt_top_logprobs", INFER_I32, sampling.prompt_top_logprobs, 0, TOP_LOGPROBS_MAX),
+    FLAG("ranks", sampling.ranks),
+    FROM("decay_start", INFER_I32, sampling.decay_start, 0, INT32_MAX),
+    FROM("decay_factor", INFER_F32, sampling.decay_factor, 0, 10),
     FROM("n_choices", INFER_I32, sampling.n_choices, 1, CHOICES_MAX),
     FLAG("beam", sampling.beam),
     FROM("prompt_lookup_num_tokens", INFER_I32, sampling.lookup_tokens, 0, LOOKUP_TOKENS_MAX),

@@ -13,7 +13,7 @@
 #include "proto/infer_fields.h"
 #include "proto/transcript.h"
 
-enum { INFER_REQ_VERSION = 8, TOKEN_EVENT_VERSION = 2 };
+enum { INFER_REQ_VERSION = 9, TOKEN_EVENT_VERSION = 3 };
 
 /* Wide enough for a ban by bias, far from where sums of logits overflow. */
 static const float BIAS_ABS_MAX = 1e9f;
@@ -356,6 +356,7 @@ void token_event_pack(struct wr *w, const struct token_event *ev) {
     wr_i32(w, ev->index);
     wr_u8(w, (uint8_t)ev->finish);
     wr_f32(w, ev->logprob);
+    wr_i32(w, ev->rank);
     wr_u32(w, ev->batch_size);
     wr_u32(w, ev->queue_wait_us);
     wr_u32(w, ev->step_us);
@@ -371,11 +372,12 @@ enum err token_event_unpack(struct rd *r, struct token_event *ev) {
     memset(ev, 0, sizeof(*ev));
     if (!rd_u8(r, &version) || version != TOKEN_EVENT_VERSION || !rd_i32(r, &ev->id) ||
         !rd_i32(r, &ev->choice) || !rd_i32(r, &ev->index) || !rd_u8(r, &finish) ||
-        !rd_f32(r, &ev->logprob) || !rd_u32(r, &ev->batch_size) || !rd_u32(r, &ev->queue_wait_us) ||
-        !rd_u32(r, &ev->step_us) || !rd_u8(r, &n_top))
+        !rd_f32(r, &ev->logprob) || !rd_i32(r, &ev->rank) || !rd_u32(r, &ev->batch_size) ||
+        !rd_u32(r, &ev->queue_wait_us) || !rd_u32(r, &ev->step_us) || !rd_u8(r, &n_top))
         return ERR_BAD_FRAME;
     if (ev->id < 0 || ev->index < 0 || ev->choice < 0 || ev->choice >= 2 * CHOICES_MAX ||
-        finish > FINISH_ERROR || n_top > TOP_LOGPROBS_MAX || !in_f32(ev->logprob, -FLT_MAX, 0.0f))
+        ev->rank < 0 || finish > FINISH_ERROR || n_top > TOP_LOGPROBS_MAX ||
+        !in_f32(ev->logprob, -FLT_MAX, 0.0f))
         return ERR_BAD_FRAME;
     ev->finish = (enum finish)finish;
     ev->n_top = n_top;

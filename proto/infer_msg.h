@@ -52,6 +52,9 @@ struct sampling {
     int32_t top_logprobs;   /* alternatives, 0..TOP_LOGPROBS_MAX */
     bool prompt_logprobs;   /* log-probabilities of the prompt's tokens too (P only) */
     int32_t prompt_top_logprobs; /* alternatives to each of them, 0..TOP_LOGPROBS_MAX */
+    bool ranks;                  /* the rank of each token whose log-probability is asked for */
+    int32_t decay_start;         /* behind so many tokens what ends a sequence becomes likelier, */
+    float decay_factor;          /* by this factor more with each, up to 10; 1 and below: off */
     int32_t n_choices; /* sequences drawn from the one prompt (best_of), 1..CHOICES_MAX; choice i
                         * draws from its own stream of random numbers, choice 0 from the one a
                         * request with a single choice has */
@@ -86,6 +89,7 @@ enum api {
     API_RESPONSES,    /* /v1/responses */
     API_OLLAMA_CHAT,
     API_OLLAMA_GENERATE,
+    API_TGIS,         /* fmaas.GenerationService */
     API_COUNT,
 };
 
@@ -125,6 +129,7 @@ struct infer_head {
     uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
     int32_t priority;         /* 1 (first) .. 5 */
     int32_t timeout_s;        /* 0: the server's */
+    uint32_t time_limit_ms;   /* the answer ends with what it has then; 0: never */
 };
 
 /* What the answer shows, and how: the family and its options. */
@@ -144,6 +149,7 @@ struct infer_answer {
     bool show_prompt_logprobs; /* chat, completions: prompt_logprobs are in the answer */
     bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
     bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
+    bool token_logprobs, token_ranks; /* TGIS: of each token that is listed */
     enum tool_format tools; /* calls are looked for in the text */
     bool parallel_tools;    /* false: at most one call is returned */
     bool tools_forced;      /* `required` or a named function: the guide enforces a call */
@@ -218,6 +224,7 @@ struct token_event {
     enum finish finish; /* FINISH_NONE, or this is the last token */
     bool more;     /* the same step has made the next one of this choice too; not on the wire */
     float logprob; /* meaningful when sampling.logprobs */
+    int32_t rank;  /* 1: no token was likelier; 0: not asked for (sampling.ranks) */
     int32_t n_top;
     struct top_logprob top[TOP_LOGPROBS_MAX];
     uint32_t batch_size;    /* sequences in the step that made it */

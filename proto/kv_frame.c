@@ -449,6 +449,7 @@ void kv_commit_pack(struct wr *w, const struct kv_commit *m) {
     wr_u8(w, (uint8_t)m->n_prompt_tops);
     for (uint32_t i = 0; i < m->n_prompt_logprobs; i++) {
         wr_f32(w, m->prompt_logprobs[i]);
+        wr_i32(w, m->prompt_ranks != NULL ? m->prompt_ranks[i] : 0);
         for (uint32_t j = 0; j < m->n_prompt_tops; j++) {
             const struct top_logprob *t = &m->prompt_tops[(size_t)i * m->n_prompt_tops + j];
             wr_i32(w, t->id);
@@ -459,7 +460,7 @@ void kv_commit_pack(struct wr *w, const struct kv_commit *m) {
 
 size_t kv_commit_bytes_max(size_t n_choices, size_t n_prompt_logprobs, size_t n_prompt_tops) {
     size_t token = 64 + 8 * TOP_LOGPROBS_MAX;
-    return 256 + REQ_ID_BYTES_MAX + n_choices * token + n_prompt_logprobs * (4 + 8 * n_prompt_tops);
+    return 256 + REQ_ID_BYTES_MAX + n_choices * token + n_prompt_logprobs * (8 + 8 * n_prompt_tops);
 }
 
 static enum err read_tokens(struct rd *r, struct kv_commit *m) {
@@ -482,16 +483,19 @@ static enum err read_prompt(struct rd *r, struct kv_commit *m) {
     uint8_t k = 0;
     rd_u32(r, &n);
     if (!rd_u8(r, &k) || n > PROMPT_TOKENS_MAX || k > TOP_LOGPROBS_MAX || (n == 0 && k > 0) ||
-        rd_left(r) != (size_t)n * (4 + 8 * (size_t)k))
+        rd_left(r) != (size_t)n * (8 + 8 * (size_t)k))
         return ERR_BAD_FRAME;
     if (n > 0 && (m->prompt_logprobs = malloc(n * sizeof(float))) == NULL) return ERR_NO_MEMORY;
+    if (n > 0 && (m->prompt_ranks = malloc(n * sizeof(int32_t))) == NULL) return ERR_NO_MEMORY;
     if (k > 0 && (m->prompt_tops = malloc((size_t)n * k * sizeof(*m->prompt_tops))) == NULL)
         return ERR_NO_MEMORY;
     m->n_prompt_logprobs = n;
     m->n_prompt_tops = k;
     for (uint32_t i = 0; i < n; i++) {
         rd_f32(r, &m->prompt_logprobs[i]);
-        if (!prompt_logprob_sound(m->prompt_logprobs[i])) return ERR_BAD_FRAME;
+        rd_i32(r, &m->prompt_ranks[i]);
+        if (!prompt_logprob_sound(m->prompt_logprobs[i]) || m->prompt_ranks[i] < 0)
+            return ERR_BAD_FRAME;
         for (uint32_t j = 0; j < k; j++) {
             struct top_logprob *t = &m->prompt_tops[(size_t)i * k + j];
             rd_i32(r, &t->id);
@@ -521,8 +525,10 @@ enum err kv_commit_unpack(struct rd *r, struct kv_commit *m) {
 void kv_commit_free(struct kv_commit *m) {
     free(m->tokens);
     free(m->prompt_logprobs);
+    free(m->prompt_ranks);
     free(m->prompt_tops);
     m->tokens = NULL;
+    m->prompt_ranks = NULL;
     m->prompt_logprobs = NULL;
     m->prompt_tops = NULL;
     m->n_tokens = m->n_prompt_logprobs = m->n_prompt_tops = 0;

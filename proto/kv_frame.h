@@ -21,7 +21,7 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 4,
+    KV_VERSION = 5,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
@@ -187,6 +187,7 @@ struct kv_commit {
                                  * end with it; of a beam search what engine.h says; malloc'd */
     uint32_t n_tokens;          /* 1..2 * CHOICES_MAX */
     float *prompt_logprobs; /* of prompt tokens 1 .. n_prompt_logprobs; malloc'd; NULL when none */
+    int32_t *prompt_ranks;  /* the same tokens' (token_event.rank); malloc'd; NULL when none */
     uint32_t n_prompt_logprobs;
     struct top_logprob *prompt_tops; /* [n_prompt_logprobs][n_prompt_tops] their alternatives, most
                                       * likely first, then id -1; malloc'd; NULL when none */

@@ -3,13 +3,15 @@
 LIBS_PROTO    :=
 LIBS_BASE     := $(LIBS_PROTO) -lpthread
 LIBS_NET      := -lssl -lcrypto -lcurl -lnghttp2 -levent_core -levent_pthreads $(LIBS_BASE)
+LIBS_GRPC     := -lz -lm $(LIBS_NET)
 LIBS_TEXT     := -lpcre2-8 -lutf8proc -lcrypto $(LIBS_BASE) -lm
 LIBS_ENGINE   := -lcrypto $(LIBS_BASE) -lm
 LIBS_GUIDE    := $(LIBS_TEXT)
-LIBS_ALL      := -lssl -lnanomsg -lcurl -lnghttp2 -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lcrypto -lpthread -lm
-LIBS_COORD    := $(LIBS_NET) -lcrypto -lm
+LIBS_ALL      := -lz -lssl -lnanomsg -lcurl -lnghttp2 -levent_core -levent_pthreads -lpcre2-8 -lutf8proc -lcrypto -lpthread -lm
+LIBS_COORD    := $(LIBS_GRPC) -lcrypto
 
 obj = $(patsubst %,$(BUILD)/%.o,$(1))
+GRPC_TABLES := $(BUILD)/common/grpc/grpc_tables.o
 
 O_PROTO    := $(call obj,$(PROTO))
 O_BASE     := $(call obj,$(BASE)) $(O_PROTO)
@@ -17,10 +19,11 @@ O_NET      := $(call obj,$(NET)) $(O_BASE)
 O_TEXT     := $(call obj,$(TEXT)) $(O_BASE)
 O_ENGINE   := $(call obj,$(ENGINE)) $(O_BASE)
 O_GUIDE    := $(call obj,$(GUIDE) $(TEXT)) $(O_BASE)
-O_ENDPOINT := $(call obj,$(ENDPOINT) $(GUIDE) $(TEXT) $(ENGINE) $(NET)) $(O_BASE)
+O_GRPC     := $(call obj,$(GRPC)) $(GRPC_TABLES) $(O_NET)
+O_ENDPOINT := $(call obj,$(ENDPOINT) $(GUIDE) $(TEXT) $(ENGINE)) $(O_GRPC)
 O_INSTANCE := $(call obj,$(INSTANCE)) $(O_ENDPOINT)
 O_ROLES    := $(call obj,$(ROLES)) $(O_INSTANCE)
-O_COORD    := $(call obj,$(COORD)) $(O_NET)
+O_COORD    := $(call obj,$(COORD)) $(O_GRPC)
 
 # Two hundred test programs are linked by the quickest linker that is there, when nothing else is asked for: half of the time, or a third.
 LINKER := $(if $(strip $(SAN) $(LDFLAGS)),,$(firstword $(foreach l,mold lld gold,$(if $(shell command -v ld.$(l)),-fuse-ld=$(l)))))
@@ -57,7 +60,7 @@ $(eval $(call link_rule,$(BUILD)/bin/replay,$(call obj,tools/replay $(REPLAY) co
 
 # test and fuzz binaries: floor name, list of tests, libraries
 unit_bins = $(patsubst %,$(BUILD)/tests/unit/%_test,$(1))
-UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_TEXT) $(TESTS_ENGINE) \
+UNIT_BINS := $(call unit_bins,$(TESTS_PROTO) $(TESTS_BASE) $(TESTS_NET) $(TESTS_GRPC) $(TESTS_TEXT) $(TESTS_ENGINE) \
              $(TESTS_GUIDE) $(TESTS_ENDPOINT) $(TESTS_INSTANCE) $(TESTS_ROLES) $(TESTS_FAKES) $(TESTS_COORD))
 
 define unit_floor
@@ -66,6 +69,7 @@ endef
 $(call unit_floor,PROTO,$(LIBS_PROTO))
 $(call unit_floor,BASE,$(LIBS_BASE))
 $(call unit_floor,NET,$(LIBS_NET))
+$(call unit_floor,GRPC,$(LIBS_GRPC))
 $(call unit_floor,TEXT,$(LIBS_TEXT))
 $(call unit_floor,ENGINE,$(LIBS_ENGINE))
 $(call unit_floor,GUIDE,$(LIBS_GUIDE))
@@ -83,13 +87,13 @@ UNIT_BINS += $(EMULATED_BINS)
 $(foreach t,$(TESTS_EMULATED),$(eval $(call link_rule,$(BUILD)/tests/unit/$(t)_emulated_test,$(BUILD)/tests/unit/$(t)_test.o $(O_EMULATED),-lcmocka $(LIBS_ENGINE))))
 
 # tests that bring engine, endpoint and instance of their own: no model is needed
-O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set common/engine/siphash $(ROLES) $(NET)) $(O_BASE) \
+O_FAKES := $(call obj,tests/unit/fakes/fake_engine tests/unit/fakes/fake_instance common/engine/lora_ref common/engine/lora_set common/engine/siphash $(ROLES)) $(O_GRPC) \
            $(call obj,$(filter-out common/instance/inst% common/instance/role_% common/instance/mixed_role common/instance/vector_job,$(INSTANCE)))
 $(call unit_floor,FAKES,$(LIBS_ALL))
 $(BUILD)/tests/unit/common/instance/mixed_role_test: $(call obj,common/instance/mixed_role)
 
 # replay programs run a fuzz target over its corpus; fuzz-NAME builds the same file with libFuzzer
-FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_GUIDE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)
+FUZZ_NAMES := $(FUZZ_PROTO) $(FUZZ_NET) $(FUZZ_GRPC) $(FUZZ_TEXT) $(FUZZ_ENGINE) $(FUZZ_GUIDE) $(FUZZ_ENDPOINT) $(FUZZ_INSTANCE) $(FUZZ_COORD)
 FUZZ_BINS  := $(patsubst %,$(BUILD)/tests/fuzz/replay_%,$(FUZZ_NAMES))
 define fuzz_floor
 $(foreach t,$(FUZZ_$(1)),$(eval $(call link_rule,$(BUILD)/tests/fuzz/replay_$(t),$(BUILD)/tests/fuzz/fuzz_$(t).o $(BUILD)/tests/fuzz/replay_main.o $(O_$(1)),$(2))))
@@ -97,6 +101,7 @@ $(foreach t,$(FUZZ_$(1)),$(eval $(call link_rule,$(BUILD)/tests/fuzz/libfuzzer_$
 endef
 $(call fuzz_floor,PROTO,$(LIBS_PROTO))
 $(call fuzz_floor,NET,$(LIBS_NET))
+$(call fuzz_floor,GRPC,$(LIBS_GRPC))
 $(call fuzz_floor,TEXT,$(LIBS_TEXT))
 $(call fuzz_floor,ENGINE,$(LIBS_ENGINE))
 $(call fuzz_floor,GUIDE,$(LIBS_GUIDE))
@@ -147,6 +152,19 @@ $(OPENAPI): $(BUILD)/common/net/openapi_%.json: common/net/openapi.in.json $(BUI
 	@mkdir -p $(@D)
 	$(BUILD)/tools/openapi_gen $< $* $@
 $(BUILD)/tools/openapi_gen: $(call obj,tools/openapi_gen common/endpoint/ep_rows) $(O_PROTO)
+	@mkdir -p $(@D)
+	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
+
+# the messages of proto/grpc/ as tables
+PROTOS := $(wildcard proto/grpc/*.proto proto/grpc/google/protobuf/*.proto)
+$(BUILD)/common/grpc/descriptors.pb: $(PROTOS)
+	@mkdir -p $(@D)
+	protoc -Iproto/grpc --include_imports --descriptor_set_out=$@ $(PROTOS)
+$(BUILD)/common/grpc/grpc_tables.c: $(BUILD)/common/grpc/descriptors.pb $(BUILD)/tools/proto_gen
+	$(BUILD)/tools/proto_gen $< proto/grpc $@
+$(GRPC_TABLES): $(BUILD)/common/grpc/grpc_tables.c
+	$(CC) $(STRICT) $(CFLAGS) $(SAN) -I. -c -o $@ $<
+$(BUILD)/tools/proto_gen: $(call obj,tools/proto_gen) $(O_PROTO)
 	@mkdir -p $(@D)
 	$(CC) $(SAN) -o $@ $(filter %.o,$^) $(LIBS_PROTO)
 

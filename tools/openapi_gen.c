@@ -106,7 +106,8 @@ static void add_rows(struct json_value *properties, enum fam fam, const uint8_t 
     }
 }
 
-/* What the file calls a family; NULL: its parameters are described as another's. */
+/* What the file calls a family; NULL: its parameters are described as another's, or by
+ * proto/grpc/. */
 static const char *const family_names[FAM_COUNT] = {
     [FAM_CHAT] = "chat",
     [FAM_COMPLETIONS] = "completions",
@@ -202,6 +203,7 @@ static void check_paths(const struct json_value *paths) {
     struct json_value *item;
     char path[API_PATH_BYTES], method[16];
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        if (a->frames == API_FRAMES_GRPC) continue; /* described by proto/grpc/ */
         api_path_format(path, sizeof(path), a, "{model}");
         for (size_t i = 0; i <= strlen(a->method); i++) method[i] = (char)tolower(a->method[i]);
         if (json_get_obj(paths, path, &item) != JSON_OK || !json_obj_find(item, method, NULL))

@@ -44,7 +44,8 @@ bool answer_done(const struct answer *a) {
 }
 
 const char *answer_content_type(const struct answer *a) {
-    return a->req->answer.stream ? api_framings[a->ops->frames].type : "application/json";
+    const struct api_framing *f = &api_framings[a->ops->frames];
+    return a->req->answer.stream ? f->type : f->whole;
 }
 
 const char *answer_comment(const struct answer *a) {
@@ -73,7 +74,8 @@ void answer_prompt_logprob(struct answer *a, uint32_t part, int position,
     struct prompt_rec *rec = &p->prompt[position];
     if (n_top > 0) memcpy(top, ev->top, n_top * sizeof(*top));
     free(rec->top);
-    *rec = (struct prompt_rec){.logprob = ev->logprob, .n_top = (uint32_t)n_top, .top = top};
+    *rec = (struct prompt_rec){
+        .logprob = ev->logprob, .rank = ev->rank, .n_top = (uint32_t)n_top, .top = top};
 }
 
 /* ---- what is shown, and in which order */
@@ -251,7 +253,11 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
             (a->ops->errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI);
         out->failed = false;
         out->len = before;
-        put_error(a, nested ? NO_MEMORY_NESTED : NO_MEMORY_FLAT, out);
+        put_error(a,
+                  a->ops->errors == API_ERRORS_GRPC ? "out of memory"
+                  : nested                          ? NO_MEMORY_NESTED
+                                                    : NO_MEMORY_FLAT,
+                  out);
     }
     buf_free(&err.body);
 }

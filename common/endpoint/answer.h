@@ -16,6 +16,7 @@
 struct token_rec {
     int32_t id;
     float logprob; /* NaN: not known (asked for nowhere, or lost with a replay) */
+    int32_t rank;  /* 0: the same */
     uint32_t batch_size, queue_us, step_us;
     uint32_t n_top;
     size_t top_at;        /* its alternatives: tops[top_at .. top_at + n_top) */
@@ -65,6 +66,7 @@ struct choice {
 /* Log-probabilities of one prompt token. */
 struct prompt_rec {
     float logprob; /* NaN: unknown */
+    int32_t rank;
     uint32_t n_top;
     struct top_logprob *top; /* owned; NULL: none */
 };
@@ -116,7 +118,7 @@ struct answer_ops {
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
     answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses,
-    answer_ollama_chat, answer_ollama_generate;
+    answer_ollama_chat, answer_ollama_generate, answer_tgis;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */

@@ -100,6 +100,7 @@ static void take_record(struct choice *c, const struct token_event *ev) {
     c->recs[c->n_recs++] = (struct token_rec){
         .id = ev->id,
         .logprob = s->logprobs ? ev->logprob : NAN,
+        .rank = ev->rank,
         .batch_size = ev->batch_size,
         .queue_us = ev->queue_wait_us,
         .step_us = ev->step_us,

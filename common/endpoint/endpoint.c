@@ -280,16 +280,21 @@ bool ep_model_member(struct ep_read *r) {
 
 /* ---- one body */
 
-static struct json_value *parse_object(const struct endpoint *ep, const struct endpoint_in *in) {
-    struct json_limits lim = json_limits_client(
-        ep->conf.json_depth_max > 0 ? ep->conf.json_depth_max : JSON_DEPTH_DEFAULT);
-    struct json_value *o = NULL;
-    enum err e = in->body_own != NULL
-                     ? json_read_in_place(&o, in->body_own, in->body_len, &lim, NULL)
-                     : json_read(&o, in->body, in->body_len, &lim, NULL);
-    if (e == ERR_OK && json_is(o, json_type_object)) return o;
-    json_put(o);
-    return NULL;
+/* The tree, if the body is one object; a message that is none has failed. */
+static bool parse_object(struct ep_read *r) {
+    const struct endpoint_in *in = r->in;
+    const int depth = r->ep->conf.json_depth_max;
+    const struct ep_body b = {.path = in->path,
+                              .meta = &in->meta,
+                              .p = in->body,
+                              .own = in->body_own,
+                              .n = in->body_len,
+                              .bytes_max = r->ep->conf.max_request_bytes,
+                              .limits = json_limits_client(depth > 0 ? depth : JSON_DEPTH_DEFAULT)};
+    char why[ERR_TEXT_BYTES_MAX];
+    int status;
+    if (ep_body_parse(&b, &r->wire, &r->body, &status, why, sizeof(why))) return true;
+    return status == 0 || ep_fail_with(r, status, "{why}", "{why}", why, NULL);
 }
 
 /* What each kind of path asks of the body before the family is at work: the dialect of /generate
@@ -331,7 +336,7 @@ static bool open_plain(struct ep_read *r) {
 static bool open_body(struct ep_read *r) {
     const struct api_path *path = r->in->path;
     r->fam = ep_family_of(r->ep, path->api);
-    r->body = parse_object(r->ep, r->in);
+    if (!parse_object(r)) return false;
     r->no_json = r->body == NULL;
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
     if (path->root_array) return open_root(r);
@@ -422,6 +427,7 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
     json_put(r.callable);
     json_put(r.params);
     json_put(r.body);
+    buf_free(&r.wire);
     for (size_t i = 0; i < r.n_prompts; i++) id_list_free(&r.prompts[i].ids);
     free(r.prompts);
     id_list_free(&r.ids);

@@ -71,9 +71,17 @@ struct api_answer {
     bool no_json;    /* refused since the client's body is not one JSON object */
 };
 
+/* What the headers of a call of gRPC say of its body. */
+struct endpoint_meta {
+    char encoding[16];                    /* of the message; "": none */
+    bool has_model;                       /* one is named */
+    char model[MODEL_NAME_BYTES_MAX + 1]; /* by metadata */
+};
+
 /* What the caller knows before the body is read. */
 struct endpoint_in {
     const struct api_path *path;
+    struct endpoint_meta meta;
     const char *path_model; /* {m} of the path, "" when none */
     const char *req_id;     /* internal id: becomes infer_req.req_id */
     const char *body;
@@ -196,8 +204,9 @@ enum err answer_replay(struct answer *a, uint32_t choice, const struct sent_toke
 /* ---- what is no generation: information, the tokenizer's work (inference-api 12, 13) */
 struct endpoint_ask {
     const struct api_path *path; /* of API_INFORM or API_TOKENIZE */
-    const char *name;            /* {m} or {*} of the path, "" when none */
-    char *body;                  /* may be changed, with a byte behind it */
+    struct endpoint_meta meta;
+    const char *name; /* {m} or {*} of the path, "" when none */
+    char *body;       /* may be changed, with a byte behind it */
     size_t n;
     const char *context; /* as in endpoint_in */
     size_t context_len;
@@ -205,6 +214,11 @@ struct endpoint_ask {
 };
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
                      struct api_answer *out);
+/* fmaas.GenerationService */
+void endpoint_tgis_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
+                            struct api_answer *out);
+void endpoint_tgis_model(const struct endpoint *ep, const struct endpoint_ask *ask,
+                         struct api_answer *out);
 /* POST /v1/messages/count_tokens */
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);

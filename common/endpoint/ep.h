@@ -44,6 +44,7 @@ struct ep_read {
     const struct endpoint *ep;
     const struct endpoint_in *in;
     const struct family *fam;
+    struct buf wire;         /* backs the tree of a body that is no JSON */
     struct json_value *body; /* owned */
     bool no_json;            /* there is none */
     struct json_value
@@ -116,12 +117,13 @@ struct family {
     bool recompute_reduced;  /* the token limit of a recompute is less the tokens it brings along */
     bool needs_logprobs;     /* a streamed or detailed answer shows log-probabilities unasked */
     bool pd_stop_refused;    /* pdRefusals: stop strings and ids are among what is refused */
+    bool tops_of_prompt;     /* its tokens are shown with their alternatives */
     unsigned guides;         /* GUIDES_.. */
     const char *text_length; /* {max}, {len} */
     const char *token_count; /* {got} */
     const char *input_missing, *input_empty_array, *input_bad_type;
     const char *model_unknown; /* of /v1/: {got} */
-    const char *too_long;      /* {got}, {max}; NULL: the reference's, or OpenAI's */
+    const char *too_long; /* {got}, {max}, {below}: one more; NULL: the reference's, or OpenAI's */
     struct nbest_texts nbest;
     bool (*read)(struct ep_read *r); /* all checks before the parameters; fills ids */
     bool (*combine)(
@@ -148,6 +150,23 @@ void ep_at(struct ep_read *r, const char *member);
 void ep_at_message(struct ep_read *r, size_t i, const char *member);
 /* The manner of OpenAI's own service (errorStyle), for families under /v1/. */
 bool ep_openai_manner(const struct ep_read *r);
+
+/* ---- the body (ep_body.c) */
+/* A body as a tree, by the framing of its path: JSON, or a message of gRPC. own: the same bytes
+ * when they may be changed, and last as long as the tree; else NULL. *wire is freed behind the
+ * tree. */
+struct ep_body {
+    const struct api_path *path;
+    const struct endpoint_meta *meta;
+    const char *p; /* [n] */
+    char *own;
+    size_t n, bytes_max; /* bytes_max: of a message that comes compressed */
+    struct json_limits limits;
+};
+/* False: *status and why[n_why] say what is wrong with a message; status 0: it is no JSON object.
+ */
+bool ep_body_parse(const struct ep_body *b, struct buf *wire, struct json_value **out, int *status,
+                   char *why, size_t n_why);
 
 /* ---- input (ep_input.c) */
 size_t ep_utf16_len(const char *s, size_t n);
@@ -227,6 +246,8 @@ bool ep_guide_read(struct ep_read *r);
 /* After everything: req->guide made ready, for every part. */
 bool ep_guide_compile(struct ep_read *r);
 bool ep_tgi_combine(struct ep_read *r);
+bool ep_tgis_read(struct ep_read *r);
+bool ep_tgis_combine(struct ep_read *r);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);

@@ -201,6 +201,20 @@ const struct family ep_families[FAM_COUNT] = {
         OLLAMA_ROW(API_OLLAMA_CHAT, "messages", ep_ollama_chat_read, &answer_ollama_chat),
     [FAM_OLLAMA_GENERATE] =
         OLLAMA_ROW(API_OLLAMA_GENERATE, "prompt", ep_ollama_generate_read, &answer_ollama_generate),
+    [FAM_TGIS] =
+        {
+            .api = API_TGIS,
+            .input = "text",
+            .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,
+            .guides = GUIDES_VLLM,
+            .tops_of_prompt = true,
+            .text_length = "text must have 1 to {max} characters, got {len}",
+            .token_count = "text must have 1 to 1048576 tokens, got {got}",
+            .too_long = "input tokens ({got}) plus prefix length (0) must be < {below}",
+            .read = ep_tgis_read,
+            .combine = ep_tgis_combine,
+            .answer = &answer_tgis,
+        },
 };
 
 /* The family of an api; chat has the one the configuration chose. */

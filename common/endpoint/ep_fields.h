@@ -23,6 +23,7 @@ enum fam {
     FAM_RESPONSES,
     FAM_OLLAMA_CHAT,
     FAM_OLLAMA_GENERATE,
+    FAM_TGIS,
     FAM_COUNT,
 };
 

@@ -34,6 +34,8 @@ static const struct {
     [INFO_OLLAMA_REFUSED] = {.plain = endpoint_ollama_refused},
     [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
     [INFO_RESPONSES_TOKENS] = {.ask = endpoint_responses_tokens},
+    [INFO_TGIS_TOKENIZE] = {.ask = endpoint_tgis_tokenize},
+    [INFO_TGIS_MODEL] = {.ask = endpoint_tgis_model},
 };
 
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,

@@ -182,12 +182,13 @@ static void drop_left(struct id_list *l, size_t n) {
 
 /* most: the tokens a prompt may have; max: the limit that the reference's text names. */
 static bool too_long(struct ep_read *r, const char *limit, size_t max, size_t most, size_t got) {
-    char m[24], g[24];
+    char m[24], g[24], b[24];
     snprintf(m, sizeof(m), "%zu", ep_openai_manner(r) ? most : max);
+    snprintf(b, sizeof(b), "%zu", most + 1);
     snprintf(g, sizeof(g), "%zu", got);
     if (r->status == 0) r->code = EP_CONTEXT_LENGTH;
     if (r->fam->too_long != NULL)
-        return ep_fail_with(r, 424, r->fam->too_long, "{max}", m, "{got}", g, NULL);
+        return ep_fail_with(r, 424, r->fam->too_long, "{max}", m, "{got}", g, "{below}", b, NULL);
     if (ep_openai_manner(r))
         return ep_fail_with(r, 424,
                             "Prompts of at most {max} tokens fit into this model's maximum context "

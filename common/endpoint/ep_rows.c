@@ -121,7 +121,8 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_STOP] = {"stop", T_CHECK, 0, NULL, NULL,
         {OPENAI(CLOSED(1, STOP_STRING_UNITS_MAX)), [FAM_CHAT_OWN] = CLOSED(1, 1024), [FAM_VLLM] = CLOSED(1, STOP_STRING_UNITS_MAX),
          [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
-         [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX))},
+         [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX)),
+         [FAM_TGIS] = CLOSED(1, 1024)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -266,6 +267,10 @@ static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
     P_PRESENCE_PENALTY, P_SEED, P_NUM_PREDICT, P_NUM_CTX, P_STOP, P_GUIDE, P_END,
 };
 static const uint8_t early_ollama[] = {P_STREAM, P_CHAT_LOGPROBS, P_TOP_LOGPROBS, P_END}; /* beside them */
+static const uint8_t order_tgis[] = {
+    P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_SEED, P_REPETITION_PENALTY, P_MAX_NEW_TOKENS, P_MIN_TOKENS, P_STOP,
+    P_INCLUDE_STOP, P_TRUNCATE, P_TOP_LOGPROBS, P_DETAILS, P_DECODER_INPUT_DETAILS, P_RETURN_FULL_TEXT, P_GUIDE, P_END,
+};
 static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
 static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
@@ -291,6 +296,7 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_RESPONSES] = order_responses,
     [FAM_OLLAMA_CHAT] = order_ollama,
     [FAM_OLLAMA_GENERATE] = order_ollama,
+    [FAM_TGIS] = order_tgis,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

@@ -148,7 +148,7 @@ static bool emit_prompt_logprobs(struct engine *e, int i) {
         if (e->ev.on_prompt_logprob == NULL) continue;
         struct token_event ev = {.index = pos + 1};
         sample_prompt(e->scratch, row, e->info.vocab_size, c->ids[pos + 1],
-                      s->sampling.prompt_top_logprobs, &ev);
+                      s->sampling.prompt_top_logprobs, s->sampling.ranks, &ev);
         e->ev.on_prompt_logprob(e->ev.arg, s->id, pos + 1, &ev);
     }
     return e->plan[i] != NULL;

@@ -169,6 +169,18 @@ static int in_window(const struct sampling *p, int n) {
     return p->penalty_window > 0 && p->penalty_window < n ? p->penalty_window : n;
 }
 
+/* The exponential decay of lengths (Hugging Face's ExponentialDecayLengthPenalty): behind
+ * decay_start tokens each end gains |logit| * (factor^excess - 1). */
+static void favour_ends(float *logits, int n, const struct sample_in *in) {
+    const int excess = in->n_history - in->n_prompt - in->p->decay_start;
+    if (excess <= 0) return;
+    const float gain = powf(in->p->decay_factor, (float)excess) - 1;
+    for (int i = 0; i < in->n_ends; i++) {
+        const int32_t id = in->ends[i];
+        if (id >= 0 && id < n && isfinite(logits[id])) logits[id] += fabsf(logits[id]) * gain;
+    }
+}
+
 static void shape_logits(struct sample_scratch *s, float *logits, int n,
                          const struct sample_in *in) {
     const struct sampling *p = in->p;
@@ -187,6 +199,7 @@ static void shape_logits(struct sample_scratch *s, float *logits, int n,
     if (p->allowed_ids != NULL) keep_allowed(s, logits, n, in);
     if (p->n_bad_words > 0) ban_words(logits, n, in);
     for (int i = 0; in->no_end && i < in->n_ends; i++) ban(logits, n, in->ends[i]);
+    if (p->decay_factor > 1.0f && !in->no_end) favour_ends(logits, n, in);
 }
 
 static float max_f32(float a, float b) {
@@ -537,16 +550,24 @@ static int32_t draw(struct sample_scratch *s, const float *logits, int vocab_siz
     return s->cands[n - 1].id;
 }
 
+static int32_t rank_of(const float *logits, int n, int32_t id) {
+    int32_t rank = 1;
+    for (int i = 0; i < n; i++) rank += logits[i] > logits[id];
+    return rank;
+}
+
 bool sample_token(struct sample_scratch *s, float *logits, int vocab_size,
                   const struct sample_in *in, struct token_event *out) {
     const struct sampling *p = in->p;
     shape_logits(s, logits, vocab_size, in);
     out->id = clean_argmax(s, logits, vocab_size);
     out->logprob = 0;
+    out->rank = 0;
     out->n_top = 0;
     float max = logits[out->id];
     if (max == -INFINITY) return false;
     if (p->do_sample && p->temperature > 0) out->id = draw(s, logits, vocab_size, max, in);
+    if (p->ranks) out->rank = rank_of(logits, vocab_size, out->id);
     if (p->logprobs || p->top_logprobs > 0) {
         double log_total = log_sum(logits, vocab_size, max);
         if (p->logprobs) out->logprob = logprob_of(logits[out->id], max, log_total);
@@ -565,13 +586,17 @@ int sample_best(struct sample_scratch *s, float *logits, int vocab_size, const s
 }
 
 void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,
-                   struct token_event *out) {
+                   bool rank, struct token_event *out) {
     float max = logits[clean_argmax(s, logits, vocab_size)];
     out->id = id;
     out->logprob = -FLT_MAX;
+    out->rank = 0;
     out->n_top = 0;
     if (max == -INFINITY) return;
     double log_total = log_sum(logits, vocab_size, max);
-    if (id >= 0 && id < vocab_size) out->logprob = logprob_of(logits[id], max, log_total);
+    if (id >= 0 && id < vocab_size) {
+        out->logprob = logprob_of(logits[id], max, log_total);
+        if (rank) out->rank = rank_of(logits, vocab_size, id);
+    }
     if (n_top > 0) out->n_top = top_ids(s, out->top, logits, vocab_size, n_top, max, log_total);
 }

@@ -4,10 +4,10 @@
  *
  * Order (inference-api 4.5): repetition penalty over prompt and output, presence and frequency
  * penalties over the output -> logit_bias -> mask of a guide -> allowed_ids -> bad_words -> no end
- * before new_tokens_min -> [log-probabilities are taken here] -> temperature -> top_k -> top_p ->
- * min_p -> typical_p -> softmax -> draw. Each filter works on what the one before left,
- * renormalised. Equal values rank by id, lowest first, so top_k keeps exactly k. NaN counts as
- * minus infinity and plus infinity as the largest float. */
+ * before new_tokens_min -> what ends becomes likelier (decay_factor) -> [log-probabilities are
+ * taken here] -> temperature -> top_k -> top_p -> min_p -> typical_p -> softmax -> draw. Each
+ * filter works on what the one before left, renormalised. Equal values rank by id, lowest first, so
+ * top_k keeps exactly k. NaN counts as minus infinity and plus infinity as the largest float. */
 #ifndef BATON_ENGINE_SAMPLE_H
 #define BATON_ENGINE_SAMPLE_H
 
@@ -49,8 +49,9 @@ int sample_best(struct sample_scratch *s, float *logits, int vocab_size, const s
 
 /* What the logits after the ids before it say of a prompt's token: out->id, logprob (at most 0,
  * never below -FLT_MAX) and the n_top largest. logits: f32 [vocab_size], changed in place. */
+/* rank: whether out->rank is wanted. */
 void sample_prompt(struct sample_scratch *s, float *logits, int vocab_size, int32_t id, int n_top,
-                   struct token_event *out);
+                   bool rank, struct token_event *out);
 
 /* Philox 4x32-10: four 32-bit words for (key, counter). */
 void philox4x32(uint32_t out[4], uint64_t key, uint64_t counter);

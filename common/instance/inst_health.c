@@ -46,6 +46,11 @@ static bool role_ready(struct instance *in) {
     return role_ctl_status(in->role_ctl) == ROLE_STATUS_READY;
 }
 
+bool inst_is_well(const void *arg) {
+    struct instance *in = (struct instance *)(uintptr_t)arg;
+    return in->loaded && !in->stopping && role_ready(in) && health_of(in) <= HEALTH_BUSY;
+}
+
 static void on_ready(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
     (void)p;
@@ -201,6 +206,12 @@ static void on_timed_n(void *arg, struct http_x *x, const struct route_params *p
     run_timed(arg, x, (unsigned)s);
 }
 
+static void on_grpc_health(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    grpc_health_serve(in->grpc_health, x);
+}
+
 const struct route inst_health_routes[] = {
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/health/live", on_live, 0},
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/v2/health/ready", on_ready, 0},
@@ -208,5 +219,7 @@ const struct route inst_health_routes[] = {
     {PLANE_MGMT | PLANE_DATA | PLANE_OPEN, "GET", "/health", on_health, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed", on_timed, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
+    {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,
+     GRPC_HEALTH_BODY_BYTES},
     {0, NULL, NULL, NULL, 0},
 };

@@ -3,6 +3,7 @@
 #define BATON_INSTANCE_INST_INTERNAL_H
 
 #include <pthread.h>
+#include "common/grpc/grpc_health.h"
 #include "common/base/budget.h"
 #include "common/engine/lora_set.h"
 #include "common/instance/dresult_out.h"
@@ -69,6 +70,7 @@ struct instance {
     struct req_set *reqs;
     struct role_ctl *role_ctl;
     struct inst_fault fault;
+    struct grpc_health *grpc_health;
     struct timed *timed; /* clients of /health/timed that wait: inst_health.c */
     bool timed_testing;
     uint64_t timed_healthy_ms; /* when its last test ended well; 0: it did not */
@@ -90,6 +92,7 @@ void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* in
 void inst_stop_by_signal(struct instance *in);
 void inst_stop_fini(struct instance *in);
 void inst_health_fini(struct instance *in);        /* after worker_close() */
+bool inst_is_well(const void *in);                 /* of an instance: it is loaded, and stays */
 enum err inst_register_start(struct instance *in); /* inst_register.c */
 void inst_register_stop(struct instance *in);
 /* Chooses those cores, and keeps this thread and those it starts off them. */

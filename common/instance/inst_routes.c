@@ -27,7 +27,9 @@ void inst_reply_json(struct http_x *x, int status, char *body) {
 }
 
 void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
-    char *body = api_error_body(API_ERRORS_PLAIN, ERROR_STYLE_MINDIE, &status, text, NULL, NULL);
+    const bool grpc = api_path_errors(http_x_path(x)) == API_ERRORS_GRPC;
+    char *body = api_error_body(grpc ? API_ERRORS_GRPC : API_ERRORS_PLAIN, ERROR_STYLE_MINDIE,
+                                &status, text, NULL, NULL);
     if (body == NULL) {
         http_x_reply(x, status, NULL, "", 0);
         return;
@@ -147,6 +149,7 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
     snprintf(j->name, sizeof(j->name), "%s", name);
     j->ask = (struct endpoint_ask){
         .path = path, .name = j->name, .body = copy, .n = n, .cancelled = &j->cancelled};
+    req_meta_read(&j->ask.meta, x);
     j->ep = in->endpoint;
     j->x = x;
     http_x_on_close(x, text_gone, j);

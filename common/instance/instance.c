@@ -253,6 +253,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = http_gate_create(&in->gate, in->loop, &in->budget);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
     if (e == ERR_OK) e = req_set_create(&in->reqs, in);
+    if (e == ERR_OK) e = grpc_health_create(&in->grpc_health, in->loop, inst_is_well, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);
@@ -272,6 +273,7 @@ static void instance_close(struct instance *in) {
     inst_register_stop(in);
     inst_stop_fini(in);
     inst_load_wait(in);
+    grpc_health_destroy(&in->grpc_health);
     role_ctl_destroy(&in->role_ctl); /* answers what is left, so it goes before the listeners */
     for (int i = 0; i < in->n_listeners; i++) http_server_close(&in->listeners[i].server);
     inst_links_close(in);

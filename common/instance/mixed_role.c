@@ -59,7 +59,9 @@ static void on_client_gone(void *arg) {
 static void fail(struct flight *fl, int status, const char *text) {
     struct http_x *x = fl->x;
     http_x_on_close(x, NULL, NULL);
-    if (fl->streaming) {
+    if (fl->streaming && api_framings[fl->path->frames].trailers) {
+        http_x_stream_fail(x, status, text, strlen(text));
+    } else if (fl->streaming) {
         buf_forgive(&fl->out);
         answer_error(fl->answer, status, text, &fl->out);
         if (fl->out.failed) {

@@ -2,12 +2,14 @@
 #include "common/instance/req_read.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/instance/req_trace.h"
+#include "proto/grpc.h"
 #include "proto/infer_fields.h"
 #include "proto/transcript.h"
 
@@ -144,6 +146,14 @@ char *req_body_copy(const struct http_x *x, size_t *n) {
     return copy;
 }
 
+void req_meta_read(struct endpoint_meta *m, const struct http_x *x) {
+    const char *encoding = http_x_header(x, GRPC_ENCODING_HEADER),
+               *model = http_x_header(x, GRPC_MODEL_HEADER);
+    *m = (struct endpoint_meta){.has_model = model != NULL};
+    snprintf(m->encoding, sizeof(m->encoding), "%s", encoding != NULL ? encoding : "");
+    snprintf(m->model, sizeof(m->model), "%s", model != NULL ? model : "");
+}
+
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct req_read_opts *o, req_read_fn *fn, void *arg) {
     size_t n = 0;
@@ -173,6 +183,7 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
                                     .cancelled = &r->cancelled,
                                     .arrival_us = clock_us(),
                                     .random_seed = instance_random(in)};
+    req_meta_read(&r->input.meta, x);
     r->fn = fn;
     r->arg = arg;
     r->pool = instance_text_pool(in);

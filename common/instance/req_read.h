@@ -26,6 +26,9 @@ struct req_read_opts {
 };
 /* Starts reading x's body. *o is copied. ERR_BUSY: too many bodies wait; nothing was started. The
  * exchange need not outlive the call. */
+/* What the headers of x say of a message of gRPC. */
+void req_meta_read(struct endpoint_meta *m, const struct http_x *x);
+
 enum err req_read_start(struct req_read **out, struct instance *in, struct http_x *x,
                         const struct req_read_opts *o, req_read_fn *fn, void *arg);
 /* Forgets the callback. A body that waits leaves the queue, one that is being read is given up

@@ -165,6 +165,12 @@ static void is_late(struct inst_req *r, enum req_limit limit) {
                   r->kind->late_text != NULL ? r->kind->late_text : texts[limit]);
 }
 
+/* The client wants what there is by now. An answer that is only to be handed over goes on. */
+static bool is_enough(const struct inst_req *r, uint64_t now_ms) {
+    return r->req != NULL && r->req->head.time_limit_ms > 0 && r->kind->role != ROLE_PREFILL &&
+           now_ms >= r->arrival_ms + r->req->head.time_limit_ms;
+}
+
 static void on_scan(void *arg) {
     struct req_set *s = arg;
     const struct inst_conf *c = instance_conf(s->in);
@@ -176,6 +182,8 @@ static void on_scan(void *arg) {
             timed ? req_limit_over(r, c->token_timeout_s, c->e2e_timeout_s, now) : LIMIT_NONE;
         if (limit != LIMIT_NONE)
             is_late(r, limit);
+        else if (timed && is_enough(r, now))
+            r->kind->stop(r);
         else if (r->kind->look != NULL)
             r->kind->look(r, now);
     }

@@ -242,6 +242,7 @@ void vector_job_start(struct instance *in, struct http_x *x, const struct api_pa
     snprintf(j->tenant, sizeof(j->tenant), "%s", tenant);
     j->ask = (struct endpoint_ask){
         .path = path, .name = "", .body = copy, .n = n, .cancelled = &j->cancelled};
+    req_meta_read(&j->ask.meta, x);
     http_x_on_close(x, on_gone, j);
     if (text_pool_start(in->text_pool, j->tenant, &j->pool_job, read_work, read_done, j) ==
         ERR_OK) {

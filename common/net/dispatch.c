@@ -8,6 +8,7 @@
 #include "common/net/cors.h"
 #include "common/net/near_path.h"
 #include "common/net/origin.h"
+#include "proto/grpc.h"
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 
@@ -171,9 +172,45 @@ static bool refuse_binary(const struct dispatch *d, struct http_x *x, const stru
     return true;
 }
 
+/* A coordinator passes a call on as an ordinary request (proto/grpc.h). */
+static bool is_passed_on(const struct http_x *x) {
+    const char *type = http_x_header(x, "Content-Type");
+    return type != NULL && strcmp(type, GRPC_INSIDE_TYPE) == 0;
+}
+
+static void reply_text(struct http_x *x, int status, const char *text) {
+    http_x_reply(x, status, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+static void reply_unknown_method(struct http_x *x) {
+    const char *path = http_x_path(x), *slash = grpc_is_path(path) ? strrchr(path, '/') : NULL;
+    char text[512];
+    if (slash == NULL)
+        snprintf(text, sizeof(text), "%.200s is no method of gRPC", path);
+    else
+        snprintf(text, sizeof(text), "unknown method %.128s for service %.*s", slash + 1,
+                 (int)(slash - path < 200 ? slash - path - 1 : 200), path + 1);
+    reply_text(x, 501, text);
+}
+
+/* Methods of gRPC are for calls, all else is not. True: x is answered. */
+static bool refuse_framing(struct http_x *x, const struct target *t) {
+    const bool method = t->row != NULL ? t->row->frames == API_FRAMES_GRPC
+                                       : (t->m.row != NULL && (t->m.row->planes & PLANE_GRPC) != 0);
+    if (http_x_is_grpc(x)) {
+        if (method) return false;
+        reply_unknown_method(x);
+        return true;
+    }
+    if (!method || is_passed_on(x)) return false;
+    reply_text(x, 415, "This is a method of gRPC: Content-Type must be " GRPC_TYPE ".\r\n");
+    return true;
+}
+
 static void serve(const struct dispatch_listener *l, struct http_x *x, const struct target *t) {
     const struct dispatch *d = &l->d;
     char allow[sizeof(t->allow) + sizeof(t->m.allow) + 2];
+    if (refuse_framing(x, t)) return;
     if (t->row != NULL) {
         if (!refuse_binary(d, x, t->row)) d->on_path(d->arg, x, t->row, t->model);
     } else if (t->m.row != NULL) {

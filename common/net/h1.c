@@ -308,7 +308,8 @@ static void x_head(struct http_x *x, int status, const char *content_type, uint6
     if (x->chunked)
         buf_puts(out, "Transfer-Encoding: chunked\r\n");
     else if (length != HTTP_LENGTH_UNKNOWN && !http_has_no_body(status))
-        buf_printf(out, "Content-Length: %llu\r\n", (unsigned long long)length);
+        buf_printf(out, "Content-Length: %llu\r\n",
+                   (unsigned long long)(length == HTTP_LENGTH_BARE ? 0 : length));
     buf_append(out, x->fields.data, x->fields.len);
     if (x->fields.failed) out->failed = true;
     if (closes(x))
@@ -327,7 +328,11 @@ static void x_data(struct http_x *x, const void *p, size_t n) {
 
 static void x_end(struct http_x *x) {
     struct http_conn *c = x->conn;
-    if (x->chunked && !x->head_only) buf_puts(&c->out, "0\r\n\r\n");
+    if (x->chunked && !x->head_only) {
+        buf_puts(&c->out, "0\r\n");
+        buf_append(&c->out, x->trailers.data, x->trailers.len);
+        buf_puts(&c->out, "\r\n");
+    }
     c->h1.x = NULL;
     if (closes(x)) c->close_after = true;
 }

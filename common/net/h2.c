@@ -365,7 +365,10 @@ enum err h2_upgrade(struct http_conn *c, struct http_x *x, const char *settings)
     st->request_ended = true;
     st->x = x;
     x->stream = st;
-    x->ops = &h2_x_ops;
+    if (x->grpc != NULL)
+        grpc_x_under(x, &h2_x_ops);
+    else
+        x->ops = &h2_x_ops;
     x->keep_alive = true; /* of HTTP/1's connection nothing is left */
     c->h1.x = NULL;
     speak_h2(c);

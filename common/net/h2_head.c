@@ -153,7 +153,7 @@ bool h2_head_submit(struct h2_stream *st, const struct http_x *x, int status,
     if (s->name != NULL) nv[n++] = pair("server", 6, s->name, strlen(s->name));
     if (content_type != NULL && *content_type != '\0')
         nv[n++] = pair("content-type", 12, content_type, strlen(content_type));
-    if (length != HTTP_LENGTH_UNKNOWN && !http_has_no_body(status)) {
+    if (length < HTTP_LENGTH_BARE && !http_has_no_body(status)) {
         snprintf(digits, sizeof(digits), "%llu", (unsigned long long)length);
         nv[n++] = pair("content-length", 14, digits, strlen(digits));
     }
@@ -166,4 +166,10 @@ bool h2_head_submit(struct h2_stream *st, const struct http_x *x, int status,
     }
     buf_free(&lines);
     return ok;
+}
+
+bool h2_head_trailers(struct h2_stream *st) {
+    nghttp2_nv nv[H2_ANSWER_FIELDS_MAX];
+    const size_t n = pairs_of(nv, H2_ANSWER_FIELDS_MAX, &st->trailers);
+    return !st->trailers.failed && nghttp2_submit_trailer(st->c->h2->session, st->id, nv, n) == 0;
 }

@@ -41,13 +41,13 @@ struct h2_stream {
     int refuse_status; /* 0: it is well so far */
     const char *refuse_why;
     /* of the answer */
-    struct buf out;
-    size_t out_at;       /* framed */
-    uint64_t stalled_ms; /* since when nothing of what waits has been framed */
-    bool request_ended;  /* the client has sent all of it */
-    bool began, ended;   /* the answer has a head; an end */
-    bool aborted;        /* ends with a reset, once `out` is framed */
-    bool deferred;       /* nghttp2 waits for more to send */
+    struct buf out, trailers; /* trailers: header lines behind it */
+    size_t out_at;            /* framed */
+    uint64_t stalled_ms;      /* since when nothing of what waits has been framed */
+    bool request_ended;       /* the client has sent all of it */
+    bool began, ended;        /* the answer has a head; an end */
+    bool aborted;             /* ends with a reset, once `out` is framed */
+    bool deferred;            /* nghttp2 waits for more to send */
 };
 
 /* Where the bytes stand that come: heads of frames, and what is left of one. */
@@ -107,6 +107,8 @@ void h2_head_finish(struct h2_stream *st, bool has_body);
 /* Submits the head of x's answer; with_data: data will follow. False: no memory. */
 bool h2_head_submit(struct h2_stream *st, const struct http_x *x, int status,
                     const char *content_type, uint64_t length, bool with_data);
+/* Submits st->trailers, which end the stream. False: no memory. */
+bool h2_head_trailers(struct h2_stream *st);
 nghttp2_data_provider h2_stream_provider(struct h2_stream *st);
 
 #endif

@@ -37,6 +37,7 @@ static size_t waiting(const struct h2_stream *st) {
 static void drop_out(struct h2_stream *st) {
     st->c->h2->unsent -= waiting(st);
     buf_free(&st->out);
+    buf_free(&st->trailers);
     st->out_at = 0;
 }
 
@@ -162,7 +163,13 @@ static ssize_t read_data(nghttp2_session *session, int32_t id, uint8_t *p, size_
     st->out_at += n;
     c->h2->unsent -= n;
     buf_drop_taken(&st->out, &st->out_at);
-    if (n == left && st->ended && !st->aborted) *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (n == left && st->ended && !st->aborted) {
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+        if (st->trailers.len > 0) {
+            *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+            if (!h2_head_trailers(st)) return NGHTTP2_ERR_CALLBACK_FAILURE;
+        }
+    }
     st->stalled_ms = clock_ms();
     c->fed = true;
     return (ssize_t)n;
@@ -190,7 +197,8 @@ static void x_go_on(struct http_x *x) {
 
 static void x_head(struct http_x *x, int status, const char *content_type, uint64_t length) {
     struct h2_stream *st = x->stream;
-    bool with_data = !x->head_only && !http_has_no_body(status) && length > 0;
+    bool with_data =
+        !x->head_only && !http_has_no_body(status) && length > 0 && length != HTTP_LENGTH_BARE;
     st->began = true;
     if (!h2_head_submit(st, x, status, content_type, length, with_data)) x->conn->out.failed = true;
 }
@@ -212,6 +220,8 @@ static void x_end(struct http_x *x) {
     struct h2_stream *st = x->stream;
     st->x = NULL;
     st->ended = true;
+    st->trailers = x->trailers;
+    x->trailers = BUF_INIT;
     resume(st);
     if (!x->keep_alive) h2_leave(x->conn);
 }

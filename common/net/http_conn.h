@@ -131,14 +131,17 @@ struct http_conn_ops {
  * of data, end; or abort at any time. */
 struct http_x_ops {
     void (*go_on)(struct http_x *x); /* 100: the body is welcome */
-    /* length: of all data; HTTP_LENGTH_UNKNOWN: until the end. Fields are those of x->fields. */
+    /* length: of all data; HTTP_LENGTH_UNKNOWN: until the end; HTTP_LENGTH_BARE: there is none, and
+     * nothing is said of it. Fields are those of x->fields. */
     void (*head)(struct http_x *x, int status, const char *content_type, uint64_t length);
     void (*data)(struct http_x *x, const void *p, size_t n); /* n > 0 */
-    void (*end)(struct http_x *x);                           /* the connection lets go of x */
+    /* x->trailers behind the data; the connection lets go of x. */
+    void (*end)(struct http_x *x);
     void (*abort)(struct http_x *x); /* the same, and the client learns that it is no end */
     size_t (*pending)(const struct http_x *x);
 };
 #define HTTP_LENGTH_UNKNOWN UINT64_MAX
+#define HTTP_LENGTH_BARE    (UINT64_MAX - 1)
 
 /* The HTTP/1 of a connection: requests one by one. */
 struct h1 {
@@ -194,7 +197,8 @@ struct http_x {
     bool paced; /* what is unsent of a stream is its handler's affair */
     struct http_head head;
     struct buf body;
-    struct buf fields; /* header lines of the answer, each with its line end */
+    struct buf fields;   /* header lines of the answer, each with its line end */
+    struct buf trailers; /* the same behind its data; not where that has a length */
     size_t body_max;
     struct http_gate *gate; /* that body_taken came from */
     size_t body_taken;
@@ -204,6 +208,7 @@ struct http_x {
     bool unread;     /* answered before its body has come, of which no more is wanted */
     bool head_only, chunked;
     struct h2_stream *stream; /* NULL: HTTP/1 */
+    struct grpc_x *grpc;      /* a framing above that; NULL: none */
     bool closing;             /* on_close is running: nothing may free x */
     struct loop_task gone;
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
@@ -288,6 +293,19 @@ void http_req_yield(struct http_x *x);                 /* ends a body for those 
 void http_req_fail(struct http_x *x, int status, const char *text);
 /* The head did not come in time: says so in why[HTTP_WHY_BYTES], and counts it. */
 void http_req_head_late(const struct http_conn *c, char *why);
+
+/* grpc_x.c */
+/* Where the head asks for gRPC x->ops are gRPC's from here on. False: x is answered. */
+bool grpc_x_begin(struct http_x *x);
+/* The body has come whole: it is one message. False: it is none, and x is answered. */
+bool grpc_x_body_ok(struct http_x *x);
+/* The exchange of a client that has gone: no deadline is of interest. */
+void grpc_x_stop(struct http_x *x);
+void grpc_x_free(struct http_x *x);
+/* The framing below it is another one from here on. */
+void grpc_x_under(struct http_x *x, const struct http_x_ops *ops);
+/* What the end of the answer will say. */
+void grpc_x_fail(struct http_x *x, int http_status, const char *text, size_t n);
 
 /* http_x.c */
 /* Takes the head; NULL: no memory, and the head is where it was. */

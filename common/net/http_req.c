@@ -164,6 +164,7 @@ void http_req_head(struct http_x *x, bool body_came) {
     const struct http_server_opts *o = &c->s->opts;
     const struct http_head *h = &x->head;
     bool has_body = h->chunked || h->length > 0;
+    if (!grpc_x_begin(x)) return;
     if (o->requests_per_conn_max > 0 && ++c->n_requests >= o->requests_per_conn_max)
         x->keep_alive = false;
     x->body_max = HTTP_BODY_BYTES_DEFAULT;
@@ -201,5 +202,6 @@ void http_req_end(struct http_x *x) {
     x->state = X_OPEN;
     x->clock.runs = false;
     http_list_drop(&x->reads);
+    if (x->grpc != NULL && !grpc_x_body_ok(x)) return;
     o->on_request(o->arg, x); /* may answer, and so free x, at once */
 }

@@ -107,6 +107,9 @@ const char *http_x_body(const struct http_x *x, size_t *n);
  * made up (32 hex digits) that stays the same for this exchange. */
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };
 const char *http_x_request_id(struct http_x *x);
+/* A call of gRPC. Its answer is a stream of messages (of 200: what is written is messages with
+ * their heads), or the text of an error with a status of HTTP, which becomes gRPC's. */
+bool http_x_is_grpc(const struct http_x *x);
 const char *http_x_peer(const struct http_x *x); /* "127.0.0.1:45122" */
 /* The client showed a certificate that may do only some of what the plane offers (tls.h). */
 bool http_x_limited(const struct http_x *x);
@@ -126,6 +129,9 @@ void http_x_stream_write(struct http_x *x, const void *p, size_t n);
 void http_x_stream_end(struct http_x *x);
 /* The handler bounds what is unsent by itself: stream_pending_max is not for this stream. */
 void http_x_stream_paced(struct http_x *x);
+/* The same where it has begun and cannot be completed. Over gRPC the client learns status and text
+ * from the trailers; elsewhere the handler has said it in the stream. */
+void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n);
 void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
 size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */
 

@@ -71,8 +71,10 @@ void http_x_drop_body(struct http_x *x) {
 
 void http_x_free(struct http_x *x) {
     http_x_drop_body(x);
+    grpc_x_free(x);
     http_head_free(&x->head);
     buf_free(&x->fields);
+    buf_free(&x->trailers);
     free(x);
 }
 
@@ -95,6 +97,7 @@ static void on_gone_posted(void *arg) {
 
 void http_x_client_gone(struct http_x *x) {
     x->conn = NULL;
+    grpc_x_stop(x);
     if (x->state == X_READING) { /* no handler has seen it */
         http_x_free(x);
     } else if (x->on_close != NULL) {
@@ -171,6 +174,10 @@ const char *http_x_request_id(struct http_x *x) {
     return x->request_id;
 }
 
+bool http_x_is_grpc(const struct http_x *x) {
+    return x->grpc != NULL;
+}
+
 const char *http_x_peer(const struct http_x *x) {
     return x->peer;
 }
@@ -243,6 +250,11 @@ void http_x_stream_paced(struct http_x *x) {
 }
 
 void http_x_stream_end(struct http_x *x) {
+    end(x);
+}
+
+void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n) {
+    if (x->grpc != NULL) grpc_x_fail(x, status, text, n);
     end(x);
 }
 

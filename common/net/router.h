@@ -17,15 +17,16 @@ struct route_params {
 
 typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
 
-/* Two are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
- * (dispatch.h). PLANE_OPEN: needs no key on the data plane. */
+/* Three are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
+ * (dispatch.h). PLANE_OPEN: needs no key on the data plane. PLANE_GRPC: a method of gRPC. */
 enum {
     PLANE_DATA = 1,
     PLANE_MGMT = 2,
     PLANE_METRICS = 4,
     PLANE_STATUS = 8,
     PLANE_LIMITED = 16,
-    PLANE_OPEN = 32
+    PLANE_OPEN = 32,
+    PLANE_GRPC = 64
 };
 
 struct route {

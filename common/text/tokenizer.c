@@ -530,6 +530,13 @@ size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id, const char *
     return t->bytes_off[id + 1] - t->bytes_off[id];
 }
 
+size_t tokenizer_token_piece(const struct tokenizer *t, int32_t id, const char **p) {
+    size_t n = 0;
+    *p = "";
+    if (tok_vocab_has(&t->vocab, id)) *p = tok_vocab_text(&t->vocab, (uint32_t)id, &n);
+    return n;
+}
+
 const uint8_t *tokenizer_hash(const struct tokenizer *t) {
     return t->hash;
 }

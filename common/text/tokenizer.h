@@ -79,6 +79,8 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
  * metaspace as space); may be half a character; a special token as written. Returns its length; *p
  * lives as long as t. Unknown id: 0. */
 size_t tokenizer_token_bytes(const struct tokenizer *t, int32_t id, const char **p);
+/* The token as the vocabulary writes it ("\u0120the"); the same rules. */
+size_t tokenizer_token_piece(const struct tokenizer *t, int32_t id, const char **p);
 const uint8_t *tokenizer_hash(
     const struct tokenizer *t); /* 32 bytes: SHA-256 of tokenizer.json, for the KV link's hello */
 

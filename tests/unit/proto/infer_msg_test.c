@@ -561,6 +561,7 @@ static struct token_event rnd_event(void) {
         .index = (int32_t)(rnd() >> 33),
         .finish = (enum finish)rnd_to(FINISH_ERROR + 1),
         .logprob = -rnd_f32(0, 20),
+        .rank = (int32_t)(rnd() >> 33),
         .n_top = (int32_t)rnd_to(TOP_LOGPROBS_MAX + 1),
         .batch_size = (uint32_t)rnd(),
         .queue_wait_us = (uint32_t)rnd(),
@@ -593,8 +594,9 @@ static void test_event(void **state) {
         a = rnd_event();
         assert_int_equal(event_trip(&a, &b), ERR_OK);
         assert_true(a.id == b.id && a.index == b.index && a.finish == b.finish &&
-                    a.logprob == b.logprob && a.n_top == b.n_top && a.batch_size == b.batch_size &&
-                    a.queue_wait_us == b.queue_wait_us && a.step_us == b.step_us);
+                    a.logprob == b.logprob && a.rank == b.rank && a.n_top == b.n_top &&
+                    a.batch_size == b.batch_size && a.queue_wait_us == b.queue_wait_us &&
+                    a.step_us == b.step_us);
         for (int32_t i = 0; i < a.n_top; i++)
             assert_true(a.top[i].id == b.top[i].id && a.top[i].logprob == b.top[i].logprob);
     }
@@ -619,13 +621,14 @@ static void test_event(void **state) {
     EVENT_BAD(logprob, NAN);
     EVENT_BAD(logprob, 0.5f);
     EVENT_BAD(logprob, -INFINITY);
+    EVENT_BAD(rank, -1);
     EVENT_BAD(top[0].id, -1);
     EVENT_BAD(top[0].logprob, NAN);
     a = rnd_event();
     a.n_top = TOP_LOGPROBS_MAX;
     struct wr w = WR_INIT;
     token_event_pack(&w, &a);
-    w.data[1 + 4 + 4 + 4 + 1 + 4 + 12] = TOP_LOGPROBS_MAX + 1;
+    w.data[1 + 4 + 4 + 4 + 1 + 8 + 12] = TOP_LOGPROBS_MAX + 1;
     for (int i = 0; i < 8; i++) wr_u8(&w, 0);
     struct rd r = rd_of(w.data, w.len);
     assert_int_equal(token_event_unpack(&r, &b), ERR_BAD_FRAME);

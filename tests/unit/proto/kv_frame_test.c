@@ -611,7 +611,7 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
     } cases[10];
     for (size_t i = 0; i < 10; i++) cases[i].h = d;
     cases[0].h.protocol = KV_VERSION + 1, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: instance 11 has 4, instance 21 has 5";
+    cases[0].text = "protocol version: instance 11 has 5, instance 21 has 6";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
     cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,

@@ -116,7 +116,7 @@ static inline float fake_logprob(float *logits, int32_t id) {
     struct sample_scratch *s;
     struct token_event ev = {0};
     assert(sample_scratch_create(&s, FAKE_VOCAB) == ERR_OK);
-    sample_prompt(s, logits, FAKE_VOCAB, id, 0, &ev);
+    sample_prompt(s, logits, FAKE_VOCAB, id, 0, false, &ev);
     sample_scratch_destroy(&s);
     return ev.logprob;
 }

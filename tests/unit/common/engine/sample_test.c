@@ -421,7 +421,7 @@ static float prompt_logprob(const float *logits, int n, int32_t id) {
     float copy[8];
     memcpy(copy, logits, (size_t)n * sizeof(*copy));
     assert_int_equal(sample_scratch_create(&s, n), ERR_OK);
-    sample_prompt(s, copy, n, id, 0, &ev);
+    sample_prompt(s, copy, n, id, 0, false, &ev);
     assert_true(ev.id == id && ev.n_top == 0);
     sample_scratch_destroy(&s);
     return ev.logprob;
@@ -448,7 +448,7 @@ static void test_prompt_logprobs(void **state) {
         float copy[4];
         memcpy(copy, x, sizeof(copy));
         assert_int_equal(sample_scratch_create(&s, 4), ERR_OK);
-        sample_prompt(s, copy, 4, 0, n_top, &ev);
+        sample_prompt(s, copy, 4, 0, n_top, false, &ev);
         assert_int_equal(ev.n_top, n_top < 4 ? n_top : 4);
         for (int i = 0; i < ev.n_top; i++) {
             assert_int_equal(ev.top[i].id, ranked[i]);

@@ -222,7 +222,7 @@ static void a_commit_too_large_for_a_frame_is_not_begun(void **state) {
     struct pair x;
     open_pair(&x, *state);
     start_pair(&x);
-    size_t n = (KV_FRAME_BYTES_MAX - kv_commit_bytes_max(3, 0, 20)) / (4 + 8 * 20);
+    size_t n = (KV_FRAME_BYTES_MAX - kv_commit_bytes_max(3, 0, 20)) / (8 + 8 * 20);
     for (size_t over = 0; over <= 1; over++) {
         struct ended end = {0};
         struct infer_req *r = request("b1", (uint32_t)over, n + over);

@@ -1,0 +1,216 @@
+/* Goal: messages and JSON become each other byte for byte, and what is no message is refused in
+ * time and memory. Method: the golden vectors (kserve-runtimes 16) both ways, then truncations,
+ * depth, floods, compressed bombs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+#include "common/grpc/grpc_json.h"
+#include "proto/grpc.h"
+
+static const struct grpc_message *message_of(const char *name) {
+    for (const struct grpc_method *m = grpc_methods; m->path != NULL; m++) {
+        if (strcmp(m->in->name, name) == 0) return m->in;
+        if (strcmp(m->out->name, name) == 0) return m->out;
+    }
+    return NULL;
+}
+
+static size_t unhex(unsigned char *dst, const char *hex) {
+    size_t n = strlen(hex) / 2;
+    for (size_t i = 0; i < n; i++) {
+        unsigned v = 0;
+        assert_int_equal(sscanf(hex + 2 * i, "%2x", &v), 1);
+        dst[i] = (unsigned char)v;
+    }
+    return n;
+}
+
+static const struct {
+    const char *message, *json, *hex;
+} golden[] = {
+    {"fmaas.BatchedGenerationRequest",
+     "{\"requests\":[{\"text\":\"hi\"}],\"params\":{\"stopping\":{\"max_new_tokens\":5}}}",
+     "1a041202686952041a020805"},
+    {"fmaas.BatchedGenerationResponse",
+     "{\"responses\":[{\"generated_token_count\":1,\"text\":\"x\",\"input_token_count\":2,"
+     "\"stop_reason\":\"MAX_TOKENS\"}]}",
+     "0a09100122017830023801"},
+    {"fmaas.SingleGenerationRequest",
+     "{\"request\":{\"text\":\"hi\"},\"params\":{\"method\":\"SAMPLE\",\"sampling\":{"
+     "\"temperature\":0.5,\"top_k\":3,\"seed\":7},\"stopping\":{\"max_new_tokens\":5,"
+     "\"stop_sequences\":[\"\\n\"],\"include_stop_sequence\":false},\"response\":{"
+     "\"generated_tokens\":true,\"token_logprobs\":true}}}",
+     "1a0412026869521c080112090d0000003f100328071a07080522010a2800220410012001"},
+    {"fmaas.GenerationResponse", "{\"input_token_count\":2,\"seed\":7}", "30025007"},
+    {"fmaas.GenerationResponse",
+     "{\"generated_token_count\":1,\"text\":\"ab\",\"tokens\":[{\"text\":\"ab\",\"logprob\":-0.5,"
+     "\"rank\":1}]}",
+     "100122026162420b120261621d000000bf2001"},
+    {"fmaas.ModelInfoResponse", "{\"max_sequence_length\":4096,\"max_new_tokens\":1024}",
+     "108020188008"},
+    {"grpc.health.v1.HealthCheckResponse", "{\"status\":\"SERVING\"}", "0801"},
+};
+
+static void golden_vectors(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
+        unsigned char bytes[512];
+        const size_t n = unhex(bytes, golden[i].hex);
+        const struct grpc_message *m = message_of(golden[i].message);
+        struct buf json = BUF_INIT, out = BUF_INIT;
+        struct json_value *v = NULL;
+        struct errbuf eb;
+        assert_non_null(m);
+        assert_int_equal(grpc_to_json(&json, m, bytes, n, 65536, &eb), ERR_OK);
+        assert_string_equal(json.data, golden[i].json);
+        assert_int_equal(json_read(&v, json.data, json.len, NULL, NULL), ERR_OK);
+        grpc_from_json(&out, m, v);
+        assert_int_equal(out.len, n);
+        assert_memory_equal(out.data, bytes, n);
+        json_put(v);
+        buf_free(&json);
+        buf_free(&out);
+    }
+}
+
+/* Every truncation is refused, or is a message of fewer fields; none reads behind its end. */
+static void truncations(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
+        unsigned char bytes[512];
+        const size_t n = unhex(bytes, golden[i].hex);
+        for (size_t cut = 0; cut < n; cut++) {
+            unsigned char *exact = malloc(cut + 1);
+            struct buf json = BUF_INIT;
+            struct errbuf eb;
+            memcpy(exact, bytes, cut);
+            enum err e = grpc_to_json(&json, message_of(golden[i].message), exact, cut, 65536, &eb);
+            assert_true(e == ERR_OK || e == ERR_BAD_FRAME);
+            buf_free(&json);
+            free(exact);
+        }
+    }
+}
+
+/* Fields that nobody knows, or of another type, are skipped; of two the last counts; a list may be
+ * packed or not. */
+static void tolerance(void **state) {
+    static const char bytes[] = "\x10\x01\x10\x02\xf8\x07\x05\x22\x01x\x15\0\0\0\0";
+    struct buf json = BUF_INIT;
+    struct errbuf eb;
+    (void)state;
+    assert_int_equal(grpc_to_json(&json, message_of("fmaas.GenerationResponse"), bytes,
+                                  sizeof(bytes) - 1, 65536, &eb),
+                     ERR_OK);
+    assert_string_equal(json.data, "{\"generated_token_count\":2,\"text\":\"x\"}");
+    buf_free(&json);
+}
+
+static void bounds(void **state) {
+    enum { N = 200000 };
+    struct buf json = BUF_INIT;
+    struct errbuf eb;
+    char *flood = malloc(2 * N);
+    (void)state;
+    for (size_t i = 0; i < N; i++) memcpy(flood + 2 * i, "\x1a\x00", 2); /* empty requests */
+    assert_int_equal(grpc_to_json(&json, message_of("fmaas.BatchedGenerationRequest"), flood, 2 * N,
+                                  100000, &eb),
+                     ERR_TOO_LARGE);
+    assert_true(json.len < 200000);
+    buf_free(&json);
+    free(flood);
+}
+
+static size_t deflated(unsigned char *dst, size_t cap, int bits, const char *p, size_t n) {
+    z_stream z = {.next_in = (Bytef *)(uintptr_t)p,
+                  .avail_in = (uInt)n,
+                  .next_out = dst,
+                  .avail_out = (uInt)cap};
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, bits, 9, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    return cap - z.avail_out;
+}
+
+static void compression(void **state) {
+    enum { N = 1 << 20, MAX = 65536 };
+    unsigned char packed[4096];
+    char *zeros = calloc(1, N);
+    struct buf out = BUF_INIT;
+    (void)state;
+    size_t n = deflated(packed, sizeof(packed), 31, "hello", 5);
+    assert_int_equal(grpc_inflate(&out, "gzip", (char *)packed, n, MAX), ERR_OK);
+    assert_int_equal(out.len, 5);
+    assert_memory_equal(out.data, "hello", 5);
+    for (size_t cut = 0; cut < n; cut++) {
+        buf_clear(&out);
+        assert_int_equal(grpc_inflate(&out, "gzip", (char *)packed, cut, MAX), ERR_BAD_FRAME);
+    }
+    packed[n] = 0; /* bytes behind the end */
+    buf_clear(&out);
+    assert_int_equal(grpc_inflate(&out, "gzip", (char *)packed, n + 1, MAX), ERR_BAD_FRAME);
+    n = deflated(packed, sizeof(packed), 15, "hello", 5);
+    buf_clear(&out);
+    assert_int_equal(grpc_inflate(&out, "deflate", (char *)packed, n, MAX), ERR_OK);
+    assert_int_equal(grpc_inflate(&out, "br", (char *)packed, n, MAX), ERR_NOT_FOUND);
+    assert_int_equal(grpc_inflate(&out, "", (char *)packed, n, MAX), ERR_BAD_FRAME);
+    n = deflated(packed, sizeof(packed), 31, zeros, N); /* a bomb */
+    buf_free(&out);
+    assert_int_equal(grpc_inflate(&out, "gzip", (char *)packed, n, MAX), ERR_TOO_LARGE);
+    assert_true(out.cap <= 4 * MAX);
+    buf_free(&out);
+    free(zeros);
+}
+
+/* What a body is refused with. */
+static void bodies(void **state) {
+    static const struct {
+        const char *body;
+        size_t n;
+        const char *encoding;
+        int status;
+    } rows[] = {
+        {"\0\0\0\0\2\x08\1", 7, NULL, 0},
+        {"\0\0\0\0\0", 5, NULL, 0},
+        {"", 0, NULL, GRPC_UNREADABLE},
+        {"\0\0\0\0\2\x0a\5", 7, NULL, GRPC_UNREADABLE},
+        {"\0\0\0\0\3\x0a\1\xff", 8, NULL, GRPC_UNREADABLE}, /* text that is not UTF-8 */
+        {"\1\0\0\0\2\x08\1", 7, NULL, GRPC_UNREADABLE},
+        {"\1\0\0\0\2\x08\1", 7, "identity", GRPC_UNREADABLE},
+        {"\1\0\0\0\2\x08\1", 7, "snappy", 501},
+        {"\0\0\0\0\x12"
+         "0123456789abcdefgh",
+         23, NULL, 413},
+    };
+    const struct grpc_message *m = message_of("grpc.health.v1.HealthCheckRequest");
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct grpc_body b = {.message = m,
+                                    .p = rows[i].body,
+                                    .n = rows[i].n,
+                                    .encoding = rows[i].encoding,
+                                    .message_bytes_max = 16};
+        struct buf text = BUF_INIT;
+        struct json_value *v = NULL;
+        struct errbuf eb = {0};
+        int status = 0;
+        assert_int_equal(grpc_body_read(&b, NULL, &text, &v, &status, &eb), rows[i].status == 0);
+        assert_int_equal(status, rows[i].status);
+        json_put(v);
+        buf_free(&text);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_vectors), cmocka_unit_test(truncations),
+        cmocka_unit_test(tolerance),      cmocka_unit_test(bounds),
+        cmocka_unit_test(compression),    cmocka_unit_test(bodies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
