@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/engine/half.h"
 #include "common/engine/kernels.h"
+#include "common/engine/kernels_grid.h"
 
 /* Scales below are taken for zero: their inverse would not be finite. */
 #define SCALE_MIN 0x1p-100f
@@ -118,6 +119,23 @@ void panel_pack_quant(void *panel, const float *rows, int n_rows, int k, enum dt
                 memcpy(v, rows + (size_t)r * (size_t)k + (size_t)g * GROUP, (size_t)n * sizeof(*v));
             float scale = w == DTYPE_INT8 ? quantise8(q, v) : quantise4(q, v);
             put_group(group, r, q, scale, w);
+        }
+    }
+}
+
+void panel_pack_grid(void *panel, const int8_t *q, const float *scale, int n_rows, int k,
+                     enum dtype w) {
+    static const int8_t none[GROUP] = {0};
+    const size_t groups = k_groups(k);
+    memset(panel, 0, panel_bytes(k, w));
+    for (size_t g = 0; g < groups; g++) {
+        uint8_t *group = (uint8_t *)panel + g * group_bytes(w);
+        for (int r = 0; r < PANEL_ROWS; r++) {
+            if (r < n_rows)
+                put_group(group, r, q + (size_t)r * (size_t)k + g * GROUP,
+                          scale[(size_t)r * groups + g], w);
+            else
+                put_group(group, r, none, 0, w);
         }
     }
 }

@@ -25,6 +25,7 @@ struct packed_linear {
     int n_parts;
     const struct tensor *scales, *zeros, *g_idx; /* NULL: none */
     uint64_t block_rows;                         /* rows that share a scale */
+    int grid_bits;                               /* packed_grid_bits() */
     char type_name[32];
 };
 
@@ -311,6 +312,31 @@ static enum err read_bytes(struct finder *f, struct packed_linear *p, const char
     return ERR_OK;
 }
 
+/* ---- integers with one scale for every 32 of a row */
+enum { GRID = 32 };
+
+/* All zeros are the middle of the range. */
+static bool zeros_are_middle(const struct packed_linear *p) {
+    const uint32_t one = (1u << (p->bits - 1)) - (uint32_t)(p->kind == PK_GPTQ ? p->zero : 0);
+    uint32_t want = 0;
+    if (p->zeros == NULL) return true;
+    if (p->kind == PK_INT8) return false;
+    for (int i = 0; i < 32; i += p->bits) want |= one << i;
+    for (uint64_t i = 0; i < p->zeros->bytes / 4; i++) {
+        uint32_t word;
+        memcpy(&word, p->zeros->data + 4 * i, sizeof(word));
+        if (word != want) return false;
+    }
+    return true;
+}
+
+static int find_grid_bits(const struct packed_linear *p) {
+    if (p->kind == PK_FP8 || p->g_idx != NULL || p->in % GRID != 0 || p->group % GRID != 0)
+        return 0;
+    if (zeros_are_middle(p)) return p->bits <= 4 ? 4 : 8;
+    return p->bits == 2 ? 4 : p->bits == 4 ? 8 : 0;
+}
+
 /* ---- the set */
 
 /* What a tensor's name ends with when it holds the values of a quantised module. */
@@ -343,6 +369,7 @@ static enum err add_linear(struct finder *f, size_t idx, enum packed_kind kind, 
                  : kind == PK_WORDS                ? read_words(f, p, t->name, n)
                                                    : read_bytes(f, p, t->name, n);
     if (e != ERR_OK) return e;
+    p->grid_bits = find_grid_bits(p);
     char *name = malloc(n + sizeof("weight"));
     if (name == NULL) return err_set(f->eb, ERR_NO_MEMORY, "no memory for tensor names");
     memcpy(name, t->name, n);
@@ -569,4 +596,15 @@ void packed_rows(const struct packed_linear *p, float *dst, uint64_t first, size
         case PK_FP8: rows_of(p, PK_FP8, to, first + at, some); break;
         }
     }
+}
+
+int packed_grid_bits(const struct packed_linear *p) {
+    return p->grid_bits;
+}
+
+float packed_grid(const struct packed_linear *p, int8_t q[32], uint64_t row, uint64_t idx) {
+    const uint64_t at = idx * GRID, g = at / p->group;
+    const int zero = zero_of(p, row, g);
+    for (uint64_t i = 0; i < GRID; i++) q[i] = (int8_t)value_at(p, p->kind, row, at + i, zero);
+    return scale_of(p, row, g);
 }

@@ -46,6 +46,11 @@ const struct tensor *packed_find(const struct packed_set *s, const char *name);
 
 /* Rows [first, first + n) as f32 [n][in]. first + n <= out. Any thread. */
 void packed_rows(const struct packed_linear *p, float *dst, uint64_t first, size_t n);
+/* Where every 32 values of a row are integers times one scale, these: idx * 32 is the first of
+ * them. packed_grid_bits(): 4: from -8 to 7; 8: from -128 to 127; 0: they are not, so do not ask.
+ */
+int packed_grid_bits(const struct packed_linear *p);
+float packed_grid(const struct packed_linear *p, int8_t q[32], uint64_t row, uint64_t idx);
 /* The tensors in the files that it is made of: idx from 0 on; NULL past the last. */
 const struct tensor *packed_part(const struct packed_linear *p, int idx);
 /* Bits of its integers, 0: it has FP8 values. */

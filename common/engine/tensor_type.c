@@ -45,6 +45,16 @@ static void from_q4_0(float *dst, const uint8_t *b, size_t n) {
     }
 }
 
+static float grid_q8_0(int8_t q[32], const uint8_t *b) {
+    memcpy(q, b + 2, 32);
+    return f16_at(b);
+}
+
+static float grid_q4_0(int8_t q[32], const uint8_t *b) {
+    for (int k = 0; k < 32; k++) q[k] = (int8_t)(nibble(b + 2, k) - 8);
+    return f16_at(b);
+}
+
 static void from_q4_1(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 20, dst += 32) {
         const float d = f16_at(b), m = f16_at(b + 2);
@@ -196,14 +206,22 @@ static void from_iq4_xs(float *dst, const uint8_t *b, size_t n) {
 }
 
 static const struct tensor_type types[] = {
-    {"F32", 1, 4, DTYPE_F32, from_f32},          {"F16", 1, 2, DTYPE_F16, from_f16},
-    {"BF16", 1, 2, DTYPE_BF16, from_bf16},       {"Q8_0", 32, 34, DTYPE_NONE, from_q8_0},
-    {"Q4_0", 32, 18, DTYPE_NONE, from_q4_0},     {"Q4_1", 32, 20, DTYPE_NONE, from_q4_1},
-    {"Q5_0", 32, 22, DTYPE_NONE, from_q5_0},     {"Q5_1", 32, 24, DTYPE_NONE, from_q5_1},
-    {"IQ4_NL", 32, 18, DTYPE_NONE, from_iq4_nl}, {"MXFP4", 32, 17, DTYPE_NONE, from_mxfp4},
-    {"Q2_K", 256, 84, DTYPE_NONE, from_q2_k},    {"Q3_K", 256, 110, DTYPE_NONE, from_q3_k},
-    {"Q4_K", 256, 144, DTYPE_NONE, from_q4_k},   {"Q5_K", 256, 176, DTYPE_NONE, from_q5_k},
-    {"Q6_K", 256, 210, DTYPE_NONE, from_q6_k},   {"IQ4_XS", 256, 136, DTYPE_NONE, from_iq4_xs},
+    {"F32", 1, 4, DTYPE_F32, from_f32, 0, NULL},
+    {"F16", 1, 2, DTYPE_F16, from_f16, 0, NULL},
+    {"BF16", 1, 2, DTYPE_BF16, from_bf16, 0, NULL},
+    {"Q8_0", 32, 34, DTYPE_NONE, from_q8_0, 8, grid_q8_0},
+    {"Q4_0", 32, 18, DTYPE_NONE, from_q4_0, 4, grid_q4_0},
+    {"Q4_1", 32, 20, DTYPE_NONE, from_q4_1, 0, NULL},
+    {"Q5_0", 32, 22, DTYPE_NONE, from_q5_0, 0, NULL},
+    {"Q5_1", 32, 24, DTYPE_NONE, from_q5_1, 0, NULL},
+    {"IQ4_NL", 32, 18, DTYPE_NONE, from_iq4_nl, 0, NULL},
+    {"MXFP4", 32, 17, DTYPE_NONE, from_mxfp4, 0, NULL},
+    {"Q2_K", 256, 84, DTYPE_NONE, from_q2_k, 0, NULL},
+    {"Q3_K", 256, 110, DTYPE_NONE, from_q3_k, 0, NULL},
+    {"Q4_K", 256, 144, DTYPE_NONE, from_q4_k, 0, NULL},
+    {"Q5_K", 256, 176, DTYPE_NONE, from_q5_k, 0, NULL},
+    {"Q6_K", 256, 210, DTYPE_NONE, from_q6_k, 0, NULL},
+    {"IQ4_XS", 256, 136, DTYPE_NONE, from_iq4_xs, 0, NULL},
 };
 
 const struct tensor_type *tensor_type_find(const char *name) {

@@ -17,6 +17,10 @@ struct tensor_type {
     enum dtype dtype;    /* of plain types; DTYPE_NONE: quantised */
     /* dst: f32 [n_blocks * elements]; src may be unaligned. */
     void (*to_f32)(float *dst, const uint8_t *src, size_t n_blocks);
+    /* A block of 32 values as integers of grid_bits bits and what all of them are multiplied with;
+     * NULL: it is not that simple. */
+    int grid_bits;
+    float (*grid)(int8_t q[32], const uint8_t *block);
 };
 
 /* NULL: a type whose values cannot be read here. */

@@ -71,6 +71,14 @@ static enum dtype dtype_of_row(const struct loader *l, const struct tensor_row *
     return r->place == IN_MODEL && l->w->dtype == DTYPE_INT4 ? DTYPE_INT8 : l->w->dtype;
 }
 
+/* Bits in which a matrix loses nothing that matters; 0: it is plain. */
+static int bits_of(const struct tensor *t) {
+    if (t->packed != NULL)
+        return packed_grid_bits(t->packed) == 4 ? 4 : packed_bits(t->packed) > 0 ? 8 : 16;
+    if (t->type == NULL || t->type->elements == 1) return 0;
+    return t->type->grid_bits > 0 ? t->type->grid_bits : 16;
+}
+
 static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
     const struct model_conf *c = l->c;
     char *field = field_of(l, r, layer);
@@ -88,7 +96,7 @@ static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
                r->place == IN_LAYER;
     name_slot(l, s, r, layer);
     if (l->by_file && r->is_matrix && r->place == IN_MODEL && dtype_is_quant(s->dtype) &&
-        tensor_source_find(l->files, s->file_name, &t) && t.packed == NULL)
+        tensor_source_find(l->files, s->file_name, &t) && bits_of(&t) == 0)
         s->dtype = DTYPE_BF16;
     if (s->from > 0) {
         const size_t at = strlen(s->name);
@@ -146,6 +154,13 @@ static int rows_in_file(const struct loader *l, const struct slot *s) {
     return rows;
 }
 
+/* Integers that fit the panels as they are. */
+static bool keeps_grid(const struct loader *l, const struct slot *s) {
+    const int bits = s->t.packed != NULL ? packed_grid_bits(s->t.packed) : s->t.type->grid_bits;
+    if (s->matrix == NULL || l->kn->f32_only || bits == 0) return false;
+    return s->dtype == DTYPE_INT8 || (s->dtype == DTYPE_INT4 && bits == 4);
+}
+
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
     const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
     const int rows = rows_in_file(l, s);
@@ -179,6 +194,7 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
         t->data += (size_t)s->from * row_bytes;
         t->bytes = (size_t)s->n * row_bytes;
     }
+    s->grid = keeps_grid(l, s);
     l->total_bytes += t->bytes;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
     s->at = l->w->bytes;
@@ -241,15 +257,20 @@ static void lay_out(struct loader *l, uint8_t *base) {
 }
 /* ---- loading */
 
-/* What loses nothing that matters: integers become int8, everything else, FP8 too, bf16. */
+/* By the matrices of the layers: int4 where all are integers of four bits with a scale for every 32
+ * of a row, int8 where integers of eight bits hold them, else bf16. Plain ones among quantised ones
+ * can be int8. */
 static enum dtype dtype_of_file(const struct loader *l) {
+    bool has[17] = {false};
     if (l->kn->f32_only) return DTYPE_F32;
     for (size_t i = 0; i < tensor_source_count(l->files); i++) {
         struct tensor t;
         tensor_source_at(l->files, i, &t);
-        if (t.packed != NULL && packed_bits(t.packed) > 0) return DTYPE_INT8;
+        if (t.n_dims == 2 && (strstr(t.name, "layer") != NULL || strncmp(t.name, "blk.", 4) == 0))
+            has[bits_of(&t)] = true;
     }
-    return DTYPE_BF16;
+    if (has[16] || !(has[8] || has[4])) return DTYPE_BF16;
+    return has[8] || has[0] ? DTYPE_INT8 : DTYPE_INT4;
 }
 
 static enum err describe(struct loader *l, struct errbuf *eb) {

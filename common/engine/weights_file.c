@@ -63,9 +63,9 @@ enum err weights_describe_plan(struct loader *l, struct errbuf *eb) {
     SHA256((const uint8_t *)text, (size_t)model_conf_line(l->c, text), l->want.config);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
-        at +=
-            (size_t)snprintf(text + at, cap - at, "%s %s %s %d %d %llu\n", s->name, s->t.type_name,
-                             dtype_name(s->dtype), s->n, s->k, (unsigned long long)s->at);
+        at += (size_t)snprintf(text + at, cap - at, "%s %s %s%s %d %d %llu\n", s->name,
+                               s->t.type_name, dtype_name(s->dtype), s->grid ? " grid" : "", s->n,
+                               s->k, (unsigned long long)s->at);
     }
     SHA256((const uint8_t *)text, at, l->want.plan);
     free(text);

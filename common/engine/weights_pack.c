@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/half.h"
+#include "common/engine/kernels_grid.h"
 #include "common/engine/weights_priv.h"
 
 enum { STEP_BYTES = 8 * 1024 * 1024 };
@@ -43,18 +44,45 @@ static bool all_finite(const float *v, size_t n) {
     return most < 0x7f800000;
 }
 
+/* The integers of n rows from `first` on, and their scales. False: one is not finite. */
+static bool read_grid(const struct loader *l, const struct slot *s, int8_t *q, float *scale,
+                      int first, int n) {
+    const int groups = s->k / GROUP;
+    for (int r = 0; r < n; r++) {
+        const int row = row_in_file(l, s, first + r);
+        for (int g = 0; g < groups; g++) {
+            int8_t *to = q + (size_t)r * (size_t)s->k + (size_t)g * GROUP;
+            scale[r * groups + g] =
+                s->t.packed != NULL
+                    ? packed_grid(s->t.packed, to, (uint64_t)(s->from + row), (uint64_t)g)
+                    : s->t.type->grid(to, s->t.data +
+                                              (size_t)row * tensor_row_bytes(s->t.type, s->k) +
+                                              (size_t)g * (size_t)s->t.type->bytes);
+        }
+    }
+    return all_finite(scale, (size_t)n * (size_t)groups);
+}
+
 static void pack_panel(void *arg, int item, int thread) {
     struct loader *l = arg;
     const struct slot *s = l->slot;
     int first = item * PANEL_ROWS,
         n = l->n_rows - first < PANEL_ROWS ? l->n_rows - first : PANEL_ROWS;
     float *rows = l->rows + (size_t)thread * PANEL_ROWS * l->rows_stride;
-    read_rows(l, s, rows, l->row_first + first, n);
-    if (!all_finite(rows, (size_t)n * (size_t)s->k))
-        atomic_store_explicit(&l->not_finite, true, memory_order_relaxed);
-    l->kn->panel_pack(s->matrix->panels +
-                          (size_t)(l->row_first / PANEL_ROWS + item) * panel_bytes(s->k, s->dtype),
-                      rows, n, s->k, s->dtype);
+    uint8_t *panel = s->matrix->panels +
+                     (size_t)(l->row_first / PANEL_ROWS + item) * panel_bytes(s->k, s->dtype);
+    bool finite;
+    if (s->grid) {
+        int8_t *q = (int8_t *)rows; /* a quarter of the room; the scales lie behind */
+        float *scale = rows + (size_t)PANEL_ROWS / 4 * (size_t)s->k;
+        finite = read_grid(l, s, q, scale, l->row_first + first, n);
+        panel_pack_grid(panel, q, scale, n, s->k, s->dtype);
+    } else {
+        read_rows(l, s, rows, l->row_first + first, n);
+        finite = all_finite(rows, (size_t)n * (size_t)s->k);
+        l->kn->panel_pack(panel, rows, n, s->k, s->dtype);
+    }
+    if (!finite) atomic_store_explicit(&l->not_finite, true, memory_order_relaxed);
 }
 
 /* Which value it is, for whoever looks for the damage. */

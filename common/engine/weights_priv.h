@@ -24,6 +24,7 @@ struct slot {
     int from;         /* rows of the tensor before them are another's, and there may be more */
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */
+    bool grid;        /* its integers stay: kernels_grid.h */
     bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
     struct tensor t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */

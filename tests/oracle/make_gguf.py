@@ -246,8 +246,9 @@ def tokenizer_pairs(config, folder):
     return pairs
 
 
-def write_gguf(folder, out, kind="F32", parts=1, seed=0):
-    """Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows."""
+def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None):
+    """Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows. scales[name] gets the f16
+    at the beginning of each value's block of 32."""
     config, tensors = reference.read_model(folder)
     arch, pairs = metadata(config, folder)
     rng = np.random.default_rng(seed)
@@ -260,6 +261,9 @@ def write_gguf(folder, out, kind="F32", parts=1, seed=0):
         own = kind if a.ndim == 2 and a.shape[1] % TYPES[kind][1] == 0 else "F32"
         data, values = blocks_of(own, as_pairs(a, heads) if turn else a, rng)
         back[name] = as_halves(values, heads) if turn else values
+        if scales is not None and TYPES[own][1] == 32:
+            scale = np.repeat(f16(np.frombuffer(data, np.uint8).reshape(-1, TYPES[own][2]), 0), 32, 1).reshape(a.shape)
+            scales[name] = as_halves(scale, heads) if turn else scale
         file_tensors.append((gguf_name(name), a.shape, own, data))
     if (config.get("rope_scaling") or {}).get("rope_type") == "llama3":
         file_tensors.append(("rope_freqs.weight", (dim // 2,), "F32", llama3_divisors(config, dim).astype(np.float32).tobytes()))

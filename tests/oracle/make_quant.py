@@ -85,8 +85,8 @@ def to_e4m3(a):
     return code[at].astype(np.uint8)
 
 
-def linear(kind, name, w, rng):
-    """({tail: (dtype, shape, bytes)}, values)"""
+def linear(kind, name, w, rng, scales=None):
+    """({tail: (dtype, shape, bytes)}, values); scales[name] gets what each value's integer was multiplied with."""
     parts, out, n_in = kind.split("-"), w.shape[0], w.shape[1]
     words = lambda a: ("I32", list(a.shape), a.astype(np.uint32).tobytes())  # noqa: E731
     if parts[0] in ("awq", "gptq", "gptq8") or kind.startswith("ct-int"):
@@ -98,6 +98,8 @@ def linear(kind, name, w, rng):
             g_idx = rng.permutation(g_idx)
         dtype = "BF16" if parts[0] == "ct" else "F16"
         q, zero, (file_type, raw), scale, values = groups_of(w, group, g_idx, bits, "sym" in parts or parts[-1] == "all", dtype)
+        if scales is not None:
+            scales[name] = scale[g_idx].T
     if parts[0] == "awq":
         found = {"qweight": words(awq_pack(q.T)), "scales": (file_type, list(scale.shape), raw)}
         if "sym" not in parts:
@@ -131,6 +133,8 @@ def linear(kind, name, w, rng):
     scale = np.array([[np.abs(w[i * rows:(i + 1) * rows, j * columns:(j + 1) * columns]).max() / top for j in range(c)] for i in range(r)])
     file_type, raw, scale = scale_as(scale, {"bf16": "BF16", "e8m0": "F8_E8M0"}.get(parts[-1], "F32"))
     wide = np.repeat(np.repeat(scale, rows, 0)[:out], columns, 1)[:, :n_in]
+    if scales is not None:
+        scales[name] = wide
     shape = [] if parts[-1] == "tensor" else list(scale.shape)
     tail = "weight_scale_inv" if parts[0] == "fp8" and "block" in kind else "weight_scale"
     if fp8:
@@ -173,7 +177,7 @@ def write_tensors(path, tensors):
         f.write(struct.pack("<Q", len(text)) + text + b"".join(raw for _, _, raw in tensors.values()))
 
 
-def write_quantised(folder, out, kind, seed=0):
+def write_quantised(folder, out, kind, seed=0, scales=None):
     """Returns (config, tensors) of what the files mean, for reference.py."""
     config, tensors = reference.read_model(folder)
     rng = np.random.default_rng(seed)
@@ -185,7 +189,7 @@ def write_quantised(folder, out, kind, seed=0):
             back[name] = a
             continue
         module = name[:-len("weight")]
-        found, back[name] = linear(kind, name, a, rng)
+        found, back[name] = linear(kind, name, a, rng, scales)
         files.update({module + tail: t for tail, t in found.items()})
     write_tensors(os.path.join(out, "model.safetensors"), files)
     config["quantization_config"] = quantization_config(kind)

@@ -2,6 +2,8 @@
  * whatever the rows beside it. Method: random weights and activations over awkward shapes, with
  * groups of zeros, outliers and tiny values. Every set must equal the plain C set bit for bit; the
  * plain set must equal sums in double precision over what the packed panels say. */
+#include "common/engine/half.h"
+#include "common/engine/kernels_grid.h"
 #include "tests/unit/common/engine/kernels_rig.h"
 
 static const enum dtype types[] = {DTYPE_INT8, DTYPE_INT4};
@@ -312,6 +314,50 @@ static void activations_quantise_alike(void **state) {
     free(x);
 }
 
+/* Integers from the least to the largest, scales of either sign: what comes back is theirs, and all
+ * sets multiply with it alike. */
+static void integers_stay(void **state) {
+    enum { N = 21, K = 96, M = 7 };
+    static const int least[] = {-128, -8}, most[] = {127, 7};
+    struct kernels ref, k;
+    float row[K], *x = floats(M * K), *want = floats(M * N), *got = floats(M * N);
+    (void)state;
+    assert_int_equal(kernels_find(&ref, "ref", NULL), ERR_OK);
+    for (int t = 0; t < 2; t++) {
+        const size_t pb = panel_bytes(K, types[t]);
+        uint8_t *panels = aligned(2 * pb);
+        int8_t q[N * K];
+        float scale[N * K / GROUP];
+        for (int i = 0; i < N * K; i++)
+            q[i] = (int8_t)(least[t] + (int)(rng_u32() % (uint32_t)(most[t] - least[t] + 1)));
+        for (int i = 0; i < N * K / GROUP; i++) scale[i] = i % 9 == 0 ? 0 : rng_f32() / 64;
+        for (int p = 0; p < 2; p++)
+            panel_pack_grid(panels + (size_t)p * pb, q + p * PANEL_ROWS * K,
+                            scale + p * PANEL_ROWS * K / GROUP,
+                            p == 0 ? PANEL_ROWS : N - PANEL_ROWS, K, types[t]);
+        for (int r = 0; r < 2 * PANEL_ROWS; r++) {
+            panel_row_columns(row, panels + (size_t)(r / PANEL_ROWS) * pb, r % PANEL_ROWS, K,
+                              types[t]);
+            for (int i = 0; i < K; i++) {
+                const int at = r * K + i;
+                const float value =
+                    r < N ? (float)q[at] * f32_of_bf16(bf16_of_f32(scale[at / GROUP])) : 0;
+                assert_true(row[i] == value);
+            }
+        }
+        product(&ref, want, x, panels, M, N, K, types[t], 1);
+        for (int i = 0; kernels_at(&k, i); i++) {
+            if (k.f32_only) continue;
+            product(&k, got, x, panels, M, N, K, types[t], 2);
+            assert_memory_equal(got, want, M * N * sizeof(float));
+        }
+        free(panels);
+    }
+    free(x);
+    free(want);
+    free(got);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_pack_the_same_bytes),
@@ -322,6 +368,7 @@ int main(void) {
         cmocka_unit_test(values_come_back_within_half_a_step),
         cmocka_unit_test(int4_takes_the_nearest_scale),
         cmocka_unit_test(activations_quantise_alike),
+        cmocka_unit_test(integers_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
