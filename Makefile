@@ -32,7 +32,7 @@ TESTS_GRPC     := common/grpc/grpc_json
 TESTS_ENGINE   := common/engine/engine common/engine/engine_guide common/engine/engine_fair common/engine/engine_choices common/engine/engine_beam common/engine/engine_lookup common/engine/engine_embed common/engine/prompt_lookup common/engine/kv_cache common/engine/sample common/engine/sched common/engine/engine_random common/engine/engine_model common/engine/kernels common/engine/kernels_quant common/engine/kernels_amx common/engine/kernels_kv common/engine/engine_life common/engine/pool common/engine/safetensors common/engine/model_conf common/engine/forward common/engine/lora common/engine/lora_set common/engine/weights_cache common/engine/engine_alloc common/engine/cores common/engine/attention common/engine/forward_long
 TESTS_EMULATED := common/engine/kernels common/engine/kernels_quant common/engine/kernels_kv common/engine/kernels_amx common/engine/forward emulated/tiles
 TESTS_GUIDE    := common/guide/guide common/guide/regex
-TESTS_ENDPOINT := common/endpoint/answer common/endpoint/answer_memory common/endpoint/replay common/endpoint/order common/endpoint/choices common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_calls common/endpoint/anthropic common/endpoint/responses common/endpoint/ollama common/endpoint/openai_manner
+TESTS_ENDPOINT := common/endpoint/answer common/endpoint/vectors_read common/endpoint/answer_memory common/endpoint/replay common/endpoint/order common/endpoint/choices common/endpoint/params common/endpoint/texts common/endpoint/chat_texts common/endpoint/request common/endpoint/stream common/endpoint/info common/endpoint/tool_parse common/endpoint/reasoning common/endpoint/chat_calls common/endpoint/anthropic common/endpoint/responses common/endpoint/ollama common/endpoint/openai_manner
 TESTS_INSTANCE := common/instance/kv_seal common/instance/kv_sealed common/instance/kv_transfer common/instance/kv_hostile common/instance/bus common/instance/kv_link common/instance/inst_conf common/instance/role_fsm common/instance/req_meter common/instance/text_pool common/instance/dresult_out common/instance/role_ctl common/instance/req_read
 TESTS_ROLES    := prefill/pd_head
 TESTS_FAKES    := common/instance/worker common/instance/req_seq common/instance/mixed_role prefill/prefill_role decode/decode_role decode/decode_choices decode/decode_replay
@@ -45,7 +45,7 @@ FUZZ_TEXT     := tokenizer_json tokenizer_spm chat_template
 FUZZ_GRPC     := grpc
 FUZZ_ENGINE   := safetensors tensor_packed lora model_conf weights_cache
 FUZZ_GUIDE    := guide
-FUZZ_ENDPOINT := answer_replay ep_chat ep_anthropic ep_responses ep_ollama ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse gguf
+FUZZ_ENDPOINT := answer_replay vectors ep_chat ep_anthropic ep_responses ep_ollama ep_completions ep_tgi ep_vllm ep_triton ep_native tool_parse gguf
 FUZZ_INSTANCE := inst_conf kv_seal
 FUZZ_COORD    := store coord_conf prom_merge rank_table body_look record
 
