@@ -164,6 +164,8 @@ static const struct conf_key keys[] = {
          "permits addresses that are not loopback while TLS is off"),
     INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300",
         "seconds SIGTERM waits for requests in flight"),
+    INT(vectors_timeout_s, P "vectors_timeout_s", 0, REQUEST_TIMEOUT_S_MAX, "300",
+        "seconds of embeddings, scores and reranks; 0: no bound"),
     INT(register_lease_s, P "register_lease_s", 1, 3600, "10",
         "seconds a registered instance stays known without registering again"),
     INT(body_mib, P "body_limit_mib", 1, 100, "40",
@@ -368,7 +370,7 @@ static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                        c->algorithm_type);
     if (c->longest_timeouts) {
         c->schedule_timeout_s = c->first_token_timeout_s = c->tokenizer_timeout_s =
-            REQUEST_TIMEOUT_S_MAX;
+            c->vectors_timeout_s = REQUEST_TIMEOUT_S_MAX;
         c->infer_timeout_s = INFER_TIMEOUT_S_MAX;
     }
     int64_t nearest = c->first_token_timeout_s;

@@ -43,7 +43,7 @@ struct coord_conf {
     int64_t single_node_requests_max, requests_max, body_limit_mib /* 0: absent */,
         memory_limit_mib;
     int64_t sse_keep_alive_s, retries_max, schedule_timeout_s, first_token_timeout_s,
-        infer_timeout_s, tokenizer_timeout_s;
+        infer_timeout_s, tokenizer_timeout_s, vectors_timeout_s;
     char deploy_mode[48], scheduler_type[32], algorithm_type[32], load_cost_values[16],
         load_cost_coefficient[96], cors_origin[512], management_hosts[512];
     int64_t metrics_reuse_s;

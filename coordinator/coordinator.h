@@ -126,8 +126,8 @@ void health_timed(struct coordinator *co, struct http_x *x, const char *seconds)
 void health_timed_default(struct coordinator *co, struct http_x *x);
 void health_timed_close(struct coordinator *co); /* before the listeners close */
 
-/* ---- proxy.c: model information and tokenising, answered by an instance; row NULL: by one that
- * decodes, on its management plane */
+/* ---- proxy.c: model information, tokenising, vectors and scores, answered by an instance. row
+ * lives as long as the program; NULL: by one that decodes, on its management plane */
 void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct api_path *row);
 
 #endif

@@ -1,9 +1,12 @@
 /* proxy: requests that any instance can answer (model information, tokenising, vectors and scores)
- * go to the one with the fewest tasks, and of equals to each in turn. */
+ * go to the one with the fewest tasks, and of equals to each in turn. None of them changes
+ * anything, so one whose instance is lost before its answer is whole goes to another. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/fwd_headers.h"
 
@@ -11,13 +14,18 @@ enum {
     ANSWER_BYTES_MAX = 64 << 20,
 
     INFO_TIMEOUT_S = 30,
-    PATH_BYTES_MAX = 4096
+    PATH_BYTES_MAX = 4096,
+    TRIED_MAX = 11 /* the largest max_retry, and the first */
 };
 
 struct proxied {
     struct coordinator *co;
     struct http_x *x;
+    const struct api_path *row; /* NULL: asked for on a management plane */
     struct http_call *call;
+    uint32_t tried[TRIED_MAX];
+    int n_tried;
+    uint64_t began_ms;
     struct buf answer; /* counted in BUDGET_ANSWER_BYTES: `taken` of it */
     uint64_t taken;
     bool over_limit;
@@ -56,32 +64,23 @@ static void reply_over_limit(struct proxied *p) {
     coord_reply_error(p->co, p->x, 503, text);
 }
 
-static void on_answer(void *arg, const struct http_result *r) {
-    struct proxied *p = arg;
-    http_x_on_close(p->x, NULL, NULL);
-    if (r->err == ERR_OK) {
-        const bool ours = p->answer.len > 0; /* of other statuses on_data gets nothing */
-        http_x_reply(p->x, r->status, coord_media_type(r->content_type),
-                     ours ? p->answer.data : r->body, ours ? p->answer.len : r->body_len);
-    } else if (p->over_limit) {
-        reply_over_limit(p);
-    } else if (r->err == ERR_TIMEOUT) {
-        coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
-    } else {
-        coord_reply_error(p->co, p->x, 500, "Read tokenizer response from mindie-server failed");
-    }
-    proxied_free(p);
-}
-
 /* Slots are decode instances' (inference-api 13.7), so management calls prefer those. */
 static bool less_busy(const struct ledger *a, const struct ledger *b) {
     return a->tasks != b->tasks ? a->tasks < b->tasks : a->asked < b->asked;
 }
 
-static struct inst *choose(const struct coordinator *co, bool management) {
+static bool was_tried(const struct proxied *p, const struct inst *in) {
+    for (int i = 0; i < p->n_tried; i++)
+        if (p->tried[i] == in->id) return true;
+    return false;
+}
+
+static struct inst *choose(const struct proxied *p) {
+    const bool management = p->row == NULL;
     struct inst *best = NULL;
-    for (struct inst *in = co->reg.first; in != NULL; in = in->next) {
+    for (struct inst *in = p->co->reg.first; in != NULL; in = in->next) {
         if (!in->facts.online || !inst_answers(in) || in->life.state == INST_LEAVING) continue;
+        if (was_tried(p, in)) continue;
         bool better = best == NULL ||
                       (management && in->plan.place.role == ROLE_DECODE &&
                        best->plan.place.role != ROLE_DECODE) ||
@@ -111,50 +110,119 @@ static bool put_path(char *dst, size_t cap, const char *path) {
     return true;
 }
 
-void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct api_path *row) {
-    const bool management_plane = row == NULL;
-    struct inst *in = choose(co, management_plane);
-    struct proxied *p = in != NULL ? calloc(1, sizeof(*p)) : NULL;
+static bool is_get(const struct http_x *x) {
+    return strcmp(http_x_method(x), "GET") == 0 || strcmp(http_x_method(x), "HEAD") == 0;
+}
+
+static bool is_vectors(const struct proxied *p) {
+    return p->row != NULL && (p->row->work == API_EMBED || p->row->work == API_SCORE);
+}
+
+/* Seconds of all attempts together; 0: no bound. */
+static int64_t limit_s(const struct proxied *p) {
+    const struct coord_conf *c = &p->co->conf;
+    if (is_get(p->x)) return INFO_TIMEOUT_S;
+    return is_vectors(p) ? c->vectors_timeout_s : c->tokenizer_timeout_s;
+}
+
+static void on_answer(void *arg, const struct http_result *r);
+
+/* ERR_NOT_FOUND: nobody is left to ask. ERR_INVALID: a path that is too long. */
+static enum err ask_next(struct proxied *p) {
+    struct coordinator *co = p->co;
+    struct http_x *x = p->x;
+    struct inst *in = choose(p);
     char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX];
     size_t n;
     const char *body = http_x_body(x, &n);
-    if (!put_path(path, sizeof(path), http_x_path(x))) {
-        free(p);
-        coord_reply_error(co, x, 404, "Invalid request");
-        return;
-    }
-    if (p == NULL) {
-        http_x_set_header(x, "Retry-After", "1");
-        coord_reply_error(co, x, 503, coord_not_ready(co));
-        return;
-    }
-    *p = (struct proxied){.co = co, .x = x};
+    if (!put_path(path, sizeof(path), http_x_path(x))) return ERR_INVALID;
+    if (in == NULL) return ERR_NOT_FOUND;
+    const uint64_t bound_ms = (uint64_t)limit_s(p) * 1000, spent_ms = clock_ms() - p->began_ms;
+    if (bound_ms > 0 && spent_ms >= bound_ms) return ERR_TIMEOUT;
     struct tls *tls = coord_tls_url(&co->tls, url, sizeof(url), &in->node,
-                                    management_plane ? NODE_MANAGEMENT : NODE_BUSINESS, path);
-    const char *method = strcmp(http_x_method(x), "HEAD") == 0 ? "GET" : http_x_method(x);
-    bool post = strcmp(method, "GET") != 0;
-    int64_t limit_s = post ? co->conf.tokenizer_timeout_s : INFO_TIMEOUT_S;
+                                    p->row == NULL ? NODE_MANAGEMENT : NODE_BUSINESS, path);
     struct fwd_headers headers;
     fwd_headers_init(&headers);
-    if (post) fwd_headers_add_framing(&headers, x, row);
+    if (!is_get(x)) fwd_headers_add_framing(&headers, x, p->row);
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
-    struct http_call_opts o = {.method = method,
+    struct http_call_opts o = {.method = is_get(x) ? "GET" : http_x_method(x),
                                .url = url,
                                .tls = tls,
                                .headers = headers.list,
                                .body = body,
                                .body_len = n,
                                .body_lent = true, /* x has it until it is answered */
-                               .total_ms = (unsigned)limit_s * 1000,
+                               .total_ms = (unsigned)(bound_ms > 0 ? bound_ms - spent_ms : 0),
                                .on_data = on_data,
                                .on_done = on_answer,
                                .arg = p};
-    if (!management_plane) ledger_ask(&in->ledger);
-    http_x_on_close(x, on_gone, p);
-    if (http_client_call(co->client, &o, &p->call) != ERR_OK) {
-        http_x_on_close(x, NULL, NULL);
-        free(p);
-        coord_reply_error(co, x, 503, err_text(ERR_NO_MEMORY));
+    if (p->row != NULL) ledger_ask(&in->ledger);
+    p->tried[p->n_tried++] = in->id;
+    return http_client_call(co->client, &o, &p->call);
+}
+
+/* The instance has gone with the answer: another one may have it. True: it is asked. */
+static bool goes_on(struct proxied *p, const struct http_result *r) {
+    struct coordinator *co = p->co;
+    const uint32_t id = p->tried[p->n_tried - 1];
+    struct inst *in = registry_find(&co->reg, id);
+    if (r->err != ERR_PEER_LOST) return false;
+    log_warn("proxy", "path=%s id=%u event=lost detail=\"%s\"", http_x_path(p->x), id,
+             r->detail != NULL ? r->detail : err_text(r->err));
+    if (in != NULL) inst_suspect(in, clock_ms(), "a request lost its connection");
+    controller_poll_soon(co);
+    if (p->n_tried > co->conf.retries_max || p->n_tried == TRIED_MAX) return false;
+    budget_give(&co->budget, BUDGET_ANSWER_BYTES, p->taken);
+    p->taken = 0;
+    buf_free(&p->answer);
+    return ask_next(p) == ERR_OK;
+}
+
+static void reply_timeout(const struct proxied *p) {
+    char text[128];
+    if (!is_vectors(p)) {
+        coord_reply_error(p->co, p->x, 408, "Request tokenizer timeout");
+        return;
     }
+    snprintf(text, sizeof(text), "The answer took longer than %lld s (pd.vectors_timeout_s)",
+             (long long)p->co->conf.vectors_timeout_s);
+    coord_reply_error(p->co, p->x, 408, text);
+}
+
+static void on_answer(void *arg, const struct http_result *r) {
+    struct proxied *p = arg;
+    p->call = NULL;
+    if (goes_on(p, r)) return;
+    http_x_on_close(p->x, NULL, NULL);
+    if (r->err == ERR_OK) {
+        const bool ours = p->answer.len > 0; /* of other statuses on_data gets nothing */
+        http_x_reply(p->x, r->status, coord_media_type(r->content_type),
+                     ours ? p->answer.data : r->body, ours ? p->answer.len : r->body_len);
+    } else if (p->over_limit) {
+        reply_over_limit(p);
+    } else if (r->err == ERR_TIMEOUT) {
+        reply_timeout(p);
+    } else {
+        coord_reply_error(p->co, p->x, 500, "Read tokenizer response from mindie-server failed");
+    }
+    proxied_free(p);
+}
+
+void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct api_path *row) {
+    struct proxied *p = calloc(1, sizeof(*p));
+    enum err e = ERR_NO_MEMORY;
+    if (p != NULL) {
+        *p = (struct proxied){.co = co, .x = x, .row = row, .began_ms = clock_ms()};
+        http_x_on_close(x, on_gone, p);
+        if ((e = ask_next(p)) == ERR_OK) return;
+        http_x_on_close(x, NULL, NULL);
+        proxied_free(p);
+    }
+    if (e == ERR_INVALID) {
+        coord_reply_error(co, x, 404, "Invalid request");
+        return;
+    }
+    http_x_set_header(x, "Retry-After", "1");
+    coord_reply_error(co, x, 503, e == ERR_NOT_FOUND ? coord_not_ready(co) : err_text(e));
 }

@@ -3,10 +3,14 @@ either instance: it is run again on another pair, from the start, with the same 
 Method: the answer given in peace against the one given while the instance that works for the request is killed (deaths.py: for certain).
 Prompts are long and computed two tokens at a time, so that a prefill can be caught.
 """
+import signal
+import threading
+import time
+
 import pytest
-from deaths import killed_at_work
+from deaths import killed_at_work, restart
 from families import made_up_ids, normal
-from harness import ANSWER_S, Cluster, post, wait_for
+from harness import ANSWER_S, SLOW, Cluster, post, wait_for
 
 BODY = {"model": "fable", "prompt": made_up_ids(200, 31000), "max_tokens": 70, "ignore_eos": True}
 SEEDED = {**BODY, "temperature": 0.9, "top_p": 0.95, "seed": 77}
@@ -38,3 +42,28 @@ def test_a_request_survives_a_death(cluster, peace, name, half):
     assert got.status == 200, got.text
     assert normal(got.body, False) == peace[name]
     wait_for(lambda: all(load[2:] == (0, 0, 0) for load in cluster.loads()), ANSWER_S, "nothing is held")
+
+
+def test_what_any_instance_can_answer_another_one_answers(cluster):
+    """Vectors and tokens whose instance dies with the answer."""
+    asks = [("/v1/embeddings", {"input": ["Once upon a time", "a fox"]}), ("/tokenize", {"model": "fable", "prompt": "Once upon a time"})] * 8
+    want = [{k: v for k, v in post(cluster.base, *ask).json.items() if k in ("data", "tokens")} for ask in asks[:2]] * 8
+    victim, got = cluster.decodes[0], [None] * len(asks)
+
+    def put(i):
+        got[i] = post(cluster.base, *asks[i])
+
+    victim.process.send_signal(signal.SIGSTOP)
+    threads = [threading.Thread(target=put, args=(i,), daemon=True) for i in range(len(asks))]
+    for t in threads:
+        t.start()
+    wait_for(lambda: got.count(None) <= len(asks) // 2, ANSWER_S, "the others answer")
+    time.sleep(0.3 * SLOW)
+    assert got.count(None) > 0, "nobody was sent to the one that stands still"
+    victim.kill(signal.SIGKILL)
+    for t in threads:
+        t.join(ANSWER_S)
+    assert [a and a.status for a in got] == [200] * len(asks), [a and a.text for a in got]
+    assert [{k: v for k, v in a.json.items() if k in ("data", "tokens")} for a in got] == want
+    assert "proxy" in cluster.coordinator.log() and "event=lost" in cluster.coordinator.log()
+    restart(cluster, victim)

@@ -190,6 +190,7 @@ static void longest_timeouts(void **state) {
     assert_int_equal(c.first_token_timeout_s, 3600);
     assert_int_equal(c.infer_timeout_s, 65535);
     assert_int_equal(c.tokenizer_timeout_s, 3600);
+    assert_int_equal(c.vectors_timeout_s, 3600);
 }
 
 static void environment(void **state) {
