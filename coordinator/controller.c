@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/dresult_in.h"
@@ -31,6 +32,8 @@ static void forget(struct coordinator *co, struct inst *in) {
     http_call_cancel(&in->role_call);
     lora_sync_stop(in);
     dresult_in_close(&in->dresult);
+    alarms_clear(co->alarms, ALARM_INSTANCE, inst_name(in), in->address); /* nobody misses it */
+    alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
     (void)inst_step(in, INST_EV_LOST); /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
     coord_metrics_forget(co->metrics, in->id);
@@ -123,6 +126,7 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     if (in == NULL) return;
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->facts.last_error);
+    alarms_raise(co->alarms, ALARM_INSTANCE, inst_name(in), in->address, 1, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
     in->plan.place.next = ROLE_NONE;
     in->session++;
@@ -191,9 +195,11 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     in->facts.status = *m;
     ledger_poll_answered(&in->ledger);
     in->facts.n_failures = 0;
-    if (!inst_answers(in))
+    if (!inst_answers(in)) {
         log_info("controller", "id=%u event=healthy role=%s", in->id,
                  inst_role_name(in->facts.status.role));
+        alarms_clear(co->alarms, ALARM_INSTANCE, inst_name(in), in->address);
+    }
     (void)inst_step(in, INST_EV_STATUS);
     take_orders_over(co, in);
     open_dresult(co, in);
@@ -345,6 +351,19 @@ static bool settled(const struct coordinator *co) {
     return co->reg.n > 0;
 }
 
+/* Raised and cleared at different marks, so that it does not come and go. */
+static void look_at_congestion(struct coordinator *co) {
+    struct relay_counts n;
+    const size_t max = (size_t)co->conf.requests_max;
+    char text[64];
+    relay_counts(co->relays, &n);
+    snprintf(text, sizeof(text), "%zu of %zu requests", n.in_flight, max);
+    if (n.in_flight * 100 >= max * 85)
+        alarms_set(co->alarms, ALARM_CONGESTION, true, 1, text);
+    else if (n.in_flight * 100 < max * 75)
+        alarms_set(co->alarms, ALARM_CONGESTION, false, 1, text);
+}
+
 static void on_tick(void *arg) {
     struct coordinator *co = arg;
     struct errbuf eb = {0};
@@ -372,10 +391,13 @@ static void on_tick(void *arg) {
     if (due)
         co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
     bool ready = controller_ready(co);
-    if (ready != co->was_ready)
+    if (ready != co->was_ready) {
         log_info("controller", "event=%s",
                  ready ? "coordinator is ready" : "coordinator is not ready");
+        alarms_set(co->alarms, ALARM_COORDINATOR, !ready, 1, ready ? "" : coord_not_ready(co));
+    }
     co->was_ready = ready;
+    look_at_congestion(co);
     relay_schedule(co->relays);
 }
 

@@ -46,7 +46,7 @@ static const struct conf_key keys[] = {
     INT(predict_port, O "http_config.predict_port", 1024, 65535, "1025", "user plane"),
     INT(manage_port, O "http_config.manage_port", 1024, 65535, "1026", "management plane"),
     INT(alarm_port, O "http_config.alarm_port", 1024, 65535, "1027",
-        "accepted; alarms are log lines"),
+        "accepted; alarms are read with GET /v1/alarms of the management plane"),
     INT(external_port, O "http_config.external_port", 1024, 65535, "1028", "external plane"),
     INT(status_port, O "http_config.status_port", 1024, 65535, "1029", "status plane"),
     INT(http_timeout_s, O "http_config.http_timeout_seconds", 0, 3600, "600",

@@ -81,6 +81,11 @@ static void on_status(void *arg, struct http_x *x, const struct route_params *p)
     coord_reply_status(arg, x);
 }
 
+static void on_alarms(void *arg, struct http_x *x, const struct route_params *p) {
+    (void)p;
+    coord_reply_alarms(arg, x);
+}
+
 static void on_metrics(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     (void)p;
@@ -301,6 +306,7 @@ static const struct route routes[] = {
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},
+    {PLANE_MGMT, "GET", "/v1/alarms", on_alarms, 0},
     {PLANE_MGMT | PLANE_LIMITED, "POST", "/v1/instances/register", on_register, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/role", on_switch, SMALL_BODY},
     {PLANE_MGMT, "POST", "/v1/instances/drain", on_drain, SMALL_BODY},

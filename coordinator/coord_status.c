@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "coordinator/stand_in.h"
@@ -192,6 +193,10 @@ static struct json_value *tenants_json(const struct coordinator *co) {
         json_arr_add(arr, o);
     }
     return arr;
+}
+
+void coord_reply_alarms(const struct coordinator *co, struct http_x *x) {
+    reply(x, 200, alarms_json(co->alarms));
 }
 
 void coord_reply_status(struct coordinator *co, struct http_x *x) {

@@ -22,6 +22,7 @@ struct health_timed;
 struct grpc_health;
 struct http_gate;
 struct recorder;
+struct alarms;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -40,6 +41,7 @@ struct coordinator {
     struct store *store;           /* of the plan and the term */
     bool store_failed;             /* its last write, which is logged */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
+    struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
     struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
@@ -116,6 +118,7 @@ bool coord_serves_anything(const void *co);
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);
+void coord_reply_alarms(const struct coordinator *co, struct http_x *x);
 /* What a 503 says while no pair serves: which role is missing (errorFormat "text": the reference's
  * words alone). Static. */
 const char *coord_not_ready(const struct coordinator *co);

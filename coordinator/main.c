@@ -12,6 +12,7 @@
 #include "common/net/http_gate.h"
 #include "common/net/http_server.h"
 #include "common/net/router.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/lora.h"
@@ -197,6 +198,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = http_gate_create(&co->gate, co->loop, &co->budget);
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
+    if (e == ERR_OK) e = alarms_create(&co->alarms, co->conf.manage_ip);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK) e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
@@ -215,6 +217,7 @@ static void coordinator_close(struct coordinator *co) {
     recorder_close(&co->recorder); /* what follows is no fault */
     controller_stop(co);
     coord_metrics_destroy(&co->metrics);
+    alarms_destroy(&co->alarms);
     health_timed_close(co);
     grpc_health_destroy(&co->grpc_health);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);

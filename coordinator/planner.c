@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/stand_in.h"
 
@@ -91,6 +92,11 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
                  v->place.group);
     at->role = v->place.role;
     at->group = v->place.group;
+    if (v->place.stands_in && !at->stands_in)
+        alarms_raise(co->alarms, ALARM_DEGRADED, inst_name(in), in->address, 1,
+                     "it stands in for a role that has nobody left");
+    if (!v->place.stands_in && at->stands_in)
+        alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
     if (v->place.stands_in != at->stands_in)
         log_warn("controller", "id=%u event=%s role=%s group=%u", in->id,
                  v->place.stands_in ? "stands_in" : "stands_in_no_more",

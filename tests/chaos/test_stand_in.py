@@ -83,6 +83,8 @@ def test_who_is_left_serves_alone(pair_that_falls_back, calm, gone):
     assert alone.whole() == calm["two_choices"]
     trickle.end()
     assert sorted(roles(cluster)) == ["decode", "prefill"]
+    alarms = {(a["alarmId"], a["cleared"]) for a in get(cluster.mgmt, "/v1/alarms").json}
+    assert {("0xFC001001", 0), ("0xFC001001", 1), ("0xFC001003", 0), ("0xFC001003", 1)} <= alarms
     new = [r for i, r in records(cluster).items() if i not in known]
     pairs = {r["p"] == r["d"] for r in new}
     assert pairs == {True, False} and all(r["status"] == 200 for r in new)

@@ -415,6 +415,39 @@ static void while_nobody_is_there(void **state) {
     }
 }
 
+/* Past its time, whoever says so, it gets no further attempt: that of P, of D, and our own. */
+static void past_its_time(void **state) {
+    (void)state;
+    for (int who = 0; who < 3; who++) {
+        struct client c;
+        before(NULL);
+        if (who == 0) {
+            (void)ask(&c, CHAT, STREAM);
+            fake_error(&P->held[0], CAUSE_REQUEST_TIMEOUT, 424, "{}");
+            client_expect(&c, 424, "{}");
+        } else {
+            struct held old = two_pieces(&c);
+            const struct dresult_frame late = {
+                .kind = DR_ERROR, .seq = 1, .status = 500, .cause = CAUSE_REQUEST_TIMEOUT};
+            if (who == 1)
+                fake_send(D, &old, late, "data: late\n\n", "");
+            else
+                fc.co.conf.infer_timeout_s = 1;
+            run_until(client_done, &c);
+            assert_non_null(
+                strstr(c.in.data, who == 1 ? "data: late" : "Request inference timeout"));
+            if (who == 2) { /* what is lost afterwards begins nothing */
+                fake_kill(D);
+                run_until(d_is_lost, D);
+            }
+        }
+        client_close(&c);
+        wait_queue(0);
+        assert_int_equal(P->n_held + P2->n_held, 1);
+        check_idle();
+    }
+}
+
 /* A client that has a part of its answer is served before those that have nothing, and never pushed
  * out for others. */
 static void who_has_begun_goes_first(void **state) {
@@ -547,6 +580,7 @@ int main(int argc, char **argv) {
         CASE(transcripts_are_bounded),
         CASE(tokens_that_cannot_be),
         CASE(while_nobody_is_there),
+        CASE(past_its_time),
         CASE(who_has_begun_goes_first),
         CASE(a_stop_is_under_way),
         CASE(attempts_in_the_head),

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "coordinator/alarms.h"
 #include "coordinator/relay_priv.h"
 #include "coordinator/stand_in.h"
 #include "tests/unit/coordinator/fake_cluster.h"
@@ -87,6 +88,22 @@ static void idle(void) {
     }
 }
 
+/* Of the newest alarm with the id: whether it is cleared; -1: there is none. */
+static int alarm_is_cleared(const char *id) {
+    struct json_value *arr = alarms_json(fc.co.alarms);
+    int cleared = -1;
+    for (size_t i = 0; i < json_arr_len(arr) && cleared < 0; i++) {
+        const char *s;
+        size_t n;
+        int64_t v;
+        assert_int_equal(json_get_str(json_arr_at(arr, i), "alarmId", &s, &n), JSON_OK);
+        assert_int_equal(json_get_i64(json_arr_at(arr, i), "cleared", &v), JSON_OK);
+        if (strcmp(s, id) == 0) cleared = (int)v;
+    }
+    json_put(arr);
+    return cleared;
+}
+
 /* ---- cases */
 
 /* A stream goes on where it was, by P alone; with D back new ones go to both, that one ends at P,
@@ -95,6 +112,7 @@ static void the_last_decode_dies(void **state) {
     struct client c, c2;
     (void)state;
     fc_start(CONF, 1, 1);
+    assert_int_equal(alarms_create(&fc.co.alarms, "127.0.0.1"), ERR_OK);
     client_ask(&c, "POST", CHAT, "", STREAM);
     struct held h = take(P, D);
     data(D, &h, 0, "data: 2\n\n", "12");
@@ -103,6 +121,8 @@ static void the_last_decode_dies(void **state) {
     client_ask(&c2, "POST", CHAT, "", STREAM); /* in the middle of it: it waits */
     run_until(stands_in, P);
     run_until(holds, P);
+    assert_int_equal(alarm_is_cleared("0xFC001001"), 0);
+    assert_int_equal(alarm_is_cleared("0xFC001003"), 0);
     assert_int_equal(P->role, ROLE_FLEX);
     assert_true(controller_ready(&fc.co));
     while (P->n_held < 2) run_for(5);
@@ -134,8 +154,12 @@ static void the_last_decode_dies(void **state) {
     run_until(has_own_role, P);
     assert_int_equal(P->role, ROLE_PREFILL);
     served_by(P, D);
+    assert_int_equal(alarm_is_cleared("0xFC001001"), 1);
+    assert_int_equal(alarm_is_cleared("0xFC001003"), 1);
+    assert_int_equal(alarm_is_cleared("0xFC001005"), -1);
     idle();
     fc_close();
+    alarms_destroy(&fc.co.alarms);
 }
 
 static void the_last_prefill_dies(void **state) {

@@ -1,0 +1,146 @@
+/* alarms: a ring, and what stands by its newest entry. */
+#include "coordinator/alarms.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "proto/json.h"
+
+enum { CATEGORY_ALARM = 1, CATEGORY_EVENT = 2, SEVERITY_CRITICAL = 1, SEVERITY_MAJOR = 2 };
+
+static const struct kind {
+    const char *id, *name, *cause;
+    int category, severity;
+    bool affects_service;
+} kinds[ALARM_KINDS] = {
+    [ALARM_DEGRADED] = {"0xFC001001", "Service level degraded", "instance reduction",
+                        CATEGORY_ALARM, SEVERITY_MAJOR, false},
+    [ALARM_INSTANCE] = {"0xFC001003", "Server exception", "an instance does not work",
+                        CATEGORY_ALARM, SEVERITY_MAJOR, false},
+    [ALARM_COORDINATOR] = {"0xFC001004", "Coordinator exception", "no P or no D", CATEGORY_ALARM,
+                           SEVERITY_CRITICAL, true},
+    [ALARM_CONGESTION] = {"0xFC001005", "Request congestion", "more than 85 % of max_requests",
+                          CATEGORY_EVENT, SEVERITY_MAJOR, true},
+};
+
+struct entry {
+    enum alarm which;
+    bool cleared;
+    int reason;
+    int64_t at_ms; /* Unix */
+    char moi[ALARM_TEXT_BYTES], info[ALARM_TEXT_BYTES];
+};
+
+struct alarms {
+    char location[ALARM_TEXT_BYTES];
+    uint64_t n; /* ever written */
+    struct entry ring[ALARMS_MAX];
+};
+
+enum err alarms_create(struct alarms **out, const char *ip) {
+    struct alarms *a = calloc(1, sizeof(*a));
+    *out = a;
+    if (a == NULL) return ERR_NO_MEMORY;
+    snprintf(a->location, sizeof(a->location), "service name=Coordinator, service ip=%s", ip);
+    return ERR_OK;
+}
+
+void alarms_destroy(struct alarms **a) {
+    free(*a);
+    *a = NULL;
+}
+
+/* The newest of its kind and object; NULL: none. */
+static const struct entry *last_of(const struct alarms *a, enum alarm which, const char *moi) {
+    for (uint64_t i = a->n; i > 0 && i + ALARMS_MAX > a->n; i--) {
+        const struct entry *e = &a->ring[(i - 1) % ALARMS_MAX];
+        if (e->which == which && strcmp(e->moi, moi) == 0) return e;
+    }
+    return NULL;
+}
+
+static void add(struct alarms *a, enum alarm which, const char *of, const char *address,
+                bool cleared, int reason, const char *info) {
+    char moi[ALARM_TEXT_BYTES];
+    if (a == NULL) return;
+    if (of != NULL)
+        snprintf(moi, sizeof(moi), "service name=%.80s, service ip=%.24s", of, address);
+    else
+        snprintf(moi, sizeof(moi), "%s", a->location);
+    const struct entry *was = last_of(a, which, moi);
+    const bool stands = was != NULL && !was->cleared;
+    if (stands != cleared) return; /* it stands already, or there is nothing to clear */
+    if (cleared) reason = was->reason;
+    struct entry *e = &a->ring[a->n++ % ALARMS_MAX];
+    *e = (struct entry){.which = which,
+                        .cleared = cleared,
+                        .reason = reason,
+                        .at_ms = (int64_t)(clock_unix_us() / 1000)};
+    snprintf(e->moi, sizeof(e->moi), "%s", moi);
+    snprintf(e->info, sizeof(e->info), "%s", info);
+    log_warn("alarm", "id=%s event=%s name=\"%s\" of=\"%s\" reason=%d detail=\"%s\"",
+             kinds[which].id, cleared ? "cleared" : "raised", kinds[which].name, moi, reason, info);
+}
+
+void alarms_raise(struct alarms *a, enum alarm which, const char *of, const char *address,
+                  int reason, const char *info) {
+    add(a, which, of, address, false, reason, info);
+}
+
+void alarms_clear(struct alarms *a, enum alarm which, const char *of, const char *address) {
+    add(a, which, of, address, true, 0, "");
+}
+
+void alarms_set(struct alarms *a, enum alarm which, bool on, int reason, const char *info) {
+    add(a, which, NULL, NULL, !on, reason, info);
+}
+
+/* ---- shown */
+
+static int64_t local_ms(int64_t unix_ms) {
+    const time_t s = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    return localtime_r(&s, &tm) != NULL ? unix_ms + tm.tm_gmtoff * 1000 : unix_ms;
+}
+
+static void add_str(struct json_value *o, const char *key, const char *s) {
+    json_obj_set(o, key, json_new_str(s));
+}
+static void add_i64(struct json_value *o, const char *key, int64_t v) {
+    json_obj_set(o, key, json_new_i64(v));
+}
+
+static struct json_value *entry_json(const struct alarms *a, const struct entry *e) {
+    const struct kind *k = &kinds[e->which];
+    struct json_value *o = json_new_obj();
+    add_i64(o, "category", k->category);
+    add_i64(o, "cleared", e->cleared);
+    add_i64(o, "clearCategory", 1);
+    add_i64(o, "occurUtc", e->at_ms);
+    add_i64(o, "occurTime", local_ms(e->at_ms));
+    add_str(o, "nativeMeDn", "");
+    add_str(o, "originSystem", "MindIE");
+    add_str(o, "originSystemName", "MindIE");
+    add_str(o, "originSystemType", "MindIE");
+    add_str(o, "location", a->location);
+    add_str(o, "moi", e->moi);
+    add_i64(o, "eventType", 1);
+    add_str(o, "alarmId", k->id);
+    add_str(o, "alarmName", k->name);
+    add_i64(o, "severity", k->severity);
+    add_str(o, "probableCause", k->cause);
+    add_i64(o, "reasonId", e->reason);
+    add_i64(o, "serviceAffectedType", k->affects_service);
+    add_str(o, "additionalInformation", e->info);
+    return o;
+}
+
+struct json_value *alarms_json(const struct alarms *a) {
+    struct json_value *arr = json_new_arr();
+    for (uint64_t i = a != NULL ? a->n : 0; i > 0 && i + ALARMS_MAX > a->n; i--)
+        json_arr_add(arr, entry_json(a, &a->ring[(i - 1) % ALARMS_MAX]));
+    return arr;
+}

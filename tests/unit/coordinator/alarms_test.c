@@ -1,0 +1,97 @@
+/* Goal: an alarm is raised once and cleared once, each object for itself, the newest come first,
+ * and the ring keeps the newest ones. Method: rows in, the JSON out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "coordinator/alarms.h"
+#include "proto/json.h"
+
+static struct alarms *a;
+
+static int set_up(void **state) {
+    (void)state;
+    log_init(LOG_NONE, 2);
+    return alarms_create(&a, "10.0.0.9") != ERR_OK;
+}
+static int tear_down(void **state) {
+    (void)state;
+    alarms_destroy(&a);
+    return 0;
+}
+
+static size_t count(void) {
+    struct json_value *arr = alarms_json(a);
+    const size_t n = json_arr_len(arr);
+    json_put(arr);
+    return n;
+}
+
+/* Of the i-th, newest first. */
+static void expect(size_t i, const char *id, int64_t cleared, const char *moi) {
+    struct json_value *arr = alarms_json(a);
+    const struct json_value *o = json_arr_at(arr, i);
+    const char *s;
+    size_t n;
+    int64_t v;
+    assert_int_equal(json_get_str(o, "alarmId", &s, &n), JSON_OK);
+    assert_string_equal(s, id);
+    assert_int_equal(json_get_str(o, "moi", &s, &n), JSON_OK);
+    assert_string_equal(s, moi);
+    assert_int_equal(json_get_i64(o, "cleared", &v), JSON_OK);
+    assert_int_equal(v, cleared);
+    assert_int_equal(json_get_i64(o, "occurUtc", &v), JSON_OK);
+    assert_true(v > 1700000000000);
+    json_put(arr);
+}
+
+static void raised_and_cleared_once(void **state) {
+    static const char me[] = "service name=Coordinator, service ip=10.0.0.9",
+                      p1[] = "service name=p1, service ip=10.0.0.1:1025";
+    (void)state;
+    alarms_set(a, ALARM_COORDINATOR, false, 1, "");
+    assert_int_equal(count(), 0); /* nothing to clear */
+    for (int i = 0; i < 3; i++) alarms_set(a, ALARM_COORDINATOR, true, 1, "no D");
+    assert_int_equal(count(), 1);
+    expect(0, "0xFC001004", 0, me);
+    for (int i = 0; i < 3; i++) {
+        alarms_raise(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025", 1, "gone");
+        alarms_raise(a, ALARM_INSTANCE, "p2", "10.0.0.2:1025", 1, "gone");
+    }
+    assert_int_equal(count(), 3);
+    alarms_clear(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025");
+    alarms_clear(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025");
+    assert_int_equal(count(), 4);
+    expect(0, "0xFC001003", 1, p1);
+    expect(2, "0xFC001003", 0, p1);
+    alarms_raise(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025", 1, "again");
+    expect(0, "0xFC001003", 0, p1);
+    alarms_raise(NULL, ALARM_INSTANCE, "p1", "x", 1, ""); /* none are kept */
+}
+
+static void a_ring(void **state) {
+    char name[16];
+    (void)state;
+    for (int i = 0; i < ALARMS_MAX + 10; i++) {
+        snprintf(name, sizeof(name), "i%d", i);
+        alarms_raise(a, ALARM_INSTANCE, name, "10.0.0.1:1", 1, "");
+    }
+    assert_int_equal(count(), ALARMS_MAX);
+    snprintf(name, sizeof(name), "i%d", ALARMS_MAX + 9);
+    expect(0, "0xFC001003", 0, "service name=i1033, service ip=10.0.0.1:1");
+    expect(ALARMS_MAX - 1, "0xFC001003", 0, "service name=i10, service ip=10.0.0.1:1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(raised_and_cleared_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_ring, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
