@@ -358,6 +358,35 @@ SDK = {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto
        "modalities": ["text"], "prediction": None, "verbosity": "low", "parallel_tool_calls": True, "functions": [], "function_call": "auto",
        "length_penalty": 1.0, "cache_salt": "s", "return_token_ids": False, "mm_processor_kwargs": {}}
 
+PAIR = ["The fox ran over the hill.", "A king had three sons."]
+
+
+def embedded(n, size=None):
+    def check(a):
+        vs = [d["embedding"] for d in a.json["data"]]
+        assert len(vs) == n and {len(v) for v in vs} == {size or len(vs[0])} and all(abs(sum(x * x for x in v) - 1) < 1e-4 for v in vs)
+    return check
+
+
+def ranked(a):
+    scores = [r["relevance_score"] for r in a.json["results"]]
+    assert scores == sorted(scores, reverse=True) and len(scores) == 1
+
+
+def caikit(task, inputs, **parameters):
+    return "/api/v1/task/" + task, {"model_id": "fable", "inputs": inputs, "parameters": parameters}
+
+
+def found(*keys, n=2):
+    """A list of n at the end of these keys."""
+    def check(a):
+        at = a.json
+        for key in keys:
+            at = at[key]
+        assert len(at) == n, a.text
+    return check
+
+
 # ---- the table: a row of the document, its request, what must be true of the answer
 FEATURES = {
     "greedy": (comp(), plain),
@@ -471,6 +500,17 @@ FEATURES = {
     "Ollama, tools": (ollama_chat({"num_predict": 80}, tools=TOOLS, tool_choice="required", stream=True), ollama_called),
     "Ollama, load": ((OLLAMA, {"model": "fable:latest", "keep_alive": 0}), wrote("unload", None, "")),
     "Ollama, images": (ollama(images=["aGk="]), "fable does not support vision"),
+    "Ollama, embed": (("/api/embed", {"model": "fable", "input": PAIR, "truncate": True}), found("embeddings")),
+    "embeddings": (("/v1/embeddings", {"model": "fable", "input": PAIR, "dimensions": 16}), embedded(2, 16)),
+    "embeddings, base64": (("/v1/embeddings", {"input": PAIR[0], "encoding_format": "base64"}), found("data", n=1)),
+    "embeddings of token ids": (("/v1/embeddings", {"input": [[300, 301], [302]], "truncate_prompt_tokens": 8}), embedded(2)),
+    "pooling": (("/pooling", {"input": PAIR}), found("data")),
+    "score": (("/score", {"text_1": "fox", "text_2": PAIR}), found("data")),
+    "rerank": (("/rerank", {"query": "fox", "documents": PAIR, "top_n": 1}), ranked),
+    "rerank, TEI": (("/rerank", {"query": "fox", "texts": PAIR, "raw_scores": True, "return_text": True}), found()),
+    "Caikit, embeddings": (caikit("embedding-tasks", {"texts": PAIR}, truncate_input_tokens=4), found("results", "vectors")),
+    "Caikit, similarities": (caikit("sentence-similarity", {"source_sentence": "fox", "sentences": PAIR}), found("result", "scores")),
+    "Caikit, rerank": (caikit("rerank", {"query": "fox", "documents": [{"text": t} for t in PAIR]}, top_n=2), found("result", "scores")),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
@@ -497,6 +537,7 @@ def ids_equal(raw):
     """The bytes of an answer without what no two servers agree on; ids of calls are made from the request's."""
     raw = re.sub(r'"(call|toolu)_[0-9A-Za-z]{8,24}"', '"call_#"', normal(raw, keep_cached=False))
     raw = re.sub(r'"(msg|resp|fc)_[^"]+"', r'"\1_#"', raw)
+    raw = re.sub(r'"id":"(embd|pool|score|rerank)-[0-9a-f]+"', r'"id":"\1-#"', raw)
     raw = re.sub(r"(?m)^id: resp_\S+:", "id: resp_#:", raw)
     raw = re.sub(r'"created_at":\d+', '"created_at":#', re.sub(r'("input_tokens_details":{"cached_tokens":)\d+', r"\1#", raw))
     raw = re.sub(r'_duration":\d+', '_duration":#', re.sub(r'"created_at":"[^"]+"', '"created_at":"#"', raw))
