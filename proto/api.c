@@ -31,6 +31,12 @@
             API_ERRORS_GRPC, false                                                                 \
     }
 
+#define TASK(method, work, vectors)                                                                \
+    {                                                                                              \
+        "POST", "/caikit.runtime.Nlp.NlpService/" method, work, API_NONE, INFO_NONE, vectors,      \
+            API_STREAM_NEVER, API_FRAMES_GRPC, API_ERRORS_GRPC, false                              \
+    }
+
 /* clang-format off */
 const struct api_path api_paths[] = {
     {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true},
@@ -46,6 +52,12 @@ const struct api_path api_paths[] = {
     GENERATE("/v1/messages", API_ANTHROPIC, API_STREAM_FIELD, API_FRAMES_SSE_NAMED, API_ERRORS_ANTHROPIC),
     CALL("/fmaas.GenerationService/Generate", API_TGIS, API_STREAM_NEVER),
     CALL("/fmaas.GenerationService/GenerateStream", API_TGIS, API_STREAM_ALWAYS),
+    TASK("EmbeddingTaskPredict", API_EMBED, VECTORS_CAIKIT_EMBEDDING),
+    TASK("EmbeddingTasksPredict", API_EMBED, VECTORS_CAIKIT_EMBEDDINGS),
+    TASK("SentenceSimilarityTaskPredict", API_SCORE, VECTORS_CAIKIT_SIMILARITY),
+    TASK("SentenceSimilarityTasksPredict", API_SCORE, VECTORS_CAIKIT_SIMILARITIES),
+    TASK("RerankTaskPredict", API_SCORE, VECTORS_CAIKIT_RERANK),
+    TASK("RerankTasksPredict", API_SCORE, VECTORS_CAIKIT_RERANKS),
     ASK("/fmaas.GenerationService/Tokenize", API_TOKENIZE, INFO_TGIS_TOKENIZE),
     ASK("/fmaas.GenerationService/ModelInfo", API_INFORM, INFO_TGIS_MODEL),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),

@@ -26,6 +26,7 @@ struct vectors_req {
     uint64_t n_tokens; /* of all texts */
 
     /* for the answer */
+    struct buf wire;         /* backs the tree of a message of gRPC */
     struct json_value *body; /* its strings and documents are repeated */
     uint64_t serial;         /* of the answer's id */
     int64_t created_unix_s;

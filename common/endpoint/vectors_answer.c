@@ -8,6 +8,8 @@
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 #include "common/endpoint/vectors.h"
+#include "common/grpc/grpc_json.h"
+#include "proto/grpc.h"
 #include "proto/limits.h"
 
 static const double LENGTH_MIN = 1e-12;
@@ -260,7 +262,9 @@ static void put_caikit_end(const struct writing *w) {
 
 static void put_caikit_vector(const struct writing *w, size_t i) {
     const size_t n = finish_row(w, i);
-    buf_puts(w->out, "{\"data\":{\"values\":");
+    buf_puts(w->out, w->v->path->frames == API_FRAMES_GRPC
+                         ? "{\"data_npfloat32sequence\":{\"values\":"
+                         : "{\"data\":{\"values\":");
     put_numbers(w, w->rows + i * w->n_row, n, true);
     buf_puts(w->out, "}}");
 }
@@ -376,6 +380,19 @@ static void (*const answers[VECTORS_COUNT])(struct writing *w) = {
     [VECTORS_OLLAMA_EMBEDDINGS] = answer_ollama_embeddings,
 };
 
+/* The JSON of an answer as the message that has its members. */
+static void as_message(const struct vectors_req *v, struct api_answer *out) {
+    const struct grpc_method *m = grpc_method_find(v->path->path);
+    struct buf message = BUF_INIT;
+    if (out->body.failed || m == NULL)
+        message.failed = true;
+    else
+        grpc_put_text(&message, m->out, out->body.data, out->body.len);
+    buf_free(&out->body);
+    out->body = message;
+    out->content_type = GRPC_TYPE;
+}
+
 void vectors_answer(const struct endpoint *ep, const struct vectors_req *v, float *rows,
                     struct api_answer *out) {
     *out = (struct api_answer){.status = 200, .content_type = "application/json"};
@@ -384,6 +401,7 @@ void vectors_answer(const struct endpoint *ep, const struct vectors_req *v, floa
     answers[v->path->vectors](&w);
     const bool full = is_full(&w);
     char text[160];
+    if (!full && v->path->frames == API_FRAMES_GRPC) as_message(v, out);
     if (!out->body.failed && !full) return;
     buf_free(&out->body);
     snprintf(text, sizeof(text),

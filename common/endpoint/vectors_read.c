@@ -497,22 +497,61 @@ static bool find_places(struct reading *r) {
     return f->bare || fail(r, 422, "inputs", "inputs must be an object");
 }
 
+/* A message of Caikit's as the body that its REST path has: parameters apart, the model of the
+ * call's metadata, a text or texts alone as they are. */
+static bool as_payload(const struct reading *r) {
+    static const char *const parameters[] = {"truncate_input_tokens", "top_n",
+                                             "return_documents",      "return_text",
+                                             "return_query",          "return_queries"};
+    const struct endpoint_meta *meta = &r->ask->meta;
+    const uint32_t failures = json_failures();
+    struct json_value *body = json_new_obj(), *in = json_new_obj(), *params = json_new_obj(), *one;
+    json_obj_foreach(r->v->body, key, val) {
+        bool param = false;
+        for (size_t i = 0; i < sizeof(parameters) / sizeof(parameters[0]); i++)
+            param |= strcmp(parameters[i], key) == 0;
+        json_obj_set(param ? params : in, key, json_ref(val));
+    }
+    if (json_get(in, "text", &one) == JSON_OK || json_get(in, "texts", &one) == JSON_OK) {
+        json_ref(one);
+        json_put(in);
+        in = one;
+    }
+    json_obj_set(body, "inputs", in);
+    json_obj_set(body, "parameters", params);
+    if (meta->has_model) json_obj_set(body, "model_id", json_new_str(meta->model));
+    json_put(r->v->body);
+    r->v->body = body;
+    return json_failures() == failures || fail_memory(r);
+}
+
+static bool parse(const struct reading *r) {
+    const struct ep_body b = {.path = r->ask->path,
+                              .meta = &r->ask->meta,
+                              .p = r->ask->body,
+                              .own = r->ask->body,
+                              .n = r->ask->n,
+                              .bytes_max = r->ep->conf.max_request_bytes,
+                              .limits = json_limits_client(JSON_DEPTH_MAX)};
+    char why[ERR_TEXT_BYTES_MAX];
+    int status;
+    if (!ep_body_parse(&b, &r->v->wire, &r->v->body, &status, why, sizeof(why)))
+        return status != 0 ? fail(r, status, NULL, why)
+                           : fail(r, 422, NULL, "The body must be a JSON object");
+    return r->ask->path->frames != API_FRAMES_GRPC || as_payload(r);
+}
+
 bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,
                   const struct vectors_limits *limits, struct vectors_req **out,
                   struct api_answer *err) {
     struct reading r = {.ep = ep, .ask = ask, .limits = limits, .err = err};
-    const struct json_limits lim = json_limits_client(JSON_DEPTH_MAX);
-    bool good = false;
+    bool good;
     r.form = &forms[ask->path->vectors];
     r.room = (size_t)ep->conf.max_seq_len;
     r.v = *out = calloc(1, sizeof(*r.v));
     if (r.v == NULL) return fail_memory(&r);
     r.v->path = ask->path;
-    if (json_read_in_place(&r.v->body, ask->body, ask->n, &lim, NULL) != ERR_OK ||
-        !json_is(r.v->body, json_type_object))
-        fail(&r, 422, NULL, "The body must be a JSON object");
-    else
-        good = find_model(&r) && find_places(&r) && read_params(&r) && read_texts(&r);
+    good = parse(&r) && find_model(&r) && find_places(&r) && read_params(&r) && read_texts(&r);
     if (!good) vectors_free(out);
     return good;
 }
@@ -523,6 +562,7 @@ void vectors_free(struct vectors_req **vp) {
     for (size_t i = 0; i < v->n_texts; i++) id_list_free(&v->texts[i].ids);
     free(v->texts);
     json_put(v->body);
+    buf_free(&v->wire);
     free(v);
     *vp = NULL;
 }

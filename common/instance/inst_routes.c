@@ -12,6 +12,7 @@
 #include "common/instance/req_read.h"
 #include "common/instance/vector_job.h"
 #include "common/net/dispatch.h"
+#include "common/grpc/grpc_files.h"
 #include "common/net/openapi.h"
 #include "proto/cause.h"
 #include "proto/json_pull.h"
@@ -426,9 +427,9 @@ struct dispatch inst_dispatch(struct instance *in) {
 #define WITH_OPENAPI(openapi)                                                                      \
     {                                                                                              \
         inst_info_routes, inst_health_routes, inst_lora_routes, inst_metrics_routes,               \
-            inst_fault_routes, openapi, NULL                                                       \
+            inst_fault_routes, openapi, grpc_file_routes, NULL                                     \
     }
-    static const struct route *const tables[][7] = {
+    static const struct route *const tables[][8] = {
         [ERROR_STYLE_MINDIE] = WITH_OPENAPI(openapi_mindie_routes),
         [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
     };

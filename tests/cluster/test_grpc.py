@@ -3,13 +3,14 @@ cancellation, compression, keys; and a split answer is the one of one instance.
 Method: python3-grpcio with messages that protoc makes of proto/grpc/ (grpc_client.py), curl for what a client library hides, the golden
 vectors of kserve-runtimes 16 as bytes.
 """
+import os
 import subprocess
 import time
 
 import grpc
 import pytest
-from grpc_client import Grpc, make, message, shown
-from harness import SLOW, wait_for
+from grpc_client import PROTO, Grpc, make, message, shown
+from harness import SLOW, get, post, wait_for
 
 TGIS = "/fmaas.GenerationService/"
 HEALTH = "/grpc.health.v1.Health/"
@@ -218,6 +219,55 @@ def test_golden_vectors_are_taken(split):
                          ("1a0412026869521c080112090d0000003f100328071a07080522010a2800220410012001", "GenerateStream")):
         answer = split.call(TGIS + path, bytes.fromhex(vector))
         assert (list(answer)[-1] if path == "GenerateStream" else answer.responses[0]).generated_token_count >= 1
+
+
+# ---- Caikit
+NLP = "/caikit.runtime.Nlp.NlpService/"
+MODEL = (("mm-model-id", "fable"),)
+TASKS = [  # method, message, REST path, its body's inputs and parameters
+    ("EmbeddingTaskPredict", {"text": ONCE}, "embedding", ONCE, {}),
+    ("EmbeddingTasksPredict", {"texts": [ONCE, "The cat"], "truncate_input_tokens": 2}, "embedding-tasks", [ONCE, "The cat"], {"truncate_input_tokens": 2}),
+    ("SentenceSimilarityTaskPredict", {"source_sentence": ONCE, "sentences": ["a", "The cat"]}, "sentence-similarity",
+     {"source_sentence": ONCE, "sentences": ["a", "The cat"]}, {}),
+    ("SentenceSimilarityTasksPredict", {"source_sentences": [ONCE, "b"], "sentences": ["a", "The cat"]}, "sentence-similarity-tasks",
+     {"source_sentences": [ONCE, "b"], "sentences": ["a", "The cat"]}, {}),
+    ("RerankTaskPredict", {"query": ONCE, "documents": [{"text": "a", "n": 1.5, "l": [None, True, {"x": "y"}]}, {"_text": "The cat"}], "top_n": 1}, "rerank",
+     {"query": ONCE, "documents": [{"text": "a", "n": 1.5, "l": [None, True, {"x": "y"}]}, {"_text": "The cat"}]}, {"top_n": 1}),
+    ("RerankTasksPredict", {"queries": [ONCE, "b"], "documents": [{"text": "a"}], "return_queries": False, "return_text": False}, "rerank-tasks",
+     {"queries": [ONCE, "b"], "documents": [{"text": "a"}]}, {"return_queries": False, "return_text": False}),
+]
+
+
+@pytest.mark.parametrize("method,body,path,inputs,params", TASKS, ids=[t[0] for t in TASKS])
+def test_caikits_tasks_are_those_of_rest(pair, whole, split, alone, method, body, path, inputs, params):
+    answers = [g.call(NLP + method, body, metadata=MODEL) for g in (split, alone)]
+    assert answers[0].SerializeToString(deterministic=True) == answers[1].SerializeToString(deterministic=True)
+    rest = post(whole.base, "/api/v1/task/" + path, {"model_id": "fable", "inputs": inputs, "parameters": params}).json
+
+    def plain(value):  # as the message has it: no null but in a document, another name of a vector
+        if isinstance(value, dict):
+            return {("data_npfloat32sequence" if k == "data" else k): (v if k == "document" else plain(v)) for k, v in value.items() if v is not None}
+        return [plain(v) for v in value] if isinstance(value, list) else value
+
+    assert answers[0] == make(split.method(NLP + method).output_type.full_name, plain(rest))
+
+
+def test_caikits_refusals(split):
+    assert split.refusal(NLP + "EmbeddingTaskPredict", {"text": "a"}) == (grpc.StatusCode.INVALID_ARGUMENT, "Please provide model_id in payload")
+    assert split.refusal(NLP + "EmbeddingTaskPredict", {"text": "a"}, metadata=(("mm-model-id", "x"),)) == \
+        (grpc.StatusCode.NOT_FOUND, "Model 'x' not loaded")
+    assert split.refusal(NLP + "RerankTaskPredict", {"query": "a"}, metadata=MODEL)[0] == grpc.StatusCode.INVALID_ARGUMENT
+    assert split.refusal(NLP + "EmbeddingTaskPredict", {"text": "a " * 2000}, metadata=MODEL)[0] == grpc.StatusCode.INVALID_ARGUMENT
+
+
+# ---- the files
+def test_files_are_served(any_base):
+    names = get(any_base.base, "/proto").text.split()
+    assert {"generation.proto", "google/protobuf/struct.proto", "caikit_nlp_service.proto"} <= set(names)
+    for name in names:
+        with open(os.path.join(PROTO, name), "rb") as f:
+            assert get(any_base.base, "/proto/" + name).body == f.read()
+    assert get(any_base.base, "/proto/none.proto").status == 404
 
 
 # ---- time, and clients who leave

@@ -53,6 +53,19 @@ static const struct {
      "100122026162420b120261621d000000bf2001"},
     {"fmaas.ModelInfoResponse", "{\"max_sequence_length\":4096,\"max_new_tokens\":1024}",
      "108020188008"},
+    {"caikit.runtime.Nlp.EmbeddingTaskRequest", "{\"text\":\"hi\"}", "0a026869"},
+    {"caikit.runtime.Nlp.RerankTaskRequest",
+     "{\"query\":\"q\",\"documents\":[{\"text\":\"a\",\"n\":1}],\"top_n\":1}",
+     "0a0171121d0a0b0a047465787412031a01610a0e0a016e120911000000000000f03f1801"},
+    {"caikit_data_model.caikit_nlp.EmbeddingResult",
+     "{\"result\":{\"data_npfloat32sequence\":{\"values\":[0.5,0.25]}},\"producer_id\":{"
+     "\"name\":\"EmbeddingModule\",\"version\":\"0.0.1\"},\"input_token_count\":5}",
+     "0a0c120a0a080000003f0000803e12180a0f456d62656464696e674d6f64756c651205302e302e311805"},
+    {"caikit_data_model.caikit_nlp.SentenceSimilarityResult",
+     "{\"result\":{\"scores\":[1]},\"input_token_count\":4}", "0a0a0a08000000000000f03f1804"},
+    {"caikit_data_model.caikit_nlp.RerankResult",
+     "{\"result\":{\"query\":\"q\",\"scores\":[{\"index\":1,\"score\":0.5,\"text\":\"a\"}]}}",
+     "0a130a0171120e100119000000000000e03f220161"},
     {"grpc.health.v1.HealthCheckResponse", "{\"status\":\"SERVING\"}", "0801"},
 };
 

@@ -1,0 +1,93 @@
+"""Goal: calls of gRPC that are made to cost much cost little: compressed bombs, lengths that lie, messages that are deep or of countless parts, more
+streams than there may be. The daemons stay up, answer others meanwhile, and keep no memory.
+Method: python3-grpcio with bytes made by hand; the coordinator's and the instances' memory before and after.
+"""
+import gzip
+import subprocess
+import time
+
+import grpc
+import pytest
+from grpc_client import Grpc, make
+from harness import SLOW, wait_for
+
+GENERATE = "/fmaas.GenerationService/Generate"
+RERANK = "/caikit.runtime.Nlp.NlpService/RerankTaskPredict"
+GOOD = {"requests": [{"text": "Once upon a time"}], "params": {"stopping": {"max_new_tokens": 2}}}
+
+
+def varint(n):
+    out = b""
+    while n >= 128:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def deep(n):
+    """A google.protobuf.Value of n lists in one another."""
+    value = b"\x08\x00"
+    for _ in range(n):
+        value = field(6, field(1, value))
+    return field(1, field(1, b"k") + field(2, value))  # an entry of a Struct
+
+
+def rss_mib(daemon):
+    with open(f"/proc/{daemon.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) >> 10
+
+
+def raw(base, path, body, *headers):
+    r = subprocess.run(["curl", "-sv", "--http2-prior-knowledge", "-H", "content-type: application/grpc", "-H", "te: trailers", "--max-time", "30", *headers,
+                        "--data-binary", "@-", base + path], input=body, capture_output=True, timeout=60 * SLOW)
+    return [line[2:].rstrip() for line in r.stderr.decode().splitlines() if line.startswith("< grpc-status")]
+
+
+ATTACKS = {
+    "empty requests": (GENERATE, field(3, b"") * 1000000, b"\0", (), {3, 8}),
+    "unknown fields": (GENERATE, b"\xf8\x07\x01" * 2000000, b"\0", (), {3}),
+    "a bomb": (GENERATE, gzip.compress(bytes(300 << 20), 9), b"\1", ("-H", "grpc-encoding: gzip"), {8}),
+    "a bomb of requests": (GENERATE, gzip.compress(field(3, b"") * (3 << 20), 9), b"\1", ("-H", "grpc-encoding: gzip"), {3, 8}),
+    "no gzip": (GENERATE, b"x" * 1000000, b"\1", ("-H", "grpc-encoding: gzip"), {13}),
+    "deep": (RERANK, field(1, b"q") + field(2, deep(20000)), b"\0", ("-H", "mm-model-id: fable"), {8, 13}),
+    "countless documents": (RERANK, field(1, b"q") + field(2, b"") * 1000000, b"\0", ("-H", "mm-model-id: fable"), {3, 8}),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_message_that_is_made_to_cost(pair, name):
+    path, message, flag, headers, statuses = ATTACKS[name]
+    daemons = [pair.coordinator] + pair.prefills + pair.decodes
+    before = [rss_mib(d) for d in daemons]
+    began = time.monotonic()
+    got = raw(pair.base, path, flag + len(message).to_bytes(4, "big") + message, *headers)
+    assert got and int(got[0].split(": ")[1]) in statuses, got
+    assert time.monotonic() - began < 10 * SLOW
+    wait_for(lambda: all(rss_mib(d) < b + 200 for d, b in zip(daemons, before)), 5 * SLOW, "the memory is given back")
+    with Grpc(pair.base) as g:
+        assert g.call(GENERATE, GOOD).responses[0].generated_token_count == 2
+
+
+def test_lengths_that_lie(pair):
+    good = make("fmaas.BatchedGenerationRequest", GOOD).SerializeToString()
+    for n in (0, len(good) - 1, len(good) + 1, 0xffffffff):
+        assert raw(pair.base, GENERATE, b"\0" + n.to_bytes(4, "big") + good) == ["grpc-status: 13"], n
+    assert raw(pair.base, GENERATE, b"\xff" * 1000) == ["grpc-status: 13"]
+
+
+def test_watchers_without_end(pair):
+    """Watch costs a stream and nothing else; who leaves is forgotten."""
+    with Grpc(pair.base) as g:
+        watches = [g.call("/grpc.health.v1.Health/Watch", {}) for _ in range(100)]
+        assert all(next(w).status == 1 for w in watches)
+        assert g.call(GENERATE, GOOD).responses[0].generated_token_count == 2
+        for w in watches:
+            w.cancel()
+    with Grpc(pair.base) as g:
+        with pytest.raises(grpc.RpcError) as e:
+            list(g.call("/grpc.health.v1.Health/Watch", {}, timeout=0.5))
+        assert e.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
