@@ -193,6 +193,9 @@ static const struct conf_key keys[] = {
     STR(state_dir, P "state_dir", "",
         "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
         "term for the next one; empty: what instances say is all it has"),
+    STR(responses_dir, P "responses_dir", "",
+        "folder, relative to this file, that has kept responses over restarts; empty: they are in "
+        "memory alone"),
     INT(heartbeat_ms, P "heartbeat_ms", 20, 10000, "500",
         "milliseconds between signs of life of an instance; three that are missing, and its "
         "requests go on elsewhere"),

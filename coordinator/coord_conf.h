@@ -66,7 +66,7 @@ struct coord_conf {
         tenant_waiting_max, breaker_faults, breaker_open_ms, heartbeat_ms, drain_soft_s,
         role_repair_s, decode_silence_s, transcripts_mib;
     bool attempts_header, fall_back;
-    char state_dir[COORD_PATH_BYTES];
+    char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -6,6 +6,7 @@
 #include "common/grpc/grpc_files.h"
 #include "common/grpc/grpc_health.h"
 #include "common/net/dispatch.h"
+#include "common/net/kept.h"
 #include "common/net/openapi.h"
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
@@ -324,7 +325,9 @@ static const struct route *const tables[][4] = {
 /* What is no request of the engine any instance can answer. */
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct coordinator *co = arg;
-    if (api_is_infer(path)) {
+    if (path->work == API_KEPT) {
+        kept_serve(co->kept, x, path, model);
+    } else if (api_is_infer(path)) {
         relay_start(co->relays, x, path, model);
     } else {
         proxy_to_instance(co, x, path);

@@ -21,6 +21,7 @@ struct coord_lora;
 struct health_timed;
 struct grpc_health;
 struct http_gate;
+struct kept_service;
 struct recorder;
 struct alarms;
 
@@ -46,6 +47,7 @@ struct coordinator {
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;
     struct relay_set *relays;
+    struct kept_service *kept;  /* answers that clients may come back to */
     struct coord_lora *loras;   /* adapters that every instance should have: lora.h */
     struct health_timed *timed; /* made when the first asks */
     struct grpc_health *grpc_health;

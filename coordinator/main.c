@@ -11,6 +11,7 @@
 #include "common/base/log.h"
 #include "common/net/http_gate.h"
 #include "common/net/http_server.h"
+#include "common/net/kept.h"
 #include "common/net/router.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
@@ -175,13 +176,26 @@ static void warn_of_registering(const struct coord_conf *c) {
                           "controller_server_tls_items.register_ca_cert");
 }
 
+enum { FOLDER_BYTES = 2 * COORD_PATH_BYTES };
+
+/* A folder of the configuration, which lies beside its file; "" stays. */
+static const char *folder_of(const struct coordinator *co, const char *dir,
+                             char path[FOLDER_BYTES]) {
+    const bool beside = dir[0] != 0 && dir[0] != '/';
+    snprintf(path, FOLDER_BYTES, "%s%s%s", beside ? co->conf.dir : "", beside ? "/" : "", dir);
+    return path;
+}
+
 static enum err open_store(struct coordinator *co, struct errbuf *eb) {
-    char path[2 * COORD_PATH_BYTES];
-    const char *dir = co->conf.state_dir;
-    if (dir[0] == 0) return store_memory_open(&co->store);
-    snprintf(path, sizeof(path), "%s%s%s", dir[0] == '/' ? "" : co->conf.dir,
-             dir[0] == '/' ? "" : "/", dir);
-    return store_file_open(&co->store, path, eb);
+    char path[FOLDER_BYTES];
+    if (co->conf.state_dir[0] == 0) return store_memory_open(&co->store);
+    return store_file_open(&co->store, folder_of(co, co->conf.state_dir, path), eb);
+}
+
+static enum err open_kept(struct coordinator *co, struct errbuf *eb) {
+    char path[FOLDER_BYTES];
+    return kept_service_create(&co->kept, co->loop, &co->conf.limits,
+                               folder_of(co, co->conf.responses_dir, path), &co->budget, eb);
 }
 
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
@@ -207,6 +221,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = cred_watch_start(co->creds, CRED_LOOK_MS);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
     warn_of_registering(&co->conf);
+    if ((e = open_kept(co, eb)) != ERR_OK) return e;
     if ((e = open_listeners(co, eb)) != ERR_OK) return e;
     return controller_start(co, eb);
 }
@@ -222,6 +237,7 @@ static void coordinator_close(struct coordinator *co) {
     grpc_health_destroy(&co->grpc_health);
     for (int i = 0; i < co->n_listeners; i++) http_server_close(&co->listeners[i].server);
     relay_set_destroy(&co->relays);
+    kept_service_destroy(&co->kept);
     http_client_destroy(&co->client);
     lora_forget_all(co);
     loop_destroy(&co->loop);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/kept.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/fwd_headers.h"
 
@@ -28,11 +29,13 @@ struct proxied {
     uint64_t began_ms;
     struct buf answer; /* counted in BUDGET_ANSWER_BYTES: `taken` of it */
     uint64_t taken;
+    struct kept_ask ask; /* what lies before the body */
     bool over_limit;
 };
 
 static void proxied_free(struct proxied *p) {
     budget_give(&p->co->budget, BUDGET_ANSWER_BYTES, p->taken);
+    kept_ask_free(p->co->kept, &p->ask);
     buf_free(&p->answer);
     free(p);
 }
@@ -132,7 +135,7 @@ static enum err ask_next(struct proxied *p) {
     struct coordinator *co = p->co;
     struct http_x *x = p->x;
     struct inst *in = choose(p);
-    char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX];
+    char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX], context[24];
     size_t n;
     const char *body = http_x_body(x, &n);
     if (!put_path(path, sizeof(path), http_x_path(x))) return ERR_INVALID;
@@ -146,6 +149,8 @@ static enum err ask_next(struct proxied *p) {
     if (!is_get(x)) fwd_headers_add_framing(&headers, x, p->row);
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
+    snprintf(context, sizeof(context), "%zu", p->ask.context.len);
+    if (p->ask.context.len > 0) fwd_headers_add(&headers, CONTEXT_HEADER, context);
     struct http_call_opts o = {.method = is_get(x) ? "GET" : http_x_method(x),
                                .url = url,
                                .tls = tls,
@@ -153,6 +158,8 @@ static enum err ask_next(struct proxied *p) {
                                .body = body,
                                .body_len = n,
                                .body_lent = true, /* x has it until it is answered */
+                               .tail = p->ask.context.data,
+                               .tail_len = p->ask.context.len,
                                .total_ms = (unsigned)(bound_ms > 0 ? bound_ms - spent_ms : 0),
                                .on_data = on_data,
                                .on_done = on_answer,
@@ -214,6 +221,10 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct ap
     enum err e = ERR_NO_MEMORY;
     if (p != NULL) {
         *p = (struct proxied){.co = co, .x = x, .row = row, .began_ms = clock_ms()};
+        if (row != NULL && row->chained && !kept_ask_read(co->kept, x, &p->ask)) {
+            free(p);
+            return;
+        }
         http_x_on_close(x, on_gone, p);
         if ((e = ask_next(p)) == ERR_OK) return;
         http_x_on_close(x, NULL, NULL);

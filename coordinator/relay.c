@@ -61,6 +61,7 @@ void relay_remove(struct relay *r) {
     tenants_leave(s->tenants, r->tenant);
     if (r->counted) budget_give(&s->co->budget, BUDGET_REQUESTS, 1);
     relay_log_free(r);
+    kept_ask_free(s->co->kept, &r->ask);
     struct relay **at = bucket(s, r->id);
     while (*at != r) at = &(*at)->hash_next;
     *at = r->hash_next;
@@ -159,7 +160,7 @@ static const char *refusal(const struct coordinator *co, const struct api_path *
     bool openai = path->errors == API_ERRORS_V1;
     if (strcmp(co->conf.error_format, "text") != 0) return NULL;
     if (!look->is_object) return "Request format is invalid";
-    if (look->has_input) return NULL;
+    if (look->has_input || path->chained) return NULL;
     return openai ? "Invalid request format: Missing both 'prompt' or 'messages'"
                   : "Request format is invalid";
 }
@@ -217,11 +218,21 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
         turn_away(s, x, 400, "duplicate_id", "Duplicate request id");
         return;
     }
+    struct kept_ask ask = {0};
+    if (path->chained && !kept_ask_read(co->kept, x, &ask)) {
+        s->counts.refused++;
+        coord_metrics_rejected(co->metrics, "bad_request", 400);
+        return;
+    }
+    look.n_chars += ask.context.len;
     struct relay *r = add(s, x, path, path_model, &look);
     if (r == NULL) {
+        kept_ask_free(co->kept, &ask);
         turn_away(s, x, 503, "no_memory", err_text(ERR_NO_MEMORY));
         return;
     }
+    r->ask = ask;
+    kept_record(co->kept, x, &r->ask, r->id_text);
     log_debug("relay", "req=%s event=admitted request_id=%s", r->id_text, http_x_request_id(x));
     recorder_request(co->recorder, &(struct record_request){.id = r->id_text,
                                                             .path = r->url_path,

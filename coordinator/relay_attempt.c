@@ -79,6 +79,8 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     if (r->attempt.epoch > 0) fwd_headers_add(h, "baton-spent-ms", value);
     snprintf(value, sizeof(value), "%zu", record_bytes);
     if (record_bytes > 0) fwd_headers_add(h, "baton-replay", value);
+    snprintf(value, sizeof(value), "%zu", r->ask.context.len);
+    if (r->ask.context.len > 0) fwd_headers_add(h, CONTEXT_HEADER, value);
     if (is_rebuilt(r)) fwd_headers_add(h, "is-recompute", "true");
     fwd_headers_add_trace(h, r->out.x);
 }
@@ -86,13 +88,15 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
 static enum err send(struct relay *r, const struct inst *p, const struct inst *d) {
     struct coordinator *co = r->set->co;
     struct fwd_headers headers;
-    struct wr record = WR_INIT;
+    struct wr tail = WR_INIT; /* context, then record */
     char url[API_PATH_BYTES + 64];
     size_t n;
     const void *body = body_of(r, &n);
+    const size_t n_context = r->ask.context.len;
+    wr_bytes(&tail, r->ask.context.data, n_context);
     if (r->transcript.n_parts > 0 && !is_rebuilt(r))
-        transcript_pack(&record, &r->transcript); /* what the client has: docs/wire-replay.md */
-    put_headers(r, &headers, d, record.len);
+        transcript_pack(&tail, &r->transcript); /* what the client has: docs/wire-replay.md */
+    put_headers(r, &headers, d, tail.len - n_context);
     struct tls *tls =
         coord_tls_url(&co->tls, url, sizeof(url), &p->node, NODE_BUSINESS, r->url_path);
     struct http_call_opts o = {.method = "POST",
@@ -104,14 +108,14 @@ static enum err send(struct relay *r, const struct inst *p, const struct inst *d
                                /* A client's body is there as long as the attempt; a rebuilt one may
                                 * be replaced by D at any time. */
                                .body_lent = !is_rebuilt(r),
-                               .tail = record.data,
-                               .tail_len = record.len,
+                               .tail = tail.data,
+                               .tail_len = tail.len,
                                .connect_ms = (unsigned)co->conf.instance_timeout_s * 1000,
                                .body_bytes_max = ANSWER_BYTES_MAX,
                                .on_done = relay_on_p_answer,
                                .arg = r};
-    enum err e = record.failed ? ERR_NO_MEMORY : http_client_call(co->client, &o, &r->attempt.call);
-    wr_free(&record);
+    enum err e = tail.failed ? ERR_NO_MEMORY : http_client_call(co->client, &o, &r->attempt.call);
+    wr_free(&tail);
     return e;
 }
 

@@ -15,6 +15,7 @@
 #define BATON_COORDINATOR_RELAY_PRIV_H
 
 #include "common/base/buf.h"
+#include "common/net/kept.h"
 #include "coordinator/body_look.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -122,6 +123,7 @@ struct relay {
     unsigned n_prompts, n_sequences;
     uint64_t new_tokens_max; /* of a sequence; 0: the client did not say */
     double charged;          /* to the tenant, for this request; 0: not yet */
+    struct kept_ask ask;     /* what lies before the body */
     struct buf recompute;    /* D's body in place of the client's (5.7); empty: none */
     uint64_t arrival_ms;
     uint64_t since_ms; /* of the wait for a first token: arrival, or the loss of the last attempt */

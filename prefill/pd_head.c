@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "proto/api.h"
 #include "proto/transcript.h"
 
 static bool all_of(const char *s, const char *set) {
@@ -42,7 +43,7 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
                *d_target = header(arg, "d-target");
     const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch"),
                *tenant = header(arg, TENANT_HEADER), *replay = header(arg, REPLAY_HEADER),
-               *spent = header(arg, SPENT_HEADER);
+               *spent = header(arg, SPENT_HEADER), *context = header(arg, CONTEXT_HEADER);
     *out = (struct pd_head){0};
     if (req_type == NULL || req_id == NULL || d_target == NULL || req_id[0] == '\0') {
         return err_set(eb, ERR_INVALID, "DMI request must have req-type, req-id, d-target headers");
@@ -80,6 +81,12 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
         return err_set(eb, ERR_INVALID,
                        "Parameter " REPLAY_HEADER " must be an integer from 1 to %d but got %.64s",
                        TRANSCRIPT_BYTES_MAX, replay);
+    }
+    if (context != NULL &&
+        (!read_u32(context, CONTEXT_BYTES_MAX, &out->context_bytes) || out->context_bytes == 0)) {
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " CONTEXT_HEADER " must be an integer from 1 to %d but got %.64s",
+                       CONTEXT_BYTES_MAX, context);
     }
     if (spent != NULL && !read_u32(spent, UINT32_MAX, &out->spent_ms)) {
         return err_set(eb, ERR_INVALID,

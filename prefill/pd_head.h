@@ -19,6 +19,7 @@ struct pd_head {
     char req_id[REQ_ID_BYTES_MAX + 1];
     char d_target[D_TARGET_BYTES_MAX + 1]; /* "ip" or "ip;interCommPort" */
     uint32_t epoch;                        /* req-epoch, 0 when absent */
+    uint32_t context_bytes;            /* baton-context: of what lies before the body, 0: none */
     uint32_t replay_bytes;             /* baton-replay: of the record behind the body, 0: none */
     char tenant[TENANT_BYTES_MAX + 1]; /* baton-tenant, "" when absent */
     uint32_t spent_ms;                 /* baton-spent-ms: what earlier attempts took */

@@ -647,6 +647,7 @@ static void prefill_request(void *self, struct http_x *x, const struct api_path 
                                     .req_id = head.req_id,
                                     .tenant = head.tenant,
                                     .is_recompute = head.is_recompute,
+                                    .context_bytes = head.context_bytes,
                                     .replay_bytes = head.replay_bytes};
     enum err e = req_read_start(&p->reading, in, x, &o, on_read, p);
     if (e != ERR_OK) refused(p, e, err_text(e));

@@ -7,21 +7,29 @@
 #include "proto/json.h"
 
 #define GENERATE(path, api, stream, frames, errors)                                                \
-    { "POST", path, API_GENERATE, api, INFO_NONE, VECTORS_NONE, stream, frames, errors, false }
+    {                                                                                              \
+        "POST", path, API_GENERATE, api, INFO_NONE, VECTORS_NONE, stream, frames, errors, false,   \
+            false                                                                                  \
+    }
 #define MAKE(path, work, vectors, errors)                                                          \
     {                                                                                              \
         "POST", path, work, API_NONE, INFO_NONE, vectors, API_STREAM_NEVER, API_FRAMES_NONE,       \
-            errors, false                                                                          \
+            errors, false, false                                                                   \
     }
 #define TOKENIZE(path, info, errors)                                                               \
     {                                                                                              \
         "POST", path, API_TOKENIZE, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER,                \
-            API_FRAMES_NONE, errors, false                                                         \
+            API_FRAMES_NONE, errors, false, false                                                  \
+    }
+#define KEPT(method, path, info)                                                                   \
+    {                                                                                              \
+        method, path, API_KEPT, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE,   \
+            API_ERRORS_OPENAI, false, false                                                        \
     }
 #define INFORM(method, path, info, errors)                                                         \
     {                                                                                              \
         method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, \
-            errors, false                                                                          \
+            errors, false, false                                                                   \
     }
 /* Methods of gRPC. */
 #define CALL(path, api, stream) GENERATE(path, api, stream, API_FRAMES_GRPC, API_ERRORS_GRPC)
@@ -39,7 +47,7 @@
 
 /* clang-format off */
 const struct api_path api_paths[] = {
-    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true},
+    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true, false},
     GENERATE("/generate", API_TGI, API_STREAM_BY_DIALECT, API_FRAMES_OBJECTS, API_ERRORS_PLAIN),
     GENERATE("/generate_stream", API_TGI, API_STREAM_ALWAYS, API_FRAMES_SSE, API_ERRORS_PLAIN),
     GENERATE("/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
@@ -61,8 +69,14 @@ const struct api_path api_paths[] = {
     ASK("/fmaas.GenerationService/Tokenize", API_TOKENIZE, INFO_TGIS_TOKENIZE),
     ASK("/fmaas.GenerationService/ModelInfo", API_INFORM, INFO_TGIS_MODEL),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
-    GENERATE("/v1/responses", API_RESPONSES, API_STREAM_FIELD, API_FRAMES_SSE_TYPED, API_ERRORS_OPENAI),
-    TOKENIZE("/v1/responses/input_tokens", INFO_RESPONSES_TOKENS, API_ERRORS_OPENAI),
+    {"POST", "/v1/responses", API_GENERATE, API_RESPONSES, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE_TYPED,
+     API_ERRORS_OPENAI, false, true},
+    {"POST", "/v1/responses/input_tokens", API_TOKENIZE, API_NONE, INFO_RESPONSES_TOKENS, VECTORS_NONE, API_STREAM_NEVER,
+     API_FRAMES_NONE, API_ERRORS_OPENAI, false, true},
+    KEPT("GET", "/v1/responses/{m}", INFO_KEPT_RESPONSE),
+    KEPT("DELETE", "/v1/responses/{m}", INFO_KEPT_DELETE),
+    KEPT("POST", "/v1/responses/{m}/cancel", INFO_KEPT_CANCEL),
+    KEPT("GET", "/v1/responses/{m}/input_items", INFO_KEPT_ITEMS),
     MAKE("/v1/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/v3/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/pooling", API_EMBED, VECTORS_POOLING, API_ERRORS_V1),
@@ -102,7 +116,8 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/v2", INFO_TRITON_SERVER, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}", INFO_TRITON_MODEL, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}/config", INFO_TRITON_CONFIG, API_ERRORS_PLAIN),
-    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false},
+    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false,
+     false},
 };
 /* clang-format on */
 
@@ -172,11 +187,21 @@ static bool path_matches(const char *pattern, const char *path, char *model) {
     return true;
 }
 
+/* Rows that name a path in full are all that it has: no {m} takes it. */
+static bool is_literal(const char *path) {
+    for (const struct api_path *a = api_paths; a->path != NULL; a++)
+        if (strcmp(a->path, path) == 0) return true;
+    return false;
+}
+
 const struct api_path *api_path_find(const char *method, const char *path,
                                      char model[MODEL_NAME_BYTES_MAX + 1]) {
     const char *as = strcmp(method, "HEAD") == 0 ? "GET" : method;
+    const bool literal = is_literal(path);
     for (const struct api_path *a = api_paths; a->path != NULL; a++)
-        if (strcmp(a->method, as) == 0 && path_matches(a->path, path, model)) return a;
+        if (strcmp(a->method, as) == 0 && (!literal || hole_of(a->path) == NULL) &&
+            path_matches(a->path, path, model))
+            return a;
     model[0] = '\0';
     return NULL;
 }
@@ -189,8 +214,10 @@ static void add_method(char allow[API_ALLOW_BYTES], const char *method) {
 
 void api_path_methods(char allow[API_ALLOW_BYTES], const char *path) {
     char model[MODEL_NAME_BYTES_MAX + 1];
+    const bool literal = is_literal(path);
     allow[0] = '\0';
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
+        if (literal && hole_of(a->path) != NULL) continue;
         if (!path_matches(a->path, path, model)) continue;
         add_method(allow, a->method);
         if (strcmp(a->method, "GET") == 0) add_method(allow, "HEAD");

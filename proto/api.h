@@ -17,6 +17,7 @@ enum api_work {
     API_GENERATE,
     API_EMBED,
     API_SCORE,
+    API_KEPT,     /* nothing: who serves the client has what it asks for (common/net/kept.h) */
     API_TOKENIZE, /* on the text pool: a megabyte of text takes milliseconds */
     API_INFORM,   /* at once */
 };
@@ -99,6 +100,11 @@ enum api_info {
     INFO_OLLAMA_REFUSED, /* what changes the models of a server */
     INFO_TGIS_TOKENIZE,
     INFO_TGIS_MODEL,
+    /* of API_KEPT */
+    INFO_KEPT_RESPONSE,
+    INFO_KEPT_DELETE,
+    INFO_KEPT_CANCEL,
+    INFO_KEPT_ITEMS,
     INFO_COUNT,
 };
 
@@ -106,7 +112,7 @@ enum api_info {
  * decides between TGI and vLLM (inference-api 6.1). */
 struct api_path {
     const char *method;
-    const char *path; /* router pattern with {m}, one part, or {*}, the rest */
+    const char *path; /* router pattern with {m}, one part (a model, an id), or {*}, the rest */
     enum api_work work;
     enum api api;             /* API_NONE: nothing is generated */
     enum api_info info;       /* INFO_NONE: a request of the engine */
@@ -115,6 +121,7 @@ struct api_path {
     enum api_frames frames; /* of a stream */
     enum api_errors errors;
     bool root_array; /* TGI on "/": a whole answer is inside an array */
+    bool chained;    /* a body may go on behind answers that were kept */
 };
 extern const struct api_path api_paths[]; /* ends with path NULL */
 
@@ -144,6 +151,11 @@ bool api_wants_stream(const struct api_path *path, const struct json_value *body
 /* The same of what such a body says: its `stream`; a `prompt` that is not null. */
 enum api_asks { API_ASKS_NOTHING, API_ASKS_STREAM, API_ASKS_WHOLE };
 bool api_streams(const struct api_path *path, enum api_asks asks, bool has_prompt);
+
+/* Header of a request to an instance: so many bytes behind the client's body are what lies before
+ * it, {"items":[..],"referenced":{id:item}} (docs/wire-context.md). A replay record comes behind
+ * them. */
+#define CONTEXT_HEADER "baton-context"
 
 /* Headers of a client that go with its request through the cluster, beside X-Request-Id; ends with
  * NULL (inference-api 2.2, cluster-api 2). */

@@ -24,6 +24,7 @@ enum {
     ALLOWED_IDS_MAX = 1048576,     /* entries of allowed_token_ids */
     BAD_WORDS_IDS_MAX = 65536,     /* ids of bad_words, lengths included */
     GUIDE_BYTES_MAX = 1024 * 1024, /* text of what guided decoding allows */
+    CONTEXT_BYTES_MAX = 16 * 1024 * 1024, /* of earlier responses that go before a body */
     ECHOED_BYTES_MAX = 1024 * 1024, /* of a request's members that its answer repeats */
     ADAPTER_NAME_BYTES_MAX = 256,
     EOS_IDS_MAX = 16,

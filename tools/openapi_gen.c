@@ -204,7 +204,7 @@ static void check_paths(const struct json_value *paths) {
     char path[API_PATH_BYTES], method[16];
     for (const struct api_path *a = api_paths; a->path != NULL; a++) {
         if (a->frames == API_FRAMES_GRPC) continue; /* described by proto/grpc/ */
-        api_path_format(path, sizeof(path), a, "{model}");
+        api_path_format(path, sizeof(path), a, a->work == API_KEPT ? "{response_id}" : "{model}");
         for (size_t i = 0; i <= strlen(a->method); i++) method[i] = (char)tolower(a->method[i]);
         if (json_get_obj(paths, path, &item) != JSON_OK || !json_obj_find(item, method, NULL))
             give_up(a->method, path);

@@ -44,6 +44,8 @@
     X(KV_LISTENER, "kv_listener", "", "connections of strangers at the listener of the KV links")  \
     X(TRANSCRIPT_BYTES, "transcript_bytes", "pd.transcripts_mib",                                  \
       "bytes of what clients have been sent, as tokens")                                           \
+    X(KEPT_BYTES, "kept_bytes", "limits.keptMiB", "bytes of responses that are kept")              \
+    X(KEPT, "kept", "limits.keptResponses", "responses that are kept")                             \
     X(REQUESTS, "requests", "request_limit.max_requests", "requests in flight")                    \
     X(MEMORY, "memory", "request_limit.memory_limit", "memory of the process")                     \
     X(TENANT_WAITING, "tenant_waiting", "pd.tenant_waiting_max",                                   \

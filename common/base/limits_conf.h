@@ -16,6 +16,9 @@ struct limits_conf {
     /* of one HTTP/2 connection: requests at once; frames that ask for nothing, and requests given
      * up, a second */
     int64_t h2_streams, h2_control, h2_resets;
+    /* responses that clients may come back to: MiB (0: 64, or a sixty-fourth of the memory), their
+     * number, seconds since the last use */
+    int64_t kept_mib, kept_count, kept_s;
 };
 
 /* Rows of a table of struct st, whose member m is a struct limits_conf; prefix: "pd.limits." */
@@ -49,6 +52,13 @@ struct limits_conf {
                "frames a second of one HTTP/2 connection that ask for nothing (SETTINGS, PING, "   \
                "empty DATA, WINDOW_UPDATE beyond what was sent...)"),                              \
         CONF_I(st, m.h2_resets, prefix "http2Resets", 1, 1000000, "50",                            \
-               "requests a second that one HTTP/2 connection may begin and give up")
+               "requests a second that one HTTP/2 connection may begin and give up"),              \
+        CONF_I(st, m.kept_mib, prefix "keptMiB", 0, 1048576, "0",                                  \
+               "MiB of responses that are kept; 0: 64 or a sixty-fourth of the memory, the "       \
+               "smaller"),                                                                         \
+        CONF_I(st, m.kept_count, prefix "keptResponses", 0, 10000000, "10000",                     \
+               "responses that are kept; 0: none"),                                                \
+        CONF_I(st, m.kept_s, prefix "keptSeconds", 1, 31536000, "2592000",                         \
+               "seconds that a response is kept behind its last use")
 
 #endif

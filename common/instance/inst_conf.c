@@ -239,6 +239,9 @@ static const struct conf_key keys[] = {
          "role a registration asks for; static: that of its program, and no other; prefer: rather "
          "that of its program; any: as the ratio has it; prefill, decode: this one, and no other"),
     TLS_PLANE(INST_PLANE_REGISTER, X "registerTls", "register/", "client"),
+    STR(responses_dir, X "responsesDir", "",
+        "folder, relative to this file, that has the responses an instance alone keeps over "
+        "restarts; empty: they are in memory alone"),
     LIMITS_KEYS(struct inst_conf, limits, X "limits."),
     INT(embed_texts_max, X "limits.embedTexts", 1, 65536, "2048",
         "texts, or pairs of texts, that one request may have made vectors or scores of"),

@@ -16,6 +16,7 @@
 #include "common/net/api_keys.h"
 #include "common/net/dispatch.h"
 #include "common/net/http_client.h"
+#include "common/net/kept.h"
 
 enum { LISTENERS_MAX = 3 };
 
@@ -68,6 +69,7 @@ struct instance {
     struct lora_unload *lora_unloads; /* unloads that wait: inst_lora.c */
     struct inst_metrics *metrics;
     struct req_set *reqs;
+    struct kept_service *kept; /* answers that clients may come back to, of an instance alone */
     struct role_ctl *role_ctl;
     struct inst_fault fault;
     struct grpc_health *grpc_health;

@@ -97,13 +97,18 @@ struct text_job {
     struct text_pool *pool;
     struct pool_job *job;
     atomic_bool cancelled;
+    char *body;
+    size_t n; /* of it, with what is behind the client's own */
     struct endpoint_ask ask;
+    struct kept_service *kept;
+    struct kept_ask before; /* what lies before the body */
     char name[MODEL_NAME_BYTES_MAX + 1];
     struct api_answer answer;
 };
 
 static void text_job_free(struct text_job *j) {
-    heap_give(j->ask.body, j->ask.n + 1);
+    heap_give(j->body, j->n + 1);
+    kept_ask_free(j->kept, &j->before);
     free(j);
 }
 
@@ -137,6 +142,31 @@ static const char *text_tenant(const struct instance *in, struct http_x *x) {
     return said != NULL && tenant_ok(said) ? said : http_x_tenant(x);
 }
 
+/* What lies before the body: in a cluster the coordinator sends it behind the body, else it is kept
+ * here. False: x is answered. */
+static bool text_before(struct instance *in, struct text_job *j, struct http_x *x) {
+    const char *said =
+        strcmp(in->conf.infer_mode, "dmi") == 0 ? http_x_header(x, CONTEXT_HEADER) : NULL;
+    if (said == NULL) {
+        if (!kept_ask_read(in->kept, x, &j->before)) return false;
+    } else {
+        const size_t n = strtoul(said, NULL, 10);
+        if (said[0] < '1' || said[0] > '9' || n > CONTEXT_BYTES_MAX || n > j->n) {
+            inst_reply_wrapped(x, 400,
+                               "Parameter " CONTEXT_HEADER " must be 1 to the body's bytes");
+            return false;
+        }
+        buf_append(&j->before.context, j->body + j->n - n, n);
+        j->ask.n -= n;
+        j->body[j->ask.n] = 0;
+    }
+    j->ask.context = j->before.context.data;
+    j->ask.context_len = j->before.context.len;
+    if (!j->before.context.failed) return true;
+    inst_reply_wrapped(x, 503, err_text(ERR_NO_MEMORY));
+    return false;
+}
+
 static void text_service(struct instance *in, struct http_x *x, const struct api_path *path,
                          const char *name) {
     struct text_job *j = calloc(1, sizeof(*j));
@@ -148,9 +178,16 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
         return;
     }
     snprintf(j->name, sizeof(j->name), "%s", name);
+    j->body = copy;
+    j->n = n;
+    j->kept = in->kept;
     j->ask = (struct endpoint_ask){
         .path = path, .name = j->name, .body = copy, .n = n, .cancelled = &j->cancelled};
     req_meta_read(&j->ask.meta, x);
+    if (path->chained && !text_before(in, j, x)) {
+        text_job_free(j);
+        return;
+    }
     j->ep = in->endpoint;
     j->x = x;
     http_x_on_close(x, text_gone, j);
@@ -375,6 +412,10 @@ const struct route inst_info_routes[] = {
 /* ---- dispatch */
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct instance *in = arg;
+    if (path->work == API_KEPT) {
+        kept_serve(in->kept, x, path, model);
+        return;
+    }
     if (path->vectors != VECTORS_NONE) {
         if (!inst_guard(in, x)) vector_job_start(in, x, path, text_tenant(in, x));
         return;
@@ -434,18 +475,18 @@ struct dispatch inst_dispatch(struct instance *in) {
         [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
     };
     bool split = strcmp(in->conf.infer_mode, "dmi") == 0;
-    return (struct dispatch){.tables = tables[error_style(in)],
-                             .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
-                             .beside_bytes_max = split ? TRANSCRIPT_BYTES_MAX : 0,
-                             .cors_origin = in->conf.cors_origin,
-                             .keys = in->keys,
-                             .management_hosts = in->conf.management_hosts,
-                             .budget = &in->budget,
-                             .not_found = error_style(in) == ERROR_STYLE_OPENAI
-                                              ? NULL
-                                              : "The requested path does not exist.",
-                             .on_path = on_path,
-                             .reply_error = reply_error,
-                             .reply_unknown_path = reply_unknown_path,
-                             .arg = in};
+    return (struct dispatch){
+        .tables = tables[error_style(in)],
+        .body_bytes_max = (size_t)in->conf.request_mib_max << 20,
+        .beside_bytes_max = split ? TRANSCRIPT_BYTES_MAX + CONTEXT_BYTES_MAX : 0,
+        .cors_origin = in->conf.cors_origin,
+        .keys = in->keys,
+        .management_hosts = in->conf.management_hosts,
+        .budget = &in->budget,
+        .not_found =
+            error_style(in) == ERROR_STYLE_OPENAI ? NULL : "The requested path does not exist.",
+        .on_path = on_path,
+        .reply_error = reply_error,
+        .reply_unknown_path = reply_unknown_path,
+        .arg = in};
 }

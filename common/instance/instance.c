@@ -50,6 +50,10 @@ struct kv_plane *instance_kv_plane(struct instance *in) {
 struct dresult_out *instance_dresult(struct instance *in) {
     return in->dresult;
 }
+struct kept_service *instance_kept(struct instance *in) {
+    return in->kept;
+}
+
 struct req_meters *instance_meters(struct instance *in) {
     return inst_metrics_requests(in->metrics);
 }
@@ -245,6 +249,14 @@ static void fill_budget(struct instance *in) {
     budget_limit_set(&in->budget, BUDGET_GUIDE_STEP, (uint64_t)in->conf.guide_step_ms);
 }
 
+static enum err open_kept(struct instance *in, struct errbuf *eb) {
+    const char *dir = in->conf.responses_dir;
+    char path[2 * CONF_PATH_BYTES];
+    const bool beside = dir[0] != 0 && dir[0] != '/';
+    snprintf(path, sizeof(path), "%s%s%s", beside ? in->conf.dir : "", beside ? "/" : "", dir);
+    return kept_service_create(&in->kept, in->loop, &in->conf.limits, path, &in->budget, eb);
+}
+
 static enum err instance_open(struct instance *in, struct errbuf *eb) {
     plan_descriptors(in);
     fill_budget(in);
@@ -260,6 +272,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGHUP, on_hup, in);
     if (e == ERR_OK) e = cred_watch_start(in->creds, CRED_LOOK_MS);
     if (e != ERR_OK) return err_set(eb, e, "cannot create the event loop: %s", err_text(e));
+    if ((e = open_kept(in, eb)) != ERR_OK) return e;
     if ((e = inst_lora_open(in)) != ERR_OK)
         return err_set(eb, e, "cannot start the thread that loads adapters: %s", err_text(e));
     if ((e = open_listeners(in, eb)) != ERR_OK) return e;
@@ -276,6 +289,7 @@ static void instance_close(struct instance *in) {
     grpc_health_destroy(&in->grpc_health);
     role_ctl_destroy(&in->role_ctl); /* answers what is left, so it goes before the listeners */
     for (int i = 0; i < in->n_listeners; i++) http_server_close(&in->listeners[i].server);
+    kept_service_destroy(&in->kept);
     inst_links_close(in);
     text_pool_close(&in->text_pool);
     inst_lora_stop(in);

@@ -9,6 +9,7 @@
 #include "common/instance/role.h"
 #include "common/instance/text_pool.h"
 #include "common/instance/worker.h"
+#include "common/net/kept.h"
 #include "common/net/loop.h"
 
 struct dresult_out;
@@ -31,6 +32,7 @@ struct worker *instance_worker(struct instance *in);
 struct text_pool *instance_text_pool(struct instance *in);
 struct kv_plane *instance_kv_plane(struct instance *in);   /* NULL in standard mode */
 struct dresult_out *instance_dresult(struct instance *in); /* NULL in standard mode */
+struct kept_service *instance_kept(struct instance *in);   /* kept.h */
 struct req_meters *instance_meters(struct instance *in);   /* what requests are counted with */
 struct req_set *instance_reqs(const struct instance *in);  /* all that are under way */
 unsigned instance_can(const struct instance *in);          /* CAN_.. of its role */

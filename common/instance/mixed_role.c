@@ -240,9 +240,15 @@ static bool next_req_id(struct instance *in, char id[64]) {
 static void mixed_request(void *self, struct http_x *x, const struct api_path *path,
                           const char *path_model) {
     struct instance *in = self;
+    struct kept_ask ask = {0};
+    if (path->chained && !kept_ask_read(instance_kept(in), x, &ask)) {
+        req_meters_refused(instance_meters(in));
+        return;
+    }
     struct flight *fl = calloc(1, sizeof(*fl));
     if (fl == NULL || !next_req_id(in, fl->req_id)) {
         free(fl);
+        kept_ask_free(instance_kept(in), &ask);
         instance_reply_error(in, x, path, 503, "out of memory");
         return;
     }
@@ -256,9 +262,15 @@ static void mixed_request(void *self, struct http_x *x, const struct api_path *p
     fl->sent_ms = fl->of.arrival_ms;
     http_x_set_header(x, "RequestUUID", fl->req_id);
     http_x_on_close(x, on_client_gone, fl);
-    const struct req_read_opts o = {
-        .path = path, .path_model = path_model, .req_id = fl->req_id, .tenant = fl->tenant};
+    kept_record(instance_kept(in), x, &ask, fl->req_id);
+    const struct req_read_opts o = {.path = path,
+                                    .path_model = path_model,
+                                    .req_id = fl->req_id,
+                                    .tenant = fl->tenant,
+                                    .context = ask.context.data,
+                                    .context_len = ask.context.len};
     enum err e = req_read_start(&fl->reading, in, x, &o, on_read, fl);
+    kept_ask_free(instance_kept(in), &ask);
     if (e != ERR_OK) refused(fl, e, err_text(e));
 }
 

@@ -18,8 +18,10 @@ enum { LOG_VALUES_BYTES = 600 };
 struct req_read {
     const struct endpoint *ep;
     struct endpoint_in input;
-    size_t body_bytes;      /* with the record behind it */
-    size_t replay_bytes;    /* of it; 0: there is none */
+    size_t body_bytes;    /* with the record behind it */
+    size_t replay_bytes;  /* of it; 0: there is none */
+    size_t context_bytes; /* of what is left, the same */
+    char *context;
     struct transcript sent; /* the record */
     char *body, *path_model, *req_id, *tenant, *trace;
     struct text_pool *pool;
@@ -35,6 +37,7 @@ struct req_read {
 static void req_read_free(struct req_read *r) {
     heap_give(r->body, r->body_bytes + 1);
     transcript_free(&r->sent);
+    free(r->context);
     free(r->path_model);
     free(r->req_id);
     free(r->tenant);
@@ -63,6 +66,25 @@ static enum err take_record(struct req_read *r, struct errbuf *eb) {
     r->input.created_unix_s = r->sent.created_unix_s;
     r->input.random_seed = r->sent.seed;
     return e;
+}
+
+/* What lies before the client's body, from behind it: apart, for the body is read where it lies. */
+static enum err take_context(struct req_read *r, struct errbuf *eb) {
+    const size_t n = r->context_bytes;
+    if (n == 0) return ERR_OK;
+    if (n > r->input.body_len)
+        return err_set(eb, ERR_INVALID,
+                       "Parameter " CONTEXT_HEADER " must be at most the %zu bytes of the body but "
+                       "got %zu",
+                       r->input.body_len, n);
+    r->context = malloc(n);
+    if (r->context == NULL) return ERR_NO_MEMORY;
+    r->input.body_len -= n;
+    memcpy(r->context, r->body + r->input.body_len, n);
+    r->body[r->input.body_len] = 0;
+    r->input.context = r->context;
+    r->input.context_len = n;
+    return ERR_OK;
 }
 
 /* Each part of the request gets what was sent of it. */
@@ -108,6 +130,7 @@ static void work(void *arg) {
     struct req_read *r = arg;
     struct errbuf eb = {0};
     enum err e = take_record(r, &eb);
+    if (e == ERR_OK) e = take_context(r, &eb);
     if (e == ERR_OK) {
         r->ok = endpoint_read(r->ep, &r->input, &r->req, &r->err);
         if (!r->ok) return;
@@ -163,12 +186,15 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
     r->body = req_body_copy(x, &n);
     r->body_bytes = n;
     r->replay_bytes = o->replay_bytes;
+    r->context_bytes = o->context_bytes;
+    if (o->context_len > 0) r->context = malloc(o->context_len);
+    if (r->context != NULL) memcpy(r->context, o->context, o->context_len);
     r->path_model = strdup(o->path_model);
     r->req_id = strdup(o->req_id);
     r->tenant = strdup(o->tenant);
     r->trace = req_trace_read(x);
     if (r->body == NULL || r->path_model == NULL || r->req_id == NULL || r->tenant == NULL ||
-        r->trace == NULL) {
+        r->trace == NULL || (o->context_len > 0 && r->context == NULL)) {
         req_read_free(r);
         return ERR_NO_MEMORY;
     }
@@ -179,6 +205,8 @@ enum err req_read_start(struct req_read **out, struct instance *in, struct http_
                                     .body = r->body,
                                     .body_own = r->body,
                                     .body_len = n,
+                                    .context = r->context,
+                                    .context_len = o->context_len,
                                     .is_recompute = o->is_recompute,
                                     .cancelled = &r->cancelled,
                                     .arrival_us = clock_us(),

@@ -20,6 +20,10 @@ struct req_read_opts {
     const char *path_model, *req_id;
     const char *tenant; /* whose the request is (proto/tenant.h); "": nobody said */
     bool is_recompute;
+    /* What lies before the body (endpoint_in.context): given here, copied; or so many bytes behind
+     * the body of x. */
+    const char *context;
+    size_t context_len, context_bytes;
     size_t replay_bytes; /* so many at the end of the body are a transcript (docs/wire-replay.md):
                           * the request is read with its clock and seed, and each part gets its own
                           * as infer_req.replay. A bad one is a 400. 0: there is none */

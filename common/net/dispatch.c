@@ -256,7 +256,7 @@ static size_t on_head(void *arg, const char *method, const char *path) {
     struct target t;
     if (!find_target(&t, l, method, path)) return max; /* no memory: said when it is all there */
     if (t.row != NULL) {
-        if (api_is_infer(t.row)) max += l->d.beside_bytes_max;
+        if (api_is_infer(t.row) || t.row->chained) max += l->d.beside_bytes_max;
         if (strcmp(t.row->method, "GET") == 0) max = 0;
     } else {
         size_t row_max = t.m.row != NULL ? t.m.row->body_bytes_max : UNKNOWN_BODY_BYTES_MAX;

@@ -218,6 +218,8 @@ struct http_x {
     char tenant[TENANT_BYTES_MAX + 1];              /* "": not asked for yet */
     loop_fn *on_close;
     void *on_close_arg;
+    const struct http_tap *tap; /* NULL: nobody reads along */
+    void *tap_arg;
     char peer[HTTP_PEER_BYTES];
 };
 

@@ -135,6 +135,24 @@ void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n
 void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
 size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */
 
+/* Who reads along: the body of the answer, as its handler writes it, whether or not the client is
+ * still there. The calls come from inside those above, and may not use x. */
+enum http_tap_end {
+    HTTP_TAP_WHOLE,  /* the answer is complete */
+    HTTP_TAP_BROKEN, /* its handler gave it up */
+    HTTP_TAP_GONE,   /* its client went, or it was cancelled */
+};
+struct http_tap {
+    void (*begin)(void *arg, int status, bool stream); /* before any data */
+    void (*data)(void *arg, const char *p, size_t n);
+    void (*end)(void *arg, enum http_tap_end how); /* once, and the last */
+};
+/* One at a time; tap NULL: nobody any more, without a call. */
+void http_x_tap(struct http_x *x, const struct http_tap *tap, void *arg);
+/* Ends the exchange as if its client had gone: the connection closes without a proper end, the
+ * handler is told. */
+void http_x_cancel(struct http_x *x);
+
 /* Runs fn(arg) once if the client goes away (or the server closes) before the answer is complete.
  * Not run after a complete answer. NULL fn forgets it. */
 void http_x_on_close(struct http_x *x, loop_fn *fn, void *arg);

@@ -69,7 +69,31 @@ void http_x_drop_body(struct http_x *x) {
     x->body_taken = 0;
 }
 
+/* ---- who reads along */
+
+void http_x_tap(struct http_x *x, const struct http_tap *tap, void *arg) {
+    x->tap = tap;
+    x->tap_arg = arg;
+}
+
+static void tap_begin(struct http_x *x, int status, bool stream) {
+    if (x->tap != NULL) x->tap->begin(x->tap_arg, status, stream);
+}
+
+static void tap_data(struct http_x *x, const void *p, size_t n) {
+    if (x->tap != NULL && n > 0) x->tap->data(x->tap_arg, p, n);
+}
+
+static void tap_end(struct http_x *x, enum http_tap_end how) {
+    const struct http_tap *tap = x->tap;
+    x->tap = NULL;
+    if (tap != NULL) tap->end(x->tap_arg, how);
+}
+
+/* ---- life */
+
 void http_x_free(struct http_x *x) {
+    tap_end(x, HTTP_TAP_GONE);
     http_x_drop_body(x);
     grpc_x_free(x);
     http_head_free(&x->head);
@@ -225,6 +249,9 @@ static void end(struct http_x *x) {
 void http_x_reply(struct http_x *x, int status, const char *content_type, const void *body,
                   size_t n) {
     bool bare = http_has_no_body(status);
+    tap_begin(x, status, false);
+    tap_data(x, body, n);
+    tap_end(x, HTTP_TAP_WHOLE);
     if (x->conn != NULL) {
         x->ops->head(x, status, bare ? NULL : content_type, n);
         if (!bare && !x->head_only && n > 0) x->ops->data(x, body, n);
@@ -234,12 +261,14 @@ void http_x_reply(struct http_x *x, int status, const char *content_type, const 
 
 void http_x_stream_begin(struct http_x *x, int status, const char *content_type) {
     x->state = X_STREAM;
+    tap_begin(x, status, true);
     if (x->conn == NULL) return;
     x->ops->head(x, status, content_type, HTTP_LENGTH_UNKNOWN);
     http_server_dirty(x->conn->s, x->conn);
 }
 
 void http_x_stream_write(struct http_x *x, const void *p, size_t n) {
+    tap_data(x, p, n);
     if (x->conn == NULL || x->head_only || n == 0) return;
     x->ops->data(x, p, n);
     http_server_dirty(x->conn->s, x->conn);
@@ -250,15 +279,26 @@ void http_x_stream_paced(struct http_x *x) {
 }
 
 void http_x_stream_end(struct http_x *x) {
+    tap_end(x, HTTP_TAP_WHOLE);
     end(x);
 }
 
 void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n) {
+    tap_end(x, HTTP_TAP_BROKEN);
     if (x->grpc != NULL) grpc_x_fail(x, status, text, n);
     end(x);
 }
 
+void http_x_cancel(struct http_x *x) {
+    if (x->conn != NULL) {
+        x->ops->abort(x);
+        x->conn = NULL;
+    }
+    http_x_client_gone(x);
+}
+
 void http_x_abort(struct http_x *x) {
+    tap_end(x, HTTP_TAP_BROKEN);
     if (x->conn != NULL) {
         x->ops->abort(x);
         x->conn = NULL;
