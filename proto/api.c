@@ -36,7 +36,7 @@
 #define ASK(path, work, info)                                                                      \
     {                                                                                              \
         "POST", path, work, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_GRPC,       \
-            API_ERRORS_GRPC, false                                                                 \
+            API_ERRORS_GRPC, false, false                                                          \
     }
 
 #define TASK(method, work, vectors)                                                                \
