@@ -42,7 +42,7 @@
 #define TASK(method, work, vectors)                                                                \
     {                                                                                              \
         "POST", "/caikit.runtime.Nlp.NlpService/" method, work, API_NONE, INFO_NONE, vectors,      \
-            API_STREAM_NEVER, API_FRAMES_GRPC, API_ERRORS_GRPC, false                              \
+            API_STREAM_NEVER, API_FRAMES_GRPC, API_ERRORS_GRPC, false, false                       \
     }
 
 /* clang-format off */
