@@ -70,6 +70,7 @@ struct instance {
     struct inst_metrics *metrics;
     struct req_set *reqs;
     struct kept_service *kept; /* answers that clients may come back to, of an instance alone */
+    unsigned n_vector_jobs;    /* bodies that ask for vectors or scores, until they are answered */
     struct role_ctl *role_ctl;
     struct inst_fault fault;
     struct grpc_health *grpc_health;

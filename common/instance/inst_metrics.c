@@ -120,6 +120,9 @@ static const struct metric_def
                  .kind = METRIC_GAUGE,
                  .labels = {"block_size", "num_gpu_blocks"},
                  .help = "The KV cache, in labels."},
+    vectors_def = {.name = "num_vector_requests_running",
+                   .kind = METRIC_GAUGE,
+                   .help = "Requests for vectors or scores, until they are answered."},
     leases_def = {.name = "pd_kv_leases_held",
                   .kind = METRIC_GAUGE,
                   .help = "Requests whose KV is held for a peer."},
@@ -154,6 +157,7 @@ struct inst_metrics {
     struct metric *roles[ROLE_MIXED + 1];
     struct metric *adapters;
     struct metric_family *lora, *cache;
+    struct metric *vectors;
     struct metric *leases, *expired, *pulls, *corrupt; /* NULL in standard mode */
     struct metric_family *links;
     struct sample samples[SAMPLES];
@@ -248,6 +252,7 @@ static void read_role(struct inst_metrics *im, struct role_load *load) {
     metric_set(im->gauges[RUNNING], load->running);
     metric_set(im->gauges[WAITING], load->waiting);
     metric_set(im->gauges[FAILED_PART], req_meters_failed_part(im->requests));
+    metric_set(im->vectors, im->in->n_vector_jobs);
     if (im->leases != NULL) metric_set(im->leases, load->leases);
     for (int r = ROLE_NONE; r <= ROLE_MIXED; r++) metric_set(im->roles[r], (int)role == r ? 1 : 0);
 }
@@ -349,7 +354,9 @@ static enum err create_gauges(struct inst_metrics *im) {
     im->adapters = metric_of(metrics_family(im->reg, &adapters_def), NULL);
     im->lora = metrics_family(im->reg, &lora_def);
     im->cache = metrics_family(im->reg, &cache_def);
-    if (im->adapters == NULL || im->lora == NULL || im->cache == NULL) return ERR_NO_MEMORY;
+    im->vectors = metric_of(metrics_family(im->reg, &vectors_def), NULL);
+    if (im->adapters == NULL || im->lora == NULL || im->cache == NULL || im->vectors == NULL)
+        return ERR_NO_MEMORY;
     if (strcmp(im->in->conf.infer_mode, "dmi") != 0) return ERR_OK;
     im->leases = metric_of(metrics_family(im->reg, &leases_def), NULL);
     im->expired = metric_of(metrics_family(im->reg, &expired_def), NULL);

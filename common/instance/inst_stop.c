@@ -41,15 +41,15 @@ static void on_poll(void *arg) {
     struct role_load load;
     uint64_t now = clock_ms();
     req_set_load(in->reqs, ROLE_NONE, &load);
-    bool idle = load.waiting + load.running + load.leases == 0,
+    bool idle = load.waiting + load.running + load.leases == 0 && in->n_vector_jobs == 0,
          read = in->dresult == NULL || dresult_out_is_read(in->dresult);
     if (in->dresult == NULL || dresult_out_has_listener(in->dresult)) in->stop_heard_ms = now;
     bool over = (in->stop_deadline_ms != 0 && now >= in->stop_deadline_ms) ||
                 now - in->stop_heard_ms >= UNHEARD_MS;
     if (!over && !(idle && read)) return;
     if (!idle) {
-        log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u", load.waiting,
-                 load.running, load.leases);
+        log_warn("stop", "event=drain_timeout waiting=%u running=%u leases=%u vectors=%u",
+                 load.waiting, load.running, load.leases, in->n_vector_jobs);
         req_set_abort(in->reqs, ROLE_NONE, ERR_STOPPING);
     }
     answer_stop(in);

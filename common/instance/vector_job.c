@@ -40,6 +40,7 @@ struct vector_job {
 };
 
 static void job_free(struct vector_job *j) {
+    j->in->n_vector_jobs--;
     budget_give(&j->in->budget, BUDGET_ANSWER_BYTES, j->taken);
     vectors_free(&j->v); /* its strings lie in the body */
     if (j->ask.body != NULL) heap_give(j->ask.body, j->ask.n + 1);
@@ -236,6 +237,7 @@ void vector_job_start(struct instance *in, struct http_x *x, const struct api_pa
         instance_reply_error(in, x, path, 503, err_text(ERR_NO_MEMORY));
         return;
     }
+    in->n_vector_jobs++;
     j->in = in;
     j->x = x;
     j->arrival_us = clock_us();

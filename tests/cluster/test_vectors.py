@@ -5,13 +5,15 @@ import base64
 import json
 import math
 import os
+import re
 import shutil
+import signal
 import struct
 import sys
 import threading
 
 import pytest
-from harness import FABLE, ROOT, Standalone, request
+from harness import ANSWER_S, FABLE, ROOT, SLOW, Standalone, request, wait_for
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
 TEXTS = ["Once upon a time", "The fox ran over the hill.", "A king had three sons, and the youngest was a fool."]
@@ -93,6 +95,21 @@ def test_numbers_do_not_depend_on_what_else_is_asked(whole):
     for t in threads:
         t.join()
     assert len(out) == 4 and all(o[-1] == alone and o == out[0] for o in out)
+
+
+def test_a_drain_waits_for_vectors():
+    """SIGTERM while texts are with the engine: they come, and the process ends then."""
+    with Standalone() as s:
+        out = []
+        many = [f"Story {i}: " + "fox " * 300 for i in range(100)]
+        t = threading.Thread(target=lambda: out.append(request(s.base + "/v1/embeddings", "POST", {"input": many})))
+        t.start()
+        wait_for(lambda: "num_vector_requests_running 1\n" in re.sub(r"{.*}", "", request(s.mgmt + "/metrics").text), ANSWER_S, "it is under way")
+        s.instance.process.send_signal(signal.SIGTERM)
+        s.instance.killed = True
+        t.join(ANSWER_S)
+        assert out and out[0].status == 200 and len(out[0].json["data"]) == 100
+        assert s.instance.process.wait(30 * SLOW) == 0
 
 
 def test_scores_and_ranks(whole):
