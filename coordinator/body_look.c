@@ -133,6 +133,7 @@ enum member {
     M_MAX_COMPLETION_TOKENS,
     M_MAX_OUTPUT_TOKENS,
     M_MAX_NEW_TOKENS,
+    M_N_PREDICT,
     M_NUM_PREDICT,
     M_AMOUNTS, /* how much an answer is: members of the body, or of its parameters */
     M_STREAM = M_AMOUNTS,
@@ -157,6 +158,7 @@ static const char *const member_names[MEMBERS] = {
     [M_MAX_COMPLETION_TOKENS] = "max_completion_tokens",
     [M_MAX_OUTPUT_TOKENS] = "max_output_tokens",
     [M_MAX_NEW_TOKENS] = "max_new_tokens",
+    [M_N_PREDICT] = "n_predict",
     [M_NUM_PREDICT] = "num_predict",
     [M_STREAM] = "stream",
     [M_ID] = "id",
@@ -186,6 +188,7 @@ static const enum member *inputs_of(const struct api_path *path) {
     case API_ANTHROPIC:
     case API_OLLAMA_CHAT: return chat;
     case API_OPENAI_COMPLETIONS:
+    case API_LLAMACPP:
     case API_OLLAMA_GENERATE: return completions;
     case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;

@@ -8,6 +8,7 @@
 #include "common/net/dispatch.h"
 #include "common/net/kept.h"
 #include "common/net/openapi.h"
+#include "common/net/slots.h"
 #include "common/net/router.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -249,22 +250,72 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     }
 }
 
+struct room {
+    uint64_t total, free, tokens, n_ctx;
+};
+
 /* The room of the cluster is that of its decode instances (inference-api 13.7). */
-static void on_slots(void *arg, struct http_x *x, const struct route_params *p) {
-    struct coordinator *co = arg;
-    uint64_t total = 0, available = 0, tokens = 0;
-    char body[160];
-    if (unknown_model(co, x, p->model)) return;
+static struct room room_of(const struct coordinator *co) {
+    struct room r = {.n_ctx = 0};
     for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
         if (!inst_works_as(in, ROLE_DECODE) || !inst_serves(in, NULL)) continue;
-        total += in->facts.status.total_slots;
-        available += inst_slots_free(in);
-        tokens += inst_blocks_free(in) * in->facts.config.cache_block_size;
+        r.total += in->facts.status.total_slots;
+        r.free += inst_slots_free(in);
+        r.tokens += inst_blocks_free(in) * in->facts.config.cache_block_size;
+        if (r.n_ctx == 0 || in->facts.config.max_seq_len < r.n_ctx)
+            r.n_ctx = in->facts.config.max_seq_len;
     }
+    return r;
+}
+
+static void on_llamacpp_slots(void *arg, struct http_x *x, const struct route_params *p) {
+    const struct room r = room_of(arg);
+    (void)p;
+    slots_reply(x, r.total, r.free, r.n_ctx);
+}
+
+static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    struct relay_counts counts;
+    char body[64];
+    (void)p;
+    relay_counts(co->relays, &counts);
+    int n = snprintf(body, sizeof(body), "{\"server_load\":%zu}", counts.in_flight);
+    http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
+}
+
+/* As an instance says it: ok, or how many of the instances serve. */
+static void on_health(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    unsigned n = 0, n_serving = 0;
+    char body[512];
+    int len;
+    (void)p;
+    if (!co->stopping && controller_ready(co)) {
+        len = snprintf(body, sizeof(body), "{\"status\":\"ok\"}");
+        http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)len);
+        return;
+    }
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next, n++)
+        n_serving += inst_serves(in, NULL);
+    len = snprintf(body, sizeof(body),
+                   "{\"error\":{\"code\":503,\"message\":\"%.200s\",\"type\":"
+                   "\"unavailable_error\"},\"status\":\"loading\",\"percent\":%u}",
+                   co->stopping ? "The service has been stopped" : coord_not_ready(co),
+                   n > 0 ? 100 * n_serving / n : 0);
+    http_x_set_header(x, "Retry-After", "1");
+    http_x_reply(x, 503, "application/json; charset=utf-8", body, (size_t)len);
+}
+
+static void on_slots(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    char body[160];
+    if (unknown_model(co, x, p->model)) return;
+    const struct room r = room_of(co);
     int n = snprintf(body, sizeof(body),
                      "{\"total_slots\":%llu,\"free_slots\":%llu,\"available_tokens_length\":%llu}",
-                     (unsigned long long)total, (unsigned long long)available,
-                     (unsigned long long)tokens);
+                     (unsigned long long)r.total, (unsigned long long)r.free,
+                     (unsigned long long)r.tokens);
     http_x_reply(x, 200, "application/json; charset=utf-8", body, (size_t)n);
 }
 
@@ -290,10 +341,13 @@ static void on_unload_lora(void *arg, struct http_x *x, const struct route_param
 
 static const struct route routes[] = {
     {PLANE_DATA, "GET", "/ping", on_ready, 0},
+    {PLANE_DATA, "POST", "/ping", on_ready, SMALL_BODY},
+    {PLANE_DATA, "GET", "/load", on_load, 0},
+    {PLANE_DATA, "GET", "/slots", on_llamacpp_slots, 0},
     {PLANE_DATA, "GET", "/info", on_management_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
-    {PLANE_DATA | PLANE_OPEN, "GET", "/health", on_ready, 0},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/health", on_health, 0},
     {PLANE_DATA, "GET", "/health/timed", on_timed, 0},
     {PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
     {PLANE_DATA | PLANE_MGMT | PLANE_STATUS | PLANE_OPEN, "GET", "/v1/startup", on_alive, 0},

@@ -90,6 +90,7 @@ enum api {
     API_OLLAMA_CHAT,
     API_OLLAMA_GENERATE,
     API_TGIS,         /* fmaas.GenerationService */
+    API_LLAMACPP, /* /completion */
     API_COUNT,
 };
 

@@ -119,6 +119,7 @@ static const char *const family_names[FAM_COUNT] = {
     [FAM_ANTHROPIC] = "anthropic",
     [FAM_RESPONSES] = "responses",
     [FAM_OLLAMA_CHAT] = "ollama",
+    [FAM_LLAMACPP] = "llamacpp",
 };
 
 static enum fam family_of(const char *name) {

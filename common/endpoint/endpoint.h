@@ -225,6 +225,17 @@ void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_
 /* POST /v1/responses/input_tokens */
 void endpoint_responses_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);
+void endpoint_tokenizer_info(const struct endpoint *ep, struct api_answer *out);
+/* A chat's body to its prompt: POST /v1/chat/completions/render, /apply-template. */
+void endpoint_render(const struct endpoint *ep, const struct endpoint_ask *ask,
+                     struct api_answer *out);
+void endpoint_apply_template(const struct endpoint *ep, const struct endpoint_ask *ask,
+                             struct api_answer *out);
+/* llama.cpp's: GET /props, /lora-adapters, and what is refused. */
+void endpoint_llamacpp_props(const struct endpoint *ep, struct api_answer *out);
+void endpoint_llamacpp_loras(const struct endpoint *ep, struct api_answer *out);
+void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
 /* Ollama's: GET /api/tags, /api/ps, /api/version, /, POST /api/show, /api/pull and the rest. */
 void endpoint_ollama_tags(const struct endpoint *ep, struct api_answer *out);
 void endpoint_ollama_ps(const struct endpoint *ep, struct api_answer *out);

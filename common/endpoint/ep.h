@@ -236,7 +236,14 @@ bool ep_responses_read(struct ep_read *r);
 bool ep_ollama_chat_read(struct ep_read *r);
 bool ep_ollama_generate_read(struct ep_read *r);
 bool ep_ollama_combine(struct ep_read *r);
-void ep_penalty_window(struct ep_read *r); /* repeat_last_n, 64 where nothing is said */
+bool ep_llamacpp_read(struct ep_read *r);
+bool ep_llamacpp_combine(struct ep_read *r);
+/* Before ep_build(), of servers that draw unless the temperature is 0: these where neither request
+ * nor model says, a seed of -1 is any, penalties look at the last 64 tokens. */
+void ep_drawn_by_default(struct ep_read *r, float temperature, int32_t top_k, float top_p);
+/* The ids of a chat's messages, in the body of ask. False: *out is the error. */
+bool ep_chat_ids(const struct endpoint *ep, const struct endpoint_ask *ask, struct id_list *ids,
+                 struct api_answer *out);
 /* Ollama's names: any case, "m" and "m:latest" are one. */
 bool ep_ollama_same(const char *said, const char *ours);
 bool ep_openai_combine(struct ep_read *r);

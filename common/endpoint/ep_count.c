@@ -4,9 +4,9 @@
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 
-/* key: the member of the answer. read: of the family, without its limits. */
-static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enum api api,
-                  bool (*read)(struct ep_read *r), const char *key, struct api_answer *out) {
+/* read: of the family, without its limits. False: *out is the error. */
+static bool read_ids(const struct endpoint *ep, const struct endpoint_ask *ask, enum api api,
+                     bool (*read)(struct ep_read *r), struct id_list *ids, struct api_answer *out) {
     const struct endpoint_in in = {.path = ask->path,
                                    .req_id = "",
                                    .body_len = ask->n,
@@ -29,8 +29,8 @@ static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enu
         good = ep_fail_memory(&r);
     }
     if (good) {
-        *out = (struct api_answer){.status = 200, .content_type = "application/json"};
-        buf_printf(&out->body, "{%s\"input_tokens\":%zu}", key, r.ids.n);
+        *ids = r.ids;
+        r.ids = (struct id_list){0};
     } else {
         ep_answer_error_of(ep, ask->path->errors, r.status, r.error, r.at, r.code, out);
     }
@@ -40,6 +40,22 @@ static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enu
     json_put(r.body);
     id_list_free(&r.ids);
     buf_free(&r.text);
+    return good;
+}
+
+bool ep_chat_ids(const struct endpoint *ep, const struct endpoint_ask *ask, struct id_list *ids,
+                 struct api_answer *out) {
+    return read_ids(ep, ask, API_OPENAI_CHAT, ep_chat_tokens, ids, out);
+}
+
+/* key: the member of the answer. */
+static void count(const struct endpoint *ep, const struct endpoint_ask *ask, enum api api,
+                  bool (*read)(struct ep_read *r), const char *key, struct api_answer *out) {
+    struct id_list ids = {0};
+    if (!read_ids(ep, ask, api, read, &ids, out)) return;
+    *out = (struct api_answer){.status = 200, .content_type = "application/json"};
+    buf_printf(&out->body, "{%s\"input_tokens\":%zu}", key, ids.n);
+    id_list_free(&ids);
 }
 
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,

@@ -88,6 +88,19 @@ bool ep_check_num_predict(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
+/* llama.cpp's 0 would compute a prompt for nobody. */
+bool ep_check_n_predict(struct ep_read *r, const struct json_value *v) {
+    if (r->p.max_tokens == 0)
+        return ep_fail(r, 422, "n_predict 0, a prompt without an answer, is not supported");
+    return ep_check_num_predict(r, v);
+}
+
+bool ep_check_n_probs(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->p.given[P_TOP_LOGPROBS] = r->p.top_logprobs > 0;
+    return true;
+}
+
 /* A list; what is all blanks stops nothing. */
 bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v) {
     struct json_value *arr;

@@ -197,6 +197,20 @@ const struct family ep_families[FAM_COUNT] = {
             .combine = ep_chat_combine,
             .answer = &answer_responses,
         },
+    [FAM_LLAMACPP] =
+        {
+            .api = API_LLAMACPP,
+            .input = "prompt",
+            .guides = GUIDES_VLLM,
+            .text_length = "prompt must have 1 to {max} characters, but has {len}",
+            .token_count = "prompt must have 1 to 1048576 tokens, but has {got}",
+            .input_missing = "prompt is missing",
+            .input_empty_array = "prompt is empty",
+            .input_bad_type = "prompt must be a string",
+            .read = ep_llamacpp_read,
+            .combine = ep_llamacpp_combine,
+            .answer = &answer_llamacpp,
+        },
     [FAM_OLLAMA_CHAT] =
         OLLAMA_ROW(API_OLLAMA_CHAT, "messages", ep_ollama_chat_read, &answer_ollama_chat),
     [FAM_OLLAMA_GENERATE] =

@@ -24,6 +24,7 @@ enum fam {
     FAM_OLLAMA_CHAT,
     FAM_OLLAMA_GENERATE,
     FAM_TGIS,
+    FAM_LLAMACPP,
     FAM_COUNT,
 };
 
@@ -90,6 +91,8 @@ enum ep_param {
     P_REPEAT_LAST_N,
     P_NUM_PREDICT,
     P_NUM_CTX,
+    P_N_PREDICT,
+    P_N_PROBS,
     P_COUNT,
 };
 
@@ -127,6 +130,8 @@ bool ep_check_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v);
 bool ep_check_repeat_penalty(struct ep_read *r, const struct json_value *v);
 bool ep_check_num_predict(struct ep_read *r, const struct json_value *v);
+bool ep_check_n_predict(struct ep_read *r, const struct json_value *v);
+bool ep_check_n_probs(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop_token_ids(struct ep_read *r, const struct json_value *v);
 bool ep_check_include_stop(struct ep_read *r, const struct json_value *v);
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);

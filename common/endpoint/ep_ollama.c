@@ -13,7 +13,7 @@ enum { CALL_ID_BYTES = 32 };
 
 /* What Ollama itself takes where neither the request nor the model says. */
 static const float temperature_default = 0.8f, top_p_default = 0.9f;
-enum { TOP_K_DEFAULT = 40, REPEAT_LAST_N_DEFAULT = 64 };
+enum { TOP_K_DEFAULT = 40 };
 
 /* ---- names */
 
@@ -423,33 +423,6 @@ bool ep_ollama_generate_read(struct ep_read *r) {
 /* ---- after the parameters */
 
 bool ep_ollama_combine(struct ep_read *r) {
-    struct ep_params *p = &r->p;
-    const struct model_info *m = r->ep->model;
-    if (p->given[P_SEED] && p->seed == UINT64_MAX) p->given[P_SEED] = false; /* -1: any */
-    p->given[P_DO_SAMPLE] = true;
-    p->do_sample = !p->given[P_TEMPERATURE] || p->temperature > 0;
-    if (!p->given[P_TEMPERATURE] && !m->gen.temperature_set) {
-        p->given[P_TEMPERATURE] = true;
-        p->temperature = temperature_default;
-    }
-    if (!p->given[P_TOP_P] && !m->gen.top_p_set) {
-        p->given[P_TOP_P] = true;
-        p->top_p = top_p_default;
-    }
-    if (!p->given[P_TOP_K] && !m->gen.top_k_set) {
-        p->given[P_TOP_K] = true;
-        p->top_k = TOP_K_DEFAULT;
-    }
-    ep_penalty_window(r);
+    ep_drawn_by_default(r, temperature_default, TOP_K_DEFAULT, top_p_default);
     return ep_chat_combine(r);
-}
-
-void ep_penalty_window(struct ep_read *r) {
-    struct ep_params *p = &r->p;
-    const int32_t n = p->given[P_REPEAT_LAST_N] ? p->repeat_last_n : REPEAT_LAST_N_DEFAULT;
-    p->repeat_last_n = n > 0 ? n : 0; /* -1: all */
-    if (n != 0) return;
-    p->given[P_REPETITION_PENALTY] = true;
-    p->repetition_penalty = 1;
-    p->frequency_penalty = p->presence_penalty = 0;
 }

@@ -112,6 +112,9 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_NUM_PREDICT] = {"num_predict", T_I32, AT(max_tokens),
         "Parameter num_predict must be in [-2,2147483647], got {got}.", NULL, ALL(CLOSED(-2, INT32_MAX)),
         .help = "Tokens of the answer at most. Below 1: as many as there is room for.", .def = "-1"},
+    [P_N_PREDICT] = {"n_predict", T_I32, AT(max_tokens),
+        "Parameter n_predict must be in [-1,2147483647], got {got}.", NULL, ALL(CLOSED(-1, INT32_MAX)),
+        .help = "Tokens of the answer at most. -1: as many as there is room for. 0 is refused.", .def = "-1"},
     [P_NUM_CTX] = {"num_ctx", T_I32, AT(num_ctx),
         "Parameter num_ctx must be in [0,2147483647], got {got}.", NULL, ALL(CLOSED(0, INT32_MAX)),
         .help = "Tokens that prompt and answer may have together; never more than the server allows. 0: as many as that."},
@@ -122,7 +125,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         {OPENAI(CLOSED(1, STOP_STRING_UNITS_MAX)), [FAM_CHAT_OWN] = CLOSED(1, 1024), [FAM_VLLM] = CLOSED(1, STOP_STRING_UNITS_MAX),
          [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
          [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX)),
-         [FAM_TGIS] = CLOSED(1, 1024)},
+         [FAM_TGIS] = CLOSED(1, 1024), [FAM_LLAMACPP] = CLOSED(1, STOP_STRING_UNITS_MAX)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -150,6 +153,9 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_PROMPT_LOGPROBS] = {"prompt_logprobs", T_I32, AT(prompt_logprobs),
         "Parameter prompt_logprobs must be in [0, 20], got {got}.", NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX)),
         .help = "Log-probabilities of the prompt, with this many alternatives; above 0 not in a stream."},
+    [P_N_PROBS] = {"n_probs", T_I32, AT(top_logprobs),
+        "Parameter n_probs must be in [0, 20], got {got}.", NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX)),
+        .help = "Above 0: log-probabilities of the tokens, with this many alternatives.", .def = "0"},
     [P_TOP_N_TOKENS] = {"top_n_tokens", T_I32, AT(top_n_tokens),
         "Parameter top_n_tokens must be in [0,5], got {got}.", NULL, ALL(CLOSED(0, 5)),
         .help = "Alternatives shown for each token, with details or in a stream."},
@@ -266,6 +272,11 @@ static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY, P_REPEAT_LAST_N, P_FREQUENCY_PENALTY,
     P_PRESENCE_PENALTY, P_SEED, P_NUM_PREDICT, P_NUM_CTX, P_STOP, P_GUIDE, P_END,
 };
+static const uint8_t order_llamacpp[] = {
+    P_N_PREDICT, P_MAX_TOKENS, P_MAX_COMPLETION_TOKENS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY,
+    P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_STREAM,
+    P_GUIDE, P_END,
+};
 static const uint8_t early_ollama[] = {P_STREAM, P_CHAT_LOGPROBS, P_TOP_LOGPROBS, P_END}; /* beside them */
 static const uint8_t order_tgis[] = {
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_SEED, P_REPETITION_PENALTY, P_MAX_NEW_TOKENS, P_MIN_TOKENS, P_STOP,
@@ -297,6 +308,7 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_OLLAMA_CHAT] = order_ollama,
     [FAM_OLLAMA_GENERATE] = order_ollama,
     [FAM_TGIS] = order_tgis,
+    [FAM_LLAMACPP] = order_llamacpp,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

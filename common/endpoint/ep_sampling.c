@@ -10,6 +10,41 @@
 
 enum { TOP_K_DEFAULT = 1000 }; /* when sampling and nobody says otherwise */
 
+/* ---- defaults of other servers */
+
+enum { REPEAT_LAST_N_DEFAULT = 64 };
+
+static void penalty_window(struct ep_params *p) {
+    const int32_t n = p->given[P_REPEAT_LAST_N] ? p->repeat_last_n : REPEAT_LAST_N_DEFAULT;
+    p->repeat_last_n = n > 0 ? n : 0; /* -1: all */
+    if (n != 0) return;
+    p->given[P_REPETITION_PENALTY] = true;
+    p->repetition_penalty = 1;
+    p->frequency_penalty = p->presence_penalty = 0;
+}
+
+void ep_drawn_by_default(struct ep_read *r, float temperature, int32_t top_k, float top_p) {
+    struct ep_params *p = &r->p;
+    const struct model_info *m = r->ep->model;
+    if (p->given[P_SEED] && (p->seed == UINT64_MAX || p->seed == UINT32_MAX))
+        p->given[P_SEED] = false; /* -1: any */
+    p->given[P_DO_SAMPLE] = true;
+    p->do_sample = !p->given[P_TEMPERATURE] || p->temperature > 0;
+    if (!p->given[P_TEMPERATURE] && !m->gen.temperature_set) {
+        p->given[P_TEMPERATURE] = true;
+        p->temperature = temperature;
+    }
+    if (!p->given[P_TOP_K] && !m->gen.top_k_set) {
+        p->given[P_TOP_K] = true;
+        p->top_k = top_k;
+    }
+    if (!p->given[P_TOP_P] && !m->gen.top_p_set) {
+        p->given[P_TOP_P] = true;
+        p->top_p = top_p;
+    }
+    penalty_window(p);
+}
+
 /* ---- n and best_of */
 
 static void count_text(char out[24], bool given, uint64_t v, const char *absent) {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
+#include "common/text/tok_utf8.h"
 
 static void begin(struct api_answer *out) {
     *out = (struct api_answer){.status = 200, .content_type = "application/json"};
@@ -94,7 +95,20 @@ done:
 
 /* ---- /tokenize: vLLM's form with `prompt` or `messages`, TGI's with `inputs` */
 
-static void put_vllm_tokens(const struct endpoint *ep, const struct id_list *ids, struct buf *out) {
+static void put_token_strings(const struct endpoint *ep, const struct id_list *ids,
+                              struct buf *out) {
+    buf_puts(out, ",\"token_strs\":[");
+    for (size_t i = 0; i < ids->n; i++) {
+        const char *p = "";
+        const size_t n = tokenizer_token_bytes(ep->tok, ids->ids[i], &p);
+        if (i > 0) buf_putc(out, ',');
+        buf_json_text(out, p, n, true);
+    }
+    buf_putc(out, ']');
+}
+
+static void put_vllm_tokens(const struct endpoint *ep, const struct id_list *ids, bool strings,
+                            struct buf *out) {
     buf_puts(out, "{\"count\":");
     put_u64(out, ids->n);
     buf_puts(out, ",\"max_model_len\":");
@@ -104,7 +118,9 @@ static void put_vllm_tokens(const struct endpoint *ep, const struct id_list *ids
         if (i > 0) buf_putc(out, ',');
         put_i64(out, ids->ids[i]);
     }
-    buf_puts(out, "]}");
+    buf_putc(out, ']');
+    if (strings) put_token_strings(ep, ids, out);
+    buf_putc(out, '}');
 }
 
 /* [{"id","text","start","stop"}]: start and stop in characters of the text the ids make. */
@@ -181,6 +197,82 @@ static bool read_input(const struct endpoint *ep, struct json_value *o,
     return good;
 }
 
+/* ---- llama.cpp's form: `content`, a text or a list of texts and ids */
+
+static bool is_llamacpp(const struct json_value *o) {
+    struct json_value *v;
+    return json_get(o, "content", &v) == JSON_OK && json_get(o, "prompt", &v) != JSON_OK &&
+           json_get(o, "messages", &v) != JSON_OK && json_get(o, "inputs", &v) != JSON_OK;
+}
+
+/* A text, or the bytes where it is none by itself. */
+static void put_piece(const struct endpoint *ep, int32_t id, struct buf *out) {
+    const char *p = "";
+    const size_t n = tokenizer_token_bytes(ep->tok, id, &p);
+    if (tok_utf8_valid(p, n)) {
+        buf_json_str(out, p, n);
+        return;
+    }
+    buf_putc(out, '[');
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_u64(out, (unsigned char)p[i]);
+    }
+    buf_putc(out, ']');
+}
+
+static bool encode_content(const struct endpoint *ep, const struct json_value *v, bool special,
+                           struct id_list *ids) {
+    const char *s;
+    size_t n;
+    int64_t id;
+    if (json_as_str(v, &s, &n) == JSON_OK)
+        return tokenizer_encode(ep->tok, s, n, special, PROMPT_TOKENS_MAX, ids) == ERR_OK;
+    if (!json_is(v, json_type_array)) return false;
+    for (size_t i = 0; i < json_arr_len(v); i++) {
+        const struct json_value *one = json_arr_at(v, i);
+        if (json_as_i64(one, &id) == JSON_OK) {
+            if (id < 0 || id >= ep->model->vocab_size || ids->n >= PROMPT_TOKENS_MAX ||
+                id_list_push(ids, (int32_t)id) != ERR_OK)
+                return false;
+        } else if (json_as_str(one, &s, &n) != JSON_OK ||
+                   tokenizer_encode(ep->tok, s, n, special && i == 0, PROMPT_TOKENS_MAX, ids) !=
+                       ERR_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void tokenize_llamacpp(const struct endpoint *ep, const struct json_value *o,
+                              struct api_answer *out) {
+    struct json_value *content = NULL;
+    struct id_list ids = {0};
+    bool special = false, pieces = false;
+    json_get(o, "content", &content);
+    json_get_bool(o, "add_special", &special);
+    json_get_bool(o, "with_pieces", &pieces);
+    if (!encode_content(ep, content, special, &ids)) {
+        ep_answer_error(ep, API_ERRORS_LLAMACPP, 400,
+                        "content must be a text, or a list of texts and token ids", out);
+        id_list_free(&ids);
+        return;
+    }
+    begin(out);
+    buf_puts(&out->body, "{\"tokens\":[");
+    for (size_t i = 0; i < ids.n; i++) {
+        if (i > 0) buf_putc(&out->body, ',');
+        if (pieces) buf_puts(&out->body, "{\"id\":");
+        put_i64(&out->body, ids.ids[i]);
+        if (!pieces) continue;
+        buf_puts(&out->body, ",\"piece\":");
+        put_piece(ep, ids.ids[i], &out->body);
+        buf_putc(&out->body, '}');
+    }
+    buf_puts(&out->body, "]}");
+    id_list_free(&ids);
+}
+
 void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
                               const atomic_bool *cancelled, struct api_answer *out) {
     struct json_value *o = parse(body, n);
@@ -193,11 +285,18 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
     }
     bool tgi = json_get_str(o, "inputs", &s, &len) == JSON_OK;
     if (!tgi) json_get_str(o, "prompt", &s, &len);
+    if (is_llamacpp(o)) {
+        tokenize_llamacpp(ep, o, out);
+        json_put(o);
+        return;
+    }
     const struct endpoint_in in = {.req_id = "", .body_len = n, .cancelled = cancelled};
     if (read_input(ep, o, &in, s, len, &ids, out)) {
         begin(out);
+        bool strings = false;
+        json_get_bool(o, "return_token_strs", &strings);
         if (!tgi) {
-            put_vllm_tokens(ep, &ids, &out->body);
+            put_vllm_tokens(ep, &ids, strings, &out->body);
         } else if (put_tgi_tokens(ep, &ids, &out->body) != ERR_OK) {
             buf_free(&out->body);
             failed(ep, "The text of the input cannot be tokenised", out);
@@ -230,7 +329,10 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
         failed(ep, "The tokens cannot be decoded.", out);
     } else {
         begin(out);
+        /* vLLM's clients read the one, llama.cpp's the other */
         buf_puts(&out->body, "{\"prompt\":");
+        buf_json_str(&out->body, text.data != NULL ? text.data : "", text.len);
+        buf_puts(&out->body, ",\"content\":");
         buf_json_str(&out->body, text.data != NULL ? text.data : "", text.len);
         buf_putc(&out->body, '}');
     }

@@ -338,6 +338,19 @@ static void answer_caikit_reranks(struct writing *w) {
     answer_caikit_scored(w, true, put_caikit_ranks);
 }
 
+/* ---- llama.cpp */
+
+static void answer_llamacpp_embedding(struct writing *w) {
+    buf_putc(w->out, '[');
+    for (size_t i = 0; i < w->v->n_texts && !is_full(w); i++) {
+        const size_t n = finish_row(w, i);
+        buf_printf(w->out, "%s{\"index\":%zu,\"embedding\":[", i > 0 ? "," : "", i);
+        put_numbers(w, w->rows + i * w->n_row, n, false);
+        buf_puts(w->out, "]}");
+    }
+    buf_putc(w->out, ']');
+}
+
 /* ---- Ollama */
 
 static void answer_ollama_embed(struct writing *w) {
@@ -376,6 +389,7 @@ static void (*const answers[VECTORS_COUNT])(struct writing *w) = {
     [VECTORS_CAIKIT_SIMILARITIES] = answer_caikit_similarities,
     [VECTORS_CAIKIT_RERANK] = answer_caikit_rerank,
     [VECTORS_CAIKIT_RERANKS] = answer_caikit_reranks,
+    [VECTORS_LLAMACPP] = answer_llamacpp_embedding,
     [VECTORS_OLLAMA_EMBED] = answer_ollama_embed,
     [VECTORS_OLLAMA_EMBEDDINGS] = answer_ollama_embeddings,
 };

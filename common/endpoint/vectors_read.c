@@ -62,6 +62,7 @@ static const struct form {
                                 .documents = true,
                                 .caikit = true,
                                 .documents_absent = true},
+    [VECTORS_LLAMACPP] = {.left = {"content", "input"}, .token_ids = true, .normalize = true},
     [VECTORS_OLLAMA_EMBED] = {.left = {"input"}, .ollama = true, .normalize = true},
     [VECTORS_OLLAMA_EMBEDDINGS] = {.left = {"prompt"}, .left_one = true, .ollama = true},
 };
@@ -174,13 +175,24 @@ static bool read_encoding(const struct reading *r) {
     return true;
 }
 
+/* llama.cpp's: -1 as the model has it, 2 of length one. */
+static bool read_norm(const struct reading *r) {
+    int64_t n = 2;
+    bool given = false;
+    if (!read_int(r, "embd_normalize", -1, 2, &n, &given)) return false;
+    if (given && n != -1 && n != 2)
+        return fail(r, 400, "embd_normalize", "embd_normalize must be -1 or 2");
+    if (given) r->v->normalize = n == 2;
+    return true;
+}
+
 static bool read_params(struct reading *r) {
     struct vectors_req *v = r->v;
     bool given;
     v->normalize = r->form->normalize;
     v->show_documents = v->show_texts = v->show_queries = r->form->documents_absent;
     if (r->form->caikit) v->show_queries = v->show_texts = true;
-    return read_truncation(r) && read_dimensions(r) && read_encoding(r) &&
+    return read_truncation(r) && read_norm(r) && read_dimensions(r) && read_encoding(r) &&
            read_bool(r, "normalize", &v->normalize) &&
            read_bool(r, "return_documents", &v->show_documents) &&
            read_bool(r, "return_text", &v->show_texts) &&

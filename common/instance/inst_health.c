@@ -68,13 +68,14 @@ static void on_ready(void *arg, struct http_x *x, const struct route_params *p) 
 }
 
 static void on_health(void *arg, struct http_x *x, const struct route_params *p) {
+    static const char ok[] = "{\"status\":\"ok\"}";
     struct instance *in = arg;
     (void)p;
     if (inst_guard(in, x)) return;
     if (health_of(in) == HEALTH_ABNORMAL) {
         inst_reply_wrapped(x, 500, "Failed to get health status.");
     } else {
-        http_x_reply(x, 200, NULL, "", 0);
+        http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
     }
 }
 

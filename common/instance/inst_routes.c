@@ -14,6 +14,7 @@
 #include "common/net/dispatch.h"
 #include "common/grpc/grpc_files.h"
 #include "common/net/openapi.h"
+#include "common/net/slots.h"
 #include "proto/cause.h"
 #include "proto/json_pull.h"
 #include "proto/transcript.h"
@@ -39,16 +40,21 @@ void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
     free(body);
 }
 
-/* How far the model is. */
+/* How far the model is; clients of llama.cpp know the error. */
 static void reply_loading(struct instance *in, struct http_x *x) {
     struct load_state s;
     struct buf b = BUF_INIT;
+    buf_puts(&b, "{\"error\":{\"code\":503,\"message\":\"Loading model\",\"type\":"
+                 "\"unavailable_error\"},\"status\":\"loading\",");
     if (inst_load_state(&in->loader, &s))
         buf_printf(&b,
-                   "{\"message\":\"The model is loading\",\"what\":\"%s\",\"percent\":%d,"
+                   "\"message\":\"The model is loading\",\"what\":\"%s\",\"percent\":%d,"
                    "\"mb_per_s\":%.0f,\"seconds_left\":%.0f}",
                    s.what, s.percent, s.mb_s, s.seconds_left);
-    http_x_reply(x, 503, b.len > 0 ? "application/json" : NULL, b.len > 0 ? b.data : "", b.len);
+    else
+        buf_puts(&b, "\"percent\":0}");
+    http_x_set_header(x, "Retry-After", "1");
+    http_x_reply(x, 503, "application/json", b.data, b.len);
     buf_free(&b);
 }
 
@@ -88,6 +94,28 @@ static void on_slots(void *arg, struct http_x *x, const struct route_params *p) 
     endpoint_slots(in->endpoint, p->model, st.slots_free,
                    (int64_t)st.blocks_free * engine_block_tokens(worker_engine(in->worker)), &a);
     instance_reply(x, &a);
+}
+
+static void on_load(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct role_load load;
+    char body[64];
+    (void)p;
+    if (inst_guard(in, x)) return;
+    req_set_load(in->reqs, ROLE_NONE, &load);
+    int n = snprintf(body, sizeof(body), "{\"server_load\":%llu}",
+                     (unsigned long long)load.waiting + load.running);
+    http_x_reply(x, 200, "application/json", body, (size_t)n);
+}
+
+static void on_llamacpp_slots(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    struct engine_stats st;
+    (void)p;
+    if (inst_guard(in, x)) return;
+    engine_stats(worker_engine(in->worker), &st);
+    slots_reply(x, (uint64_t)st.slots_total, (uint64_t)st.slots_free,
+                (uint64_t)engine_seq_tokens_max(worker_engine(in->worker)));
 }
 
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
@@ -398,6 +426,9 @@ const struct route inst_info_routes[] = {
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
     {PLANE_DATA, "GET", "/ping", on_ping, 0},
+    {PLANE_DATA, "POST", "/ping", on_ping, SMALL_BODY},
+    {PLANE_DATA, "GET", "/load", on_load, 0},
+    {PLANE_DATA, "GET", "/slots", on_llamacpp_slots, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/info", on_info, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_MGMT, "GET", "/stopService", on_stop_service, 0},

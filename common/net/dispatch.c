@@ -37,11 +37,18 @@ struct target {
     char allow[API_ALLOW_BYTES]; /* methods of a path whose row is another method's */
 };
 
+/* "/v1/models/" is "/v1/models". */
+static void drop_slash(char *path) {
+    const size_t n = strlen(path);
+    if (n > 1 && path[n - 1] == '/' && path[n - 2] != '/') path[n - 1] = '\0';
+}
+
 static bool find_target(struct target *t, const struct dispatch_listener *l, const char *method,
                         const char *path) {
     memset(t, 0, sizeof(*t));
     t->path = strdup(path);
     if (t->path == NULL) return false;
+    drop_slash(t->path);
     api_path_drop_version(t->path);
     bool data = (l->planes & PLANE_DATA) != 0;
     if (data) t->row = api_path_find(method, t->path, t->model);

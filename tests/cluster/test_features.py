@@ -58,6 +58,10 @@ def response(**more):
     return RESPONSES, {"model": "fable", "input": STORY, "max_output_tokens": 10, "temperature": 0, **more}
 
 
+def llamacpp(**more):
+    return "/completion", {"prompt": "Once upon a time", "n_predict": 10, "temperature": 0, **more}
+
+
 def ollama_chat(options=None, **more):
     return OLLAMA_CHAT, {"model": "fable", "messages": STORY, "stream": False, "options": {"num_predict": 10, "temperature": 0, **(options or {})}, **more}
 
@@ -161,6 +165,16 @@ def wrote(reason="length", n=10, like=".+"):
         parts = [f.get("message", {"content": f.get("response")})["content"] for f in told]
         assert re.fullmatch(like, "".join(parts), re.S) and all(f["done"] is False for f in told[:-1]), a.text
         assert (told[-1]["done"], told[-1]["done_reason"]) == (True, reason) and n in (None, told[-1].get("eval_count")), a.text
+    return check
+
+
+def llamacpp_says(stop_type, n=1, like=".+"):
+    """The text of the first prompt, and why each ended."""
+    def check(a):
+        told = frames(a)[0] if isinstance(frames(a)[0], list) else frames(a)
+        ends = [f for f in told if f["stop"]]
+        assert [e["stop_type"] for e in ends] == [stop_type] * n and all(e["tokens_predicted"] and e["timings"]["predicted_n"] for e in ends), a.text
+        assert re.fullmatch(like, "".join(f["content"] for f in told if f["index"] == 0), re.S), a.text
     return check
 
 
@@ -488,6 +502,14 @@ FEATURES = {
     "response, truncation": (response(input=[{"role": "user", "content": "word " * 900}, *STORY], truncation="auto"), items("message", status="incomplete")),
     "response, hosted tools": (response(tools=[{"type": "file_search"}]), "Tools of type 'file_search' are not supported: tools are run by clients "
                                "here, of type function or custom."),
+    "llama.cpp": (llamacpp(n_probs=2, seed=4), llamacpp_says("limit")),
+    "llama.cpp, streamed": (llamacpp(stream=True, seed=4), llamacpp_says("limit")),
+    "llama.cpp, several prompts": (llamacpp(prompt=["Once", ["A", 300]], seed=4, ignore_eos=True), llamacpp_says("limit", n=2)),
+    "llama.cpp, sampling": (llamacpp(temperature=0.9, top_k=20, min_p=0.05, repeat_penalty=1.2, repeat_last_n=8, seed=5, stop=["\u2603"]), llamacpp_says("limit")),
+    "llama.cpp, grammar": (llamacpp(grammar='root ::= "a fox"', seed=4), llamacpp_says("eos", like="a fox")),
+    "llama.cpp, json_schema": (llamacpp(json_schema={"type": "boolean"}, seed=4), llamacpp_says("eos", like="true|false")),
+    "llama.cpp, images": (llamacpp(prompt={"prompt_string": "x", "multimodal_data": ["aGk="]}),
+                          "prompt.multimodal_data is not supported, the model reads text"),
     "Ollama, chat": (ollama_chat(think=False, keep_alive="5m"), wrote()),
     "Ollama, chat as lines": (ollama_chat(stream=True), wrote()),
     "Ollama, generate": (ollama(system="You tell stories.", logprobs=True), wrote()),
@@ -540,6 +562,7 @@ def ids_equal(raw):
     raw = re.sub(r'"id":"(embd|pool|score|rerank)-[0-9a-f]+"', r'"id":"\1-#"', raw)
     raw = re.sub(r"(?m)^id: resp_\S+:", "id: resp_#:", raw)
     raw = re.sub(r'"created_at":\d+', '"created_at":#', re.sub(r'("input_tokens_details":{"cached_tokens":)\d+', r"\1#", raw))
+    raw = re.sub(r'"cache_n":\d+,"prompt_n":\d+', "", re.sub(r'_(ms|per_second)":[\d.]+', r'_\1":#', raw))
     raw = re.sub(r'_duration":\d+', '_duration":#', re.sub(r'"created_at":"[^"]+"', '"created_at":"#"', raw))
     return re.sub(r'"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+', '"input_tokens":#', raw)
 

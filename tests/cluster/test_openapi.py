@@ -79,7 +79,7 @@ def test_the_document_is_openapi(doc, manner):
             for status, r in op["responses"].items():
                 assert re.fullmatch(r"[1-5]\d\d", status), where
                 if "$ref" in r:
-                    nested = path.startswith("/v1/responses") or manner == "openai" and (path.startswith(("/v1/chat/", "/v1/completions", "/v1/models")) or
+                    nested = path.startswith("/v1/responses") or manner == "openai" and (path.startswith(("/v1/chat/", "/v1/completions", "/v1/models", "/chat/", "/models", "/tokenizer_info")) or
                                                    path in VECTORS and not path.startswith("/api/"))
                     assert r == {"$ref": f"#/components/responses/{'OpenAIError' if nested else 'Error'}"}, where
                 else:
@@ -105,13 +105,14 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
             path = path.replace("/resp_1", "/{response_id}")
             path = re.sub(r"^(/v[12]/models)/fable", r"\1/{model}", path)
             path = re.sub(r"/role/\w+$", "/role/{role}", path) if "instances" not in path else path
-            path = path.replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}")
+            path = path.replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}")
             served |= {(m, path) for m in methods.split()}
     assert described == served, f"not described: {sorted(served - described)}; not there: {sorted(described - served)}"
 
 
 REQUESTS = {"chat": "Chat", "completions": "Completion", "tgi": "Tgi", "vllm": "Vllm", "native": "Native", "triton_token": "TritonToken",
-            "triton_text": "TritonText", "anthropic": "Anthropic", "responses": "Responses", "ollama": "Ollama"}
+            "triton_text": "TritonText", "anthropic": "Anthropic", "responses": "Responses", "ollama": "Ollama",
+            "llamacpp": "Llamacpp"}
 
 
 def source(name):

@@ -37,6 +37,7 @@ static const char *const *tree_inputs_of(const struct api_path *path) {
     case API_ANTHROPIC:
     case API_OLLAMA_CHAT: return chat;
     case API_OPENAI_COMPLETIONS:
+    case API_LLAMACPP:
     case API_OLLAMA_GENERATE: return completions;
     case API_RESPONSES: return responses;
     case API_TRITON_TEXT: return text;
@@ -85,6 +86,7 @@ static void tree_work(struct body_look *out, const struct json_value *root) {
                                                                      "max_completion_tokens",
                                                                      "max_output_tokens",
                                                                      "max_new_tokens",
+                                                                     "n_predict",
                                                                      "num_predict",
                                                                      NULL};
     uint64_t n = tree_largest(root, choices);

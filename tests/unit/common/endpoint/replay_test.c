@@ -42,6 +42,7 @@ struct ask {
 #define LINES                                                                                      \
     "{'model':'qwen','messages':[{'role':'user','content':'x'}],'options':{'num_predict':40}"
 #define BLOCK_CALLS ",'tools':[{'type':'function','function':{'name':'f'}}]"
+#define PROMPT      "{'stream':true,'n_predict':30,'prompt':"
 #define STOP        ",'stop':[' b b','b c','\xE4\xB8\xAD a']"
 
 static const struct ask asks[] = {
@@ -85,6 +86,8 @@ static const struct ask asks[] = {
     {"/api/generate",
      "{'model':'qwen','prompt':'x','logprobs':true,'options':{'num_predict':30,'stop':['b c']}",
      NULL, "deepseek_r1"},
+    {"/completion", PROMPT "'x'" STOP, NULL, NULL},
+    {"/completion", PROMPT "['x','yz'],'n_probs':2", NULL, NULL},
     {"/generate_stream", "{'inputs':'x','parameters':{'max_new_tokens':20}", NULL, NULL},
     {"/generate_stream",
      "{'inputs':'x','parameters':{'max_new_tokens':20,'details':true,'top_n_tokens':2,'stop':['b "
@@ -280,15 +283,19 @@ static struct infer_req *clone_all(const struct infer_req *req) {
 /* Times of tokens that another instance made are lost with it: of those that are printed only the
  * names are compared. */
 static void drop_times(struct buf *b) {
-    static const char name[] = "_duration\":";
+    static const char *const names[] = {"_duration\":", "_ms\":", "_per_second\":"};
     size_t to = 0;
     for (size_t at = 0; at < b->len;) {
-        const size_t left = b->len - at, len = sizeof(name) - 1;
-        const bool is_time = left > len && memcmp(b->data + at, name, len) == 0;
-        const size_t n = is_time ? len : 1;
+        size_t n = 0;
+        for (size_t i = 0; n == 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+            const size_t len = strlen(names[i]);
+            if (b->len - at > len && memcmp(b->data + at, names[i], len) == 0) n = len;
+        }
+        const bool is_time = n > 0;
+        if (!is_time) n = 1;
         memmove(b->data + to, b->data + at, n);
         to += n;
-        at += is_time ? n + strspn(b->data + at + n, "0123456789") : n;
+        at += is_time ? n + strspn(b->data + at + n, "0123456789.") : n;
     }
     b->len = to;
 }
