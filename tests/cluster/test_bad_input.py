@@ -206,8 +206,8 @@ def test_paths_and_methods(both):
     for base, unknown in ((both[0].base, "Invalid request"), (both[1].base, "The requested path does not exist.")):
         for method, path, status, allow in [
                 ("GET", "/nope", 404, None), ("POST", "/v1/images/generations", 404, None), ("POST", "/v1/load_lora_adapter", 404, None),
-                ("GET", "//generate", 405, "POST"), ("OPTIONS", "/nope", 404, None), ("GET", "/generate/", 404, None),
-                ("GET", "/generate", 405, "POST"), ("PUT", "/v1/chat/completions", 405, "POST"), ("TRACE", "/", 405, "POST"),
+                ("GET", "//generate", 405, "POST"), ("OPTIONS", "/nope", 404, None), ("GET", "/generate/", 405, "POST"), ("GET", "/generate//x", 404, None),
+                ("GET", "/generate", 405, "POST"), ("PUT", "/v1/chat/completions", 405, "POST"), ("TRACE", "/", 405, "POST, GET, HEAD"),
                 ("BREW", TRITON, 405, "POST"), ("POST", "/v1/models", 405, "GET, HEAD"), ("DELETE", "/v1/models/fable", 405, "GET, HEAD")]:
             a = request(base + path, method)
             assert (a.status, a.headers.get("Allow")) == (status, allow), (method, path, a.text)

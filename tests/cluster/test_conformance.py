@@ -326,7 +326,7 @@ VECTORS = [
     ("tokenize", "/tokenize", {"prompt": "Once upon"}, 200, keys("count", "max_model_len", "tokens")),
     ("tokenize_chat", "/tokenize", {"messages": USER}, 200, keys("count", "max_model_len", "tokens")),
     ("tokenize_tgi", "/tokenize", {"inputs": "Once upon"}, 200, lambda a: list(a.json[0]) == ["id", "text", "start", "stop"] or pytest.fail(a.text)),
-    ("detokenize", "/detokenize", {"tokens": [300, 301]}, 200, keys("prompt")),
+    ("detokenize", "/detokenize", {"tokens": [300, 301]}, 200, keys("prompt", "content")),
 ]
 GETS = [
     ("35", "/health/timed-0", 404), ("35b", "/health/timed-9999", 404), ("34", "/v1/models/fable", 200), ("34b", "/v1/models/nope", 404), ("models", "/v1/models", 200), ("v2", "/v2", 200),

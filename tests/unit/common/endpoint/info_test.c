@@ -125,7 +125,7 @@ static void tokenizers(void **state) {
     ask(f, endpoint_tokenizer, "{\"inputs\":\"\"}", 422,
         "Inputs data length in [0, 41943040], but the length of inputs is 0");
 
-    ask(f, endpoint_tokenize_compat, "{\"prompt\":\"\"}", 200,
+    ask(f, endpoint_tokenize_compat, "{\"prompt\":\"\",\"content\":\"\"}", 200,
         "{\"count\":0,\"max_model_len\":2560,\"tokens\":[]}");
     ask(f, endpoint_tokenize_compat, "{\"inputs\":\"\"}", 200, "[]");
     ask(f, endpoint_tokenize_compat, "{\"prompt\":\"x a\"}", 200,
@@ -140,8 +140,9 @@ static void tokenizers(void **state) {
     ask(f, endpoint_tokenize_compat, "{}", 422,
         "Request param contains not messages or messages null");
     ask(f, endpoint_tokenize_compat, "{", 422, "Failed to parse request context to json");
-    ask(f, endpoint_detokenize, "{\"tokens\":[122,320,300]}", 200, "{\"prompt\":\"x a</s>\"}");
-    ask(f, endpoint_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\"}");
+    ask(f, endpoint_detokenize, "{\"tokens\":[122,320,300]}", 200,
+        "{\"prompt\":\"x a</s>\",\"content\":\"x a</s>\"}");
+    ask(f, endpoint_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\",\"content\":\"\"}");
     ask(f, endpoint_detokenize, "{\"tokens\":[\"a\"]}", 422,
         "tokens must be an array of token ids.");
     ask(f, endpoint_detokenize, "{\"tokens\":[-1]}", 422, "tokens must be an array of token ids.");

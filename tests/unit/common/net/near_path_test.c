@@ -40,7 +40,7 @@ static void what_programs_get_wrong(void **state) {
         {"/v1/chat/completion", "POST /v1/chat/completions"},
         {"/v1/chat/completions/", "POST /v1/chat/completions"},
         {"/v1/v1/chat/completions", "POST /v1/chat/completions"},
-        {"/chat/completions", "POST /v1/chat/completions"},
+        {"/v2/chat/completions", "POST /v1/chat/completions"},
         {"//v1/chat/completions", "POST /v1/chat/completions"},
         {"/V1/Chat/Completions", "POST /v1/chat/completions"},
         {"/v1/caht/completions", "POST /v1/chat/completions"}, /* a swap is one */
