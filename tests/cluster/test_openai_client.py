@@ -12,7 +12,7 @@ import npm_clients
 import pytest
 from harness import ANSWER_S, ROOT, SLOW, Cluster, Standalone, get, post, request, wait_for
 
-STEPS = "models chat chat_stream chat_helper completions prompts structured logprobs choices errors"
+STEPS = "models responses chat chat_stream chat_helper completions prompts structured logprobs choices errors"
 _seen = {}  # where: what each step saw there
 
 
@@ -45,6 +45,21 @@ def test_models(seen):
     models = seen["models"]
     assert models["ids"] == ["fable"] and models["one"] == "fable"
     assert models["missing"]["class"] == "NotFoundError" and models["missing"]["status"] == 404
+
+
+def test_responses(seen):
+    r = seen["responses"]
+    whole, helper = r["whole"], r["helper"]
+    text = whole["output"][0]["content"][0]["text"]
+    assert whole["output_text"] == text == helper["output"][0]["content"][0]["text"] and whole["status"] == "incomplete"
+    assert r["types"][0] == "response.created" and r["types"][-1] == "response.incomplete" and r["types"].count("response.output_text.delta") > 5
+    assert set(r["parsed"]) == {"name", "age", "tame"} and set(r["arguments"]) == {"tame"} and type(r["arguments"]["tame"]) is bool
+    assert r["called"]["status"] == "completed" and r["after"]["previous_response_id"] == r["called"]["id"] and r["after"]["output_text"]
+    assert r["again"]["output"] == whole["output"] and [i["content"][0]["text"] for i in r["items"]] == ["Tell me a story about a fox."]
+    assert r["seen"] >= 5
+    assert (r["gone"]["class"], r["gone"]["status"]) == ("NotFoundError", 404)
+    assert (r["refused"]["class"], r["refused"]["code"], r["refused"]["param"]) == ("BadRequestError", "unsupported_value", "tools[0].type")
+    assert (r["behind"]["class"], r["behind"]["code"], r["behind"]["param"]) == ("BadRequestError", "previous_response_not_found", "previous_response_id")
 
 
 def test_chat(told):

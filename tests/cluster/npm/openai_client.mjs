@@ -36,6 +36,37 @@ const steps = {
     for await (const m of client.models.list()) ids.push(m.id);
     return { ids, one: (await client.models.retrieve('fable')).id, missing: await caught(() => client.models.retrieve('nope')) };
   },
+  // Responses: whole, by iteration, by the helper that checks every event, parsed, with a tool and its output, kept, given up, refused.
+  async responses() {
+    const body = { model: 'fable', input: 'Tell me a story about a fox.', max_output_tokens: 24, temperature: 0 };
+    const whole = await client.responses.create(body);
+    const types = [];
+    for await (const e of await client.responses.create({ ...body, stream: true })) types.push(e.type);
+    const helper = await client.responses.stream(body).finalResponse();
+    const text = { format: { type: 'json_schema', name: 'person', schema: person, strict: true } };
+    const parsed = await client.responses.parse({ ...body, max_output_tokens: 120, text });
+    const animal = { type: 'object', properties: { tame: { type: 'boolean' } }, required: ['tame'], additionalProperties: false };
+    const tools = [{ type: 'function', name: 'keep', parameters: animal, strict: true }];
+    const called = await client.responses.stream({ ...body, max_output_tokens: 160, tools, tool_choice: 'required', parallel_tool_calls: false }).finalResponse();
+    const [call] = called.output.filter((i) => i.type === 'function_call');
+    const output = [{ type: 'function_call_output', call_id: call.call_id, output: 'kept' }];
+    const after = await client.responses.create({ ...body, previous_response_id: called.id, input: output });
+    const again = await client.responses.retrieve(whole.id);
+    const items = [];
+    for await (const i of client.responses.inputItems.list(whole.id)) items.push(i);
+    const aborted = client.responses.stream({ ...body, max_output_tokens: 400 });
+    let seen = 0;
+    const abort = await caught(async () => {
+      for await (const _ of aborted) if (++seen === 5) aborted.abort();
+    });
+    await client.responses.delete(whole.id);
+    return {
+      whole, types, helper, parsed: parsed.output_parsed ?? JSON.parse(parsed.output_text), called, arguments: JSON.parse(call.arguments), after, again, items,
+      seen, abort, gone: await caught(() => client.responses.retrieve(whole.id)),
+      refused: await caught(() => client.responses.create({ ...body, tools: [{ type: 'file_search', vector_store_ids: ['v'] }] })),
+      behind: await caught(() => client.responses.create({ ...body, previous_response_id: 'resp_none' })),
+    };
+  },
   async chat() {
     return await client.chat.completions.create(chat);
   },
