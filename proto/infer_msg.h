@@ -89,7 +89,7 @@ enum api {
     API_RESPONSES,    /* /v1/responses */
     API_OLLAMA_CHAT,
     API_OLLAMA_GENERATE,
-    API_TGIS,         /* fmaas.GenerationService */
+    API_TGIS,     /* fmaas.GenerationService */
     API_LLAMACPP, /* /completion */
     API_COUNT,
 };
@@ -151,14 +151,14 @@ struct infer_answer {
     bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
     bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
     bool token_logprobs, token_ranks; /* TGIS: of each token that is listed */
-    enum tool_format tools; /* calls are looked for in the text */
-    bool parallel_tools;    /* false: at most one call is returned */
-    bool tools_forced;      /* `required` or a named function: the guide enforces a call */
-    bool reasoning;         /* text up to the end-of-thinking tag is reasoning_content */
-    bool thinking_open;     /* the prompt itself has opened the thinking part */
-    bool drop_reasoning;    /* include_reasoning false */
-    bool hide_context;      /* Ollama: the answer does not list its tokens */
-    char *output_name;      /* Triton token */
+    enum tool_format tools;           /* calls are looked for in the text */
+    bool parallel_tools;              /* false: at most one call is returned */
+    bool tools_forced;   /* `required` or a named function: the guide enforces a call */
+    bool reasoning;      /* text up to the end-of-thinking tag is reasoning_content */
+    bool thinking_open;  /* the prompt itself has opened the thinking part */
+    bool drop_reasoning; /* include_reasoning false */
+    bool hide_context;   /* Ollama: the answer does not list its tokens */
+    char *output_name;   /* Triton token */
     /* Responses */
     char *echoed;   /* JSON object of the request's members that the answer repeats */
     bool summary;   /* reasoning is also shown as its summary */
