@@ -124,6 +124,19 @@ static void gather_queries(const struct walk *w, float *query) {
     }
 }
 
+/* What a family does with its scores, before they are told apart by what rows see. */
+static void change_scores(const struct walk *w, float *score, int low, int n) {
+    const struct attention_shape *s = w->a->shape;
+    for (int i = 0; i < w->n_q; i++) {
+        float *row = score + (size_t)i * SCORES_STRIDE;
+        if (s->cap > 0) w->a->kn->softcap(row, s->cap, n);
+        if (s->slopes == NULL) continue;
+        const float slope = s->slopes[w->kv_head * w->group + i % w->group];
+        const int at = w->t->position + i / w->group;
+        for (int p = 0; p < n; p++) row[p] += slope * (float)(low + p - at);
+    }
+}
+
 static void chunk_part(const struct walk *w, int chunk, const float *query, struct part part,
                        float *score) {
     const struct kernels *kn = w->a->kn;
@@ -137,6 +150,8 @@ static void chunk_part(const struct walk *w, int chunk, const float *query, stru
         kn->scores(score + (p - low), SCORES_STRIDE, query, w->hd_up, w->n_q, keys, n,
                    w->a->shape->head_dim, w->kv->dtype, w->a->shape->scale);
     }
+    if (w->a->shape->cap > 0 || w->a->shape->slopes != NULL)
+        change_scores(w, score, low, high - low);
     /* [shared_low, shared_high): what every row sees. There all rows mix at once; before it (a
      * window's edge) and behind it (the diagonal, or the other edge) each row alone. */
     const int shared_high = min_of(row_end(t, window, 0), high),

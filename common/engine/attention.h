@@ -1,5 +1,5 @@
-/* attention: softmax(q K^T / sqrt(head_dim)) V over paged KV, for query rows of prompts and decodes
- * alike.
+/* attention: softmax(scale q K^T) V, with scores capped or falling with the distance, over paged
+ * KV, for query rows of prompts and decodes alike.
  *
  * One order per (row, head). Positions are cut in chunks [c C, (c + 1) C), C = ATTENTION_CHUNK, and
  * of each chunk the row takes what it sees: scores by position, their maximum, exponentials and
@@ -23,7 +23,9 @@ enum { ATTENTION_ROWS_MAX = 32, ATTENTION_QUERIES = 64, ATTENTION_CHUNK = 512 };
 
 struct attention_shape {
     int n_heads, n_kv_heads, head_dim;
-    float scale; /* 1 / sqrt(head_dim) */
+    float scale;         /* of q K^T */
+    float cap;           /* scores become cap tanh(score / cap); 0: they stay */
+    const float *slopes; /* [n_heads]: ALiBi, scores fall by so much a position; NULL: none */
 };
 
 /* Consecutive rows of one sequence, n <= attention_rows(). */

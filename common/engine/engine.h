@@ -117,7 +117,11 @@ struct model_info {
     bool score_raw; /* its author takes them as they are, not through a sigmoid */
     bool two_types; /* the second text of a pair has a token type of its own */
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
-    int32_t bos_id; /* -1: none */
+    int rope_dim;          /* the first values of a head, which turn */
+    bool adapter_pairs;    /* adapters have the rows of q and k as RoPE's pairs */
+    int rope_short_max;    /* keys of longer sequences turn otherwise; 0: all turn alike */
+    bool rope_each_length; /* and by their length, not only by being longer */
+    int32_t bos_id;        /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
     enum dtype weight_dtype, kv_dtype;

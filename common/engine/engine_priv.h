@@ -99,7 +99,8 @@ struct seq {
     struct seq *prev, *next; /* waiting queue, or next doomed */
 
     int n_prompt, ids_max;
-    int n_input; /* ids at the add */
+    int n_input;     /* ids at the add */
+    int rope_tokens; /* how long it may become: the same wherever it runs */
     struct sampling sampling;
     struct seq_embed embed;
     float *pooled, *scores; /* SEQ_EMBED: [hidden], [n_labels] behind it or NULL */

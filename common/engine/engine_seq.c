@@ -235,12 +235,24 @@ static bool choice_create(struct choice *c, struct seq *s, int idx, const struct
     return true;
 }
 
-/* KV of one adapter is another's poison, so the adapter's hash is part of the salt. */
-static uint64_t salt_of(const struct seq_opts *o) {
-    uint64_t hash = 0;
-    if (o->lora == NULL) return o->prefix_salt;
+/* How long a sequence may become by its request and the model alone: P and D, whose own limits may
+ * differ, must turn its keys alike. */
+static int rope_tokens(const struct engine *e, const struct seq_opts *o) {
+    if (o->kind == SEQ_EMBED) return (int)o->n_ids;
+    int64_t n = (int64_t)o->n_prompt + o->sampling->new_tokens_max;
+    return n < e->info.context_max ? (int)n : e->info.context_max;
+}
+
+/* KV of one adapter is another's poison, so the adapter's hash is part of the salt; so is what
+ * makes keys turn otherwise than those of other sequences. */
+static uint64_t salt_of(const struct engine *e, const struct seq_opts *o) {
+    uint64_t hash = 0, salt = o->prefix_salt;
+    const int n = rope_tokens(e, o);
+    if (e->info.rope_short_max > 0 && n > e->info.rope_short_max)
+        salt = (salt + (e->info.rope_each_length ? (uint64_t)n : 1)) * 0xD6E8FEB86659FD93u;
+    if (o->lora == NULL) return salt;
     memcpy(&hash, o->lora->hash, sizeof(hash));
-    return o->prefix_salt * 0x9E3779B97F4A7C15u ^ hash;
+    return salt * 0x9E3779B97F4A7C15u ^ hash;
 }
 
 /* The vector, and behind it the scores. */
@@ -261,7 +273,8 @@ static enum err seq_create(struct seq **out, struct engine *e, const struct seq_
     if (s == NULL) return ERR_NO_MEMORY;
     s->id = o->seq_id;
     s->kind = o->kind;
-    s->salt = salt_of(o);
+    s->salt = salt_of(e, o);
+    s->rope_tokens = rope_tokens(e, o);
     s->lora = lora_ref(o->lora);
     s->priority = o->priority;
     s->refused_at = UINT64_MAX;

@@ -75,6 +75,7 @@ static int rows_fill(struct engine *e, uint64_t now_us) {
         part->n_ids = c->seq->n_input;
         part->n_first = c->seq->embed.n_first;
         part->scores = c->seq->scores;
+        part->n_tokens = c->seq->rope_tokens;
         e->part_logit[i] = n_logits;
         for (int r = 0; r < part->n_rows; r++, row++) {
             e->row_ids[row] = c->ids[c->n_past + r];

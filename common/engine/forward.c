@@ -33,6 +33,11 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->hidden = c->hidden;
     i->intermediate = c->intermediate;
     i->vocab_size = c->vocab_size;
+    i->rope_dim = c->rope_dim;
+    i->adapter_pairs = c->adapter_pairs;
+    if (!c->encoder && (c->rope.type == ROPE_DYNAMIC || c->rope.type == ROPE_LONGROPE))
+        i->rope_short_max = (int)c->rope.original_context;
+    i->rope_each_length = c->rope.type == ROPE_DYNAMIC;
     i->context_max = c->context_max;
     i->bos_id = c->bos_id;
     memcpy(i->eos_ids, c->eos_ids, sizeof(i->eos_ids));
@@ -121,7 +126,10 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->k = carve(c, r * kv_dim, sizeof(float));
     f->v = carve(c, r * kv_dim, sizeof(float));
     f->gate = carve(c, r * (size_t)m->intermediate, sizeof(float));
-    const size_t half = (size_t)m->head_dim / 2, ropes = (size_t)f->n_ropes;
+    if (m->norms == NORMS_AROUND || m->norms == NORMS_BEHIND)
+        f->branch = carve(c, r * (size_t)m->hidden, sizeof(float));
+    if (m->alibi) f->slopes = carve(c, (size_t)m->n_heads, sizeof(float));
+    const size_t half = (size_t)m->rope_dim / 2, ropes = (size_t)f->n_ropes;
     f->cos = carve(c, ropes * r * half, sizeof(float));
     f->sin = carve(c, ropes * r * half, sizeof(float));
     f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
@@ -131,10 +139,20 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->item_scratch = carve(c, threads * f->item_stride, sizeof(float));
     lay_out_plan(&f->plan, c);
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
-    f->freqs = carve(c, ropes * half, sizeof(double));
+    f->freqs = carve(c, (ropes + 1) * half, sizeof(double));
     f->score_stride = lanes_of(forward_score_floats(f));
     f->score_scratch = carve(c, threads * f->score_stride, sizeof(float));
     lay_out_lora(f, c, r, threads);
+}
+
+/* ALiBi (Press et al. 2021): a geometric series of a power of two; what heads there are beyond it
+ * take every second value of the series of twice as many. */
+static void make_slopes(float *slopes, int n_heads) {
+    int n = 1;
+    while (2 * n <= n_heads) n *= 2;
+    for (int h = 0; h < n_heads; h++)
+        slopes[h] =
+            (float)(h < n ? pow(2, -8.0 * (h + 1) / n) : pow(2, -4.0 * (2 * (h - n) + 1) / n));
 }
 
 static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbuf *eb) {
@@ -142,8 +160,9 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
     f->shape = (struct attention_shape){.n_heads = f->conf.n_heads,
                                         .n_kv_heads = f->conf.n_kv_heads,
                                         .head_dim = f->conf.head_dim,
-                                        .scale = (float)(1.0 / sqrt(f->conf.head_dim))};
-    f->n_ropes = f->conf.window_theta > 0 ? 2 : 1;
+                                        .scale = f->conf.score_scale,
+                                        .cap = f->conf.score_cap};
+    f->n_ropes = f->conf.has_window_rope ? 2 : 1;
     f->att_stride = lanes_of(attention_scratch_floats(&f->shape));
     attention_plan_init(&f->plan, &f->shape, pool_threads(f->pool), f->rows_max, seq_tokens_max);
     lay_out(f, &c);
@@ -152,9 +171,13 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
         return err_set(eb, ERR_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
     c = (struct carver){.base = f->memory.p};
     lay_out(f, &c);
-    struct rope_conf rope = f->conf.rope;
-    for (int i = 0; i < f->n_ropes; i++, rope.theta = f->conf.window_theta)
-        rope_freqs(f->freqs + (size_t)i * (size_t)f->conf.head_dim / 2, &rope, f->conf.head_dim);
+    const struct model_conf *m = &f->conf;
+    const size_t half = (size_t)m->rope_dim / 2;
+    rope_freqs(f->freqs, &m->rope, m->rope_dim);
+    if (f->n_ropes > 1) rope_freqs(f->freqs + half, &m->window_rope, m->rope_dim);
+    rope_freqs_for(f->freqs + (size_t)f->n_ropes * half, &m->rope, m->rope_dim, INT32_MAX);
+    if (f->slopes != NULL) make_slopes(f->slopes, m->n_heads);
+    f->shape.slopes = f->slopes;
     return ERR_OK;
 }
 

@@ -38,6 +38,7 @@ struct fwd_seq {
     enum pooling pooling;
     int n_ids;
     int n_first;   /* ids of the first text of a pair; 0: it is one text */
+    int n_tokens;  /* how long the sequence may become: RoPE may depend on it; 0: short */
     float *scores; /* f32 [n_labels] of the pooled row, with the last id; NULL: not asked for */
 };
 

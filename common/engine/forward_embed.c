@@ -15,6 +15,7 @@ void forward_embed_row(const struct forward *f, const struct fwd_seq *s, int32_t
                        float *x, float *spare) {
     const struct model_conf *c = &f->conf;
     table_row(f, &f->w->embed, id, x);
+    if (c->embed_scale != 1) f->kn.scale(x, x, c->embed_scale, c->hidden);
     if (c->n_positions > 0) {
         table_row(f, &f->w->positions, c->first_position + position, spare);
         f->kn.add(x, spare, c->hidden);
@@ -28,18 +29,22 @@ void forward_embed_row(const struct forward *f, const struct fwd_seq *s, int32_t
 
 void forward_rope_row(const struct forward *f, const struct fwd_seq *s, int r, int position) {
     const struct model_conf *c = &f->conf;
-    const int half = c->head_dim / 2;
+    const int half = c->rope_dim / 2, n_tokens = c->encoder ? s->n_rows : s->n_tokens;
     const size_t table = (size_t)f->rows_max * (size_t)half, at = (size_t)r * (size_t)half;
     double longer[MODEL_HEAD_DIM_MAX / 2];
     const double *freqs = f->freqs;
     if (c->no_rope) return;
-    if (c->rope.type == ROPE_DYNAMIC && s->n_rows > c->rope.original_context) {
-        rope_freqs_dynamic(longer, &c->rope, c->head_dim, s->n_rows);
-        freqs = longer;
+    if (rope_turns_by_length(&c->rope, n_tokens)) {
+        freqs = f->freqs + (size_t)f->n_ropes * (size_t)half;
+        if (c->rope.type == ROPE_DYNAMIC) {
+            rope_freqs_for(longer, &c->rope, c->rope_dim, n_tokens);
+            freqs = longer;
+        }
     }
-    for (int i = 0; i < f->n_ropes; i++)
-        rope_row(f->cos + (size_t)i * table + at, f->sin + (size_t)i * table + at,
-                 freqs + (size_t)i * (size_t)half, half, c->rope.attention_factor, position);
+    rope_row(f->cos + at, f->sin + at, freqs, half, c->rope.attention_factor, position);
+    if (f->n_ropes > 1)
+        rope_row(f->cos + table + at, f->sin + table + at, f->freqs + half, half,
+                 c->window_rope.attention_factor, position);
 }
 
 /* ---- scores */

@@ -43,15 +43,17 @@ struct forward {
     struct attention_shape shape;
     int rows_max;
     int n_ropes;   /* 1, or 2: layers with a window have angles of their own */
-    double *freqs; /* [n_ropes][head_dim / 2] */
+    double *freqs; /* [n_ropes + 1][rope_dim / 2]; the last: longrope's of long sequences */
+    float *slopes; /* [n_heads]: ALiBi; NULL: none */
 
     /* scratch of one pass, all in `memory`; R is rows_max */
     float *x;           /* [R][hidden]: the residual stream */
     float *normed;      /* [R][hidden]; changes places with x where the stream goes on from it */
+    float *branch;      /* [R][hidden]: what a half adds, until its norm; NULL: it has none */
     float *q, *att;     /* [R][n_heads * head_dim] */
     float *k, *v;       /* [R][n_kv_heads * head_dim] */
     float *gate;        /* [R][intermediate] */
-    float *cos, *sin;   /* [n_ropes][R][head_dim / 2] */
+    float *cos, *sin;   /* [n_ropes][R][rope_dim / 2] */
     void *packed;       /* activations of the next product, R rows of the widest input */
     float *att_scratch; /* [threads][att_stride] */
     size_t att_stride;

@@ -13,6 +13,7 @@ struct pass {
     int n_rows;
     int layer, kv_layer;
     size_t rope; /* of the layer's angles in cos and sin */
+    bool turns;  /* the layer has RoPE */
     struct attention attention;
     const struct layer_weights *lw;
 
@@ -30,6 +31,8 @@ struct pass {
         float *y; /* NULL: the thread's scratch, until its work item is done */
         const float *bias;
         float *add_to; /* residual stream that takes the columns, or NULL */
+        float scale;   /* of the columns */
+        float cap;     /* they become cap tanh(column / cap); 0: they stay */
         int items, item_panels;
     } products[LORA_PRODUCTS];
     enum lora_module
@@ -93,12 +96,34 @@ static void pack(struct pass *p, const float *src, int n_rows, const struct matr
     pool_run(p->f->pool, pack_item, p, row_tiles(n_rows));
 }
 
+/* n_heads heads of dim values. spare: as many. */
+static void norm_heads(const struct forward *f, float *x, const float *weight, int n_heads, int dim,
+                       float *spare) {
+    const size_t n = (size_t)n_heads * (size_t)dim;
+    const enum qk_norm kind = f->conf.qk_norm;
+    if (weight == NULL) return;
+    if (kind == QK_NORM_ROW) f->kn.rmsnorm(spare, x, weight, (int)n, f->conf.norm_eps);
+    for (size_t at = 0; kind == QK_NORM_HEAD && at < n; at += (size_t)dim)
+        f->kn.rmsnorm(spare + at, x + at, weight, dim, f->conf.norm_eps);
+    for (size_t at = 0; kind == QK_NORM_HEADS && at < n; at += (size_t)dim)
+        f->kn.layernorm(spare + at, x + at, weight + at, NULL, dim, f->conf.norm_eps);
+    memcpy(x, spare, n * sizeof(float));
+}
+
+/* spare: a row like q. */
+static void norm_qk(const struct forward *f, const struct layer_weights *w, float *q, float *k,
+                    float *spare) {
+    norm_heads(f, q, w->q_norm, f->conf.n_heads, f->conf.head_dim, spare);
+    norm_heads(f, k, w->k_norm, f->conf.n_kv_heads, f->conf.head_dim, spare);
+}
+
 /* Bias is in; norms of q and k, rotation, and K and V of the row into the pool. */
 static void store_item(void *arg, int tile, int thread) {
     const struct pass *p = arg;
     const struct forward *f = p->f;
     const struct kv_shape *shape = kv_cache_shape(p->kv);
-    const int hd = f->conf.head_dim, nh = f->conf.n_heads, nkv = f->conf.n_kv_heads;
+    const int hd = f->conf.head_dim, nh = f->conf.n_heads, nkv = f->conf.n_kv_heads,
+              half = f->conf.rope_dim / 2;
     const size_t row_bytes = kv_row_bytes(hd, shape->dtype);
     const size_t head_bytes = (size_t)shape->block_tokens * row_bytes;
     int first = tile * TILE_ROWS,
@@ -107,24 +132,18 @@ static void store_item(void *arg, int tile, int thread) {
     for (int r = first; r < end; r++) {
         const struct fwd_seq *s = &p->seqs[f->row_seq[r]];
         const int position = s->n_past + r - s->first_row;
-        const float *c = f->cos + p->rope + (size_t)r * (size_t)(hd / 2),
-                    *sn = f->sin + p->rope + (size_t)r * (size_t)(hd / 2);
+        const float *c = f->cos + p->rope + (size_t)r * (size_t)half,
+                    *sn = f->sin + p->rope + (size_t)r * (size_t)half;
         float *q = f->q + (size_t)r * (size_t)nh * (size_t)hd,
               *k = f->k + (size_t)r * (size_t)nkv * (size_t)hd;
         const float *v = f->v + (size_t)r * (size_t)nkv * (size_t)hd;
         uint8_t *at =
             kv_block_ptr(p->kv, p->kv_layer, s->block_table[position / shape->block_tokens]) +
             (size_t)(position % shape->block_tokens) * row_bytes;
-        for (int h = 0; h < nh + nkv; h++) {
-            float *head = h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd;
-            const float *norm = h < nh ? p->lw->q_norm : p->lw->k_norm;
-            if (norm != NULL) {
-                float normed[MODEL_HEAD_DIM_MAX];
-                f->kn.rmsnorm(normed, head, norm, hd, f->conf.norm_eps);
-                memcpy(head, normed, (size_t)hd * sizeof(float));
-            }
-            if (!f->conf.no_rope) f->kn.rope(head, c, sn, hd / 2);
-        }
+        norm_qk(f, p->lw, q, k, f->att + (size_t)r * (size_t)nh * (size_t)hd);
+        for (int h = 0; p->turns && h < nh + nkv; h++)
+            f->kn.rope(h < nh ? q + (size_t)h * (size_t)hd : k + (size_t)(h - nh) * (size_t)hd, c,
+                       sn, half);
         for (int h = 0; h < nkv; h++) {
             f->kn.store(at + (size_t)h * head_bytes, k + (size_t)h * (size_t)hd, hd, shape->dtype);
             f->kn.store(at + (size_t)(nkv + h) * head_bytes, v + (size_t)h * (size_t)hd, hd,
@@ -170,6 +189,7 @@ static void product_add(struct pass *p, enum lora_module module, const struct ma
                                                     .y = y,
                                                     .bias = bias,
                                                     .add_to = add_to,
+                                                    .scale = 1,
                                                     .items = (panels + share - 1) / share,
                                                     .item_panels = share};
 }
@@ -196,6 +216,10 @@ static float *product_run(const struct pass *p, int idx, int item, int thread, s
         f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
         forward_lora_up(f, p->layer, p->modules[idx], idx, y, *stride, first, n, thread);
+    for (int r = 0; x->scale != 1 && r < p->pack_rows; r++)
+        f->kn.scale(y + (size_t)r * *stride, y + (size_t)r * *stride, x->scale, n);
+    for (int r = 0; x->cap > 0 && r < p->pack_rows; r++)
+        f->kn.softcap(y + (size_t)r * *stride, x->cap, n);
     for (int r = 0; x->add_to != NULL && r < p->pack_rows; r++)
         f->kn.add(x->add_to + (size_t)r * (size_t)x->w->n + (size_t)first, y + (size_t)r * *stride,
                   n);
@@ -236,7 +260,10 @@ static void activate(const struct kernels *kn, enum activation act, float *gate,
         kn->swiglu(gate, up, n);
         return;
     }
-    kn->gelu(gate, n);
+    if (act == ACT_GELU_TANH)
+        kn->gelu_tanh(gate, n);
+    else
+        kn->gelu(gate, n);
     if (up != NULL) kn->mul(gate, up, n);
 }
 
@@ -255,15 +282,51 @@ static void gate_up_item(void *arg, int item, int thread) {
 
 /* ---- the pass */
 
-/* The rows before a half of a layer: normed on the way. In families that norm behind a half, and at
- * the embeddings of some others, the residual stream goes on from the normed rows. */
+/* The rows before a half of a layer: normed on the way, where it has a norm. Where both halves
+ * share one, the second has the rows of the first again. In families that norm sums, and at the
+ * embeddings of some others, the residual stream goes on from the normed rows. */
 static void pack_half(struct pass *p, const struct matrix *w, int half) {
     struct forward *f = p->f;
-    pack(p, f->x, p->n_rows, w, &f->w->norms[2 * p->layer + half], NULL);
-    if (!f->conf.post_norm && !(f->conf.embed_norm && p->layer == 0 && half == 0)) return;
+    const struct norm *norm = &f->w->norms[2 * p->layer + half];
+    if (f->conf.norms == NORMS_ONE && half == 1) {
+        pack(p, f->normed, p->n_rows, w, NULL, NULL);
+        return;
+    }
+    pack(p, f->x, p->n_rows, w, norm->weight != NULL ? norm : NULL, NULL);
+    if (f->conf.norms != NORMS_OF_SUMS && !(f->conf.embed_norm && p->layer == 0 && half == 0))
+        return;
     float *stream = f->x;
     f->x = f->normed;
     f->normed = stream;
+}
+
+static void branch_item(void *arg, int tile, int thread) {
+    const struct pass *p = arg;
+    const struct forward *f = p->f;
+    const size_t hidden = (size_t)f->conf.hidden;
+    int first = tile * TILE_ROWS,
+        end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
+    (void)thread;
+    for (int r = first; r < end; r++) {
+        float *normed = f->normed + (size_t)r * hidden;
+        forward_norm(f, normed, f->branch + (size_t)r * hidden, p->norm);
+        f->kn.add(f->x + (size_t)r * hidden, normed, (int)hidden);
+    }
+}
+
+/* The last product of a half, to the residual stream: at once, or, where a norm needs whole rows of
+ * it, in a region of its own. */
+static void add_branch(struct pass *p, enum lora_module module, const struct matrix *w,
+                       const float *bias, int half) {
+    struct forward *f = p->f;
+    const struct norm *norm = &f->w->branch_norms[2 * p->layer + half];
+    const bool normed = norm->weight != NULL;
+    product_add(p, module, w, normed ? f->branch : NULL, bias, normed ? NULL : f->x);
+    p->products[0].scale = f->conf.residual_scale;
+    products_go(p);
+    if (!normed) return;
+    p->norm = norm;
+    pool_run(f->pool, branch_item, p, row_tiles(p->n_rows));
 }
 
 static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg) {
@@ -278,8 +341,7 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     if (on_layer != NULL) on_layer(arg, p->layer);
     attention_layer(p);
     pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
-    product_add(p, LORA_O, &l->o, NULL, l->o_bias, f->x);
-    products_go(p);
+    add_branch(p, LORA_O, &l->o, l->o_bias, 0);
 }
 
 static void mlp_half(struct pass *p) {
@@ -292,8 +354,7 @@ static void mlp_half(struct pass *p) {
     pool_run(f->pool, gate_up_item, p, p->products[0].items);
     p->n_products = 0;
     pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
-    product_add(p, LORA_DOWN, &l->down, NULL, l->down_bias, f->x);
-    products_go(p);
+    add_branch(p, LORA_DOWN, &l->down, l->down_bias, 1);
 }
 
 /* Which sequence a row belongs to, and the tiles of attention. */
@@ -324,8 +385,9 @@ static void layer_begin(struct pass *p) {
     const struct forward *f = p->f;
     p->lw = &f->w->layers[p->layer];
     p->kv_layer = f->conf.encoder ? 0 : p->layer;
+    p->turns = !f->conf.no_rope && !f->conf.still[p->layer];
     p->rope = f->n_ropes > 1 && f->conf.window[p->layer] > 0
-                  ? (size_t)f->rows_max * (size_t)(f->conf.head_dim / 2)
+                  ? (size_t)f->rows_max * (size_t)(f->conf.rope_dim / 2)
                   : 0;
 }
 
@@ -345,5 +407,7 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     if (n_logits == 0) return;
     pack(&p, f->x, n_logits, &f->w->head, &f->w->norms[2 * f->conf.n_layers], logit_rows);
     product_add(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
+    p.products[0].scale = f->conf.logit_scale;
+    p.products[0].cap = f->conf.logit_cap;
     products_go(&p);
 }

@@ -65,6 +65,10 @@ struct kernels {
     void (*swiglu)(float *gate, const float *up, int n);
     /* x[i] = x[i] / 2 (1 + erf(x[i] / sqrt 2)), i < n, within 3e-7 |x[i]|. In place. */
     void (*gelu)(float *x, int n);
+    /* x[i] = x[i] / 2 (1 + tanh(sqrt(2 / pi) (x[i] + 0.044715 x[i]^3))), i < n. In place. */
+    void (*gelu_tanh)(float *x, int n);
+    /* x[i] = cap tanh(x[i] / cap), i < n, within 3e-7 cap. In place. */
+    void (*softcap)(float *x, float cap, int n);
     /* y[i] *= x[i], i < n. */
     void (*mul)(float *y, const float *x, int n);
     /* y[i] += x[i], i < n. */
@@ -86,7 +90,7 @@ struct kernels {
      * t. */
     void (*mix)(float *o, size_t o_stride, const float *w, size_t w_stride, int n_q, const void *V,
                 int n_pos, int head_dim, enum dtype t);
-    /* y[i] = x[i] * f, i < n. */
+    /* y[i] = x[i] * f, i < n; y may be x. */
     void (*scale)(float *y, const float *x, float f, int n);
 };
 

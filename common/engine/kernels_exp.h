@@ -26,4 +26,9 @@
 #define ERF_C4 (-1.453152027f)
 #define ERF_C5 1.061405429f
 
+/* The tanh form of GELU is x / (1 + exp(x (C1 + C3 x^2))), C1 = -2 sqrt(2 / pi), C3 = 0.044715 C1.
+ */
+#define GELU_C1 (-1.5957691216f)
+#define GELU_C3 (-0.0713548163f)
+
 #endif

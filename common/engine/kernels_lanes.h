@@ -13,6 +13,7 @@
  *   float ln_max_of(lanes)
  * ln_max(a, b) is b where either is no number. HEAD_DIM_LANES_MAX: the largest lanes_up(head_dim);
  * and what kernels_tile.h asks for, the matrix product. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "common/engine/half.h"
@@ -120,6 +121,25 @@ static void gelu(float *x, int n) {
         p = ln_fma(p, t, ln_set1(ERF_C1));
         lanes tail = ln_mul(ln_mul(a, ln_mul(p, t)), ln_exp(ln_mul(ln_mul(v, v), ln_set1(-0.5f))));
         put(x + i, ln_fma(tail, ln_set1(-0.5f), ln_max(ln_set1(0), v)), len);
+    }
+}
+
+static void gelu_tanh(float *x, int n) {
+    FOR_LANES(i, len, n) {
+        lanes v = get(x + i, len);
+        lanes u = ln_mul(v, ln_fma(ln_mul(v, v), ln_set1(GELU_C3), ln_set1(GELU_C1)));
+        put(x + i, ln_div(v, ln_add(ln_set1(1), ln_exp(u))), len);
+    }
+}
+
+/* tanh(a) = (1 - e) / (1 + e), e = exp(-2 a), a >= 0; a quotient brings the sign back. */
+static void softcap(float *x, float cap, int n) {
+    const lanes f = ln_set1(-2.0f / cap);
+    FOR_LANES(i, len, n) {
+        lanes v = get(x + i, len), a = ln_max(v, ln_sub(ln_set1(-0.0f), v));
+        lanes e = ln_exp(ln_mul(a, f));
+        lanes t = ln_mul(ln_div(ln_sub(ln_set1(1), e), ln_add(ln_set1(1), e)), ln_set1(cap));
+        put(x + i, ln_mul(t, ln_div(v, ln_max(a, ln_set1(FLT_MIN)))), len);
     }
 }
 
@@ -427,6 +447,6 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
         .name = set_name, .item_panels = ITEM_PANELS, .panel_pack = panel_pack_columns,            \
         .panel_row = panel_row_columns, .x_pack = x_pack, .gemm = gemm, .gemm_once = GEMM_ONCE,    \
         .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope, .swiglu = swiglu, .gelu = gelu,  \
-        .mul = mul, .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,  \
-        .scale = scale,                                                                            \
+        .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul, .add = add, .store = store,        \
+        .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                          \
     }

@@ -1,6 +1,7 @@
 /* kernels_ref: every operation as a plain loop, in the order of sums that kernels.h promises. It is
  * the oracle of the other sets, and what runs where there is no AVX2. fmaf is one rounding, on
  * every machine. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 #include "common/engine/half.h"
@@ -171,6 +172,22 @@ static void gelu(float *x, int n) {
     }
 }
 
+static void gelu_tanh(float *x, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = x[i], u = v * fmaf(v * v, GELU_C3, GELU_C1);
+        x[i] = v / (1.0f + exp_f32(u));
+    }
+}
+
+static void softcap(float *x, float cap, int n) {
+    const float f = -2.0f / cap;
+    for (int i = 0; i < n; i++) {
+        float v = x[i], a = v > -v ? v : -v, e = exp_f32(a * f);
+        float t = (1.0f - e) / (1.0f + e) * cap;
+        x[i] = t * (v / (a > FLT_MIN ? a : FLT_MIN));
+    }
+}
+
 static void mul(float *y, const float *x, int n) {
     for (int i = 0; i < n; i++) y[i] *= x[i];
 }
@@ -257,6 +274,8 @@ static const struct kernels set = {
     .rope = rope,
     .swiglu = swiglu,
     .gelu = gelu,
+    .gelu_tanh = gelu_tanh,
+    .softcap = softcap,
     .mul = mul,
     .add = add,
     .store = store,

@@ -159,8 +159,24 @@ static void hash_add(struct reading *r, const void *p, size_t n) {
     (void)EVP_DigestUpdate(r->hash, p, n);
 }
 
-/* Tensor t, W [n][k], to panels. */
-static enum err load_tensor(struct reading *r, const struct st_tensor *t, int n, int k,
+/* The rows of each head that turn, from RoPE's pairs to what the model's kernels take: half of
+ * rope_dim apart. */
+static void rows_to_halves(struct reading *r, int n, int k) {
+    const int dim = r->base->head_dim, half = r->base->rope_dim / 2;
+    const size_t row = (size_t)k;
+    float *spare = (float *)(void *)r->raw; /* hashed, widened: done with */
+    for (int head = 0; head < n; head += dim) {
+        float *rows = r->rows + (size_t)head * row;
+        memcpy(spare, rows, 2 * (size_t)half * row * sizeof(float));
+        for (int i = 0; i < 2 * half; i++)
+            memcpy(rows + (size_t)i * row,
+                   spare + (size_t)(i < half ? 2 * i : 2 * (i - half) + 1) * row,
+                   row * sizeof(float));
+    }
+}
+
+/* Tensor t, W [n][k], to panels. pairs: rows of heads, which lie as RoPE's pairs. */
+static enum err load_tensor(struct reading *r, const struct st_tensor *t, int n, int k, bool pairs,
                             uint8_t *panels, struct errbuf *eb) {
     size_t values = (size_t)n * (size_t)k, size = t->dtype == DTYPE_F32 ? 4 : 2;
     if (!r->file->read(r->file->arg, t->begin, r->raw, values * size))
@@ -181,6 +197,7 @@ static enum err load_tensor(struct reading *r, const struct st_tensor *t, int n,
                                         "finite",
                            t->name);
     }
+    if (pairs) rows_to_halves(r, n, k);
     for (int first = 0; first < n; first += PANEL_ROWS)
         r->kn.panel_pack(panels + (size_t)(first / PANEL_ROWS) * panel_bytes(k, DTYPE_F32),
                          r->rows + (size_t)first * (size_t)k,
@@ -205,8 +222,9 @@ static enum err load_pairs(struct reading *r, struct errbuf *eb) {
             const int32_t line[] = {layer, m, p->rank, n, k};
             hash_add(r, line, sizeof(line));
             hash_add(r, &p->scale, sizeof(p->scale));
-            enum err e = load_tensor(r, a, p->rank, k, p->a, eb);
-            if (e == ERR_OK) e = load_tensor(r, b, n, p->rank, p->b, eb);
+            const bool pairs = r->base->adapter_pairs && (m == LORA_Q || m == LORA_K);
+            enum err e = load_tensor(r, a, p->rank, k, false, p->a, eb);
+            if (e == ERR_OK) e = load_tensor(r, b, n, p->rank, pairs, p->b, eb);
             if (e != ERR_OK) return e;
         }
     }

@@ -1,6 +1,6 @@
-/* model_conf: reading config.json and generation_config.json. What only encoders have is in
- * model_conf_encoder.c, the rope part in model_conf_rope.c, what makes a vector of a text in
- * model_conf_pooling.c. */
+/* model_conf: reading config.json and generation_config.json. What only decoders have is in
+ * model_conf_decoder.c, what only encoders in model_conf_encoder.c, the rope part in
+ * model_conf_rope.c, what makes a vector of a text in model_conf_pooling.c. */
 #include "common/engine/model_conf.h"
 
 #include <math.h>
@@ -24,9 +24,9 @@ static const struct member_neutral neutrals[] = {
     {"residual_multiplier", 1},
     {"attention_multiplier", NAN},
     {"logits_scaling", 1},
-    {"num_local_experts", NAN},
-    {"num_experts", NAN},
-    {"n_routed_experts", NAN},
+    {"num_local_experts", 0},
+    {"num_experts", 0},
+    {"n_routed_experts", 0},
     {"use_qk_norm", NAN},
     {"is_encoder_decoder", 0},
     {"query_pre_attn_scalar", NAN},
@@ -128,28 +128,68 @@ static enum err read_architecture(struct conf_reader *r, const struct family *f,
     return refuse(r, "architectures", allowed);
 }
 
-static enum err read_family(struct conf_reader *r, const struct family **out) {
-    const struct family *f;
-    const char *s = NULL;
-    size_t n = 0;
-    char allowed[256] = "one of";
-    for (int i = 0; (f = family_at(i)) != NULL; i++) {
-        size_t at = strlen(allowed);
-        snprintf(allowed + at, sizeof(allowed) - at, " \"%s\"", f->name);
-    }
-    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK || (f = family_find(s)) == NULL)
-        return refuse(r, "model_type", allowed);
-    r->aliases = f->aliases;
-    *out = f;
-    return ERR_OK;
+static enum err refuse_family(struct conf_reader *r, const char *got) {
+    char allowed[160];
+    snprintf(allowed, sizeof(allowed), "one of those in docs/models.md%s%s%s",
+             got != NULL ? ", the nearest is \"" : "", got != NULL ? family_nearest(got) : "",
+             got != NULL ? "\"" : "");
+    return refuse(r, "model_type", allowed);
 }
 
-static enum err check_neutrals(struct conf_reader *r, const struct member_neutral *x) {
+/* The text part of a model that sees: of its config what describes a model of a family. */
+static enum err unwrap(struct conf_reader *r, const struct family_wrapper *w) {
+    const char *s = w->text;
+    size_t n = 0;
+    struct json_value *text = NULL;
+    enum json_got g = json_get_obj(r->obj, "text_config", &text);
+    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
+    if (g != JSON_OK) return refuse(r, "text_config", "an object or null");
+    r->outer = r->obj;
+    r->obj = text;
+    r->prefix = "text_config.";
+    g = json_get_str(text, "model_type", &s, &n);
+    if (g != JSON_WRONG_TYPE && strcmp(s, w->text) == 0) return ERR_OK;
+    char allowed[64];
+    snprintf(allowed, sizeof(allowed), "\"%s\"", w->text);
+    return refuse(r, "model_type", allowed);
+}
+
+static enum err read_family(struct conf_reader *r, const struct family **out, enum model_head *head,
+                            struct model_conf *c) {
+    const char *s = NULL;
+    size_t n = 0;
+    if (json_get_str(r->obj, "model_type", &s, &n) != JSON_OK) return refuse_family(r, NULL);
+    const struct family_wrapper *w = family_wrapper_find(s);
+    const struct family *f = family_find(w != NULL ? w->family : s);
+    if (f == NULL) return refuse_family(r, s);
+    *out = f;
+    if (w == NULL) {
+        r->aliases = f->aliases;
+        return read_architecture(r, f, head);
+    }
+    const struct family whole = {.architectures = {{w->architecture, MODEL_HEAD_LM}}};
+    enum err e = read_architecture(r, &whole, head);
+    c->text_part = true;
+    if (e == ERR_OK) e = unwrap(r, w);
+    r->aliases = f->aliases;
+    return e;
+}
+
+/* A member that the family makes something of is none that must be neutral. */
+static bool family_reads(const struct family *f, const char *member) {
+    for (const struct member_number *x = f->numbers; x != NULL && x->name != NULL; x++)
+        if (strcmp(x->name, member) == 0) return true;
+    return (f->partial_absent > 0 && strcmp(member, "partial_rotary_factor") == 0) ||
+           (f->use_qk_norm && strcmp(member, "use_qk_norm") == 0);
+}
+
+static enum err check_neutrals(struct conf_reader *r, const struct family *f,
+                               const struct member_neutral *x) {
     for (; x != NULL && x->name != NULL; x++) {
         struct json_value *v = NULL;
         double d = 0;
         bool b = false;
-        if (json_get(r->obj, x->name, &v) != JSON_OK) continue;
+        if (json_get(r->obj, x->name, &v) != JSON_OK || family_reads(f, x->name)) continue;
         if (json_as_f64(v, &d) == JSON_OK && d == x->value) continue;
         if (json_as_bool(v, &b) == JSON_OK && (double)b == x->value) continue;
         char allowed[64] = "absent or null";
@@ -185,9 +225,10 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
     SHAPE("hidden_size", MODEL_HIDDEN_MAX, NULL, c->hidden);
     SHAPE("intermediate_size", MODEL_INTERMEDIATE_MAX, NULL, c->intermediate);
     SHAPE("num_hidden_layers", MODEL_LAYERS_MAX, NULL, c->n_layers);
-    SHAPE("num_attention_heads", MODEL_HEADS_MAX, NULL, c->n_heads);
-    SHAPE("vocab_size", MODEL_VOCAB_MAX, NULL, c->vocab_size);
-    SHAPE("max_position_embeddings", INT32_MAX, NULL, c->context_max);
+    const int64_t heads = f->heads_absent, vocab = f->vocab_absent, context = f->context_absent;
+    SHAPE("num_attention_heads", MODEL_HEADS_MAX, heads > 0 ? &heads : NULL, c->n_heads);
+    SHAPE("vocab_size", MODEL_VOCAB_MAX, vocab > 0 ? &vocab : NULL, c->vocab_size);
+    SHAPE("max_position_embeddings", INT32_MAX, context > 0 ? &context : NULL, c->context_max);
     int64_t kv_heads = f->kv_heads_absent != 0 ? f->kv_heads_absent : c->n_heads;
     SHAPE("num_key_value_heads", c->n_heads, &kv_heads, c->n_kv_heads);
     int64_t head_dim = f->head_dim_absent != 0 ? f->head_dim_absent : c->hidden / c->n_heads;
@@ -211,81 +252,14 @@ static enum err read_shape(struct conf_reader *r, const struct family *f, struct
                        "%s: head_dim must be an even integer from 2 to %d, got %d", r->file,
                        MODEL_HEAD_DIM_MAX, c->head_dim);
     }
-    double eps = f->encoder ? f->eps_absent : 1e-6;
+    c->rope_dim = c->head_dim;
+    c->embed_scale = c->residual_scale = c->logit_scale = 1;
+    c->score_scale = (float)(1.0 / sqrt(c->head_dim));
+    double eps = f->eps_absent > 0 ? f->eps_absent : 1e-6;
     const char *name = f->encoder ? "layer_norm_eps" : "rms_norm_eps";
     if ((e = conf_f64(r, name, 0, 1, &eps, &eps)) != ERR_OK) return e;
     c->norm_eps = (float)eps;
     return ERR_OK;
-}
-
-static enum err read_flags(struct conf_reader *r, const struct family *f, struct model_conf *c) {
-    enum err e;
-    bool attention_bias = false, mlp_bias = false;
-    c->qkv_bias = f->qkv_bias;
-    c->o_bias = f->o_bias;
-    c->qk_norm = f->qk_norm;
-    if ((e = conf_bool(r, "attention_bias", false, &attention_bias)) != ERR_OK) return e;
-    if (attention_bias && f->attention_bias_qkvo) c->qkv_bias = c->o_bias = true;
-    if (attention_bias && !f->attention_bias_qkvo)
-        return refuse(r, "attention_bias", "absent or false for this model_type");
-    if ((e = conf_bool(r, "mlp_bias", false, &mlp_bias)) != ERR_OK) return e;
-    if (mlp_bias && !f->mlp_bias)
-        return refuse(r, "mlp_bias", "absent or false for this model_type");
-    c->mlp_bias = mlp_bias;
-    return conf_bool(r, "tie_word_embeddings", false, &c->tied);
-}
-
-/* layer_types, where a config has it, is the last word on which layer has the window. */
-static enum err read_layer_types(struct conf_reader *r, struct model_conf *c, int window) {
-    struct json_value *types = NULL;
-    enum json_got g = json_get_arr(r->obj, "layer_types", &types);
-    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
-    char allowed[128];
-    snprintf(allowed, sizeof(allowed), "%d items, each \"full_attention\" or \"sliding_attention\"",
-             c->n_layers);
-    if (g != JSON_OK || json_arr_len(types) != (size_t)c->n_layers)
-        return refuse(r, "layer_types", allowed);
-    for (int i = 0; i < c->n_layers; i++) {
-        const char *s = NULL;
-        size_t n = 0;
-        if (json_as_str(json_arr_at(types, (size_t)i), &s, &n) != JSON_OK)
-            return refuse(r, "layer_types", allowed);
-        if (strcmp(s, "full_attention") == 0) {
-            c->window[i] = 0;
-        } else if (strcmp(s, "sliding_attention") == 0 && window > 0) {
-            c->window[i] = window;
-        } else if (strcmp(s, "sliding_attention") == 0) {
-            return refuse(r, "sliding_window",
-                          "a number of tokens when layer_types names \"sliding_attention\"");
-        } else {
-            return refuse(r, "layer_types", allowed);
-        }
-    }
-    return ERR_OK;
-}
-
-static enum err read_window(struct conf_reader *r, const struct family *f, struct model_conf *c) {
-    if (!f->window_always && !f->window_switch) {
-        struct json_value *v = NULL;
-        if (json_get(r->obj, "sliding_window", &v) == JSON_OK)
-            return refuse(r, "sliding_window", "absent or null for this model_type");
-        return ERR_OK;
-    }
-    int64_t window = 0, first = 0, absent = f->window_absent;
-    int64_t layers = c->n_layers;
-    bool on = true;
-    enum err e;
-    bool is_null = json_get(r->obj, "sliding_window", &(struct json_value *){NULL}) == JSON_NULL;
-    if (!is_null && (e = conf_int(r, "sliding_window", 1, INT32_MAX, &absent, &window)) != ERR_OK)
-        return e;
-    if (f->window_switch) {
-        if ((e = conf_bool(r, "use_sliding_window", false, &on)) != ERR_OK) return e;
-        if ((e = conf_int(r, "max_window_layers", 0, INT32_MAX, &layers, &first)) != ERR_OK)
-            return e;
-    }
-    if (is_null) on = false;
-    for (int i = 0; i < c->n_layers; i++) c->window[i] = on && i >= first ? (int32_t)window : 0;
-    return read_layer_types(r, c, on ? (int)window : 0);
 }
 
 /* An id, a list of ids, null or nothing. *n stays 0 when the member names none. */
@@ -296,7 +270,9 @@ static enum err read_ids(struct conf_reader *r, const char *member, int vocab_si
     snprintf(allowed, sizeof(allowed), "a token id from 0 to %d or a list of 1 to %d such",
              vocab_size - 1, EOS_IDS_MAX);
     *n = 0;
-    if (json_get(r->obj, member, &v) != JSON_OK) return ERR_OK;
+    if (json_get(r->obj, member, &v) != JSON_OK &&
+        (r->outer == NULL || json_get(r->outer, member, &v) != JSON_OK))
+        return ERR_OK;
     size_t n_items = 1;
     if (json_as_arr(v, &list) == JSON_OK) n_items = json_arr_len(list);
     if (n_items == 0 || n_items > EOS_IDS_MAX) return refuse(r, member, allowed);
@@ -329,26 +305,30 @@ static enum err read_config(struct conf_reader *r, struct model_conf *c) {
     const struct family *f = NULL;
     enum err e;
     enum model_head head = MODEL_HEAD_LM;
-    if ((e = read_family(r, &f)) != ERR_OK) return e;
-    if ((e = read_architecture(r, f, &head)) != ERR_OK) return e;
+    if ((e = read_family(r, &f, &head, c)) != ERR_OK) return e;
     snprintf(c->family, sizeof(c->family), "%s", f->name);
     c->map = f->map;
     c->gated = f->gated;
     c->no_head = head != MODEL_HEAD_LM;
     c->pooling = f->encoder ? POOL_MEAN : POOL_LAST;
-    if ((e = check_neutrals(r, neutrals)) != ERR_OK) return e;
-    if ((e = check_neutrals(r, f->neutrals)) != ERR_OK) return e;
+    struct conf_reader outer = *r;
+    outer.obj = r->outer;
+    outer.prefix = "";
+    if (r->outer != NULL && (e = check_neutrals(&outer, f, neutrals)) != ERR_OK) return e;
+    if ((e = check_neutrals(r, f, neutrals)) != ERR_OK) return e;
+    if ((e = check_neutrals(r, f, f->neutrals)) != ERR_OK) return e;
     if ((e = read_activation(r, f, c)) != ERR_OK) return e;
     if ((e = read_shape(r, f, c)) != ERR_OK) return e;
     if (f->encoder) {
         if ((e = conf_read_encoder(r, f, head, c)) != ERR_OK) return e;
     } else {
-        if ((e = read_flags(r, f, c)) != ERR_OK) return e;
-        if ((e = conf_read_rope(r, c)) != ERR_OK) return e;
-        if ((e = read_window(r, f, c)) != ERR_OK) return e;
+        if ((e = conf_read_decoder(r, f, c)) != ERR_OK) return e;
     }
     if ((e = conf_read_matryoshka(r, c)) != ERR_OK) return e;
-    if ((e = conf_read_quant(r, &c->quant)) != ERR_OK) return e;
+    const bool whole = /* of a model that sees, all of it is quantised by one rule */
+        r->outer != NULL &&
+        json_get(r->outer, "quantization_config", &(struct json_value *){NULL}) == JSON_OK;
+    if ((e = conf_read_quant(whole ? &outer : r, &c->quant)) != ERR_OK) return e;
     if (c->context_max > MODEL_CONTEXT_MAX) c->context_max = MODEL_CONTEXT_MAX;
     return read_special(r, c);
 }
@@ -411,9 +391,10 @@ static enum err read_gguf(struct model_conf *out, const char *file, struct errbu
 static enum err read_folder(struct model_conf *out, const char *dir, struct errbuf *eb) {
     char path[PATH_BYTES];
     struct json_value *root = NULL;
-    struct conf_reader r = {.file = "config.json", .prefix = "", .eb = eb};
+    struct conf_reader r;
     struct errbuf inner = {0};
     for (int step = 0; step < 2; step++) {
+        r = (struct conf_reader){.prefix = "", .eb = eb};
         r.file = step == 0 ? "config.json" : "generation_config.json";
         int n = snprintf(path, sizeof(path), "%s/%s", dir, r.file);
         if (n < 0 || (size_t)n >= sizeof(path))
@@ -446,28 +427,41 @@ enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf
     return err_set(eb, e, "%s", why.text);
 }
 
+static int rope_line(char *line, int room, const char *name, const struct rope_conf *p, int pairs) {
+    int at =
+        snprintf(line, (size_t)room, " %s=%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d",
+                 name, (int)p->type, p->theta, p->factor, p->low_freq_factor, p->high_freq_factor,
+                 p->original_context, p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
+    for (int i = 0; p->has_divisors && i < pairs; i++)
+        at += snprintf(line + at, (size_t)(room - at), ",%.9g,%.9g", (double)p->divisors[i],
+                       (double)p->long_divisors[i]);
+    return at;
+}
+
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]) {
-    const struct rope_conf *p = &c->rope;
     int at = snprintf(
         line, MODEL_CONF_LINE_BYTES,
-        "baton-model-1 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
+        "baton-model-2 layers=%d heads=%d kv_heads=%d head_dim=%d hidden=%d "
         "intermediate=%d vocab=%d "
         "eps=%.9g map=%d norm=%d,%d,%d,%d act=%d,%d encoder=%d rows=%d,%d,%d "
-        "window_theta=%.17g score=%d,%d,%d,%d,%d,%d,%d qkv_bias=%d o_bias=%d mlp_bias=%d "
-        "qk_norm=%d tied=%d "
-        "no_head=%d rope=%d,%d,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%.17g,%d window=",
+        "score=%d,%d,%d,%d,%d,%d,%d qkv_bias=%d o_bias=%d mlp_bias=%d qk_norm=%d tied=%d "
+        "no_head=%d scale=%.9g,%.9g,%.9g,%.9g cap=%.9g,%.9g alibi=%d unit_head=%d turns=%d,%d,%d",
         c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->hidden, c->intermediate,
-        c->vocab_size, (double)c->norm_eps, (int)c->map, (int)c->norm, c->norm_bias, c->post_norm,
+        c->vocab_size, (double)c->norm_eps, (int)c->map, (int)c->norm, c->norm_bias, (int)c->norms,
         c->embed_norm, (int)c->act, c->gated, c->encoder, c->n_positions, c->first_position,
-        c->n_token_types, c->window_theta, c->score.n_labels, c->score.dense, c->score.norm,
-        c->score.dense_bias, c->score.out_bias, (int)c->score.act, (int)c->score.pooling,
-        c->qkv_bias, c->o_bias, c->mlp_bias, c->qk_norm, c->tied, c->no_head, c->no_rope,
-        (int)p->type, p->theta, p->factor, p->low_freq_factor, p->high_freq_factor,
-        p->original_context, p->beta_fast, p->beta_slow, p->attention_factor, p->truncate);
+        c->n_token_types, c->score.n_labels, c->score.dense, c->score.norm, c->score.dense_bias,
+        c->score.out_bias, (int)c->score.act, (int)c->score.pooling, c->qkv_bias, c->o_bias,
+        c->mlp_bias, (int)c->qk_norm, c->tied, c->no_head, (double)c->embed_scale,
+        (double)c->residual_scale, (double)c->score_scale, (double)c->logit_scale,
+        (double)c->score_cap, (double)c->logit_cap, c->alibi, c->unit_head, c->rope_dim, c->no_rope,
+        c->rope_pairs);
+    at += rope_line(line + at, MODEL_CONF_LINE_BYTES - at, "rope", &c->rope, c->rope_dim / 2);
+    if (c->has_window_rope)
+        at += rope_line(line + at, MODEL_CONF_LINE_BYTES - at, "window_rope", &c->window_rope,
+                        c->rope_dim / 2);
+    at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " window=");
     for (int i = 0; i < c->n_layers; i++)
-        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d,", (int)c->window[i]);
-    for (int i = 0; p->has_divisors && i < c->head_dim / 2; i++)
-        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%s%.9g",
-                       i == 0 ? " divisors=" : ",", (double)p->divisors[i]);
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d%s,", (int)c->window[i],
+                       c->still[i] ? "s" : "");
     return at;
 }

@@ -7,9 +7,10 @@
  * inference (dropout, initializer_range, ...) are not looked at.
  *
  * EOS: the ids of generation_config.json replace those of config.json; where it names none,
- * config.json's hold. Context: max_position_embeddings, times `factor` with rope type linear; with
- * yarn it is at least `factor` times original_max_position_embeddings. Source: the published
- * configs of the families and their reference code. */
+ * config.json's hold. Context: max_position_embeddings, times `factor` with rope type linear or
+ * dynamic; with yarn it is at least `factor` times original_max_position_embeddings. The text part
+ * of a model that sees is read from `text_config`, ids that are missing there from beside it.
+ * Source: the published configs of the families and their reference code. */
 #ifndef BATON_ENGINE_MODEL_CONF_H
 #define BATON_ENGINE_MODEL_CONF_H
 
@@ -36,11 +37,27 @@ enum rope_type {
     ROPE_LINEAR,
     ROPE_LLAMA3,
     ROPE_YARN,
-    ROPE_DYNAMIC, /* NTK by the length of a sequence, which is known where all of it is one pass */
+    ROPE_DYNAMIC,  /* NTK: theta by the length a sequence may come to, beyond original_context */
+    ROPE_LONGROPE, /* a divisor for each pair, of one list or, beyond original_context, another */
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum activation { ACT_SILU, ACT_GELU, ACT_TANH }; /* GELU: by erf; tanh: of score heads only */
+/* Where a layer has norms; a branch is what attention or the MLP adds to the residual stream. */
+enum norm_place {
+    NORMS_BEFORE,  /* x += A(N x); x += F(N x) */
+    NORMS_AROUND,  /* x += N(A(N x)); x += N(F(N x)) */
+    NORMS_BEHIND,  /* x += N(A(x)); x += N(F(x)) */
+    NORMS_ONE,     /* h = N x; x += A(h) + F(h) */
+    NORMS_OF_SUMS, /* x = N(x + A(x)); x = N(x + F(x)) */
+};
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD,  /* RMSNorm of each head of q and k before RoPE, one weight for all heads */
+    QK_NORM_ROW,   /* of all heads together */
+    QK_NORM_HEADS, /* LayerNorm of each head, each with weights of its own */
+};
+/* GELU: by erf, or the form by tanh; TANH: of score heads only. */
+enum activation { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_TANH };
 
 /* What makes a score of the pooled row: out(norm(act(dense(row)))). */
 struct score_conf {
@@ -55,16 +72,31 @@ struct rope_conf {
     double theta;
     double factor;                            /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_context;                  /* llama3, yarn, dynamic */
+    double original_context;                  /* llama3, yarn, dynamic, longrope */
     double beta_fast, beta_slow;              /* yarn */
-    double attention_factor;                  /* yarn: cos and sin are multiplied by it; else 1 */
-    bool truncate;                            /* yarn: the ramp's ends are whole dimensions */
-    bool has_divisors; /* the angle of pair i is divided by divisors[i], i < head_dim / 2 */
+    double attention_factor; /* yarn, longrope: cos and sin are multiplied by it; else 1 */
+    bool truncate;           /* yarn: the ramp's ends are whole dimensions */
+    bool has_divisors;       /* the angle of pair i is divided by divisors[i], i < rope_dim / 2 */
     float divisors[MODEL_HEAD_DIM_MAX / 2];
+    float long_divisors[MODEL_HEAD_DIM_MAX / 2]; /* longrope: those of long sequences */
 };
 
 /* What the tensors are called and how they lie in them: tensor_map.c. */
-enum tensor_map { TENSORS_LLAMA, TENSORS_BERT, TENSORS_ROBERTA, TENSORS_NOMIC, TENSORS_MODERN };
+enum tensor_map {
+    TENSORS_LLAMA,
+    TENSORS_PHI3,
+    TENSORS_GEMMA,
+    TENSORS_BEHIND, /* OLMo 2, EXAONE 4 */
+    TENSORS_GLM4,
+    TENSORS_GRANITE4,
+    TENSORS_INTERNLM2,
+    TENSORS_EXAONE,
+    TENSORS_BAICHUAN,
+    TENSORS_BERT,
+    TENSORS_ROBERTA,
+    TENSORS_NOMIC,
+    TENSORS_MODERN
+};
 
 struct model_conf {
     char family[32];
@@ -74,32 +106,44 @@ struct model_conf {
     enum norm_kind norm;
     bool norm_bias;
     float norm_eps;
-    bool post_norm;  /* the residual stream goes on from each norm's output */
-    bool embed_norm; /* at the first norm at least */
+    enum norm_place norms;
+    bool embed_norm; /* the residual stream goes on from the first norm's output */
     enum activation act;
-    bool gated; /* the activated half of the MLP is multiplied with another */
-    bool no_rope;
+    bool gated;           /* the activated half of the MLP is multiplied with another */
+    float embed_scale;    /* what the rows of the embedding are multiplied with */
+    float residual_scale; /* and each branch before it is added */
+    float score_scale;    /* and q k */
+    float score_cap;      /* c: scores are c tanh(score / c); 0: as they are */
+    float logit_scale, logit_cap;
+    bool alibi;     /* scores fall with the distance, in each head by another slope */
+    bool unit_head; /* the rows of lm_head are divided by their lengths */
+    bool no_rope;   /* in no layer */
+    int rope_dim;   /* the first values of a head, which turn; those behind do not */
     struct rope_conf rope;
-    double window_theta;             /* RoPE's theta in layers with a window; 0: no other */
+    bool has_window_rope; /* layers with a window turn by another: */
+    struct rope_conf window_rope;
     int n_positions;                 /* rows of the table of learned positions; 0: none */
     int first_position;              /* row of a sequence's first token there */
     int n_token_types;               /* rows of the table of token types; 0: none */
     bool qkv_bias, o_bias, mlp_bias; /* these linear layers have a bias tensor */
-    bool qk_norm;                    /* RMSNorm over head_dim on q and k before RoPE */
-    bool no_head;                    /* nothing over the vocabulary: no tokens come out */
-    bool tied;                       /* lm_head is the embedding matrix */
+    enum qk_norm qk_norm;
+    bool no_head; /* nothing over the vocabulary: no tokens come out */
+    bool tied;    /* lm_head is the embedding matrix */
     struct score_conf score;
     bool score_raw;       /* its author takes scores as they are, not through a sigmoid */
     enum pooling pooling; /* what makes one row of a sequence's rows, where nobody says else */
     bool is_embedder;     /* modules.json says so */
     struct matryoshka matryoshka;
-    bool rope_pairs; /* the file has the rows of each head of q and k as RoPE's pairs, as GGUF's
-                        "llama" does; in memory they lie half a head apart always */
-    int32_t bos_id;  /* -1: none */
+    bool rope_pairs;    /* the file has the rows of each head of q and k as RoPE's pairs, as GGUF's
+                           "llama" does; in memory they lie half of rope_dim apart always */
+    bool adapter_pairs; /* adapters have them so, as the family's HuggingFace checkpoints */
+    bool text_part;     /* of a model that sees: the tensors of its other parts are left out */
+    int32_t bos_id;     /* -1: none */
     int32_t eos_ids[EOS_IDS_MAX];
     int n_eos;
     /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all. */
     int32_t window[MODEL_LAYERS_MAX];
+    bool still[MODEL_LAYERS_MAX]; /* no RoPE in this layer */
     struct quant_conf quant; /* of the linear layers; not part of the line: the tensors say it */
     struct model_gen {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,
@@ -116,7 +160,7 @@ enum err model_conf_read(struct model_conf *out, const char *path, struct errbuf
 
 /* A canonical line of everything in *c that changes logits: the config's part of the model hash.
  * Returns its length, terminated; always fits MODEL_CONF_LINE_BYTES. */
-enum { MODEL_CONF_LINE_BYTES = 16384 };
+enum { MODEL_CONF_LINE_BYTES = 32768 };
 int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]);
 
 #endif

@@ -49,15 +49,17 @@ static enum err read_alternating(struct conf_reader *r, struct model_conf *c) {
     const int64_t window_absent = 128, every_absent = 3;
     const double wide = 160000, near = 10000;
     int64_t window = 0, every = 0;
+    double near_theta = 0;
     struct json_value *v = NULL;
     enum err e = conf_int(r, "local_attention", 2, INT32_MAX / 2, &window_absent, &window);
     if (e != ERR_OK) return e;
     e = conf_int(r, "global_attn_every_n_layers", 1, MODEL_LAYERS_MAX, &every_absent, &every);
     if (e != ERR_OK) return e;
     if ((e = conf_f64(r, "rope_theta", 1, THETA_MAX, &wide, &c->rope.theta)) != ERR_OK) return e;
-    if ((e = conf_f64(r, "local_rope_theta", 1, THETA_MAX, &near, &c->window_theta)) != ERR_OK)
-        return e;
-    if (json_get(r->obj, "local_rope_theta", &v) == JSON_NULL) c->window_theta = 0;
+    if ((e = conf_f64(r, "local_rope_theta", 1, THETA_MAX, &near, &near_theta)) != ERR_OK) return e;
+    c->has_window_rope = json_get(r->obj, "local_rope_theta", &v) != JSON_NULL;
+    c->window_rope = c->rope;
+    c->window_rope.theta = near_theta;
     for (int i = 0; i < c->n_layers; i++)
         c->window[i] = i % every == 0 ? 0 : (int32_t)(window / 2 + 1);
     return ERR_OK;
@@ -117,8 +119,8 @@ enum err conf_read_encoder(struct conf_reader *r, const struct family *f, enum m
     c->encoder = true;
     c->norm = NORM_LAYER;
     c->norm_bias = f->norm_bias;
-    c->post_norm = f->post_norm;
-    c->embed_norm = f->post_norm || f->embed_norm;
+    c->norms = f->norms;
+    c->embed_norm = f->embed_norm;
     c->qkv_bias = c->o_bias = c->mlp_bias = f->all_biases;
     c->rope = (struct rope_conf){.factor = 1, .attention_factor = 1, .truncate = true};
     if ((e = conf_f64(r, "rope_theta", 1, THETA_MAX, &theta, &c->rope.theta)) != ERR_OK) return e;

@@ -5,29 +5,19 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "common/base/near_text.h"
 #include "common/engine/tensor_type.h"
 
 enum { KEY_BYTES = 128 };
 
-/* An architecture is a family of model_conf.c under another name. */
-static const struct arch {
-    const char *name, *model_type, *architecture;
-    bool pairs;  /* rows of q and k as RoPE's pairs */
-    bool window; /* knows sliding_window */
-} archs[] = {
-    {"llama", "llama", "LlamaForCausalLM", true, false},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", false, false},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", false, false},
-};
-enum { N_ARCHS = sizeof(archs) / sizeof(archs[0]) };
-
 enum kind { COUNT, NUMBER };
-static const struct key {
-    const char *key; /* behind "ARCH." */
+struct key {
+    const char *key; /* behind "ARCH."; NULL: no more */
     const char *member;
     enum kind kind;
     bool must;
-} keys[] = {
+};
+static const struct key keys[] = {
     {"context_length", "max_position_embeddings", COUNT, true},
     {"embedding_length", "hidden_size", COUNT, true},
     {"block_count", "num_hidden_layers", COUNT, true},
@@ -35,10 +25,86 @@ static const struct key {
     {"attention.head_count", "num_attention_heads", COUNT, true},
     {"attention.head_count_kv", "num_key_value_heads", COUNT, false},
     {"attention.key_length", "head_dim", COUNT, false},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, true},
     {"rope.freq_base", "rope_theta", NUMBER, false},
+    {NULL, NULL, COUNT, false},
 };
-enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
+static const struct key rms_keys[] = {
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, true},
+    {NULL, NULL, COUNT, false},
+};
+
+/* Beside those: what some architectures have. 0 is as good as absent. */
+#define RMS_EPS                                                                                    \
+    { "attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, true }
+#define LAYER_EPS                                                                                  \
+    { "attention.layer_norm_epsilon", "rms_norm_eps", NUMBER, true }
+#define WINDOW                                                                                     \
+    { "attention.sliding_window", "sliding_window", COUNT, false }
+#define END                                                                                        \
+    { NULL, NULL, COUNT, false }
+static const struct key window_keys[] = {RMS_EPS, WINDOW, END};
+static const struct key gemma2_keys[] = {
+    RMS_EPS,
+    WINDOW,
+    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER, false},
+    {"final_logit_softcapping", "final_logit_softcapping", NUMBER, false},
+    END,
+};
+static const struct key gemma3_keys[] = {
+    RMS_EPS,
+    WINDOW,
+    {"rope.freq_base_swa", "rope_local_base_freq", NUMBER, false},
+    {"final_logit_softcapping", "final_logit_softcapping", NUMBER, false},
+    END,
+};
+static const struct key granite_keys[] = {
+    RMS_EPS,
+    {"attention.scale", "attention_multiplier", NUMBER, false},
+    {"embedding_scale", "embedding_multiplier", NUMBER, false},
+    {"residual_scale", "residual_multiplier", NUMBER, false},
+    {"logit_scale", "logits_scaling", NUMBER, false},
+    END,
+};
+static const struct key cohere_keys[] = {
+    LAYER_EPS, {"logit_scale", "logit_scale", NUMBER, false}, END};
+static const struct key cohere2_keys[] = {
+    LAYER_EPS, WINDOW, {"logit_scale", "logit_scale", NUMBER, false}, END};
+
+/* An architecture is a family of model_families.c under another name. */
+static const char tanh_act[] = "gelu_pytorch_tanh";
+static const struct arch {
+    const char *name, *model_type, *architecture, *act; /* act NULL: silu */
+    const struct key *keys;
+    bool pairs;       /* the converter has put rows of q and k as RoPE's pairs */
+    bool partial;     /* rope.dimension_count may be less than a head */
+    bool llama_names; /* tensors are Llama's, whatever HuggingFace's are called */
+    int root_layers;  /* the size whose scores are divided by the root of hidden / heads; 0: none */
+} archs[] = {
+#define ARCH(arch, type, class, ...)                                                               \
+    { .name = arch, .model_type = type, .architecture = class "ForCausalLM", __VA_ARGS__ }
+    ARCH("llama", "llama", "Llama", .keys = rms_keys, .pairs = true),
+    ARCH("qwen2", "qwen2", "Qwen2", .keys = rms_keys),
+    ARCH("qwen3", "qwen3", "Qwen3", .keys = rms_keys),
+    ARCH("mistral3", "mistral", "Mistral", .keys = window_keys, .pairs = true),
+    ARCH("qwen2vl", "qwen2", "Qwen2", .keys = rms_keys),
+    ARCH("phi3", "phi3", "Phi3", .keys = window_keys, .partial = true),
+    ARCH("gemma2", "gemma2", "Gemma2", .keys = gemma2_keys, .act = tanh_act, .root_layers = 46),
+    ARCH("gemma3", "gemma3_text", "Gemma3", .keys = gemma3_keys, .act = tanh_act,
+         .root_layers = 62),
+    ARCH("granite", "granite", "Granite", .keys = granite_keys, .pairs = true),
+    ARCH("smollm3", "smollm3", "SmolLM3", .keys = rms_keys, .pairs = true),
+    ARCH("olmo2", "olmo2", "Olmo2", .keys = rms_keys),
+    ARCH("olmo2", "olmo3", "Olmo3", .keys = window_keys), /* with windows */
+    ARCH("glm4", "glm4", "Glm4", .keys = rms_keys, .partial = true),
+    ARCH("command-r", "cohere", "Cohere", .keys = cohere_keys),
+    ARCH("cohere2", "cohere2", "Cohere2", .keys = cohere2_keys),
+    ARCH("internlm2", "internlm2", "InternLM2", .keys = rms_keys, .pairs = true,
+         .llama_names = true),
+    ARCH("exaone", "exaone", "Exaone", .keys = rms_keys),
+    ARCH("exaone4", "exaone4", "Exaone4", .keys = window_keys),
+    ARCH("baichuan", "baichuan", "Baichuan", .keys = rms_keys, .pairs = true, .llama_names = true),
+};
+enum { N_ARCHS = sizeof(archs) / sizeof(archs[0]) };
 
 /* Keys that change the numbers in a way the forward pass does not know, and the one value that
  * changes nothing. */
@@ -57,6 +123,7 @@ static const struct {
     {"attention.clamp_kqv", 0},
     {"attention.max_alibi_bias", 0},
     {"nextn_predict_layers", 0},
+    {"attention.temperature_scale", 0},
     {"attention.causal", 1},
 };
 
@@ -70,6 +137,12 @@ static const struct {
                      {"repetition_penalty", "general.sampling.penalty_repeat"}};
 enum { N_SAMPLING_KEYS = sizeof(sampling_keys) / sizeof(sampling_keys[0]) };
 
+static const char *member_key(const struct key *k, const char *member) {
+    for (; k->key != NULL; k++)
+        if (strcmp(k->member, member) == 0) return k->key;
+    return NULL;
+}
+
 const char *gguf_key_of(const char *member) {
     static const struct {
         const char *member, *key;
@@ -77,29 +150,14 @@ const char *gguf_key_of(const char *member) {
                   {"eos_token_id", "tokenizer.ggml.eos_token_id"},
                   {"bos_token_id", "tokenizer.ggml.bos_token_id"},
                   {"vocab_size", "tokenizer.ggml.tokens"}};
-    for (int i = 0; i < N_KEYS; i++)
-        if (strcmp(keys[i].member, member) == 0) return keys[i].key;
+    const char *key = member_key(keys, member);
+    for (int i = 0; i < N_ARCHS && key == NULL; i++) key = member_key(archs[i].keys, member);
+    if (key != NULL) return key;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (strcmp(others[i].member, member) == 0) return others[i].key;
     for (int i = 0; i < N_SAMPLING_KEYS; i++)
         if (strcmp(sampling_keys[i].member, member) == 0) return sampling_keys[i].key;
     return member;
-}
-
-static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
-    const char *s = NULL;
-    size_t n = 0;
-    char allowed[256] = "";
-    if (gguf_str(g, "general.architecture", &s, &n)) {
-        for (int i = 0; i < N_ARCHS; i++)
-            if (strlen(archs[i].name) == n && memcmp(archs[i].name, s, n) == 0) return &archs[i];
-    }
-    for (int i = 0; i < N_ARCHS; i++)
-        snprintf(allowed + strlen(allowed), sizeof(allowed) - strlen(allowed), "%s\"%s\"",
-                 i > 0 ? " " : "", archs[i].name);
-    err_set(eb, ERR_BAD_FILE, "%s: general.architecture must be one of %s, got \"%.*s\"",
-            gguf_name(g), allowed, n < 60 ? (int)n : 60, s != NULL ? s : "");
-    return NULL;
 }
 
 /* A key that may be one value for all layers or a list of them, which then must agree. */
@@ -112,24 +170,120 @@ static bool uniform(const struct gguf *g, const char *key, double *out) {
     return true;
 }
 
-static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch *a,
-                         struct errbuf *eb) {
+/* The value of a key of the architecture; absent where it is not there or is no number. */
+static double number_of(const struct gguf *g, const struct arch *a, const char *name,
+                        double absent) {
     char key[KEY_BYTES];
-    for (int i = 0; i < N_KEYS; i++) {
+    double v = 0;
+    snprintf(key, sizeof(key), "%s.%s", a->name, name);
+    return uniform(g, key, &v) && isfinite(v) ? v : absent;
+}
+
+static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
+    const char *s = NULL, *near = archs[0].name;
+    size_t n = 0, least = SIZE_MAX;
+    if (gguf_str(g, "general.architecture", &s, &n)) {
+        for (int i = 0; i < N_ARCHS; i++) {
+            const size_t len = strlen(archs[i].name);
+            if (len == n && memcmp(archs[i].name, s, n) == 0) {
+                const bool next = i + 1 < N_ARCHS && strcmp(archs[i + 1].name, archs[i].name) == 0;
+                const double window = number_of(g, &archs[i], "attention.sliding_window", 0);
+                return &archs[next && window > 0 ? i + 1 : i];
+            }
+            const size_t d = near_distance(s, n, archs[i].name, len);
+            if (d >= least) continue;
+            least = d;
+            near = archs[i].name;
+        }
+    }
+    err_set(eb, ERR_BAD_FILE,
+            "%s: general.architecture must be one of those in docs/models.md, the nearest is "
+            "\"%s\", got \"%.*s\"",
+            gguf_name(g), near, n < 60 ? (int)n : 60, s != NULL ? s : "");
+    return NULL;
+}
+
+static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch *a,
+                         const struct key *k, struct errbuf *eb) {
+    char key[KEY_BYTES];
+    for (; k->key != NULL; k++) {
         double v;
-        snprintf(key, sizeof(key), "%s.%s", a->name, keys[i].key);
+        snprintf(key, sizeof(key), "%s.%s", a->name, k->key);
         if (gguf_find(g, key) == NULL) {
-            if (!keys[i].must) continue;
+            if (!k->must) continue;
             return err_set(eb, ERR_BAD_FILE, "%s: key %s is missing", gguf_name(g), key);
         }
-        if (!uniform(g, key, &v) || !isfinite(v) || (keys[i].kind == COUNT && v != floor(v)))
+        if (!uniform(g, key, &v) || !isfinite(v) || (k->kind == COUNT && v != floor(v)))
             return err_set(eb, ERR_BAD_FILE, "%s: key %s must be %s, the same for every layer",
-                           gguf_name(g), key, keys[i].kind == COUNT ? "an integer" : "a number");
-        if (keys[i].kind == COUNT)
-            buf_printf(b, "\"%s\":%.0f,", keys[i].member, v);
-        else
-            buf_printf(b, "\"%s\":%.17g,", keys[i].member, v);
+                           gguf_name(g), key, k->kind == COUNT ? "an integer" : "a number");
+        if (k->kind == COUNT && (v != 0 || k->must))
+            buf_printf(b, "\"%s\":%.0f,", k->member, v);
+        else if (k->kind == NUMBER && (v != 0 || k->must))
+            buf_printf(b, "\"%s\":%.17g,", k->member, v);
     }
+    return ERR_OK;
+}
+
+static bool arch_has(const struct arch *a, const char *key) {
+    for (const struct key *k = a->keys; k->key != NULL; k++)
+        if (strcmp(k->key, key) == 0) return true;
+    return false;
+}
+
+/* What HuggingFace's classes and llama.cpp take where a key is not there is not the same. */
+static void put_absent(struct buf *b, const struct gguf *g, const struct arch *a) {
+    const double hidden = number_of(g, a, "embedding_length", 0),
+                 heads = number_of(g, a, "attention.head_count", 1),
+                 layers = number_of(g, a, "block_count", 0),
+                 head_dim = number_of(g, a, "attention.key_length", floor(hidden / heads)),
+                 turning = number_of(g, a, "rope.dimension_count", head_dim);
+    if (number_of(g, a, "attention.head_count_kv", 0) == 0)
+        buf_printf(b, "\"num_key_value_heads\":%.0f,", heads);
+    if (number_of(g, a, "attention.key_length", 0) == 0 && fmod(hidden, heads) == 0)
+        buf_printf(b, "\"head_dim\":%.0f,", head_dim);
+    /* half a value more, lest a quotient that is rounded down loses one */
+    if (a->partial && turning > 0 && turning < head_dim)
+        buf_printf(b, "\"partial_rotary_factor\":%.17g,", (turning + 0.5) / head_dim);
+    else if (a->partial)
+        buf_puts(b, "\"partial_rotary_factor\":1,");
+    if (a->root_layers > 0)
+        buf_printf(b, "\"query_pre_attn_scalar\":%.17g,",
+                   layers == a->root_layers ? hidden / heads : head_dim);
+    if (arch_has(a, "embedding_scale") && number_of(g, a, "attention.scale", 0) == 0)
+        buf_printf(b, "\"attention_multiplier\":%.17g,", 1 / sqrt(head_dim));
+}
+
+static bool pair_bool(const struct gguf_pair *p, uint64_t idx, bool *out) {
+    if (p->kind != GGUF_BOOL || idx >= p->n) return false;
+    *out = p->value[idx] != 0;
+    return true;
+}
+
+/* Windows: a period, or for each layer whether it has one. */
+static enum err put_windows(struct buf *b, const struct gguf *g, const struct arch *a,
+                            struct errbuf *eb) {
+    char key[KEY_BYTES];
+    bool on;
+    const double window = number_of(g, a, "attention.sliding_window", 0);
+    const bool gemma2 = strcmp(a->name, "gemma2") == 0; /* has one also where no key says so */
+    if (!arch_has(a, "attention.sliding_window")) return ERR_OK;
+    if (window == 0 && !gemma2) buf_puts(b, "\"sliding_window\":null,");
+    snprintf(key, sizeof(key), "%s.attention.sliding_window_pattern", a->name);
+    const struct gguf_pair *p = gguf_find(g, key);
+    if (p == NULL || (window == 0 && !gemma2)) return ERR_OK;
+    if (!pair_bool(p, 0, &on)) {
+        buf_printf(b, "\"sliding_window_pattern\":%.0f,",
+                   number_of(g, a, "attention.sliding_window_pattern", -1));
+        return ERR_OK;
+    }
+    buf_puts(b, "\"layer_types\":[");
+    for (uint64_t i = 0; i < p->n && i < MODEL_LAYERS_MAX; i++) {
+        if (!pair_bool(p, i, &on))
+            return err_set(eb, ERR_BAD_FILE, "%s: key %s must be a number or a list of booleans",
+                           gguf_name(g), key);
+        buf_printf(b, "%s\"%s\"", i > 0 ? "," : "", on ? "sliding_attention" : "full_attention");
+    }
+    buf_puts(b, "],");
     return ERR_OK;
 }
 
@@ -139,7 +293,7 @@ static enum err check_neutrals(const struct gguf *g, const struct arch *a, struc
         double v = 0;
         bool on;
         snprintf(key, sizeof(key), "%s.%s", a->name, neutrals[i].key);
-        if (gguf_find(g, key) == NULL) continue;
+        if (gguf_find(g, key) == NULL || arch_has(a, neutrals[i].key)) continue;
         if (gguf_bool(g, key, &on))
             v = on;
         else if (!uniform(g, key, &v))
@@ -156,13 +310,43 @@ static const char *rope_key(char key[KEY_BYTES], const struct arch *a, const cha
     return key;
 }
 
-/* rope.scaling.*: none, linear, yarn. */
+/* Longrope: the divisors of the pairs are two tensors. */
+static enum err put_longrope(struct buf *b, const struct gguf *g, const struct arch *a,
+                             struct errbuf *eb) {
+    static const char *const lists[][2] = {{"short_factor", "rope_factors_short.weight"},
+                                           {"long_factor", "rope_factors_long.weight"}};
+    const double factor = number_of(g, a, "rope.scaling.attn_factor", 0),
+                 original = number_of(g, a, "rope.scaling.original_context_length", 0);
+    if (original > 0) buf_printf(b, "\"original_max_position_embeddings\":%.17g,", original);
+    buf_puts(b, "\"rope_scaling\":{\"rope_type\":\"longrope\"");
+    if (factor > 0) buf_printf(b, ",\"attention_factor\":%.17g", factor);
+    for (int i = 0; i < 2; i++) {
+        const struct gguf_tensor *t = gguf_tensor_find(g, lists[i][1]);
+        float v;
+        if (t == NULL || strcmp(gguf_type_name(t->type, NULL, NULL), "F32") != 0 ||
+            t->bytes > MODEL_HEAD_DIM_MAX / 2 * sizeof(float))
+            return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must be F32, a value for each pair",
+                           gguf_name(g), lists[i][1]);
+        buf_printf(b, ",\"%s\":[", lists[i][0]);
+        for (uint64_t at = 0; at < t->bytes; at += sizeof(v)) {
+            memcpy(&v, (const uint8_t *)gguf_tensor_data(g, t) + at, sizeof(v));
+            buf_printf(b, "%s%.9g", at > 0 ? "," : "", (double)v);
+        }
+        buf_puts(b, "]");
+    }
+    buf_puts(b, "},");
+    return ERR_OK;
+}
+
+/* rope.scaling.*: none, linear, yarn, longrope. */
 static enum err put_rope(struct buf *b, const struct gguf *g, const struct arch *a,
                          struct errbuf *eb) {
     char key[KEY_BYTES];
     const char *type = "linear";
     size_t n = strlen(type);
     double factor = 1, v;
+    if (a->partial && gguf_tensor_find(g, "rope_factors_short.weight") != NULL)
+        return put_longrope(b, g, a, eb);
     gguf_str(g, rope_key(key, a, "type"), &type, &n);
     if (!gguf_f64(g, rope_key(key, a, "factor"), &factor)) {
         snprintf(key, sizeof(key), "%s.rope.scale_linear", a->name);
@@ -295,18 +479,23 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
                      struct errbuf *eb) {
     const struct arch *a = arch_of(g, eb);
     if (a == NULL) return ERR_BAD_FILE;
-    buf_printf(config, "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"hidden_act\":\"silu\",",
-               a->model_type, a->architecture);
+    buf_printf(config, "{\"model_type\":\"%s\",\"architectures\":[\"%s\"],\"hidden_act\":\"%s\",",
+               a->model_type, a->architecture, a->act != NULL ? a->act : "silu");
     enum err e = check_neutrals(g, a, eb);
-    if (e == ERR_OK) e = put_keys(config, g, a, eb);
+    if (e == ERR_OK) e = put_keys(config, g, a, keys, eb);
+    if (e == ERR_OK) e = put_keys(config, g, a, a->keys, eb);
+    if (e == ERR_OK) e = put_windows(config, g, a, eb);
     if (e == ERR_OK) e = put_rope(config, g, a, eb);
     if (e == ERR_OK) e = put_vocab(config, g, eb);
     if (e != ERR_OK) return e;
     put_special(config, g);
-    if (strcmp(a->name, "qwen2") != 0)
+    put_absent(config, g, a);
+    if (has(g, "blk.0.attn_q_norm.weight") && strcmp(a->model_type, "cohere") == 0)
+        buf_puts(config, "\"use_qk_norm\":true,");
+    if (strcmp(a->model_type, "qwen2") != 0)
         buf_printf(config, "\"attention_bias\":%s,",
                    has(g, "blk.0.attn_q.bias") ? "true" : "false");
-    if (strcmp(a->name, "llama") == 0)
+    if (has(g, "blk.0.ffn_gate.bias") || strcmp(a->name, "llama") == 0)
         buf_printf(config, "\"mlp_bias\":%s,", has(g, "blk.0.ffn_gate.bias") ? "true" : "false");
     buf_puts(config, "\"use_cache\":true}");
     put_generation(generation, g);
@@ -321,22 +510,23 @@ enum err gguf_config_rest(struct model_conf *c, const struct gguf *g, struct err
     uint64_t n_rot; /* and other lengths */
     const struct arch *a = arch_of(g, eb);
     if (a == NULL) return ERR_BAD_FILE;
-    c->rope_pairs = a->pairs;
+    c->rope_pairs = c->rope_pairs || a->pairs;
+    if (a->llama_names) c->map = TENSORS_LLAMA;
     snprintf(key, sizeof(key), "%s.attention.value_length", a->name);
     if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
         return err_set(eb, ERR_BAD_FILE, "%s: key %s must be that of the keys, %d, got %llu",
                        gguf_name(g), key, c->head_dim, (unsigned long long)n_rot);
     snprintf(key, sizeof(key), "%s.rope.dimension_count", a->name);
-    if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->head_dim)
+    if (gguf_u64(g, key, &n_rot) && n_rot != (uint64_t)c->rope_dim)
         return err_set(eb, ERR_BAD_FILE, "%s: key %s must be the heads' dimension %d, got %llu",
-                       gguf_name(g), key, c->head_dim, (unsigned long long)n_rot);
+                       gguf_name(g), key, c->rope_dim, (unsigned long long)n_rot);
     if (t == NULL) return ERR_OK;
     const char *type = gguf_type_name(t->type, NULL, NULL);
-    if (strcmp(type, "F32") != 0 || t->bytes != (uint64_t)(c->head_dim / 2) * sizeof(float))
+    if (strcmp(type, "F32") != 0 || t->bytes != (uint64_t)(c->rope_dim / 2) * sizeof(float))
         return err_set(eb, ERR_BAD_FILE, "%s: tensor rope_freqs.weight must be F32 [%d], got %s",
-                       gguf_name(g), c->head_dim / 2, type);
+                       gguf_name(g), c->rope_dim / 2, type);
     memcpy(c->rope.divisors, gguf_tensor_data(g, t), (size_t)t->bytes);
-    for (int i = 0; i < c->head_dim / 2; i++)
+    for (int i = 0; i < c->rope_dim / 2; i++)
         if (!(c->rope.divisors[i] > 0) || !isfinite(c->rope.divisors[i]))
             return err_set(eb, ERR_BAD_FILE,
                            "%s: rope_freqs.weight[%d] must be above 0 and finite, got %g",

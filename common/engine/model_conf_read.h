@@ -1,4 +1,4 @@
-/* model_conf_read: what model_conf.c and model_conf_rope.c share; for nobody else. */
+/* model_conf_read: what model_conf.c and its parts share; for nobody else. */
 #ifndef BATON_ENGINE_MODEL_CONF_READ_H
 #define BATON_ENGINE_MODEL_CONF_READ_H
 
@@ -10,6 +10,7 @@
  */
 struct conf_reader {
     struct json_value *obj;
+    struct json_value *outer; /* what obj is a member of; NULL: of nothing */
     const char *file, *prefix;
     const char *(*key_of)(const char *member); /* what the file calls it; NULL: the same */
     const struct member_alias *aliases;        /* of the family */
@@ -28,8 +29,11 @@ const char *conf_spelling(const struct conf_reader *r, const char *member);
 enum err conf_refuse(struct conf_reader *r, const char *member, const char *allowed);
 
 /* rope_theta, rope_scaling or rope_parameters of config.json into c->rope; raises c->context_max
- * where the type does. */
-enum err conf_read_rope(struct conf_reader *r, struct model_conf *c);
+ * where the type does. After the shape. */
+enum err conf_read_rope(struct conf_reader *r, const struct family *f, struct model_conf *c);
+
+/* What decoders have: biases, windows, RoPE, the layers' numbers. After the shape. */
+enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct model_conf *c);
 
 /* What encoders have: after the shape. */
 enum err conf_read_encoder(struct conf_reader *r, const struct family *f, enum model_head head,

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "common/base/near_text.h"
 
 static const struct member_alias nomic_names[] = {
     {"hidden_size", "n_embd"},
@@ -44,12 +45,71 @@ static const struct member_alias modern_names[] = {
 static const struct member_neutral modern_neutrals[] = {
     {"norm_bias", 0}, {"attention_bias", 0}, {"mlp_bias", 0}, {NULL, 0}};
 
+/* ---- decoders */
+
+static const struct member_alias gemma_names[] = {{"hidden_act", "hidden_activation"},
+                                                  {NULL, NULL}};
+static const struct member_neutral gemma_neutrals[] = {{"use_bidirectional_attention", 0},
+                                                       {NULL, 0}};
+static const struct member_number gemma2_numbers[] = {
+    {"attn_logit_softcapping", NUMBER_SCORE_CAP, 50},
+    {"final_logit_softcapping", NUMBER_LOGIT_CAP, 30},
+    {"query_pre_attn_scalar", NUMBER_QUERY_SCALAR, 256},
+    {NULL, 0, 0},
+};
+static const struct member_number gemma3_numbers[] = {
+    {"attn_logit_softcapping", NUMBER_SCORE_CAP, 0},
+    {"final_logit_softcapping", NUMBER_LOGIT_CAP, 0},
+    {"query_pre_attn_scalar", NUMBER_QUERY_SCALAR, 256},
+    {NULL, 0, 0},
+};
+
+static const struct member_number granite_numbers[] = {
+    {"embedding_multiplier", NUMBER_EMBED_SCALE, 1},
+    {"attention_multiplier", NUMBER_SCORE_SCALE, 1},
+    {"residual_multiplier", NUMBER_RESIDUAL_SCALE, 1},
+    {"logits_scaling", NUMBER_LOGIT_DIVISOR, 1},
+    {NULL, 0, 0},
+};
+static const struct member_alias granite4_names[] = {
+    {"intermediate_size", "shared_intermediate_size"}, {NULL, NULL}};
+
+static const struct member_neutral smollm3_neutrals[] = {{"use_sliding_window", 0}, {NULL, 0}};
+
+static const struct member_alias cohere_names[] = {{"rms_norm_eps", "layer_norm_eps"},
+                                                   {"max_position_embeddings", "model_max_length"},
+                                                   {NULL, NULL}};
+static const struct member_number cohere_numbers[] = {{"logit_scale", NUMBER_LOGIT_SCALE, 0.0625},
+                                                      {NULL, 0, 0}};
+static const struct member_neutral cohere_neutrals[] = {
+    {"use_parallel_block", 1},    {"rotary_pct", 1},
+    {"use_gated_activation", 1},  {"use_parallel_embedding", 0},
+    {"use_embedding_sharing", 1}, {NULL, 0}};
+
+static const struct member_alias internlm2_names[] = {{"attention_bias", "bias"}, {NULL, NULL}};
+
+static const struct member_alias exaone_names[] = {
+    {"num_hidden_layers", "num_layers"},
+    {"hidden_act", "activation_function"},
+    {"rms_norm_eps", "layer_norm_epsilon"},
+    {NULL, NULL},
+};
+
+static const struct member_alias baichuan_names[] = {
+    {"max_position_embeddings", "model_max_length"}, {NULL, NULL}};
+
+#define GELU_TANH                                                                                  \
+    .acts = {{"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu", ACT_GELU_TANH}}, .gated = true
+#define GEMMA                                                                                      \
+    .map = TENSORS_GEMMA, .aliases = gemma_names, .neutrals = gemma_neutrals, GELU_TANH,           \
+    .attention_bias = BIAS_QKVO, .norms = NORMS_AROUND, .embed_root = true, .tied_absent = true,   \
+    .head_dim_absent = 256, .kv_heads_absent = 4, .window_absent = 4096
 #define SILU .acts = {{"silu", ACT_SILU}}, .gated = true
 #define GELU .acts = {{"gelu", ACT_GELU}}
 
 /* BERT's layer, which those after it share. */
 #define BERT_LAYER                                                                                 \
-    .neutrals = bert_neutrals, GELU, .encoder = true, .post_norm = true, .norm_bias = true,        \
+    .neutrals = bert_neutrals, GELU, .encoder = true, .norms = NORMS_OF_SUMS, .norm_bias = true,   \
     .all_biases = true, .learned_positions = true, .token_types_absent = 2
 
 /* dense, tanh, out: of the first row. */
@@ -61,7 +121,7 @@ static const struct family families[] = {
     {.name = "llama",
      .architectures = {{"LlamaForCausalLM", MODEL_HEAD_LM}, {"LlamaModel", MODEL_HEAD_NONE}},
      SILU,
-     .attention_bias_qkvo = true,
+     .attention_bias = BIAS_QKVO,
      .mlp_bias = true},
     {.name = "mistral",
      .architectures = {{"MistralForCausalLM", MODEL_HEAD_LM}, {"MistralModel", MODEL_HEAD_NONE}},
@@ -79,12 +139,146 @@ static const struct family families[] = {
     {.name = "qwen3",
      .architectures = {{"Qwen3ForCausalLM", MODEL_HEAD_LM}, {"Qwen3Model", MODEL_HEAD_NONE}},
      SILU,
-     .attention_bias_qkvo = true,
-     .qk_norm = true,
+     .attention_bias = BIAS_QKVO,
+     .qk_norm = QK_NORM_HEAD,
      .window_switch = true,
      .kv_heads_absent = 32,
      .head_dim_absent = 128,
      .window_absent = 4096},
+    {.name = "phi3",
+     .architectures = {{"Phi3ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_PHI3,
+     SILU,
+     .window_always = true,
+     .longrope = true,
+     .partial_absent = 1,
+     .eps_absent = 1e-5},
+    {.name = "gemma2",
+     .architectures = {{"Gemma2ForCausalLM", MODEL_HEAD_LM}, {"Gemma2Model", MODEL_HEAD_NONE}},
+     GEMMA,
+     .numbers = gemma2_numbers,
+     .window_period = 2},
+    {.name = "gemma3_text",
+     .architectures = {{"Gemma3ForCausalLM", MODEL_HEAD_LM}},
+     GEMMA,
+     .numbers = gemma3_numbers,
+     .qk_norm = QK_NORM_HEAD,
+     .window_period = 6,
+     .window_rope = WINDOW_ROPE_LOCAL,
+     .heads_absent = 8,
+     .vocab_absent = 262208,
+     .context_absent = 131072,
+     .theta_absent = 1e6},
+    {.name = "granite",
+     .architectures = {{"GraniteForCausalLM", MODEL_HEAD_LM}},
+     .numbers = granite_numbers,
+     SILU,
+     .attention_bias = BIAS_QKVO,
+     .mlp_bias = true},
+    {.name = "granitemoehybrid",
+     .architectures = {{"GraniteMoeHybridForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_GRANITE4,
+     .aliases = granite4_names,
+     .numbers = granite_numbers,
+     SILU,
+     .position_type = true},
+    {.name = "smollm3",
+     .architectures = {{"SmolLM3ForCausalLM", MODEL_HEAD_LM}},
+     .neutrals = smollm3_neutrals,
+     SILU,
+     .attention_bias = BIAS_QKVO,
+     .mlp_bias = true,
+     .tied_absent = true,
+     .still = STILL_LISTED,
+     .kv_heads_absent = 4,
+     .theta_absent = 2e6},
+    {.name = "olmo2",
+     .architectures = {{"Olmo2ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_BEHIND,
+     SILU,
+     .norms = NORMS_BEHIND,
+     .qk_norm = QK_NORM_ROW,
+     .eps_absent = 1e-5},
+    {.name = "olmo3",
+     .architectures = {{"Olmo3ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_BEHIND,
+     SILU,
+     .norms = NORMS_BEHIND,
+     .qk_norm = QK_NORM_ROW,
+     .window_period = 4,
+     .window_absent = 4096,
+     .window_rope = WINDOW_ROPE_PLAIN,
+     .eps_absent = 1e-5},
+    {.name = "glm4",
+     .architectures = {{"Glm4ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_GLM4,
+     SILU,
+     .attention_bias = BIAS_QKV,
+     .norms = NORMS_AROUND,
+     .rope_pairs = true,
+     .kv_heads_absent = 2,
+     .head_dim_absent = 128,
+     .partial_absent = 0.5,
+     .eps_absent = 1.5625e-7},
+    {.name = "cohere",
+     .architectures = {{"CohereForCausalLM", MODEL_HEAD_LM}},
+     .aliases = cohere_names,
+     .neutrals = cohere_neutrals,
+     .numbers = cohere_numbers,
+     SILU,
+     .norms = NORMS_ONE,
+     .norm = NORM_LAYER,
+     .qk_norm = QK_NORM_HEADS,
+     .use_qk_norm = true,
+     .rope_pairs = true,
+     .tied_absent = true,
+     .eps_absent = 1e-5},
+    {.name = "cohere2",
+     .architectures = {{"Cohere2ForCausalLM", MODEL_HEAD_LM}},
+     .aliases = cohere_names,
+     .neutrals = cohere_neutrals,
+     .numbers = cohere_numbers,
+     SILU,
+     .norms = NORMS_ONE,
+     .norm = NORM_LAYER,
+     .rope_pairs = true,
+     .tied_absent = true,
+     .window_period = 4,
+     .window_must = true,
+     .window_absent = 4096,
+     .still = STILL_WITHOUT_WINDOW,
+     .eps_absent = 1e-5},
+    {.name = "internlm2",
+     .architectures = {{"InternLM2ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_INTERNLM2,
+     .aliases = internlm2_names,
+     SILU,
+     .attention_bias = BIAS_QKVO},
+    {.name = "exaone",
+     .architectures = {{"ExaoneForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_EXAONE,
+     .aliases = exaone_names,
+     SILU,
+     .eps_absent = 1e-5},
+    {.name = "exaone4",
+     .architectures = {{"Exaone4ForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_BEHIND,
+     SILU,
+     .norms = NORMS_BEHIND,
+     .qk_norm = QK_NORM_HEAD,
+     .window_period = 4,
+     .window_absent = 4096,
+     .still = STILL_WITHOUT_WINDOW,
+     .kv_heads_absent = 32,
+     .eps_absent = 1e-5},
+    {.name = "baichuan",
+     .architectures = {{"BaichuanForCausalLM", MODEL_HEAD_LM},
+                       {"BaiChuanForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_BAICHUAN,
+     .aliases = baichuan_names,
+     SILU,
+     .unit_head_vocab = 125696,
+     .alibi_layers = 40},
     {.name = "bert",
      .architectures = {{"BertModel", MODEL_HEAD_NONE},
                        {"BertForMaskedLM", MODEL_HEAD_NONE},
@@ -119,7 +313,7 @@ static const struct family families[] = {
      .acts = {{"swiglu", ACT_SILU}, {"silu", ACT_SILU}},
      .gated = true,
      .encoder = true,
-     .post_norm = true,
+     .norms = NORMS_OF_SUMS,
      .norm_bias = true,
      .token_types_absent = 2,
      .dynamic_rope = true,
@@ -142,8 +336,31 @@ static const struct family families[] = {
 };
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 
-const struct family *family_at(int idx) {
-    return idx < N_FAMILIES ? &families[idx] : NULL;
+static const struct family_wrapper wrappers[] = {
+    {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", "gemma3_text"},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral", "mistral"},
+    {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text", "qwen2"},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", "qwen2"},
+};
+
+const char *family_nearest(const char *name) {
+    const size_t n = strlen(name), n_wrappers = sizeof(wrappers) / sizeof(wrappers[0]);
+    const char *best = "";
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < N_FAMILIES + n_wrappers; i++) {
+        const char *s = i < N_FAMILIES ? families[i].name : wrappers[i - N_FAMILIES].name;
+        const size_t d = near_distance(name, n, s, strlen(s));
+        if (d >= least) continue;
+        least = d;
+        best = s;
+    }
+    return best;
+}
+
+const struct family_wrapper *family_wrapper_find(const char *name) {
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++)
+        if (strcmp(wrappers[i].name, name) == 0) return &wrappers[i];
+    return NULL;
 }
 
 const struct family *family_find(const char *name) {

@@ -21,6 +21,36 @@ struct member_neutral {
     double value; /* as number; a boolean counts as 0 or 1; NAN: only absent or null */
 };
 
+/* A member that is one of the layers' numbers: what it becomes. */
+enum number {
+    NUMBER_SCORE_CAP,    /* null: none */
+    NUMBER_LOGIT_CAP,    /* likewise */
+    NUMBER_QUERY_SCALAR, /* scores are divided by its root */
+    NUMBER_SCORE_SCALE,  /* and multiplied with this */
+    NUMBER_EMBED_SCALE,
+    NUMBER_RESIDUAL_SCALE,
+    NUMBER_LOGIT_SCALE,
+    NUMBER_LOGIT_DIVISOR,
+};
+struct member_number {
+    const char *name;
+    enum number number;
+    double absent;
+};
+
+enum attention_bias { BIAS_REFUSED, BIAS_QKVO, BIAS_QKV };
+/* Which layers turn q and k. */
+enum still_layers {
+    STILL_NONE,
+    STILL_LISTED,         /* those with 0 in no_rope_layers, or every no_rope_layer_interval-th */
+    STILL_WITHOUT_WINDOW, /* where the model has windows */
+};
+enum window_rope {
+    WINDOW_ROPE_SAME,
+    WINDOW_ROPE_LOCAL, /* theta rope_local_base_freq */
+    WINDOW_ROPE_PLAIN, /* the same theta, not scaled */
+};
+
 struct family {
     const char *name; /* model_type */
     struct {
@@ -30,6 +60,7 @@ struct family {
     enum tensor_map map;
     const struct member_alias *aliases;    /* up to one without a member; NULL: none */
     const struct member_neutral *neutrals; /* beside those of all; likewise */
+    const struct member_number *numbers;   /* likewise */
     struct {
         const char *name; /* of config.json */
         enum activation act;
@@ -37,18 +68,35 @@ struct family {
     bool gated;
 
     /* decoders */
-    bool qkv_bias, o_bias;    /* without being asked */
-    bool attention_bias_qkvo; /* member attention_bias gives q, k, v and o a bias */
-    bool mlp_bias;            /* knows member mlp_bias */
-    bool qk_norm;
-    bool window_always;  /* sliding_window holds on every layer, unless null */
-    bool window_switch;  /* use_sliding_window, max_window_layers, layer_types */
+    bool qkv_bias, o_bias;              /* without being asked */
+    enum attention_bias attention_bias; /* which layers member attention_bias gives one */
+    bool mlp_bias;                      /* knows member mlp_bias */
+    enum norm_place norms;
+    enum norm_kind norm;
+    enum qk_norm qk_norm;
+    bool use_qk_norm;   /* a member that switches qk_norm on */
+    bool embed_root;    /* rows of the embedding are multiplied with the root of hidden_size */
+    bool rope_pairs;    /* rows of q and k lie as RoPE's pairs */
+    bool tied_absent;   /* tie_word_embeddings, where it is not there */
+    bool window_always; /* sliding_window holds on every layer, unless null */
+    bool window_switch; /* use_sliding_window, max_window_layers */
+    int window_period;  /* sliding_window_pattern: every so many-th layer has none; 0: no such */
+    bool window_must;   /* may not be null */
+    enum window_rope window_rope;
+    enum still_layers still;
+    bool longrope; /* "yarn" is a name of it, too, and its context stands beside rope_scaling */
+    bool position_type;  /* position_embedding_type must be "rope" or "nope" */
+    int unit_head_vocab; /* of models whose lm_head has rows of length 1; 0: none */
+    int alibi_layers;    /* of models with ALiBi instead of RoPE; 0: none */
     int kv_heads_absent; /* 0: as many as heads */
     int head_dim_absent; /* 0: hidden_size / num_attention_heads */
-    int window_absent;
+    int window_absent;   /* 0: none */
+    int heads_absent, vocab_absent, context_absent; /* 0: must be there */
+    double partial_absent;                          /* partial_rotary_factor; 0: must be 1 */
+    double theta_absent;                            /* 0: 10000 */
 
     /* encoders */
-    bool encoder, post_norm;
+    bool encoder;
     bool embed_norm; /* with norms before the halves: the rows of layer 0 come normed */
     bool norm_bias, all_biases;
     bool learned_positions;  /* else RoPE */
@@ -56,12 +104,21 @@ struct family {
     int token_types_absent;  /* 0: knows none */
     bool dynamic_rope;       /* rotary_scaling_factor */
     bool alternating_window; /* local_attention, global_attn_every_n_layers, two thetas */
-    double eps_absent;
+    double eps_absent;       /* 0: 1e-6; of decoders too */
     struct score_conf score; /* of a head for scores */
 };
 
+/* A model that sees, of whose config `text_config`, or where that is not there the whole, describes
+ * a model of a family. */
+struct family_wrapper {
+    const char *name, *architecture;
+    const char *text; /* model_type there, absent also */
+    const char *family;
+};
+const struct family_wrapper *family_wrapper_find(const char *name); /* NULL: none of that name */
+
 const struct family *family_find(const char *name); /* NULL: none of that name */
-/* The idx-th; NULL past the last. */
-const struct family *family_at(int idx);
+/* Of all names, wrappers' too, the one most like it. */
+const char *family_nearest(const char *name);
 
 #endif

@@ -17,46 +17,56 @@ static double llama3_freq(double f, const struct rope_conf *r) {
 }
 
 /* The dimension whose wavelength makes `turns` turns within the original context. */
-static double yarn_dim(double turns, const struct rope_conf *r, int head_dim) {
-    return head_dim * log(r->original_context / (turns * TWO_PI)) / (2 * log(r->theta));
+static double yarn_dim(double turns, const struct rope_conf *r, int dim) {
+    return dim * log(r->original_context / (turns * TWO_PI)) / (2 * log(r->theta));
 }
 
 /* YaRN (Peng et al. 2023): below `low` dimensions extrapolate, above `high` they interpolate,
  * between them a ramp. */
-static double yarn_freq(double f, int i, const struct rope_conf *r, int head_dim) {
-    double low = yarn_dim(r->beta_fast, r, head_dim), high = yarn_dim(r->beta_slow, r, head_dim);
+static double yarn_freq(double f, int i, const struct rope_conf *r, int dim) {
+    double low = yarn_dim(r->beta_fast, r, dim), high = yarn_dim(r->beta_slow, r, dim);
     if (r->truncate) {
         low = floor(low);
         high = ceil(high);
     }
     if (low < 0) low = 0;
-    if (high > head_dim - 1) high = head_dim - 1;
+    if (high > dim - 1) high = dim - 1;
     if (high == low) high += 0.001;
     double ramp = (i - low) / (high - low);
     ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
     return f / r->factor * ramp + f * (1 - ramp);
 }
 
-void rope_freqs(double *freq, const struct rope_conf *r, int head_dim) {
-    for (int i = 0; i < head_dim / 2; i++) {
-        double f = pow(r->theta, -2.0 * i / head_dim);
+static void freqs_of(double *freq, const struct rope_conf *r, int dim, const float *divisors) {
+    for (int i = 0; i < dim / 2; i++) {
+        double f = pow(r->theta, -2.0 * i / dim);
         switch (r->type) {
         case ROPE_DEFAULT:
-        case ROPE_DYNAMIC: freq[i] = f; break;
+        case ROPE_DYNAMIC:
+        case ROPE_LONGROPE: freq[i] = f; break;
         case ROPE_LINEAR: freq[i] = f / r->factor; break;
         case ROPE_LLAMA3: freq[i] = llama3_freq(f, r); break;
-        case ROPE_YARN: freq[i] = yarn_freq(f, i, r, head_dim); break;
+        case ROPE_YARN: freq[i] = yarn_freq(f, i, r, dim); break;
         }
-        if (r->has_divisors) freq[i] /= (double)r->divisors[i];
+        if (r->has_divisors) freq[i] /= (double)divisors[i];
     }
 }
 
-void rope_freqs_dynamic(double *freq, const struct rope_conf *r, int head_dim, int n) {
+void rope_freqs(double *freq, const struct rope_conf *r, int dim) {
+    freqs_of(freq, r, dim, r->divisors);
+}
+
+bool rope_turns_by_length(const struct rope_conf *r, int n) {
+    return (r->type == ROPE_DYNAMIC || r->type == ROPE_LONGROPE) && n > r->original_context;
+}
+
+void rope_freqs_for(double *freq, const struct rope_conf *r, int dim, int n) {
     struct rope_conf longer = *r;
-    const double over = n > r->original_context ? n / r->original_context : 1;
-    const double stretch = r->factor * over - (r->factor - 1);
-    longer.theta *= head_dim > 2 ? pow(stretch, (double)head_dim / (head_dim - 2)) : 1;
-    rope_freqs(freq, &longer, head_dim);
+    if (rope_turns_by_length(r, n) && r->type == ROPE_DYNAMIC) {
+        const double over = n / r->original_context, stretch = r->factor * over - (r->factor - 1);
+        longer.theta *= dim > 2 ? pow(stretch, (double)dim / (dim - 2)) : 1;
+    }
+    freqs_of(freq, &longer, dim, rope_turns_by_length(r, n) ? r->long_divisors : r->divisors);
 }
 
 void rope_row(float *c, float *s, const double *freq, int n, double factor, int position) {

@@ -6,11 +6,14 @@
 
 #include "common/engine/model_conf.h"
 
-/* freq: [head_dim / 2], radians per position. */
-void rope_freqs(double *freq, const struct rope_conf *r, int head_dim);
-/* With ROPE_DYNAMIC, those of a sequence of n tokens: longer than original_context they turn more
- * slowly (source: NTK-aware scaling as in HuggingFace's library). */
-void rope_freqs_dynamic(double *freq, const struct rope_conf *r, int head_dim, int n);
+/* freq: [dim / 2], radians per position; dim: how many values of a head turn. With ROPE_DYNAMIC and
+ * ROPE_LONGROPE those of a sequence of up to original_context tokens. */
+void rope_freqs(double *freq, const struct rope_conf *r, int dim);
+/* Those of a sequence of n tokens (source: NTK-aware scaling and longrope as in HuggingFace's
+ * library). */
+void rope_freqs_for(double *freq, const struct rope_conf *r, int dim, int n);
+/* Whether sequences of n tokens turn otherwise than short ones. */
+bool rope_turns_by_length(const struct rope_conf *r, int n);
 
 /* cos, sin: f32 [n]: factor * cos(position * freq[i]), the same for sin. */
 void rope_row(float *cos, float *sin, const double *freq, int n, double factor, int position);

@@ -9,18 +9,27 @@
 #define NORM(i, field) IN_NORMS, (size_t)(i) * sizeof(struct norm) + offsetof(struct norm, field)
 #define FIRST(field)   IN_FIRST_NORM, offsetof(struct norm, field)
 #define LAST(field)    IN_LAST_NORM, offsetof(struct norm, field)
+#define BRANCH(i, field)                                                                           \
+    IN_BRANCHES, (size_t)(i) * sizeof(struct norm) + offsetof(struct norm, field)
 #define MATRIX(name, gguf, at, n, k)                                                               \
-    { name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, ALWAYS }
+    { name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, ALWAYS, IN_ORDER, AS_IT_IS }
 #define ROWS(name, gguf, at, n, k, from)                                                           \
-    { name ".weight", gguf ".weight", at, true, false, n, k, from, ALWAYS }
+    { name ".weight", gguf ".weight", at, true, false, n, k, from, ALWAYS, IN_ORDER, AS_IT_IS }
+#define GROUPED(name, at, n, from, order)                                                          \
+    { name ".weight", NULL, at, true, false, n, HIDDEN, from, ALWAYS, order, AS_IT_IS }
+#define GROUPED_BIAS(name, at, n, from, order)                                                     \
+    { name ".bias", NULL, at, false, false, n, ONE, from, QKV_BIAS, order, AS_IT_IS }
 #define TABLE(name, gguf, at, n, when)                                                             \
-    { name ".weight", gguf ".weight", at, true, true, n, HIDDEN, NO_ROWS, when }
+    { name ".weight", gguf ".weight", at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER, AS_IT_IS }
 #define VECTOR(name, gguf, at, n, when)                                                            \
-    { name, gguf, at, false, false, n, ONE, NO_ROWS, when }
+    { name, gguf, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+/* A norm's weight; change: PLUS_ONE or AS_IT_IS. */
+#define WEIGHT(name, gguf, at, n, when, change)                                                    \
+    { name ".weight", gguf ".weight", at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, change }
 #define HEAD(name, at, n, when)                                                                    \
-    { "/" name, NULL, at, true, true, n, HIDDEN, NO_ROWS, when }
+    { "/" name, NULL, at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER, AS_IT_IS }
 #define HEAD_VECTOR(name, at, n, when)                                                             \
-    { "/" name, NULL, at, false, false, n, ONE, NO_ROWS, when }
+    { "/" name, NULL, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS }
 /* Weight and bias. */
 #define LINEAR(name, gguf, field, n, k, when)                                                      \
     MATRIX(name, gguf, LAYER(field), n, k),                                                        \
@@ -32,21 +41,153 @@
 #define AT_NEXT(field)  NORM(2, field)
 #define AT_FIRST(field) FIRST(field)
 
+#define EMBED(name) MATRIX(name, "token_embd", MODEL(embed), VOCAB, HIDDEN)
+#define LM_HEAD(name, change)                                                                      \
+    {                                                                                              \
+        "/" name ".weight", "output.weight", MODEL(head), true, false, VOCAB, HIDDEN, NO_ROWS,     \
+            UNTIED, IN_ORDER, change                                                               \
+    }
+/* q, k and v as rows of one tensor. */
+#define QKV(name, gguf)                                                                            \
+    ROWS(name, gguf, LAYER(q), Q_DIM, HIDDEN, NO_ROWS),                                            \
+        ROWS(name, gguf, LAYER(k), KV_DIM, HIDDEN, Q_DIM),                                         \
+        ROWS(name, gguf, LAYER(v), KV_DIM, HIDDEN, QK_DIM)
+/* What is activated, then what it is multiplied with, as rows of one tensor. */
+#define GATE_UP(name, gguf)                                                                        \
+    ROWS(name, gguf, LAYER(gate), INTER, HIDDEN, NO_ROWS),                                         \
+        ROWS(name, gguf, LAYER(up), INTER, HIDDEN, INTER)
+#define ATTENTION                                                                                  \
+    LINEAR("self_attn.q_proj", "attn_q", q, Q_DIM, HIDDEN, QKV_BIAS),                              \
+        LINEAR("self_attn.k_proj", "attn_k", k, KV_DIM, HIDDEN, QKV_BIAS),                         \
+        LINEAR("self_attn.v_proj", "attn_v", v, KV_DIM, HIDDEN, QKV_BIAS),                         \
+        LINEAR("self_attn.o_proj", "attn_output", o, HIDDEN, Q_DIM, O_BIAS)
+#define QK_NORMS(change)                                                                           \
+    WEIGHT("self_attn.q_norm", "attn_q_norm", LAYER(q_norm), Q_NORM, QK_NORM, change),             \
+        WEIGHT("self_attn.k_norm", "attn_k_norm", LAYER(k_norm), K_NORM, QK_NORM, change)
+#define MLP                                                                                        \
+    LINEAR("mlp.gate_proj", "ffn_gate", gate, INTER, HIDDEN, MLP_BIAS),                            \
+        LINEAR("mlp.up_proj", "ffn_up", up, INTER, HIDDEN, MLP_BIAS),                              \
+        LINEAR("mlp.down_proj", "ffn_down", down, HIDDEN, INTER, MLP_BIAS)
+#define FINAL_NORM(change) WEIGHT("norm", "output_norm", LAST(weight), HIDDEN, ALWAYS, change)
+#define FIRST_HALF_NORM(change)                                                                    \
+    WEIGHT("input_layernorm", "attn_norm", NORM(0, weight), HIDDEN, ALWAYS, change)
+#define SECOND_HALF_NORM(name, when, change)                                                       \
+    WEIGHT(name, "ffn_norm", NORM(1, weight), HIDDEN, when, change)
+#define BRANCH_NORMS(first, second, change)                                                        \
+    WEIGHT(first, "post_attention_norm", BRANCH(0, weight), HIDDEN, ALWAYS, change),               \
+        WEIGHT(second, "post_ffw_norm", BRANCH(1, weight), HIDDEN, ALWAYS, change)
+
 static const struct tensor_row llama_rows[] = {
-    MATRIX("embed_tokens", "token_embd", MODEL(embed), VOCAB, HIDDEN),
-    VECTOR("input_layernorm.weight", "attn_norm.weight", NORM(0, weight), HIDDEN, ALWAYS),
-    LINEAR("self_attn.q_proj", "attn_q", q, Q_DIM, HIDDEN, QKV_BIAS),
-    LINEAR("self_attn.k_proj", "attn_k", k, KV_DIM, HIDDEN, QKV_BIAS),
-    LINEAR("self_attn.v_proj", "attn_v", v, KV_DIM, HIDDEN, QKV_BIAS),
-    LINEAR("self_attn.o_proj", "attn_output", o, HIDDEN, Q_DIM, O_BIAS),
-    VECTOR("self_attn.q_norm.weight", "attn_q_norm.weight", LAYER(q_norm), HEAD_DIM, QK_NORM),
-    VECTOR("self_attn.k_norm.weight", "attn_k_norm.weight", LAYER(k_norm), HEAD_DIM, QK_NORM),
-    VECTOR("post_attention_layernorm.weight", "ffn_norm.weight", NORM(1, weight), HIDDEN, ALWAYS),
-    LINEAR("mlp.gate_proj", "ffn_gate", gate, INTER, HIDDEN, MLP_BIAS),
-    LINEAR("mlp.up_proj", "ffn_up", up, INTER, HIDDEN, MLP_BIAS),
-    LINEAR("mlp.down_proj", "ffn_down", down, HIDDEN, INTER, MLP_BIAS),
-    VECTOR("norm.weight", "output_norm.weight", LAST(weight), HIDDEN, ALWAYS),
-    {"/lm_head.weight", "output.weight", MODEL(head), true, false, VOCAB, HIDDEN, NO_ROWS, UNTIED},
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    QK_NORMS(AS_IT_IS),
+    SECOND_HALF_NORM("post_attention_layernorm", TWO_NORMS, AS_IT_IS),
+    MLP,
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", UNIT_ROWS),
+};
+
+static const struct tensor_row phi3_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    QKV("self_attn.qkv_proj", "attn_qkv"),
+    MATRIX("self_attn.o_proj", "attn_output", LAYER(o), HIDDEN, Q_DIM),
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    GATE_UP("mlp.gate_up_proj", "ffn_up"),
+    MATRIX("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row gemma_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(PLUS_ONE),
+    ATTENTION,
+    QK_NORMS(PLUS_ONE),
+    BRANCH_NORMS("post_attention_layernorm", "post_feedforward_layernorm", PLUS_ONE),
+    SECOND_HALF_NORM("pre_feedforward_layernorm", ALWAYS, PLUS_ONE),
+    MLP,
+    FINAL_NORM(PLUS_ONE),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row behind_rows[] = {
+    EMBED("embed_tokens"),
+    ATTENTION,
+    QK_NORMS(AS_IT_IS),
+    BRANCH_NORMS("post_attention_layernorm", "post_feedforward_layernorm", AS_IT_IS),
+    MLP,
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row glm4_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    BRANCH_NORMS("post_self_attn_layernorm", "post_mlp_layernorm", AS_IT_IS),
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    GATE_UP("mlp.gate_up_proj", "ffn_up"),
+    MATRIX("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row granite4_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    GATE_UP("shared_mlp.input_linear", "ffn_up"),
+    MATRIX("shared_mlp.output_linear", "ffn_down", LAYER(down), HIDDEN, INTER),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+/* GGUF files of these three have the tensors of llama_rows. */
+static const struct tensor_row internlm2_rows[] = {
+    EMBED("tok_embeddings"),
+    WEIGHT("attention_norm", "", NORM(0, weight), HIDDEN, ALWAYS, AS_IT_IS),
+    GROUPED("attention.wqkv", LAYER(q), Q_DIM, NO_ROWS, GROUPED_Q),
+    GROUPED("attention.wqkv", LAYER(k), KV_DIM, Q_DIM, GROUPED_K),
+    GROUPED("attention.wqkv", LAYER(v), KV_DIM, QK_DIM, GROUPED_V),
+    GROUPED_BIAS("attention.wqkv", LAYER(q_bias), Q_DIM, NO_ROWS, GROUPED_Q),
+    GROUPED_BIAS("attention.wqkv", LAYER(k_bias), KV_DIM, Q_DIM, GROUPED_K),
+    GROUPED_BIAS("attention.wqkv", LAYER(v_bias), KV_DIM, QK_DIM, GROUPED_V),
+    LINEAR("attention.wo", "", o, HIDDEN, Q_DIM, O_BIAS),
+    WEIGHT("ffn_norm", "", NORM(1, weight), HIDDEN, ALWAYS, AS_IT_IS),
+    MATRIX("feed_forward.w1", "", LAYER(gate), INTER, HIDDEN),
+    MATRIX("feed_forward.w3", "", LAYER(up), INTER, HIDDEN),
+    MATRIX("feed_forward.w2", "", LAYER(down), HIDDEN, INTER),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("output", AS_IT_IS),
+};
+
+static const struct tensor_row baichuan_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    QKV("self_attn.W_pack", ""),
+    MATRIX("self_attn.o_proj", "", LAYER(o), HIDDEN, Q_DIM),
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    MLP,
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", UNIT_ROWS),
+};
+
+static const struct tensor_row exaone_rows[] = {
+    EMBED("wte"),
+    WEIGHT("ln_1", "attn_norm", NORM(0, weight), HIDDEN, ALWAYS, AS_IT_IS),
+    MATRIX("attn.attention.q_proj", "attn_q", LAYER(q), Q_DIM, HIDDEN),
+    MATRIX("attn.attention.k_proj", "attn_k", LAYER(k), KV_DIM, HIDDEN),
+    MATRIX("attn.attention.v_proj", "attn_v", LAYER(v), KV_DIM, HIDDEN),
+    MATRIX("attn.attention.out_proj", "attn_output", LAYER(o), HIDDEN, Q_DIM),
+    WEIGHT("ln_2", "ffn_norm", NORM(1, weight), HIDDEN, ALWAYS, AS_IT_IS),
+    MATRIX("mlp.c_fc_0", "ffn_gate", LAYER(gate), INTER, HIDDEN),
+    MATRIX("mlp.c_fc_1", "ffn_up", LAYER(up), INTER, HIDDEN),
+    MATRIX("mlp.c_proj", "ffn_down", LAYER(down), HIDDEN, INTER),
+    WEIGHT("ln_f", "output_norm", LAST(weight), HIDDEN, ALWAYS, AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
 };
 
 /* What BERT and RoBERTa share. */
@@ -85,9 +226,7 @@ static const struct tensor_row nomic_rows[] = {
     MATRIX("embeddings.word_embeddings", "token_embd", MODEL(embed), VOCAB, HIDDEN),
     TABLE("embeddings.token_type_embeddings", "token_types", MODEL(types), TYPES, HAS_TYPES),
     LAYER_NORM("emb_ln", "token_embd_norm", AT_FIRST),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(q), Q_DIM, HIDDEN, NO_ROWS),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(k), KV_DIM, HIDDEN, Q_DIM),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(v), KV_DIM, HIDDEN, QK_DIM),
+    QKV("attn.Wqkv", "attn_qkv"),
     MATRIX("attn.out_proj", "attn_output", LAYER(o), HIDDEN, Q_DIM),
     LAYER_NORM("norm1", "attn_output_norm", AT_MLP),
     MATRIX("mlp.fc12", "ffn_gate", LAYER(gate), INTER, HIDDEN),
@@ -100,13 +239,10 @@ static const struct tensor_row modern_rows[] = {
     MATRIX("embeddings.tok_embeddings", "token_embd", MODEL(embed), VOCAB, HIDDEN),
     VECTOR("embeddings.norm.weight", "token_embd_norm.weight", FIRST(weight), HIDDEN, ALWAYS),
     VECTOR("attn_norm.weight", "attn_norm.weight", NORM(0, weight), HIDDEN, AFTER_FIRST),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(q), Q_DIM, HIDDEN, NO_ROWS),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(k), KV_DIM, HIDDEN, Q_DIM),
-    ROWS("attn.Wqkv", "attn_qkv", LAYER(v), KV_DIM, HIDDEN, QK_DIM),
+    QKV("attn.Wqkv", "attn_qkv"),
     MATRIX("attn.Wo", "attn_output", LAYER(o), HIDDEN, Q_DIM),
     VECTOR("mlp_norm.weight", "ffn_norm.weight", NORM(1, weight), HIDDEN, ALWAYS),
-    ROWS("mlp.Wi", "ffn_up", LAYER(gate), INTER, HIDDEN, NO_ROWS),
-    ROWS("mlp.Wi", "ffn_up", LAYER(up), INTER, HIDDEN, INTER),
+    GATE_UP("mlp.Wi", "ffn_up"),
     MATRIX("mlp.Wo", "ffn_down", LAYER(down), HIDDEN, INTER),
     VECTOR("final_norm.weight", "output_norm.weight", LAST(weight), HIDDEN, ALWAYS),
     HEAD("head.dense.weight", MODEL(score_dense), HIDDEN, SCORE_DENSE),
@@ -116,7 +252,20 @@ static const struct tensor_row modern_rows[] = {
     HEAD_VECTOR("classifier.bias", MODEL(score_out_bias), LABELS, SCORE_OUT_BIAS),
 };
 
-static const char *const llama_unused[] = {NULL};
+static const char *const no_unused[] = {NULL};
+/* Of a model that sees: all but its text part. */
+static const char *const other_parts[] = {"vision_tower.",
+                                          "vision_model.",
+                                          "visual.",
+                                          "multi_modal_projector.",
+                                          "audio_tower.",
+                                          "embed_vision.",
+                                          "model.vision_tower.",
+                                          "model.vision_model.",
+                                          "model.visual.",
+                                          "model.multi_modal_projector.",
+                                          "patch_merger.",
+                                          NULL};
 /* The heads of the training: next sentence, masked words. */
 static const char *const bert_unused[] = {"pooler.", "cls.", "embeddings.position_ids", NULL};
 static const char *const roberta_unused[] = {"pooler.", "lm_head.", "embeddings.position_ids",
@@ -124,25 +273,40 @@ static const char *const roberta_unused[] = {"pooler.", "lm_head.", "embeddings.
 static const char *const nomic_unused[] = {"pooler.", "cls.", NULL};
 static const char *const modern_unused[] = {"head.", "decoder.", NULL};
 
-#define NAMES(root, other, layer_prefix, list, ignored)                                            \
+#define NAMES(layer_prefix, list, ignored, ...)                                                    \
     {                                                                                              \
-        .roots = {root, other}, .layer = layer_prefix, .rows = list,                               \
+        .roots = {__VA_ARGS__}, .layer = layer_prefix, .rows = list,                               \
         .n_rows = sizeof(list) / sizeof((list)[0]), .unused = ignored                              \
     }
+#define DECODER(list) NAMES("layers.%d.", list, no_unused, "model.", "")
 static const struct tensor_names maps[] = {
-    [TENSORS_LLAMA] = NAMES("model.", "", "layers.%d.", llama_rows, llama_unused),
-    [TENSORS_BERT] = NAMES("bert.", "", "encoder.layer.%d.", bert_rows, bert_unused),
-    [TENSORS_ROBERTA] = NAMES("roberta.", "", "encoder.layer.%d.", roberta_rows, roberta_unused),
-    [TENSORS_NOMIC] = NAMES("", "bert.", "encoder.layers.%d.", nomic_rows, nomic_unused),
-    [TENSORS_MODERN] = NAMES("model.", "", "layers.%d.", modern_rows, modern_unused),
+    [TENSORS_LLAMA] = NAMES("layers.%d.", llama_rows, no_unused, "model.", "",
+                            "language_model.model.", "model.language_model."),
+    [TENSORS_PHI3] = DECODER(phi3_rows),
+    [TENSORS_GEMMA] = NAMES("layers.%d.", gemma_rows, no_unused, "model.", "",
+                            "language_model.model.", "model.language_model."),
+    [TENSORS_BEHIND] = DECODER(behind_rows),
+    [TENSORS_GLM4] = DECODER(glm4_rows),
+    [TENSORS_GRANITE4] = DECODER(granite4_rows),
+    [TENSORS_INTERNLM2] = DECODER(internlm2_rows),
+    [TENSORS_EXAONE] = NAMES("h.%d.", exaone_rows, no_unused, "transformer."),
+    [TENSORS_BAICHUAN] = DECODER(baichuan_rows),
+    [TENSORS_BERT] = NAMES("encoder.layer.%d.", bert_rows, bert_unused, "bert.", ""),
+    [TENSORS_ROBERTA] = NAMES("encoder.layer.%d.", roberta_rows, roberta_unused, "roberta.", ""),
+    [TENSORS_NOMIC] = NAMES("encoder.layers.%d.", nomic_rows, nomic_unused, "", "bert."),
+    [TENSORS_MODERN] = NAMES("layers.%d.", modern_rows, modern_unused, "model.", ""),
 };
+
+const char *const *tensor_unused_of_others(const struct model_conf *c) {
+    return c->text_part ? other_parts : no_unused;
+}
 
 const struct tensor_names *tensor_names_of(const struct model_conf *c) {
     return &maps[c->map];
 }
 
 bool tensor_row_in_layer(const struct tensor_row *r) {
-    return r->place == IN_LAYER || r->place == IN_NORMS;
+    return r->place == IN_LAYER || r->place == IN_NORMS || r->place == IN_BRANCHES;
 }
 
 bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, int layer) {
@@ -150,9 +314,10 @@ bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, 
     case QKV_BIAS: return c->qkv_bias;
     case O_BIAS: return c->o_bias;
     case MLP_BIAS: return c->mlp_bias;
-    case QK_NORM: return c->qk_norm;
+    case QK_NORM: return c->qk_norm != QK_NORM_NONE;
     case NORM_BIAS: return c->norm_bias;
     case AFTER_FIRST: return layer > 0;
+    case TWO_NORMS: return c->norms != NORMS_ONE;
     case UNTIED: return !c->tied && !c->no_head;
     case HAS_TYPES: return c->n_token_types > 0;
     case HAS_POSITIONS: return c->n_positions > 0;
@@ -174,7 +339,8 @@ int tensor_extent(const struct model_conf *c, enum extent x) {
     case Q_DIM: return c->n_heads * c->head_dim;
     case KV_DIM: return c->n_kv_heads * c->head_dim;
     case QK_DIM: return (c->n_heads + c->n_kv_heads) * c->head_dim;
-    case HEAD_DIM: return c->head_dim;
+    case Q_NORM: return c->head_dim * (c->qk_norm == QK_NORM_HEAD ? 1 : c->n_heads);
+    case K_NORM: return c->head_dim * (c->qk_norm == QK_NORM_HEAD ? 1 : c->n_kv_heads);
     case VOCAB: return c->vocab_size;
     case POSITIONS: return c->n_positions;
     case TYPES: return c->n_token_types;

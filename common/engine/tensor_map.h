@@ -11,12 +11,13 @@
 #include <stddef.h>
 #include "common/engine/model_conf.h"
 
-enum { TENSOR_ROOTS_MAX = 2, TENSOR_NAME_BYTES = 96 };
+enum { TENSOR_ROOTS_MAX = 4, TENSOR_NAME_BYTES = 112 };
 
 /* Where the values go: the offset counts from there. */
 enum tensor_place {
     IN_LAYER,      /* struct layer_weights */
     IN_NORMS,      /* norms[2 * layer] */
+    IN_BRANCHES,   /* branch_norms[2 * layer] */
     IN_MODEL,      /* struct weights; once a model, not in each layer */
     IN_FIRST_NORM, /* norms[0] */
     IN_LAST_NORM   /* norms[2 * n_layers] */
@@ -30,7 +31,8 @@ enum extent {
     Q_DIM,
     KV_DIM,
     QK_DIM, /* of q and k together */
-    HEAD_DIM,
+    Q_NORM, /* what a norm of q has weights for */
+    K_NORM,
     VOCAB,
     POSITIONS,
     TYPES,
@@ -45,6 +47,7 @@ enum presence {
     QK_NORM,
     NORM_BIAS,
     AFTER_FIRST, /* not in layer 0 */
+    TWO_NORMS,   /* not where attention and MLP share one */
     UNTIED,      /* a head of its own; missing in a model that was made to embed, it has none */
     HAS_TYPES,
     HAS_POSITIONS,
@@ -53,6 +56,17 @@ enum presence {
     SCORE_DENSE_BIAS,
     SCORE_NORM,
     SCORE_OUT_BIAS
+};
+
+/* In which order a tensor has the rows of a matrix: one after another, or of each KV head those of
+ * its queries' heads, then its key's, then its value's (InternLM 2). */
+enum row_order { IN_ORDER, GROUPED_Q, GROUPED_K, GROUPED_V };
+
+/* What becomes of the values on their way, in f32. */
+enum change {
+    AS_IT_IS,
+    PLUS_ONE, /* HuggingFace's files have one less than is meant; GGUF's do not */
+    UNIT_ROWS /* each row divided by its length, where model_conf.unit_head says so */
 };
 
 struct tensor_row {
@@ -65,10 +79,13 @@ struct tensor_row {
     enum extent n, k;
     enum extent from; /* the rows before are another's */
     enum presence when;
+    enum row_order order;
+    enum change change;
 };
 
 struct tensor_names {
-    const char *roots[TENSOR_ROOTS_MAX]; /* before every name; the first that has the embedding */
+    const char *roots[TENSOR_ROOTS_MAX]; /* before every name; the first that has the embedding;
+                                            NULL: no more */
     const char *layer;                   /* "layers.%d." */
     const struct tensor_row *rows;       /* the embedding first */
     int n_rows;
@@ -78,6 +95,8 @@ struct tensor_names {
 };
 
 const struct tensor_names *tensor_names_of(const struct model_conf *c);
+/* Beginnings likewise: the parts of a model that sees which are not its text part. */
+const char *const *tensor_unused_of_others(const struct model_conf *c);
 bool tensor_row_in_layer(const struct tensor_row *r);
 bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, int layer);
 int tensor_extent(const struct model_conf *c, enum extent x);

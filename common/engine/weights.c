@@ -25,7 +25,7 @@ static struct slot *add_slot(struct loader *l, struct matrix *matrix, float **ve
 static const char *find_root(const struct loader *l, const struct tensor_names *names) {
     char name[NAME_BYTES];
     struct tensor t;
-    for (int i = 0; i < TENSOR_ROOTS_MAX; i++) {
+    for (int i = 0; i < TENSOR_ROOTS_MAX && names->roots[i] != NULL; i++) {
         snprintf(name, sizeof(name), "%s%s", names->roots[i], names->rows[0].name);
         if (tensor_source_find(l->files, name, &t)) return names->roots[i];
     }
@@ -40,10 +40,12 @@ static void name_slot(const struct loader *l, struct slot *s, const struct tenso
         snprintf(prefix, sizeof(prefix), names->layer, layer);
         snprintf(gguf, sizeof(gguf), "blk.%d.", layer);
     }
-    if (r->name[0] == '/')
-        snprintf(s->name, sizeof(s->name), "%s", r->name + 1);
+    static const char part[] = "language_model.";
+    if (r->name[0] == '/') /* of a part the head is within it */
+        snprintf(s->name, sizeof(s->name), "%s%s",
+                 strncmp(l->root, part, sizeof(part) - 1) == 0 ? part : "", r->name + 1);
     else
-        snprintf(s->name, sizeof(s->name), "%.16s%.32s%.40s", l->root, prefix, r->name);
+        snprintf(s->name, sizeof(s->name), "%.24s%.32s%.40s", l->root, prefix, r->name);
     if (tensor_source_is_gguf(l->files))
         snprintf(s->file_name, sizeof(s->file_name), "%.32s%.60s", gguf,
                  r->gguf != NULL ? r->gguf : "none");
@@ -57,6 +59,7 @@ static char *field_of(const struct loader *l, const struct tensor_row *r, int la
     switch (r->place) {
     case IN_LAYER: at = &w->layers[layer]; break;
     case IN_NORMS: at = &w->norms[2 * layer]; break;
+    case IN_BRANCHES: at = &w->branch_norms[2 * layer]; break;
     case IN_FIRST_NORM: at = &w->norms[0]; break;
     case IN_LAST_NORM: at = &w->norms[2 * l->c->n_layers]; break;
     case IN_MODEL: break;
@@ -79,6 +82,17 @@ static int bits_of(const struct tensor *t) {
     return t->type->grid_bits > 0 ? t->type->grid_bits : 16;
 }
 
+/* Whether RoPE turns what comes of the rows, or values, at that offset. */
+static bool turns(const struct model_conf *c, size_t offset) {
+    if (offset == offsetof(struct layer_weights, q_norm) ||
+        offset == offsetof(struct layer_weights, k_norm))
+        return c->qk_norm == QK_NORM_HEADS;
+    return offset == offsetof(struct layer_weights, q) ||
+           offset == offsetof(struct layer_weights, k) ||
+           offset == offsetof(struct layer_weights, q_bias) ||
+           offset == offsetof(struct layer_weights, k_bias);
+}
+
 static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
     const struct model_conf *c = l->c;
     char *field = field_of(l, r, layer);
@@ -88,12 +102,10 @@ static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
                               r->is_matrix ? NULL : (float **)(void *)field, tensor_extent(c, r->n),
                               tensor_extent(c, r->k), dtype_of_row(l, r));
     s->from = tensor_extent(c, r->from);
-    s->pairs = c->rope_pairs &&
-               (r->offset == offsetof(struct layer_weights, q) ||
-                r->offset == offsetof(struct layer_weights, k) ||
-                r->offset == offsetof(struct layer_weights, q_bias) ||
-                r->offset == offsetof(struct layer_weights, k_bias)) &&
-               r->place == IN_LAYER;
+    s->order = r->order;
+    s->change = tensor_source_is_gguf(l->files) && r->change == PLUS_ONE ? AS_IT_IS : r->change;
+    if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
+    s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
     name_slot(l, s, r, layer);
     if (l->by_file && r->is_matrix && r->place == IN_MODEL && dtype_is_quant(s->dtype) &&
         tensor_source_find(l->files, s->file_name, &t) && bits_of(&t) == 0)
@@ -157,8 +169,15 @@ static int rows_in_file(const struct loader *l, const struct slot *s) {
 /* Integers that fit the panels as they are. */
 static bool keeps_grid(const struct loader *l, const struct slot *s) {
     const int bits = s->t.packed != NULL ? packed_grid_bits(s->t.packed) : s->t.type->grid_bits;
-    if (s->matrix == NULL || l->kn->f32_only || bits == 0) return false;
+    if (s->matrix == NULL || l->kn->f32_only || bits == 0 || s->change != AS_IT_IS) return false;
     return s->dtype == DTYPE_INT8 || (s->dtype == DTYPE_INT4 && bits == 4);
+}
+
+static struct tensor flat(const struct tensor *t, int n) {
+    struct tensor f = *t;
+    f.n_dims = 1;
+    f.dims[0] = (uint64_t)n;
+    return f;
 }
 
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
@@ -170,6 +189,9 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
                        tensor_source_file(l->files, 0)->name, s->file_name, by);
     }
     int dims = s->matrix != NULL ? 2 : 1;
+    if (dims == 1 && l->c->qk_norm == QK_NORM_HEADS && t->n_dims == 2 &&
+        t->dims[1] == (uint64_t)l->c->head_dim && t->dims[0] == (uint64_t)(s->n / l->c->head_dim))
+        *t = flat(t, s->n); /* weights of each head */
     if (t->n_dims != dims || t->dims[0] != (uint64_t)rows ||
         (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
         char got[TENSOR_DIMS_MAX * 21 + 1] = "", want[32];
@@ -220,8 +242,14 @@ static bool harmless(const struct loader *l, const char *name) {
         if (strncmp(name, *u, strlen(*u)) == 0 || strncmp(name + root, *u, strlen(*u)) == 0)
             return true;
     }
-    if (strcmp(name, "lm_head.weight") == 0) return l->c->tied || l->c->no_head;
-    return strcmp(name, "rope_freqs.weight") == 0; /* model_conf has read it */
+    for (const char *const *u = tensor_unused_of_others(l->c); *u != NULL; u++)
+        if (strncmp(name, *u, strlen(*u)) == 0) return true;
+    if (strcmp(name, "lm_head.weight") == 0 || strcmp(name, "language_model.lm_head.weight") == 0)
+        return l->c->tied || l->c->no_head;
+    /* model_conf has read them */
+    return strcmp(name, "rope_freqs.weight") == 0 ||
+           (l->c->rope.type == ROPE_LONGROPE &&
+            strncmp(name, "rope_factors_", strlen("rope_factors_")) == 0);
 }
 
 /* A tensor that nothing reads means that the model is not the one that would be computed. */
@@ -363,10 +391,12 @@ static enum err loader_open(struct loader *l, enum dtype dtype, struct errbuf *e
         l->w->dtype = dtype;
         l->w->layers = calloc((size_t)c->n_layers, sizeof(*l->w->layers));
         l->w->norms = calloc(2 * (size_t)c->n_layers + 1, sizeof(*l->w->norms));
+        l->w->branch_norms = calloc(2 * (size_t)c->n_layers, sizeof(*l->w->branch_norms));
         l->slots = calloc((size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows,
                           sizeof(*l->slots));
     }
-    return l->w != NULL && l->w->layers != NULL && l->w->norms != NULL && l->slots != NULL
+    return l->w != NULL && l->w->layers != NULL && l->w->norms != NULL &&
+                   l->w->branch_norms != NULL && l->slots != NULL
                ? ERR_OK
                : err_set(eb, ERR_NO_MEMORY, "no memory for the list of tensors");
 }
@@ -454,6 +484,7 @@ void weights_close(struct weights **w) {
     mem_close(&(*w)->memory);
     free((*w)->layers);
     free((*w)->norms);
+    free((*w)->branch_norms);
     free(*w);
     *w = NULL;
 }

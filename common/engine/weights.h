@@ -30,7 +30,7 @@ struct norm {
 };
 
 struct layer_weights {
-    float *q_norm, *k_norm;                   /* [head_dim], or NULL */
+    float *q_norm, *k_norm; /* NULL, or [head_dim]; of each head, where the family has it so */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     float *gate_bias, *up_bias, *down_bias;   /* NULL: none */
     struct matrix q, k, v, o;
@@ -52,10 +52,12 @@ struct weights_place {
 struct weights {
     enum dtype dtype;   /* of the layers' matrices; with int4 those over the vocabulary are int8 */
     char file_type[16]; /* of the embedding matrix in the file */
-    struct matrix embed, head;    /* head == embed when tied; no panels: there is none */
-    struct matrix positions;      /* f32 [n_positions][hidden]; no panels: RoPE or none */
-    struct matrix types;          /* f32 [n_token_types][hidden]; likewise */
-    struct norm *norms;           /* [2 * n_layers + 1]: before each half of a layer, at the end */
+    struct matrix embed, head; /* head == embed when tied; no panels: there is none */
+    struct matrix positions;   /* f32 [n_positions][hidden]; no panels: RoPE or none */
+    struct matrix types;       /* f32 [n_token_types][hidden]; likewise */
+    struct norm *norms; /* [2 * n_layers + 1]: before each half of a layer, at the end; no weight:
+                           there is none */
+    struct norm *branch_norms; /* [2 * n_layers]: of what a half adds; no weight: there is none */
     struct layer_weights *layers; /* [n_layers] */
     /* the head for scores, f32: [hidden][hidden], [n_labels][hidden]; what it lacks is empty */
     struct matrix score_dense, score_out;

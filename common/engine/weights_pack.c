@@ -1,4 +1,6 @@
 /* weights_pack: tensors on their way from the files into panels. */
+#include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/half.h"
@@ -7,31 +9,51 @@
 
 enum { STEP_BYTES = 8 * 1024 * 1024 };
 
-/* Where row r of a matrix of q or k lies in a file whose heads have their rows as RoPE's pairs:
- * (0, half), (1, half + 1), ... */
+/* Where row r of a slot lies, counted from the slot's first. Heads may have their rows as RoPE's
+ * pairs: (0, half), (1, half + 1), ..., behind which come those that do not turn. */
 static int row_in_file(const struct loader *l, const struct slot *s, int r) {
-    const int dim = l->c->head_dim, at = r % dim;
-    return s->pairs ? r - at + (at < dim / 2 ? 2 * at : 2 * (at - dim / 2) + 1) : r;
+    const struct model_conf *c = l->c;
+    const int dim = c->head_dim, at = r % dim, half = c->rope_dim / 2, head = r / dim;
+    const int g = c->n_heads / c->n_kv_heads;
+    if (s->pairs && at < 2 * half) r += (at < half ? 2 * at : 2 * (at - half) + 1) - at;
+    switch (s->order) {
+    case IN_ORDER: return r;
+    case GROUPED_Q: return r + head / g * 2 * dim;
+    case GROUPED_K: return r + (head * (g + 1) + g) * dim - s->from;
+    case GROUPED_V: return r + (head * (g + 1) + g + 1) * dim - s->from;
+    }
+    return r;
 }
 
-/* Rows of the tensor, behind those that are another's. */
+static void change_rows(const struct slot *s, float *rows, int n) {
+    const size_t k = (size_t)s->k;
+    for (size_t i = 0; s->change == PLUS_ONE && i < (size_t)n * k; i++) rows[i] += 1;
+    for (int i = 0; s->change == UNIT_ROWS && i < n; i++) {
+        float *row = rows + (size_t)i * k;
+        double sum = 0;
+        for (size_t j = 0; j < k; j++) sum += (double)row[j] * (double)row[j];
+        const double length = sqrt(sum) > 1e-12 ? sqrt(sum) : 1e-12;
+        for (size_t j = 0; j < k; j++) row[j] = (float)((double)row[j] / length);
+    }
+}
+
+/* Rows of the tensor; first counts from behind those that are another's. */
 static void read_file_rows(const struct slot *s, float *dst, int first, int n) {
     const struct tensor_type *type = s->t.type;
     if (s->t.packed != NULL)
         packed_rows(s->t.packed, dst, (uint64_t)(s->from + first), (size_t)n);
     else
-        type->to_f32(dst, s->t.data + (size_t)first * tensor_row_bytes(type, s->k),
+        type->to_f32(dst, s->t.data + (ptrdiff_t)first * (ptrdiff_t)tensor_row_bytes(type, s->k),
                      (size_t)n * (size_t)(s->k / type->elements));
 }
 
 /* Rows [first, first + n) of the matrix, or values of the vector, as f32. */
 static void read_rows(const struct loader *l, const struct slot *s, float *dst, int first, int n) {
-    if (!s->pairs) {
-        read_file_rows(s, dst, first, n);
-        return;
-    }
-    for (int i = 0; i < n; i++)
+    const bool whole = !s->pairs && s->order == IN_ORDER;
+    if (whole) read_file_rows(s, dst, first, n);
+    for (int i = 0; !whole && i < n; i++)
         read_file_rows(s, dst + (size_t)i * (size_t)s->k, row_in_file(l, s, first + i), 1);
+    change_rows(s, dst, n);
 }
 
 /* All exponents below the one of infinities and NaNs. */

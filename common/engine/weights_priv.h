@@ -26,6 +26,8 @@ struct slot {
     uint64_t at;      /* offset in the packed data */
     bool grid;        /* its integers stay: kernels_grid.h */
     bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
+    enum row_order order;
+    enum change change;
     struct tensor t;
     uint8_t digest[16]; /* XXH3-128 of its bytes in the file */
 };

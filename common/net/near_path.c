@@ -1,9 +1,9 @@
 /* near_path: edit distances of a path to every pattern that is served. */
 #include "common/net/near_path.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include "common/base/near_text.h"
 #include "proto/api.h"
 
 struct near {
@@ -20,29 +20,6 @@ struct search {
 
 static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
-}
-
-/* Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment), without
- * regard to case. Both at most NEAR_PATH_BYTES_MAX long. */
-static size_t edit_distance(const char *a, size_t n_a, const char *b, size_t n_b) {
-    size_t row[3][NEAR_PATH_BYTES_MAX + 1];
-    size_t *before = row[0], *last = row[1], *now = row[2];
-    for (size_t j = 0; j <= n_b; j++) last[j] = j;
-    for (size_t i = 1; i <= n_a; i++) {
-        now[0] = i;
-        for (size_t j = 1; j <= n_b; j++) {
-            int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
-            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (x != y));
-            if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
-                y == tolower((unsigned char)a[i - 2]))
-                now[j] = least(now[j], before[j - 2] + 1);
-        }
-        size_t *turn = before;
-        before = last;
-        last = now;
-        now = turn;
-    }
-    return last[n_b];
 }
 
 /* The pattern with what stands in the same place of path for {m} and {*}; false: it does not fit.
@@ -76,7 +53,7 @@ static bool fill_pattern(char dst[NEAR_PATH_BYTES_MAX + 1], const char *pattern,
 static void consider(struct search *s, const char *method, const char *pattern) {
     char full[NEAR_PATH_BYTES_MAX + 1];
     if (strcmp(pattern, "/") == 0 || !fill_pattern(full, pattern, s->path)) return;
-    size_t at, n = strlen(full), distance = edit_distance(s->path, s->path_len, full, n);
+    size_t at, n = strlen(full), distance = near_distance(s->path, s->path_len, full, n);
     /* A path that leads to it: /v1/chat. */
     if (n > s->path_len && full[s->path_len] == '/' && strncmp(full, s->path, s->path_len) == 0)
         distance = least(distance, 1);

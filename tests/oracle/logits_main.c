@@ -4,6 +4,10 @@
  *   logits DIR --ids 1,2,3 [--greedy N] [--out FILE] [--weights f32|bf16] [--kv f32|bf16]
  * [--kernels NAME]
  *          [--threads N] [--chunk N] [--block N] [--adapter DIR] [--pool mean|cls|last] [--first N]
+ *          [--tokens N] [--beside N]
+ *
+ * --tokens: how long the sequence may become, where RoPE asks for it. --beside: so many rows of
+ * another sequence are in every pass.
  *
  * With --pool FILE gets the one row the ids become, f32 [hidden], and the head's scores, f32
  * [n_labels]; --first: so many of the ids are the first text of a pair. Two more sequences, the ids
@@ -23,7 +27,7 @@ struct args {
     struct engine_opts o;
     const char *ids, *out, *adapter;
     enum pooling pooling;
-    int chunk, block, greedy, first;
+    int chunk, block, greedy, first, n_tokens, beside;
 };
 
 static int parse(struct args *a, int argc, char **argv) {
@@ -56,6 +60,10 @@ static int parse(struct args *a, int argc, char **argv) {
             a->adapter = v;
         else if (strcmp(k, "--first") == 0)
             a->first = atoi(v);
+        else if (strcmp(k, "--beside") == 0)
+            a->beside = atoi(v);
+        else if (strcmp(k, "--tokens") == 0)
+            a->n_tokens = atoi(v);
         else if (strcmp(k, "--pool") == 0)
             a->pooling = strcmp(v, "mean") == 0  ? POOL_MEAN
                          : strcmp(v, "cls") == 0 ? POOL_CLS
@@ -64,7 +72,8 @@ static int parse(struct args *a, int argc, char **argv) {
             return 0;
     }
     a->o.lora_rank_max = a->adapter != NULL ? LORA_RANK_MAX : 0;
-    return a->ids != NULL && argc % 2 == 0 && a->chunk > 0 && a->block > 0 && a->greedy >= 0;
+    return a->ids != NULL && argc % 2 == 0 && a->chunk > 0 && a->block > 0 && a->greedy >= 0 &&
+           a->beside >= 0 && a->beside <= 4096;
 }
 
 static int parse_ids(const char *s, int vocab, int32_t *ids, int n_max) {
@@ -87,36 +96,74 @@ static int32_t best(const float *logits, int n) {
     return at;
 }
 
+/* One sequence, and a neighbour that must not matter: ids backwards, some of them in every pass. */
+struct runner {
+    struct forward *f;
+    struct kv_cache *kv;
+    const struct args *a;
+    const struct lora *lora;
+    const int32_t *ids;
+    int n_ids, n_beside; /* of the neighbour's, so far */
+    int32_t *table, *beside_table, *row_ids;
+    int *rows;
+    float *logits;
+};
+
+/* n rows of the sequence from position n_past on, with the logits of each. */
+static void pass(struct runner *r, const int32_t *ids, int n_past, int n) {
+    const struct args *a = r->a;
+    struct fwd_seq seqs[2];
+    int n_seqs = 0, first = r->n_ids - r->n_beside < a->beside ? r->n_ids - r->n_beside : a->beside;
+    if (first > 0)
+        seqs[n_seqs++] = (struct fwd_seq){
+            .block_table = r->beside_table, .n_past = r->n_beside, .n_rows = first};
+    for (int i = 0; i < first; i++) r->row_ids[i] = r->ids[r->n_ids - 1 - r->n_beside++];
+    memcpy(r->row_ids + first, ids, (size_t)n * sizeof(*ids));
+    for (int i = 0; i < n; i++) r->rows[i] = first + i;
+    seqs[n_seqs++] = (struct fwd_seq){.block_table = r->table,
+                                      .n_past = n_past,
+                                      .first_row = first,
+                                      .n_rows = n,
+                                      .lora = r->lora,
+                                      .n_tokens = a->n_tokens};
+    forward_run(r->f, r->kv, r->row_ids, first + n, seqs, n_seqs, r->rows, n, r->logits, NULL,
+                NULL);
+}
+
 /* Prefill in chunks, then one row at a time. */
-static int run(struct forward *f, struct kv_cache *kv, const struct args *a,
-               const struct lora *lora, int32_t *ids, int n_ids) {
-    const struct model_info *m = forward_model(f);
-    int n_blocks = kv_cache_shape(kv)->n_blocks, rows[4096];
-    int32_t *table = calloc((size_t)n_blocks, sizeof(*table));
-    float *logits = calloc((size_t)a->chunk * (size_t)m->vocab_size, sizeof(*logits));
+static int run(struct runner *r) {
+    const struct args *a = r->a;
+    const int vocab = forward_model(r->f)->vocab_size, n_blocks = kv_cache_shape(r->kv)->n_blocks;
+    const size_t n_rows = (size_t)(a->chunk + a->beside);
+    r->table = calloc((size_t)n_blocks, sizeof(*r->table));
+    r->row_ids = calloc(n_rows, sizeof(*r->row_ids));
+    r->rows = calloc(n_rows, sizeof(*r->rows));
+    r->logits = calloc((size_t)a->chunk * (size_t)vocab, sizeof(*r->logits));
     FILE *out = a->out != NULL ? fopen(a->out, "wb") : NULL;
-    if (table == NULL || logits == NULL || (a->out != NULL && out == NULL)) return 1;
+    if (r->table == NULL || r->row_ids == NULL || r->rows == NULL || r->logits == NULL ||
+        (a->out != NULL && out == NULL))
+        return 1;
     /* Blocks in reverse, so that a pass that takes block numbers for positions fails. */
-    for (int i = 0; i < n_blocks; i++) table[i] = n_blocks - 1 - i;
-    for (int i = 0; i < a->chunk; i++) rows[i] = i;
+    for (int i = 0; i < n_blocks; i++) r->table[i] = n_blocks - 1 - i;
+    r->beside_table = r->table + n_blocks / 2;
     int32_t next = 0;
-    for (int at = 0, n = 0; at < n_ids; at += n) {
-        n = n_ids - at < a->chunk ? n_ids - at : a->chunk;
-        struct fwd_seq s = {.block_table = table, .n_past = at, .n_rows = n, .lora = lora};
-        forward_run(f, kv, ids + at, n, &s, 1, rows, n, logits, NULL, NULL);
-        if (out != NULL) fwrite(logits, sizeof(float) * (size_t)m->vocab_size, (size_t)n, out);
-        next = best(logits + (size_t)(n - 1) * (size_t)m->vocab_size, m->vocab_size);
+    for (int at = 0, n = 0; at < r->n_ids; at += n) {
+        n = r->n_ids - at < a->chunk ? r->n_ids - at : a->chunk;
+        pass(r, r->ids + at, at, n);
+        if (out != NULL) fwrite(r->logits, sizeof(float) * (size_t)vocab, (size_t)n, out);
+        next = best(r->logits + (size_t)(n - 1) * (size_t)vocab, vocab);
     }
     if (a->greedy > 0) printf("greedy");
     for (int i = 0; i < a->greedy; i++) {
         printf(" %d", next);
-        struct fwd_seq s = {.block_table = table, .n_past = n_ids + i, .n_rows = 1, .lora = lora};
-        forward_run(f, kv, &next, 1, &s, 1, rows, 1, logits, NULL, NULL);
-        next = best(logits, m->vocab_size);
+        pass(r, &next, r->n_ids + i, 1);
+        next = best(r->logits, vocab);
     }
     if (a->greedy > 0) printf("\n");
-    free(table);
-    free(logits);
+    free(r->table);
+    free(r->row_ids);
+    free(r->rows);
+    free(r->logits);
     return out != NULL && fclose(out) != 0;
 }
 
@@ -173,7 +220,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: logits DIR --ids 1,2,3 [--greedy N] [--out FILE] ...\n");
         return 2;
     }
-    int rows = a.chunk;
+    int rows = a.chunk + a.beside;
     for (const char *s = a.ids; a.pooling != POOL_NONE && s != NULL; s = strchr(s + 1, ',')) rows++;
     if (forward_open(&f, &a.o, a.pooling != POOL_NONE ? 3 * rows : rows, &eb) != ERR_OK) {
         fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
@@ -205,14 +252,17 @@ int main(int argc, char **argv) {
                                  .n_kv_heads = m->n_kv_heads,
                                  .head_dim = m->head_dim,
                                  .block_tokens = a.block,
-                                 .n_blocks = a.pooling != POOL_NONE ? 3 * blocks : blocks,
+                                 .n_blocks = blocks * (a.pooling != POOL_NONE ? 3
+                                                       : a.beside > 0         ? 2
+                                                                              : 1),
                                  .dtype = a.o.kv_dtype};
         if (kv_cache_create(&kv, &shape, &eb) != ERR_OK)
             fprintf(stderr, "%s: %s\n", err_name(eb.code), eb.text);
         else if (a.pooling != POOL_NONE)
             rc = run_pooled(f, kv, &a, ids, n);
         else
-            rc = run(f, kv, &a, lora, ids, n);
+            rc = run(
+                &(struct runner){.f = f, .kv = kv, .a = &a, .lora = lora, .ids = ids, .n_ids = n});
     }
     free(ids);
     kv_cache_destroy(&kv);

@@ -131,11 +131,11 @@ def write_file(path, tensors, values, dtype):
             f.write(to_bytes(values(int(np.prod(shape)), scale), dtype))
 
 
-def write_model(out, config, dtype="f32", shards=1, seed=0, tokenizer=None, generation=None):
+def write_model(out, config, dtype="f32", shards=1, seed=0, tokenizer=None, generation=None, tensors=None):
     os.makedirs(out, exist_ok=True)
     rng = np.random.default_rng(seed)
     pool = rng.standard_normal(1 << 21, dtype=np.float32)
-    tensors = tensor_shapes(config)
+    tensors = tensors or tensor_shapes(config)
 
     def values(n, scale):
         return random_values(rng, pool, n, scale)

@@ -30,7 +30,8 @@ enum {
     LAYER = 1, /* the one that is looked at */
 };
 
-static const struct attention_shape shape = {HEADS, KV_HEADS, HEAD_DIM, 0.2f};
+static const struct attention_shape shape = {
+    .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM, .scale = 0.2f};
 static const int contexts[] = {1, 2, C - 1, C, C + 1, 2 * C, LONGEST};
 static const int windows[] = {0, 1, 7, C - 1, C, C + 1, 2 * C + 3};
 
@@ -466,7 +467,8 @@ static void plans_keep_to_their_memory(void **state) {
 /* Sizes at open: nothing to cut with one thread or one chunk; a bound for many threads and a
  * context of millions, where one row still fits. */
 static void plans_have_a_size(void **state) {
-    static const struct attention_shape large = {128, 8, 256, 1};
+    static const struct attention_shape large = {
+        .n_heads = 128, .n_kv_heads = 8, .head_dim = 256, .scale = 1};
     const int millions = 4 * 1000 * 1000;
     struct attention_plan p;
     (void)state;

@@ -73,10 +73,8 @@ static void write_file(const char *dir, const char *name, const void *p, size_t 
 
 static char model_dir[64];
 
-static int model_write(void **state) {
-    (void)state;
-    snprintf(model_dir, sizeof(model_dir), "/tmp/baton_engine_XXXXXX");
-    assert_non_null(mkdtemp(model_dir));
+/* context, and what more the config says, beginning with a comma */
+static void config_write(int context, const char *more) {
     char config[1024];
     int n = snprintf(
         config, sizeof(config),
@@ -86,10 +84,16 @@ static int model_write(void **state) {
         "d,"
         "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_"
         "embeddings\":false,"
-        "\"bos_token_id\":1,\"eos_token_id\":2,\"torch_dtype\":\"float32\"}",
-        HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB, CONTEXT);
+        "\"bos_token_id\":1,\"eos_token_id\":2,\"torch_dtype\":\"float32\"%s}",
+        HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB, context, more);
     write_file(model_dir, "config.json", config, (size_t)n, NULL);
+}
 
+static int model_write(void **state) {
+    (void)state;
+    snprintf(model_dir, sizeof(model_dir), "/tmp/baton_engine_XXXXXX");
+    assert_non_null(mkdtemp(model_dir));
+    config_write(CONTEXT, "");
     struct file f = {.data = tmpfile(), .header = "{", .header_len = 1};
     assert_non_null(f.data);
     rng_state = 4711;
@@ -353,6 +357,32 @@ static void test_same_bits_every_way(void **state) {
 
 /* The pass itself is sound: what is not there is refused, and the self-test of a good model passes.
  */
+/* Dynamic NTK: angles by the length a sequence may come to. Its bits do not depend on who else runs
+ * or where, and prefix blocks of a sequence of another length are not taken: the second one's
+ * prompt begins as the first one's, and its answer is what it is without a cache. */
+static void test_angles_by_length(void **state) {
+    (void)state;
+    static struct listener want, got;
+    struct engine_opts o = {.weight_dtype = DTYPE_F32, .kv_dtype = DTYPE_F32, .kernels = "auto"};
+    config_write(64, ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":16.0}");
+    o.n_threads = o.batch_max = 1;
+    o.chunk_tokens = 512;
+    memcpy(prompts[6], prompts[5], sizeof(prompts[6]));
+    memcpy(prompts[7], prompts[5], sizeof(prompts[7]));
+    run_whole(&o, 1, &want);
+    o.batch_max = SEQS;
+    o.chunk_tokens = 16;
+    o.n_threads = 2;
+    o.prefix_cache = true;
+    run_whole(&o, 2, &got);
+    same(&got, &want, "dynamic, whole");
+    run_split(&o, &got);
+    same(&got, &want, "dynamic, split");
+    config_write(CONTEXT, "");
+    run_whole(&o, 1, &got);
+    assert_memory_not_equal(got.a[5].logprob, want.a[5].logprob, sizeof(want.a[5].logprob));
+}
+
 static void test_open_and_self_test(void **state) {
     (void)state;
     struct listener l;
@@ -387,6 +417,7 @@ static void test_open_and_self_test(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_angles_by_length),
         cmocka_unit_test(test_open_and_self_test),
         cmocka_unit_test(test_same_bits_every_way),
     };

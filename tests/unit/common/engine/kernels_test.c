@@ -175,6 +175,8 @@ static void row_operations_equal_the_plain_set(void **state) {
             BOTH(ref.layernorm(want, a, b, NULL, n, 1e-12f),
                  k.layernorm(got, a, b, NULL, n, 1e-12f), 200);
             BOTH(ref.gelu(want, n), k.gelu(got, n), 200);
+            BOTH(ref.gelu_tanh(want, n), k.gelu_tanh(got, n), 200);
+            BOTH(ref.softcap(want, 2.5f, n), k.softcap(got, 2.5f, n), 200);
             BOTH(ref.mul(want, b, n), k.mul(got, b, n), 200);
             BOTH(ref.add(want, b, n), k.add(got, b, n), 200);
             BOTH(ref.scale(want, b, 0.3f, n), k.scale(got, b, 0.3f, n), 200);
@@ -249,6 +251,31 @@ static void gelu_and_layernorm_are_accurate(void **state) {
                 ((double)x[j] - mean) / sqrt(var + 1e-5) * (double)weight[j] + (double)bias[j];
             assert_true(fabs((double)y[j] - want) < 1e-4);
         }
+    }
+}
+
+static void tanh_forms_are_accurate(void **state) {
+    struct kernels k;
+    (void)state;
+    for (int i = 0; kernels_at(&k, i); i++) {
+        for (int n = -9000; n <= 9000; n++) {
+            const float x = (float)n / 1000.0f;
+            const double v = (double)x, u = sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
+            float gelu = x, cap = 50 * x;
+            k.gelu_tanh(&gelu, 1);
+            k.softcap(&cap, 30, 1);
+            if (fabs((double)gelu - v / 2 * (1 + tanh(u))) > 3e-7 * fabs(v) + 1e-12)
+                fail_msg("%s: gelu_tanh(%g) is %.9g", k.name, v, (double)gelu);
+            if (fabs((double)cap - 30 * tanh(50 * v / 30)) > 3e-7 * 30)
+                fail_msg("%s: softcap(%g) is %.9g", k.name, 50 * v, (double)cap);
+        }
+        float ends[4] = {300.0f, -300.0f, 0.0f, NAN}, caps[5] = {1e30f, -1e30f, 0, -0.0f, NAN};
+        k.gelu_tanh(ends, 4);
+        assert_true(ends[0] == 300.0f && ends[1] <= 0 && ends[1] > -1e-30f && ends[2] == 0);
+        assert_true(isnan(ends[3]));
+        k.softcap(caps, 50, 5);
+        assert_true(caps[0] == 50 && caps[1] == -50 && caps[2] == 0 && caps[3] == 0);
+        assert_true(isnan(caps[4]));
     }
 }
 
@@ -375,6 +402,7 @@ int main(void) {
         cmocka_unit_test(row_operations_equal_the_plain_set),
         cmocka_unit_test(exp_is_accurate),
         cmocka_unit_test(gelu_and_layernorm_are_accurate),
+        cmocka_unit_test(tanh_forms_are_accurate),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(f16_widens),
         cmocka_unit_test(attention_equals_the_plain_set),

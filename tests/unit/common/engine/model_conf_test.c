@@ -88,7 +88,7 @@ static void families_differ_by_their_row(void **state) {
     assert_int_equal(c.window[2], 0);
 
     c = good(QWEN3 "}");
-    assert_true(c.qk_norm && !c.qkv_bias);
+    assert_true(c.qk_norm == QK_NORM_HEAD && !c.qkv_bias);
     assert_int_equal(c.head_dim, 128);
 }
 
@@ -206,10 +206,9 @@ static void what_is_not_known_is_refused(void **state) {
     static const struct {
         const char *config, *says;
     } rows[] = {
-        {"{\"model_type\":\"gemma2\"," SHAPE "}",
-         "config.json: model_type must be one of \"llama\" \"mistral\" \"qwen2\" \"qwen3\" "
-         "\"bert\" \"roberta\" \"xlm-roberta\" \"nomic_bert\" \"modernbert\", got "
-         "\"gemma2\""},
+        {"{\"model_type\":\"gemma9\"," SHAPE "}",
+         "config.json: model_type must be one of those in docs/models.md, the nearest is "
+         "\"gemma2\", got \"gemma9\""},
         {"{" SHAPE "}", "model_type must be one of"},
         {"{\"model_type\":\"llama\",\"architectures\":[\"LlamaForSequenceClassification\"]," SHAPE
          "}",
@@ -236,7 +235,7 @@ static void what_is_not_known_is_refused(void **state) {
          "quantization_config.config_groups.a.weights.num_bits must be 8, got 4"},
         {LLAMA ",\"partial_rotary_factor\":0.5}",
          "partial_rotary_factor must be absent, null or 1, got 0.5"},
-        {LLAMA ",\"num_experts\":8}", "num_experts must be absent or null, got 8"},
+        {LLAMA ",\"num_experts\":8}", "num_experts must be absent, null or 0, got 8"},
         {LLAMA ",\"sliding_window\":64}",
          "sliding_window must be absent or null for this model_type, got 64"},
         {LLAMA ",\"hidden_size\":0}", "hidden_size must be an integer from 1 to 65536, got 0"},
@@ -256,11 +255,14 @@ static void what_is_not_known_is_refused(void **state) {
         {LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings must be true or false, got 1"},
         {LLAMA ",\"rope_theta\":0}", "rope_theta must be a number from 1"},
         {LLAMA ",\"rope_scaling\":4}", "rope_scaling must be an object or null, got 4"},
+        {LLAMA ",\"rope_scaling\":{\"rope_type\":\"ntk\"}}",
+         "rope_scaling.rope_type must be one of \"default\" \"linear\" \"llama3\" \"yarn\" "
+         "\"dynamic\" \"longrope\", got \"ntk\""},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
-         "rope_scaling.rope_type must be one of \"default\" \"linear\" \"llama3\" \"yarn\", got "
-         "\"longrope\""},
-        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}",
-         "rope_scaling.type must be one of"},
+         "rope_scaling.short_factor must be 8 numbers above 0, one for each pair that turns"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"mrope\"}}", "rope_scaling.type must be one of"},
+        {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\"}}",
+         "rope_scaling.factor must be a number from 1"},
         {LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}",
          "rope_scaling.factor must be a number from 1"},
         {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
@@ -295,6 +297,73 @@ static void what_is_not_known_is_refused(void **state) {
     }
 }
 
+#define SMALL                                                                                      \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"vocab_size\":100,"      \
+    "\"num_attention_heads\":4,\"max_position_embeddings\":131072"
+
+/* Members of the published configs, and what they come to. */
+static void decoders_scale_cap_and_turn_as_published(void **state) {
+    (void)state;
+    struct model_conf c = good("{\"model_type\":\"gemma2\"," SMALL "}");
+    assert_true(c.score_cap == 50 && c.logit_cap == 30 && c.score_scale == 0.0625f);
+    assert_true(c.embed_scale == 8 && c.tied && c.head_dim == 256 && c.n_kv_heads == 4);
+    assert_true(c.window[0] == 4096 && c.window[1] == 0 && c.window[2] == 4096);
+    assert_true(c.act == ACT_GELU_TANH && c.norms == NORMS_AROUND);
+    c = good(
+        "{\"model_type\":\"gemma2\",\"attn_logit_softcapping\":null,\"layer_types\":["
+        "\"full_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"]," SMALL
+        "}");
+    assert_true(c.score_cap == 0 && c.window[0] == 0 && c.window[2] == 4096);
+
+    /* what the 4B model leaves out is in the defaults; scaling is of full layers alone */
+    c = good("{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],"
+             "\"eos_token_id\":[1,106],\"vision_config\":{},\"text_config\":{\"model_type\":"
+             "\"gemma3_text\",\"hidden_size\":2560,\"intermediate_size\":10240,"
+             "\"num_hidden_layers\":34,\"sliding_window\":1024,\"rope_scaling\":{\"rope_type\":"
+             "\"linear\",\"factor\":8.0}}}");
+    assert_true(c.text_part && c.n_heads == 8 && c.n_kv_heads == 4 && c.vocab_size == 262208);
+    assert_true(c.context_max == 131072 && c.rope.theta == 1e6 && c.rope.factor == 8);
+    assert_true(c.has_window_rope && c.window_rope.theta == 10000);
+    assert_true(c.window_rope.type == ROPE_DEFAULT && c.window[4] == 1024 && c.window[5] == 0);
+    assert_true(c.n_eos == 2 && c.eos_ids[1] == 106 && c.tied && c.score_cap == 0);
+    c = good("{\"model_type\":\"gemma3_text\",\"_sliding_window_pattern\":2,\"rope_parameters\":{"
+             "\"full_attention\":{\"rope_type\":\"linear\",\"factor\":4,\"rope_theta\":5000},"
+             "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":700}}," SMALL "}");
+    assert_true(c.rope.theta == 5000 && c.rope.factor == 4 && c.window_rope.theta == 700);
+    assert_true(c.window[0] == 4096 && c.window[1] == 0);
+
+    /* 131072 / 4096: sqrt(1 + 5 / 12) */
+    c = good("{\"model_type\":\"phi3\",\"head_dim\":8,\"partial_rotary_factor\":0.75,"
+             "\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"type\":\"yarn\","
+             "\"short_factor\":[1,1.5,2],\"long_factor\":[4,5,6]}," SMALL "}");
+    assert_true(c.rope_dim == 6 && c.rope.type == ROPE_LONGROPE);
+    assert_true(fabs(c.rope.attention_factor - 1.1902380714238083) < 1e-12);
+    double f[3], g[3];
+    rope_freqs(f, &c.rope, 6);
+    rope_freqs_for(g, &c.rope, 6, 4096);
+    assert_true(f[0] == 1 && f[1] == g[1]);
+    rope_freqs_for(g, &c.rope, 6, 4097);
+    assert_true(g[0] == 0.25 && fabs(g[1] * 5 / 1.5 - f[1]) < 1e-15);
+
+    c = good("{\"model_type\":\"smollm3\"," SMALL "}");
+    assert_true(!c.still[0] && !c.still[2] && c.still[3] && c.tied && c.rope.theta == 2e6);
+    c = good("{\"model_type\":\"granite\",\"attention_multiplier\":0.015625,\"logits_scaling\":8,"
+             "\"residual_multiplier\":0.22,\"embedding_multiplier\":12," SMALL "}");
+    assert_true(c.score_scale == 0.015625f && c.logit_scale == 0.125f);
+    assert_true(c.residual_scale == 0.22f && c.embed_scale == 12);
+    c = good("{\"model_type\":\"exaone4\",\"sliding_window\":null,\"num_key_value_heads\":4," SMALL
+             "}");
+    assert_true(!c.still[3] && c.window[0] == 0 && c.norms == NORMS_BEHIND);
+    c = good("{\"model_type\":\"cohere\",\"model_max_length\":200,\"tie_word_embeddings\":true,"
+             "\"layer_norm_eps\":1e-4," SMALL "}");
+    assert_true(c.context_max == 200 && c.logit_scale == 0.0625f && c.norm_eps == 1e-4f);
+    assert_true(c.rope_pairs && c.adapter_pairs && c.qk_norm == QK_NORM_NONE);
+    c = good(
+        "{\"model_type\":\"internlm2\",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}," SMALL
+        "}");
+    assert_true(c.rope.original_context == 131072 && c.context_max == 262144);
+}
+
 static void the_hash_line_names_what_changes_logits(void **state) {
     char a[MODEL_CONF_LINE_BYTES], b[MODEL_CONF_LINE_BYTES];
     (void)state;
@@ -321,6 +390,7 @@ int main(void) {
         cmocka_unit_test(frequencies_follow_the_definition),
         cmocka_unit_test(generation_config_wins),
         cmocka_unit_test(what_is_not_known_is_refused),
+        cmocka_unit_test(decoders_scale_cap_and_turn_as_published),
         cmocka_unit_test(the_hash_line_names_what_changes_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,154 @@
+"""Tiny random models of the decoder families beyond make_model.py's: their config.json as published but for the shape, and the tensors their
+checkpoints have. `write` puts one into a folder."""
+import numpy as np
+
+import make_model
+
+TINY = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=151,
+            max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", bos_token_id=1, eos_token_id=2,
+            tie_word_embeddings=False)
+
+
+def long_factors(n):
+    return dict(short_factor=[1.0 + 0.05 * i for i in range(n)], long_factor=[1.5 + 0.4 * i for i in range(n)])
+
+
+def drop(*names):
+    return {name: ... for name in names}
+
+
+GEMMA = dict(head_dim=24, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6, sliding_window=19, query_pre_attn_scalar=20,
+             **drop("hidden_act", "tie_word_embeddings"))
+PHI3 = dict(model_type="phi3", architectures=["Phi3ForCausalLM"])
+COHERE = dict(layer_norm_eps=1e-5, logit_scale=0.25, **drop("rms_norm_eps", "tie_word_embeddings"))
+QWEN_VL = dict(rope_scaling=dict(type="mrope", mrope_section=[2, 2, 2]), use_sliding_window=False, vision_config=dict(depth=2))
+BEHIND = dict(num_hidden_layers=4)
+
+# What a config.json has other than TINY; ... : it does not have the member.
+FAMILIES = {
+    "phi3": dict(PHI3, original_max_position_embeddings=256, rope_scaling=None, sliding_window=21, num_attention_heads=3, num_key_value_heads=3, hidden_size=288,
+                 head_dim=...),
+    "phi3_long": dict(PHI3, original_max_position_embeddings=64, sliding_window=None, rope_scaling=dict(type="su", **long_factors(6))),
+    "phi4_mini": dict(PHI3, head_dim=16, original_max_position_embeddings=64, partial_rotary_factor=0.75, tie_word_embeddings=True,
+                      rope_scaling=dict(rope_type="longrope", **long_factors(6))),
+    "gemma2": dict(GEMMA, model_type="gemma2", architectures=["Gemma2ForCausalLM"], attn_logit_softcapping=5.0, final_logit_softcapping=9.0,
+                   num_hidden_layers=3),
+    "gemma3": dict(GEMMA, model_type="gemma3_text", architectures=["Gemma3ForCausalLM"], sliding_window_pattern=3, num_hidden_layers=4, rope_theta=1e6,
+                   rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=8.0)),
+    "granite": dict(model_type="granite", architectures=["GraniteForCausalLM"], embedding_multiplier=12.0, attention_multiplier=0.09, residual_multiplier=0.22,
+                    logits_scaling=3.0, tie_word_embeddings=True),
+    "granite4": dict(model_type="granitemoehybrid", architectures=["GraniteMoeHybridForCausalLM"], embedding_multiplier=3.0, attention_multiplier=0.2,
+                     residual_multiplier=0.5, logits_scaling=0.5, shared_intermediate_size=80, intermediate_size=999, num_local_experts=0,
+                     layer_types=["attention"] * 2, position_embedding_type="rope"),
+    "smollm3": dict(model_type="smollm3", architectures=["SmolLM3ForCausalLM"], num_hidden_layers=4, use_sliding_window=False, sliding_window=None,
+                    **drop("tie_word_embeddings")),
+    "olmo2": dict(model_type="olmo2", architectures=["Olmo2ForCausalLM"]),
+    "olmo3": dict(BEHIND, model_type="olmo3", architectures=["Olmo3ForCausalLM"], sliding_window=17,
+                  rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)),
+    "exaone4": dict(BEHIND, model_type="exaone4", architectures=["Exaone4ForCausalLM"], sliding_window=17, sliding_window_pattern="LLLG"),
+    "exaone4_full": dict(model_type="exaone4", architectures=["Exaone4ForCausalLM"], sliding_window=None, sliding_window_pattern=4, tie_word_embeddings=True),
+    "glm4": dict(model_type="glm4", architectures=["Glm4ForCausalLM"], head_dim=16, partial_rotary_factor=0.5, attention_bias=True),
+    "cohere": dict(COHERE, model_type="cohere", architectures=["CohereForCausalLM"], use_qk_norm=False),
+    "cohere_plus": dict(COHERE, model_type="cohere", architectures=["CohereForCausalLM"], use_qk_norm=True),
+    "cohere2": dict(COHERE, model_type="cohere2", architectures=["Cohere2ForCausalLM"], num_hidden_layers=4, sliding_window=17),
+    "internlm2": dict(model_type="internlm2", architectures=["InternLM2ForCausalLM"], num_attention_heads=6, hidden_size=96, bias=True,
+                      max_position_embeddings=64, rope_scaling=dict(type="dynamic", factor=4.0)),
+    "exaone": dict(model_type="exaone", architectures=["ExaoneForCausalLM"], num_layers=2, activation_function="silu", layer_norm_epsilon=1e-5,
+                   rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
+                   **drop("num_hidden_layers", "rms_norm_eps", "hidden_act")),
+    "baichuan2": dict(model_type="baichuan", architectures=["BaichuanForCausalLM"], num_attention_heads=3, vocab_size=125696, hidden_size=24,
+                      intermediate_size=32, model_max_length=256, **drop("num_key_value_heads", "max_position_embeddings")),
+    "baichuan_alibi": dict(model_type="baichuan", architectures=["BaiChuanForCausalLM"], num_attention_heads=6, num_hidden_layers=40, hidden_size=24,
+                           intermediate_size=32, model_max_length=256, **drop("num_key_value_heads", "max_position_embeddings")),
+    "mistral3": dict(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"], head_dim=16, sliding_window=None, text="mistral"),
+    "gemma3_seeing": dict(GEMMA, model_type="gemma3", architectures=["Gemma3ForConditionalGeneration"], sliding_window_pattern=2, num_hidden_layers=2,
+                          rope_local_base_freq=100.0, text="gemma3_text", root="model.language_model."),
+    "qwen2_5_vl": dict(QWEN_VL, model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"], qkv_bias=True),
+    "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
+}
+OUTSIDE = ("model_type", "architectures", "eos_token_id", "bos_token_id", "vision_config")
+
+
+def make_config(family, **over):
+    c = {k: v for k, v in {**TINY, **FAMILIES[family], **over}.items() if v is not ... and k not in ("text", "root", "qkv_bias")}
+    text = FAMILIES[family].get("text")
+    if text is None:
+        return c
+    inner = {k: v for k, v in c.items() if k not in OUTSIDE}
+    return {**{k: v for k, v in c.items() if k in OUTSIDE}, "text_config": {"model_type": text, **inner}, "vision_config": {"hidden_size": 8}}
+
+
+def tensor_shapes(family, config):
+    """[(name, shape, scale)]; see make_model.tensor_shapes."""
+    c = config.get("text_config", config)
+    kind = config["model_type"]
+    h, heads = c["hidden_size"], c.get("num_attention_heads")
+    inter = c.get("shared_intermediate_size", c["intermediate_size"])
+    kv, vocab = c.get("num_key_value_heads", heads), c["vocab_size"]
+    layers = c.get("num_hidden_layers", c.get("num_layers"))
+    hd = c.get("head_dim") or h // heads
+    q_dim, kv_dim = heads * hd, kv * hd
+    gemma = kind.startswith("gemma")
+    around_one = 0.2 if gemma else None
+    root = FAMILIES[family].get("root", "language_model.model." if kind == "mistral3" else "transformer." if kind == "exaone" else "model.")
+    out = []
+
+    def add(name, shape, scale, bias=False):
+        out.append((name + ".weight", shape, scale))
+        if bias:
+            out.append((name + ".bias", (shape[0],), 0.5))
+
+    def norm(name, n=h):
+        out.append((name + ".weight", (n,) if isinstance(n, int) else n, around_one))
+
+    def matrix(name, n, k, f=1.0, bias=False):
+        add(name, (n, k), f / np.sqrt(k), bias)
+
+    embed = {"internlm2": "tok_embeddings", "exaone": "wte"}.get(kind, "embed_tokens")
+    add(root + embed, (vocab, h), 1.0)
+    qkv_bias, bias = FAMILIES[family].get("qkv_bias", False) or c.get("attention_bias", False), c.get("bias", False)
+    for i in range(layers):
+        p = f"{root}{'h' if kind == 'exaone' else 'layers'}.{i}."
+        norms = {"internlm2": ["attention_norm", "ffn_norm"], "exaone": ["ln_1", "ln_2"], "cohere": ["input_layernorm"], "cohere2": ["input_layernorm"],
+                 "olmo2": ["post_attention_layernorm", "post_feedforward_layernorm"],
+                 "glm4": ["input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"]}
+        norms["olmo3"] = norms["exaone4"] = norms["olmo2"]
+        plain = ["input_layernorm", "post_attention_layernorm"]
+        for name in norms.get(kind, plain + (["pre_feedforward_layernorm", "post_feedforward_layernorm"] if gemma else [])):
+            norm(p + name)
+        if kind in ("phi3", "baichuan", "internlm2"):
+            name = {"phi3": "self_attn.qkv_proj", "baichuan": "self_attn.W_pack", "internlm2": "attention.wqkv"}[kind]
+            matrix(p + name, q_dim + 2 * kv_dim, h, 1.6, bias)
+        else:
+            at = p + ("attn.attention." if kind == "exaone" else "self_attn.")
+            for letter, n in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
+                matrix(f"{at}{letter}_proj", n, h, 1.0 if letter == "v" else 2.0, qkv_bias)
+        matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0, bias)
+        if kind in ("gemma3", "gemma3_text", "exaone4"):
+            norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
+        if kind in ("olmo2", "olmo3"):
+            norm(p + "self_attn.q_norm", q_dim), norm(p + "self_attn.k_norm", kv_dim)
+        if c.get("use_qk_norm"):
+            norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
+        if kind in ("phi3", "glm4"):
+            matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
+        elif kind == "granitemoehybrid":
+            matrix(p + "shared_mlp.input_linear", 2 * inter, h), matrix(p + "shared_mlp.output_linear", h, inter)
+        else:
+            three = {"internlm2": "feed_forward.w1 feed_forward.w3 feed_forward.w2", "exaone": "mlp.c_fc_0 mlp.c_fc_1 mlp.c_proj"}
+            gate, up, down = three.get(kind, "mlp.gate_proj mlp.up_proj mlp.down_proj").split()
+            matrix(p + gate, inter, h), matrix(p + up, inter, h), matrix(p + down, h, inter)
+    norm(root + ("ln_f" if kind == "exaone" else "norm"))
+    if kind in ("gemma3", "mistral3", "qwen2_5_vl"):
+        for name in {"gemma3": ["model.vision_tower.embed", "model.multi_modal_projector.mm"], "mistral3": ["vision_tower.conv", "multi_modal_projector.linear_1"],
+                     "qwen2_5_vl": ["visual.patch_embed.proj"]}[kind]:
+            matrix(name, 8, 8)
+    tied = c.get("tie_word_embeddings", gemma or kind in ("cohere", "cohere2", "smollm3"))
+    if not tied:
+        matrix({"internlm2": "output", "mistral3": "language_model.lm_head"}.get(kind, "lm_head"), vocab, h, 4.0)
+    return out
+
+
+def write(out, family, dtype="f32", seed=0, **over):
+    config = make_config(family, **over)
+    make_model.write_model(out, config, dtype, seed=seed, tensors=tensor_shapes(family, config))

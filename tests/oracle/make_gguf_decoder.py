@@ -1,0 +1,135 @@
+"""Writes a folder of make_decoder.py as GGUF, as the converters of llama.cpp do: names, keys, 1 added to Gemma's norms, rows of q and k as
+pairs where the architecture has them so, fused tensors as they are or cut."""
+import math
+
+import numpy as np
+
+import make_gguf
+import reference
+
+ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
+         "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
+         "exaone4": "exaone4", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
+PAIRS = ("granite", "smollm3", "internlm2", "baichuan", "mistral3")
+NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "attention_norm": "attn_norm", "ffn_norm": "ffn_norm",
+         "attention.wo": "attn_output", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "ln_1": "attn_norm",
+         "ln_2": "ffn_norm", "attn.attention.q_proj": "attn_q", "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
+         "attn.attention.out_proj": "attn_output", "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
+         "shared_mlp.output_linear": "ffn_down", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+         "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "token_embd", "norm": "output_norm", "ln_f": "output_norm", "lm_head": "output",
+       "output": "output"}
+ROOTS = ("model.language_model.", "language_model.model.", "language_model.", "transformer.", "model.")
+
+
+def cut(stem, a, c, dim):
+    """(name, rows) of a tensor that the converter cuts."""
+    heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
+    if stem == "attention.wqkv":
+        rows = a.reshape(kv, heads // kv + 2, dim, *a.shape[1:])
+        parts = rows[:, :-2], rows[:, -2], rows[:, -1]
+        return [(name, p.reshape(-1, *a.shape[1:])) for name, p in zip(("attn_q", "attn_k", "attn_v"), parts)]
+    if stem == "self_attn.W_pack":
+        return list(zip(("attn_q", "attn_k", "attn_v"), np.split(a, 3)))
+    return list(zip(("ffn_gate", "ffn_up"), np.split(a, 2)))
+
+
+def tensors_of(config, c, tensors, arch, dim):
+    heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
+    kind = config["model_type"]
+    out = []
+    for name, a in tensors.items():
+        if any(part in name for part in ("vision", "visual", "multi_modal")):
+            continue
+        for root in ROOTS:
+            if name.startswith(root):
+                name = name[len(root):]
+                break
+        if arch.startswith("gemma") and name.endswith("norm.weight"):
+            a = a + 1
+        stem, tail = name.rsplit(".", 1)
+        if stem in TOP:
+            out.append((f"{TOP[stem]}.{tail}", a))
+            continue
+        _, layer, stem = stem.split(".", 2)
+        names = NAMES
+        if kind in ("glm4", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
+            names = {stem: "ffn_norm" if kind == "glm4" else "post_attention_norm"}
+        parts = cut(stem, a, c, dim) if stem in ("attention.wqkv", "self_attn.W_pack", "shared_mlp.input_linear") else [(names[stem], a)]
+        for part, rows in parts:
+            if arch in PAIRS and part in ("attn_q", "attn_k"):
+                rows = make_gguf.as_pairs(rows, heads if part == "attn_q" else kv)
+            out.append((f"blk.{layer}.{part}.{tail}", rows))
+    return out
+
+
+def metadata(config, c, arch, dim, layers):
+    scaling, pairs = c.get("rope_scaling") or {}, [("general.architecture", "str", arch)]
+    gemma = arch.startswith("gemma")
+
+    def key(name, kind, value):
+        if value is not None:
+            pairs.append((f"{arch}.{name}", kind, value))
+
+    key("context_length", "u32", c.get("model_max_length", c.get("max_position_embeddings", 131072)))
+    key("embedding_length", "u32", c["hidden_size"])
+    key("block_count", "u32", layers)
+    key("feed_forward_length", "u32", c.get("shared_intermediate_size", c["intermediate_size"]))
+    key("attention.head_count", "u32", c["num_attention_heads"])
+    key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
+    if "head_dim" in c:
+        key("attention.key_length", "u32", dim)
+        key("attention.value_length", "u32", dim)
+    if arch in ("command-r", "cohere2"):
+        key("attention.layer_norm_epsilon", "f32", c["layer_norm_eps"])
+    else:
+        key("attention.layer_norm_rms_epsilon", "f32", c.get("rms_norm_eps", c.get("layer_norm_epsilon")))
+    key("rope.freq_base", "f32", c["rope_theta"])
+    partial = c.get("partial_rotary_factor", 1.0)
+    key("rope.dimension_count", "u32", int(dim * partial))
+    key("attention.sliding_window", "u32", c.get("sliding_window") or None)
+    pattern = c.get("sliding_window_pattern")
+    if isinstance(pattern, int) and c.get("sliding_window"):
+        key("attention.sliding_window_pattern", "u32", pattern)
+    if isinstance(pattern, str):
+        key("attention.sliding_window_pattern", "bools", [pattern[i % len(pattern)] == "L" for i in range(layers)])
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind in ("linear", "yarn"):
+        key("rope.scaling.type", "str", kind)
+        key("rope.scaling.factor", "f32", scaling["factor"])
+        key("rope.scaling.original_context_length", "u32", scaling.get("original_max_position_embeddings"))
+    if kind in ("su", "longrope"):
+        old, new = c["original_max_position_embeddings"], c["max_position_embeddings"]
+        key("rope.scaling.original_context_length", "u32", old)
+        key("rope.scaling.attn_factor", "f32", math.sqrt(1 + math.log(new / old) / math.log(old)))
+    if gemma:
+        key("attn_logit_softcapping", "f32", c.get("attn_logit_softcapping"))
+        key("final_logit_softcapping", "f32", c.get("final_logit_softcapping"))
+        key("rope.freq_base_swa", "f32", c.get("rope_local_base_freq"))
+    if arch == "granite":
+        for name, member in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
+                             ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
+            key(name, "f32", c[member])
+    if arch in ("command-r", "cohere2"):
+        key("logit_scale", "f32", c["logit_scale"])
+    pairs += [("tokenizer.ggml.bos_token_id", "u32", 1), ("tokenizer.ggml.eos_token_id", "u32", 2), ("tokenizer.ggml.model", "str", "gpt2"),
+              ("tokenizer.ggml.tokens", "strs", [f"t{i}" for i in range(c["vocab_size"])])]
+    return pairs
+
+
+def write(folder, out):
+    """Returns (config, tensors) for reference_decoder.py."""
+    config, tensors = reference.read_model(folder)
+    c = {**config, **config.get("text_config", {})}
+    arch = ARCHS[config["model_type"]]
+    layers = c.get("num_hidden_layers", c.get("num_layers"))
+    dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    files = tensors_of(config, c, tensors, arch, dim)
+    scaling = c.get("rope_scaling") or {}
+    if "short_factor" in scaling:
+        files += [(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"])) for length in ("short", "long")]
+    if scaling.get("rope_type") == "llama3":
+        files.append(("rope_freqs.weight", make_gguf.llama3_divisors(c, dim)))
+    data = [(name, a.shape, "F32", a.astype(np.float32).tobytes()) for name, a in files]
+    make_gguf.write_file(out, metadata(config, c, arch, dim, layers), data)
+    return config, tensors

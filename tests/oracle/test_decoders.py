@@ -1,0 +1,199 @@
+"""Goal: every decoder family computes what its definition says, in every kernel set, and what must not matter does not.
+Method: a tiny random model of each (make_decoder.py) run by $BUILD/tests/oracle/logits and by an independent float64 forward pass
+(reference_decoder.py): logits within 1e-4 of the largest, 64 greedy tokens equal. A reference that forgets one fact of its family must fall
+outside: that is the test of the test."""
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+import make_adapter
+import make_decoder
+import make_gguf_decoder
+import reference
+import reference_decoder
+from test_engine import KERNELS, LOGITS, TOLERANCE, prompt, run, worst
+
+PROMPT, NEW = 40, 64
+TOKENS = {"phi3_long": 104, "phi4_mini": 104, "internlm2": 104, "dynamic": 104}
+
+
+class Case:
+    def __init__(self, folder, family):
+        self.folder, self.family = folder, family
+        make_decoder.write(str(folder), family, seed=7)
+        self.config, self.tensors = reference.read_model(str(folder))
+        text = self.config.get("text_config", self.config)
+        self.ids = prompt({"vocab_size": text.get("vocab_size", 262208)}, PROMPT)
+        self.n_tokens = TOKENS.get(family, 0)
+        self.logits, self.tokens, _ = self.run(NEW)
+        self.wanted = self.reference(self.ids + self.tokens)
+
+    def run(self, greedy=0, **options):
+        return run(self.folder, self.ids, greedy, tokens=self.n_tokens, **options)
+
+    def reference(self, ids, config=None, **options):
+        return reference_decoder.logits(config or self.config, self.tensors, ids, self.n_tokens, **options)
+
+
+CASES = {}
+WIDE = "baichuan2"  # its lm_head is known by the size of the vocabulary, which makes every run slow: one is enough
+
+
+@pytest.fixture(params=sorted(make_decoder.FAMILIES))
+def case(request, tmp_path_factory):
+    if request.param not in CASES:
+        CASES[request.param] = Case(tmp_path_factory.mktemp("decoder"), request.param)
+    return CASES[request.param]
+
+
+def test_logits_and_greedy_tokens(case):
+    assert worst(case.logits, case.wanted[:PROMPT]) < TOLERANCE
+    assert case.tokens == [int(t) for t in np.argmax(case.wanted[PROMPT - 1:-1], axis=1)]
+
+
+def test_bits_do_not_depend_on_chunks_blocks_threads_or_neighbours(case):
+    if case.family == WIDE:
+        return
+    for kv in ("f32", "int8"):
+        base, tokens, _ = case.run(8, kv=kv, chunk=1, block=1)
+        got, again, _ = case.run(8, kv=kv, chunk=16, block=7, threads=2, beside=5)
+        assert got.tobytes() == base.tobytes() and again == tokens
+    assert not np.array_equal(base, case.logits), "int8 KV rounds"
+
+
+def test_narrow_weights_and_kv_stay_close(case):
+    if case.family == WIDE:
+        return
+    wanted = case.wanted[:PROMPT]
+    deep = 2 if case.config.get("num_hidden_layers", 1) > 30 else 1
+    for weights, kv, near in (("bf16", "bf16", 0.08), ("f32", "bf16", 0.03), ("f32", "int8", 0.06)):
+        assert worst(case.run(weights=weights, kv=kv)[0], wanted) < near * deep, (weights, kv)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "cohere_plus", "olmo2", "phi4_mini"])
+def test_kernel_sets_agree(family, kernels, tmp_path_factory):
+    if family not in CASES:
+        CASES[family] = Case(tmp_path_factory.mktemp("decoder"), family)
+    case = CASES[family]
+    assert worst(case.run(kernels=kernels)[0], case.wanted[:PROMPT]) < TOLERANCE
+
+
+# Not in GGUF: dynamic NTK; factors that llama.cpp takes by the size of the model.
+GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi", WIDE)]
+
+
+@pytest.mark.parametrize("family", GGUF + ["internlm2", "gemma2", "gemma3"])
+def test_gguf_files_give_the_same(tmp_path, family):
+    over = {"internlm2": {"rope_scaling": None}, "gemma2": {"query_pre_attn_scalar": 24}, "gemma3": {"query_pre_attn_scalar": 24}}
+    make_decoder.write(str(tmp_path / "hf"), family, seed=7, **over.get(family, {}))
+    path = str(tmp_path / "model.gguf")
+    config, tensors = make_gguf_decoder.write(str(tmp_path / "hf"), path)
+    text = config.get("text_config", config)
+    ids = prompt(text, PROMPT)
+    got, _, _ = run(tmp_path, ids, model=path, tokens=TOKENS.get(family, 0))
+    assert worst(got, reference_decoder.logits(config, tensors, ids, TOKENS.get(family, 0))) < TOLERANCE
+
+
+# A fact of each family, and the config by which the reference forgets it.
+FORGOTTEN = {
+    "phi3": [{"sliding_window": None}],
+    "phi3_long": [{"original_max_position_embeddings": 255}, {"rope_scaling": None}],
+    "phi4_mini": [{"original_max_position_embeddings": 255}],
+    "gemma2": [{"attn_logit_softcapping": None}, {"final_logit_softcapping": None}, {"query_pre_attn_scalar": 24}, {"sliding_window": None},
+               {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}],
+    "gemma3": [{"rope_scaling": None}, {"rope_local_base_freq": 1e6}, {"sliding_window_pattern": 2}, {"sliding_window": 18}],
+    "granite": [{"embedding_multiplier": 1.0}, {"attention_multiplier": 0.2}, {"residual_multiplier": 1.0}, {"logits_scaling": 1.0}],
+    "granite4": [{"position_embedding_type": "nope"}],
+    "smollm3": [{"no_rope_layers": [1, 1, 1, 1]}],
+    "olmo3": [{"rope_scaling": None}, {"sliding_window": None}],
+    "exaone4": [{"sliding_window": None}],
+    "glm4": [{"partial_rotary_factor": 1.0}],
+    "cohere": [{"logit_scale": 0.0625}],
+    "cohere2": [{"sliding_window": 16}],
+    "internlm2": [{"rope_scaling": None}],
+    "exaone": [{"rope_scaling": None}],
+    "dynamic": [{"rope_scaling": None}],
+}
+
+
+@pytest.mark.parametrize("family", sorted(FORGOTTEN))
+def test_a_forgotten_fact_shows(family, tmp_path_factory):
+    if family not in CASES:
+        CASES[family] = Case(tmp_path_factory.mktemp("decoder"), family)
+    case = CASES[family]
+    for change in FORGOTTEN[family]:
+        wrong = case.reference(case.ids, config={**case.config, **change})
+        assert worst(case.logits, wrong) > 10 * TOLERANCE, change
+
+
+def test_short_sequences_of_longrope_and_dynamic_turn_plainly(tmp_path):
+    """What may not grow beyond the trained context has the short list, or plain RoPE, whatever the context is."""
+    for family in ("phi3_long", "dynamic"):
+        folder = tmp_path / family
+        make_decoder.write(str(folder), family, seed=7)
+        config, tensors = reference.read_model(str(folder))
+        ids = prompt(config, 30)
+        got, _, _ = run(folder, ids, tokens=64)
+        assert worst(got, reference_decoder.logits(config, tensors, ids, 64)) < TOLERANCE
+        longer, _, _ = run(folder, ids, tokens=65)
+        assert worst(longer, reference_decoder.logits(config, tensors, ids, 65)) < TOLERANCE
+        assert not np.array_equal(got, longer)
+
+
+@pytest.mark.parametrize("family", ["glm4", "cohere", "granite", "gemma2"])
+def test_adapters_follow_the_order_of_the_familys_rows(tmp_path, family):
+    """GLM-4 and Command-R have the rows of q and k as RoPE's pairs, and so have their adapters; a residual multiplier takes the adapter in."""
+    over = {"tie_word_embeddings": True} if family == "gemma2" else {}
+    make_decoder.write(str(tmp_path / "base"), family, seed=7, **over)
+    config, tensors = reference.read_model(str(tmp_path / "base"))
+    targets = ("q_proj", "k_proj", "v_proj", "o_proj")
+    pairs = make_adapter.write_adapter(str(tmp_path / "adapter"), config, r=4, alpha=8, targets=targets, scale=0.3)
+    for (layer, module), (a, b, _) in pairs.items():
+        name = f"model.layers.{layer}.self_attn.{module}.weight"
+        tensors[name] = tensors[name] + 2.0 * (b.astype(np.float64) @ a)
+    ids = prompt(config, PROMPT)
+    got, _, _ = run(tmp_path / "base", ids, adapter=tmp_path / "adapter")
+    assert worst(got, reference_decoder.logits(config, tensors, ids)) < TOLERANCE
+
+
+def refused(folder):
+    p = subprocess.run([LOGITS, str(folder), "--ids", "1"], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1, p.stdout
+    assert len(p.stderr.strip().split("\n")) == 1
+    return p.stderr
+
+
+@pytest.mark.parametrize("family,change,says", [
+    ("phi3_long", {"rope_scaling": {"type": "su", "short_factor": [1.0] * 6, "long_factor": [1.0] * 5}}, "rope_scaling.long_factor must be 6 numbers"),
+    ("phi3", {"partial_rotary_factor": 0.01}, "partial_rotary_factor must be a share of head_dim"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be absent, null or 0, got true"),
+    ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be a number from"),
+    ("granite4", {"layer_types": ["attention", "mamba"]}, "layer_types must be 2 items"),
+    ("granite4", {"num_local_experts": 4}, "num_local_experts must be absent, null or 0, got 4"),
+    ("smollm3", {"no_rope_layers": [1, 1, 2, 0]}, "no_rope_layers must be 4 items, each 1 (with RoPE) or 0 (without)"),
+    ("cohere2", {"sliding_window": None}, "sliding_window must be an integer"),
+    ("cohere", {"use_parallel_block": False}, "use_parallel_block must be absent, null or 1, got false"),
+    ("exaone4", {"sliding_window_pattern": "LLX"}, "sliding_window_pattern must be an integer from 1 to 1024, or letters L and G"),
+    ("mistral3", {"text_config": {"model_type": "ministral3"}}, 'text_config.model_type must be "mistral", got "ministral3"'),
+    ("mistral3", {"quantization_config": {"quant_method": "odd"}}, "quantization_config.quant_method must be"),
+    ("olmo2", {"model_type": "olmo4"}, 'model_type must be one of those in docs/models.md, the nearest is "olmo'),
+])
+def test_what_is_not_supported_is_named(tmp_path, family, change, says):
+    make_decoder.write(str(tmp_path), family)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    assert says in refused(tmp_path), refused(tmp_path)
+
+
+def test_a_tensor_of_another_design_is_named(tmp_path):
+    """OLMo 2's tensors are not all of EXAONE 4's, and Gemma 3's q_norm is none of Gemma 2's."""
+    make_decoder.write(str(tmp_path), "gemma3")
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps({**config, "model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]}))
+    assert "tensor model.layers.0.self_attn.k_norm.weight is not used by the family gemma2" in refused(tmp_path)
+    assert os.path.exists(tmp_path / "model.safetensors")
