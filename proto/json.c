@@ -11,7 +11,8 @@
 #include "proto/json_node.h"
 
 static const char *const client_exempt[] = {
-    "tools", "response_format", "text", "guided_*", "structured_outputs*", "messages[].tool_calls", NULL,
+    "tools", "response_format", "text", "guided_*", "structured_outputs*", "messages[].tool_calls",
+    NULL,
 };
 
 struct json_limits json_limits_client(int depth_max) {
