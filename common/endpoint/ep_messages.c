@@ -40,14 +40,18 @@ static bool shorten_id(struct ep_read *r, struct json_value *obj, const char *ke
 }
 
 /* Templates print arguments with `tojson`, so text that holds an object is given to them as that
- * object. It is read where it lies, in the text of the body's tree, which ends after what it holds.
- */
-static bool args_as_object(struct ep_read *r, struct json_value *fn, const char *s, size_t n) {
+ * object. The body's text, which ends after what it holds, is read where it lies; a text that was
+ * made for this request ends with its value, which the object replaces, and is copied. */
+static bool args_as_object(struct ep_read *r, struct json_value *fn, struct json_value *text) {
+    const char *s = json_str(text);
+    const size_t n = json_str_len(text);
+    const bool made = json_tree_bytes(text) == 0;
     struct json_value *args = NULL;
-    if (s[strspn(s, " \t\r\n")] != '{' ||
-        json_read_in_place(&args, (char *)(uintptr_t)s, n, NULL, NULL) != ERR_OK)
-        return true;
-    r->args_bytes += json_tree_bytes(args);
+    if (s[strspn(s, " \t\r\n")] != '{') return true;
+    enum err e = made ? json_read(&args, s, n, NULL, NULL)
+                      : json_read_in_place(&args, (char *)(uintptr_t)s, n, NULL, NULL);
+    if (e != ERR_OK) return e != ERR_NO_MEMORY || ep_fail_memory(r);
+    r->args_bytes += json_tree_bytes(args) + (made ? n : 0);
     return json_obj_set(fn, "arguments", args) == 0 || ep_fail_memory(r);
 }
 
@@ -73,7 +77,7 @@ static bool check_call(struct ep_read *r, struct json_value *call) {
         return ep_fail(r, 422, "Tool call param contains no function arguments");
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_fail(r, 422, "Tool call param function arguments expected to be a string");
-    return args_as_object(r, fn, s, n);
+    return args_as_object(r, fn, v);
 }
 
 static bool check_calls(struct ep_read *r, struct json_value *msg, bool *some) {

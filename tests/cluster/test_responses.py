@@ -115,6 +115,18 @@ def test_calls_and_their_outputs(base):
     assert a.status == 400 and a.json["error"]["message"] == f"No tool output found for function call {call['call_id']}."
 
 
+@pytest.mark.parametrize("arguments", ['{"age": -821000000000000}', '{"who": "a fox, red as fire", "ages": [1, 2.50, 1e3]}', '{ }', "no object"])
+def test_arguments_of_a_call_reach_the_prompt_as_they_are(base, arguments):
+    """As in a chat with the same call: the prompt has as many tokens, and the answer is the same."""
+    r = made(base, input=[{"role": "user", "content": STORY}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments},
+                          {"type": "function_call_output", "call_id": "c", "output": "red"}])
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    chat = post(base, "/v1/chat/completions", {"model": "fable", "max_tokens": 12, "temperature": 0, "messages": [
+        {"role": "user", "content": STORY}, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "red"}]})
+    assert chat.status == 200, chat.text
+    assert (said(r), r["usage"]["input_tokens"]) == (chat.json["choices"][0]["message"]["content"], chat.json["usage"]["prompt_tokens"])
+
+
 def test_input_items_in_pages(base):
     items = [{"role": "user", "content": f"Part {i}."} for i in range(5)] + [{"type": "message", "id": "msg_own", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]
     r = made(base, input=items)
