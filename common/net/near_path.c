@@ -50,6 +50,22 @@ static bool fill_pattern(char dst[NEAR_PATH_BYTES_MAX + 1], const char *pattern,
     return true;
 }
 
+/* Distances from it on are not near, of so many characters. */
+static size_t far_of(size_t n) {
+    return n < 5 ? 2 : n < 16 ? 4 : n / 4 + 1;
+}
+
+/* Characters of its own: what fills {m} and {*} is like the path by itself. */
+static size_t literals_of(const char *pattern) {
+    size_t n = 0;
+    for (; *pattern != '\0'; pattern++, n++)
+        if (*pattern == '{') {
+            pattern += strlen("{m");
+            n--;
+        }
+    return n;
+}
+
 static void consider(struct search *s, const char *method, const char *pattern) {
     char full[NEAR_PATH_BYTES_MAX + 1];
     if (strcmp(pattern, "/") == 0 || !fill_pattern(full, pattern, s->path)) return;
@@ -57,7 +73,7 @@ static void consider(struct search *s, const char *method, const char *pattern) 
     /* A path that leads to it: /v1/chat. */
     if (n > s->path_len && full[s->path_len] == '/' && strncmp(full, s->path, s->path_len) == 0)
         distance = least(distance, 1);
-    if (distance >= s->far) return;
+    if (distance >= least(s->far, far_of(literals_of(pattern)))) return;
     for (size_t i = 0; i < s->n; i++)
         if (strcmp(s->best[i].pattern, pattern) == 0 && strcmp(s->best[i].method, method) == 0)
             return;
@@ -93,7 +109,7 @@ size_t near_paths(char dst[NEAR_PATHS_TEXT_BYTES], const struct route *const *ta
     size_t len = 0;
     dst[0] = '\0';
     if (s.path_len < 2 || s.path_len > NEAR_PATH_BYTES_MAX) return 0;
-    s.far = s.path_len < 5 ? 2 : s.path_len < 16 ? 4 : s.path_len / 4 + 1;
+    s.far = far_of(s.path_len);
     if ((planes & PLANE_DATA) != 0)
         for (const struct api_path *a = api_paths; a->path != NULL; a++)
             consider(&s, a->method, a->path);
