@@ -365,7 +365,7 @@ MODEL_ROWS = [  # name, damage, the file the line names, what else it says
     ("other_architecture", config(model_type="gpt2", architectures=["GPT2LMHeadModel"]), "config.json", "gpt2"),
     ("no_architecture", config(model_type=None, architectures=None), "config.json", ""),
     ("other_activation", config(hidden_act="gelu"), "config.json", "gelu"),
-    ("other_rope", config(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "config.json", "dynamic"),
+    ("other_rope", config(rope_scaling={"rope_type": "spiral", "factor": 2.0}), "config.json", "spiral"),
     ("hidden_size_zero", config(hidden_size=0), "config.json", "hidden_size"),
     ("hidden_size_text", config(hidden_size="64"), "config.json", "hidden_size"),
     ("layers_absurd", config(num_hidden_layers=1 << 40), "config.json", "num_hidden_layers"),

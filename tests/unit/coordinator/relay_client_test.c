@@ -477,7 +477,7 @@ static void other_paths(void **state) {
          "{\"total_slots\":16,\"free_slots\":16,\"available_tokens_length\":3200}"},
         {"GET", "/v2/models/x/getSlotCount", 404,
          "{\"error\":\"Model x not found.\",\"error_type\":\"NotFoundError\"}"},
-        {"GET", "/health", 200, ""},
+        {"GET", "/health", 200, "{\"status\":\"ok\"}"},
         {"GET", "/v1/startup", 200, ""},
         {"GET", "/nothing", 404,
          "{\"error\":\"Invalid request\",\"error_type\":\"NotFoundError\"}"},
