@@ -1,5 +1,7 @@
 """The npm clients of tests/cluster/npm (and other folders with a package.json), installed under the build folder at their first use; a later
-run finds them there."""
+run finds them there. Files of tests that run side by side share them: one installs, the others wait for it."""
+import fcntl
+import filecmp
 import json
 import os
 import shutil
@@ -17,16 +19,19 @@ def install(source=SOURCE, folder=FOLDER):
         if shutil.which(tool) is None:
             pytest.fail(f"{tool} is missing: `make deps-test` installs it")
     os.makedirs(folder, exist_ok=True)
-    installed = os.path.join(folder, "installed.json")  # the lock file of what node_modules holds
-    with open(os.path.join(source, "package-lock.json")) as f:
-        lock = f.read()
-    for name in os.listdir(source):
-        shutil.copy(os.path.join(source, name), folder)
-    if not os.path.exists(installed) or open(installed).read() != lock:
-        r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, timeout=240)
-        if r.returncode != 0:
-            pytest.fail(f"npm could not install the packages into {folder} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
-        shutil.copy(os.path.join(source, "package-lock.json"), installed)
+    with open(folder + ".lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        installed = os.path.join(folder, "installed.json")  # the lock file of what node_modules holds
+        with open(os.path.join(source, "package-lock.json")) as f:
+            lock = f.read()
+        same, _, _ = filecmp.cmpfiles(source, folder, os.listdir(source), shallow=False)
+        for name in set(os.listdir(source)) - set(same):  # a program may be running that is the same as before
+            shutil.copy(os.path.join(source, name), folder)
+        if not os.path.exists(installed) or open(installed).read() != lock:
+            r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, timeout=240)
+            if r.returncode != 0:
+                pytest.fail(f"npm could not install the packages into {folder} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
+            shutil.copy(os.path.join(source, "package-lock.json"), installed)
 
 
 def start(program, base, steps, env=None):
