@@ -15,7 +15,7 @@
 /* A generated token. */
 struct token_rec {
     int32_t id;
-    float logprob; /* NaN: not known (asked for nowhere, or lost with a replay) */
+    float logprob; /* NaN: nobody asked for it, or a replay has lost it */
     int32_t rank;  /* 0: the same */
     uint32_t batch_size, queue_us, step_us;
     uint32_t n_top;

@@ -117,6 +117,16 @@ static const struct member_alias baichuan_names[] = {
     .score = {                                                                                     \
         .dense = true, .dense_bias = true, .out_bias = true, .act = ACT_TANH, .pooling = POOL_CLS}
 
+/* OLMo 2's layer: norms behind each half, q and k normed as whole rows. */
+#define OLMO_LAYER                                                                                 \
+    .map = TENSORS_BEHIND, SILU, .norms = NORMS_BEHIND, .qk_norm = QK_NORM_ROW, .eps_absent = 1e-5
+
+/* Command-R's layer: one norm, attention and feed-forward beside each other. */
+#define COHERE_LAYER                                                                               \
+    .aliases = cohere_names, .neutrals = cohere_neutrals, .numbers = cohere_numbers, SILU,         \
+    .norms = NORMS_ONE, .norm = NORM_LAYER, .rope_pairs = true, .tied_absent = true,               \
+    .eps_absent = 1e-5
+
 static const struct family families[] = {
     {.name = "llama",
      .architectures = {{"LlamaForCausalLM", MODEL_HEAD_LM}, {"LlamaModel", MODEL_HEAD_NONE}},
@@ -192,23 +202,13 @@ static const struct family families[] = {
      .still = STILL_LISTED,
      .kv_heads_absent = 4,
      .theta_absent = 2e6},
-    {.name = "olmo2",
-     .architectures = {{"Olmo2ForCausalLM", MODEL_HEAD_LM}},
-     .map = TENSORS_BEHIND,
-     SILU,
-     .norms = NORMS_BEHIND,
-     .qk_norm = QK_NORM_ROW,
-     .eps_absent = 1e-5},
+    {.name = "olmo2", .architectures = {{"Olmo2ForCausalLM", MODEL_HEAD_LM}}, OLMO_LAYER},
     {.name = "olmo3",
      .architectures = {{"Olmo3ForCausalLM", MODEL_HEAD_LM}},
-     .map = TENSORS_BEHIND,
-     SILU,
-     .norms = NORMS_BEHIND,
-     .qk_norm = QK_NORM_ROW,
+     OLMO_LAYER,
      .window_period = 4,
      .window_absent = 4096,
-     .window_rope = WINDOW_ROPE_PLAIN,
-     .eps_absent = 1e-5},
+     .window_rope = WINDOW_ROPE_PLAIN},
     {.name = "glm4",
      .architectures = {{"Glm4ForCausalLM", MODEL_HEAD_LM}},
      .map = TENSORS_GLM4,
@@ -222,32 +222,16 @@ static const struct family families[] = {
      .eps_absent = 1.5625e-7},
     {.name = "cohere",
      .architectures = {{"CohereForCausalLM", MODEL_HEAD_LM}},
-     .aliases = cohere_names,
-     .neutrals = cohere_neutrals,
-     .numbers = cohere_numbers,
-     SILU,
-     .norms = NORMS_ONE,
-     .norm = NORM_LAYER,
+     COHERE_LAYER,
      .qk_norm = QK_NORM_HEADS,
-     .use_qk_norm = true,
-     .rope_pairs = true,
-     .tied_absent = true,
-     .eps_absent = 1e-5},
+     .use_qk_norm = true},
     {.name = "cohere2",
      .architectures = {{"Cohere2ForCausalLM", MODEL_HEAD_LM}},
-     .aliases = cohere_names,
-     .neutrals = cohere_neutrals,
-     .numbers = cohere_numbers,
-     SILU,
-     .norms = NORMS_ONE,
-     .norm = NORM_LAYER,
-     .rope_pairs = true,
-     .tied_absent = true,
+     COHERE_LAYER,
      .window_period = 4,
      .window_must = true,
      .window_absent = 4096,
-     .still = STILL_WITHOUT_WINDOW,
-     .eps_absent = 1e-5},
+     .still = STILL_WITHOUT_WINDOW},
     {.name = "internlm2",
      .architectures = {{"InternLM2ForCausalLM", MODEL_HEAD_LM}},
      .map = TENSORS_INTERNLM2,

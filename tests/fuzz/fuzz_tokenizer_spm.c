@@ -1,53 +1,19 @@
 /* Goal: no bytes make the reader of tokenizer.model crash, leak or take what it cannot use.
  * Property: a file that is taken encodes any text or gives up cleanly; the ids lie in the
  * vocabulary; streamed text equals whole text and is UTF-8. */
-#include <stdlib.h>
-#include <string.h>
-#include "common/text/tok_utf8.h"
+#include "tests/fuzz/tokenizer_props.h"
 #include "common/text/tokenizer_spm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char text[] = " Hello  w\xC3\xB6rld's 123 \xE4\xBD\xA0\xE5\xA5\xBD\xF0\x9F\xA6\x99 "
-                           "\xE2\x96\x81"
-                           "a\xCC\x81<s>ab \n\t";
-
-static void decode(const struct tokenizer *t, const int32_t *ids, size_t n) {
-    struct buf whole = BUF_INIT, streamed = BUF_INIT;
-    struct detok *d = NULL;
-    enum err e = tokenizer_decode(t, ids, n, false, &whole), s;
-    if ((s = detok_create(&d, t, false)) != ERR_OK) abort();
-    for (size_t i = 0; i < n && s == ERR_OK; i++) s = detok_feed(d, ids[i], &streamed);
-    if (s == ERR_OK) s = detok_flush(d, &streamed);
-    if (s != e || whole.len != streamed.len) abort();
-    if (whole.len > 0 && memcmp(whole.data, streamed.data, whole.len) != 0) abort();
-    if (whole.len > 0 && !tok_utf8_valid(whole.data, whole.len)) abort();
-    detok_destroy(&d);
-    buf_free(&whole);
-    buf_free(&streamed);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct tokenizer *t = NULL;
     struct errbuf eb = {.code = ERR_OK};
-    struct id_list l = {0};
-    const char *p;
     if (tokenizer_from_spm(&t, data, size, "fuzz", NULL, NULL, &eb) != ERR_OK) {
         if (t != NULL || eb.text[0] == '\0') abort();
         return 0;
     }
-    if (tokenizer_encode(t, text, sizeof text - 1, true, 1000, &l) == ERR_INVALID) abort();
-    for (size_t i = 0; i < l.n; i++) {
-        if (l.ids[i] < 0 || l.ids[i] >= tokenizer_vocab_size(t)) abort();
-        (void)tokenizer_token_bytes(t, l.ids[i], &p);
-    }
-    decode(t, l.ids, l.n);
-    id_list_free(&l);
-    for (int32_t id = tokenizer_vocab_size(t); id >= -1 && l.n < 300; id--) {
-        if (id_list_push(&l, id) != ERR_OK) abort();
-    }
-    decode(t, l.ids, l.n);
-    id_list_free(&l);
+    check_tokenizer(t);
     tokenizer_free(&t);
     return 0;
 }

@@ -22,13 +22,7 @@ static struct infer_req *read_req(struct fixture *f, const char *quoted) {
 }
 
 static void expect_prompt(struct fixture *f, const char *quoted, const char *prompt) {
-    struct infer_req *req = read_req(f, quoted);
-    struct buf text = BUF_INIT;
-    tokenizer_decode(f->tok, req->ids, req->n_ids, false, &text);
-    buf_putc(&text, '\0');
-    assert_string_equal(text.data, prompt);
-    buf_free(&text);
-    infer_req_destroy(&req);
+    expect_text_of(f, read_req(f, quoted), prompt);
 }
 
 static void prompts(void **state) {
@@ -155,22 +149,12 @@ static void refusals(void **state) {
 
 /* ---- answers */
 
-static void answer(struct fixture *f, const char *quoted, const char *text, struct buf *out) {
-    int32_t script[512];
-    size_t n = 0;
-    char *body = unquote(quoted);
-    for (; *text != '\0'; text++) script[n++] = fixture_byte_id((unsigned char)*text);
-    script[n++] = TOK_EOS;
-    assert_int_equal(fixture_ask(f, PATH, body, script, n, out), 200);
-    free(body);
-}
-
 #define CALL "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
 
 static void whole_answers(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, USER "}", "Hi", &out);
+    answer_to(f, PATH, USER "}", "Hi", &out);
     assert_string_equal(
         out.data,
         "{\"id\":\"msg_endpoint_common_17\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"
@@ -179,21 +163,22 @@ static void whole_answers(void **state) {
         "\"input_tokens\":20,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,"
         "\"output_tokens\":3,\"output_tokens_details\":{\"thinking_tokens\":0},\"cache_creation\":"
         "null,\"server_tool_use\":null,\"service_tier\":\"standard\"}}");
-    answer(f, USER "," TOOL "}", "<think>why</think>Well. " CALL, &out);
+    answer_to(f, PATH, USER "," TOOL "}", "<think>why</think>Well. " CALL, &out);
     assert_non_null(strstr(out.data, "\"content\":[{\"type\":\"thinking\",\"thinking\":\"why\","
                                      "\"signature\":\"YmF0b24=\"},{\"type\":\"text\",\"text\":"
                                      "\"Well.\"},{\"type\":\"tool_use\",\"id\":\"toolu_"));
     assert_non_null(strstr(out.data, "\",\"name\":\"f\",\"input\":{\"a\": 1}}],\"stop_reason\":"
                                      "\"tool_use\",\"stop_sequence\":null"));
-    answer(f, USER ",'thinking':{'type':'adaptive','display':'omitted'}}", "<think>why</think>so",
-           &out);
+    answer_to(f, PATH, USER ",'thinking':{'type':'adaptive','display':'omitted'}}",
+              "<think>why</think>so", &out);
     assert_non_null(strstr(out.data, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":"));
-    answer(f, USER ",'stop_sequences':['lo']}", "hello", &out);
+    answer_to(f, PATH, USER ",'stop_sequences':['lo']}", "hello", &out);
     assert_non_null(strstr(out.data, "\"text\":\"hel\"}],\"stop_reason\":\"stop_sequence\","
                                      "\"stop_sequence\":\"lo\""));
-    answer(f, ASK "'max_tokens':2,'messages':[{'role':'user','content':'x'}]}", "hello", &out);
+    answer_to(f, PATH, ASK "'max_tokens':2,'messages':[{'role':'user','content':'x'}]}", "hello",
+              &out);
     assert_non_null(strstr(out.data, "\"text\":\"he\"}],\"stop_reason\":\"max_tokens\""));
-    answer(f, USER "}", "", &out);
+    answer_to(f, PATH, USER "}", "", &out);
     assert_non_null(strstr(out.data, "\"content\":[],\"stop_reason\":\"end_turn\""));
     buf_free(&out);
 }
@@ -221,12 +206,12 @@ static void whole_answers(void **state) {
 static void streams(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, USER ",'stream':true}", "Hi", &out);
+    answer_to(f, PATH, USER ",'stream':true}", "Hi", &out);
     assert_string_equal(out.data, BEGIN START("0", "{\"type\":\"text\",\"text\":\"\"}")
                                       DELTA("0", "text_delta", "text", "H")
                                           DELTA("0", "text_delta", "text", "i") STOP("0")
                                               END("end_turn", "3"));
-    answer(f, USER ",'stream':true}", "<think>w</think>y", &out);
+    answer_to(f, PATH, USER ",'stream':true}", "<think>w</think>y", &out);
     assert_string_equal(
         out.data,
         BEGIN START("0", "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}")
@@ -259,7 +244,8 @@ static void collect(const char *stream, const char *key, struct buf *out) {
 static void blocks_add_up(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT, text = BUF_INIT;
-    answer(f, USER "," TOOL ",'stream':true}", "<think>why</think>Well. " CALL "\n" CALL, &out);
+    answer_to(f, PATH, USER "," TOOL ",'stream':true}", "<think>why</think>Well. " CALL "\n" CALL,
+              &out);
     collect(out.data, "thinking", &text);
     assert_string_equal(text.data, "why");
     collect(out.data, "text", &text);
@@ -300,15 +286,6 @@ static void counts(void **state) {
         buf_free(&a.body);
         free(b);
     }
-}
-
-static int setup_parsers(void **state) {
-    setup(state);
-    struct fixture *f = *state;
-    f->conf.tool_call_parser = "hermes";
-    f->conf.reasoning_parser = "qwen3";
-    fixture_open(f);
-    return 0;
 }
 
 int main(void) {

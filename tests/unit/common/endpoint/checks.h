@@ -55,6 +55,44 @@ static void check(struct fixture *f, const char *path, const char *body, int sta
     buf_free(&err.body);
 }
 
+/* The text of req's ids, special ones too, is `prompt`. Frees it. */
+static inline void expect_text_of(struct fixture *f, struct infer_req *req, const char *prompt) {
+    struct buf text = BUF_INIT;
+    tokenizer_decode(f->tok, req->ids, req->n_ids, false, &text);
+    buf_putc(&text, '\0');
+    assert_string_equal(text.data, prompt);
+    buf_free(&text);
+    infer_req_destroy(&req);
+}
+
+/* What is answered to `quoted` when the model says `text`, a token a byte, and ends. */
+static inline void answer_to(struct fixture *f, const char *path, const char *quoted,
+                             const char *text, struct buf *out) {
+    int32_t script[512];
+    size_t n = 0;
+    char *body = unquote(quoted);
+    assert_true(strlen(text) < sizeof(script) / sizeof(script[0]));
+    for (; *text != '\0'; text++) script[n++] = fixture_byte_id((unsigned char)*text);
+    script[n++] = TOK_EOS;
+    assert_int_equal(fixture_ask(f, path, body, script, n, out), 200);
+    free(body);
+}
+
+/* What an endpoint tells without its model: the status, and a text that is somewhere in it. */
+static inline void expect_informed(struct fixture *f, const char *method, const char *path,
+                                   const char *quoted, int status, const char *want) {
+    char model[257], *body = unquote(quoted);
+    struct api_answer a;
+    const struct endpoint_ask ask = {
+        .path = api_path_find(method, path, model), .name = model, .body = body, .n = strlen(body)};
+    endpoint_inform(f->ep, &ask, &a);
+    buf_putc(&a.body, '\0');
+    if (strstr(a.body.data, want) == NULL) fail_msg("%s: %s\n not in %s", path, want, a.body.data);
+    assert_int_equal(a.status, status);
+    buf_free(&a.body);
+    free(body);
+}
+
 static inline void run_rows(struct fixture *f, const char *path, const struct row *rows, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char *body = unquote(rows[i].body);
@@ -76,6 +114,16 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     fixture_close(*state);
+    return 0;
+}
+
+/* The same, with the formats of tool calls and thinking that Qwen3 has. */
+static inline int setup_parsers(void **state) {
+    setup(state);
+    struct fixture *f = *state;
+    f->conf.tool_call_parser = "hermes";
+    f->conf.reasoning_parser = "qwen3";
+    fixture_open(f);
     return 0;
 }
 

@@ -102,16 +102,6 @@ static void refusals(void **state) {
     buf_free(&out);
 }
 
-static void answer(struct fixture *f, const char *quoted, const char *text, struct buf *out) {
-    int32_t script[64];
-    size_t n = 0;
-    char *body = unquote(quoted);
-    for (; *text != '\0'; text++) script[n++] = fixture_byte_id((unsigned char)*text);
-    script[n++] = TOK_EOS;
-    assert_int_equal(fixture_ask(f, PATH, body, script, n, out), 200);
-    free(body);
-}
-
 #define SETTINGS(n, stream, stop)                                                                  \
     ",\"generation_settings\":{\"seed\":3,\"temperature\":0,\"top_k\":0,\"top_p\":1,\"min_p\":0,"  \
     "\"typical_p\":1,\"repeat_penalty\":1,\"repeat_last_n\":64,\"presence_penalty\":0,"            \
@@ -125,7 +115,8 @@ static void answer(struct fixture *f, const char *quoted, const char *text, stru
 static void answers(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, "{'prompt':'x','temperature':0,'seed':3,'n_predict':5,'stop':['lo']}", "a\n", &out);
+    answer_to(f, PATH, "{'prompt':'x','temperature':0,'seed':3,'n_predict':5,'stop':['lo']}", "a\n",
+              &out);
     assert_string_equal(
         out.data,
         "{\"index\":0,\"content\":\"a\\n\",\"tokens\":[99,10,300],\"id_slot\":0,\"stop\":true,"
@@ -134,16 +125,17 @@ static void answers(void **state) {
             "\"lo\"") ",\"prompt\":\"x\",\"has_new_line\":true,\"truncated\":false,\"stop_type\":"
                       "\"eos\",\"stopping_word\":\"\",\"stopped_eos\":true,\"stopped_word\":false,"
                       "\"stopped_limit\":false,\"tokens_cached\":4" TIMINGS "}");
-    answer(f, "{'prompt':'x','stop':['lo']}", "hello", &out);
+    answer_to(f, PATH, "{'prompt':'x','stop':['lo']}", "hello", &out);
     assert_non_null(strstr(out.data, "\"content\":\"hel\""));
     assert_non_null(strstr(out.data, "\"stop_type\":\"word\",\"stopping_word\":\"lo\""));
-    answer(f, "{'prompt':'x','n_predict':1}", "hello", &out);
+    answer_to(f, PATH, "{'prompt':'x','n_predict':1}", "hello", &out);
     assert_non_null(strstr(out.data, "\"stop_type\":\"limit\""));
-    answer(f, "{'prompt':'x','n_predict':1,'n_probs':1}", "h", &out);
+    answer_to(f, PATH, "{'prompt':'x','n_predict':1,'n_probs':1}", "h", &out);
     assert_non_null(strstr(out.data, "\"completion_probabilities\":[{\"id\":106,\"token\":\"h\","
                                      "\"bytes\":[104],\"logprob\":-0.5,\"top_logprobs\":[{\"id\":"
                                      "106,\"token\":\"h\",\"bytes\":[104],\"logprob\":-0.5}]}]}"));
-    answer(f, "{'prompt':'x','temperature':0,'seed':3,'n_predict':2,'stream':true}", "hi", &out);
+    answer_to(f, PATH, "{'prompt':'x','temperature':0,'seed':3,'n_predict':2,'stream':true}", "hi",
+              &out);
     assert_non_null(
         strstr(out.data,
                "data: {\"index\":0,\"content\":\"h\",\"tokens\":[106],\"stop\":false,\"id_slot\":0,"
@@ -155,45 +147,34 @@ static void answers(void **state) {
     buf_free(&out);
 }
 
-static void inform(struct fixture *f, const char *method, const char *path, const char *quoted,
-                   int status, const char *want) {
-    char model[257], *body = unquote(quoted);
-    struct api_answer a;
-    const struct endpoint_ask ask = {
-        .path = api_path_find(method, path, model), .name = model, .body = body, .n = strlen(body)};
-    endpoint_inform(f->ep, &ask, &a);
-    buf_putc(&a.body, '\0');
-    if (strstr(a.body.data, want) == NULL) fail_msg("%s: %s\n not in %s", path, want, a.body.data);
-    assert_int_equal(a.status, status);
-    buf_free(&a.body);
-    free(body);
-}
-
 static void beside(void **state) {
     struct fixture *f = *state;
     static const char chat[] = "{'messages':[{'role':'user','content':'x'}]}";
-    inform(f, "GET", "/props", "", 200,
-           "\"repeat_last_n\":64,\"seed\":4294967295},\"n_ctx\":2560},");
-    inform(f, "GET", "/props", "", 200, "\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"");
-    inform(f, "POST", "/props", "{}", 501, "\"type\":\"not_supported_error\"");
-    inform(f, "POST", "/infill", "{}", 501, "\"code\":501,\"message\":\"infill is not supported");
-    inform(f, "POST", "/slots/0", "{}", 501, "slots cannot be saved");
-    inform(f, "GET", "/lora-adapters", "", 200, "[]");
-    inform(f, "GET", "/tokenizer_info", "", 200, "\"vocab_size\":330,\"model_max_length\":2560,");
-    inform(f, "POST", "/apply-template", chat, 200,
-           "{\"prompt\":\"<|im_start|>user\\nx<|im_end|>\\n<|im_start|>assistant\\n\"}");
-    inform(f, "POST", "/v1/chat/completions/render", chat, 200,
-           "\"max_model_len\":2560,\"count\":20,\"prompt_token_ids\":[302,");
-    inform(f, "POST", "/apply-template", "{}", 400, "\"code\":400,");
-    inform(f, "POST", "/tokenize", "{'content':'x'}", 200, "{\"tokens\":[122]}");
-    inform(f, "POST", "/tokenize", "{'content':['x',5]}", 200, "{\"tokens\":[122,5]}");
-    inform(f, "POST", "/tokenize", "{'content':'\xC3\xA9','with_pieces':true}", 200,
-           "\"piece\":[195]},{\"id\":171,\"piece\":[169]}]}");
-    inform(f, "POST", "/tokenize", "{'content':5}", 400, "\"message\":\"content must be a text");
-    inform(f, "POST", "/tokenize", "{'prompt':'x','return_token_strs':true}", 200,
-           "\"tokens\":[122],\"token_strs\":[\"x\"]}");
-    inform(f, "POST", "/detokenize", "{'tokens':[122]}", 200,
-           "{\"prompt\":\"x\",\"content\":\"x\"}");
+    expect_informed(f, "GET", "/props", "", 200,
+                    "\"repeat_last_n\":64,\"seed\":4294967295},\"n_ctx\":2560},");
+    expect_informed(f, "GET", "/props", "", 200, "\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"");
+    expect_informed(f, "POST", "/props", "{}", 501, "\"type\":\"not_supported_error\"");
+    expect_informed(f, "POST", "/infill", "{}", 501,
+                    "\"code\":501,\"message\":\"infill is not supported");
+    expect_informed(f, "POST", "/slots/0", "{}", 501, "slots cannot be saved");
+    expect_informed(f, "GET", "/lora-adapters", "", 200, "[]");
+    expect_informed(f, "GET", "/tokenizer_info", "", 200,
+                    "\"vocab_size\":330,\"model_max_length\":2560,");
+    expect_informed(f, "POST", "/apply-template", chat, 200,
+                    "{\"prompt\":\"<|im_start|>user\\nx<|im_end|>\\n<|im_start|>assistant\\n\"}");
+    expect_informed(f, "POST", "/v1/chat/completions/render", chat, 200,
+                    "\"max_model_len\":2560,\"count\":20,\"prompt_token_ids\":[302,");
+    expect_informed(f, "POST", "/apply-template", "{}", 400, "\"code\":400,");
+    expect_informed(f, "POST", "/tokenize", "{'content':'x'}", 200, "{\"tokens\":[122]}");
+    expect_informed(f, "POST", "/tokenize", "{'content':['x',5]}", 200, "{\"tokens\":[122,5]}");
+    expect_informed(f, "POST", "/tokenize", "{'content':'\xC3\xA9','with_pieces':true}", 200,
+                    "\"piece\":[195]},{\"id\":171,\"piece\":[169]}]}");
+    expect_informed(f, "POST", "/tokenize", "{'content':5}", 400,
+                    "\"message\":\"content must be a text");
+    expect_informed(f, "POST", "/tokenize", "{'prompt':'x','return_token_strs':true}", 200,
+                    "\"tokens\":[122],\"token_strs\":[\"x\"]}");
+    expect_informed(f, "POST", "/detokenize", "{'tokens':[122]}", 200,
+                    "{\"prompt\":\"x\",\"content\":\"x\"}");
 }
 
 int main(void) {

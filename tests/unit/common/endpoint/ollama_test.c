@@ -24,13 +24,7 @@ static struct infer_req *read_req(struct fixture *f, const char *path, const cha
 
 static void expect_prompt(struct fixture *f, const char *path, const char *quoted,
                           const char *prompt) {
-    struct infer_req *req = read_req(f, path, quoted);
-    struct buf text = BUF_INIT;
-    tokenizer_decode(f->tok, req->ids, req->n_ids, false, &text);
-    buf_putc(&text, '\0');
-    assert_string_equal(text.data, prompt);
-    buf_free(&text);
-    infer_req_destroy(&req);
+    expect_text_of(f, read_req(f, path, quoted), prompt);
 }
 
 static void prompts(void **state) {
@@ -195,17 +189,6 @@ static void loading(void **state) {
 
 /* ---- answers */
 
-static void answer(struct fixture *f, const char *path, const char *quoted, const char *text,
-                   struct buf *out) {
-    int32_t script[512];
-    size_t n = 0;
-    char *body = unquote(quoted);
-    for (; *text != '\0'; text++) script[n++] = fixture_byte_id((unsigned char)*text);
-    script[n++] = TOK_EOS;
-    assert_int_equal(fixture_ask(f, path, body, script, n, out), 200);
-    free(body);
-}
-
 /* The answer without the time of the clock, which is the first thing behind the model. */
 static const char *behind_time(const char *s) {
     static const char head[] = "{\"model\":\"qwen\",\"created_at\":\"";
@@ -221,12 +204,13 @@ static const char *behind_time(const char *s) {
 static void whole_answers(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, CHAT, USER ",'stream':false}", "Hi", &out);
+    answer_to(f, CHAT, USER ",'stream':false}", "Hi", &out);
     assert_string_equal(behind_time(out.data),
                         "\",\"message\":{\"role\":\"assistant\",\"content\":\"Hi\"},\"done\":true,"
                         "\"done_reason\":\"stop\"" TIMES("49518000") "26404000,\"eval_count\":3,"
                                                                      "\"eval_duration\":18102000}");
-    answer(f, CHAT, USER "," TOOL ",'stream':false}", "<think>why</think>Well. " CALL CALL, &out);
+    answer_to(f, CHAT, USER "," TOOL ",'stream':false}", "<think>why</think>Well. " CALL CALL,
+              &out);
     assert_non_null(strstr(out.data, "\"content\":\"Well.\",\"thinking\":\"why\",\"tool_calls\":[{"
                                      "\"id\":\"call_"));
     assert_non_null(strstr(out.data,
@@ -234,15 +218,16 @@ static void whole_answers(void **state) {
                            " 1}}},{\"id\":\"call_"));
     assert_non_null(strstr(out.data, "\"function\":{\"index\":1,"));
     assert_non_null(strstr(out.data, "\"done_reason\":\"stop\""));
-    answer(f, GEN, ASK "'prompt':'x','raw':true,'stream':false,'options':{'num_predict':2}}",
-           "hello", &out);
+    answer_to(f, GEN, ASK "'prompt':'x','raw':true,'stream':false,'options':{'num_predict':2}}",
+              "hello", &out);
     assert_non_null(strstr(behind_time(out.data),
                            "\",\"response\":\"he\",\"done\":true,"
                            "\"done_reason\":\"length\",\"total_duration\":"));
-    answer(f, GEN, ASK "'prompt':'x','stream':false,'template':'{{ messages[0].content }}'}", "y",
-           &out);
+    answer_to(f, GEN, ASK "'prompt':'x','stream':false,'template':'{{ messages[0].content }}'}",
+              "y", &out);
     assert_non_null(strstr(out.data, "\"context\":[122,123,300],"));
-    answer(f, GEN, ASK "'prompt':'x','stream':false,'logprobs':true,'top_logprobs':1}", "y", &out);
+    answer_to(f, GEN, ASK "'prompt':'x','stream':false,'logprobs':true,'top_logprobs':1}", "y",
+              &out);
     assert_non_null(strstr(out.data, "\"logprobs\":[{\"token\":\"y\",\"logprob\":-0.5,\"bytes\":["
                                      "121],\"top_logprobs\":[{"));
     buf_free(&out);
@@ -267,7 +252,7 @@ static void strip(const char *lines, struct buf *out) {
 static void streams(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT, lines = BUF_INIT;
-    answer(f, CHAT, USER "}", "<think>w</think>y", &out);
+    answer_to(f, CHAT, USER "}", "<think>w</think>y", &out);
     strip(out.data, &lines);
     assert_string_equal(
         lines.data,
@@ -276,7 +261,7 @@ static void streams(void **state) {
                           "\"done_reason\":\"stop\"" TIMES(
                               "185283000") "26404000,"
                                            "\"eval_count\":18,\"eval_duration\":153867000}\n");
-    answer(f, CHAT, USER "," TOOL "}", "A. " CALL, &out);
+    answer_to(f, CHAT, USER "," TOOL "}", "A. " CALL, &out);
     strip(out.data, &lines);
     assert_non_null(strstr(lines.data, SAID("\".\"")));
     const char *call = strstr(lines.data, "\"content\":\"\",\"tool_calls\":[{\"id\":\"call_");
@@ -285,12 +270,12 @@ static void streams(void **state) {
                                  "}}]},\"done\":false}\n"));
     assert_null(strstr(strstr(call, "index"), "tool_calls"));
     /* what never became a call is text */
-    answer(f, CHAT, USER "," TOOL ",'options':{'num_predict':30}}", CALL, &out);
+    answer_to(f, CHAT, USER "," TOOL ",'options':{'num_predict':30}}", CALL, &out);
     strip(out.data, &lines);
     assert_null(strstr(lines.data, "tool_calls"));
     assert_non_null(strstr(lines.data, "<tool_call>"));
     assert_non_null(strstr(lines.data, "\"done_reason\":\"length\""));
-    answer(f, GEN, ASK "'prompt':'x','logprobs':true}", "yz", &out);
+    answer_to(f, GEN, ASK "'prompt':'x','logprobs':true}", "yz", &out);
     strip(out.data, &lines);
     assert_int_equal(strncmp(lines.data,
                              "\"response\":\"y\",\"logprobs\":[{\"token\":\"y\",\"logprob\":-0.5,"
@@ -304,55 +289,38 @@ static void streams(void **state) {
 
 /* ---- models */
 
-static void inform(struct fixture *f, const char *method, const char *path, const char *quoted,
-                   int status, const char *want) {
-    char model[257], *body = unquote(quoted);
-    struct api_answer a;
-    const struct endpoint_ask ask = {
-        .path = api_path_find(method, path, model), .name = model, .body = body, .n = strlen(body)};
-    endpoint_inform(f->ep, &ask, &a);
-    buf_putc(&a.body, '\0');
-    if (strstr(a.body.data, want) == NULL) fail_msg("%s: %s\n not in %s", path, want, a.body.data);
-    assert_int_equal(a.status, status);
-    buf_free(&a.body);
-    free(body);
-}
-
 static void models(void **state) {
     struct fixture *f = *state;
-    inform(f, "GET", "/api/tags", "", 200,
-           "{\"models\":[{\"name\":\"qwen:latest\",\"model\":\"qwen:latest\",\"size\":0,"
-           "\"digest\":\"0000");
-    inform(f, "GET", "/api/tags", "", 200,
-           "\"modified_at\":\"2026-02-02T02:40:00Z\",\"capabilities\":[\"completion\",\"tools\","
-           "\"thinking\"]}]}");
-    inform(f, "GET", "/api/ps", "", 200,
-           "\"expires_at\":\"2318-01-01T00:00:00.000000+00:00\",\"size_vram\":0,"
-           "\"context_length\":2560}]}");
-    inform(f, "GET", "/api/version", "", 200, "{\"version\":\"0.12.0\"}");
-    inform(f, "HEAD", "/", "", 200, "Ollama is running");
-    inform(f, "POST", "/api/show", "{'name':'QWEN'}", 200,
-           "\"model_info\":{\"general.architecture\":\"llama\",\"general.parameter_count\":0,"
-           "\"llama.context_length\":2560,");
-    inform(f, "POST", "/api/show", "{'model':'qwen:latest'}", 200,
-           "\"parameters\":\"num_ctx                        2560\",\"template\":\"{% for m");
-    inform(f, "POST", "/api/show", "{'model':'x'}", 404, "{\"error\":\"model 'x' not found\"}");
-    inform(f, "POST", "/api/show", "", 400, "{\"error\":\"missing request body\"}");
-    inform(f, "POST", "/api/show", "[]", 400, "{\"error\":\"the body must be a JSON object\"}");
-    inform(f, "POST", "/api/pull", "{'model':'qwen'}", 200, "{\"status\":\"success\"}\n");
-    inform(f, "POST", "/api/pull", "{'model':'llama3'}", 400, "{\"error\":\"not supported: this");
-    inform(f, "DELETE", "/api/delete", "", 400, "{\"error\":\"not supported: this");
+    expect_informed(f, "GET", "/api/tags", "", 200,
+                    "{\"models\":[{\"name\":\"qwen:latest\",\"model\":\"qwen:latest\",\"size\":0,"
+                    "\"digest\":\"0000");
+    expect_informed(
+        f, "GET", "/api/tags", "", 200,
+        "\"modified_at\":\"2026-02-02T02:40:00Z\",\"capabilities\":[\"completion\",\"tools\","
+        "\"thinking\"]}]}");
+    expect_informed(f, "GET", "/api/ps", "", 200,
+                    "\"expires_at\":\"2318-01-01T00:00:00.000000+00:00\",\"size_vram\":0,"
+                    "\"context_length\":2560}]}");
+    expect_informed(f, "GET", "/api/version", "", 200, "{\"version\":\"0.12.0\"}");
+    expect_informed(f, "HEAD", "/", "", 200, "Ollama is running");
+    expect_informed(
+        f, "POST", "/api/show", "{'name':'QWEN'}", 200,
+        "\"model_info\":{\"general.architecture\":\"llama\",\"general.parameter_count\":0,"
+        "\"llama.context_length\":2560,");
+    expect_informed(
+        f, "POST", "/api/show", "{'model':'qwen:latest'}", 200,
+        "\"parameters\":\"num_ctx                        2560\",\"template\":\"{% for m");
+    expect_informed(f, "POST", "/api/show", "{'model':'x'}", 404,
+                    "{\"error\":\"model 'x' not found\"}");
+    expect_informed(f, "POST", "/api/show", "", 400, "{\"error\":\"missing request body\"}");
+    expect_informed(f, "POST", "/api/show", "[]", 400,
+                    "{\"error\":\"the body must be a JSON object\"}");
+    expect_informed(f, "POST", "/api/pull", "{'model':'qwen'}", 200, "{\"status\":\"success\"}\n");
+    expect_informed(f, "POST", "/api/pull", "{'model':'llama3'}", 400,
+                    "{\"error\":\"not supported: this");
+    expect_informed(f, "DELETE", "/api/delete", "", 400, "{\"error\":\"not supported: this");
     assert_int_equal(api_path_errors("/api/nothing"), API_ERRORS_OLLAMA);
     assert_int_equal(api_path_errors("/api/v1/task/nothing"), API_ERRORS_CAIKIT);
-}
-
-static int setup_parsers(void **state) {
-    setup(state);
-    struct fixture *f = *state;
-    f->conf.tool_call_parser = "hermes";
-    f->conf.reasoning_parser = "qwen3";
-    fixture_open(f);
-    return 0;
 }
 
 /* A model that neither thinks nor calls. */

@@ -39,13 +39,7 @@ static struct infer_req *read_req(struct fixture *f, const char *quoted, const c
 
 static void expect_prompt(struct fixture *f, const char *quoted, const char *context,
                           const char *prompt) {
-    struct infer_req *req = read_req(f, quoted, context);
-    struct buf text = BUF_INIT;
-    tokenizer_decode(f->tok, req->ids, req->n_ids, false, &text);
-    buf_putc(&text, '\0');
-    assert_string_equal(text.data, prompt);
-    buf_free(&text);
-    infer_req_destroy(&req);
+    expect_text_of(f, read_req(f, quoted, context), prompt);
 }
 
 #define INPUT(items) "{'model':'qwen','input':[" items "]}"
@@ -324,16 +318,6 @@ static void refusals(void **state) {
 
 /* ---- answers */
 
-static void answer(struct fixture *f, const char *quoted, const char *text, struct buf *out) {
-    int32_t script[512];
-    size_t n = 0;
-    char *body = unquote(quoted);
-    for (; *text != '\0'; text++) script[n++] = fixture_byte_id((unsigned char)*text);
-    script[n++] = TOK_EOS;
-    assert_int_equal(fixture_ask(f, PATH, body, script, n, out), 200);
-    free(body);
-}
-
 #define CALL "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": 1}}</tool_call>"
 #define CREATED                                                                                    \
     "{\"id\":\"resp_endpoint_common_17\",\"object\":\"response\",\"created_at\":1770000000,"
@@ -365,12 +349,12 @@ static void answer(struct fixture *f, const char *quoted, const char *text, stru
 static void whole_answers(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, USER ",'store':false}", "Hi", &out);
+    answer_to(f, PATH, USER ",'store':false}", "Hi", &out);
     assert_string_equal(out.data, DONE(MESSAGE(PART("Hi"), "completed"), USAGE("3", "0", "23")));
-    answer(f,
-           USER "," TOOL ",'reasoning':{'summary':'auto'},'include':"
-                "['reasoning.encrypted_content']}",
-           "<think>why</think>\n\n" CALL "\n" CALL, &out);
+    answer_to(f, PATH,
+              USER "," TOOL ",'reasoning':{'summary':'auto'},'include':"
+                   "['reasoning.encrypted_content']}",
+              "<think>why</think>\n\n" CALL "\n" CALL, &out);
     assert_non_null(strstr(
         out.data,
         "\"output\":[{\"type\":\"reasoning\",\"id\":\"rs_endpoint_common_17_0\",\"summary\":[{"
@@ -380,27 +364,27 @@ static void whole_answers(void **state) {
     assert_non_null(strstr(out.data, "\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\",\"status\":"
                                      "\"completed\"},{\"type\":\"function_call\",\"id\":"
                                      "\"fc_endpoint_common_17_2\""));
-    answer(f, USER ",'max_output_tokens':2,'metadata':{'k':'v'}}", "hello", &out);
+    answer_to(f, PATH, USER ",'max_output_tokens':2,'metadata':{'k':'v'}}", "hello", &out);
     assert_non_null(strstr(out.data, "\"status\":\"incomplete\",\"error\":null,\"incomplete_details"
                                      "\":{\"reason\":\"max_output_tokens\"}"));
     assert_non_null(strstr(out.data, "\"metadata\":{\"k\":\"v\"}"));
     assert_non_null(strstr(out.data, "\"text\":\"he\",\"annotations\":[],\"logprobs\":[]}],"
                                      "\"status\":\"incomplete\"}]"));
-    answer(f, USER ",'tools':[{'type':'custom','name':'f'}]}",
-           "<tool_call>{\"name\":\"f\",\"arguments\":{\"input\": \"a\\nb\"}}</tool_call>", &out);
+    answer_to(f, PATH, USER ",'tools':[{'type':'custom','name':'f'}]}",
+              "<tool_call>{\"name\":\"f\",\"arguments\":{\"input\": \"a\\nb\"}}</tool_call>", &out);
     assert_non_null(strstr(out.data, "{\"type\":\"custom_tool_call\",\"id\":"
                                      "\"ctc_endpoint_common_17_0\",\"call_id\":\"call_"));
     assert_non_null(
         strstr(out.data, "\"name\":\"f\",\"input\":\"a\\nb\",\"status\":\"completed\"}]"));
-    answer(f,
-           USER ",'tools':[{'type':'namespace','name':'s','tools':[{'type':'function','name':"
-                "'f'}]}]}",
-           CALL, &out);
+    answer_to(f, PATH,
+              USER ",'tools':[{'type':'namespace','name':'s','tools':[{'type':'function','name':"
+                   "'f'}]}]}",
+              CALL, &out);
     assert_non_null(strstr(out.data, "\"name\":\"f\",\"namespace\":\"s\",\"arguments\":"));
-    answer(f, USER ",'top_logprobs':1}", "<think>w</think>y", &out);
+    answer_to(f, PATH, USER ",'top_logprobs':1}", "<think>w</think>y", &out);
     assert_non_null(strstr(out.data, "\"text\":\"y\",\"annotations\":[],\"logprobs\":[{\"token\":"
                                      "\"y\",\"logprob\":-0.5,\"bytes\":[121],\"top_logprobs\":[{"));
-    answer(f, USER "}", "", &out);
+    answer_to(f, PATH, USER "}", "", &out);
     assert_non_null(strstr(out.data, "\"output\":[],\"usage\":{"));
     buf_free(&out);
 }
@@ -412,7 +396,7 @@ static void whole_answers(void **state) {
 static void streams(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
-    answer(f, USER ",'stream':true,'store':false}", "Hi", &out);
+    answer_to(f, PATH, USER ",'stream':true,'store':false}", "Hi", &out);
     assert_string_equal(
         out.data,
         EVENT("0", "response.created", "\"response\":" RUNNING) EVENT(
@@ -432,7 +416,7 @@ static void streams(void **state) {
                                       "\"response\":" DONE(MESSAGE(PART("Hi"), "completed"),
                                                            USAGE("3", "0", "23"))));
     /* a stream that is kept can be asked for from any event on */
-    answer(f, USER ",'stream':true}", "Hi", &out);
+    answer_to(f, PATH, USER ",'stream':true}", "Hi", &out);
     assert_non_null(strstr(out.data, "id: resp_endpoint_common_17:0\nevent: response.created\n"));
     assert_non_null(strstr(out.data, "id: resp_endpoint_common_17:9\nevent: response.completed\n"));
     buf_free(&out);
@@ -485,7 +469,7 @@ static void expect_items(struct fixture *f, const char *quoted, const char *text
                          const char *last) {
     struct buf out = BUF_INIT;
     struct follower w = {0};
-    answer(f, quoted, text, &out);
+    answer_to(f, PATH, quoted, text, &out);
     for (const char *p = out.data; (p = strstr(p, "\ndata: ")) != NULL;) {
         struct json_value *o;
         p += 7;
@@ -597,15 +581,6 @@ static void counts(void **state) {
         free(b);
         free(context);
     }
-}
-
-static int setup_parsers(void **state) {
-    setup(state);
-    struct fixture *f = *state;
-    f->conf.tool_call_parser = "hermes";
-    f->conf.reasoning_parser = "qwen3";
-    fixture_open(f);
-    return 0;
 }
 
 int main(void) {
