@@ -68,7 +68,7 @@ static bool get_output(const struct json_value *root, struct buf *bytes, struct 
     size_t n;
     json_get_str(root, "output", &p->body, &p->len);
     if (json_get_str(root, "outputBase64", &s, &n) != JSON_OK) return true;
-    if (!base64_take(bytes, s, n)) {
+    if (!base64_take(bytes, s, n)) { /* or there is no memory: another attempt may have it */
         buf_free(bytes);
         return false;
     }

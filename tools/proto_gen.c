@@ -37,6 +37,7 @@ static bool find(struct pb_field *out, const struct pb_field *in, uint32_t numbe
     struct pb_reader r = pb_reader(in->bytes, in->n);
     while (pb_next(&r, out))
         if (out->number == number && n-- == 0) return true;
+    if (r.bad) give_up("malformed", "the descriptors");
     return false;
 }
 
@@ -168,6 +169,7 @@ static void put_message(FILE *out, const char *name, const struct pb_field *of) 
         put_ident(out, "f", name);
         fputs("[] = {\n", out);
         n = put_fields(out, of);
+        if (n > GRPC_FIELDS_MAX) give_up("over GRPC_FIELDS_MAX fields", name);
         fputs("};\n", out);
     }
     fputs("const struct grpc_message ", out);

@@ -20,28 +20,28 @@ void base64_put(struct buf *out, const void *bytes, size_t n) {
 }
 
 static int value_of(char c) {
-    const char *d = c != '\0' ? strchr(digits, c) : NULL;
-    return d != NULL ? (int)(d - digits) : -1;
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 bool base64_take(struct buf *out, const char *s, size_t n) {
-    const size_t was = out->len;
     size_t n_pad = 0;
     if (n % 4 != 0) return false;
     while (n_pad < 2 && n_pad < n && s[n - 1 - n_pad] == '=') n_pad++;
-    buf_reserve(out, n / 4 * 3);
+    if (!buf_reserve(out, n / 4 * 3)) return false;
+    char *to = out->data + out->len;
     for (size_t i = 0; i < n; i += 4) {
         uint32_t b = 0;
         const size_t n_digits = i + 4 == n ? 4 - n_pad : 4;
         for (size_t k = 0; k < 4; k++) {
             const int v = k < n_digits ? value_of(s[i + k]) : 0;
-            if (v < 0) {
-                out->len = was;
-                return false;
-            }
+            if (v < 0) return false;
             b = b << 6 | (uint32_t)v;
         }
-        for (size_t k = 0; k + 1 < n_digits; k++) buf_putc(out, (char)(b >> (16 - 8 * k)));
+        for (size_t k = 0; k + 1 < n_digits; k++) *to++ = (char)(b >> (16 - 8 * k));
     }
+    out->len = (size_t)(to - out->data);
     return true;
 }

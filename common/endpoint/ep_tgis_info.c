@@ -93,6 +93,15 @@ void endpoint_tgis_tokenize(const struct endpoint *ep, const struct endpoint_ask
         return;
     }
     json_get_arr(body, "requests", &list);
+    if (json_arr_len(list) > PARTS_MAX) {
+        char text[96];
+        snprintf(text, sizeof(text), "requests: at most %d are allowed, got %zu", PARTS_MAX,
+                 json_arr_len(list));
+        ep_answer_error(ep, ask->path->errors, 422, text, out);
+        json_put(body);
+        buf_free(&wire);
+        return;
+    }
     buf_puts(&json, "{\"responses\":[");
     for (size_t i = 0; i < json_arr_len(list) && e == ERR_OK; i++) {
         if (ask->cancelled != NULL && atomic_load(ask->cancelled)) e = ERR_CANCELLED;

@@ -7,7 +7,8 @@
 #include "common/grpc/grpc_json.h"
 #include "proto/grpc.h"
 
-enum { LOOK_MS = 200 };
+/* Watchers need no key and stay as long as they like: they may not take the streams of others. */
+enum { LOOK_MS = 200, WATCHERS_MAX = 256 };
 
 struct watcher {
     struct watcher *next, **at;
@@ -23,6 +24,7 @@ struct grpc_health {
     bool (*serving)(const void *arg);
     const void *arg;
     struct watcher *first;
+    unsigned n_watchers;
     struct loop_alarm look;
 };
 
@@ -54,6 +56,7 @@ static void say(struct watcher *w, const char *json) {
 static void watcher_free(struct watcher *w) {
     *w->at = w->next;
     if (w->next != NULL) w->next->at = w->at;
+    w->h->n_watchers--;
     if (w->h->first == NULL) loop_alarm_stop(&w->h->look);
     free(w);
 }
@@ -75,6 +78,13 @@ static void on_look(void *arg) {
 
 static void watch(struct grpc_health *h, struct http_x *x, const struct grpc_method *m,
                   bool known) {
+    if (h->n_watchers == WATCHERS_MAX) {
+        char text[64];
+        const int n = snprintf(text, sizeof(text), "there are %d watchers already, no more than %d",
+                               WATCHERS_MAX, WATCHERS_MAX);
+        http_x_reply(x, 429, NULL, text, (size_t)n);
+        return;
+    }
     struct watcher *w = calloc(1, sizeof(*w));
     if (w == NULL) {
         http_x_reply(x, 503, NULL, "out of memory", 13);
@@ -90,6 +100,7 @@ static void watch(struct grpc_health *h, struct http_x *x, const struct grpc_met
     if (h->first == NULL) loop_alarm_set(h->loop, &h->look, LOOK_MS, on_look, h);
     if (w->next != NULL) w->next->at = &w->next;
     h->first = w;
+    h->n_watchers++;
     http_x_on_close(x, on_gone, w);
     http_x_stream_begin(x, 200, GRPC_TYPE);
     say(w, known ? word(w->said) : "{\"status\":\"SERVICE_UNKNOWN\"}");

@@ -8,7 +8,11 @@
 #include "proto/grpc.h"
 #include "proto/pb.h"
 
-enum { DEPTH_MAX = 100, FIELDS_MAX = 32, TEXT_PER_BYTE = 4, TEXT_FREE_BYTES = 1 << 20 };
+enum { DEPTH_MAX = 100, TEXT_PER_BYTE = 4, TEXT_FREE_BYTES = 1 << 20 };
+
+/* A compressed message may be so many times as long, and a bit: what a body takes while it is read
+ * has to do with the bytes that came. */
+enum { INFLATED_PER_BYTE = 16, INFLATED_FREE_BYTES = 1 << 20 };
 
 const struct grpc_method *grpc_method_find(const char *path) {
     for (const struct grpc_method *m = grpc_methods; m->path != NULL; m++)
@@ -189,12 +193,12 @@ static enum err put_list(struct writing *w, const struct grpc_message *m,
         }
     }
     buf_putc(w->out, map ? '}' : ']');
-    return e;
+    return e == ERR_OK && r.bad ? malformed(w, m) : e;
 }
 
 static enum err put_object(struct writing *w, const struct grpc_message *m, struct pb_reader r) {
-    struct pb_field last[FIELDS_MAX], f;
-    bool seen[FIELDS_MAX] = {false}, any = false;
+    struct pb_field last[GRPC_FIELDS_MAX], f;
+    bool seen[GRPC_FIELDS_MAX] = {false}, any = false;
     const struct pb_reader all = r;
     enum err e = ERR_OK;
     unsigned i;
@@ -452,6 +456,10 @@ static bool refuse(int *status, int as, const struct errbuf *eb) {
     return false;
 }
 
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
 /* The message itself, which may lie in *plain. */
 static bool unwrap(const struct grpc_body *b, struct grpc_frame *f, struct buf *plain, int *status,
                    struct errbuf *eb) {
@@ -462,11 +470,13 @@ static bool unwrap(const struct grpc_body *b, struct grpc_frame *f, struct buf *
     }
     (void)grpc_frame_take(f, b->p, b->n);
     enum err e = ERR_OK;
+    size_t most = b->message_bytes_max;
     if (f->compressed) {
-        e = grpc_inflate(plain, b->encoding, f->p, f->n, b->message_bytes_max);
+        most = least(most, INFLATED_PER_BYTE * f->n + INFLATED_FREE_BYTES);
+        e = grpc_inflate(plain, b->encoding, f->p, f->n, most);
         f->p = plain->data != NULL ? plain->data : "";
         f->n = plain->len;
-    } else if (f->n > b->message_bytes_max) {
+    } else if (f->n > most) {
         e = ERR_TOO_LARGE;
     }
     switch (e) {
@@ -475,7 +485,8 @@ static bool unwrap(const struct grpc_body *b, struct grpc_frame *f, struct buf *
         err_set(eb, e, "grpc-encoding must be identity, gzip or deflate, got %.64s", b->encoding);
         return refuse(status, 501, eb);
     case ERR_TOO_LARGE:
-        err_set(eb, e, "the message is over the limit of %zu bytes", b->message_bytes_max);
+        err_set(eb, e, "the message is over the limit of %zu bytes%s", most,
+                f->compressed ? ", as much as may come of its compressed bytes" : "");
         return refuse(status, 413, eb);
     case ERR_NO_MEMORY: err_set(eb, e, "out of memory"); return refuse(status, 503, eb);
     default:
@@ -492,8 +503,8 @@ bool grpc_body_read(const struct grpc_body *b, const struct json_limits *lim, st
     *out = NULL;
     bool good = unwrap(b, &f, &plain, status, eb);
     if (good) {
-        const enum err e =
-            grpc_to_json(text, b->message, f.p, f.n, TEXT_PER_BYTE * f.n + TEXT_FREE_BYTES, eb);
+        const size_t most = least(TEXT_PER_BYTE * f.n, b->message_bytes_max) + TEXT_FREE_BYTES;
+        const enum err e = grpc_to_json(text, b->message, f.p, f.n, most, eb);
         good = e == ERR_OK || refuse(status, e == ERR_TOO_LARGE ? 413 : GRPC_UNREADABLE, eb);
     }
     buf_free(&plain);

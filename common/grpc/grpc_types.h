@@ -58,6 +58,8 @@ enum grpc_kind {
     GRPC_ANY_LIST,   /* google.protobuf.ListValue */
 };
 
+enum { GRPC_FIELDS_MAX = 32 }; /* of a message; tools/proto_gen refuses more */
+
 struct grpc_message {
     const char *name; /* with its package */
     enum grpc_kind kind;

@@ -129,8 +129,8 @@ void http_x_stream_write(struct http_x *x, const void *p, size_t n);
 void http_x_stream_end(struct http_x *x);
 /* The handler bounds what is unsent by itself: stream_pending_max is not for this stream. */
 void http_x_stream_paced(struct http_x *x);
-/* The same where it has begun and cannot be completed. Over gRPC the client learns status and text
- * from the trailers; elsewhere the handler has said it in the stream. */
+/* The same where it has begun and cannot be completed: status and text go into gRPC's trailers. A
+ * call that is none of gRPC is aborted. */
 void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n);
 void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
 size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */

@@ -284,8 +284,12 @@ void http_x_stream_end(struct http_x *x) {
 }
 
 void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n) {
+    if (x->grpc == NULL) { /* nowhere to say it */
+        http_x_abort(x);
+        return;
+    }
     tap_end(x, HTTP_TAP_BROKEN);
-    if (x->grpc != NULL) grpc_x_fail(x, status, text, n);
+    grpc_x_fail(x, status, text, n);
     end(x);
 }
 

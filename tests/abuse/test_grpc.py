@@ -5,6 +5,7 @@ Method: python3-grpcio with bytes made by hand; the coordinator's and the instan
 import gzip
 import subprocess
 import time
+from contextlib import ExitStack
 
 import grpc
 import pytest
@@ -80,14 +81,20 @@ def test_lengths_that_lie(pair):
 
 
 def test_watchers_without_end(pair):
-    """Watch costs a stream and nothing else; who leaves is forgotten."""
-    with Grpc(pair.base) as g:
-        watches = [g.call("/grpc.health.v1.Health/Watch", {}) for _ in range(100)]
+    """Watch costs a stream and nothing else, and there are at most 256: more are refused, others are served, who leaves is forgotten."""
+    watch = "/grpc.health.v1.Health/Watch"
+
+    def another():
+        with Grpc(pair.base) as g:
+            with pytest.raises(grpc.RpcError) as e:
+                list(g.call(watch, {}, timeout=0.5))
+            return e.value.code()
+    with ExitStack() as all_of_them:
+        clients = [all_of_them.enter_context(Grpc(pair.base)) for _ in range(3)]
+        watches = [c.call(watch, {}) for c in clients for _ in range(100)][:256]
         assert all(next(w).status == 1 for w in watches)
-        assert g.call(GENERATE, GOOD).responses[0].generated_token_count == 2
+        assert another() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert clients[0].call(GENERATE, GOOD).responses[0].generated_token_count == 2
         for w in watches:
             w.cancel()
-    with Grpc(pair.base) as g:
-        with pytest.raises(grpc.RpcError) as e:
-            list(g.call("/grpc.health.v1.Health/Watch", {}, timeout=0.5))
-        assert e.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    wait_for(lambda: another() == grpc.StatusCode.DEADLINE_EXCEEDED, 10, "who left is forgotten")

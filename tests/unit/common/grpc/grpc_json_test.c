@@ -110,6 +110,24 @@ static void truncations(void **state) {
     }
 }
 
+/* Garbage behind the entries of a Struct, or the values of a list in it, is none of them. */
+static void nested_garbage(void **state) {
+    static const char *const hex[] = {"0a017112030a7f61",
+                                      "0a017112100a0b0a047465787412031a01610a7f61",
+                                      "0a0171120c0a0a0a016c120532030a7f61"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(hex) / sizeof(hex[0]); i++) {
+        unsigned char bytes[64];
+        struct buf json = BUF_INIT;
+        struct errbuf eb;
+        const size_t n = unhex(bytes, hex[i]);
+        assert_int_equal(grpc_to_json(&json, message_of("caikit.runtime.Nlp.RerankTaskRequest"),
+                                      bytes, n, 65536, &eb),
+                         ERR_BAD_FRAME);
+        buf_free(&json);
+    }
+}
+
 /* Fields that nobody knows, or of another type, are skipped; of two the last counts; a list may be
  * packed or not. */
 static void tolerance(void **state) {
@@ -222,8 +240,9 @@ static void bodies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_vectors), cmocka_unit_test(truncations),
-        cmocka_unit_test(tolerance),      cmocka_unit_test(bounds),
-        cmocka_unit_test(compression),    cmocka_unit_test(bodies),
+        cmocka_unit_test(nested_garbage), cmocka_unit_test(tolerance),
+        cmocka_unit_test(bounds),         cmocka_unit_test(compression),
+        cmocka_unit_test(bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
