@@ -183,7 +183,8 @@ static void take_orders_over(struct coordinator *co, struct inst *in) {
     in->plan.posted_hash = m->plan;
     in->plan.posted_role = m->role;
     in->plan.place.role = stand_in_reported(co, m);
-    in->plan.place.stands_in = m->role == ROLE_FLEX && co->conf.fall_back;
+    planner_stands_in(co, in,
+                      m->role == ROLE_FLEX && co->conf.fall_back && co->conf.controller_enabled);
     log_info("controller", "id=%u event=role_kept role=%s", in->id,
              inst_role_name(in->plan.place.role));
     planner_run(co);

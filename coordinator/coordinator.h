@@ -84,6 +84,9 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
 /* ---- planner.c: what they are to be */
 /* Makes the next plan (plan.h) of what is known of the instances, and begins what is new in it. */
 void planner_run(struct coordinator *co);
+/* Says, and raises or clears the alarm, that an instance stands in for a role that has nobody left.
+ */
+void planner_stands_in(struct coordinator *co, struct inst *in, bool on);
 /* Changes the role of an instance at run time: drains it, posts the role, relinks the group (7.5).
  * ERR_NOT_FOUND, ERR_CONFLICT (eb says why). */
 enum err planner_switch(struct coordinator *co, uint32_t id, enum inst_role role, bool force,

@@ -81,6 +81,20 @@ static void begin_switch(struct coordinator *co, struct inst *in, enum inst_role
     controller_poll_soon(co);
 }
 
+void planner_stands_in(struct coordinator *co, struct inst *in, bool on) {
+    struct plan_place *at = &in->plan.place;
+    if (at->stands_in == on) return;
+    at->stands_in = on;
+    if (on)
+        alarms_raise(co->alarms, ALARM_DEGRADED, inst_name(in), in->address, 1,
+                     "it stands in for a role that has nobody left");
+    else
+        alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
+    log_warn("controller", "id=%u event=%s role=%s group=%u", in->id,
+             on ? "stands_in" : "stands_in_no_more",
+             inst_role_name(at->role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL), at->group);
+}
+
 static void take(struct coordinator *co, struct inst *in, const struct plan_node *v) {
     struct plan_place *at = &in->plan.place;
     if (v->place.role != at->role)
@@ -92,16 +106,7 @@ static void take(struct coordinator *co, struct inst *in, const struct plan_node
                  v->place.group);
     at->role = v->place.role;
     at->group = v->place.group;
-    if (v->place.stands_in && !at->stands_in)
-        alarms_raise(co->alarms, ALARM_DEGRADED, inst_name(in), in->address, 1,
-                     "it stands in for a role that has nobody left");
-    if (!v->place.stands_in && at->stands_in)
-        alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
-    if (v->place.stands_in != at->stands_in)
-        log_warn("controller", "id=%u event=%s role=%s group=%u", in->id,
-                 v->place.stands_in ? "stands_in" : "stands_in_no_more",
-                 inst_role_name(at->role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL), at->group);
-    at->stands_in = v->place.stands_in;
+    planner_stands_in(co, in, v->place.stands_in);
     if (v->place.next != at->next) {
         log_warn("controller", "event=role_lacking group=%u role=%s", at->group,
                  inst_role_name(v->place.next));

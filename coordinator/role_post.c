@@ -82,9 +82,9 @@ static void took_role(struct inst *in) {
     log_info("role", "id=%u role=%s event=taken", in->id, inst_role_name(in->posting_role));
     if (in->posting_role == in->plan.place.next) {
         inst_breakers_reset(&in->co->reg, in);
+        planner_stands_in(in->co, in, false);
         in->plan.place.role = in->plan.place.next;
         in->plan.place.next = ROLE_NONE;
-        in->plan.place.stands_in = false;
         in->plan.force = false;
         in->plan.switched_ms = in->role_taken_ms;
         coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);

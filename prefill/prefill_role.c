@@ -198,7 +198,7 @@ static void on_prompt_logprob(void *arg, int position, const struct token_event 
     struct pprompt *q = arg;
     size_t n = q->req->n_prompt, n_tops = (size_t)q->req->sampling.prompt_top_logprobs;
     answer_prompt_logprob(q->p->answer, q->req->head.part, position, ev);
-    if (position < 1 || (size_t)position >= n) return;
+    if (position < 1 || (size_t)position >= n || q->p->out.failed) return;
     if (q->prompt_logprobs == NULL) {
         q->prompt_logprobs = calloc(n, sizeof(*q->prompt_logprobs));
         q->prompt_ranks = calloc(n, sizeof(*q->prompt_ranks));

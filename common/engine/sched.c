@@ -39,20 +39,25 @@ static int sorted(const struct sched_seq *seqs, int n_seqs, bool decoding, int *
     return n;
 }
 
-/* Puts sorted sequences into the order of turns: of those of equal priority, the k-th of a tenant
+/* Prompts of one priority are among themselves; sequences that decode are all alike, or a tenant
+ * could take more turns by asking with other priorities. */
+static bool together(const struct sched_seq *a, const struct sched_seq *b) {
+    return a->priority == b->priority || (a->decoding && b->decoding);
+}
+
+/* Puts sorted sequences into the order of turns: of those that stand together, the k-th of a tenant
  * goes before the (k+1)-th of any. turn: [n], scratch. */
 static void by_turns(const struct sched_seq *seqs, int *order, int n, int *turn) {
     for (int i = 0; i < n; i++) {
         const struct sched_seq *q = &seqs[order[i]];
         turn[i] = 0;
         for (int k = i - 1; k >= 0 && turn[i] == 0; k--)
-            if (seqs[order[k]].tenant == q->tenant && seqs[order[k]].priority == q->priority)
+            if (seqs[order[k]].tenant == q->tenant && together(&seqs[order[k]], q))
                 turn[i] = turn[k] + 1;
     }
     for (int i = 1; i < n; i++) { /* stable */
         int seq = order[i], t = turn[i], at = i;
-        for (; at > 0 && seqs[order[at - 1]].priority == seqs[seq].priority && turn[at - 1] > t;
-             at--) {
+        for (; at > 0 && together(&seqs[order[at - 1]], &seqs[seq]) && turn[at - 1] > t; at--) {
             order[at] = order[at - 1];
             turn[at] = turn[at - 1];
         }

@@ -88,6 +88,20 @@ uint64_t wc_sum_chunk(const void *p, size_t n) {
     return XXH3_64bits(p, n);
 }
 
+bool wc_sum_chunk_unless(uint64_t *sum, const void *p, size_t n, const atomic_bool *stop) {
+    enum { STEP_BYTES = 262144 };
+    XXH3_state_t s;
+    XXH3_INITSTATE(&s);
+    (void)XXH3_64bits_reset(&s);
+    for (size_t at = 0; at < n; at += STEP_BYTES) {
+        if (atomic_load(stop)) return false;
+        (void)XXH3_64bits_update(&s, (const uint8_t *)p + at,
+                                 n - at < STEP_BYTES ? n - at : STEP_BYTES);
+    }
+    *sum = XXH3_64bits_digest(&s);
+    return true;
+}
+
 void wc_sum(uint8_t out[WC_XXH_BYTES], const uint64_t *sums, size_t n) {
     XXH128_canonical_t digest;
     XXH128_canonicalFromHash(&digest, XXH3_128bits(sums, n * sizeof(*sums)));

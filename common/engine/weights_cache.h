@@ -16,6 +16,7 @@
 #ifndef BATON_ENGINE_WEIGHTS_CACHE_H
 #define BATON_ENGINE_WEIGHTS_CACHE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,8 @@ enum err wc_header_read(struct wc_header *h, const uint8_t *p, size_t n, uint64_
 
 /* The sum of the data: that of each piece of WEIGHTS_CHUNK_BYTES (weights.h), then over all. */
 uint64_t wc_sum_chunk(const void *p, size_t n);
+/* The same, with a look at *stop every now and then. False: it was set, and there is no sum. */
+bool wc_sum_chunk_unless(uint64_t *sum, const void *p, size_t n, const atomic_bool *stop);
 void wc_sum(uint8_t out[WC_XXH_BYTES], const uint64_t *sums, size_t n);
 
 struct wc_file {

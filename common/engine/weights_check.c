@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,9 @@ struct weights_check {
     engine_checked_fn *done;
     void *arg;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards stop */
-    pthread_cond_t wake;   /* on the monotonic clock */
-    bool stop;
+    pthread_mutex_t mutex; /* for wake */
+    pthread_cond_t wake;   /* on the monotonic clock: stop was set */
+    atomic_bool stop;
     uint64_t *sums; /* of the chunks */
     size_t n;
 };
@@ -36,10 +37,11 @@ static bool nap(struct weights_check *c, unsigned ms) {
     until.tv_sec += until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;
     pthread_mutex_lock(&c->mutex);
-    while (!c->stop && pthread_cond_timedwait(&c->wake, &c->mutex, &until) != ETIMEDOUT) continue;
-    bool stop = c->stop;
+    while (!atomic_load(&c->stop) &&
+           pthread_cond_timedwait(&c->wake, &c->mutex, &until) != ETIMEDOUT)
+        continue;
     pthread_mutex_unlock(&c->mutex);
-    return stop;
+    return atomic_load(&c->stop);
 }
 
 /* Only the very file that is mapped: meanwhile there may be another one in its place. */
@@ -72,9 +74,12 @@ static void *thread_main(void *arg) {
     cores_yield_always();
     for (size_t i = 0; i < c->n; i++) {
         const uint64_t at = (uint64_t)i * WEIGHTS_CHUNK_BYTES, left = w->bytes - at;
-        if (nap(c, CHUNK_MS)) return NULL;
-        c->sums[i] =
-            wc_sum_chunk(data + at, left < WEIGHTS_CHUNK_BYTES ? left : WEIGHTS_CHUNK_BYTES);
+        /* On a busy machine this thread gets so little that a chunk takes minutes, and whoever
+         * stops it waits for it. */
+        if (nap(c, CHUNK_MS) ||
+            !wc_sum_chunk_unless(&c->sums[i], data + at,
+                                 left < WEIGHTS_CHUNK_BYTES ? left : WEIGHTS_CHUNK_BYTES, &c->stop))
+            return NULL;
     }
     wc_sum(sum, c->sums, c->n);
     if (memcmp(sum, w->file.sum, sizeof(sum)) != 0) {
@@ -117,7 +122,7 @@ void weights_check_stop(struct weights_check **cp) {
     if (c == NULL) return;
     *cp = NULL;
     pthread_mutex_lock(&c->mutex);
-    c->stop = true;
+    atomic_store(&c->stop, true);
     pthread_cond_signal(&c->wake);
     pthread_mutex_unlock(&c->mutex);
     pthread_join(c->thread, NULL);

@@ -94,6 +94,8 @@ struct instance {
 void inst_stop_service(struct instance *in, struct http_x *x, bool force); /* inst_stop.c */
 void inst_stop_by_signal(struct instance *in);
 void inst_stop_fini(struct instance *in);
+/* The loop has ended: the process does so within a minute, whatever hangs (SIGALRM). */
+void inst_stop_bound(void);
 void inst_health_fini(struct instance *in);        /* after worker_close() */
 bool inst_is_well(const void *in);                 /* of an instance: it is loaded, and stays */
 enum err inst_register_start(struct instance *in); /* inst_register.c */

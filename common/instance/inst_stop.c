@@ -11,6 +11,7 @@ enum {
     POLL_MS = 100,
     FORCE_MS = 5000,
     FORCE_END_S = 5,
+    CLOSE_S = 60, /* threads are joined and memory of many GiB is given back */
     UNHEARD_MS =
         2000, /* without a listener, whose requests these are: one may be on its way back */
 };
@@ -34,6 +35,11 @@ static void end(void *arg) {
 static void end_by_force(void *arg) {
     (void)alarm(FORCE_END_S);
     end(arg);
+}
+
+void inst_stop_bound(void) {
+    const unsigned left_s = alarm(CLOSE_S);
+    if (left_s > 0 && left_s < CLOSE_S) (void)alarm(left_s);
 }
 
 static void on_poll(void *arg) {

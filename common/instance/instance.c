@@ -283,6 +283,7 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
 
 static void instance_close(struct instance *in) {
     in->closing = true;
+    inst_stop_bound();
     inst_register_stop(in);
     inst_stop_fini(in);
     inst_load_wait(in);

@@ -263,7 +263,7 @@ static void test_tenants_share_decode_rows(void **state) {
         for (int i = 0; i < n; i++)
             q[i] = (struct sched_seq){.pending = 1,
                                       .decoding = true,
-                                      .priority = 5,
+                                      .priority = i < BATCH ? 1 : 5, /* asks for more */
                                       .tenant = i < BATCH ? 1 : 2,
                                       .age = (uint64_t)i};
         for (uint64_t step = 1; step <= STEPS; step++) {
