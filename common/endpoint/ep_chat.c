@@ -211,6 +211,19 @@ static bool ids_of_rest(struct ep_read *r, const struct chat_template *tpl, bool
     return good;
 }
 
+/* Where a conversation may begin behind its first `lead` messages: with a user's, since templates
+ * may refuse another beginning; where there is none, with what is no result of a call. */
+static size_t beginnings(size_t *starts, const struct json_value *messages, size_t lead) {
+    const size_t n = json_arr_len(messages);
+    size_t n_starts = 0;
+    for (size_t i = lead + 1; i < n; i++)
+        if (has_role(messages, i, "user")) starts[n_starts++] = i;
+    for (size_t i = lead + 1; i < n && (n_starts == 0 || !has_role(messages, starts[0], "user"));
+         i++)
+        if (!has_role(messages, i, "tool")) starts[n_starts++] = i;
+    return n_starts;
+}
+
 /* Leaves out as few of the oldest messages as makes it fit: never what stands at the beginning for
  * the system, never a call without its results. Where nothing helps the shortest is left, which is
  * refused for its length. */
@@ -221,8 +234,7 @@ static bool drop_oldest(struct ep_read *r, const struct chat_template *tpl, bool
            tried = SIZE_MAX;
     bool good = starts != NULL || ep_fail_memory(r);
     while (lead < n && has_role(messages, lead, "system")) lead++;
-    for (size_t i = lead + 1; good && i < n; i++)
-        if (!has_role(messages, i, "tool")) starts[n_starts++] = i;
+    if (good) n_starts = beginnings(starts, messages, lead);
     size_t hi = n_starts; /* before lo it is too long, from hi on it fits */
     while (good && lo < hi) {
         tried = lo + (hi - lo) / 2;

@@ -167,14 +167,20 @@ const char *conv_unanswered(const struct conv *c) {
 
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args) {
     struct json_value *call = json_new_obj(), *fn = json_new_obj();
+    size_t n_id = 0;
+    const char *own = NULL; /* the call's, which lasts as long as the conversation */
     json_obj_set(call, "id", json_new_str(id));
+    json_get_str(call, "id", &own, &n_id);
     json_obj_set(call, "type", json_new_str("function"));
     json_obj_set(fn, "name", json_new_str(name));
     set_str(fn, "arguments", args, n_args);
     json_obj_set(call, "function", fn);
     if (c->calls == NULL) c->calls = json_new_arr();
-    json_arr_add(c->calls, call);
-    note_call(c, id);
+    if (json_arr_add(c->calls, call) != 0 || own == NULL) {
+        ep_fail_memory(c->r);
+        return;
+    }
+    note_call(c, own);
     count(c, CALL_BYTES);
 }
 

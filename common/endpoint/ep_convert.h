@@ -42,7 +42,7 @@ void conv_message(struct conv *c, const char *role, bool joined);
 /* Text of the message under way; between: what stands between it and the text before it. */
 void conv_text(struct conv *c, const char *s, size_t n, const char *between);
 void conv_thinking(struct conv *c, const char *s, size_t n);
-/* A call of the assistant; args: the JSON of its arguments. id must last until conv_end(). */
+/* A call of the assistant; args: the JSON of its arguments. All is copied. */
 void conv_call(struct conv *c, const char *id, const char *name, const char *args, size_t n_args);
 /* Whether there is such a call so far, in constant time: a client decides how many there are. */
 bool conv_is_called(const struct conv *c, const char *id);

@@ -79,9 +79,22 @@ static bool read_prompts(struct ep_read *r, struct json_value *v) {
 
 /* ---- parameters */
 
+/* A member that is made takes many times the bytes that asked for it: no more of them than count.
+ */
+static bool too_many_biases(struct ep_read *r, size_t n) {
+    char max[24], got[24];
+    if (n <= LOGIT_BIAS_MAX) return false;
+    snprintf(max, sizeof(max), "%d", LOGIT_BIAS_MAX);
+    snprintf(got, sizeof(got), "%zu", n);
+    ep_fail_with(r, 422, "Parameter logit_bias must have at most {max} entries, got {got}.",
+                 "{max}", max, "{got}", got, NULL);
+    return true;
+}
+
 /* [[15043, 1.5], ["Hello", false], ..] as an object of ids. */
 static bool bias_of_list(struct ep_read *r, const struct json_value *list, struct json_value *o) {
     char key[16];
+    if (too_many_biases(r, json_arr_len(list))) return false;
     for (size_t i = 0; i < json_arr_len(list); i++) {
         struct json_value *pair = json_arr_at(list, i), *what, *bias;
         struct id_list ids = {0};
@@ -100,14 +113,16 @@ static bool bias_of_list(struct ep_read *r, const struct json_value *list, struc
             if (json_as_i64(what, &id) == JSON_OK)
                 good = good && id >= 0 && id <= INT32_MAX && id_list_push(&ids, (int32_t)id) == 0;
             else
-                good = good && json_as_str(what, &s, &n) == JSON_OK &&
-                       tokenizer_encode(r->ep->tok, s, n, false, PROMPT_TOKENS_MAX, &ids) == ERR_OK;
+                good =
+                    good && json_as_str(what, &s, &n) == JSON_OK &&
+                    tokenizer_encode(r->ep->tok, s, n, false, LOGIT_BIAS_MAX + 1, &ids) == ERR_OK;
         }
         for (size_t k = 0; good && k < ids.n; k++) {
             snprintf(key, sizeof(key), "%d", (int)ids.ids[k]);
             json_obj_set(o, key, json_new_f64(d));
         }
         id_list_free(&ids);
+        if (too_many_biases(r, json_obj_len(o))) return false;
         if (!good)
             return ep_wrong_type(r, "logit_bias must be a list of [token id or text, number or "
                                     "false], or an object of ids");

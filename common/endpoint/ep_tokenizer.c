@@ -244,6 +244,16 @@ static bool encode_content(const struct endpoint *ep, const struct json_value *v
     return true;
 }
 
+/* Answers instead that what was asked for is over the limit. */
+static void answer_too_long(const struct endpoint *ep, enum api_errors errors,
+                            struct api_answer *out) {
+    char text[96];
+    buf_free(&out->body);
+    snprintf(text, sizeof(text), "the answer would be over %d bytes: ask for fewer tokens",
+             DRESULT_PIECE_BYTES_MAX);
+    ep_answer_error(ep, errors, 400, text, out);
+}
+
 static void tokenize_llamacpp(const struct endpoint *ep, const struct json_value *o,
                               struct api_answer *out) {
     struct json_value *content = NULL;
@@ -260,7 +270,7 @@ static void tokenize_llamacpp(const struct endpoint *ep, const struct json_value
     }
     begin(out);
     buf_puts(&out->body, "{\"tokens\":[");
-    for (size_t i = 0; i < ids.n; i++) {
+    for (size_t i = 0; i < ids.n && out->body.len <= DRESULT_PIECE_BYTES_MAX; i++) {
         if (i > 0) buf_putc(&out->body, ',');
         if (pieces) buf_puts(&out->body, "{\"id\":");
         put_i64(&out->body, ids.ids[i]);
@@ -270,6 +280,7 @@ static void tokenize_llamacpp(const struct endpoint *ep, const struct json_value
         buf_putc(&out->body, '}');
     }
     buf_puts(&out->body, "]}");
+    if (out->body.len > DRESULT_PIECE_BYTES_MAX) answer_too_long(ep, API_ERRORS_LLAMACPP, out);
     id_list_free(&ids);
 }
 
@@ -327,6 +338,8 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
         failed(ep, "tokens must be an array of token ids.", out);
     } else if (tokenizer_decode(ep->tok, ids.ids, ids.n, false, &text) != ERR_OK || text.failed) {
         failed(ep, "The tokens cannot be decoded.", out);
+    } else if (text.len > DRESULT_PIECE_BYTES_MAX / 2) { /* it is written twice */
+        answer_too_long(ep, API_ERRORS_PLAIN, out);
     } else {
         begin(out);
         /* vLLM's clients read the one, llama.cpp's the other */

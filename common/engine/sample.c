@@ -174,7 +174,8 @@ static int in_window(const struct sampling *p, int n) {
 static void favour_ends(float *logits, int n, const struct sample_in *in) {
     const int excess = in->n_history - in->n_prompt - in->p->decay_start;
     if (excess <= 0) return;
-    const float gain = powf(in->p->decay_factor, (float)excess) - 1;
+    /* finite, so that a logit of 0 stays what it is */
+    const float gain = fminf(powf(in->p->decay_factor, (float)excess) - 1, FLT_MAX);
     for (int i = 0; i < in->n_ends; i++) {
         const int32_t id = in->ends[i];
         if (id >= 0 && id < n && isfinite(logits[id])) logits[id] += fabsf(logits[id]) * gain;

@@ -102,6 +102,23 @@ static void refusals(void **state) {
     buf_free(&out);
 }
 
+/* Refused by their number, before anything is made of them. */
+static void biases(void **state) {
+    struct buf body = BUF_INIT, out = BUF_INIT;
+    for (int n = 1024; n <= 1025; n++) {
+        buf_clear(&body);
+        buf_puts(&body, "{\"prompt\":\"x\",\"n_predict\":1,\"logit_bias\":[");
+        for (int i = 0; i < n; i++) buf_printf(&body, "%s[%d,1]", i > 0 ? "," : "", i % 200);
+        buf_puts(&body, "]}");
+        buf_putc(&body, '\0');
+        const int32_t end = TOK_EOS;
+        assert_int_equal(fixture_ask(*state, PATH, body.data, &end, 1, &out), n > 1024 ? 400 : 200);
+    }
+    assert_non_null(strstr(out.data, "must have at most 1024 entries, got 1025."));
+    buf_free(&body);
+    buf_free(&out);
+}
+
 #define SETTINGS(n, stream, stop)                                                                  \
     ",\"generation_settings\":{\"seed\":3,\"temperature\":0,\"top_k\":0,\"top_p\":1,\"min_p\":0,"  \
     "\"typical_p\":1,\"repeat_penalty\":1,\"repeat_last_n\":64,\"presence_penalty\":0,"            \
@@ -180,7 +197,7 @@ static void beside(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts), cmocka_unit_test(parameters_act), cmocka_unit_test(refusals),
-        cmocka_unit_test(answers), cmocka_unit_test(beside),
+        cmocka_unit_test(biases),  cmocka_unit_test(answers),        cmocka_unit_test(beside),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
