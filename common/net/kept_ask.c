@@ -6,7 +6,11 @@
 #include "common/base/clock.h"
 #include "common/net/kept_priv.h"
 
-enum { ITEMS_LOOKED_AT = 32768 };
+enum {
+    ITEMS_LOOKED_AT = 32768,
+    /* An item is looked for from the beginning of its list, on the loop: so many bytes in all. */
+    LOOKED_THROUGH_MAX = 2 * CONTEXT_BYTES_MAX,
+};
 
 static bool refuse(struct http_x *x, const char *param, const char *code, const char *fmt,
                    const char *what) {
@@ -80,24 +84,30 @@ static const struct kept *response_of(struct kept_service *s, struct http_x *x, 
     return k != NULL && !k->runs ? k : NULL;
 }
 
-/* n 0: there is none. */
-static struct kept_span item_of(const struct kept *k, bool of_input, size_t i) {
-    const struct kept_span input = {k->input.data, k->input.len};
-    struct kept_items it =
-        kept_items_of(of_input ? input : kept_member(kept_response(k), "output"));
+/* n 0: there is none. Adds to *looked the bytes it went through. */
+static struct kept_span item_of(const struct kept *k, bool of_input, size_t i, size_t *looked) {
+    const struct kept_span input = {k->input.data, k->input.len},
+                           list = of_input ? input : kept_member(kept_response(k), "output");
+    struct kept_items it = kept_items_of(list);
     struct kept_span item = {0};
-    for (size_t at = 0; kept_items_next(&it, &item); at++)
-        if (at == i) return item;
+    if (!of_input) *looked += k->n;
+    for (size_t at = 0; kept_items_next(&it, &item); at++) {
+        if (at < i) continue;
+        *looked += (size_t)(item.p - list.p) + item.n;
+        return item;
+    }
+    *looked += list.n;
     return (struct kept_span){0};
 }
 
 /* One that nobody knows is left to who reads the body. */
 static void put_referenced(struct kept_service *s, struct http_x *x, const char *id,
-                           struct buf *out) {
+                           struct buf *out, size_t *looked) {
     bool of_input;
     size_t i;
     const struct kept *k = response_of(s, x, id, &of_input, &i);
-    const struct kept_span item = k != NULL ? item_of(k, of_input, i) : (struct kept_span){0};
+    const struct kept_span item =
+        k != NULL ? item_of(k, of_input, i, looked) : (struct kept_span){0};
     if (item.n == 0) return;
     if (out->len > 0) buf_putc(out, ',');
     buf_json_str(out, id, strlen(id));
@@ -125,6 +135,7 @@ static bool put_references(struct kept_service *s, struct http_x *x, struct kept
     struct kept_span item, id;
     char plain[KEPT_ID_BYTES + 16];
     struct ids *ids = NULL;
+    size_t looked = 0;
     bool good = true;
     for (size_t i = 0; good && i < ITEMS_LOOKED_AT && kept_items_next(&it, &item); i++) {
         if (!kept_is_reference(item, &id) || !kept_plain(plain, sizeof(plain), id)) continue;
@@ -139,8 +150,14 @@ static bool put_references(struct kept_service *s, struct http_x *x, struct kept
             break;
         }
         ids->at[ids->n++] = id;
-        put_referenced(s, x, plain, out);
-        if (out->len > CONTEXT_BYTES_MAX) good = too_large(x);
+        put_referenced(s, x, plain, out, &looked);
+        if (out->len > CONTEXT_BYTES_MAX)
+            good = too_large(x);
+        else if (looked > LOOKED_THROUGH_MAX)
+            good = refuse(x, "input", "context_length_exceeded",
+                          "input names items that lie behind more than 32 MiB of others: send them "
+                          "themselves%s.",
+                          "");
     }
     free(ids);
     return good;

@@ -115,6 +115,19 @@ def test_calls_and_their_outputs(base):
     assert a.status == 400 and a.json["error"]["message"] == f"No tool output found for function call {call['call_id']}."
 
 
+def test_items_far_behind_others_are_not_looked_for_without_end(base):
+    """Each costs a walk over what stands before it, on the thread that serves everybody: 32 MiB in all."""
+    many = [{"type": "message", "role": "user", "content": "x" * 400} for _ in range(2000)]
+    r = made(base, input=many, truncation="auto")
+    number = r["id"].removeprefix("resp_")
+
+    def names(n):
+        return [{"type": "item_reference", "id": f"msg_{number}_i{1999 - i}"} for i in range(n)]
+    assert ask(base, input=names(4), truncation="auto").status == 200
+    a = ask(base, input=names(100), truncation="auto")
+    assert error(a) == (400, "context_length_exceeded", "input") and "32 MiB" in a.text, a.text
+
+
 @pytest.mark.parametrize("arguments", ['{"age": -821000000000000}', '{"who": "a fox, red as fire", "ages": [1, 2.50, 1e3]}', '{ }', "no object"])
 def test_arguments_of_a_call_reach_the_prompt_as_they_are(base, arguments):
     """As in a chat with the same call: the prompt has as many tokens, and the answer is the same."""
