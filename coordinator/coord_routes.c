@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/log.h"
 #include "common/grpc/grpc_files.h"
+#include "common/grpc/grpc_reflect.h"
 #include "common/grpc/grpc_health.h"
 #include "common/net/dispatch.h"
 #include "common/net/kept.h"
@@ -371,9 +372,11 @@ static const struct route routes[] = {
     {PLANE_MGMT, "POST", "/v1/unload_lora_adapter", on_unload_lora, LORA_BODY_BYTES_MAX},
     {0, NULL, NULL, NULL, 0},
 };
-static const struct route *const tables[][4] = {
-    [ERROR_STYLE_MINDIE] = {routes, openapi_mindie_routes, grpc_file_routes, NULL},
-    [ERROR_STYLE_OPENAI] = {routes, openapi_openai_routes, grpc_file_routes, NULL},
+static const struct route *const tables[][5] = {
+    [ERROR_STYLE_MINDIE] = {routes, openapi_mindie_routes, grpc_file_routes, grpc_reflect_routes,
+                            NULL},
+    [ERROR_STYLE_OPENAI] = {routes, openapi_openai_routes, grpc_file_routes, grpc_reflect_routes,
+                            NULL},
 };
 
 /* What is no request of the engine any instance can answer. */

@@ -266,7 +266,8 @@ void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, c
 bool api_streams(const struct api_path *path, enum api_asks asks, bool has_prompt) {
     switch (path->stream) {
     case API_STREAM_NEVER: return false;
-    case API_STREAM_ALWAYS: return true;
+    case API_STREAM_ALWAYS:
+    case API_STREAM_MANY: return true;
     case API_STREAM_DEFAULT: return asks != API_ASKS_WHOLE;
     case API_STREAM_FIELD: return asks == API_ASKS_STREAM;
     case API_STREAM_BY_DIALECT: return asks == API_ASKS_STREAM && has_prompt;

@@ -27,6 +27,7 @@ enum api_stream {
     API_STREAM_FIELD,   /* when the body says "stream": true */
     API_STREAM_DEFAULT, /* unless the body says "stream": false */
     API_STREAM_ALWAYS,
+    API_STREAM_MANY,       /* a call whose client streams too: ALWAYS for each of its messages */
     API_STREAM_BY_DIALECT, /* /generate: a body with `prompt` (vLLM) as FIELD, one with `inputs`
                               (TGI) never */
 };

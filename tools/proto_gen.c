@@ -183,8 +183,22 @@ static void put_message(FILE *out, const char *name, const struct pb_field *of) 
 }
 
 static void put_symbol(FILE *out, const char *name, const struct pb_field *of) {
-    (void)of;
+    struct pb_field f;
+    char field[NAME_BYTES];
     fprintf(out, "\"%s\", ", name);
+    for (unsigned i = 0; find(&f, of, 2, i); i++)
+        fprintf(out, "\"%s.%s\", ", name, text_of(field, &f, 1, 0));
+}
+
+/* Its values stand beside it. */
+static void put_enum_symbol(FILE *out, const char *name, const struct pb_field *of) {
+    const char *dot = strrchr(name, '.');
+    const int scope = dot != NULL ? (int)(dot - name) + 1 : 0;
+    struct pb_field f;
+    char value[NAME_BYTES];
+    fprintf(out, "\"%s\", ", name);
+    for (unsigned i = 0; find(&f, of, 2, i); i++)
+        fprintf(out, "\"%.*s%s\", ", scope, name, text_of(value, &f, 1, 0));
 }
 
 static void no_enum(FILE *out, const char *name, const struct pb_field *of) {
@@ -252,7 +266,7 @@ static void put_file_parts(FILE *out, const struct pb_field *file, unsigned i, c
     fprintf(out, "static const char *const imports_%u[] = {", i);
     for (unsigned k = 0; text_of(name, file, 3, k) != NULL; k++) fprintf(out, "\"%s\", ", name);
     fprintf(out, "NULL};\nstatic const char *const symbols_%u[] = {", i);
-    walk(out, package, file, 4, 5, put_symbol, put_symbol);
+    walk(out, package, file, 4, 5, put_symbol, put_enum_symbol);
     walk_services(out, file, package, put_method_symbol, false);
     walk_services(out, file, package, put_method_symbol, true);
     fputs("NULL};\n", out);

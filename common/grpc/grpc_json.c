@@ -460,9 +460,8 @@ static size_t least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* The message itself, which may lie in *plain. */
-static bool unwrap(const struct grpc_body *b, struct grpc_frame *f, struct buf *plain, int *status,
-                   struct errbuf *eb) {
+bool grpc_body_plain(const struct grpc_body *b, struct grpc_frame *f, struct buf *plain,
+                     int *status, struct errbuf *eb) {
     const char *wrong = grpc_one_message(b->p, b->n);
     if (wrong != NULL) {
         err_set(eb, ERR_BAD_FRAME, "%s", wrong);
@@ -501,7 +500,7 @@ bool grpc_body_read(const struct grpc_body *b, const struct json_limits *lim, st
     struct grpc_frame f;
     struct buf plain = BUF_INIT;
     *out = NULL;
-    bool good = unwrap(b, &f, &plain, status, eb);
+    bool good = grpc_body_plain(b, &f, &plain, status, eb);
     if (good) {
         const size_t most = least(TEXT_PER_BYTE * f.n, b->message_bytes_max) + TEXT_FREE_BYTES;
         const enum err e = grpc_to_json(text, b->message, f.p, f.n, most, eb);

@@ -9,6 +9,7 @@
 
 #include "common/base/buf.h"
 #include "common/grpc/grpc_types.h"
+#include "proto/grpc.h"
 #include "proto/json.h"
 
 /* NULL: there is no such method. */
@@ -37,6 +38,9 @@ struct grpc_body {
     const char *encoding; /* grpc-encoding; "" or NULL: none */
     size_t message_bytes_max;
 };
+/* The message itself, f->p[f->n], which may lie in *plain. False: as below. */
+bool grpc_body_plain(const struct grpc_body *b, struct grpc_frame *f, struct buf *plain,
+                     int *status, struct errbuf *eb);
 /* *text gets what the tree lies in: it is freed behind the tree. False: *status is one of HTTP and
  * eb says why. */
 bool grpc_body_read(const struct grpc_body *b, const struct json_limits *lim, struct buf *text,

@@ -13,6 +13,7 @@
 #include "common/instance/vector_job.h"
 #include "common/net/dispatch.h"
 #include "common/grpc/grpc_files.h"
+#include "common/grpc/grpc_reflect.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
 #include "proto/cause.h"
@@ -499,9 +500,9 @@ struct dispatch inst_dispatch(struct instance *in) {
 #define WITH_OPENAPI(openapi)                                                                      \
     {                                                                                              \
         inst_info_routes, inst_health_routes, inst_lora_routes, inst_metrics_routes,               \
-            inst_fault_routes, openapi, grpc_file_routes, NULL                                     \
+            inst_fault_routes, openapi, grpc_file_routes, grpc_reflect_routes, NULL                \
     }
-    static const struct route *const tables[][8] = {
+    static const struct route *const tables[][9] = {
         [ERROR_STYLE_MINDIE] = WITH_OPENAPI(openapi_mindie_routes),
         [ERROR_STYLE_OPENAI] = WITH_OPENAPI(openapi_openai_routes),
     };
@@ -514,6 +515,7 @@ struct dispatch inst_dispatch(struct instance *in) {
         .keys = in->keys,
         .management_hosts = in->conf.management_hosts,
         .budget = &in->budget,
+        .passed_on = split,
         .not_found =
             error_style(in) == ERROR_STYLE_OPENAI ? NULL : "The requested path does not exist.",
         .on_path = on_path,

@@ -6,9 +6,11 @@
 #include <string.h>
 #include "common/base/budget.h"
 #include "common/net/cors.h"
+#include "common/net/grpc_many.h"
 #include "common/net/near_path.h"
 #include "common/net/origin.h"
 #include "proto/grpc.h"
+#include "proto/pb.h"
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 
@@ -37,10 +39,12 @@ struct target {
     char allow[API_ALLOW_BYTES]; /* methods of a path whose row is another method's */
 };
 
-/* "/v1/models/" is "/v1/models". */
+/* "/v1/models/" is "/v1/models"; methods of gRPC have one name. */
 static void drop_slash(char *path) {
     const size_t n = strlen(path);
-    if (n > 1 && path[n - 1] == '/' && path[n - 2] != '/') path[n - 1] = '\0';
+    if (n <= 1 || path[n - 1] != '/' || path[n - 2] == '/') return;
+    path[n - 1] = '\0';
+    if (grpc_is_path(path)) path[n - 1] = '/';
 }
 
 static bool find_target(struct target *t, const struct dispatch_listener *l, const char *method,
@@ -180,9 +184,9 @@ static bool refuse_binary(const struct dispatch *d, struct http_x *x, const stru
 }
 
 /* A coordinator passes a call on as an ordinary request (proto/grpc.h). */
-static bool is_passed_on(const struct http_x *x) {
+static bool is_passed_on(const struct dispatch *d, const struct http_x *x) {
     const char *type = http_x_header(x, "Content-Type");
-    return type != NULL && strcmp(type, GRPC_INSIDE_TYPE) == 0;
+    return d->passed_on && type != NULL && strcmp(type, GRPC_INSIDE_TYPE) == 0;
 }
 
 static void reply_text(struct http_x *x, int status, const char *text) {
@@ -201,7 +205,7 @@ static void reply_unknown_method(struct http_x *x) {
 }
 
 /* Methods of gRPC are for calls, all else is not. True: x is answered. */
-static bool refuse_framing(struct http_x *x, const struct target *t) {
+static bool refuse_framing(const struct dispatch *d, struct http_x *x, const struct target *t) {
     const bool method = t->row != NULL ? t->row->frames == API_FRAMES_GRPC
                                        : (t->m.row != NULL && (t->m.row->planes & PLANE_GRPC) != 0);
     if (http_x_is_grpc(x)) {
@@ -209,16 +213,87 @@ static bool refuse_framing(struct http_x *x, const struct target *t) {
         reply_unknown_method(x);
         return true;
     }
-    if (!method || is_passed_on(x)) return false;
+    if (!method || is_passed_on(d, x)) return false;
     reply_text(x, 415, "This is a method of gRPC: Content-Type must be " GRPC_TYPE ".\r\n");
     return true;
+}
+
+/* ---- calls whose clients stream too */
+
+enum { INFER_ID = 3, STREAM_TEXT = 1, STREAM_ANSWER = 2 }; /* fields of open_inference.proto */
+
+static void put_field(struct buf *out, unsigned number, const void *p, size_t n) {
+    unsigned char head[2 * PB_VARINT_BYTES];
+    size_t n_head = pb_put_varint(head, number << 3 | PB_BYTES);
+    n_head += pb_put_varint(head + n_head, n);
+    buf_append(out, head, n_head);
+    buf_append(out, p, n);
+}
+
+/* What inference.GRPCInferenceService says of a request of a stream that failed: a
+ * ModelStreamInferResponse with the text, and an answer that has the id of the request alone
+ * (kserve-runtimes 11.1). */
+static void put_stream_failure(struct buf *out, const char *request, size_t n, const char *text,
+                               size_t n_text) {
+    unsigned char head[GRPC_HEAD_BYTES];
+    struct pb_reader r = pb_reader(request, n);
+    struct pb_field f, id = {0};
+    struct buf message = BUF_INIT, answer = BUF_INIT;
+    while (pb_next(&r, &f))
+        if (f.number == INFER_ID && f.wire == PB_BYTES) id = f;
+    if (id.n > 0) put_field(&answer, INFER_ID, id.bytes, id.n);
+    put_field(&message, STREAM_TEXT, text, n_text);
+    put_field(&message, STREAM_ANSWER, answer.data, answer.len);
+    grpc_head_put(head, (uint32_t)message.len);
+    buf_append(out, head, sizeof(head));
+    buf_append(out, message.data, message.len);
+    out->failed = out->failed || message.failed || answer.failed;
+    buf_free(&message);
+    buf_free(&answer);
+}
+
+static bool has_many(const struct target *t) {
+    if (t->row != NULL) return t->row->stream == API_STREAM_MANY;
+    return t->m.row != NULL && (t->m.row->planes & PLANE_MANY) != 0;
+}
+
+static bool on_reads_body(void *arg, const struct http_x *x) {
+    struct target t;
+    const bool many = find_target(&t, arg, http_x_method(x), http_x_path(x)) && has_many(&t);
+    free(t.path);
+    return many;
+}
+
+static void serve_path(void *arg, struct http_x *one, const void *row) {
+    const struct dispatch_listener *l = arg;
+    l->d.on_path(l->d.arg, one, row, "");
+}
+
+static void serve_route(void *arg, struct http_x *one, const void *row) {
+    const struct dispatch_listener *l = arg;
+    const struct route_params none = {0};
+    ((const struct route *)row)->fn(l->d.arg, one, &none);
+}
+
+static void serve_many(const struct dispatch_listener *l, struct http_x *x,
+                       const struct target *t) {
+    const bool path = t->row != NULL;
+    const struct grpc_many how = {
+        .serve = path ? serve_path : serve_route,
+        .arg = (void *)(uintptr_t)l,
+        .row = path ? (const void *)t->row : (const void *)t->m.row,
+        .put_failure = path ? put_stream_failure : NULL,
+    };
+    grpc_many_start(x, &how);
 }
 
 static void serve(const struct dispatch_listener *l, struct http_x *x, const struct target *t) {
     const struct dispatch *d = &l->d;
     char allow[sizeof(t->allow) + sizeof(t->m.allow) + 2];
-    if (refuse_framing(x, t)) return;
-    if (t->row != NULL) {
+    if (refuse_framing(d, x, t)) return;
+    if (http_x_is_grpc(x) && has_many(t)) {
+        serve_many(l, x, t);
+    } else if (t->row != NULL) {
         if (!refuse_binary(d, x, t->row)) d->on_path(d->arg, x, t->row, t->model);
     } else if (t->m.row != NULL) {
         t->m.row->fn(d->arg, x, &t->m.params);
@@ -302,6 +377,7 @@ enum err dispatch_listen(struct dispatch_listener *l, struct loop *loop, const s
     with.on_too_large = on_too_large;
     with.on_refused = on_refused;
     with.on_request = on_request;
+    with.reads_body = on_reads_body;
     with.arg = l;
     return http_server_open(&l->server, loop, &with, eb);
 }

@@ -24,6 +24,9 @@ struct dispatch {
      * (origin.h); others get 403. With TLS the certificate has the say over Host. */
     const char *management_hosts;
     struct budget *budget; /* NULL: refusals are not counted */
+    /* Calls of gRPC that a coordinator passes on come here as ordinary requests; without they are
+     * foreign. */
+    bool passed_on;
     void (*on_path)(void *arg, struct http_x *x, const struct api_path *path, const char *model);
     void (*reply_error)(void *arg, struct http_x *x, int status, const char *text);
     void (*reply_unknown_path)(void *arg, struct http_x *x, const char *text); /* 404 */

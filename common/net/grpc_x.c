@@ -6,22 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "common/net/http_conn.h"
-#include "proto/grpc.h"
+#include "common/net/grpc_priv.h"
 
-enum { TEXT_BYTES = 768, ENCODED_BYTES = 1024, DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000 };
+enum { ENCODED_BYTES = 1024, DEADLINE_MS_MAX = 7 * 24 * 3600 * 1000 };
 
-struct grpc_x {
-    const struct http_x_ops *under;
-    struct loop_alarm deadline;
-    bool began; /* the head of a stream is out */
-    enum grpc_status status;
-    size_t n_text;
-    char text[TEXT_BYTES];
-};
-
-static void put_text(struct grpc_x *g, const char *p, size_t n) {
-    if (n > TEXT_BYTES - g->n_text) n = TEXT_BYTES - g->n_text;
+void grpc_x_text(struct grpc_x *g, const char *p, size_t n) {
+    if (n > GRPC_X_TEXT_BYTES - g->n_text) n = GRPC_X_TEXT_BYTES - g->n_text;
     memcpy(g->text + g->n_text, p, n);
     g->n_text += n;
 }
@@ -56,7 +46,7 @@ static void x_data(struct http_x *x, const void *p, size_t n) {
     if (x->grpc->began)
         x->grpc->under->data(x, p, n);
     else
-        put_text(x->grpc, p, n);
+        grpc_x_text(x->grpc, p, n);
 }
 
 static void x_end(struct http_x *x) {
@@ -82,6 +72,10 @@ static size_t x_pending(const struct http_x *x) {
     return x->grpc->under->pending(x);
 }
 
+static void x_more(struct http_x *x, size_t n) {
+    x->grpc->under->more(x, n);
+}
+
 static const struct http_x_ops grpc_x_ops = {
     .go_on = x_go_on,
     .head = x_head,
@@ -89,13 +83,14 @@ static const struct http_x_ops grpc_x_ops = {
     .end = x_end,
     .abort = x_abort,
     .pending = x_pending,
+    .more = x_more,
 };
 
 void grpc_x_fail(struct http_x *x, int http_status, const char *text, size_t n) {
     struct grpc_x *g = x->grpc;
     g->status = grpc_status_of(http_status);
     g->n_text = 0;
-    put_text(g, text, n);
+    grpc_x_text(g, text, n);
 }
 
 /* ---- its life */

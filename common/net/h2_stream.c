@@ -98,20 +98,20 @@ void h2_stream_head(struct h2_stream *st, bool has_body) {
 void h2_stream_body(struct h2_stream *st, const uint8_t *p, size_t n) {
     struct http_conn *c = st->c;
     int32_t id = st->id;
-    bool reads = st->x != NULL && st->x->state == X_READING;
+    bool reads = st->x != NULL && (st->x->state == X_READING || st->x->body_open);
     if (reads) http_req_body(st->x, (const char *)p, n);
     if (c->phase == PHASE_DEAD) return;
     if (reads && st->x != NULL && st->x->state == X_READING) {
         http_req_wait(st->x, true);
         nghttp2_session_consume(c->h2->session, id, n);
-    } else { /* of what nobody wants, the stream's window is all there will be */
+    } else { /* of what nobody wants, or reads now, the stream's window is all there will be */
         nghttp2_session_consume_connection(c->h2->session, n);
     }
 }
 
 void h2_stream_end(struct h2_stream *st) {
     st->request_ended = true;
-    if (st->x != NULL && st->x->state == X_READING) http_req_end(st->x);
+    if (st->x != NULL && (st->x->state == X_READING || st->x->body_open)) http_req_end(st->x);
 }
 
 void h2_stream_reset(struct h2_stream *st, uint32_t error) {
@@ -128,7 +128,8 @@ void h2_stream_reset(struct h2_stream *st, uint32_t error) {
 
 void h2_stream_tick(struct h2_stream *st, uint64_t now_ms) {
     const struct http_server_opts *o = &st->c->s->opts;
-    if (st->x != NULL && st->x->state == X_READING) http_req_tick(st->x, now_ms);
+    if (st->x != NULL && (st->x->state == X_READING || st->x->body_open))
+        http_req_tick(st->x, now_ms);
     if (st->c->phase == PHASE_DEAD) return;
     /* What was answered just now is newer than now_ms. */
     if (waiting(st) > 0 && o->write_ms > 0 && now_ms >= st->stalled_ms + o->write_ms) {
@@ -241,6 +242,13 @@ static size_t x_pending(const struct http_x *x) {
     return waiting(x->stream) + http_conn_pending(x->conn);
 }
 
+static void x_more(struct http_x *x, size_t n) {
+    struct h2_stream *st = x->stream;
+    if (nghttp2_session_consume_stream(st->c->h2->session, st->id, n) == NGHTTP2_ERR_NOMEM)
+        st->c->out.failed = true;
+    http_server_dirty(st->c->s, st->c);
+}
+
 const struct http_x_ops h2_x_ops = {
     .go_on = x_go_on,
     .head = x_head,
@@ -248,4 +256,5 @@ const struct http_x_ops h2_x_ops = {
     .end = x_end,
     .abort = x_abort,
     .pending = x_pending,
+    .more = x_more,
 };

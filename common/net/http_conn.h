@@ -139,6 +139,9 @@ struct http_x_ops {
     void (*end)(struct http_x *x);
     void (*abort)(struct http_x *x); /* the same, and the client learns that it is no end */
     size_t (*pending)(const struct http_x *x);
+    /* n bytes of a body that is read as it comes may be replaced by others. NULL: bodies come
+     * whole. */
+    void (*more)(struct http_x *x, size_t n);
 };
 #define HTTP_LENGTH_UNKNOWN UINT64_MAX
 #define HTTP_LENGTH_BARE    (UINT64_MAX - 1)
@@ -209,7 +212,13 @@ struct http_x {
     bool head_only, chunked;
     struct h2_stream *stream; /* NULL: HTTP/1 */
     struct grpc_x *grpc;      /* a framing above that; NULL: none */
-    bool closing;             /* on_close is running: nothing may free x */
+    struct grpc_one *one;     /* it is a message of a call that has many; NULL: a request */
+    bool is_read;             /* the body is read as it comes; */
+    bool body_open;           /* its handler has it, and there is more to come */
+    size_t body_owed;         /* bytes of it that its client may not replace yet */
+    const struct http_reader *reader;
+    void *reader_arg;
+    bool closing; /* on_close is running: nothing may free x */
     struct loop_task gone;
     bool gone_posted; /* on_close was asked for after the client had gone; a posted call holds x */
     bool limited;     /* by the client's certificate */
@@ -295,6 +304,9 @@ void http_req_yield(struct http_x *x);                 /* ends a body for those 
 void http_req_fail(struct http_x *x, int status, const char *text);
 /* The head did not come in time: says so in why[HTTP_WHY_BYTES], and counts it. */
 void http_req_head_late(const struct http_conn *c, char *why);
+
+/* The handler of a body that is read as it comes has read some of it, and waits for more. */
+void http_req_more(struct http_x *x);
 
 /* grpc_x.c */
 /* Where the head asks for gRPC x->ops are gRPC's from here on. False: x is answered. */

@@ -30,8 +30,21 @@ void http_req_fail(struct http_x *x, int status, const char *text) {
     http_x_reply(x, status, "text/plain; charset=utf-8", line, (size_t)n);
 }
 
+/* The handler has the exchange already. */
+static void refuse_open(struct http_x *x, int status, const char *text) {
+    const struct http_reader *r = x->reader;
+    x->body_open = false;
+    http_x_drop_body(x);
+    http_server_dirty(x->conn->s, x->conn);
+    if (r != NULL) r->refused(x->reader_arg, status, text);
+}
+
 static void refuse(struct http_x *x, int status, const char *text) {
     const struct http_server_opts *o = &x->conn->s->opts;
+    if (x->body_open) {
+        refuse_open(x, status, text);
+        return;
+    }
     if (o->on_refused == NULL) {
         http_req_fail(x, status, text);
         return;
@@ -165,6 +178,7 @@ void http_req_head(struct http_x *x, bool body_came) {
     const struct http_head *h = &x->head;
     bool has_body = h->chunked || h->length > 0;
     if (!grpc_x_begin(x)) return;
+    x->is_read = x->grpc != NULL && o->reads_body != NULL && o->reads_body(o->arg, x);
     if (o->requests_per_conn_max > 0 && ++c->n_requests >= o->requests_per_conn_max)
         x->keep_alive = false;
     x->body_max = HTTP_BODY_BYTES_DEFAULT;
@@ -177,6 +191,10 @@ void http_req_head(struct http_x *x, bool body_came) {
         o->on_request(o->arg, x);
     } else if (!o->control && !http_gate_sweep(o->gate, c)) {
         refuse_waiting(x);
+    } else if (x->is_read && has_body && x->stream != NULL) {
+        x->state = X_OPEN;
+        x->body_open = true;
+        o->on_request(o->arg, x);
     } else if (h->has_length && !take_room(x, (size_t)h->length)) {
         return;
     } else if (h->expect_continue && has_body && !body_came) {
@@ -185,7 +203,29 @@ void http_req_head(struct http_x *x, bool body_came) {
     }
 }
 
+/* To a handler that reads along. */
+static void open_body(struct http_x *x, const char *p, size_t n) {
+    if (!has_room(x, n)) return;
+    buf_append(&x->body, p, n);
+    x->body_owed += n;
+    if (x->body.failed)
+        refuse(x, 503, "out of memory");
+    else if (x->reader != NULL)
+        x->reader->more(x->reader_arg);
+}
+
+void http_req_more(struct http_x *x) {
+    const size_t n = x->body_owed;
+    x->body_owed = 0;
+    if (n > 0) x->ops->more(x, n);
+    if (x->body.len > 0) http_req_wait(x, n > 0);
+}
+
 void http_req_body(struct http_x *x, const char *p, size_t n) {
+    if (x->body_open) {
+        open_body(x, p, n);
+        return;
+    }
     if (n > x->body_max - x->body.len) {
         too_large(x);
         return;
@@ -199,9 +239,15 @@ void http_req_body(struct http_x *x, const char *p, size_t n) {
 
 void http_req_end(struct http_x *x) {
     const struct http_server_opts *o = &x->conn->s->opts;
-    x->state = X_OPEN;
+    const bool open = x->body_open;
+    x->body_open = false;
     x->clock.runs = false;
     http_list_drop(&x->reads);
-    if (x->grpc != NULL && !grpc_x_body_ok(x)) return;
+    if (open) {
+        if (x->reader != NULL) x->reader->more(x->reader_arg);
+        return;
+    }
+    x->state = X_OPEN;
+    if (x->grpc != NULL && !x->is_read && !grpc_x_body_ok(x)) return;
     o->on_request(o->arg, x); /* may answer, and so free x, at once */
 }

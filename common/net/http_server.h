@@ -72,6 +72,10 @@ struct http_server_opts {
      * on_request runs at once without one, and the connection ends with the answer. NULL: always
      * true. */
     bool (*wants_body)(void *arg, const struct http_x *x);
+    /* Called when the head of a call is complete: true: the handler reads the body as it comes
+     * (http_x_read()), so on_request runs as soon as the client can be answered while it sends: at
+     * once over HTTP/2, behind the body over HTTP/1. NULL: always false. */
+    bool (*reads_body)(void *arg, const struct http_x *x);
     /* Called when head and body are complete. Must reply, now or later. */
     void (*on_request)(void *arg, struct http_x *x);
     void *arg;
@@ -103,6 +107,21 @@ size_t http_x_n_headers(const struct http_x *x);
 void http_x_header_at(const struct http_x *x, size_t i, const char **name, const char **value);
 /* Terminated by a zero that n does not count. */
 const char *http_x_body(const struct http_x *x, size_t *n);
+/* A body that is read as it comes: http_x_body() is what is there and was not taken, at most what
+ * the client may send ahead (256 KiB) beside what http_x_body_more() asked for. The calls come from
+ * inside the server, and may end the exchange. */
+struct http_reader {
+    void (*more)(void *arg); /* there is more of it, or its end */
+    /* No more of it comes: it is late (408) or has no room (503). Must end the exchange. */
+    void (*refused)(void *arg, int status, const char *text);
+};
+void http_x_read(struct http_x *x, const struct http_reader *r, void *arg);
+bool http_x_body_ended(const struct http_x *x);
+/* The first n bytes are read; those behind them have all the time of a new body. */
+void http_x_body_take(struct http_x *x, size_t n);
+/* The client may send on. While something is there that was not taken, the rest of it has to come
+ * as a body has to. */
+void http_x_body_more(struct http_x *x);
 /* Header X-Request-Id when it is 1 to HTTP_REQUEST_ID_BYTES_MAX visible ASCII characters, else one
  * made up (32 hex digits) that stays the same for this exchange. */
 enum { HTTP_REQUEST_ID_BYTES_MAX = 128 };

@@ -176,6 +176,31 @@ const char *http_x_body(const struct http_x *x, size_t *n) {
     return x->body.data != NULL ? x->body.data : "";
 }
 
+/* ---- a body that is read as it comes */
+
+void http_x_read(struct http_x *x, const struct http_reader *r, void *arg) {
+    x->reader = r;
+    x->reader_arg = arg;
+}
+
+bool http_x_body_ended(const struct http_x *x) {
+    return !x->body_open;
+}
+
+void http_x_body_take(struct http_x *x, size_t n) {
+    if (n == x->body.len) {
+        http_x_drop_body(x);
+        return;
+    }
+    buf_consume(&x->body, n);
+    x->clock.runs = false;
+    http_list_drop(&x->reads);
+}
+
+void http_x_body_more(struct http_x *x) {
+    if (x->conn != NULL && x->body_open) http_req_more(x);
+}
+
 static bool id_ok(const char *s) {
     size_t n = 0;
     for (; s[n] != '\0'; n++)

@@ -17,8 +17,9 @@ struct route_params {
 
 typedef void route_fn(void *arg, struct http_x *x, const struct route_params *p);
 
-/* Three are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
- * (dispatch.h). PLANE_OPEN: needs no key on the data plane. PLANE_GRPC: a method of gRPC. */
+/* Four are no planes but marks of rows. PLANE_LIMITED: also for clients of a limited certificate
+ * (dispatch.h). PLANE_OPEN: needs no key on the data plane. PLANE_GRPC: a method of gRPC;
+ * PLANE_MANY: whose client streams too, each message of which is a request (grpc_many.h). */
 enum {
     PLANE_DATA = 1,
     PLANE_MGMT = 2,
@@ -26,7 +27,8 @@ enum {
     PLANE_STATUS = 8,
     PLANE_LIMITED = 16,
     PLANE_OPEN = 32,
-    PLANE_GRPC = 64
+    PLANE_GRPC = 64,
+    PLANE_MANY = 128
 };
 
 struct route {

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 import grpc
 import pytest
 from grpc_client import Grpc, make
+from h2_frames import H2, fields
 from harness import SLOW, wait_for
 
 GENERATE = "/fmaas.GenerationService/Generate"
@@ -98,3 +99,16 @@ def test_watchers_without_end(pair):
         for w in watches:
             w.cancel()
     wait_for(lambda: another() == grpc.StatusCode.DEADLINE_EXCEEDED, 10, "who left is forgotten")
+
+
+@pytest.mark.slow
+def test_a_message_that_does_not_come(pair):
+    """It has the time of a body, counted from its first byte; a call on which nothing comes at all stays."""
+    path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    with H2(pair.base) as c:
+        for stream in (1, 3):
+            c.head(stream, fields("POST", path, ("content-type", "application/grpc"), ("te", "trailers")), end=False)
+        c.data(1, b"\0\0", end=False)
+        assert c.answer(1)["trailers"]["grpc-status"] == "4"
+        c.data(3, b"\0\0\0\0\3\x3a\1*")
+        assert c.answer(3)["trailers"]["grpc-status"] == "0"
