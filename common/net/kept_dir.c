@@ -239,7 +239,7 @@ static enum err list(struct kept_dir *d, struct found **out, size_t *n, struct e
             *out = more;
         }
         struct found *f = &(*out)[*n];
-        snprintf(f->name, sizeof(f->name), "%s", entry->d_name);
+        snprintf(f->name, sizeof(f->name), "%.*s", (int)sizeof(f->name) - 1, entry->d_name);
         if (read_file(d, f->name, NULL, &f->used_unix_s, &why) == ERR_OK)
             ++*n;
         else
