@@ -7,6 +7,8 @@
 #include "common/base/budget.h"
 #include "common/net/grpc_priv.h"
 
+enum { LOOK_AGAIN_MS = 5 };
+
 struct grpc_one {
     struct call *call;
     struct http_x *x;
@@ -19,7 +21,7 @@ struct call {
     struct grpc_one *ones;
     unsigned n_ones;
     bool at_work;           /* pump() is running: nobody else may free it */
-    struct loop_alarm wake; /* requests have ended; or nothing has come for long */
+    struct loop_alarm wake; /* requests have ended, room may be there; or nothing came for long */
 };
 
 static void on_wake(void *arg);
@@ -187,6 +189,11 @@ static struct http_x *one_new(struct call *c, const char *p, size_t n) {
     return x;
 }
 
+/* The client does not take what it has asked for. */
+static bool is_behind(const struct call *c) {
+    return http_x_pending(c->x) > GRPC_MANY_UNSENT_MAX;
+}
+
 /* What can be done with the bytes that are there. */
 enum step { STEP_SERVED, STEP_FULL, STEP_MORE, STEP_FAILED };
 static enum step step(struct call *c) {
@@ -206,7 +213,7 @@ static enum step step(struct call *c) {
         fail(c, 413, text, (size_t)n);
         return STEP_FAILED;
     }
-    if (c->n_ones == GRPC_MANY_AT_ONCE) return STEP_FULL;
+    if (c->n_ones == GRPC_MANY_AT_ONCE || is_behind(c)) return STEP_FULL;
     one = one_new(c, x->body.data, GRPC_HEAD_BYTES + f.n);
     if (one == NULL) {
         fail(c, 503, "out of memory", 13);
@@ -232,7 +239,10 @@ static void settle(struct call *c, enum step last) {
         http_x_stream_end(take_x(c));
         return;
     }
-    if (c->n_ones == 0) loop_alarm_set(x->loop, &c->wake, GRPC_MANY_IDLE_MS, on_idle, c);
+    if (last == STEP_FULL && is_behind(c))
+        loop_alarm_set(x->loop, &c->wake, LOOK_AGAIN_MS, on_wake, c);
+    else if (c->n_ones == 0)
+        loop_alarm_set(x->loop, &c->wake, GRPC_MANY_IDLE_MS, on_idle, c);
 }
 
 static void pump(struct call *c) {

@@ -9,15 +9,16 @@
  *   has gone for each of its requests. A request that fails ends the call with its status, or is
  *   answered with what put_failure makes of it.
  * Bounds: a message has the limits of a body, in bytes and in time, from its first byte on; those
- *   behind GRPC_MANY_AT_ONCE wait at their client, by the window of the stream; a call on which
- *   nothing runs or comes ends after GRPC_MANY_IDLE_MS. Thread: the loop thread. */
+ *   behind GRPC_MANY_AT_ONCE, or behind GRPC_MANY_UNSENT_MAX bytes that the client has not taken,
+ *   wait at their client, by the window of the stream; a call on which nothing runs or comes ends
+ *   after GRPC_MANY_IDLE_MS. Thread: the loop thread. */
 #ifndef BATON_NET_GRPC_MANY_H
 #define BATON_NET_GRPC_MANY_H
 
 #include "common/base/buf.h"
 #include "common/net/http_server.h"
 
-enum { GRPC_MANY_AT_ONCE = 32, GRPC_MANY_IDLE_MS = 600000 };
+enum { GRPC_MANY_AT_ONCE = 32, GRPC_MANY_UNSENT_MAX = 262144, GRPC_MANY_IDLE_MS = 600000 };
 
 struct grpc_many {
     void (*serve)(void *arg, struct http_x *one, const void *row); /* takes one, as on_request */

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
+from attack import SANITIZER_MB, Peak
 from grpc_client import Grpc, make
 from h2_frames import H2, fields
 from harness import SLOW, wait_for
@@ -112,3 +113,16 @@ def test_a_message_that_does_not_come(pair):
         assert c.answer(1)["trailers"]["grpc-status"] == "4"
         c.data(3, b"\0\0\0\0\3\x3a\1*")
         assert c.answer(3)["trailers"]["grpc-status"] == "0"
+
+
+@pytest.mark.parametrize("http", ["--http2-prior-knowledge", "--http1.1"])
+def test_many_small_questions_with_large_answers(pair, http):
+    """A question of thirty bytes asks for files of thousands: no more of them are answered than the client takes."""
+    question = field(4, b"caikit.runtime.Nlp.NlpService")
+    n = 1700
+    body = (b"\0" + len(question).to_bytes(4, "big") + question) * n
+    peak = Peak(pair.coordinator)
+    r = subprocess.run(["curl", "-s", http, "-H", "content-type: application/grpc", "-H", "te: trailers", "--max-time", str(60 * SLOW), "--data-binary", "@-",
+                        pair.base + "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"], input=body, capture_output=True)
+    assert r.returncode == 0 and len(r.stdout) > n * 1000, (r.returncode, len(r.stdout))
+    assert peak.grown() < 4 + SANITIZER_MB, (peak.grown(), len(r.stdout))
