@@ -8,6 +8,7 @@
 #include "common/grpc/grpc_health.h"
 #include "common/net/dispatch.h"
 #include "common/net/kept.h"
+#include "common/net/model_config.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
 #include "common/net/router.h"
@@ -251,6 +252,18 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     }
 }
 
+static void on_model_config(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    (void)p;
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
+        if (!in->facts.online || in->facts.config.model_name[0] == 0) continue;
+        model_config_reply(x, in->facts.config.model_name, controller_ready(co) && !co->stopping);
+        return;
+    }
+    http_x_set_header(x, "Retry-After", "1");
+    coord_reply_error(co, x, 503, coord_not_ready(co));
+}
+
 struct room {
     uint64_t total, free, tokens, n_ctx;
 };
@@ -345,6 +358,8 @@ static const struct route routes[] = {
     {PLANE_DATA, "POST", "/ping", on_ready, SMALL_BODY},
     {PLANE_DATA, "GET", "/load", on_load, 0},
     {PLANE_DATA, "GET", "/slots", on_llamacpp_slots, 0},
+    {PLANE_DATA, "GET", "/v1/config", on_model_config, 0},
+    {PLANE_DATA, "POST", "/v1/config/reload", on_model_config, SMALL_BODY},
     {PLANE_DATA, "GET", "/info", on_management_info, 0},
     {PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},

@@ -66,7 +66,7 @@ static void format_error(struct dreq *d, int *status, const char *text) {
     } else if (event) {
         answer_error_alone(ep, d->req, *status, text, &d->out);
     } else {
-        endpoint_api_error(ep, d->req->answer.api, *status, text, &a);
+        endpoint_req_error(ep, d->req, *status, text, &a);
         if (a.status != 0) *status = a.status;
         buf_append(&d->out, a.body.data, a.body.len);
         buf_free(&a.body);

@@ -108,6 +108,7 @@ enum api_info {
     INFO_OLLAMA_REFUSED, /* what changes the models of a server */
     INFO_TGIS_TOKENIZE,
     INFO_TGIS_MODEL,
+    INFO_OVMS_TOKENIZE,
     /* of API_KEPT */
     INFO_KEPT_RESPONSE,
     INFO_KEPT_DELETE,

@@ -105,7 +105,7 @@ static struct json_value *anthropic(int status, const char *text) {
     return o;
 }
 
-static struct json_value *ollama(const char *text) {
+static struct json_value *text_alone(const char *text) {
     struct json_value *o = json_new_obj();
     add_str(o, "error", text);
     return o;
@@ -118,6 +118,17 @@ static struct json_value *llamacpp(int status, const char *type, const char *tex
     add_str(in, "type", type);
     json_obj_set(o, "error", in);
     return o;
+}
+
+/* A body that is no JSON, or names no model, cannot be routed to one there. */
+static struct json_value *ovms(int *status, const char *text, const char *param, const char *code) {
+    const bool no_json = code != NULL && strcmp(code, "invalid_json") == 0,
+               no_model = code != NULL && strcmp(code, "missing_required_parameter") == 0 &&
+                          param != NULL && strcmp(param, "model") == 0;
+    if (no_json || no_model) *status = 412;
+    return text_alone(no_json    ? "The file is not valid json"
+                      : no_model ? "model field is missing in JSON body"
+                                 : text);
 }
 
 /* The id is for whoever looks for the answer in a log: different each time, no more. */
@@ -158,7 +169,8 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
     case API_ERRORS_ANTHROPIC: return printed(anthropic(was, text));
     case API_ERRORS_OLLAMA:
         if (was == 429) *status = 503; /* its word for a full queue */
-        return printed(ollama(text));
+        return printed(text_alone(text));
+    case API_ERRORS_OVMS: return printed(ovms(status, text, param, code));
     case API_ERRORS_LLAMACPP:
         return printed(llamacpp(*status, status_row(was)->llamacpp_type, text));
     default: return printed(openai(was, text, param, code));

@@ -49,6 +49,7 @@ const struct infer_field infer_fields[] = {
 
     /* what the answer shows */
     FROM("api", INFER_ENUM, answer.api, 0, API_COUNT - 1),
+    FROM("errors", INFER_ENUM, answer.errors, 0, API_ERRORS_COUNT - 1),
     FLAG("stream", answer.stream),
     FROM("n", INFER_I32, answer.n, 1, CHOICES_MAX),
     FLAG("include_stop_str_in_output", answer.include_stop),

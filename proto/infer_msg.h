@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "proto/api_error.h"
 #include "proto/err.h"
 #include "proto/limits.h"
 #include "proto/tenant.h"
@@ -136,6 +137,7 @@ struct infer_head {
 /* What the answer shows, and how: the family and its options. */
 struct infer_answer {
     enum api api;
+    enum api_errors errors; /* of the path it came by */
     bool stream;
     int32_t n;  /* choices that are returned, 1..sampling.n_choices */
     char *text; /* the prompt as text after the chat template, for answers that repeat it; NULL:

@@ -27,7 +27,8 @@ bool answer_is_special(const struct answer *a, int32_t id) {
 }
 
 bool answer_keeps_controls(const struct answer *a) {
-    bool own = a->ops->errors != API_ERRORS_PLAIN && a->ops->errors != API_ERRORS_V1;
+    const enum api_errors errors = a->req->answer.errors;
+    bool own = errors != API_ERRORS_PLAIN && errors != API_ERRORS_V1;
     return a->ops->controls && (own || a->ep->conf.error_style == ERROR_STYLE_OPENAI);
 }
 
@@ -244,19 +245,19 @@ void answer_error(struct answer *a, int status, const char *text, struct buf *ou
     if (a->ended) return;
     a->ended = true;
     const size_t before = out->len;
+    const enum api_errors errors = a->req->answer.errors;
     struct api_answer err;
-    ep_answer_error(a->ep, a->ops->errors, status, text, &err);
+    ep_answer_error(a->ep, errors, status, text, &err);
     if (err.body.len > 0 && !err.body.failed) put_error(a, err.body.data, out);
     if (out->failed || out->len == before) {
-        bool nested =
-            a->ops->errors == API_ERRORS_OPENAI ||
-            (a->ops->errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI);
+        bool nested = errors == API_ERRORS_OPENAI ||
+                      (errors != API_ERRORS_PLAIN && a->ep->conf.error_style == ERROR_STYLE_OPENAI);
         out->failed = false;
         out->len = before;
         put_error(a,
-                  a->ops->errors == API_ERRORS_GRPC ? "out of memory"
-                  : nested                          ? NO_MEMORY_NESTED
-                                                    : NO_MEMORY_FLAT,
+                  errors == API_ERRORS_GRPC ? "out of memory"
+                  : nested                  ? NO_MEMORY_NESTED
+                                            : NO_MEMORY_FLAT,
                   out);
     }
     buf_free(&err.body);

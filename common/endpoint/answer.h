@@ -96,8 +96,7 @@ struct answer {
 };
 
 struct answer_ops {
-    bool tokens_only; /* the text is never asked for: no detokeniser */
-    enum api_errors errors;
+    bool tokens_only;       /* the text is never asked for: no detokeniser */
     enum api_frames frames; /* of a stream */
     bool every_token;       /* an event for each token, even without new text (inference-api 5.3) */
     bool best_first;  /* a whole answer shows its choices by rank even where none is left out */

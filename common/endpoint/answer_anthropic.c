@@ -188,7 +188,6 @@ static void anthropic_event(struct choice *c, struct buf *out) {
 }
 
 const struct answer_ops answer_anthropic = {
-    .errors = API_ERRORS_ANTHROPIC,
     .frames = API_FRAMES_SSE_NAMED,
     .controls = true,
     .blocks = true,

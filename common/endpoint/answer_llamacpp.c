@@ -172,7 +172,6 @@ static void llamacpp_event(struct choice *c, struct buf *out) {
 }
 
 const struct answer_ops answer_llamacpp = {
-    .errors = API_ERRORS_LLAMACPP,
     .frames = API_FRAMES_SSE,
     .controls = true,
     .event = llamacpp_event,

@@ -163,7 +163,7 @@ static void ollama_event(struct choice *c, struct buf *out) {
 
 #define OLLAMA_OPS                                                                                 \
     {                                                                                              \
-        .errors = API_ERRORS_OLLAMA, .frames = API_FRAMES_NDJSON, .controls = true,                \
-        .blocks = true, .whole_calls = true, .event = ollama_event, .body = ollama_body,           \
+        .frames = API_FRAMES_NDJSON, .controls = true, .blocks = true, .whole_calls = true,        \
+        .event = ollama_event, .body = ollama_body,                                                \
     }
 const struct answer_ops answer_ollama_chat = OLLAMA_OPS, answer_ollama_generate = OLLAMA_OPS;

@@ -337,7 +337,6 @@ static void chat_body(struct answer *a, struct buf *out) {
 }
 
 const struct answer_ops answer_chat = {
-    .errors = API_ERRORS_V1,
     .frames = API_FRAMES_SSE_DONE,
     .controls = true,
     .open = chat_open,
@@ -410,7 +409,6 @@ static void completions_body(struct answer *a, struct buf *out) {
 }
 
 const struct answer_ops answer_completions = {
-    .errors = API_ERRORS_V1,
     .frames = API_FRAMES_SSE_DONE,
     .controls = true,
     .open = completions_open,

@@ -532,7 +532,6 @@ static void responses_error(struct answer *a, const char *json, struct buf *out)
 }
 
 const struct answer_ops answer_responses = {
-    .errors = API_ERRORS_OPENAI,
     .frames = API_FRAMES_SSE_TYPED,
     .controls = true,
     .blocks = true,

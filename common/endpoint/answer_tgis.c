@@ -144,7 +144,6 @@ static void tgis_body(struct answer *a, struct buf *out) {
 }
 
 const struct answer_ops answer_tgis = {
-    .errors = API_ERRORS_GRPC,
     .frames = API_FRAMES_GRPC,
     .controls = true,
     .begin = tgis_begin,

@@ -160,9 +160,9 @@ bool ep_openai_manner(const struct ep_read *r) {
     return path->errors != API_ERRORS_V1 || r->ep->conf.error_style == ERROR_STYLE_OPENAI;
 }
 
-void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
-                        struct api_answer *out) {
-    ep_answer_error(ep, ep_family_of(ep, api)->answer->errors, status, text, out);
+void endpoint_req_error(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct api_answer *out) {
+    ep_answer_error(ep, req->answer.errors, status, text, out);
 }
 
 /* Appends n bytes to r->error; a text too long for it ends before the character that does not fit.
@@ -390,6 +390,7 @@ static bool start_req(struct ep_read *r) {
 static bool read_all(struct ep_read *r) {
     if (!start_req(r) || !check_size(r) || !check_path_model(r) || !open_body(r)) return false;
     r->req->answer.api = r->fam->api;
+    r->req->answer.errors = r->in->path->errors;
     return r->fam->read(r) && open_params(r) &&
            ep_fields_read(r, ep_orders[r->fam - ep_families]) &&
            (r->fam->combine == NULL || r->fam->combine(r)) && ep_nbest(r) && ep_build(r) &&

@@ -129,10 +129,9 @@ int endpoint_engine_failure(const struct endpoint *ep, enum err e, char *text, s
 /* The error body for a request of this path with the family's shape. */
 void endpoint_error(const struct endpoint *ep, const struct api_path *path, int status,
                     const char *text, struct api_answer *out);
-/* The same for a request that has been read, whose path need not be known: /generate is of two
- * families. */
-void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
-                        struct api_answer *out);
+/* The same for a request that has been read. */
+void endpoint_req_error(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct api_answer *out);
 
 /* ---- an answer under way: a pure function of (requests, tokens of each choice), so a decode
  * instance that feeds P's tokens again stands exactly where P stood. */
@@ -219,6 +218,9 @@ void endpoint_tgis_tokenize(const struct endpoint *ep, const struct endpoint_ask
                             struct api_answer *out);
 void endpoint_tgis_model(const struct endpoint *ep, const struct endpoint_ask *ask,
                          struct api_answer *out);
+/* OpenVINO Model Server's POST /v3/tokenize */
+void endpoint_ovms_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
+                            struct api_answer *out);
 /* POST /v1/messages/count_tokens */
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);

@@ -41,6 +41,7 @@ static const struct {
     [INFO_ANTHROPIC_TOKENS] = {.ask = endpoint_anthropic_tokens},
     [INFO_RESPONSES_TOKENS] = {.ask = endpoint_responses_tokens},
     [INFO_TGIS_TOKENIZE] = {.ask = endpoint_tgis_tokenize},
+    [INFO_OVMS_TOKENIZE] = {.ask = endpoint_ovms_tokenize},
     [INFO_TGIS_MODEL] = {.ask = endpoint_tgis_model},
 };
 

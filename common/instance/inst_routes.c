@@ -14,6 +14,7 @@
 #include "common/net/dispatch.h"
 #include "common/grpc/grpc_files.h"
 #include "common/grpc/grpc_reflect.h"
+#include "common/net/model_config.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
 #include "proto/cause.h"
@@ -117,6 +118,13 @@ static void on_llamacpp_slots(void *arg, struct http_x *x, const struct route_pa
     engine_stats(worker_engine(in->worker), &st);
     slots_reply(x, (uint64_t)st.slots_total, (uint64_t)st.slots_free,
                 (uint64_t)engine_seq_tokens_max(worker_engine(in->worker)));
+}
+
+/* Also while the model is loading. */
+static void on_model_config(void *arg, struct http_x *x, const struct route_params *p) {
+    struct instance *in = arg;
+    (void)p;
+    model_config_reply(x, in->conf.model_name, in->loaded && !in->stopping);
 }
 
 /* ---- text services: on the text pool, for a megabyte of text takes milliseconds */
@@ -433,7 +441,9 @@ const struct route inst_info_routes[] = {
     {PLANE_MGMT | PLANE_DATA, "GET", "/info", on_info, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/v2/models/{m}/getSlotCount", on_slots, 0},
     {PLANE_MGMT, "GET", "/stopService", on_stop_service, 0},
-    {PLANE_MGMT, "GET", "/v1/config", on_config, 0},
+    {PLANE_MGMT, "GET", "/v1/config", on_config, 0}, /* before OpenVINO's, on a shared port */
+    {PLANE_DATA, "GET", "/v1/config", on_model_config, 0},
+    {PLANE_DATA, "POST", "/v1/config/reload", on_model_config, SMALL_BODY},
     {PLANE_MGMT, "GET", "/v1/status", on_status_v1, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status_v2, 0},
     {PLANE_MGMT, "POST", "/v1/role/{m}", on_role_v1, SMALL_BODY},

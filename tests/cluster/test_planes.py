@@ -9,18 +9,19 @@ import pytest
 from harness import ANSWER_S, Cluster, Standalone, free_ports, get, post, request, wait_for
 
 M = "/v2/models/fable"
-INFER = ["/", "/generate", "/generate_stream", "/v1/chat/completions", "/v1/completions", "/infer", "/infer_token", f"{M}/infer", f"{M}/generate", "/v1/messages", "/v1/responses",
+OPENVINO = ["/v3/chat/completions", "/v3/completions", "/v3/responses"]
+INFER = OPENVINO + ["/", "/generate", "/generate_stream", "/v1/chat/completions", "/v1/completions", "/infer", "/infer_token", f"{M}/infer", f"{M}/generate", "/v1/messages", "/v1/responses",
          f"{M}/generate_stream"]
 VECTORS = ["/v1/embeddings", "/v3/embeddings", "/pooling", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank", "/v3/rerank"]
 VECTORS += ["/api/v1/task/" + t for t in ("embedding", "embedding-tasks", "sentence-similarity", "sentence-similarity-tasks", "rerank", "rerank-tasks")]
-POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/responses/input_tokens"] + VECTORS
+POSTS = [f"{M}/stopInfer", "/v1/tokenizer", "/tokenize", "/detokenize", "/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v3/tokenize", "/v1/tokenize"] + VECTORS
 OLLAMA = [f"/api/{x}" for x in ("chat", "generate", "embed", "embeddings", "show", "pull", "push", "create", "copy", "blobs/fable")]
 POSTS += OLLAMA
 VECTORS += ["/reranking", "/v1/reranking"]
 POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/apply-template", "/v1/chat/completions/render"]
 REFUSED = ["/infill", "/slots/fable"]
 POSTS += REFUSED
-INFO = ["/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
+INFO = ["/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
 HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
 PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
 
@@ -31,19 +32,19 @@ KEPT = {"/v1/responses/resp_1": ("GET DELETE", "data"), "/v1/responses/resp_1/ca
 INSTANCE = {p: ("POST", "data") for p in INFER + POSTS}
 INSTANCE |= {p: ("GET", "data") for p in INFO + ["/dresult", "/openapi.json", "/docs"]}
 INSTANCE |= {p: ("GET", "data mgmt") for p in HEALTH}
-INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/config", "/v1/status", "/v2/status", "/metrics-json", "/stopService",
+INSTANCE |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status", "/metrics-json", "/stopService",
                                          "/v1/engine-server/running-status"]}
 INSTANCE |= {p: ("POST", "mgmt") for p in ["/v1/role/prefill", "/v1/role/decode", "/v1/role/flex", "/v2/role/prefill", "/v2/role/decode",
                                            "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
                                            "/v1/engine-server/fault-handling-command"]}
-INSTANCE |= {"/metrics": ("GET", "metrics")} | KEPT
+INSTANCE |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data mgmt"), "/v1/config/reload": ("POST", "data")} | KEPT
 COORDINATOR = {p: ("POST", "data") for p in INFER + POSTS}
 COORDINATOR |= {p: ("GET", "data") for p in INFO + ["/openapi.json", "/docs", "/info", f"{M}/getSlotCount", "/health", "/health/timed",
                                                    "/health/timed-5"]}
 COORDINATOR |= {p: ("GET", "data mgmt status") for p in PROBES + ["/v2/health/live", "/v2/health/ready", f"{M}/ready"]}
 COORDINATOR |= {p: ("GET", "mgmt") for p in ["/v1/status", "/v2/status"]}
 COORDINATOR |= {p: ("POST", "mgmt") for p in ["/v1/instances/register", "/v1/instances/role"]}
-COORDINATOR |= {"/metrics": ("GET", "metrics")} | KEPT
+COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "/v1/config/reload": ("POST", "data")} | KEPT
 for table in (INSTANCE, COORDINATOR):
     table["/api/delete"] = ("DELETE", "data")
     table["/"] = ("POST GET", "data")

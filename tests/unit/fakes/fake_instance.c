@@ -129,9 +129,9 @@ void endpoint_error(const struct endpoint *ep, const struct api_path *path, int 
     set_error(out, status, text);
 }
 
-void endpoint_api_error(const struct endpoint *ep, enum api api, int status, const char *text,
-                        struct api_answer *out) {
-    (void)ep, (void)api;
+void endpoint_req_error(const struct endpoint *ep, const struct infer_req *req, int status,
+                        const char *text, struct api_answer *out) {
+    (void)ep, (void)req;
     set_error(out, status, text);
 }
 

@@ -57,6 +57,28 @@ static void error_bodies(void **state) {
         assert_int_equal(status, rows[i].mapped);
         free(body);
     }
+    static const struct {
+        int status, mapped;
+        const char *param, *code, *body;
+    } ovms[] = {
+        {422, 400, NULL, NULL, "{\"error\":\"x\"}"},
+        {424, 400, NULL, NULL, "{\"error\":\"x\"}"},
+        {401, 401, NULL, NULL, "{\"error\":\"x\"}"},
+        {404, 404, "model", "model_not_found", "{\"error\":\"x\"}"},
+        {429, 429, NULL, NULL, "{\"error\":\"x\"}"},
+        {422, 400, "messages", "missing_required_parameter", "{\"error\":\"x\"}"},
+        {422, 412, "model", "missing_required_parameter",
+         "{\"error\":\"model field is missing in JSON body\"}"},
+        {422, 412, NULL, "invalid_json", "{\"error\":\"The file is not valid json\"}"},
+    };
+    for (size_t i = 0; i < sizeof(ovms) / sizeof(ovms[0]); i++) {
+        int got = ovms[i].status;
+        char *text = api_error_body(API_ERRORS_OVMS, ERROR_STYLE_OPENAI, &got, "x", ovms[i].param,
+                                    ovms[i].code);
+        assert_string_equal(text, ovms[i].body);
+        assert_int_equal(got, ovms[i].mapped);
+        free(text);
+    }
     int status = 422;
     char *body = api_error_body(API_ERRORS_V1, ERROR_STYLE_OPENAI, &status, "x", "messages[1].role",
                                 "invalid_type");

@@ -69,6 +69,7 @@ static struct infer_req *rnd_req(void) {
     q->answer.n = 1 + (int32_t)rnd_to((size_t)q->sampling.n_choices);
     q->head.epoch = (uint32_t)rnd();
     q->answer.api = (enum api)rnd_to(API_COUNT);
+    q->answer.errors = (enum api_errors)rnd_to(API_ERRORS_COUNT);
     q->head.created_unix_s = (int64_t)rnd();
     q->head.arrival_us = rnd();
     bool *const bools[] = {
@@ -231,7 +232,7 @@ static void same_req(const struct infer_req *a, const struct infer_req *b) {
     assert_int_equal(a->n_stop, b->n_stop);
     for (size_t i = 0; i < a->n_stop; i++) same_str(a->stop[i], b->stop[i]);
     assert_true(a->head.epoch == b->head.epoch && a->answer.api == b->answer.api &&
-                a->answer.stream == b->answer.stream &&
+                a->answer.errors == b->answer.errors && a->answer.stream == b->answer.stream &&
                 a->head.is_recompute == b->head.is_recompute &&
                 a->head.created_unix_s == b->head.created_unix_s &&
                 a->answer.include_stop == b->answer.include_stop &&
