@@ -259,7 +259,7 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
                          const atomic_bool *cancelled,
                          struct api_answer *out);                        /* POST /detokenize */
 void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
-void endpoint_model(const struct endpoint *ep, const char *name,
+void endpoint_model(const struct endpoint *ep, const struct endpoint_ask *ask,
                     struct api_answer *out);                              /* GET /v1/models/{m} */
 void endpoint_version(const struct endpoint *ep, struct api_answer *out); /* GET /version */
 void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out); /* GET /v2 */

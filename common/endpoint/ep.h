@@ -63,6 +63,7 @@ struct ep_read {
     size_t n_prompts;
     bool with_tools;             /* chat: the request has tools */
     bool drop_oldest;            /* chat: its oldest turns go until it fits */
+    int32_t answer_room;         /* tokens that cutting a prompt leaves for the answer; 0: one */
     struct json_value *callable; /* chat: the tools that may be called; owned, NULL: none */
     size_t args_bytes;           /* of the trees of tool calls' arguments */
     enum ep_forced forced;
@@ -195,6 +196,7 @@ int32_t ep_seq_len(const struct ep_read *r);
 /* Truncation, lengths, validity of ids (inference-api 3.3 row 13, 4.7). */
 bool ep_admit(struct ep_read *r);
 size_t ep_prompt_max(const struct ep_read *r); /* tokens that a prompt may have */
+size_t ep_prompt_cut(const struct ep_read *r); /* and that are left of one that is cut to fit */
 
 /* ---- names */
 bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */

@@ -229,7 +229,7 @@ static size_t beginnings(size_t *starts, const struct json_value *messages, size
  * refused for its length. */
 static bool drop_oldest(struct ep_read *r, const struct chat_template *tpl, bool own,
                         const struct json_value *messages) {
-    const size_t n = json_arr_len(messages), max = ep_prompt_max(r);
+    const size_t n = json_arr_len(messages), max = ep_prompt_cut(r);
     size_t *starts = calloc(n + 1, sizeof(*starts)), n_starts = 0, lead = 0, lo = 0,
            tried = SIZE_MAX;
     bool good = starts != NULL || ep_fail_memory(r);
@@ -276,7 +276,7 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
         return ep_fail(r, 422, "The model has no chat template; send one as chat_template");
     /* 8.2 row 8, the length of the serialised messages, is implied by the limit of the body. */
     if (!ids_of(r, tpl, own, messages)) return false;
-    if (r->drop_oldest && r->ids.n > ep_prompt_max(r) && !drop_oldest(r, tpl, own, messages))
+    if (r->drop_oldest && r->ids.n > ep_prompt_cut(r) && !drop_oldest(r, tpl, own, messages))
         return false;
     r->marked = false;
     /* From here on the prompt is what `echo` repeats: the message that the answer continues. */

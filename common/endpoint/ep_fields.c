@@ -50,12 +50,8 @@ static enum fam column(const struct ep_read *r) {
     return (enum fam)(r->fam - ep_families);
 }
 
-static bool openai_manner(const struct ep_read *r) {
-    return r->ep->conf.error_style == ERROR_STYLE_OPENAI;
-}
-
 static const struct ep_range *own_range(const struct ep_read *r, const struct ep_row *p) {
-    return ep_row_range(p, column(r), openai_manner(r));
+    return ep_row_range(p, column(r), ep_openai_manner(r));
 }
 
 /* With strictRanges off a value is good when any family takes it. */

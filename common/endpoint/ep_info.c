@@ -31,7 +31,8 @@ void endpoint_model_not_found(const struct endpoint *ep, const char *name, struc
 
 /* ---- models */
 
-static void put_model(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
+/* Without its last brace. */
+static void put_card(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
     buf_puts(b, "{\"id\":");
     put_cstr(b, adapter != NULL ? adapter->name : ep->conf.model_name);
     buf_puts(b, ",\"object\":\"model\",\"created\":");
@@ -46,6 +47,10 @@ static void put_model(const struct endpoint *ep, const struct lora_info *adapter
     }
     buf_puts(b, ",\"max_model_len\":");
     put_i64(b, ep->conf.max_seq_len);
+}
+
+static void put_model(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
+    put_card(ep, adapter, b);
     buf_putc(b, '}');
 }
 
@@ -68,17 +73,23 @@ void endpoint_models(const struct endpoint *ep, struct api_answer *out) {
     buf_puts(&out->body, "]}");
 }
 
-void endpoint_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
+void endpoint_model(const struct endpoint *ep, const struct endpoint_ask *ask,
+                    struct api_answer *out) {
+    const char *name = ask->name;
     struct lora_info adapter;
     bool found = endpoint_has_model(ep, name), is_adapter = false;
     for (int at = 0; !found && ep_next_adapter(ep, &at, &adapter);)
         found = is_adapter = strcmp(adapter.name, name) == 0;
     if (!found) {
-        not_found(ep, API_ERRORS_V1, name, out);
+        not_found(ep, ask->path->errors, name, out);
         return;
     }
     begin(out);
-    put_model(ep, is_adapter ? &adapter : NULL, &out->body);
+    put_card(ep, is_adapter ? &adapter : NULL, &out->body);
+    /* what OpenVINO's clients ask for here */
+    buf_puts(&out->body,
+             ",\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\",\"status\":"
+             "{\"error_code\":\"OK\",\"error_message\":\"OK\"}}]}");
 }
 
 void endpoint_version(const struct endpoint *ep, struct api_answer *out) {

@@ -17,7 +17,7 @@ static const struct {
     inform_ask_fn *ask;
 } infos[INFO_COUNT] = {
     [INFO_MODELS] = {.plain = endpoint_models},
-    [INFO_MODEL] = {.model = endpoint_model},
+    [INFO_MODEL] = {.ask = endpoint_model},
     [INFO_VERSION] = {.plain = endpoint_version},
     [INFO_TRITON_SERVER] = {.plain = endpoint_triton_server},
     [INFO_TRITON_MODEL] = {.model = endpoint_triton_model},

@@ -218,6 +218,13 @@ size_t ep_prompt_max(const struct ep_read *r) {
     return context < limit ? context : limit;
 }
 
+size_t ep_prompt_cut(const struct ep_read *r) {
+    const size_t most = ep_prompt_max(r), seq = (size_t)ep_seq_len(r),
+                 room = (size_t)r->answer_room;
+    if (room == 0 || room >= seq) return most;
+    return seq - room < most ? seq - room : most;
+}
+
 bool ep_admit(struct ep_read *r) {
     const struct endpoint_conf *c = &r->ep->conf;
     const struct model_info *m = r->ep->model;
@@ -227,7 +234,8 @@ bool ep_admit(struct ep_read *r) {
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;
         if (r->p.given[P_TRUNCATE_PROMPT_TOKENS])
-            keep = r->p.truncate_prompt_tokens == -1 ? (int32_t)limit : r->p.truncate_prompt_tokens;
+            keep = r->p.truncate_prompt_tokens == -1 ? (int32_t)ep_prompt_cut(r)
+                                                     : r->p.truncate_prompt_tokens;
         if (keep > 0 && r->ids.n > (size_t)keep) drop_left(&r->ids, r->ids.n - (size_t)keep);
         if (c->truncation > 0 && r->ids.n > limit) drop_left(&r->ids, r->ids.n - limit);
         if (c->truncation < 0 && r->ids.n > limit) r->ids.n = limit;

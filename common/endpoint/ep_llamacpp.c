@@ -151,17 +151,17 @@ static void take_guides(struct ep_read *r) {
         json_obj_set(r->params, "guided_grammar", json_ref(v));
 }
 
-/* The client's members, with those changed that rows know otherwise. */
+/* The body itself, with what rows know otherwise changed in its place. Members of vLLM's guided
+ * decoding are none here. */
 static bool read_params(struct ep_read *r) {
-    struct json_value *own = json_new_obj();
+    static const char *const not_here[] = {"guided_json", "guided_regex", "guided_choice",
+                                           "guided_grammar"};
     double t;
-    json_obj_foreach(r->body, key, v) {
-        if (strcmp(key, "prompt") != 0 && strncmp(key, "guided_", 7) != 0)
-            json_obj_set(own, key, json_ref(v));
-    }
-    r->params = own;
-    if (json_get_f64(own, "temperature", &t) == JSON_OK && t < 0)
-        json_obj_set(own, "temperature", json_new_i64(0));
+    for (size_t i = 0; i < sizeof(not_here) / sizeof(not_here[0]); i++)
+        if (json_obj_find(r->body, not_here[i], NULL)) json_obj_del(r->body, not_here[i]);
+    r->params = json_ref(r->body);
+    if (json_get_f64(r->params, "temperature", &t) == JSON_OK && t < 0)
+        json_obj_set(r->params, "temperature", json_new_i64(0));
     take_guides(r);
     return take_bias(r);
 }

@@ -178,7 +178,8 @@ static bool take_options(struct conv *c) {
     return true;
 }
 
-/* Too long an input loses its beginning, unless it is asked for as it is. */
+/* Too long an input loses its beginning, unless it is asked for as it is: of a chat its oldest
+ * turns, and where the newest alone is too long, or of a text, tokens. */
 static bool take_truncate(struct conv *c) {
     bool on = true;
     ep_at(c->r, "truncate");
@@ -186,6 +187,20 @@ static bool take_truncate(struct conv *c) {
         return ep_wrong_type(c->r, "truncate must be a boolean");
     c->r->p.given[P_TRUNCATE_PROMPT_TOKENS] = on;
     c->r->p.truncate_prompt_tokens = -1;
+    c->r->drop_oldest = on;
+    return true;
+}
+
+enum { ANSWER_SHARE = 4 }; /* where nobody says how long an answer is */
+
+/* What the answer needs of the context stays free, up to half of it. The limits are read for it
+ * here, and again in their turn. */
+static bool take_room(struct ep_read *r) {
+    static const uint8_t limits[] = {P_NUM_CTX, P_NUM_PREDICT, P_END};
+    if (!ep_fields_read(r, limits)) return false;
+    const int32_t seq = ep_seq_len(r), half = seq / 2,
+                  asked = r->p.given[P_MAX_TOKENS] ? r->p.max_tokens : seq / ANSWER_SHARE;
+    r->answer_room = asked > half ? half : asked;
     return true;
 }
 
@@ -320,7 +335,7 @@ bool ep_ollama_chat_read(struct ep_read *r) {
         return ep_wrong_type(r, "messages must be a list");
     if (messages == NULL || json_arr_len(messages) == 0)
         return load_only(r, "\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
-    return convert_chat(r, messages) && ep_chat_tokens(r);
+    return convert_chat(r, messages) && take_room(r) && ep_chat_tokens(r);
 }
 
 /* ---- generate */
@@ -412,7 +427,7 @@ bool ep_ollama_generate_read(struct ep_read *r) {
     if (r->in->is_recompute) return ep_read_prompt(r);
     if (!read_asked(r, &a)) return false;
     if (a.n_prompt == 0) return load_only(r, "\"response\":\"\"");
-    bool good = convert_prompt(r, &a, &context);
+    bool good = convert_prompt(r, &a, &context) && take_room(r);
     if (good) good = a.raw ? ep_read_prompt(r) : ep_chat_tokens(r);
     good = good && join_context(r, &context);
     r->req->answer.hide_context = a.raw;

@@ -19,15 +19,16 @@ struct vectors_text {
 
 struct vectors_req {
     const struct api_path *path;
-    bool score;           /* the head's numbers are wanted, not the vector */
-    enum pooling pooling; /* POOL_NONE: the model's */
+    bool score; /* the head's numbers are wanted, not the vector */
     struct vectors_text *texts;
     size_t n_texts;
     uint64_t n_tokens; /* of all texts */
 
     /* for the answer */
     struct buf wire;         /* backs the tree of a message of gRPC */
-    struct json_value *body; /* its strings and documents are repeated */
+    struct json_value *body; /* its strings and documents are repeated; NULL: none of them is */
+    size_t body_bytes;       /* of the tree, with what backs it */
+    char *model;             /* as the client wrote it; NULL: it did not */
     uint64_t serial;         /* of the answer's id */
     int64_t created_unix_s;
     uint64_t arrival_us;    /* clock_us() */
@@ -46,8 +47,8 @@ struct vectors_limits {
     uint64_t tokens_max; /* of all texts */
 };
 
-/* body may be changed, with a byte behind it. True: *out is the caller's, the rest of ask lives on.
- * False: *err holds status and body. */
+/* body may be changed, with a byte behind it. True: *out is the caller's; while its body is not
+ * NULL the body of ask must stay, the rest of ask always. False: *err holds status and body. */
 bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,
                   const struct vectors_limits *limits, struct vectors_req **out,
                   struct api_answer *err);

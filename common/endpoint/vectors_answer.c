@@ -179,6 +179,7 @@ static struct ranked *rank(const struct writing *w, size_t i, size_t *n) {
 /* Member `name` of the body, or of Caikit's inputs. */
 static struct json_value *part(const struct vectors_req *v, const char *name) {
     struct json_value *o = NULL, *in = NULL;
+    if (v->body == NULL) return NULL; /* nothing is repeated */
     if (json_get(v->body, name, &o) == JSON_OK) return o;
     if (json_get_obj(v->body, "inputs", &in) == JSON_OK && json_get(in, name, &o) == JSON_OK)
         return o;
@@ -207,13 +208,11 @@ static struct json_value *document_text(struct json_value *doc) {
 }
 
 static void answer_tei(struct writing *w, const struct ranked *list, size_t n) {
-    bool show = false;
-    (void)json_get_bool(w->v->body, "return_text", &show);
     buf_putc(w->out, '[');
     for (size_t k = 0; k < n && !is_full(w); k++) {
         buf_printf(w->out, "%s{\"index\":%zu,\"score\":%.9g", k > 0 ? "," : "", list[k].idx,
                    list[k].score);
-        if (show) {
+        if (w->v->show_texts) {
             buf_puts(w->out, ",\"text\":");
             put_value(w->out, item(part(w->v, "texts"), list[k].idx));
         }
@@ -356,7 +355,7 @@ static void answer_llamacpp_embedding(struct writing *w) {
 static void answer_ollama_embed(struct writing *w) {
     const struct vectors_req *v = w->v;
     buf_puts(w->out, "{\"model\":");
-    put_value(w->out, part(v, "model"));
+    put_cstr(w->out, v->model);
     buf_puts(w->out, ",\"embeddings\":[");
     for (size_t i = 0; i < v->n_texts && !is_full(w); i++) {
         const size_t n = finish_row(w, i);

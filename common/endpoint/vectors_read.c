@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/endpoint/ep.h"
 #include "common/endpoint/vectors.h"
+#include "proto/json_tree.h"
 #include "proto/limits.h"
 
 enum { NAMES_MAX = 4 };
@@ -21,8 +22,8 @@ static const struct form {
     bool bare;      /* Caikit: `inputs` is the left itself */
     bool each;      /* two lists of one length go pair by pair */
     bool normalize;
-    bool ollama;           /* its names of models, its truncate; no text is no error */
-    bool documents_absent; /* shown where the body does not say */
+    bool ollama;          /* its names of models, its truncate; no text is no error */
+    bool documents_shown; /* documents are repeated unless the body says no */
 } forms[VECTORS_COUNT] = {
     [VECTORS_EMBEDDINGS] = {.left = {"input"}, .token_ids = true, .normalize = true},
     [VECTORS_POOLING] = {.left = {"input"}, .token_ids = true},
@@ -33,7 +34,7 @@ static const struct form {
                         .right = {"documents", "texts"},
                         .left_one = true,
                         .documents = true,
-                        .documents_absent = true},
+                        .documents_shown = true},
     [VECTORS_RERANK_SHORT] = {.left = {"query"},
                               .right = {"documents"},
                               .left_one = true,
@@ -56,12 +57,12 @@ static const struct form {
                                .left_one = true,
                                .documents = true,
                                .caikit = true,
-                               .documents_absent = true},
+                               .documents_shown = true},
     [VECTORS_CAIKIT_RERANKS] = {.left = {"queries"},
                                 .right = {"documents"},
                                 .documents = true,
                                 .caikit = true,
-                                .documents_absent = true},
+                                .documents_shown = true},
     [VECTORS_LLAMACPP] = {.left = {"content", "input"}, .token_ids = true, .normalize = true},
     [VECTORS_OLLAMA_EMBED] = {.left = {"input"}, .ollama = true, .normalize = true},
     [VECTORS_OLLAMA_EMBEDDINGS] = {.left = {"prompt"}, .left_one = true, .ollama = true},
@@ -178,11 +179,12 @@ static bool read_encoding(const struct reading *r) {
 /* llama.cpp's: -1 as the model has it, 2 of length one. */
 static bool read_norm(const struct reading *r) {
     int64_t n = 2;
-    bool given = false;
-    if (!read_int(r, "embd_normalize", -1, 2, &n, &given)) return false;
-    if (given && n != -1 && n != 2)
-        return fail(r, 400, "embd_normalize", "embd_normalize must be -1 or 2");
-    if (given) r->v->normalize = n == 2;
+    enum json_got got = json_get_i64(r->params, "embd_normalize", &n);
+    if (got == JSON_ABSENT || got == JSON_NULL) return true;
+    if (got != JSON_OK || (n != -1 && n != 2))
+        return fail(r, 400, "embd_normalize",
+                    "embd_normalize must be -1 (as the model has it) or 2 (of length one)");
+    r->v->normalize = n == 2;
     return true;
 }
 
@@ -190,7 +192,7 @@ static bool read_params(struct reading *r) {
     struct vectors_req *v = r->v;
     bool given;
     v->normalize = r->form->normalize;
-    v->show_documents = v->show_texts = v->show_queries = r->form->documents_absent;
+    v->show_documents = v->show_texts = v->show_queries = r->form->documents_shown;
     if (r->form->caikit) v->show_queries = v->show_texts = true;
     return read_truncation(r) && read_norm(r) && read_dimensions(r) && read_encoding(r) &&
            read_bool(r, "normalize", &v->normalize) &&
@@ -438,6 +440,10 @@ static bool read_texts(const struct reading *r) {
     v->n_left = left.n;
     v->n_right = right.n;
     v->tei = right.n > 0 && strcmp(right.name, "texts") == 0;
+    if (v->tei) { /* which repeats nothing unasked */
+        v->show_documents = v->show_texts = false;
+        (void)json_get_bool(r->params, "return_text", &v->show_texts);
+    }
     v->each = f->each && left.n == right.n;
     if (f->each && left.n != right.n && left.n != 1)
         return fail(r, 400, right.name,
@@ -465,8 +471,10 @@ static bool find_model(const struct reading *r) {
     if (got != JSON_OK)
         return !r->form->caikit || fail(r, 400, member, "Please provide model_id in payload");
     if (strcmp(name, r->ep->conf.model_name) == 0 ||
-        (r->form->ollama && ep_ollama_same(name, r->ep->conf.model_name)))
-        return true;
+        (r->form->ollama && ep_ollama_same(name, r->ep->conf.model_name))) {
+        r->v->model = ep_dup(name, n);
+        return r->v->model != NULL || fail_memory(r);
+    }
     snprintf(text, sizeof(text),
              r->form->ollama   ? "model '%.*s' not found"
              : r->form->caikit ? "Model '%.*s' not loaded"
@@ -553,6 +561,26 @@ static bool parse(const struct reading *r) {
     return r->ask->path->frames != API_FRAMES_GRPC || as_payload(r);
 }
 
+/* Whether the answer shows something of the body again. */
+static bool repeats(const struct reading *r) {
+    const struct vectors_req *v = r->v;
+    return r->form->documents &&
+           (v->show_documents || (v->show_texts && (v->tei || r->form->caikit)) ||
+            (v->show_queries && r->form->caikit));
+}
+
+/* Texts may wait long for the engine: what is of no more use is given back now. */
+static void keep_body(const struct reading *r) {
+    struct vectors_req *v = r->v;
+    if (repeats(r)) {
+        v->body_bytes = json_tree_bytes(v->body) + v->wire.len;
+        return;
+    }
+    json_put(v->body);
+    v->body = NULL;
+    buf_free(&v->wire);
+}
+
 bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,
                   const struct vectors_limits *limits, struct vectors_req **out,
                   struct api_answer *err) {
@@ -564,7 +592,10 @@ bool vectors_read(const struct endpoint *ep, const struct endpoint_ask *ask,
     if (r.v == NULL) return fail_memory(&r);
     r.v->path = ask->path;
     good = parse(&r) && find_model(&r) && find_places(&r) && read_params(&r) && read_texts(&r);
-    if (!good) vectors_free(out);
+    if (good)
+        keep_body(&r);
+    else
+        vectors_free(out);
     return good;
 }
 
@@ -575,6 +606,7 @@ void vectors_free(struct vectors_req **vp) {
     free(v->texts);
     json_put(v->body);
     buf_free(&v->wire);
+    free(v->model);
     free(v);
     *vp = NULL;
 }

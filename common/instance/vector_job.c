@@ -1,5 +1,6 @@
 /* vector_job: see the header. A few texts of a body are with the engine at a time, so that a body
- * of thousands leaves its queue to others; as one ends the next goes in. */
+ * of thousands leaves its queue to others; as one ends the next goes in. A text that the engine has
+ * no place for waits for another of its own body to end. */
 #include "common/instance/vector_job.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "common/instance/inst_internal.h"
 #include "common/instance/req_read.h"
 
-enum { AT_ONCE = 64 };
+enum { AT_ONCE = 64, QUEUE_SHARE = 4 }; /* at most, and that part of the queue */
 
 struct vector_job;
 
@@ -20,6 +21,7 @@ struct lane {
     struct vector_job *job;
     size_t text;
     uint64_t seq_id; /* 0: not with the engine */
+    bool again;      /* the text was refused for want of a place */
 };
 
 struct vector_job {
@@ -33,17 +35,23 @@ struct vector_job {
     struct vectors_req *v;
     struct lane lanes[AT_ONCE];
     size_t n_started, n_done, n_row;
+    size_t n_running, width; /* texts with the engine, and how many may be */
     uint64_t arrival_us;
     float *rows;    /* [n_texts][n_row] */
-    uint64_t taken; /* of BUDGET_ANSWER_BYTES */
+    uint64_t taken; /* of BUDGET_ANSWER_BYTES: rows, ids, and the body where it is repeated */
     struct api_answer answer;
 };
+
+static void body_free(struct vector_job *j) {
+    if (j->ask.body != NULL) heap_give(j->ask.body, j->ask.n + 1);
+    j->ask.body = NULL;
+}
 
 static void job_free(struct vector_job *j) {
     j->in->n_vector_jobs--;
     budget_give(&j->in->budget, BUDGET_ANSWER_BYTES, j->taken);
     vectors_free(&j->v); /* its strings lie in the body */
-    if (j->ask.body != NULL) heap_give(j->ask.body, j->ask.n + 1);
+    body_free(j);
     buf_free(&j->answer.body);
     free(j->rows);
     free(j);
@@ -114,19 +122,30 @@ static void on_embedded(void *arg, uint64_t seq_id, const float *vector, const f
     (void)seq_id;
     memcpy(j->rows + l->text * j->n_row, j->v->score ? scores : vector, j->n_row * sizeof(float));
     l->seq_id = 0;
+    j->n_running--;
     if (++j->n_done == j->v->n_texts)
         write_answer(j);
     else
         feed(j);
 }
 
+/* No place for the text of a free lane: it waits for one of those that are with the engine to end,
+ * and there are no more of them at once than now. False: there are none. */
+static bool waits_for_own(struct vector_job *j, struct lane *l) {
+    if (j->n_running == 0) return false;
+    l->again = true;
+    j->width = j->n_running;
+    return true;
+}
+
 static void on_refused(void *arg, uint64_t seq_id, enum err e, const char *text) {
     struct lane *l = arg;
     (void)seq_id;
     l->seq_id = 0;
-    if (e == ERR_BUSY)
-        fail(l->job, 429, "Too many requests");
-    else
+    l->job->n_running--;
+    if (e == ERR_BUSY) {
+        if (!waits_for_own(l->job, l)) fail(l->job, 429, "Too many requests");
+    } else
         fail(l->job, e == ERR_INVALID || e == ERR_TOO_LARGE ? 400 : 503, text);
 }
 
@@ -137,13 +156,15 @@ static void on_failed(void *arg, uint64_t seq_id, enum err e) {
     fail(l->job, e == ERR_NO_MEMORY ? 503 : 500, err_text(e));
 }
 
+/* With the text that was refused, or the next one. */
 static enum err lane_start(struct vector_job *j, struct lane *l) {
     static const struct worker_events events = {
         .on_embedded = on_embedded, .on_refused = on_refused, .on_failed = on_failed};
-    const struct vectors_text *t = &j->v->texts[j->n_started];
+    const size_t text = l->again ? l->text : j->n_started++;
+    const struct vectors_text *t = &j->v->texts[text];
     struct worker *w = j->in->worker;
     const struct infer_req who = {.head.tenant = j->tenant[0] != '\0' ? j->tenant : NULL};
-    *l = (struct lane){.job = j, .text = j->n_started, .seq_id = worker_next_seq_id(w)};
+    *l = (struct lane){.job = j, .text = text, .seq_id = worker_next_seq_id(w)};
     const struct seq_opts o = {
         .seq_id = l->seq_id,
         .kind = SEQ_EMBED,
@@ -153,21 +174,23 @@ static enum err lane_start(struct vector_job *j, struct lane *l) {
         .priority = 5,
         .tenant = worker_tenant(&who),
         .prefix_salt = worker_prefix_salt(w, &who),
-        .embed = {.pooling = j->v->pooling, .score = j->v->score, .n_first = (int)t->n_first}};
+        .embed = {.pooling = POOL_NONE, .score = j->v->score, .n_first = (int)t->n_first}};
     enum err e = worker_add(w, &o, &events, l);
     if (e != ERR_OK)
         l->seq_id = 0;
     else
-        j->n_started++;
+        j->n_running++;
     return e;
 }
 
 /* Fills what lanes are free. May end the job. */
 static void feed(struct vector_job *j) {
-    for (int i = 0; i < AT_ONCE && j->n_started < j->v->n_texts; i++) {
-        if (j->lanes[i].seq_id != 0) continue;
-        enum err e = lane_start(j, &j->lanes[i]);
+    for (int i = 0; i < AT_ONCE && j->n_running < j->width; i++) {
+        struct lane *l = &j->lanes[i];
+        if (l->seq_id != 0 || (!l->again && j->n_started == j->v->n_texts)) continue;
+        enum err e = lane_start(j, l);
         if (e == ERR_OK) continue;
+        if (e == ERR_BUSY && waits_for_own(j, l)) return;
         fail(j, e == ERR_BUSY ? 429 : 503, e == ERR_BUSY ? "Too many requests" : err_text(e));
         return;
     }
@@ -185,13 +208,17 @@ static void read_work(void *arg) {
 
 static void begin(struct vector_job *j) {
     j->n_row = vectors_row(j->in->endpoint, j->v);
-    const uint64_t bytes = (uint64_t)j->v->n_texts * j->n_row * sizeof(float),
+    const uint64_t rows = (uint64_t)j->v->n_texts * j->n_row * sizeof(float),
+                   kept = j->v->body != NULL ? j->ask.n + j->v->body_bytes : 0,
+                   bytes = rows + kept + j->v->n_tokens * sizeof(int32_t),
                    most = budget_limit(&j->in->budget, BUDGET_ANSWER_BYTES);
+    if (j->v->body == NULL) body_free(j);
     if (bytes > most) {
-        char text[160];
+        char text[208];
         budget_refused(&j->in->budget, BUDGET_ANSWER_BYTES);
         snprintf(text, sizeof(text),
-                 "The vectors would have %llu bytes, all answers under way may have %llu "
+                 "The vectors and their texts would have %llu bytes, all answers under way may "
+                 "have %llu "
                  "(limits.answersMiB). Ask for fewer texts.",
                  (unsigned long long)bytes, (unsigned long long)most);
         fail(j, 400, text);
@@ -202,13 +229,16 @@ static void begin(struct vector_job *j) {
         return;
     }
     j->taken = bytes;
-    if ((j->rows = malloc(bytes > 0 ? bytes : 1)) == NULL) {
+    if ((j->rows = malloc(rows > 0 ? rows : 1)) == NULL) {
         fail(j, 503, err_text(ERR_NO_MEMORY));
         return;
     }
     j->v->serial = worker_next_seq_id(j->in->worker);
     j->v->created_unix_s = (int64_t)time(NULL);
     j->v->arrival_us = j->arrival_us;
+    j->width = (size_t)j->in->conf.queue_max / QUEUE_SHARE;
+    if (j->width < 1) j->width = 1;
+    if (j->width > AT_ONCE) j->width = AT_ONCE;
     if (j->v->n_texts == 0)
         write_answer(j);
     else

@@ -533,6 +533,12 @@ FEATURES = {
     "Caikit, embeddings": (caikit("embedding-tasks", {"texts": PAIR}, truncate_input_tokens=4), found("results", "vectors")),
     "Caikit, similarities": (caikit("sentence-similarity", {"source_sentence": "fox", "sentences": PAIR}), found("result", "scores")),
     "Caikit, rerank": (caikit("rerank", {"query": "fox", "documents": [{"text": t} for t in PAIR]}, top_n=2), found("result", "scores")),
+    "OpenVINO, chat": (("/v3/chat/completions", chat()[1]), plain),
+    "OpenVINO, chat streamed": (("/v3/chat/completions", chat(stream=True, stream_options={"include_usage": True})[1]), streamed(10)),
+    "OpenVINO, completions": (("/v3/completions", comp()[1]), plain),
+    "OpenVINO, tokenize": (("/v3/tokenize", {"model": "fable", "text": PAIR, "max_length": 3, "add_special_tokens": False}), found("tokens")),
+    "OpenVINO, padding": (("/v3/tokenize", {"model": "fable", "text": "x", "pad_to_max_length": True}), "pad_to_max_length is not supported: no text is padded "
+                          "here"),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),

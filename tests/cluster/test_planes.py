@@ -136,7 +136,7 @@ def test_planes_of_an_instance_share_sockets(where, planes):
         wait_for(lambda: get(at["managementPort"], "/v2/health/ready").status == 200, 60, "ready")
         log = s.instance.log()
         assert len(set(ports.values())) == planes, log
-        for name, path in zip(names, ["/v1/models", "/v1/config", "/metrics"]):
+        for name, path in zip(names, ["/v1/models", "/v1/status", "/metrics"]):
             for other in names:
                 want = 200 if ports[other] == ports[name] else 404
                 assert get(at[other], path).status == want, (name, other, path)

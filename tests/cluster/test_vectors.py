@@ -98,8 +98,9 @@ def test_numbers_do_not_depend_on_what_else_is_asked(whole):
 
 
 def test_a_drain_waits_for_vectors():
-    """SIGTERM while texts are with the engine: they come, and the process ends then."""
-    with Standalone() as s:
+    """SIGTERM while texts are with the engine: they come, and the process ends then. Its queue is shorter than a body of texts, which is no
+    reason to refuse one."""
+    with Standalone(extra={"BatonConfig": {"queueMax": 3}}) as s:
         out = []
         many = [f"Story {i}: " + "fox " * 300 for i in range(100)]
         t = threading.Thread(target=lambda: out.append(request(s.base + "/v1/embeddings", "POST", {"input": many})))

@@ -15,6 +15,23 @@ static void expect(struct api_answer *a, int status, const char *body) {
     "{\"id\":\"qwen\",\"object\":\"model\",\"created\":1770000000,\"owned_by\":\"MindIE "          \
     "Server\",\"root\":\"%s\",\"parent\":null,\"max_model_len\":2560}"
 
+static void model_card(const struct endpoint *ep, const char *name, struct api_answer *a) {
+    char model[257];
+    const struct endpoint_ask ask = {.path = api_path_find("GET", "/v1/models/m", model),
+                                     .name = name};
+    endpoint_model(ep, &ask, a);
+}
+
+/* A card as it is alone: that of the list, and its state. */
+static void expect_card(struct api_answer *a, const char *row) {
+    char want[768];
+    snprintf(want, sizeof(want),
+             "%.*s,\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\","
+             "\"status\":{\"error_code\":\"OK\",\"error_message\":\"OK\"}}]}",
+             (int)strlen(row) - 1, row);
+    expect(a, 200, want);
+}
+
 static void models(void **state) {
     struct fixture *f = *state;
     struct api_answer a;
@@ -23,9 +40,9 @@ static void models(void **state) {
     endpoint_models(f->ep, &a);
     snprintf(want, sizeof(want), "{\"object\":\"list\",\"data\":[%s]}", row);
     expect(&a, 200, want);
-    endpoint_model(f->ep, "qwen", &a);
-    expect(&a, 200, row);
-    endpoint_model(f->ep, "nope", &a);
+    model_card(f->ep, "qwen", &a);
+    expect_card(&a, row);
+    model_card(f->ep, "nope", &a);
     expect(&a, 404,
            "{\"error\":\"Model nope not "
            "found.\",\"error_type\":\"NotFoundError\",\"object\":\"error\",\"message\":\"Model "
@@ -204,8 +221,8 @@ static void adapters(void **state) {
                *c = strstr(a.body.data, cook);
     assert_true(b != NULL && p > b && c > p);
     buf_free(&a.body);
-    endpoint_model(f.ep, "poet", &a);
-    expect(&a, 200, row);
+    model_card(f.ep, "poet", &a);
+    expect_card(&a, row);
     assert_false(endpoint_has_model(f.ep, "poet")); /* of Triton's paths */
 
     const struct {
@@ -235,7 +252,7 @@ static void adapters(void **state) {
     }
     /* Retired: no request finds it, and no list. */
     assert_int_equal(lora_set_retire(set, "poet"), ERR_OK);
-    endpoint_model(f.ep, "poet", &a);
+    model_card(f.ep, "poet", &a);
     assert_int_equal(a.status, 404);
     buf_free(&a.body);
     endpoint_models(f.ep, &a);

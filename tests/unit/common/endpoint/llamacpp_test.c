@@ -3,6 +3,7 @@
  * and streams are the documented bytes; (4) what is not here says so with 501. Method: ids
  * and sampling of the request; golden bytes; a scripted engine that writes byte by byte. That an
  * answer goes on behind any cut is replay_test's. */
+#include "tests/unit/alloc_fault.h"
 #include "tests/unit/common/endpoint/checks.h"
 
 #define PATH "/completion"
@@ -129,6 +130,33 @@ static void biases(void **state) {
     "26.404,\"prompt_per_second\":37.873,\"predicted_n\":3,\"predicted_ms\":18.102,"               \
     "\"predicted_per_token_ms\":6.034,\"predicted_per_second\":165.728}"
 
+/* Members that nobody knows cost nothing beside the body they came in. */
+static void unknown_members_are_not_copied(void **state) {
+#if OWN_MALLOC
+    struct fixture *f = *state;
+    enum { MEMBERS = 20000 };
+    long taken[2];
+    for (int i = 0; i < 2; i++) {
+        struct buf body = BUF_INIT;
+        struct infer_req *req = NULL;
+        struct api_answer err = {0};
+        buf_puts(&body, "{\"prompt\":\"x\"");
+        for (int k = 0; k < MEMBERS; k++) buf_printf(&body, ",\"m%d\":%d", k, k);
+        buf_puts(&body, i == 0 ? ",\"model\":\"nope\"}" : "}");
+        const long before = atomic_load(&allocs_taken);
+        (void)fixture_read(f, PATH, body.data, &req, &err);
+        taken[i] = atomic_load(&allocs_taken) - before;
+        infer_req_destroy(&req);
+        buf_free(&err.body);
+        buf_free(&body);
+    }
+    /* the first is refused ahead of its parameters */
+    if (taken[1] > taken[0] + MEMBERS / 4) fail_msg("%ld, %ld", taken[0], taken[1]);
+#else
+    (void)state;
+#endif
+}
+
 static void answers(void **state) {
     struct fixture *f = *state;
     struct buf out = BUF_INIT;
@@ -196,8 +224,13 @@ static void beside(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts), cmocka_unit_test(parameters_act), cmocka_unit_test(refusals),
-        cmocka_unit_test(biases),  cmocka_unit_test(answers),        cmocka_unit_test(beside),
+        cmocka_unit_test(prompts),
+        cmocka_unit_test(parameters_act),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(biases),
+        cmocka_unit_test(answers),
+        cmocka_unit_test(beside),
+        cmocka_unit_test(unknown_members_are_not_copied),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -82,7 +82,7 @@ static void options_act(void **state) {
                        "'repeat_last_n':0}}");
     assert_true(!req->sampling.do_sample && req->sampling.repetition_penalty == 1);
     infer_req_destroy(&req);
-    /* the prompt loses its beginning; one token of room is left */
+    /* the prompt loses its beginning */
     req = read_req(f, GEN, ASK "'prompt':'abcdef','raw':true,'options':{'num_ctx':4}}");
     assert_int_equal(req->n_prompt, 3);
     assert_int_equal(req->ids[0], fixture_byte_id('d'));
@@ -99,6 +99,57 @@ static void options_act(void **state) {
     assert_true(req->answer.reasoning && req->answer.show_logprobs);
     assert_int_equal(req->sampling.top_logprobs, 2);
     infer_req_destroy(&req);
+}
+
+/* What is cut leaves room for the answer: as much as num_predict says, up to half of the context,
+ * or a quarter of it. */
+static void room_for_the_answer(void **state) {
+    struct fixture *f = *state;
+    static const struct {
+        const char *options;
+        int n_prompt, n_new;
+    } rows[] = {
+        {"'num_ctx':16", 12, 4},
+        {"'num_ctx':16,'num_predict':6", 10, 6},
+        {"'num_ctx':16,'num_predict':100", 8, 8},
+        {"'num_ctx':16,'num_predict':-1", 12, 4},
+        {"'num_ctx':40", 20, 20}, /* it fits */
+        {"'num_ctx':2", 1, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char body[256];
+        snprintf(body, sizeof(body),
+                 ASK "'prompt':'abcdefghijklmnopqrst','raw':true,'options':{%s}}", rows[i].options);
+        struct infer_req *req = read_req(f, GEN, body);
+        assert_int_equal(req->n_prompt, rows[i].n_prompt);
+        assert_int_equal(req->sampling.new_tokens_max, rows[i].n_new);
+        assert_int_equal(req->ids[req->n_prompt - 1], fixture_byte_id('t'));
+        infer_req_destroy(&req);
+    }
+}
+
+/* A chat loses whole turns, never its system message; what is too long alone loses tokens. */
+static void oldest_turns_go(void **state) {
+    struct fixture *f = *state;
+#define TURNS                                                                                      \
+    "'messages':[{'role':'system','content':'s'},{'role':'user','content':'old'},{'role':"         \
+    "'assistant','content':'answer'},{'role':'user','content':'new'}]"
+#define SYSTEM "<|im_start|>system\ns<|im_end|>\n"
+#define NEWEST "<|im_start|>user\nnew<|im_end|>\n<|im_start|>assistant\n"
+    /* all have 66 tokens, without the oldest 36 */
+    expect_prompt(
+        f, CHAT, ASK TURNS ",'options':{'num_ctx':80,'num_predict':4}}",
+        SYSTEM "<|im_start|>user\nold<|im_end|>\n<|im_start|>assistant\nanswer<|im_end|>\n" NEWEST);
+    expect_prompt(f, CHAT, ASK TURNS ",'options':{'num_ctx':60}}", SYSTEM NEWEST);
+    struct infer_req *req = read_req(f, CHAT, ASK TURNS ",'options':{'num_ctx':20}}");
+    assert_int_equal(req->n_prompt, 15);
+    infer_req_destroy(&req);
+    check(f, CHAT,
+          "{\"model\":\"qwen\",\"truncate\":false,\"messages\":[{\"role\":\"user\",\"content\":"
+          "\"abcdef\"}],\"options\":{\"num_ctx\":20}}",
+          400,
+          "Prompts of at most 19 tokens fit into this model's maximum context length; the prompt "
+          "has 25. Please shorten it.");
 }
 
 static void refusals(void **state) {
@@ -339,10 +390,16 @@ static void what_a_model_cannot_do(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts),       cmocka_unit_test(options_act),
-        cmocka_unit_test(refusals),      cmocka_unit_test(loading),
-        cmocka_unit_test(whole_answers), cmocka_unit_test(streams),
-        cmocka_unit_test(models),        cmocka_unit_test(what_a_model_cannot_do),
+        cmocka_unit_test(prompts),
+        cmocka_unit_test(options_act),
+        cmocka_unit_test(room_for_the_answer),
+        cmocka_unit_test(oldest_turns_go),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(loading),
+        cmocka_unit_test(whole_answers),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(models),
+        cmocka_unit_test(what_a_model_cannot_do),
     };
     return cmocka_run_group_tests(tests, setup_parsers, teardown);
 }

@@ -174,6 +174,51 @@ static void oldest_items_go(void **state) {
     buf_free(&body);
 }
 
+/* A template that raises at what is left ends the request with its own words; one that wants a user
+ * first gets one. */
+static void templates_that_raise_while_items_go(void **state) {
+    (void)state;
+    static const char *const raises[] = {"messages[0].role != 'user'", "messages | length < 4"};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture f;
+        struct buf body = BUF_INIT, text = BUF_INIT;
+        char path[128];
+        struct api_answer err = {0};
+        struct infer_req *req = NULL;
+        fixture_init(&f, false);
+        snprintf(path, sizeof(path), "%s/tokenizer_config.json", f.dir);
+        FILE *out = fopen(path, "w");
+        fprintf(out,
+                "{\"chat_template\":\"{%% if %s %%}{{ raise_exception('not this') }}{%% endif %%}"
+                "{%% for m in messages %%}{{ m.role }}:{{ m.content }};{%% endfor %%}\"}",
+                raises[i]);
+        fclose(out);
+        fixture_open(&f);
+        buf_puts(&body, "{\"truncation\":\"auto\",\"input\":[");
+        for (int k = 0; k < 40; k++)
+            buf_printf(&body, "%s{\"role\":\"%s\",\"content\":\"%02d%0*d\"}", k > 0 ? "," : "",
+                       k % 2 == 0 ? "user" : "assistant", k, i == 0 ? 100 : 800, 0);
+        buf_puts(&body, ",{\"role\":\"user\",\"content\":\"last\"}]}");
+        const bool good = read_behind(&f, body.data, NULL, &req, &err);
+        if (i == 0) {
+            if (!good) fail_msg("%s", err.body.data);
+            tokenizer_decode(f.tok, req->ids, req->n_ids, false, &text);
+            buf_putc(&text, '\0');
+            assert_memory_equal(text.data, "user:", 5);
+            assert_non_null(strstr(text.data, "user:last;"));
+        } else {
+            assert_false(good);
+            assert_int_equal(err.status, 400);
+            assert_non_null(strstr(err.body.data, "not this"));
+        }
+        infer_req_destroy(&req);
+        buf_free(&err.body);
+        buf_free(&text);
+        buf_free(&body);
+        fixture_close(&f);
+    }
+}
+
 static void members_act(void **state) {
     struct fixture *f = *state;
     struct infer_req *req =
@@ -586,10 +631,11 @@ static void counts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts),         cmocka_unit_test(earlier_responses),
-        cmocka_unit_test(oldest_items_go), cmocka_unit_test(members_act),
-        cmocka_unit_test(refusals),        cmocka_unit_test(whole_answers),
-        cmocka_unit_test(streams),         cmocka_unit_test(pieces_add_up),
-        cmocka_unit_test(failures),        cmocka_unit_test(counts),
+        cmocka_unit_test(oldest_items_go), cmocka_unit_test(templates_that_raise_while_items_go),
+        cmocka_unit_test(members_act),     cmocka_unit_test(refusals),
+        cmocka_unit_test(whole_answers),   cmocka_unit_test(streams),
+        cmocka_unit_test(pieces_add_up),   cmocka_unit_test(failures),
+        cmocka_unit_test(counts),
     };
     return cmocka_run_group_tests(tests, setup_parsers, teardown);
 }

@@ -213,6 +213,47 @@ static void pairs(void **state) {
 }
 
 /* Its client has gone: nothing more is tokenised. */
+/* A body stays only where the answer repeats something of it. */
+static void bodies_that_are_not_repeated_go(void **state) {
+    static const struct {
+        const char *path, *body;
+        bool stays;
+    } rows[] = {
+        {"/v1/embeddings", "{'input':[' a',' b']}", false},
+        {"/pooling", "{'input':' a'}", false},
+        {"/v1/score", "{'text_1':' a','text_2':[' b']}", false},
+        {"/rerank", "{'query':' a','documents':[' b']}", true},
+        {"/rerank", "{'query':' a','documents':[' b'],'return_documents':false}", false},
+        {"/v2/rerank", "{'query':' a','documents':[' b']}", false},
+        {"/v2/rerank", "{'query':' a','documents':[' b'],'return_documents':true}", true},
+        {"/rerank", "{'query':' a','texts':[' b']}", false},
+        {"/rerank", "{'query':' a','texts':[' b'],'return_text':true}", true},
+        {"/api/embed", "{'model':'qwen','input':' a'}", false},
+        {TASK "embedding", "{'inputs':' a'" CAIKIT, false},
+        {TASK "sentence-similarity", "{'inputs':{'source_sentence':' a','sentences':[' b']}" CAIKIT,
+         false},
+        {TASK "rerank", "{'inputs':{'query':' a','documents':[{'text':' b'}]}" CAIKIT, true},
+        {TASK "rerank",
+         "{'inputs':{'query':' a','documents':[{'text':' b'}]},'parameters':{'return_documents':"
+         "false,'return_text':false,'return_query':false},'model_id':'qwen'}",
+         false},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct vectors_req *v = NULL;
+        struct api_answer err, a;
+        if (!read_body(f, rows[i].path, rows[i].body, &v, &err)) fail_msg("%s", err.body.data);
+        if ((v->body != NULL) != rows[i].stays) fail_msg("%s %s", rows[i].path, rows[i].body);
+        assert_true((v->body_bytes > 0) == rows[i].stays);
+        float *rows_of = calloc(v->n_texts * vectors_row(f->ep, v), sizeof(float));
+        vectors_answer(f->ep, v, rows_of, &a);
+        assert_int_equal(a.status, 200);
+        buf_free(&a.body);
+        free(rows_of);
+        vectors_free(&v);
+    }
+}
+
 static void a_client_that_left(void **state) {
     struct fixture *f = *state;
     static const struct vectors_limits limits = {.texts_max = TEXTS, .tokens_max = TOKENS};
@@ -239,6 +280,7 @@ int main(void) {
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(pairs),
         cmocka_unit_test(a_client_that_left),
+        cmocka_unit_test(bodies_that_are_not_repeated_go),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

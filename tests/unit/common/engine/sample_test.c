@@ -527,6 +527,64 @@ static void test_what_may_be_chosen(void **state) {
     expect_left(&in, want, 63);
 }
 
+/* Behind decay_start tokens what ends a sequence gains |logit| * (factor^excess - 1), in either
+ * sign, and nothing else does. */
+static void test_ends_become_likelier(void **state) {
+    (void)state;
+    static const float from[8] = {-2, 5, 1, 0, 2, -INFINITY, 3, 4};
+    int32_t hist[] = {7, 7, 7, 7, 7}, ends[] = {0, 2, 3, 5, -1, 99};
+    struct sampling p = neutral();
+    p.do_sample = false;
+    p.decay_start = 1;
+    struct sample_in in = {.p = &p, .history = hist, .n_prompt = 1, .ends = ends, .n_ends = 6};
+    for (int n = 1; n <= 5; n++) { /* so many of history: n - 1 generated */
+        for (int off = 0; off < 3; off++) {
+            struct sample_scratch *s;
+            struct token_event ev;
+            float x[8];
+            memcpy(x, from, sizeof(x));
+            in.n_history = n;
+            in.no_end = off == 1;
+            p.decay_factor = off == 2 ? 1 : 2;
+            assert_int_equal(sample_scratch_create(&s, 8), ERR_OK);
+            assert_true(sample_token(s, x, 8, &in, &ev));
+            const int excess = n - 1 - 1;
+            const float gain = off == 0 && excess > 0 ? (float)(1 << excess) - 1 : 0;
+            const bool is_end[8] = {true, false, true, true};
+            int32_t best = 1;
+            float most = 0;
+            for (int i = 0; i < 8; i++) {
+                if (off == 1 && is_end[i]) continue; /* banned, not favoured */
+                const float want = from[i] + (is_end[i] ? fabsf(from[i]) * gain : 0);
+                if (i != 5 && x[i] != want)
+                    fail_msg("n %d off %d id %d: %g", n, off, i, (double)x[i]);
+                if (want > most) {
+                    most = want;
+                    best = i;
+                }
+            }
+            assert_int_equal(ev.id, best);
+            sample_scratch_destroy(&s);
+        }
+    }
+    /* 1 * (10^60 - 1) is no infinity, and a logit of 0 stays */
+    float x[8];
+    struct sample_scratch *s;
+    struct token_event ev;
+    int32_t many[61] = {0};
+    memcpy(x, from, sizeof(x));
+    in.history = many;
+    in.n_history = 61;
+    in.n_prompt = 0;
+    in.no_end = false;
+    p.decay_start = 0;
+    p.decay_factor = 10;
+    assert_int_equal(sample_scratch_create(&s, 8), ERR_OK);
+    assert_true(sample_token(s, x, 8, &in, &ev));
+    assert_true(isfinite(x[2]) && x[2] > 1e38f && x[3] == 0);
+    sample_scratch_destroy(&s);
+}
+
 /* Choices draw from streams of their own: equal seeds and positions, other tokens; choice 0 as
  * ever. */
 static void test_choices_have_streams(void **state) {
@@ -603,6 +661,7 @@ int main(void) {
         cmocka_unit_test(test_strange_logits),
         cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_what_may_be_chosen),
+        cmocka_unit_test(test_ends_become_likelier),
         cmocka_unit_test(test_choices_have_streams),
         cmocka_unit_test(test_large_vocabulary),
     };
