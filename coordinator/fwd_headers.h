@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include "common/net/http_server.h"
 
-enum { FWD_HEADERS_MAX = 20, FWD_HEADER_BYTES = 1200 };
+enum { FWD_HEADERS_MAX = 24, FWD_HEADER_BYTES = 1200 };
 
 struct fwd_headers {
     const char *list[FWD_HEADERS_MAX + 1]; /* for http_call_opts; NULL-terminated */

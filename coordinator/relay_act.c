@@ -94,6 +94,7 @@ static void act_recover(struct relay *r, const struct relay_input *in) {
              r->id_text, r->attempt.epoch, cause_name(in->cause), r->attempt.p_id, r->attempt.d_id,
              r->transcript.n_ids, r->avoid.p, r->avoid.d);
     relay_log_lost(r, in->cause);
+    r->kv_at = is_planned(in->cause) && r->attempt.answered ? r->attempt.d_id : 0;
     attempt_end(r, in->left);
     r->avoid.not_before_ms = now + pause_ms(r->n_failures);
     if (!is_planned(in->cause)) r->n_failures++;

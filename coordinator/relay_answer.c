@@ -32,6 +32,7 @@ static void measure(struct relay *r, const struct json_value *root) {
                                     .exposed_ms = get_f64(root, "kvExposedMs")};
     if (p != NULL && r->handover.prompt_tokens > 0)
         rate_meter_add(&p->prefill_rate, r->handover.prompt_tokens, r->attempt.sent_us, now);
+    if (r->n_logged > 0) r->lost[r->n_logged - 1].n_fetched = get_u64(root, "fetchedTokens");
     if (r->last_piece_us < now) r->last_piece_us = now;
     if (r->first_token_us != 0) return; /* of an attempt before this one */
     r->first_token_us = now;

@@ -72,6 +72,11 @@ static void put_headers(const struct relay *r, struct fwd_headers *h, const stru
     fwd_headers_add(h, "d-target", value);
     snprintf(value, sizeof(value), "%u", d->node.port);
     fwd_headers_add(h, "d-port", value);
+    const struct inst *left = r->kv_at != 0 ? registry_find(&r->set->co->reg, r->kv_at) : NULL;
+    if (left != NULL) {
+        snprintf(value, sizeof(value), "%s;%u", left->node.ip, left->node.inter_comm_port);
+        fwd_headers_add(h, "baton-kv-at", value);
+    }
     snprintf(value, sizeof(value), "%u", r->attempt.epoch);
     fwd_headers_add(h, "req-epoch", value);
     fwd_headers_add(h, TENANT_HEADER, r->tenant->name);
@@ -139,8 +144,9 @@ void attempt_end(struct relay *r, enum left left) {
     if (a->p_id == 0) return;
     const bool at_p = a->call != NULL;
     http_call_cancel(&a->call); /* P sees the connection close, and lets go */
-    if (left == LEFT_BOTH && at_p) relay_stop_at(r, a->p_id, a->epoch);
-    if (left != LEFT_NOBODY) relay_stop_at(r, a->d_id, a->epoch);
+    if (left == LEFT_BOTH && at_p) relay_stop_at(r, a->p_id, a->epoch, false);
+    const bool keep = r->state == RELAY_RECOVERING && r->kv_at == a->d_id;
+    if (left != LEFT_NOBODY) relay_stop_at(r, a->d_id, a->epoch, keep);
     relay_verdicts_end(r);
     attempt_p_done(r);
     d_done(r);

@@ -187,6 +187,7 @@ static struct json_value *lost_json(const struct recent *e) {
         json_obj_set(o, "dName", json_new_str(l->d_name));
         json_obj_set(o, "cause", json_new_str(cause_name(l->cause)));
         json_obj_set(o, "tokensKept", json_new_i64(l->n_kept));
+        json_obj_set(o, "tokensFetched", json_new_i64((int64_t)l->n_fetched));
         json_obj_set(o, "silenceMs", json_new_f64((double)l->silence_us / 1000));
         json_arr_add(arr, o);
     }

@@ -85,6 +85,7 @@ struct lost_attempt {
     char p_name[INSTANCE_NAME_BYTES_MAX + 1], d_name[INSTANCE_NAME_BYTES_MAX + 1];
     enum cause cause;
     uint32_t n_kept;     /* tokens the client has and the next attempt goes on behind */
+    uint64_t n_fetched;  /* tokens whose KV the next attempt had from this one's D */
     uint64_t silence_us; /* until a piece of the next one came */
 };
 
@@ -114,6 +115,8 @@ struct relay {
         uint32_t p, d;          /* the last attempt failed there: another one, if there is any */
         uint64_t not_before_ms; /* of an attempt at the same ones again */
     } avoid;
+    uint32_t kv_at; /* the D that the attempt before has left in a planned move: it keeps what it
+                       computed for the next one; 0: none */
     struct transcript transcript;
     size_t transcript_bytes; /* counted as BUDGET_TRANSCRIPT_BYTES */
     bool transcript_broken;  /* it was given up: what the client has is not known any more */
@@ -240,8 +243,8 @@ void relay_log_end(struct relay *r, int status, enum cause cause);
 void relay_log_free(struct relay *r);
 
 /* ---- relay_stop.c */
-/* stopInfer of an attempt with this epoch or an older one. */
-void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch);
+/* stopInfer of an attempt with this epoch or an older one. keep: the next one fetches its KV. */
+void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, bool keep);
 /* For a client that asked. Takes asker. */
 void relay_ask_stop(struct relay *r, struct http_x *asker, const char *asked_id);
 

@@ -21,6 +21,7 @@ struct asker {
 struct stop_call {
     struct coordinator *co;
     uint32_t inst_id, epoch;
+    bool keep;
     char req_id[24];
     char tenant[TENANT_BYTES_MAX + 1];
     unsigned n_tries;
@@ -73,7 +74,8 @@ static void on_stopped(void *arg, const struct http_result *res) {
 
 static bool send_stop(struct stop_call *c) {
     char tenant[sizeof(TENANT_HEADER ": ") + TENANT_BYTES_MAX], epoch[32];
-    const char *const headers[] = {"Content-Type: application/json", tenant, epoch, NULL};
+    const char *const headers[] = {"Content-Type: application/json", tenant, epoch,
+                                   c->keep ? "baton-keep-kv: 1" : NULL, NULL};
     const struct inst *in = registry_find(&c->co->reg, c->inst_id);
     char path[MODEL_NAME_BYTES_MAX + 64], url[MODEL_NAME_BYTES_MAX + 192], body[STOP_BODY_BYTES];
     if (in == NULL || !inst_answers(in)) return false;
@@ -96,10 +98,12 @@ static bool send_stop(struct stop_call *c) {
     return http_client_call(c->co->client, &o, NULL) == ERR_OK;
 }
 
-static void stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, struct asker *a) {
+static void stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, bool keep,
+                    struct asker *a) {
     struct stop_call *c = calloc(1, sizeof(*c));
     if (c == NULL) return;
-    *c = (struct stop_call){.co = r->set->co, .inst_id = inst_id, .epoch = epoch, .asker = a};
+    *c = (struct stop_call){
+        .co = r->set->co, .inst_id = inst_id, .epoch = epoch, .keep = keep, .asker = a};
     memcpy(c->req_id, r->id_text, sizeof(c->req_id));
     memcpy(c->tenant, r->tenant->name, sizeof(c->tenant));
     if (!send_stop(c)) {
@@ -109,8 +113,8 @@ static void stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, str
     }
 }
 
-void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch) {
-    stop_at(r, inst_id, epoch, NULL);
+void relay_stop_at(const struct relay *r, uint32_t inst_id, uint32_t epoch, bool keep) {
+    stop_at(r, inst_id, epoch, keep, NULL);
 }
 
 /* The request to stop, or NULL with x answered. */
@@ -147,8 +151,8 @@ void relay_ask_stop(struct relay *r, struct http_x *asker, const char *asked_id)
     *a = (struct asker){.co = co, .x = asker};
     snprintf(a->id, sizeof(a->id), "%s", asked_id);
     http_x_on_close(asker, on_asker_gone, a);
-    if (!at->answered) stop_at(r, at->p_id, at->epoch, a);
-    stop_at(r, at->d_id, at->epoch, a);
+    if (!at->answered) stop_at(r, at->p_id, at->epoch, false, a);
+    stop_at(r, at->d_id, at->epoch, false, a);
     asker_step(a);
 }
 

@@ -292,16 +292,20 @@ static void feed_prompt(struct dpart *part) {
     }
 }
 
-/* What earlier attempts have sent of a choice; NULL: nothing. */
+/* What earlier attempts have sent of a choice, in the place of P's token; NULL: nothing, or P has
+ * gone on behind it. */
 static const struct transcript_choice *sent_of(const struct dpart *part, uint32_t choice) {
     const struct transcript *t = part->req->replay;
-    return t != NULL && t->choices[choice].n_ids > 0 ? &t->choices[choice] : NULL;
+    if (t == NULL || infer_req_is_resumed(part->req)) return NULL;
+    return t->choices[choice].n_ids > 0 ? &t->choices[choice] : NULL;
 }
 
-/* P's token of one choice, or those that were sent of it before. */
+/* P's token of one choice, and those that were sent of it before: in its place, or before it. */
 static void count_choice(struct dpart *part, uint32_t k) {
     const struct transcript_choice *c = sent_of(part, k);
-    for (uint32_t i = 0; i < (c != NULL ? c->n_ids : 1); i++)
+    const bool resumed = infer_req_is_resumed(part->req);
+    const size_t n_before = resumed ? part->req->n_ids - part->req->n_prompt : 0;
+    for (size_t i = 0; i < (c != NULL ? c->n_ids : n_before + 1); i++)
         req_meter_import(&part->d->of.meter, part->req, &part->commit.tokens[k]);
 }
 
@@ -431,7 +435,9 @@ static enum err replay_start(struct dreq *d) {
     struct answer_job_part *parts = calloc(d->n_parts, sizeof(*parts));
     if (parts == NULL) return ERR_NO_MEMORY;
     for (uint32_t i = 0; i < d->n_parts; i++)
-        parts[i] = (struct answer_job_part){d->parts[i].req, d->parts[i].commit.tokens};
+        parts[i] = (struct answer_job_part){d->parts[i].req, infer_req_is_resumed(d->parts[i].req)
+                                                                 ? NULL
+                                                                 : d->parts[i].commit.tokens};
     enum err e = answer_job_start(&d->job, d->role->in, d->req->head.tenant, parts, d->n_parts,
                                   on_replayed, d);
     d->working = e == ERR_OK;

@@ -43,7 +43,8 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
                *d_target = header(arg, "d-target");
     const char *is_recompute = header(arg, "is-recompute"), *epoch = header(arg, "req-epoch"),
                *tenant = header(arg, TENANT_HEADER), *replay = header(arg, REPLAY_HEADER),
-               *spent = header(arg, SPENT_HEADER), *context = header(arg, CONTEXT_HEADER);
+               *spent = header(arg, SPENT_HEADER), *context = header(arg, CONTEXT_HEADER),
+               *kv_at = header(arg, KV_AT_HEADER);
     *out = (struct pd_head){0};
     if (req_type == NULL || req_id == NULL || d_target == NULL || req_id[0] == '\0') {
         return err_set(eb, ERR_INVALID, "DMI request must have req-type, req-id, d-target headers");
@@ -63,6 +64,9 @@ enum err pd_head_read(struct pd_head *out, pd_header_fn *header, const void *arg
     }
     if (!read_target(d_target, out->d_target)) {
         return err_set(eb, ERR_INVALID, "Parameter d-target must be an IPv4 address");
+    }
+    if (kv_at != NULL && !read_target(kv_at, out->kv_at)) {
+        return err_set(eb, ERR_INVALID, "Parameter " KV_AT_HEADER " must be an IPv4 address");
     }
     bool recompute = is_recompute != NULL && strcmp(is_recompute, "true") == 0;
     if (is_recompute != NULL && !recompute && is_recompute[0] != '\0' &&

@@ -13,11 +13,15 @@
  * have the same clock. */
 #define SPENT_HEADER "baton-spent-ms"
 
+/* The decode instance that the request has left in a planned move, with what it computed. */
+#define KV_AT_HEADER "baton-kv-at"
+
 enum { D_TARGET_BYTES_MAX = 22 }; /* 255.255.255.255;65535 */
 
 struct pd_head {
     char req_id[REQ_ID_BYTES_MAX + 1];
     char d_target[D_TARGET_BYTES_MAX + 1]; /* "ip" or "ip;interCommPort" */
+    char kv_at[D_TARGET_BYTES_MAX + 1];    /* baton-kv-at: the same form; "" when absent */
     uint32_t epoch;                        /* req-epoch, 0 when absent */
     uint32_t context_bytes;            /* baton-context: of what lies before the body, 0: none */
     uint32_t replay_bytes;             /* baton-replay: of the record behind the body, 0: none */

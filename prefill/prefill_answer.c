@@ -42,6 +42,8 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     buf_printf(out, "],\"choices\":%d", (int)req->sampling.n_choices);
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);
+    if (a->fetched_tokens > 0)
+        buf_printf(out, ",\"fetchedTokens\":%llu", (unsigned long long)a->fetched_tokens);
     if (a->stats != NULL) {
         buf_printf(out, ",\"kvBytes\":%llu,\"kvBlocks\":%u,\"kvBlocksHeld\":%u",
                    (unsigned long long)a->stats->bytes, a->stats->n_blocks, a->stats->n_held);

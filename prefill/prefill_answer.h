@@ -16,10 +16,11 @@ struct prefill_answer {
     const char *tokens;              /* whose events are in output; text of proto/emitted.h */
     const struct kv_tx_stats *stats; /* NULL: no hand-over took place */
     uint64_t queue_wait_us, prefill_us;
+    uint64_t fetched_tokens; /* whose KV came from the D that the request has left */
 };
 
 /* {"reqId","isStream","isLastResp","output",
- * "promptTokens","seed","tokens","created","cachedTokens","choices","kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs"};
+ * "promptTokens","seed","tokens","created","cachedTokens","choices","kvBytes","kvBlocks","kvBlocksHeld","kvTransferMs","kvExposedMs","queueWaitMs","prefillMs","fetchedTokens"};
  * the first four as 5.2 has them. promptTokens counts all prompts, cachedTokens is a list with one
  * number for each, choices is how many sequences each draws. seed, created, cachedTokens and
  * choices are what the record of a later attempt must repeat (docs/wire-replay.md). */

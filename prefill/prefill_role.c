@@ -27,6 +27,7 @@
 #include "common/instance/req_trace.h"
 #include "prefill/pd_head.h"
 #include "prefill/prefill_answer.h"
+#include "prefill/prefill_fetch.h"
 #include "proto/transcript.h"
 
 enum {
@@ -41,6 +42,7 @@ static const char link_lost[] = "the KV link is down: ";
 struct pprompt {
     struct preq *p;
     struct infer_req *req;
+    struct prefill_fetch *fetch;     /* its blocks are being fetched; then it is added */
     struct req_seq *seq;             /* until D has it, or does not need it */
     struct token_event *tokens;      /* the first of each choice, or what a beam search begins with;
                                       * until the commit */
@@ -67,6 +69,7 @@ struct preq {
     struct kv_peer *peer;    /* D, once the body is read; NULL: this instance */
     struct pprompt *prompts; /* [n_prompts] */
     uint32_t n_prompts, n_started, n_admitted, n_handed_over;
+    uint32_t n_fetched;       /* blocks that came from the D which the request has left */
     struct kv_tx_stats stats; /* of what was handed over: sums, and the longest times */
     struct token_event token; /* the first of all; meaningful once has_token */
     bool has_token;
@@ -80,6 +83,7 @@ static const struct req_kind kind;
 static void prompts_free(struct preq *p) {
     for (uint32_t i = 0; i < p->n_prompts; i++) {
         struct pprompt *q = &p->prompts[i];
+        prefill_fetch_cancel(&q->fetch);
         req_seq_drop(&q->seq, ERR_CANCELLED, "");
         free(q->tokens);
         free(q->prompt_logprobs);
@@ -157,6 +161,8 @@ static void reply(struct preq *p, bool last) {
         .stats = st,
         .queue_wait_us = p->token.queue_wait_us,
         .prefill_us = p->req->measured.prefill_us,
+        .fetched_tokens = (uint64_t)p->n_fetched *
+                          (uint64_t)engine_block_tokens(worker_engine(instance_worker(p->in))),
     };
     prefill_answer_format(&body, &a);
     if (tokens.failed) body.failed = true;
@@ -271,11 +277,11 @@ static void commit_due(struct preq *p) {
 static bool start_some(struct preq *p);
 
 /* The client has had tokens of the choice: D goes on behind them, and what is drawn here is not
- * news. */
+ * news. What is drawn behind all of them is. */
 static bool was_sent(struct pprompt *q, const struct token_event *ev) {
     const struct transcript *t = q->req->replay;
     const struct transcript_choice *sent = t != NULL ? &t->choices[ev->choice] : NULL;
-    if (sent == NULL || sent->n_ids == 0) return false;
+    if (sent == NULL || sent->n_ids == 0 || infer_req_is_resumed(q->req)) return false;
     if (sent->finish == FINISH_NONE) q->p->goes_on = true;
     return true;
 }
@@ -283,7 +289,10 @@ static bool was_sent(struct pprompt *q, const struct token_event *ev) {
 static void tell(struct pprompt *q, const struct token_event *ev) {
     struct preq *p = q->p;
     if (was_sent(q, ev)) return;
-    req_meter_token(&p->of.meter, q->req, ev);
+    if (infer_req_is_resumed(q->req))
+        req_meter_resumed(&p->of.meter);
+    else
+        req_meter_token(&p->of.meter, q->req, ev);
     enum finish fin = answer_token(p->answer, q->req->head.part, ev, &p->out);
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
 }
@@ -454,6 +463,7 @@ static bool prompts_create(struct preq *p) {
     struct infer_req *req = p->req;
     for (uint32_t i = 0; i < n; i++, req = req->next_part) {
         struct pprompt *q = &p->prompts[i];
+        if (infer_req_resume(req) != ERR_OK) return false;
         req->head.epoch = p->head.epoch;
         /* Of the first attempt, for P's times and D's: limits are the request's, not an attempt's.
          */
@@ -475,7 +485,7 @@ static enum seq_kind kind_of(const struct preq *p) {
 }
 
 /* False: that ended the request. */
-static bool prompt_start(struct pprompt *q) {
+static bool prompt_add(struct pprompt *q) {
     struct preq *p = q->p;
     enum err e = ERR_NO_MEMORY;
     q->seq = req_seq_open(req_set_seqs(instance_reqs(p->in)), instance_worker(p->in),
@@ -501,6 +511,19 @@ static bool prompt_start(struct pprompt *q) {
     return e == ERR_OK;
 }
 
+static void on_fetched(void *arg, uint32_t n_blocks) {
+    struct pprompt *q = arg;
+    q->fetch = NULL;
+    q->p->n_fetched += n_blocks;
+    (void)prompt_add(q);
+}
+
+/* False: that ended the request. */
+static bool prompt_start(struct pprompt *q) {
+    q->fetch = prefill_fetch_start(q->p->in, q->p->head.kv_at, q->req, on_fetched, q);
+    return q->fetch != NULL || prompt_add(q);
+}
+
 /* Starts prompts as long as those under way leave room for other requests. False: that ended the
  * request. */
 static bool start_some(struct preq *p) {
@@ -508,7 +531,7 @@ static bool start_some(struct preq *p) {
     engine_stats(worker_engine(instance_worker(p->in)), &st);
     uint32_t n_open = 0, n_blocks = 0;
     for (uint32_t i = 0; i < p->n_started; i++) {
-        if (p->prompts[i].seq == NULL) continue;
+        if (p->prompts[i].seq == NULL && p->prompts[i].fetch == NULL) continue;
         n_open++;
         n_blocks += p->prompts[i].n_blocks;
     }

@@ -267,6 +267,12 @@ static enum err rd_replay(struct rd *r, struct infer_req *req) {
     if (t->n_parts != 1 || t->n_choices != (uint32_t)req->sampling.n_choices) return ERR_BAD_FRAME;
     for (uint32_t i = 0; i < t->n_choices; i++)
         if (t->choices[i].n_ids > (uint32_t)req->sampling.new_tokens_max) return ERR_BAD_FRAME;
+    /* ids behind the prompt are those of the record, or there are none */
+    const struct transcript_choice *c = &t->choices[0];
+    const size_t n = req->n_ids - req->n_prompt;
+    if (n > 0 && (t->n_choices != 1 || c->finish != FINISH_NONE || c->n_ids != n ||
+                  memcmp(c->ids, req->ids + req->n_prompt, n * sizeof(*c->ids)) != 0))
+        return ERR_BAD_FRAME;
     return ERR_OK;
 }
 
@@ -345,6 +351,25 @@ struct infer_req *infer_req_clone(const struct infer_req *req) {
         copy->head.arrival_us = req->head.arrival_us;
     wr_free(&w);
     return copy;
+}
+
+enum err infer_req_resume(struct infer_req *req) {
+    const struct transcript *t = req->replay;
+    if (t == NULL || t->n_choices != 1 || req->n_ids > req->n_prompt) return ERR_OK;
+    const struct transcript_choice *c = &t->choices[0];
+    if (c->n_ids == 0 || c->finish != FINISH_NONE ||
+        req->n_ids + c->n_ids > PROMPT_TOKENS_MAX / 2) /* twice in an offer: here and as sent */
+        return ERR_OK;
+    int32_t *grown = realloc(req->ids, (req->n_ids + c->n_ids) * sizeof(*grown));
+    if (grown == NULL) return ERR_NO_MEMORY;
+    memcpy(grown + req->n_ids, c->ids, c->n_ids * sizeof(*grown));
+    req->ids = grown;
+    req->n_ids += c->n_ids;
+    return ERR_OK;
+}
+
+bool infer_req_is_resumed(const struct infer_req *req) {
+    return req->replay != NULL && req->n_ids > req->n_prompt;
 }
 
 /* ---- the token */

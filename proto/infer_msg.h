@@ -181,7 +181,8 @@ struct infer_req {
     struct infer_answer answer;
 
     enum infer_work work;
-    int32_t *ids;    /* prompt ids, then ids already produced (recompute or hand-over) */
+    int32_t *ids;    /* prompt ids, then ids already produced: of a recompute, or of its one choice
+                      * in `replay` (infer_req_is_resumed()) */
     size_t n_ids;    /* all of ids */
     size_t n_prompt; /* the first so many are the client's prompt */
     /* of WORK_GENERATE */
@@ -205,6 +206,11 @@ void infer_req_destroy(struct infer_req **req); /* and the parts after it */
 /* A copy of all that goes on the wire, and of arrival_us; next_part is NULL. NULL: no memory, or a
  * request that no peer would take. */
 struct infer_req *infer_req_clone(const struct infer_req *req);
+/* What earlier attempts sent of the only choice of its prompt, and goes on: its ids become part of
+ * `ids`, so that whoever prefills computes their KV too and draws the token behind them. Nothing
+ * where there is no such choice, or where an offer would be too large with them. */
+enum err infer_req_resume(struct infer_req *req);
+bool infer_req_is_resumed(const struct infer_req *req);
 /* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays
  * here. */
 void infer_req_pack(struct wr *w, const struct infer_req *req);

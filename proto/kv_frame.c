@@ -33,6 +33,8 @@ static const char *const type_names[KV_TYPE_COUNT] = {
     [KV_RELEASE] = "release",
     [KV_CANCEL] = "cancel",
     [KV_TLS] = "tls",
+    [KV_FETCH] = "fetch",
+    [KV_LEND] = "lend",
 };
 
 const char *kv_type_name(enum kv_type t) {
@@ -338,6 +340,40 @@ enum err kv_offer_unpack(struct rd *r, struct kv_offer *m) {
     }
     m->req_bytes = rd_left(r);
     return rd_bytes(r, &m->req, m->req_bytes) ? ERR_OK : ERR_BAD_FRAME;
+}
+
+void kv_fetch_pack(struct wr *w, const struct kv_key *key, uint32_t n_blocks, uint32_t n_held,
+                   const struct infer_req *req) {
+    kv_frame_begin(w, KV_FETCH);
+    kv_key_pack(w, key);
+    wr_u32(w, n_blocks);
+    wr_u32(w, n_held);
+    infer_req_pack(w, req);
+}
+
+enum err kv_fetch_unpack(struct rd *r, struct kv_fetch *m) {
+    if (kv_key_unpack(r, &m->key) != ERR_OK) return ERR_BAD_FRAME;
+    rd_u32(r, &m->n_blocks);
+    if (!rd_u32(r, &m->n_held) || m->n_blocks > PROMPT_TOKENS_MAX || m->n_held >= m->n_blocks)
+        return ERR_BAD_FRAME;
+    m->req_bytes = rd_left(r);
+    return rd_bytes(r, &m->req, m->req_bytes) ? ERR_OK : ERR_BAD_FRAME;
+}
+
+void kv_lend_pack(struct wr *w, const struct kv_lend *m) {
+    kv_frame_begin(w, KV_LEND);
+    kv_key_pack(w, &m->key);
+    wr_u16(w, m->code);
+    wr_u32(w, m->n_blocks);
+    wr_cstr(w, m->text);
+}
+
+enum err kv_lend_unpack(struct rd *r, struct kv_lend *m) {
+    kv_key_unpack(r, &m->key);
+    rd_u16(r, &m->code);
+    rd_u32(r, &m->n_blocks);
+    rd_cstr(r, m->text, sizeof(m->text));
+    return done(r);
 }
 
 void kv_grant_pack(struct wr *w, const struct kv_grant *m) {

@@ -21,7 +21,7 @@
 
 enum {
     KV_MAGIC = 0x314b5642, /* "BVK1" */
-    KV_VERSION = 5,
+    KV_VERSION = 6,
     KV_HEAD_BYTES = 16,
     KV_CRC_BYTES = 4,
     KV_SEAL_BYTES = 16,
@@ -54,6 +54,8 @@ enum kv_type {
     KV_RELEASE, /* D -> P: the blocks are not needed any more */
     KV_CANCEL,  /* P -> D: the request has ended */
     KV_TLS,     /* both ways on a fresh pair, before the hello: bytes of the TLS handshake */
+    KV_FETCH,   /* P -> the D a request has left: send me what you have of it */
+    KV_LEND,    /* D -> P: so many blocks, which follow as KV_DATA; or none, and why */
     KV_TYPE_COUNT
 };
 const char *kv_type_name(enum kv_type t); /* "heartbeat"; "?" outside the list */
@@ -158,6 +160,19 @@ struct kv_offer {
     const uint8_t *req; /* infer_req_pack(); points into the frame */
     size_t req_bytes;
 };
+struct kv_fetch { /* key: of the attempt that is to go on */
+    struct kv_key key;
+    uint32_t n_blocks;  /* full blocks before the last of the request's ids */
+    uint32_t n_held;    /* leading ones that P has: not to be sent; fewer than n_blocks */
+    const uint8_t *req; /* infer_req_pack(); points into the frame */
+    size_t req_bytes;
+};
+struct kv_lend {
+    struct kv_key key;
+    uint16_t code;     /* enum err; not ERR_OK: nothing follows */
+    uint32_t n_blocks; /* leading blocks that D has */
+    char text[KV_TEXT_BYTES_MAX + 1];
+};
 struct kv_grant {
     struct kv_key key;
     uint32_t n_held; /* leading blocks D has already: not to be sent */
@@ -226,6 +241,9 @@ void kv_refuse_link_pack(struct wr *w, const struct kv_refuse_link *m);
 void kv_heartbeat_pack(struct wr *w, const struct kv_heartbeat *m);
 void kv_offer_pack(struct wr *w, const struct kv_key *key, uint32_t n_blocks, uint32_t lease_ms,
                    const struct infer_req *req);
+void kv_fetch_pack(struct wr *w, const struct kv_key *key, uint32_t n_blocks, uint32_t n_held,
+                   const struct infer_req *req);
+void kv_lend_pack(struct wr *w, const struct kv_lend *m);
 void kv_grant_pack(struct wr *w, const struct kv_grant *m);
 void kv_busy_pack(struct wr *w, const struct kv_busy *m);
 void kv_refuse_pack(struct wr *w, const struct kv_refuse *m);
@@ -250,6 +268,8 @@ enum err kv_hello_unpack(struct rd *r, struct kv_hello *m);
 enum err kv_refuse_link_unpack(struct rd *r, struct kv_refuse_link *m);
 enum err kv_heartbeat_unpack(struct rd *r, struct kv_heartbeat *m); /* kv_heartbeat_free() */
 enum err kv_offer_unpack(struct rd *r, struct kv_offer *m);
+enum err kv_fetch_unpack(struct rd *r, struct kv_fetch *m);
+enum err kv_lend_unpack(struct rd *r, struct kv_lend *m);
 enum err kv_grant_unpack(struct rd *r, struct kv_grant *m);
 enum err kv_busy_unpack(struct rd *r, struct kv_busy *m);
 enum err kv_refuse_unpack(struct rd *r, struct kv_refuse *m);

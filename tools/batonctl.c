@@ -138,9 +138,12 @@ static void print_lost(const struct json_value *request) {
     for (size_t i = 0; i < json_arr_len(lost); i++) {
         const struct json_value *o = json_arr_at(lost, i);
         printf("attempt %lld on %s (P) and %s (D) was lost: %s; %lld tokens were kept, and "
-               "waited %.0f ms for the next\n",
+               "waited %.0f ms for the next",
                num(o, "attempt") + 1, str(o, "pName"), str(o, "dName"), str(o, "cause"),
                num(o, "tokensKept"), real(o, "silenceMs"));
+        if (num(o, "tokensFetched") > 0)
+            printf(", which fetched the KV of %lld", num(o, "tokensFetched"));
+        printf("\n");
     }
 }
 

@@ -42,6 +42,8 @@
     X(FOREIGN_ORIGIN, "foreign_origin", "", "requests to a management plane under another name")   \
     X(ANSWER_BYTES, "answer_bytes", "limits.answersMiB", "bytes of answers between D and client")  \
     X(KV_LISTENER, "kv_listener", "", "connections of strangers at the listener of the KV links")  \
+    X(KV_LENDS, "kv_lends", "",                                                                    \
+      "fetches of KV blocks under way to instances that go on with them")                          \
     X(TRANSCRIPT_BYTES, "transcript_bytes", "pd.transcripts_mib",                                  \
       "bytes of what clients have been sent, as tokens")                                           \
     X(KEPT_BYTES, "kept_bytes", "limits.keptMiB", "bytes of responses that are kept")              \

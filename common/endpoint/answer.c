@@ -272,9 +272,10 @@ void answer_error_alone(const struct endpoint *ep, const struct infer_req *req, 
 /* ---- life */
 
 /* Tokens a recompute brought along: their pieces went out before, from another instance.
- * Log-probabilities and times of them are lost. */
+ * Log-probabilities and times of them are lost. Those of a record come by answer_replay(). */
 static void feed_recompute(struct answer *a, const struct infer_req *req) {
     struct buf discard = BUF_INIT;
+    if (infer_req_is_resumed(req)) return;
     for (size_t i = req->n_prompt; i < req->n_ids; i++) {
         struct token_event ev = {
             .id = req->ids[i], .index = (int32_t)(i - req->n_prompt), .logprob = NAN};

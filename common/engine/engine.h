@@ -156,6 +156,13 @@ enum seq_kind {
     SEQ_STAGED, /* both in one place: room as SEQ_WHOLE has, first tokens as SEQ_PREFILL tells them;
                    then it waits for engine_seq_start() like a SEQ_IMPORT whose blocks are filled */
     SEQ_EMBED,  /* one vector is made of all ids, and nothing generated */
+    /* These two carry KV from the prefix cache of one instance to that of another; they compute
+       nothing and take no slot. Both have the full blocks before the last of their ids (that one is
+       computed whatever is known). SEQ_LEND holds those of them that the cache has;
+       engine_seq_cancel() ends it. SEQ_FETCH holds these, and room for the others, which are filled
+       from outside; engine_seq_keep() ends it, or engine_seq_cancel(). */
+    SEQ_LEND,
+    SEQ_FETCH,
 };
 struct seq_embed {
     enum pooling pooling; /* POOL_NONE: the model's own, with `score` that of its head */
@@ -185,8 +192,9 @@ struct seq_opts {
  * slot and blocks are free, tenants in turn. ERR_BUSY: the queue is full. ERR_TOO_LARGE: can never
  * fit (eb says which limit). ERR_CONFLICT: seq_id is live. ERR_INVALID: no ids, an id outside the
  * vocabulary, nothing left to generate, a parameter out of range, a beam search as SEQ_STAGED
- * (nothing of it is told before its end, so it can be whole). SEQ_IMPORT: admitted at once or
- * ERR_BUSY; no on_admitted. */
+ * (nothing of it is told before its end, so it can be whole). SEQ_IMPORT, SEQ_LEND, SEQ_FETCH:
+ * admitted at once or ERR_BUSY; no on_admitted. ERR_NOT_FOUND: there is nothing to lend or to
+ * fetch: no full block, no prefix cache, none of the blocks. */
 enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbuf *eb);
 
 /* The blocks that hold the ids given at the add: *block_table points at *n_blocks = ceil(n_ids /
@@ -232,6 +240,11 @@ enum err engine_seq_cancel(struct engine *e, uint64_t seq_id);
 enum err engine_seq_release(
     struct engine *e,
     uint64_t seq_id); /* SEQ_PREFILL after its token: frees what it held. ERR_CONFLICT before it */
+
+/* SEQ_FETCH of which the first n_blocks are filled: they are found in the prefix cache from now on,
+ * as if they had been computed here; the sequence ends. ERR_NOT_FOUND; ERR_CONFLICT: of another
+ * kind. */
+enum err engine_seq_keep(struct engine *e, uint64_t seq_id, int n_blocks);
 
 /* ---- KV blocks. One layer of one block is contiguous: K [n_kv_heads][block_tokens] rows of
  * kv_row_bytes() (kernels.h), then V the same. Any thread may compute the address; whoever reads or

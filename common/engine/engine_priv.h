@@ -203,6 +203,17 @@ bool engine_admit(struct engine *e);       /* true when something left the queue
 /* Every block is filled: the slots of the import decode from now on. */
 void engine_import_over(struct engine *e, struct seq *s);
 
+/* engine_prefix.c */
+static inline bool engine_carries(enum seq_kind kind) {
+    return kind == SEQ_LEND || kind == SEQ_FETCH;
+}
+/* What such a sequence is made of: the full blocks of asked, and of its sampling what tells
+ * prefixes apart. ERR_NOT_FOUND: none. */
+enum err engine_prefix_opts(const struct engine *e, const struct seq_opts *asked,
+                            struct seq_opts *o, struct sampling *sampling, struct errbuf *eb);
+/* Its blocks. ERR_NOT_FOUND, ERR_BUSY: nothing is taken. */
+enum err engine_prefix_take(struct engine *e, struct seq *s, struct errbuf *eb);
+
 /* engine_step.c */
 /* Of a choice whose newest id is this one, with n_ids ids then. */
 enum finish engine_finish_of(const struct engine *e, const struct seq *s, int32_t id, int n_ids);

@@ -104,7 +104,8 @@ static int tokens_max(const struct engine *e, const struct seq_opts *o) {
 }
 
 static int kv_tokens(const struct engine *e, const struct seq_opts *o) {
-    return o->kind == SEQ_PREFILL || o->kind == SEQ_EMBED ? (int)o->n_ids : tokens_max(e, o) - 1;
+    const bool all = o->kind == SEQ_PREFILL || o->kind == SEQ_EMBED || engine_carries(o->kind);
+    return all ? (int)o->n_ids : tokens_max(e, o) - 1;
 }
 
 /* Choices that run: a prefill draws from the leader's logits for all of them. */
@@ -397,39 +398,44 @@ bool engine_admit(struct engine *e) {
 
 /* ---- what callers ask for */
 
+/* One that takes its blocks at once, or nothing. */
+static enum err seq_enter(struct engine *e, struct seq *s, struct errbuf *eb) {
+    if (engine_carries(s->kind)) return engine_prefix_take(e, s, eb);
+    if (!engine_slots_allow(e, s))
+        return err_set(eb, ERR_BUSY, "needs %d slots, %d of %d are taken", s->n_choices,
+                       engine_slots_used(e), e->batch_max);
+    if (!engine_blocks_take(e, s))
+        return err_set(eb, ERR_BUSY, "needs %" PRId64 " KV blocks, %d are free",
+                       engine_blocks_needed(s), kv_blocks_free(e->kv));
+    engine_slots_take(e, s, SEQ_ST_IMPORTING);
+    return ERR_OK;
+}
+
 enum err engine_seq_add(struct engine *e, const struct seq_opts *asked, struct errbuf *eb) {
     static const struct sampling nothing = {
         .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n_choices = 1};
     struct seq_opts own = *asked;
+    struct sampling carried;
     const struct seq_opts *o = &own;
     if (own.kind == SEQ_EMBED) own.sampling = &nothing;
+    const bool at_once = o->kind == SEQ_IMPORT || engine_carries(o->kind);
     enum err err = opts_check(e, o, eb);
     engine_bury(e);
+    if (err == ERR_OK && engine_carries(o->kind))
+        err = engine_prefix_opts(e, asked, &own, &carried, eb);
     if (err != ERR_OK) return err;
-    if (o->kind != SEQ_IMPORT && e->n_waiting >= e->queue_max)
-        return err_set(eb, ERR_BUSY, "the queue is full");
+    if (!at_once && e->n_waiting >= e->queue_max) return err_set(eb, ERR_BUSY, "the queue is full");
     struct seq *s;
     if ((err = seq_create(&s, e, o)) != ERR_OK)
         return err_set(eb, err, "no memory for %d sequences of %d tokens", run_choices(o),
                        tokens_max(e, o));
     s->age = e->next_age;
     for (int i = 0; i < s->n_choices; i++) s->choices[i].age = e->next_age++;
-    if (o->kind == SEQ_IMPORT) {
-        if (!engine_slots_allow(e, s)) {
-            seq_free(e, s);
-            return err_set(eb, ERR_BUSY, "needs %d slots, %d of %d are taken", run_choices(o),
-                           engine_slots_used(e), e->batch_max);
-        }
-        if (!engine_blocks_take(e, s)) {
-            int64_t n = engine_blocks_needed(s);
-            seq_free(e, s);
-            return err_set(eb, ERR_BUSY, "needs %" PRId64 " KV blocks, %d are free", n,
-                           kv_blocks_free(e->kv));
-        }
-        engine_slots_take(e, s, SEQ_ST_IMPORTING);
-    } else {
-        queue_insert(e, s);
+    if (at_once && (err = seq_enter(e, s, eb)) != ERR_OK) {
+        seq_free(e, s);
+        return err;
     }
+    if (!at_once) queue_insert(e, s);
     table_insert(e, s);
     engine_stats_publish(e);
     return ERR_OK;
@@ -549,7 +555,7 @@ enum err engine_seq_pause(struct engine *e, uint64_t seq_id, bool paused) {
 enum err engine_seq_release(struct engine *e, uint64_t seq_id) {
     struct seq *s = engine_seq_find(e, seq_id);
     if (s == NULL) return ERR_NOT_FOUND;
-    if (s->state != SEQ_ST_HELD) return ERR_CONFLICT;
+    if (s->state != SEQ_ST_HELD || s->kind != SEQ_PREFILL) return ERR_CONFLICT;
     engine_seq_end(e, s);
     engine_stats_publish(e);
     return ERR_OK;

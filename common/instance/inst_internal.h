@@ -9,6 +9,7 @@
 #include "common/instance/dresult_out.h"
 #include "common/instance/inst_fault.h"
 #include "common/instance/instance.h"
+#include "common/instance/kv_lends.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/req_set.h"
 #include "common/instance/role_ctl.h"
@@ -62,6 +63,7 @@ struct instance {
     struct worker *worker;
     struct text_pool *text_pool;
     struct kv_plane *kv_plane;
+    struct kv_lends *lends;
     struct dresult_out *dresult;
     struct lora_set *loras;
     struct text_pool *lora_pool; /* reads adapters */

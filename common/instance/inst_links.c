@@ -45,9 +45,13 @@ enum err inst_links_open(struct instance *in, struct errbuf *eb) {
     o.on_settled = on_settled;
     o.on_link = on_link;
     o.arg = in;
-    return kv_plane_open(&in->kv_plane, &o, eb);
+    enum err e = kv_plane_open(&in->kv_plane, &o, eb);
+    if (e != ERR_OK) return e;
+    e = kv_lends_create(&in->lends, in);
+    return e == ERR_OK ? e : err_set(eb, e, "%s", err_text(e));
 }
 
 void inst_links_close(struct instance *in) {
+    kv_lends_destroy(&in->lends);
     kv_plane_close(&in->kv_plane);
 }

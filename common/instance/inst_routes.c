@@ -409,6 +409,9 @@ static void on_stop_infer(void *arg, struct http_x *x, const struct route_params
         strcat(text, " not found.");
         inst_reply_wrapped(x, 404, text);
     } else {
+        const uint32_t epoch = epoch_of(x);
+        if (http_x_header(x, KEEP_KV_HEADER) != NULL && epoch != UINT32_MAX)
+            kv_lends_keep(in->lends, id, epoch); /* it goes on elsewhere */
         http_x_reply(x, 200, "application/json", body, n);
     }
 }

@@ -274,11 +274,14 @@ static bool obey_all(struct kv_plane *kp) {
         case KV_CMD_TX_OFFER:
         case KV_CMD_TX_COMMIT:
         case KV_CMD_TX_CANCEL:
+        case KV_CMD_TX_LEND:
+        case KV_CMD_TX_DECLINE:
         case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
         case KV_CMD_RX_GRANT:
         case KV_CMD_RX_BUSY:
         case KV_CMD_RX_REFUSE:
         case KV_CMD_RX_CANCEL:
+        case KV_CMD_RX_FETCH:
         case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
         }
     }

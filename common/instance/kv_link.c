@@ -441,7 +441,9 @@ void kv_link_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f, s
         return;
     case KV_OFFER:
     case KV_COMMIT:
+    case KV_LEND:
     case KV_CANCEL: kv_rx_frame(kp, l, f); return;
+    case KV_FETCH:
     case KV_GRANT:
     case KV_BUSY:
     case KV_REFUSE:

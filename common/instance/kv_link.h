@@ -1,6 +1,7 @@
 /* kv_link: the inside of kv_plane, shared by its files only.
  *
  *   kv_plane.c  the loop thread's side: wanted peers, the calls of roles, delivery of events
+ *   kv_fetch.c  the same of fetches: blocks of a request that has moved
  *   kv_io.c     the I/O thread: poll, commands, frames in and out of pipes
  *   kv_listener.c   where a link begins: who asks, who is told where its pair is
  *   kv_link.c   life of a link: hellos, heartbeats, failure and back-off
@@ -36,6 +37,7 @@ enum {
                               that was lost in a crowd costs less than a second */
     KV_ASK_BYTES_MAX = 64,
     KV_ANSWER_BYTES_MAX = 512,
+    KV_LENDS_MAX = 256, /* fetches of all peers that are under way here */
 };
 
 /* ---- commands: loop thread to I/O thread */
@@ -49,11 +51,14 @@ enum kv_cmd_kind {
     KV_CMD_TX_COMMIT,
     KV_CMD_TX_CANCEL,
     KV_CMD_TX_FREE,
+    KV_CMD_TX_LEND,
+    KV_CMD_TX_DECLINE,
     KV_CMD_RX_GRANT,
     KV_CMD_RX_BUSY,
     KV_CMD_RX_REFUSE,
     KV_CMD_RX_CANCEL,
     KV_CMD_RX_FREE,
+    KV_CMD_RX_FETCH,
 };
 struct kv_cmd {
     struct kv_cmd *next;
@@ -77,6 +82,7 @@ enum kv_event_kind {
     KV_EV_SETTLE,
     KV_EV_OFFER,
     KV_EV_WITHDRAWN,
+    KV_EV_FETCH,
     KV_EV_TX_GRANTED,
     KV_EV_TX_END,
     KV_EV_RX_END
@@ -93,7 +99,7 @@ struct kv_event {
     struct kv_tx *tx;
     struct kv_rx *rx;
     struct infer_req *req;
-    uint32_t n_blocks; /* KV_EV_OFFER */
+    uint32_t n_blocks; /* KV_EV_OFFER, KV_EV_FETCH */
     struct kv_key key; /* KV_EV_WITHDRAWN: its kv_rx may be gone by then */
     uint32_t n_held;   /* KV_EV_TX_GRANTED */
     struct kv_tx_stats stats;
@@ -166,7 +172,8 @@ struct kv_link { /* one wanted peer */
     struct kv_rx *rx;
 };
 
-enum kv_tx_state { TX_NEW, TX_OFFERED, TX_BUSY, TX_GRANTED, TX_COMMITTED, TX_ENDED };
+/* TX_ASKED: a peer wants it, and the loop has not answered yet. */
+enum kv_tx_state { TX_NEW, TX_OFFERED, TX_BUSY, TX_GRANTED, TX_COMMITTED, TX_ASKED, TX_ENDED };
 struct kv_tx {
     struct kv_plane *kp;
     struct kv_peer *peer;
@@ -182,12 +189,18 @@ struct kv_tx {
     uint32_t n_blocks;
     struct wr offer;
     struct kv_commit commit; /* given by KV_CMD_TX_COMMIT */
+    int32_t *lent_table;     /* with KV_CMD_TX_LEND, KV_CMD_TX_DECLINE */
+    uint32_t n_lent;
+    enum err decline_code;
+    char decline_text[KV_TEXT_BYTES_MAX + 1];
     uint64_t commit_us;
     /* I/O thread */
     struct kv_tx *next;
     struct kv_link *link;
     enum kv_tx_state state;
     bool has_commit;
+    bool lent;            /* for a peer that fetches: neither offer nor commit */
+    enum err end;         /* why it ended before the answer came */
     uint64_t deadline_ms; /* of the grant */
     uint64_t retry_ms, lease_until_ms, first_frame_us;
     uint32_t n_held;
@@ -203,7 +216,8 @@ struct kv_tx {
     _Atomic uint32_t ready[]; /* [n_layers]: blocks [0, ready) are final */
 };
 
-enum kv_rx_state { RX_OFFERED, RX_GRANTED, RX_COMMITTED, RX_ENDED };
+/* RX_FETCHING: asked for, and not answered yet. */
+enum kv_rx_state { RX_OFFERED, RX_FETCHING, RX_GRANTED, RX_COMMITTED, RX_ENDED };
 struct kv_rx {
     struct kv_plane *kp;
     /* loop thread */
@@ -217,10 +231,14 @@ struct kv_rx {
     uint32_t retry_after_ms;
     enum err answer_code, cancel_why;
     char answer_text[KV_TEXT_BYTES_MAX + 1], cancel_text[KV_TEXT_BYTES_MAX + 1];
+    struct kv_peer *peer; /* of a fetch, with what asks for it */
+    uint32_t gen;
+    struct wr ask;
     /* I/O thread */
     struct kv_rx *next;
     struct kv_link *link; /* NULL once ended */
     enum kv_rx_state state;
+    bool fetched; /* a fetch: it ends with its last block */
     bool granted; /* the loop's owner waits for on_end */
     enum err end; /* why it ended before the answer came */
     struct kv_key key;
@@ -277,6 +295,8 @@ struct kv_plane {
     void *on_offer_arg;
     kv_withdrawn_fn *on_withdrawn;
     void *on_withdrawn_arg;
+    kv_fetch_fn *on_fetch;
+    void *on_fetch_arg;
     bool closing, closed;
 
     /* I/O thread */
@@ -288,6 +308,7 @@ struct kv_plane {
     uint64_t listener_rest_ms; /* no descriptor was left: nobody is taken in before */
     unsigned io_can;
     uint32_t io_self_id;
+    unsigned n_lends;
     struct kv_link *links;
     struct kv_pipe *dying;
     uint64_t due_ms;   /* something wants a tick sooner than the next regular one */

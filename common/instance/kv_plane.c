@@ -96,11 +96,14 @@ static void obey_leftovers(struct kv_plane *kp) {
         case KV_CMD_TX_OFFER:
         case KV_CMD_TX_COMMIT:
         case KV_CMD_TX_CANCEL:
+        case KV_CMD_TX_LEND:
+        case KV_CMD_TX_DECLINE:
         case KV_CMD_TX_FREE: kv_tx_command(kp, c); break;
         case KV_CMD_RX_GRANT:
         case KV_CMD_RX_BUSY:
         case KV_CMD_RX_REFUSE:
         case KV_CMD_RX_CANCEL:
+        case KV_CMD_RX_FETCH:
         case KV_CMD_RX_FREE: kv_rx_command(kp, c); break;
         }
     }
@@ -496,6 +499,16 @@ static void on_offer_event(struct kv_plane *kp, struct kv_event *ev) {
     kp->on_offer(kp->on_offer_arg, ev->peer, rx, ev->req, ev->n_blocks);
 }
 
+static void on_fetch_event(struct kv_plane *kp, struct kv_event *ev) {
+    struct kv_tx *tx = ev->tx;
+    if (kp->on_fetch == NULL || kp->closing) {
+        infer_req_destroy(&ev->req);
+        kv_tx_decline(&tx, ERR_CONFLICT, "the instance lends no blocks");
+        return;
+    }
+    kp->on_fetch(kp->on_fetch_arg, ev->peer, tx, ev->req, ev->n_blocks);
+}
+
 static void deliver(void *arg, struct mail *m) {
     struct kv_plane *kp = arg;
     struct kv_event *ev = (struct kv_event *)m;
@@ -503,6 +516,7 @@ static void deliver(void *arg, struct mail *m) {
     case KV_EV_LINK: on_link_event(kp, ev); break;
     case KV_EV_SETTLE: tell_settled(kp); break;
     case KV_EV_OFFER: on_offer_event(kp, ev); break;
+    case KV_EV_FETCH: on_fetch_event(kp, ev); break;
     case KV_EV_WITHDRAWN:
         if (kp->on_offer != NULL && kp->on_withdrawn != NULL && !kp->closing)
             kp->on_withdrawn(kp->on_withdrawn_arg, &ev->key);
@@ -532,6 +546,9 @@ void kv_deliver_late(void *arg, struct mail *m) {
     if (ev->kind == KV_EV_OFFER) {
         infer_req_destroy(&ev->req);
         kv_rx_destroy(ev->rx);
+    } else if (ev->kind == KV_EV_FETCH) {
+        infer_req_destroy(&ev->req);
+        kv_tx_destroy(ev->tx);
     }
     free(ev);
 }
@@ -551,7 +568,10 @@ enum err kv_plane_open(struct kv_plane **out, const struct kv_plane_opts *o, str
     if (kp == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     kp->o = *o;
     if (o->tls != NULL) kp->o.tls = tls_ref(o->tls);
-    if (o->budget != NULL) budget_limit_set(o->budget, BUDGET_KV_LISTENER, KV_STRANGERS_MAX);
+    if (o->budget != NULL) {
+        budget_limit_set(o->budget, BUDGET_KV_LISTENER, KV_STRANGERS_MAX);
+        budget_limit_set(o->budget, BUDGET_KV_LENDS, KV_LENDS_MAX);
+    }
     snprintf(kp->bind_ip, sizeof(kp->bind_ip), "%s", o->bind_ip);
     kp->listener = kp->wake_fd = -1;
     kp->cmds_last = &kp->cmds;

@@ -180,6 +180,33 @@ void kv_rx_refuse(struct kv_rx **rx, enum err code, const char *text);
 void kv_rx_cancel(struct kv_rx *rx, enum err why, const char *text);
 void kv_rx_free(struct kv_rx **rx); /* after on_end */
 
+/* ---- blocks of a request that has moved: from the decode instance it left to the prefill instance
+ * of its next attempt, over the link between the two. Nothing depends on it: whoever asks computes
+ * what does not come. */
+
+/* P: asks peer for the full blocks before the last of req's ids: [n_held, n_table) of table are
+ * written from now on until on_end, which comes exactly once: ERR_OK with a commit of which only
+ * n_blocks is meant: so many leading blocks are there, checked like those of a hand-over. Otherwise
+ * ERR_REFUSED (text says why), ERR_CANCELLED, ERR_PEER_LOST, ERR_TIMEOUT, ERR_NO_MEMORY. No block
+ * is asked for a second time: one that was damaged on the way never ends this by itself, so the
+ * caller bounds its wait with kv_rx_cancel(). Errors as kv_tx_open(). */
+enum err kv_rx_fetch(struct kv_rx **out, struct kv_peer *peer, const struct infer_req *req,
+                     const int32_t *table, int n_table, int n_held, kv_rx_end_fn *on_end,
+                     void *arg);
+/* D: a peer asks. req is the callee's, n_blocks what it asks for. The callee answers, now or later,
+ * with exactly one of kv_tx_lend() and kv_tx_decline(). Without a callee all are declined. */
+typedef void kv_fetch_fn(void *arg, struct kv_peer *peer, struct kv_tx *tx, struct infer_req *req,
+                         uint32_t n_blocks);
+void kv_plane_on_fetch(struct kv_plane *kp, kv_fetch_fn *fn, void *arg);
+/* Blocks [0, n_table) of table are read from now on until on_end (as kv_tx_opts has it), for
+ * KV_LEND_MS at most. */
+enum { KV_LEND_MS = 2000 };
+enum err kv_tx_lend(struct kv_tx *tx, const int32_t *table, int n_table,
+                    void (*on_end)(void *arg, enum err e, const char *text,
+                                   const struct kv_tx_stats *st),
+                    void *arg);
+void kv_tx_decline(struct kv_tx **tx, enum err code, const char *text);
+
 /* ---- what was seen on the links since the plane opened; any thread */
 struct kv_plane_stats {
     uint64_t n_frames_in, n_frames_out, bytes_in, bytes_out;

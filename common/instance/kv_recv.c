@@ -16,6 +16,7 @@ static const char pull_failed[] = "Pull kv failed irreversibly.";
 void kv_rx_destroy(struct kv_rx *rx) {
     struct kv_plane *kp = rx->kp;
     kv_commit_free(&rx->commit);
+    wr_free(&rx->ask);
     free(rx->have);
     free(rx->table);
     free(rx);
@@ -105,6 +106,72 @@ static void set_has(struct kv_rx *rx, uint32_t layer, uint32_t block) {
     rx->have[i / 8] |= (uint8_t)(1u << (i % 8));
 }
 
+/* From now on blocks [n_held, n_blocks) may come. False: no memory. */
+static bool expect_blocks(struct kv_plane *kp, struct kv_rx *rx) {
+    rx->have = calloc(n_pairs(kp, rx) / 8 + 1, 1);
+    if (rx->have == NULL) return false;
+    for (uint32_t layer = 0; layer < kp->o.n_layers; layer++) {
+        for (uint32_t b = 0; b < rx->n_held; b++) set_has(rx, layer, b);
+    }
+    rx->n_missing = n_pairs(kp, rx) - (size_t)kp->o.n_layers * rx->n_held;
+    rx->state = RX_GRANTED;
+    return true;
+}
+
+/* ---- fetches */
+
+static void fetch(struct kv_plane *kp, struct kv_rx *rx) {
+    struct kv_link *l = kv_link_of(kp, rx->peer);
+    if (l == NULL || !l->up || l->gen != rx->gen) {
+        rx_end(kp, rx, ERR_PEER_LOST, "before the fetch began");
+        return;
+    }
+    rx->state = RX_FETCHING;
+    rx->link = l;
+    rx->lease_until_ms = clock_ms() + kp->o.lease_ms;
+    rx->next = l->rx;
+    l->rx = rx;
+    wr_clear(&kp->scratch);
+    wr_bytes(&kp->scratch, rx->ask.data, rx->ask.len);
+    wr_free(&rx->ask);
+    kv_pipe_send(kp, l->pipe);
+}
+
+static void fetch_if_whole(struct kv_plane *kp, struct kv_link *l, struct kv_rx *rx) {
+    if (!rx->fetched || rx->n_missing > 0) return;
+    rx->commit.n_blocks = rx->n_blocks;
+    kv_ack_pack(&kp->scratch, &rx->key);
+    kv_pipe_send(kp, l->pipe);
+    rx_end(kp, rx, ERR_OK, "");
+}
+
+static void on_lend(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
+    struct kv_lend m = {0};
+    struct kv_rx *rx = kv_lend_unpack(r, &m) == ERR_OK ? find(l, &m.key) : NULL;
+    if (rx == NULL || rx->state != RX_FETCHING) {
+        KV_COUNT(kp, n_unknown, 1);
+        return;
+    }
+    if (m.code != ERR_OK) {
+        rx_end(kp, rx, ERR_REFUSED, m.text);
+        return;
+    }
+    if (m.n_blocks > rx->n_blocks) {
+        KV_COUNT(kp, n_out_of_range, 1);
+        release(kp, rx, KV_RELEASE_REJECTED, "more blocks are lent than were asked for");
+        rx_end(kp, rx, ERR_REFUSED, "more blocks were lent than asked for");
+        return;
+    }
+    rx->n_blocks = m.n_blocks;
+    if (rx->n_held > rx->n_blocks) rx->n_held = rx->n_blocks;
+    if (expect_blocks(kp, rx)) {
+        fetch_if_whole(kp, l, rx);
+        return;
+    }
+    release(kp, rx, KV_RELEASE_FAILED, err_text(ERR_NO_MEMORY));
+    rx_end(kp, rx, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
+}
+
 /* ---- the loop's answers */
 
 static void grant(struct kv_plane *kp, struct kv_rx *rx) {
@@ -113,17 +180,11 @@ static void grant(struct kv_plane *kp, struct kv_rx *rx) {
         post_end(kp, rx, rx->end, "the offer was withdrawn");
         return;
     }
-    rx->have = calloc(n_pairs(kp, rx) / 8 + 1, 1);
-    if (rx->have == NULL) {
+    if (!expect_blocks(kp, rx)) {
         refuse(kp, rx->link, &rx->key, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
         rx_end(kp, rx, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
         return;
     }
-    for (uint32_t layer = 0; layer < kp->o.n_layers; layer++) {
-        for (uint32_t b = 0; b < rx->n_held; b++) set_has(rx, layer, b);
-    }
-    rx->n_missing = n_pairs(kp, rx) - (size_t)kp->o.n_layers * rx->n_held;
-    rx->state = RX_GRANTED;
     struct kv_grant m = {.key = rx->key, .n_held = rx->n_held};
     kv_grant_pack(&kp->scratch, &m);
     kv_pipe_send(kp, rx->link->pipe);
@@ -156,6 +217,7 @@ void kv_rx_command(struct kv_plane *kp, struct kv_cmd *c) {
                 rx->cancel_text);
         rx_end(kp, rx, ERR_CANCELLED, rx->cancel_text);
         break;
+    case KV_CMD_RX_FETCH: fetch(kp, rx); break;
     case KV_CMD_RX_FREE: kv_rx_destroy(rx); break;
     default: break;
     }
@@ -269,6 +331,7 @@ static void on_data(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         set_has(rx, m.layer, b);
         rx->n_missing--;
     }
+    fetch_if_whole(kp, l, rx);
 }
 
 static void fail_pull(struct kv_plane *kp, struct kv_link *l, struct kv_rx *rx) {
@@ -315,7 +378,7 @@ static void on_commit(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         return;
     }
     struct kv_rx *rx = find(l, &m.key);
-    if (rx == NULL || (rx->state != RX_GRANTED && rx->state != RX_COMMITTED)) {
+    if (rx == NULL || rx->fetched || (rx->state != RX_GRANTED && rx->state != RX_COMMITTED)) {
         if (rx == NULL) {
             count_foreign(kp, l, &m.key);
         } else {
@@ -360,6 +423,7 @@ static void on_cancel(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
 void kv_rx_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
     switch (f->type) {
     case KV_OFFER: on_offer(kp, l, &f->payload); break;
+    case KV_LEND: on_lend(kp, l, &f->payload); break;
     case KV_DATA: on_data(kp, l, &f->payload); break;
     case KV_COMMIT: on_commit(kp, l, &f->payload); break;
     case KV_CANCEL: on_cancel(kp, l, &f->payload); break;

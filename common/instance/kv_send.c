@@ -16,8 +16,13 @@ enum { BUSY_RETRY_MS_MIN = 2, BUSY_RETRY_MS_MAX = 1000 };
 
 void kv_tx_destroy(struct kv_tx *tx) {
     struct kv_plane *kp = tx->kp;
+    if (tx->lent) {
+        kp->n_lends--;
+        budget_give(kp->o.budget, BUDGET_KV_LENDS, 1);
+    }
     wr_free(&tx->offer);
     kv_commit_free(&tx->commit);
+    free(tx->lent_table);
     free(tx->pulls);
     free(tx->sent);
     free(tx);
@@ -43,10 +48,14 @@ static void append(struct kv_link *l, struct kv_tx *tx) {
     tx->link = l;
 }
 
-/* From here on no block of the sequence is read. */
+/* From here on no block of the sequence is read. Who has not answered a fetch yet hears of the end
+ * when he does. */
 static void tx_end(struct kv_plane *kp, struct kv_tx *tx, enum err e, const char *text) {
+    const bool asked = tx->state == TX_ASKED;
     unlist(tx);
     tx->state = TX_ENDED;
+    tx->end = e;
+    if (asked) return;
     struct kv_event ev = {.kind = KV_EV_TX_END, .tx = tx, .e = e, .stats = tx->stats};
     snprintf(ev.text, sizeof(ev.text), "%s", text);
     kv_post(kp, &ev);
@@ -68,6 +77,102 @@ static struct kv_tx *find(const struct kv_link *l, const struct kv_key *k) {
     struct kv_tx *tx = l->tx;
     while (tx != NULL && !kv_key_equal(&tx->key, k)) tx = tx->next;
     return tx;
+}
+
+/* ---- fetches */
+
+static void send_lend(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k, enum err code,
+                      uint32_t n_blocks, const char *text) {
+    struct kv_lend m = {.key = *k, .code = (uint16_t)code, .n_blocks = n_blocks};
+    snprintf(m.text, sizeof(m.text), "%s", text);
+    kv_lend_pack(&kp->scratch, &m);
+    kv_pipe_send(kp, l->pipe);
+}
+
+/* The loop lends: the blocks are all there. */
+static void lend(struct kv_plane *kp, struct kv_tx *tx) {
+    if (tx->state == TX_ENDED) {
+        tx_end(kp, tx, tx->end, "the fetch was given up");
+        return;
+    }
+    tx->n_blocks = tx->stats.n_blocks = tx->n_lent;
+    if (tx->n_held > tx->n_blocks) tx->n_held = tx->n_blocks;
+    tx->stats.n_held = tx->n_held;
+    for (uint32_t i = 0; i < kp->o.n_layers; i++) tx->sent[i] = tx->n_held;
+    tx->state = TX_GRANTED;
+    tx->commit_us = clock_us();
+    tx->lease_until_ms = clock_ms() + KV_LEND_MS;
+    send_lend(kp, tx->link, &tx->key, ERR_OK, tx->n_blocks, "");
+}
+
+static void decline(struct kv_plane *kp, struct kv_tx *tx) {
+    if (tx->state != TX_ENDED) {
+        send_lend(kp, tx->link, &tx->key, tx->decline_code, 0, tx->decline_text);
+        unlist(tx);
+    }
+    kv_tx_destroy(tx);
+}
+
+static struct kv_tx *lend_create(struct kv_plane *kp, struct kv_link *l, const struct kv_fetch *m) {
+    const size_t n_layers = kp->o.n_layers;
+    if (kp->n_lends >= KV_LENDS_MAX) {
+        budget_refused(kp->o.budget, BUDGET_KV_LENDS);
+        return NULL;
+    }
+    struct kv_tx *tx = calloc(1, sizeof(*tx) + n_layers * sizeof(tx->ready[0]));
+    if (tx == NULL) return NULL;
+    tx->kp = kp;
+    kv_ref(kp);
+    tx->lent = true;
+    kp->n_lends++;
+    (void)budget_hold(kp->o.budget, BUDGET_KV_LENDS, 1);
+    tx->peer = l->peer;
+    tx->key = m->key;
+    tx->n_blocks = m->n_blocks;
+    tx->n_held = m->n_held;
+    tx->state = TX_ASKED;
+    if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) != NULL) return tx;
+    kv_tx_destroy(tx);
+    return NULL;
+}
+
+static void on_fetch(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
+    struct kv_fetch m;
+    struct infer_req *req = NULL;
+    if (kv_fetch_unpack(r, &m) != ERR_OK) {
+        KV_COUNT(kp, n_protocol, 1);
+        return;
+    }
+    struct rd body = rd_of(m.req, m.req_bytes);
+    enum err e = infer_req_unpack(&body, &req);
+    const bool fits = e == ERR_OK && rd_done(&body) && req->head.req_id != NULL &&
+                      strcmp(req->head.req_id, m.key.req_id) == 0 &&
+                      req->head.epoch == m.key.epoch && req->head.part == m.key.part &&
+                      req->n_ids > 0 && m.n_blocks == (req->n_ids - 1) / kp->o.block_tokens;
+    struct kv_tx *tx = NULL;
+    const char *why = "the fetch does not fit its request";
+    if (e == ERR_NO_MEMORY) {
+        why = err_text(e);
+    } else if (!fits) {
+        KV_COUNT(kp, n_protocol, 1);
+        e = ERR_INVALID;
+    } else if (find(l, &m.key) != NULL) {
+        KV_COUNT(kp, n_repeated, 1);
+        e = ERR_CONFLICT;
+        why = "this fetch is under way already";
+    } else if ((tx = lend_create(kp, l, &m)) == NULL) {
+        e = ERR_BUSY;
+        why = "too many fetches are under way";
+    }
+    if (tx == NULL) {
+        infer_req_destroy(&req);
+        send_lend(kp, l, &m.key, e, 0, why);
+        return;
+    }
+    append(l, tx);
+    struct kv_event ev = {
+        .kind = KV_EV_FETCH, .peer = l->peer, .tx = tx, .req = req, .n_blocks = m.n_blocks};
+    kv_post(kp, &ev);
 }
 
 static void send_offer(struct kv_plane *kp, struct kv_tx *tx) {
@@ -99,6 +204,8 @@ void kv_tx_command(struct kv_plane *kp, struct kv_cmd *c) {
     case KV_CMD_TX_CANCEL:
         if (tx->state != TX_ENDED) tx_abort(kp, tx, ERR_CANCELLED, "cancelled");
         break;
+    case KV_CMD_TX_LEND: lend(kp, tx); break;
+    case KV_CMD_TX_DECLINE: decline(kp, tx); break;
     case KV_CMD_TX_FREE: kv_tx_destroy(tx); break;
     default: break;
     }
@@ -159,7 +266,8 @@ static void on_refuse(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
 static void on_ack(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     struct kv_key k;
     struct kv_tx *tx = kv_key_only_unpack(r, &k) == ERR_OK ? find(l, &k) : NULL;
-    if (tx == NULL || tx->state != TX_COMMITTED) {
+    /* Who fetches has no commit to wait for: it knows its last block. */
+    if (tx == NULL || tx->state != (tx->lent ? TX_GRANTED : TX_COMMITTED)) {
         KV_COUNT(kp, n_unknown, 1);
         return;
     }
@@ -223,6 +331,7 @@ static void on_credit(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
 
 void kv_tx_frame(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
     switch (f->type) {
+    case KV_FETCH: on_fetch(kp, l, &f->payload); break;
     case KV_GRANT: on_grant(kp, l, &f->payload); break;
     case KV_BUSY: on_busy(kp, l, &f->payload); break;
     case KV_REFUSE: on_refuse(kp, l, &f->payload); break;
@@ -370,7 +479,7 @@ bool kv_tx_next(struct kv_plane *kp, struct kv_link *l, void **message, size_t *
 
 void kv_tx_renew(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k, uint64_t now_ms) {
     struct kv_tx *tx = find(l, k);
-    if (tx != NULL) tx->lease_until_ms = now_ms + kp->o.lease_ms;
+    if (tx != NULL && !tx->lent) tx->lease_until_ms = now_ms + kp->o.lease_ms;
 }
 
 void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
@@ -399,6 +508,7 @@ void kv_tx_tick(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
             }
             break;
         case TX_NEW:
+        case TX_ASKED:
         case TX_ENDED: break;
         }
     }

@@ -20,7 +20,8 @@ struct req_meters {
     struct metric *ttft, *tpot, *e2e, *queue, *prompt_len, *generation_len, *decode_wait;
     struct metric *prefill_time, *decode_time, *own_tpot, *stopped, *at_length, *aborted;
     struct metric_family *adapters;
-    struct metric_family *transfer, *transfer_failures;
+    struct metric_family *transfer, *transfer_failures, *fetches;
+    struct metric *fetched;
     struct metric_family *exposed_family, *bytes_family, *decode_wait_family;
     struct metric *exposed, *bytes;
     struct window ttft_ms, tbt_ms;
@@ -59,6 +60,8 @@ enum row {
     EXPOSED,
     BYTES,
     FAILURES,
+    FETCHES,
+    FETCHED,
     DECODE_WAIT,
     PREFILL_TIME,
     DECODE_TIME,
@@ -142,6 +145,15 @@ static const struct {
                    .help = "Hand-overs that were not taken, by reason.",
                    .labels = {"reason"}},
                   {NULL}},
+    [FETCHES] = {{.name = "pd_kv_fetches_total",
+                  .help =
+                      "Prompts whose KV was asked for at the decode instance they left, by what "
+                      "came of it: ok, or why it was computed here.",
+                  .labels = {"result"}},
+                 {NULL}},
+    [FETCHED] = {{.name = "pd_kv_fetched_blocks_total",
+                  .help = "KV blocks that came from decode instances which requests had left."},
+                 {NULL}},
     [DECODE_WAIT] = {{.name = "pd_decode_wait_seconds",
                       .help = "From the hand-over of a request to the first token made here.",
                       .kind = METRIC_HISTOGRAM,
@@ -221,6 +233,7 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
                                            [GENERATION_LEN] = &m->generation_len,
                                            [PREFILL_TIME] = &m->prefill_time,
                                            [DECODE_TIME] = &m->decode_time,
+                                           [FETCHED] = &m->fetched,
                                            [OWN_TPOT] = &m->own_tpot};
     for (int i = 0; i < N_ROWS; i++)
         if (plain[i] != NULL && (*plain[i] = metric_of(f[i], NULL)) == NULL) goto fail;
@@ -232,6 +245,7 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
     m->adapters = f[ADAPTERS];
     m->transfer = f[TRANSFER];
     m->transfer_failures = f[FAILURES];
+    m->fetches = f[FETCHES];
     m->exposed_family = f[EXPOSED];
     m->bytes_family = f[BYTES];
     m->decode_wait_family = f[DECODE_WAIT];
@@ -300,6 +314,12 @@ static void first_of_all(struct req_meter *t, const struct token_event *ev, uint
     double prefill = seconds - ev->queue_wait_us / 1e6;
     metric_observe(m->prefill_time, prefill > 0 ? prefill : 0);
     window_add(&m->ttft_ms, seconds * 1e3);
+}
+
+void req_meter_resumed(struct req_meter *t) {
+    if (t->meters == NULL) return;
+    t->n_tokens++;
+    metric_add(t->meters->generation_tokens, 1);
 }
 
 void req_meter_token(struct req_meter *t, const struct infer_req *req,
@@ -389,6 +409,18 @@ void req_meters_transfer_failed(struct req_meters *m, enum err why) {
                          : why == ERR_TOO_LARGE ? "too_large"
                                                 : "internal";
     metric_add(metric_of(m->transfer_failures, (const char *const[]){reason, NULL}), 1);
+}
+
+void req_meters_fetch(struct req_meters *m, enum err e, uint32_t n_blocks) {
+    if (m == NULL) return;
+    const char *result = e == ERR_OK          ? "ok"
+                         : e == ERR_REFUSED   ? "refused"
+                         : e == ERR_PEER_LOST ? "peer_lost"
+                         : e == ERR_TIMEOUT   ? "timeout"
+                         : e == ERR_BUSY      ? "busy"
+                                              : "internal";
+    metric_add(metric_of(m->fetches, (const char *const[]){result, NULL}), 1);
+    metric_add(m->fetched, n_blocks);
 }
 
 /* ---- readings */

@@ -50,6 +50,8 @@ void req_meter_begin(struct req_meter *t, struct req_meters *m, uint64_t arrival
 /* D: a token that P made. Before the first of our own. */
 void req_meter_import(struct req_meter *t, const struct infer_req *req,
                       const struct token_event *ev);
+/* P: a token behind those of earlier attempts: no first one, of no prompt that counts again. */
+void req_meter_resumed(struct req_meter *t);
 /* A token made here. req: the prompt it belongs to. */
 void req_meter_token(struct req_meter *t, const struct infer_req *req,
                      const struct token_event *ev);
@@ -63,6 +65,8 @@ void req_meters_refused(struct req_meters *m);
  */
 void req_meters_transfer(struct req_meters *m, uint32_t peer, uint64_t bytes, uint64_t transfer_us,
                          uint64_t exposed_us);
+/* P: a fetch has ended; n_blocks came. */
+void req_meters_fetch(struct req_meters *m, enum err e, uint32_t n_blocks);
 /* ERR_CANCELLED is no failure: the request was ended. */
 void req_meters_transfer_failed(struct req_meters *m, enum err why);
 

@@ -19,6 +19,7 @@ static const unsigned char table[RSEQ_STATES][RSEQ_EVENTS] = {
         [RSEQ_EV_REFUSED]      = TO(OUT),
         [RSEQ_EV_ADMITTED]     = TO(PREFILLING),
         [RSEQ_EV_RESERVED]     = TO(IMPORTING),
+        [RSEQ_EV_LENT]         = TO(HELD),
         [RSEQ_EV_FAILED]       = TO(OUT),
         [RSEQ_EV_FAILED_HELD]  = TO(HELD),
         [RSEQ_EV_UNLINKED]     = TO(QUEUED),
@@ -59,6 +60,7 @@ static const unsigned char table[RSEQ_STATES][RSEQ_EVENTS] = {
         [RSEQ_EV_REFUSED]      = TO(DETACHING),
         [RSEQ_EV_ADMITTED]     = TO(DETACHING),
         [RSEQ_EV_RESERVED]     = TO(DETACHING),
+        [RSEQ_EV_LENT]         = TO(DETACHING),
         [RSEQ_EV_COMPUTED]     = TO(DETACHING),
         [RSEQ_EV_FAILED]       = TO(DETACHING),
         [RSEQ_EV_FAILED_HELD]  = TO(DETACHING),
@@ -85,8 +87,8 @@ const char *req_seq_state_name(enum req_seq_state s) {
 
 const char *req_seq_event_name(enum req_seq_event e) {
     static const char *const names[RSEQ_EVENTS] = {
-        "added",  "refused",     "admitted", "reserved",     "token",    "computed", "started",
-        "failed", "failed_held", "dropped",  "dropped_late", "unlinked", "left"};
+        "added",   "refused", "admitted",    "reserved", "lent",         "token",    "computed",
+        "started", "failed",  "failed_held", "dropped",  "dropped_late", "unlinked", "left"};
     return names[e];
 }
 
@@ -102,6 +104,8 @@ struct req_seq {
     struct kv_tx *tx;
     struct kv_rx *rx;
     bool offered;     /* rx waits for our answer */
+    bool asked;       /* tx waits for it */
+    uint32_t n_keep;  /* blocks that stay in the prefix cache */
     bool linked;      /* the transfer is not over: it may work on the blocks */
     bool taken;       /* the other instance has it, so the sequence is released, not cancelled */
     bool grant_first; /* the other instance's room comes before ours */
@@ -111,7 +115,8 @@ struct req_seq {
 static void step(struct req_seq *s, enum req_seq_event e);
 
 static unsigned *winding_of(struct req_seq *s) {
-    return s->kind == SEQ_PREFILL ? &s->count->n_winding_held : &s->count->n_winding;
+    return s->kind == SEQ_PREFILL || s->kind == SEQ_LEND ? &s->count->n_winding_held
+                                                         : &s->count->n_winding;
 }
 
 static void on_left(void *arg) {
@@ -119,8 +124,9 @@ static void on_left(void *arg) {
 }
 
 static void leave_engine(struct req_seq *s) {
-    const bool under_way = s->taken ? worker_release(s->worker, s->id, on_left, s)
-                                    : worker_cancel(s->worker, s->id, on_left, s);
+    const bool under_way = s->n_keep > 0 ? worker_keep(s->worker, s->id, (int)s->n_keep, on_left, s)
+                           : s->taken    ? worker_release(s->worker, s->id, on_left, s)
+                                         : worker_cancel(s->worker, s->id, on_left, s);
     if (!under_way) step(s, RSEQ_EV_LEFT); /* it is over there already */
 }
 
@@ -153,9 +159,11 @@ static void on_admitted(void *arg, uint64_t seq_id, const int32_t *blocks, int n
                         int n_cached) {
     struct req_seq *s = arg;
     (void)seq_id;
-    step(s, s->kind == SEQ_IMPORT ? RSEQ_EV_RESERVED : RSEQ_EV_ADMITTED);
+    step(s, s->kind == SEQ_IMPORT || s->kind == SEQ_FETCH ? RSEQ_EV_RESERVED
+            : s->kind == SEQ_LEND                         ? RSEQ_EV_LENT
+                                                          : RSEQ_EV_ADMITTED);
     if (s->owner == NULL) return;
-    if (s->tx != NULL && !s->grant_first)
+    if (s->tx != NULL && !s->grant_first && !s->asked)
         kv_tx_offer(s->tx); /* nothing here can keep the other side waiting */
     s->owner->on_admitted(s->arg, blocks, n_blocks, n_held, n_cached);
 }
@@ -232,7 +240,8 @@ static enum err enter(struct req_seq *s, enum seq_kind kind, const struct infer_
         .prefix_salt = worker_prefix_salt(s->worker, req),
         .lora = lora,
     };
-    enum err e = endpoint_guide_start(s->ep, req, &o.guide);
+    enum err e = ERR_OK;
+    if (kind != SEQ_LEND && kind != SEQ_FETCH) e = endpoint_guide_start(s->ep, req, &o.guide);
     if (e == ERR_OK) e = worker_add(s->worker, &o, &from_engine, s);
     if (o.guide.ops != NULL) o.guide.ops->free(o.guide.state);
     if (e == ERR_OK) step(s, RSEQ_EV_ADDED);
@@ -370,6 +379,33 @@ bool req_seq_is_linked(const struct req_seq *s) {
     return s->linked || s->offered;
 }
 
+/* ---- blocks of a request that has moved */
+
+enum err req_seq_fetch_from(struct req_seq *s, struct kv_peer *peer, const struct infer_req *req,
+                            const int32_t *blocks, int n_blocks, int n_held) {
+    enum err e = kv_rx_fetch(&s->rx, peer, req, blocks, n_blocks, n_held, on_received, s);
+    s->linked = e == ERR_OK;
+    return e;
+}
+
+void req_seq_keep(struct req_seq **sp, uint32_t n_blocks) {
+    (*sp)->n_keep = n_blocks;
+    req_seq_drop(sp, ERR_OK, "");
+}
+
+void req_seq_take_fetch(struct req_seq *s, struct kv_tx *tx) {
+    s->tx = tx;
+    s->asked = true;
+    s->kind = SEQ_LEND;
+}
+
+enum err req_seq_lend(struct req_seq *s, const int32_t *blocks, int n_blocks) {
+    enum err e = kv_tx_lend(s->tx, blocks, n_blocks, on_sent, s);
+    s->linked = e == ERR_OK;
+    s->asked = e != ERR_OK;
+    return e;
+}
+
 /* ---- the end */
 
 static void give_up(struct req_seq *s) {
@@ -395,5 +431,7 @@ void req_seq_drop(struct req_seq **sp, enum err why, const char *text) {
         kv_rx_cancel(s->rx, why, text);
     else if (s->offered)
         kv_rx_refuse(&s->rx, why, text);
+    else if (s->asked)
+        kv_tx_decline(&s->tx, why, text);
     give_up(s);
 }

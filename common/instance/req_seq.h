@@ -5,11 +5,10 @@
  *   queued      waits for a slot and blocks
  *   prefilling  its prompt is computed here
  *   importing   has its blocks, which another instance fills
- *   held        computed: its blocks stay for another instance, or until it is started here
- *   decoding    makes tokens here
- *   detaching   given up, but the link still reads or writes the blocks
- *   leaving     given up, and the engine gives slot and blocks back
- *   gone        nothing is held
+ *   held        computed, or lent: its blocks stay for another instance, or until it is started
+ * here decoding    makes tokens here detaching   given up, but the link still reads or writes the
+ * blocks leaving     given up, and the engine gives slot and blocks back gone        nothing is
+ * held
  *
  * Whoever gives one up, at any time, calls req_seq_drop() and hears no more of it; the rest happens
  * alone and in one order: first the transfer lets go of the blocks, then the sequence gives them
@@ -41,6 +40,7 @@ enum req_seq_event {
     RSEQ_EV_REFUSED,      /* and said no: nothing is held */
     RSEQ_EV_ADMITTED,     /* it has its blocks, and is computed here */
     RSEQ_EV_RESERVED,     /* it has its blocks, for another instance to fill */
+    RSEQ_EV_LENT,         /* it has its blocks, for another instance to read */
     RSEQ_EV_TOKEN,        /* of one that goes on here */
     RSEQ_EV_COMPUTED,     /* a first token of one that goes on elsewhere */
     RSEQ_EV_STARTED,      /* every block and first token is there: it goes on here */
@@ -65,6 +65,8 @@ struct req_seqs {
     unsigned
         n_winding_held; /* dropped, and not gone yet: of those that another instance waits for */
     unsigned n_winding; /* the others */
+    unsigned n_kept;    /* requests that have moved away, whose KV is kept for the next attempt
+                         * (kv_lends.h) */
 };
 
 /* What the owner is told until it drops the sequence, which it may do in any of these. Members may
@@ -86,9 +88,9 @@ struct req_seq_owner {
 struct req_seq *req_seq_open(struct req_seqs *count, struct worker *w, const struct endpoint *ep,
                              const struct req_seq_owner *owner, void *arg);
 /* Puts the prompt into the engine's queue; on_admitted or on_refused follows. kind: SEQ_WHOLE, or
- * SEQ_PREFILL, SEQ_IMPORT or SEQ_STAGED. ERR_MISMATCH: the request's adapter is not here, or
- * another one; eb says which. ERR_BUSY: the engine's queue is full. ERR_NO_MEMORY. It stays out
- * then. */
+ * SEQ_PREFILL, SEQ_IMPORT, SEQ_STAGED, SEQ_LEND or SEQ_FETCH. ERR_MISMATCH: the request's adapter
+ * is not here, or another one; eb says which. ERR_BUSY: the engine's queue is full. ERR_NO_MEMORY.
+ * It stays out then. */
 enum err req_seq_add(struct req_seq *s, enum seq_kind kind, const struct infer_req *req,
                      struct errbuf *eb);
 /* Another owner from now on: nothing of it changes. */
@@ -119,6 +121,17 @@ void req_seq_send_away(struct req_seq **s, unsigned retry_after_ms);
 /* Offered and not answered yet; offered, or on its way. */
 bool req_seq_is_offered(const struct req_seq *s);
 bool req_seq_is_linked(const struct req_seq *s);
+
+/* ---- blocks of a request that has moved (engine.h: SEQ_FETCH, SEQ_LEND) */
+
+/* In on_admitted: asks peer for what is missing; on_received follows. Errors as kv_rx_fetch(). */
+enum err req_seq_fetch_from(struct req_seq *s, struct kv_peer *peer, const struct infer_req *req,
+                            const int32_t *table, int n_blocks, int n_held);
+/* After on_received: what is added from now on finds n_blocks by prefix. Drops the sequence. */
+void req_seq_keep(struct req_seq **s, uint32_t n_blocks);
+void req_seq_take_fetch(struct req_seq *s, struct kv_tx *tx); /* takes tx; then req_seq_add() */
+/* In on_admitted: they go to the peer that asked; on_sent follows. */
+enum err req_seq_lend(struct req_seq *s, const int32_t *table, int n_blocks);
 
 /* Gives it up; no event follows. While another instance has a part in it, that one is told text,
  * and by why whether the request was stopped (ERR_CANCELLED) or may be tried elsewhere. NULL is

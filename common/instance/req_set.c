@@ -74,6 +74,14 @@ bool req_set_has(const struct req_set *s, enum inst_role role, const char *id, u
     return r != NULL;
 }
 
+bool req_set_has_older(const struct req_set *s, enum inst_role role, const char *id,
+                       uint32_t epoch) {
+    const struct inst_req *r = s->first;
+    while (r != NULL && (r->kind->role != role || r->epoch >= epoch || strcmp(r->id, id) != 0))
+        r = r->next;
+    return r != NULL;
+}
+
 struct inst_req *req_set_find(const struct req_set *s, const struct req_kind *kind,
                               const char *id) {
     struct inst_req *r = req_set_next(s, kind, NULL);
@@ -136,7 +144,7 @@ void req_set_load(const struct req_set *s, enum inst_role role, struct role_load
     }
     if (role != ROLE_NONE) return;
     out->running += s->seqs.n_winding;
-    out->leases += s->seqs.n_winding_held;
+    out->leases += s->seqs.n_winding_held + s->seqs.n_kept;
 }
 
 /* ---- time */

@@ -75,6 +75,9 @@ struct inst_req *req_set_next(const struct req_set *s, const struct req_kind *ki
                               const struct inst_req *r);
 /* Whether that attempt of the request is under way in the role. */
 bool req_set_has(const struct req_set *s, enum inst_role role, const char *id, uint32_t epoch);
+/* Whether an older attempt of the request is under way in the role. */
+bool req_set_has_older(const struct req_set *s, enum inst_role role, const char *id,
+                       uint32_t epoch);
 /* The newest of its kind with this internal id. NULL: none. */
 struct inst_req *req_set_find(const struct req_set *s, const struct req_kind *kind, const char *id);
 /* Another one than but (NULL: any) of the kind and the tenant's owner (NULL: anybody's), by its own

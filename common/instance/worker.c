@@ -199,14 +199,18 @@ enum err worker_beam_start(struct worker *w, uint64_t seq_id, const struct token
     return e;
 }
 
-static bool end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, loop_fn *done,
-                    void *done_arg) {
+static bool end_seq(struct worker *w, enum command_kind kind, uint64_t seq_id, int n_blocks,
+                    loop_fn *done, void *done_arg) {
     struct seq **p = find_live(w, seq_id);
     struct seq *s = *p;
     if (s == NULL) return false;
     *p = s->loop_next;
-    s->end = (struct command){
-        .kind = kind, .seq_id = seq_id, .seq = s, .done = done, .done_arg = done_arg};
+    s->end = (struct command){.kind = kind,
+                              .seq_id = seq_id,
+                              .seq = s,
+                              .n_blocks = n_blocks,
+                              .done = done,
+                              .done_arg = done_arg};
     push(w, &s->end);
     return true;
 }
@@ -256,11 +260,15 @@ void worker_resume(struct worker *w, uint64_t seq_id) {
 }
 
 bool worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
-    return end_seq(w, CMD_CANCEL, seq_id, done, done_arg);
+    return end_seq(w, CMD_CANCEL, seq_id, 0, done, done_arg);
+}
+
+bool worker_keep(struct worker *w, uint64_t seq_id, int n_blocks, loop_fn *done, void *done_arg) {
+    return end_seq(w, CMD_KEEP, seq_id, n_blocks, done, done_arg);
 }
 
 bool worker_release(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg) {
-    return end_seq(w, CMD_RELEASE, seq_id, done, done_arg);
+    return end_seq(w, CMD_RELEASE, seq_id, 0, done, done_arg);
 }
 
 /* What it does is told, once: its room is there before it is asked for. */
@@ -449,7 +457,7 @@ void worker_close(struct worker **wp) {
     struct command *c;
     while ((c = w->first) != NULL) {
         if ((w->first = c->next) == NULL) w->last = &w->first;
-        if (c->kind == CMD_CANCEL || c->kind == CMD_RELEASE) {
+        if (c->kind == CMD_CANCEL || c->kind == CMD_RELEASE || c->kind == CMD_KEEP) {
             loop_fn *done = c->done;
             void *done_arg = c->done_arg;
             worker_seq_free(c->seq);

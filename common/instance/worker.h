@@ -15,8 +15,9 @@ struct lora_set;
 struct worker_events {
     void (*on_admitted)(void *arg, uint64_t seq_id, const int32_t *block_table, int n_blocks,
                         int n_held_blocks,
-                        int n_cached_tokens); /* left the queue; for SEQ_IMPORT: reserved. The table
-                                                 lives during the call */
+                        int n_cached_tokens); /* left the queue; for SEQ_IMPORT, SEQ_LEND and
+                                                 SEQ_FETCH: reserved. The table lives during the
+                                                 call */
     void (*on_refused)(void *arg, uint64_t seq_id, enum err e,
                        const char *text); /* never became live, nothing is held */
     void (*on_token)(void *arg, uint64_t seq_id, const struct token_event *ev);
@@ -80,6 +81,9 @@ void worker_resume(struct worker *w, uint64_t seq_id);
 bool worker_cancel(struct worker *w, uint64_t seq_id, loop_fn *done, void *done_arg);
 bool worker_release(struct worker *w, uint64_t seq_id, loop_fn *done,
                     void *done_arg); /* SEQ_PREFILL after its token */
+/* SEQ_FETCH: ends it like worker_cancel(), and its first n_blocks are found by prefix by what is
+ * added after this call. */
+bool worker_keep(struct worker *w, uint64_t seq_id, int n_blocks, loop_fn *done, void *done_arg);
 enum err worker_self_test(struct worker *w, void (*done)(void *arg, enum err e), void *arg);
 /* Whether the engine takes steps; it does at the start. While it is held commands are still obeyed:
  * sequences come and go, and wait. done runs once the engine thread knows: then no step is under

@@ -171,7 +171,8 @@ static void do_add(struct worker *w, struct command *c) {
     if (e != ERR_OK) {
         forget_known(w, c->seq_id);
         refuse(w, c->seq, e, eb.text[0] != '\0' ? eb.text : err_text(e));
-    } else if (c->opts.kind == SEQ_IMPORT) {
+    } else if (c->opts.kind == SEQ_IMPORT || c->opts.kind == SEQ_LEND ||
+               c->opts.kind == SEQ_FETCH) {
         mail_admitted(w, c->seq, 0);
     }
 }
@@ -205,8 +206,9 @@ static void do_stop(struct worker *w, struct command *c) {
 static void do_end(struct worker *w, struct command *c) {
     if (*find_known(w, c->seq_id) == c->seq) {
         forget_known(w, c->seq_id);
-        enum err e =
-            c->kind == CMD_RELEASE ? engine_seq_release(w->engine, c->seq_id) : ERR_NOT_FOUND;
+        enum err e = ERR_NOT_FOUND;
+        if (c->kind == CMD_RELEASE) e = engine_seq_release(w->engine, c->seq_id);
+        if (c->kind == CMD_KEEP) e = engine_seq_keep(w->engine, c->seq_id, c->n_blocks);
         if (e != ERR_OK) engine_seq_cancel(w->engine, c->seq_id);
     }
     mail_spare(w, &c->seq->spare_end, MAIL_DONE, c->seq_id)->u.cmd = c;
@@ -227,7 +229,8 @@ static void obey(struct worker *w, struct command *c) {
     case CMD_STOP: do_stop(w, c); break;
     case CMD_PAUSE: (void)engine_seq_pause(w->engine, c->seq_id, c->held); break;
     case CMD_CANCEL:
-    case CMD_RELEASE: do_end(w, c); return; /* the command lives in the sequence's record */
+    case CMD_RELEASE:
+    case CMD_KEEP: do_end(w, c); return; /* the command lives in the sequence's record */
     case CMD_SELF_TEST:
     case CMD_HOLD: do_tested(w, c); return;
     }

@@ -18,6 +18,7 @@ enum command_kind {
     CMD_PAUSE,
     CMD_CANCEL,
     CMD_RELEASE,
+    CMD_KEEP,
     CMD_SELF_TEST,
     CMD_HOLD
 };
@@ -27,8 +28,8 @@ struct command {
     enum command_kind kind;
     bool counted; /* against n_commands_max */
     uint64_t seq_id;
-    struct seq
-        *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE: the record; NULL when the loop knew none */
+    struct seq *seq; /* CMD_ADD, CMD_CANCEL, CMD_RELEASE, CMD_KEEP: the record; NULL when the loop
+                        knew none */
     struct seq_opts opts;      /* CMD_ADD: ids and sampling are the command's own, the adapter is a
                                   reference */
     int32_t *ids;              /* CMD_ADD; CMD_START: of all lists */
@@ -37,7 +38,8 @@ struct command {
     int choice;                /* CMD_STOP */
     size_t n_ids;
     struct sampling sampling;
-    loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE */
+    int n_blocks;                          /* CMD_KEEP */
+    loop_fn *done;                         /* CMD_CANCEL, CMD_RELEASE, CMD_KEEP */
     bool held;                             /* CMD_HOLD, CMD_PAUSE */
     void (*tested)(void *arg, enum err e); /* CMD_SELF_TEST, CMD_HOLD */
     struct worker_mail *answer;            /* the same: room for what tells of it */

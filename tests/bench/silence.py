@@ -1,4 +1,4 @@
-"""How long a stream is silent when its decode instance goes, by cause: killed, frozen, stopped by SIGTERM. With real daemons, the bundled model and
+"""How long a stream is silent when its decode instance goes, by cause: killed, frozen, stopped by SIGTERM, drained without a wait. With real daemons, the bundled model and
 one of the 0.5B shape with random weights made on the spot.
 
     silence.py [fable] [half_b]       (both when none is named; BENCH_QUICK=1: fewer layers and rounds)
@@ -50,17 +50,30 @@ def busy_decode(cluster):
     return next((d for d in cluster.decodes if (load := d.load()) is not None and load[3] > 0), None)
 
 
+def drain(cluster, victim, on):
+    there = next(i for i in cluster.status()["instances"] if i["address"].endswith(f":{victim.port}"))
+    a = harness.post(cluster.mgmt, "/v1/instances/" + ("drain" if on else "undrain"), {"id": there["id"]})
+    assert a.status == 200, a.text
+
+
 def one_round(cluster, i, how):
+    """how: a signal; None: an order to drain."""
     n = CONTEXT // 2
     stream = Watched(cluster.base, complete(i, n, n + 60, True))
     harness.wait_for(lambda: len(stream.times) >= n or not stream.is_alive(), 120, "half of the context is generated")
     victim = busy_decode(cluster)
     assert victim is not None, "the stream ended before its instance could go"
     at = time.monotonic()
-    victim.process.send_signal(how)
+    if how is None:
+        drain(cluster, victim, True)
+    else:
+        victim.process.send_signal(how)
     stream.join(120)
     assert not stream.is_alive() and b'"finish_reason":"length"' in stream.raw, stream.raw[-300:]
-    if how == signal.SIGSTOP:
+    if how is None:
+        drain(cluster, victim, False)
+        harness.wait_for(cluster.all_serve, 60, "all serve again")
+    elif how == signal.SIGSTOP:
         victim.process.send_signal(signal.SIGCONT)
         harness.wait_for(cluster.all_serve, 60, "all serve again")
     else:
@@ -76,6 +89,15 @@ def prefill(cluster, i):
     return time.monotonic() - began
 
 
+def rounds(cluster, name, cause, how, base):
+    gaps = []
+    for i in range(ROUNDS):
+        with within(300, f"{name}: decode instance {cause}"):
+            gaps.append(one_round(cluster, 200 + i, how))
+    say(f"silence_{name}_{cause}_median", quantile(gaps, 0.5) * 1e3, "ms", quantile(gaps, 0.5) / base, "one prefill of the context")
+    say(f"silence_{name}_{cause}_p99", quantile(gaps, 0.99) * 1e3, "ms", quantile(gaps, 0.99) / base, "one prefill of the context")
+
+
 def measure(name, model, extra):
     with harness.Cluster(2, 2, model, extra) as cluster:
         alone = []
@@ -85,12 +107,9 @@ def measure(name, model, extra):
         base = quantile(alone, 0.5)
         say(f"silence_{name}_prefill_{CONTEXT}", base * 1e3, "ms")
         for cause, how in CAUSES.items():
-            gaps = []
-            for i in range(ROUNDS):
-                with within(300, f"{name}: decode instance {cause}"):
-                    gaps.append(one_round(cluster, 200 + i, how))
-            say(f"silence_{name}_{cause}_median", quantile(gaps, 0.5) * 1e3, "ms", quantile(gaps, 0.5) / base, "one prefill of the context")
-            say(f"silence_{name}_{cause}_p99", quantile(gaps, 0.99) * 1e3, "ms", quantile(gaps, 0.99) / base, "one prefill of the context")
+            rounds(cluster, name, cause, how, base)
+    with harness.Cluster(2, 2, model, extra, coord={"pd": {"drain_soft_s": 0}}) as cluster:
+        rounds(cluster, name, "drained", None, base)
 
 
 def main():

@@ -99,6 +99,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         infer_req_destroy(&req);
         break;
     }
+    case KV_LEND: ROUND_TRIP(kv_lend, kv_lend); break;
+    case KV_FETCH: {
+        struct kv_fetch m;
+        if (kv_fetch_unpack(&r, &m) != ERR_OK) break;
+        struct rd body = rd_of(m.req, m.req_bytes);
+        struct infer_req *req = NULL;
+        if (infer_req_unpack(&body, &req) != ERR_OK) break;
+        if (rd_done(&body)) {
+            kv_fetch_pack(&w, &m.key, m.n_blocks, m.n_held, req);
+            expect(&w, payload, n);
+        }
+        infer_req_destroy(&req);
+        break;
+    }
     case KV_DATA: try_data(&r, payload, n); break;
     case KV_CREDIT: {
         uint64_t taken;

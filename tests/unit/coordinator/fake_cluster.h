@@ -68,6 +68,7 @@ struct fake {
     char session[80], term[32]; /* of the last listener */
     char stops[STOPS_MAX][32];
     char stop_epoch[16];  /* header req-epoch of the same */
+    bool stop_keeps;      /* header baton-keep-kv of the same is there */
     char stop_tenant[64]; /* header baton-tenant of the last stopInfer */
     size_t n_stops;
     unsigned n_posts, n_configs;
@@ -302,6 +303,7 @@ static void fake_stop(struct fake *f, struct http_x *x) {
     const char *tenant = http_x_header(x, TENANT_HEADER);
     const char *epoch = http_x_header(x, "req-epoch");
     snprintf(f->stop_epoch, sizeof(f->stop_epoch), "%s", epoch != NULL ? epoch : "");
+    f->stop_keeps = http_x_header(x, "baton-keep-kv") != NULL;
     snprintf(f->stop_tenant, sizeof(f->stop_tenant), "%s", tenant != NULL ? tenant : "");
     snprintf(f->stops[f->n_stops++], sizeof(f->stops[0]), "%s", id);
     json_put(root);

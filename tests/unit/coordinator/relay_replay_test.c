@@ -313,6 +313,55 @@ static void an_instance_is_drained(void **state) {
     has_lost("drained", 3);
 }
 
+static int64_t fetched_tokens(void) {
+    struct json_value *arr = relay_recent(fc.co.relays), *lost;
+    int64_t v = -1;
+    assert_int_equal(json_get_arr(json_arr_at(arr, 0), "lostAttempts", &lost), JSON_OK);
+    assert_int_equal(json_get_i64(json_arr_at(lost, 0), "tokensFetched", &v), JSON_OK);
+    json_put(arr);
+    return v;
+}
+
+/* The D that is left keeps what it computed, and the next P hears where that is: of a planned move
+ * of what D has, and of nothing else. */
+static void what_was_computed_is_fetched(void **state) {
+    struct client c;
+    char at[64];
+    (void)state;
+    two_pieces(&c);
+    assert_null(strstr(P->last_headers, "baton-kv-at"));
+    const struct inst *left = fake_inst(D);
+    snprintf(at, sizeof(at), "baton-kv-at: %s;%u\n", left->node.ip, left->node.inter_comm_port);
+    assert_int_equal(relay_move_off(fc.co.relays, D->id, CAUSE_ROLE_SWITCHED), 0);
+    run_until(holds_two, P);
+    run_until(was_told_to_stop, D);
+    assert_true(D->stop_keeps);
+    assert_non_null(strstr(P->last_headers, at));
+    struct held *h = &P->held[1], now = *h;
+    fake_reply(h, 200,
+               "{\"reqId\":\"1\",\"isStream\":true,\"isLastResp\":false,\"output\":\"\","
+               "\"tokens\":\"\",\"created\":1700000000,\"seed\":\"18446744073709551615\","
+               "\"cachedTokens\":[7],"
+               "\"fetchedTokens\":48}");
+    last(D2, &now, 0, "data: [DONE]\n\n");
+    client_expect(&c, 200, "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n");
+    assert_int_equal(fetched_tokens(), 48);
+    client_close(&c);
+}
+
+static void of_a_loss_nothing_is_fetched(void **state) {
+    struct client c;
+    (void)state;
+    struct held old = two_pieces(&c);
+    data(D, &old, 2, "data: 4\n\n", "15"); /* a piece is lost */
+    run_until(holds_two, P);
+    run_until(was_told_to_stop, D);
+    assert_false(D->stop_keeps);
+    assert_null(strstr(P->last_headers, "baton-kv-at"));
+    goes_on(&c, P, "11,12,13");
+    assert_int_equal(fetched_tokens(), 0);
+}
+
 /* Of a stream that nothing is known of a move makes no failure: it stays. */
 static void what_cannot_move_stays(void **state) {
     struct client c;
@@ -575,6 +624,8 @@ int main(int argc, char **argv) {
         CASE(whole_answers_begin_again),
         CASE(losses_add_up),
         CASE(an_instance_is_drained),
+        CASE(what_was_computed_is_fetched),
+        CASE(of_a_loss_nothing_is_fetched),
         CASE(what_cannot_move_stays),
         CASE(no_attempt_is_left),
         CASE(transcripts_are_bounded),

@@ -248,6 +248,8 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
     int bt = e->o.block_tokens;
     atomic_fetch_add(&e->n_added, 1);
     if (find(e, o->seq_id) != NULL) return err_set(eb, ERR_CONFLICT, "sequence is live");
+    if (o->kind == SEQ_FETCH || o->kind == SEQ_LEND)
+        return err_set(eb, ERR_NOT_FOUND, "no prefix cache");
     size_t n_kv = o->n_ids + (o->kind == SEQ_PREFILL ? 0 : (size_t)o->sampling->new_tokens_max);
     int n_blocks = (int)((n_kv + (size_t)bt - 1) / (size_t)bt);
     if (n_blocks > e->o.n_blocks)
@@ -380,6 +382,11 @@ enum err engine_choice_stop(struct engine *e, uint64_t id, int choice) {
     return ERR_OK;
 }
 
+enum err engine_seq_keep(struct engine *e, uint64_t id, int n_blocks) {
+    (void)e, (void)id, (void)n_blocks;
+    return ERR_NOT_FOUND;
+}
+
 enum err engine_seq_release(struct engine *e, uint64_t id) {
     struct fseq *s = find(e, id);
     if (s == NULL) return ERR_NOT_FOUND;
@@ -400,17 +407,22 @@ static void fill_block(struct engine *e, struct fseq *s, int i) {
     }
 }
 
+static uint64_t kv_at(const struct engine *e, const struct fseq *s, size_t at, int layer) {
+    uint64_t v;
+    const size_t bt = (size_t)e->o.block_tokens;
+    memcpy(&v, engine_kv_block(e, layer, s->table[at / bt]) + at % bt * 8, 8);
+    return v;
+}
+
 static uint64_t read_prompt(const struct engine *e, const struct fseq *s) {
     uint64_t h = 5;
-    for (int layer = 0; layer < FAKE_LAYERS; layer++) {
-        for (size_t i = 0; i < s->n_input; i++) {
-            uint64_t v;
-            memcpy(&v,
-                   engine_kv_block(e, layer, s->table[i / (size_t)e->o.block_tokens]) +
-                       i % (size_t)e->o.block_tokens * 8,
-                   8);
-            h = mix(h, v);
-        }
+    for (int layer = 0; layer < FAKE_LAYERS; layer++)
+        for (size_t i = 0; i < s->n_prompt; i++) h = mix(h, kv_at(e, s, i, layer));
+    /* What was generated before counts as if it had been generated here, if its KV is right. */
+    for (size_t i = s->n_prompt; i < s->n_input; i++) {
+        for (int layer = 0; layer < FAKE_LAYERS; layer++)
+            if (kv_at(e, s, i, layer) != slot_value(s->ids, i, layer)) h = mix(h, 99);
+        h = mix(h, (uint64_t)(uint32_t)s->ids[i] + 3);
     }
     return h;
 }

@@ -129,6 +129,26 @@ static void the_time_spent_is_a_number(void **state) {
     assert_int_equal(h.spent_ms, 0);
 }
 
+static const char *header_with_place(const void *arg, const char *name) {
+    static const struct given g = {.req_type = "prefill", .req_id = "1", .d_target = "10.0.0.1"};
+    return strcmp(name, "baton-kv-at") == 0 ? arg : header(&g, name);
+}
+
+static void the_place_that_was_left_is_an_address(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "host", "10.0.0.1;0", "10.0.0.1;65536", "10.0.0.1:5"};
+    struct pd_head h;
+    struct errbuf eb = {0};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(pd_head_read(&h, header_with_place, bad[i], &eb), ERR_INVALID);
+        assert_string_equal(eb.text, "Parameter baton-kv-at must be an IPv4 address");
+    }
+    assert_int_equal(pd_head_read(&h, header_with_place, "10.0.0.2;1029", &eb), ERR_OK);
+    assert_string_equal(h.kv_at, "10.0.0.2;1029");
+    assert_int_equal(pd_head_read(&h, header_with_place, NULL, &eb), ERR_OK);
+    assert_string_equal(h.kv_at, "");
+}
+
 static void the_tenant_is_a_word(void **state) {
     (void)state;
     static const struct {
@@ -212,6 +232,7 @@ int main(void) {
         cmocka_unit_test(bad_headers_have_their_texts),
         cmocka_unit_test(good_headers_give_their_values),
         cmocka_unit_test(the_time_spent_is_a_number),
+        cmocka_unit_test(the_place_that_was_left_is_an_address),
         cmocka_unit_test(the_tenant_is_a_word),
         cmocka_unit_test(the_record_has_a_length),
         cmocka_unit_test(the_id_may_be_as_long_as_the_limit),

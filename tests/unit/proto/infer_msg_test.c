@@ -145,6 +145,8 @@ static struct infer_req *rnd_req(void) {
         e.id = (int32_t)(rnd() >> 33);
         e.finish = rnd_bool() ? FINISH_EOS : FINISH_NONE;
         assert_int_equal(transcript_add(q->replay, &e), ERR_OK);
+        q->n_prompt = q->n_ids;
+        if (rnd_bool()) assert_int_equal(infer_req_resume(q), ERR_OK);
     }
     q->measured.prefill_us = rnd();
     q->measured.queue_wait_us = rnd();
@@ -302,6 +304,51 @@ static void test_replay_must_fit(void **state) {
         infer_req_destroy(&a);
         infer_req_destroy(&b);
         wr_free(&w);
+    }
+}
+
+/* Ids behind the prompt are the only choice's of the record, or nobody's. */
+static void test_resumed_ids_are_those_of_the_record(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t n_choices, n_ids;
+        enum finish finish;
+        int resumed; /* ids that infer_req_resume() adds */
+    } cases[] = {{1, 3, FINISH_NONE, 3},
+                 {1, 0, FINISH_NONE, 0},
+                 {1, 2, FINISH_EOS, 0},
+                 {2, 3, FINISH_NONE, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const int n_wrong = cases[i].resumed > 0 ? 3 : 1; /* 1: another id, 2: one id less */
+        for (int wrong = 0; wrong < n_wrong; wrong++) {
+            struct infer_req *a = infer_req_create(), *b;
+            struct wr w = WR_INIT;
+            a->ids = calloc(8, sizeof(*a->ids));
+            a->n_ids = a->n_prompt = 4;
+            a->sampling.n_choices = (int32_t)cases[i].n_choices;
+            a->sampling.new_tokens_max = 5;
+            a->replay = calloc(1, sizeof(*a->replay));
+            assert_int_equal(transcript_open(a->replay, 1, cases[i].n_choices), ERR_OK);
+            for (uint32_t k = 0; k < cases[i].n_ids; k++) {
+                struct emitted e = {.id = (int32_t)(40 + k)};
+                if (k + 1 == cases[i].n_ids) e.finish = (uint8_t)cases[i].finish;
+                assert_int_equal(transcript_add(a->replay, &e), ERR_OK);
+            }
+            assert_int_equal(infer_req_resume(a), ERR_OK);
+            assert_int_equal(infer_req_resume(a), ERR_OK); /* once is enough */
+            assert_int_equal(a->n_ids, 4 + cases[i].resumed);
+            assert_int_equal(a->n_prompt, 4);
+            assert_int_equal(infer_req_is_resumed(a), cases[i].resumed > 0);
+            if (cases[i].resumed > 0) assert_int_equal(a->ids[6], 42);
+            if (wrong == 1) a->ids[4]++;
+            if (wrong == 2) a->n_ids--;
+            infer_req_pack(&w, a);
+            struct rd r = rd_of(w.data, w.len);
+            assert_int_equal(infer_req_unpack(&r, &b), wrong == 0 ? ERR_OK : ERR_BAD_FRAME);
+            infer_req_destroy(&a);
+            infer_req_destroy(&b);
+            wr_free(&w);
+        }
     }
 }
 
@@ -707,11 +754,17 @@ static void test_nth_allocation_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_identity),      cmocka_unit_test(test_replay_must_fit),
-        cmocka_unit_test(test_truncations),   cmocka_unit_test(test_number_bounds),
-        cmocka_unit_test(test_size_bounds),   cmocka_unit_test(test_format_damage),
-        cmocka_unit_test(test_random_damage), cmocka_unit_test(test_event),
-        cmocka_unit_test(test_sampling_copy), cmocka_unit_test(test_nth_allocation_fails),
+        cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_replay_must_fit),
+        cmocka_unit_test(test_resumed_ids_are_those_of_the_record),
+        cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_number_bounds),
+        cmocka_unit_test(test_size_bounds),
+        cmocka_unit_test(test_format_damage),
+        cmocka_unit_test(test_random_damage),
+        cmocka_unit_test(test_event),
+        cmocka_unit_test(test_sampling_copy),
+        cmocka_unit_test(test_nth_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

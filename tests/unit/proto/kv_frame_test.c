@@ -124,6 +124,24 @@ static void pack_sample(struct wr *w, enum kv_type t) {
         infer_req_destroy(&req);
         break;
     }
+    case KV_FETCH: {
+        struct infer_req *req = infer_req_create();
+        assert_non_null(req);
+        req->head.req_id = strdup(k.req_id);
+        req->head.epoch = k.epoch;
+        req->ids = calloc(40, sizeof(int32_t));
+        req->n_ids = 40;
+        req->n_prompt = 3;
+        req->sampling.new_tokens_max = 50;
+        req->answer.api = API_OPENAI_CHAT;
+        kv_fetch_pack(w, &k, 4, 1, req);
+        infer_req_destroy(&req);
+        break;
+    }
+    case KV_LEND:
+        kv_lend_pack(
+            w, &(struct kv_lend){.key = k, .code = ERR_NOT_FOUND, .n_blocks = 3, .text = "gone"});
+        break;
     case KV_GRANT: kv_grant_pack(w, &(struct kv_grant){.key = k, .n_held = 2}); break;
     case KV_BUSY: kv_busy_pack(w, &(struct kv_busy){.key = k, .retry_after_ms = 25}); break;
     case KV_REFUSE:
@@ -209,6 +227,22 @@ static enum err unpack_pack(struct kv_frame *f, struct wr *again) {
         if (e == ERR_OK && !rd_done(&body)) e = ERR_BAD_FRAME;
         if (e == ERR_OK) kv_offer_pack(again, &m.key, m.n_blocks, m.lease_ms, req);
         infer_req_destroy(&req);
+        break;
+    }
+    case KV_FETCH: {
+        struct kv_fetch m;
+        struct infer_req *req = NULL;
+        if ((e = kv_fetch_unpack(r, &m)) != ERR_OK) break;
+        struct rd body = rd_of(m.req, m.req_bytes);
+        e = infer_req_unpack(&body, &req);
+        if (e == ERR_OK && !rd_done(&body)) e = ERR_BAD_FRAME;
+        if (e == ERR_OK) kv_fetch_pack(again, &m.key, m.n_blocks, m.n_held, req);
+        infer_req_destroy(&req);
+        break;
+    }
+    case KV_LEND: {
+        struct kv_lend m;
+        if ((e = kv_lend_unpack(r, &m)) == ERR_OK) kv_lend_pack(again, &m);
         break;
     }
     case KV_GRANT: {
@@ -611,7 +645,7 @@ static void each_difference_of_two_hellos_has_its_code(void **state) {
     } cases[10];
     for (size_t i = 0; i < 10; i++) cases[i].h = d;
     cases[0].h.protocol = KV_VERSION + 1, cases[0].code = KV_LINK_VERSION,
-    cases[0].text = "protocol version: instance 11 has 5, instance 21 has 6";
+    cases[0].text = "protocol version: instance 11 has 6, instance 21 has 7";
     cases[1].h.role = ROLE_PREFILL, cases[1].code = KV_LINK_ROLE,
     cases[1].text = "role: instance 11 has prefill, instance 21 has prefill";
     cases[2].h.model_hash[31] = 0, cases[2].code = KV_LINK_MODEL,
