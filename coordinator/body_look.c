@@ -9,7 +9,7 @@
 
 /* Objects and strings with escapes, of an input, that are looked at one by one; what lies behind
  * them in a list counts by its bytes, so that a body's time does not depend on what is in it. */
-enum { SINGLES_MAX = 32768 };
+enum { SINGLES_MAX = 8192 };
 enum { TOKEN_CHARS = 4, OBJECTS_DEEP_MAX = 2 };
 
 bool body_id_ok(const char *id, size_t n) {
@@ -82,7 +82,7 @@ static enum json_skim_item next_item(const struct walk *w, size_t *at, size_t *d
 }
 
 static struct input list_length(struct walk *w, size_t from, int deep) {
-    struct json_skim_sum sum = {.n_items_max = PARTS_MAX};
+    struct json_skim_sum sum = {0};
     struct input in = {0};
     size_t first = space_from(w, from + 1), at = first, depth = 1;
     enum json_skim_item item;
@@ -90,7 +90,7 @@ static struct input list_length(struct walk *w, size_t from, int deep) {
            item == JSON_SKIM_STRING) {
         size_t end, n_bytes = 0;
         if (++w->n_singles > SINGLES_MAX) {
-            end = w->skim->container(w->p, w->n, from);
+            end = w->skim->arrays_end(w->p, w->n, at, depth);
             if (end > at) in.n_chars += end - at;
             w->bad = w->bad || end == 0;
             break;

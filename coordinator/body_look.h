@@ -2,8 +2,9 @@
  * whether the client wants a stream, the id it gave, and a length for scheduling
  * (inference-api 2.6). P checks the body; here nothing is refused, and of what is no JSON only that
  * is noticed which has no end. The loop thread does this, so nothing is built and most bytes are
- * not looked at one by one (proto/json_skim.h): constant memory, over 1 GB a second whatever the
- * body. Pure. */
+ * not looked at one by one (proto/json_skim.h): constant memory, and about a nanosecond a byte
+ * whatever the body (docs/performance.md), beside a millisecond for the objects of a list that are
+ * looked at one by one. Pure. */
 #ifndef BATON_COORDINATOR_BODY_LOOK_H
 #define BATON_COORDINATOR_BODY_LOOK_H
 
@@ -18,7 +19,7 @@ struct body_look {
     unsigned n_sequences;    /* drawn from all prompts: by n or best_of; at most SEQUENCES_MAX */
     uint64_t new_tokens_max; /* of a sequence; 0: it does not say */
     /* Of the input; a token id, or any other number or word, counts for four. An unreadable body
-     * counts by its bytes, and so does what is left of a list behind 32,768 objects. */
+     * counts by its bytes, and so does what is left of a list behind 8,192 objects. */
     size_t n_chars;
     /* Triton's id, or request_id of the OpenAI paths; "" when there is none, or one that no
      * instance would take. */

@@ -59,6 +59,11 @@ INLINE uint64_t at_most_space(const struct vectors *x) {
 }
 #endif
 
+INLINE uint64_t odd_so_far(uint64_t x) {
+    for (int k = 1; k < 64; k *= 2) x ^= x << k;
+    return x;
+}
+
 #include "proto/json_skim_walk.h"
 
 const struct json_skim json_skim_plain = JSON_SKIM_OPS;
@@ -85,9 +90,5 @@ static bool fill(struct json_skim_names *t) {
 
 void json_skim_names_init(struct json_skim_names *t, const char *const *names, size_t n) {
     *t = (struct json_skim_names){.name = names, .n = n, .factor = 0x9e3779b97f4a7c15u};
-    for (size_t i = 0; i < n; i++) {
-        const size_t len = strlen(names[i]);
-        if (len <= JSON_SKIM_SHORT_BYTES) t->of_len[len][t->n_of_len[len]++] = (unsigned char)i;
-    }
     while (!fill(t)) t->factor += 2;
 }

@@ -18,12 +18,7 @@
 #include <stdint.h>
 
 /* The names of the members that are looked for. */
-enum {
-    JSON_SKIM_NAME_BYTES_MAX = 21,
-    JSON_SKIM_SHORT_BYTES = 5, /* shorter than this or as long: compared in a block all at once */
-    JSON_SKIM_SHORT_MAX = 2,   /* of each such length */
-    JSON_SKIM_SLOTS = 64
-};
+enum { JSON_SKIM_NAME_BYTES_MAX = 21, JSON_SKIM_SLOTS = 64 };
 struct json_skim_names {
     const char *const *name;
     size_t n;
@@ -32,18 +27,14 @@ struct json_skim_names {
         uint64_t head;        /* the first eight bytes of the name, the first one lowest */
         unsigned char len, i; /* len 0: none */
     } slot[JSON_SKIM_SLOTS];
-    unsigned char n_of_len[JSON_SKIM_SHORT_BYTES + 1],
-        of_len[JSON_SKIM_SHORT_BYTES + 1][JSON_SKIM_SHORT_MAX];
 };
 /* n names, 1 to JSON_SKIM_NAME_BYTES_MAX bytes of [a-z_] each, which stay where they are; no two
- * begin with the same eight bytes, and no more than JSON_SKIM_SHORT_MAX have the same short length.
- * For any number of walks. */
+ * begin with the same eight bytes. For any number of walks. */
 void json_skim_names_init(struct json_skim_names *t, const char *const *names, size_t n);
 
 /* What lies in an array and in the arrays in it. */
 struct json_skim_sum {
-    size_t n_items;      /* of the outermost array, less one; exact up to n_items_max, then any */
-    size_t n_items_max;  /* of the caller */
+    size_t n_items;      /* of the outermost array, less one */
     size_t n_scalars;    /* numbers and words */
     size_t n_text_bytes; /* of strings that were not given to the caller */
 };
@@ -63,6 +54,9 @@ struct json_skim {
     size_t (*string)(const char *p, size_t n, size_t at, size_t *n_bytes);
     /* p[at] opens a container: the offset behind its end. */
     size_t (*container)(const char *p, size_t n, size_t at);
+    /* p[at] lies in this many arrays, 1 or more, and in no string: the offset behind the end of the
+     * outermost. */
+    size_t (*arrays_end)(const char *p, size_t n, size_t at, size_t depth);
     /* p[at] opens an object: found[i] is where the value of name i begins (white space is skipped;
      * of a name that stands there twice the last counts), 0 for one that is not there. The offset
      * behind the object's end. Escaped names are unescaped as long as they hold [a-z_] alone. */

@@ -1,10 +1,10 @@
-/* json_skim_avx2: 32 bytes a register. Compiled with -mavx2 -mbmi -mbmi2 -mpopcnt, by which the
- * compiler counts and finds bits; the processor is asked first. */
+/* json_skim_avx2: 32 bytes a register. Compiled with -mavx2 -mbmi -mbmi2 -mpclmul -mpopcnt, by
+ * which the compiler counts and finds bits; the processor is asked first. */
 #include "proto/json_skim_ops.h"
 
 #include <stddef.h>
 
-#if defined(__AVX2__) && defined(__BMI2__) && defined(__POPCNT__)
+#if defined(__AVX2__) && defined(__BMI2__) && defined(__PCLMUL__) && defined(__POPCNT__)
 #include <immintrin.h>
 
 struct vectors {
@@ -32,12 +32,20 @@ INLINE uint64_t at_most_space(const struct vectors *x) {
                  _mm256_cmpeq_epi8(_mm256_min_epu8(x->v[1], w), x->v[1]));
 }
 
+INLINE uint64_t odd_so_far(uint64_t x) {
+    return (uint64_t)_mm_cvtsi128_si64(
+        _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)x), _mm_set1_epi8(-1), 0));
+}
+
 #include "proto/json_skim_walk.h"
 
 static const struct json_skim ops = JSON_SKIM_OPS;
 
 const struct json_skim *json_skim_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? &ops : NULL;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+                   __builtin_cpu_supports("pclmul")
+               ? &ops
+               : NULL;
 }
 #else
 const struct json_skim *json_skim_avx2(void) {

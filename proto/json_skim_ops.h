@@ -13,8 +13,8 @@ enum { BLOCK = 64 };
 #define INLINE static inline __attribute__((always_inline))
 #define JSON_SKIM_OPS                                                                              \
     {                                                                                              \
-        .space = space_at, .string = string_at, .container = container_at, .members = members_at,  \
-        .items = items_from                                                                        \
+        .space = space_at, .string = string_at, .container = container_at,                         \
+        .arrays_end = arrays_end_from, .members = members_at, .items = items_from                  \
     }
 
 #endif

@@ -130,7 +130,7 @@ oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS) $(ORACLE_GUIDE_BINS)
 # kernels of one instruction set carry their own flags; the file name says which
 # (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)
 $(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
-$(BUILD)/proto/json_skim_avx2.o: ISA := -mavx2 -mbmi -mbmi2 -mpopcnt
+$(BUILD)/proto/json_skim_avx2.o: ISA := -mavx2 -mbmi -mbmi2 -mpclmul -mpopcnt
 $(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_avx512vnni.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -70,6 +71,28 @@ static void strings(void **state) {
     }
 }
 
+/* Ends of arrays however deep: both sides of where the depth is counted in a block, and of blocks.
+ */
+static void ends_of_arrays(void **state) {
+    static char text[2000];
+    (void)state;
+    for (size_t depth = 1; depth < 400; depth += depth < 140 ? 1 : 37) {
+        for (size_t gap = 0; gap < 2; gap++) { /* [[..]],[..]] */
+            size_t n = 0;
+            for (size_t i = 0; i < depth; i++) text[n++] = '[';
+            for (size_t i = 0; i < depth - 1; i++) text[n++] = ']';
+            if (gap > 0) n += (size_t)sprintf(text + n, ",[\"]\",[{\"]\":[]}]]");
+            text[n++] = ']';
+            assert_int_equal(json_skim()->container(text, n, 0), n);
+            assert_int_equal(json_skim_plain.container(text, n, 0), n);
+            assert_int_equal(json_skim()->container(text, n - 1, 0), 0);
+            assert_int_equal(json_skim()->arrays_end(text, n, depth, depth), n);
+            assert_int_equal(json_skim_plain.arrays_end(text, n, depth, depth), n);
+            assert_int_equal(json_skim()->arrays_end(text, n - 1, depth, depth), 0);
+        }
+    }
+}
+
 /* ---- the sets beside each other */
 
 static uint64_t seed = 88172645463325252u;
@@ -95,9 +118,12 @@ static void compare(const char *p, size_t n) {
         end = x->container(p, n, 0);
         assert_int_equal(end, y->container(p, n, 0));
         assert_true(end <= n);
+        end = x->arrays_end(p, n, 1, 3);
+        assert_int_equal(end, y->arrays_end(p, n, 1, 3));
+        assert_true(end <= n);
     }
     size_t at = 1, bt = 1, d = 1, e = 1;
-    struct json_skim_sum s = {.n_items_max = 128}, t = s;
+    struct json_skim_sum s = {0}, t = s;
     for (int steps = 0; steps < 1000 && at < n; steps++) {
         enum json_skim_item item = x->items(p, n, &at, &d, &s);
         assert_int_equal(item, y->items(p, n, &bt, &e, &t));
@@ -131,6 +157,7 @@ static void sets_agree(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(members), cmocka_unit_test(strings),
+                                       cmocka_unit_test(ends_of_arrays),
                                        cmocka_unit_test(sets_agree)};
     return cmocka_run_group_tests(tests, make_names, NULL);
 }
