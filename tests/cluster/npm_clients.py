@@ -12,6 +12,7 @@ from harness import ANSWER_S, BUILD, ROOT
 
 SOURCE = os.path.join(ROOT, "tests", "cluster", "npm")
 FOLDER = os.path.join(BUILD, "tests", "npm")
+INSTALL_S = 580  # 150 MB of small files, from a registry
 
 
 def install(source=SOURCE, folder=FOLDER):
@@ -28,7 +29,7 @@ def install(source=SOURCE, folder=FOLDER):
         for name in set(os.listdir(source)) - set(same):  # a program may be running that is the same as before
             shutil.copy(os.path.join(source, name), folder)
         if not os.path.exists(installed) or open(installed).read() != lock:
-            r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, timeout=240)
+            r = subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
             if r.returncode != 0:
                 pytest.fail(f"npm could not install the packages into {folder} (is a registry reachable?):\n{r.stdout[-1000:]}{r.stderr[-3000:]}")
             shutil.copy(os.path.join(source, "package-lock.json"), installed)

@@ -313,7 +313,7 @@ def test_keys_change_under_streams(kind):
             assert KEY not in log and new not in log and "PRIVATE KEY" not in log
 
 
-def test_the_openai_client_with_a_key_alone(pki):
+def test_sdks_with_a_key_alone(pki):
     """An SDK brings a key and no certificate: it needs the CA, and `clientCertificates` optional. A wrong key is its AuthenticationError."""
     npm_clients.install()
     ca = {"NODE_EXTRA_CA_CERTS": pki.file("user", "ca.pem")}
@@ -322,6 +322,8 @@ def test_the_openai_client_with_a_key_alone(pki):
         chunks = npm_clients.run("openai_client.mjs", s.base, "chat_stream", {**ca, "OPENAI_API_KEY": KEY})["chunks"]
         text = told["choices"][0]["message"]["content"]
         assert text and "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks if c["choices"]) == text
+        message = npm_clients.run("anthropic_client.mjs", s.base, "whole stream", {**ca, "API_KEY": KEY})
+        assert message["stream"]["message"]["content"] == message["whole"]["content"] and message["whole"]["content"][0]["text"]
         r = npm_clients.start("openai_client.mjs", s.base, "chat", {**ca, "OPENAI_API_KEY": "nobody-knows-this-key"})
         assert r.returncode != 0 and "AuthenticationError" in r.stderr and "Incorrect API key provided." in r.stderr, r.stderr
         r = npm_clients.start("openai_client.mjs", s.base, "chat", {"OPENAI_API_KEY": KEY})
