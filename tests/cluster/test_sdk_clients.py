@@ -84,5 +84,5 @@ def test_errors(anthropic, ai, langchain):
 
 def test_aborts_free_their_places(anthropic, ai, langchain, pair):
     assert anthropic["abort"]["class"] == "APIUserAbortError" and ai["abort"] == "abort"
-    assert langchain["abort"]["pieces"] == 2 and langchain["abort"]["error"]["name"] in ("AbortError", "ModelAbortError")
+    assert langchain["abort"]["pieces"] >= 2 and langchain["abort"]["error"]["name"] in ("AbortError", "ModelAbortError")
     wait_for(lambda: get(pair.base, "/load").json == {"server_load": 0}, ANSWER_S, "nothing of it is under way")
