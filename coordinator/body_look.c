@@ -298,6 +298,20 @@ enum { TGIS_REQUESTS = 3 };
  * what is in it. P counts all of them. */
 enum { FIELDS_LOOKED_MAX = 4096 };
 
+/* How long a compressed message is. gzip says it at its end, and what says it wrongly is no gzip;
+ * of the others the usual ratio of text is taken. It may be so many times as long, and a bit
+ * (grpc_json.c). */
+enum { TEXT_RATIO = 4, INFLATED_PER_BYTE = 16, INFLATED_FREE_BYTES = 1 << 20, GZIP_BYTES_MIN = 18 };
+static size_t inflated_bytes(const struct grpc_frame *f) {
+    size_t n = TEXT_RATIO * f->n;
+    if (f->n >= GZIP_BYTES_MIN && memcmp(f->p, "\x1f\x8b", 2) == 0) {
+        n = 0;
+        for (size_t i = 0; i < 4; i++) n |= (size_t)(unsigned char)f->p[f->n - 4 + i] << 8 * i;
+    }
+    const size_t most = INFLATED_PER_BYTE * f->n + INFLATED_FREE_BYTES;
+    return n < most ? n : most;
+}
+
 static void look_at_message(struct body_look *out, const struct api_path *path, const char *body,
                             size_t n) {
     struct grpc_frame frame;
@@ -307,7 +321,10 @@ static void look_at_message(struct body_look *out, const struct api_path *path, 
     if (grpc_one_message(body, n) != NULL) return;
     out->is_object = out->has_input = true;
     (void)grpc_frame_take(&frame, body, n);
-    if (frame.compressed) return; /* P knows */
+    if (frame.compressed) {
+        out->n_chars = inflated_bytes(&frame);
+        return; /* how many prompts there are P knows */
+    }
     if (path->api != API_TGIS) return;
     struct pb_reader r = pb_reader(frame.p, frame.n);
     for (unsigned i = 0; i < FIELDS_LOOKED_MAX && pb_next(&r, &f); i++)

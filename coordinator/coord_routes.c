@@ -337,6 +337,10 @@ bool coord_serves_anything(const void *co) {
     return controller_ready(co) && !((const struct coordinator *)co)->stopping;
 }
 
+bool coord_has_model(const void *co, const char *name) {
+    return model_is_served(co, name);
+}
+
 static void on_grpc_health(void *arg, struct http_x *x, const struct route_params *p) {
     struct coordinator *co = arg;
     (void)p;
@@ -375,6 +379,7 @@ static const struct route routes[] = {
      on_model_ready, 0},
     {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,
      GRPC_HEALTH_BODY_BYTES},
+    GRPC_PROBE_ROWS(on_grpc_health),
     {PLANE_METRICS, "GET", "/metrics", on_metrics, 0},
     {PLANE_MGMT, "GET", "/v1/status", on_status, 0},
     {PLANE_MGMT, "GET", "/v2/status", on_status, 0},

@@ -120,6 +120,7 @@ const char *coord_media_type(const char *type);
 
 /* Of a coordinator: a request would be taken now. */
 bool coord_serves_anything(const void *co);
+bool coord_has_model(const void *co, const char *name); /* some instance has it */
 
 /* ---- coord_status.c */
 void coord_reply_status(struct coordinator *co, struct http_x *x);

@@ -214,7 +214,9 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = alarms_create(&co->alarms, co->conf.manage_ip);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
-    if (e == ERR_OK) e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, co);
+    if (e == ERR_OK)
+        e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, coord_has_model,
+                               co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGTERM, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGINT, on_term, co);
     if (e == ERR_OK) e = loop_on_signal(co->loop, SIGHUP, on_hup, co);

@@ -117,6 +117,14 @@ static bool is_get(const struct http_x *x) {
     return strcmp(http_x_method(x), "GET") == 0 || strcmp(http_x_method(x), "HEAD") == 0;
 }
 
+/* A query goes on as it came: the parser let no byte through that ends a request line. */
+static bool put_query(char *dst, size_t cap, const struct http_x *x) {
+    const char *query = http_x_query(x);
+    const size_t n = strlen(dst);
+    if (!is_get(x) || query[0] == '\0') return true;
+    return snprintf(dst + n, cap - n, "?%s", query) < (int)(cap - n);
+}
+
 static bool is_vectors(const struct proxied *p) {
     return p->row != NULL && (p->row->work == API_EMBED || p->row->work == API_SCORE);
 }
@@ -138,7 +146,8 @@ static enum err ask_next(struct proxied *p) {
     char url[PATH_BYTES_MAX + 64], path[PATH_BYTES_MAX], context[24];
     size_t n;
     const char *body = http_x_body(x, &n);
-    if (!put_path(path, sizeof(path), http_x_path(x))) return ERR_INVALID;
+    if (!put_path(path, sizeof(path), http_x_path(x)) || !put_query(path, sizeof(path), x))
+        return ERR_INVALID;
     if (in == NULL) return ERR_NOT_FOUND;
     const uint64_t bound_ms = (uint64_t)limit_s(p) * 1000, spent_ms = clock_ms() - p->began_ms;
     if (bound_ms > 0 && spent_ms >= bound_ms) return ERR_TIMEOUT;

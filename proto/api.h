@@ -35,14 +35,15 @@ enum api_stream {
 /* How the pieces of a stream are framed. */
 enum api_frames {
     API_FRAMES_NONE,
-    API_FRAMES_SSE,       /* "data: {..}" and an empty line */
-    API_FRAMES_SSE_DONE,  /* the same, and "data: [DONE]" at the end */
-    API_FRAMES_SSE_BARE,  /* Triton's: "data:{..}" */
-    API_FRAMES_SSE_NAMED, /* each event has a name: "event: error" before an error's data */
-    API_FRAMES_SSE_TYPED, /* the same, and the data repeat it as their `type` */
-    API_FRAMES_OBJECTS,   /* vLLM's /generate: objects with a zero byte behind each */
-    API_FRAMES_NDJSON,    /* an object a line */
-    API_FRAMES_GRPC,      /* messages of gRPC, status in the trailers */
+    API_FRAMES_SSE,        /* "data: {..}" and an empty line */
+    API_FRAMES_SSE_DONE,   /* the same, and "data: [DONE]" at the end */
+    API_FRAMES_SSE_BARE,   /* Triton's: "data:{..}" */
+    API_FRAMES_SSE_NAMED,  /* each event has a name: "event: error" before an error's data */
+    API_FRAMES_SSE_TYPED,  /* the same, and the data repeat it as their `type` */
+    API_FRAMES_SSE_EVENTS, /* each event has a name, lines end in CR LF; Caikit's */
+    API_FRAMES_OBJECTS,    /* vLLM's /generate: objects with a zero byte behind each */
+    API_FRAMES_NDJSON,     /* an object a line */
+    API_FRAMES_GRPC,       /* messages of gRPC, status in the trailers */
 };
 
 /* What surrounds the pieces of a framing, as those who write errors into a stream need it. */
@@ -109,6 +110,15 @@ enum api_info {
     INFO_TGIS_TOKENIZE,
     INFO_TGIS_MODEL,
     INFO_OVMS_TOKENIZE,
+    INFO_CAIKIT_TOKENIZE,
+    INFO_CAIKIT_RUNTIME,
+    INFO_CAIKIT_MODELS,
+    INFO_INFER_SERVER,
+    INFO_INFER_MODEL,
+    INFO_INFER_CONFIG,
+    INFO_INFER_INDEX,
+    INFO_INFER_LOAD,
+    INFO_INFER_EMPTY, /* there is none of it */
     /* of API_KEPT */
     INFO_KEPT_RESPONSE,
     INFO_KEPT_DELETE,

@@ -131,8 +131,19 @@ static struct json_value *ovms(int *status, const char *text, const char *param,
                                  : text);
 }
 
+/* What is wrong in kind, as a list of where and what. */
+static struct json_value *caikit_info(const char *text, const char *param) {
+    struct json_value *list = json_new_arr(), *one = json_new_obj(), *loc = json_new_arr();
+    add_str(one, "type", "value_error");
+    if (param != NULL && param[0] != '\0') json_arr_add(loc, json_new_str(param));
+    json_obj_set(one, "loc", loc);
+    add_str(one, "msg", text);
+    json_arr_add(list, one);
+    return list;
+}
+
 /* The id is for whoever looks for the answer in a log: different each time, no more. */
-static struct json_value *caikit(int status, const char *text) {
+static struct json_value *caikit(int status, const char *text, const char *param) {
     struct json_value *o = json_new_obj();
     struct timespec now;
     char id[33];
@@ -141,6 +152,7 @@ static struct json_value *caikit(int status, const char *text) {
     snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)now.tv_sec,
              ns * 0x9E3779B97F4A7C15ull);
     add_str(o, "details", text);
+    if (status == 422) json_obj_set(o, "additional_info", caikit_info(text, param));
     json_obj_set(o, "code", json_new_i64(status));
     add_str(o, "id", id);
     return o;
@@ -162,7 +174,8 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
         shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));
-    if (shape == API_ERRORS_CAIKIT) return printed(caikit(was, text)); /* its own 422 stays */
+    if (shape == API_ERRORS_CAIKIT)
+        return printed(caikit(was, text, param)); /* its own 422 stays */
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {
     case API_ERRORS_GRPC: return strdup(text);

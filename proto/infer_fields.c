@@ -77,6 +77,7 @@ const struct infer_field infer_fields[] = {
     FLAG("drop_reasoning", answer.drop_reasoning),
     FLAG("hide_context", answer.hide_context),
     TEXT("output_name", answer.output_name, MODEL_NAME_BYTES_MAX),
+    FROM("tensors", INFER_U32, answer.tensors, 0, TENSOR_MAX),
     TEXT("echoed", answer.echoed, ECHOED_BYTES_MAX),
     FLAG("reasoning_summary", answer.summary),
     FLAG("reasoning_sealed", answer.sealed),

@@ -92,6 +92,9 @@ enum api {
     API_OLLAMA_GENERATE,
     API_TGIS,     /* fmaas.GenerationService */
     API_LLAMACPP, /* /completion */
+    API_CAIKIT,   /* /api/v1/task/text-generation */
+    API_CAIKIT_GRPC,
+    API_INFER, /* inference.GRPCInferenceService */
     API_COUNT,
 };
 
@@ -134,6 +137,20 @@ struct infer_head {
     uint32_t time_limit_ms;   /* the answer ends with what it has then; 0: never */
 };
 
+/* Outputs of an inference beside the text or the ids, and how it is answered. */
+enum {
+    TENSOR_FINISH_REASON = 1,
+    TENSOR_CUMULATIVE_LOGPROB = 2,
+    TENSOR_LOGPROBS = 4,
+    TENSOR_N_INPUT = 8,
+    TENSOR_N_OUTPUT = 16,
+    TENSOR_IDS = 32,         /* ids in place of the text; their type: two bits */
+    TENSOR_TYPE_SHIFT = 6,   /* INT64, INT32, UINT64, UINT32 */
+    TENSOR_IN_STREAM = 256,  /* messages of a stream of answers */
+    TENSOR_EMPTY_LAST = 512, /* and the last has no outputs */
+    TENSOR_MAX = 1023,
+};
+
 /* What the answer shows, and how: the family and its options. */
 struct infer_answer {
     enum api api;
@@ -161,6 +178,7 @@ struct infer_answer {
     bool drop_reasoning; /* include_reasoning false */
     bool hide_context;   /* Ollama: the answer does not list its tokens */
     char *output_name;   /* Triton token */
+    uint32_t tensors;    /* API_INFER: TENSOR_.. */
     /* Responses */
     char *echoed;   /* JSON object of the request's members that the answer repeats */
     bool summary;   /* reasoning is also shown as its summary */

@@ -117,7 +117,8 @@ struct answer_ops {
 };
 extern const struct answer_ops answer_chat, answer_completions, answer_tgi, answer_vllm,
     answer_native, answer_triton_token, answer_triton_text, answer_anthropic, answer_responses,
-    answer_ollama_chat, answer_ollama_generate, answer_llamacpp, answer_tgis;
+    answer_ollama_chat, answer_ollama_generate, answer_llamacpp, answer_tgis, answer_caikit,
+    answer_caikit_grpc, answer_infer;
 
 /* ---- pieces of JSON (answer_json.c) */
 void put_cstr(struct buf *out, const char *s); /* as a JSON string; NULL: null */
@@ -182,6 +183,12 @@ uint64_t choice_thinking_tokens(const struct choice *c, bool *closed);
 void put_block_text(struct buf *out, const struct chat_block *b);
 /* An id of prefix and n letters and digits: a function of the id of the call. */
 void put_call_id(struct buf *out, const char *prefix, size_t n, const struct tool_call *call);
+
+/* ---- of TGIS and Caikit (answer_tgis.c) */
+/* {"text": the token as the vocabulary has it; the object is still open. */
+void put_raw_piece(struct buf *out, const struct answer *a, int32_t id);
+/* Why the choice ended, or "NOT_FINISHED". */
+const char *tgis_reason(const struct choice *c);
 
 /* ---- of both OpenAI forms (answer_openai.c, answer_logprobs.c) */
 /* An object a token, in an array. */

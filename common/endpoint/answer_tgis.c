@@ -4,7 +4,7 @@
 #include "common/endpoint/answer.h"
 #include "common/grpc/grpc_json.h"
 
-static void put_piece(struct buf *out, const struct answer *a, int32_t id) {
+void put_raw_piece(struct buf *out, const struct answer *a, int32_t id) {
     const char *p;
     const size_t n = tokenizer_token_piece(answer_tokenizer(a), id, &p);
     buf_puts(out, "{\"text\":");
@@ -26,13 +26,13 @@ struct detail {
 
 static void put_token(struct buf *out, const struct choice *c, int32_t id, const struct detail *d) {
     const struct infer_answer *show = &c->req->answer;
-    put_piece(out, c->a, id);
+    put_raw_piece(out, c->a, id);
     if (show->token_logprobs) put_shown_logprob(out, d->logprob);
     if (show->token_ranks) buf_printf(out, ",\"rank\":%d", (int)d->rank);
     if (d->n_top > 0) buf_puts(out, ",\"top_tokens\":[");
     for (uint32_t i = 0; i < d->n_top; i++) {
         if (i > 0) buf_putc(out, ',');
-        put_piece(out, c->a, d->top[i].id);
+        put_raw_piece(out, c->a, d->top[i].id);
         put_shown_logprob(out, d->top[i].logprob);
         buf_putc(out, '}');
     }
@@ -78,7 +78,7 @@ static const char *length_reason(const struct choice *c) {
     return n >= (size_t)answer_conf(c->a)->max_seq_len ? "TOKEN_LIMIT" : "MAX_TOKENS";
 }
 
-static const char *reason(const struct choice *c) {
+const char *tgis_reason(const struct choice *c) {
     switch (c->finish) {
     case FINISH_NONE: return "NOT_FINISHED";
     case FINISH_EOS:
@@ -92,7 +92,8 @@ static const char *reason(const struct choice *c) {
 }
 
 static void put_end(struct buf *out, const struct choice *c) {
-    buf_printf(out, "{\"generated_token_count\":%zu,\"stop_reason\":\"%s\"", c->n_recs, reason(c));
+    buf_printf(out, "{\"generated_token_count\":%zu,\"stop_reason\":\"%s\"", c->n_recs,
+               tgis_reason(c));
     if (c->finish != FINISH_STOP_STRING) return;
     buf_puts(out, ",\"stop_sequence\":");
     put_cstr(out, c->req->stop[c->stop_idx]);

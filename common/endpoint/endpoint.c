@@ -397,6 +397,27 @@ static bool read_all(struct ep_read *r) {
            ep_answer_fits(r) && ep_guide_compile(r);
 }
 
+/* A value that is not allowed, in a family that keeps 422 for what is wrong in kind. */
+static bool is_value(const struct ep_read *r) {
+    const char *code = r->code != NULL ? r->code : "";
+    return r->fam != NULL && r->fam->values_are_400 && strcmp(code, EP_INVALID_TYPE) != 0 &&
+           strcmp(code, EP_INVALID_JSON) != 0;
+}
+
+/* A body that can be read has opened the stream: what is wrong in it is the stream's one event
+ * (kserve-runtimes 4.1). */
+static void as_event(struct api_answer *err) {
+    const struct api_framing *f = &api_framings[API_FRAMES_SSE_EVENTS];
+    struct buf event = BUF_INIT;
+    if (err->status != 400 && err->status != 404) return;
+    buf_puts(&event, f->before);
+    buf_append(&event, err->body.data, err->body.len);
+    buf_append(&event, f->after, f->after_bytes);
+    event.failed = event.failed || err->body.failed;
+    buf_free(&err->body);
+    *err = (struct api_answer){.status = 200, .content_type = f->type, .body = event};
+}
+
 bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, struct infer_req **out,
                    struct api_answer *err) {
     struct ep_read r = {
@@ -422,10 +443,13 @@ bool endpoint_read(const struct endpoint *ep, const struct endpoint_in *in, stru
         r.text = BUF_INIT;
     } else {
         infer_req_destroy(&r.req);
+        if ((r.status == 422 || r.status == 424) && is_value(&r)) r.status = 400;
         ep_answer_error_of(ep, in->path->errors, r.status, r.error, r.at, r.code, err);
         err->no_json = r.no_json;
+        if (in->path->frames == API_FRAMES_SSE_EVENTS) as_event(err);
     }
     json_put(r.callable);
+    json_put(r.held);
     json_put(r.params);
     json_put(r.body);
     buf_free(&r.wire);

@@ -210,6 +210,7 @@ struct endpoint_ask {
     const char *context; /* as in endpoint_in */
     size_t context_len;
     const atomic_bool *cancelled; /* as in endpoint_in */
+    const char *query;            /* of a GET, as it came; NULL: none */
 };
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,
                      struct api_answer *out);
@@ -221,6 +222,26 @@ void endpoint_tgis_model(const struct endpoint *ep, const struct endpoint_ask *a
 /* OpenVINO Model Server's POST /v3/tokenize */
 void endpoint_ovms_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
                             struct api_answer *out);
+/* Caikit's, over REST and gRPC */
+void endpoint_caikit_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
+                              struct api_answer *out);
+void endpoint_caikit_runtime(const struct endpoint *ep, const struct endpoint_ask *ask,
+                             struct api_answer *out);
+void endpoint_caikit_models(const struct endpoint *ep, const struct endpoint_ask *ask,
+                            struct api_answer *out);
+/* inference.GRPCInferenceService */
+void endpoint_infer_server(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out);
+void endpoint_infer_about(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
+void endpoint_infer_config(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out);
+void endpoint_infer_index(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
+void endpoint_infer_load(const struct endpoint *ep, const struct endpoint_ask *ask,
+                         struct api_answer *out);
+void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out);
 /* POST /v1/messages/count_tokens */
 void endpoint_anthropic_tokens(const struct endpoint *ep, const struct endpoint_ask *ask,
                                struct api_answer *out);

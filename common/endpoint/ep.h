@@ -61,6 +61,7 @@ struct ep_read {
     struct ep_prompt *prompts; /* a list of prompts: each waits here for its turn in prompt and
                                 * ids; NULL: there is one, which stands there already */
     size_t n_prompts;
+    struct json_value *held;     /* values that prompt and prompts lie in; owned, may be NULL */
     bool with_tools;             /* chat: the request has tools */
     bool drop_oldest;            /* chat: its oldest turns go until it fits */
     int32_t answer_room;         /* tokens that cutting a prompt leaves for the answer; 0: one */
@@ -119,6 +120,7 @@ struct family {
     bool needs_logprobs;     /* a streamed or detailed answer shows log-probabilities unasked */
     bool pd_stop_refused;    /* pdRefusals: stop strings and ids are among what is refused */
     bool tops_of_prompt;     /* its tokens are shown with their alternatives */
+    bool values_are_400;     /* 422 is for what is wrong in kind alone */
     unsigned guides;         /* GUIDES_.. */
     const char *text_length; /* {max}, {len} */
     const char *token_count; /* {got} */
@@ -168,6 +170,25 @@ struct ep_body {
  */
 bool ep_body_parse(const struct ep_body *b, struct buf *wire, struct json_value **out, int *status,
                    char *why, size_t n_why);
+
+/* ---- questions of either framing (ep_call.c) */
+/* The tree of a question's body or message. False: *out is its error. */
+bool ep_ask_read(const struct endpoint *ep, const struct endpoint_ask *ask, struct buf *wire,
+                 struct json_value **body, struct api_answer *out);
+/* The answer is *json, or the message of these fields that its method answers with; json is freed.
+ */
+void ep_ask_reply(const struct endpoint_ask *ask, struct buf *json, struct api_answer *out);
+/* Where each token of ids stands in the text of all: bytes text[at, at + n), characters [start,
+ * end). spans[ids->n]. */
+struct ep_span {
+    size_t at, n, start, end;
+};
+enum err ep_token_spans(const struct endpoint *ep, const struct id_list *ids, struct buf *text,
+                        struct ep_span *spans);
+/* Whether the model and the version in these members of a message of
+ * inference.GRPCInferenceService are ours; version_member NULL: it has none. False: why[n_why]. */
+bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, const char *member,
+                    const char *version_member, char *why, size_t n_why);
 
 /* ---- input (ep_input.c) */
 size_t ep_utf16_len(const char *s, size_t n);
@@ -256,7 +277,12 @@ bool ep_guide_read(struct ep_read *r);
 bool ep_guide_compile(struct ep_read *r);
 bool ep_tgi_combine(struct ep_read *r);
 bool ep_tgis_read(struct ep_read *r);
+/* The same for a body that was made of another family's; chooses_seed: where tokens are drawn
+ * without a seed the answer shows one. */
+bool ep_tgis_take(struct ep_read *r, bool chooses_seed);
 bool ep_tgis_combine(struct ep_read *r);
+bool ep_caikit_read(struct ep_read *r);
+bool ep_infer_read(struct ep_read *r);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);

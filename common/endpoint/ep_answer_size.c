@@ -8,6 +8,15 @@
 
 #define FEWEST(text) (sizeof(text) - 1)
 
+/* Fields of a message: a byte for the number, one for a length. */
+enum { TEXT_FIELD = 3, F32_FIELD = 5, INT_FIELD = 2, HEAD = 2 };
+
+/* A TokenInfo, or a GeneratedToken. */
+static uint64_t detail_bytes(const struct infer_req *req, uint64_t n_top) {
+    return HEAD + TEXT_FIELD + (req->answer.token_logprobs ? F32_FIELD : 0) +
+           (req->answer.token_ranks ? INT_FIELD : 0) + n_top * (HEAD + TEXT_FIELD + F32_FIELD);
+}
+
 /* Of one token in an answer of the request's family; n_top: alternatives to it. */
 static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
     switch (req->answer.api) {
@@ -18,6 +27,13 @@ static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
                    : 0;
     case API_OPENAI_COMPLETIONS: /* in four lists */
         return req->answer.show_logprobs ? FEWEST("0,0,\"\",{},") + n_top * FEWEST("\"\":0,") : 0;
+    case API_TGIS:
+    case API_CAIKIT_GRPC: return req->answer.details ? detail_bytes(req, n_top) : 0;
+    case API_CAIKIT:
+        return req->answer.details ? FEWEST("{\"text\":\"\",\"logprob\":0,\"rank\":0},") : 0;
+    case API_INFER:
+        if ((req->answer.tensors & TENSOR_LOGPROBS) == 0) return 0;
+        return 2 + (n_top + 1) * FEWEST("\"0\":{\"logprob\":0,\"decoded_token\":\"\"}");
     case API_TGI:
         return req->answer.details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},") : 0;
     default: return 0;
@@ -28,8 +44,12 @@ static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
 static uint64_t prompt_token_bytes(const struct infer_req *req) {
     if (req->answer.show_prompt_logprobs)
         return FEWEST("{\"0\":{\"logprob\":0,\"rank\":1,\"decoded_token\":\"\"}},");
-    return req->answer.decoder_input_details ? FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},")
-                                             : 0;
+    if (!req->answer.decoder_input_details) return 0;
+    switch (req->answer.api) {
+    case API_TGIS:
+    case API_CAIKIT_GRPC: return HEAD + TEXT_FIELD;
+    default: return FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},");
+    }
 }
 
 /* Tokens that a choice has in any case. */

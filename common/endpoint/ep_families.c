@@ -3,7 +3,7 @@
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 
-enum { MAX_NEW_TOKENS_DEFAULT = 20 };
+enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
 
 #define MESSAGES_TOKENS                                                                            \
     "Messages token length must be in (0, 1048576], but got {got}. This could be caused by "       \
@@ -37,6 +37,16 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20 };
         .input_missing = input_ " is required", .input_empty_array = input_ " is empty",           \
         .input_bad_type = input_ " must be a string", .read = read_, .combine = ep_ollama_combine, \
         .answer = answer_,                                                                         \
+    }
+
+#define CAIKIT_ROW(api_, answer_)                                                                  \
+    {                                                                                              \
+        .api = api_, .input = "inputs", .new_tokens_default = MAX_NEW_TOKENS_DEFAULT,              \
+        .guides = GUIDES_VLLM, .values_are_400 = true,                                             \
+        .text_length = "text must have 1 to {max} characters, got {len}",                          \
+        .token_count = "text must have 1 to 1048576 tokens, got {got}",                            \
+        .too_long = "input tokens ({got}) plus prefix length (0) must be < {below}",               \
+        .read = ep_caikit_read, .combine = ep_tgis_combine, .answer = answer_,                     \
     }
 
 const struct family ep_families[FAM_COUNT] = {
@@ -228,6 +238,20 @@ const struct family ep_families[FAM_COUNT] = {
             .read = ep_tgis_read,
             .combine = ep_tgis_combine,
             .answer = &answer_tgis,
+        },
+    [FAM_CAIKIT] = CAIKIT_ROW(API_CAIKIT, &answer_caikit),
+    [FAM_CAIKIT_GRPC] = CAIKIT_ROW(API_CAIKIT_GRPC, &answer_caikit_grpc),
+    [FAM_INFER] =
+        {
+            .api = API_INFER,
+            .input = "inputs",
+            .new_tokens_default = INFER_TOKENS_DEFAULT,
+            .guides = GUIDES_VLLM,
+            .text_length = "text_input must have 1 to {max} characters, got {len}",
+            .token_count = "text_input must have 1 to 1048576 tokens, got {got}",
+            .too_long = "the prompt has {got} tokens, the model takes at most {max}",
+            .read = ep_infer_read,
+            .answer = &answer_infer,
         },
 };
 

@@ -25,6 +25,9 @@ enum fam {
     FAM_OLLAMA_GENERATE,
     FAM_TGIS,
     FAM_LLAMACPP,
+    FAM_CAIKIT,
+    FAM_CAIKIT_GRPC,
+    FAM_INFER,
     FAM_COUNT,
 };
 

@@ -43,6 +43,15 @@ static const struct {
     [INFO_TGIS_TOKENIZE] = {.ask = endpoint_tgis_tokenize},
     [INFO_OVMS_TOKENIZE] = {.ask = endpoint_ovms_tokenize},
     [INFO_TGIS_MODEL] = {.ask = endpoint_tgis_model},
+    [INFO_CAIKIT_TOKENIZE] = {.ask = endpoint_caikit_tokenize},
+    [INFO_CAIKIT_RUNTIME] = {.ask = endpoint_caikit_runtime},
+    [INFO_CAIKIT_MODELS] = {.ask = endpoint_caikit_models},
+    [INFO_INFER_SERVER] = {.ask = endpoint_infer_server},
+    [INFO_INFER_MODEL] = {.ask = endpoint_infer_about},
+    [INFO_INFER_CONFIG] = {.ask = endpoint_infer_config},
+    [INFO_INFER_INDEX] = {.ask = endpoint_infer_index},
+    [INFO_INFER_LOAD] = {.ask = endpoint_infer_load},
+    [INFO_INFER_EMPTY] = {.ask = endpoint_infer_empty},
 };
 
 void endpoint_inform(const struct endpoint *ep, const struct endpoint_ask *ask,

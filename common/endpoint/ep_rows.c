@@ -125,7 +125,8 @@ const struct ep_row ep_rows[P_COUNT] = {
         {OPENAI(CLOSED(1, STOP_STRING_UNITS_MAX)), [FAM_CHAT_OWN] = CLOSED(1, 1024), [FAM_VLLM] = CLOSED(1, STOP_STRING_UNITS_MAX),
          [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
          [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX)),
-         [FAM_TGIS] = CLOSED(1, 1024), [FAM_LLAMACPP] = CLOSED(1, STOP_STRING_UNITS_MAX)},
+         [FAM_TGIS] = CLOSED(1, 1024), [FAM_LLAMACPP] = CLOSED(1, STOP_STRING_UNITS_MAX),
+         [FAM_CAIKIT] = CLOSED(1, 1024), [FAM_CAIKIT_GRPC] = CLOSED(1, 1024), [FAM_INFER] = CLOSED(1, STOP_STRING_UNITS_MAX)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -282,6 +283,11 @@ static const uint8_t order_tgis[] = {
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_SEED, P_REPETITION_PENALTY, P_MAX_NEW_TOKENS, P_MIN_TOKENS, P_STOP,
     P_INCLUDE_STOP, P_TRUNCATE, P_TOP_LOGPROBS, P_DETAILS, P_DECODER_INPUT_DETAILS, P_RETURN_FULL_TEXT, P_GUIDE, P_END,
 };
+static const uint8_t order_infer[] = {
+    P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_SEED, P_REPETITION_PENALTY,
+    P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_MAX_TOKENS, P_MIN_TOKENS, P_TOP_LOGPROBS, P_BAD_WORDS,
+    P_ALLOWED_TOKEN_IDS, P_LOGIT_BIAS, P_PRIORITY, P_TIMEOUT, P_RETURN_FULL_TEXT, P_LOOKUP_TOKENS, P_GUIDE, P_END,
+};
 static const uint8_t early_chat[] = {P_ADD_GENERATION_PROMPT, P_CONTINUE_FINAL, P_ADD_SPECIAL, P_END};
 static const uint8_t early_completions[] = {P_ADD_SPECIAL, P_END};
 /* clang-format on */
@@ -309,6 +315,9 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_OLLAMA_GENERATE] = order_ollama,
     [FAM_TGIS] = order_tgis,
     [FAM_LLAMACPP] = order_llamacpp,
+    [FAM_CAIKIT] = order_tgis,
+    [FAM_CAIKIT_GRPC] = order_tgis,
+    [FAM_INFER] = order_infer,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

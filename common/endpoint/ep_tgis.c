@@ -21,6 +21,7 @@ struct reading {
     struct json_value *sampling, *stopping, *response, *decoding; /* lent; NULL: absent */
     struct json_value *params;                                    /* what is made of them */
     uint64_t max, min;                                            /* new tokens */
+    bool chooses_seed; /* one that is drawn without a seed gets one that the answer shows */
 };
 
 static void set(struct reading *t, const char *key, struct json_value *v) {
@@ -72,7 +73,7 @@ static bool take_drawing(struct reading *t) {
     if (typical_p > 0 && typical_p < 1) set(t, "typical_p", json_new_f64(typical_p));
     if (json_get(s, "seed", &seed) == JSON_OK)
         set(t, "seed", json_ref(seed));
-    else
+    else if (t->chooses_seed)
         set(t, "seed", json_new_i64((int64_t)(t->r->in->random_seed & UINT32_MAX)));
     return true;
 }
@@ -240,11 +241,15 @@ static bool read_texts(struct ep_read *r) {
     return true;
 }
 
-bool ep_tgis_read(struct ep_read *r) {
-    struct reading t = {.r = r, .params = json_new_obj()};
+bool ep_tgis_take(struct ep_read *r, bool chooses_seed) {
+    struct reading t = {.r = r, .params = json_new_obj(), .chooses_seed = chooses_seed};
     r->params = t.params;
     return r->params == NULL ? ep_fail_memory(r)
                              : take_names(r) && take_params(&t) && read_texts(r);
+}
+
+bool ep_tgis_read(struct ep_read *r) {
+    return ep_tgis_take(r, true);
 }
 
 static bool leaves_room(struct ep_read *r, size_t n) {

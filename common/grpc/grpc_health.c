@@ -22,6 +22,7 @@ struct watcher {
 struct grpc_health {
     struct loop *loop;
     bool (*serving)(const void *arg);
+    bool (*has_model)(const void *arg, const char *name);
     const void *arg;
     struct watcher *first;
     unsigned n_watchers;
@@ -129,11 +130,28 @@ static void list(const struct grpc_health *h, struct http_x *x, const struct grp
     buf_free(&json);
 }
 
+/* ServerLive, ServerReady and ModelReady of inference.GRPCInferenceService. */
+static void probe(const struct grpc_health *h, struct http_x *x, const struct grpc_method *m,
+                  const struct json_value *body) {
+    const char *name = "", *live = "{\"live\":true}";
+    size_t n = 0;
+    json_get_str(body, "name", &name, &n);
+    const bool model = strstr(m->path, "/ModelReady") != NULL;
+    const char *ready =
+        serving(h) && (!model || h->has_model(h->arg, name)) ? "{\"ready\":true}" : "{}";
+    const char *json = strstr(m->path, "/ServerLive") != NULL ? live : ready;
+    reply(x, m, json, strlen(json));
+}
+
 static void serve(struct grpc_health *h, struct http_x *x, const struct grpc_method *m,
                   const struct json_value *body) {
     const char *name = "";
     size_t n = 0;
     char text[160];
+    if (strncmp(m->path, GRPC_PROBE_PREFIX, sizeof(GRPC_PROBE_PREFIX) - 1) == 0) {
+        probe(h, x, m, body);
+        return;
+    }
     json_get_str(body, "service", &name, &n);
     const bool known = is_service(name, n);
     if (m->server_streams) {
@@ -173,11 +191,12 @@ void grpc_health_serve(struct grpc_health *h, struct http_x *x) {
 /* ---- life */
 
 enum err grpc_health_create(struct grpc_health **out, struct loop *loop,
-                            bool (*serves)(const void *arg), const void *arg) {
+                            bool (*serves)(const void *arg),
+                            bool (*has_model)(const void *arg, const char *name), const void *arg) {
     struct grpc_health *h = calloc(1, sizeof(*h));
     *out = h;
     if (h == NULL) return ERR_NO_MEMORY;
-    *h = (struct grpc_health){.loop = loop, .serving = serves, .arg = arg};
+    *h = (struct grpc_health){.loop = loop, .serving = serves, .has_model = has_model, .arg = arg};
     return ERR_OK;
 }
 

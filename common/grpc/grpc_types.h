@@ -85,8 +85,9 @@ struct grpc_file {
 
 /* Messages are grpc_<package>_<name>; those that code names: */
 extern const struct grpc_message grpc_fmaas_GenerationResponse,
-    grpc_fmaas_BatchedGenerationResponse, grpc_fmaas_BatchedTokenizeResponse,
-    grpc_fmaas_ModelInfoResponse;
+    grpc_fmaas_BatchedGenerationResponse, grpc_caikit_data_model_nlp_GeneratedTextResult,
+    grpc_caikit_data_model_nlp_GeneratedTextStreamResult, grpc_inference_ModelInferResponse,
+    grpc_inference_ModelStreamInferResponse;
 
 extern const struct grpc_method grpc_methods[]; /* ends with path NULL */
 extern const char *const grpc_services[];       /* full names; ends with NULL */

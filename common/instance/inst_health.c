@@ -46,6 +46,11 @@ static bool role_ready(struct instance *in) {
     return role_ctl_status(in->role_ctl) == ROLE_STATUS_READY;
 }
 
+bool inst_has_model(const void *arg, const char *name) {
+    const struct instance *in = arg;
+    return strcmp(in->conf.model_name, name) == 0;
+}
+
 bool inst_is_well(const void *arg) {
     struct instance *in = (struct instance *)(uintptr_t)arg;
     return in->loaded && !in->stopping && role_ready(in) && health_of(in) <= HEALTH_BUSY;
@@ -222,5 +227,6 @@ const struct route inst_health_routes[] = {
     {PLANE_MGMT | PLANE_DATA, "GET", "/health/timed-{*}", on_timed_n, 0},
     {PLANE_DATA | PLANE_OPEN | PLANE_GRPC, "POST", GRPC_HEALTH_PATH, on_grpc_health,
      GRPC_HEALTH_BODY_BYTES},
+    GRPC_PROBE_ROWS(on_grpc_health),
     {0, NULL, NULL, NULL, 0},
 };

@@ -98,8 +98,9 @@ void inst_stop_by_signal(struct instance *in);
 void inst_stop_fini(struct instance *in);
 /* The loop has ended: the process does so within a minute, whatever hangs (SIGALRM). */
 void inst_stop_bound(void);
-void inst_health_fini(struct instance *in);        /* after worker_close() */
-bool inst_is_well(const void *in);                 /* of an instance: it is loaded, and stays */
+void inst_health_fini(struct instance *in); /* after worker_close() */
+bool inst_is_well(const void *in);          /* of an instance: it is loaded, and stays */
+bool inst_has_model(const void *in, const char *name);
 enum err inst_register_start(struct instance *in); /* inst_register.c */
 void inst_register_stop(struct instance *in);
 /* Chooses those cores, and keeps this thread and those it starts off them. */

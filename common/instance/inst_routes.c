@@ -21,6 +21,8 @@
 #include "proto/json_pull.h"
 #include "proto/transcript.h"
 
+#define LOADING "The model is loading"
+
 void inst_reply_json(struct http_x *x, int status, char *body) {
     if (body == NULL) {
         inst_reply_wrapped(x, 500, err_text(ERR_NO_MEMORY));
@@ -46,6 +48,11 @@ void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
 static void reply_loading(struct instance *in, struct http_x *x) {
     struct load_state s;
     struct buf b = BUF_INIT;
+    http_x_set_header(x, "Retry-After", "1");
+    if (api_path_errors(http_x_path(x)) == API_ERRORS_GRPC) {
+        inst_reply_wrapped(x, 503, LOADING);
+        return;
+    }
     buf_puts(&b, "{\"error\":{\"code\":503,\"message\":\"Loading model\",\"type\":"
                  "\"unavailable_error\"},\"status\":\"loading\",");
     if (inst_load_state(&in->loader, &s))
@@ -55,7 +62,6 @@ static void reply_loading(struct instance *in, struct http_x *x) {
                    s.what, s.percent, s.mb_s, s.seconds_left);
     else
         buf_puts(&b, "\"percent\":0}");
-    http_x_set_header(x, "Retry-After", "1");
     http_x_reply(x, 503, "application/json", b.data, b.len);
     buf_free(&b);
 }
@@ -240,7 +246,7 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
 /* What has a body may be long. */
 static void inform(struct instance *in, struct http_x *x, const struct api_path *path,
                    const char *name) {
-    const struct endpoint_ask ask = {.path = path, .name = name};
+    const struct endpoint_ask ask = {.path = path, .name = name, .query = http_x_query(x)};
     struct api_answer a;
     if (inst_guard(in, x)) return;
     if (strcmp(path->method, "POST") == 0) {
@@ -470,8 +476,9 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
         return;
     }
     if (!in->loaded) {
+        const bool grpc = path->frames == API_FRAMES_GRPC;
         req_meters_refused(instance_meters(in));
-        http_x_reply(x, 503, NULL, "", 0);
+        http_x_reply(x, 503, NULL, LOADING, grpc ? sizeof(LOADING) - 1 : 0);
         return;
     }
     if (in->stopping) {

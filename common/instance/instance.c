@@ -265,7 +265,8 @@ static enum err instance_open(struct instance *in, struct errbuf *eb) {
     if (e == ERR_OK) e = http_gate_create(&in->gate, in->loop, &in->budget);
     if (e == ERR_OK) e = inst_metrics_create(&in->metrics, in);
     if (e == ERR_OK) e = req_set_create(&in->reqs, in);
-    if (e == ERR_OK) e = grpc_health_create(&in->grpc_health, in->loop, inst_is_well, in);
+    if (e == ERR_OK)
+        e = grpc_health_create(&in->grpc_health, in->loop, inst_is_well, inst_has_model, in);
     if (e == ERR_OK) e = role_ctl_create(&in->role_ctl, in, in->roles);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGTERM, on_term, in);
     if (e == ERR_OK) e = loop_on_signal(in->loop, SIGINT, on_term, in);

@@ -11,6 +11,8 @@ import sys
 import jsonschema
 import pytest
 from families import normal
+from grpc_client import Grpc, make, shown
+from grpc_client import message as message_type
 from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, get, in_threads, post
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
@@ -20,6 +22,8 @@ MESSAGES, RESPONSES, OLLAMA_CHAT, OLLAMA = "/v1/messages", "/v1/responses", "/ap
 CHAT, COMP, GEN, STREAM, INFER = "/v1/chat/completions", "/v1/completions", "/generate", "/generate_stream", "/infer"
 TRITON, TRITON_STREAM, TRITON_INFER = (f"/v2/models/fable/{name}" for name in ("generate", "generate_stream", "infer"))
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
+TGIS, NLP, KSERVE = "/fmaas.GenerationService/", "/caikit.runtime.Nlp.NlpService/", "/inference.GRPCInferenceService/"
+TENSORS = [{"name": "text_input", "datatype": "BYTES", "shape": ["1"], "contents": {"bytes_contents": ["T25jZSB1cG9uIGEgdGltZQ=="]}}]
 EOS = json.load(open(f"{FABLE}/config.json"))["eos_token_id"][0]
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 77}
 LIVELY = {"temperature": 1.5, "seed": 11}
@@ -68,6 +72,45 @@ def ollama_chat(options=None, **more):
 
 def ollama(options=None, **more):
     return OLLAMA, {"model": "fable", "prompt": "Once upon a time", "stream": False, "options": {"num_predict": 10, "temperature": 0, **(options or {})}, **more}
+
+
+class Called:
+    """What a call of gRPC answered, as an answer of HTTP that has the JSON of its messages; compared by its bytes."""
+    status, headers = 200, {"Content-Type": "application/json"}
+
+    def __init__(self, messages):
+        self.messages = messages
+        self.body = b"".join(m.SerializeToString(deterministic=True) for m in messages).hex().encode()
+        self.json = {"messages": [shown(m) for m in messages]}
+        self.text = json.dumps(self.json)
+
+
+def call(path, **body):
+    return path, body
+
+
+def piece(m):
+    return m.text if hasattr(m, "text") else m.generated_text if hasattr(m, "generated_text") else ""
+
+
+def called_with(n, at_least=1):
+    """n tokens in the end, in so many messages."""
+    def check(a):
+        last = a.messages[-1]
+        last = last.responses[0] if hasattr(last, "responses") else last
+        count = last.generated_token_count if hasattr(last, "generated_token_count") else last.details.generated_tokens if hasattr(last, "details") \
+            else last.generated_tokens
+        assert count == n and len(a.messages) >= at_least, a.text
+        assert "".join(piece(m) for m in a.messages) or piece(last), a.text
+    return check
+
+
+def inferred(*names):
+    """An answer of Triton's service with these outputs, each raw, and its text."""
+    def check(a):
+        m = getattr(a.messages[0], "infer_response", a.messages[0])
+        assert [o.name for o in m.outputs] == list(names) and len(m.raw_output_contents) == len(names) and len(m.raw_output_contents[0]) > 4, a.text
+    return check
 
 
 def frames(a):
@@ -539,6 +582,21 @@ FEATURES = {
     "OpenVINO, tokenize": (("/v3/tokenize", {"model": "fable", "text": PAIR, "max_length": 3, "add_special_tokens": False}), found("tokens")),
     "OpenVINO, padding": (("/v3/tokenize", {"model": "fable", "text": "x", "pad_to_max_length": True}), "pad_to_max_length is not supported: no text is padded "
                           "here"),
+    "Caikit, text": (caikit("text-generation", "Once upon a time", max_new_tokens=6, generated_tokens=True, token_logprobs=True),
+                     has(generated_tokens=6, finish_reason="MAX_TOKENS")),
+    "Caikit, text streamed": (caikit("server-streaming-text-generation", "Once upon a time", max_new_tokens=6, decoding_method="SAMPLING", seed=7), None),
+    "Caikit, tokens": (("/api/v1/task/tokenization", {"model_id": "fable", "inputs": "Once upon a time"}), has(token_count=5)),
+    "gRPC, TGIS": (call(TGIS + "Generate", requests=[{"text": "Once upon a time"}], params={"stopping": {"max_new_tokens": 6}}), called_with(6)),
+    "gRPC, TGIS streamed": (call(TGIS + "GenerateStream", request={"text": "Once upon a time"}, params={
+        "stopping": {"max_new_tokens": 6}, "response": {"generated_tokens": True, "token_logprobs": True, "top_n_tokens": 2}}), called_with(6, 7)),
+    "gRPC, TGIS guided": (call(TGIS + "Generate", requests=[{"text": "Is it?"}], params={"decoding": {"regex": "[0-9]{3}"}}), called_with(4)),
+    "gRPC, Caikit": (call(NLP + "TextGenerationTaskPredict", text="Once upon a time", max_new_tokens=6), called_with(6)),
+    "gRPC, Caikit streamed": (call(NLP + "ServerStreamingTextGenerationTaskPredict", text="Once upon a time", max_new_tokens=6, token_ranks=True,
+                                   generated_tokens=True), called_with(6, 7)),
+    "gRPC, Triton": (call(KSERVE + "ModelInfer", model_name="fable", inputs=TENSORS, parameters={"max_tokens": {"int64_param": 6}, "temperature": {"double_param": 0}},
+                          outputs=[{"name": "text_output"}, {"name": "finish_reason"}]), inferred("text_output", "finish_reason")),
+    "gRPC, Triton streamed": (call(KSERVE + "ModelStreamInfer", model_name="fable", id="r", inputs=TENSORS, parameters={
+        "max_tokens": {"int64_param": 6}, "temperature": {"double_param": 0}, "stream": {"bool_param": True}}), inferred("text_output")),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),
@@ -575,7 +633,16 @@ def ids_equal(raw):
 
 def ask(base, how):
     path, body = how
-    return post(base, path, body)
+    if "." not in path.split("/")[1]:
+        return post(base, path, body)
+    with Grpc(base) as g:
+        m = g.method(path)
+        metadata = (("mm-model-id", "fable"),)
+        if path.endswith("ModelStreamInfer"):
+            stream = g.channel.stream_stream(path, None, message_type(m.output_type.full_name).FromString)
+            return Called(list(stream(iter([make(m.input_type.full_name, body).SerializeToString()]), timeout=ANSWER_S)))
+        answer = g.call(path, body, metadata=metadata)
+        return Called(list(answer) if g.streams(path) else [answer])
 
 
 def compare(one, base, name, how):

@@ -19,9 +19,11 @@ OLLAMA = [f"/api/{x}" for x in ("chat", "generate", "embed", "embeddings", "show
 POSTS += OLLAMA
 VECTORS += ["/reranking", "/v1/reranking"]
 POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/apply-template", "/v1/chat/completions/render"]
+POSTS += ["/api/v1/task/" + t for t in ("text-generation", "server-streaming-text-generation", "tokenization")]
 REFUSED = ["/infill", "/slots/fable"]
 POSTS += REFUSED
 INFO = ["/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
+INFO += ["/info/version", "/info/runtime", "/info/models"]
 HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
 PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
 

@@ -93,6 +93,13 @@ static struct infer_req *fuzz_again(const struct infer_req *req) {
     return head;
 }
 
+/* Bodies of the path are JSON, its errors too. */
+static bool fuzz_is_json(const char *path) {
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    const struct api_path *row = api_path_find("POST", path, model);
+    return row->frames != API_FRAMES_GRPC && row->frames != API_FRAMES_SSE_EVENTS;
+}
+
 static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *data, size_t size) {
     struct infer_req *req = NULL;
     struct api_answer err;
@@ -103,7 +110,7 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
                             &err)) {
         const bool answered = err.status == 200; /* without generating anything */
         if (req != NULL || (!answered && (err.status < 400 || err.status > 499))) abort();
-        fuzz_json(err.body.data, err.body.len);
+        if (fuzz_is_json(path)) fuzz_json(err.body.data, err.body.len);
         buf_free(&err.body);
         return 0;
     }
@@ -115,7 +122,8 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
         if (whole.len != halves.len ||
             (whole.len > 0 && memcmp(whole.data, halves.data, whole.len) != 0))
             abort();
-        if (!req->answer.stream && whole.len > 0) fuzz_json(whole.data, whole.len);
+        if (!req->answer.stream && whole.len > 0 && fuzz_is_json(path))
+            fuzz_json(whole.data, whole.len);
     }
     buf_free(&whole);
     buf_free(&halves);

@@ -357,7 +357,13 @@ static void messages(void **state) {
         {"/fmaas.GenerationService/Generate", "\0\0\0\0\x0c\x1a\4\x12\2hi\x1a\4\x12\2hi", 17, false,
          2, 17},
         {"/fmaas.GenerationService/Generate", "\0\0\0\0\0", 5, false, 1, 5},
-        {"/fmaas.GenerationService/Generate", "\1\0\0\0\2\x1a\0", 7, false, 1, 7}, /* compressed */
+        /* compressed: as long as gzip says, within what it may come to; else four times */
+        {"/fmaas.GenerationService/Generate", "\1\0\0\0\2\x1a\0", 7, false, 1, 8},
+        {"/fmaas.GenerationService/Generate",
+         "\1\0\0\0\x12\x1f\x8b\x08\0\0\0\0\0\0\3\0\0\0\0\0\x10\x27\0", 23, false, 1,
+         16 * 18 + (1 << 20)},
+        {"/fmaas.GenerationService/Generate",
+         "\1\0\0\0\x12\x1f\x8b\x08\0\0\0\0\0\0\3\0\0\0\0\x10\x27\0\0", 23, false, 1, 10000},
         {"/fmaas.GenerationService/Generate", "\0\0\0\0\2\x1a\5", 7, false, 1, 7}, /* cut */
         {"/fmaas.GenerationService/GenerateStream", "\0\0\0\0\2\x1a\0", 7, true, 1, 7},
         {"/fmaas.GenerationService/GenerateStream", "", 0, true, 1, 0},

@@ -67,6 +67,40 @@ static const struct {
      "{\"result\":{\"query\":\"q\",\"scores\":[{\"index\":1,\"score\":0.5,\"text\":\"a\"}]}}",
      "0a130a0171120e100119000000000000e03f220161"},
     {"grpc.health.v1.HealthCheckResponse", "{\"status\":\"SERVING\"}", "0801"},
+    {"caikit_data_model.common.runtime.ModelInfoResponse",
+     "{\"models\":[{\"model_path\":\"/m\",\"name\":\"x\",\"module_id\":\"i\",\"module_metadata\":{"
+     "\"k\":\"v\"},\"loaded\":true}]}",
+     "0a140a022f6d1201782a016932060a016b1201763801"},
+    {"caikit_data_model.common.runtime.RuntimeInfoResponse",
+     "{\"python_packages\":{\"caikit\":\"0.27.7\"}}", "12100a066361696b69741206302e32372e37"},
+    {"caikit_data_model.nlp.GeneratedTextResult",
+     "{\"generated_text\":\"x\",\"generated_tokens\":1,\"finish_reason\":\"MAX_TOKENS\","
+     "\"input_token_count\":2}",
+     "0a0178100118012802"},
+    {"inference.ModelInferRequest",
+     "{\"model_name\":\"m\",\"inputs\":[{\"name\":\"text_input\",\"datatype\":\"BYTES\","
+     "\"shape\":[1]}],\"raw_input_contents\":[\"AgAAAGhp\"]}",
+     "0a016d2a160a0a746578745f696e707574120542595445531a01013a06020000006869"},
+    {"inference.ModelInferRequest", "{\"parameters\":{\"max_tokens\":{\"int64_param\":5}}}",
+     "22100a0a6d61785f746f6b656e7312021005"},
+    {"inference.ModelInferResponse",
+     "{\"model_name\":\"m\",\"model_version\":\"1\",\"outputs\":[{\"name\":\"text_output\","
+     "\"datatype\":\"BYTES\",\"shape\":[1]}],\"raw_output_contents\":[\"AgAAAG9r\"]}",
+     "0a016d1201312a170a0b746578745f6f7574707574120542595445531a01013206020000006f6b"},
+    {"inference.ModelStreamInferResponse",
+     "{\"infer_response\":{\"model_name\":\"m\",\"parameters\":{\"triton_final_response\":{"
+     "\"bool_param\":true}}}}",
+     "12200a016d221b0a15747269746f6e5f66696e616c5f726573706f6e736512020801"},
+    {"inference.ServerMetadataResponse",
+     "{\"name\":\"triton\",\"version\":\"2\",\"extensions\":[\"parameters\"]}",
+     "0a06747269746f6e1201321a0a706172616d6574657273"},
+    {"grpc.reflection.v1.ServerReflectionRequest", "{\"list_services\":\"*\"}", "3a012a"},
+    {"grpc.reflection.v1alpha.ServerReflectionResponse",
+     "{\"original_request\":{\"list_services\":\"*\"},\"list_services_response\":{\"service\":[{"
+     "\"name\":\"a.B\"}]}}",
+     "12033a012a32070a050a03612e42"},
+    {"grpc.reflection.v1.ServerReflectionResponse",
+     "{\"error_response\":{\"error_code\":5,\"error_message\":\"x\"}}", "3a050805120178"},
 };
 
 static void golden_vectors(void **state) {

@@ -1,0 +1,217 @@
+/* answer_infer: ModelInferResponse and ModelStreamInferResponse (kserve-runtimes 8.7, 11.1). The
+ * tensors are raw, as clients of Triton read them: their bytes are put together here, the messages
+ * of the JSON of their fields. */
+#include <string.h>
+#include "common/base/base64.h"
+#include "common/endpoint/answer.h"
+#include "common/grpc/grpc_json.h"
+#include "proto/pb.h"
+
+static const struct {
+    const char *name;
+    unsigned bytes;
+} id_types[] = {{"INT64", 8}, {"INT32", 4}, {"UINT64", 8}, {"UINT32", 4}};
+
+/* What is being written: names and shapes to the one, bytes to the other. */
+struct tensors {
+    struct buf outputs, raw;
+};
+
+static void put_number(struct buf *b, uint64_t v, unsigned bytes) {
+    for (unsigned i = 0; i < bytes; i++) buf_putc(b, (char)(v >> 8 * i));
+}
+
+/* An element of BYTES. */
+static void put_text(struct buf *b, const char *p, size_t n) {
+    put_number(b, n, 4);
+    buf_append(b, p, n);
+}
+
+static void add(struct tensors *t, const char *name, const char *type, size_t rows, size_t n,
+                struct buf *bytes) {
+    if (t->outputs.len > 0) buf_putc(&t->outputs, ',');
+    buf_puts(&t->outputs, "{\"name\":");
+    put_cstr(&t->outputs, name);
+    buf_printf(&t->outputs, ",\"datatype\":\"%s\",\"shape\":[", type);
+    if (rows > 0) buf_printf(&t->outputs, "%zu,", rows);
+    buf_printf(&t->outputs, "%zu]}", n);
+    if (t->raw.len > 0) buf_putc(&t->raw, ',');
+    buf_putc(&t->raw, '"');
+    base64_put(&t->raw, bytes->data, bytes->len);
+    buf_putc(&t->raw, '"');
+    t->raw.failed = t->raw.failed || bytes->failed;
+    buf_free(bytes);
+}
+
+/* ---- what a choice has */
+
+/* Of an event the tokens since the last one, of a whole answer all. */
+static size_t first_of(const struct choice *c) {
+    return c->req->answer.stream ? c->recs_sent : 0;
+}
+
+static void text_of(struct buf *b, const struct choice *c) {
+    const struct infer_answer *show = &c->req->answer;
+    struct buf text = BUF_INIT;
+    const size_t from = show->stream ? c->sent : 0, to = show->stream ? c->ready : c->text.len;
+    if (show->return_full_text && show->text != NULL) buf_append(&text, show->text, show->text_len);
+    if (to > from) buf_append(&text, c->text.data + from, to - from);
+    put_text(b, text.data, text.len);
+    b->failed = b->failed || text.failed;
+    buf_free(&text);
+}
+
+static const char *finish_of(const struct choice *c) {
+    switch (c->finish) {
+    case FINISH_NONE: return "";
+    case FINISH_LENGTH: return "length";
+    case FINISH_ABORT: return "abort";
+    default: return "stop";
+    }
+}
+
+static void put_logprob_of(struct buf *json, const struct choice *c, int32_t id, float logprob) {
+    buf_printf(json, "\"%d\":{\"logprob\":", (int)id);
+    put_logprob(json, logprob);
+    buf_puts(json, ",\"decoded_token\":");
+    put_token_text(json, c->a, id, (struct detok_cut){0});
+    buf_putc(json, '}');
+}
+
+/* As vLLM's backend has them: an object for each token. */
+static void logprobs_of(struct buf *b, const struct choice *c) {
+    struct buf json = BUF_INIT;
+    buf_putc(&json, '[');
+    for (size_t i = first_of(c); i < c->n_recs; i++) {
+        const struct token_rec *rec = &c->recs[i];
+        buf_puts(&json, i > first_of(c) ? ",{" : "{");
+        put_logprob_of(&json, c, rec->id, rec->logprob);
+        for (uint32_t k = 0; k < rec->n_top; k++) {
+            const struct top_logprob *top = &c->tops[rec->top_at + k];
+            if (top->id == rec->id) continue;
+            buf_putc(&json, ',');
+            put_logprob_of(&json, c, top->id, top->logprob);
+        }
+        buf_putc(&json, '}');
+    }
+    buf_putc(&json, ']');
+    put_text(b, json.data, json.len);
+    b->failed = b->failed || json.failed;
+    buf_free(&json);
+}
+
+/* ---- the outputs of some choices */
+
+typedef void element_fn(struct buf *b, const struct choice *c);
+
+static void finish_element(struct buf *b, const struct choice *c) {
+    put_text(b, finish_of(c), strlen(finish_of(c)));
+}
+
+static void sum_element(struct buf *b, const struct choice *c) {
+    put_number(b, pb_of_f32((float)c->logprob_sum), 4);
+}
+
+static void n_input_element(struct buf *b, const struct choice *c) {
+    put_number(b, c->req->n_prompt, 4);
+}
+
+static void n_output_element(struct buf *b, const struct choice *c) {
+    put_number(b, c->n_recs - first_of(c), 4);
+}
+
+static void add_ids(struct tensors *t, const struct choice *c) {
+    const uint32_t shown = c->req->answer.tensors;
+    const unsigned type = shown >> TENSOR_TYPE_SHIFT & 3;
+    struct buf b = BUF_INIT;
+    for (size_t i = first_of(c); i < c->n_recs; i++)
+        put_number(&b, (uint64_t)(int64_t)c->recs[i].id, id_types[type].bytes);
+    add(t, c->req->answer.output_name, id_types[type].name, 1, c->n_recs - first_of(c), &b);
+}
+
+static void add_outputs(struct tensors *t, struct choice *const *shown, size_t n) {
+    static const struct {
+        uint32_t what;
+        const char *name, *type;
+        element_fn *put;
+    } extra[] = {{TENSOR_FINISH_REASON, "finish_reason", "BYTES", finish_element},
+                 {TENSOR_CUMULATIVE_LOGPROB, "cumulative_logprob", "FP32", sum_element},
+                 {TENSOR_LOGPROBS, "logprobs", "BYTES", logprobs_of},
+                 {TENSOR_N_INPUT, "num_input_tokens", "UINT32", n_input_element},
+                 {TENSOR_N_OUTPUT, "num_output_tokens", "UINT32", n_output_element}};
+    const struct infer_answer *a = &shown[0]->req->answer;
+    struct buf b = BUF_INIT;
+    if ((a->tensors & TENSOR_IDS) != 0) {
+        add_ids(t, shown[0]);
+    } else {
+        for (size_t i = 0; i < n; i++) text_of(&b, shown[i]);
+        add(t, a->output_name, "BYTES", 0, n, &b);
+    }
+    for (size_t k = 0; k < sizeof(extra) / sizeof(extra[0]); k++) {
+        if ((a->tensors & extra[k].what) == 0) continue;
+        b = BUF_INIT;
+        for (size_t i = 0; i < n; i++) extra[k].put(&b, shown[i]);
+        add(t, extra[k].name, extra[k].type, 0, n, &b);
+    }
+}
+
+/* ---- messages */
+
+/* n 0: without outputs. */
+static void put_response(struct buf *out, const struct infer_req *req, struct choice *const *shown,
+                         size_t n, bool last) {
+    const bool many = (req->answer.tensors & TENSOR_IN_STREAM) != 0;
+    struct tensors t = {BUF_INIT, BUF_INIT};
+    struct buf json = BUF_INIT;
+    if (n > 0) add_outputs(&t, shown, n);
+    if (many) buf_puts(&json, "{\"infer_response\":");
+    buf_puts(&json, "{\"model_name\":");
+    put_cstr(&json, req->head.model);
+    buf_puts(&json, ",\"model_version\":\"1\"");
+    if (req->answer.echoed != NULL) buf_printf(&json, ",\"id\":%s", req->answer.echoed);
+    if (many)
+        buf_printf(&json, ",\"parameters\":{\"triton_final_response\":{\"bool_param\":%s}}",
+                   last ? "true" : "false");
+    buf_puts(&json, ",\"outputs\":[");
+    buf_append(&json, t.outputs.data, t.outputs.len);
+    buf_puts(&json, "],\"raw_output_contents\":[");
+    buf_append(&json, t.raw.data, t.raw.len);
+    buf_puts(&json, many ? "]}}" : "]}");
+    if (json.failed || t.outputs.failed || t.raw.failed)
+        out->failed = true;
+    else
+        grpc_put_text(out,
+                      many ? &grpc_inference_ModelStreamInferResponse
+                           : &grpc_inference_ModelInferResponse,
+                      json.data, json.len);
+    buf_free(&t.outputs);
+    buf_free(&t.raw);
+    buf_free(&json);
+}
+
+static bool has_empty_last(const struct infer_req *req) {
+    const uint32_t both = TENSOR_IN_STREAM | TENSOR_EMPTY_LAST;
+    return (req->answer.tensors & both) == both;
+}
+
+static void infer_event(struct choice *c, struct buf *out) {
+    struct choice *one[] = {c};
+    put_response(out, c->req, one, 1, c->finish != FINISH_NONE && !has_empty_last(c->req));
+}
+
+static void infer_end(struct answer *a, struct buf *out) {
+    if (has_empty_last(a->req)) put_response(out, a->req, NULL, 0, true);
+}
+
+static void infer_body(struct answer *a, struct buf *out) {
+    put_response(out, a->req, a->shown, a->n_shown, !has_empty_last(a->req));
+    infer_end(a, out);
+}
+
+const struct answer_ops answer_infer = {
+    .frames = API_FRAMES_GRPC,
+    .controls = true,
+    .event = infer_event,
+    .end = infer_end,
+    .body = infer_body,
+};

@@ -1,0 +1,424 @@
+/* ep_infer: ModelInfer and ModelStreamInfer of inference.GRPCInferenceService (kserve-runtimes 8.5,
+ * 8.7, 11.1): tensors and parameters by their names. One name is the prompt's, as text or as ids;
+ * the others are parameters, what is to be answered, or nothing. */
+#include <stdio.h>
+#include <string.h>
+#include "common/endpoint/ep.h"
+#include "common/endpoint/ep_infer_tensor.h"
+
+enum { ID_BYTES_MAX = 256, INPUTS_MAX = 64, US_PER_S = 1000000, TIMEOUT_S_MAX = 65535 };
+
+struct reading {
+    struct ep_read *r;
+    const char *model;
+    struct json_value *prompt; /* lent by r->held: texts, or ids */
+    bool is_ids;
+    bool stream, exclude_given, exclude;
+};
+
+/* ---- names */
+
+/* What a name means. The same names are members of `parameters` and of sampling_parameters. */
+enum role { ROLE_PARAM, ROLE_LIST, ROLE_FLAG, ROLE_NOTHING, ROLE_OWN };
+enum own {
+    OWN_STREAM,
+    OWN_EXCLUDE,
+    OWN_SAMPLING,
+    OWN_END_ID,
+    OWN_BEAMS,
+    OWN_TIMEOUT,
+    OWN_PRIORITY
+};
+
+static const struct name {
+    const char *name;
+    enum role role;
+    const char *as; /* the parameter */
+    uint32_t what;  /* of a flag the output; of ROLE_OWN which */
+} names[] = {
+    {"max_tokens", ROLE_PARAM, "max_tokens", 0},
+    {"max_new_tokens", ROLE_PARAM, "max_tokens", 0},
+    {"request_output_len", ROLE_PARAM, "max_tokens", 0},
+    {"temperature", ROLE_PARAM, "temperature", 0},
+    {"top_k", ROLE_PARAM, "top_k", 0},
+    {"runtime_top_k", ROLE_PARAM, "top_k", 0},
+    {"top_p", ROLE_PARAM, "top_p", 0},
+    {"runtime_top_p", ROLE_PARAM, "top_p", 0},
+    {"min_p", ROLE_PARAM, "min_p", 0},
+    {"repetition_penalty", ROLE_PARAM, "repetition_penalty", 0},
+    {"presence_penalty", ROLE_PARAM, "presence_penalty", 0},
+    {"frequency_penalty", ROLE_PARAM, "frequency_penalty", 0},
+    {"min_tokens", ROLE_PARAM, "min_tokens", 0},
+    {"seed", ROLE_PARAM, "seed", 0},
+    {"random_seed", ROLE_PARAM, "seed", 0},
+    {"n", ROLE_PARAM, "n", 0},
+    {"num_return_sequences", ROLE_PARAM, "n", 0},
+    {"best_of", ROLE_PARAM, "best_of", 0},
+    {"ignore_eos", ROLE_PARAM, "ignore_eos", 0},
+    {"skip_special_tokens", ROLE_PARAM, "skip_special_tokens", 0},
+    {"include_stop_str_in_output", ROLE_PARAM, "include_stop_str_in_output", 0},
+    {"logprobs", ROLE_PARAM, "top_logprobs", 0},
+    {"stop", ROLE_LIST, "stop", 0},
+    {"stop_words", ROLE_LIST, "stop", 0},
+    {"bad_words", ROLE_LIST, "bad_words", 0},
+    {"stop_token_ids", ROLE_LIST, "stop_token_ids", 0},
+    {"allowed_token_ids", ROLE_LIST, "allowed_token_ids", 0},
+    {"logit_bias", ROLE_PARAM, "logit_bias", 0},
+    {"guided_json", ROLE_PARAM, "guided_json", 0},
+    {"guided_regex", ROLE_PARAM, "guided_regex", 0},
+    {"guided_choice", ROLE_LIST, "guided_choice", 0},
+    {"guided_grammar", ROLE_PARAM, "guided_grammar", 0},
+    {"prompt_lookup_num_tokens", ROLE_PARAM, "prompt_lookup_num_tokens", 0},
+    {"return_finish_reason", ROLE_FLAG, NULL, TENSOR_FINISH_REASON},
+    {"return_cumulative_logprob", ROLE_FLAG, NULL, TENSOR_CUMULATIVE_LOGPROB},
+    {"return_logprobs", ROLE_FLAG, NULL, TENSOR_LOGPROBS},
+    {"return_log_probs", ROLE_FLAG, NULL, TENSOR_LOGPROBS},
+    {"return_num_input_tokens", ROLE_FLAG, NULL, TENSOR_N_INPUT},
+    {"return_num_output_tokens", ROLE_FLAG, NULL, TENSOR_N_OUTPUT},
+    {"stream", ROLE_OWN, NULL, OWN_STREAM},
+    {"streaming", ROLE_OWN, NULL, OWN_STREAM},
+    {"exclude_input_in_output", ROLE_OWN, NULL, OWN_EXCLUDE},
+    {"sampling_parameters", ROLE_OWN, NULL, OWN_SAMPLING},
+    {"end_id", ROLE_OWN, NULL, OWN_END_ID},
+    {"beam_width", ROLE_OWN, NULL, OWN_BEAMS},
+    {"timeout", ROLE_OWN, NULL, OWN_TIMEOUT},
+    {"priority", ROLE_OWN, NULL, OWN_PRIORITY},
+    {"pad_id", ROLE_NOTHING, NULL, 0},
+    {"len_penalty", ROLE_NOTHING, NULL, 0}, /* of beams */
+    {"length_penalty", ROLE_NOTHING, NULL, 0},
+    {"attention_mask", ROLE_NOTHING, NULL, 0},
+    {"position_ids", ROLE_NOTHING, NULL, 0},
+    {"token_type_ids", ROLE_NOTHING, NULL, 0},
+    {"input_lengths", ROLE_NOTHING, NULL, 0},
+    {"beam_idx", ROLE_NOTHING, NULL, 0},
+};
+
+static const struct name *name_of(const char *s) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(names[i].name, s) == 0) return &names[i];
+    return NULL;
+}
+
+static bool fail_of(struct reading *t, const char *text, const char *name) {
+    return ep_fail_with(t->r, 422, text, "{name}", name, "{model}", t->model, NULL);
+}
+
+static void set(struct reading *t, const char *key, struct json_value *v) {
+    json_obj_set(t->r->params, key, v);
+}
+
+/* ---- values */
+
+static bool take_flag(struct reading *t, const char *name, const struct json_value *v, bool *on) {
+    return json_as_bool(v, on) == JSON_OK || fail_of(t, "{name} must be a boolean", name);
+}
+
+static bool take_named(struct reading *t, const struct name *row, const char *name,
+                       struct json_value *v);
+
+/* The vLLM backend's: a text that is an object. */
+static bool take_sampling(struct reading *t, const struct json_value *v) {
+    struct json_value *o = NULL;
+    bool good = json_is(v, json_type_string) &&
+                json_read(&o, json_str(v), json_str_len(v), NULL, NULL) == ERR_OK &&
+                json_is(o, json_type_object);
+    if (!good) ep_fail(t->r, 422, "sampling_parameters must be the text of a JSON object");
+    json_obj_foreach(o, key, val) {
+        const struct name *row = name_of(key);
+        if (!good || val == NULL) continue;
+        good = row != NULL && row->role != ROLE_OWN
+                   ? take_named(t, row, key, val)
+                   : fail_of(t, "sampling_parameters: unexpected member '{name}'", key);
+    }
+    json_put(o);
+    return good;
+}
+
+static bool take_own(struct reading *t, enum own what, const char *name, struct json_value *v) {
+    uint64_t u = 0;
+    struct json_value *list;
+    switch (what) {
+    case OWN_STREAM: return take_flag(t, name, v, &t->stream);
+    case OWN_EXCLUDE: t->exclude_given = true; return take_flag(t, name, v, &t->exclude);
+    case OWN_SAMPLING: return take_sampling(t, v);
+    case OWN_END_ID:
+        list = json_new_arr();
+        json_arr_add(list, json_ref(v));
+        set(t, "stop_token_ids", list);
+        return true;
+    case OWN_BEAMS:
+        return (json_as_u64(v, &u) == JSON_OK && u == 1) ||
+               fail_of(t, "{name} must be 1: beam search is not available here", name);
+    case OWN_TIMEOUT: /* microseconds */
+        if (json_as_u64(v, &u) != JSON_OK)
+            return fail_of(t, "{name} must be microseconds, from 0", name);
+        u = u / US_PER_S + (u % US_PER_S != 0);
+        if (u > 0) set(t, "timeout", json_new_i64(u > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : (int64_t)u));
+        return true;
+    case OWN_PRIORITY: /* 0: the default */
+        if (json_as_u64(v, &u) != JSON_OK) return fail_of(t, "{name} must be from 0", name);
+        if (u > 0) set(t, "priority", json_new_i64(u > 5 ? 5 : (int64_t)u));
+        return true;
+    }
+    return true;
+}
+
+static bool take_named(struct reading *t, const struct name *row, const char *name,
+                       struct json_value *v) {
+    bool on = false;
+    switch (row->role) {
+    case ROLE_LIST:
+    case ROLE_PARAM: set(t, row->as, json_ref(v)); return true;
+    case ROLE_FLAG:
+        if (!take_flag(t, name, v, &on)) return false;
+        if (on) t->r->req->answer.tensors |= row->what;
+        return true;
+    case ROLE_OWN: return take_own(t, (enum own)row->what, name, v);
+    case ROLE_NOTHING: return true;
+    }
+    return true;
+}
+
+/* ---- parameters of the request */
+
+static bool take_parameter(struct reading *t, const char *name, struct json_value *choice) {
+    const struct name *row = name_of(name);
+    bool on = false;
+    struct json_value *v = NULL;
+    json_obj_foreach(choice, key, val) {
+        (void)key;
+        v = val;
+    }
+    if (strcmp(name, "triton_enable_empty_final_response") == 0) {
+        if (!take_flag(t, name, v, &on)) return false;
+        if (on) t->r->req->answer.tensors |= TENSOR_EMPTY_LAST;
+        return true;
+    }
+    if (strncmp(name, "triton_", 7) == 0)
+        return fail_of(t, "parameter keys starting with 'triton_' are reserved: '{name}'", name);
+    /* sequence_id and its kin, binary_data_output, headers and what a model of its own would know
+     */
+    return row == NULL || v == NULL || take_named(t, row, name, v);
+}
+
+static bool take_parameters(struct reading *t) {
+    struct json_value *params = NULL;
+    json_get_obj(t->r->body, "parameters", &params);
+    json_obj_foreach(params, key, val) {
+        if (!take_parameter(t, key, val)) return false;
+    }
+    return true;
+}
+
+/* ---- inputs */
+
+static bool is_text_name(const char *s) {
+    static const char *const texts[] = {"text_input", "text",   "prompt", "inputs",
+                                        "input_text", "INPUT0", "input-0"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (strcmp(texts[i], s) == 0) return true;
+    return false;
+}
+
+static bool is_ids_name(const char *s) {
+    return strcmp(s, "input_ids") == 0 || strcmp(s, "input0") == 0 || strcmp(s, "tokens") == 0;
+}
+
+/* Two bits: the type that ids are answered in. */
+static uint32_t ids_type(const struct infer_type *type) {
+    const uint32_t is = type->is_signed ? 0 : 2;
+    return TENSOR_IDS | (is | (type->bytes == 8 ? 0 : 1)) << TENSOR_TYPE_SHIFT;
+}
+
+static bool take_prompt(struct reading *t, const struct infer_tensor *x) {
+    if (t->prompt != NULL)
+        return fail_of(t,
+                       "unexpected inference input '{name}' for model '{model}': there is a "
+                       "prompt already",
+                       x->name);
+    if (x->n == 0) return fail_of(t, "inference input '{name}' is empty", x->name);
+    t->prompt = x->values;
+    t->is_ids = x->type->class == INFER_INTEGERS;
+    if (t->is_ids) t->r->req->answer.tensors |= ids_type(x->type);
+    return true;
+}
+
+static bool take_option(struct reading *t, const struct name *row, const struct infer_tensor *x) {
+    if (row->role == ROLE_LIST) return take_named(t, row, x->name, x->values);
+    if (row->role == ROLE_NOTHING) return true;
+    if (x->n != 1) return fail_of(t, "inference input '{name}' must have one element", x->name);
+    return take_named(t, row, x->name, json_arr_at(x->values, 0));
+}
+
+/* By its name, else by its type: the only texts, or the only integers of a name nobody knows. */
+static bool take_tensor(struct reading *t, const struct infer_tensor *x, bool alone) {
+    const bool texts = x->type->class == INFER_TEXTS, ids = x->type->class == INFER_INTEGERS;
+    const struct name *row = name_of(x->name);
+    if ((is_text_name(x->name) && texts) || (is_ids_name(x->name) && ids)) return take_prompt(t, x);
+    if (is_text_name(x->name) || is_ids_name(x->name))
+        return fail_of(t, "inference input '{name}' for model '{model}' has the wrong datatype",
+                       x->name);
+    if (row != NULL) return take_option(t, row, x);
+    if (alone && (texts || ids)) return take_prompt(t, x);
+    return fail_of(t, "unexpected inference input '{name}' for model '{model}'", x->name);
+}
+
+/* Of names that nobody knows there is one. */
+static bool is_alone(const struct json_value *inputs) {
+    size_t n = 0;
+    for (size_t i = 0; i < json_arr_len(inputs); i++) {
+        const char *s = "";
+        size_t len;
+        json_get_str(json_arr_at(inputs, i), "name", &s, &len);
+        if (is_text_name(s) || is_ids_name(s)) return false;
+        n += name_of(s) == NULL;
+    }
+    return n == 1;
+}
+
+static bool take_inputs(struct reading *t) {
+    struct json_value *inputs = NULL, *raw = NULL;
+    struct errbuf eb = {0};
+    json_get_arr(t->r->body, "inputs", &inputs);
+    json_get_arr(t->r->body, "raw_input_contents", &raw);
+    const size_t n = json_arr_len(inputs), n_raw = json_arr_len(raw);
+    const bool alone = is_alone(inputs);
+    if (n < 1 || n > INPUTS_MAX)
+        return fail_of(t, "model '{model}' expects 1 to 64 inference inputs", "");
+    if (n_raw > 0 && n_raw != n)
+        return fail_of(t,
+                       "raw_input_contents of model '{model}' must have an entry for each "
+                       "input",
+                       "");
+    for (size_t i = 0; i < n; i++) {
+        struct infer_tensor x;
+        const enum err e = infer_tensor_read(&x, t->model, json_arr_at(inputs, i),
+                                             n_raw > 0 ? json_arr_at(raw, i) : NULL, &eb);
+        if (x.values != NULL) json_arr_add(t->r->held, x.values);
+        if (e == ERR_NO_MEMORY) return ep_fail_memory(t->r);
+        if (e != ERR_OK) return ep_fail_with(t->r, 422, "{why}", "{why}", eb.text, NULL);
+        if (!take_tensor(t, &x, alone)) return false;
+    }
+    return t->prompt != NULL ||
+           fail_of(t, "expected inference input 'text_input' or 'input_ids' for model '{model}'",
+                   "");
+}
+
+/* ---- outputs */
+
+/* The main one may have any name; it is answered under that. */
+static bool take_output(struct reading *t, const char *name, size_t n, bool *main_named) {
+    static const struct {
+        const char *name;
+        uint32_t what;
+    } extra[] = {{"finish_reason", TENSOR_FINISH_REASON},
+                 {"cumulative_logprob", TENSOR_CUMULATIVE_LOGPROB},
+                 {"logprobs", TENSOR_LOGPROBS},
+                 {"num_input_tokens", TENSOR_N_INPUT},
+                 {"num_output_tokens", TENSOR_N_OUTPUT}};
+    struct infer_answer *a = &t->r->req->answer;
+    for (size_t i = 0; i < sizeof(extra) / sizeof(extra[0]); i++) {
+        if (strcmp(extra[i].name, name) != 0) continue;
+        a->tensors |= extra[i].what;
+        return true;
+    }
+    if (*main_named || n == 0 || n > MODEL_NAME_BYTES_MAX)
+        return fail_of(t, "unexpected inference output '{name}' for model '{model}'", name);
+    *main_named = true;
+    a->output_name = ep_dup(name, n);
+    return a->output_name != NULL || ep_fail_memory(t->r);
+}
+
+static bool take_outputs(struct reading *t) {
+    struct infer_answer *a = &t->r->req->answer;
+    struct json_value *outputs = NULL;
+    bool main_named = false;
+    json_get_arr(t->r->body, "outputs", &outputs);
+    for (size_t i = 0; i < json_arr_len(outputs); i++) {
+        const char *name = "";
+        size_t n = 0;
+        json_get_str(json_arr_at(outputs, i), "name", &name, &n);
+        if (!take_output(t, name, n, &main_named)) return false;
+    }
+    if (main_named) return true;
+    const char *name = t->is_ids ? "output_ids" : "text_output";
+    a->output_name = ep_dup(name, strlen(name));
+    return a->output_name != NULL || ep_fail_memory(t->r);
+}
+
+/* ---- together */
+
+static bool take_names(struct reading *t) {
+    struct ep_read *r = t->r;
+    const char *id = "";
+    size_t n = 0;
+    char why[400];
+    if (!ep_infer_model(r->ep, r->body, "model_name", "model_version", why, sizeof(why)))
+        return ep_fail_with(r, 404, "{why}", "{why}", why, NULL);
+    t->model = r->ep->conf.model_name;
+    r->req->head.model = ep_dup(t->model, strlen(t->model));
+    if (r->req->head.model == NULL) return ep_fail_memory(r);
+    if (json_get_str(r->body, "id", &id, &n) != JSON_OK || n == 0) return true;
+    if (n > ID_BYTES_MAX) return ep_fail(r, 422, "id must have at most 256 bytes");
+    struct buf b = BUF_INIT;
+    buf_json_str(&b, id, n);
+    r->req->answer.echoed = buf_steal(&b);
+    return r->req->answer.echoed != NULL || ep_fail_memory(r);
+}
+
+/* How it is answered: as events where the client streams and wants them, else as one. */
+static bool take_manner(struct reading *t) {
+    struct ep_read *r = t->r;
+    struct infer_answer *a = &r->req->answer;
+    const bool many = r->in->path->stream == API_STREAM_MANY;
+    if (t->stream && !many)
+        return ep_fail(r, 422, "stream must be false here: ModelStreamInfer answers in pieces");
+    if (many) a->tensors |= TENSOR_IN_STREAM;
+    r->stream = t->stream;
+    if (t->exclude_given && !t->exclude) {
+        if (t->stream)
+            return ep_fail(r, 422, "exclude_input_in_output must be true where stream is");
+        set(t, "return_full_text", json_new_bool(true));
+    }
+    struct json_value *v;
+    const uint32_t probabilities = TENSOR_LOGPROBS | TENSOR_CUMULATIVE_LOGPROB;
+    if ((a->tensors & probabilities) != 0 && json_get(r->params, "top_logprobs", &v) != JSON_OK)
+        set(t, "top_logprobs", json_new_i64(0));
+    return true;
+}
+
+static bool several(struct reading *t, size_t n) {
+    uint64_t choices = 1;
+    json_get_u64(t->r->params, "n", &choices);
+    if (n > PARTS_MAX) return ep_fail(t->r, 422, "at most 128 prompts are taken in one request");
+    if ((n > 1 || choices > 1) && t->stream)
+        return ep_fail(t->r, 422, "one prompt and one answer of it may be streamed");
+    return choices <= 1 || !t->is_ids ||
+           ep_fail(t->r, 422, "of ids one answer is made, n must be 1");
+}
+
+static bool take_prompts(struct reading *t) {
+    struct ep_read *r = t->r;
+    const size_t n = t->is_ids ? 1 : json_arr_len(t->prompt);
+    if (!several(t, n)) return false;
+    if (t->is_ids)
+        return (ep_ids_from_array(r, t->prompt) ||
+                ep_fail(r, 422, "each id of the prompt must be an integer")) &&
+               ep_check_token_count(r);
+    for (size_t i = 0; i < n; i++) {
+        r->prompt = json_str(json_arr_at(t->prompt, i));
+        r->prompt_len = json_str_len(json_arr_at(t->prompt, i));
+        if (!ep_check_text_length(r) || !ep_tokenise(r, true)) return false;
+        if (n > 1 && !ep_keep_prompt(r)) return false;
+    }
+    return true;
+}
+
+bool ep_infer_read(struct ep_read *r) {
+    struct reading t = {.r = r};
+    r->params = json_new_obj();
+    r->held = json_new_arr();
+    if (r->params == NULL || r->held == NULL) return ep_fail_memory(r);
+    return take_names(&t) && take_parameters(&t) && take_inputs(&t) && take_outputs(&t) &&
+           take_manner(&t) && take_prompts(&t);
+}

@@ -1,0 +1,113 @@
+/* ep_infer_info: what inference.GRPCInferenceService says of server and models
+ * (kserve-runtimes 8.7, 10, 11). */
+#include <stdio.h>
+#include <string.h>
+#include "common/endpoint/answer.h"
+#include "common/endpoint/ep.h"
+
+#define EXTENSIONS                                                                                 \
+    "[\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\"]"
+
+bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, const char *member,
+                    const char *version_member, char *why, size_t n_why) {
+    const char *name = "", *version = "";
+    size_t n;
+    json_get_str(body, member, &name, &n);
+    if (version_member != NULL) json_get_str(body, version_member, &version, &n);
+    why[0] = '\0';
+    if (strcmp(name, ep->conf.model_name) != 0)
+        snprintf(why, n_why, "Request for unknown model: '%.256s' is not found", name);
+    else if (version[0] != '\0' && strcmp(version, "1") != 0)
+        snprintf(why, n_why, "Request for unknown model: '%.256s' version %.64s is not found", name,
+                 version);
+    return why[0] == '\0';
+}
+
+/* The model that the message names, or the error. */
+static bool read_model(const struct endpoint *ep, const struct endpoint_ask *ask,
+                       const char *member, const char *version, struct api_answer *out) {
+    struct buf wire = BUF_INIT;
+    struct json_value *body = NULL;
+    char why[400];
+    bool good = ep_ask_read(ep, ask, &wire, &body, out);
+    if (good && member != NULL && !ep_infer_model(ep, body, member, version, why, sizeof(why))) {
+        ep_answer_error(ep, ask->path->errors, 404, why, out);
+        good = false;
+    }
+    json_put(body);
+    buf_free(&wire);
+    return good;
+}
+
+void endpoint_infer_server(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out) {
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, NULL, NULL, out)) return;
+    buf_puts(&json,
+             "{\"name\":\"MindIE Server\",\"version\":\"1.0.0\",\"extensions\":" EXTENSIONS "}");
+    ep_ask_reply(ask, &json, out);
+}
+
+void endpoint_infer_about(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out) {
+    static const char tensors[] =
+        ",\"versions\":[\"1\"],\"platform\":\"MindIE Server\",\"inputs\":["
+        "{\"name\":\"text_input\",\"datatype\":\"BYTES\",\"shape\":[1]},"
+        "{\"name\":\"stream\",\"datatype\":\"BOOL\",\"shape\":[1]},"
+        "{\"name\":\"sampling_parameters\",\"datatype\":\"BYTES\",\"shape\":[1]},"
+        "{\"name\":\"exclude_input_in_output\",\"datatype\":\"BOOL\",\"shape\":[1]},"
+        "{\"name\":\"max_tokens\",\"datatype\":\"INT32\",\"shape\":[1]}],"
+        "\"outputs\":[{\"name\":\"text_output\",\"datatype\":\"BYTES\",\"shape\":[-1]}]}";
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, "name", "version", out)) return;
+    buf_puts(&json, "{\"name\":");
+    put_cstr(&json, ep->conf.model_name);
+    buf_puts(&json, tensors);
+    ep_ask_reply(ask, &json, out);
+}
+
+void endpoint_infer_config(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out) {
+    static const char config[] =
+        ",\"backend\":\"vllm\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+        "\"input\":[{\"name\":\"text_input\",\"data_type\":\"TYPE_STRING\",\"dims\":[1]},"
+        "{\"name\":\"stream\",\"data_type\":\"TYPE_BOOL\",\"dims\":[1],\"optional\":true},"
+        "{\"name\":\"sampling_parameters\",\"data_type\":\"TYPE_STRING\",\"dims\":[1],"
+        "\"optional\":true},{\"name\":\"exclude_input_in_output\",\"data_type\":\"TYPE_BOOL\","
+        "\"dims\":[1],\"optional\":true},{\"name\":\"max_tokens\",\"data_type\":\"TYPE_INT32\","
+        "\"dims\":[1],\"optional\":true}],\"output\":[{\"name\":\"text_output\",\"data_type\":"
+        "\"TYPE_STRING\",\"dims\":[-1]}],\"model_transaction_policy\":{\"decoupled\":true}}}";
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, "name", "version", out)) return;
+    buf_puts(&json, "{\"config\":{\"name\":");
+    put_cstr(&json, ep->conf.model_name);
+    buf_puts(&json, config);
+    ep_ask_reply(ask, &json, out);
+}
+
+void endpoint_infer_index(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out) {
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, NULL, NULL, out)) return;
+    buf_puts(&json, "{\"models\":[{\"name\":");
+    put_cstr(&json, ep->conf.model_name);
+    buf_puts(&json, ",\"version\":\"1\",\"state\":\"READY\"}]}");
+    ep_ask_reply(ask, &json, out);
+}
+
+/* The model is loaded; there is no other that could be. */
+void endpoint_infer_load(const struct endpoint *ep, const struct endpoint_ask *ask,
+                         struct api_answer *out) {
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, "model_name", NULL, out)) return;
+    buf_puts(&json, "{}");
+    ep_ask_reply(ask, &json, out);
+}
+
+void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *ask,
+                          struct api_answer *out) {
+    struct buf json = BUF_INIT;
+    if (!read_model(ep, ask, NULL, NULL, out)) return;
+    buf_puts(&json, "{}");
+    ep_ask_reply(ask, &json, out);
+}

@@ -1,0 +1,174 @@
+/* ep_infer_tensor: shapes, then elements. */
+#include "common/endpoint/ep_infer_tensor.h"
+
+#include <math.h>
+#include <string.h>
+#include "common/base/base64.h"
+#include "common/text/tok_utf8.h"
+#include "proto/limits.h"
+#include "proto/pb.h"
+
+static const struct infer_type types[] = {
+    {"BYTES", INFER_TEXTS, 0, false, "bytes_contents"},
+    {"BOOL", INFER_BOOLEANS, 1, false, "bool_contents"},
+    {"INT8", INFER_INTEGERS, 1, true, "int_contents"},
+    {"INT16", INFER_INTEGERS, 2, true, "int_contents"},
+    {"INT32", INFER_INTEGERS, 4, true, "int_contents"},
+    {"INT64", INFER_INTEGERS, 8, true, "int64_contents"},
+    {"UINT8", INFER_INTEGERS, 1, false, "uint_contents"},
+    {"UINT16", INFER_INTEGERS, 2, false, "uint_contents"},
+    {"UINT32", INFER_INTEGERS, 4, false, "uint_contents"},
+    {"UINT64", INFER_INTEGERS, 8, false, "uint64_contents"},
+    {"FP32", INFER_REALS, 4, false, "fp32_contents"},
+    {"FP64", INFER_REALS, 8, false, "fp64_contents"},
+};
+
+const struct infer_type *infer_type_of(const char *datatype) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].name, datatype) == 0) return &types[i];
+    return NULL;
+}
+
+static enum err fail(const struct infer_tensor *t, struct errbuf *eb, const char *what) {
+    return err_set(eb, ERR_INVALID, "inference input '%.128s': %s", t->name, what);
+}
+
+/* ---- shape */
+
+static enum err read_shape(struct infer_tensor *t, const struct json_value *input,
+                           struct errbuf *eb) {
+    struct json_value *shape = NULL;
+    json_get_arr(input, "shape", &shape);
+    const size_t rank = json_arr_len(shape);
+    t->n = 1;
+    if (rank < 1 || rank > INFER_RANK_MAX) return fail(t, eb, "shape must have 1 to 8 dimensions");
+    for (size_t i = 0; i < rank; i++) {
+        int64_t d = -1;
+        json_as_i64(json_arr_at(shape, i), &d);
+        if (d < 0 || (uint64_t)d > PROMPT_TOKENS_MAX)
+            return fail(t, eb, "each dimension of shape must be 0 to 1048576");
+        t->n *= (size_t)d;
+        if (t->n > PROMPT_TOKENS_MAX)
+            return fail(t, eb, "the tensor may have at most 1048576 elements");
+    }
+    return ERR_OK;
+}
+
+/* ---- elements */
+
+static enum err add_text(struct infer_tensor *t, const char *p, size_t n, struct errbuf *eb) {
+    if (!tok_utf8_valid(p, n)) return fail(t, eb, "an element of BYTES is not UTF-8");
+    json_arr_add(t->values, json_new_str_n(p, n));
+    return ERR_OK;
+}
+
+/* Elements in the order of raw bytes: a length of 4 bytes, and so many of them. */
+static enum err raw_texts(struct infer_tensor *t, const struct buf *raw, struct errbuf *eb) {
+    const unsigned char *p = (const unsigned char *)raw->data;
+    size_t at = 0, n = 0;
+    enum err e = ERR_OK;
+    for (; e == ERR_OK && at < raw->len && n < t->n; n++) {
+        if (raw->len - at < 4) return fail(t, eb, "the raw bytes end within a length");
+        const size_t len = (size_t)p[at] | (size_t)p[at + 1] << 8 | (size_t)p[at + 2] << 16 |
+                           (size_t)p[at + 3] << 24;
+        at += 4;
+        if (len > raw->len - at) return fail(t, eb, "an element is longer than the raw bytes");
+        e = add_text(t, raw->data + at, len, eb);
+        at += len;
+    }
+    if (e == ERR_OK && (n != t->n || at != raw->len))
+        return fail(t, eb, "the raw bytes have another number of elements than the shape");
+    return e;
+}
+
+static struct json_value *raw_number(const struct infer_type *type, uint64_t u) {
+    const unsigned unused = 64 - 8 * type->bytes;
+    if (type->class == INFER_BOOLEANS) return json_new_bool(u != 0);
+    if (type->class == INFER_REALS)
+        return json_new_f64(type->bytes == 4 ? (double)pb_f32(u) : pb_f64(u));
+    if (type->is_signed) return json_new_i64((int64_t)(u << unused) >> unused);
+    return u > INT64_MAX ? json_new_f64((double)u) : json_new_i64((int64_t)u);
+}
+
+static enum err raw_numbers(struct infer_tensor *t, const struct buf *raw, struct errbuf *eb) {
+    const unsigned char *p = (const unsigned char *)raw->data;
+    if (raw->len != t->n * t->type->bytes)
+        return fail(t, eb, "the raw bytes have another number of elements than the shape");
+    for (size_t i = 0; i < t->n; i++) {
+        uint64_t u = 0;
+        for (unsigned k = 0; k < t->type->bytes; k++) u |= (uint64_t)*p++ << 8 * k;
+        json_arr_add(t->values, raw_number(t->type, u));
+    }
+    return ERR_OK;
+}
+
+static enum err read_raw(struct infer_tensor *t, const struct json_value *raw, struct errbuf *eb) {
+    struct buf bytes = BUF_INIT;
+    if (!base64_take(&bytes, json_str(raw), json_str_len(raw)) && bytes.failed) {
+        buf_free(&bytes);
+        return err_set(eb, ERR_NO_MEMORY, "out of memory");
+    }
+    const enum err e =
+        t->type->class == INFER_TEXTS ? raw_texts(t, &bytes, eb) : raw_numbers(t, &bytes, eb);
+    buf_free(&bytes);
+    return e;
+}
+
+static enum err typed_text(struct infer_tensor *t, const struct json_value *v, struct errbuf *eb) {
+    struct buf bytes = BUF_INIT;
+    enum err e = ERR_NO_MEMORY;
+    base64_take(&bytes, json_str(v), json_str_len(v));
+    if (!bytes.failed) e = add_text(t, bytes.data != NULL ? bytes.data : "", bytes.len, eb);
+    buf_free(&bytes);
+    return e;
+}
+
+static enum err read_typed(struct infer_tensor *t, const struct json_value *list,
+                           struct errbuf *eb) {
+    enum err e = ERR_OK;
+    if (json_arr_len(list) != t->n)
+        return fail(t, eb, "contents have another number of elements than the shape");
+    for (size_t i = 0; i < t->n && e == ERR_OK; i++) {
+        struct json_value *v = json_arr_at(list, i);
+        if (t->type->class == INFER_TEXTS)
+            e = typed_text(t, v, eb);
+        else
+            json_arr_add(t->values, json_ref(v));
+    }
+    return e;
+}
+
+enum err infer_tensor_read(struct infer_tensor *t, const char *model,
+                           const struct json_value *input, const struct json_value *raw,
+                           struct errbuf *eb) {
+    const char *datatype = "";
+    struct json_value *contents = NULL, *list = NULL;
+    size_t n;
+    *t = (struct infer_tensor){.name = ""};
+    json_get_str(input, "name", &t->name, &n);
+    json_get_str(input, "datatype", &datatype, &n);
+    t->type = infer_type_of(datatype);
+    if (t->type == NULL)
+        return err_set(eb, ERR_INVALID,
+                       "inference input '%.128s': datatype '%.32s' is none of "
+                       "those that are taken",
+                       t->name, datatype);
+    enum err e = read_shape(t, input, eb);
+    if (e != ERR_OK) return e;
+    const bool typed = json_get_obj(input, "contents", &contents) == JSON_OK;
+    if (raw != NULL && typed)
+        return err_set(eb, ERR_INVALID,
+                       "contents field must not be specified when using raw_input_contents for "
+                       "'%.128s' for model '%.128s'",
+                       t->name, model);
+    if (!typed && raw == NULL)
+        return err_set(eb, ERR_INVALID,
+                       "unable to find data for input tensor '%.128s' for model '%.128s' in "
+                       "request.",
+                       t->name, model);
+    t->values = json_new_arr();
+    if (t->values == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
+    if (raw != NULL) return read_raw(t, raw, eb);
+    json_get_arr(contents, t->type->contents, &list);
+    return read_typed(t, list, eb);
+}
