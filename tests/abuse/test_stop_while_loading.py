@@ -11,7 +11,9 @@ import signal
 import tempfile
 import time
 
+import grpc
 import pytest
+from grpc_client import Grpc
 from harness import FABLE, READY_S, SLOW, Instance, free_ports, get, wait_for
 
 END_S = 2.0
@@ -79,6 +81,10 @@ def test_sigterm_ends_a_load(model):
         assert said.status == 503 and body["what"] == "weights" and 10 <= body["percent"] < 100, said.text
         assert body["mb_per_s"] > 0 and body["seconds_left"] > 0, said.text
         assert re.search(r"what=\"weights\" percent=10 mb_s=\d+ seconds_left=\d+", first.log()), first.log()
+        with Grpc(first.base) as g:  # in words, which are the status' text
+            for path in ("/fmaas.GenerationService/ModelInfo", "/fmaas.GenerationService/Generate"):
+                assert g.refusal(path, {}) == (grpc.StatusCode.UNAVAILABLE, "The model is loading")
+            assert g.call("/inference.GRPCInferenceService/ServerLive", {}).live and not g.call("/inference.GRPCInferenceService/ServerReady", {}).ready
         second.start()
         wait_for(lambda: "another process packs" in second.log(), READY_S, "the other one waits")
         assert glob.glob(os.path.join(cache, "*.tmp"))

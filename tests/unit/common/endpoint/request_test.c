@@ -3,6 +3,7 @@
  * (cluster-api 5.7), ids and names; and every request survives the wire. Method: single bodies and
  * the fields of their infer_req, both sides of each length. */
 #include "common/base/budget.h"
+#include "common/grpc/grpc_json.h"
 #include "proto/wire.h"
 #include "tests/unit/common/endpoint/checks.h"
 
@@ -529,6 +530,30 @@ static void answer_fits(struct fixture *f, const char *path, const char *quoted,
     free(body);
 }
 
+/* A message of so many prompts, whose answers have details of n_tokens tokens in any case. */
+static void call_fits(struct fixture *f, int n_prompts, int n_tokens, bool fits) {
+    static const char path[] = "/fmaas.GenerationService/Generate";
+    struct infer_req *req;
+    struct api_answer err;
+    struct buf json = BUF_INIT, body = BUF_INIT;
+    buf_puts(&json, "{\"requests\":[");
+    for (int i = 0; i < n_prompts; i++) buf_printf(&json, "%s{\"text\":\"x\"}", i > 0 ? "," : "");
+    buf_printf(&json,
+               "],\"params\":{\"stopping\":{\"max_new_tokens\":%d,\"min_new_tokens\":%d},"
+               "\"response\":{\"generated_tokens\":true,\"token_logprobs\":true,"
+               "\"token_ranks\":true,\"top_n_tokens\":10}}}",
+               n_tokens, n_tokens);
+    grpc_put_text(&body, grpc_method_find(path)->in, json.data, json.len);
+    if (fixture_read_bytes(f, path, body.data, body.len, false, &req, &err) != fits)
+        fail_msg("%d prompts: %s", n_prompts, fits ? err.body.data : "taken");
+    if (!fits)
+        assert_non_null(strstr(err.body.data, "The answer would have at least 1433600 bytes"));
+    infer_req_destroy(&req);
+    buf_free(&err.body);
+    buf_free(&json);
+    buf_free(&body);
+}
+
 /* What can never be kept as one answer is refused at once; what may end earlier is not. */
 static void answer_sizes(void **state) {
     static const struct {
@@ -575,6 +600,8 @@ static void answer_sizes(void **state) {
     fixture_open(f);
     answer_fits(f, rows[1].path, rows[1].body, false, "may have 1048576 (limits.answersMiB)");
     assert_int_equal(budget_refusals(&b, BUDGET_ANSWER_BYTES), 1);
+    call_fits(f, 64, 200, false); /* 112 bytes a token */
+    call_fits(f, 32, 200, true);
 #undef HEAD
 #undef ALL
     f->conf = was;
