@@ -188,7 +188,7 @@ static void unknown_paths(void **state) {
     up(PLANE_DATA);
     expect("POST", "/v1/chat/completion", "", 2, 404,
            "The path /v1/chat/completion does not exist; near it: POST /v1/chat/completions, "
-           "POST /chat/completions. GET /docs shows all paths.");
+           "POST /v3/chat/completions, POST /chat/completions. GET /docs shows all paths.");
     expect("GET", "/v1/fine_tuning", "", 0, 404,
            "The path /v1/fine_tuning does not exist. GET /docs shows all paths.");
     expect("GET", "/a%20b%22", "", 0, 404, /* not repeated: it cannot be printed */
