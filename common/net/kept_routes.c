@@ -229,7 +229,11 @@ static void reply_page(struct http_x *x, const struct kept *k, const struct page
     uint64_t limit = ITEMS_DEFAULT;
     char order[8] = "", after[KEPT_ID_BYTES + 32];
     if (!query_number(x, "limit", 1, ITEMS_MAX, &limit)) return;
-    query_value(x, "order", order, sizeof(order));
+    if (query_value(x, "order", order, sizeof(order)) && strcmp(order, "asc") != 0 &&
+        strcmp(order, "desc") != 0) {
+        kept_reply_error(x, 400, "order", NULL, "order must be asc or desc");
+        return;
+    }
     const bool down = strcmp(order, "asc") != 0;
     size_t done = 0; /* of the order asked for */
     if (query_value(x, "after", after, sizeof(after))) {

@@ -37,7 +37,14 @@ ASKED = {
     "vllm": body_of("vllm_stream", 7, **SEEDED),
     "triton": body_of("triton_generate_stream", 8, **SEEDED),
     "native": body_of("infer_stream", 9),
+    "responses": ("/v1/responses", {"model": "fable", "input": "Story number 10. Tell it.", "max_output_tokens": 300, "temperature": 0, "ignore_eos": True,
+                                    "stream": True}),
+    "responses_seeded": ("/v1/responses", {"model": "fable", "input": "Story number 11. Tell it.", "max_output_tokens": 300, **SEEDED, "ignore_eos": True,
+                                           "stream": True, "store": False}),
 }
+# of Responses: names, clocks, what the prefix cache held
+OWN = [(re.compile(r"\b(resp|msg)_\w+"), r"\1_#"), (re.compile(r'"created_at":\d+'), '"created_at":#'),
+       (re.compile(r'"cached_tokens":\d+'), '"cached_tokens":#')]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +85,10 @@ def comparable(raw):
     text = raw.decode("utf-8")
     for pattern, to in VOLATILE:
         text = pattern.sub(to, text)
-    events = CACHED.sub("", text).split("\n\n")
+    text = CACHED.sub("", text)
+    for pattern, to in OWN:
+        text = pattern.sub(to, text)
+    events = text.split("\n\n")
     return sorted(events, key=lambda e: int(m[1]) if (m := re.search(r'"index":(\d+)', e)) else 1 << 30)
 
 
