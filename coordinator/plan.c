@@ -19,6 +19,7 @@
 /* Of one role (0: prefill, 1: decode) in one group. */
 struct part {
     size_t n;        /* members */
+    size_t n_heard;  /* of them, have answered this coordinator */
     size_t n_open;   /* of them, take new work */
     size_t n_able;   /* of these, have their role */
     size_t n_coming; /* switch to the role */
@@ -166,6 +167,7 @@ static void count_in(struct work *w, const struct plan_node *v) {
     g->n++;
     g->in_use = true;
     t->n++;
+    t->n_heard += !v->unheard;
     t->n_open += is_open(v);
     t->n_able += is_open(v) && !v->roleless;
     t->held |= held_open(w, v);
@@ -186,6 +188,7 @@ static void leave(struct work *w, struct plan_node *v) {
     struct part *t = &g->part[part_of(v->place.role)];
     g->n--;
     t->n--;
+    t->n_heard -= !v->unheard;
     t->n_open -= is_open(v);
     t->n_able -= is_open(v) && !v->roleless;
     v->place.group = 0;
@@ -395,9 +398,11 @@ static void repair_groups(struct work *w) {
 
 /* ---- rule 5 */
 
-/* Nobody of it can work: those it had are away, or all have had the time to come. */
+/* Nobody of it can work: those it had are away, or all have had the time to come. One that is known
+ * from an earlier coordinator alone is on its way for so long. */
 static bool is_missing(const struct work *w, const struct part *t) {
-    return t->n_able == 0 && (t->n > 0 || w->now_ms - w->plan->started_ms >= w->conf->settle_ms);
+    return t->n_able == 0 &&
+           (t->n_heard > 0 || w->now_ms - w->plan->started_ms >= w->conf->settle_ms);
 }
 
 static void stand_in(struct work *w) {

@@ -28,6 +28,7 @@ struct plan_node {
     uint32_t id;
     int label;              /* LABEL_* (coord_conf.h); -1: none */
     bool here;              /* it answers, and has said what it is */
+    bool unheard;           /* it has never answered this coordinator */
     enum inst_role reports; /* the role it says it has */
     uint64_t closed_ms;   /* since then it takes no new work: away, drained, leaving; 0: it does */
     uint64_t switched_ms; /* when a switch gave it its role; 0: none did */

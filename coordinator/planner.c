@@ -44,6 +44,7 @@ static struct plan_node node_of(const struct coordinator *co, const struct inst 
     struct plan_node v = {.id = in->id,
                           .label = in->node.label,
                           .here = in->facts.online && inst_answers(in),
+                          .unheard = !in->facts.online,
                           .reports = stand_in_reported(co, m),
                           .closed_ms = in->facts.closed_ms,
                           .switched_ms = in->plan.switched_ms,
