@@ -1,9 +1,10 @@
 /* ledger: sums of entries, and what they leave. */
 #include "coordinator/ledger.h"
 
-struct ledger_entry ledger_entry_p(const struct demand *d) {
-    return (struct ledger_entry){.room = {d->prompts, d->blocks},
-                                 .prompt_tokens = d->prompt_tokens};
+struct ledger_entry ledger_entry_p(const struct demand *d, bool alone) {
+    struct ledger_entry e = {.prompt_tokens = d->prompt_tokens};
+    if (!alone) e.room = (struct booking){d->prompts, d->blocks};
+    return e;
 }
 
 struct ledger_entry ledger_entry_d(const struct demand *d, double expected_tokens) {

@@ -31,8 +31,9 @@ struct ledger {
     double tokens;
 };
 
-/* The two sides of a request: P works on its prompts, D on every sequence drawn from them. */
-struct ledger_entry ledger_entry_p(const struct demand *d);
+/* The two sides of a request: P works on its prompts, D on every sequence drawn from them. An
+ * instance that is both (alone) has the room for it once, on D's side. */
+struct ledger_entry ledger_entry_p(const struct demand *d, bool alone);
 struct ledger_entry ledger_entry_d(const struct demand *d, double expected_tokens);
 
 void ledger_book(struct ledger *l, const struct ledger_entry *e);

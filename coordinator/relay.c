@@ -324,25 +324,26 @@ void relay_instance_lost(struct relay_set *s, uint32_t inst_id) {
     relay_schedule(s);
 }
 
-size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause) {
+/* Those that use the instance; both: as P and as D. */
+static size_t move_all(struct relay_set *s, uint32_t inst_id, bool both, enum cause cause) {
     size_t n_left = 0;
     for (struct relay *r = s->first, *next; r != NULL; r = next) {
         next = r->next;
         const struct attempt *a = &r->attempt;
-        if (a->d_id == inst_id || (a->p_id == inst_id && !a->answered))
+        const bool as_d = a->d_id == inst_id, as_p = a->p_id == inst_id;
+        if (both ? as_d && as_p : as_d || (as_p && !a->answered))
             n_left += !relay_move(r, inst_id, cause);
     }
     relay_schedule(s);
     return n_left;
 }
 
+size_t relay_move_off(struct relay_set *s, uint32_t inst_id, enum cause cause) {
+    return move_all(s, inst_id, false, cause);
+}
+
 void relay_unpair(struct relay_set *s, uint32_t inst_id) {
-    for (struct relay *r = s->first, *next; r != NULL; r = next) {
-        next = r->next;
-        if (r->attempt.d_id == inst_id && r->attempt.p_id == inst_id)
-            (void)relay_move(r, inst_id, CAUSE_ROLE_SWITCHED);
-    }
-    relay_schedule(s);
+    (void)move_all(s, inst_id, true, CAUSE_ROLE_SWITCHED);
 }
 
 void relay_abort_all(struct relay_set *s, int status, const char *text) {

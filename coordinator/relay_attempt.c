@@ -14,7 +14,7 @@ enum { ANSWER_BYTES_MAX = 64 << 20 };
 
 static void book(struct relay *r, struct inst *p, struct inst *d) {
     struct attempt *a = &r->attempt;
-    a->at_p = ledger_entry_p(&r->demand);
+    a->at_p = ledger_entry_p(&r->demand, p == d);
     a->at_d = ledger_entry_d(&r->demand, r->expected_tokens);
     ledger_book(&p->ledger, &a->at_p);
     ledger_book(&d->ledger, &a->at_d);

@@ -13,7 +13,7 @@
 
 static void two_sides(void **state) {
     const struct demand d = {.prompts = 2, .slots = 6, .blocks = 9, .prompt_tokens = 700};
-    const struct ledger_entry p = ledger_entry_p(&d), e = ledger_entry_d(&d, 1024.5);
+    const struct ledger_entry p = ledger_entry_p(&d, false), e = ledger_entry_d(&d, 1024.5);
     (void)state;
     assert_int_equal(p.room.slots, 2);
     assert_int_equal(p.room.blocks, 9);
@@ -24,6 +24,25 @@ static void two_sides(void **state) {
     assert_int_equal(e.prompt_tokens, 0);
     assert_true(e.tokens == 1024.5);
     assert_true(e.decodes && !p.decodes);
+}
+
+/* One that is P and D of a request has one sequence for it, with the room of D's side. */
+static void one_instance_alone(void **state) {
+    const struct demand d = {.prompts = 2, .slots = 6, .blocks = 9, .prompt_tokens = 700};
+    const struct ledger_entry p = ledger_entry_p(&d, true), e = ledger_entry_d(&d, 100);
+    struct ledger l = {0};
+    (void)state;
+    ledger_book(&l, &p);
+    ledger_book(&l, &e);
+    assert_int_equal(l.booked.slots, 6);
+    assert_int_equal(l.booked.blocks, 9);
+    assert_int_equal(l.prompt_tokens, 700);
+    ledger_release(&l, &p); /* its first token is there */
+    assert_int_equal(l.booked.slots, 6);
+    assert_int_equal(l.prompt_tokens, 0);
+    ledger_release(&l, &e);
+    assert_int_equal(l.booked.blocks, 0);
+    assert_int_equal(l.tasks, 0);
 }
 
 static uint32_t rnd(uint32_t n) {
@@ -102,6 +121,7 @@ static void what_is_left(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_sides),
+        cmocka_unit_test(one_instance_alone),
         cmocka_unit_test(sums),
         cmocka_unit_test(what_is_left),
     };
