@@ -1,4 +1,4 @@
-/* alarms: a ring, and what stands by its newest entry. */
+/* alarms: what stands, and a ring of what was raised and cleared. */
 #include "coordinator/alarms.h"
 
 #include <stdio.h>
@@ -34,8 +34,16 @@ struct entry {
     char moi[ALARM_TEXT_BYTES], info[ALARM_TEXT_BYTES];
 };
 
+struct standing {
+    enum alarm which;
+    int reason;
+    char who[ALARM_WHO_BYTES]; /* "": the coordinator */
+};
+
 struct alarms {
     char location[ALARM_TEXT_BYTES];
+    struct standing *standing;
+    size_t n_standing, standing_cap;
     uint64_t n; /* ever written */
     struct entry ring[ALARMS_MAX];
 };
@@ -49,53 +57,72 @@ enum err alarms_create(struct alarms **out, const char *ip) {
 }
 
 void alarms_destroy(struct alarms **a) {
+    if (*a != NULL) free((*a)->standing);
     free(*a);
     *a = NULL;
 }
 
-/* The newest of its kind and object; NULL: none. */
-static const struct entry *last_of(const struct alarms *a, enum alarm which, const char *moi) {
-    for (uint64_t i = a->n; i > 0 && i + ALARMS_MAX > a->n; i--) {
-        const struct entry *e = &a->ring[(i - 1) % ALARMS_MAX];
-        if (e->which == which && strcmp(e->moi, moi) == 0) return e;
-    }
+static const char *who(const struct alarm_of *of) {
+    return of != NULL ? of->who : "";
+}
+
+static struct standing *find(const struct alarms *a, enum alarm which, const struct alarm_of *of) {
+    for (size_t i = 0; i < a->n_standing; i++)
+        if (a->standing[i].which == which && strcmp(a->standing[i].who, who(of)) == 0)
+            return &a->standing[i];
     return NULL;
 }
 
-static void add(struct alarms *a, enum alarm which, const char *of, const char *address,
-                bool cleared, int reason, const char *info) {
-    char moi[ALARM_TEXT_BYTES];
-    if (a == NULL) return;
-    if (of != NULL)
-        snprintf(moi, sizeof(moi), "service name=%.80s, service ip=%.24s", of, address);
-    else
-        snprintf(moi, sizeof(moi), "%s", a->location);
-    const struct entry *was = last_of(a, which, moi);
-    const bool stands = was != NULL && !was->cleared;
-    if (stands != cleared) return; /* it stands already, or there is nothing to clear */
-    if (cleared) reason = was->reason;
+static void stand(struct alarms *a, enum alarm which, const struct alarm_of *of, int reason) {
+    if (a->n_standing == a->standing_cap) {
+        const size_t cap = a->standing_cap * 2 + 16;
+        struct standing *more = realloc(a->standing, cap * sizeof(*more));
+        if (more == NULL) return;
+        a->standing = more;
+        a->standing_cap = cap;
+    }
+    struct standing *s = &a->standing[a->n_standing++];
+    *s = (struct standing){.which = which, .reason = reason};
+    snprintf(s->who, sizeof(s->who), "%s", who(of));
+}
+
+static void add(struct alarms *a, enum alarm which, const struct alarm_of *of, bool cleared,
+                int reason, const char *info) {
     struct entry *e = &a->ring[a->n++ % ALARMS_MAX];
     *e = (struct entry){.which = which,
                         .cleared = cleared,
                         .reason = reason,
                         .at_ms = (int64_t)(clock_unix_us() / 1000)};
-    snprintf(e->moi, sizeof(e->moi), "%s", moi);
+    if (of != NULL)
+        snprintf(e->moi, sizeof(e->moi), "service name=%.80s, service ip=%.24s", of->name,
+                 of->address);
+    else
+        memcpy(e->moi, a->location, sizeof(e->moi));
     snprintf(e->info, sizeof(e->info), "%s", info);
     log_warn("alarm", "id=%s event=%s name=\"%s\" of=\"%s\" reason=%d detail=\"%s\"",
-             kinds[which].id, cleared ? "cleared" : "raised", kinds[which].name, moi, reason, info);
+             kinds[which].id, cleared ? "cleared" : "raised", kinds[which].name, e->moi, reason,
+             info);
 }
 
-void alarms_raise(struct alarms *a, enum alarm which, const char *of, const char *address,
-                  int reason, const char *info) {
-    add(a, which, of, address, false, reason, info);
+void alarms_raise(struct alarms *a, enum alarm which, const struct alarm_of *of, int reason,
+                  const char *info) {
+    if (a == NULL || find(a, which, of) != NULL) return;
+    stand(a, which, of, reason);
+    add(a, which, of, false, reason, info);
 }
 
-void alarms_clear(struct alarms *a, enum alarm which, const char *of, const char *address) {
-    add(a, which, of, address, true, 0, "");
+void alarms_clear(struct alarms *a, enum alarm which, const struct alarm_of *of) {
+    struct standing *s = a != NULL ? find(a, which, of) : NULL;
+    if (s == NULL) return;
+    add(a, which, of, true, s->reason, "");
+    *s = a->standing[--a->n_standing];
 }
 
 void alarms_set(struct alarms *a, enum alarm which, bool on, int reason, const char *info) {
-    add(a, which, NULL, NULL, !on, reason, info);
+    if (on)
+        alarms_raise(a, which, NULL, reason, info);
+    else
+        alarms_clear(a, which, NULL);
 }
 
 /* ---- shown */

@@ -1,6 +1,7 @@
 /* alarms: what operators are to know, in the reference's form (cluster-api 6.7): a ring of the
  * newest ALARMS_MAX, read with GET /v1/alarms, and a line of the log each. One that stands is not
- * raised again before it was cleared; clearing is an entry of its own. Thread: the loop thread. */
+ * raised again before it was cleared; clearing is an entry of its own. What stands is kept apart
+ * from the ring, by who the instance is, whatever its name becomes. Thread: the loop thread. */
 #ifndef BATON_COORDINATOR_ALARMS_H
 #define BATON_COORDINATOR_ALARMS_H
 
@@ -8,7 +9,7 @@
 #include <stdint.h>
 #include "proto/err.h"
 
-enum { ALARMS_MAX = 1024, ALARM_TEXT_BYTES = 160 };
+enum { ALARMS_MAX = 1024, ALARM_TEXT_BYTES = 160, ALARM_WHO_BYTES = 64 };
 
 enum alarm {
     ALARM_DEGRADED,    /* 0xFC001001: a role has lost its last instance; others fill it */
@@ -25,11 +26,17 @@ struct json_value;
 enum err alarms_create(struct alarms **out, const char *ip);
 void alarms_destroy(struct alarms **a);
 
-/* of: what it is about, an instance's name and address, or NULL: the coordinator. reason: reasonId
- * of the table. a NULL: nothing happens. */
-void alarms_raise(struct alarms *a, enum alarm which, const char *of, const char *address,
-                  int reason, const char *info);
-void alarms_clear(struct alarms *a, enum alarm which, const char *of, const char *address);
+/* An instance that one is about. who: what it is for as long as it is known, at most
+ * ALARM_WHO_BYTES - 1; name and address: shown. Lent. */
+struct alarm_of {
+    const char *who, *name, *address;
+};
+
+/* of NULL: the coordinator. reason: reasonId of the table. a NULL: nothing happens. Without memory
+ * an alarm does not stand: it may be raised again, and is not cleared. */
+void alarms_raise(struct alarms *a, enum alarm which, const struct alarm_of *of, int reason,
+                  const char *info);
+void alarms_clear(struct alarms *a, enum alarm which, const struct alarm_of *of);
 /* Raises or clears by whether it stands now. */
 void alarms_set(struct alarms *a, enum alarm which, bool on, int reason, const char *info);
 /* Newest first: an array, the caller's. */

@@ -26,14 +26,19 @@ enum {
 };
 
 /* ---- the instances */
+struct alarm_of controller_alarm_of(const struct inst *in) {
+    return (struct alarm_of){in->identity, inst_name(in), in->address};
+}
+
 static void forget(struct coordinator *co, struct inst *in) {
     log_info("controller", "id=%u event=forgotten", in->id);
     http_call_cancel(&in->probe_call);
     http_call_cancel(&in->role_call);
     lora_sync_stop(in);
     dresult_in_close(&in->dresult);
-    alarms_clear(co->alarms, ALARM_INSTANCE, inst_name(in), in->address); /* nobody misses it */
-    alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
+    const struct alarm_of of = controller_alarm_of(in);
+    alarms_clear(co->alarms, ALARM_INSTANCE, &of); /* nobody misses it */
+    alarms_clear(co->alarms, ALARM_DEGRADED, &of);
     (void)inst_step(in, INST_EV_LOST); /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
     coord_metrics_forget(co->metrics, in->id);
@@ -126,7 +131,8 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     if (in == NULL) return;
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->facts.last_error);
-    alarms_raise(co->alarms, ALARM_INSTANCE, inst_name(in), in->address, 1, in->facts.last_error);
+    const struct alarm_of of = controller_alarm_of(in);
+    alarms_raise(co->alarms, ALARM_INSTANCE, &of, 1, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
     in->plan.place.next = ROLE_NONE;
     in->session++;
@@ -199,7 +205,8 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
     if (!inst_answers(in)) {
         log_info("controller", "id=%u event=healthy role=%s", in->id,
                  inst_role_name(in->facts.status.role));
-        alarms_clear(co->alarms, ALARM_INSTANCE, inst_name(in), in->address);
+        const struct alarm_of of = controller_alarm_of(in);
+        alarms_clear(co->alarms, ALARM_INSTANCE, &of);
     }
     (void)inst_step(in, INST_EV_STATUS);
     take_orders_over(co, in);
@@ -392,11 +399,13 @@ static void on_tick(void *arg) {
     if (due)
         co->next_poll_ms = now + (settled(co) ? (uint64_t)co->conf.sync_s * 1000 : 2 * TICK_MS);
     bool ready = controller_ready(co);
-    if (ready != co->was_ready) {
+    if (ready != co->was_ready)
         log_info("controller", "event=%s",
                  ready ? "coordinator is ready" : "coordinator is not ready");
+    /* At the start instances are on their way; for as long as they have to register. */
+    if (ready || co->was_ready ||
+        now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000)
         alarms_set(co->alarms, ALARM_COORDINATOR, !ready, 1, ready ? "" : coord_not_ready(co));
-    }
     co->was_ready = ready;
     look_at_congestion(co);
     relay_schedule(co->relays);

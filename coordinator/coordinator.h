@@ -24,6 +24,7 @@ struct http_gate;
 struct kept_service;
 struct recorder;
 struct alarms;
+struct alarm_of;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -80,6 +81,8 @@ void controller_look_now(struct coordinator *co, uint32_t id);
 /* It is gone, or nobody can tell: its requests are given up there and go elsewhere. When it comes
  * back it gets a new session, and with that ends what it may still be at. */
 void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why);
+/* What its alarms are about; lent from it. */
+struct alarm_of controller_alarm_of(const struct inst *in);
 
 /* ---- planner.c: what they are to be */
 /* Makes the next plan (plan.h) of what is known of the instances, and begins what is new in it. */

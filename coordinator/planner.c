@@ -84,13 +84,14 @@ static void begin_switch(struct coordinator *co, struct inst *in, enum inst_role
 
 void planner_stands_in(struct coordinator *co, struct inst *in, bool on) {
     struct plan_place *at = &in->plan.place;
+    const struct alarm_of of = controller_alarm_of(in);
     if (at->stands_in == on) return;
     at->stands_in = on;
     if (on)
-        alarms_raise(co->alarms, ALARM_DEGRADED, inst_name(in), in->address, 1,
+        alarms_raise(co->alarms, ALARM_DEGRADED, &of, 1,
                      "it stands in for a role that has nobody left");
     else
-        alarms_clear(co->alarms, ALARM_DEGRADED, inst_name(in), in->address);
+        alarms_clear(co->alarms, ALARM_DEGRADED, &of);
     log_warn("controller", "id=%u event=%s role=%s group=%u", in->id,
              on ? "stands_in" : "stands_in_no_more",
              inst_role_name(at->role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL), at->group);

@@ -61,18 +61,19 @@ static void raised_and_cleared_once(void **state) {
     assert_int_equal(count(), 1);
     expect(0, "0xFC001004", 0, me);
     for (int i = 0; i < 3; i++) {
-        alarms_raise(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025", 1, "gone");
-        alarms_raise(a, ALARM_INSTANCE, "p2", "10.0.0.2:1025", 1, "gone");
+        alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "10.0.0.1:1025"}, 1, "gone");
+        alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){"p2", "p2", "10.0.0.2:1025"}, 1, "gone");
     }
     assert_int_equal(count(), 3);
-    alarms_clear(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025");
-    alarms_clear(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025");
+    alarms_clear(a, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "10.0.0.1:1025"});
+    alarms_clear(a, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "10.0.0.1:1025"});
     assert_int_equal(count(), 4);
     expect(0, "0xFC001003", 1, p1);
     expect(2, "0xFC001003", 0, p1);
-    alarms_raise(a, ALARM_INSTANCE, "p1", "10.0.0.1:1025", 1, "again");
+    alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "10.0.0.1:1025"}, 1, "again");
     expect(0, "0xFC001003", 0, p1);
-    alarms_raise(NULL, ALARM_INSTANCE, "p1", "x", 1, ""); /* none are kept */
+    alarms_raise(NULL, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "x"}, 1,
+                 ""); /* none are kept */
 }
 
 static void a_ring(void **state) {
@@ -80,7 +81,7 @@ static void a_ring(void **state) {
     (void)state;
     for (int i = 0; i < ALARMS_MAX + 10; i++) {
         snprintf(name, sizeof(name), "i%d", i);
-        alarms_raise(a, ALARM_INSTANCE, name, "10.0.0.1:1", 1, "");
+        alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){name, name, "10.0.0.1:1"}, 1, "");
     }
     assert_int_equal(count(), ALARMS_MAX);
     snprintf(name, sizeof(name), "i%d", ALARMS_MAX + 9);
@@ -88,10 +89,31 @@ static void a_ring(void **state) {
     expect(ALARMS_MAX - 1, "0xFC001003", 0, "service name=i10, service ip=10.0.0.1:1");
 }
 
+/* What stands is known when the ring has forgotten that it was raised, and when its name is another
+ * one. */
+static void what_stands_is_not_forgotten(void **state) {
+    char name[16];
+    (void)state;
+    alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){"10.0.0.1:1026", "1", "10.0.0.1:1025"}, 2,
+                 "");
+    for (int i = 0; i < 4 * ALARMS_MAX; i++) {
+        snprintf(name, sizeof(name), "i%d", i);
+        alarms_raise(a, ALARM_INSTANCE, &(struct alarm_of){name, name, "10.0.0.2:1"}, 1, "");
+    }
+    const struct alarm_of renamed = {"10.0.0.1:1026", "p1", "10.0.0.1:1025"};
+    alarms_raise(a, ALARM_INSTANCE, &renamed, 1, "");
+    expect(0, "0xFC001003", 0, "service name=i4095, service ip=10.0.0.2:1");
+    alarms_clear(a, ALARM_INSTANCE, &renamed);
+    expect(0, "0xFC001003", 1, "service name=p1, service ip=10.0.0.1:1025");
+    alarms_clear(a, ALARM_INSTANCE, &renamed);
+    expect(1, "0xFC001003", 0, "service name=i4095, service ip=10.0.0.2:1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(raised_and_cleared_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ring, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_stands_is_not_forgotten, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
