@@ -127,6 +127,8 @@ struct model_info {
     enum dtype weight_dtype, kv_dtype;
     char file_type[16]; /* of the embedding matrix in its file: "BF16", "Q4_K", ... */
     uint64_t n_params, weight_bytes;
+    uint64_t n_params_active;    /* that one token is computed with */
+    int n_experts, experts_used; /* of a layer; 0: none */
     uint8_t hash[32];      /* over config and tensors: names the model in the KV link's hello */
     char kernels[16];      /* the chosen kernel set */
     char weights_from[16]; /* "memory": packed at this start; "packed to cache"; "cache": a file */

@@ -46,6 +46,9 @@ static void fill_info(struct forward *f, const struct engine_opts *o) {
     i->kv_dtype = c->encoder ? DTYPE_F32 : o->kv_dtype;
     memcpy(i->file_type, f->w->file_type, sizeof(i->file_type));
     i->n_params = f->w->n_params;
+    i->n_experts = c->experts.n;
+    i->experts_used = c->experts.used;
+    i->n_params_active = weights_active(c, f->w->n_params, f->w->n_expert_params);
     i->weight_bytes = f->w->bytes;
     memcpy(i->hash, f->w->hash, sizeof(i->hash));
     snprintf(i->kernels, sizeof(i->kernels), "%s", f->kn.name);
@@ -78,7 +81,8 @@ static void *carve(struct carver *c, size_t n, size_t size) {
 
 static int widest_of(const struct model_conf *m) {
     int q_dim = m->n_heads * m->head_dim,
-        n = m->intermediate > m->hidden ? m->intermediate : m->hidden;
+        n = forward_mlp_width(m) > m->hidden ? forward_mlp_width(m) : m->hidden;
+    if (m->experts.intermediate > n) n = m->experts.intermediate;
     return n > q_dim ? n : q_dim;
 }
 
@@ -113,6 +117,30 @@ static void lay_out_plan(struct attention_plan *p, struct carver *c) {
     p->parts = carve(c, p->parts_max, sizeof(float));
 }
 
+static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, size_t threads) {
+    struct expert_rows *x = &f->experts;
+    const struct model_conf *m = &f->conf;
+    const size_t n = (size_t)m->experts.n, used = (size_t)m->experts.used, pairs = rows * used;
+    const int widest = m->hidden > m->experts.intermediate ? m->hidden : m->experts.intermediate;
+    if (n == 0) return;
+    x->scores = carve(c, rows * n, sizeof(float));
+    x->shares = carve(c, pairs, sizeof(float));
+    x->chosen = carve(c, pairs, sizeof(int));
+    x->place = carve(c, pairs, sizeof(int));
+    x->row = carve(c, pairs, sizeof(int));
+    x->first = carve(c, n + 1, sizeof(int));
+    x->active = carve(c, n, sizeof(int));
+    x->at = carve(c, n, sizeof(size_t));
+    /* each expert's rows are filled up to LANES */
+    const size_t filled = pairs + (LANES - 1) * (n < pairs ? n : pairs);
+    x->packed = carve(c, filled, x_pack_bytes(LANES, widest) / LANES);
+    x->rows = carve(c, pairs * (size_t)m->hidden, sizeof(float));
+    x->gate = carve(c, pairs * (size_t)m->experts.intermediate, sizeof(float));
+    x->shared = carve(c, m->experts.shared > 0 ? rows * (size_t)m->hidden : 0, sizeof(float));
+    x->open = carve(c, rows, sizeof(float));
+    x->scratch = carve(c, threads * lanes_of(n), sizeof(float));
+}
+
 static void lay_out(struct forward *f, struct carver *c) {
     const struct model_conf *m = &f->conf;
     size_t r = (size_t)f->rows_max, threads = (size_t)pool_threads(f->pool);
@@ -125,7 +153,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->att = carve(c, r * q_dim, sizeof(float));
     f->k = carve(c, r * kv_dim, sizeof(float));
     f->v = carve(c, r * kv_dim, sizeof(float));
-    f->gate = carve(c, r * (size_t)m->intermediate, sizeof(float));
+    f->gate = carve(c, r * (size_t)forward_mlp_width(m), sizeof(float));
     if (m->norms == NORMS_AROUND || m->norms == NORMS_BEHIND)
         f->branch = carve(c, r * (size_t)m->hidden, sizeof(float));
     if (m->alibi) f->slopes = carve(c, (size_t)m->n_heads, sizeof(float));
@@ -134,8 +162,11 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->sin = carve(c, ropes * r * half, sizeof(float));
     f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
-    size_t most = item_columns(f, m->hidden), other = item_columns(f, m->intermediate);
-    f->item_stride = r * (most > other ? most : other);
+    const int widths[] = {m->hidden, m->intermediate, m->experts.intermediate, m->experts.shared};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+        most = item_columns(f, widths[i]) > most ? item_columns(f, widths[i]) : most;
+    f->item_stride = r * most;
     f->item_scratch = carve(c, threads * f->item_stride, sizeof(float));
     lay_out_plan(&f->plan, c);
     f->row_seq = carve(c, r, sizeof(*f->row_seq));
@@ -143,6 +174,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->score_stride = lanes_of(forward_score_floats(f));
     f->score_scratch = carve(c, threads * f->score_stride, sizeof(float));
     lay_out_lora(f, c, r, threads);
+    lay_out_experts(f, c, r, threads);
 }
 
 /* ALiBi (Press et al. 2021): a geometric series of a power of two; what heads there are beyond it

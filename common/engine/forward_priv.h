@@ -33,6 +33,26 @@ struct lora_rows {
     size_t scratch_stride, gathered, packed; /* floats: of all, of its two first parts */
 };
 
+/* What a pass with experts needs; without experts all of it is NULL. A pair is a row and one of the
+ * `used` experts it goes to; pairs lie by expert, those of an expert by row. */
+struct expert_rows {
+    float *scores; /* [R][n]: of the router */
+    float *shares; /* [R][used]: what the outputs are multiplied with, the largest first */
+    int *chosen;   /* [R][used]: whose they are */
+    int *place;    /* [R][used]: of the pair */
+    int *row;      /* [R * used]: of a pair */
+    int *first;    /* [n + 1]: an expert's pairs */
+    int *active;   /* [n]: the experts that have some */
+    size_t *at;    /* [n]: where the packed rows of an active one lie, in bytes */
+    int n_active;
+    uint8_t *packed; /* the rows of all experts */
+    float *rows;     /* [R * used][hidden]: gathered, and later what comes out */
+    float *gate;     /* [R * used][intermediate] */
+    float *shared;   /* [R][hidden]: what the shared expert adds */
+    float *open;     /* [R]: how much of it, before the sigmoid */
+    float *scratch;  /* [threads][lanes_up(n)] */
+};
+
 struct forward {
     struct model_conf conf;
     struct model_info info;
@@ -64,6 +84,7 @@ struct forward {
     struct attention_plan plan; /* its arrays; of `R` tiles */
     int *row_seq;               /* [R]: the sequence of a row */
     struct lora_rows lora;
+    struct expert_rows experts;
     float *score_scratch; /* [threads][score_stride] */
     size_t score_stride;
     struct mem memory;
@@ -74,6 +95,12 @@ int forward_item_panels(const struct forward *f, int n);
 
 /* The model's norm of a row of the residual stream. */
 void forward_norm(const struct forward *f, float *y, const float *x, const struct norm *norm);
+
+/* Widths of what is between the two products of feed-forward halves: dense ones', the shared
+ * expert's. */
+static inline int forward_mlp_width(const struct model_conf *m) {
+    return m->intermediate > m->experts.shared ? m->intermediate : m->experts.shared;
+}
 
 /* ---- forward_embed.c: rows at the beginning and at the end of a pass */
 

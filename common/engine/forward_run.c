@@ -2,47 +2,8 @@
  * panels of a matrix, or over (rows, KV head). A pass of a few rows does the row work as a single
  * item, so on the calling thread alone. */
 #include <string.h>
-#include "common/engine/forward_priv.h"
+#include "common/engine/forward_pass.h"
 #include "common/engine/rope.h"
-
-struct pass {
-    struct forward *f;
-    struct kv_cache *kv;
-    const int32_t *ids;
-    const struct fwd_seq *seqs;
-    int n_rows;
-    int layer, kv_layer;
-    size_t rope; /* of the layer's angles in cos and sin */
-    bool turns;  /* the layer has RoPE */
-    struct attention attention;
-    const struct layer_weights *lw;
-
-    /* rows to pack, and how */
-    const float *src;        /* [..][pack_k] */
-    const struct norm *norm; /* on the way, or NULL */
-    const float *input;      /* the rows as they are packed */
-    const int *pick;         /* rows of src to take, or NULL: all */
-    int pack_rows, pack_k;
-    enum dtype pack_for; /* of the weights they meet */
-
-    /* products of one region, columns cut in items */
-    struct product {
-        const struct matrix *w;
-        float *y; /* NULL: the thread's scratch, until its work item is done */
-        const float *bias;
-        float *add_to; /* residual stream that takes the columns, or NULL */
-        float scale;   /* of the columns */
-        float cap;     /* they become cap tanh(column / cap); 0: they stay */
-        int items, item_panels;
-    } products[LORA_PRODUCTS];
-    enum lora_module
-        modules[LORA_PRODUCTS]; /* what each is; LORA_MODULES: nothing an adapter has */
-    int n_products;
-};
-
-static int row_tiles(int n_rows) {
-    return (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-}
 
 /* ---- rows */
 
@@ -83,9 +44,8 @@ static void pack_item(void *arg, int tile, int thread) {
     f->kn.x_pack(f->packed, p->input, k, first, end, p->pack_k, p->pack_for);
 }
 
-/* For products with matrices like w. */
-static void pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
-                 const struct norm *norm, const int *pick) {
+void pass_pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
+               const struct norm *norm, const int *pick) {
     p->src = src;
     p->input = norm != NULL ? p->f->normed : src;
     p->pack_rows = n_rows;
@@ -93,7 +53,7 @@ static void pack(struct pass *p, const float *src, int n_rows, const struct matr
     p->pack_for = w->dtype;
     p->norm = norm;
     p->pick = pick;
-    pool_run(p->f->pool, pack_item, p, row_tiles(n_rows));
+    pool_run(p->f->pool, pack_item, p, pass_row_tiles(n_rows));
 }
 
 /* n_heads heads of dim values. spare: as many. */
@@ -180,8 +140,8 @@ int forward_item_panels(const struct forward *f, int n) {
     return f->kn.item_panels > 0 ? f->kn.item_panels : (panels + threads - 1) / threads;
 }
 
-static void product_add(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
-                        const float *bias, float *add_to) {
+void pass_product(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
+                  const float *bias, float *add_to) {
     const int panels = (w->n + PANEL_ROWS - 1) / PANEL_ROWS;
     const int share = forward_item_panels(p->f, w->n);
     p->modules[p->n_products] = module;
@@ -246,7 +206,7 @@ static void lora_down(struct pass *p) {
         pool_run(p->f->pool, lora_down_item, p, p->n_products * n_chunks);
 }
 
-static void products_go(struct pass *p) {
+void pass_products_go(struct pass *p) {
     int items = 0;
     lora_down(p);
     for (int i = 0; i < p->n_products; i++) items += p->products[i].items;
@@ -254,8 +214,8 @@ static void products_go(struct pass *p) {
     p->n_products = 0;
 }
 
-static void activate(const struct kernels *kn, enum activation act, float *gate, const float *up,
-                     int n) {
+void forward_activate(const struct kernels *kn, enum activation act, float *gate, const float *up,
+                      int n) {
     if (act == ACT_SILU) {
         kn->swiglu(gate, up, n);
         return;
@@ -276,23 +236,26 @@ static void gate_up_item(void *arg, int item, int thread) {
     float *gate = product_run(p, 0, item, thread, &stride), *up = NULL;
     if (p->n_products > 1) up = product_run(p, 1, item, thread, &up_stride);
     for (int r = 0; r < p->pack_rows; r++)
-        activate(&p->f->kn, p->f->conf.act, gate + (size_t)r * stride,
-                 up != NULL ? up + (size_t)r * up_stride : NULL, n);
+        forward_activate(&p->f->kn, p->f->conf.act, gate + (size_t)r * stride,
+                         up != NULL ? up + (size_t)r * up_stride : NULL, n);
+}
+
+void pass_gate_up(struct pass *p) {
+    lora_down(p);
+    pool_run(p->f->pool, gate_up_item, p, p->products[0].items);
+    p->n_products = 0;
 }
 
 /* ---- the pass */
 
-/* The rows before a half of a layer: normed on the way, where it has a norm. Where both halves
- * share one, the second has the rows of the first again. In families that norm sums, and at the
- * embeddings of some others, the residual stream goes on from the normed rows. */
-static void pack_half(struct pass *p, const struct matrix *w, int half) {
+void pass_pack_half(struct pass *p, const struct matrix *w, int half) {
     struct forward *f = p->f;
     const struct norm *norm = &f->w->norms[2 * p->layer + half];
     if (f->conf.norms == NORMS_ONE && half == 1) {
-        pack(p, f->normed, p->n_rows, w, NULL, NULL);
+        pass_pack(p, f->normed, p->n_rows, w, NULL, NULL);
         return;
     }
-    pack(p, f->x, p->n_rows, w, norm->weight != NULL ? norm : NULL, NULL);
+    pass_pack(p, f->x, p->n_rows, w, norm->weight != NULL ? norm : NULL, NULL);
     if (f->conf.norms != NORMS_OF_SUMS && !(f->conf.embed_norm && p->layer == 0 && half == 0))
         return;
     float *stream = f->x;
@@ -321,39 +284,37 @@ static void add_branch(struct pass *p, enum lora_module module, const struct mat
     struct forward *f = p->f;
     const struct norm *norm = &f->w->branch_norms[2 * p->layer + half];
     const bool normed = norm->weight != NULL;
-    product_add(p, module, w, normed ? f->branch : NULL, bias, normed ? NULL : f->x);
+    pass_product(p, module, w, normed ? f->branch : NULL, bias, normed ? NULL : f->x);
     p->products[0].scale = f->conf.residual_scale;
-    products_go(p);
+    pass_products_go(p);
     if (!normed) return;
     p->norm = norm;
-    pool_run(f->pool, branch_item, p, row_tiles(p->n_rows));
+    pool_run(f->pool, branch_item, p, pass_row_tiles(p->n_rows));
 }
 
 static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack_half(p, &l->q, 0);
-    product_add(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
-    product_add(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
-    product_add(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
-    products_go(p);
-    pool_run(f->pool, store_item, p, row_tiles(p->n_rows));
+    pass_pack_half(p, &l->q, 0);
+    pass_product(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
+    pass_product(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
+    pass_product(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
+    pass_products_go(p);
+    pool_run(f->pool, store_item, p, pass_row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
     attention_layer(p);
-    pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
+    pass_pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
     add_branch(p, LORA_O, &l->o, l->o_bias, 0);
 }
 
 static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pack_half(p, &l->gate, 1);
-    product_add(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
-    if (f->conf.gated) product_add(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
-    lora_down(p);
-    pool_run(f->pool, gate_up_item, p, p->products[0].items);
-    p->n_products = 0;
-    pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
+    pass_pack_half(p, &l->gate, 1);
+    pass_product(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
+    if (f->conf.gated) pass_product(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
+    pass_gate_up(p);
+    pass_pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
     add_branch(p, LORA_DOWN, &l->down, l->down_bias, 1);
 }
 
@@ -397,17 +358,20 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     struct pass p = {.f = f, .kv = kv, .ids = ids, .seqs = seqs, .n_rows = n_rows};
     map_rows(&p, n_seqs);
     forward_lora_map(f, seqs, n_seqs);
-    pool_run(f->pool, embed_item, &p, row_tiles(n_rows));
+    pool_run(f->pool, embed_item, &p, pass_row_tiles(n_rows));
     for (p.layer = 0; p.layer < f->conf.n_layers; p.layer++) {
         layer_begin(&p);
         attention_half(&p, on_layer, arg);
-        mlp_half(&p);
+        if (p.lw->experts != NULL)
+            forward_experts(&p);
+        else
+            mlp_half(&p);
     }
     pool_run(f->pool, pool_item, &p, n_seqs);
     if (n_logits == 0) return;
-    pack(&p, f->x, n_logits, &f->w->head, &f->w->norms[2 * f->conf.n_layers], logit_rows);
-    product_add(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
+    pass_pack(&p, f->x, n_logits, &f->w->head, &f->w->norms[2 * f->conf.n_layers], logit_rows);
+    pass_product(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     p.products[0].scale = f->conf.logit_scale;
     p.products[0].cap = f->conf.logit_cap;
-    products_go(&p);
+    pass_products_go(&p);
 }

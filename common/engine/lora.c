@@ -87,6 +87,12 @@ static enum err sort_tensors(struct reading *r, struct errbuf *eb) {
         const struct st_tensor *t = &r->header.tensors[i];
         int layer, b;
         enum lora_module m;
+        if (r->base->n_experts > 0 &&
+            (strstr(t->name, ".mlp.") != NULL || strstr(t->name, ".block_sparse_moe.") != NULL))
+            return err_set(eb, ERR_BAD_FILE,
+                           WEIGHTS_NAME ": tensor %.200s: in a model with experts adapters may "
+                                        "change the attention only",
+                           t->name);
         if (!parse_name(t->name, r->base->n_layers, &layer, &m, &b))
             return err_set(eb, ERR_BAD_FILE,
                            WEIGHTS_NAME ": tensor %.200s is no adapter of a linear layer of this "

@@ -179,6 +179,7 @@ static enum err read_family(struct conf_reader *r, const struct family **out, en
 static bool family_reads(const struct family *f, const char *member) {
     for (const struct member_number *x = f->numbers; x != NULL && x->name != NULL; x++)
         if (strcmp(x->name, member) == 0) return true;
+    if (f->experts.count != NULL && strcmp(f->experts.count, member) == 0) return true;
     return (f->partial_absent > 0 && strcmp(member, "partial_rotary_factor") == 0) ||
            (f->use_qk_norm && strcmp(member, "use_qk_norm") == 0);
 }
@@ -459,9 +460,13 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
     if (c->has_window_rope)
         at += rope_line(line + at, MODEL_CONF_LINE_BYTES - at, "window_rope", &c->window_rope,
                         c->rope_dim / 2);
+    if (c->experts.n > 0)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " experts=%d,%d,%d,%d,%d",
+                       c->experts.n, c->experts.used, c->experts.intermediate, c->experts.shared,
+                       c->experts.normalise);
     at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " window=");
     for (int i = 0; i < c->n_layers; i++)
-        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d%s,", (int)c->window[i],
-                       c->still[i] ? "s" : "");
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d%s%s,",
+                       (int)c->window[i], c->still[i] ? "s" : "", c->mixed[i] ? "e" : "");
     return at;
 }

@@ -30,6 +30,8 @@ enum {
     MODEL_VOCAB_MAX = 1048576,
     MODEL_CONTEXT_MAX = PROMPT_TOKENS_MAX,
     MODEL_LABELS_MAX = 1024,
+    MODEL_EXPERTS_MAX = 1024,         /* of a layer */
+    MODEL_EXPERTS_IN_ALL_MAX = 65536, /* of all layers */
 };
 
 enum rope_type {
@@ -67,6 +69,16 @@ struct score_conf {
     enum pooling pooling;
 };
 
+/* Layers whose feed-forward half is a mixture: y = sum over the `used` experts e whose share
+ * s = softmax(R x) is largest of s_e F_e(x), the first of equals; then, where there is one, what
+ * the shared expert adds. */
+struct experts_conf {
+    int n, used;      /* n 0: the model has none */
+    int intermediate; /* of one expert */
+    int shared;       /* of the shared one; 0: none. It is multiplied with sigmoid(g x) */
+    bool normalise;   /* the shares of the chosen sum to 1 */
+};
+
 struct rope_conf {
     enum rope_type type;
     double theta;
@@ -95,7 +107,9 @@ enum tensor_map {
     TENSORS_BERT,
     TENSORS_ROBERTA,
     TENSORS_NOMIC,
-    TENSORS_MODERN
+    TENSORS_MODERN,
+    TENSORS_MIXTRAL,
+    TENSORS_EXPERTS /* Qwen2-MoE, Qwen3-MoE, OLMoE */
 };
 
 struct model_conf {
@@ -144,6 +158,8 @@ struct model_conf {
     /* Position i sees j with i - j < window; an encoder's with |i - j| < window; 0: all. */
     int32_t window[MODEL_LAYERS_MAX];
     bool still[MODEL_LAYERS_MAX]; /* no RoPE in this layer */
+    struct experts_conf experts;
+    bool mixed[MODEL_LAYERS_MAX]; /* this layer has experts */
     struct quant_conf quant; /* of the linear layers; not part of the line: the tensors say it */
     struct model_gen {
         bool do_sample_set, do_sample, temperature_set, top_k_set, top_p_set, min_p_set,

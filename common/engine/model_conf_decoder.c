@@ -197,6 +197,7 @@ enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct
     if ((e = conf_read_rope(r, f, c)) != ERR_OK) return e;
     if ((e = read_window(r, f, c, &window)) != ERR_OK) return e;
     if ((e = read_still(r, f, c, window)) != ERR_OK) return e;
+    if ((e = conf_read_experts(r, f, c)) != ERR_OK) return e;
     if (f->embed_root) c->embed_scale = (float)sqrt(c->hidden);
     for (const struct member_number *x = f->numbers; x != NULL && x->name != NULL; x++)
         if ((e = read_number(r, x, c)) != ERR_OK) return e;

@@ -70,19 +70,48 @@ static const struct key cohere_keys[] = {
 static const struct key cohere2_keys[] = {
     LAYER_EPS, WINDOW, {"logit_scale", "logit_scale", NUMBER, false}, END};
 
+#define EXPERTS                                                                                    \
+    {"expert_count", "num_experts", COUNT, true}, {                                                \
+        "expert_used_count", "num_experts_per_tok", COUNT, true                                    \
+    }
+#define EXPERT_WIDTH                                                                               \
+    { "expert_feed_forward_length", "moe_intermediate_size", COUNT, true }
+static const struct key mixtral_keys[] = {
+    RMS_EPS,
+    {"expert_count", "num_local_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    END,
+};
+static const struct key qwen2moe_keys[] = {
+    RMS_EPS,
+    EXPERTS,
+    EXPERT_WIDTH,
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", COUNT, true},
+    END,
+};
+static const struct key qwen3moe_keys[] = {RMS_EPS, EXPERTS, EXPERT_WIDTH, END};
+static const struct key olmoe_keys[] = {RMS_EPS, EXPERTS, END};
+
 /* An architecture is a family of model_families.c under another name. */
 static const char tanh_act[] = "gelu_pytorch_tanh";
 static const struct arch {
     const char *name, *model_type, *architecture, *act; /* act NULL: silu */
     const struct key *keys;
-    bool pairs;       /* the converter has put rows of q and k as RoPE's pairs */
-    bool partial;     /* rope.dimension_count may be less than a head */
-    bool llama_names; /* tensors are Llama's, whatever HuggingFace's are called */
-    int root_layers;  /* the size whose scores are divided by the root of hidden / heads; 0: none */
+    bool pairs;         /* the converter has put rows of q and k as RoPE's pairs */
+    bool partial;       /* rope.dimension_count may be less than a head */
+    bool llama_names;   /* tensors are Llama's, whatever HuggingFace's are called */
+    const char *second; /* a key that is above 0 where this row and not that before it is meant */
+    bool normalise;     /* the shares of chosen experts sum to 1 */
+    int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
 #define ARCH(arch, type, class, ...)                                                               \
     { .name = arch, .model_type = type, .architecture = class "ForCausalLM", __VA_ARGS__ }
     ARCH("llama", "llama", "Llama", .keys = rms_keys, .pairs = true),
+    ARCH("llama", "mixtral", "Mixtral", .keys = mixtral_keys, .pairs = true,
+         .second = "expert_count"),
+    ARCH("qwen2moe", "qwen2_moe", "Qwen2Moe", .keys = qwen2moe_keys),
+    ARCH("qwen3moe", "qwen3_moe", "Qwen3Moe", .keys = qwen3moe_keys, .normalise = true),
+    ARCH("olmoe", "olmoe", "Olmoe", .keys = olmoe_keys),
     ARCH("qwen2", "qwen2", "Qwen2", .keys = rms_keys),
     ARCH("qwen3", "qwen3", "Qwen3", .keys = rms_keys),
     ARCH("mistral3", "mistral", "Mistral", .keys = window_keys, .pairs = true),
@@ -94,7 +123,7 @@ static const struct arch {
     ARCH("granite", "granite", "Granite", .keys = granite_keys, .pairs = true),
     ARCH("smollm3", "smollm3", "SmolLM3", .keys = rms_keys, .pairs = true),
     ARCH("olmo2", "olmo2", "Olmo2", .keys = rms_keys),
-    ARCH("olmo2", "olmo3", "Olmo3", .keys = window_keys), /* with windows */
+    ARCH("olmo2", "olmo3", "Olmo3", .keys = window_keys, .second = "attention.sliding_window"),
     ARCH("glm4", "glm4", "Glm4", .keys = rms_keys, .partial = true),
     ARCH("command-r", "cohere", "Cohere", .keys = cohere_keys),
     ARCH("cohere2", "cohere2", "Cohere2", .keys = cohere2_keys),
@@ -187,8 +216,8 @@ static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
             const size_t len = strlen(archs[i].name);
             if (len == n && memcmp(archs[i].name, s, n) == 0) {
                 const bool next = i + 1 < N_ARCHS && strcmp(archs[i + 1].name, archs[i].name) == 0;
-                const double window = number_of(g, &archs[i], "attention.sliding_window", 0);
-                return &archs[next && window > 0 ? i + 1 : i];
+                const bool second = next && number_of(g, &archs[i], archs[i + 1].second, 0) > 0;
+                return &archs[second ? i + 1 : i];
             }
             const size_t d = near_distance(s, n, archs[i].name, len);
             if (d >= least) continue;
@@ -492,10 +521,13 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     put_absent(config, g, a);
     if (has(g, "blk.0.attn_q_norm.weight") && strcmp(a->model_type, "cohere") == 0)
         buf_puts(config, "\"use_qk_norm\":true,");
-    if (strcmp(a->model_type, "qwen2") != 0)
+    if (arch_has(a, "expert_count"))
+        buf_printf(config, "\"norm_topk_prob\":%s,", a->normalise ? "true" : "false");
+    if (strcmp(a->model_type, "qwen2") != 0 && strcmp(a->model_type, "qwen2_moe") != 0 &&
+        strcmp(a->model_type, "mixtral") != 0)
         buf_printf(config, "\"attention_bias\":%s,",
                    has(g, "blk.0.attn_q.bias") ? "true" : "false");
-    if (has(g, "blk.0.ffn_gate.bias") || strcmp(a->name, "llama") == 0)
+    if (has(g, "blk.0.ffn_gate.bias") || strcmp(a->model_type, "llama") == 0)
         buf_printf(config, "\"mlp_bias\":%s,", has(g, "blk.0.ffn_gate.bias") ? "true" : "false");
     buf_puts(config, "\"use_cache\":true}");
     put_generation(generation, g);

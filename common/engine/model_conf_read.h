@@ -35,6 +35,9 @@ enum err conf_read_rope(struct conf_reader *r, const struct family *f, struct mo
 /* What decoders have: biases, windows, RoPE, the layers' numbers. After the shape. */
 enum err conf_read_decoder(struct conf_reader *r, const struct family *f, struct model_conf *c);
 
+/* Experts, where the family has them: after the shape. */
+enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct model_conf *c);
+
 /* What encoders have: after the shape. */
 enum err conf_read_encoder(struct conf_reader *r, const struct family *f, enum model_head head,
                            struct model_conf *c);

@@ -98,6 +98,8 @@ static const struct member_alias exaone_names[] = {
 static const struct member_alias baichuan_names[] = {
     {"max_position_embeddings", "model_max_length"}, {NULL, NULL}};
 
+static const struct member_neutral olmoe_neutrals[] = {{"clip_qkv", NAN}, {NULL, 0}};
+
 #define GELU_TANH                                                                                  \
     .acts = {{"gelu_pytorch_tanh", ACT_GELU_TANH}, {"gelu", ACT_GELU_TANH}}, .gated = true
 #define GEMMA                                                                                      \
@@ -106,6 +108,13 @@ static const struct member_alias baichuan_names[] = {
     .head_dim_absent = 256, .kv_heads_absent = 4, .window_absent = 4096
 #define SILU .acts = {{"silu", ACT_SILU}}, .gated = true
 #define GELU .acts = {{"gelu", ACT_GELU}}
+
+#define QWEN_EXPERTS(...)                                                                          \
+    .map = TENSORS_EXPERTS, .experts = {.count = "num_experts",                                    \
+                                        .width = "moe_intermediate_size",                          \
+                                        .may_normalise = true,                                     \
+                                        .some_layers = true,                                       \
+                                        __VA_ARGS__}
 
 /* BERT's layer, which those after it share. */
 #define BERT_LAYER                                                                                 \
@@ -146,6 +155,41 @@ static const struct family families[] = {
      .window_switch = true,
      .kv_heads_absent = 32,
      .window_absent = 4096},
+    {.name = "mixtral",
+     .architectures = {{"MixtralForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_MIXTRAL,
+     SILU,
+     .window_always = true,
+     .kv_heads_absent = 8,
+     .theta_absent = 1e6,
+     .eps_absent = 1e-5,
+     .experts = {.count = "num_local_experts", .width = "intermediate_size", .normalise = true}},
+    {.name = "qwen2_moe",
+     .architectures = {{"Qwen2MoeForCausalLM", MODEL_HEAD_LM}},
+     SILU,
+     .qkv_bias = true,
+     .window_switch = true,
+     .kv_heads_absent = 16,
+     .window_absent = 4096,
+     QWEN_EXPERTS(.shared = "shared_expert_intermediate_size")},
+    {.name = "qwen3_moe",
+     .architectures = {{"Qwen3MoeForCausalLM", MODEL_HEAD_LM}},
+     SILU,
+     .attention_bias = BIAS_QKVO,
+     .qk_norm = QK_NORM_HEAD,
+     .window_switch = true,
+     .kv_heads_absent = 4,
+     .window_absent = 4096,
+     QWEN_EXPERTS(.shared = NULL)},
+    {.name = "olmoe",
+     .architectures = {{"OlmoeForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_EXPERTS,
+     .neutrals = olmoe_neutrals,
+     SILU,
+     .attention_bias = BIAS_QKVO,
+     .qk_norm = QK_NORM_ROW,
+     .eps_absent = 1e-5,
+     .experts = {.count = "num_experts", .width = "intermediate_size", .may_normalise = true}},
     {.name = "qwen3",
      .architectures = {{"Qwen3ForCausalLM", MODEL_HEAD_LM}, {"Qwen3Model", MODEL_HEAD_NONE}},
      SILU,

@@ -38,6 +38,16 @@ struct member_number {
     double absent;
 };
 
+/* What a config calls its experts. */
+struct member_experts {
+    const char *count;  /* NULL: the family has none */
+    const char *width;  /* of one */
+    const char *shared; /* of the shared one; NULL: there is none */
+    bool may_normalise; /* norm_topk_prob; else `normalise` holds */
+    bool normalise;
+    bool some_layers; /* decoder_sparse_step, mlp_only_layers */
+};
+
 enum attention_bias { BIAS_REFUSED, BIAS_QKVO, BIAS_QKV };
 /* Which layers turn q and k. */
 enum still_layers {
@@ -94,6 +104,7 @@ struct family {
     int heads_absent, vocab_absent, context_absent; /* 0: must be there */
     double partial_absent;                          /* partial_rotary_factor; 0: must be 1 */
     double theta_absent;                            /* 0: 10000 */
+    struct member_experts experts;
 
     /* encoders */
     bool encoder;

@@ -88,6 +88,49 @@ static const struct tensor_row llama_rows[] = {
     LM_HEAD("lm_head", UNIT_ROWS),
 };
 
+#define PART(name, gguf, at, n, k, when)                                                           \
+    { name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+#define EXPERT(field) IN_EXPERTS, offsetof(struct expert_weights, field)
+#define EXPERTS(at, gate_name, up_name, down_name)                                                 \
+    PART(at "%d." gate_name, "ffn_gate_exps", EXPERT(gate), EXPERT_INTER, HIDDEN, MIXED_LAYER),    \
+        PART(at "%d." up_name, "ffn_up_exps", EXPERT(up), EXPERT_INTER, HIDDEN, MIXED_LAYER),      \
+        PART(at "%d." down_name, "ffn_down_exps", EXPERT(down), HIDDEN, EXPERT_INTER, MIXED_LAYER)
+/* In f32: what is chosen must not depend on the weights' type. */
+#define ROUTER(name) TABLE(name, "ffn_gate_inp", LAYER(router), N_EXPERTS, MIXED_LAYER)
+
+static const struct tensor_row mixtral_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    ROUTER("block_sparse_moe.gate"),
+    EXPERTS("block_sparse_moe.experts.", "w1", "w3", "w2"),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row expert_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    QK_NORMS(AS_IT_IS),
+    SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
+    PART("mlp.gate_proj", "ffn_gate", LAYER(gate), INTER, HIDDEN, DENSE_LAYER),
+    PART("mlp.up_proj", "ffn_up", LAYER(up), INTER, HIDDEN, DENSE_LAYER),
+    PART("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
+    ROUTER("mlp.gate"),
+    EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+    PART("mlp.shared_expert.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,
+         SHARED_EXPERT),
+    PART("mlp.shared_expert.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
+         SHARED_EXPERT),
+    PART("mlp.shared_expert.down_proj", "ffn_down_shexp", LAYER(down), HIDDEN, SHARED_INTER,
+         SHARED_EXPERT),
+    TABLE("mlp.shared_expert_gate", "ffn_gate_inp_shexp", LAYER(shared_gate), ONE, SHARED_EXPERT),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
 static const struct tensor_row phi3_rows[] = {
     EMBED("embed_tokens"),
     FIRST_HALF_NORM(AS_IT_IS),
@@ -282,6 +325,8 @@ static const char *const modern_unused[] = {"head.", "decoder.", NULL};
 static const struct tensor_names maps[] = {
     [TENSORS_LLAMA] = NAMES("layers.%d.", llama_rows, no_unused, "model.", "",
                             "language_model.model.", "model.language_model."),
+    [TENSORS_MIXTRAL] = DECODER(mixtral_rows),
+    [TENSORS_EXPERTS] = DECODER(expert_rows),
     [TENSORS_PHI3] = DECODER(phi3_rows),
     [TENSORS_GEMMA] = NAMES("layers.%d.", gemma_rows, no_unused, "model.", "",
                             "language_model.model.", "model.language_model."),
@@ -306,7 +351,8 @@ const struct tensor_names *tensor_names_of(const struct model_conf *c) {
 }
 
 bool tensor_row_in_layer(const struct tensor_row *r) {
-    return r->place == IN_LAYER || r->place == IN_NORMS || r->place == IN_BRANCHES;
+    return r->place == IN_LAYER || r->place == IN_EXPERTS || r->place == IN_NORMS ||
+           r->place == IN_BRANCHES;
 }
 
 bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, int layer) {
@@ -326,6 +372,9 @@ bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, 
     case SCORE_DENSE_BIAS: return c->score.dense_bias;
     case SCORE_NORM: return c->score.norm;
     case SCORE_OUT_BIAS: return c->score.out_bias;
+    case DENSE_LAYER: return !c->mixed[layer];
+    case MIXED_LAYER: return c->mixed[layer];
+    case SHARED_EXPERT: return c->mixed[layer] && c->experts.shared > 0;
     case ALWAYS: break;
     }
     return true;
@@ -345,6 +394,9 @@ int tensor_extent(const struct model_conf *c, enum extent x) {
     case POSITIONS: return c->n_positions;
     case TYPES: return c->n_token_types;
     case LABELS: return c->score.n_labels;
+    case N_EXPERTS: return c->experts.n;
+    case EXPERT_INTER: return c->experts.intermediate;
+    case SHARED_INTER: return c->experts.shared;
     case ONE: break;
     }
     return 1;

@@ -16,6 +16,7 @@ enum { TENSOR_ROOTS_MAX = 4, TENSOR_NAME_BYTES = 112 };
 /* Where the values go: the offset counts from there. */
 enum tensor_place {
     IN_LAYER,      /* struct layer_weights */
+    IN_EXPERTS,    /* each struct expert_weights of the layer; "%d" in the name is its number */
     IN_NORMS,      /* norms[2 * layer] */
     IN_BRANCHES,   /* branch_norms[2 * layer] */
     IN_MODEL,      /* struct weights; once a model, not in each layer */
@@ -36,7 +37,10 @@ enum extent {
     VOCAB,
     POSITIONS,
     TYPES,
-    LABELS
+    LABELS,
+    N_EXPERTS,
+    EXPERT_INTER,
+    SHARED_INTER
 };
 
 enum presence {
@@ -55,7 +59,10 @@ enum presence {
     SCORE_DENSE,
     SCORE_DENSE_BIAS,
     SCORE_NORM,
-    SCORE_OUT_BIAS
+    SCORE_OUT_BIAS,
+    DENSE_LAYER, /* without experts */
+    MIXED_LAYER, /* with them */
+    SHARED_EXPERT
 };
 
 /* In which order a tensor has the rows of a matrix: one after another, or of each KV head those of
@@ -71,7 +78,8 @@ enum change {
 
 struct tensor_row {
     const char *name; /* HuggingFace's, behind root and layer prefix; "/": without a root */
-    const char *gguf; /* behind "blk.N." in a layer; NULL: no GGUF has it */
+    const char *gguf; /* behind "blk.N." in a layer; NULL: no GGUF has it. Of experts: one tensor
+                         [n_experts][n][k] for all */
     enum tensor_place place;
     size_t offset;
     bool is_matrix;

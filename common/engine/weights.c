@@ -32,20 +32,22 @@ static const char *find_root(const struct loader *l, const struct tensor_names *
     return names->roots[0];
 }
 
-static void name_slot(const struct loader *l, struct slot *s, const struct tensor_row *r,
-                      int layer) {
-    char prefix[NAME_BYTES] = "", gguf[NAME_BYTES] = "";
+static void name_slot(const struct loader *l, struct slot *s, const struct tensor_row *r, int layer,
+                      int expert) {
+    char prefix[NAME_BYTES] = "", gguf[NAME_BYTES] = "", row[NAME_BYTES];
     const struct tensor_names *names = tensor_names_of(l->c);
     if (tensor_row_in_layer(r)) {
         snprintf(prefix, sizeof(prefix), names->layer, layer);
         snprintf(gguf, sizeof(gguf), "blk.%d.", layer);
     }
+    snprintf(row, sizeof(row), "%s", r->name);
+    if (r->place == IN_EXPERTS) snprintf(row, sizeof(row), r->name, expert);
     static const char part[] = "language_model.";
     if (r->name[0] == '/') /* of a part the head is within it */
         snprintf(s->name, sizeof(s->name), "%s%s",
                  strncmp(l->root, part, sizeof(part) - 1) == 0 ? part : "", r->name + 1);
     else
-        snprintf(s->name, sizeof(s->name), "%.24s%.32s%.40s", l->root, prefix, r->name);
+        snprintf(s->name, sizeof(s->name), "%.24s%.32s%.48s", l->root, prefix, row);
     if (tensor_source_is_gguf(l->files))
         snprintf(s->file_name, sizeof(s->file_name), "%.32s%.60s", gguf,
                  r->gguf != NULL ? r->gguf : "none");
@@ -53,11 +55,12 @@ static void name_slot(const struct loader *l, struct slot *s, const struct tenso
         snprintf(s->file_name, sizeof(s->file_name), "%s", s->name);
 }
 
-static char *field_of(const struct loader *l, const struct tensor_row *r, int layer) {
+static char *field_of(const struct loader *l, const struct tensor_row *r, int layer, int expert) {
     struct weights *w = l->w;
     void *at = w;
     switch (r->place) {
     case IN_LAYER: at = &w->layers[layer]; break;
+    case IN_EXPERTS: at = &w->layers[layer].experts[expert]; break;
     case IN_NORMS: at = &w->norms[2 * layer]; break;
     case IN_BRANCHES: at = &w->branch_norms[2 * layer]; break;
     case IN_FIRST_NORM: at = &w->norms[0]; break;
@@ -93,29 +96,35 @@ static bool turns(const struct model_conf *c, size_t offset) {
            offset == offsetof(struct layer_weights, k_bias);
 }
 
-static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
+static void plan_part(struct loader *l, const struct tensor_row *r, int layer, int expert) {
     const struct model_conf *c = l->c;
-    char *field = field_of(l, r, layer);
+    char *field = field_of(l, r, layer, expert);
     struct tensor t;
-    if (!tensor_row_present(c, r, layer)) return;
     struct slot *s = add_slot(l, r->is_matrix ? (struct matrix *)(void *)field : NULL,
                               r->is_matrix ? NULL : (float **)(void *)field, tensor_extent(c, r->n),
                               tensor_extent(c, r->k), dtype_of_row(l, r));
-    s->from = tensor_extent(c, r->from);
+    s->expert = r->place == IN_EXPERTS;
+    s->stack = s->expert && tensor_source_is_gguf(l->files) ? c->experts.n : 0;
+    s->from = s->stack > 0 ? expert * s->n : tensor_extent(c, r->from);
     s->order = r->order;
     s->change = tensor_source_is_gguf(l->files) && r->change == PLUS_ONE ? AS_IT_IS : r->change;
     if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
     s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
-    name_slot(l, s, r, layer);
+    name_slot(l, s, r, layer, expert);
     if (l->by_file && r->is_matrix && r->place == IN_MODEL && dtype_is_quant(s->dtype) &&
         tensor_source_find(l->files, s->file_name, &t) && bits_of(&t) == 0)
         s->dtype = DTYPE_BF16;
-    if (s->from > 0) {
+    if (s->from > 0 && s->stack == 0) {
         const size_t at = strlen(s->name);
         snprintf(s->name + at, sizeof(s->name) - at, "#%d", s->from);
     }
     if (r->when == UNTIED && c->is_embedder && !tensor_source_find(l->files, s->file_name, &t))
         l->n_slots--;
+}
+
+static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
+    const int n = r->place == IN_EXPERTS ? l->c->experts.n : 1;
+    for (int i = 0; i < n && tensor_row_present(l->c, r, layer); i++) plan_part(l, r, layer, i);
 }
 
 static void plan(struct loader *l) {
@@ -160,6 +169,7 @@ static bool find_tensor(const struct loader *l, struct slot *s) {
 /* Rows of a tensor of which each of some slots takes a part; those stand side by side. */
 static int rows_in_file(const struct loader *l, const struct slot *s) {
     int rows = s->from + s->n;
+    if (s->stack > 0) return s->stack * s->n;
     for (const struct slot *o = s - l->slots > 2 ? s - 2 : l->slots;
          o < l->slots + l->n_slots && o <= s + 2; o++)
         if (strcmp(o->file_name, s->file_name) == 0 && o->from + o->n > rows) rows = o->from + o->n;
@@ -180,6 +190,38 @@ static struct tensor flat(const struct tensor *t, int n) {
     return f;
 }
 
+/* Matrices one behind the other as the rows of one. */
+static struct tensor stacked(const struct tensor *t) {
+    struct tensor f = *t;
+    f.n_dims = 2;
+    f.dims[0] = t->dims[0] * t->dims[1];
+    f.dims[1] = t->dims[2];
+    return f;
+}
+
+static struct tensor one_row(const struct tensor *t) {
+    struct tensor f = *t;
+    f.n_dims = 2;
+    f.dims[0] = 1;
+    f.dims[1] = t->dims[0];
+    return f;
+}
+
+static enum err refuse_shape(const struct loader *l, const struct slot *s, const char *by,
+                             struct errbuf *eb) {
+    const struct tensor *t = &s->t;
+    char got[TENSOR_DIMS_MAX * 21 + 1] = "", want[48];
+    for (int i = 0; i < t->n_dims; i++)
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
+                 (unsigned long long)t->dims[i]);
+    if (s->stack > 0)
+        snprintf(want, sizeof(want), "%d, %d, %d", s->stack, s->n, s->k);
+    else
+        snprintf(want, sizeof(want), s->matrix != NULL ? "%d, %d" : "%d", rows_in_file(l, s), s->k);
+    return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]", t->file,
+                   s->file_name, want, by, got);
+}
+
 static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
     const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
     const int rows = rows_in_file(l, s);
@@ -189,19 +231,19 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
                        tensor_source_file(l->files, 0)->name, s->file_name, by);
     }
     int dims = s->matrix != NULL ? 2 : 1;
+    if (s->stack > 0) {
+        if (t->n_dims != 3 || t->dims[0] != (uint64_t)s->stack || t->dims[1] != (uint64_t)s->n ||
+            t->dims[2] != (uint64_t)s->k)
+            return refuse_shape(l, s, by, eb);
+        *t = stacked(t);
+    }
+    if (dims == 2 && s->n == 1 && t->n_dims == 1 && s->dtype == DTYPE_F32) *t = one_row(t);
     if (dims == 1 && l->c->qk_norm == QK_NORM_HEADS && t->n_dims == 2 &&
         t->dims[1] == (uint64_t)l->c->head_dim && t->dims[0] == (uint64_t)(s->n / l->c->head_dim))
         *t = flat(t, s->n); /* weights of each head */
     if (t->n_dims != dims || t->dims[0] != (uint64_t)rows ||
-        (dims == 2 && t->dims[1] != (uint64_t)s->k)) {
-        char got[TENSOR_DIMS_MAX * 21 + 1] = "", want[32];
-        for (int i = 0; i < t->n_dims; i++)
-            snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
-                     (unsigned long long)t->dims[i]);
-        snprintf(want, sizeof(want), dims == 2 ? "%d, %d" : "%d", rows, s->k);
-        return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]",
-                       t->file, s->file_name, want, by, got);
-    }
+        (dims == 2 && t->dims[1] != (uint64_t)s->k))
+        return refuse_shape(l, s, by, eb);
     if (t->type == NULL && t->packed == NULL)
         return err_set(eb, ERR_BAD_FILE,
                        "%s: tensor %s has type %s, allowed are F32, F16, BF16, and of GGUF Q8_0, "
@@ -219,6 +261,7 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     s->grid = keeps_grid(l, s);
     l->total_bytes += t->bytes;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
+    if (s->expert) l->w->n_expert_params += (uint64_t)s->n * (uint64_t)s->k;
     s->at = l->w->bytes;
     l->w->bytes += slot_bytes(s);
     size_t row = (size_t)s->k;
@@ -285,6 +328,19 @@ static void lay_out(struct loader *l, uint8_t *base) {
 }
 /* ---- loading */
 
+/* Whether it is a matrix of the layers whose type is not that of the weights: a router. */
+static bool stays_f32(const struct loader *l, const char *name) {
+    const struct tensor_names *names = tensor_names_of(l->c);
+    for (int i = 0; i < names->n_rows; i++) {
+        const struct tensor_row *r = &names->rows[i];
+        if (!r->as_f32 || r->place != IN_LAYER) continue;
+        const char *tail = tensor_source_is_gguf(l->files) ? r->gguf : r->name;
+        const size_t n = strlen(name), m = strlen(tail);
+        if (n > m && name[n - m - 1] == '.' && strcmp(name + n - m, tail) == 0) return true;
+    }
+    return false;
+}
+
 /* By the matrices of the layers: int4 where all are integers of four bits with a scale for every 32
  * of a row, int8 where integers of eight bits hold them, else bf16. Plain ones among quantised ones
  * can be int8. */
@@ -294,7 +350,8 @@ static enum dtype dtype_of_file(const struct loader *l) {
     for (size_t i = 0; i < tensor_source_count(l->files); i++) {
         struct tensor t;
         tensor_source_at(l->files, i, &t);
-        if (t.n_dims == 2 && (strstr(t.name, "layer") != NULL || strncmp(t.name, "blk.", 4) == 0))
+        if ((t.n_dims == 2 || t.n_dims == 3) && !stays_f32(l, t.name) &&
+            (strstr(t.name, "layer") != NULL || strncmp(t.name, "blk.", 4) == 0))
             has[bits_of(&t)] = true;
     }
     if (has[16] || !(has[8] || has[4])) return DTYPE_BF16;
@@ -381,6 +438,21 @@ static enum err check_dtype(const struct kernels *kn, enum dtype dtype, struct e
     return ERR_OK;
 }
 
+static size_t count_experts(const struct model_conf *c) {
+    size_t n = 0;
+    for (int i = 0; i < c->n_layers; i++) n += c->mixed[i] ? (size_t)c->experts.n : 0;
+    return n;
+}
+
+static void share_experts(struct weights *w, const struct model_conf *c) {
+    struct expert_weights *next = w->experts;
+    for (int i = 0; i < c->n_layers; i++) {
+        if (!c->mixed[i]) continue;
+        w->layers[i].experts = next;
+        next += c->experts.n;
+    }
+}
+
 static enum err loader_open(struct loader *l, enum dtype dtype, struct errbuf *eb) {
     const struct model_conf *c = l->c;
     enum err e = check_dtype(l->kn, dtype, eb);
@@ -392,11 +464,14 @@ static enum err loader_open(struct loader *l, enum dtype dtype, struct errbuf *e
         l->w->layers = calloc((size_t)c->n_layers, sizeof(*l->w->layers));
         l->w->norms = calloc(2 * (size_t)c->n_layers + 1, sizeof(*l->w->norms));
         l->w->branch_norms = calloc(2 * (size_t)c->n_layers, sizeof(*l->w->branch_norms));
-        l->slots = calloc((size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows,
-                          sizeof(*l->slots));
+        const size_t n_experts = count_experts(c),
+                     n_rows = (size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows;
+        l->w->experts = calloc(n_experts + 1, sizeof(*l->w->experts));
+        if (l->w->layers != NULL && l->w->experts != NULL) share_experts(l->w, c);
+        l->slots = calloc(n_rows + 3 * n_experts, sizeof(*l->slots));
     }
     return l->w != NULL && l->w->layers != NULL && l->w->norms != NULL &&
-                   l->w->branch_norms != NULL && l->slots != NULL
+                   l->w->branch_norms != NULL && l->w->experts != NULL && l->slots != NULL
                ? ERR_OK
                : err_set(eb, ERR_NO_MEMORY, "no memory for the list of tensors");
 }
@@ -469,6 +544,7 @@ enum err weights_measure(struct weights_size *out, const struct model_conf *c, c
         out->dtype = l.w->dtype;
         out->is_gguf = tensor_source_is_gguf(l.files);
         out->n_params = l.w->n_params;
+        out->n_expert_params = l.w->n_expert_params;
         out->bytes = l.w->bytes;
         list_types(&l, out);
     }
@@ -483,10 +559,17 @@ void weights_close(struct weights **w) {
     free((*w)->file.path);
     mem_close(&(*w)->memory);
     free((*w)->layers);
+    free((*w)->experts);
     free((*w)->norms);
     free((*w)->branch_norms);
     free(*w);
     *w = NULL;
+}
+
+uint64_t weights_active(const struct model_conf *c, uint64_t n_params, uint64_t n_expert_params) {
+    if (c->experts.n == 0) return n_params;
+    return n_params - n_expert_params +
+           n_expert_params / (uint64_t)c->experts.n * (uint64_t)c->experts.used;
 }
 
 const char *weights_from_name(enum weights_from f) {

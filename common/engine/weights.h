@@ -29,13 +29,21 @@ struct norm {
     float *bias;   /* [hidden], or NULL */
 };
 
+struct expert_weights {
+    struct matrix gate, up, down;
+};
+
 struct layer_weights {
     float *q_norm, *k_norm; /* NULL, or [head_dim]; of each head, where the family has it so */
     float *q_bias, *k_bias, *v_bias, *o_bias; /* NULL: none */
     float *gate_bias, *up_bias, *down_bias;   /* NULL: none */
     struct matrix q, k, v, o;
-    struct matrix gate, up, down; /* gate: what is activated; up: what it is multiplied with, in
-                                     families whose MLP is gated */
+    struct matrix gate, up, down;   /* gate: what is activated; up: what it is multiplied with, in
+                                       families whose MLP is gated. Of a layer with experts: the
+                                       shared one's */
+    struct expert_weights *experts; /* [n_experts]; NULL: a dense layer */
+    struct matrix router;           /* f32 [n_experts][hidden] */
+    struct matrix shared_gate;      /* f32 [1][hidden]; no panels: no shared expert */
 };
 
 enum { WEIGHTS_CHUNK_BYTES = 32 * 1024 * 1024 }; /* of the cache file: one work item */
@@ -58,11 +66,13 @@ struct weights {
     struct norm *norms; /* [2 * n_layers + 1]: before each half of a layer, at the end; no weight:
                            there is none */
     struct norm *branch_norms; /* [2 * n_layers]: of what a half adds; no weight: there is none */
-    struct layer_weights *layers; /* [n_layers] */
+    struct layer_weights *layers;   /* [n_layers] */
+    struct expert_weights *experts; /* of all layers that have some */
     /* the head for scores, f32: [hidden][hidden], [n_labels][hidden]; what it lacks is empty */
     struct matrix score_dense, score_out;
     float *score_dense_bias, *score_norm, *score_out_bias;
     uint64_t n_params, bytes; /* tensors in use; bytes they take packed */
+    uint64_t n_expert_params; /* of them */
     enum weights_from from;
     uint8_t hash[32];  /* over config and tensors as in the files: the same for every dtype and
                           kernel set */
@@ -92,11 +102,14 @@ void weights_close(struct weights **w);
 struct weights_size {
     enum dtype dtype;
     bool is_gguf;
+    uint64_t n_expert_params;             /* of n_params */
     uint64_t n_params, bytes, file_bytes; /* packed; in the files, of tensors in use */
     char types[200];                      /* "Q4_K 87%, Q6_K 12%, F32 1%", of file_bytes */
 };
 enum err weights_measure(struct weights_size *out, const struct model_conf *c, const char *path,
                          const struct kernels *kn, enum dtype dtype, struct errbuf *eb);
+/* Parameters that one token is computed with: of the experts those that it goes to. */
+uint64_t weights_active(const struct model_conf *c, uint64_t n_params, uint64_t n_expert_params);
 const char *weights_from_name(enum weights_from f); /* "memory", "packed to cache", "cache" */
 
 #endif

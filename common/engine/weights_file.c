@@ -89,12 +89,17 @@ void weights_describe_files(struct loader *l) {
 /* The layout, by what becomes of a full and of a ragged panel of sample numbers, for each kind of
  * matrix: the vocabulary's, and those of a layer. */
 enum err weights_describe_layout(struct loader *l, struct errbuf *eb) {
-    const int ks[] = {l->c->hidden, l->c->hidden, l->c->n_heads * l->c->head_dim,
-                      l->c->intermediate};
+    const int ks[] = {l->c->hidden,
+                      l->c->hidden,
+                      l->c->n_heads * l->c->head_dim,
+                      l->c->intermediate,
+                      l->c->experts.intermediate,
+                      l->c->experts.shared};
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
     for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
+        if (ks[i] == 0) continue;
         const enum dtype dtype = i == 0 ? l->slots[0].dtype : l->w->dtype;
         size_t bytes = (panel_bytes(ks[i], dtype) + WEIGHTS_ALIGN_BYTES - 1) / WEIGHTS_ALIGN_BYTES *
                        WEIGHTS_ALIGN_BYTES;

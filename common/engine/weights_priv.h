@@ -20,7 +20,9 @@ struct slot {
     char file_name[TENSOR_NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
-    int n, k;         /* vector: n values, k is 1 */
+    int n, k;  /* vector: n values, k is 1 */
+    int stack; /* the tensor is [stack][n][k], of which this is one; 0: it is not */
+    bool expert;
     int from;         /* rows of the tensor before them are another's, and there may be more */
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */

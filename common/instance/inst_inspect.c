@@ -97,6 +97,10 @@ static int print(const struct args *a, const struct found *f) {
     printf("kernels    %s\n", f->kn.name);
     printf("weights    %.3g million parameters as %s: %s\n", (double)f->size.n_params / 1e6,
            dtype_name(f->size.dtype), size_text(s[1], f->size.bytes));
+    if (c->experts.n > 0)
+        printf("experts    %d of %d in a layer for each token%s: %.3g million parameters active\n",
+               c->experts.used, c->experts.n, c->experts.shared > 0 ? " and a shared one" : "",
+               (double)weights_active(c, f->size.n_params, f->size.n_expert_params) / 1e6);
     if (encoder)
         printf("kv         none: it embeds\n");
     else

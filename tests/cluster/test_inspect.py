@@ -30,13 +30,15 @@ def mib(text):
 def made(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("models"))
     sys.path.insert(0, ORACLE)
+    import make_decoder
     import make_gguf
     import make_model
     import make_quant
     make_model.write_model(folder + "/plain", make_model.make_config("llama2", hidden_size=256, intermediate_size=512, num_attention_heads=4), "f32")
     make_gguf.write_gguf(folder + "/plain", folder + "/m.gguf", "Q4_K")
     make_quant.write_quantised(folder + "/plain", folder + "/awq", "awq-64")
-    for name in ("/awq", "/plain", ""):
+    make_decoder.write(folder + "/experts", "mixtral")
+    for name in ("/awq", "/plain", "/experts", ""):
         with open(os.path.join(FABLE, "tokenizer.json")) as f:
             t = json.load(f)
         t["model"]["vocab"], t["model"]["merges"] = {"a": 0, "b": 1}, []
@@ -45,6 +47,17 @@ def made(tmp_path_factory):
         with open(folder + name + "/tokenizer.json", "w") as f:
             json.dump(t, f)
     return folder
+
+
+def test_experts_are_told_with_what_is_active(made):
+    p = inspect(made + "/experts", "--dtype", "f32")
+    assert p.returncode == 0, p.stderr
+    said = lines(p)
+    experts = 2 * 8 * 3 * 80 * 48
+    rest = 2 * 151 * 48 + 48 + 2 * (2 * 48 + 2 * 48 * 48 + 2 * 24 * 48 + 8 * 48)
+    assert said["experts"].startswith("2 of 8 in a layer for each token: "), said
+    assert float(said["experts"].split(": ")[1].split()[0]) == pytest.approx((rest + experts / 4) / 1e6, rel=0.01), said
+    assert float(said["weights"].split()[0]) == pytest.approx((rest + experts) / 1e6, rel=0.01), said
 
 
 def test_the_bundled_model(made):

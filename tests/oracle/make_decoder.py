@@ -64,6 +64,15 @@ FAMILIES = {
     "gemma3_seeing": dict(GEMMA, model_type="gemma3", architectures=["Gemma3ForConditionalGeneration"], sliding_window_pattern=2, num_hidden_layers=2,
                           rope_local_base_freq=100.0, text="gemma3_text", root="model.language_model."),
     "qwen2_5_vl": dict(QWEN_VL, model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"], qkv_bias=True),
+    "mixtral": dict(model_type="mixtral", architectures=["MixtralForCausalLM"], num_local_experts=8, num_experts_per_tok=2, sliding_window=None),
+    "qwen2_moe": dict(model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"], num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24,
+                      shared_expert_intermediate_size=88, norm_topk_prob=False, use_sliding_window=False, qkv_bias=True),
+    "qwen3_moe": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=16, num_experts_per_tok=4, moe_intermediate_size=40,
+                      norm_topk_prob=True, head_dim=16),
+    "qwen3_moe_mixed": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=5, num_experts_per_tok=5, moe_intermediate_size=24,
+                            norm_topk_prob=True, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[3]),
+    "olmoe": dict(model_type="olmoe", architectures=["OlmoeForCausalLM"], num_experts=8, num_experts_per_tok=3, intermediate_size=32, norm_topk_prob=False,
+                  clip_qkv=None),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
 }
 OUTSIDE = ("model_type", "architectures", "eos_token_id", "bos_token_id", "vision_config")
@@ -76,6 +85,27 @@ def make_config(family, **over):
         return c
     inner = {k: v for k, v in c.items() if k not in OUTSIDE}
     return {**{k: v for k, v in c.items() if k in OUTSIDE}, "text_config": {"model_type": text, **inner}, "vision_config": {"hidden_size": 8}}
+
+
+def has_experts(c, layer):
+    n = c.get("num_experts", c.get("num_local_experts", 0))
+    return n > 0 and (layer + 1) % c.get("decoder_sparse_step", 1) == 0 and layer not in c.get("mlp_only_layers", [])
+
+
+def experts(prefix, c, matrix):
+    """A router whose choices are clear, so that rounding does not change them, and the experts."""
+    h, mixtral = c["hidden_size"], "num_local_experts" in c
+    n = c["num_local_experts" if mixtral else "num_experts"]
+    width, shared = c.get("moe_intermediate_size", c["intermediate_size"]), c.get("shared_expert_intermediate_size", 0)
+    at, names = (prefix + "block_sparse_moe.", ("w1", "w3", "w2")) if mixtral else (prefix + "mlp.", ("gate_proj", "up_proj", "down_proj"))
+    matrix(at + "gate", n, h, 2.0)
+    for e in range(n):
+        for name, rows, k in zip(names, (width, width, h), (h, h, width)):
+            matrix(f"{at}experts.{e}.{name}", rows, k, 2.0)
+    if shared:
+        for name, rows, k in zip(names, (shared, shared, h), (h, h, shared)):
+            matrix(f"{at}shared_expert.{name}", rows, k)
+        matrix(at + "shared_expert_gate", 1, h)
 
 
 def tensor_shapes(family, config):
@@ -124,14 +154,16 @@ def tensor_shapes(family, config):
             for letter, n in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
                 matrix(f"{at}{letter}_proj", n, h, 1.0 if letter == "v" else 2.0, qkv_bias)
         matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0, bias)
-        if kind in ("gemma3", "gemma3_text", "exaone4"):
+        if kind in ("gemma3", "gemma3_text", "exaone4", "qwen3_moe"):
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
-        if kind in ("olmo2", "olmo3"):
+        if kind in ("olmo2", "olmo3", "olmoe"):
             norm(p + "self_attn.q_norm", q_dim), norm(p + "self_attn.k_norm", kv_dim)
         if c.get("use_qk_norm"):
             norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
         if kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
+        elif has_experts(c, i):
+            experts(p, c, matrix)
         elif kind == "granitemoehybrid":
             matrix(p + "shared_mlp.input_linear", 2 * inter, h), matrix(p + "shared_mlp.output_linear", h, inter)
         else:

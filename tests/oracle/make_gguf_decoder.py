@@ -9,16 +9,20 @@ import reference
 
 ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
          "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
-         "exaone4": "exaone4", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
-PAIRS = ("granite", "smollm3", "internlm2", "baichuan", "mistral3")
+         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
+PAIRS = ("llama", "granite", "smollm3", "internlm2", "baichuan", "mistral3")
 NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "attention_norm": "attn_norm", "ffn_norm": "ffn_norm",
          "attention.wo": "attn_output", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "ln_1": "attn_norm",
          "ln_2": "ffn_norm", "attn.attention.q_proj": "attn_q", "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
          "attn.attention.out_proj": "attn_output", "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
          "shared_mlp.output_linear": "ffn_down", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+         "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+         "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "token_embd", "norm": "output_norm", "ln_f": "output_norm", "lm_head": "output",
        "output": "output"}
+EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps", "w1": "ffn_gate_exps", "w3": "ffn_up_exps",
+           "w2": "ffn_down_exps"}
 ROOTS = ("model.language_model.", "language_model.model.", "language_model.", "transformer.", "model.")
 
 
@@ -37,7 +41,7 @@ def cut(stem, a, c, dim):
 def tensors_of(config, c, tensors, arch, dim):
     heads, kv = c["num_attention_heads"], c.get("num_key_value_heads", c["num_attention_heads"])
     kind = config["model_type"]
-    out = []
+    out, stacks = [], {}
     for name, a in tensors.items():
         if any(part in name for part in ("vision", "visual", "multi_modal")):
             continue
@@ -52,6 +56,12 @@ def tensors_of(config, c, tensors, arch, dim):
             out.append((f"{TOP[stem]}.{tail}", a))
             continue
         _, layer, stem = stem.split(".", 2)
+        if ".experts." in stem:
+            number, part = stem.split(".experts.")[1].split(".")
+            stacks.setdefault(f"blk.{layer}.{EXPERTS[part]}.weight", {})[int(number)] = a
+            continue
+        if stem == "mlp.shared_expert_gate":
+            a = a[0]
         names = NAMES
         if kind in ("glm4", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
             names = {stem: "ffn_norm" if kind == "glm4" else "post_attention_norm"}
@@ -60,7 +70,7 @@ def tensors_of(config, c, tensors, arch, dim):
             if arch in PAIRS and part in ("attn_q", "attn_k"):
                 rows = make_gguf.as_pairs(rows, heads if part == "attn_q" else kv)
             out.append((f"blk.{layer}.{part}.{tail}", rows))
-    return out
+    return out + [(name, np.stack([a[e] for e in sorted(a)])) for name, a in stacks.items()]
 
 
 def metadata(config, c, arch, dim, layers):
@@ -77,6 +87,10 @@ def metadata(config, c, arch, dim, layers):
     key("feed_forward_length", "u32", c.get("shared_intermediate_size", c["intermediate_size"]))
     key("attention.head_count", "u32", c["num_attention_heads"])
     key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
+    key("expert_count", "u32", c.get("num_experts", c.get("num_local_experts")))
+    key("expert_used_count", "u32", c.get("num_experts_per_tok"))
+    key("expert_feed_forward_length", "u32", c.get("moe_intermediate_size"))
+    key("expert_shared_feed_forward_length", "u32", c.get("shared_expert_intermediate_size"))
     if "head_dim" in c:
         key("attention.key_length", "u32", dim)
         key("attention.value_length", "u32", dim)

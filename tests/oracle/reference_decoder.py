@@ -328,7 +328,43 @@ class Qwen2(Family):
     pass
 
 
-CLASSES = {"phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": Granite4, "smollm3": SmolLM3,
+class Experts(Family):
+    """Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE: one row at a time, each expert by itself."""
+    at, expert_names, normalise = "mlp", ("gate_proj", "up_proj", "down_proj"), None
+
+    def setup(self):
+        if self.c["model_type"] == "mixtral":
+            self.at, self.expert_names, self.normalise = "block_sparse_moe", ("w1", "w3", "w2"), True
+            self.windows = [self.c.get("sliding_window")] * self.layers
+        else:
+            self.normalise = self.c.get("norm_topk_prob", False)
+
+    def part(self, layer, name):
+        return self.w[f"{self.root}layers.{layer}.{self.at}.{name}.weight"]
+
+    def swiglu(self, x, layer, prefix):
+        gate, up, down = (self.part(layer, f"{prefix}.{name}") for name in self.expert_names)
+        return down @ (silu(gate @ x) * (up @ x))
+
+    def mlp(self, h, i):
+        if f"{self.root}layers.{i}.{self.at}.gate.weight" not in self.w:
+            return super().mlp(h, i)
+        out = np.zeros_like(h)
+        for row, x in enumerate(h):
+            score = self.part(i, "gate") @ x
+            share = np.exp(score - score.max())
+            share /= share.sum()
+            chosen = sorted(range(len(share)), key=lambda e: (-share[e], e))[:self.c["num_experts_per_tok"]]
+            whole = share[chosen].sum() if self.normalise else 1.0
+            for e in chosen:
+                out[row] += share[e] / whole * self.swiglu(x, i, f"experts.{e}")
+            if self.c.get("shared_expert_intermediate_size"):
+                out[row] += self.swiglu(x, i, "shared_expert") / (1 + np.exp(-(self.part(i, "shared_expert_gate") @ x)))
+        return out
+
+
+CLASSES = {"mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
+           "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": Granite4, "smollm3": SmolLM3,
            "olmo2": Behind, "olmo3": Behind, "exaone4": Behind, "glm4": Glm4, "cohere": Cohere, "cohere2": Cohere, "internlm2": InternLM2, "exaone": Exaone,
            "baichuan": Baichuan, "mistral3": Mistral, "qwen2_vl": Qwen2, "qwen2_5_vl": Qwen2, "llama": Family}
 

@@ -12,6 +12,7 @@ import pytest
 import make_adapter
 import make_decoder
 import make_gguf_decoder
+import make_model
 import reference
 import reference_decoder
 from test_engine import KERNELS, LOGITS, TOLERANCE, prompt, run, worst
@@ -69,12 +70,16 @@ def test_narrow_weights_and_kv_stay_close(case):
         return
     wanted = case.wanted[:PROMPT]
     deep = 2 if case.config.get("num_hidden_layers", 1) > 30 else 1
+    experts = "num_experts_per_tok" in case.config
     for weights, kv, near in (("bf16", "bf16", 0.08), ("f32", "bf16", 0.03), ("f32", "int8", 0.06)):
-        assert worst(case.run(weights=weights, kv=kv)[0], wanted) < near * deep, (weights, kv)
+        got = case.run(weights=weights, kv=kv)[0]
+        # What rounds may send a row whose choice is narrow to another expert: of such models it is the row in the middle that must be near.
+        far = np.median(np.abs(got - wanted).max(axis=1)) / np.abs(wanted).max() if experts else worst(got, wanted)
+        assert far < near * deep, (weights, kv)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("family", ["gemma2", "gemma3", "cohere_plus", "olmo2", "phi4_mini"])
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "cohere_plus", "olmo2", "phi4_mini", "qwen2_moe"])
 def test_kernel_sets_agree(family, kernels, tmp_path_factory):
     if family not in CASES:
         CASES[family] = Case(tmp_path_factory.mktemp("decoder"), family)
@@ -83,7 +88,8 @@ def test_kernel_sets_agree(family, kernels, tmp_path_factory):
 
 
 # Not in GGUF: dynamic NTK; factors that llama.cpp takes by the size of the model.
-GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi", WIDE)]
+GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi",
+                                                                      "qwen3_moe_mixed", WIDE)]
 
 
 @pytest.mark.parametrize("family", GGUF + ["internlm2", "gemma2", "gemma3"])
@@ -117,6 +123,10 @@ FORGOTTEN = {
     "internlm2": [{"rope_scaling": None}],
     "exaone": [{"rope_scaling": None}],
     "dynamic": [{"rope_scaling": None}],
+    "mixtral": [{"num_experts_per_tok": 1}],
+    "qwen2_moe": [{"norm_topk_prob": True}, {"num_experts_per_tok": 2}, {"shared_expert_intermediate_size": 0}],
+    "qwen3_moe": [{"norm_topk_prob": False}],
+    "olmoe": [{"norm_topk_prob": True}],
 }
 
 
@@ -180,6 +190,14 @@ def refused(folder):
     ("exaone4", {"sliding_window_pattern": "LLX"}, "sliding_window_pattern must be an integer from 1 to 1024, or letters L and G"),
     ("mistral3", {"text_config": {"model_type": "ministral3"}}, 'text_config.model_type must be "mistral", got "ministral3"'),
     ("mistral3", {"quantization_config": {"quant_method": "odd"}}, "quantization_config.quant_method must be"),
+    ("mixtral", {"num_local_experts": 0}, "num_local_experts must be an integer from 1 to 1024, got 0"),
+    ("qwen3_moe", {"num_experts_per_tok": 17}, "num_experts_per_tok must be an integer from 1 to 16, got 17"),
+    ("qwen3_moe", {"num_experts": 17}, "tensor model.layers.0.mlp.gate.weight must have shape [17, 48] by config.json, got [16, 48]"),
+    ("qwen3_moe", {"num_experts": 1024, "num_hidden_layers": 65}, "the experts of all layers must be at most 65536, got 66560"),
+    ("qwen3_moe", {"moe_intermediate_size": 41}, "experts.0.gate_proj.weight must have shape [41, 48] by config.json, got [40, 48]"),
+    ("qwen3_moe", {"mlp_only_layers": [2]}, "mlp_only_layers must be a list of layers, each from 0 to 1"),
+    ("qwen3_moe", {"mlp_only_layers": [1]}, "tensor model.layers.1.mlp.gate_proj.weight, which config.json asks for, is missing"),
+    ("olmoe", {"clip_qkv": 8.0}, "clip_qkv must be absent or null, got 8"),
     ("olmo2", {"model_type": "olmo4"}, 'model_type must be one of those in docs/models.md, the nearest is "olmo'),
 ])
 def test_what_is_not_supported_is_named(tmp_path, family, change, says):
@@ -187,6 +205,57 @@ def test_what_is_not_supported_is_named(tmp_path, family, change, says):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     assert says in refused(tmp_path), refused(tmp_path)
+
+
+def test_of_equal_experts_the_first_are_chosen(tmp_path):
+    """A router of zeros: all shares are equal, and the reference takes the lowest numbers."""
+    config = make_decoder.make_config("qwen3_moe", norm_topk_prob=False)
+    shapes = [(name, shape, 0.0 if name.endswith("mlp.gate.weight") else scale) for name, shape, scale in make_decoder.tensor_shapes("qwen3_moe", config)]
+    make_model.write_model(str(tmp_path), config, seed=7, tensors=shapes)
+    config, tensors = reference.read_model(str(tmp_path))
+    ids = prompt(config, PROMPT)
+    assert worst(run(tmp_path, ids)[0], reference_decoder.logits(config, tensors, ids)) < TOLERANCE
+
+
+GGUF_EXPERTS = {
+    "expert_count": (0, "expert_count must be an integer from 1 to 1024, got 0"),
+    "expert_used_count": (17, "expert_used_count must be an integer from 1 to 16, got 17"),
+    "expert_feed_forward_length": (39, "tensor blk.0.ffn_gate_exps.weight must have shape [16, 39, 48] by the metadata, got [16, 40, 48]"),
+}
+
+
+def test_stacked_experts_that_do_not_fit_are_named(tmp_path, monkeypatch):
+    make_decoder.write(str(tmp_path / "hf"), "qwen3_moe", seed=7)
+    path = str(tmp_path / "model.gguf")
+    plain = make_gguf_decoder.metadata
+    for key, (value, says) in GGUF_EXPERTS.items():
+        monkeypatch.setattr(make_gguf_decoder, "metadata", lambda *a, key=key, value=value: [
+            (name, kind, value if name == f"qwen3moe.{key}" else v) for name, kind, v in plain(*a)])
+        make_gguf_decoder.write(str(tmp_path / "hf"), path)
+        assert says in refused(path), refused(path)
+    monkeypatch.setattr(make_gguf_decoder, "metadata", plain)
+    cut = make_gguf_decoder.tensors_of
+    monkeypatch.setattr(make_gguf_decoder, "tensors_of", lambda *a: [(n, x) for n, x in cut(*a) if n != "blk.1.ffn_down_exps.weight"])
+    make_gguf_decoder.write(str(tmp_path / "hf"), path)
+    assert "tensor blk.1.ffn_down_exps.weight, which the metadata asks for, is missing" in refused(path)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_bits_of_experts_in_few_bits_do_not_depend_on_chunks_threads_or_neighbours(tmp_path, weights):
+    make_decoder.write(str(tmp_path), "qwen2_moe", seed=7)
+    config, _ = reference.read_model(str(tmp_path))
+    ids = prompt(config, PROMPT)
+    base, tokens, _ = run(tmp_path, ids, 8, weights=weights, chunk=1, block=1)
+    got, again, _ = run(tmp_path, ids, 8, weights=weights, chunk=16, block=7, threads=2, beside=5)
+    assert got.tobytes() == base.tobytes() and again == tokens
+
+
+def test_adapters_of_experts_are_refused(tmp_path):
+    make_decoder.write(str(tmp_path / "base"), "olmoe", seed=7)
+    config, _ = reference.read_model(str(tmp_path / "base"))
+    make_adapter.write_adapter(str(tmp_path / "adapter"), config, r=4, alpha=8, targets=("q_proj", "gate_proj"), scale=0.3)
+    p = subprocess.run([LOGITS, str(tmp_path / "base"), "--ids", "1", "--adapter", str(tmp_path / "adapter")], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1 and "in a model with experts adapters may change the attention only" in p.stderr, p.stderr
 
 
 def test_a_tensor_of_another_design_is_named(tmp_path):

@@ -82,7 +82,7 @@ WRONG = {
                              'general.architecture must be one of those in docs/models.md, the nearest is "llama", got "mamba"'),
     "a key that is missing": (lambda p, t: ([x for x in p if x[0] != "llama.block_count"], t), "key llama.block_count is missing"),
     "no layers": (lambda p, t: ([(k, f, 0 if k == "llama.block_count" else v) for k, f, v in p], t), "block_count must be an integer from 1"),
-    "experts": (lambda p, t: (p + [("llama.expert_count", "u32", 8)], t), "key llama.expert_count must be absent or 0 for llama, got 8"),
+    "experts": (lambda p, t: (p + [("llama.expert_count", "u32", 8)], t), "key llama.expert_used_count is missing"),
     "an unknown rope": (lambda p, t: (p + [("llama.rope.scaling.type", "str", "longrope")], t), 'got "longrope"'),
     "a tensor too many": (lambda p, t: (p, t + [("blk.0.attn_q_norm.weight", (16,), "F32", b"\0" * 64)]),
                           "tensor blk.0.attn_q_norm.weight is not used by the family llama"),

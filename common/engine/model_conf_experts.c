@@ -1,0 +1,57 @@
+/* model_conf_experts: what config.json says of experts. Source: the published configs of the
+ * families. */
+#include <stdio.h>
+#include <string.h>
+#include "common/engine/model_conf_read.h"
+
+/* decoder_sparse_step: every so many-th layer has experts; mlp_only_layers: these have none. */
+static enum err read_layers(struct conf_reader *r, struct model_conf *c) {
+    const int64_t one = 1;
+    int64_t step = 1;
+    struct json_value *list = NULL;
+    char allowed[80];
+    enum err e = conf_int(r, "decoder_sparse_step", 1, MODEL_LAYERS_MAX, &one, &step);
+    if (e != ERR_OK) return e;
+    for (int i = 0; i < c->n_layers; i++) c->mixed[i] = (i + 1) % step == 0;
+    enum json_got g = json_get_arr(r->obj, "mlp_only_layers", &list);
+    if (g == JSON_ABSENT || g == JSON_NULL) return ERR_OK;
+    snprintf(allowed, sizeof(allowed), "a list of layers, each from 0 to %d", c->n_layers - 1);
+    if (g != JSON_OK) return conf_refuse(r, "mlp_only_layers", allowed);
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        int64_t layer = 0;
+        if (json_as_i64(json_arr_at(list, i), &layer) != JSON_OK || layer < 0 ||
+            layer >= c->n_layers)
+            return conf_refuse(r, "mlp_only_layers", allowed);
+        c->mixed[layer] = false;
+    }
+    return ERR_OK;
+}
+
+enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct model_conf *c) {
+    const struct member_experts *m = &f->experts;
+    struct experts_conf *x = &c->experts;
+    const int64_t none = 0;
+    int64_t n = 0, used = 0, width = 0, shared = 0, in_all = 0;
+    enum err e;
+    if (m->count == NULL) return ERR_OK;
+    if ((e = conf_int(r, m->count, 1, MODEL_EXPERTS_MAX, NULL, &n)) != ERR_OK) return e;
+    if ((e = conf_int(r, "num_experts_per_tok", 1, n, NULL, &used)) != ERR_OK) return e;
+    if ((e = conf_int(r, m->width, 1, MODEL_INTERMEDIATE_MAX, NULL, &width)) != ERR_OK) return e;
+    if (m->shared != NULL &&
+        (e = conf_int(r, m->shared, 0, MODEL_INTERMEDIATE_MAX, &none, &shared)) != ERR_OK)
+        return e;
+    *x = (struct experts_conf){.n = (int)n,
+                               .used = (int)used,
+                               .intermediate = (int)width,
+                               .shared = (int)shared,
+                               .normalise = m->normalise};
+    if (m->may_normalise && (e = conf_bool(r, "norm_topk_prob", false, &x->normalise)) != ERR_OK)
+        return e;
+    for (int i = 0; i < c->n_layers; i++) c->mixed[i] = true;
+    if (m->some_layers && (e = read_layers(r, c)) != ERR_OK) return e;
+    for (int i = 0; i < c->n_layers; i++) in_all += c->mixed[i] ? n : 0;
+    if (in_all <= MODEL_EXPERTS_IN_ALL_MAX) return ERR_OK;
+    return err_set(r->eb, ERR_BAD_FILE,
+                   "%s: the experts of all layers must be at most %d, got %lld", r->file,
+                   MODEL_EXPERTS_IN_ALL_MAX, (long long)in_all);
+}
