@@ -219,6 +219,11 @@ void endpoint_tgis_tokenize(const struct endpoint *ep, const struct endpoint_ask
                             struct api_answer *out);
 void endpoint_tgis_model(const struct endpoint *ep, const struct endpoint_ask *ask,
                          struct api_answer *out);
+/* Triton's repository and shared memory */
+void endpoint_triton_index(const struct endpoint *ep, struct api_answer *out);
+void endpoint_triton_load(const struct endpoint *ep, const char *name, struct api_answer *out);
+void endpoint_triton_unload(const struct endpoint *ep, const char *name, struct api_answer *out);
+void endpoint_triton_regions(const struct endpoint *ep, struct api_answer *out);
 /* OpenVINO Model Server's POST /v3/tokenize */
 void endpoint_ovms_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
                             struct api_answer *out);

@@ -66,14 +66,22 @@ void endpoint_llamacpp_loras(const struct endpoint *ep, struct api_answer *out) 
 
 void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *ask,
                           struct api_answer *out) {
-    const char *text =
-        strcmp(ask->path->path, "/infill") == 0
-            ? "infill is not supported: the model has no tokens for the middle of a "
-              "text"
-        : ask->path->path[1] == 'p'
-            ? "properties cannot be changed: this server's are in its configuration"
-            : "slots cannot be saved, restored or erased: a prompt's blocks are kept "
-              "as long as there is room";
+    static const struct {
+        const char *prefix, *text;
+    } texts[] = {
+        {"/infill", "infill is not supported: the model has no tokens for the middle of a text"},
+        {"/props", "properties cannot be changed: this server's are in its configuration"},
+        {"/slots/", "slots cannot be saved, restored or erased: a prompt's blocks are kept as long "
+                    "as there is room"},
+        {"/v2/systemsharedmemory/", "shared memory is not supported: send tensors in the request"},
+        {"/v2/cudasharedmemory/", "shared memory is not supported: send tensors in the request"},
+        {"/v2/trace/", "trace settings are not supported"},
+        {"/v2/logging", "log settings are not supported: they are in the configuration"},
+    };
+    const char *text = "not supported";
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        if (strncmp(ask->path->path, texts[i].prefix, strlen(texts[i].prefix)) == 0)
+            text = texts[i].text;
     ep_answer_error(ep, ask->path->errors, 501, text, out);
 }
 

@@ -105,7 +105,7 @@ def test_every_path_is_described_and_every_described_path_exists(doc):
             path = path.replace("/resp_1", "/{response_id}")
             path = re.sub(r"^(/v[123]/models)/fable", r"\1/{model}", path)
             path = re.sub(r"/role/\w+$", "/role/{role}", path) if "instances" not in path else path
-            path = path.replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}")
+            path = path.replace("timed-5", "timed-{seconds}").replace("blobs/fable", "blobs/{model}").replace("slots/fable", "slots/{model}").replace("region/fable", "region/{model}").replace("repository/models/fable", "repository/models/{model}")
             served |= {(m, path) for m in methods.split()}
     assert described == served, f"not described: {sorted(served - described)}; not there: {sorted(described - served)}"
 

@@ -1,4 +1,4 @@
-"""Goal: the paths of OpenVINO Model Server do what chapter 9 of the protocol says, through the coordinator and on one instance: OpenAI's families
+"""Goal: the paths of OpenVINO Model Server, and Triton's repository, do what chapters 9 and 10 of the protocol say, through the coordinator and on one instance: OpenAI's families
 under /v3/ with errors {"error": text}, its own /tokenize, models and their state. Method: the same questions to both; what is generated under
 /v3/ is what /v1/ generates."""
 import json
@@ -92,3 +92,19 @@ def test_models_and_their_state(base):
     for path in ("/v3/models", "/v3/v1/models"):
         assert get(base, path).json == get(base, "/v1/models").json
     assert get(base, "/v3/models/fable").json["id"] == "fable"
+
+
+def test_the_repository_of_triton(base):
+    assert post(base, "/v2/repository/index", {"ready": True}) == [{"name": "fable", "version": "1", "state": "READY", "reason": ""}]
+    a = request(base + "/v2/repository/models/fable/load", "POST", b"")
+    assert a.status == 200 and a.body == b""
+    for path, text in (("nope/load", "failed to load 'nope': LoRA adapters are loaded over the management plane"),
+                       ("nope/unload", "failed to unload 'nope': it is not loaded"), ("fable/unload", "the model is served as long as the server runs")):
+        a = request(f"{base}/v2/repository/models/{path}", "POST", {})
+        assert a.status == 400 and text in a.json["error"], a.text
+    for kind in ("system", "cuda"):
+        assert get(base, f"/v2/{kind}sharedmemory/status").json == []
+        a = request(f"{base}/v2/{kind}sharedmemory/region/r/register", "POST", {})
+        assert a.status == 501 and "shared memory is not supported" in a.json["error"]
+    for path in ("/v2/trace/setting", "/v2/logging"):
+        assert get(base, path).status == request(base + path, "POST", {}).status == 501

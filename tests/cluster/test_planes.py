@@ -20,9 +20,12 @@ POSTS += OLLAMA
 VECTORS += ["/reranking", "/v1/reranking"]
 POSTS += VECTORS[-2:] + ["/completion", "/completions", "/chat/completions", "/embedding", "/embeddings", "/apply-template", "/v1/chat/completions/render"]
 POSTS += ["/api/v1/task/" + t for t in ("text-generation", "server-streaming-text-generation", "tokenization")]
-REFUSED = ["/infill", "/slots/fable"]
+REFUSED = ["/infill", "/slots/fable"] + [f"/v2/{k}sharedmemory/{p}" for k in ("system", "cuda")
+                                         for p in ("region/fable/register", "region/fable/unregister", "unregister")]
+SETTINGS = ["/v2/trace/setting", "/v2/logging"]
+POSTS += ["/v2/repository/index", "/v2/repository/models/fable/load", "/v2/repository/models/fable/unload"]
 POSTS += REFUSED
-INFO = ["/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
+INFO = ["/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v3/models", "/v3/models/fable", "/v3/v1/models", "/lora-adapters", "/models", "/tokenizer_info", "/api/tags", "/api/ps", "/api/version", "/v1/models", "/v1/models/fable", "/v2", M, f"{M}/config", "/version"]
 INFO += ["/info/version", "/info/runtime", "/info/models"]
 HEALTH = ["/info", f"{M}/getSlotCount", "/v2/health/live", "/v2/health/ready", f"{M}/ready", "/health", "/health/timed", "/health/timed-5"]
 PROBES = ["/v1/startup", "/v1/health", "/v1/readiness"]
@@ -50,6 +53,7 @@ COORDINATOR |= {"/metrics": ("GET", "metrics"), "/v1/config": ("GET", "data"), "
 for table in (INSTANCE, COORDINATOR):
     table["/api/delete"] = ("DELETE", "data")
     table["/"] = ("POST GET", "data")
+    table |= {p: ("GET POST", "data") for p in SETTINGS}
     table["/props"] = table["/ping"] = ("GET POST", "data")
     table["/load"] = table["/slots"] = ("GET", "data")
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
@@ -95,7 +99,7 @@ def walk(table, planes):
                 elif path in KEPT:
                     ok = status == 404 and (method == "HEAD" or b"resp_1" in body)
                 else:
-                    ok = status not in (404, 405) and (status == 501) == (path in REFUSED or (path, method) == ("/props", "POST"))
+                    ok = status not in (404, 405) and (status == 501) == (path in REFUSED + SETTINGS or (path, method) == ("/props", "POST"))
                 if not ok:
                     wrong.append(what)
     assert not wrong, "\n".join(map(str, wrong))

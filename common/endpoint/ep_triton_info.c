@@ -1,0 +1,68 @@
+/* ep_triton_info: Triton's repository and shared memory over REST (kserve-runtimes 10). Models come
+ * with the server, adapters over the management plane: what is served may be "loaded" again. */
+#include <stdio.h>
+#include <string.h>
+#include "common/endpoint/answer.h"
+#include "common/endpoint/ep.h"
+#include "common/engine/lora_set.h"
+
+static void begin(struct api_answer *out) {
+    *out = (struct api_answer){.status = 200, .content_type = "application/json"};
+}
+
+static void put_ready(struct buf *out, const char *name) {
+    buf_puts(out, "{\"name\":");
+    put_cstr(out, name);
+    buf_puts(out, ",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"\"}");
+}
+
+/* All that is listed is ready, so that `ready` in the body changes nothing. */
+void endpoint_triton_index(const struct endpoint *ep, struct api_answer *out) {
+    struct lora_info adapter;
+    begin(out);
+    buf_putc(&out->body, '[');
+    put_ready(&out->body, ep->conf.model_name);
+    for (int at = 0; ep_next_adapter(ep, &at, &adapter);) {
+        buf_putc(&out->body, ',');
+        put_ready(&out->body, adapter.name);
+    }
+    buf_putc(&out->body, ']');
+}
+
+static bool is_served(const struct endpoint *ep, const char *name) {
+    struct lora_info adapter;
+    bool found = endpoint_has_model(ep, name);
+    for (int at = 0; !found && ep_next_adapter(ep, &at, &adapter);)
+        found = strcmp(adapter.name, name) == 0;
+    return found;
+}
+
+void endpoint_triton_load(const struct endpoint *ep, const char *name, struct api_answer *out) {
+    char text[MODEL_NAME_BYTES_MAX + 160];
+    if (is_served(ep, name)) {
+        begin(out); /* an empty body */
+        return;
+    }
+    snprintf(text, sizeof(text),
+             "failed to load '%s': LoRA adapters are loaded over the management plane, POST "
+             "/v1/load_lora_adapter",
+             name);
+    ep_answer_error(ep, API_ERRORS_PLAIN, 400, text, out);
+}
+
+void endpoint_triton_unload(const struct endpoint *ep, const char *name, struct api_answer *out) {
+    char text[MODEL_NAME_BYTES_MAX + 160];
+    snprintf(text, sizeof(text), "failed to unload '%s': %s", name,
+             !is_served(ep, name)           ? "it is not loaded"
+             : endpoint_has_model(ep, name) ? "the model is served as long as the server runs"
+                                            : "LoRA adapters are unloaded over the management "
+                                              "plane, POST /v1/unload_lora_adapter");
+    ep_answer_error(ep, API_ERRORS_PLAIN, 400, text, out);
+}
+
+/* Nothing is ever registered. */
+void endpoint_triton_regions(const struct endpoint *ep, struct api_answer *out) {
+    (void)ep;
+    begin(out);
+    buf_puts(&out->body, "[]");
+}
