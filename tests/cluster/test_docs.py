@@ -127,7 +127,7 @@ def test_curl_lines_work(pair, adapters, page, line):
     r = subprocess.run(words + ["-sS", "--fail", "--max-time", "120"], capture_output=True, timeout=150)
     assert r.returncode == 0, f"{page}: {line}\n{r.stderr.decode()}{r.stdout.decode('utf-8', 'replace')}"
     if "-N" in words:
-        assert r.stdout.endswith((b"\n\n", b"\0", b"}\n")), r.stdout[-200:]
+        assert r.stdout.endswith((b"\n\n", b"\r\n\r\n", b"\0", b"}\n")), r.stdout[-200:]
     elif "lora_adapter" in line:
         assert r.stdout.startswith(b"Success: LoRA adapter "), r.stdout
     elif r.stdout and not line.endswith(("/metrics", "/docs")):
