@@ -75,6 +75,7 @@ static bool result_ok(const struct http_result *r) {
 
 /* The instance has the role now. Only from here on do the others see it there. */
 static void took_role(struct inst *in) {
+    const bool same = in->plan.posted_hash != 0 && in->plan.posted_role == in->posting_role;
     in->plan.posted_hash = in->posting_hash;
     in->plan.posted_role = in->posting_role;
     in->role_taken_ms = clock_ms();
@@ -90,7 +91,8 @@ static void took_role(struct inst *in) {
         coord_metrics_switched(in->co->metrics, clock_us() - in->plan.switch_began_us);
         planner_run(in->co);
     }
-    if (in->stream == STREAM_NONE) dresult_in_close(&in->dresult);   /* it may have one now */
+    /* It may have one in this role. */
+    if (in->stream == STREAM_NONE && !same) dresult_in_close(&in->dresult);
     if (!inst_has_role(in)) (void)inst_step(in, INST_EV_ROLE_TAKEN); /* until it says RoleReady */
     controller_poll_soon(in->co);
     if (in->posting_role == ROLE_FLEX)

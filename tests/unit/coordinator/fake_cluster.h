@@ -65,6 +65,7 @@ struct fake {
     struct loop_timer *beat;
     bool mute;                  /* nothing comes from it any more, as if it was stopped */
     bool deaf;                  /* listeners get no answer */
+    bool no_stream;             /* they get 400: it has no /dresult in its role */
     char session[80], term[32]; /* of the last listener */
     char stops[STOPS_MAX][32];
     char stop_epoch[16];  /* header req-epoch of the same */
@@ -281,6 +282,10 @@ static inline void fake_listen(struct fake *f, struct http_x *x) {
     snprintf(f->session, sizeof(f->session), "%s", session);
     snprintf(f->term, sizeof(f->term), "%s", term);
     f->n_listens++;
+    if (f->no_stream) {
+        http_x_reply(x, 400, "text/plain", "", 0);
+        return;
+    }
     f->dresult = x;
     loop_timer_stop(&f->beat);
     http_x_on_close(x, fake_dresult_gone, f);

@@ -28,6 +28,11 @@ static bool has_two_peers(void *arg) {
     return ((struct fake *)arg)->n_peers == 2;
 }
 
+static bool has_three_posts(void *arg) {
+    controller_poll_soon(&fc.co);
+    return ((struct fake *)arg)->n_posts >= 3;
+}
+
 /* Nothing is posted to one without a peer; then each gets the other, once. */
 static void once(void **state) {
     (void)state;
@@ -49,6 +54,31 @@ static void once(void **state) {
     run_until(has_two_peers, p);
     run_until(fc_all_serve, NULL);
     assert_int_equal(d->n_posts, to_d);
+    fc_close();
+}
+
+static bool has_no_stream(void *arg) {
+    return fake_inst(arg)->stream == STREAM_NONE;
+}
+
+/* One that has no stream in its role is asked again for one at its own pace, not with each new peer
+ * that it is told of. */
+static void no_stream_in_its_role(void **state) {
+    (void)state;
+    fc_open(CONF);
+    struct fake *p = fc_add(LABEL_PREFILL_STATIC);
+    p->no_stream = true;
+    fc_add(LABEL_DECODE_STATIC);
+    run_until(fc_all_serve, NULL);
+    run_until(has_no_stream, p);
+    const int listens = p->n_listens;
+    for (int i = 0; i < 2; i++) {
+        fc_add(LABEL_DECODE_STATIC);
+        run_until(fc_all_serve, NULL);
+    }
+    run_until(has_three_posts, p);
+    run_for(200);
+    assert_int_equal(p->n_listens, listens);
     fc_close();
 }
 
@@ -75,6 +105,7 @@ static void refused(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(once),
+        cmocka_unit_test(no_stream_in_its_role),
         cmocka_unit_test(refused),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]); /* one case alone */
