@@ -243,26 +243,43 @@ static __attribute__((noinline)) void take_rare(const struct members *m, size_t 
         take_escaped(m, m->p + open + 1, len, value);
 }
 
-/* The colons at these bits of the block at p[at] end names of the object. */
+/* The name that a colon ends is in the block at p[at], from behind the last of opens up to the last
+ * of closes. */
+INLINE void take_whole(const struct members *m, uint64_t opens, uint64_t closes, uint64_t escapes,
+                       size_t at, size_t value) {
+    const unsigned open = highest(opens);
+    const size_t from = at + open + 1, len = highest(closes) - open - 1;
+    if (escapes >> open != 0) {
+        if (len >= ESCAPE_BYTES) take_rare(m, from - 1, from + len, value);
+    } else if (len - 1 < JSON_SKIM_NAME_BYTES_MAX) {
+        take_name(m, name_head(m->p + from, len, m->n - from), m->p + from + sizeof(uint64_t), len,
+                  value);
+    }
+}
+
+/* The colons at these bits of the block at p[at] end names of the object. Only the first of them
+ * can end one that began in an earlier block. */
 INLINE void take_names(const struct members *m, uint64_t colons, const struct block *b, size_t at) {
     const struct members l = *m; /* which no store can change */
-    const uint64_t opens = b->quote & b->inside, closes = b->quote & ~b->inside;
-    colons &= ~((opens & closes >> 1) << 2); /* behind "" */
-    for (; colons != 0; colons &= colons - 1) {
-        const uint64_t upto = colons ^ (colons - 1);
-        const size_t value = at + lowest(colons) + 1;
-        if ((opens & upto) == 0) {
-            take_rare(&l, l.open, (closes & upto) != 0 ? at + highest(closes & upto) : l.close,
-                      value);
-            continue;
+    const uint64_t opens = b->quote & b->inside, closes = b->quote & ~b->inside,
+                   escapes = b->escapes;
+    uint64_t upto = colons ^ (colons - 1);
+    if (colons != 0 && (opens & upto) == 0) {
+        take_rare(&l, l.open, (closes & upto) != 0 ? at + highest(closes & upto) : l.close,
+                  at + lowest(colons) + 1);
+    }
+    colons &= (uint64_t)0 - (opens & ((uint64_t)0 - opens)); /* behind the first of opens */
+    colons &= ~((opens & closes >> 1) << 2);                 /* behind "" */
+    if (escapes != 0) {
+        for (; colons != 0; colons &= colons - 1) {
+            upto = colons ^ (colons - 1);
+            take_whole(&l, opens & upto, closes & upto, escapes & upto, at,
+                       at + lowest(colons) + 1);
         }
-        const unsigned open = highest(opens & upto);
-        const size_t from = at + open + 1, len = highest(closes & upto) - open - 1;
-        if (b->escapes != 0 && (b->escapes & upto) >> open != 0) {
-            if (len >= ESCAPE_BYTES) take_rare(&l, from - 1, from + len, value);
-        } else if (len - 1 < JSON_SKIM_NAME_BYTES_MAX) {
-            take_name(&l, name_head(l.p + from, len, l.n - from), l.p + from + sizeof(uint64_t),
-                      len, value);
+    } else {
+        for (; colons != 0; colons &= colons - 1) {
+            upto = colons ^ (colons - 1);
+            take_whole(&l, opens & upto, closes & upto, 0, at, at + lowest(colons) + 1);
         }
     }
 }

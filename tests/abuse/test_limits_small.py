@@ -60,7 +60,7 @@ def try_start(inst, limits, serves=answers):
             inst.stop()
             return True
         assert inst.process.returncode == 1 or (inst.process.returncode == 127 and "shared object" in inst.log()), f"{limits}: status {inst.process.returncode}\n{inst.log()}"
-        assert " error " in inst.log() or "[err]" in inst.log() or "cannot" in inst.log() or "failed" in inst.log(), inst.log()
+        assert any(said in inst.log() for said in (" error ", "[err]", "cannot", "failed", "out of memory")), inst.log()
         inst.process = None
         return False
     finally:
