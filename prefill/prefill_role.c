@@ -451,9 +451,19 @@ static const struct req_seq_owner owner = {
 
 /* ---- requests */
 
+/* Ids that this instance can prefill. What it has no room for of an answer, D computes. */
+static uint32_t n_ids_max(const struct engine *e) {
+    struct engine_stats st;
+    engine_stats(e, &st);
+    const int64_t blocks = (int64_t)st.blocks_total * engine_block_tokens(e),
+                  length = engine_seq_tokens_max(e) - 1;
+    return (uint32_t)(blocks < length ? blocks : length);
+}
+
 static bool prompts_create(struct preq *p) {
     const struct engine *e = worker_engine(instance_worker(p->in));
-    size_t block_tokens = (size_t)engine_block_tokens(e);
+    const size_t block_tokens = (size_t)engine_block_tokens(e);
+    const uint32_t ids_max = n_ids_max(e);
     uint32_t n = 0;
     for (const struct infer_req *req = p->req; req != NULL; req = req->next_part) n++;
     if ((p->prompts = calloc(n, sizeof(*p->prompts))) == NULL) return false;
@@ -463,7 +473,7 @@ static bool prompts_create(struct preq *p) {
     struct infer_req *req = p->req;
     for (uint32_t i = 0; i < n; i++, req = req->next_part) {
         struct pprompt *q = &p->prompts[i];
-        if (infer_req_resume(req) != ERR_OK) return false;
+        if (infer_req_resume(req, ids_max) != ERR_OK) return false;
         req->head.epoch = p->head.epoch;
         /* Of the first attempt, for P's times and D's: limits are the request's, not an attempt's.
          */

@@ -353,12 +353,13 @@ struct infer_req *infer_req_clone(const struct infer_req *req) {
     return copy;
 }
 
-enum err infer_req_resume(struct infer_req *req) {
+enum err infer_req_resume(struct infer_req *req, uint32_t n_ids_max) {
     const struct transcript *t = req->replay;
     if (t == NULL || t->n_choices != 1 || req->n_ids > req->n_prompt) return ERR_OK;
     const struct transcript_choice *c = &t->choices[0];
     if (c->n_ids == 0 || c->finish != FINISH_NONE ||
-        req->n_ids + c->n_ids > PROMPT_TOKENS_MAX / 2) /* twice in an offer: here and as sent */
+        req->n_ids + c->n_ids > PROMPT_TOKENS_MAX / 2 || /* twice in an offer: here and as sent */
+        req->n_ids + c->n_ids > n_ids_max)
         return ERR_OK;
     int32_t *grown = realloc(req->ids, (req->n_ids + c->n_ids) * sizeof(*grown));
     if (grown == NULL) return ERR_NO_MEMORY;

@@ -226,8 +226,9 @@ void infer_req_destroy(struct infer_req **req); /* and the parts after it */
 struct infer_req *infer_req_clone(const struct infer_req *req);
 /* What earlier attempts sent of the only choice of its prompt, and goes on: its ids become part of
  * `ids`, so that whoever prefills computes their KV too and draws the token behind them. Nothing
- * where there is no such choice, or where an offer would be too large with them. */
-enum err infer_req_resume(struct infer_req *req);
+ * where there is no such choice, where an offer would be too large with them, or where they would
+ * be more than n_ids_max ids: as many as the instance has room for. */
+enum err infer_req_resume(struct infer_req *req, uint32_t n_ids_max);
 bool infer_req_is_resumed(const struct infer_req *req);
 /* Appends the request: u16 version, then the members in the order of infer_msg.c. arrival_us stays
  * here. */

@@ -11,7 +11,6 @@ struct kept_kv {
     char req_id[REQ_ID_BYTES_MAX + 1];
     uint32_t epoch;
     uint64_t until_ms; /* 0: over, or fetched */
-    unsigned n_lends;  /* under way */
 };
 
 struct lend {
@@ -26,6 +25,7 @@ struct kv_lends {
     struct kept_kv *kept; /* [KV_KEPT_MAX] a ring, oldest at first */
     size_t first, n;
     struct lend *lends;
+    unsigned n_lends;
     struct loop_alarm due; /* the oldest is over */
 };
 
@@ -33,24 +33,32 @@ static struct kept_kv *at(struct kv_lends *l, size_t i) {
     return &l->kept[(l->first + i) % KV_KEPT_MAX];
 }
 
-/* Forgets what is over, oldest first; what is being lent stays a lease until that ends. */
+/* Forgets what is over, oldest first, and counts what is not; what is being lent is a lease until
+ * that ends, whatever becomes of the word to keep it. */
 static void look(void *arg) {
     struct kv_lends *l = arg;
     const uint64_t now = clock_ms();
-    unsigned n_kept = 0;
-    while (l->n > 0 && at(l, 0)->until_ms <= now && at(l, 0)->n_lends == 0) {
+    unsigned n_kept = l->n_lends;
+    while (l->n > 0 && at(l, 0)->until_ms <= now) {
         l->first = (l->first + 1) % KV_KEPT_MAX;
         l->n--;
     }
     uint64_t next_ms = 0;
     for (size_t i = 0; i < l->n; i++) {
         const struct kept_kv *k = at(l, i);
-        const bool live = k->until_ms > now;
-        n_kept += live || k->n_lends > 0;
-        if (live && next_ms == 0) next_ms = k->until_ms;
+        if (k->until_ms <= now) continue;
+        n_kept++;
+        if (next_ms == 0) next_ms = k->until_ms;
     }
     req_set_seqs(l->in->reqs)->n_kept = n_kept;
     if (next_ms != 0) loop_alarm_set(l->in->loop, &l->due, next_ms - now, look, l);
+}
+
+/* The newest that is kept of the request. */
+static struct kept_kv *find(struct kv_lends *l, const char *req_id) {
+    for (size_t i = l->n; i > 0; i--)
+        if (strcmp(at(l, i - 1)->req_id, req_id) == 0) return at(l, i - 1);
+    return NULL;
 }
 
 void kv_lends_keep(struct kv_lends *l, const char *req_id, uint32_t epoch) {
@@ -59,17 +67,12 @@ void kv_lends_keep(struct kv_lends *l, const char *req_id, uint32_t epoch) {
         l->first = (l->first + 1) % KV_KEPT_MAX;
         l->n--;
     }
+    struct kept_kv *old = find(l, req_id);
+    if (old != NULL) old->until_ms = 0;
     struct kept_kv *k = at(l, l->n++);
     *k = (struct kept_kv){.epoch = epoch, .until_ms = clock_ms() + KV_KEEP_MS};
     strcpy(k->req_id, req_id);
     look(l);
-}
-
-/* The newest that is kept of the request. */
-static struct kept_kv *find(struct kv_lends *l, const char *req_id) {
-    for (size_t i = l->n; i > 0; i--)
-        if (strcmp(at(l, i - 1)->req_id, req_id) == 0) return at(l, i - 1);
-    return NULL;
 }
 
 /* ---- lending */
@@ -81,12 +84,12 @@ static void lend_end(struct lend *d, enum err e, const char *text, uint64_t byte
     log_info("kv_lends", "req=%s epoch=%u part=%u event=%s bytes=%llu err=%s text=\"%s\"",
              h->req_id, h->epoch, h->part, e == ERR_OK ? "lent" : "not_lent",
              (unsigned long long)bytes, err_name(e), text);
-    if (k != NULL && k->n_lends > 0) k->n_lends--;
     if (k != NULL && e == ERR_OK && h->n_parts == 1) k->until_ms = 0;
     req_seq_drop(&d->seq, e == ERR_OK ? ERR_CANCELLED : e, text);
     infer_req_destroy(&d->req);
     *d->at = d->next;
     if (d->next != NULL) d->next->at = d->at;
+    l->n_lends--;
     free(d);
     look(l);
 }
@@ -152,8 +155,8 @@ static void on_fetch(void *arg, struct kv_peer *peer, struct kv_tx *tx, struct i
     d->at = &l->lends;
     if (d->next != NULL) d->next->at = &d->next;
     l->lends = d;
-    struct kept_kv *k = find(l, req->head.req_id);
-    if (k != NULL) k->n_lends++;
+    l->n_lends++;
+    look(l);
     req_seq_take_fetch(d->seq, tx);
     e = req_seq_add(d->seq, SEQ_LEND, req, &eb);
     if (e != ERR_OK) lend_end(d, e, eb.text[0] != '\0' ? eb.text : err_text(e), 0);

@@ -413,12 +413,19 @@ void req_meters_transfer_failed(struct req_meters *m, enum err why) {
 
 void req_meters_fetch(struct req_meters *m, enum err e, uint32_t n_blocks) {
     if (m == NULL) return;
-    const char *result = e == ERR_OK          ? "ok"
-                         : e == ERR_REFUSED   ? "refused"
-                         : e == ERR_PEER_LOST ? "peer_lost"
-                         : e == ERR_TIMEOUT   ? "timeout"
-                         : e == ERR_BUSY      ? "busy"
-                                              : "internal";
+    const char *result = "internal";
+    switch (e) {
+    case ERR_OK: result = "ok"; break;
+    case ERR_PEER_LOST: result = "peer_lost"; break;
+    case ERR_BUSY: result = "busy"; break;
+    case ERR_TIMEOUT:
+    case ERR_CANCELLED: result = "timeout"; break; /* here, or at the lender */
+    case ERR_REFUSED:
+    case ERR_NOT_FOUND: /* no prefix cache */
+    case ERR_MISMATCH:
+    case ERR_TOO_LARGE: result = "refused"; break;
+    default: break;
+    }
     metric_add(metric_of(m->fetches, (const char *const[]){result, NULL}), 1);
     metric_add(m->fetched, n_blocks);
 }

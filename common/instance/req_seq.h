@@ -5,10 +5,11 @@
  *   queued      waits for a slot and blocks
  *   prefilling  its prompt is computed here
  *   importing   has its blocks, which another instance fills
- *   held        computed, or lent: its blocks stay for another instance, or until it is started
- * here decoding    makes tokens here detaching   given up, but the link still reads or writes the
- * blocks leaving     given up, and the engine gives slot and blocks back gone        nothing is
- * held
+ *   held        computed, or lent: its blocks stay for another instance, or until it starts here
+ *   decoding    makes tokens here
+ *   detaching   given up, but the link still reads or writes the blocks
+ *   leaving     given up, and the engine gives slot and blocks back
+ *   gone        nothing is held
  *
  * Whoever gives one up, at any time, calls req_seq_drop() and hears no more of it; the rest happens
  * alone and in one order: first the transfer lets go of the blocks, then the sequence gives them
@@ -62,11 +63,9 @@ struct req_seq;
 
 /* What is open, for reports of load. Outlives its sequences. Zeroed by its owner at the start. */
 struct req_seqs {
-    unsigned
-        n_winding_held; /* dropped, and not gone yet: of those that another instance waits for */
-    unsigned n_winding; /* the others */
-    unsigned n_kept;    /* requests that have moved away, whose KV is kept for the next attempt
-                         * (kv_lends.h) */
+    unsigned n_winding_held; /* dropped, not gone yet: of those another instance waits for */
+    unsigned n_winding;      /* the others */
+    unsigned n_kept; /* of requests that have moved away: kept, or being lent (kv_lends.h) */
 };
 
 /* What the owner is told until it drops the sequence, which it may do in any of these. Members may

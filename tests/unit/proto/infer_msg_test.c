@@ -146,7 +146,7 @@ static struct infer_req *rnd_req(void) {
         e.finish = rnd_bool() ? FINISH_EOS : FINISH_NONE;
         assert_int_equal(transcript_add(q->replay, &e), ERR_OK);
         q->n_prompt = q->n_ids;
-        if (rnd_bool()) assert_int_equal(infer_req_resume(q), ERR_OK);
+        if (rnd_bool()) assert_int_equal(infer_req_resume(q, UINT32_MAX), ERR_OK);
     }
     q->measured.prefill_us = rnd();
     q->measured.queue_wait_us = rnd();
@@ -334,8 +334,10 @@ static void test_resumed_ids_are_those_of_the_record(void **state) {
                 if (k + 1 == cases[i].n_ids) e.finish = (uint8_t)cases[i].finish;
                 assert_int_equal(transcript_add(a->replay, &e), ERR_OK);
             }
-            assert_int_equal(infer_req_resume(a), ERR_OK);
-            assert_int_equal(infer_req_resume(a), ERR_OK); /* once is enough */
+            assert_int_equal(infer_req_resume(a, 4 + cases[i].n_ids - 1), ERR_OK); /* no room */
+            assert_int_equal(a->n_ids, 4);
+            assert_int_equal(infer_req_resume(a, 4 + cases[i].n_ids), ERR_OK);
+            assert_int_equal(infer_req_resume(a, UINT32_MAX), ERR_OK); /* once is enough */
             assert_int_equal(a->n_ids, 4 + cases[i].resumed);
             assert_int_equal(a->n_prompt, 4);
             assert_int_equal(infer_req_is_resumed(a), cases[i].resumed > 0);
