@@ -221,6 +221,7 @@ static bool refuse_framing(const struct dispatch *d, struct http_x *x, const str
 /* ---- calls whose clients stream too */
 
 enum { INFER_ID = 3, STREAM_TEXT = 1, STREAM_ANSWER = 2 }; /* fields of open_inference.proto */
+enum { INFER_ID_BYTES_MAX = 256 };
 
 static void put_field(struct buf *out, unsigned number, const void *p, size_t n) {
     unsigned char head[2 * PB_VARINT_BYTES];
@@ -230,9 +231,16 @@ static void put_field(struct buf *out, unsigned number, const void *p, size_t n)
     buf_append(out, p, n);
 }
 
+/* Nobody has read the message: what is no text would make the answer unreadable. */
+static bool id_ok(const struct pb_field *id) {
+    for (size_t i = 0; i < id->n; i++)
+        if (((const unsigned char *)id->bytes)[i] >= 0x80) return false;
+    return id->n > 0 && id->n <= INFER_ID_BYTES_MAX;
+}
+
 /* What inference.GRPCInferenceService says of a request of a stream that failed: a
- * ModelStreamInferResponse with the text, and an answer that has the id of the request alone
- * (kserve-runtimes 11.1). */
+ * ModelStreamInferResponse with the text, and an answer that has the id of the request alone, where
+ * that is ASCII (kserve-runtimes 11.1). */
 static void put_stream_failure(struct buf *out, const char *request, size_t n, const char *text,
                                size_t n_text) {
     unsigned char head[GRPC_HEAD_BYTES];
@@ -241,7 +249,7 @@ static void put_stream_failure(struct buf *out, const char *request, size_t n, c
     struct buf message = BUF_INIT, answer = BUF_INIT;
     while (pb_next(&r, &f))
         if (f.number == INFER_ID && f.wire == PB_BYTES) id = f;
-    if (id.n > 0) put_field(&answer, INFER_ID, id.bytes, id.n);
+    if (id_ok(&id)) put_field(&answer, INFER_ID, id.bytes, id.n);
     put_field(&message, STREAM_TEXT, text, n_text);
     put_field(&message, STREAM_ANSWER, answer.data, answer.len);
     grpc_head_put(head, (uint32_t)message.len);

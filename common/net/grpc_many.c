@@ -7,7 +7,7 @@
 #include "common/base/budget.h"
 #include "common/net/grpc_priv.h"
 
-enum { LOOK_AGAIN_MS = 5 };
+enum { LOOK_AGAIN_MS = 20 };
 
 struct grpc_one {
     struct call *call;
@@ -85,6 +85,7 @@ static void o_head(struct http_x *x, int status, const char *content_type, uint6
 
 static void o_data(struct http_x *x, const void *p, size_t n) {
     struct http_x *all = x->one->call->x;
+    if (all == NULL) return; /* the call is ending */
     if (x->paced) http_x_stream_paced(all);
     if (x->grpc->began)
         http_x_stream_write(all, p, n);
@@ -110,8 +111,9 @@ static bool say_failure(struct call *c, const struct http_x *x) {
         http_x_stream_end(all);
         return false;
     }
-    c->how.put_failure(&out, x->body.data + GRPC_HEAD_BYTES, x->body.len - GRPC_HEAD_BYTES, g->text,
-                       text_len(g));
+    const bool packed = x->body.len > 0 && x->body.data[0] != 0; /* nobody looks into it here */
+    const size_t n = x->body.len > GRPC_HEAD_BYTES && !packed ? x->body.len - GRPC_HEAD_BYTES : 0;
+    c->how.put_failure(&out, n > 0 ? x->body.data + GRPC_HEAD_BYTES : "", n, g->text, text_len(g));
     http_x_stream_write(c->x, out.data, out.failed ? 0 : out.len);
     buf_free(&out);
     return true;
@@ -120,6 +122,7 @@ static bool say_failure(struct call *c, const struct http_x *x) {
 static void o_end(struct http_x *x) {
     struct call *c = x->one->call;
     forget(x->one);
+    if (c->x == NULL) return;
     if (x->grpc->status != GRPC_OK && !say_failure(c, x)) return;
     if (!c->at_work) loop_alarm_set(x->loop, &c->wake, 0, on_wake, c);
 }
@@ -131,7 +134,8 @@ static void o_abort(struct http_x *x) {
 }
 
 static size_t o_pending(const struct http_x *x) {
-    return http_x_pending(x->one->call->x);
+    const struct http_x *all = x->one->call->x;
+    return all != NULL ? http_x_pending(all) : 0;
 }
 
 static const struct http_x_ops one_ops = {
@@ -154,16 +158,9 @@ static bool copy_head(struct http_head *dst, const struct http_head *src) {
     return false;
 }
 
-/* The room of its bytes goes with them. */
-static void move_body(struct http_x *to, struct http_x *from, const char *p, size_t n) {
-    buf_append(&to->body, p, n);
-    to->gate = from->gate;
-    to->body_taken = n < from->body_taken ? n : from->body_taken;
-    from->body_taken -= to->body_taken;
-}
-
-/* An exchange for the frame p[n] of the call; NULL: no memory. */
-static struct http_x *one_new(struct call *c, const char *p, size_t n) {
+/* An exchange for the first n bytes of the call's body, a frame, which it takes; NULL: no memory.
+ */
+static struct http_x *one_new(struct call *c, size_t n) {
     struct http_x *all = c->x, *x = NULL;
     struct grpc_one *o = calloc(1, sizeof(*o));
     struct http_head head;
@@ -173,7 +170,7 @@ static struct http_x *one_new(struct call *c, const char *p, size_t n) {
     }
     x = http_x_new(all->conn, &one_ops, &head);
     if (x != NULL) x->grpc = calloc(1, sizeof(*x->grpc));
-    if (x != NULL) move_body(x, all, p, n);
+    if (x != NULL) http_x_body_move(x, all, n);
     if (x == NULL || x->grpc == NULL || x->body.failed) {
         http_head_free(&head);
         if (x != NULL) http_x_free(x);
@@ -200,26 +197,27 @@ static enum step step(struct call *c) {
     struct grpc_frame f;
     struct http_x *x = c->x, *one;
     char text[96];
-    enum grpc_took took = grpc_frame_take(&f, x->body.data, x->body.len);
+    size_t n_there;
+    const char *p = http_x_body(x, &n_there);
+    const enum grpc_took took = grpc_frame_take(&f, p, n_there);
     if (took == GRPC_BAD) {
         static const char bad[] = "the flag of a message must be 0 or 1";
         fail(c, GRPC_UNREADABLE, bad, sizeof(bad) - 1);
         return STEP_FAILED;
     }
     if (took == GRPC_MORE) {
-        if (x->body.len < GRPC_HEAD_BYTES || f.n <= x->body_max) return STEP_MORE;
+        if (n_there < GRPC_HEAD_BYTES || f.n <= x->body_max) return STEP_MORE;
         const int n =
             snprintf(text, sizeof(text), "the message is over the limit of %zu bytes", x->body_max);
         fail(c, 413, text, (size_t)n);
         return STEP_FAILED;
     }
     if (c->n_ones == GRPC_MANY_AT_ONCE || is_behind(c)) return STEP_FULL;
-    one = one_new(c, x->body.data, GRPC_HEAD_BYTES + f.n);
+    one = one_new(c, GRPC_HEAD_BYTES + f.n);
     if (one == NULL) {
         fail(c, 503, "out of memory", 13);
         return STEP_FAILED;
     }
-    http_x_body_take(x, GRPC_HEAD_BYTES + f.n);
     c->how.serve(c->how.arg, one, c->how.row);
     return c->x != NULL ? STEP_SERVED : STEP_FAILED;
 }
@@ -228,11 +226,13 @@ static void settle(struct call *c, enum step last) {
     static const char cut[] = "the message ends before the length that it gives";
     struct http_x *x = c->x;
     const bool ended = http_x_body_ended(x);
+    size_t n_left;
+    (void)http_x_body(x, &n_left);
     if (last == STEP_FULL) {
         http_x_body_take(x, 0); /* it is not the client who is late */
     } else if (!ended) {
         http_x_body_more(x);
-    } else if (x->body.len > 0) {
+    } else if (n_left > 0) {
         fail(c, GRPC_UNREADABLE, cut, sizeof(cut) - 1);
         return;
     } else if (c->n_ones == 0) {
@@ -246,14 +246,15 @@ static void settle(struct call *c, enum step last) {
 }
 
 static void pump(struct call *c) {
-    enum step last;
+    enum step last = STEP_SERVED;
     if (c->at_work) return;
     loop_alarm_stop(&c->wake);
     c->at_work = true;
-    do {
-        last = step(c);
-    } while (last == STEP_SERVED);
-    if (last != STEP_FAILED) settle(c, last);
+    for (int i = 0; last == STEP_SERVED && i < GRPC_MANY_AT_ONCE; i++) last = step(c);
+    if (last == STEP_SERVED) /* others' turn */
+        loop_alarm_set(c->x->loop, &c->wake, 0, on_wake, c);
+    else if (last != STEP_FAILED)
+        settle(c, last);
     c->at_work = false;
     if (c->x == NULL) free(c);
 }

@@ -215,6 +215,7 @@ struct http_x {
     struct grpc_one *one;     /* it is a message of a call that has many; NULL: a request */
     bool is_read;             /* the body is read as it comes; */
     bool body_open;           /* its handler has it, and there is more to come */
+    size_t body_at;           /* bytes of it that its handler has taken */
     size_t body_owed;         /* bytes of it that its client may not replace yet */
     const struct http_reader *reader;
     void *reader_arg;

@@ -218,7 +218,7 @@ void http_req_more(struct http_x *x) {
     const size_t n = x->body_owed;
     x->body_owed = 0;
     if (n > 0) x->ops->more(x, n);
-    if (x->body.len > 0) http_req_wait(x, n > 0);
+    if (x->body.len > x->body_at) http_req_wait(x, n > 0);
 }
 
 void http_req_body(struct http_x *x, const char *p, size_t n) {

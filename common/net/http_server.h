@@ -119,6 +119,9 @@ void http_x_read(struct http_x *x, const struct http_reader *r, void *arg);
 bool http_x_body_ended(const struct http_x *x);
 /* The first n bytes are read; those behind them have all the time of a new body. */
 void http_x_body_take(struct http_x *x, size_t n);
+/* The first n of them become the body of `to`, which has none, and are counted for it. It may be
+ * left without memory (to->body.failed). */
+void http_x_body_move(struct http_x *to, struct http_x *from, size_t n);
 /* The client may send on. While something is there that was not taken, the rest of it has to come
  * as a body has to. */
 void http_x_body_more(struct http_x *x);

@@ -61,12 +61,17 @@ struct http_x *http_x_new(struct http_conn *c, const struct http_x_ops *ops,
     return x;
 }
 
+static void give_room(struct http_x *x, size_t n) {
+    if (n > 0) budget_give(x->gate->budget, BUDGET_BODY_BYTES, n);
+    x->body_taken -= n;
+}
+
 void http_x_drop_body(struct http_x *x) {
     x->clock.runs = false;
     http_list_drop(&x->reads);
     buf_free(&x->body);
-    if (x->body_taken > 0) budget_give(x->gate->budget, BUDGET_BODY_BYTES, x->body_taken);
-    x->body_taken = 0;
+    x->body_at = 0;
+    give_room(x, x->body_taken);
 }
 
 /* ---- who reads along */
@@ -172,8 +177,8 @@ void http_x_header_at(const struct http_x *x, size_t i, const char **name, const
 }
 
 const char *http_x_body(const struct http_x *x, size_t *n) {
-    if (n != NULL) *n = x->body.len;
-    return x->body.data != NULL ? x->body.data : "";
+    if (n != NULL) *n = x->body.len - x->body_at;
+    return x->body.data != NULL ? x->body.data + x->body_at : "";
 }
 
 /* ---- a body that is read as it comes */
@@ -187,14 +192,44 @@ bool http_x_body_ended(const struct http_x *x) {
     return !x->body_open;
 }
 
+/* What is left of a body after much of it was taken, in no more memory than it needs. */
+static void shrink_body(struct http_x *x) {
+    struct buf rest = BUF_INIT;
+    if (x->body.cap <= 2 * x->body.len + HTTP_TAKE_BYTES) return;
+    buf_append(&rest, x->body.data, x->body.len);
+    if (rest.failed) return;
+    buf_free(&x->body);
+    x->body = rest;
+    if (x->body_taken > rest.len) give_room(x, x->body_taken - rest.len);
+}
+
 void http_x_body_take(struct http_x *x, size_t n) {
-    if (n == x->body.len) {
+    x->clock.runs = false;
+    http_list_drop(&x->reads);
+    x->body_at += n;
+    if (x->body_at == x->body.len) {
         http_x_drop_body(x);
         return;
     }
-    buf_consume(&x->body, n);
-    x->clock.runs = false;
-    http_list_drop(&x->reads);
+    buf_drop_taken(&x->body, &x->body_at);
+    if (x->body_at == 0) shrink_body(x);
+}
+
+void http_x_body_move(struct http_x *to, struct http_x *from, size_t n) {
+    to->gate = from->gate;
+    if (from->body_at == 0 && n == from->body.len) {
+        to->body = from->body;
+        to->body_taken = from->body_taken;
+        from->body = BUF_INIT;
+        from->body_taken = 0;
+    } else {
+        buf_append(&to->body, from->body.data + from->body_at, n);
+        if (to->body.failed) return;
+        if (to->gate != NULL) budget_hold(to->gate->budget, BUDGET_BODY_BYTES, n);
+        to->body_taken = to->gate != NULL ? n : 0;
+        from->body_at += n;
+    }
+    http_x_body_take(from, 0);
 }
 
 void http_x_body_more(struct http_x *x) {

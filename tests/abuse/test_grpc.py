@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import grpc
 import pytest
-from attack import SANITIZER_MB, Peak
+from attack import SANITIZER_MB, Peak, Prober
 from grpc_client import Grpc, make
 from h2_frames import H2, fields
 from harness import SLOW, wait_for
@@ -126,3 +126,16 @@ def test_many_small_questions_with_large_answers(pair, http):
                         pair.base + "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"], input=body, capture_output=True)
     assert r.returncode == 0 and len(r.stdout) > n * 1000, (r.returncode, len(r.stdout))
     assert peak.grown() < 4 + SANITIZER_MB, (peak.grown(), len(r.stdout))
+
+
+@pytest.mark.parametrize("http", ["--http2-prior-knowledge", "--http1.1"])
+def test_empty_messages_without_number(pair, http):
+    """Thirty thousand of them in one call: each is refused and answered, others are served meanwhile, and no turn of the loop is long."""
+    n = 30000
+    with Prober(pair.status_base) as probe:
+        r = subprocess.run(["curl", "-s", http, "-H", "content-type: application/grpc", "-H", "te: trailers", "--max-time", str(60 * SLOW), "--data-binary",
+                            "@-", pair.base + "/inference.GRPCInferenceService/ModelStreamInfer"], input=bytes(5 * n), capture_output=True)
+        with Grpc(pair.base) as g:
+            assert g.call(GENERATE, GOOD).responses[0].generated_token_count == 2
+    assert r.returncode == 0 and len(r.stdout) > 20 * n, (r.returncode, len(r.stdout))
+    probe.check()
