@@ -6,13 +6,20 @@
 #include "common/endpoint/ep.h"
 #include "common/endpoint/ep_infer_tensor.h"
 
-enum { ID_BYTES_MAX = 256, INPUTS_MAX = 64, US_PER_S = 1000000, TIMEOUT_S_MAX = 65535 };
+enum {
+    ID_BYTES_MAX = 256,
+    INPUTS_MAX = 64,
+    LISTED_MAX = 65536, /* elements of all lists together */
+    US_PER_S = 1000000,
+    TIMEOUT_S_MAX = 65535
+};
 
 struct reading {
     struct ep_read *r;
     const char *model;
-    struct json_value *prompt; /* lent by r->held: texts, or ids */
+    struct json_value *prompt; /* lent by r->held: texts; NULL: none, or ids, which are in r->ids */
     bool is_ids;
+    size_t listed; /* elements of lists so far */
     bool stream, exclude_given, exclude;
 };
 
@@ -230,27 +237,83 @@ static uint32_t ids_type(const struct infer_type *type) {
     return TENSOR_IDS | (is | (type->bytes == 8 ? 0 : 1)) << TENSOR_TYPE_SHIFT;
 }
 
+static bool fail_read(struct reading *t, enum err e, const struct errbuf *eb) {
+    if (e == ERR_NO_MEMORY) return ep_fail_memory(t->r);
+    return ep_fail_with(t->r, 422, "{why}", "{why}", eb->text, NULL);
+}
+
+/* text names the tensor, how many there are, and how many there may be. */
+static bool fail_number(struct reading *t, const char *text, const char *name, size_t n,
+                        size_t max) {
+    char got[24], most[24];
+    snprintf(got, sizeof(got), "%zu", n);
+    snprintf(most, sizeof(most), "%zu", max);
+    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, "{max}", most, NULL);
+}
+
+/* The elements, which live as long as the request is read. */
+static bool read_values(struct reading *t, const struct infer_tensor *x,
+                        struct json_value **values) {
+    struct errbuf eb = {0};
+    const enum err e = infer_tensor_values(x, values, &eb);
+    if (*values != NULL) json_arr_add(t->r->held, *values);
+    return e == ERR_OK || fail_read(t, e, &eb);
+}
+
+static bool take_ids(struct reading *t, const struct infer_tensor *x) {
+    const size_t max = (size_t)t->r->ep->conf.max_seq_len;
+    struct errbuf eb = {0};
+    if (x->n > max)
+        return fail_number(t, "inference input '{name}' has {got} ids, it may have 1 to {max}",
+                           x->name, x->n, max);
+    const enum err e = infer_tensor_ids(x, &t->r->ids, &eb);
+    if (e != ERR_OK) return fail_read(t, e, &eb);
+    t->is_ids = true;
+    t->r->req->answer.tensors |= ids_type(x->type);
+    return true;
+}
+
 static bool take_prompt(struct reading *t, const struct infer_tensor *x) {
-    if (t->prompt != NULL)
+    if (t->prompt != NULL || t->is_ids)
         return fail_of(t,
                        "unexpected inference input '{name}' for model '{model}': there is a "
                        "prompt already",
                        x->name);
     if (x->n == 0) return fail_of(t, "inference input '{name}' is empty", x->name);
-    t->prompt = x->values;
-    t->is_ids = x->type->class == INFER_INTEGERS;
-    if (t->is_ids) t->r->req->answer.tensors |= ids_type(x->type);
-    return true;
+    if (x->type->class == INFER_INTEGERS) return take_ids(t, x);
+    if (x->n > PARTS_MAX)
+        return fail_number(t,
+                           "inference input '{name}' has {got} elements: at most {max} prompts are "
+                           "taken in one request",
+                           x->name, x->n, PARTS_MAX);
+    return read_values(t, x, &t->prompt);
+}
+
+static bool take_list(struct reading *t, const struct name *row, const struct infer_tensor *x) {
+    struct json_value *values;
+    t->listed += x->n;
+    if (t->listed > LISTED_MAX)
+        return fail_number(t,
+                           "inference input '{name}': the lists of a request have {got} elements "
+                           "so far, they may have {max} together",
+                           x->name, t->listed, LISTED_MAX);
+    return read_values(t, x, &values) && take_named(t, row, x->name, values);
 }
 
 static bool take_option(struct reading *t, const struct name *row, const struct infer_tensor *x) {
-    if (row->role == ROLE_LIST) return take_named(t, row, x->name, x->values);
-    if (row->role == ROLE_NOTHING) return true;
+    struct json_value *values;
+    struct errbuf eb = {0};
+    if (row->role == ROLE_LIST) return take_list(t, row, x);
+    if (row->role == ROLE_NOTHING) {
+        const enum err e = infer_tensor_fits(x, &eb);
+        return e == ERR_OK || fail_read(t, e, &eb);
+    }
     if (x->n != 1) return fail_of(t, "inference input '{name}' must have one element", x->name);
-    return take_named(t, row, x->name, json_arr_at(x->values, 0));
+    return read_values(t, x, &values) && take_named(t, row, x->name, json_arr_at(values, 0));
 }
 
-/* By its name, else by its type: the only texts, or the only integers of a name nobody knows. */
+/* By its name, else by its type: the only texts, or the only integers of a name nobody knows. Of
+ * what is not wanted no element is read. */
 static bool take_tensor(struct reading *t, const struct infer_tensor *x, bool alone) {
     const bool texts = x->type->class == INFER_TEXTS, ids = x->type->class == INFER_INTEGERS;
     const struct name *row = name_of(x->name);
@@ -282,7 +345,6 @@ static bool take_inputs(struct reading *t) {
     json_get_arr(t->r->body, "inputs", &inputs);
     json_get_arr(t->r->body, "raw_input_contents", &raw);
     const size_t n = json_arr_len(inputs), n_raw = json_arr_len(raw);
-    const bool alone = is_alone(inputs);
     if (n < 1 || n > INPUTS_MAX)
         return fail_of(t, "model '{model}' expects 1 to 64 inference inputs", "");
     if (n_raw > 0 && n_raw != n)
@@ -290,16 +352,15 @@ static bool take_inputs(struct reading *t) {
                        "raw_input_contents of model '{model}' must have an entry for each "
                        "input",
                        "");
+    const bool alone = is_alone(inputs);
     for (size_t i = 0; i < n; i++) {
         struct infer_tensor x;
-        const enum err e = infer_tensor_read(&x, t->model, json_arr_at(inputs, i),
+        const enum err e = infer_tensor_head(&x, t->model, json_arr_at(inputs, i),
                                              n_raw > 0 ? json_arr_at(raw, i) : NULL, &eb);
-        if (x.values != NULL) json_arr_add(t->r->held, x.values);
-        if (e == ERR_NO_MEMORY) return ep_fail_memory(t->r);
-        if (e != ERR_OK) return ep_fail_with(t->r, 422, "{why}", "{why}", eb.text, NULL);
+        if (e != ERR_OK) return fail_read(t, e, &eb);
         if (!take_tensor(t, &x, alone)) return false;
     }
-    return t->prompt != NULL ||
+    return t->prompt != NULL || t->is_ids ||
            fail_of(t, "expected inference input 'text_input' or 'input_ids' for model '{model}'",
                    "");
 }
@@ -390,7 +451,6 @@ static bool take_manner(struct reading *t) {
 static bool several(struct reading *t, size_t n) {
     uint64_t choices = 1;
     json_get_u64(t->r->params, "n", &choices);
-    if (n > PARTS_MAX) return ep_fail(t->r, 422, "at most 128 prompts are taken in one request");
     if ((n > 1 || choices > 1) && t->stream)
         return ep_fail(t->r, 422, "one prompt and one answer of it may be streamed");
     return choices <= 1 || !t->is_ids ||
@@ -401,10 +461,7 @@ static bool take_prompts(struct reading *t) {
     struct ep_read *r = t->r;
     const size_t n = t->is_ids ? 1 : json_arr_len(t->prompt);
     if (!several(t, n)) return false;
-    if (t->is_ids)
-        return (ep_ids_from_array(r, t->prompt) ||
-                ep_fail(r, 422, "each id of the prompt must be an integer")) &&
-               ep_check_token_count(r);
+    if (t->is_ids) return ep_check_token_count(r);
     for (size_t i = 0; i < n; i++) {
         r->prompt = json_str(json_arr_at(t->prompt, i));
         r->prompt_len = json_str_len(json_arr_at(t->prompt, i));

@@ -1,9 +1,10 @@
-/* ep_infer_tensor: the inputs of a ModelInferRequest (kserve-runtimes 8.2 to 8.4, 11): their
- * elements, typed or raw, as JSON values, so that what reads prompts and parameters knows one form.
- */
+/* ep_infer_tensor: the inputs of a ModelInferRequest (kserve-runtimes 8.2 to 8.4, 11), typed or
+ * raw. First what one is, which costs nothing; then, where its name and its number of elements are
+ * fine, the elements: as JSON values, so that what reads parameters knows one form, or as ids. */
 #ifndef BATON_ENDPOINT_EP_INFER_TENSOR_H
 #define BATON_ENDPOINT_EP_INFER_TENSOR_H
 
+#include "common/text/tokenizer.h"
 #include "proto/err.h"
 #include "proto/json.h"
 
@@ -21,16 +22,28 @@ const struct infer_type *infer_type_of(const char *datatype); /* NULL: there is 
 struct infer_tensor {
     const char *name;
     const struct infer_type *type;
-    size_t n;                  /* elements: the product of the shape */
-    struct json_value *values; /* array of n; owned */
+    size_t n;                     /* elements: the product of the shape, to PROMPT_TOKENS_MAX */
+    const struct json_value *raw; /* base64, lent; NULL: typed, in list */
+    struct json_value *list;      /* lent; NULL: empty */
 };
 
 enum { INFER_RANK_MAX = 8 };
 
-/* Reads inputs[i]; raw: its entry of raw_input_contents, base64, or NULL. t->values is the
- * caller's, also on failure. ERR_INVALID: eb says what is wrong with it; ERR_NO_MEMORY. */
-enum err infer_tensor_read(struct infer_tensor *t, const char *model,
+/* All return ERR_INVALID, where eb says what is wrong with the tensor, or ERR_NO_MEMORY. */
+
+/* Reads inputs[i] but for its elements; raw: its entry of raw_input_contents, base64, or NULL. t
+ * lends what it holds from both. */
+enum err infer_tensor_head(struct infer_tensor *t, const char *model,
                            const struct json_value *input, const struct json_value *raw,
                            struct errbuf *eb);
+/* Whether there are as many elements as the shape says, by the length alone: of raw texts, whether
+ * there can be. */
+enum err infer_tensor_fits(const struct infer_tensor *t, struct errbuf *eb);
+/* The elements as an array, about 100 bytes for each. *values is the caller's, also on failure;
+ * NULL: none. */
+enum err infer_tensor_values(const struct infer_tensor *t, struct json_value **values,
+                             struct errbuf *eb);
+/* Appends the elements of an integer type; what is no int32 from 0 is -1. */
+enum err infer_tensor_ids(const struct infer_tensor *t, struct id_list *ids, struct errbuf *eb);
 
 #endif

@@ -139,3 +139,20 @@ def test_empty_messages_without_number(pair, http):
             assert g.call(GENERATE, GOOD).responses[0].generated_token_count == 2
     assert r.returncode == 0 and len(r.stdout) > 20 * n, (r.returncode, len(r.stdout))
     probe.check()
+
+
+@pytest.mark.parametrize("flag", [b"\0", b"\1"], ids=["plain", "gzip"])
+def test_tensors_that_mean_nothing_cost_their_bytes(pair, whole, flag):
+    """Twelve inputs of a million elements: they are let be, and are never values of their own."""
+    n = 1 << 20
+    masks = field(5, field(1, b"attention_mask") + field(2, b"INT8") + field(3, varint(n))) * 12
+    prompt = field(5, field(1, b"text_input") + field(2, b"BYTES") + field(3, varint(1)))
+    few = field(4, field(1, b"max_tokens") + field(2, b"\x10\x02"))
+    message = field(1, b"fable") + few + prompt + masks + field(7, b"\4\0\0\0Once") + field(7, bytes(n)) * 12
+    most = 8 * (len(message) >> 20) + 24 + SANITIZER_MB
+    sent, headers = (message, ()) if flag == b"\0" else (gzip.compress(message), ("-H", "grpc-encoding: gzip"))
+    peaks = [Peak(d) for d in [pair.coordinator, *pair.prefills, *pair.decodes, whole.instance]]
+    for base in (pair.base, whole.base):
+        got = raw(base, "/inference.GRPCInferenceService/ModelInfer", flag + len(sent).to_bytes(4, "big") + sent, *headers)
+        assert got and int(got[0].split(": ")[1]) in (0, 3, 8), got
+    assert max(p.grown() for p in peaks) < most, [p.grown() for p in peaks]
