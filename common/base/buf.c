@@ -176,6 +176,16 @@ static size_t utf8_seq(const unsigned char *s, size_t n, size_t *bad) {
     return len;
 }
 
+size_t buf_utf8_span(const char *s, size_t n) {
+    size_t i = 0, bad;
+    while (i < n) {
+        const size_t len = utf8_seq((const unsigned char *)s + i, n - i, &bad);
+        if (len == 0) break;
+        i += len;
+    }
+    return i;
+}
+
 void buf_json_text(struct buf *b, const char *s, size_t n, bool controls) {
     const unsigned char *p = (const unsigned char *)s;
     size_t start = 0, i = 0;

@@ -40,6 +40,8 @@ void buf_json_str(struct buf *b, const char *s, size_t n);
  * characters other than \n \r \t, and 0x7F, are left out; bytes that are not UTF-8 become U+FFFD.
  */
 void buf_json_text(struct buf *b, const char *s, size_t n, bool controls);
+/* Bytes of s[0..n) up to the first that is not UTF-8 (strict), in whole characters. */
+size_t buf_utf8_span(const char *s, size_t n);
 /* Shortest form that reads back the same, always with a point or exponent; null when not finite. */
 void buf_json_double(struct buf *b, double v);
 

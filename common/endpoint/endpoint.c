@@ -272,8 +272,7 @@ bool ep_model_member(struct ep_read *r) {
     if (json_as_str(v, &s, &n) != JSON_OK)
         return ep_wrong_type(r, "Request param model must be string");
     if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
-    if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s)))
-        return no_model(r, s);
+    if (!ep_names_served(r, s, n)) return no_model(r, s);
     r->req->head.model = ep_dup(s, n);
     return r->req->head.model != NULL || ep_fail_memory(r);
 }

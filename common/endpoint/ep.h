@@ -224,6 +224,10 @@ bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
 bool ep_client_id(struct ep_read *r);    /* Triton `id`, of the body: checks, sets req->client_id */
 bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->model, and
                                             req->adapter if it is one */
+/* Whether s[0..n) is the model's name: all of it, also where it holds a zero. */
+bool ep_names_model(const struct endpoint *ep, const char *s, size_t n);
+/* The same, or the name of an adapter, which the request then uses. */
+bool ep_names_served(struct ep_read *r, const char *s, size_t n);
 /* The request uses the adapter of that name; false: there is none, or no memory (then failed). */
 bool ep_adapter_find(struct ep_read *r, const char *s);
 char *ep_dup(const char *s, size_t n); /* terminated copy; NULL: no memory */

@@ -91,7 +91,7 @@ static bool check_model(struct ep_read *r) {
     const enum json_got got = json_get_str(r->body, "model_id", &name, &n);
     if (got == JSON_WRONG_TYPE) return ep_wrong_type(r, "Input should be a valid string");
     if (got != JSON_OK || n == 0) return ep_fail(r, 400, "Please provide model_id in payload");
-    if (strcmp(name, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, name))
+    if (!ep_names_served(r, name, n))
         return ep_fail_with(r, 404, "Model '{got}' not loaded", "{got}", name, NULL);
     r->req->head.model = ep_dup(name, n);
     return r->req->head.model != NULL || ep_fail_memory(r);

@@ -47,7 +47,7 @@ static bool find_text(const struct endpoint *ep, const struct endpoint_ask *ask,
     if (got == JSON_WRONG_TYPE)
         return fail(ep, ask, 422, "Input should be a valid string", "", out);
     if (got != JSON_OK) return fail(ep, ask, 400, "Please provide model_id in payload", "", out);
-    if (strcmp(model, ep->conf.model_name) != 0)
+    if (!ep_names_model(ep, model, grpc ? strlen(model) : n_model))
         return fail(ep, ask, 404, "Model '%' not loaded", model, out);
     got = json_get_str(body, member, s, n);
     if (got == JSON_WRONG_TYPE)
@@ -126,9 +126,8 @@ static void put_model(const struct endpoint *ep, struct buf *json) {
 }
 
 static bool known(const struct endpoint *ep, const struct endpoint_ask *ask, const char *name,
-                  struct api_answer *out) {
-    return strcmp(name, ep->conf.model_name) == 0 ||
-           fail(ep, ask, 404, "Model % is not loaded", name, out);
+                  size_t n, struct api_answer *out) {
+    return ep_names_model(ep, name, n) || fail(ep, ask, 404, "Model % is not loaded", name, out);
 }
 
 static int hex_of(char c) {
@@ -157,7 +156,7 @@ static bool query_known(const struct endpoint *ep, const struct endpoint_ask *as
     for (int i = 0; *p != '\0' && i < QUERY_NAMES_MAX; i++) {
         if (strncmp(p, member, sizeof(member) - 1) == 0) {
             take_value(name, sizeof(name), p + sizeof(member) - 1);
-            if (!known(ep, ask, name, out)) return false;
+            if (!known(ep, ask, name, strlen(name), out)) return false;
         }
         p += strcspn(p, "&");
         p += *p == '&';
@@ -169,8 +168,10 @@ static bool message_known(const struct endpoint *ep, const struct endpoint_ask *
                           const struct json_value *body, struct api_answer *out) {
     struct json_value *list = NULL;
     json_get_arr(body, "model_ids", &list);
-    for (size_t i = 0; i < json_arr_len(list); i++)
-        if (!known(ep, ask, json_str(json_arr_at(list, i)), out)) return false;
+    for (size_t i = 0; i < json_arr_len(list); i++) {
+        const struct json_value *v = json_arr_at(list, i);
+        if (!known(ep, ask, json_str(v), json_str_len(v), out)) return false;
+    }
     return true;
 }
 

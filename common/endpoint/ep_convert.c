@@ -244,7 +244,7 @@ void conv_schema(struct conv *c, struct json_value *schema) {
 /* ---- for all of them */
 
 bool ep_model_named(struct ep_read *r, const char *s, size_t n, const char *text) {
-    if (strlen(s) != n || (strcmp(s, r->ep->conf.model_name) != 0 && !ep_adapter_find(r, s))) {
+    if (!ep_names_served(r, s, n)) {
         if (r->status == 0) r->code = EP_NO_MODEL;
         return ep_fail_with(r, 404, text, "{got}", s, NULL);
     }

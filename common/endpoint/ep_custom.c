@@ -278,8 +278,17 @@ bool ep_adapter_find(struct ep_read *r, const char *s) {
     return r->req->head.adapter != NULL || ep_fail_memory(r);
 }
 
-static bool adapter(struct ep_read *r, const char *s) {
-    return strcmp(s, "None") == 0 || ep_adapter_find(r, s) ||
+bool ep_names_model(const struct endpoint *ep, const char *s, size_t n) {
+    return strlen(s) == n && strcmp(s, ep->conf.model_name) == 0;
+}
+
+bool ep_names_served(struct ep_read *r, const char *s, size_t n) {
+    return ep_names_model(r->ep, s, n) || (strlen(s) == n && ep_adapter_find(r, s));
+}
+
+static bool adapter(struct ep_read *r, const char *s, size_t n) {
+    return (strlen(s) == n && strcmp(s, "None") == 0) ||
+           (strlen(s) == n && ep_adapter_find(r, s)) ||
            ep_fail_with(r, 422, "The LoRA adapter '{got}' cannot be found.", "{got}", s, NULL);
 }
 
@@ -294,7 +303,7 @@ bool ep_check_adapter(struct ep_read *r, const struct json_value *v) {
                (s[i] >= '0' && s[i] <= '9') || s[i] == '_' || s[i] == '.' || s[i] == '/' ||
                s[i] == '-';
     if (!good) return ep_fail(r, 422, "The format of adapter_id is invalid.");
-    return adapter(r, s);
+    return adapter(r, s, n);
 }
 
 bool ep_check_vllm_model(struct ep_read *r, const struct json_value *v) {
@@ -309,7 +318,7 @@ bool ep_check_vllm_model(struct ep_read *r, const struct json_value *v) {
             r, 422, "Input validation error: length of `model` must be in [1, 256], but got {got}",
             "{got}", got, NULL);
     }
-    return strcmp(s, r->ep->conf.model_name) == 0 || adapter(r, s);
+    return ep_names_model(r->ep, s, n) || adapter(r, s, n);
 }
 
 /* ---- chat */

@@ -11,13 +11,13 @@
 bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, const char *member,
                     const char *version_member, char *why, size_t n_why) {
     const char *name = "", *version = "";
-    size_t n;
+    size_t n = 0, n_version = 0;
     json_get_str(body, member, &name, &n);
-    if (version_member != NULL) json_get_str(body, version_member, &version, &n);
+    if (version_member != NULL) json_get_str(body, version_member, &version, &n_version);
     why[0] = '\0';
-    if (strcmp(name, ep->conf.model_name) != 0)
+    if (!ep_names_model(ep, name, n))
         snprintf(why, n_why, "Request for unknown model: '%.256s' is not found", name);
-    else if (version[0] != '\0' && strcmp(version, "1") != 0)
+    else if (n_version > 0 && (n_version != 1 || version[0] != '1'))
         snprintf(why, n_why, "Request for unknown model: '%.256s' version %.64s is not found", name,
                  version);
     return why[0] == '\0';

@@ -30,7 +30,7 @@ static bool find_model(const struct tokenizing *t) {
     if (got == JSON_ABSENT || got == JSON_NULL)
         return fail(t, 400, "model", EP_MISSING, "model is missing");
     if (got != JSON_OK) return fail(t, 400, "model", EP_INVALID_TYPE, "model must be a string");
-    if (strlen(name) == n && endpoint_has_model(t->ep, name)) return true;
+    if (ep_names_model(t->ep, name, n)) return true;
     snprintf(text, sizeof(text), "Model with requested name is not found: %.*s",
              MODEL_NAME_BYTES_MAX, name);
     return fail(t, 404, "model", EP_NO_MODEL, text);

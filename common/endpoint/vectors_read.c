@@ -470,8 +470,8 @@ static bool find_model(const struct reading *r) {
     if (got != JSON_OK && r->form->ollama) return fail(r, 400, member, "model is required");
     if (got != JSON_OK)
         return !r->form->caikit || fail(r, 400, member, "Please provide model_id in payload");
-    if (strcmp(name, r->ep->conf.model_name) == 0 ||
-        (r->form->ollama && ep_ollama_same(name, r->ep->conf.model_name))) {
+    if (ep_names_model(r->ep, name, n) ||
+        (r->form->ollama && strlen(name) == n && ep_ollama_same(name, r->ep->conf.model_name))) {
         r->v->model = ep_dup(name, n);
         return r->v->model != NULL || fail_memory(r);
     }

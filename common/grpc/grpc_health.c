@@ -130,15 +130,22 @@ static void list(const struct grpc_health *h, struct http_x *x, const struct grp
     buf_free(&json);
 }
 
+/* The model, in its one version. */
+static bool names_model(const struct grpc_health *h, const struct json_value *body) {
+    const char *name = "", *version = "";
+    size_t n = 0, n_version = 0;
+    json_get_str(body, "name", &name, &n);
+    json_get_str(body, "version", &version, &n_version);
+    return (n_version == 0 || (n_version == 1 && version[0] == '1')) && strlen(name) == n &&
+           h->has_model(h->arg, name);
+}
+
 /* ServerLive, ServerReady and ModelReady of inference.GRPCInferenceService. */
 static void probe(const struct grpc_health *h, struct http_x *x, const struct grpc_method *m,
                   const struct json_value *body) {
-    const char *name = "", *live = "{\"live\":true}";
-    size_t n = 0;
-    json_get_str(body, "name", &name, &n);
+    const char *live = "{\"live\":true}";
     const bool model = strstr(m->path, "/ModelReady") != NULL;
-    const char *ready =
-        serving(h) && (!model || h->has_model(h->arg, name)) ? "{\"ready\":true}" : "{}";
+    const char *ready = serving(h) && (!model || names_model(h, body)) ? "{\"ready\":true}" : "{}";
     const char *json = strstr(m->path, "/ServerLive") != NULL ? live : ready;
     reply(x, m, json, strlen(json));
 }

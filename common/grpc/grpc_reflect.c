@@ -8,7 +8,7 @@
 #include "proto/grpc.h"
 #include "proto/pb.h"
 
-enum { QUESTION_BYTES = 65536, FILES_MAX = 64 };
+enum { QUESTION_BYTES = 65536, FILES_MAX = 64, NAME_SHOWN = 200 };
 
 /* Fields of reflection_v1.proto, which v1alpha repeats. */
 enum { Q_HOST = 1, Q_FILE = 3, Q_SYMBOL, Q_EXTENSION, Q_EXTENSIONS, Q_LIST };
@@ -39,7 +39,9 @@ static void put_error(struct buf *out, enum grpc_status status, const char *what
     put_varint(&error, ERROR_CODE << 3 | PB_VARINT);
     put_varint(&error, (unsigned)status);
     buf_puts(&text, what);
-    buf_append(&text, name->bytes, name->n < 200 ? name->n : 200);
+    const char *s = (const char *)name->bytes;
+    const size_t shown = buf_utf8_span(s, name->n < NAME_SHOWN ? name->n : NAME_SHOWN);
+    if (buf_utf8_span(s, name->n) == name->n) buf_append(&text, s, shown); /* else it is no text */
     put_message(&error, ERROR_TEXT, &text);
     put_message(out, A_ERROR, &error);
 }

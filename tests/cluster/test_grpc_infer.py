@@ -103,6 +103,7 @@ def test_probes_and_metadata(split, alone):
     for g in (split, alone):
         assert g.call(SERVICE + "ServerLive", {}).live and g.call(SERVICE + "ServerReady", {}).ready
         assert g.call(SERVICE + "ModelReady", {"name": "fable"}).ready and not g.call(SERVICE + "ModelReady", {"name": "x"}).ready
+        assert [g.call(SERVICE + "ModelReady", {"name": n, "version": v}).ready for n, v in (("fable", "1"), ("fable", "7"), ("fable\0x", ""))] == [True, False, False]
         about = g.call(SERVICE + "ModelMetadata", {"name": "fable", "version": "1"})
         assert list(about.versions) == ["1"] and "text_input" in [t.name for t in about.inputs] and about.outputs[0].shape == [-1]
         config = g.call(SERVICE + "ModelConfig", {"name": "fable"}).config
@@ -112,6 +113,7 @@ def test_probes_and_metadata(split, alone):
         g.call(SERVICE + "RepositoryModelLoad", {"model_name": "fable"})
         for name in ("SystemSharedMemoryStatus", "CudaSharedMemoryStatus"):
             assert not g.call(SERVICE + name, {}).regions
+        assert g.refusal(SERVICE + "ModelMetadata", {"name": "fable\0x"})[0] == grpc.StatusCode.NOT_FOUND
         for name, body in (("ModelMetadata", {"name": "x"}), ("ModelConfig", {"name": "x"}), ("RepositoryModelLoad", {"model_name": "x"})):
             assert g.refusal(SERVICE + name, body) == (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'x' is not found")
         assert g.refusal(SERVICE + "ModelMetadata", {"name": "fable", "version": "7"}) == \

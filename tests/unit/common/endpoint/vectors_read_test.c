@@ -181,6 +181,8 @@ static void what_is_wrong_is_named(void **state) {
     refuse(f, EMBED, "{'input':' a','normalize':1}", 400, "normalize must be true or false");
     refuse(f, "/rerank", "{'query':[' a'],'documents':[' b']}", 400, "query must be a string");
     refuse(f, "/rerank", "{'query':' a','documents':[3]}", 400, "documents[0] must be a string");
+    refuse(f, EMBED, "{'input':' a','model':'qwen\\u0000x'}", 404, "does not exist");
+    refuse(f, TASK "embedding", "{'inputs':' a','model_id':'qwen\\u0000x'}", 404, "not loaded");
     refuse(f, TASK "embedding", "{'inputs':' a'}", 400, "Please provide model_id in payload");
     refuse(f, TASK "embedding", "{'model_id':'qwen'}", 400, "inputs is missing");
     refuse(f, TASK "embedding", "{'inputs':' a','x':1" CAIKIT, 422,

@@ -62,6 +62,25 @@ static void questions(void **state) {
     }
 }
 
+/* The question's name in the text of an error is a text: whole characters of one that is UTF-8. */
+static void names_in_errors(void **state) {
+    static const char no_symbol[] = "there is no symbol ";
+    char q[256] = "\x22\xcb\x01"; /* a name of 203 bytes: x, then characters of two */
+    struct buf out = BUF_INIT;
+    (void)state;
+    for (int i = 0; i < 203; i++) q[3 + i] = (char)(i == 0 ? 'x' : i % 2 == 1 ? '\xc3' : '\xa9');
+    assert_true(grpc_reflect_answer(&out, q, 206));
+    const char *text = memmem(out.data, out.len, no_symbol, strlen(no_symbol));
+    assert_non_null(text);
+    assert_int_equal(out.data + out.len - text - (ptrdiff_t)strlen(no_symbol), 199);
+    buf_clear(&out);
+    assert_true(grpc_reflect_answer(&out, "\x22\x02x\xff", 4));
+    text = memmem(out.data, out.len, no_symbol, strlen(no_symbol));
+    assert_non_null(text);
+    assert_int_equal(out.data + out.len - text, (ptrdiff_t)strlen(no_symbol));
+    buf_free(&out);
+}
+
 static void no_questions(void **state) {
     static const char *const rows[] = {"\x0a\x05", "\x3a", "\xff"};
     (void)state;
@@ -95,6 +114,7 @@ static void every_file_is_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions),
+        cmocka_unit_test(names_in_errors),
         cmocka_unit_test(no_questions),
         cmocka_unit_test(every_file_is_found),
     };
