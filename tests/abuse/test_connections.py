@@ -102,7 +102,7 @@ def n_open(c):
     return sum(limits[reason]["used"] for reason in ("connections", "control_connections"))
 
 
-@pytest.mark.parametrize("plane", ["base", "mgmt", "status_base", "external"])
+@pytest.mark.parametrize("plane", ["base", "status_base", pytest.param("mgmt", marks=pytest.mark.slow), pytest.param("external", marks=pytest.mark.slow)])
 def test_half_heads_shut_nobody_out(few, plane):
     """More of them than there are places; each ends at its deadline, on every port."""
     base = getattr(few, plane)
