@@ -66,18 +66,10 @@ static void rest_body(struct answer *a, struct buf *out) {
     put_whole(a, out);
 }
 
-static void send(struct buf *out, const struct grpc_message *m, struct buf *json) {
-    if (json->failed)
-        out->failed = true;
-    else
-        grpc_put_text(out, m, json->data, json->len);
-    buf_free(json);
-}
-
 static void grpc_body(struct answer *a, struct buf *out) {
     struct buf json = BUF_INIT;
     put_whole(a, &json);
-    send(out, &grpc_caikit_data_model_nlp_GeneratedTextResult, &json);
+    grpc_put_made(out, &grpc_caikit_data_model_nlp_GeneratedTextResult, &json);
 }
 
 /* ---- streamed */
@@ -126,13 +118,13 @@ static void rest_step(struct choice *c, struct buf *out) {
 static void grpc_begin(struct choice *c, struct buf *out) {
     struct buf json = BUF_INIT;
     put_begin(c, &json);
-    send(out, &grpc_caikit_data_model_nlp_GeneratedTextStreamResult, &json);
+    grpc_put_made(out, &grpc_caikit_data_model_nlp_GeneratedTextStreamResult, &json);
 }
 
 static void grpc_step(struct choice *c, struct buf *out) {
     struct buf json = BUF_INIT;
     put_step(c, &json);
-    send(out, &grpc_caikit_data_model_nlp_GeneratedTextStreamResult, &json);
+    grpc_put_made(out, &grpc_caikit_data_model_nlp_GeneratedTextStreamResult, &json);
 }
 
 const struct answer_ops answer_caikit = {

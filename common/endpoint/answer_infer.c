@@ -177,16 +177,12 @@ static void put_response(struct buf *out, const struct infer_req *req, struct ch
     buf_puts(&json, "],\"raw_output_contents\":[");
     buf_append(&json, t.raw.data, t.raw.len);
     buf_puts(&json, many ? "]}}" : "]}");
-    if (json.failed || t.outputs.failed || t.raw.failed)
-        out->failed = true;
-    else
-        grpc_put_text(out,
-                      many ? &grpc_inference_ModelStreamInferResponse
-                           : &grpc_inference_ModelInferResponse,
-                      json.data, json.len);
+    json.failed = json.failed || t.outputs.failed || t.raw.failed;
     buf_free(&t.outputs);
     buf_free(&t.raw);
-    buf_free(&json);
+    grpc_put_made(
+        out, many ? &grpc_inference_ModelStreamInferResponse : &grpc_inference_ModelInferResponse,
+        &json);
 }
 
 static bool has_empty_last(const struct infer_req *req) {

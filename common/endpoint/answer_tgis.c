@@ -99,14 +99,6 @@ static void put_end(struct buf *out, const struct choice *c) {
     put_cstr(out, c->req->stop[c->stop_idx]);
 }
 
-static void send(struct buf *out, const struct grpc_message *m, struct buf *json) {
-    if (json->failed)
-        out->failed = true;
-    else
-        grpc_put_text(out, m, json->data, json->len);
-    buf_free(json);
-}
-
 static void tgis_begin(struct choice *c, struct buf *out) {
     struct buf json = BUF_INIT;
     buf_puts(&json, "{\"text\":");
@@ -114,7 +106,7 @@ static void tgis_begin(struct choice *c, struct buf *out) {
                   c->req->answer.text_len, true);
     put_prompt_facts(&json, c);
     buf_putc(&json, '}');
-    send(out, &grpc_fmaas_GenerationResponse, &json);
+    grpc_put_made(out, &grpc_fmaas_GenerationResponse, &json);
 }
 
 static void tgis_event(struct choice *c, struct buf *out) {
@@ -124,7 +116,7 @@ static void tgis_event(struct choice *c, struct buf *out) {
     put_new_text(&json, c);
     put_tokens(&json, c, c->recs_sent, c->n_recs);
     buf_putc(&json, '}');
-    send(out, &grpc_fmaas_GenerationResponse, &json);
+    grpc_put_made(out, &grpc_fmaas_GenerationResponse, &json);
 }
 
 static void tgis_body(struct answer *a, struct buf *out) {
@@ -141,7 +133,7 @@ static void tgis_body(struct answer *a, struct buf *out) {
         buf_putc(&json, '}');
     }
     buf_puts(&json, "]}");
-    send(out, &grpc_fmaas_BatchedGenerationResponse, &json);
+    grpc_put_made(out, &grpc_fmaas_BatchedGenerationResponse, &json);
 }
 
 const struct answer_ops answer_tgis = {

@@ -32,11 +32,7 @@ void ep_ask_reply(const struct endpoint_ask *ask, struct buf *json, struct api_a
         return;
     }
     *out = (struct api_answer){.status = 200, .content_type = GRPC_TYPE};
-    if (json->failed)
-        out->body.failed = true;
-    else
-        grpc_put_text(&out->body, grpc_method_find(ask->path->path)->out, json->data, json->len);
-    buf_free(json);
+    grpc_put_made(&out->body, grpc_method_find(ask->path->path)->out, json);
 }
 
 enum err ep_token_spans(const struct endpoint *ep, const struct id_list *ids, struct buf *text,

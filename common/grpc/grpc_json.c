@@ -449,6 +449,14 @@ void grpc_put_text(struct buf *out, const struct grpc_message *m, const char *js
     json_put(v);
 }
 
+void grpc_put_made(struct buf *out, const struct grpc_message *m, struct buf *json) {
+    if (json->failed)
+        out->failed = true;
+    else
+        grpc_put_text(out, m, json->data, json->len);
+    buf_free(json);
+}
+
 /* ---- a body */
 
 static bool refuse(int *status, int as, const struct errbuf *eb) {

@@ -29,6 +29,8 @@ void grpc_from_json(struct buf *out, const struct grpc_message *m, const struct 
 void grpc_put_message(struct buf *out, const struct grpc_message *m, const struct json_value *v);
 /* Of a text of JSON of our own. */
 void grpc_put_text(struct buf *out, const struct grpc_message *m, const char *json, size_t n);
+/* Of one that was just written, which is freed; where that has failed, so has out. */
+void grpc_put_made(struct buf *out, const struct grpc_message *m, struct buf *json);
 
 /* A call's body as a tree. */
 struct grpc_body {

@@ -6,6 +6,7 @@ import tempfile
 import urllib.parse
 
 import grpc
+import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from harness import ANSWER_S, ROOT, _doors
 
@@ -90,3 +91,17 @@ class Grpc:
         except grpc.RpcError as e:
             return e.code(), e.details()
         raise AssertionError(f"{path} did not fail")
+
+
+@pytest.fixture(scope="module")
+def split(pair):
+    """Of a cluster."""
+    with Grpc(pair.base) as g:
+        yield g
+
+
+@pytest.fixture(scope="module")
+def alone(whole):
+    """Of an instance in standard mode."""
+    with Grpc(whole.base) as g:
+        yield g

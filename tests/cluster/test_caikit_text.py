@@ -7,7 +7,7 @@ import json
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2
-from grpc_client import Grpc, make, message, shown
+from grpc_client import make, message, shown
 from harness import ANSWER_S, get, post, request
 
 ONCE = "Once upon a time"
@@ -18,18 +18,6 @@ MODEL = (("mm-model-id", "fable"),)
 SIX = {"max_new_tokens": 6}
 ALL = {"input_tokens": True, "generated_tokens": True, "token_logprobs": True, "token_ranks": True}
 PRODUCER = {"name": "Text Generation", "version": "0.1.0"}
-
-
-@pytest.fixture(scope="module")
-def split(pair):
-    with Grpc(pair.base) as g:
-        yield g
-
-
-@pytest.fixture(scope="module")
-def alone(whole):
-    with Grpc(whole.base) as g:
-        yield g
 
 
 def body(inputs=ONCE, model_id="fable", **parameters):

@@ -20,18 +20,6 @@ SIX = {"stopping": {"max_new_tokens": 6}}
 ALL = {"generated_tokens": True, "input_tokens": True, "token_logprobs": True, "token_ranks": True, "top_n_tokens": 2}
 
 
-@pytest.fixture(scope="module")
-def split(pair):
-    with Grpc(pair.base) as g:
-        yield g
-
-
-@pytest.fixture(scope="module")
-def alone(whole):
-    with Grpc(whole.base) as g:
-        yield g
-
-
 @pytest.fixture(scope="module", params=["split", "alone"])
 def any_base(request, pair, whole):
     return {"split": pair, "alone": whole}[request.param]

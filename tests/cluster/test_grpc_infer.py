@@ -16,18 +16,6 @@ ONCE = "Once upon a time"
 KING = " there lived a king who had"
 
 
-@pytest.fixture(scope="module")
-def split(pair):
-    with Grpc(pair.base) as g:
-        yield g
-
-
-@pytest.fixture(scope="module")
-def alone(whole):
-    with Grpc(whole.base) as g:
-        yield g
-
-
 def strings(*texts):
     return b"".join(struct.pack("<I", len(t.encode())) + t.encode() for t in texts)
 
