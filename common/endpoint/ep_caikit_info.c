@@ -10,8 +10,6 @@
 #define GENERATES "f9181353-4ccf-4572-bd1e-f12bcda26792"
 #define EMBEDS    "eeb12558-b4fa-4f34-a9fd-3f5890e9cd3f"
 
-enum { QUERY_NAMES_MAX = 64 };
-
 static bool fail(const struct endpoint *ep, const struct endpoint_ask *ask, int status,
                  const char *text, const char *name, struct api_answer *out) {
     struct buf b = BUF_INIT;
@@ -153,7 +151,7 @@ static bool query_known(const struct endpoint *ep, const struct endpoint_ask *as
     static const char member[] = "model_ids=";
     char name[MODEL_NAME_BYTES_MAX + 1];
     const char *p = ask->query != NULL ? ask->query : "";
-    for (int i = 0; *p != '\0' && i < QUERY_NAMES_MAX; i++) {
+    while (*p != '\0') { /* a target has HTTP_TARGET_BYTES_MAX at most */
         if (strncmp(p, member, sizeof(member) - 1) == 0) {
             take_value(name, sizeof(name), p + sizeof(member) - 1);
             if (!known(ep, ask, name, strlen(name), out)) return false;

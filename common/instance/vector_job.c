@@ -116,6 +116,12 @@ static void write_answer(struct vector_job *j) {
 
 static void feed(struct vector_job *j);
 
+/* Texts of a job that may be with the engine at once. */
+static size_t width_max(const struct vector_job *j) {
+    const size_t n = (size_t)j->in->conf.queue_max / QUEUE_SHARE;
+    return n < 1 ? 1 : n > AT_ONCE ? AT_ONCE : n;
+}
+
 static void on_embedded(void *arg, uint64_t seq_id, const float *vector, const float *scores) {
     struct lane *l = arg;
     struct vector_job *j = l->job;
@@ -123,6 +129,7 @@ static void on_embedded(void *arg, uint64_t seq_id, const float *vector, const f
     memcpy(j->rows + l->text * j->n_row, j->v->score ? scores : vector, j->n_row * sizeof(float));
     l->seq_id = 0;
     j->n_running--;
+    if (j->width < width_max(j)) j->width++; /* the engine takes some again */
     if (++j->n_done == j->v->n_texts)
         write_answer(j);
     else
@@ -236,9 +243,7 @@ static void begin(struct vector_job *j) {
     j->v->serial = worker_next_seq_id(j->in->worker);
     j->v->created_unix_s = (int64_t)time(NULL);
     j->v->arrival_us = j->arrival_us;
-    j->width = (size_t)j->in->conf.queue_max / QUEUE_SHARE;
-    if (j->width < 1) j->width = 1;
-    if (j->width > AT_ONCE) j->width = AT_ONCE;
+    j->width = width_max(j);
     if (j->v->n_texts == 0)
         write_answer(j);
     else
