@@ -18,9 +18,8 @@
 
 /* Of one role (0: prefill, 1: decode) in one group. */
 struct part {
-    size_t n;        /* members */
-    size_t n_heard;  /* of them, have answered this coordinator */
-    size_t n_open;   /* of them, take new work */
+    size_t n_heard;  /* members that have answered this coordinator */
+    size_t n_open;   /* members that take new work */
     size_t n_able;   /* of these, have their role */
     size_t n_coming; /* switch to the role */
     bool held;       /* one had it within repair_ms: nothing is done about it yet */
@@ -166,7 +165,6 @@ static void count_in(struct work *w, const struct plan_node *v) {
     struct part *t = &g->part[part_of(v->place.role)];
     g->n++;
     g->in_use = true;
-    t->n++;
     t->n_heard += !v->unheard;
     t->n_open += is_open(v);
     t->n_able += is_open(v) && !v->roleless;
@@ -187,7 +185,6 @@ static void leave(struct work *w, struct plan_node *v) {
     struct group *g = &w->groups[v->place.group];
     struct part *t = &g->part[part_of(v->place.role)];
     g->n--;
-    t->n--;
     t->n_heard -= !v->unheard;
     t->n_open -= is_open(v);
     t->n_able -= is_open(v) && !v->roleless;

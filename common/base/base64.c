@@ -37,11 +37,15 @@ bool base64_take(struct buf *out, const char *s, size_t n) {
         const size_t n_digits = i + 4 == n ? 4 - n_pad : 4;
         for (size_t k = 0; k < 4; k++) {
             const int v = k < n_digits ? value_of(s[i + k]) : 0;
-            if (v < 0) return false;
+            if (v < 0) {
+                out->data[out->len] = '\0';
+                return false;
+            }
             b = b << 6 | (uint32_t)v;
         }
         for (size_t k = 0; k + 1 < n_digits; k++) *to++ = (char)(b >> (16 - 8 * k));
     }
     out->len = (size_t)(to - out->data);
+    *to = '\0';
     return true;
 }

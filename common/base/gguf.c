@@ -277,8 +277,9 @@ const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *
     return g->parts[t->part].map.p + t->begin;
 }
 
-void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t n) {
-    file_map_drop(&g->parts[t->part].map, t->begin, n);
+void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t from,
+                      uint64_t n) {
+    file_map_drop(&g->parts[t->part].map, t->begin + from, n);
 }
 
 const struct file_map *gguf_part(const struct gguf *g, int idx) {

@@ -114,7 +114,7 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t idx); /* b
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
 /* The first n bytes of the tensor are done with: they leave the resident set. */
-void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t n);
+void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t from, uint64_t n);
 /* The file of a part, for its name and stamp; NULL past the last. */
 const struct file_map *gguf_part(const struct gguf *g, int idx);
 

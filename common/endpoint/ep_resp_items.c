@@ -116,7 +116,7 @@ static bool take_reasoning(struct resp_read *p, const struct json_value *item) {
     size_t n;
     join(&text, item, "content");
     if (text.len == 0 && json_get_str(item, "encrypted_content", &s, &n) == JSON_OK &&
-        !base64_take(&text, s, n)) {
+        !base64_take(&text, s, n) && !text.failed) {
         buf_free(&text);
         return wrong(p, ".encrypted_content", EP_INVALID_VALUE, "it was not made by this server");
     }

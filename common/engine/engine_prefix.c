@@ -31,9 +31,9 @@ enum err engine_prefix_take(struct engine *e, struct seq *s, struct errbuf *eb) 
         s->n_blocks = n;
         s->n_input = n * e->block_tokens;
     } else if (!kv_blocks_alloc(e->kv, c->blocks + n, s->n_blocks - n)) {
+        const int n_free = kv_blocks_free(e->kv); /* those found are not */
         kv_blocks_unref(e->kv, c->blocks, n);
-        return err_set(eb, ERR_BUSY, "needs %d KV blocks, %d are free", s->n_blocks - n,
-                       kv_blocks_free(e->kv));
+        return err_set(eb, ERR_BUSY, "needs %d KV blocks, %d are free", s->n_blocks - n, n_free);
     }
     s->has_blocks = true;
     s->held_blocks = s->n_blocks;

@@ -350,6 +350,6 @@ const uint8_t *st_model_data(const struct st_model *m, const struct st_tensor *t
     return m->shards[t->file].map.p + t->begin;
 }
 
-void st_model_drop(const struct st_model *m, const struct st_tensor *t, uint64_t n) {
-    file_map_drop(&m->shards[t->file].map, t->begin, n);
+void st_model_drop(const struct st_model *m, const struct st_tensor *t, uint64_t from, uint64_t n) {
+    file_map_drop(&m->shards[t->file].map, t->begin + from, n);
 }

@@ -71,6 +71,6 @@ const char *st_model_file(const struct st_model *m,
 const uint8_t *st_model_data(const struct st_model *m, const struct st_tensor *t);
 /* Tells the system that the first n bytes of the tensor are done with, so that they leave the
  * resident set. */
-void st_model_drop(const struct st_model *m, const struct st_tensor *t, uint64_t n);
+void st_model_drop(const struct st_model *m, const struct st_tensor *t, uint64_t from, uint64_t n);
 
 #endif

@@ -117,17 +117,18 @@ bool tensor_source_find(const struct tensor_source *s, const char *name, struct 
     return t != NULL;
 }
 
-void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n) {
+void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t from,
+                        uint64_t n) {
     if (t->packed != NULL) {
         const struct tensor *part;
-        for (int i = 0; n >= t->bytes && (part = packed_part(t->packed, i)) != NULL; i++)
-            st_model_drop(s->st, part->own, part->bytes);
+        for (int i = 0; from + n >= t->bytes && (part = packed_part(t->packed, i)) != NULL; i++)
+            st_model_drop(s->st, part->own, 0, part->bytes);
         return;
     }
     if (s->gguf != NULL)
-        gguf_tensor_drop(s->gguf, t->own, n);
+        gguf_tensor_drop(s->gguf, t->own, from, n);
     else
-        st_model_drop(s->st, t->own, n);
+        st_model_drop(s->st, t->own, from, n);
 }
 
 const struct file_map *tensor_source_file(const struct tensor_source *s, int idx) {

@@ -47,7 +47,8 @@ void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *
 bool tensor_source_find(const struct tensor_source *s, const char *name, struct tensor *out);
 /* The first n bytes of the tensor are done with: they leave the resident set; those of a quantised
  * layer when all are. */
-void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t n);
+void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t from,
+                        uint64_t n);
 
 /* The files, for their names and stamps; NULL past the last. */
 const struct file_map *tensor_source_file(const struct tensor_source *s, int idx);

@@ -102,8 +102,8 @@ void weights_close(struct weights **w);
 struct weights_size {
     enum dtype dtype;
     bool is_gguf;
-    uint64_t n_expert_params;             /* of n_params */
     uint64_t n_params, bytes, file_bytes; /* packed; in the files, of tensors in use */
+    uint64_t n_expert_params;             /* of n_params */
     char types[200];                      /* "Q4_K 87%, Q6_K 12%, F32 1%", of file_bytes */
 };
 enum err weights_measure(struct weights_size *out, const struct model_conf *c, const char *path,

@@ -189,6 +189,8 @@ static void hash_slot(void *arg, int item, int thread) {
     const uint64_t bytes = s->t.bytes;
     XXH3_state_t hash;
     XXH128_canonical_t digest;
+    const uint64_t before = /* of a tensor that others have a part of */
+        s->t.packed == NULL ? (uint64_t)s->from * tensor_row_bytes(s->t.type, s->k) : 0;
     (void)thread;
     XXH3_128bits_reset(&hash);
     if (s->t.packed != NULL) weights_hash_parts(l, &hash, s->t.packed);
@@ -196,7 +198,7 @@ static void hash_slot(void *arg, int item, int thread) {
          at += WEIGHTS_HASH_STEP_BYTES) {
         uint64_t n = bytes - at < WEIGHTS_HASH_STEP_BYTES ? bytes - at : WEIGHTS_HASH_STEP_BYTES;
         XXH3_128bits_update(&hash, src + at, (size_t)n);
-        tensor_source_drop(l->files, &s->t, at + n);
+        tensor_source_drop(l->files, &s->t, before + at, n);
     }
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(s->digest, digest.digest, sizeof(s->digest));

@@ -150,7 +150,6 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     l->slot = s;
     for (int first = 0; first < s->n && !cancelled(l); first += step) {
         const int n = s->n - first < step ? s->n - first : step;
-        const uint64_t behind = (uint64_t)(s->from + first + n) * row_bytes;
         l->row_first = first;
         l->n_rows = n;
         if (s->t.packed == NULL)
@@ -163,7 +162,8 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
             if (!all_finite(*s->vector + first, (size_t)n)) l->not_finite = true;
         }
         if (l->not_finite) return refuse_values(l, s, first, n, eb);
-        tensor_source_drop(l->files, &s->t, behind);
+        tensor_source_drop(l->files, &s->t, (uint64_t)(s->from + first) * row_bytes,
+                           (uint64_t)n * row_bytes);
         l->done_bytes = before + s->t.bytes * (uint64_t)(first + n) / (uint64_t)s->n;
         if (l->progress != NULL)
             l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);

@@ -201,14 +201,16 @@ static void event(void) {
     case 0:
     case 1:
     case 2: check_one(settled); return;
-    case 3: /* dies */
+    case 3: /* dies, or has not come since the coordinator started */
         v->here = false;
+        v->unheard = rnd(3) == 0;
         v->closed_ms = w.now_ms;
         v->place.next = ROLE_NONE;
         break;
     case 4: /* comes back, is put into service again */
         v->roleless = rnd(2) == 0 && !v->here;
         v->here = true;
+        v->unheard = false;
         v->closed_ms = 0;
         break;
     case 9: /* has its role again */ v->roleless = false; break;
@@ -245,6 +247,7 @@ static void check_restart(void) {
         v->reports = v->place.role;
         v->place = (struct plan_place){0};
         v->here = true;
+        v->unheard = false;
         v->closed_ms = 0;
     }
     w.plan.n = 0;

@@ -40,6 +40,7 @@ static void there_and_back(void **state) {
         assert_true(base64_take(&back, there.data != NULL ? there.data : "", there.len));
         assert_int_equal(back.len, n);
         if (n > 0) assert_memory_equal(back.data, bytes, n);
+        assert_int_equal(back.data[n], 0);
     }
     buf_free(&there);
     buf_free(&back);
@@ -54,8 +55,10 @@ static void no_base64(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_false(base64_take(&b, rows[i], strlen(rows[i])));
         assert_int_equal(b.len, 4);
+        assert_string_equal(b.data, "kept");
     }
     assert_false(base64_take(&b, "ab\0d", 4));
+    assert_string_equal(b.data, "kept");
     buf_free(&b);
 }
 
