@@ -68,7 +68,7 @@ static void format_error(struct dreq *d, int *status, const char *text) {
     } else {
         endpoint_req_error(ep, d->req, *status, text, &a);
         if (a.status != 0) *status = a.status;
-        buf_append(&d->out, a.body.data, a.body.len);
+        if (!a.body.failed) buf_append(&d->out, a.body.data, a.body.len);
         buf_free(&a.body);
     }
     if (!d->out.failed && d->out.len > 0 && d->out.len <= DRESULT_SPARE_BYTES) return;

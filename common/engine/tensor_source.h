@@ -45,8 +45,8 @@ size_t tensor_source_count(const struct tensor_source *s);
 /* idx < count; by name. */
 void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *out);
 bool tensor_source_find(const struct tensor_source *s, const char *name, struct tensor *out);
-/* The first n bytes of the tensor are done with: they leave the resident set; those of a quantised
- * layer when all are. */
+/* n bytes of the tensor from that one on are done with: they leave the resident set; those of a
+ * quantised layer when all are. */
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t from,
                         uint64_t n);
 

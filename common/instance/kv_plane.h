@@ -169,7 +169,8 @@ void kv_plane_on_withdrawn(struct kv_plane *kp, kv_withdrawn_fn *fn, void *arg);
 /* Blocks [n_held, rx's n_blocks) of table are written from now on until on_end. on_end comes
  * exactly once: ERR_OK with the commit (lives during the call, its arrays too) when every
  * block of every layer is there and verified and P has been told so; otherwise ERR_CANCELLED (by P
- * or by kv_rx_cancel), ERR_PEER_LOST, ERR_TIMEOUT, ERR_IO ("Pull kv failed irreversibly."). */
+ * or by kv_rx_cancel), ERR_PEER_LOST, ERR_TIMEOUT, ERR_NO_MEMORY, ERR_IO ("Pull kv failed
+ * irreversibly."). */
 typedef void kv_rx_end_fn(void *arg, enum err e, const char *text, const struct kv_commit *c);
 enum err kv_rx_grant(struct kv_rx *rx, const int32_t *table, int n_table, int n_held,
                      kv_rx_end_fn *on_end, void *arg);

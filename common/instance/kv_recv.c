@@ -371,9 +371,23 @@ static void pull(struct kv_plane *kp, struct kv_link *l, struct kv_rx *rx) {
     kv_pull_free(&m);
 }
 
+/* There was no memory for a commit, which comes once: P, which waits for its ack as long as the
+ * link lives, is told. */
+static void commit_lost(struct kv_plane *kp, struct kv_link *l, const struct kv_key *k) {
+    struct kv_rx *rx = find(l, k);
+    if (rx == NULL || rx->fetched) return;
+    release(kp, rx, KV_RELEASE_FAILED, err_text(ERR_NO_MEMORY));
+    rx_end(kp, rx, ERR_NO_MEMORY, err_text(ERR_NO_MEMORY));
+}
+
 static void on_commit(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     struct kv_commit m;
-    if (kv_commit_unpack(r, &m) != ERR_OK) {
+    const enum err e = kv_commit_unpack(r, &m);
+    if (e == ERR_NO_MEMORY) {
+        commit_lost(kp, l, &m.key);
+        return;
+    }
+    if (e != ERR_OK) {
         KV_COUNT(kp, n_protocol, 1);
         return;
     }

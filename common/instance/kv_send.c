@@ -289,7 +289,13 @@ static void on_release(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
 
 static void on_pull(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
     struct kv_pull m;
-    if (kv_pull_unpack(r, &m) != ERR_OK) {
+    const enum err e = kv_pull_unpack(r, &m);
+    if (e == ERR_NO_MEMORY) { /* D waits for what it asks for */
+        struct kv_tx *lost = find(l, &m.key);
+        if (lost != NULL) tx_abort(kp, lost, ERR_REFUSED, err_text(e));
+        return;
+    }
+    if (e != ERR_OK) {
         KV_COUNT(kp, n_protocol, 1);
         return;
     }

@@ -35,6 +35,8 @@ static _Thread_local struct {
     long live; /* given minus freed by this thread */
 } alloc_fault;
 static atomic_long allocs_taken; /* by all threads, failed ones too */
+/* The next calloc of items of this size fails, on whatever thread; then it is 0 again. */
+static atomic_size_t alloc_fault_item;
 
 /* From now on this thread's allocations fail, but for the first n. */
 static inline void alloc_fault_after(int n) {
@@ -68,6 +70,8 @@ void *malloc(size_t n) {
     return alloc_fails() ? NULL : alloc_given(__libc_malloc(n));
 }
 void *calloc(size_t n, size_t size) {
+    size_t item = size;
+    if (size != 0 && atomic_compare_exchange_strong(&alloc_fault_item, &item, 0)) return NULL;
     return alloc_fails() ? NULL : alloc_given(__libc_calloc(n, size));
 }
 void *realloc(void *p, size_t n) {
