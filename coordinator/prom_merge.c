@@ -235,7 +235,8 @@ static bool left_out(const char *family) {
 /* ---- one text */
 
 static bool is_of_each(const char *family) {
-    return strcmp(family, "pd_link_up") == 0 || ends_with(family, "_not_after_seconds");
+    return strcmp(family, "pd_link_up") == 0 || ends_with(family, "_not_after_seconds") ||
+           strcmp(family, "moe_expert_imbalance") == 0 || strcmp(family, "moe_experts_unused") == 0;
 }
 
 static enum err take_sample(struct prom_merge *pm, const struct prom_source *src,

@@ -6,8 +6,9 @@
  *                         has now. So a sum never falls: not when an instance is restarted,
  *                         switched, silent for a while or gone.
  *   gauges                summed over the instances of this round; a silent one has none
- *   pd_link_up, instance_certificate_not_after_seconds  of each instance by itself, with the labels
- *                         instance_name and address: a sum of them says nothing
+ *   pd_link_up, instance_certificate_not_after_seconds, moe_expert_imbalance, moe_experts_unused
+ *                         of each instance by itself, with the labels instance_name and address: a
+ *                         sum of them says nothing
  *   *_cache_usage_perc    mean, weighted with the instances' blocks
  *   npu_prefix_cache_hit_rate  all hits over all look-ups; of prefill instances when there are any
  *   request_received, _success, _failed, _cancelled_total, failed_request_perc: left out; who

@@ -260,6 +260,10 @@ uint64_t engine_progress(const struct engine *e) {
     return e->ops->progress != NULL ? e->ops->progress(e->fwd) : 0;
 }
 
+const atomic_uint_least64_t *engine_expert_rows(const struct engine *e, int layer) {
+    return e->ops->expert_rows != NULL ? e->ops->expert_rows(e->fwd, layer) : NULL;
+}
+
 void engine_stats(const struct engine *e, struct engine_stats *out) {
     struct engine *m = (struct engine *)e; /* the lock is the one member a reader changes */
     pthread_mutex_lock(&m->stats_lock);

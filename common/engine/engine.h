@@ -296,6 +296,10 @@ enum err engine_check_weights(struct engine *e, engine_checked_fn *done, void *a
 /* Any thread: changes as long as a step under way gets on, be it by a part of one product. */
 uint64_t engine_progress(const struct engine *e);
 
+/* Rows that went to each of the n_experts experts of a layer since the start, those of self tests
+ * too. NULL: the layer has none. Any thread. */
+const atomic_uint_least64_t *engine_expert_rows(const struct engine *e, int layer);
+
 struct engine_stats {
     int slots_total, slots_free;   /* batch_max */
     int blocks_total, blocks_free; /* free counts cached prefix blocks that can be taken back */

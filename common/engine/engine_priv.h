@@ -13,7 +13,7 @@
 #include "common/engine/sample.h"
 #include "common/engine/sched.h"
 
-/* The four calls of forward.h, so that the scheduler's tests can run on a pass that costs nothing
+/* The calls of forward.h, so that the scheduler's tests can run on a pass that costs nothing
  * and gives itself away when it is handed a wrong block. */
 struct forward_ops {
     enum err (*open)(struct forward **out, const struct engine_opts *opts, int rows_max,
@@ -25,6 +25,7 @@ struct forward_ops {
                 float *logits, void (*on_layer)(void *arg, int layer), void *arg);
     uint64_t (*progress)(const struct forward *f); /* any thread; NULL: not told */
     enum err (*check)(struct forward *f, engine_checked_fn *done, void *arg); /* NULL: nothing to */
+    const atomic_uint_least64_t *(*expert_rows)(const struct forward *f, int layer); /* or NULL */
 };
 enum err engine_open_with(struct engine **out, const struct engine_opts *opts,
                           const struct forward_ops *ops, struct errbuf *eb);

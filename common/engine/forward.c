@@ -131,6 +131,7 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     x->first = carve(c, n + 1, sizeof(int));
     x->active = carve(c, n, sizeof(int));
     x->at = carve(c, n, sizeof(size_t));
+    x->counts = carve(c, (size_t)m->n_layers * n, sizeof(*x->counts));
     /* each expert's rows are filled up to LANES */
     const size_t filled = pairs + (LANES - 1) * (n < pairs ? n : pairs);
     x->packed = carve(c, filled, x_pack_bytes(LANES, widest) / LANES);
@@ -270,6 +271,11 @@ enum err forward_check(struct forward *f, engine_checked_fn *done, void *arg) {
 
 uint64_t forward_progress(const struct forward *f) {
     return pool_progress(f->pool);
+}
+
+const atomic_uint_least64_t *forward_expert_rows(const struct forward *f, int layer) {
+    if (f->experts.counts == NULL || !f->conf.mixed[layer]) return NULL;
+    return f->experts.counts + (size_t)layer * (size_t)f->conf.experts.n;
 }
 
 void forward_close(struct forward **f) {

@@ -24,6 +24,7 @@ enum err forward_open(struct forward **out, const struct engine_opts *opts, int 
 void forward_close(struct forward **f);
 const struct model_info *forward_model(const struct forward *f);
 enum err forward_check(struct forward *f, engine_checked_fn *done, void *arg); /* of the weights */
+const atomic_uint_least64_t *forward_expert_rows(const struct forward *f, int layer); /* engine.h */
 uint64_t forward_progress(const struct forward *f); /* any thread: pool_progress() of its threads */
 
 /* One sequence's part of a pass: rows [first_row, first_row + n_rows) of ids, at positions n_past,

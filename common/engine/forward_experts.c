@@ -39,7 +39,7 @@ static void choose_item(void *arg, int tile, int thread) {
 }
 
 /* Sorts the pairs by expert: counting sort, so that the rows of an expert stay in order. */
-static void sort_pairs(struct forward *f, int n_rows) {
+static void sort_pairs(struct forward *f, int n_rows, int layer) {
     struct expert_rows *x = &f->experts;
     const int n = f->conf.experts.n, used = f->conf.experts.used;
     size_t at = 0;
@@ -50,6 +50,8 @@ static void sort_pairs(struct forward *f, int n_rows) {
         const int rows = x->first[e + 1];
         x->first[e + 1] += x->first[e];
         if (rows == 0) continue;
+        atomic_fetch_add_explicit(&x->counts[(size_t)layer * (size_t)n + (size_t)e], (uint64_t)rows,
+                                  memory_order_relaxed);
         x->at[x->n_active] = at;
         x->active[x->n_active++] = e;
         const int hidden = f->conf.hidden, inter = f->conf.experts.intermediate;
@@ -198,7 +200,7 @@ void forward_experts(struct pass *p) {
     pass_products_go(p);
     if (f->conf.experts.shared > 0) shared_expert(p, rows);
     pool_run(f->pool, choose_item, p, pass_row_tiles(p->n_rows));
-    sort_pairs(f, p->n_rows);
+    sort_pairs(f, p->n_rows, p->layer);
     p->src = rows;
     pool_run(f->pool, gather_item, p, x->n_active);
     pool_run(f->pool, gate_up_item, p, x->n_active * items_of(f, f->conf.experts.intermediate));

@@ -3,6 +3,7 @@
 #ifndef BATON_ENGINE_FORWARD_PRIV_H
 #define BATON_ENGINE_FORWARD_PRIV_H
 
+#include <stdatomic.h>
 #include "common/engine/attention_plan.h"
 #include "common/engine/forward.h"
 #include "common/engine/kernels.h"
@@ -45,6 +46,8 @@ struct expert_rows {
     int *active;   /* [n]: the experts that have some */
     size_t *at;    /* [n]: where the packed rows of an active one lie, in bytes */
     int n_active;
+    /* [n_layers][n]: rows that went to an expert since the start; the engine thread writes */
+    atomic_uint_least64_t *counts;
     uint8_t *packed; /* the rows of all experts */
     float *rows;     /* [R * used][hidden]: gathered, and later what comes out */
     float *gate;     /* [R * used][intermediate] */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/base/build.h"
 #include "common/base/clock.h"
+#include "common/instance/expert_metrics.h"
 #include "common/instance/inst_internal.h"
 #include "common/instance/inst_routes.h"
 
@@ -152,6 +153,7 @@ struct inst_metrics {
     struct metrics *reg;
     struct budget_metrics *limits;
     struct build_metrics *build;
+    struct expert_metrics *experts;
     struct req_meters *requests;
     struct metric *gauges[N_GAUGES];
     struct metric *roles[ROLE_MIXED + 1];
@@ -198,6 +200,7 @@ static void read_engine(struct inst_metrics *im) {
     metric_set(im->gauges[DRAFTS], (double)st.drafts);
     metric_set(im->gauges[DRAFT_TOKENS], (double)st.draft_tokens);
     metric_set(im->gauges[DRAFT_ACCEPTED], (double)st.draft_accepted);
+    expert_metrics_read(im->experts, e);
 }
 
 static void read_loras(struct inst_metrics *im) {
@@ -382,6 +385,7 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
         if (im->limits == NULL) e = ERR_NO_MEMORY;
     }
     if (e == ERR_OK) e = build_metrics_create(&im->build, im->reg);
+    if (e == ERR_OK) e = expert_metrics_create(&im->experts, im->reg);
     if (e == ERR_OK && in->creds != NULL) e = cred_watch_metrics(in->creds, im->reg);
     if (e == ERR_OK)
         e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
@@ -397,6 +401,7 @@ void inst_metrics_destroy(struct inst_metrics **imp) {
     req_meters_destroy(&im->requests);
     metrics_destroy(&im->reg);
     budget_metrics_destroy(&im->limits);
+    expert_metrics_destroy(&im->experts);
     build_metrics_destroy(&im->build);
     free(im);
 }

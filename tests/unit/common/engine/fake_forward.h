@@ -260,8 +260,8 @@ static inline void fake_run(struct forward *f, struct kv_cache *kv, const int32_
     f->passes++;
 }
 
-static const struct forward_ops fake_ops = {fake_open, fake_close, fake_model,
-                                            fake_run,  NULL,       NULL};
+static const struct forward_ops fake_ops = {fake_open, fake_close, fake_model, fake_run,
+                                            NULL,      NULL,       NULL};
 
 static inline struct engine_opts fake_opts(void) {
     return (struct engine_opts){.weight_dtype = DTYPE_F32,

@@ -1,0 +1,73 @@
+"""Goal: a mixture of experts is served split as on one instance, byte for byte, and /metrics tells where its rows went.
+Method: a tiny random model: one instance in standard mode reads it as a HuggingFace folder, a prefill and a decode instance as GGUF.
+Prompts around a block's edge, greedy and drawn, alone and eight at once, with a cold and a warm prefix cache."""
+import os
+import shutil
+import sys
+
+import pytest
+from families import made_up_ids
+from harness import FABLE, ROOT, Cluster, Standalone, get, in_threads, post
+from test_metrics import Scrape
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
+import make_decoder  # noqa: E402
+import make_gguf_decoder  # noqa: E402
+
+LAYERS, EXPERTS, USED, NEW = 2, 6, 3, 20
+BODIES = [{"model": "fable", "prompt": made_up_ids(n, 900 + n), "max_tokens": NEW, "ignore_eos": True, "logprobs": 3, **how}
+          for n in (1, 16, 17, 200) for how in ({"temperature": 0}, {"temperature": 0.9, "top_p": 0.95, "seed": 7})]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("experts")
+    make_decoder.write(str(folder / "hf"), "qwen2_moe", seed=7, vocab_size=4096, max_position_embeddings=512)
+    (folder / "gguf").mkdir()
+    make_gguf_decoder.write(str(folder / "hf"), str(folder / "gguf" / "model.gguf"))
+    for kind in ("hf", "gguf"):
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(os.path.join(FABLE, name), folder / kind / name)
+    extra = {"BatonConfig": {"weightDtype": "f32", "chunkTokens": 64}}
+    with Standalone(model=str(folder / "hf"), extra=extra) as one, Cluster(model=str(folder / "gguf"), extra=extra) as c:
+        yield one, c
+
+
+def answer(base, body):
+    a = post(base, "/v1/completions", body)
+    assert a.status == 200, a.text
+    return a.json["choices"], a.json["usage"]["completion_tokens"]
+
+
+def test_split_is_whole(served):
+    one, c = served
+    want = [answer(one.base, body) for body in BODIES]
+    assert [answer(c.base, body) for body in BODIES] == want
+    assert in_threads([lambda b=b: answer(c.base, b) for b in BODIES]) == want
+    assert len({str(w) for w in want}) == len(BODIES)
+
+
+def test_metrics_tell_where_rows_went(served):
+    one, c = served
+    for d in (one, c.prefills[0], c.decodes[0]):
+        def rows(layer):
+            return {labels["expert"]: v for labels, v in s.all("moe_expert_rows_total", layer=str(layer))}
+        before = Scrape(get(d.mgmt, "/metrics").text).sum("moe_expert_rows_total")
+        answer(one.base if d is one else c.base, {**BODIES[0], "prompt": made_up_ids(40, 77)})
+        s = Scrape(get(d.mgmt, "/metrics").text)
+        assert s.types["moe_expert_rows_total"] == "counter"
+        assert s.sum("moe_expert_rows_total") - before >= LAYERS * USED * (NEW - 1 if d is c.decodes[0] else 40)
+        for layer in range(LAYERS):
+            n = rows(layer)
+            assert set(n) == {str(e) for e in range(EXPERTS)} and sum(n.values()) == sum(rows(0).values())
+            imbalance, unused = s.sum("moe_expert_imbalance", layer=str(layer)), s.sum("moe_experts_unused", layer=str(layer))
+            assert imbalance == pytest.approx(max(n.values()) * EXPERTS / sum(n.values())) and 1 <= imbalance <= EXPERTS / USED
+            assert unused == sum(v == 0 for v in n.values())
+    s = Scrape(get(c.external, "/metrics").text)
+    names = {labels["instance_name"] for labels, _ in s.all("moe_expert_imbalance")}
+    assert len(names) == 2 and len(s.all("moe_experts_unused")) == len(s.all("moe_expert_imbalance")) == 2 * LAYERS
+    assert {labels["role"] for labels, _ in s.all("moe_expert_rows_total")} == {"prefill", "decode"}
+
+
+def test_a_dense_model_has_no_such_series(whole):
+    assert "moe_" not in get(whole.mgmt, "/metrics").text
