@@ -125,7 +125,7 @@ def refuse_memory(scarce, base, instances, starved, one_in, seed, seconds, least
 
     calm = [said(base, c) for c in CASES]
     assert [s for s, _ in calm] == [200] * len(CASES), calm
-    loads = [i.load() for i in instances]
+    loads = [i.idle() for i in instances]
     with Requests(base, calm) as r:
         for d in starved:
             scarce.set(d, seed=seed, one_in=one_in)

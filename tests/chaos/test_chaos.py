@@ -25,7 +25,7 @@ def live_through(n_p, n_d, n_clients, seconds, n_questions, folder):
     asked = questions(SEED, n_questions)
     with Cluster(n_p, n_d, coord={"pd": {"drain_soft_s": 1}}, env={"BATON_RECORD": str(folder / "run"), "BATON_RECORD_MIB": "64"}) as cluster:
         learn(cluster.base, asked)
-        idle = cluster.loads()
+        idle = cluster.idle()
         chaos = Chaos(cluster, SEED)
         with Clients(cluster.base, asked, n_clients, SEED) as clients:
             chaos.run(seconds)

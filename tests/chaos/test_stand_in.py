@@ -92,7 +92,7 @@ def test_who_is_left_serves_alone(pair_that_falls_back, calm, gone):
         silences = [a["silenceMs"] for r in new for a in r["lostAttempts"] if a["cause"] == "d_lost"]
         assert silences and max(silences) < 3000 * SLOW, silences
     assert cluster.status()["coordinator"]["requestsFailed"] == 0
-    cluster.wait_idle(cluster.loads(), 10 * SLOW)
+    cluster.idle()
 
 
 @pytest.mark.slow

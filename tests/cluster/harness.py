@@ -267,6 +267,11 @@ class Instance(Daemon):
         r = s["resource"]
         return r["availSlotsNum"], r["availBlockNum"], r["waitingRequestNum"], r["runningRequestNum"], r["kvLeases"]
 
+    def idle(self):
+        """load() when nothing waits, runs or is lent any more: an answer's end is told before its lease is."""
+        wait_for(lambda: (self.load() or (None,) * 5)[2:] == (0, 0, 0), 10 * SLOW, f"{self.name} is idle, now {self.load()}")
+        return self.load()
+
 
 class Standalone:
     """One instance in standard mode."""
@@ -366,8 +371,11 @@ class Cluster:
     def loads(self):
         return [i.load() for i in self.instances if i.alive()]
 
+    def idle(self):
+        return [i.idle() for i in self.instances if i.alive()]
+
     def wait_idle(self, loads, deadline_s):
-        """Every instance is back at these loads (as loads() gave them)."""
+        """Every instance is back at these loads (as idle() gave them)."""
         wait_for(lambda: self.loads() == loads, deadline_s, f"loads back at {loads}, now {self.loads()}")
 
     def logs(self):

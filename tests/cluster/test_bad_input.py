@@ -168,8 +168,7 @@ def good(base):
 @pytest.fixture(scope="module")
 def both(pair, whole):
     """The cluster and the one instance. At the end of the file nothing of what it sent is left, and nobody has said anything unusual."""
-    pair.wait_idle(pair.loads(), 5 * SLOW)  # what an earlier file left is over
-    loads, alone = pair.loads(), whole.instance.load()
+    loads, alone = pair.idle(), whole.instance.idle()
     yield pair, whole
     pair.wait_idle(loads, 5 * SLOW)
     wait_for(lambda: whole.instance.load() == alone, 5 * SLOW, f"the instance alone is back at {alone}")
@@ -341,7 +340,7 @@ def small():
     with Cluster(extra={"ServerConfig": {"maxRequestLength": 1}, "BatonConfig": {"errorStyle": "openai"}},
                  coord={"coordinator": {"request_limit": {"body_limit": 1}, "errorStyle": "openai"}}) as c:
         with Standalone(extra={"ServerConfig": {"maxRequestLength": 1}, "BatonConfig": {"errorStyle": "openai"}}) as s:
-            loads = c.loads()
+            loads = c.idle()
             yield c, s
             c.wait_idle(loads, 5 * SLOW)
             assert good(c.base) and good(s.base)

@@ -49,7 +49,7 @@ def width(body):
 
 @pytest.mark.parametrize("name,path,body", BODIES, ids=ids(BODIES))
 def test_whole_is_split(whole, pair, name, path, body):
-    start, alone = pair.loads(), whole.instance.load()
+    start, alone = pair.idle(), whole.instance.idle()
     one, two = post(whole.base, path, body), post(pair.base, path, body)
     assert one.status == two.status == 200, (one.text, two.text)
     assert normal(one.body, False) == normal(two.body, False)
@@ -144,8 +144,8 @@ LONG = {**COMPLETION, "n": 8, "max_tokens": 128, "ignore_eos": True}
 @pytest.mark.parametrize("stream", [False, True], ids=["whole_answer", "stream"])
 def test_a_client_that_goes_gives_everything_back(whole, pair, stream):
     for s in (whole, pair):
-        loads = s.loads if s is pair else s.instance.load
-        start = loads()
+        loads, idle = (s.loads, s.idle) if s is pair else (s.instance.load, s.instance.idle)
+        start = idle()
         for wait_s in (0, 0.01, 0.03, 0.06, 0.1):
             conn, headers = connect(s.base)
             body = {**LONG, "prompt": f"A dog {wait_s}", "stream": stream}

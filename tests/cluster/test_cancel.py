@@ -31,7 +31,7 @@ def cluster():
 
 @pytest.fixture
 def start(cluster):
-    loads = cluster.loads()
+    loads = cluster.idle()
     yield loads
     cluster.wait_idle(loads, BACK_S)
 
@@ -113,7 +113,7 @@ def test_clients_leave_at_any_time(cluster, start):
 
 def test_client_leaves_a_single_instance():
     with Standalone(extra={"BatonConfig": {"chunkTokens": 1}}) as s:
-        before = s.instance.load()
+        before = s.instance.idle()
         for n, stream in ((20, True), (20, False), (900, True), (900, False)):
             conn = open_request(s, body_of(200 + n, n, stream))
             wait_for(lambda: s.instance.load()[3] == 1, 5 * SLOW, "it runs")
@@ -191,7 +191,7 @@ def test_stop_in_prefill(cluster, start, via):
 
 
 def test_stop_on_a_single_instance(whole):
-    before = whole.instance.load()
+    before = whole.instance.idle()
     mode = BY_NAME["chat_stream"]
     s = Stream(whole.base, mode.path, mode.body("Tell me a story", **LONG))
     s.read_until(3)
@@ -269,7 +269,7 @@ def limited():
 
 
 def test_no_first_token_in_time(limited):
-    before = limited.loads()
+    before = limited.idle()
     jobs = [(m, m.body("first token", max_tokens=2)) for m in (BY_NAME["tgi_generate"], BY_NAME["triton_generate_stream"])]
     with asleep(limited.prefills[0]):
         for m, b in jobs:
@@ -281,7 +281,7 @@ def test_no_first_token_in_time(limited):
 def test_no_room_in_time_and_no_end_in_time(limited):
     """The stream that holds the only slot sleeps with its D: the next request gets no slot, and the stream itself no end."""
     wait_for(limited.all_serve, 10 * SLOW, "both serve")
-    before = limited.loads()
+    before = limited.idle()
     s = stream_of(limited, 90)
     s.read_until(2)
     with asleep(limited.decodes[0]):

@@ -51,7 +51,7 @@ def ids(cases):
 
 @pytest.mark.parametrize("name,path,body", BODIES + BEST_OF, ids=ids(BODIES + BEST_OF))
 def test_whole_is_split(whole, pair, name, path, body):
-    start = pair.loads()
+    start = pair.idle()
     one, two = post(whole.base, path, body), post(pair.base, path, body)
     assert one.status == two.status == 200, (one.text, two.text)
     assert normal(one.body, False) == normal(two.body, False)
@@ -84,7 +84,7 @@ STREAMED = [b for b in BODIES if b[1] != "/generate"]
 
 @pytest.mark.parametrize("name,path,body", STREAMED, ids=ids(STREAMED))
 def test_streams_are_the_same(whole, pair, name, path, body):
-    start = pair.loads()
+    start = pair.idle()
     body = {**body, "stream": True, "stream_options": {"include_usage": True}}
     one, two = (by_choice(Stream(s.base, path, body).read_all()) for s in (whole, pair))
     assert one.keys() == two.keys()
@@ -103,7 +103,7 @@ def test_choice_0_is_the_answer_of_n_1(whole, pair):
 
 
 def test_many_at_once_say_what_they_say_alone(whole, pair):
-    start = pair.loads()
+    start = pair.idle()
     bodies = [(p, b) for _, p, b in BODIES[:12]]
     alone = [normal(post(whole.base, p, b).body, False) for p, b in bodies]
     together = in_threads([lambda p=p, b=b: post(pair.base, p, b) for p, b in bodies])
@@ -119,7 +119,7 @@ LONG = {**COMPLETION, "max_tokens": 400, "ignore_eos": True, "stream": True}
                          ids=["n", "prompts", "prompts_n_over_the_slots"])
 @pytest.mark.parametrize("when", ["at_once", "in_the_middle"])
 def test_a_client_that_goes_gives_everything_back(pair, more, when):
-    start = pair.loads()
+    start = pair.idle()
     for _ in range(3):
         s = Stream(pair.base, "/v1/completions", {**LONG, **more})
         if when == "in_the_middle":

@@ -36,7 +36,7 @@ REQUESTS = [request_of(i) for i in range(CLIENTS)]
 
 
 def test_32_streams_at_once_equal_the_same_alone(cluster):
-    start = cluster.loads()
+    start = cluster.idle()
     alone = [m.ask(cluster.base, b) for m, b in REQUESTS]
     assert all(status == 200 for status, _, _ in alone), alone
     for _ in range(ROUNDS):

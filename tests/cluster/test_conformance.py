@@ -389,7 +389,7 @@ def test_leave(mode, base, request):
         return slots["free_slots"] == slots["total_slots"]
 
     wait_for(all_free, ANSWER_S, "all slots are free")
-    free = engine.load()[0]
+    free = engine.idle()[0]
     s = Stream(base, CHAT, chat(max_tokens=500, ignore_eos=True, stream=True))
     s.read_until(3)
     assert engine.load()[0] == free - 1, "the request has a slot"

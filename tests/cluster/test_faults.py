@@ -52,7 +52,7 @@ def two_p():
 def finish_through_the_other(two_p, salt, strike):
     """Four requests, two streaming, spread over both prefill instances; strike() hits the first; all answers must be those of peace."""
     jobs = [(PLAIN if i % 2 else STREAM, long_prompt(salt + i)) for i in range(4)]
-    d_start = two_p.decodes[0].load()
+    d_start = two_p.decodes[0].idle()
     before = two_p.status()["coordinator"]
     answers = in_threads([lambda m=m, p=p: ask(two_p.base, m, p, max_tokens=30) for m, p in jobs] + [strike])[:4]
     wait_for(lambda: two_p.decodes[0].load() == d_start, 5 * SLOW, "D gives back what the dead P had begun")
@@ -129,7 +129,7 @@ def test_d_dies(two_d):
     prompts = [made_up_ids(10, 30000 + i) * 2 for i in range(8)]
     guessing = {**LONG, "prompt_lookup_num_tokens": 8}
     calm = [ask(two_d.base, PLAIN if i < 4 else STREAM, p, **LONG) for i, p in enumerate(prompts)]
-    start = (two_d.prefills[0].load(), spared.load())
+    start = (two_d.prefills[0].idle(), spared.idle())
     wait_known_idle(two_d)
     streams = [Stream(two_d.base, STREAM.path, STREAM.body(p, **LONG)) for p in prompts[4:]]
 
@@ -244,7 +244,7 @@ def test_d_sleeps_for_longer_than_the_heartbeat_limit(one_pair):
 # ---- the coordinator
 def test_the_coordinator_dies(one_pair):
     """Its clients lose their connections; instances keep their roles, drop nothing that ran, and the next coordinator serves."""
-    start = one_pair.loads()
+    start = one_pair.idle()
     s = Stream(one_pair.base, STREAM.path, STREAM.body(made_up_ids(20, 40001), **LONG))
     s.read_until(3)
     one_pair.coordinator.kill()

@@ -76,11 +76,11 @@ def daemon(request):
     with contextlib.ExitStack() as stack:
         if request.param == "standard":
             one = stack.enter_context(Standalone())
-            start, base = one.instance.load(), one.base
+            start, base = one.instance.idle(), one.base
             loads, ask = one.instance.load, one.base
         else:
             c = stack.enter_context(Cluster(coord=short))
-            start, base = c.loads(), c.base if request.param == "coordinator" else c.prefills[0].base
+            start, base = c.idle(), c.base if request.param == "coordinator" else c.prefills[0].base
             loads, ask = c.loads, c.base
 
         def check():

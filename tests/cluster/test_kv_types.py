@@ -48,7 +48,7 @@ def compare(one, base, body):
 
 
 def test_split_is_whole(one, two):
-    start = two.loads()
+    start = two.idle()
     for body in JOBS + WIDE:
         compare(one, two.base, body)
     # Again, with the prompts in the prefix caches of P and of D; then all at once and more than once.
@@ -69,7 +69,7 @@ def test_it_is_another_arithmetic_and_half_the_memory(one, whole):
     """A head of 32 values is 34 bytes for 64: in the same kvCacheMiB there are 1.88 times the blocks."""
     plain = [normal(post(whole.base, MODE.path, b).body, False) for b in JOBS]
     assert plain != [alone(one.base, json.dumps(b)) for b in JOBS]
-    blocks = [s.instance.load()[1] for s in (one, whole)]
+    blocks = [s.instance.idle()[1] for s in (one, whole)]
     assert blocks[0] == pytest.approx(blocks[1] * 64 / 34, rel=0.01)
 
 

@@ -162,8 +162,8 @@ def test_the_same_everywhere():
 
 @pytest.mark.parametrize("step", ["leave", "abort"])
 def test_a_client_that_stops(server, where, pair, step):
-    loads = (lambda: [server.instance.load()]) if where == "one" else server.loads
-    before = loads()
+    loads, idle = (server.instance.load, server.instance.idle) if where == "one" else (server.loads, server.idle)
+    before = idle()
     seen_now = npm_clients.run("openai_client.mjs", server.base, step)
     if step == "leave":
         assert seen_now["pieces"] == 3

@@ -123,7 +123,7 @@ def test_one_request(hand, whole, version, mode):
 @pytest.mark.parametrize("mode", [BY_NAME["chat_stream"], BY_NAME["tgi_generate"]], ids=str)
 def test_the_first_token_ends_it(hand, whole, mode):
     body = mode.body("One more", max_tokens=1)
-    before = hand.d.load()
+    before = hand.d.idle()
     a = post(hand.p.base, mode.path, body, headers=hand.headers())
     assert a.json["isLastResp"] is True
     assert normal(a.json["output"].encode(), False) == normal(mode.ask(whole.base, body)[2], False)

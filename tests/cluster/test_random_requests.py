@@ -135,7 +135,7 @@ def test_damaged_requests(request, server, name):
     mode = BY_NAME[name]
     host, port = server.base.removeprefix("http://").split(":")
     daemons = server.instances if hasattr(server, "instances") else [server.instance]
-    before = [d.load() for d in daemons]
+    before = [d.idle() for d in daemons]
 
     def work(worker):
         rnd = random.Random(f"{name} {worker}")
@@ -173,7 +173,7 @@ def test_damaged_bodies_at_the_side_doors(request, server, name):
     server = request.getfixturevalue(server)
     path, bodies = SIDE_DOORS[name]
     daemons = server.instances if hasattr(server, "instances") else [server.instance]
-    before = [d.load() for d in daemons]
+    before = [d.idle() for d in daemons]
     host, port = server.base.removeprefix("http://").split(":")
     conn, rnd = http.client.HTTPConnection(host, int(port), timeout=ANSWER_S), random.Random(name)
     for _ in range(COUNT // 10):

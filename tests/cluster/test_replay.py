@@ -273,7 +273,7 @@ def test_strangers_are_refused(hand):
         (good, 4200001, "Parameter baton-replay must be an integer from 1 to 4200000 but got 4200001"),
         (good, "x", "Parameter baton-replay must be an integer from 1 to 4200000 but got x"),
     ]
-    before = [i.load() for i in (hand.p, hand.d)]
+    before = [i.idle() for i in (hand.p, hand.d)]
     for bad, length, text in cases:
         a = post(hand.p.base, path, data + bad, headers={**hand.headers(), "baton-replay": str(length or len(bad))})
         assert a.status == 400 and text in a.text, (a.status, a.text, text)

@@ -36,7 +36,7 @@ def ask(cluster, body):
 
 
 def test_all_finish_without_a_time_out(narrow, whole):
-    start = narrow.loads()
+    start = narrow.idle()
     assert all(load[0] == 6 for load in start), start
     jobs = [body_of(i) for i in range(CLIENTS)]
     answers = in_threads([lambda b=b: ask(narrow, b) for b in jobs])
@@ -59,7 +59,7 @@ def test_all_finish_without_a_time_out(narrow, whole):
 
 def test_a_large_request_is_not_passed_for_ever(narrow):
     """All slots at once, while small requests keep coming until it is served."""
-    start = narrow.loads()
+    start = narrow.idle()
     served = []
 
     def small(i):

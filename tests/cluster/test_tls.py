@@ -65,7 +65,7 @@ def test_every_family_answers_as_without_tls(tls_pair, tls_whole, whole, mode):
 
 
 def test_many_streams_at_once(tls_pair):
-    loads = tls_pair.loads()
+    loads = tls_pair.idle()
     jobs = [lambda i=i: Stream(tls_pair.base, "/v1/completions", {**STORY, "seed": i, "stream": True}).read_all() for i in range(30)]
     for raw in in_threads(jobs):
         assert raw.endswith(b"data: [DONE]\n\n")
