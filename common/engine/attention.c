@@ -199,13 +199,24 @@ static void fold(const struct walk *w, struct part acc, struct part next) {
     }
 }
 
+/* What a sum of exp(s[p] - max) V[p] is divided by when the sink's score counts too: the inverse.
+ */
+static float with_sink(const struct walk *w, float sink, float max, float sum) {
+    _Alignas(64) float f[LANES] = {max, sink};
+    float most;
+    w->a->kn->softmax(f, 2, &most);
+    return f[0] / (sum * f[0] + f[1]);
+}
+
 static void write_out(const struct walk *w, struct part p) {
     const size_t hd = (size_t)w->a->shape->head_dim, heads = (size_t)w->a->shape->n_heads;
     for (int i = 0; i < w->n_q; i++) {
         size_t row = (size_t)(w->t->row + i / w->group),
                head = (size_t)(w->kv_head * w->group + i % w->group);
-        w->a->kn->scale(w->a->out + (row * heads + head) * hd, p.o + (size_t)i * w->hd_up,
-                        1.0f / p.sum[i], (int)hd);
+        float f = 1.0f / p.sum[i];
+        if (w->a->sinks != NULL) f = with_sink(w, w->a->sinks[head], p.max[i], p.sum[i]);
+        w->a->kn->scale(w->a->out + (row * heads + head) * hd, p.o + (size_t)i * w->hd_up, f,
+                        (int)hd);
     }
 }
 

@@ -44,6 +44,7 @@ struct attention {
     const struct attention_shape *shape;
     const struct kv_cache *kv;
     int layer, window;
+    const float *sinks; /* [n_heads]: a score beside those of the keys, of no value; NULL: none */
     const float *q;
     float *out;
 };

@@ -98,13 +98,15 @@ static int items_of(const struct forward *f, int n) {
 }
 
 /* Some columns of the product of an expert's rows with w. */
-static void multiply(const struct forward *f, const struct matrix *w, int active, int first, int n,
-                     float *y, size_t stride) {
+static void multiply(const struct forward *f, const struct matrix *w, const float *bias, int active,
+                     int first, int n, float *y, size_t stride) {
     const struct expert_rows *x = &f->experts;
     const int e = x->active[active];
     const uint8_t *panels = w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(w->k, w->dtype);
-    f->kn.gemm(y, stride, x->packed + x->at[active], panels, x->first[e + 1] - x->first[e], w->k, n,
-               w->dtype);
+    const int rows = x->first[e + 1] - x->first[e];
+    f->kn.gemm(y, stride, x->packed + x->at[active], panels, rows, w->k, n, w->dtype);
+    for (int r = 0; bias != NULL && r < rows; r++)
+        f->kn.add(y + (size_t)r * stride, bias + first, n);
 }
 
 static void gate_up_item(void *arg, int item, int thread) {
@@ -117,11 +119,11 @@ static void gate_up_item(void *arg, int item, int thread) {
     const int n = width - first < columns ? width - first : columns;
     float *gate = x->gate + (size_t)x->first[e] * (size_t)width + first,
           *up = f->item_scratch + (size_t)thread * f->item_stride;
-    multiply(f, &p->lw->experts[e].gate, active, first, n, gate, (size_t)width);
-    multiply(f, &p->lw->experts[e].up, active, first, n, up, (size_t)n);
+    const struct expert_weights *w = &p->lw->experts[e];
+    multiply(f, &w->gate, w->gate_bias, active, first, n, gate, (size_t)width);
+    multiply(f, &w->up, w->up_bias, active, first, n, up, (size_t)n);
     for (int r = 0; r < x->first[e + 1] - x->first[e]; r++)
-        forward_activate(&f->kn, f->conf.act, gate + (size_t)r * (size_t)width,
-                         up + (size_t)r * (size_t)n, n);
+        forward_activate(f, gate + (size_t)r * (size_t)width, up + (size_t)r * (size_t)n, n);
 }
 
 static void down_item(void *arg, int item, int thread) {
@@ -131,8 +133,9 @@ static void down_item(void *arg, int item, int thread) {
     const int width = f->conf.hidden, items = items_of(f, width), active = item / items;
     const int columns = forward_item_panels(f, width) * PANEL_ROWS, first = item % items * columns;
     const int n = width - first < columns ? width - first : columns, e = x->active[active];
+    const struct expert_weights *w = &p->lw->experts[e];
     (void)thread;
-    multiply(f, &p->lw->experts[e].down, active, first, n,
+    multiply(f, &w->down, w->down_bias, active, first, n,
              x->rows + (size_t)x->first[e] * (size_t)width + first, (size_t)width);
 }
 
@@ -157,7 +160,8 @@ static float *add_up(const struct forward *f, int r) {
     }
     if (f->conf.experts.shared == 0) return sum;
     float *shared = x->shared + (size_t)r * (size_t)hidden;
-    f->kn.scale(shared, shared, sigmoid(&f->kn, x->open[r]), hidden);
+    if (f->conf.experts.shared_gate)
+        f->kn.scale(shared, shared, sigmoid(&f->kn, x->open[r]), hidden);
     f->kn.add(sum, shared, hidden);
     return sum;
 }
@@ -194,8 +198,8 @@ void forward_experts(struct pass *p) {
     struct expert_rows *x = &f->experts;
     pass_pack_half(p, &l->router, 1);
     const float *rows = p->input;
-    pass_product(p, LORA_MODULES, &l->router, x->scores, NULL, NULL);
-    if (f->conf.experts.shared > 0)
+    pass_product(p, LORA_MODULES, &l->router, x->scores, l->router_bias, NULL);
+    if (l->shared_gate.panels != NULL)
         pass_product(p, LORA_MODULES, &l->shared_gate, x->open, NULL, NULL);
     pass_products_go(p);
     if (f->conf.experts.shared > 0) shared_expert(p, rows);

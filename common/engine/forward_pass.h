@@ -58,9 +58,8 @@ void pass_product(struct pass *p, enum lora_module module, const struct matrix *
 void pass_products_go(struct pass *p); /* all of them */
 /* Two of one shape, the second without a y: y = act(first) * second. Or only the first. */
 void pass_gate_up(struct pass *p);
-/* gate = act(gate) * up, n values; up may be NULL. */
-void forward_activate(const struct kernels *kn, enum activation act, float *gate, const float *up,
-                      int n);
+/* gate = act(gate) * up, n values; up may be NULL, and is scratch then on. */
+void forward_activate(const struct forward *f, float *gate, float *up, int n);
 
 /* The feed-forward half of a layer with experts (forward_experts.c). */
 void forward_experts(struct pass *p);

@@ -128,6 +128,7 @@ static void attention_layer(struct pass *p) {
                                       .kv = p->kv,
                                       .layer = p->kv_layer,
                                       .window = window,
+                                      .sinks = p->lw->sinks,
                                       .q = f->q,
                                       .out = f->att};
     pool_run(f->pool, attention_item, p, f->plan.n_items * f->conf.n_kv_heads);
@@ -214,9 +215,21 @@ void pass_products_go(struct pass *p) {
     p->n_products = 0;
 }
 
-void forward_activate(const struct kernels *kn, enum activation act, float *gate, const float *up,
-                      int n) {
-    if (act == ACT_SILU) {
+/* g sigmoid(alpha g) (u + 1) as swiglu(alpha g, (u + 1) / alpha), of values within their limits. A
+ * NaN stays one. */
+static void clamp_both(const struct model_conf *c, float *gate, float *up, int n) {
+    const float most = c->act_limit, alpha = c->act_alpha;
+    for (int i = 0; i < n; i++) {
+        gate[i] = alpha * (gate[i] > most ? most : gate[i]);
+        up[i] = ((up[i] > most ? most : up[i] < -most ? -most : up[i]) + 1) / alpha;
+    }
+}
+
+void forward_activate(const struct forward *f, float *gate, float *up, int n) {
+    const struct kernels *kn = &f->kn;
+    const enum activation act = f->conf.act;
+    if (act == ACT_SILU_CLAMPED) clamp_both(&f->conf, gate, up, n);
+    if (act == ACT_SILU || act == ACT_SILU_CLAMPED) {
         kn->swiglu(gate, up, n);
         return;
     }
@@ -236,7 +249,7 @@ static void gate_up_item(void *arg, int item, int thread) {
     float *gate = product_run(p, 0, item, thread, &stride), *up = NULL;
     if (p->n_products > 1) up = product_run(p, 1, item, thread, &up_stride);
     for (int r = 0; r < p->pack_rows; r++)
-        forward_activate(&p->f->kn, p->f->conf.act, gate + (size_t)r * stride,
+        forward_activate(p->f, gate + (size_t)r * stride,
                          up != NULL ? up + (size_t)r * up_stride : NULL, n);
 }
 

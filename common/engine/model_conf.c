@@ -461,9 +461,14 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
         at += rope_line(line + at, MODEL_CONF_LINE_BYTES - at, "window_rope", &c->window_rope,
                         c->rope_dim / 2);
     if (c->experts.n > 0)
-        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " experts=%d,%d,%d,%d,%d",
-                       c->experts.n, c->experts.used, c->experts.intermediate, c->experts.shared,
-                       c->experts.normalise);
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at),
+                       " experts=%d,%d,%d,%d,%d,%d,%d", c->experts.n, c->experts.used,
+                       c->experts.intermediate, c->experts.shared, c->experts.normalise,
+                       c->experts.shared_gate, c->experts.bias);
+    if (c->act == ACT_SILU_CLAMPED)
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " clamp=%.9g,%.9g",
+                       (double)c->act_limit, (double)c->act_alpha);
+    if (c->sinks) at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " sinks");
     at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " window=");
     for (int i = 0; i < c->n_layers; i++)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), "%d%s%s,",

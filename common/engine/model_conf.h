@@ -58,8 +58,9 @@ enum qk_norm {
     QK_NORM_ROW,   /* of all heads together */
     QK_NORM_HEADS, /* LayerNorm of each head, each with weights of its own */
 };
-/* GELU: by erf, or the form by tanh; TANH: of score heads only. */
-enum activation { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_TANH };
+/* GELU: by erf, or the form by tanh; TANH: of score heads only. SILU_CLAMPED: of gpt-oss, g
+ * sigmoid(alpha g) (u + 1) with g up to a limit and u within it on both sides. */
+enum activation { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_TANH, ACT_SILU_CLAMPED };
 
 /* What makes a score of the pooled row: out(norm(act(dense(row)))). */
 struct score_conf {
@@ -75,8 +76,10 @@ struct score_conf {
 struct experts_conf {
     int n, used;      /* n 0: the model has none */
     int intermediate; /* of one expert */
-    int shared;       /* of the shared one; 0: none. It is multiplied with sigmoid(g x) */
+    int shared;       /* of the shared one; 0: none */
+    bool shared_gate; /* it is multiplied with sigmoid(g x) */
     bool normalise;   /* the shares of the chosen sum to 1 */
+    bool bias;        /* R x and the products of the experts have one */
 };
 
 struct rope_conf {
@@ -100,7 +103,7 @@ enum tensor_map {
     TENSORS_GEMMA,
     TENSORS_BEHIND, /* OLMo 2, EXAONE 4 */
     TENSORS_GLM4,
-    TENSORS_GRANITE4,
+    TENSORS_GRANITE4, /* and Granite's mixtures */
     TENSORS_INTERNLM2,
     TENSORS_EXAONE,
     TENSORS_BAICHUAN,
@@ -109,7 +112,8 @@ enum tensor_map {
     TENSORS_NOMIC,
     TENSORS_MODERN,
     TENSORS_MIXTRAL,
-    TENSORS_EXPERTS /* Qwen2-MoE, Qwen3-MoE, OLMoE */
+    TENSORS_EXPERTS, /* Qwen2-MoE, Qwen3-MoE, OLMoE */
+    TENSORS_GPT_OSS
 };
 
 struct model_conf {
@@ -123,12 +127,14 @@ struct model_conf {
     enum norm_place norms;
     bool embed_norm; /* the residual stream goes on from the first norm's output */
     enum activation act;
-    bool gated;           /* the activated half of the MLP is multiplied with another */
-    float embed_scale;    /* what the rows of the embedding are multiplied with */
-    float residual_scale; /* and each branch before it is added */
-    float score_scale;    /* and q k */
-    float score_cap;      /* c: scores are c tanh(score / c); 0: as they are */
+    float act_limit, act_alpha; /* of ACT_SILU_CLAMPED */
+    bool gated;                 /* the activated half of the MLP is multiplied with another */
+    float embed_scale;          /* what the rows of the embedding are multiplied with */
+    float residual_scale;       /* and each branch before it is added */
+    float score_scale;          /* and q k */
+    float score_cap;            /* c: scores are c tanh(score / c); 0: as they are */
     float logit_scale, logit_cap;
+    bool sinks;     /* each head has a score without a value beside those of its keys */
     bool alibi;     /* scores fall with the distance, in each head by another slope */
     bool unit_head; /* the rows of lm_head are divided by their lengths */
     bool no_rope;   /* in no layer */

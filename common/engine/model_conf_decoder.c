@@ -19,6 +19,7 @@ static enum err read_flags(struct conf_reader *r, const struct family *f, struct
     c->norms = f->norms;
     c->norm = f->norm;
     c->qk_norm = f->qk_norm;
+    c->sinks = f->sinks;
     c->rope_pairs = c->adapter_pairs = f->rope_pairs;
     if (f->use_qk_norm && (e = conf_bool(r, "use_qk_norm", false, &use)) != ERR_OK) return e;
     if (!use) c->qk_norm = QK_NORM_NONE;
@@ -186,6 +187,8 @@ static enum err read_number(struct conf_reader *r, const struct member_number *x
     case NUMBER_RESIDUAL_SCALE: c->residual_scale = (float)v; break;
     case NUMBER_LOGIT_SCALE: c->logit_scale = (float)v; break;
     case NUMBER_LOGIT_DIVISOR: c->logit_scale = (float)(1 / v); break;
+    case NUMBER_ACT_LIMIT: c->act_limit = (float)v; break;
+    case NUMBER_ACT_ALPHA: c->act_alpha = (float)v; break;
     }
     return ERR_OK;
 }

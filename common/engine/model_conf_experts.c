@@ -30,13 +30,19 @@ static enum err read_layers(struct conf_reader *r, struct model_conf *c) {
 enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     const struct member_experts *m = &f->experts;
     struct experts_conf *x = &c->experts;
-    const int64_t none = 0;
+    const int64_t none = 0, least = m->optional ? 0 : 1;
+    struct conf_reader plain = *r; /* what is the width of a dense layer elsewhere */
     int64_t n = 0, used = 0, width = 0, shared = 0, in_all = 0;
     enum err e;
+    plain.aliases = NULL;
     if (m->count == NULL) return ERR_OK;
-    if ((e = conf_int(r, m->count, 1, MODEL_EXPERTS_MAX, NULL, &n)) != ERR_OK) return e;
+    if ((e = conf_int(r, m->count, least, MODEL_EXPERTS_MAX, m->optional ? &none : NULL, &n)) !=
+        ERR_OK)
+        return e;
+    if (n == 0) return ERR_OK;
     if ((e = conf_int(r, "num_experts_per_tok", 1, n, NULL, &used)) != ERR_OK) return e;
-    if ((e = conf_int(r, m->width, 1, MODEL_INTERMEDIATE_MAX, NULL, &width)) != ERR_OK) return e;
+    if ((e = conf_int(&plain, m->width, 1, MODEL_INTERMEDIATE_MAX, NULL, &width)) != ERR_OK)
+        return e;
     if (m->shared != NULL &&
         (e = conf_int(r, m->shared, 0, MODEL_INTERMEDIATE_MAX, &none, &shared)) != ERR_OK)
         return e;
@@ -44,7 +50,9 @@ enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct
                                .used = (int)used,
                                .intermediate = (int)width,
                                .shared = (int)shared,
-                               .normalise = m->normalise};
+                               .shared_gate = m->shared_gate,
+                               .normalise = m->normalise,
+                               .bias = m->bias};
     if (m->may_normalise && (e = conf_bool(r, "norm_topk_prob", false, &x->normalise)) != ERR_OK)
         return e;
     for (int i = 0; i < c->n_layers; i++) c->mixed[i] = true;

@@ -57,14 +57,13 @@ static const struct key gemma3_keys[] = {
     {"final_logit_softcapping", "final_logit_softcapping", NUMBER, false},
     END,
 };
-static const struct key granite_keys[] = {
-    RMS_EPS,
-    {"attention.scale", "attention_multiplier", NUMBER, false},
-    {"embedding_scale", "embedding_multiplier", NUMBER, false},
-    {"residual_scale", "residual_multiplier", NUMBER, false},
-    {"logit_scale", "logits_scaling", NUMBER, false},
-    END,
-};
+#define GRANITE_KEYS                                                                               \
+    RMS_EPS, {"attention.scale", "attention_multiplier", NUMBER, false},                           \
+        {"embedding_scale", "embedding_multiplier", NUMBER, false},                                \
+        {"residual_scale", "residual_multiplier", NUMBER, false}, {                                \
+        "logit_scale", "logits_scaling", NUMBER, false                                             \
+    }
+static const struct key granite_keys[] = {GRANITE_KEYS, END};
 static const struct key cohere_keys[] = {
     LAYER_EPS, {"logit_scale", "logit_scale", NUMBER, false}, END};
 static const struct key cohere2_keys[] = {
@@ -90,6 +89,20 @@ static const struct key qwen2moe_keys[] = {
     END,
 };
 static const struct key qwen3moe_keys[] = {RMS_EPS, EXPERTS, EXPERT_WIDTH, END};
+static const struct key granitemoe_keys[] = {
+    GRANITE_KEYS,
+    {"expert_count", "num_local_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size", COUNT, false},
+    END,
+};
+static const struct key gpt_oss_keys[] = {
+    RMS_EPS,
+    WINDOW,
+    {"expert_count", "num_local_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    END,
+};
 static const struct key olmoe_keys[] = {RMS_EPS, EXPERTS, END};
 
 /* An architecture is a family of model_families.c under another name. */
@@ -102,6 +115,7 @@ static const struct arch {
     bool llama_names;   /* tensors are Llama's, whatever HuggingFace's are called */
     const char *second; /* a key that is above 0 where this row and not that before it is meant */
     bool normalise;     /* the shares of chosen experts sum to 1 */
+    bool smooth_ramp;   /* YaRN's ramp does not begin and end at whole dimensions; no key says so */
     int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
 #define ARCH(arch, type, class, ...)                                                               \
@@ -121,6 +135,9 @@ static const struct arch {
     ARCH("gemma3", "gemma3_text", "Gemma3", .keys = gemma3_keys, .act = tanh_act,
          .root_layers = 62),
     ARCH("granite", "granite", "Granite", .keys = granite_keys, .pairs = true),
+    ARCH("granitemoe", "granitemoeshared", "GraniteMoeShared", .keys = granitemoe_keys,
+         .pairs = true),
+    ARCH("gpt-oss", "gpt_oss", "GptOss", .keys = gpt_oss_keys, .smooth_ramp = true),
     ARCH("smollm3", "smollm3", "SmolLM3", .keys = rms_keys, .pairs = true),
     ARCH("olmo2", "olmo2", "Olmo2", .keys = rms_keys),
     ARCH("olmo2", "olmo3", "Olmo3", .keys = window_keys, .second = "attention.sliding_window"),
@@ -397,6 +414,7 @@ static enum err put_rope(struct buf *b, const struct gguf *g, const struct arch 
         buf_printf(b, ",\"beta_fast\":%.17g", v);
     if (yarn && gguf_f64(g, rope_key(key, a, "yarn_beta_slow"), &v))
         buf_printf(b, ",\"beta_slow\":%.17g", v);
+    if (yarn && a->smooth_ramp) buf_puts(b, ",\"truncate\":false");
     buf_puts(b, "},");
     return ERR_OK;
 }

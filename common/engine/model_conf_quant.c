@@ -12,6 +12,7 @@ const char *quant_method_name(enum quant_method m) {
     case QUANT_GPTQ: return "gptq";
     case QUANT_COMPRESSED: return "compressed-tensors";
     case QUANT_FP8: return "fp8";
+    case QUANT_MXFP4: return "mxfp4";
     case QUANT_NONE: break;
     }
     return "none";
@@ -150,7 +151,8 @@ static enum err read_compressed(struct conf_reader *r, struct quant_conf *q) {
 }
 
 static enum err read_method(struct conf_reader *r, const char *absent, struct quant_conf *q) {
-    static const char *const known = "\"awq\", \"gptq\", \"compressed-tensors\" or \"fp8\"";
+    static const char *const known =
+        "\"awq\", \"gptq\", \"compressed-tensors\", \"fp8\" or \"mxfp4\"";
     static const char *const fp8_formats[] = {"e4m3", NULL};
     const char *s = absent;
     size_t n = 0;
@@ -179,6 +181,10 @@ static enum err read_method(struct conf_reader *r, const char *absent, struct qu
         q->method = QUANT_FP8;
         enum err e = one_of(r, "fmt", fp8_formats, &which);
         return e != ERR_OK ? e : read_block(r, "weight_block_size", q->block);
+    }
+    if (strcmp(s, "mxfp4") == 0) {
+        q->method = QUANT_MXFP4;
+        return ERR_OK;
     }
     return conf_refuse(r, "quant_method", known);
 }

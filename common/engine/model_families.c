@@ -71,8 +71,23 @@ static const struct member_number granite_numbers[] = {
     {"logits_scaling", NUMBER_LOGIT_DIVISOR, 1},
     {NULL, 0, 0},
 };
+/* of its mixtures; absent or 0 shared: none */
+#define GRANITE_EXPERTS(...)                                                                       \
+    .map = TENSORS_GRANITE4, .numbers = granite_numbers, SILU,                                     \
+    .experts = {.count = "num_local_experts",                                                      \
+                .width = "intermediate_size",                                                      \
+                .normalise = true,                                                                 \
+                __VA_ARGS__}
 static const struct member_alias granite4_names[] = {
     {"intermediate_size", "shared_intermediate_size"}, {NULL, NULL}};
+
+static const struct member_alias gpt_oss_names[] = {{"num_experts_per_tok", "experts_per_token"},
+                                                    {NULL, NULL}};
+static const struct member_number gpt_oss_numbers[] = {
+    {"swiglu_limit", NUMBER_ACT_LIMIT, 7},
+    {"swiglu_alpha", NUMBER_ACT_ALPHA, 1.702},
+    {NULL, 0, 0},
+};
 
 static const struct member_neutral smollm3_neutrals[] = {{"use_sliding_window", 0}, {NULL, 0}};
 
@@ -171,7 +186,7 @@ static const struct family families[] = {
      .window_switch = true,
      .kv_heads_absent = 16,
      .window_absent = 4096,
-     QWEN_EXPERTS(.shared = "shared_expert_intermediate_size")},
+     QWEN_EXPERTS(.shared = "shared_expert_intermediate_size", .shared_gate = true)},
     {.name = "qwen3_moe",
      .architectures = {{"Qwen3MoeForCausalLM", MODEL_HEAD_LM}},
      SILU,
@@ -229,13 +244,40 @@ static const struct family families[] = {
      SILU,
      .attention_bias = BIAS_QKVO,
      .mlp_bias = true},
+    {.name = "granitemoe",
+     .architectures = {{"GraniteMoeForCausalLM", MODEL_HEAD_LM}},
+     .attention_bias = BIAS_QKVO,
+     GRANITE_EXPERTS(.shared = NULL)},
+    {.name = "granitemoeshared",
+     .architectures = {{"GraniteMoeSharedForCausalLM", MODEL_HEAD_LM}},
+     .attention_bias = BIAS_QKVO,
+     GRANITE_EXPERTS(.shared = "shared_intermediate_size")},
     {.name = "granitemoehybrid",
      .architectures = {{"GraniteMoeHybridForCausalLM", MODEL_HEAD_LM}},
-     .map = TENSORS_GRANITE4,
      .aliases = granite4_names,
-     .numbers = granite_numbers,
-     SILU,
-     .position_type = true},
+     .position_type = true,
+     GRANITE_EXPERTS(.optional = true, .shared = "shared_intermediate_size")},
+    {.name = "gpt_oss",
+     .architectures = {{"GptOssForCausalLM", MODEL_HEAD_LM}},
+     .map = TENSORS_GPT_OSS,
+     .aliases = gpt_oss_names,
+     .numbers = gpt_oss_numbers,
+     .acts = {{"silu", ACT_SILU_CLAMPED}},
+     .gated = true,
+     .qkv_bias = true,
+     .o_bias = true,
+     .attention_bias = BIAS_QKVO,
+     .window_period = 2,
+     .sinks = true,
+     .kv_heads_absent = 8,
+     .head_dim_absent = 64,
+     .window_absent = 128,
+     .theta_absent = 150000,
+     .eps_absent = 1e-5,
+     .experts = {.count = "num_local_experts",
+                 .width = "intermediate_size",
+                 .normalise = true,
+                 .bias = true}},
     {.name = "smollm3",
      .architectures = {{"SmolLM3ForCausalLM", MODEL_HEAD_LM}},
      .neutrals = smollm3_neutrals,

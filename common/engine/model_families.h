@@ -31,6 +31,8 @@ enum number {
     NUMBER_RESIDUAL_SCALE,
     NUMBER_LOGIT_SCALE,
     NUMBER_LOGIT_DIVISOR,
+    NUMBER_ACT_LIMIT,
+    NUMBER_ACT_ALPHA,
 };
 struct member_number {
     const char *name;
@@ -41,8 +43,11 @@ struct member_number {
 /* What a config calls its experts. */
 struct member_experts {
     const char *count;  /* NULL: the family has none */
-    const char *width;  /* of one */
+    bool optional;      /* where it is absent or 0 the model is dense */
+    const char *width;  /* of one; no alias holds for it */
     const char *shared; /* of the shared one; NULL: there is none */
+    bool shared_gate;
+    bool bias;
     bool may_normalise; /* norm_topk_prob; else `normalise` holds */
     bool normalise;
     bool some_layers; /* decoder_sparse_step, mlp_only_layers */
@@ -97,6 +102,7 @@ struct family {
     bool longrope; /* "yarn" is a name of it, too, and its context stands beside rope_scaling */
     bool position_type;  /* position_embedding_type must be "rope" or "nope" */
     int unit_head_vocab; /* of models whose lm_head has rows of length 1; 0: none */
+    bool sinks;
     int alibi_layers;    /* of models with ALiBi instead of RoPE; 0: none */
     int kv_heads_absent; /* 0: as many as heads */
     int head_dim_absent; /* 0: hidden_size / num_attention_heads */

@@ -16,6 +16,7 @@ enum quant_method {
     QUANT_GPTQ,
     QUANT_COMPRESSED, /* compressed-tensors: packed integers, int8, FP8 */
     QUANT_FP8,
+    QUANT_MXFP4, /* of gpt-oss: the experts alone */
 };
 
 struct quant_conf {

@@ -12,24 +12,39 @@
 #define BRANCH(i, field)                                                                           \
     IN_BRANCHES, (size_t)(i) * sizeof(struct norm) + offsetof(struct norm, field)
 #define MATRIX(name, gguf, at, n, k)                                                               \
-    { name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, ALWAYS, IN_ORDER, AS_IT_IS }
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, ALWAYS, IN_ORDER,          \
+            AS_IT_IS, false, false                                                                 \
+    }
 #define ROWS(name, gguf, at, n, k, from)                                                           \
-    { name ".weight", gguf ".weight", at, true, false, n, k, from, ALWAYS, IN_ORDER, AS_IT_IS }
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, true, false, n, k, from, ALWAYS, IN_ORDER, AS_IT_IS,   \
+            false, false                                                                           \
+    }
 #define GROUPED(name, at, n, from, order)                                                          \
-    { name ".weight", NULL, at, true, false, n, HIDDEN, from, ALWAYS, order, AS_IT_IS }
+    {                                                                                              \
+        name ".weight", NULL, at, true, false, n, HIDDEN, from, ALWAYS, order, AS_IT_IS, false,    \
+            false                                                                                  \
+    }
 #define GROUPED_BIAS(name, at, n, from, order)                                                     \
-    { name ".bias", NULL, at, false, false, n, ONE, from, QKV_BIAS, order, AS_IT_IS }
+    { name ".bias", NULL, at, false, false, n, ONE, from, QKV_BIAS, order, AS_IT_IS, false, false }
 #define TABLE(name, gguf, at, n, when)                                                             \
-    { name ".weight", gguf ".weight", at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER,        \
+            AS_IT_IS, false, false                                                                 \
+    }
 #define VECTOR(name, gguf, at, n, when)                                                            \
-    { name, gguf, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+    { name, gguf, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS, false, false }
 /* A norm's weight; change: PLUS_ONE or AS_IT_IS. */
 #define WEIGHT(name, gguf, at, n, when, change)                                                    \
-    { name ".weight", gguf ".weight", at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, change }
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, change, \
+            false, false                                                                           \
+    }
 #define HEAD(name, at, n, when)                                                                    \
-    { "/" name, NULL, at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+    { "/" name, NULL, at, true, true, n, HIDDEN, NO_ROWS, when, IN_ORDER, AS_IT_IS, false, false }
 #define HEAD_VECTOR(name, at, n, when)                                                             \
-    { "/" name, NULL, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+    { "/" name, NULL, at, false, false, n, ONE, NO_ROWS, when, IN_ORDER, AS_IT_IS, false, false }
 /* Weight and bias. */
 #define LINEAR(name, gguf, field, n, k, when)                                                      \
     MATRIX(name, gguf, LAYER(field), n, k),                                                        \
@@ -45,7 +60,7 @@
 #define LM_HEAD(name, change)                                                                      \
     {                                                                                              \
         "/" name ".weight", "output.weight", MODEL(head), true, false, VOCAB, HIDDEN, NO_ROWS,     \
-            UNTIED, IN_ORDER, change                                                               \
+            UNTIED, IN_ORDER, change, false, false                                                 \
     }
 /* q, k and v as rows of one tensor. */
 #define QKV(name, gguf)                                                                            \
@@ -89,8 +104,28 @@ static const struct tensor_row llama_rows[] = {
 };
 
 #define PART(name, gguf, at, n, k, when)                                                           \
-    { name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, when, IN_ORDER, AS_IT_IS }
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, true, false, n, k, NO_ROWS, when, IN_ORDER, AS_IT_IS,  \
+            false, false                                                                           \
+    }
 #define EXPERT(field) IN_EXPERTS, offsetof(struct expert_weights, field)
+/* Rows of a matrix, or values, of each expert in one tensor for all. */
+#define STACK(name, gguf, field, n, k, from, order, turned)                                        \
+    {                                                                                              \
+        name, gguf ".weight", EXPERT(field), true, false, n, k, from, MIXED_LAYER, order,          \
+            AS_IT_IS, true, turned                                                                 \
+    }
+#define STACK_BIAS(name, gguf, field, n, from, order)                                              \
+    {                                                                                              \
+        name, gguf ".bias", EXPERT(field), false, false, n, ONE, from, EXPERT_BIAS, order,         \
+            AS_IT_IS, true, false                                                                  \
+    }
+/* Rows of a tensor that is cut in GGUF. */
+#define CUT(name, gguf, at, n, k, from, when)                                                      \
+    {                                                                                              \
+        name ".weight", gguf ".weight", at, true, false, n, k, from, when, IN_ORDER, AS_IT_IS,     \
+            true, false                                                                            \
+    }
 #define EXPERTS(at, gate_name, up_name, down_name)                                                 \
     PART(at "%d." gate_name, "ffn_gate_exps", EXPERT(gate), EXPERT_INTER, HIDDEN, MIXED_LAYER),    \
         PART(at "%d." up_name, "ffn_up_exps", EXPERT(up), EXPERT_INTER, HIDDEN, MIXED_LAYER),      \
@@ -120,13 +155,16 @@ static const struct tensor_row expert_rows[] = {
     PART("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
     ROUTER("mlp.gate"),
     EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+    STACK("mlp.experts.gate_up_proj", "", gate, EXPERT_INTER, HIDDEN, NO_ROWS, IN_ORDER, false),
+    STACK("mlp.experts.gate_up_proj", "", up, EXPERT_INTER, HIDDEN, EXPERT_INTER, IN_ORDER, false),
+    STACK("mlp.experts.down_proj", "", down, HIDDEN, EXPERT_INTER, NO_ROWS, IN_ORDER, false),
     PART("mlp.shared_expert.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,
          SHARED_EXPERT),
     PART("mlp.shared_expert.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
          SHARED_EXPERT),
     PART("mlp.shared_expert.down_proj", "ffn_down_shexp", LAYER(down), HIDDEN, SHARED_INTER,
          SHARED_EXPERT),
-    TABLE("mlp.shared_expert_gate", "ffn_gate_inp_shexp", LAYER(shared_gate), ONE, SHARED_EXPERT),
+    TABLE("mlp.shared_expert_gate", "ffn_gate_inp_shexp", LAYER(shared_gate), ONE, SHARED_GATE),
     FINAL_NORM(AS_IT_IS),
     LM_HEAD("lm_head", AS_IT_IS),
 };
@@ -182,8 +220,46 @@ static const struct tensor_row granite4_rows[] = {
     FIRST_HALF_NORM(AS_IT_IS),
     ATTENTION,
     SECOND_HALF_NORM("post_attention_layernorm", ALWAYS, AS_IT_IS),
-    GATE_UP("shared_mlp.input_linear", "ffn_up"),
-    MATRIX("shared_mlp.output_linear", "ffn_down", LAYER(down), HIDDEN, INTER),
+    CUT("shared_mlp.input_linear", "ffn_gate", LAYER(gate), INTER, HIDDEN, NO_ROWS, DENSE_LAYER),
+    CUT("shared_mlp.input_linear", "ffn_up", LAYER(up), INTER, HIDDEN, INTER, DENSE_LAYER),
+    PART("shared_mlp.output_linear", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
+    ROUTER("block_sparse_moe.router.layer"),
+    STACK("block_sparse_moe.input_linear.weight", "ffn_gate_exps", gate, EXPERT_INTER, HIDDEN,
+          NO_ROWS, IN_ORDER, false),
+    STACK("block_sparse_moe.input_linear.weight", "ffn_up_exps", up, EXPERT_INTER, HIDDEN,
+          EXPERT_INTER, IN_ORDER, false),
+    STACK("block_sparse_moe.output_linear.weight", "ffn_down_exps", down, HIDDEN, EXPERT_INTER,
+          NO_ROWS, IN_ORDER, false),
+    CUT("shared_mlp.input_linear", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN, NO_ROWS,
+        SHARED_EXPERT),
+    CUT("shared_mlp.input_linear", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN, SHARED_INTER,
+        SHARED_EXPERT),
+    PART("shared_mlp.output_linear", "ffn_down_shexp", LAYER(down), HIDDEN, SHARED_INTER,
+         SHARED_EXPERT),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
+static const struct tensor_row gpt_oss_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    VECTOR("self_attn.sinks", "attn_sinks.weight", LAYER(sinks), N_HEADS, SINKS),
+    WEIGHT("post_attention_layernorm", "post_attention_norm", NORM(1, weight), HIDDEN, ALWAYS,
+           AS_IT_IS),
+    ROUTER("mlp.router"),
+    VECTOR("mlp.router.bias", "ffn_gate_inp.bias", LAYER(router_bias), N_EXPERTS, EXPERT_BIAS),
+    STACK("mlp.experts.gate_up_proj", "ffn_gate_exps", gate, EXPERT_INTER, HIDDEN, NO_ROWS,
+          FIRST_OF_TWO, true),
+    STACK("mlp.experts.gate_up_proj", "ffn_up_exps", up, EXPERT_INTER, HIDDEN, EXPERT_INTER,
+          SECOND_OF_TWO, true),
+    STACK("mlp.experts.down_proj", "ffn_down_exps", down, HIDDEN, EXPERT_INTER, NO_ROWS, IN_ORDER,
+          true),
+    STACK_BIAS("mlp.experts.gate_up_proj_bias", "ffn_gate_exps", gate_bias, EXPERT_INTER, NO_ROWS,
+               FIRST_OF_TWO),
+    STACK_BIAS("mlp.experts.gate_up_proj_bias", "ffn_up_exps", up_bias, EXPERT_INTER, EXPERT_INTER,
+               SECOND_OF_TWO),
+    STACK_BIAS("mlp.experts.down_proj_bias", "ffn_down_exps", down_bias, HIDDEN, NO_ROWS, IN_ORDER),
     FINAL_NORM(AS_IT_IS),
     LM_HEAD("lm_head", AS_IT_IS),
 };
@@ -327,6 +403,7 @@ static const struct tensor_names maps[] = {
                             "language_model.model.", "model.language_model."),
     [TENSORS_MIXTRAL] = DECODER(mixtral_rows),
     [TENSORS_EXPERTS] = DECODER(expert_rows),
+    [TENSORS_GPT_OSS] = DECODER(gpt_oss_rows),
     [TENSORS_PHI3] = DECODER(phi3_rows),
     [TENSORS_GEMMA] = NAMES("layers.%d.", gemma_rows, no_unused, "model.", "",
                             "language_model.model.", "model.language_model."),
@@ -375,6 +452,9 @@ bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, 
     case DENSE_LAYER: return !c->mixed[layer];
     case MIXED_LAYER: return c->mixed[layer];
     case SHARED_EXPERT: return c->mixed[layer] && c->experts.shared > 0;
+    case SHARED_GATE: return c->mixed[layer] && c->experts.shared > 0 && c->experts.shared_gate;
+    case EXPERT_BIAS: return c->mixed[layer] && c->experts.bias;
+    case SINKS: return c->sinks;
     case ALWAYS: break;
     }
     return true;
@@ -386,6 +466,7 @@ int tensor_extent(const struct model_conf *c, enum extent x) {
     case HIDDEN: return c->hidden;
     case INTER: return c->intermediate;
     case Q_DIM: return c->n_heads * c->head_dim;
+    case N_HEADS: return c->n_heads;
     case KV_DIM: return c->n_kv_heads * c->head_dim;
     case QK_DIM: return (c->n_heads + c->n_kv_heads) * c->head_dim;
     case Q_NORM: return c->head_dim * (c->qk_norm == QK_NORM_HEAD ? 1 : c->n_heads);

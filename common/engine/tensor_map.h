@@ -16,7 +16,8 @@ enum { TENSOR_ROOTS_MAX = 4, TENSOR_NAME_BYTES = 112 };
 /* Where the values go: the offset counts from there. */
 enum tensor_place {
     IN_LAYER,      /* struct layer_weights */
-    IN_EXPERTS,    /* each struct expert_weights of the layer; "%d" in the name is its number */
+    IN_EXPERTS,    /* each struct expert_weights of the layer; "%d" in the name is its number. A
+                      name without it, as any name of GGUF, is of one tensor for all of them */
     IN_NORMS,      /* norms[2 * layer] */
     IN_BRANCHES,   /* branch_norms[2 * layer] */
     IN_MODEL,      /* struct weights; once a model, not in each layer */
@@ -31,6 +32,7 @@ enum extent {
     INTER,
     Q_DIM,
     KV_DIM,
+    N_HEADS,
     QK_DIM, /* of q and k together */
     Q_NORM, /* what a norm of q has weights for */
     K_NORM,
@@ -62,12 +64,16 @@ enum presence {
     SCORE_OUT_BIAS,
     DENSE_LAYER, /* without experts */
     MIXED_LAYER, /* with them */
-    SHARED_EXPERT
+    SHARED_EXPERT,
+    SHARED_GATE,
+    EXPERT_BIAS, /* in layers with experts */
+    SINKS
 };
 
 /* In which order a tensor has the rows of a matrix: one after another, or of each KV head those of
- * its queries' heads, then its key's, then its value's (InternLM 2). */
-enum row_order { IN_ORDER, GROUPED_Q, GROUPED_K, GROUPED_V };
+ * its queries' heads, then its key's, then its value's (InternLM 2); or the rows of two matrices
+ * by turns (gpt-oss). */
+enum row_order { IN_ORDER, GROUPED_Q, GROUPED_K, GROUPED_V, FIRST_OF_TWO, SECOND_OF_TWO };
 
 /* What becomes of the values on their way, in f32. */
 enum change {
@@ -78,8 +84,7 @@ enum change {
 
 struct tensor_row {
     const char *name; /* HuggingFace's, behind root and layer prefix; "/": without a root */
-    const char *gguf; /* behind "blk.N." in a layer; NULL: no GGUF has it. Of experts: one tensor
-                         [n_experts][n][k] for all */
+    const char *gguf; /* behind "blk.N." in a layer; NULL: no GGUF has it */
     enum tensor_place place;
     size_t offset;
     bool is_matrix;
@@ -89,6 +94,12 @@ struct tensor_row {
     enum presence when;
     enum row_order order;
     enum change change;
+    /* Where HuggingFace's tensor holds more than this: GGUF's is cut, in order. So it is always of
+     * experts. */
+    bool cut;
+    /* A plain tensor of HuggingFace's has rows where columns are meant; a quantised one does not.
+     */
+    bool turned;
 };
 
 struct tensor_names {

@@ -13,12 +13,13 @@ enum {
     ROWS_AT_ONCE = 16,
 };
 
-enum packed_kind { PK_AWQ, PK_GPTQ, PK_WORDS, PK_INT8, PK_FP8 };
+enum packed_kind { PK_AWQ, PK_GPTQ, PK_WORDS, PK_INT8, PK_FP8, PK_MXFP4 };
 
 struct packed_linear {
     enum packed_kind kind;
     int bits;
     uint64_t out, in;
+    uint64_t experts;         /* of which out are the rows; 0: it is one matrix */
     uint64_t group, n_groups; /* inputs of a group; groups of a row */
     int zero;                 /* where none are stored; else what is added to a stored one */
     const struct tensor *parts[PIECES_MAX]; /* values first */
@@ -312,6 +313,35 @@ static enum err read_bytes(struct finder *f, struct packed_linear *p, const char
     return ERR_OK;
 }
 
+enum { MX_GROUP = 32, MX_BYTES = MX_GROUP / 2 };
+
+static enum err read_mxfp4(struct finder *f, struct packed_linear *p, const char *module,
+                           size_t n) {
+    const struct tensor *q = p->parts[0], *s;
+    enum err e = want_type(f, q, "U8");
+    if (e != ERR_OK) return e;
+    if (q->n_dims != 4 || q->dims[3] != MX_BYTES)
+        return bad(f, q, "must have the sizes of experts, outputs, groups of 32 inputs, and 16");
+    for (int i = 0; i < 3; i++)
+        if (q->dims[i] < 1 || q->dims[i] > SIZE_MAX_ROWS / MX_GROUP)
+            return bad(f, q, "must have sizes from 1 to 524288");
+    p->experts = q->dims[0];
+    p->in = q->dims[2] * MX_GROUP;
+    p->out = q->dims[0] * q->dims[1];
+    if ((s = p->scales = find_part(f, p, module, n, "_scales")) == NULL)
+        return missing(f, p, "_scales");
+    if ((e = want_type(f, s, "U8")) != ERR_OK) return e;
+    if (s->n_dims != 3 || s->dims[0] != q->dims[0] || s->dims[1] != q->dims[1] ||
+        s->dims[2] != q->dims[2])
+        return bad(f, s, "must have the first three sizes of its _blocks");
+    p->bits = 4;
+    p->group = MX_GROUP;
+    p->n_groups = q->dims[2];
+    p->block_rows = 1;
+    snprintf(p->type_name, sizeof(p->type_name), "MXFP4");
+    return ERR_OK;
+}
+
 /* ---- integers with one scale for every 32 of a row */
 enum { GRID = 32 };
 
@@ -331,6 +361,7 @@ static bool zeros_are_middle(const struct packed_linear *p) {
 }
 
 static int find_grid_bits(const struct packed_linear *p) {
+    if (p->kind == PK_MXFP4) return 8; /* twice the values, from -12 to 12 */
     if (p->kind == PK_FP8 || p->g_idx != NULL || p->in % GRID != 0 || p->group % GRID != 0)
         return 0;
     if (zeros_are_middle(p)) return p->bits <= 4 ? 4 : 8;
@@ -351,6 +382,7 @@ static bool holds_values(const struct quant_conf *q, const struct tensor *t, enu
         *kind = PK_INT8;
         if (is_type(t, "I8") && ends_with(t->name, *tail = ".weight")) return true;
         break;
+    case QUANT_MXFP4: *kind = PK_MXFP4; return ends_with(t->name, *tail = "_blocks");
     case QUANT_FP8: break;
     case QUANT_NONE: return false;
     }
@@ -360,20 +392,22 @@ static bool holds_values(const struct quant_conf *q, const struct tensor *t, enu
 
 static enum err add_linear(struct finder *f, size_t idx, enum packed_kind kind, const char *tail) {
     const struct tensor *t = &f->all[idx];
-    const size_t n = strlen(t->name) - strlen(tail) + 1; /* with the dot */
+    const bool named = kind == PK_MXFP4; /* what it stands for has the module's own name */
+    const size_t n = strlen(t->name) - strlen(tail) + (named ? 0 : 1); /* with the dot */
     struct packed_set *s = f->s;
     struct packed_linear *p = &s->linears[s->n_linears];
     *p = (struct packed_linear){.kind = kind, .parts = {t}, .n_parts = 1};
     f->part[idx] = true;
     enum err e = kind == PK_AWQ || kind == PK_GPTQ ? read_columns(f, p, t->name, n)
                  : kind == PK_WORDS                ? read_words(f, p, t->name, n)
+                 : kind == PK_MXFP4                ? read_mxfp4(f, p, t->name, n)
                                                    : read_bytes(f, p, t->name, n);
     if (e != ERR_OK) return e;
     p->grid_bits = find_grid_bits(p);
     char *name = malloc(n + sizeof("weight"));
     if (name == NULL) return err_set(f->eb, ERR_NO_MEMORY, "no memory for tensor names");
     memcpy(name, t->name, n);
-    memcpy(name + n, "weight", sizeof("weight"));
+    snprintf(name + n, sizeof("weight"), "%s", named ? "" : "weight");
     s->names[s->n_linears++] = name;
     struct tensor *to = &s->tensors[s->n_tensors++];
     *to = (struct tensor){.name = name,
@@ -383,6 +417,12 @@ static enum err add_linear(struct finder *f, size_t idx, enum packed_kind kind, 
                           .file = t->file,
                           .data = t->data,
                           .packed = p};
+    if (p->experts > 0) {
+        to->n_dims = 3;
+        to->dims[0] = p->experts;
+        to->dims[1] = p->out / p->experts;
+        to->dims[2] = p->in;
+    }
     for (int i = 0; i < p->n_parts; i++) to->bytes += p->parts[i]->bytes;
     return ERR_OK;
 }
@@ -484,6 +524,13 @@ const struct tensor *packed_part(const struct packed_linear *p, int idx) {
     return idx >= 0 && idx < p->n_parts ? p->parts[idx] : NULL;
 }
 
+void packed_span(const struct packed_linear *p, int idx, uint64_t first, uint64_t n, uint64_t *at,
+                 uint64_t *end) {
+    const uint64_t bytes = p->parts[idx]->bytes, row = bytes / p->out;
+    *at = p->kind == PK_MXFP4 ? first * row : 0;
+    *end = p->kind == PK_MXFP4 ? *at + n * row : bytes;
+}
+
 int packed_bits(const struct packed_linear *p) {
     return p->bits;
 }
@@ -525,8 +572,17 @@ static float scale_at(const struct tensor *t, uint64_t idx) {
     return f;
 }
 
+/* E2M1, doubled. */
+static const int8_t e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* Half of 2^(v - 127); the two smallest are denormals, 255 is a NaN. */
+static float e8m0_half(uint8_t v) {
+    return f32_of_bits(v == 255 ? 0x7fc00000 : v < 2 ? 0x00200000u << v : (uint32_t)(v - 1) << 23);
+}
+
 /* Scale and zero of row o in group g. */
 static float scale_of(const struct packed_linear *p, uint64_t o, uint64_t g) {
+    if (p->kind == PK_MXFP4) return e8m0_half(p->scales->data[o * p->n_groups + g]);
     const bool by_column = p->kind == PK_AWQ || p->kind == PK_GPTQ;
     return scale_at(p->scales, by_column ? g * p->out + o : o / p->block_rows * p->n_groups + g);
 }
@@ -542,7 +598,8 @@ static int zero_of(const struct packed_linear *p, uint64_t o, uint64_t g) {
     case PK_WORDS:
         return field(word_at(p->zeros, o / per_word * p->n_groups + g), o % per_word, p->bits);
     case PK_INT8: return (int8_t)p->zeros->data[o / p->block_rows * p->n_groups + g];
-    case PK_FP8: break;
+    case PK_FP8:
+    case PK_MXFP4: break;
     }
     return 0;
 }
@@ -560,6 +617,7 @@ static inline float value_at(const struct packed_linear *p, enum packed_kind kin
         return (float)(field(word_at(q, o * q->dims[1] + i / per_word), i % per_word, p->bits) -
                        zero);
     case PK_INT8: return (float)((int8_t)q->data[o * p->in + i] - zero);
+    case PK_MXFP4: return (float)e2m1_twice[q->data[(o * p->in + i) / 2] >> (i % 2 * 4) & 15];
     case PK_FP8: break;
     }
     return e4m3(q->data[o * p->in + i]);
@@ -594,6 +652,7 @@ void packed_rows(const struct packed_linear *p, float *dst, uint64_t first, size
         case PK_WORDS: rows_of(p, PK_WORDS, to, first + at, some); break;
         case PK_INT8: rows_of(p, PK_INT8, to, first + at, some); break;
         case PK_FP8: rows_of(p, PK_FP8, to, first + at, some); break;
+        case PK_MXFP4: rows_of(p, PK_MXFP4, to, first + at, some); break;
         }
     }
 }

@@ -19,6 +19,11 @@
  *   FP8    E4M3 weight [out][in]; weight_scale or weight_scale_inv, both to multiply with: of one
  *          value, of each row, of groups of a row, or of blocks
  *
+ *   MXFP4  the experts of a layer in one: X_blocks u8 [experts][out][in / 32][16], two E2M1 values
+ * a byte, the lower half first; X_scales u8 [experts][out][in / 32], powers of two (E8M0). It
+ *          stands for X, without ".weight", of shape [experts][out][in], whose rows are counted
+ *          through all experts
+ *
  * Scales of activations and of KV are left out: activations and KV keep types of their own. A bias
  * of a quantised module that is zero throughout is there for who asks for it, but not in the list.
  * Thread: read-only once open. Ownership: bytes and names of what was given must outlive the set.
@@ -53,6 +58,10 @@ int packed_grid_bits(const struct packed_linear *p);
 float packed_grid(const struct packed_linear *p, int8_t q[32], uint64_t row, uint64_t idx);
 /* The tensors in the files that it is made of: idx from 0 on; NULL past the last. */
 const struct tensor *packed_part(const struct packed_linear *p, int idx);
+/* The bytes [*at, *end) of that part which rows [first, first + n) are made of: all of it in
+ * formats in which rows do not lie one behind the other. */
+void packed_span(const struct packed_linear *p, int idx, uint64_t first, uint64_t n, uint64_t *at,
+                 uint64_t *end);
 /* Bits of its integers, 0: it has FP8 values. */
 int packed_bits(const struct packed_linear *p);
 

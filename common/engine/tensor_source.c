@@ -119,16 +119,20 @@ bool tensor_source_find(const struct tensor_source *s, const char *name, struct 
 
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t from,
                         uint64_t n) {
-    if (t->packed != NULL) {
-        const struct tensor *part;
-        for (int i = 0; from + n >= t->bytes && (part = packed_part(t->packed, i)) != NULL; i++)
-            st_model_drop(s->st, part->own, 0, part->bytes);
-        return;
-    }
     if (s->gguf != NULL)
         gguf_tensor_drop(s->gguf, t->own, from, n);
     else
         st_model_drop(s->st, t->own, from, n);
+}
+
+void tensor_source_drop_rows(const struct tensor_source *s, const struct packed_linear *p,
+                             uint64_t first, uint64_t n) {
+    const struct tensor *part;
+    for (int i = 0; (part = packed_part(p, i)) != NULL; i++) {
+        uint64_t at, end;
+        packed_span(p, i, first, n, &at, &end);
+        st_model_drop(s->st, part->own, at, end - at);
+    }
 }
 
 const struct file_map *tensor_source_file(const struct tensor_source *s, int idx) {

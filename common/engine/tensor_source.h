@@ -45,10 +45,13 @@ size_t tensor_source_count(const struct tensor_source *s);
 /* idx < count; by name. */
 void tensor_source_at(const struct tensor_source *s, size_t idx, struct tensor *out);
 bool tensor_source_find(const struct tensor_source *s, const char *name, struct tensor *out);
-/* n bytes of the tensor from that one on are done with: they leave the resident set; those of a
- * quantised layer when all are. */
+/* n bytes of a tensor that is not quantised are done with, from that one on: they leave the
+ * resident set. */
 void tensor_source_drop(const struct tensor_source *s, const struct tensor *t, uint64_t from,
                         uint64_t n);
+/* Rows of a quantised layer likewise: of formats in which they do not lie apart all of it. */
+void tensor_source_drop_rows(const struct tensor_source *s, const struct packed_linear *p,
+                             uint64_t first, uint64_t n);
 
 /* The files, for their names and stamps; NULL past the last. */
 const struct file_map *tensor_source_file(const struct tensor_source *s, int idx);

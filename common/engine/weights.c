@@ -96,25 +96,46 @@ static bool turns(const struct model_conf *c, size_t offset) {
            offset == offsetof(struct layer_weights, k_bias);
 }
 
+/* Of experts: HuggingFace has one tensor for all. */
+static bool is_stack(const struct tensor_row *r) {
+    return r->place == IN_EXPERTS && strchr(r->name, '%') == NULL;
+}
+
+/* What one expert has of such a tensor. */
+static int rows_of_all(const struct model_conf *c, const struct tensor_row *r) {
+    const struct tensor_names *names = tensor_names_of(c);
+    int n = 0;
+    for (int i = 0; i < names->n_rows; i++) {
+        const struct tensor_row *o = &names->rows[i];
+        const int end = tensor_extent(c, o->from) + tensor_extent(c, o->n);
+        if (strcmp(o->name, r->name) == 0 && end > n) n = end;
+    }
+    return n;
+}
+
 static void plan_part(struct loader *l, const struct tensor_row *r, int layer, int expert) {
     const struct model_conf *c = l->c;
     char *field = field_of(l, r, layer, expert);
+    const bool gguf = tensor_source_is_gguf(l->files), own = gguf && r->cut;
     struct tensor t;
     struct slot *s = add_slot(l, r->is_matrix ? (struct matrix *)(void *)field : NULL,
                               r->is_matrix ? NULL : (float **)(void *)field, tensor_extent(c, r->n),
                               tensor_extent(c, r->k), dtype_of_row(l, r));
     s->expert = r->place == IN_EXPERTS;
-    s->stack = s->expert && tensor_source_is_gguf(l->files) ? c->experts.n : 0;
-    s->from = s->stack > 0 ? expert * s->n : tensor_extent(c, r->from);
-    s->order = r->order;
-    s->change = tensor_source_is_gguf(l->files) && r->change == PLUS_ONE ? AS_IT_IS : r->change;
+    s->stack = s->expert && (gguf || is_stack(r)) ? c->experts.n : 0;
+    s->stack_rows = s->stack == 0 ? 0 : gguf ? s->n : rows_of_all(c, r);
+    s->part = own || (gguf && s->stack > 0) ? 0 : tensor_extent(c, r->from);
+    s->from = expert * s->stack_rows + s->part;
+    s->order = own ? IN_ORDER : r->order;
+    s->turned = r->turned && !gguf;
+    s->change = gguf && r->change == PLUS_ONE ? AS_IT_IS : r->change;
     if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
     s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
     name_slot(l, s, r, layer, expert);
     if (l->by_file && r->is_matrix && r->place == IN_MODEL && dtype_is_quant(s->dtype) &&
         tensor_source_find(l->files, s->file_name, &t) && bits_of(&t) == 0)
         s->dtype = DTYPE_BF16;
-    if (s->from > 0 && s->stack == 0) {
+    if (s->from > 0 && (s->stack == 0 || is_stack(r))) {
         const size_t at = strlen(s->name);
         snprintf(s->name + at, sizeof(s->name) - at, "#%d", s->from);
     }
@@ -124,12 +145,34 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
 
 static void plan_row(struct loader *l, const struct tensor_row *r, int layer) {
     const int n = r->place == IN_EXPERTS ? l->c->experts.n : 1;
+    if (r->place == IN_EXPERTS && is_stack(r) != l->stacks) return;
     for (int i = 0; i < n && tensor_row_present(l->c, r, layer); i++) plan_part(l, r, layer, i);
+}
+
+/* Some families' files have each expert by itself or all in one tensor, as the tool was that wrote
+ * them. */
+static bool finds_stacks(const struct loader *l, const struct tensor_names *names) {
+    const struct tensor_row *stack = NULL, *single = NULL;
+    char name[NAME_BYTES], prefix[NAME_BYTES];
+    struct tensor t;
+    for (int i = 0; i < names->n_rows; i++) {
+        const struct tensor_row *r = &names->rows[i];
+        if (r->place == IN_EXPERTS && is_stack(r) && stack == NULL) stack = r;
+        if (r->place == IN_EXPERTS && !is_stack(r)) single = r;
+    }
+    if (stack == NULL || single == NULL) return stack != NULL;
+    for (int layer = 0; layer < l->c->n_layers; layer++) {
+        snprintf(prefix, sizeof(prefix), names->layer, layer);
+        snprintf(name, sizeof(name), "%.24s%.32s%.48s", l->root, prefix, stack->name);
+        if (l->c->mixed[layer] && tensor_source_find(l->files, name, &t)) return true;
+    }
+    return false;
 }
 
 static void plan(struct loader *l) {
     const struct tensor_names *names = tensor_names_of(l->c);
     l->root = find_root(l, names);
+    l->stacks = finds_stacks(l, names);
     int first = 0;
     while (!tensor_row_in_layer(&names->rows[first])) plan_row(l, &names->rows[first++], 0);
     for (int layer = 0; layer < l->c->n_layers; layer++)
@@ -169,7 +212,7 @@ static bool find_tensor(const struct loader *l, struct slot *s) {
 /* Rows of a tensor of which each of some slots takes a part; those stand side by side. */
 static int rows_in_file(const struct loader *l, const struct slot *s) {
     int rows = s->from + s->n;
-    if (s->stack > 0) return s->stack * s->n;
+    if (s->stack > 0) return s->stack * s->stack_rows;
     for (const struct slot *o = s - l->slots > 2 ? s - 2 : l->slots;
          o < l->slots + l->n_slots && o <= s + 2; o++)
         if (strcmp(o->file_name, s->file_name) == 0 && o->from + o->n > rows) rows = o->from + o->n;
@@ -190,13 +233,22 @@ static struct tensor flat(const struct tensor *t, int n) {
     return f;
 }
 
-/* Matrices one behind the other as the rows of one. */
-static struct tensor stacked(const struct tensor *t) {
-    struct tensor f = *t;
-    f.n_dims = 2;
-    f.dims[0] = t->dims[0] * t->dims[1];
-    f.dims[1] = t->dims[2];
+/* Matrices, or vectors, one behind the other as the rows of one; of turned ones as they are meant.
+ */
+static struct tensor stacked(const struct slot *s) {
+    struct tensor f = s->t;
+    f.n_dims = s->matrix != NULL ? 2 : 1;
+    f.dims[0] = (uint64_t)s->stack * (uint64_t)s->stack_rows;
+    f.dims[1] = (uint64_t)s->k;
     return f;
+}
+
+static bool is_stacked(const struct slot *s) {
+    const struct tensor *t = &s->t;
+    const uint64_t rows = (uint64_t)s->stack_rows, k = (uint64_t)s->k;
+    if (t->n_dims != (s->matrix != NULL ? 3 : 2) || t->dims[0] != (uint64_t)s->stack) return false;
+    if (s->matrix == NULL) return t->dims[1] == rows;
+    return t->dims[1] == (s->turned ? k : rows) && t->dims[2] == (s->turned ? rows : k);
 }
 
 static struct tensor one_row(const struct tensor *t) {
@@ -214,8 +266,11 @@ static enum err refuse_shape(const struct loader *l, const struct slot *s, const
     for (int i = 0; i < t->n_dims; i++)
         snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%llu", i > 0 ? ", " : "",
                  (unsigned long long)t->dims[i]);
-    if (s->stack > 0)
-        snprintf(want, sizeof(want), "%d, %d, %d", s->stack, s->n, s->k);
+    if (s->stack > 0 && s->matrix != NULL)
+        snprintf(want, sizeof(want), "%d, %d, %d", s->stack, s->turned ? s->k : s->stack_rows,
+                 s->turned ? s->stack_rows : s->k);
+    else if (s->stack > 0)
+        snprintf(want, sizeof(want), "%d, %d", s->stack, s->stack_rows);
     else
         snprintf(want, sizeof(want), s->matrix != NULL ? "%d, %d" : "%d", rows_in_file(l, s), s->k);
     return err_set(eb, ERR_BAD_FILE, "%s: tensor %s must have shape [%s] by %s, got [%s]", t->file,
@@ -231,11 +286,11 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
                        tensor_source_file(l->files, 0)->name, s->file_name, by);
     }
     int dims = s->matrix != NULL ? 2 : 1;
+    s->turned = s->turned && t->packed == NULL;
     if (s->stack > 0) {
-        if (t->n_dims != 3 || t->dims[0] != (uint64_t)s->stack || t->dims[1] != (uint64_t)s->n ||
-            t->dims[2] != (uint64_t)s->k)
-            return refuse_shape(l, s, by, eb);
-        *t = stacked(t);
+        if (!is_stacked(s)) return refuse_shape(l, s, by, eb);
+        *t = stacked(s);
+        t->bytes = t->bytes / ((uint64_t)s->stack * (uint64_t)s->stack_rows) * (uint64_t)s->n;
     }
     if (dims == 2 && s->n == 1 && t->n_dims == 1 && s->dtype == DTYPE_F32) *t = one_row(t);
     if (dims == 1 && l->c->qk_norm == QK_NORM_HEADS && t->n_dims == 2 &&
@@ -249,10 +304,11 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
                        "%s: tensor %s has type %s, allowed are F32, F16, BF16, and of GGUF Q8_0, "
                        "Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, MXFP4",
                        t->file, s->file_name, t->type_name);
-    if (s->matrix == NULL && t->type->elements > 1)
+    if ((s->matrix == NULL || s->turned) && (t->type == NULL || t->type->elements > 1))
         return err_set(eb, ERR_BAD_FILE,
-                       "%s: tensor %s has type %s, a vector may be F32, F16 or BF16", t->file,
-                       s->file_name, t->type_name);
+                       "%s: tensor %s has type %s, a vector, or a matrix whose rows are columns, "
+                       "may be F32, F16 or BF16",
+                       t->file, s->file_name, t->type_name);
     if (t->packed == NULL) {
         const size_t row_bytes = tensor_row_bytes(t->type, s->k);
         t->data += (size_t)s->from * row_bytes;
@@ -438,6 +494,14 @@ static enum err check_dtype(const struct kernels *kn, enum dtype dtype, struct e
     return ERR_OK;
 }
 
+/* Tensors, or parts of them, of one expert at most. */
+static size_t expert_rows(const struct model_conf *c) {
+    const struct tensor_names *names = tensor_names_of(c);
+    size_t n = 0;
+    for (int i = 0; i < names->n_rows; i++) n += names->rows[i].place == IN_EXPERTS;
+    return n;
+}
+
 static size_t count_experts(const struct model_conf *c) {
     size_t n = 0;
     for (int i = 0; i < c->n_layers; i++) n += c->mixed[i] ? (size_t)c->experts.n : 0;
@@ -468,7 +532,7 @@ static enum err loader_open(struct loader *l, enum dtype dtype, struct errbuf *e
                      n_rows = (size_t)(c->n_layers + 1) * (size_t)tensor_names_of(c)->n_rows;
         l->w->experts = calloc(n_experts + 1, sizeof(*l->w->experts));
         if (l->w->layers != NULL && l->w->experts != NULL) share_experts(l->w, c);
-        l->slots = calloc(n_rows + 3 * n_experts, sizeof(*l->slots));
+        l->slots = calloc(n_rows + expert_rows(c) * n_experts, sizeof(*l->slots));
     }
     return l->w != NULL && l->w->layers != NULL && l->w->norms != NULL &&
                    l->w->branch_norms != NULL && l->w->experts != NULL && l->slots != NULL

@@ -31,6 +31,7 @@ struct norm {
 
 struct expert_weights {
     struct matrix gate, up, down;
+    float *gate_bias, *up_bias, *down_bias; /* NULL: none */
 };
 
 struct layer_weights {
@@ -43,7 +44,9 @@ struct layer_weights {
                                        shared one's */
     struct expert_weights *experts; /* [n_experts]; NULL: a dense layer */
     struct matrix router;           /* f32 [n_experts][hidden] */
-    struct matrix shared_gate;      /* f32 [1][hidden]; no panels: no shared expert */
+    float *router_bias;             /* [n_experts], or NULL */
+    struct matrix shared_gate;      /* f32 [1][hidden]; no panels: none */
+    float *sinks;                   /* [n_heads], or NULL: model_conf.sinks */
 };
 
 enum { WEIGHTS_CHUNK_BYTES = 32 * 1024 * 1024 }; /* of the cache file: one work item */

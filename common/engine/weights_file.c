@@ -12,12 +12,14 @@ enum { SAMPLE_BYTES = 64 }; /* of each tensor */
 #define MADV_POPULATE_READ 22
 #endif
 
-void weights_hash_parts(const struct loader *l, XXH3_state_t *hash, const struct packed_linear *p) {
+void weights_hash_parts(const struct loader *l, XXH3_state_t *hash, const struct slot *s) {
     const struct tensor *part;
-    for (int i = 0; (part = packed_part(p, i)) != NULL; i++) {
-        for (uint64_t at = 0; at < part->bytes && !cancelled(l); at += WEIGHTS_HASH_STEP_BYTES) {
-            const uint64_t n = part->bytes - at < WEIGHTS_HASH_STEP_BYTES ? part->bytes - at
-                                                                          : WEIGHTS_HASH_STEP_BYTES;
+    for (int i = 0; (part = packed_part(s->t.packed, i)) != NULL; i++) {
+        uint64_t at, end;
+        packed_span(s->t.packed, i, (uint64_t)s->from, (uint64_t)s->n, &at, &end);
+        for (; at < end && !cancelled(l); at += WEIGHTS_HASH_STEP_BYTES) {
+            const uint64_t n =
+                end - at < WEIGHTS_HASH_STEP_BYTES ? end - at : WEIGHTS_HASH_STEP_BYTES;
             XXH3_128bits_update(hash, part->data + at, (size_t)n);
         }
     }
@@ -193,7 +195,7 @@ static void hash_slot(void *arg, int item, int thread) {
         s->t.packed == NULL ? (uint64_t)s->from * tensor_row_bytes(s->t.type, s->k) : 0;
     (void)thread;
     XXH3_128bits_reset(&hash);
-    if (s->t.packed != NULL) weights_hash_parts(l, &hash, s->t.packed);
+    if (s->t.packed != NULL) weights_hash_parts(l, &hash, s);
     for (uint64_t at = 0; s->t.packed == NULL && at < bytes && !cancelled(l);
          at += WEIGHTS_HASH_STEP_BYTES) {
         uint64_t n = bytes - at < WEIGHTS_HASH_STEP_BYTES ? bytes - at : WEIGHTS_HASH_STEP_BYTES;

@@ -19,8 +19,10 @@ static int row_in_file(const struct loader *l, const struct slot *s, int r) {
     switch (s->order) {
     case IN_ORDER: return r;
     case GROUPED_Q: return r + head / g * 2 * dim;
-    case GROUPED_K: return r + (head * (g + 1) + g) * dim - s->from;
-    case GROUPED_V: return r + (head * (g + 1) + g + 1) * dim - s->from;
+    case GROUPED_K: return r + (head * (g + 1) + g) * dim - s->part;
+    case GROUPED_V: return r + (head * (g + 1) + g + 1) * dim - s->part;
+    case FIRST_OF_TWO: return 2 * r;
+    case SECOND_OF_TWO: return 2 * r + 1 - s->part;
     }
     return r;
 }
@@ -47,11 +49,29 @@ static void read_file_rows(const struct slot *s, float *dst, int first, int n) {
                      (size_t)n * (size_t)(s->k / type->elements));
 }
 
+/* The same of a tensor that has them as columns, up to PANEL_ROWS of them: of each of its rows the
+ * part in which they all are. */
+static void read_turned_rows(const struct loader *l, const struct slot *s, float *dst, int first,
+                             int n) {
+    float some[2 * PANEL_ROWS];
+    const size_t k = (size_t)s->k, bytes = (size_t)s->t.type->bytes;
+    const int at = s->part + row_in_file(l, s, first),
+              end = s->part + row_in_file(l, s, first + n - 1) + 1;
+    const uint8_t *whole = s->t.data - (size_t)s->part * k * bytes; /* [k][stack_rows] */
+    for (size_t i = 0; i < k; i++) {
+        s->t.type->to_f32(some, whole + (i * (size_t)s->stack_rows + (size_t)at) * bytes,
+                          (size_t)(end - at));
+        for (int r = 0; r < n; r++)
+            dst[(size_t)r * k + i] = some[s->part + row_in_file(l, s, first + r) - at];
+    }
+}
+
 /* Rows [first, first + n) of the matrix, or values of the vector, as f32. */
 static void read_rows(const struct loader *l, const struct slot *s, float *dst, int first, int n) {
-    const bool whole = !s->pairs && s->order == IN_ORDER;
+    const bool whole = !s->pairs && !s->turned && s->order == IN_ORDER;
+    if (s->turned) read_turned_rows(l, s, dst, first, n);
     if (whole) read_file_rows(s, dst, first, n);
-    for (int i = 0; !whole && i < n; i++)
+    for (int i = 0; !whole && !s->turned && i < n; i++)
         read_file_rows(s, dst + (size_t)i * (size_t)s->k, row_in_file(l, s, first + i), 1);
     change_rows(s, dst, n);
 }
@@ -146,7 +166,7 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
-    if (s->t.packed != NULL) weights_hash_parts(l, &hash, s->t.packed);
+    if (s->t.packed != NULL) weights_hash_parts(l, &hash, s);
     l->slot = s;
     for (int first = 0; first < s->n && !cancelled(l); first += step) {
         const int n = s->n - first < step ? s->n - first : step;
@@ -162,12 +182,15 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
             if (!all_finite(*s->vector + first, (size_t)n)) l->not_finite = true;
         }
         if (l->not_finite) return refuse_values(l, s, first, n, eb);
-        tensor_source_drop(l->files, &s->t, (uint64_t)(s->from + first) * row_bytes,
-                           (uint64_t)n * row_bytes);
+        if (s->t.packed == NULL)
+            tensor_source_drop(l->files, &s->t, (uint64_t)(s->from + first) * row_bytes,
+                               (uint64_t)n * row_bytes);
         l->done_bytes = before + s->t.bytes * (uint64_t)(first + n) / (uint64_t)s->n;
         if (l->progress != NULL)
             l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
     }
+    if (s->t.packed != NULL)
+        tensor_source_drop_rows(l->files, s->t.packed, (uint64_t)s->from, (uint64_t)s->n);
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(s->digest, digest.digest, sizeof(s->digest));
     return ERR_OK;

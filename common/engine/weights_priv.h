@@ -20,10 +20,13 @@ struct slot {
     char file_name[TENSOR_NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
-    int n, k;  /* vector: n values, k is 1 */
-    int stack; /* the tensor is [stack][n][k], of which this is one; 0: it is not */
+    int n, k; /* vector: n values, k is 1 */
     bool expert;
+    /* The tensor is [stack][stack_rows][k], and [part, part + n) of the stack_rows of one expert
+     * are these; 0: it is no stack. */
+    int stack, stack_rows, part;
     int from;         /* rows of the tensor before them are another's, and there may be more */
+    bool turned;      /* in the file [stack][k][stack_rows] */
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */
     bool grid;        /* its integers stay: kernels_grid.h */
@@ -40,6 +43,7 @@ struct loader {
     struct pool *pool;
     struct tensor_source *files;
     const char *root; /* of the tensors' names */
+    bool stacks;      /* HuggingFace's files have the experts of a layer in one tensor */
     struct weights *w;
     struct slot *slots;
     int n_slots;
@@ -72,8 +76,8 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb);
 /* SHA-256 over the config's line and, by name, each tensor's name, type, shape and digest: sharding
  * does not change it. Sorts the slots. */
 enum err weights_hash(struct loader *l, struct errbuf *eb);
-/* Adds the bytes of all that a quantised layer is made of. */
-void weights_hash_parts(const struct loader *l, XXH3_state_t *hash, const struct packed_linear *p);
+/* Adds the bytes of all that the rows of a quantised layer are made of. */
+void weights_hash_parts(const struct loader *l, XXH3_state_t *hash, const struct slot *s);
 
 /* Parts of l->want: what tells this model's packed data from others; the files; the layout. */
 enum err weights_describe_plan(struct loader *l, struct errbuf *eb);

@@ -13,9 +13,10 @@ enum { CONF_BYTES = 7, IN_MAX = 1 << 16 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct quant_conf conf_of(const uint8_t *p) {
-    static const enum quant_method methods[] = {QUANT_AWQ, QUANT_GPTQ, QUANT_COMPRESSED, QUANT_FP8};
+    static const enum quant_method methods[] = {QUANT_AWQ, QUANT_GPTQ, QUANT_COMPRESSED, QUANT_FP8,
+                                                QUANT_MXFP4};
     static const int bits[] = {4, 8, 2};
-    struct quant_conf q = {.method = methods[p[0] % 4], .bits = bits[p[1] % 3]};
+    struct quant_conf q = {.method = methods[p[0] % 5], .bits = bits[p[1] % 3]};
     if (q.method == QUANT_AWQ) q.bits = 4;
     q.group = p[2] | p[3] << 8;
     q.zero_point = (p[4] & 1) != 0;
@@ -32,12 +33,22 @@ static void look_at(const struct packed_set *s, size_t n_files) {
         if (i > 0 && strcmp(packed_at(s, i - 1)->name, t->name) >= 0) abort();
         if (packed_find(s, t->name) != t) abort();
         if (t->packed == NULL) continue;
-        if (t->n_dims != 2 || t->dims[0] < 1 || t->dims[1] < 1) abort();
-        if (t->dims[1] > IN_MAX) continue;
-        float *row = malloc((size_t)t->dims[1] * sizeof(*row));
+        const bool stack = t->n_dims == 3; /* of experts, whose rows are counted through */
+        if ((t->n_dims != 2 && !stack) || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[2] < stack)
+            abort();
+        const uint64_t in = t->dims[stack ? 2 : 1],
+                       out = stack ? t->dims[0] * t->dims[1] : t->dims[0];
+        if (in > IN_MAX) continue;
+        float *row = malloc((size_t)in * sizeof(*row));
         if (row == NULL) abort();
         packed_rows(t->packed, row, 0, 1);
-        packed_rows(t->packed, row, t->dims[0] - 1, 1);
+        packed_rows(t->packed, row, out - 1, 1);
+        const struct tensor *part;
+        for (int k = 0; (part = packed_part(t->packed, k)) != NULL; k++) {
+            uint64_t at, end;
+            packed_span(t->packed, k, out - 1, 1, &at, &end);
+            if (at > end || end > part->bytes) abort();
+        }
         free(row);
     }
 }

@@ -23,6 +23,7 @@ PHI3 = dict(model_type="phi3", architectures=["Phi3ForCausalLM"])
 COHERE = dict(layer_norm_eps=1e-5, logit_scale=0.25, **drop("rms_norm_eps", "tie_word_embeddings"))
 QWEN_VL = dict(rope_scaling=dict(type="mrope", mrope_section=[2, 2, 2]), use_sliding_window=False, vision_config=dict(depth=2))
 BEHIND = dict(num_hidden_layers=4)
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5)
 
 # What a config.json has other than TINY; ... : it does not have the member.
 FAMILIES = {
@@ -73,13 +74,24 @@ FAMILIES = {
                             norm_topk_prob=True, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[3]),
     "olmoe": dict(model_type="olmoe", architectures=["OlmoeForCausalLM"], num_experts=8, num_experts_per_tok=3, intermediate_size=32, norm_topk_prob=False,
                   clip_qkv=None),
+    "granite_moe": dict(GRANITE, model_type="granitemoe", architectures=["GraniteMoeForCausalLM"], num_local_experts=6, num_experts_per_tok=3,
+                        intermediate_size=40),
+    "granite_shared": dict(GRANITE, model_type="granitemoeshared", architectures=["GraniteMoeSharedForCausalLM"], num_local_experts=5,
+                           num_experts_per_tok=2, intermediate_size=24, shared_intermediate_size=72, tie_word_embeddings=True),
+    "granite4_moe": dict(GRANITE, model_type="granitemoehybrid", architectures=["GraniteMoeHybridForCausalLM"], num_local_experts=6, num_experts_per_tok=2,
+                         intermediate_size=24, shared_intermediate_size=56, layer_types=["attention"] * 2, position_embedding_type="rope"),
+    "gpt_oss": dict(model_type="gpt_oss", architectures=["GptOssForCausalLM"], head_dim=16, num_local_experts=6, num_experts_per_tok=3, intermediate_size=40,
+                    sliding_window=17, attention_bias=True, swiglu_limit=1.5, rope_theta=150000.0,
+                    rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=64, truncate=False)),
+    "qwen3_moe_stacked": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=7, num_experts_per_tok=2, moe_intermediate_size=24,
+                              norm_topk_prob=True, stacked=True),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
 }
 OUTSIDE = ("model_type", "architectures", "eos_token_id", "bos_token_id", "vision_config")
 
 
 def make_config(family, **over):
-    c = {k: v for k, v in {**TINY, **FAMILIES[family], **over}.items() if v is not ... and k not in ("text", "root", "qkv_bias")}
+    c = {k: v for k, v in {**TINY, **FAMILIES[family], **over}.items() if v is not ... and k not in ("text", "root", "qkv_bias", "stacked")}
     text = FAMILIES[family].get("text")
     if text is None:
         return c
@@ -106,6 +118,31 @@ def experts(prefix, c, matrix):
         for name, rows, k in zip(names, (shared, shared, h), (h, h, shared)):
             matrix(f"{at}shared_expert.{name}", rows, k)
         matrix(at + "shared_expert_gate", 1, h)
+
+
+def stacks(prefix, c, matrix, add):
+    """The same in one tensor for all of a layer: Granite's, gpt-oss', Qwen's as newer tools write them."""
+    h, kind = c["hidden_size"], c["model_type"]
+    if kind == "qwen3_moe":
+        n, width = c["num_experts"], c["moe_intermediate_size"]
+        matrix(prefix + "mlp.gate", n, h, 2.0)
+        add(prefix + "mlp.experts.gate_up_proj", (n, 2 * width, h), 2 / np.sqrt(h))
+        add(prefix + "mlp.experts.down_proj", (n, h, width), 2 / np.sqrt(width))
+        return
+    n, width = c["num_local_experts"], c["intermediate_size"]
+    if kind == "gpt_oss":  # with rows where columns are meant
+        matrix(prefix + "mlp.router", n, h, 2.0, True)
+        add(prefix + "mlp.experts.gate_up_proj", (n, h, 2 * width), 2 / np.sqrt(h))
+        add(prefix + "mlp.experts.gate_up_proj_bias", (n, 2 * width), 0.5)
+        add(prefix + "mlp.experts.down_proj", (n, width, h), 2 / np.sqrt(width))
+        add(prefix + "mlp.experts.down_proj_bias", (n, h), 0.5)
+        return
+    shared = c.get("shared_intermediate_size", 0)
+    matrix(prefix + "block_sparse_moe.router.layer", n, h, 2.0)
+    add(prefix + "block_sparse_moe.input_linear.weight", (n, 2 * width, h), 2 / np.sqrt(h))
+    add(prefix + "block_sparse_moe.output_linear.weight", (n, h, width), 2 / np.sqrt(width))
+    if shared:
+        matrix(prefix + "shared_mlp.input_linear", 2 * shared, h), matrix(prefix + "shared_mlp.output_linear", h, shared)
 
 
 def tensor_shapes(family, config):
@@ -153,14 +190,18 @@ def tensor_shapes(family, config):
             at = p + ("attn.attention." if kind == "exaone" else "self_attn.")
             for letter, n in (("q", q_dim), ("k", kv_dim), ("v", kv_dim)):
                 matrix(f"{at}{letter}_proj", n, h, 1.0 if letter == "v" else 2.0, qkv_bias)
-        matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0, bias)
+        matrix(p + {"internlm2": "attention.wo", "exaone": "attn.attention.out_proj"}.get(kind, "self_attn.o_proj"), h, q_dim, 1.0, bias or kind == "gpt_oss")
         if kind in ("gemma3", "gemma3_text", "exaone4", "qwen3_moe"):
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
         if kind in ("olmo2", "olmo3", "olmoe"):
             norm(p + "self_attn.q_norm", q_dim), norm(p + "self_attn.k_norm", kv_dim)
         if c.get("use_qk_norm"):
             norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
-        if kind in ("phi3", "glm4"):
+        if kind == "gpt_oss":
+            out.append((p + "self_attn.sinks", (heads,), 2.0))
+        if kind == "gpt_oss" or "stacked" in FAMILIES[family] or (kind.startswith("granitemoe") and c["num_local_experts"] > 0):
+            stacks(p, c, matrix, lambda name, shape, scale: out.append((name, shape, scale)))
+        elif kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
         elif has_experts(c, i):
             experts(p, c, matrix)

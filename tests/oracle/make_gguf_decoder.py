@@ -9,14 +9,15 @@ import reference
 
 ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
          "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
-         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
-PAIRS = ("llama", "granite", "smollm3", "internlm2", "baichuan", "mistral3")
+         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
+PAIRS = ("llama", "granite", "granitemoe", "smollm3", "internlm2", "baichuan", "mistral3")
 NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "attention_norm": "attn_norm", "ffn_norm": "ffn_norm",
          "attention.wo": "attn_output", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "ln_1": "attn_norm",
          "ln_2": "ffn_norm", "attn.attention.q_proj": "attn_q", "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
          "attn.attention.out_proj": "attn_output", "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
          "shared_mlp.output_linear": "ffn_down", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
-         "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+         "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
+         "block_sparse_moe.output_linear": "ffn_down_exps", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
          "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
          "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 TOP = {"embed_tokens": "token_embd", "tok_embeddings": "token_embd", "wte": "token_embd", "norm": "output_norm", "ln_f": "output_norm", "lm_head": "output",
@@ -35,7 +36,20 @@ def cut(stem, a, c, dim):
         return [(name, p.reshape(-1, *a.shape[1:])) for name, p in zip(("attn_q", "attn_k", "attn_v"), parts)]
     if stem == "self_attn.W_pack":
         return list(zip(("attn_q", "attn_k", "attn_v"), np.split(a, 3)))
-    return list(zip(("ffn_gate", "ffn_up"), np.split(a, 2)))
+    if stem == "block_sparse_moe.input_linear":
+        return list(zip(("ffn_gate_exps", "ffn_up_exps"), np.split(a, 2, axis=1)))
+    tail = "_shexp" if c.get("num_local_experts") else ""
+    return list(zip(("ffn_gate" + tail, "ffn_up" + tail), np.split(a, 2)))
+
+
+def gpt_oss(name, a):
+    """(name, tensor) of what gpt-oss has no ".weight" for."""
+    if name == "sinks":
+        return [("attn_sinks.weight", a)]
+    tail, swap = ("bias", lambda x: x) if name.endswith("_bias") else ("weight", lambda x: np.swapaxes(x, 1, 2))
+    if name.startswith("down_proj"):
+        return [(f"ffn_down_exps.{tail}", swap(a))]
+    return [(f"ffn_gate_exps.{tail}", swap(a[..., 0::2])), (f"ffn_up_exps.{tail}", swap(a[..., 1::2]))]
 
 
 def tensors_of(config, c, tensors, arch, dim):
@@ -51,6 +65,9 @@ def tensors_of(config, c, tensors, arch, dim):
                 break
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             a = a + 1
+        if kind == "gpt_oss" and not name.endswith((".weight", ".bias")):
+            out += [(f"blk.{name.split('.')[1]}.{part}", x) for part, x in gpt_oss(name.rsplit(".", 1)[1], a)]
+            continue
         stem, tail = name.rsplit(".", 1)
         if stem in TOP:
             out.append((f"{TOP[stem]}.{tail}", a))
@@ -63,9 +80,12 @@ def tensors_of(config, c, tensors, arch, dim):
         if stem == "mlp.shared_expert_gate":
             a = a[0]
         names = NAMES
-        if kind in ("glm4", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
+        if stem == "shared_mlp.output_linear" and c.get("num_local_experts"):
+            names = {stem: "ffn_down_shexp"}
+        if kind in ("glm4", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
             names = {stem: "ffn_norm" if kind == "glm4" else "post_attention_norm"}
-        parts = cut(stem, a, c, dim) if stem in ("attention.wqkv", "self_attn.W_pack", "shared_mlp.input_linear") else [(names[stem], a)]
+        parts = cut(stem, a, c, dim) if stem in (
+            "attention.wqkv", "self_attn.W_pack", "shared_mlp.input_linear", "block_sparse_moe.input_linear") else [(names[stem], a)]
         for part, rows in parts:
             if arch in PAIRS and part in ("attn_q", "attn_k"):
                 rows = make_gguf.as_pairs(rows, heads if part == "attn_q" else kv)
@@ -84,13 +104,14 @@ def metadata(config, c, arch, dim, layers):
     key("context_length", "u32", c.get("model_max_length", c.get("max_position_embeddings", 131072)))
     key("embedding_length", "u32", c["hidden_size"])
     key("block_count", "u32", layers)
-    key("feed_forward_length", "u32", c.get("shared_intermediate_size", c["intermediate_size"]))
+    mixture = c.get("num_local_experts", 0) > 0
+    key("feed_forward_length", "u32", c["intermediate_size"] if mixture else c.get("shared_intermediate_size", c["intermediate_size"]))
     key("attention.head_count", "u32", c["num_attention_heads"])
     key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
     key("expert_count", "u32", c.get("num_experts", c.get("num_local_experts")))
     key("expert_used_count", "u32", c.get("num_experts_per_tok"))
     key("expert_feed_forward_length", "u32", c.get("moe_intermediate_size"))
-    key("expert_shared_feed_forward_length", "u32", c.get("shared_expert_intermediate_size"))
+    key("expert_shared_feed_forward_length", "u32", c.get("shared_expert_intermediate_size", c.get("shared_intermediate_size") if mixture else None))
     if "head_dim" in c:
         key("attention.key_length", "u32", dim)
         key("attention.value_length", "u32", dim)
@@ -120,7 +141,7 @@ def metadata(config, c, arch, dim, layers):
         key("attn_logit_softcapping", "f32", c.get("attn_logit_softcapping"))
         key("final_logit_softcapping", "f32", c.get("final_logit_softcapping"))
         key("rope.freq_base_swa", "f32", c.get("rope_local_base_freq"))
-    if arch == "granite":
+    if arch.startswith("granite"):
         for name, member in (("attention.scale", "attention_multiplier"), ("embedding_scale", "embedding_multiplier"),
                              ("residual_scale", "residual_multiplier"), ("logit_scale", "logits_scaling")):
             key(name, "f32", c[member])
@@ -131,9 +152,24 @@ def metadata(config, c, arch, dim, layers):
     return pairs
 
 
-def write(folder, out):
-    """Returns (config, tensors) for reference_decoder.py."""
-    config, tensors = reference.read_model(folder)
+def mxfp4_blocks(a):
+    """Of values that fit: a scale, then sixteen bytes, element j below element j + 16."""
+    groups = a.reshape(-1, 32)
+    exponent = np.full(len(groups), -127)
+    for e in range(-30, 10):  # the smallest scale by which all are doubled values of E2M1
+        fits = np.isin(np.abs(groups) / 2.0 ** e, [0, 0.5, 1, 1.5, 2, 3, 4, 6]).all(1)
+        exponent = np.where(fits & (exponent == -127), e, exponent)
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -9, -0.5, -1, -1.5, -2, -3, -4, -6])
+    code = np.abs((groups / 2.0 ** exponent[:, None])[..., None] - values).argmin(-1)
+    assert np.array_equal(values[code] * 2.0 ** exponent[:, None], groups)
+    return np.concatenate([(exponent + 127)[:, None], code[:, :16] | code[:, 16:] << 4], 1).astype(np.uint8).tobytes()
+
+
+def write(folder, out, kinds=None, tensors=None):
+    """Returns (config, tensors) for reference_decoder.py. kinds: {end of a tensor's name: its type}, F32 otherwise; tensors: what to take
+    instead of the folder's."""
+    config, found = reference.read_model(folder)
+    tensors = tensors or found
     c = {**config, **config.get("text_config", {})}
     arch = ARCHS[config["model_type"]]
     layers = c.get("num_hidden_layers", c.get("num_layers"))
@@ -144,6 +180,9 @@ def write(folder, out):
         files += [(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"])) for length in ("short", "long")]
     if scaling.get("rope_type") == "llama3":
         files.append(("rope_freqs.weight", make_gguf.llama3_divisors(c, dim)))
-    data = [(name, a.shape, "F32", a.astype(np.float32).tobytes()) for name, a in files]
+    data = []
+    for name, a in files:
+        kind = next((kind for end, kind in (kinds or {}).items() if name.endswith(end)), "F32")
+        data.append((name, a.shape, kind, mxfp4_blocks(a) if kind == "MXFP4" else a.astype(np.float32).tobytes()))
     make_gguf.write_file(out, metadata(config, c, arch, dim, layers), data)
     return config, tensors

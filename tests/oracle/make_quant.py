@@ -198,6 +198,38 @@ def write_quantised(folder, out, kind, seed=0, scales=None):
     return config, back
 
 
+def mxfp4(w, rng):
+    """(blocks, scales, values) of rows along the last axis, 32 at a time: codes of E2M1, two a byte, and powers of two."""
+    groups = w.reshape(*w.shape[:-1], -1, 32)
+    scales = np.ceil(np.log2(np.abs(groups).max(-1) / 6)) + rng.integers(0, 2, groups.shape[:-1])
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    code = np.abs((groups / 2.0 ** scales[..., None])[..., None] - values).argmin(-1)
+    blocks = (code[..., 0::2] | code[..., 1::2] << 4).astype(np.uint8)
+    return blocks, (scales + 127).astype(np.uint8), (values[code] * 2.0 ** scales[..., None]).reshape(w.shape)
+
+
+def write_mxfp4(folder, out, seed=0):
+    """A folder of make_decoder.py's gpt-oss as it is published: blocks and scales of its experts. Returns (config, tensors) likewise."""
+    config, tensors = reference.read_model(folder)
+    rng = np.random.default_rng(seed)
+    os.makedirs(out, exist_ok=True)
+    files, back = {}, {}
+    for name, a in tensors.items():
+        back[name] = a
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            files[name] = ("F32", a.shape, a.astype(np.float32).tobytes())
+            continue
+        blocks, scales, values = mxfp4(np.swapaxes(a, 1, 2), rng)
+        files[name + "_blocks"] = ("U8", blocks.shape, blocks.tobytes())
+        files[name + "_scales"] = ("U8", scales.shape, scales.tobytes())
+        back[name] = np.swapaxes(values, 1, 2)
+    write_tensors(os.path.join(out, "model.safetensors"), files)
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    with open(os.path.join(out, "config.json"), "w") as f:
+        json.dump(config, f, indent=1)
+    return config, back
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")

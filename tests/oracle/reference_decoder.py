@@ -157,9 +157,14 @@ class Family:
         if self.windows[i]:
             seen = seen & (row - col < self.windows[i])
         score = np.where(seen[None], score, -np.inf)
+        if self.sinks(i) is not None:  # a key without a value
+            score = np.concatenate([score, np.broadcast_to(self.sinks(i)[:, None, None], (self.heads, n, 1))], axis=-1)
         weight = np.exp(score - score.max(axis=-1, keepdims=True))
-        weight /= weight.sum(axis=-1, keepdims=True)
+        weight = (weight / weight.sum(axis=-1, keepdims=True))[:, :, :n]
         return self.linear(np.einsum("hij,jhd->ihd", weight, v).reshape(n, -1), i, "o")
+
+    def sinks(self, i):
+        return None
 
     def mlp(self, h, i):
         gate, up = self.gate_up(h, i)
@@ -339,12 +344,17 @@ class Experts(Family):
         else:
             self.normalise = self.c.get("norm_topk_prob", False)
 
-    def part(self, layer, name):
-        return self.w[f"{self.root}layers.{layer}.{self.at}.{name}.weight"]
-
     def swiglu(self, x, layer, prefix):
         gate, up, down = (self.part(layer, f"{prefix}.{name}") for name in self.expert_names)
         return down @ (silu(gate @ x) * (up @ x))
+
+    def part(self, layer, name):
+        stack = self.w.get(f"{self.root}layers.{layer}.mlp.experts." + ("down_proj" if name.endswith("down_proj") else "gate_up_proj"))
+        if stack is None or not name.startswith("experts."):
+            return self.w[f"{self.root}layers.{layer}.{self.at}.{name}.weight"]
+        _, e, which = name.split(".")
+        rows = stack[int(e)]
+        return rows if which == "down_proj" else rows[:len(rows) // 2] if which == "gate_proj" else rows[len(rows) // 2:]
 
     def mlp(self, h, i):
         if f"{self.root}layers.{i}.{self.at}.gate.weight" not in self.w:
@@ -363,8 +373,54 @@ class Experts(Family):
         return out
 
 
-CLASSES = {"mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
-           "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": Granite4, "smollm3": SmolLM3,
+def shares_of(logits, used):
+    """{expert: share}: a softmax over the largest alone."""
+    chosen = sorted(range(len(logits)), key=lambda e: (-logits[e], e))[:used]
+    share = np.exp(logits[chosen] - logits[chosen[0]])
+    return dict(zip(chosen, share / share.sum()))
+
+
+class GraniteExperts(Granite4):
+    """granitemoe, granitemoeshared, granitemoehybrid."""
+
+    def mlp(self, h, i):
+        at = f"{self.root}layers.{i}."
+        if at + "block_sparse_moe.router.layer.weight" not in self.w:
+            return super().mlp(h, i)
+        router, fused, down = (self.w[f"{at}block_sparse_moe.{name}.weight"] for name in ("router.layer", "input_linear", "output_linear"))
+        out = super().mlp(h, i) if self.c.get("shared_intermediate_size") else np.zeros_like(h)
+        for row, x in enumerate(h):
+            for e, share in shares_of(router @ x, self.c["num_experts_per_tok"]).items():
+                gate, up = np.split(fused[e] @ x, 2)
+                out[row] += share * (down[e] @ (silu(gate) * up))
+        return out
+
+
+class GptOss(Family):
+    eps = 1e-5
+
+    def setup(self):
+        c = self.c
+        self.windows = [c.get("sliding_window", 128) if w else None for w in periodic(c, 2)]
+
+    def sinks(self, i):
+        return self.w.get(f"{self.root}layers.{i}.self_attn.sinks")
+
+    def mlp(self, h, i):
+        at, out = f"{self.root}layers.{i}.mlp.", np.zeros_like(h)
+        limit, alpha = self.c.get("swiglu_limit", 7.0), self.c.get("swiglu_alpha", 1.702)
+        for row, x in enumerate(h):
+            logits = self.w[at + "router.weight"] @ x + self.w[at + "router.bias"]
+            for e, share in shares_of(logits, self.c["num_experts_per_tok"]).items():
+                y = x @ self.w[at + "experts.gate_up_proj"][e] + self.w[at + "experts.gate_up_proj_bias"][e]
+                gate, up = np.minimum(y[0::2], limit), np.clip(y[1::2], -limit, limit)
+                a = (up + 1) * gate / (1 + np.exp(-alpha * gate))
+                out[row] += share * (a @ self.w[at + "experts.down_proj"][e] + self.w[at + "experts.down_proj_bias"][e])
+        return out
+
+
+CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
+           "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": GraniteExperts, "smollm3": SmolLM3,
            "olmo2": Behind, "olmo3": Behind, "exaone4": Behind, "glm4": Glm4, "cohere": Cohere, "cohere2": Cohere, "internlm2": InternLM2, "exaone": Exaone,
            "baichuan": Baichuan, "mistral3": Mistral, "qwen2_vl": Qwen2, "qwen2_5_vl": Qwen2, "llama": Family}
 

@@ -88,13 +88,14 @@ def test_kernel_sets_agree(family, kernels, tmp_path_factory):
 
 
 # Not in GGUF: dynamic NTK; factors that llama.cpp takes by the size of the model.
-GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi",
+GGUF = [f for f in sorted(make_decoder.FAMILIES) if f not in ("dynamic", "internlm2", "gemma2", "gemma3", "gemma3_seeing", "baichuan_alibi", "granite4_moe", "qwen3_moe_stacked",
                                                                       "qwen3_moe_mixed", WIDE)]
 
 
 @pytest.mark.parametrize("family", GGUF + ["internlm2", "gemma2", "gemma3"])
 def test_gguf_files_give_the_same(tmp_path, family):
-    over = {"internlm2": {"rope_scaling": None}, "gemma2": {"query_pre_attn_scalar": 24}, "gemma3": {"query_pre_attn_scalar": 24}}
+    over = {"internlm2": {"rope_scaling": None}, "gemma2": {"query_pre_attn_scalar": 24}, "gemma3": {"query_pre_attn_scalar": 24},
+            "gpt_oss": {"swiglu_limit": 7.0}}  # llama.cpp has no key for it
     make_decoder.write(str(tmp_path / "hf"), family, seed=7, **over.get(family, {}))
     path = str(tmp_path / "model.gguf")
     config, tensors = make_gguf_decoder.write(str(tmp_path / "hf"), path)
@@ -127,6 +128,10 @@ FORGOTTEN = {
     "qwen2_moe": [{"norm_topk_prob": True}, {"num_experts_per_tok": 2}, {"shared_expert_intermediate_size": 0}],
     "qwen3_moe": [{"norm_topk_prob": False}],
     "olmoe": [{"norm_topk_prob": True}],
+    "granite_moe": [{"num_experts_per_tok": 2}, {"residual_multiplier": 1.0}],
+    "granite_shared": [{"shared_intermediate_size": 0}],
+    "gpt_oss": [{"swiglu_limit": 7.0}, {"sliding_window": None}, {"swiglu_alpha": 1.0},
+                {"layer_types": ["full_attention", "sliding_attention"]}, {"rope_scaling": None}],
 }
 
 
@@ -183,7 +188,10 @@ def refused(folder):
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention must be absent, null or 0, got true"),
     ("gemma2", {"attn_logit_softcapping": -1}, "attn_logit_softcapping must be a number from"),
     ("granite4", {"layer_types": ["attention", "mamba"]}, "layer_types must be 2 items"),
-    ("granite4", {"num_local_experts": 4}, "num_local_experts must be absent, null or 0, got 4"),
+    ("granite4", {"num_local_experts": 4, "num_experts_per_tok": 2}, "tensor model.layers.0.block_sparse_moe.router.layer.weight, which config.json asks"),
+    ("granite_moe", {"intermediate_size": 41}, "block_sparse_moe.input_linear.weight must have shape [6, 82, 48] by config.json, got [6, 80, 48]"),
+    ("gpt_oss", {"intermediate_size": 41}, "mlp.experts.gate_up_proj must have shape [6, 48, 82] by config.json, got [6, 48, 80]"),
+    ("gpt_oss", {"hidden_act": "gelu"}, 'hidden_act must be "silu", got "gelu"'),
     ("smollm3", {"no_rope_layers": [1, 1, 2, 0]}, "no_rope_layers must be 4 items, each 1 (with RoPE) or 0 (without)"),
     ("cohere2", {"sliding_window": None}, "sliding_window must be an integer"),
     ("cohere", {"use_parallel_block": False}, "use_parallel_block must be absent, null or 1, got false"),

@@ -218,8 +218,8 @@ static void what_is_not_known_is_refused(void **state) {
         {"{", "config.json"},
         {LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act must be \"silu\", got \"gelu\""},
         {LLAMA ",\"quantization_config\":{\"bits\":4}}",
-         "quantization_config.quant_method must be \"awq\", \"gptq\", \"compressed-tensors\" or "
-         "\"fp8\", got nothing"},
+         "quantization_config.quant_method must be \"awq\", \"gptq\", \"compressed-tensors\", "
+         "\"fp8\" or \"mxfp4\", got nothing"},
         {LLAMA ",\"quantization_config\":4}", "quantization_config must be absent or an object"},
         {LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,"
                "\"group_size\":0}}",

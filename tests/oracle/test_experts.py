@@ -1,0 +1,111 @@
+"""Goal: experts that a file keeps quantised have the values that their format says, and what is wrong in such a file is named.
+Method: tiny random mixtures written in each format (make_quant.py, make_gguf_decoder.py), run by the engine in f32 against the reference
+forward pass on those values in float64; the types that nobody asked for; bits that must not depend on chunks, threads or neighbours; then
+files that lie."""
+import json
+
+import numpy as np
+import pytest
+
+import make_decoder
+import make_gguf_decoder
+import make_quant
+import reference_decoder
+from test_decoders import refused
+from test_engine import prompt, run, worst
+from test_quantised_files import read
+
+TOLERANCE = 1e-4
+F32 = {"weights": "f32", "kv": "f32"}
+
+
+@pytest.fixture(scope="module")
+def gpt_oss(tmp_path_factory):
+    """(folder in MXFP4, config, what its tensors mean, ids, wanted logits)"""
+    folder = tmp_path_factory.mktemp("gpt_oss")
+    make_decoder.write(str(folder / "plain"), "gpt_oss", seed=7, hidden_size=64, intermediate_size=96, swiglu_limit=7.0)
+    config, tensors = make_quant.write_mxfp4(str(folder / "plain"), str(folder / "mxfp4"), seed=4)
+    ids = prompt(config, 40)
+    return folder, config, tensors, ids, reference_decoder.logits(config, tensors, ids)
+
+
+def test_mxfp4_as_it_is_published(gpt_oss):
+    folder, config, tensors, ids, want = gpt_oss
+    got, tokens, info = run(folder / "mxfp4", ids, 64, **F32)
+    assert worst(got, want) < TOLERANCE, info
+    assert tokens == [int(t) for t in np.argmax(reference_decoder.logits(config, tensors, ids + tokens)[len(ids) - 1:-1], axis=1)]
+    # Four bits of a value and powers of two are exact in bf16, and as integers with a scale.
+    for weights in ("bf16", "auto"):
+        got, _, info = run(folder / "mxfp4", ids, weights=weights, kv="f32")
+        assert np.median(np.abs(got - want).max(axis=1)) / np.abs(want).max() < 0.05, info
+    assert "weights=int8" in info
+
+
+def test_mxfp4_of_gguf_is_the_same_model(gpt_oss):
+    folder, config, tensors, ids, want = gpt_oss
+    path = str(folder / "m.gguf")
+    make_gguf_decoder.write(str(folder / "plain"), path, {"exps.weight": "MXFP4"}, tensors)
+    got, _, info = run(folder, ids, model=path, **F32)
+    assert worst(got, want) < TOLERANCE, info
+
+
+@pytest.mark.parametrize("weights", ["f32", "int8"])
+def test_bits_of_mxfp4_do_not_depend_on_chunks_threads_or_neighbours(gpt_oss, weights):
+    folder, _, _, ids, _ = gpt_oss
+    base, tokens, _ = run(folder / "mxfp4", ids, 8, weights=weights, chunk=1, block=1)
+    got, again, _ = run(folder / "mxfp4", ids, 8, weights=weights, chunk=16, block=7, threads=2, beside=5)
+    assert got.tobytes() == base.tobytes() and again == tokens
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("plain"))
+    make_decoder.write(folder, "qwen2_moe", seed=7, hidden_size=64, moe_intermediate_size=64, shared_expert_intermediate_size=128)
+    return folder
+
+
+@pytest.mark.parametrize("kind,dtype", [("awq-32", "int8"), ("awq-64", "int8"), ("gptq-32", "int8"), ("gptq-32-act", "int8"), ("gptq-64-v2", "int8"),
+                                        ("ct-int4-32", "int8"), ("ct-w8a8", "int8"), ("ct-fp8-channel", "bf16"), ("fp8-block", "bf16")])
+def test_experts_of_other_tools(plain, tmp_path, kind, dtype):
+    config, tensors = make_quant.write_quantised(plain, str(tmp_path), kind, seed=4)
+    ids = prompt(config, 20)
+    want = reference_decoder.logits(config, tensors, ids)
+    got, _, info = run(tmp_path, ids, **F32)
+    assert worst(got, want) < TOLERANCE, info
+    base, tokens, info = run(tmp_path, ids, 4, weights="auto", kv="f32", chunk=1)
+    assert f"weights={dtype}" in info
+    assert np.median(np.abs(base - want).max(axis=1)) / np.abs(want).max() < 0.05
+    again, others, _ = run(tmp_path, ids, 4, weights="auto", kv="f32", chunk=16, threads=2, beside=5)
+    assert again.tobytes() == base.tobytes() and others == tokens
+
+
+AT = "model.layers.0.mlp.experts."
+
+
+def lie(tensors, name, dtype=None, shape=None, raw=None):
+    d, s, r = tensors[name]
+    tensors[name] = (dtype or d, shape or s, r if raw is None else raw)
+
+
+LIES = [
+    (lambda t: t.pop(AT + "down_proj_scales"), f"tensor {AT}down_proj_blocks has no _scales beside it"),
+    (lambda t: lie(t, AT + "down_proj_blocks", shape=[6, 64, 6, 8]), f"tensor {AT}down_proj_blocks must have the sizes of experts, outputs, groups"),
+    (lambda t: lie(t, AT + "down_proj_scales", shape=[6, 192]), f"tensor {AT}down_proj_scales must have the first three sizes of its _blocks"),
+    (lambda t: lie(t, AT + "down_proj_scales", dtype="I8"), f"tensor {AT}down_proj_scales must have type U8, got I8"),
+    (lambda t: lie(t, AT + "down_proj_scales", raw=b"\xff" * 1152), f"tensor {AT}down_proj: value [0, 0] is NaN"),
+    (lambda t: lie(t, AT + "down_proj_blocks", shape=[3, 128, 3, 16]) or lie(t, AT + "down_proj_scales", shape=[3, 128, 3]),
+     f"tensor {AT}down_proj must have shape [6, 64, 96] by config.json, got [3, 128, 96]"),
+    (lambda t: lie(t, AT + "gate_up_proj_bias", shape=[192, 6]), f"tensor {AT}gate_up_proj_bias must have shape [6, 192] by config.json, got [192, 6]"),
+    (lambda t: t.pop("model.layers.1.self_attn.sinks"), "tensor model.layers.1.self_attn.sinks, which config.json asks for, is missing"),
+]
+
+
+@pytest.mark.parametrize("change,says", LIES, ids=range(len(LIES)))
+def test_files_that_lie_are_told(gpt_oss, tmp_path, change, says):
+    folder, config, _, _, _ = gpt_oss
+    tensors = read(folder / "mxfp4")
+    change(tensors)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    sizes = {"F32": 4, "U8": 1, "I8": 1}  # what a shape leaves over is cut
+    make_quant.write_tensors(str(tmp_path / "model.safetensors"), {k: (d, s, r[:int(np.prod(s)) * sizes[d]]) for k, (d, s, r) in tensors.items()})
+    assert says in refused(tmp_path), refused(tmp_path)
