@@ -139,6 +139,10 @@ int engine_block_tokens(const struct engine *e) {
 int engine_seq_tokens_max(const struct engine *e) {
     return e->info.context_max;
 }
+const atomic_uint_least64_t *engine_expert_rows(const struct engine *e, int layer) {
+    (void)e, (void)layer;
+    return NULL;
+}
 uint8_t *engine_kv_block(const struct engine *e, int layer, int32_t block) {
     return e->pool + ((size_t)layer * (size_t)e->o.n_blocks + (size_t)block) * e->block_bytes;
 }
