@@ -121,7 +121,7 @@ void kv_link_down(struct kv_plane *kp, struct kv_link *l, const char *code, cons
     tell(kp, l, false, code, why);
 }
 
-static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hello *theirs) {
+static void link_up(struct kv_plane *kp, struct kv_link *l) {
     uint64_t now = clock_ms();
     if (l->pipe != NULL) {
         kv_pipe_retire(kp, &l->pipe);
@@ -133,7 +133,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l, const struct kv_hell
     l->pipe->state = PIPE_OPEN;
     if (l->pipe->bound)
         bus_admit(kp->bind_ip, l->pipe->port, NULL); /* the one it waited for is in */
-    if (theirs != NULL) l->window_bytes = theirs->window_bytes;
+    l->window_bytes = l->pipe->window_bytes;
     l->sent_bytes = l->acked_bytes = l->taken_bytes = l->credited_bytes = 0;
     l->heard_ms = now;
     l->beat_ms = now;
@@ -303,6 +303,7 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
         return;
     }
     l->fresh->ticket = 0; /* good once */
+    l->fresh->window_bytes = theirs.window_bytes;
     if (bound) {
         kv_hello_pack(&kp->scratch, &mine);
         kv_pipe_send(kp, l->fresh);
@@ -314,7 +315,6 @@ static void on_hello(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f)
     kv_ok_pack(&kp->scratch);
     kv_pipe_send(kp, l->fresh);
     l->fresh->state = PIPE_AWAIT_OK;
-    l->window_bytes = theirs.window_bytes;
 }
 
 static void on_tls(struct kv_plane *kp, struct kv_link *l, struct kv_frame *f) {
@@ -362,7 +362,7 @@ static void fresh_frame(struct kv_plane *kp, struct kv_link *l, void *message, s
     } else if (next && f.type == KV_HELLO && p->state == PIPE_AWAIT_HELLO) {
         on_hello(kp, l, &f);
     } else if (next && f.type == KV_OK && p->state == PIPE_AWAIT_OK && rd_done(&f.payload)) {
-        link_up(kp, l, NULL);
+        link_up(kp, l);
     } else if (next && f.type == KV_REFUSE_LINK) {
         struct kv_refuse_link m = {0};
         if (kv_refuse_link_unpack(&f.payload, &m) != ERR_OK) m.code = KV_LINK_DAMAGED;

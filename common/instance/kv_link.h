@@ -121,6 +121,7 @@ struct kv_pipe {          /* one PAIR socket */
     bool bound;    /* the side that waits */
     uint16_t port; /* of a bound one */
     uint64_t ticket, deadline_ms;
+    uint64_t window_bytes;              /* as the peer's hello says */
     uint32_t seq_out, seq_in;           /* of plain frames */
     struct tls_session *tls;            /* while the handshake runs */
     struct kv_seal *seal_out, *seal_in; /* after it: NULL on a plain link */

@@ -1,6 +1,8 @@
-/* Goal: a hand-over for which the decode side has no memory at its last step ends on both sides at
- * once, and the link stays. Method: two planes over real sockets; the allocation of the commit's
- * tokens fails once, on the thread that reads the link; not where a sanitizer owns malloc. */
+/* Goal: a hand-over for which either side has no memory at its last step ends on both sides at
+ * once, and the link stays. Method: two planes over real sockets, where the allocation of the
+ * commit's tokens fails once, on the thread that reads the link; and one plane whose decode peer,
+ * made by hand, asks for blocks again, where that of the ranges does. Not where a sanitizer owns
+ * malloc. */
 #include "tests/unit/alloc_fault.h"
 #include "tests/unit/common/instance/kv_fixture.h"
 
@@ -42,8 +44,98 @@ static void a_commit_without_memory_ends_both_sides(void **state) {
     side_close(&d);
 }
 
+/* ---- who sends has no memory for what D asks for again */
+
+enum { HIGH_ID = D_ID + 10 }; /* of the plane: who is made by hand connects */
+
+static void link_as_decode(struct raw *r, struct side *p) {
+    struct role_node by_hand = node(D_ID, hand_port());
+    assert_int_equal(kv_plane_want(p->kp, CAN_PREFILL, HIGH_ID, &by_hand, 1), ERR_OK);
+    *r = (struct raw){.pair = -1};
+    struct kv_link_answer a = raw_ask(p, D_ID, HIGH_ID);
+    assert_int_equal(a.code, KV_LINK_OK);
+    assert_int_equal(bus_open(&r->pair, KV_MESSAGE_BYTES_MAX), ERR_OK);
+    assert_int_equal(bus_connect(r->pair, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
+    struct kv_hello h = raw_hello(p, ROLE_DECODE, D_ID, a.ticket);
+    kv_hello_pack(&r->w, &h);
+    raw_send(r);
+    raw_expect(r, KV_HELLO);
+    raw_expect(r, KV_OK);
+    kv_ok_pack(&r->w);
+    raw_send(r);
+    WAIT_FOR(p->loop, fact_up, p);
+}
+
+/* All of a hand-over has come to the decode peer but its ack. */
+static struct kv_tx *come_to_commit(struct side *p, struct raw *r, const char *id,
+                                    const int32_t *table, struct ended *end) {
+    struct kv_key k;
+    kv_key_set(&k, id, 0, 0);
+    struct kv_tx *tx = offer(p, id, 0, 8, end);
+    raw_expect(r, KV_OFFER);
+    kv_grant_pack(&r->w, &(struct kv_grant){.key = k});
+    raw_send(r);
+    WAIT_FOR(p->loop, fact_granted, end);
+    for (int l = 0; l < LAYERS; l++) kv_tx_ready(tx, table, l, 0, 2);
+    struct kv_commit c = commit_of(320);
+    kv_tx_commit(tx, &c);
+    do {
+        if (!raw_recv_any(r, DEADLINE_MS)) fail_msg("no commit came");
+    } while (r->f.type == KV_DATA);
+    assert_int_equal(r->f.type, KV_COMMIT);
+    return tx;
+}
+
+static void pull(struct raw *r, const char *id) {
+    struct kv_pull m = {.ranges = &(struct kv_range){.layer = 1, .first = 0, .n = 2},
+                        .n_ranges = 1};
+    kv_key_set(&m.key, id, 0, 0);
+    kv_pull_pack(&r->w, &m);
+    raw_send(r);
+}
+
+static void a_pull_without_memory_ends_both_sides(void **state) {
+    struct side p;
+    struct raw r;
+    struct ended end;
+    int32_t table[2];
+    make_table(table, 2, 3, 5);
+    side_init(&p, *state, 1);
+    side_open(&p);
+    link_as_decode(&r, &p);
+#if OWN_MALLOC
+    struct kv_tx *lost = come_to_commit(&p, &r, "a105", table, &end);
+    alloc_fault_item = sizeof(struct kv_range);
+    pull(&r, "a105");
+    raw_expect(&r, KV_CANCEL);
+    WAIT_FOR(p.loop, fact_done, &end);
+    assert_int_equal(end.n, 1);
+    assert_int_equal(end.e, ERR_REFUSED);
+    assert_string_equal(end.text, err_text(ERR_NO_MEMORY));
+    kv_tx_free(&lost);
+#endif
+    struct kv_tx *tx = come_to_commit(&p, &r, "a106", table, &end); /* over the same link */
+    pull(&r, "a106");
+    raw_expect(&r, KV_DATA);
+    raw_expect(&r, KV_COMMIT);
+    struct kv_key k;
+    kv_key_set(&k, "a106", 0, 0);
+    kv_ack_pack(&r.w, &k);
+    raw_send(&r);
+    WAIT_FOR(p.loop, fact_done, &end);
+    assert_int_equal(end.e, ERR_OK);
+    assert_int_equal(end.st.n_repaired, 2);
+    assert_int_equal(stats_of(&p).n_protocol, 0);
+    assert_int_equal(stats_of(&p).n_pulls, 1);
+    kv_tx_free(&tx);
+    raw_close(&r);
+    side_close(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_pull_without_memory_ends_both_sides, loop_setup,
+                                        loop_teardown),
         cmocka_unit_test_setup_teardown(a_commit_without_memory_ends_both_sides, loop_setup,
                                         loop_teardown),
     };
