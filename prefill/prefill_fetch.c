@@ -2,6 +2,7 @@
 #include "prefill/prefill_fetch.h"
 
 #include <stdlib.h>
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/instance/req_meter.h"
 #include "common/instance/req_set.h"
@@ -14,6 +15,7 @@ struct prefill_fetch {
     const struct infer_req *req;
     struct req_seq *seq;
     uint32_t n_held;
+    uint64_t began_us;
     struct loop_alarm late;
     prefill_fetch_fn *fn;
     void *arg;
@@ -26,10 +28,11 @@ static void end(struct prefill_fetch *f, enum err e, const char *text, uint32_t 
     void *arg = f->arg;
     loop_alarm_stop(&f->late);
     log_info("prefill",
-             "req=%s epoch=%u part=%u event=%s peer=%u blocks=%u held=%u err=%s text=\"%s\"",
+             "req=%s epoch=%u part=%u event=%s peer=%u blocks=%u held=%u took_us=%llu err=%s "
+             "text=\"%s\"",
              f->req->head.req_id, f->req->head.epoch, f->req->head.part,
              e == ERR_OK ? "fetched" : "not_fetched", kv_peer_id(f->peer), n_came, f->n_held,
-             err_name(e), text);
+             (unsigned long long)(clock_us() - f->began_us), err_name(e), text);
     req_meters_fetch(instance_meters(f->in), e, n_came);
     if (n_came > 0)
         req_seq_keep(&f->seq, n_blocks);
@@ -43,21 +46,32 @@ static void on_late(void *arg) {
     end(arg, ERR_TIMEOUT, "to compute it takes no longer", 0);
 }
 
-/* As long as computing it would take. */
-static uint64_t wait_ms(const struct prefill_fetch *f, int n_blocks) {
-    const struct engine *e = worker_engine(instance_worker(f->in));
+/* What computing so many blocks takes here, by the last prompts; negative: there was none. */
+static double compute_ms(struct instance *in, size_t n_blocks) {
+    const struct engine *e = worker_engine(instance_worker(in));
     struct engine_stats st;
     engine_stats(e, &st);
-    if (st.prefill_tokens_per_s <= 0) return WAIT_MS_MAX;
-    const double ms = 1e3 * n_blocks * engine_block_tokens(e) / st.prefill_tokens_per_s;
-    return ms < WAIT_MS_MIN ? WAIT_MS_MIN : ms > WAIT_MS_MAX ? WAIT_MS_MAX : (uint64_t)ms;
+    if (st.prefill_tokens_per_s <= 0) return -1;
+    return 1e3 * (double)n_blocks * engine_block_tokens(e) / st.prefill_tokens_per_s;
+}
+
+/* Whether so many blocks are worth asking for. */
+static bool gains(struct instance *in, size_t n_blocks) {
+    const double ms = compute_ms(in, n_blocks);
+    return n_blocks > 0 && (ms < 0 || ms >= (double)instance_conf(in)->kv_fetch_ms_min);
+}
+
+/* As long as computing it would take. */
+static uint64_t wait_ms(const struct prefill_fetch *f, int n_blocks) {
+    const double ms = compute_ms(f->in, (size_t)n_blocks);
+    return ms < 0 || ms > WAIT_MS_MAX ? WAIT_MS_MAX : ms < WAIT_MS_MIN ? WAIT_MS_MIN : (uint64_t)ms;
 }
 
 static void on_admitted(void *arg, const int32_t *table, int n_blocks, int n_held, int n_cached) {
     struct prefill_fetch *f = arg;
     (void)n_cached;
     f->n_held = (uint32_t)n_held;
-    if (n_held == n_blocks) { /* all of it is here */
+    if (!gains(f->in, (size_t)(n_blocks - n_held))) { /* it is here but for too little */
         end(f, ERR_OK, "", (uint32_t)n_held);
         return;
     }
@@ -93,11 +107,13 @@ struct prefill_fetch *prefill_fetch_start(struct instance *in, const char *targe
     const size_t bt = (size_t)engine_block_tokens(worker_engine(instance_worker(in)));
     struct kv_peer *peer = target[0] != '\0' ? kv_plane_find(instance_kv_plane(in), target) : NULL;
     /* Where the log-probabilities of the prompt are asked for, all of it is computed. */
-    if (peer == NULL || !kv_peer_up(peer) || req->sampling.prompt_logprobs || req->n_ids <= bt)
+    if (peer == NULL || !kv_peer_up(peer) || req->sampling.prompt_logprobs ||
+        !instance_conf(in)->prefix_cache || !gains(in, (req->n_ids - 1) / bt))
         return NULL;
     struct prefill_fetch *f = calloc(1, sizeof(*f));
     if (f == NULL) return NULL;
-    *f = (struct prefill_fetch){.in = in, .peer = peer, .req = req, .fn = fn, .arg = arg};
+    *f = (struct prefill_fetch){
+        .in = in, .peer = peer, .req = req, .began_us = clock_us(), .fn = fn, .arg = arg};
     f->seq = req_seq_open(req_set_seqs(instance_reqs(in)), instance_worker(in),
                           instance_endpoint(in), &owner, f);
     if (f->seq != NULL && req_seq_add(f->seq, SEQ_FETCH, req, NULL) == ERR_OK) return f;

@@ -14,8 +14,9 @@ struct prefill_fetch;
 /* n_blocks: that came; the prompt may be added now. */
 typedef void prefill_fetch_fn(void *arg, uint32_t n_blocks);
 
-/* fn comes once, later, unless it is cancelled. NULL: there is nothing to ask for, or no way to:
- * fn will not come. req must live as long. */
+/* fn comes once, later, unless it is cancelled. NULL: there is nothing to ask for, no way to, or no
+ * gain in it (no prefix cache to put it into; computed sooner than kvFetchMsMin): fn will not come.
+ * req must live as long. */
 struct prefill_fetch *prefill_fetch_start(struct instance *in, const char *target,
                                           const struct infer_req *req, prefill_fetch_fn *fn,
                                           void *arg);

@@ -184,6 +184,9 @@ static const struct conf_key keys[] = {
         "seconds P keeps the KV of a request without a heartbeat of D"),
     INT(kv_heartbeat_ms, X "kvHeartbeatMs", 20, 60000, "500",
         "milliseconds between heartbeats of a KV link; three misses fail it"),
+    INT(kv_fetch_ms_min, X "kvFetchMsMin", 0, 1000, "5",
+        "after a planned move the KV of a request is fetched from the D it left where computing it "
+        "takes P so many milliseconds; 0: always"),
     INT(handover_timeout_s, X "handoverTimeoutSeconds", 1, 3600, "30",
         "seconds P waits for a D to take a request"),
     INT(listener_grace_s, X "listenerGraceSeconds", 1, 3600, "30",

@@ -5,7 +5,9 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/instance/inst_internal.h"
+#include "common/instance/instance.h"
+#include "common/instance/kv_plane.h"
+#include "common/instance/req_set.h"
 
 struct kept_kv {
     char req_id[REQ_ID_BYTES_MAX + 1];
@@ -50,8 +52,8 @@ static void look(void *arg) {
         n_kept++;
         if (next_ms == 0) next_ms = k->until_ms;
     }
-    req_set_seqs(l->in->reqs)->n_kept = n_kept;
-    if (next_ms != 0) loop_alarm_set(l->in->loop, &l->due, next_ms - now, look, l);
+    req_set_seqs(instance_reqs(l->in))->n_kept = n_kept;
+    if (next_ms != 0) loop_alarm_set(instance_loop(l->in), &l->due, next_ms - now, look, l);
 }
 
 /* The newest that is kept of the request. */
@@ -125,7 +127,7 @@ static const char *reason_to_decline(struct kv_lends *l, const struct infer_req 
     const struct infer_head *h = &req->head;
     const struct kept_kv *k = find(l, h->req_id);
     /* The word to stop it may still be on its way. */
-    if (req_set_has_older(l->in->reqs, ROLE_DECODE, h->req_id, h->epoch)) return NULL;
+    if (req_set_has_older(instance_reqs(l->in), ROLE_DECODE, h->req_id, h->epoch)) return NULL;
     if (k == NULL || k->until_ms <= clock_ms()) return "nothing is kept of the request";
     if (h->epoch <= k->epoch) return "the attempt is no newer than the one that was stopped";
     return NULL;
@@ -139,7 +141,8 @@ static void on_fetch(void *arg, struct kv_peer *peer, struct kv_tx *tx, struct i
     const char *why = reason_to_decline(l, req);
     struct lend *d = why == NULL ? calloc(1, sizeof(*d)) : NULL;
     if (d != NULL)
-        d->seq = req_seq_open(req_set_seqs(l->in->reqs), l->in->worker, l->in->endpoint, &owner, d);
+        d->seq = req_seq_open(req_set_seqs(instance_reqs(l->in)), instance_worker(l->in),
+                              instance_endpoint(l->in), &owner, d);
     log_debug("kv_lends", "req=%s epoch=%u part=%u event=asked by=%u blocks=%u", req->head.req_id,
               req->head.epoch, req->head.part, kv_peer_id(peer), n_blocks);
     if (d == NULL || d->seq == NULL) {
@@ -172,7 +175,7 @@ enum err kv_lends_create(struct kv_lends **out, struct instance *in) {
         return ERR_NO_MEMORY;
     }
     l->in = in;
-    kv_plane_on_fetch(in->kv_plane, on_fetch, l);
+    kv_plane_on_fetch(instance_kv_plane(in), on_fetch, l);
     *out = l;
     return ERR_OK;
 }
@@ -181,9 +184,10 @@ void kv_lends_destroy(struct kv_lends **lp) {
     struct kv_lends *l = *lp;
     if (l == NULL) return;
     *lp = NULL;
-    kv_plane_on_fetch(l->in->kv_plane, NULL, NULL);
+    kv_plane_on_fetch(instance_kv_plane(l->in), NULL, NULL);
     while (l->lends != NULL) lend_end(l->lends, ERR_STOPPING, err_text(ERR_STOPPING), 0);
     loop_alarm_stop(&l->due);
+    req_set_seqs(instance_reqs(l->in))->n_kept = 0;
     free(l->kept);
     free(l);
 }

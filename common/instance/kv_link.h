@@ -37,7 +37,7 @@ enum {
                               that was lost in a crowd costs less than a second */
     KV_ASK_BYTES_MAX = 64,
     KV_ANSWER_BYTES_MAX = 512,
-    KV_LENDS_MAX = 256, /* fetches of all peers that are under way here */
+    KV_LENDS_MAX = 256, /* fetches of all peers that are under way here (BUDGET_KV_LENDS) */
 };
 
 /* ---- commands: loop thread to I/O thread */
@@ -63,7 +63,7 @@ enum kv_cmd_kind {
 struct kv_cmd {
     struct kv_cmd *next;
     enum kv_cmd_kind kind;
-    struct kv_peer *peer; /* a name only: the I/O thread never looks into it */
+    struct kv_peer *peer; /* a name: the I/O thread looks at nothing of it but n_lends */
     struct kv_tx *tx;
     struct kv_rx *rx;
 };
@@ -257,7 +257,7 @@ struct kv_counters {
         inflight_bytes_peak;
 };
 
-struct kv_peer { /* loop thread */
+struct kv_peer { /* loop thread, but for n_lends */
     struct kv_peer *next;
     struct kv_plane *kp;
     uint32_t id, gen;
@@ -266,6 +266,7 @@ struct kv_peer { /* loop thread */
     bool wanted, up, failed;
     char text[48];                     /* "ok", "linking", "failed : 11" */
     char full[KV_TEXT_BYTES_MAX + 64]; /* with the reason */
+    unsigned n_lends;                  /* I/O thread: fetches of its that are under way */
 };
 
 struct kv_plane {
@@ -309,7 +310,6 @@ struct kv_plane {
     uint64_t listener_rest_ms; /* no descriptor was left: nobody is taken in before */
     unsigned io_can;
     uint32_t io_self_id;
-    unsigned n_lends;
     struct kv_link *links;
     struct kv_pipe *dying;
     uint64_t due_ms;   /* something wants a tick sooner than the next regular one */

@@ -74,6 +74,11 @@ void kv_unref(struct kv_plane *kp) {
     if (atomic_fetch_sub(&kp->n_refs, 1) > 1) return;
     if (kp->wake_fd >= 0) close(kp->wake_fd);
     pthread_mutex_destroy(&kp->mutex);
+    while (kp->peers != NULL) { /* transfers name them */
+        struct kv_peer *p = kp->peers;
+        kp->peers = p->next;
+        free(p);
+    }
     while (kp->reserve != NULL) {
         struct mail *m = kp->reserve;
         kp->reserve = m->next;
@@ -616,11 +621,6 @@ void kv_plane_close(struct kv_plane **kpp) {
     mailbox_close(&kp->mail, kv_deliver_late, kp);
     obey_leftovers(kp);
     kp->closed = true;
-    while (kp->peers != NULL) {
-        struct kv_peer *p = kp->peers;
-        kp->peers = p->next;
-        free(p);
-    }
     kv_listener_close(kp);
     wr_free(&kp->scratch);
     free(kp->polls);

@@ -28,7 +28,8 @@ struct kv_plane_opts {
     const char *bind_ip; /* of the listener and the pairs: the interComm address, never all-zero */
     uint16_t port;       /* interCommPort; 0: the kernel picks one, see kv_plane_port() */
     struct tls *tls;     /* seals every link, and refuses plain peers; NULL: none. Referenced */
-    struct budget *budget; /* BUDGET_KV_LISTENER; borrowed; NULL: not counted */
+    struct budget *budget; /* BUDGET_KV_LISTENER, BUDGET_KV_LENDS; borrowed, and outlives every
+                              transfer; NULL: no limits */
 
     /* What must be the same on both sides of a link. */
     uint8_t model_hash[32], tokenizer_hash[32];

@@ -17,7 +17,7 @@ enum { BUSY_RETRY_MS_MIN = 2, BUSY_RETRY_MS_MAX = 1000 };
 void kv_tx_destroy(struct kv_tx *tx) {
     struct kv_plane *kp = tx->kp;
     if (tx->lent) {
-        kp->n_lends--;
+        tx->peer->n_lends--;
         budget_give(kp->o.budget, BUDGET_KV_LENDS, 1);
     }
     wr_free(&tx->offer);
@@ -113,27 +113,45 @@ static void decline(struct kv_plane *kp, struct kv_tx *tx) {
     kv_tx_destroy(tx);
 }
 
-static struct kv_tx *lend_create(struct kv_plane *kp, struct kv_link *l, const struct kv_fetch *m) {
-    const size_t n_layers = kp->o.n_layers;
-    if (kp->n_lends >= KV_LENDS_MAX) {
-        budget_refused(kp->o.budget, BUDGET_KV_LENDS);
-        return NULL;
+/* A peer may have as many as are left for the others: one alone half of all, and however many take
+ * all they can, whoever comes next finds room. */
+static bool lend_take(struct kv_plane *kp, struct kv_peer *peer) {
+    struct budget *b = kp->o.budget;
+    const uint64_t n_free = budget_limit(b, BUDGET_KV_LENDS) - budget_used(b, BUDGET_KV_LENDS);
+    if (peer->n_lends >= n_free) {
+        budget_refused(b, BUDGET_KV_LENDS);
+        return false;
     }
+    if (!budget_take(b, BUDGET_KV_LENDS, 1)) return false;
+    peer->n_lends++;
+    return true;
+}
+
+/* ERR_BUSY: too many are under way; ERR_NO_MEMORY. */
+static enum err lend_create(struct kv_tx **out, struct kv_plane *kp, struct kv_link *l,
+                            const struct kv_fetch *m) {
+    const size_t n_layers = kp->o.n_layers;
+    if (!lend_take(kp, l->peer)) return ERR_BUSY;
     struct kv_tx *tx = calloc(1, sizeof(*tx) + n_layers * sizeof(tx->ready[0]));
-    if (tx == NULL) return NULL;
+    if (tx == NULL) {
+        l->peer->n_lends--;
+        budget_give(kp->o.budget, BUDGET_KV_LENDS, 1);
+        return ERR_NO_MEMORY;
+    }
     tx->kp = kp;
     kv_ref(kp);
     tx->lent = true;
-    kp->n_lends++;
-    (void)budget_hold(kp->o.budget, BUDGET_KV_LENDS, 1);
     tx->peer = l->peer;
     tx->key = m->key;
     tx->n_blocks = m->n_blocks;
     tx->n_held = m->n_held;
     tx->state = TX_ASKED;
-    if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) != NULL) return tx;
-    kv_tx_destroy(tx);
-    return NULL;
+    if ((tx->sent = calloc(n_layers, sizeof(*tx->sent))) == NULL) {
+        kv_tx_destroy(tx);
+        return ERR_NO_MEMORY;
+    }
+    *out = tx;
+    return ERR_OK;
 }
 
 static void on_fetch(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
@@ -160,9 +178,8 @@ static void on_fetch(struct kv_plane *kp, struct kv_link *l, struct rd *r) {
         KV_COUNT(kp, n_repeated, 1);
         e = ERR_CONFLICT;
         why = "this fetch is under way already";
-    } else if ((tx = lend_create(kp, l, &m)) == NULL) {
-        e = ERR_BUSY;
-        why = "too many fetches are under way";
+    } else if ((e = lend_create(&tx, kp, l, &m)) != ERR_OK) {
+        why = e == ERR_BUSY ? "too many fetches are under way" : err_text(e);
     }
     if (tx == NULL) {
         infer_req_destroy(&req);

@@ -34,7 +34,7 @@ def bodies():
 
 @pytest.fixture(scope="module")
 def cluster():
-    with Cluster(2, 2, extra={"BatonConfig": {"chunkTokens": 16}}, coord={"pd": {"drain_soft_s": 0}}) as c:
+    with Cluster(2, 2, extra={"BatonConfig": {"chunkTokens": 16, "kvFetchMsMin": 0}}, coord={"pd": {"drain_soft_s": 0}}) as c:
         yield c
 
 

@@ -41,7 +41,7 @@ struct engine {
     bool *used;
     struct fseq seqs[SEQS_MAX];
     uint64_t next_age;
-    atomic_bool held, hang, fail_next;
+    atomic_bool held, hang, hangs, fail_next;
     atomic_int allowed;
     atomic_uint n_steps, n_added;
     pthread_mutex_t mutex; /* guards stats, which any thread may ask for */
@@ -115,6 +115,9 @@ void fake_engine_allow(struct engine *e, int n_steps) {
 void fake_engine_hang(struct engine *e, bool hang) {
     atomic_store(&e->hang, hang);
 }
+bool fake_engine_hangs(const struct engine *e) {
+    return atomic_load(&e->hangs);
+}
 void fake_engine_fail_next(struct engine *e) {
     atomic_store(&e->fail_next, true);
 }
@@ -163,7 +166,9 @@ static int n_live(const struct fseq *s) {
 }
 
 static void publish(struct engine *e) {
-    struct engine_stats st = {.slots_total = e->o.batch_max, .blocks_total = e->o.n_blocks};
+    struct engine_stats st = {.slots_total = e->o.batch_max,
+                              .blocks_total = e->o.n_blocks,
+                              .prefill_tokens_per_s = e->o.prefill_tokens_per_s};
     int used = 0;
     for (int i = 0; i < e->o.n_blocks; i++) {
         if (!e->used[i]) st.blocks_free++;
@@ -192,6 +197,7 @@ void engine_stats(const struct engine *ce, struct engine_stats *out) {
     if (out->slots_total == 0) { /* before the first step */
         out->slots_total = out->slots_free = e->o.batch_max;
         out->blocks_total = out->blocks_free = e->o.n_blocks;
+        out->prefill_tokens_per_s = e->o.prefill_tokens_per_s;
     }
 }
 
@@ -222,15 +228,33 @@ static bool take_blocks(struct engine *e, struct fseq *s) {
     return true;
 }
 
-static bool block_is_there(const struct engine *e, const struct fseq *s, int i) {
+/* Whether a block of the pool has the KV of the i-th of the sequence. */
+static bool block_has(const struct engine *e, int32_t block, const struct fseq *s, int i) {
     for (int layer = 0; layer < FAKE_LAYERS; layer++) {
         for (int t = 0; t < e->o.block_tokens; t++) {
             uint64_t v;
-            memcpy(&v, engine_kv_block(e, layer, s->table[i]) + (size_t)t * 8, 8);
+            memcpy(&v, engine_kv_block(e, layer, block) + (size_t)t * 8, 8);
             if (v != slot_value(s->ids, (size_t)(i * e->o.block_tokens + t), layer)) return false;
         }
     }
     return true;
+}
+
+static bool block_is_there(const struct engine *e, const struct fseq *s, int i) {
+    return block_has(e, s->table[i], s, i);
+}
+
+/* The leading blocks that lie anywhere in the pool: of these the table is made; nobody is to run
+ * while they are lent. */
+static bool lend_blocks(const struct engine *e, struct fseq *s) {
+    int n = 0;
+    for (int32_t b; n < s->n_blocks; n++) {
+        for (b = 0; b < e->o.n_blocks && !block_has(e, b, s, n);) b++;
+        if (b == e->o.n_blocks) break;
+        s->table[n] = b;
+    }
+    s->n_blocks = s->n_input_blocks = n;
+    return n > 0;
 }
 
 static void free_memory(struct fseq *s) {
@@ -241,7 +265,7 @@ static void free_memory(struct fseq *s) {
 }
 
 static void free_seq(struct engine *e, struct fseq *s) {
-    if (s->state != ST_WAITING) {
+    if (s->state != ST_WAITING && s->kind != SEQ_LEND) {
         for (int i = 0; i < s->n_blocks; i++) e->used[s->table[i]] = false;
     }
     free_memory(s);
@@ -252,9 +276,11 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
     int bt = e->o.block_tokens;
     atomic_fetch_add(&e->n_added, 1);
     if (find(e, o->seq_id) != NULL) return err_set(eb, ERR_CONFLICT, "sequence is live");
-    if (o->kind == SEQ_FETCH || o->kind == SEQ_LEND)
-        return err_set(eb, ERR_NOT_FOUND, "no prefix cache");
+    const bool carries = o->kind == SEQ_FETCH || o->kind == SEQ_LEND;
+    if (carries && !e->o.prefix_cache) return err_set(eb, ERR_NOT_FOUND, "no prefix cache");
+    if (carries && o->n_ids <= (size_t)bt) return err_set(eb, ERR_NOT_FOUND, "no full block");
     size_t n_kv = o->n_ids + (o->kind == SEQ_PREFILL ? 0 : (size_t)o->sampling->new_tokens_max);
+    if (carries) n_kv = (o->n_ids - 1) / (size_t)bt * (size_t)bt;
     int n_blocks = (int)((n_kv + (size_t)bt - 1) / (size_t)bt);
     if (n_blocks > e->o.n_blocks)
         return err_set(eb, ERR_TOO_LARGE, "needs %d KV blocks, the pool has %d", n_blocks,
@@ -264,8 +290,9 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
         if (e->seqs[i].state == ST_WAITING) n_waiting++;
         if (e->seqs[i].state == ST_FREE) at = i;
     }
-    int n_choices =
-        o->kind == SEQ_PREFILL || o->sampling->n_choices < 1 ? 1 : o->sampling->n_choices;
+    int n_choices = o->kind == SEQ_PREFILL || carries || o->sampling->n_choices < 1
+                        ? 1
+                        : o->sampling->n_choices;
     if (n_choices > 1 && n_choices > e->o.batch_max)
         return err_set(eb, ERR_TOO_LARGE, "%d choices, %d slots", n_choices, e->o.batch_max);
     if (at < 0 || (o->kind == SEQ_IMPORT ? slots_used(e) + n_choices > e->o.batch_max
@@ -282,7 +309,7 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
                        .n_blocks = n_blocks,
                        .sampling = *o->sampling,
                        .age = e->next_age++};
-    s->n_input_blocks = (int)((o->n_ids + (size_t)bt - 1) / (size_t)bt);
+    s->n_input_blocks = carries ? n_blocks : (int)((o->n_ids + (size_t)bt - 1) / (size_t)bt);
     s->n_max = o->n_prompt + (size_t)o->sampling->new_tokens_max;
     s->ids = calloc(o->n_ids, sizeof(*s->ids));
     for (int i = 0; i < n_choices; i++) {
@@ -293,14 +320,20 @@ enum err engine_seq_add(struct engine *e, const struct seq_opts *o, struct errbu
     s->table = calloc((size_t)n_blocks, sizeof(*s->table));
     assert(s->ids != NULL && s->table != NULL);
     memcpy(s->ids, o->ids, o->n_ids * sizeof(*s->ids));
-    if (o->kind == SEQ_IMPORT) {
+    if (o->kind == SEQ_LEND) {
+        if (!lend_blocks(e, s)) {
+            free_memory(s);
+            return err_set(eb, ERR_NOT_FOUND, "the prefix cache has none of the blocks");
+        }
+        s->state = ST_HELD;
+    } else if (o->kind == SEQ_IMPORT || o->kind == SEQ_FETCH) {
         if (!take_blocks(e, s)) {
             free_memory(s);
             return err_set(eb, ERR_BUSY, "no KV blocks");
         }
-        s->state = ST_IMPORTING;
-        while (e->o.prefix_cache && s->n_held < (int)(s->n_input / (size_t)bt) &&
-               block_is_there(e, s, s->n_held))
+        s->state = carries ? ST_HELD : ST_IMPORTING;
+        const int n_full = (int)(carries ? (size_t)n_blocks : s->n_input / (size_t)bt);
+        while (e->o.prefix_cache && s->n_held < n_full && block_is_there(e, s, s->n_held))
             s->n_held++;
     } else {
         s->state = ST_WAITING;
@@ -386,9 +419,14 @@ enum err engine_choice_stop(struct engine *e, uint64_t id, int choice) {
     return ERR_OK;
 }
 
+/* What was filled is found by content. */
 enum err engine_seq_keep(struct engine *e, uint64_t id, int n_blocks) {
-    (void)e, (void)id, (void)n_blocks;
-    return ERR_NOT_FOUND;
+    struct fseq *s = find(e, id);
+    (void)n_blocks;
+    if (s == NULL) return ERR_NOT_FOUND;
+    if (s->kind != SEQ_FETCH) return ERR_CONFLICT;
+    free_seq(e, s);
+    return ERR_OK;
 }
 
 enum err engine_seq_release(struct engine *e, uint64_t id) {
@@ -521,7 +559,11 @@ uint64_t engine_progress(const struct engine *e) {
 
 bool engine_step(struct engine *e) {
     bool held = atomic_load(&e->held);
-    while (atomic_load(&e->hang)) poll(NULL, 0, 1);
+    while (atomic_load(&e->hang)) {
+        atomic_store(&e->hangs, true);
+        poll(NULL, 0, 1);
+    }
+    atomic_store(&e->hangs, false);
     if (held && atomic_load(&e->allowed) == 0) return false;
     bool any = false;
     for (;;) { /* the oldest first */

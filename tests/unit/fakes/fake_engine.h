@@ -13,7 +13,9 @@ struct fake_engine_opts {
     int n_blocks, batch_max, queue_max, block_tokens;
     int chunk_blocks;  /* blocks of a prompt filled in one step */
     bool beams_twice;  /* a prefill's beam search tells two continuations for each beam */
-    bool prefix_cache; /* importing sequences find blocks that an earlier one left, by content */
+    bool prefix_cache; /* importing sequences find blocks that an earlier one left, by content, and
+                          so do those that lend and fetch */
+    double prefill_tokens_per_s; /* what its statistics say */
 };
 struct engine *fake_engine_create(const struct fake_engine_opts *o);
 
@@ -22,6 +24,7 @@ struct engine *fake_engine_create(const struct fake_engine_opts *o);
 void fake_engine_hold(struct engine *e, bool held);
 void fake_engine_allow(struct engine *e, int n_steps);
 void fake_engine_hang(struct engine *e, bool hang); /* the next step lasts until it is let go */
+bool fake_engine_hangs(const struct engine *e);     /* it does */
 void fake_engine_fail_next(struct engine *e); /* the next sequence to make a token fails instead */
 unsigned fake_engine_n_steps(const struct engine *e);
 unsigned fake_engine_n_added(const struct engine *e);

@@ -433,6 +433,8 @@ void fake_instance_open(struct instance *in, struct loop *loop, const struct rol
     *in = (struct instance){.loop = loop, .ops = ops, .id = id};
     in->conf.token_timeout_s = in->conf.e2e_timeout_s = 600;
     in->conf.listener_grace_s = 30;
+    in->conf.prefix_cache = eo->prefix_cache;
+    budget_init(&in->budget);
     struct engine *e = in->engine = fake_engine_create(eo);
     enum err err = req_set_create(&in->reqs, in);
     assert(err == ERR_OK);
@@ -444,6 +446,7 @@ void fake_instance_open(struct instance *in, struct loop *loop, const struct rol
     kv_plane_opts_of_engine(&o, worker_engine(in->worker));
     o.loop = loop;
     o.bind_ip = "127.0.0.1";
+    o.budget = &in->budget;
     o.heartbeat_ms = 100;
     o.misses_max = 20;
     o.backoff_ms = o.backoff_ms_max = 50;

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "common/base/budget.h"
 #include "common/base/buf.h"
 #include "common/instance/dresult_out.h"
 #include "common/instance/instance.h"
@@ -30,6 +31,7 @@ struct instance {
     struct req_set *reqs;
     struct text_pool *text_pool;
     struct kv_plane *kv_plane;
+    struct budget budget;
     struct dresult_out *dresult;
     struct http_server *server;
     const struct role_ops *ops;

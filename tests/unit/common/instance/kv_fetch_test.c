@@ -3,6 +3,7 @@
  * can end ends it on both sides exactly once; what does not fit its request, comes twice or in
  * crowds is declined. Method: as kv_transfer_test.c, with the prefill instance as the one that
  * receives; and a peer made by hand that asks for what it likes. */
+#include "common/base/budget.h"
 #include "common/instance/kv_link.h"
 #include "tests/unit/common/instance/kv_fixture.h"
 
@@ -213,8 +214,19 @@ static enum err raw_lend(struct raw *r, uint32_t *n_blocks) {
     return (enum err)m.code;
 }
 
-static bool fact_all_asked(void *arg) {
-    return ((struct asked *)arg)->n == KV_LENDS_MAX;
+struct fetches {
+    struct asked *of;
+    unsigned n;
+};
+
+static bool fact_n_asked(void *arg) {
+    const struct fetches *f = arg;
+    return f->of->n == f->n;
+}
+
+static void wait_asked(struct side *d, struct asked *asked, unsigned n) {
+    struct fetches f = {asked, n};
+    WAIT_FOR(d->loop, fact_n_asked, &f);
 }
 
 static void hostile_fetches_are_declined(void **state) {
@@ -232,26 +244,87 @@ static void hostile_fetches_are_declined(void **state) {
     raw_fetch(&r, "abc1", 6, 0, "abc2", 25); /* of another request */
     assert_int_equal(raw_lend(&r, NULL), ERR_INVALID);
     raw_fetch(&r, "abc1", 6, 0, "abc1", 25);
-    WAIT_FOR(d.loop, fact_asked, &asked);
+    wait_asked(&d, &asked, 1);
     raw_fetch(&r, "abc1", 6, 0, "abc1", 25); /* twice */
     assert_int_equal(raw_lend(&r, NULL), ERR_CONFLICT);
-    char id[16];
-    for (int i = 1; i < KV_LENDS_MAX; i++) { /* as many as there may be, and nobody answers them */
-        snprintf(id, sizeof(id), "%x", 0xa000 + i);
-        raw_fetch(&r, id, 6, 0, id, 25);
-    }
-    raw_fetch(&r, "b1", 6, 0, "b1", 25);
-    assert_int_equal(raw_lend(&r, NULL), ERR_BUSY);
-    WAIT_FOR(d.loop, fact_all_asked, &asked);
-    for (int i = 0; i < KV_LENDS_MAX; i++)
-        kv_tx_decline(&asked.all[i], ERR_NOT_FOUND, "nothing is kept of the request");
-    for (int i = 0; i < KV_LENDS_MAX; i++) assert_int_equal(raw_lend(&r, NULL), ERR_NOT_FOUND);
-    raw_fetch(&r, "b1", 6, 0, "b1", 25); /* there is room again */
-    asked.n = 0;
-    WAIT_FOR(d.loop, fact_asked, &asked);
     kv_tx_decline(&asked.tx, ERR_NOT_FOUND, "");
+    assert_int_equal(raw_lend(&r, NULL), ERR_NOT_FOUND);
     raw_close(&r);
     infer_req_destroy(&asked.req);
+    side_close(&d);
+}
+
+/* ---- a peer that takes all it can */
+
+enum { NEXT_ID = P_ID + 1 };
+
+static unsigned n_crowd; /* for ids */
+
+/* n fetches that nobody answers. */
+static void raw_crowd(struct raw *r, unsigned n) {
+    char id[16];
+    while (n-- > 0) {
+        snprintf(id, sizeof(id), "%x", 0xa000 + n_crowd++);
+        raw_fetch(r, id, 6, 0, id, 25);
+    }
+}
+
+static void decline_all(struct raw *r, struct asked *asked) {
+    for (unsigned i = 0; i < asked->n; i++)
+        kv_tx_decline(&asked->all[i], ERR_NOT_FOUND, "nothing is kept of the request");
+    for (unsigned i = 0; i < asked->n; i++) assert_int_equal(raw_lend(r, NULL), ERR_NOT_FOUND);
+    asked->n = 0;
+}
+
+/* One may have half of all that may be under way; then another one still finds room, for as many as
+ * are left to those who come after it. */
+static void a_peer_leaves_room_for_others(void **state) {
+    struct side d, next;
+    struct raw r = {0};
+    struct asked asked = {0};
+    struct ended end = {0};
+    struct budget budget;
+    struct kv_rx *rx;
+    int32_t table[6];
+    budget_init(&budget);
+    side_init(&d, *state, 2);
+    side_init(&next, *state, 1);
+    d.o.budget = &budget;
+    side_open(&d);
+    side_open(&next);
+    struct role_node of_d[] = {node(P_ID, hand_port()), node(NEXT_ID, kv_plane_port(next.kp))},
+                     of_next = node(D_ID, kv_plane_port(d.kp));
+    assert_int_equal(kv_plane_want(d.kp, CAN_DECODE, D_ID, of_d, 2), ERR_OK);
+    assert_int_equal(kv_plane_want(next.kp, CAN_PREFILL, NEXT_ID, &of_next, 1), ERR_OK);
+    raw_link(&r, &d);
+    kv_plane_on_fetch(d.kp, on_fetch, &asked);
+    for (int round = 0; round < 2; round++) { /* all of it comes back */
+        raw_crowd(&r, KV_LENDS_MAX / 2 + 1);
+        assert_int_equal(raw_lend(&r, NULL), ERR_BUSY);
+        wait_asked(&d, &asked, KV_LENDS_MAX / 2);
+        assert_int_equal(budget_used(&budget, BUDGET_KV_LENDS), KV_LENDS_MAX / 2);
+        assert_int_equal(budget_refusals(&budget, BUDGET_KV_LENDS), round + 1);
+        if (round == 0) decline_all(&r, &asked);
+    }
+    make_table(table, 6, 3, 5);
+    struct infer_req *req = request("b1", 3, 25);
+    struct kv_peer *peer = kv_plane_find_id(next.kp, D_ID);
+    assert_int_equal(kv_rx_fetch(&rx, peer, req, table, 6, 0, commit_blocks, &end), ERR_OK);
+    infer_req_destroy(&req);
+    wait_asked(&d, &asked, KV_LENDS_MAX / 2 + 1);
+    assert_int_equal(budget_used(&budget, BUDGET_KV_LENDS), KV_LENDS_MAX / 2 + 1);
+    kv_tx_decline(&asked.tx, ERR_NOT_FOUND, "");
+    asked.n--;
+    WAIT_FOR(next.loop, fact_done, &end);
+    kv_rx_free(&rx);
+    decline_all(&r, &asked);
+    raw_crowd(&r, 1); /* there is room again for the first */
+    wait_asked(&d, &asked, 1);
+    decline_all(&r, &asked);
+    assert_int_equal(budget_used(&budget, BUDGET_KV_LENDS), 0);
+    raw_close(&r);
+    infer_req_destroy(&asked.req);
+    side_close(&next);
     side_close(&d);
 }
 
@@ -265,6 +338,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(who_lends_goes, loop_setup, loop_teardown),
         cmocka_unit_test_setup_teardown(the_end_of_an_instance, loop_setup, loop_teardown),
         cmocka_unit_test_setup_teardown(hostile_fetches_are_declined, loop_setup, loop_teardown),
+        cmocka_unit_test_setup_teardown(a_peer_leaves_room_for_others, loop_setup, loop_teardown),
     };
     int failed = cmocka_run_group_tests_name("plain", tests, NULL, NULL);
     return failed + cmocka_run_group_tests_name("sealed", tests, seal_links, unseal_links);
