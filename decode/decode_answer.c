@@ -76,18 +76,29 @@ static void format_error(struct dreq *d, int *status, const char *text) {
     buf_puts(&d->out, "{\"error\":\"out of memory\"}");
 }
 
+/* An earlier attempt has told the client something. */
+static bool any_sent(const struct dreq *d) {
+    for (uint32_t i = 0; i < d->n_parts; i++)
+        if (d->parts[i].req != NULL && answer_job_needed(d->parts[i].req)) return true;
+    return false;
+}
+
+/* A request of which parts are not here is P's to fail, and P is told why. But its last part may
+ * have been acknowledged on the link already, and P have answered: so the frame goes out as well.
+ */
 void dreq_fail(struct dreq *d, enum cause cause, int status, const char *text) {
-    if (d->n_committed < d->n_parts) { /* not ours yet */
-        dreq_drop(d, ERR_REFUSED, text);
-        return;
-    }
+    const bool ours = d->n_committed == d->n_parts;
     const enum req_end end = req_end_of(status);
+    d->begun = d->begun || any_sent(d);
     format_error(d, &status, text);
     const struct dresult_error error = {status, cause};
     if (send_out(d, DR_ERROR, &error) != ERR_OK)
         log_error("decode", "req=%s epoch=%u event=end_not_sent", d->req->head.req_id,
                   d->req->head.epoch);
-    finish(d, end, "failed");
+    if (ours)
+        finish(d, end, "failed");
+    else
+        dreq_drop(d, ERR_REFUSED, text);
 }
 
 /* What the result stream does not take ends the request. */
@@ -422,12 +433,6 @@ static void on_replayed(void *arg, enum err e, struct answer *a, const char *tex
         fail_start(d, e, e == ERR_INVALID ? text : err_text(e));
     else
         go_on(d, NULL);
-}
-
-static bool any_sent(const struct dreq *d) {
-    for (uint32_t i = 0; i < d->n_parts; i++)
-        if (answer_job_needed(d->parts[i].req)) return true;
-    return false;
 }
 
 /* A later attempt: the answer is made elsewhere, and what the engine says meanwhile waits. */

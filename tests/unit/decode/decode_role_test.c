@@ -576,6 +576,52 @@ static void stopping_the_role_ends_everything(void **state) {
     }
 }
 
+struct late { /* D fails at the end of the pass behind n more; each takes its time */
+    struct cluster *c;
+    int n_passes;
+    struct loop_task task;
+};
+static void fail_late(void *arg) {
+    struct late *l = arg;
+    const struct timespec meanwhile = {.tv_nsec = 20 * 1000 * 1000};
+    nanosleep(&meanwhile, NULL); /* the link's threads go on, this one does not hear of it */
+    if (l->n_passes-- > 0)
+        loop_at_pass_end(l->c->loop, &l->task, fail_late, l);
+    else
+        req_set_abort(l->c->d.reqs, ROLE_NONE, ERR_STOPPING);
+}
+static bool fact_has_failed(void *arg) {
+    return ((struct late *)arg)->n_passes < 0;
+}
+
+/* The link may have acknowledged the last block when D gives the request up without knowing: P has
+ * answered then, and the end comes as a frame. */
+static void who_fails_while_it_comes_is_heard(void **state) {
+    (void)state;
+    struct cluster c;
+    cluster_up(&c, &roomy, &big);
+    for (int n = 0; n < 6; n++) {
+        char id[16];
+        snprintf(id, sizeof(id), "e%d", n);
+        hold(&c.p, true);
+        struct flight *x = post(&c, id, "1 40 -1 0 0 : 1 2 3 4 5 6 7 8 9 10 11 12 13");
+        WAIT_FOR(&c, fact_p_running, &c);
+        allow(&c.p, 1);
+        WAIT_FOR(&c, fact_d_importing, &c);
+        hold(&c.d, true);
+        hold(&c.p, false);
+        struct late late = {.c = &c, .n_passes = n % 3};
+        loop_at_pass_end(c.loop, &late.task, fail_late, &late);
+        WAIT_FOR(&c, fact_has_failed, &late);
+        WAIT_FOR(&c, fact_answered, x);
+        if (x->status == 200) WAIT_FOR(&c, fact_ended, x);
+        if (x->n_ends > 0) assert_int_equal(x->end, DR_ERROR);
+        hold(&c.d, false);
+        WAIT_FOR(&c, fact_idle, &c);
+    }
+    cluster_down(&c);
+}
+
 static void the_instance_may_close_at_any_moment(void **state) {
     (void)state;
     for (int how = 0; how < 3; how++) {
@@ -620,6 +666,7 @@ int main(void) {
         cmocka_unit_test(a_stop_of_an_older_attempt_ends_nothing),
         cmocka_unit_test(a_stopping_instance_takes_no_offers),
         cmocka_unit_test(stopping_the_role_ends_everything),
+        cmocka_unit_test(who_fails_while_it_comes_is_heard),
         cmocka_unit_test(the_instance_may_close_at_any_moment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
