@@ -70,9 +70,11 @@ static void on_engine_failed(void *arg, uint64_t seq_id, enum err e) {
     forget_known(w, seq_id);
 }
 
-/* An event of it cannot be told: what follows would be an answer with a hole. */
+/* An event of it cannot be told: what follows would be an answer with a hole. The blocks of a
+ * prefill may be on their way to D: it goes on until its owner, who hears of it, has let go. */
 static void lose(struct worker *w, uint64_t seq_id) {
-    engine_seq_cancel(w->engine, seq_id);
+    const struct seq *s = *find_known(w, seq_id);
+    if (s == NULL || s->kind != SEQ_PREFILL) engine_seq_cancel(w->engine, seq_id);
     on_engine_failed(w, seq_id, ERR_NO_MEMORY);
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/instance/worker.h"
+#include "tests/unit/alloc_fault.h"
 #include "tests/unit/fakes/fake_engine.h"
 
 enum { DEADLINE_MS = 20000, BLOCK_TOKENS = 4, HEARD_MAX = 256 };
@@ -38,6 +39,7 @@ struct heard {
     int n_blocks, n_held;
     int32_t table[64];
     bool cancelled;
+    bool starves;     /* with its last blocks the engine thread's memory is at an end, once */
     atomic_uint n_kv; /* on the engine thread */
     atomic_int kv_next[FAKE_LAYERS];
     atomic_bool kv_after_done, kv_on_loop_thread, kv_gap;
@@ -77,7 +79,7 @@ static void on_prompt_logprob(void *arg, uint64_t seq_id, int position,
                               const struct token_event *ev) {
     struct heard *h = arg;
     check_heard(h, seq_id);
-    assert_int_equal(position, h->n_prompt + 1);
+    assert_true((unsigned)position == h->n_prompt + 1 || h->starves);
     assert_true(ev->logprob == -(float)position && h->n_tokens == 0);
     h->n_prompt++;
 }
@@ -95,6 +97,9 @@ static void on_kv(void *arg, uint64_t seq_id, const int32_t *table, int layer, i
     if (atomic_load(&h->done)) atomic_store(&h->kv_after_done, true);
     if (atomic_exchange(&h->kv_next[layer], first + n) != first || table == NULL)
         atomic_store(&h->kv_gap, true);
+#if OWN_MALLOC
+    if (h->starves && layer == FAKE_LAYERS - 1) alloc_fault_once(0);
+#endif
 }
 static void on_done(void *arg) {
     struct heard *h = arg;
@@ -259,6 +264,35 @@ static void a_prefill_holds_until_it_is_released(void **state) {
     assert_true(all_free(&f)); /* done means given back */
     close_worker(&f);
 }
+
+#if OWN_MALLOC
+static bool has_failed(void *arg) {
+    return ((struct heard *)arg)->n_failed > 0;
+}
+
+/* What it has computed may be on its way to D, read from its blocks by another thread. */
+static void a_prefill_that_cannot_be_told_keeps_its_blocks(void **state) {
+    (void)state;
+    struct fixture f;
+    struct heard h;
+    struct engine_stats st;
+    open_worker(&f, 16, 64, 4);
+    fake_engine_hold(f.engine, true);
+    assert_int_equal(add(&f, &h, SEQ_PREFILL, 30, 4), ERR_OK);
+    h.starves = true;
+    fake_engine_hold(f.engine, false);
+    worker_self_test(f.w, NULL, NULL); /* wakes it */
+    WAIT_FOR(&f, has_failed, &h);
+    assert_int_equal(h.err, ERR_NO_MEMORY);
+    engine_stats(worker_engine(f.w), &st);
+    assert_int_equal(st.blocks_free, 56);
+    worker_cancel(f.w, h.seq_id, on_done, &h);
+    WAIT_FOR(&f, is_done, &h);
+    assert_int_equal(h.n_failed, 1);
+    assert_true(all_free(&f));
+    close_worker(&f);
+}
+#endif
 
 /* The widest beam search tells twice as many continuations as a sequence can have choices. */
 static void every_continuation_of_the_widest_beams_is_heard(void **state) {
@@ -592,6 +626,9 @@ int main(void) {
         cmocka_unit_test(prefix_blocks_belong_to_an_owner),
         cmocka_unit_test(a_whole_sequence_runs_to_its_end),
         cmocka_unit_test(a_prefill_holds_until_it_is_released),
+#if OWN_MALLOC
+        cmocka_unit_test(a_prefill_that_cannot_be_told_keeps_its_blocks),
+#endif
         cmocka_unit_test(every_continuation_of_the_widest_beams_is_heard),
         cmocka_unit_test(a_paused_sequence_stands_still),
         cmocka_unit_test(an_import_continues_what_a_prefill_began),
