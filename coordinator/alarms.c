@@ -16,14 +16,30 @@ static const struct kind {
     int category, severity;
     bool affects_service;
 } kinds[ALARM_KINDS] = {
+    [ALARM_SUPERSEDED] = {"0xFC001000", "Controller master became standby",
+                          "another coordinator has the instances", CATEGORY_ALARM, SEVERITY_MAJOR,
+                          true},
     [ALARM_DEGRADED] = {"0xFC001001", "Service level degraded", "instance reduction",
                         CATEGORY_ALARM, SEVERITY_MAJOR, false},
+    [ALARM_MODEL_INSTANCE] = {"0xFC001002", "Model instance exception",
+                              "an instance does not get ready", CATEGORY_ALARM, SEVERITY_MAJOR,
+                              false},
     [ALARM_INSTANCE] = {"0xFC001003", "Server exception", "an instance does not work",
                         CATEGORY_ALARM, SEVERITY_MAJOR, false},
     [ALARM_COORDINATOR] = {"0xFC001004", "Coordinator exception", "no P or no D", CATEGORY_ALARM,
                            SEVERITY_CRITICAL, true},
+    [ALARM_STATE] = {"0xFC001004", "Coordinator exception", "the state folder", CATEGORY_ALARM,
+                     SEVERITY_CRITICAL, false},
     [ALARM_CONGESTION] = {"0xFC001005", "Request congestion", "more than 85 % of max_requests",
                           CATEGORY_EVENT, SEVERITY_MAJOR, true},
+    [ALARM_RANK_TABLE] = {"0xFC001006", "Cluster service connection exception", "the rank table",
+                          CATEGORY_ALARM, SEVERITY_MAJOR, false},
+    [ALARM_CONNECTION] = {"0xFC001007", "Coordinator to P/D connection exception",
+                          "requests or results fail", CATEGORY_ALARM, SEVERITY_MAJOR, false},
+    [ALARM_ENGINE] = {"0xFC001008", "LLM engine fault", "an engine stands still", CATEGORY_ALARM,
+                      SEVERITY_MAJOR, false},
+    [ALARM_KV_LINK] = {"0xFC001008", "LLM engine fault", "KV does not come over a link",
+                       CATEGORY_ALARM, SEVERITY_MAJOR, false},
 };
 
 struct entry {
@@ -118,11 +134,16 @@ void alarms_clear(struct alarms *a, enum alarm which, const struct alarm_of *of)
     *s = a->standing[--a->n_standing];
 }
 
-void alarms_set(struct alarms *a, enum alarm which, bool on, int reason, const char *info) {
+void alarms_set(struct alarms *a, enum alarm which, const struct alarm_of *of, bool on, int reason,
+                const char *info) {
     if (on)
-        alarms_raise(a, which, NULL, reason, info);
+        alarms_raise(a, which, of, reason, info);
     else
-        alarms_clear(a, which, NULL);
+        alarms_clear(a, which, of);
+}
+
+void alarms_forget(struct alarms *a, const struct alarm_of *of) {
+    for (int which = 0; which < ALARM_KINDS; which++) alarms_clear(a, (enum alarm)which, of);
 }
 
 /* ---- shown */

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
+#include "coordinator/alarm_watch.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -22,6 +23,7 @@ enum {
     TABLE_BYTES_MAX = 10 << 20,
     AWAY_CONNECT_MS = 1000, /* to one that is away: a SYN that is lost comes again after a second */
     DESERTED_MS = 5000,     /* without the coordinator it obeys, an instance may have another */
+    RANK_TABLE_REASON = 2,  /* of its alarm */
     STUCK_LOST_MS = 6000,   /* what runs on an engine that has stood still so long is lost */
 };
 
@@ -37,8 +39,7 @@ static void forget(struct coordinator *co, struct inst *in) {
     lora_sync_stop(in);
     dresult_in_close(&in->dresult);
     const struct alarm_of of = controller_alarm_of(in);
-    alarms_clear(co->alarms, ALARM_INSTANCE, &of); /* nobody misses it */
-    alarms_clear(co->alarms, ALARM_DEGRADED, &of);
+    alarms_forget(co->alarms, &of);
     (void)inst_step(in, INST_EV_LOST); /* or its requests could be sent to it again */
     relay_instance_lost(co->relays, in->id);
     coord_metrics_forget(co->metrics, in->id);
@@ -126,13 +127,14 @@ static void lose_role(struct inst *in) {
     inst_breakers_reset(&in->co->reg, in);
 }
 
-void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why) {
+void controller_instance_lost(struct coordinator *co, uint32_t id, enum alarm_lost how,
+                              const char *why) {
     struct inst *in = registry_find(&co->reg, id);
     if (in == NULL) return;
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", why);
     log_warn("controller", "id=%u event=faulty detail=\"%s\"", in->id, in->facts.last_error);
     const struct alarm_of of = controller_alarm_of(in);
-    alarms_raise(co->alarms, ALARM_INSTANCE, &of, 1, in->facts.last_error);
+    alarms_raise(co->alarms, ALARM_INSTANCE, &of, (int)how, in->facts.last_error);
     (void)inst_step(in, INST_EV_LOST);
     in->plan.place.next = ROLE_NONE;
     in->session++;
@@ -144,11 +146,12 @@ void controller_instance_lost(struct coordinator *co, uint32_t id, const char *w
     stand_in_now(co);
 }
 
-static void poll_failed(struct coordinator *co, struct inst *in, const char *text) {
+static void poll_failed(struct coordinator *co, struct inst *in, enum alarm_lost how,
+                        const char *text) {
     snprintf(in->facts.last_error, sizeof(in->facts.last_error), "%s", text);
     if (in->facts.n_failures < UINT32_MAX) in->facts.n_failures++;
     if (!inst_answers(in) || in->facts.n_failures <= (unsigned)co->conf.instance_retries) return;
-    controller_instance_lost(co, in->id, text);
+    controller_instance_lost(co, in->id, how, text);
 }
 
 /* It is there, and has a role: watches it, and takes in what it answers. */
@@ -228,6 +231,8 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
         /* it restarted, or others meddled */
         log_warn("controller", "id=%u event=lost_its_role role=%s", in->id,
                  inst_role_name(in->facts.status.role));
+        const struct alarm_of of = controller_alarm_of(in);
+        alarms_raise(co->alarms, ALARM_INSTANCE, &of, ALARM_LOST_REBOOT, "it has lost its role");
         (void)inst_step(in, INST_EV_ROLE_LOST);
         lose_role(in);
         relay_instance_lost(co->relays, in->id);
@@ -237,6 +242,8 @@ static void took_status(struct coordinator *co, struct inst *in, struct status_m
         return;
     in->facts.roleless = false;
     if (inst_step(in, INST_EV_ROLE_READY) == ERR_OK) {
+        const struct alarm_of of = controller_alarm_of(in);
+        alarms_clear(co->alarms, ALARM_INSTANCE, &of);
         in->facts.last_error[0] = 0;
         log_info("controller", "id=%u event=role_ready role=%s", in->id,
                  inst_role_name(in->plan.place.role));
@@ -266,13 +273,13 @@ static void on_poll(void *arg, const struct http_result *r) {
         ledger_poll_answered(&in->ledger);
         drain_tick(co, in, clock_ms());
     } else if (r->err != ERR_OK) {
-        poll_failed(co, in, r->detail != NULL ? r->detail : err_text(r->err));
+        poll_failed(co, in, ALARM_LOST_NO_REPLY, r->detail != NULL ? r->detail : err_text(r->err));
     } else if (r->status != 200) {
         snprintf(text, sizeof(text), "status %d: %.100s", r->status, r->body);
-        poll_failed(co, in, text);
+        poll_failed(co, in, ALARM_LOST_ERROR_STATUS, text);
     } else if (in->probing_config) {
         if (config_msg_parse(&in->facts.config, r->body, r->body_len, &eb) != ERR_OK) {
-            poll_failed(co, in, eb.text);
+            poll_failed(co, in, ALARM_LOST_ERROR_STATUS, eb.text);
         } else {
             in->facts.online = true;
             in->reread_config = false;
@@ -282,7 +289,7 @@ static void on_poll(void *arg, const struct http_result *r) {
             controller_poll_soon(co);
         }
     } else if (status_msg_parse(&m, r->body, r->body_len, &eb) != ERR_OK) {
-        poll_failed(co, in, eb.text);
+        poll_failed(co, in, ALARM_LOST_ERROR_STATUS, eb.text);
     } else {
         took_status(co, in, &m);
     }
@@ -312,7 +319,7 @@ static void poll(struct coordinator *co, struct inst *in) {
                                .on_done = on_poll,
                                .arg = in};
     enum err e = http_client_call(co->client, &o, &in->probe_call);
-    if (e != ERR_OK) poll_failed(co, in, err_text(e));
+    if (e != ERR_OK) poll_failed(co, in, ALARM_LOST_NO_REPLY, err_text(e));
 }
 
 void controller_poll_soon(struct coordinator *co) {
@@ -359,27 +366,15 @@ static bool settled(const struct coordinator *co) {
     return co->reg.n > 0;
 }
 
-/* Raised and cleared at different marks, so that it does not come and go. */
-static void look_at_congestion(struct coordinator *co) {
-    struct relay_counts n;
-    const size_t max = (size_t)co->conf.requests_max;
-    char text[64];
-    relay_counts(co->relays, &n);
-    snprintf(text, sizeof(text), "%zu of %zu requests", n.in_flight, max);
-    if (n.in_flight * 100 >= max * 85)
-        alarms_set(co->alarms, ALARM_CONGESTION, true, 1, text);
-    else if (n.in_flight * 100 < max * 75)
-        alarms_set(co->alarms, ALARM_CONGESTION, false, 1, text);
-}
-
 static void on_tick(void *arg) {
     struct coordinator *co = arg;
     struct errbuf eb = {0};
     uint64_t now = clock_ms();
     if (now >= co->next_table_ms) {
         co->next_table_ms = now + (uint64_t)co->conf.rank_table_s * 1000;
-        if (read_table(co, &eb) != ERR_OK)
-            log_error("controller", "event=rank_table detail=\"%s\"", eb.text);
+        const enum err e = read_table(co, &eb);
+        if (e != ERR_OK) log_error("controller", "event=rank_table detail=\"%s\"", eb.text);
+        alarms_set(co->alarms, ALARM_RANK_TABLE, NULL, e != ERR_OK, RANK_TABLE_REASON, eb.text);
     }
     drop_gone(co, now);
     planner_run(co);
@@ -405,9 +400,10 @@ static void on_tick(void *arg) {
     /* At the start instances are on their way; for as long as they have to register. */
     if (ready || co->was_ready ||
         now - co->started_ms >= (uint64_t)co->conf.register_lease_s * 1000)
-        alarms_set(co->alarms, ALARM_COORDINATOR, !ready, 1, ready ? "" : coord_not_ready(co));
+        alarms_set(co->alarms, ALARM_COORDINATOR, NULL, !ready, 1,
+                   ready ? "" : coord_not_ready(co));
     co->was_ready = ready;
-    look_at_congestion(co);
+    alarm_watch_tick(co, now);
     relay_schedule(co->relays);
 }
 

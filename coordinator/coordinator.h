@@ -9,6 +9,7 @@
 #include "common/net/http_server.h"
 #include "common/net/loop.h"
 #include "common/net/dispatch.h"
+#include "coordinator/alarms.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/coord_tls.h"
 #include "proto/api.h"
@@ -24,7 +25,6 @@ struct http_gate;
 struct kept_service;
 struct recorder;
 struct alarms;
-struct alarm_of;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -80,7 +80,8 @@ void controller_poll_soon(
 void controller_look_now(struct coordinator *co, uint32_t id);
 /* It is gone, or nobody can tell: its requests are given up there and go elsewhere. When it comes
  * back it gets a new session, and with that ends what it may still be at. */
-void controller_instance_lost(struct coordinator *co, uint32_t id, const char *why);
+void controller_instance_lost(struct coordinator *co, uint32_t id, enum alarm_lost how,
+                              const char *why);
 /* What its alarms are about; lent from it. */
 struct alarm_of controller_alarm_of(const struct inst *in);
 

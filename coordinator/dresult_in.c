@@ -140,18 +140,21 @@ static bool stream_ended(struct dresult_in *d) {
  * end of the instance as well. */
 static void watched_ended(struct dresult_in *d, const struct http_result *r, bool was_up) {
     char text[160];
+    enum alarm_lost how = ALARM_LOST_NO_REPLY;
     if (d->other_process) {
+        how = ALARM_LOST_REBOOT;
         snprintf(text, sizeof(text), "its process has been replaced");
     } else if (was_up || d->replaced) { /* it may have been the network: what comes next tells */
         connect_after(d, d->replaced ? BACKOFF_MAX_MS : 0);
         return;
     } else if (r->err == ERR_OK) {
+        how = ALARM_LOST_ERROR_STATUS;
         snprintf(text, sizeof(text), "GET /dresult: status %d: %.80s", r->status, r->body);
     } else {
         snprintf(text, sizeof(text), "GET /dresult: %.120s",
                  r->detail != NULL && r->detail[0] != 0 ? r->detail : err_text(r->err));
     }
-    controller_instance_lost(d->co, d->inst_id, text);
+    controller_instance_lost(d->co, d->inst_id, how, text);
 }
 
 /* A stream that stays away loses its requests: after max_retry attempts they are answered or moved.
@@ -250,11 +253,11 @@ void dresult_in_tick(struct dresult_in *d, uint64_t now_ms) {
         char text[80];
         snprintf(text, sizeof(text), "no sign of life for %llu ms",
                  (unsigned long long)d->quiet_ms);
-        controller_instance_lost(d->co, d->inst_id, text);
+        controller_instance_lost(d->co, d->inst_id, ALARM_LOST_NO_REPLY, text);
         return;
     }
     if (d->stream_quiet_ms >= ANEW_MAX * bound) {
-        controller_instance_lost(d->co, d->inst_id,
+        controller_instance_lost(d->co, d->inst_id, ALARM_LOST_NO_REPLY,
                                  "it answers polls, but nothing comes from its business plane");
         return;
     }

@@ -4,6 +4,7 @@
 #ifndef BATON_COORDINATOR_REGISTRY_H
 #define BATON_COORDINATOR_REGISTRY_H
 
+#include "coordinator/alarm_watch.h"
 #include "coordinator/breaker.h"
 #include "coordinator/coord_conf.h"
 #include "coordinator/drain.h"
@@ -106,6 +107,8 @@ struct inst {
     unsigned session; /* of its /dresult: what was asked of it under another one is given up */
     struct rate_meter prefill_rate;
     double pass; /* its place in the turn of its role (schedule_turn()) */
+
+    struct alarm_watch watch;
 
     /* how requests ended there */
     struct breaker breaker;

@@ -155,20 +155,29 @@ def test_the_path_belongs_to_the_management_plane(one, pair):
     assert a.status == 405 and a.headers["Allow"] == "POST"
 
 
+def alarms(cluster, inst, alarm_id):
+    """Those of one instance, newest first: [cleared, ..]."""
+    return [a["cleared"] for a in get(cluster.mgmt, "/v1/alarms").json if a["alarmId"] == alarm_id and a["moi"].endswith(f":{inst.port}")]
+
+
 def test_split_a_held_instance_gets_no_new_work(pair):
-    """Prefill, then decode: what is under way waits and ends well; the coordinator sends nothing new and says why."""
+    """Prefill, then decode: what is under way waits and ends well; the coordinator sends nothing new, says why, and raises an alarm until it goes
+    on."""
     want = post(pair.base, "/v1/completions", completion(300)).json["choices"][0]["text"]
     for held in (pair.decodes[0], pair.prefills[0]):
         s = Stream(pair.base, "/v1/completions", completion(300, stream=True))
         s.read_until(2)
+        before = alarms(pair, held, "0xFC001002")
         obeys(held, PAUSE)
         wait_for(lambda: not pair.is_ready(), READY_S, "the coordinator has heard")
+        wait_for(lambda: alarms(pair, held, "0xFC001002") == [0, *before], READY_S, "its alarm is raised")
         role = held.binary
         state = next(i for i in pair.status()["instances"] if i["role"] == role)["state"]
         assert state != "serving"
         assert post(pair.base, "/v1/completions", completion()).status == 503
         obeys(held, START)
         wait_for(pair.is_ready, READY_S, "the coordinator has heard")
+        wait_for(lambda: alarms(pair, held, "0xFC001002") == [1, 0, *before], READY_S, "its alarm is cleared")
         assert "".join(c["text"] for e in events(s.read_all()) for c in e["choices"]) == want
         assert post(pair.base, "/v1/completions", completion()).status == 200
 

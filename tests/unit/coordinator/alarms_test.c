@@ -55,9 +55,9 @@ static void raised_and_cleared_once(void **state) {
     static const char me[] = "service name=Coordinator, service ip=10.0.0.9",
                       p1[] = "service name=p1, service ip=10.0.0.1:1025";
     (void)state;
-    alarms_set(a, ALARM_COORDINATOR, false, 1, "");
+    alarms_set(a, ALARM_COORDINATOR, NULL, false, 1, "");
     assert_int_equal(count(), 0); /* nothing to clear */
-    for (int i = 0; i < 3; i++) alarms_set(a, ALARM_COORDINATOR, true, 1, "no D");
+    for (int i = 0; i < 3; i++) alarms_set(a, ALARM_COORDINATOR, NULL, true, 1, "no D");
     assert_int_equal(count(), 1);
     expect(0, "0xFC001004", 0, me);
     for (int i = 0; i < 3; i++) {
@@ -109,10 +109,48 @@ static void what_stands_is_not_forgotten(void **state) {
     expect(1, "0xFC001003", 0, "service name=i4095, service ip=10.0.0.2:1");
 }
 
+static void every_kind_of_the_reference(void **state) {
+    static const char *const ids[] = {"0xFC001000", "0xFC001001", "0xFC001002",
+                                      "0xFC001003", "0xFC001004", "0xFC001005",
+                                      "0xFC001006", "0xFC001007", "0xFC001008"};
+    const struct alarm_of p1 = {"p1", "p1", "10.0.0.1:1025"};
+    const char *s;
+    size_t n;
+    int64_t v;
+    bool seen[9] = {false};
+    (void)state;
+    for (int which = 0; which < ALARM_KINDS; which++)
+        alarms_raise(a, (enum alarm)which, &p1, which + 1, "why");
+    assert_int_equal(count(), ALARM_KINDS);
+    struct json_value *arr = alarms_json(a);
+    for (size_t i = 0; i < ALARM_KINDS; i++) {
+        const struct json_value *o = json_arr_at(arr, i);
+        assert_int_equal(json_get_str(o, "alarmId", &s, &n), JSON_OK);
+        for (int k = 0; k < 9; k++) seen[k] |= strcmp(s, ids[k]) == 0;
+        assert_int_equal(json_get_str(o, "alarmName", &s, &n), JSON_OK);
+        assert_true(n > 0);
+        assert_int_equal(json_get_str(o, "probableCause", &s, &n), JSON_OK);
+        assert_true(n > 0);
+        assert_int_equal(json_get_i64(o, "severity", &v), JSON_OK);
+        assert_in_range(v, 1, 4);
+        assert_int_equal(json_get_i64(o, "category", &v), JSON_OK);
+        assert_in_range(v, 1, 2);
+        assert_int_equal(json_get_i64(o, "reasonId", &v), JSON_OK);
+        assert_int_equal(v, ALARM_KINDS - (int64_t)i); /* newest first */
+    }
+    json_put(arr);
+    for (int k = 0; k < 9; k++) assert_true(seen[k]);
+    alarms_forget(a, &p1); /* all of it */
+    assert_int_equal(count(), 2 * ALARM_KINDS);
+    alarms_forget(a, &p1);
+    assert_int_equal(count(), 2 * ALARM_KINDS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(raised_and_cleared_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ring, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_kind_of_the_reference, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stands_is_not_forgotten, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

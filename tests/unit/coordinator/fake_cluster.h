@@ -48,7 +48,9 @@ struct fake {
     size_t n_peers;
     uint32_t waiting, running, leases, slots;
     uint64_t stuck_ms; /* of its engine */
-    int status_code;   /* of /v2/status; 0: 200 */
+    bool engine_held, links_fail;
+    uint64_t obeys;  /* term of another coordinator, which is connected; 0: ours */
+    int status_code; /* of /v2/status; 0: 200 */
     const char *status_text;
     bool refuse_roles;   /* 409 */
     int stop_code;       /* of stopInfer; 0: 200 */
@@ -194,6 +196,9 @@ static void fake_status(struct fake *f, struct http_x *x) {
                            .running = f->running,
                            .kv_leases = f->leases,
                            .stuck_ms = f->stuck_ms,
+                           .held = f->engine_held,
+                           .term = f->obeys,
+                           .listened = f->obeys != 0,
                            .avail_blocks = 100,
                            .free_blocks = 100,
                            .total_blocks = 100};
@@ -208,7 +213,8 @@ static void fake_status(struct fake *f, struct http_x *x) {
     }
     m.links = links;
     for (size_t i = 0; i < f->n_peers; i++) {
-        links[i] = (struct link_status){.target = f->peers[i], .ok = true, .text = "ok"};
+        links[i] = (struct link_status){.target = f->peers[i], .ok = !f->links_fail, .text = "ok"};
+        if (f->links_fail) snprintf(links[i].text, sizeof(links[i].text), "failed : 11");
         snprintf(links[i].server_ip, sizeof(links[i].server_ip), "127.0.0.1");
     }
     m.n_links = f->n_peers;
