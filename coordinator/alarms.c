@@ -186,6 +186,14 @@ static struct json_value *entry_json(const struct alarms *a, const struct entry 
     return o;
 }
 
+uint64_t alarms_count(const struct alarms *a) {
+    return a->n;
+}
+
+struct json_value *alarms_at(const struct alarms *a, uint64_t i) {
+    return i < a->n && a->n - i <= ALARMS_MAX ? entry_json(a, &a->ring[i % ALARMS_MAX]) : NULL;
+}
+
 struct json_value *alarms_json(const struct alarms *a) {
     struct json_value *arr = json_new_arr();
     for (uint64_t i = a != NULL ? a->n : 0; i > 0 && i + ALARMS_MAX > a->n; i--)

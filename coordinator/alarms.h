@@ -54,5 +54,9 @@ void alarms_set(struct alarms *a, enum alarm which, const struct alarm_of *of, b
 void alarms_forget(struct alarms *a, const struct alarm_of *of);
 /* Newest first: an array, the caller's. */
 struct json_value *alarms_json(const struct alarms *a);
+/* How many entries there ever were; the i-th of them from 0, the caller's (NULL: no memory, or the
+ * ring has forgotten it). */
+uint64_t alarms_count(const struct alarms *a);
+struct json_value *alarms_at(const struct alarms *a, uint64_t i);
 
 #endif

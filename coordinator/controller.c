@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
+#include "coordinator/alarm_send.h"
 #include "coordinator/alarm_watch.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
@@ -404,6 +405,7 @@ static void on_tick(void *arg) {
                    ready ? "" : coord_not_ready(co));
     co->was_ready = ready;
     alarm_watch_tick(co, now);
+    alarm_send_tick(co->alarm_send, now);
     relay_schedule(co->relays);
 }
 

@@ -1,6 +1,7 @@
 /* coord_conf: the tables of the merged configuration and the rules between its keys. */
 #include "coordinator/coord_conf.h"
 
+#include <arpa/inet.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ static const struct conf_key keys[] = {
     INT(predict_port, O "http_config.predict_port", 1024, 65535, "1025", "user plane"),
     INT(manage_port, O "http_config.manage_port", 1024, 65535, "1026", "management plane"),
     INT(alarm_port, O "http_config.alarm_port", 1024, 65535, "1027",
-        "accepted; alarms are read with GET /v1/alarms of the management plane"),
+        "accepted; alarms are read with GET /v1/alarms of the management plane, and sent to "
+        "pd.alarm_url"),
     INT(external_port, O "http_config.external_port", 1024, 65535, "1028", "external plane"),
     INT(status_port, O "http_config.status_port", 1024, 65535, "1029", "status plane"),
     INT(http_timeout_s, O "http_config.http_timeout_seconds", 0, 3600, "600",
@@ -160,6 +162,7 @@ static const struct conf_key keys[] = {
         "polls without answer after which an instance counts as faulty"),
     TLS_BLOCK(BLOCK_CONTROLLER_REQUEST, RT "request_server_tls",
               "of the controller's calls to instances; off: as mindie_mangment_tls"),
+    TLS_BLOCK(BLOCK_ALARM_CLIENT, OT "alarm_client_tls", "to the receiver of alarms"),
     BOOL(allow_insecure, P "allow_insecure", "false",
          "permits addresses that are not loopback while TLS is off"),
     INT(stop_drain_timeout_s, P "stop_drain_timeout_s", 0, 86400, "300",
@@ -190,6 +193,9 @@ static const struct conf_key keys[] = {
     BOOL(fall_back, P "fallback_to_standard", "false",
          "while no prefill or no decode instance is left, those of the other role serve requests "
          "alone, whatever their labels say; false: 503"),
+    STR(alarm_url, P "alarm_url", "",
+        "where each alarm, and its end, is sent: http://ADDRESS:PORT/PATH, https with "
+        "alarm_client_tls; empty: nowhere"),
     STR(state_dir, P "state_dir", "",
         "folder, relative to this file, in which a coordinator keeps its plan, ids, orders and "
         "term for the next one; empty: what instances say is all it has"),
@@ -221,7 +227,7 @@ enum { N_KEYS = sizeof(keys) / sizeof(keys[0]) };
 #define KMC(name)       name "_items.kmcKsfMaster", name "_items.kmcKsfStandby"
 
 /* Keys of the reference without a range, which have no effect here. */
-static const char *const also_known[] = {NO_EFFECT(OT "alarm_client_tls"),
+static const char *const also_known[] = {KMC(OT "alarm_client_tls"),
                                          NO_EFFECT(OT "etcd_server_tls"),
                                          KMC(OT "request_server_tls"),
                                          KMC(OT "controller_server_tls"),
@@ -331,6 +337,34 @@ static enum err check_tls(const struct coord_conf *c, const struct json_value *r
     return e;
 }
 
+/* An address, since no names are looked up; plain and away from this host only where that is
+ * permitted. */
+static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
+    const bool secure = c->tls[BLOCK_ALARM_CLIENT].enable;
+    const char *scheme = secure ? "https://" : "http://", *url = c->alarm_url;
+    const size_t n = strlen(scheme);
+    struct in6_addr addr;
+    char host[64] = "";
+    if (url[0] == '\0') return ERR_OK;
+    const bool six = strncmp(url, scheme, n) == 0 && url[n] == '[';
+    const char *at = strncmp(url, scheme, n) == 0 ? url + n + six : "";
+    const size_t len = strcspn(at, six ? "]" : ":/");
+    if (len < sizeof(host)) memcpy(host, at, len);
+    const bool known =
+        strcmp(host, "localhost") == 0 || inet_pton(six ? AF_INET6 : AF_INET, host, &addr) == 1;
+    if (!known || strpbrk(url, "@# ") != NULL)
+        return err_set(eb, ERR_BAD_CONFIG,
+                       P "alarm_url must be %sADDRESS:PORT/PATH while " OT
+                         "alarm_client_tls_enable is %s, got \"%s\"",
+                       scheme, secure ? "true" : "false", url);
+    if (!secure && !c->allow_insecure && strcmp(host, "localhost") != 0 && !is_loopback(host))
+        return err_set(eb, ERR_BAD_CONFIG,
+                       P "alarm_url must have a loopback address while TLS is off, got \"%s\"; " P
+                         "allow_insecure: true permits it",
+                       url);
+    return ERR_OK;
+}
+
 static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
     const char *p = c->load_cost_coefficient;
     for (int i = 0; i < 9; i++) {
@@ -350,6 +384,7 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
 static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
+    if (e == ERR_OK) e = check_alarm_url(c, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;
     if (origin_check_conf(O, c->management_hosts, c->cors_origin, eb) != ERR_OK)

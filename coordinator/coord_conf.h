@@ -12,7 +12,12 @@
 #include "proto/limits.h"
 #include "proto/role_msg.h"
 
-enum { COORD_PATH_BYTES = 1024, COORD_FILE_BYTES = 256, COORD_FILES_MAX = 3 };
+enum {
+    COORD_PATH_BYTES = 1024,
+    COORD_FILE_BYTES = 256,
+    COORD_FILES_MAX = 3,
+    ALARM_URL_BYTES = 256
+};
 
 /* One TLS block as the file says it; coord_tls.h makes a context of it. Relative paths start in
  * dir. */
@@ -25,6 +30,7 @@ enum coord_block {
     BLOCK_MINDIE_MANAGEMENT,  /* to their management plane */
     BLOCK_INSTANCE_METRICS,   /* to their metrics plane, when it has a port of its own */
     BLOCK_CONTROLLER_REQUEST, /* the controller's calls to their management plane */
+    BLOCK_ALARM_CLIENT,       /* to the receiver of alarms */
     BLOCK_COUNT
 };
 struct coord_tls_block {
@@ -67,6 +73,7 @@ struct coord_conf {
         role_repair_s, decode_silence_s, transcripts_mib;
     bool attempts_header, fall_back;
     char state_dir[COORD_PATH_BYTES], responses_dir[COORD_PATH_BYTES];
+    char alarm_url[ALARM_URL_BYTES]; /* alarm_send.h; "": alarms are sent to nobody */
     struct limits_conf limits;
 
     double coefficients[9]; /* a i o n k m r b c of load_cost_coefficient */

@@ -25,6 +25,7 @@ struct http_gate;
 struct kept_service;
 struct recorder;
 struct alarms;
+struct alarm_send;
 
 enum { LISTENERS_MAX = 4 };
 
@@ -44,6 +45,7 @@ struct coordinator {
     bool store_failed;             /* its last write, which is logged */
     struct coord_metrics *metrics; /* NULL: nothing is counted (coord_metrics.h) */
     struct alarms *alarms;         /* NULL: none are kept (alarms.h) */
+    struct alarm_send *alarm_send; /* NULL: they are sent to nobody (alarm_send.h) */
     struct recorder *recorder;     /* NULL: nothing is recorded (recorder.h) */
     struct dispatch_listener listeners[LISTENERS_MAX];
     int n_listeners;

@@ -13,6 +13,7 @@
 #include "common/net/http_server.h"
 #include "common/net/kept.h"
 #include "common/net/router.h"
+#include "coordinator/alarm_send.h"
 #include "coordinator/alarms.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
@@ -198,6 +199,15 @@ static enum err open_kept(struct coordinator *co, struct errbuf *eb) {
                                folder_of(co, co->conf.responses_dir, path), &co->budget, eb);
 }
 
+static enum err open_alarm_send(struct coordinator *co) {
+    const struct alarm_send_opts o = {.alarms = co->alarms,
+                                      .client = co->client,
+                                      .budget = &co->budget,
+                                      .url = co->conf.alarm_url,
+                                      .tls = co->tls.block[BLOCK_ALARM_CLIENT]};
+    return o.url[0] != '\0' ? alarm_send_create(&co->alarm_send, &o) : ERR_OK;
+}
+
 static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     fill_schedule(co);
     enum err e = open_store(co, eb);
@@ -213,6 +223,7 @@ static enum err coordinator_open(struct coordinator *co, struct errbuf *eb) {
     if (e == ERR_OK) e = http_client_create(&co->client, co->loop, co->conf.user_agent);
     if (e == ERR_OK) e = coord_metrics_create(&co->metrics, co);
     if (e == ERR_OK) e = alarms_create(&co->alarms, co->conf.manage_ip);
+    if (e == ERR_OK) e = open_alarm_send(co);
     if (e == ERR_OK) e = relay_set_create(&co->relays, co);
     if (e == ERR_OK)
         e = grpc_health_create(&co->grpc_health, co->loop, coord_serves_anything, coord_has_model,
@@ -234,6 +245,7 @@ static void coordinator_close(struct coordinator *co) {
     recorder_close(&co->recorder); /* what follows is no fault */
     controller_stop(co);
     coord_metrics_destroy(&co->metrics);
+    alarm_send_destroy(&co->alarm_send);
     alarms_destroy(&co->alarms);
     health_timed_close(co);
     grpc_health_destroy(&co->grpc_health);

@@ -1,6 +1,8 @@
 """Goal: with `pd.fallback_to_standard` the death of the only decode, or of the only prefill instance costs streams a pause: who is left serves alone
 what was under way and what comes, and has its own role back when the other one is; nobody is sent away meanwhile. Method: streams under way,
 SIGKILL of the only one, streams that begin every few milliseconds through all of it; every answer is compared with the calm one, byte for byte."""
+import http.server
+import json
 import threading
 import time
 
@@ -13,9 +15,42 @@ from test_recovery import SLOWLY, Client, records
 ASKED = {name: ALL_ASKED[name] for name in ("chat", "completions_seeded", "two_choices", "tgi")}
 
 
+class Receiver:
+    """Takes the alarms that are sent, after it was busy once."""
+
+    def __init__(self):
+        receiver = self
+        self.took, self.busy = [], 1
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status = 503 if receiver.busy > 0 else 204
+                receiver.busy -= 1
+                if status == 204:
+                    receiver.took += body
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/alarms"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
 @pytest.fixture(scope="module")
-def pair_that_falls_back():
-    with Cluster(1, 1, extra=SLOWLY, coord={"pd": {"fallback_to_standard": True}}) as c:
+def receiver():
+    r = Receiver()
+    yield r
+    r.server.shutdown()
+    r.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def pair_that_falls_back(receiver):
+    with Cluster(1, 1, extra=SLOWLY, coord={"pd": {"fallback_to_standard": True, "alarm_url": receiver.url}}) as c:
         yield c
 
 
@@ -63,7 +98,7 @@ class Trickle:
 
 
 @pytest.mark.parametrize("gone", ["decode", pytest.param("prefill", marks=pytest.mark.slow)])
-def test_who_is_left_serves_alone(pair_that_falls_back, calm, gone):
+def test_who_is_left_serves_alone(pair_that_falls_back, receiver, calm, gone):
     cluster = pair_that_falls_back
     victim, left = (cluster.decodes[0], cluster.prefills[0]) if gone == "decode" else (cluster.prefills[0], cluster.decodes[0])
     known, trickle = set(records(cluster)), Trickle(cluster)
@@ -85,6 +120,9 @@ def test_who_is_left_serves_alone(pair_that_falls_back, calm, gone):
     assert sorted(roles(cluster)) == ["decode", "prefill"]
     alarms = {(a["alarmId"], a["cleared"]) for a in get(cluster.mgmt, "/v1/alarms").json}
     assert {("0xFC001001", 0), ("0xFC001001", 1), ("0xFC001003", 0), ("0xFC001003", 1)} <= alarms
+    shown = [(a["alarmId"], a["cleared"], a["moi"]) for a in reversed(get(cluster.mgmt, "/v1/alarms").json)]
+    wait_for(lambda: len(receiver.took) >= len(shown), 10 * SLOW, "each alarm is sent")
+    assert [(a["alarmId"], a["cleared"], a["moi"]) for a in receiver.took][:len(shown)] == shown
     new = [r for i, r in records(cluster).items() if i not in known]
     pairs = {r["p"] == r["d"] for r in new}
     assert pairs == {True, False} and all(r["status"] == 200 for r in new)

@@ -77,6 +77,23 @@ static void rules(void **state) {
          NULL},
         {"{\"coordinator\":{\"tls_config\":{\"request_server_tls_enable\":true}}}", NULL},
         {"{\"coordinator\":{\"tls_config\":{\"alarm_client_tls_enable\":true}}}", NULL},
+        {"{\"pd\":{\"alarm_url\":\"http://127.0.0.1:9999/a\"}}", NULL},
+        {"{\"pd\":{\"alarm_url\":\"http://[::1]:9999/a\"}}", NULL},
+        {"{\"pd\":{\"alarm_url\":\"http://localhost/a\"}}", NULL},
+        {"{\"pd\":{\"alarm_url\":\"http://10.0.0.9:1/a\",\"allow_insecure\":true}}", NULL},
+        {"{\"coordinator\":{\"tls_config\":{\"alarm_client_tls_enable\":true}},"
+         "\"pd\":{\"alarm_url\":\"https://10.0.0.9:1/a\"}}",
+         NULL},
+        {"{\"pd\":{\"alarm_url\":\"http://10.0.0.9:1/a\"}}",
+         "pd.alarm_url must have a loopback address while TLS is off, got "
+         "\"http://10.0.0.9:1/a\"; pd.allow_insecure: true permits it"},
+        {"{\"pd\":{\"alarm_url\":\"https://127.0.0.1/a\"}}",
+         "pd.alarm_url must be http://ADDRESS:PORT/PATH while "
+         "coordinator.tls_config.alarm_client_tls_enable is false, got \"https://127.0.0.1/a\""},
+        {"{\"pd\":{\"alarm_url\":\"http://sink.example/a\"}}",
+         "pd.alarm_url must be http://ADDRESS:PORT/PATH while "
+         "coordinator.tls_config.alarm_client_tls_enable is false, got "
+         "\"http://sink.example/a\""},
         {"{\"controller\":{\"tls_config\":{\"a_tls_enable\":true}}}",
          "controller.tls_config.a_tls_enable must be false, got true: there is no such plane here"},
         {"{\"coordinator\":{\"http_config\":{\"predict_ip\":\"10.0.0.1\"},\"tls_config\":{"

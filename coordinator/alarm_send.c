@@ -1,0 +1,102 @@
+/* alarm_send: a cursor in the ring, and the call that is under way. */
+#include "coordinator/alarm_send.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "common/base/budget.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/net/http_client.h"
+#include "coordinator/alarms.h"
+#include "proto/json.h"
+
+struct alarm_send {
+    struct alarm_send_opts o;
+    struct http_call *call;
+    uint64_t next; /* number of the one to be sent, or under way */
+    uint64_t not_before_ms;
+    unsigned wait_ms; /* before the next try; 0: the last one was taken */
+};
+
+enum err alarm_send_create(struct alarm_send **out, const struct alarm_send_opts *o) {
+    struct alarm_send *s = calloc(1, sizeof(*s));
+    *out = s;
+    if (s == NULL) return ERR_NO_MEMORY;
+    s->o = *o;
+    s->next = alarms_count(o->alarms);
+    return ERR_OK;
+}
+
+void alarm_send_destroy(struct alarm_send **sp) {
+    if (*sp != NULL) http_call_cancel(&(*sp)->call);
+    free(*sp);
+    *sp = NULL;
+}
+
+static void send_next(struct alarm_send *s, uint64_t now_ms);
+
+static void try_again(struct alarm_send *s, const struct http_result *r) {
+    if (s->wait_ms == 0) /* once for a receiver that is away */
+        log_warn("alarm", "event=not_taken url=%s err=%s status=%d detail=\"%s\"", s->o.url,
+                 err_name(r->err), r->status, r->detail != NULL ? r->detail : "");
+    s->wait_ms = s->wait_ms == 0                       ? ALARM_AGAIN_MS
+                 : s->wait_ms * 2 < ALARM_AGAIN_MS_MAX ? s->wait_ms * 2
+                                                       : ALARM_AGAIN_MS_MAX;
+    s->not_before_ms = clock_ms() + s->wait_ms;
+}
+
+static void on_done(void *arg, const struct http_result *r) {
+    struct alarm_send *s = arg;
+    s->call = NULL;
+    if (r->err != ERR_OK || r->status == 408 || r->status == 429 || r->status >= 500) {
+        try_again(s, r);
+        return;
+    }
+    if (r->status < 200 || r->status >= 300) {
+        log_warn("alarm", "event=refused url=%s status=%d", s->o.url, r->status);
+        budget_refused(s->o.budget, BUDGET_ALARMS);
+    } else if (s->wait_ms > 0) {
+        log_info("alarm", "event=taken_again url=%s", s->o.url);
+    }
+    s->next++;
+    s->wait_ms = 0;
+    s->not_before_ms = 0;
+    send_next(s, clock_ms());
+}
+
+/* The ring has gone over those that waited longest. */
+static void skip_lost(struct alarm_send *s) {
+    while (alarms_count(s->o.alarms) - s->next > ALARMS_MAX) {
+        budget_refused(s->o.budget, BUDGET_ALARMS);
+        s->next++;
+    }
+}
+
+static void send_next(struct alarm_send *s, uint64_t now_ms) {
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    if (s->call != NULL || now_ms < s->not_before_ms) return;
+    skip_lost(s);
+    if (s->next == alarms_count(s->o.alarms)) return;
+    struct json_value *arr = json_new_arr(); /* with one object */
+    json_arr_add(arr, alarms_at(s->o.alarms, s->next));
+    size_t n = 0;
+    const char *body = json_to_text(arr, JSON_COMPACT, &n);
+    const struct http_call_opts o = {.method = "POST",
+                                     .url = s->o.url,
+                                     .headers = headers,
+                                     .body = body,
+                                     .body_len = n,
+                                     .connect_ms = ALARM_TIMEOUT_MS,
+                                     .total_ms = ALARM_TIMEOUT_MS,
+                                     .body_bytes_max = 1 << 16,
+                                     .tls = s->o.tls,
+                                     .on_done = on_done,
+                                     .arg = s};
+    const enum err e = body != NULL ? http_client_call(s->o.client, &o, &s->call) : ERR_NO_MEMORY;
+    json_put(arr);
+    if (e != ERR_OK) try_again(s, &(struct http_result){.err = e});
+}
+
+void alarm_send_tick(struct alarm_send *s, uint64_t now_ms) {
+    if (s != NULL) send_next(s, now_ms);
+}
