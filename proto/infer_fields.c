@@ -73,6 +73,7 @@ const struct infer_field infer_fields[] = {
     FLAG("parallel_tool_calls", answer.parallel_tools),
     FLAG("tools_forced", answer.tools_forced),
     FLAG("reasoning", answer.reasoning),
+    FLAG("channels", answer.channels),
     FLAG("thinking_open", answer.thinking_open),
     FLAG("drop_reasoning", answer.drop_reasoning),
     FLAG("hide_context", answer.hide_context),

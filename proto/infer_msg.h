@@ -107,6 +107,7 @@ enum tool_format {
     TOOLS_DEEPSEEK_V3,
     TOOLS_DEEPSEEK_V31,
     TOOLS_CHATGLM,
+    TOOLS_HARMONY,
     TOOLS_COUNT
 };
 
@@ -174,7 +175,9 @@ struct infer_answer {
     bool parallel_tools;              /* false: at most one call is returned */
     bool tools_forced;   /* `required` or a named function: the guide enforces a call */
     bool reasoning;      /* text up to the end-of-thinking tag is reasoning_content */
-    bool thinking_open;  /* the prompt itself has opened the thinking part */
+    bool channels;       /* the model writes messages in channels (harmony.h) */
+    bool thinking_open;  /* the prompt itself has opened the thinking part; with channels a message
+                            of content */
     bool drop_reasoning; /* include_reasoning false */
     bool hide_context;   /* Ollama: the answer does not list its tokens */
     char *output_name;   /* Triton token */

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/answer.h"
+#include "common/endpoint/harmony.h"
 #include "common/endpoint/reasoning.h"
 #include "common/endpoint/tool_parse.h"
 
-enum { READ_IDS_MAX = TOOL_TAGS_MAX + 2 };
+enum { READ_IDS_MAX = TOOL_TAGS_MAX + 2 + HARMONY_TAGS };
 
 struct chat_text {
     const struct infer_req *req;
@@ -16,7 +17,8 @@ struct chat_text {
     size_t n_read_ids;
 
     size_t fed;
-    struct reasoning thinking; /* used with req->reasoning */
+    struct reasoning thinking; /* used with req->reasoning, but not with channels */
+    struct harmony channels;   /* used with req->channels */
     struct tool_parse *calls;  /* NULL: calls are not looked for */
     struct buf content; /* without calls all of it, with them what the thinking let through */
 
@@ -28,7 +30,7 @@ struct chat_text {
 };
 
 bool chat_text_needed(const struct infer_req *req) {
-    return req->answer.tools != TOOLS_NONE || req->answer.reasoning;
+    return req->answer.tools != TOOLS_NONE || req->answer.reasoning || req->answer.channels;
 }
 
 /* ---- life */
@@ -57,7 +59,10 @@ struct chat_text *chat_text_create(const struct infer_req *req, size_t choice,
     t->opts = *opts;
     t->echo_due = req->answer.echo;
     reasoning_init(&t->thinking, req->answer.thinking_open);
-    if (req->answer.reasoning) {
+    harmony_init(&t->channels, req->answer.thinking_open);
+    for (int i = 0; req->answer.channels && i < HARMONY_TAGS; i++)
+        read_special(t, tok, harmony_tags[i]);
+    if (req->answer.reasoning && !req->answer.channels) {
         read_special(t, tok, THINK_OPEN);
         read_special(t, tok, THINK_CLOSE);
     }
@@ -80,6 +85,7 @@ void chat_text_destroy(struct chat_text **tp) {
     struct chat_text *t = *tp;
     if (t == NULL) return;
     reasoning_fini(&t->thinking);
+    harmony_fini(&t->channels);
     tool_parse_destroy(&t->calls);
     buf_free(&t->content);
     free(t);
@@ -103,7 +109,9 @@ static void pass_on(struct chat_text *t) {
 
 void chat_text_feed(struct chat_text *t, const char *s, size_t n) {
     if (n <= t->fed) return;
-    if (t->req->answer.reasoning)
+    if (t->req->answer.channels)
+        harmony_feed(&t->channels, s + t->fed, n - t->fed, t->calls, &t->content);
+    else if (t->req->answer.reasoning)
         reasoning_feed(&t->thinking, s + t->fed, n - t->fed, &t->content);
     else
         buf_append(&t->content, s + t->fed, n - t->fed);
@@ -112,20 +120,27 @@ void chat_text_feed(struct chat_text *t, const char *s, size_t n) {
 }
 
 void chat_text_finish(struct chat_text *t) {
-    if (t->req->answer.reasoning) reasoning_finish(&t->thinking, &t->content);
+    if (t->req->answer.channels)
+        harmony_finish(&t->channels, t->calls, &t->content);
+    else if (t->req->answer.reasoning)
+        reasoning_finish(&t->thinking, &t->content);
     pass_on(t);
     if (t->calls != NULL) tool_parse_finish(t->calls);
 }
 
 bool chat_text_failed(const struct chat_text *t) {
     return t->content.failed || t->thinking.text.failed || t->thinking.held.failed ||
-           (t->calls != NULL && tool_parse_failed(t->calls));
+           harmony_failed(&t->channels) || (t->calls != NULL && tool_parse_failed(t->calls));
 }
 
 /* ---- what there is */
 
 static const struct buf *content(const struct chat_text *t) {
     return t->calls != NULL ? tool_parse_content(t->calls) : &t->content;
+}
+
+static const struct buf *thinking(const struct chat_text *t) {
+    return t->req->answer.channels ? &t->channels.text : &t->thinking.text;
 }
 
 static size_t n_calls(const struct chat_text *t) {
@@ -137,8 +152,9 @@ bool chat_text_called(const struct chat_text *t) {
 }
 
 bool chat_text_thought(const struct chat_text *t, size_t *close_at) {
-    *close_at = t->thinking.close_at;
-    return t->thinking.closed;
+    const bool channels = t->req->answer.channels;
+    *close_at = channels ? t->channels.close_at : t->thinking.close_at;
+    return channels ? t->channels.closed : t->thinking.closed;
 }
 
 static bool thinking_shown(const struct chat_text *t) {
@@ -165,12 +181,11 @@ static struct chat_block content_before(const struct chat_text *t, size_t i) {
 /* Calls fn-like over all blocks: the number of them, and block number `want`. */
 static size_t walk_blocks(const struct chat_text *t, size_t want, struct chat_block *out) {
     size_t n = 0;
-    if (t->req->answer.reasoning && t->thinking.text.len > 0) {
+    if (t->req->answer.reasoning && thinking(t)->len > 0) {
         bool shown = !t->req->answer.drop_reasoning;
         if (n++ == want)
-            *out = (struct chat_block){.kind = CHAT_THINKING,
-                                       .p = t->thinking.text.data,
-                                       .n = shown ? t->thinking.text.len : 0};
+            *out = (struct chat_block){
+                .kind = CHAT_THINKING, .p = thinking(t)->data, .n = shown ? thinking(t)->len : 0};
     }
     for (size_t i = 0; i <= n_calls(t); i++) {
         struct chat_block b = content_before(t, i);
@@ -219,7 +234,7 @@ static bool block_news(const struct chat_text *t) {
 
 bool chat_text_news(const struct chat_text *t) {
     if (t->opts.in_order) return block_news(t);
-    return (thinking_shown(t) && t->thinking.text.len > t->thinking_sent) ||
+    return (thinking_shown(t) && thinking(t)->len > t->thinking_sent) ||
            content(t)->len > t->content_sent || t->echo_due || n_calls(t) > t->calls_sent ||
            args_news(t) > 0;
 }
@@ -280,10 +295,10 @@ static void put_args_delta(struct chat_text *t, struct buf *out) {
 }
 
 bool chat_text_delta(struct chat_text *t, struct buf *out) {
-    if (thinking_shown(t) && t->thinking.text.len > t->thinking_sent) {
+    if (thinking_shown(t) && thinking(t)->len > t->thinking_sent) {
         buf_puts(out, "\"reasoning_content\":");
-        put_text(out, &t->thinking.text, t->thinking_sent, t->thinking.text.len);
-        t->thinking_sent = t->thinking.text.len;
+        put_text(out, thinking(t), t->thinking_sent, thinking(t)->len);
+        t->thinking_sent = thinking(t)->len;
     } else if (content(t)->len > t->content_sent || t->echo_due) {
         put_content_delta(t, out);
     } else if (args_news(t) > 0) {
@@ -297,7 +312,7 @@ bool chat_text_delta(struct chat_text *t, struct buf *out) {
 }
 
 void chat_text_skip(struct chat_text *t) {
-    t->thinking_sent = t->thinking.text.len;
+    t->thinking_sent = thinking(t)->len;
     t->content_sent = content(t)->len;
     t->calls_sent = n_calls(t);
     t->args_sent = t->calls_sent > 0 ? tool_parse_call(t->calls, t->calls_sent - 1)->args.len : 0;
@@ -348,8 +363,8 @@ void chat_text_message(const struct chat_text *t, struct buf *out) {
     put_message_content(t, out);
     if (thinking_shown(t)) {
         buf_puts(out, ",\"reasoning_content\":");
-        if (t->thinking.text.len > 0)
-            put_text(out, &t->thinking.text, 0, t->thinking.text.len);
+        if (thinking(t)->len > 0)
+            put_text(out, thinking(t), 0, thinking(t)->len);
         else
             buf_puts(out, "null");
     }

@@ -52,6 +52,8 @@ static enum err choose_parsers(struct endpoint *ep, struct errbuf *eb) {
         ep->thinking = EP_THINKING_ALWAYS;
     else
         return err_set(eb, ERR_BAD_CONFIG, "reasoningParser: no parser is called %s", thinking);
+    if (ep->tool_format == TOOLS_HARMONY || ep_template_format(ep->chat[0]) == TOOLS_HARMONY)
+        ep->thinking = EP_THINKING_CHANNEL;
     return ERR_OK;
 }
 

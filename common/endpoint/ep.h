@@ -18,8 +18,9 @@ struct guide_vocab;
 /* What a server knows of its model's thinking (reasoningParser). */
 enum ep_thinking {
     EP_THINKING_NONE,
-    EP_THINKING_TAGGED, /* qwen3: the model or the template opens it with a tag */
-    EP_THINKING_ALWAYS, /* deepseek_r1: an answer begins with it */
+    EP_THINKING_TAGGED,  /* qwen3: the model or the template opens it with a tag */
+    EP_THINKING_ALWAYS,  /* deepseek_r1: an answer begins with it */
+    EP_THINKING_CHANNEL, /* harmony: it has a channel; with any parser, as its template says */
 };
 
 /* A call that must be made. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
+#include "common/endpoint/harmony.h"
 #include "common/endpoint/reasoning.h"
 #include "common/endpoint/tool_parse.h"
 
@@ -20,6 +21,8 @@ static const struct call_form {
     [TOOLS_DEEPSEEK_V31] = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
                             "<｜tool▁call▁end｜>", "", "<｜tool▁calls▁end｜>"},
     [TOOLS_CHATGLM] = {"", "", "\n", "", "\n", ""},
+    [TOOLS_HARMONY] = {"", "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>",
+                       "", "", ""},
 };
 
 enum tool_format ep_template_format(const struct chat_template *t) {
@@ -113,10 +116,19 @@ struct json_value *ep_call_guide(const struct ep_read *r, bool one) {
     return add_text(add(add_text(list_of("sequence"), f->open), any), f->close);
 }
 
+/* Content that has a guide is the text of a message, whose header is written before it. */
+static bool guide_content(struct ep_read *r, struct json_value **g) {
+    if (*g == NULL || !r->req->answer.channels || r->req->answer.thinking_open) return true;
+    *g = add(add(list_of("sequence"), literal(HARMONY_FINAL)), *g);
+    return *g != NULL || ep_fail_memory(r);
+}
+
 /* Takes the guide of plain content (NULL: none) and gives that of content and calls. */
 static bool guide_calls(struct ep_read *r, struct json_value **g) {
     struct json_value *calls;
-    bool one = r->forced == EP_FORCED_NAMED || !r->req->answer.parallel_tools;
+    /* an answer in channels ends with its first call */
+    bool one = r->forced == EP_FORCED_NAMED || !r->req->answer.parallel_tools ||
+               r->tool_format == TOOLS_HARMONY;
     if (r->callable == NULL || r->tool_format == TOOLS_NONE) return true;
     if (r->forced == EP_FORCED_NO && *g == NULL) return true;
     calls = ep_call_guide(r, one);
@@ -171,6 +183,11 @@ static bool prompt_ends(const struct ep_read *r, const char *tag) {
 
 static void read_thinking(struct ep_read *r) {
     struct infer_req *req = r->req;
+    if (r->ep->thinking == EP_THINKING_CHANNEL || r->tool_format == TOOLS_HARMONY) {
+        req->answer.channels = req->answer.reasoning = true;
+        req->answer.thinking_open = !prompt_ends(r, HARMONY_START);
+        return;
+    }
     if (r->ep->thinking == EP_THINKING_NONE || thinking_off(r) || prompt_ends(r, THINK_CLOSE))
         return;
     req->answer.reasoning = true;
@@ -178,11 +195,14 @@ static void read_thinking(struct ep_read *r) {
 }
 
 /* Free text up to the end tag, then g (taken; NULL: free text). */
-static struct json_value *thinking_then(int64_t budget, struct json_value *g) {
-    struct json_value *after = with(guide_of("after"), "text", json_new_str(THINK_CLOSE));
+static struct json_value *thinking_then(bool channels, int64_t budget, struct json_value *g) {
+    const char *close = channels ? HARMONY_END : THINK_CLOSE;
+    struct json_value *after = with(guide_of("after"), "text", json_new_str(close));
     if (budget > 0) after = with(after, "budget", json_new_i64(budget));
     if (g == NULL) return after;
-    struct json_value *lines = with(guide_of("regex"), "value", json_new_str("\\n{0,2}"));
+    struct json_value *lines = channels
+                                   ? literal(HARMONY_START)
+                                   : with(guide_of("regex"), "value", json_new_str("\\n{0,2}"));
     return with(after, "then", add(add(list_of("sequence"), lines), g));
 }
 
@@ -190,13 +210,16 @@ static struct json_value *thinking_then(int64_t budget, struct json_value *g) {
 static bool guide_thinking(struct ep_read *r, struct json_value **g) {
     int64_t budget = thinking_budget(r);
     if (!r->req->answer.reasoning || (*g == NULL && budget == 0)) return true;
+    const bool channels = r->req->answer.channels;
+    if (channels && r->req->answer.thinking_open) return true;
     if (r->req->answer.thinking_open) {
-        *g = thinking_then(budget, *g);
+        *g = thinking_then(false, budget, *g);
     } else {
         /* The model opens it itself: must, when it has a budget, else may. */
         struct json_value *plain = *g != NULL && budget == 0 ? json_ref(*g) : NULL;
         struct json_value *tagged =
-            add(add(list_of("sequence"), literal(THINK_OPEN)), thinking_then(budget, *g));
+            add(add(list_of("sequence"), literal(channels ? HARMONY_ANALYSIS : THINK_OPEN)),
+                thinking_then(channels, budget, *g));
         *g = plain == NULL ? tagged : add(add(list_of("any_of"), plain), tagged);
     }
     return *g != NULL || ep_fail_memory(r);
@@ -240,8 +263,8 @@ bool ep_chat_combine(struct ep_read *r) {
     req->answer.tools_forced = r->forced != EP_FORCED_NO;
     read_thinking(r);
     bool needed = r->callable != NULL || req->answer.reasoning;
-    bool good = !needed || (read_guide(r, &g) && guide_calls(r, &g) && guide_thinking(r, &g) &&
-                            write_guide(r, g));
+    bool good = !needed || (read_guide(r, &g) && guide_content(r, &g) && guide_calls(r, &g) &&
+                            guide_thinking(r, &g) && write_guide(r, g));
     json_put(g);
     return good;
 }

@@ -103,6 +103,11 @@ static bool check_assistant(struct ep_read *r, struct json_value *msg, size_t i)
     const char *s;
     size_t n;
     bool calls;
+    /* what templates of models with channels call it */
+    if (r->tool_format == TOOLS_HARMONY && json_get(msg, "thinking", &v) == JSON_ABSENT &&
+        json_get_str(msg, "reasoning_content", &s, &n) == JSON_OK &&
+        !set_str(r, msg, "thinking", s, n))
+        return false;
     ep_at_message(r, i, "tool_calls");
     if (!check_calls(r, msg, &calls)) return false;
     ep_at_message(r, i, "content");

@@ -70,6 +70,7 @@ static const struct format {
                             .shape = SHAPE_DEEPSEEK_V31,
                             .noise = 1u << 1 | 1u << 2},
     [TOOLS_CHATGLM] = {.names = {"chatglm"}, .shape = SHAPE_LINES, .bare = true},
+    [TOOLS_HARMONY] = {.names = {"harmony", "openai"}}, /* no tags: tool_parse_open() */
 };
 
 struct tool_parse {
@@ -121,6 +122,7 @@ static bool mentions(const char *src, size_t n, const char *s) {
 enum tool_format tool_format_of_template(const char *src, size_t n) {
     /* Formats of their own although a known tag is in them too: calls written as XML. */
     if (mentions(src, n, "<function=") || mentions(src, n, "<arg_key>")) return TOOLS_NONE;
+    if (mentions(src, n, "<|channel|>") && mentions(src, n, "<|message|>")) return TOOLS_HARMONY;
     if (mentions(src, n, DS_CALL_BEGIN))
         return mentions(src, n, "```json") ? TOOLS_DEEPSEEK_V3 : TOOLS_DEEPSEEK_V31;
     if (mentions(src, n, "[TOOL_CALLS]")) return TOOLS_MISTRAL;
@@ -573,6 +575,21 @@ void tool_parse_feed(struct tool_parse *p, const char *s, size_t n) {
         case BAD: not_a_call(p); break;
         }
     }
+}
+
+bool tool_parse_open(struct tool_parse *p, const char *name, size_t n) {
+    if (p->state != ST_TEXT || p->closed) return false;
+    buf_clear(&p->held); /* the space before it is trimmed */
+    start_call(p, false);
+    p->list = false;
+    if (set_name(p, name, n) == BAD) return false;
+    space_then(p, ST_ARGS, TAKEN);
+    p->counted = false;
+    return true;
+}
+
+void tool_parse_shut(struct tool_parse *p) {
+    if (p->state != ST_TEXT && p->state != ST_DONE) not_a_call(p);
 }
 
 void tool_parse_finish(struct tool_parse *p) {

@@ -46,6 +46,11 @@ struct tool_parse;
 struct tool_parse *tool_parse_create(const struct tool_parse_opts *opts);
 void tool_parse_destroy(struct tool_parse **p);
 void tool_parse_feed(struct tool_parse *p, const char *s, size_t n);
+/* For TOOLS_HARMONY, whose calls another has found (harmony.h): a call of that name begins, and
+ * what is fed up to tool_parse_shut() is its arguments. False: it does not count, for there are
+ * enough, or the name is none. */
+bool tool_parse_open(struct tool_parse *p, const char *name, size_t n);
+void tool_parse_shut(struct tool_parse *p);
 void tool_parse_finish(struct tool_parse *p); /* the text is over; feeds after it do nothing */
 
 const struct buf *tool_parse_content(const struct tool_parse *p); /* only grows */
@@ -61,7 +66,8 @@ const char *const *tool_format_tags(enum tool_format format);
 /* The format of a chat template by the tags in its text; TOOLS_NONE: none that is known. */
 enum tool_format tool_format_of_template(const char *src, size_t n);
 /* The format of a name as clients of the reference write it in configurations: hermes, qwen2_5,
- * qwen3, llama3, mistral, deepseek_v3, deepseek_v31, chatglm, none. False: no such name. */
+ * qwen3, llama3, mistral, deepseek_v3, deepseek_v31, chatglm, harmony, none. False: no such name.
+ */
 bool tool_format_of_name(const char *name, enum tool_format *out);
 
 #endif

@@ -2,6 +2,7 @@
  * The first byte chooses the format and the options. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/endpoint/harmony.h"
 #include "common/endpoint/reasoning.h"
 #include "common/endpoint/tool_parse.h"
 
@@ -18,6 +19,38 @@ static void check_same(const struct tool_parse *a, const struct tool_parse *b) {
         if (strcmp(c->name.data, d->name.data) != 0 || c->args.len != d->args.len) abort();
         if (c->args.len > 0 && memcmp(c->args.data, d->args.data, c->args.len) != 0) abort();
     }
+}
+
+/* Channels, with calls or without. */
+static void check_channels(const struct tool_parse_opts *opts, const char *text, size_t n,
+                           bool open, bool with_calls) {
+    struct harmony whole, bytes;
+    struct buf a = BUF_INIT, b = BUF_INIT;
+    struct tool_parse *p = NULL, *q = NULL;
+    if (with_calls &&
+        ((p = tool_parse_create(opts)) == NULL || (q = tool_parse_create(opts)) == NULL))
+        abort();
+    harmony_init(&whole, open);
+    harmony_init(&bytes, open);
+    harmony_feed(&whole, text, n, p, &a);
+    for (size_t i = 0; i < n; i++) harmony_feed(&bytes, text + i, 1, q, &b);
+    harmony_finish(&whole, p, &a);
+    harmony_finish(&bytes, q, &b);
+    if (a.len != b.len || whole.text.len != bytes.text.len || whole.closed != bytes.closed ||
+        whole.close_at != bytes.close_at || whole.close_at > n)
+        abort();
+    if (a.len > 0 && memcmp(a.data, b.data, a.len) != 0) abort();
+    if (with_calls) {
+        tool_parse_finish(p);
+        tool_parse_finish(q);
+        check_same(p, q);
+    }
+    tool_parse_destroy(&p);
+    tool_parse_destroy(&q);
+    harmony_fini(&whole);
+    harmony_fini(&bytes);
+    buf_free(&a);
+    buf_free(&b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -45,6 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     buf_free(&a);
     buf_free(&b);
 
+    if (opts.format == TOOLS_HARMONY)
+        check_channels(&opts, text, n, (data[1] & 0x80) != 0, (data[1] & 1) == 0);
     struct tool_parse *p = tool_parse_create(&opts), *q = tool_parse_create(&opts);
     if (p == NULL || q == NULL) abort();
     tool_parse_feed(p, text, n);

@@ -11,6 +11,7 @@
 #define TOOL(name, more) "{'type':'function','function':{'name':'" name "'" more "}}"
 #define TOOLS            ",'tools':[" TOOL("f", "") "," TOOL("g", ",'parameters':{'type':'object'}") "]"
 #define OPEN_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<think>\\n'"
+#define OURS_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<|start|>assistant'"
 #define SHUT_TEMPLATE    ",'chat_template':'{{ messages[0].content }}<think>\\n\\n</think>\\n\\n'"
 
 enum { SCRIPT_MAX = 512 };
@@ -88,6 +89,42 @@ static const struct scene scenes[] = {
     {NULL, "deepseek_r1", SHUT_TEMPLATE, "so", "'content':'so','tool_calls':[]", "stop", -1},
     {NULL, NULL, "", "<think>why</think>so", "'content':'<think>why</think>so','tool_calls':[]",
      "stop", -1},
+    /* channels */
+    {"harmony", NULL, TOOLS,
+     "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>final<|message|>so",
+     "'content':'so','reasoning_content':'why','tool_calls':[]", "stop", 33},
+    {"harmony", NULL, TOOLS,
+     "<|channel|>analysis<|message|>why<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f "
+     "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
+     "'content':'','reasoning_content':'why','tool_calls':[" JSON_F "]", "tool_calls", 33},
+    {"harmony", NULL, TOOLS,
+     "<|channel|>commentary<|message|>I look. <|end|><|start|>assistant to=functions.f<|channel|>"
+     "commentary json<|message|>\n{\"a\": 1}",
+     "'content':'I look.','reasoning_content':null,'tool_calls':[" JSON_F "]", "tool_calls", -1},
+    {"harmony", NULL, TOOLS,
+     "<|channel|>commentary to=functions.f<|message|>{\"a\": 1}<|call|> <|start|>assistant "
+     "to=functions.f"
+     "<|channel|>commentary<|message|>{\"a\": 1}",
+     "'content':'','reasoning_content':null,'tool_calls':[" JSON_F "," JSON_F "]", "tool_calls",
+     -1},
+    {"harmony", NULL, "", "<|channel|>final<|message|>a <b> <|channel|c",
+     "'content':'a <b> <|channel|c','reasoning_content':null,'tool_calls':[]", "stop", -1},
+    {"harmony", NULL, "", "plain", "'content':'plain','reasoning_content':null,'tool_calls':[]",
+     "stop", -1},
+    {"harmony", NULL, ",'include_reasoning':false",
+     "<|channel|>analysis<|message|>x<|end|><|start|>assistant<|channel|>final<|message|>so",
+     "'content':'so','tool_calls':[]", "stop", 31},
+    {"harmony", NULL, TOOLS OURS_TEMPLATE,
+     " to=functions.f<|channel|>commentary<|constrain|>json<|message|>{\"a\": 1}",
+     "'content':'','reasoning_content':null,'tool_calls':[" JSON_F "]", "tool_calls", -1},
+    {"harmony", NULL, OURS_TEMPLATE,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis "
+     "to=python<|message|>"
+     "b<|call|>x<|start|>assistant<|channel|>final<|message|>so",
+     "'content':'so','reasoning_content':'a\\nb','tool_calls':[]", "stop", 97},
+    {"harmony", NULL, OURS_TEMPLATE, "no header",
+     "'content':'no header','reasoning_content':null,'tool_calls':[]", "stop", -1},
     /* both: calls are looked for in the content only */
     {"hermes", "qwen3", TOOLS, "<think>" CALL_F "</think>\n\n" CALL_F,
      "'content':'','reasoning_content':'<tool_call>{\\'name\\':\\'f\\',\\'arguments\\':{\\'a\\': "
@@ -434,6 +471,10 @@ static void test_null_content(void **state) {
 #define MISTRAL(name)                                                                              \
     SEQ(LIT("{\\'name\\': \\'") "," LIT(name) "," LIT("\\', \\'arguments\\': ") "," OBJ            \
                                                                                 "," LIT("}"))
+#define CHANNEL(name)                                                                              \
+    SEQ(LIT("<|channel|>commentary to=functions.") "," LIT(name) "," LIT(                          \
+        " <|constrain|>json<|message|>") "," OBJ)
+#define FINAL    SEQ(LIT("<|channel|>final<|message|>") ",{'type':'json_object'}")
 #define NAMED_F  ",'tool_choice':{'type':'function','function':{'name':'f'}}"
 #define FORMAT   ",'response_format':{'type':'json_object'}"
 #define REQUIRED ",'tool_choice':'required'"
@@ -452,6 +493,16 @@ static const struct guide_row {
     {"llama3", NULL, TOOLS REQUIRED, SEQ(MANY(ANY(LLAMA("f") "," LLAMA("g")), "; "))},
     {"mistral", NULL, TOOLS NAMED_F, SEQ(LIT("[TOOL_CALLS][") "," ANY(MISTRAL("f")) "," LIT("]"))},
     {"chatglm", NULL, TOOLS NAMED_F, SEQ(ANY(SEQ(LIT("f") "," LIT("\\n") "," OBJ)))},
+    {"harmony", NULL, TOOLS OURS_TEMPLATE REQUIRED,
+     ANY(SEQ(ANY(CHANNEL("f") "," CHANNEL("g"))) "," SEQ(
+         LIT("<|channel|>analysis<|message|>") ",{'type':'after','text':'<|end|>','then':" SEQ(
+             LIT("<|start|>assistant") "," SEQ(ANY(CHANNEL("f") "," CHANNEL("g")))) "}"))},
+    {"harmony", NULL, OURS_TEMPLATE FORMAT,
+     ANY(FINAL
+         "," SEQ(LIT("<|channel|>analysis<|message|>") ",{'type':'after','text':'<|end|>',"
+                                                       "'then':" SEQ(LIT(
+                                                           "<|start|>assistant") "," FINAL) "}"))},
+    {"harmony", NULL, FORMAT, "{'type':'json_object'}"},
     /* not forced: the format is that of plain content, arguments are any object */
     {"llama3", NULL, ",'tools':[" TOOL("f", ",'parameters':{'nonsense':1}") "]" FORMAT,
      ANY("{'type':'json_object'}," SEQ(

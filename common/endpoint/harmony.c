@@ -1,0 +1,164 @@
+/* harmony: one byte at a time, so how the text is cut cannot matter. */
+#include "common/endpoint/harmony.h"
+
+#include <string.h>
+
+enum { TAG_START, TAG_END, TAG_MESSAGE, TAG_CHANNEL, TAG_CONSTRAIN, TAG_RETURN, TAG_CALL };
+const char *const harmony_tags[HARMONY_TAGS] = {[TAG_START] = "<|start|>",
+                                                [TAG_END] = "<|end|>",
+                                                [TAG_MESSAGE] = "<|message|>",
+                                                [TAG_CHANNEL] = "<|channel|>",
+                                                [TAG_CONSTRAIN] = "<|constrain|>",
+                                                [TAG_RETURN] = "<|return|>",
+                                                [TAG_CALL] = "<|call|>"};
+
+/* Where what is said goes. */
+struct sink {
+    struct tool_parse *calls;
+    struct buf *content;
+};
+
+void harmony_init(struct harmony *h, bool open) {
+    *h = (struct harmony){.state = open ? HARMONY_CONTENT : HARMONY_HEADER, .said = open};
+}
+
+void harmony_fini(struct harmony *h) {
+    buf_free(&h->header);
+    buf_free(&h->held);
+    buf_free(&h->text);
+}
+
+static void put_content(const struct sink *to, const char *s, size_t n) {
+    if (to->calls != NULL)
+        tool_parse_feed(to->calls, s, n);
+    else
+        buf_append(to->content, s, n);
+}
+
+/* ---- headers */
+
+/* What follows `mark` in the header, up to space or a tag. */
+static const char *word_after(const struct harmony *h, const char *mark, size_t *n) {
+    const char *s = h->header.data,
+               *at = s == NULL ? NULL : memmem(s, h->header.len, mark, strlen(mark));
+    *n = 0;
+    if (at == NULL) return NULL;
+    at += strlen(mark);
+    const char *end = s + h->header.len;
+    while (at + *n < end && memchr(" \t\r\n<", at[*n], 5) == NULL) (*n)++;
+    return at;
+}
+
+/* Of one kind only the first message is not parted from what was before. */
+static void part(struct harmony *h, bool content, const struct sink *to) {
+    if (h->begun[content] && content) put_content(to, "\n", 1);
+    if (h->begun[content] && !content) buf_putc(&h->text, '\n');
+    h->begun[content] = true;
+}
+
+static void open_message(struct harmony *h, const struct sink *to) {
+    static const char ours[] = "functions.";
+    size_t n, len = sizeof(ours) - 1;
+    const char *whom = word_after(h, "to=", &n);
+    h->said = true;
+    if (to->calls != NULL && whom != NULL && n > len && memcmp(whom, ours, len) == 0 &&
+        tool_parse_open(to->calls, whom + len, n - len)) {
+        h->state = HARMONY_CALL;
+    } else {
+        const char *channel = word_after(h, harmony_tags[TAG_CHANNEL], &n);
+        const bool content = channel == NULL || n != 8 || memcmp(channel, "analysis", 8) != 0;
+        h->state = content ? HARMONY_CONTENT : HARMONY_THINKING;
+        part(h, content, to);
+    }
+    buf_clear(&h->header);
+}
+
+static void close_message(struct harmony *h, size_t at, const struct sink *to) {
+    if (h->state == HARMONY_CALL) tool_parse_shut(to->calls);
+    if (h->state == HARMONY_THINKING) {
+        h->closed = true;
+        h->close_at = at;
+    }
+    buf_clear(&h->header);
+}
+
+/* ---- text and tags */
+
+static void put_text(struct harmony *h, const char *s, size_t n, const struct sink *to) {
+    switch (h->state) {
+    case HARMONY_HEADER:
+        buf_append(&h->header, s, n);
+        if (h->header.len <= HARMONY_HEADER_BYTES_MAX) return;
+        h->state = HARMONY_CONTENT;
+        part(h, true, to);
+        put_content(to, h->header.data, h->header.len);
+        buf_clear(&h->header);
+        return;
+    case HARMONY_THINKING: buf_append(&h->text, s, n); return;
+    case HARMONY_CONTENT: put_content(to, s, n); return;
+    case HARMONY_CALL: tool_parse_feed(to->calls, s, n); return;
+    case HARMONY_BETWEEN: return;
+    }
+}
+
+/* at: where the tag began. A channel also begins a header where nothing closed the message. */
+static void take_tag(struct harmony *h, int tag, size_t at, const struct sink *to) {
+    if (tag == TAG_MESSAGE) {
+        if (h->state == HARMONY_HEADER || h->state == HARMONY_BETWEEN) open_message(h, to);
+        return;
+    }
+    if (tag == TAG_CONSTRAIN || (tag == TAG_CHANNEL && h->state == HARMONY_HEADER)) {
+        if (h->state == HARMONY_HEADER)
+            put_text(h, harmony_tags[tag], strlen(harmony_tags[tag]), to);
+        return;
+    }
+    close_message(h, at, to);
+    h->state = tag == TAG_START || tag == TAG_CHANNEL ? HARMONY_HEADER : HARMONY_BETWEEN;
+    if (tag == TAG_CHANNEL) put_text(h, harmony_tags[tag], strlen(harmony_tags[tag]), to);
+}
+
+/* Every tag begins with a character that is nowhere else in it, so after a mismatch only the last
+ * byte can begin another. */
+static void take(struct harmony *h, char c, const struct sink *to) {
+    if (h->held.len == 0 && c != '<') {
+        put_text(h, &c, 1, to);
+        return;
+    }
+    buf_putc(&h->held, c);
+    if (h->held.failed) return;
+    for (int i = 0; i < HARMONY_TAGS; i++) {
+        if (strncmp(harmony_tags[i], h->held.data, h->held.len) != 0) continue;
+        if (harmony_tags[i][h->held.len] != '\0') return;
+        const size_t at = h->taken + 1 - h->held.len;
+        buf_clear(&h->held);
+        take_tag(h, i, at, to);
+        return;
+    }
+    h->held.len--;
+    if (h->held.len > 0) put_text(h, h->held.data, h->held.len, to);
+    buf_clear(&h->held);
+    if (c == '<')
+        buf_putc(&h->held, c);
+    else
+        put_text(h, &c, 1, to);
+}
+
+void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse *calls,
+                  struct buf *content) {
+    const struct sink to = {calls, content};
+    for (size_t i = 0; i < n; i++, h->taken++) take(h, s[i], &to);
+}
+
+void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *content) {
+    const struct sink to = {calls, content};
+    if (h->held.len > 0) put_text(h, h->held.data, h->held.len, &to);
+    buf_clear(&h->held);
+    if (h->state == HARMONY_HEADER && !h->said && h->header.len > 0)
+        put_content(&to, h->header.data, h->header.len); /* an answer without any header */
+    if (h->state == HARMONY_CALL) tool_parse_shut(calls);
+    h->state = HARMONY_BETWEEN;
+}
+
+bool harmony_failed(const struct harmony *h) {
+    return h->header.failed || h->held.failed || h->text.failed;
+}

@@ -1,0 +1,61 @@
+/* harmony: parts what a model that writes in channels (gpt-oss) says into thinking, content and
+ * tool calls. An answer is messages:
+ *
+ *   HEADER<|message|>TEXT<|end|><|start|>HEADER<|message|>TEXT ...
+ *
+ * whose last ends with <|return|> or <|call|>. The prompt ends with the first <|start|>assistant. A
+ * header has a role, and in any order a channel (<|channel|>analysis), whom it is for
+ * (to=functions.NAME) and the text's type (<|constrain|>json). The channel analysis is thinking;
+ * what is for functions.NAME is a call whose arguments are the text; all else is content. Of one
+ * kind messages are parted by a line break. Headers and tags vanish.
+ *
+ * Pure: the same text gives the same result however it is cut. Source: OpenAI's description of the
+ * harmony response format. */
+#ifndef BATON_ENDPOINT_HARMONY_H
+#define BATON_ENDPOINT_HARMONY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "common/base/buf.h"
+#include "common/endpoint/tool_parse.h"
+
+#define HARMONY_START    "<|start|>assistant"
+#define HARMONY_ANALYSIS "<|channel|>analysis<|message|>"
+#define HARMONY_FINAL    "<|channel|>final<|message|>"
+#define HARMONY_END      "<|end|>"
+
+enum { HARMONY_TAGS = 7, HARMONY_HEADER_BYTES_MAX = 1024 /* what is longer is content */ };
+
+enum harmony_state {
+    HARMONY_HEADER,
+    HARMONY_THINKING,
+    HARMONY_CONTENT,
+    HARMONY_CALL,
+    HARMONY_BETWEEN, /* after a message: nothing counts before the next begins */
+};
+
+struct harmony {
+    enum harmony_state state;
+    bool said;         /* a message has begun */
+    bool begun[2];     /* one with thinking, one with content has been */
+    struct buf header; /* of the next message so far */
+    struct buf held;   /* what may be the beginning of a tag */
+    size_t taken;      /* bytes fed so far */
+    bool closed;       /* a message of thinking has ended */
+    size_t close_at;   /* where in them the last one did; meaningful with closed */
+    struct buf text;   /* the thinking; only grows */
+};
+
+/* The strings with a meaning, which a detokeniser must let through. */
+extern const char *const harmony_tags[HARMONY_TAGS];
+
+/* open: the prompt has opened the message whose content goes on. */
+void harmony_init(struct harmony *h, bool open);
+void harmony_fini(struct harmony *h);
+/* calls: takes content and calls; NULL: content is appended to *content, and calls are content. */
+void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse *calls,
+                  struct buf *content);
+void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *content);
+bool harmony_failed(const struct harmony *h);
+
+#endif
