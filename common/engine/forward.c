@@ -139,7 +139,7 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     x->gate = carve(c, pairs * (size_t)m->experts.intermediate, sizeof(float));
     x->shared = carve(c, m->experts.shared > 0 ? rows * (size_t)m->hidden : 0, sizeof(float));
     x->open = carve(c, rows, sizeof(float));
-    x->scratch = carve(c, threads * lanes_of(n), sizeof(float));
+    x->scratch = carve(c, threads * 2 * lanes_of(n), sizeof(float));
 }
 
 static void lay_out(struct forward *f, struct carver *c) {

@@ -2,31 +2,80 @@
  * their sequences, are sorted by expert, so that the panels of an expert are read once, and only
  * those of experts that have rows. What comes out for a row depends on that row alone: each product
  * does (kernels.h), and the outputs of a row's experts are added by share, the largest first. */
+#include <math.h>
 #include <string.h>
 #include "common/engine/forward_pass.h"
 
+/* 1 / (1 + exp(-v)), by the exponential of the kernels. */
+static float sigmoid(const struct kernels *kn, float v) {
+    float s[LANES] = {v, 0}, max;
+    const float sum = kn->softmax(s, 2, &max);
+    return s[0] / sum;
+}
+
+/* How good a group is: its two best. */
+static float group_score(const float *t, int n) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < n; i++) {
+        if (t[i] > first) {
+            second = first;
+            first = t[i];
+        } else if (t[i] > second) {
+            second = t[i];
+        }
+    }
+    return n > 1 ? first + second : first;
+}
+
+/* Leaves those of the best groups, of equals the first. */
+static void keep_groups(const struct experts_conf *c, float *t) {
+    const int per = c->n / c->groups;
+    bool kept[MODEL_EXPERTS_MAX] = {false};
+    for (int i = 0; i < c->groups_used; i++) {
+        int best = -1;
+        float most = 0;
+        for (int g = 0; g < c->groups; g++) {
+            const float score = group_score(t + g * per, per);
+            if (kept[g] || (best >= 0 && !(score > most))) continue;
+            best = g;
+            most = score;
+        }
+        kept[best] = true;
+    }
+    for (int e = 0; e < c->n; e++)
+        if (!kept[e / per]) t[e] = -INFINITY;
+}
+
 /* The chosen of row r: the largest scores, of equals the first. Scores that are no numbers choose
- * someone too. */
-static void choose(const struct forward *f, int r, float *s) {
+ * someone too. s: scratch, [2][lanes_up(n)]. */
+static void choose(const struct forward *f, const float *bias, int r, float *s) {
     const struct expert_rows *x = &f->experts;
     const struct experts_conf *c = &f->conf.experts;
     const size_t at = (size_t)r * (size_t)c->used;
-    float max, sum, of_chosen = 0;
+    float max, sum = 1, of_chosen = 0, *t = s;
     memcpy(s, x->scores + (size_t)r * (size_t)c->n, (size_t)c->n * sizeof(*s));
-    sum = f->kn.softmax(s, c->n, &max);
+    if (!c->sigmoid) sum = f->kn.softmax(s, c->n, &max);
+    for (int e = 0; c->sigmoid && e < c->n; e++) s[e] = sigmoid(&f->kn, s[e]);
+    if (bias != NULL || c->groups > 0) {
+        t = s + lanes_up(c->n);
+        for (int e = 0; e < c->n; e++) t[e] = s[e] + (bias != NULL ? bias[e] : 0);
+    }
+    if (c->groups > 0) keep_groups(c, t);
     for (int i = 0; i < c->used; i++) {
         int best = -1;
         for (int e = 0; e < c->n; e++) {
             bool taken = false;
             for (int j = 0; best < 0 && j < i; j++) taken = taken || x->chosen[at + (size_t)j] == e;
-            if (!taken && (best < 0 || s[e] > s[best])) best = e;
+            if (!taken && (best < 0 || t[e] > t[best])) best = e;
         }
         x->chosen[at + (size_t)i] = best;
         x->shares[at + (size_t)i] = s[best];
         of_chosen += s[best];
-        s[best] = -1;
+        t[best] = -INFINITY;
     }
-    for (int i = 0; i < c->used; i++) x->shares[at + (size_t)i] /= c->normalise ? of_chosen : sum;
+    for (int i = 0; i < c->used; i++)
+        x->shares[at + (size_t)i] =
+            x->shares[at + (size_t)i] / (c->normalise ? of_chosen + 1e-20f : sum) * c->scale;
 }
 
 static void choose_item(void *arg, int tile, int thread) {
@@ -34,8 +83,8 @@ static void choose_item(void *arg, int tile, int thread) {
     const struct forward *f = p->f;
     const int first = tile * TILE_ROWS,
               end = first + TILE_ROWS < p->n_rows ? first + TILE_ROWS : p->n_rows;
-    float *s = f->experts.scratch + (size_t)thread * (size_t)lanes_up(f->conf.experts.n);
-    for (int r = first; r < end; r++) choose(f, r, s);
+    float *s = f->experts.scratch + (size_t)thread * 2 * (size_t)lanes_up(f->conf.experts.n);
+    for (int r = first; r < end; r++) choose(f, p->lw->choice_bias, r, s);
 }
 
 /* Sorts the pairs by expert: counting sort, so that the rows of an expert stay in order. */
@@ -137,13 +186,6 @@ static void down_item(void *arg, int item, int thread) {
     (void)thread;
     multiply(f, &w->down, w->down_bias, active, first, n,
              x->rows + (size_t)x->first[e] * (size_t)width + first, (size_t)width);
-}
-
-/* 1 / (1 + exp(-v)), by the exponential of the kernels. */
-static float sigmoid(const struct kernels *kn, float v) {
-    float s[LANES] = {v, 0}, max;
-    const float sum = kn->softmax(s, 2, &max);
-    return s[0] / sum;
 }
 
 /* Row r of the branch, in the place of its first pair. */

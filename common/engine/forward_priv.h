@@ -53,7 +53,7 @@ struct expert_rows {
     float *gate;     /* [R * used][intermediate] */
     float *shared;   /* [R][hidden]: what the shared expert adds */
     float *open;     /* [R]: how much of it, before the sigmoid */
-    float *scratch;  /* [threads][lanes_up(n)] */
+    float *scratch;  /* [threads][2][lanes_up(n)] */
 };
 
 struct forward {

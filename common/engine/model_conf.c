@@ -465,6 +465,10 @@ int model_conf_line(const struct model_conf *c, char line[MODEL_CONF_LINE_BYTES]
                        " experts=%d,%d,%d,%d,%d,%d,%d", c->experts.n, c->experts.used,
                        c->experts.intermediate, c->experts.shared, c->experts.normalise,
                        c->experts.shared_gate, c->experts.bias);
+    if (c->experts.n > 0 && (c->experts.sigmoid || c->experts.scale != 1))
+        at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " router=%d,%d,%d,%d,%.9g",
+                       c->experts.sigmoid, c->experts.choice_bias, c->experts.groups,
+                       c->experts.groups_used, (double)c->experts.scale);
     if (c->act == ACT_SILU_CLAMPED)
         at += snprintf(line + at, (size_t)(MODEL_CONF_LINE_BYTES - at), " clamp=%.9g,%.9g",
                        (double)c->act_limit, (double)c->act_alpha);

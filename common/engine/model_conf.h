@@ -80,6 +80,12 @@ struct experts_conf {
     bool shared_gate; /* it is multiplied with sigmoid(g x) */
     bool normalise;   /* the shares of the chosen sum to 1 */
     bool bias;        /* R x and the products of the experts have one */
+    bool sigmoid;     /* s = sigmoid(R x) */
+    bool choice_bias; /* those are chosen whose s + b is largest */
+    /* Of so many groups of experts side by side those so many are chosen from whose two best s + b
+     * are the largest together; 0: from all. */
+    int groups, groups_used;
+    float scale; /* of the shares */
 };
 
 struct rope_conf {
@@ -113,11 +119,13 @@ enum tensor_map {
     TENSORS_MODERN,
     TENSORS_MIXTRAL,
     TENSORS_EXPERTS, /* Qwen2-MoE, Qwen3-MoE, OLMoE */
-    TENSORS_GPT_OSS
+    TENSORS_GPT_OSS,
+    TENSORS_GLM4_MOE
 };
 
 struct model_conf {
     char family[32];
+    int n_guess_layers; /* behind the others in the files: they guess tokens, and are left out */
     int n_layers, n_heads, n_kv_heads, head_dim, hidden, intermediate, vocab_size, context_max;
     enum tensor_map map; /* what the tensors are called (tensor_map.h) */
     bool encoder;        /* every row sees both sides: all of a sequence is one pass */

@@ -20,6 +20,12 @@ static enum err read_flags(struct conf_reader *r, const struct family *f, struct
     c->norm = f->norm;
     c->qk_norm = f->qk_norm;
     c->sinks = f->sinks;
+    if (f->guess_layers) {
+        const int64_t none = 0;
+        int64_t n = 0;
+        if ((e = conf_int(r, "num_nextn_predict_layers", 0, 16, &none, &n)) != ERR_OK) return e;
+        c->n_guess_layers = (int)n;
+    }
     c->rope_pairs = c->adapter_pairs = f->rope_pairs;
     if (f->use_qk_norm && (e = conf_bool(r, "use_qk_norm", false, &use)) != ERR_OK) return e;
     if (!use) c->qk_norm = QK_NORM_NONE;

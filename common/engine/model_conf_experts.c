@@ -27,6 +27,31 @@ static enum err read_layers(struct conf_reader *r, struct model_conf *c) {
     return ERR_OK;
 }
 
+/* How the chosen are chosen. */
+static enum err read_router(struct conf_reader *r, const struct member_experts *m,
+                            struct experts_conf *x) {
+    const int64_t one = 1;
+    const double plain = 1;
+    int64_t groups = 1, used = 1;
+    double scale = 1;
+    enum err e = ERR_OK;
+    x->sigmoid = m->sigmoid;
+    x->choice_bias = m->choice_bias;
+    if (m->grouped && (e = conf_int(r, "n_group", 1, x->n, &one, &groups)) != ERR_OK) return e;
+    if (m->grouped && (e = conf_int(r, "topk_group", 1, groups, &one, &used)) != ERR_OK) return e;
+    if (x->n % groups != 0 || x->n / groups * used < x->used)
+        return conf_refuse(r, "n_group",
+                           "a divisor of the experts, and topk_group of these groups "
+                           "enough to choose num_experts_per_tok from");
+    if (used < groups) {
+        x->groups = (int)groups;
+        x->groups_used = (int)used;
+    }
+    if (m->scaled) e = conf_f64(r, "routed_scaling_factor", 1e-3, 1e3, &plain, &scale);
+    x->scale = (float)scale;
+    return e;
+}
+
 enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct model_conf *c) {
     const struct member_experts *m = &f->experts;
     struct experts_conf *x = &c->experts;
@@ -46,6 +71,12 @@ enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct
     if (m->shared != NULL &&
         (e = conf_int(r, m->shared, 0, MODEL_INTERMEDIATE_MAX, &none, &shared)) != ERR_OK)
         return e;
+    if (m->shared_count != NULL) {
+        if ((e = conf_int(r, m->shared_count, 0, MODEL_INTERMEDIATE_MAX / width, &none, &shared)) !=
+            ERR_OK)
+            return e;
+        shared *= width;
+    }
     *x = (struct experts_conf){.n = (int)n,
                                .used = (int)used,
                                .intermediate = (int)width,
@@ -53,9 +84,15 @@ enum err conf_read_experts(struct conf_reader *r, const struct family *f, struct
                                .shared_gate = m->shared_gate,
                                .normalise = m->normalise,
                                .bias = m->bias};
-    if (m->may_normalise && (e = conf_bool(r, "norm_topk_prob", false, &x->normalise)) != ERR_OK)
+    if (m->may_normalise &&
+        (e = conf_bool(r, "norm_topk_prob", m->normalise, &x->normalise)) != ERR_OK)
         return e;
-    for (int i = 0; i < c->n_layers; i++) c->mixed[i] = true;
+    if ((e = read_router(r, m, x)) != ERR_OK) return e;
+    int64_t dense = 0;
+    if (m->first_dense &&
+        (e = conf_int(r, "first_k_dense_replace", 0, c->n_layers, &none, &dense)) != ERR_OK)
+        return e;
+    for (int i = 0; i < c->n_layers; i++) c->mixed[i] = i >= dense;
     if (m->some_layers && (e = read_layers(r, c)) != ERR_OK) return e;
     for (int i = 0; i < c->n_layers; i++) in_all += c->mixed[i] ? n : 0;
     if (in_all <= MODEL_EXPERTS_IN_ALL_MAX) return ERR_OK;

@@ -96,6 +96,19 @@ static const struct key granitemoe_keys[] = {
     {"expert_shared_feed_forward_length", "shared_intermediate_size", COUNT, false},
     END,
 };
+static const struct key glm4moe_keys[] = {
+    RMS_EPS,
+    EXPERT_WIDTH,
+    {"expert_count", "n_routed_experts", COUNT, true},
+    {"expert_used_count", "num_experts_per_tok", COUNT, true},
+    {"expert_shared_count", "n_shared_experts", COUNT, false},
+    {"expert_group_count", "n_group", COUNT, false},
+    {"expert_group_used_count", "topk_group", COUNT, false},
+    {"expert_weights_scale", "routed_scaling_factor", NUMBER, false},
+    {"leading_dense_block_count", "first_k_dense_replace", COUNT, false},
+    {"nextn_predict_layers", "num_nextn_predict_layers", COUNT, false},
+    END,
+};
 static const struct key gpt_oss_keys[] = {
     RMS_EPS,
     WINDOW,
@@ -114,7 +127,8 @@ static const struct arch {
     bool partial;       /* rope.dimension_count may be less than a head */
     bool llama_names;   /* tensors are Llama's, whatever HuggingFace's are called */
     const char *second; /* a key that is above 0 where this row and not that before it is meant */
-    bool normalise;     /* the shares of chosen experts sum to 1 */
+    bool normalise;     /* the shares of chosen experts sum to 1, unless a key says other */
+    int gating;         /* what expert_gating_func must be; 0: it is not looked at */
     bool smooth_ramp;   /* YaRN's ramp does not begin and end at whole dimensions; no key says so */
     int root_layers; /* the size whose scores are divided by the root of hidden / heads; 0: none */
 } archs[] = {
@@ -142,6 +156,8 @@ static const struct arch {
     ARCH("olmo2", "olmo2", "Olmo2", .keys = rms_keys),
     ARCH("olmo2", "olmo3", "Olmo3", .keys = window_keys, .second = "attention.sliding_window"),
     ARCH("glm4", "glm4", "Glm4", .keys = rms_keys, .partial = true),
+    ARCH("glm4moe", "glm4_moe", "Glm4Moe", .keys = glm4moe_keys, .partial = true, .normalise = true,
+         .gating = 2),
     ARCH("command-r", "cohere", "Cohere", .keys = cohere_keys),
     ARCH("cohere2", "cohere2", "Cohere2", .keys = cohere2_keys),
     ARCH("internlm2", "internlm2", "InternLM2", .keys = rms_keys, .pairs = true,
@@ -249,6 +265,12 @@ static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
     return NULL;
 }
 
+static bool arch_has(const struct arch *a, const char *key) {
+    for (const struct key *k = a->keys; k->key != NULL; k++)
+        if (strcmp(k->key, key) == 0) return true;
+    return false;
+}
+
 static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch *a,
                          const struct key *k, struct errbuf *eb) {
     char key[KEY_BYTES];
@@ -262,18 +284,14 @@ static enum err put_keys(struct buf *b, const struct gguf *g, const struct arch 
         if (!uniform(g, key, &v) || !isfinite(v) || (k->kind == COUNT && v != floor(v)))
             return err_set(eb, ERR_BAD_FILE, "%s: key %s must be %s, the same for every layer",
                            gguf_name(g), key, k->kind == COUNT ? "an integer" : "a number");
+        if (strcmp(k->key, "block_count") == 0 && arch_has(a, "nextn_predict_layers"))
+            v -= number_of(g, a, "nextn_predict_layers", 0);
         if (k->kind == COUNT && (v != 0 || k->must))
             buf_printf(b, "\"%s\":%.0f,", k->member, v);
         else if (k->kind == NUMBER && (v != 0 || k->must))
             buf_printf(b, "\"%s\":%.17g,", k->member, v);
     }
     return ERR_OK;
-}
-
-static bool arch_has(const struct arch *a, const char *key) {
-    for (const struct key *k = a->keys; k->key != NULL; k++)
-        if (strcmp(k->key, key) == 0) return true;
-    return false;
 }
 
 /* What HuggingFace's classes and llama.cpp take where a key is not there is not the same. */
@@ -335,6 +353,11 @@ static enum err put_windows(struct buf *b, const struct gguf *g, const struct ar
 
 static enum err check_neutrals(const struct gguf *g, const struct arch *a, struct errbuf *eb) {
     char key[KEY_BYTES];
+    const double gating = number_of(g, a, "expert_gating_func", a->gating);
+    if (a->gating != 0 && gating != a->gating)
+        return err_set(eb, ERR_BAD_FILE,
+                       "%s: key %s.expert_gating_func must be absent or %d, got %g", gguf_name(g),
+                       a->name, a->gating, gating);
     for (size_t i = 0; i < sizeof(neutrals) / sizeof(neutrals[0]); i++) {
         double v = 0;
         bool on;
@@ -537,10 +560,15 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
     if (e != ERR_OK) return e;
     put_special(config, g);
     put_absent(config, g, a);
-    if (has(g, "blk.0.attn_q_norm.weight") && strcmp(a->model_type, "cohere") == 0)
+    if (has(g, "blk.0.attn_q_norm.weight") &&
+        (strcmp(a->model_type, "cohere") == 0 || strcmp(a->model_type, "glm4_moe") == 0))
         buf_puts(config, "\"use_qk_norm\":true,");
+    bool normalise = a->normalise;
+    char key[KEY_BYTES];
+    snprintf(key, sizeof(key), "%s.expert_weights_norm", a->name);
+    if (a->gating != 0) gguf_bool(g, key, &normalise);
     if (arch_has(a, "expert_count"))
-        buf_printf(config, "\"norm_topk_prob\":%s,", a->normalise ? "true" : "false");
+        buf_printf(config, "\"norm_topk_prob\":%s,", normalise ? "true" : "false");
     if (strcmp(a->model_type, "qwen2") != 0 && strcmp(a->model_type, "qwen2_moe") != 0 &&
         strcmp(a->model_type, "mixtral") != 0)
         buf_printf(config, "\"attention_bias\":%s,",

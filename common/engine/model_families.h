@@ -48,6 +48,11 @@ struct member_experts {
     const char *shared; /* of the shared one; NULL: there is none */
     bool shared_gate;
     bool bias;
+    const char *shared_count; /* how many of `width` the shared one is; NULL: `shared` says it */
+    bool sigmoid, choice_bias;
+    bool grouped;       /* n_group, topk_group */
+    bool scaled;        /* routed_scaling_factor */
+    bool first_dense;   /* first_k_dense_replace */
     bool may_normalise; /* norm_topk_prob; else `normalise` holds */
     bool normalise;
     bool some_layers; /* decoder_sparse_step, mlp_only_layers */
@@ -103,6 +108,7 @@ struct family {
     bool position_type;  /* position_embedding_type must be "rope" or "nope" */
     int unit_head_vocab; /* of models whose lm_head has rows of length 1; 0: none */
     bool sinks;
+    bool guess_layers;   /* num_nextn_predict_layers */
     int alibi_layers;    /* of models with ALiBi instead of RoPE; 0: none */
     int kv_heads_absent; /* 0: as many as heads */
     int head_dim_absent; /* 0: hidden_size / num_attention_heads */

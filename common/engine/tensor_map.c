@@ -240,6 +240,30 @@ static const struct tensor_row granite4_rows[] = {
     LM_HEAD("lm_head", AS_IT_IS),
 };
 
+static const struct tensor_row glm4_moe_rows[] = {
+    EMBED("embed_tokens"),
+    FIRST_HALF_NORM(AS_IT_IS),
+    ATTENTION,
+    QK_NORMS(AS_IT_IS),
+    WEIGHT("post_attention_layernorm", "post_attention_norm", NORM(1, weight), HIDDEN, ALWAYS,
+           AS_IT_IS),
+    PART("mlp.gate_proj", "ffn_gate", LAYER(gate), INTER, HIDDEN, DENSE_LAYER),
+    PART("mlp.up_proj", "ffn_up", LAYER(up), INTER, HIDDEN, DENSE_LAYER),
+    PART("mlp.down_proj", "ffn_down", LAYER(down), HIDDEN, INTER, DENSE_LAYER),
+    ROUTER("mlp.gate"),
+    VECTOR("mlp.gate.e_score_correction_bias", "exp_probs_b.bias", LAYER(choice_bias), N_EXPERTS,
+           CHOICE_BIAS),
+    EXPERTS("mlp.experts.", "gate_proj", "up_proj", "down_proj"),
+    PART("mlp.shared_experts.gate_proj", "ffn_gate_shexp", LAYER(gate), SHARED_INTER, HIDDEN,
+         SHARED_EXPERT),
+    PART("mlp.shared_experts.up_proj", "ffn_up_shexp", LAYER(up), SHARED_INTER, HIDDEN,
+         SHARED_EXPERT),
+    PART("mlp.shared_experts.down_proj", "ffn_down_shexp", LAYER(down), HIDDEN, SHARED_INTER,
+         SHARED_EXPERT),
+    FINAL_NORM(AS_IT_IS),
+    LM_HEAD("lm_head", AS_IT_IS),
+};
+
 static const struct tensor_row gpt_oss_rows[] = {
     EMBED("embed_tokens"),
     FIRST_HALF_NORM(AS_IT_IS),
@@ -404,6 +428,7 @@ static const struct tensor_names maps[] = {
     [TENSORS_MIXTRAL] = DECODER(mixtral_rows),
     [TENSORS_EXPERTS] = DECODER(expert_rows),
     [TENSORS_GPT_OSS] = DECODER(gpt_oss_rows),
+    [TENSORS_GLM4_MOE] = DECODER(glm4_moe_rows),
     [TENSORS_PHI3] = DECODER(phi3_rows),
     [TENSORS_GEMMA] = NAMES("layers.%d.", gemma_rows, no_unused, "model.", "",
                             "language_model.model.", "model.language_model."),
@@ -454,6 +479,7 @@ bool tensor_row_present(const struct model_conf *c, const struct tensor_row *r, 
     case SHARED_EXPERT: return c->mixed[layer] && c->experts.shared > 0;
     case SHARED_GATE: return c->mixed[layer] && c->experts.shared > 0 && c->experts.shared_gate;
     case EXPERT_BIAS: return c->mixed[layer] && c->experts.bias;
+    case CHOICE_BIAS: return c->mixed[layer] && c->experts.choice_bias;
     case SINKS: return c->sinks;
     case ALWAYS: break;
     }

@@ -67,6 +67,7 @@ enum presence {
     SHARED_EXPERT,
     SHARED_GATE,
     EXPERT_BIAS, /* in layers with experts */
+    CHOICE_BIAS,
     SINKS
 };
 

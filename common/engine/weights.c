@@ -329,11 +329,29 @@ static int by_file_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Of the layers behind the last, which guess tokens. */
+static bool guesses(const struct loader *l, const char *name) {
+    const bool gguf = tensor_source_is_gguf(l->files);
+    const size_t root = gguf ? 0 : strlen(l->root);
+    if (l->c->n_guess_layers == 0 || strncmp(name, l->root, root) != 0) return false;
+    for (int i = 0; i < l->c->n_guess_layers; i++) {
+        char prefix[NAME_BYTES];
+        const int layer = l->c->n_layers + i;
+        if (gguf)
+            snprintf(prefix, sizeof(prefix), "blk.%d.", layer);
+        else
+            snprintf(prefix, sizeof(prefix), tensor_names_of(l->c)->layer, layer);
+        if (strncmp(name + root, prefix, strlen(prefix)) == 0) return true;
+    }
+    return false;
+}
+
 /* What checkpoints carry beside what is computed with, and which changes nothing. */
 static bool harmless(const struct loader *l, const char *name) {
     static const char *const tails[] = {".rotary_emb.inv_freq", ".attn.masked_bias",
                                         ".self_attn.rotary_emb.cos_cached"};
     const size_t n = strlen(name);
+    if (guesses(l, name)) return true;
     for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++)
         if (n > strlen(tails[i]) && strcmp(name + n - strlen(tails[i]), tails[i]) == 0) return true;
     for (const char *const *u = tensor_names_of(l->c)->unused; *u != NULL; u++) {

@@ -45,6 +45,7 @@ struct layer_weights {
     struct expert_weights *experts; /* [n_experts]; NULL: a dense layer */
     struct matrix router;           /* f32 [n_experts][hidden] */
     float *router_bias;             /* [n_experts], or NULL */
+    float *choice_bias;             /* [n_experts], or NULL: experts_conf.choice_bias */
     struct matrix shared_gate;      /* f32 [1][hidden]; no panels: none */
     float *sinks;                   /* [n_heads], or NULL: model_conf.sinks */
 };

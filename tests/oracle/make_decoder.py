@@ -23,6 +23,8 @@ PHI3 = dict(model_type="phi3", architectures=["Phi3ForCausalLM"])
 COHERE = dict(layer_norm_eps=1e-5, logit_scale=0.25, **drop("rms_norm_eps", "tie_word_embeddings"))
 QWEN_VL = dict(rope_scaling=dict(type="mrope", mrope_section=[2, 2, 2]), use_sliding_window=False, vision_config=dict(depth=2))
 BEHIND = dict(num_hidden_layers=4)
+GLM_MOE = dict(model_type="glm4_moe", architectures=["Glm4MoeForCausalLM"], head_dim=16, partial_rotary_factor=0.5, attention_bias=True,
+               n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True)
 GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5, logits_scaling=0.5)
 
 # What a config.json has other than TINY; ... : it does not have the member.
@@ -83,6 +85,10 @@ FAMILIES = {
     "gpt_oss": dict(model_type="gpt_oss", architectures=["GptOssForCausalLM"], head_dim=16, num_local_experts=6, num_experts_per_tok=3, intermediate_size=40,
                     sliding_window=17, attention_bias=True, swiglu_limit=1.5, rope_theta=150000.0,
                     rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=64, truncate=False)),
+    "glm4_moe": dict(GLM_MOE, n_shared_experts=2, first_k_dense_replace=1, n_group=4, topk_group=2, routed_scaling_factor=1.5, use_qk_norm=True,
+                     num_nextn_predict_layers=1),
+    "glm4_moe_air": dict(GLM_MOE, n_shared_experts=0, n_group=1, topk_group=1, norm_topk_prob=False, use_qk_norm=False, num_hidden_layers=1,
+                         **drop("first_k_dense_replace")),
     "qwen3_moe_stacked": dict(model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=7, num_experts_per_tok=2, moe_intermediate_size=24,
                               norm_topk_prob=True, stacked=True),
     "dynamic": dict(model_type="llama", architectures=["LlamaForCausalLM"], max_position_embeddings=64, rope_scaling=dict(rope_type="dynamic", factor=4.0)),
@@ -195,7 +201,9 @@ def tensor_shapes(family, config):
             norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
         if kind in ("olmo2", "olmo3", "olmoe"):
             norm(p + "self_attn.q_norm", q_dim), norm(p + "self_attn.k_norm", kv_dim)
-        if c.get("use_qk_norm"):
+        if c.get("use_qk_norm") and kind == "glm4_moe":
+            norm(p + "self_attn.q_norm", hd), norm(p + "self_attn.k_norm", hd)
+        elif c.get("use_qk_norm"):
             norm(p + "self_attn.q_norm", (heads, hd)), norm(p + "self_attn.k_norm", (kv, hd))
         if kind == "gpt_oss":
             out.append((p + "self_attn.sinks", (heads,), 2.0))
@@ -203,6 +211,13 @@ def tensor_shapes(family, config):
             stacks(p, c, matrix, lambda name, shape, scale: out.append((name, shape, scale)))
         elif kind in ("phi3", "glm4"):
             matrix(p + "mlp.gate_up_proj", 2 * inter, h), matrix(p + "mlp.down_proj", h, inter)
+        elif kind == "glm4_moe" and i >= c.get("first_k_dense_replace", 0):
+            n, width, shared = c["n_routed_experts"], c["moe_intermediate_size"], c["n_shared_experts"]
+            matrix(p + "mlp.gate", n, h, 2.0)
+            out.append((p + "mlp.gate.e_score_correction_bias", (n,), 0.5))
+            for name, inner in [(f"experts.{e}", width) for e in range(n)] + ([("shared_experts", shared * width)] if shared else []):
+                for part, rows, k in (("gate", inner, h), ("up", inner, h), ("down", h, inner)):
+                    matrix(f"{p}mlp.{name}.{part}_proj", rows, k, 2.0)
         elif has_experts(c, i):
             experts(p, c, matrix)
         elif kind == "granitemoehybrid":
@@ -211,6 +226,8 @@ def tensor_shapes(family, config):
             three = {"internlm2": "feed_forward.w1 feed_forward.w3 feed_forward.w2", "exaone": "mlp.c_fc_0 mlp.c_fc_1 mlp.c_proj"}
             gate, up, down = three.get(kind, "mlp.gate_proj mlp.up_proj mlp.down_proj").split()
             matrix(p + gate, inter, h), matrix(p + up, inter, h), matrix(p + down, h, inter)
+    for i in range(c.get("num_nextn_predict_layers", 0)):  # which nobody computes with
+        matrix(f"{root}layers.{layers + i}.eh_proj", h, 2 * h), norm(f"{root}layers.{layers + i}.enorm")
     norm(root + ("ln_f" if kind == "exaone" else "norm"))
     if kind in ("gemma3", "mistral3", "qwen2_5_vl"):
         for name in {"gemma3": ["model.vision_tower.embed", "model.multi_modal_projector.mm"], "mistral3": ["vision_tower.conv", "multi_modal_projector.linear_1"],

@@ -9,13 +9,14 @@ import reference
 
 ARCHS = {"phi3": "phi3", "gemma2": "gemma2", "gemma3_text": "gemma3", "gemma3": "gemma3", "granite": "granite", "granitemoehybrid": "granite", "smollm3": "smollm3",
          "olmo2": "olmo2", "olmo3": "olmo2", "glm4": "glm4", "cohere": "command-r", "cohere2": "cohere2", "internlm2": "internlm2", "exaone": "exaone",
-         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
+         "exaone4": "exaone4", "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmoe": "olmoe", "granitemoe": "granitemoe", "granitemoeshared": "granitemoe", "gpt_oss": "gpt-oss", "glm4_moe": "glm4moe", "baichuan": "baichuan", "mistral3": "mistral3", "qwen2_5_vl": "qwen2vl"}
 PAIRS = ("llama", "granite", "granitemoe", "smollm3", "internlm2", "baichuan", "mistral3")
 NAMES = {**make_gguf.NAMES, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up", "attention_norm": "attn_norm", "ffn_norm": "ffn_norm",
          "attention.wo": "attn_output", "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down", "ln_1": "attn_norm",
          "ln_2": "ffn_norm", "attn.attention.q_proj": "attn_q", "attn.attention.k_proj": "attn_k", "attn.attention.v_proj": "attn_v",
          "attn.attention.out_proj": "attn_output", "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
          "shared_mlp.output_linear": "ffn_down", "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm",
+         **{f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")}, "eh_proj": "nextn.eh_proj", "enorm": "nextn.enorm",
          "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp", "block_sparse_moe.router.layer": "ffn_gate_inp",
          "block_sparse_moe.output_linear": "ffn_down_exps", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
          "mlp.shared_expert.up_proj": "ffn_up_shexp", "mlp.shared_expert.down_proj": "ffn_down_shexp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
@@ -65,6 +66,9 @@ def tensors_of(config, c, tensors, arch, dim):
                 break
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             a = a + 1
+        if name.endswith("e_score_correction_bias"):
+            out.append((f"blk.{name.split('.')[1]}.exp_probs_b.bias", a))
+            continue
         if kind == "gpt_oss" and not name.endswith((".weight", ".bias")):
             out += [(f"blk.{name.split('.')[1]}.{part}", x) for part, x in gpt_oss(name.rsplit(".", 1)[1], a)]
             continue
@@ -82,7 +86,7 @@ def tensors_of(config, c, tensors, arch, dim):
         names = NAMES
         if stem == "shared_mlp.output_linear" and c.get("num_local_experts"):
             names = {stem: "ffn_down_shexp"}
-        if kind in ("glm4", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
+        if kind in ("glm4", "glm4_moe", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "exaone4") and stem == "post_attention_layernorm":
             names = {stem: "ffn_norm" if kind == "glm4" else "post_attention_norm"}
         parts = cut(stem, a, c, dim) if stem in (
             "attention.wqkv", "self_attn.W_pack", "shared_mlp.input_linear", "block_sparse_moe.input_linear") else [(names[stem], a)]
@@ -103,12 +107,20 @@ def metadata(config, c, arch, dim, layers):
 
     key("context_length", "u32", c.get("model_max_length", c.get("max_position_embeddings", 131072)))
     key("embedding_length", "u32", c["hidden_size"])
-    key("block_count", "u32", layers)
+    key("block_count", "u32", layers + c.get("num_nextn_predict_layers", 0))
     mixture = c.get("num_local_experts", 0) > 0
     key("feed_forward_length", "u32", c["intermediate_size"] if mixture else c.get("shared_intermediate_size", c["intermediate_size"]))
     key("attention.head_count", "u32", c["num_attention_heads"])
     key("attention.head_count_kv", "u32", c.get("num_key_value_heads"))
-    key("expert_count", "u32", c.get("num_experts", c.get("num_local_experts")))
+    key("expert_count", "u32", c.get("num_experts", c.get("num_local_experts", c.get("n_routed_experts"))))
+    if arch == "glm4moe":
+        key("expert_gating_func", "u32", 2)
+        key("expert_weights_norm", "bool", c["norm_topk_prob"])
+        for name, kind, member in (("expert_shared_count", "u32", "n_shared_experts"), ("expert_group_count", "u32", "n_group"),
+                                   ("expert_group_used_count", "u32", "topk_group"), ("expert_weights_scale", "f32", "routed_scaling_factor"),
+                                   ("leading_dense_block_count", "u32", "first_k_dense_replace"),
+                                   ("nextn_predict_layers", "u32", "num_nextn_predict_layers")):
+            key(name, kind, c.get(member))
     key("expert_used_count", "u32", c.get("num_experts_per_tok"))
     key("expert_feed_forward_length", "u32", c.get("moe_intermediate_size"))
     key("expert_shared_feed_forward_length", "u32", c.get("shared_expert_intermediate_size", c.get("shared_intermediate_size") if mixture else None))

@@ -396,6 +396,35 @@ class GraniteExperts(Granite4):
         return out
 
 
+class Glm4Moe(Family):
+    """Scores by themselves; a bias and groups for the choice alone; a shared expert without a gate."""
+    partial, eps = 0.5, 1e-5
+
+    def mlp(self, h, i):
+        at, c, out = f"{self.root}layers.{i}.mlp.", self.c, np.zeros_like(h)
+        if at + "gate.weight" not in self.w:
+            return super().mlp(h, i)
+
+        def swiglu(x, name):
+            gate, up, down = (self.w[f"{at}{name}.{part}_proj.weight"] for part in ("gate", "up", "down"))
+            return down @ (silu(gate @ x) * (up @ x))
+
+        groups, used = c.get("n_group", 1), c.get("topk_group", 1)
+        for row, x in enumerate(h):
+            score = 1 / (1 + np.exp(-(self.w[at + "gate.weight"] @ x)))
+            choice = score + self.w[at + "gate.e_score_correction_bias"]
+            best = np.sort(choice.reshape(groups, -1), axis=1)[:, -2:].sum(axis=1)
+            kept = sorted(range(groups), key=lambda g: (-best[g], g))[:used]
+            choice = [v if e // (len(score) // groups) in kept else -np.inf for e, v in enumerate(choice)]
+            chosen = sorted(range(len(score)), key=lambda e: (-choice[e], e))[:c["num_experts_per_tok"]]
+            whole = score[chosen].sum() if c.get("norm_topk_prob", True) else 1.0
+            for e in chosen:
+                out[row] += score[e] / whole * c.get("routed_scaling_factor", 1.0) * swiglu(x, f"experts.{e}")
+            if c.get("n_shared_experts"):
+                out[row] += swiglu(x, "shared_experts")
+        return out
+
+
 class GptOss(Family):
     eps = 1e-5
 
@@ -419,7 +448,7 @@ class GptOss(Family):
         return out
 
 
-CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
+CLASSES = {"granitemoe": GraniteExperts, "granitemoeshared": GraniteExperts, "gpt_oss": GptOss, "glm4_moe": Glm4Moe, "mixtral": Experts, "qwen2_moe": Experts, "qwen3_moe": Experts, "olmoe": Experts,
            "phi3": Phi3, "gemma2": Gemma, "gemma3_text": Gemma3, "gemma3": Gemma3, "granite": Granite, "granitemoehybrid": GraniteExperts, "smollm3": SmolLM3,
            "olmo2": Behind, "olmo3": Behind, "exaone4": Behind, "glm4": Glm4, "cohere": Cohere, "cohere2": Cohere, "internlm2": InternLM2, "exaone": Exaone,
            "baichuan": Baichuan, "mistral3": Mistral, "qwen2_vl": Qwen2, "qwen2_5_vl": Qwen2, "llama": Family}

@@ -130,6 +130,7 @@ FORGOTTEN = {
     "olmoe": [{"norm_topk_prob": True}],
     "granite_moe": [{"num_experts_per_tok": 2}, {"residual_multiplier": 1.0}],
     "granite_shared": [{"shared_intermediate_size": 0}],
+    "glm4_moe": [{"topk_group": 4}, {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}, {"n_shared_experts": 0}, {"partial_rotary_factor": 1.0}],
     "gpt_oss": [{"swiglu_limit": 7.0}, {"sliding_window": None}, {"swiglu_alpha": 1.0},
                 {"layer_types": ["full_attention", "sliding_attention"]}, {"rope_scaling": None}],
 }
@@ -190,6 +191,8 @@ def refused(folder):
     ("granite4", {"layer_types": ["attention", "mamba"]}, "layer_types must be 2 items"),
     ("granite4", {"num_local_experts": 4, "num_experts_per_tok": 2}, "tensor model.layers.0.block_sparse_moe.router.layer.weight, which config.json asks"),
     ("granite_moe", {"intermediate_size": 41}, "block_sparse_moe.input_linear.weight must have shape [6, 82, 48] by config.json, got [6, 80, 48]"),
+    ("glm4_moe", {"n_group": 3}, "n_group must be a divisor of the experts"),
+    ("glm4_moe", {"num_nextn_predict_layers": 0}, "tensor model.layers.2.eh_proj.weight is not used by the family glm4_moe"),
     ("gpt_oss", {"intermediate_size": 41}, "mlp.experts.gate_up_proj must have shape [6, 48, 82] by config.json, got [6, 48, 80]"),
     ("gpt_oss", {"hidden_act": "gelu"}, 'hidden_act must be "silu", got "gelu"'),
     ("smollm3", {"no_rope_layers": [1, 1, 2, 0]}, "no_rope_layers must be 4 items, each 1 (with RoPE) or 0 (without)"),
@@ -206,6 +209,7 @@ def refused(folder):
     ("qwen3_moe", {"mlp_only_layers": [2]}, "mlp_only_layers must be a list of layers, each from 0 to 1"),
     ("qwen3_moe", {"mlp_only_layers": [1]}, "tensor model.layers.1.mlp.gate_proj.weight, which config.json asks for, is missing"),
     ("olmoe", {"clip_qkv": 8.0}, "clip_qkv must be absent or null, got 8"),
+    ("glm4_moe", {"model_type": "deepseek_v3"}, 'model_type must be one of those in docs/models.md, the nearest is "'),
     ("olmo2", {"model_type": "olmo4"}, 'model_type must be one of those in docs/models.md, the nearest is "olmo'),
 ])
 def test_what_is_not_supported_is_named(tmp_path, family, change, says):
