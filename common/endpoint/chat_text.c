@@ -181,11 +181,12 @@ static struct chat_block content_before(const struct chat_text *t, size_t i) {
 /* Calls fn-like over all blocks: the number of them, and block number `want`. */
 static size_t walk_blocks(const struct chat_text *t, size_t want, struct chat_block *out) {
     size_t n = 0;
-    if (t->req->answer.reasoning && thinking(t)->len > 0) {
+    const size_t lead = t->req->answer.channels ? harmony_lead(&t->channels) : t->thinking.text.len;
+    if (t->req->answer.reasoning && lead > 0) {
         bool shown = !t->req->answer.drop_reasoning;
         if (n++ == want)
             *out = (struct chat_block){
-                .kind = CHAT_THINKING, .p = thinking(t)->data, .n = shown ? thinking(t)->len : 0};
+                .kind = CHAT_THINKING, .p = thinking(t)->data, .n = shown ? lead : 0};
     }
     for (size_t i = 0; i <= n_calls(t); i++) {
         struct chat_block b = content_before(t, i);

@@ -49,8 +49,14 @@ static const char *word_after(const struct harmony *h, const char *mark, size_t 
     return at;
 }
 
+static void answers(struct harmony *h) {
+    if (!h->answered) h->lead = h->text.len;
+    h->answered = true;
+}
+
 /* Of one kind only the first message is not parted from what was before. */
 static void part(struct harmony *h, bool content, const struct sink *to) {
+    if (content) answers(h);
     if (h->begun[content] && content) put_content(to, "\n", 1);
     if (h->begun[content] && !content) buf_putc(&h->text, '\n');
     h->begun[content] = true;
@@ -64,6 +70,7 @@ static void open_message(struct harmony *h, const struct sink *to) {
     if (to->calls != NULL && whom != NULL && n > len && memcmp(whom, ours, len) == 0 &&
         tool_parse_open(to->calls, whom + len, n - len)) {
         h->state = HARMONY_CALL;
+        answers(h);
     } else {
         const char *channel = word_after(h, harmony_tags[TAG_CHANNEL], &n);
         const bool content = channel == NULL || n != 8 || memcmp(channel, "analysis", 8) != 0;
@@ -95,7 +102,11 @@ static void put_text(struct harmony *h, const char *s, size_t n, const struct si
         buf_clear(&h->header);
         return;
     case HARMONY_THINKING: buf_append(&h->text, s, n); return;
-    case HARMONY_CONTENT: put_content(to, s, n); return;
+    case HARMONY_CONTENT: /* also of a message that the prompt has opened */
+        answers(h);
+        h->begun[true] = true;
+        put_content(to, s, n);
+        return;
     case HARMONY_CALL: tool_parse_feed(to->calls, s, n); return;
     case HARMONY_BETWEEN: return;
     }
@@ -157,6 +168,10 @@ void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *con
         put_content(&to, h->header.data, h->header.len); /* an answer without any header */
     if (h->state == HARMONY_CALL) tool_parse_shut(calls);
     h->state = HARMONY_BETWEEN;
+}
+
+size_t harmony_lead(const struct harmony *h) {
+    return h->answered ? h->lead : h->text.len;
 }
 
 bool harmony_failed(const struct harmony *h) {

@@ -44,6 +44,8 @@ struct harmony {
     bool closed;       /* a message of thinking has ended */
     size_t close_at;   /* where in them the last one did; meaningful with closed */
     struct buf text;   /* the thinking; only grows */
+    bool answered;     /* a message with content or a call has begun */
+    size_t lead;       /* bytes of the thinking before it; meaningful with answered */
 };
 
 /* The strings with a meaning, which a detokeniser must let through. */
@@ -56,6 +58,8 @@ void harmony_fini(struct harmony *h);
 void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse *calls,
                   struct buf *content);
 void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *content);
+/* Bytes of the thinking that come before all else: what lists of blocks show as thinking. */
+size_t harmony_lead(const struct harmony *h);
 bool harmony_failed(const struct harmony *h);
 
 #endif

@@ -1,0 +1,131 @@
+/* Goal: an answer in channels is parted into thinking, content and calls however it is cut, and no
+ * tag or header is ever shown.
+ * Method: a table; each text is fed at once, byte by byte and in random pieces. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/endpoint/harmony.h"
+
+#define ANALYSIS "<|channel|>analysis<|message|>"
+#define FINAL    "<|channel|>final<|message|>"
+#define NEXT     "<|end|><|start|>assistant"
+#define CALL_F   "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>"
+
+static const struct row {
+    bool open;
+    const char *text, *thinking, *content, *calls; /* "name arguments;" of each */
+    int lead;                                      /* -1: all of the thinking */
+} rows[] = {
+    {false, FINAL "so", "", "so", "", -1},
+    {false, ANALYSIS "why" NEXT FINAL "so<|return|>", "why", "so", "", -1},
+    {false, ANALYSIS "a" NEXT ANALYSIS "b" NEXT FINAL "x" NEXT FINAL "y", "a\nb", "x\ny", "", -1},
+    {false, ANALYSIS "why" NEXT CALL_F, "why", "", "f {\"a\": 1};", -1},
+    {false, CALL_F "<|start|>assistant" CALL_F, "", "", "f {\"a\": 1};f {\"a\": 1};", -1},
+    {false, "<|channel|>commentary<|message|>I look." NEXT ANALYSIS "late" NEXT CALL_F, "late",
+     "I look.", "f {\"a\": 1};", 0},
+    {false, ANALYSIS "a" NEXT "<|channel|>commentary<|message|>b" NEXT ANALYSIS "c", "a\nc", "b",
+     "", 1},
+    {false, " to=functions.g<|channel|>commentary<|message|>{}", "", "", "g {};", -1},
+    {false, "<|channel|>commentary to=browser.search<|message|>q", "", "q", "", -1},
+    {false, "<|channel|>analysis to=python<|message|>1+1<|call|>", "1+1", "", "", -1},
+    {false, "<|channel|>commentary to=functions.f<|message|>no object<|end|>", "", "no object", "",
+     -1},
+    {false, "<|channel|>commentary to=functions.<|message|>{}", "", "{}", "", -1},
+    {false, "plain", "", "plain", "", -1},
+    {false, "<|message|>x", "", "x", "", -1},
+    {false, FINAL "a < b <|chan", "", "a < b <|chan", "", -1},
+    {false, ANALYSIS "a" FINAL "b", "a", "b", "", -1},
+    {false, FINAL "a<|end|>lost<|start|>assistant" FINAL "b", "", "a\nb", "", -1},
+    {false, "", "", "", "", -1},
+    {true, "goes on<|return|>", "", "goes on", "", -1},
+    {true, "a" NEXT FINAL "b", "", "a\nb", "", -1},
+    {true, FINAL "b", "", "b", "", -1},
+};
+
+static void feed(struct harmony *h, const char *text, int cut, struct tool_parse *calls,
+                 struct buf *content) {
+    const size_t n = strlen(text);
+    for (size_t at = 0; at < n;) {
+        size_t piece = cut == 0 ? n : cut > 0 ? (size_t)cut : 1 + (size_t)rand() % 9;
+        if (piece > n - at) piece = n - at;
+        harmony_feed(h, text + at, piece, calls, content);
+        at += piece;
+    }
+    harmony_finish(h, calls, content);
+    if (calls != NULL) tool_parse_finish(calls);
+}
+
+static const char *text_of(const struct buf *b) {
+    return b->data != NULL ? b->data : "";
+}
+
+static void check(const struct row *r, int cut) {
+    const struct tool_parse_opts opts = {.format = TOOLS_HARMONY, .whole = true, .parallel = true};
+    struct tool_parse *calls = tool_parse_create(&opts);
+    struct buf unused = BUF_INIT, said = BUF_INIT;
+    struct harmony h;
+    assert_non_null(calls);
+    harmony_init(&h, r->open);
+    feed(&h, r->text, cut, calls, &unused);
+    for (size_t i = 0; i < tool_parse_n_calls(calls); i++) {
+        const struct tool_call *c = tool_parse_call(calls, i);
+        buf_printf(&said, "%s %s;", text_of(&c->name), text_of(&c->args));
+    }
+    assert_string_equal(text_of(&h.text), r->thinking);
+    assert_string_equal(text_of(tool_parse_content(calls)), r->content);
+    assert_string_equal(text_of(&said), r->calls);
+    assert_int_equal(harmony_lead(&h), r->lead < 0 ? h.text.len : (size_t)r->lead);
+    assert_int_equal(unused.len, 0);
+    harmony_fini(&h);
+    tool_parse_destroy(&calls);
+    buf_free(&said);
+}
+
+static void test_table(void **state) {
+    (void)state;
+    srand(5);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int cut = -20; cut <= 3; cut++) check(&rows[i], cut);
+}
+
+/* A request without tools: what was to be a call is content, for nobody can make it. */
+static void test_without_calls(void **state) {
+    struct buf content = BUF_INIT;
+    struct harmony h;
+    (void)state;
+    harmony_init(&h, false);
+    feed(&h, ANALYSIS "why" NEXT CALL_F, 1, NULL, &content);
+    assert_string_equal(text_of(&h.text), "why");
+    assert_string_equal(text_of(&content), "{\"a\": 1}");
+    harmony_fini(&h);
+    buf_free(&content);
+}
+
+static void test_a_header_has_an_end(void **state) {
+    struct buf content = BUF_INIT, text = BUF_INIT;
+    struct harmony h;
+    (void)state;
+    for (int i = 0; i < HARMONY_HEADER_BYTES_MAX + 500; i++) buf_putc(&text, 'x');
+    buf_putc(&text, '\0');
+    harmony_init(&h, false);
+    feed(&h, text.data, 7, NULL, &content);
+    assert_int_equal(content.len, HARMONY_HEADER_BYTES_MAX + 500);
+    assert_true(h.header.len <= HARMONY_HEADER_BYTES_MAX);
+    harmony_fini(&h);
+    buf_free(&content);
+    buf_free(&text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_without_calls),
+        cmocka_unit_test(test_a_header_has_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
