@@ -11,7 +11,8 @@
 #include "proto/transcript.h"
 
 enum {
-    /* An answer in one piece: so many tokens, or so long, are made again at most when D dies. */
+    /* An answer in one piece: so many tokens, or so long, are made again at most when D dies. Where
+     * it is known that it may go on elsewhere, each is told at once. */
     UNTOLD_MAX = 32,
     UNTOLD_MS_MAX = 500,
 };
@@ -170,7 +171,9 @@ static bool send_piece(struct dreq *d) {
  * keeps what there is for another attempt. False: that ended the request. */
 static bool tell_tokens(struct dreq *d) {
     const uint64_t now = clock_ms();
-    if (++d->n_untold < UNTOLD_MAX && now - d->told_ms < UNTOLD_MS_MAX) return true;
+    if (++d->n_untold < UNTOLD_MAX && now - d->told_ms < UNTOLD_MS_MAX &&
+        !instance_leaving(d->role->in))
+        return true;
     if (!dresult_out_takes_tokens(instance_dresult(d->role->in))) return true;
     d->n_untold = 0;
     d->told_ms = now;

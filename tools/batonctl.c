@@ -143,6 +143,8 @@ static void print_lost(const struct json_value *request) {
                num(o, "tokensKept"), real(o, "silenceMs"));
         if (num(o, "tokensFetched") > 0)
             printf(", which fetched the KV of %lld", num(o, "tokensFetched"));
+        else
+            printf(", which fetched no KV");
         printf("\n");
     }
 }

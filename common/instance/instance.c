@@ -73,6 +73,9 @@ uint32_t instance_id(const struct instance *in) {
 bool instance_stopping(const struct instance *in) {
     return in->stopping;
 }
+bool instance_leaving(const struct instance *in) {
+    return in->stopping || role_ctl_drained(in->role_ctl);
+}
 
 uint64_t instance_random(struct instance *in) {
     uint64_t v;

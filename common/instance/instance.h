@@ -38,7 +38,9 @@ struct req_set *instance_reqs(const struct instance *in);  /* all that are under
 unsigned instance_can(const struct instance *in);          /* CAN_.. of its role */
 uint32_t instance_id(const struct instance *in);           /* from the role body; 0 before */
 bool instance_stopping(const struct instance *in);         /* /stopService, or a signal */
-uint64_t instance_random(struct instance *in);             /* for seeds and epochs */
+/* That, or drained by order: what runs here may go on elsewhere at any time. */
+bool instance_leaving(const struct instance *in);
+uint64_t instance_random(struct instance *in); /* for seeds and epochs */
 /* "endpoint_common_<n>", n random below 2^63 and not 0. False: no random numbers. */
 bool instance_next_req_id(struct instance *in, char out[64]);
 

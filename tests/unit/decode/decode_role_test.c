@@ -310,6 +310,33 @@ static void stop_infer_during_the_import_ends_it_at_p(void **state) {
     cluster_down(&c);
 }
 
+static bool fact_eight_frames(void *arg) {
+    return ((struct flight *)arg)->n_frames >= 8;
+}
+
+/* Of an answer in one piece each token is told while it may go on elsewhere at any time: none is
+ * made again. */
+static void an_instance_that_leaves_tells_each_token(void **state) {
+    char body[1024];
+    struct cluster c;
+    (void)state;
+    cluster_up(&c, &roomy, &big);
+    prompt_body(body, sizeof(body), 0, 900, -1, 0, 10, 1);
+    hold(&c.d, true);
+    struct flight *x = post(&c, "d0", body);
+    WAIT_FOR(&c, fact_d_decoding, &c);
+    c.d.stopping = true;
+    allow(&c.d, 8);
+    WAIT_FOR(&c, fact_eight_frames, x);
+    assert_int_equal(x->n_frames, 8);
+    assert_int_equal(x->from_d.len / sizeof(struct emitted), 8);
+    assert_int_equal(x->text.len, 0); /* nothing for the client yet */
+    hold(&c.d, false);
+    WAIT_FOR(&c, fact_ended, x);
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
 static void a_failing_engine_ends_with_an_error_frame(void **state) {
     (void)state;
     for (int stream = 0; stream <= 1; stream++) {
@@ -645,6 +672,7 @@ static void the_instance_may_close_at_any_moment(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_instance_that_leaves_tells_each_token),
         cmocka_unit_test(split_is_whole),
         cmocka_unit_test(held_prefix_blocks_change_no_token),
         cmocka_unit_test(many_at_once_are_all_right),

@@ -391,6 +391,9 @@ uint32_t instance_id(const struct instance *in) {
 bool instance_stopping(const struct instance *in) {
     return in->stopping;
 }
+bool instance_leaving(const struct instance *in) {
+    return in->stopping;
+}
 uint64_t instance_random(struct instance *in) {
     return ++in->n_random;
 }
