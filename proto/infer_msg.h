@@ -130,8 +130,9 @@ struct infer_head {
                              * the parts share req_id and every option; 0 of 1 otherwise */
     bool is_recompute;
     int64_t created_unix_s;
-    uint64_t arrival_us;      /* clock_us() of this process; not on the wire */
-    char *adapter;            /* LoRA name; NULL: the base model */
+    uint64_t arrival_us; /* clock_us() of this process; not on the wire */
+    char *cache_salt;    /* requests with another salt share no prompt blocks with it; NULL: none */
+    char *adapter;       /* LoRA name; NULL: the base model */
     uint8_t adapter_hash[32]; /* of the adapter's files; meaningful with adapter */
     int32_t priority;         /* 1 (first) .. 5 */
     int32_t timeout_s;        /* 0: the server's */
@@ -167,7 +168,9 @@ struct infer_answer {
     bool root_array; /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
-    bool show_prompt_logprobs; /* chat, completions: prompt_logprobs are in the answer */
+    bool token_ids, tokens_as_ids; /* chat, completions: ids of prompt and choices are in the
+                                    * answer; log-probabilities name tokens by their ids */
+    bool show_prompt_logprobs;     /* chat, completions: prompt_logprobs are in the answer */
     bool show_logprobs; /* chat, completions: log-probabilities are in the answer, not only known */
     bool top_tokens;    /* TGI: alternatives are shown as top_tokens */
     bool token_logprobs, token_ranks; /* TGIS: of each token that is listed */

@@ -27,6 +27,7 @@ enum {
     CONTEXT_BYTES_MAX = 16 * 1024 * 1024, /* of earlier responses that go before a body */
     ECHOED_BYTES_MAX = 1024 * 1024,       /* of a request's members that its answer repeats */
     ADAPTER_NAME_BYTES_MAX = 256,
+    CACHE_SALT_BYTES_MAX = 256,
     EOS_IDS_MAX = 16,
     JSON_DEPTH_MAX = 100,
     HTTP_HEAD_BYTES_MAX = 16384,

@@ -198,5 +198,9 @@ void put_chat_token_logprob(struct buf *out, const struct choice *c, size_t i); 
 void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, size_t to,
                              bool with_prompt);
 void put_prompt_logprobs(struct buf *out, const struct choice *c); /* with the comma before it */
+/* Likewise, where return_token_ids asks for them: `prompt_token_ids`, and `token_ids` of
+ * [from, to). */
+void put_prompt_ids(struct buf *out, const struct choice *c);
+void put_choice_ids(struct buf *out, const struct choice *c, size_t from, size_t to);
 
 #endif

@@ -5,6 +5,15 @@
 #include <string.h>
 #include "common/endpoint/answer.h"
 
+/* A token's text as a JSON string, or its id where the request wants that. */
+static void put_token_name(struct buf *out, const struct answer *a, int32_t id,
+                           struct detok_cut cut) {
+    if (a->req->answer.tokens_as_ids)
+        buf_printf(out, "\"token_id:%d\"", (int)id);
+    else
+        put_token_text(out, a, id, cut);
+}
+
 /* ---- chat */
 
 static void put_bytes(struct buf *out, const struct answer *a, int32_t id, struct detok_cut cut) {
@@ -22,7 +31,7 @@ static void put_bytes(struct buf *out, const struct answer *a, int32_t id, struc
 static void put_chat_token(struct buf *out, const struct answer *a, int32_t id, float logprob,
                            struct detok_cut cut) {
     buf_puts(out, "{\"token\":");
-    put_token_text(out, a, id, cut);
+    put_token_name(out, a, id, cut);
     buf_puts(out, ",\"logprob\":");
     put_logprob(out, logprob);
     buf_puts(out, ",\"bytes\":");
@@ -108,7 +117,7 @@ static void put_member(struct buf *out, const struct answer *a, struct members *
     size_t was = out->len;
     if (m->n > 0) buf_putc(out, ',');
     size_t at = out->len;
-    put_token_text(out, a, id, cut);
+    put_token_name(out, a, id, cut);
     if (out->failed) return;
     size_t len = out->len - at;
     for (size_t i = 0; i < m->n; i++) {
@@ -180,9 +189,9 @@ void put_completion_logprobs(struct buf *out, struct choice *c, size_t from, siz
     buf_puts(out, "],\"tokens\":[");
     first = true;
     for (size_t i = 0; i < n_prompt; i++)
-        next(out, &first), put_token_text(out, a, req->ids[i], places[i].cut);
+        next(out, &first), put_token_name(out, a, req->ids[i], places[i].cut);
     for (size_t i = from; i < to; i++)
-        next(out, &first), put_token_text(out, a, c->recs[i].id, c->recs[i].cut);
+        next(out, &first), put_token_name(out, a, c->recs[i].id, c->recs[i].cut);
 
     buf_puts(out, "],\"top_logprobs\":[");
     first = true;
@@ -243,4 +252,22 @@ void put_prompt_logprobs(struct buf *out, const struct choice *c) {
             put_prompt_position(out, c, i);
     }
     buf_putc(out, ']');
+}
+
+/* ---- return_token_ids */
+
+void put_prompt_ids(struct buf *out, const struct choice *c) {
+    if (!c->req->answer.token_ids) return;
+    buf_puts(out, ",\"prompt_token_ids\":[");
+    for (size_t i = 0; i < c->req->n_prompt; i++) {
+        if (i > 0) buf_putc(out, ',');
+        put_i64(out, c->req->ids[i]);
+    }
+    buf_putc(out, ']');
+}
+
+void put_choice_ids(struct buf *out, const struct choice *c, size_t from, size_t to) {
+    if (!c->req->answer.token_ids) return;
+    buf_puts(out, ",\"token_ids\":");
+    put_id_list(out, c, from, to);
 }

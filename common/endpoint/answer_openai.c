@@ -240,8 +240,9 @@ static void chat_begin(struct choice *c, struct buf *out) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
     }
     put_delta(out, c);
-    buf_puts(out, "\"content\":\"\"");
-    buf_append(out, c->a->tail.data, c->a->tail.len);
+    buf_puts(out, "\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null}]");
+    put_prompt_ids(out, c);
+    buf_puts(out, "}\n\n");
 }
 
 /* The members of a delta: what the text was sorted into, or its new part as it is. */
@@ -255,7 +256,8 @@ static bool put_news(struct choice *c, struct buf *out) {
 /* A chunk with the members of news; the event's last one has what its tokens bring along. */
 static void chat_chunk(struct choice *c, const struct buf *news, bool final, struct buf *out) {
     bool last = final && c->finish != FINISH_NONE;
-    if (!last && !c->req->answer.continuous_usage && (!c->req->answer.show_logprobs || !final)) {
+    bool listed = c->req->answer.show_logprobs || c->req->answer.token_ids;
+    if (!last && !c->req->answer.continuous_usage && (!listed || !final)) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
         put_delta(out, c);
         buf_append(out, news->data, news->len);
@@ -275,6 +277,7 @@ static void chat_chunk(struct choice *c, const struct buf *news, bool final, str
         buf_puts(out, ",\"stop_reason\":");
         put_stop_reason(out, c);
     }
+    if (final) put_choice_ids(out, c, c->recs_sent, c->n_recs);
     buf_puts(out, "}]}\n\n");
 }
 
@@ -313,6 +316,7 @@ static void chat_choice(struct buf *out, struct choice *c) {
     buf_puts(out, finish_name(c));
     buf_puts(out, ",\"stop_reason\":");
     put_stop_reason(out, c);
+    put_choice_ids(out, c, 0, c->n_recs);
     buf_putc(out, '}');
 }
 
@@ -333,6 +337,7 @@ static void chat_body(struct answer *a, struct buf *out) {
     put_head(out, a, "", "chatcmpl-", "chat.completion");
     put_choices(a, out, chat_choice);
     if (a->req->answer.show_prompt_logprobs) put_prompt_logprobs(out, a->shown[0]);
+    put_prompt_ids(out, a->shown[0]);
     buf_putc(out, '}');
 }
 
@@ -371,7 +376,7 @@ static void completions_event(struct choice *c, struct buf *out) {
     buf_puts(out, ",\"text\":");
     put_new_text(out, c);
     if (c->finish == FINISH_NONE && !c->req->answer.show_logprobs &&
-        !c->req->answer.continuous_usage) {
+        !c->req->answer.continuous_usage && !c->req->answer.token_ids) {
         buf_append(out, c->a->tail.data, c->a->tail.len);
         return;
     }
@@ -379,6 +384,8 @@ static void completions_event(struct choice *c, struct buf *out) {
     put_completion_logprobs(out, c, c->recs_sent, c->n_recs,
                             c->req->answer.echo && c->n_events == 0);
     put_choice_end(out, c);
+    if (c->n_events == 0) put_prompt_ids(out, c);
+    put_choice_ids(out, c, c->recs_sent, c->n_recs);
     buf_puts(out, "}]");
     size_t before = out->len;
     buf_putc(out, ',');
@@ -399,6 +406,8 @@ static void completions_choice(struct buf *out, struct choice *c) {
     put_completion_logprobs(out, c, 0, c->n_recs, c->req->answer.echo);
     put_choice_end(out, c);
     if (c->req->answer.show_prompt_logprobs) put_prompt_logprobs(out, c);
+    put_prompt_ids(out, c);
+    put_choice_ids(out, c, 0, c->n_recs);
     buf_putc(out, '}');
 }
 

@@ -44,6 +44,7 @@ static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
 static uint64_t prompt_token_bytes(const struct infer_req *req) {
     if (req->answer.show_prompt_logprobs)
         return FEWEST("{\"0\":{\"logprob\":0,\"rank\":1,\"decoded_token\":\"\"}},");
+    if (req->answer.token_ids) return FEWEST("0,");
     if (!req->answer.decoder_input_details) return 0;
     switch (req->answer.api) {
     case API_TGIS:
@@ -62,7 +63,8 @@ static uint64_t certain_tokens(const struct infer_req *req) {
 
 static uint64_t part_bytes(const struct infer_req *req) {
     const struct sampling *s = &req->sampling;
-    uint64_t tokens = certain_tokens(req) * token_bytes(req, (uint64_t)s->top_logprobs);
+    const uint64_t id = req->answer.token_ids ? FEWEST("0,") : 0;
+    uint64_t tokens = certain_tokens(req) * (token_bytes(req, (uint64_t)s->top_logprobs) + id);
     if (req->answer.echo) tokens += req->n_prompt * token_bytes(req, (uint64_t)s->top_logprobs);
     return (uint64_t)req->answer.n * tokens + req->n_prompt * prompt_token_bytes(req);
 }

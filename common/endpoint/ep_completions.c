@@ -55,11 +55,35 @@ bool ep_completions_read(struct ep_read *r) {
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
 }
 
+/* The limit that the client gave; 0: none. */
+static int32_t limit_given(const struct ep_params *p) {
+    return p->given[P_MAX_COMPLETION_TOKENS] ? p->max_completion_tokens
+           : p->given[P_MAX_TOKENS]          ? p->max_tokens
+                                             : 0;
+}
+
+/* What only OpenAI's manner refuses, as vLLM does: the reference does not look at it. */
+static bool combine_as_vllm(struct ep_read *r) {
+    const struct ep_params *p = &r->p;
+    const int32_t most = limit_given(p);
+    char max[16], min[16];
+    ep_at(r, "stream_options");
+    if (p->given[P_STREAM_OPTIONS] && !r->stream)
+        return ep_fail(r, 422, "Stream options can only be defined when `stream=True`.");
+    ep_at(r, "min_tokens");
+    if (most == 0 || p->min_tokens <= most) return true;
+    snprintf(max, sizeof(max), "%d", most);
+    snprintf(min, sizeof(min), "%d", p->min_tokens);
+    return ep_fail_with(r, 422,
+                        "min_tokens must be less than or equal to max_tokens={max}, got {min}.",
+                        "{max}", max, "{min}", min, NULL);
+}
+
 /* Of both OpenAI forms: the prompt's log-probabilities belong to no chunk. As in vLLM a stream that
  * asks for no alternatives is taken, and gets none. */
 bool ep_openai_combine(struct ep_read *r) {
     ep_at(r, "prompt_logprobs");
     if (r->stream && r->p.given[P_PROMPT_LOGPROBS] && r->p.prompt_logprobs > 0)
         return ep_fail(r, 422, "prompt_logprobs are not available when stream is true.");
-    return true;
+    return !ep_openai_manner(r) || combine_as_vllm(r);
 }

@@ -175,7 +175,7 @@ bool ep_check_include_stop(struct ep_read *r, const struct json_value *v) {
     return ep_wrong_type(r, "include_stop_str_in_output must be boolean type.");
 }
 
-/* ---- logit_bias: {"<token id>": -100..100} */
+/* ---- logit_bias: {"<token id>": number}, cut to -100..100 */
 
 static bool parse_id(const char *s, int32_t *id) {
     uint64_t v = 0;
@@ -213,10 +213,10 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v) {
                 r, 422, "Parameter logit_bias must have token ids in [0,{max}] as keys, got {got}.",
                 "{max}", text, "{got}", key, NULL);
         }
-        if (json_as_f64(val, &bias) != JSON_OK || !(bias >= -100 && bias <= 100))
+        if (json_as_f64(val, &bias) != JSON_OK)
             return ep_fail_value(
-                r, 422, "Parameter logit_bias must have values in [-100.0,100.0], got {got}.", val);
-        b->bias = (float)bias;
+                r, 422, "Parameter logit_bias must have numbers as values, got {got}.", val);
+        b->bias = bias < -100 ? -100 : bias > 100 ? 100 : (float)bias;
         s->n_logit_bias++;
     }
     return true;
@@ -475,6 +475,44 @@ bool ep_check_suffix(struct ep_read *r, const struct json_value *v) {
     (void)v;
     r->code = EP_UNSUPPORTED;
     return ep_fail(r, 422, "suffix is not supported.");
+}
+
+/* The prompt as vectors (vLLM): the server would compute with what it cannot check. */
+bool ep_check_prompt_embeds(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->code = EP_UNSUPPORTED;
+    return ep_fail(r, 422, "prompt_embeds is not supported.");
+}
+
+/* Code of the client's that looks at logits (vLLM, where it is off unless enabled). */
+bool ep_check_logits_processors(struct ep_read *r, const struct json_value *v) {
+    struct json_value *arr;
+    if (json_as_arr(v, &arr) != JSON_OK)
+        return ep_wrong_type(r, "logits_processors must be array type.");
+    if (json_arr_len(arr) == 0) return true;
+    r->code = EP_UNSUPPORTED;
+    return ep_fail(r, 422, "logits_processors are not supported.");
+}
+
+bool ep_check_truncation_side(struct ep_read *r, const struct json_value *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_wrong_type(r, "truncation_side must be string type.");
+    r->p.truncate_right = strcmp(s, "right") == 0;
+    return r->p.truncate_right || strcmp(s, "left") == 0 ||
+           ep_fail_value(r, 422, "Parameter truncation_side must be left or right, got {got}.", v);
+}
+
+bool ep_check_cache_salt(struct ep_read *r, const struct json_value *v) {
+    const char *s;
+    size_t n;
+    if (json_as_str(v, &s, &n) != JSON_OK)
+        return ep_wrong_type(r, "cache_salt must be string type.");
+    if (n < 1 || n > CACHE_SALT_BYTES_MAX || strlen(s) != n)
+        return ep_fail(r, 422, "Parameter cache_salt must have 1 to 256 bytes, none of them zero.");
+    r->req->head.cache_salt = ep_dup(s, n);
+    return r->req->head.cache_salt != NULL || ep_fail_memory(r);
 }
 
 /* Families without beam search do not read the member (4.2), but to ask for one is refused (4.4).

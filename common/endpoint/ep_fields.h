@@ -96,6 +96,14 @@ enum ep_param {
     P_NUM_CTX,
     P_N_PREDICT,
     P_N_PROBS,
+    P_RETURN_TOKEN_IDS,
+    P_TOKENS_AS_IDS,
+    P_TRUNCATION_SIDE,
+    P_SPACES_BETWEEN,
+    P_LENGTH_PENALTY,
+    P_CACHE_SALT,
+    P_LOGITS_PROCESSORS,
+    P_PROMPT_EMBEDS,
     P_COUNT,
 };
 
@@ -103,7 +111,7 @@ enum ep_param {
 struct ep_params {
     bool given[P_COUNT];
     float temperature, top_p, typical_p, min_p;
-    float repetition_penalty, frequency_penalty, presence_penalty;
+    float repetition_penalty, frequency_penalty, presence_penalty, length_penalty;
     uint64_t seed;
     int32_t top_k, max_new_tokens, max_tokens, max_completion_tokens, min_tokens;
     int32_t top_logprobs, logprobs, prompt_logprobs, top_n_tokens, batch_size;
@@ -114,6 +122,7 @@ struct ep_params {
     bool do_sample, include_stop, skip_special, ignore_eos, beam, chat_logprobs, watermark;
     bool details, decoder_input_details, return_full_text, perf_stat, echo, stream;
     bool add_special, add_generation_prompt, continue_final;
+    bool return_token_ids, tokens_as_ids, truncate_right, spaces_between;
 };
 
 /* What an absent parameter means where it is not zero. */
@@ -150,6 +159,10 @@ bool ep_check_allowed_ids(struct ep_read *r, const struct json_value *v);
 bool ep_check_request_id(struct ep_read *r, const struct json_value *v);
 bool ep_check_guide(struct ep_read *r, const struct json_value *v); /* v is NULL */
 bool ep_check_suffix(struct ep_read *r, const struct json_value *v);
+bool ep_check_truncation_side(struct ep_read *r, const struct json_value *v);
+bool ep_check_cache_salt(struct ep_read *r, const struct json_value *v);
+bool ep_check_logits_processors(struct ep_read *r, const struct json_value *v);
+bool ep_check_prompt_embeds(struct ep_read *r, const struct json_value *v);
 bool ep_check_beam_elsewhere(struct ep_read *r, const struct json_value *v);
 bool ep_check_response_format(struct ep_read *r, const struct json_value *v); /* ep_schema.c */
 

@@ -236,7 +236,10 @@ bool ep_admit(struct ep_read *r) {
         if (r->p.given[P_TRUNCATE_PROMPT_TOKENS])
             keep = r->p.truncate_prompt_tokens == -1 ? (int32_t)ep_prompt_cut(r)
                                                      : r->p.truncate_prompt_tokens;
-        if (keep > 0 && r->ids.n > (size_t)keep) drop_left(&r->ids, r->ids.n - (size_t)keep);
+        if (keep > 0 && r->ids.n > (size_t)keep) {
+            if (!r->p.truncate_right) drop_left(&r->ids, r->ids.n - (size_t)keep);
+            r->ids.n = (size_t)keep;
+        }
         if (c->truncation > 0 && r->ids.n > limit) drop_left(&r->ids, r->ids.n - limit);
         if (c->truncation < 0 && r->ids.n > limit) r->ids.n = limit;
     }

@@ -91,8 +91,8 @@ const struct ep_row ep_rows[P_COUNT] = {
         "Parameter presence_penalty not in [-2.0, 2.0], but got {got}.", NULL, ALL(CLOSED(-2, 2)),
         .help = "Subtracted from a token's logit once it is in the answer.", .def = "0"},
     [P_LOGIT_BIAS] = CHECKED("logit_bias",
-        "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}}",
-        "Token ids, as text, and what is added to their logits; at most 1024."),
+        "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}}",
+        "Token ids, as text, and what is added to their logits, cut to -100 .. 100; at most 1024."),
 
     /* ---- how long */
     [P_MAX_NEW_TOKENS] = {"max_new_tokens", T_I32, AT(max_new_tokens),
@@ -144,6 +144,9 @@ const struct ep_row ep_rows[P_COUNT] = {
         NULL, ALL(CONFIGURED(1, 128)), .help = "Answers that are drawn, of which the n likeliest are returned; at most maxBatchSize of the server."},
     [P_BEAM] = BOOLEAN("use_beam_search", beam, "false", "The n likeliest answers, best first; at most 128 tokens."),
 
+    [P_LENGTH_PENALTY] = {"length_penalty", T_F32, AT(length_penalty), NULL, NULL, NONE,
+        .help = "Checked, without effect: beams are ranked by the sum of their log-probabilities."},
+
     /* ---- log-probabilities: chat says bool and top_logprobs, completions a number, TGI top_n_tokens */
     [P_CHAT_LOGPROBS] = CHECKED("logprobs", SWITCH, "The log-probability of each token of the answer."),
     [P_TOP_LOGPROBS] = {"top_logprobs", T_I32, AT(top_logprobs),
@@ -182,6 +185,8 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_TRUNCATE_PROMPT_TOKENS] = {"truncate_prompt_tokens", T_I32, AT(truncate_prompt_tokens),
         "Parameter truncate_prompt_tokens must be in -1 || (0,2147483647], got {got}", NULL,
         ALL(I32_FROM_1_OR_M1), .help = "Keeps this many tokens at the end of the prompt; -1: as many as fit."},
+    [P_TRUNCATION_SIDE] = CHECKED("truncation_side", "{\"type\":\"string\",\"enum\":[\"left\",\"right\"]}",
+        "Which side of the prompt truncate_prompt_tokens takes away: left, the default, keeps its end."),
     [P_ADAPTER_ID] = CHECKED("adapter_id", "{\"type\":\"string\",\"pattern\":\"^[a-zA-Z0-9_./-]{1,256}$\"}",
         "A LoRA adapter; \"None\": the model itself."),
     [P_VLLM_MODEL] = CHECKED("model", "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}",
@@ -204,6 +209,18 @@ const struct ep_row ep_rows[P_COUNT] = {
         "\"continuous_usage_stats\":{\"type\":\"boolean\",\"description\":\"Usage in every chunk.\"}}}",
         "What a stream says of its usage."),
 
+    [P_RETURN_TOKEN_IDS] = BOOLEAN("return_token_ids", return_token_ids, "false",
+        "The ids of the prompt as prompt_token_ids, of a stream once, and those of each choice as token_ids."),
+    [P_TOKENS_AS_IDS] = BOOLEAN("return_tokens_as_token_ids", tokens_as_ids, "false",
+        "Log-probabilities name a token by its id, as token_id:123."),
+    [P_SPACES_BETWEEN] = BOOLEAN("spaces_between_special_tokens", spaces_between, "true", NO_EFFECT),
+    [P_CACHE_SALT] = CHECKED("cache_salt", "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}",
+        "Only requests with the same salt share prompt blocks with this one."),
+    [P_LOGITS_PROCESSORS] = CHECKED("logits_processors", "{\"type\":\"array\",\"maxItems\":0}",
+        "Not supported: any is refused."),
+    [P_PROMPT_EMBEDS] = CHECKED("prompt_embeds", "{\"type\":\"string\",\"nullable\":true,\"enum\":[null]}",
+        "Not supported: anything but null is refused."),
+
     /* ---- which tokens are allowed at all */
     [P_GUIDE] = {NULL, T_CHECK, 0, NULL, NULL, NONE, .help = NULL},
     [P_BAD_WORDS] = CHECKED("bad_words", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":1}}", "Texts that the answer may not hold."),
@@ -221,7 +238,8 @@ const struct ep_row ep_rows[P_COUNT] = {
 #define UPSTREAM_OPENAI                                                                            \
     P_MIN_P, P_MIN_TOKENS, P_TRUNCATE_PROMPT_TOKENS, P_MAX_COMPLETION_TOKENS, P_LOGIT_BIAS,        \
         P_OPENAI_PRIORITY, P_STREAM_OPTIONS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_PROMPT_LOGPROBS,  \
-        P_REQUEST_ID, P_LOOKUP_TOKENS
+        P_REQUEST_ID, P_LOOKUP_TOKENS, P_TRUNCATION_SIDE, P_RETURN_TOKEN_IDS, P_TOKENS_AS_IDS,     \
+        P_SPACES_BETWEEN, P_LENGTH_PENALTY, P_CACHE_SALT, P_LOGITS_PROCESSORS
 
 static const uint8_t order_chat[] = {
     P_IGNORE_EOS, P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_TEMPLATE_KWARGS,
@@ -236,7 +254,7 @@ static const uint8_t order_chat_own[] = { /* neither response_format nor thinkin
 static const uint8_t order_completions[] = {
     P_IGNORE_EOS, P_STOP, P_INCLUDE_STOP, P_STOP_TOKEN_IDS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
     P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_LOGPROBS, P_MAX_TOKENS, P_STREAM,
-    P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_END,
+    P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_PROMPT_EMBEDS, P_END,
 };
 static const uint8_t order_tgi[] = {
     P_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_DO_SAMPLE, P_SEED, P_REPETITION_PENALTY, P_WATERMARK, P_ADAPTER_ID,

@@ -295,6 +295,8 @@ static void build_options(struct ep_read *r) {
     req->answer.return_full_text = p->return_full_text;
     req->answer.perf_stat = p->perf_stat && p->details;
     req->answer.echo = p->echo;
+    req->answer.token_ids = p->return_token_ids;
+    req->answer.tokens_as_ids = p->tokens_as_ids;
     req->answer.seed_given = p->given[P_SEED];
     if (p->given[P_PRIORITY]) req->head.priority = (int32_t)p->priority;
     if (p->given[P_OPENAI_PRIORITY])

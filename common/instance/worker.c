@@ -84,9 +84,11 @@ void worker_share_prefixes(struct worker *w, bool shared) {
 }
 
 uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req) {
-    const char *owner = tenant_owner(req->head.tenant);
-    return w->shared_prefixes || owner[0] == '\0' ? 0
-                                                  : siphash24(w->salt_key, owner, strlen(owner));
+    const char *owner = tenant_owner(req->head.tenant), *salt = req->head.cache_salt;
+    uint64_t n =
+        w->shared_prefixes || owner[0] == '\0' ? 0 : siphash24(w->salt_key, owner, strlen(owner));
+    if (salt != NULL) n = siphash24(w->salt_key, salt, strlen(salt)) + n * 0x9E3779B97F4A7C15u;
+    return n;
 }
 
 uint64_t worker_tenant(const struct infer_req *req) {

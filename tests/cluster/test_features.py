@@ -384,6 +384,20 @@ def joined(a):
     assert whole == "".join(f["token"]["text"] or "" for f in fs) or whole.startswith("".join(f["token"]["text"] or "" for f in fs[:-1]))
 
 
+def token_ids(a):
+    """Of the prompt once (a chat's beside the choices), and of every choice as many as it has tokens."""
+    told = frames(a)
+    prompts = [o["prompt_token_ids"] for f in told for o in [f, *f["choices"]] if o.get("prompt_token_ids")]
+    made = [i for f in told for c in f["choices"] for i in c.get("token_ids", ())]
+    usage = used(a)
+    assert len(prompts) == 1 and len(prompts[0]) == usage["prompt_tokens"] and len(made) == usage["completion_tokens"], a.text
+
+
+def named_by_id(a):
+    lp = choices(a)[0]["logprobs"]
+    assert all(t.startswith("token_id:") and t[9:].isdigit() and t in top for t, top in zip(lp["tokens"], lp["top_logprobs"])), lp
+
+
 def has(**members):
     def check(a):
         for path, want in members.items():
@@ -472,6 +486,11 @@ FEATURES = {
     "echo": (comp(echo=True, logprobs=2), echoed),
     "prompt_logprobs": (comp(prompt_logprobs=2), prompt_logprobs),
     "prompt_logprobs, streamed": (comp(prompt_logprobs=2, stream=True), "prompt_logprobs are not available when stream is true."),
+    "return_token_ids": (chat(return_token_ids=True, n=2, temperature=1, seed=3), token_ids),
+    "return_token_ids, streamed": (comp(return_token_ids=True, stream=True), token_ids),
+    "return_tokens_as_token_ids": (comp(logprobs=1, return_tokens_as_token_ids=True), named_by_id),
+    "truncation_side": (comp(truncate_prompt_tokens=2, truncation_side="right", return_token_ids=True), token_ids),
+    "cache_salt": (comp(cache_salt="mine"), makes(10)),
     "details": (tgi(details=True), tgi_details),
     "decoder_input_details": (tgi(details=True, decoder_input_details=True), prefill_tokens),
     "top_n_tokens": (tgi(details=True, top_n_tokens=3), top_tokens),
