@@ -232,3 +232,25 @@ class Corpus:
             if len(reply) > 250:
                 break
         return reply
+
+
+def recall_at_1(stories, embed, draws, n_sentences=1):
+    """How often a text of a story finds one of the same story before those of all others.
+
+    stories: the sentences of each. A draw takes two texts of n_sentences neighbours without a common
+    sentence from each story that has them; the vectors (embed(texts), rows of length one) of the first
+    are compared with all the second ones. The draws follow from their number alone.
+    """
+    rng, hits, asked = random.Random(n_sentences), 0, 0
+    stories = [s for s in stories if len(s) >= 2 * n_sentences]
+    for _ in range(draws):
+        pairs = []
+        for s in stories:
+            cut = rng.randrange(n_sentences, len(s) - n_sentences + 1)
+            at = rng.randrange(0, cut - n_sentences + 1), rng.randrange(cut, len(s) - n_sentences + 1)
+            pairs.append([" ".join(s[a:a + n_sentences]) for a in at])
+        vectors = np.asarray(embed([p[0] for p in pairs] + [p[1] for p in pairs]))
+        near = (vectors[:len(pairs)] @ vectors[len(pairs):].T).argmax(1)
+        hits += int((near == np.arange(len(pairs))).sum())
+        asked += len(pairs)
+    return hits / asked

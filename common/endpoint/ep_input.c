@@ -231,6 +231,11 @@ bool ep_admit(struct ep_read *r) {
     size_t context = context_max(r), limit = ep_prompt_max(r);
     size_t input = (size_t)c->max_input_token_len, seq = (size_t)ep_seq_len(r);
 
+    if (m->encoder) {
+        r->code = EP_UNSUPPORTED;
+        return ep_fail(r, 422,
+                       "The model generates nothing: it turns texts into vectors or scores.");
+    }
     if (!r->in->is_recompute) {
         int32_t keep = r->p.given[P_TRUNCATE] ? r->p.truncate : 0;
         if (r->p.given[P_TRUNCATE_PROMPT_TOKENS])
