@@ -216,7 +216,7 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_SPACES_BETWEEN] = BOOLEAN("spaces_between_special_tokens", spaces_between, "true", NO_EFFECT),
     [P_CACHE_SALT] = CHECKED("cache_salt", "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}",
         "Only requests with the same salt share prompt blocks with this one."),
-    [P_LOGITS_PROCESSORS] = CHECKED("logits_processors", "{\"type\":\"array\",\"maxItems\":0}",
+    [P_LOGITS_PROCESSORS] = CHECKED("logits_processors", "{\"type\":\"array\",\"maxItems\":0,\"items\":{}}",
         "Not supported: any is refused."),
     [P_PROMPT_EMBEDS] = CHECKED("prompt_embeds", "{\"type\":\"string\",\"nullable\":true,\"enum\":[null]}",
         "Not supported: anything but null is refused."),

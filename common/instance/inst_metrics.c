@@ -93,10 +93,10 @@ static const struct {
                       {NULL}},
     [QUERIES] = {{.name = "prefix_cache_queries_total",
                   .help = "Prompt tokens looked up in the prefix cache."},
-                 {"vllm:prefix_cache_queries_total"}},
+                 {"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"}},
     [HITS] = {{.name = "prefix_cache_hits_total",
                .help = "Prompt tokens found in the prefix cache."},
-              {"vllm:prefix_cache_hits_total"}},
+              {"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"}},
     [DRAFTS] = {{.name = "spec_decode_num_drafts_total",
                  .help = "Times a sequence brought guesses of its next tokens to a step."},
                 {"vllm:spec_decode_num_drafts_total"}},
@@ -142,6 +142,17 @@ static const struct metric_def
                 .labels = {"role"},
                 .help = "1 for the role the instance has."};
 
+static const double rows_buckets[] = {1,   8,    16,   32,   64,   128,  256,
+                                      512, 1024, 2048, 4096, 8192, 16384};
+
+static const struct metric_def steps_def = {
+    .name = "vllm:iteration_tokens_total",
+    .kind = METRIC_HISTOGRAM,
+    .buckets = rows_buckets,
+    .n_buckets = sizeof(rows_buckets) / sizeof(rows_buckets[0]),
+    .help = "Tokens of a step of the engine: of prompts, and those made.",
+};
+
 /* Tokens ever, at one moment. */
 struct sample {
     uint64_t at_us;
@@ -162,6 +173,7 @@ struct inst_metrics {
     struct metric *vectors;
     struct metric *leases, *expired, *pulls, *corrupt; /* NULL in standard mode */
     struct metric_family *links;
+    struct metric *step_tokens;
     struct sample samples[SAMPLES];
     size_t n_samples; /* ever taken */
     struct loop_timer *timer;
@@ -380,6 +392,9 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
     if (e == ERR_OK) e = metrics_common_label(im->reg, "model_name", in->conf.model_name);
     if (e == ERR_OK) e = req_meters_create(&im->requests, im->reg, window_size());
     if (e == ERR_OK) e = create_gauges(im);
+    if (e == ERR_OK &&
+        (im->step_tokens = metric_of(metrics_family(im->reg, &steps_def), NULL)) == NULL)
+        e = ERR_NO_MEMORY;
     if (e == ERR_OK) {
         im->limits = budget_metrics_create(im->reg, &in->budget, "instance");
         if (im->limits == NULL) e = ERR_NO_MEMORY;
@@ -391,6 +406,10 @@ enum err inst_metrics_create(struct inst_metrics **out, struct instance *in) {
         e = loop_timer_start(&im->timer, in->loop, SAMPLE_MS, SAMPLE_MS, take_sample, im);
     if (e != ERR_OK) inst_metrics_destroy(out);
     return e;
+}
+
+struct metric *inst_metrics_steps(struct inst_metrics *im) {
+    return im != NULL ? im->step_tokens : NULL;
 }
 
 void inst_metrics_destroy(struct inst_metrics **imp) {

@@ -15,6 +15,7 @@ struct inst_metrics;
 enum err inst_metrics_create(struct inst_metrics **out, struct instance *in);
 void inst_metrics_destroy(struct inst_metrics **im); /* after the roles stopped */
 struct req_meters *inst_metrics_requests(struct inst_metrics *im);
+struct metric *inst_metrics_steps(struct inst_metrics *im); /* for worker_meter_steps() */
 
 extern const struct route inst_metrics_routes[];
 

@@ -177,6 +177,7 @@ static enum err open_parts(struct instance *in, struct errbuf *eb) {
     enum err e = worker_open(&in->worker, in->loop, &l->engine, (size_t)c->queue_max * 2 + 1024);
     if (e == ERR_OK) {
         worker_set_loras(in->worker, in->loras);
+        worker_meter_steps(in->worker, inst_metrics_steps(in->metrics));
         worker_share_prefixes(in->worker, strcmp(c->prefix_cache_scope, "all") == 0);
     }
     if (e == ERR_OK)

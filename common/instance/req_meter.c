@@ -18,6 +18,7 @@ struct req_meters {
     struct metric *received, *success, *failed, *refused, *cancelled, *prompt_tokens,
         *generation_tokens;
     struct metric *ttft, *tpot, *e2e, *queue, *prompt_len, *generation_len, *decode_wait;
+    struct metric *inference_time, *longest, *n_answers, *tokens_asked;
     struct metric *prefill_time, *decode_time, *own_tpot, *stopped, *at_length, *aborted;
     struct metric_family *adapters;
     struct metric_family *transfer, *transfer_failures, *fetches;
@@ -36,6 +37,7 @@ static const double queue_buckets[] = {0.001, 0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 
                                        2,     2.5,   5,    10,   15,  20,  30,  40,  50, 60};
 static const double tokens_buckets[] = {10,    50,    100,   200,   500,   1000,  2000,  5000,
                                         10000, 16000, 20000, 32000, 50000, 64000, 128000};
+static const double answers_buckets[] = {1, 2, 5, 10, 20};
 static const double transfer_buckets[] = {0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                           0.1,    0.25,   0.5,   1,      2.5,   5,    10};
 
@@ -66,6 +68,10 @@ enum row {
     PREFILL_TIME,
     DECODE_TIME,
     OWN_TPOT,
+    INFERENCE_TIME,
+    LONGEST,
+    N_ANSWERS,
+    TOKENS_ASKED,
     FINISHED,
     ADAPTERS,
     N_ROWS
@@ -175,6 +181,26 @@ static const struct {
                    .kind = METRIC_HISTOGRAM,
                    BUCKETS(tpot_buckets)},
                   {NULL}},
+    [INFERENCE_TIME] = {{.name = "vllm:request_inference_time_seconds",
+                         .help = "From the first step of a request to its last token.",
+                         .kind = METRIC_HISTOGRAM,
+                         BUCKETS(queue_buckets)},
+                        {NULL}},
+    [LONGEST] = {{.name = "vllm:request_max_num_generation_tokens",
+                  .help = "Tokens of the longest answer to a request.",
+                  .kind = METRIC_HISTOGRAM,
+                  BUCKETS(tokens_buckets)},
+                 {NULL}},
+    [N_ANSWERS] = {{.name = "vllm:request_params_n",
+                    .help = "Answers that a request asked for to each prompt.",
+                    .kind = METRIC_HISTOGRAM,
+                    BUCKETS(answers_buckets)},
+                   {NULL}},
+    [TOKENS_ASKED] = {{.name = "vllm:request_params_max_tokens",
+                       .help = "Tokens that an answer was allowed to have.",
+                       .kind = METRIC_HISTOGRAM,
+                       BUCKETS(tokens_buckets)},
+                      {NULL}},
     [FINISHED] = {{.name = "vllm:request_success_total",
                    .help = "Requests that ended here, by how; a hand-over is no end.",
                    .labels = {"finished_reason"}},
@@ -233,6 +259,10 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
                                            [GENERATION_LEN] = &m->generation_len,
                                            [PREFILL_TIME] = &m->prefill_time,
                                            [DECODE_TIME] = &m->decode_time,
+                                           [INFERENCE_TIME] = &m->inference_time,
+                                           [LONGEST] = &m->longest,
+                                           [N_ANSWERS] = &m->n_answers,
+                                           [TOKENS_ASKED] = &m->tokens_asked,
                                            [FETCHED] = &m->fetched,
                                            [OWN_TPOT] = &m->own_tpot};
     for (int i = 0; i < N_ROWS; i++)
@@ -298,10 +328,13 @@ void req_meter_import(struct req_meter *t, const struct infer_req *req,
     t->n_tokens++;
 }
 
-static void first_of_all(struct req_meter *t, const struct token_event *ev, uint64_t now,
-                         bool imported) {
+static void first_of_all(struct req_meter *t, const struct infer_req *req,
+                         const struct token_event *ev, uint64_t now, bool imported) {
     struct req_meters *m = t->meters;
     t->first_seen = true;
+    t->n_answers = req->answer.n;
+    t->tokens_asked = req->sampling.new_tokens_max;
+    t->queue_us = imported ? req->measured.queue_wait_us : ev->queue_wait_us;
     t->first_us = imported ? t->handed_us : now;
     if (imported) {
         if (m->decode_wait == NULL) m->decode_wait = metric_of(m->decode_wait_family, NULL);
@@ -328,7 +361,7 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     if (m == NULL) return;
     uint64_t now = clock_us(), *last = lane_of(t, req, ev);
     bool starts = last != NULL && *last == 0;
-    if (!t->first_seen) first_of_all(t, ev, now, t->n_tokens > 0);
+    if (!t->first_seen) first_of_all(t, req, ev, now, t->n_tokens > 0);
     if (starts && ev->choice == 0) { /* a prompt was computed here */
         metric_add(m->prompt_tokens, (double)req->n_prompt);
         metric_observe(m->prompt_len, (double)req->n_prompt);
@@ -342,6 +375,7 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     }
     if (last != NULL) *last = now;
     if (ev->finish != FINISH_NONE) t->finish = ev->finish;
+    if (ev->index >= t->longest) t->longest = ev->index + 1;
     t->n_tokens++;
     metric_add(m->generation_tokens, 1);
 }
@@ -351,11 +385,23 @@ enum req_end req_end_of(int status) {
     return status >= 400 && status < 500 ? REQ_REFUSED : REQ_FAILED;
 }
 
+/* What only vLLM has of a request that ends here with tokens of its own. */
+static void answered(const struct req_meter *t, uint64_t took_us) {
+    const struct req_meters *m = t->meters;
+    metric_observe(m->inference_time,
+                   took_us > t->queue_us ? (double)(took_us - t->queue_us) / 1e6 : 0);
+    metric_observe(m->longest, t->longest);
+    metric_observe(m->n_answers, t->n_answers);
+    metric_observe(m->tokens_asked, t->tokens_asked);
+}
+
 void req_meter_end(struct req_meter *t, enum req_end how) {
     struct req_meters *m = t->meters;
     if (m == NULL) return;
     if (how == REQ_ANSWERED) {
-        metric_observe(m->e2e, (double)(clock_us() - t->arrival_us) / 1e6);
+        const uint64_t took_us = clock_us() - t->arrival_us;
+        metric_observe(m->e2e, (double)took_us / 1e6);
+        if (t->first_seen) answered(t, took_us);
         metric_observe(m->generation_len, t->n_tokens);
         metric_observe(m->decode_time,
                        t->first_us > 0 ? (double)(clock_us() - t->first_us) / 1e6 : 0);

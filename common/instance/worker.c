@@ -79,6 +79,10 @@ void worker_set_loras(struct worker *w, struct lora_set *set) {
     w->loras = set;
 }
 
+void worker_meter_steps(struct worker *w, struct metric *m) {
+    atomic_store(&w->step_tokens, m);
+}
+
 void worker_share_prefixes(struct worker *w, bool shared) {
     w->shared_prefixes = shared;
 }

@@ -8,6 +8,7 @@
 #include "common/engine/engine.h"
 #include "common/net/loop.h"
 
+struct metric;
 struct worker;
 struct lora_set;
 
@@ -54,6 +55,9 @@ enum err worker_adapter(const struct worker *w, const struct infer_req *req, str
 uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req);
 /* For seq_opts.tenant: a number for the request's tenant; 0: nobody said. */
 uint64_t worker_tenant(const struct infer_req *req);
+/* Each step of the engine tells `m` its tokens, of prompts and made; borrowed, and outlives the
+ * worker. Before the first sequence. */
+void worker_meter_steps(struct worker *w, struct metric *m);
 void worker_share_prefixes(struct worker *w, bool shared); /* before the first sequence; false */
 
 uint64_t worker_next_seq_id(struct worker *w);

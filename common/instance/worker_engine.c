@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/clock.h"
+#include "common/base/metrics.h"
 #include "common/instance/worker_priv.h"
 
 enum { IDLE_WAIT_MS = 500 }; /* an idle engine thread shows so often that it lives */
@@ -260,9 +261,21 @@ static struct command *take_commands(struct worker *w, bool wait, bool *stop) {
     return list;
 }
 
+/* *before: rows of all steps until then. */
+static void meter_step(struct worker *w, uint64_t *before) {
+    struct metric *m = atomic_load_explicit(&w->step_tokens, memory_order_relaxed);
+    struct engine_stats st;
+    if (m == NULL) return;
+    engine_stats(w->engine, &st);
+    const uint64_t n = st.prompt_tokens + st.generated_tokens;
+    if (n > *before) metric_observe(m, (double)(n - *before));
+    *before = n;
+}
+
 void *worker_engine_main(void *arg) {
     struct worker *w = arg;
     bool busy = true;
+    uint64_t n_rows = 0;
     pthread_setname_np(pthread_self(), "engine");
     for (;;) {
         bool stop = false;
@@ -276,6 +289,7 @@ void *worker_engine_main(void *arg) {
         if (stop) return NULL;
         busy = !w->held && engine_step(w->engine);
         flush_mail(w);
+        if (busy) meter_step(w, &n_rows);
         atomic_store_explicit(&w->last_step_us, clock_us(), memory_order_relaxed);
     }
 }

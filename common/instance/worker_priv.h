@@ -123,6 +123,7 @@ struct worker {
     bool held;                     /* engine thread: no steps */
     struct seq *known[TABLE_SIZE]; /* engine thread */
     struct mail *out, **out_last;  /* engine thread: events of the step under way */
+    struct metric *_Atomic step_tokens; /* NULL: nobody counts */
     _Atomic uint64_t last_step_us;
 };
 

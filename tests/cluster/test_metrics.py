@@ -32,12 +32,15 @@ VLLM = ["time_to_first_token_seconds", "time_per_output_token_seconds", "inter_t
         "prompt_tokens_total", "generation_tokens_total", "num_requests_swapped", "num_preemptions_total", "cpu_cache_usage_perc",
         "avg_prompt_throughput_toks_per_s", "avg_generation_throughput_toks_per_s", "prefix_cache_queries_total", "prefix_cache_hits_total",
         "request_prompt_tokens", "request_generation_tokens", "request_prefill_time_seconds", "request_decode_time_seconds",
-        "request_time_per_output_token_seconds", "request_success_total", "lora_requests_info", "cache_config_info"]
+        "request_time_per_output_token_seconds", "request_inference_time_seconds", "request_max_num_generation_tokens",
+        "request_params_n", "request_params_max_tokens", "iteration_tokens_total", "gpu_prefix_cache_queries_total",
+        "gpu_prefix_cache_hits_total", "request_success_total", "lora_requests_info", "cache_config_info"]
 OWN = {"coordinator_requests_inflight": "gauge", "coordinator_queue_len": "gauge", "coordinator_schedule_seconds": "histogram",
        "coordinator_ttft_seconds": "histogram", "coordinator_tpot_seconds": "histogram", "coordinator_role": "gauge",
        "coordinator_is_master": "gauge", "coordinator_role_switch_seconds": "histogram", "instance_scrape_up": "gauge"}
 # What promtool's taste says of names that the reference and vLLM have chosen.
-TASTE = ("metric names should not contain ':'", "metric names should not contain abbreviated units")
+TASTE = ("metric names should not contain ':'", "metric names should not contain abbreviated units",
+         'vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix')
 
 LINE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -160,6 +163,10 @@ def test_a_standard_instance_counts_what_it_did():
         ends = {labels["finished_reason"]: v for labels, v in after.all("vllm:request_success_total")}
         assert ends == {"length": ok, "stop": 0, "abort": 0}
         assert after.sum("vllm:request_prefill_time_seconds_count") == after.sum("vllm:request_decode_time_seconds_count") == ok
+        for name in ("inference_time_seconds", "max_num_generation_tokens", "params_n", "params_max_tokens"):
+            assert after.sum(f"vllm:request_{name}_count") == ok, name
+        assert after.sum("vllm:request_inference_time_seconds_sum") <= after.sum("e2e_request_latency_seconds_sum")
+        assert after.sum("vllm:iteration_tokens_total_sum") >= generated
         assert after.sum("vllm:request_prefill_time_seconds_sum") <= after.sum("time_to_first_token_seconds_sum") * (1 + 1e-9)
         total = after.sum("vllm:request_decode_time_seconds_sum") + after.sum("time_to_first_token_seconds_sum")
         assert total == pytest.approx(after.sum("e2e_request_latency_seconds_sum"), abs=0.01 * ok)
@@ -237,6 +244,7 @@ def test_a_pair_and_its_coordinator_count_each_request_once():
             assert s.sum("vllm:request_success_total", finished_reason="length") == ok == s.sum("vllm:request_success_total")
             assert s.sum("vllm:request_success_total", role="decode") == handed
             assert s.sum("vllm:request_prefill_time_seconds_count", role="prefill") == ok == s.sum("vllm:request_decode_time_seconds_count")
+            assert s.sum("vllm:request_params_n_count") == s.sum("vllm:request_inference_time_seconds_count") == ok
             assert {h["role"] for h, v in s.all("vllm:cache_config_info") if v == 1} == {"prefill", "decode"}
             assert s.sum("coordinator_relay_bytes_total") > 0 and s.sum("pd_kv_transfer_failures_total") == 0
         wait_for(lambda: quiet(scrape(external(c))) and scrape(external(c)).sum("coordinator_requests_inflight") == 0, 30, "gauges back")

@@ -6,9 +6,10 @@ import glob
 import json
 import os
 import re
+import subprocess
 
 import pytest
-from harness import ROOT, Standalone, connect, get, merge, request
+from harness import ANSWER_S, ROOT, Standalone, connect, get, merge, request
 from test_planes import COORDINATOR, INSTANCE, VECTORS
 
 OPERATION = {"tags", "summary", "operationId", "description", "parameters", "requestBody", "responses", "servers"}
@@ -259,7 +260,7 @@ def test_every_bound_holds(doc, servers, manner):
                 continue  # no bounds; "model" must exist
             if key in ("tools", "tool_choice", "documents", "chat_template", "reasoning_effort", "user", "grammar", "include_reasoning"):
                 continue
-            beside = {"stop": "x"} if key == "include_stop_str_in_output" else {}
+            beside = {"include_stop_str_in_output": {"stop": "x"}, "min_tokens": {"max_tokens": 2147483647}}.get(key, {})
             for value, ok in sides(of):
                 full = merge(body, {"parameters": {**beside, key: value}} if "parameters" in body else {**beside, key: value})
                 conn.request("POST", path, json.dumps(full))
@@ -282,3 +283,22 @@ def test_the_page_stands_alone(pair):
     assert a.status == 200 and a.headers["Content-Type"] == "text/html; charset=utf-8"
     assert not re.search(r"https?://|<link[^>]+stylesheet|<script[^>]+src|@import|url\(", a.text)
     assert 'fetch("openapi.json")' in a.text and "default-src 'none'" in a.headers["Content-Security-Policy"]
+
+
+def test_each_operation_can_be_tried_from_the_page(pair):
+    """The page's own script, on a page without a browser: a form for every operation, its request as curl, an answer that streams."""
+    done = subprocess.run(["node", os.path.join(ROOT, "tests", "cluster", "npm", "docs_page.mjs"), pair.base], capture_output=True, text=True,
+                          timeout=ANSWER_S)
+    assert done.returncode == 0, done.stderr
+    page = json.loads(done.stdout)
+    doc = document(pair.base)
+    operations = {f"{method.upper()} {path}": op for path, item in doc["paths"].items() for method, op in item.items() if "tags" in op}
+    assert set(page["forms"]) == set(operations) and len(operations) > 100
+    elsewhere = [name for name, op in operations.items() if op.get("servers", [{"url": "/"}])[0]["url"] != "/"]
+    assert [n for n, f in page["forms"].items() if not f["sends"]] == elsewhere
+    line = page["forms"]["POST /v1/chat/completions"]["line"]
+    assert line.startswith(f"curl -N '{pair.base}/v1/chat/completions' -H 'Authorization: Bearer it'\\''s' -d '{{") and '"stream":true' in line
+    assert page["said"].startswith("200 ") and page["said"].count("data: ") >= 4 and page["said"].rstrip().endswith("data: [DONE]")
+    for name in page["protos"]:
+        assert 'syntax = "proto3";' in get(pair.base, "/" + name).text, name
+    assert "proto/generation.proto" in page["protos"]

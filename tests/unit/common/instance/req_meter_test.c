@@ -94,6 +94,11 @@ static void alone_everything_is_measured(void **state) {
     assert_value(r, "vllm:request_prefill_time_seconds_count", 1);
     assert_true(value(r, "vllm:request_prefill_time_seconds_sum") >= 0.498); /* but for the queue */
     assert_value(r, "vllm:request_decode_time_seconds_count", 1);
+    assert_value(r, "vllm:request_inference_time_seconds_count", 1);
+    assert_true(value(r, "vllm:request_inference_time_seconds_sum") >= 0.498);
+    assert_value(r, "vllm:request_max_num_generation_tokens_sum", 5);
+    assert_value(r, "vllm:request_params_n_sum", r->req->answer.n);
+    assert_value(r, "vllm:request_params_max_tokens_sum", r->req->sampling.new_tokens_max);
     assert_value(r, "vllm:request_time_per_output_token_seconds_count", 1);
     assert_value(r, "pd_decode_wait_seconds_count", -1); /* no series: nothing was handed over */
     assert_true(req_meters_ttft_ms(r->m) >= 500 && req_meters_failed_part(r->m) == 0);
