@@ -29,11 +29,11 @@ struct req_meter {
     unsigned n_lanes;
     uint64_t gaps_us; /* all times between two tokens */
     uint32_t n_gaps, n_tokens;
-    uint64_t first_us;  /* the first token made here, or handed over */
-    uint64_t queue_us;  /* before the first step */
+    uint64_t first_us;                        /* the first token made here, or handed over */
+    uint64_t queue_us;                        /* before the first step */
     int32_t n_answers, tokens_asked, longest; /* asked for; tokens of the longest choice */
-    enum finish finish; /* of the last choice whose end the engine has told */
-    bool first_seen;    /* a token was made here */
+    enum finish finish;                       /* of the last choice whose end the engine has told */
+    bool first_seen;                          /* a token was made here */
 };
 
 enum req_end {

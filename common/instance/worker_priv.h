@@ -120,9 +120,9 @@ struct worker {
     size_t n_counted, n_counted_max;
     bool stop;
 
-    bool held;                     /* engine thread: no steps */
-    struct seq *known[TABLE_SIZE]; /* engine thread */
-    struct mail *out, **out_last;  /* engine thread: events of the step under way */
+    bool held;                          /* engine thread: no steps */
+    struct seq *known[TABLE_SIZE];      /* engine thread */
+    struct mail *out, **out_last;       /* engine thread: events of the step under way */
     struct metric *_Atomic step_tokens; /* NULL: nobody counts */
     _Atomic uint64_t last_step_us;
 };
