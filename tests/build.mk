@@ -138,7 +138,7 @@ $(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4
 $(BUILD)/common/engine/%_amx.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
 
 # -Og: these files unroll and inline much, and one instruction is a function here
-EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma
+EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma -mf16c
 $(BUILD)/tests/unit/emulated/tiles.o: ISA := -O2 -ffp-contract=off -mavx2 -mfma
 $(BUILD)/emulated/%.o: %.c
 	@mkdir -p $(@D)

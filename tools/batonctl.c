@@ -337,7 +337,7 @@ static int usage(int status) {
         "[--kernels SET]\n"
         "                                              what a model is, the memory it needs, "
         "whether it fits here\n"
-        "       batonctl quantize MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
+        "       batonctl quantize MODEL_DIR --dtype auto|bf16|f32|int8|int4 [--out DIR] [--kernels SET] "
         "[--threads N]\n"
         "                                              packs a model's weights for later starts "
         "on this kind of CPU\n"

@@ -16,7 +16,14 @@ const char *dtype_name(enum dtype t) {
     case DTYPE_BF16: return "bf16";
     case DTYPE_INT8: return "int8";
     case DTYPE_INT4: return "int4";
-    case DTYPE_NONE: break;
+    case DTYPE_Q4_K: return "q4_k";
+    case DTYPE_Q5_K: return "q5_k";
+    case DTYPE_Q6_K: return "q6_k";
+    case DTYPE_IQ4_NL: return "iq4_nl";
+    case DTYPE_IQ4_XS: return "iq4_xs";
+    case DTYPE_MXFP4: return "mxfp4";
+    case DTYPE_NONE:
+    case DTYPE_COUNT: break;
     }
     return "none";
 }

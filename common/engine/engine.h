@@ -55,10 +55,25 @@
 #include "proto/infer_msg.h"
 
 /* INT8 and INT4: of weights in groups of 32 along k; INT8 of KV in rows with a scale (kernels.h).
- * F16 and INT4: no KV. */
-enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4 };
-const char *dtype_name(enum dtype t);       /* "f32", "f16", "bf16", "int8", "int4" */
-enum dtype dtype_of_name(const char *name); /* DTYPE_NONE: no such name */
+ * F16 and INT4: no KV. From Q4_K on: weights as a GGUF file has them, which nobody can ask for:
+ * files of these types are kept so when no other type is. */
+enum dtype {
+    DTYPE_NONE,
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_INT8,
+    DTYPE_INT4,
+    DTYPE_Q4_K,
+    DTYPE_Q5_K,
+    DTYPE_Q6_K,
+    DTYPE_IQ4_NL,
+    DTYPE_IQ4_XS,
+    DTYPE_MXFP4,
+    DTYPE_COUNT
+};
+const char *dtype_name(enum dtype t);       /* "f32", "f16", "bf16", "int8", "int4", "q4_k", .. */
+enum dtype dtype_of_name(const char *name); /* DTYPE_NONE: no such name, or none to ask for */
 
 struct engine;
 struct lora;

@@ -134,12 +134,32 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     x->counts = carve(c, (size_t)m->n_layers * n, sizeof(*x->counts));
     /* each expert's rows are filled up to LANES */
     const size_t filled = pairs + (LANES - 1) * (n < pairs ? n : pairs);
-    x->packed = carve(c, filled, x_pack_bytes(LANES, widest) / LANES);
+    bool apart = false;
+    for (int i = 0; i < m->n_layers; i++) {
+        const struct expert_weights *e = f->w->layers[i].experts;
+        apart = apart || (e != NULL && x_dtype(e->gate.dtype) != x_dtype(e->up.dtype));
+    }
+    x->packed_bytes = filled * x_pack_bytes(LANES, widest) / LANES;
+    x->packed = carve(c, apart ? 2 : 1, x->packed_bytes);
     x->rows = carve(c, pairs * (size_t)m->hidden, sizeof(float));
     x->gate = carve(c, pairs * (size_t)m->experts.intermediate, sizeof(float));
     x->shared = carve(c, m->experts.shared > 0 ? rows * (size_t)m->hidden : 0, sizeof(float));
     x->open = carve(c, rows, sizeof(float));
     x->scratch = carve(c, threads * 2 * lanes_of(n), sizeof(float));
+}
+
+static int most_packings(const struct forward *f) {
+    enum dtype x[LORA_PRODUCTS];
+    int most = 1;
+    for (int i = 0; i < f->conf.n_layers; i++) {
+        const struct layer_weights *l = &f->w->layers[i];
+        const struct inputs shared[] = {inputs_qkv(l), inputs_mlp(&f->conf, l)};
+        for (int j = 0; j < 2; j++) {
+            const int n = shared[j].w[0]->panels != NULL ? inputs_packings(shared[j], x) : 1;
+            most = n > most ? n : most;
+        }
+    }
+    return most;
 }
 
 static void lay_out(struct forward *f, struct carver *c) {
@@ -161,7 +181,8 @@ static void lay_out(struct forward *f, struct carver *c) {
     const size_t half = (size_t)m->rope_dim / 2, ropes = (size_t)f->n_ropes;
     f->cos = carve(c, ropes * r * half, sizeof(float));
     f->sin = carve(c, ropes * r * half, sizeof(float));
-    f->packed = carve(c, x_pack_bytes(f->rows_max, widest), 1);
+    f->packed_bytes = x_pack_bytes(f->rows_max, widest);
+    f->packed = carve(c, (size_t)f->n_packings, f->packed_bytes);
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
     const int widths[] = {m->hidden, m->intermediate, m->experts.intermediate, m->experts.shared};
     size_t most = 0;
@@ -196,6 +217,7 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
                                         .scale = f->conf.score_scale,
                                         .cap = f->conf.score_cap};
     f->n_ropes = f->conf.has_window_rope ? 2 : 1;
+    f->n_packings = most_packings(f);
     f->att_stride = lanes_of(attention_scratch_floats(&f->shape));
     attention_plan_init(&f->plan, &f->shape, pool_threads(f->pool), f->rows_max, seq_tokens_max);
     lay_out(f, &c);

@@ -125,8 +125,12 @@ static void gather_item(void *arg, int item, int thread) {
     (void)thread;
     for (int i = first; i < first + n; i++)
         memcpy(x->rows + (size_t)i * k, p->src + (size_t)x->row[i] * k, k * sizeof(float));
+    const struct expert_weights *w = &p->lw->experts[e];
     f->kn.x_pack(x->packed + x->at[item], x->rows + (size_t)first * k, k, 0, n, (int)k,
-                 p->lw->experts[e].gate.dtype);
+                 w->gate.dtype);
+    if (x_dtype(w->up.dtype) != x_dtype(w->gate.dtype))
+        f->kn.x_pack(x->packed + x->packed_bytes + x->at[item], x->rows + (size_t)first * k, k, 0,
+                     n, (int)k, w->up.dtype);
 }
 
 static void repack_item(void *arg, int item, int thread) {
@@ -147,13 +151,13 @@ static int items_of(const struct forward *f, int n) {
 }
 
 /* Some columns of the product of an expert's rows with w. */
-static void multiply(const struct forward *f, const struct matrix *w, const float *bias, int active,
-                     int first, int n, float *y, size_t stride) {
+static void multiply(const struct forward *f, const struct matrix *w, const float *bias,
+                     const uint8_t *packed, int active, int first, int n, float *y, size_t stride) {
     const struct expert_rows *x = &f->experts;
     const int e = x->active[active];
     const uint8_t *panels = w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(w->k, w->dtype);
     const int rows = x->first[e + 1] - x->first[e];
-    f->kn.gemm(y, stride, x->packed + x->at[active], panels, rows, w->k, n, w->dtype);
+    f->kn.gemm(y, stride, packed + x->at[active], panels, rows, w->k, n, w->dtype);
     for (int r = 0; bias != NULL && r < rows; r++)
         f->kn.add(y + (size_t)r * stride, bias + first, n);
 }
@@ -169,8 +173,10 @@ static void gate_up_item(void *arg, int item, int thread) {
     float *gate = x->gate + (size_t)x->first[e] * (size_t)width + first,
           *up = f->item_scratch + (size_t)thread * f->item_stride;
     const struct expert_weights *w = &p->lw->experts[e];
-    multiply(f, &w->gate, w->gate_bias, active, first, n, gate, (size_t)width);
-    multiply(f, &w->up, w->up_bias, active, first, n, up, (size_t)n);
+    const bool apart = x_dtype(w->up.dtype) != x_dtype(w->gate.dtype);
+    multiply(f, &w->gate, w->gate_bias, x->packed, active, first, n, gate, (size_t)width);
+    multiply(f, &w->up, w->up_bias, x->packed + (apart ? x->packed_bytes : 0), active, first, n, up,
+             (size_t)n);
     for (int r = 0; r < x->first[e + 1] - x->first[e]; r++)
         forward_activate(f, gate + (size_t)r * (size_t)width, up + (size_t)r * (size_t)n, n);
 }
@@ -184,7 +190,7 @@ static void down_item(void *arg, int item, int thread) {
     const int n = width - first < columns ? width - first : columns, e = x->active[active];
     const struct expert_weights *w = &p->lw->experts[e];
     (void)thread;
-    multiply(f, &w->down, w->down_bias, active, first, n,
+    multiply(f, &w->down, w->down_bias, x->packed, active, first, n,
              x->rows + (size_t)x->first[e] * (size_t)width + first, (size_t)width);
 }
 
@@ -225,11 +231,11 @@ static void add_item(void *arg, int tile, int thread) {
 static void shared_expert(struct pass *p, const float *rows) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pass_pack(p, rows, p->n_rows, &l->gate, NULL, NULL);
+    pass_pack(p, rows, p->n_rows, inputs_mlp(&f->conf, l), NULL, NULL);
     pass_product(p, LORA_MODULES, &l->gate, f->gate, NULL, NULL);
     pass_product(p, LORA_MODULES, &l->up, NULL, NULL, NULL);
     pass_gate_up(p);
-    pass_pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
+    pass_pack(p, f->gate, p->n_rows, (struct inputs){{&l->down}}, NULL, NULL);
     pass_product(p, LORA_MODULES, &l->down, f->experts.shared, NULL, NULL);
     pass_products_go(p);
 }
@@ -238,7 +244,7 @@ void forward_experts(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
     struct expert_rows *x = &f->experts;
-    pass_pack_half(p, &l->router, 1);
+    pass_pack_half(p, (struct inputs){{&l->router}}, 1);
     const float *rows = p->input;
     pass_product(p, LORA_MODULES, &l->router, x->scores, l->router_bias, NULL);
     if (l->shared_gate.panels != NULL)

@@ -23,7 +23,9 @@ struct pass {
     const float *input;      /* the rows as they are packed */
     const int *pick;         /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
-    enum dtype pack_for; /* of the weights they meet */
+    enum dtype
+        pack_for[LORA_PRODUCTS]; /* x_dtype() of the weights they meet; each has its packing */
+    int n_packings;
 
     /* products of one region, columns cut in items */
     struct product {
@@ -44,14 +46,14 @@ static inline int pass_row_tiles(int n_rows) {
     return (n_rows + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* Rows of src, or those that pick names, normed where norm is not NULL, for products with matrices
- * like w. p->input: the rows as they are packed. */
-void pass_pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
+/* Rows of src, or those that pick names, normed where norm is not NULL, for products with the
+ * matrices of `meets`. p->input: the rows as they are packed. */
+void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets,
                const struct norm *norm, const int *pick);
 /* The rows before a half of a layer: normed on the way, where it has a norm. Where both halves
  * share one, the second has the rows of the first again. In families that norm sums, and at the
  * embeddings of some others, the residual stream goes on from the normed rows. */
-void pass_pack_half(struct pass *p, const struct matrix *w, int half);
+void pass_pack_half(struct pass *p, struct inputs meets, int half);
 /* One more product of the packed rows; y, bias, add_to: see struct pass. */
 void pass_product(struct pass *p, enum lora_module module, const struct matrix *w, float *y,
                   const float *bias, float *add_to);

@@ -21,6 +21,19 @@ struct lora_chunk {
 
 enum { LORA_PRODUCTS = 3 }; /* of one input at most: q, k, v */
 
+/* Matrices that share an input, of one k; NULL behind the last. */
+struct inputs {
+    const struct matrix *w[LORA_PRODUCTS];
+};
+static inline struct inputs inputs_qkv(const struct layer_weights *l) {
+    return (struct inputs){{&l->q, &l->k, &l->v}};
+}
+static inline struct inputs inputs_mlp(const struct model_conf *c, const struct layer_weights *l) {
+    return (struct inputs){{&l->gate, c->gated || c->experts.n > 0 ? &l->up : NULL}};
+}
+/* What their activations are packed for: distinct x_dtype(); returns how many. */
+int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]);
+
 /* What a pass with adapters needs; without adapters (rank_max 0) all of it is NULL. */
 struct lora_rows {
     int rank_max;              /* of the engine's options */
@@ -48,12 +61,14 @@ struct expert_rows {
     int n_active;
     /* [n_layers][n]: rows that went to an expert since the start; the engine thread writes */
     atomic_uint_least64_t *counts;
-    uint8_t *packed; /* the rows of all experts */
-    float *rows;     /* [R * used][hidden]: gathered, and later what comes out */
-    float *gate;     /* [R * used][intermediate] */
-    float *shared;   /* [R][hidden]: what the shared expert adds */
-    float *open;     /* [R]: how much of it, before the sigmoid */
-    float *scratch;  /* [threads][2][lanes_up(n)] */
+    uint8_t *packed; /* the rows of all experts; where gate and up want different packings, those
+                        of up are behind */
+    size_t packed_bytes; /* of either */
+    float *rows;         /* [R * used][hidden]: gathered, and later what comes out */
+    float *gate;         /* [R * used][intermediate] */
+    float *shared;       /* [R][hidden]: what the shared expert adds */
+    float *open;         /* [R]: how much of it, before the sigmoid */
+    float *scratch;      /* [threads][2][lanes_up(n)] */
 };
 
 struct forward {
@@ -70,15 +85,18 @@ struct forward {
     float *slopes; /* [n_heads]: ALiBi; NULL: none */
 
     /* scratch of one pass, all in `memory`; R is rows_max */
-    float *x;           /* [R][hidden]: the residual stream */
-    float *normed;      /* [R][hidden]; changes places with x where the stream goes on from it */
-    float *branch;      /* [R][hidden]: what a half adds, until its norm; NULL: it has none */
-    float *q, *att;     /* [R][n_heads * head_dim] */
-    float *k, *v;       /* [R][n_kv_heads * head_dim] */
-    float *gate;        /* [R][intermediate] */
-    float *cos, *sin;   /* [n_ropes][R][rope_dim / 2] */
-    void *packed;       /* activations of the next product, R rows of the widest input */
-    float *att_scratch; /* [threads][att_stride] */
+    float *x;            /* [R][hidden]: the residual stream */
+    float *normed;       /* [R][hidden]; changes places with x where the stream goes on from it */
+    float *branch;       /* [R][hidden]: what a half adds, until its norm; NULL: it has none */
+    float *q, *att;      /* [R][n_heads * head_dim] */
+    float *k, *v;        /* [R][n_kv_heads * head_dim] */
+    float *gate;         /* [R][intermediate] */
+    float *cos, *sin;    /* [n_ropes][R][rope_dim / 2] */
+    uint8_t *packed;     /* activations of the next products, R rows of the widest input, once for
+                            each type that they are packed for */
+    size_t packed_bytes; /* of one of these */
+    int n_packings;      /* the most that an input of the model has */
+    float *att_scratch;  /* [threads][att_stride] */
     size_t att_stride;
     /* [threads][item_stride]: columns of a product that meet others, or the residual stream, in
      * the same work item: as f32 [R][columns of an item] they stay in the cache */

@@ -41,16 +41,35 @@ static void pack_item(void *arg, int tile, int thread) {
         int from = p->pick != NULL ? p->pick[r] : r;
         forward_norm(f, f->normed + (size_t)r * k, p->src + (size_t)from * k, p->norm);
     }
-    f->kn.x_pack(f->packed, p->input, k, first, end, p->pack_k, p->pack_for);
+    for (int i = 0; i < p->n_packings; i++)
+        f->kn.x_pack(f->packed + (size_t)i * f->packed_bytes, p->input, k, first, end, p->pack_k,
+                     p->pack_for[i]);
 }
 
-void pass_pack(struct pass *p, const float *src, int n_rows, const struct matrix *w,
+int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]) {
+    int n = 0;
+    for (int i = 0; i < LORA_PRODUCTS && in.w[i] != NULL; i++) {
+        bool there = false;
+        for (int j = 0; j < n; j++) there = there || x[j] == x_dtype(in.w[i]->dtype);
+        if (!there) x[n++] = x_dtype(in.w[i]->dtype);
+    }
+    return n;
+}
+
+/* The packing of the pass's rows that w meets. */
+static const uint8_t *packed_for(const struct pass *p, const struct matrix *w) {
+    int i = 0;
+    while (i + 1 < p->n_packings && p->pack_for[i] != x_dtype(w->dtype)) i++;
+    return p->f->packed + (size_t)i * p->f->packed_bytes;
+}
+
+void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets,
                const struct norm *norm, const int *pick) {
     p->src = src;
     p->input = norm != NULL ? p->f->normed : src;
     p->pack_rows = n_rows;
-    p->pack_k = w->k;
-    p->pack_for = w->dtype;
+    p->pack_k = meets.w[0]->k;
+    p->n_packings = inputs_packings(meets, p->pack_for);
     p->norm = norm;
     p->pick = pick;
     pool_run(p->f->pool, pack_item, p, pass_row_tiles(n_rows));
@@ -172,7 +191,7 @@ static float *product_run(const struct pass *p, int idx, int item, int thread, s
     *stride = x->y != NULL ? (size_t)x->w->n : (size_t)n;
     const uint8_t *panels =
         x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, x->w->dtype);
-    f->kn.gemm(y, *stride, f->packed, panels, p->pack_rows, x->w->k, n, x->w->dtype);
+    f->kn.gemm(y, *stride, packed_for(p, x->w), panels, p->pack_rows, x->w->k, n, x->w->dtype);
     for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
         f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
@@ -261,14 +280,14 @@ void pass_gate_up(struct pass *p) {
 
 /* ---- the pass */
 
-void pass_pack_half(struct pass *p, const struct matrix *w, int half) {
+void pass_pack_half(struct pass *p, struct inputs meets, int half) {
     struct forward *f = p->f;
     const struct norm *norm = &f->w->norms[2 * p->layer + half];
     if (f->conf.norms == NORMS_ONE && half == 1) {
-        pass_pack(p, f->normed, p->n_rows, w, NULL, NULL);
+        pass_pack(p, f->normed, p->n_rows, meets, NULL, NULL);
         return;
     }
-    pass_pack(p, f->x, p->n_rows, w, norm->weight != NULL ? norm : NULL, NULL);
+    pass_pack(p, f->x, p->n_rows, meets, norm->weight != NULL ? norm : NULL, NULL);
     if (f->conf.norms != NORMS_OF_SUMS && !(f->conf.embed_norm && p->layer == 0 && half == 0))
         return;
     float *stream = f->x;
@@ -308,7 +327,7 @@ static void add_branch(struct pass *p, enum lora_module module, const struct mat
 static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer), void *arg) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pass_pack_half(p, &l->q, 0);
+    pass_pack_half(p, inputs_qkv(l), 0);
     pass_product(p, LORA_Q, &l->q, f->q, l->q_bias, NULL);
     pass_product(p, LORA_K, &l->k, f->k, l->k_bias, NULL);
     pass_product(p, LORA_V, &l->v, f->v, l->v_bias, NULL);
@@ -316,18 +335,18 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
     pool_run(f->pool, store_item, p, pass_row_tiles(p->n_rows));
     if (on_layer != NULL) on_layer(arg, p->layer);
     attention_layer(p);
-    pass_pack(p, f->att, p->n_rows, &l->o, NULL, NULL);
+    pass_pack(p, f->att, p->n_rows, (struct inputs){{&l->o}}, NULL, NULL);
     add_branch(p, LORA_O, &l->o, l->o_bias, 0);
 }
 
 static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pass_pack_half(p, &l->gate, 1);
+    pass_pack_half(p, inputs_mlp(&f->conf, l), 1);
     pass_product(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
     if (f->conf.gated) pass_product(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
     pass_gate_up(p);
-    pass_pack(p, f->gate, p->n_rows, &l->down, NULL, NULL);
+    pass_pack(p, f->gate, p->n_rows, (struct inputs){{&l->down}}, NULL, NULL);
     add_branch(p, LORA_DOWN, &l->down, l->down_bias, 1);
 }
 
@@ -382,7 +401,8 @@ void forward_run(struct forward *f, struct kv_cache *kv, const int32_t *ids, int
     }
     pool_run(f->pool, pool_item, &p, n_seqs);
     if (n_logits == 0) return;
-    pass_pack(&p, f->x, n_logits, &f->w->head, &f->w->norms[2 * f->conf.n_layers], logit_rows);
+    pass_pack(&p, f->x, n_logits, (struct inputs){{&f->w->head}},
+              &f->w->norms[2 * f->conf.n_layers], logit_rows);
     pass_product(&p, LORA_MODULES, &f->w->head, logits, NULL, NULL);
     p.products[0].scale = f->conf.logit_scale;
     p.products[0].cap = f->conf.logit_cap;

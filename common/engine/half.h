@@ -42,4 +42,9 @@ static inline float f32_of_f16(uint16_t h) {
     return sign != 0 ? -f : f;
 }
 
+/* Half of what an E8M0 means: 2^(e - 128). The two smallest are denormals, 255 is a NaN. */
+static inline float e8m0_half(uint8_t e) {
+    return f32_of_bits(e == 255 ? 0x7fc00000 : e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
+}
+
 #endif

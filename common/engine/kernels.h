@@ -10,7 +10,9 @@
  * serves as baseline and oracle. With int8 and int4 weights the activations are quantised as well,
  * to 16 and to 8 bits, a group of a row at a time; the sum over a group is one of integers, thus
  * exact, and acc = fma(sum, scale of the weights * scale of the row, acc) over the groups upwards:
- * here all sets of our own agree bit for bit.
+ * here all sets of our own agree bit for bit. The block formats of GGUF meet activations of 8 bits
+ * likewise; over their units (block_format()) upwards acc = fma(sum, scale of the weights * scale
+ * of the row, acc), and where a unit has a minimum, then acc = fma(-minimum, the row's sum, acc).
  *
  * Weights: W [n][k] is stored as panels of PANEL_ROWS rows, the last one filled up with zero rows.
  * Activations are packed once per input (and rounded to bf16 when the weights are), TILE_ROWS rows
@@ -112,10 +114,47 @@ enum { QUANT_OFFSET8 = 128, QUANT_OFFSET4 = 8 };
 static inline size_t group_bytes(enum dtype w) {
     return PANEL_ROWS * 2 + PANEL_ROWS * GROUP / (w == DTYPE_INT4 ? 2 : 1);
 }
+/* The block formats of GGUF as panels: every number of the file's blocks as it is, in another
+ * order. A panel is blocks one behind the other, of PANEL_ROWS rows each: head    f16 d [16], of
+ * MXFP4 u8 [16], the exponents; Q4_K and Q5_K: f16 dmin [16]; then of each unit u8 scale [16], of
+ * Q6_K and IQ4_XS i8, and of Q4_K and Q5_K u8 min [16]; IQ4_NL and MXFP4: d is the scale units   u8
+ * [unit / 8][16][4]: the lower four bits of values 8 i + 0..3 of a row, above them those of 8 i
+ * + 4..7; then the values' other bits, u8 [16][4]: in byte j those of values j, 4 + j, 8 + j, ..,
+ * from the lowest bit up What a value means: kernels_blocks.h. */
+struct block_format {
+    int k;    /* values of a row in a block */
+    int unit; /* of these that share a scale */
+    int high; /* bits of a value beyond four */
+    int head; /* bytes */
+};
+static inline bool dtype_is_blocks(enum dtype w) {
+    return w >= DTYPE_Q4_K;
+}
+static inline struct block_format block_format(enum dtype w) {
+    switch (w) {
+    case DTYPE_Q4_K: return (struct block_format){256, 32, 0, (2 + 2 + 8 + 8) * PANEL_ROWS};
+    case DTYPE_Q5_K: return (struct block_format){256, 32, 1, (2 + 2 + 8 + 8) * PANEL_ROWS};
+    case DTYPE_Q6_K: return (struct block_format){256, 16, 2, (2 + 16) * PANEL_ROWS};
+    case DTYPE_IQ4_XS: return (struct block_format){256, 32, 0, (2 + 8) * PANEL_ROWS};
+    case DTYPE_MXFP4: return (struct block_format){32, 32, 0, PANEL_ROWS};
+    default: return (struct block_format){32, 32, 0, 2 * PANEL_ROWS};
+    }
+}
+static inline int block_unit_bytes(struct block_format f) {
+    return f.unit * (4 + f.high) * PANEL_ROWS / 8;
+}
+static inline int block_bytes(struct block_format f) {
+    return f.head + f.k / f.unit * block_unit_bytes(f);
+}
+
 /* Bytes of one panel, and of n_rows packed activation rows; the same for every set. k is rounded up
- * to even; quantised panels to whole groups and to 64 bytes; rows of activations to LANES, the most
- * that a set takes at once. */
+ * to even; quantised panels to whole groups and to 64 bytes, those of blocks too, of which k is
+ * whole ones; rows of activations to LANES, the most that a set takes at once. */
 static inline size_t panel_bytes(int k, enum dtype w) {
+    if (dtype_is_blocks(w)) {
+        const struct block_format f = block_format(w);
+        return ((size_t)(k / f.k) * (size_t)block_bytes(f) + 63) / 64 * 64;
+    }
     if (dtype_is_quant(w)) return (k_groups(k) * group_bytes(w) + 63) / 64 * 64;
     return (size_t)PANEL_ROWS * (size_t)(k + (k & 1)) * (w == DTYPE_BF16 ? 2 : 4);
 }
@@ -183,6 +222,7 @@ void quantise_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, 
  * [GROUP / 4][2][n][2], of four k the even ones and the odd ones; for int4 i8 [GROUP / 4][n][4].
  * The largest is such that a group's sums fit 32 bits, and with int4 16 bits. */
 static inline size_t quant_x_bytes(enum dtype w) { /* of a row's group */
+    if (dtype_is_blocks(w)) return 16 + GROUP;
     return 8 + GROUP * (w == DTYPE_INT8 ? 2 : 1);
 }
 static inline int quant_x_max(enum dtype w) {
@@ -193,6 +233,10 @@ void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float
                  enum dtype w);
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                   enum dtype w);
+/* The type of weights whose packed activations meet w too. */
+static inline enum dtype x_dtype(enum dtype w) {
+    return dtype_is_blocks(w) ? DTYPE_Q4_K : w;
+}
 /* Activations as f32 [tile][k, even][rows of the tile], rounded to bf16 when w is. */
 void x_pack_columns(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                     enum dtype w);

@@ -421,7 +421,7 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
                    enum dtype w) {
     if (w == DTYPE_BF16) {
         x_pack_bf16(xp, x, x_stride, first, end, k);
-    } else if (!dtype_is_quant(w)) {
+    } else if (!dtype_is_quant(w)) { /* blocks too: their units are too short for tiles */
         lanes_x_pack(xp, x, x_stride, first, end, k, w);
     } else {
         if (end <= TILE_ROWS) lanes_x_pack(xp, x, x_stride, first, end, k, w);

@@ -215,6 +215,94 @@ LN void ln_store_i8_n(int8_t *p, lanes v, int n) {
     memcpy(p, b, (size_t)n);
 }
 
+/* Of block formats. Sixteen products of four bits, or eight of six bits less their offset, and what
+ * takes that off, come to 32,512 at most: Q4_K and Q6_K keep the sums of a unit in 16 bits, those
+ * of k 0 and 1 modulo four in the lower ones. The others widen each step. Codes are signed: their
+ * signs go to the activations. */
+#include "common/engine/kernels_blocks.h"
+#define BLOCK_PANELS(rows) TILE_PANELS(rows)
+typedef __m256i b_table;
+
+LN lanes ln_load_f16(const uint16_t *p) {
+    return (lanes){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+                   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+LN __m256i bytes8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+}
+LN lanes ln_load_u8(const uint8_t *p) {
+    return (lanes){_mm256_cvtepi32_ps(bytes8(p)), _mm256_cvtepi32_ps(bytes8(p + 8))};
+}
+LN __m256 e8m0_8(__m256i e) {
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23),
+                  small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+LN lanes ln_load_e8m0(const uint8_t *p) {
+    return (lanes){e8m0_8(bytes8(p)), e8m0_8(bytes8(p + 8))};
+}
+LN b_table b_codes(enum dtype w) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)block_codes(w)));
+}
+LN ints b_load(const uint8_t *p) {
+    return (ints){_mm256_loadu_si256((const __m256i *)p),
+                  _mm256_loadu_si256((const __m256i *)(p + 32))};
+}
+LN __m256i b_half(__m256i v, int step, __m256i high, enum dtype kind, b_table table) {
+    const __m256i q =
+        _mm256_and_si256(step == 0 ? v : _mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
+    if (kind == DTYPE_Q5_K) {
+        high = step == 0 ? _mm256_slli_epi16(high, 4) : _mm256_slli_epi16(high, 3);
+        return _mm256_or_si256(q, _mm256_and_si256(high, _mm256_set1_epi8(0x10)));
+    }
+    if (kind == DTYPE_Q6_K) {
+        high = step == 0 ? _mm256_slli_epi16(high, 4) : _mm256_slli_epi16(high, 2);
+        return _mm256_or_si256(q, _mm256_and_si256(high, _mm256_set1_epi8(0x30)));
+    }
+    return kind == DTYPE_IQ4_NL ? _mm256_shuffle_epi8(table, q) : q;
+}
+LN ints b_values(ints v, int step, ints high, enum dtype kind, b_table table) {
+    return (ints){b_half(v.a, step, high.a, kind, table), b_half(v.b, step, high.b, kind, table)};
+}
+LN ints b_next(ints high, int n) {
+    return n == 2 ? (ints){_mm256_srli_epi16(high.a, 2), _mm256_srli_epi16(high.b, 2)}
+                  : (ints){_mm256_srli_epi16(high.a, 4), _mm256_srli_epi16(high.b, 4)};
+}
+LN int32_t b_word(int32_t low, int32_t high) {
+    return (int32_t)((uint32_t)(-32 * low) & 0xffffu) | (int32_t)((uint32_t)(-32 * high) << 16);
+}
+LN ints b_begin(const int32_t *words, int n, int half, enum dtype kind) {
+    const __m256i v =
+        kind == DTYPE_Q6_K ? _mm256_set1_epi32(words[half * n]) : _mm256_setzero_si256();
+    return (ints){v, v};
+}
+LN __m256i b_dot_half(__m256i acc, __m256i q, __m256i x, enum dtype kind) {
+    if (kind == DTYPE_Q4_K || kind == DTYPE_Q6_K) {
+        acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(q, x));
+    } else {
+        if (kind == DTYPE_IQ4_NL) {
+            x = _mm256_sign_epi8(x, q);
+            q = _mm256_abs_epi8(q);
+        }
+        acc = _mm256_add_epi32(acc,
+                               _mm256_madd_epi16(_mm256_maddubs_epi16(q, x), _mm256_set1_epi16(1)));
+    }
+    ADDED(acc);
+    return acc;
+}
+LN ints b_dot(ints acc, ints q, quant_x x, enum dtype kind) {
+    return (ints){b_dot_half(acc.a, q.a, x, kind), b_dot_half(acc.b, q.b, x, kind)};
+}
+LN lanes b_end(ints acc, enum dtype kind) {
+    if (kind == DTYPE_Q4_K || kind == DTYPE_Q6_K) {
+        const __m256i one = _mm256_set1_epi16(1);
+        acc.a = _mm256_madd_epi16(acc.a, one);
+        acc.b = _mm256_madd_epi16(acc.b, one);
+    }
+    return (lanes){_mm256_cvtepi32_ps(acc.a), _mm256_cvtepi32_ps(acc.b)};
+}
+
 #include "common/engine/kernels_lanes.h"
 
 static const struct kernels set = KERNELS_OF_LANES("avx2");

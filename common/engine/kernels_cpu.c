@@ -8,8 +8,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Which no processor with AVX2 lacks, but a hypervisor may hide; not all compilers know its name.
+ */
+static bool has_f16c(void) {
+    enum { F16C = 1 << 29 }; /* of ECX */
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & F16C) != 0;
+}
+
 bool cpu_has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 bool cpu_has_avx512(void) {
     return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&

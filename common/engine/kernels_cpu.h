@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-bool cpu_has_avx2(void);   /* with FMA */
+bool cpu_has_avx2(void);   /* with FMA and F16C */
 bool cpu_has_avx512(void); /* F, BW, DQ, VL, CD */
 bool cpu_has_avx512vnni(void);
 bool cpu_has_avx512bf16(void);

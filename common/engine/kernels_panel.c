@@ -3,6 +3,7 @@
 #include <string.h>
 #include "common/engine/half.h"
 #include "common/engine/kernels.h"
+#include "common/engine/kernels_blocks.h"
 
 static size_t even(int k) {
     return (size_t)(k + (k & 1));
@@ -32,7 +33,9 @@ void panel_pack_columns(void *panel, const float *rows, int n_rows, int k, enum 
 }
 
 void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype w) {
-    if (dtype_is_quant(w)) {
+    if (dtype_is_blocks(w)) {
+        panel_row_blocks(row, panel, idx, k, w);
+    } else if (dtype_is_quant(w)) {
         panel_row_quant(row, panel, idx, k, w);
     } else if (w == DTYPE_BF16) {
         const uint16_t *src = panel;

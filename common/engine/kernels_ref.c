@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/engine/half.h"
 #include "common/engine/kernels.h"
+#include "common/engine/kernels_blocks.h"
 #include "common/engine/kernels_exp.h"
 
 static size_t even(int k) {
@@ -85,9 +86,51 @@ static void gemm_quant(float *y, size_t y_stride, const uint8_t *xp, const uint8
     }
 }
 
+/* Activation i of row r of a tile's group. */
+static int block_x_value(const uint8_t *x, size_t n, size_t r, size_t i) {
+    return ((const int8_t *)x)[16 * n + (i / 4 * n + r) * 4 + i % 4];
+}
+
+static float dot_blocks(const uint8_t *x, size_t n, size_t r, const uint8_t *panel, int lane, int k,
+                        enum dtype w) {
+    const struct block_format f = block_format(w);
+    float acc = 0;
+    for (int i = 0; i < k; i += f.unit) {
+        const uint8_t *group = x + (size_t)(i / GROUP) * n * quant_x_bytes(w),
+                      *block = panel + (size_t)(i / f.k) * (size_t)block_bytes(f);
+        const int u = i % f.k / f.unit;
+        float x_scale, x_sum;
+        int sum = 0;
+        memcpy(&x_scale, group + 4 * r, sizeof(x_scale));
+        memcpy(&x_sum, group + 4 * (n + r), sizeof(x_sum));
+        for (int j = i; j < i + f.unit; j++)
+            sum += block_value(block, lane, j % f.k, w) *
+                   block_x_value(group, n, r, (size_t)(j % GROUP));
+        acc = fmaf((float)sum, block_scale(block, lane, u, w) * x_scale, acc);
+        if (w == DTYPE_Q4_K || w == DTYPE_Q5_K)
+            acc = fmaf(-block_least(block, lane, u, w), x_sum, acc);
+    }
+    return acc;
+}
+
+static void gemm_blocks(float *y, size_t y_stride, const uint8_t *xp, const uint8_t *panels,
+                        int n_rows, int k, int n_cols, enum dtype w) {
+    for (int m = 0; m < n_rows; m++) {
+        const int t = m / TILE_ROWS * TILE_ROWS;
+        const size_t n = (size_t)(n_rows - t < TILE_ROWS ? n_rows - t : TILE_ROWS);
+        const uint8_t *x = xp + (size_t)t * k_groups(k) * quant_x_bytes(w);
+        for (int j = 0; j < n_cols; j++)
+            y[(size_t)m * y_stride + (size_t)j] = dot_blocks(
+                x, n, (size_t)(m - t), panels + (size_t)(j / PANEL_ROWS) * panel_bytes(k, w),
+                j % PANEL_ROWS, k, w);
+    }
+}
+
 static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                    enum dtype w) {
-    if (dtype_is_quant(w))
+    if (dtype_is_blocks(w))
+        x_pack_blocks(xp, x, x_stride, first, end, k);
+    else if (dtype_is_quant(w))
         x_pack_quant(xp, x, x_stride, first, end, k, w);
     else
         x_pack_columns(xp, x, x_stride, first, end, k, w);
@@ -97,6 +140,10 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w) {
     const float *x = xp;
+    if (dtype_is_blocks(w)) {
+        gemm_blocks(y, y_stride, xp, panels, n_rows, k, n_cols, w);
+        return;
+    }
     if (dtype_is_quant(w)) {
         gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w);
         return;

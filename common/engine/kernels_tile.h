@@ -139,6 +139,10 @@ static void gemm_slice(float *y, size_t y_stride, const uint8_t *x, const uint8_
 
 static void gemm_any(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows,
                      int k, int n_cols, enum dtype w, bool once) {
+    if (dtype_is_blocks(w)) {
+        gemm_blocks(y, y_stride, xp, panels, n_rows, k, n_cols, w, once);
+        return;
+    }
     if (dtype_is_quant(w)) {
         gemm_quant(y, y_stride, xp, panels, n_rows, k, n_cols, w, once);
         return;

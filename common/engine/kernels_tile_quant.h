@@ -252,26 +252,3 @@ INLINE void q_row(int16_t q[GROUP], float *scale, int32_t *sum, const float *x, 
     *sum = total;
     *scale = least < -max ? NAN : inv > 0 ? m / (float)max : 0;
 }
-
-static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end, int k,
-                   enum dtype w) {
-    const size_t groups = k_groups(k);
-    if (!dtype_is_quant(w)) {
-        X_PACK(xp, x, x_stride, first, end, k, w);
-        return;
-    }
-    for (int t = first; t < end; t += TILE_ROWS) {
-        size_t n = (size_t)(end - t < TILE_ROWS ? end - t : TILE_ROWS);
-        for (size_t g = 0; g < groups; g++) {
-            uint8_t *dst = (uint8_t *)xp + ((size_t)t * groups + g * n) * quant_x_bytes(w);
-            for (size_t r = 0; r < n; r++) {
-                int16_t q[GROUP];
-                float scale;
-                int32_t sum;
-                q_row(q, &scale, &sum, x + ((size_t)t + r) * x_stride + g * GROUP,
-                      k - (int)g * GROUP, quant_x_max(w));
-                x_put_quant(dst, n, r, q, scale, sum, w);
-            }
-        }
-    }
-}

@@ -25,3 +25,30 @@ LN lanes q_end(ints acc, enum dtype w) {
     if (w == DTYPE_INT4) acc = _mm512_madd_epi16(acc, _mm512_set1_epi16(1));
     return _mm512_cvtepi32_ps(acc);
 }
+
+/* Of block formats: Q4_K and Q6_K keep a unit's sums in 16 bits, as kernels_avx2.c says; the others
+ * widen each step. Codes are signed: their signs go to the activations. */
+#define BLOCK_CODES_OFFSET 0
+#include "common/engine/kernels_zmm_blocks.h"
+
+LN int32_t b_word(int32_t low, int32_t high) {
+    return (int32_t)((uint32_t)(-32 * low) & 0xffffu) | (int32_t)((uint32_t)(-32 * high) << 16);
+}
+LN ints b_begin(const int32_t *words, int n, int half, enum dtype kind) {
+    return kind == DTYPE_Q6_K ? _mm512_set1_epi32(words[half * n]) : _mm512_setzero_si512();
+}
+LN ints b_dot(ints acc, ints q, quant_x x, enum dtype kind) {
+    if (kind == DTYPE_Q4_K || kind == DTYPE_Q6_K)
+        return _mm512_add_epi16(acc, _mm512_maddubs_epi16(q, x));
+    if (kind == DTYPE_IQ4_NL) {
+        x = _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(q), _mm512_setzero_si512(), x);
+        q = _mm512_abs_epi8(q);
+    }
+    return _mm512_add_epi32(acc,
+                            _mm512_madd_epi16(_mm512_maddubs_epi16(q, x), _mm512_set1_epi16(1)));
+}
+LN lanes b_end(ints acc, enum dtype kind) {
+    if (kind == DTYPE_Q4_K || kind == DTYPE_Q6_K)
+        acc = _mm512_madd_epi16(acc, _mm512_set1_epi16(1));
+    return _mm512_cvtepi32_ps(acc);
+}

@@ -26,3 +26,25 @@ LN lanes q_end(ints acc, enum dtype w) {
     (void)w;
     return _mm512_cvtepi32_ps(acc);
 }
+
+/* Of block formats: sums of a unit in 32 bits. Q6_K begins with what its offset of 32 takes off,
+ * codes, looked up with an offset of 128, with four times as much. */
+#define BLOCK_CODES_OFFSET 128
+#include "common/engine/kernels_zmm_blocks.h"
+
+LN int32_t b_word(int32_t low, int32_t high) {
+    return -32 * (low + high);
+}
+LN ints b_begin(const int32_t *words, int n, int half, enum dtype kind) {
+    if (kind == DTYPE_Q6_K) return _mm512_set1_epi32(words[half * n]);
+    if (kind == DTYPE_IQ4_NL) return _mm512_set1_epi32((words[0] + words[n]) * 4);
+    return _mm512_setzero_si512();
+}
+LN ints b_dot(ints acc, ints q, quant_x x, enum dtype kind) {
+    (void)kind;
+    return _mm512_dpbusd_epi32(acc, q, x);
+}
+LN lanes b_end(ints acc, enum dtype kind) {
+    (void)kind;
+    return _mm512_cvtepi32_ps(acc);
+}

@@ -572,14 +572,6 @@ static float scale_at(const struct tensor *t, uint64_t idx) {
     return f;
 }
 
-/* E2M1, doubled. */
-static const int8_t e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-/* Half of 2^(v - 127); the two smallest are denormals, 255 is a NaN. */
-static float e8m0_half(uint8_t v) {
-    return f32_of_bits(v == 255 ? 0x7fc00000 : v < 2 ? 0x00200000u << v : (uint32_t)(v - 1) << 23);
-}
-
 /* Scale and zero of row o in group g. */
 static float scale_of(const struct packed_linear *p, uint64_t o, uint64_t g) {
     if (p->kind == PK_MXFP4) return e8m0_half(p->scales->data[o * p->n_groups + g]);
@@ -617,7 +609,7 @@ static inline float value_at(const struct packed_linear *p, enum packed_kind kin
         return (float)(field(word_at(q, o * q->dims[1] + i / per_word), i % per_word, p->bits) -
                        zero);
     case PK_INT8: return (float)((int8_t)q->data[o * p->in + i] - zero);
-    case PK_MXFP4: return (float)e2m1_twice[q->data[(o * p->in + i) / 2] >> (i % 2 * 4) & 15];
+    case PK_MXFP4: return (float)tensor_codes_fp4[q->data[(o * p->in + i) / 2] >> (i % 2 * 4) & 15];
     case PK_FP8: break;
     }
     return e4m3(q->data[o * p->in + i]);

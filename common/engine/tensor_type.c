@@ -55,16 +55,21 @@ static float grid_q4_0(int8_t q[32], const uint8_t *b) {
     return f16_at(b);
 }
 
+/* The fifth bit of element k is bit k of a u32. */
+static int nibble5(const uint8_t *high, const uint8_t *p, int k) {
+    return nibble(p, k) + (high[k / 8] >> (k % 8) & 1) * 16;
+}
+
+static float grid_q5_0(int8_t q[32], const uint8_t *b) {
+    for (int k = 0; k < 32; k++) q[k] = (int8_t)(nibble5(b + 2, b + 6, k) - 16);
+    return f16_at(b);
+}
+
 static void from_q4_1(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 20, dst += 32) {
         const float d = f16_at(b), m = f16_at(b + 2);
         for (int k = 0; k < 32; k++) dst[k] = d * (float)nibble(b + 4, k) + m;
     }
-}
-
-/* The fifth bit of element k is bit k of a u32. */
-static int nibble5(const uint8_t *high, const uint8_t *p, int k) {
-    return nibble(p, k) + (high[k / 8] >> (k % 8) & 1) * 16;
 }
 
 static void from_q5_0(float *dst, const uint8_t *b, size_t n) {
@@ -81,29 +86,21 @@ static void from_q5_1(float *dst, const uint8_t *b, size_t n) {
     }
 }
 
-/* Four bits that are not evenly spaced. */
-static const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t tensor_codes_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t tensor_codes_fp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static void from_iq4_nl(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 18, dst += 32) {
         const float d = f16_at(b);
-        for (int k = 0; k < 32; k++) dst[k] = d * (float)iq4_values[nibble(b + 2, k)];
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)tensor_codes_iq4[nibble(b + 2, k)];
     }
-}
-
-/* E2M1, doubled: so the scale is 2^(e - 128). */
-static const int8_t fp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-/* 2^(e - 128); the two smallest are denormals. */
-static float e8m0_half(uint8_t e) {
-    return f32_of_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
 static void from_mxfp4(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 17, dst += 32) {
         const float d = e8m0_half(b[0]);
-        for (int k = 0; k < 32; k++) dst[k] = d * (float)fp4_values[nibble(b + 1, k)];
+        for (int k = 0; k < 32; k++) dst[k] = d * (float)tensor_codes_fp4[nibble(b + 1, k)];
     }
 }
 
@@ -125,15 +122,17 @@ static int q3_scale(const uint8_t *s, int i) {
     return (low | (s[8 + i % 4] >> (i / 4 * 2) & 3) << 4) - 32;
 }
 
+static int q3_value(const uint8_t *b, int k) {
+    const int low = b[32 + k / 128 * 32 + k % 32] >> (k / 32 % 4 * 2) & 3,
+              high = b[k % 32] >> (k / 32) & 1;
+    return low + 4 * high - 4;
+}
+
 static void from_q3_k(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 110, dst += 256) {
-        const uint8_t *qs = b + 32, *scales = b + 96;
         const float d = f16_at(b + 108);
-        for (int k = 0; k < 256; k++) {
-            const int low = qs[k / 128 * 32 + k % 32] >> (k / 32 % 4 * 2) & 3,
-                      high = b[k % 32] >> (k / 32) & 1;
-            dst[k] = d * (float)q3_scale(scales, k / 16) * (float)(low + 4 * high - 4);
-        }
+        for (int k = 0; k < 256; k++)
+            dst[k] = d * (float)q3_scale(b + 96, k / 16) * (float)q3_value(b, k);
     }
 }
 
@@ -178,18 +177,23 @@ static void from_q5_k(float *dst, const uint8_t *b, size_t n) {
     }
 }
 
+static int q6_bits(const uint8_t *b, int k) {
+    const int half = k / 128, j = k / 32 % 4, l = k % 32;
+    const uint8_t low = b[64 * half + 32 * (j & 1) + l], high = b[128 + 32 * half + l];
+    return (j & 2 ? low >> 4 : low & 15) | (high >> (2 * j) & 3) << 4;
+}
+
 static void from_q6_k(float *dst, const uint8_t *b, size_t n) {
     for (; n > 0; n--, b += 210, dst += 256) {
-        const uint8_t *low = b, *high = b + 128;
         const float d = f16_at(b + 208);
-        for (int k = 0; k < 256; k++) {
-            const int half = k / 128, j = k / 32 % 4, l = k % 32;
-            const uint8_t byte = low[64 * half + 32 * (j & 1) + l];
-            const int q = (j & 2 ? byte >> 4 : byte & 15) | (high[32 * half + l] >> (2 * j) & 3)
-                                                                << 4;
-            dst[k] = d * (float)(int8_t)b[192 + k / 16] * (float)(q - 32);
-        }
+        for (int k = 0; k < 256; k++)
+            dst[k] = d * (float)(int8_t)b[192 + k / 16] * (float)(q6_bits(b, k) - 32);
     }
+}
+
+static int iq4_xs_scale(const uint8_t *b, uint16_t high, int j) {
+    const int low = b[4 + j / 2] >> (j % 2 * 4) & 15;
+    return (low | (high >> (2 * j) & 3) << 4) - 32;
 }
 
 static void from_iq4_xs(float *dst, const uint8_t *b, size_t n) {
@@ -197,31 +201,89 @@ static void from_iq4_xs(float *dst, const uint8_t *b, size_t n) {
         const float d = f16_at(b);
         const uint16_t high = u16_at(b + 2);
         for (int j = 0; j < 8; j++) {
-            const int low = b[4 + j / 2] >> (j % 2 * 4) & 15;
-            const float s = d * (float)((low | (high >> (2 * j) & 3) << 4) - 32);
+            const float s = d * (float)iq4_xs_scale(b, high, j);
             for (int l = 0; l < 32; l++)
-                dst[32 * j + l] = s * (float)iq4_values[nibble(b + 8 + 16 * j, l)];
+                dst[32 * j + l] = s * (float)tensor_codes_iq4[nibble(b + 8 + 16 * j, l)];
         }
     }
 }
 
+/* ---- blocks taken apart */
+static void parts_iq4_nl(struct block_parts *p, const uint8_t *b) {
+    p->d = u16_at(b);
+    for (int k = 0; k < 32; k++) p->q[k] = (uint8_t)nibble(b + 2, k);
+}
+
+static void parts_mxfp4(struct block_parts *p, const uint8_t *b) {
+    p->d = b[0];
+    for (int k = 0; k < 32; k++) p->q[k] = (uint8_t)nibble(b + 1, k);
+}
+
+/* Q4_K, and the part of Q5_K that is like it. */
+static void parts_k45(struct block_parts *p, const uint8_t *b, const uint8_t *qs) {
+    p->d = u16_at(b);
+    p->least = u16_at(b + 2);
+    for (int j = 0; j < 8; j++) {
+        int scale, least;
+        q4_scale(b + 4, j, &scale, &least);
+        p->scales[j] = (uint8_t)scale;
+        p->mins[j] = (uint8_t)least;
+        for (int l = 0; l < 32; l++)
+            p->q[32 * j + l] = (uint8_t)(j % 2 ? qs[j / 2 * 32 + l] >> 4 : qs[j / 2 * 32 + l] & 15);
+    }
+}
+
+/* As Q6_K, whose numbers are made alike: three bits with a sign as six. */
+static void parts_q3_k(struct block_parts *p, const uint8_t *b) {
+    p->d = u16_at(b + 108);
+    for (int i = 0; i < 16; i++) p->scales[i] = (uint8_t)q3_scale(b + 96, i);
+    for (int k = 0; k < 256; k++) p->q[k] = (uint8_t)(q3_value(b, k) + 32);
+}
+
+static void parts_q4_k(struct block_parts *p, const uint8_t *b) {
+    parts_k45(p, b, b + 16);
+}
+
+static void parts_q5_k(struct block_parts *p, const uint8_t *b) {
+    parts_k45(p, b, b + 48);
+    for (int k = 0; k < 256; k++)
+        p->q[k] = (uint8_t)(p->q[k] | (b[16 + k % 32] >> (k / 32) & 1) << 4);
+}
+
+static void parts_q6_k(struct block_parts *p, const uint8_t *b) {
+    p->d = u16_at(b + 208);
+    memcpy(p->scales, b + 192, 16);
+    for (int k = 0; k < 256; k++) p->q[k] = (uint8_t)q6_bits(b, k);
+}
+
+static void parts_iq4_xs(struct block_parts *p, const uint8_t *b) {
+    const uint16_t high = u16_at(b + 2);
+    p->d = u16_at(b);
+    for (int j = 0; j < 8; j++) {
+        p->scales[j] = (uint8_t)iq4_xs_scale(b, high, j);
+        for (int l = 0; l < 32; l++) p->q[32 * j + l] = (uint8_t)nibble(b + 8 + 16 * j, l);
+    }
+}
+
 static const struct tensor_type types[] = {
-    {"F32", 1, 4, DTYPE_F32, from_f32, 0, NULL},
-    {"F16", 1, 2, DTYPE_F16, from_f16, 0, NULL},
-    {"BF16", 1, 2, DTYPE_BF16, from_bf16, 0, NULL},
-    {"Q8_0", 32, 34, DTYPE_NONE, from_q8_0, 8, grid_q8_0},
-    {"Q4_0", 32, 18, DTYPE_NONE, from_q4_0, 4, grid_q4_0},
-    {"Q4_1", 32, 20, DTYPE_NONE, from_q4_1, 0, NULL},
-    {"Q5_0", 32, 22, DTYPE_NONE, from_q5_0, 0, NULL},
-    {"Q5_1", 32, 24, DTYPE_NONE, from_q5_1, 0, NULL},
-    {"IQ4_NL", 32, 18, DTYPE_NONE, from_iq4_nl, 0, NULL},
-    {"MXFP4", 32, 17, DTYPE_NONE, from_mxfp4, 0, NULL},
-    {"Q2_K", 256, 84, DTYPE_NONE, from_q2_k, 0, NULL},
-    {"Q3_K", 256, 110, DTYPE_NONE, from_q3_k, 0, NULL},
-    {"Q4_K", 256, 144, DTYPE_NONE, from_q4_k, 0, NULL},
-    {"Q5_K", 256, 176, DTYPE_NONE, from_q5_k, 0, NULL},
-    {"Q6_K", 256, 210, DTYPE_NONE, from_q6_k, 0, NULL},
-    {"IQ4_XS", 256, 136, DTYPE_NONE, from_iq4_xs, 0, NULL},
+    {"F32", 1, 4, DTYPE_F32, .to_f32 = from_f32},
+    {"F16", 1, 2, DTYPE_F16, .to_f32 = from_f16},
+    {"BF16", 1, 2, DTYPE_BF16, .to_f32 = from_bf16},
+    {"Q8_0", 32, 34, DTYPE_NONE, .to_f32 = from_q8_0, .grid_bits = 8, .grid = grid_q8_0},
+    {"Q4_0", 32, 18, DTYPE_NONE, .to_f32 = from_q4_0, .grid_bits = 4, .grid = grid_q4_0},
+    {"Q4_1", 32, 20, DTYPE_NONE, .to_f32 = from_q4_1},
+    {"Q5_0", 32, 22, DTYPE_NONE, .to_f32 = from_q5_0, .grid_bits = 8, .grid = grid_q5_0},
+    {"Q5_1", 32, 24, DTYPE_NONE, .to_f32 = from_q5_1},
+    {"IQ4_NL", 32, 18, DTYPE_NONE, .to_f32 = from_iq4_nl, .own = DTYPE_IQ4_NL,
+     .parts = parts_iq4_nl},
+    {"MXFP4", 32, 17, DTYPE_NONE, .to_f32 = from_mxfp4, .own = DTYPE_MXFP4, .parts = parts_mxfp4},
+    {"Q2_K", 256, 84, DTYPE_NONE, .to_f32 = from_q2_k},
+    {"Q3_K", 256, 110, DTYPE_NONE, .to_f32 = from_q3_k, .own = DTYPE_Q6_K, .parts = parts_q3_k},
+    {"Q4_K", 256, 144, DTYPE_NONE, .to_f32 = from_q4_k, .own = DTYPE_Q4_K, .parts = parts_q4_k},
+    {"Q5_K", 256, 176, DTYPE_NONE, .to_f32 = from_q5_k, .own = DTYPE_Q5_K, .parts = parts_q5_k},
+    {"Q6_K", 256, 210, DTYPE_NONE, .to_f32 = from_q6_k, .own = DTYPE_Q6_K, .parts = parts_q6_k},
+    {"IQ4_XS", 256, 136, DTYPE_NONE, .to_f32 = from_iq4_xs, .own = DTYPE_IQ4_XS,
+     .parts = parts_iq4_xs},
 };
 
 const struct tensor_type *tensor_type_find(const char *name) {

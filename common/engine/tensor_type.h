@@ -11,6 +11,15 @@
 #include <stdint.h>
 #include "common/engine/engine.h"
 
+/* A block as the numbers it is made of, none of which has met another. */
+struct block_parts {
+    uint16_t d, least;           /* f16; of MXFP4 d is the exponent */
+    uint8_t scales[16], mins[8]; /* of each unit that has some; scales of Q6_K and IQ4_XS are i8 */
+    uint8_t q[256];              /* the bits of each value */
+};
+/* What the bits of IQ4_NL and IQ4_XS mean; those of MXFP4, doubled. */
+extern const int8_t tensor_codes_iq4[16], tensor_codes_fp4[16];
+
 struct tensor_type {
     const char *name;
     int elements, bytes; /* of a block */
@@ -21,6 +30,9 @@ struct tensor_type {
      * NULL: it is not that simple. */
     int grid_bits;
     float (*grid)(int8_t q[32], const uint8_t *block);
+    /* The type of panels that hold just these numbers; DTYPE_NONE: there is none. */
+    enum dtype own;
+    void (*parts)(struct block_parts *p, const uint8_t *block);
 };
 
 /* NULL: a type whose values cannot be read here. */

@@ -113,6 +113,22 @@ static int rows_of_all(const struct model_conf *c, const struct tensor_row *r) {
     return n;
 }
 
+/* What the file has decides. Of GGUF each matrix by itself: in the type of its own, as integers
+ * where it is such (kernels_grid.h), else as bf16. Others: dtype_of_file(). */
+static enum dtype dtype_by_file(const struct loader *l, const struct tensor_row *r,
+                                const struct slot *s, const struct tensor *t) {
+    if (l->kn->f32_only) return s->dtype;
+    if (tensor_source_is_gguf(l->files)) {
+        if (s->change != AS_IT_IS || t->type == NULL) return DTYPE_BF16;
+        if (t->type->own != DTYPE_NONE) return t->type->own;
+        return t->type->grid_bits == 4   ? DTYPE_INT4
+               : t->type->grid_bits == 8 ? DTYPE_INT8
+                                         : DTYPE_BF16;
+    }
+    return r->place == IN_MODEL && dtype_is_quant(s->dtype) && bits_of(t) == 0 ? DTYPE_BF16
+                                                                               : s->dtype;
+}
+
 static void plan_part(struct loader *l, const struct tensor_row *r, int layer, int expert) {
     const struct model_conf *c = l->c;
     char *field = field_of(l, r, layer, expert);
@@ -132,9 +148,8 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
     if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
     s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
     name_slot(l, s, r, layer, expert);
-    if (l->by_file && r->is_matrix && r->place == IN_MODEL && dtype_is_quant(s->dtype) &&
-        tensor_source_find(l->files, s->file_name, &t) && bits_of(&t) == 0)
-        s->dtype = DTYPE_BF16;
+    if (l->by_file && r->is_matrix && !r->as_f32 && tensor_source_find(l->files, s->file_name, &t))
+        s->dtype = dtype_by_file(l, r, s, &t);
     if (s->from > 0 && (s->stack == 0 || is_stack(r))) {
         const size_t at = strlen(s->name);
         snprintf(s->name + at, sizeof(s->name) - at, "#%d", s->from);
@@ -315,6 +330,7 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
         t->bytes = (size_t)s->n * row_bytes;
     }
     s->grid = keeps_grid(l, s);
+    s->blocks = s->matrix != NULL && dtype_is_blocks(s->dtype);
     l->total_bytes += t->bytes;
     l->w->n_params += (uint64_t)s->n * (uint64_t)s->k;
     if (s->expert) l->w->n_expert_params += (uint64_t)s->n * (uint64_t)s->k;
@@ -415,9 +431,9 @@ static bool stays_f32(const struct loader *l, const char *name) {
     return false;
 }
 
-/* By the matrices of the layers: int4 where all are integers of four bits with a scale for every 32
- * of a row, int8 where integers of eight bits hold them, else bf16. Plain ones among quantised ones
- * can be int8. */
+/* Of safetensors, by the matrices of the layers: int4 where all are integers
+ * of four bits with a scale for every 32 of a row, int8 where integers of eight bits hold them,
+ * else bf16. Plain ones among quantised ones can be int8. */
 static enum dtype dtype_of_file(const struct loader *l) {
     bool has[17] = {false};
     if (l->kn->f32_only) return DTYPE_F32;
@@ -430,6 +446,18 @@ static enum dtype dtype_of_file(const struct loader *l) {
     }
     if (has[16] || !(has[8] || has[4])) return DTYPE_BF16;
     return has[8] || has[0] ? DTYPE_INT8 : DTYPE_INT4;
+}
+
+/* Of matrices that have types of their own: the one of most bytes. */
+static enum dtype most_of_all(const struct loader *l) {
+    uint64_t bytes[DTYPE_COUNT] = {0};
+    enum dtype most = l->w->dtype;
+    for (int i = 0; i < l->n_slots; i++)
+        if (l->slots[i].matrix != NULL && l->slots[i].dtype != DTYPE_F32)
+            bytes[l->slots[i].dtype] += slot_bytes(&l->slots[i]);
+    for (enum dtype t = DTYPE_NONE; t < DTYPE_COUNT; t++)
+        if (bytes[t] > bytes[most]) most = t;
+    return most;
 }
 
 static enum err describe(struct loader *l, struct errbuf *eb) {
@@ -469,6 +497,7 @@ static enum err open_checked(struct loader *l, const char *path, struct errbuf *
     for (int i = 0; i < l->n_slots; i++) {
         if ((e = check_slot(l, &l->slots[i], eb)) != ERR_OK) return e;
     }
+    if (l->by_file && tensor_source_is_gguf(l->files)) l->w->dtype = most_of_all(l);
     return check_unused(l, eb);
 }
 

@@ -3,11 +3,11 @@
  *
  * Every tensor the forward pass needs must be there with its shape, and none that it does not know:
  * a checkpoint with more is another model. Files may hold any mixture of the types of
- * tensor_type.h; their values become `dtype`. Matrices are kept as panels (kernels.h) in `dtype`,
- * vectors as f32. A tied lm_head is the embedding matrix itself. While loading, the mapped file
- * leaves the resident set as it is packed, and nothing of it stays after. Ownership: all pointers
- * live until weights_close(). Thread: weights_open() on the thread that owns the pool; then
- * read-only. */
+ * tensor_type.h; their values become `dtype`, or stay in the type of their own when nobody asks for
+ * one. Matrices are kept as panels (kernels.h), vectors as f32. A tied lm_head is the embedding
+ * matrix itself. While loading, the mapped file leaves the resident set as it is packed, and
+ * nothing of it stays after. Ownership: all pointers live until weights_close(). Thread:
+ * weights_open() on the thread that owns the pool; then read-only. */
 #ifndef BATON_ENGINE_WEIGHTS_H
 #define BATON_ENGINE_WEIGHTS_H
 
@@ -62,8 +62,10 @@ struct weights_place {
 };
 
 struct weights {
-    enum dtype dtype;   /* of the layers' matrices; with int4 those over the vocabulary are int8 */
-    char file_type[16]; /* of the embedding matrix in the file */
+    /* Of the layers' matrices; with int4 those over the vocabulary are int8. Of a file whose block
+     * formats stay: the one of most of its bytes. */
+    enum dtype dtype;
+    char file_type[16];        /* of the embedding matrix in the file */
     struct matrix embed, head; /* head == embed when tied; no panels: there is none */
     struct matrix positions;   /* f32 [n_positions][hidden]; no panels: RoPE or none */
     struct matrix types;       /* f32 [n_token_types][hidden]; likewise */

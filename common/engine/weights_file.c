@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "common/base/log.h"
+#include "common/engine/kernels_blocks.h"
 #include "common/engine/weights_priv.h"
 
 enum { SAMPLE_BYTES = 64 }; /* of each tensor */
@@ -88,44 +89,66 @@ void weights_describe_files(struct loader *l) {
     memcpy(l->want.stamp, chain, sizeof(l->want.stamp));
 }
 
-/* The layout, by what becomes of a full and of a ragged panel of sample numbers, for each kind of
- * matrix: the vocabulary's, and those of a layer. */
+/* n bytes, the same each time. */
+static void sample_bytes(uint8_t *p, size_t n) {
+    uint32_t lcg = 1;
+    for (size_t i = 0; i < n; i++) {
+        lcg = lcg * 1664525u + 1013904223u;
+        p[i] = (uint8_t)(lcg >> 24);
+    }
+}
+
+static void pack_sample_blocks(uint8_t *panel, int n_rows, int k, enum dtype dtype) {
+    struct block_parts parts;
+    sample_bytes((uint8_t *)&parts, sizeof(parts));
+    for (int r = 0; r < n_rows; r++) {
+        for (int i = 0; i < k / block_format(dtype).k; i++) {
+            parts.q[i % 32] ^= (uint8_t)(r + 1);
+            panel_put_block(panel, &parts, r, i, dtype);
+        }
+    }
+}
+
+/* What becomes of a full and of a ragged panel of sample numbers of k columns. */
+static bool sample_layout(const struct loader *l, XXH3_state_t *hash, int k, enum dtype dtype) {
+    const size_t bytes = (panel_bytes(k, dtype) + WEIGHTS_ALIGN_BYTES - 1) / WEIGHTS_ALIGN_BYTES *
+                         WEIGHTS_ALIGN_BYTES;
+    const size_t n = (size_t)PANEL_ROWS * (size_t)k;
+    float *rows = malloc(n * sizeof(float));
+    uint8_t *panel = aligned_alloc(WEIGHTS_ALIGN_BYTES, bytes);
+    const bool ok = rows != NULL && panel != NULL;
+    uint32_t lcg = 1;
+    for (size_t j = 0; ok && j < n; j++) {
+        lcg = lcg * 1664525u + 1013904223u;
+        rows[j] = (float)(int32_t)lcg * 0x1p-31f;
+    }
+    for (int n_rows = PANEL_ROWS; ok && n_rows > 0; n_rows -= PANEL_ROWS - 5) {
+        memset(panel, 0, bytes);
+        if (dtype_is_blocks(dtype))
+            pack_sample_blocks(panel, n_rows, k, dtype);
+        else
+            l->kn->panel_pack(panel, rows, n_rows, k, dtype);
+        XXH3_128bits_update(hash, panel, bytes);
+    }
+    free(rows);
+    free(panel);
+    return ok;
+}
+
+/* The layout, by samples of each type that a matrix has, as wide as the narrowest one of it. */
 enum err weights_describe_layout(struct loader *l, struct errbuf *eb) {
-    const int ks[] = {l->c->hidden,
-                      l->c->hidden,
-                      l->c->n_heads * l->c->head_dim,
-                      l->c->intermediate,
-                      l->c->experts.intermediate,
-                      l->c->experts.shared};
+    int narrowest[DTYPE_COUNT] = {0};
     XXH3_state_t hash;
     XXH128_canonical_t digest;
     XXH3_128bits_reset(&hash);
-    for (size_t i = 0; i < sizeof(ks) / sizeof(ks[0]); i++) {
-        if (ks[i] == 0) continue;
-        const enum dtype dtype = i == 0 ? l->slots[0].dtype : l->w->dtype;
-        size_t bytes = (panel_bytes(ks[i], dtype) + WEIGHTS_ALIGN_BYTES - 1) / WEIGHTS_ALIGN_BYTES *
-                       WEIGHTS_ALIGN_BYTES;
-        size_t n = (size_t)PANEL_ROWS * (size_t)ks[i];
-        float *rows = malloc(n * sizeof(float));
-        uint8_t *panel = aligned_alloc(WEIGHTS_ALIGN_BYTES, bytes);
-        if (rows == NULL || panel == NULL) {
-            free(rows);
-            free(panel);
-            return err_set(eb, ERR_NO_MEMORY, "no memory to pack a sample");
-        }
-        uint32_t lcg = 1;
-        for (size_t j = 0; j < n; j++) {
-            lcg = lcg * 1664525u + 1013904223u;
-            rows[j] = (float)(int32_t)lcg * 0x1p-31f;
-        }
-        for (int n_rows = PANEL_ROWS; n_rows > 0; n_rows -= PANEL_ROWS - 5) {
-            memset(panel, 0, bytes);
-            l->kn->panel_pack(panel, rows, n_rows, ks[i], dtype);
-            XXH3_128bits_update(&hash, panel, bytes);
-        }
-        free(rows);
-        free(panel);
+    for (int i = 0; i < l->n_slots; i++) {
+        const struct slot *s = &l->slots[i];
+        if (s->matrix != NULL && (narrowest[s->dtype] == 0 || s->k < narrowest[s->dtype]))
+            narrowest[s->dtype] = s->k;
     }
+    for (enum dtype t = DTYPE_NONE; t < DTYPE_COUNT; t++)
+        if (narrowest[t] > 0 && !sample_layout(l, &hash, narrowest[t], t))
+            return err_set(eb, ERR_NO_MEMORY, "no memory to pack a sample");
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(l->want.layout, digest.digest, sizeof(l->want.layout));
     return ERR_OK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/engine/half.h"
+#include "common/engine/kernels_blocks.h"
 #include "common/engine/kernels_grid.h"
 #include "common/engine/weights_priv.h"
 
@@ -105,6 +106,38 @@ static bool read_grid(const struct loader *l, const struct slot *s, int8_t *q, f
     return all_finite(scale, (size_t)n * (size_t)groups);
 }
 
+/* All values of a block are finite where its scales are, but that those of MXFP4 may be as large as
+ * f32 allows. */
+static bool finite_block(const struct tensor_type *type, const struct block_parts *p,
+                         const uint8_t *block) {
+    enum { F16_EXPONENT = 0x7c00, E8M0_LARGE = 250 };
+    float v[GROUP];
+    if (type->own != DTYPE_MXFP4)
+        return (p->d & F16_EXPONENT) != F16_EXPONENT && (p->least & F16_EXPONENT) != F16_EXPONENT;
+    if (p->d < E8M0_LARGE) return true;
+    type->to_f32(v, block, 1);
+    return all_finite(v, GROUP);
+}
+
+/* n rows from `first` on. False: a value is not finite. */
+static bool pack_blocks(const struct loader *l, const struct slot *s, void *panel, int first,
+                        int n) {
+    const struct tensor_type *type = s->t.type;
+    bool finite = true;
+    memset(panel, 0, panel_bytes(s->k, s->dtype));
+    for (int r = 0; r < n; r++) {
+        const uint8_t *row =
+            s->t.data + (size_t)row_in_file(l, s, first + r) * tensor_row_bytes(type, s->k);
+        for (int i = 0; i < s->k / type->elements; i++, row += type->bytes) {
+            struct block_parts parts = {0};
+            type->parts(&parts, row);
+            finite = finite && finite_block(type, &parts, row);
+            panel_put_block(panel, &parts, r, i, s->dtype);
+        }
+    }
+    return finite;
+}
+
 static void pack_panel(void *arg, int item, int thread) {
     struct loader *l = arg;
     const struct slot *s = l->slot;
@@ -119,6 +152,8 @@ static void pack_panel(void *arg, int item, int thread) {
         float *scale = rows + (size_t)PANEL_ROWS / 4 * (size_t)s->k;
         finite = read_grid(l, s, q, scale, l->row_first + first, n);
         panel_pack_grid(panel, q, scale, n, s->k, s->dtype);
+    } else if (s->blocks) {
+        finite = pack_blocks(l, s, panel, l->row_first + first, n);
     } else {
         read_rows(l, s, rows, l->row_first + first, n);
         finite = all_finite(rows, (size_t)n * (size_t)s->k);

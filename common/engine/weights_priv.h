@@ -30,6 +30,7 @@ struct slot {
     enum dtype dtype; /* of the matrix */
     uint64_t at;      /* offset in the packed data */
     bool grid;        /* its integers stay: kernels_grid.h */
+    bool blocks;      /* its blocks stay: kernels_blocks.h */
     bool pairs;       /* rows of a head lie in the file as pairs: see model_conf.rope_pairs */
     enum row_order order;
     enum change change;

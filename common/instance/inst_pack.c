@@ -13,7 +13,7 @@ struct args {
 };
 
 static int usage(void) {
-    fprintf(stderr, "usage: --pack-weights MODEL_DIR --dtype bf16|f32|int8|int4 [--out DIR] "
+    fprintf(stderr, "usage: --pack-weights MODEL_DIR --dtype auto|bf16|f32|int8|int4 [--out DIR] "
                     "[--kernels SET] [--threads N]\n");
     return 2;
 }
@@ -67,7 +67,7 @@ static enum err pack(const struct args *a, enum dtype dtype, int threads, struct
         e = err_set(eb, ERR_IO, "the file cannot be written, the log says why");
     if (e == ERR_OK)
         printf("%s: %llu parameters as %s for the kernels %s: %llu bytes, %s\n", a->model,
-               (unsigned long long)w->n_params, dtype_name(dtype), kn.name,
+               (unsigned long long)w->n_params, dtype_name(w->dtype), kn.name,
                (unsigned long long)w->bytes,
                w->from == WEIGHTS_FROM_CACHE ? "there already" : "packed");
     weights_close(&w);
@@ -81,14 +81,15 @@ int inst_pack(int argc, char **argv) {
     struct errbuf eb = {0};
     log_init(LOG_INFO, STDERR_FILENO);
     if (!read_args(&a, argc, argv)) return usage();
-    enum dtype dtype = dtype_of_name(a.dtype);
+    const bool by_file = strcmp(a.dtype, "auto") == 0;
+    enum dtype dtype = dtype_of_name(a.dtype); /* NONE: what the file has decides */
     int threads = read_threads(a.threads);
     if (threads < 0) {
         fprintf(stderr, "--threads must be from 0 to %d, got %.32s\n", POOL_THREADS_MAX, a.threads);
         return 2;
     }
-    if (dtype == DTYPE_NONE) {
-        fprintf(stderr, "--dtype must be bf16, f32, int8 or int4, got %.32s\n", a.dtype);
+    if (dtype == DTYPE_NONE && !by_file) {
+        fprintf(stderr, "--dtype must be auto, bf16, f32, int8 or int4, got %.32s\n", a.dtype);
         return 2;
     }
     if (pack(&a, dtype, threads, &eb) == ERR_OK) return 0;

@@ -3,20 +3,22 @@
  *
  *   bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--vocab V] [--rows M] [--threads N]
  * [--seconds S]
- *                [--kernels NAME] [--model DIR]
+ *                [--kernels NAME] [--dtype TYPE] [--model DIR]
+ *
+ * --dtype: products with weights of that type only.
  *
  * Shapes default to TinyLlama-1.1B. Lines are `name value unit [ratio of]`. With --model the real
  * forward pass runs too. Bars: gemm_bf16 at least 0.5 of openblas sgemm; decode_bf16 at least 0.5
  * of the read bandwidth. */
 #include <unistd.h>
 #include "common/engine/forward.h"
-#include "common/engine/kernels.h"
+#include "common/engine/kernels_blocks.h"
 #include "tests/bench/machine.h"
 
 struct conf {
     int hidden, intermediate, kv_dim, vocab, rows, threads;
     double seconds;
-    const char *kernels, *model;
+    const char *kernels, *model, *only;
 };
 
 static uint64_t rng_next(uint64_t *s) {
@@ -65,6 +67,19 @@ static void product_run(struct pool *pool, struct product *p) {
     pool_run(pool, product_item, p, (panels + p->item_panels - 1) / p->item_panels);
 }
 
+/* Random numbers as a panel of blocks: what they are does not matter to the time, as long as no
+ * scale makes denormals. */
+static void pack_blocks(uint8_t *panel, int k, enum dtype dtype, uint64_t *seed) {
+    for (int i = 0; i < PANEL_ROWS * (k / block_format(dtype).k); i++) {
+        struct block_parts parts;
+        for (size_t j = 0; j < sizeof(parts); j++) ((uint8_t *)&parts)[j] = (uint8_t)rng_next(seed);
+        for (int j = 0; j < 256; j++) parts.q[j] &= (uint8_t)((16 << block_format(dtype).high) - 1);
+        parts.d = dtype == DTYPE_MXFP4 ? 120 : 0x1400;
+        parts.least = 0x1400;
+        panel_put_block(panel, &parts, i % PANEL_ROWS, i / PANEL_ROWS, dtype);
+    }
+}
+
 static void weights_make(struct bench_weights *w, const struct kernels *kn,
                          const struct layer_shape *s, int n_shapes, enum dtype dtype, int copies) {
     uint64_t seed = 88172645463325252u;
@@ -79,9 +94,15 @@ static void weights_make(struct bench_weights *w, const struct kernels *kn,
         float *rows = bench_memory((size_t)s[i].k * PANEL_ROWS * sizeof(float));
         for (size_t j = 0; j < (size_t)s[i].k * PANEL_ROWS; j++)
             rows[j] = (float)(int32_t)rng_next(&seed) * 0x1p-31f;
-        for (int p = 0; p < (s[i].n + PANEL_ROWS - 1) / PANEL_ROWS; p++)
-            kn->panel_pack(w->memory + w->offset[i] + (size_t)p * panel_bytes(s[i].k, dtype), rows,
-                           PANEL_ROWS, s[i].k, dtype);
+        for (int p = 0; p < (s[i].n + PANEL_ROWS - 1) / PANEL_ROWS; p++) {
+            uint8_t *panel = w->memory + w->offset[i] + (size_t)p * panel_bytes(s[i].k, dtype);
+            if (!dtype_is_blocks(dtype))
+                kn->panel_pack(panel, rows, PANEL_ROWS, s[i].k, dtype);
+            else if (p == 0)
+                pack_blocks(panel, s[i].k, dtype, &seed);
+            else
+                memcpy(panel, w->memory + w->offset[i], panel_bytes(s[i].k, dtype));
+        }
         munmap(rows, (size_t)s[i].k * PANEL_ROWS * sizeof(float));
     }
     for (int c = 1; c < copies; c++) memcpy(w->memory + (size_t)c * w->bytes, w->memory, w->bytes);
@@ -158,9 +179,12 @@ static double bench_products(const struct conf *c, struct pool *pool, const stru
     munmap(w.memory, w.bytes * (size_t)w.copies);
     double work = flops(s, N, c->rows);
     printf("openblas_sgemm_layer %.1f GFLOP/s\n", work / blas_s * 1e-9);
-    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8, DTYPE_INT4};
-    for (int t = 0; t < 4; t++) {
+    static const enum dtype dtypes[] = {DTYPE_F32,    DTYPE_BF16,  DTYPE_INT8, DTYPE_INT4,
+                                        DTYPE_Q4_K,   DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_MXFP4,
+                                        DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+    for (size_t t = 0; t < sizeof(dtypes) / sizeof(dtypes[0]); t++) {
         const enum dtype dtype = dtypes[t];
+        if (c->only != NULL && strcmp(c->only, dtype_name(dtype)) != 0) continue;
         fprintf(stderr, "bench_engine: products with %s weights\n", dtype_name(dtype));
         weights_make(&w, own, s, N, dtype,
                      (int)((768u << 20) / ((size_t)c->hidden * (size_t)c->intermediate * 8) + 2));
@@ -262,6 +286,8 @@ static bool parse(struct conf *c, int argc, char **argv) {
             c->seconds = atof(v);
         else if (strcmp(k, "--kernels") == 0)
             c->kernels = v;
+        else if (strcmp(k, "--dtype") == 0)
+            c->only = v;
         else if (strcmp(k, "--model") == 0)
             c->model = v;
         else
@@ -281,7 +307,7 @@ int main(int argc, char **argv) {
     if (!parse(&c, argc, argv)) {
         fprintf(stderr, "usage: bench_engine [--hidden H] [--intermediate I] [--kv-dim D] [--rows "
                         "M] [--threads N] "
-                        "[--seconds S] [--kernels NAME] [--model DIR]\n");
+                        "[--seconds S] [--kernels NAME] [--dtype TYPE] [--model DIR]\n");
         return 2;
     }
     if (kernels_find(&own, c.kernels, &eb) != ERR_OK || pool_create(&one, 1, NULL, &eb) != ERR_OK ||

@@ -247,8 +247,8 @@ def tokenizer_pairs(config, folder):
 
 
 def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None):
-    """Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows. scales[name] gets the f16
-    at the beginning of each value's block of 32."""
+    """Returns (config, tensors) of what was written, for reference.py: HuggingFace's names and order of rows. kind: a type, or what says the
+    type of a name. scales[name] gets the f16 at the beginning of each value's block of 32."""
     config, tensors = reference.read_model(folder)
     arch, pairs = metadata(config, folder)
     rng = np.random.default_rng(seed)
@@ -258,7 +258,8 @@ def write_gguf(folder, out, kind="F32", parts=1, seed=0, scales=None):
         heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}.get(name.split("self_attn.")[-1][0]) \
             if ".q_proj" in name or ".k_proj" in name else None
         turn = arch == "llama" and heads is not None
-        own = kind if a.ndim == 2 and a.shape[1] % TYPES[kind][1] == 0 else "F32"
+        own = kind(name) if callable(kind) else kind
+        own = own if a.ndim == 2 and a.shape[1] % TYPES[own][1] == 0 else "F32"
         data, values = blocks_of(own, as_pairs(a, heads) if turn else a, rng)
         back[name] = as_halves(values, heads) if turn else values
         if scales is not None and TYPES[own][1] == 32:

@@ -44,6 +44,72 @@ def test_every_block_type_is_read_as_numpy_reads_it(tmp_path, kind):
     assert worst(got, reference.logits(config, tensors, ids)) < TOLERANCE, info
 
 
+# What a file's types are kept as when nobody asks for another.
+OWN = {"Q4_K": "q4_k", "Q5_K": "q5_k", "Q6_K": "q6_k", "Q3_K": "q6_k", "IQ4_NL": "iq4_nl", "IQ4_XS": "iq4_xs", "MXFP4": "mxfp4"}
+SETS = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"]
+
+
+class Rounded:
+    """A matrix that meets activations of 8 bits, groups of 32 with a scale, as reference.py uses one: x @ w.T and w[ids]."""
+    __array_ufunc__ = None
+
+    def __init__(self, a):
+        self.a = a
+
+    @property
+    def T(self):
+        return self
+
+    def __getitem__(self, ids):
+        return self.a[ids]
+
+    def __rmatmul__(self, x):
+        g = x.astype(np.float32).reshape(len(x), -1, 32)
+        most = np.abs(g).max(-1)[..., None]
+        step = np.where(most > 2.0 ** -100, most / np.float32(127), np.float32(1))
+        return (np.rint(g * (np.float32(127) / np.where(most > 0, most, 1))) * step.astype(np.float64)).reshape(x.shape) @ self.a.T
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_blocks_are_computed_with_as_they_are(tmp_path, kind):
+    path, config, tensors = model(tmp_path, "llama2", kind, hidden_size=256, intermediate_size=512, num_hidden_layers=1)
+    ids = prompt(config, 20)
+    got, tokens, info = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32")
+    assert f"weights={OWN[kind]}" in info, info
+    want = reference.logits(config, {name: a if a.ndim == 1 else Rounded(a) for name, a in tensors.items()}, ids)
+    assert worst(got, want) < 2e-2, info  # a rounding of an activation may fall the other way: one step of 127
+    assert worst(got, reference.logits(config, tensors, ids)) < 5e-2
+    # one token at a time, in chunks, beside another sequence, on two threads, with every set: the same bits
+    for options in [{"chunk": 1}, {"chunk": 7, "threads": 2}, {"beside": 5}] + [{"kernels": name} for name in SETS]:
+        try:
+            other, more, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", **options)
+        except pytest.skip.Exception:
+            continue
+        assert np.array_equal(got, other) and tokens == more, options
+
+
+MIXTURES = {
+    # name: (type by tensor, what is kept)
+    "as Q4_K_M": (lambda n: "Q6_K" if "v_proj" in n or "down_proj" in n or "lm_head" in n else "Q4_K", "q4_k"),
+    "types whose activations differ": (lambda n: "Q8_0" if "v_proj" in n else "F16" if "k_proj" in n or "up_proj" in n else "Q5_0" if "o_proj" in n
+                                       else "Q4_0" if "embed" in n else "Q4_K", "bf16"),
+    "mostly others": (lambda n: "Q6_K" if "down" in n else "Q2_K" if "gate" in n or "up" in n else "Q4_0" if "q_proj" in n else "Q8_0", "bf16"),
+}
+
+
+@pytest.mark.parametrize("story", MIXTURES)
+def test_mixtures_keep_each_type(tmp_path, story):
+    kind, most = MIXTURES[story]
+    path, config, tensors = model(tmp_path, "qwen3", kind, hidden_size=256, intermediate_size=512, num_hidden_layers=2)
+    ids = prompt(config, 30)
+    got, tokens, info = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32")
+    assert f"weights={most}" in info, info
+    assert worst(got, reference.logits(config, tensors, ids)) < 5e-2, info
+    for options in ({"chunk": 1}, {"chunk": 11, "threads": 2, "beside": 3}):
+        other, more, _ = run(tmp_path, ids, 8, model=path, weights="auto", kv="f32", **options)
+        assert np.array_equal(got, other) and tokens == more, options
+
+
 def test_split_files_and_folders_are_one_model(tmp_path):
     path, config, tensors = model(tmp_path, "qwen3", "F16", parts=3)
     ids = prompt(config, 20)

@@ -63,7 +63,11 @@ EMU_I2(emu_and_si512, _mm256_and_si256)
 EMU_I2(emu_or_si512, _mm256_or_si256)
 EMU_I2(emu_madd_epi16, _mm256_madd_epi16)
 EMU_I2(emu_maddubs_epi16, _mm256_maddubs_epi16)
+EMU_I2(emu_shuffle_epi8, _mm256_shuffle_epi8)
+EMU_I2(emu_sllv_epi32, _mm256_sllv_epi32)
+EMU_I2(emu_sub_epi32, _mm256_sub_epi32)
 EMU_SHIFT(emu_slli_epi32, _mm256_slli_epi32)
+EMU_SHIFT(emu_slli_epi16, _mm256_slli_epi16)
 EMU_SHIFT(emu_srli_epi32, _mm256_srli_epi32)
 EMU_SHIFT(emu_srli_epi16, _mm256_srli_epi16)
 
@@ -158,6 +162,37 @@ EMU emu512 emu_cvtepu16_epi32(__m256i a) {
 EMU emu512 emu_cvtepi8_epi32(__m128i a) {
     return (emu512){.i = {_mm256_cvtepi8_epi32(a), _mm256_cvtepi8_epi32(_mm_srli_si128(a, 8))}};
 }
+EMU emu512 emu_cvtepu8_epi32(__m128i a) {
+    return (emu512){.i = {_mm256_cvtepu8_epi32(a), _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8))}};
+}
+EMU emu512 emu_cvtph_ps(__m256i a) {
+    return (emu512){.f = {_mm256_cvtph_ps(_mm256_castsi256_si128(a)),
+                          _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1))}};
+}
+EMU emu512 emu_broadcast_i32x4(__m128i a) {
+    return (emu512){.i = {_mm256_broadcastsi128_si256(a), _mm256_broadcastsi128_si256(a)}};
+}
+EMU emu512 emu_abs_epi8(emu512 a) {
+    return (emu512){.i = {_mm256_abs_epi8(a.i[0]), _mm256_abs_epi8(a.i[1])}};
+}
+EMU uint64_t emu_movepi8_mask(emu512 a) {
+    return (uint32_t)_mm256_movemask_epi8(a.i[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(a.i[1])
+                                                        << 32;
+}
+EMU emu512 emu_mask_sub_epi8(emu512 src, uint64_t mask, emu512 a, emu512 b) {
+    for (int i = 0; i < 64; i++)
+        if (mask >> i & 1) src.u8[i] = (uint8_t)(a.u8[i] - b.u8[i]);
+    return src;
+}
+EMU uint16_t emu_cmplt_epi32(emu512 a, emu512 b) {
+    uint16_t mask = 0;
+    for (int i = 0; i < 16; i++)
+        if (a.i32[i] < b.i32[i]) mask = (uint16_t)(mask | 1u << i);
+    return mask;
+}
+EMU emu512 emu_or_and(emu512 a, emu512 b, emu512 c) {
+    return emu_or_si512(a, emu_and_si512(b, c));
+}
 EMU int32_t emu_saturated(int32_t v, int32_t most) {
     return v > most ? most : v < -most - 1 ? -most - 1 : v;
 }
@@ -221,9 +256,26 @@ EMU emu512 emu_dpbf16(emu512 acc, emu512 a, emu512 b) {
 #undef _mm512_extractf32x8_ps
 #undef _mm512_roundscale_ps
 #undef _mm512_slli_epi32
+#undef _mm512_slli_epi16
+#undef _mm512_ternarylogic_epi32
+#undef _mm512_cmplt_epi32_mask
 #undef _mm512_srli_epi16
 #undef _mm512_srli_epi32
-#define _mm512_add_epi16(a, b)         emu_add_epi16(a, b)
+#define _mm512_add_epi16(a, b)           emu_add_epi16(a, b)
+#define _mm512_abs_epi8(a)               emu_abs_epi8(a)
+#define _mm512_broadcast_i32x4(a)        emu_broadcast_i32x4(a)
+#define _mm512_cmplt_epi32_mask(a, b)    emu_cmplt_epi32(a, b)
+#define _mm512_cvtepu8_epi32(a)          emu_cvtepu8_epi32(a)
+#define _mm512_cvtph_ps(a)               emu_cvtph_ps(a)
+#define _mm512_mask_sub_epi8(s, m, a, b) emu_mask_sub_epi8(s, m, a, b)
+#define _mm512_movepi8_mask(a)           emu_movepi8_mask(a)
+#define _mm512_shuffle_epi8(a, b)        emu_shuffle_epi8(a, b)
+#define _mm512_slli_epi16(a, n)          emu_slli_epi16(a, n)
+#define _mm512_sllv_epi32(a, b)          emu_sllv_epi32(a, b)
+#define _mm512_sub_epi32(a, b)           emu_sub_epi32(a, b)
+#define _mm512_ternarylogic_epi32(a, b, c, kind)                                                   \
+    emu_or_and(a, b, c) /* the one kind that is used                                               \
+                         */
 #define _mm512_add_epi32(a, b)         emu_add_epi32(a, b)
 #define _mm512_add_ps(a, b)            emu_add_ps(a, b)
 #define _mm512_and_si512(a, b)         emu_and_si512(a, b)
