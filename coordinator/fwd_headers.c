@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "proto/api.h"
 #include "proto/grpc.h"
+#include "proto/tensors.h"
 
 void fwd_headers_init(struct fwd_headers *h) {
     h->n = 0;
@@ -30,6 +31,10 @@ void fwd_headers_add_framing(struct fwd_headers *h, struct http_x *x, const stru
     static const char *const grpc[] = {GRPC_ENCODING_HEADER, GRPC_MODEL_HEADER};
     if (path == NULL || path->frames != API_FRAMES_GRPC) {
         fwd_headers_add(h, "Content-Type", "application/json");
+        const char *bytes = path != NULL && path->frames == API_FRAMES_TENSORS
+                                ? http_x_header(x, TENSORS_HEADER)
+                                : NULL;
+        if (bytes != NULL) fwd_headers_add(h, TENSORS_HEADER, bytes);
         return;
     }
     fwd_headers_add(h, "Content-Type", GRPC_INSIDE_TYPE);

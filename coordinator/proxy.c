@@ -125,6 +125,18 @@ static bool put_query(char *dst, size_t cap, const struct http_x *x) {
     return snprintf(dst + n, cap - n, "?%s", query) < (int)(cap - n);
 }
 
+/* What an instance is asked for has every other byte escaped, so that it may be three times as long
+ * as what the client sent. */
+static void reply_too_long(struct coordinator *co, struct http_x *x) {
+    char text[160];
+    const size_t n_path = strlen(http_x_path(x)), n_query = is_get(x) ? strlen(http_x_query(x)) : 0;
+    snprintf(text, sizeof(text),
+             "The path and its query must have at most %d bytes as they go on to an instance, got "
+             "%zu and %zu before they are escaped",
+             PATH_BYTES_MAX - 1, n_path, n_query);
+    coord_reply_error(co, x, 414, text);
+}
+
 static bool is_vectors(const struct proxied *p) {
     return p->row != NULL && (p->row->work == API_EMBED || p->row->work == API_SCORE);
 }
@@ -240,7 +252,7 @@ void proxy_to_instance(struct coordinator *co, struct http_x *x, const struct ap
         proxied_free(p);
     }
     if (e == ERR_INVALID) {
-        coord_reply_error(co, x, 404, "Invalid request");
+        reply_too_long(co, x);
         return;
     }
     http_x_set_header(x, "Retry-After", "1");

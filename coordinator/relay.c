@@ -7,6 +7,7 @@
 #include "common/base/entropy.h"
 #include "coordinator/recorder.h"
 #include "coordinator/relay_priv.h"
+#include "proto/tensors.h"
 #include "proto/json.h"
 
 enum { SCAN_MS = 100, NEW_TOKENS_GUESS = 128 };
@@ -198,6 +199,18 @@ static bool has_place(struct relay_set *s, const char *name) {
     return true;
 }
 
+/* Of tensors the JSON says what is asked for, and the bytes behind it are the input's as well; a
+ * body of them alone is one prompt. */
+static void look_at(struct body_look *look, struct http_x *x, const struct api_path *path,
+                    const char *body, size_t n) {
+    const char *said = path->frames == API_FRAMES_TENSORS ? http_x_header(x, TENSORS_HEADER) : NULL;
+    size_t n_json = n;
+    if (said != NULL && !tensors_json_bytes(said, n, &n_json)) n_json = n;
+    body_look(look, path, body, n_json);
+    look->n_chars += n - n_json;
+    if (n_json == 0 && n > 0) look->is_object = look->has_input = true;
+}
+
 /* The request has its place: reads what it asks for, and gives it to the queue. */
 static void take_request(struct relay_set *s, struct http_x *x, const struct api_path *path,
                          const char *path_model) {
@@ -205,7 +218,7 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
     struct body_look look;
     size_t n;
     const char *body = http_x_body(x, &n), *why;
-    body_look(&look, path, body, n);
+    look_at(&look, x, path, body, n);
     if ((why = refusal(co, path, &look)) != NULL) {
         turn_away(s, x, 400, "bad_request", why);
         return;

@@ -7,6 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/net/http_server.h"
+#include "common/net/http_tensors.h"
 #include "coordinator/coord_metrics.h"
 #include "coordinator/coordinator.h"
 #include "proto/api.h"
@@ -70,13 +71,24 @@ static void whole(struct relay_out *o, int status, const char *type, const char 
     http_x_reply(let_go(o), status, type, p, n);
 }
 
+/* The whole answer. */
+static void answered(struct relay_out *o, const char *p, size_t n) {
+    if (o->path->frames != API_FRAMES_TENSORS) {
+        whole(o, 200, coord_media_type(framing_of(o)->whole), p, n);
+        return;
+    }
+    say_attempt(o);
+    coord_metrics_relayed(o->co->metrics, n);
+    http_tensors_reply(let_go(o), coord_media_type(framing_of(o)->whole), p, n);
+}
+
 void relay_out_piece(struct relay_out *o, const char *p, size_t n) {
     if (o->stream && n > 0) write_some(o, p, n);
 }
 
 void relay_out_last(struct relay_out *o, const char *p, size_t n) {
     if (!o->stream) {
-        whole(o, 200, coord_media_type(framing_of(o)->whole), p, n);
+        answered(o, p, n);
         return;
     }
     write_some(o, p, n);

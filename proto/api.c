@@ -54,7 +54,7 @@ const struct api_path api_paths[] = {
     GENERATE("/v1/completions", API_OPENAI_COMPLETIONS, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
     GENERATE("/infer", API_NATIVE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN),
     GENERATE("/infer_token", API_NATIVE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN),
-    GENERATE("/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
+    GENERATE("/v2/models/{m}/infer", API_TRITON_TOKEN, API_STREAM_NEVER, API_FRAMES_TENSORS, API_ERRORS_PLAIN),
     GENERATE("/v2/models/{m}/generate", API_TRITON_TEXT, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN),
     GENERATE("/v2/models/{m}/generate_stream", API_TRITON_TEXT, API_STREAM_ALWAYS, API_FRAMES_SSE_BARE, API_ERRORS_PLAIN),
     GENERATE("/v3/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_OVMS),
@@ -197,6 +197,8 @@ const struct api_framing api_framings[] = {
     [API_FRAMES_SSE_EVENTS] = FRAMING(EVENTS, "event: error\r\ndata: ", "\r\n\r\n", true),
     [API_FRAMES_OBJECTS] = FRAMING(EVENTS, "", "\0", false),
     [API_FRAMES_NDJSON] = FRAMING("application/x-ndjson", "", "\n", false),
+    [API_FRAMES_TENSORS] = {"application/json", "application/json", "", "", false, 0, false, false,
+                            true},
     [API_FRAMES_GRPC] = {GRPC_TYPE, GRPC_TYPE, "", "", false, 0, false, true, true},
 };
 

@@ -44,6 +44,7 @@ enum api_frames {
     API_FRAMES_OBJECTS,    /* vLLM's /generate: objects with a zero byte behind each */
     API_FRAMES_NDJSON,     /* an object a line */
     API_FRAMES_GRPC,       /* messages of gRPC, status in the trailers */
+    API_FRAMES_TENSORS,    /* never a stream: JSON, maybe with bytes behind it (tensors.h) */
 };
 
 /* What surrounds the pieces of a framing, as those who write errors into a stream need it. */

@@ -94,7 +94,8 @@ enum api {
     API_LLAMACPP, /* /completion */
     API_CAIKIT,   /* /api/v1/task/text-generation */
     API_CAIKIT_GRPC,
-    API_INFER, /* inference.GRPCInferenceService */
+    API_INFER,      /* inference.GRPCInferenceService */
+    API_INFER_REST, /* .../infer with tensors by their names */
     API_COUNT,
 };
 
@@ -150,8 +151,17 @@ enum {
     TENSOR_TYPE_SHIFT = 6,   /* INT64, INT32, UINT64, UINT32 */
     TENSOR_IN_STREAM = 256,  /* messages of a stream of answers */
     TENSOR_EMPTY_LAST = 512, /* and the last has no outputs */
-    TENSOR_MAX = 1023,
+    /* of REST: outputs that are answered as bytes behind the JSON; tensor_binary_of() */
+    TENSOR_BINARY_SHIFT = 10,
+    TENSOR_BINARY_ALL = 63 << TENSOR_BINARY_SHIFT,
+    TENSOR_MAX = 65535,
 };
+
+/* The bit of TENSOR_BINARY_ALL that belongs to an output: one of the first five, or 0, the text or
+ * the ids. */
+static inline uint32_t tensor_binary_of(uint32_t what) {
+    return what == 0 ? 1u << TENSOR_BINARY_SHIFT : what << (TENSOR_BINARY_SHIFT + 1);
+}
 
 /* What the answer shows, and how: the family and its options. */
 struct infer_answer {
@@ -184,7 +194,7 @@ struct infer_answer {
     bool drop_reasoning; /* include_reasoning false */
     bool hide_context;   /* Ollama: the answer does not list its tokens */
     char *output_name;   /* Triton token */
-    uint32_t tensors;    /* API_INFER: TENSOR_.. */
+    uint32_t tensors;    /* API_INFER, API_INFER_REST: TENSOR_.. */
     /* Responses */
     char *echoed;   /* JSON object of the request's members that the answer repeats */
     bool summary;   /* reasoning is also shown as its summary */

@@ -1,9 +1,11 @@
-/* answer_infer: ModelInferResponse and ModelStreamInferResponse (kserve-runtimes 8.7, 11.1). The
- * tensors are raw, as clients of Triton read them: their bytes are put together here, the messages
- * of the JSON of their fields. */
+/* answer_infer: ModelInferResponse and ModelStreamInferResponse (kserve-runtimes 8.7, 11.1), and
+ * the same outputs over REST (8.3, 8.4). The tensors are raw, as clients of Triton read them: their
+ * bytes are put together here, the messages of the JSON of their fields; REST shows them as JSON,
+ * or behind it. */
 #include <string.h>
 #include "common/base/base64.h"
 #include "common/endpoint/answer.h"
+#include "common/endpoint/ep_infer_tensor.h"
 #include "common/grpc/grpc_json.h"
 #include "proto/pb.h"
 
@@ -12,10 +14,23 @@ static const struct {
     unsigned bytes;
 } id_types[] = {{"INT64", 8}, {"INT32", 4}, {"UINT64", 8}, {"UINT32", 4}};
 
-/* What is being written: names and shapes to the one, bytes to the other. */
-struct tensors {
-    struct buf outputs, raw;
+enum { OUTPUTS_MAX = 6 };
+
+/* What is being written: outputs, their elements in raw bytes. */
+struct output {
+    const char *name, *type;
+    uint32_t what; /* its bit; 0: the text or the ids */
+    size_t rows, n;
+    struct buf bytes;
 };
+struct tensors {
+    struct output all[OUTPUTS_MAX];
+    size_t n;
+};
+
+static void tensors_free(struct tensors *t) {
+    for (size_t i = 0; i < t->n; i++) buf_free(&t->all[i].bytes);
+}
 
 static void put_number(struct buf *b, uint64_t v, unsigned bytes) {
     for (unsigned i = 0; i < bytes; i++) buf_putc(b, (char)(v >> 8 * i));
@@ -27,20 +42,13 @@ static void put_text(struct buf *b, const char *p, size_t n) {
     buf_append(b, p, n);
 }
 
-static void add(struct tensors *t, const char *name, const char *type, size_t rows, size_t n,
-                struct buf *bytes) {
-    if (t->outputs.len > 0) buf_putc(&t->outputs, ',');
-    buf_puts(&t->outputs, "{\"name\":");
-    put_cstr(&t->outputs, name);
-    buf_printf(&t->outputs, ",\"datatype\":\"%s\",\"shape\":[", type);
-    if (rows > 0) buf_printf(&t->outputs, "%zu,", rows);
-    buf_printf(&t->outputs, "%zu]}", n);
-    if (t->raw.len > 0) buf_putc(&t->raw, ',');
-    buf_putc(&t->raw, '"');
-    base64_put(&t->raw, bytes->data, bytes->len);
-    buf_putc(&t->raw, '"');
-    t->raw.failed = t->raw.failed || bytes->failed;
-    buf_free(bytes);
+/* {"name":..,"datatype":..,"shape":[..]; the object is still open. */
+static void put_head(struct buf *out, const struct output *o) {
+    buf_puts(out, "{\"name\":");
+    put_cstr(out, o->name);
+    buf_printf(out, ",\"datatype\":\"%s\",\"shape\":[", o->type);
+    if (o->rows > 0) buf_printf(out, "%zu,", o->rows);
+    buf_printf(out, "%zu]", o->n);
 }
 
 /* ---- what a choice has */
@@ -126,7 +134,8 @@ static void add_ids(struct tensors *t, const struct choice *c) {
     struct buf b = BUF_INIT;
     for (size_t i = first_of(c); i < c->n_recs; i++)
         put_number(&b, (uint64_t)(int64_t)c->recs[i].id, id_types[type].bytes);
-    add(t, c->req->answer.output_name, id_types[type].name, 1, c->n_recs - first_of(c), &b);
+    t->all[t->n++] = (struct output){
+        c->req->answer.output_name, id_types[type].name, 0, 1, c->n_recs - first_of(c), b};
 }
 
 static void add_outputs(struct tensors *t, struct choice *const *shown, size_t n) {
@@ -145,23 +154,40 @@ static void add_outputs(struct tensors *t, struct choice *const *shown, size_t n
         add_ids(t, shown[0]);
     } else {
         for (size_t i = 0; i < n; i++) text_of(&b, shown[i]);
-        add(t, a->output_name, "BYTES", 0, n, &b);
+        t->all[t->n++] = (struct output){a->output_name, "BYTES", 0, 0, n, b};
     }
     for (size_t k = 0; k < sizeof(extra) / sizeof(extra[0]); k++) {
         if ((a->tensors & extra[k].what) == 0) continue;
         b = BUF_INIT;
         for (size_t i = 0; i < n; i++) extra[k].put(&b, shown[i]);
-        add(t, extra[k].name, extra[k].type, 0, n, &b);
+        t->all[t->n++] = (struct output){extra[k].name, extra[k].type, extra[k].what, 0, n, b};
     }
 }
 
 /* ---- messages */
 
+static void put_outputs(struct buf *json, const struct tensors *t) {
+    buf_puts(json, ",\"outputs\":[");
+    for (size_t i = 0; i < t->n; i++) {
+        if (i > 0) buf_putc(json, ',');
+        put_head(json, &t->all[i]);
+        buf_putc(json, '}');
+    }
+    buf_puts(json, "],\"raw_output_contents\":[");
+    for (size_t i = 0; i < t->n; i++) {
+        buf_puts(json, i > 0 ? ",\"" : "\"");
+        base64_put(json, t->all[i].bytes.data, t->all[i].bytes.len);
+        buf_putc(json, '"');
+        json->failed = json->failed || t->all[i].bytes.failed;
+    }
+    buf_putc(json, ']');
+}
+
 /* n 0: without outputs. */
 static void put_response(struct buf *out, const struct infer_req *req, struct choice *const *shown,
                          size_t n, bool last) {
     const bool many = (req->answer.tensors & TENSOR_IN_STREAM) != 0;
-    struct tensors t = {BUF_INIT, BUF_INIT};
+    struct tensors t = {.n = 0};
     struct buf json = BUF_INIT;
     if (n > 0) add_outputs(&t, shown, n);
     if (many) buf_puts(&json, "{\"infer_response\":");
@@ -172,14 +198,9 @@ static void put_response(struct buf *out, const struct infer_req *req, struct ch
     if (many)
         buf_printf(&json, ",\"parameters\":{\"triton_final_response\":{\"bool_param\":%s}}",
                    last ? "true" : "false");
-    buf_puts(&json, ",\"outputs\":[");
-    buf_append(&json, t.outputs.data, t.outputs.len);
-    buf_puts(&json, "],\"raw_output_contents\":[");
-    buf_append(&json, t.raw.data, t.raw.len);
-    buf_puts(&json, many ? "]}}" : "]}");
-    json.failed = json.failed || t.outputs.failed || t.raw.failed;
-    buf_free(&t.outputs);
-    buf_free(&t.raw);
+    put_outputs(&json, &t);
+    buf_puts(&json, many ? "}}" : "}");
+    tensors_free(&t);
     grpc_put_made(
         out, many ? &grpc_inference_ModelStreamInferResponse : &grpc_inference_ModelInferResponse,
         &json);
@@ -203,6 +224,69 @@ static void infer_body(struct answer *a, struct buf *out) {
     put_response(out, a->req, a->shown, a->n_shown, !has_empty_last(a->req));
     infer_end(a, out);
 }
+
+/* ---- the body of REST */
+
+static uint64_t number_at(const char *p, unsigned bytes) {
+    uint64_t v = 0;
+    for (unsigned i = 0; i < bytes; i++) v |= (uint64_t)(unsigned char)p[i] << 8 * i;
+    return v;
+}
+
+/* The raw elements as JSON. */
+static void put_data(struct buf *out, const struct output *o) {
+    const struct infer_type *type = infer_type_of(o->type, strlen(o->type));
+    const struct buf *b = &o->bytes;
+    for (size_t at = 0, n; at < b->len; at += n) {
+        if (at > 0) buf_putc(out, ',');
+        n = type->class == INFER_TEXTS ? 4 : type->bytes;
+        const uint64_t v = number_at(b->data + at, (unsigned)n);
+        if (type->class == INFER_TEXTS) {
+            buf_json_str(out, b->data + at + n, (size_t)v);
+            n += (size_t)v;
+        } else if (type->class == INFER_REALS) {
+            put_logprob(out, pb_f32(v));
+        } else if (type->is_signed) {
+            put_i64(out, n == 4 ? (int32_t)(uint32_t)v : (int64_t)v);
+        } else {
+            put_u64(out, v);
+        }
+    }
+}
+
+/* Those that are answered in bytes lie behind the JSON, in its order. */
+static void rest_body(struct answer *a, struct buf *out) {
+    const struct infer_req *req = a->shown[0]->req;
+    struct tensors t = {.n = 0};
+    add_outputs(&t, a->shown, a->n_shown);
+    buf_putc(out, '{');
+    if (req->answer.echoed != NULL) buf_printf(out, "\"id\":%s,", req->answer.echoed);
+    buf_puts(out, "\"model_name\":");
+    put_cstr(out, req->head.model);
+    buf_puts(out, ",\"model_version\":\"1\",\"outputs\":[");
+    for (size_t i = 0; i < t.n; i++) {
+        const struct output *o = &t.all[i];
+        out->failed = out->failed || o->bytes.failed;
+        if (i > 0) buf_putc(out, ',');
+        put_head(out, o);
+        if ((req->answer.tensors & tensor_binary_of(o->what)) != 0) {
+            buf_printf(out, ",\"parameters\":{\"binary_data_size\":%zu}}", o->bytes.len);
+            continue;
+        }
+        buf_puts(out, ",\"data\":[");
+        if (!o->bytes.failed) put_data(out, o);
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]}");
+    for (size_t i = 0; i < t.n; i++)
+        if ((req->answer.tensors & tensor_binary_of(t.all[i].what)) != 0)
+            buf_append(out, t.all[i].bytes.data, t.all[i].bytes.len);
+    tensors_free(&t);
+}
+
+const struct answer_ops answer_infer_rest = {
+    .frames = API_FRAMES_TENSORS, .controls = true, .body = rest_body, /* it never streams */
+};
 
 const struct answer_ops answer_infer = {
     .frames = API_FRAMES_GRPC,

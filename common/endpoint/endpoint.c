@@ -285,15 +285,16 @@ bool ep_model_member(struct ep_read *r) {
 static bool parse_object(struct ep_read *r) {
     const struct endpoint_in *in = r->in;
     const int depth = r->ep->conf.json_depth_max;
-    const struct ep_body b = {.path = in->path,
-                              .meta = &in->meta,
-                              .p = in->body,
-                              .own = in->body_own,
-                              .n = in->body_len,
-                              .bytes_max = r->ep->conf.max_request_bytes,
-                              .limits = json_limits_client(depth > 0 ? depth : JSON_DEPTH_DEFAULT)};
+    struct ep_body b = {.path = in->path,
+                        .meta = &in->meta,
+                        .p = in->body,
+                        .own = in->body_own,
+                        .n = in->body_len,
+                        .bytes_max = r->ep->conf.max_request_bytes,
+                        .limits = json_limits_client(depth > 0 ? depth : JSON_DEPTH_DEFAULT)};
     char why[ERR_TEXT_BYTES_MAX];
     int status;
+    if (in->path->frames == API_FRAMES_TENSORS && !ep_infer_split(r, &b)) return false;
     if (ep_body_parse(&b, &r->wire, &r->body, &status, why, sizeof(why))) return true;
     return status == 0 || ep_fail_with(r, status, "{why}", "{why}", why, NULL);
 }
@@ -336,8 +337,11 @@ static bool open_plain(struct ep_read *r) {
 
 static bool open_body(struct ep_read *r) {
     const struct api_path *path = r->in->path;
+    const bool tensors = path->frames == API_FRAMES_TENSORS;
     r->fam = ep_family_of(r->ep, path->api);
+    if (tensors && r->in->meta.json_bytes[0] != '\0') r->fam = ep_family_of(r->ep, API_INFER_REST);
     if (!parse_object(r)) return false;
+    if (tensors && ep_infer_is_tensors(r)) r->fam = ep_family_of(r->ep, API_INFER_REST);
     r->no_json = r->body == NULL;
     if (path->stream == API_STREAM_BY_DIALECT) return open_by_dialect(r);
     if (path->root_array) return open_root(r);
@@ -370,7 +374,7 @@ static bool check_size(struct ep_read *r) {
 static bool check_path_model(struct ep_read *r) {
     const char *name = r->in->path_model;
     if (name == NULL || name[0] == '\0') return true;
-    if (!endpoint_has_model(r->ep, name))
+    if (!ep_names_served(r, name, strlen(name)))
         return ep_fail_with(r, 404, "Model {got} not found.", "{got}", name, NULL);
     r->req->head.model = strdup(name);
     return r->req->head.model != NULL || ep_fail_memory(r);
@@ -398,9 +402,11 @@ static bool read_all(struct ep_read *r) {
            ep_answer_fits(r) && ep_guide_compile(r);
 }
 
-/* A value that is not allowed, in a family that keeps 422 for what is wrong in kind. */
+/* A value that is not allowed, in a family that keeps 422 for what is wrong in kind, or for
+ * nothing. */
 static bool is_value(const struct ep_read *r) {
     const char *code = r->code != NULL ? r->code : "";
+    if (r->fam != NULL && r->fam->all_are_400) return true;
     return r->fam != NULL && r->fam->values_are_400 && strcmp(code, EP_INVALID_TYPE) != 0 &&
            strcmp(code, EP_INVALID_JSON) != 0;
 }

@@ -71,9 +71,10 @@ struct api_answer {
     bool no_json;    /* refused since the client's body is not one JSON object */
 };
 
-/* What the headers of a call of gRPC say of its body. */
+/* What headers say of a body. */
 struct endpoint_meta {
     char encoding[16];                    /* of the message; "": none */
+    char json_bytes[24];                  /* of REST: TENSORS_HEADER, as it came; "": none */
     bool has_model;                       /* one is named */
     char model[MODEL_NAME_BYTES_MAX + 1]; /* by metadata */
 };

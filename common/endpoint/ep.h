@@ -9,6 +9,7 @@
 #include "common/endpoint/endpoint.h"
 #include "common/endpoint/ep_fields.h"
 #include "common/text/chat_template.h"
+#include "proto/tensors.h"
 #include "proto/json.h"
 
 struct answer_ops;
@@ -45,7 +46,9 @@ struct ep_read {
     const struct endpoint *ep;
     const struct endpoint_in *in;
     const struct family *fam;
-    struct buf wire;         /* backs the tree of a body that is no JSON */
+    struct buf wire;  /* backs the tree of a body that is no JSON */
+    const char *tail; /* the bytes behind the JSON of a body of tensors: [tail_len] */
+    size_t tail_len;
     struct json_value *body; /* owned */
     bool no_json;            /* there is none */
     struct json_value
@@ -122,6 +125,7 @@ struct family {
     bool pd_stop_refused;    /* pdRefusals: stop strings and ids are among what is refused */
     bool tops_of_prompt;     /* its tokens are shown with their alternatives */
     bool values_are_400;     /* 422 is for what is wrong in kind alone */
+    bool all_are_400;        /* and not for that either */
     unsigned guides;         /* GUIDES_.. */
     const char *text_length; /* {max}, {len} */
     const char *token_count; /* {got} */
@@ -225,6 +229,8 @@ bool ep_id_valid(const char *s, size_t n); /* ^[a-zA-Z0-9_-]{1,256}$ */
 bool ep_client_id(struct ep_read *r);    /* Triton `id`, of the body: checks, sets req->client_id */
 bool ep_model_member(struct ep_read *r); /* `model` of /v1/: checks, sets req->model, and
                                             req->adapter if it is one */
+/* Whether s[0..n) is the model's name, or an adapter's. */
+bool ep_serves(const struct endpoint *ep, const char *s, size_t n);
 /* Whether s[0..n) is the model's name: all of it, also where it holds a zero. */
 bool ep_names_model(const struct endpoint *ep, const char *s, size_t n);
 /* The same, or the name of an adapter, which the request then uses. */
@@ -288,6 +294,11 @@ bool ep_tgis_take(struct ep_read *r, bool chooses_seed);
 bool ep_tgis_combine(struct ep_read *r);
 bool ep_caikit_read(struct ep_read *r);
 bool ep_infer_read(struct ep_read *r);
+/* POST /v2/models/{m}/infer (ep_infer_rest.c): whether the body has tensors by their names, else it
+ * is the reference's; and, before it is parsed, where its JSON ends: sets b's text, tail and
+ * tail_len. */
+bool ep_infer_is_tensors(const struct ep_read *r);
+bool ep_infer_split(struct ep_read *r, struct ep_body *b);
 bool ep_native_read(struct ep_read *r);
 bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);

@@ -19,8 +19,9 @@ bool ep_ask_read(const struct endpoint *ep, const struct endpoint_ask *ask, stru
     char why[ERR_TEXT_BYTES_MAX];
     int status;
     if (ep_body_parse(&b, wire, body, &status, why, sizeof(why))) return true;
-    ep_answer_error(ep, ask->path->errors, status != 0 ? status : 422,
-                    status != 0 ? why : "the body is no JSON object", out);
+    ep_answer_error_of(ep, ask->path->errors, status != 0 ? status : 422,
+                       status != 0 ? why : "the body must be a JSON object", NULL,
+                       status != 0 ? NULL : EP_INVALID_JSON, out);
     return false;
 }
 

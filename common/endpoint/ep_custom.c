@@ -282,6 +282,14 @@ bool ep_names_model(const struct endpoint *ep, const char *s, size_t n) {
     return strlen(s) == n && strcmp(s, ep->conf.model_name) == 0;
 }
 
+bool ep_serves(const struct endpoint *ep, const char *s, size_t n) {
+    struct lora_info adapter;
+    bool found = ep_names_model(ep, s, n);
+    for (int at = 0; !found && strlen(s) == n && ep_next_adapter(ep, &at, &adapter);)
+        found = strcmp(adapter.name, s) == 0;
+    return found;
+}
+
 bool ep_names_served(struct ep_read *r, const char *s, size_t n) {
     return ep_names_model(r->ep, s, n) || (strlen(s) == n && ep_adapter_find(r, s));
 }

@@ -49,6 +49,16 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
         .read = ep_caikit_read, .combine = ep_tgis_combine, .answer = answer_,                     \
     }
 
+#define INFER_ROW(api_, ...)                                                                       \
+    {                                                                                              \
+        .api = api_, .input = "inputs", .new_tokens_default = INFER_TOKENS_DEFAULT,                \
+        .guides = GUIDES_VLLM,                                                                     \
+        .text_length = "text_input must have 1 to {max} characters, got {len}",                    \
+        .token_count = "text_input must have 1 to 1048576 tokens, got {got}",                      \
+        .too_long = "the prompt has {got} tokens, the model takes at most {max}",                  \
+        .read = ep_infer_read, .answer = __VA_ARGS__,                                              \
+    }
+
 const struct family ep_families[FAM_COUNT] = {
     [FAM_CHAT] = CHAT_ROW(true, GUIDES_FORMAT | GUIDES_VLLM, "Model not found"),
     [FAM_CHAT_OWN] = CHAT_ROW(false, GUIDES_VLLM, "Got model {got}, but not found in server"),
@@ -241,18 +251,8 @@ const struct family ep_families[FAM_COUNT] = {
         },
     [FAM_CAIKIT] = CAIKIT_ROW(API_CAIKIT, &answer_caikit),
     [FAM_CAIKIT_GRPC] = CAIKIT_ROW(API_CAIKIT_GRPC, &answer_caikit_grpc),
-    [FAM_INFER] =
-        {
-            .api = API_INFER,
-            .input = "inputs",
-            .new_tokens_default = INFER_TOKENS_DEFAULT,
-            .guides = GUIDES_VLLM,
-            .text_length = "text_input must have 1 to {max} characters, got {len}",
-            .token_count = "text_input must have 1 to 1048576 tokens, got {got}",
-            .too_long = "the prompt has {got} tokens, the model takes at most {max}",
-            .read = ep_infer_read,
-            .answer = &answer_infer,
-        },
+    [FAM_INFER] = INFER_ROW(API_INFER, &answer_infer),
+    [FAM_INFER_REST] = INFER_ROW(API_INFER_REST, &answer_infer_rest, .all_are_400 = true),
 };
 
 /* The family of an api; chat has the one the configuration chose. */

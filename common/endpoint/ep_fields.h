@@ -28,6 +28,7 @@ enum fam {
     FAM_CAIKIT,
     FAM_CAIKIT_GRPC,
     FAM_INFER,
+    FAM_INFER_REST,
     FAM_COUNT,
 };
 

@@ -1,6 +1,7 @@
-/* ep_infer: ModelInfer and ModelStreamInfer of inference.GRPCInferenceService (kserve-runtimes 8.5,
- * 8.7, 11.1): tensors and parameters by their names. One name is the prompt's, as text or as ids;
- * the others are parameters, what is to be answered, or nothing. */
+/* ep_infer: tensors and parameters by their names (kserve-runtimes 8.4, 8.5, 8.7, 11.1), of
+ * ModelInfer and ModelStreamInfer of inference.GRPCInferenceService and of POST
+ * /v2/models/{m}/infer. One name is the prompt's, as text or as ids; the others are parameters,
+ * what is to be answered, or nothing. */
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
@@ -19,7 +20,10 @@ struct reading {
     const char *model;
     struct json_value *prompt; /* lent by r->held: texts; NULL: none, or ids, which are in r->ids */
     bool is_ids;
-    size_t listed; /* elements of lists so far */
+    bool is_rest; /* a body of REST; else a message */
+    struct infer_tail tail;
+    uint32_t binary; /* of REST: outputs that are answered in bytes unless they say no */
+    size_t listed;   /* elements of lists so far */
     bool stream, exclude_given, exclude;
 };
 
@@ -100,14 +104,37 @@ static const struct name {
     {"beam_idx", ROLE_NOTHING, NULL, 0},
 };
 
-static const struct name *name_of(const char *s) {
+/* All of s[0..n) is the name, also where it holds a zero. */
+static bool is(const char *name, const char *s, size_t n) {
+    return strlen(name) == n && memcmp(name, s, n) == 0;
+}
+
+static const struct name *name_of(const char *s, size_t n) {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(names[i].name, s) == 0) return &names[i];
+        if (is(names[i].name, s, n)) return &names[i];
     return NULL;
 }
 
 static bool fail_of(struct reading *t, const char *text, const char *name) {
     return ep_fail_with(t->r, 422, text, "{name}", name, "{model}", t->model, NULL);
+}
+
+/* text names the value, and what it is. */
+static bool fail_value(struct reading *t, const char *text, const char *name,
+                       const struct json_value *v) {
+    char got[64];
+    json_literal(got, sizeof(got), v);
+    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, NULL);
+}
+
+/* text names the tensor, how many there are, and how many there may be. */
+static bool fail_number(struct reading *t, const char *text, const char *name, size_t n,
+                        size_t max) {
+    char got[24], most[24];
+    snprintf(got, sizeof(got), "%zu", n);
+    snprintf(most, sizeof(most), "%zu", max);
+    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, "{max}", most, "{model}",
+                        t->model, NULL);
 }
 
 static void set(struct reading *t, const char *key, struct json_value *v) {
@@ -117,7 +144,8 @@ static void set(struct reading *t, const char *key, struct json_value *v) {
 /* ---- values */
 
 static bool take_flag(struct reading *t, const char *name, const struct json_value *v, bool *on) {
-    return json_as_bool(v, on) == JSON_OK || fail_of(t, "{name} must be a boolean", name);
+    return json_as_bool(v, on) == JSON_OK ||
+           fail_value(t, "{name} must be a boolean, got {got}", name, v);
 }
 
 static bool take_named(struct reading *t, const struct name *row, const char *name,
@@ -129,9 +157,11 @@ static bool take_sampling(struct reading *t, const struct json_value *v) {
     bool good = json_is(v, json_type_string) &&
                 json_read(&o, json_str(v), json_str_len(v), NULL, NULL) == ERR_OK &&
                 json_is(o, json_type_object);
-    if (!good) ep_fail(t->r, 422, "sampling_parameters must be the text of a JSON object");
+    if (!good)
+        fail_value(t, "{name} must be the text of a JSON object, got {got}", "sampling_parameters",
+                   v);
     json_obj_foreach(o, key, val) {
-        const struct name *row = name_of(key);
+        const struct name *row = name_of(key, strlen(key));
         if (!good || val == NULL) continue;
         good = row != NULL && row->role != ROLE_OWN
                    ? take_named(t, row, key, val)
@@ -155,15 +185,17 @@ static bool take_own(struct reading *t, enum own what, const char *name, struct 
         return true;
     case OWN_BEAMS:
         return (json_as_u64(v, &u) == JSON_OK && u == 1) ||
-               fail_of(t, "{name} must be 1: beam search is not available here", name);
+               fail_value(t, "{name} must be 1, got {got}: beam search is not available here", name,
+                          v);
     case OWN_TIMEOUT: /* microseconds */
         if (json_as_u64(v, &u) != JSON_OK)
-            return fail_of(t, "{name} must be microseconds, from 0", name);
+            return fail_value(t, "{name} must be microseconds, 0 to 2^64-1, got {got}", name, v);
         u = u / US_PER_S + (u % US_PER_S != 0);
         if (u > 0) set(t, "timeout", json_new_i64(u > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : (int64_t)u));
         return true;
     case OWN_PRIORITY: /* 0: the default */
-        if (json_as_u64(v, &u) != JSON_OK) return fail_of(t, "{name} must be from 0", name);
+        if (json_as_u64(v, &u) != JSON_OK)
+            return fail_value(t, "{name} must be 0 to 2^64-1, got {got}", name, v);
         if (u > 0) set(t, "priority", json_new_i64(u > 5 ? 5 : (int64_t)u));
         return true;
     }
@@ -188,47 +220,57 @@ static bool take_named(struct reading *t, const struct name *row, const char *na
 
 /* ---- parameters of the request */
 
-static bool take_parameter(struct reading *t, const char *name, struct json_value *choice) {
-    const struct name *row = name_of(name);
-    bool on = false;
+/* The value of a message's parameter, whatever its type. */
+static struct json_value *choice_of(struct json_value *choice) {
     struct json_value *v = NULL;
     json_obj_foreach(choice, key, val) {
         (void)key;
         v = val;
     }
-    if (strcmp(name, "triton_enable_empty_final_response") == 0) {
+    return v;
+}
+
+static bool take_parameter(struct reading *t, const char *name, struct json_value *v) {
+    const struct name *row = name_of(name, strlen(name));
+    bool on = false;
+    if (!t->is_rest && strcmp(name, "triton_enable_empty_final_response") == 0) {
         if (!take_flag(t, name, v, &on)) return false;
         if (on) t->r->req->answer.tensors |= TENSOR_EMPTY_LAST;
         return true;
     }
     if (strncmp(name, "triton_", 7) == 0)
         return fail_of(t, "parameter keys starting with 'triton_' are reserved: '{name}'", name);
-    /* sequence_id and its kin, binary_data_output, headers and what a model of its own would know
-     */
+    if (t->is_rest && v != NULL && strcmp(name, "binary_data_output") == 0) {
+        if (!take_flag(t, name, v, &on)) return false;
+        t->binary = on ? TENSOR_BINARY_ALL : 0;
+        return true;
+    }
+    /* sequence_id and its kin, headers and what a model of its own would know */
     return row == NULL || v == NULL || take_named(t, row, name, v);
 }
 
 static bool take_parameters(struct reading *t) {
     struct json_value *params = NULL;
-    json_get_obj(t->r->body, "parameters", &params);
+    if (json_get_obj(t->r->body, "parameters", &params) == JSON_WRONG_TYPE)
+        return ep_fail(t->r, 422, "parameters must be an object");
     json_obj_foreach(params, key, val) {
-        if (!take_parameter(t, key, val)) return false;
+        if (!take_parameter(t, key, t->is_rest ? val : choice_of(val))) return false;
     }
     return true;
 }
 
 /* ---- inputs */
 
-static bool is_text_name(const char *s) {
+static bool is_text_name(const char *s, size_t n) {
     static const char *const texts[] = {"text_input", "text",   "prompt", "inputs",
                                         "input_text", "INPUT0", "input-0"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (strcmp(texts[i], s) == 0) return true;
+        if (is(texts[i], s, n)) return true;
     return false;
 }
 
-static bool is_ids_name(const char *s) {
-    return strcmp(s, "input_ids") == 0 || strcmp(s, "input0") == 0 || strcmp(s, "tokens") == 0;
+static bool is_ids_name(const char *s, size_t n) {
+    return is("input_ids", s, n) || is("input0", s, n) || is("tokens", s, n);
 }
 
 /* Two bits: the type that ids are answered in. */
@@ -240,15 +282,6 @@ static uint32_t ids_type(const struct infer_type *type) {
 static bool fail_read(struct reading *t, enum err e, const struct errbuf *eb) {
     if (e == ERR_NO_MEMORY) return ep_fail_memory(t->r);
     return ep_fail_with(t->r, 422, "{why}", "{why}", eb->text, NULL);
-}
-
-/* text names the tensor, how many there are, and how many there may be. */
-static bool fail_number(struct reading *t, const char *text, const char *name, size_t n,
-                        size_t max) {
-    char got[24], most[24];
-    snprintf(got, sizeof(got), "%zu", n);
-    snprintf(most, sizeof(most), "%zu", max);
-    return ep_fail_with(t->r, 422, text, "{name}", name, "{got}", got, "{max}", most, NULL);
 }
 
 /* The elements, which live as long as the request is read. */
@@ -279,7 +312,9 @@ static bool take_prompt(struct reading *t, const struct infer_tensor *x) {
                        "unexpected inference input '{name}' for model '{model}': there is a "
                        "prompt already",
                        x->name);
-    if (x->n == 0) return fail_of(t, "inference input '{name}' is empty", x->name);
+    if (x->n == 0)
+        return fail_of(t, "inference input '{name}' has 0 elements, a prompt has 1 at least",
+                       x->name);
     if (x->type->class == INFER_INTEGERS) return take_ids(t, x);
     if (x->n > PARTS_MAX)
         return fail_number(t,
@@ -308,7 +343,9 @@ static bool take_option(struct reading *t, const struct name *row, const struct 
         const enum err e = infer_tensor_fits(x, &eb);
         return e == ERR_OK || fail_read(t, e, &eb);
     }
-    if (x->n != 1) return fail_of(t, "inference input '{name}' must have one element", x->name);
+    if (x->n != 1)
+        return fail_number(t, "inference input '{name}' must have one element, got {got}", x->name,
+                           x->n, 1);
     return read_values(t, x, &values) && take_named(t, row, x->name, json_arr_at(values, 0));
 }
 
@@ -316,11 +353,16 @@ static bool take_option(struct reading *t, const struct name *row, const struct 
  * what is not wanted no element is read. */
 static bool take_tensor(struct reading *t, const struct infer_tensor *x, bool alone) {
     const bool texts = x->type->class == INFER_TEXTS, ids = x->type->class == INFER_INTEGERS;
-    const struct name *row = name_of(x->name);
-    if ((is_text_name(x->name) && texts) || (is_ids_name(x->name) && ids)) return take_prompt(t, x);
-    if (is_text_name(x->name) || is_ids_name(x->name))
-        return fail_of(t, "inference input '{name}' for model '{model}' has the wrong datatype",
-                       x->name);
+    const bool names_text = is_text_name(x->name, x->n_name),
+               names_ids = is_ids_name(x->name, x->n_name);
+    const struct name *row = name_of(x->name, x->n_name);
+    if ((names_text && texts) || (names_ids && ids)) return take_prompt(t, x);
+    if (names_text || names_ids)
+        return ep_fail_with(t->r, 422,
+                            "inference input '{name}' for model '{model}' has the wrong datatype: "
+                            "it must be {want}, got {got}",
+                            "{name}", x->name, "{model}", t->model, "{want}",
+                            names_text ? "BYTES" : "an integer type", "{got}", x->type->name, NULL);
     if (row != NULL) return take_option(t, row, x);
     if (alone && (texts || ids)) return take_prompt(t, x);
     return fail_of(t, "unexpected inference input '{name}' for model '{model}'", x->name);
@@ -331,44 +373,58 @@ static bool is_alone(const struct json_value *inputs) {
     size_t n = 0;
     for (size_t i = 0; i < json_arr_len(inputs); i++) {
         const char *s = "";
-        size_t len;
+        size_t len = 0;
         json_get_str(json_arr_at(inputs, i), "name", &s, &len);
-        if (is_text_name(s) || is_ids_name(s)) return false;
-        n += name_of(s) == NULL;
+        if (is_text_name(s, len) || is_ids_name(s, len)) return false;
+        n += name_of(s, len) == NULL;
     }
     return n == 1;
+}
+
+/* Bytes that belong to no input would be read as another's, had they been counted right. */
+static bool check_tail(struct reading *t) {
+    return t->tail.n == 0 ||
+           fail_number(t,
+                       "unexpected additional input data for model '{model}': the inputs' "
+                       "binary_data_size leave {got} bytes of the body",
+                       "", t->tail.n, 0);
 }
 
 static bool take_inputs(struct reading *t) {
     struct json_value *inputs = NULL, *raw = NULL;
     struct errbuf eb = {0};
     json_get_arr(t->r->body, "inputs", &inputs);
-    json_get_arr(t->r->body, "raw_input_contents", &raw);
+    if (!t->is_rest) json_get_arr(t->r->body, "raw_input_contents", &raw);
     const size_t n = json_arr_len(inputs), n_raw = json_arr_len(raw);
     if (n < 1 || n > INPUTS_MAX)
-        return fail_of(t, "model '{model}' expects 1 to 64 inference inputs", "");
+        return fail_number(t, "model '{model}' expects 1 to {max} inference inputs, got {got}", "",
+                           n, INPUTS_MAX);
     if (n_raw > 0 && n_raw != n)
-        return fail_of(t,
-                       "raw_input_contents of model '{model}' must have an entry for each "
-                       "input",
-                       "");
+        return fail_number(t,
+                           "raw_input_contents of model '{model}' must have an entry for each of "
+                           "the {max} inputs, got {got}",
+                           "", n_raw, n);
     const bool alone = is_alone(inputs);
     for (size_t i = 0; i < n; i++) {
         struct infer_tensor x;
-        const enum err e = infer_tensor_head(&x, t->model, json_arr_at(inputs, i),
-                                             n_raw > 0 ? json_arr_at(raw, i) : NULL, &eb);
+        struct json_value *input = json_arr_at(inputs, i);
+        const enum err e = t->is_rest
+                               ? infer_tensor_rest(&x, t->model, input, n == 1, &t->tail, &eb)
+                               : infer_tensor_head(&x, t->model, input,
+                                                   n_raw > 0 ? json_arr_at(raw, i) : NULL, &eb);
         if (e != ERR_OK) return fail_read(t, e, &eb);
         if (!take_tensor(t, &x, alone)) return false;
     }
-    return t->prompt != NULL || t->is_ids ||
-           fail_of(t, "expected inference input 'text_input' or 'input_ids' for model '{model}'",
-                   "");
+    if (t->prompt == NULL && !t->is_ids)
+        return fail_of(
+            t, "expected inference input 'text_input' or 'input_ids' for model '{model}'", "");
+    return check_tail(t);
 }
 
 /* ---- outputs */
 
-/* The main one may have any name; it is answered under that. */
-static bool take_output(struct reading *t, const char *name, size_t n, bool *main_named) {
+/* The bits of the outputs that have names of their own; 0: any other is the main one. */
+static uint32_t extra_of(const char *name, size_t n) {
     static const struct {
         const char *name;
         uint32_t what;
@@ -377,30 +433,59 @@ static bool take_output(struct reading *t, const char *name, size_t n, bool *mai
                  {"logprobs", TENSOR_LOGPROBS},
                  {"num_input_tokens", TENSOR_N_INPUT},
                  {"num_output_tokens", TENSOR_N_OUTPUT}};
+    for (size_t i = 0; i < sizeof(extra) / sizeof(extra[0]); i++)
+        if (is(extra[i].name, name, n)) return extra[i].what;
+    return 0;
+}
+
+/* The main one may have any name; it is answered under that. */
+static bool take_main_output(struct reading *t, const char *name, size_t n, bool *main_named) {
     struct infer_answer *a = &t->r->req->answer;
-    for (size_t i = 0; i < sizeof(extra) / sizeof(extra[0]); i++) {
-        if (strcmp(extra[i].name, name) != 0) continue;
-        a->tensors |= extra[i].what;
-        return true;
-    }
-    if (*main_named || n == 0 || n > MODEL_NAME_BYTES_MAX)
+    if (*main_named || n == 0 || n > MODEL_NAME_BYTES_MAX || strlen(name) != n)
         return fail_of(t, "unexpected inference output '{name}' for model '{model}'", name);
     *main_named = true;
     a->output_name = ep_dup(name, n);
     return a->output_name != NULL || ep_fail_memory(t->r);
 }
 
+/* How one is to be answered: in bytes or not, and nothing that is not done here. */
+static bool take_manner_of(struct reading *t, const char *name, const struct json_value *output,
+                           uint32_t what) {
+    struct json_value *params = NULL, *v = NULL;
+    bool on = false;
+    json_get_obj(output, "parameters", &params);
+    if (json_get(params, "shared_memory_region", &v) != JSON_ABSENT)
+        return fail_of(t, "inference output '{name}': shared memory is not available here", name);
+    if (json_get(params, "classification", &v) != JSON_ABSENT)
+        return fail_of(t, "inference output '{name}': classification is not available here", name);
+    if (!t->is_rest || json_get(params, "binary_data", &v) != JSON_OK) return true;
+    if (json_as_bool(v, &on) != JSON_OK)
+        return fail_value(t, "inference output '{name}': binary_data must be a boolean, got {got}",
+                          name, v);
+    const uint32_t bit = tensor_binary_of(what);
+    t->binary = on ? t->binary | bit : t->binary & ~bit;
+    return true;
+}
+
+static bool take_output(struct reading *t, const struct json_value *output, bool *main_named) {
+    const char *name = "";
+    size_t n = 0;
+    json_get_str(output, "name", &name, &n);
+    const uint32_t what = extra_of(name, n);
+    t->r->req->answer.tensors |= what;
+    return (what != 0 || take_main_output(t, name, n, main_named)) &&
+           take_manner_of(t, name, output, what);
+}
+
 static bool take_outputs(struct reading *t) {
     struct infer_answer *a = &t->r->req->answer;
     struct json_value *outputs = NULL;
     bool main_named = false;
-    json_get_arr(t->r->body, "outputs", &outputs);
-    for (size_t i = 0; i < json_arr_len(outputs); i++) {
-        const char *name = "";
-        size_t n = 0;
-        json_get_str(json_arr_at(outputs, i), "name", &name, &n);
-        if (!take_output(t, name, n, &main_named)) return false;
-    }
+    if (json_get_arr(t->r->body, "outputs", &outputs) == JSON_WRONG_TYPE)
+        return ep_fail(t->r, 422, "outputs must be an array");
+    for (size_t i = 0; i < json_arr_len(outputs); i++)
+        if (!take_output(t, json_arr_at(outputs, i), &main_named)) return false;
+    a->tensors |= t->binary;
     if (main_named) return true;
     const char *name = t->is_ids ? "output_ids" : "text_output";
     a->output_name = ep_dup(name, strlen(name));
@@ -409,18 +494,36 @@ static bool take_outputs(struct reading *t) {
 
 /* ---- together */
 
-static bool take_names(struct reading *t) {
+/* Of REST the path has named it. */
+static bool take_model(struct reading *t) {
+    struct ep_read *r = t->r;
+    const char *name = "";
+    size_t n = 0;
+    char why[400];
+    t->model = r->req->head.model;
+    if (t->is_rest) return true;
+    json_get_str(r->body, "model_name", &name, &n);
+    if (!ep_infer_model(r->ep, r->body, "model_name", "model_version", why, sizeof(why)))
+        return ep_fail_with(r, 404, "{why}", "{why}", why, NULL);
+    if (!ep_names_served(r, name, n)) /* it has just been unloaded, or there is no memory */
+        return ep_fail_with(r, 404, "Request for unknown model: '{name}' is not found", "{name}",
+                            name, NULL);
+    t->model = r->req->head.model = ep_dup(name, n);
+    return t->model != NULL || ep_fail_memory(r);
+}
+
+static bool take_id(struct reading *t) {
     struct ep_read *r = t->r;
     const char *id = "";
     size_t n = 0;
-    char why[400];
-    if (!ep_infer_model(r->ep, r->body, "model_name", "model_version", why, sizeof(why)))
-        return ep_fail_with(r, 404, "{why}", "{why}", why, NULL);
-    t->model = r->ep->conf.model_name;
-    r->req->head.model = ep_dup(t->model, strlen(t->model));
-    if (r->req->head.model == NULL) return ep_fail_memory(r);
-    if (json_get_str(r->body, "id", &id, &n) != JSON_OK || n == 0) return true;
-    if (n > ID_BYTES_MAX) return ep_fail(r, 422, "id must have at most 256 bytes");
+    const enum json_got got = json_get_str(r->body, "id", &id, &n);
+    if (got == JSON_WRONG_TYPE) return ep_fail(r, 422, "id must be a string");
+    if (got != JSON_OK || n == 0) return true;
+    if (n > ID_BYTES_MAX)
+        return fail_number(t, "id must have at most {max} bytes, got {got}", "", n, ID_BYTES_MAX);
+    /* what a stopInfer may name */
+    if (t->is_rest && ep_id_valid(id, n) && (r->req->head.client_id = ep_dup(id, n)) == NULL)
+        return ep_fail_memory(r);
     struct buf b = BUF_INIT;
     buf_json_str(&b, id, n);
     r->req->answer.echoed = buf_steal(&b);
@@ -433,7 +536,10 @@ static bool take_manner(struct reading *t) {
     struct infer_answer *a = &r->req->answer;
     const bool many = r->in->path->stream == API_STREAM_MANY;
     if (t->stream && !many)
-        return ep_fail(r, 422, "stream must be false here: ModelStreamInfer answers in pieces");
+        return ep_fail(r, 422,
+                       t->is_rest
+                           ? "stream must be false here: generate_stream answers in pieces"
+                           : "stream must be false here: ModelStreamInfer answers in pieces");
     if (many) a->tensors |= TENSOR_IN_STREAM;
     r->stream = t->stream;
     if (t->exclude_given && !t->exclude) {
@@ -472,10 +578,12 @@ static bool take_prompts(struct reading *t) {
 }
 
 bool ep_infer_read(struct ep_read *r) {
-    struct reading t = {.r = r};
+    struct reading t = {.r = r,
+                        .is_rest = r->in->path->frames == API_FRAMES_TENSORS,
+                        .tail = {r->tail != NULL ? r->tail : "", r->tail_len}};
     r->params = json_new_obj();
     r->held = json_new_arr();
     if (r->params == NULL || r->held == NULL) return ep_fail_memory(r);
-    return take_names(&t) && take_parameters(&t) && take_inputs(&t) && take_outputs(&t) &&
-           take_manner(&t) && take_prompts(&t);
+    return take_model(&t) && take_id(&t) && take_parameters(&t) && take_inputs(&t) &&
+           take_outputs(&t) && take_manner(&t) && take_prompts(&t);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
+#include "common/engine/lora_set.h"
 
 #define EXTENSIONS                                                                                 \
     "[\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\"]"
@@ -15,7 +16,7 @@ bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, co
     json_get_str(body, member, &name, &n);
     if (version_member != NULL) json_get_str(body, version_member, &version, &n_version);
     why[0] = '\0';
-    if (!ep_names_model(ep, name, n))
+    if (!ep_serves(ep, name, n))
         snprintf(why, n_why, "Request for unknown model: '%.256s' is not found", name);
     else if (n_version > 0 && (n_version != 1 || version[0] != '1'))
         snprintf(why, n_why, "Request for unknown model: '%.256s' version %.64s is not found", name,
@@ -23,9 +24,12 @@ bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, co
     return why[0] == '\0';
 }
 
-/* The model that the message names, or the error. */
+/* The model that the message names, or an adapter, as a JSON string to *named; or the error. */
 static bool read_model(const struct endpoint *ep, const struct endpoint_ask *ask,
-                       const char *member, const char *version, struct api_answer *out) {
+                       const char *member, const char *version, struct buf *named,
+                       struct api_answer *out) {
+    const char *name = "";
+    size_t n = 0;
     struct buf wire = BUF_INIT;
     struct json_value *body = NULL;
     char why[400];
@@ -33,6 +37,10 @@ static bool read_model(const struct endpoint *ep, const struct endpoint_ask *ask
     if (good && member != NULL && !ep_infer_model(ep, body, member, version, why, sizeof(why))) {
         ep_answer_error(ep, ask->path->errors, 404, why, out);
         good = false;
+    }
+    if (good && member != NULL) {
+        json_get_str(body, member, &name, &n);
+        buf_json_str(named, name, n);
     }
     json_put(body);
     buf_free(&wire);
@@ -42,7 +50,7 @@ static bool read_model(const struct endpoint *ep, const struct endpoint_ask *ask
 void endpoint_infer_server(const struct endpoint *ep, const struct endpoint_ask *ask,
                            struct api_answer *out) {
     struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, NULL, NULL, out)) return;
+    if (!read_model(ep, ask, NULL, NULL, NULL, out)) return;
     buf_puts(&json,
              "{\"name\":\"MindIE Server\",\"version\":\"1.0.0\",\"extensions\":" EXTENSIONS "}");
     ep_ask_reply(ask, &json, out);
@@ -59,9 +67,11 @@ void endpoint_infer_about(const struct endpoint *ep, const struct endpoint_ask *
         "{\"name\":\"max_tokens\",\"datatype\":\"INT32\",\"shape\":[1]}],"
         "\"outputs\":[{\"name\":\"text_output\",\"datatype\":\"BYTES\",\"shape\":[-1]}]}";
     struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, "name", "version", out)) return;
     buf_puts(&json, "{\"name\":");
-    put_cstr(&json, ep->conf.model_name);
+    if (!read_model(ep, ask, "name", "version", &json, out)) {
+        buf_free(&json);
+        return;
+    }
     buf_puts(&json, tensors);
     ep_ask_reply(ask, &json, out);
 }
@@ -78,36 +88,51 @@ void endpoint_infer_config(const struct endpoint *ep, const struct endpoint_ask 
         "\"dims\":[1],\"optional\":true}],\"output\":[{\"name\":\"text_output\",\"data_type\":"
         "\"TYPE_STRING\",\"dims\":[-1]}],\"model_transaction_policy\":{\"decoupled\":true}}}";
     struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, "name", "version", out)) return;
     buf_puts(&json, "{\"config\":{\"name\":");
-    put_cstr(&json, ep->conf.model_name);
+    if (!read_model(ep, ask, "name", "version", &json, out)) {
+        buf_free(&json);
+        return;
+    }
     buf_puts(&json, config);
     ep_ask_reply(ask, &json, out);
+}
+
+static void put_ready(struct buf *json, const char *name) {
+    buf_puts(json, "{\"name\":");
+    put_cstr(json, name);
+    buf_puts(json, ",\"version\":\"1\",\"state\":\"READY\"}");
 }
 
 void endpoint_infer_index(const struct endpoint *ep, const struct endpoint_ask *ask,
                           struct api_answer *out) {
     struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, NULL, NULL, out)) return;
-    buf_puts(&json, "{\"models\":[{\"name\":");
-    put_cstr(&json, ep->conf.model_name);
-    buf_puts(&json, ",\"version\":\"1\",\"state\":\"READY\"}]}");
+    struct lora_info adapter;
+    if (!read_model(ep, ask, NULL, NULL, NULL, out)) return;
+    buf_puts(&json, "{\"models\":[");
+    put_ready(&json, ep->conf.model_name);
+    for (int at = 0; ep_next_adapter(ep, &at, &adapter);) {
+        buf_putc(&json, ',');
+        put_ready(&json, adapter.name);
+    }
+    buf_puts(&json, "]}");
     ep_ask_reply(ask, &json, out);
 }
 
-/* The model is loaded; there is no other that could be. */
+/* What is served is loaded; what is not comes over the management plane. */
 void endpoint_infer_load(const struct endpoint *ep, const struct endpoint_ask *ask,
                          struct api_answer *out) {
-    struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, "model_name", NULL, out)) return;
-    buf_puts(&json, "{}");
-    ep_ask_reply(ask, &json, out);
+    struct buf json = BUF_INIT, named = BUF_INIT;
+    if (read_model(ep, ask, "model_name", NULL, &named, out)) {
+        buf_puts(&json, "{}");
+        ep_ask_reply(ask, &json, out);
+    }
+    buf_free(&named);
 }
 
 void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *ask,
                           struct api_answer *out) {
     struct buf json = BUF_INIT;
-    if (!read_model(ep, ask, NULL, NULL, out)) return;
+    if (!read_model(ep, ask, NULL, NULL, NULL, out)) return;
     buf_puts(&json, "{}");
     ep_ask_reply(ask, &json, out);
 }

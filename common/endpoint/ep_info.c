@@ -111,7 +111,7 @@ void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out) {
 }
 
 void endpoint_triton_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
-    if (!endpoint_has_model(ep, name)) {
+    if (!ep_serves(ep, name, strlen(name))) {
         not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
@@ -127,7 +127,7 @@ void endpoint_triton_model(const struct endpoint *ep, const char *name, struct a
 
 void endpoint_triton_config(const struct endpoint *ep, const char *name, struct api_answer *out) {
     const struct endpoint_conf *c = &ep->conf;
-    if (!endpoint_has_model(ep, name)) {
+    if (!ep_serves(ep, name, strlen(name))) {
         not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }

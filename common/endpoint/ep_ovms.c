@@ -103,16 +103,14 @@ static bool put_texts(const struct tokenizing *t) {
 
 void endpoint_ovms_tokenize(const struct endpoint *ep, const struct endpoint_ask *ask,
                             struct api_answer *out) {
-    const struct json_limits limits = json_limits_client(JSON_DEPTH_MAX);
     struct tokenizing t = {.ep = ep, .ask = ask, .out = out};
     struct json_value *body = NULL;
+    struct buf wire = BUF_INIT;
     *out = (struct api_answer){0};
-    if (json_read_in_place(&body, ask->body, ask->n, &limits, NULL) != ERR_OK ||
-        !json_is(body, json_type_object)) {
-        fail(&t, 400, NULL, EP_INVALID_JSON, "the body must be a JSON object");
-    } else {
+    if (ep_ask_read(ep, ask, &wire, &body, out)) {
         t.body = body;
         (void)(find_model(&t) && read_options(&t) && put_texts(&t));
     }
     json_put(body);
+    buf_free(&wire);
 }

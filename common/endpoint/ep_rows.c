@@ -126,7 +126,8 @@ const struct ep_row ep_rows[P_COUNT] = {
          [FAM_TGI] = CLOSED(1, 1024), [FAM_NATIVE] = CLOSED(1, 1024), TRITON(CLOSED(1, 1024)),
          [FAM_RESPONSES] = CLOSED(1, STOP_STRING_UNITS_MAX), OLLAMA(CLOSED(1, STOP_STRING_UNITS_MAX)),
          [FAM_TGIS] = CLOSED(1, 1024), [FAM_LLAMACPP] = CLOSED(1, STOP_STRING_UNITS_MAX),
-         [FAM_CAIKIT] = CLOSED(1, 1024), [FAM_CAIKIT_GRPC] = CLOSED(1, 1024), [FAM_INFER] = CLOSED(1, STOP_STRING_UNITS_MAX)},
+         [FAM_CAIKIT] = CLOSED(1, 1024), [FAM_CAIKIT_GRPC] = CLOSED(1, 1024), [FAM_INFER] = CLOSED(1, STOP_STRING_UNITS_MAX),
+         [FAM_INFER_REST] = CLOSED(1, STOP_STRING_UNITS_MAX)},
         .help = "Texts that end the answer, which is cut before them. In a list each has at most 1024 characters, all together 32768.",
         .schema = "{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":{hi}},"
                   "{\"type\":\"array\",\"maxItems\":{hi},\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":1024}}]}"},
@@ -336,6 +337,7 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_CAIKIT] = order_tgis,
     [FAM_CAIKIT_GRPC] = order_tgis,
     [FAM_INFER] = order_infer,
+    [FAM_INFER_REST] = order_infer,
 };
 
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {

@@ -29,17 +29,9 @@ void endpoint_triton_index(const struct endpoint *ep, struct api_answer *out) {
     buf_putc(&out->body, ']');
 }
 
-static bool is_served(const struct endpoint *ep, const char *name) {
-    struct lora_info adapter;
-    bool found = endpoint_has_model(ep, name);
-    for (int at = 0; !found && ep_next_adapter(ep, &at, &adapter);)
-        found = strcmp(adapter.name, name) == 0;
-    return found;
-}
-
 void endpoint_triton_load(const struct endpoint *ep, const char *name, struct api_answer *out) {
     char text[MODEL_NAME_BYTES_MAX + 160];
-    if (is_served(ep, name)) {
+    if (ep_serves(ep, name, strlen(name))) {
         begin(out); /* an empty body */
         return;
     }
@@ -53,10 +45,10 @@ void endpoint_triton_load(const struct endpoint *ep, const char *name, struct ap
 void endpoint_triton_unload(const struct endpoint *ep, const char *name, struct api_answer *out) {
     char text[MODEL_NAME_BYTES_MAX + 160];
     snprintf(text, sizeof(text), "failed to unload '%s': %s", name,
-             !is_served(ep, name)           ? "it is not loaded"
-             : endpoint_has_model(ep, name) ? "the model is served as long as the server runs"
-                                            : "LoRA adapters are unloaded over the management "
-                                              "plane, POST /v1/unload_lora_adapter");
+             !ep_serves(ep, name, strlen(name)) ? "it is not loaded"
+             : endpoint_has_model(ep, name)     ? "the model is served as long as the server runs"
+                                                : "LoRA adapters are unloaded over the management "
+                                                  "plane, POST /v1/unload_lora_adapter");
     ep_answer_error(ep, API_ERRORS_PLAIN, 400, text, out);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/http_tensors.h"
 #include "common/instance/instance.h"
 #include "common/instance/req_read.h"
 #include "common/instance/req_set.h"
@@ -104,7 +105,10 @@ static void send_piece(struct flight *fl, bool complete) {
     } else {
         if (!complete) return;
         http_x_on_close(x, NULL, NULL);
-        http_x_reply(x, 200, answer_content_type(fl->answer), fl->out.data, fl->out.len);
+        if (fl->path->frames == API_FRAMES_TENSORS)
+            http_tensors_reply(x, answer_content_type(fl->answer), fl->out.data, fl->out.len);
+        else
+            http_x_reply(x, 200, answer_content_type(fl->answer), fl->out.data, fl->out.len);
     }
     flight_end(fl, REQ_ANSWERED, "finished", 0);
 }

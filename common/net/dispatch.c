@@ -10,6 +10,7 @@
 #include "common/net/near_path.h"
 #include "common/net/origin.h"
 #include "proto/grpc.h"
+#include "proto/tensors.h"
 #include "proto/pb.h"
 
 enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
@@ -168,17 +169,15 @@ static void reply_unknown_path(const struct dispatch_listener *l, struct http_x 
     d->reply_unknown_path(d->arg, x, text);
 }
 
-/* Tensors behind the JSON are not supported, and without them the header is wrong
+/* Tensors behind the JSON are for /infer; generate has texts, and the header is wrong
  * (inference-api 16.4). True: answered. */
 static bool refuse_binary(const struct dispatch *d, struct http_x *x, const struct api_path *path) {
-    static const char header[] = "Inference-Header-Content-Length";
     char text[160];
-    bool triton = path->api == API_TRITON_TOKEN || path->api == API_TRITON_TEXT;
-    if (!triton || http_x_header(x, header) == NULL) return false;
+    if (path->api != API_TRITON_TEXT || http_x_header(x, TENSORS_HEADER) == NULL) return false;
     snprintf(text, sizeof(text),
-             "Failed to parse request context to json: %s is for binary tensors, which are not "
-             "supported",
-             header);
+             "Failed to parse request context to json: %s is for the tensors of /infer, "
+             "this path has texts",
+             TENSORS_HEADER);
     d->reply_error(d->arg, x, 422, text);
     return true;
 }

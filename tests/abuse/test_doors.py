@@ -95,16 +95,26 @@ def test_a_url_has_at_most_4096_bytes(pair, whole):
         assert ask(base, "/v1/readiness?" + "a" * 4083, {"Host": "127.0.0.1"})[0] == 414
 
 
-def test_binary_tensors_are_refused_with_words(pair, whole):
+def test_a_target_that_grows_too_long_on_its_way(pair):
+    """What the coordinator escapes may be three times as long."""
+    a = get(pair.base, "/v1/models/" + ":" * 200 + "?" + "a" * 3800)
+    assert a.status == 414 and "must have at most 4095 bytes as they go on to an instance, got 211 and 3800 before" in a.text, a.text
+    assert get(pair.base, "/v1/models/" + ":" * 200 + "?" + "a" * 3400).status == 404
+
+
+def test_binary_tensors_that_are_none_are_refused_with_words(pair, whole):
     body = {"inputs": [{"name": "input0", "shape": [1, 3], "datatype": "UINT32", "data": [1, 2, 3]}], "outputs": [{"name": "output0"}]}
     raw = json.dumps(body).encode()
     for base in (pair.base, whole.base):
         for path in (f"{M}/infer", f"{M}/versions/1/infer"):
             assert post(base, path, body).status == 200
             a = request(base + path, "POST", raw + b"\0\0\0\0", {"Inference-Header-Content-Length": str(len(raw))})
-            assert a.status == 422 and a.json["error"].startswith("Failed to parse request context to json"), a.text
-            a = request(base + path, "POST", raw, {"Inference-Header-Content-Length": str(len(raw))})
-            assert a.status == 422 and "Inference-Header-Content-Length" in a.json["error"]
+            assert a.status == 400 and a.json["error"].startswith("unexpected additional input data"), a.text
+            for said in (str(len(raw) + 1), "-1", "x", "9" * 40):
+                a = request(base + path, "POST", raw, {"Inference-Header-Content-Length": said})
+                assert a.status == 400 and a.json["error"].startswith("Inference-Header-Content-Length must be 0 to"), a.text
+        a = request(base + f"{M}/generate", "POST", b'{"text_input":"x"}', {"Inference-Header-Content-Length": "18"})
+        assert a.status == 422 and "Inference-Header-Content-Length is for the tensors of /infer" in a.json["error"]
 
 
 AGENT = """

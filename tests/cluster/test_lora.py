@@ -2,17 +2,21 @@
 the coordinator reaches all instances or none.
 Method: random PEFT adapters for the bundled model (tests/oracle/make_adapter.py); a standard instance and a cluster get the same requests
 and must give the same tokens; every error of the management plane with its status and text."""
+import base64
 import contextlib
 import json
 import os
 import sys
 
+import grpc
 import pytest
+from grpc_client import Grpc
 from harness import ANSWER_S, FABLE, READY_S, ROOT, Cluster, Standalone, Stream, events, get, in_threads, post, wait_for
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "oracle"))
 import make_adapter  # noqa: E402
 
+SERVICE = "/inference.GRPCInferenceService/"
 PROMPT = "Once upon a time there was a small dog"
 LIMITS = {"BatonConfig": {"maxLoras": 3, "maxLoraRank": 16}}
 
@@ -51,6 +55,13 @@ def cluster():
 def server(request):
     """Either kind; both give base and mgmt."""
     return request.getfixturevalue(request.param)
+
+
+def make_infer(prompt):
+    """A ModelInferRequest's fields."""
+    data = base64.b64encode(prompt.encode()).decode()
+    return {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": ["1"], "contents": {"bytes_contents": [data]}}],
+            "parameters": {"max_tokens": {"int64_param": 16}, "temperature": {"double_param": 0.0}}}
 
 
 def load(server, name, path, **more):
@@ -126,6 +137,29 @@ def test_every_family_names_an_adapter(folders, single, cluster):
         assert a["model"] == b["model"] == "one" and a["choices"] == b["choices"]
         plain = post(single.base, "/v1/chat/completions", {**chat, "model": "fable"}).json
         assert plain["choices"][0]["message"]["content"] != a["choices"][0]["message"]["content"]
+
+
+def test_adapters_are_models_of_triton(folders, single, cluster):
+    """Over REST and gRPC: described, listed, loaded, and answering by their own names; unknown ones as before."""
+    tensors = {"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [PROMPT]}], "parameters": {"max_tokens": 16, "temperature": 0.0}}
+    with loaded(folders, (single, cluster), "one"):
+        want = text(single, "one")
+        for s in (single, cluster):
+            a = post(s.base, "/v2/models/one/infer", tensors)
+            assert a.status == 200 and a.json["model_name"] == "one" and a.json["outputs"][0]["data"] == [want], a.text
+            a = post(s.base, "/v2/models/one/generate", {"text_input": PROMPT, "parameters": {"max_new_tokens": 16, "do_sample": False}})
+            assert a.status == 200 and a.json["text_output"] == want, a.text
+            assert get(s.base, "/v2/models/one").json["name"] == "one"
+            with Grpc(s.base) as g:
+                said = g.call(SERVICE + "ModelInfer", {**make_infer(PROMPT), "model_name": "one"})
+                assert said.model_name == "one" and said.raw_output_contents[0][4:].decode() == want
+                assert g.call(SERVICE + "ModelMetadata", {"name": "one"}).name == "one"
+                assert g.call(SERVICE + "ModelConfig", {"name": "one"}).config.name == "one"
+                assert [m.name for m in g.call(SERVICE + "RepositoryIndex", {}).models] == ["fable", "one"]
+                g.call(SERVICE + "RepositoryModelLoad", {"model_name": "one"})
+                assert g.refusal(SERVICE + "ModelInfer", {**make_infer(PROMPT), "model_name": "two"}) == \
+                    (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'two' is not found")
+            assert post(s.base, "/v2/models/two/infer", tensors).status == 404
 
 
 def test_adapters_and_base_at_once(server, folders):

@@ -6,6 +6,7 @@
 #define BATON_TESTS_FUZZ_ENDPOINT_BODY_H
 
 #include "proto/json.h"
+#include "proto/tensors.h"
 #include "proto/wire.h"
 #include "tests/unit/common/endpoint/fixture.h"
 
@@ -123,7 +124,7 @@ static int fuzz_body(const char *const *paths, size_t n_paths, const uint8_t *da
             (whole.len > 0 && memcmp(whole.data, halves.data, whole.len) != 0))
             abort();
         if (!req->answer.stream && whole.len > 0 && fuzz_is_json(path))
-            fuzz_json(whole.data, whole.len);
+            fuzz_json(whole.data, tensors_json_end(whole.data, whole.len));
     }
     buf_free(&whole);
     buf_free(&halves);

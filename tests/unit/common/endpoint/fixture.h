@@ -31,6 +31,7 @@ struct fixture {
     struct endpoint_conf conf;
     struct endpoint *ep;
     char dir[64];
+    char json_bytes[24]; /* of the next bodies: endpoint_meta.json_bytes */
 };
 
 /* The code point that stands for a byte in a byte-level vocabulary. */
@@ -216,14 +217,15 @@ static bool fixture_read_bytes(struct fixture *f, const char *path, const char *
     char model[257];
     const struct api_path *p = fixture_path(path, model);
     if (p == NULL) abort();
-    const struct endpoint_in in = {.path = p,
-                                   .path_model = model,
-                                   .req_id = "endpoint_common_17",
-                                   .body = body,
-                                   .body_len = n,
-                                   .is_recompute = recompute,
-                                   .arrival_us = 5,
-                                   .random_seed = 7};
+    struct endpoint_in in = {.path = p,
+                             .path_model = model,
+                             .req_id = "endpoint_common_17",
+                             .body = body,
+                             .body_len = n,
+                             .is_recompute = recompute,
+                             .arrival_us = 5,
+                             .random_seed = 7};
+    memcpy(in.meta.json_bytes, f->json_bytes, sizeof(in.meta.json_bytes));
     return endpoint_read(f->ep, &in, req, err);
 }
 

@@ -1,0 +1,21 @@
+/* tensors: two numbers. */
+#include "proto/tensors.h"
+
+#include "proto/json_skim.h"
+
+bool tensors_json_bytes(const char *value, size_t body_len, size_t *n) {
+    *n = 0;
+    if (*value == '\0') return false;
+    for (; *value != '\0'; value++) {
+        if (*value < '0' || *value > '9') return false;
+        *n = *n * 10 + (size_t)(*value - '0');
+        if (*n > body_len) return false;
+    }
+    return true;
+}
+
+size_t tensors_json_end(const char *body, size_t n) {
+    if (n == 0 || body[0] != '{') return n;
+    const size_t end = json_skim()->container(body, n, 0);
+    return end > 0 ? end : n;
+}
