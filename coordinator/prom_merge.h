@@ -14,8 +14,9 @@
  *   request_received, _success, _failed, _cancelled_total, failed_request_perc: left out; who
  *                         answers clients knows them better
  *   process_*, baton_build_info, baton_log_dropped_total: left out; they are one process's, and
- * each instance shows its own Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all;
- * more are left out. */
+ *                         each instance shows its own
+ *   moe_expert_rows_total left out; a series for each expert of each instance fills the table
+ * Limits: PROM_TEXT_BYTES_MAX a text, PROM_SAMPLES_MAX samples in all; more are left out. */
 #ifndef BATON_COORDINATOR_PROM_MERGE_H
 #define BATON_COORDINATOR_PROM_MERGE_H
 

@@ -203,6 +203,7 @@ static void what_the_coordinator_knows_better_is_left_out(void **state) {
         "# TYPE process_open_fds gauge\nprocess_open_fds 9\n"
         "# TYPE baton_build_info gauge\nbaton_build_info{version=\"1\",commit=\"x\"} 1\n"
         "# TYPE baton_log_dropped_total counter\nbaton_log_dropped_total 2\n"
+        "# TYPE moe_expert_rows_total counter\nmoe_expert_rows_total{expert=\"1\"} 2\n"
         "# TYPE s summary\ns{quantile=\"0.5\"} 4\n");
     assert_text(pm, "");
     prom_merge_destroy(&pm);
