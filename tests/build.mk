@@ -128,14 +128,15 @@ $(foreach o,$(ORACLE_GUIDE),$(eval $(call link_rule,$(BUILD)/tests/oracle/$(o),$
 oracle-bins: $(ORACLE_BINS) $(ORACLE_TEXT_BINS) $(ORACLE_GUIDE_BINS)
 
 # kernels of one instruction set carry their own flags; the file name says which
-# (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler)
+# (-ffp-contract=off: a product and a sum become one rounding only where the code says so, with every compiler; -g1: to follow each variable
+# through what is unrolled there takes the compiler as long as all the rest)
 $(BUILD)/common/engine/%.o: ISA := -ffp-contract=off
 $(BUILD)/proto/json_skim_avx2.o: ISA := -mavx2 -mbmi -mbmi2 -mpclmul -mpopcnt
-$(BUILD)/common/engine/%_avx2.o: ISA := -ffp-contract=off -mavx2 -mfma -mf16c
-$(BUILD)/common/engine/%_avx512.o: ISA := -ffp-contract=off -march=x86-64-v4
-$(BUILD)/common/engine/%_avx512vnni.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni
-$(BUILD)/common/engine/%_avx512bf16.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
-$(BUILD)/common/engine/%_amx.o: ISA := -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
+$(BUILD)/common/engine/%_avx2.o: ISA := -g1 -ffp-contract=off -mavx2 -mfma -mf16c
+$(BUILD)/common/engine/%_avx512.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4
+$(BUILD)/common/engine/%_avx512vnni.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni
+$(BUILD)/common/engine/%_avx512bf16.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mavx512bf16
+$(BUILD)/common/engine/%_amx.o: ISA := -g1 -ffp-contract=off -march=x86-64-v4 -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
 
 # -Og: these files unroll and inline much, and one instruction is a function here
 EMULATION := -Og -g1 -ffp-contract=off -mavx2 -mfma -mf16c
