@@ -37,7 +37,8 @@ static void on_docs(void *arg, struct http_x *x, const struct route_params *p) {
     (void)arg, (void)p;
     http_x_set_header(x, "Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                      "connect-src 'self'; img-src data:");
+                      "connect-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; "
+                      "frame-ancestors 'none'");
     http_x_reply(x, 200, "text/html; charset=utf-8", docs_html, docs_html_bytes);
 }
 

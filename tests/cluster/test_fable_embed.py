@@ -23,7 +23,7 @@ def test_it_finds_texts_of_one_story():
         assert [m["id"] for m in get(server.base, "/v1/models").json["data"]] == ["fable-embed"]
         stories = [sentences(t) for t in fable_data.read_stories(STORIES)]
         share = fable_data.recall_at_1(stories, embedder(server.base, "fable-embed"), draws=2, n_sentences=3)
-        assert share > 5 / len(stories), (share, len(stories))
+        assert share > 0.35, (share, len(stories))  # 21 of 32 here; 0.46 among 48 stories (models/fable-embed/README.md)
         body = {"model_id": "fable-embed", "inputs": {"source_sentence": "The fox ran.", "sentences": ["A fox ran away.", "The sea is wide."]}}
         scores = post(server.base, "/api/v1/task/sentence-similarity", body).json["result"]["scores"]
         assert scores[0] > scores[1]

@@ -282,23 +282,49 @@ def test_the_page_stands_alone(pair):
     a = get(pair.base, "/docs")
     assert a.status == 200 and a.headers["Content-Type"] == "text/html; charset=utf-8"
     assert not re.search(r"https?://|<link[^>]+stylesheet|<script[^>]+src|@import|url\(", a.text)
-    assert 'fetch("openapi.json")' in a.text and "default-src 'none'" in a.headers["Content-Security-Policy"]
+    assert 'fetch("openapi.json")' in a.text
+    rules = dict(r.split(" ", 1) for r in a.headers["Content-Security-Policy"].split("; "))
+    assert [rules[r] for r in ("default-src", "form-action", "base-uri", "frame-ancestors")] == ["'none'"] * 4
+
+
+TICKED = {  # a body's text, and the same with its stream box ticked
+    '{"n": 1.0, "stream": false}': '{"n": 1.0, "stream": true}',
+    '{"stream" :null ,"seed":9007199254740993}': '{"stream" :true ,"seed":9007199254740993}',
+    '{\n "a": {"stream": false},\n "b": ["}", "stream", ":\\"{"]\n}': '{\n "a": {"stream": false},\n "b": ["}", "stream", ":\\"{"],\n "stream": true\n}',
+    '{"str\\u0065am": {"a": [1, {}]}}': '{"str\\u0065am": true}',
+    '{}': '{\n "stream": true}',
+    '["stream", 1.0]': '["stream", 1.0]',
+    '{"stream": fals': '{"stream": fals',
+}
+KEY = "sk-of-the-page"
+CHAT = ('{"model": "fable", "messages": [{"role": "user", "content": "it\'s"}], "seed": 9007199254740993, "temperature": 0.0,'
+        ' "ignore_eos": true, "max_tokens": 3}')
 
 
 def test_each_operation_can_be_tried_from_the_page(pair):
     """The page's own script, on a page without a browser: a form for every operation, its request as curl, an answer that streams."""
-    done = subprocess.run(["node", os.path.join(ROOT, "tests", "cluster", "npm", "docs_page.mjs"), pair.base], capture_output=True, text=True,
+    given = json.dumps({"key": KEY, "chat": CHAT, "toggled": list(TICKED)})
+    done = subprocess.run(["node", os.path.join(ROOT, "tests", "cluster", "npm", "docs_page.mjs"), pair.base, given], capture_output=True, text=True,
                           timeout=ANSWER_S)
     assert done.returncode == 0, done.stderr
     page = json.loads(done.stdout)
     doc = document(pair.base)
     operations = {f"{method.upper()} {path}": op for path, item in doc["paths"].items() for method, op in item.items() if "tags" in op}
     assert set(page["forms"]) == set(operations) and len(operations) > 100
-    elsewhere = [name for name, op in operations.items() if op.get("servers", [{"url": "/"}])[0]["url"] != "/"]
-    assert [n for n, f in page["forms"].items() if not f["sends"]] == elsewhere
-    line = page["forms"]["POST /v1/chat/completions"]["line"]
-    assert line.startswith(f"curl -N '{pair.base}/v1/chat/completions' -H 'Authorization: Bearer it'\\''s' -d '{{") and '"stream":true' in line
+    elsewhere = [name for name, op in operations.items() if not any(s["url"] == "/" for s in op.get("servers", [{"url": "/"}]))]
+    assert [n for n, f in page["forms"].items() if not f["sends"]] == elsewhere and elsewhere
+    assert page["idle"] == {"prevented": len(elsewhere), "asked": 0}
+    assert page["keyless"] == len(operations)
+    assert page["forms"]["GET /v1/startup"] == {"line": f"curl '{pair.base}/v1/startup' -H \"Authorization: Bearer $API_KEY\"", "sends": True}
+    for name in elsewhere:
+        line = page["forms"][name]["line"]
+        assert operations[name]["servers"][0]["url"] in line and "Authorization" not in line, line
+    assert not [n for n, f in page["forms"].items() if KEY in f["line"]]
+    assert page["toggled"] == list(TICKED.values())
+    assert page["sent"] == {"body": CHAT[:-1] + ',\n "stream": true}', "authorization": f"Bearer {KEY}"}
+    body = page["sent"]["body"].replace("'", "'\\''")
+    assert page["forms"]["POST /v1/chat/completions"]["line"] == f"curl -N '{pair.base}/v1/chat/completions' -H \"Authorization: Bearer $API_KEY\" -d '{body}'"
     assert page["said"].startswith("200 ") and page["said"].count("data: ") >= 4 and page["said"].rstrip().endswith("data: [DONE]")
     for name in page["protos"]:
         assert 'syntax = "proto3";' in get(pair.base, "/" + name).text, name
-    assert "proto/generation.proto" in page["protos"]
+    assert "proto/generation.proto" in page["protos"] and page["refused"] == 0
