@@ -19,7 +19,7 @@ struct sink {
 };
 
 void harmony_init(struct harmony *h, bool open) {
-    *h = (struct harmony){.state = open ? HARMONY_CONTENT : HARMONY_HEADER, .said = open};
+    *h = (struct harmony){.state = open ? HARMONY_CONTENT : HARMONY_HEADER, .tagged = open};
 }
 
 void harmony_fini(struct harmony *h) {
@@ -62,20 +62,43 @@ static void part(struct harmony *h, bool content, const struct sink *to) {
     h->begun[content] = true;
 }
 
+/* Whether it is of a message rather than text of a model that writes no headers. */
+static bool addressed(const struct harmony *h) {
+    size_t n, at = 0;
+    while (at < h->header.len && memchr(" \t\r\n", h->header.data[at], 4) != NULL) at++;
+    return word_after(h, harmony_tags[TAG_CHANNEL], &n) != NULL ||
+           (h->header.len - at >= 3 && memcmp(h->header.data + at, "to=", 3) == 0);
+}
+
+/* The message is thinking or content, as its channel says. */
+static void begin(struct harmony *h, const struct sink *to) {
+    size_t n;
+    const char *channel = word_after(h, harmony_tags[TAG_CHANNEL], &n);
+    const bool content = channel == NULL || n != 8 || memcmp(channel, "analysis", 8) != 0;
+    h->state = content ? HARMONY_CONTENT : HARMONY_THINKING;
+    part(h, content, to);
+}
+
+/* Too long: the message begins here, unless the channel's name may still go on. */
+static void overflow(struct harmony *h, const struct sink *to) {
+    size_t n;
+    const char *channel = word_after(h, harmony_tags[TAG_CHANNEL], &n);
+    if (channel != NULL && n <= 8 && channel + n == h->header.data + h->header.len) return;
+    begin(h, to);
+    if (!addressed(h)) put_content(to, h->header.data, h->header.len);
+    buf_clear(&h->header);
+}
+
 static void open_message(struct harmony *h, const struct sink *to) {
     static const char ours[] = "functions.";
     size_t n, len = sizeof(ours) - 1;
     const char *whom = word_after(h, "to=", &n);
-    h->said = true;
     if (to->calls != NULL && whom != NULL && n > len && memcmp(whom, ours, len) == 0 &&
         tool_parse_open(to->calls, whom + len, n - len)) {
         h->state = HARMONY_CALL;
         answers(h);
     } else {
-        const char *channel = word_after(h, harmony_tags[TAG_CHANNEL], &n);
-        const bool content = channel == NULL || n != 8 || memcmp(channel, "analysis", 8) != 0;
-        h->state = content ? HARMONY_CONTENT : HARMONY_THINKING;
-        part(h, content, to);
+        begin(h, to);
     }
     buf_clear(&h->header);
 }
@@ -95,11 +118,7 @@ static void put_text(struct harmony *h, const char *s, size_t n, const struct si
     switch (h->state) {
     case HARMONY_HEADER:
         buf_append(&h->header, s, n);
-        if (h->header.len <= HARMONY_HEADER_BYTES_MAX) return;
-        h->state = HARMONY_CONTENT;
-        part(h, true, to);
-        put_content(to, h->header.data, h->header.len);
-        buf_clear(&h->header);
+        if (h->header.len > HARMONY_HEADER_BYTES_MAX && !h->header.failed) overflow(h, to);
         return;
     case HARMONY_THINKING: buf_append(&h->text, s, n); return;
     case HARMONY_CONTENT: /* also of a message that the prompt has opened */
@@ -114,6 +133,7 @@ static void put_text(struct harmony *h, const char *s, size_t n, const struct si
 
 /* at: where the tag began. A channel also begins a header where nothing closed the message. */
 static void take_tag(struct harmony *h, int tag, size_t at, const struct sink *to) {
+    h->tagged = true;
     if (tag == TAG_MESSAGE) {
         if (h->state == HARMONY_HEADER || h->state == HARMONY_BETWEEN) open_message(h, to);
         return;
@@ -162,9 +182,12 @@ void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse 
 
 void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *content) {
     const struct sink to = {calls, content};
-    if (h->held.len > 0) put_text(h, h->held.data, h->held.len, &to);
+    /* nothing before half a tag: a header begins with it */
+    const bool plain = !h->tagged && h->header.len > 0 && !addressed(h);
+    if (h->held.len > 0 && (h->state != HARMONY_HEADER || plain))
+        put_text(h, h->held.data, h->held.len, &to);
     buf_clear(&h->held);
-    if (h->state == HARMONY_HEADER && !h->said && h->header.len > 0)
+    if (h->state == HARMONY_HEADER && plain)
         put_content(&to, h->header.data, h->header.len); /* an answer without any header */
     if (h->state == HARMONY_CALL) tool_parse_shut(calls);
     h->state = HARMONY_BETWEEN;

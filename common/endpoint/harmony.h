@@ -7,7 +7,10 @@
  * header has a role, and in any order a channel (<|channel|>analysis), whom it is for
  * (to=functions.NAME) and the text's type (<|constrain|>json). The channel analysis is thinking;
  * what is for functions.NAME is a call whose arguments are the text; all else is content. Of one
- * kind messages are parted by a line break. Headers and tags vanish.
+ * kind messages are parted by a line break. Headers and tags vanish, also those in which the answer
+ * ends; a first header without anything of a header in it is plain text, thus content. One of more
+ * than HARMONY_HEADER_BYTES_MAX begins the message without its <|message|>: it vanishes if it has a
+ * channel or names whom it is for, else it is content.
  *
  * Pure: the same text gives the same result however it is cut. Source: OpenAI's description of the
  * harmony response format. */
@@ -24,7 +27,7 @@
 #define HARMONY_FINAL    "<|channel|>final<|message|>"
 #define HARMONY_END      "<|end|>"
 
-enum { HARMONY_TAGS = 7, HARMONY_HEADER_BYTES_MAX = 1024 /* what is longer is content */ };
+enum { HARMONY_TAGS = 7, HARMONY_HEADER_BYTES_MAX = 1024 };
 
 enum harmony_state {
     HARMONY_HEADER,
@@ -36,7 +39,7 @@ enum harmony_state {
 
 struct harmony {
     enum harmony_state state;
-    bool said;         /* a message has begun */
+    bool tagged;       /* a tag has come, or the prompt has it: a header is no plain text */
     bool begun[2];     /* one with thinking, one with content has been */
     struct buf header; /* of the next message so far */
     struct buf held;   /* what may be the beginning of a tag */

@@ -45,6 +45,16 @@ static const struct row {
     {true, "goes on<|return|>", "", "goes on", "", -1},
     {true, "a" NEXT FINAL "b", "", "a\nb", "", -1},
     {true, FINAL "b", "", "b", "", -1},
+    /* cut in a header: nothing of it is shown */
+    {false, "<|channel|>analysis", "", "", "", -1},
+    {false, "<|channel|>", "", "", "", -1},
+    {false, "<|channel|>final<|mess", "", "", "", -1},
+    {false, "<|chan", "", "", "", -1},
+    {false, " to=functions.f", "", "", "", -1},
+    {false, " to=functions.f<|channel|>commentary <|con", "", "", "", -1},
+    {false, "<|start|>assist", "", "", "", -1},
+    {false, "a < b <|x", "", "a < b <|x", "", -1},
+    {false, "I went to=x", "", "I went to=x", "", -1},
 };
 
 static void feed(struct harmony *h, const char *text, int cut, struct tool_parse *calls,
@@ -121,11 +131,41 @@ static void test_a_header_has_an_end(void **state) {
     buf_free(&text);
 }
 
+/* One that is too long is dropped if it has said what it is: thinking stays thinking. */
+static void test_a_long_header_keeps_its_channel(void **state) {
+    static const struct {
+        const char *before, *after;
+        bool thinking;
+    } longs[] = {
+        {"<|channel|>analysis ", "", true}, {"<|channel|>final ", "", false},
+        {" to=functions.f ", "", false},    {"<|constrain|>json <|channel|>analysis ", "", true},
+        {"", "<|channel|>analysis ", true}, /* the name is not whole where the bytes run out */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(longs) / sizeof(longs[0]); i++) {
+        struct buf content = BUF_INIT, text = BUF_INIT;
+        struct harmony h;
+        size_t pad = HARMONY_HEADER_BYTES_MAX + 1 - strlen(longs[i].before);
+        if (longs[i].after[0] != '\0') pad -= 4;
+        buf_puts(&text, longs[i].before);
+        for (; pad > 0; pad--) buf_putc(&text, 'x');
+        buf_printf(&text, "%ssecret" NEXT FINAL "so", longs[i].after);
+        harmony_init(&h, false);
+        feed(&h, text.data, 7, NULL, &content);
+        assert_string_equal(text_of(&h.text), longs[i].thinking ? "secret" : "");
+        assert_string_equal(text_of(&content), longs[i].thinking ? "so" : "secret\nso");
+        harmony_fini(&h);
+        buf_free(&content);
+        buf_free(&text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_without_calls),
         cmocka_unit_test(test_a_header_has_an_end),
+        cmocka_unit_test(test_a_long_header_keeps_its_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
