@@ -40,7 +40,7 @@ static void keep_groups(const struct experts_conf *c, float *t) {
             best = g;
             most = score;
         }
-        kept[best] = true;
+        if (best >= 0) kept[best] = true;
     }
     for (int e = 0; e < c->n; e++)
         if (!kept[e / per]) t[e] = -INFINITY;

@@ -116,7 +116,7 @@ static void stop(void *arg) {
 static void settle(void) {
     struct loop_timer *t = NULL;
     done = false;
-    assert_int_equal(loop_timer_start(&t, fx.loop, 100, 0, stop, NULL), ERR_OK);
+    assert_int_equal(loop_timer_start(&t, fx.loop, 400, 0, stop, NULL), ERR_OK);
     while (!done) loop_run(fx.loop);
     loop_timer_stop(&t);
 }
