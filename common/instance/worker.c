@@ -89,10 +89,15 @@ void worker_share_prefixes(struct worker *w, bool shared) {
 
 uint64_t worker_prefix_salt(const struct worker *w, const struct infer_req *req) {
     const char *owner = tenant_owner(req->head.tenant), *salt = req->head.cache_salt;
-    uint64_t n =
+    const uint64_t of_owner =
         w->shared_prefixes || owner[0] == '\0' ? 0 : siphash24(w->salt_key, owner, strlen(owner));
-    if (salt != NULL) n = siphash24(w->salt_key, salt, strlen(salt)) + n * 0x9E3779B97F4A7C15u;
-    return n;
+    if (salt == NULL) return of_owner;
+    /* Under a key of each owner's, none of which is the one that owners' names are hashed with: a
+     * salt that is spelt as a name meets nobody's blocks. */
+    uint8_t key[sizeof(w->salt_key)];
+    for (size_t i = 0; i < sizeof(key); i++)
+        key[i] = w->salt_key[i] ^ (uint8_t)(i < 8 ? of_owner >> 8 * i : 0xff);
+    return siphash24(key, salt, strlen(salt));
 }
 
 uint64_t worker_tenant(const struct infer_req *req) {

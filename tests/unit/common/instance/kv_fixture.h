@@ -556,21 +556,26 @@ static void UNUSED raw_handshake(struct raw *r) {
     tls_session_free(&t);
 }
 
-/* Takes the pair that d's listener gives its peer P_ID. Returns the ticket. */
-static uint64_t UNUSED raw_pair(struct raw *r, const struct side *d) {
+/* Takes the pair that d's listener, as `to`, gives its peer `from`. Returns the ticket. */
+static uint64_t UNUSED raw_pair_as(struct raw *r, const struct side *d, uint32_t from,
+                                   uint32_t to) {
     *r = (struct raw){.pair = -1};
-    struct kv_link_answer a = raw_ask(d, P_ID, D_ID);
+    struct kv_link_answer a = raw_ask(d, from, to);
     assert_int_equal(a.code, KV_LINK_OK);
     r->pair_port = a.port;
     assert_int_equal(bus_open(&r->pair, KV_MESSAGE_BYTES_MAX), ERR_OK);
     assert_int_equal(bus_connect(r->pair, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
     return a.ticket;
 }
+static uint64_t UNUSED raw_pair(struct raw *r, const struct side *d) {
+    return raw_pair_as(r, d, P_ID, D_ID);
+}
 
 /* The rest of the way, from the pair to the link. */
-static void UNUSED raw_finish(struct raw *r, struct side *d, uint64_t ticket) {
+static void UNUSED raw_finish_as(struct raw *r, struct side *d, enum inst_role role, uint32_t id,
+                                 uint64_t ticket) {
     if (d->o.tls != NULL) raw_handshake(r);
-    struct kv_hello h = raw_hello(d, ROLE_PREFILL, P_ID, ticket);
+    struct kv_hello h = raw_hello(d, role, id, ticket);
     kv_hello_pack(&r->w, &h);
     raw_send(r);
     raw_expect(r, KV_HELLO);
@@ -578,6 +583,9 @@ static void UNUSED raw_finish(struct raw *r, struct side *d, uint64_t ticket) {
     kv_ok_pack(&r->w);
     raw_send(r);
     WAIT_FOR(d->loop, fact_up, d);
+}
+static void UNUSED raw_finish(struct raw *r, struct side *d, uint64_t ticket) {
+    raw_finish_as(r, d, ROLE_PREFILL, P_ID, ticket);
 }
 
 /* Links by hand to d as its peer P_ID. */

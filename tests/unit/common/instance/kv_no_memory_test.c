@@ -51,19 +51,7 @@ enum { HIGH_ID = D_ID + 10 }; /* of the plane: who is made by hand connects */
 static void link_as_decode(struct raw *r, struct side *p) {
     struct role_node by_hand = node(D_ID, hand_port());
     assert_int_equal(kv_plane_want(p->kp, CAN_PREFILL, HIGH_ID, &by_hand, 1), ERR_OK);
-    *r = (struct raw){.pair = -1};
-    struct kv_link_answer a = raw_ask(p, D_ID, HIGH_ID);
-    assert_int_equal(a.code, KV_LINK_OK);
-    assert_int_equal(bus_open(&r->pair, KV_MESSAGE_BYTES_MAX), ERR_OK);
-    assert_int_equal(bus_connect(r->pair, "127.0.0.1", "127.0.0.1", a.port), ERR_OK);
-    struct kv_hello h = raw_hello(p, ROLE_DECODE, D_ID, a.ticket);
-    kv_hello_pack(&r->w, &h);
-    raw_send(r);
-    raw_expect(r, KV_HELLO);
-    raw_expect(r, KV_OK);
-    kv_ok_pack(&r->w);
-    raw_send(r);
-    WAIT_FOR(p->loop, fact_up, p);
+    raw_finish_as(r, p, ROLE_DECODE, D_ID, raw_pair_as(r, p, D_ID, HIGH_ID));
 }
 
 /* All of a hand-over has come to the decode peer but its ack. */

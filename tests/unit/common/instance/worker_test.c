@@ -615,7 +615,22 @@ static void prefix_blocks_belong_to_an_owner(void **state) {
     assert_true(salt != worker_prefix_salt(f.w, &of_none));
     assert_true(worker_prefix_salt(f.w, &of_ten) == worker_prefix_salt(f.w, &of_none));
     assert_true(worker_prefix_salt(f.w, &of_ten) == worker_prefix_salt(f.w, &of_eleven));
+
+    char s[] = "s", t[] = "t"; /* salts of clients */
+    struct infer_req a_s = {.head = {.tenant = a, .cache_salt = s}},
+                     a_t = {.head = {.tenant = a, .cache_salt = t}},
+                     b_s = {.head = {.tenant = b, .cache_salt = s}},
+                     none_s = {.head.cache_salt = s}, none_a = {.head.cache_salt = a};
+    assert_true(worker_prefix_salt(f.w, &a_s) == worker_prefix_salt(f.w, &a_s));
+    assert_true(worker_prefix_salt(f.w, &a_s) != worker_prefix_salt(f.w, &a_t));
+    assert_true(worker_prefix_salt(f.w, &a_s) != worker_prefix_salt(f.w, &of_a));
+    assert_true(worker_prefix_salt(f.w, &a_s) != worker_prefix_salt(f.w, &b_s));
+    assert_true(worker_prefix_salt(f.w, &a_s) != worker_prefix_salt(f.w, &none_s));
+    assert_true(worker_prefix_salt(f.w, &none_a) != worker_prefix_salt(f.w, &of_a));
+
     worker_share_prefixes(f.w, true);
+    assert_true(worker_prefix_salt(f.w, &a_s) == worker_prefix_salt(f.w, &b_s));
+    assert_true(worker_prefix_salt(f.w, &a_s) != worker_prefix_salt(f.w, &a_t));
     assert_true(worker_prefix_salt(f.w, &of_a) == worker_prefix_salt(f.w, &of_b));
     assert_true(worker_prefix_salt(f.w, &of_a) == worker_prefix_salt(f.w, &of_none));
     close_worker(&f);
