@@ -99,7 +99,7 @@ static struct json_value *schema_of(const struct ep_row *row, enum fam fam) {
 static void add_rows(struct json_value *properties, enum fam fam, const uint8_t *order) {
     for (; *order != P_END; order++) {
         const struct ep_row *row = &ep_rows[*order];
-        if (row->key == NULL) continue;
+        if (row->key == NULL || (row->openai_only && !ep_rows_as_openai(fam, openai))) continue;
         if (json_obj_find(properties, row->key, NULL))
             give_up("the file says what a row says", row->key);
         add(properties, row->key, schema_of(row, fam));

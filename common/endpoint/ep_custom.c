@@ -175,7 +175,7 @@ bool ep_check_include_stop(struct ep_read *r, const struct json_value *v) {
     return ep_wrong_type(r, "include_stop_str_in_output must be boolean type.");
 }
 
-/* ---- logit_bias: {"<token id>": number}, cut to -100..100 */
+/* ---- logit_bias: {"<token id>": -100..100}; in OpenAI's manner any number, cut to them */
 
 static bool parse_id(const char *s, int32_t *id) {
     uint64_t v = 0;
@@ -186,6 +186,20 @@ static bool parse_id(const char *s, int32_t *id) {
     }
     *id = (int32_t)v;
     return v <= INT32_MAX;
+}
+
+static bool read_bias(struct ep_read *r, const struct json_value *v, float *bias) {
+    bool cut = ep_as_openai(r);
+    double d;
+    bool number = json_as_f64(v, &d) == JSON_OK;
+    if (!number && cut)
+        return ep_fail_value(r, 422, "Parameter logit_bias must have numbers as values, got {got}.",
+                             v);
+    if (!number || (!cut && !(d >= -100 && d <= 100)))
+        return ep_fail_value(
+            r, 422, "Parameter logit_bias must have values in [-100.0,100.0], got {got}.", v);
+    *bias = d < -100 ? -100 : d > 100 ? 100 : (float)d;
+    return true;
 }
 
 bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v) {
@@ -206,17 +220,13 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v) {
     int32_t vocab = r->ep->model->vocab_size > 0 ? r->ep->model->vocab_size : INT32_MAX;
     json_obj_foreach(obj, key, val) {
         struct logit_bias *b = &s->logit_bias[s->n_logit_bias];
-        double bias;
         if (!parse_id(key, &b->id) || b->id >= vocab) {
             snprintf(text, sizeof(text), "%d", vocab - 1);
             return ep_fail_with(
                 r, 422, "Parameter logit_bias must have token ids in [0,{max}] as keys, got {got}.",
                 "{max}", text, "{got}", key, NULL);
         }
-        if (json_as_f64(val, &bias) != JSON_OK)
-            return ep_fail_value(
-                r, 422, "Parameter logit_bias must have numbers as values, got {got}.", val);
-        b->bias = bias < -100 ? -100 : bias > 100 ? 100 : (float)bias;
+        if (!read_bias(r, val, &b->bias)) return false;
         s->n_logit_bias++;
     }
     return true;

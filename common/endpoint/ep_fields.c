@@ -58,6 +58,10 @@ static const struct ep_range *own_range(const struct ep_read *r, const struct ep
     return ep_row_range(p, column(r), ep_openai_manner(r));
 }
 
+bool ep_as_openai(const struct ep_read *r) {
+    return ep_rows_as_openai(column(r), ep_openai_manner(r));
+}
+
 /* With strictRanges off a value is good when any family takes it. */
 static bool allowed(const struct ep_read *r, const struct ep_row *p, double v) {
     const struct ep_range *own = own_range(r, p);
@@ -144,6 +148,7 @@ bool ep_fields_read(struct ep_read *r, const uint8_t *order) {
             if (!checks[*order](r, NULL)) return false;
             continue;
         }
+        if (p->openai_only && !ep_as_openai(r)) continue;
         if (json_get(r->params, p->key, &v) != JSON_OK) continue;
         ep_at(r, p->key);
         if (!store(r, p, v, &num)) return type_failed(r, p);

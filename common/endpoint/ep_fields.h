@@ -137,6 +137,9 @@ struct json_value;
  * failure wins (false). */
 bool ep_fields_read(struct ep_read *r, const uint8_t *order);
 
+/* Whether the parameters are read as OpenAI's manner has them: ep_rows_as_openai() of r. */
+bool ep_as_openai(const struct ep_read *r);
+
 /* Checks that need more than a range (ep_custom.c); v is neither absent nor null. */
 bool ep_check_seed(struct ep_read *r, const struct json_value *v);
 bool ep_check_stop(struct ep_read *r, const struct json_value *v);

@@ -34,6 +34,10 @@
     { name, T_BOOL, AT(member), NULL, NULL, NONE, .help = help_, .def = def_ }
 #define CHECKED(name, schema_, help_)                                                              \
     { name, T_CHECK, 0, NULL, NULL, NONE, .help = help_, .schema = schema_ }
+#define OPENAI_BOOLEAN(name, member, def_, help_)                                                  \
+    { name, T_BOOL, AT(member), NULL, NULL, NONE, .help = help_, .def = def_, .openai_only = true }
+#define OPENAI_CHECKED(name, schema_, help_)                                                       \
+    { name, T_CHECK, 0, NULL, NULL, NONE, .help = help_, .schema = schema_, .openai_only = true }
 #define STRING    "{\"type\":\"string\"}"
 #define OBJECT    "{\"type\":\"object\"}"
 #define SWITCH    "{\"type\":\"boolean\"}"
@@ -92,7 +96,7 @@ const struct ep_row ep_rows[P_COUNT] = {
         .help = "Subtracted from a token's logit once it is in the answer.", .def = "0"},
     [P_LOGIT_BIAS] = CHECKED("logit_bias",
         "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"number\"}}",
-        "Token ids, as text, and what is added to their logits, cut to -100 .. 100; at most 1024."),
+        "Token ids, as text, and what is added to their logits, -100 .. 100; at most 1024. OpenAI's manner cuts values beyond."),
 
     /* ---- how long */
     [P_MAX_NEW_TOKENS] = {"max_new_tokens", T_I32, AT(max_new_tokens),
@@ -146,7 +150,8 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_BEAM] = BOOLEAN("use_beam_search", beam, "false", "The n likeliest answers, best first; at most 128 tokens."),
 
     [P_LENGTH_PENALTY] = {"length_penalty", T_F32, AT(length_penalty), NULL, NULL, NONE,
-        .help = "Checked, without effect: beams are ranked by the sum of their log-probabilities."},
+        .help = "Checked, without effect: beams are ranked by the sum of their log-probabilities.",
+        .openai_only = true},
 
     /* ---- log-probabilities: chat says bool and top_logprobs, completions a number, TGI top_n_tokens */
     [P_CHAT_LOGPROBS] = CHECKED("logprobs", SWITCH, "The log-probability of each token of the answer."),
@@ -186,7 +191,7 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_TRUNCATE_PROMPT_TOKENS] = {"truncate_prompt_tokens", T_I32, AT(truncate_prompt_tokens),
         "Parameter truncate_prompt_tokens must be in -1 || (0,2147483647], got {got}", NULL,
         ALL(I32_FROM_1_OR_M1), .help = "Keeps this many tokens at the end of the prompt; -1: as many as fit."},
-    [P_TRUNCATION_SIDE] = CHECKED("truncation_side", "{\"type\":\"string\",\"enum\":[\"left\",\"right\"]}",
+    [P_TRUNCATION_SIDE] = OPENAI_CHECKED("truncation_side", "{\"type\":\"string\",\"enum\":[\"left\",\"right\"]}",
         "Which side of the prompt truncate_prompt_tokens takes away: left, the default, keeps its end."),
     [P_ADAPTER_ID] = CHECKED("adapter_id", "{\"type\":\"string\",\"pattern\":\"^[a-zA-Z0-9_./-]{1,256}$\"}",
         "A LoRA adapter; \"None\": the model itself."),
@@ -210,12 +215,12 @@ const struct ep_row ep_rows[P_COUNT] = {
         "\"continuous_usage_stats\":{\"type\":\"boolean\",\"description\":\"Usage in every chunk.\"}}}",
         "What a stream says of its usage."),
 
-    [P_RETURN_TOKEN_IDS] = BOOLEAN("return_token_ids", return_token_ids, "false",
+    [P_RETURN_TOKEN_IDS] = OPENAI_BOOLEAN("return_token_ids", return_token_ids, "false",
         "The ids of the prompt as prompt_token_ids, of a stream once, and those of each choice as token_ids."),
-    [P_TOKENS_AS_IDS] = BOOLEAN("return_tokens_as_token_ids", tokens_as_ids, "false",
+    [P_TOKENS_AS_IDS] = OPENAI_BOOLEAN("return_tokens_as_token_ids", tokens_as_ids, "false",
         "Log-probabilities name a token by its id, as token_id:123."),
-    [P_SPACES_BETWEEN] = BOOLEAN("spaces_between_special_tokens", spaces_between, "true", NO_EFFECT),
-    [P_CACHE_SALT] = CHECKED("cache_salt", "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}",
+    [P_SPACES_BETWEEN] = OPENAI_BOOLEAN("spaces_between_special_tokens", spaces_between, "true", NO_EFFECT),
+    [P_CACHE_SALT] = OPENAI_CHECKED("cache_salt", "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}",
         "Only requests with the same salt share prompt blocks with this one."),
     [P_LOGITS_PROCESSORS] = CHECKED("logits_processors", "{\"type\":\"array\",\"maxItems\":0,\"items\":{}}",
         "Not supported: any is refused."),
@@ -340,8 +345,12 @@ const uint8_t *const ep_orders[FAM_COUNT] = {
     [FAM_INFER_REST] = order_infer,
 };
 
-const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {
+bool ep_rows_as_openai(enum fam fam, bool openai_manner) {
     bool openai = fam == FAM_CHAT || fam == FAM_CHAT_OWN || fam == FAM_COMPLETIONS;
-    bool as_openai = (openai_manner && openai) || fam >= FAM_NOT_OF_REFERENCE;
+    return (openai_manner && openai) || fam >= FAM_NOT_OF_REFERENCE;
+}
+
+const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner) {
+    bool as_openai = ep_rows_as_openai(fam, openai_manner);
     return as_openai && row->openai.how != 0 ? &row->openai : &row->range[fam];
 }

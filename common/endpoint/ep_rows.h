@@ -44,6 +44,9 @@ struct ep_row {
     /* In OpenAI's manner, for chat and completions: what stands in place of the above. */
     struct ep_range openai;
     const char *openai_text, *openai_type_text;
+    /* Read where ep_rows_as_openai() is true; elsewhere ignored, whatever it is, as the reference
+     * does. */
+    bool openai_only;
 };
 
 extern const struct ep_row ep_rows[P_COUNT];
@@ -51,6 +54,10 @@ extern const struct ep_row ep_rows[P_COUNT];
  * because the prompt's tokens depend on it (NULL: nothing). */
 extern const uint8_t *const ep_orders[FAM_COUNT];
 extern const uint8_t *const ep_early[FAM_COUNT];
+
+/* Whether a family reads as OpenAI's manner has it: chat and completions where they are in that
+ * manner, and all that the reference does not have. */
+bool ep_rows_as_openai(enum fam fam, bool openai_manner);
 
 /* The range of a parameter: how 0 when there is none. */
 const struct ep_range *ep_row_range(const struct ep_row *row, enum fam fam, bool openai_manner);

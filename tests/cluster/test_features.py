@@ -37,6 +37,12 @@ def comp(**more):
     return COMP, {"model": "fable", "prompt": "Once upon a time", "max_tokens": 10, "temperature": 0, **more}
 
 
+def openai(how):
+    """In OpenAI's manner, whatever errorStyle is."""
+    path, body = how
+    return path.replace("/v1/", "/v3/"), body
+
+
 def tgi(path=GEN, **parameters):
     return path, {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 10, "do_sample": False, "seed": 7, **parameters}}
 
@@ -486,11 +492,11 @@ FEATURES = {
     "echo": (comp(echo=True, logprobs=2), echoed),
     "prompt_logprobs": (comp(prompt_logprobs=2), prompt_logprobs),
     "prompt_logprobs, streamed": (comp(prompt_logprobs=2, stream=True), "prompt_logprobs are not available when stream is true."),
-    "return_token_ids": (chat(return_token_ids=True, n=2, temperature=1, seed=3), token_ids),
-    "return_token_ids, streamed": (comp(return_token_ids=True, stream=True), token_ids),
-    "return_tokens_as_token_ids": (comp(logprobs=1, return_tokens_as_token_ids=True), named_by_id),
-    "truncation_side": (comp(truncate_prompt_tokens=2, truncation_side="right", return_token_ids=True), token_ids),
-    "cache_salt": (comp(cache_salt="mine"), makes(10)),
+    "return_token_ids": (openai(chat(return_token_ids=True, n=2, temperature=1, seed=3)), token_ids),
+    "return_token_ids, streamed": (openai(comp(return_token_ids=True, stream=True)), token_ids),
+    "return_tokens_as_token_ids": (openai(comp(logprobs=1, return_tokens_as_token_ids=True)), named_by_id),
+    "truncation_side": (openai(comp(truncate_prompt_tokens=2, truncation_side="right", return_token_ids=True)), token_ids),
+    "cache_salt": (openai(comp(cache_salt="mine")), makes(10)),
     "details": (tgi(details=True), tgi_details),
     "decoder_input_details": (tgi(details=True, decoder_input_details=True), prefill_tokens),
     "top_n_tokens": (tgi(details=True, top_n_tokens=3), top_tokens),

@@ -1,7 +1,8 @@
 /* Goal: each field of vLLM's sampling (kserve-runtimes 12.3) does what its row says, or is refused
- * with a text that names it; ids of prompt and tokens are in whole answers and streams alike.
- * Method: the list field by field, as bodies with the request or the text they lead to, in OpenAI's
- * manner; answers of a stub engine that says "ab". */
+ * with a text that names it; in the reference's manner those it ignores are ignored; ids of prompt
+ * and tokens are in whole answers and streams alike. Method: the list field by field, as bodies
+ * with the request or the text they lead to, in OpenAI's manner; answers of a stub engine that says
+ * "ab". */
 #include "tests/unit/common/endpoint/checks.h"
 
 #define COMPL "/v1/completions"
@@ -215,6 +216,44 @@ static void the_others_are_refused(void **state) {
     RUN(f, COMPL, completions);
 }
 
+/* ---- in the reference's manner (inference-api 16.2) */
+
+static void the_reference_ignores_them(void **state) {
+    struct fixture *f = *state;
+    static const char *const fields[] = {
+        "'length_penalty':'x'",
+        "'spaces_between_special_tokens':1",
+        "'return_tokens_as_token_ids':'x','return_token_ids':1",
+        "'return_tokens_as_token_ids':true,'return_token_ids':true",
+        "'cache_salt':'s'",
+        "'cache_salt':5",
+        "'truncate_prompt_tokens':2,'truncation_side':'right'",
+        "'truncation_side':1",
+    };
+    static const char *const paths[] = {COMPL, CHAT}, *const inputs[] = {Q, M};
+    f->conf.error_style = ERROR_STYLE_MINDIE;
+    fixture_open(f);
+    for (size_t i = 0; i < 2 * sizeof(fields) / sizeof(fields[0]); i++) {
+        char body[512];
+        snprintf(body, sizeof(body), "%s%s}", inputs[i % 2], fields[i / 2]);
+        struct infer_req *req = taken(f, paths[i % 2], body);
+        assert_null(req->head.cache_salt);
+        assert_false(req->answer.token_ids || req->answer.tokens_as_ids);
+        if (i % 2 == 0) assert_int_equal(req->ids[req->n_prompt - 1], fixture_byte_id('z'));
+        infer_req_destroy(&req);
+    }
+    static const struct row refused[] = {
+        {Q "'logits_processors':['x']}", 422, "logits_processors are not supported."},
+        {Q "'prompt_embeds':'x'}", 422, "prompt_embeds is not supported."},
+    };
+    RUN(f, COMPL, refused);
+    f->conf.error_style = ERROR_STYLE_OPENAI;
+    fixture_open(f);
+    struct infer_req *req = taken(f, COMPL, Q "'cache_salt':'s'}");
+    assert_string_equal(req->head.cache_salt, "s");
+    infer_req_destroy(&req);
+}
+
 /* ---- ids in answers */
 
 static void expect_in(const struct buf *out, const char *quoted, size_t times) {
@@ -272,6 +311,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_field_acts),
         cmocka_unit_test(the_others_are_refused),
+        cmocka_unit_test(the_reference_ignores_them),
         cmocka_unit_test(ids_are_shown),
         cmocka_unit_test(tokens_are_named_by_their_ids),
     };
