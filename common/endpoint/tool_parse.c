@@ -365,8 +365,12 @@ static enum step open(struct tool_parse *p, char c) {
     return c == '{' ? open_object(p, AGAIN) : bare_name(p);
 }
 
+static bool name_good(const char *s, size_t n) {
+    return n > 0 && n <= TOOL_NAME_BYTES && memchr(s, '\0', n) == NULL;
+}
+
 static enum step set_name(struct tool_parse *p, const char *s, size_t n) {
-    if (n == 0 || n > TOOL_NAME_BYTES || memchr(s, '\0', n) != NULL) return BAD;
+    if (!name_good(s, n)) return BAD;
     buf_append(&under_way(p)->name, s, n);
     p->named = true;
     progress(p);
@@ -578,11 +582,12 @@ void tool_parse_feed(struct tool_parse *p, const char *s, size_t n) {
 }
 
 bool tool_parse_open(struct tool_parse *p, const char *name, size_t n) {
-    if (p->state != ST_TEXT || p->closed) return false;
+    if (p->state != ST_TEXT || p->closed || !name_good(name, n)) return false;
     buf_clear(&p->held); /* the space before it is trimmed */
+    p->tag_at = 0;
     start_call(p, false);
     p->list = false;
-    if (set_name(p, name, n) == BAD) return false;
+    set_name(p, name, n);
     space_then(p, ST_ARGS, TAKEN);
     p->counted = false;
     return true;

@@ -444,6 +444,31 @@ static void test_bounds(void **state) {
     buf_free(&out);
 }
 
+/* A call whose name is none leaves the text as it was, also the space that may come before a call.
+ */
+static void test_open_without_a_name(void **state) {
+    char name[TOOL_NAME_BYTES + 1];
+    (void)state;
+    memset(name, 'n', sizeof(name));
+    for (int whole = 0; whole <= 1; whole++) {
+        struct tool_parse *p = open_row(&(struct row){.format = TOOLS_HARMONY}, whole == 1);
+        tool_parse_feed(p, "Well. \n", 7);
+        assert_false(tool_parse_open(p, name, sizeof(name)));
+        assert_false(tool_parse_open(p, name, 0));
+        assert_false(tool_parse_open(p, "a\0b", 3));
+        tool_parse_feed(p, "so ", 3);
+        assert_true(tool_parse_open(p, name, TOOL_NAME_BYTES));
+        tool_parse_feed(p, "{}", 2);
+        tool_parse_shut(p);
+        tool_parse_finish(p);
+        const struct buf *content = tool_parse_content(p);
+        assert_int_equal(content->len, 9);
+        assert_memory_equal(content->data, "Well. \nso", 9);
+        assert_int_equal(tool_parse_n_calls(p), 1);
+        tool_parse_destroy(&p);
+    }
+}
+
 static void test_names_and_templates(void **state) {
     static const struct {
         const char *src;
@@ -490,6 +515,7 @@ int main(void) {
         cmocka_unit_test(test_called),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_open_without_a_name),
         cmocka_unit_test(test_names_and_templates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
