@@ -41,17 +41,22 @@ static uint64_t token_bytes(const struct infer_req *req, uint64_t n_top) {
     }
 }
 
-/* Of one token of the prompt, once for the request. */
+/* Of one token of the prompt, in each place that lists the prompt. */
 static uint64_t prompt_token_bytes(const struct infer_req *req) {
+    uint64_t bytes = req->answer.token_ids ? FEWEST("0,") : 0;
     if (req->answer.show_prompt_logprobs)
-        return FEWEST("{\"0\":{\"logprob\":0,\"rank\":1,\"decoded_token\":\"\"}},");
-    if (req->answer.token_ids) return FEWEST("0,");
-    if (!req->answer.decoder_input_details) return 0;
+        bytes += FEWEST("{\"0\":{\"logprob\":0,\"rank\":1,\"decoded_token\":\"\"}},");
+    if (!req->answer.decoder_input_details) return bytes;
     switch (req->answer.api) {
     case API_TGIS:
     case API_CAIKIT_GRPC: return HEAD + TEXT_FIELD;
     default: return FEWEST("{\"id\":0,\"text\":\"\",\"logprob\":0},");
     }
+}
+
+/* Places that list the prompt: each choice of completions, elsewhere one beside the choices. */
+static uint64_t prompt_lists(const struct infer_req *req) {
+    return req->answer.api == API_OPENAI_COMPLETIONS ? (uint64_t)req->answer.n : 1;
 }
 
 /* Tokens that a choice has in any case. */
@@ -67,7 +72,8 @@ static uint64_t part_bytes(const struct infer_req *req) {
     const uint64_t id = req->answer.token_ids ? FEWEST("0,") : 0;
     uint64_t tokens = certain_tokens(req) * (token_bytes(req, (uint64_t)s->top_logprobs) + id);
     if (req->answer.echo) tokens += req->n_prompt * token_bytes(req, (uint64_t)s->top_logprobs);
-    return (uint64_t)req->answer.n * tokens + req->n_prompt * prompt_token_bytes(req);
+    return (uint64_t)req->answer.n * tokens +
+           prompt_lists(req) * req->n_prompt * prompt_token_bytes(req);
 }
 
 bool ep_answer_fits(struct ep_read *r) {

@@ -523,7 +523,8 @@ static void answer_fits(struct fixture *f, const char *path, const char *quoted,
     char *body = unquote(quoted);
     if (fixture_read(f, path, body, &req, &err) != fits)
         fail_msg("%s: %s", body, fits ? err.body.data : "taken");
-    if (!fits && (err.status != 422 || strstr(err.body.data, says) == NULL))
+    int status = strncmp(path, "/v3/", 4) == 0 ? 400 : 422;
+    if (!fits && (err.status != status || strstr(err.body.data, says) == NULL))
         fail_msg("%s: %d %s", body, err.status, err.body.data);
     infer_req_destroy(&req);
     buf_free(&err.body);
@@ -551,6 +552,33 @@ static void call_fits(struct fixture *f, int n_prompts, int n_tokens, bool fits)
     infer_req_destroy(&req);
     buf_free(&err.body);
     buf_free(&json);
+    buf_free(&body);
+}
+
+/* The prompt is listed in every choice of completions, and once in a chat; ids and
+ * log-probabilities are lists of their own. */
+static void prompt_lists(struct fixture *f, struct budget *b) {
+    static const struct {
+        const char *fields, *says;
+    } rows[] = {
+        {"'return_token_ids':true", "at least 200 bytes"},
+        {"'return_token_ids':true,'n':3", "at least 600 bytes"},
+        {"'prompt_logprobs':0,'n':3", "at least 14400 bytes"},
+        {"'prompt_logprobs':0,'return_token_ids':true,'n':3", "at least 15000 bytes"},
+    };
+    struct buf body = BUF_INIT;
+    budget_limit_set(b, BUDGET_ANSWER_BYTES, 30);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        buf_clear(&body);
+        buf_printf(&body, "{'model':'qwen',%s,'prompt':[5", rows[i].fields);
+        for (int k = 1; k < 100; k++) buf_puts(&body, ",5");
+        buf_puts(&body, "]}");
+        answer_fits(f, "/v3/completions", body.data, false, rows[i].says);
+    }
+    answer_fits(f, "/v3/chat/completions",
+                "{'model':'qwen','messages':[{'role':'user','content':'x'}],'n':3,"
+                "'return_token_ids':true}",
+                false, "at least 40 bytes");
     buf_free(&body);
 }
 
@@ -602,6 +630,7 @@ static void answer_sizes(void **state) {
     assert_int_equal(budget_refusals(&b, BUDGET_ANSWER_BYTES), 1);
     call_fits(f, 64, 200, false); /* 112 bytes a token */
     call_fits(f, 32, 200, true);
+    prompt_lists(f, &b);
 #undef HEAD
 #undef ALL
     f->conf = was;
