@@ -253,11 +253,13 @@ static bool put_news(struct choice *c, struct buf *out) {
     return true;
 }
 
-/* A chunk with the members of news; the event's last one has what its tokens bring along. */
-static void chat_chunk(struct choice *c, const struct buf *news, bool final, struct buf *out) {
+/* A chunk with the members of news. first: no role chunk went before it, and it has the prompt's
+ * ids; final: the event's last one, with what its tokens bring along. */
+static void chat_chunk(struct choice *c, const struct buf *news, bool first, bool final,
+                       struct buf *out) {
     bool last = final && c->finish != FINISH_NONE;
     bool listed = c->req->answer.show_logprobs || c->req->answer.token_ids;
-    if (!last && !c->req->answer.continuous_usage && (!listed || !final)) {
+    if (!last && !c->req->answer.continuous_usage && (!listed || !(first || final))) {
         buf_append(out, c->a->mid.data, c->a->mid.len);
         put_delta(out, c);
         buf_append(out, news->data, news->len);
@@ -278,19 +280,23 @@ static void chat_chunk(struct choice *c, const struct buf *news, bool final, str
         put_stop_reason(out, c);
     }
     if (final) put_choice_ids(out, c, c->recs_sent, c->n_recs);
-    buf_puts(out, "}]}\n\n");
+    buf_puts(out, "}]");
+    if (first) put_prompt_ids(out, c);
+    buf_puts(out, "}\n\n");
 }
 
 /* A chunk for each thing there is to say; the last of them ends the event. */
 static void chat_event(struct choice *c, struct buf *out) {
     struct buf news = BUF_INIT;
+    bool first = c->req->sampling.beam && c->n_events == 0;
     if (!put_news(c, &news)) buf_puts(&news, "\"content\":\"\"");
     while (c->chat != NULL && chat_text_news(c->chat)) {
-        chat_chunk(c, &news, false, out);
+        chat_chunk(c, &news, first, false, out);
+        first = false;
         buf_clear(&news);
         put_news(c, &news);
     }
-    chat_chunk(c, &news, true, out);
+    chat_chunk(c, &news, first, true, out);
     if (news.failed) out->failed = true;
     buf_free(&news);
 }

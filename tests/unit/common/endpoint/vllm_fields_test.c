@@ -289,9 +289,33 @@ static void ids_are_shown(void **state) {
     expect_in(&out, a, 1);
     expect_in(&out, b, 1);
     expect_in(&out, "'prompt_token_ids':[302,", 1);
+    static const char beam[] = M "'return_token_ids':true,'stream':true,'use_beam_search':true}";
+    answer_to(f, CHAT, beam, "ab", &out);
+    expect_in(&out, both, 1);
+    expect_in(&out, "'prompt_token_ids':[302,", 1);
     answer_to(f, CHAT, M "'stream':true}", "ab", &out);
     expect_in(&out, "token_ids", 0);
     buf_free(&out);
+}
+
+/* Of beams, which have no role chunk: with the first of several chunks. */
+static void first_chunk_of_beams(void **state) {
+    struct fixture *f = *state;
+    struct buf out = BUF_INIT;
+    static const char thinks[] = M "'return_token_ids':true,'stream':true,'use_beam_search':true,"
+                                   "'chat_template':'{{ messages[0].content }}<think>\\n'}";
+    f->conf.reasoning_parser = "qwen3";
+    fixture_open(f);
+    answer_to(f, CHAT, thinks, "why</think>so", &out);
+    expect_in(&out, "'reasoning_content':'why'", 1);
+    expect_in(&out, "'prompt_token_ids':[", 1);
+    expect_in(&out, "'token_ids':[", 1);
+    const char *second = strstr(out.data + 1, "data: {");
+    assert_non_null(second);
+    assert_true(strstr(out.data, "prompt_token_ids") < second);
+    buf_free(&out);
+    f->conf.reasoning_parser = NULL;
+    fixture_open(f);
 }
 
 static void tokens_are_named_by_their_ids(void **state) {
@@ -313,6 +337,7 @@ int main(void) {
         cmocka_unit_test(the_others_are_refused),
         cmocka_unit_test(the_reference_ignores_them),
         cmocka_unit_test(ids_are_shown),
+        cmocka_unit_test(first_chunk_of_beams),
         cmocka_unit_test(tokens_are_named_by_their_ids),
     };
     return cmocka_run_group_tests(tests, setup_openai, teardown);
