@@ -243,6 +243,8 @@ int guide_step_ms(const struct endpoint *ep); /* limits.guideStepMs */
 
 /* ---- after the parameters (ep_sampling.c): n/best_of rules of 4.4, then everything into r->req */
 bool ep_nbest(struct ep_read *r);
+/* max_completion_tokens, else max_tokens; 0: the client gave neither. */
+int32_t ep_tokens_asked(const struct ep_params *p);
 bool ep_build(struct ep_read *r);
 /* (ep_answer_size.c): false when what is asked for can never be one answer. */
 bool ep_answer_fits(struct ep_read *r);

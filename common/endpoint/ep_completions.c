@@ -55,20 +55,15 @@ bool ep_completions_read(struct ep_read *r) {
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);
 }
 
-/* The limit that the client gave; 0: none. */
-static int32_t limit_given(const struct ep_params *p) {
-    return p->given[P_MAX_COMPLETION_TOKENS] ? p->max_completion_tokens
-           : p->given[P_MAX_TOKENS]          ? p->max_tokens
-                                             : 0;
-}
-
 /* What only OpenAI's manner refuses, as vLLM does: the reference does not look at it. */
 static bool combine_as_vllm(struct ep_read *r) {
     const struct ep_params *p = &r->p;
-    const int32_t most = limit_given(p);
+    const int32_t most = ep_tokens_asked(p);
+    struct json_value *options;
     char max[16], min[16];
     ep_at(r, "stream_options");
-    if (p->given[P_STREAM_OPTIONS] && !r->stream)
+    if (!r->stream && json_get_obj(r->params, "stream_options", &options) == JSON_OK &&
+        json_obj_len(options) > 0)
         return ep_fail(r, 422, "Stream options can only be defined when `stream=True`.");
     ep_at(r, "min_tokens");
     if (most == 0 || p->min_tokens <= most) return true;

@@ -143,7 +143,7 @@ static bool check_room(struct ep_read *r) {
     return true;
 }
 
-static int64_t tokens_asked(const struct ep_params *p) {
+int32_t ep_tokens_asked(const struct ep_params *p) {
     return p->given[P_MAX_COMPLETION_TOKENS] ? p->max_completion_tokens
            : p->given[P_MAX_TOKENS]          ? p->max_tokens
                                              : 0;
@@ -154,7 +154,7 @@ static bool beam_rules(struct ep_read *r) {
     if (r->fam->answer != &answer_chat && r->fam->answer != &answer_completions)
         return ep_fail(r, 422, "use_beam_search is not supported by this endpoint");
     ep_at(r, "max_tokens");
-    if (tokens_asked(&r->p) > BEAM_TOKENS_MAX)
+    if (ep_tokens_asked(&r->p) > BEAM_TOKENS_MAX)
         return ep_fail(r, 422,
                        "Please set the max_tokens to be not larger than 128 when the "
                        "use_beam_search is on.");

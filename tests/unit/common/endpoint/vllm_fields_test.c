@@ -120,6 +120,7 @@ static const struct {
     {"'guided_choice':['a','b']", guided},
     {"'guided_json':'{}','guided_decoding_backend':'auto'", guided},
     {"'stream':true,'stream_options':{'include_usage':true}", anything},
+    {"'stream_options':{}", anything},
 };
 
 static void each_field_acts(void **state) {
