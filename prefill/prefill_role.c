@@ -240,8 +240,23 @@ static bool go_on_here(struct pprompt *q, struct kv_commit *c) {
     return false;
 }
 
+/* An answer tells of its prompts when its last choice ends. Behind an earlier attempt that can be
+ * before they are computed: tokens of it wait for all prompts. */
+static bool waits_for_prompts(const struct preq *p) {
+    return p->n_prompts > 1 && p->req->replay != NULL && p->req->sampling.prompt_logprobs;
+}
+
 /* False: that ended the request. */
 static bool commit(struct pprompt *q) {
+    struct token_event *untold = NULL;
+    if (waits_for_prompts(q->p)) {
+        untold = malloc(q->n_tokens * sizeof(*untold));
+        if (untold == NULL) {
+            fail_no_memory(q->p);
+            return false;
+        }
+        memcpy(untold, q->tokens, q->n_tokens * sizeof(*untold));
+    }
     struct kv_commit c = {
         .prefill_us = q->req->measured.prefill_us,
         .queue_wait_us = q->req->measured.queue_wait_us,
@@ -257,7 +272,7 @@ static bool commit(struct pprompt *q) {
             q->prompt_tops != NULL ? (uint32_t)q->req->sampling.prompt_top_logprobs : 0,
     };
     q->committed = true;
-    q->tokens = NULL;
+    q->tokens = untold;
     q->prompt_logprobs = NULL;
     q->prompt_ranks = NULL;
     q->prompt_tops = NULL;
@@ -295,6 +310,19 @@ static void tell(struct pprompt *q, const struct token_event *ev) {
         req_meter_token(&p->of.meter, q->req, ev);
     enum finish fin = answer_token(p->answer, q->req->head.part, ev, &p->out);
     if (fin == FINISH_NONE && ev->finish == FINISH_NONE) p->goes_on = true;
+}
+
+static void tell_or_wait(struct pprompt *q, const struct token_event *ev) {
+    struct preq *p = q->p;
+    if (!waits_for_prompts(p)) {
+        tell(q, ev);
+        return;
+    }
+    for (uint32_t i = 0; i < p->n_prompts; i++)
+        if (!p->prompts[i].complete) return;
+    for (uint32_t i = 0; i < p->n_prompts; i++)
+        for (uint32_t k = 0; k < p->prompts[i].n_tokens; k++)
+            tell(&p->prompts[i], &p->prompts[i].tokens[k]);
 }
 
 /* A beam search says nothing before its end: what goes on is D's to tell, the token that P counts
@@ -346,7 +374,7 @@ static void on_token(void *arg, const struct token_event *ev) {
     }
     q->complete = s->beam ? !ev->more : q->n_tokens == q->tokens_max;
     if (!s->beam)
-        tell(q, ev);
+        tell_or_wait(q, ev);
     else if (q->complete)
         tell_beams(q);
     if (p->out.failed) {

@@ -204,6 +204,46 @@ static void whole_answers_go_on(void **state) {
     }
 }
 
+/* Only the last token of the first prompt is missing, and P makes it while the other prompt is
+ * still being computed: the answer has what is said of that one as well. */
+static void ends_behind_every_prompt(void **state) {
+    static char text[65536], body[4096];
+    static int32_t tokens[TOKENS_MAX];
+    static const int short_and_long[] = {1, 200};
+    struct buf want = BUF_INIT;
+    struct cluster c;
+    struct transcript all, sent;
+    size_t n;
+    body_of(body, sizeof(body), 0, 6, -1, 1, short_and_long, 2, 5);
+    fake_expected(body, BT, &want, tokens, &n);
+    either_up(&c, state, &roomy, &roomy);
+    struct flight *calm = post(&c, "a0", body);
+    WAIT_FOR(&c, fact_over, calm);
+    left_after(calm, n_frames(calm), &all, text, sizeof(text));
+    assert_true(transcript_has_ended(&all));
+    left_after(calm, 0, &sent, text, sizeof(text)); /* the first token of each */
+    for (uint16_t choice = 0; choice < 2; choice++) {
+        const struct transcript_choice *from = &all.choices[choice];
+        for (uint32_t k = 1; k < from->n_ids - (choice == 0 ? 1 : 0); k++) {
+            const struct emitted e = {
+                .id = from->ids[k],
+                .choice = choice,
+                .finish = (uint8_t)(k + 1 == from->n_ids ? from->finish : FINISH_NONE)};
+            assert_int_equal(transcript_add(&sent, &e), ERR_OK);
+        }
+    }
+    struct flight *x = post_again(&c, "b0", 1, body, &sent);
+    WAIT_FOR(&c, fact_over, x);
+    member(x, "output", text, sizeof(text));
+    const char *got = x->text.len > 0 ? x->text.data : text;
+    assert_string_equal(strstr(got, "[end:"), strstr(want.data, "[end:"));
+    transcript_free(&all);
+    transcript_free(&sent);
+    buf_free(&want);
+    WAIT_FOR(&c, fact_idle, &c);
+    cluster_down(&c);
+}
+
 /* What is missing ends with its first tokens: P answers alone, behind what was sent. */
 static void p_ends_it(void **state) {
     (void)state;
@@ -441,6 +481,8 @@ int main(void) {
         cmocka_unit_test(attempt_after_attempt),
         cmocka_unit_test(whole_answers_go_on),
         cmocka_unit_test_prestate(whole_answers_go_on, &one_instance),
+        cmocka_unit_test(ends_behind_every_prompt),
+        cmocka_unit_test_prestate(ends_behind_every_prompt, &one_instance),
         cmocka_unit_test(p_ends_it),
         cmocka_unit_test(every_end_while_the_answer_is_made),
         cmocka_unit_test(strangers_are_refused),
