@@ -48,7 +48,7 @@ static void try_again(struct alarm_send *s, const struct http_result *r) {
 static void on_done(void *arg, const struct http_result *r) {
     struct alarm_send *s = arg;
     s->call = NULL;
-    if (r->err != ERR_OK || r->status == 408 || r->status == 429 || r->status >= 500) {
+    if (r->status < 200 || r->status == 408 || r->status == 429 || r->status >= 500) {
         try_again(s, r);
         return;
     }
@@ -99,4 +99,8 @@ static void send_next(struct alarm_send *s, uint64_t now_ms) {
 
 void alarm_send_tick(struct alarm_send *s, uint64_t now_ms) {
     if (s != NULL) send_next(s, now_ms);
+}
+
+uint64_t alarm_send_due_ms(const struct alarm_send *s) {
+    return s->call != NULL ? UINT64_MAX : s->not_before_ms;
 }

@@ -37,12 +37,16 @@ static void look_at_congestion(struct coordinator *co) {
 
 /* Somebody obeys another coordinator, which is there. */
 static void look_at_term(struct coordinator *co) {
+    char text[ALARM_TEXT_BYTES] = "";
     const struct inst *theirs = co->reg.first;
     while (theirs != NULL && !(inst_answers(theirs) && theirs->facts.status.listened &&
                                theirs->facts.status.term > co->term))
         theirs = theirs->next;
-    alarms_set(co->alarms, ALARM_SUPERSEDED, NULL, theirs != NULL, REASON_MASTER,
-               theirs != NULL ? theirs->facts.last_error : "");
+    if (theirs != NULL)
+        snprintf(text, sizeof(text), "%.64s obeys a coordinator of term %llu; ours is %llu",
+                 inst_name(theirs), (unsigned long long)theirs->facts.status.term,
+                 (unsigned long long)co->term);
+    alarms_set(co->alarms, ALARM_SUPERSEDED, NULL, theirs != NULL, REASON_MASTER, text);
 }
 
 /* ---- an instance */
@@ -82,16 +86,17 @@ static const struct inst *broken_peer(struct inst *in, const char **why) {
     const struct registry *reg = &in->co->reg;
     for (size_t i = 0; i < in->n_link_breakers; i++) {
         const struct link_breaker *l = &in->link_breakers[i];
+        if (l->b.state == BREAKER_CLOSED) continue;
         const struct inst *d = registry_find(reg, l->d_id);
         *why = l->b.cause;
-        if (l->b.state != BREAKER_CLOSED && d != NULL && inst_answers(d)) return d;
+        if (d != NULL && inst_answers(d)) return d;
     }
     for (size_t i = 0; i < in->facts.status.n_links; i++) {
         const struct link_status *l = &in->facts.status.links[i];
+        if (l->ok) continue;
         const struct inst *peer = registry_find(reg, l->target);
         *why = l->detail[0] != '\0' ? l->detail : l->text;
-        if (!l->ok && peer != NULL && inst_answers(peer) && peer->drain.why == DRAIN_NONE)
-            return peer;
+        if (peer != NULL && inst_answers(peer) && peer->drain.why == DRAIN_NONE) return peer;
     }
     return NULL;
 }

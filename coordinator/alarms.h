@@ -1,7 +1,9 @@
 /* alarms: what operators are to know, in the reference's form (cluster-api 6.7): a ring of the
  * newest ALARMS_MAX, read with GET /v1/alarms, and a line of the log each. One that stands is not
  * raised again before it was cleared; clearing is an entry of its own. What stands is kept apart
- * from the ring, by who the instance is, whatever its name becomes. Thread: the loop thread. */
+ * from the ring, by who the instance is, whatever its name becomes. Names and texts may be any
+ * bytes: they are shown as UTF-8, U+FFFD where they are not, cut between characters. Thread: the
+ * loop thread. */
 #ifndef BATON_COORDINATOR_ALARMS_H
 #define BATON_COORDINATOR_ALARMS_H
 

@@ -337,6 +337,22 @@ static enum err check_tls(const struct coord_conf *c, const struct json_value *r
     return e;
 }
 
+/* What may come behind the host of a URL: a port, then the end or a path. */
+static bool is_port_and_path(const char *p) {
+    unsigned port = 1;
+    if (*p == ':')
+        for (port = 0, p++; *p >= '0' && *p <= '9' && port <= UINT16_MAX; p++)
+            port = port * 10 + (unsigned)(*p - '0');
+    return port >= 1 && port <= UINT16_MAX && (*p == '\0' || *p == '/');
+}
+
+/* No bytes that end a line or a word of a request, nor a user's name or a fragment. */
+static bool is_plain_url(const char *p) {
+    for (; *p != '\0'; p++)
+        if ((unsigned char)*p <= 0x20 || *p == 0x7F || *p == '@' || *p == '#') return false;
+    return true;
+}
+
 /* An address, since no names are looked up; plain and away from this host only where that is
  * permitted. */
 static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
@@ -352,9 +368,11 @@ static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
     if (len < sizeof(host)) memcpy(host, at, len);
     const bool known =
         strcmp(host, "localhost") == 0 || inet_pton(six ? AF_INET6 : AF_INET, host, &addr) == 1;
-    if (!known || strpbrk(url, "@# ") != NULL)
+    const bool closed = !six || at[len] == ']';
+    if (!known || !closed || !is_port_and_path(at + len + six) || !is_plain_url(url))
         return err_set(eb, ERR_BAD_CONFIG,
-                       P "alarm_url must be %sADDRESS:PORT/PATH while " OT
+                       P "alarm_url must be %sADDRESS:PORT/PATH without blanks and control "
+                         "characters, PORT from 1 to 65535, while " OT
                          "alarm_client_tls_enable is %s, got \"%s\"",
                        scheme, secure ? "true" : "false", url);
     if (!secure && !c->allow_insecure && strcmp(host, "localhost") != 0 && !is_loopback(host))
@@ -363,6 +381,14 @@ static enum err check_alarm_url(const struct coord_conf *c, struct errbuf *eb) {
                          "allow_insecure: true permits it",
                        url);
     return ERR_OK;
+}
+
+/* Without a receiver the files of its block are not opened. */
+static void settle_alarm_client(struct coord_conf *c) {
+    if (!c->tls[BLOCK_ALARM_CLIENT].enable || c->alarm_url[0] != '\0') return;
+    log_warn("conf", OT "alarm_client_tls_enable has no effect without " P
+                        "alarm_url: no such connection is made");
+    c->tls[BLOCK_ALARM_CLIENT].enable = false;
 }
 
 static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
@@ -384,6 +410,7 @@ static enum err read_coefficients(struct coord_conf *c, struct errbuf *eb) {
 static enum err check_rules(struct coord_conf *c, const struct json_value *root,
                             struct errbuf *eb) {
     enum err e = check_tls(c, root, eb);
+    settle_alarm_client(c);
     if (e == ERR_OK) e = check_alarm_url(c, eb);
     if (e == ERR_OK) e = read_coefficients(c, eb);
     if (e != ERR_OK) return e;

@@ -1,7 +1,7 @@
 /* Goal: a receiver is sent every alarm once it takes it, in their order and in the reference's
  * form; one that is away or busy is asked again, later each time, one that refuses loses that alarm
  * alone, and what the ring forgets meanwhile is counted. Method: a server on the same loop that
- * answers as it is told; the clock of the tries is handed in. */
+ * answers as it is told; the clock of the tries is handed in, and each wait is for a fact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -30,11 +30,12 @@ static struct fx {
     struct alarm_send *send;
     struct budget budget;
     char url[64];
-    int status; /* what the receiver answers */
+    int status;          /* what the receiver answers */
+    size_t answer_bytes; /* of its body */
     unsigned n_seen;
     char seen[SEEN_MAX][ALARM_TEXT_BYTES]; /* additionalInformation of each that came */
-    unsigned want;
 } fx;
+static char answer[70 << 10]; /* more than is read of one */
 
 static void receive(void *arg, struct http_x *x) {
     struct json_value *root = NULL;
@@ -47,8 +48,7 @@ static void receive(void *arg, struct http_x *x) {
     if (strcmp(http_x_path(x), "/alarms") == 0 && fx.n_seen < SEEN_MAX)
         snprintf(fx.seen[fx.n_seen++], sizeof(fx.seen[0]), "%s", s);
     json_put(root);
-    http_x_reply(x, fx.status, NULL, "", 0);
-    if (fx.n_seen == fx.want) loop_stop(fx.loop); /* the next is not sent before this is read */
+    http_x_reply(x, fx.status, "text/plain", answer, fx.answer_bytes);
 }
 static size_t body_max(void *arg, const char *method, const char *path) {
     (void)arg, (void)method, (void)path;
@@ -69,6 +69,7 @@ static int set_up(void **state) {
     (void)state;
     log_init(LOG_NONE, 2);
     memset(&fx, 0, sizeof(fx));
+    memset(answer, 'x', sizeof(answer));
     fx.status = 204;
     budget_init(&fx.budget);
     if (loop_create(&fx.loop) != ERR_OK ||
@@ -92,33 +93,36 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static void late(void *arg) {
-    (void)arg;
-    loop_stop(fx.loop);
+/* ---- waiting */
+
+struct wait {
+    bool (*is_so)(void);
+    uint64_t until_ms;
+};
+static void look(void *arg) {
+    const struct wait *w = arg;
+    if (w->is_so() || clock_ms() >= w->until_ms) loop_stop(fx.loop);
 }
-/* Until so many have come in all. later_ms: how much later it is by then for who sends. */
-static void run_until_seen(unsigned n, uint64_t later_ms) {
+static void run_until(bool (*is_so)(void)) {
+    struct wait w = {is_so, clock_ms() + DEADLINE_MS};
     struct loop_timer *t = NULL;
-    fx.want = n;
-    alarm_send_tick(fx.send, clock_ms() + later_ms);
-    assert_int_equal(loop_timer_start(&t, fx.loop, DEADLINE_MS, 0, late, NULL), ERR_OK);
+    assert_int_equal(loop_timer_start(&t, fx.loop, 1, 1, look, &w), ERR_OK);
     loop_run(fx.loop);
     loop_timer_stop(&t);
-    assert_int_equal(fx.n_seen, n);
+    assert_true(is_so());
 }
-static bool done;
-static void stop(void *arg) {
-    (void)arg;
-    done = true;
-    loop_stop(fx.loop);
+
+/* No call is under way: all are taken or refused, or the next try waits for its time. */
+static bool is_still(void) {
+    return alarm_send_due_ms(fx.send) != UINT64_MAX;
 }
-/* So that the last answer is here, too. */
-static void settle(void) {
-    struct loop_timer *t = NULL;
-    done = false;
-    assert_int_equal(loop_timer_start(&t, fx.loop, 400, 0, stop, NULL), ERR_OK);
-    while (!done) loop_run(fx.loop);
-    loop_timer_stop(&t);
+static bool three_came(void) {
+    return fx.n_seen >= 3;
+}
+/* All that is to be sent now, and its answers. */
+static void send_all(void) {
+    alarm_send_tick(fx.send, clock_ms());
+    run_until(is_still);
 }
 
 static void raise(const char *who, const char *info) {
@@ -131,15 +135,14 @@ static void each_is_sent_in_its_order(void **state) {
     raise("p2", "two");
     alarms_clear(fx.alarms, ALARM_INSTANCE, &(struct alarm_of){"p1", "p1", "10.0.0.1:1"});
     raise("p3", "three");
-    run_until_seen(4, 0);
+    send_all();
+    assert_int_equal(fx.n_seen, 4);
     assert_string_equal(fx.seen[0], "one");
     assert_string_equal(fx.seen[1], "two");
     assert_string_equal(fx.seen[2], ""); /* the end of the first */
     assert_string_equal(fx.seen[3], "three");
-    settle();
-    alarm_send_tick(fx.send, clock_ms());
-    settle();
-    assert_int_equal(fx.n_seen, 4);
+    alarm_send_tick(fx.send, clock_ms()); /* nothing is left */
+    assert_true(is_still());
     assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 0);
 }
 
@@ -152,21 +155,20 @@ static void who_is_busy_is_asked_again(void **state) {
     raise("p2", "two");
     fx.status = busy[0];
     uint64_t began_ms = clock_ms();
-    run_until_seen(1, 0);
-    for (unsigned i = 1; i < 4; i++, wait_ms *= 2) {
-        settle();
-        alarm_send_tick(fx.send, began_ms + wait_ms - 1); /* too soon */
-        settle();
+    send_all();
+    for (unsigned i = 1; i <= 4; i++, wait_ms *= 2) {
+        const uint64_t due_ms = alarm_send_due_ms(fx.send);
         assert_int_equal(fx.n_seen, i);
+        assert_in_range(due_ms, began_ms + wait_ms, clock_ms() + wait_ms);
+        alarm_send_tick(fx.send, due_ms - 1); /* too soon */
+        assert_int_equal(alarm_send_due_ms(fx.send), due_ms);
+        fx.status = i < 4 ? busy[i] : 200;
         began_ms = clock_ms();
-        fx.status = busy[i];
-        run_until_seen(i + 1, wait_ms);
+        alarm_send_tick(fx.send, due_ms);
+        assert_false(is_still());
+        run_until(is_still);
     }
-    settle();
-    fx.status = 200;
-    run_until_seen(5, wait_ms);
-    fx.want = 6; /* at once behind it */
-    while (fx.n_seen < 6) settle();
+    assert_int_equal(fx.n_seen, 6); /* the second at once behind the first */
     for (int i = 0; i < 5; i++) assert_string_equal(fx.seen[i], "one");
     assert_string_equal(fx.seen[5], "two");
     assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 0);
@@ -176,13 +178,36 @@ static void who_refuses_loses_that_one(void **state) {
     (void)state;
     fx.status = 400;
     raise("p1", "one");
-    run_until_seen(1, 0);
-    settle();
+    send_all();
     assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 1);
     fx.status = 200;
     raise("p2", "two");
-    run_until_seen(2, 0);
+    send_all();
+    assert_int_equal(fx.n_seen, 2);
     assert_string_equal(fx.seen[1], "two");
+    assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 1);
+}
+
+/* Its status says what became of it, whatever comes behind. */
+static void an_answer_may_be_too_long(void **state) {
+    (void)state;
+    fx.answer_bytes = sizeof(answer);
+    fx.status = 200;
+    raise("p1", "one");
+    raise("p2", "two");
+    send_all();
+    assert_int_equal(fx.n_seen, 2);
+    assert_string_equal(fx.seen[1], "two");
+    assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 0);
+    fx.status = 400;
+    raise("p3", "three");
+    send_all();
+    assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 1);
+    fx.status = 503;
+    raise("p4", "four");
+    send_all();
+    assert_true(alarm_send_due_ms(fx.send) > 0);
+    assert_int_equal(fx.n_seen, 4);
     assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 1);
 }
 
@@ -194,7 +219,8 @@ static void the_ring_is_all_that_waits(void **state) {
         snprintf(who, sizeof(who), "i%d", i);
         raise(who, who);
     }
-    run_until_seen(3, 0);
+    alarm_send_tick(fx.send, clock_ms());
+    run_until(three_came);
     assert_string_equal(fx.seen[0], "i5");
     assert_string_equal(fx.seen[1], "i6");
     assert_int_equal(budget_refusals(&fx.budget, BUDGET_ALARMS), 5);
@@ -205,10 +231,10 @@ static void nobody_is_there(void **state) {
     (void)state;
     http_server_close(&fx.server);
     raise("p1", "one");
-    alarm_send_tick(fx.send, clock_ms());
-    settle();
+    send_all();
     assert_int_equal(fx.n_seen, 0);
-    alarm_send_tick(fx.send, clock_ms() + ALARM_AGAIN_MS_MAX);
+    alarm_send_tick(fx.send, alarm_send_due_ms(fx.send));
+    assert_false(is_still());
     alarm_send_tick(NULL, 0);
 }
 
@@ -216,11 +242,9 @@ static void nobody_is_there(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        CASE(each_is_sent_in_its_order),
-        CASE(who_is_busy_is_asked_again),
-        CASE(who_refuses_loses_that_one),
-        CASE(the_ring_is_all_that_waits),
-        CASE(nobody_is_there),
+        CASE(each_is_sent_in_its_order),  CASE(who_is_busy_is_asked_again),
+        CASE(who_refuses_loses_that_one), CASE(an_answer_may_be_too_long),
+        CASE(the_ring_is_all_that_waits), CASE(nobody_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

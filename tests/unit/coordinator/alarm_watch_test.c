@@ -181,9 +181,15 @@ static void requests_over_a_link_fail(void **state) {
 }
 
 static void another_coordinator_has_them(void **state) {
+    char want[ALARM_TEXT_BYTES];
     (void)state;
     D->obeys = fc.co.term + 5;
     raised("0xFC001000", 1, NULL);
+    struct json_value *arr = alarms_json(fc.co.alarms);
+    snprintf(want, sizeof(want), "%s obeys a coordinator of term %llu; ours is %llu",
+             inst_name(fake_inst(D)), (unsigned long long)D->obeys, (unsigned long long)fc.co.term);
+    assert_true(str_is(json_arr_at(arr, 0), "additionalInformation", want));
+    json_put(arr);
     D->obeys = 0;
     cleared("0xFC001000", 1, NULL);
 }

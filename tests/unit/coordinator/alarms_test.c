@@ -9,9 +9,14 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/base/buf.h"
 #include "common/base/log.h"
 #include "coordinator/alarms.h"
 #include "proto/json.h"
+
+/* 80 bytes, half of a text of an alarm. */
+#define X20 "xxxxxxxxxxxxxxxxxxxx"
+#define X80 X20 X20 X20 X20
 
 static struct alarms *a;
 
@@ -146,10 +151,70 @@ static void every_kind_of_the_reference(void **state) {
     assert_int_equal(count(), 2 * ALARM_KINDS);
 }
 
+static void text_of(const struct json_value *o, const char *key, const char *want) {
+    const char *s;
+    size_t n;
+    assert_int_equal(json_get_str(o, key, &s, &n), JSON_OK);
+    assert_string_equal(s, want);
+    assert_int_equal(buf_utf8_span(s, n), n);
+}
+
+/* Whatever instances call themselves and say: what is shown is UTF-8. */
+static void texts_are_utf8(void **state) {
+    static const struct {
+        const char *in, *out;
+    } rows[] = {
+        {"caf\xC3\xA9", "caf\xC3\xA9"},
+        {"\xFF", "\xEF\xBF\xBD"},
+        {"a\xFFz", "a\xEF\xBF\xBDz"},
+        {"a\xC3", "a\xEF\xBF\xBD"},                 /* cut inside */
+        {"\xC0\x80z", "\xEF\xBF\xBD\xEF\xBF\xBDz"}, /* longer than need be */
+        {"\xF0\x9F\x98\x80\xED\xA0z", "\xF0\x9F\x98\x80\xEF\xBF\xBD\xEF\xBF\xBDz"}, /* half */
+        {"", ""},
+    };
+    char name[200], info[400], moi[300], who[16];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(who, sizeof(who), "%zu", i);
+        alarms_raise(a, ALARM_ENGINE, &(struct alarm_of){who, rows[i].in, "x"}, 4, rows[i].in);
+        struct json_value *o = alarms_at(a, alarms_count(a) - 1);
+        snprintf(moi, sizeof(moi), "service name=%s, service ip=x", rows[i].out);
+        text_of(o, "moi", moi);
+        text_of(o, "additionalInformation", rows[i].out);
+        json_put(o);
+    }
+    /* Cut where a character of two, three bytes begins or ends. */
+    for (size_t before = 76; before <= 80; before++) {
+        snprintf(name, sizeof(name), "%.*s\xE2\x82\xAC\xE2\x82\xAC", (int)before, X80);
+        snprintf(info, sizeof(info), "%s%.*s\xE2\x82\xAC\xE2\x82\xAC", X80, (int)before, X80);
+        snprintf(who, sizeof(who), "cut %zu", before);
+        alarms_raise(a, ALARM_ENGINE, &(struct alarm_of){who, name, "x"}, 4, info);
+        struct json_value *o = alarms_at(a, alarms_count(a) - 1);
+        snprintf(moi, sizeof(moi), "service name=%.*s%s, service ip=x", (int)before, X80,
+                 before <= 77 ? "\xE2\x82\xAC" : "");
+        text_of(o, "moi", moi);
+        snprintf(moi, sizeof(moi), "%s%.*s%s", X80, (int)(before < 79 ? before : 79), X80,
+                 before <= 76 ? "\xE2\x82\xAC" : "");
+        text_of(o, "additionalInformation", moi);
+        json_put(o);
+    }
+    for (size_t i = 0; i + 1 < sizeof(info); i++) info[i] = '\x80'; /* each of them becomes three */
+    info[sizeof(info) - 1] = '\0';
+    alarms_raise(a, ALARM_ENGINE, &(struct alarm_of){"all", info, info}, 4, info);
+    struct json_value *o = alarms_at(a, alarms_count(a) - 1);
+    const char *s;
+    size_t n;
+    assert_int_equal(json_get_str(o, "additionalInformation", &s, &n), JSON_OK);
+    assert_int_equal(n, 159);
+    assert_int_equal(buf_utf8_span(s, n), n);
+    json_put(o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(raised_and_cleared_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_ring, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(texts_are_utf8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_kind_of_the_reference, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_stands_is_not_forgotten, set_up, tear_down),
     };

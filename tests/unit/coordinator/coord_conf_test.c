@@ -87,13 +87,6 @@ static void rules(void **state) {
         {"{\"pd\":{\"alarm_url\":\"http://10.0.0.9:1/a\"}}",
          "pd.alarm_url must have a loopback address while TLS is off, got "
          "\"http://10.0.0.9:1/a\"; pd.allow_insecure: true permits it"},
-        {"{\"pd\":{\"alarm_url\":\"https://127.0.0.1/a\"}}",
-         "pd.alarm_url must be http://ADDRESS:PORT/PATH while "
-         "coordinator.tls_config.alarm_client_tls_enable is false, got \"https://127.0.0.1/a\""},
-        {"{\"pd\":{\"alarm_url\":\"http://sink.example/a\"}}",
-         "pd.alarm_url must be http://ADDRESS:PORT/PATH while "
-         "coordinator.tls_config.alarm_client_tls_enable is false, got "
-         "\"http://sink.example/a\""},
         {"{\"controller\":{\"tls_config\":{\"a_tls_enable\":true}}}",
          "controller.tls_config.a_tls_enable must be false, got true: there is no such plane here"},
         {"{\"coordinator\":{\"http_config\":{\"predict_ip\":\"10.0.0.1\"},\"tls_config\":{"
@@ -150,6 +143,76 @@ static void rules(void **state) {
     struct coord_conf c;
     struct errbuf eb;
     assert_int_equal(parse(&c, "{", &eb), ERR_BAD_JSON);
+}
+
+/* An address, a port and a path; the error names field, value and range. */
+static void alarm_urls(void **state) {
+    static const struct {
+        const char *url; /* in JSON */
+        bool good;
+    } rows[] = {
+        {"http://127.0.0.1", true},
+        {"http://127.0.0.1/", true},
+        {"http://127.0.0.1:1", true},
+        {"http://127.0.0.1:65535/a?b=c:d", true},
+        {"http://[::1]", true},
+        {"http://[::1]/a", true},
+        {"http://localhost:80/", true},
+        {"https://127.0.0.1/a", false}, /* TLS is off */
+        {"http://sink.example/a", false},
+        {"http://", false},
+        {"http:///a", false},
+        {"http://127.0.0.1:0/a", false},
+        {"http://127.0.0.1:65536/a", false},
+        {"http://127.0.0.1:4294967297/a", false},
+        {"http://127.0.0.1:/a", false},
+        {"http://127.0.0.1:-1/a", false},
+        {"http://127.0.0.1:80x/a", false},
+        {"http://127.0.0.1:80?a", false},
+        {"http://127.0.0.1?a", false},
+        {"http://[::1", false},
+        {"http://[::1/a", false},
+        {"http://[::1]x/a", false},
+        {"http://[::1]:/a", false},
+        {"http://[127.0.0.1]/a", false},
+        {"http://u@127.0.0.1/a", false},
+        {"http://127.0.0.1/a#b", false},
+        {"http://127.0.0.1/a b", false},
+        {"http://127.0.0.1/a\\r\\nX: y", false},
+        {"http://127.0.0.1/a\\u0001", false},
+        {"http://127.0.0.1/a\x7F", false},
+    };
+    struct coord_conf c;
+    struct errbuf eb;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char json[256];
+        snprintf(json, sizeof(json), "{\"pd\":{\"alarm_url\":\"%s\"}}", rows[i].url);
+        if ((parse(&c, json, &eb) == ERR_OK) != rows[i].good)
+            fail_msg("\"%s\": %s", rows[i].url, eb.text);
+    }
+    assert_int_equal(parse(&c, "{\"pd\":{\"alarm_url\":\"http://127.0.0.1:0/a\"}}", &eb),
+                     ERR_BAD_CONFIG);
+    assert_string_equal(eb.text,
+                        "pd.alarm_url must be http://ADDRESS:PORT/PATH without blanks and control "
+                        "characters, PORT from 1 to 65535, while "
+                        "coordinator.tls_config.alarm_client_tls_enable is false, got "
+                        "\"http://127.0.0.1:0/a\"");
+}
+
+/* TLS to nobody opens no files. */
+static void alarm_client_tls(void **state) {
+    static const char tls[] = "\"coordinator\":{\"tls_config\":{\"alarm_client_tls_enable\":true}}";
+    struct coord_conf c;
+    struct errbuf eb;
+    char json[256];
+    (void)state;
+    snprintf(json, sizeof(json), "{%s}", tls);
+    assert_int_equal(parse(&c, json, &eb), ERR_OK);
+    assert_false(c.tls[BLOCK_ALARM_CLIENT].enable);
+    snprintf(json, sizeof(json), "{%s,\"pd\":{\"alarm_url\":\"https://10.0.0.9:1/a\"}}", tls);
+    assert_int_equal(parse(&c, json, &eb), ERR_OK);
+    assert_true(c.tls[BLOCK_ALARM_CLIENT].enable);
 }
 
 static void coefficients(void **state) {
@@ -315,7 +378,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row),        cmocka_unit_test(the_reference_s_ranges),
         cmocka_unit_test(defaults),         cmocka_unit_test(rules),
-        cmocka_unit_test(coefficients),     cmocka_unit_test(schedule_timeout),
+        cmocka_unit_test(coefficients),     cmocka_unit_test(alarm_urls),
+        cmocka_unit_test(alarm_client_tls), cmocka_unit_test(schedule_timeout),
         cmocka_unit_test(longest_timeouts), cmocka_unit_test(environment),
         cmocka_unit_test(printed_form),     cmocka_unit_test(files),
     };
