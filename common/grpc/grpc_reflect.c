@@ -11,7 +11,7 @@
 enum { QUESTION_BYTES = 65536, FILES_MAX = 64, NAME_SHOWN = 200 };
 
 /* Fields of reflection_v1.proto, which v1alpha repeats. */
-enum { Q_HOST = 1, Q_FILE = 3, Q_SYMBOL, Q_EXTENSION, Q_EXTENSIONS, Q_LIST };
+enum { EXTENSION_TYPE = 1, Q_HOST = 1, Q_FILE = 3, Q_SYMBOL, Q_EXTENSION, Q_EXTENSIONS, Q_LIST };
 enum { A_HOST = 1, A_QUESTION, A_FILES = 4, A_EXTENSIONS, A_LIST, A_ERROR };
 enum { LIST_SERVICE = 1, SERVICE_NAME = 1, FILES_FILE = 1, ERROR_CODE = 1, ERROR_TEXT };
 
@@ -40,8 +40,7 @@ static void put_error(struct buf *out, enum grpc_status status, const char *what
     put_varint(&error, (unsigned)status);
     buf_puts(&text, what);
     const char *s = (const char *)name->bytes;
-    const size_t shown = buf_utf8_span(s, name->n < NAME_SHOWN ? name->n : NAME_SHOWN);
-    if (buf_utf8_span(s, name->n) == name->n) buf_append(&text, s, shown); /* else it is no text */
+    buf_append(&text, s, buf_utf8_span(s, name->n < NAME_SHOWN ? name->n : NAME_SHOWN));
     put_message(&error, ERROR_TEXT, &text);
     put_message(out, A_ERROR, &error);
 }
@@ -122,11 +121,32 @@ static void put_answer(struct buf *out, const struct pb_field *q) {
     }
 }
 
+static bool is_text(const struct pb_field *f) {
+    return buf_utf8_span((const char *)f->bytes, f->n) == f->n;
+}
+
+/* What is answered has the question in it, and a string that is no text would make that no message.
+ */
+static bool has_texts(const struct pb_field *f) {
+    if (f->wire != PB_BYTES) return true;
+    if (f->number == Q_EXTENSION) {
+        struct pb_field type;
+        struct pb_reader r = pb_reader(f->bytes, f->n);
+        bool good = true;
+        while (pb_next(&r, &type))
+            if (type.number == EXTENSION_TYPE && type.wire == PB_BYTES)
+                good = good && is_text(&type);
+        return good && !r.bad;
+    }
+    return (f->number != Q_HOST && (f->number < Q_FILE || f->number > Q_LIST)) || is_text(f);
+}
+
 bool grpc_reflect_answer(struct buf *out, const char *p, size_t n) {
     unsigned char head[GRPC_HEAD_BYTES] = {0};
     struct pb_field f, host = {0}, question = {0};
     struct pb_reader r = pb_reader(p, n);
     while (pb_next(&r, &f)) {
+        if (!has_texts(&f)) return false;
         if (f.wire != PB_BYTES) continue;
         if (f.number == Q_HOST) host = f;
         if (f.number >= Q_FILE && f.number <= Q_LIST) question = f;

@@ -5,10 +5,10 @@ import subprocess
 import tempfile
 import urllib.parse
 
+from harness import ANSWER_S, ROOT, _doors  # first: it says how grpc forks
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
-from harness import ANSWER_S, ROOT, _doors
 
 PROTO = os.path.join(ROOT, "proto", "grpc")
 

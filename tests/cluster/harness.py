@@ -18,6 +18,9 @@ import threading
 import time
 import urllib.parse
 
+# grpcio in this process would wait in every fork for threads of its own, at times for ever (daemons are started with a preexec_fn).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 FABLE = os.path.join(ROOT, "models", "fable")

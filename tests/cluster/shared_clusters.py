@@ -1,6 +1,9 @@
 """Clusters that several files share: they come up once a run. Tests that break things start their own."""
+import json
+import os
+
 import pytest
-from harness import Cluster, Standalone
+from harness import ROOT, Cluster, Standalone
 from pki import Pki
 
 
@@ -15,6 +18,17 @@ def pair():
 def whole():
     """One instance in standard mode."""
     with Standalone() as s:
+        yield s
+
+
+@pytest.fixture(scope="session")
+def embed():
+    """The instance of cluster-conf/embed, whose model is models/fable-embed."""
+    with open(os.path.join(ROOT, "cluster-conf", "embed", "instance.json")) as f:
+        conf = json.load(f)
+    model = os.path.join(ROOT, "models", "fable-embed")
+    conf["BackendConfig"]["ModelDeployConfig"]["ModelConfig"][0]["modelWeightPath"] = model
+    with Standalone(model=model, extra={k: conf[k] for k in ("BackendConfig", "BatonConfig")}) as s:
         yield s
 
 

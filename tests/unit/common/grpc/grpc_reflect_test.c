@@ -62,7 +62,7 @@ static void questions(void **state) {
     }
 }
 
-/* The question's name in the text of an error is a text: whole characters of one that is UTF-8. */
+/* The question's name in the text of an error is a text: whole characters of it. */
 static void names_in_errors(void **state) {
     static const char no_symbol[] = "there is no symbol ";
     char q[256] = "\x22\xcb\x01"; /* a name of 203 bytes: x, then characters of two */
@@ -73,16 +73,15 @@ static void names_in_errors(void **state) {
     const char *text = memmem(out.data, out.len, no_symbol, strlen(no_symbol));
     assert_non_null(text);
     assert_int_equal(out.data + out.len - text - (ptrdiff_t)strlen(no_symbol), 199);
-    buf_clear(&out);
-    assert_true(grpc_reflect_answer(&out, "\x22\x02x\xff", 4));
-    text = memmem(out.data, out.len, no_symbol, strlen(no_symbol));
-    assert_non_null(text);
-    assert_int_equal(out.data + out.len - text, (ptrdiff_t)strlen(no_symbol));
     buf_free(&out);
 }
 
 static void no_questions(void **state) {
-    static const char *const rows[] = {"\x0a\x05", "\x3a", "\xff"};
+    static const char *const rows[] = {
+        "\x0a\x05", "\x3a", "\xff",
+        /* strings that are no text: the question comes back in the answer */
+        "\x0a\1\xff\x3a\1*", "\x1a\2n\xc3", "\x22\2x\xff", "\x2a\3\x0a\1\xff", "\x2a\2\x0a\5",
+        "\x32\1\xff", "\x3a\1\xff"};
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_null(ask(rows[i], strlen(rows[i])));
