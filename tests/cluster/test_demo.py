@@ -1,6 +1,7 @@
 """Goal: `make demo` shows what it promises, ends with 0 and leaves nothing behind; with a port taken it says which one and ends with 1.
 Method: tools/demo.sh itself with the daemons of this build, in a session of its own, so that every process it started can be found. It uses
-the ports of cluster-conf/1p1d; the test says so when something else has them."""
+the ports of cluster-conf/1p1d and cluster-conf/embed; the test says so when something else has them."""
+import json
 import os
 import re
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import pytest
 from harness import BUILD, ROOT, SLOW, wait_for
 
-PORTS = [1025, 1026, 1028, 1029, 2025, 2026, 2121, 3025, 3026, 3121]
+PORTS = [1025, 1026, 1028, 1029, 1035, 1036, 2025, 2026, 2121, 3025, 3026, 3121]
 
 
 def bound(port):
@@ -34,7 +35,7 @@ def ports_are_free():
         if s is not None:
             s.close()
     if taken:
-        pytest.fail(f"ports {taken} on 127.0.0.1 are taken by something else: the demo needs the ports of cluster-conf/1p1d")
+        pytest.fail(f"ports {taken} on 127.0.0.1 are taken by something else: the demo needs the ports of cluster-conf/1p1d and embed")
 
 
 def in_session(sid):
@@ -88,20 +89,25 @@ def test_demo(ports_are_free, args):
     assert len(story.split()) > 40, story
     assert re.search(r'^\{"generated_text":".{20,}"\}$', part(out, "TGI"), re.M), out
     assert re.search(r'^\{"id":"demo-1","model_name":"fable",.*"text_output":".{20,}"', part(out, "Triton"), re.M), out
+    vector = json.loads(part(out, "vectors of models/fable-embed").split("\n")[1])["data"][0]["embedding"]
+    assert len(vector) == 8 and abs(sum(x * x for x in vector) - 1) < 1e-4, vector
+    (best,) = json.loads(part(out, "which text is nearest").split("\n")[1])["results"]
+    assert best["index"] == 1 and "wolf" in best["document"]["text"] and 0 < best["relevance_score"] < 1
+    assert "\r" not in out, "progress is for terminals"
     table = part(out, "the cluster")
     for role in ("prefill", "decode"):
         assert re.search(rf"\b{role}\b.*\bserving\b", table), table
     proof = part(out, "proof of disaggregation")
     ids = re.search(r"computed on instance (\S+) \(P\), answer written by instance (\S+) \(D\)", proof)
     assert ids and ids[1] != ids[2] and re.search(r"KV moved: [1-9]\d* bytes", proof), proof
-    assert len(re.findall(r"^\w+ +\d+\.\d MB resident$", part(out, "memory"), re.M)) == 3
+    assert len(re.findall(r"^\w+ +\d+\.\d MB resident$", part(out, "memory"), re.M)) == 4
     for port in PORTS:
         s = bound(port)
         assert s is not None, f"port {port} is still taken"
         s.close()
 
 
-@pytest.mark.parametrize("port", [1025, 3121])
+@pytest.mark.parametrize("port", [1025, 1036])
 def test_demo_with_a_port_taken(ports_are_free, port):
     s = bound(port)
     try:
