@@ -45,6 +45,7 @@ programs() {
     echo "$bin/bench_kv_link $link"
     echo "$bin/bench_relay"
     echo "$py tests/bench/start.py"
+    echo "$py tests/bench/vectors.py"
     for model in fable half_b; do echo "$py tests/bench/silence.py $model"; done
     for part in gaps exposed shaped; do echo "$py tests/bench/cluster_times.py $part"; done
     echo "env STREAMS=$streams $py tests/bench/streams.py"
