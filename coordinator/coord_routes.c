@@ -18,7 +18,7 @@
 #include "coordinator/relay.h"
 #include "proto/json.h"
 
-enum { SMALL_BODY = 1 << 20 };
+enum { SMALL_BODY = 1 << 20, PING_BODY = 4096 };
 
 enum error_style coord_error_style(const struct coordinator *co) {
     return strcmp(co->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
@@ -248,6 +248,7 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     if (model_is_served(co, p->model)) {
         coord_reply_readiness(co, x, false);
     } else {
+        http_x_set_header(x, "Retry-After", "1");
         http_x_reply(x, 503, NULL, "", 0);
     }
 }
@@ -358,8 +359,8 @@ static void on_unload_lora(void *arg, struct http_x *x, const struct route_param
 }
 
 static const struct route routes[] = {
-    {PLANE_DATA, "GET", "/ping", on_ready, 0},
-    {PLANE_DATA, "POST", "/ping", on_ready, SMALL_BODY},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/ping", on_ready, 0},
+    {PLANE_DATA | PLANE_OPEN, "POST", "/ping", on_ready, PING_BODY},
     {PLANE_DATA, "GET", "/load", on_load, 0},
     {PLANE_DATA, "GET", "/slots", on_llamacpp_slots, 0},
     {PLANE_DATA, "GET", "/v1/config", on_model_config, 0},

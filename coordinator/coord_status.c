@@ -89,6 +89,7 @@ static struct json_value *reasons_of(const struct coordinator *co) {
 void coord_reply_readiness(struct coordinator *co, struct http_x *x, bool with_reasons) {
     bool ready = !co->stopping && controller_ready(co);
     size_t n_p = 0, n_d = 0;
+    if (!ready) http_x_set_header(x, "Retry-After", "1");
     if (!with_reasons) {
         http_x_reply(x, ready ? 200 : 503, NULL, "", 0);
         return;

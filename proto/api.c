@@ -6,48 +6,39 @@
 #include "proto/grpc.h"
 #include "proto/json.h"
 
-#define GENERATE(path, api, stream, frames, errors)                                                \
+#define GENERATE(path_, api_, stream_, frames_, errors_)                                           \
     {                                                                                              \
-        "POST", path, API_GENERATE, api, INFO_NONE, VECTORS_NONE, stream, frames, errors, false,   \
-            false                                                                                  \
+        .method = "POST", .path = path_, .work = API_GENERATE, .api = api_, .stream = stream_,     \
+        .frames = frames_, .errors = errors_                                                       \
     }
-#define MAKE(path, work, vectors, errors)                                                          \
+#define MAKE(path_, work_, vectors_, errors_)                                                      \
+    { .method = "POST", .path = path_, .work = work_, .vectors = vectors_, .errors = errors_ }
+#define TOKENIZE(path_, info_, errors_)                                                            \
+    { .method = "POST", .path = path_, .work = API_TOKENIZE, .info = info_, .errors = errors_ }
+#define KEPT(method_, path_, info_)                                                                \
     {                                                                                              \
-        "POST", path, work, API_NONE, INFO_NONE, vectors, API_STREAM_NEVER, API_FRAMES_NONE,       \
-            errors, false, false                                                                   \
+        .method = method_, .path = path_, .work = API_KEPT, .info = info_,                         \
+        .errors = API_ERRORS_OPENAI                                                                \
     }
-#define TOKENIZE(path, info, errors)                                                               \
-    {                                                                                              \
-        "POST", path, API_TOKENIZE, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER,                \
-            API_FRAMES_NONE, errors, false, false                                                  \
-    }
-#define KEPT(method, path, info)                                                                   \
-    {                                                                                              \
-        method, path, API_KEPT, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE,   \
-            API_ERRORS_OPENAI, false, false                                                        \
-    }
-#define INFORM(method, path, info, errors)                                                         \
-    {                                                                                              \
-        method, path, API_INFORM, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, \
-            errors, false, false                                                                   \
-    }
+#define INFORM(method_, path_, info_, errors_)                                                     \
+    { .method = method_, .path = path_, .work = API_INFORM, .info = info_, .errors = errors_ }
 /* Methods of gRPC. */
 #define CALL(path, api, stream) GENERATE(path, api, stream, API_FRAMES_GRPC, API_ERRORS_GRPC)
-#define ASK(path, work, info)                                                                      \
+#define ASK(path_, work_, info_)                                                                   \
     {                                                                                              \
-        "POST", path, work, API_NONE, info, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_GRPC,       \
-            API_ERRORS_GRPC, false, false                                                          \
+        .method = "POST", .path = path_, .work = work_, .info = info_, .frames = API_FRAMES_GRPC,  \
+        .errors = API_ERRORS_GRPC                                                                  \
     }
-
-#define TASK(method, work, vectors)                                                                \
+#define TASK(name, work_, vectors_)                                                                \
     {                                                                                              \
-        "POST", "/caikit.runtime.Nlp.NlpService/" method, work, API_NONE, INFO_NONE, vectors,      \
-            API_STREAM_NEVER, API_FRAMES_GRPC, API_ERRORS_GRPC, false, false                       \
+        .method = "POST", .path = "/caikit.runtime.Nlp.NlpService/" name, .work = work_,           \
+        .vectors = vectors_, .frames = API_FRAMES_GRPC, .errors = API_ERRORS_GRPC                  \
     }
 
 /* clang-format off */
 const struct api_path api_paths[] = {
-    {"POST", "/", API_GENERATE, API_TGI, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_PLAIN, true, false},
+    {.method = "POST", .path = "/", .work = API_GENERATE, .api = API_TGI, .stream = API_STREAM_FIELD, .frames = API_FRAMES_SSE,
+     .errors = API_ERRORS_PLAIN, .root_array = true},
     GENERATE("/generate", API_TGI, API_STREAM_BY_DIALECT, API_FRAMES_OBJECTS, API_ERRORS_PLAIN),
     GENERATE("/generate_stream", API_TGI, API_STREAM_ALWAYS, API_FRAMES_SSE, API_ERRORS_PLAIN),
     GENERATE("/v1/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
@@ -91,12 +82,12 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/info/runtime", INFO_CAIKIT_RUNTIME, API_ERRORS_CAIKIT),
     INFORM("GET", "/info/models", INFO_CAIKIT_MODELS, API_ERRORS_CAIKIT),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
-    {"POST", "/v1/responses", API_GENERATE, API_RESPONSES, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE_TYPED,
-     API_ERRORS_OPENAI, false, true},
-    {"POST", "/v3/responses", API_GENERATE, API_RESPONSES, INFO_NONE, VECTORS_NONE, API_STREAM_FIELD, API_FRAMES_SSE_TYPED,
-     API_ERRORS_OVMS, false, true},
-    {"POST", "/v1/responses/input_tokens", API_TOKENIZE, API_NONE, INFO_RESPONSES_TOKENS, VECTORS_NONE, API_STREAM_NEVER,
-     API_FRAMES_NONE, API_ERRORS_OPENAI, false, true},
+    {.method = "POST", .path = "/v1/responses", .work = API_GENERATE, .api = API_RESPONSES, .stream = API_STREAM_FIELD,
+     .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OPENAI, .chained = true},
+    {.method = "POST", .path = "/v3/responses", .work = API_GENERATE, .api = API_RESPONSES, .stream = API_STREAM_FIELD,
+     .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OVMS, .chained = true},
+    {.method = "POST", .path = "/v1/responses/input_tokens", .work = API_TOKENIZE, .info = INFO_RESPONSES_TOKENS,
+     .errors = API_ERRORS_OPENAI, .chained = true},
     KEPT("GET", "/v1/responses/{m}", INFO_KEPT_RESPONSE),
     KEPT("DELETE", "/v1/responses/{m}", INFO_KEPT_DELETE),
     KEPT("POST", "/v1/responses/{m}/cancel", INFO_KEPT_CANCEL),
@@ -133,7 +124,8 @@ const struct api_path api_paths[] = {
     INFORM("POST", "/api/blobs/{*}", INFO_OLLAMA_REFUSED, API_ERRORS_OLLAMA),
     GENERATE("/completion", API_LLAMACPP, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_LLAMACPP),
     GENERATE("/completions", API_LLAMACPP, API_STREAM_FIELD, API_FRAMES_SSE, API_ERRORS_LLAMACPP),
-    GENERATE("/chat/completions", API_OPENAI_CHAT, API_STREAM_FIELD, API_FRAMES_SSE_DONE, API_ERRORS_V1),
+    {.method = "POST", .path = "/chat/completions", .work = API_GENERATE, .api = API_OPENAI_CHAT, .stream = API_STREAM_FIELD,
+     .frames = API_FRAMES_SSE_DONE, .errors = API_ERRORS_V1, .any_model = true},
     MAKE("/embedding", API_EMBED, VECTORS_LLAMACPP, API_ERRORS_LLAMACPP),
     MAKE("/embeddings", API_EMBED, VECTORS_LLAMACPP, API_ERRORS_LLAMACPP),
     MAKE("/reranking", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
@@ -176,8 +168,7 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/v2/logging", INFO_UNSUPPORTED, API_ERRORS_PLAIN),
     INFORM("POST", "/v2/logging", INFO_UNSUPPORTED, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}/config", INFO_TRITON_CONFIG, API_ERRORS_PLAIN),
-    {NULL, NULL, API_GENERATE, API_NONE, INFO_NONE, VECTORS_NONE, API_STREAM_NEVER, API_FRAMES_NONE, API_ERRORS_PLAIN, false,
-     false},
+    {.path = NULL},
 };
 /* clang-format on */
 
@@ -290,6 +281,10 @@ void api_path_methods(char allow[API_ALLOW_BYTES], const char *path) {
 
 bool api_is_infer(const struct api_path *path) {
     return path->work == API_GENERATE;
+}
+
+bool api_is_open(const struct api_path *path) {
+    return path->info == INFO_VERSION;
 }
 
 enum api_errors api_path_errors(const char *path) {

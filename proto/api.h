@@ -146,6 +146,7 @@ struct api_path {
     enum api_errors errors;
     bool root_array; /* TGI on "/": a whole answer is inside an array */
     bool chained;    /* a body may go on behind answers that were kept */
+    bool any_model;  /* of OpenAI's families: a body that names no model is for the server's */
 };
 extern const struct api_path api_paths[]; /* ends with path NULL */
 
@@ -162,6 +163,8 @@ const struct api_path *api_path_find(const char *method, const char *path,
 enum { API_ALLOW_BYTES = 64 };
 void api_path_methods(char allow[API_ALLOW_BYTES], const char *path);
 bool api_is_infer(const struct api_path *path); /* generates: it has P and D in a cluster */
+/* Answered without a key: what runs here, which whoever probes asks first (kserve-runtimes 2). */
+bool api_is_open(const struct api_path *path);
 /* The shape of errors of any path, one that does not exist as well. */
 enum api_errors api_path_errors(const char *path);
 /* The other way: the row's path with model in the place of {m} or {*}. Cut when dst is too small;

@@ -1,11 +1,12 @@
 /* tensors: two numbers. */
 #include "proto/tensors.h"
+#include <string.h>
 
 #include "proto/json_skim.h"
 
 bool tensors_json_bytes(const char *value, size_t body_len, size_t *n) {
     *n = 0;
-    if (*value == '\0') return false;
+    if (*value == '\0' || strlen(value) > TENSORS_DIGITS_MAX) return false;
     for (; *value != '\0'; value++) {
         if (*value < '0' || *value > '9') return false;
         *n = *n * 10 + (size_t)(*value - '0');

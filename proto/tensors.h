@@ -9,8 +9,10 @@
 #define TENSORS_HEADER "Inference-Header-Content-Length"
 #define TENSORS_TYPE   "application/octet-stream" /* of a body with bytes behind its JSON */
 
-/* The header's value: the bytes of JSON at the start of a body of body_len. False: it is none, or
- * more than there are. */
+enum { TENSORS_DIGITS_MAX = 20 }; /* of the header's value */
+
+/* The header's value: the bytes of JSON at the start of a body of body_len. False: it is none,
+ * longer than TENSORS_DIGITS_MAX, or more than there are. */
 bool tensors_json_bytes(const char *value, size_t body_len, size_t *n);
 
 /* Where the object ends that an answer begins with: n when there is nothing behind it. */

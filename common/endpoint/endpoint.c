@@ -269,10 +269,14 @@ bool ep_model_member(struct ep_read *r) {
     const char *s;
     size_t n;
     ep_at(r, "model");
-    if (json_get(r->body, "model", &v) != JSON_OK)
-        return ep_missing(r, "Request contains not model or model null");
-    if (json_as_str(v, &s, &n) != JSON_OK)
+    if (json_get(r->body, "model", &v) != JSON_OK) {
+        if (!r->in->path->any_model)
+            return ep_missing(r, "Request contains not model or model null");
+        s = r->ep->conf.model_name;
+        n = strlen(s);
+    } else if (json_as_str(v, &s, &n) != JSON_OK) {
         return ep_wrong_type(r, "Request param model must be string");
+    }
     if (n == 0) return ep_fail(r, 422, "Request param model must be not empty");
     if (!ep_names_served(r, s, n)) return no_model(r, s);
     r->req->head.model = ep_dup(s, n);
@@ -304,14 +308,17 @@ static bool parse_object(struct ep_read *r) {
  * as known. */
 static bool open_by_dialect(struct ep_read *r) {
     static const char neither[] =
-        "{\"Error\": \"`inputs` or `prompt` must be necessary and data type must be string. "
-        "Additionally, the "
-        "request body must be valid json\", \"error_type\": \"validation\"}";
+        "`inputs` or `prompt` must be necessary and data type must be string. Additionally, the "
+        "request body must be valid json";
+    char text[EP_ELSEWHERE_BYTES];
     struct json_value *v;
     if (json_get(r->body, "prompt", &v) == JSON_OK)
         r->fam = ep_family_of(r->ep, API_VLLM);
-    else if (json_get(r->body, "inputs", &v) != JSON_OK)
-        return ep_fail_with(r, 422, "{text}", "{text}", neither, NULL);
+    else if (json_get(r->body, "inputs", &v) != JSON_OK) {
+        (void)ep_elsewhere(text, r->in->path, r->body, "inputs", neither);
+        return ep_fail_with(r, 422, "{\"Error\": \"{text}\", \"error_type\": \"validation\"}",
+                            "{text}", text, NULL);
+    }
     r->stream = api_wants_stream(r->in->path, r->body);
     return true;
 }
@@ -326,8 +333,10 @@ static bool open_root(struct ep_read *r) {
 
 static bool open_plain(struct ep_read *r) {
     if (r->body == NULL) {
+        const bool nothing = r->in->body_len == 0 && r->in->path->errors == API_ERRORS_OLLAMA;
         r->code = EP_INVALID_JSON;
-        return ep_fail(r, 422, "Failed to parse request context to json");
+        return ep_fail(
+            r, 422, nothing ? "missing request body" : "Failed to parse request context to json");
     }
     /* Here, because checks before `stream` depend on it; its type is checked in its place of the
      * order. */

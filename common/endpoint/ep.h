@@ -145,6 +145,18 @@ const struct family *ep_family_of(const struct endpoint *ep, enum api api);
 bool ep_fail(struct ep_read *r, int status, const char *text);
 bool ep_missing(struct ep_read *r, const char *text);    /* 422, EP_MISSING */
 bool ep_wrong_type(struct ep_read *r, const char *text); /* 422, EP_INVALID_TYPE */
+/* The member that holds the input is missing: says so, and to which path a body like this one goes
+ * (ep_elsewhere()). */
+bool ep_missing_input(struct ep_read *r, const char *member, const char *text);
+/* Of a member that Caikit does not know. */
+#define EP_CAIKIT_EXTRA  "Extra inputs are not permitted"
+#define EP_INPUT_MISSING "the input is missing"
+/* Writes text, and when the body has the input of another dialect than member's, a sentence that
+ * names the path it goes to: true. path: where it came to; NULL: one that counts tokens. body may
+ * be NULL. */
+enum { EP_ELSEWHERE_BYTES = 384 };
+bool ep_elsewhere(char dst[EP_ELSEWHERE_BYTES], const struct api_path *path,
+                  const struct json_value *body, const char *member, const char *text);
 /* Pairs of (placeholder, value) after text, ending with NULL: "{got}", "1.5". */
 #define ep_fail_with(r, status, text, ...)                                                         \
     ep_fail_pairs(r, status, text, (const char *const[]){__VA_ARGS__})

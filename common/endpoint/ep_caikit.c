@@ -46,8 +46,12 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 /* ---- the body */
 
 static bool extra(struct ep_read *r, const char *key) {
+    struct json_value *v;
+    char text[EP_ELSEWHERE_BYTES] = EP_CAIKIT_EXTRA;
+    if (json_get(r->body, "inputs", &v) != JSON_OK)
+        (void)ep_elsewhere(text, r->in->path, r->body, "inputs", EP_CAIKIT_EXTRA);
     ep_at(r, key);
-    return ep_wrong_type(r, "Extra inputs are not permitted");
+    return ep_wrong_type(r, text);
 }
 
 static const struct row *row_of(const char *name) {

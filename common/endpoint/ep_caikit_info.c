@@ -38,7 +38,7 @@ static bool find_text(const struct endpoint *ep, const struct endpoint_ask *ask,
             (void)val;
             if (strcmp(key, "inputs") != 0 && strcmp(key, "parameters") != 0 &&
                 strcmp(key, "model_id") != 0)
-                return fail(ep, ask, 422, "Extra inputs are not permitted", "", out);
+                return fail(ep, ask, 422, EP_CAIKIT_EXTRA, "", out);
         }
         got = json_get_str(body, "model_id", &model, &n_model);
     }

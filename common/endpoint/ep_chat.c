@@ -257,9 +257,10 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
     const char *role;
     ep_at(r, "messages");
     if (json_get(r->body, "messages", &v) != JSON_OK)
-        return ep_missing(r, r->with_tools
-                                 ? "Request param messages is null"
-                                 : "Request param contains not messages or messages null");
+        return ep_missing_input(r, "messages",
+                                r->with_tools
+                                    ? "Request param messages is null"
+                                    : "Request param contains not messages or messages null");
     if (json_as_arr(v, &messages) != JSON_OK || json_arr_len(messages) == 0)
         return ep_fail(r, 422,
                        r->with_tools ? "Request param messages is not arr or arr is empty"

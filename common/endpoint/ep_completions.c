@@ -49,7 +49,8 @@ bool ep_completions_read(struct ep_read *r) {
     if (!ep_model_member(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     ep_at(r, "prompt");
-    if (json_get(r->body, "prompt", &v) != JSON_OK) return ep_missing(r, r->fam->input_missing);
+    if (json_get(r->body, "prompt", &v) != JSON_OK)
+        return ep_missing_input(r, "prompt", r->fam->input_missing);
     if (!ep_fields_read(r, ep_early[FAM_COMPLETIONS])) return false;
     ep_at(r, "prompt");
     return json_as_arr(v, &arr) == JSON_OK ? read_list(r, arr) : read_string(r, v);

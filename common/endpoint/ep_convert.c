@@ -252,25 +252,3 @@ bool ep_model_named(struct ep_read *r, const char *s, size_t n, const char *text
     r->req->head.model = ep_dup(s, n);
     return r->req->head.model != NULL || ep_fail_memory(r);
 }
-
-bool ep_missing_input(struct ep_read *r, const char *member, const char *text) {
-    static const struct {
-        const char *member, *paths;
-    } dialects[] = {
-        {"messages", "/v1/chat/completions or /v1/messages"}, {"prompt", "/v1/completions"},
-        {"input", "/v1/responses or /v1/embeddings"},         {"inputs", "/generate"},
-        {"text_input", "/v2/models/{model}/generate"},        {"content", "/tokenize"},
-    };
-    struct json_value *v;
-    char with[256];
-    ep_at(r, member);
-    for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]); i++) {
-        if (strcmp(dialects[i].member, member) == 0 ||
-            json_get(r->body, dialects[i].member, &v) != JSON_OK)
-            continue;
-        snprintf(with, sizeof(with), "%s. A body with `%s` goes to POST %s.", text,
-                 dialects[i].member, dialects[i].paths);
-        return ep_missing(r, with);
-    }
-    return ep_missing(r, text);
-}

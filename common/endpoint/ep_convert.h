@@ -67,8 +67,5 @@ void conv_schema(struct conv *c, struct json_value *schema);
 
 /* The model a client names, or an adapter; text: {got}, of a 404. */
 bool ep_model_named(struct ep_read *r, const char *s, size_t n, const char *text);
-/* The member that holds the input is missing: says so, and to which path a body like this one goes.
- */
-bool ep_missing_input(struct ep_read *r, const char *member, const char *text);
 
 #endif

@@ -56,6 +56,9 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
         .text_length = "text_input must have 1 to {max} characters, got {len}",                    \
         .token_count = "text_input must have 1 to 1048576 tokens, got {got}",                      \
         .too_long = "the prompt has {got} tokens, the model takes at most {max}",                  \
+        .nbest = {.below_n =                                                                       \
+                      "best_of must be greater than or equal to n, but best_of is {b}, n is "      \
+                      "{n}."},                                                                     \
         .read = ep_infer_read, .answer = __VA_ARGS__,                                              \
     }
 

@@ -61,7 +61,7 @@ bool ep_join_parts(struct ep_read *r, const struct json_value *arr, struct buf *
 
 bool ep_read_text(struct ep_read *r, const struct json_value *obj, const char *key) {
     struct json_value *v, *arr;
-    if (json_get(obj, key, &v) != JSON_OK) return ep_fail(r, 422, r->fam->input_missing);
+    if (json_get(obj, key, &v) != JSON_OK) return ep_missing_input(r, key, r->fam->input_missing);
     if (json_as_str(v, &r->prompt, &r->prompt_len) == JSON_OK) return true;
     if (json_as_arr(v, &arr) != JSON_OK) return bad_type(r);
     if (json_arr_len(arr) == 0) return ep_fail(r, 422, r->fam->input_empty_array);

@@ -22,7 +22,7 @@ bool ep_native_read(struct ep_read *r) {
     bool text = json_get(r->body, "inputs", &v) != JSON_ABSENT;
     bool ids = json_get(r->body, "input_id", &v) != JSON_ABSENT;
     if (text && ids) return ep_fail(r, 422, "Input conflict.");
-    if (!text && !ids) return ep_fail(r, 422, "Not found inputs.");
+    if (!text && !ids) return ep_missing_input(r, "inputs", "Not found inputs.");
     return text ? ep_read_prompt(r) : read_ids(r, v);
 }
 

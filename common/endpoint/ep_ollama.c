@@ -80,6 +80,27 @@ static bool load_only(struct ep_read *r, const char *nothing) {
     return ep_answer_now(r);
 }
 
+/* A model of vectors. */
+static bool generates(struct ep_read *r, const char *what) {
+    if (!r->ep->model->encoder) return true;
+    r->code = EP_UNSUPPORTED;
+    return ep_fail_with(r, 422, "\"{model}\" does not support {what}", "{model}",
+                        r->req->head.model, "{what}", what, NULL);
+}
+
+/* No input is a wish to load the model, unless the input is another path's: refused then, and true.
+ */
+static bool refuse_elsewhere(struct ep_read *r, const char *member) {
+    struct json_value *v;
+    char text[EP_ELSEWHERE_BYTES];
+    if (json_get(r->body, member, &v) == JSON_OK ||
+        !ep_elsewhere(text, r->in->path, r->body, member, EP_INPUT_MISSING))
+        return false;
+    ep_at(r, member);
+    ep_missing(r, text);
+    return true;
+}
+
 /* ---- members of both */
 
 static bool take_think(struct conv *c) {
@@ -333,9 +354,10 @@ bool ep_ollama_chat_read(struct ep_read *r) {
     ep_at(r, "messages");
     if (json_get_arr(r->body, "messages", &messages) == JSON_WRONG_TYPE)
         return ep_wrong_type(r, "messages must be a list");
+    if (refuse_elsewhere(r, "messages")) return false;
     if (messages == NULL || json_arr_len(messages) == 0)
         return load_only(r, "\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
-    return convert_chat(r, messages) && take_room(r) && ep_chat_tokens(r);
+    return generates(r, "chat") && convert_chat(r, messages) && take_room(r) && ep_chat_tokens(r);
 }
 
 /* ---- generate */
@@ -426,8 +448,9 @@ bool ep_ollama_generate_read(struct ep_read *r) {
     if (!read_model(r)) return false;
     if (r->in->is_recompute) return ep_read_prompt(r);
     if (!read_asked(r, &a)) return false;
+    if (refuse_elsewhere(r, "prompt")) return false;
     if (a.n_prompt == 0) return load_only(r, "\"response\":\"\"");
-    bool good = convert_prompt(r, &a, &context) && take_room(r);
+    bool good = generates(r, "generate") && convert_prompt(r, &a, &context) && take_room(r);
     if (good) good = a.raw ? ep_read_prompt(r) : ep_chat_tokens(r);
     good = good && join_context(r, &context);
     r->req->answer.hide_context = a.raw;

@@ -83,8 +83,11 @@ static bool put_ids(const struct tokenizing *t, const struct json_value *text) {
 static bool put_texts(const struct tokenizing *t) {
     struct buf *out = &t->out->body;
     struct json_value *text, *list;
-    if (json_get(t->body, "text", &text) != JSON_OK)
-        return fail(t, 400, "text", EP_MISSING, "text is missing");
+    char missing[EP_ELSEWHERE_BYTES];
+    if (json_get(t->body, "text", &text) != JSON_OK) {
+        (void)ep_elsewhere(missing, t->ask->path, t->body, "text", "text is missing");
+        return fail(t, 400, "text", EP_MISSING, missing);
+    }
     *t->out = (struct api_answer){.status = 200, .content_type = "application/json"};
     buf_puts(out, "{\"tokens\":");
     if (json_as_arr(text, &list) != JSON_OK) {

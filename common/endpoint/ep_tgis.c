@@ -1,6 +1,7 @@
 /* ep_tgis: fmaas.GenerationService (kserve-runtimes 7): its messages, with TGIS' own checks and
  * their texts, become prompts and parameters by the names of the rows. A number that a message
  * leaves out is 0 there, and means what the chapter says. */
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/ep.h"
@@ -126,7 +127,8 @@ static bool take_stopping(struct reading *t) {
 static bool take_penalties(struct reading *t) {
     struct json_value *length = NULL;
     double repetition, decay;
-    if (!f64_of(t->decoding, "repetition_penalty", &repetition) || repetition < 0)
+    if (!f64_of(t->decoding, "repetition_penalty", &repetition) ||
+        !(repetition >= 0 && repetition <= FLT_MAX))
         return fail(t, "repetition_penalty must be > 0.0");
     set(t, "repetition_penalty", json_new_f64(repetition > 0 ? repetition : 1));
     if (json_get_obj(t->decoding, "length_penalty", &length) != JSON_OK) return true;

@@ -54,13 +54,14 @@ void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
     const char *s;
     size_t len;
     bool decode = true;
-    char text[128];
+    char text[128], elsewhere[EP_ELSEWHERE_BYTES];
     if (o == NULL) {
         failed(ep, "Req body converts to json fail.", out);
         return;
     }
     if (json_get_str(o, "inputs", &s, &len) != JSON_OK) {
-        failed(ep, "Inputs in request body is invalid.", out);
+        (void)ep_elsewhere(elsewhere, NULL, o, "inputs", "Inputs in request body is invalid.");
+        failed(ep, elsewhere, out);
         goto done;
     }
     size_t units = ep_utf16_len(s, len);
@@ -91,6 +92,19 @@ void endpoint_tokenizer(const struct endpoint *ep, char *body, size_t n,
 done:
     id_list_free(&ids);
     json_put(o);
+}
+
+/* A body that names a model must name one that is served. False: *out is the error. */
+static bool model_served(const struct endpoint *ep, const struct json_value *o,
+                         struct api_answer *out) {
+    char text[MODEL_NAME_BYTES_MAX + 32];
+    const char *name = "";
+    size_t n = 0;
+    if (json_get_str(o, "model", &name, &n) != JSON_OK || n == 0 || ep_serves(ep, name, n))
+        return true;
+    snprintf(text, sizeof(text), "The model `%.*s` does not exist.", MODEL_NAME_BYTES_MAX, name);
+    ep_answer_error(ep, API_ERRORS_PLAIN, 404, text, out);
+    return false;
 }
 
 /* ---- /tokenize: vLLM's form with `prompt` or `messages`, TGI's with `inputs` */
@@ -302,7 +316,7 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
         return;
     }
     const struct endpoint_in in = {.req_id = "", .body_len = n, .cancelled = cancelled};
-    if (read_input(ep, o, &in, s, len, &ids, out)) {
+    if (model_served(ep, o, out) && read_input(ep, o, &in, s, len, &ids, out)) {
         begin(out);
         bool strings = false;
         json_get_bool(o, "return_token_strs", &strings);
@@ -327,15 +341,22 @@ void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
         failed(ep, "Failed to parse request context to json", out);
         return;
     }
+    if (!model_served(ep, o, out)) {
+        json_put(o);
+        return;
+    }
+    char why[96];
     bool good =
         json_get_arr(o, "tokens", &arr) == JSON_OK && json_arr_len(arr) <= PROMPT_TOKENS_MAX;
     for (size_t i = 0; good && i < json_arr_len(arr); i++) {
         int64_t id;
-        good = json_as_i64(json_arr_at(arr, i), &id) == JSON_OK && id >= 0 && id <= INT32_MAX &&
-               id_list_push(&ids, (int32_t)id) == ERR_OK;
+        good = json_as_i64(json_arr_at(arr, i), &id) == JSON_OK && id >= 0 &&
+               id < ep->model->vocab_size && id_list_push(&ids, (int32_t)id) == ERR_OK;
     }
     if (!good) {
-        failed(ep, "tokens must be an array of token ids.", out);
+        snprintf(why, sizeof(why), "tokens must be an array of token ids from 0 to %d.",
+                 ep->model->vocab_size - 1);
+        failed(ep, why, out);
     } else if (tokenizer_decode(ep->tok, ids.ids, ids.n, false, &text) != ERR_OK || text.failed) {
         failed(ep, "The tokens cannot be decoded.", out);
     } else if (text.len > DRESULT_PIECE_BYTES_MAX / 2) { /* it is written twice */

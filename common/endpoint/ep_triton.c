@@ -85,7 +85,8 @@ static bool read_tensor(struct ep_read *r) {
     size_t n;
     int64_t items = 0;
     if (json_get_arr(r->body, "inputs", &inputs) != JSON_OK)
-        return ep_fail(r, 422, "Req should contain 'inputs' and the type should be array.");
+        return ep_missing_input(r, "inputs",
+                                "Req should contain 'inputs' and the type should be array.");
     if (json_arr_len(inputs) != 1) return ep_fail(r, 422, "Inputs count must be 1.");
     tensor = json_arr_at(inputs, 0);
     if (json_get_str(tensor, "name", &s, &n) != JSON_OK)

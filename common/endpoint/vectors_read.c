@@ -78,13 +78,28 @@ struct reading {
     size_t room;                    /* tokens of a text, specials included */
     bool cut;                       /* too long a text loses its end */
     bool content;                   /* `keep` counts no specials (Caikit) */
+    bool plain;                     /* texts get no specials */
     size_t keep;                    /* with cut: tokens that stay */
     struct api_answer *err;
 };
 
-static bool fail(const struct reading *r, int status, const char *param, const char *text) {
-    ep_answer_error_of(r->ep, r->ask->path->errors, status, text, param, NULL, r->err);
+static bool fail_code(const struct reading *r, int status, const char *param, const char *code,
+                      const char *text) {
+    ep_answer_error_of(r->ep, r->ask->path->errors, status, text, param, code, r->err);
     return false;
+}
+
+static bool fail(const struct reading *r, int status, const char *param, const char *text) {
+    return fail_code(r, status, param, NULL, text);
+}
+
+/* Caikit tells what is wrong in kind (kserve-runtimes 3.1) from what is not allowed. */
+static bool wrong_kind(const struct reading *r, const char *param, const char *kind,
+                       const char *text) {
+    char caikit[64];
+    if (!r->form->caikit) return fail(r, 400, param, text);
+    snprintf(caikit, sizeof(caikit), "Input should be a valid %s", kind);
+    return fail(r, 422, param, caikit);
 }
 
 static bool fail_memory(const struct reading *r) {
@@ -103,7 +118,7 @@ static bool read_int(const struct reading *r, const char *name, int64_t min, int
     if (got == JSON_OK) snprintf(value, sizeof(value), ", got %lld", (long long)*out);
     snprintf(text, sizeof(text), "%s must be an integer from %lld to %lld%s", name, (long long)min,
              (long long)max, value);
-    return fail(r, 400, name, text);
+    return got == JSON_OK ? fail(r, 400, name, text) : wrong_kind(r, name, "integer", text);
 }
 
 static bool read_bool(const struct reading *r, const char *name, bool *out) {
@@ -113,7 +128,7 @@ static bool read_bool(const struct reading *r, const char *name, bool *out) {
     if (got == JSON_OK) *out = v;
     if (got != JSON_WRONG_TYPE) return true;
     snprintf(text, sizeof(text), "%s must be true or false", name);
-    return fail(r, 400, name, text);
+    return wrong_kind(r, name, "boolean", text);
 }
 
 /* vLLM: so many tokens in all; -1: as many as fit. Caikit: so many beside the specials; below 0: as
@@ -176,6 +191,26 @@ static bool read_encoding(const struct reading *r) {
     return true;
 }
 
+/* vLLM's: in which bytes base64 has a number, whether texts get the model's specials. The first are
+ * little-endian floats of 32 bits here; pairs that are judged always have specials. */
+static bool read_form(struct reading *r) {
+    const char *dtype = "float32", *order = "little";
+    size_t n = 0;
+    bool specials = true;
+    if (!read_bool(r, "add_special_tokens", &specials)) return false;
+    if (!specials && !r->form->token_ids)
+        return fail(r, 400, "add_special_tokens",
+                    "add_special_tokens must be true: texts are read with the model's own");
+    r->plain = !specials;
+    if (json_get_str(r->params, "embed_dtype", &dtype, &n) == JSON_WRONG_TYPE ||
+        (strcmp(dtype, "float32") != 0 && strcmp(dtype, "auto") != 0))
+        return fail(r, 400, "embed_dtype", "embed_dtype must be \"float32\"");
+    if (json_get_str(r->params, "endianness", &order, &n) == JSON_WRONG_TYPE ||
+        (strcmp(order, "little") != 0 && strcmp(order, "native") != 0))
+        return fail(r, 400, "endianness", "endianness must be \"little\" or \"native\"");
+    return true;
+}
+
 /* llama.cpp's: -1 as the model has it, 2 of length one. */
 static bool read_norm(const struct reading *r) {
     int64_t n = 2;
@@ -194,8 +229,8 @@ static bool read_params(struct reading *r) {
     v->normalize = r->form->normalize;
     v->show_documents = v->show_texts = v->show_queries = r->form->documents_shown;
     if (r->form->caikit) v->show_queries = v->show_texts = true;
-    return read_truncation(r) && read_norm(r) && read_dimensions(r) && read_encoding(r) &&
-           read_bool(r, "normalize", &v->normalize) &&
+    return read_truncation(r) && read_form(r) && read_norm(r) && read_dimensions(r) &&
+           read_encoding(r) && read_bool(r, "normalize", &v->normalize) &&
            read_bool(r, "return_documents", &v->show_documents) &&
            read_bool(r, "return_text", &v->show_texts) &&
            read_bool(r, r->form->left_one ? "return_query" : "return_queries", &v->show_queries) &&
@@ -211,9 +246,7 @@ static bool too_long(const struct reading *r, size_t n) {
     snprintf(text, sizeof(text),
              "This model's maximum context length is %zu tokens. However, a text has %zu tokens.",
              r->room, n);
-    ep_answer_error_of(r->ep, r->ask->path->errors, 400, text, NULL, "context_length_exceeded",
-                       r->err);
-    return false;
+    return fail_code(r, 400, NULL, "context_length_exceeded", text);
 }
 
 static bool add_tokens(const struct reading *r, size_t n) {
@@ -244,11 +277,19 @@ static bool fit(const struct reading *r, size_t *n, size_t n_special) {
     return true;
 }
 
+static enum err copy_ids(const struct id_list *from, struct id_list *to) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < from->n && e == ERR_OK; i++) e = id_list_push(to, from->ids[i]);
+    return e;
+}
+
 static bool wrap_one(const struct reading *r, const struct id_list *content,
                      struct vectors_text *out) {
     struct id_list part = *content;
-    if (!fit(r, &part.n, tokenizer_special_count(r->ep->tok, false))) return false;
-    if (tokenizer_wrap(r->ep->tok, &part, &out->ids) != ERR_OK) return fail_memory(r);
+    if (!fit(r, &part.n, r->plain ? 0 : tokenizer_special_count(r->ep->tok, false))) return false;
+    if ((r->plain ? copy_ids(&part, &out->ids) : tokenizer_wrap(r->ep->tok, &part, &out->ids)) !=
+        ERR_OK)
+        return fail_memory(r);
     if (out->ids.n == 0) return fail(r, 400, NULL, "a text must have at least one token");
     return add_tokens(r, out->ids.n);
 }
@@ -267,9 +308,8 @@ static bool wrap_pair(const struct reading *r, const struct id_list *a, const st
         e = tokenizer_wrap_pair(t, a, &part, &out->ids, &out->n_first);
     } else {
         struct id_list both = {0};
-        e = ERR_OK;
-        for (size_t i = 0; i < a->n && e == ERR_OK; i++) e = id_list_push(&both, a->ids[i]);
-        for (size_t i = 0; i < part.n && e == ERR_OK; i++) e = id_list_push(&both, part.ids[i]);
+        e = copy_ids(a, &both);
+        if (e == ERR_OK) e = copy_ids(&part, &both);
         if (e == ERR_OK) e = tokenizer_wrap(t, &both, &out->ids);
         id_list_free(&both);
     }
@@ -326,12 +366,35 @@ static bool is_nothing(const struct reading *r, const char *name) {
     return json_as_arr(v, &arr) == JSON_OK && json_arr_len(arr) == 0;
 }
 
+/* given: it is there, as nothing, or as something else than a text or a list of them. */
+static bool bad_side(const struct reading *r, const char *const names[NAMES_MAX], bool one_only,
+                     const char *name, const struct json_value *given) {
+    const struct form *f = r->form;
+    char text[EP_ELSEWHERE_BYTES], must[160];
+    const bool kind =
+        given != NULL && !json_is(given, one_only ? json_type_string : json_type_array);
+    snprintf(must, sizeof(must), "%s must be %s", name,
+             one_only ? "a string" : "a string or a list of at least one");
+    if (!f->caikit) {
+        snprintf(text, sizeof(text), "%s", f->ollama ? "invalid input type" : must);
+        if (given == NULL && names == f->left)
+            (void)ep_elsewhere(text, r->ask->path, r->v->body, name, must);
+        return fail(r, 400, name, text);
+    }
+    if (kind) return wrong_kind(r, name, one_only ? "string" : "list", must);
+    if (f->documents)
+        return fail(r, 400, name, "Cannot rerank without a query and at least one document");
+    snprintf(must, sizeof(must), "the required argument %s is missing",
+             f->bare && one_only ? "text" : name);
+    return fail(r, 400, name, must);
+}
+
 static bool find_side(const struct reading *r, const char *const names[NAMES_MAX], bool one_only,
                       struct side *out) {
     const struct form *f = r->form;
-    struct json_value *v = NULL, *first = NULL;
+    struct json_value *v = NULL, *first = NULL, *given;
     int64_t id;
-    char text[160];
+    char text[EP_ELSEWHERE_BYTES];
     *out = (struct side){.name = names[0]};
     const bool bare = f->bare && names == f->left && !json_is(r->in, json_type_object);
     for (int i = 0; i < NAMES_MAX && names[i] != NULL && v == NULL; i++) {
@@ -341,9 +404,10 @@ static bool find_side(const struct reading *r, const char *const names[NAMES_MAX
             v = NULL;
         if (v != NULL) out->name = names[i];
     }
+    given = v;
     if (v != NULL && json_is(v, json_type_string)) {
         out->one = v;
-        out->n = f->ollama && one_only && json_str_len(v) == 0 ? 0 : 1;
+        out->n = (f->ollama || f->caikit) && one_only && json_str_len(v) == 0 ? 0 : 1;
         if (f->caikit && !one_only) v = NULL;
     } else if (v != NULL && json_as_arr(v, &out->list) == JSON_OK && !one_only) {
         out->n = json_arr_len(out->list);
@@ -354,10 +418,13 @@ static bool find_side(const struct reading *r, const char *const names[NAMES_MAX
         v = NULL;
     }
     if (v != NULL && out->n > 0) return true;
-    if (f->ollama && (v != NULL || is_nothing(r, names[0]))) return true;
-    snprintf(text, sizeof(text), "%s must be %s", out->name,
-             one_only ? "a string" : "a string or a list of at least one");
-    return fail(r, 400, out->name, text);
+    if (f->ollama && (v != NULL || is_nothing(r, names[0]))) {
+        if (given == NULL &&
+            ep_elsewhere(text, r->ask->path, r->v->body, names[0], EP_INPUT_MISSING))
+            return fail(r, 400, names[0], text);
+        return true;
+    }
+    return bad_side(r, names, one_only, out->name, given);
 }
 
 /* n: texts, or pairs of texts. */
@@ -385,7 +452,7 @@ static bool side_ids(const struct reading *r, const struct side *s, size_t i, bo
     const char *p = text_of(side_at(s, i), documents, &n);
     if (p != NULL) return encode(r, p, n, out);
     snprintf(text, sizeof(text), "%s[%zu] must be a string", s->name, i);
-    return fail(r, 400, s->name, text);
+    return wrong_kind(r, s->name, documents ? "dictionary" : "string", text);
 }
 
 static bool put_single(const struct reading *r, const struct side *s, size_t i, bool documents,
@@ -461,15 +528,30 @@ static bool read_texts(const struct reading *r) {
 
 /* ---- the body */
 
+#define NO_MODEL_ID "Please provide model_id in payload"
+
+/* A body that is not Caikit's: where it goes, if it has no inputs. */
+static bool caikit_foreign(const struct reading *r, int status, const char *param,
+                           const char *text) {
+    char with[EP_ELSEWHERE_BYTES];
+    struct json_value *v;
+    if (json_get(r->v->body, "inputs", &v) == JSON_OK ||
+        !ep_elsewhere(with, r->ask->path, r->v->body, "inputs", text))
+        return fail(r, status, param, text);
+    return fail(r, status, param, with);
+}
+
 static bool find_model(const struct reading *r) {
     const char *name = NULL, *member = r->form->caikit ? "model_id" : "model";
     char text[MODEL_NAME_BYTES_MAX + 64];
     size_t n = 0;
     enum json_got got = json_get_str(r->v->body, member, &name, &n);
-    if (got == JSON_WRONG_TYPE) return fail(r, 400, member, "the model's name must be a string");
-    if (got != JSON_OK && r->form->ollama) return fail(r, 400, member, "model is required");
-    if (got != JSON_OK)
-        return !r->form->caikit || fail(r, 400, member, "Please provide model_id in payload");
+    if (got == JSON_WRONG_TYPE)
+        return wrong_kind(r, member, "string", "the model's name must be a string");
+    if (got == JSON_OK && n == 0) got = JSON_ABSENT; /* as vLLM has it */
+    if (got != JSON_OK && (r->form->ollama || r->ask->path->errors == API_ERRORS_OVMS))
+        return fail_code(r, 400, member, EP_MISSING, "model is required");
+    if (got != JSON_OK) return !r->form->caikit || caikit_foreign(r, 400, member, NO_MODEL_ID);
     if (ep_names_model(r->ep, name, n) ||
         (r->form->ollama && strlen(name) == n && ep_ollama_same(name, r->ep->conf.model_name))) {
         r->v->model = ep_dup(name, n);
@@ -480,8 +562,7 @@ static bool find_model(const struct reading *r) {
              : r->form->caikit ? "Model '%.*s' not loaded"
                                : "The model `%.*s` does not exist.",
              MODEL_NAME_BYTES_MAX, name);
-    ep_answer_error_of(r->ep, r->ask->path->errors, 404, text, member, EP_NO_MODEL, r->err);
-    return false;
+    return fail_code(r, 404, member, EP_NO_MODEL, text);
 }
 
 /* Caikit refuses a member that it does not know, wherever it is. NULL ends known. */
@@ -490,7 +571,7 @@ static bool only(const struct reading *r, const struct json_value *o, const char
         const char *const *k = known;
         (void)val;
         while (*k != NULL && strcmp(*k, key) != 0) k++;
-        if (*k == NULL) return fail(r, 422, key, "Extra inputs are not permitted");
+        if (*k == NULL) return caikit_foreign(r, 422, key, EP_CAIKIT_EXTRA);
     }
     return true;
 }
@@ -557,7 +638,10 @@ static bool parse(const struct reading *r) {
     int status;
     if (!ep_body_parse(&b, &r->v->wire, &r->v->body, &status, why, sizeof(why)))
         return status != 0 ? fail(r, status, NULL, why)
-                           : fail(r, 422, NULL, "The body must be a JSON object");
+                           : fail_code(r, 422, NULL, EP_INVALID_JSON,
+                                       r->form->ollama && r->ask->n == 0
+                                           ? "missing request body"
+                                           : "The body must be a JSON object");
     return r->ask->path->frames != API_FRAMES_GRPC || as_payload(r);
 }
 

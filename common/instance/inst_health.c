@@ -19,6 +19,7 @@ static enum health health_of(struct instance *in) {
 
 static void reply_message(struct http_x *x, int status, const char *text) {
     struct buf b = BUF_INIT;
+    if (status == 503) http_x_set_header(x, "Retry-After", "1");
     buf_printf(&b, "{\"message\":\"%s\"}", text);
     http_x_reply(x, status, "application/json", b.data, b.len);
     buf_free(&b);
@@ -29,9 +30,14 @@ static void reply_abnormal(struct http_x *x, enum health h) {
                   h == HEALTH_LINK_LOST ? "DMI connection is unhealthy" : "Service is abnormal");
 }
 
+/* Who loads is alive: an orchestrator that ended it would have it begin again, without end. */
 static void on_live(void *arg, struct http_x *x, const struct route_params *p) {
     struct instance *in = arg;
     (void)p;
+    if (!in->loaded && !in->stopping) {
+        http_x_reply(x, 200, NULL, "", 0);
+        return;
+    }
     if (inst_guard(in, x)) return;
     switch (health_of(in)) {
     case HEALTH_OK: http_x_reply(x, 200, NULL, "", 0); return;
@@ -72,16 +78,18 @@ static void on_ready(void *arg, struct http_x *x, const struct route_params *p) 
     }
 }
 
+/* ok: the body of a 200, which may be "". */
+static void reply_health(struct instance *in, struct http_x *x, const char *ok) {
+    if (health_of(in) == HEALTH_ABNORMAL)
+        inst_reply_wrapped(x, 500, "Failed to get health status.");
+    else
+        http_x_reply(x, 200, ok[0] != 0 ? "application/json" : NULL, ok, strlen(ok));
+}
+
 static void on_health(void *arg, struct http_x *x, const struct route_params *p) {
-    static const char ok[] = "{\"status\":\"ok\"}";
     struct instance *in = arg;
     (void)p;
-    if (inst_guard(in, x)) return;
-    if (health_of(in) == HEALTH_ABNORMAL) {
-        inst_reply_wrapped(x, 500, "Failed to get health status.");
-    } else {
-        http_x_reply(x, 200, "application/json", ok, sizeof(ok) - 1);
-    }
+    if (!inst_guard(in, x)) reply_health(in, x, "{\"status\":\"ok\"}");
 }
 
 static void on_model_ready(void *arg, struct http_x *x, const struct route_params *p) {
@@ -92,7 +100,7 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
         endpoint_model_not_found(in->endpoint, p->model, &a);
         instance_reply(x, &a);
     } else {
-        on_health(in, x, p);
+        reply_health(in, x, "");
     }
 }
 

@@ -22,6 +22,7 @@
 #include "proto/transcript.h"
 
 #define LOADING "The model is loading"
+#define STOPPED "The service has been stopped."
 
 void inst_reply_json(struct http_x *x, int status, char *body) {
     if (body == NULL) {
@@ -41,6 +42,20 @@ void inst_reply_wrapped(struct http_x *x, int status, const char *text) {
         return;
     }
     http_x_reply(x, status, "application/json", body, strlen(body));
+    free(body);
+}
+
+static enum error_style error_style(const struct instance *in) {
+    return strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
+}
+
+/* An error that is not an inference answer, in the shape of its path. */
+static void reply_error_code(struct instance *in, struct http_x *x, int status, const char *code,
+                             const char *text) {
+    enum error_style style = api_path_style(http_x_path(x), error_style(in));
+    char *body = api_error_body(api_path_errors(http_x_path(x)), style, &status, text, NULL, code);
+    http_x_reply(x, status, "application/json", body != NULL ? body : "",
+                 body != NULL ? strlen(body) : 0);
     free(body);
 }
 
@@ -68,7 +83,7 @@ static void reply_loading(struct instance *in, struct http_x *x) {
 
 bool inst_guard(struct instance *in, struct http_x *x) {
     if (in->stopping) {
-        inst_reply_wrapped(x, 503, "The service has been stopped.");
+        inst_reply_wrapped(x, 503, STOPPED);
         return true;
     }
     if (!in->loaded) {
@@ -76,6 +91,19 @@ bool inst_guard(struct instance *in, struct http_x *x) {
         return true;
     }
     return false;
+}
+
+/* The same for a path of a client family, whose errors have its shape. */
+static bool family_guard(struct instance *in, struct http_x *x, const struct api_path *path) {
+    if (!in->stopping && !in->loaded && path->errors == API_ERRORS_LLAMACPP) {
+        reply_loading(in, x);
+        return true;
+    }
+    if (!in->stopping && in->loaded) return false;
+    http_x_set_header(x, "Retry-After", "1");
+    reply_error_code(in, x, 503, in->stopping ? NULL : "model_loading",
+                     in->stopping ? STOPPED : LOADING);
+    return true;
 }
 
 /* ---- model information */
@@ -238,7 +266,7 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
     if (text_pool_start(j->pool, text_tenant(in, x), &j->job, text_work, text_done, j) != ERR_OK) {
         http_x_on_close(x, NULL, NULL);
         http_x_set_header(x, "Retry-After", "1");
-        inst_reply_wrapped(x, 429, "Too many requests");
+        reply_error_code(in, x, 429, NULL, "Too many requests");
         text_job_free(j);
     }
 }
@@ -248,7 +276,6 @@ static void inform(struct instance *in, struct http_x *x, const struct api_path 
                    const char *name) {
     const struct endpoint_ask ask = {.path = path, .name = name, .query = http_x_query(x)};
     struct api_answer a;
-    if (inst_guard(in, x)) return;
     if (strcmp(path->method, "POST") == 0) {
         text_service(in, x, path, name);
         return;
@@ -438,13 +465,13 @@ static void on_dresult(void *arg, struct http_x *x, const struct route_params *p
     }
 }
 
-enum { SMALL_BODY = 1 << 20 };
+enum { SMALL_BODY = 1 << 20, PING_BODY = 4096 };
 
 const struct route inst_info_routes[] = {
     {PLANE_DATA, "POST", "/v2/models/{m}/stopInfer", on_stop_infer, SMALL_BODY},
     {PLANE_DATA, "GET", "/dresult", on_dresult, 0},
-    {PLANE_DATA, "GET", "/ping", on_ping, 0},
-    {PLANE_DATA, "POST", "/ping", on_ping, SMALL_BODY},
+    {PLANE_DATA | PLANE_OPEN, "GET", "/ping", on_ping, 0},
+    {PLANE_DATA | PLANE_OPEN, "POST", "/ping", on_ping, PING_BODY},
     {PLANE_DATA, "GET", "/load", on_load, 0},
     {PLANE_DATA, "GET", "/slots", on_llamacpp_slots, 0},
     {PLANE_MGMT | PLANE_DATA, "GET", "/info", on_info, 0},
@@ -468,44 +495,31 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
         return;
     }
     if (path->vectors != VECTORS_NONE) {
-        if (!inst_guard(in, x)) vector_job_start(in, x, path, text_tenant(in, x));
+        if (!family_guard(in, x, path)) vector_job_start(in, x, path, text_tenant(in, x));
         return;
     }
     if (!api_is_infer(path)) {
-        inform(in, x, path, model);
+        if (!family_guard(in, x, path)) inform(in, x, path, model);
         return;
     }
     if (!in->loaded) {
-        const bool grpc = path->frames == API_FRAMES_GRPC;
         req_meters_refused(instance_meters(in));
-        http_x_reply(x, 503, NULL, LOADING, grpc ? sizeof(LOADING) - 1 : 0);
+        (void)family_guard(in, x, path);
         return;
     }
     if (in->stopping) {
         req_meters_refused(instance_meters(in));
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
+        http_x_set_header(x, "Retry-After", "1");
         instance_reply_error(in, x, path, 503, "The service has been stopped");
     } else if (!role_ctl_request(in->role_ctl, x, path, model)) {
         req_meters_refused(instance_meters(in));
         http_x_set_header(x, CAUSE_HEADER, cause_name(CAUSE_P_NOT_SERVING));
+        http_x_set_header(x, "Retry-After", "1");
         instance_reply_error(
             in, x, path, 503,
             "The server cannot process the inference request due to an unknown status. ");
     }
-}
-
-static enum error_style error_style(const struct instance *in) {
-    return strcmp(in->conf.error_style, "openai") == 0 ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE;
-}
-
-/* An error that is not an inference answer, in the shape of its path. */
-static void reply_error_code(struct instance *in, struct http_x *x, int status, const char *code,
-                             const char *text) {
-    enum error_style style = api_path_style(http_x_path(x), error_style(in));
-    char *body = api_error_body(api_path_errors(http_x_path(x)), style, &status, text, NULL, code);
-    http_x_reply(x, status, "application/json", body != NULL ? body : "",
-                 body != NULL ? strlen(body) : 0);
-    free(body);
 }
 
 static void reply_error(void *arg, struct http_x *x, int status, const char *text) {

@@ -113,8 +113,8 @@ static void decline(struct kv_plane *kp, struct kv_tx *tx) {
     kv_tx_destroy(tx);
 }
 
-/* A peer may have as many as are left for the others: one alone half of all, and however many take
- * all they can, whoever comes next finds room. */
+/* A peer may have as many as are left: one alone half of all, each further one half of the rest,
+ * and the last goes to one that has none. After that there is none for whoever comes next. */
 static bool lend_take(struct kv_plane *kp, struct kv_peer *peer) {
     struct budget *b = kp->o.budget;
     const uint64_t n_free = budget_limit(b, BUDGET_KV_LENDS) - budget_used(b, BUDGET_KV_LENDS);

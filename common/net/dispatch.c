@@ -70,7 +70,8 @@ static bool is_for_clients(const struct dispatch_listener *l, const struct targe
 
 /* Probes have no key, a browser asks before it shows one, and how to ask is no secret. */
 static bool is_open(const struct target *t, const struct http_x *x) {
-    return (t->m.planes & PLANE_OPEN) != 0 || strcmp(http_x_method(x), "OPTIONS") == 0;
+    return (t->m.planes & PLANE_OPEN) != 0 || (t->row != NULL && api_is_open(t->row)) ||
+           strcmp(http_x_method(x), "OPTIONS") == 0;
 }
 
 /* The key of clients that have a header of their own for it; NULL: there is none. */

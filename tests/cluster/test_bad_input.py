@@ -223,6 +223,20 @@ def test_paths_and_methods(both):
     assert get(both[0].base, "/v2/models/nope/ready").status == 503 and get(both[0].base, "/v2/models/fable/ready").status == 200
 
 
+def test_tokens_and_models_that_are_not_there(both):
+    for b in both:
+        for path, body, status, text in (
+                ("/detokenize", {"tokens": [4096]}, 422, "tokens must be an array of token ids from 0 to 4095."),
+                ("/detokenize", {"model": "nope", "tokens": [300]}, 404, "The model `nope` does not exist."),
+                ("/tokenize", {"model": "nope", "prompt": "x"}, 404, "The model `nope` does not exist.")):
+            a = post(b.base, path, body)
+            assert (a.status, a.json["error"]) == (status, text), a.text
+        # llama.cpp's clients name none
+        chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        assert post(b.base, "/chat/completions", chat).json["model"] == "fable"
+        assert post(b.base, CHAT, chat).status == 422
+
+
 @pytest.mark.parametrize("path", ["/v1/models/..%2f..%2fdresult", "/v1/models/%2e%2e/%2e%2e/dresult", "/v1/models/../../dresult", "/dresult",
                                   "/v1/models/x%3fy/../../../v1/status", "/stopService", "/v1/role/prefill", "/v2/role/decode"])
 def test_the_user_plane_does_not_reach_behind_the_cluster(both, path):

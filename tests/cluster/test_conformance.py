@@ -426,6 +426,7 @@ def test_stopped(own):
 
         _, answers, raw = in_threads([stop, refused, running.read_all])
         assert [(a.status, a.json["error"], a.json["error_type"]) for a in answers] == [(503, "The service has been stopped", "Service Unavailable")] * 4
+        assert all(a.headers["Retry-After"] for a in answers)
         assert sse(raw, done=True)[-1]["usage"]["completion_tokens"] == 500, "what ran was answered in full"
         assert daemon.process.wait(timeout=30 * SLOW) == 0
         daemon.killed = True
@@ -452,9 +453,10 @@ def role_missing():
     c = Cluster()
     try:
         c.prefills[0].start()
-        wait_for(lambda: listening(c.prefills[0].base) and post(c.prefills[0].base, CHAT, chat()).body, READY_S, "the instance answers")
+        wait_for(lambda: listening(c.prefills[0].base) and "loading" not in post(c.prefills[0].base, CHAT, chat()).text, READY_S, "it is loaded")
         a = post(c.prefills[0].base, CHAT, chat())
         assert (a.status, a.json["error"]) == (503, "The server cannot process the inference request due to an unknown status. ")
+        assert a.headers["Retry-After"]
         c.prefills[0].stop()
     finally:
         c.kill_all()

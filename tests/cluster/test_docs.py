@@ -111,10 +111,10 @@ def adapters(tmp_path_factory):
 
 
 @pytest.mark.parametrize("page,line", curl_lines())
-def test_curl_lines_work(pair, adapters, page, line):
+def test_curl_lines_work(pair, embed, adapters, page, line):
     external = pair.coordinator.conf["coordinator"]["http_config"]["external_port"]
     here = {1025: pair.base, 1026: pair.mgmt, 1028: f"http://127.0.0.1:{external}", 1029: pair.status_base, 2025: pair.prefills[0].base,
-            2026: pair.prefills[0].mgmt}
+            2026: pair.prefills[0].mgmt, 1035: embed.base}
     for port, base in here.items():  # the ports of `make run`
         line = re.sub(rf"(http://)?127\.0\.0\.1:{port}\b", lambda m, base=base: base if m[1] else base.removeprefix("http://"), line)
     line = line.replace("/adapters/", adapters + "/")

@@ -239,8 +239,9 @@ def test_keys_are_asked_for(fixture, request):
         a = get(c.base, "/v1/models", headers={"Authorization": word})
         assert a.status == 401 and a.json["error"]["message"] == "Incorrect API key provided."
     assert get(c.base, "/v1/models").status == 200
-    for path in ("/health", "/v2/health/live", "/v2/health/ready", "/v2/models/fable/ready"):
+    for path in ("/health", "/ping", "/version", "/v2/health/live", "/v2/health/ready", "/v2/models/fable/ready", "/v2/models/fable/versions/1/ready"):
         assert get(c.base, path, headers={"Authorization": ""}).status == 200, path
+    assert post(c.base, "/ping", {}, headers={"Authorization": ""}).status == 200
     ctx, _ = __import__("harness")._doors[urllib.parse.urlsplit(c.base).port]
     u = urllib.parse.urlsplit(c.base)
     with socket.create_connection((u.hostname, u.port), timeout=ANSWER_S) as raw, ctx.wrap_socket(raw, server_hostname=u.hostname) as s:

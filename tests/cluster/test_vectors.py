@@ -74,7 +74,7 @@ def test_embeddings(whole):
 
 
 def test_the_coordinator_answers_the_same(whole, pair):
-    forms = [("/v1/embeddings", {"input": TEXTS}), ("/v3/embeddings", {"input": TEXTS[0]}), ("/pooling", {"input": TEXTS}),
+    forms = [("/v1/embeddings", {"input": TEXTS}), ("/v3/embeddings", {"model": "fable", "input": TEXTS[0]}), ("/pooling", {"input": TEXTS}),
              ("/score", {"text_1": TEXTS[0], "text_2": TEXTS}), ("/rerank", {"query": "fox", "documents": TEXTS}),
              (TASK + "embedding-tasks", {"model_id": "fable", "inputs": TEXTS})]
     for path, body in forms:
@@ -102,14 +102,14 @@ def test_a_drain_waits_for_vectors():
     reason to refuse one."""
     with Standalone(extra={"BatonConfig": {"queueMax": 3}}) as s:
         out = []
-        many = [f"Story {i}: " + "fox " * 300 for i in range(100)]
+        many = [f"Story {i}: " + "fox " * 300 for i in range(40)]
         t = threading.Thread(target=lambda: out.append(request(s.base + "/v1/embeddings", "POST", {"input": many})))
         t.start()
         wait_for(lambda: "num_vector_requests_running 1\n" in re.sub(r"{.*}", "", request(s.mgmt + "/metrics").text), ANSWER_S, "it is under way")
         s.instance.process.send_signal(signal.SIGTERM)
         s.instance.killed = True
         t.join(ANSWER_S)
-        assert out and out[0].status == 200 and len(out[0].json["data"]) == 100
+        assert out and out[0].status == 200 and len(out[0].json["data"]) == 40
         assert s.instance.process.wait(30 * SLOW) == 0
 
 
@@ -196,6 +196,15 @@ REFUSED = [
     ("/rerank", {"query": ["a"], "documents": ["b"]}, 400, "query must be a string"),
     ("/rerank", {"query": "a", "documents": [1]}, 400, "documents[0] must be a string"),
     ("/rerank", {"query": "a", "documents": ["b"], "top_n": "x"}, 400, "top_n must be an integer"),
+    ("/rerank", {"query": "a", "documents": ["b"], "add_special_tokens": False}, 400, "add_special_tokens must be true"),
+    ("/v1/embeddings", {"input": "a", "embed_dtype": "float16"}, 400, "embed_dtype must be"),
+    ("/v1/embeddings", {"input": "a", "endianness": "big"}, 400, "endianness must be"),
+    ("/v3/embeddings", {"input": "a"}, 412, "model field is missing in JSON body"),
+    ("/v3/rerank", {"query": "a", "documents": ["b"]}, 412, "model field is missing in JSON body"),
+    ("/v3/embeddings", b"{", 412, "The file is not valid json"),
+    ("/api/embed", {"model": "fable", "input": 5}, 400, "invalid input type"),
+    ("/api/embed", b"", 400, "missing request body"),
+    ("/api/chat", b"", 400, "missing request body"),
 ]
 
 
@@ -208,13 +217,23 @@ def test_refusals(whole, path, body, status, says):
 @pytest.mark.parametrize("body,status,says", [
     ({"inputs": "x"}, 400, "Please provide model_id in payload"), ({"model_id": "other", "inputs": "x"}, 404, "Model 'other' not loaded"),
     ({"model_id": "fable"}, 400, "inputs is missing"), ({"model_id": "fable", "inputs": "x", "more": 1}, 422, "Extra inputs are not permitted"),
-    ({"model_id": "fable", "inputs": 1}, 400, "inputs must be a string"),
+    ({"model_id": "fable", "inputs": 1}, 422, "Input should be a valid string"), ({"model_id": 1, "inputs": "x"}, 422, "Input should be a valid string"),
+    ({"model_id": "fable", "inputs": ""}, 400, "the required argument text is missing"),
+    ({"model_id": "fable", "inputs": "x", "parameters": {"truncate_input_tokens": "1"}}, 422, "Input should be a valid integer"),
     ({"model_id": "fable", "inputs": "fox " * 3000}, 400, "maximum context length")])
 def test_caikit_refusals(whole, body, status, says):
     a = request(whole.base + TASK + "embedding", "POST", body)
     assert a.status == status and set(a.json) - {"additional_info"} == {"details", "code", "id"}, a.text
     assert ("additional_info" in a.json) == (status == 422), a.text
     assert says in a.json["details"] and a.json["code"] == status and len(a.json["id"]) == 32
+
+
+def test_what_a_model_is_called_and_how_texts_are_read(whole):
+    as_it_is = vectors(whole.base, {"input": TEXTS[0]})
+    assert vectors(whole.base, {"model": "", "input": TEXTS[0], "embed_dtype": "float32", "endianness": "native", "add_special_tokens": True}) == as_it_is
+    ids = request(whole.base + "/tokenize", "POST", {"model": "fable", "prompt": TEXTS[0], "add_special_tokens": False}).json["tokens"]
+    plain = vectors(whole.base, {"input": TEXTS[0], "add_special_tokens": False})
+    assert plain == vectors(whole.base, {"input": ids}) != as_it_is
 
 
 def test_a_small_body_cannot_ask_for_everything(whole, pair):

@@ -160,10 +160,11 @@ static void tokenizers(void **state) {
     ask(f, endpoint_detokenize, "{\"tokens\":[122,320,300]}", 200,
         "{\"prompt\":\"x a</s>\",\"content\":\"x a</s>\"}");
     ask(f, endpoint_detokenize, "{\"tokens\":[]}", 200, "{\"prompt\":\"\",\"content\":\"\"}");
-    ask(f, endpoint_detokenize, "{\"tokens\":[\"a\"]}", 422,
-        "tokens must be an array of token ids.");
-    ask(f, endpoint_detokenize, "{\"tokens\":[-1]}", 422, "tokens must be an array of token ids.");
-    ask(f, endpoint_detokenize, "{}", 422, "tokens must be an array of token ids.");
+    static const char range[] = "tokens must be an array of token ids from 0 to 329.";
+    ask(f, endpoint_detokenize, "{\"tokens\":[\"a\"]}", 422, range);
+    ask(f, endpoint_detokenize, "{\"tokens\":[-1]}", 422, range);
+    ask(f, endpoint_detokenize, "{\"tokens\":[330]}", 422, range);
+    ask(f, endpoint_detokenize, "{}", 422, range);
     ask(f, endpoint_detokenize, "1", 422, "Failed to parse request context to json");
 }
 

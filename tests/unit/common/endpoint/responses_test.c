@@ -280,7 +280,7 @@ static void refusals(void **state) {
     static const struct row rows[] = {
         {"{}", 400, "Missing required parameter: 'input'."},
         {"{'messages':[]}", 400,
-         "Missing required parameter: 'input'.. A body with `messages` goes to POST "
+         "Missing required parameter: 'input'. A body with `messages` goes to POST "
          "/v1/chat/completions or /v1/messages."},
         {"{'input':7}", 400, "input must be a string or a list of items"},
         {"{'input':[]}", 400, "input holds nothing that a model could read"},

@@ -16,6 +16,10 @@ static void entry(void **state) {
         {"[1]", 422, neither},
         {"not json", 422, neither},
         {"{'prompt':null,'inputs':null}", 422, neither},
+        {"{'text_input':'x'}", 422,
+         "{\"Error\": \"`inputs` or `prompt` must be necessary and data type must be string. "
+         "Additionally, the request body must be valid json. A body with `text_input` goes to POST "
+         "/v2/models/{model}/generate.\", \"error_type\": \"validation\"}"},
         {"{'prompt':null,'inputs':'x'}", 200, NULL},
         {"{'prompt':'x','inputs':null}", 200, NULL},
         {"{'inputs':'x','stream':'yes'}", 200,
@@ -122,6 +126,10 @@ static void inputs(void **state) {
         {"{'inputs':'x','input_id':[1]}", 422, "Input conflict."},
         {"{'inputs':null,'input_id':null}", 422, "Input conflict."},
         {"{}", 422, "Not found inputs."},
+        {"{'messages':[]}", 422,
+         "Not found inputs. A body with `messages` goes to POST /v1/chat/completions or "
+         "/v1/messages."},
+        {"{'messages':null,'text':'x'}", 422, "Not found inputs."},
         {"{'inputs':null}", 422, "Inputs must not be null"},
         {"{'input_id':null}", 422, "Input_id should not be empty"},
         {"{'input_id':[]}", 422, "Input_id should not be empty"},
@@ -351,6 +359,8 @@ static void triton(void **state) {
         {"{'id':5,'text_input':'x'}", 422, id},
         {"{'id':'a-Z_09','text_input':'x'}", 200, NULL},
         {"{}", 422, "The text_input not found"},
+        {"{'inputs':'x'}", 422,
+         "The text_input not found. A body with `inputs` goes to POST /generate."},
         {"{'text_input':null}", 422, "The text_input not found"},
         {"{'text_input':[]}", 422, "Parameter text_input arr is empty"},
         {"{'text_input':5}", 422,

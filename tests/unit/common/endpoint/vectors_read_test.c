@@ -190,6 +190,28 @@ static void what_is_wrong_is_named(void **state) {
     refuse(f, TASK "embedding", "{'inputs':' a','parameters':{'top_k':1}" CAIKIT, 422,
            "Extra inputs are not permitted");
     refuse(f, TASK "rerank", "{'inputs':' a'" CAIKIT, 422, "inputs must be an object");
+    refuse(f, TASK "rerank", "{'inputs':{'query':7,'documents':[{}]}" CAIKIT, 422,
+           "Input should be a valid string");
+    refuse(f, TASK "rerank", "{'inputs':{'query':' a','documents':[7]}" CAIKIT, 422,
+           "Input should be a valid dictionary");
+    refuse(f, TASK "rerank", "{'inputs':{'query':' a','documents':[]}" CAIKIT, 400,
+           "Cannot rerank without a query and at least one document");
+    refuse(f, TASK "embedding-tasks", "{'inputs':' a'" CAIKIT, 422, "Input should be a valid list");
+    refuse(f, TASK "embedding-tasks", "{'inputs':[]" CAIKIT, 400,
+           "the required argument texts is missing");
+    refuse(f, TASK "embedding", "{'inputs':''" CAIKIT, 400,
+           "the required argument text is missing");
+    refuse(f, TASK "embedding", "{'inputs':' a','parameters':{'truncate_input_tokens':true}" CAIKIT,
+           422, "Input should be a valid integer");
+    refuse(f, TASK "embedding", "{'input':' a'}", 400,
+           "Please provide model_id in payload. A body with `input` goes to POST /v1/embeddings.");
+    refuse(f, EMBED, "{'input':' a','endianness':'big'}", 400, "endianness must be");
+    refuse(f, EMBED, "{'input':' a','embed_dtype':1}", 400, "embed_dtype must be");
+    refuse(f, "/score", "{'text_1':' a','text_2':' b','add_special_tokens':false}", 400,
+           "add_special_tokens must be true");
+    refuse(f, "/v3/embeddings", "{'input':' a'}", 412, "model field is missing in JSON body");
+    refuse(f, EMBED, "{'content':' a'}", 400, "A body with `content` goes to POST /embedding.");
+    refuse(f, "/rerank", "{'query':' a','text_1':' b'}", 400, "documents must be a string or a");
     refuse(f, "/api/embed", "{'input':' a'}", 400, "model is required");
     refuse(f, "/api/embed", "{'model':'other','input':' a'}", 404, "model 'other' not found");
 }

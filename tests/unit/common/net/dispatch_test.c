@@ -265,6 +265,8 @@ static void keys(void **state) {
     expect_header("GET", "/test/models", wrong, "\"code\":\"invalid_api_key\"");
     expect("GET", "/health", "", 0, 200, NULL);
     expect("GET", "/test/models/fable/ready", "", 0, 200, NULL);
+    expect("GET", "/version", "", 0, 200, NULL);
+    expect("GET", "/v1/models", "", 0, 401, NULL);
     expect("GET", "/v2/models/fable/versions/ready", "", 0, 401, NULL); /* a model's version */
     expect("OPTIONS", "/test/models", "", 0, 204, NULL);
     down();
