@@ -5,14 +5,15 @@
 #include <string.h>
 
 int attention_rows(const struct attention_shape *s) {
-    int n = ATTENTION_QUERIES / (s->n_heads / s->n_kv_heads);
+    int n = ATTENTION_QUERIES / (s->n_heads / attention_groups(s));
     return n < 1 ? 1 : n > ATTENTION_ROWS_MAX ? ATTENTION_ROWS_MAX : n;
 }
 
 /* Scores of a query: one more group of lanes than positions, for the padding of softmax. */
 enum { SCORES_STRIDE = ATTENTION_CHUNK + LANES };
 
-/* What a chunk, or all up to some chunk, give the n queries of a tile's KV head. */
+/* What a chunk, or all up to some chunk, give the n queries of a tile's group. Where values are in
+ * the keys, whole keys are summed: what is behind the values is not looked at. */
 struct part {
     float *o;   /* [n][lanes_up(head_dim)]: sum over p of exp(s[p] - max) V[p] */
     float *max; /* [n] */
@@ -20,7 +21,7 @@ struct part {
 };
 
 static int queries(const struct attention_shape *s, int n_rows) {
-    return n_rows * (s->n_heads / s->n_kv_heads);
+    return n_rows * (s->n_heads / attention_groups(s));
 }
 
 size_t attention_part_floats(const struct attention_shape *s, int n_rows) {
@@ -48,7 +49,8 @@ struct walk {
     const struct attention_tile *t;
     const struct kv_shape *kv;
     int kv_head, low, high;
-    int group, n_q; /* queries of a row, of the tile */
+    int head, n_heads; /* the group: its first head, how many */
+    int n_q;           /* queries of the tile */
     size_t row_bytes, hd_up;
 };
 
@@ -67,15 +69,17 @@ int attention_chunks(const struct attention_tile *t, int window, int *first) {
     return (row_end(t, window, t->n - 1) - 1) / ATTENTION_CHUNK - *first + 1;
 }
 
-static struct walk walk_of(const struct attention *a, const struct attention_tile *t, int kv_head) {
+static struct walk walk_of(const struct attention *a, const struct attention_tile *t, int group) {
     const struct kv_shape *kv = kv_cache_shape(a->kv);
+    const int groups = attention_groups(a->shape), n_heads = a->shape->n_heads / groups;
     return (struct walk){.a = a,
                          .t = t,
                          .kv = kv,
-                         .kv_head = kv_head,
+                         .kv_head = group / (groups / a->shape->n_kv_heads),
                          .low = row_low(a->window, t->position),
                          .high = row_end(t, a->window, t->n - 1),
-                         .group = a->shape->n_heads / a->shape->n_kv_heads,
+                         .head = group * n_heads,
+                         .n_heads = n_heads,
                          .n_q = queries(a->shape, t->n),
                          .row_bytes = kv_row_bytes(kv->head_dim, kv->dtype),
                          .hd_up = (size_t)lanes_up(a->shape->head_dim)};
@@ -85,6 +89,7 @@ static struct walk walk_of(const struct attention *a, const struct attention_til
  * the same block. */
 static const uint8_t *rows_at(const struct walk *w, int which, int position, int *n) {
     const size_t tokens = (size_t)w->kv->block_tokens;
+    if (w->kv->values_in_keys > 0) which = 0;
     size_t in_block = (size_t)position % tokens;
     const uint8_t *block =
         kv_block_ptr(w->a->kv, w->a->layer, w->t->block_table[(size_t)position / tokens]);
@@ -117,8 +122,8 @@ static void gather_queries(const struct walk *w, float *query) {
     const size_t hd = (size_t)w->a->shape->head_dim, heads = (size_t)w->a->shape->n_heads;
     memset(query, 0, (size_t)w->n_q * w->hd_up * sizeof(float));
     for (int i = 0; i < w->n_q; i++) {
-        size_t row = (size_t)(w->t->row + i / w->group),
-               head = (size_t)(w->kv_head * w->group + i % w->group);
+        size_t row = (size_t)(w->t->row + i / w->n_heads),
+               head = (size_t)(w->head + i % w->n_heads);
         memcpy(query + (size_t)i * w->hd_up, w->a->q + (row * heads + head) * hd,
                hd * sizeof(float));
     }
@@ -131,8 +136,8 @@ static void change_scores(const struct walk *w, float *score, int low, int n) {
         float *row = score + (size_t)i * SCORES_STRIDE;
         if (s->cap > 0) w->a->kn->softcap(row, s->cap, n);
         if (s->slopes == NULL) continue;
-        const float slope = s->slopes[w->kv_head * w->group + i % w->group];
-        const int at = w->t->position + i / w->group;
+        const float slope = s->slopes[w->head + i % w->n_heads];
+        const int at = w->t->position + i / w->n_heads;
         for (int p = 0; p < n; p++) row[p] += slope * (float)(low + p - at);
     }
 }
@@ -141,7 +146,7 @@ static void chunk_part(const struct walk *w, int chunk, const float *query, stru
                        float *score) {
     const struct kernels *kn = w->a->kn;
     const struct attention_tile *t = w->t;
-    const int window = w->a->window, g = w->group;
+    const int window = w->a->window, g = w->n_heads;
     const int low = max_of(w->low, chunk * ATTENTION_CHUNK),
               high = min_of(w->high, (chunk + 1) * ATTENTION_CHUNK);
     for (int p = low, n = 0; p < high; p += n) {
@@ -209,20 +214,21 @@ static float with_sink(const struct walk *w, float sink, float max, float sum) {
 }
 
 static void write_out(const struct walk *w, struct part p) {
-    const size_t hd = (size_t)w->a->shape->head_dim, heads = (size_t)w->a->shape->n_heads;
+    const size_t dim = (size_t)attention_value_dim(w->a->shape),
+                 heads = (size_t)w->a->shape->n_heads;
     for (int i = 0; i < w->n_q; i++) {
-        size_t row = (size_t)(w->t->row + i / w->group),
-               head = (size_t)(w->kv_head * w->group + i % w->group);
+        size_t row = (size_t)(w->t->row + i / w->n_heads),
+               head = (size_t)(w->head + i % w->n_heads);
         float f = 1.0f / p.sum[i];
         if (w->a->sinks != NULL) f = with_sink(w, w->a->sinks[head], p.max[i], p.sum[i]);
-        w->a->kn->scale(w->a->out + (row * heads + head) * hd, p.o + (size_t)i * w->hd_up, f,
-                        (int)hd);
+        w->a->kn->scale(w->a->out + (row * heads + head) * dim, p.o + (size_t)i * w->hd_up, f,
+                        (int)dim);
     }
 }
 
-void attention_tile(const struct attention *a, const struct attention_tile *t, int kv_head,
+void attention_tile(const struct attention *a, const struct attention_tile *t, int group,
                     float *scratch) {
-    const struct walk w = walk_of(a, t, kv_head);
+    const struct walk w = walk_of(a, t, group);
     float *query = scratch, *score = query + (size_t)w.n_q * w.hd_up;
     float *parts = score + (size_t)w.n_q * SCORES_STRIDE;
     const struct part acc = part_at(a->shape, t->n, parts),
@@ -237,17 +243,17 @@ void attention_tile(const struct attention *a, const struct attention_tile *t, i
     write_out(&w, acc);
 }
 
-void attention_chunk(const struct attention *a, const struct attention_tile *t, int kv_head,
+void attention_chunk(const struct attention *a, const struct attention_tile *t, int group,
                      int chunk, float *part, float *scratch) {
-    const struct walk w = walk_of(a, t, kv_head);
+    const struct walk w = walk_of(a, t, group);
     gather_queries(&w, scratch);
     chunk_part(&w, chunk, scratch, part_at(a->shape, t->n, part),
                scratch + (size_t)w.n_q * w.hd_up);
 }
 
-void attention_join(const struct attention *a, const struct attention_tile *t, int kv_head,
+void attention_join(const struct attention *a, const struct attention_tile *t, int group,
                     float *parts, int n_parts) {
-    const struct walk w = walk_of(a, t, kv_head);
+    const struct walk w = walk_of(a, t, group);
     const size_t stride = attention_part_floats(a->shape, t->n);
     const struct part acc = part_at(a->shape, t->n, parts);
     for (int i = 1; i < n_parts; i++)

@@ -26,7 +26,17 @@ struct attention_shape {
     float scale;         /* of q K^T */
     float cap;           /* scores become cap tanh(score / cap); 0: they stay */
     const float *slopes; /* [n_heads]: ALiBi, scores fall by so much a position; NULL: none */
+    int values_in_keys;  /* V is the first so many values of K and has no rows; 0: it has */
+    int slices;          /* the queries of a KV head in so many groups, a work item each; 0: as 1 */
 };
+
+/* Groups of heads that share a KV head: what a work item computes of its rows. */
+static inline int attention_groups(const struct attention_shape *s) {
+    return s->n_kv_heads * (s->slices > 0 ? s->slices : 1);
+}
+static inline int attention_value_dim(const struct attention_shape *s) {
+    return s->values_in_keys > 0 ? s->values_in_keys : s->head_dim;
+}
 
 /* Consecutive rows of one sequence, n <= attention_rows(). */
 struct attention_tile {
@@ -36,8 +46,10 @@ struct attention_tile {
     int end;      /* rows see both sides: positions of the sequence; 0: none behind themselves */
 };
 
-/* One layer's attention. q, out: f32 [rows][n_heads][head_dim] of the whole pass; K and V of every
- * position up to a tile's last, or up to its end, are in the pool. window: 0, or how many positions
+/* One layer's attention. q: f32 [rows][n_heads][head_dim] of the whole pass, out: the same with
+ * attention_value_dim(); K and V of every position up to a tile's last, or up to its end, are in
+ * the pool, which has values_in_keys of the shape.
+ window: 0, or how many positions
  * a row sees to a side, itself included. */
 struct attention {
     const struct kernels *kn;
@@ -49,7 +61,7 @@ struct attention {
     float *out;
 };
 
-/* Rows that share one walk over the keys: enough to fill ATTENTION_QUERIES queries of a KV head. */
+/* Rows that share one walk over the keys: enough to fill ATTENTION_QUERIES queries of a group. */
 int attention_rows(const struct attention_shape *s);
 
 /* Floats of scratch for one thread; 64-byte aligned. */
@@ -58,17 +70,17 @@ size_t attention_scratch_floats(const struct attention_shape *s);
 /* How many chunks any row of the tile sees; *first: the lowest. */
 int attention_chunks(const struct attention_tile *t, int window, int *first);
 
-/* One KV head of one tile, all chunks. */
-void attention_tile(const struct attention *a, const struct attention_tile *t, int kv_head,
+/* One group of one tile, all chunks. */
+void attention_tile(const struct attention *a, const struct attention_tile *t, int group,
                     float *scratch);
 
 /* The same in pieces: one chunk's result to `part` (attention_part_floats() for the tile's n rows,
  * 64-byte aligned); then, when all n_parts of the tile's chunks lie side by side from the lowest
  * on, what they make together. The parts do not survive it. */
 size_t attention_part_floats(const struct attention_shape *s, int n_rows);
-void attention_chunk(const struct attention *a, const struct attention_tile *t, int kv_head,
+void attention_chunk(const struct attention *a, const struct attention_tile *t, int group,
                      int chunk, float *part, float *scratch);
-void attention_join(const struct attention *a, const struct attention_tile *t, int kv_head,
+void attention_join(const struct attention *a, const struct attention_tile *t, int group,
                     float *parts, int n_parts);
 
 #endif

@@ -2,17 +2,18 @@
 #include "common/engine/attention_plan.h"
 
 /* A tile is cut when its item is more than this part of a thread's fair share of the layer. So
- * there are fewer than SHARES * threads / n_kv_heads such tiles. */
+ * there are fewer than SHARES * threads / groups such tiles. */
 enum { SHARES = 4 };
 
 void attention_plan_init(struct attention_plan *p, const struct attention_shape *s, int threads,
                          int tiles_max, int seq_tokens_max) {
     const size_t chunks = ((size_t)seq_tokens_max + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK;
-    const size_t parts = chunks * (size_t)s->n_kv_heads, one = parts * attention_part_floats(s, 1);
+    const int groups = attention_groups(s);
+    const size_t parts = chunks * (size_t)groups, one = parts * attention_part_floats(s, 1);
     *p = (struct attention_plan){
         .shape = *s, .threads = threads, .tiles_max = tiles_max, .items_max = (size_t)tiles_max};
     if (threads < 2 || chunks < 2) return; /* nothing is ever cut */
-    p->cuts_max = (SHARES * threads + s->n_kv_heads - 1) / s->n_kv_heads;
+    p->cuts_max = (SHARES * threads + groups - 1) / groups;
     if (p->cuts_max > tiles_max) p->cuts_max = tiles_max;
     p->parts_max = (size_t)p->cuts_max * parts * attention_part_floats(s, attention_rows(s));
     if (p->parts_max > ATTENTION_PARTS_BYTES / sizeof(float))
@@ -33,8 +34,8 @@ static bool cut(struct attention_plan *p, int window, int i, size_t *used) {
     const struct attention_tile *t = &p->tiles[i];
     struct attention_cut c = {.tile = i, .parts = *used};
     c.n_chunks = attention_chunks(t, window, &c.first);
-    const size_t floats =
-        (size_t)c.n_chunks * (size_t)p->shape.n_kv_heads * attention_part_floats(&p->shape, t->n);
+    const size_t floats = (size_t)c.n_chunks * (size_t)attention_groups(&p->shape) *
+                          attention_part_floats(&p->shape, t->n);
     if (p->n_cuts == p->cuts_max || floats > p->parts_max - *used) return false;
     p->cuts[p->n_cuts++] = c;
     *used += floats;
@@ -46,7 +47,7 @@ void attention_plan_make(struct attention_plan *p, int window) {
     size_t used = 0;
     p->n_items = p->n_cuts = 0;
     for (int i = 0; i < p->n_tiles; i++) total += work_of(&p->tiles[i], window);
-    const int64_t most = total * p->shape.n_kv_heads / (SHARES * p->threads);
+    const int64_t most = total * attention_groups(&p->shape) / (SHARES * p->threads);
     /* Late rows see more positions: the long items go first, and the chunks fill up at the end. */
     for (int i = p->n_tiles - 1; i >= 0; i--) {
         const int64_t work = work_of(&p->tiles[i], window);
@@ -63,20 +64,20 @@ void attention_plan_make(struct attention_plan *p, int window) {
 
 void attention_plan_run(const struct attention_plan *p, const struct attention *a, int item,
                         float *scratch) {
-    const int heads = p->shape.n_kv_heads, head = item % heads;
-    const struct attention_item *it = &p->items[item / heads];
+    const int groups = attention_groups(&p->shape), group = item % groups;
+    const struct attention_item *it = &p->items[item / groups];
     const struct attention_tile *t = &p->tiles[it->tile];
     if (it->cut < 0) {
-        attention_tile(a, t, head, scratch);
+        attention_tile(a, t, group, scratch);
         return;
     }
     const struct attention_cut *c = &p->cuts[it->cut];
     const size_t floats = attention_part_floats(&p->shape, t->n);
-    float *parts = p->parts + c->parts + (size_t)(head * c->n_chunks) * floats;
-    atomic_int *done = &p->done[it->cut * heads + head];
-    attention_chunk(a, t, head, c->first + it->chunk, parts + (size_t)it->chunk * floats, scratch);
+    float *parts = p->parts + c->parts + (size_t)(group * c->n_chunks) * floats;
+    atomic_int *done = &p->done[it->cut * groups + group];
+    attention_chunk(a, t, group, c->first + it->chunk, parts + (size_t)it->chunk * floats, scratch);
     /* Whoever counts last sees the parts of all, and nobody else touches the count again. */
     if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < c->n_chunks) return;
     atomic_store_explicit(done, 0, memory_order_relaxed);
-    attention_join(a, t, head, parts, c->n_chunks);
+    attention_join(a, t, group, parts, c->n_chunks);
 }

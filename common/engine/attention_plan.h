@@ -1,5 +1,5 @@
 /* attention_plan: a layer's attention as work items for the compute pool, each of them once for
- * every KV head.
+ * every group of heads (attention_groups()).
  *
  * With plenty of tiles an item is a tile. Where a tile is so large a share of the work that threads
  * would wait for it (a decode of few sequences, a long context beside short ones) each of its
@@ -26,7 +26,7 @@ struct attention_item {
 /* A tile in chunks. */
 struct attention_cut {
     int tile, first, n_chunks;
-    size_t parts; /* where its parts start: [n_kv_heads][n_chunks][attention_part_floats()] */
+    size_t parts; /* where its parts start: [groups][n_chunks][attention_part_floats()] */
 };
 
 struct attention_plan {
@@ -41,7 +41,7 @@ struct attention_plan {
     int n_items;
     struct attention_cut *cuts; /* [cuts_max] */
     int n_cuts;
-    atomic_int *done; /* [cuts_max][n_kv_heads]: finished chunks; zeros between passes */
+    atomic_int *done; /* [cuts_max][groups]: finished chunks; zeros between passes */
     float *parts;     /* [parts_max], 64-byte aligned */
 };
 
@@ -53,8 +53,8 @@ void attention_plan_init(struct attention_plan *p, const struct attention_shape 
 /* Items for tiles[0 .. n_tiles) in layers with that window: long ones first, chunks last. */
 void attention_plan_make(struct attention_plan *p, int window);
 
-/* Item `item` of the n_items * n_kv_heads of the plan. a->shape and a->window are the plan's;
- * scratch: as attention_tile(). */
+/* Item `item` of the n_items * attention_groups() of the plan. a->shape and a->window are the
+ * plan's; scratch: as attention_tile(). */
 void attention_plan_run(const struct attention_plan *p, const struct attention *a, int item,
                         float *scratch);
 

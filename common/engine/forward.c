@@ -113,7 +113,7 @@ static void lay_out_plan(struct attention_plan *p, struct carver *c) {
     p->tiles = carve(c, (size_t)p->tiles_max, sizeof(*p->tiles));
     p->items = carve(c, p->items_max, sizeof(*p->items));
     p->cuts = carve(c, (size_t)p->cuts_max, sizeof(*p->cuts));
-    p->done = carve(c, (size_t)p->cuts_max * (size_t)p->shape.n_kv_heads, sizeof(*p->done));
+    p->done = carve(c, (size_t)p->cuts_max * (size_t)attention_groups(&p->shape), sizeof(*p->done));
     p->parts = carve(c, p->parts_max, sizeof(float));
 }
 

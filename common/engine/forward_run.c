@@ -150,7 +150,7 @@ static void attention_layer(struct pass *p) {
                                       .sinks = p->lw->sinks,
                                       .q = f->q,
                                       .out = f->att};
-    pool_run(f->pool, attention_item, p, f->plan.n_items * f->conf.n_kv_heads);
+    pool_run(f->pool, attention_item, p, f->plan.n_items * attention_groups(&f->shape));
 }
 
 /* ---- products */

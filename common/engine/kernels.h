@@ -28,6 +28,7 @@
 #include "common/engine/engine.h"
 
 enum { PANEL_ROWS = 16, TILE_ROWS = 6, LANES = 16, GROUP = 32 };
+enum { KEY_DIM_MAX = 576 }; /* the largest head_dim of scores() and mix() */
 
 struct kernels {
     const char *name;

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 256 * 1024 };
+enum { HEAD_DIM_LANES_MAX = KEY_DIM_MAX, SLICE_BYTES = 256 * 1024 };
 #define ONCE_AHEAD_BYTES 2048
 /* Sixteen registers, of which a step needs up to four beside the accumulators: eight of these cover
  * the latency of an FMA; three rows by two panels, twelve, spill. */

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { HEAD_DIM_LANES_MAX = 256, SLICE_BYTES = 32768 };
+enum { HEAD_DIM_LANES_MAX = KEY_DIM_MAX, SLICE_BYTES = 32768 };
 /* Thirty-two registers: four panels by six rows are 24 accumulators. A single row reads as many
  * streams as it takes panels: ROW_PANELS is what the set's processors read fastest. */
 #ifndef ROW_PANELS

@@ -49,8 +49,10 @@ struct kv_cache {
 /* ---- shape */
 
 size_t kv_block_bytes(const struct kv_shape *s) {
-    size_t n = 2;
-    if (s->n_kv_heads < 1 || s->block_tokens < 1 || s->head_dim < 1) return 0;
+    size_t n = s->values_in_keys > 0 ? 1 : 2;
+    if (s->values_in_keys < 0 || s->values_in_keys > s->head_dim || s->n_kv_heads < 1 ||
+        s->block_tokens < 1 || s->head_dim < 1)
+        return 0;
     if (__builtin_mul_overflow(n, (size_t)s->n_kv_heads, &n) ||
         __builtin_mul_overflow(n, (size_t)s->block_tokens, &n) ||
         __builtin_mul_overflow(n, kv_row_bytes(s->head_dim, s->dtype), &n))

@@ -1,9 +1,10 @@
 /* kv_cache: the pool of KV blocks: reference counts and the hash chain for prefix reuse. Knows
  * nothing of sequences' state or roles.
  *
- * Memory: [n_layers][n_blocks] x { K [n_kv_heads][block_tokens] rows of kv_row_bytes(), V the same
- * }; allocated and touched once. A block of a layer starts on a 64-byte boundary, so between two
- * blocks there may be padding. Thread: the engine thread; kv_block_ptr() any thread. */
+ * Memory: [n_layers][n_blocks] x { K [n_kv_heads][block_tokens] rows of kv_row_bytes(), V the same,
+ * unless values are in the keys }; allocated and touched once. A block of a layer starts on a
+ * 64-byte boundary, so between two blocks there may be padding. Thread: the engine thread;
+ * kv_block_ptr() any thread. */
 #ifndef BATON_ENGINE_KV_CACHE_H
 #define BATON_ENGINE_KV_CACHE_H
 
@@ -20,6 +21,7 @@ struct kv_cache;
 struct kv_shape {
     int n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;
     enum dtype dtype;
+    int values_in_keys; /* V is the first so many values of K and has no rows; 0: it has */
 };
 
 enum err kv_cache_create(struct kv_cache **out, const struct kv_shape *shape, struct errbuf *eb);

@@ -228,8 +228,12 @@ static void bench_model(const struct conf *c, double bandwidth, double sgemm) {
     const struct model_info *m = forward_model(f);
     printf("model_load %.2f s\n", bench_now() - t);
     int n_blocks = (c->rows + NEW) / BLOCK + 1, last = c->rows - 1, zero = 0;
-    const struct kv_shape shape = {m->n_layers, m->n_kv_heads, m->head_dim,
-                                   BLOCK,       n_blocks,      DTYPE_BF16};
+    const struct kv_shape shape = {.n_layers = m->n_layers,
+                                   .n_kv_heads = m->n_kv_heads,
+                                   .head_dim = m->head_dim,
+                                   .block_tokens = BLOCK,
+                                   .n_blocks = n_blocks,
+                                   .dtype = DTYPE_BF16};
     int32_t *table = calloc((size_t)n_blocks, sizeof(*table)),
             *ids = calloc((size_t)c->rows, sizeof(*ids)), next = 1;
     float *logits = malloc(sizeof(float) * (size_t)m->vocab_size);

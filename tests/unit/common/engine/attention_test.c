@@ -74,7 +74,7 @@ static void keep_row(const struct kernels *kn, uint8_t *at, float *x, enum dtype
 static struct rig *rig_make(const char *set, enum dtype t, int block, int loud) {
     struct rig *r = calloc(1, sizeof(*r));
     const int n_blocks = (LONGEST + block - 1) / block;
-    const struct kv_shape s = {LAYERS, KV_HEADS, HEAD_DIM, block, n_blocks, t};
+    const struct kv_shape s = {LAYERS, KV_HEADS, HEAD_DIM, block, n_blocks, t, 0};
     struct errbuf eb = {0};
     assert_non_null(r);
     assert_int_equal(kernels_find(&r->kn, set, &eb), ERR_OK);
@@ -464,6 +464,112 @@ static void plans_keep_to_their_memory(void **state) {
     rig_free(r);
 }
 
+/* ---- values in the keys, one KV head, its queries in groups */
+
+enum { L_HEADS = 12, L_DIM = 40, L_VALUES = 24, L_LONG = C + 77, L_ROWS = 7 };
+
+/* The values of `bare` are in its keys; of `both` they have rows, which are the keys once more. */
+struct latent_rig {
+    struct kernels kn;
+    struct kv_cache *bare, *both;
+    int32_t table[(L_LONG + 8) / 9];
+    float q[L_ROWS][L_HEADS * L_DIM];
+};
+
+static struct latent_rig *latent_make(const char *set, enum dtype t) {
+    struct latent_rig *r = calloc(1, sizeof(*r));
+    struct errbuf eb = {0};
+    assert_non_null(r);
+    const struct kv_shape s = {.n_layers = 1,
+                               .n_kv_heads = 1,
+                               .head_dim = L_DIM,
+                               .block_tokens = 9,
+                               .n_blocks = (L_LONG + 8) / 9,
+                               .dtype = t};
+    struct kv_shape in_keys = s;
+    in_keys.values_in_keys = L_VALUES;
+    assert_int_equal(kernels_find(&r->kn, set, &eb), ERR_OK);
+    assert_int_equal(kv_cache_create(&r->both, &s, &eb), ERR_OK);
+    assert_int_equal(kv_cache_create(&r->bare, &in_keys, &eb), ERR_OK);
+    assert_int_equal(2 * kv_block_bytes(&in_keys), kv_block_bytes(&s));
+    for (int i = 0; i < s.n_blocks; i++) r->table[i] = s.n_blocks - 1 - i;
+    const size_t bytes = kv_row_bytes(L_DIM, t);
+    dice = 11;
+    for (int p = 0; p < L_LONG; p++) {
+        float row[L_DIM];
+        for (int d = 0; d < L_DIM; d++) row[d] = value(1);
+        uint8_t *one = kv_block_ptr(r->bare, 0, r->table[p / 9]) + (size_t)(p % 9) * bytes,
+                *two = kv_block_ptr(r->both, 0, r->table[p / 9]) + (size_t)(p % 9) * bytes;
+        r->kn.store(one, row, L_DIM, t);
+        memcpy(two, one, bytes);
+        memcpy(two + 9 * bytes, one, bytes);
+    }
+    for (int i = 0; i < L_ROWS; i++)
+        for (int d = 0; d < L_HEADS * L_DIM; d++) r->q[i][d] = value(1);
+    return r;
+}
+
+static void latent_run(struct latent_rig *r, const struct attention_shape *s, const void *kv,
+                       int position, float *out) {
+    const struct attention a = {.kn = &r->kn, .shape = s, .kv = kv, .q = r->q[0], .out = out};
+    float *scratch = floats(attention_scratch_floats(s));
+    const int most = attention_rows(s);
+    for (int row = 0; row < L_ROWS; row += most) {
+        const struct attention_tile t = {.block_table = r->table,
+                                         .row = row,
+                                         .n = L_ROWS - row < most ? L_ROWS - row : most,
+                                         .position = position + row};
+        for (int g = 0; g < attention_groups(s); g++) attention_tile(&a, &t, g, scratch);
+    }
+    free(scratch);
+}
+
+static void values_in_keys_are_the_keys_beginning(void **state) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_INT8};
+    static const int positions[] = {0, 5, C - 3, L_LONG - L_ROWS};
+    static float want[L_ROWS][L_HEADS][L_DIM], got[L_ROWS][L_HEADS][L_VALUES];
+    struct kernels k;
+    (void)state;
+    for (int set = 0; kernels_at(&k, set); set++) {
+        for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+            struct latent_rig *r = latent_make(k.name, types[i]);
+            struct attention_shape s = {
+                .n_heads = L_HEADS, .n_kv_heads = 1, .head_dim = L_DIM, .scale = 0.2f};
+            for (size_t p = 0; p < sizeof(positions) / sizeof(positions[0]); p++) {
+                s.values_in_keys = s.slices = 0;
+                latent_run(r, &s, r->both, positions[p], want[0][0]);
+                s.values_in_keys = L_VALUES;
+                for (s.slices = 0; s.slices <= L_HEADS; s.slices += s.slices < 4 ? 1 : 2) {
+                    if (s.slices > 0 && L_HEADS % s.slices != 0) continue;
+                    memset(got, 0x5a, sizeof(got));
+                    latent_run(r, &s, r->bare, positions[p], got[0][0]);
+                    for (int j = 0; j < L_ROWS * L_HEADS; j++)
+                        if (memcmp(got[0][j], want[0][j], sizeof(got[0][j])) != 0)
+                            fail_msg("%s: position=%d slices=%d row=%d head=%d", k.name,
+                                     positions[p], s.slices, j / L_HEADS, j % L_HEADS);
+                }
+            }
+            kv_cache_destroy(&r->bare);
+            kv_cache_destroy(&r->both);
+            free(r);
+        }
+    }
+}
+
+static void groups_share_the_work_of_a_head(void **state) {
+    struct attention_shape s = {
+        .n_heads = 128, .n_kv_heads = 1, .head_dim = 576, .values_in_keys = 512, .scale = 1};
+    struct attention_plan p;
+    (void)state;
+    assert_int_equal(attention_rows(&s), 1);
+    s.slices = 16;
+    assert_int_equal(attention_rows(&s), 8);
+    assert_int_equal(attention_groups(&s), 16);
+    assert_int_equal(attention_value_dim(&s), 512);
+    attention_plan_init(&p, &s, 8, 30, C + 1);
+    assert_int_equal(p.cuts_max, 2); /* four tiles' worth of items a thread */
+}
+
 /* Sizes at open: nothing to cut with one thread or one chunk; a bound for many threads and a
  * context of millions, where one row still fits. */
 static void plans_have_a_size(void **state) {
@@ -500,6 +606,8 @@ int main(void) {
         cmocka_unit_test(plans_give_the_same_bits),
         cmocka_unit_test(plans_keep_to_their_memory),
         cmocka_unit_test(plans_have_a_size),
+        cmocka_unit_test(values_in_keys_are_the_keys_beginning),
+        cmocka_unit_test(groups_share_the_work_of_a_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static int32_t token(int position) {
  * with those. */
 static void run(struct forward *f, enum dtype kv_dtype, int rows, int last_rows, bool beside,
                 float *out) {
-    const struct kv_shape shape = {LAYERS, KV_HEADS, HEAD_DIM, BLOCK, BLOCKS + OTHERS, kv_dtype};
+    const struct kv_shape shape = {LAYERS, KV_HEADS, HEAD_DIM, BLOCK, BLOCKS + OTHERS, kv_dtype, 0};
     struct kv_cache *kv = NULL;
     int32_t table[BLOCKS], other[OTHERS], ids[ROWS_MAX];
     assert_int_equal(kv_cache_create(&kv, &shape, NULL), ERR_OK);

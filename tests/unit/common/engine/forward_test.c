@@ -45,8 +45,8 @@ static void on_layer(void *arg, int layer) {
  * other). */
 static void run_all(struct forward *f, const struct engine_opts *o, uint32_t seed,
                     struct answer *out) {
-    const struct kv_shape shape = {LAYERS,     KV_HEADS, HEAD_DIM, BLOCK, N_SEQS * BLOCKS_EACH,
-                                   o->kv_dtype};
+    const struct kv_shape shape = {LAYERS,      KV_HEADS, HEAD_DIM, BLOCK, N_SEQS * BLOCKS_EACH,
+                                   o->kv_dtype, 0};
     struct kv_cache *kv = NULL;
     int32_t tables[N_SEQS][BLOCKS_EACH], ids[ROWS_MAX];
     int past[N_SEQS] = {0}, logit_rows[ROWS_MAX], done = 0, passes = 0;

@@ -5,9 +5,9 @@
  * in many. Rows lie in memory of their exact size, for the address sanitizer. */
 #include "tests/unit/common/engine/kernels_rig.h"
 
-enum { N_MAX = 260, N_POS = 43 };
+enum { N_MAX = KEY_DIM_MAX, N_POS = 43 };
 
-static const int dims[] = {2, 8, 16, 24, 30, 32, 40, 64, 80, 96, 128, 200, 256};
+static const int dims[] = {2, 8, 16, 24, 30, 32, 40, 64, 80, 96, 128, 200, 256, 576};
 
 static void random_row(float *x, int n) {
     static const float sizes[] = {1, 1, 1, 0, 1e-20f, 1e-35f, 1e5f, 1e30f};

@@ -57,6 +57,11 @@ static void test_sizes(void **state) {
     assert_int_equal(kv_block_bytes(&s), 2 * 3 * 5 * 7 * 4);
     s.dtype = DTYPE_INT8;
     assert_int_equal(kv_block_bytes(&s), 2 * 3 * (5 + 2) * 7);
+    s.values_in_keys = 4; /* no rows for them */
+    assert_int_equal(kv_block_bytes(&s), 3 * (5 + 2) * 7);
+    s.values_in_keys = 6;
+    assert_int_equal(kv_block_bytes(&s), 0);
+    s.values_in_keys = 0;
     s.dtype = DTYPE_F16;
     assert_int_equal(kv_block_bytes(&s), 0);
     s.dtype = DTYPE_NONE;
@@ -84,6 +89,8 @@ static void test_sizes(void **state) {
     REFUSED(n_layers, 0);
     REFUSED(head_dim, 0);
     REFUSED(n_kv_heads, -3);
+    REFUSED(values_in_keys, -1);
+    REFUSED(values_in_keys, 6);
     REFUSED(dtype, DTYPE_NONE);
     REFUSED(dtype, DTYPE_F16);
     REFUSED(dtype, DTYPE_INT4);
