@@ -13,9 +13,9 @@ out=$build/bench.txt
 bin=$build/tests/bench
 py=/usr/bin/python3
 if [ "${BENCH_QUICK:-}" = 1 ]; then
-    forward="--layers 3 --rounds 3 --seconds 10" lookup="--rounds 3" link="--rounds 5" piece=0.3 streams=300 limit=240
+    forward="--layers 3 --rounds 3 --seconds 10" lookup="--rounds 3" link="--rounds 5" piece=0.3 streams=300 limit=240 relay="--rounds 1"
 else
-    forward="--rounds 5 --seconds 60" lookup="--rounds 5" link="" piece=1 streams=1000 limit=1200
+    forward="--rounds 5 --seconds 60" lookup="--rounds 5" link="" piece=1 streams=1000 limit=1200 relay=""
 fi
 models=$(mktemp -d "${TMPDIR:-/tmp}/baton-bench-models-XXXXXX") || exit 1
 trap 'rm -rf "$models" "$out.list"' EXIT
@@ -44,6 +44,7 @@ programs() {
     echo "$bin/bench_kv_parts"
     echo "$bin/bench_kv_link $link"
     echo "$bin/bench_relay"
+    echo "$bin/bench_relay_tls $relay"
     echo "$py tests/bench/start.py"
     echo "$py tests/bench/vectors.py"
     for model in fable half_b; do echo "$py tests/bench/silence.py $model"; done

@@ -149,8 +149,8 @@ static struct issued pki_issue(struct pki *p, const struct issued *ca, const cha
     return i;
 }
 
-static void pki_crl(const struct pki *p, const struct issued *ca, const char *name,
-                    const struct issued *revoked, long from_s, long until_s) {
+static inline void pki_crl(const struct pki *p, const struct issued *ca, const char *name,
+                           const struct issued *revoked, long from_s, long until_s) {
     X509_CRL *crl = X509_CRL_new();
     ASN1_TIME *from = X509_gmtime_adj(NULL, from_s), *until = X509_gmtime_adj(NULL, until_s);
     X509_CRL_set_version(crl, 1);
@@ -174,7 +174,7 @@ static void pki_crl(const struct pki *p, const struct issued *ca, const char *na
 }
 
 /* Settings that name CA.pem, NAME.pem and NAME.key. */
-static struct tls_conf pki_conf(const struct pki *p, const char *ca, const char *name) {
+static inline struct tls_conf pki_conf(const struct pki *p, const char *ca, const char *name) {
     struct tls_conf c = {.names = {"t.ca", "t.cert", "t.key", "t.passwd", "t.crl", NULL}};
     char file[128];
     snprintf(file, sizeof(file), "%s.pem", ca);
@@ -186,7 +186,7 @@ static struct tls_conf pki_conf(const struct pki *p, const char *ca, const char 
     return c;
 }
 
-static struct tls *pki_open(const struct tls_conf *c) {
+static inline struct tls *pki_open(const struct tls_conf *c) {
     struct tls *t;
     struct errbuf eb = {0};
     if (tls_open(&t, c, &eb) != ERR_OK) fail_msg("%s", eb.text);
