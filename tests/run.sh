@@ -14,9 +14,10 @@ export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 export TSAN_OPTIONS="${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp:halt_on_error=0:second_deadlock_stack=1:die_after_fork=0}"
 jobs=$(nproc)
 case $build in # a sanitizer takes up to twenty times as long, all of it in computing
-*san) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs ;;
-*) limit=300 programs_at_once=$((jobs * 2)) clusters_at_once=$((jobs + 1)) ;;
+*san) limit=1200 programs_at_once=$((jobs + 1)) clusters_at_once=$jobs part_limit=14400 ;;
+*) limit=300 programs_at_once=$((jobs * 2)) clusters_at_once=$((jobs + 1)) part_limit=1500 ;;
 esac
+[ "${ABUSE_SLOW:-}${CHAOS_SLOW:-}" = "" ] || part_limit=14400 # tests of minutes have limits of their own (slow_tests.py)
 log=$(mktemp)
 beside=
 # shellcheck disable=SC2317
@@ -34,7 +35,7 @@ programs() {
     xargs -r -P "$programs_at_once" -L 1 sh -c '
         limit=$1
         shift
-        if out=$(timeout "$limit" "$@" 2>&1); then echo ok
+        if out=$(timeout -k 10 "$limit" "$@" 2>&1); then echo ok
         else printf "FAILED %s\n%s\n" "$*" "$(echo "$out" | tail -n 60)"
         fi' one "$limit" >"$log"
     ok=$(grep -c "^ok$" "$log")
@@ -44,12 +45,14 @@ programs() {
     grep -v "^ok$" "$log"
 }
 
-# pytest prints its own counts; its closing line is added to ours.
+# pytest prints its own counts; its closing line is added to ours. A test that hangs ends its process, with the stacks of its threads in the
+# output, and the others go on; a process that does not end after its last test is ended with its part.
 pytests() { # label, processes, arguments...
     label=$1
     processes=$2
     shift 2
-    BUILD=$build $py -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile "$@" >"$log" 2>&1
+    BUILD=$build timeout -k 10 "$part_limit" $py -m pytest -q -p no:cacheprovider -n "$processes" --dist loadfile \
+        --timeout $((limit * 2)) --timeout-method thread "$@" >"$log" 2>&1
     rc=$?
     p=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) passed.*/\1/p; s/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)
     f=$(sed -n 's/.*[^0-9]\([0-9][0-9]*\) failed.*/\1/p; s/^\([0-9][0-9]*\) failed.*/\1/p' "$log" | tail -n 1)
@@ -58,6 +61,8 @@ pytests() { # label, processes, arguments...
     if [ $rc -ne 0 ]; then
         [ -n "${f:-}" ] || failed=$((failed + 1))
         echo "FAILED $label"
+        [ $rc -ne 124 ] || echo "$label did not end within $part_limit s"
+        sed -n '/+ Timeout +/,/+ Timeout +/p' "$log" | head -n 400
         tail -n 120 "$log"
     fi
 }

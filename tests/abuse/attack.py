@@ -1,6 +1,7 @@
 """What the attacks share: a prober of the service beside the attack, sockets by the thousand, and what a daemon holds of memory. Prober and
 attackers are processes of their own, so that they do not wait for each other's Python."""
 import contextlib
+import gc
 import multiprocessing
 import os
 import socket
@@ -44,9 +45,15 @@ def descriptors(daemon):
 
 
 # ---- the service beside the attack
+def _in_a_fork():
+    """What this process had of grpcio is not ours to free: its threads are not here, and what they held is locked for ever."""
+    gc.disable()
+
+
 def _probe(url, path, conn):
     """Asks again and again until told to stop; tells the longest time without an answer, and how long the machine itself kept two
     processes from speaking to each other: on a busy machine that is no fault of the daemon."""
+    _in_a_fork()
     here, there = socket.socketpair()
     if os.fork() == 0:
         here.close()
@@ -79,6 +86,13 @@ def _probe(url, path, conn):
     conn.send((longest, noise, n, failures[:5], len(failures)))
 
 
+def _end(process):
+    process.join(10)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
 class Prober:
     """with Prober(cluster.status_base) as p: ...; then p.longest_s, p.noise_s, p.n, p.failures."""
 
@@ -94,7 +108,7 @@ class Prober:
         self.here.send("stop")
         assert self.here.poll(60 * SLOW), "the prober got no answer"
         self.longest_s, self.noise_s, self.n, self.failures, self.n_failures = self.here.recv()
-        self.process.join()
+        _end(self.process)
 
     def check(self, may_fail=False):
         """may_fail: single connections may be turned away, as long as others are not soon after."""
@@ -149,6 +163,7 @@ def is_closed(s):
 
 
 def _crowd(fn, args, conn):
+    _in_a_fork()
     held = []
     try:
         conn.send(fn(held, *args))
@@ -181,9 +196,7 @@ class Crowd:
     def end(self):
         self.here.send("stop")
         self.closed = self.here.recv() if self.here.poll(60 * SLOW) else None
-        self.process.join(10)
-        if self.process.is_alive():
-            self.process.kill()
+        _end(self.process)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from attack import SANITIZER_MB, TIMED, Prober
-from harness import BUILD, SLOW, Cluster, Daemon, _die_with_parent, get, post, request, wait_for
+from harness import SLOW, Cluster, Daemon, get, leashed, post, request, wait_for
 
 MB = 1 << 20
 SILENCE_S = 0.2 * SLOW
@@ -177,8 +177,7 @@ class Unread(Daemon):
         self.process.kill()
         self.process.wait()
         self.pipe, end = os.pipe()
-        self.process = subprocess.Popen([os.path.join(BUILD, "bin", self.binary), "-c", self.conf_path], stdout=end, stderr=end,
-                                        stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        self.process = subprocess.Popen(leashed(self.command()), stdout=end, stderr=end, stdin=subprocess.DEVNULL)
         os.close(end)
         return self
 

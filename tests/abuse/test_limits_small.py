@@ -5,29 +5,23 @@ import contextlib
 import glob
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
 import tempfile
 
 import pytest
-from harness import BUILD, READY_S, SLOW, Cluster, Daemon, Instance, _die_with_parent, free_ports, get, post, wait_for
+from harness import READY_S, SLOW, Cluster, Daemon, Instance, free_ports, get, leashed, post, wait_for
 
 MIB = 1 << 20
 
 
 def start_limited(inst, limits):
-    """As Daemon.start(), with these limits: {resource.RLIMIT_X: n}."""
-    def limited():
-        _die_with_parent()
-        for what, n in limits.items():
-            resource.setrlimit(what, (n, n))
+    """As Daemon.start(), with these limits: {name of prlimit: n}."""
     with open(inst.conf_path, "w") as f:
         json.dump(inst.conf, f)
     with open(inst.log_path, "ab") as log:
-        inst.process = subprocess.Popen([os.path.join(BUILD, "bin", inst.binary), "-c", inst.conf_path], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, preexec_fn=limited)
+        inst.process = subprocess.Popen(leashed(inst.command(), None, limits), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 
 @pytest.fixture
@@ -80,7 +74,7 @@ def sweep(folder, mode, what, sizes):
 
 def test_few_descriptors(folder):
     for mode in ("standard", "dmi"):
-        served = sweep(folder, mode, resource.RLIMIT_NOFILE, (6, 10, 14, 18, 24, 64))
+        served = sweep(folder, mode, "nofile", (6, 10, 14, 18, 24, 64))
         assert served[-1] and not served[0], (mode, served)
 
 
@@ -89,7 +83,7 @@ with_small_memory = pytest.mark.skipif(SLOW > 1, reason="sanitizers map terabyte
 
 
 def little_memory(folder, mode, sizes_mib):
-    served = sweep(folder, mode, resource.RLIMIT_AS, [n * MIB for n in sizes_mib])
+    served = sweep(folder, mode, "as", [n * MIB for n in sizes_mib])
     assert served[-1] and not served[0], (mode, served)
 
 
@@ -99,7 +93,7 @@ def coordinators(folder, sizes_mib):
         names = ("predict_port", "manage_port", "status_port", "external_port")
         one = Daemon(f"coordinator-{n}", "coordinator", {"coordinator": {"http_config": dict(zip(names, map(str, ports)))},
                                                          "controller": {"default_p_rate": 1, "default_d_rate": 1}}, folder)
-        try_start(one, {resource.RLIMIT_AS: n * MIB}, says_ready)
+        try_start(one, {"as": n * MIB}, says_ready)
 
 
 @with_small_memory
@@ -121,7 +115,7 @@ def test_little_memory_in_small_steps(folder):
 def test_no_room_for_packed_weights(folder):
     cache = os.path.join(folder, "packed")
     inst = Instance("full", "prefill", folder, free_ports(3), "standard", extra={"BatonConfig": {"weightCachePath": cache}})
-    assert try_start(inst, {resource.RLIMIT_FSIZE: 4 * MIB}), inst.log()
+    assert try_start(inst, {"fsize": 4 * MIB}), inst.log()
     assert "packing into memory" in inst.log()
     assert not glob.glob(os.path.join(cache, "*.tmp")) and not glob.glob(os.path.join(cache, "*.packed"))
 
@@ -130,7 +124,7 @@ def test_a_decode_instance_without_descriptors_lives_on():
     cluster = Cluster()
     d = cluster.decodes[0]
     whole_start = d.start
-    d.start = lambda: start_limited(d, {resource.RLIMIT_NOFILE: 48})
+    d.start = lambda: start_limited(d, {"nofile": 48})
     held = []
     try:
         with cluster:

@@ -4,7 +4,6 @@ A Cluster is a coordinator with prefill and decode instances; a Standalone is on
 the user plane, and the helpers below take it.
 """
 import contextlib
-import ctypes
 import http.client
 import json
 import os
@@ -18,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-# grpcio in this process would wait in every fork for threads of its own, at times for ever (daemons are started with a preexec_fn).
+# grpcio in this process would wait in every fork for threads of its own, at times for ever (attackers are forked).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -167,13 +166,12 @@ def events(raw):
 
 
 # ---- daemons
-_libc = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent():
-    """In the child: a run that is killed leaves no daemon behind."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def leashed(command, env=None, limits=None):
+    """The command line that runs command so that a run of the tests that is killed leaves no daemon behind. limits: {name of prlimit: n}. Programs
+    of their own instead of a preexec_fn, since this process may have threads (grpcio's), which a fork would cut off in the middle of what they do."""
+    with_limits = ["prlimit"] + [f"--{name}={n}:{n}" for name, n in limits.items()] if limits else []
+    with_env = ["env"] + [f"{k}={v}" for k, v in env.items()] if env else []
+    return ["setpriv", "--pdeathsig", "KILL"] + with_env + with_limits + command
 
 
 class Daemon:
@@ -184,12 +182,14 @@ class Daemon:
         self.process = None
         self.killed = False
 
+    def command(self):
+        return [os.path.join(BUILD, "bin", self.binary), "-c", self.conf_path]
+
     def start(self):
         with open(self.conf_path, "w") as f:
             json.dump(self.conf, f, indent=1)
         log = open(self.log_path, "ab")
-        self.process = subprocess.Popen([os.path.join(BUILD, "bin", self.binary), "-c", self.conf_path], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, env={**os.environ, **(self.env or {})}, preexec_fn=_die_with_parent)
+        self.process = subprocess.Popen(leashed(self.command(), self.env), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
         self.killed = False
         return self
