@@ -6,6 +6,7 @@
 #include "common/grpc/grpc_files.h"
 #include "common/grpc/grpc_reflect.h"
 #include "common/grpc/grpc_health.h"
+#include "common/grpc/stats_reply.h"
 #include "common/net/dispatch.h"
 #include "common/net/kept.h"
 #include "common/net/model_config.h"
@@ -253,16 +254,27 @@ static void on_model_ready(void *arg, struct http_x *x, const struct route_param
     }
 }
 
-static void on_model_config(void *arg, struct http_x *x, const struct route_params *p) {
-    struct coordinator *co = arg;
-    (void)p;
-    for (const struct inst *in = co->reg.first; in != NULL; in = in->next) {
-        if (!in->facts.online || in->facts.config.model_name[0] == 0) continue;
-        model_config_reply(x, in->facts.config.model_name, controller_ready(co) && !co->stopping);
-        return;
-    }
+/* What the cluster serves; NULL: nobody has said it yet. */
+static const char *model_name(const struct coordinator *co) {
+    for (const struct inst *in = co->reg.first; in != NULL; in = in->next)
+        if (in->facts.online && in->facts.config.model_name[0] != 0)
+            return in->facts.config.model_name;
+    return NULL;
+}
+
+static void reply_not_ready(struct coordinator *co, struct http_x *x) {
     http_x_set_header(x, "Retry-After", "1");
     coord_reply_error(co, x, 503, coord_not_ready(co));
+}
+
+static void on_model_config(void *arg, struct http_x *x, const struct route_params *p) {
+    struct coordinator *co = arg;
+    const char *name = model_name(co);
+    (void)p;
+    if (name == NULL)
+        reply_not_ready(co, x);
+    else
+        model_config_reply(x, name, controller_ready(co) && !co->stopping);
 }
 
 struct room {
@@ -400,20 +412,46 @@ static const struct route *const tables[][5] = {
                             NULL},
 };
 
+static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
+    coord_reply_error(arg, x, status, text);
+}
+
+static bool next_adapter(const void *arg, int *at, char name[ADAPTER_NAME_BYTES_MAX + 1]) {
+    const struct coordinator *co = arg;
+    const struct coord_lora *l = co->loras;
+    for (int i = 0; i < *at && l != NULL; i++) l = l->next;
+    ++*at;
+    if (l != NULL) snprintf(name, ADAPTER_NAME_BYTES_MAX + 1, "%s", l->name);
+    return l != NULL;
+}
+
+static void on_stats(struct coordinator *co, struct http_x *x, const struct api_path *path,
+                     const char *model) {
+    const char *served = model_name(co);
+    if (served == NULL) {
+        reply_not_ready(co, x);
+        return;
+    }
+    stats_reply(x, path, model,
+                &(struct stats_served){.stats = relay_stats(co->relays),
+                                       .model = served,
+                                       .next_adapter = next_adapter,
+                                       .reply_error = reply_error,
+                                       .arg = co});
+}
+
 /* What is no request of the engine any instance can answer. */
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct coordinator *co = arg;
     if (path->work == API_KEPT) {
         kept_serve(co->kept, x, path, model);
+    } else if (path->work == API_STATS) {
+        on_stats(co, x, path, model);
     } else if (api_is_infer(path)) {
         relay_start(co->relays, x, path, model);
     } else {
         proxy_to_instance(co, x, path);
     }
-}
-
-static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
-    coord_reply_error(arg, x, status, text);
 }
 
 static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {

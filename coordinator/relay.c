@@ -75,6 +75,7 @@ void relay_remove(struct relay *r) {
     if (r->next != NULL) r->next->at = r->at;
     s->n--;
     buf_free(&r->recompute);
+    free(r->adapter);
     free(r);
 }
 
@@ -445,11 +446,13 @@ enum err relay_set_create(struct relay_set **out, struct coordinator *co) {
                                 : mem_limit_bytes("");
     s->new_tokens_mean = NEW_TOKENS_GUESS;
     s->tenants = tenants_create();
-    enum err e = s->tenants == NULL
+    s->stats = model_stats_create();
+    enum err e = s->tenants == NULL || s->stats == NULL
                      ? ERR_NO_MEMORY
                      : loop_timer_start(&s->scan, co->loop, SCAN_MS, SCAN_MS, on_scan, s);
     if (e != ERR_OK) {
         tenants_destroy(&s->tenants);
+        model_stats_destroy(&s->stats);
         free(s);
         return e;
     }
@@ -463,6 +466,7 @@ void relay_set_destroy(struct relay_set **sp) {
     relay_abort_all(s, 503, "The service has been stopped.");
     loop_timer_stop(&s->scan);
     tenants_destroy(&s->tenants);
+    model_stats_destroy(&s->stats);
     for (size_t i = 0; i < RECENT; i++) free(s->recent[i].lost);
     free(s);
     *sp = NULL;
@@ -472,6 +476,10 @@ void relay_counts(const struct relay_set *s, struct relay_counts *out) {
     *out = s->counts;
     out->in_flight = s->n;
     out->queued = s->n_queued;
+}
+
+const struct model_stats *relay_stats(const struct relay_set *s) {
+    return s->stats;
 }
 
 const struct tenant *relay_tenants(const struct relay_set *s) {

@@ -57,6 +57,9 @@ struct relay_counts {
     uint64_t received, finished, failed, retried, cancelled, refused;
 };
 void relay_counts(const struct relay_set *s, struct relay_counts *out);
+/* Of the model and its adapters. */
+struct model_stats;
+const struct model_stats *relay_stats(const struct relay_set *s);
 /* Those who have requests here, newest first (tenants.h); NULL: nobody. */
 const struct tenant *relay_tenants(const struct relay_set *s);
 /* The last requests that ended, newest first: array of objects with id, P, D, KV bytes, transfer

@@ -7,6 +7,22 @@
 
 enum { RETRY_MS = 100, RETRY_MS_MAX = 1000 };
 
+/* For Triton's statistics, as an instance counts them (req_meter.h): of what was refused no model
+ * knows. */
+static void count_model(const struct relay *r, int status, bool stopped) {
+    const bool left = status == 499 || stopped || r->stop_asked;
+    if (status != 200 && !left && !relay_status_is_failure(status, stopped)) return;
+    const struct model_request m = {.ok = status == 200 && !left,
+                                    .n_prompts = r->n_answered,
+                                    .arrival_us = r->arrival_us,
+                                    .first_us = r->first_token_us,
+                                    .last_us = r->last_piece_us,
+                                    .end_us = clock_us(),
+                                    .queue_us = r->waited_first_us,
+                                    .queue_later_us = r->waited_us - r->waited_first_us};
+    model_stats_add(r->set->stats, r->adapter, &m);
+}
+
 /* The client has its answer, or has gone: what the request held goes. */
 static void finish(struct relay *r, int status, enum cause cause, enum left left) {
     struct relay_set *s = r->set;
@@ -18,6 +34,7 @@ static void finish(struct relay *r, int status, enum cause cause, enum left left
                                           .n_tokens = r->n_sequences == 1 ? r->n_tokens : 0,
                                           .stopped = stopped};
     coord_metrics_ended(s->co->metrics, &end);
+    count_model(r, status, stopped);
     if (status == 200) {
         s->counts.finished++;
     } else if (status == 499) {
@@ -104,6 +121,7 @@ static void act_recover(struct relay *r, const struct relay_input *in) {
 }
 
 static void act_ask_stop(struct relay *r, const struct relay_input *in) {
+    r->stop_asked = true;
     relay_ask_stop(r, in->asker, in->asked_id);
 }
 

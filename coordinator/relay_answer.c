@@ -39,6 +39,17 @@ static void measure(struct relay *r, const struct json_value *root) {
     coord_metrics_first_token(r->set->co->metrics, now - r->arrival_us);
 }
 
+/* Which of the model and its adapters it is for, and how many prompts it has. */
+static void take_model(struct relay *r, const struct json_value *root) {
+    struct json_value *cached = NULL;
+    const char *adapter = "";
+    size_t n = 0;
+    json_get_arr(root, "cachedTokens", &cached);
+    json_get_str(root, "adapter", &adapter, &n);
+    r->n_answered = (unsigned)json_arr_len(cached);
+    if (r->adapter == NULL && n > 0 && n <= ADAPTER_NAME_BYTES_MAX) r->adapter = strdup(adapter);
+}
+
 /* The tokens whose events are in P's piece, as many as its list has. NULL: not as it should be, or
  * no memory. */
 static struct emitted *read_tokens(const struct json_value *root, size_t *n_tokens) {
@@ -100,6 +111,7 @@ static void first_token(struct relay *r, const struct json_value *root) {
     recorder_first(r->set->co->recorder, r->id_text, r->attempt.epoch, seed, p.tokens, p.n_tokens);
     relay_log_first(r, root);
     measure(r, root);
+    take_model(r, root);
     r->n_tokens += p.n_tokens; /* the rest comes with D's frames */
     r->attempt.answered = true;
     if (r->attempt.frame_ms != 0) r->attempt.frame_ms = clock_ms(); /* D waited for this */

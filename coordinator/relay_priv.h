@@ -15,6 +15,7 @@
 #define BATON_COORDINATOR_RELAY_PRIV_H
 
 #include "common/base/buf.h"
+#include "common/base/model_stats.h"
 #include "common/net/kept.h"
 #include "coordinator/body_look.h"
 #include "coordinator/coord_metrics.h"
@@ -135,6 +136,10 @@ struct relay {
     bool refusal_recorded;    /* that no pair was found for it, since it waits (recorder.h) */
     uint64_t arrival_us, queued_us, first_token_us, last_piece_us, n_tokens; /* for the metrics */
     struct handover handover;
+    char *adapter;                       /* as P has said; NULL: none, or not yet */
+    unsigned n_answered;                 /* prompts, as P has said */
+    uint64_t waited_us, waited_first_us; /* for a pair; of it before the first token */
+    bool stop_asked;                     /* its client wants no more of it */
 };
 
 enum { BUCKETS = 16384, RECENT = 128 };
@@ -159,7 +164,8 @@ struct relay_set {
     struct relay *buckets[BUCKETS];
     struct relay *client_buckets[BUCKETS];
     struct tenants *tenants; /* and the requests of each that wait */
-    double new_tokens_mean;  /* of a sequence, as answers were */
+    struct model_stats *stats;
+    double new_tokens_mean; /* of a sequence, as answers were */
     size_t n, n_queued;
     size_t n_recovering; /* of the queued */
     uint64_t turn;

@@ -209,6 +209,8 @@ static enum placed place(struct relay *r, struct pass *ps) {
     charge(r);
     const struct relay_input pair = {.p = p->insts[pick.p], .d = d->insts[pick.d]};
     const uint64_t waited_us = clock_us() - r->queued_us;
+    r->waited_us += waited_us;
+    if (r->first_token_us == 0) r->waited_first_us += waited_us;
     relay_step(r, EV_PAIR, &pair); /* r may be gone */
     schedule_turn(&s->p_turn, &p->insts[pick.p]->pass, p->views[pick.p].links);
     schedule_turn(&s->d_turn, &d->insts[pick.d]->pass, 1);

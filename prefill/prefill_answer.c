@@ -40,6 +40,10 @@ void prefill_answer_format(struct buf *out, const struct prefill_answer *a) {
     for (const struct infer_req *part = req; part != NULL; part = part->next_part)
         buf_printf(out, part == req ? "[%u" : ",%u", part->measured.cached_tokens);
     buf_printf(out, "],\"choices\":%d", (int)req->sampling.n_choices);
+    if (req->head.adapter != NULL) {
+        buf_puts(out, ",\"adapter\":");
+        buf_json_str(out, req->head.adapter, strlen(req->head.adapter));
+    }
     put_ms(out, "queueWaitMs", a->queue_wait_us);
     put_ms(out, "prefillMs", a->prefill_us);
     if (a->fetched_tokens > 0)

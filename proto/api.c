@@ -29,6 +29,9 @@
         .method = "POST", .path = path_, .work = work_, .info = info_, .frames = API_FRAMES_GRPC,  \
         .errors = API_ERRORS_GRPC                                                                  \
     }
+/* What whoever serves the client has counted of its models. */
+#define STATS(method_, path_, frames_, errors_)                                                    \
+    { .method = method_, .path = path_, .work = API_STATS, .frames = frames_, .errors = errors_ }
 #define TASK(name, work_, vectors_)                                                                \
     {                                                                                              \
         .method = "POST", .path = "/caikit.runtime.Nlp.NlpService/" name, .work = work_,           \
@@ -71,6 +74,7 @@ const struct api_path api_paths[] = {
     ASK("/inference.GRPCInferenceService/ServerMetadata", API_INFORM, INFO_INFER_SERVER),
     ASK("/inference.GRPCInferenceService/ModelMetadata", API_INFORM, INFO_INFER_MODEL),
     ASK("/inference.GRPCInferenceService/ModelConfig", API_INFORM, INFO_INFER_CONFIG),
+    STATS("POST", "/inference.GRPCInferenceService/ModelStatistics", API_FRAMES_GRPC, API_ERRORS_GRPC),
     ASK("/inference.GRPCInferenceService/RepositoryIndex", API_INFORM, INFO_INFER_INDEX),
     ASK("/inference.GRPCInferenceService/RepositoryModelLoad", API_INFORM, INFO_INFER_LOAD),
     ASK("/inference.GRPCInferenceService/SystemSharedMemoryStatus", API_INFORM, INFO_INFER_EMPTY),
@@ -152,6 +156,8 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/version", INFO_VERSION, API_ERRORS_PLAIN),
     INFORM("GET", "/v2", INFO_TRITON_SERVER, API_ERRORS_PLAIN),
     INFORM("GET", "/v2/models/{m}", INFO_TRITON_MODEL, API_ERRORS_PLAIN),
+    STATS("GET", "/v2/models/stats", API_FRAMES_NONE, API_ERRORS_PLAIN),
+    STATS("GET", "/v2/models/{m}/stats", API_FRAMES_NONE, API_ERRORS_PLAIN),
     INFORM("POST", "/v2/repository/index", INFO_TRITON_INDEX, API_ERRORS_PLAIN),
     INFORM("POST", "/v2/repository/models/{m}/load", INFO_TRITON_LOAD, API_ERRORS_PLAIN),
     INFORM("POST", "/v2/repository/models/{m}/unload", INFO_TRITON_UNLOAD, API_ERRORS_PLAIN),

@@ -18,6 +18,7 @@ enum api_work {
     API_EMBED,
     API_SCORE,
     API_KEPT,     /* nothing: who serves the client has what it asks for (common/net/kept.h) */
+    API_STATS,    /* nothing: who serves the client has counted (common/grpc/stats_reply.h) */
     API_TOKENIZE, /* on the text pool: a megabyte of text takes milliseconds */
     API_INFORM,   /* at once */
 };

@@ -7,7 +7,8 @@
 #include "common/engine/lora_set.h"
 
 #define EXTENSIONS                                                                                 \
-    "[\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\"]"
+    "[\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\","         \
+    "\"statistics\"]"
 
 bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, const char *member,
                     const char *version_member, char *why, size_t n_why) {

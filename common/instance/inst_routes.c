@@ -14,6 +14,7 @@
 #include "common/net/dispatch.h"
 #include "common/grpc/grpc_files.h"
 #include "common/grpc/grpc_reflect.h"
+#include "common/grpc/stats_reply.h"
 #include "common/net/model_config.h"
 #include "common/net/openapi.h"
 #include "common/net/slots.h"
@@ -488,10 +489,39 @@ const struct route inst_info_routes[] = {
 };
 
 /* ---- dispatch */
+static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
+    reply_error_code(arg, x, status, NULL, text);
+}
+
+static bool next_adapter(const void *arg, int *at, char name[ADAPTER_NAME_BYTES_MAX + 1]) {
+    const struct instance *in = arg;
+    struct lora_info l;
+    while (lora_set_at(in->loras, (*at)++, &l)) {
+        if (l.state != LORA_SERVED) continue;
+        memcpy(name, l.name, sizeof(l.name));
+        return true;
+    }
+    return false;
+}
+
+static void on_stats(struct instance *in, struct http_x *x, const struct api_path *path,
+                     const char *model) {
+    const struct stats_served served = {.stats = req_meters_stats(instance_meters(in)),
+                                        .model = in->conf.model_name,
+                                        .next_adapter = next_adapter,
+                                        .reply_error = reply_error,
+                                        .arg = in};
+    if (!family_guard(in, x, path)) stats_reply(x, path, model, &served);
+}
+
 static void on_path(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     struct instance *in = arg;
     if (path->work == API_KEPT) {
         kept_serve(in->kept, x, path, model);
+        return;
+    }
+    if (path->work == API_STATS) {
+        on_stats(in, x, path, model);
         return;
     }
     if (path->vectors != VECTORS_NONE) {
@@ -520,10 +550,6 @@ static void on_path(void *arg, struct http_x *x, const struct api_path *path, co
             in, x, path, 503,
             "The server cannot process the inference request due to an unknown status. ");
     }
-}
-
-static void reply_error(void *arg, struct http_x *x, int status, const char *text) {
-    reply_error_code(arg, x, status, NULL, text);
 }
 
 static void reply_unknown_path(void *arg, struct http_x *x, const char *text) {

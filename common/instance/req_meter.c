@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "common/base/clock.h"
 
 enum { LANES_MAX = CHOICES_MAX * PARTS_MAX };
@@ -26,6 +27,7 @@ struct req_meters {
     struct metric_family *exposed_family, *bytes_family, *decode_wait_family;
     struct metric *exposed, *bytes;
     struct window ttft_ms, tbt_ms;
+    struct model_stats *stats;
 };
 
 static const double ttft_buckets[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
@@ -281,6 +283,7 @@ enum err req_meters_create(struct req_meters **out, struct metrics *reg, size_t 
     m->decode_wait_family = f[DECODE_WAIT];
     if (window_create(&m->ttft_ms, window) != ERR_OK || window_create(&m->tbt_ms, window) != ERR_OK)
         goto fail;
+    if ((m->stats = model_stats_create()) == NULL) goto fail;
     return ERR_OK;
 fail:
     req_meters_destroy(out);
@@ -291,6 +294,7 @@ void req_meters_destroy(struct req_meters **mp) {
     if (*mp == NULL) return;
     free((*mp)->ttft_ms.values);
     free((*mp)->tbt_ms.values);
+    model_stats_destroy(&(*mp)->stats);
     free(*mp);
     *mp = NULL;
 }
@@ -336,6 +340,7 @@ static void first_of_all(struct req_meter *t, const struct infer_req *req,
     t->tokens_asked = req->sampling.new_tokens_max;
     t->queue_us = imported ? req->measured.queue_wait_us : ev->queue_wait_us;
     t->first_us = imported ? t->handed_us : now;
+    if (req->head.adapter != NULL) t->adapter = strdup(req->head.adapter);
     if (imported) {
         if (m->decode_wait == NULL) m->decode_wait = metric_of(m->decode_wait_family, NULL);
         metric_observe(m->decode_wait, (double)(now - t->handed_us) / 1e6);
@@ -362,7 +367,9 @@ void req_meter_token(struct req_meter *t, const struct infer_req *req,
     uint64_t now = clock_us(), *last = lane_of(t, req, ev);
     bool starts = last != NULL && *last == 0;
     if (!t->first_seen) first_of_all(t, req, ev, now, t->n_tokens > 0);
+    t->latest_us = now;
     if (starts && ev->choice == 0) { /* a prompt was computed here */
+        t->n_prompts++;
         metric_add(m->prompt_tokens, (double)req->n_prompt);
         metric_observe(m->prompt_len, (double)req->n_prompt);
         if (req->head.adapter != NULL) metric_add(with_label(m->adapters, req->head.adapter), 1);
@@ -395,9 +402,23 @@ static void answered(const struct req_meter *t, uint64_t took_us) {
     metric_observe(m->tokens_asked, t->tokens_asked);
 }
 
+/* A hand-over is told of where it ends, and of what was refused no model knows. */
+static void tell_stats(const struct req_meter *t, enum req_end how) {
+    if (how == REQ_HANDED_OVER || how == REQ_REFUSED) return;
+    const struct model_request r = {.ok = how == REQ_ANSWERED,
+                                    .n_prompts = t->n_prompts,
+                                    .arrival_us = t->arrival_us,
+                                    .first_us = t->first_us,
+                                    .last_us = t->latest_us,
+                                    .end_us = clock_us(),
+                                    .queue_us = t->queue_us};
+    model_stats_add(t->meters->stats, t->adapter, &r);
+}
+
 void req_meter_end(struct req_meter *t, enum req_end how) {
     struct req_meters *m = t->meters;
     if (m == NULL) return;
+    tell_stats(t, how);
     if (how == REQ_ANSWERED) {
         const uint64_t took_us = clock_us() - t->arrival_us;
         metric_observe(m->e2e, (double)took_us / 1e6);
@@ -421,6 +442,7 @@ void req_meter_end(struct req_meter *t, enum req_end how) {
                                        [REQ_CANCELLED] = m->cancelled};
     metric_add(counters[how], 1);
     free(t->last_us);
+    free(t->adapter);
     *t = (struct req_meter){0};
 }
 
@@ -477,6 +499,10 @@ void req_meters_fetch(struct req_meters *m, enum err e, uint32_t n_blocks) {
 }
 
 /* ---- readings */
+
+const struct model_stats *req_meters_stats(const struct req_meters *m) {
+    return m != NULL ? m->stats : NULL;
+}
 
 double req_meters_failed_part(const struct req_meters *m) {
     double n = metric_value(m->received);

@@ -9,6 +9,9 @@
  *              whole: the latency is P's time to first token plus the time since the hand-over
  * A prompt of several in one body is a request of its own at a decode instance.
  *
+ * Beside them it keeps what Triton's statistics tell of each model (common/base/model_stats.h):
+ * what is answered here has succeeded, a hand-over is nothing.
+ *
  * received = success + failed + refused + cancelled + those in work. A hand-over is P's success.
  *
  * Thread: the loop thread; the numbers are read from any. Meters begin, and end exactly once. A
@@ -17,6 +20,7 @@
 #define BATON_INSTANCE_REQ_METER_H
 
 #include "common/base/metrics.h"
+#include "common/base/model_stats.h"
 #include "proto/infer_msg.h"
 
 struct req_meters;
@@ -30,6 +34,9 @@ struct req_meter {
     uint64_t gaps_us; /* all times between two tokens */
     uint32_t n_gaps, n_tokens;
     uint64_t first_us;                        /* the first token made here, or handed over */
+    uint64_t latest_us;                       /* the last one */
+    unsigned n_prompts;                       /* that were computed here */
+    char *adapter;                            /* known with the first token; NULL: none */
     uint64_t queue_us;                        /* before the first step */
     int32_t n_answers, tokens_asked, longest; /* asked for; tokens of the longest choice */
     enum finish finish;                       /* of the last choice whose end the engine has told */
@@ -71,6 +78,9 @@ void req_meters_transfer(struct req_meters *m, uint32_t peer, uint64_t bytes, ui
 void req_meters_fetch(struct req_meters *m, enum err e, uint32_t n_blocks);
 /* ERR_CANCELLED is no failure: the request was ended. */
 void req_meters_transfer_failed(struct req_meters *m, enum err why);
+
+/* The model's, and its adapters'. NULL: there are no meters. */
+const struct model_stats *req_meters_stats(const struct req_meters *m);
 
 /* For gauges and /metrics-json. */
 double req_meters_failed_part(const struct req_meters *m); /* failed of received, 0..1 */

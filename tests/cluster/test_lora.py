@@ -162,6 +162,26 @@ def test_adapters_are_models_of_triton(folders, single, cluster):
             assert post(s.base, "/v2/models/two/infer", tensors).status == 404
 
 
+def test_adapters_have_statistics_of_their_own(folders, single, cluster):
+    with loaded(folders, (single, cluster), "one", "two"):
+        for s in (single, cluster):
+            def answered():
+                said = get(s.base, "/v2/models/stats").json["model_stats"]
+                return {m["name"]: (m["execution_count"], m["inference_count"]) for m in said}
+            before = answered()
+            assert set(before) == {"fable", "one", "two"}
+            for model, prompts in (("one", PROMPT), ("fable", PROMPT), ("one", [PROMPT, "A fox"])):
+                assert post(s.base, "/v1/completions", {"model": model, "prompt": prompts, "max_tokens": 4}).status == 200
+            more = {"fable": (1, 1), "one": (2, 3), "two": (0, 0)}
+            assert answered() == {m: (before[m][0] + n, before[m][1] + k) for m, (n, k) in more.items()}
+            one, = get(s.base, "/v2/models/one/stats").json["model_stats"]
+            assert one["name"] == "one" and one["execution_count"] == answered()["one"][0]
+            with Grpc(s.base) as g:
+                assert [m.name for m in g.call(SERVICE + "ModelStatistics", {}).model_stats] == ["fable", "one", "two"]
+    for s in (single, cluster):
+        assert get(s.base, "/v2/models/one/stats").status == 404
+
+
 def test_adapters_and_base_at_once(server, folders):
     """One batch: whatever runs beside a request, and however many tokens are guessed, its tokens stay."""
     with loaded(folders, (server,), "one", "two"):

@@ -55,7 +55,7 @@ for table in (INSTANCE, COORDINATOR):
     table["/"] = ("POST GET", "data")
     table |= {p: ("GET POST", "data") for p in SETTINGS}
     table["/props"] = table["/ping"] = ("GET POST", "data")
-    table["/load"] = table["/slots"] = ("GET", "data")
+    table["/load"] = table["/slots"] = table["/v2/models/stats"] = table[f"{M}/stats"] = ("GET", "data")
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]
 ENDS_IT = {"/stopService", "/dresult"}  # a right method would end the service, or the test's patience
 

@@ -70,6 +70,12 @@ static void tokens(struct req_meter *t, struct rig *r, int choice, int n) {
     }
 }
 
+static struct model_counts counted(struct rig *r, const char *adapter) {
+    struct model_counts c;
+    model_stats_get(req_meters_stats(r->m), adapter, &c);
+    return c;
+}
+
 static void alone_everything_is_measured(void **state) {
     struct rig *r = *state;
     struct req_meter t;
@@ -102,6 +108,11 @@ static void alone_everything_is_measured(void **state) {
     assert_value(r, "vllm:request_time_per_output_token_seconds_count", 1);
     assert_value(r, "pd_decode_wait_seconds_count", -1); /* no series: nothing was handed over */
     assert_true(req_meters_ttft_ms(r->m) >= 500 && req_meters_failed_part(r->m) == 0);
+    const struct model_counts c = counted(r, NULL);
+    assert_int_equal(c.n_ok, 1);
+    assert_int_equal(c.n_prompts, 1);
+    assert_true(c.ok_us >= 500000 && c.queue_us == 2000 && c.input_us >= 498000);
+    assert_int_equal(c.queue_us + c.input_us + c.infer_us + c.output_us, c.ok_us);
 }
 
 static void prefill_measures_up_to_the_hand_over(void **state) {
@@ -198,6 +209,9 @@ static void ends_are_told_apart(void **state) {
     assert_value(r, "request_refused_total", 1);
     assert_value(r, "request_cancelled_total", 1);
     assert_true(req_meters_failed_part(r->m) == 2.0 / 6);
+    const struct model_counts c = counted(r, NULL);
+    assert_int_equal(c.n_ok, 1);     /* a hand-over ends elsewhere */
+    assert_int_equal(c.n_failed, 2); /* failed, cancelled */
     assert_int_equal(req_end_of(422), REQ_REFUSED);
     assert_int_equal(req_end_of(429), REQ_REFUSED);
     assert_int_equal(req_end_of(500), REQ_FAILED);
@@ -245,6 +259,8 @@ static void an_adapter_is_counted_by_name(void **state) {
     tokens(&t, r, 0, 3);
     req_meter_end(&t, REQ_ANSWERED);
     assert_value(r, "lora_requests_total{lora_name=\"poet\"}", 1);
+    assert_int_equal(counted(r, "poet").n_ok, 1);
+    assert_int_equal(counted(r, NULL).n_ok, 0);
     req_meter_begin(&t, r->m, clock_us()); /* its prompt was computed elsewhere */
     req_meter_import(&t, r->req, &first);
     req_meter_end(&t, REQ_ANSWERED);
