@@ -137,7 +137,8 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
     bool apart = false;
     for (int i = 0; i < m->n_layers; i++) {
         const struct expert_weights *e = f->w->layers[i].experts;
-        apart = apart || (e != NULL && x_dtype(e->gate.dtype) != x_dtype(e->up.dtype));
+        for (size_t j = 0; e != NULL && j < n; j++)
+            apart = apart || x_dtype(e[j].gate.dtype) != x_dtype(e[j].up.dtype);
     }
     x->packed_bytes = filled * x_pack_bytes(LANES, widest) / LANES;
     x->packed = carve(c, apart ? 2 : 1, x->packed_bytes);

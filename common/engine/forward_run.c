@@ -1,6 +1,7 @@
 /* forward_run: one pass. Every step is a region of the compute pool: over tiles of rows, over
  * panels of a matrix, or over (rows, KV head). A pass of a few rows does the row work as a single
  * item, so on the calling thread alone. */
+#include <assert.h>
 #include <string.h>
 #include "common/engine/forward_pass.h"
 #include "common/engine/rope.h"
@@ -56,10 +57,11 @@ int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]) {
     return n;
 }
 
-/* The packing of the pass's rows that w meets. */
+/* The packing of the pass's rows for products with w, which was among what pass_pack() was told. */
 static const uint8_t *packed_for(const struct pass *p, const struct matrix *w) {
     int i = 0;
-    while (i + 1 < p->n_packings && p->pack_for[i] != x_dtype(w->dtype)) i++;
+    while (i < p->n_packings && p->pack_for[i] != x_dtype(w->dtype)) i++;
+    assert(i < p->n_packings);
     return p->f->packed + (size_t)i * p->f->packed_bytes;
 }
 

@@ -14,10 +14,19 @@ enum { NAME_BYTES = TENSOR_NAME_BYTES, ALIGN_BYTES = WEIGHTS_ALIGN_BYTES };
 
 /* ---- what a config asks for */
 
-static struct slot *add_slot(struct loader *l, struct matrix *matrix, float **vector, int n, int k,
-                             enum dtype dtype) {
+static struct slot *add_slot(struct loader *l, const struct tensor_row *r, char *field) {
     struct slot *s = &l->slots[l->n_slots++];
-    *s = (struct slot){.matrix = matrix, .vector = vector, .n = n, .k = k, .dtype = dtype};
+    *s = (struct slot){.n = tensor_extent(l->c, r->n),
+                       .k = tensor_extent(l->c, r->k),
+                       .kind = !r->is_matrix          ? SLOT_VECTOR
+                               : r->as_f32            ? SLOT_F32
+                               : r->place == IN_MODEL ? SLOT_VOCAB
+                                                      : SLOT_LAYER,
+                       .dtype = DTYPE_F32};
+    if (r->is_matrix)
+        s->matrix = (struct matrix *)(void *)field;
+    else
+        s->vector = (float **)(void *)field;
     return s;
 }
 
@@ -70,13 +79,6 @@ static char *field_of(const struct loader *l, const struct tensor_row *r, int la
     return (char *)at + r->offset;
 }
 
-/* The matrices over the vocabulary keep eight bits:
- * docs/decisions/2026-11-21-quantised-weights.md */
-static enum dtype dtype_of_row(const struct loader *l, const struct tensor_row *r) {
-    if (r->as_f32) return DTYPE_F32;
-    return r->place == IN_MODEL && l->w->dtype == DTYPE_INT4 ? DTYPE_INT8 : l->w->dtype;
-}
-
 /* Bits in which a matrix loses nothing that matters; 0: it is plain. */
 static int bits_of(const struct tensor *t) {
     if (t->packed != NULL)
@@ -113,30 +115,13 @@ static int rows_of_all(const struct model_conf *c, const struct tensor_row *r) {
     return n;
 }
 
-/* What the file has decides. Of GGUF each matrix by itself: in the type of its own, as integers
- * where it is such (kernels_grid.h), else as bf16. Others: dtype_of_file(). */
-static enum dtype dtype_by_file(const struct loader *l, const struct tensor_row *r,
-                                const struct slot *s, const struct tensor *t) {
-    if (l->kn->f32_only) return s->dtype;
-    if (tensor_source_is_gguf(l->files)) {
-        if (s->change != AS_IT_IS || t->type == NULL) return DTYPE_BF16;
-        if (t->type->own != DTYPE_NONE) return t->type->own;
-        return t->type->grid_bits == 4   ? DTYPE_INT4
-               : t->type->grid_bits == 8 ? DTYPE_INT8
-                                         : DTYPE_BF16;
-    }
-    return r->place == IN_MODEL && dtype_is_quant(s->dtype) && bits_of(t) == 0 ? DTYPE_BF16
-                                                                               : s->dtype;
-}
-
 static void plan_part(struct loader *l, const struct tensor_row *r, int layer, int expert) {
     const struct model_conf *c = l->c;
     char *field = field_of(l, r, layer, expert);
     const bool gguf = tensor_source_is_gguf(l->files), own = gguf && r->cut;
+    const int part = tensor_extent(c, r->from) + (is_stack(r) ? expert * rows_of_all(c, r) : 0);
     struct tensor t;
-    struct slot *s = add_slot(l, r->is_matrix ? (struct matrix *)(void *)field : NULL,
-                              r->is_matrix ? NULL : (float **)(void *)field, tensor_extent(c, r->n),
-                              tensor_extent(c, r->k), dtype_of_row(l, r));
+    struct slot *s = add_slot(l, r, field);
     s->expert = r->place == IN_EXPERTS;
     s->stack = s->expert && (gguf || is_stack(r)) ? c->experts.n : 0;
     s->stack_rows = s->stack == 0 ? 0 : gguf ? s->n : rows_of_all(c, r);
@@ -148,11 +133,9 @@ static void plan_part(struct loader *l, const struct tensor_row *r, int layer, i
     if (s->change == UNIT_ROWS && !c->unit_head) s->change = AS_IT_IS;
     s->pairs = c->rope_pairs && r->place == IN_LAYER && turns(c, r->offset);
     name_slot(l, s, r, layer, expert);
-    if (l->by_file && r->is_matrix && !r->as_f32 && tensor_source_find(l->files, s->file_name, &t))
-        s->dtype = dtype_by_file(l, r, s, &t);
-    if (s->from > 0 && (s->stack == 0 || is_stack(r))) {
+    if (part > 0) { /* also where GGUF's tensor is cut: names tell the parts of a model apart */
         const size_t at = strlen(s->name);
-        snprintf(s->name + at, sizeof(s->name) - at, "#%d", s->from);
+        snprintf(s->name + at, sizeof(s->name) - at, "#%d", part);
     }
     if (r->when == UNTIED && c->is_embedder && !tensor_source_find(l->files, s->file_name, &t))
         l->n_slots--;
@@ -197,7 +180,34 @@ static void plan(struct loader *l) {
         if (!tensor_row_in_layer(&names->rows[i])) plan_row(l, &names->rows[i], 0);
 }
 
-/* ---- checks and memory */
+/* ---- types */
+
+/* Of a GGUF file each matrix by itself: in the type of its own where panels hold just its numbers,
+ * as integers where it is such (kernels_grid.h), else as bf16. */
+static enum dtype dtype_of_gguf(const struct slot *s) {
+    const struct tensor_type *t = s->t.type;
+    if (t == NULL || s->change != AS_IT_IS) return DTYPE_BF16;
+    if (t->own != DTYPE_NONE) return t->own;
+    return t->grid_bits == 4 ? DTYPE_INT4 : t->grid_bits == 8 ? DTYPE_INT8 : DTYPE_BF16;
+}
+
+/* Of safetensors all matrices of the layers alike: int4 where they are integers of four bits with a
+ * scale for every 32 of a row, int8 where integers of eight bits hold them, else bf16. Plain ones
+ * among quantised ones can be int8. */
+static enum dtype dtype_of_layers(const struct loader *l) {
+    bool has[17] = {false};
+    for (int i = 0; i < l->n_slots; i++)
+        if (l->slots[i].kind == SLOT_LAYER) has[bits_of(&l->slots[i].t)] = true;
+    if (has[16] || !(has[8] || has[4])) return DTYPE_BF16;
+    return has[8] || has[0] ? DTYPE_INT8 : DTYPE_INT4;
+}
+
+/* Those over the vocabulary keep eight bits (docs/decisions/2026-11-21-quantised-weights.md), and
+ * bf16 where they are plain and nobody asked for less. */
+static enum dtype dtype_of_vocab(const struct loader *l, const struct slot *s) {
+    if (l->by_file && dtype_is_quant(l->w->dtype) && bits_of(&s->t) == 0) return DTYPE_BF16;
+    return l->w->dtype == DTYPE_INT4 ? DTYPE_INT8 : l->w->dtype;
+}
 
 static size_t slot_bytes(const struct slot *s) {
     size_t n = s->matrix != NULL
@@ -206,12 +216,40 @@ static size_t slot_bytes(const struct slot *s) {
     return (n + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Checkpoints of TensorFlow times call a norm's weight gamma and its bias beta. */
-static bool find_tensor(const struct loader *l, struct slot *s) {
+/* Of layers whose matrices have types of their own: the one of most bytes, of equals the first. */
+static enum dtype most_of_layers(const struct loader *l) {
+    uint64_t bytes[DTYPE_COUNT] = {0};
+    enum dtype most = DTYPE_NONE;
+    for (int i = 0; i < l->n_slots; i++)
+        if (l->slots[i].kind == SLOT_LAYER) bytes[l->slots[i].dtype] += slot_bytes(&l->slots[i]);
+    for (enum dtype t = DTYPE_NONE; t < DTYPE_COUNT; t++)
+        if (bytes[t] > bytes[most]) most = t;
+    return most;
+}
+
+/* What every matrix becomes, once its tensor is found: as somebody asked, or by the file. */
+static void choose_types(struct loader *l) {
+    const bool each = l->by_file && !l->kn->f32_only && tensor_source_is_gguf(l->files);
+    if (l->by_file && !each) l->w->dtype = l->kn->f32_only ? DTYPE_F32 : dtype_of_layers(l);
+    for (int i = 0; i < l->n_slots; i++) {
+        struct slot *s = &l->slots[i];
+        if (s->kind == SLOT_LAYER || s->kind == SLOT_VOCAB)
+            s->dtype = each                    ? dtype_of_gguf(s)
+                       : s->kind == SLOT_VOCAB ? dtype_of_vocab(l, s)
+                                               : l->w->dtype;
+    }
+    if (each) l->w->dtype = most_of_layers(l);
+}
+
+/* ---- checks and memory */
+
+/* s->t; without a name where there is none. Checkpoints of TensorFlow times call a norm's weight
+ * gamma and its bias beta. */
+static void find_tensor(const struct loader *l, struct slot *s) {
     static const char *const tails[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
                                            {"LayerNorm.bias", "LayerNorm.beta"}};
     const size_t n = strlen(s->file_name);
-    if (tensor_source_find(l->files, s->file_name, &s->t)) return true;
+    if (tensor_source_find(l->files, s->file_name, &s->t)) return;
     for (int i = 0; i < 2; i++) {
         const size_t tail = strlen(tails[i][0]);
         char name[NAME_BYTES];
@@ -219,9 +257,8 @@ static bool find_tensor(const struct loader *l, struct slot *s) {
         snprintf(name, sizeof(name), "%.*s%s", (int)(n - tail), s->file_name, tails[i][1]);
         if (!tensor_source_find(l->files, name, &s->t)) continue;
         snprintf(s->file_name, sizeof(s->file_name), "%s", name);
-        return true;
+        return;
     }
-    return false;
 }
 
 /* Rows of a tensor of which each of some slots takes a part; those stand side by side. */
@@ -296,10 +333,9 @@ static enum err check_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
     const char *by = tensor_source_is_gguf(l->files) ? "the metadata" : "config.json";
     const int rows = rows_in_file(l, s);
     struct tensor *t = &s->t;
-    if (!find_tensor(l, s)) {
+    if (t->name == NULL)
         return err_set(eb, ERR_BAD_FILE, "%s: tensor %s, which %s asks for, is missing",
                        tensor_source_file(l->files, 0)->name, s->file_name, by);
-    }
     int dims = s->matrix != NULL ? 2 : 1;
     s->turned = s->turned && t->packed == NULL;
     if (s->stack > 0) {
@@ -418,48 +454,6 @@ static void lay_out(struct loader *l, uint8_t *base) {
 }
 /* ---- loading */
 
-/* Whether it is a matrix of the layers whose type is not that of the weights: a router. */
-static bool stays_f32(const struct loader *l, const char *name) {
-    const struct tensor_names *names = tensor_names_of(l->c);
-    for (int i = 0; i < names->n_rows; i++) {
-        const struct tensor_row *r = &names->rows[i];
-        if (!r->as_f32 || r->place != IN_LAYER) continue;
-        const char *tail = tensor_source_is_gguf(l->files) ? r->gguf : r->name;
-        const size_t n = strlen(name), m = strlen(tail);
-        if (n > m && name[n - m - 1] == '.' && strcmp(name + n - m, tail) == 0) return true;
-    }
-    return false;
-}
-
-/* Of safetensors, by the matrices of the layers: int4 where all are integers
- * of four bits with a scale for every 32 of a row, int8 where integers of eight bits hold them,
- * else bf16. Plain ones among quantised ones can be int8. */
-static enum dtype dtype_of_file(const struct loader *l) {
-    bool has[17] = {false};
-    if (l->kn->f32_only) return DTYPE_F32;
-    for (size_t i = 0; i < tensor_source_count(l->files); i++) {
-        struct tensor t;
-        tensor_source_at(l->files, i, &t);
-        if ((t.n_dims == 2 || t.n_dims == 3) && !stays_f32(l, t.name) &&
-            (strstr(t.name, "layer") != NULL || strncmp(t.name, "blk.", 4) == 0))
-            has[bits_of(&t)] = true;
-    }
-    if (has[16] || !(has[8] || has[4])) return DTYPE_BF16;
-    return has[8] || has[0] ? DTYPE_INT8 : DTYPE_INT4;
-}
-
-/* Of matrices that have types of their own: the one of most bytes. */
-static enum dtype most_of_all(const struct loader *l) {
-    uint64_t bytes[DTYPE_COUNT] = {0};
-    enum dtype most = l->w->dtype;
-    for (int i = 0; i < l->n_slots; i++)
-        if (l->slots[i].matrix != NULL && l->slots[i].dtype != DTYPE_F32)
-            bytes[l->slots[i].dtype] += slot_bytes(&l->slots[i]);
-    for (enum dtype t = DTYPE_NONE; t < DTYPE_COUNT; t++)
-        if (bytes[t] > bytes[most]) most = t;
-    return most;
-}
-
 static enum err describe(struct loader *l, struct errbuf *eb) {
     enum err e = weights_describe_plan(l, eb);
     if (e != ERR_OK || (e = weights_describe_layout(l, eb)) != ERR_OK) return e;
@@ -492,12 +486,12 @@ static enum err pack_all(struct loader *l, struct errbuf *eb) {
 static enum err open_checked(struct loader *l, const char *path, struct errbuf *eb) {
     enum err e = tensor_source_open(&l->files, path, eb);
     if (e != ERR_OK || (e = tensor_source_unpack(l->files, &l->c->quant, eb)) != ERR_OK) return e;
-    if (l->by_file) l->w->dtype = dtype_of_file(l);
     plan(l);
+    for (int i = 0; i < l->n_slots; i++) find_tensor(l, &l->slots[i]);
+    choose_types(l);
     for (int i = 0; i < l->n_slots; i++) {
         if ((e = check_slot(l, &l->slots[i], eb)) != ERR_OK) return e;
     }
-    if (l->by_file && tensor_source_is_gguf(l->files)) l->w->dtype = most_of_all(l);
     return check_unused(l, eb);
 }
 

@@ -62,8 +62,8 @@ struct weights_place {
 };
 
 struct weights {
-    /* Of the layers' matrices; with int4 those over the vocabulary are int8. Of a file whose block
-     * formats stay: the one of most of its bytes. */
+    /* Of the layers' matrices; those over the vocabulary may have another (weights.c,
+     * choose_types()). Of a GGUF file whose types stay: the one of most bytes of its layers. */
     enum dtype dtype;
     char file_type[16];        /* of the embedding matrix in the file */
     struct matrix embed, head; /* head == embed when tied; no panels: there is none */
@@ -93,8 +93,9 @@ struct weights {
     } file;
 };
 
-/* path: a model folder or a GGUF file. dtype: DTYPE_NONE: what the file has decides; then matrices
- * over the vocabulary that are not quantised stay bf16. place: may be NULL: memory. cancel: as in
+/* path: a model folder or a GGUF file. dtype: DTYPE_NONE: what the file has decides: of GGUF for
+ * each matrix, of others for all of the layers; then matrices over the vocabulary that are not
+ * quantised stay bf16. place: may be NULL: memory. cancel: as in
  * struct engine_opts; nothing half-done stays on disk. */
 enum err weights_open(struct weights **out, const struct model_conf *c, const char *path,
                       const struct kernels *kn, enum dtype dtype, const struct weights_place *place,

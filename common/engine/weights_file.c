@@ -45,6 +45,12 @@ enum err weights_hash(struct loader *l, struct errbuf *eb) {
     qsort(l->slots, (size_t)l->n_slots, sizeof(*l->slots), by_name);
     for (int i = 0; i < l->n_slots; i++) {
         const struct slot *s = &l->slots[i];
+        if (i > 0 && by_name(s - 1, s) == 0) { /* their order would be nobody's choice */
+            err_set(eb, ERR_INTERNAL, "two parts of the model are called %s", s->name);
+            free(line);
+            free(text);
+            return ERR_INTERNAL;
+        }
         at += (size_t)snprintf(text + at, cap - at, "%s %s %d %d ", s->name, s->t.type_name, s->n,
                                s->k);
         memcpy(text + at, s->digest, sizeof(s->digest));

@@ -14,20 +14,26 @@
 
 enum { WEIGHTS_ALIGN_BYTES = 64, WEIGHTS_HASH_STEP_BYTES = 4 * 1024 * 1024 };
 
+/* What decides the type of a slot: SLOT_VECTOR and SLOT_F32 are f32 always; matrices of the layers,
+ * and those over the vocabulary, become what was asked for, or what the file has (weights.c). */
+enum slot_kind { SLOT_VECTOR, SLOT_F32, SLOT_LAYER, SLOT_VOCAB };
+
 /* One tensor to load: into a matrix or a vector. */
 struct slot {
-    char name[TENSOR_NAME_BYTES]; /* HuggingFace's: what the hash is over */
+    char name[TENSOR_NAME_BYTES]; /* HuggingFace's, and of a part of a tensor "#" and its first row:
+                                     unique; what the hash is over */
     char file_name[TENSOR_NAME_BYTES];
     struct matrix *matrix; /* NULL: a vector */
     float **vector;
     int n, k; /* vector: n values, k is 1 */
+    enum slot_kind kind;
     bool expert;
     /* The tensor is [stack][stack_rows][k], and [part, part + n) of the stack_rows of one expert
      * are these; 0: it is no stack. */
     int stack, stack_rows, part;
     int from;         /* rows of the tensor before them are another's, and there may be more */
     bool turned;      /* in the file [stack][k][stack_rows] */
-    enum dtype dtype; /* of the matrix */
+    enum dtype dtype; /* what its values become */
     uint64_t at;      /* offset in the packed data */
     bool grid;        /* its integers stay: kernels_grid.h */
     bool blocks;      /* its blocks stay: kernels_blocks.h */

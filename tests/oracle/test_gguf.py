@@ -110,6 +110,15 @@ def test_mixtures_keep_each_type(tmp_path, story):
         assert np.array_equal(got, other) and tokens == more, options
 
 
+@pytest.mark.parametrize("vocabulary", ["Q8_0", "BF16", "Q6_K"])
+def test_the_layers_say_what_a_model_is_kept_as(tmp_path, vocabulary):
+    """However large the matrices over the vocabulary are."""
+    path, config, _ = model(tmp_path, "llama2", lambda n: vocabulary if "embed" in n or "lm_head" in n else "Q4_K", hidden_size=256, intermediate_size=256,
+                            num_hidden_layers=1, vocab_size=4000)
+    _, _, info = run(tmp_path, prompt(config, 3), model=path, weights="auto")
+    assert "weights=q4_k" in info, info
+
+
 def test_split_files_and_folders_are_one_model(tmp_path):
     path, config, tensors = model(tmp_path, "qwen3", "F16", parts=3)
     ids = prompt(config, 20)

@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import make_decoder
 import make_gguf
 import make_model
 import make_quant
@@ -90,6 +91,17 @@ def test_integers_of_gguf_blocks_stay(plain, tmp_path, kind, dtype):
     assert worst(got, reference.logits(config, want, ids)) < (1e-3 if dtype == "int8" else 2e-2), info
     _, _, info = run(tmp_path, ids, model=path, weights="auto", kv="f32")
     assert f"weights={'int8' if kind == 'Q8_0' else 'int4'}" in info, info
+
+
+def test_only_what_is_computed_with_chooses_the_type(tmp_path):
+    """A part of a model that is not its text, plain as tools leave it, has matrices in layers of its own."""
+    make_decoder.write(str(tmp_path / "plain"), "mistral3", seed=7, hidden_size=128, intermediate_size=128, head_dim=32)
+    make_quant.write_quantised(str(tmp_path / "plain"), str(tmp_path), "awq-128-sym", seed=4)
+    tensors = read(tmp_path)
+    tensors["vision_tower.transformer.layers.0.attention.q_proj.weight"] = ("F32", [8, 8], bytes(256))
+    make_quant.write_tensors(str(tmp_path / "model.safetensors"), tensors)
+    _, _, info = run(tmp_path, [1, 2], weights="auto")
+    assert "weights=int4" in info, info
 
 
 def test_what_is_plain_stays_bf16(plain, tmp_path):
