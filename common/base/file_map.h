@@ -13,15 +13,18 @@ struct file_map {
     char *name; /* the last part of its path; own */
     uint8_t *p; /* [bytes] */
     uint64_t bytes, mtime_ns, inode;
+    uint64_t mapped; /* bytes from the beginning on */
 };
 
 /* ERR_NOT_FOUND, ERR_IO, ERR_BAD_FILE: no regular file of at least bytes_min bytes; eb begins with
  * the file's name. On an error there is nothing to close. */
 enum err file_map_open(struct file_map *m, const char *path, uint64_t bytes_min, struct errbuf *eb);
 void file_map_close(struct file_map *m); /* safe twice */
+/* From now on the first n bytes are needed alone: pages behind them are mapped no longer. */
+void file_map_keep(struct file_map *m, uint64_t n);
 
-/* n bytes from `begin` on are done with, so that they leave the resident set; a page that others
- * share stays. */
+/* n bytes from `begin` on are done with, so that they leave the resident set, but for a page that
+ * goes on behind them. Pages in front of them that the kernel mapped around a fault leave too. */
 void file_map_drop(const struct file_map *m, uint64_t begin, uint64_t n);
 
 #endif

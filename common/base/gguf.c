@@ -12,7 +12,9 @@
 enum { PATH_BYTES = 4096, PART_TAIL_BYTES = sizeof("-00001-of-00001.gguf") - 1 };
 
 struct part {
-    struct file_map map;
+    struct file_map map;  /* of the header */
+    struct file_map data; /* all of the file, once tensors are needed */
+    char *path;
     bool lent; /* its bytes are not ours */
 };
 
@@ -84,6 +86,16 @@ static enum err parse_part(struct gguf_header *h, const struct part *p, struct e
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", p->map.name, why.text);
 }
 
+static enum err open_part(struct gguf_header *h, struct part *p, const char *path,
+                          struct errbuf *eb) {
+    if ((p->path = strdup(path)) == NULL)
+        return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
+    enum err e = file_map_open(&p->map, path, 1, eb);
+    if (e == ERR_OK) e = parse_part(h, p, eb);
+    if (e == ERR_OK) file_map_keep(&p->map, h->bytes);
+    return e;
+}
+
 static int by_name(const void *a, const void *b) {
     return strcmp(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
@@ -130,8 +142,7 @@ static enum err open_parts(struct gguf *g, const char *file, uint64_t count, str
                              of) >= sizeof(path))
             return err_set(eb, ERR_BAD_FILE, "%s: the path is too long", first->name);
         g->n_parts = i + 1;
-        enum err e = file_map_open(&g->parts[i].map, path, 1, eb);
-        if (e == ERR_OK) e = parse_part(&h, &g->parts[i], eb);
+        enum err e = open_part(&h, &g->parts[i], path, eb);
         if (e != ERR_OK) return e;
         e = join_part(g, i, &h, eb);
         gguf_header_free(&h);
@@ -179,8 +190,7 @@ enum err gguf_open(struct gguf **out, const char *file, struct errbuf *eb) {
     uint64_t count = 0;
     *out = NULL;
     if (g == NULL) return ERR_NO_MEMORY;
-    enum err e = file_map_open(&g->parts[0].map, file, 1, eb);
-    if (e == ERR_OK) e = parse_part(&g->head, &g->parts[0], eb);
+    enum err e = open_part(&g->head, &g->parts[0], file, eb);
     if (e == ERR_OK && gguf_u64(g, "split.count", &count) && count > 1)
         e = open_parts(g, file, count, eb);
     if (e != ERR_OK) gguf_close(&g);
@@ -195,6 +205,8 @@ void gguf_close(struct gguf **gp) {
     for (int i = 0; i < g->n_parts; i++) {
         if (g->parts[i].lent) g->parts[i].map.p = NULL;
         file_map_close(&g->parts[i].map);
+        file_map_close(&g->parts[i].data);
+        free(g->parts[i].path);
     }
     gguf_header_free(&g->head);
     free(g->parts);
@@ -273,13 +285,36 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
                : bsearch(&want, g->head.tensors, g->head.n_tensors, sizeof(want), by_name);
 }
 
+enum err gguf_map_tensors(struct gguf *g, struct errbuf *eb) {
+    for (int i = 0; i < g->n_parts; i++) {
+        struct part *p = &g->parts[i];
+        if (p->lent || p->data.p != NULL) continue;
+        enum err e = file_map_open(&p->data, p->path, p->map.bytes, eb);
+        if (e != ERR_OK) return e;
+        if (p->data.inode == p->map.inode && p->data.mtime_ns == p->map.mtime_ns &&
+            p->data.bytes == p->map.bytes)
+            continue;
+        file_map_close(&p->data);
+        return err_set(eb, ERR_BAD_FILE, "%s: has been replaced or changed since it was opened",
+                       p->map.name);
+    }
+    return ERR_OK;
+}
+
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t) {
-    return g->parts[t->part].map.p + t->begin;
+    const struct part *p = &g->parts[t->part];
+    return (p->lent ? p->map.p : p->data.p) + t->begin;
 }
 
 void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t from,
                       uint64_t n) {
-    file_map_drop(&g->parts[t->part].map, t->begin + from, n);
+    const struct part *p = &g->parts[t->part];
+    if (!p->lent) file_map_drop(&p->data, t->begin + from, n);
+}
+
+void gguf_drop(const struct gguf *g, int idx) {
+    const struct part *p = &g->parts[idx];
+    if (!p->lent) file_map_drop(&p->data, 0, p->data.mapped);
 }
 
 const struct file_map *gguf_part(const struct gguf *g, int idx) {

@@ -68,6 +68,7 @@ struct gguf_header {
     size_t n_pairs;
     struct gguf_tensor *tensors; /* sorted by name */
     size_t n_tensors;
+    uint64_t bytes; /* of the file before its data */
 };
 
 /* The header of a file of file_bytes whose first n bytes are at p; n must hold all but the data.
@@ -85,7 +86,7 @@ struct gguf;
  * config.json and one such file. ERR_NOT_FOUND: path is neither, so another kind of model;
  * ERR_BAD_FILE: it has several. */
 enum err gguf_locate(char *file, size_t n, const char *path, struct errbuf *eb);
-/* Maps file and the parts that belong to it. */
+/* Reads the headers of file and of the parts that belong to it; nothing else stays mapped. */
 enum err gguf_open(struct gguf **out, const char *file, struct errbuf *eb);
 /* The same from the bytes of one file, which stay the caller's and must outlive it. */
 enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const char *name,
@@ -112,9 +113,14 @@ bool gguf_next_str(const struct gguf_pair *p, struct gguf_cursor *at, const char
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t idx); /* by name */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
+/* Maps the data of the tensors, once; before the first gguf_tensor_data(). ERR_BAD_FILE: a file has
+ * been replaced or changed since it was opened. */
+enum err gguf_map_tensors(struct gguf *g, struct errbuf *eb);
 const uint8_t *gguf_tensor_data(const struct gguf *g, const struct gguf_tensor *t);
-/* The first n bytes of the tensor are done with: they leave the resident set. */
+/* n bytes of the tensor from that one on are done with: they leave the resident set. */
 void gguf_tensor_drop(const struct gguf *g, const struct gguf_tensor *t, uint64_t from, uint64_t n);
+/* All of a part is done with for now; idx: as with gguf_part(). */
+void gguf_drop(const struct gguf *g, int idx);
 /* The file of a part, for its name and stamp; NULL past the last. */
 const struct file_map *gguf_part(const struct gguf *g, int idx);
 

@@ -253,6 +253,7 @@ static enum err read_tensors(struct rd *r, struct gguf_header *h, uint64_t n, ui
     }
     enum err e = read_alignment(h, &align, eb);
     if (e != ERR_OK) return e;
+    h->bytes = r->at;
     const uint64_t gap = (align - r->at % align) % align;
     if (n > 0 && gap > file_bytes - r->at)
         return err_set(eb, ERR_BAD_FILE, "the file ends in front of its tensors");

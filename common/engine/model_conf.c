@@ -372,7 +372,10 @@ static enum err read_gguf(struct model_conf *out, const char *file, struct errbu
     enum err e = gguf_open(&g, file, eb);
     if (e != ERR_OK) return e == ERR_NOT_FOUND ? ERR_BAD_FILE : e;
     struct conf_reader r = {.file = gguf_name(g), .prefix = "", .key_of = gguf_key_of, .eb = eb};
-    e = gguf_config(&text[0], &text[1], g, eb);
+    if (gguf_tensor_find(g, "rope_freqs.weight") != NULL ||
+        gguf_tensor_find(g, "rope_factors_short.weight") != NULL)
+        e = gguf_map_tensors(g, eb);
+    if (e == ERR_OK) e = gguf_config(&text[0], &text[1], g, eb);
     for (int i = 0; i < 2 && e == ERR_OK; i++) {
         struct json_value *root = NULL;
         e = json_read(&root, text[i].data, text[i].len, NULL, &inner);

@@ -22,12 +22,13 @@ enum err tensor_source_open(struct tensor_source **out, const char *path, struct
     *out = NULL;
     if (s == NULL) return err_set(eb, ERR_NO_MEMORY, "no memory for the model's tensors");
     enum err e = gguf_locate(file, sizeof(file), path, &why);
-    if (e == ERR_OK)
-        e = gguf_open(&s->gguf, file, eb);
-    else if (e == ERR_NOT_FOUND)
+    if (e == ERR_OK) {
+        if ((e = gguf_open(&s->gguf, file, eb)) == ERR_OK) e = gguf_map_tensors(s->gguf, eb);
+    } else if (e == ERR_NOT_FOUND) {
         e = st_model_open(&s->st, path, eb);
-    else
+    } else {
         err_set(eb, e, "%s", why.text);
+    }
     if (e != ERR_OK) tensor_source_close(&s);
     *out = s;
     return e;
@@ -133,6 +134,13 @@ void tensor_source_drop_rows(const struct tensor_source *s, const struct packed_
         packed_span(p, i, first, n, &at, &end);
         st_model_drop(s->st, part->own, at, end - at);
     }
+}
+
+void tensor_source_drop_all(const struct tensor_source *s) {
+    for (int i = 0; s->gguf != NULL && gguf_part(s->gguf, i) != NULL; i++) gguf_drop(s->gguf, i);
+    const struct file_map *f;
+    for (int i = 0; s->st != NULL && (f = st_model_shard(s->st, i)) != NULL; i++)
+        file_map_drop(f, 0, f->mapped);
 }
 
 const struct file_map *tensor_source_file(const struct tensor_source *s, int idx) {

@@ -191,6 +191,21 @@ static int step_rows(const struct loader *l, const struct slot *s, size_t row_by
     return n > unit ? n : unit;
 }
 
+/* Rows [first, first + n) of the slot are packed: the bytes among which they lie, others' rows too
+ * where the order is not the file's, leave the resident set; of a matrix that is turned those of
+ * the whole expert. */
+static void let_go(const struct loader *l, const struct slot *s, int first, int n) {
+    const int low = s->turned ? -s->part : row_in_file(l, s, first),
+              high = s->turned ? s->stack_rows - s->part : row_in_file(l, s, first + n - 1) + 1;
+    const uint64_t at = (uint64_t)(s->from + low), rows = (uint64_t)(high - low);
+    if (s->t.packed != NULL) {
+        tensor_source_drop_rows(l->files, s->t.packed, at, rows);
+    } else {
+        const uint64_t row_bytes = tensor_row_bytes(s->t.type, s->k);
+        tensor_source_drop(l->files, &s->t, at * row_bytes, rows * row_bytes);
+    }
+}
+
 /* Some megabytes at a time: hashed, packed, let go. So the file is read once, and little of it is
  * resident. A quantised layer lies across its tensors, so these are hashed first. */
 enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) {
@@ -217,15 +232,13 @@ enum err weights_load_slot(struct loader *l, struct slot *s, struct errbuf *eb) 
             if (!all_finite(*s->vector + first, (size_t)n)) l->not_finite = true;
         }
         if (l->not_finite) return refuse_values(l, s, first, n, eb);
-        if (s->t.packed == NULL)
-            tensor_source_drop(l->files, &s->t, (uint64_t)(s->from + first) * row_bytes,
-                               (uint64_t)n * row_bytes);
+        if (s->t.packed == NULL && !s->turned) let_go(l, s, first, n);
         l->done_bytes = before + s->t.bytes * (uint64_t)(first + n) / (uint64_t)s->n;
         if (l->progress != NULL)
             l->progress(l->progress_arg, "weights", l->done_bytes, l->total_bytes);
     }
-    if (s->t.packed != NULL)
-        tensor_source_drop_rows(l->files, s->t.packed, (uint64_t)s->from, (uint64_t)s->n);
+    /* What was hashed may be other rows than were packed with it. */
+    if (s->t.packed != NULL || s->turned || s->order != IN_ORDER) let_go(l, s, 0, s->n);
     XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&hash));
     memcpy(s->digest, digest.digest, sizeof(s->digest));
     return ERR_OK;

@@ -88,6 +88,17 @@ static int parse_ids(const char *s, int vocab, int32_t *ids, int n_max) {
     return *s == '\0' ? n : -1;
 }
 
+/* The most that this process has had in memory, pages of files with it. */
+static long peak_kib(void) {
+    char line[256];
+    long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f != NULL && kib < 0 && fgets(line, sizeof(line), f) != NULL)
+        (void)sscanf(line, "VmHWM: %ld kB", &kib);
+    if (f != NULL) fclose(f);
+    return kib;
+}
+
 static int32_t best(const float *logits, int n) {
     int32_t at = 0;
     for (int32_t i = 1; i < n; i++) {
@@ -232,9 +243,10 @@ int main(int argc, char **argv) {
         forward_close(&f);
         return 1;
     }
-    printf("model family=%s layers=%d vocab=%d context=%d weights=%s kernels=%s params=%llu eos=",
+    printf("model family=%s layers=%d vocab=%d context=%d weights=%s kernels=%s params=%llu "
+           "peak_kib=%ld eos=",
            m->family, m->n_layers, m->vocab_size, m->context_max, dtype_name(m->weight_dtype),
-           m->kernels, (unsigned long long)m->n_params);
+           m->kernels, (unsigned long long)m->n_params, peak_kib());
     for (int i = 0; i < m->n_eos; i++) printf("%s%d", i > 0 ? "," : "", m->eos_ids[i]);
     printf(" bos=%d hash=", m->bos_id);
     for (int i = 0; i < 32; i++) printf("%02x", m->hash[i]);

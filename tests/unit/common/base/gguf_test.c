@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/base/buf.h"
 #include "common/base/gguf.h"
 
@@ -247,11 +249,79 @@ static void refuses_tensors(void **state) {
     }
 }
 
+/* ---- files */
+enum { BIG_FLOATS = 1 << 16 };
+
+/* A file of one tensor of BIG_FLOATS. */
+static void write_big(const char *path, uint8_t fill) {
+    static const uint64_t dims[] = {BIG_FLOATS};
+    struct buf b = BUF_INIT;
+    put_head(&b, 3, 1, 0);
+    put_info(&b, "t", 0, 0, 1, dims);
+    pad(&b, 32);
+    for (int i = 0; i < 4 * BIG_FLOATS; i++) buf_putc(&b, (char)fill);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b.data, 1, b.len, f), b.len);
+    assert_int_equal(fclose(f), 0);
+    buf_free(&b);
+}
+
+/* Bytes that this process has mapped of files whose path has `name`. */
+static size_t mapped_of(const char *name) {
+    char line[1024];
+    size_t total = 0;
+    unsigned long from, to;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL)
+        if (strstr(line, name) != NULL && sscanf(line, "%lx-%lx", &from, &to) == 2)
+            total += to - from;
+    fclose(f);
+    return total;
+}
+
+static void a_file_is_its_head_until_tensors_are_needed(void **state) {
+    char path[] = "/tmp/baton_gguf_test_XXXXXX", other[sizeof(path) + 4];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct errbuf eb = {0};
+    struct gguf *g;
+    (void)state;
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_big(path, 7);
+    assert_int_equal(gguf_open(&g, path, &eb), ERR_OK);
+    assert_int_equal(mapped_of("baton_gguf_test_"), page);
+    assert_int_equal(gguf_part(g, 0)->mapped, page);
+    for (int i = 0; i < 2; i++) assert_int_equal(gguf_map_tensors(g, &eb), ERR_OK);
+    const struct gguf_tensor *t = gguf_tensor_find(g, "t");
+    const uint8_t *data = gguf_tensor_data(g, t);
+    for (size_t i = 0; i < 4 * BIG_FLOATS; i += page / 2) assert_int_equal(data[i], 7);
+    gguf_tensor_drop(g, t, 0, t->bytes);
+    assert_int_equal(data[t->bytes - 1], 7); /* what was let go is read again */
+    gguf_close(&g);
+    assert_int_equal(mapped_of("baton_gguf_test_"), 0);
+
+    assert_int_equal(gguf_open(&g, path, &eb), ERR_OK);
+    snprintf(other, sizeof(other), "%s.new", path);
+    write_big(other, 8);
+    assert_int_equal(rename(other, path), 0);
+    assert_int_equal(gguf_map_tensors(g, &eb), ERR_BAD_FILE);
+    assert_non_null(strstr(eb.text, "has been replaced or changed since it was opened"));
+    unlink(path);
+    assert_int_equal(gguf_map_tensors(g, &eb), ERR_NOT_FOUND);
+    gguf_close(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_versions_2_and_3), cmocka_unit_test(every_truncation_is_refused),
-        cmocka_unit_test(refuses_heads),          cmocka_unit_test(refuses_pairs),
+        cmocka_unit_test(takes_versions_2_and_3),
+        cmocka_unit_test(every_truncation_is_refused),
+        cmocka_unit_test(refuses_heads),
+        cmocka_unit_test(refuses_pairs),
         cmocka_unit_test(refuses_tensors),
+        cmocka_unit_test(a_file_is_its_head_until_tensors_are_needed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
