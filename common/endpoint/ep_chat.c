@@ -290,8 +290,9 @@ static bool template_ids(struct ep_read *r, const struct chat_template *tpl) {
 static void choose_format(struct ep_read *r, const struct chat_template *own) {
     enum tool_format of_own = ep_template_format(own);
     r->tool_format = of_own != TOOLS_NONE ? of_own : r->ep->tool_format;
+    if (r->tool_format != TOOLS_NONE || r->forced == EP_FORCED_NO) return;
     /* A forced call is written in some format, whatever the model is used to. */
-    if (r->tool_format == TOOLS_NONE && r->forced != EP_FORCED_NO) r->tool_format = TOOLS_HERMES;
+    r->tool_format = r->ep->thinking == EP_THINKING_CHANNEL ? TOOLS_HARMONY : TOOLS_HERMES;
 }
 
 bool ep_chat_tokens(struct ep_read *r) {

@@ -131,8 +131,19 @@ static void put_text(struct harmony *h, const char *s, size_t n, const struct si
     }
 }
 
+/* Text of a model that has written no header so far. */
+static bool is_plain(const struct harmony *h) {
+    return h->state == HARMONY_HEADER && !h->tagged && h->header.len > 0 && !addressed(h);
+}
+
+static void put_plain(struct harmony *h, const struct sink *to) {
+    begin(h, to);
+    put_content(to, h->header.data, h->header.len);
+}
+
 /* at: where the tag began. A channel also begins a header where nothing closed the message. */
 static void take_tag(struct harmony *h, int tag, size_t at, const struct sink *to) {
+    if (is_plain(h) && (tag == TAG_END || tag == TAG_RETURN || tag == TAG_CALL)) put_plain(h, to);
     h->tagged = true;
     if (tag == TAG_MESSAGE) {
         if (h->state == HARMONY_HEADER || h->state == HARMONY_BETWEEN) open_message(h, to);
@@ -183,12 +194,10 @@ void harmony_feed(struct harmony *h, const char *s, size_t n, struct tool_parse 
 void harmony_finish(struct harmony *h, struct tool_parse *calls, struct buf *content) {
     const struct sink to = {calls, content};
     /* nothing before half a tag: a header begins with it */
-    const bool plain = !h->tagged && h->header.len > 0 && !addressed(h);
-    if (h->held.len > 0 && (h->state != HARMONY_HEADER || plain))
+    if (h->held.len > 0 && (h->state != HARMONY_HEADER || is_plain(h)))
         put_text(h, h->held.data, h->held.len, &to);
     buf_clear(&h->held);
-    if (h->state == HARMONY_HEADER && plain)
-        put_content(&to, h->header.data, h->header.len); /* an answer without any header */
+    if (is_plain(h)) put_plain(h, &to);
     if (h->state == HARMONY_CALL) tool_parse_shut(calls);
     h->state = HARMONY_BETWEEN;
 }
