@@ -264,12 +264,13 @@ static nghttp2_session *new_session(struct http_conn *c) {
     nghttp2_session *session = NULL;
     nghttp2_session_callbacks *cb = NULL;
     nghttp2_option *option = NULL;
+    nghttp2_mem mem = h2_mem_calls(&c->h2->mem);
     if (nghttp2_option_new(&option) == 0 && set_callbacks(&cb)) {
         nghttp2_option_set_no_auto_window_update(option, 1);
         nghttp2_option_set_no_closed_streams(option, 1);
         nghttp2_option_set_max_settings(option, H2_SETTINGS_ENTRIES_MAX);
         nghttp2_option_set_max_outbound_ack(option, H2_ACKS_WAITING_MAX);
-        if (nghttp2_session_server_new2(&session, cb, c, option) != 0) session = NULL;
+        if (nghttp2_session_server_new3(&session, cb, c, option, &mem) != 0) session = NULL;
     }
     nghttp2_session_callbacks_del(cb);
     nghttp2_option_del(option);
@@ -295,7 +296,7 @@ static void h2_free(struct h2 **h2p) {
     struct h2 *h2 = *h2p;
     if (h2 == NULL) return;
     while (h2->streams != NULL) h2_stream_free(h2->streams);
-    nghttp2_session_del(h2->session);
+    h2_mem_free(&h2->mem);
     free(h2);
     *h2p = NULL;
 }

@@ -1,6 +1,6 @@
-/* h2_priv: what h2.c (a connection), h2_stream.c (requests and answers on it) and h2_head.c (heads)
- * share. HTTP/2 is RFC 9113; framing, HPACK and the states of streams are nghttp2's, whose only
- * door these files are. Private to the server.
+/* h2_priv: what h2.c (a connection), h2_stream.c (requests and answers on it), h2_head.c (heads)
+ * and h2_mem.c (nghttp2's memory) share. HTTP/2 is RFC 9113; framing, HPACK and the states of
+ * streams are nghttp2's, whose only door these files are. Private to the server.
  *
  * Ends:   callbacks of nghttp2 never end its session. A connection that dies in one is marked
  *   (PHASE_DEAD), every later callback fails, and the session goes with the connection's memory.
@@ -59,8 +59,14 @@ struct h2_scan {
     bool block_open; /* CONTINUATION must follow */
 };
 
+struct h2_block;
+struct h2_mem {
+    struct h2_block *first;
+};
+
 struct h2 {
-    nghttp2_session *session;
+    nghttp2_session *session; /* lives in mem, and ends with it: never taken apart */
+    struct h2_mem mem;
     struct h2_stream *streams;
     unsigned n_streams;
     size_t unsent; /* in all out buffers */
@@ -83,6 +89,10 @@ void h2_leave(struct http_conn *c);
 /* n units. False: too many. */
 bool h2_rate_take(struct h2_rate *r, unsigned n);
 void h2_rate_give(struct h2_rate *r, unsigned n);
+
+/* h2_mem.c */
+nghttp2_mem h2_mem_calls(struct h2_mem *m); /* m stays where it is */
+void h2_mem_free(struct h2_mem *m);         /* all that is left */
 
 /* h2_stream.c */
 extern const struct http_x_ops h2_x_ops;

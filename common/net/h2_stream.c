@@ -61,10 +61,11 @@ void h2_stream_free(struct h2_stream *st) {
 /* An answer that no handler gives, since there is no request to show. */
 static void answer_refusal(struct h2_stream *st) {
     struct http_conn *c = st->c;
-    const bool head_only = st->has_method && strcmp(http_head_method(&st->head), "HEAD") == 0;
+    const bool head_only = st->has_method && !st->head.raw.failed && /* or there may be nothing */
+                           strcmp(http_head_method(&st->head), "HEAD") == 0;
     st->head.n_fields = 0;
     st->head.method = st->head.path = st->head.query = 0;
-    buf_clear(&st->head.raw);
+    buf_forgive(&st->head.raw);
     buf_append(&st->head.raw, "", 1); /* every string is empty */
     if (st->head.raw.failed || (st->x = http_x_new(c, &h2_x_ops, &st->head)) == NULL) {
         h2_stream_reset(st, NGHTTP2_INTERNAL_ERROR);
