@@ -7,8 +7,6 @@
 #include "common/base/budget.h"
 #include "common/net/grpc_priv.h"
 
-enum { LOOK_AGAIN_MS = 20 };
-
 struct grpc_one {
     struct call *call;
     struct http_x *x;
@@ -21,7 +19,7 @@ struct call {
     struct grpc_one *ones;
     unsigned n_ones;
     bool at_work;           /* pump() is running: nobody else may free it */
-    struct loop_alarm wake; /* requests have ended, room may be there; or nothing came for long */
+    struct loop_alarm wake; /* requests have ended; or nothing came for long */
 };
 
 static void on_wake(void *arg);
@@ -56,6 +54,7 @@ static struct http_x *take_x(struct call *c) {
     struct http_x *x = c->x;
     http_x_on_close(x, NULL, NULL);
     http_x_read(x, NULL, NULL);
+    http_x_on_room(x, 0, NULL, NULL);
     let_go(c);
     return x;
 }
@@ -240,7 +239,7 @@ static void settle(struct call *c, enum step last) {
         return;
     }
     if (last == STEP_FULL && is_behind(c))
-        loop_alarm_set(x->loop, &c->wake, LOOK_AGAIN_MS, on_wake, c);
+        http_x_on_room(x, GRPC_MANY_UNSENT_MAX / 2, on_wake, c);
     else if (c->n_ones == 0)
         loop_alarm_set(x->loop, &c->wake, GRPC_MANY_IDLE_MS, on_idle, c);
 }

@@ -238,6 +238,7 @@ void http_conn_pass_end(struct http_conn *c) {
     if (c->phase == PHASE_DEAD) return;
     if (http_conn_pending(c) == 0 && c->close_after && c->phase != PHASE_LINGER) start_linger(c);
     if (c->phase != PHASE_DEAD) c->ops->advance(c);
+    if (c->phase != PHASE_DEAD) http_x_tell_room(c);
     if (c->phase == PHASE_IDLE) keep_nothing(c);
     if (c->phase != PHASE_DEAD) count_held(c);
     update_watch(c);

@@ -174,6 +174,7 @@ struct http_conn {
     size_t linger_left;
     uint64_t read_deadline_ms, write_deadline_ms; /* 0: none */
     struct http_link waits, stalls;
+    struct http_list rooms; /* exchanges that wait for what is pending to become less: room */
     struct http_addr *addr; /* NULL: not counted */
     uint64_t since_ms;      /* when its phase began */
     uint64_t stalled_ms;    /* last progress of a write that waits; */
@@ -228,6 +229,10 @@ struct http_x {
     char tenant[TENANT_BYTES_MAX + 1];              /* "": not asked for yet */
     loop_fn *on_close;
     void *on_close_arg;
+    struct http_link room;
+    size_t room_bytes; /* to be pending at most */
+    loop_fn *on_room;
+    void *on_room_arg;
     const struct http_tap *tap; /* NULL: nobody reads along */
     void *tap_arg;
     char peer[HTTP_PEER_BYTES];
@@ -328,6 +333,8 @@ struct http_x *http_x_new(struct http_conn *c, const struct http_x_ops *ops,
                           struct http_head *head);
 void http_x_free(struct http_x *x);
 void http_x_client_gone(struct http_x *x); /* the connection has let go of x already */
+/* Something has been written: calls those who waited for it. */
+void http_x_tell_room(struct http_conn *c);
 /* The body is needed no more: its memory, and its room in the gate, are free. */
 void http_x_drop_body(struct http_x *x);
 const char *http_reason(int status);

@@ -156,6 +156,9 @@ void http_x_stream_paced(struct http_x *x);
 void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n);
 void http_x_abort(struct http_x *x); /* closes without a proper end, which the client notices */
 size_t http_x_pending(const struct http_x *x); /* bytes not yet taken by the socket */
+/* Runs fn(arg) once, at the end of a loop pass, as soon as no more than `bytes` are pending; not
+ * after the exchange has ended or its client has gone. One at a time; NULL fn forgets it. */
+void http_x_on_room(struct http_x *x, size_t bytes, loop_fn *fn, void *arg);
 
 /* Who reads along: the body of the answer, as its handler writes it, whether or not the client is
  * still there. The calls come from inside those above, and may not use x. */

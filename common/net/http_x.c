@@ -74,6 +74,41 @@ void http_x_drop_body(struct http_x *x) {
     give_room(x, x->body_taken);
 }
 
+/* ---- room behind what was written */
+
+void http_x_on_room(struct http_x *x, size_t bytes, loop_fn *fn, void *arg) {
+    http_list_drop(&x->room);
+    x->on_room = fn;
+    x->on_room_arg = arg;
+    x->room_bytes = bytes;
+    if (fn == NULL || x->conn == NULL) return;
+    http_list_add(&x->conn->rooms, &x->room, x);
+    http_server_dirty(x->conn->s, x->conn);
+}
+
+/* A call may end any exchange, and the connection: what is left in `ready` then is unlinked. */
+void http_x_tell_room(struct http_conn *c) {
+    struct http_list ready = {0};
+    for (struct http_link *k = c->rooms.first, *next; k != NULL; k = next) {
+        struct http_x *x = k->of;
+        next = k->next;
+        if (x->ops->pending(x) > x->room_bytes) continue;
+        http_list_drop(k);
+        http_list_add(&ready, k, x);
+    }
+    while (ready.first != NULL) {
+        struct http_x *x = ready.first->of;
+        http_list_drop(&x->room);
+        x->on_room(x->on_room_arg);
+    }
+}
+
+/* The connection and x have parted. */
+static void leave_conn(struct http_x *x) {
+    x->conn = NULL;
+    http_list_drop(&x->room);
+}
+
 /* ---- who reads along */
 
 void http_x_tap(struct http_x *x, const struct http_tap *tap, void *arg) {
@@ -99,6 +134,7 @@ static void tap_end(struct http_x *x, enum http_tap_end how) {
 
 void http_x_free(struct http_x *x) {
     tap_end(x, HTTP_TAP_GONE);
+    http_list_drop(&x->room);
     http_x_drop_body(x);
     grpc_x_free(x);
     http_head_free(&x->head);
@@ -125,7 +161,7 @@ static void on_gone_posted(void *arg) {
 }
 
 void http_x_client_gone(struct http_x *x) {
-    x->conn = NULL;
+    leave_conn(x);
     grpc_x_stop(x);
     if (x->state == X_READING) { /* no handler has seen it */
         http_x_free(x);
@@ -300,7 +336,7 @@ static void end(struct http_x *x) {
     struct http_conn *c = x->conn;
     if (c != NULL) {
         x->ops->end(x);
-        x->conn = NULL;
+        leave_conn(x);
         http_server_dirty(c->s, c);
     }
     finish(x);
@@ -356,7 +392,7 @@ void http_x_stream_fail(struct http_x *x, int status, const char *text, size_t n
 void http_x_cancel(struct http_x *x) {
     if (x->conn != NULL) {
         x->ops->abort(x);
-        x->conn = NULL;
+        leave_conn(x);
     }
     http_x_client_gone(x);
 }
@@ -365,7 +401,7 @@ void http_x_abort(struct http_x *x) {
     tap_end(x, HTTP_TAP_BROKEN);
     if (x->conn != NULL) {
         x->ops->abort(x);
-        x->conn = NULL;
+        leave_conn(x);
     }
     finish(x);
 }

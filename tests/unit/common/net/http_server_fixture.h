@@ -156,7 +156,7 @@ static int setup(void **state) {
 }
 
 /* After the test has set fx.opts to its taste. */
-static void up(void) {
+static inline void up(void) {
     enum err e;
     loop_thread_start(&fx.t);
     run_on_loop(&fx.t, open_server, &e);
