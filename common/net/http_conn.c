@@ -166,17 +166,26 @@ static void on_readable(struct http_conn *c) {
     }
 }
 
+/* The deadline is for bytes that the socket does not take. What waits for a window of HTTP/2 has
+ * one of its own, for its stream (h2_stream_tick()). */
+static void note_deadline(struct http_conn *c, bool progress) {
+    const unsigned limit_ms = c->s->opts.write_ms;
+    if (http_conn_pending(c) == 0 && !c->more)
+        c->write_deadline_ms = 0;
+    else if (progress || c->write_deadline_ms == 0)
+        c->write_deadline_ms = limit_ms > 0 ? clock_ms() + limit_ms : UINT64_MAX;
+}
+
 /* After a write; left: of answers, unsent. progress: it took some of them. */
 static void note_progress(struct http_conn *c, bool progress, size_t left) {
-    unsigned limit_ms = c->s->opts.write_ms;
+    note_deadline(c, progress);
     if (left == 0) {
         if (c->waits_ms != 0) http_list_drop(&c->stalls);
-        c->write_deadline_ms = c->waits_ms = 0;
+        c->waits_ms = 0;
         return;
     }
     if (!progress && c->waits_ms != 0) return;
     uint64_t now_ms = clock_ms();
-    c->write_deadline_ms = limit_ms > 0 ? now_ms + limit_ms : UINT64_MAX;
     if (c->waits_ms == 0) c->waits_ms = now_ms;
     c->stalled_ms = now_ms;
     http_list_drop(&c->stalls);
