@@ -150,13 +150,13 @@ static void lay_out_experts(struct forward *f, struct carver *c, size_t rows, si
 }
 
 static int most_packings(const struct forward *f) {
-    enum dtype x[LORA_PRODUCTS];
+    enum dtype x[PACKINGS_MAX];
     int most = 1;
     for (int i = 0; i < f->conf.n_layers; i++) {
         const struct layer_weights *l = &f->w->layers[i];
         const struct inputs shared[] = {inputs_qkv(l), inputs_mlp(&f->conf, l)};
         for (int j = 0; j < 2; j++) {
-            const int n = shared[j].w[0]->panels != NULL ? inputs_packings(shared[j], x) : 1;
+            const int n = inputs_packings(shared[j], x);
             most = n > most ? n : most;
         }
     }
@@ -184,6 +184,7 @@ static void lay_out(struct forward *f, struct carver *c) {
     f->sin = carve(c, ropes * r * half, sizeof(float));
     f->packed_bytes = x_pack_bytes(f->rows_max, widest);
     f->packed = carve(c, (size_t)f->n_packings, f->packed_bytes);
+    f->mlp = carve(c, (size_t)m->n_layers, sizeof(*f->mlp));
     f->att_scratch = carve(c, threads * f->att_stride, sizeof(float));
     const int widths[] = {m->hidden, m->intermediate, m->experts.intermediate, m->experts.shared};
     size_t most = 0;
@@ -233,6 +234,7 @@ static enum err make_scratch(struct forward *f, int seq_tokens_max, struct errbu
     if (f->n_ropes > 1) rope_freqs(f->freqs + half, &m->window_rope, m->rope_dim);
     rope_freqs_for(f->freqs + (size_t)f->n_ropes * half, &m->rope, m->rope_dim, INT32_MAX);
     if (f->slopes != NULL) make_slopes(f->slopes, m->n_heads);
+    for (int i = 0; i < m->n_layers; i++) f->mlp[i] = inputs_mlp(m, &f->w->layers[i]);
     f->shape.slopes = f->slopes;
     return ERR_OK;
 }

@@ -31,15 +31,12 @@ static float group_score(const float *t, int n) {
 static void keep_groups(const struct experts_conf *c, float *t) {
     const int per = c->n / c->groups;
     bool kept[MODEL_EXPERTS_MAX] = {false};
+    float scores[MODEL_EXPERTS_MAX];
+    for (int g = 0; g < c->groups; g++) scores[g] = group_score(t + g * per, per);
     for (int i = 0; i < c->groups_used; i++) {
         int best = -1;
-        float most = 0;
-        for (int g = 0; g < c->groups; g++) {
-            const float score = group_score(t + g * per, per);
-            if (kept[g] || (best >= 0 && !(score > most))) continue;
-            best = g;
-            most = score;
-        }
+        for (int g = 0; g < c->groups; g++)
+            if (!kept[g] && (best < 0 || scores[g] > scores[best])) best = g;
         if (best >= 0) kept[best] = true;
     }
     for (int e = 0; e < c->n; e++)
@@ -115,22 +112,24 @@ static void sort_pairs(struct forward *f, int n_rows, int layer) {
     x->first[0] = 0;
 }
 
-/* The rows of one expert, one behind the other, as they meet gate and up. */
+static bool packed_apart(const struct expert_weights *w) {
+    return x_dtype(w->up.dtype) != x_dtype(w->gate.dtype);
+}
+
+/* The rows of one expert, from the packings of the pass's rows: a row is packed once, however many
+ * experts it goes to. */
 static void gather_item(void *arg, int item, int thread) {
     const struct pass *p = arg;
     const struct forward *f = p->f;
     const struct expert_rows *x = &f->experts;
     const int e = x->active[item], first = x->first[e], n = x->first[e + 1] - first;
-    const size_t k = (size_t)f->conf.hidden;
-    (void)thread;
-    for (int i = first; i < first + n; i++)
-        memcpy(x->rows + (size_t)i * k, p->src + (size_t)x->row[i] * k, k * sizeof(float));
     const struct expert_weights *w = &p->lw->experts[e];
-    f->kn.x_pack(x->packed + x->at[item], x->rows + (size_t)first * k, k, 0, n, (int)k,
-                 w->gate.dtype);
-    if (x_dtype(w->up.dtype) != x_dtype(w->gate.dtype))
-        f->kn.x_pack(x->packed + x->packed_bytes + x->at[item], x->rows + (size_t)first * k, k, 0,
-                     n, (int)k, w->up.dtype);
+    (void)thread;
+    f->kn.x_gather(x->packed + x->at[item], pass_packed_for(p, &w->gate), p->n_rows, x->row + first,
+                   n, f->conf.hidden, w->gate.dtype);
+    if (packed_apart(w))
+        f->kn.x_gather(x->packed + x->packed_bytes + x->at[item], pass_packed_for(p, &w->up),
+                       p->n_rows, x->row + first, n, f->conf.hidden, w->up.dtype);
 }
 
 static void repack_item(void *arg, int item, int thread) {
@@ -150,14 +149,14 @@ static int items_of(const struct forward *f, int n) {
     return (n + columns - 1) / columns;
 }
 
-/* Some columns of the product of an expert's rows with w. */
+/* Some columns of the product of an expert's rows, as they are packed, with w. */
 static void multiply(const struct forward *f, const struct matrix *w, const float *bias,
                      const uint8_t *packed, int active, int first, int n, float *y, size_t stride) {
     const struct expert_rows *x = &f->experts;
     const int e = x->active[active];
     const uint8_t *panels = w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(w->k, w->dtype);
     const int rows = x->first[e + 1] - x->first[e];
-    f->kn.gemm(y, stride, packed + x->at[active], panels, rows, w->k, n, w->dtype);
+    f->kn.gemm(y, stride, packed, panels, rows, w->k, n, w->dtype);
     for (int r = 0; bias != NULL && r < rows; r++)
         f->kn.add(y + (size_t)r * stride, bias + first, n);
 }
@@ -173,10 +172,14 @@ static void gate_up_item(void *arg, int item, int thread) {
     float *gate = x->gate + (size_t)x->first[e] * (size_t)width + first,
           *up = f->item_scratch + (size_t)thread * f->item_stride;
     const struct expert_weights *w = &p->lw->experts[e];
-    const bool apart = x_dtype(w->up.dtype) != x_dtype(w->gate.dtype);
-    multiply(f, &w->gate, w->gate_bias, x->packed, active, first, n, gate, (size_t)width);
-    multiply(f, &w->up, w->up_bias, x->packed + (apart ? x->packed_bytes : 0), active, first, n, up,
-             (size_t)n);
+    const uint8_t *for_gate = x->packed + x->at[active],
+                  *for_up = for_gate + (packed_apart(w) ? x->packed_bytes : 0);
+    if (p->n_rows == 1) { /* which is every chosen expert's */
+        for_gate = pass_packed_for(p, &w->gate);
+        for_up = pass_packed_for(p, &w->up);
+    }
+    multiply(f, &w->gate, w->gate_bias, for_gate, active, first, n, gate, (size_t)width);
+    multiply(f, &w->up, w->up_bias, for_up, active, first, n, up, (size_t)n);
     for (int r = 0; r < x->first[e + 1] - x->first[e]; r++)
         forward_activate(f, gate + (size_t)r * (size_t)width, up + (size_t)r * (size_t)n, n);
 }
@@ -190,7 +193,7 @@ static void down_item(void *arg, int item, int thread) {
     const int n = width - first < columns ? width - first : columns, e = x->active[active];
     const struct expert_weights *w = &p->lw->experts[e];
     (void)thread;
-    multiply(f, &w->down, w->down_bias, x->packed, active, first, n,
+    multiply(f, &w->down, w->down_bias, x->packed + x->at[active], active, first, n,
              x->rows + (size_t)x->first[e] * (size_t)width + first, (size_t)width);
 }
 
@@ -227,11 +230,10 @@ static void add_item(void *arg, int tile, int thread) {
     }
 }
 
-/* Into x->shared, a dense feed-forward half of these rows. */
-static void shared_expert(struct pass *p, const float *rows) {
+/* Into x->shared, a dense feed-forward half of the rows that are packed. */
+static void shared_expert(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pass_pack(p, rows, p->n_rows, inputs_mlp(&f->conf, l), NULL, NULL);
     pass_product(p, LORA_MODULES, &l->gate, f->gate, NULL, NULL);
     pass_product(p, LORA_MODULES, &l->up, NULL, NULL, NULL);
     pass_gate_up(p);
@@ -244,19 +246,17 @@ void forward_experts(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
     struct expert_rows *x = &f->experts;
-    pass_pack_half(p, (struct inputs){{&l->router}}, 1);
-    const float *rows = p->input;
+    pass_pack_half(p, f->mlp[p->layer], 1);
     pass_product(p, LORA_MODULES, &l->router, x->scores, l->router_bias, NULL);
     if (l->shared_gate.panels != NULL)
         pass_product(p, LORA_MODULES, &l->shared_gate, x->open, NULL, NULL);
     pass_products_go(p);
-    if (f->conf.experts.shared > 0) shared_expert(p, rows);
     pool_run(f->pool, choose_item, p, pass_row_tiles(p->n_rows));
     sort_pairs(f, p->n_rows, p->layer);
-    p->src = rows;
-    pool_run(f->pool, gather_item, p, x->n_active);
+    if (p->n_rows > 1) pool_run(f->pool, gather_item, p, x->n_active);
     pool_run(f->pool, gate_up_item, p, x->n_active * items_of(f, f->conf.experts.intermediate));
     pool_run(f->pool, repack_item, p, x->n_active);
     pool_run(f->pool, down_item, p, x->n_active * items_of(f, f->conf.hidden));
+    if (f->conf.experts.shared > 0) shared_expert(p); /* last: it packs other rows */
     pool_run(f->pool, add_item, p, pass_row_tiles(p->n_rows));
 }

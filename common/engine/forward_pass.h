@@ -24,7 +24,7 @@ struct pass {
     const int *pick;         /* rows of src to take, or NULL: all */
     int pack_rows, pack_k;
     enum dtype
-        pack_for[LORA_PRODUCTS]; /* x_dtype() of the weights they meet; each has its packing */
+        pack_for[PACKINGS_MAX]; /* x_dtype() of the weights they meet; each has its packing */
     int n_packings;
 
     /* products of one region, columns cut in items */
@@ -50,6 +50,9 @@ static inline int pass_row_tiles(int n_rows) {
  * matrices of `meets`. p->input: the rows as they are packed. */
 void pass_pack(struct pass *p, const float *src, int n_rows, struct inputs meets,
                const struct norm *norm, const int *pick);
+/* The packing of these rows for products with w, which is among those of `meets` or of the type of
+ * one. */
+const uint8_t *pass_packed_for(const struct pass *p, const struct matrix *w);
 /* The rows before a half of a layer: normed on the way, where it has a norm. Where both halves
  * share one, the second has the rows of the first again. In families that norm sums, and at the
  * embeddings of some others, the residual stream goes on from the normed rows. */

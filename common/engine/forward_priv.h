@@ -21,18 +21,22 @@ struct lora_chunk {
 
 enum { LORA_PRODUCTS = 3 }; /* of one input at most: q, k, v */
 
-/* Matrices that share an input, of one k; NULL behind the last. */
+/* f32, bf16, int8, int4, and one for all block formats */
+enum { PACKINGS_MAX = 5 };
+
+/* Matrices that share an input, of one k, or some of them that stand for the packings of all; NULL
+ * behind the last. */
 struct inputs {
-    const struct matrix *w[LORA_PRODUCTS];
+    const struct matrix *w[PACKINGS_MAX];
 };
 static inline struct inputs inputs_qkv(const struct layer_weights *l) {
     return (struct inputs){{&l->q, &l->k, &l->v}};
 }
-static inline struct inputs inputs_mlp(const struct model_conf *c, const struct layer_weights *l) {
-    return (struct inputs){{&l->gate, c->gated || c->experts.n > 0 ? &l->up : NULL}};
-}
+/* Of a layer with experts: of the router, of the shared expert and of all experts; once for each
+ * packing. */
+struct inputs inputs_mlp(const struct model_conf *c, const struct layer_weights *l);
 /* What their activations are packed for: distinct x_dtype(); returns how many. */
-int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]);
+int inputs_packings(struct inputs in, enum dtype x[PACKINGS_MAX]);
 
 /* What a pass with adapters needs; without adapters (rank_max 0) all of it is NULL. */
 struct lora_rows {
@@ -61,10 +65,10 @@ struct expert_rows {
     int n_active;
     /* [n_layers][n]: rows that went to an expert since the start; the engine thread writes */
     atomic_uint_least64_t *counts;
-    uint8_t *packed; /* the rows of all experts; where gate and up want different packings, those
-                        of up are behind */
+    uint8_t *packed; /* the rows of all experts, from the packings of the pass's; where gate and up
+                        want different ones, those of up are behind */
     size_t packed_bytes; /* of either */
-    float *rows;         /* [R * used][hidden]: gathered, and later what comes out */
+    float *rows;         /* [R * used][hidden]: what comes out */
     float *gate;         /* [R * used][intermediate] */
     float *shared;       /* [R][hidden]: what the shared expert adds */
     float *open;         /* [R]: how much of it, before the sigmoid */
@@ -96,6 +100,7 @@ struct forward {
                             each type that they are packed for */
     size_t packed_bytes; /* of one of these */
     int n_packings;      /* the most that an input of the model has */
+    struct inputs *mlp;  /* [n_layers]: inputs_mlp() */
     float *att_scratch;  /* [threads][att_stride] */
     size_t att_stride;
     /* [threads][item_stride]: columns of a product that meet others, or the residual stream, in

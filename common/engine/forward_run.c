@@ -47,9 +47,9 @@ static void pack_item(void *arg, int tile, int thread) {
                      p->pack_for[i]);
 }
 
-int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]) {
+int inputs_packings(struct inputs in, enum dtype x[PACKINGS_MAX]) {
     int n = 0;
-    for (int i = 0; i < LORA_PRODUCTS && in.w[i] != NULL; i++) {
+    for (int i = 0; i < PACKINGS_MAX && in.w[i] != NULL; i++) {
         bool there = false;
         for (int j = 0; j < n; j++) there = there || x[j] == x_dtype(in.w[i]->dtype);
         if (!there) x[n++] = x_dtype(in.w[i]->dtype);
@@ -57,8 +57,32 @@ int inputs_packings(struct inputs in, enum dtype x[LORA_PRODUCTS]) {
     return n;
 }
 
-/* The packing of the pass's rows for products with w, which was among what pass_pack() was told. */
-static const uint8_t *packed_for(const struct pass *p, const struct matrix *w) {
+/* Of matrices that are there: w joins those whose packing nobody has yet. */
+static void inputs_add(struct inputs *in, const struct matrix *w) {
+    int i = 0;
+    if (w->panels == NULL) return;
+    while (i < PACKINGS_MAX && in->w[i] != NULL) {
+        if (x_dtype(in->w[i++]->dtype) == x_dtype(w->dtype)) return;
+    }
+    assert(i < PACKINGS_MAX);
+    in->w[i] = w;
+}
+
+struct inputs inputs_mlp(const struct model_conf *c, const struct layer_weights *l) {
+    struct inputs in = {{NULL}};
+    inputs_add(&in, &l->gate);
+    inputs_add(&in, &l->up);
+    if (l->experts == NULL) return in;
+    inputs_add(&in, &l->router);
+    inputs_add(&in, &l->shared_gate);
+    for (int e = 0; e < c->experts.n; e++) {
+        inputs_add(&in, &l->experts[e].gate);
+        inputs_add(&in, &l->experts[e].up);
+    }
+    return in;
+}
+
+const uint8_t *pass_packed_for(const struct pass *p, const struct matrix *w) {
     int i = 0;
     while (i < p->n_packings && p->pack_for[i] != x_dtype(w->dtype)) i++;
     assert(i < p->n_packings);
@@ -193,7 +217,7 @@ static float *product_run(const struct pass *p, int idx, int item, int thread, s
     *stride = x->y != NULL ? (size_t)x->w->n : (size_t)n;
     const uint8_t *panels =
         x->w->panels + (size_t)(first / PANEL_ROWS) * panel_bytes(x->w->k, x->w->dtype);
-    f->kn.gemm(y, *stride, packed_for(p, x->w), panels, p->pack_rows, x->w->k, n, x->w->dtype);
+    f->kn.gemm(y, *stride, pass_packed_for(p, x->w), panels, p->pack_rows, x->w->k, n, x->w->dtype);
     for (int r = 0; x->bias != NULL && r < p->pack_rows; r++)
         f->kn.add(y + (size_t)r * *stride, x->bias + first, n);
     if (f->lora.n_chunks > 0 && p->modules[idx] < LORA_MODULES)
@@ -344,7 +368,7 @@ static void attention_half(struct pass *p, void (*on_layer)(void *arg, int layer
 static void mlp_half(struct pass *p) {
     struct forward *f = p->f;
     const struct layer_weights *l = p->lw;
-    pass_pack_half(p, inputs_mlp(&f->conf, l), 1);
+    pass_pack_half(p, f->mlp[p->layer], 1);
     pass_product(p, LORA_GATE, &l->gate, f->gate, l->gate_bias, NULL);
     if (f->conf.gated) pass_product(p, LORA_UP, &l->up, NULL, l->up_bias, NULL);
     pass_gate_up(p);

@@ -46,6 +46,10 @@ struct kernels {
      * n_rows rows. */
     void (*x_pack)(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                    enum dtype w);
+    /* xp: the packing of n of the n_rows rows whose packing `from` is, which stays: rows[0 .. n),
+     * upwards. x_pack() of those rows gives no other products. */
+    void (*x_gather)(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                     enum dtype w);
     /* y[m][j] = sum over i < k of x[m][i] W[j][i], for m < n_rows, j < n_cols; panels: the
      * ceil(n_cols / PANEL_ROWS) panels of those rows of W. y: f32 [n_rows][y_stride]. */
     void (*gemm)(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
@@ -234,6 +238,11 @@ void x_put_quant(uint8_t *dst, size_t n, size_t r, const int16_t q[GROUP], float
                  enum dtype w);
 void x_pack_quant(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                   enum dtype w);
+/* x_gather() of packings that are, for each tile of n rows, 32-bit words [words][n]. */
+void x_gather_words(void *xp, const void *from, int n_rows, const int *rows, int n, size_t words);
+/* That of x_pack_columns(), x_pack_quant() and x_pack_blocks(). */
+void x_gather_columns(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                      enum dtype w);
 /* The type of weights whose packed activations meet w too. */
 static inline enum dtype x_dtype(enum dtype w) {
     return dtype_is_blocks(w) ? DTYPE_Q4_K : w;

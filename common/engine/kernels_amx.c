@@ -22,8 +22,9 @@
 #include "common/engine/kernels_pairs.h"
 #include "common/engine/kernels_zmm_pairs.h"
 #include "common/engine/kernels_zmm_vnni.h"
-#define gemm   lanes_gemm
-#define x_pack lanes_x_pack
+#define gemm     lanes_gemm
+#define x_pack   lanes_x_pack
+#define X_GATHER x_gather
 #include "common/engine/kernels_lanes.h"
 #undef gemm
 #undef x_pack
@@ -427,6 +428,66 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
         if (end <= TILE_ROWS) lanes_x_pack(xp, x, x_stride, first, end, k, w);
         if (end >= TILE_ROWS) x_pack_tiles(xp, x, x_stride, first, end, k, w);
     }
+}
+
+/* A row's group of the tiles, as q_row() gave it. */
+static void tile_group(int16_t q[GROUP], float *scale, int32_t *sum, const uint8_t *group, int at,
+                       enum dtype w) {
+    const uint8_t *values = group + 8 * T_ROWS + GROUP * at;
+    memcpy(scale, group + 4 * at, sizeof(*scale));
+    memcpy(sum, group + 4 * (T_ROWS + at), sizeof(*sum));
+    *sum /= w == DTYPE_INT8 ? -QUANT_OFFSET8 : -QUANT_OFFSET4;
+    for (int i = 0; i < GROUP; i++)
+        q[i] = (int16_t)(w == DTYPE_INT8 ? (int8_t)values[i] * 256 + values[T_ROWS * GROUP + i]
+                                         : (int8_t)values[i]);
+}
+
+/* From tiles of more than TILE_ROWS rows to up to TILE_ROWS rows. */
+static void gather_few(uint8_t *xp, const uint8_t *from, const int *rows, int n, int k,
+                       enum dtype w) {
+    const size_t groups = k_groups(k), bytes = T_ROWS * quant_x_bytes(w);
+    for (int r = 0; r < n; r++) {
+        const uint8_t *src = from + (size_t)(rows[r] / T_ROWS) * groups * bytes;
+        for (size_t g = 0; g < groups; g++, src += bytes) {
+            int16_t q[GROUP];
+            float scale;
+            int32_t sum;
+            tile_group(q, &scale, &sum, src, rows[r] % T_ROWS, w);
+            x_put_quant(xp + g * (size_t)n * quant_x_bytes(w), (size_t)n, (size_t)r, q, scale, sum,
+                        w);
+        }
+    }
+}
+
+/* Rows of tiles of `blocks` blocks of T_ROWS lines each, one line after another in up to `parts`
+ * parts of a block. */
+static void gather_lines(uint8_t *xp, const uint8_t *from, const int *rows, int n, size_t blocks,
+                         size_t block_bytes, const int *lines, int parts) {
+    for (int r = 0; r < n; r++) {
+        const uint8_t *src = from + (size_t)(rows[r] / T_ROWS) * blocks * block_bytes;
+        uint8_t *dst = xp + (size_t)(r / T_ROWS) * blocks * block_bytes;
+        for (size_t b = 0; b < blocks; b++, src += block_bytes, dst += block_bytes) {
+            size_t at = 0;
+            for (int i = 0; i < parts; at += (size_t)lines[i++] * T_ROWS)
+                memcpy(dst + at + (size_t)lines[i] * (size_t)(r % T_ROWS),
+                       src + at + (size_t)lines[i] * (size_t)(rows[r] % T_ROWS), (size_t)lines[i]);
+        }
+    }
+}
+
+static void x_gather(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                     enum dtype w) {
+    static const int line[] = {T_LINE}, integers[] = {4, 4, GROUP, GROUP};
+    const size_t groups = k_groups(k), skip = few_bytes(k, w);
+    if (w == DTYPE_BF16)
+        gather_lines(xp, from, rows, n, groups, T_BYTES, line, 1);
+    else if (!dtype_is_quant(w) || n_rows <= TILE_ROWS)
+        x_gather_columns(xp, from, n_rows, rows, n, k, w);
+    else if (n <= TILE_ROWS)
+        gather_few(xp, (const uint8_t *)from + skip, rows, n, k, w);
+    else
+        gather_lines((uint8_t *)xp + skip, (const uint8_t *)from + skip, rows, n, groups,
+                     T_ROWS * quant_x_bytes(w), integers, w == DTYPE_INT8 ? 4 : 3);
 }
 
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,

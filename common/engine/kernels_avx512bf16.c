@@ -53,6 +53,15 @@ static void x_pack_pairs(void *xp, const float *x, size_t x_stride, int first, i
     }
 }
 
+static void x_gather(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                     enum dtype w) {
+    if (w == DTYPE_BF16)
+        x_gather_words(xp, from, n_rows, rows, n, ((size_t)k + 1) / 2);
+    else
+        x_gather_columns(xp, from, n_rows, rows, n, k, w);
+}
+#define X_GATHER x_gather
+
 #include "common/engine/kernels_zmm_vnni.h"
 #include "common/engine/kernels_lanes.h"
 

@@ -443,11 +443,16 @@ static void mix(float *o, size_t o_stride, const float *w, size_t w_stride, int 
     }
 }
 
+#ifndef X_GATHER
+#define X_GATHER x_gather_columns
+#endif
+
 #define KERNELS_OF_LANES(set_name)                                                                 \
     {                                                                                              \
         .name = set_name, .item_panels = ITEM_PANELS, .panel_pack = panel_pack_columns,            \
-        .panel_row = panel_row_columns, .x_pack = x_pack, .gemm = gemm, .gemm_once = GEMM_ONCE,    \
-        .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope, .swiglu = swiglu, .gelu = gelu,  \
-        .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul, .add = add, .store = store,        \
-        .scores = scores, .softmax = softmax, .mix = mix, .scale = scale,                          \
+        .panel_row = panel_row_columns, .x_pack = x_pack, .x_gather = X_GATHER, .gemm = gemm,      \
+        .gemm_once = GEMM_ONCE, .rmsnorm = rmsnorm, .layernorm = layernorm, .rope = rope,          \
+        .swiglu = swiglu, .gelu = gelu, .gelu_tanh = gelu_tanh, .softcap = softcap, .mul = mul,    \
+        .add = add, .store = store, .scores = scores, .softmax = softmax, .mix = mix,              \
+        .scale = scale,                                                                            \
     }

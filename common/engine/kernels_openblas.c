@@ -85,6 +85,15 @@ static void x_pack(void *xp, const float *x, size_t x_stride, int first, int end
         memcpy((float *)xp + r * (size_t)k, x + r * x_stride, (size_t)k * sizeof(float));
 }
 
+static void x_gather(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                     enum dtype w) {
+    (void)n_rows;
+    (void)w;
+    for (int i = 0; i < n; i++)
+        memcpy((float *)xp + (size_t)i * (size_t)k,
+               (const float *)from + (size_t)rows[i] * (size_t)k, (size_t)k * sizeof(float));
+}
+
 static void gemm(float *y, size_t y_stride, const void *xp, const void *panels, int n_rows, int k,
                  int n_cols, enum dtype w) {
     int w_stride = (int)(panel_bytes(k, w) / sizeof(float) / PANEL_ROWS);
@@ -107,6 +116,7 @@ enum err kernels_openblas(struct kernels *k, struct errbuf *eb) {
     k->panel_pack = panel_pack;
     k->panel_row = panel_row;
     k->x_pack = x_pack;
+    k->x_gather = x_gather;
     k->gemm = gemm;
     k->gemm_once = NULL;
     return ERR_OK;

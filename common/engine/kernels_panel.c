@@ -47,6 +47,26 @@ void panel_row_columns(float *row, const void *panel, int idx, int k, enum dtype
     }
 }
 
+void x_gather_words(void *xp, const void *from, int n_rows, const int *rows, int n, size_t words) {
+    for (int i = 0; i < n; i++) {
+        const size_t t = (size_t)(rows[i] / TILE_ROWS * TILE_ROWS),
+                     u = (size_t)(i / TILE_ROWS * TILE_ROWS);
+        const size_t wide = (size_t)n_rows - t < TILE_ROWS ? (size_t)n_rows - t : TILE_ROWS,
+                     to_wide = (size_t)n - u < TILE_ROWS ? (size_t)n - u : TILE_ROWS;
+        const uint32_t *src = (const uint32_t *)from + t * words + ((size_t)rows[i] - t);
+        uint32_t *dst = (uint32_t *)xp + u * words + ((size_t)i - u);
+        for (size_t j = 0; j < words; j++) dst[j * to_wide] = src[j * wide];
+    }
+}
+
+void x_gather_columns(void *xp, const void *from, int n_rows, const int *rows, int n, int k,
+                      enum dtype w) {
+    const size_t words = dtype_is_quant(w) || dtype_is_blocks(w)
+                             ? k_groups(k) * quant_x_bytes(w) / sizeof(uint32_t)
+                             : (size_t)even(k);
+    x_gather_words(xp, from, n_rows, rows, n, words);
+}
+
 void x_pack_columns(void *xp, const float *x, size_t x_stride, int first, int end, int k,
                     enum dtype w) {
     for (int t = first; t < end; t += TILE_ROWS) {

@@ -315,6 +315,7 @@ static const struct kernels set = {
     .panel_pack = panel_pack_columns,
     .panel_row = panel_row_columns,
     .x_pack = x_pack,
+    .x_gather = x_gather_columns,
     .gemm = gemm,
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
