@@ -124,6 +124,7 @@ enum api_info {
     INFO_INFER_CONFIG,
     INFO_INFER_INDEX,
     INFO_INFER_LOAD,
+    INFO_INFER_UNLOAD,
     INFO_INFER_EMPTY, /* there is none of it */
     /* of API_KEPT */
     INFO_KEPT_RESPONSE,

@@ -246,6 +246,8 @@ void endpoint_infer_index(const struct endpoint *ep, const struct endpoint_ask *
                           struct api_answer *out);
 void endpoint_infer_load(const struct endpoint *ep, const struct endpoint_ask *ask,
                          struct api_answer *out);
+void endpoint_infer_unload(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out);
 void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *ask,
                           struct api_answer *out);
 /* POST /v1/messages/count_tokens */

@@ -206,6 +206,12 @@ enum err ep_token_spans(const struct endpoint *ep, const struct id_list *ids, st
  * inference.GRPCInferenceService are ours; version_member NULL: it has none. False: why[n_why]. */
 bool ep_infer_model(const struct endpoint *ep, const struct json_value *body, const char *member,
                     const char *version_member, char *why, size_t n_why);
+/* What Triton's clients hear who load name[n], which is text and has a zero behind, or unload it
+ * (ep_triton_info.c). The first is false where the name is served: it is loaded. */
+bool ep_refuse_load(const struct endpoint *ep, enum api_errors shape, const char *name, size_t n,
+                    struct api_answer *out);
+void ep_refuse_unload(const struct endpoint *ep, enum api_errors shape, const char *name, size_t n,
+                      struct api_answer *out);
 
 /* ---- input (ep_input.c) */
 size_t ep_utf16_len(const char *s, size_t n);

@@ -119,15 +119,34 @@ void endpoint_infer_index(const struct endpoint *ep, const struct endpoint_ask *
     ep_ask_reply(ask, &json, out);
 }
 
-/* What is served is loaded; what is not comes over the management plane. */
+/* As over REST. */
+static void load_or_unload(const struct endpoint *ep, const struct endpoint_ask *ask, bool load,
+                           struct api_answer *out) {
+    const char *name = "";
+    size_t n = 0;
+    struct buf wire = BUF_INIT, json = BUF_INIT;
+    struct json_value *body = NULL;
+    if (ep_ask_read(ep, ask, &wire, &body, out)) {
+        json_get_str(body, "model_name", &name, &n);
+        if (!load) {
+            ep_refuse_unload(ep, ask->path->errors, name, n, out);
+        } else if (!ep_refuse_load(ep, ask->path->errors, name, n, out)) {
+            buf_puts(&json, "{}");
+            ep_ask_reply(ask, &json, out);
+        }
+    }
+    json_put(body);
+    buf_free(&wire);
+}
+
 void endpoint_infer_load(const struct endpoint *ep, const struct endpoint_ask *ask,
                          struct api_answer *out) {
-    struct buf json = BUF_INIT, named = BUF_INIT;
-    if (read_model(ep, ask, "model_name", NULL, &named, out)) {
-        buf_puts(&json, "{}");
-        ep_ask_reply(ask, &json, out);
-    }
-    buf_free(&named);
+    load_or_unload(ep, ask, true, out);
+}
+
+void endpoint_infer_unload(const struct endpoint *ep, const struct endpoint_ask *ask,
+                           struct api_answer *out) {
+    load_or_unload(ep, ask, false, out);
 }
 
 void endpoint_infer_empty(const struct endpoint *ep, const struct endpoint_ask *ask,

@@ -55,6 +55,7 @@ static const struct {
     [INFO_INFER_CONFIG] = {.ask = endpoint_infer_config},
     [INFO_INFER_INDEX] = {.ask = endpoint_infer_index},
     [INFO_INFER_LOAD] = {.ask = endpoint_infer_load},
+    [INFO_INFER_UNLOAD] = {.ask = endpoint_infer_unload},
     [INFO_INFER_EMPTY] = {.ask = endpoint_infer_empty},
 };
 

@@ -64,6 +64,10 @@ void endpoint_llamacpp_loras(const struct endpoint *ep, struct api_answer *out) 
     buf_putc(&out->body, ']');
 }
 
+#define NO_REGIONS "shared memory is not supported: send tensors in the request"
+#define NO_TRACE   "trace settings are not supported"
+#define NO_LOGGING "log settings are not supported: they are in the configuration"
+
 void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *ask,
                           struct api_answer *out) {
     static const struct {
@@ -73,15 +77,18 @@ void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *
         {"/props", "properties cannot be changed: this server's are in its configuration"},
         {"/slots/", "slots cannot be saved, restored or erased: a prompt's blocks are kept as long "
                     "as there is room"},
-        {"/v2/systemsharedmemory/", "shared memory is not supported: send tensors in the request"},
-        {"/v2/cudasharedmemory/", "shared memory is not supported: send tensors in the request"},
-        {"/v2/trace/", "trace settings are not supported"},
-        {"/v2/logging", "log settings are not supported: they are in the configuration"},
+        {"/v2/systemsharedmemory/", NO_REGIONS},
+        {"/v2/cudasharedmemory/", NO_REGIONS},
+        {"/v2/trace/", NO_TRACE},
+        {"/v2/logging", NO_LOGGING},
+        {"/inference.GRPCInferenceService/TraceSetting", NO_TRACE},
+        {"/inference.GRPCInferenceService/LogSettings", NO_LOGGING},
+        {"/inference.GRPCInferenceService/", NO_REGIONS}, /* of others */
     };
-    const char *text = "not supported";
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-        if (strncmp(ask->path->path, texts[i].prefix, strlen(texts[i].prefix)) == 0)
-            text = texts[i].text;
+    const char *text = "not supported", *path = ask->path->path;
+    size_t i = 0, n = sizeof(texts) / sizeof(texts[0]);
+    while (i < n && strncmp(path, texts[i].prefix, strlen(texts[i].prefix)) != 0) i++;
+    if (i < n) text = texts[i].text;
     ep_answer_error(ep, ask->path->errors, 501, text, out);
 }
 

@@ -1,5 +1,6 @@
 /* ep_triton_info: Triton's repository and shared memory over REST (kserve-runtimes 10). Models come
- * with the server, adapters over the management plane: what is served may be "loaded" again. */
+ * with the server, adapters over the management plane: what is served may be "loaded" again, and
+ * nothing be unloaded by whoever has a key of the user plane. */
 #include <stdio.h>
 #include <string.h>
 #include "common/endpoint/answer.h"
@@ -29,27 +30,35 @@ void endpoint_triton_index(const struct endpoint *ep, struct api_answer *out) {
     buf_putc(&out->body, ']');
 }
 
-void endpoint_triton_load(const struct endpoint *ep, const char *name, struct api_answer *out) {
+bool ep_refuse_load(const struct endpoint *ep, enum api_errors shape, const char *name, size_t n,
+                    struct api_answer *out) {
     char text[MODEL_NAME_BYTES_MAX + 160];
-    if (ep_serves(ep, name, strlen(name))) {
-        begin(out); /* an empty body */
-        return;
-    }
+    if (ep_serves(ep, name, n)) return false;
     snprintf(text, sizeof(text),
-             "failed to load '%s': LoRA adapters are loaded over the management plane, POST "
+             "failed to load '%.*s': LoRA adapters are loaded over the management plane, POST "
              "/v1/load_lora_adapter",
-             name);
-    ep_answer_error(ep, API_ERRORS_PLAIN, 400, text, out);
+             MODEL_NAME_BYTES_MAX, name);
+    ep_answer_error(ep, shape, 400, text, out);
+    return true;
+}
+
+void ep_refuse_unload(const struct endpoint *ep, enum api_errors shape, const char *name, size_t n,
+                      struct api_answer *out) {
+    char text[MODEL_NAME_BYTES_MAX + 160];
+    snprintf(text, sizeof(text), "failed to unload '%.*s': %s", MODEL_NAME_BYTES_MAX, name,
+             !ep_serves(ep, name, n)        ? "it is not loaded"
+             : endpoint_has_model(ep, name) ? "the model is served as long as the server runs"
+                                            : "LoRA adapters are unloaded over the management "
+                                              "plane, POST /v1/unload_lora_adapter");
+    ep_answer_error(ep, shape, 400, text, out);
+}
+
+void endpoint_triton_load(const struct endpoint *ep, const char *name, struct api_answer *out) {
+    if (!ep_refuse_load(ep, API_ERRORS_PLAIN, name, strlen(name), out)) begin(out); /* empty */
 }
 
 void endpoint_triton_unload(const struct endpoint *ep, const char *name, struct api_answer *out) {
-    char text[MODEL_NAME_BYTES_MAX + 160];
-    snprintf(text, sizeof(text), "failed to unload '%s': %s", name,
-             !ep_serves(ep, name, strlen(name)) ? "it is not loaded"
-             : endpoint_has_model(ep, name)     ? "the model is served as long as the server runs"
-                                                : "LoRA adapters are unloaded over the management "
-                                                  "plane, POST /v1/unload_lora_adapter");
-    ep_answer_error(ep, API_ERRORS_PLAIN, 400, text, out);
+    ep_refuse_unload(ep, API_ERRORS_PLAIN, name, strlen(name), out);
 }
 
 /* Nothing is ever registered. */

@@ -102,13 +102,39 @@ def test_probes_and_metadata(split, alone):
         for name in ("SystemSharedMemoryStatus", "CudaSharedMemoryStatus"):
             assert not g.call(SERVICE + name, {}).regions
         assert g.refusal(SERVICE + "ModelMetadata", {"name": "fable\0x"})[0] == grpc.StatusCode.NOT_FOUND
-        for name, body in (("ModelMetadata", {"name": "x"}), ("ModelConfig", {"name": "x"}), ("RepositoryModelLoad", {"model_name": "x"})):
+        for name, body in (("ModelMetadata", {"name": "x"}), ("ModelConfig", {"name": "x"})):
             assert g.refusal(SERVICE + name, body) == (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'x' is not found")
         assert g.refusal(SERVICE + "ModelMetadata", {"name": "fable", "version": "7"}) == \
             (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'fable' version 7 is not found")
         with pytest.raises(grpc.RpcError) as e:
-            g.channel.unary_unary(SERVICE + "TraceSetting")(b"", timeout=ANSWER_S)
+            g.channel.unary_unary(SERVICE + "Nothing")(b"", timeout=ANSWER_S)
         assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_what_is_loaded_stays(split, alone, pair, whole):
+    """Over gRPC in the words of REST, whose 400 is INVALID_ARGUMENT."""
+    for g, s in ((split, pair), (alone, whole)):
+        for what, name in (("Load", "nope"), ("Load", "fable\0x"), ("Unload", "nope"), ("Unload", "fable"), ("Unload", "")):
+            code, text = g.refusal(SERVICE + "RepositoryModel" + what, {"model_name": name})
+            assert code == grpc.StatusCode.INVALID_ARGUMENT and text.startswith(f"failed to {what.lower()} '{name.split(chr(0))[0]}': ")
+            if name.isalpha():
+                a = post(s.base, f"/v2/repository/models/{name}/{what.lower()}", {})
+                assert (a.status, a.json["error"]) == (400, text)
+        assert g.call(SERVICE + "ModelReady", {"name": "fable"}).ready
+
+
+def test_what_is_refused_says_why(split, alone, whole):
+    setting = {"settings": {"trace_level": {"value": ["TIMESTAMPS"]}}}
+    for name, body, path in (("TraceSetting", setting, "/v2/trace/setting"), ("TraceSetting", {}, "/v2/trace/setting"),
+                             ("LogSettings", {"settings": {"log_verbose_level": {"uint32_param": 1}}}, "/v2/logging"),
+                             ("SystemSharedMemoryRegister", {"name": "a", "key": "/a", "byte_size": 8}, "/v2/systemsharedmemory/region/a/register"),
+                             ("SystemSharedMemoryUnregister", {}, "/v2/systemsharedmemory/unregister"),
+                             ("CudaSharedMemoryRegister", {"name": "a", "byte_size": 8}, "/v2/cudasharedmemory/region/a/register"),
+                             ("CudaSharedMemoryUnregister", {"name": "a"}, "/v2/cudasharedmemory/region/a/unregister")):
+        a = post(whole.base, path, {})
+        assert a.status == 501 and "not supported" in a.json["error"]
+        for g in (split, alone):
+            assert g.refusal(SERVICE + name, body) == (grpc.StatusCode.UNIMPLEMENTED, a.json["error"])
 
 
 def test_probes_need_no_key(tls_pair, pki):

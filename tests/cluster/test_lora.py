@@ -157,6 +157,9 @@ def test_adapters_are_models_of_triton(folders, single, cluster):
                 assert g.call(SERVICE + "ModelConfig", {"name": "one"}).config.name == "one"
                 assert [m.name for m in g.call(SERVICE + "RepositoryIndex", {}).models] == ["fable", "one"]
                 g.call(SERVICE + "RepositoryModelLoad", {"model_name": "one"})
+                assert g.refusal(SERVICE + "RepositoryModelUnload", {"model_name": "one"}) == \
+                    (grpc.StatusCode.INVALID_ARGUMENT, "failed to unload 'one': LoRA adapters are unloaded over the management plane, "
+                     "POST /v1/unload_lora_adapter")
                 assert g.refusal(SERVICE + "ModelInfer", {**make_infer(PROMPT), "model_name": "two"}) == \
                     (grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'two' is not found")
             assert post(s.base, "/v2/models/two/infer", tensors).status == 404
