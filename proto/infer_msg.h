@@ -154,7 +154,8 @@ enum {
     /* of REST: outputs that are answered as bytes behind the JSON; tensor_binary_of() */
     TENSOR_BINARY_SHIFT = 10,
     TENSOR_BINARY_ALL = 63 << TENSOR_BINARY_SHIFT,
-    TENSOR_MAX = 65535,
+    TENSOR_NO_MAIN = 1 << 16, /* the text or the ids are not answered */
+    TENSOR_MAX = (1 << 17) - 1,
 };
 
 /* The bit of TENSOR_BINARY_ALL that belongs to an output: one of the first five, or 0, the text or

@@ -67,6 +67,15 @@ struct json_value *json_new_i64(int64_t i) {
     return as_value(m);
 }
 
+struct json_value *json_new_u64(uint64_t u) {
+    struct json_made *m = made_new(K_INT);
+    if (m != NULL) {
+        m->i = (int64_t)u;
+        m->above = u > INT64_MAX;
+    }
+    return as_value(m);
+}
+
 struct json_value *json_new_f64_as(double d, const char *text) {
     struct json_made *m = made_new(K_REAL);
     if (m != NULL && !set_text(m, text, strlen(text))) {

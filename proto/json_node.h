@@ -46,6 +46,7 @@ struct json_made {
     uint32_t born;         /* json_failures() when it was made */
     struct json_doc *home; /* whose parts this container holds without counting; NULL: none */
     char *printed;
+    bool above; /* an integer over INT64_MAX: i has its bits */
     union {
         int64_t i;
         double d;

@@ -56,10 +56,11 @@ static void put_int(struct out *o, const struct json_value *v) {
         put(o, s + zero, n - zero);
         return;
     }
-    uint64_t u = m->i < 0 ? 0 - (uint64_t)m->i : (uint64_t)m->i;
+    const bool negative = m->i < 0 && !m->above;
+    uint64_t u = negative ? 0 - (uint64_t)m->i : (uint64_t)m->i;
     do *--p = (char)('0' + u % 10);
     while ((u /= 10) > 0);
-    if (m->i < 0) *--p = '-';
+    if (negative) *--p = '-';
     put(o, p, (size_t)(text + sizeof(text) - p));
 }
 

@@ -279,7 +279,7 @@ bool json_bool(const struct json_value *v) {
 static uint64_t magnitude(const struct json_value *v, bool *negative) {
     const struct json_made *m = json_made_of(v);
     if (m != NULL) {
-        *negative = m->i < 0;
+        *negative = m->i < 0 && !m->above;
         return *negative ? 0 - (uint64_t)m->i : (uint64_t)m->i;
     }
     const char *p = json_text_of(v);

@@ -90,6 +90,7 @@ struct json_value *json_new_arr(void);
 struct json_value *json_new_str(const char *s);
 struct json_value *json_new_str_n(const char *s, size_t n);
 struct json_value *json_new_i64(int64_t i);
+struct json_value *json_new_u64(uint64_t u);
 struct json_value *json_new_f64(double d);
 /* The same with the text it is written as. */
 struct json_value *json_new_f64_as(double d, const char *text);

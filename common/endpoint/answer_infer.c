@@ -150,7 +150,9 @@ static void add_outputs(struct tensors *t, struct choice *const *shown, size_t n
                  {TENSOR_N_OUTPUT, "num_output_tokens", "UINT32", n_output_element}};
     const struct infer_answer *a = &shown[0]->req->answer;
     struct buf b = BUF_INIT;
-    if ((a->tensors & TENSOR_IDS) != 0) {
+    if ((a->tensors & TENSOR_NO_MAIN) != 0) {
+        /* the others alone */
+    } else if ((a->tensors & TENSOR_IDS) != 0) {
         add_ids(t, shown[0]);
     } else {
         for (size_t i = 0; i < n; i++) text_of(&b, shown[i]);

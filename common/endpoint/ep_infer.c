@@ -24,6 +24,7 @@ struct reading {
     struct infer_tail tail;
     uint32_t binary; /* of REST: outputs that are answered in bytes unless they say no */
     size_t listed;   /* elements of lists so far */
+    uint64_t given;  /* options: a bit for the first of the names of each */
     bool stream, exclude_given, exclude;
 };
 
@@ -90,7 +91,7 @@ static const struct name {
     {"streaming", ROLE_OWN, NULL, OWN_STREAM},
     {"exclude_input_in_output", ROLE_OWN, NULL, OWN_EXCLUDE},
     {"sampling_parameters", ROLE_OWN, NULL, OWN_SAMPLING},
-    {"end_id", ROLE_OWN, NULL, OWN_END_ID},
+    {"end_id", ROLE_OWN, "stop_token_ids", OWN_END_ID},
     {"beam_width", ROLE_OWN, NULL, OWN_BEAMS},
     {"timeout", ROLE_OWN, NULL, OWN_TIMEOUT},
     {"priority", ROLE_OWN, NULL, OWN_PRIORITY},
@@ -113,6 +114,20 @@ static const struct name *name_of(const char *s, size_t n) {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (is(names[i].name, s, n)) return &names[i];
     return NULL;
+}
+
+_Static_assert(sizeof(names) / sizeof(names[0]) <= 64, "a bit for each name");
+
+static bool is_same(const struct name *a, const struct name *b) {
+    if (a->as != NULL && b->as != NULL) return strcmp(a->as, b->as) == 0;
+    return a->as == b->as && a->role == b->role && a->what == b->what;
+}
+
+/* Of names that say the same the first. */
+static size_t first_of(const struct name *row) {
+    size_t i = 0;
+    while (!is_same(&names[i], row)) i++;
+    return i;
 }
 
 static bool fail_of(struct reading *t, const char *text, const char *name) {
@@ -171,17 +186,18 @@ static bool take_sampling(struct reading *t, const struct json_value *v) {
     return good;
 }
 
-static bool take_own(struct reading *t, enum own what, const char *name, struct json_value *v) {
+static bool take_own(struct reading *t, const struct name *row, const char *name,
+                     struct json_value *v) {
     uint64_t u = 0;
     struct json_value *list;
-    switch (what) {
+    switch ((enum own)row->what) {
     case OWN_STREAM: return take_flag(t, name, v, &t->stream);
     case OWN_EXCLUDE: t->exclude_given = true; return take_flag(t, name, v, &t->exclude);
     case OWN_SAMPLING: return take_sampling(t, v);
     case OWN_END_ID:
         list = json_new_arr();
         json_arr_add(list, json_ref(v));
-        set(t, "stop_token_ids", list);
+        set(t, row->as, list);
         return true;
     case OWN_BEAMS:
         return (json_as_u64(v, &u) == JSON_OK && u == 1) ||
@@ -202,9 +218,20 @@ static bool take_own(struct reading *t, enum own what, const char *name, struct 
     return true;
 }
 
+/* An option is said once, by whatever name and in whatever place: of two nobody knows which is
+ * meant. */
+static bool take_once(struct reading *t, const struct name *row, const char *name) {
+    const uint64_t bit = (uint64_t)1 << first_of(row);
+    if ((t->given & bit) != 0)
+        return fail_of(t, "{name} is given twice, or under two names: it must be given once", name);
+    t->given |= bit;
+    return true;
+}
+
 static bool take_named(struct reading *t, const struct name *row, const char *name,
                        struct json_value *v) {
     bool on = false;
+    if (row->role != ROLE_NOTHING && !take_once(t, row, name)) return false;
     switch (row->role) {
     case ROLE_LIST:
     case ROLE_PARAM: set(t, row->as, json_ref(v)); return true;
@@ -212,7 +239,7 @@ static bool take_named(struct reading *t, const struct name *row, const char *na
         if (!take_flag(t, name, v, &on)) return false;
         if (on) t->r->req->answer.tensors |= row->what;
         return true;
-    case ROLE_OWN: return take_own(t, (enum own)row->what, name, v);
+    case ROLE_OWN: return take_own(t, row, name, v);
     case ROLE_NOTHING: return true;
     }
     return true;
@@ -294,8 +321,13 @@ static bool read_values(struct reading *t, const struct infer_tensor *x,
 }
 
 static bool take_ids(struct reading *t, const struct infer_tensor *x) {
-    const size_t max = (size_t)t->r->ep->conf.max_seq_len;
+    const size_t max = (size_t)t->r->ep->conf.max_seq_len, rows = x->n / x->dims[x->rank - 1];
     struct errbuf eb = {0};
+    if (rows != 1)
+        return fail_number(t,
+                           "inference input '{name}' has ids of {got} prompts, one for each row of "
+                           "its shape: of ids one prompt is taken in a request, shape [n] or [1,n]",
+                           x->name, rows, 1);
     if (x->n > max)
         return fail_number(t, "inference input '{name}' has {got} ids, it may have 1 to {max}",
                            x->name, x->n, max);
@@ -487,6 +519,7 @@ static bool take_outputs(struct reading *t) {
         if (!take_output(t, json_arr_at(outputs, i), &main_named)) return false;
     a->tensors |= t->binary;
     if (main_named) return true;
+    if (json_arr_len(outputs) > 0) a->tensors |= TENSOR_NO_MAIN; /* those that are named, no more */
     const char *name = t->is_ids ? "output_ids" : "text_output";
     a->output_name = ep_dup(name, strlen(name));
     return a->output_name != NULL || ep_fail_memory(t->r);

@@ -31,13 +31,35 @@ static bool has_elements(const struct json_value *input) {
            json_get(params, "shared_memory_region", &v) != JSON_ABSENT;
 }
 
+static bool has_parameter(const struct json_value *o, const char *name) {
+    struct json_value *v, *params = NULL;
+    json_get_obj(o, "parameters", &params);
+    return json_get(params, name, &v) != JSON_ABSENT;
+}
+
+/* It is there, and is not false. */
+static bool wants(const struct json_value *o, const char *name) {
+    struct json_value *params = NULL;
+    bool on = true;
+    json_get_obj(o, "parameters", &params);
+    return has_parameter(o, name) && (json_get_bool(params, name, &on) != JSON_OK || on);
+}
+
+/* The answer is to be bytes, which the reference does not know. */
+static bool wants_bytes(const struct json_value *body) {
+    struct json_value *outputs = NULL;
+    json_get_arr(body, "outputs", &outputs);
+    for (size_t i = 0; i < json_arr_len(outputs); i++)
+        if (wants(json_arr_at(outputs, i), "binary_data")) return true;
+    return wants(body, "binary_data_output");
+}
+
 /* The reference has one tensor of UINT32 as JSON, and refuses others of that form in its own words;
  * "input0" is its name. Ids that a client of KServe sends as UINT32 are told from its by their name
  * and by outputs, which the reference must have. */
 static bool is_tensors_alone(const struct json_value *body, const struct json_value *input) {
-    struct json_value *v, *params = NULL;
-    json_get_obj(input, "parameters", &params);
-    if (json_get(params, "binary_data_size", &v) != JSON_ABSENT) return true;
+    struct json_value *v;
+    if (has_parameter(input, "binary_data_size") || wants_bytes(body)) return true;
     if (is_named(input, "name", "input0") || !has_type(input) || !has_elements(input)) return false;
     if (!is_named(input, "datatype", "UINT32")) return true;
     return json_get(body, "outputs", &v) == JSON_ABSENT &&
@@ -51,8 +73,8 @@ bool ep_infer_is_tensors(const struct ep_read *r) {
     const size_t n = json_arr_len(inputs);
     if (n == 1) return is_tensors_alone(r->body, json_arr_at(inputs, 0));
     for (size_t i = 0; i < n; i++)
-        if (!has_type(json_arr_at(inputs, i))) return false;
-    return n > 1;
+        if (has_type(json_arr_at(inputs, i))) return true; /* what is wrong in the others is said */
+    return false;
 }
 
 /* ---- where the JSON ends */

@@ -78,6 +78,7 @@ static enum err read_shape(struct infer_tensor *t, const struct json_value *inpu
         if (d < 0 || (uint64_t)d > PROMPT_TOKENS_MAX)
             return fail(t, eb, "each dimension of shape must be 0 to %d, got %s", PROMPT_TOKENS_MAX,
                         got);
+        t->dims[i] = (size_t)d;
         t->n *= (size_t)d;
         if (t->n > PROMPT_TOKENS_MAX)
             return fail(t, eb, "the tensor may have at most %d elements, its shape says %zu",
@@ -184,17 +185,35 @@ enum err infer_tensor_rest(struct infer_tensor *t, const char *model,
 typedef enum err element_fn(void *arg, const struct infer_tensor *t, struct json_value *v,
                             struct errbuf *eb);
 
-/* Each element of a list, and of the lists in it; depth: of v. */
-static enum err each(const struct infer_tensor *t, struct json_value *v, size_t depth,
-                     element_fn *fn, void *arg, struct errbuf *eb) {
+static enum err fail_nesting(const struct infer_tensor *t, struct errbuf *eb) {
+    return fail(t, eb, "data must be flat or nested as the %zu dimensions of shape", t->rank);
+}
+
+/* Of lists in lists, each as long as the shape says; depth: of v. */
+static enum err each_nested(const struct infer_tensor *t, struct json_value *v, size_t depth,
+                            element_fn *fn, void *arg, struct errbuf *eb) {
     struct json_value *list;
     enum err e = ERR_OK;
-    if (v != t->list && !t->is_data) return fn(arg, t, v, eb);
-    if (json_as_arr(v, &list) != JSON_OK) return fn(arg, t, v, eb);
-    if (depth >= t->rank)
-        return fail(t, eb, "data must be flat or nested as the %zu dimensions of shape", t->rank);
-    for (size_t i = 0; i < json_arr_len(list) && e == ERR_OK; i++)
-        e = each(t, json_arr_at(list, i), depth + 1, fn, arg, eb);
+    const bool is_list = json_as_arr(v, &list) == JSON_OK;
+    if (is_list != (depth < t->rank)) return fail_nesting(t, eb);
+    if (!is_list) return fn(arg, t, v, eb);
+    if (json_arr_len(list) != t->dims[depth]) return fail_nesting(t, eb);
+    for (size_t i = 0; i < t->dims[depth] && e == ERR_OK; i++)
+        e = each_nested(t, json_arr_at(list, i), depth + 1, fn, arg, eb);
+    return e;
+}
+
+/* Each element of the list; only data may be nested. */
+static enum err each(const struct infer_tensor *t, element_fn *fn, void *arg, struct errbuf *eb) {
+    struct json_value *list;
+    enum err e = ERR_OK;
+    if (t->is_data && json_as_arr(json_arr_at(t->list, 0), &list) == JSON_OK)
+        return each_nested(t, t->list, 0, fn, arg, eb);
+    for (size_t i = 0; i < json_arr_len(t->list) && e == ERR_OK; i++) {
+        struct json_value *v = json_arr_at(t->list, i);
+        e = t->is_data && json_as_arr(v, &list) == JSON_OK ? fail_nesting(t, eb)
+                                                           : fn(arg, t, v, eb);
+    }
     return e;
 }
 
@@ -226,7 +245,7 @@ enum err infer_tensor_fits(const struct infer_tensor *t, struct errbuf *eb) {
         enum err e = ERR_OK;
         if (t->is_data) {
             n = 0;
-            e = each(t, t->list, 0, count_one, &n, eb);
+            e = each(t, count_one, &n, eb);
         }
         return e != ERR_OK || n == t->n ? e : fail_number(t, n, eb);
     }
@@ -323,8 +342,7 @@ static double real_of(const struct infer_type *type, uint64_t u) {
 static struct json_value *raw_number(const struct infer_type *type, uint64_t u) {
     if (type->class == INFER_BOOLEANS) return json_new_bool(u != 0);
     if (type->class == INFER_REALS) return json_new_f64(real_of(type, u));
-    if (!type->is_signed && u > INT64_MAX) return json_new_f64((double)u);
-    return json_new_i64(widened(type, u));
+    return type->is_signed ? json_new_i64(widened(type, u)) : json_new_u64(u);
 }
 
 static enum err read_raw(struct json_value *values, const struct infer_tensor *t,
@@ -399,7 +417,7 @@ enum err infer_tensor_values(const struct infer_tensor *t, struct json_value **v
     *values = json_new_arr();
     if (*values == NULL) return err_set(eb, ERR_NO_MEMORY, "out of memory");
     if (is_raw(t)) return read_raw(*values, t, eb);
-    return t->list != NULL ? each(t, t->list, 0, add_listed, *values, eb) : ERR_OK;
+    return t->list != NULL ? each(t, add_listed, *values, eb) : ERR_OK;
 }
 
 /* ---- ids */
@@ -430,5 +448,5 @@ enum err infer_tensor_ids(const struct infer_tensor *t, struct id_list *ids, str
     const enum err e = infer_tensor_fits(t, eb);
     if (e != ERR_OK) return e;
     if (is_raw(t)) return push_raw(t, ids, eb);
-    return t->list != NULL ? each(t, t->list, 0, push_listed, ids, eb) : ERR_OK;
+    return t->list != NULL ? each(t, push_listed, ids, eb) : ERR_OK;
 }

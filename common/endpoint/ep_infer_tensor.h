@@ -20,11 +20,14 @@ struct infer_type {
 };
 const struct infer_type *infer_type_of(const char *datatype, size_t n); /* NULL: there is none */
 
+enum { INFER_RANK_MAX = 8 };
+
 struct infer_tensor {
     const char *name; /* [n_name], and a zero behind */
     size_t n_name;
     const struct infer_type *type;
-    size_t rank, n; /* n: elements, the product of the shape, to PROMPT_TOKENS_MAX */
+    size_t dims[INFER_RANK_MAX]; /* [rank] the shape */
+    size_t rank, n;              /* n: elements, the product of the shape, to PROMPT_TOKENS_MAX */
     /* Where the elements are; all are lent, and one of them is there. */
     const struct json_value *raw; /* raw bytes as base64 */
     const char *bytes;            /* raw bytes as they are: [n_bytes] */
@@ -33,8 +36,6 @@ struct infer_tensor {
     struct json_value *list; /* typed; NULL of a list that is not there: empty */
     bool is_data;            /* list is `data` of REST: texts as they are, arrays in arrays */
 };
-
-enum { INFER_RANK_MAX = 8 };
 
 /* The bytes behind the JSON of a body that no tensor has taken yet. */
 struct infer_tail {

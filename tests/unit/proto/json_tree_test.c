@@ -219,8 +219,7 @@ static struct json_value *copy_of(const struct json_value *v) {
     case json_type_string: return json_new_str_n(json_str(v), json_str_len(v));
     case json_type_boolean: return json_new_bool(json_bool(v));
     case json_type_int:
-        if (json_u64(v) <= INT64_MAX) return json_new_i64(json_i64(v));
-        return json_ref((struct json_value *)(uintptr_t)v);
+        return json_u64(v) <= INT64_MAX ? json_new_i64(json_i64(v)) : json_new_u64(json_u64(v));
     case json_type_double: {
         char text[64];
         json_literal(text, sizeof(text), v);
@@ -313,6 +312,8 @@ static void made_values(void **state) {
     json_obj_set(o, "s", json_new_str("a\"\\/\n\x01\x7F\xC3\xA4"));
     json_obj_set(o, "z", json_new_str_n("\0", 1));
     json_obj_set(o, "i", json_new_i64(INT64_MIN));
+    json_obj_set(o, "u", json_new_u64(UINT64_MAX));
+    json_obj_set(o, "v", json_new_u64(INT64_MAX));
     json_obj_set(o, "d", json_new_f64(2));
     json_obj_set(o, "e", json_new_f64_as(0.1, "0.10"));
     json_obj_set(o, "b", json_new_bool(true));
@@ -320,10 +321,21 @@ static void made_values(void **state) {
     json_arr_put(a, 2, json_new_i64(0));
     json_obj_set(o, "a", a);
     assert_text(o, "{\"s\":\"a\\\"\\\\/\\n\\u0001\x7F\xC3\xA4\",\"z\":\"\\u0000\","
-                   "\"i\":-9223372036854775808,\"d\":2.0,\"e\":0.10,\"b\":true,\"n\":null,"
+                   "\"i\":-9223372036854775808,\"u\":18446744073709551615,"
+                   "\"v\":9223372036854775807,\"d\":2.0,\"e\":0.10,\"b\":true,\"n\":null,"
                    "\"a\":[null,null,0]}");
     struct json_value *again = parse(json_to_text(o, JSON_COMPACT, NULL));
+    uint64_t u = 0;
+    int64_t i = 0;
+    double d = 0;
     assert_true(json_equal(o, again));
+    assert_int_equal(json_get_u64(o, "u", &u), JSON_OK);
+    assert_true(u == UINT64_MAX);
+    assert_int_equal(json_get_i64(o, "u", &i), json_get_i64(again, "u", &i));
+    assert_int_equal(json_get_f64(o, "u", &d), JSON_OK);
+    assert_true(d == 18446744073709551616.0);
+    assert_int_equal(json_get_i64(o, "v", &i), JSON_OK);
+    assert_true(i == INT64_MAX);
     /* What does not get in is given away all the same. */
     assert_int_equal(json_arr_add(o, json_new_str("lost")), -1); /* no array */
     assert_int_equal(json_arr_put(NULL, 0, json_new_str("lost")), -1);

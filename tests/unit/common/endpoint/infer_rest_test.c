@@ -126,6 +126,9 @@ static void the_reference_has_its_form(void **state) {
         {ONE("x", "UINT33", ",'data':[5,6]"), 422, "Unsupported datatype, got UINT33."},
         {ONE("input_ids", "UINT32", ",'data':[5]"), 422, "Data size should be 2, got 1."},
         {"{'inputs':[1,2]}", 422, "Inputs count must be 1."},
+        {"{'inputs':[{'name':'x','shape':[2],'datatype':'UINT32','data':[5]}],'outputs':[{'name':"
+         "'o','parameters':{'binary_data':false}}]}",
+         422, "Data size should be 2, got 1."},
     };
     RUN(f, PATH, rows);
     expect(
@@ -210,11 +213,63 @@ static void bytes_out(void **state) {
         "{'name':'output_ids','parameters':{'binary_data':true}}],'parameters':{'max_tokens':1}}",
         "", 0, NULL, "{" HEAD IN_BYTES("output_ids", "INT64", "1,1", "8") "]}",
         "\x40\1\0\0\0\0\0\0", 8);
+    /* what the reference would take: it knows no bytes */
+    expect_bytes(f,
+                 "{'inputs':[{'name':'input0','datatype':'UINT32','shape':[1,2],'data':[5,6]}],"
+                 "'outputs':[{'name':'o','parameters':{'binary_data':true}}],'parameters':{"
+                 "'max_tokens':1}}",
+                 "", 0, NULL, "{" HEAD IN_BYTES("o", "UINT32", "1,1", "4") "]}", "\x40\1\0\0", 4);
+    expect_bytes(f,
+                 "{'inputs':[{'name':'x','datatype':'UINT32','shape':[2],'data':[5,6]}],"
+                 "'parameters':{'max_tokens':1,'binary_data_output':true}}",
+                 "", 0, NULL, "{" HEAD IN_BYTES("output_ids", "UINT32", "1,1", "4") "]}",
+                 "\x40\1\0\0", 4);
     /* no JSON at all: sixteen tokens of the script, in bytes */
     struct buf out = BUF_INIT;
     assert_int_equal(ask(f, "", "\1\0\0\0x", 5, "0", &out), 200);
     assert_non_null(strstr(out.data, "\"parameters\":{\"binary_data_size\":36}}]}"));
     buf_free(&out);
+}
+
+/* Where outputs are named, those are answered and no others. */
+static void outputs_are_those_that_are_named(void **state) {
+    struct fixture *f = *state;
+    expect(f, "{'inputs':[" TEXT "],'outputs':[{'name':'finish_reason'}]," THREE "}", "", 0,
+           "{" HEAD "{'name':'finish_reason','datatype':'BYTES','shape':[1],'data':['length']}]}");
+    expect(f,
+           "{'inputs':[{'name':'input_ids','datatype':'INT64','shape':[2],'data':[5,6]}],'outputs':"
+           "[{'name':'num_output_tokens'},{'name':'num_input_tokens'}]," THREE "}",
+           "", 0,
+           "{" HEAD "{'name':'num_input_tokens','datatype':'UINT32','shape':[1],'data':[2]},"
+           "{'name':'num_output_tokens','datatype':'UINT32','shape':[1],'data':[3]}]}");
+    expect(f, "{'inputs':[" TEXT "],'outputs':[]," THREE "}", "", 0, ABC);
+}
+
+/* The header is there also when no byte is. */
+static void no_bytes_are_bytes(void **state) {
+    static const struct {
+        const char *json;
+        bool want;
+    } rows[] = {
+        {"{'outputs':[{'name':'o','parameters':{'binary_data_size':0}}]}", true},
+        {"{'outputs':[{'name':'o','data':[1]},{'name':'p','parameters':{'binary_data_size':0}}]}",
+         true},
+        {"{'outputs':[{'name':'o','parameters':{'binary_data_size':10}}]}", false},
+        {"{'outputs':[{'name':'o','data':['#parameters#:{#binary_data_size#:0}']}]}", false},
+        {"", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct buf b = BUF_INIT;
+        char *json = unquote(rows[i].json);
+        for (const char *s = json; *s != '\0'; s++) {
+            if (*s == '#') buf_putc(&b, '\\');
+            buf_putc(&b, *s == '#' ? '"' : *s);
+        }
+        assert_int_equal(tensors_has_empty(b.data, b.len), rows[i].want);
+        buf_free(&b);
+        free(json);
+    }
 }
 
 /* ---- refusals */
@@ -238,6 +293,37 @@ static void refusals(void **state) {
                            "got 2"},
         {I(D("t", "BYTES", "[[['a']]]")), 400,
          IN("t") "data must be flat or nested as the 1 dimensions of shape"},
+        {I("{'name':'t','datatype':'BYTES','shape':[3],'data':[['a','b'],['c']]}"), 400,
+         IN("t") "data must be flat or nested as the 1 dimensions of shape"},
+        {I("{'name':'t','datatype':'BYTES','shape':[2,2],'data':[['a','b','c'],['d']]}"), 400,
+         IN("t") "data must be flat or nested as the 2 dimensions of shape"},
+        {I("{'name':'t','datatype':'BYTES','shape':[2,1],'data':[['a'],'b']}"), 400,
+         IN("t") "data must be flat or nested as the 2 dimensions of shape"},
+        {I("{'name':'t','datatype':'BYTES','shape':[2,1],'data':['a',['b']]}"), 400,
+         IN("t") "data must be flat or nested as the 2 dimensions of shape"},
+        {I("{'name':'input_ids','datatype':'INT64','shape':[2,2],'data':[[5,6],[7,8]]}"), 400,
+         "inference input 'input_ids' has ids of 2 prompts, one for each row of its shape: of ids "
+         "one prompt is taken in a request, shape [n] or [1,n]"},
+        {I("{'name':'input_ids','datatype':'INT64','shape':[3,1],'data':[5,6,7]}"), 400,
+         "has ids of 3 prompts"},
+        {I(TEXT "," D("max_tokens", "INT33", "[1]")), 400,
+         IN("max_tokens") "datatype 'INT33' is none of those that are taken"},
+        {I("{'name':'input0','datatype':'INT33','shape':[1],'data':[5]},"
+           "{'name':'max_tokens','datatype':'INT32','shape':[1],'data':[5]}"),
+         400, IN("input0") "datatype 'INT33' is none of those that are taken"},
+        {I(TEXT "," D("max_tokens", "INT32", "[1]") "," D("max_tokens", "INT32", "[1]")), 400,
+         "max_tokens is given twice, or under two names: it must be given once"},
+        {I(TEXT "," D("max_tokens", "INT32", "[1]") "," D("max_new_tokens", "INT32", "[2]")), 400,
+         "max_new_tokens is given twice, or under two names"},
+        {I(TEXT "," D("end_id", "INT32", "[1]") "," D("stop_token_ids", "INT32", "[2]")), 400,
+         "stop_token_ids is given twice"},
+        {I(TEXT "," D("stream", "BOOL", "[false]") "," D("streaming", "BOOL", "[false]")), 400,
+         "streaming is given twice"},
+        {I(TEXT
+           "," D("return_logprobs", "BOOL", "[true]") "," D("return_log_probs", "BOOL", "[false]")),
+         400, "return_log_probs is given twice"},
+        {"{'inputs':[" TEXT "," D("seed", "INT64", "[1]") "],'parameters':{'random_seed':1}}", 400,
+         "seed is given twice"},
         {I(D("t", "BYTES", "[5]")), 400, IN("t") "elements of BYTES must be strings"},
         {I(D("t", "BYTES", "'a'")), 400, IN("t") "data must be an array"},
         {I(D("t", "FP32", "[1]")), 400, "unexpected inference input 't' for model 'qwen'"},
@@ -354,10 +440,15 @@ static void refused_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),         cmocka_unit_test(ids),
-        cmocka_unit_test(bytes_in),      cmocka_unit_test(the_reference_has_its_form),
-        cmocka_unit_test(bytes_out),     cmocka_unit_test(refusals),
+        cmocka_unit_test(texts),
+        cmocka_unit_test(ids),
+        cmocka_unit_test(bytes_in),
+        cmocka_unit_test(the_reference_has_its_form),
+        cmocka_unit_test(bytes_out),
+        cmocka_unit_test(refusals),
         cmocka_unit_test(refused_bytes),
+        cmocka_unit_test(outputs_are_those_that_are_named),
+        cmocka_unit_test(no_bytes_are_bytes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -159,12 +159,31 @@ static void ids(void **state) {
         read_inputs(*state, &bad[i], 1, "Invalid Input Ids", &taken);
 }
 
+/* A seed of all 64 bits is the one that came. */
+static void seeds(void **state) {
+    static const struct {
+        const char *bytes;
+        uint64_t want;
+    } rows[] = {{"\0\0\0\0\0\0\0\x80", (uint64_t)1 << 63},
+                {"\xff\xff\xff\xff\xff\xff\xff\xff", UINT64_MAX},
+                {"\xff\xff\xff\xff\xff\xff\xff\x7f", INT64_MAX},
+                {"\2\0\0\0\0\0\0\0", 2}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct input in[] = {TEXT, {"seed", "UINT64", 1, 8, rows[i].bytes, 8}};
+        long taken;
+        struct infer_req *req = read_inputs(*state, in, 2, NULL, &taken);
+        assert_true(req->sampling.seed == rows[i].want);
+        infer_req_destroy(&req);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements_that_are_not_wanted_are_not_read),
         cmocka_unit_test(lists_are_counted_together),
         cmocka_unit_test(prompts_are_bounded_before_they_are_read),
         cmocka_unit_test(ids),
+        cmocka_unit_test(seeds),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
