@@ -173,6 +173,7 @@ void recorder_request(struct recorder *rec, const struct record_request *q) {
     put_str(rec, "path", q->path);
     put_str(rec, "tenant", q->tenant);
     put_bool(rec, "stream", q->stream);
+    if (q->has_tensors) put_u64(rec, "jsonBytes", q->n_json);
     put_body(rec, q->body, q->n);
     commit(rec);
 }

@@ -49,6 +49,8 @@ struct record_request {
     bool stream;
     const char *body;
     size_t n;
+    bool has_tensors; /* the client says that tensors lie behind n_json bytes of it (tensors.h) */
+    size_t n_json;
 };
 void recorder_request(struct recorder *rec, const struct record_request *q);
 

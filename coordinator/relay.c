@@ -201,15 +201,16 @@ static bool has_place(struct relay_set *s, const char *name) {
 }
 
 /* Of tensors the JSON says what is asked for, and the bytes behind it are the input's as well; a
- * body of them alone is one prompt. */
-static void look_at(struct body_look *look, struct http_x *x, const struct api_path *path,
-                    const char *body, size_t n) {
+ * body of them alone is one prompt. True: the client says where its JSON ends, behind *n_json. */
+static bool look_at(struct body_look *look, struct http_x *x, const struct api_path *path,
+                    const char *body, size_t n, size_t *n_json) {
     const char *said = path->frames == API_FRAMES_TENSORS ? http_x_header(x, TENSORS_HEADER) : NULL;
-    size_t n_json = n;
-    if (said != NULL && !tensors_json_bytes(said, n, &n_json)) n_json = n;
-    body_look(look, path, body, n_json);
-    look->n_chars += n - n_json;
-    if (n_json == 0 && n > 0) look->is_object = look->has_input = true;
+    const bool has_tensors = said != NULL && tensors_json_bytes(said, n, n_json);
+    if (!has_tensors) *n_json = n;
+    body_look(look, path, body, *n_json);
+    look->n_chars += n - *n_json;
+    if (*n_json == 0 && n > 0) look->is_object = look->has_input = true;
+    return has_tensors;
 }
 
 /* The request has its place: reads what it asks for, and gives it to the queue. */
@@ -217,9 +218,9 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
                          const char *path_model) {
     struct coordinator *co = s->co;
     struct body_look look;
-    size_t n;
+    size_t n, n_json;
     const char *body = http_x_body(x, &n), *why;
-    look_at(&look, x, path, body, n);
+    const bool has_tensors = look_at(&look, x, path, body, n, &n_json);
     if ((why = refusal(co, path, &look)) != NULL) {
         turn_away(s, x, 400, "bad_request", why);
         return;
@@ -253,7 +254,9 @@ static void take_request(struct relay_set *s, struct http_x *x, const struct api
                                                             .tenant = r->tenant->name,
                                                             .stream = r->out.stream,
                                                             .body = body,
-                                                            .n = n});
+                                                            .n = n,
+                                                            .has_tensors = has_tensors,
+                                                            .n_json = n_json});
     relay_enqueue(r); /* its first state */
     relay_schedule(s);
 }

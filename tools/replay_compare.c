@@ -74,13 +74,23 @@ static const char *comma(const char *body, size_t n, size_t at) {
     return at < n && body[at] == '}' ? "" : ",";
 }
 
-bool run_body(struct buf *out, const struct run_request *r) {
+/* Tensors and texts of options may hold a seed as well, and none may be given twice. */
+static bool has_own_seed(const struct run_request *r) {
+    static const char infer[] = "/infer", word[] = "seed";
+    const size_t n = strlen(r->path), n_infer = sizeof(infer) - 1;
+    return strncmp(r->path, "/v2/", 4) == 0 && n > n_infer &&
+           strcmp(r->path + n - n_infer, infer) == 0 &&
+           memmem(r->body, r->n_json, word, sizeof(word) - 1) != NULL;
+}
+
+/* The JSON, with the seed in its place. */
+static void put_json(struct buf *out, const struct run_request *r) {
     struct seed_place at = {0};
     const char *b = r->body;
-    const size_t n = r->n;
-    if (!r->has_seed || !look(&at, b, n)) {
+    const size_t n = r->n_json;
+    if (!r->has_seed || has_own_seed(r) || !look(&at, b, n)) {
         buf_append(out, b, n);
-        return !out->failed;
+        return;
     }
     /* The members of OpenAI's and of vLLM's bodies are flat, those of others in "parameters". */
     const bool flat =
@@ -107,6 +117,12 @@ bool run_body(struct buf *out, const struct run_request *r) {
         buf_puts(out, comma(b, n, open));
         buf_append(out, b + open, n - open);
     }
+}
+
+bool run_body(struct buf *out, size_t *n_json, const struct run_request *r) {
+    put_json(out, r);
+    *n_json = out->len;
+    buf_append(out, r->body + r->n_json, r->n - r->n_json);
     return !out->failed;
 }
 
@@ -256,13 +272,14 @@ static void compare_one(struct run_verdict *v, const struct run_request *a,
 enum err run_compare(struct run_verdict *out, const struct run *a, const struct run *b) {
     struct index x = {0};
     struct buf body = BUF_INIT;
+    size_t n_json;
     bool ok = index_open(&x, b);
     memset(out, 0, sizeof(*out));
     out->n = a->n;
     for (size_t i = 0; i < a->n && ok; i++) {
         const struct run_request *r = a->requests[i];
         buf_clear(&body);
-        ok = run_body(&body, r);
+        ok = run_body(&body, &n_json, r);
         if (!ok) break;
         struct run_request *twin = index_find(&x, b, r->path, body.data, body.len);
         if (twin == NULL) twin = index_find(&x, b, r->path, r->body, r->n); /* sent by others */

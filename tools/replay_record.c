@@ -127,6 +127,12 @@ static void read_body(struct reader *r, struct record_event *e) {
     body[e->request.n] = 0;
 }
 
+static void read_json_bytes(struct reader *r, struct record_event *e) {
+    e->request.n_json = e->request.n;
+    e->request.has_tensors = r->e == ERR_OK && json_obj_find(r->o, "jsonBytes", NULL);
+    if (e->request.has_tensors) e->request.n_json = get_u64(r, "jsonBytes", e->request.n);
+}
+
 static void read_request(struct reader *r, struct record_event *e) {
     read_id(r, e);
     e->request.path = get_str(r, "path", NULL);
@@ -134,6 +140,7 @@ static void read_request(struct reader *r, struct record_event *e) {
     e->request.stream = get_bool(r, "stream");
     if (r->e == ERR_OK && e->request.path[0] != '/') (void)wrong(r, "path", "a path");
     read_body(r, e);
+    read_json_bytes(r, e);
 }
 
 /* ---- decisions */

@@ -37,8 +37,9 @@ struct record_event {
     struct {
         const char *path, *tenant;
         bool stream;
-        char *body; /* terminated by a zero that n does not count */
-        size_t n;
+        char *body;       /* terminated by a zero that n does not count */
+        size_t n, n_json; /* n_json: of them, ahead of tensors; n where there are none */
+        bool has_tensors; /* the client has said n_json */
     } request;
     struct {
         struct inst_view *p, *d;

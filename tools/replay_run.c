@@ -41,6 +41,8 @@ static enum err take_request(struct run *run, struct record_event *e, struct err
     r->end_us = UINT64_MAX;
     r->body = e->request.body;
     r->n = e->request.n;
+    r->n_json = e->request.n_json;
+    r->has_tensors = e->request.has_tensors;
     e->request.body = NULL;
     r->next_id = run->buckets[r->id % RUN_BUCKETS];
     run->buckets[r->id % RUN_BUCKETS] = r;

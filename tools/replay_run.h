@@ -20,7 +20,8 @@ struct run_request {
     uint64_t id, us;             /* of its arrival */
     char *path;
     char *body;
-    size_t n;
+    size_t n, n_json; /* n_json: of them, ahead of tensors */
+    bool has_tensors; /* it said so: TENSORS_HEADER */
     bool has_seed;
     uint64_t seed;
     uint32_t p, d; /* where it began; 0: nowhere */
@@ -51,8 +52,9 @@ enum err run_read(struct run **out, const char *path, FILE *faults, struct errbu
 void run_free(struct run **run);
 
 /* The body to send in place of r's: with the seed that was drawn for it, where it has none of its
- * own, so that the same tokens are drawn. False: no memory. */
-bool run_body(struct buf *out, const struct run_request *r);
+ * own, so that the same tokens are drawn; *n_json: of it the bytes ahead of tensors. False: no
+ * memory. */
+bool run_body(struct buf *out, size_t *n_json, const struct run_request *r);
 
 struct run_verdict {
     size_t n, n_same, n_part; /* all; equal; equal as far as one of both goes, since the first was

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/net/http_client.h"
 #include "common/net/loop.h"
+#include "proto/tensors.h"
 
 struct sent {
     struct sender *s;
@@ -59,15 +60,20 @@ static void on_done(void *arg, const struct http_result *r) {
 static void send_one(struct sender *s, size_t i) {
     const struct run_request *r = s->run->requests[i];
     struct buf body = BUF_INIT, url = BUF_INIT, key = BUF_INIT;
+    char tensors[64];
+    size_t n_json = 0;
     buf_puts(&url, s->to->base);
     buf_puts(&url, r->path);
     buf_puts(&key, "Authorization: Bearer ");
     buf_puts(&key, s->to->api_key != NULL ? s->to->api_key : "");
-    if (!run_body(&body, r) || url.failed || key.failed) {
+    if (!run_body(&body, &n_json, r) || url.failed || key.failed) {
         s->no_memory = true;
     } else {
-        const char *const headers[] = {"Content-Type: application/json",
-                                       s->to->api_key != NULL ? key.data : NULL, NULL};
+        const char *headers[4] = {"Content-Type: application/json"};
+        size_t n = 1;
+        snprintf(tensors, sizeof(tensors), TENSORS_HEADER ": %zu", n_json);
+        if (r->has_tensors) headers[n++] = tensors;
+        if (s->to->api_key != NULL) headers[n++] = key.data;
         const struct http_call_opts o = {.method = "POST",
                                          .url = url.data,
                                          .tls = s->to->tls,

@@ -61,6 +61,11 @@ def ask_all(cluster):
         prompt = made_up_ids(20, i) if mode.family == "triton_token" else f"Story number {i}. Once upon a time"
         body = mode.body(prompt, max_tokens=10, **DRAWN)
         assert mode.ask(cluster.base, body)[0] == 200
+    text = b"\x10\0\0\0Once upon a time"
+    tensors = json.dumps({"inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(text)}}],
+                          "parameters": {"max_tokens": 10, "temperature": 1.0}}).encode()
+    header = {"Inference-Header-Content-Length": str(len(tensors))}
+    assert post(cluster.base, "/v2/models/fable/infer", tensors + text, headers=header).status == 200
     several = {"model": "fable", "prompt": ["Once upon a time", "There was a"], "max_tokens": 12, **DRAWN}
     for more in ({"n": 2, "stream": True}, {"n": 2, "best_of": 3}, {"seed": 5}):
         assert post(cluster.base, "/v1/completions", {**several, **more}).status == 200
@@ -83,7 +88,7 @@ def recorded(tmp_path_factory):
 
 def test_the_run_comes_out_the_same(recorded):
     first, _, (code, said) = recorded
-    n = len(MODES) + 7
+    n = len(MODES) + 8
     whole = n - 1
     assert code == 0, said
     assert f"{first}: {n} requests, {n + 1} decisions, 1 lost attempts; ended: stopped" in said

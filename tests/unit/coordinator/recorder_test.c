@@ -86,6 +86,28 @@ static const struct record_event *the(enum record_kind kind) {
 
 /* ---- what is said */
 
+/* Where the JSON of a body ends is kept, were it nothing at all. */
+static void tensors_lie_behind_json(void **state) {
+    (void)state;
+    for (size_t n_json = 0; n_json <= 7; n_json++) {
+        struct recorder *rec = begin(1 << 20);
+        recorder_request(rec, &(struct record_request){.id = "77",
+                                                       .path = "/v2/models/m/infer",
+                                                       .tenant = "t",
+                                                       .body = "{}\xff\0\1ab",
+                                                       .n = 7,
+                                                       .has_tensors = true,
+                                                       .n_json = n_json});
+        recorder_close(&rec);
+        read_back(path);
+        const struct record_event *e = the(RECORD_REQUEST);
+        assert_true(e->request.has_tensors);
+        assert_int_equal(e->request.n_json, n_json);
+        assert_int_equal(e->request.n, 7);
+        assert_memory_equal(e->request.body, "{}\xff\0\1ab", 7);
+    }
+}
+
 static void a_run_is_read_back(void **state) {
     const struct emitted tokens[] = {{.id = 11}, {.id = 2147483647, .choice = 1023, .finish = 4}};
     struct recorder *rec = begin(1 << 20);
@@ -115,6 +137,7 @@ static void a_run_is_read_back(void **state) {
     assert_true(e->request.stream && e->id == 77);
     assert_int_equal(e->request.n, 22);
     assert_memory_equal(e->request.body, "{\"prompt\":\"caf\xC3\xA9 \\\"\n\"}", 22);
+    assert_true(!e->request.has_tensors && e->request.n_json == 22);
     e = the(RECORD_FIRST);
     assert_true(e->has_seed && e->seed == UINT64_MAX);
     assert_int_equal(e->n_tokens, 1);
@@ -355,10 +378,15 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_read_back),          cmocka_unit_test(any_body_is_read_back),
-        cmocka_unit_test(decisions_come_out_the_same), cmocka_unit_test(nothing_is_written_over),
-        cmocka_unit_test(it_keeps_to_its_size),        cmocka_unit_test(a_failing_write_ends_it),
-        cmocka_unit_test(opening_is_checked),          cmocka_unit_test(none_is_fine),
+        cmocka_unit_test(a_run_is_read_back),
+        cmocka_unit_test(any_body_is_read_back),
+        cmocka_unit_test(decisions_come_out_the_same),
+        cmocka_unit_test(nothing_is_written_over),
+        cmocka_unit_test(it_keeps_to_its_size),
+        cmocka_unit_test(a_failing_write_ends_it),
+        cmocka_unit_test(tensors_lie_behind_json),
+        cmocka_unit_test(opening_is_checked),
+        cmocka_unit_test(none_is_fine),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

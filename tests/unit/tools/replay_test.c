@@ -94,15 +94,53 @@ static void a_seed_goes_where_its_family_has_it(void **state) {
         struct run_request r = {.path = (char *)(uintptr_t)rows[i].path,
                                 .body = (char *)(uintptr_t)rows[i].body,
                                 .n = strlen(rows[i].body),
+                                .n_json = strlen(rows[i].body),
                                 .has_seed = true,
                                 .seed = 7};
-        assert_true(run_body(&b, &r));
+        size_t n_json = 0;
+        assert_true(run_body(&b, &n_json, &r));
         assert_string_equal(b.len > 0 ? b.data : "", rows[i].want);
+        assert_int_equal(n_json, strlen(rows[i].want));
         buf_clear(&b);
         r.has_seed = false;
-        assert_true(run_body(&b, &r));
+        assert_true(run_body(&b, &n_json, &r));
         assert_string_equal(b.len > 0 ? b.data : "", rows[i].body);
         buf_free(&b);
+    }
+}
+
+/* The seed goes into the JSON, whose length grows by it; none where the request may have its own.
+ */
+static void tensors_stay_behind_the_json(void **state) {
+    static const struct {
+        const char *json, *want;
+    } rows[] = {
+        {"{}", "{\"parameters\":{\"seed\":7}}"},
+        {"{\"inputs\":[{\"name\":\"seed\"}]}", "{\"inputs\":[{\"name\":\"seed\"}]}"},
+        {"{\"parameters\":{\"random_seed\":3}}", "{\"parameters\":{\"random_seed\":3}}"},
+        {"", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct buf body = BUF_INIT, out = BUF_INIT;
+        size_t n_json = 0;
+        const size_t n = strlen(rows[i].json), n_want = strlen(rows[i].want);
+        buf_puts(&body, rows[i].json);
+        buf_append(&body, "seed\0{}\xff", 8);
+        const struct run_request r = {.path = "/v2/models/m/infer",
+                                      .body = body.data,
+                                      .n = n + 8,
+                                      .n_json = n,
+                                      .has_tensors = true,
+                                      .has_seed = true,
+                                      .seed = 7};
+        assert_true(run_body(&out, &n_json, &r));
+        assert_int_equal(n_json, n_want);
+        assert_int_equal(out.len, n_want + 8);
+        assert_memory_equal(out.data, rows[i].want, n_want);
+        assert_memory_equal(out.data + n_want, "seed\0{}\xff", 8);
+        buf_free(&body);
+        buf_free(&out);
     }
 }
 
@@ -241,6 +279,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seed_goes_where_its_family_has_it),
+        cmocka_unit_test(tensors_stay_behind_the_json),
         cmocka_unit_test(decisions_are_taken_again),
         cmocka_unit_test(what_is_no_recording_is_refused),
         cmocka_unit_test(the_same_tokens_are_the_same),
