@@ -222,14 +222,19 @@ const char *const api_trace_headers[] = {
     "traceparent",  "b3",         "X-B3-TraceId", "X-B3-SpanId", "X-B3-ParentSpanId",
     "X-B3-Sampled", "X-B3-Flags", "tracestate",   NULL};
 
-void api_path_drop_version(char *path) {
+bool api_version_is_served(const char *version) {
+    return version[0] == '\0' || strcmp(version, "1") == 0;
+}
+
+void api_path_drop_version(char *path, char version[API_VERSION_BYTES]) {
     static const char models[] = "/v2/models/", versions[] = "/versions/";
+    version[0] = '\0';
     if (strncmp(path, models, sizeof(models) - 1) != 0) return;
     char *at = strchr(path + sizeof(models) - 1, '/');
     if (at == NULL || strncmp(at, versions, sizeof(versions) - 1) != 0) return;
-    const char *version = at + sizeof(versions) - 1;
-    const char *rest = version + strcspn(version, "/");
-    if (rest == version) return; /* an empty version is no version */
+    const char *v = at + sizeof(versions) - 1, *rest = v + strcspn(v, "/");
+    if (rest == v) return; /* an empty version is no version */
+    snprintf(version, API_VERSION_BYTES, "%.*s", (int)(rest - v), v);
     memmove(at, rest, strlen(rest) + 1);
 }
 

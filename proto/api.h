@@ -153,8 +153,12 @@ struct api_path {
 extern const struct api_path api_paths[]; /* ends with path NULL */
 
 /* Takes the optional "/versions/V" out of a "/v2/models/M/versions/V..." path, in place, before it
- * is routed; any other path stays as it is (inference-api 1: the part is accepted and ignored). */
-void api_path_drop_version(char *path);
+ * is routed; any other path stays as it is. version: V, cut where it is too long to be any; "":
+ * there is none. */
+enum { API_VERSION_BYTES = 32 };
+void api_path_drop_version(char *path, char version[API_VERSION_BYTES]);
+/* Models have one version (kserve-runtimes 8.6); "": whichever there is. */
+bool api_version_is_served(const char *version);
 
 /* The row of a method and a path that api_path_drop_version() has seen, and the model in it (""
  * when the row names none). NULL: there is none. {m} takes 1 to MODEL_NAME_BYTES_MAX of

@@ -15,6 +15,11 @@ bool tensors_json_bytes(const char *value, size_t body_len, size_t *n) {
     return true;
 }
 
+bool tensors_has_empty(const char *body, size_t n) {
+    static const char empty[] = "\"parameters\":{\"binary_data_size\":0}";
+    return n > 0 && memmem(body, n, empty, sizeof(empty) - 1) != NULL;
+}
+
 size_t tensors_json_end(const char *body, size_t n) {
     if (n == 0 || body[0] != '{') return n;
     const size_t end = json_skim()->container(body, n, 0);

@@ -17,5 +17,8 @@ bool tensors_json_bytes(const char *value, size_t body_len, size_t *n);
 
 /* Where the object ends that an answer begins with: n when there is nothing behind it. */
 size_t tensors_json_end(const char *body, size_t n);
+/* Whether the JSON of such an answer has a tensor whose bytes lie behind it and are none, as the
+ * endpoint writes it. No text in it looks like that: its quotes have backslashes. */
+bool tensors_has_empty(const char *body, size_t n);
 
 #endif

@@ -99,7 +99,7 @@ static bool read_message(struct question *q, struct http_x *x, const struct grpc
 static void reply_unknown(struct http_x *x, const struct question *q, bool grpc,
                           const struct stats_served *s) {
     char text[2 * MODEL_NAME_BYTES_MAX + 80];
-    const bool versioned = q->version[0] != '\0' && strcmp(q->version, "1") != 0;
+    const bool versioned = !api_version_is_served(q->version);
     snprintf(text, sizeof(text), "Request for unknown model: '%s'%s%s is not found", q->name,
              versioned ? " version " : "", versioned ? q->version : "");
     if (grpc)
@@ -134,8 +134,7 @@ void stats_reply(struct http_x *x, const struct api_path *path, const char *name
     struct buf json = BUF_INIT;
     snprintf(q.name, sizeof(q.name), "%s", name);
     if (m != NULL && !read_message(&q, x, m)) return;
-    if ((q.version[0] != '\0' && strcmp(q.version, "1") != 0) ||
-        (put_all(&json, s, &q) == 0 && !json.failed))
+    if (!api_version_is_served(q.version) || (put_all(&json, s, &q) == 0 && !json.failed))
         reply_unknown(x, &q, m != NULL, s);
     else
         reply_json(x, m, &json, s);

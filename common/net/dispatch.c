@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "common/base/budget.h"
 #include "common/net/cors.h"
 #include "common/net/grpc_many.h"
@@ -36,6 +37,7 @@ struct target {
     char *path;                 /* without a version; the caller frees it */
     const struct api_path *row; /* of the user plane; NULL: m has it, if anything */
     char model[MODEL_NAME_BYTES_MAX + 1];
+    char version[API_VERSION_BYTES]; /* that the path names; "": none */
     struct route_match m;
     char allow[API_ALLOW_BYTES]; /* methods of a path whose row is another method's */
 };
@@ -54,7 +56,7 @@ static bool find_target(struct target *t, const struct dispatch_listener *l, con
     t->path = strdup(path);
     if (t->path == NULL) return false;
     drop_slash(t->path);
-    api_path_drop_version(t->path);
+    api_path_drop_version(t->path, t->version);
     bool data = (l->planes & PLANE_DATA) != 0;
     if (data) t->row = api_path_find(method, t->path, t->model);
     if (t->row != NULL) return true;
@@ -183,6 +185,30 @@ static bool refuse_binary(const struct dispatch *d, struct http_x *x, const stru
     return true;
 }
 
+/* Triton's bodies come as they are (kserve-runtimes 8.4, 10.1). True: answered. */
+static bool refuse_encoding(const struct dispatch *d, struct http_x *x,
+                            const struct api_path *path) {
+    const char *encoding = http_x_header(x, "Content-Encoding");
+    if (path->api != API_TRITON_TEXT && path->frames != API_FRAMES_TENSORS) return false;
+    if (encoding == NULL || encoding[0] == '\0' || strcasecmp(encoding, "identity") == 0)
+        return false;
+    d->reply_error(d->arg, x, 400, "Unsupported content-encoding, only 'identity' is supported.");
+    return true;
+}
+
+/* True: answered. */
+static bool refuse_version(const struct dispatch *d, struct http_x *x, const struct target *t) {
+    const char *model = t->row != NULL ? t->model : t->m.params.model;
+    char text[MODEL_NAME_BYTES_MAX + API_VERSION_BYTES + 64];
+    bool shown = true;
+    if (api_version_is_served(t->version)) return false;
+    for (const char *s = t->version; *s != '\0'; s++) shown = shown && *s > ' ' && *s < 0x7F;
+    snprintf(text, sizeof(text), "Request for unknown model: '%s' version%s%s is not found", model,
+             shown ? " " : "", shown ? t->version : "");
+    d->reply_error(d->arg, x, 404, text);
+    return true;
+}
+
 /* A coordinator passes a call on as an ordinary request (proto/grpc.h). */
 static bool is_passed_on(const struct dispatch *d, const struct http_x *x) {
     const char *type = http_x_header(x, "Content-Type");
@@ -301,8 +327,11 @@ static void serve(const struct dispatch_listener *l, struct http_x *x, const str
     if (refuse_framing(d, x, t)) return;
     if (http_x_is_grpc(x) && has_many(t)) {
         serve_many(l, x, t);
+    } else if ((t->row != NULL || t->m.row != NULL) && refuse_version(d, x, t)) {
+        /* answered */
     } else if (t->row != NULL) {
-        if (!refuse_binary(d, x, t->row)) d->on_path(d->arg, x, t->row, t->model);
+        if (!refuse_binary(d, x, t->row) && !refuse_encoding(d, x, t->row))
+            d->on_path(d->arg, x, t->row, t->model);
     } else if (t->m.row != NULL) {
         t->m.row->fn(d->arg, x, &t->m.params);
     } else if (t->m.path_known || t->allow[0] != '\0') {

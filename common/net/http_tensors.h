@@ -5,8 +5,8 @@
 
 #include "common/net/http_server.h"
 
-/* Replies 200 with body[n], as `json` where it is JSON alone, else as bytes, with the header that
- * says where they begin. Like http_x_reply(). */
+/* Replies 200 with body[n], as `json` where it is JSON alone, else as bytes, were there none of
+ * them, with the header that says where they begin. Like http_x_reply(). */
 void http_tensors_reply(struct http_x *x, const char *json, const char *body, size_t n);
 
 #endif

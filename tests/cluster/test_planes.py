@@ -227,11 +227,15 @@ def test_a_browser_may_call_when_allowed():
             assert a.headers["Vary"] == "Origin" and not [h for h in a.headers if h.startswith("Access-Control")]
 
 
-def test_a_version_in_a_path_is_accepted(three, pair):
+def test_a_model_has_one_version(three, pair):
+    body = {"text_input": "Once", "parameters": {"max_new_tokens": 2}}
     for base in (three.base, pair.base):
         assert get(base, f"{M}/versions/1").json == get(base, M).json
-        assert post(base, f"{M}/versions/7/generate", {"text_input": "Once", "parameters": {"max_new_tokens": 2}}).status == 200
-        assert get(base, f"{M}/versions/1/ready").status == 200
+        assert post(base, f"{M}/versions/1/generate", body).status == 200
+        assert get(base, f"{M}/versions/1/ready").status == get(base, f"{M}/versions/1/stats").status == 200
+        for a in [post(base, f"{M}/versions/7/{x}", body) for x in ("generate", "generate_stream", "infer", "stopInfer")] + \
+                 [get(base, f"{M}/versions/7{x}") for x in ("", "/config", "/ready", "/stats", "/getSlotCount")]:
+            assert (a.status, a.json["error"]) == (404, "Request for unknown model: 'fable' version 7 is not found")
 
 
 def test_model_information_is_the_same_through_the_coordinator(three, pair):

@@ -2,12 +2,13 @@
 answer that gRPC gives, on a cluster and on an instance alone.
 Method: the requests of test_grpc_infer.py as bodies of REST in both forms, and what tritonclient sends, by hand.
 """
+import gzip
 import json
 import struct
 
 import pytest
 from harness import get, post, request
-from test_grpc_infer import ANSWERED, KING, ONCE, RAW, SERVICE, out, strings, unpacked
+from test_grpc_infer import ANSWERED, KING, ONCE, RAW, SERVICE, infer, out, strings, text, unpacked
 
 INFER = "/v2/models/fable/infer"
 HEADER = "Inference-Header-Content-Length"
@@ -95,12 +96,48 @@ def test_what_tritonclient_sends(pair, whole):
         assert outputs(curl, False) == {"text_output": [KING]}
 
 
+def test_outputs_are_those_that_are_named(pair, whole, split, alone):
+    """Over gRPC, REST as JSON and as bytes; and of a stream."""
+    m = text(ONCE, outputs=["finish_reason", "num_output_tokens"], parameters={"max_tokens": 5})
+    want = {"finish_reason": ["length"], "num_output_tokens": [5]}
+    for g, s in ((split, pair), (alone, whole)):
+        a = g.call(SERVICE + "ModelInfer", m)
+        assert {o.name: out(a, o.name) for o in a.outputs} == want
+        for binary in (False, True):
+            body, headers = bodies(m, binary)
+            assert outputs(post(s.base, INFER, body, headers=headers), binary) == want
+
+
+def test_a_seed_of_64_bits(pair, whole):
+    """As raw bytes, as JSON and over gRPC the same seed draws the same text; over 2^63 too."""
+    said = set()
+    for seed in (2**63 + 11, 2**64 - 1):
+        for s in (pair, whole):
+            for binary in (False, True):
+                m = infer(("text_input", "BYTES", ONCE), ("seed", "UINT64", seed), ("max_tokens", "INT32", 12), parameters={"temperature": 1.0})
+                body, headers = bodies(m, binary)
+                said.add((seed, outputs(post(s.base, INFER, body, headers=headers), binary)["text_output"][0]))
+    assert len(said) == 2
+
+
+def test_compressed_bodies_are_refused(pair, whole):
+    body = gzip.compress(json.dumps({"text_input": ONCE}).encode())
+    for s in (pair, whole):
+        for path in ("infer", "generate", "generate_stream"):
+            a = post(s.base, f"/v2/models/fable/{path}", body, headers={"Content-Encoding": "gzip"})
+            assert (a.status, a.json["error"]) == (400, "Unsupported content-encoding, only 'identity' is supported.")
+
+
 def test_refusals(pair, whole):
     for s in (pair, whole):
         for body, headers, status, want in (
                 ({"inputs": [{"name": "nothing", "shape": [1], "datatype": "FP32", "data": [1]}]}, {}, 400, "unexpected inference input 'nothing' for model 'fable'"),
                 (b"{}xx", {HEADER: "9"}, 400, HEADER + " must be 0 to the 4 bytes of the body, got '9'"),
                 (b"{}", {HEADER: "2"}, 400, "model 'fable' expects 1 to 64 inference inputs, got 0"),
+                ({"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["a"]}, {"name": "max_tokens", "shape": [1], "datatype": "INT"}]},
+                 {}, 400, "inference input 'max_tokens': datatype 'INT' is none of those that are taken"),
+                ({"inputs": [{"name": "input_ids", "shape": [2, 2], "datatype": "INT64", "data": [[1, 2], [3, 4]]}]}, {}, 400,
+                 "inference input 'input_ids' has ids of 2 prompts, one for each row of its shape: of ids one prompt is taken in a request, shape [n] or [1,n]"),
                 ({"inputs": [{"name": "input0", "shape": [1], "datatype": "INT64", "data": [1]}]}, {}, 422, "Unsupported datatype, got INT64.")):
             a = post(s.base, INFER, body, headers=headers)
             assert (a.status, a.json["error"]) == (status, want)

@@ -43,7 +43,7 @@ static void what_p_gets(void **state) {
     struct client c;
     char want[64];
     (void)state;
-    client_ask(&c, "POST", "/v2/models/m/versions/7%3Fx/generate",
+    client_ask(&c, "POST", "/v2/models/m/versions/1/generate",
                "req-type: decode\r\nreq-id: evil\r\nd-target: 1.1.1.1\r\nis-recompute: true\r\n"
                "req-epoch: 77\r\nAuthorization: Bearer secret\r\ntraceparent: 00-ab\r\n"
                "X-B3-TraceId: 5\r\nX-Request-Id: mine\r\n",

@@ -156,21 +156,26 @@ static void streams(void **state) {
 
 static void versions(void **state) {
     (void)state;
-    static const char *const rows[][2] = {
-        {"/v2/models/m/versions/1/infer", "/v2/models/m/infer"},
-        {"/v2/models/m/versions/1", "/v2/models/m"},
-        {"/v2/models/m/versions/", "/v2/models/m/versions/"},
-        {"/v2/models/m/versions//infer", "/v2/models/m/versions//infer"},
-        {"/v2/models/m/version/1/infer", "/v2/models/m/version/1/infer"},
-        {"/v2/models/versions/1", "/v2/models/versions/1"},
-        {"/v2/models/m", "/v2/models/m"},
-        {"/v1/models/m/versions/1", "/v1/models/m/versions/1"},
+#define LONG "1234567890123456789012345678901"
+    static const char *const rows[][3] = {
+        {"/v2/models/m/versions/1/infer", "/v2/models/m/infer", "1"},
+        {"/v2/models/m/versions/1", "/v2/models/m", "1"},
+        {"/v2/models/m/versions/x y/infer", "/v2/models/m/infer", "x y"},
+        {"/v2/models/m/versions/" LONG "2", "/v2/models/m", LONG},
+        {"/v2/models/m/versions/", "/v2/models/m/versions/", ""},
+        {"/v2/models/m/versions//infer", "/v2/models/m/versions//infer", ""},
+        {"/v2/models/m/version/1/infer", "/v2/models/m/version/1/infer", ""},
+        {"/v2/models/versions/1", "/v2/models/versions/1", ""},
+        {"/v2/models/m", "/v2/models/m", ""},
+        {"/v1/models/m/versions/1", "/v1/models/m/versions/1", ""},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        char path[64];
+        char path[64], version[API_VERSION_BYTES] = "old";
         strcpy(path, rows[i][0]);
-        api_path_drop_version(path);
+        api_path_drop_version(path, version);
         assert_string_equal(path, rows[i][1]);
+        assert_string_equal(version, rows[i][2]);
+        assert_int_equal(api_version_is_served(version), strlen(version) < 2);
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/net/dispatch.h"
+#include "common/net/http_tensors.h"
 #include "tests/unit/common/net/raw_http.h"
 
 #define KEY "a-key-of-24-characters-x"
@@ -36,6 +37,16 @@ static void on_row(void *arg, struct http_x *x, const struct route_params *p) {
     snprintf(text, sizeof(text), "row %s %zu", p->model, n);
     say(x, 200, text);
 }
+/* An answer with tensors, of as many bytes behind its JSON as the path says. */
+static void on_tensors(void *arg, struct http_x *x, const struct route_params *p) {
+    const size_t n = strtoul(p->model, NULL, 10);
+    char body[128];
+    (void)arg;
+    const int n_json =
+        snprintf(body, sizeof(body), "{\"o\":[{\"parameters\":{\"binary_data_size\":%zu}}]}", n);
+    memset(body + n_json, 0, n);
+    http_tensors_reply(x, "application/json", body, (size_t)n_json + n);
+}
 static void on_infer(void *arg, struct http_x *x, const struct api_path *path, const char *model) {
     char text[400];
     (void)arg;
@@ -57,6 +68,7 @@ static const struct route rows[] = {
     {PLANE_DATA, "GET", "/test/models/{m}", on_row, 0},
     {PLANE_DATA | PLANE_OPEN, "GET", "/test/models/{m}/ready", on_row, 0},
     {PLANE_DATA, "POST", "/test/tokenize", on_row, 10},
+    {PLANE_DATA, "GET", "/test/tensors/{m}", on_tensors, 0},
     {PLANE_DATA | PLANE_OPEN, "GET", "/health", on_row, 0},
     {PLANE_MGMT, "POST", "/v1/role", on_row, SIZE_MAX},
     {PLANE_MGMT, "GET", "/v1/role", on_row, 0},
@@ -143,14 +155,41 @@ static void expect_header(const char *method, const char *path, const char *head
     buf_free(&a);
 }
 
+/* Also where there are no bytes, and where all of them are zero. */
+static void answers_of_bytes_say_so(void **state) {
+    static const char *const sizes[] = {"0", "3", "8"};
+    (void)state;
+    up(PLANE_DATA);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char path[32];
+        snprintf(path, sizeof(path), "/test/tensors/%s", sizes[i]);
+        expect_header("GET", path, "", "Inference-Header-Content-Length: 45\r\n");
+        expect_header("GET", path, "", "Content-Type: application/octet-stream\r\n");
+    }
+    down();
+}
+
 static void a_request_finds_its_handler(void **state) {
     (void)state;
     up(PLANE_DATA);
     expect("POST", "/v1/chat/completions", "", 2, 200, "infer /v1/chat/completions ");
     expect("POST", "/v2/models/fable/generate", "", 2, 200, "infer /v2/models/{m}/generate fable");
-    expect("POST", "/v2/models/fable/versions/7/generate", "", 2, 200,
+    expect("POST", "/v2/models/fable/versions/1/generate", "", 2, 200,
            "infer /v2/models/{m}/generate fable");
-    expect("GET", "/v2/models/fable/versions/7", "", 0, 200, "infer /v2/models/{m} fable");
+    expect("GET", "/v2/models/fable/versions/1", "", 0, 200, "infer /v2/models/{m} fable");
+    expect("GET", "/v2/models/fable/versions/7", "", 0, 404,
+           "Request for unknown model: 'fable' version 7 is not found");
+    expect("POST", "/v2/models/fable/versions/01/generate", "", 2, 404,
+           "Request for unknown model: 'fable' version 01 is not found");
+    expect("GET", "/v2/models/fable/versions/%C3%A4/config", "", 0, 404,
+           "Request for unknown model: 'fable' version is not found");
+    expect("GET", "/v2/models/fable/versions/7/generate", "", 0, 405, NULL);
+    expect("POST", "/v2/models/fable/generate", "Content-Encoding: gzip\r\n", 2, 400,
+           "Unsupported content-encoding, only 'identity' is supported.");
+    expect("POST", "/v2/models/fable/infer", "Content-Encoding: deflate\r\n", 2, 400,
+           "Unsupported content-encoding, only 'identity' is supported.");
+    expect("POST", "/v2/models/fable/infer", "Content-Encoding: Identity\r\n", 2, 200, NULL);
+    expect("POST", "/v1/completions", "Content-Encoding: gzip\r\n", 2, 200, NULL);
     expect("GET", "/test/models/fable", "", 0, 200, "row fable 0");
     expect("GET", "/v1/models/some/model", "", 0, 200, "infer /v1/models/{*} some/model");
     expect("GET", "/test/models?x=1", "", 0, 200, "row  0");
@@ -280,6 +319,7 @@ static void keys(void **state) {
 int main(void) {
 #define T(fn) cmocka_unit_test_setup(fn, setup)
     const struct CMUnitTest tests[] = {
+        T(answers_of_bytes_say_so),
         T(a_request_finds_its_handler),
         T(methods),
         T(unknown_paths),
