@@ -185,13 +185,13 @@ static void put_outputs(struct buf *json, const struct tensors *t) {
     buf_putc(json, ']');
 }
 
-/* n 0: without outputs. */
+/* shown NULL: without outputs. */
 static void put_response(struct buf *out, const struct infer_req *req, struct choice *const *shown,
                          size_t n, bool last) {
     const bool many = (req->answer.tensors & TENSOR_IN_STREAM) != 0;
     struct tensors t = {.n = 0};
     struct buf json = BUF_INIT;
-    if (n > 0) add_outputs(&t, shown, n);
+    if (shown != NULL) add_outputs(&t, shown, n);
     if (many) buf_puts(&json, "{\"infer_response\":");
     buf_puts(&json, "{\"model_name\":");
     put_cstr(&json, req->head.model);
