@@ -544,7 +544,8 @@ static void values_in_keys_are_the_keys_beginning(void **state) {
                     memset(got, 0x5a, sizeof(got));
                     latent_run(r, &s, r->bare, positions[p], got[0][0]);
                     for (int j = 0; j < L_ROWS * L_HEADS; j++)
-                        if (memcmp(got[0][j], want[0][j], sizeof(got[0][j])) != 0)
+                        if (memcmp(got[j / L_HEADS][j % L_HEADS], want[j / L_HEADS][j % L_HEADS],
+                                   sizeof(got[0][0])) != 0)
                             fail_msg("%s: position=%d slices=%d row=%d head=%d", k.name,
                                      positions[p], s.slices, j / L_HEADS, j % L_HEADS);
                 }
