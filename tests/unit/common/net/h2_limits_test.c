@@ -50,8 +50,8 @@ static void streams_at_once(void **state) {
     fx.opts.h2_streams_max = 2;
     gated_up();
     raw_h2_open(&c, fx.port);
-    raw_h2_ask(&c, 1, "/hold-plain");
-    raw_h2_ask(&c, 3, "/hold-plain");
+    raw_h2_ask(&c, 1, "/hold");
+    raw_h2_ask(&c, 3, "/hold");
     WAIT_FOR(fx.n_held == 2);
     assert_int_equal(budget_used(&gated.budget, BUDGET_STREAMS), 2);
     raw_h2_ask(&c, 5, "/echo");
@@ -238,7 +238,7 @@ static void rapid_reset(void **state) {
     gated_up();
     raw_h2_open(&c, fx.port);
     for (; id < 2 * 18; id += 2) {
-        raw_h2_ask(&c, id, "/hold-plain");
+        raw_h2_ask(&c, id, "/hold");
         assert_true(raw_h2_reset(&c, id, NGHTTP2_CANCEL));
     }
     raw_h2_ask(&c, id, "/echo");
