@@ -6,6 +6,7 @@
 #include <string.h>
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/silence.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/relay.h"
 #include "proto/dresult.h"
@@ -16,7 +17,7 @@ enum {
     BACKOFF_MS = 100,
     BACKOFF_MAX_MS = 2000,
     MISSES_MAX = 3,
-    STEP_MS_MAX = 200, /* of silence, that a tick adds: if more has passed, this loop stood still */
+    STEP_MS_MAX = 200, /* of silence, that a tick adds */
     CONNECT_MS_MIN = 1000,
     ANEW_MAX = 2, /* times MISSES_MAX heartbeats that a stream has when it is opened anew */
 };
@@ -26,15 +27,15 @@ struct dresult_in {
     uint32_t inst_id;
     struct http_call *call;
     struct loop_alarm retry;
-    struct dresult_parser *parser;      /* made at the first byte, which tells the version */
-    bool replaced;                      /* another coordinator took the stream */
-    unsigned n_failures;                /* connects without a byte, in a row */
-    unsigned heartbeat_ms;              /* 0: it is not watched */
-    uint64_t boot;                      /* number of the process that is watched */
-    bool other_process;                 /* another one has answered */
-    bool asked;                         /* for its status, because of its silence */
-    uint64_t tick_ms;                   /* of the last tick; 0: none */
-    uint64_t quiet_ms, stream_quiet_ms; /* without a sign of life; without one on the stream */
+    struct dresult_parser *parser; /* made at the first byte, which tells the version */
+    bool replaced;                 /* another coordinator took the stream */
+    unsigned n_failures;           /* connects without a byte, in a row */
+    unsigned heartbeat_ms;         /* 0: it is not watched */
+    uint64_t boot;                 /* number of the process that is watched */
+    bool other_process;            /* another one has answered */
+    bool asked;                    /* for its status, because of its silence */
+    struct silence silence;        /* without a sign of life */
+    struct silence stream_silence; /* without one on the stream */
 };
 
 /* The only writer of what the registry knows of the stream. */
@@ -49,7 +50,7 @@ static void set_stream(struct dresult_in *d, enum inst_stream stream) {
 
 void dresult_in_alive(struct dresult_in *d) {
     if (d == NULL) return;
-    d->quiet_ms = 0;
+    silence_end(&d->silence);
     d->asked = false;
 }
 
@@ -97,7 +98,7 @@ static bool on_data(void *arg, const char *p, size_t n) {
     struct dresult_in *d = arg;
     if (n == 0) return true;
     dresult_in_alive(d);
-    d->stream_quiet_ms = 0;
+    silence_end(&d->stream_silence);
     if (d->parser ==
         NULL) { /* version 1 begins with "reqId:" or "ka:", version 2 with a hex digit */
         int version = p[0] == 'r' || p[0] == 'k' ? 1 : 2;
@@ -132,7 +133,7 @@ static bool stream_ended(struct dresult_in *d) {
     d->call = NULL;
     dresult_parser_destroy(&d->parser);
     set_stream(d, STREAM_DOWN);
-    d->stream_quiet_ms = 0;
+    silence_end(&d->stream_silence);
     return was_up;
 }
 
@@ -232,44 +233,41 @@ static void ask_again(struct dresult_in *d) {
     const struct inst *in = registry_find(&d->co->reg, d->inst_id);
     const uint64_t bound = (uint64_t)MISSES_MAX * (uint64_t)d->co->conf.heartbeat_ms;
     if (d->call == NULL || in == NULL || in->stream != STREAM_DOWN) return;
-    if (d->stream_quiet_ms < ANEW_MAX * bound) return;
+    if (d->stream_silence.ms < ANEW_MAX * bound) return;
     http_call_cancel(&d->call);
     (void)stream_ended(d);
     connect_now(d);
 }
 
 void dresult_in_tick(struct dresult_in *d, uint64_t now_ms) {
-    uint64_t step = d->tick_ms != 0 ? now_ms - d->tick_ms : 0;
-    d->tick_ms = now_ms;
-    if (step > STEP_MS_MAX) step = STEP_MS_MAX;
-    d->quiet_ms += step;
-    d->stream_quiet_ms += step;
+    silence_look(&d->silence, now_ms, STEP_MS_MAX);
+    silence_look(&d->stream_silence, now_ms, STEP_MS_MAX);
     if (d->heartbeat_ms == 0) {
         ask_again(d);
         return;
     }
     uint64_t bound = (uint64_t)MISSES_MAX * d->heartbeat_ms;
-    if (d->quiet_ms >= bound) {
+    if (d->silence.ms >= bound) {
         char text[80];
         snprintf(text, sizeof(text), "no sign of life for %llu ms",
-                 (unsigned long long)d->quiet_ms);
+                 (unsigned long long)d->silence.ms);
         controller_instance_lost(d->co, d->inst_id, ALARM_LOST_NO_REPLY, text);
         return;
     }
-    if (d->stream_quiet_ms >= ANEW_MAX * bound) {
+    if (d->stream_silence.ms >= ANEW_MAX * bound) {
         controller_instance_lost(d->co, d->inst_id, ALARM_LOST_NO_REPLY,
                                  "it answers polls, but nothing comes from its business plane");
         return;
     }
-    if (d->stream_quiet_ms >= bound && d->parser != NULL) {
+    if (d->stream_silence.ms >= bound && d->parser != NULL) {
         log_warn("dresult",
                  "id=%u event=silent ms=%llu: it answers polls, the stream is opened anew",
-                 d->inst_id, (unsigned long long)d->stream_quiet_ms);
+                 d->inst_id, (unsigned long long)d->stream_silence.ms);
         http_call_cancel(&d->call);
         (void)stream_ended(d);
         connect_now(d);
     }
-    if (d->quiet_ms >= d->heartbeat_ms + d->heartbeat_ms / 2 && !d->asked) {
+    if (d->silence.ms >= d->heartbeat_ms + d->heartbeat_ms / 2 && !d->asked) {
         d->asked = true;
         controller_look_now(d->co, d->inst_id);
     }

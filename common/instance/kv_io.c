@@ -193,7 +193,7 @@ static void link_take_sealed(struct kv_plane *kp, struct kv_link *l, void *messa
         kv_link_down(kp, l, "12", "a frame without a right seal");
         return;
     }
-    l->heard_ms = clock_ms();
+    silence_end(&l->silence);
     kv_link_frame(kp, l, &f, n);
 }
 
@@ -231,7 +231,7 @@ static void link_take(struct kv_plane *kp, struct kv_link *l, void *message, siz
     }
     p->n_corrupt -= gap;
     p->seq_in = f.seq;
-    l->heard_ms = clock_ms();
+    silence_end(&l->silence);
     kv_link_frame(kp, l, &f, n);
 }
 

@@ -135,7 +135,7 @@ static void link_up(struct kv_plane *kp, struct kv_link *l) {
         bus_admit(kp->bind_ip, l->pipe->port, NULL); /* the one it waited for is in */
     l->window_bytes = l->pipe->window_bytes;
     l->sent_bytes = l->acked_bytes = l->taken_bytes = l->credited_bytes = 0;
-    l->heard_ms = now;
+    l->silence = (struct silence){.look_ms = now};
     l->beat_ms = now;
     l->backoff_ms = kp->o.backoff_ms;
     l->up = true;
@@ -462,12 +462,18 @@ static bool connection_lost(const struct kv_pipe *p) {
     return p->bound ? bus_n_connected(p->sock) == 0 : bus_n_broken(p->sock) > 0;
 }
 
+/* Of silence, that a tick adds; ticks come eight times a heartbeat, of small ones each 5 ms. */
+static uint64_t silence_step_ms(const struct kv_plane *kp) {
+    return kp->o.heartbeat_ms / 4 + 10;
+}
+
 static void tick_up(struct kv_plane *kp, struct kv_link *l, uint64_t now_ms) {
     if (connection_lost(l->pipe)) {
         kv_link_down(kp, l, "11", "the connection broke");
         return;
     }
-    if (now_ms >= l->heard_ms + (uint64_t)kp->o.misses_max * kp->o.heartbeat_ms) {
+    silence_look(&l->silence, now_ms, silence_step_ms(kp));
+    if (l->silence.ms >= (uint64_t)kp->o.misses_max * kp->o.heartbeat_ms) {
         kv_link_down(kp, l, "10", "no heartbeat");
         return;
     }

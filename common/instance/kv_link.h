@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "common/base/budget.h"
+#include "common/base/silence.h"
 #include "common/instance/kv_plane.h"
 #include "common/instance/kv_seal.h"
 #include "common/instance/mailbox.h"
@@ -163,9 +164,10 @@ struct kv_link { /* one wanted peer */
     unsigned n_crossed; /* in a row: questions that met one of the other side */
     size_t n_answer;
     uint8_t answer[KV_ANSWER_BYTES_MAX];
-    struct kv_pipe *pipe;  /* up */
-    struct kv_pipe *fresh; /* in hello */
-    uint64_t heard_ms, beat_ms;
+    struct kv_pipe *pipe;   /* up */
+    struct kv_pipe *fresh;  /* in hello */
+    struct silence silence; /* of the peer */
+    uint64_t beat_ms;
     uint64_t window_bytes;                /* what the peer lets come */
     uint64_t sent_bytes, acked_bytes;     /* P: of data frames */
     uint64_t taken_bytes, credited_bytes; /* D */
