@@ -82,7 +82,7 @@ enum err gguf_locate(char *file, size_t n, const char *path, struct errbuf *eb) 
 /* ---- parts */
 static enum err parse_part(struct gguf_header *h, const struct part *p, struct errbuf *eb) {
     struct errbuf why = {0};
-    enum err e = gguf_header_parse(h, p->map.p, (size_t)p->map.bytes, p->map.bytes, &why);
+    enum err e = gguf_header_parse(h, p->map.p, (size_t)p->map.mapped, p->map.bytes, &why);
     return e == ERR_OK ? e : err_set(eb, e, "%s: %s", p->map.name, why.text);
 }
 
@@ -170,12 +170,13 @@ static struct gguf *gguf_new(struct errbuf *eb) {
     return NULL;
 }
 
-enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const char *name,
-                         struct errbuf *eb) {
+enum err gguf_open_head(struct gguf **out, const uint8_t *p, size_t n, uint64_t file_bytes,
+                        const char *name, struct errbuf *eb) {
     struct gguf *g = *out = gguf_new(eb);
     if (g == NULL) return ERR_NO_MEMORY;
-    g->parts[0] =
-        (struct part){.map = {.name = strdup(name), .p = (uint8_t *)p, .bytes = n}, .lent = true};
+    g->parts[0] = (struct part){
+        .map = {.name = strdup(name), .p = (uint8_t *)p, .bytes = file_bytes, .mapped = n},
+        .lent = true};
     if (g->parts[0].map.name == NULL) {
         gguf_close(out);
         return err_set(eb, ERR_NO_MEMORY, "no memory for file names");
@@ -183,6 +184,11 @@ enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const ch
     enum err e = parse_part(&g->head, &g->parts[0], eb);
     if (e != ERR_OK) gguf_close(out);
     return e;
+}
+
+enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const char *name,
+                         struct errbuf *eb) {
+    return gguf_open_head(out, p, n, n, name, eb);
 }
 
 enum err gguf_open(struct gguf **out, const char *file, struct errbuf *eb) {

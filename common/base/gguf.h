@@ -91,6 +91,10 @@ enum err gguf_open(struct gguf **out, const char *file, struct errbuf *eb);
 /* The same from the bytes of one file, which stay the caller's and must outlive it. */
 enum err gguf_open_bytes(struct gguf **out, const uint8_t *p, size_t n, const char *name,
                          struct errbuf *eb);
+/* The same from the first n bytes of a file of file_bytes, all of its header among them: metadata
+ * and the table of tensors, whose data are not to be had. */
+enum err gguf_open_head(struct gguf **out, const uint8_t *p, size_t n, uint64_t file_bytes,
+                        const char *name, struct errbuf *eb);
 void gguf_close(struct gguf **g);
 const char *gguf_name(const struct gguf *g); /* the first file's, without folders */
 

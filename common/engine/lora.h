@@ -1,10 +1,11 @@
 /* lora: a low-rank adapter of a loaded model: y = W x + scale * B (A x) in the linear layers it
- * adapts. Read from a PEFT directory (adapter_config.json, adapter_model.safetensors), checked
- * against the base model, packed into panels of the model's kernels (f32).
+ * adapts. Read from a PEFT directory (adapter_config.json, adapter_model.safetensors) or a GGUF
+ * file of llama.cpp's kind (lora_file.h), checked against the base model, packed into panels of the
+ * model's kernels (f32).
  *
- * Files are read, never mapped: an operator may replace them while we run. What the safetensors
- * file holds must be exactly what the config speaks of: a tensor nobody asked for is refused as a
- * missing one is.
+ * Files are read, never mapped: an operator may replace them while we run. What a safetensors file
+ * holds must be exactly what the config speaks of; a GGUF file says itself which layers it changes:
+ * a tensor nobody asked for is refused as a missing one is.
  *
  * Identity: `hash` is SHA-256 over the base model's hash and, per adapted layer, scale, types,
  * shapes and bytes. Two instances that agree on it compute the same.
@@ -36,15 +37,17 @@ struct lora {
     void *memory;
 };
 
-/* dir: the adapter's folder; base: the loaded model. rank_max: 1..LORA_RANK_MAX. *out has one
+/* path: the adapter's folder, which without an adapter_config.json may have one .gguf file, or a
+ * .gguf file; base: the loaded model. rank_max: 1..LORA_RANK_MAX. *out has one
  * reference. ERR_NOT_FOUND: no such files. ERR_TOO_LARGE: a rank over rank_max. ERR_BAD_FILE:
  * everything else that is wrong with them. eb names file, member or tensor, never the folder. */
-enum err lora_open(struct lora **out, const char *dir, const struct model_info *base, int rank_max,
+enum err lora_open(struct lora **out, const char *path, const struct model_info *base, int rank_max,
                    struct errbuf *eb);
 
-/* The same from a config's bytes and a file that `read` reads: n bytes at offset, false when they
- * are not to be had. */
+/* The same from a config's bytes, NULL: the file is GGUF, and a file that `read` reads: n bytes at
+ * offset, false when they are not to be had. name: what messages call it. */
 struct lora_source {
+    const char *name;
     bool (*read)(void *arg, uint64_t offset, void *dst, size_t n);
     void *arg;
     uint64_t bytes;

@@ -17,8 +17,8 @@ enum lora_state { LORA_ABSENT, LORA_RESERVED, LORA_SERVED, LORA_RETIRED };
 
 struct lora_info {
     char name[ADAPTER_NAME_BYTES_MAX + 1];
-    char root[LORA_ROOT_BYTES]; /* last part of its folder */
-    char path[LORA_PATH_BYTES]; /* of its folder, as the load named it */
+    char root[LORA_ROOT_BYTES]; /* last part of its path */
+    char path[LORA_PATH_BYTES]; /* of its folder or file, as the load named it */
     enum lora_state state;
     int rank;
     bool in_use; /* by sequences, running or waiting */
@@ -34,7 +34,7 @@ void lora_set_destroy(struct lora_set **s); /* sequences may still hold referenc
 /* Keeps a place for a name of 1 to ADAPTER_NAME_BYTES_MAX bytes. ERR_CONFLICT: the name is taken,
  * in whatever state. ERR_BUSY: no place; retired ones keep theirs until they are gone. */
 enum err lora_set_reserve(struct lora_set *s, const char *name);
-/* Serves the adapter under the reserved name; takes the reference. path: of its folder. */
+/* Serves the adapter under the reserved name; takes the reference. path: of its files. */
 void lora_set_serve(struct lora_set *s, const char *name, struct lora **l, const char *path,
                     int64_t now_unix_s);
 void lora_set_drop(struct lora_set *s, const char *name);       /* gives a reserved place back */

@@ -265,6 +265,24 @@ static const struct arch *arch_of(const struct gguf *g, struct errbuf *eb) {
     return NULL;
 }
 
+bool gguf_adapter_fits(const char *arch, size_t n, const char *family, bool *pairs) {
+    static const char *const as[][2] = {/* a family, and that in whose place a converter puts it */
+                                        {"mistral", "llama"},
+                                        {"granitemoe", "granitemoeshared"},
+                                        {"granitemoehybrid", "granite"}};
+    const char *other = family;
+    for (size_t i = 0; i < sizeof(as) / sizeof(as[0]); i++)
+        if (strcmp(as[i][0], family) == 0) other = as[i][1];
+    for (int i = 0; i < N_ARCHS; i++) {
+        const struct arch *a = &archs[i];
+        if (strlen(a->name) != n || memcmp(a->name, arch, n) != 0) continue;
+        if (strcmp(a->model_type, family) != 0 && strcmp(a->model_type, other) != 0) continue;
+        *pairs = a->pairs;
+        return true;
+    }
+    return false;
+}
+
 static bool arch_has(const struct arch *a, const char *key) {
     for (const struct key *k = a->keys; k->key != NULL; k++)
         if (strcmp(k->key, key) == 0) return true;

@@ -15,6 +15,10 @@ enum err gguf_config(struct buf *config, struct buf *generation, const struct gg
 /* What config.json cannot say: the order of rows, factors of frequencies. */
 enum err gguf_config_rest(struct model_conf *c, const struct gguf *g, struct errbuf *eb);
 
+/* Whether an adapter of that architecture may be one of a model of that family; *pairs: the
+ * converter has put rows of q and k as RoPE's pairs. */
+bool gguf_adapter_fits(const char *arch, size_t n, const char *family, bool *pairs);
+
 /* The key behind a member of config.json, for messages: "llama.block_count" for
  * num_hidden_layers; the member itself where there is none. */
 const char *gguf_key_of(const char *member);

@@ -36,6 +36,9 @@ def folders(tmp_path_factory):
     make_adapter.write_adapter(str(top / "missing"), config, seed=7,
                                drop=("base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",))
     (top / "empty").mkdir()
+    pairs = make_adapter.write_adapter(str(top / "same"), config, r=8, seed=1, scale=0.5)
+    make_adapter.write_gguf(str(top / "same.gguf"), config, pairs, 16)
+    make_adapter.write_gguf(str(top / "model.gguf"), config, pairs, 16, over={"general.type": ("str", "model")})
     return {p.name: str(p) for p in top.iterdir()}
 
 
@@ -252,19 +255,32 @@ def test_unknown_adapters(server):
         assert a.status == 422 and a.json["error"].startswith(says), a.text
 
 
+def test_an_adapter_in_gguf_says_the_same(server, folders):
+    with loaded(folders, [server], "same"):
+        want = text(server, "same")
+        assert want != text(server, "fable")
+        a = load(server, "poet", folders["same.gguf"])
+        assert (a.status, a.text) == (200, "Success: LoRA adapter 'poet' added successfully."), a.text
+        try:
+            assert text(server, "poet") == want
+        finally:
+            unload(server, "poet")
+
+
 def test_what_cannot_be_loaded(server, folders):
     invalid = "Call to load LoRA method failed: The LoRA adapter 'a' is invalid."
     cases = [
         ("rank17", 400, "Call to load LoRA method failed:LoRA rank is greater than max_lora_rank."),
         ("dora", 400, invalid + " adapter_config.json: use_dora must be"),
         ("otherbase", 400, invalid + " adapter_model.safetensors: tensor base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"),
+        ("model.gguf", 400, invalid + ' model.gguf: key general.type must be "adapter", got "model"'),
         ("missing", 400, invalid + " adapter_model.safetensors: tensor base_model.model.model.layers.0.mlp.up_proj.lora_A.weight is missing"),
     ]
     for name, status, begin in cases:
         a = load(server, "a", folders[name])
         assert a.status == status and a.json["error"].startswith(begin), a.text
         assert a.json["error_type"] == "Bad Request"
-    for path in (folders["empty"], folders["one"] + "/nowhere"):
+    for path in (folders["empty"], folders["one"] + "/nowhere", folders["one"] + "/nowhere.gguf"):
         a = load(server, "a", path)
         assert a.status == 404 and a.json["error"].startswith(
             f"Call to load LoRA method failed:Loading LoRA 'a' failed: No adapter found for '{path}'."), a.text
@@ -387,7 +403,7 @@ def test_an_adapter_of_one_configuration_is_given_to_all(folders):
 
 
 def test_adapters_of_the_configuration(folders):
-    modules = [f"{name}={folders[name]}" for name in ("one", "two")]
+    modules = [f"{name}={folders[file]}" for name, file in (("one", "same.gguf"), ("two", "two"))]
     extra = {"BatonConfig": {"loraModules": modules, "loraLegacyStatus": True}}
     with Standalone(extra=extra) as s:
         assert ids(s) == ["fable", "one", "two"]

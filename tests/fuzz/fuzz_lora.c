@@ -1,7 +1,7 @@
-/* Goal: no adapter_config.json and no adapter_model.safetensors make the reader of adapters read
- * outside them, overflow, or take an adapter that does not fit the base model. Method: the input is
- * u16 length of the config, the config, the safetensors file; what is accepted is looked through as
- * the forward pass would. */
+/* Goal: no adapter_config.json, no adapter_model.safetensors and no GGUF file make the reader of
+ * adapters read outside them, overflow, or take an adapter that does not fit the base model.
+ * Method: the input is u16 length of the config, the config, the safetensors file, or a GGUF file;
+ * what is accepted is looked through as the forward pass would. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,10 +24,12 @@ static bool read_at(void *arg, uint64_t offset, void *dst, size_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const struct model_info base = {.n_layers = 2,
+    static const struct model_info base = {.family = "llama",
+                                           .n_layers = 2,
                                            .n_heads = 2,
                                            .n_kv_heads = 1,
                                            .head_dim = 2,
+                                           .rope_dim = 2,
                                            .hidden = 4,
                                            .intermediate = 6,
                                            .vocab_size = 8,
@@ -37,8 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t n = (size_t)data[0] | (size_t)data[1] << 8;
     if (n > size - 2) n = size - 2;
     struct file f = {data + 2 + n, size - 2 - n};
-    const struct lora_source source = {read_at, &f, f.size};
-    if (lora_read(&l, (const char *)data + 2, n, &source, &base, 8, NULL) != ERR_OK) {
+    const bool gguf = size >= 4 && memcmp(data, "GGUF", 4) == 0;
+    if (gguf) f = (struct file){data, size};
+    const struct lora_source source = {"fuzz", read_at, &f, f.size};
+    if (lora_read(&l, gguf ? NULL : (const char *)data + 2, n, &source, &base, 8, NULL) != ERR_OK) {
         if (l != NULL) abort();
         return 0;
     }

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+import make_gguf
 import make_model
 
 MODULES = {"q_proj": "self_attn", "k_proj": "self_attn", "v_proj": "self_attn", "o_proj": "self_attn",
@@ -50,3 +51,26 @@ def write_adapter(out, config, r=8, alpha=16, targets=tuple(MODULES), dtype="f32
     with open(os.path.join(out, "adapter_config.json"), "w") as f:
         json.dump(adapter, f, indent=1)
     return pairs
+
+
+GGUF_ARCHS = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+
+
+def write_gguf(path, config, pairs, alpha, kind="F32", over=(), change=None):
+    """The adapter that write_adapter() returned, as llama.cpp's converter writes one. kind: of all tensors, or {end of a name: its type}. over: pairs of
+    metadata in the place of those of the same key, None: none. change(tensors): over [(name, shape, kind, bytes)]."""
+    arch = GGUF_ARCHS[config["model_type"]]
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    meta = {"general.architecture": ("str", arch), "general.type": ("str", "adapter"), "adapter.type": ("str", "lora"), "adapter.lora.alpha": ("f32", alpha)}
+    meta.update(over)
+    tensors = []
+    for (layer, module), (a, b, _) in pairs.items():
+        if arch == "llama" and module in heads:
+            b = make_gguf.as_pairs(b, heads[module])
+        stem = make_gguf.NAMES[f"{MODULES[module]}.{module}"]
+        for half, x in (("a", a), ("b", b)):
+            name = f"blk.{layer}.{stem}.weight.lora_{half}"
+            own = kind if isinstance(kind, str) else next((k for end, k in kind.items() if name.endswith(end)), "F32")
+            data, _ = make_gguf.blocks_of(own, x, np.random.default_rng(len(tensors)))
+            tensors.append((name, x.shape, own, data))
+    make_gguf.write_file(path, [(k, *v) for k, v in meta.items() if v is not None], change(tensors) if change else tensors)

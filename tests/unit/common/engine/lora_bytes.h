@@ -99,7 +99,7 @@ static inline bool lora_bytes_read(void *arg, uint64_t offset, void *dst, size_t
 static inline enum err lora_bytes_open(struct lora **out, struct lora_bytes *b,
                                        const struct model_info *base, int rank_max,
                                        struct errbuf *eb) {
-    const struct lora_source source = {lora_bytes_read, b, b->n};
+    const struct lora_source source = {"adapter_model.safetensors", lora_bytes_read, b, b->n};
     return lora_read(out, b->config, strlen(b->config), &source, base, rank_max, eb);
 }
 
