@@ -29,18 +29,22 @@ static void decide(const struct record_event *e) {
     require(pick.p < e->decision.n_p && pick.d < e->decision.n_d);
 }
 
-/* A body that is JSON is JSON still. */
+/* A body that is JSON is JSON still, and what lies behind it as long. */
 static void seed(struct record_event *e) {
     struct run_request r = {.path = (char *)(uintptr_t)e->request.path,
                             .body = e->request.body,
                             .n = e->request.n,
+                            .n_json = e->request.n_json,
+                            .has_tensors = e->request.has_tensors,
                             .has_seed = true,
                             .seed = 18446744073709551615u};
     struct buf with = BUF_INIT;
     struct json_value *was = NULL, *is = NULL;
-    require(run_body(&with, &r));
-    if (json_read(&was, r.body, r.n, NULL, NULL) == ERR_OK)
-        require(json_read(&is, with.data, with.len, NULL, NULL) == ERR_OK);
+    size_t n_json = 0;
+    require(run_body(&with, &n_json, &r));
+    require(with.len - n_json == r.n - r.n_json);
+    if (json_read(&was, r.body, r.n_json, NULL, NULL) == ERR_OK)
+        require(json_read(&is, with.data, n_json, NULL, NULL) == ERR_OK);
     json_put(was);
     json_put(is);
     buf_free(&with);
