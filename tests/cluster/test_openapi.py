@@ -1,6 +1,6 @@
 """Goal: /openapi.json describes the service that serves it, in both manners, and /docs needs nothing from elsewhere.
-Method: the document's own structure (no validator of OpenAPI is packaged for Debian 12); its paths against the route tables of test_planes;
-its fields against the tables of the reader; its examples are posted and must be answered; every bound of every parameter is tried against
+Method: a public validator (npm, pinned) over what each kind of server serves, and over documents that are made wrong; the document's own
+structure; its paths against the route tables of test_planes; its fields against the tables of the reader; its examples are posted and must be answered; every bound of every parameter is tried against
 the live server, both sides. tools/openapi_gen.c writes the parameters from the reader's rows, so what fails here fails in the generator."""
 import glob
 import json
@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 
+import npm_clients
 import pytest
 from harness import ANSWER_S, ROOT, Standalone, connect, get, merge, request
 from test_planes import COORDINATOR, INSTANCE, VECTORS
@@ -40,6 +41,41 @@ def manner(request):
 @pytest.fixture
 def doc(servers, manner):
     return document(servers[manner].base)
+
+
+CHAT_POST = ("paths", "/v1/chat/completions", "post")
+WRONG = {  # name: where in the document, what to do there, what the validator then speaks of
+    "a path without a slash": (("paths",), lambda at: at.update({"v1/odd": at.pop("/v1/chat/completions")}), "v1/odd"),
+    "an unknown member": (CHAT_POST, lambda at: at.update(sumary="x"), "sumary"),
+    "an operation without answers": (CHAT_POST, lambda at: at.pop("responses"), "responses"),
+    "an operation named twice": (CHAT_POST, lambda at: at.update(operationId="completions"), "completions"),
+    "a schema that is not there": (("components", "schemas", "ChatRequest", "properties", "model"), lambda at: (at.clear(), at.update({"$ref": "#/components/schemas/Nowhere"})),
+                                   "Nowhere"),
+    "a list of nothing": (("components", "schemas", "ChatRequest", "properties", "messages"), lambda at: at.pop("items"), "items"),
+    "a type of no kind": (("components", "schemas", "ChatRequest", "properties", "model"), lambda at: at.update(type="text"), "type"),
+    "a hole that nothing fills": (("paths", "/v2/models/{model}/generate", "post"), lambda at: at.pop("parameters"), "model"),
+}
+
+
+def test_a_public_validator_finds_nothing(servers, pair, tmp_path):
+    """@apidevtools/swagger-parser, over the documents of an instance in each manner and of a coordinator; and what it says of wrong ones."""
+    documents = {name: get(base, "/openapi.json").text for name, base in
+                 (("mindie", servers["mindie"].base), ("openai", servers["openai"].base), ("split", pair.base))}
+    assert documents["split"] == documents["mindie"]
+    good, wrong = {name: json.loads(text) for name, text in documents.items()}, {}
+    for name, (where, change, _) in WRONG.items():
+        wrong[name] = at = json.loads(documents["openai"])
+        for step in where:
+            at = at[step]
+        change(at)
+    (tmp_path / "documents.json").write_text(json.dumps({**good, **wrong}))
+    npm_clients.install()
+    done = subprocess.run(["node", "openapi_check.mjs", str(tmp_path / "documents.json")], cwd=npm_clients.FOLDER, capture_output=True, text=True, timeout=ANSWER_S)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout)
+    assert {name: said[name] for name in good} == {name: "" for name in good}
+    for name, (_, _, word) in WRONG.items():
+        assert word in said[name], (name, said[name])
 
 
 def check_schema(s, doc, where):
