@@ -168,6 +168,8 @@ static enum err ask_next(struct proxied *p) {
     struct fwd_headers headers;
     fwd_headers_init(&headers);
     if (!is_get(x)) fwd_headers_add_framing(&headers, x, p->row);
+    if (p->row != NULL && http_x_header(x, ANTHROPIC_HEADER) != NULL)
+        fwd_headers_add(&headers, ANTHROPIC_HEADER, "any");
     fwd_headers_add(&headers, TENANT_HEADER, http_x_tenant(x));
     fwd_headers_add_trace(&headers, x);
     snprintf(context, sizeof(context), "%zu", p->ask.context.len);

@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "proto/grpc.h"
 #include "proto/json.h"
+#include "proto/json_skim.h"
 
 #define GENERATE(path_, api_, stream_, frames_, errors_)                                           \
     {                                                                                              \
@@ -92,8 +94,12 @@ const struct api_path api_paths[] = {
     INFORM("GET", "/info/version", INFO_CAIKIT_RUNTIME, API_ERRORS_CAIKIT),
     INFORM("GET", "/info/runtime", INFO_CAIKIT_RUNTIME, API_ERRORS_CAIKIT),
     INFORM("GET", "/info/models", INFO_CAIKIT_MODELS, API_ERRORS_CAIKIT),
+    INFORM("POST", "/management/models", INFO_UNSUPPORTED, API_ERRORS_CAIKIT),
+    INFORM("DELETE", "/management/models", INFO_UNSUPPORTED, API_ERRORS_CAIKIT),
     TOKENIZE("/v1/messages/count_tokens", INFO_ANTHROPIC_TOKENS, API_ERRORS_ANTHROPIC),
     {.method = "POST", .path = "/v1/responses", .work = API_GENERATE, .api = API_RESPONSES, .stream = API_STREAM_FIELD,
+     .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OPENAI, .chained = true},
+    {.method = "POST", .path = "/responses", .work = API_GENERATE, .api = API_RESPONSES, .stream = API_STREAM_FIELD,
      .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OPENAI, .chained = true},
     {.method = "POST", .path = "/v3/responses", .work = API_GENERATE, .api = API_RESPONSES, .stream = API_STREAM_FIELD,
      .frames = API_FRAMES_SSE_TYPED, .errors = API_ERRORS_OVMS, .chained = true},
@@ -106,6 +112,8 @@ const struct api_path api_paths[] = {
     MAKE("/v1/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_V1),
     MAKE("/v3/embeddings", API_EMBED, VECTORS_EMBEDDINGS, API_ERRORS_OVMS),
     MAKE("/pooling", API_EMBED, VECTORS_POOLING, API_ERRORS_V1),
+    INFORM("POST", "/classify", INFO_UNSUPPORTED, API_ERRORS_V1),
+    {.method = "POST", .path = "/invocations", .work = API_BY_BODY, .errors = API_ERRORS_V1},
     MAKE("/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
     MAKE("/v1/score", API_SCORE, VECTORS_SCORE, API_ERRORS_V1),
     MAKE("/rerank", API_SCORE, VECTORS_RERANK, API_ERRORS_V1),
@@ -216,6 +224,8 @@ static const struct {
                       {"/v1/", API_ERRORS_V1},
                       {"/v3/", API_ERRORS_OVMS},
                       {"/api/v1/", API_ERRORS_CAIKIT},
+                      {"/info/", API_ERRORS_CAIKIT},
+                      {"/management/", API_ERRORS_CAIKIT},
                       {"/api/", API_ERRORS_OLLAMA}};
 
 const char *const api_trace_headers[] = {
@@ -279,6 +289,40 @@ const struct api_path *api_path_find(const char *method, const char *path,
     return NULL;
 }
 
+/* The first that is there, and not null, says whose body it is. */
+static const struct {
+    const char *member, *path;
+} by_body[] = {
+    {"messages", "/v1/chat/completions"},
+    {"prompt", "/v1/completions"},
+    {"input", "/v1/embeddings"},
+    {"text_1", "/score"},
+    {"data_1", "/score"},
+    {"queries", "/score"},
+    {"query", "/rerank"},
+};
+enum { BY_BODY = sizeof(by_body) / sizeof(by_body[0]) };
+
+const char *api_body_members(void) {
+    return "messages, prompt, input, text_1, data_1, queries or query";
+}
+
+const struct api_path *api_path_by_body(const char *body, size_t n) {
+    const struct json_skim *skim = json_skim();
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    const char *names[BY_BODY];
+    size_t found[BY_BODY];
+    struct json_skim_names t;
+    for (size_t i = 0; i < BY_BODY; i++) names[i] = by_body[i].member;
+    json_skim_names_init(&t, names, BY_BODY);
+    const size_t at = n > 0 ? skim->space(body, n, 0) : n;
+    if (at >= n || body[at] != '{' || skim->members(body, n, at, &t, found) == 0) return NULL;
+    for (size_t i = 0; i < BY_BODY; i++)
+        if (found[i] != 0 && body[found[i]] != 'n')
+            return api_path_find("POST", by_body[i].path, model);
+    return NULL;
+}
+
 static void add_method(char allow[API_ALLOW_BYTES], const char *method) {
     size_t len = strlen(allow);
     if (strstr(allow, method) != NULL) return; /* no method is part of another */
@@ -303,6 +347,15 @@ bool api_is_infer(const struct api_path *path) {
 
 bool api_is_open(const struct api_path *path) {
     return path->info == INFO_VERSION;
+}
+
+bool api_takes_type(const struct api_path *path, const char *type) {
+    static const char json[] = "application/json";
+    if (type == NULL || path->errors != API_ERRORS_CAIKIT || strcmp(path->method, "POST") != 0)
+        return true;
+    if (strncasecmp(type, json, sizeof(json) - 1) != 0) return false;
+    const char after = type[sizeof(json) - 1];
+    return after == '\0' || after == ';' || after == ' ' || after == '\t';
 }
 
 enum api_errors api_path_errors(const char *path) {

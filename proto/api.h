@@ -21,6 +21,7 @@ enum api_work {
     API_STATS,    /* nothing: who serves the client has counted (common/grpc/stats_reply.h) */
     API_TOKENIZE, /* on the text pool: a megabyte of text takes milliseconds */
     API_INFORM,   /* at once */
+    API_BY_BODY,  /* what the body's members say: api_path_by_body() */
 };
 
 enum api_stream {
@@ -165,6 +166,11 @@ bool api_version_is_served(const char *version);
  * [A-Za-z0-9_.-], {*} as many of anything; HEAD is answered as GET. */
 const struct api_path *api_path_find(const char *method, const char *path,
                                      char model[MODEL_NAME_BYTES_MAX + 1]);
+/* Of API_BY_BODY: the row of the path that a body like this one is for, by the member that its
+ * input is in. NULL: it has none of them, or is no JSON object. Takes a pass over the body. */
+const struct api_path *api_path_by_body(const char *body, size_t n);
+/* "messages, prompt, ..": the members that api_path_by_body() looks for. */
+const char *api_body_members(void);
 /* The methods of a path for Allow: "GET, HEAD, DELETE"; "": it has no row. */
 enum { API_ALLOW_BYTES = 64 };
 void api_path_methods(char allow[API_ALLOW_BYTES], const char *path);
@@ -178,6 +184,9 @@ enum api_errors api_path_errors(const char *path);
 enum { API_PATH_BYTES = MODEL_NAME_BYTES_MAX + 64 };
 void api_path_format(char *dst, size_t dst_bytes, const struct api_path *path, const char *model);
 
+/* Whether a path takes bodies of this Content-Type, NULL: of none; only Caikit's look at it. */
+bool api_takes_type(const struct api_path *path, const char *type);
+
 /* Whether a body on this path asks for a stream; body: the parsed object, or NULL when there is
  * none. */
 bool api_wants_stream(const struct api_path *path, const struct json_value *body);
@@ -189,6 +198,9 @@ bool api_streams(const struct api_path *path, enum api_asks asks, bool has_promp
  * it, {"items":[..],"referenced":{id:item}} (docs/wire-context.md). A replay record comes behind
  * them. */
 #define CONTEXT_HEADER "baton-context"
+
+/* Header of Anthropic's clients, by which paths that all have in common know them. */
+#define ANTHROPIC_HEADER "anthropic-version"
 
 /* Headers of a client that go with its request through the cluster, beside X-Request-Id; ends with
  * NULL (inference-api 2.2, cluster-api 2). */

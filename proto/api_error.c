@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "proto/json.h"
+#include "proto/json_lex.h"
 
 /* One row per status: the reference's error_type, the flat vLLM type, OpenAI's type and code, and
  * the types of Anthropic's and llama.cpp's objects. */
@@ -158,6 +159,32 @@ static struct json_value *caikit(int status, const char *text, const char *param
     return o;
 }
 
+/* Of what is refused before Caikit sees it. */
+static struct json_value *caikit_detail(const char *text) {
+    struct json_value *o = json_new_obj();
+    add_str(o, "detail", text);
+    return o;
+}
+
+static bool is_of_framework(int status, const char *code) {
+    return status == 405 || status == 415 ||
+           (status == 404 && code != NULL && strcmp(code, "unknown_url") == 0);
+}
+
+/* A text without the bytes of characters that it was cut in. The caller frees it. */
+static char *whole_characters(const char *text) {
+    const size_t n = strlen(text);
+    char *whole = malloc(n + 1);
+    size_t len = 0;
+    for (size_t i = 0, take; whole != NULL && i<n; i += take> 0 ? take : 1) {
+        take = json_take_utf8(text + i, n - i);
+        memcpy(whole + len, text + i, take);
+        len += take;
+    }
+    if (whole != NULL) whole[len] = '\0';
+    return whole;
+}
+
 static char *printed(struct json_value *o) {
     const char *s = o != NULL ? json_to_text(o, JSON_COMPACT, NULL) : NULL;
     char *body = s != NULL ? strdup(s) : NULL;
@@ -165,7 +192,7 @@ static char *printed(struct json_value *o) {
     return body;
 }
 
-char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
+static char *body_of(enum api_errors shape, enum error_style style, int *status, const char *text,
                      const char *param, const char *code) {
     const int was = *status;
     if (shape == API_ERRORS_V1 && style == ERROR_STYLE_OPENAI) shape = API_ERRORS_OPENAI;
@@ -174,8 +201,8 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
         shape = API_ERRORS_OPENAI;
     if (shape == API_ERRORS_PLAIN || shape == API_ERRORS_V1)
         return printed(plain(shape == API_ERRORS_V1, was, text));
-    if (shape == API_ERRORS_CAIKIT)
-        return printed(caikit(was, text, param)); /* its own 422 stays */
+    if (shape == API_ERRORS_CAIKIT) /* its own 422 stays */
+        return printed(is_of_framework(was, code) ? caikit_detail(text) : caikit(was, text, param));
     if (was == 422 || was == 424) *status = 400;
     switch (shape) {
     case API_ERRORS_GRPC: return strdup(text);
@@ -188,4 +215,12 @@ char *api_error_body(enum api_errors shape, enum error_style style, int *status,
         return printed(llamacpp(*status, status_row(was)->llamacpp_type, text));
     default: return printed(openai(was, text, param, code));
     }
+}
+
+char *api_error_body(enum api_errors shape, enum error_style style, int *status, const char *text,
+                     const char *param, const char *code) {
+    char *whole = whole_characters(text);
+    char *body = whole != NULL ? body_of(shape, style, status, whole, param, code) : NULL;
+    free(whole);
+    return body;
 }

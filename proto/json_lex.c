@@ -173,6 +173,10 @@ uint32_t json_next_char(const unsigned char *p, size_t *n) {
     return cp;
 }
 
+size_t json_take_utf8(const char *p, size_t n) {
+    return (unsigned char)p[0] < 0x80 ? 1 : utf8_take((const unsigned char *)p, n);
+}
+
 size_t json_put_utf8(char *dst, uint32_t cp) {
     size_t n = utf8_bytes(cp);
     for (size_t i = n - 1; i > 0; i--) {

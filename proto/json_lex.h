@@ -41,6 +41,8 @@ bool json_lex_word(struct json_lex *l, char *first);
 void json_unescape(char *dst, const unsigned char *src, size_t len);
 /* The same one character at a time: its code point, *n its bytes at p; for checked text only. */
 uint32_t json_next_char(const unsigned char *p, size_t *n);
+/* Bytes of the character of UTF-8 at p (n >= 1); 0: there is none. */
+size_t json_take_utf8(const char *p, size_t n);
 /* The UTF-8 of cp: dst[4], the length. */
 size_t json_put_utf8(char *dst, uint32_t cp);
 

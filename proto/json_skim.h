@@ -28,7 +28,7 @@ struct json_skim_names {
         unsigned char len, i; /* len 0: none */
     } slot[JSON_SKIM_SLOTS];
 };
-/* n names, 1 to JSON_SKIM_NAME_BYTES_MAX bytes of [a-z_] each, which stay where they are; no two
+/* n names, 1 to JSON_SKIM_NAME_BYTES_MAX bytes of [a-z0-9_] each, which stay where they are; no two
  * begin with the same eight bytes. For any number of walks. */
 void json_skim_names_init(struct json_skim_names *t, const char *const *names, size_t n);
 

@@ -233,6 +233,10 @@ bool ep_answer_now(struct ep_read *r) {
 
 /* ---- names */
 
+size_t ep_name_shown(const char *s, size_t n) {
+    return buf_utf8_span(s, n < MODEL_NAME_BYTES_MAX ? n : MODEL_NAME_BYTES_MAX);
+}
+
 bool ep_id_valid(const char *s, size_t n) {
     if (n < 1 || n > CLIENT_ID_BYTES_MAX) return false;
     for (size_t i = 0; i < n; i++)

@@ -75,6 +75,7 @@ struct api_answer {
 struct endpoint_meta {
     char encoding[16];                    /* of the message; "": none */
     char json_bytes[24];                  /* of REST: TENSORS_HEADER, as it came; "": none */
+    bool anthropic;                       /* a client of Anthropic's asks, whatever the path */
     bool has_model;                       /* one is named */
     char model[MODEL_NAME_BYTES_MAX + 1]; /* by metadata */
 };
@@ -286,8 +287,9 @@ void endpoint_tokenize_compat(const struct endpoint *ep, char *body, size_t n,
                               struct api_answer *out); /* POST /tokenize */
 void endpoint_detokenize(const struct endpoint *ep, char *body, size_t n,
                          const atomic_bool *cancelled,
-                         struct api_answer *out);                        /* POST /detokenize */
-void endpoint_models(const struct endpoint *ep, struct api_answer *out); /* GET /v1/models */
+                         struct api_answer *out); /* POST /detokenize */
+void endpoint_models(const struct endpoint *ep, const struct endpoint_ask *ask,
+                     struct api_answer *out); /* GET /v1/models */
 void endpoint_model(const struct endpoint *ep, const struct endpoint_ask *ask,
                     struct api_answer *out);                              /* GET /v1/models/{m} */
 void endpoint_version(const struct endpoint *ep, struct api_answer *out); /* GET /version */

@@ -255,6 +255,8 @@ bool ep_names_model(const struct endpoint *ep, const char *s, size_t n);
 bool ep_names_served(struct ep_read *r, const char *s, size_t n);
 /* The request uses the adapter of that name; false: there is none, or no memory (then failed). */
 bool ep_adapter_find(struct ep_read *r, const char *s);
+/* Bytes of a name that an error shows: MODEL_NAME_BYTES_MAX at most, in whole characters. */
+size_t ep_name_shown(const char *s, size_t n);
 char *ep_dup(const char *s, size_t n); /* terminated copy; NULL: no memory */
 
 int guide_step_ms(const struct endpoint *ep); /* limits.guideStepMs */
@@ -277,6 +279,7 @@ bool ep_chat_messages(
 bool ep_chat_tools(struct ep_read *r);
 /* After the parameters: thinking (8.9), and calls and thinking into req->guide. */
 bool ep_chat_combine(struct ep_read *r);
+bool ep_openai_chat_combine(struct ep_read *r); /* the same of OpenAI's own chats */
 /* The guide that makes a model write calls of these tools, their arguments within the schema where
  * calls are forced, else any object; NULL: no memory. One: exactly one. */
 struct json_value *ep_call_guide(const struct ep_read *r, bool one);
@@ -298,6 +301,10 @@ void ep_drawn_by_default(struct ep_read *r, float temperature, int32_t top_k, fl
 /* The ids of a chat's messages, in the body of ask. False: *out is the error. */
 bool ep_chat_ids(const struct endpoint *ep, const struct endpoint_ask *ask, struct id_list *ids,
                  struct api_answer *out);
+/* The same of a body that is parsed, for a vector of the chat: as vLLM has it nothing opens an
+ * answer unless the body says so, and what is wrong is a 400. body is only borrowed. */
+bool ep_chat_ids_of(const struct endpoint *ep, const struct endpoint_ask *ask,
+                    struct json_value *body, struct id_list *ids, struct api_answer *out);
 /* Ollama's names: any case, "m" and "m:latest" are one. */
 bool ep_ollama_same(const char *said, const char *ours);
 bool ep_openai_combine(struct ep_read *r);
@@ -324,9 +331,16 @@ bool ep_native_combine(struct ep_read *r);
 bool ep_triton_token_read(struct ep_read *r);
 bool ep_triton_text_read(struct ep_read *r);
 
-/* The next adapter that a request may name, from number *at on; *at moves behind it. */
+/* ---- models (ep_models.c) */
+#define EP_SERVER_NAME "MindIE Server"
 struct lora_info;
+/* The next adapter that a request may name, from number *at on; *at moves behind it. */
 bool ep_next_adapter(const struct endpoint *ep, int *at, struct lora_info *out);
+/* "details":{..} and "capabilities":[..] of the model, or of an adapter of it. */
+void ep_put_details(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b);
+void ep_put_capabilities(const struct endpoint *ep, struct buf *b);
+void ep_model_not_found(const struct endpoint *ep, enum api_errors shape, const char *name,
+                        struct api_answer *out);
 
 /* ---- answers that are no generation */
 void ep_answer_error(const struct endpoint *ep, enum api_errors shape, int status, const char *text,

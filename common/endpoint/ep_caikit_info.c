@@ -2,6 +2,7 @@
  * (kserve-runtimes 3.2, 5, 6), over REST and gRPC. */
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/query.h"
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
 
@@ -25,6 +26,17 @@ static bool fail(const struct endpoint *ep, const struct endpoint_ask *ask, int 
 
 /* ---- tokens */
 
+/* A member that is not Caikit's: of another dialect's body, where that goes. */
+static bool fail_extra(const struct endpoint *ep, const struct endpoint_ask *ask,
+                       const struct json_value *body, struct api_answer *out) {
+    char with[EP_ELSEWHERE_BYTES] = EP_CAIKIT_EXTRA;
+    struct json_value *v;
+    if (json_get(body, "inputs", &v) != JSON_OK)
+        (void)ep_elsewhere(with, ask->path, body, "inputs", EP_CAIKIT_EXTRA);
+    ep_answer_error(ep, ask->path->errors, 422, with, out);
+    return false;
+}
+
 /* The text, after checks of the model's name. False: *out is the error. */
 static bool find_text(const struct endpoint *ep, const struct endpoint_ask *ask,
                       const struct json_value *body, const char **s, size_t *n,
@@ -38,7 +50,7 @@ static bool find_text(const struct endpoint *ep, const struct endpoint_ask *ask,
             (void)val;
             if (strcmp(key, "inputs") != 0 && strcmp(key, "parameters") != 0 &&
                 strcmp(key, "model_id") != 0)
-                return fail(ep, ask, 422, EP_CAIKIT_EXTRA, "", out);
+                return fail_extra(ep, ask, body, out);
         }
         got = json_get_str(body, "model_id", &model, &n_model);
     }
@@ -128,37 +140,13 @@ static bool known(const struct endpoint *ep, const struct endpoint_ask *ask, con
     return ep_names_model(ep, name, n) || fail(ep, ask, 404, "Model % is not loaded", name, out);
 }
 
-static int hex_of(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* A value of a query, which ends at `&`, without its escapes. */
-static void take_value(char *dst, size_t dst_bytes, const char *p) {
-    size_t n = 0;
-    for (; *p != '\0' && *p != '&' && n + 1 < dst_bytes; p++) {
-        const int hi = *p == '%' ? hex_of(p[1]) : -1, lo = hi >= 0 ? hex_of(p[2]) : -1;
-        dst[n++] = lo >= 0 ? (char)(hi << 4 | lo) : *p;
-        if (lo >= 0) p += 2;
-    }
-    dst[n] = '\0';
-}
-
 /* ?model_ids=a&model_ids=b */
 static bool query_known(const struct endpoint *ep, const struct endpoint_ask *ask,
                         struct api_answer *out) {
-    static const char member[] = "model_ids=";
-    char name[MODEL_NAME_BYTES_MAX + 1];
-    const char *p = ask->query != NULL ? ask->query : "";
-    while (*p != '\0') { /* a target has HTTP_TARGET_BYTES_MAX at most */
-        if (strncmp(p, member, sizeof(member) - 1) == 0) {
-            take_value(name, sizeof(name), p + sizeof(member) - 1);
-            if (!known(ep, ask, name, strlen(name), out)) return false;
-        }
-        p += strcspn(p, "&");
-        p += *p == '&';
-    }
+    char name[MODEL_NAME_BYTES_MAX + 2];
+    const char *at = ask->query != NULL ? ask->query : "";
+    while (query_next(&at, "model_ids", name, sizeof(name)))
+        if (!known(ep, ask, name, strlen(name), out)) return false;
     return true;
 }
 

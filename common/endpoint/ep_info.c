@@ -1,11 +1,10 @@
-/* ep_info: bodies that say what is served and what the tokenizer makes of a text (inference-api 12,
- * 13, 16.2). */
+/* ep_info: bodies that say what the server is (inference-api 13, 16.2); its models are in
+ * ep_models.c. */
 #include <string.h>
 #include "common/endpoint/answer.h"
 #include "common/endpoint/ep.h"
-#include "common/engine/lora_set.h"
 
-#define SERVER_NAME    "MindIE Server"
+#define SERVER_NAME    EP_SERVER_NAME
 #define SERVER_VERSION "1.0.0"
 
 static void begin(struct api_answer *out) {
@@ -16,8 +15,8 @@ bool endpoint_has_model(const struct endpoint *ep, const char *name) {
     return strcmp(ep->conf.model_name, name) == 0;
 }
 
-static void not_found(const struct endpoint *ep, enum api_errors shape, const char *name,
-                      struct api_answer *out) {
+void ep_model_not_found(const struct endpoint *ep, enum api_errors shape, const char *name,
+                        struct api_answer *out) {
     struct buf text = BUF_INIT;
     buf_printf(&text, "Model %s not found.", name);
     ep_answer_error_of(ep, shape, 404, text.data != NULL ? text.data : "Model not found.", "model",
@@ -26,70 +25,7 @@ static void not_found(const struct endpoint *ep, enum api_errors shape, const ch
 }
 
 void endpoint_model_not_found(const struct endpoint *ep, const char *name, struct api_answer *out) {
-    not_found(ep, API_ERRORS_PLAIN, name, out);
-}
-
-/* ---- models */
-
-/* Without its last brace. */
-static void put_card(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
-    buf_puts(b, "{\"id\":");
-    put_cstr(b, adapter != NULL ? adapter->name : ep->conf.model_name);
-    buf_puts(b, ",\"object\":\"model\",\"created\":");
-    put_i64(b, adapter != NULL ? adapter->loaded_unix_s : ep->conf.loaded_unix_s);
-    buf_puts(b, ",\"owned_by\":\"" SERVER_NAME "\",\"root\":");
-    put_cstr(b, adapter != NULL ? adapter->root : ep->root);
-    buf_puts(b, ",\"parent\":");
-    if (adapter != NULL) {
-        put_cstr(b, ep->conf.model_name);
-    } else {
-        buf_puts(b, "null");
-    }
-    buf_puts(b, ",\"max_model_len\":");
-    put_i64(b, ep->conf.max_seq_len);
-}
-
-static void put_model(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
-    put_card(ep, adapter, b);
-    buf_putc(b, '}');
-}
-
-/* The next adapter a request may name, from number *at on. */
-bool ep_next_adapter(const struct endpoint *ep, int *at, struct lora_info *out) {
-    while (ep->conf.loras != NULL && lora_set_at(ep->conf.loras, (*at)++, out))
-        if (out->state == LORA_SERVED) return true;
-    return false;
-}
-
-void endpoint_models(const struct endpoint *ep, struct api_answer *out) {
-    begin(out);
-    buf_puts(&out->body, "{\"object\":\"list\",\"data\":[");
-    put_model(ep, NULL, &out->body);
-    struct lora_info adapter;
-    for (int at = 0; ep_next_adapter(ep, &at, &adapter);) {
-        buf_putc(&out->body, ',');
-        put_model(ep, &adapter, &out->body);
-    }
-    buf_puts(&out->body, "]}");
-}
-
-void endpoint_model(const struct endpoint *ep, const struct endpoint_ask *ask,
-                    struct api_answer *out) {
-    const char *name = ask->name;
-    struct lora_info adapter;
-    bool found = endpoint_has_model(ep, name), is_adapter = false;
-    for (int at = 0; !found && ep_next_adapter(ep, &at, &adapter);)
-        found = is_adapter = strcmp(adapter.name, name) == 0;
-    if (!found) {
-        not_found(ep, ask->path->errors, name, out);
-        return;
-    }
-    begin(out);
-    put_card(ep, is_adapter ? &adapter : NULL, &out->body);
-    /* what OpenVINO's clients ask for here */
-    buf_puts(&out->body,
-             ",\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\",\"status\":"
-             "{\"error_code\":\"OK\",\"error_message\":\"OK\"}}]}");
+    ep_model_not_found(ep, API_ERRORS_PLAIN, name, out);
 }
 
 void endpoint_version(const struct endpoint *ep, struct api_answer *out) {
@@ -112,7 +48,7 @@ void endpoint_triton_server(const struct endpoint *ep, struct api_answer *out) {
 
 void endpoint_triton_model(const struct endpoint *ep, const char *name, struct api_answer *out) {
     if (!ep_serves(ep, name, strlen(name))) {
-        not_found(ep, API_ERRORS_PLAIN, name, out);
+        ep_model_not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);
@@ -128,7 +64,7 @@ void endpoint_triton_model(const struct endpoint *ep, const char *name, struct a
 void endpoint_triton_config(const struct endpoint *ep, const char *name, struct api_answer *out) {
     const struct endpoint_conf *c = &ep->conf;
     if (!ep_serves(ep, name, strlen(name))) {
-        not_found(ep, API_ERRORS_PLAIN, name, out);
+        ep_model_not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);
@@ -181,7 +117,7 @@ void endpoint_info(const struct endpoint *ep, struct api_answer *out) {
 void endpoint_slots(const struct endpoint *ep, const char *name, int slots_free,
                     int64_t tokens_free, struct api_answer *out) {
     if (!endpoint_has_model(ep, name)) {
-        not_found(ep, API_ERRORS_PLAIN, name, out);
+        ep_model_not_found(ep, API_ERRORS_PLAIN, name, out);
         return;
     }
     begin(out);

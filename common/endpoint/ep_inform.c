@@ -16,7 +16,7 @@ static const struct {
     inform_text_fn *text;
     inform_ask_fn *ask;
 } infos[INFO_COUNT] = {
-    [INFO_MODELS] = {.plain = endpoint_models},
+    [INFO_MODELS] = {.ask = endpoint_models},
     [INFO_MODEL] = {.ask = endpoint_model},
     [INFO_VERSION] = {.plain = endpoint_version},
     [INFO_TRITON_SERVER] = {.plain = endpoint_triton_server},

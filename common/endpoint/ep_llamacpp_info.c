@@ -72,24 +72,34 @@ void endpoint_unsupported(const struct endpoint *ep, const struct endpoint_ask *
                           struct api_answer *out) {
     static const struct {
         const char *prefix, *text;
+        int status;
     } texts[] = {
-        {"/infill", "infill is not supported: the model has no tokens for the middle of a text"},
-        {"/props", "properties cannot be changed: this server's are in its configuration"},
-        {"/slots/", "slots cannot be saved, restored or erased: a prompt's blocks are kept as long "
-                    "as there is room"},
-        {"/v2/systemsharedmemory/", NO_REGIONS},
-        {"/v2/cudasharedmemory/", NO_REGIONS},
-        {"/v2/trace/", NO_TRACE},
-        {"/v2/logging", NO_LOGGING},
-        {"/inference.GRPCInferenceService/TraceSetting", NO_TRACE},
-        {"/inference.GRPCInferenceService/LogSettings", NO_LOGGING},
-        {"/inference.GRPCInferenceService/", NO_REGIONS}, /* of others */
+        {"/infill", "infill is not supported: the model has no tokens for the middle of a text",
+         501},
+        {"/props", "properties cannot be changed: this server's are in its configuration", 501},
+        {"/slots/",
+         "slots cannot be saved, restored or erased: a prompt's blocks are kept as long "
+         "as there is room",
+         501},
+        {"/v2/systemsharedmemory/", NO_REGIONS, 501},
+        {"/v2/cudasharedmemory/", NO_REGIONS, 501},
+        {"/v2/trace/", NO_TRACE, 501},
+        {"/v2/logging", NO_LOGGING, 501},
+        {"/inference.GRPCInferenceService/TraceSetting", NO_TRACE, 501},
+        {"/inference.GRPCInferenceService/LogSettings", NO_LOGGING, 501},
+        {"/inference.GRPCInferenceService/", NO_REGIONS, 501}, /* of others */
+        {"/management/models",
+         "models are not deployed over this path: this server has those it was started with", 501},
+        {"/classify",
+         "The model does not support Classification API: it has no classes. /score compares texts.",
+         404},
     };
     const char *text = "not supported", *path = ask->path->path;
+    int status = 501;
     size_t i = 0, n = sizeof(texts) / sizeof(texts[0]);
     while (i < n && strncmp(path, texts[i].prefix, strlen(texts[i].prefix)) != 0) i++;
-    if (i < n) text = texts[i].text;
-    ep_answer_error(ep, ask->path->errors, 501, text, out);
+    if (i < n) text = texts[i].text, status = texts[i].status;
+    ep_answer_error(ep, ask->path->errors, status, text, out);
 }
 
 /* GET /tokenizer_info */

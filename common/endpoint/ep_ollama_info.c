@@ -31,51 +31,6 @@ static void put_name(struct buf *b, const char *name) {
     buf_free(&tagged);
 }
 
-/* "7.4M" */
-static void put_count(struct buf *b, uint64_t n) {
-    static const char units[] = "KMBT";
-    double v = (double)n / 1e3;
-    size_t i = 0;
-    while (v >= 1e3 && i + 2 < sizeof(units)) v /= 1e3, i++;
-    buf_printf(b, "\"%.1f%c\"", v, units[i]);
-}
-
-static void put_details(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
-    const size_t n = strlen(ep->root);
-    const bool gguf = n > 5 && strcmp(ep->root + n - 5, ".gguf") == 0;
-    buf_puts(b, "\"details\":{\"parent_model\":");
-    put_cstr(b, adapter != NULL ? ep->conf.model_name : "");
-    buf_puts(b, gguf ? ",\"format\":\"gguf\"" : ",\"format\":\"safetensors\"");
-    buf_puts(b, ",\"family\":");
-    put_cstr(b, ep->model->family);
-    buf_puts(b, ",\"families\":[");
-    put_cstr(b, ep->model->family);
-    buf_puts(b, "],\"parameter_size\":");
-    put_count(b, ep->model->n_params);
-    buf_puts(b, ",\"quantization_level\":");
-    put_cstr(b, ep->model->file_type);
-    buf_putc(b, '}');
-}
-
-static void put_capabilities(const struct endpoint *ep, struct buf *b) {
-    const struct {
-        bool has;
-        const char *name;
-    } all[] = {{!ep->model->no_head, "\"completion\""},
-               {ep->tool_format != TOOLS_NONE, "\"tools\""},
-               {ep->thinking != EP_THINKING_NONE, "\"thinking\""},
-               {ep->model->is_embedder, "\"embedding\""}};
-    const char *between = "";
-    buf_puts(b, "\"capabilities\":[");
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (!all[i].has) continue;
-        buf_puts(b, between);
-        buf_puts(b, all[i].name);
-        between = ",";
-    }
-    buf_putc(b, ']');
-}
-
 static void put_identity(const struct endpoint *ep, const struct lora_info *adapter,
                          struct buf *b) {
     const char *name = adapter != NULL ? adapter->name : ep->conf.model_name;
@@ -86,7 +41,7 @@ static void put_identity(const struct endpoint *ep, const struct lora_info *adap
     buf_printf(b, ",\"size\":%llu,\"digest\":\"", (unsigned long long)ep->model->weight_bytes);
     for (size_t i = 0; i < sizeof(ep->model->hash); i++) buf_printf(b, "%02x", ep->model->hash[i]);
     buf_puts(b, "\",");
-    put_details(ep, adapter, b);
+    ep_put_details(ep, adapter, b);
 }
 
 static void put_modified(const struct endpoint *ep, const struct lora_info *adapter,
@@ -99,7 +54,7 @@ static void put_tag(const struct endpoint *ep, const struct lora_info *adapter, 
     put_identity(ep, adapter, b);
     put_modified(ep, adapter, b);
     buf_putc(b, ',');
-    put_capabilities(ep, b);
+    ep_put_capabilities(ep, b);
     buf_putc(b, '}');
 }
 
@@ -212,8 +167,10 @@ static void put_model_info(const struct endpoint *ep, struct buf *b) {
     buf_printf(b, ",\"general.parameter_count\":%llu", (unsigned long long)m->n_params);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         buf_printf(b, ",\"%s.%s\":%lld", m->family, rows[i].name, rows[i].v);
-    buf_puts(b, ",\"tokenizer.ggml.model\":\"gpt2\",\"tokenizer.ggml.tokens\":null,"
-                "\"tokenizer.ggml.merges\":null}");
+    buf_printf(b,
+               ",\"tokenizer.ggml.model\":\"%s\",\"tokenizer.ggml.tokens\":null,"
+               "\"tokenizer.ggml.merges\":null}",
+               tokenizer_kind(ep->tok).name);
 }
 
 static void put_shown(const struct endpoint *ep, const struct lora_info *adapter, struct buf *b) {
@@ -230,11 +187,11 @@ static void put_shown(const struct endpoint *ep, const struct lora_info *adapter
     buf_puts(b, ",\"template\":");
     buf_json_str(b, template, n);
     buf_puts(b, ",\"system\":\"\",\"license\":\"\",");
-    put_details(ep, adapter, b);
+    ep_put_details(ep, adapter, b);
     buf_putc(b, ',');
     put_model_info(ep, b);
     buf_putc(b, ',');
-    put_capabilities(ep, b);
+    ep_put_capabilities(ep, b);
     put_modified(ep, adapter, b);
     buf_putc(b, '}');
 }
@@ -250,7 +207,8 @@ void endpoint_ollama_show(const struct endpoint *ep, const struct endpoint_ask *
         put_shown(ep, is_adapter ? &adapter : NULL, &out->body);
     } else if (name != NULL) {
         char text[MODEL_NAME_BYTES_MAX + 32];
-        snprintf(text, sizeof(text), "model '%.*s' not found", MODEL_NAME_BYTES_MAX, name);
+        snprintf(text, sizeof(text), "model '%.*s' not found",
+                 (int)ep_name_shown(name, strlen(name)), name);
         failed(ep, 404, text, out);
     }
     json_put(body);

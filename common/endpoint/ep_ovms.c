@@ -32,7 +32,7 @@ static bool find_model(const struct tokenizing *t) {
     if (got != JSON_OK) return fail(t, 400, "model", EP_INVALID_TYPE, "model must be a string");
     if (ep_names_model(t->ep, name, n)) return true;
     snprintf(text, sizeof(text), "Model with requested name is not found: %.*s",
-             MODEL_NAME_BYTES_MAX, name);
+             (int)ep_name_shown(name, n), name);
     return fail(t, 404, "model", EP_NO_MODEL, text);
 }
 

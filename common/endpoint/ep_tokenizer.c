@@ -97,12 +97,19 @@ done:
 /* A body that names a model must name one that is served. False: *out is the error. */
 static bool model_served(const struct endpoint *ep, const struct json_value *o,
                          struct api_answer *out) {
-    char text[MODEL_NAME_BYTES_MAX + 32];
+    char text[MODEL_NAME_BYTES_MAX + 32], got[64];
+    struct json_value *v;
     const char *name = "";
     size_t n = 0;
-    if (json_get_str(o, "model", &name, &n) != JSON_OK || n == 0 || ep_serves(ep, name, n))
-        return true;
-    snprintf(text, sizeof(text), "The model `%.*s` does not exist.", MODEL_NAME_BYTES_MAX, name);
+    if (json_get(o, "model", &v) == JSON_OK && json_as_str(v, &name, &n) != JSON_OK) {
+        json_literal(got, sizeof(got), v);
+        snprintf(text, sizeof(text), "model must be a string, got %s", got);
+        failed(ep, text, out);
+        return false;
+    }
+    if (n == 0 || ep_serves(ep, name, n)) return true;
+    snprintf(text, sizeof(text), "The model `%.*s` does not exist.", (int)ep_name_shown(name, n),
+             name);
     ep_answer_error(ep, API_ERRORS_PLAIN, 404, text, out);
     return false;
 }

@@ -275,12 +275,13 @@ static void text_service(struct instance *in, struct http_x *x, const struct api
 /* What has a body may be long. */
 static void inform(struct instance *in, struct http_x *x, const struct api_path *path,
                    const char *name) {
-    const struct endpoint_ask ask = {.path = path, .name = name, .query = http_x_query(x)};
+    struct endpoint_ask ask = {.path = path, .name = name, .query = http_x_query(x)};
     struct api_answer a;
     if (strcmp(path->method, "POST") == 0) {
         text_service(in, x, path, name);
         return;
     }
+    req_meta_read(&ask.meta, x);
     endpoint_inform(in->endpoint, &ask, &a);
     instance_reply(x, &a);
 }

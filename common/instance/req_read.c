@@ -9,6 +9,7 @@
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/instance/req_trace.h"
+#include "proto/api.h"
 #include "proto/grpc.h"
 #include "proto/infer_fields.h"
 #include "proto/tensors.h"
@@ -174,7 +175,8 @@ void req_meta_read(struct endpoint_meta *m, const struct http_x *x) {
     const char *encoding = http_x_header(x, GRPC_ENCODING_HEADER),
                *model = http_x_header(x, GRPC_MODEL_HEADER),
                *json_bytes = http_x_header(x, TENSORS_HEADER);
-    *m = (struct endpoint_meta){.has_model = model != NULL};
+    *m = (struct endpoint_meta){.anthropic = http_x_header(x, ANTHROPIC_HEADER) != NULL,
+                                .has_model = model != NULL};
     snprintf(m->encoding, sizeof(m->encoding), "%s", encoding != NULL ? encoding : "");
     snprintf(m->json_bytes, sizeof(m->json_bytes), "%s", json_bytes != NULL ? json_bytes : "");
     snprintf(m->model, sizeof(m->model), "%s", model != NULL ? model : "");

@@ -10,6 +10,7 @@
 #include "common/net/grpc_many.h"
 #include "common/net/near_path.h"
 #include "common/net/origin.h"
+#include "proto/api.h"
 #include "proto/grpc.h"
 #include "proto/tensors.h"
 #include "proto/pb.h"
@@ -19,7 +20,8 @@ enum { UNKNOWN_BODY_BYTES_MAX = 1 << 20 };
 /* The request's id, by the name that clients of its family read. */
 static void set_id(struct http_x *x) {
     http_x_set_header(x, "X-Request-Id", http_x_request_id(x));
-    if (api_path_errors(http_x_path(x)) == API_ERRORS_ANTHROPIC)
+    if (api_path_errors(http_x_path(x)) == API_ERRORS_ANTHROPIC ||
+        http_x_header(x, ANTHROPIC_HEADER) != NULL)
         http_x_set_header(x, "request-id", http_x_request_id(x));
 }
 
@@ -244,6 +246,31 @@ static bool refuse_framing(const struct dispatch *d, struct http_x *x, const str
     return true;
 }
 
+/* A type of body that the path does not read. True: x is answered. */
+static bool refuse_type(const struct dispatch *d, struct http_x *x, const struct api_path *path) {
+    const char *type = http_x_header(x, "Content-Type");
+    char text[160];
+    if (path->frames == API_FRAMES_GRPC || api_takes_type(path, type)) return false;
+    snprintf(text, sizeof(text), "Unsupported media type: %.100s.", type);
+    d->reply_error(d->arg, x, 415, text);
+    return true;
+}
+
+/* Of a path whose bodies are another's: the row of that. NULL: x is answered. */
+static const struct api_path *row_of(const struct dispatch *d, struct http_x *x,
+                                     const struct api_path *path) {
+    size_t n;
+    char text[192];
+    if (path->work != API_BY_BODY) return path;
+    const char *body = http_x_body(x, &n);
+    const struct api_path *row = api_path_by_body(body, n);
+    if (row != NULL) return row;
+    snprintf(text, sizeof(text), "the body must be a JSON object with one of %s",
+             api_body_members());
+    d->reply_error(d->arg, x, 422, text);
+    return NULL;
+}
+
 /* ---- calls whose clients stream too */
 
 enum { INFER_ID = 3, STREAM_TEXT = 1, STREAM_ANSWER = 2 }; /* fields of open_inference.proto */
@@ -330,8 +357,10 @@ static void serve(const struct dispatch_listener *l, struct http_x *x, const str
     } else if ((t->row != NULL || t->m.row != NULL) && refuse_version(d, x, t)) {
         /* answered */
     } else if (t->row != NULL) {
-        if (!refuse_binary(d, x, t->row) && !refuse_encoding(d, x, t->row))
-            d->on_path(d->arg, x, t->row, t->model);
+        const struct api_path *row = row_of(d, x, t->row);
+        if (row != NULL && !refuse_binary(d, x, row) && !refuse_encoding(d, x, row) &&
+            !refuse_type(d, x, row))
+            d->on_path(d->arg, x, row, t->model);
     } else if (t->m.row != NULL) {
         t->m.row->fn(d->arg, x, &t->m.params);
     } else if (t->m.path_known || t->allow[0] != '\0') {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/base/query.h"
 #include "common/net/kept_priv.h"
 
 enum { ITEMS_DEFAULT = 20, ITEMS_MAX = 100 };
@@ -24,20 +25,12 @@ static void reply_not_found(struct http_x *x, const char *id) {
     kept_reply_error(x, 404, NULL, NULL, text);
 }
 
-/* ---- the query: name=value pairs, whose values need no escapes */
+/* ---- the query */
 
-/* False: it is not there. A value that is too long is cut. */
+/* False: it is not there. */
 static bool query_value(const struct http_x *x, const char *name, char *dst, size_t dst_bytes) {
-    const size_t len = strlen(name);
-    for (const char *p = http_x_query(x); *p != '\0'; p += *p == '&') {
-        const size_t n = strcspn(p, "&");
-        if (n > len && strncmp(p, name, len) == 0 && p[len] == '=') {
-            snprintf(dst, dst_bytes, "%.*s", (int)(n - len - 1), p + len + 1);
-            return true;
-        }
-        p += n;
-    }
-    return false;
+    const char *at = http_x_query(x);
+    return query_next(&at, name, dst, dst_bytes);
 }
 
 /* False: x is answered. *v stays as it is where the query does not say. */

@@ -511,6 +511,16 @@ enum err tokenizer_wrap_pair(const struct tokenizer *t, const struct id_list *a,
 
 /* ---- looking up */
 
+struct tokenizer_kind tokenizer_kind(const struct tokenizer *t) {
+    switch (t->model) {
+    case TOK_WORDPIECE: return (struct tokenizer_kind){"bert", 3};
+    case TOK_UNIGRAM: return (struct tokenizer_kind){"t5", 4};
+    default: break;
+    }
+    return t->bpe.byte_fallback ? (struct tokenizer_kind){"llama", 1}
+                                : (struct tokenizer_kind){"gpt2", 2};
+}
+
 int32_t tokenizer_vocab_size(const struct tokenizer *t) {
     return (int32_t)t->vocab.n_ids;
 }

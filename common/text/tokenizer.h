@@ -71,6 +71,13 @@ enum err tokenizer_encode_marked(const struct tokenizer *t, const char *text, si
 enum err tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                           bool skip_special, struct buf *out);
 
+/* The kind of vocabulary, as files of llama.cpp name and number it: "gpt2" 2 (byte-level BPE),
+ * "llama" 1 (BPE with bytes as fallback), "bert" 3, "t5" 4. */
+struct tokenizer_kind {
+    const char *name;
+    int number;
+};
+struct tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 int32_t tokenizer_vocab_size(const struct tokenizer *t); /* highest id + 1, added tokens included */
 int32_t tokenizer_token_id(const struct tokenizer *t,
                            const char *token); /* by its written form; -1 unknown */

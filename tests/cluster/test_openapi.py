@@ -362,7 +362,7 @@ def test_each_operation_can_be_tried_from_the_page(pair):
     assert page["toggled"] == list(TICKED.values())
     assert page["sent"] == {"body": CHAT[:-1] + ',\n "stream": true}', "authorization": f"Bearer {KEY}"}
     body = page["sent"]["body"].replace("'", "'\\''")
-    assert page["forms"]["POST /v1/chat/completions"]["line"] == f"curl -N '{pair.base}/v1/chat/completions' -H \"Authorization: Bearer $API_KEY\" -d '{body}'"
+    assert page["forms"]["POST /v1/chat/completions"]["line"] == f"curl -N '{pair.base}/v1/chat/completions' -H \"Authorization: Bearer $API_KEY\" -H \"Content-Type: application/json\" -d '{body}'"
     assert page["said"].startswith("200 ") and page["said"].count("data: ") >= 4 and page["said"].rstrip().endswith("data: [DONE]")
     for name in page["protos"]:
         assert 'syntax = "proto3";' in get(pair.base, "/" + name).text, name

@@ -7,7 +7,7 @@ import npm_clients
 import pytest
 from harness import ANSWER_S, get, in_threads, wait_for
 
-STEPS = {"anthropic_client.mjs": "whole stream tools count errors abort",
+STEPS = {"anthropic_client.mjs": "whole stream tools count models errors abort",
          "ai_sdk_client.mjs": "whole chat stream tools object embed errors abort",
          "langchain_client.mjs": "whole responses stream tools embed errors abort"}
 
@@ -68,6 +68,18 @@ def test_tools(anthropic, ai, langchain):
 
 def test_embeddings(ai, langchain):
     assert ai["embed"] == langchain["embed"] and len(ai["embed"]) == 2 and ai["embed"][0] > 100
+
+
+def test_models(anthropic, pair):
+    """The list that all families read has what Anthropic's client wants of it; errors come in its own shape."""
+    seen = anthropic["models"]
+    [card] = get(pair.base, "/v1/models").json["data"]
+    same = {k: card[k] for k in ("id", "type", "display_name", "created_at", "max_input_tokens", "max_tokens")}
+    assert seen["listed"] == [{**card, "created": seen["listed"][0]["created"], "created_at": seen["listed"][0]["created_at"]}]
+    assert {**same, "created_at": seen["one"]["created_at"]}.items() <= seen["one"].items() and seen["page"] == {"has_more": False, "ids": ["fable"]}
+    m, r = seen["missing"], seen["range"]
+    assert (m["class"], m["status"], m["type"]) == ("NotFoundError", 404, "not_found_error") and "model: org/nope" in m["message"]
+    assert (r["class"], r["status"], r["type"]) == ("BadRequestError", 400, "invalid_request_error") and "limit must be an integer" in r["message"]
 
 
 def test_errors(anthropic, ai, langchain):

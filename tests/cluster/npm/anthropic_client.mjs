@@ -38,6 +38,12 @@ const steps = {
   async count() {
     return (await client.messages.countTokens({ model: 'fable', messages: ask.messages })).input_tokens;
   },
+  async models() {
+    const listed = [], page = await client.models.list({ limit: 1 });
+    for await (const m of client.models.list()) listed.push(m);
+    return { listed, page: { has_more: page.has_more, ids: page.data.map((m) => m.id) }, one: await client.models.retrieve('fable'),
+      missing: await caught(() => client.models.retrieve('org/nope')), range: await caught(() => client.models.list({ limit: 0 })) };
+  },
   async errors() {
     return {
       model: await caught(() => client.messages.create({ ...ask, model: 'nope' })),

@@ -1,5 +1,5 @@
-/* Goal: the information bodies of inference-api 12, 13 and 16.2 to 16.3, byte for byte, and their
- * errors. Method: one call each. */
+/* Goal: the information bodies of inference-api 12, 13 and 16.2 to 16.3 and client-apis 2.9, byte
+ * for byte, and their errors. Method: one call each. */
 #include "common/engine/lora_set.h"
 #include "tests/unit/common/endpoint/checks.h"
 
@@ -11,20 +11,38 @@ static void expect(struct api_answer *a, int status, const char *body) {
 }
 
 #define NOPE "{\"error\":\"Model nope not found.\",\"error_type\":\"NotFoundError\"}"
+/* %s: name, root; then parent, as JSON, and the name again. */
 #define MODEL_ROW                                                                                  \
-    "{\"id\":\"qwen\",\"object\":\"model\",\"created\":1770000000,\"owned_by\":\"MindIE "          \
-    "Server\",\"root\":\"%s\",\"parent\":null,\"max_model_len\":2560}"
+    "{\"id\":\"%s\",\"object\":\"model\",\"created\":%s,\"owned_by\":\"MindIE "                    \
+    "Server\",\"root\":\"%s\",\"parent\":%s,\"max_model_len\":2560,\"context_length\":2560,"       \
+    "\"type\":\"model\",\"display_name\":\"%s\",\"created_at\":\"%s\",\"max_input_tokens\":2048,"  \
+    "\"max_tokens\":512,\"meta\":{\"n_ctx\":2560,\"n_ctx_train\":4096,\"n_vocab\":330,\"n_embd\":" \
+    "0,\"n_params\":0,\"size\":0,\"vocab_type\":2}}"
+#define QWEN_LOADED "1770000000"
+#define QWEN_DAY    "2026-02-02T02:40:00Z"
+#define POET_LOADED "1780000000"
+#define POET_DAY    "2026-05-28T20:26:40Z"
+
+/* What GET of this path, with this query, by such a client, is answered with. */
+static void get(const struct endpoint *ep, const char *path, const char *query, bool anthropic,
+                struct api_answer *a) {
+    char name[MODEL_NAME_BYTES_MAX + 1];
+    const struct api_path *row = api_path_find("GET", path, name);
+    assert_non_null(row);
+    const struct endpoint_ask ask = {
+        .path = row, .name = name, .query = query, .meta.anthropic = anthropic};
+    endpoint_inform(ep, &ask, a);
+}
 
 static void model_card(const struct endpoint *ep, const char *name, struct api_answer *a) {
-    char model[257];
-    const struct endpoint_ask ask = {.path = api_path_find("GET", "/v1/models/m", model),
-                                     .name = name};
-    endpoint_model(ep, &ask, a);
+    char path[64];
+    snprintf(path, sizeof(path), "/v1/models/%s", name);
+    get(ep, path, "", false, a);
 }
 
 /* A card as it is alone: that of the list, and its state. */
 static void expect_card(struct api_answer *a, const char *row) {
-    char want[768];
+    char want[1024];
     snprintf(want, sizeof(want),
              "%.*s,\"model_version_status\":[{\"version\":\"1\",\"state\":\"AVAILABLE\","
              "\"status\":{\"error_code\":\"OK\",\"error_message\":\"OK\"}}]}",
@@ -35,11 +53,26 @@ static void expect_card(struct api_answer *a, const char *row) {
 static void models(void **state) {
     struct fixture *f = *state;
     struct api_answer a;
-    char row[512], want[600];
-    snprintf(row, sizeof(row), MODEL_ROW, strrchr(f->dir, '/') + 1);
-    endpoint_models(f->ep, &a);
-    snprintf(want, sizeof(want), "{\"object\":\"list\",\"data\":[%s]}", row);
-    expect(&a, 200, want);
+    char row[640], want[1600];
+    snprintf(row, sizeof(row), MODEL_ROW, "qwen", QWEN_LOADED, strrchr(f->dir, '/') + 1, "null",
+             "qwen", QWEN_DAY);
+    static const char *const lists[] = {"/v1/models", "/models", "/v3/models", "/v3/v1/models"};
+    snprintf(want, sizeof(want),
+             "{\"object\":\"list\",\"data\":[%s],\"has_more\":false,\"first_id\":\"qwen\","
+             "\"last_id\":\"qwen\",\"models\":[{\"name\":\"qwen\",\"model\":\"qwen\",\"type\":"
+             "\"model\",\"modified_at\":\"\",\"size\":\"\",\"digest\":\"\",\"description\":\"\","
+             "\"tags\":[\"\"],\"capabilities\":[\"completion\"],\"parameters\":\"\",\"details\":{"
+             "\"parent_model\":\"\",\"format\":\"safetensors\",\"family\":\"llama\",\"families\":["
+             "\"llama\"],\"parameter_size\":\"0.0K\",\"quantization_level\":\"\"}}]}",
+             row);
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        get(f->ep, lists[i], "", false, &a);
+        expect(&a, 200, want);
+    }
+    get(f->ep, "/v1/models", "client_version=0.5", false, &a);
+    assert_non_null(strstr(a.body.data, "\"data\":[{\"id\":\"qwen\""));
+    assert_non_null(strstr(a.body.data, "\"models\":[]}"));
+    buf_free(&a.body);
     model_card(f->ep, "qwen", &a);
     expect_card(&a, row);
     model_card(f->ep, "nope", &a);
@@ -48,6 +81,10 @@ static void models(void **state) {
            "found.\",\"error_type\":\"NotFoundError\",\"object\":\"error\",\"message\":\"Model "
            "nope not found.\","
            "\"type\":\"NotFoundError\",\"param\":null,\"code\":404}");
+    get(f->ep, "/v1/models/org/nope", "", true, &a);
+    expect(&a, 404,
+           "{\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":\"model: "
+           "org/nope\"}}");
     assert_true(endpoint_has_model(f->ep, "qwen"));
     assert_false(endpoint_has_model(f->ep, "qwe"));
     endpoint_model_not_found(f->ep, "nope", &a);
@@ -208,20 +245,20 @@ static struct lora_set *adapters_of(struct fixture *f, const char *const *names,
 static void adapters(void **state) {
     static const char *const names[] = {"poet", "cook"};
     static const char base[] = "{\"id\":\"qwen\"", poet[] = "{\"id\":\"poet\"",
-                      cook[] = "{\"id\":\"cook\"",
-                      row[] = "{\"id\":\"poet\",\"object\":\"model\",\"created\":1780000000,"
-                              "\"owned_by\":\"MindIE Server\",\"root\":\"folder\",\"parent\":"
-                              "\"qwen\",\"max_model_len\":2560}";
+                      cook[] = "{\"id\":\"cook\"";
+    char row[640];
     struct fixture f;
     struct api_answer a;
     (void)state;
     fixture_init(&f, false);
     struct lora_set *set = adapters_of(&f, names, 2);
-    endpoint_models(f.ep, &a);
+    get(f.ep, "/v1/models", "", false, &a);
     const char *b = strstr(a.body.data, base), *p = strstr(a.body.data, poet),
                *c = strstr(a.body.data, cook);
     assert_true(b != NULL && p > b && c > p);
     buf_free(&a.body);
+    snprintf(row, sizeof(row), MODEL_ROW, "poet", POET_LOADED, "folder", "\"qwen\"", "poet",
+             POET_DAY);
     model_card(f.ep, "poet", &a);
     expect_card(&a, row);
     assert_false(endpoint_has_model(f.ep, "poet")); /* of Triton's paths */
@@ -256,11 +293,87 @@ static void adapters(void **state) {
     model_card(f.ep, "poet", &a);
     assert_int_equal(a.status, 404);
     buf_free(&a.body);
-    endpoint_models(f.ep, &a);
+    get(f.ep, "/v1/models", "", false, &a);
     assert_null(strstr(a.body.data, poet));
     buf_free(&a.body);
     check(&f, "/generate", "{\"prompt\":\"x\",\"model\":\"poet\"}", 422,
           "The LoRA adapter 'poet' cannot be found.");
+    fixture_close(&f);
+    lora_set_destroy(&set);
+}
+
+/* Pages, as Anthropic's clients ask for them: the model is first, then its adapters. */
+static void pages(void **state) {
+    static const char *const names[] = {"one", "two", "three"};
+    static const struct {
+        const char *query, *ids, *has_more; /* ids in their order, each with a blank behind it */
+    } good[] = {
+        {"", "qwen one two three ", "false"},
+        {"limit=1000", "qwen one two three ", "false"},
+        {"limit=4", "qwen one two three ", "false"},
+        {"limit=3", "qwen one two ", "true"},
+        {"limit=2&after_id=qwen", "one two ", "true"},
+        {"after_id=two&limit=2", "three ", "false"},
+        {"after_id=three", "", "false"},
+        {"before_id=three&limit=2", "one two ", "true"},
+        {"before_id=two&limit=2", "qwen one ", "false"},
+        {"before_id=qwen", "", "false"},
+        {"after_id=qwen&before_id=three", "one two ", "true"},
+        {"after_id=two&before_id=one", "", "true"},
+        {"client_version=1&limit=1", "qwen ", "true"},
+        {"order=x&limits=0", "qwen one two three ", "false"},
+    };
+    static const struct {
+        const char *query, *error;
+    } bad[] = {
+        {"limit=0", "limit must be an integer from 1 to 1000, got '0'"},
+        {"limit=1001", "limit must be an integer from 1 to 1000, got '1001'"},
+        {"limit=", "limit must be an integer from 1 to 1000, got ''"},
+        {"limit=-1", "limit must be an integer from 1 to 1000, got '-1'"},
+        {"limit=99999999999999999999", "limit must be an integer from 1 to 1000, got '9999999'"},
+        {"after_id=four", "after_id must be the id of a model in the list, got 'four'"},
+        {"before_id=%C3%A4%C3", "before_id must be the id of a model in the list, got '\xC3\xA4'"},
+    };
+    struct fixture f;
+    struct api_answer a;
+    (void)state;
+    fixture_init(&f, false);
+    struct lora_set *set = adapters_of(&f, names, 3);
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        char ids[64] = "", tail[160], *from;
+        get(f.ep, "/v1/models", good[i].query, true, &a);
+        assert_int_equal(a.status, 200);
+        for (from = a.body.data; (from = strstr(from, "{\"id\":\"")) != NULL; from++)
+            snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%.*s ",
+                     (int)strcspn(from + 7, "\""), from + 7);
+        assert_string_equal(ids, good[i].ids);
+        const char *last = ids + strlen(ids) - (ids[0] != 0);
+        while (last > ids && last[-1] != ' ') last--;
+        if (ids[0] != 0)
+            snprintf(tail, sizeof(tail),
+                     "],\"has_more\":%s,\"first_id\":\"%.*s\",\"last_id\":\"%.*s\",\"models\"",
+                     good[i].has_more, (int)strcspn(ids, " "), ids, (int)strcspn(last, " "), last);
+        else
+            snprintf(tail, sizeof(tail),
+                     "[],\"has_more\":%s,\"first_id\":null,\"last_id\":null,\"models\":[]}",
+                     good[i].has_more);
+        if (strstr(a.body.data, tail) == NULL)
+            fail_msg("%s: no %s in %s", good[i].query, tail, a.body.data);
+        buf_free(&a.body);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        char want[256];
+        snprintf(want, sizeof(want),
+                 "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+                 "\"%s\"}}",
+                 bad[i].error);
+        get(f.ep, "/v1/models", bad[i].query, true, &a);
+        expect(&a, 400, want);
+        get(f.ep, "/v1/models", bad[i].query, false, &a);
+        assert_int_equal(a.status, 400);
+        assert_non_null(strstr(a.body.data, bad[i].error));
+        buf_free(&a.body);
+    }
     fixture_close(&f);
     lora_set_destroy(&set);
 }
@@ -290,7 +403,7 @@ int main(void) {
         cmocka_unit_test(errors_by_path), cmocka_unit_test(models),
         cmocka_unit_test(triton),         cmocka_unit_test(info),
         cmocka_unit_test(tokenizers),     cmocka_unit_test(counts_agree),
-        cmocka_unit_test(adapters),
+        cmocka_unit_test(adapters),       cmocka_unit_test(pages),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -296,6 +296,31 @@ static void a_client_that_left(void **state) {
     free(body);
 }
 
+/* vLLM's other form of a text: a chat, as its template writes it, that nothing is added to. */
+static void chats(void **state) {
+#define SAID "{'messages':[{'role':'user','content':' a'},{'role':'assistant','content':' b'}]"
+#define PLAIN                                                                                      \
+    ",'chat_template':'{% for m in messages %}{{ m.content }}{% endfor %}"                         \
+    "{% if add_generation_prompt %} c{% endif %}'"
+    struct fixture *f = *state;
+    static const char *const paths[] = {EMBED, "/v3/embeddings", "/pooling"};
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        expect(f, paths[i], SAID PLAIN ",'model':'qwen'}", "320 41");
+    expect(f, EMBED, SAID PLAIN ",'input':null}", "320 41");
+    expect(f, EMBED, SAID PLAIN ",'add_generation_prompt':true}", "320 41 77");
+    expect(f, EMBED, SAID PLAIN ",'add_special_tokens':true}", "301 320 41");
+    expect(f, EMBED, SAID PLAIN ",'truncate_prompt_tokens':1}", "320");
+    expect(f, EMBED, SAID PLAIN ",'input':' c'}", "301 77"); /* a text is before it */
+    refuse(f, EMBED, "{'messages':[]}", 400, "messages not arr or arr is empty");
+    refuse(f, EMBED, "{'messages':5}", 400, "messages not arr or arr is empty");
+    refuse(f, EMBED, "{'messages':[{'content':'x'}]}", 400, "role");
+    refuse(f, EMBED, SAID ",'chat_template':'{%'}", 400, "chat_template is not valid");
+    refuse(f, EMBED, SAID ",'add_generation_prompt':1}", 400, "add_generation_prompt");
+    refuse(f, EMBED, SAID "}", 400, "context length"); /* the model's own template is longer */
+    refuse(f, "/score", SAID "}", 400, "A body with `messages` goes to POST");
+    refuse(f, "/embedding", SAID "}", 400, "A body with `messages` goes to POST");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_every_form),
@@ -303,6 +328,7 @@ int main(void) {
         cmocka_unit_test(what_one_body_may_ask_for),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(pairs),
+        cmocka_unit_test(chats),
         cmocka_unit_test(a_client_that_left),
         cmocka_unit_test(bodies_that_are_not_repeated_go),
     };
