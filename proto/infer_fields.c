@@ -60,6 +60,7 @@ const struct infer_field infer_fields[] = {
     FLAG("return_full_text", answer.return_full_text),
     FLAG("perf_stat", answer.perf_stat),
     FLAG("echo", answer.echo),
+    FLAG("prompt_only", answer.prompt_only),
     FLAG("root_array", answer.root_array),
     FLAG("include_usage", answer.include_usage),
     FLAG("include_usage_set", answer.include_usage_set),

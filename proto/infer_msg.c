@@ -13,7 +13,7 @@
 #include "proto/infer_fields.h"
 #include "proto/transcript.h"
 
-enum { INFER_REQ_VERSION = 11, TOKEN_EVENT_VERSION = 3 };
+enum { INFER_REQ_VERSION = 12, TOKEN_EVENT_VERSION = 3 };
 
 /* Wide enough for a ban by bias, far from where sums of logits overflow. */
 static const float BIAS_ABS_MAX = 1e9f;

@@ -176,7 +176,8 @@ struct infer_answer {
     bool include_stop; /* include_stop_str_in_output */
     bool skip_special; /* skip_special_tokens */
     bool details, decoder_input_details, return_full_text, perf_stat, echo;
-    bool root_array; /* TGI on POST /: the object inside an array */
+    bool prompt_only; /* completions: echo with max_tokens 0, the one token is not shown */
+    bool root_array;  /* TGI on POST /: the object inside an array */
     bool include_usage, include_usage_set, continuous_usage; /* stream_options */
     bool seed_given;
     bool token_ids, tokens_as_ids; /* chat, completions: ids of prompt and choices are in the

@@ -135,6 +135,10 @@ uint32_t rec_batch(const struct choice *c, size_t i) {
 
 void choice_token(struct choice *c, const struct token_event *ev) {
     enum finish f = ev->finish;
+    if (c->req->answer.prompt_only) { /* it was drawn so that the prompt is computed */
+        c->finish = FINISH_LENGTH;
+        return;
+    }
     if (f == FINISH_NONE && c->n_recs + 1 >= (size_t)c->req->sampling.new_tokens_max)
         f = FINISH_LENGTH;
     take_record(c, ev);

@@ -307,6 +307,25 @@ bool ep_chat_tokens(struct ep_read *r) {
     return good;
 }
 
+/* In OpenAI's manner a choice needs something to choose from; the reference ignores it. */
+static bool check_choice_alone(struct ep_read *r) {
+    struct json_value *v;
+    if (!ep_openai_manner(r) || json_get(r->body, "tools", &v) == JSON_OK ||
+        json_get(r->body, "tool_choice", &v) != JSON_OK)
+        return true;
+    ep_at(r, "tool_choice");
+    return ep_fail(r, 422, "When using `tool_choice`, `tools` must be set.");
+}
+
 bool ep_chat_read(struct ep_read *r) {
-    return ep_model_member(r) && ep_chat_tokens(r);
+    return ep_model_member(r) && check_choice_alone(r) && ep_chat_tokens(r);
+}
+
+/* What a body of OpenAI's own chats may not have together. */
+bool ep_openai_chat_combine(struct ep_read *r) {
+    ep_at(r, "top_logprobs");
+    if (ep_openai_manner(r) && r->p.given[P_TOP_LOGPROBS] && r->p.top_logprobs > 0 &&
+        !r->p.chat_logprobs)
+        return ep_fail(r, 422, "when using `top_logprobs`, `logprobs` must be set to true.");
+    return ep_chat_combine(r);
 }

@@ -101,6 +101,23 @@ bool ep_check_n_probs(struct ep_read *r, const struct json_value *v) {
     return true;
 }
 
+/* Ollama's is of no effect without its logprobs, which stands before it. */
+bool ep_check_ollama_tops(struct ep_read *r, const struct json_value *v) {
+    (void)v;
+    r->p.given[P_TOP_LOGPROBS] = r->p.chat_logprobs;
+    return true;
+}
+
+/* 0 is a question about the prompt, which only `echo` answers. */
+bool ep_check_completion_tokens(struct ep_read *r, const struct json_value *v) {
+    bool echo = false;
+    (void)json_get_bool(r->params, "echo", &echo);
+    if (r->p.max_tokens == 0 && !echo)
+        return ep_fail_value(r, 422, ep_rows[P_COMPLETION_TOKENS].text, v);
+    r->p.given[P_MAX_TOKENS] = true;
+    return true;
+}
+
 /* A list; what is all blanks stops nothing. */
 bool ep_check_stop_sequences(struct ep_read *r, const struct json_value *v) {
     struct json_value *arr;

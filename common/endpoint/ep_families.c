@@ -26,7 +26,7 @@ enum { MAX_NEW_TOKENS_DEFAULT = 20, INFER_TOKENS_DEFAULT = 16 };
                                "temperature is 0 or not set, but best_of is {b}, n is {n}.",       \
                 .absent = "None",                                                                  \
             },                                                                                     \
-        .read = ep_chat_read, .combine = ep_chat_combine, .answer = &answer_chat,                  \
+        .read = ep_chat_read, .combine = ep_openai_chat_combine, .answer = &answer_chat,           \
     }
 
 #define OLLAMA_ROW(api_, input_, read_, answer_)                                                   \

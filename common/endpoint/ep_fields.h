@@ -105,6 +105,9 @@ enum ep_param {
     P_CACHE_SALT,
     P_LOGITS_PROCESSORS,
     P_PROMPT_EMBEDS,
+    P_COMPLETION_TOKENS,
+    P_OLLAMA_LOGPROBS,
+    P_OLLAMA_TOPS,
     P_COUNT,
 };
 
@@ -154,6 +157,8 @@ bool ep_check_logit_bias(struct ep_read *r, const struct json_value *v);
 bool ep_check_max_output(struct ep_read *r, const struct json_value *v);
 bool ep_check_n(struct ep_read *r, const struct json_value *v);
 bool ep_check_chat_logprobs(struct ep_read *r, const struct json_value *v);
+bool ep_check_completion_tokens(struct ep_read *r, const struct json_value *v);
+bool ep_check_ollama_tops(struct ep_read *r, const struct json_value *v);
 bool ep_check_adapter(struct ep_read *r, const struct json_value *v);
 bool ep_check_vllm_model(struct ep_read *r, const struct json_value *v);
 bool ep_check_template_kwargs(struct ep_read *r, const struct json_value *v);

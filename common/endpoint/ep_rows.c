@@ -107,6 +107,10 @@ const struct ep_row ep_rows[P_COUNT] = {
         "Parameter max_tokens must be (0,2147483647], got {got}",
         "Parameter max_tokens not number_integer", ALL(I32_FROM(1)),
         .help = "Tokens of the answer at most. Absent: the server's maxIterTimes, which bounds it too."},
+    [P_COMPLETION_TOKENS] = {"max_tokens", T_I32, AT(max_tokens),
+        "Parameter max_tokens must be (0,2147483647], got {got}",
+        "Parameter max_tokens not number_integer", ALL(I32_FROM(0)),
+        .help = "Tokens of the answer at most. Absent: the server's maxIterTimes, which bounds it too. 0, with echo alone: the prompt is the answer."},
     [P_MAX_COMPLETION_TOKENS] = {"max_completion_tokens", T_I32, AT(max_completion_tokens),
         "Parameter max_completion_tokens must be (0,2147483647], got {got}",
         "Parameter max_completion_tokens not number_integer", ALL(I32_FROM(1)),
@@ -158,7 +162,11 @@ const struct ep_row ep_rows[P_COUNT] = {
     [P_CHAT_LOGPROBS] = CHECKED("logprobs", SWITCH, "The log-probability of each token of the answer."),
     [P_TOP_LOGPROBS] = {"top_logprobs", T_I32, AT(top_logprobs),
         "Parameter top logprobs must be in [0, 20], got {got}.", NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX)),
-        .help = "Alternatives shown for each token; not beside logprobs false."},
+        .help = "Alternatives shown for each token; not beside logprobs false, in OpenAI's manner only beside logprobs true."},
+    [P_OLLAMA_LOGPROBS] = BOOLEAN("logprobs", chat_logprobs, "false", "The log-probability of each token of the answer."),
+    [P_OLLAMA_TOPS] = {"top_logprobs", T_I32, AT(top_logprobs),
+        "top_logprobs must be between 0 and 20", NULL, ALL(CLOSED(0, TOP_LOGPROBS_MAX)),
+        .help = "Alternatives shown for each token, where logprobs is true.", .def = "0"},
     [P_LOGPROBS] = {"logprobs", T_I32, AT(logprobs), "logprobs should be in range [0, 5], got {got}.",
         NULL, ALL(CLOSED(0, 5)), .help = "Log-probabilities, with this many alternatives for each token."},
     [P_PROMPT_LOGPROBS] = {"prompt_logprobs", T_I32, AT(prompt_logprobs),
@@ -260,7 +268,7 @@ static const uint8_t order_chat_own[] = { /* neither response_format nor thinkin
 };
 static const uint8_t order_completions[] = {
     P_IGNORE_EOS, P_STOP, P_INCLUDE_STOP, P_STOP_TOKEN_IDS, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_SEED, P_REPETITION_PENALTY,
-    P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_LOGPROBS, P_MAX_TOKENS, P_STREAM,
+    P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_BEST_OF, P_N, P_BEAM, P_LOGPROBS, P_COMPLETION_TOKENS, P_STREAM,
     P_GUIDE, UPSTREAM_OPENAI, P_ECHO, P_SUFFIX, P_PROMPT_EMBEDS, P_END,
 };
 static const uint8_t order_tgi[] = {
@@ -292,7 +300,7 @@ static const uint8_t order_responses[] = {
     P_STOP, P_STOP_TOKEN_IDS, P_INCLUDE_STOP, P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_SEED, P_TEMPLATE_KWARGS,
     P_REPETITION_PENALTY, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SKIP_SPECIAL, P_IGNORE_EOS, P_CHAT_LOGPROBS, P_TOP_LOGPROBS,
     P_MAX_OUTPUT_TOKENS, P_MIN_TOKENS, P_STREAM, P_GUIDE, P_LOGIT_BIAS, P_BAD_WORDS, P_ALLOWED_TOKEN_IDS, P_OPENAI_PRIORITY,
-    P_LOOKUP_TOKENS, P_END,
+    P_LOOKUP_TOKENS, P_CACHE_SALT, P_END,
 };
 static const uint8_t order_ollama[] = { /* of `options`, as Ollama calls them */
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_MIN_P, P_TYPICAL_P, P_REPEAT_PENALTY, P_REPEAT_LAST_N, P_FREQUENCY_PENALTY,
@@ -303,7 +311,7 @@ static const uint8_t order_llamacpp[] = {
     P_REPEAT_LAST_N, P_FREQUENCY_PENALTY, P_PRESENCE_PENALTY, P_SEED, P_STOP, P_IGNORE_EOS, P_LOGIT_BIAS, P_N_PROBS, P_STREAM,
     P_GUIDE, P_END,
 };
-static const uint8_t early_ollama[] = {P_STREAM, P_CHAT_LOGPROBS, P_TOP_LOGPROBS, P_END}; /* beside them */
+static const uint8_t early_ollama[] = {P_STREAM, P_OLLAMA_LOGPROBS, P_OLLAMA_TOPS, P_END}; /* beside them */
 static const uint8_t order_tgis[] = {
     P_TEMPERATURE, P_TOP_K, P_TOP_P, P_TYPICAL_P, P_SEED, P_REPETITION_PENALTY, P_MAX_NEW_TOKENS, P_MIN_TOKENS, P_STOP,
     P_INCLUDE_STOP, P_TRUNCATE, P_TOP_LOGPROBS, P_DETAILS, P_DECODER_INPUT_DETAILS, P_RETURN_FULL_TEXT, P_GUIDE, P_END,

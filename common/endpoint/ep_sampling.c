@@ -249,6 +249,7 @@ static bool build_length(struct ep_read *r, struct sampling *s) {
     if (p->given[P_MAX_NEW_TOKENS]) max = p->max_new_tokens;
     if (p->given[P_MAX_TOKENS]) max = p->max_tokens;
     if (p->given[P_MAX_COMPLETION_TOKENS]) max = p->max_completion_tokens;
+    if (r->req->answer.prompt_only) max = 1; /* which nobody sees */
     /* The token form of a recompute has its limit reduced already; the request counts from its
      * start. */
     if (r->fam->recompute_reduced && r->in->is_recompute) max += (int64_t)r->n_generated;
@@ -295,6 +296,8 @@ static void build_options(struct ep_read *r) {
     req->answer.return_full_text = p->return_full_text;
     req->answer.perf_stat = p->perf_stat && p->details;
     req->answer.echo = p->echo;
+    req->answer.prompt_only =
+        p->given[P_MAX_TOKENS] && p->max_tokens == 0 && !p->given[P_MAX_COMPLETION_TOKENS];
     req->answer.token_ids = p->return_token_ids;
     req->answer.tokens_as_ids = p->tokens_as_ids;
     req->answer.seed_given = p->given[P_SEED];

@@ -80,7 +80,8 @@ static struct infer_req *rnd_req(void) {
         &q->answer.continuous_usage, &q->answer.seed_given,     &q->answer.top_tokens,
         &q->answer.parallel_tools,   &q->answer.tools_forced,   &q->answer.reasoning,
         &q->answer.thinking_open,    &q->answer.drop_reasoning, &q->sampling.do_sample,
-        &q->sampling.ignore_eos,     &q->sampling.logprobs,     &q->sampling.prompt_logprobs};
+        &q->sampling.ignore_eos,     &q->sampling.logprobs,     &q->sampling.prompt_logprobs,
+        &q->answer.prompt_only};
     for (size_t i = 0; i < sizeof(bools) / sizeof(bools[0]); i++) *bools[i] = rnd_bool();
     if (rnd_bool()) {
         q->answer.text_len = rnd_to(50);
@@ -243,6 +244,7 @@ static void same_req(const struct infer_req *a, const struct infer_req *b) {
                 a->answer.decoder_input_details == b->answer.decoder_input_details &&
                 a->answer.return_full_text == b->answer.return_full_text &&
                 a->answer.perf_stat == b->answer.perf_stat && a->answer.echo == b->answer.echo &&
+                a->answer.prompt_only == b->answer.prompt_only &&
                 a->answer.root_array == b->answer.root_array &&
                 a->answer.include_usage == b->answer.include_usage &&
                 a->answer.include_usage_set == b->answer.include_usage_set &&

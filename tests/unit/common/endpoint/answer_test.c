@@ -261,6 +261,18 @@ static void completions(void **state) {
          "a\":-0.5}]},\"stop_reason\":null,\"finish_reason\":\"length\"}],"
          "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,\"total_tokens\":4}}"},
         {"/v1/completions",
+         "{\"model\":\"qwen\",\"prompt\":\"xy\",\"max_tokens\":0,\"echo\":true,\"logprobs\":0}",
+         TEXT_HEAD "\"xy\",\"logprobs\":{\"text_offset\":[0,1],\"token_logprobs\":[null,null],"
+                   "\"tokens\":[\"x\",\"y\"],\"top_logprobs\":[null,{\"y\":null}]},"
+                   "\"stop_reason\":null,\"finish_reason\":\"length\"}],"
+                   "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":0,\"total_tokens\":2}}"},
+        {"/v1/completions",
+         "{\"model\":\"qwen\",\"prompt\":\"xy\",\"max_tokens\":0,\"echo\":true,\"stream\":true}",
+         "data: " TEXT_HEAD
+         "\"xy\",\"logprobs\":null,\"stop_reason\":null,\"finish_reason\":\"length\"}],"
+         "\"usage\":{\"prompt_tokens\":2,\"completion_tokens\":0,\"total_tokens\":2}}\n\ndata: "
+         "[DONE]\n\n"},
+        {"/v1/completions",
          "{\"model\":\"qwen\",\"prompt\":[122],\"max_tokens\":2,\"echo\":true,\"stream\":true,"
          "\"stream_options\":{\"include_usage\":false}}",
          "data: " TEXT_HEAD

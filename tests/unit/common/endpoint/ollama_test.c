@@ -99,6 +99,18 @@ static void options_act(void **state) {
     assert_true(req->answer.reasoning && req->answer.show_logprobs);
     assert_int_equal(req->sampling.top_logprobs, 2);
     infer_req_destroy(&req);
+    /* without logprobs nothing of them is shown */
+    static const char *const silent[] = {",'top_logprobs':2}",
+                                         ",'logprobs':false,'top_logprobs':20}",
+                                         ",'logprobs':null,'top_logprobs':0}"};
+    for (size_t i = 0; i < sizeof(silent) / sizeof(silent[0]); i++) {
+        char body[160];
+        snprintf(body, sizeof(body), USER "%s", silent[i]);
+        req = read_req(f, CHAT, body);
+        assert_false(req->answer.show_logprobs || req->sampling.logprobs);
+        assert_int_equal(req->sampling.top_logprobs, 0);
+        infer_req_destroy(&req);
+    }
 }
 
 /* What is cut leaves room for the answer: as much as num_predict says, up to half of the context,
@@ -175,6 +187,8 @@ static void refusals(void **state) {
         {USER ",'format':'xml'}", 400,
          "invalid format: \"xml\"; expected \"json\" or a valid JSON Schema object"},
         {USER ",'options':[]}", 400, "options must be an object"},
+        {USER ",'top_logprobs':21}", 400, "top_logprobs must be between 0 and 20"},
+        {USER ",'logprobs':true,'top_logprobs':-1}", 400, "top_logprobs must be between 0 and 20"},
         {USER ",'options':{'num_ctx':'4'}}", 400, "option \"num_ctx\" must be of type integer"},
         {USER ",'options':{'top_p':2}}", 400, "Parameter top_p must be in [0.0,1.0], got 2."},
         {USER ",'options':{'repeat_penalty':0}}", 400,

@@ -58,6 +58,24 @@ static const struct failure failures[] = {
     {COMPL, Q "'prompt':[]}", 400, "prompt", "invalid_value", NULL},
     {COMPL, Q P ",'suffix':'y'}", 400, "suffix", "unsupported_parameter", NULL},
     {COMPL, Q P ",'logprobs':6}", 400, "logprobs", "invalid_value", NULL},
+    {COMPL, Q P ",'max_tokens':0}", 400, "max_tokens", "invalid_value",
+     "Parameter max_tokens must be (0,2147483647], got 0"},
+    {COMPL, Q P ",'max_tokens':0,'echo':false}", 400, "max_tokens", "invalid_value", NULL},
+    {COMPL, Q P ",'max_tokens':-1,'echo':true}", 400, "max_tokens", "invalid_value", NULL},
+    {COMPL, Q P ",'max_tokens':0.5,'echo':true}", 400, "max_tokens", "invalid_type", NULL},
+    {CHAT, Q M ",'max_tokens':0,'echo':true}", 400, "max_tokens", "invalid_value", NULL},
+};
+
+/* As vLLM has it; the reference takes them. */
+#define NEEDS_TOOLS    "When using `tool_choice`, `tools` must be set."
+#define NEEDS_LOGPROBS "when using `top_logprobs`, `logprobs` must be set to true."
+static const struct failure openai_alone[] = {
+    {CHAT, Q M ",'tool_choice':'auto'}", 400, "tool_choice", "invalid_value", NEEDS_TOOLS},
+    {CHAT, Q M ",'tool_choice':'none','tools':null}", 400, "tool_choice", "invalid_value",
+     NEEDS_TOOLS},
+    {CHAT, Q M ",'top_logprobs':2}", 400, "top_logprobs", "invalid_value", NEEDS_LOGPROBS},
+    {CHAT, Q M ",'top_logprobs':1,'logprobs':null}", 400, "top_logprobs", "invalid_value",
+     NEEDS_LOGPROBS},
 };
 
 static void read_error(struct fixture *f, const struct failure *w, struct json_value **o,
@@ -87,13 +105,12 @@ static void manner(struct fixture *f, enum error_style style) {
     fixture_open(f);
 }
 
-static void failures_name_their_member(void **state) {
-    struct fixture *f = *state;
+static void refused_in_openai(struct fixture *f, const struct failure *rows, size_t n) {
     struct json_value *o, *in;
     int status;
     manner(f, ERROR_STYLE_OPENAI);
-    for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
-        const struct failure *w = &failures[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct failure *w = &rows[i];
         read_error(f, w, &o, &status);
         if (status != w->status) fail_msg("%s: status %d", w->body, status);
         assert_int_equal(json_get_obj(o, "error", &in), JSON_OK);
@@ -103,6 +120,10 @@ static void failures_name_their_member(void **state) {
         if (w->text != NULL) expect_str(w, in, "message", w->text);
         json_put(o);
     }
+}
+
+static void failures_name_their_member(void **state) {
+    refused_in_openai(*state, failures, sizeof(failures) / sizeof(failures[0]));
 }
 
 /* The reference's manner: flat, 422, no member named. */
@@ -195,6 +216,40 @@ static struct infer_req *taken(struct fixture *f, const char *path, const char *
     return req;
 }
 
+static void what_openai_alone_refuses(void **state) {
+    struct fixture *f = *state;
+    refused_in_openai(f, openai_alone, sizeof(openai_alone) / sizeof(openai_alone[0]));
+    manner(f, ERROR_STYLE_MINDIE);
+    for (size_t i = 0; i < sizeof(openai_alone) / sizeof(openai_alone[0]); i++) {
+        struct infer_req *req = taken(f, CHAT, openai_alone[i].body);
+        infer_req_destroy(&req);
+    }
+    manner(f, ERROR_STYLE_OPENAI);
+    struct infer_req *req = taken(f, CHAT, Q M ",'tools':[],'tool_choice':'none'}");
+    infer_req_destroy(&req);
+    req = taken(f, CHAT, Q M ",'top_logprobs':0}");
+    infer_req_destroy(&req);
+}
+
+/* The prompt alone is an answer: one token is drawn for it, which nobody sees. */
+static void a_prompt_alone(void **state) {
+    struct fixture *f = *state;
+    for (int openai = 0; openai < 2; openai++) {
+        manner(f, openai ? ERROR_STYLE_OPENAI : ERROR_STYLE_MINDIE);
+        struct infer_req *req = taken(f, COMPL, Q P ",'max_tokens':0,'echo':true}");
+        assert_true(req->answer.prompt_only && req->answer.echo);
+        assert_int_equal(req->sampling.new_tokens_max, 1);
+        infer_req_destroy(&req);
+        req = taken(f, COMPL, Q P ",'max_tokens':0,'echo':true,'max_completion_tokens':5}");
+        assert_false(req->answer.prompt_only); /* this one wins */
+        assert_int_equal(req->sampling.new_tokens_max, 5);
+        infer_req_destroy(&req);
+        req = taken(f, COMPL, Q P ",'max_tokens':1,'echo':true}");
+        assert_false(req->answer.prompt_only);
+        infer_req_destroy(&req);
+    }
+}
+
 /* And it means what it means there. */
 static void and_means_the_same(void **state) {
     struct fixture *f = *state;
@@ -226,6 +281,8 @@ int main(void) {
         cmocka_unit_test(too_long),
         cmocka_unit_test(what_openai_takes_is_taken),
         cmocka_unit_test(and_means_the_same),
+        cmocka_unit_test(what_openai_alone_refuses),
+        cmocka_unit_test(a_prompt_alone),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
