@@ -62,13 +62,17 @@ static void echo_number(struct resp_read *p, const char *key) {
 static bool refuse_absent_services(struct ep_read *r) {
     static const char *const services[] = {"conversation", "prompt", "context_management",
                                            "moderation", NULL};
-    struct json_value *v;
+    struct json_value *v, *input;
     bool on = false;
-    char text[120];
+    char text[120], with[EP_ELSEWHERE_BYTES];
     for (const char *const *key = services; *key != NULL; key++) {
         if (json_get(r->body, *key, &v) != JSON_OK) continue;
         snprintf(text, sizeof(text), "Unsupported parameter: '%s' is not supported here.", *key);
-        return resp_wrong(r, *key, EP_UNSUPPORTED, text);
+        /* a prompt that is no reference to one is another path's input */
+        const bool other = !json_is(v, json_type_object) &&
+                           json_get(r->body, "input", &input) != JSON_OK &&
+                           ep_elsewhere(with, r->in->path, r->body, "input", text);
+        return resp_wrong(r, *key, EP_UNSUPPORTED, other ? with : text);
     }
     if (!bool_at(r, "background", &on)) return false;
     return !on || resp_wrong(r, "background", EP_UNSUPPORTED_VALUE,
@@ -536,6 +540,7 @@ static bool convert(struct ep_read *r) {
                                        "priority",
                                        "stream",
                                        "chat_template_kwargs",
+                                       "cache_salt",
                                        NULL};
     struct resp_read p = {.echoed = json_new_obj()};
     conv_begin(&p.c, r);
