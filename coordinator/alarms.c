@@ -103,31 +103,10 @@ static void stand(struct alarms *a, enum alarm which, const struct alarm_of *of,
     snprintf(s->who, sizeof(s->who), "%s", who(of));
 }
 
-/* As much of s as fits, in whole characters; bytes that are not UTF-8 become U+FFFD. */
-static void copy_text(char *dst, size_t dst_bytes, const char *s) {
-    static const char bad[] = "\xEF\xBF\xBD";
-    const size_t bad_bytes = sizeof(bad) - 1;
-    size_t room = dst_bytes - 1, left = strlen(s);
-    while (left > 0) {
-        const size_t whole = buf_utf8_span(s, left);
-        const size_t fits = whole > room ? buf_utf8_span(s, room) : whole;
-        memcpy(dst, s, fits);
-        dst += fits;
-        room -= fits;
-        if (whole == left || fits < whole || room < bad_bytes) break;
-        memcpy(dst, bad, bad_bytes);
-        dst += bad_bytes;
-        room -= bad_bytes;
-        s += whole + 1;
-        left -= whole + 1;
-    }
-    *dst = '\0';
-}
-
 static void put_moi(char dst[ALARM_TEXT_BYTES], const struct alarm_of *of) {
     char name[81], address[25];
-    copy_text(name, sizeof(name), of->name);
-    copy_text(address, sizeof(address), of->address);
+    buf_copy_text(name, sizeof(name), of->name, strlen(of->name));
+    buf_copy_text(address, sizeof(address), of->address, strlen(of->address));
     snprintf(dst, ALARM_TEXT_BYTES, "service name=%s, service ip=%s", name, address);
 }
 
@@ -142,7 +121,7 @@ static void add(struct alarms *a, enum alarm which, const struct alarm_of *of, b
         put_moi(e->moi, of);
     else
         memcpy(e->moi, a->location, sizeof(e->moi));
-    copy_text(e->info, sizeof(e->info), info);
+    buf_copy_text(e->info, sizeof(e->info), info, strlen(info));
     log_warn("alarm", "id=%s event=%s name=\"%s\" of=\"%s\" reason=%d detail=\"%s\"",
              kinds[which].id, cleared ? "cleared" : "raised", kinds[which].name, e->moi, reason,
              e->info);

@@ -186,6 +186,22 @@ size_t buf_utf8_span(const char *s, size_t n) {
     return i;
 }
 
+#define REPLACEMENT "\xEF\xBF\xBD"
+
+size_t buf_copy_text(char *dst, size_t dst_bytes, const char *s, size_t n) {
+    size_t len = 0, bad = 0;
+    for (size_t i = 0; i < n;) {
+        const size_t take = utf8_seq((const unsigned char *)s + i, n - i, &bad);
+        const size_t put = take > 0 ? take : sizeof(REPLACEMENT) - 1;
+        if (put >= dst_bytes - len) break;
+        memcpy(dst + len, take > 0 ? s + i : REPLACEMENT, put);
+        len += put;
+        i += take > 0 ? take : bad;
+    }
+    dst[len] = '\0';
+    return len;
+}
+
 void buf_json_text(struct buf *b, const char *s, size_t n, bool controls) {
     const unsigned char *p = (const unsigned char *)s;
     size_t start = 0, i = 0;
@@ -200,7 +216,7 @@ void buf_json_text(struct buf *b, const char *s, size_t n, bool controls) {
         }
         buf_append(b, s + start, i - start);
         if (len == 0) {
-            buf_append(b, "\xEF\xBF\xBD", 3);
+            buf_append(b, REPLACEMENT, sizeof(REPLACEMENT) - 1);
             i += bad;
         } else {
             unsigned char c = p[i++];

@@ -40,6 +40,9 @@ void buf_json_str(struct buf *b, const char *s, size_t n);
  * characters other than \n \r \t, and 0x7F, are left out; bytes that are not UTF-8 become U+FFFD.
  */
 void buf_json_text(struct buf *b, const char *s, size_t n, bool controls);
+/* As much of s[0..n) as fits into dst with a zero behind it, in whole characters; bytes that are
+ * not UTF-8 become U+FFFD as above. Returns the length; dst_bytes is 1 at least. */
+size_t buf_copy_text(char *dst, size_t dst_bytes, const char *s, size_t n);
 /* Bytes of s[0..n) up to the first that is not UTF-8 (strict), in whole characters. */
 size_t buf_utf8_span(const char *s, size_t n);
 /* Shortest form that reads back the same, always with a point or exponent; null when not finite. */
