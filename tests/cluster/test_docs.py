@@ -134,6 +134,22 @@ def test_curl_lines_work(pair, embed, adapters, page, line):
         json.loads(r.stdout)
 
 
+def test_the_diff_of_a_family_is_real():
+    """Each line that docs/contributing.md shows as added is in its file; those that are added whole are there."""
+    with open(os.path.join(ROOT, "docs", "contributing.md")) as f:
+        (diff,) = re.findall(r"```diff\n(.*?)```", f.read(), re.S)
+    files, whole = {}, []
+    for line in diff.splitlines():
+        named = re.fullmatch(r"\+\+\+ (\S+)( \(whole\))?", line)
+        if named:
+            with open(os.path.join(ROOT, named[1])) as f:
+                at = files[named[1]] = f.read().splitlines()
+            whole += [named[1]] if named[2] else []
+            continue
+        assert line[0] == "+" and line[1:] in at, (line, list(files)[-1])
+    assert len(files) > 10 and len(whole) == 2 and all(len(files[name]) < 200 for name in whole)
+
+
 def test_every_endpoint_has_a_line():
     """Every path that is served stands on a line of docs/api.md or docs/operations.md; but for those that would end the cluster under test."""
     ends_it = {"/stopService", "/dresult"}

@@ -8,10 +8,14 @@ import os
 import re
 import sys
 
-import jsonschema
 import pytest
 from families import normal
-from grpc_client import Grpc, make, shown
+from feature_checks import (beams, blocks, Called, called_in_pieces, called_with, calls, chat_logprobs, choices, completion_logprobs,
+                            counted_all_along, echoed, embedded, ends, found, frames, full_text, has, has_text, inferred, items, joined, like,
+                            llamacpp_says, makes, named_by_id, ollama_called, ollama_logprobs, one_call, one_chunk_each, only, plain, prefill_tokens,
+                            prompt_alone, prompt_logprobs, ranked, response_logprobs, said, says, sequences, several, starts, stopped_at, streamed,
+                            text, tgi_details, timed, token_ids, top_tokens, used, valid, with_fields, wrote)
+from grpc_client import Grpc, make
 from grpc_client import message as message_type
 from harness import ANSWER_S, FABLE, ROOT, Cluster, Standalone, get, in_threads, post
 
@@ -80,338 +84,8 @@ def ollama(options=None, **more):
     return OLLAMA, {"model": "fable", "prompt": "Once upon a time", "stream": False, "options": {"num_predict": 10, "temperature": 0, **(options or {})}, **more}
 
 
-class Called:
-    """What a call of gRPC answered, as an answer of HTTP that has the JSON of its messages; compared by its bytes."""
-    status, headers = 200, {"Content-Type": "application/json"}
-
-    def __init__(self, messages):
-        self.messages = messages
-        self.body = b"".join(m.SerializeToString(deterministic=True) for m in messages).hex().encode()
-        self.json = {"messages": [shown(m) for m in messages]}
-        self.text = json.dumps(self.json)
-
-
 def call(path, **body):
     return path, body
-
-
-def piece(m):
-    return m.text if hasattr(m, "text") else m.generated_text if hasattr(m, "generated_text") else ""
-
-
-def called_with(n, at_least=1):
-    """n tokens in the end, in so many messages."""
-    def check(a):
-        last = a.messages[-1]
-        last = last.responses[0] if hasattr(last, "responses") else last
-        count = last.generated_token_count if hasattr(last, "generated_token_count") else last.details.generated_tokens if hasattr(last, "details") \
-            else last.generated_tokens
-        assert count == n and len(a.messages) >= at_least, a.text
-        assert "".join(piece(m) for m in a.messages) or piece(last), a.text
-    return check
-
-
-def inferred(*names):
-    """An answer of Triton's service with these outputs, each raw, and its text."""
-    def check(a):
-        m = getattr(a.messages[0], "infer_response", a.messages[0])
-        assert [o.name for o in m.outputs] == list(names) and len(m.raw_output_contents) == len(names) and len(m.raw_output_contents[0]) > 4, a.text
-    return check
-
-
-def frames(a):
-    """The objects of an answer: one, or those of a stream whatever its framing."""
-    if "x-ndjson" in a.headers["Content-Type"]:
-        assert a.text.endswith("}\n") and "\n\n" not in a.text
-        return [json.loads(line) for line in a.text.splitlines()]
-    if "text/event-stream" not in a.headers["Content-Type"]:
-        return [a.json]
-    pieces = re.split(r"\n\n|\0", a.text)
-    return [json.loads(re.sub(r"^(id: \S+\n)?(event: [\w.]+\n)?", "", p).removeprefix("data:")) for p in pieces if p and p != "data: [DONE]"]
-
-
-# ---- what an answer shows
-def blocks(*kinds, reason):
-    """A message, whole or of blocks in order: these kinds, each with something in it."""
-    def check(a):
-        told = frames(a)
-        if len(told) == 1:
-            m = told[0]
-            content = m["content"]
-        else:
-            assert [f["type"] for f in told[:2]] == ["message_start", "ping"] and told[-1]["type"] == "message_stop", a.text
-            content, m = [], told[-2]["delta"]
-            for f in told:
-                if f["type"] == "content_block_start":
-                    assert f["index"] == len(content)
-                    content.append({**f["content_block"], "input": ""})
-                elif f["type"] == "content_block_delta":
-                    assert f["index"] == len(content) - 1
-                    d = f["delta"]
-                    for key, at in (("text", "text"), ("partial_json", "input"), ("thinking", "thinking")):
-                        content[-1][at] = content[-1].get(at, "") + d.get(key, "")
-            for b in content:
-                b["input"] = json.loads(b["input"]) if b["type"] == "tool_use" else b["input"]
-        assert [b["type"] for b in content] == list(kinds) and m["stop_reason"] == reason, a.text
-        for b in content:
-            assert b.get("text") or b.get("thinking") or isinstance(b["input"], dict), a.text
-    return check
-
-
-def items(*kinds, status="completed"):
-    """A response, whole or as events: these output items, each with something in it; numbered without gaps, and pieces that add up."""
-    def check(a):
-        told = frames(a)
-        r = told[-1].get("response", told[-1])
-        assert [i["type"] for i in r["output"]] == list(kinds) and r["status"] == status, a.text
-        said = [i["arguments"] if "arguments" in i else i["content"][0]["text"] for i in r["output"]]
-        assert all(said) and r["usage"]["total_tokens"] == r["usage"]["input_tokens"] + r["usage"]["output_tokens"]
-        if len(told) == 1:
-            return
-        assert [f["sequence_number"] for f in told] == list(range(len(told)))
-        assert [f["type"] for f in told[:3]] == ["response.created", "response.in_progress", "response.output_item.added"]
-        assert told[-1]["type"] == f"response.{status}"
-        pieces = [""] * len(said)
-        for f in told:
-            if "delta" in f:
-                pieces[f["output_index"]] += f["delta"]
-        assert pieces == said and [f["item"] for f in told if f["type"] == "response.output_item.done"] == r["output"]
-    return check
-
-
-def choices(a):
-    return frames(a)[0]["choices"]
-
-
-def text(a):
-    """Of the first choice: the whole text, streamed or not."""
-    out = ""
-    for f in frames(a):
-        for c in f.get("choices", []):
-            if c["index"] == 0:
-                out += c["text"] if "text" in c else (c.get("message") or c["delta"]).get("content") or ""
-    return out
-
-
-def used(a):
-    return [f["usage"] for f in frames(a) if f.get("usage")][-1]
-
-
-def plain(a):
-    assert text(a), a.text
-
-
-def said(a):
-    """Text came, in whatever member the family has."""
-    f = frames(a)[0]
-    assert f.get("generated_text") or f["text"][0], a.text
-
-
-def wrote(reason="length", n=10, like=".+"):
-    """Ollama's text, of a message or of a generation, and why it ended."""
-    def check(a):
-        told = frames(a)
-        parts = [f.get("message", {"content": f.get("response")})["content"] for f in told]
-        assert re.fullmatch(like, "".join(parts), re.S) and all(f["done"] is False for f in told[:-1]), a.text
-        assert (told[-1]["done"], told[-1]["done_reason"]) == (True, reason) and n in (None, told[-1].get("eval_count")), a.text
-    return check
-
-
-def llamacpp_says(stop_type, n=1, like=".+"):
-    """The text of the first prompt, and why each ended."""
-    def check(a):
-        told = frames(a)[0] if isinstance(frames(a)[0], list) else frames(a)
-        ends = [f for f in told if f["stop"]]
-        assert [e["stop_type"] for e in ends] == [stop_type] * n and all(e["tokens_predicted"] and e["timings"]["predicted_n"] for e in ends), a.text
-        assert re.fullmatch(like, "".join(f["content"] for f in told if f["index"] == 0), re.S), a.text
-    return check
-
-
-def ollama_called(a):
-    told = frames(a)
-    (call,) = [c["function"] for f in told for c in f["message"].get("tool_calls", [])]
-    assert call["name"] in ("paint", "wash") and call["arguments"]["colour"] in ("red", "green") and call["index"] == 0
-    assert told[-1]["done_reason"] == "stop", a.text
-
-
-def starts(with_):
-    def check(a):
-        assert text(a).startswith(with_), a.text
-    return check
-
-
-def has_text(part):
-    def check(a):
-        assert part in text(a), a.text
-    return check
-
-
-def makes(n):
-    def check(a):
-        assert used(a)["completion_tokens"] == n and choices(a)[0]["finish_reason"] == "length", a.text
-    return check
-
-
-def ends(reason):
-    def check(a):
-        last = [c for f in frames(a) for c in f["choices"]][-1]
-        assert last["finish_reason"] == reason, a.text
-    return check
-
-
-def stopped_at(stop):
-    def check(a):
-        last = [c for f in frames(a) for c in f["choices"]][-1]
-        assert stop not in text(a) and last["stop_reason"] == stop, a.text
-    return check
-
-
-def several(n, drawn=None):
-    def check(a):
-        assert [c["index"] for c in choices(a)] == list(range(n)) and len({json.dumps(c.get("text") or c.get("message")) for c in choices(a)}) > 1
-        assert drawn is None or used(a)["completion_tokens"] == drawn * 10
-    return check
-
-
-def streamed(n_least):
-    def check(a):
-        assert "text/event-stream" in a.headers["Content-Type"] and len(frames(a)) >= n_least, a.text
-    return check
-
-
-def like(pattern):
-    def check(a):
-        assert re.fullmatch(pattern, text(a)), text(a)
-    return check
-
-
-def valid(schema):
-    def check(a):
-        jsonschema.validate(json.loads(frames(a)[0].get("generated_text") or text(a)), schema)
-    return check
-
-
-def full_text(a):
-    assert a.json["generated_text"].startswith("Once upon a time"), a.text
-
-
-def timed(a):
-    assert [len(a.json["details"][k]) for k in ("perf_stat", "batch_size", "queue_wait_time")] == [6, 6, 6], a.text
-
-
-def calls(name, n=1):
-    """Each of n choices is one call of that tool, or of any."""
-    def check(a):
-        assert len(choices(a)) == n
-        for c in choices(a):
-            (call,) = c["message"]["tool_calls"]
-            assert c["finish_reason"] == "tool_calls" and name in (None, call["function"]["name"]), a.text
-            assert json.loads(call["function"]["arguments"])["colour"] in ("red", "green")
-    return check
-
-
-one_call = calls(None)
-
-
-def called_in_pieces(a):
-    pieces = [c["function"].get("arguments", "") for f in frames(a) for ch in f["choices"] for c in ch["delta"].get("tool_calls", [])]
-    assert len(pieces) > 2 and json.loads("".join(pieces)) and [ch["finish_reason"] for f in frames(a) for ch in f["choices"]][-1] == "tool_calls"
-
-
-def chat_logprobs(a):
-    items = choices(a)[0]["logprobs"]["content"]
-    assert len(items) == 10 and all(i["logprob"] <= 0 and len(i["top_logprobs"]) == 3 and bytes(i["bytes"]).decode() == i["token"] for i in items)
-
-
-def response_logprobs(a):
-    (part,) = a.json["output"][0]["content"]
-    assert "".join(t["token"] for t in part["logprobs"]) == part["text"] and all(len(t["top_logprobs"]) == 2 for t in part["logprobs"])
-
-
-def completion_logprobs(a):
-    lp = choices(a)[0]["logprobs"]
-    assert "".join(lp["tokens"]) == text(a) and all(len(t) in (2, 3) for t in lp["top_logprobs"]) and lp["text_offset"][0] == 0
-
-
-def echoed(a):
-    lp = choices(a)[0]["logprobs"]
-    assert text(a).startswith("Once upon a time") and lp["token_logprobs"][0] is None and len(lp["tokens"]) == used(a)["total_tokens"]
-
-
-def prompt_logprobs(a):
-    lp = choices(a)[0]["prompt_logprobs"]
-    assert lp[0] is None and len(lp) == used(a)["prompt_tokens"] and all({1, 2} <= {v["rank"] for v in e.values()} for e in lp[1:])
-
-
-def tgi_details(a):
-    d = a.json["details"]
-    assert len(d["tokens"]) == 10 and "".join(t["text"] for t in d["tokens"]) == a.json["generated_text"] and d["seed"] == 7
-
-
-def prefill_tokens(a):
-    d = a.json["details"]
-    assert len(d["prefill"]) == d["prompt_tokens"] and all(t["logprob"] < 0 for t in d["prefill"][1:])
-
-
-def top_tokens(a):
-    assert [len(t) for t in a.json["details"]["top_tokens"]] == [3] * 10
-
-
-def sequences(a):
-    d = a.json["details"]
-    sums = [sum(t["logprob"] for t in s["tokens"]) for s in [d] + d["best_of_sequences"]]
-    assert len(sums) == 3 and sums == sorted(sums, reverse=True)
-
-
-def beams(a):
-    sums = [sum(c["logprobs"]["token_logprobs"]) for c in choices(a)]
-    assert len(sums) == 3 and sums == sorted(sums, reverse=True) and used(a)["completion_tokens"] == 30
-
-
-def one_chunk_each(a):
-    assert [[c["index"] for c in f["choices"]] for f in frames(a)] == [[0], [1], [2]]
-    assert all(f["choices"][0]["finish_reason"] == "length" and f["choices"][0]["delta"]["content"] for f in frames(a))
-
-
-def only(ids):
-    def check(a):
-        assert len(set(choices(a)[0]["logprobs"]["tokens"])) <= len(ids)
-    return check
-
-
-def counted_all_along(a):
-    counts = [f["usage"]["completion_tokens"] for f in frames(a)]
-    assert counts == sorted(counts) and counts[-1] == 10 and frames(a)[-1]["choices"] == []
-
-
-def joined(a):
-    fs = frames(a)
-    whole = fs[-1]["generated_text"]
-    assert whole == "".join(f["token"]["text"] or "" for f in fs) or whole.startswith("".join(f["token"]["text"] or "" for f in fs[:-1]))
-
-
-def token_ids(a):
-    """Of the prompt once (a chat's beside the choices), and of every choice as many as it has tokens."""
-    told = frames(a)
-    prompts = [o["prompt_token_ids"] for f in told for o in [f, *f["choices"]] if o.get("prompt_token_ids")]
-    made = [i for f in told for c in f["choices"] for i in c.get("token_ids", ())]
-    usage = used(a)
-    assert len(prompts) == 1 and len(prompts[0]) == usage["prompt_tokens"] and len(made) == usage["completion_tokens"], a.text
-
-
-def named_by_id(a):
-    lp = choices(a)[0]["logprobs"]
-    assert all(t.startswith("token_id:") and t[9:].isdigit() and t in top for t, top in zip(lp["tokens"], lp["top_logprobs"])), lp
-
-
-def has(**members):
-    def check(a):
-        for path, want in members.items():
-            at = a.json
-            for key in path.split("__"):
-                at = at[int(key) if key.isdigit() else key]
-            assert at == want, a.text
-    return check
 
 
 SCHEMA = {"type": "object", "required": ["name", "age"], "additionalProperties": False,
@@ -438,30 +112,8 @@ SDK = {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto
 PAIR = ["The fox ran over the hill.", "A king had three sons."]
 
 
-def embedded(n, size=None):
-    def check(a):
-        vs = [d["embedding"] for d in a.json["data"]]
-        assert len(vs) == n and {len(v) for v in vs} == {size or len(vs[0])} and all(abs(sum(x * x for x in v) - 1) < 1e-4 for v in vs)
-    return check
-
-
-def ranked(a):
-    scores = [r["relevance_score"] for r in a.json["results"]]
-    assert scores == sorted(scores, reverse=True) and len(scores) == 1
-
-
 def caikit(task, inputs, **parameters):
     return "/api/v1/task/" + task, {"model_id": "fable", "inputs": inputs, "parameters": parameters}
-
-
-def found(*keys, n=2):
-    """A list of n at the end of these keys."""
-    def check(a):
-        at = a.json
-        for key in keys:
-            at = at[key]
-        assert len(at) == n, a.text
-    return check
 
 
 # ---- the table: a row of the document, its request, what must be true of the answer
@@ -489,7 +141,10 @@ FEATURES = {
     "logprobs, chat": (chat(logprobs=True, top_logprobs=3), chat_logprobs),
     "logprobs, completions": (comp(logprobs=2), completion_logprobs),
     "logprobs, streamed": (comp(logprobs=2, stream=True), streamed(10)),
+    "logprobs, tops alone": (openai(chat(top_logprobs=2)), "when using `top_logprobs`, `logprobs` must be set to true."),
     "echo": (comp(echo=True, logprobs=2), echoed),
+    "echo, the prompt alone": (comp(echo=True, logprobs=1, max_tokens=0), prompt_alone(1)),
+    "echo, the prompt alone streamed": (comp(echo=True, max_tokens=0, stream=True), prompt_alone(1)),
     "prompt_logprobs": (comp(prompt_logprobs=2), prompt_logprobs),
     "prompt_logprobs, streamed": (comp(prompt_logprobs=2, stream=True), "prompt_logprobs are not available when stream is true."),
     "return_token_ids": (openai(chat(return_token_ids=True, n=2, temperature=1, seed=3)), token_ids),
@@ -554,6 +209,7 @@ FEATURES = {
     "tools, named": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80), calls("wash")),
     "tools, streamed": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, stream=True), called_in_pieces),
     "tools, n": (chat(tools=TOOLS, tool_choice=NAMED, max_tokens=80, n=2, **LIVELY), calls("wash", n=2)),
+    "tools, none to choose": (openai(chat(tool_choice="auto")), "When using `tool_choice`, `tools` must be set."),
     "tools, results": (chat(messages=SAID, tools=TOOLS, chat_template=SHOWS), plain),
     "message": (message(system="You tell stories.", ignored=1), blocks("text", reason="max_tokens")),
     "message, streamed": (message(stream=True), blocks("text", reason="max_tokens")),
@@ -562,6 +218,7 @@ FEATURES = {
     "message, tools streamed": (message(tools=MESSAGE_TOOLS, tool_choice={"type": "tool", "name": "wash"}, max_tokens=80, stream=True),
                                 blocks("tool_use", reason="tool_use")),
     "message, format": (message(output_config={"format": {"type": "json_schema", "schema": {"type": "boolean"}}}), blocks("text", reason="end_turn")),
+    "message, counted": (("/v1/messages/count_tokens", {"model": "fable", "messages": STORY, "system": "You tell stories."}), says('^{"input_tokens":[0-9]+}$')),
     "response": (response(instructions="You tell stories.", metadata={"a": "b"}), items("message", status="incomplete")),
     "response, streamed": (response(stream=True), items("message", status="incomplete")),
     "response, kept from nobody": (response(stream=True, store=False), items("message", status="incomplete")),
@@ -571,6 +228,8 @@ FEATURES = {
     "response, format": (response(text={"format": {"type": "json_schema", "name": "n", "schema": {"type": "boolean"}}}), items("message")),
     "response, logprobs": (response(top_logprobs=2, include=["message.output_text.logprobs"]), response_logprobs),
     "response, truncation": (response(input=[{"role": "user", "content": "word " * 900}, *STORY], truncation="auto"), items("message", status="incomplete")),
+    "response, cache_salt": (response(cache_salt="mine"), items("message", status="incomplete")),
+    "response, counted": (("/v1/responses/input_tokens", {"input": STORY, "instructions": "You tell stories."}), says('"input_tokens":[1-9]')),
     "response, hosted tools": (response(tools=[{"type": "file_search"}]), "Tools of type 'file_search' are not supported: tools are run by clients "
                                "here, of type function or custom."),
     "llama.cpp": (llamacpp(n_probs=2, seed=4), llamacpp_says("limit")),
@@ -579,12 +238,18 @@ FEATURES = {
     "llama.cpp, sampling": (llamacpp(temperature=0.9, top_k=20, min_p=0.05, repeat_penalty=1.2, repeat_last_n=8, seed=5, stop=["\u2603"]), llamacpp_says("limit")),
     "llama.cpp, grammar": (llamacpp(grammar='root ::= "a fox"', seed=4), llamacpp_says("eos", like="a fox")),
     "llama.cpp, json_schema": (llamacpp(json_schema={"type": "boolean"}, seed=4), llamacpp_says("eos", like="true|false")),
+    "llama.cpp, chat": (("/chat/completions", {k: v for k, v in chat()[1].items() if k != "model"}), plain),
+    "llama.cpp, response": (("/responses", {k: v for k, v in response()[1].items() if k != "model"}), items("message", status="incomplete")),
+    "llama.cpp, embedding": (("/embedding", {"content": PAIR, "embd_normalize": -1}), found()),
+    "llama.cpp, tokens": (("/tokenize", {"content": "a fox", "with_pieces": True}), says('"piece":"')),
+    "llama.cpp, template": (("/apply-template", {"messages": STORY}), says('"prompt":".*fox')),
     "llama.cpp, images": (llamacpp(prompt={"prompt_string": "x", "multimodal_data": ["aGk="]}),
                           "prompt.multimodal_data is not supported, the model reads text"),
     "Ollama, chat": (ollama_chat(think=False, keep_alive="5m"), wrote()),
     "Ollama, chat as lines": (ollama_chat(stream=True), wrote()),
     "Ollama, generate": (ollama(system="You tell stories.", logprobs=True), wrote()),
     "Ollama, generate as lines": ((OLLAMA, {k: v for k, v in ollama()[1].items() if k != "stream"}), wrote()),
+    "Ollama, top_logprobs": (ollama(logprobs=True, top_logprobs=2), ollama_logprobs),
     "Ollama, raw": (ollama(raw=True), wrote()),
     "Ollama, context": (ollama(context=[300, 301]), wrote()),
     "Ollama, options": (ollama({"temperature": 0.9, "top_k": 20, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.9, "seed": 5, "repeat_penalty": 1.3,
@@ -594,19 +259,26 @@ FEATURES = {
     "Ollama, load": ((OLLAMA, {"model": "fable:latest", "keep_alive": 0}), wrote("unload", None, "")),
     "Ollama, images": (ollama(images=["aGk="]), "fable does not support vision"),
     "Ollama, embed": (("/api/embed", {"model": "fable", "input": PAIR, "truncate": True}), found("embeddings")),
+    "Ollama, old embeddings": (("/api/embeddings", {"model": "fable", "prompt": PAIR[0]}), says('^{"embedding":\\[-?[0-9]')),
     "embeddings": (("/v1/embeddings", {"model": "fable", "input": PAIR, "dimensions": 16}), embedded(2, 16)),
     "embeddings, base64": (("/v1/embeddings", {"input": PAIR[0], "encoding_format": "base64"}), found("data", n=1)),
     "embeddings of token ids": (("/v1/embeddings", {"input": [[300, 301], [302]], "truncate_prompt_tokens": 8}), embedded(2)),
+    "embeddings of a chat": (("/v1/embeddings", {"messages": STORY, "dimensions": 16}), embedded(1, 16)),
     "pooling": (("/pooling", {"input": PAIR}), found("data")),
+    "pooling of a chat": (("/pooling", {"messages": STORY, "add_generation_prompt": True}), found("data", n=1)),
     "score": (("/score", {"text_1": "fox", "text_2": PAIR}), found("data")),
     "rerank": (("/rerank", {"query": "fox", "documents": PAIR, "top_n": 1}), ranked),
     "rerank, TEI": (("/rerank", {"query": "fox", "texts": PAIR, "raw_scores": True, "return_text": True}), found()),
     "Caikit, embeddings": (caikit("embedding-tasks", {"texts": PAIR}, truncate_input_tokens=4), found("results", "vectors")),
+    "Caikit, embedding": (caikit("embedding", PAIR[0]), says('^{"result":{"data":{"values":\\[-?[0-9]')),
     "Caikit, similarities": (caikit("sentence-similarity", {"source_sentence": "fox", "sentences": PAIR}), found("result", "scores")),
+    "Caikit, similarities of several": (caikit("sentence-similarity-tasks", {"source_sentences": PAIR, "sentences": PAIR}), found("results")),
     "Caikit, rerank": (caikit("rerank", {"query": "fox", "documents": [{"text": t} for t in PAIR]}, top_n=2), found("result", "scores")),
+    "Caikit, rerank of several": (caikit("rerank-tasks", {"queries": PAIR, "documents": [{"text": "fox"}]}, return_documents=False), found("results")),
     "OpenVINO, chat": (("/v3/chat/completions", chat()[1]), plain),
     "OpenVINO, chat streamed": (("/v3/chat/completions", chat(stream=True, stream_options={"include_usage": True})[1]), streamed(10)),
     "OpenVINO, completions": (("/v3/completions", comp()[1]), plain),
+    "OpenVINO, response": (("/v3/responses", response()[1]), items("message", status="incomplete")),
     "OpenVINO, tokenize": (("/v3/tokenize", {"model": "fable", "text": PAIR, "max_length": 3, "add_special_tokens": False}), found("tokens")),
     "OpenVINO, padding": (("/v3/tokenize", {"model": "fable", "text": "x", "pad_to_max_length": True}), "pad_to_max_length is not supported: no text is padded "
                           "here"),
@@ -615,16 +287,28 @@ FEATURES = {
     "Caikit, text streamed": (caikit("server-streaming-text-generation", "Once upon a time", max_new_tokens=6, decoding_method="SAMPLING", seed=7), None),
     "Caikit, tokens": (("/api/v1/task/tokenization", {"model_id": "fable", "inputs": "Once upon a time"}), has(token_count=5)),
     "gRPC, TGIS": (call(TGIS + "Generate", requests=[{"text": "Once upon a time"}], params={"stopping": {"max_new_tokens": 6}}), called_with(6)),
+    "gRPC, TGIS of several": (call(TGIS + "Generate", requests=[{"text": "Once upon a time"}, {"text": "The fox"}], params={"stopping": {"max_new_tokens": 3}}),
+                              lambda a: called_with(3)(a) or len(a.messages[0].responses) == 2),
     "gRPC, TGIS streamed": (call(TGIS + "GenerateStream", request={"text": "Once upon a time"}, params={
         "stopping": {"max_new_tokens": 6}, "response": {"generated_tokens": True, "token_logprobs": True, "top_n_tokens": 2}}), called_with(6, 7)),
     "gRPC, TGIS guided": (call(TGIS + "Generate", requests=[{"text": "Is it?"}], params={"decoding": {"regex": "[0-9]{3}"}}), called_with(4)),
+    "gRPC, TGIS tokens": (call(TGIS + "Tokenize", requests=[{"text": "a fox"}], return_tokens=True, return_offsets=True), with_fields("responses")),
     "gRPC, Caikit": (call(NLP + "TextGenerationTaskPredict", text="Once upon a time", max_new_tokens=6), called_with(6)),
     "gRPC, Caikit streamed": (call(NLP + "ServerStreamingTextGenerationTaskPredict", text="Once upon a time", max_new_tokens=6, token_ranks=True,
                                    generated_tokens=True), called_with(6, 7)),
+    "gRPC, Caikit tokens": (call(NLP + "TokenizationTaskPredict", text="a fox"), with_fields("results", "token_count")),
+    "gRPC, Caikit embedding": (call(NLP + "EmbeddingTaskPredict", text=PAIR[0], truncate_input_tokens=4), with_fields("result", "input_token_count")),
+    "gRPC, Caikit similarities": (call(NLP + "SentenceSimilarityTaskPredict", source_sentence="fox", sentences=PAIR), with_fields("result")),
+    "gRPC, Caikit rerank": (call(NLP + "RerankTaskPredict", query="fox", documents=[{"text": t} for t in PAIR], top_n=1), with_fields("result")),
     "gRPC, Triton": (call(KSERVE + "ModelInfer", model_name="fable", inputs=TENSORS, parameters={"max_tokens": {"int64_param": 6}, "temperature": {"double_param": 0}},
                           outputs=[{"name": "text_output"}, {"name": "finish_reason"}]), inferred("text_output", "finish_reason")),
     "gRPC, Triton streamed": (call(KSERVE + "ModelStreamInfer", model_name="fable", id="r", inputs=TENSORS, parameters={
         "max_tokens": {"int64_param": 6}, "temperature": {"double_param": 0}, "stream": {"bool_param": True}}), inferred("text_output")),
+    "vLLM, tokens": (("/tokenize", {"prompt": "a fox", "add_special_tokens": False, "return_token_strs": True}), says('"token_strs":\\["')),
+    "vLLM, text of tokens": (("/detokenize", {"tokens": [300, 301]}), says('^{"prompt":"')),
+    "vLLM, rendered chat": (("/v1/chat/completions/render", {"messages": STORY}), says('"prompt_token_ids":\\[[0-9]')),
+    "vLLM, invocations": (("/invocations", chat()[1]), plain),
+    "vLLM, invocations streamed": (("/invocations", comp(stream=True)[1]), streamed(10)),
     "prompt lookup": (comp(prompt="a fox and a hen and a fox and a", prompt_lookup_num_tokens=4), plain),
     "priority": (comp(priority=-3), plain),
     "priority, native": ((INFER, {"inputs": "Once", "parameters": {"priority": 1, "timeout": 60, "max_new_tokens": 5, "do_sample": False}}), said),

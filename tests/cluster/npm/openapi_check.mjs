@@ -1,4 +1,4 @@
-/* Documents against OpenAPI's own schema and the rules that no schema holds, by @apidevtools/swagger-parser. argv[2] is a JSON object of documents;
+/* Documents against OpenAPI's own schema, and their references, by @apidevtools/swagger-parser. argv[2] is a JSON object of documents;
  * prints an object with one text each: "" where nothing is wrong. */
 import SwaggerParser from "@apidevtools/swagger-parser";
 import { readFileSync } from "node:fs";

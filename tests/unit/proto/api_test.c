@@ -95,6 +95,113 @@ static void error_bodies(void **state) {
     free(body);
 }
 
+/* What Caikit's own server says, and what is said before it. */
+static void caikit_s_two_shapes(void **state) {
+    static const struct {
+        int status;
+        const char *code, *starts;
+    } rows[] = {
+        {400, NULL, "{\"details\":\"x\",\"code\":400,\"id\":\""},
+        {404, "model_not_found", "{\"details\":\"x\",\"code\":404,\"id\":\""},
+        {422, NULL, "{\"details\":\"x\",\"additional_info\":[{"},
+        {501, NULL, "{\"details\":\"x\",\"code\":501,\"id\":\""},
+        {404, "unknown_url", "{\"detail\":\"x\"}"},
+        {405, NULL, "{\"detail\":\"x\"}"},
+        {415, NULL, "{\"detail\":\"x\"}"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int status = rows[i].status;
+        char *body =
+            api_error_body(API_ERRORS_CAIKIT, ERROR_STYLE_MINDIE, &status, "x", NULL, rows[i].code);
+        assert_int_equal(strncmp(body, rows[i].starts, strlen(rows[i].starts)), 0);
+        assert_int_equal(status, rows[i].status);
+        free(body);
+    }
+}
+
+/* Whoever wrote the text may have cut a character. */
+static void texts_are_whole_characters(void **state) {
+    static const char *const rows[][2] = {
+        {"name 'a\xC3' not found", "name 'a' not found"},
+        {"\xE2\x82\xAC\xE2\x82", "\xE2\x82\xAC"},
+        {"\xF0\x9F\x98\x80\xF0\x9F\x98 \xED\xA0\x80!", "\xF0\x9F\x98\x80 !"},
+        {"", ""},
+    };
+    static const enum api_errors shapes[] = {API_ERRORS_OLLAMA, API_ERRORS_GRPC};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        for (size_t k = 0; k < 2; k++) {
+            int status = 404;
+            char want[96];
+            snprintf(want, sizeof(want), k == 0 ? "{\"error\":\"%s\"}" : "%s", rows[i][1]);
+            char *body =
+                api_error_body(shapes[k], ERROR_STYLE_MINDIE, &status, rows[i][0], NULL, NULL);
+            assert_string_equal(body, want);
+            free(body);
+        }
+    }
+}
+
+static void bodies_say_their_path(void **state) {
+    static const struct {
+        const char *body, *path; /* NULL: none */
+    } rows[] = {
+        {"{\"messages\":[]}", "/v1/chat/completions"},
+        {" \n{\"model\":\"m\",\"prompt\":\"x\"}", "/v1/completions"},
+        {"{\"input\":\"x\",\"prompt\":null}", "/v1/embeddings"},
+        {"{\"prompt\":\"x\",\"messages\":[1]}", "/v1/chat/completions"},
+        {"{\"text_1\":\"x\",\"text_2\":\"y\"}", "/score"},
+        {"{\"data_1\":[\"x\"]}", "/score"},
+        {"{\"queries\":1}", "/score"},
+        {"{\"query\":\"x\",\"documents\":[]}", "/rerank"},
+        {"{\"p\\u0072ompt\":\"x\"}", "/v1/completions"},
+        {"{\"a\":{\"messages\":[]},\"b\":\"prompt\"}", NULL},
+        {"{\"text_2\":\"y\",\"messages\":null}", NULL},
+        {"[\"messages\"]", NULL},
+        {"\"messages\"", NULL},
+        {"{\"messages\":[", NULL},
+        {"  ", NULL},
+        {"", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct api_path *row = api_path_by_body(rows[i].body, strlen(rows[i].body));
+        if (rows[i].path == NULL) {
+            assert_null(row);
+        } else {
+            assert_non_null(row);
+            assert_string_equal(row->path, rows[i].path);
+        }
+    }
+}
+
+static void types_of_bodies(void **state) {
+    static const struct {
+        const char *path, *type;
+        bool taken;
+    } rows[] = {
+        {"/api/v1/task/embedding", NULL, true},
+        {"/api/v1/task/embedding", "application/json", true},
+        {"/api/v1/task/embedding", "Application/JSON; charset=utf-8", true},
+        {"/api/v1/task/embedding", "application/json ;charset=utf-8", true},
+        {"/api/v1/task/embedding", "application/jsonl", false},
+        {"/api/v1/task/embedding", "", false},
+        {"/api/v1/task/text-generation", "text/plain", false},
+        {"/api/v1/task/rerank", "application/x-www-form-urlencoded", false},
+        {"/api/v1/task/rerank", "multipart/form-data; boundary=x", false},
+        {"/v1/completions", "text/plain", true},
+        {"/v2/models/m/infer", "application/x-www-form-urlencoded", true},
+    };
+    char model[MODEL_NAME_BYTES_MAX + 1];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct api_path *row = api_path_find("POST", rows[i].path, model);
+        assert_non_null(row);
+        assert_int_equal(api_takes_type(row, rows[i].type), rows[i].taken);
+    }
+}
+
 static void control_paths_keep_the_reference_s_errors(void **state) {
     (void)state;
     static const char *const control[] = {"/v1/instances/register", "/v1/role/prefill",
@@ -244,6 +351,10 @@ static void too_large(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_bodies),
+        cmocka_unit_test(caikit_s_two_shapes),
+        cmocka_unit_test(texts_are_whole_characters),
+        cmocka_unit_test(bodies_say_their_path),
+        cmocka_unit_test(types_of_bodies),
         cmocka_unit_test(error_types),
         cmocka_unit_test(control_paths_keep_the_reference_s_errors),
         cmocka_unit_test(streams),

@@ -192,12 +192,46 @@ static void doubles_read_back(void **state) {
     buf_free(&b);
 }
 
+/* As much as fits, never half a character; what is no character is one U+FFFD as in JSON. */
+static void copies_are_text(void **state) {
+#define BAD "\xEF\xBF\xBD"
+    static const struct {
+        const char *from;
+        size_t room; /* with the zero */
+        const char *want;
+    } rows[] = {
+        {"abc", 16, "abc"},
+        {"abc", 4, "abc"},
+        {"abc", 3, "ab"},
+        {"abc", 1, ""},
+        {"a\xC3\xA4", 3, "a"},
+        {"a\xC3\xA4", 4, "a\xC3\xA4"},
+        {"\xE2\x82", 4, BAD},
+        {"\xE2\x82", 3, ""},
+        {"\xE2\x82x\xFF\xC0\xAF", 32, BAD "x" BAD BAD BAD},
+        {"\xF0\x9F\x98\x80", 5, "\xF0\x9F\x98\x80"},
+        {"\xF0\x9F\x98\x80", 4, ""},
+    };
+    char dst[40];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        memset(dst, '#', sizeof(dst));
+        assert_int_equal(buf_copy_text(dst, rows[i].room, rows[i].from, strlen(rows[i].from)),
+                         strlen(rows[i].want));
+        assert_string_equal(dst, rows[i].want);
+        assert_int_equal(dst[rows[i].room], '#');
+    }
+    assert_int_equal(buf_copy_text(dst, sizeof(dst), "a\0b", 3), 3); /* a zero is a character */
+    assert_memory_equal(dst, "a\0b", 4);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(append_consume_steal),     cmocka_unit_test(printf_of_every_length),
-        cmocka_unit_test(failure_sticks),           cmocka_unit_test(many_appends),
-        cmocka_unit_test(json_str_reads_back),      cmocka_unit_test(json_text_cleans),
-        cmocka_unit_test(json_text_is_always_json), cmocka_unit_test(doubles_read_back),
+        cmocka_unit_test(copies_are_text),        cmocka_unit_test(append_consume_steal),
+        cmocka_unit_test(printf_of_every_length), cmocka_unit_test(failure_sticks),
+        cmocka_unit_test(many_appends),           cmocka_unit_test(json_str_reads_back),
+        cmocka_unit_test(json_text_cleans),       cmocka_unit_test(json_text_is_always_json),
+        cmocka_unit_test(doubles_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
